@@ -1,0 +1,160 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <variant>
+
+#include "mtl/stream.hpp"
+
+namespace mtl {
+class Device;
+}
+
+/// The seam between a family's front end and its back ends.
+///
+/// The front end turns one call into a problem: a plain struct with every number of the call. An implementation
+/// turns the problem into a plan, or refuses with a sentence. A plan runs on addresses and a stream; it knows no
+/// images, states or kernels, so it is tested and timed alone, and a compiled graph replays it.
+namespace mps::detail {
+
+/// Addresses (on the plan's device) and per-call scalars of one run. The problem says what shape each has and
+/// what the family's parameters are; unused ones stay null.
+struct Operands {
+  const std::byte* source = nullptr;     ///< the forward source
+  const std::byte* secondary = nullptr;  ///< second input: forward result, other operand, labels
+  const std::byte* gradient = nullptr;   ///< incoming gradient
+  std::byte* destination = nullptr;
+  std::byte* saved = nullptr;    ///< what the forward pass keeps for the gradient (spec/00 D14); may be null
+  std::byte* scratch = nullptr;  ///< Plan::scratchBytes() bytes, undefined content
+  std::array<std::byte*, 8> parameters{};  ///< weights, biases, optimiser slots: the family's problem numbers them
+  std::array<double, 8> scalars{};         ///< values that change from step to step, numbered likewise
+  bool accumulate = false;                 ///< add to the destination; only when Plan::canAccumulate()
+};
+
+/// A prepared implementation of one problem. Immutable; run() may be called from several streams.
+class Plan {
+ public:
+  virtual ~Plan() = default;
+  Plan() = default;
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  virtual void run(mtl::Stream& stream, const Operands& operands) const = 0;
+
+  /// Bytes of scratch memory that a run needs.
+  [[nodiscard]] virtual std::size_t scratchBytes() const { return 0; }
+  /// Whether a run can add its result to what the destination holds (float32 only).
+  [[nodiscard]] virtual bool canAccumulate() const { return false; }
+  /// Extra words for debugDescription, e.g. the library's name of the chosen algorithm.
+  [[nodiscard]] virtual std::string describe() const { return {}; }
+};
+
+/// Why an implementation declined, as a sentence without a full stop.
+struct Refusal {
+  std::string reason;
+};
+
+using Preparation = std::variant<std::shared_ptr<const Plan>, Refusal>;
+
+/// One entry of a family's ordered list for a device.
+template <class Problem>
+struct Implementation {
+  std::string_view name;
+  Preparation (*prepare)(const Problem& problem);
+};
+
+/// A plan together with the name of the implementation that made it.
+struct ChosenPlan {
+  std::shared_ptr<const Plan> plan;
+  std::string_view implementation;
+};
+
+/// The name that ForceImplementation set, or empty.
+std::string_view forcedImplementation();
+
+/// While alive, only the implementation of this name is chosen, in this thread; for tests, conform and bench.
+class ForceImplementation {
+ public:
+  explicit ForceImplementation(std::string_view name);
+  ~ForceImplementation();
+  ForceImplementation(const ForceImplementation&) = delete;
+  ForceImplementation& operator=(const ForceImplementation&) = delete;
+
+ private:
+  std::string previous_;
+};
+
+/// True when UNMETAL_VERBOSE contains "dispatch".
+bool verboseDispatch();
+/// Prints one line of dispatch commentary to stderr.
+void printDispatch(std::string_view line);
+/// Throws mps::Error: no implementation accepts the problem; lists the refusals.
+[[noreturn]] void throwNoImplementation(const std::string& problem, const std::string& refusals);
+
+/// Asks the implementations in order and returns the first plan. Refusals are printed when asked for.
+template <class Problem>
+ChosenPlan preparePlan(std::span<const Implementation<Problem>> implementations, const Problem& problem) {
+  const std::string_view forced = forcedImplementation();
+  std::string refusals;
+  for (const auto& implementation : implementations) {
+    if (!forced.empty() && forced != implementation.name) continue;
+    Preparation preparation = implementation.prepare(problem);
+    if (auto* plan = std::get_if<std::shared_ptr<const Plan>>(&preparation)) {
+      if (verboseDispatch())
+        printDispatch(problem.describe() + ": " + std::string(implementation.name) + " " + (*plan)->describe());
+      return {std::move(*plan), implementation.name};
+    }
+    refusals += "\n  " + std::string(implementation.name) + ": " + std::get<Refusal>(preparation).reason;
+  }
+  throwNoImplementation(problem.describe(), refusals);
+}
+
+/// Bounded cache of plans, keyed by problem; the least recently used plan goes first. Thread safe.
+template <class Problem>
+class PlanCache {
+ public:
+  explicit PlanCache(std::size_t capacity = 256) : capacity_(capacity) {}
+
+  ChosenPlan choose(std::span<const Implementation<Problem>> implementations, const Problem& problem) {
+    if (!forcedImplementation().empty()) return preparePlan(implementations, problem);
+    const std::lock_guard lock(mutex_);
+    if (auto found = index_.find(problem); found != index_.end()) {
+      entries_.splice(entries_.begin(), entries_, found->second);
+      return found->second->second;
+    }
+    ChosenPlan chosen = preparePlan(implementations, problem);
+    entries_.emplace_front(problem, chosen);
+    index_.emplace(problem, entries_.begin());
+    if (entries_.size() > capacity_) {
+      index_.erase(entries_.back().first);
+      entries_.pop_back();
+    }
+    return chosen;
+  }
+
+  [[nodiscard]] std::size_t size() const {
+    const std::lock_guard lock(mutex_);
+    return entries_.size();
+  }
+
+ private:
+  struct Hash {
+    std::size_t operator()(const Problem& problem) const { return problem.hash(); }
+  };
+  using Entries = std::list<std::pair<Problem, ChosenPlan>>;
+
+  mutable std::mutex mutex_;
+  std::size_t capacity_;
+  Entries entries_;
+  std::unordered_map<Problem, typename Entries::iterator, Hash> index_;
+};
+
+}  // namespace mps::detail

@@ -1,0 +1,19 @@
+#pragma once
+
+namespace mtl {
+
+/// The place where the commands of one queue run, in order.
+///
+/// Each back end derives its own: mtl::cpu::Stream holds the workers, a CUDA stream the stream handle. A plan
+/// (mps/core/plan.hpp) knows which back end it was prepared for and casts.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+
+ protected:
+  Stream() = default;
+  Stream(const Stream&) = default;
+  Stream& operator=(const Stream&) = default;
+};
+
+}  // namespace mtl
