@@ -1,0 +1,15 @@
+#include "mtl/back_ends.hpp"
+
+#include <string>
+
+#include "mtl/error.hpp"
+
+namespace mtl {
+
+std::vector<std::shared_ptr<Device>> cudaDevices() { return {}; }
+
+std::shared_ptr<Device> cudaDevice(int index) {
+  throw Error("device cuda:" + std::to_string(index) + " cannot be used: this library was built without CUDA");
+}
+
+}  // namespace mtl

@@ -1,0 +1,138 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mtl {
+
+class CommandQueue;
+class Device;
+class Heap;
+class Memory;
+class Stream;
+class Submission;
+
+enum class CommandBufferStatus : unsigned {
+  NotEnqueued = 0,
+  Enqueued = 1,
+  Committed = 2,
+  Scheduled = 3,
+  Completed = 4,
+  Error = 5
+};
+
+enum class CommandBufferErrorCode : unsigned {
+  None = 0,
+  Internal = 1,
+  Timeout = 2,
+  PageFault = 3,
+  AccessRevoked = 4,
+  NotPermitted = 7,
+  OutOfMemory = 8,
+  InvalidResource = 9,
+  Memoryless = 10,
+  DeviceRemoved = 11
+};
+
+/// Why a command buffer stopped. The message begins with the label of the command.
+struct CommandBufferError {
+  CommandBufferErrorCode code = CommandBufferErrorCode::Internal;
+  std::string message;
+};
+
+/// One recorded piece of work. The library's own.
+struct Command {
+  std::string label;                       ///< kernel and label, for messages
+  std::function<void(Stream&)> run;        ///< called once, on the executing thread
+  std::vector<std::weak_ptr<Memory>> reads;   ///< invalid content makes the command fail
+  std::vector<std::weak_ptr<Memory>> writes;  ///< marked invalid when the command does not run to its end
+  std::vector<std::shared_ptr<const void>> retained;  ///< kept alive until the buffer has completed
+};
+
+/// A list of recorded work (Metal's MTLCommandBuffer).
+///
+/// Encoding records; nothing runs before commit(). Work inside one buffer behaves as if executed in the order of
+/// encoding. Encode from one thread at a time; the other members are thread safe.
+///
+/// When a command fails, the buffer's error() is set, its later commands are skipped and what they would have
+/// written is marked invalid: using it later throws (or fails) with the first message. Later buffers of the
+/// queue run.
+class CommandBuffer {
+ public:
+  using Handler = std::function<void(CommandBuffer&)>;
+
+  /// Use CommandQueue::commandBuffer.
+  explicit CommandBuffer(std::shared_ptr<Submission> submission);
+  virtual ~CommandBuffer() = default;
+  CommandBuffer(const CommandBuffer&) = delete;
+  CommandBuffer& operator=(const CommandBuffer&) = delete;
+
+  [[nodiscard]] const std::shared_ptr<Device>& device() const;
+  [[nodiscard]] const std::shared_ptr<CommandQueue>& commandQueue() const;
+  [[nodiscard]] std::string label() const;
+  void setLabel(std::string label);
+
+  /// Reserves the place in the queue. Later calls have no effect.
+  void enqueue();
+  /// Hands the buffer to its queue, enqueued first when it was not. @throws Error on a second call.
+  void commit();
+  /// Returns when the buffer was handed to the device and its scheduled handlers have run.
+  /// @throws Error before commit.
+  void waitUntilScheduled();
+  /// Returns when the buffer has run and its completed handlers have run. Does not throw for a failed buffer: see
+  /// error(). @throws Error before commit, and inside a completed handler of this buffer.
+  void waitUntilCompleted();
+  /// Handlers run on the queue's handler thread, in the order in which they were added, also after an error. A
+  /// handler may wait for a later buffer of its queue. An exception that leaves a handler is reported in
+  /// error() of the buffer if that was still empty. @throws Error after commit.
+  void addScheduledHandler(Handler handler);
+  void addCompletedHandler(Handler handler);
+
+  [[nodiscard]] CommandBufferStatus status() const;
+  /// Set when status() is Error.
+  [[nodiscard]] std::optional<CommandBufferError> error() const;
+  /// Waits and throws Error with the message of error(), if there is one.
+  void throwIfFailed();
+
+  /// Seconds of a steady clock; 0 until known.
+  [[nodiscard]] double GPUStartTime() const;  // NOLINT: Metal's name
+  [[nodiscard]] double GPUEndTime() const;    // NOLINT: Metal's name
+
+  /// The library's own: appends work. @throws Error after commit.
+  void append(Command command);
+  /// The library's own: throws Error when the buffer was committed already.
+  void checkOpen() const;
+  /// The library's own: number of commands recorded so far; rollback(count) drops the later ones.
+  [[nodiscard]] std::size_t commandCount() const;
+  void rollback(std::size_t commandCount);
+  /// The library's own: where temporary objects of this buffer live.
+  [[nodiscard]] virtual const std::shared_ptr<Heap>& heap() const;
+  /// The library's own: two wrappers of one buffer share this.
+  [[nodiscard]] const std::shared_ptr<Submission>& submission() const { return submission_; }
+
+ protected:
+  std::shared_ptr<Submission> submission_;
+};
+
+/// Drops what was recorded since construction unless keep() is called: a failed encode leaves no trace.
+class RecordingGuard {
+ public:
+  explicit RecordingGuard(CommandBuffer& commandBuffer)
+      : commandBuffer_(&commandBuffer), count_(commandBuffer.commandCount()) {}
+  ~RecordingGuard() {
+    if (commandBuffer_ != nullptr) commandBuffer_->rollback(count_);
+  }
+  RecordingGuard(const RecordingGuard&) = delete;
+  RecordingGuard& operator=(const RecordingGuard&) = delete;
+  void keep() { commandBuffer_ = nullptr; }
+
+ private:
+  CommandBuffer* commandBuffer_;
+  std::size_t count_;
+};
+
+}  // namespace mtl

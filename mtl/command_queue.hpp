@@ -1,0 +1,60 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace mtl {
+
+class CommandBuffer;
+class Device;
+class HandlerThread;
+class Heap;
+class Submission;
+
+/// Runs command buffers one after the other, in the order in which they were enqueued (Metal's MTLCommandQueue).
+/// Results of an earlier buffer are visible to later ones. Queues are not ordered among each other. Thread safe.
+class CommandQueue : public std::enable_shared_from_this<CommandQueue> {
+ public:
+  /// Use Device::newCommandQueue.
+  CommandQueue(std::shared_ptr<Device> device, std::size_t maxCommandBufferCount);
+  ~CommandQueue();
+  CommandQueue(const CommandQueue&) = delete;
+  CommandQueue& operator=(const CommandQueue&) = delete;
+
+  /// A new command buffer. Blocks while maxCommandBufferCount buffers are made and not completed.
+  std::shared_ptr<CommandBuffer> commandBuffer();
+
+  [[nodiscard]] const std::shared_ptr<Device>& device() const { return device_; }
+  [[nodiscard]] const std::string& label() const { return label_; }
+  void setLabel(std::string label) { label_ = std::move(label); }
+
+  /// The library's own: temporary memory of this queue's buffers.
+  [[nodiscard]] const std::shared_ptr<Heap>& heap() const { return heap_; }
+  /// The library's own: a submission of this queue, counted against the limit.
+  std::shared_ptr<Submission> newSubmission();
+  /// The library's own: the thread that runs this queue's handlers.
+  HandlerThread& handlerThread();
+
+ private:
+  friend class Submission;
+  void reserve(const std::shared_ptr<Submission>& submission);
+  /// Hands the committed submissions at the front of the order to the device.
+  void flush();
+  void submissionEnded();
+
+  std::shared_ptr<Device> device_;
+  std::shared_ptr<Heap> heap_;
+  std::size_t maxCommandBufferCount_;
+  std::string label_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::size_t uncompleted_ = 0;
+  std::deque<std::weak_ptr<Submission>> order_;  ///< enqueued, not yet handed to the device
+  std::unique_ptr<HandlerThread> handlerThread_;
+};
+
+}  // namespace mtl

@@ -1,0 +1,138 @@
+#include "mtl/cpu/device.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <fstream>
+#include <mutex>
+#include <thread>
+
+#include "mtl/cpu/memory_pool.hpp"
+#include "mtl/cpu/stream.hpp"
+#include "mtl/error.hpp"
+#include "mtl/submission.hpp"
+
+namespace mtl::cpu {
+namespace {
+
+int usableProcessors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+std::size_t physicalMemory() {
+  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
+}
+
+std::string processorName() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (!line.starts_with("model name")) continue;
+    if (const auto colon = line.find(": "); colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
+}
+
+/// The thread that runs the committed work of all queues of one device, in the order of commit.
+class Executor {
+ public:
+  explicit Executor(int threadCount) : state_(std::make_shared<State>(threadCount)) {}
+
+  ~Executor() {
+    {
+      const std::lock_guard lock(state_->mutex);
+      state_->stop = true;
+    }
+    state_->changed.notify_all();
+    if (!thread_.joinable()) return;
+    // The last reference to the device may fall on the executing thread itself.
+    if (thread_.get_id() == std::this_thread::get_id())
+      thread_.detach();
+    else
+      thread_.join();
+  }
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  void submit(std::shared_ptr<Submission> submission) {
+    {
+      const std::lock_guard lock(state_->mutex);
+      if (!thread_.joinable()) thread_ = std::thread([state = state_] { loop(state); });
+      state_->submissions.push_back(std::move(submission));
+    }
+    state_->changed.notify_one();
+  }
+
+  [[nodiscard]] int threadCount() const { return state_->threadCount; }
+  void setThreadCount(int count) { state_->threadCount = count; }
+
+ private:
+  struct State {
+    explicit State(int threads) : threadCount(threads) {}
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<std::shared_ptr<Submission>> submissions;
+    std::atomic<int> threadCount;
+    bool stop = false;
+  };
+
+  static void loop(const std::shared_ptr<State>& state) {
+    Stream stream(state->threadCount);
+    std::unique_lock lock(state->mutex);
+    while (true) {
+      state->changed.wait(lock, [&] { return state->stop || !state->submissions.empty(); });
+      if (state->submissions.empty()) return;
+      auto submission = std::move(state->submissions.front());
+      state->submissions.pop_front();
+      lock.unlock();
+      stream.setThreadCount(state->threadCount);
+      submission->execute(stream);
+      submission.reset();
+      lock.lock();
+    }
+  }
+
+  std::shared_ptr<State> state_;
+  std::thread thread_;
+};
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(int threadCount)
+      : Device("cpu"),
+        pool_(std::make_shared<MemoryPool>(physicalMemory() / 8)),
+        executor_(threadCount) {}
+
+  [[nodiscard]] DeviceKind kind() const override { return DeviceKind::CPU; }
+  [[nodiscard]] std::string description() const override { return processorName(); }
+  [[nodiscard]] std::size_t recommendedMaxWorkingSetSize() const override { return physicalMemory(); }
+  [[nodiscard]] std::size_t currentAllocatedSize() const override { return pool_->liveBytes(); }
+  [[nodiscard]] std::size_t systemAllocationCount() const override { return pool_->systemAllocations(); }
+  [[nodiscard]] int threadCount() const override { return executor_.threadCount(); }
+  void setThreadCount(int count) override {
+    if (count < 1) throw Error("Device: threadCount is " + std::to_string(count) + ", expected at least 1");
+    executor_.setThreadCount(count);
+  }
+  std::shared_ptr<Memory> allocate(std::size_t bytes) override { return pool_->allocate(bytes); }
+  void submit(std::shared_ptr<Submission> submission) override { executor_.submit(std::move(submission)); }
+
+ private:
+  std::shared_ptr<MemoryPool> pool_;
+  Executor executor_;
+};
+
+}  // namespace
+
+std::shared_ptr<Device> newDevice(int threadCount) { return std::make_shared<CpuDevice>(threadCount); }
+
+std::shared_ptr<Device> defaultDevice() {
+  static const std::shared_ptr<Device> device = newDevice(usableProcessors());
+  return device;
+}
+
+}  // namespace mtl::cpu

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mtl/types.hpp"
+
+namespace mtl {
+
+class Buffer;
+class CommandQueue;
+class Memory;
+class Submission;
+
+enum class DeviceKind { CPU, CUDA };
+
+/// What runs kernels: the CPU, or a GPU where the build and the machine have one (Metal's MTLDevice).
+///
+/// Objects made on one device are never used with another; the encode that tries throws. Devices are thread
+/// safe.
+class Device : public std::enable_shared_from_this<Device> {
+ public:
+  virtual ~Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  [[nodiscard]] virtual DeviceKind kind() const = 0;
+  /// "cpu" or "cuda:0"; the word that deviceNamed takes.
+  [[nodiscard]] const std::string& name() const { return name_; }
+  /// Name of the hardware, e.g. the processor's model.
+  [[nodiscard]] virtual std::string description() const = 0;
+  /// Bytes of memory that the device can use well.
+  [[nodiscard]] virtual std::size_t recommendedMaxWorkingSetSize() const = 0;
+  /// Bytes that objects of this device hold now, recycled blocks not counted.
+  [[nodiscard]] virtual std::size_t currentAllocatedSize() const = 0;
+  /// Number of times that memory was asked from the system rather than recycled; constant in a steady state.
+  [[nodiscard]] virtual std::size_t systemAllocationCount() const = 0;
+
+  /// Threads that share a kernel on the CPU (default: the processors this process may use); 1 on a GPU.
+  [[nodiscard]] virtual int threadCount() const = 0;
+  /// Takes effect for work that starts later. Results of reductions may differ in the last bit between thread
+  /// counts. @throws Error when count < 1 or the device has no such setting.
+  virtual void setThreadCount(int count) = 0;
+
+  /// A serial queue. @param maxCommandBufferCount how many uncompleted buffers it allows before
+  /// CommandQueue::commandBuffer blocks; at least 1.
+  std::shared_ptr<CommandQueue> newCommandQueue(std::size_t maxCommandBufferCount = 64);
+
+  /// A buffer of `length` zero bytes.
+  std::shared_ptr<Buffer> newBuffer(std::size_t length,
+                                    ResourceOptions options = ResourceOptions::StorageModeManaged);
+  /// A buffer with a copy of `bytes`.
+  std::shared_ptr<Buffer> newBuffer(std::span<const std::byte> bytes,
+                                    ResourceOptions options = ResourceOptions::StorageModeManaged);
+
+  /// The library's own: memory with undefined content, recycled through a bounded cache.
+  /// @throws std::bad_alloc when there is none.
+  virtual std::shared_ptr<Memory> allocate(std::size_t bytes) = 0;
+  /// The library's own: queues hand over committed work, in order, through this.
+  virtual void submit(std::shared_ptr<Submission> submission) = 0;
+
+ protected:
+  explicit Device(std::string name) : name_(std::move(name)) {}
+
+ private:
+  std::string name_;
+};
+
+/// The CPU. (A GPU is asked for by name, so that results do not change from machine to machine.)
+std::shared_ptr<Device> createSystemDefaultDevice();
+
+/// Every device of this machine that this build can use; the CPU first.
+std::vector<std::shared_ptr<Device>> copyAllDevices();
+
+/// "cpu", "cuda" (the same as "cuda:0") or "cuda:N".
+/// @throws Error in one sentence that says what is missing: the build, the driver, the device.
+std::shared_ptr<Device> deviceNamed(std::string_view name);
+
+/// A CPU device of its own, with its own executing thread, beside the default one.
+/// @param threadCount threads that share a kernel, at least 1
+std::shared_ptr<Device> newCPUDevice(int threadCount);
+
+}  // namespace mtl

@@ -1,0 +1,119 @@
+#include "mtl/memory.hpp"
+
+#include <algorithm>
+
+#include "mtl/device.hpp"
+
+namespace mtl {
+
+Memory::~Memory() = default;
+
+std::string Memory::failure() const {
+  const std::lock_guard lock(failureMutex_);
+  return failure_;
+}
+
+void Memory::setFailure(const std::string& message) {
+  const std::lock_guard lock(failureMutex_);
+  if (failure_.empty()) failure_ = message;
+}
+
+void Memory::clearFailure() {
+  const std::lock_guard lock(failureMutex_);
+  failure_.clear();
+}
+
+/// Part of a chunk.
+class Heap::Block final : public Memory {
+ public:
+  Block(std::shared_ptr<Heap> heap, std::size_t chunk, std::size_t offset, std::size_t reserved,
+        std::byte* address, std::size_t length)
+      : Memory(address, length), heap_(std::move(heap)), chunk_(chunk), offset_(offset), reserved_(reserved) {}
+  ~Block() override { heap_->release(chunk_, offset_, reserved_); }
+
+ private:
+  std::shared_ptr<Heap> heap_;
+  std::size_t chunk_;
+  std::size_t offset_;
+  std::size_t reserved_;
+};
+
+Heap::Heap(Device& device, std::size_t chunkBytes) : device_(device), chunkBytes_(chunkBytes) {}
+
+std::optional<std::pair<std::size_t, std::size_t>> Heap::bestFit(std::size_t length) const {
+  std::optional<std::pair<std::size_t, std::size_t>> best;
+  std::size_t bestLength = 0;
+  for (std::size_t c = 0; c < chunks_.size(); ++c) {
+    for (const auto& [offset, free] : chunks_[c].free) {
+      if (free >= length && (!best || free < bestLength)) {
+        best = {c, offset};
+        bestLength = free;
+      }
+    }
+  }
+  return best;
+}
+
+std::shared_ptr<Memory> Heap::allocate(std::size_t bytes) {
+  const std::size_t length = std::max(alignment, (bytes + alignment - 1) / alignment * alignment);
+  const std::lock_guard lock(mutex_);
+  auto place = bestFit(length);
+  if (!place) {
+    const std::size_t chunkLength = std::max(chunkBytes_, length);
+    chunks_.push_back({device_.allocate(chunkLength), {}});
+    chunks_.back().free.emplace(0, chunkLength);
+    place = {chunks_.size() - 1, 0};
+  }
+  const auto [index, offset] = *place;
+  Chunk& chunk = chunks_[index];
+  auto block = std::make_shared<Block>(shared_from_this(), index, offset, length,
+                                       chunk.memory->address() + offset, bytes);
+  const auto free = chunk.free.find(offset);
+  const std::size_t rest = free->second - length;
+  chunk.free.erase(free);
+  if (rest > 0) chunk.free.emplace(offset + length, rest);
+  used_ += length;
+  peak_ = std::max(peak_, used_);
+  return block;
+}
+
+void Heap::release(std::size_t chunk, std::size_t offset, std::size_t length) {
+  const std::lock_guard lock(mutex_);
+  used_ -= length;
+  auto& free = chunks_[chunk].free;
+  auto [entry, inserted] = free.emplace(offset, length);
+  if (const auto next = std::next(entry); next != free.end() && entry->first + entry->second == next->first) {
+    entry->second += next->second;
+    free.erase(next);
+  }
+  if (entry != free.begin()) {
+    if (const auto previous = std::prev(entry); previous->first + previous->second == entry->first) {
+      previous->second += entry->second;
+      free.erase(entry);
+    }
+  }
+}
+
+std::size_t Heap::usedBytes() const {
+  const std::lock_guard lock(mutex_);
+  return used_;
+}
+
+std::size_t Heap::peakBytes() const {
+  const std::lock_guard lock(mutex_);
+  return peak_;
+}
+
+std::size_t Heap::reservedBytes() const {
+  const std::lock_guard lock(mutex_);
+  std::size_t sum = 0;
+  for (const Chunk& chunk : chunks_) sum += chunk.memory->length();
+  return sum;
+}
+
+std::size_t Heap::chunkCount() const {
+  const std::lock_guard lock(mutex_);
+  return chunks_.size();
+}
+
+}  // namespace mtl

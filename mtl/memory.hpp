@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mtl {
+
+class CommandBuffer;
+class Device;
+
+/// A block of device memory. Returns to where it came from when the last owner lets go.
+///
+/// The library's own layer: users hold Buffers and images.
+class Memory {
+ public:
+  virtual ~Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  /// Address on the device.
+  [[nodiscard]] std::byte* address() const { return address_; }
+  [[nodiscard]] std::size_t length() const { return length_; }
+
+  /// Host address of the same bytes; on the CPU the address itself. A device with memory of its own keeps a
+  /// mirror that is valid after synchronize() and completion.
+  [[nodiscard]] virtual std::byte* contents() { return address_; }
+  /// The host wrote bytes of contents(); the device reads them from the next command on.
+  virtual void didModifyRange(std::size_t /*offset*/, std::size_t /*length*/) {}
+  /// Records the copy that makes device results visible in contents().
+  virtual void synchronize(CommandBuffer& /*commandBuffer*/) {}
+
+  /// Message of the command that failed to write this block; empty while the content is good.
+  [[nodiscard]] std::string failure() const;
+  void setFailure(const std::string& message);
+  void clearFailure();
+
+ protected:
+  Memory(std::byte* address, std::size_t length) : address_(address), length_(length) {}
+
+ private:
+  std::byte* address_;
+  std::size_t length_;
+  mutable std::mutex failureMutex_;
+  std::string failure_;
+};
+
+/// Chunked arena for temporary memory: stable addresses, best fit, neighbours merged (design section 4).
+///
+/// Allocation and release happen while work is encoded. Reuse at once is safe because the commands of a queue
+/// run in order. Chunks are kept until the heap dies, so a loop whose shapes repeat stops growing after its
+/// first pass. Thread safe.
+class Heap : public std::enable_shared_from_this<Heap> {
+ public:
+  /// Every address is a multiple of this.
+  static constexpr std::size_t alignment = 256;
+
+  /// @param chunkBytes least size of a chunk
+  explicit Heap(Device& device, std::size_t chunkBytes = std::size_t{1} << 22U);
+
+  /// A block that returns to this heap when its last owner lets go. Zero bytes give a block of length 0.
+  std::shared_ptr<Memory> allocate(std::size_t bytes);
+
+  [[nodiscard]] std::size_t usedBytes() const;      ///< in live blocks
+  [[nodiscard]] std::size_t peakBytes() const;      ///< largest usedBytes so far
+  [[nodiscard]] std::size_t reservedBytes() const;  ///< in chunks
+  [[nodiscard]] std::size_t chunkCount() const;
+
+ private:
+  class Block;
+  struct Chunk {
+    std::shared_ptr<Memory> memory;
+    std::map<std::size_t, std::size_t> free;  ///< offset to length
+  };
+
+  void release(std::size_t chunk, std::size_t offset, std::size_t length);
+  std::optional<std::pair<std::size_t, std::size_t>> bestFit(std::size_t length) const;
+
+  Device& device_;
+  std::size_t chunkBytes_;
+  mutable std::mutex mutex_;
+  std::vector<Chunk> chunks_;
+  std::size_t used_ = 0;
+  std::size_t peak_ = 0;
+};
+
+}  // namespace mtl

@@ -1,0 +1,272 @@
+#include "mtl/submission.hpp"
+
+#include <chrono>
+#include <new>
+
+#include "mtl/command_queue.hpp"
+#include "mtl/device.hpp"
+#include "mtl/error.hpp"
+#include "mtl/memory.hpp"
+#include "mtl/stream.hpp"
+
+namespace mtl {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string firstFailure(const std::vector<std::weak_ptr<Memory>>& reads) {
+  for (const auto& read : reads) {
+    if (const auto memory = read.lock()) {
+      if (auto failure = memory->failure(); !failure.empty()) return failure;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+HandlerThread::~HandlerThread() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stop = true;
+  }
+  state_->changed.notify_all();
+  if (!thread_.joinable()) return;
+  // The queue's last owner may be one of its own handlers.
+  if (thread_.get_id() == std::this_thread::get_id())
+    thread_.detach();
+  else
+    thread_.join();
+}
+
+void HandlerThread::post(std::function<void()> work) {
+  {
+    const std::lock_guard lock(threadMutex_);
+    if (!thread_.joinable()) thread_ = std::thread([state = state_] { loop(state); });
+  }
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->work.push_back(std::move(work));
+  }
+  state_->changed.notify_one();
+}
+
+bool HandlerThread::isCurrent() const {
+  const std::lock_guard lock(threadMutex_);
+  return thread_.get_id() == std::this_thread::get_id();
+}
+
+void HandlerThread::loop(const std::shared_ptr<State>& state) {
+  std::unique_lock lock(state->mutex);
+  while (true) {
+    state->changed.wait(lock, [&] { return state->stop || !state->work.empty(); });
+    if (state->work.empty()) return;
+    auto work = std::move(state->work.front());
+    state->work.pop_front();
+    lock.unlock();
+    work();
+    work = nullptr;
+    lock.lock();
+  }
+}
+
+Submission::Submission(std::shared_ptr<CommandQueue> queue) : queue_(std::move(queue)) {}
+
+Submission::~Submission() {
+  const CommandBufferStatus status = status_;
+  if (status >= CommandBufferStatus::Committed) return;
+  queue_->submissionEnded();
+  if (status == CommandBufferStatus::Enqueued) queue_->flush();  // those behind it need not wait any more
+}
+
+void Submission::checkOpen() const {
+  const std::lock_guard lock(mutex_);
+  if (status_ >= CommandBufferStatus::Committed)
+    throw Error("CommandBuffer \"" + label_ + "\": encode after commit; make a new command buffer");
+}
+
+void Submission::append(Command command) {
+  checkOpen();
+  commands_.push_back(std::move(command));
+}
+
+std::size_t Submission::commandCount() const { return commands_.size(); }
+
+void Submission::rollback(std::size_t commandCount) {
+  if (commandCount < commands_.size()) commands_.resize(commandCount);
+}
+
+void Submission::retain(std::shared_ptr<const void> object) { retained_.push_back(std::move(object)); }
+
+void Submission::enqueue() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (status_ != CommandBufferStatus::NotEnqueued) return;
+    status_ = CommandBufferStatus::Enqueued;
+  }
+  queue_->reserve(shared_from_this());
+}
+
+void Submission::commit() {
+  checkOpen();
+  enqueue();
+  {
+    const std::lock_guard lock(mutex_);
+    if (status_ >= CommandBufferStatus::Committed)
+      throw Error("CommandBuffer \"" + label_ + "\": committed twice");
+    status_ = CommandBufferStatus::Committed;
+  }
+  queue_->flush();
+}
+
+void Submission::addHandler(CommandBuffer::Handler handler, bool scheduled) {
+  const std::lock_guard lock(mutex_);
+  if (status_ >= CommandBufferStatus::Committed)
+    throw Error("CommandBuffer \"" + label_ + "\": handler added after commit");
+  (scheduled ? scheduledHandlers_ : completedHandlers_).push_back(std::move(handler));
+}
+
+void Submission::wait(bool scheduledOnly) {
+  std::unique_lock lock(mutex_);
+  if (status_ < CommandBufferStatus::Committed)
+    throw Error("CommandBuffer \"" + label_ + "\": waits before commit and would never return");
+  if (runningHandlersOf_ == std::this_thread::get_id())
+    throw Error("CommandBuffer \"" + label_ + "\": waits inside one of its own handlers and would never return");
+  // On the handler thread only the execution can be waited for: the other buffer's handlers come after this one.
+  const bool onHandlerThread = queue_->handlerThread().isCurrent();
+  changed_.wait(lock, [&] {
+    if (scheduledOnly)
+      return status_ >= CommandBufferStatus::Scheduled && (scheduledHandlersDone_ || onHandlerThread);
+    return status_ >= CommandBufferStatus::Completed && (completedHandlersDone_ || onHandlerThread);
+  });
+}
+
+void Submission::fail(CommandBufferErrorCode code, const std::string& message) {
+  const std::lock_guard lock(mutex_);
+  if (!error_) error_ = CommandBufferError{code, message};
+}
+
+void Submission::runCommands(Stream& stream) {
+  std::string failure;
+  for (Command& command : commands_) {
+    if (failure.empty()) {
+      if (const auto invalid = firstFailure(command.reads); !invalid.empty()) {
+        failure = invalid;
+        fail(CommandBufferErrorCode::InvalidResource, failure);
+      }
+    }
+    if (failure.empty()) {
+      try {
+        command.run(stream);
+      } catch (const std::bad_alloc&) {
+        failure = command.label + ": out of memory";
+        fail(CommandBufferErrorCode::OutOfMemory, failure);
+      } catch (const std::exception& exception) {
+        failure = command.label + ": " + exception.what();
+        fail(CommandBufferErrorCode::Internal, failure);
+      }
+    }
+    for (const auto& write : command.writes) {
+      if (const auto memory = write.lock()) {
+        if (failure.empty())
+          memory->clearFailure();
+        else
+          memory->setFailure(failure);
+      }
+    }
+  }
+}
+
+void Submission::runHandlers(std::vector<CommandBuffer::Handler>& handlers) {
+  CommandBuffer face(shared_from_this());
+  {
+    const std::lock_guard lock(mutex_);
+    runningHandlersOf_ = std::this_thread::get_id();
+  }
+  for (auto& handler : handlers) {
+    try {
+      handler(face);
+    } catch (const std::exception& exception) {
+      fail(CommandBufferErrorCode::Internal, std::string("completion handler: ") + exception.what());
+    }
+  }
+  handlers.clear();
+  const std::lock_guard lock(mutex_);
+  runningHandlersOf_ = std::thread::id();
+}
+
+void Submission::execute(Stream& stream) {
+  const auto self = shared_from_this();
+  {
+    const std::lock_guard lock(mutex_);
+    status_ = CommandBufferStatus::Scheduled;
+    startTime_ = now();
+    scheduledHandlersDone_ = scheduledHandlers_.empty();
+  }
+  changed_.notify_all();
+  if (!scheduledHandlers_.empty()) {
+    queue_->handlerThread().post([self] {
+      self->runHandlers(self->scheduledHandlers_);
+      {
+        const std::lock_guard lock(self->mutex_);
+        self->scheduledHandlersDone_ = true;
+      }
+      self->changed_.notify_all();
+    });
+  }
+  runCommands(stream);
+  commands_.clear();
+  retained_.clear();
+  {
+    const std::lock_guard lock(mutex_);
+    endTime_ = now();
+    status_ = error_ ? CommandBufferStatus::Error : CommandBufferStatus::Completed;
+    completedHandlersDone_ = completedHandlers_.empty();
+  }
+  changed_.notify_all();
+  queue_->submissionEnded();
+  if (!completedHandlers_.empty()) queue_->handlerThread().post([self] { self->finishHandlers(); });
+}
+
+void Submission::finishHandlers() {
+  runHandlers(completedHandlers_);
+  {
+    const std::lock_guard lock(mutex_);
+    completedHandlersDone_ = true;
+  }
+  changed_.notify_all();
+}
+
+CommandBufferStatus Submission::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+std::optional<CommandBufferError> Submission::error() const {
+  const std::lock_guard lock(mutex_);
+  return error_;
+}
+
+double Submission::startTime() const {
+  const std::lock_guard lock(mutex_);
+  return startTime_;
+}
+
+double Submission::endTime() const {
+  const std::lock_guard lock(mutex_);
+  return endTime_;
+}
+
+std::string Submission::label() const {
+  const std::lock_guard lock(mutex_);
+  return label_;
+}
+
+void Submission::setLabel(std::string label) {
+  const std::lock_guard lock(mutex_);
+  label_ = std::move(label);
+}
+
+}  // namespace mtl

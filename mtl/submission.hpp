@@ -1,0 +1,96 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "mtl/command_buffer.hpp"
+
+namespace mtl {
+
+/// Runs handlers one after the other on a thread that starts with the first one. Engine-internal.
+class HandlerThread {
+ public:
+  HandlerThread() = default;
+  ~HandlerThread();
+  HandlerThread(const HandlerThread&) = delete;
+  HandlerThread& operator=(const HandlerThread&) = delete;
+
+  void post(std::function<void()> work);
+  [[nodiscard]] bool isCurrent() const;
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<std::function<void()>> work;
+    bool stop = false;
+  };
+  static void loop(const std::shared_ptr<State>& state);
+
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+  mutable std::mutex threadMutex_;
+  std::thread thread_;
+};
+
+/// What a command buffer holds and a queue runs. Engine-internal; CommandBuffer is its public face.
+class Submission : public std::enable_shared_from_this<Submission> {
+ public:
+  explicit Submission(std::shared_ptr<CommandQueue> queue);
+  ~Submission();
+  Submission(const Submission&) = delete;
+  Submission& operator=(const Submission&) = delete;
+
+  [[nodiscard]] const std::shared_ptr<CommandQueue>& queue() const { return queue_; }
+
+  void append(Command command);
+  void checkOpen() const;
+  [[nodiscard]] std::size_t commandCount() const;
+  void rollback(std::size_t commandCount);
+  void enqueue();
+  void commit();
+  void addHandler(CommandBuffer::Handler handler, bool scheduled);
+  void wait(bool scheduledOnly);
+  /// Keeps an object until the buffer has completed.
+  void retain(std::shared_ptr<const void> object);
+
+  [[nodiscard]] CommandBufferStatus status() const;
+  [[nodiscard]] std::optional<CommandBufferError> error() const;
+  [[nodiscard]] double startTime() const;
+  [[nodiscard]] double endTime() const;
+  [[nodiscard]] std::string label() const;
+  void setLabel(std::string label);
+
+  /// The executor's side: runs every command on the stream, then sets the status and posts the handlers.
+  void execute(Stream& stream);
+
+ private:
+  void runCommands(Stream& stream);
+  void fail(CommandBufferErrorCode code, const std::string& message);
+  void finishHandlers();
+  void runHandlers(std::vector<CommandBuffer::Handler>& handlers);
+
+  std::shared_ptr<CommandQueue> queue_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Command> commands_;
+  std::vector<std::shared_ptr<const void>> retained_;
+  std::vector<CommandBuffer::Handler> scheduledHandlers_;
+  std::vector<CommandBuffer::Handler> completedHandlers_;
+  CommandBufferStatus status_ = CommandBufferStatus::NotEnqueued;
+  std::optional<CommandBufferError> error_;
+  std::string label_;
+  bool scheduledHandlersDone_ = false;
+  bool completedHandlersDone_ = false;
+  std::thread::id runningHandlersOf_;
+  double startTime_ = 0;
+  double endTime_ = 0;
+};
+
+}  // namespace mtl
