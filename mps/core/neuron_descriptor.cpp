@@ -1,0 +1,143 @@
+#include "mps/core/neuron_descriptor.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <sstream>
+
+#include "mps/core/tensor_shape.hpp"
+
+namespace mps {
+namespace {
+
+struct Parameters {
+  float a = 0;
+  float b = 0;
+  float c = 0;
+};
+
+constexpr Parameters defaultParameters(CNNNeuronType type) {
+  switch (type) {
+    case CNNNeuronType::Linear: return {1, 0, 0};
+    case CNNNeuronType::HardSigmoid: return {0.2F, 0.5F, 0};
+    case CNNNeuronType::TanH:
+    case CNNNeuronType::SoftPlus: return {1, 1, 0};
+    case CNNNeuronType::ELU: return {1, 0, 0};
+    case CNNNeuronType::ReLUN: return {1, 6, 0};
+    case CNNNeuronType::Power: return {1, 0, 1};
+    case CNNNeuronType::Exponential:
+    case CNNNeuronType::Logarithm: return {1, 0, -1};
+    default: return {};
+  }
+}
+
+/// How many of a, b, c the function of this type uses.
+constexpr int parameterCount(CNNNeuronType type) {
+  switch (type) {
+    case CNNNeuronType::ReLU:
+    case CNNNeuronType::ELU: return 1;
+    case CNNNeuronType::Linear:
+    case CNNNeuronType::HardSigmoid:
+    case CNNNeuronType::TanH:
+    case CNNNeuronType::SoftPlus:
+    case CNNNeuronType::ReLUN: return 2;
+    case CNNNeuronType::Power:
+    case CNNNeuronType::Exponential:
+    case CNNNeuronType::Logarithm: return 3;
+    default: return 0;
+  }
+}
+
+/// Bits, not values: -0 differs from 0 (their slopes give different signs) and NaN equals itself.
+bool sameBits(float left, float right) {
+  return std::bit_cast<std::uint32_t>(left) == std::bit_cast<std::uint32_t>(right);
+}
+
+}  // namespace
+
+const char* name(CNNNeuronType type) {
+  switch (type) {
+    case CNNNeuronType::None: return "None";
+    case CNNNeuronType::ReLU: return "ReLU";
+    case CNNNeuronType::Linear: return "Linear";
+    case CNNNeuronType::Sigmoid: return "Sigmoid";
+    case CNNNeuronType::HardSigmoid: return "HardSigmoid";
+    case CNNNeuronType::TanH: return "TanH";
+    case CNNNeuronType::Absolute: return "Absolute";
+    case CNNNeuronType::SoftPlus: return "SoftPlus";
+    case CNNNeuronType::SoftSign: return "SoftSign";
+    case CNNNeuronType::ELU: return "ELU";
+    case CNNNeuronType::PReLU: return "PReLU";
+    case CNNNeuronType::ReLUN: return "ReLUN";
+    case CNNNeuronType::Power: return "Power";
+    case CNNNeuronType::Exponential: return "Exponential";
+    case CNNNeuronType::Logarithm: return "Logarithm";
+    case CNNNeuronType::GeLU: return "GeLU";
+    case CNNNeuronType::Count: break;
+  }
+  return "unknown";
+}
+
+NNNeuronDescriptor NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType neuronType) {
+  const Parameters defaults = defaultParameters(neuronType);
+  return cnnNeuronDescriptor(neuronType, defaults.a, defaults.b, defaults.c);
+}
+
+NNNeuronDescriptor NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType neuronType, float a) {
+  const Parameters defaults = defaultParameters(neuronType);
+  return cnnNeuronDescriptor(neuronType, a, defaults.b, defaults.c);
+}
+
+NNNeuronDescriptor NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType neuronType, float a, float b) {
+  return cnnNeuronDescriptor(neuronType, a, b, defaultParameters(neuronType).c);
+}
+
+NNNeuronDescriptor NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType neuronType, float a, float b,
+                                                           float c) {
+  NNNeuronDescriptor descriptor;
+  descriptor.neuronType_ = neuronType;
+  descriptor.a_ = a;
+  descriptor.b_ = b;
+  descriptor.c_ = c;
+  return descriptor;
+}
+
+NNNeuronDescriptor NNNeuronDescriptor::cnnNeuronPReLUDescriptor(std::span<const float> data,
+                                                                bool /*noCopy*/) {
+  NNNeuronDescriptor descriptor = cnnNeuronDescriptor(CNNNeuronType::PReLU);
+  descriptor.setData(data);
+  return descriptor;
+}
+
+std::span<const float> NNNeuronDescriptor::data() const {
+  if (!data_) return {};
+  return *data_;
+}
+
+void NNNeuronDescriptor::setData(std::span<const float> data) {
+  data_ = data.empty() ? nullptr : std::make_shared<const std::vector<float>>(data.begin(), data.end());
+}
+
+bool NNNeuronDescriptor::operator==(const NNNeuronDescriptor& other) const {
+  return neuronType_ == other.neuronType_ && sameBits(a_, other.a_) && sameBits(b_, other.b_) &&
+         sameBits(c_, other.c_) && (data_ == other.data_ || std::ranges::equal(data(), other.data(), sameBits));
+}
+
+std::size_t NNNeuronDescriptor::hash() const {
+  std::size_t seed = detail::hashOf(neuronType_, std::bit_cast<std::uint32_t>(a_),
+                                    std::bit_cast<std::uint32_t>(b_), std::bit_cast<std::uint32_t>(c_));
+  for (const float slope : data()) seed = detail::hashCombine(seed, std::bit_cast<std::uint32_t>(slope));
+  return seed;
+}
+
+std::string NNNeuronDescriptor::describe() const {
+  std::ostringstream text;
+  text << name(neuronType_);
+  const int count = parameterCount(neuronType_);
+  if (count > 0) text << " a=" << a_;
+  if (count > 1) text << " b=" << b_;
+  if (count > 2) text << " c=" << c_;
+  if (neuronType_ == CNNNeuronType::PReLU) text << " " << data().size() << " slopes";
+  return text.str();
+}
+
+}  // namespace mps
