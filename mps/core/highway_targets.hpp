@@ -1,0 +1,10 @@
+#pragma once
+
+/// Instruction sets that vector code is compiled for: SSE4, AVX2, AVX-512 and NEON, beside the plain
+/// fallback. Each one compiles the file again, so the rest is left out. Include this before any Highway
+/// header.
+#ifdef HIGHWAY_HWY_DETECT_TARGETS_H_
+#error "include mps/core/highway_targets.hpp before Highway's headers"
+#endif
+
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
