@@ -1,0 +1,41 @@
+# What we build on. CMakeLists of the layers link what they need; nothing here reaches public headers.
+
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+find_package(OneDNN REQUIRED)
+find_package(hwy REQUIRED)
+find_package(nlohmann_json REQUIRED)
+
+if(UNMETAL_BUILD_TESTS OR UNMETAL_BUILD_PROGRAM)
+  find_package(benchmark REQUIRED)
+endif()
+if(UNMETAL_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+  include(GoogleTest)
+endif()
+if(UNMETAL_BUILD_PROGRAM)
+  find_package(CLI11 REQUIRED)
+  find_package(spdlog REQUIRED)
+  find_package(fmt REQUIRED)
+  find_package(ZLIB REQUIRED)
+  find_package(PNG REQUIRED)
+  find_package(JPEG)
+endif()
+
+# oneDNN brings GCC's OpenMP run time (libgomp) into every process. GCC's code shares its pool; clang's would
+# bring a second one (libomp), and the thread sanitizer sees into neither, so those builds use std::thread.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT UNMETAL_SANITIZE MATCHES "thread")
+  set(UNMETAL_OPENMP ON)
+else()
+  set(UNMETAL_OPENMP OFF)
+endif()
+
+if(UNMETAL_HAS_CUDA)
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES "${UNMETAL_CUDA_ARCHITECTURES}")
+  endif()
+  enable_language(CUDA)
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  find_package(CUDAToolkit REQUIRED)
+endif()

@@ -1,0 +1,9 @@
+# The families of kernels, one line each; the function's comment (targets.cmake) says which files belong to one.
+unmetal_family(pooling)
+unmetal_family(convolution)
+unmetal_family(neuron)
+unmetal_family(softmax)
+unmetal_family(dropout)
+unmetal_family(loss)
+unmetal_family(optimizer)
+unmetal_family(matrix)

@@ -1,0 +1,53 @@
+# Everything a user can choose, and what follows from it for the whole project.
+
+option(BUILD_SHARED_LIBS "Build libunmetal as a shared library." OFF)
+option(UNMETAL_BUILD_TESTS "Build the tests and the examples." ${PROJECT_IS_TOP_LEVEL})
+option(UNMETAL_BUILD_PROGRAM "Build the program `unmetal`." ${PROJECT_IS_TOP_LEVEL})
+option(UNMETAL_WARNINGS_AS_ERRORS "Stop at the first compiler warning." OFF)
+set(UNMETAL_CUDA AUTO CACHE STRING "Build the CUDA back end: AUTO (when nvcc is found), ON or OFF.")
+set_property(CACHE UNMETAL_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(UNMETAL_CUDA_ARCHITECTURES "80;90-real;90-virtual" CACHE STRING "GPU architectures of the CUDA back end.")
+set(UNMETAL_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize: address,undefined or thread.")
+set_property(CACHE UNMETAL_SANITIZE PROPERTY STRINGS "" "address,undefined" thread)
+
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type." FORCE)
+endif()
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+# Faster tools where they are installed; the result is the same.
+if(PROJECT_IS_TOP_LEVEL)
+  find_program(UNMETAL_CCACHE ccache)
+  if(UNMETAL_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${UNMETAL_CCACHE}")
+    set(CMAKE_CUDA_COMPILER_LAUNCHER "${UNMETAL_CCACHE}")
+  endif()
+  find_program(UNMETAL_MOLD mold)
+  if(UNMETAL_MOLD)
+    add_link_options(-fuse-ld=mold)
+  endif()
+endif()
+
+if(NOT UNMETAL_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "UNMETAL_CUDA is \"${UNMETAL_CUDA}\"; expected AUTO, ON or OFF.")
+endif()
+set(UNMETAL_HAS_CUDA OFF)
+if(NOT UNMETAL_CUDA STREQUAL "OFF")
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    set(UNMETAL_HAS_CUDA ON)
+  elseif(UNMETAL_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "UNMETAL_CUDA is ON, but nvcc was not found: put it on PATH or set CMAKE_CUDA_COMPILER.")
+  endif()
+endif()
+
+# Sanitizer builds: what every test runs with.
+set(UNMETAL_TEST_ENVIRONMENT "")
+if(UNMETAL_SANITIZE MATCHES "thread")
+  set(UNMETAL_TEST_ENVIRONMENT "TSAN_OPTIONS=halt_on_error=1:suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan.supp")
+endif()

@@ -1,0 +1,129 @@
+# Functions that make and fill targets. No globbing: a file is part of the build because a list names it.
+
+# The settings that every target of ours shares.
+function(unmetal_configure_target target)
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wconversion>
+    # What is written is what is computed: fused multiply-adds are written out where they are wanted.
+    $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+  if(UNMETAL_WARNINGS_AS_ERRORS)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+  endif()
+  if(UNMETAL_SANITIZE)
+    target_compile_options(${target} PRIVATE
+      $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${UNMETAL_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer>)
+    target_link_options(${target} PUBLIC -fsanitize=${UNMETAL_SANITIZE})
+  endif()
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
+endfunction()
+
+# The library itself: its settings and what it links.
+function(unmetal_configure_library target)
+  unmetal_configure_target(${target})
+  set_target_properties(${target} PROPERTIES
+    EXPORT_NAME unmetal
+    VERSION ${PROJECT_VERSION}
+    SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+    POSITION_INDEPENDENT_CODE ON
+    VERIFY_INTERFACE_HEADER_SETS ${UNMETAL_BUILD_TESTS})
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${target} PRIVATE OneDNN::OneDNN hwy::hwy Threads::Threads
+                        $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
+  if(UNMETAL_OPENMP)
+    target_compile_definitions(${target} PRIVATE UNMETAL_OPENMP=1)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
+    target_link_libraries(${target} PRIVATE gomp)
+  endif()
+  if(UNMETAL_HAS_CUDA)
+    target_compile_definitions(${target} PRIVATE UNMETAL_CUDA=1)
+    target_link_libraries(${target} PRIVATE CUDA::cudart_static)
+  endif()
+endfunction()
+
+# TEMPORARY, until all families are complete: a missing file is named and skipped instead of refused.
+function(unmetal_existing result)
+  set(present "")
+  foreach(file IN LISTS ARGN)
+    if(EXISTS "${file}")
+      list(APPEND present "${file}")
+    else()
+      file(RELATIVE_PATH name "${PROJECT_SOURCE_DIR}" "${file}")
+      message(NOTICE "-- not there yet: ${name}")
+    endif()
+  endforeach()
+  set(${result} "${present}" PARENT_SCOPE)
+endfunction()
+
+# unmetal_sources(<target> [HEADERS <public header>...] [SOURCES <source>...])
+# Adds files of the current folder; <target> may be a target that this configuration does not build.
+function(unmetal_sources target)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "HEADERS;SOURCES")
+  if(NOT TARGET ${target})
+    return()
+  endif()
+  list(TRANSFORM ARG_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+  list(TRANSFORM ARG_HEADERS PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+  unmetal_existing(ARG_SOURCES ${ARG_SOURCES})
+  unmetal_existing(ARG_HEADERS ${ARG_HEADERS})
+  target_sources(${target} PRIVATE ${ARG_SOURCES})
+  if(ARG_HEADERS)
+    target_sources(${target} PUBLIC FILE_SET HEADERS FILES ${ARG_HEADERS})
+  endif()
+endfunction()
+
+# unmetal_tests(<name> SOURCES <source>... [LABELS <label>...])
+# One GoogleTest executable from files of the current folder, each of its tests a ctest test. The labels
+# `smoke` and `tsan` put it into the sets that the sanitizers run; the targets of these names build the sets.
+function(unmetal_tests name)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;LABELS")
+  if(NOT UNMETAL_BUILD_TESTS)
+    return()
+  endif()
+  list(TRANSFORM ARG_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+  unmetal_existing(ARG_SOURCES ${ARG_SOURCES})
+  if(NOT ARG_SOURCES)
+    return()
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  unmetal_configure_target(${name})
+  target_link_libraries(${name} PRIVATE unmetal_conform GTest::gtest GTest::gmock GTest::gtest_main)
+  # The lists of tests and labels are separated by semicolons twice over; the second pass takes one level off.
+  string(REPLACE ";" "\\;" labels "${ARG_LABELS}")
+  gtest_discover_tests(${name}
+    DISCOVERY_MODE PRE_TEST
+    DISCOVERY_TIMEOUT 60
+    TEST_PREFIX "${name}."
+    PROPERTIES LABELS "${labels}" TIMEOUT 600 ENVIRONMENT "${UNMETAL_TEST_ENVIRONMENT}")
+  foreach(label IN LISTS ARG_LABELS)
+    if(NOT TARGET ${label})
+      add_custom_target(${label})
+    endif()
+    add_dependencies(${label} ${name})
+  endforeach()
+endfunction()
+
+# unmetal_family(<name> [HEADERS <header>...] [SOURCES <source>...] [CONFORM <source>...] [TESTS <source>...])
+#
+# Everything about one family of kernels lies in mps/<name>, under fixed file names:
+#   <name>.hpp                                              public header
+#   <name>.cpp  <name>_cpu.cpp  [<name>_cuda.cu]            the library
+#   <name>_reference.cpp  <name>_conform.cpp  <name>_bench.cpp   references, self-check, timing
+#   <name>_reference_test.cpp  <name>_plan_test.cpp  <name>_test.cpp   tests
+# The lists name further files, for a family that is split by class.
+function(unmetal_family name)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "HEADERS;SOURCES;CONFORM;TESTS")
+  set(CMAKE_CURRENT_SOURCE_DIR "${PROJECT_SOURCE_DIR}/mps/${name}")
+  set(cuda "")
+  if(UNMETAL_HAS_CUDA AND EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${name}_cuda.cu")
+    set(cuda ${name}_cuda.cu)
+  endif()
+  unmetal_sources(unmetal
+    HEADERS ${name}.hpp ${ARG_HEADERS}
+    SOURCES ${name}.cpp ${name}_cpu.cpp ${cuda} ${ARG_SOURCES})
+  unmetal_sources(unmetal_conform
+    SOURCES ${name}_reference.cpp ${name}_conform.cpp ${name}_bench.cpp ${ARG_CONFORM})
+  unmetal_tests(${name}_tests
+    SOURCES ${name}_reference_test.cpp ${name}_plan_test.cpp ${name}_test.cpp ${ARG_TESTS}
+    LABELS ${name} smoke)
+endfunction()
