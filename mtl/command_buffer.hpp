@@ -103,7 +103,7 @@ class CommandBuffer {
   [[nodiscard]] double GPUEndTime() const;    // NOLINT: Metal's name
 
   /// The library's own: appends work. @throws Error after commit.
-  void append(Command command);
+  virtual void append(Command command);
   /// The library's own: throws Error when the buffer was committed already.
   void checkOpen() const;
   /// The library's own: number of commands recorded so far; rollback(count) drops the later ones.
@@ -111,6 +111,8 @@ class CommandBuffer {
   void rollback(std::size_t commandCount);
   /// The library's own: where temporary objects of this buffer live.
   [[nodiscard]] virtual const std::shared_ptr<Heap>& heap() const;
+  /// The library's own: temporary objects belong to one scope; a buffer that continues keeps its scope.
+  [[nodiscard]] virtual const void* temporaryScope() const { return submission_.get(); }
   /// The library's own: two wrappers of one buffer share this.
   [[nodiscard]] const std::shared_ptr<Submission>& submission() const { return submission_; }
 

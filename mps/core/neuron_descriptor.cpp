@@ -17,16 +17,24 @@ struct Parameters {
 
 constexpr Parameters defaultParameters(CNNNeuronType type) {
   switch (type) {
-    case CNNNeuronType::Linear: return {1, 0, 0};
-    case CNNNeuronType::HardSigmoid: return {0.2F, 0.5F, 0};
+    case CNNNeuronType::Linear:
+      return {1, 0, 0};
+    case CNNNeuronType::HardSigmoid:
+      return {0.2F, 0.5F, 0};
     case CNNNeuronType::TanH:
-    case CNNNeuronType::SoftPlus: return {1, 1, 0};
-    case CNNNeuronType::ELU: return {1, 0, 0};
-    case CNNNeuronType::ReLUN: return {1, 6, 0};
-    case CNNNeuronType::Power: return {1, 0, 1};
+    case CNNNeuronType::SoftPlus:
+      return {1, 1, 0};
+    case CNNNeuronType::ELU:
+      return {1, 0, 0};
+    case CNNNeuronType::ReLUN:
+      return {1, 6, 0};
+    case CNNNeuronType::Power:
+      return {1, 0, 1};
     case CNNNeuronType::Exponential:
-    case CNNNeuronType::Logarithm: return {1, 0, -1};
-    default: return {};
+    case CNNNeuronType::Logarithm:
+      return {1, 0, -1};
+    default:
+      return {};
   }
 }
 
@@ -34,16 +42,20 @@ constexpr Parameters defaultParameters(CNNNeuronType type) {
 constexpr int parameterCount(CNNNeuronType type) {
   switch (type) {
     case CNNNeuronType::ReLU:
-    case CNNNeuronType::ELU: return 1;
+    case CNNNeuronType::ELU:
+      return 1;
     case CNNNeuronType::Linear:
     case CNNNeuronType::HardSigmoid:
     case CNNNeuronType::TanH:
     case CNNNeuronType::SoftPlus:
-    case CNNNeuronType::ReLUN: return 2;
+    case CNNNeuronType::ReLUN:
+      return 2;
     case CNNNeuronType::Power:
     case CNNNeuronType::Exponential:
-    case CNNNeuronType::Logarithm: return 3;
-    default: return 0;
+    case CNNNeuronType::Logarithm:
+      return 3;
+    default:
+      return 0;
   }
 }
 
@@ -56,23 +68,40 @@ bool sameBits(float left, float right) {
 
 const char* name(CNNNeuronType type) {
   switch (type) {
-    case CNNNeuronType::None: return "None";
-    case CNNNeuronType::ReLU: return "ReLU";
-    case CNNNeuronType::Linear: return "Linear";
-    case CNNNeuronType::Sigmoid: return "Sigmoid";
-    case CNNNeuronType::HardSigmoid: return "HardSigmoid";
-    case CNNNeuronType::TanH: return "TanH";
-    case CNNNeuronType::Absolute: return "Absolute";
-    case CNNNeuronType::SoftPlus: return "SoftPlus";
-    case CNNNeuronType::SoftSign: return "SoftSign";
-    case CNNNeuronType::ELU: return "ELU";
-    case CNNNeuronType::PReLU: return "PReLU";
-    case CNNNeuronType::ReLUN: return "ReLUN";
-    case CNNNeuronType::Power: return "Power";
-    case CNNNeuronType::Exponential: return "Exponential";
-    case CNNNeuronType::Logarithm: return "Logarithm";
-    case CNNNeuronType::GeLU: return "GeLU";
-    case CNNNeuronType::Count: break;
+    case CNNNeuronType::None:
+      return "None";
+    case CNNNeuronType::ReLU:
+      return "ReLU";
+    case CNNNeuronType::Linear:
+      return "Linear";
+    case CNNNeuronType::Sigmoid:
+      return "Sigmoid";
+    case CNNNeuronType::HardSigmoid:
+      return "HardSigmoid";
+    case CNNNeuronType::TanH:
+      return "TanH";
+    case CNNNeuronType::Absolute:
+      return "Absolute";
+    case CNNNeuronType::SoftPlus:
+      return "SoftPlus";
+    case CNNNeuronType::SoftSign:
+      return "SoftSign";
+    case CNNNeuronType::ELU:
+      return "ELU";
+    case CNNNeuronType::PReLU:
+      return "PReLU";
+    case CNNNeuronType::ReLUN:
+      return "ReLUN";
+    case CNNNeuronType::Power:
+      return "Power";
+    case CNNNeuronType::Exponential:
+      return "Exponential";
+    case CNNNeuronType::Logarithm:
+      return "Logarithm";
+    case CNNNeuronType::GeLU:
+      return "GeLU";
+    case CNNNeuronType::Count:
+      break;
   }
   return "unknown";
 }
@@ -119,7 +148,8 @@ void NNNeuronDescriptor::setData(std::span<const float> data) {
 
 bool NNNeuronDescriptor::operator==(const NNNeuronDescriptor& other) const {
   return neuronType_ == other.neuronType_ && sameBits(a_, other.a_) && sameBits(b_, other.b_) &&
-         sameBits(c_, other.c_) && (data_ == other.data_ || std::ranges::equal(data(), other.data(), sameBits));
+         sameBits(c_, other.c_) &&
+         (data_ == other.data_ || std::ranges::equal(data(), other.data(), sameBits));
 }
 
 std::size_t NNNeuronDescriptor::hash() const {

@@ -35,11 +35,11 @@ const char* name(CNNNeuronType type);
 
 /// Names an activation function and its parameters (MPSNNNeuronDescriptor; spec/03 section 11.6).
 ///
-/// A value: copies are independent of each other. Kernels take their own copy when they are made, so changing a
-/// descriptor later changes no kernel. A default-constructed descriptor is None, the identity.
+/// A value: copies are independent of each other. Kernels take their own copy when they are made, so changing
+/// a descriptor later changes no kernel. A default-constructed descriptor is None, the identity.
 ///
-/// Parameters that a factory does not get take the documented defaults (zero where a type has no such parameter):
-/// | type | a | b | c |
+/// Parameters that a factory does not get take the documented defaults (zero where a type has no such
+/// parameter): | type | a | b | c |
 /// |---|---|---|---|
 /// | ReLU | 0 | | |
 /// | Linear | 1 | 0 | |
@@ -70,7 +70,8 @@ class NNNeuronDescriptor {
   [[nodiscard]] float a() const { return a_; }
   [[nodiscard]] float b() const { return b_; }
   [[nodiscard]] float c() const { return c_; }
-  /// PReLU's slopes; empty for the other types. Valid until setData() or the end of every copy of this descriptor.
+  /// PReLU's slopes; empty for the other types. Valid until setData() or the end of every copy of this
+  /// descriptor.
   [[nodiscard]] std::span<const float> data() const;
 
   void setNeuronType(CNNNeuronType neuronType) { neuronType_ = neuronType; }

@@ -25,7 +25,9 @@ double sigmoid(double x) {
   return x >= 0 ? 1 / (1 + e) : e / (1 + e);
 }
 
-double normalDistribution(double x) { return 0.5 * std::erfc(-x * std::numbers::sqrt2 / 2); }
+double normalDistribution(double x) {
+  return 0.5 * std::erfc(-x * std::numbers::sqrt2 / 2);
+}
 
 double normalDensity(double x) {
   return std::exp(-0.5 * x * x) * std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2;
@@ -38,37 +40,48 @@ double neuronValue(const NNNeuronDescriptor& neuron, double x, std::int64_t chan
   const double b = neuron.b();
   const double c = neuron.c();
   switch (neuron.neuronType()) {
-    case CNNNeuronType::None: return x;
+    case CNNNeuronType::None:
+      return x;
     case CNNNeuronType::ReLU:
-    case CNNNeuronType::PReLU: return x >= 0 ? x + 0.0 : negativeSide(slope(neuron, channel), x);
-    case CNNNeuronType::Linear: return a * x + b;
-    case CNNNeuronType::Sigmoid: return std::isnan(x) ? x : sigmoid(x);
+    case CNNNeuronType::PReLU:
+      return x >= 0 ? x + 0.0 : negativeSide(slope(neuron, channel), x);
+    case CNNNeuronType::Linear:
+      return a * x + b;
+    case CNNNeuronType::Sigmoid:
+      return std::isnan(x) ? x : sigmoid(x);
     case CNNNeuronType::HardSigmoid: {
       const double v = a * x + b;
       if (v < 0) return 0;
       return v > 1 ? 1 : v;
     }
-    case CNNNeuronType::TanH: return a * std::tanh(b * x);
-    case CNNNeuronType::Absolute: return std::abs(x);
+    case CNNNeuronType::TanH:
+      return a * std::tanh(b * x);
+    case CNNNeuronType::Absolute:
+      return std::abs(x);
     case CNNNeuronType::SoftPlus: {
       const double v = b * x;
       return a * ((v < 0 ? 0 : v) + std::log1p(std::exp(-std::abs(v))));
     }
-    case CNNNeuronType::SoftSign: return x / (1 + std::abs(x));
-    case CNNNeuronType::ELU: return x >= 0 ? x + 0.0 : a * std::expm1(x);
+    case CNNNeuronType::SoftSign:
+      return x / (1 + std::abs(x));
+    case CNNNeuronType::ELU:
+      return x >= 0 ? x + 0.0 : a * std::expm1(x);
     case CNNNeuronType::ReLUN: {
       const double v = x >= 0 ? x + 0.0 : negativeSide(a, x);
       return v > b ? b : v;
     }
-    case CNNNeuronType::Power: return std::pow(a * x + b, c);
+    case CNNNeuronType::Power:
+      return std::pow(a * x + b, c);
     case CNNNeuronType::Exponential:
       return neuron.c() == -1.0F ? std::exp(a * x + b) : std::pow(c, a * x + b);
     case CNNNeuronType::Logarithm: {
       const double natural = std::log(a * x + b);
       return neuron.c() == -1.0F ? natural : natural / std::log(c);
     }
-    case CNNNeuronType::GeLU: return x * normalDistribution(x);
-    case CNNNeuronType::Count: break;
+    case CNNNeuronType::GeLU:
+      return x * normalDistribution(x);
+    case CNNNeuronType::Count:
+      break;
   }
   return kNaN;
 }
@@ -78,15 +91,20 @@ double neuronDerivative(const NNNeuronDescriptor& neuron, double x, std::int64_t
   const double b = neuron.b();
   const double c = neuron.c();
   switch (neuron.neuronType()) {
-    case CNNNeuronType::None: return 1;
-    case CNNNeuronType::Linear: return a;
-    case CNNNeuronType::Power: return c == 0 ? 0 : a * c * std::pow(a * x + b, c - 1);
-    default: break;
+    case CNNNeuronType::None:
+      return 1;
+    case CNNNeuronType::Linear:
+      return a;
+    case CNNNeuronType::Power:
+      return c == 0 ? 0 : a * c * std::pow(a * x + b, c - 1);
+    default:
+      break;
   }
   if (std::isnan(x)) return x;
   switch (neuron.neuronType()) {
     case CNNNeuronType::ReLU:
-    case CNNNeuronType::PReLU: return x >= 0 ? 1 : slope(neuron, channel);
+    case CNNNeuronType::PReLU:
+      return x >= 0 ? 1 : slope(neuron, channel);
     case CNNNeuronType::Sigmoid: {
       const double e = std::exp(-std::abs(x));
       return e / ((1 + e) * (1 + e));
@@ -99,10 +117,14 @@ double neuronDerivative(const NNNeuronDescriptor& neuron, double x, std::int64_t
       const double hyperbolicCosine = std::cosh(b * x);
       return a * b / (hyperbolicCosine * hyperbolicCosine);
     }
-    case CNNNeuronType::Absolute: return x > 0 ? 1 : (x < 0 ? -1 : 0);
-    case CNNNeuronType::SoftPlus: return a * b * sigmoid(b * x);
-    case CNNNeuronType::SoftSign: return 1 / ((1 + std::abs(x)) * (1 + std::abs(x)));
-    case CNNNeuronType::ELU: return x >= 0 ? 1 : a * std::exp(x);
+    case CNNNeuronType::Absolute:
+      return x > 0 ? 1 : (x < 0 ? -1 : 0);
+    case CNNNeuronType::SoftPlus:
+      return a * b * sigmoid(b * x);
+    case CNNNeuronType::SoftSign:
+      return 1 / ((1 + std::abs(x)) * (1 + std::abs(x)));
+    case CNNNeuronType::ELU:
+      return x >= 0 ? 1 : a * std::exp(x);
     case CNNNeuronType::ReLUN: {
       const double v = x >= 0 ? x : negativeSide(a, x);
       if (v >= b) return 0;
@@ -114,8 +136,10 @@ double neuronDerivative(const NNNeuronDescriptor& neuron, double x, std::int64_t
     }
     case CNNNeuronType::Logarithm:
       return neuron.c() == -1.0F ? a / (a * x + b) : a / (std::log(c) * (a * x + b));
-    case CNNNeuronType::GeLU: return normalDistribution(x) + x * normalDensity(x);
-    default: break;
+    case CNNNeuronType::GeLU:
+      return normalDistribution(x) + x * normalDensity(x);
+    default:
+      break;
   }
   return kNaN;
 }

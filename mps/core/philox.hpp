@@ -3,8 +3,9 @@
 #include <array>
 #include <cstdint>
 
-/// Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw (2011): four random words are a pure
-/// function of a counter and a key, so any element can be drawn anywhere, in any order, with the same result.
+/// Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw (2011): four random words are
+/// a pure function of a counter and a key, so any element can be drawn anywhere, in any order, with the same
+/// result.
 ///
 /// | user | key | counter |
 /// |---|---|---|

@@ -61,7 +61,7 @@ constexpr bool has(KernelOptions options, KernelOptions option) {
 /// What a read outside the source gives. The CNN kernels take Zero and Clamp; the others belong to padding.
 enum class ImageEdgeMode : std::uint64_t { Zero = 0, Clamp = 1, Mirror = 2, MirrorWithEdge = 3, Constant = 4 };
 
-/// Storage of one feature channel. None in a descriptor means float32 (spec/00 D17).
+/// Storage of one feature channel. None means "let the library choose": see ImageDescriptor and NNGraph::format.
 enum class ImageFeatureChannelFormat : std::uint64_t { None = 0, Unorm8 = 1, Unorm16 = 2, Float16 = 3, Float32 = 4 };
 
 /// Bytes of one channel: 1, 2, 2, 4; 0 for None.

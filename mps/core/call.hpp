@@ -1,0 +1,169 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mps/core/gradient_state.hpp"
+#include "mps/core/image_allocator.hpp"
+#include "mps/core/image_batch.hpp"
+#include "mps/core/kernel.hpp"
+#include "mps/core/plan.hpp"
+#include "mps/core/tensor_shape.hpp"
+#include "mps/core/window_geometry.hpp"
+
+#include "mtl/command_buffer.hpp"
+
+/// How a kernel's call becomes a recorded command: the part that all kernels share. The library's own.
+namespace mps::detail {
+
+/// The images of one argument, seen as one tensor. Loose images that are not evenly spaced are gathered before
+/// the kernel runs (and scattered after it, when it writes them).
+class BatchOperand {
+ public:
+  BatchOperand() = default;
+  explicit BatchOperand(const ImageBatch& batch);
+  /// A stand-in of a size without memory, for planning and for inputs of which only the size counts.
+  static BatchOperand sizeOnly(const TensorShape& shape);
+  /// Scratch memory of the command buffer's heap, kept alive by this object.
+  static BatchOperand ofScratch(const TensorShape& shape, std::shared_ptr<mtl::Memory> memory);
+
+  /// What the kernel sees. Dense for loose images.
+  [[nodiscard]] TensorShape shape() const;
+  [[nodiscard]] const ImageBatch& batch() const { return batch_; }
+  [[nodiscard]] bool isLoose() const { return loose_; }
+  /// Whether a recorded command must keep the memory alive: permanent images.
+  [[nodiscard]] bool isRetained() const { return !scratch_ && !batch_.isTemporary(); }
+
+  /// Narrow the view; all arguments lie inside it.
+  void selectChannels(std::int64_t first, std::int64_t count);
+  void selectRegion(std::int64_t x, std::int64_t y, std::int64_t width, std::int64_t height);
+  void selectImages(std::int64_t first, std::int64_t count);
+
+  /// Takes the memory (allocating it if need be). Only for operands that are not loose.
+  [[nodiscard]] TensorView view(bool forWriting) const;
+  /// The same for each loose image.
+  [[nodiscard]] std::vector<TensorView> looseViews(bool forWriting) const;
+  /// Identity of the memory, for saved fields. Null for loose images.
+  [[nodiscard]] std::shared_ptr<ImageStorage> storage() const { return storage_; }
+  [[nodiscard]] std::size_t byteOffset() const;
+
+ private:
+  [[nodiscard]] bool coversStorage() const;
+
+  ImageBatch batch_;
+  bool loose_ = false;
+  TensorShape shape_;  ///< strides of one image when loose
+  std::shared_ptr<ImageStorage> storage_;
+  std::shared_ptr<mtl::Memory> scratch_;
+  std::size_t baseByteOffset_ = 0;
+  std::int64_t elementOffset_ = 0;
+};
+
+/// One forward call with all properties resolved; what a family turns into its problem.
+struct ForwardCall {
+  TensorShape source;       ///< channel range and images selected
+  TensorShape destination;  ///< the clip rectangle
+  WindowAxis x;
+  WindowAxis y;
+  ImageEdgeMode edgeMode = ImageEdgeMode::Zero;
+  bool wantsSavedFields = false;  ///< a gradient state is there
+  KernelOptions options = KernelOptions::None;
+  mtl::Region clipRect;           ///< that rectangle
+  Offset offset;
+  std::size_t sourceFeatureChannelOffset = 0;
+  bool needsEdgeCopy = false;     ///< windowless, and the region at offset leaves the source
+};
+
+/// One gradient call likewise.
+struct GradientCall {
+  TensorShape gradient;     ///< the incoming gradient image, channel range selected
+  TensorShape source;       ///< the forward source image (or result), channel range selected
+  TensorShape destination;  ///< the clip rectangle of the destination
+  mtl::Region clipRect;     ///< that rectangle
+  Offset primaryOffset;
+  Offset secondaryOffset;
+  std::int64_t kernelOffsetX = 0;
+  std::int64_t kernelOffsetY = 0;
+  std::int64_t kernelWidth = 1, kernelHeight = 1;
+  std::int64_t strideInPixelsX = 1, strideInPixelsY = 1;
+  std::int64_t dilationRateX = 1, dilationRateY = 1;
+  ImageEdgeMode edgeMode = ImageEdgeMode::Zero;
+  std::shared_ptr<const ForwardRecord> record;  ///< null in the inherited encodes without a state
+  bool stateDriven = false;     ///< the library made the destination: every pixel of the forward source counts
+  bool savedFieldsFit = false;  ///< record->saved belongs to exactly this source
+  KernelOptions options = KernelOptions::None;
+};
+
+/// What a family makes of a call: a plan and the operands that only it knows.
+struct PreparedCall {
+  struct Parameter {
+    std::shared_ptr<mtl::Memory> memory;
+    std::size_t byteOffset = 0;
+    bool isWritten = false;
+  };
+  ChosenPlan plan;
+  std::size_t savedBytes = 0;  ///< of all images together, forward calls only
+  std::array<Parameter, 8> parameters;
+  std::array<double, 8> scalars{};
+  bool readsSource = true;     ///< false: only its size counts, no memory is taken for it (spec/00 D10)
+  bool readsSavedFields = false;
+  bool zeroDestinationFirst = false;  ///< the plan writes a part of the destination only
+  /// Pixel, in the views of the call, that the plan's tensors begin at.
+  mtl::Origin gradientOrigin, sourceOrigin, destinationOrigin;
+};
+
+/// The operands of one command.
+struct CallOperands {
+  const BatchOperand* source = nullptr;
+  const BatchOperand* secondary = nullptr;
+  const BatchOperand* gradient = nullptr;
+  const BatchOperand* destination = nullptr;
+  std::shared_ptr<mtl::Memory> saved;
+  std::size_t savedByteOffset = 0;
+};
+
+/// Records the plan's run, with the gathers, scatters and fills around it. Takes memory; throws before
+/// anything is recorded or leaves what it recorded to the caller's RecordingGuard.
+void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, const PreparedCall& prepared,
+                const CallOperands& operands);
+
+/// A copy of the region [x, x + width) x [y, y + height) of a source, edges filled as asked; for kernels without a
+/// window whose region leaves the source.
+BatchOperand recordEdgeCopy(mtl::CommandBuffer& commandBuffer, const std::string& label, const BatchOperand& source,
+                            std::int64_t x, std::int64_t y, std::int64_t width, std::int64_t height,
+                            ImageEdgeMode edgeMode);
+
+/// @name Checks; each throws Error that names the kernel and the argument.
+/// @{
+void checkCommandBuffer(const Kernel& kernel, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
+/// Device, read counts, uniformity, valid content.
+void checkSources(const Kernel& kernel, const char* argument, mtl::CommandBuffer& commandBuffer,
+                  const ImageBatch& images);
+void checkDestinations(const Kernel& kernel, const char* argument, mtl::CommandBuffer& commandBuffer,
+                       const ImageBatch& images);
+/// No destination shares elements with a source.
+void checkNoAlias(const Kernel& kernel, const char* sourceArgument, const ImageBatch& sources,
+                  const ImageBatch& destinations);
+void checkStates(const Kernel& kernel, const char* argument, mtl::CommandBuffer& commandBuffer,
+                 const StateBatch& states, std::size_t imageCount);
+void checkCount(const Kernel& kernel, const char* argument, std::size_t found, std::size_t expected);
+void checkChannelOffset(const Kernel& kernel, const char* property, std::size_t offset);
+/// numberOfImages is 1 in every image: batches and encodes that return an image.
+void checkNotStacked(const Kernel& kernel, const char* argument, const ImageBatch& images);
+/// @}
+
+/// `count` destination images from an allocator, checked.
+ImageBatch allocateImages(const Kernel& kernel, ImageAllocator& allocator,
+                          const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                          const ImageDescriptor& descriptor, std::size_t count);
+
+/// Takes one read off each distinct temporary image (state) of the batch; `reader` is remembered for messages.
+void consumeRead(const ImageBatch& images, const std::string& reader);
+void consumeRead(const StateBatch& states);
+
+}  // namespace mps::detail

@@ -1,0 +1,246 @@
+#include "mps/core/cnn_binary_kernel.hpp"
+
+#include <algorithm>
+
+#include "mps/core/call.hpp"
+#include "mps/core/error.hpp"
+#include "mps/core/gradient_state.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/device.hpp"
+
+namespace mps {
+namespace {
+
+std::int64_t asSigned(std::size_t value) { return static_cast<std::int64_t>(value); }
+
+/// Offset of one source against a destination of a size that is known already.
+std::int64_t offsetOf(NNPaddingMethod method, bool remainderFirst, std::size_t source, std::size_t destination,
+                      std::size_t kernel, std::size_t dilation, std::size_t stride) {
+  const std::int64_t dilated = (asSigned(kernel) - 1) * asSigned(dilation) + 1;
+  const std::int64_t missing = (asSigned(destination) - 1) * asSigned(stride) + dilated - asSigned(source);
+  switch (method & NNPaddingMethod::AlignMask) {
+    case NNPaddingMethod::AlignTopLeft: return dilated / 2 - missing;
+    case NNPaddingMethod::AlignBottomRight: return dilated / 2;
+    default: return dilated / 2 - (missing + (remainderFirst ? 1 : 0)) / 2;
+  }
+}
+
+ImageBatch batchOf(const Kernel& kernel, const char* argument, const std::shared_ptr<Image>& image) {
+  if (!image) throw Error(kernel.describe(), argument, "null", "an image");
+  return ImageBatch::of(image);
+}
+
+}  // namespace
+
+void CNNBinaryKernel::setPadding(std::shared_ptr<NNPadding> padding) {
+  if (!padding) throw Error(describe(), "padding", "null", "a padding policy");
+  padding_ = std::move(padding);
+}
+
+void CNNBinaryKernel::setDestinationImageAllocator(std::shared_ptr<ImageAllocator> allocator) {
+  if (!allocator) throw Error(describe(), "destinationImageAllocator", "null", "an image allocator");
+  allocator_ = std::move(allocator);
+}
+
+void CNNBinaryKernel::checkEncode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const char* primaryName,
+                                  const ImageBatch& primary, const char* secondaryName, const ImageBatch& secondary,
+                                  const ImageBatch& destinations, bool isBatch) const {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  detail::checkCount(*this, secondaryName, secondary.count(), primary.count());
+  detail::checkCount(*this, "destinationImages", destinations.count(), primary.count());
+  if (primary.empty() || has(options(), KernelOptions::SkipAPIValidation)) return;
+  detail::checkSources(*this, primaryName, *commandBuffer, primary);
+  detail::checkSources(*this, secondaryName, *commandBuffer, secondary);
+  detail::checkDestinations(*this, "destinationImage", *commandBuffer, destinations);
+  detail::checkNoAlias(*this, primaryName, primary, destinations);
+  detail::checkNoAlias(*this, secondaryName, secondary, destinations);
+  if (!isBatch) return;
+  detail::checkNotStacked(*this, primaryName, primary);
+  detail::checkNotStacked(*this, secondaryName, secondary);
+  detail::checkNotStacked(*this, "destinationImages", destinations);
+}
+
+ImageDescriptor CNNBinaryKernel::sizeDestination(const ImageDescriptor& primary, const ImageDescriptor& secondary) {
+  const NNPaddingMethod method = padding_->paddingMethod();
+  const auto dilated = [](std::size_t kernel, std::size_t dilation) {
+    return (asSigned(kernel) - 1) * asSigned(dilation) + 1;
+  };
+  const bool left = detail::remainderToLeft(method);
+  const bool top = detail::remainderToTop(method);
+  const auto x = detail::forwardPadding(method, left, asSigned(primary.width()),
+                                        dilated(primaryKernelWidth(), primaryDilationRateX()),
+                                        asSigned(std::max<std::size_t>(1, primaryStrideInPixelsX())));
+  const auto y = detail::forwardPadding(method, top, asSigned(primary.height()),
+                                        dilated(primaryKernelHeight(), primaryDilationRateY()),
+                                        asSigned(std::max<std::size_t>(1, primaryStrideInPixelsY())));
+  if (x.destinationSize < 1 || y.destinationSize < 1)
+    throw Error(describe(), "primaryImage", primary.describe(), "at least the dilated window");
+  const auto width = static_cast<std::size_t>(x.destinationSize);
+  const auto height = static_cast<std::size_t>(y.destinationSize);
+  const auto transfer = [&](detail::BinarySource& source, const ImageDescriptor& image) {
+    Offset offset = source.offset.get();
+    offset.x = offsetOf(method, left, image.width(), width, source.kernelWidth.get(), source.dilationRateX.get(),
+                        source.strideInPixelsX.get());
+    offset.y = offsetOf(method, top, image.height(), height, source.kernelHeight.get(), source.dilationRateY.get(),
+                        source.strideInPixelsY.get());
+    source.offset.transfer(offset);
+  };
+  transfer(primary_, primary);
+  transfer(secondary_, secondary);
+  ImageDescriptor destination(primary.channelFormat(), width, height, 1, primary.numberOfImages());
+  if (primary.channelFormat() == ImageFeatureChannelFormat::Unorm8 ||
+      primary.channelFormat() == ImageFeatureChannelFormat::Unorm16)
+    destination.setChannelFormat(ImageFeatureChannelFormat::Float32);
+  const auto read = [](const detail::BinarySource& source, const ImageDescriptor& image) {
+    const std::size_t first = source.featureChannelOffset.get();
+    return first < image.featureChannels()
+               ? std::min(source.featureChannelMaxCount.get(), image.featureChannels() - first)
+               : 0;
+  };
+  destination.setFeatureChannels(producedFeatureChannels(read(primary_, primary), read(secondary_, secondary)) +
+                                 destinationFeatureChannelOffset_);
+  return destination;
+}
+
+ImageDescriptor CNNBinaryKernel::destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
+                                                            std::span<const std::shared_ptr<State>> sourceStates) {
+  if (sourceImages.size() != 2)
+    throw Error(describe(), "sourceImages", std::to_string(sourceImages.size()) + " images", "exactly 2");
+  if (!sourceImages[0] || !sourceImages[1]) throw Error(describe(), "sourceImages", "null", "images");
+  ImageDescriptor descriptor = sizeDestination(sourceImages[0]->descriptor(), sourceImages[1]->descriptor());
+  for (const auto& state : sourceStates)
+    if (state) descriptor = state->destinationImageDescriptor(sourceImages, sourceStates, *this, descriptor);
+  if ((padding_->paddingMethod() & NNPaddingMethod::Custom) == NNPaddingMethod::Custom)
+    descriptor = padding_->destinationImageDescriptor(sourceImages, sourceStates, *this, descriptor);
+  return descriptor;
+}
+
+ImageBatch CNNBinaryKernel::makeDestinations(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                             const ImageBatch& primary, const ImageBatch& secondary,
+                                             const StateBatch& states) {
+  const std::shared_ptr<Image> images[] = {primary[0], secondary[0]};
+  std::vector<std::shared_ptr<State>> first;
+  if (!states.empty()) first.push_back(states[0]);
+  ImageDescriptor descriptor = destinationImageDescriptor(images, first);
+  descriptor.setNumberOfImages(1);
+  return detail::allocateImages(*this, *allocator_, commandBuffer, descriptor, primary.count());
+}
+
+StateBatch CNNBinaryKernel::makeStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                       std::size_t count) const {
+  if (!makesState() || count == 0) return {};
+  if (isResultStateReusedAcrossBatch()) return StateBatch(makeState(commandBuffer), count);
+  const auto self = std::static_pointer_cast<const CNNBinaryKernel>(shared_from_this());
+  return StateBatch([self, commandBuffer](std::size_t) { return self->makeState(commandBuffer); }, count);
+}
+
+std::shared_ptr<State> CNNBinaryKernel::makeState(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/) const {
+  return NNBinaryGradientState::create(device());
+}
+
+void CNNBinaryKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primary,
+                                 const ImageBatch& secondary, const StateBatch& states,
+                                 const ImageBatch& destinations, bool isBatch) {
+  checkEncode(commandBuffer, "primaryImage", primary, "secondaryImage", secondary, destinations, isBatch);
+  if (primary.empty()) return;
+  mtl::RecordingGuard guard(*commandBuffer);
+  encodeCall(commandBuffer, primary, secondary, states, destinations);
+  guard.keep();
+  detail::consumeRead(primary, describe());
+  detail::consumeRead(secondary, describe());
+}
+
+ImageBatch CNNBinaryKernel::encodeReturning(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                            const ImageBatch& primary, const ImageBatch& secondary,
+                                            StateBatch* states, bool temporaryStates, bool isBatch) {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  detail::checkCount(*this, "secondaryImages", secondary.count(), primary.count());
+  if (states != nullptr) *states = {};
+  if (primary.empty()) return {};
+  detail::checkNotStacked(*this, "primaryImages", primary);
+  detail::checkNotStacked(*this, "secondaryImages", secondary);
+  const auto before = std::pair(primary_, secondary_);
+  try {
+    const ImageBatch destinations = makeDestinations(commandBuffer, primary, secondary, {});
+    StateBatch made;
+    if (states != nullptr) made = makeStates(temporaryStates ? commandBuffer : nullptr, primary.count());
+    encodeInto(commandBuffer, primary, secondary, made, destinations, isBatch);
+    if (states != nullptr) *states = made;
+    return destinations;
+  } catch (...) {
+    std::tie(primary_, secondary_) = before;
+    throw;
+  }
+}
+
+void CNNBinaryKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                             const std::shared_ptr<Image>& primaryImage, const std::shared_ptr<Image>& secondaryImage,
+                             const std::shared_ptr<Image>& destinationImage) {
+  encodeInto(commandBuffer, batchOf(*this, "primaryImage", primaryImage),
+             batchOf(*this, "secondaryImage", secondaryImage), {},
+             batchOf(*this, "destinationImage", destinationImage), false);
+}
+
+void CNNBinaryKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                  const ImageBatch& primaryImages, const ImageBatch& secondaryImages,
+                                  const ImageBatch& destinationImages) {
+  encodeInto(commandBuffer, primaryImages, secondaryImages, {}, destinationImages, true);
+}
+
+std::shared_ptr<Image> CNNBinaryKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                               const std::shared_ptr<Image>& primaryImage,
+                                               const std::shared_ptr<Image>& secondaryImage) {
+  return encodeReturning(commandBuffer, batchOf(*this, "primaryImage", primaryImage),
+                         batchOf(*this, "secondaryImage", secondaryImage), nullptr, false, false)[0];
+}
+
+ImageBatch CNNBinaryKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                        const ImageBatch& primaryImages, const ImageBatch& secondaryImages) {
+  return encodeReturning(commandBuffer, primaryImages, secondaryImages, nullptr, false, true);
+}
+
+std::shared_ptr<Image> CNNBinaryKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                               const std::shared_ptr<Image>& primaryImage,
+                                               const std::shared_ptr<Image>& secondaryImage,
+                                               std::shared_ptr<State>& destinationState,
+                                               bool destinationStateIsTemporary) {
+  StateBatch states;
+  const ImageBatch images =
+      encodeReturning(commandBuffer, batchOf(*this, "primaryImage", primaryImage),
+                      batchOf(*this, "secondaryImage", secondaryImage), &states, destinationStateIsTemporary, false);
+  destinationState = states.empty() ? nullptr : states[0];
+  return images[0];
+}
+
+ImageBatch CNNBinaryKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                        const ImageBatch& primaryImages, const ImageBatch& secondaryImages,
+                                        StateBatch& destinationStates, bool destinationStatesAreTemporary) {
+  return encodeReturning(commandBuffer, primaryImages, secondaryImages, &destinationStates,
+                         destinationStatesAreTemporary, true);
+}
+
+std::shared_ptr<State> CNNBinaryKernel::resultState(const std::shared_ptr<Image>& /*primaryImage*/,
+                                                    const std::shared_ptr<Image>& /*secondaryImage*/) const {
+  return makesState() ? makeState(nullptr) : nullptr;
+}
+
+StateBatch CNNBinaryKernel::resultStateBatch(const ImageBatch& primaryImages,
+                                             const ImageBatch& /*secondaryImages*/) const {
+  return makeStates(nullptr, primaryImages.count());
+}
+
+std::shared_ptr<State> CNNBinaryKernel::temporaryResultState(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Image>& /*primaryImage*/,
+    const std::shared_ptr<Image>& /*secondaryImage*/) const {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  return makesState() ? makeState(commandBuffer) : nullptr;
+}
+
+StateBatch CNNBinaryKernel::temporaryResultStateBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                                      const ImageBatch& primaryImages,
+                                                      const ImageBatch& /*secondaryImages*/) const {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  return makeStates(commandBuffer, primaryImages.count());
+}
+
+}  // namespace mps

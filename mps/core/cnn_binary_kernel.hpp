@@ -1,0 +1,208 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <span>
+
+#include "mps/core/image_allocator.hpp"
+#include "mps/core/image_batch.hpp"
+#include "mps/core/kernel.hpp"
+#include "mps/core/padding.hpp"
+#include "mps/core/state.hpp"
+#include "mps/core/types.hpp"
+
+namespace mps {
+
+namespace detail {
+class BatchOperand;
+struct PreparedCall;
+
+/// A property that knows whether the user set it (spec/00 D7): unset ones are taken from the gradient state.
+template <class T>
+class Settable {
+ public:
+  explicit Settable(T value) : value_(value) {}
+  [[nodiscard]] const T& get() const { return value_; }
+  [[nodiscard]] bool isSet() const { return set_; }
+  void set(T value) {
+    value_ = value;
+    set_ = true;
+  }
+  /// The library's value, shown by the getter; the user's flag stays.
+  void transfer(T value) { value_ = value; }
+
+ private:
+  T value_;
+  bool set_ = false;
+};
+
+/// What a binary kernel knows of one of its two sources.
+struct BinarySource {
+  Settable<Offset> offset{Offset{}};
+  Settable<std::size_t> featureChannelOffset{0};
+  Settable<std::size_t> featureChannelMaxCount{std::numeric_limits<std::size_t>::max()};
+  Settable<ImageEdgeMode> edgeMode{ImageEdgeMode::Zero};
+  Settable<std::size_t> kernelWidth{1};
+  Settable<std::size_t> kernelHeight{1};
+  Settable<std::size_t> strideInPixelsX{1};
+  Settable<std::size_t> strideInPixelsY{1};
+  Settable<std::size_t> dilationRateX{1};
+  Settable<std::size_t> dilationRateY{1};
+};
+
+}  // namespace detail
+
+/// Base of the kernels with two sources, primary and secondary (MPSCNNBinaryKernel; spec/01 section 13).
+///
+/// The encodes are those of CNNKernel with two sources. Size and offsets come from the padding policy on the
+/// primary image; each source gets its own offset against the common destination.
+class CNNBinaryKernel : public Kernel {
+ public:
+  /// Position in each source for the first pixel of clipRect; z: first image of a stack. {0,0,0}.
+  [[nodiscard]] Offset primaryOffset() const { return primary_.offset.get(); }
+  void setPrimaryOffset(const Offset& offset) { primary_.offset.set(offset); }
+  [[nodiscard]] Offset secondaryOffset() const { return secondary_.offset.get(); }
+  void setSecondaryOffset(const Offset& offset) { secondary_.offset.set(offset); }
+  /// Destination pixels to write. RectNoClip.
+  [[nodiscard]] const mtl::Region& clipRect() const { return clipRect_; }
+  void setClipRect(const mtl::Region& clipRect) { clipRect_ = clipRect; }
+  /// First destination channel written, a multiple of 4. 0.
+  [[nodiscard]] std::size_t destinationFeatureChannelOffset() const { return destinationFeatureChannelOffset_; }
+  void setDestinationFeatureChannelOffset(std::size_t offset) { destinationFeatureChannelOffset_ = offset; }
+  /// First channel read of each source, a multiple of 4, and how many at most. 0, no limit.
+  [[nodiscard]] std::size_t primarySourceFeatureChannelOffset() const { return primary_.featureChannelOffset.get(); }
+  void setPrimarySourceFeatureChannelOffset(std::size_t v) { primary_.featureChannelOffset.set(v); }
+  [[nodiscard]] std::size_t secondarySourceFeatureChannelOffset() const {
+    return secondary_.featureChannelOffset.get();
+  }
+  void setSecondarySourceFeatureChannelOffset(std::size_t v) { secondary_.featureChannelOffset.set(v); }
+  [[nodiscard]] std::size_t primarySourceFeatureChannelMaxCount() const {
+    return primary_.featureChannelMaxCount.get();
+  }
+  void setPrimarySourceFeatureChannelMaxCount(std::size_t v) { primary_.featureChannelMaxCount.set(v); }
+  [[nodiscard]] std::size_t secondarySourceFeatureChannelMaxCount() const {
+    return secondary_.featureChannelMaxCount.get();
+  }
+  void setSecondarySourceFeatureChannelMaxCount(std::size_t v) { secondary_.featureChannelMaxCount.set(v); }
+  /// Zero or Clamp, for each source. Zero.
+  [[nodiscard]] ImageEdgeMode primaryEdgeMode() const { return primary_.edgeMode.get(); }
+  void setPrimaryEdgeMode(ImageEdgeMode v) { primary_.edgeMode.set(v); }
+  [[nodiscard]] ImageEdgeMode secondaryEdgeMode() const { return secondary_.edgeMode.get(); }
+  void setSecondaryEdgeMode(ImageEdgeMode v) { secondary_.edgeMode.set(v); }
+  /// Window and step in each source; 1 for kernels without a window. Strides can be set.
+  [[nodiscard]] std::size_t primaryKernelWidth() const { return primary_.kernelWidth.get(); }
+  [[nodiscard]] std::size_t primaryKernelHeight() const { return primary_.kernelHeight.get(); }
+  [[nodiscard]] std::size_t secondaryKernelWidth() const { return secondary_.kernelWidth.get(); }
+  [[nodiscard]] std::size_t secondaryKernelHeight() const { return secondary_.kernelHeight.get(); }
+  [[nodiscard]] std::size_t primaryStrideInPixelsX() const { return primary_.strideInPixelsX.get(); }
+  [[nodiscard]] std::size_t primaryStrideInPixelsY() const { return primary_.strideInPixelsY.get(); }
+  void setPrimaryStrideInPixelsX(std::size_t v) { primary_.strideInPixelsX.set(v); }
+  void setPrimaryStrideInPixelsY(std::size_t v) { primary_.strideInPixelsY.set(v); }
+  [[nodiscard]] std::size_t secondaryStrideInPixelsX() const { return secondary_.strideInPixelsX.get(); }
+  [[nodiscard]] std::size_t secondaryStrideInPixelsY() const { return secondary_.strideInPixelsY.get(); }
+  void setSecondaryStrideInPixelsX(std::size_t v) { secondary_.strideInPixelsX.set(v); }
+  void setSecondaryStrideInPixelsY(std::size_t v) { secondary_.strideInPixelsY.set(v); }
+  [[nodiscard]] std::size_t primaryDilationRateX() const { return primary_.dilationRateX.get(); }
+  [[nodiscard]] std::size_t primaryDilationRateY() const { return primary_.dilationRateY.get(); }
+  [[nodiscard]] std::size_t secondaryDilationRateX() const { return secondary_.dilationRateX.get(); }
+  [[nodiscard]] std::size_t secondaryDilationRateY() const { return secondary_.dilationRateY.get(); }
+  /// Never null. Same size, centred, remainder to the top left.
+  [[nodiscard]] const std::shared_ptr<NNPadding>& padding() const { return padding_; }
+  void setPadding(std::shared_ptr<NNPadding> padding);
+  /// Never null. TemporaryImage::defaultAllocator().
+  [[nodiscard]] const std::shared_ptr<ImageAllocator>& destinationImageAllocator() const { return allocator_; }
+  void setDestinationImageAllocator(std::shared_ptr<ImageAllocator> allocator);
+
+  [[nodiscard]] virtual bool isBackwards() const { return false; }
+  [[nodiscard]] virtual bool isStateModified() const { return false; }
+  [[nodiscard]] virtual bool isResultStateReusedAcrossBatch() const { return false; }
+  [[nodiscard]] virtual bool appendBatchBarrier() const { return false; }
+
+  /// @name Encodes with a given destination; properties are used as they stand.
+  /// @{
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Image>& primaryImage,
+              const std::shared_ptr<Image>& secondaryImage, const std::shared_ptr<Image>& destinationImage);
+  void encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primaryImages,
+                   const ImageBatch& secondaryImages, const ImageBatch& destinationImages);
+  /// @}
+  /// @name Encodes that return the destination, sized by the padding policy.
+  /// @{
+  std::shared_ptr<Image> encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                const std::shared_ptr<Image>& primaryImage,
+                                const std::shared_ptr<Image>& secondaryImage);
+  ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primaryImages,
+                         const ImageBatch& secondaryImages);
+  std::shared_ptr<Image> encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                const std::shared_ptr<Image>& primaryImage,
+                                const std::shared_ptr<Image>& secondaryImage,
+                                std::shared_ptr<State>& destinationState, bool destinationStateIsTemporary);
+  ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primaryImages,
+                         const ImageBatch& secondaryImages, StateBatch& destinationStates,
+                         bool destinationStatesAreTemporary);
+  /// @}
+
+  /// Size and format of the destination; sets the offsets. @param sourceImages {primary, secondary}
+  virtual ImageDescriptor destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
+                                                     std::span<const std::shared_ptr<State>> sourceStates = {});
+
+  /// @name States to encode with; null (empty) for kernels without.
+  /// @{
+  [[nodiscard]] std::shared_ptr<State> resultState(const std::shared_ptr<Image>& primaryImage,
+                                                   const std::shared_ptr<Image>& secondaryImage) const;
+  [[nodiscard]] StateBatch resultStateBatch(const ImageBatch& primaryImages,
+                                            const ImageBatch& secondaryImages) const;
+  [[nodiscard]] std::shared_ptr<State> temporaryResultState(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Image>& primaryImage,
+      const std::shared_ptr<Image>& secondaryImage) const;
+  [[nodiscard]] StateBatch temporaryResultStateBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                                     const ImageBatch& primaryImages,
+                                                     const ImageBatch& secondaryImages) const;
+  /// @}
+
+ protected:
+  using Kernel::Kernel;
+  CNNBinaryKernel(const CNNBinaryKernel&) = default;
+
+  /// Records one call of the class; arguments are checked, batches not empty. The base of gradient kernels and
+  /// of the arithmetic kernels each have their own.
+  virtual void encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primary,
+                          const ImageBatch& secondary, const StateBatch& destinationStates,
+                          const ImageBatch& destinations) = 0;
+  /// Size of the destination, without the policy's own hook; sets the offsets.
+  virtual ImageDescriptor sizeDestination(const ImageDescriptor& primary, const ImageDescriptor& secondary);
+  /// Channels of the result.
+  [[nodiscard]] virtual std::size_t producedFeatureChannels(std::size_t primaryChannels,
+                                                            std::size_t /*secondaryChannels*/) const {
+    return primaryChannels;
+  }
+  [[nodiscard]] virtual bool makesState() const { return false; }
+  [[nodiscard]] virtual std::shared_ptr<State> makeState(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const;
+
+  void checkEncode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const char* primaryName,
+                   const ImageBatch& primary, const char* secondaryName, const ImageBatch& secondary,
+                   const ImageBatch& destinations, bool isBatch) const;
+  /// The policy's hook and the allocator.
+  ImageBatch makeDestinations(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primary,
+                              const ImageBatch& secondary, const StateBatch& states);
+
+  detail::BinarySource primary_;
+  detail::BinarySource secondary_;
+
+ private:
+  ImageBatch encodeReturning(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primary,
+                             const ImageBatch& secondary, StateBatch* states, bool temporaryStates, bool isBatch);
+  void encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primary,
+                  const ImageBatch& secondary, const StateBatch& states, const ImageBatch& destinations, bool isBatch);
+  [[nodiscard]] StateBatch makeStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                      std::size_t count) const;
+
+  mtl::Region clipRect_ = RectNoClip;
+  std::size_t destinationFeatureChannelOffset_ = 0;
+  std::shared_ptr<NNPadding> padding_ = detail::defaultPadding();
+  std::shared_ptr<ImageAllocator> allocator_ = TemporaryImage::defaultAllocator();
+};
+
+}  // namespace mps

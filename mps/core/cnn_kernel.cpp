@@ -1,0 +1,409 @@
+#include "mps/core/cnn_kernel.hpp"
+
+#include <algorithm>
+
+#include "mps/core/call.hpp"
+#include "mps/core/error.hpp"
+#include "mps/core/gradient_state.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/device.hpp"
+#include "mtl/memory.hpp"
+
+namespace mps {
+
+using detail::BatchOperand;
+using detail::ForwardCall;
+using detail::ForwardRecord;
+using detail::PreparedCall;
+
+namespace {
+
+std::int64_t asSigned(std::size_t value) { return static_cast<std::int64_t>(value); }
+
+/// [origin, origin + size) cut to [0, limit), without overflow.
+void intersect(std::size_t& origin, std::size_t& size, std::size_t limit) {
+  if (origin >= limit) {
+    origin = 0;
+    size = 0;
+    return;
+  }
+  size = std::min(size, limit - origin);
+}
+
+/// Images of a stack that take part: first source image, first destination image, how many.
+struct Depth {
+  std::int64_t source, destination, count;
+};
+
+Depth resolveDepth(const CNNKernel& kernel, std::int64_t sourceImages, std::int64_t destinationImages) {
+  const std::int64_t first = kernel.offset().z;
+  const std::size_t origin = kernel.clipRect().origin.z;
+  const std::size_t depth = kernel.clipRect().size.depth;
+  if (first < 0 || first >= sourceImages)
+    throw Error(kernel.describe(), "offset.z", std::to_string(first),
+                "an image of the " + std::to_string(sourceImages) + " sources");
+  if (origin >= static_cast<std::size_t>(destinationImages))
+    throw Error(kernel.describe(), "clipRect.origin.z", std::to_string(origin),
+                "an image of the " + std::to_string(destinationImages) + " destinations");
+  const std::int64_t available = std::min(sourceImages - first, destinationImages - asSigned(origin));
+  if (depth == RectNoClip.size.depth) return {first, asSigned(origin), available};
+  if (depth > static_cast<std::size_t>(available))
+    throw Error(kernel.describe(), "clipRect.size.depth", std::to_string(depth),
+                "at most " + std::to_string(available) + ", what source and destination have from offset.z and origin.z on");
+  return {first, asSigned(origin), asSigned(depth)};
+}
+
+}  // namespace
+
+void CNNKernel::setPadding(std::shared_ptr<NNPadding> padding) {
+  if (!padding) throw Error(describe(), "padding", "null", "a padding policy");
+  padding_ = std::move(padding);
+}
+
+void CNNKernel::setDestinationImageAllocator(std::shared_ptr<ImageAllocator> allocator) {
+  if (!allocator) throw Error(describe(), "destinationImageAllocator", "null", "an image allocator");
+  allocator_ = std::move(allocator);
+}
+
+ForwardCall CNNKernel::resolveCall(BatchOperand& source, BatchOperand& destination, bool withState) const {
+  const bool checks = !has(options(), KernelOptions::SkipAPIValidation);
+  const detail::TensorShape from = source.shape();
+  const detail::TensorShape to = destination.shape();
+  if (checks) {
+    detail::checkChannelOffset(*this, "sourceFeatureChannelOffset", sourceFeatureChannelOffset_);
+    detail::checkChannelOffset(*this, "destinationFeatureChannelOffset", destinationFeatureChannelOffset_);
+    if (edgeMode_ != ImageEdgeMode::Zero && edgeMode_ != ImageEdgeMode::Clamp)
+      throw Error(describe(), "edgeMode", std::to_string(static_cast<int>(edgeMode_)), "Zero or Clamp");
+    if (sourceFeatureChannelOffset_ >= static_cast<std::size_t>(from.channels) || sourceFeatureChannelMaxCount_ == 0)
+      throw Error(describe(), "sourceFeatureChannelOffset", std::to_string(sourceFeatureChannelOffset_),
+                  "less than the " + std::to_string(from.channels) + " channels of sourceImage");
+  }
+  std::size_t read = std::min(sourceFeatureChannelMaxCount_,
+                              static_cast<std::size_t>(from.channels) - sourceFeatureChannelOffset_);
+  if (const std::size_t required = requiredFeatureChannels(); required != 0) {
+    if (read < required)
+      throw Error(describe(), "sourceImage", std::to_string(read) + " feature channels from sourceFeatureChannelOffset on",
+                  "at least " + std::to_string(required) + " (a concatenation pads each part to a multiple of 4)");
+    read = required;
+  }
+  const std::size_t produced = producedFeatureChannels(read);
+  if (destinationFeatureChannelOffset_ + produced > static_cast<std::size_t>(to.channels))
+    throw Error(describe(), "destinationImage", std::to_string(to.channels) + " feature channels",
+                "at least " + std::to_string(destinationFeatureChannelOffset_ + produced));
+
+  const Depth depth = resolveDepth(*this, from.images, to.images);
+  mtl::Region clip = clipRect_;
+  intersect(clip.origin.x, clip.size.width, static_cast<std::size_t>(to.width));
+  intersect(clip.origin.y, clip.size.height, static_cast<std::size_t>(to.height));
+  if (clip.size.width == 0 || clip.size.height == 0) clip.size.width = clip.size.height = 0;
+  clip.origin.z = static_cast<std::size_t>(depth.destination);
+  clip.size.depth = static_cast<std::size_t>(depth.count);
+
+  source.selectImages(depth.source, depth.count);
+  source.selectChannels(asSigned(sourceFeatureChannelOffset_), asSigned(read));
+  destination.selectImages(depth.destination, depth.count);
+  destination.selectChannels(asSigned(destinationFeatureChannelOffset_), asSigned(produced));
+  destination.selectRegion(asSigned(clip.origin.x), asSigned(clip.origin.y), asSigned(clip.size.width),
+                           asSigned(clip.size.height));
+
+  ForwardCall call;
+  call.edgeMode = edgeMode_;
+  call.wantsSavedFields = withState;
+  call.options = options();
+  call.clipRect = clip;
+  call.offset = offset_;
+  call.sourceFeatureChannelOffset = sourceFeatureChannelOffset_;
+  call.x = {from.width,          asSigned(clip.size.width), asSigned(kernelWidth()), asSigned(strideInPixelsX()),
+            asSigned(dilationRateX()), offset_.x};
+  call.y = {from.height,         asSigned(clip.size.height), asSigned(kernelHeight()), asSigned(strideInPixelsY()),
+            asSigned(dilationRateY()), offset_.y};
+  call.destination = destination.shape();
+  if (!hasWindow()) {
+    const auto inside = [](std::int64_t offset, std::int64_t size, std::int64_t limit) {
+      return offset >= 0 && offset + size <= limit;
+    };
+    call.needsEdgeCopy = !inside(offset_.x, call.x.destinationSize, from.width) ||
+                         !inside(offset_.y, call.y.destinationSize, from.height);
+    if (!call.needsEdgeCopy)
+      source.selectRegion(offset_.x, offset_.y, call.x.destinationSize, call.y.destinationSize);
+  }
+  call.source = source.shape();
+  if (call.needsEdgeCopy) {
+    call.source = detail::TensorShape::dense(call.source.images, call.y.destinationSize, call.x.destinationSize,
+                                             call.source.channels, call.source.format);
+  }
+  return call;
+}
+
+void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sources,
+                           const StateBatch& states, const ImageBatch& destinations, bool isBatch) {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  detail::checkCount(*this, "destinationImages", destinations.count(), sources.count());
+  if (sources.empty()) return;
+  if (!has(options(), KernelOptions::SkipAPIValidation)) {
+    detail::checkSources(*this, "sourceImage", *commandBuffer, sources);
+    detail::checkDestinations(*this, "destinationImage", *commandBuffer, destinations);
+    detail::checkNoAlias(*this, "sourceImage", sources, destinations);
+    if (isBatch) {
+      detail::checkNotStacked(*this, "sourceImages", sources);
+      detail::checkNotStacked(*this, "destinationImages", destinations);
+    }
+    if (!states.empty()) detail::checkStates(*this, "destinationStates", *commandBuffer, states, sources.count());
+  }
+  const bool withState = !states.empty() && makesState();
+  BatchOperand source(sources);
+  BatchOperand destination(destinations);
+  // In a batch the z fields keep their defaults; the images are the depth.
+  const ForwardCall call = resolveCall(source, destination, withState);
+  mtl::RecordingGuard guard(*commandBuffer);
+
+  std::shared_ptr<ForwardRecord> record;
+  if (call.destination.elements() > 0) {
+    const PreparedCall prepared = prepareForward(call);
+    detail::CallOperands operands;
+    operands.destination = &destination;
+    operands.source = &source;
+    if (withState) {
+      record = std::make_shared<ForwardRecord>();
+      if (prepared.savedBytes > 0) {
+        record->saved = device()->allocate(prepared.savedBytes);
+        record->savedBytesPerImage = prepared.savedBytes / static_cast<std::size_t>(call.source.images);
+        record->savedFrom = source.storage();
+        record->savedFromByteOffset = source.isLoose() ? 0 : source.byteOffset();
+        operands.saved = record->saved;
+      }
+    }
+    BatchOperand filled;
+    if (call.needsEdgeCopy) {
+      filled = detail::recordEdgeCopy(*commandBuffer, describe(), source, offset_.x, offset_.y,
+                                      call.x.destinationSize, call.y.destinationSize, edgeMode_);
+      operands.source = &filled;
+    }
+    detail::recordCall(*commandBuffer, describe(), prepared, operands);
+  } else if (withState) {
+    record = std::make_shared<ForwardRecord>();
+  }
+  guard.keep();
+
+  if (record) {
+    record->kernelClass = className();
+    record->offset = offset_;
+    record->clipRect = call.clipRect;
+    record->edgeMode = edgeMode_;
+    record->kernelWidth = kernelWidth();
+    record->kernelHeight = kernelHeight();
+    record->strideInPixelsX = strideInPixelsX();
+    record->strideInPixelsY = strideInPixelsY();
+    record->dilationRateX = dilationRateX();
+    record->dilationRateY = dilationRateY();
+    record->sourceFeatureChannelOffset = sourceFeatureChannelOffset_;
+    record->sourceFeatureChannels = static_cast<std::size_t>(call.source.channels);
+    record->destinationFeatureChannelOffset = destinationFeatureChannelOffset_;
+    record->destinationFeatureChannels = static_cast<std::size_t>(call.destination.channels);
+    record->source = sources.descriptor();
+    record->destination = destinations.descriptor();
+    record->imageCount = sources.count();
+    describeForward(record->family);
+    states.setRecord(record);
+  }
+  if (const auto block = destinations.blockStorage())
+    block->setProducer(describe());
+  else
+    for (const auto& image : destinations.looseImages()) image->storage()->setProducer(describe());
+  detail::consumeRead(sources, describe());
+  didEncode();
+}
+
+ImageDescriptor CNNKernel::sizeDestination(const ImageDescriptor& source) {
+  const NNPaddingMethod method = padding_->paddingMethod();
+  const auto axis = [&](std::size_t size, std::size_t kernel, std::size_t dilation, std::size_t stride, bool first) {
+    const std::int64_t dilated = (asSigned(kernel) - 1) * asSigned(dilation) + 1;
+    return isBackwards() ? detail::backwardPadding(method, first, asSigned(size), dilated, asSigned(stride))
+                         : detail::forwardPadding(method, first, asSigned(size), dilated, asSigned(stride));
+  };
+  const detail::PaddedAxis x =
+      axis(source.width(), kernelWidth(), dilationRateX(), strideInPixelsX(), detail::remainderToLeft(method));
+  const detail::PaddedAxis y =
+      axis(source.height(), kernelHeight(), dilationRateY(), strideInPixelsY(), detail::remainderToTop(method));
+  if (x.destinationSize < 1 || y.destinationSize < 1)
+    throw Error(describe(), "sourceImage", source.describe(),
+                "at least the dilated window, " +
+                    std::to_string((kernelWidth() - 1) * dilationRateX() + 1) + "x" +
+                    std::to_string((kernelHeight() - 1) * dilationRateY() + 1) + ", with valid-only padding");
+  ImageDescriptor destination(source.channelFormat(), static_cast<std::size_t>(x.destinationSize),
+                              static_cast<std::size_t>(y.destinationSize), 1, source.numberOfImages());
+  // unorm images are sources only (spec/00 D16)
+  if (source.channelFormat() == ImageFeatureChannelFormat::Unorm8 ||
+      source.channelFormat() == ImageFeatureChannelFormat::Unorm16)
+    destination.setChannelFormat(ImageFeatureChannelFormat::Float32);
+  std::size_t read = sourceFeatureChannelOffset_ < source.featureChannels()
+                         ? std::min(sourceFeatureChannelMaxCount_, source.featureChannels() - sourceFeatureChannelOffset_)
+                         : 0;
+  if (requiredFeatureChannels() != 0) read = requiredFeatureChannels();
+  destination.setFeatureChannels(producedFeatureChannels(read) + destinationFeatureChannelOffset_);
+  if (!isBackwards()) {
+    offset_.x = x.offset;
+    offset_.y = y.offset;
+  }
+  adjustDestination(destination, source);
+  return destination;
+}
+
+ImageDescriptor CNNKernel::destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
+                                                      std::span<const std::shared_ptr<State>> sourceStates) {
+  if (sourceImages.size() != 1)
+    throw Error(describe(), "sourceImages", std::to_string(sourceImages.size()) + " images", "exactly 1");
+  if (!sourceImages[0]) throw Error(describe(), "sourceImages", "null", "an image");
+  ImageDescriptor descriptor = sizeDestination(sourceImages[0]->descriptor());
+  for (const auto& state : sourceStates)
+    if (state) descriptor = state->destinationImageDescriptor(sourceImages, sourceStates, *this, descriptor);
+  if ((padding_->paddingMethod() & NNPaddingMethod::Custom) == NNPaddingMethod::Custom)
+    descriptor = padding_->destinationImageDescriptor(sourceImages, sourceStates, *this, descriptor);
+  return descriptor;
+}
+
+ImageBatch CNNKernel::makeDestinations(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                       const ImageBatch& sources) {
+  ImageDescriptor descriptor;
+  if ((padding_->paddingMethod() & NNPaddingMethod::Custom) == NNPaddingMethod::Custom) {
+    const std::shared_ptr<Image> first[] = {sources[0]};  // the policy wants to see an image
+    descriptor = destinationImageDescriptor(first);
+  } else {
+    descriptor = sizeDestination(sources.descriptor());
+  }
+  descriptor.setNumberOfImages(1);
+  return detail::allocateImages(*this, *allocator_, commandBuffer, descriptor, sources.count());
+}
+
+StateBatch CNNKernel::makeStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, std::size_t count) const {
+  if (!makesState() || count == 0) return {};
+  if (isResultStateReusedAcrossBatch()) return StateBatch(makeState(commandBuffer), count);
+  const auto self = std::static_pointer_cast<const CNNKernel>(shared_from_this());
+  return StateBatch([self, commandBuffer](std::size_t) { return self->makeState(commandBuffer); }, count);
+}
+
+ImageBatch CNNKernel::encodeReturning(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                      const ImageBatch& sources, StateBatch* states, bool temporaryStates,
+                                      bool isBatch) {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  if (states != nullptr) *states = {};
+  if (sources.empty()) return {};
+  detail::checkNotStacked(*this, isBatch ? "sourceImages" : "sourceImage", sources);
+  const Offset before = offset_;
+  try {
+    const ImageBatch destinations = makeDestinations(commandBuffer, sources);
+    StateBatch made;
+    if (states != nullptr) made = makeStates(temporaryStates ? commandBuffer : nullptr, sources.count());
+    encodeInto(commandBuffer, sources, made, destinations, isBatch);
+    if (states != nullptr) *states = made;
+    return destinations;
+  } catch (...) {
+    offset_ = before;
+    throw;
+  }
+}
+
+namespace {
+
+ImageBatch batchOf(const Kernel& kernel, const char* argument, const std::shared_ptr<Image>& image) {
+  if (!image) throw Error(kernel.describe(), argument, "null", "an image");
+  return ImageBatch::of(image);
+}
+
+}  // namespace
+
+void CNNKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                       const std::shared_ptr<Image>& sourceImage, const std::shared_ptr<Image>& destinationImage) {
+  encodeInto(commandBuffer, batchOf(*this, "sourceImage", sourceImage), {},
+             batchOf(*this, "destinationImage", destinationImage), false);
+}
+
+void CNNKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                       const std::shared_ptr<Image>& sourceImage, const std::shared_ptr<State>& destinationState,
+                       const std::shared_ptr<Image>& destinationImage) {
+  if (!destinationState) throw Error(describe(), "destinationState", "null", "a state");
+  encodeInto(commandBuffer, batchOf(*this, "sourceImage", sourceImage), StateBatch{destinationState},
+             batchOf(*this, "destinationImage", destinationImage), false);
+}
+
+void CNNKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceImages,
+                            const ImageBatch& destinationImages) {
+  encodeInto(commandBuffer, sourceImages, {}, destinationImages, true);
+}
+
+void CNNKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceImages,
+                            const StateBatch& destinationStates, const ImageBatch& destinationImages) {
+  encodeInto(commandBuffer, sourceImages, destinationStates, destinationImages, true);
+}
+
+std::shared_ptr<Image> CNNKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                         const std::shared_ptr<Image>& sourceImage) {
+  return encodeReturning(commandBuffer, batchOf(*this, "sourceImage", sourceImage), nullptr, false, false)[0];
+}
+
+std::shared_ptr<Image> CNNKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                         const std::shared_ptr<Image>& sourceImage,
+                                         std::shared_ptr<State>& destinationState,
+                                         bool destinationStateIsTemporary) {
+  StateBatch states;
+  const ImageBatch images = encodeReturning(commandBuffer, batchOf(*this, "sourceImage", sourceImage), &states,
+                                            destinationStateIsTemporary, false);
+  destinationState = states.empty() ? nullptr : states[0];
+  return images[0];
+}
+
+ImageBatch CNNKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                  const ImageBatch& sourceImages) {
+  return encodeReturning(commandBuffer, sourceImages, nullptr, false, true);
+}
+
+ImageBatch CNNKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                  const ImageBatch& sourceImages, StateBatch& destinationStates,
+                                  bool destinationStatesAreTemporary) {
+  return encodeReturning(commandBuffer, sourceImages, &destinationStates, destinationStatesAreTemporary, true);
+}
+
+std::shared_ptr<State> CNNKernel::makeState(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/) const {
+  return NNGradientState::create(device());
+}
+
+std::shared_ptr<State> CNNKernel::resultState(const std::shared_ptr<Image>& /*sourceImage*/,
+                                              std::span<const std::shared_ptr<State>> /*sourceStates*/,
+                                              const std::shared_ptr<Image>& /*destinationImage*/) const {
+  return makesState() ? makeState(nullptr) : nullptr;
+}
+
+StateBatch CNNKernel::resultStateBatch(const ImageBatch& sourceImages) const {
+  return makeStates(nullptr, sourceImages.count());
+}
+
+std::shared_ptr<State> CNNKernel::temporaryResultState(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                                       const std::shared_ptr<Image>& /*sourceImage*/,
+                                                       std::span<const std::shared_ptr<State>> /*sourceStates*/,
+                                                       const std::shared_ptr<Image>& /*destinationImage*/) const {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  return makesState() ? makeState(commandBuffer) : nullptr;
+}
+
+StateBatch CNNKernel::temporaryResultStateBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                                const ImageBatch& sourceImages) const {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  return makeStates(commandBuffer, sourceImages.count());
+}
+
+std::size_t CNNKernel::encodingStorageSize(const std::shared_ptr<Image>& sourceImage,
+                                           const std::shared_ptr<Image>& destinationImage) const {
+  return batchEncodingStorageSize(batchOf(*this, "sourceImage", sourceImage),
+                                  batchOf(*this, "destinationImage", destinationImage));
+}
+
+std::size_t CNNKernel::batchEncodingStorageSize(const ImageBatch& sourceImages,
+                                                const ImageBatch& destinationImages) const {
+  if (sourceImages.empty()) return 0;
+  BatchOperand source(sourceImages);
+  BatchOperand destination(destinationImages);
+  const ForwardCall call = resolveCall(source, destination, false);
+  return call.destination.elements() == 0 ? 0 : prepareForward(call).plan.plan->scratchBytes();
+}
+
+}  // namespace mps

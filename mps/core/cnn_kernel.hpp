@@ -1,0 +1,185 @@
+#pragma once
+
+#include <any>
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <span>
+
+#include "mps/core/image_allocator.hpp"
+#include "mps/core/image_batch.hpp"
+#include "mps/core/kernel.hpp"
+#include "mps/core/padding.hpp"
+#include "mps/core/state.hpp"
+#include "mps/core/types.hpp"
+
+namespace mps {
+
+namespace detail {
+class BatchOperand;
+struct ForwardCall;
+struct PreparedCall;
+}  // namespace detail
+
+/// Base of the kernels with one source and one destination (MPSCNNKernel; spec/01 sections 10 and 12).
+///
+/// Window of destination pixel (x, y), counted from clipRect.origin, one axis:
+///
+///     tap p = offset + stride * x - floor(dilatedSize / 2) + dilation * p,  dilatedSize = (size - 1) * dilation + 1
+///
+/// Only destination pixels inside clipRect (intersected with the destination) are written; sources are not
+/// clipped. Reads outside the source give what edgeMode says.
+///
+/// The encodes that take a destination use offset and clipRect as they stand; those that return one size it by
+/// `padding`, set `offset` (it stays set) and take the image from `destinationImageAllocator`. The encodes with
+/// states make or fill one gradient state per image. All throw Error before anything is recorded.
+class CNNKernel : public Kernel {
+ public:
+  /// Source position of the window's centre for the first pixel of clipRect; z: first image of a stack. {0,0,0}.
+  [[nodiscard]] Offset offset() const { return offset_; }
+  void setOffset(const Offset& offset) { offset_ = offset; }
+  /// Destination pixels to write (z: images of a stack). RectNoClip.
+  [[nodiscard]] const mtl::Region& clipRect() const { return clipRect_; }
+  void setClipRect(const mtl::Region& clipRect) { clipRect_ = clipRect; }
+  /// First destination channel written, a multiple of 4. 0. Writing side by side concatenates without a copy.
+  [[nodiscard]] std::size_t destinationFeatureChannelOffset() const { return destinationFeatureChannelOffset_; }
+  void setDestinationFeatureChannelOffset(std::size_t offset) { destinationFeatureChannelOffset_ = offset; }
+  /// First source channel read, a multiple of 4. 0.
+  [[nodiscard]] std::size_t sourceFeatureChannelOffset() const { return sourceFeatureChannelOffset_; }
+  void setSourceFeatureChannelOffset(std::size_t offset) { sourceFeatureChannelOffset_ = offset; }
+  /// Most channels read from there; cut to what the source has. No limit.
+  [[nodiscard]] std::size_t sourceFeatureChannelMaxCount() const { return sourceFeatureChannelMaxCount_; }
+  void setSourceFeatureChannelMaxCount(std::size_t count) { sourceFeatureChannelMaxCount_ = count; }
+  /// Zero or Clamp. Zero.
+  [[nodiscard]] ImageEdgeMode edgeMode() const { return edgeMode_; }
+  void setEdgeMode(ImageEdgeMode edgeMode) { edgeMode_ = edgeMode; }
+  /// Never null. Same size, centred, remainder to the top left, unless a class says otherwise.
+  [[nodiscard]] const std::shared_ptr<NNPadding>& padding() const { return padding_; }
+  void setPadding(std::shared_ptr<NNPadding> padding);
+  /// Never null. TemporaryImage::defaultAllocator().
+  [[nodiscard]] const std::shared_ptr<ImageAllocator>& destinationImageAllocator() const { return allocator_; }
+  void setDestinationImageAllocator(std::shared_ptr<ImageAllocator> allocator);
+
+  /// Window; 1 for kernels without one.
+  [[nodiscard]] virtual std::size_t kernelWidth() const { return 1; }
+  [[nodiscard]] virtual std::size_t kernelHeight() const { return 1; }
+  [[nodiscard]] virtual std::size_t strideInPixelsX() const { return 1; }
+  [[nodiscard]] virtual std::size_t strideInPixelsY() const { return 1; }
+  [[nodiscard]] virtual std::size_t dilationRateX() const { return 1; }
+  [[nodiscard]] virtual std::size_t dilationRateY() const { return 1; }
+  /// Whether strides enlarge (convolution transpose).
+  [[nodiscard]] virtual bool isBackwards() const { return false; }
+  /// Whether encoding changes a state that it accepts.
+  [[nodiscard]] virtual bool isStateModified() const { return false; }
+  /// Whether the states of a batch are one object.
+  [[nodiscard]] virtual bool isResultStateReusedAcrossBatch() const { return false; }
+  /// Whether dependent kernels must wait for the whole batch.
+  [[nodiscard]] virtual bool appendBatchBarrier() const { return false; }
+
+  /// @name Encodes with a given destination. `destinationState(s)` receive what the gradient kernel needs.
+  /// @{
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Image>& sourceImage,
+              const std::shared_ptr<Image>& destinationImage);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Image>& sourceImage,
+              const std::shared_ptr<State>& destinationState, const std::shared_ptr<Image>& destinationImage);
+  void encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceImages,
+                   const ImageBatch& destinationImages);
+  /// @param destinationStates as many as images, or empty for none
+  void encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceImages,
+                   const StateBatch& destinationStates, const ImageBatch& destinationImages);
+  /// @}
+
+  /// @name Encodes that return the destination. Stacked sources are refused.
+  /// @param[out] destinationState the new state; null when the kernel makes none
+  /// @{
+  std::shared_ptr<Image> encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                const std::shared_ptr<Image>& sourceImage);
+  std::shared_ptr<Image> encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                const std::shared_ptr<Image>& sourceImage, std::shared_ptr<State>& destinationState,
+                                bool destinationStateIsTemporary);
+  ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceImages);
+  ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceImages,
+                         StateBatch& destinationStates, bool destinationStatesAreTemporary);
+  /// @}
+
+  /// Size and format of the destination by the padding policy; sets `offset`. The order is spec/01 section 11.7:
+  /// built-in rule, the class, each source state, the policy's own hook. @param sourceImages exactly one
+  /// @throws Error when no window fits.
+  ImageDescriptor destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
+                                             std::span<const std::shared_ptr<State>> sourceStates = {});
+
+  /// @name States to encode with; null (empty) for kernels without. Make them after all properties are final and
+  /// destinationImageDescriptor was called.
+  /// @{
+  [[nodiscard]] std::shared_ptr<State> resultState(const std::shared_ptr<Image>& sourceImage,
+                                                   std::span<const std::shared_ptr<State>> sourceStates = {},
+                                                   const std::shared_ptr<Image>& destinationImage = nullptr) const;
+  [[nodiscard]] StateBatch resultStateBatch(const ImageBatch& sourceImages) const;
+  [[nodiscard]] std::shared_ptr<State> temporaryResultState(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Image>& sourceImage,
+      std::span<const std::shared_ptr<State>> sourceStates = {},
+      const std::shared_ptr<Image>& destinationImage = nullptr) const;
+  [[nodiscard]] StateBatch temporaryResultStateBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                                     const ImageBatch& sourceImages) const;
+  /// @}
+
+  /// Bytes of scratch memory that an encode of this source takes beside destination and state.
+  [[nodiscard]] std::size_t encodingStorageSize(const std::shared_ptr<Image>& sourceImage,
+                                                const std::shared_ptr<Image>& destinationImage) const;
+  [[nodiscard]] std::size_t batchEncodingStorageSize(const ImageBatch& sourceImages,
+                                                     const ImageBatch& destinationImages) const;
+
+  /// @name The library's own: what a compiled graph needs, without images.
+  /// @{
+  /// Built-in padding and class rule on sizes alone; sets `offset`.
+  ImageDescriptor sizeDestination(const ImageDescriptor& source);
+  /// The call for operands of these shapes, all properties resolved and checked.
+  [[nodiscard]] detail::ForwardCall resolveCall(detail::BatchOperand& source, detail::BatchOperand& destination,
+                                                bool withState) const;
+  [[nodiscard]] virtual detail::PreparedCall prepareForward(const detail::ForwardCall& call) const = 0;
+  /// @}
+
+ protected:
+  using Kernel::Kernel;
+  CNNKernel(const CNNKernel&) = default;
+
+  /// Channels of the result for that many channels read. @throws Error when the kernel cannot take so many.
+  [[nodiscard]] virtual std::size_t producedFeatureChannels(std::size_t sourceFeatureChannels) const {
+    return sourceFeatureChannels;
+  }
+  /// Channels that the kernel needs from the first one on; 0 means "all that the source has".
+  [[nodiscard]] virtual std::size_t requiredFeatureChannels() const { return 0; }
+  /// Windowless kernels see source regions of the destination's size, cut out (or filled) by the base class.
+  [[nodiscard]] virtual bool hasWindow() const { return false; }
+  /// Whether the kernel makes gradient states at all.
+  [[nodiscard]] virtual bool makesState() const { return true; }
+  /// A fresh state. @param commandBuffer null for a permanent one
+  [[nodiscard]] virtual std::shared_ptr<State> makeState(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const;
+  /// What the class changes in the built-in size.
+  virtual void adjustDestination(ImageDescriptor& /*destination*/, const ImageDescriptor& /*source*/) {}
+  /// Adds to the record that the states get. Called once per encode, after prepareForward.
+  virtual void describeForward(std::any& /*family*/) const {}
+  /// Called after an encode was recorded, e.g. to advance a random sequence.
+  virtual void didEncode() {}
+
+ private:
+  struct Encoding;
+  void encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sources,
+                  const StateBatch& states, const ImageBatch& destinations, bool isBatch);
+  ImageBatch makeDestinations(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sources);
+  StateBatch makeStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, std::size_t count) const;
+  ImageBatch encodeReturning(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sources,
+                             StateBatch* states, bool temporaryStates, bool isBatch);
+
+  Offset offset_;
+  mtl::Region clipRect_ = RectNoClip;
+  std::size_t destinationFeatureChannelOffset_ = 0;
+  std::size_t sourceFeatureChannelOffset_ = 0;
+  std::size_t sourceFeatureChannelMaxCount_ = std::numeric_limits<std::size_t>::max();
+  ImageEdgeMode edgeMode_ = ImageEdgeMode::Zero;
+  std::shared_ptr<NNPadding> padding_ = detail::defaultPadding();
+  std::shared_ptr<ImageAllocator> allocator_ = TemporaryImage::defaultAllocator();
+};
+
+}  // namespace mps

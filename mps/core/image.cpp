@@ -1,0 +1,382 @@
+#include "mps/core/image.hpp"
+
+#include <limits>
+
+#include "mps/core/error.hpp"
+#include "mps/core/image_allocator.hpp"
+#include "mps/core/image_batch.hpp"
+#include "mps/core/image_storage.hpp"
+#include "mps/core/texture_view.hpp"
+#include "mtl/buffer.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/device.hpp"
+#include "mtl/memory.hpp"
+
+namespace mps {
+
+using detail::ImageStorage;
+using detail::TensorShape;
+
+namespace {
+
+constexpr std::size_t greatestElementCount = std::numeric_limits<std::int64_t>::max() / 8;
+
+/// The descriptor with a format, refused when it describes no image.
+ImageDescriptor resolved(ImageDescriptor descriptor) {
+  if (descriptor.channelFormat() == ImageFeatureChannelFormat::None)
+    descriptor.setChannelFormat(ImageFeatureChannelFormat::Float16);
+  std::size_t elements = 1;
+  for (const std::size_t size : {descriptor.width(), descriptor.height(), descriptor.featureChannels(),
+                                 descriptor.numberOfImages()}) {
+    if (size == 0 || size > greatestElementCount / elements)
+      throw Error("Image", "imageDescriptor", descriptor.describe(), "sizes from 1 to what memory can hold");
+    elements *= size;
+  }
+  return descriptor;
+}
+
+TensorShape denseShape(const ImageDescriptor& descriptor) {
+  return TensorShape::dense(static_cast<std::int64_t>(descriptor.numberOfImages()),
+                            static_cast<std::int64_t>(descriptor.height()),
+                            static_cast<std::int64_t>(descriptor.width()),
+                            static_cast<std::int64_t>(descriptor.featureChannels()), descriptor.channelFormat());
+}
+
+class DefaultImageAllocator final : public ImageAllocator {
+ public:
+  std::shared_ptr<Image> image(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                               const ImageDescriptor& descriptor, const Kernel& /*kernel*/) override {
+    return Image::create(commandBuffer->device(), descriptor);
+  }
+  ImageBatch imageBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                        const ImageDescriptor& descriptor, const Kernel& /*kernel*/, std::size_t count) override {
+    return ImageBatch::create(commandBuffer->device(), descriptor, count);
+  }
+};
+
+class TemporaryImageAllocator final : public ImageAllocator {
+ public:
+  std::shared_ptr<Image> image(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                               const ImageDescriptor& descriptor, const Kernel& /*kernel*/) override {
+    return TemporaryImage::create(commandBuffer, descriptor);
+  }
+  ImageBatch imageBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                        const ImageDescriptor& descriptor, const Kernel& /*kernel*/, std::size_t count) override {
+    return ImageBatch::createTemporary(commandBuffer, descriptor, count);
+  }
+};
+
+}  // namespace
+
+Image::Image(std::shared_ptr<ImageStorage> storage, const TensorShape& shape, std::size_t byteOffset,
+             ImageDescriptor descriptor)
+    : storage_(std::move(storage)),
+      shape_(std::make_unique<TensorShape>(shape)),
+      byteOffset_(byteOffset),
+      descriptor_(std::move(descriptor)) {}
+
+Image::~Image() = default;
+
+std::shared_ptr<Image> Image::create(const std::shared_ptr<mtl::Device>& device,
+                                     const ImageDescriptor& descriptor) {
+  if (!device) throw Error("Image", "device", "null", "a device");
+  const ImageDescriptor whole = resolved(descriptor);
+  const TensorShape shape = denseShape(whole);
+  return std::shared_ptr<Image>(new Image(std::make_shared<ImageStorage>(device, shape), shape, 0, whole));
+}
+
+std::shared_ptr<Image> Image::create(const std::shared_ptr<mtl::Buffer>& buffer, std::size_t byteOffset,
+                                     const ImageDescriptor& descriptor, const ImageStrides& strides) {
+  if (!buffer) throw Error("Image", "buffer", "null", "a buffer");
+  const ImageDescriptor whole = resolved(descriptor);
+  TensorShape shape = denseShape(whole);
+  const auto stride = [](std::size_t given, std::int64_t packed) {
+    return given == 0 ? packed : static_cast<std::int64_t>(given);
+  };
+  shape.pixelStride = stride(strides.pixel, shape.channels);
+  shape.rowStride = stride(strides.row, shape.width * shape.pixelStride);
+  shape.imageStride = stride(strides.image, shape.height * shape.rowStride);
+  const std::size_t size = bytesPerChannel(whole.channelFormat());
+  if (byteOffset % size != 0)
+    throw Error("Image", "byteOffset", std::to_string(byteOffset), "a multiple of " + std::to_string(size));
+  const auto last = static_cast<std::size_t>(
+      shape.offset(shape.images - 1, shape.height - 1, shape.width - 1, shape.channels - 1));
+  const std::size_t needed = byteOffset + (last + 1) * size;
+  if (needed > buffer->length())
+    throw Error("Image", "buffer", std::to_string(buffer->length()) + " bytes",
+                "at least " + std::to_string(needed) + " for " + whole.describe());
+  auto storage = std::make_shared<ImageStorage>(buffer->device(), buffer->memory(), byteOffset, shape);
+  return std::shared_ptr<Image>(new Image(std::move(storage), shape, byteOffset, whole));
+}
+
+std::shared_ptr<ImageAllocator> Image::defaultAllocator() {
+  static const auto allocator = std::make_shared<DefaultImageAllocator>();
+  return allocator;
+}
+
+const std::shared_ptr<mtl::Device>& Image::device() const { return storage_->device(); }
+std::size_t Image::width() const { return descriptor_.width(); }
+std::size_t Image::height() const { return descriptor_.height(); }
+std::size_t Image::featureChannels() const { return descriptor_.featureChannels(); }
+std::size_t Image::numberOfImages() const { return descriptor_.numberOfImages(); }
+ImageFeatureChannelFormat Image::featureChannelFormat() const { return descriptor_.channelFormat(); }
+
+std::size_t Image::precision() const {
+  switch (featureChannelFormat()) {
+    case ImageFeatureChannelFormat::Unorm8: return 8;
+    case ImageFeatureChannelFormat::Unorm16: return 16;
+    case ImageFeatureChannelFormat::Float16: return 11;
+    case ImageFeatureChannelFormat::Float32: return 24;
+    case ImageFeatureChannelFormat::None: return 0;
+  }
+  return 0;
+}
+
+std::size_t Image::pixelSize() const {
+  const std::size_t lanes = featureChannels() > 2 ? 4 : featureChannels();
+  return lanes * bytesPerChannel(featureChannelFormat());
+}
+
+std::size_t Image::resourceSize() const { return parent_ ? 0 : storage_->resourceSize(); }
+
+std::string Image::describe() const {
+  return (label_.empty() ? std::string("image") : "image \"" + label_ + "\"") + " (" + descriptor_.describe() + ")";
+}
+
+std::shared_ptr<Image> Image::makeView(const TensorShape& shape, std::size_t byteOffset) {
+  ImageDescriptor descriptor = descriptor_;
+  descriptor.setFeatureChannels(static_cast<std::size_t>(shape.channels));
+  descriptor.setNumberOfImages(static_cast<std::size_t>(shape.images));
+  auto view = std::shared_ptr<Image>(new Image(storage_, shape, byteOffset, descriptor));
+  view->parent_ = shared_from_this();
+  return view;
+}
+
+ImageBatch Image::batchRepresentation() { return batchRepresentation(0, numberOfImages()); }
+
+ImageBatch Image::batchRepresentation(std::size_t first, std::size_t count) {
+  if (first > numberOfImages() || count > numberOfImages() - first)
+    throw Error("Image", "subRange", std::to_string(first) + " + " + std::to_string(count),
+                "within the " + std::to_string(numberOfImages()) + " stacked images");
+  std::vector<std::shared_ptr<Image>> images;
+  images.reserve(count);
+  TensorShape shape = *shape_;
+  shape.images = 1;
+  const auto step = static_cast<std::size_t>(shape.imageStride) * bytesPerChannel(featureChannelFormat());
+  for (std::size_t i = first; i < first + count; ++i) images.push_back(makeView(shape, byteOffset_ + i * step));
+  return ImageBatch(std::move(images));
+}
+
+std::shared_ptr<Image> Image::subImageWithFeatureChannelRange(std::size_t location, std::size_t length) {
+  const std::size_t channels = featureChannels();
+  const std::size_t available = location < channels ? channels - location : 0;
+  const std::size_t used = std::min(length, available);
+  if (location % 4 != 0 || used == 0 || (used % 4 != 0 && used != available))
+    throw Error("Image", "featureChannelRange", std::to_string(location) + " + " + std::to_string(length),
+                "multiples of 4 that begin within the " + std::to_string(channels) + " channels");
+  TensorShape shape = *shape_;
+  shape.channels = static_cast<std::int64_t>(used);
+  return makeView(shape, byteOffset_ + location * bytesPerChannel(featureChannelFormat()));
+}
+
+TextureView Image::texture() { return TextureView(shared_from_this()); }
+
+void Image::synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
+  if (!commandBuffer) throw Error("Image", "commandBuffer", "null", "a command buffer");
+  commandBuffer->checkOpen();
+  if (isTemporary() || descriptor_.storageMode() == mtl::StorageMode::Private || !storage_->isAllocated()) return;
+  storage_->memory()->synchronize(*commandBuffer);
+}
+
+void Image::checkElementSize(std::size_t size) const {
+  if (size != bytesPerChannel(featureChannelFormat()))
+    throw Error("Image", "element size", std::to_string(size) + " bytes",
+                std::to_string(bytesPerChannel(featureChannelFormat())) + ", the size of a " +
+                    name(featureChannelFormat()) + " channel");
+}
+
+/// A checked copy between an image and the user's memory, with all strides in bytes.
+struct Image::Transfer {
+  std::size_t images, height, width, channels, bytesPerChannel;
+  std::size_t imageOffset;                                     ///< of the first element, from the storage's start
+  std::size_t imageImage, imageRow, imagePixel;                ///< strides of the image
+  std::size_t userImage, userRow, userColumn, userChannel;     ///< strides of the user's memory
+
+  /// Calls copy(offset in the image, offset in the user's memory, bytes) for runs adjacent on both sides.
+  template <class Copy>
+  void run(Copy&& copy) const {
+    const bool adjacent = userChannel == bytesPerChannel;
+    for (std::size_t n = 0; n < images; ++n) {
+      for (std::size_t y = 0; y < height; ++y) {
+        const std::size_t imageAt = imageOffset + n * imageImage + y * imageRow;
+        const std::size_t userAt = n * userImage + y * userRow;
+        if (adjacent && userColumn == imagePixel && userColumn == channels * bytesPerChannel) {
+          copy(imageAt, userAt, width * channels * bytesPerChannel);
+          continue;
+        }
+        for (std::size_t x = 0; x < width; ++x) {
+          if (adjacent) {
+            copy(imageAt + x * imagePixel, userAt + x * userColumn, channels * bytesPerChannel);
+            continue;
+          }
+          for (std::size_t c = 0; c < channels; ++c)
+            copy(imageAt + x * imagePixel + c * bytesPerChannel, userAt + x * userColumn + c * userChannel,
+                 bytesPerChannel);
+        }
+      }
+    }
+  }
+};
+
+void Image::checkHostAccess(const char* method) const {
+  if (isTemporary())
+    throw Error("Image", method, "called on a temporary " + describe(), "a permanent image");
+  if (descriptor_.storageMode() == mtl::StorageMode::Private)
+    throw Error("Image", method, "called on a private " + describe(), "storage that the host can see");
+}
+
+Image::Transfer Image::transfer(std::size_t available, DataLayout layout, const DataStrides& strides,
+                                const mtl::Region& region, const ImageReadWriteParams& window,
+                                std::size_t imageIndex) const {
+  const std::size_t depth = region.size.depth == 0 ? 1 : region.size.depth;
+  const auto inside = [](std::size_t origin, std::size_t size, std::size_t limit) {
+    return size > 0 && origin < limit && size <= limit - origin;
+  };
+  const auto regionText = [](std::size_t origin, std::size_t size) {
+    return std::to_string(origin) + " + " + std::to_string(size);
+  };
+  if (!inside(region.origin.x, region.size.width, width()) || !inside(region.origin.y, region.size.height, height()))
+    throw Error("Image", "region",
+                "x " + regionText(region.origin.x, region.size.width) + ", y " +
+                    regionText(region.origin.y, region.size.height),
+                "within " + describe());
+  const std::size_t first = imageIndex + region.origin.z;
+  if (first < imageIndex || !inside(first, depth, numberOfImages()))
+    throw Error("Image", "imageIndex", regionText(first, depth), "within " + describe());
+  const std::size_t c0 = window.featureChannelOffset;
+  const std::size_t count = window.numberOfFeatureChannelsToReadWrite;
+  if (c0 % 4 != 0 || !inside(c0, count, featureChannels()) ||
+      (c0 != 0 && count % 4 != 0 && c0 + count != featureChannels()))
+    throw Error("Image", "featureChannelInfo", regionText(c0, count),
+                "an offset that is a multiple of 4 and channels within " + describe());
+
+  Transfer t{};
+  t.images = depth;
+  t.height = region.size.height;
+  t.width = region.size.width;
+  t.channels = count;
+  t.bytesPerChannel = bytesPerChannel(featureChannelFormat());
+  t.imageImage = static_cast<std::size_t>(shape_->imageStride) * t.bytesPerChannel;
+  t.imageRow = static_cast<std::size_t>(shape_->rowStride) * t.bytesPerChannel;
+  t.imagePixel = static_cast<std::size_t>(shape_->pixelStride) * t.bytesPerChannel;
+  t.imageOffset = byteOffset_ + first * t.imageImage + region.origin.y * t.imageRow +
+                  region.origin.x * t.imagePixel + c0 * t.bytesPerChannel;
+  const bool planes = layout == DataLayout::FeatureChannelsxHeightxWidth;
+  const auto orPacked = [](std::size_t given, std::size_t packed) { return given == 0 ? packed : given; };
+  t.userColumn = orPacked(strides.bytesPerColumn, planes ? t.bytesPerChannel : count * t.bytesPerChannel);
+  t.userRow = orPacked(strides.bytesPerRow, t.width * t.userColumn);
+  t.userChannel = planes ? t.height * t.userRow : t.bytesPerChannel;
+  t.userImage = orPacked(strides.bytesPerImage, (planes ? count : 1) * t.height * t.userRow);
+  const std::size_t needed = (t.images - 1) * t.userImage + (t.height - 1) * t.userRow +
+                             (t.width - 1) * t.userColumn + (count - 1) * t.userChannel + t.bytesPerChannel;
+  if (available < needed)
+    throw Error("Image", "bytes", std::to_string(available) + " bytes", "at least " + std::to_string(needed));
+  return t;
+}
+
+void Image::readBytes(std::span<std::byte> destination, DataLayout layout, const DataStrides& strides,
+                      const mtl::Region& region, const ImageReadWriteParams& channels,
+                      std::size_t imageIndex) const {
+  checkHostAccess("readBytes");
+  const Transfer t = transfer(destination.size(), layout, strides, region, channels, imageIndex);
+  const auto memory = storage_->memoryForReading();
+  if (const auto failure = memory->failure(); !failure.empty()) throw Error(describe() + " is invalid: " + failure);
+  const std::byte* from = memory->contents();
+  t.run([&](std::size_t image, std::size_t user, std::size_t bytes) {
+    std::memcpy(destination.data() + user, from + image, bytes);
+  });
+}
+
+void Image::writeBytes(std::span<const std::byte> source, DataLayout layout, const DataStrides& strides,
+                       const mtl::Region& region, const ImageReadWriteParams& channels, std::size_t imageIndex) {
+  checkHostAccess("writeBytes");
+  const Transfer t = transfer(source.size(), layout, strides, region, channels, imageIndex);
+  const auto bytes = static_cast<std::int64_t>(t.images * t.height * t.width * t.channels * t.bytesPerChannel);
+  const bool whole = bytes == storage_->shape().bytes();
+  const auto memory = storage_->memoryForWriting(whole);
+  std::byte* to = memory->contents();
+  t.run([&](std::size_t image, std::size_t user, std::size_t size) {
+    std::memcpy(to + image, source.data() + user, size);
+  });
+  if (whole) memory->clearFailure();
+  const std::size_t end = t.imageOffset + (t.images - 1) * t.imageImage + (t.height - 1) * t.imageRow +
+                          (t.width - 1) * t.imagePixel + t.channels * t.bytesPerChannel;
+  memory->didModifyRange(t.imageOffset, end - t.imageOffset);
+}
+
+void Image::readBytes(std::span<std::byte> destination, DataLayout layout, std::size_t imageIndex) const {
+  readBytes(destination, layout, {}, {{0, 0, 0}, {width(), height(), 1}}, {0, featureChannels()}, imageIndex);
+}
+
+void Image::writeBytes(std::span<const std::byte> source, DataLayout layout, std::size_t imageIndex) {
+  writeBytes(source, layout, {}, {{0, 0, 0}, {width(), height(), 1}}, {0, featureChannels()}, imageIndex);
+}
+
+TemporaryImage::TemporaryImage(std::shared_ptr<ImageStorage> storage, const TensorShape& shape,
+                               std::size_t byteOffset, ImageDescriptor descriptor, std::size_t countIndex)
+    : Image(std::move(storage), shape, byteOffset, std::move(descriptor)), countIndex_(countIndex) {}
+
+TemporaryImage::~TemporaryImage() {
+  if (!parent_ || viewReadCount_ == 0) return;
+  auto& holder = static_cast<TemporaryImage&>(*parent_);
+  if (holder.readCount() > 0) holder.setReadCount(holder.readCount() - 1);
+}
+
+std::shared_ptr<TemporaryImage> TemporaryImage::create(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                                       const ImageDescriptor& descriptor) {
+  if (!commandBuffer) throw Error("TemporaryImage", "commandBuffer", "null", "a command buffer");
+  commandBuffer->checkOpen();
+  ImageDescriptor whole = resolved(descriptor);
+  whole.setStorageMode(mtl::StorageMode::Private);
+  const TensorShape shape = denseShape(whole);
+  auto storage = std::make_shared<ImageStorage>(*commandBuffer, shape, 1);
+  return std::shared_ptr<TemporaryImage>(new TemporaryImage(std::move(storage), shape, 0, whole, 0));
+}
+
+std::shared_ptr<ImageAllocator> TemporaryImage::defaultAllocator() {
+  static const auto allocator = std::make_shared<TemporaryImageAllocator>();
+  return allocator;
+}
+
+void TemporaryImage::prefetchStorage(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
+                                     std::span<const ImageDescriptor> /*descriptors*/) {}
+
+std::size_t TemporaryImage::readCount() const {
+  return parent_ ? viewReadCount_ : storage()->readCount(countIndex_);
+}
+
+void TemporaryImage::setReadCount(std::size_t readCount) {
+  if (!parent_) {
+    storage()->setReadCount(countIndex_, readCount);
+    return;
+  }
+  if (viewReadCount_ == 0) throw Error("temporary image: readCount is set after it reached 0");
+  viewReadCount_ = readCount;
+  if (readCount > 0) return;
+  auto& holder = static_cast<TemporaryImage&>(*parent_);
+  holder.setReadCount(holder.readCount() - 1);
+}
+
+std::shared_ptr<Image> TemporaryImage::makeView(const TensorShape& shape, std::size_t byteOffset) {
+  ImageDescriptor descriptor = this->descriptor();
+  descriptor.setFeatureChannels(static_cast<std::size_t>(shape.channels));
+  descriptor.setNumberOfImages(static_cast<std::size_t>(shape.images));
+  setReadCount(readCount() + 1);  // the view holds one read of its parent
+  auto view = std::shared_ptr<TemporaryImage>(
+      new TemporaryImage(storage(), shape, byteOffset, descriptor, countIndex_));
+  view->parent_ = shared_from_this();
+  view->viewReadCount_ = 1;
+  return view;
+}
+
+}  // namespace mps

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+
+#include "mps/core/image_batch.hpp"
+
+namespace mps {
+
+class Kernel;
+
+/// Makes the destination images of kernels (protocol MPSImageAllocator; spec/01 section 5.1).
+///
+/// Derive from it to control where results live. The descriptor is the final output of the padding policy.
+class ImageAllocator {
+ public:
+  virtual ~ImageAllocator() = default;
+
+  /// One image that lives at least until the command buffer completes, on the buffer's device. The kernel is
+  /// informational. Returning null, or an image of another size, makes the encode throw.
+  virtual std::shared_ptr<Image> image(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                       const ImageDescriptor& descriptor, const Kernel& kernel) = 0;
+
+  /// `count` images at once. The default calls image() for each.
+  virtual ImageBatch imageBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                const ImageDescriptor& descriptor, const Kernel& kernel, std::size_t count);
+};
+
+}  // namespace mps

@@ -1,0 +1,235 @@
+#include "mps/core/image_batch.hpp"
+
+#include <limits>
+#include <mutex>
+#include <unordered_set>
+
+#include "mps/core/error.hpp"
+#include "mps/core/image_allocator.hpp"
+#include "mps/core/image_storage.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/memory.hpp"
+
+namespace mps {
+
+/// One block of memory and the Image objects that somebody asked for.
+struct ImageBatch::Block {
+  ImageDescriptor descriptor;  ///< of one image
+  std::shared_ptr<detail::ImageStorage> storage;
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Image>> images;
+
+  std::shared_ptr<Image> image(std::size_t index) {
+    const std::lock_guard lock(mutex);
+    if (images.empty()) images.resize(static_cast<std::size_t>(storage->shape().images));
+    if (auto image = images[index].lock()) return image;
+    detail::TensorShape shape = storage->shape();
+    const auto bytes = static_cast<std::size_t>(shape.imageStride) * bytesPerChannel(shape.format);
+    shape.images = 1;
+    std::shared_ptr<Image> image;
+    if (storage->isTemporary())
+      image.reset(new TemporaryImage(storage, shape, index * bytes, descriptor, index));
+    else
+      image.reset(new Image(storage, shape, index * bytes, descriptor));
+    images[index] = image;
+    return image;
+  }
+};
+
+namespace {
+
+/// The stack that holds `count` images of this descriptor, checked through Image's own rules.
+detail::TensorShape blockShape(ImageDescriptor& descriptor, std::size_t count) {
+  if (descriptor.numberOfImages() != 1)
+    throw Error("ImageBatch", "numberOfImages", std::to_string(descriptor.numberOfImages()), "1");
+  if (descriptor.channelFormat() == ImageFeatureChannelFormat::None)
+    descriptor.setChannelFormat(ImageFeatureChannelFormat::Float16);
+  if (descriptor.width() == 0 || descriptor.height() == 0 || descriptor.featureChannels() == 0)
+    throw Error("ImageBatch", "imageDescriptor", descriptor.describe(), "sizes of at least 1");
+  return detail::TensorShape::dense(static_cast<std::int64_t>(count),
+                                    static_cast<std::int64_t>(descriptor.height()),
+                                    static_cast<std::int64_t>(descriptor.width()),
+                                    static_cast<std::int64_t>(descriptor.featureChannels()),
+                                    descriptor.channelFormat());
+}
+
+std::size_t bytesPerImage(const ImageDescriptor& descriptor) {
+  return descriptor.width() * descriptor.height() * descriptor.featureChannels() *
+         bytesPerChannel(descriptor.channelFormat());
+}
+
+/// Calls function(image, index) for the first occurrence of each image; stops when it returns false.
+template <class Function>
+void forEachDistinct(const ImageBatch& batch, Function&& function) {
+  std::unordered_set<const Image*> seen;
+  for (std::size_t i = 0; i < batch.count(); ++i) {
+    const auto image = batch[i];
+    if (seen.insert(image.get()).second && !function(image, i)) return;
+  }
+}
+
+}  // namespace
+
+ImageBatch::ImageBatch(std::vector<std::shared_ptr<Image>> images) : count_(images.size()) {
+  for (const auto& image : images)
+    if (!image) throw Error("ImageBatch", "image", "null", "an image");
+  loose_ = std::make_shared<const std::vector<std::shared_ptr<Image>>>(std::move(images));
+}
+
+ImageBatch::ImageBatch(std::initializer_list<std::shared_ptr<Image>> images)
+    : ImageBatch(std::vector<std::shared_ptr<Image>>(images)) {}
+
+ImageBatch ImageBatch::create(const std::shared_ptr<mtl::Device>& device, const ImageDescriptor& descriptor,
+                              std::size_t count) {
+  if (!device) throw Error("ImageBatch", "device", "null", "a device");
+  ImageBatch batch;
+  batch.block_ = std::make_shared<Block>();
+  batch.block_->descriptor = descriptor;
+  const auto shape = blockShape(batch.block_->descriptor, count);
+  batch.block_->storage = std::make_shared<detail::ImageStorage>(device, shape);
+  batch.count_ = count;
+  return batch;
+}
+
+ImageBatch ImageBatch::createTemporary(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                       const ImageDescriptor& descriptor, std::size_t count) {
+  if (!commandBuffer) throw Error("ImageBatch", "commandBuffer", "null", "a command buffer");
+  commandBuffer->checkOpen();
+  ImageBatch batch;
+  batch.block_ = std::make_shared<Block>();
+  batch.block_->descriptor = descriptor;
+  batch.block_->descriptor.setStorageMode(mtl::StorageMode::Private);
+  const auto shape = blockShape(batch.block_->descriptor, count);
+  batch.block_->storage = std::make_shared<detail::ImageStorage>(*commandBuffer, shape, count);
+  batch.count_ = count;
+  return batch;
+}
+
+std::shared_ptr<Image> ImageBatch::operator[](std::size_t index) const {
+  if (index >= count_)
+    throw Error("ImageBatch", "index", std::to_string(index), "less than " + std::to_string(count_));
+  return block_ ? block_->image(first_ + index) : (*loose_)[first_ + index];
+}
+
+ImageBatch ImageBatch::slice(std::size_t first, std::size_t count) const {
+  if (first > count_ || count > count_ - first)
+    throw Error("ImageBatch", "slice", std::to_string(first) + " + " + std::to_string(count),
+                "within " + std::to_string(count_) + " images");
+  ImageBatch part = *this;
+  part.first_ += first;
+  part.count_ = count;
+  return part;
+}
+
+void ImageBatch::writeBytes(std::span<const std::byte> source, DataLayout layout) const {
+  if (empty()) return;
+  const std::size_t bytes = bytesPerImage(descriptor());
+  if (source.size() < bytes * count_)
+    throw Error("ImageBatch", "bytes", std::to_string(source.size()) + " bytes",
+                "at least " + std::to_string(bytes * count_));
+  const bool whole = block_ && count_ == static_cast<std::size_t>(block_->storage->shape().images);
+  if (whole && !isTemporary() && layout == DataLayout::HeightxWidthxFeatureChannels) {
+    const auto memory = block_->storage->memoryForWriting(true);
+    std::memcpy(memory->contents(), source.data(), bytes * count_);
+    memory->clearFailure();
+    memory->didModifyRange(0, bytes * count_);
+    return;
+  }
+  for (std::size_t i = 0; i < count_; ++i) (*this)[i]->writeBytes(source.subspan(i * bytes, bytes), layout);
+}
+
+void ImageBatch::readBytes(std::span<std::byte> destination, DataLayout layout) const {
+  if (empty()) return;
+  const std::size_t bytes = bytesPerImage(descriptor());
+  if (destination.size() < bytes * count_)
+    throw Error("ImageBatch", "bytes", std::to_string(destination.size()) + " bytes",
+                "at least " + std::to_string(bytes * count_));
+  for (std::size_t i = 0; i < count_; ++i) (*this)[i]->readBytes(destination.subspan(i * bytes, bytes), layout);
+}
+
+const ImageDescriptor& ImageBatch::descriptor() const {
+  if (empty()) throw Error("ImageBatch", "count", "0", "at least one image");
+  return block_ ? block_->descriptor : (*loose_)[first_]->descriptor();
+}
+
+bool ImageBatch::isTemporary() const {
+  if (empty()) return false;
+  return block_ ? block_->storage->isTemporary() : (*loose_)[first_]->isTemporary();
+}
+
+std::shared_ptr<detail::ImageStorage> ImageBatch::blockStorage() const { return block_ ? block_->storage : nullptr; }
+
+std::span<const std::shared_ptr<Image>> ImageBatch::looseImages() const {
+  if (!loose_) return {};
+  return std::span(*loose_).subspan(first_, count_);
+}
+
+ImageBatch ImageAllocator::imageBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                      const ImageDescriptor& descriptor, const Kernel& kernel, std::size_t count) {
+  std::vector<std::shared_ptr<Image>> images;
+  images.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) images.push_back(image(commandBuffer, descriptor, kernel));
+  return ImageBatch(std::move(images));
+}
+
+std::size_t ImageBatchIncrementReadCount(const ImageBatch& batch, std::int64_t amount) {
+  const auto changed = [amount](std::size_t count) -> std::size_t {
+    if (amount >= 0) return count + static_cast<std::size_t>(amount);
+    const auto less = static_cast<std::size_t>(-amount);
+    return less >= count ? 0 : count - less;
+  };
+  if (const auto block = batch.blockStorage()) {
+    if (block->isTemporary() && amount != 0) {
+      for (std::size_t i = batch.firstInBlock(); i < batch.firstInBlock() + batch.count(); ++i)
+        if (block->readCount(i) > 0) block->setReadCount(i, changed(block->readCount(i)));
+    }
+    return batch.count();
+  }
+  std::size_t distinct = 0;
+  forEachDistinct(batch, [&](const std::shared_ptr<Image>& image, std::size_t) {
+    ++distinct;
+    if (auto* temporary = dynamic_cast<TemporaryImage*>(image.get()); temporary != nullptr && amount != 0)
+      if (temporary->readCount() > 0) temporary->setReadCount(changed(temporary->readCount()));
+    return true;
+  });
+  return distinct;
+}
+
+void ImageBatchSynchronize(const ImageBatch& batch, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
+  if (batch.blockStorage() && !batch.empty()) {  // one block is one copy
+    if (!commandBuffer) throw Error("ImageBatch", "commandBuffer", "null", "a command buffer");
+    commandBuffer->checkOpen();
+    if (!batch.isTemporary() && batch.descriptor().storageMode() != mtl::StorageMode::Private &&
+        batch.blockStorage()->isAllocated())
+      batch.blockStorage()->memory()->synchronize(*commandBuffer);
+    return;
+  }
+  forEachDistinct(batch, [&](const std::shared_ptr<Image>& image, std::size_t) {
+    image->synchronize(commandBuffer);
+    return true;
+  });
+}
+
+std::size_t ImageBatchResourceSize(const ImageBatch& batch) {
+  if (batch.blockStorage()) return batch.empty() ? 0 : bytesPerImage(batch.descriptor()) * batch.count();
+  std::size_t bytes = 0;
+  forEachDistinct(batch, [&](const std::shared_ptr<Image>& image, std::size_t) {
+    bytes += image->resourceSize();
+    return true;
+  });
+  return bytes;
+}
+
+std::int64_t ImageBatchIterate(
+    const ImageBatch& batch,
+    const std::function<std::int64_t(const std::shared_ptr<Image>&, std::size_t)>& function) {
+  constexpr std::int64_t goOn = std::numeric_limits<std::int64_t>::min();
+  std::int64_t last = goOn;
+  forEachDistinct(batch, [&](const std::shared_ptr<Image>& image, std::size_t index) {
+    last = function(image, index);
+    return last == goOn;
+  });
+  return last;
+}
+
+}  // namespace mps

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "mps/core/tensor_shape.hpp"
+
+namespace mtl {
+class CommandBuffer;
+class Device;
+class Heap;
+class Memory;
+}  // namespace mtl
+
+namespace mps::detail {
+
+/// The memory behind one image, one stack or one batch; taken at first use. The library's own.
+///
+/// Temporary storage keeps the read count of each of its images and gives the memory back to the command
+/// buffer's heap when all of them are 0.
+class ImageStorage {
+ public:
+  /// Permanent, dense.
+  ImageStorage(std::shared_ptr<mtl::Device> device, const TensorShape& shape);
+  /// Temporary, dense, on the heap of a command buffer; `countedImages` images have a read count of their own.
+  ImageStorage(mtl::CommandBuffer& commandBuffer, const TensorShape& shape, std::size_t countedImages);
+  /// Over memory that exists already; the shape's strides may have gaps.
+  ImageStorage(std::shared_ptr<mtl::Device> device, std::shared_ptr<mtl::Memory> memory, std::size_t byteOffset,
+               const TensorShape& shape);
+
+  [[nodiscard]] const std::shared_ptr<mtl::Device>& device() const { return device_; }
+  [[nodiscard]] const TensorShape& shape() const { return shape_; }
+  [[nodiscard]] bool isTemporary() const { return heap_ != nullptr; }
+  /// Whether temporary storage may be used with this command buffer.
+  [[nodiscard]] bool belongsTo(const mtl::CommandBuffer& commandBuffer) const;
+  [[nodiscard]] std::size_t byteOffset() const { return byteOffset_; }
+  /// Bytes of backing storage; 0 over memory of others.
+  [[nodiscard]] std::size_t resourceSize() const;
+  [[nodiscard]] bool isAllocated() const;
+
+  /// The memory, allocated when there is none yet. @throws Error when it was released.
+  std::shared_ptr<mtl::Memory> memory();
+  /// The memory with defined content: zeros when nothing was written yet.
+  std::shared_ptr<mtl::Memory> memoryForReading();
+  /// A write covers (part of) the storage; the rest of a partial first write is zero.
+  std::shared_ptr<mtl::Memory> memoryForWriting(bool whole);
+
+  [[nodiscard]] std::size_t readCount(std::size_t image) const { return readCounts_[image]; }
+  void setReadCount(std::size_t image, std::size_t count);
+  /// Who wrote it and who read it last, for messages about released images.
+  void setProducer(const std::string& kernel) { producer_ = kernel; }
+  [[nodiscard]] const std::string& producer() const { return producer_; }
+  void setLastReader(const std::string& kernel) { lastReader_ = kernel; }
+  [[nodiscard]] const std::string& lastReader() const { return lastReader_; }
+
+ private:
+  std::shared_ptr<mtl::Memory> allocateLocked();
+
+  std::shared_ptr<mtl::Device> device_;
+  TensorShape shape_;
+  std::shared_ptr<mtl::Heap> heap_;
+  const void* scope_ = nullptr;
+  std::size_t byteOffset_ = 0;
+  bool ownsMemory_ = true;
+  mutable std::mutex mutex_;
+  std::shared_ptr<mtl::Memory> memory_;
+  bool written_ = false;
+  bool released_ = false;
+  std::vector<std::size_t> readCounts_;
+  std::size_t livingImages_ = 0;
+  std::string producer_;
+  std::string lastReader_;
+};
+
+/// A tensor in memory: what a command reads or writes.
+struct TensorView {
+  TensorShape shape;
+  std::shared_ptr<mtl::Memory> memory;
+  std::size_t byteOffset = 0;
+
+  [[nodiscard]] std::byte* address() const;
+};
+
+}  // namespace mps::detail

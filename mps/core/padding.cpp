@@ -1,0 +1,109 @@
+#include "mps/core/padding.hpp"
+
+#include "mps/core/cnn_binary_kernel.hpp"
+#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/error.hpp"
+
+namespace mps {
+namespace {
+
+bool hasBits(NNPaddingMethod method, NNPaddingMethod bits) { return (method & bits) == bits; }
+
+std::int64_t sizeStyle(NNPaddingMethod method) {
+  const NNPaddingMethod size = method & NNPaddingMethod::SizeMask;
+  if (size == NNPaddingMethod::SizeSame) return 0;
+  return size == NNPaddingMethod::SizeFull ? 1 : -1;
+}
+
+std::int64_t leftPadding(NNPaddingMethod method, bool remainderFirst, std::int64_t missing) {
+  switch (method & NNPaddingMethod::AlignMask) {
+    case NNPaddingMethod::AlignTopLeft: return missing;
+    case NNPaddingMethod::AlignBottomRight: return 0;
+    default: return (missing + (remainderFirst ? 1 : 0)) / 2;  // truncates: the published helper does
+  }
+}
+
+}  // namespace
+
+ImageDescriptor NNPadding::destinationImageDescriptor(std::span<const std::shared_ptr<Image>> /*sourceImages*/,
+                                                      std::span<const std::shared_ptr<State>> /*sourceStates*/,
+                                                      Kernel& kernel, const ImageDescriptor&) {
+  throw Error(kernel.describe(), "padding", "a custom policy without destinationImageDescriptor",
+              "an override of that method");
+}
+
+std::shared_ptr<NNDefaultPadding> NNDefaultPadding::padding(NNPaddingMethod method) {
+  if (hasBits(method, NNPaddingMethod::Custom))
+    throw Error("NNDefaultPadding", "paddingMethod", "custom", "bits without Custom; derive from NNPadding");
+  return std::shared_ptr<NNDefaultPadding>(new NNDefaultPadding(method));
+}
+
+std::shared_ptr<NNDefaultPadding> NNDefaultPadding::paddingForTensorflowAveragePooling() {
+  return std::shared_ptr<NNDefaultPadding>(new NNDefaultPadding(
+      NNPaddingMethod::Custom | NNPaddingMethod::SizeSame | NNPaddingMethod::AddRemainderToBottomRight));
+}
+
+std::shared_ptr<NNDefaultPadding> NNDefaultPadding::paddingForTensorflowAveragePoolingValidOnly() {
+  return std::shared_ptr<NNDefaultPadding>(new NNDefaultPadding(
+      NNPaddingMethod::Custom | NNPaddingMethod::SizeValidOnly | NNPaddingMethod::AddRemainderToBottomRight));
+}
+
+std::string NNDefaultPadding::label() const {
+  constexpr const char* aligns[] = {"centered", "top left", "bottom right", "reserved"};
+  constexpr const char* remainders[] = {"top left", "top right", "bottom left", "bottom right"};
+  const auto bits = static_cast<std::uint64_t>(method_);
+  const std::int64_t style = sizeStyle(method_);
+  std::string text = style < 0 ? "valid" : style == 0 ? "same" : "full";
+  text += std::string(", ") + aligns[bits & 3U] + ", remainder " + remainders[(bits >> 2U) & 3U];
+  if (hasBits(method_, NNPaddingMethod::Custom)) text += ", edge mode clamp";
+  return text;
+}
+
+ImageDescriptor NNDefaultPadding::destinationImageDescriptor(std::span<const std::shared_ptr<Image>>,
+                                                             std::span<const std::shared_ptr<State>>, Kernel& kernel,
+                                                             const ImageDescriptor& suggestedDescriptor) {
+  if (auto* unary = dynamic_cast<CNNKernel*>(&kernel)) unary->setEdgeMode(ImageEdgeMode::Clamp);
+  if (auto* binary = dynamic_cast<CNNBinaryKernel*>(&kernel)) binary->setSecondaryEdgeMode(ImageEdgeMode::Clamp);
+  return suggestedDescriptor;
+}
+
+std::shared_ptr<NNPadding> NNDefaultPadding::inverse() const {
+  auto bits = static_cast<std::uint64_t>(method_) &
+              ~static_cast<std::uint64_t>(NNPaddingMethod::Custom | NNPaddingMethod::SizeMask);
+  switch (sizeStyle(method_)) {
+    case -1: bits |= static_cast<std::uint64_t>(NNPaddingMethod::SizeFull); break;
+    case 0:
+      bits |= static_cast<std::uint64_t>(NNPaddingMethod::SizeSame);
+      bits ^= static_cast<std::uint64_t>(NNPaddingMethod::AddRemainderToMask);
+      break;
+    default: break;
+  }
+  return padding(static_cast<NNPaddingMethod>(bits));
+}
+
+namespace detail {
+
+PaddedAxis forwardPadding(NNPaddingMethod method, bool remainderFirst, std::int64_t sourceSize,
+                          std::int64_t dilatedSize, std::int64_t stride) {
+  const std::int64_t covered = sourceSize + sizeStyle(method) * (dilatedSize - 1);
+  if (covered < 1) return {0, 0};
+  const std::int64_t size = (covered + stride - 1) / stride;
+  const std::int64_t missing = (size - 1) * stride + dilatedSize - sourceSize;
+  return {size, dilatedSize / 2 - leftPadding(method, remainderFirst, missing)};
+}
+
+PaddedAxis backwardPadding(NNPaddingMethod method, bool remainderFirst, std::int64_t sourceSize,
+                           std::int64_t dilatedSize, std::int64_t stride) {
+  const std::int64_t style = sizeStyle(method);
+  const std::int64_t padding = (style + 1) * (dilatedSize - 1);
+  return {(sourceSize - 1) * stride + 1 + style * (dilatedSize - 1),
+          dilatedSize / 2 - leftPadding(method, remainderFirst, padding)};
+}
+
+const std::shared_ptr<NNPadding>& defaultPadding() {
+  static const std::shared_ptr<NNPadding> padding = NNDefaultPadding::padding(NNPaddingMethod::SizeSame);
+  return padding;
+}
+
+}  // namespace detail
+}  // namespace mps

@@ -1,0 +1,161 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "mps/core/image_descriptor.hpp"
+
+namespace mtl {
+class Buffer;
+class CommandBuffer;
+class Device;
+}  // namespace mtl
+
+namespace mps {
+
+class Image;
+class Kernel;
+class StateBatch;
+namespace detail {
+struct ForwardRecord;
+}
+
+/// What a resource of a state is. Textures are not modelled; the value keeps Apple's numbers.
+enum class StateResourceType : std::uint64_t { None = 0, Buffer = 1, Texture = 2 };
+
+/// Sizes of the buffers of a state (MPSStateResourceList; spec/01 section 7.1).
+class StateResourceList {
+ public:
+  StateResourceList() = default;
+  StateResourceList(std::initializer_list<std::size_t> bufferSizes) : bufferSizes_(bufferSizes) {}
+  void appendBuffer(std::size_t size) { bufferSizes_.push_back(size); }
+  [[nodiscard]] std::span<const std::size_t> bufferSizes() const { return bufferSizes_; }
+
+ private:
+  std::vector<std::size_t> bufferSizes_;
+};
+
+/// Data that flows between kernels beside images (MPSState; spec/01 sections 7 and 8).
+///
+/// A temporary state lives on one command buffer until its readCount is 0; each encode that reads it takes 1
+/// off. A permanent state, and a state without resources, shows readCount 0 and is never counted.
+class State : public std::enable_shared_from_this<State> {
+ public:
+  virtual ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  /// Permanent, with zero-filled buffers that are allocated at first use.
+  static std::shared_ptr<State> create(const std::shared_ptr<mtl::Device>& device,
+                                       const StateResourceList& resources);
+  /// Permanent, around buffers of the caller (which may be none).
+  static std::shared_ptr<State> create(std::vector<std::shared_ptr<mtl::Buffer>> resources);
+  /// Temporary, with private buffers of undefined content.
+  static std::shared_ptr<State> createTemporary(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                                const StateResourceList& resources = {});
+
+  [[nodiscard]] std::size_t resourceCount() const { return resources_.size(); }
+  /// The buffer, or null when it is not allocated and allocateMemory is false.
+  /// @throws Error when index >= resourceCount() or the state was released.
+  std::shared_ptr<mtl::Buffer> resource(std::size_t index, bool allocateMemory = true);
+  /// None beyond the last resource.
+  [[nodiscard]] StateResourceType resourceType(std::size_t index) const;
+  /// Bytes of a buffer; 0 beyond the last resource. Does not allocate.
+  [[nodiscard]] std::size_t bufferSize(std::size_t index) const;
+  /// Bytes of backing storage; 0 when built around buffers of the caller.
+  [[nodiscard]] std::size_t resourceSize() const;
+
+  [[nodiscard]] std::size_t readCount() const { return readCount_; }
+  /// 0 frees the memory now. No effect on a state that is not temporary. @throws Error when it was 0 already.
+  void setReadCount(std::size_t readCount);
+  [[nodiscard]] bool isTemporary() const { return temporary_; }
+  /// Whether a temporary state may be used with this command buffer.
+  [[nodiscard]] bool belongsTo(const mtl::CommandBuffer& commandBuffer) const;
+  [[nodiscard]] const std::shared_ptr<mtl::Device>& device() const { return device_; }
+  [[nodiscard]] const std::string& label() const { return label_; }
+  void setLabel(std::string label) { label_ = std::move(label); }
+
+  /// Records the copy that makes device results visible on the host, for all resources. Nothing to do for
+  /// private and temporary ones. @throws Error after commit.
+  virtual void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
+
+  /// Hook of a kernel's destinationImageDescriptor: may change the descriptor or the kernel's offset. The default
+  /// returns the suggestion.
+  virtual ImageDescriptor destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
+                                                     std::span<const std::shared_ptr<State>> sourceStates,
+                                                     Kernel& kernel, const ImageDescriptor& suggestedDescriptor);
+
+ protected:
+  State(std::shared_ptr<mtl::Device> device, const StateResourceList& resources);
+  explicit State(std::vector<std::shared_ptr<mtl::Buffer>> resources);
+  State(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateResourceList& resources);
+
+ private:
+  struct Resource {
+    std::size_t size = 0;
+    std::shared_ptr<mtl::Buffer> buffer;
+  };
+
+  std::shared_ptr<mtl::Device> device_;
+  std::shared_ptr<mtl::CommandBuffer> commandBuffer_;  ///< of a temporary state, until released
+  const void* scope_ = nullptr;
+  std::mutex mutex_;
+  std::vector<Resource> resources_;
+  bool ownsResources_ = true;
+  bool temporary_ = false;
+  std::size_t readCount_ = 0;
+  std::string label_;
+};
+
+/// The states of a batch (MPSStateBatch; spec/01 section 7.3): one per image, or one state that every image
+/// shares. States of a batch that the library makes come into being when somebody asks for one. A small value:
+/// copies share states.
+class StateBatch {
+ public:
+  StateBatch() = default;
+  StateBatch(std::vector<std::shared_ptr<State>> states);             // NOLINT: a list is a batch
+  StateBatch(std::initializer_list<std::shared_ptr<State>> states);   // NOLINT
+  /// `count` references to one state.
+  StateBatch(std::shared_ptr<State> state, std::size_t count);
+  /// The library's own: state i is made by make(i) when asked for.
+  StateBatch(std::function<std::shared_ptr<State>(std::size_t)> make, std::size_t count);
+
+  [[nodiscard]] std::size_t count() const { return count_; }
+  [[nodiscard]] bool empty() const { return count_ == 0; }
+  /// State number `index`; the same object each time. @throws Error when index >= count().
+  [[nodiscard]] std::shared_ptr<State> operator[](std::size_t index) const;
+  /// States [first, first + count). @throws Error when the range leaves the batch.
+  [[nodiscard]] StateBatch slice(std::size_t first, std::size_t count) const;
+  /// The state that all share, or null when they differ.
+  [[nodiscard]] std::shared_ptr<State> sharedState() const;
+  /// The library's own: the record of a forward encode, for every state of this batch, made or not.
+  void setRecord(const std::shared_ptr<const detail::ForwardRecord>& record) const;
+  /// The library's own: the record that all states have, as images first, first + 1, ... of it; else null.
+  [[nodiscard]] std::shared_ptr<const detail::ForwardRecord> commonRecord(std::size_t& first) const;
+  /// Each distinct state once, in order of first position.
+  [[nodiscard]] std::vector<std::shared_ptr<State>> distinct() const;
+
+ private:
+  struct Block;
+  std::shared_ptr<Block> block_;
+  std::size_t first_ = 0;
+  std::size_t count_ = 0;
+};
+
+/// Adds `amount` to readCount once per distinct temporary state whose count is not 0; never below 0. Returns the
+/// number of distinct states (MPSStateBatchIncrementReadCount).
+std::size_t StateBatchIncrementReadCount(const StateBatch& batch, std::int64_t amount);  // NOLINT: Apple's name
+/// State::synchronize once per distinct state (MPSStateBatchSynchronize).
+void StateBatchSynchronize(const StateBatch& batch,  // NOLINT: Apple's name
+                           const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
+/// Sum of resourceSize over distinct states (MPSStateBatchResourceSize).
+std::size_t StateBatchResourceSize(const StateBatch& batch);  // NOLINT: Apple's name
+
+}  // namespace mps

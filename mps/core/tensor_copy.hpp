@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "mps/core/plan.hpp"
+#include "mps/core/plan_for.hpp"
+#include "mps/core/tensor_shape.hpp"
+
+namespace mps::detail {
+
+/// Copies elements between tensors of one format, or fills one with zeros.
+///
+///     destination(n, y, x, c) = source(n, offsetY + y, offsetX + x, c)
+///
+/// Outside the source: 0, or the nearest pixel when clampEdges is set. Uses Operands::source and destination.
+struct TensorCopyProblem {
+  bool fillWithZeros = false;  ///< the source is not read
+  bool clampEdges = false;
+  std::int64_t offsetX = 0;
+  std::int64_t offsetY = 0;
+  TensorShape source;
+  TensorShape destination;
+
+  bool operator==(const TensorCopyProblem&) const = default;
+  [[nodiscard]] std::size_t hash() const {
+    return hashOf(fillWithZeros, clampEdges, offsetX, offsetY, source.hash(), destination.hash());
+  }
+  [[nodiscard]] std::string describe() const;
+};
+
+std::span<const Implementation<TensorCopyProblem>> tensorCopyImplementationsCpu();
+inline constexpr BackEnds<TensorCopyProblem> tensorCopyBackEnds{tensorCopyImplementationsCpu};
+
+}  // namespace mps::detail

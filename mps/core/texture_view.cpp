@@ -1,0 +1,58 @@
+#include "mps/core/texture_view.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "mps/core/error.hpp"
+
+namespace mps {
+
+TextureView::TextureView(std::shared_ptr<Image> image) : image_(std::move(image)) {}
+
+std::size_t TextureView::arrayLength() const {
+  return image_->numberOfImages() * ((image_->featureChannels() + 3) / 4);
+}
+
+/// Where one slice's texels lie in the user's memory and which channels of the image they are.
+struct TextureView::Rows {
+  std::size_t texelBytes, rowBytes, image, firstChannel, channels;
+};
+
+TextureView::Rows TextureView::rows(std::size_t available, std::size_t bytesPerRow, const mtl::Region& region,
+                                    std::size_t slice) const {
+  if (slice >= arrayLength())
+    throw Error("TextureView", "slice", std::to_string(slice), "less than " + std::to_string(arrayLength()));
+  const std::size_t slicesPerImage = (image_->featureChannels() + 3) / 4;
+  Rows rows{};
+  rows.texelBytes = image_->pixelSize();
+  rows.rowBytes = bytesPerRow == 0 ? region.size.width * rows.texelBytes : bytesPerRow;
+  rows.image = slice / slicesPerImage;
+  rows.firstChannel = slice % slicesPerImage * 4;
+  rows.channels = std::min<std::size_t>(4, image_->featureChannels() - rows.firstChannel);
+  const std::size_t needed =
+      region.size.height == 0 ? 0 : (region.size.height - 1) * rows.rowBytes + region.size.width * rows.texelBytes;
+  if (available < needed)
+    throw Error("TextureView", "bytes", std::to_string(available) + " bytes", "at least " + std::to_string(needed));
+  return rows;
+}
+
+void TextureView::replace(const mtl::Region& region, std::size_t slice, std::span<const std::byte> bytes,
+                          std::size_t bytesPerRow) {
+  const Rows r = rows(bytes.size(), bytesPerRow, region, slice);
+  image_->writeBytes(bytes, DataLayout::HeightxWidthxFeatureChannels, {r.texelBytes, r.rowBytes, 0},
+                     {{region.origin.x, region.origin.y, 0}, {region.size.width, region.size.height, 1}},
+                     {r.firstChannel, r.channels}, r.image);
+}
+
+void TextureView::getBytes(std::span<std::byte> bytes, std::size_t bytesPerRow, const mtl::Region& region,
+                           std::size_t slice) const {
+  const Rows r = rows(bytes.size(), bytesPerRow, region, slice);
+  for (std::size_t y = 0; y < region.size.height; ++y)
+    std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(y * r.rowBytes), region.size.width * r.texelBytes,
+                std::byte{0});
+  image_->readBytes(bytes, DataLayout::HeightxWidthxFeatureChannels, {r.texelBytes, r.rowBytes, 0},
+                    {{region.origin.x, region.origin.y, 0}, {region.size.width, region.size.height, 1}},
+                    {r.firstChannel, r.channels}, r.image);
+}
+
+}  // namespace mps

@@ -1,0 +1,289 @@
+// Elementary functions on vectors of float32 lanes, once per instruction set. Include it after hwy/highway.h
+// in a file that hwy/foreach_target.h compiles several times; mps/core/highway_targets.hpp comes before both.
+//
+// Largest error in units in the last place of float32, over all float32 arguments of the range; a test
+// measures it. NaN gives NaN everywhere.
+//
+//   function                     range                                     error   outside
+//   vectorExp                    all (subnormal results: in their units)   2       inf, 0
+//   vectorExpNonPositive         x <= 0, or NaN                            2
+//   vectorExpMinus1              x <= 0, or NaN                            2
+//   vectorLog                    x > 0, subnormal too                      2       -inf at 0, NaN below, inf
+//   at inf vectorLog1p                  0 <= x <= 1, or NaN                       2 vectorTanh all 4
+//   vectorPow                    all, both arguments                       1
+//   vectorNormal: distribution   -13 <= x; an absolute 2^-126 below        4
+//   vectorNormal: density        |x| <= 13                                 4
+
+#if defined(UNMETAL_MPS_CORE_VECTOR_MATH_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef UNMETAL_MPS_CORE_VECTOR_MATH_INL_HPP
+#undef UNMETAL_MPS_CORE_VECTOR_MATH_INL_HPP
+#else
+#define UNMETAL_MPS_CORE_VECTOR_MATH_INL_HPP
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <limits>
+
+HWY_BEFORE_NAMESPACE();
+namespace mps::detail::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// c[0] + c[1] x + c[2] x^2 + ...
+template <class D, class V = hn::Vec<D>, class Coefficient, std::size_t count>
+HWY_INLINE V evaluatePolynomial(D d, V x, const Coefficient (&c)[count]) {
+  V sum = hn::Set(d, c[count - 1]);
+  for (std::size_t i = count - 1; i-- > 0;) sum = hn::MulAdd(sum, x, hn::Set(d, c[i]));
+  return sum;
+}
+
+/// exp(x) = 2^n (1 + fraction), |fraction| < 0.42.
+template <class D>
+struct ReducedExponential {
+  hn::Vec<D> fraction;
+  hn::Vec<hn::RebindToSigned<D>> n;
+};
+
+/// Holds for |x| < 2^21; NaN gives a NaN fraction.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE ReducedExponential<D> reduceExponential(D d, V x) {
+  const hn::RebindToSigned<D> di;
+  // Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits.
+  const V shift = hn::Set(d, 12582912.0F);
+  const V shifted = hn::MulAdd(x, hn::Set(d, 1.44269504F), shift);
+  const V n = hn::Sub(shifted, shift);
+  // ln 2 in two parts, the first one short, so that its product with n is exact.
+  V r = hn::NegMulAdd(n, hn::Set(d, 0.693359375F), x);
+  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4F), r);
+  // (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2, minimax.
+  constexpr float coefficients[] = {0.5F, 1.666653901e-01F, 4.166641086e-02F, 8.367154747e-03F,
+                                    1.394005609e-03F};
+  const V fraction = hn::MulAdd(hn::Mul(r, r), evaluatePolynomial(d, r, coefficients), r);
+  return {fraction, hn::Sub(hn::BitCast(di, shifted), hn::Set(di, 0x4B400000))};
+}
+
+/// 2^n for -126 <= n <= 127.
+template <class D, class VI>
+HWY_INLINE hn::Vec<D> powerOfTwo(D d, VI n) {
+  const hn::RebindToSigned<D> di;
+  return hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(n, hn::Set(di, 127))));
+}
+
+/// 2^n (1 + fraction), in two steps so that subnormals and the largest exponent come out right.
+template <class D>
+HWY_INLINE hn::Vec<D> scaleExponential(D d, ReducedExponential<D> reduced) {
+  const auto half = hn::ShiftRight<1>(reduced.n);
+  const auto mantissa = hn::Add(reduced.fraction, hn::Set(d, 1.0F));
+  return hn::Mul(hn::Mul(mantissa, powerOfTwo(d, half)), powerOfTwo(d, hn::Sub(reduced.n, half)));
+}
+
+/// The comparisons keep NaN, which minimum and maximum instructions need not do.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V atLeast(D d, V x, float bound) {
+  const V limit = hn::Set(d, bound);
+  return hn::IfThenElse(hn::Lt(x, limit), limit, x);
+}
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V atMost(D d, V x, float bound) {
+  const V limit = hn::Set(d, bound);
+  return hn::IfThenElse(hn::Gt(x, limit), limit, x);
+}
+
+/// exp(x).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V vectorExp(D d, V x) {
+  return scaleExponential(d, reduceExponential(d, atMost(d, atLeast(d, x, -104.0F), 89.0F)));
+}
+
+/// exp(x) for x <= 0.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V vectorExpNonPositive(D d, V x) {
+  return scaleExponential(d, reduceExponential(d, atLeast(d, x, -104.0F)));
+}
+
+/// exp(x) - 1 for x <= 0, without the cancellation near 0.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V vectorExpMinus1(D d, V x) {
+  const ReducedExponential<D> reduced = reduceExponential(d, atLeast(d, x, -20.0F));
+  const V scale = powerOfTwo(d, reduced.n);
+  return hn::MulAdd(reduced.fraction, scale, hn::Sub(scale, hn::Set(d, 1.0F)));
+}
+
+/// ln(1 + f) + n ln 2 for sqrt(1/2) - 1 <= f <= sqrt(2) - 1.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V logOfReduced(D d, V f, V n) {
+  // (ln(1 + f) - f + f^2 / 2) / f^3, minimax.
+  constexpr float coefficients[] = {3.333333135e-01F, -2.500081956e-01F, 2.000124305e-01F, -1.662341058e-01F,
+                                    1.420153975e-01F, -1.315955073e-01F, 1.276248544e-01F, -7.636940479e-02F};
+  const V square = hn::Mul(f, f);
+  V small = hn::Mul(hn::Mul(square, f), evaluatePolynomial(d, f, coefficients));
+  small = hn::MulAdd(n, hn::Set(d, -2.12194440e-4F), small);
+  small = hn::NegMulAdd(square, hn::Set(d, 0.5F), small);
+  return hn::MulAdd(n, hn::Set(d, 0.693359375F), hn::Add(f, small));
+}
+
+/// ln(x).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V vectorLog(D d, V x) {
+  const hn::RebindToSigned<D> di;
+  const V infinity = hn::Set(d, std::numeric_limits<float>::infinity());
+  const auto isSubnormal = hn::Lt(x, hn::Set(d, std::numeric_limits<float>::min()));
+  const auto bits = hn::BitCast(di, hn::IfThenElse(isSubnormal, hn::Mul(x, hn::Set(d, 0x1p23F)), x));
+  // x = 2^n m, sqrt(1/2) <= m < sqrt(2).
+  const auto sqrtHalf = hn::Set(di, 0x3F3504F3);
+  const auto n = hn::ShiftRight<23>(hn::Sub(bits, sqrtHalf));
+  const V m = hn::BitCast(d, hn::Sub(bits, hn::ShiftLeft<23>(n)));
+  const V exponent = hn::Sub(hn::ConvertTo(d, n), hn::IfThenElseZero(isSubnormal, hn::Set(d, 23.0F)));
+  V result = logOfReduced(d, hn::Sub(m, hn::Set(d, 1.0F)), exponent);
+  // Infinity and NaN stay as they are.
+  result = hn::IfThenElse(hn::Lt(x, infinity), result, x);
+  const V belowZero = hn::IfThenElse(hn::Eq(x, hn::Zero(d)), hn::Neg(infinity),
+                                     hn::Set(d, std::numeric_limits<float>::quiet_NaN()));
+  return hn::IfThenElse(hn::Le(x, hn::Zero(d)), belowZero, result);
+}
+
+/// ln(1 + x) for 0 <= x <= 1.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V vectorLog1p(D d, V x) {
+  const V one = hn::Set(d, 1.0F);
+  const auto isLarge = hn::Gt(x, hn::Set(d, 0.41421356F));
+  // ln(1 + x) = ln 2 + ln(1 + (x - 1) / 2).
+  const V f = hn::IfThenElse(isLarge, hn::Mul(hn::Sub(x, one), hn::Set(d, 0.5F)), x);
+  return logOfReduced(d, f, hn::IfThenElseZero(isLarge, one));
+}
+
+/// tanh(x) = -t / (t + 2), t = exp(-2 |x|) - 1.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V vectorTanh(D d, V x) {
+  const V t = vectorExpMinus1(d, hn::Mul(hn::Abs(x), hn::Set(d, -2.0F)));
+  return hn::CopySign(hn::Div(t, hn::Add(t, hn::Set(d, 2.0F))), x);
+}
+
+/// Normal distribution Phi(x) and density phi(x).
+template <class D>
+struct Normal {
+  hn::Vec<D> distribution;
+  hn::Vec<D> density;
+};
+
+/// Phi(-z) = exp(-z^2 / 2) q(z) with a smooth q keeps its relative accuracy in the tail, where 1 + erf loses
+/// it.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE Normal<D> vectorNormal(D d, V x) {
+  const hn::RebindToUnsigned<D> du;
+  const V one = hn::Set(d, 1.0F);
+  const V z = atMost(d, hn::Abs(x), 14.6F);
+  // q(z) / t as a polynomial in t = 1 / (1 + 0.3 z), minimax for 0 <= z <= 14.6.
+  constexpr float coefficients[] = {1.196867004e-01F, 1.195717156e-01F,  1.102362052e-01F, 7.838635147e-02F,
+                                    9.616556764e-02F, -7.943852991e-02F, 1.918013990e-01F, -2.282255590e-01F,
+                                    1.124404892e-01F, -2.062434144e-02F};
+  const V t = hn::Div(one, hn::MulAdd(z, hn::Set(d, 0.3F), one));
+  const V q = hn::Mul(evaluatePolynomial(d, t, coefficients), t);
+  // z = high + low with an exact high^2, so that the rounding of z^2 does not reach the exponential.
+  const V high = hn::BitCast(d, hn::And(hn::BitCast(du, z), hn::Set(du, 0xFFFFF000U)));
+  const V low = hn::Sub(z, high);
+  const V highPart = vectorExpNonPositive(d, hn::Mul(hn::Mul(high, high), hn::Set(d, -0.5F)));
+  const V rest = hn::Mul(hn::Mul(low, hn::Add(z, high)), hn::Set(d, -0.5F));  // |rest| < 0.008
+  constexpr float expMinus1[] = {1.0F, 0.5F, 1.0F / 6};
+  const V exponential = hn::MulAdd(highPart, hn::Mul(rest, evaluatePolynomial(d, rest, expMinus1)), highPart);
+  const V tail = hn::Mul(exponential, q);
+  return {hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(one, tail)),
+          hn::Mul(exponential, hn::Set(d, 0.398942280F))};
+}
+
+/// ln(x) / ln(2) of a float64 that is 0 (gives -infinity), infinite, or positive and normal; relative error
+/// below 2^-44.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V log2Double(D d, V x) {
+  const hn::RebindToUnsigned<D> du;
+  const V one = hn::Set(d, 1.0);
+  const auto bits = hn::BitCast(du, x);
+  // The exponent's bits below 2^52 make it a float64 without a conversion instruction.
+  V n = hn::Sub(hn::BitCast(d, hn::Or(hn::ShiftRight<52>(bits), hn::Set(du, 0x4330000000000000ULL))),
+                hn::Set(d, 0x1p52 + 1023));
+  V m = hn::BitCast(
+      d, hn::Or(hn::And(bits, hn::Set(du, 0x000FFFFFFFFFFFFFULL)), hn::Set(du, 0x3FF0000000000000ULL)));
+  const auto isLarge = hn::Gt(m, hn::Set(d, 1.4142135623730951));
+  m = hn::IfThenElse(isLarge, hn::Mul(m, hn::Set(d, 0.5)), m);
+  n = hn::IfThenElse(isLarge, hn::Add(n, one), n);
+  // atanh(s) / s as a polynomial in s^2, minimax for 2/3 sqrt(2) <= m <= sqrt(2).
+  constexpr double coefficients[] = {2.8853900817778473, 0.9617966941216354,  0.5770779395736444,
+                                     0.4122095623604504, 0.31989203110756637, 0.2831073128200442};
+  const V s = hn::Div(hn::Sub(m, one), hn::Add(m, one));
+  const V infinity = hn::Set(d, std::numeric_limits<double>::infinity());
+  const V result = hn::MulAdd(s, evaluatePolynomial(d, hn::Mul(s, s), coefficients), n);
+  return hn::IfThenElse(hn::Eq(x, hn::Zero(d)), hn::Neg(infinity),
+                        hn::IfThenElse(hn::Eq(x, infinity), infinity, result));
+}
+
+/// 2^x for a result in the range of float32, relative error below 2^-34; 2^-160 below, 2^130 above.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exp2Double(D d, V x) {
+  const hn::RebindToUnsigned<D> du;
+  const V lowest = hn::Set(d, -160.0);
+  const V highest = hn::Set(d, 130.0);
+  x = hn::IfThenElse(hn::Lt(x, lowest), lowest, x);
+  x = hn::IfThenElse(hn::Gt(x, highest), highest, x);
+  const V shift = hn::Set(d, 0x1.8p52);
+  const V shifted = hn::Add(x, shift);
+  const V f = hn::Sub(x, hn::Sub(shifted, shift));
+  // 2^f for |f| <= 1/2, minimax.
+  constexpr double coefficients[] = {0.9999999999561955,     0.6931471805329819,   0.2402265124546318,
+                                     0.055504109827905816,   0.009618021396009866, 0.0013333417191089038,
+                                     0.00015471064869790102, 1.531773280568866e-05};
+  // The low bits of `shifted` are the integer; what is above them leaves through the shift.
+  const auto scale = hn::ShiftLeft<52>(hn::Add(hn::BitCast(du, shifted), hn::Set(du, 1023)));
+  return hn::Mul(evaluatePolynomial(d, f, coefficients), hn::BitCast(d, scale));
+}
+
+/// base^exponent of float64 lanes, for base >= 0; NaN for 1^infinity, 0^0 and infinity^0.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V powDouble(D d, V base, V exponent) {
+  return exp2Double(d, hn::Mul(exponent, log2Double(d, base)));
+}
+
+/// The same of float32 lanes, rounded once.
+template <class DF, class VF>
+HWY_INLINE VF powNonNegative(DF df, VF base, VF exponent) {
+#if HWY_TARGET == HWY_SCALAR
+  const hn::Rebind<double, DF> d;
+  return hn::DemoteTo(df, powDouble(d, hn::PromoteTo(d, base), hn::PromoteTo(d, exponent)));
+#else
+  const hn::RepartitionToWide<DF> d;
+  const hn::Half<DF> dh;
+  const auto low =
+      powDouble(d, hn::PromoteTo(d, hn::LowerHalf(dh, base)), hn::PromoteTo(d, hn::LowerHalf(dh, exponent)));
+  const auto high =
+      powDouble(d, hn::PromoteTo(d, hn::UpperHalf(dh, base)), hn::PromoteTo(d, hn::UpperHalf(dh, exponent)));
+  return hn::Combine(df, hn::DemoteTo(dh, high), hn::DemoteTo(dh, low));
+#endif
+}
+
+/// base^exponent as C's pow: base^0 = 1^exponent = 1 even for NaN, integer powers of negative bases are
+/// defined.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V vectorPow(D d, V base, V exponent) {
+  const V zero = hn::Zero(d);
+  const V one = hn::Set(d, 1.0F);
+  const V magnitude = hn::Abs(base);
+  V result = powNonNegative(d, magnitude, exponent);
+  result = hn::IfThenElse(hn::Eq(magnitude, one), one, result);
+
+  const V half = hn::Mul(exponent, hn::Set(d, 0.5F));
+  const auto isInteger = hn::Eq(hn::Floor(exponent), exponent);
+  const auto isOdd = hn::AndNot(hn::Eq(hn::Floor(half), half), isInteger);
+  const auto isNegative =
+      hn::And(hn::Lt(base, zero), hn::Ge(base, hn::Set(d, std::numeric_limits<float>::lowest())));
+  result = hn::IfThenElse(hn::AndNot(isInteger, isNegative),
+                          hn::Set(d, std::numeric_limits<float>::quiet_NaN()), result);
+  result = hn::IfThenElse(isOdd, hn::CopySignToAbs(result, base), result);
+  result = hn::IfThenElse(hn::IsNaN(base), base, result);
+  return hn::IfThenElse(hn::Or(hn::Eq(exponent, zero), hn::Eq(base, one)), one, result);
+}
+
+}  // namespace mps::detail::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
