@@ -21,3 +21,10 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/unmetal-config-version.c
 install(FILES "${PROJECT_BINARY_DIR}/unmetal-config.cmake" "${PROJECT_BINARY_DIR}/unmetal-config-version.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/FindOneDNN.cmake"
         DESTINATION "${package_folder}")
+
+# For scripts/check-structure: the headers that are installed, as paths from the root.
+get_target_property(public_headers unmetal HEADER_SET)
+list(REMOVE_DUPLICATES public_headers)
+list(TRANSFORM public_headers REPLACE "^${PROJECT_SOURCE_DIR}/" "")
+list(JOIN public_headers "\n" public_headers)
+file(WRITE "${PROJECT_BINARY_DIR}/public_headers.txt" "${public_headers}\n")

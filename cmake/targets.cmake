@@ -72,11 +72,11 @@ function(unmetal_sources target)
   endif()
 endfunction()
 
-# unmetal_tests(<name> SOURCES <source>... [LABELS <label>...])
+# unmetal_tests(<name> SOURCES <source>... [LABELS <label>...] [LIBRARIES <target>...])
 # One GoogleTest executable from files of the current folder, each of its tests a ctest test. The labels
 # `smoke` and `tsan` put it into the sets that the sanitizers run; the targets of these names build the sets.
 function(unmetal_tests name)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;LABELS;LIBRARIES")
   if(NOT UNMETAL_BUILD_TESTS)
     return()
   endif()
@@ -87,7 +87,7 @@ function(unmetal_tests name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   unmetal_configure_target(${name})
-  target_link_libraries(${name} PRIVATE unmetal_conform GTest::gtest GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} unmetal_conform GTest::gtest GTest::gmock GTest::gtest_main)
   # The lists of tests and labels are separated by semicolons twice over; the second pass takes one level off.
   string(REPLACE ";" "\\;" labels "${ARG_LABELS}")
   gtest_discover_tests(${name}
