@@ -1,0 +1,163 @@
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "mps/convolution/convolution_cpu.hpp"
+#include "mps/convolution/convolution_staging.hpp"
+#include "mtl/cpu/onednn.hpp"
+
+namespace mps::detail {
+namespace {
+
+using mtl::cpu::OneDnnPrimitive;
+using ShapeInMemory = dnnl::memory::desc;
+
+bool coversSource(const WindowAxis& axis) {
+  return axis.destinationSize == 1 && axis.kernelSize == axis.sourceSize &&
+         (axis.dilation == 1 || axis.kernelSize == 1) && axis.firstTap(0) == 0;
+}
+
+bool readsEachPixel(const WindowAxis& axis) {
+  return axis.kernelSize == 1 && axis.stride == 1 && axis.offset == 0 &&
+         axis.destinationSize == axis.sourceSize;
+}
+
+ShapeInMemory matrix(std::int64_t rows, std::int64_t columns) {
+  return {{rows, columns}, dnnl::memory::data_type::f32, dnnl::memory::dims{columns, 1}};
+}
+
+/// The transpose of a matrix [columns][rows] in memory.
+ShapeInMemory transposeOf(std::int64_t columns, std::int64_t rows) {
+  return {{rows, columns}, dnnl::memory::data_type::f32, dnnl::memory::dims{1, rows}};
+}
+
+OneDnnPrimitive product(const ShapeInMemory& left, const ShapeInMemory& right, const ShapeInMemory& bias,
+                        const ShapeInMemory& result, bool accumulate) {
+  dnnl::primitive_attr attributes = mtl::cpu::oneDnnAttributes();
+  if (accumulate) {
+    dnnl::post_ops operations;
+    operations.append_sum(1.0F);
+    attributes.set_post_ops(operations);
+  }
+  const dnnl::matmul::desc description(left, right, bias, result);
+  return OneDnnPrimitive(dnnl::matmul::primitive_desc(description, attributes, mtl::cpu::oneDnnEngine()));
+}
+
+/// Each window reads one row of a matrix X [windows][inputs]; W [outputs][inputs] are the weights as they
+/// are:
+///
+///     forward            X W^T + bias
+///     data gradient      G W
+///     weights gradient   G^T X
+class MatmulPlan final : public Plan {
+ public:
+  MatmulPlan(const ConvolutionProblem& problem, std::int64_t windows, std::int64_t inputs)
+      : problem_(problem), windows_(windows), outputs_(problem.outputFeatureChannels) {
+    const ShapeInMemory none;
+    switch (problem.operation) {
+      case ConvolutionOperation::Forward:
+        source_ = StagedInput(problem.source, scratch_);
+        destination_ = StagedOutput(problem, scratch_);
+        product_ = product(matrix(windows, inputs), transposeOf(outputs_, inputs),
+                           problem.hasBias ? matrix(1, outputs_) : none, matrix(windows, outputs_), false);
+        break;
+      case ConvolutionOperation::DataGradient:
+        gradient_ = StagedInput(problem.gradient, scratch_);
+        destination_ = StagedOutput(problem, scratch_);
+        product_ = product(matrix(windows, outputs_), matrix(outputs_, inputs), none, matrix(windows, inputs),
+                           false);
+        break;
+      case ConvolutionOperation::WeightsGradient:
+        source_ = StagedInput(problem.source, scratch_);
+        gradient_ = StagedInput(problem.gradient, scratch_);
+        product_ = product(transposeOf(windows, outputs_), matrix(windows, inputs), none,
+                           matrix(outputs_, inputs), false);
+        if (problem.accumulate)
+          addingProduct_ = product(transposeOf(windows, outputs_), matrix(windows, inputs), none,
+                                   matrix(outputs_, inputs), true);
+        break;
+    }
+    scratchpad_ = scratch_.reserve(
+        std::max(product_.scratchpadBytes(), problem.accumulate ? addingProduct_.scratchpadBytes() : 0));
+  }
+
+  [[nodiscard]] const OneDnnPrimitive& primitive() const { return product_; }
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    mtl::cpu::Stream& cpu = mtl::cpu::asCpu(stream);
+    const mtl::cpu::OneDnnThreads threads(problem_.threadCount);
+    std::byte* scratchpad = operands.scratch + scratchpad_;
+    const std::byte* weights = operands.parameters[0];
+    switch (problem_.operation) {
+      case ConvolutionOperation::Forward:
+        product_.run({{DNNL_ARG_SRC, source_.load(cpu, operands.source, operands.scratch)},
+                      {DNNL_ARG_WEIGHTS, weights},
+                      {DNNL_ARG_BIAS, problem_.hasBias ? operands.parameters[1] : nullptr},
+                      {DNNL_ARG_DST, destination_.target(operands)}},
+                     scratchpad);
+        destination_.store(cpu, operands, nullptr);
+        break;
+      case ConvolutionOperation::DataGradient:
+        product_.run({{DNNL_ARG_SRC, gradient_.load(cpu, operands.gradient, operands.scratch)},
+                      {DNNL_ARG_WEIGHTS, weights},
+                      {DNNL_ARG_DST, destination_.target(operands)}},
+                     scratchpad);
+        destination_.store(cpu, operands, nullptr);
+        break;
+      case ConvolutionOperation::WeightsGradient: {
+        const float* source = source_.load(cpu, operands.source, operands.scratch);
+        const float* gradient = gradient_.load(cpu, operands.gradient, operands.scratch);
+        const OneDnnPrimitive& chosen = operands.accumulate ? addingProduct_ : product_;
+        chosen.run(
+            {{DNNL_ARG_SRC, gradient}, {DNNL_ARG_WEIGHTS, source}, {DNNL_ARG_DST, operands.parameters[2]}},
+            scratchpad);
+        if (problem_.hasBias)
+          sumPixels(cpu, gradient, windows_, outputs_, reinterpret_cast<float*>(operands.parameters[3]),
+                    operands.accumulate);
+        break;
+      }
+    }
+  }
+
+  [[nodiscard]] std::size_t scratchBytes() const override { return scratch_.bytes(); }
+  [[nodiscard]] bool canAccumulate() const override { return problem_.accumulate; }
+  [[nodiscard]] std::string describe() const override { return product_.implementation(); }
+
+ private:
+  ConvolutionProblem problem_;
+  std::int64_t windows_;
+  std::int64_t outputs_;
+  ScratchLayout scratch_;
+  StagedInput source_;
+  StagedInput gradient_;
+  StagedOutput destination_;
+  OneDnnPrimitive product_;
+  OneDnnPrimitive addingProduct_;  ///< weights gradient, when it is to be added
+  std::size_t scratchpad_ = 0;
+};
+
+}  // namespace
+
+Preparation prepareConvolutionMatmul(const ConvolutionProblem& problem) {
+  const bool wholeSource = coversSource(problem.x) && coversSource(problem.y);
+  const bool eachPixel = readsEachPixel(problem.x) && readsEachPixel(problem.y);
+  if (!wholeSource && !eachPixel)
+    return Refusal{"the windows are neither the whole source nor single pixels"};
+  if (problem.groups != 1) return Refusal{"groups of channels make several products"};
+  if (problem.transposed) return Refusal{"the weights of a transposed convolution have another order"};
+  if (problem.images() == 0) return Refusal{"there are no images"};
+
+  const std::int64_t windows = problem.images() * problem.y.destinationSize * problem.x.destinationSize;
+  const std::int64_t inputs =
+      problem.inputFeatureChannels * (wholeSource ? problem.y.kernelSize * problem.x.kernelSize : 1);
+  const mtl::cpu::OneDnnThreads threads(problem.threadCount);
+  try {
+    auto plan = std::make_shared<const MatmulPlan>(problem, windows, inputs);
+    if (plan->primitive().isReference()) return Refusal{"oneDNN has only its reference code for it"};
+    return plan;
+  } catch (const dnnl::error& error) {
+    return Refusal{std::string("oneDNN: ") + error.what()};
+  }
+}
+
+}  // namespace mps::detail

@@ -1,0 +1,386 @@
+#include "mps/core/highway_targets.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "mps/convolution/convolution_plain.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "mps/convolution/convolution_cpu.hpp"
+#include "mps/convolution/convolution_staging.hpp"
+#include "mps/core/vector_io-inl.hpp"
+
+#ifndef UNMETAL_MPS_CONVOLUTION_PLAIN_TYPES
+#define UNMETAL_MPS_CONVOLUTION_PLAIN_TYPES
+namespace mps::detail {
+
+/// "Window `window` reads pixel `pixel` with tap `tap`", on one axis.
+struct Read {
+  std::int64_t window;
+  std::int64_t tap;
+  std::int64_t pixel;
+};
+
+/// All reads of one axis inside the source (with edge mode Clamp: all), listed by window, by tap and by
+/// pixel. With these lists each operation gathers its own sums, whatever stride, dilation, padding and edge
+/// mode are.
+class ReadTable {
+ public:
+  ReadTable(const WindowAxis& axis, ImageEdgeMode edgeMode)
+      : byWindow_(static_cast<std::size_t>(axis.destinationSize)),
+        byTap_(static_cast<std::size_t>(axis.kernelSize)),
+        byPixel_(static_cast<std::size_t>(axis.sourceSize)) {
+    for (std::int64_t window = 0; window < axis.destinationSize; ++window)
+      for (std::int64_t tap = 0; tap < axis.kernelSize; ++tap) {
+        const std::int64_t at = axis.firstTap(window) + axis.dilation * tap;
+        const std::int64_t pixel = std::clamp<std::int64_t>(at, 0, axis.sourceSize - 1);
+        if (at != pixel && edgeMode == ImageEdgeMode::Zero) continue;
+        const Read read{window, tap, pixel};
+        byWindow_[static_cast<std::size_t>(window)].push_back(read);
+        byTap_[static_cast<std::size_t>(tap)].push_back(read);
+        byPixel_[static_cast<std::size_t>(pixel)].push_back(read);
+      }
+  }
+
+  [[nodiscard]] std::span<const Read> ofWindow(std::int64_t i) const {
+    return byWindow_[static_cast<std::size_t>(i)];
+  }
+  [[nodiscard]] std::span<const Read> ofTap(std::int64_t i) const {
+    return byTap_[static_cast<std::size_t>(i)];
+  }
+  [[nodiscard]] std::span<const Read> ofPixel(std::int64_t i) const {
+    return byPixel_[static_cast<std::size_t>(i)];
+  }
+
+ private:
+  using Lists = std::vector<std::vector<Read>>;
+  Lists byWindow_;
+  Lists byTap_;
+  Lists byPixel_;
+};
+
+/// Dense float32 arrays of one run.
+struct PlainArrays {
+  const float* source = nullptr;
+  const float* gradient = nullptr;
+  const float* weights =
+      nullptr;  ///< Forward: [group][kH][kW][in / groups][out / groups]; DataGradient: OHWI
+  const float* bias = nullptr;
+  float* result = nullptr;
+};
+
+}  // namespace mps::detail
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace mps::detail::HWY_NAMESPACE {
+namespace {
+
+constexpr std::size_t kVectors = 4;  // sums that are kept in registers at once
+
+/// Adjacent channels, several whole vectors.
+template <std::size_t count>
+struct WholeVectors {
+  static constexpr std::size_t kCount = count;
+  template <class D>
+  HWY_INLINE hn::Vec<D> load(D d, const float* from, std::size_t i) const {
+    return hn::LoadU(d, from + i * hn::Lanes(d));
+  }
+  template <class D, class V>
+  HWY_INLINE void store(D d, V value, float* to, std::size_t i) const {
+    hn::StoreU(value, d, to + i * hn::Lanes(d));
+  }
+};
+
+/// Fewer adjacent channels than a vector has lanes.
+struct PartOfVector {
+  static constexpr std::size_t kCount = 1;
+  std::size_t lanes;
+  template <class D>
+  HWY_INLINE hn::Vec<D> load(D d, const float* from, std::size_t /*i*/) const {
+    return loadFloats(d, from, lanes);
+  }
+  template <class D, class V>
+  HWY_INLINE void store(D d, V value, float* to, std::size_t /*i*/) const {
+    storeFloats(d, value, to, lanes);
+  }
+};
+
+/// Sums of one pixel or weight, for the channels of a block.
+template <class Block>
+class Sums {
+ public:
+  HWY_INLINE Sums(Block block, const float* start) : block_(block) {
+    const hn::ScalableTag<float> d;
+    for (std::size_t i = 0; i < Block::kCount; ++i)
+      sums_[i] = start == nullptr ? hn::Zero(d) : block.load(d, start, i);
+  }
+  /// sums += factor * values.
+  HWY_INLINE void add(float factor, const float* values) {
+    const hn::ScalableTag<float> d;
+    const auto factors = hn::Set(d, factor);
+    for (std::size_t i = 0; i < Block::kCount; ++i)
+      sums_[i] = hn::MulAdd(factors, block_.load(d, values, i), sums_[i]);
+  }
+  HWY_INLINE void store(float* to) const {
+    const hn::ScalableTag<float> d;
+    for (std::size_t i = 0; i < Block::kCount; ++i) block_.store(d, sums_[i], to, i);
+  }
+
+ private:
+  Block block_;
+  hn::Vec<hn::ScalableTag<float>> sums_[Block::kCount];
+};
+
+/// Calls body(first channel, block) for blocks that cover `channels`.
+template <class Body>
+HWY_INLINE void forBlocks(std::int64_t channels, Body&& body) {
+  const std::size_t lanes = hn::Lanes(hn::ScalableTag<float>());
+  const auto count = static_cast<std::size_t>(channels);
+  std::size_t i = 0;
+  for (; i + kVectors * lanes <= count; i += kVectors * lanes) body(i, WholeVectors<kVectors>{});
+  for (; i + lanes <= count; i += lanes) body(i, WholeVectors<1>{});
+  if (i < count) body(i, PartOfVector{count - i});
+}
+
+/// One row of windows of one image.
+void forwardRow(const ConvolutionProblem& problem, const ReadTable& rows, const ReadTable& columns,
+                const PlainArrays& arrays, std::int64_t image, std::int64_t y) {
+  const std::int64_t inputs = problem.inputChannelsPerGroup();
+  const std::int64_t outputs = problem.outputChannelsPerGroup();
+  const std::int64_t taps = problem.y.kernelSize * problem.x.kernelSize;
+  for (std::int64_t x = 0; x < problem.x.destinationSize; ++x) {
+    float* pixel = arrays.result + ((image * problem.y.destinationSize + y) * problem.x.destinationSize + x) *
+                                       problem.outputFeatureChannels;
+    for (std::int64_t group = 0; group < problem.groups; ++group)
+      forBlocks(outputs, [&](std::size_t first, auto block) {
+        const std::int64_t k = group * outputs + static_cast<std::int64_t>(first);
+        Sums sums(block, arrays.bias == nullptr ? nullptr : arrays.bias + k);
+        for (const Read& row : rows.ofWindow(y))
+          for (const Read& column : columns.ofWindow(x)) {
+            const float* source =
+                arrays.source +
+                ((image * problem.y.sourceSize + row.pixel) * problem.x.sourceSize + column.pixel) *
+                    problem.inputFeatureChannels +
+                group * inputs;
+            const std::int64_t tap = row.tap * problem.x.kernelSize + column.tap;
+            const float* weights = arrays.weights + (group * taps + tap) * inputs * outputs + first;
+            for (std::int64_t c = 0; c < inputs; ++c) sums.add(source[c], weights + c * outputs);
+          }
+        sums.store(pixel + k);
+      });
+  }
+}
+
+/// One row of pixels of one image's gradient.
+void dataGradientRow(const ConvolutionProblem& problem, const ReadTable& rows, const ReadTable& columns,
+                     const PlainArrays& arrays, std::int64_t image, std::int64_t v) {
+  const std::int64_t inputs = problem.inputChannelsPerGroup();
+  const std::int64_t outputs = problem.outputChannelsPerGroup();
+  const std::int64_t taps = problem.y.kernelSize * problem.x.kernelSize;
+  for (std::int64_t u = 0; u < problem.x.sourceSize; ++u) {
+    float* pixel = arrays.result + ((image * problem.y.sourceSize + v) * problem.x.sourceSize + u) *
+                                       problem.inputFeatureChannels;
+    for (std::int64_t group = 0; group < problem.groups; ++group)
+      forBlocks(inputs, [&](std::size_t first, auto block) {
+        Sums sums(block, nullptr);
+        for (const Read& row : rows.ofPixel(v))
+          for (const Read& column : columns.ofPixel(u)) {
+            const float* gradient = arrays.gradient + ((image * problem.y.destinationSize + row.window) *
+                                                           problem.x.destinationSize +
+                                                       column.window) *
+                                                          problem.outputFeatureChannels;
+            const std::int64_t tap = row.tap * problem.x.kernelSize + column.tap;
+            for (std::int64_t k = group * outputs; k < (group + 1) * outputs; ++k)
+              sums.add(gradient[k], arrays.weights + (k * taps + tap) * inputs + first);
+          }
+        sums.store(pixel + group * inputs + first);
+      });
+  }
+}
+
+/// The gradients of the weights of one output channel and one tap, over the whole batch.
+void weightsGradientTap(const ConvolutionProblem& problem, const ReadTable& rows, const ReadTable& columns,
+                        const PlainArrays& arrays, std::int64_t k, std::int64_t q, std::int64_t p) {
+  const std::int64_t inputs = problem.inputChannelsPerGroup();
+  const std::int64_t group = k / problem.outputChannelsPerGroup();
+  float* result = arrays.result + ((k * problem.y.kernelSize + q) * problem.x.kernelSize + p) * inputs;
+  forBlocks(inputs, [&](std::size_t first, auto block) {
+    Sums sums(block, nullptr);
+    for (std::int64_t n = 0; n < problem.images(); ++n)
+      for (const Read& row : rows.ofTap(q)) {
+        const float* gradient = arrays.gradient + (n * problem.y.destinationSize + row.window) *
+                                                      problem.x.destinationSize *
+                                                      problem.outputFeatureChannels;
+        const float* source = arrays.source + (n * problem.y.sourceSize + row.pixel) * problem.x.sourceSize *
+                                                  problem.inputFeatureChannels;
+        for (const Read& column : columns.ofTap(p))
+          sums.add(gradient[column.window * problem.outputFeatureChannels + k],
+                   source + column.pixel * problem.inputFeatureChannels + group * inputs + first);
+      }
+    sums.store(result + first);
+  });
+}
+
+}  // namespace
+}  // namespace mps::detail::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace mps::detail {
+namespace {
+
+HWY_EXPORT(forwardRow);
+HWY_EXPORT(dataGradientRow);
+HWY_EXPORT(weightsGradientTap);
+
+constexpr std::int64_t kProductsPerRange = 64 * 1024;
+
+class PlainPlan final : public Plan {
+ public:
+  explicit PlainPlan(const ConvolutionProblem& problem)
+      : problem_(problem), rows_(problem.y, problem.edgeMode), columns_(problem.x, problem.edgeMode) {
+    const auto weightBytes = static_cast<std::size_t>(problem.weightCount()) * sizeof(float);
+    if (problem.operation != ConvolutionOperation::DataGradient)
+      source_ = StagedInput(problem.source, scratch_);
+    if (problem.operation != ConvolutionOperation::Forward)
+      gradient_ = StagedInput(problem.gradient, scratch_);
+    if (problem.operation != ConvolutionOperation::WeightsGradient)
+      destination_ = StagedOutput(problem, scratch_);
+    weights_ = scratch_.reserve(weightBytes);
+    packedWeights_ = scratch_.reserve(weightBytes);
+  }
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    mtl::cpu::Stream& cpu = mtl::cpu::asCpu(stream);
+    switch (problem_.operation) {
+      case ConvolutionOperation::Forward:
+        return runForward(cpu, operands);
+      case ConvolutionOperation::DataGradient:
+        return runDataGradient(cpu, operands);
+      case ConvolutionOperation::WeightsGradient:
+        return runWeightsGradient(cpu, operands);
+    }
+  }
+
+  [[nodiscard]] std::size_t scratchBytes() const override { return scratch_.bytes(); }
+  [[nodiscard]] bool canAccumulate() const override { return problem_.accumulate; }
+
+ private:
+  [[nodiscard]] float* floats(const Operands& operands, std::size_t offset) const {
+    return reinterpret_cast<float*>(operands.scratch + offset);
+  }
+
+  /// The weights as those of an ordinary convolution, OHWI.
+  const float* ordinaryWeights(mtl::cpu::Stream& stream, const Operands& operands) const {
+    const auto* given = reinterpret_cast<const float*>(operands.parameters[0]);
+    if (!problem_.transposed) return given;
+    float* ordinary = floats(operands, weights_);
+    partnerWeights(stream, problem_, given, ordinary);
+    return ordinary;
+  }
+
+  /// OHWI -> [group][kH][kW][in / groups][out / groups], so that output channels are neighbours.
+  const float* packWeights(mtl::cpu::Stream& stream, const float* weights, float* packed) const {
+    const std::int64_t inputs = problem_.inputChannelsPerGroup();
+    const std::int64_t outputs = problem_.outputChannelsPerGroup();
+    const std::int64_t perOutput = problem_.y.kernelSize * problem_.x.kernelSize * inputs;
+    stream.parallelFor(
+        problem_.outputFeatureChannels, std::max<std::int64_t>(1, kProductsPerRange / perOutput),
+        [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t k = begin; k < end; ++k)
+            for (std::int64_t i = 0; i < perOutput; ++i)
+              packed[(k / outputs * perOutput + i) * outputs + k % outputs] = weights[k * perOutput + i];
+        });
+    return packed;
+  }
+
+  /// Rows of which one makes it worth while to wake another thread.
+  [[nodiscard]] std::int64_t grain(std::int64_t pixelsPerRow, std::int64_t productsPerPixel) const {
+    return std::max<std::int64_t>(
+        1, kProductsPerRange / std::max<std::int64_t>(1, pixelsPerRow * productsPerPixel));
+  }
+
+  void runForward(mtl::cpu::Stream& stream, const Operands& operands) const {
+    PlainArrays arrays;
+    arrays.source = source_.load(stream, operands.source, operands.scratch);
+    arrays.weights = packWeights(stream, ordinaryWeights(stream, operands), floats(operands, packedWeights_));
+    if (problem_.hasBias && !problem_.transposed)
+      arrays.bias = reinterpret_cast<const float*>(operands.parameters[1]);
+    arrays.result = destination_.target(operands);
+    const std::int64_t height = problem_.y.destinationSize;
+    stream.parallelFor(problem_.images() * height, grain(problem_.x.destinationSize, problem_.weightCount()),
+                       [&](std::int64_t begin, std::int64_t end) {
+                         for (std::int64_t i = begin; i < end; ++i) HWY_DYNAMIC_DISPATCH(forwardRow)
+                         (problem_, rows_, columns_, arrays, i / height, i % height);
+                       });
+    destination_.store(stream, operands, nullptr);
+  }
+
+  void runDataGradient(mtl::cpu::Stream& stream, const Operands& operands) const {
+    PlainArrays arrays;
+    arrays.gradient = gradient_.load(stream, operands.gradient, operands.scratch);
+    arrays.weights = ordinaryWeights(stream, operands);
+    arrays.result = destination_.target(operands);
+    const std::int64_t height = problem_.y.sourceSize;
+    stream.parallelFor(problem_.images() * height, grain(problem_.x.sourceSize, problem_.weightCount()),
+                       [&](std::int64_t begin, std::int64_t end) {
+                         for (std::int64_t i = begin; i < end; ++i) HWY_DYNAMIC_DISPATCH(dataGradientRow)
+                         (problem_, rows_, columns_, arrays, i / height, i % height);
+                       });
+    const bool bias = problem_.hasBias && problem_.transposed;
+    destination_.store(stream, operands,
+                       bias ? reinterpret_cast<const float*>(operands.parameters[1]) : nullptr);
+  }
+
+  void runWeightsGradient(mtl::cpu::Stream& stream, const Operands& operands) const {
+    PlainArrays arrays;
+    arrays.source = source_.load(stream, operands.source, operands.scratch);
+    arrays.gradient = gradient_.load(stream, operands.gradient, operands.scratch);
+    arrays.result = floats(operands, weights_);
+    const std::int64_t width = problem_.x.kernelSize;
+    const std::int64_t taps = problem_.y.kernelSize * width;
+    const std::int64_t productsPerTap =
+        problem_.gradient.pixels() * std::max<std::int64_t>(1, problem_.inputChannelsPerGroup());
+    stream.parallelFor(problem_.outputFeatureChannels * taps, grain(1, productsPerTap),
+                       [&](std::int64_t begin, std::int64_t end) {
+                         for (std::int64_t i = begin; i < end; ++i) HWY_DYNAMIC_DISPATCH(weightsGradientTap)
+                         (problem_, rows_, columns_, arrays, i / taps, i % taps / width, i % width);
+                       });
+
+    auto* weightGradients = reinterpret_cast<float*>(operands.parameters[2]);
+    if (problem_.transposed)
+      transposedWeights(stream, problem_, arrays.result, weightGradients, operands.accumulate);
+    else
+      storeOrAdd(stream, arrays.result, problem_.weightCount(), weightGradients, operands.accumulate);
+    if (!problem_.hasBias) return;
+    const TensorShape& summed = problem_.transposed ? problem_.source : problem_.gradient;
+    sumPixels(stream, problem_.transposed ? arrays.source : arrays.gradient, summed.pixels(), summed.channels,
+              reinterpret_cast<float*>(operands.parameters[3]), operands.accumulate);
+  }
+
+  ConvolutionProblem problem_;
+  ReadTable rows_;
+  ReadTable columns_;
+  ScratchLayout scratch_;
+  StagedInput source_;
+  StagedInput gradient_;
+  StagedOutput destination_;
+  std::size_t weights_ = 0;        ///< of an ordinary convolution; or their gradients
+  std::size_t packedWeights_ = 0;  ///< Forward
+};
+
+}  // namespace
+
+Preparation prepareConvolutionPlain(const ConvolutionProblem& problem) {
+  return std::make_shared<const PlainPlan>(problem);
+}
+
+}  // namespace mps::detail
+
+#endif
