@@ -1,0 +1,79 @@
+#include "mps/conform/test_tensor.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "mps/conform/compare.hpp"
+
+namespace mps::detail {
+
+std::size_t extentInBytes(const TensorShape& shape) {
+  if (shape.elements() == 0) return 0;
+  const std::int64_t last =
+      shape.offset(shape.images - 1, shape.height - 1, shape.width - 1, shape.channels - 1);
+  return static_cast<std::size_t>(last + 1) * bytesPerChannel(shape.format);
+}
+
+TestTensor::TestTensor(const std::shared_ptr<mtl::Device>& device, const TensorShape& shape,
+                       std::size_t firstElement)
+    : shape_(shape), memory_(device, extentInBytes(shape), firstElement * bytesPerChannel(shape.format)) {
+  poison();
+}
+
+void TestTensor::write(std::span<const double> values) {
+  fillWithPoison(memory_.bytes());
+  writeTensor(shape_, memory_.bytes().data(), values);
+  snapshot();
+}
+
+void TestTensor::poison() {
+  fillWithGuard(memory_.bytes());
+  const std::size_t rowBytes = static_cast<std::size_t>(shape_.channels) * bytesPerChannel(shape_.format);
+  for (std::int64_t n = 0; n < shape_.images; ++n)
+    for (std::int64_t y = 0; y < shape_.height; ++y)
+      for (std::int64_t x = 0; x < shape_.width; ++x) {
+        const std::size_t offset =
+            static_cast<std::size_t>(shape_.offset(n, y, x, 0)) * bytesPerChannel(shape_.format);
+        fillWithPoison(memory_.bytes().subspan(offset, rowBytes));
+      }
+  snapshot();
+}
+
+void TestTensor::snapshot() {
+  const auto bytes = memory_.bytes();
+  written_.assign(bytes.begin(), bytes.end());
+  memory_.didModify();
+}
+
+std::vector<double> TestTensor::read() {
+  memory_.synchronize();
+  return readTensor(shape_, memory_.bytes().data());
+}
+
+ReferenceTensor TestTensor::reference() {
+  ReferenceTensor tensor(shape_.images, shape_.height, shape_.width, shape_.channels);
+  tensor.values = read();
+  return tensor;
+}
+
+bool TestTensor::surroundingsIntact() {
+  memory_.synchronize();
+  const auto bytes = memory_.bytes();
+  std::vector<std::byte> found(bytes.begin(), bytes.end());
+  const std::size_t rowBytes = static_cast<std::size_t>(shape_.channels) * bytesPerChannel(shape_.format);
+  for (std::int64_t n = 0; n < shape_.images; ++n)
+    for (std::int64_t y = 0; y < shape_.height; ++y)
+      for (std::int64_t x = 0; x < shape_.width; ++x) {
+        const std::size_t offset =
+            static_cast<std::size_t>(shape_.offset(n, y, x, 0)) * bytesPerChannel(shape_.format);
+        std::memcpy(found.data() + offset, written_.data() + offset, rowBytes);
+      }
+  return found == written_ && memory_.guardsIntact();
+}
+
+bool TestTensor::isUnchanged() {
+  memory_.synchronize();
+  return std::ranges::equal(memory_.bytes(), written_) && memory_.guardsIntact();
+}
+
+}  // namespace mps::detail
