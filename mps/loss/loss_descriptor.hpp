@@ -1,0 +1,107 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace mps {
+
+/// MPSCNNLossType: the loss l of one element with prediction y and label t (spec/04 sections 11.4, 11.6).
+///
+/// t' is the smoothed label. The gradients are those with respect to y.
+enum class CNNLossType : std::uint32_t {
+  MeanAbsoluteError = 0,    ///< |y - t|; gradient sign(y - t), 0 at y = t
+  MeanSquaredError = 1,     ///< (y - t)^2, no factor 1/2; gradient 2 (y - t)
+  SoftMaxCrossEntropy = 2,  ///< -t' log(softmax(y)) over the channels of a pixel; gradient softmax(y) - t'
+  SigmoidCrossEntropy = 3,  ///< max(y, 0) - y t' + log(1 + exp(-|y|)); gradient sigmoid(y) - t'
+  CategoricalCrossEntropy = 4,    ///< -t log(y), 0 where t = 0, y a probability; gradient -t / y
+  Hinge = 5,                      ///< max(1 - s y, 0), s = 2t - 1, labels 0 or 1; gradient -s where s y < 1
+  Huber = 6,                      ///< (y - t)^2 / 2 up to |y - t| = delta, then delta |y - t| - delta^2 / 2
+  CosineDistance = 7,             ///< 1 - sum(y t) of the whole image, reduction Sum only; gradient -t
+  Log = 8,                        ///< -t log(y + epsilon) - (1 - t) log(1 - y + epsilon)
+  KullbackLeiblerDivergence = 9,  ///< t (log(t) - y), 0 where t = 0, y a log-probability; gradient -t
+  Count = 10,                     ///< number of types
+};
+
+/// MPSCNNReductionType: how the losses of an image become its loss value (spec/04 section 11.5).
+enum class CNNReductionType : std::int32_t {
+  None = 0,                 ///< one loss per element; the loss image has the size of the predictions
+  Sum = 1,                  ///< sum of the elements
+  Mean = 2,                 ///< sum / (width height channels); SoftMaxCrossEntropy: sum / (width height)
+  SumByNonZeroWeights = 3,  ///< sum / number of weights that are not 0; without weights: / number of elements
+  Count = 4,                ///< number of types
+};
+
+/// MPSCNNLossDescriptor: what a loss computes. A value; kernels copy it when they are made.
+///
+///     value of element k = weight * w_k * l_k       w_k = 1 without a weights image
+///     loss               = reduction(values)
+///
+/// The kernels check the ranges: numberOfClasses >= 1, epsilon > 0; CosineDistance takes reduction Sum only.
+class CNNLossDescriptor {
+ public:
+  /// +cnnLossDescriptorWithType:reductionType:
+  static CNNLossDescriptor cnnLossDescriptor(CNNLossType lossType, CNNReductionType reductionType) {
+    return {lossType, reductionType};
+  }
+
+  [[nodiscard]] CNNLossType lossType() const { return lossType_; }
+  void setLossType(CNNLossType value) { lossType_ = value; }
+
+  /// Changes the reported loss. The gradient of CNNLoss is never divided by a count, whatever the reduction.
+  [[nodiscard]] CNNReductionType reductionType() const { return reductionType_; }
+  void setReductionType(CNNReductionType value) { reductionType_ = value; }
+
+  /// Default false. True: the loss of the first image is the reduction over the whole batch, the others are
+  /// 0; counts are those of the batch. No effect with CNNReductionType::None.
+  [[nodiscard]] bool reduceAcrossBatch() const { return reduceAcrossBatch_; }
+  void setReduceAcrossBatch(bool value) { reduceAcrossBatch_ = value; }
+
+  /// Factor of loss and gradient, default 1. 1 / N with reduction Sum is the usual mean over a batch of N.
+  [[nodiscard]] float weight() const { return weight_; }
+  void setWeight(float value) { weight_ = value; }
+
+  /// Default 0; used by two types when it is positive:
+  ///
+  ///     SoftMaxCrossEntropy   t' = t (1 - labelSmoothing) + labelSmoothing / numberOfClasses
+  ///     SigmoidCrossEntropy   t' = t (1 - labelSmoothing) + labelSmoothing / 2
+  [[nodiscard]] float labelSmoothing() const { return labelSmoothing_; }
+  void setLabelSmoothing(float value) { labelSmoothing_ = value; }
+
+  /// Default 1, and never taken from the number of channels: set it when SoftMaxCrossEntropy smooths labels,
+  /// or the smoothed labels do not sum to 1. SoftMaxCrossEntropy with more than 1: only so many channels
+  /// count, the loss and the gradient of the others are 0.
+  [[nodiscard]] std::size_t numberOfClasses() const { return numberOfClasses_; }
+  void setNumberOfClasses(std::size_t value) { numberOfClasses_ = value; }
+
+  /// Default 1e-7; keeps CNNLossType::Log away from log(0).
+  [[nodiscard]] float epsilon() const { return epsilon_; }
+  void setEpsilon(float value) { epsilon_ = value; }
+
+  /// Default 1; where CNNLossType::Huber turns from a square into a line.
+  [[nodiscard]] float delta() const { return delta_; }
+  void setDelta(float value) { delta_ = value; }
+
+  /// Extension, default false: SoftMaxCrossEntropy's gradient is w_k (softmax(y)_k - t'_k). True: it is the
+  /// exact derivative of the loss, softmax(y)_k sum_j(w_j t'_j) - w_k t'_k, which differs where the weights
+  /// of the channels of a pixel differ or its labels do not sum to 1.
+  [[nodiscard]] bool exactSoftMaxGradient() const { return exactSoftMaxGradient_; }
+  void setExactSoftMaxGradient(bool value) { exactSoftMaxGradient_ = value; }
+
+  bool operator==(const CNNLossDescriptor&) const = default;
+
+ private:
+  CNNLossDescriptor(CNNLossType lossType, CNNReductionType reductionType)
+      : lossType_(lossType), reductionType_(reductionType) {}
+
+  CNNLossType lossType_;
+  CNNReductionType reductionType_;
+  bool reduceAcrossBatch_ = false;
+  float weight_ = 1.0F;
+  float labelSmoothing_ = 0.0F;
+  std::size_t numberOfClasses_ = 1;
+  float epsilon_ = 1e-7F;
+  float delta_ = 1.0F;
+  bool exactSoftMaxGradient_ = false;
+};
+
+}  // namespace mps

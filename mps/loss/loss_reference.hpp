@@ -1,0 +1,34 @@
+#pragma once
+
+#include "mps/core/reference_tensor.hpp"
+#include "mps/loss/loss_problem.hpp"
+
+namespace mps::detail {
+
+/// Inputs of the loss in float64. Tensors that the problem does not have stay empty.
+struct LossInputs {
+  ReferenceTensor predictions;
+  ReferenceTensor labels;  ///< class indices: one channel with the index
+  ReferenceTensor weights;
+  ReferenceTensor sourceGradient;
+  double weight = 1;
+  double labelSmoothing = 0;
+  double epsilon = 1e-7;
+  double delta = 1;
+};
+
+/// What a LossProblem can ask for; all of it, whatever the problem wants.
+struct LossOutputs {
+  ReferenceTensor loss;           ///< 1x1x1 per image, or per element for reduction None
+  ReferenceTensor gradient;       ///< as the predictions
+  ReferenceTensor labelGradient;  ///< as the predictions
+};
+
+/// Plain float64 loops over spec/04 sections 11.4 to 11.7. Only the problem's numbers and channel counts are
+/// used.
+///
+/// The error bound of the loss allows a kernel to add up to 256 terms in float32 before it goes on in
+/// float64.
+LossOutputs lossReference(const LossProblem& problem, const LossInputs& inputs);
+
+}  // namespace mps::detail
