@@ -1,0 +1,236 @@
+#include "tools/data/batches.hpp"
+
+#include <gtest/gtest.h>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <set>
+
+#include "mps/core/error.hpp"
+#include "mps/weights/test_folder.hpp"
+
+namespace unmetal {
+namespace {
+
+using mps::ImageFeatureChannelFormat;
+using mps::detail::errorOf;
+using Numbers = std::vector<std::uint32_t>;
+
+/// `count` pictures of 1 x 2 x 1; picture i has the pixels i and 255 - i and the label i % 10.
+Dataset smallDataset(std::size_t count) {
+  Dataset data{"small", 1, 2, 1, {}, {}, {}};
+  for (std::size_t i = 0; i < count; ++i) {
+    data.images.push_back(static_cast<std::uint8_t>(i));
+    data.images.push_back(static_cast<std::uint8_t>(255 - i));
+    data.labels.push_back(static_cast<std::uint8_t>(i % 10));
+  }
+  return data;
+}
+
+/// A fill function that keeps the numbers as the batch's "images".
+BatchFill fillWithNumbers() {
+  return [](std::span<const std::uint32_t> numbers, Batch& batch) {
+    batch.images.resize(numbers.size_bytes());
+    std::memcpy(batch.images.data(), numbers.data(), numbers.size_bytes());
+    batch.labels.resize(numbers.size());
+  };
+}
+
+Numbers numbersOf(const Batch& batch) {
+  Numbers numbers(batch.images.size() / sizeof(std::uint32_t));
+  std::memcpy(numbers.data(), batch.images.data(), batch.images.size());
+  return numbers;
+}
+
+/// Everything that a loader hands out, in one list, with the number of batches.
+std::pair<Numbers, int> allOf(std::size_t count, const BatchOptions& options) {
+  BatchLoader loader(count, fillWithNumbers(), options);
+  std::pair<Numbers, int> result;
+  Batch batch;
+  while (loader.next(batch)) {
+    const Numbers numbers = numbersOf(batch);
+    result.first.insert(result.first.end(), numbers.begin(), numbers.end());
+    ++result.second;
+  }
+  return result;
+}
+
+TEST(ShuffledOrderTest, CheckValues) {
+  EXPECT_EQ(shuffledOrder(10, 7, 0), (Numbers{7, 4, 3, 1, 8, 9, 0, 5, 6, 2}));
+  EXPECT_EQ(shuffledOrder(10, 7, 1), (Numbers{6, 2, 5, 4, 1, 0, 9, 7, 3, 8}));
+  EXPECT_EQ(shuffledOrder(10, 0x123456789ULL, 0), (Numbers{4, 5, 8, 7, 6, 3, 1, 0, 9, 2}));
+  EXPECT_EQ(shuffledOrder(10, 7, std::uint64_t{1} << 32), (Numbers{1, 3, 9, 2, 5, 6, 7, 0, 4, 8}));
+  EXPECT_EQ(shuffledOrder(1, 7, 0), Numbers{0});
+  EXPECT_TRUE(shuffledOrder(0, 7, 0).empty());
+}
+
+TEST(ShuffledOrderTest, IsAPermutation) {
+  Numbers order = shuffledOrder(1000, 3, 5);
+  EXPECT_FALSE(std::is_sorted(order.begin(), order.end()));
+  std::sort(order.begin(), order.end());
+  Numbers expected(1000);
+  std::iota(expected.begin(), expected.end(), 0U);
+  EXPECT_EQ(order, expected);
+}
+
+TEST(ShuffledOrderTest, EveryPlaceIsEquallyLikely) {
+  constexpr std::size_t count = 5;
+  constexpr int epochs = 10'000;
+  std::array<std::array<int, count>, count> seen{};
+  for (int epoch = 0; epoch < epochs; ++epoch) {
+    const Numbers order = shuffledOrder(count, 1, static_cast<std::uint64_t>(epoch));
+    for (std::size_t place = 0; place < count; ++place) ++seen[place][order[place]];
+  }
+  // Expected 2000 with a standard deviation of 40.
+  for (const auto& place : seen) {
+    for (const int times : place) EXPECT_NEAR(times, epochs / 5, 200);
+  }
+}
+
+TEST(BatchLoaderTest, Float32IsThePixelOver255) {
+  const Dataset data = smallDataset(200);
+  BatchLoader loader(data.count(), fillFrom(data, ImageFeatureChannelFormat::Float32), {.batchSize = 50});
+  Batch batch;
+  std::set<int> seen;
+  while (loader.next(batch)) {
+    ASSERT_EQ(batch.count(), 50U);
+    ASSERT_EQ(batch.images.size(), 50U * 2 * sizeof(float));
+    for (std::size_t i = 0; i < batch.count(); ++i) {
+      std::array<float, 2> pixels{};
+      std::memcpy(pixels.data(), batch.images.data() + i * sizeof(pixels), sizeof(pixels));
+      const int number = static_cast<int>(std::lround(pixels[0] * 255.0F));
+      EXPECT_EQ(pixels[0], static_cast<float>(number) / 255.0F);
+      EXPECT_EQ(pixels[1], static_cast<float>(255 - number) / 255.0F);
+      EXPECT_EQ(batch.labels[i], number % 10);
+      seen.insert(number);
+    }
+  }
+  EXPECT_EQ(seen.size(), 200U);
+}
+
+TEST(BatchLoaderTest, Unorm8IsThePixel) {
+  const Dataset data = smallDataset(3);
+  BatchLoader loader(data.count(), fillFrom(data, ImageFeatureChannelFormat::Unorm8),
+                     {.batchSize = 3, .shuffle = false});
+  Batch batch;
+  ASSERT_TRUE(loader.next(batch));
+  EXPECT_EQ(batch.images, (std::vector<std::byte>{std::byte{0}, std::byte{255}, std::byte{1}, std::byte{254},
+                                                  std::byte{2}, std::byte{253}}));
+  EXPECT_EQ(batch.labels, (std::vector<std::uint8_t>{0, 1, 2}));
+  EXPECT_FALSE(loader.next(batch));
+  EXPECT_FALSE(loader.next(batch));
+}
+
+TEST(BatchLoaderTest, LastBatchDroppedOrKept) {
+  const auto [dropped, droppedBatches] = allOf(10, {.batchSize = 4, .shuffle = false});
+  EXPECT_EQ(dropped, (Numbers{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(droppedBatches, 2);
+  const auto [kept, keptBatches] =
+      allOf(10, {.batchSize = 4, .lastBatch = LastBatch::Keep, .shuffle = false});
+  EXPECT_EQ(kept, (Numbers{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(keptBatches, 3);
+  EXPECT_EQ(allOf(3, {.batchSize = 4, .lastBatch = LastBatch::Keep, .shuffle = false}).first,
+            (Numbers{0, 1, 2}));
+}
+
+TEST(BatchLoaderTest, EpochsAreNumberedAndShuffledDifferently) {
+  BatchLoader loader(8, fillWithNumbers(), {.batchSize = 4, .seed = 5, .endEpoch = 2});
+  EXPECT_EQ(loader.batchesPerEpoch(), 2U);
+  Batch batch;
+  for (std::uint64_t step = 0; step < 4; ++step) {
+    ASSERT_TRUE(loader.next(batch));
+    EXPECT_EQ(batch.epoch, step / 2);
+    EXPECT_EQ(batch.index, step % 2);
+    EXPECT_EQ(batch.isLastOfEpoch, step % 2 == 1);
+    const Numbers order = shuffledOrder(8, 5, step / 2);
+    const auto begin = order.begin() + static_cast<std::ptrdiff_t>(step % 2 * 4);
+    EXPECT_EQ(numbersOf(batch), Numbers(begin, begin + 4));
+  }
+  EXPECT_FALSE(loader.next(batch));
+}
+
+TEST(BatchLoaderTest, GoesOnWhereAnotherStopped) {
+  const BatchOptions whole{.batchSize = 3, .seed = 9, .endEpoch = 3};
+  const Numbers all = allOf(20, whole).first;
+  ASSERT_EQ(all.size(), 3U * 6 * 3);
+  for (std::uint64_t step = 0; step <= 18; ++step) {
+    BatchOptions rest = whole;
+    rest.firstEpoch = step / 6;
+    rest.firstBatch = step % 6;
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(step * 3);
+    EXPECT_EQ(allOf(20, rest).first, Numbers(begin, all.end())) << "step " << step;
+  }
+  // The end of an epoch is the beginning of the next.
+  BatchOptions rest = whole;
+  rest.firstEpoch = 1;
+  rest.firstBatch = 6;
+  EXPECT_EQ(allOf(20, rest).first, Numbers(all.begin() + 36, all.end()));
+}
+
+TEST(BatchLoaderTest, MakesAtMostThreeAhead) {
+  std::atomic<int> made = 0;
+  BatchLoader loader(100,
+                     [&](std::span<const std::uint32_t> numbers, Batch& batch) {
+                       batch.labels.resize(numbers.size());
+                       ++made;
+                     },
+                     {.batchSize = 1});
+  Batch batch;
+  ASSERT_TRUE(loader.next(batch));
+  while (made < 4) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(made, 4);
+}
+
+TEST(BatchLoaderTest, MemoryIsUsedAgain) {
+  const Dataset data = smallDataset(100);
+  BatchLoader loader(data.count(), fillFrom(data, ImageFeatureChannelFormat::Float32),
+                     {.batchSize = 10, .endEpoch = 20});
+  std::set<const std::byte*> blocks;
+  Batch batch;
+  while (loader.next(batch)) blocks.insert(batch.images.data());
+  EXPECT_LE(blocks.size(), 6U);
+}
+
+TEST(BatchLoaderTest, StopsBeforeTheEnd) {
+  const Dataset data = smallDataset(100);
+  BatchOptions endless{.batchSize = 10};
+  endless.endEpoch = std::numeric_limits<std::uint64_t>::max();
+  for (int taken = 0; taken < 5; ++taken) {
+    BatchLoader loader(data.count(), fillFrom(data, ImageFeatureChannelFormat::Unorm8), endless);
+    Batch batch;
+    for (int i = 0; i < taken; ++i) ASSERT_TRUE(loader.next(batch));
+  }
+}
+
+TEST(BatchLoaderTest, ExceptionsComeOutAfterTheBatchesBefore) {
+  const BatchFill fill = [](std::span<const std::uint32_t> numbers, Batch& batch) {
+    if (numbers[0] == 2) throw std::runtime_error("picture 2 is lost");
+    batch.labels.resize(numbers.size());
+  };
+  BatchLoader loader(5, fill, {.batchSize = 1, .shuffle = false});
+  Batch batch;
+  EXPECT_TRUE(loader.next(batch));
+  EXPECT_TRUE(loader.next(batch));
+  EXPECT_EQ(errorOf<std::runtime_error>([&] { loader.next(batch); }), "picture 2 is lost");
+  EXPECT_EQ(errorOf<std::runtime_error>([&] { loader.next(batch); }), "picture 2 is lost");
+}
+
+TEST(BatchLoaderTest, WrongOptions) {
+  const auto errorFor = [](std::size_t count, const BatchOptions& options) {
+    return errorOf<mps::Error>([&] { BatchLoader(count, fillWithNumbers(), options); });
+  };
+  EXPECT_EQ(errorFor(10, {.batchSize = 0}), "the batch size is 0, expected at least 1");
+  EXPECT_EQ(errorFor(10, {.batchSize = 11}), "the batch size is 11, but the data set has only 10 images");
+  EXPECT_EQ(errorFor(0, {.batchSize = 1, .lastBatch = LastBatch::Keep}),
+            "the batch size is 1, but the data set has only 0 images");
+  EXPECT_EQ(errorFor(10, {.batchSize = 2, .firstBatch = 6}), "there is no batch 6 in an epoch of 5");
+  EXPECT_EQ(errorOf<mps::Error>([] { fillFrom(smallDataset(1), ImageFeatureChannelFormat::Float16); }),
+            "pictures are handed out as unorm8 or float32 only");
+}
+
+}  // namespace
+}  // namespace unmetal
