@@ -1,18 +1,22 @@
 // Elementary functions on vectors of float32 lanes, once per instruction set. Include it after hwy/highway.h
 // in a file that hwy/foreach_target.h compiles several times; mps/core/highway_targets.hpp comes before both.
 //
-// Largest error in units in the last place of float32, over all float32 arguments of the range; a test
-// measures it. NaN gives NaN everywhere.
+// Largest error in units in the last place of float32 over the arguments of the range; vector_math_test.cpp measures
+// it. NaN gives NaN.
 //
-//   function                     range                                     error   outside
-//   vectorExp                    all (subnormal results: in their units)   2       inf, 0
-//   vectorExpNonPositive         x <= 0, or NaN                            2
-//   vectorExpMinus1              x <= 0, or NaN                            2
-//   vectorLog                    x > 0, subnormal too                      2       -inf at 0, NaN below, inf
-//   at inf vectorLog1p                  0 <= x <= 1, or NaN                       2 vectorTanh all 4
-//   vectorPow                    all, both arguments                       1
-//   vectorNormal: distribution   -13 <= x; an absolute 2^-126 below        4
-//   vectorNormal: density        |x| <= 13                                 4
+//   function                     range                              error   outside the range
+//   vectorExp                    all                                2       infinity above 88.7, 0 below -103.3
+//   vectorExpNonPositive         x <= 0                             2
+//   vectorExpMinus1              x <= 0                             2
+//   vectorLog                    x >= 0, subnormal too              1       NaN
+//   vectorLog1p                  0 <= x <= 1                        2
+//   vectorTanh                   all                                3
+//   vectorPow                    all, both arguments                1
+//   vectorNormal, distribution   x >= -13                           8       below 2^-126, to an absolute 2^-140
+//   vectorNormal, density        all (subnormal results: theirs)    3
+//
+// The 8 is the product of an exponential and a quotient of polynomials, for negative x; it is a relative error even
+// in the tail, where 1 + erf(x) with an erf of 4 units would have no correct digit.
 
 #if defined(UNMETAL_MPS_CORE_VECTOR_MATH_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef UNMETAL_MPS_CORE_VECTOR_MATH_INL_HPP
@@ -46,22 +50,47 @@ struct ReducedExponential {
   hn::Vec<hn::RebindToSigned<D>> n;
 };
 
-/// Holds for |x| < 2^21; NaN gives a NaN fraction.
+/// n nearest to x / ln 2, as float32 and in the low bits of `shifted`; for |x| < 2^21.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE ReducedExponential<D> reduceExponential(D d, V x) {
-  const hn::RebindToSigned<D> di;
+HWY_INLINE V multiplesOfLn2(D d, V x, V& shifted) {
   // Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits.
   const V shift = hn::Set(d, 12582912.0F);
-  const V shifted = hn::MulAdd(x, hn::Set(d, 1.44269504F), shift);
-  const V n = hn::Sub(shifted, shift);
-  // ln 2 in two parts, the first one short, so that its product with n is exact.
-  V r = hn::NegMulAdd(n, hn::Set(d, 0.693359375F), x);
-  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4F), r);
-  // (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2, minimax.
+  shifted = hn::MulAdd(x, hn::Set(d, 1.44269504F), shift);
+  return hn::Sub(shifted, shift);
+}
+
+/// x - n ln 2. ln 2 is in two parts, the first one short, so that its product with n is exact.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V subtractMultiplesOfLn2(D d, V x, V n) {
+  const V r = hn::NegMulAdd(n, hn::Set(d, 0.693359375F), x);
+  return hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4F), r);
+}
+
+/// exp(r) = 1 + fraction for |r| <= ln(2) / 2.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE ReducedExponential<D> reducedExponential(D d, V r, V shifted) {
+  const hn::RebindToSigned<D> di;
+  // (exp(r) - 1 - r) / r^2, minimax.
   constexpr float coefficients[] = {0.5F, 1.666653901e-01F, 4.166641086e-02F, 8.367154747e-03F,
                                     1.394005609e-03F};
   const V fraction = hn::MulAdd(hn::Mul(r, r), evaluatePolynomial(d, r, coefficients), r);
   return {fraction, hn::Sub(hn::BitCast(di, shifted), hn::Set(di, 0x4B400000))};
+}
+
+/// For |x| < 2^21; NaN gives a NaN fraction.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE ReducedExponential<D> reduceExponential(D d, V x) {
+  V shifted;
+  const V n = multiplesOfLn2(d, x, shifted);
+  return reducedExponential(d, subtractMultiplesOfLn2(d, x, n), shifted);
+}
+
+/// The same for x + rest with a small rest, to more digits than their sum has.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE ReducedExponential<D> reduceExponential(D d, V x, V rest) {
+  V shifted;
+  const V n = multiplesOfLn2(d, hn::Add(x, rest), shifted);
+  return reducedExponential(d, hn::Add(subtractMultiplesOfLn2(d, x, n), rest), shifted);
 }
 
 /// 2^n for -126 <= n <= 127.
@@ -175,19 +204,16 @@ HWY_INLINE Normal<D> vectorNormal(D d, V x) {
   const hn::RebindToUnsigned<D> du;
   const V one = hn::Set(d, 1.0F);
   const V z = atMost(d, hn::Abs(x), 14.6F);
-  // q(z) / t as a polynomial in t = 1 / (1 + 0.3 z), minimax for 0 <= z <= 14.6.
-  constexpr float coefficients[] = {1.196867004e-01F, 1.195717156e-01F,  1.102362052e-01F, 7.838635147e-02F,
-                                    9.616556764e-02F, -7.943852991e-02F, 1.918013990e-01F, -2.282255590e-01F,
-                                    1.124404892e-01F, -2.062434144e-02F};
-  const V t = hn::Div(one, hn::MulAdd(z, hn::Set(d, 0.3F), one));
-  const V q = hn::Mul(evaluatePolynomial(d, t, coefficients), t);
+  // q(z) as a quotient of polynomials with positive coefficients, minimax for 0 <= z <= 14.6.
+  constexpr float numerator[] = {0.5F, 0.4385035F, 0.1833895F, 0.040685214F, 0.0041240104F};
+  constexpr float denominator[] = {1.0F, 1.674892F, 1.2031447F, 0.46987805F, 0.10198909F, 0.010337243F};
+  const V q = hn::Div(evaluatePolynomial(d, z, numerator), evaluatePolynomial(d, z, denominator));
   // z = high + low with an exact high^2, so that the rounding of z^2 does not reach the exponential.
   const V high = hn::BitCast(d, hn::And(hn::BitCast(du, z), hn::Set(du, 0xFFFFF000U)));
   const V low = hn::Sub(z, high);
-  const V highPart = vectorExpNonPositive(d, hn::Mul(hn::Mul(high, high), hn::Set(d, -0.5F)));
-  const V rest = hn::Mul(hn::Mul(low, hn::Add(z, high)), hn::Set(d, -0.5F));  // |rest| < 0.008
-  constexpr float expMinus1[] = {1.0F, 0.5F, 1.0F / 6};
-  const V exponential = hn::MulAdd(highPart, hn::Mul(rest, evaluatePolynomial(d, rest, expMinus1)), highPart);
+  const V square = hn::Mul(hn::Mul(high, high), hn::Set(d, -0.5F));
+  const V rest = hn::Mul(hn::Mul(low, hn::Add(z, high)), hn::Set(d, -0.5F));
+  const V exponential = scaleExponential(d, reduceExponential(d, square, rest));
   const V tail = hn::Mul(exponential, q);
   return {hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(one, tail)),
           hn::Mul(exponential, hn::Set(d, 0.398942280F))};
@@ -249,7 +275,9 @@ template <class DF, class VF>
 HWY_INLINE VF powNonNegative(DF df, VF base, VF exponent) {
 #if HWY_TARGET == HWY_SCALAR
   const hn::Rebind<double, DF> d;
-  return hn::DemoteTo(df, powDouble(d, hn::PromoteTo(d, base), hn::PromoteTo(d, exponent)));
+  // Highway's conversion for one lane turns what overflows into the largest finite number.
+  return hn::Set(
+      df, static_cast<float>(hn::GetLane(powDouble(d, hn::PromoteTo(d, base), hn::PromoteTo(d, exponent)))));
 #else
   const hn::RepartitionToWide<DF> d;
   const hn::Half<DF> dh;

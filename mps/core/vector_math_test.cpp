@@ -201,7 +201,7 @@ TEST(VectorMath, ExpMinus1) {
 TEST(VectorMath, Log) {
   const Apply apply = [](auto& x, auto& y) { HWY_DYNAMIC_DISPATCH(applyLog)(x, y); };
   expectAccurate(
-      apply, [](double x) { return std::log(x); }, 0.0F, std::numeric_limits<float>::max(), 2);
+      apply, [](double x) { return std::log(x); }, 0.0F, std::numeric_limits<float>::max(), 1);
   expectValues(apply, {1.0F, 0.0F, -0.0F, -1.0F, -kInfinity, kInfinity, kNaN},
                {0.0F, -kInfinity, -kInfinity, kNaN, kNaN, kInfinity, kNaN});
 }
@@ -216,21 +216,21 @@ TEST(VectorMath, Log1p) {
 TEST(VectorMath, Tanh) {
   const Apply apply = [](auto& x, auto& y) { HWY_DYNAMIC_DISPATCH(applyTanh)(x, y); };
   expectAccurate(
-      apply, [](double x) { return std::tanh(x); }, -100.0F, 100.0F, 4);
+      apply, [](double x) { return std::tanh(x); }, -100.0F, 100.0F, 3);
   expectValues(apply, {0.0F, -kInfinity, kInfinity, kNaN}, {0.0F, -1.0F, 1.0F, kNaN});
 }
 
 TEST(VectorMath, NormalDistribution) {
   const Apply apply = [](auto& x, auto& y) { HWY_DYNAMIC_DISPATCH(applyNormalDistribution)(x, y); };
   const auto exact = [](double x) { return 0.5 * std::erfc(-x * std::numbers::sqrt2 / 2); };
-  expectAccurate(apply, exact, -13.0F, 20.0F, 4);
+  expectAccurate(apply, exact, -13.0F, 20.0F, 8);
   expectValues(apply, {0.0F, -kInfinity, kInfinity, kNaN, -15.0F}, {0.5F, 0.0F, 1.0F, kNaN, 0.0F});
 }
 
 TEST(VectorMath, NormalDensity) {
   const Apply apply = [](auto& x, auto& y) { HWY_DYNAMIC_DISPATCH(applyNormalDensity)(x, y); };
   const auto exact = [](double x) { return std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi); };
-  expectAccurate(apply, exact, -13.0F, 13.0F, 4);
+  expectAccurate(apply, exact, -14.0F, 14.0F, 3);
   expectValues(apply, {-kInfinity, kInfinity, kNaN}, {0.0F, 0.0F, kNaN});
 }
 
@@ -285,8 +285,8 @@ TEST(VectorMath, PowSpecialValues) {
       const double expected = std::pow(static_cast<double>(base[i]), static_cast<double>(exponent[i]));
       EXPECT_LE(errorInUnits(expected, found[i]), 1) << target << ": " << base[i] << " ^ " << exponent[i]
                                                      << " is " << found[i] << ", expected " << expected;
-      if (!std::isnan(expected))
-        EXPECT_EQ(std::signbit(expected), std::signbit(found[i])) << base[i] << " ^ " << exponent[i];
+      if (std::isnan(expected)) continue;
+      EXPECT_EQ(std::signbit(expected), std::signbit(found[i])) << base[i] << " ^ " << exponent[i];
     }
   });
 }

@@ -1,0 +1,123 @@
+#include "mps/core/tile_io.hpp"
+
+#include <algorithm>
+
+#include "mps/core/highway_targets.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "mps/core/tile_io.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "mps/core/vector_io-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace mps::detail::HWY_NAMESPACE {
+
+/// Calls call(offset in elements, first value, count) for the pieces of a tile that are adjacent in memory.
+template <class Call>
+HWY_INLINE void forPieces(const TensorShape& shape, const Tile& tile, Call&& call) {
+  std::int64_t x = tile.firstPixel % shape.width;
+  std::int64_t y = tile.firstPixel / shape.width % shape.height;
+  std::int64_t image = tile.firstPixel / shape.width / shape.height;
+  const bool wholeRows = shape.pixelStride == tile.channels;
+  std::int64_t done = 0;
+  while (done < tile.pixels) {
+    const std::int64_t pixels = std::min(shape.width - x, tile.pixels - done);
+    const std::int64_t offset = shape.offset(image, y, x, tile.firstChannel);
+    const std::int64_t pieces = wholeRows ? 1 : pixels;
+    const std::int64_t pieceSize = (wholeRows ? pixels : 1) * tile.channels;
+    for (std::int64_t i = 0; i < pieces; ++i)
+      call(offset + i * shape.pixelStride, done * tile.channels + i * pieceSize,
+           static_cast<std::size_t>(pieceSize));
+    done += pixels;
+    x = 0;
+    if (++y == shape.height) {
+      y = 0;
+      ++image;
+    }
+  }
+}
+
+void loadPieces(const TensorShape& shape, const std::byte* memory, const Tile& tile, float* buffer) {
+  withElementType(shape.format, [&](auto element) {
+    const auto* elements = reinterpret_cast<const decltype(element)*>(memory);
+    if (shape.isDense())
+      return convertToFloats(elements + tile.firstPixel * shape.channels + tile.firstChannel, buffer,
+                             static_cast<std::size_t>(tile.elements()));
+    forPieces(shape, tile, [&](std::int64_t offset, std::int64_t first, std::size_t count) {
+      convertToFloats(elements + offset, buffer + first, count);
+    });
+  });
+}
+
+void storePieces(const TensorShape& shape, std::byte* memory, const Tile& tile, const float* values) {
+  withElementType(shape.format, [&](auto element) {
+    auto* elements = reinterpret_cast<decltype(element)*>(memory);
+    if (shape.isDense())
+      return convertFromFloats(values, elements + tile.firstPixel * shape.channels + tile.firstChannel,
+                               static_cast<std::size_t>(tile.elements()));
+    forPieces(shape, tile, [&](std::int64_t offset, std::int64_t first, std::size_t count) {
+      convertFromFloats(values + first, elements + offset, count);
+    });
+  });
+}
+
+}  // namespace mps::detail::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace mps::detail {
+
+HWY_EXPORT(loadPieces);
+HWY_EXPORT(storePieces);
+
+namespace {
+
+/// Offset of the tile's first element if the tile lies in memory as adjacent float32, else -1.
+std::int64_t directOffset(const TensorShape& shape, const Tile& tile) {
+  if (shape.format != ImageFeatureChannelFormat::Float32) return -1;
+  if (shape.isDense()) return tile.firstPixel * shape.channels + tile.firstChannel;
+  const std::int64_t x = tile.firstPixel % shape.width;
+  const bool oneRow = x + tile.pixels <= shape.width;
+  if (!oneRow || (tile.pixels > 1 && shape.pixelStride != tile.channels)) return -1;
+  return shape.offset(tile.firstPixel / shape.width / shape.height,
+                      tile.firstPixel / shape.width % shape.height, x, tile.firstChannel);
+}
+
+}  // namespace
+
+Tiling::Tiling(std::int64_t pixels, std::int64_t channels)
+    : pixels_(pixels),
+      channels_(channels),
+      pixelsPerTile_(channels > 0 ? std::max<std::int64_t>(1, capacity / channels) : 1),
+      tilesPerPixel_((channels + capacity - 1) / capacity),
+      count_((pixels + pixelsPerTile_ - 1) / pixelsPerTile_ * tilesPerPixel_) {}
+
+Tile Tiling::operator[](std::int64_t i) const {
+  const std::int64_t firstPixel = i / tilesPerPixel_ * pixelsPerTile_;
+  const std::int64_t firstChannel = i % tilesPerPixel_ * capacity;
+  return {firstPixel, std::min(pixelsPerTile_, pixels_ - firstPixel), firstChannel,
+          std::min(channels_ - firstChannel, tilesPerPixel_ > 1 ? capacity : channels_)};
+}
+
+const float* loadTile(const TensorShape& shape, const std::byte* memory, const Tile& tile, float* buffer) {
+  const std::int64_t offset = directOffset(shape, tile);
+  if (offset >= 0) return reinterpret_cast<const float*>(memory) + offset;
+  HWY_DYNAMIC_DISPATCH(loadPieces)(shape, memory, tile, buffer);
+  return buffer;
+}
+
+float* tileTarget(const TensorShape& shape, std::byte* memory, const Tile& tile, float* buffer) {
+  const std::int64_t offset = directOffset(shape, tile);
+  return offset >= 0 ? reinterpret_cast<float*>(memory) + offset : buffer;
+}
+
+void storeTile(const TensorShape& shape, std::byte* memory, const Tile& tile, const float* values) {
+  if (directOffset(shape, tile) < 0) HWY_DYNAMIC_DISPATCH(storePieces)(shape, memory, tile, values);
+}
+
+}  // namespace mps::detail
+
+#endif  // HWY_ONCE

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "mps/core/tensor_shape.hpp"
+
+/// Cuts tensors into tiles of float32 values that fit into the first-level cache, for kernels that treat
+/// every element or every pixel by itself: load, compute in place, store. Formats and strides end here.
+namespace mps::detail {
+
+/// A piece of a tensor: adjacent pixels (in the order image, y, x) with all channels, or a range of the
+/// channels of one pixel.
+struct Tile {
+  std::int64_t firstPixel = 0;
+  std::int64_t pixels = 0;
+  std::int64_t firstChannel = 0;
+  std::int64_t channels = 0;
+  [[nodiscard]] std::int64_t elements() const { return pixels * channels; }
+};
+
+/// The tiles of a tensor, in order.
+class Tiling {
+ public:
+  /// Largest number of elements of a tile.
+  static constexpr std::int64_t capacity = 2048;
+  /// Number of tiles below which another thread does not pay.
+  static constexpr std::int64_t grain = 8;
+
+  Tiling(std::int64_t pixels, std::int64_t channels);
+
+  [[nodiscard]] std::int64_t count() const { return count_; }
+  [[nodiscard]] Tile operator[](std::int64_t i) const;
+
+ private:
+  std::int64_t pixels_;
+  std::int64_t channels_;
+  std::int64_t pixelsPerTile_;
+  std::int64_t tilesPerPixel_;  ///< 1 unless a pixel alone is larger than a tile
+  std::int64_t count_;
+};
+
+/// Converts the elements of a tile to float32, one pixel after the other, into `buffer`. Where they already
+/// lie in memory like that, nothing is copied and their address is returned, else `buffer`.
+const float* loadTile(const TensorShape& shape, const std::byte* memory, const Tile& tile, float* buffer);
+
+/// Where to compute a tile of a destination: in its memory, if its elements lie there as float32 without
+/// gaps, else in `buffer`. storeTile() must follow.
+float* tileTarget(const TensorShape& shape, std::byte* memory, const Tile& tile, float* buffer);
+
+/// Rounds what tileTarget() returned to the elements of the tile; nothing to do where it was the memory
+/// itself.
+void storeTile(const TensorShape& shape, std::byte* memory, const Tile& tile, const float* values);
+
+}  // namespace mps::detail
