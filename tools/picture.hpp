@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace unmetal {
+
+/// A picture of 8 bits: height x width x channels, 1 channel (grey) or 3 (red, green, blue).
+struct Picture {
+  std::size_t height = 0;
+  std::size_t width = 0;
+  std::size_t channels = 0;
+  std::vector<std::uint8_t> pixels;
+};
+
+/// Most pixels that parsePng() accepts.
+inline constexpr std::uint64_t mostPicturePixels = std::uint64_t{1} << 26;
+
+/// Decodes a PNG file of any kind: grey, colour or palette, 1 to 16 bits, interlaced or not. Transparent
+/// parts are mixed with black, the background of MNIST and its successors. The size in the header is looked
+/// at before memory is taken. Throws mps::Error with one sentence that begins with `name` when the file is no
+/// PNG, damaged, cut off or larger than mostPicturePixels.
+Picture parsePng(std::span<const std::byte> file, const std::string& name);
+
+/// parsePng() for a file; throws mps::Error as well when it cannot be read.
+Picture readPng(const std::filesystem::path& path);
+
+/// The picture with another size and number of channels (1 or 3), stretched where the proportions differ.
+/// Where an axis shrinks, a pixel is the mean of the area that it covers; where it grows, a linear mixture of
+/// the two nearest. Colour becomes grey as 0.299 red + 0.587 green + 0.114 blue.
+Picture fitPicture(const Picture& picture, std::size_t height, std::size_t width, std::size_t channels);
+
+}  // namespace unmetal
