@@ -5,7 +5,9 @@ function(unmetal_configure_target target)
   target_compile_options(${target} PRIVATE
     $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wconversion>
     # What is written is what is computed: fused multiply-adds are written out where they are wanted.
-    $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+    $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>
+    # Objects that do not depend on the build folder: presets share what ccache keeps.
+    $<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${PROJECT_BINARY_DIR}=.>)
   if(UNMETAL_WARNINGS_AS_ERRORS)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
   endif()
@@ -36,7 +38,6 @@ function(unmetal_configure_library target)
     target_link_libraries(${target} PRIVATE gomp)
   endif()
   if(UNMETAL_HAS_CUDA)
-    target_compile_definitions(${target} PRIVATE UNMETAL_CUDA=1)
     target_link_libraries(${target} PRIVATE CUDA::cudart_static)
   endif()
 endfunction()
