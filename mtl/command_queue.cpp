@@ -1,5 +1,7 @@
 #include "mtl/command_queue.hpp"
 
+#include <vector>
+
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
@@ -7,9 +9,16 @@
 
 namespace mtl {
 
+/// Heaps that no buffer leases now. As many as buffers were in flight at once, so the number is bounded.
+struct CommandQueue::LeasedHeaps {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Heap>> idle;
+};
+
 CommandQueue::CommandQueue(std::shared_ptr<Device> device, std::size_t maxCommandBufferCount)
     : device_(std::move(device)),
       heap_(std::make_shared<Heap>(*device_)),
+      leasedHeaps_(std::make_shared<LeasedHeaps>()),
       maxCommandBufferCount_(maxCommandBufferCount),
       handlerThread_(std::make_unique<HandlerThread>()) {}
 
@@ -26,6 +35,23 @@ std::shared_ptr<Submission> CommandQueue::newSubmission() {
     ++uncompleted_;
   }
   return std::make_shared<Submission>(shared_from_this());
+}
+
+std::shared_ptr<Heap> CommandQueue::leaseHeap() {
+  std::shared_ptr<Heap> heap;
+  {
+    const std::lock_guard lock(leasedHeaps_->mutex);
+    if (!leasedHeaps_->idle.empty()) {
+      heap = std::move(leasedHeaps_->idle.back());
+      leasedHeaps_->idle.pop_back();
+    }
+  }
+  if (!heap) heap = std::make_shared<Heap>(*device_);
+  Heap* address = heap.get();
+  return {address, [heap = std::move(heap), heaps = leasedHeaps_](Heap*) mutable {
+            const std::lock_guard lock(heaps->mutex);
+            heaps->idle.push_back(std::move(heap));
+          }};
 }
 
 HandlerThread& CommandQueue::handlerThread() { return *handlerThread_; }

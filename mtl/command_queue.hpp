@@ -34,6 +34,9 @@ class CommandQueue : public std::enable_shared_from_this<CommandQueue> {
 
   /// The library's own: temporary memory of this queue's buffers.
   [[nodiscard]] const std::shared_ptr<Heap>& heap() const { return heap_; }
+  /// The library's own: a heap for a buffer that is committed in pieces; returns to the queue for the next such
+  /// buffer when the last owner lets go.
+  std::shared_ptr<Heap> leaseHeap();
   /// The library's own: a submission of this queue, counted against the limit.
   std::shared_ptr<Submission> newSubmission();
   /// The library's own: the thread that runs this queue's handlers.
@@ -48,6 +51,8 @@ class CommandQueue : public std::enable_shared_from_this<CommandQueue> {
 
   std::shared_ptr<Device> device_;
   std::shared_ptr<Heap> heap_;
+  struct LeasedHeaps;
+  std::shared_ptr<LeasedHeaps> leasedHeaps_;
   std::size_t maxCommandBufferCount_;
   std::string label_;
   std::mutex mutex_;

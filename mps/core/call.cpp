@@ -200,11 +200,11 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
   };
   if (prepared.readsSource) operands.source = bindInput(call.source, prepared.sourceOrigin);
   operands.secondary = bindInput(call.secondary, {});
-  operands.gradient = bindInput(call.gradient, prepared.gradientOrigin);
+  if (prepared.readsGradient) operands.gradient = bindInput(call.gradient, prepared.gradientOrigin);
 
   TensorView destination;
   std::vector<TensorView> scatterTo;
-  if (call.destination != nullptr) {
+  if (call.destination != nullptr && prepared.writesDestination) {
     if (call.destination->isLoose()) {
       scatterTo = call.destination->looseViews(true);
       destination.shape = call.destination->shape();
@@ -246,6 +246,13 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
     part.byteOffset = i * static_cast<std::size_t>(destination.shape.imageStride * elementSize(destination.shape));
     recordCopy(commandBuffer, label, {}, &part, scatterTo[i]);
   }
+}
+
+void recordZeros(mtl::CommandBuffer& commandBuffer, const std::string& label, const BatchOperand& destination) {
+  TensorCopyProblem zeros;
+  zeros.fillWithZeros = true;
+  if (!destination.isLoose()) return recordCopy(commandBuffer, label, zeros, nullptr, destination.view(true));
+  for (const TensorView& view : destination.looseViews(true)) recordCopy(commandBuffer, label, zeros, nullptr, view);
 }
 
 BatchOperand recordEdgeCopy(mtl::CommandBuffer& commandBuffer, const std::string& label, const BatchOperand& source,

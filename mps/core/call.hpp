@@ -96,6 +96,7 @@ struct GradientCall {
   std::shared_ptr<const ForwardRecord> record;  ///< null in the inherited encodes without a state
   bool stateDriven = false;     ///< the library made the destination: every pixel of the forward source counts
   bool savedFieldsFit = false;  ///< record->saved belongs to exactly this source
+  std::shared_ptr<State> state;  ///< the (first) gradient state, for families whose states hold buffers
   KernelOptions options = KernelOptions::None;
 };
 
@@ -111,7 +112,9 @@ struct PreparedCall {
   std::array<Parameter, 8> parameters;
   std::array<double, 8> scalars{};
   bool readsSource = true;     ///< false: only its size counts, no memory is taken for it (spec/00 D10)
+  bool readsGradient = true;
   bool readsSavedFields = false;
+  bool writesDestination = true;
   bool zeroDestinationFirst = false;  ///< the plan writes a part of the destination only
   /// Pixel, in the views of the call, that the plan's tensors begin at.
   mtl::Origin gradientOrigin, sourceOrigin, destinationOrigin;
@@ -131,6 +134,9 @@ struct CallOperands {
 /// anything is recorded or leaves what it recorded to the caller's RecordingGuard.
 void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, const PreparedCall& prepared,
                 const CallOperands& operands);
+
+/// Records a fill of all elements of the operand with zeros.
+void recordZeros(mtl::CommandBuffer& commandBuffer, const std::string& label, const BatchOperand& destination);
 
 /// A copy of the region [x, x + width) x [y, y + height) of a source, edges filled as asked; for kernels without a
 /// window whose region leaves the source.

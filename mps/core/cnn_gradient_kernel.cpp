@@ -1,0 +1,329 @@
+#include "mps/core/cnn_gradient_kernel.hpp"
+
+#include <algorithm>
+
+#include "mps/core/call.hpp"
+#include "mps/core/error.hpp"
+#include "mps/core/gradient_state.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/device.hpp"
+#include "mtl/memory.hpp"
+
+namespace mps {
+
+using detail::BatchOperand;
+using detail::ForwardRecord;
+using detail::GradientCall;
+
+namespace {
+
+std::int64_t asSigned(std::size_t value) { return static_cast<std::int64_t>(value); }
+
+bool sameExtent(const ImageDescriptor& a, const ImageDescriptor& b) {
+  return a.width() == b.width() && a.height() == b.height() && a.featureChannels() == b.featureChannels();
+}
+
+ImageBatch batchOf(const Kernel& kernel, const char* argument, const std::shared_ptr<Image>& image) {
+  if (!image) throw Error(kernel.describe(), argument, "null", "an image");
+  return ImageBatch::of(image);
+}
+
+StateBatch stateBatchOf(const Kernel& kernel, const std::shared_ptr<State>& state) {
+  if (!state) throw Error(kernel.describe(), "gradientState", "null", "the state of the forward pass");
+  return StateBatch{state};
+}
+
+std::string sizeText(std::size_t width, std::size_t height) {
+  return std::to_string(width) + "x" + std::to_string(height);
+}
+
+}  // namespace
+
+const ImageDescriptor& CNNGradientKernel::expectedSourceImage(const ForwardRecord& record) const {
+  return record.source;
+}
+
+void CNNGradientKernel::checkRecord(const ForwardRecord& record, const ImageDescriptor& gradient,
+                                    const ImageDescriptor& source) const {
+  if (!acceptsForward(record.kernelClass))
+    throw Error(describe(), "gradientState", "of a forward " + record.kernelClass, "of this gradient's own forward kernel");
+  if (const ImageDescriptor& expected = expectedSourceImage(record); !sameExtent(source, expected))
+    throw Error(describe(), "sourceImage", source.describe(), expected.describe() + " as in the forward pass");
+  const bool whole = gradient.width() == record.destination.width() && gradient.height() == record.destination.height();
+  const bool clipped =
+      gradient.width() == record.clipRect.size.width && gradient.height() == record.clipRect.size.height;
+  if (!whole && !clipped)
+    throw Error(describe(), "sourceGradient", gradient.describe(),
+                sizeText(record.destination.width(), record.destination.height()) + " pixels, the forward result, or " +
+                    sizeText(record.clipRect.size.width, record.clipRect.size.height) + ", its clip rectangle");
+  if (gradient.featureChannels() < record.destinationFeatureChannels)
+    throw Error(describe(), "sourceGradient", gradient.describe(),
+                "at least " + std::to_string(record.destinationFeatureChannels) + " feature channels");
+}
+
+CNNGradientKernel::Geometry CNNGradientKernel::geometryFor(const ForwardRecord& record,
+                                                           const Offset& gradientOrigin) const {
+  return {gradientOrigin, record.offset, 0, 0};
+}
+
+void CNNGradientKernel::transferProperties(const ForwardRecord& record, const ImageDescriptor& gradient) {
+  const auto transfer = [](auto& property, auto value) {
+    if (!property.isSet()) property.transfer(value);
+  };
+  const bool whole = gradient.width() == record.destination.width() && gradient.height() == record.destination.height();
+  const Offset origin = whole ? Offset{asSigned(record.clipRect.origin.x), asSigned(record.clipRect.origin.y), 0} : Offset{};
+  const Geometry geometry = geometryFor(record, origin);
+  transfer(primary_.offset, geometry.primaryOffset);
+  transfer(secondary_.offset, geometry.secondaryOffset);
+  transfer(kernelOffsetX_, geometry.kernelOffsetX);
+  transfer(kernelOffsetY_, geometry.kernelOffsetY);
+  transfer(primary_.strideInPixelsX, record.strideInPixelsX);
+  transfer(primary_.strideInPixelsY, record.strideInPixelsY);
+  transfer(secondary_.kernelWidth, record.kernelWidth);
+  transfer(secondary_.kernelHeight, record.kernelHeight);
+  transfer(secondary_.strideInPixelsX, record.strideInPixelsX);
+  transfer(secondary_.strideInPixelsY, record.strideInPixelsY);
+  transfer(secondary_.dilationRateX, record.dilationRateX);
+  transfer(secondary_.dilationRateY, record.dilationRateY);
+  transfer(secondary_.edgeMode, record.edgeMode);
+  const bool slice = gradient.featureChannels() < record.destination.featureChannels();
+  transfer(primary_.featureChannelOffset, slice ? std::size_t{0} : record.destinationFeatureChannelOffset);
+  transfer(primary_.featureChannelMaxCount, record.destinationFeatureChannels);
+  transfer(secondary_.featureChannelOffset, record.sourceFeatureChannelOffset);
+  transfer(secondary_.featureChannelMaxCount, record.sourceFeatureChannels);
+  transferOwnProperties(record);
+}
+
+ImageDescriptor CNNGradientKernel::sizeDestination(const ImageDescriptor& primary, const ImageDescriptor& secondary) {
+  ImageDescriptor destination(primary.channelFormat(), secondary.width(), secondary.height(),
+                              secondary.featureChannels(), secondary.numberOfImages());
+  return destination;
+}
+
+ImageDescriptor CNNGradientKernel::destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
+                                                              std::span<const std::shared_ptr<State>> sourceStates) {
+  if (sourceImages.size() != 2)
+    throw Error(describe(), "sourceImages", std::to_string(sourceImages.size()) + " images",
+                "exactly 2: source gradient and source image");
+  if (!sourceImages[0] || !sourceImages[1]) throw Error(describe(), "sourceImages", "null", "images");
+  if (sourceStates.size() > 1)
+    throw Error(describe(), "sourceStates", std::to_string(sourceStates.size()) + " states", "the gradient state");
+  if (!sourceStates.empty()) {
+    const auto record = detail::recordOf(describe(), StateBatch{sourceStates[0]}).record;
+    checkRecord(*record, sourceImages[0]->descriptor(), sourceImages[1]->descriptor());
+    transferProperties(*record, sourceImages[0]->descriptor());
+    ImageDescriptor descriptor = record->source;
+    descriptor.setChannelFormat(sourceImages[0]->featureChannelFormat());
+    descriptor.setNumberOfImages(sourceImages[0]->numberOfImages());
+    descriptor.setStorageMode(mtl::StorageMode::Managed);
+    descriptor = sourceStates[0]->destinationImageDescriptor(sourceImages, sourceStates, *this, descriptor);
+    if ((padding()->paddingMethod() & NNPaddingMethod::Custom) == NNPaddingMethod::Custom)
+      descriptor = padding()->destinationImageDescriptor(sourceImages, sourceStates, *this, descriptor);
+    return descriptor;
+  }
+  return CNNBinaryKernel::destinationImageDescriptor(sourceImages, sourceStates);
+}
+
+GradientCall CNNGradientKernel::resolveCall(BatchOperand& gradient, BatchOperand& source, BatchOperand& destination,
+                                            const std::shared_ptr<const ForwardRecord>& record,
+                                            bool stateDriven) const {
+  if (!has(options(), KernelOptions::SkipAPIValidation)) {
+    detail::checkChannelOffset(*this, "primarySourceFeatureChannelOffset", primarySourceFeatureChannelOffset());
+    detail::checkChannelOffset(*this, "secondarySourceFeatureChannelOffset", secondarySourceFeatureChannelOffset());
+    detail::checkChannelOffset(*this, "destinationFeatureChannelOffset", destinationFeatureChannelOffset());
+    if (!usesKernelOffset() && (kernelOffsetX() != 0 || kernelOffsetY() != 0))
+      throw Error(describe(), "kernelOffset", std::to_string(kernelOffsetX()) + ", " + std::to_string(kernelOffsetY()),
+                  "0, 0: this kernel has no window");
+  }
+  const auto select = [&](BatchOperand& operand, const char* argument, std::size_t first, std::size_t most) {
+    const auto channels = static_cast<std::size_t>(operand.shape().channels);
+    if (first >= channels)
+      throw Error(describe(), argument, std::to_string(channels) + " feature channels",
+                  "more than the channel offset " + std::to_string(first));
+    operand.selectChannels(asSigned(first), asSigned(std::min(most, channels - first)));
+  };
+  select(gradient, "sourceGradient", primarySourceFeatureChannelOffset(), primarySourceFeatureChannelMaxCount());
+  const auto sourceFirst = secondarySourceFeatureChannelOffset();
+  select(source, "sourceImage", sourceFirst < static_cast<std::size_t>(source.shape().channels) ? sourceFirst : 0,
+         secondarySourceFeatureChannelMaxCount());
+
+  // Channels of the forward source that were not read get no gradient: they are zero in a whole destination.
+  const std::size_t written =
+      record ? record->sourceFeatureChannels : static_cast<std::size_t>(source.shape().channels);
+  std::size_t first = destinationFeatureChannelOffset();
+  const auto destinationChannels = static_cast<std::size_t>(destination.shape().channels);
+  if (record && first == 0 && destinationChannels == record->source.featureChannels())
+    first = record->sourceFeatureChannelOffset;
+  if (first + written > destinationChannels)
+    throw Error(describe(), "destinationGradient", std::to_string(destinationChannels) + " feature channels",
+                "at least " + std::to_string(first + written));
+  destination.selectChannels(asSigned(first), asSigned(written));
+
+  GradientCall call;
+  call.record = record;
+  call.stateDriven = stateDriven;
+  call.options = options();
+  call.primaryOffset = primaryOffset();
+  call.secondaryOffset = secondaryOffset();
+  call.kernelOffsetX = kernelOffsetX();
+  call.kernelOffsetY = kernelOffsetY();
+  call.kernelWidth = asSigned(secondaryKernelWidth());
+  call.kernelHeight = asSigned(secondaryKernelHeight());
+  call.strideInPixelsX = asSigned(secondaryStrideInPixelsX());
+  call.strideInPixelsY = asSigned(secondaryStrideInPixelsY());
+  call.dilationRateX = asSigned(secondaryDilationRateX());
+  call.dilationRateY = asSigned(secondaryDilationRateY());
+  call.edgeMode = secondaryEdgeMode();
+
+  mtl::Region clip = stateDriven ? RectNoClip : clipRect();
+  const detail::TensorShape to = destination.shape();
+  const auto cut = [](std::size_t& origin, std::size_t& size, std::int64_t limit) {
+    const auto most = static_cast<std::size_t>(limit);
+    origin = std::min(origin, most);
+    size = std::min(size, most - origin);
+  };
+  cut(clip.origin.x, clip.size.width, to.width);
+  cut(clip.origin.y, clip.size.height, to.height);
+  const std::int64_t firstGradient = call.primaryOffset.z;
+  const std::int64_t firstSource = call.secondaryOffset.z;
+  const std::int64_t available = std::min({gradient.shape().images - firstGradient,
+                                           source.shape().images - firstSource, to.images - asSigned(clip.origin.z)});
+  if (firstGradient < 0 || firstSource < 0 || available < 1)
+    throw Error(describe(), "offset.z", std::to_string(firstGradient) + " and " + std::to_string(firstSource),
+                "images of the stacks");
+  const std::int64_t depth = clip.size.depth == RectNoClip.size.depth ? available : asSigned(clip.size.depth);
+  if (depth > available)
+    throw Error(describe(), "clipRect.size.depth", std::to_string(depth), "at most " + std::to_string(available));
+  clip.size.depth = static_cast<std::size_t>(depth);
+  gradient.selectImages(firstGradient, depth);
+  source.selectImages(firstSource, depth);
+  destination.selectImages(asSigned(clip.origin.z), depth);
+  destination.selectRegion(asSigned(clip.origin.x), asSigned(clip.origin.y), asSigned(clip.size.width),
+                           asSigned(clip.size.height));
+  call.clipRect = clip;
+  call.gradient = gradient.shape();
+  call.source = source.shape();
+  call.destination = destination.shape();
+  return call;
+}
+
+void CNNGradientKernel::encodeGradient(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                       const ImageBatch& gradients, const ImageBatch& sources,
+                                       const StateBatch& states, const ImageBatch& destinations, bool isBatch,
+                                       bool stateDriven) {
+  checkEncode(commandBuffer, "sourceGradient", gradients, "sourceImage", sources, destinations, isBatch);
+  if (gradients.empty()) return;
+  detail::BatchRecord record;
+  if (!states.empty()) {
+    detail::checkStates(*this, "gradientStates", *commandBuffer, states, gradients.count());
+    record = detail::recordOf(describe(), states);
+    checkRecord(*record.record, gradients.descriptor(), sources.descriptor());
+    transferProperties(*record.record, gradients.descriptor());
+  }
+  BatchOperand gradient(gradients);
+  BatchOperand source(sources);
+  BatchOperand destination(destinations);
+  const auto wholeChannels = destination.shape().channels;
+  GradientCall call = resolveCall(gradient, source, destination, record.record, stateDriven);
+  if (record.record) {
+    const ForwardRecord& forward = *record.record;
+    call.state = states[0];
+    const auto savedFrom = forward.savedFrom.lock();
+    const auto perImage = static_cast<std::size_t>(source.shape().imageStride) *
+                          bytesPerChannel(source.shape().format) * record.firstImage;
+    call.savedFieldsFit = forward.saved && record.inOrder && savedFrom &&
+                          savedFrom == source.storage() &&
+                          forward.savedFromByteOffset + perImage == source.byteOffset();
+  }
+  mtl::RecordingGuard guard(*commandBuffer);
+  if (call.destination.elements() > 0) {
+    for (detail::PreparedCall& prepared : prepareGradient(call)) {
+      detail::CallOperands operands;
+      operands.gradient = &gradient;
+      operands.source = &source;
+      operands.destination = &destination;
+      if (prepared.readsSavedFields) {
+        operands.saved = record.record->saved;
+        operands.savedByteOffset = record.firstImage * record.record->savedBytesPerImage;
+      }
+      if (stateDriven && prepared.writesDestination && call.destination.channels != wholeChannels) {
+        BatchOperand whole(destinations);
+        detail::recordZeros(*commandBuffer, describe(), whole);
+      }
+      detail::recordCall(*commandBuffer, describe(), prepared, operands);
+    }
+  }
+  guard.keep();
+  if (const auto block = destinations.blockStorage())
+    block->setProducer(describe());
+  else
+    for (const auto& image : destinations.looseImages()) image->storage()->setProducer(describe());
+  detail::consumeRead(gradients, describe());
+  detail::consumeRead(sources, describe());
+  if (!states.empty()) detail::consumeRead(states);
+}
+
+void CNNGradientKernel::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                   const ImageBatch& primary, const ImageBatch& secondary,
+                                   const StateBatch& /*destinationStates*/, const ImageBatch& destinations) {
+  BatchOperand gradient(primary);
+  BatchOperand source(secondary);
+  BatchOperand destination(destinations);
+  const GradientCall call = resolveCall(gradient, source, destination, nullptr, false);
+  if (call.destination.elements() == 0) return;
+  for (const detail::PreparedCall& prepared : prepareGradient(call))
+    detail::recordCall(*commandBuffer, describe(), prepared, {&source, nullptr, &gradient, &destination, nullptr, 0});
+}
+
+ImageBatch CNNGradientKernel::encodeGradientReturning(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                                      const ImageBatch& gradients, const ImageBatch& sources,
+                                                      const StateBatch& states, bool isBatch) {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  detail::checkCount(*this, "sourceImages", sources.count(), gradients.count());
+  detail::checkCount(*this, "gradientStates", states.count(), gradients.count());
+  if (gradients.empty()) return {};
+  detail::checkNotStacked(*this, "sourceGradients", gradients);
+  detail::checkNotStacked(*this, "sourceImages", sources);
+  const auto before = std::tuple(primary_, secondary_, kernelOffsetX_, kernelOffsetY_);
+  try {
+    const ImageBatch destinations = makeDestinations(commandBuffer, gradients, sources, states);
+    encodeGradient(commandBuffer, gradients, sources, states, destinations, isBatch, true);
+    return destinations;
+  } catch (...) {
+    std::tie(primary_, secondary_, kernelOffsetX_, kernelOffsetY_) = before;
+    throw;
+  }
+}
+
+std::shared_ptr<Image> CNNGradientKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                                 const std::shared_ptr<Image>& sourceGradient,
+                                                 const std::shared_ptr<Image>& sourceImage,
+                                                 const std::shared_ptr<State>& gradientState) {
+  return encodeGradientReturning(commandBuffer, batchOf(*this, "sourceGradient", sourceGradient),
+                                 batchOf(*this, "sourceImage", sourceImage), stateBatchOf(*this, gradientState),
+                                 false)[0];
+}
+
+void CNNGradientKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                               const std::shared_ptr<Image>& sourceGradient,
+                               const std::shared_ptr<Image>& sourceImage, const std::shared_ptr<State>& gradientState,
+                               const std::shared_ptr<Image>& destinationGradient) {
+  encodeGradient(commandBuffer, batchOf(*this, "sourceGradient", sourceGradient),
+                 batchOf(*this, "sourceImage", sourceImage), stateBatchOf(*this, gradientState),
+                 batchOf(*this, "destinationGradient", destinationGradient), false, false);
+}
+
+ImageBatch CNNGradientKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                          const ImageBatch& sourceGradients, const ImageBatch& sourceImages,
+                                          const StateBatch& gradientStates) {
+  return encodeGradientReturning(commandBuffer, sourceGradients, sourceImages, gradientStates, true);
+}
+
+void CNNGradientKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                    const ImageBatch& sourceGradients, const ImageBatch& sourceImages,
+                                    const StateBatch& gradientStates, const ImageBatch& destinationGradients) {
+  detail::checkCount(*this, "gradientStates", gradientStates.count(), sourceGradients.count());
+  encodeGradient(commandBuffer, sourceGradients, sourceImages, gradientStates, destinationGradients, true, false);
+}
+
+}  // namespace mps

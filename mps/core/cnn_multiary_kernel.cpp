@@ -1,0 +1,230 @@
+#include "mps/core/cnn_multiary_kernel.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "mps/core/call.hpp"
+#include "mps/core/error.hpp"
+#include "mps/core/gradient_state.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/device.hpp"
+
+namespace mps {
+
+CNNMultiaryKernel::CNNMultiaryKernel(std::shared_ptr<mtl::Device> device, std::size_t sourceCount)
+    : Kernel(std::move(device)), sources_(sourceCount) {
+  if (sourceCount == 0) throw Error("CNNMultiaryKernel", "sourceCount", "0", "at least 1");
+}
+
+const detail::BinarySource& CNNMultiaryKernel::at(std::size_t index) const {
+  if (index >= sources_.size())
+    throw Error(describe(), "index", std::to_string(index), "less than sourceCount " + std::to_string(sources_.size()));
+  return sources_[index];
+}
+
+detail::BinarySource& CNNMultiaryKernel::at(std::size_t index) {
+  return const_cast<detail::BinarySource&>(std::as_const(*this).at(index));
+}
+
+void CNNMultiaryKernel::setPadding(std::shared_ptr<NNPadding> padding) {
+  if (!padding) throw Error(describe(), "padding", "null", "a padding policy");
+  padding_ = std::move(padding);
+}
+
+void CNNMultiaryKernel::setDestinationImageAllocator(std::shared_ptr<ImageAllocator> allocator) {
+  if (!allocator) throw Error(describe(), "destinationImageAllocator", "null", "an image allocator");
+  allocator_ = std::move(allocator);
+}
+
+void CNNMultiaryKernel::checkSourceCount(std::size_t found) const {
+  if (found != sourceCount())
+    throw Error(describe(), "sourceImages", std::to_string(found) + " sources", std::to_string(sourceCount()));
+}
+
+std::vector<ImageBatch> CNNMultiaryKernel::batchesOf(std::span<const std::shared_ptr<Image>> images) const {
+  checkSourceCount(images.size());
+  std::vector<ImageBatch> batches;
+  for (const auto& image : images) {
+    if (!image) throw Error(describe(), "sourceImages", "null", "an image");
+    batches.push_back(ImageBatch::of(image));
+  }
+  return batches;
+}
+
+ImageDescriptor CNNMultiaryKernel::destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
+                                                              std::span<const std::shared_ptr<State>> sourceStates) {
+  checkSourceCount(sourceImages.size());
+  const NNPaddingMethod method = padding_->paddingMethod();
+  std::vector<std::size_t> channels;
+  detail::PaddedAxis x;
+  detail::PaddedAxis y;
+  for (std::size_t i = 0; i < sourceCount(); ++i) {
+    if (!sourceImages[i]) throw Error(describe(), "sourceImages", "null", "images");
+    detail::BinarySource& source = sources_[i];
+    const auto axis = [&](std::size_t size, std::size_t kernel, std::size_t dilation, std::size_t stride, bool first) {
+      const auto dilated = static_cast<std::int64_t>((kernel - 1) * dilation + 1);
+      return detail::forwardPadding(method, first, static_cast<std::int64_t>(size), dilated,
+                                    static_cast<std::int64_t>(std::max<std::size_t>(1, stride)));
+    };
+    const auto sourceX = axis(sourceImages[i]->width(), source.kernelWidth.get(), source.dilationRateX.get(),
+                              source.strideInPixelsX.get(), detail::remainderToLeft(method));
+    const auto sourceY = axis(sourceImages[i]->height(), source.kernelHeight.get(), source.dilationRateY.get(),
+                              source.strideInPixelsY.get(), detail::remainderToTop(method));
+    if (i == 0) {
+      x = sourceX;
+      y = sourceY;
+    }
+    Offset offset = source.offset.get();
+    offset.x = sourceX.offset;
+    offset.y = sourceY.offset;
+    source.offset.transfer(offset);
+    const std::size_t first = std::min(source.featureChannelOffset.get(), sourceImages[i]->featureChannels());
+    channels.push_back(std::min(source.featureChannelMaxCount.get(), sourceImages[i]->featureChannels() - first));
+  }
+  if (x.destinationSize < 1 || y.destinationSize < 1)
+    throw Error(describe(), "sourceImages", sourceImages[0]->descriptor().describe(), "at least the dilated window");
+  ImageDescriptor descriptor(sourceImages[0]->featureChannelFormat(), static_cast<std::size_t>(x.destinationSize),
+                             static_cast<std::size_t>(y.destinationSize),
+                             producedFeatureChannels(channels) + destinationFeatureChannelOffset_,
+                             sourceImages[0]->numberOfImages());
+  if (descriptor.channelFormat() == ImageFeatureChannelFormat::Unorm8 ||
+      descriptor.channelFormat() == ImageFeatureChannelFormat::Unorm16)
+    descriptor.setChannelFormat(ImageFeatureChannelFormat::Float32);
+  for (const auto& state : sourceStates)
+    if (state) descriptor = state->destinationImageDescriptor(sourceImages, sourceStates, *this, descriptor);
+  if ((method & NNPaddingMethod::Custom) == NNPaddingMethod::Custom)
+    descriptor = padding_->destinationImageDescriptor(sourceImages, sourceStates, *this, descriptor);
+  return descriptor;
+}
+
+StateBatch CNNMultiaryKernel::makeStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                         std::size_t count) const {
+  if (!makesState() || count == 0) return {};
+  if (isResultStateReusedAcrossBatch()) return StateBatch(makeState(commandBuffer), count);
+  const auto self = std::static_pointer_cast<const CNNMultiaryKernel>(shared_from_this());
+  return StateBatch([self, commandBuffer](std::size_t) { return self->makeState(commandBuffer); }, count);
+}
+
+std::shared_ptr<State> CNNMultiaryKernel::makeState(
+    const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/) const {
+  return NNMultiaryGradientState::create(device());
+}
+
+void CNNMultiaryKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                   std::span<const ImageBatch> sources, const StateBatch& states,
+                                   const ImageBatch& destinations, bool isBatch) {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  checkSourceCount(sources.size());
+  for (const ImageBatch& source : sources) detail::checkCount(*this, "sourceImages", source.count(), sources[0].count());
+  detail::checkCount(*this, "destinationImages", destinations.count(), sources[0].count());
+  if (destinations.empty()) return;
+  if (!has(options(), KernelOptions::SkipAPIValidation)) {
+    detail::checkDestinations(*this, "destinationImage", *commandBuffer, destinations);
+    for (const ImageBatch& source : sources) {
+      detail::checkSources(*this, "sourceImages", *commandBuffer, source);
+      detail::checkNoAlias(*this, "sourceImages", source, destinations);
+      if (isBatch) detail::checkNotStacked(*this, "sourceImages", source);
+    }
+    if (isBatch) detail::checkNotStacked(*this, "destinationImages", destinations);
+  }
+  mtl::RecordingGuard guard(*commandBuffer);
+  encodeCall(commandBuffer, sources, states, destinations);
+  guard.keep();
+  for (const ImageBatch& source : sources) detail::consumeRead(source, describe());
+}
+
+ImageBatch CNNMultiaryKernel::encodeReturning(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                              std::span<const ImageBatch> sources, StateBatch* states,
+                                              bool temporaryStates, bool isBatch) {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  checkSourceCount(sources.size());
+  if (states != nullptr) *states = {};
+  if (sources[0].empty()) return {};
+  const auto before = sources_;
+  try {
+    std::vector<std::shared_ptr<Image>> first;
+    for (const ImageBatch& source : sources) {
+      detail::checkCount(*this, "sourceImages", source.count(), sources[0].count());
+      detail::checkNotStacked(*this, "sourceImages", source);
+      first.push_back(source[0]);
+    }
+    ImageDescriptor descriptor = destinationImageDescriptor(first);
+    descriptor.setNumberOfImages(1);
+    const ImageBatch destinations =
+        detail::allocateImages(*this, *allocator_, commandBuffer, descriptor, sources[0].count());
+    StateBatch made;
+    if (states != nullptr) made = makeStates(temporaryStates ? commandBuffer : nullptr, sources[0].count());
+    encodeInto(commandBuffer, sources, made, destinations, isBatch);
+    if (states != nullptr) *states = made;
+    return destinations;
+  } catch (...) {
+    sources_ = before;
+    throw;
+  }
+}
+
+void CNNMultiaryKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                               std::span<const std::shared_ptr<Image>> sourceImages,
+                               const std::shared_ptr<Image>& destinationImage) {
+  if (!destinationImage) throw Error(describe(), "destinationImage", "null", "an image");
+  encodeInto(commandBuffer, batchesOf(sourceImages), {}, ImageBatch::of(destinationImage), false);
+}
+
+void CNNMultiaryKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                    std::span<const ImageBatch> sourceImages, const ImageBatch& destinationImages) {
+  encodeInto(commandBuffer, sourceImages, {}, destinationImages, true);
+}
+
+std::shared_ptr<Image> CNNMultiaryKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                                 std::span<const std::shared_ptr<Image>> sourceImages) {
+  return encodeReturning(commandBuffer, batchesOf(sourceImages), nullptr, false, false)[0];
+}
+
+ImageBatch CNNMultiaryKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                          std::span<const ImageBatch> sourceImages) {
+  return encodeReturning(commandBuffer, sourceImages, nullptr, false, true);
+}
+
+std::shared_ptr<Image> CNNMultiaryKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                                 std::span<const std::shared_ptr<Image>> sourceImages,
+                                                 std::shared_ptr<State>& destinationState,
+                                                 bool destinationStateIsTemporary) {
+  StateBatch states;
+  const ImageBatch images =
+      encodeReturning(commandBuffer, batchesOf(sourceImages), &states, destinationStateIsTemporary, false);
+  destinationState = states.empty() ? nullptr : states[0];
+  return images[0];
+}
+
+ImageBatch CNNMultiaryKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                          std::span<const ImageBatch> sourceImages, StateBatch& destinationStates,
+                                          bool destinationStatesAreTemporary) {
+  return encodeReturning(commandBuffer, sourceImages, &destinationStates, destinationStatesAreTemporary, true);
+}
+
+std::shared_ptr<State> CNNMultiaryKernel::resultState(std::span<const std::shared_ptr<Image>> sourceImages) const {
+  checkSourceCount(sourceImages.size());
+  return makesState() ? makeState(nullptr) : nullptr;
+}
+
+StateBatch CNNMultiaryKernel::resultStateBatch(std::span<const ImageBatch> sourceImages) const {
+  checkSourceCount(sourceImages.size());
+  return makeStates(nullptr, sourceImages[0].count());
+}
+
+std::shared_ptr<State> CNNMultiaryKernel::temporaryResultState(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    std::span<const std::shared_ptr<Image>> sourceImages) const {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  checkSourceCount(sourceImages.size());
+  return makesState() ? makeState(commandBuffer) : nullptr;
+}
+
+StateBatch CNNMultiaryKernel::temporaryResultStateBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                                        std::span<const ImageBatch> sourceImages) const {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  checkSourceCount(sourceImages.size());
+  return makeStates(commandBuffer, sourceImages[0].count());
+}
+
+}  // namespace mps

@@ -1,0 +1,106 @@
+#include "mps/core/command_buffer.hpp"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "mps/core/error.hpp"
+#include "mtl/buffer.hpp"
+#include "mtl/command_queue.hpp"
+#include "mtl/device.hpp"
+#include "mtl/memory.hpp"
+#include "mtl/submission.hpp"
+
+namespace mps {
+
+std::shared_ptr<Predicate> Predicate::create(std::shared_ptr<mtl::Buffer> buffer, std::size_t offset) {
+  if (!buffer) throw Error("Predicate", "buffer", "null", "a buffer");
+  if (offset % 4 != 0 || offset + 4 > buffer->length())
+    throw Error("Predicate", "offset", std::to_string(offset),
+                "a multiple of 4 within a buffer of " + std::to_string(buffer->length()) + " bytes");
+  return std::shared_ptr<Predicate>(new Predicate(std::move(buffer), offset));
+}
+
+std::shared_ptr<Predicate> Predicate::create(const std::shared_ptr<mtl::Device>& device) {
+  if (!device) throw Error("Predicate", "device", "null", "a device");
+  return create(device->newBuffer(sizeof(std::uint32_t)), 0);
+}
+
+CommandBuffer::CommandBuffer(std::shared_ptr<mtl::Submission> submission, std::shared_ptr<CommandBuffer> wrapped)
+    : mtl::CommandBuffer(std::move(submission)), wrapped_(std::move(wrapped)) {
+  if (wrapped_) {
+    scope_ = wrapped_->scope_;
+    heap_ = wrapped_->heap_;
+    return;
+  }
+  scope_ = std::make_shared<char>();
+  // Data that crosses a commit must not be overwritten by another buffer that runs in between.
+  heap_ = submission_->queue()->leaseHeap();
+  submission_->retain(heap_);
+}
+
+std::shared_ptr<CommandBuffer> CommandBuffer::create(const std::shared_ptr<mtl::CommandQueue>& commandQueue) {
+  if (!commandQueue) throw Error("CommandBuffer", "commandQueue", "null", "a command queue");
+  return std::shared_ptr<CommandBuffer>(new CommandBuffer(commandQueue->newSubmission(), nullptr));
+}
+
+std::shared_ptr<CommandBuffer> CommandBuffer::create(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
+  if (!commandBuffer) throw Error("CommandBuffer", "commandBuffer", "null", "a command buffer");
+  return std::shared_ptr<CommandBuffer>(
+      new CommandBuffer(commandBuffer->submission(), std::dynamic_pointer_cast<CommandBuffer>(commandBuffer)));
+}
+
+std::shared_ptr<mtl::CommandBuffer> CommandBuffer::rootCommandBuffer() const {
+  return std::make_shared<mtl::CommandBuffer>(submission_);
+}
+
+void CommandBuffer::commitAndContinue() {
+  if (wrapped_) {
+    wrapped_->commitAndContinue();
+    submission_ = wrapped_->submission_;
+    return;
+  }
+  commit();
+  auto next = submission_->queue()->newSubmission();
+  next->setLabel(submission_->label());
+  next->retain(heap_);
+  submission_ = std::move(next);
+}
+
+void CommandBuffer::append(mtl::Command command) {
+  if (predicate_) {
+    command.retained.push_back(predicate_);
+    command.run = [run = std::move(command.run), predicate = predicate_.get()](mtl::Stream& stream) {
+      std::uint32_t value = 0;
+      std::memcpy(&value, predicate->predicateBuffer()->memory()->contents() + predicate->predicateOffset(),
+                  sizeof value);
+      if (value != 0) run(stream);
+    };
+  }
+  mtl::CommandBuffer::append(std::move(command));
+}
+
+void HintTemporaryMemoryHighWaterMark(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
+                                      std::size_t /*bytes*/) {}
+
+void SetHeapCacheDuration(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/, double /*seconds*/) {}
+
+bool SupportsMTLDevice(const std::shared_ptr<mtl::Device>& device) { return device != nullptr; }
+
+std::shared_ptr<mtl::Device> GetPreferredDevice(DeviceOptions options) {
+  const auto devices = mtl::copyAllDevices();
+  if (const char* choice = std::getenv("MPS_PREFERRED_DEVICE")) {
+    const std::string_view text(choice);
+    std::size_t index = devices.size();
+    std::from_chars(text.data(), text.data() + text.size(), index);
+    if (index < devices.size()) return devices[index];
+  }
+  const bool lowPower = (static_cast<std::uint64_t>(options) & static_cast<std::uint64_t>(DeviceOptions::LowPower)) != 0;
+  if (!lowPower)
+    for (const auto& device : devices)
+      if (device->kind() != mtl::DeviceKind::CPU) return device;
+  return devices.front();
+}
+
+}  // namespace mps

@@ -1,0 +1,66 @@
+#include "mps/core/pointwise.hpp"
+
+#include <algorithm>
+
+namespace mps::detail {
+namespace {
+
+std::int64_t asSigned(std::size_t value) { return static_cast<std::int64_t>(value); }
+
+/// One axis: source pixel y takes gradient pixel y + shift. Destination pixel j stands for source pixel first + j.
+struct PointwiseAxis {
+  std::int64_t gradientOrigin, sourceOrigin, destinationOrigin, size;
+};
+
+PointwiseAxis pointwiseAxis(std::int64_t primaryOffset, std::int64_t secondaryOffset, std::int64_t counted,
+                            std::int64_t gradientSize, std::int64_t sourceSize, std::int64_t destinationSize,
+                            std::int64_t clipOrigin) {
+  // Source pixels [secondaryOffset, secondaryOffset + counted) were read, the first by gradient pixel primaryOffset.
+  const std::int64_t count = std::min(counted, gradientSize - primaryOffset);
+  const std::int64_t begin = std::max({std::int64_t{0}, secondaryOffset, clipOrigin});
+  const std::int64_t end = std::min({sourceSize, secondaryOffset + count, clipOrigin + destinationSize});
+  const std::int64_t size = std::max<std::int64_t>(0, end - begin);
+  return {primaryOffset + begin - secondaryOffset, begin, begin - clipOrigin, size};
+}
+
+}  // namespace
+
+PointwiseGradient pointwiseGradient(const GradientCall& call) {
+  const bool clipped = call.record != nullptr;
+  const auto x = pointwiseAxis(call.primaryOffset.x, call.secondaryOffset.x,
+                               clipped ? asSigned(call.record->clipRect.size.width) : call.gradient.width,
+                               call.gradient.width, call.source.width, call.destination.width,
+                               asSigned(call.clipRect.origin.x));
+  const auto y = pointwiseAxis(call.primaryOffset.y, call.secondaryOffset.y,
+                               clipped ? asSigned(call.record->clipRect.size.height) : call.gradient.height,
+                               call.gradient.height, call.source.height, call.destination.height,
+                               asSigned(call.clipRect.origin.y));
+  PointwiseGradient views;
+  views.gradient = call.gradient;
+  views.source = call.source;
+  views.destination = call.destination;
+  for (TensorShape* shape : {&views.gradient, &views.source, &views.destination}) {
+    shape->width = x.size;
+    shape->height = y.size;
+  }
+  const auto origin = [](std::int64_t px, std::int64_t py) {
+    return mtl::Origin{static_cast<std::size_t>(px), static_cast<std::size_t>(py), 0};
+  };
+  views.gradientOrigin = origin(x.gradientOrigin, y.gradientOrigin);
+  views.sourceOrigin = origin(x.sourceOrigin, y.sourceOrigin);
+  views.destinationOrigin = origin(x.destinationOrigin, y.destinationOrigin);
+  views.coversDestination = x.size == call.destination.width && y.size == call.destination.height;
+  return views;
+}
+
+PreparedCall preparedPointwise(const PointwiseGradient& views, ChosenPlan plan) {
+  PreparedCall prepared;
+  prepared.plan = std::move(plan);
+  prepared.gradientOrigin = views.gradientOrigin;
+  prepared.sourceOrigin = views.sourceOrigin;
+  prepared.destinationOrigin = views.destinationOrigin;
+  prepared.zeroDestinationFirst = !views.coversDestination;
+  return prepared;
+}
+
+}  // namespace mps::detail

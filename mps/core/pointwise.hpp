@@ -1,0 +1,19 @@
+#pragma once
+
+#include "mps/core/call.hpp"
+
+namespace mps::detail {
+
+/// The views of a gradient kernel without a window: for each forward pixel that was read, the gradient pixel that
+/// belongs to it. Pixels of the destination outside their intersection are to be zeroed.
+struct PointwiseGradient {
+  TensorShape gradient, source, destination;
+  mtl::Origin gradientOrigin, sourceOrigin, destinationOrigin;
+  bool coversDestination = true;
+};
+PointwiseGradient pointwiseGradient(const GradientCall& call);
+
+/// The call of a plan that works on those views.
+PreparedCall preparedPointwise(const PointwiseGradient& views, ChosenPlan plan);
+
+}  // namespace mps::detail
