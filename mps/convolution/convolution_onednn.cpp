@@ -166,7 +166,7 @@ class OneDnnPlan final : public Plan {
         convolution_.argument(weightsGradient ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS);
     theirWeights_ = scratch_.reserve(theirs.get_size());
     if (problem.transposed) partnerWeights_ = scratch_.reserve(ours.get_size());
-    std::size_t scratchpad = convolution_.scratchpadBytes();
+    const std::size_t scratchpad = convolution_.scratchpadBytes();
     if (weightsGradient) {
       reorder_ = makeReorder(theirs, ours, false);
       if (problem.accumulate) addingReorder_ = makeReorder(theirs, ours, true);

@@ -257,9 +257,8 @@ void sumPixels(mtl::cpu::Stream& stream, const float* values, std::int64_t pixel
       const std::int64_t first = block * kBlock;
       const std::int64_t count = std::min(kBlock, channels - first);
       if (!accumulate) std::fill_n(sums + first, count, 0.0F);
-      for (std::int64_t i = 0; i < pixels; ++i)
-        HWY_DYNAMIC_DISPATCH(addRun)
-        (values + i * channels + first, sums + first, static_cast<std::size_t>(count));
+      for (std::int64_t i = 0; i < pixels; ++i) HWY_DYNAMIC_DISPATCH(addRun)
+      (values + i * channels + first, sums + first, static_cast<std::size_t>(count));
     }
   });
 }

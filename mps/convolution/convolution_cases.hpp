@@ -1,0 +1,219 @@
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+#include <string_view>
+#include <vector>
+
+#include "mps/convolution/convolution_problem.hpp"
+
+/// The problems that tests, conform and bench share.
+namespace mps::detail {
+
+/// Padding policy "same" with the remainder at top and left, the default (spec/02 section 1.3).
+constexpr WindowAxis sameWindow(std::int64_t size, std::int64_t kernel, std::int64_t stride = 1,
+                                std::int64_t dilation = 1) {
+  const std::int64_t dilated = (kernel - 1) * dilation + 1;
+  const std::int64_t windows = (size + stride - 1) / stride;
+  const std::int64_t extra = (windows - 1) * stride + dilated - size;
+  return {size, windows, kernel, stride, dilation, dilated / 2 - (extra + 1) / 2};
+}
+
+/// Padding policy "valid", windows from the first pixel on.
+constexpr WindowAxis validWindow(std::int64_t size, std::int64_t kernel, std::int64_t stride = 1,
+                                 std::int64_t dilation = 1) {
+  const std::int64_t dilated = (kernel - 1) * dilation + 1;
+  return {size, (size - dilated) / stride + 1, kernel, stride, dilation, dilated / 2};
+}
+
+/// One window that is the whole source.
+constexpr WindowAxis wholeWindow(std::int64_t size) {
+  return {size, 1, size, 1, 1, size / 2};
+}
+
+/// The partner's axis of a transposed convolution (ConvolutionProblem).
+/// @param shift T, offset * stride + kernelOffset
+constexpr WindowAxis transposedWindow(std::int64_t size, std::int64_t resultSize, std::int64_t kernel,
+                                      std::int64_t stride, std::int64_t shift, std::int64_t dilation = 1) {
+  const std::int64_t dilated = (kernel - 1) * dilation + 1;
+  return {resultSize, size, kernel, stride, dilation, (dilated % 2 == 0 ? 1 : 0) - shift};
+}
+
+/// How the tensors of a case lie in memory.
+enum class ConvolutionLayout {
+  Dense,
+  Strided,        ///< gaps between pixels, rows and images
+  RepeatedImage,  ///< the inputs' images are all the same memory
+};
+
+struct ConvolutionCase {
+  std::string_view name;
+  std::int64_t images = 1;
+  WindowAxis y;
+  WindowAxis x;
+  std::int64_t inputs = 1;
+  std::int64_t outputs = 1;
+  std::int64_t groups = 1;
+  ImageEdgeMode edgeMode = ImageEdgeMode::Zero;
+  bool transposed = false;
+  bool hasBias = true;
+  NNNeuronDescriptor neuron = {};
+  ConvolutionLayout layout = ConvolutionLayout::Dense;
+
+  /// @param sourceFormat of the forward source
+  /// @param resultFormat of the forward result, of the incoming gradient and of the data gradient
+  [[nodiscard]] ConvolutionProblem problem(ConvolutionOperation operation,
+                                           ImageFeatureChannelFormat sourceFormat,
+                                           ImageFeatureChannelFormat resultFormat) const {
+    ConvolutionProblem problem;
+    problem.operation = operation;
+    problem.y = y;
+    problem.x = x;
+    problem.groups = groups;
+    problem.inputFeatureChannels = inputs;
+    problem.outputFeatureChannels = outputs;
+    problem.edgeMode = edgeMode;
+    problem.transposed = transposed;
+    problem.hasBias = hasBias;
+    const bool isResult =
+        operation == (transposed ? ConvolutionOperation::DataGradient : ConvolutionOperation::Forward);
+    if (isResult) problem.neuron = neuron;
+    if (operation == ConvolutionOperation::DataGradient && !transposed) problem.hasBias = false;
+    if (operation == ConvolutionOperation::Forward && transposed) problem.hasBias = false;
+
+    const auto large = [&](ImageFeatureChannelFormat format, bool written) {
+      return tensor(y.sourceSize, x.sourceSize, inputs, format, written);
+    };
+    const auto small = [&](ImageFeatureChannelFormat format, bool written) {
+      return tensor(y.destinationSize, x.destinationSize, outputs, format, written);
+    };
+    switch (operation) {
+      case ConvolutionOperation::Forward:
+        problem.source = large(sourceFormat, false);
+        problem.destination = small(resultFormat, true);
+        break;
+      case ConvolutionOperation::DataGradient:
+        problem.gradient = small(transposed ? sourceFormat : resultFormat, false);
+        problem.destination = large(resultFormat, true);
+        break;
+      case ConvolutionOperation::WeightsGradient:
+        problem.source = large(transposed ? resultFormat : sourceFormat, false);
+        problem.gradient = small(transposed ? sourceFormat : resultFormat, false);
+        break;
+    }
+    return problem;
+  }
+
+ private:
+  [[nodiscard]] TensorShape tensor(std::int64_t height, std::int64_t width, std::int64_t channels,
+                                   ImageFeatureChannelFormat format, bool written) const {
+    TensorShape shape = TensorShape::dense(images, height, width, channels, format);
+    if (layout == ConvolutionLayout::Strided) {
+      shape.pixelStride = channels + 3;
+      shape.rowStride = width * shape.pixelStride + 5;
+      shape.imageStride = height * shape.rowStride + 7;
+    }
+    if (layout == ConvolutionLayout::RepeatedImage && !written) shape.imageStride = 0;
+    return shape;
+  }
+};
+
+/// For GoogleTest's messages.
+inline void PrintTo(const ConvolutionCase& convolution, std::ostream* stream) {
+  *stream << convolution.name;
+}
+
+/// Awkward on purpose; small enough for a float64 reference, but for the last one, which is larger than
+/// caches.
+inline std::vector<ConvolutionCase> convolutionCases() {
+  using enum ImageEdgeMode;
+  using enum ConvolutionLayout;
+  const auto neuron = [](CNNNeuronType type, float a = 0, float b = 0, float c = 0) {
+    return NNNeuronDescriptor::cnnNeuronDescriptor(type, a, b, c);
+  };
+  std::vector<float> slopes(17);
+  for (std::size_t i = 0; i < slopes.size(); ++i) slopes[i] = 0.125F * static_cast<float>(i);
+
+  // clang-format off
+  return {
+      // Shapes and channel counts.
+      {.name = "OnePixel", .y = sameWindow(1, 1), .x = sameWindow(1, 1), .inputs = 5, .outputs = 3},
+      {.name = "PixelUnder3x3", .images = 3, .y = sameWindow(1, 3), .x = sameWindow(1, 3), .inputs = 4, .outputs = 17},
+      {.name = "FirstLayer5x5", .images = 3, .y = sameWindow(14, 5), .x = sameWindow(14, 5), .inputs = 1, .outputs = 32},
+      {.name = "SecondLayer5x5", .images = 2, .y = sameWindow(7, 5), .x = sameWindow(7, 5), .inputs = 32, .outputs = 64},
+      {.name = "SameStride2TopLeft", .images = 3, .y = sameWindow(12, 7, 2), .x = sameWindow(14, 7, 2), .inputs = 3, .outputs = 64},
+      {.name = "Channels3To5", .images = 3, .y = sameWindow(9, 3), .x = sameWindow(8, 3), .inputs = 3, .outputs = 5},
+      {.name = "Channels5To4", .y = sameWindow(6, 3), .x = sameWindow(9, 3), .inputs = 5, .outputs = 4, .hasBias = false},
+      {.name = "Channels16To17", .images = 3, .y = sameWindow(7, 3), .x = sameWindow(6, 3), .inputs = 16, .outputs = 17},
+      {.name = "Channels17To16", .y = sameWindow(5, 3), .x = sameWindow(7, 3), .inputs = 17, .outputs = 16},
+      {.name = "Channels64To64", .images = 2, .y = sameWindow(8, 3), .x = sameWindow(8, 3), .inputs = 64, .outputs = 64},
+      {.name = "Channels16To1", .images = 2, .y = sameWindow(8, 3), .x = sameWindow(9, 3), .inputs = 16, .outputs = 1},
+      {.name = "Wide1x7", .images = 2, .y = sameWindow(4, 1), .x = sameWindow(17, 7), .inputs = 4, .outputs = 8},
+      {.name = "Tall7x1", .images = 2, .y = sameWindow(17, 7), .x = sameWindow(4, 1), .inputs = 4, .outputs = 8},
+      {.name = "Over256Taps", .y = sameWindow(20, 17), .x = sameWindow(19, 17), .inputs = 3, .outputs = 4},
+      // Windows: even, strided, dilated, every offset, larger than the image.
+      {.name = "Even2x2", .images = 3, .y = sameWindow(6, 2), .x = sameWindow(7, 2), .inputs = 5, .outputs = 6},
+      {.name = "Even4x4Stride2", .y = sameWindow(9, 4, 2), .x = sameWindow(10, 4, 2), .inputs = 16, .outputs = 16},
+      {.name = "StrideOverKernel", .images = 3, .y = sameWindow(11, 2, 3), .x = sameWindow(10, 1, 3), .inputs = 4, .outputs = 5},
+      {.name = "Pointwise", .images = 3, .y = sameWindow(5, 1), .x = sameWindow(6, 1), .inputs = 17, .outputs = 16},
+      {.name = "PointwiseStride2", .images = 2, .y = sameWindow(8, 1, 2), .x = sameWindow(9, 1, 2), .inputs = 16, .outputs = 33},
+      {.name = "Dilated3x3", .images = 2, .y = sameWindow(9, 3, 1, 2), .x = sameWindow(11, 3, 1, 3), .inputs = 16, .outputs = 5},
+      {.name = "DilatedEvenStride2", .y = {9, 3, 2, 2, 3, 1}, .x = {8, 4, 2, 2, 3, 1}, .inputs = 3, .outputs = 4},
+      {.name = "Valid", .images = 3, .y = validWindow(9, 3, 2), .x = validWindow(8, 5), .inputs = 5, .outputs = 16},
+      {.name = "Full", .y = {5, 7, 3, 1, 1, -1}, .x = {4, 6, 3, 1, 1, -1}, .inputs = 4, .outputs = 4},
+      {.name = "OffsetNegative", .images = 2, .y = {7, 5, 3, 1, 1, -2}, .x = {6, 6, 3, 2, 1, -3}, .inputs = 16, .outputs = 16},
+      {.name = "OffsetPositive", .images = 2, .y = {9, 3, 3, 1, 1, 4}, .x = {8, 3, 3, 1, 1, 3}, .inputs = 4, .outputs = 16},
+      {.name = "OffsetBeyondSource", .y = {5, 4, 3, 1, 1, 4}, .x = {5, 5, 3, 1, 1, 3}, .inputs = 3, .outputs = 4},
+      {.name = "ClipRectInside", .images = 3, .y = {12, 4, 3, 1, 1, 5}, .x = {13, 5, 3, 2, 1, 2}, .inputs = 5, .outputs = 17},
+      {.name = "KernelOverImage", .images = 2, .y = sameWindow(3, 7), .x = sameWindow(2, 5), .inputs = 16, .outputs = 16},
+      {.name = "FarOutside", .y = {4, 12, 3, 1, 1, -4}, .x = {4, 12, 3, 1, 1, -5}, .inputs = 4, .outputs = 4},
+      // Edge mode Clamp.
+      {.name = "Clamp3x3", .images = 3, .y = sameWindow(6, 3), .x = sameWindow(7, 3), .inputs = 5, .outputs = 16, .edgeMode = Clamp},
+      {.name = "ClampOnePixel", .y = sameWindow(1, 3), .x = sameWindow(1, 5), .inputs = 3, .outputs = 4, .edgeMode = Clamp},
+      {.name = "ClampDilatedStride", .y = {7, 5, 3, 2, 2, -1}, .x = {6, 4, 2, 2, 3, 3}, .inputs = 4, .outputs = 5, .edgeMode = Clamp},
+      {.name = "ClampNothingOutside", .y = validWindow(6, 3), .x = validWindow(5, 3), .inputs = 16, .outputs = 16, .edgeMode = Clamp},
+      {.name = "ClampCut", .y = {9, 3, 2, 1, 1, 4}, .x = {8, 7, 3, 1, 1, 3}, .inputs = 3, .outputs = 4, .edgeMode = Clamp},
+      // Groups and depth-wise.
+      {.name = "Groups2", .images = 3, .y = sameWindow(6, 3), .x = sameWindow(5, 3), .inputs = 6, .outputs = 10, .groups = 2},
+      {.name = "Groups4Of16", .images = 2, .y = sameWindow(7, 3), .x = sameWindow(7, 3), .inputs = 64, .outputs = 64, .groups = 4},
+      {.name = "GroupsPointwise", .y = sameWindow(4, 1), .x = sameWindow(5, 1), .inputs = 8, .outputs = 12, .groups = 4},
+      {.name = "GroupsClamp", .y = sameWindow(5, 3), .x = sameWindow(5, 3), .inputs = 9, .outputs = 9, .groups = 3, .edgeMode = Clamp},
+      {.name = "DepthWise", .images = 3, .y = sameWindow(7, 3), .x = sameWindow(8, 3), .inputs = 17, .outputs = 17, .groups = 17},
+      {.name = "DepthWiseStride2", .images = 2, .y = sameWindow(9, 3, 2), .x = sameWindow(8, 3, 2), .inputs = 64, .outputs = 64, .groups = 64},
+      {.name = "DepthWiseDilated", .y = sameWindow(9, 3, 1, 2), .x = sameWindow(9, 3, 1, 2), .inputs = 16, .outputs = 16, .groups = 16},
+      {.name = "DepthWiseMultiplier3", .images = 3, .y = sameWindow(6, 3), .x = sameWindow(7, 3), .inputs = 5, .outputs = 15, .groups = 5},
+      {.name = "DepthWiseMultiplier2Even", .y = sameWindow(6, 2), .x = sameWindow(6, 4), .inputs = 16, .outputs = 32, .groups = 16},
+      // Fully connected.
+      {.name = "FullyConnected", .images = 3, .y = wholeWindow(7), .x = wholeWindow(7), .inputs = 16, .outputs = 40},
+      {.name = "FullyConnectedEven", .images = 5, .y = wholeWindow(4), .x = wholeWindow(6), .inputs = 5, .outputs = 10},
+      {.name = "FullyConnectedVector", .images = 16, .y = wholeWindow(1), .x = wholeWindow(1), .inputs = 64, .outputs = 10},
+      {.name = "FullyConnectedOneImage", .y = wholeWindow(3), .x = wholeWindow(3), .inputs = 17, .outputs = 1},
+      {.name = "FullyConnectedStrided", .images = 3, .y = wholeWindow(3), .x = wholeWindow(4), .inputs = 5, .outputs = 7, .layout = Strided},
+      // Fused neurons.
+      {.name = "ReLU", .images = 3, .y = sameWindow(7, 3), .x = sameWindow(6, 3), .inputs = 5, .outputs = 17, .neuron = neuron(CNNNeuronType::ReLU)},
+      {.name = "LeakyReLU", .y = sameWindow(7, 3), .x = sameWindow(6, 3), .inputs = 16, .outputs = 16, .neuron = neuron(CNNNeuronType::ReLU, 0.25F)},
+      {.name = "PReLU", .images = 2, .y = sameWindow(5, 3), .x = sameWindow(6, 3), .inputs = 4, .outputs = 17, .neuron = NNNeuronDescriptor::cnnNeuronPReLUDescriptor(slopes)},
+      {.name = "Sigmoid", .images = 2, .y = sameWindow(5, 3), .x = sameWindow(6, 3), .inputs = 4, .outputs = 16, .neuron = neuron(CNNNeuronType::Sigmoid), .layout = Strided},
+      {.name = "TanH", .images = 3, .y = wholeWindow(3), .x = wholeWindow(3), .inputs = 4, .outputs = 33, .neuron = neuron(CNNNeuronType::TanH, 1.5F, 0.5F)},
+      {.name = "GeLU", .y = sameWindow(5, 1), .x = sameWindow(6, 1), .inputs = 16, .outputs = 16, .neuron = neuron(CNNNeuronType::GeLU)},
+      {.name = "ReLUWithoutBias", .y = sameWindow(5, 3), .x = sameWindow(6, 3), .inputs = 3, .outputs = 4, .hasBias = false, .neuron = neuron(CNNNeuronType::ReLU)},
+      // Transposed.
+      {.name = "Transposed", .images = 3, .y = transposedWindow(4, 7, 3, 2, 0), .x = transposedWindow(5, 9, 3, 2, 0), .inputs = 5, .outputs = 16, .transposed = true},
+      {.name = "TransposedEven", .y = transposedWindow(4, 8, 4, 2, 1), .x = transposedWindow(3, 6, 4, 2, 1), .inputs = 16, .outputs = 17, .transposed = true},
+      {.name = "TransposedFull", .y = transposedWindow(3, 7, 3, 2, -1), .x = transposedWindow(4, 9, 3, 2, -1), .inputs = 3, .outputs = 4, .transposed = true, .neuron = neuron(CNNNeuronType::ReLU)},
+      {.name = "TransposedValid", .y = transposedWindow(5, 7, 3, 2, 1), .x = transposedWindow(5, 7, 3, 2, 1), .inputs = 4, .outputs = 4, .transposed = true, .hasBias = false},
+      {.name = "TransposedGroupsDilated", .y = transposedWindow(4, 12, 3, 3, 0, 2), .x = transposedWindow(4, 13, 2, 3, 1, 3), .inputs = 6, .outputs = 4, .groups = 2, .transposed = true},
+      {.name = "TransposedUncovered", .y = transposedWindow(3, 14, 2, 4, 0), .x = transposedWindow(3, 13, 1, 4, -1), .inputs = 4, .outputs = 3, .transposed = true, .neuron = neuron(CNNNeuronType::Sigmoid), .layout = Strided},
+      // Memory.
+      {.name = "Strided", .images = 3, .y = sameWindow(7, 3), .x = sameWindow(8, 3), .inputs = 5, .outputs = 16, .layout = Strided},
+      {.name = "StridedChannels16", .images = 2, .y = sameWindow(6, 3, 2), .x = sameWindow(6, 3, 2), .inputs = 16, .outputs = 32, .layout = Strided},
+      {.name = "StridedPointwise", .images = 2, .y = sameWindow(5, 1), .x = sameWindow(6, 1), .inputs = 16, .outputs = 16, .layout = Strided},
+      {.name = "StridedClamp", .images = 2, .y = sameWindow(5, 3), .x = sameWindow(6, 3), .inputs = 4, .outputs = 5, .edgeMode = Clamp, .layout = Strided},
+      {.name = "RepeatedImage", .images = 3, .y = sameWindow(6, 3), .x = sameWindow(5, 3), .inputs = 4, .outputs = 5, .layout = RepeatedImage},
+      {.name = "NoImages", .images = 0, .y = sameWindow(6, 3), .x = sameWindow(5, 3), .inputs = 4, .outputs = 5},
+      {.name = "LargerThanCaches", .images = 8, .y = sameWindow(150, 3), .x = sameWindow(150, 3), .inputs = 48, .outputs = 48, .groups = 48},
+  };
+  // clang-format on
+}
+
+}  // namespace mps::detail
