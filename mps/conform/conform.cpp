@@ -1,0 +1,214 @@
+#include "mps/conform/conform.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <exception>
+#include <string_view>
+#include <utility>
+
+#include "mps/core/error.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/command_queue.hpp"
+#include "mtl/device.hpp"
+
+namespace mps::detail {
+namespace {
+
+/// Rounds over the case table after which a row with too few elements is given up.
+constexpr int kMostRounds = 100'000;
+
+std::string lowerCase(std::string text) {
+  std::ranges::transform(text, text.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+/// A seed that differs for each row, round and case; FNV-1a, so that it is the same on every machine.
+std::uint64_t caseSeed(std::uint64_t seed, const std::string& row, std::uint64_t round, std::size_t index) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  const auto mix = [&](std::uint64_t byte) { hash = (hash ^ byte) * 0x100000001b3ULL; };
+  for (const char c : row) mix(static_cast<unsigned char>(c));
+  for (std::uint64_t number : {seed, round, static_cast<std::uint64_t>(index)})
+    for (int i = 0; i < 8; ++i) mix((number >> (8 * i)) & 0xFFU);
+  return hash;
+}
+
+std::size_t elementCount(const ImageDescriptor& descriptor, std::size_t count) {
+  return count * descriptor.width() * descriptor.height() * descriptor.featureChannels();
+}
+
+/// Whether an encode failed because the forced implementation declined: see throwNoImplementation.
+bool isRefusal(const Error& error) {
+  return std::string_view(error.what()).find("no implementation accepts") != std::string_view::npos;
+}
+
+}  // namespace
+
+const char* name(Direction direction) {
+  return direction == Direction::Forward ? "forward" : "gradient";
+}
+
+std::string ConformKey::describe() const {
+  return kernel + " " + name(direction) + " " + mps::name(format) + " " + implementation + " " + name(tier);
+}
+
+ConformRun::ConformRun(const ConformOptions& options, const ConformKey& key, std::uint64_t seed)
+    : options_(options), key_(key), seed_(seed) {}
+
+std::uint64_t ConformRun::nextSeed() {
+  return seed_++;
+}
+
+std::vector<double> ConformRun::values(std::size_t count, RandomKind kind) {
+  return randomValues(count, nextSeed(), kind);
+}
+
+TestTensor ConformRun::source(const TensorShape& shape, std::span<const double> values,
+                              std::size_t firstElement) {
+  TestTensor tensor(device(), shape, firstElement);
+  tensor.write(values);
+  return tensor;
+}
+
+TestTensor ConformRun::source(const TensorShape& shape, RandomKind kind, std::size_t firstElement) {
+  return source(shape, values(static_cast<std::size_t>(shape.elements()), kind), firstElement);
+}
+
+TestTensor ConformRun::destination(const TensorShape& shape, std::size_t firstElement) {
+  return {device(), shape, firstElement};
+}
+
+std::shared_ptr<const Plan> ConformRun::accept(Preparation preparation) {
+  if (auto* plan = std::get_if<std::shared_ptr<const Plan>>(&preparation)) return std::move(*plan);
+  refuse(std::get<Refusal>(preparation).reason);
+  return nullptr;
+}
+
+void ConformRun::execute(const Plan& plan, Operands operands) {
+  GuardedMemory scratch(device(), plan.scratchBytes());
+  operands.scratch = scratch.address();
+  const auto commandBuffer = device()->newCommandQueue()->commandBuffer();
+  mtl::Command command;
+  command.label = key_.kernel;
+  command.run = [&](mtl::Stream& stream) { plan.run(stream, operands); };
+  commandBuffer->append(std::move(command));
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+  scratch.synchronize();
+  require(scratch.guardsIntact(),
+          "scratch memory was written outside its " + std::to_string(plan.scratchBytes()) + " bytes");
+}
+
+TestImages ConformRun::sources(BatchForm form, const ImageDescriptor& descriptor, std::size_t count,
+                               RandomKind kind) {
+  TestImages images(device(), form, descriptor, count);
+  images.write(values(elementCount(descriptor, count), kind));
+  return images;
+}
+
+TestImages ConformRun::destinations(BatchForm form, const ImageDescriptor& descriptor, std::size_t count) {
+  return {device(), form, descriptor, count};
+}
+
+bool ConformRun::encode(const std::function<void(const std::shared_ptr<mtl::CommandBuffer>&)>& encode) {
+  const auto commandBuffer = device()->newCommandQueue()->commandBuffer();
+  try {
+    const ForceImplementation force(key_.implementation);
+    encode(commandBuffer);
+  } catch (const Error& error) {
+    if (!isRefusal(error)) throw;
+    refuse(error.what());
+    return false;
+  }
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+  return true;
+}
+
+void ConformRun::check(const ReferenceTensor& expected, std::span<const double> found,
+                       ImageFeatureChannelFormat format, Zeros zeros) {
+  const Comparison comparison = compare(expected, found, format, key_.tier, zeros);
+  ++verdicts_;
+  elements_ += comparison.elements;
+  worst_ = std::max(worst_, comparison.worst);
+  if (!comparison.passed()) fail(comparison.report);
+}
+
+void ConformRun::check(const ReferenceTensor& expected, TestTensor& found, Zeros zeros) {
+  check(expected, found.read(), found.shape().format, zeros);
+  require(found.surroundingsIntact(), "memory around the destination was written");
+}
+
+void ConformRun::check(const ReferenceTensor& expected, const TestImages& found, Zeros zeros) {
+  check(expected, found.read(), found.format(), zeros);
+  require(found.surroundingsIntact(), "images or channels beside the destination were written");
+}
+
+void ConformRun::require(bool holds, const std::string& what) {
+  ++verdicts_;
+  if (!holds) fail(what);
+}
+
+void ConformRun::refuse(const std::string& reason) {
+  refusal_ = reason.empty() ? "no reason given" : reason;
+}
+
+void ConformRun::fail(const std::string& report) {
+  if (report_.empty()) report_ = report;
+}
+
+Conform::Conform(ConformOptions options) : options_(std::move(options)) {
+  if (!options_.device) throw Error("Conform", "device", "null", "a device");
+}
+
+bool Conform::isSelected(const ConformKey& key) const {
+  return lowerCase(key.describe()).find(lowerCase(options_.filter)) != std::string::npos;
+}
+
+void Conform::runRow(const ConformKey& key, std::span<const std::string> caseNames,
+                     const CaseFunction& runCase) {
+  if (!isSelected(key)) return;
+  ConformRow row;
+  row.key = key;
+  row.device = options_.device->name();
+  row.seed = options_.seed;
+  const auto isFull = [&] {
+    return row.cases >= options_.casesPerRow &&
+           (row.elements >= options_.elementsPerRow || !row.report.empty());
+  };
+  for (std::uint64_t round = 0; !isFull() && round < kMostRounds; ++round) {
+    const std::int64_t casesBefore = row.cases;
+    for (std::size_t i = 0; i < caseNames.size(); ++i) {
+      ConformRun run(options_, row.key, caseSeed(options_.seed, key.describe(), round, i));
+      try {
+        runCase(i, run);
+        if (!run.isRefused() && run.verdicts() == 0) run.fail("the case checks nothing");
+      } catch (const std::exception& error) {
+        run.fail(error.what());
+      }
+      if (run.isRefused() && run.report().empty()) continue;
+      ++row.cases;
+      row.elements += run.elements();
+      row.worst = std::max(row.worst, run.worst());
+      if (!run.report().empty() && row.report.empty())
+        row.report = "case \"" + caseNames[i] + "\", round " + std::to_string(round) + ": " + run.report();
+    }
+    if (row.cases == casesBefore) break;  // the implementation takes none of the cases
+  }
+  if (row.cases == 0 && !caseNames.empty()) return;
+  if (!isFull() && row.report.empty())
+    row.report =
+        "only " + std::to_string(row.cases) + " cases with " + std::to_string(row.elements) + " elements";
+  row.passed = row.report.empty();
+  rows_.push_back(row);
+  if (options_.rowFinished) options_.rowFinished(rows_.back());
+}
+
+std::int64_t Conform::passedCount() const {
+  return std::ranges::count_if(rows_, &ConformRow::passed);
+}
+std::int64_t Conform::failedCount() const {
+  return static_cast<std::int64_t>(rows_.size()) - passedCount();
+}
+
+}  // namespace mps::detail

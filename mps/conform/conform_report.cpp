@@ -1,0 +1,47 @@
+#include "mps/conform/conform_report.hpp"
+
+#include <algorithm>
+#include <iomanip>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace mps::detail {
+
+std::string conformLine(const ConformRow& row) {
+  std::ostringstream line;
+  line << std::left << std::setw(36) << row.key.kernel << ' ' << std::setw(8) << name(row.key.direction)
+       << ' ' << std::setw(7) << mps::name(row.key.format) << ' ' << std::setw(14) << row.key.implementation
+       << ' ' << std::setw(7) << name(row.key.tier) << std::right << std::setw(6) << row.cases << " cases"
+       << std::setw(10) << row.elements << " elements  worst " << std::setw(9) << std::setprecision(3)
+       << row.worst << (row.passed ? "  passed" : "  FAILED");
+  if (!row.report.empty()) line << "\n    " << row.report;
+  return line.str();
+}
+
+std::string conformSummary(const Conform& conform) {
+  return std::to_string(conform.passedCount()) + " passed, " + std::to_string(conform.failedCount()) +
+         " failed";
+}
+
+std::string conformJson(std::span<const ConformRow> rows) {
+  auto list = nlohmann::ordered_json::array();
+  for (const ConformRow& row : rows) {
+    nlohmann::ordered_json object = {{"kernel", row.key.kernel},
+                                     {"direction", name(row.key.direction)},
+                                     {"format", mps::name(row.key.format)},
+                                     {"implementation", row.key.implementation},
+                                     {"device", row.device},
+                                     {"tier", name(row.key.tier)},
+                                     {"cases", row.cases},
+                                     {"elements", row.elements},
+                                     {"worst", std::min(row.worst, std::numeric_limits<double>::max())},
+                                     {"seed", row.seed},
+                                     {"passed", row.passed}};
+    if (!row.passed) object["report"] = row.report;
+    list.push_back(std::move(object));
+  }
+  return list.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace mps::detail
