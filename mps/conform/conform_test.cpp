@@ -265,7 +265,7 @@ TEST(TestImages, EveryFormHoldsWhatWasWritten) {
         images.write(values);
         EXPECT_EQ(images.read(), values);
         EXPECT_EQ(images.reference().values, values);
-        EXPECT_TRUE(images.surroundingsIntact());
+        EXPECT_TRUE(images.isUnchanged());
         EXPECT_EQ(images.batch().count(), 3U);
         if (form == BatchForm::StackedImage)
           EXPECT_EQ(images.image()->numberOfImages(), 3U);
@@ -288,6 +288,7 @@ TEST(TestImages, NeighboursAreWatched) {
   parent->writeBytes(std::span<const std::byte>(pixel), DataLayout::HeightxWidthxFeatureChannels, {},
                      {{0, 0, 0}, {1, 1, 1}}, {4, 4});
   EXPECT_TRUE(range.surroundingsIntact());
+  EXPECT_FALSE(range.isUnchanged());
   for (const std::size_t channel : {0U, 8U}) {
     range.poison();
     EXPECT_TRUE(range.surroundingsIntact());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <utility>
 
 #include "mps/conform/compare.hpp"
 #include "mps/conform/guarded_memory.hpp"
@@ -122,23 +123,24 @@ std::vector<std::byte> TestImages::readStored(const ImageBatch& batch) const {
   return stored;
 }
 
-void TestImages::store(void (*fillSurroundings)(std::span<std::byte>), std::span<const std::byte> elements) {
+void TestImages::store(void (*fillSurroundings)(std::span<std::byte>), std::vector<std::byte> elements) {
   surroundings_.resize(storedBytes(whole_));
   fillSurroundings(surroundings_);
   whole_.writeBytes(std::span<const std::byte>(surroundings_), kLayout);
-  batch_.writeBytes(elements, kLayout);
+  written_ = std::move(elements);
+  batch_.writeBytes(std::span<const std::byte>(written_), kLayout);
 }
 
 void TestImages::write(std::span<const double> values) {
   std::vector<std::byte> stored(storedBytes(batch_));
   writeTensor(shape(), stored.data(), values);
-  store(fillWithPoison, stored);
+  store(fillWithPoison, std::move(stored));
 }
 
 void TestImages::poison() {
   std::vector<std::byte> stored(storedBytes(batch_));
   fillWithPoison(stored);
-  store(fillWithGuard, stored);
+  store(fillWithGuard, std::move(stored));
 }
 
 std::vector<double> TestImages::read() const {
@@ -148,8 +150,12 @@ std::vector<double> TestImages::read() const {
 ReferenceTensor TestImages::reference() const {
   const TensorShape s = shape();
   ReferenceTensor tensor(s.images, s.height, s.width, s.channels);
-  tensor.values = read();
+  tensor.values = readTensor(s, written_.data());
   return tensor;
+}
+
+bool TestImages::isUnchanged() const {
+  return readStored(batch_) == written_ && surroundingsIntact();
 }
 
 bool TestImages::surroundingsIntact() const {

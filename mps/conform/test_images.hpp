@@ -44,15 +44,17 @@ class TestImages {
   void poison();
   /// What is stored now; waits for the device.
   [[nodiscard]] std::vector<double> read() const;
-  /// What is stored now, as the input of a reference.
+  /// What the last write() stored, as the input of a reference; a kernel that changes its source cannot hide.
   [[nodiscard]] ReferenceTensor reference() const;
+  /// Whether the batch is as the last write() or poison() left it: sources are only read.
+  [[nodiscard]] bool isUnchanged() const;
   /// Whether neighbouring images and channels are as the last write() or poison() left them.
   [[nodiscard]] bool surroundingsIntact() const;
 
  private:
   static std::size_t storedBytes(const ImageBatch& batch);
   std::vector<bool> markElements();
-  void store(void (*fillSurroundings)(std::span<std::byte>), std::span<const std::byte> elements);
+  void store(void (*fillSurroundings)(std::span<std::byte>), std::vector<std::byte> elements);
   [[nodiscard]] std::vector<std::byte> readStored(const ImageBatch& batch) const;
 
   ImageDescriptor descriptor_;
@@ -60,8 +62,9 @@ class TestImages {
   ImageBatch batch_;
   ImageBatch whole_;  ///< all memory that the batch is a part of
   std::shared_ptr<Image> single_;
-  std::vector<bool> belongs_;  ///< for each stored byte of whole_: is it an element of the batch
-  std::vector<std::byte> surroundings_;
+  std::vector<bool> belongs_;            ///< for each stored byte of whole_: is it an element of the batch
+  std::vector<std::byte> written_;       ///< bytes of the batch
+  std::vector<std::byte> surroundings_;  ///< bytes of whole_, where the batch's do not count
 };
 
 }  // namespace mps::detail

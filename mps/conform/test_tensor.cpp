@@ -50,9 +50,9 @@ std::vector<double> TestTensor::read() {
   return readTensor(shape_, memory_.bytes().data());
 }
 
-ReferenceTensor TestTensor::reference() {
+ReferenceTensor TestTensor::reference() const {
   ReferenceTensor tensor(shape_.images, shape_.height, shape_.width, shape_.channels);
-  tensor.values = read();
+  tensor.values = readTensor(shape_, written_.data());
   return tensor;
 }
 

@@ -36,8 +36,8 @@ class TestTensor {
 
   /// What is stored now, in the order image, y, x, channel.
   [[nodiscard]] std::vector<double> read();
-  /// What is stored now, as the input of a reference.
-  [[nodiscard]] ReferenceTensor reference();
+  /// What the last write() stored, as the input of a reference; a kernel that changes its source cannot hide.
+  [[nodiscard]] ReferenceTensor reference() const;
 
   /// Whether all bytes but those of the elements are as the last write() or poison() left them.
   [[nodiscard]] bool surroundingsIntact();
