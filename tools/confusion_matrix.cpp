@@ -1,0 +1,96 @@
+#include "tools/confusion_matrix.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+namespace unmetal {
+namespace {
+
+constexpr std::size_t percentWidth = 5;
+
+std::string alignRight(const std::string& text, std::size_t width) {
+  return std::string(width - std::min(width, text.size()), ' ') + text;
+}
+
+std::string alignLeft(const std::string& text, std::size_t width) {
+  return text + std::string(width - std::min(width, text.size()), ' ');
+}
+
+std::string percentOf(std::uint64_t part, std::uint64_t whole) {
+  if (whole == 0) return "-";
+  std::array<char, 16> text{};
+  std::snprintf(text.data(), text.size(), "%.1f",
+                100.0 * static_cast<double>(part) / static_cast<double>(whole));
+  return text.data();
+}
+
+}  // namespace
+
+ConfusionMatrix::ConfusionMatrix(std::vector<std::string> classNames)
+    : classNames_(std::move(classNames)), counts_(classNames_.size() * classNames_.size()) {}
+
+void ConfusionMatrix::add(std::size_t label, std::size_t prediction) {
+  if (label >= classNames_.size() || prediction >= classNames_.size()) {
+    throw std::out_of_range("there is no class " + std::to_string(std::max(label, prediction)));
+  }
+  ++counts_[label * classNames_.size() + prediction];
+}
+
+std::uint64_t ConfusionMatrix::total() const {
+  return std::accumulate(counts_.begin(), counts_.end(), std::uint64_t{0});
+}
+
+std::uint64_t ConfusionMatrix::correct() const {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < classNames_.size(); ++i) sum += countAt(i, i);
+  return sum;
+}
+
+double ConfusionMatrix::accuracy() const {
+  const std::uint64_t all = total();
+  return all == 0 ? 0 : static_cast<double>(correct()) / static_cast<double>(all);
+}
+
+std::string ConfusionMatrix::table() const {
+  const std::size_t classes = classNames_.size();
+  const std::string corner = "actual \\ predicted";
+  const std::string lastRow = "precision %";
+  std::vector<std::string> rowNames;
+  std::size_t nameWidth = corner.size();
+  for (std::size_t i = 0; i < classes; ++i) {
+    rowNames.push_back(std::to_string(i) + " " + classNames_[i]);
+    nameWidth = std::max(nameWidth, rowNames.back().size());
+  }
+  const std::uint64_t largest = counts_.empty() ? 0 : *std::ranges::max_element(counts_);
+  const std::size_t width = std::max(percentWidth, std::to_string(largest).size()) + 1;
+
+  std::string text = alignLeft(corner, nameWidth);
+  for (std::size_t i = 0; i < classes; ++i) text += alignRight(std::to_string(i), width);
+  text += "  recall %\n";
+  for (std::size_t label = 0; label < classes; ++label) {
+    text += alignLeft(rowNames[label], nameWidth);
+    std::uint64_t sum = 0;
+    for (std::size_t prediction = 0; prediction < classes; ++prediction) {
+      sum += countAt(label, prediction);
+      text += alignRight(std::to_string(countAt(label, prediction)), width);
+    }
+    text += "  " + alignRight(percentOf(countAt(label, label), sum), std::string("recall %").size()) + "\n";
+  }
+  text += alignLeft(lastRow, nameWidth);
+  for (std::size_t prediction = 0; prediction < classes; ++prediction) {
+    std::uint64_t sum = 0;
+    for (std::size_t label = 0; label < classes; ++label) sum += countAt(label, prediction);
+    text += alignRight(percentOf(countAt(prediction, prediction), sum), width);
+  }
+  return text + "\n";
+}
+
+std::uint64_t ConfusionMatrix::countAt(std::size_t label, std::size_t prediction) const {
+  return counts_[label * classNames_.size() + prediction];
+}
+
+}  // namespace unmetal

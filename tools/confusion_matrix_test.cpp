@@ -1,0 +1,45 @@
+#include "tools/confusion_matrix.hpp"
+
+#include <gtest/gtest.h>
+#include <stdexcept>
+
+namespace unmetal {
+namespace {
+
+TEST(ConfusionMatrixTest, CountsAndTable) {
+  ConfusionMatrix matrix({"cat", "dog", "bird"});
+  EXPECT_EQ(matrix.accuracy(), 0);
+  for (int i = 0; i < 120; ++i) matrix.add(0, 0);
+  for (int i = 0; i < 40; ++i) matrix.add(0, 1);
+  for (int i = 0; i < 39; ++i) matrix.add(1, 1);
+  matrix.add(1, 0);
+  EXPECT_EQ(matrix.total(), 200U);
+  EXPECT_EQ(matrix.correct(), 159U);
+  EXPECT_DOUBLE_EQ(matrix.accuracy(), 0.795);
+  EXPECT_EQ(matrix.table(),
+            "actual \\ predicted     0     1     2  recall %\n"
+            "0 cat                120    40     0      75.0\n"
+            "1 dog                  1    39     0      97.5\n"
+            "2 bird                 0     0     0         -\n"
+            "precision %         99.2  49.4     -\n");
+}
+
+TEST(ConfusionMatrixTest, LongNamesAndLargeCountsStayAligned) {
+  ConfusionMatrix matrix({"a class with a long name", "b"});
+  for (int i = 0; i < 1'234'567; ++i) matrix.add(0, 0);
+  EXPECT_EQ(matrix.table(),
+            "actual \\ predicted               0       1  recall %\n"
+            "0 a class with a long name 1234567       0     100.0\n"
+            "1 b                              0       0         -\n"
+            "precision %                  100.0       -\n");
+}
+
+TEST(ConfusionMatrixTest, NoSuchClass) {
+  ConfusionMatrix matrix({"cat", "dog"});
+  EXPECT_THROW(matrix.add(2, 0), std::out_of_range);
+  EXPECT_THROW(matrix.add(0, 2), std::out_of_range);
+  EXPECT_EQ(matrix.total(), 0U);
+}
+
+}  // namespace
+}  // namespace unmetal

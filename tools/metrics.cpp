@@ -1,0 +1,161 @@
+#include "tools/metrics.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "mps/core/error.hpp"
+#include "mps/weights/atomic_file.hpp"
+#include "mps/weights/input_file.hpp"
+
+namespace unmetal {
+namespace {
+
+constexpr std::uint64_t largestFile = std::uint64_t{1} << 30;
+constexpr std::size_t columnCount = 5;
+
+template <class Number, class... Format>
+std::string format(Number number, Format... howTo) {
+  std::array<char, 400> text{};
+  const auto result = std::to_chars(text.data(), text.data() + text.size(), number, howTo...);
+  return {text.data(), result.ptr};
+}
+
+/// The number that is the whole text; nothing when it is not one.
+template <class Number>
+std::optional<Number> parse(std::string_view text) {
+  Number number{};
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (result.ec != std::errc() || result.ptr != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+/// nothing when the line is no row.
+std::optional<MetricsRow> parseRow(std::string_view line) {
+  if (std::ranges::count(line, ',') != columnCount - 1) return std::nullopt;
+  std::array<std::string_view, columnCount> fields;
+  for (std::string_view& field : fields) {
+    field = line.substr(0, line.find(','));
+    line.remove_prefix(std::min(line.size(), field.size() + 1));
+  }
+  const auto epoch = parse<std::uint64_t>(fields[0]);
+  const auto step = parse<std::uint64_t>(fields[1]);
+  const auto loss = parse<float>(fields[2]);
+  const auto accuracy = parse<float>(fields[3]);
+  const auto speed = parse<double>(fields[4]);
+  if (!epoch || !step || !loss || !speed || (!accuracy && !fields[3].empty())) return std::nullopt;
+  return MetricsRow{*epoch, *step, *loss, accuracy, *speed};
+}
+
+std::string formatFile(const std::vector<MetricsRow>& rows) {
+  std::string text = metricsHeader() + "\n";
+  for (const MetricsRow& row : rows) text += formatMetricsRow(row) + "\n";
+  return text;
+}
+
+std::string readText(const std::filesystem::path& path) {
+  const std::vector<std::byte> bytes = mps::readFile(path, largestFile);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+std::string metricsHeader() {
+  return "epoch,step,train_loss,test_accuracy,images_per_s";
+}
+
+std::string formatMetricsRow(const MetricsRow& row) {
+  const std::string accuracy = row.testAccuracy ? format(*row.testAccuracy) : std::string();
+  return format(row.epoch) + "," + format(row.step) + "," + format(row.trainLoss) + "," + accuracy + "," +
+         format(row.imagesPerSecond, std::chars_format::fixed, 1);
+}
+
+std::vector<MetricsRow> parseMetrics(const std::string& text, const std::string& name) {
+  std::vector<MetricsRow> rows;
+  std::size_t lineNumber = 0;
+  std::string_view rest = text;
+  for (std::size_t end = rest.find('\n'); end != std::string_view::npos; end = rest.find('\n')) {
+    const std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(end + 1);
+    ++lineNumber;
+    if (lineNumber == 1) {
+      if (line != metricsHeader()) throw mps::Error(name + " is no metrics file: its first line is another");
+      continue;
+    }
+    const std::optional<MetricsRow> row = parseRow(line);
+    if (!row) throw mps::Error(name + " is damaged: line " + std::to_string(lineNumber) + " is no row");
+    if (!rows.empty() && row->step <= rows.back().step) {
+      throw mps::Error(name + " is damaged: the step of line " + std::to_string(lineNumber) +
+                       " is not above that of the line before");
+    }
+    rows.push_back(*row);
+  }
+  if (lineNumber == 0 && !text.empty())
+    throw mps::Error(name + " is no metrics file: its first line is another");
+  return rows;
+}
+
+MetricsLog MetricsLog::create(const std::filesystem::path& path) {
+  mps::writeFile(path, formatFile({}));
+  return {path, {}};
+}
+
+MetricsLog MetricsLog::resume(const std::filesystem::path& path, std::uint64_t lastStep) {
+  std::error_code unreadable;
+  if (!std::filesystem::exists(path, unreadable)) return create(path);
+  const std::string text = readText(path);
+  std::vector<MetricsRow> rows = parseMetrics(text, path.string());
+  std::erase_if(rows, [&](const MetricsRow& row) { return row.step > lastStep; });
+  const std::string kept = formatFile(rows);
+  if (kept != text) mps::writeFile(path, kept);
+  return {path, std::move(rows)};
+}
+
+MetricsLog::MetricsLog(const std::filesystem::path& path, std::vector<MetricsRow> rows)
+    : name_(path.string()), rows_(std::move(rows)) {
+  descriptor_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (descriptor_ < 0) fail(errno);
+}
+
+MetricsLog::MetricsLog(MetricsLog&& other) noexcept
+    : name_(std::move(other.name_)),
+      rows_(std::move(other.rows_)),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+MetricsLog::~MetricsLog() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void MetricsLog::append(const MetricsRow& row) {
+  const std::string line = formatMetricsRow(row) + "\n";
+  struct stat before {};
+  if (::fstat(descriptor_, &before) != 0) fail(errno);
+  ssize_t written = 0;
+  do {
+    written = ::write(descriptor_, line.data(), line.size());
+  } while (written < 0 && errno == EINTR);
+  if (written != static_cast<ssize_t>(line.size())) {
+    // A part of the line was written when the disk became full under it.
+    const int errorNumber = written < 0 ? errno : ENOSPC;
+    if (written > 0 && ::ftruncate(descriptor_, before.st_size) != 0) fail(errno);
+    fail(errorNumber);
+  }
+  rows_.push_back(row);
+}
+
+void MetricsLog::synchronize() {
+  if (::fdatasync(descriptor_) != 0) fail(errno);
+}
+
+void MetricsLog::fail(int errorNumber) const {
+  throw mps::Error("cannot write " + name_ + ": " + std::generic_category().message(errorNumber));
+}
+
+}  // namespace unmetal
