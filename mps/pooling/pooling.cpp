@@ -1,0 +1,328 @@
+#include "mps/pooling/pooling.hpp"
+
+#include <algorithm>
+#include <any>
+
+#include "mps/core/call.hpp"
+#include "mps/core/error.hpp"
+#include "mps/core/plan_for.hpp"
+#include "mps/pooling/pooling_problem.hpp"
+
+namespace mps {
+
+using detail::PoolingDirection;
+using detail::PoolingKind;
+using detail::PoolingProblem;
+
+namespace {
+
+constexpr detail::BackEnds<PoolingProblem> poolingBackEnds{detail::poolingImplementationsCpu};
+
+/// What the average leaves in the forward record.
+struct ZeroPadSize {
+  std::size_t x, y;
+};
+
+void checkAtLeastOne(const std::string& className, const char* property, std::size_t value) {
+  if (value == 0) throw Error(className, property, "0", "at least 1");
+}
+
+void checkWindow(const std::string& className, std::size_t kernelWidth, std::size_t kernelHeight,
+                 std::size_t strideInPixelsX, std::size_t strideInPixelsY, std::size_t dilationRateX,
+                 std::size_t dilationRateY) {
+  checkAtLeastOne(className, "kernelWidth", kernelWidth);
+  checkAtLeastOne(className, "kernelHeight", kernelHeight);
+  checkAtLeastOne(className, "strideInPixelsX", strideInPixelsX);
+  checkAtLeastOne(className, "strideInPixelsY", strideInPixelsY);
+  checkAtLeastOne(className, "dilationRateX", dilationRateX);
+  checkAtLeastOne(className, "dilationRateY", dilationRateY);
+}
+
+/// One axis of a gradient call: the windows that count and what the first destination pixel stands for.
+struct GradientAxis {
+  detail::WindowAxis windows;
+  std::int64_t gradientOrigin = 0;
+  std::int64_t destinationOrigin = 0;
+};
+
+GradientAxis gradientAxis(std::int64_t gradientSize, std::int64_t sourceSize, std::int64_t counted,
+                          std::int64_t primaryOffset, std::int64_t kernelOffset, std::int64_t secondaryOffset,
+                          std::int64_t kernel, std::int64_t stride, std::int64_t dilation,
+                          std::int64_t clipOrigin, bool aligned) {
+  GradientAxis axis;
+  axis.gradientOrigin = std::clamp<std::int64_t>(primaryOffset, 0, gradientSize);
+  const std::int64_t windows = std::min(counted, gradientSize - axis.gradientOrigin);
+  // A position moved by kernelOffset in the gradient with zeros between its pixels is a window moved the
+  // other way.
+  axis.windows = {sourceSize, windows, kernel, stride, dilation, secondaryOffset - kernelOffset};
+  const std::int64_t first = std::max<std::int64_t>(0, axis.windows.firstTap(0));
+  axis.destinationOrigin = aligned ? clipOrigin : first;
+  return axis;
+}
+
+std::int64_t clampToSigned(std::size_t value) {
+  return static_cast<std::int64_t>(
+      std::min(value, static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max())));
+}
+
+}  // namespace
+
+CNNPooling::CNNPooling(std::shared_ptr<mtl::Device> device, std::string className, std::size_t kernelWidth,
+                       std::size_t kernelHeight, std::size_t strideInPixelsX, std::size_t strideInPixelsY)
+    : CNNKernel(std::move(device)),
+      kernelWidth_(kernelWidth),
+      kernelHeight_(kernelHeight),
+      strideInPixelsX_(strideInPixelsX),
+      strideInPixelsY_(strideInPixelsY) {
+  checkWindow(className, kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY, 1, 1);
+}
+
+detail::PreparedCall CNNPooling::prepareForward(const detail::ForwardCall& call) const {
+  PoolingProblem problem;
+  problem.kind = kind();
+  problem.direction = PoolingDirection::Forward;
+  problem.edgeMode = call.edgeMode;
+  problem.x = call.x;
+  problem.y = call.y;
+  problem.source = call.source;
+  problem.destination = call.destination;
+  problem.saveIndices = call.wantsSavedFields && problem.kind == PoolingKind::Max;
+  describeProblem(problem);
+  detail::PreparedCall prepared;
+  prepared.plan = detail::planFor(*device(), poolingBackEnds, problem);
+  if (problem.saveIndices) prepared.savedBytes = problem.savedBytes();
+  return prepared;
+}
+
+CNNPoolingGradient::CNNPoolingGradient(std::shared_ptr<mtl::Device> device, std::string className,
+                                       std::size_t kernelWidth, std::size_t kernelHeight,
+                                       std::size_t strideInPixelsX, std::size_t strideInPixelsY,
+                                       std::size_t dilationRateX, std::size_t dilationRateY)
+    : CNNGradientKernel(std::move(device)) {
+  checkWindow(className, kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY, dilationRateX,
+              dilationRateY);
+  primary_.strideInPixelsX.set(strideInPixelsX);
+  primary_.strideInPixelsY.set(strideInPixelsY);
+  secondary_.kernelWidth.set(kernelWidth);
+  secondary_.kernelHeight.set(kernelHeight);
+  secondary_.strideInPixelsX.set(strideInPixelsX);
+  secondary_.strideInPixelsY.set(strideInPixelsY);
+  secondary_.dilationRateX.set(dilationRateX);
+  secondary_.dilationRateY.set(dilationRateY);
+}
+
+void CNNPoolingGradient::transferOwnProperties(const detail::ForwardRecord& record) {
+  if (!sourceSize_.isSet()) sourceSize_.transfer(record.clipRect.size);
+  const auto check = [&](const char* property, std::size_t own, std::size_t forward) {
+    if (own != forward)
+      throw Error(describe(), property, std::to_string(own),
+                  std::to_string(forward) + " as in the forward kernel of gradientState");
+  };
+  check("kernelWidth", secondaryKernelWidth(), record.kernelWidth);
+  check("kernelHeight", secondaryKernelHeight(), record.kernelHeight);
+  check("strideInPixelsX", secondaryStrideInPixelsX(), record.strideInPixelsX);
+  check("strideInPixelsY", secondaryStrideInPixelsY(), record.strideInPixelsY);
+  check("dilationRateX", secondaryDilationRateX(), record.dilationRateX);
+  check("dilationRateY", secondaryDilationRateY(), record.dilationRateY);
+}
+
+std::vector<detail::PreparedCall> CNNPoolingGradient::prepareGradient(
+    const detail::GradientCall& call) const {
+  const mtl::Size counted = sourceSize();
+  // With a state, destination and source coordinates agree; without one, the first window's first pixel comes
+  // first.
+  const bool aligned = call.record != nullptr;
+  const auto clipX = static_cast<std::int64_t>(call.clipRect.origin.x);
+  const auto clipY = static_cast<std::int64_t>(call.clipRect.origin.y);
+  const GradientAxis x =
+      gradientAxis(call.gradient.width, call.source.width, clampToSigned(counted.width), call.primaryOffset.x,
+                   call.kernelOffsetX, call.secondaryOffset.x, call.kernelWidth, call.strideInPixelsX,
+                   call.dilationRateX, clipX, aligned);
+  const GradientAxis y =
+      gradientAxis(call.gradient.height, call.source.height, clampToSigned(counted.height),
+                   call.primaryOffset.y, call.kernelOffsetY, call.secondaryOffset.y, call.kernelHeight,
+                   call.strideInPixelsY, call.dilationRateY, clipY, aligned);
+  PoolingProblem problem;
+  problem.kind = kind();
+  problem.direction = PoolingDirection::Gradient;
+  problem.edgeMode = call.edgeMode;
+  problem.x = x.windows;
+  problem.y = y.windows;
+  problem.source = call.source;
+  problem.destination = call.destination;
+  problem.gradient = call.gradient;
+  problem.gradient.width = x.windows.destinationSize;
+  problem.gradient.height = y.windows.destinationSize;
+  problem.destinationOriginX = x.destinationOrigin;
+  problem.destinationOriginY = y.destinationOrigin;
+  if (call.record && call.savedFieldsFit && problem.kind == PoolingKind::Max) {
+    const detail::ForwardRecord& forward = *call.record;
+    problem.useIndices = forward.savedBytesPerImage > 0 &&
+                         problem.x.destinationSize == clampToSigned(forward.clipRect.size.width) &&
+                         problem.y.destinationSize == clampToSigned(forward.clipRect.size.height) &&
+                         problem.x.offset == forward.offset.x && problem.y.offset == forward.offset.y &&
+                         problem.edgeMode == forward.edgeMode;
+  }
+  describeProblem(problem);
+  detail::PreparedCall prepared;
+  prepared.plan = detail::planFor(*device(), poolingBackEnds, problem);
+  prepared.gradientOrigin = {static_cast<std::size_t>(x.gradientOrigin),
+                             static_cast<std::size_t>(y.gradientOrigin), 0};
+  prepared.readsSource = problem.kind != PoolingKind::Average && !problem.useIndices;
+  prepared.readsSavedFields = problem.useIndices;
+  return {prepared};
+}
+
+std::shared_ptr<CNNPoolingMax> CNNPoolingMax::create(const std::shared_ptr<mtl::Device>& device,
+                                                     std::size_t kernelWidth, std::size_t kernelHeight,
+                                                     std::size_t strideInPixelsX,
+                                                     std::size_t strideInPixelsY) {
+  return std::shared_ptr<CNNPoolingMax>(new CNNPoolingMax(device, "CNNPoolingMax", kernelWidth, kernelHeight,
+                                                          strideInPixelsX, strideInPixelsY));
+}
+PoolingKind CNNPoolingMax::kind() const {
+  return PoolingKind::Max;
+}
+std::shared_ptr<Kernel> CNNPoolingMax::clone() const {
+  return std::shared_ptr<CNNPoolingMax>(new CNNPoolingMax(*this));
+}
+
+std::shared_ptr<CNNPoolingAverage> CNNPoolingAverage::create(const std::shared_ptr<mtl::Device>& device,
+                                                             std::size_t kernelWidth,
+                                                             std::size_t kernelHeight,
+                                                             std::size_t strideInPixelsX,
+                                                             std::size_t strideInPixelsY) {
+  return std::shared_ptr<CNNPoolingAverage>(new CNNPoolingAverage(
+      device, "CNNPoolingAverage", kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY));
+}
+PoolingKind CNNPoolingAverage::kind() const {
+  return PoolingKind::Average;
+}
+std::shared_ptr<Kernel> CNNPoolingAverage::clone() const {
+  return std::shared_ptr<CNNPoolingAverage>(new CNNPoolingAverage(*this));
+}
+void CNNPoolingAverage::describeProblem(PoolingProblem& problem) const {
+  problem.zeroPadSizeX = clampToSigned(zeroPadSizeX_);
+  problem.zeroPadSizeY = clampToSigned(zeroPadSizeY_);
+}
+void CNNPoolingAverage::describeForward(std::any& family) const {
+  family = ZeroPadSize{zeroPadSizeX_, zeroPadSizeY_};
+}
+
+std::shared_ptr<CNNPoolingL2Norm> CNNPoolingL2Norm::create(const std::shared_ptr<mtl::Device>& device,
+                                                           std::size_t kernelWidth, std::size_t kernelHeight,
+                                                           std::size_t strideInPixelsX,
+                                                           std::size_t strideInPixelsY) {
+  return std::shared_ptr<CNNPoolingL2Norm>(new CNNPoolingL2Norm(
+      device, "CNNPoolingL2Norm", kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY));
+}
+PoolingKind CNNPoolingL2Norm::kind() const {
+  return PoolingKind::L2Norm;
+}
+std::shared_ptr<Kernel> CNNPoolingL2Norm::clone() const {
+  return std::shared_ptr<CNNPoolingL2Norm>(new CNNPoolingL2Norm(*this));
+}
+
+CNNDilatedPoolingMax::CNNDilatedPoolingMax(std::shared_ptr<mtl::Device> device, std::size_t kernelWidth,
+                                           std::size_t kernelHeight, std::size_t dilationRateX,
+                                           std::size_t dilationRateY, std::size_t strideInPixelsX,
+                                           std::size_t strideInPixelsY)
+    : CNNPooling(std::move(device), "CNNDilatedPoolingMax", kernelWidth, kernelHeight, strideInPixelsX,
+                 strideInPixelsY),
+      dilationRateX_(dilationRateX),
+      dilationRateY_(dilationRateY) {
+  checkAtLeastOne("CNNDilatedPoolingMax", "dilationRateX", dilationRateX);
+  checkAtLeastOne("CNNDilatedPoolingMax", "dilationRateY", dilationRateY);
+}
+std::shared_ptr<CNNDilatedPoolingMax> CNNDilatedPoolingMax::create(
+    const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth, std::size_t kernelHeight,
+    std::size_t dilationRateX, std::size_t dilationRateY, std::size_t strideInPixelsX,
+    std::size_t strideInPixelsY) {
+  return std::shared_ptr<CNNDilatedPoolingMax>(new CNNDilatedPoolingMax(
+      device, kernelWidth, kernelHeight, dilationRateX, dilationRateY, strideInPixelsX, strideInPixelsY));
+}
+PoolingKind CNNDilatedPoolingMax::kind() const {
+  return PoolingKind::Max;
+}
+std::shared_ptr<Kernel> CNNDilatedPoolingMax::clone() const {
+  return std::shared_ptr<CNNDilatedPoolingMax>(new CNNDilatedPoolingMax(*this));
+}
+
+std::shared_ptr<CNNPoolingMaxGradient> CNNPoolingMaxGradient::create(
+    const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth, std::size_t kernelHeight,
+    std::size_t strideInPixelsX, std::size_t strideInPixelsY) {
+  return std::shared_ptr<CNNPoolingMaxGradient>(new CNNPoolingMaxGradient(
+      device, "CNNPoolingMaxGradient", kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY));
+}
+PoolingKind CNNPoolingMaxGradient::kind() const {
+  return PoolingKind::Max;
+}
+bool CNNPoolingMaxGradient::acceptsForward(const std::string& forwardClassName) const {
+  return forwardClassName == "CNNPoolingMax";
+}
+std::shared_ptr<Kernel> CNNPoolingMaxGradient::clone() const {
+  return std::shared_ptr<CNNPoolingMaxGradient>(new CNNPoolingMaxGradient(*this));
+}
+
+std::shared_ptr<CNNPoolingAverageGradient> CNNPoolingAverageGradient::create(
+    const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth, std::size_t kernelHeight,
+    std::size_t strideInPixelsX, std::size_t strideInPixelsY) {
+  return std::shared_ptr<CNNPoolingAverageGradient>(new CNNPoolingAverageGradient(
+      device, "CNNPoolingAverageGradient", kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY));
+}
+PoolingKind CNNPoolingAverageGradient::kind() const {
+  return PoolingKind::Average;
+}
+bool CNNPoolingAverageGradient::acceptsForward(const std::string& forwardClassName) const {
+  return forwardClassName == "CNNPoolingAverage";
+}
+std::shared_ptr<Kernel> CNNPoolingAverageGradient::clone() const {
+  return std::shared_ptr<CNNPoolingAverageGradient>(new CNNPoolingAverageGradient(*this));
+}
+void CNNPoolingAverageGradient::describeProblem(PoolingProblem& problem) const {
+  problem.zeroPadSizeX = clampToSigned(zeroPadSizeX());
+  problem.zeroPadSizeY = clampToSigned(zeroPadSizeY());
+}
+void CNNPoolingAverageGradient::transferOwnProperties(const detail::ForwardRecord& record) {
+  CNNPoolingGradient::transferOwnProperties(record);
+  const auto* sizes = std::any_cast<ZeroPadSize>(&record.family);
+  if (sizes == nullptr) return;
+  if (!zeroPadSizeX_.isSet()) zeroPadSizeX_.transfer(sizes->x);
+  if (!zeroPadSizeY_.isSet()) zeroPadSizeY_.transfer(sizes->y);
+}
+
+std::shared_ptr<CNNPoolingL2NormGradient> CNNPoolingL2NormGradient::create(
+    const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth, std::size_t kernelHeight,
+    std::size_t strideInPixelsX, std::size_t strideInPixelsY) {
+  return std::shared_ptr<CNNPoolingL2NormGradient>(new CNNPoolingL2NormGradient(
+      device, "CNNPoolingL2NormGradient", kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY));
+}
+PoolingKind CNNPoolingL2NormGradient::kind() const {
+  return PoolingKind::L2Norm;
+}
+bool CNNPoolingL2NormGradient::acceptsForward(const std::string& forwardClassName) const {
+  return forwardClassName == "CNNPoolingL2Norm";
+}
+std::shared_ptr<Kernel> CNNPoolingL2NormGradient::clone() const {
+  return std::shared_ptr<CNNPoolingL2NormGradient>(new CNNPoolingL2NormGradient(*this));
+}
+
+std::shared_ptr<CNNDilatedPoolingMaxGradient> CNNDilatedPoolingMaxGradient::create(
+    const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth, std::size_t kernelHeight,
+    std::size_t dilationRateX, std::size_t dilationRateY, std::size_t strideInPixelsX,
+    std::size_t strideInPixelsY) {
+  return std::shared_ptr<CNNDilatedPoolingMaxGradient>(
+      new CNNDilatedPoolingMaxGradient(device, "CNNDilatedPoolingMaxGradient", kernelWidth, kernelHeight,
+                                       strideInPixelsX, strideInPixelsY, dilationRateX, dilationRateY));
+}
+PoolingKind CNNDilatedPoolingMaxGradient::kind() const {
+  return PoolingKind::Max;
+}
+bool CNNDilatedPoolingMaxGradient::acceptsForward(const std::string& forwardClassName) const {
+  return forwardClassName == "CNNDilatedPoolingMax";
+}
+std::shared_ptr<Kernel> CNNDilatedPoolingMaxGradient::clone() const {
+  return std::shared_ptr<CNNDilatedPoolingMaxGradient>(new CNNDilatedPoolingMaxGradient(*this));
+}
+
+}  // namespace mps

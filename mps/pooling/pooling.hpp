@@ -1,0 +1,313 @@
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mps/core/cnn_gradient_kernel.hpp"
+#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/node.hpp"
+
+/// Pooling: maximum, average, L2 norm and dilated maximum over a window, per feature channel
+/// (MPSCNNPooling.h; spec/02 section 3). Channels never mix; the result has as many as were read.
+///
+/// Window of destination pixel x on one axis: taps left + dilation * p, p = 0 ... kernel - 1, with
+/// left = offset + stride * x - floor(((kernel - 1) * dilation + 1) / 2).
+///
+/// Kernels take edge mode Zero by default; graph nodes take Clamp.
+namespace mps {
+
+namespace detail {
+enum class PoolingKind : std::uint8_t;
+struct PoolingProblem;
+}  // namespace detail
+
+/// Base of the forward pooling kernels (MPSCNNPooling). Sources: every format; destinations: float16,
+/// float32.
+class CNNPooling : public CNNKernel {
+ public:
+  [[nodiscard]] std::size_t kernelWidth() const override { return kernelWidth_; }
+  [[nodiscard]] std::size_t kernelHeight() const override { return kernelHeight_; }
+  [[nodiscard]] std::size_t strideInPixelsX() const override { return strideInPixelsX_; }
+  [[nodiscard]] std::size_t strideInPixelsY() const override { return strideInPixelsY_; }
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+
+ protected:
+  CNNPooling(std::shared_ptr<mtl::Device> device, std::string className, std::size_t kernelWidth,
+             std::size_t kernelHeight, std::size_t strideInPixelsX, std::size_t strideInPixelsY);
+  CNNPooling(const CNNPooling&) = default;
+  [[nodiscard]] bool hasWindow() const override { return true; }
+  [[nodiscard]] virtual detail::PoolingKind kind() const = 0;
+  virtual void describeProblem(detail::PoolingProblem& /*problem*/) const {}
+
+ private:
+  std::size_t kernelWidth_;
+  std::size_t kernelHeight_;
+  std::size_t strideInPixelsX_;
+  std::size_t strideInPixelsY_;
+};
+
+/// out(x, y, c) = max over taps of in(tap, c) (MPSCNNPoolingMax).
+///
+/// Zero: taps outside count as 0, so a window that touches the border never gives less than 0. Clamp: they
+/// repeat the nearest edge pixel, the same as limiting the window to the image. NaN propagates. With a
+/// gradient state the place of each maximum is kept, one byte per value for windows of up to 255 taps.
+class CNNPoolingMax : public CNNPooling {
+ public:
+  /// @param kernelWidth,kernelHeight window in pixels, odd or even, at least 1
+  /// @param strideInPixelsX,strideInPixelsY step from window to window, at least 1
+  /// @throws Error for a size or stride of 0
+  static std::shared_ptr<CNNPoolingMax> create(const std::shared_ptr<mtl::Device>& device,
+                                               std::size_t kernelWidth, std::size_t kernelHeight,
+                                               std::size_t strideInPixelsX = 1,
+                                               std::size_t strideInPixelsY = 1);
+  [[nodiscard]] std::string className() const override { return "CNNPoolingMax"; }
+  [[nodiscard]] std::shared_ptr<CNNPoolingMax> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+
+ protected:
+  using CNNPooling::CNNPooling;
+  [[nodiscard]] detail::PoolingKind kind() const override;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+/// out(x, y, c) = sum over taps inside the image of in(tap, c), divided by N (MPSCNNPoolingAverage).
+///
+/// Zero: N = kernelWidth * kernelHeight always. Clamp: N = number of taps inside the image grown by
+/// zeroPadSizeX columns left and right and zeroPadSizeY rows above and below; the result is 0 where N is 0.
+/// Clamp does not repeat edge pixels here: it shrinks the window. zeroPadSize p with Clamp is PyTorch's
+/// padding p.
+class CNNPoolingAverage : public CNNPooling {
+ public:
+  /// Parameters as for CNNPoolingMax.
+  static std::shared_ptr<CNNPoolingAverage> create(const std::shared_ptr<mtl::Device>& device,
+                                                   std::size_t kernelWidth, std::size_t kernelHeight,
+                                                   std::size_t strideInPixelsX = 1,
+                                                   std::size_t strideInPixelsY = 1);
+  [[nodiscard]] std::string className() const override { return "CNNPoolingAverage"; }
+  [[nodiscard]] std::shared_ptr<CNNPoolingAverage> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  /// Width of the band of zeros that the divisor counts, in pixels; with Clamp only. 0.
+  [[nodiscard]] std::size_t zeroPadSizeX() const { return zeroPadSizeX_; }
+  [[nodiscard]] std::size_t zeroPadSizeY() const { return zeroPadSizeY_; }
+  void setZeroPadSizeX(std::size_t size) { zeroPadSizeX_ = size; }
+  void setZeroPadSizeY(std::size_t size) { zeroPadSizeY_ = size; }
+
+ protected:
+  using CNNPooling::CNNPooling;
+  [[nodiscard]] detail::PoolingKind kind() const override;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  void describeProblem(detail::PoolingProblem& problem) const override;
+  void describeForward(std::any& family) const override;
+
+ private:
+  std::size_t zeroPadSizeX_ = 0;
+  std::size_t zeroPadSizeY_ = 0;
+};
+
+/// out(x, y, c) = sqrt(sum over taps inside the image of in(tap, c)^2), not divided by the window's size
+/// (MPSCNNPoolingL2Norm). Taps outside add nothing in both edge modes (spec/00 D2).
+class CNNPoolingL2Norm : public CNNPooling {
+ public:
+  /// Parameters as for CNNPoolingMax.
+  static std::shared_ptr<CNNPoolingL2Norm> create(const std::shared_ptr<mtl::Device>& device,
+                                                  std::size_t kernelWidth, std::size_t kernelHeight,
+                                                  std::size_t strideInPixelsX = 1,
+                                                  std::size_t strideInPixelsY = 1);
+  [[nodiscard]] std::string className() const override { return "CNNPoolingL2Norm"; }
+  [[nodiscard]] std::shared_ptr<CNNPoolingL2Norm> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+
+ protected:
+  using CNNPooling::CNNPooling;
+  [[nodiscard]] detail::PoolingKind kind() const override;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+/// Maximum over taps that are dilationRate pixels apart (MPSCNNDilatedPoolingMax). With Clamp, a tap outside
+/// repeats the edge pixel even where that is no tap of the window.
+class CNNDilatedPoolingMax : public CNNPooling {
+ public:
+  /// @param dilationRateX,dilationRateY pixels from tap to tap, at least 1; the others as for CNNPoolingMax
+  static std::shared_ptr<CNNDilatedPoolingMax> create(const std::shared_ptr<mtl::Device>& device,
+                                                      std::size_t kernelWidth, std::size_t kernelHeight,
+                                                      std::size_t dilationRateX, std::size_t dilationRateY,
+                                                      std::size_t strideInPixelsX,
+                                                      std::size_t strideInPixelsY);
+  [[nodiscard]] std::string className() const override { return "CNNDilatedPoolingMax"; }
+  [[nodiscard]] std::shared_ptr<CNNDilatedPoolingMax> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  [[nodiscard]] std::size_t dilationRateX() const override { return dilationRateX_; }
+  [[nodiscard]] std::size_t dilationRateY() const override { return dilationRateY_; }
+
+ protected:
+  CNNDilatedPoolingMax(std::shared_ptr<mtl::Device> device, std::size_t kernelWidth, std::size_t kernelHeight,
+                       std::size_t dilationRateX, std::size_t dilationRateY, std::size_t strideInPixelsX,
+                       std::size_t strideInPixelsY);
+  CNNDilatedPoolingMax(const CNNDilatedPoolingMax&) = default;
+  [[nodiscard]] detail::PoolingKind kind() const override;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  std::size_t dilationRateX_;
+  std::size_t dilationRateY_;
+};
+
+/// Base of the pooling gradients (MPSCNNPoolingGradient).
+///
+///     dIn(y) = sum over windows x in [0, n) of g(primaryOffset + x) * d out(x) / d in(y)
+///     n      = min(sourceSize, size of the gradient image - primaryOffset), per axis
+///     centre of window x in the source = secondaryOffset + stride * x
+///
+/// The state sets primaryOffset to the forward clip origin, sourceSize to the clip size, secondaryOffset to
+/// the forward offset; then destination pixel (x, y) is the gradient of source pixel (x, y), zeros included.
+/// In the inherited encodes without a state, destination pixel clipRect.origin + j stands for source pixel y0
+/// + j, y0 being the first pixel of the first window that lies inside the source. kernelOffset moves the
+/// windows: primaryOffset * stride + kernelOffset is the position in the gradient with zeros between its
+/// pixels (spec/00 D8). The result is deterministic; pixels without a window are 0.
+class CNNPoolingGradient : public CNNGradientKernel {
+ public:
+  /// How many gradient pixels count, from primaryOffset on. All.
+  [[nodiscard]] mtl::Size sourceSize() const { return sourceSize_.get(); }
+  void setSourceSize(const mtl::Size& size) { sourceSize_.set(size); }
+  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
+      const detail::GradientCall& call) const override;
+
+ protected:
+  CNNPoolingGradient(std::shared_ptr<mtl::Device> device, std::string className, std::size_t kernelWidth,
+                     std::size_t kernelHeight, std::size_t strideInPixelsX, std::size_t strideInPixelsY,
+                     std::size_t dilationRateX = 1, std::size_t dilationRateY = 1);
+  CNNPoolingGradient(const CNNPoolingGradient&) = default;
+  [[nodiscard]] virtual detail::PoolingKind kind() const = 0;
+  virtual void describeProblem(detail::PoolingProblem& /*problem*/) const {}
+  [[nodiscard]] bool usesKernelOffset() const override { return true; }
+  void transferOwnProperties(const detail::ForwardRecord& record) override;
+
+ private:
+  detail::Settable<mtl::Size> sourceSize_{mtl::Size{std::numeric_limits<std::size_t>::max(),
+                                                    std::numeric_limits<std::size_t>::max(),
+                                                    std::numeric_limits<std::size_t>::max()}};
+};
+
+/// d out(x) / d in(y) = 1 where y is the chosen maximum of window x, else 0 (MPSCNNPoolingMaxGradient).
+///
+/// Chosen is the first NaN, else the first maximum in row-major order of the taps; a pixel wins against an
+/// equal zero outside. The gradient of a window whose maximum lies outside is dropped (Zero) or goes to the
+/// edge pixel (Clamp). Places kept in the state are used when sourceImage is the forward source; the result
+/// is the same.
+///
+///     auto pool = mps::CNNPoolingMax::create(device, 2, 2, 2, 2);
+///     std::shared_ptr<mps::State> state;
+///     auto y = pool->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::CNNPoolingMaxGradient::create(device, 2, 2, 2, 2);
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);
+class CNNPoolingMaxGradient : public CNNPoolingGradient {
+ public:
+  /// @param kernelWidth,kernelHeight,strideInPixelsX,strideInPixelsY those of the forward kernel
+  static std::shared_ptr<CNNPoolingMaxGradient> create(const std::shared_ptr<mtl::Device>& device,
+                                                       std::size_t kernelWidth, std::size_t kernelHeight,
+                                                       std::size_t strideInPixelsX = 1,
+                                                       std::size_t strideInPixelsY = 1);
+  [[nodiscard]] std::string className() const override { return "CNNPoolingMaxGradient"; }
+  [[nodiscard]] std::shared_ptr<CNNPoolingMaxGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
+
+ protected:
+  using CNNPoolingGradient::CNNPoolingGradient;
+  [[nodiscard]] detail::PoolingKind kind() const override;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+/// dIn(y) = sum over windows x that contain y of g(x) / N(x), N as in the forward pass
+/// (MPSCNNPoolingAverageGradient). Only the size of sourceImage counts: an unwritten temporary image will do
+/// (spec/00 D10). Example as for CNNPoolingMaxGradient.
+class CNNPoolingAverageGradient : public CNNPoolingGradient {
+ public:
+  /// Parameters as for CNNPoolingMaxGradient.
+  static std::shared_ptr<CNNPoolingAverageGradient> create(const std::shared_ptr<mtl::Device>& device,
+                                                           std::size_t kernelWidth, std::size_t kernelHeight,
+                                                           std::size_t strideInPixelsX = 1,
+                                                           std::size_t strideInPixelsY = 1);
+  [[nodiscard]] std::string className() const override { return "CNNPoolingAverageGradient"; }
+  [[nodiscard]] std::shared_ptr<CNNPoolingAverageGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  /// As for the forward kernel; taken from the state unless set. 0.
+  [[nodiscard]] std::size_t zeroPadSizeX() const { return zeroPadSizeX_.get(); }
+  [[nodiscard]] std::size_t zeroPadSizeY() const { return zeroPadSizeY_.get(); }
+  void setZeroPadSizeX(std::size_t size) { zeroPadSizeX_.set(size); }
+  void setZeroPadSizeY(std::size_t size) { zeroPadSizeY_.set(size); }
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
+
+ protected:
+  using CNNPoolingGradient::CNNPoolingGradient;
+  [[nodiscard]] detail::PoolingKind kind() const override;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  void describeProblem(detail::PoolingProblem& problem) const override;
+  void transferOwnProperties(const detail::ForwardRecord& record) override;
+
+ private:
+  detail::Settable<std::size_t> zeroPadSizeX_{0};
+  detail::Settable<std::size_t> zeroPadSizeY_{0};
+};
+
+/// dIn(y) = in(y) * sum over windows x that contain y of g(x) / out(x), with 0 for a window whose norm is 0
+/// (MPSCNNPoolingL2NormGradient). out(x) is computed again from sourceImage. Example as for
+/// CNNPoolingMaxGradient.
+class CNNPoolingL2NormGradient : public CNNPoolingGradient {
+ public:
+  /// Parameters as for CNNPoolingMaxGradient.
+  static std::shared_ptr<CNNPoolingL2NormGradient> create(const std::shared_ptr<mtl::Device>& device,
+                                                          std::size_t kernelWidth, std::size_t kernelHeight,
+                                                          std::size_t strideInPixelsX = 1,
+                                                          std::size_t strideInPixelsY = 1);
+  [[nodiscard]] std::string className() const override { return "CNNPoolingL2NormGradient"; }
+  [[nodiscard]] std::shared_ptr<CNNPoolingL2NormGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
+
+ protected:
+  using CNNPoolingGradient::CNNPoolingGradient;
+  [[nodiscard]] detail::PoolingKind kind() const override;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+/// The gradient of CNNDilatedPoolingMax (MPSCNNDilatedPoolingMaxGradient); rules as for
+/// CNNPoolingMaxGradient.
+class CNNDilatedPoolingMaxGradient : public CNNPoolingGradient {
+ public:
+  /// Parameters of the forward kernel; the rates read back as secondaryDilationRateX and -Y.
+  static std::shared_ptr<CNNDilatedPoolingMaxGradient> create(
+      const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth, std::size_t kernelHeight,
+      std::size_t dilationRateX, std::size_t dilationRateY, std::size_t strideInPixelsX,
+      std::size_t strideInPixelsY);
+  [[nodiscard]] std::string className() const override { return "CNNDilatedPoolingMaxGradient"; }
+  [[nodiscard]] std::shared_ptr<CNNDilatedPoolingMaxGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
+
+ protected:
+  using CNNPoolingGradient::CNNPoolingGradient;
+  [[nodiscard]] detail::PoolingKind kind() const override;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+}  // namespace mps

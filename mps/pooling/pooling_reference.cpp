@@ -1,0 +1,234 @@
+#include "mps/pooling/pooling_reference.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace mps::detail {
+namespace {
+
+struct Pixel {
+  std::int64_t y = 0;
+  std::int64_t x = 0;
+};
+
+/// left(x) + d * p of spec/02 section 1.1.
+std::int64_t tapPosition(const WindowAxis& axis, std::int64_t window, std::int64_t tap) {
+  const std::int64_t dilated = (axis.kernelSize - 1) * axis.dilation + 1;
+  return axis.offset + axis.stride * window - dilated / 2 + axis.dilation * tap;
+}
+
+bool isInside(const PoolingProblem& problem, Pixel pixel) {
+  return pixel.x >= 0 && pixel.x < problem.x.sourceSize && pixel.y >= 0 && pixel.y < problem.y.sourceSize;
+}
+
+/// Calls visit(tap, pixel) for all taps of a window in row-major order, also for those outside.
+template <class Visit>
+void forEachTap(const PoolingProblem& problem, Pixel window, Visit visit) {
+  for (std::int64_t q = 0; q < problem.y.kernelSize; ++q)
+    for (std::int64_t p = 0; p < problem.x.kernelSize; ++p)
+      visit(p + problem.x.kernelSize * q,
+            Pixel{tapPosition(problem.y, window.y, q), tapPosition(problem.x, window.x, p)});
+}
+
+/// Calls visit(image, window, channel) for all outputs, in the order image, y, x, channel.
+template <class Visit>
+void forEachOutput(const PoolingProblem& problem, Visit visit) {
+  for (std::int64_t n = 0; n < problem.source.images; ++n)
+    for (std::int64_t y = 0; y < problem.y.destinationSize; ++y)
+      for (std::int64_t x = 0; x < problem.x.destinationSize; ++x)
+        for (std::int64_t c = 0; c < problem.source.channels; ++c) visit(n, Pixel{y, x}, c);
+}
+
+struct Maximum {
+  double value = 0;
+  std::int64_t tap = -1;  ///< -1: an outside zero
+  Pixel pixel;
+};
+
+/// The first NaN, otherwise the first maximum. Outside zeros come last: the image wins a tie.
+Maximum findMaximum(const PoolingProblem& problem, const ReferenceTensor& source, std::int64_t n,
+                    Pixel window, std::int64_t c) {
+  Maximum best;
+  bool hasBest = false;
+  bool hasOutsideZero = false;
+  forEachTap(problem, window, [&](std::int64_t tap, Pixel pixel) {
+    if (problem.edgeMode == ImageEdgeMode::Clamp) {
+      pixel.x = std::clamp<std::int64_t>(pixel.x, 0, problem.x.sourceSize - 1);
+      pixel.y = std::clamp<std::int64_t>(pixel.y, 0, problem.y.sourceSize - 1);
+    } else if (!isInside(problem, pixel)) {
+      hasOutsideZero = true;
+      return;
+    }
+    const double value = source.at(n, pixel.y, pixel.x, c);
+    const bool wins = value > best.value || (std::isnan(value) && !std::isnan(best.value));
+    if (!hasBest || wins) best = {value, tap, pixel};
+    hasBest = true;
+  });
+  if (hasOutsideZero && (!hasBest || best.value < 0)) return {};
+  return best;
+}
+
+/// N(x, y) of spec/02 section 3.3.
+std::int64_t averageDivisor(const PoolingProblem& problem, Pixel window) {
+  if (problem.edgeMode == ImageEdgeMode::Zero) return problem.x.kernelSize * problem.y.kernelSize;
+  std::int64_t count = 0;
+  forEachTap(problem, window, [&](std::int64_t, Pixel pixel) {
+    const bool inX =
+        pixel.x >= -problem.zeroPadSizeX && pixel.x <= problem.x.sourceSize - 1 + problem.zeroPadSizeX;
+    const bool inY =
+        pixel.y >= -problem.zeroPadSizeY && pixel.y <= problem.y.sourceSize - 1 + problem.zeroPadSizeY;
+    if (inX && inY) ++count;
+  });
+  return count;
+}
+
+double l2Norm(const PoolingProblem& problem, const ReferenceTensor& source, std::int64_t n, Pixel window,
+              std::int64_t c) {
+  double sum = 0;
+  forEachTap(problem, window, [&](std::int64_t, Pixel pixel) {
+    if (!isInside(problem, pixel)) return;
+    const double value = source.at(n, pixel.y, pixel.x, c);
+    sum += value * value;
+  });
+  return std::sqrt(sum);
+}
+
+/// A unorm code is a quotient, which float32 rounds.
+std::int64_t loadRoundings(ImageFeatureChannelFormat format) {
+  return format == ImageFeatureChannelFormat::Unorm8 || format == ImageFeatureChannelFormat::Unorm16 ? 1 : 0;
+}
+
+/// Most windows that one source pixel belongs to, on one axis.
+std::int64_t mostWindows(const WindowAxis& axis) {
+  return std::min(axis.destinationSize, ((axis.kernelSize - 1) * axis.dilation + axis.stride) / axis.stride);
+}
+
+/// The source gradient over the whole source, to which windows add.
+class SourceGradient {
+ public:
+  SourceGradient(const PoolingProblem& problem, ReferenceTensor& destination)
+      : problem_(problem), destination_(destination) {
+    destination_.magnitude.resize(destination_.values.size());
+  }
+  void add(std::int64_t n, Pixel pixel, std::int64_t c, double term) {
+    const std::int64_t y = pixel.y - problem_.destinationOriginY;
+    const std::int64_t x = pixel.x - problem_.destinationOriginX;
+    if (y < 0 || y >= destination_.height || x < 0 || x >= destination_.width) return;
+    destination_.add(destination_.index(n, y, x, c), term);
+  }
+
+ private:
+  const PoolingProblem& problem_;
+  ReferenceTensor& destination_;
+};
+
+}  // namespace
+
+ReferenceTensor poolingForwardReference(const PoolingProblem& problem, const ReferenceTensor& source) {
+  ReferenceTensor result(problem.source.images, problem.y.destinationSize, problem.x.destinationSize,
+                         problem.source.channels);
+  result.magnitude.resize(result.values.size());
+  const std::int64_t taps = problem.x.kernelSize * problem.y.kernelSize;
+  const std::int64_t load = loadRoundings(problem.source.format);
+  switch (problem.kind) {
+    case PoolingKind::Max:
+      result.roundings = load;
+      break;
+    case PoolingKind::Average:
+      result.roundings = load + taps;  // taps - 1 additions, one division
+      break;
+    case PoolingKind::L2Norm:
+      result.roundings = 2 * load + taps;  // a product, taps - 1 additions
+      result.transcendental = 1;
+      break;
+  }
+  forEachOutput(problem, [&](std::int64_t n, Pixel window, std::int64_t c) {
+    const std::size_t i = result.index(n, window.y, window.x, c);
+    switch (problem.kind) {
+      case PoolingKind::Max:
+        result.add(i, findMaximum(problem, source, n, window, c).value);
+        break;
+      case PoolingKind::Average: {
+        const std::int64_t divisor = averageDivisor(problem, window);
+        double sum = 0;
+        double absolute = 0;
+        forEachTap(problem, window, [&](std::int64_t, Pixel pixel) {
+          if (!isInside(problem, pixel)) return;
+          sum += source.at(n, pixel.y, pixel.x, c);
+          absolute += std::abs(source.at(n, pixel.y, pixel.x, c));
+        });
+        result.values[i] = divisor == 0 ? 0 : sum / static_cast<double>(divisor);
+        result.magnitude[i] = divisor == 0 ? 0 : absolute / static_cast<double>(divisor);
+        break;
+      }
+      case PoolingKind::L2Norm:
+        result.add(i, l2Norm(problem, source, n, window, c));
+        break;
+    }
+  });
+  return result;
+}
+
+std::vector<std::uint32_t> poolingIndicesReference(const PoolingProblem& problem,
+                                                   const ReferenceTensor& source) {
+  std::vector<std::uint32_t> indices;
+  forEachOutput(problem, [&](std::int64_t n, Pixel window, std::int64_t c) {
+    const std::int64_t tap = findMaximum(problem, source, n, window, c).tap;
+    indices.push_back(tap < 0 ? problem.noIndex() : static_cast<std::uint32_t>(tap));
+  });
+  return indices;
+}
+
+ReferenceTensor poolingGradientReference(const PoolingProblem& problem, const ReferenceTensor& source,
+                                         const ReferenceTensor& gradient) {
+  ReferenceTensor result(problem.destination.images, problem.destination.height, problem.destination.width,
+                         problem.destination.channels);
+  SourceGradient sum(problem, result);
+  const std::int64_t taps = problem.x.kernelSize * problem.y.kernelSize;
+  const std::int64_t windowsPerPixel = mostWindows(problem.x) * mostWindows(problem.y);
+  const std::int64_t loadGradient = loadRoundings(problem.gradient.format);
+  const std::int64_t loadSource = loadRoundings(problem.source.format);
+  switch (problem.kind) {
+    case PoolingKind::Max:
+      // With Clamp a border pixel may collect every window there is.
+      result.roundings = loadGradient + problem.x.destinationSize * problem.y.destinationSize - 1;
+      break;
+    case PoolingKind::Average:
+      result.roundings = loadGradient + windowsPerPixel;  // a division, windowsPerPixel - 1 additions
+      break;
+    case PoolingKind::L2Norm:
+      // Sum of squares; root, division, additions, product.
+      result.roundings = loadGradient + 3 * loadSource + taps + 2 + windowsPerPixel;
+      result.transcendental = 1;
+      break;
+  }
+  forEachOutput(problem, [&](std::int64_t n, Pixel window, std::int64_t c) {
+    const double g = gradient.at(n, window.y, window.x, c);
+    switch (problem.kind) {
+      case PoolingKind::Max: {
+        const Maximum maximum = findMaximum(problem, source, n, window, c);
+        if (maximum.tap >= 0) sum.add(n, maximum.pixel, c, g);
+        break;
+      }
+      case PoolingKind::Average: {
+        const auto divisor = static_cast<double>(averageDivisor(problem, window));
+        forEachTap(problem, window, [&](std::int64_t, Pixel pixel) {
+          if (isInside(problem, pixel)) sum.add(n, pixel, c, g / divisor);
+        });
+        break;
+      }
+      case PoolingKind::L2Norm: {
+        const double norm = l2Norm(problem, source, n, window, c);
+        if (norm == 0) break;
+        forEachTap(problem, window, [&](std::int64_t, Pixel pixel) {
+          if (isInside(problem, pixel)) sum.add(n, pixel, c, source.at(n, pixel.y, pixel.x, c) * g / norm);
+        });
+        break;
+      }
+    }
+  });
+  return result;
+}
+
+}  // namespace mps::detail
