@@ -1,8 +1,9 @@
 # Sourced by the scripts that work in stages: runs and times them, counts what passed and failed.
 #
-#   stage NAME BUDGET COMMAND...     one stage; counts as one check
-#   test_stage NAME BUDGET CTEST...  a ctest call; counts as many checks as ctest ran tests
-#   report                           the table, then "N passed, N failed"; fails when anything failed
+#   stage NAME BUDGET COMMAND...          one stage; counts as one check
+#   counted_stage NAME BUDGET COMMAND...  a script that itself ends with report, or a ctest call: counts as many
+#                                         checks as it says
+#   report                                the table, then "N passed, N failed"; fails when anything failed
 #
 # BUDGET is in seconds; a stage that takes longer is marked in the table. Stages after a failed one still run.
 
@@ -18,9 +19,9 @@ run_strictly() {
   set -e
 }
 
-note_stage() {  # NAME BUDGET SECONDS RESULT
+end_stage() {  # NAME BUDGET SECONDS RESULT
   local remark=""
-  [ "$3" -le "$2" ] || remark="  over its budget"
+  [ "$3" -le "$2" ] || remark=", OVER ITS BUDGET"
   table+=("$(printf '%-34s %5d s of %5d s   %s%s' "$1" "$3" "$2" "$4" "$remark")")
   echo "<== $1: $4, $3 s$remark"
 }
@@ -32,36 +33,44 @@ stage() {
   run_strictly "$@"
   if [ "$status" = 0 ]; then
     passed=$((passed + 1))
-    note_stage "$name" "$budget" $((SECONDS - start)) "passed"
+    end_stage "$name" "$budget" $((SECONDS - start)) "passed"
   else
     failed=$((failed + 1))
-    note_stage "$name" "$budget" $((SECONDS - start)) "FAILED"
+    end_stage "$name" "$budget" $((SECONDS - start)) "FAILED"
   fi
 }
 
-test_stage() {
-  local name=$1 budget=$2 start=$SECONDS log summary
+# Reads a log; prints "PASSED FAILED" from its last closing line: ctest's "100% tests passed, 0 tests failed out of
+# 12" or report's "12 passed, 0 failed".
+closing_counts() {
+  awk '/^[0-9]+% tests passed, [0-9]+ tests? failed out of [0-9]+$/ { failed = $4; passed = $NF - $4 }
+       /^[0-9]+ passed, [0-9]+ failed$/ { passed = $1; failed = $3 }
+       END { if (passed != "") print passed, failed }' "$1"
+}
+
+counted_stage() {
+  local name=$1 budget=$2 start=$SECONDS log counts passed_here failed_here
   shift 2
   printf '\n==> %s\n' "$name"
   log=$(mktemp)
-  run_ctest() { ctest --output-on-failure --no-tests=error "$@" 2>&1 | tee "$log"; exit "${PIPESTATUS[0]}"; }
-  run_strictly run_ctest "$@"
-  # "100% tests passed, 0 tests failed out of 12"
-  summary=$(sed -n -E 's/^[0-9]+% tests passed, ([0-9]+) tests? failed out of ([0-9]+)$/\1 \2/p' "$log" | tail -n 1)
+  run_logged() { "$@" 2>&1 | tee "$log"; return "${PIPESTATUS[0]}"; }
+  run_strictly run_logged "$@"
+  counts=$(closing_counts "$log")
   rm -f "$log"
-  local failures=${summary% *} tests=${summary#* }
-  if [ -z "$summary" ] || { [ "$status" != 0 ] && [ "$failures" = 0 ]; }; then
+  passed_here=${counts% *} failed_here=${counts#* }
+  # A call that fails without saying what failed, or that ran nothing, is one failure.
+  if [ -z "$counts" ] || [ $((passed_here + failed_here)) = 0 ] || { [ "$status" != 0 ] && [ "$failed_here" = 0 ]; }; then
     failed=$((failed + 1))
-    note_stage "$name" "$budget" $((SECONDS - start)) "FAILED: ctest ended with status $status"
+    end_stage "$name" "$budget" $((SECONDS - start)) "FAILED (status $status)"
     return
   fi
-  passed=$((passed + tests - failures))
-  failed=$((failed + failures))
-  note_stage "$name" "$budget" $((SECONDS - start)) "$((tests - failures)) tests passed, $failures failed"
+  passed=$((passed + passed_here))
+  failed=$((failed + failed_here))
+  end_stage "$name" "$budget" $((SECONDS - start)) "$passed_here passed, $failed_here failed"
 }
 
 report() {
-  printf '\n%s\n' "Stages:"
+  printf '\nStages:\n'
   printf '  %s\n' "${table[@]}"
   printf '  %-34s %5d s\n\n' "total" "$SECONDS"
   echo "$passed passed, $failed failed"
