@@ -1,0 +1,363 @@
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "mps/core/highway_targets.hpp"
+#include "mps/core/plan.hpp"
+#include "mps/core/storage.hpp"
+#include "mps/loss/loss_problem.hpp"
+#include "mps/loss/loss_run.hpp"
+#include "mtl/cpu/stream.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "mps/loss/loss_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "mps/loss/loss_rows-inl.hpp"
+#include "mps/loss/loss_tiles-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace mps::detail::HWY_NAMESPACE {
+
+double runSoftMaxPixels(const LossNumbers& numbers, LossRows rows, std::int64_t pixels, std::size_t channels,
+                        float* exponentials) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < pixels; ++i) {
+    SoftMaxPixel pixel;
+    pixel.largest = largestPrediction(rows.predictions, channels);
+    pixel.sum = sumExponentials(rows.predictions, channels, pixel.largest, exponentials);
+    if (numbers.exactSoftMaxGradient) pixel.weightedLabels = sumWeightedLabels(numbers, rows, channels);
+    sum += static_cast<double>(runSoftMax(numbers, rows, channels, pixel, exponentials));
+    rows.advance(channels);
+  }
+  return sum;
+}
+
+/// Pixels that fit into a tile, perhaps of several images.
+void runWholePixels(const LossRun& run, LossTiles& tiles, const LossItem& item) {
+  const LossPart part = run.layout.part(item, 0);
+  const auto elements = static_cast<std::size_t>(part.elements());
+  LossRows rows = tiles.load(part, item.images);
+  for (std::int64_t n = 0; n < item.images; ++n) {
+    rows.factor = run.factor(item.firstImage + n);
+    run.sums[run.shareIndex(item, n)] =
+        run.problem.lossType == CNNLossType::SoftMaxCrossEntropy
+            ? runSoftMaxPixels(run.numbers, rows, part.pixels, static_cast<std::size_t>(part.channels),
+                               tiles.exponentials())
+            : static_cast<double>(runElementsOf(run.problem.lossType, run.numbers, rows, elements));
+    rows.advance(elements);
+  }
+  tiles.store(part, item.images);
+}
+
+/// Calls visit(part, rows, elements) for each slice of the channels of an item's one pixel.
+template <class Visit>
+void forSlices(const LossRun& run, LossTiles& tiles, const LossItem& item, Visit visit) {
+  for (std::int64_t slice = 0; slice < run.layout.slices(); ++slice) {
+    const LossPart part = run.layout.part(item, slice);
+    LossRows rows = tiles.load(part, 1);
+    rows.factor = run.factor(item.firstImage);
+    visit(part, rows, static_cast<std::size_t>(part.elements()));
+  }
+}
+
+/// Maximum and sums of a pixel in slices.
+SoftMaxPixel reduceWidePixel(const LossRun& run, LossTiles& tiles, const LossItem& item) {
+  SoftMaxPixel pixel;
+  pixel.largest = -std::numeric_limits<float>::infinity();
+  forSlices(run, tiles, item, [&](const LossPart&, const LossRows& rows, std::size_t count) HWY_ATTR {
+    pixel.largest = std::max(pixel.largest, largestPrediction(rows.predictions, count));
+  });
+  double sum = 0;
+  double weightedLabels = 0;
+  forSlices(run, tiles, item, [&](const LossPart&, const LossRows& rows, std::size_t count) HWY_ATTR {
+    sum += static_cast<double>(sumExponentials(rows.predictions, count, pixel.largest, nullptr));
+    if (run.numbers.exactSoftMaxGradient)
+      weightedLabels += static_cast<double>(sumWeightedLabels(run.numbers, rows, count));
+  });
+  pixel.sum = static_cast<float>(sum);
+  pixel.weightedLabels = static_cast<float>(weightedLabels);
+  return pixel;
+}
+
+void runWidePixel(const LossRun& run, LossTiles& tiles, const LossItem& item) {
+  const bool softMax = run.problem.lossType == CNNLossType::SoftMaxCrossEntropy;
+  const SoftMaxPixel pixel = softMax ? reduceWidePixel(run, tiles, item) : SoftMaxPixel();
+  double sum = 0;
+  forSlices(run, tiles, item, [&](const LossPart& part, const LossRows& rows, std::size_t count) HWY_ATTR {
+    sum += static_cast<double>(softMax ? runSoftMax(run.numbers, rows, count, pixel, nullptr)
+                                       : runElementsOf(run.problem.lossType, run.numbers, rows, count));
+    tiles.store(part, 1);
+  });
+  run.sums[run.shareIndex(item, 0)] = sum;
+}
+
+void runItems(const LossRun& run, std::int64_t begin, std::int64_t end) {
+  LossTiles tiles(run);
+  for (std::int64_t i = begin; i < end; ++i) {
+    if (run.layout.slices() == 1) {
+      runWholePixels(run, tiles, run.layout.item(i));
+    } else {
+      runWidePixel(run, tiles, run.layout.item(i));
+    }
+  }
+}
+
+/// Counts the weights that are not 0.
+void countItems(const LossRun& run, std::int64_t begin, std::int64_t end) {
+  LossTiles tiles(run);
+  for (std::int64_t i = begin; i < end; ++i) {
+    const LossItem item = run.layout.item(i);
+    for (std::int64_t n = 0; n < item.images; ++n) run.counts[run.shareIndex(item, n)] = 0;
+    for (std::int64_t slice = 0; slice < run.layout.slices(); ++slice) {
+      const LossPart part = run.layout.part(item, slice);
+      const float* weights = tiles.loadWeightsToCount(part, item.images);
+      for (std::int64_t n = 0; n < item.images; ++n)
+        run.counts[run.shareIndex(item, n)] +=
+            weights == nullptr ? part.elements()
+                               : countNonZero(weights + n * part.elements(), part.elements());
+    }
+  }
+}
+
+}  // namespace mps::detail::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mps::detail {
+namespace {
+
+HWY_EXPORT(runItems);
+HWY_EXPORT(countItems);
+
+/// Elements below which a second thread does not pay.
+constexpr std::int64_t kGrainOfArithmetic = 16384;
+constexpr std::int64_t kGrainOfTranscendental = 4096;
+
+bool isTranscendental(CNNLossType type) {
+  return type == CNNLossType::SoftMaxCrossEntropy || type == CNNLossType::SigmoidCrossEntropy ||
+         type == CNNLossType::CategoricalCrossEntropy || type == CNNLossType::Log ||
+         type == CNNLossType::KullbackLeiblerDivergence;
+}
+
+bool countsWeights(const LossProblem& problem) {
+  return problem.reductionType == CNNReductionType::SumByNonZeroWeights &&
+         (problem.weights.channels > 0 || problem.labelKind != LossLabels::Dense);
+}
+
+LossNumbers numbersOf(const LossProblem& problem, const Operands& operands) {
+  LossNumbers numbers;
+  numbers.weight = static_cast<float>(operands.scalars[0]);
+  const double smoothing = operands.scalars[1];
+  if (smoothing > 0) {
+    const bool sigmoid = problem.lossType == CNNLossType::SigmoidCrossEntropy;
+    const double classes = sigmoid ? 2.0 : static_cast<double>(problem.numberOfClasses);
+    numbers.labelScale = static_cast<float>(1 - smoothing);
+    numbers.labelOffset = static_cast<float>(smoothing / classes);
+  }
+  numbers.epsilon = static_cast<float>(operands.scalars[2]);
+  numbers.delta = static_cast<float>(operands.scalars[3]);
+  numbers.exactSoftMaxGradient = problem.exactSoftMaxGradient;
+  return numbers;
+}
+
+class LossPlan final : public Plan {
+ public:
+  explicit LossPlan(const LossProblem& problem) : problem_(problem), layout_(problem) {}
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    const mtl::cpu::Stream& cpu = mtl::cpu::asCpu(stream);
+    LossRun run = prepareRun(operands);
+    const std::int64_t elementsPerItem = layout_.imagesPerItem * layout_.pixelsPerItem * layout_.channels;
+    const std::int64_t grain =
+        (isTranscendental(problem_.lossType) ? kGrainOfTranscendental : kGrainOfArithmetic) / elementsPerItem;
+    if (countsWeights(problem_))
+      cpu.parallelFor(layout_.items, grain, [&](std::int64_t begin, std::int64_t end) {
+        HWY_DYNAMIC_DISPATCH(countItems)(run, begin, end);
+      });
+    setDivisors(run);
+    cpu.parallelFor(layout_.items, grain, [&](std::int64_t begin, std::int64_t end) {
+      HWY_DYNAMIC_DISPATCH(runItems)(run, begin, end);
+    });
+    if (problem_.loss.channels > 0 && !run.perElement()) storeLosses(run);
+  }
+
+  [[nodiscard]] std::size_t scratchBytes() const override {
+    const std::int64_t shares = layout_.images * layout_.itemsPerImage;
+    const std::int64_t counts = countsWeights(problem_) ? shares : 0;
+    return static_cast<std::size_t>(shares + counts + layout_.images) * sizeof(double);
+  }
+  [[nodiscard]] bool canAccumulate() const override {
+    return problem_.gradient.channels > 0 && problem_.gradient.format == ImageFeatureChannelFormat::Float32;
+  }
+
+ private:
+  [[nodiscard]] LossRun prepareRun(const Operands& operands) const {
+    LossRun run{.problem = problem_, .layout = layout_, .numbers = numbersOf(problem_, operands)};
+    run.weight = operands.scalars[0];
+    run.accumulate = operands.accumulate;
+    run.predictions = operands.source;
+    run.labels = operands.secondary;
+    run.weights = operands.parameters[0];
+    run.sourceGradient = operands.gradient;
+    run.gradient = operands.destination;
+    run.loss = operands.parameters[1];
+    run.labelGradient = operands.parameters[2];
+    const std::int64_t shares = layout_.images * layout_.itemsPerImage;
+    run.divisors = reinterpret_cast<double*>(operands.scratch);
+    run.sums = run.divisors + layout_.images;
+    static_assert(sizeof(std::int64_t) == sizeof(double));
+    run.counts = reinterpret_cast<std::int64_t*>(run.sums + shares);
+    return run;
+  }
+
+  /// The divisor of the reduction for each image, or for the batch in each of them.
+  void setDivisors(LossRun& run) const {
+    double batch = 0;
+    for (std::int64_t n = 0; n < layout_.images; ++n) {
+      run.divisors[n] = divisorOfImage(run, n);
+      batch += run.divisors[n];
+    }
+    if (problem_.reduceAcrossBatch && problem_.reductionType != CNNReductionType::Sum)
+      std::fill_n(run.divisors, layout_.images, batch);
+  }
+
+  [[nodiscard]] double divisorOfImage(const LossRun& run, std::int64_t image) const {
+    const std::int64_t pixels = layout_.pixelsPerImage;
+    switch (problem_.reductionType) {
+      case CNNReductionType::Mean:
+        return static_cast<double>(
+            problem_.lossType == CNNLossType::SoftMaxCrossEntropy ? pixels : pixels * layout_.channels);
+      case CNNReductionType::SumByNonZeroWeights: {
+        if (!countsWeights(problem_)) return static_cast<double>(pixels * layout_.channels);
+        std::int64_t count = 0;
+        for (std::int64_t j = 0; j < layout_.itemsPerImage; ++j)
+          count += run.counts[image * layout_.itemsPerImage + j];
+        return static_cast<double>(count);
+      }
+      default:
+        return 1;
+    }
+  }
+
+  void storeLosses(const LossRun& run) const {
+    double batch = 0;
+    for (std::int64_t n = 0; n < layout_.images; ++n) {
+      const double loss = lossOfImage(run, n);
+      batch += loss;
+      if (!problem_.reduceAcrossBatch) storeLoss(run, n, loss);
+    }
+    if (!problem_.reduceAcrossBatch) return;
+    for (std::int64_t n = 0; n < layout_.images; ++n) storeLoss(run, n, n == 0 ? batch : 0);
+  }
+
+  [[nodiscard]] static double lossOfImage(const LossRun& run, std::int64_t image) {
+    const LossLayout& layout = run.layout;
+    double sum = 0;
+    for (std::int64_t j = 0; j < layout.itemsPerImage; ++j) sum += run.sums[image * layout.itemsPerImage + j];
+    if (run.problem.lossType == CNNLossType::CosineDistance) sum = 1 - sum;
+    return run.divisors[image] == 0 ? 0 : run.weight * sum / run.divisors[image];
+  }
+
+  /// The value in the first element of the loss image, 0 in the others.
+  void storeLoss(const LossRun& run, std::int64_t image, double value) const {
+    const TensorShape& shape = problem_.loss;
+    withElementType(shape.format, [&](auto type) {
+      auto* to = reinterpret_cast<decltype(type)*>(run.loss);
+      for (std::int64_t y = 0; y < shape.height; ++y)
+        for (std::int64_t x = 0; x < shape.width; ++x)
+          for (std::int64_t c = 0; c < shape.channels; ++c)
+            storeFloat(0.0F, to + shape.offset(image, y, x, c));
+      storeFloat(static_cast<float>(value), to + shape.offset(image, 0, 0, 0));
+    });
+  }
+
+  LossProblem problem_;
+  LossLayout layout_;
+};
+
+Preparation prepareLoss(const LossProblem& problem) {
+  return std::make_shared<const LossPlan>(problem);
+}
+
+constexpr Implementation<LossProblem> kImplementations[] = {{"vector", prepareLoss}};
+
+/// ", name shape", or nothing when the tensor is not there.
+std::string describeTensor(const char* name, const TensorShape& shape) {
+  return shape.channels == 0 ? std::string() : std::string(", ") + name + " " + shape.describe();
+}
+
+}  // namespace
+
+std::span<const Implementation<LossProblem>> lossImplementationsCpu() {
+  return kImplementations;
+}
+
+const char* name(CNNLossType type) {
+  switch (type) {
+    case CNNLossType::MeanAbsoluteError:
+      return "MeanAbsoluteError";
+    case CNNLossType::MeanSquaredError:
+      return "MeanSquaredError";
+    case CNNLossType::SoftMaxCrossEntropy:
+      return "SoftMaxCrossEntropy";
+    case CNNLossType::SigmoidCrossEntropy:
+      return "SigmoidCrossEntropy";
+    case CNNLossType::CategoricalCrossEntropy:
+      return "CategoricalCrossEntropy";
+    case CNNLossType::Hinge:
+      return "Hinge";
+    case CNNLossType::Huber:
+      return "Huber";
+    case CNNLossType::CosineDistance:
+      return "CosineDistance";
+    case CNNLossType::Log:
+      return "Log";
+    case CNNLossType::KullbackLeiblerDivergence:
+      return "KullbackLeiblerDivergence";
+    case CNNLossType::Count:
+      break;
+  }
+  return "unknown";
+}
+
+const char* name(CNNReductionType type) {
+  switch (type) {
+    case CNNReductionType::None:
+      return "None";
+    case CNNReductionType::Sum:
+      return "Sum";
+    case CNNReductionType::Mean:
+      return "Mean";
+    case CNNReductionType::SumByNonZeroWeights:
+      return "SumByNonZeroWeights";
+    case CNNReductionType::Count:
+      break;
+  }
+  return "unknown";
+}
+
+std::string LossProblem::describe() const {
+  std::string text = std::string("loss ") + name(lossType) + " " + name(reductionType);
+  if (reduceAcrossBatch) text += " across the batch";
+  if (divideGradient) text += ", gradient divided";
+  if (exactSoftMaxGradient) text += ", exact gradient";
+  text +=
+      ", " + std::to_string(countedChannels) + " channels, " + std::to_string(numberOfClasses) + " classes";
+  text += describeTensor("predictions", predictions);
+  text += describeTensor(labelKind == LossLabels::Dense          ? "labels"
+                         : labelKind == LossLabels::UInt8Indices ? "uint8 indices"
+                                                                 : "uint32 indices",
+                         labels);
+  text += describeTensor("weights", weights) + describeTensor("source gradient", sourceGradient);
+  return text + describeTensor("gradient", gradient) + describeTensor("loss", loss) +
+         describeTensor("label gradient", labelGradient);
+}
+
+}  // namespace mps::detail
+#endif

@@ -1,0 +1,430 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "mps/conform/compare.hpp"
+#include "mps/loss/loss_cases.hpp"
+#include "mps/loss/loss_reference.hpp"
+#include "mtl/cpu/stream.hpp"
+
+namespace mps::detail {
+namespace {
+
+constexpr std::uint64_t kSeed = 11;
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+/// Memory of one tensor between guard bytes. Everything that is not an element is 0xFF: NaN in the float
+/// formats.
+class TensorMemory {
+ public:
+  explicit TensorMemory(const TensorShape& shape, std::size_t elementBytes = 0)
+      : shape_(shape), elementBytes_(elementBytes > 0 ? elementBytes : bytesPerChannel(shape.format)) {
+    const std::int64_t last =
+        shape.elements() == 0
+            ? 0
+            : shape.offset(shape.images - 1, shape.height - 1, shape.width - 1, shape.channels - 1) + 1;
+    memory_.assign(2 * kGuard + static_cast<std::size_t>(last) * elementBytes_, std::byte{0xFF});
+  }
+
+  void write(std::span<const double> values) { writeTensor(shape_, data(), values); }
+  [[nodiscard]] std::vector<double> read() const { return readTensor(shape_, data()); }
+  template <class Index>
+  void writeIndices(const std::vector<double>& indices) {
+    std::size_t i = 0;
+    forElements([&](std::size_t offset) {
+      const auto index = static_cast<Index>(indices[i++]);
+      std::memcpy(data() + offset, &index, sizeof index);
+    });
+  }
+
+  [[nodiscard]] std::byte* data() { return memory_.data() + kGuard; }
+  [[nodiscard]] const std::byte* data() const { return memory_.data() + kGuard; }
+  [[nodiscard]] const std::vector<std::byte>& bytes() const { return memory_; }
+  [[nodiscard]] const TensorShape& shape() const { return shape_; }
+
+  /// Whether every byte outside the elements still is 0xFF.
+  [[nodiscard]] bool surroundingsUntouched() const {
+    std::vector<std::byte> copy = memory_;
+    forElements([&](std::size_t offset) {
+      std::fill_n(copy.begin() + static_cast<std::ptrdiff_t>(kGuard + offset), elementBytes_,
+                  std::byte{0xFF});
+    });
+    return std::all_of(copy.begin(), copy.end(), [](std::byte b) { return b == std::byte{0xFF}; });
+  }
+
+ private:
+  // Not a multiple of the size of a vector: elements are aligned, vectors are not.
+  static constexpr std::size_t kGuard = 68;
+
+  template <class Visit>
+  void forElements(Visit visit) const {
+    for (std::int64_t n = 0; n < shape_.images; ++n)
+      for (std::int64_t y = 0; y < shape_.height; ++y)
+        for (std::int64_t x = 0; x < shape_.width; ++x)
+          for (std::int64_t c = 0; c < shape_.channels; ++c)
+            visit(static_cast<std::size_t>(shape_.offset(n, y, x, c)) * elementBytes_);
+  }
+
+  TensorShape shape_;
+  std::size_t elementBytes_;
+  std::vector<std::byte> memory_;
+};
+
+std::size_t labelBytes(const LossProblem& problem) {
+  if (problem.labelKind == LossLabels::UInt8Indices) return 1;
+  return problem.labelKind == LossLabels::UInt32Indices ? 4 : 0;
+}
+
+/// All tensors of one run.
+struct LossMemory {
+  explicit LossMemory(const LossCase& lossCase)
+      : predictions(lossCase.problem.predictions),
+        labels(lossCase.problem.labels, labelBytes(lossCase.problem)),
+        weights(lossCase.problem.weights),
+        sourceGradient(lossCase.problem.sourceGradient),
+        gradient(lossCase.problem.gradient),
+        loss(lossCase.problem.loss),
+        labelGradient(lossCase.problem.labelGradient) {}
+
+  TensorMemory predictions;
+  TensorMemory labels;
+  TensorMemory weights;
+  TensorMemory sourceGradient;
+  TensorMemory gradient;
+  TensorMemory loss;
+  TensorMemory labelGradient;
+};
+
+std::vector<double> scaled(std::vector<double> values, double low, double high) {
+  for (double& value : values) value = low + (high - low) * (value + 1) / 2;
+  return values;
+}
+
+/// Predictions in the domain of the type.
+std::vector<double> predictionValues(const LossCase& lossCase, std::size_t count) {
+  if (lossCase.exact) return randomValues(count, kSeed, RandomKind::SmallIntegers);
+  const std::vector<double> uniform = randomValues(count, kSeed, RandomKind::Uniform);
+  switch (lossCase.problem.lossType) {
+    case CNNLossType::CategoricalCrossEntropy:
+      return scaled(uniform, 0.01, 1);
+    case CNNLossType::Log:
+      return scaled(uniform, 0.01, 0.99);
+    case CNNLossType::KullbackLeiblerDivergence:
+      return scaled(uniform, -5, 0);
+    default:
+      return scaled(uniform, -6, 6);
+  }
+}
+
+std::vector<double> labelValues(const LossCase& lossCase, std::size_t count) {
+  const bool hinge = lossCase.problem.lossType == CNNLossType::Hinge;
+  const std::vector<double> bits = randomValues(count, kSeed + 1, RandomKind::ZeroOrOne);
+  if (hinge) return bits;
+  if (lossCase.exact) return randomValues(count, kSeed + 2, RandomKind::SmallIntegers);
+  std::vector<double> values = randomValues(count, kSeed + 2, RandomKind::Positive);
+  for (std::size_t i = 0; i < count; i += 3) values[i] = bits[i];  // zeros and ones too
+  return values;
+}
+
+/// Class indices; every third pixel is left out if the case says so.
+std::vector<double> indexValues(const LossCase& lossCase, std::size_t count) {
+  std::vector<double> values = randomValues(count, kSeed + 3, RandomKind::Positive);
+  const auto classes = static_cast<double>(lossCase.problem.countedChannels);
+  const double none = lossCase.problem.labelKind == LossLabels::UInt8Indices ? 255 : 4294967295.0;
+  for (std::size_t i = 0; i < count; ++i)
+    values[i] = lossCase.leavesOut && i % 3 == 0 ? (i % 2 == 0 ? none : classes)
+                                                 : std::min(std::floor(values[i] * classes), classes - 1);
+  return values;
+}
+
+std::vector<double> weightValues(const LossCase& lossCase, std::size_t count) {
+  std::vector<double> values = randomValues(count, kSeed + 4, RandomKind::Positive);
+  if (lossCase.exact) values = randomValues(count, kSeed + 4, RandomKind::SmallIntegers);
+  for (std::size_t i = 0; i < count; i += 4) values[i] = 0;
+  return values;
+}
+
+void fillInputs(const LossCase& lossCase, LossMemory& memory) {
+  const auto count = [](const TensorMemory& tensor) {
+    return static_cast<std::size_t>(tensor.shape().elements());
+  };
+  memory.predictions.write(predictionValues(lossCase, count(memory.predictions)));
+  switch (lossCase.problem.labelKind) {
+    case LossLabels::Dense:
+      memory.labels.write(labelValues(lossCase, count(memory.labels)));
+      break;
+    case LossLabels::UInt8Indices:
+      memory.labels.writeIndices<std::uint8_t>(indexValues(lossCase, count(memory.labels)));
+      break;
+    case LossLabels::UInt32Indices:
+      memory.labels.writeIndices<std::uint32_t>(indexValues(lossCase, count(memory.labels)));
+      break;
+  }
+  memory.weights.write(weightValues(lossCase, count(memory.weights)));
+  memory.sourceGradient.write(randomValues(count(memory.sourceGradient), kSeed + 5, RandomKind::Uniform));
+  if (lossCase.accumulate)
+    memory.gradient.write(randomValues(count(memory.gradient), kSeed + 6, RandomKind::Uniform));
+}
+
+ReferenceTensor tensorOf(const TensorMemory& memory) {
+  const TensorShape& shape = memory.shape();
+  if (shape.channels == 0) return {};
+  ReferenceTensor result(shape.images, shape.height, shape.width, shape.channels);
+  result.values = memory.read();
+  return result;
+}
+
+LossInputs inputsOf(const LossCase& lossCase, const LossMemory& memory) {
+  LossInputs inputs;
+  inputs.predictions = tensorOf(memory.predictions);
+  inputs.weights = tensorOf(memory.weights);
+  inputs.sourceGradient = tensorOf(memory.sourceGradient);
+  if (lossCase.problem.labelKind == LossLabels::Dense) {
+    inputs.labels = tensorOf(memory.labels);
+  } else {
+    const TensorShape& shape = lossCase.problem.labels;
+    inputs.labels = ReferenceTensor(shape.images, shape.height, shape.width, 1);
+    inputs.labels.values = indexValues(lossCase, inputs.labels.values.size());
+  }
+  inputs.weight = lossCase.weight;
+  inputs.labelSmoothing = lossCase.labelSmoothing;
+  inputs.epsilon = lossCase.epsilon;
+  inputs.delta = lossCase.delta;
+  return inputs;
+}
+
+void runPlan(const Plan& plan, const LossCase& lossCase, LossMemory& memory, int threads) {
+  std::vector<double> scratch(plan.scratchBytes() / sizeof(double) + 1, kNaN);
+  Operands operands;
+  operands.source = memory.predictions.data();
+  operands.secondary = memory.labels.data();
+  operands.gradient = memory.sourceGradient.data();
+  operands.destination = memory.gradient.data();
+  operands.scratch = reinterpret_cast<std::byte*>(scratch.data());
+  operands.parameters = {memory.weights.data(), memory.loss.data(), memory.labelGradient.data()};
+  operands.scalars = {lossCase.weight, lossCase.labelSmoothing, lossCase.epsilon, lossCase.delta};
+  operands.accumulate = lossCase.accumulate;
+  mtl::cpu::Stream stream(threads);
+  plan.run(stream, operands);
+}
+
+/// Puts a reduced loss into the first element of a larger loss image.
+ReferenceTensor inLossImage(const ReferenceTensor& loss, const TensorShape& shape) {
+  ReferenceTensor result(shape.images, shape.height, shape.width, shape.channels);
+  if (loss.values.size() == result.values.size()) return loss;
+  result.magnitude.assign(result.values.size(), 0);
+  result.roundings = loss.roundings;
+  result.transcendental = loss.transcendental;
+  for (std::int64_t n = 0; n < shape.images; ++n) {
+    result.values[result.index(n, 0, 0, 0)] = loss.values[static_cast<std::size_t>(n)];
+    result.magnitude[result.index(n, 0, 0, 0)] = loss.magnitude[static_cast<std::size_t>(n)];
+  }
+  return result;
+}
+
+void compareOutput(const char* what, const ReferenceTensor& expected, const TensorMemory& found, Tier tier,
+                   std::string& report) {
+  if (found.shape().channels == 0) return;
+  const Comparison comparison = compare(expected, found.read(), found.shape().format, tier, Zeros::Expected);
+  if (!comparison.passed()) report += std::string(what) + ": " + comparison.report;
+  if (!found.surroundingsUntouched()) report += std::string(what) + ": wrote outside the elements\n";
+}
+
+/// Empty, or how the outputs differ from the reference of `judge`, which is `lossCase` but for tests of the
+/// test.
+std::string judge(const LossCase& judgeCase, const LossCase& lossCase, const LossMemory& memory,
+                  const LossMemory& before) {
+  LossOutputs expected = lossReference(judgeCase.problem, inputsOf(judgeCase, memory));
+  if (judgeCase.accumulate) {
+    const std::vector<double> start = before.gradient.read();
+    for (std::size_t i = 0; i < start.size(); ++i) expected.gradient.add(i, start[i]);
+    expected.gradient.roundings += 1;
+  }
+  const Tier tier = lossCase.exact ? Tier::Exact : Tier::Bounded;
+  std::string report;
+  compareOutput("gradient", expected.gradient, memory.gradient, tier, report);
+  compareOutput("label gradient", expected.labelGradient, memory.labelGradient, tier, report);
+  if (lossCase.problem.loss.channels > 0)
+    compareOutput("loss", inLossImage(expected.loss, lossCase.problem.loss), memory.loss, tier, report);
+  return report;
+}
+
+class LossPlans : public testing::TestWithParam<LossCase> {};
+
+TEST_P(LossPlans, AgreeWithTheReference) {
+  const LossCase& lossCase = GetParam();
+  SCOPED_TRACE(lossCase.problem.describe() + ", seed " + std::to_string(kSeed));
+  for (const auto& implementation : lossImplementationsCpu()) {
+    const ForceImplementation force(implementation.name);
+    const ChosenPlan chosen = preparePlan(lossImplementationsCpu(), lossCase.problem);
+    ASSERT_TRUE(!lossCase.accumulate || chosen.plan->canAccumulate());
+    LossMemory memory(lossCase);
+    fillInputs(lossCase, memory);
+    const LossMemory before = memory;
+    runPlan(*chosen.plan, lossCase, memory, 2);
+    EXPECT_EQ(judge(lossCase, lossCase, memory, before), "") << implementation.name;
+    EXPECT_EQ(memory.predictions.bytes(), before.predictions.bytes());
+    EXPECT_EQ(memory.labels.bytes(), before.labels.bytes());
+    EXPECT_EQ(memory.weights.bytes(), before.weights.bytes());
+    EXPECT_EQ(memory.sourceGradient.bytes(), before.sourceGradient.bytes());
+    for (const int threads : {1, 3, 2}) {
+      LossMemory again = before;
+      runPlan(*chosen.plan, lossCase, again, threads);
+      EXPECT_EQ(again.gradient.bytes(), memory.gradient.bytes()) << threads << " threads";
+      EXPECT_EQ(again.loss.bytes(), memory.loss.bytes()) << threads << " threads";
+      EXPECT_EQ(again.labelGradient.bytes(), memory.labelGradient.bytes()) << threads << " threads";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, LossPlans, testing::ValuesIn(lossCases()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(LossPlan, EmptyBatchDoesNothing) {
+  const LossCase empty = lossCase(CNNLossType::MeanSquaredError, CNNReductionType::Sum, 0, 2, 2, 3);
+  LossMemory memory(empty);
+  runPlan(*preparePlan(lossImplementationsCpu(), empty.problem).plan, empty, memory, 2);
+  EXPECT_TRUE(memory.gradient.surroundingsUntouched());
+}
+
+/// Runs a case on given predictions and labels of one image of one pixel.
+LossMemory runPixel(const LossCase& lossCase, const std::vector<double>& predictions,
+                    const std::vector<double>& labels) {
+  LossMemory memory(lossCase);
+  memory.predictions.write(predictions);
+  memory.labels.write(labels);
+  runPlan(*preparePlan(lossImplementationsCpu(), lossCase.problem).plan, lossCase, memory, 1);
+  return memory;
+}
+
+TEST(LossPlan, NaNAndInfinityAreWhereTheReferenceHasThem) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const std::vector<double> predictions = {0.5, kNaN, infinity, -infinity, 0, -1, 1, 2, 0.25};
+  for (const CNNLossType type : lossTypes())
+    for (const double label : {0.0, 1.0, 0.5}) {
+      if (type == CNNLossType::SoftMaxCrossEntropy) continue;  // one of them spoils all: below
+      const CNNReductionType reduction =
+          type == CNNLossType::CosineDistance ? CNNReductionType::Sum : CNNReductionType::None;
+      LossCase special = lossCase(type, reduction, 1, 1, 1, 9);
+      special.epsilon = 0;
+      const LossMemory memory = runPixel(special, predictions, std::vector<double>(9, label));
+      EXPECT_EQ(judge(special, special, memory, memory), "") << name(type) << " label " << label;
+    }
+}
+
+TEST(LossPlan, SoftMaxOfExtremePredictions) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const LossCase softMax = lossCase(CNNLossType::SoftMaxCrossEntropy, CNNReductionType::None, 1, 1, 1, 3);
+  for (const std::vector<double>& predictions : {std::vector<double>{1000, 0, -1000},
+                                                 {3e38, -3e38, 0},
+                                                 {-infinity, 1, 2},
+                                                 {kNaN, 1, 2},
+                                                 {infinity, 1, 2},
+                                                 {-infinity, -infinity, -infinity}}) {
+    const LossMemory memory = runPixel(softMax, predictions, {0, 1, 0});
+    EXPECT_EQ(judge(softMax, softMax, memory, memory), "") << predictions[0];
+  }
+  const LossCase sum = lossCase(CNNLossType::SoftMaxCrossEntropy, CNNReductionType::Sum, 1, 1, 1, 3);
+  EXPECT_NEAR(runPixel(sum, {1000, 0, 0}, {1, 0, 0}).loss.read()[0], 0, 1e-6);
+  EXPECT_EQ(runPixel(sum, {-infinity, 1, 1}, {0, 1, 0}).gradient.read()[0], 0);
+}
+
+TEST(LossPlan, PixelsLeftOutAreZeroWhateverTheirPredictions) {
+  for (const CNNLossType type : lossTypes()) {
+    LossCase leftOut = lossCase(type, CNNReductionType::Sum, 1, 1, 2, 3);
+    leftOut.problem.labelKind = LossLabels::UInt8Indices;
+    leftOut.problem.labels = TensorShape::dense(1, 1, 2, 1);
+    LossMemory memory(leftOut);
+    memory.predictions.write(std::vector<double>{0.25, 0.5, 0.125, kNaN, kNaN, kNaN});
+    memory.labels.writeIndices<std::uint8_t>({1, 255});
+    runPlan(*preparePlan(lossImplementationsCpu(), leftOut.problem).plan, leftOut, memory, 1);
+    for (const std::size_t i : {3, 4, 5}) {
+      EXPECT_EQ(memory.gradient.read()[i], 0) << name(type);
+      EXPECT_EQ(memory.labelGradient.read()[i], 0) << name(type);
+    }
+    EXPECT_TRUE(std::isfinite(memory.loss.read()[0])) << name(type);
+  }
+}
+
+TEST(LossPlan, AccumulatesOnlyIntoFloat32) {
+  LossCase half = lossCase(CNNLossType::MeanSquaredError, CNNReductionType::Sum, 1, 1, 1, 4);
+  EXPECT_TRUE(preparePlan(lossImplementationsCpu(), half.problem).plan->canAccumulate());
+  half.problem.gradient.format = ImageFeatureChannelFormat::Float16;
+  EXPECT_FALSE(preparePlan(lossImplementationsCpu(), half.problem).plan->canAccumulate());
+}
+
+/// A change of one field that must show in the result of some case.
+struct Perturbation {
+  const char* name;
+  std::function<void(LossCase&)> apply;
+};
+
+TEST(LossPlan, EachFieldMatters) {
+  // Two images, so that the reductions over the batch differ; everything else is set to a value of its own.
+  LossCase original = lossCase(CNNLossType::SoftMaxCrossEntropy, CNNReductionType::Mean, 2, 2, 3, 5);
+  original.problem.weights = original.problem.predictions;
+  original.problem.sourceGradient = TensorShape::dense(2, 1, 1, 1);
+  original.problem.divideGradient = true;
+  original.labelSmoothing = 0.25;
+  original.weight = 0.5;
+  LossCase huber = original;
+  huber.problem.lossType = CNNLossType::Huber;
+  huber.delta = 0.5;
+  LossCase log = original;
+  log.problem.lossType = CNNLossType::Log;
+  log.epsilon = 0.125;
+  LossCase indices = original;
+  indices.problem.labelKind = LossLabels::UInt8Indices;
+  indices.problem.labels.channels = 1;
+
+  const std::vector<std::pair<LossCase, Perturbation>> rows = {
+      {original, {"lossType", [](LossCase& c) { c.problem.lossType = CNNLossType::SigmoidCrossEntropy; }}},
+      {original, {"reductionType", [](LossCase& c) { c.problem.reductionType = CNNReductionType::Sum; }}},
+      {original, {"reduceAcrossBatch", [](LossCase& c) { c.problem.reduceAcrossBatch = true; }}},
+      {original, {"divideGradient", [](LossCase& c) { c.problem.divideGradient = false; }}},
+      {original, {"exactSoftMaxGradient", [](LossCase& c) { c.problem.exactSoftMaxGradient = true; }}},
+      {original, {"numberOfClasses", [](LossCase& c) { c.problem.numberOfClasses = 1; }}},
+      {original, {"countedChannels", [](LossCase& c) { c.problem.countedChannels = 4; }}},
+      {indices, {"labelKind", [](LossCase& c) { c.leavesOut = true; }}},
+      {original, {"weight", [](LossCase& c) { c.weight *= 1.0001; }}},
+      {original, {"labelSmoothing", [](LossCase& c) { c.labelSmoothing *= 1.0001; }}},
+      {huber, {"delta", [](LossCase& c) { c.delta *= 1.0001; }}},
+      {log, {"epsilon", [](LossCase& c) { c.epsilon *= 1.001; }}},
+  };
+  for (const auto& [lossCase, perturbation] : rows) {
+    LossMemory memory(lossCase);
+    fillInputs(lossCase, memory);
+    runPlan(*preparePlan(lossImplementationsCpu(), lossCase.problem).plan, lossCase, memory, 2);
+    EXPECT_EQ(judge(lossCase, lossCase, memory, memory), "") << perturbation.name;
+    LossCase perturbed = lossCase;
+    perturbation.apply(perturbed);
+    EXPECT_NE(judge(perturbed, lossCase, memory, memory), "") << perturbation.name << " was not noticed";
+    EXPECT_TRUE(perturbed.problem == lossCase.problem || perturbed.problem.hash() != lossCase.problem.hash());
+  }
+}
+
+TEST(LossPlan, EachInputTensorMatters) {
+  LossCase original = lossCase(CNNLossType::SigmoidCrossEntropy, CNNReductionType::None, 1, 2, 3, 5);
+  original.problem.weights = original.problem.sourceGradient = original.problem.predictions;
+  LossMemory memory(original);
+  fillInputs(original, memory);
+  runPlan(*preparePlan(lossImplementationsCpu(), original.problem).plan, original, memory, 2);
+  for (TensorMemory LossMemory::*input :
+       {&LossMemory::predictions, &LossMemory::labels, &LossMemory::weights, &LossMemory::sourceGradient}) {
+    LossMemory changed = memory;
+    std::vector<double> values = (changed.*input).read();
+    values[17] += 0.01;
+    (changed.*input).write(values);
+    EXPECT_NE(judge(original, original, changed, changed), "");
+  }
+}
+
+}  // namespace
+}  // namespace mps::detail

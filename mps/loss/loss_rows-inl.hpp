@@ -1,0 +1,418 @@
+// Losses and their derivatives on adjacent float32 values, once per instruction set. Include it after
+// hwy/highway.h in a file that hwy/foreach_target.h compiles several times; mps/core/highway_targets.hpp
+// comes before both.
+
+#if defined(UNMETAL_MPS_LOSS_LOSS_ROWS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef UNMETAL_MPS_LOSS_LOSS_ROWS_INL_HPP
+#undef UNMETAL_MPS_LOSS_LOSS_ROWS_INL_HPP
+#else
+#define UNMETAL_MPS_LOSS_LOSS_ROWS_INL_HPP
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <limits>
+
+#include "mps/core/vector_math-inl.hpp"
+#include "mps/core/vector_runs-inl.hpp"
+#include "mps/loss/loss_run.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace mps::detail::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Element-wise losses
+// ----------------------------------------------------------------------------------------------
+//
+// Each type has loss, gradient and labelGradient of spec/04 sections 11.4, 11.6, 11.7 without any weight.
+// `shared` is what loss and gradient have in common, computed once; the comparisons let NaN through.
+
+struct NothingShared {
+  template <class D, class V>
+  HWY_INLINE V shared(D d, V) const {
+    return hn::Zero(d);
+  }
+};
+
+struct MeanAbsoluteErrorVectors : NothingShared {
+  explicit MeanAbsoluteErrorVectors(const LossNumbers&) {}
+  template <class D, class V>
+  HWY_INLINE V loss(D, V y, V t, V) const {
+    return hn::Abs(hn::Sub(y, t));
+  }
+  template <class D, class V>
+  HWY_INLINE V gradient(D d, V y, V t, V) const {
+    const V x = hn::Sub(y, t);
+    const V zero = hn::Zero(d);
+    const V positive = hn::IfThenElse(hn::Gt(x, zero), hn::Set(d, 1.0F), x);
+    return hn::IfThenElse(hn::Lt(x, zero), hn::Set(d, -1.0F), positive);
+  }
+  template <class D, class V>
+  HWY_INLINE V labelGradient(D d, V y, V t, V shared) const {
+    return hn::Neg(gradient(d, y, t, shared));
+  }
+};
+
+struct MeanSquaredErrorVectors : NothingShared {
+  explicit MeanSquaredErrorVectors(const LossNumbers&) {}
+  template <class D, class V>
+  HWY_INLINE V loss(D, V y, V t, V) const {
+    const V x = hn::Sub(y, t);
+    return hn::Mul(x, x);
+  }
+  template <class D, class V>
+  HWY_INLINE V gradient(D d, V y, V t, V) const {
+    return hn::Mul(hn::Set(d, 2.0F), hn::Sub(y, t));
+  }
+  template <class D, class V>
+  HWY_INLINE V labelGradient(D d, V y, V t, V) const {
+    return hn::Mul(hn::Set(d, 2.0F), hn::Sub(t, y));
+  }
+};
+
+struct SigmoidCrossEntropyVectors {
+  explicit SigmoidCrossEntropyVectors(const LossNumbers& numbers)
+      : labelScale(numbers.labelScale), labelOffset(numbers.labelOffset) {}
+  /// exp(-|y|).
+  template <class D, class V>
+  HWY_INLINE V shared(D d, V y) const {
+    return vectorExpNonPositive(d, hn::Neg(hn::Abs(y)));
+  }
+  template <class D, class V>
+  HWY_INLINE V loss(D d, V y, V t, V shared) const {
+    return hn::Add(hn::NegMulAdd(y, smoothed(d, t), atLeast(d, y, 0.0F)), vectorLog1p(d, shared));
+  }
+  template <class D, class V>
+  HWY_INLINE V gradient(D d, V y, V t, V shared) const {
+    const V one = hn::Set(d, 1.0F);
+    const V numerator = hn::IfThenElse(hn::Lt(y, hn::Zero(d)), shared, one);
+    return hn::Sub(hn::Div(numerator, hn::Add(one, shared)), smoothed(d, t));
+  }
+  template <class D, class V>
+  HWY_INLINE V labelGradient(D d, V y, V, V) const {
+    return hn::Mul(y, hn::Set(d, -labelScale));
+  }
+  template <class D, class V>
+  HWY_INLINE V smoothed(D d, V t) const {
+    return hn::MulAdd(t, hn::Set(d, labelScale), hn::Set(d, labelOffset));
+  }
+  float labelScale;
+  float labelOffset;
+};
+
+struct CategoricalCrossEntropyVectors : NothingShared {
+  explicit CategoricalCrossEntropyVectors(const LossNumbers&) {}
+  template <class D, class V>
+  HWY_INLINE V loss(D d, V y, V t, V) const {
+    return hn::IfThenZeroElse(hn::Eq(t, hn::Zero(d)), hn::Neg(hn::Mul(t, vectorLog(d, y))));
+  }
+  template <class D, class V>
+  HWY_INLINE V gradient(D d, V y, V t, V) const {
+    return hn::IfThenZeroElse(hn::Eq(t, hn::Zero(d)), hn::Neg(hn::Div(t, y)));
+  }
+  template <class D, class V>
+  HWY_INLINE V labelGradient(D d, V y, V, V) const {
+    return hn::Neg(vectorLog(d, y));
+  }
+};
+
+struct HingeVectors : NothingShared {
+  explicit HingeVectors(const LossNumbers&) {}
+  template <class D, class V>
+  HWY_INLINE V loss(D d, V y, V t, V) const {
+    const V margin = hn::NegMulAdd(sign(d, t), y, hn::Set(d, 1.0F));
+    return atLeast(d, margin, 0.0F);
+  }
+  template <class D, class V>
+  HWY_INLINE V gradient(D d, V y, V t, V) const {
+    return hn::IfThenElseZero(isInside(d, y, t), hn::Neg(sign(d, t)));
+  }
+  template <class D, class V>
+  HWY_INLINE V labelGradient(D d, V y, V t, V) const {
+    return hn::IfThenElseZero(isInside(d, y, t), hn::Mul(y, hn::Set(d, -2.0F)));
+  }
+  /// s = 2 t - 1.
+  template <class D, class V>
+  HWY_INLINE V sign(D d, V t) const {
+    return hn::MulSub(t, hn::Set(d, 2.0F), hn::Set(d, 1.0F));
+  }
+  template <class D, class V>
+  HWY_INLINE hn::Mask<D> isInside(D d, V y, V t) const {
+    return hn::Lt(hn::Mul(sign(d, t), y), hn::Set(d, 1.0F));
+  }
+};
+
+struct HuberVectors : NothingShared {
+  explicit HuberVectors(const LossNumbers& numbers) : delta(numbers.delta) {}
+  template <class D, class V>
+  HWY_INLINE V loss(D d, V y, V t, V) const {
+    const V a = hn::Abs(hn::Sub(y, t));
+    const V limit = hn::Set(d, delta);
+    const V half = hn::Set(d, 0.5F);
+    const V square = hn::Mul(half, hn::Mul(a, a));
+    const V line = hn::MulAdd(limit, hn::Sub(a, limit), hn::Mul(half, hn::Mul(limit, limit)));
+    return hn::IfThenElse(hn::Le(a, limit), square, line);
+  }
+  template <class D, class V>
+  HWY_INLINE V gradient(D d, V y, V t, V) const {
+    return atMost(d, atLeast(d, hn::Sub(y, t), -delta), delta);
+  }
+  template <class D, class V>
+  HWY_INLINE V labelGradient(D d, V y, V t, V shared) const {
+    return hn::Neg(gradient(d, y, t, shared));
+  }
+  float delta;
+};
+
+/// The loss is y t; "1 minus" follows after the sum.
+struct CosineDistanceVectors : NothingShared {
+  explicit CosineDistanceVectors(const LossNumbers&) {}
+  template <class D, class V>
+  HWY_INLINE V loss(D, V y, V t, V) const {
+    return hn::Mul(y, t);
+  }
+  template <class D, class V>
+  HWY_INLINE V gradient(D, V, V t, V) const {
+    return hn::Neg(t);
+  }
+  template <class D, class V>
+  HWY_INLINE V labelGradient(D, V y, V, V) const {
+    return hn::Neg(y);
+  }
+};
+
+/// With u = y + epsilon and v = 1 - y + epsilon.
+struct LogVectors : NothingShared {
+  explicit LogVectors(const LossNumbers& numbers) : epsilon(numbers.epsilon) {}
+  template <class D, class V>
+  HWY_INLINE V loss(D d, V y, V t, V) const {
+    const V otherLabel = hn::Sub(hn::Set(d, 1.0F), t);
+    const V first = hn::Mul(t, vectorLog(d, sumWithPrediction(d, y)));
+    return hn::Neg(hn::MulAdd(otherLabel, vectorLog(d, sumWithComplement(d, y)), first));
+  }
+  /// Two quotients: the one of the header cancels near y = t.
+  template <class D, class V>
+  HWY_INLINE V gradient(D d, V y, V t, V) const {
+    const V otherLabel = hn::Sub(hn::Set(d, 1.0F), t);
+    return hn::Sub(hn::Div(otherLabel, sumWithComplement(d, y)), hn::Div(t, sumWithPrediction(d, y)));
+  }
+  template <class D, class V>
+  HWY_INLINE V labelGradient(D d, V y, V, V) const {
+    return hn::Sub(vectorLog(d, sumWithComplement(d, y)), vectorLog(d, sumWithPrediction(d, y)));
+  }
+  template <class D, class V>
+  HWY_INLINE V sumWithPrediction(D d, V y) const {
+    return hn::Add(y, hn::Set(d, epsilon));
+  }
+  template <class D, class V>
+  HWY_INLINE V sumWithComplement(D d, V y) const {
+    return hn::Add(hn::Sub(hn::Set(d, 1.0F), y), hn::Set(d, epsilon));
+  }
+  float epsilon;
+};
+
+struct KullbackLeiblerDivergenceVectors : NothingShared {
+  explicit KullbackLeiblerDivergenceVectors(const LossNumbers&) {}
+  template <class D, class V>
+  HWY_INLINE V loss(D d, V y, V t, V) const {
+    return hn::IfThenZeroElse(hn::Eq(t, hn::Zero(d)), hn::Mul(t, hn::Sub(vectorLog(d, t), y)));
+  }
+  template <class D, class V>
+  HWY_INLINE V gradient(D, V, V t, V) const {
+    return hn::Neg(t);
+  }
+  template <class D, class V>
+  HWY_INLINE V labelGradient(D d, V y, V t, V) const {
+    const V slope = hn::Sub(hn::Add(vectorLog(d, t), hn::Set(d, 1.0F)), y);
+    return hn::IfThenZeroElse(hn::Eq(t, hn::Zero(d)), slope);
+  }
+};
+
+// Rows
+// ------------------------------------------------------------------------------------------------------------
+
+/// `value` in the lanes that were loaded, `other` in the rest.
+template <class D, class V>
+HWY_INLINE V inLanes(D, AllLanes, V value, V) {
+  return value;
+}
+template <class D, class V>
+HWY_INLINE V inLanes(D d, FirstLanes lanes, V value, V other) {
+  return hn::IfThenElse(hn::FirstN(d, lanes.count), value, other);
+}
+
+/// w, or 1 without weights.
+template <class D, class Lanes>
+HWY_INLINE hn::Vec<D> loadWeights(D d, Lanes lanes, const LossRows& rows, std::size_t i) {
+  return rows.weights != nullptr ? lanes.load(d, rows.weights + i) : hn::Set(d, 1.0F);
+}
+
+/// What multiplies a derivative: w, the factor of the image and the incoming gradient of the element.
+template <class D, class Lanes, class V>
+HWY_INLINE V derivativeScale(D d, Lanes lanes, const LossRows& rows, std::size_t i, V w) {
+  const V scale = hn::Mul(w, hn::Set(d, rows.factor));
+  return rows.sourceGradient != nullptr ? hn::Mul(scale, lanes.load(d, rows.sourceGradient + i)) : scale;
+}
+
+/// Writes the wanted outputs of `count` elements and returns the sum of w l.
+template <class Vectors>
+HWY_INLINE float runElements(const LossNumbers& numbers, const LossRows& rows, std::size_t count) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  const Vectors vectors(numbers);
+  V sum = hn::Zero(d);
+  forVectors(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
+    const V y = lanes.load(d, rows.predictions + i);
+    const V t = lanes.load(d, rows.labels + i);
+    const V w = loadWeights(d, lanes, rows, i);
+    const V shared = vectors.shared(d, y);
+    if (rows.wantsLoss) {
+      const V loss = hn::Mul(w, vectors.loss(d, y, t, shared));
+      sum = hn::Add(sum, inLanes(d, lanes, loss, hn::Zero(d)));
+      if (rows.loss != nullptr) lanes.store(d, hn::Mul(loss, hn::Set(d, numbers.weight)), rows.loss + i);
+    }
+    const V scale = derivativeScale(d, lanes, rows, i, w);
+    if (rows.gradient != nullptr)
+      lanes.store(d, hn::Mul(scale, vectors.gradient(d, y, t, shared)), rows.gradient + i);
+    if (rows.labelGradient != nullptr)
+      lanes.store(d, hn::Mul(scale, vectors.labelGradient(d, y, t, shared)), rows.labelGradient + i);
+  });
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+/// The same for any type but softmax.
+HWY_INLINE float runElementsOf(CNNLossType type, const LossNumbers& numbers, const LossRows& rows,
+                               std::size_t count) {
+  switch (type) {
+    case CNNLossType::MeanAbsoluteError:
+      return runElements<MeanAbsoluteErrorVectors>(numbers, rows, count);
+    case CNNLossType::MeanSquaredError:
+      return runElements<MeanSquaredErrorVectors>(numbers, rows, count);
+    case CNNLossType::SigmoidCrossEntropy:
+      return runElements<SigmoidCrossEntropyVectors>(numbers, rows, count);
+    case CNNLossType::CategoricalCrossEntropy:
+      return runElements<CategoricalCrossEntropyVectors>(numbers, rows, count);
+    case CNNLossType::Hinge:
+      return runElements<HingeVectors>(numbers, rows, count);
+    case CNNLossType::Huber:
+      return runElements<HuberVectors>(numbers, rows, count);
+    case CNNLossType::CosineDistance:
+      return runElements<CosineDistanceVectors>(numbers, rows, count);
+    case CNNLossType::Log:
+      return runElements<LogVectors>(numbers, rows, count);
+    case CNNLossType::KullbackLeiblerDivergence:
+      return runElements<KullbackLeiblerDivergenceVectors>(numbers, rows, count);
+    case CNNLossType::SoftMaxCrossEntropy:
+    case CNNLossType::Count:
+      break;
+  }
+  return 0;
+}
+
+// Softmax of one pixel, in parts, so that a row of channels can be longer than a tile.
+
+/// The largest of `count` predictions; NaN may be dropped, the exponentials have it.
+HWY_INLINE float largestPrediction(const float* predictions, std::size_t count) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  const V lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
+  V largest = lowest;
+  forVectors(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
+    largest = hn::Max(largest, inLanes(d, lanes, lanes.load(d, predictions + i), lowest));
+  });
+  return hn::GetLane(hn::MaxOfLanes(d, largest));
+}
+
+/// Sum of exp(y - largest). The exponentials go to memory that holds whole vectors, unless it is null.
+HWY_INLINE float sumExponentials(const float* predictions, std::size_t count, float largest,
+                                 float* exponentials) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  V sum = hn::Zero(d);
+  forVectors(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
+    const V e = vectorExpNonPositive(d, hn::Sub(lanes.load(d, predictions + i), hn::Set(d, largest)));
+    if (exponentials != nullptr) hn::StoreU(e, d, exponentials + i);
+    sum = hn::Add(sum, inLanes(d, lanes, e, hn::Zero(d)));
+  });
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+template <class D, class V>
+HWY_INLINE V smoothedLabel(D d, const LossNumbers& numbers, V t) {
+  return hn::MulAdd(t, hn::Set(d, numbers.labelScale), hn::Set(d, numbers.labelOffset));
+}
+
+/// Sum of t' with the factors of the derivatives, for the exact gradient.
+HWY_INLINE float sumWeightedLabels(const LossNumbers& numbers, const LossRows& rows, std::size_t count) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  V sum = hn::Zero(d);
+  forVectors(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
+    const V scale = derivativeScale(d, lanes, rows, i, loadWeights(d, lanes, rows, i));
+    const V t = smoothedLabel(d, numbers, lanes.load(d, rows.labels + i));
+    sum = hn::Add(sum, inLanes(d, lanes, hn::Mul(scale, t), hn::Zero(d)));
+  });
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+/// What the channels of a pixel share.
+struct SoftMaxPixel {
+  float largest = 0;
+  float sum = 0;             ///< of the exponentials
+  float weightedLabels = 0;  ///< sumWeightedLabels(), for the exact gradient
+};
+
+/// Writes the wanted outputs of `count` channels of a pixel and returns the sum of w l.
+/// `exponentials` are those of sumExponentials(), or null: computed again.
+HWY_INLINE float runSoftMax(const LossNumbers& numbers, const LossRows& rows, std::size_t count,
+                            const SoftMaxPixel& pixel, const float* exponentials) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  const V largest = hn::Set(d, pixel.largest);
+  const V logOfSum = vectorLog(d, hn::Set(d, pixel.sum));
+  const V reciprocal = hn::Div(hn::Set(d, 1.0F), hn::Set(d, pixel.sum));
+  V sum = hn::Zero(d);
+  forVectors(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
+    const V z = hn::Sub(lanes.load(d, rows.predictions + i), largest);
+    const V t = smoothedLabel(d, numbers, lanes.load(d, rows.labels + i));
+    const V w = loadWeights(d, lanes, rows, i);
+    const V negativeLog = hn::Sub(logOfSum, z);
+    if (rows.wantsLoss) {
+      const V loss = hn::Mul(w, hn::IfThenZeroElse(hn::Eq(t, hn::Zero(d)), hn::Mul(t, negativeLog)));
+      sum = hn::Add(sum, inLanes(d, lanes, loss, hn::Zero(d)));
+      if (rows.loss != nullptr) lanes.store(d, hn::Mul(loss, hn::Set(d, numbers.weight)), rows.loss + i);
+    }
+    const V scale = derivativeScale(d, lanes, rows, i, w);
+    if (rows.gradient != nullptr) {
+      const V e = exponentials != nullptr ? hn::LoadU(d, exponentials + i) : vectorExpNonPositive(d, z);
+      const V p = hn::Mul(e, reciprocal);
+      const V gradient = numbers.exactSoftMaxGradient
+                             ? hn::NegMulAdd(scale, t, hn::Mul(p, hn::Set(d, pixel.weightedLabels)))
+                             : hn::Mul(scale, hn::Sub(p, t));
+      lanes.store(d, gradient, rows.gradient + i);
+    }
+    if (rows.labelGradient != nullptr) {
+      const V slope = hn::Mul(negativeLog, hn::Set(d, numbers.labelScale));
+      lanes.store(d, hn::Mul(scale, slope), rows.labelGradient + i);
+    }
+  });
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+/// Number of values that are not 0; NaN is not 0.
+HWY_INLINE std::size_t countNonZero(const float* values, std::size_t count) {
+  const hn::ScalableTag<float> d;
+  std::size_t nonZero = 0;
+  forVectors(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
+    const auto isZero = hn::Eq(lanes.load(d, values + i), hn::Zero(d));
+    nonZero += hn::Lanes(d) - hn::CountTrue(d, isZero);  // lanes that were not loaded are 0
+  });
+  return nonZero;
+}
+
+}  // namespace mps::detail::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

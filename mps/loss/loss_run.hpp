@@ -1,0 +1,166 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "mps/core/storage.hpp"
+#include "mps/loss/loss_problem.hpp"
+
+/// What one run of a loss on the CPU hands to its vector code: how the pixels are cut into items of work, and
+/// the addresses and numbers of the run.
+namespace mps::detail {
+
+/// Elements that an item has at most, but for pixels with more channels: its float32 tiles stay in the first
+/// cache, and so many are summed before the sum goes on in float64.
+inline constexpr std::int64_t kLossTile = 1024;
+
+/// Some channels of some pixels of one image, in row order.
+struct LossPart {
+  std::int64_t image = 0;
+  std::int64_t firstPixel = 0;
+  std::int64_t pixels = 0;
+  std::int64_t firstChannel = 0;
+  std::int64_t channels = 0;
+  [[nodiscard]] std::int64_t elements() const { return pixels * channels; }
+};
+
+/// The same pixels of some images.
+struct LossItem {
+  std::int64_t firstImage = 0;
+  std::int64_t images = 0;
+  std::int64_t firstPixel = 0;
+  std::int64_t pixels = 0;
+};
+
+/// How the work is cut. It depends on the shapes alone, hence so do the bits of all sums.
+struct LossLayout {
+  explicit LossLayout(const LossProblem& problem)
+      : images(problem.predictions.images),
+        pixelsPerImage(problem.predictions.height * problem.predictions.width),
+        channels(problem.countedChannels) {
+    const std::int64_t pixelsPerTile = std::max<std::int64_t>(1, kLossTile / channels);
+    pixelsPerItem = std::min(pixelsPerImage, pixelsPerTile);
+    itemsPerImage = (pixelsPerImage + pixelsPerItem - 1) / pixelsPerItem;
+    imagesPerItem = itemsPerImage == 1 ? pixelsPerTile / pixelsPerImage : 1;
+    items = (images + imagesPerItem - 1) / imagesPerItem * itemsPerImage;
+  }
+
+  [[nodiscard]] LossItem item(std::int64_t index) const {
+    const std::int64_t firstImage = index / itemsPerImage * imagesPerItem;
+    const std::int64_t firstPixel = index % itemsPerImage * pixelsPerItem;
+    return {firstImage, std::min(imagesPerItem, images - firstImage), firstPixel,
+            std::min(pixelsPerItem, pixelsPerImage - firstPixel)};
+  }
+
+  /// Pixels with more channels than a tile are taken in slices of channels, one pixel an item.
+  [[nodiscard]] std::int64_t slices() const { return (channels + kLossTile - 1) / kLossTile; }
+
+  /// The item's first image.
+  [[nodiscard]] LossPart part(const LossItem& item, std::int64_t slice) const {
+    const std::int64_t firstChannel = slice * kLossTile;
+    return {item.firstImage, item.firstPixel, item.pixels, firstChannel,
+            std::min(kLossTile, channels - firstChannel)};
+  }
+
+  /// Of a tensor without gaps whose channels all count.
+  [[nodiscard]] std::int64_t denseOffset(const LossPart& part) const {
+    return (part.image * pixelsPerImage + part.firstPixel) * channels + part.firstChannel;
+  }
+  /// Whether a kernel can work on the tensor's own memory.
+  [[nodiscard]] bool isDirect(const TensorShape& shape) const {
+    return shape.format == ImageFeatureChannelFormat::Float32 && shape.channels == channels &&
+           shape.isDense();
+  }
+
+  std::int64_t images;
+  std::int64_t pixelsPerImage;
+  std::int64_t channels;
+  std::int64_t imagesPerItem;
+  std::int64_t pixelsPerItem;
+  std::int64_t itemsPerImage;
+  std::int64_t items;
+};
+
+/// Numbers of one run that all elements share, rounded to float32.
+struct LossNumbers {
+  float weight = 1;
+  float labelScale = 1;  ///< t' = t * labelScale + labelOffset
+  float labelOffset = 0;
+  float epsilon = 0;
+  float delta = 0;
+  bool exactSoftMaxGradient = false;
+};
+
+/// Adjacent float32 values of some elements of one image; null where there is nothing or nothing is wanted.
+struct LossRows {
+  const float* predictions = nullptr;
+  const float* labels = nullptr;
+  const float* weights = nullptr;
+  const float* sourceGradient = nullptr;  ///< of reduction None alone
+  float* gradient = nullptr;
+  float* labelGradient = nullptr;
+  float* loss = nullptr;   ///< of reduction None alone
+  bool wantsLoss = false;  ///< as values or as a sum
+  float factor = 1;        ///< of all derivatives: weight, the image's incoming gradient, 1 / divisor
+
+  void advance(std::size_t count) {
+    predictions += count;
+    labels += count;
+    for (const float** input : {&weights, &sourceGradient})
+      if (*input != nullptr) *input += count;
+    for (float** output : {&gradient, &labelGradient, &loss})
+      if (*output != nullptr) *output += count;
+  }
+};
+
+/// One run: addresses, numbers, and the partial results in scratch memory.
+struct LossRun {
+  const LossProblem& problem;
+  const LossLayout& layout;
+  LossNumbers numbers;
+  double weight = 1;
+  bool accumulate = false;
+
+  const std::byte* predictions = nullptr;
+  const std::byte* labels = nullptr;
+  const std::byte* weights = nullptr;
+  const std::byte* sourceGradient = nullptr;
+  std::byte* gradient = nullptr;
+  std::byte* loss = nullptr;
+  std::byte* labelGradient = nullptr;
+
+  double* sums = nullptr;          ///< of w l, per image and item
+  std::int64_t* counts = nullptr;  ///< of weights that are not 0, likewise; null when nobody asks
+  double* divisors = nullptr;      ///< per image
+
+  [[nodiscard]] bool perElement() const { return problem.reductionType == CNNReductionType::None; }
+
+  /// Where an item's share of an image's sum or count lies.
+  [[nodiscard]] std::size_t shareIndex(const LossItem& item, std::int64_t image) const {
+    return static_cast<std::size_t>((item.firstImage + image) * layout.itemsPerImage +
+                                    item.firstPixel / layout.pixelsPerItem);
+  }
+
+  /// What every derivative of an image is multiplied with.
+  [[nodiscard]] float factor(std::int64_t image) const {
+    if (perElement()) return numbers.weight;
+    double value = weight;
+    if (problem.sourceGradient.channels > 0) value *= incomingGradient(problem.reduceAcrossBatch ? 0 : image);
+    if (problem.divideGradient) {
+      const double divisor = divisors[image];
+      value = divisor == 0 ? 0 : value / divisor;
+    }
+    return static_cast<float>(value);
+  }
+
+ private:
+  [[nodiscard]] double incomingGradient(std::int64_t image) const {
+    return withElementType(problem.sourceGradient.format, [&](auto type) {
+      const auto* values = reinterpret_cast<const decltype(type)*>(sourceGradient);
+      return static_cast<double>(loadFloat(values + image * problem.sourceGradient.imageStride));
+    });
+  }
+};
+
+}  // namespace mps::detail
