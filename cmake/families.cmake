@@ -1,5 +1,5 @@
 # The families of kernels, one line each; the function's comment (targets.cmake) says which files belong to one.
-unmetal_family(pooling SOURCES pooling_layout.cpp pooling_plain.cpp pooling_problem.cpp)
+unmetal_family(pooling HEADERS pooling_node.hpp SOURCES pooling_layout.cpp pooling_node.cpp pooling_plain.cpp pooling_problem.cpp)
 unmetal_family(convolution SOURCES convolution_matmul.cpp convolution_onednn.cpp convolution_plain.cpp
                convolution_staging.cpp)
 unmetal_family(neuron)
