@@ -9,7 +9,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "mps/core/vector_io-inl.hpp"
+#include "mps/core/vector_runs-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
@@ -63,6 +63,17 @@ void storePieces(const TensorShape& shape, std::byte* memory, const Tile& tile, 
   });
 }
 
+void addPieces(const TensorShape& shape, std::byte* memory, const Tile& tile, const float* values) {
+  const hn::ScalableTag<float> d;
+  auto* elements = reinterpret_cast<float*>(memory);
+  forPieces(shape, tile, [&](std::int64_t offset, std::int64_t first, std::size_t count) {
+    forVectors(d, count, [&](std::size_t i, auto lanes) {
+      float* to = elements + offset + i;
+      lanes.store(d, hn::Add(lanes.load(d, to), lanes.load(d, values + first + i)), to);
+    });
+  });
+}
+
 }  // namespace mps::detail::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -72,6 +83,7 @@ namespace mps::detail {
 
 HWY_EXPORT(loadPieces);
 HWY_EXPORT(storePieces);
+HWY_EXPORT(addPieces);
 
 namespace {
 
@@ -109,13 +121,18 @@ const float* loadTile(const TensorShape& shape, const std::byte* memory, const T
   return buffer;
 }
 
-float* tileTarget(const TensorShape& shape, std::byte* memory, const Tile& tile, float* buffer) {
-  const std::int64_t offset = directOffset(shape, tile);
+float* tileTarget(const TensorShape& shape, std::byte* memory, const Tile& tile, float* buffer,
+                  bool accumulate) {
+  const std::int64_t offset = accumulate ? -1 : directOffset(shape, tile);
   return offset >= 0 ? reinterpret_cast<float*>(memory) + offset : buffer;
 }
 
-void storeTile(const TensorShape& shape, std::byte* memory, const Tile& tile, const float* values) {
-  if (directOffset(shape, tile) < 0) HWY_DYNAMIC_DISPATCH(storePieces)(shape, memory, tile, values);
+void storeTile(const TensorShape& shape, std::byte* memory, const Tile& tile, const float* values,
+               bool accumulate) {
+  if (accumulate)
+    HWY_DYNAMIC_DISPATCH(addPieces)(shape, memory, tile, values);
+  else if (directOffset(shape, tile) < 0)
+    HWY_DYNAMIC_DISPATCH(storePieces)(shape, memory, tile, values);
 }
 
 }  // namespace mps::detail

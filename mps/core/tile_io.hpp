@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "mps/core/tensor_shape.hpp"
+#include "mtl/cpu/stream.hpp"
 
 /// Cuts tensors into tiles of float32 values that fit into the first-level cache, for kernels that treat
 /// every element or every pixel by itself: load, compute in place, store. Formats and strides end here.
@@ -44,12 +45,25 @@ class Tiling {
 /// lie in memory like that, nothing is copied and their address is returned, else `buffer`.
 const float* loadTile(const TensorShape& shape, const std::byte* memory, const Tile& tile, float* buffer);
 
-/// Where to compute a tile of a destination: in its memory, if its elements lie there as float32 without
-/// gaps, else in `buffer`. storeTile() must follow.
-float* tileTarget(const TensorShape& shape, std::byte* memory, const Tile& tile, float* buffer);
+/// Where to compute a tile of a destination: in its memory, if its elements lie there as float32 without gaps
+/// and the results are not added to them, else in `buffer`. storeTile() must follow, with the same
+/// `accumulate`.
+float* tileTarget(const TensorShape& shape, std::byte* memory, const Tile& tile, float* buffer,
+                  bool accumulate = false);
 
 /// Rounds what tileTarget() returned to the elements of the tile; nothing to do where it was the memory
 /// itself.
-void storeTile(const TensorShape& shape, std::byte* memory, const Tile& tile, const float* values);
+/// @param accumulate add to the elements; float32 only
+void storeTile(const TensorShape& shape, std::byte* memory, const Tile& tile, const float* values,
+               bool accumulate = false);
+
+/// Calls body(tile) for every tile, on the stream's threads.
+template <class Body>
+void forEachTile(mtl::Stream& stream, const Tiling& tiling, Body&& body) {
+  mtl::cpu::asCpu(stream).parallelFor(tiling.count(), Tiling::grain,
+                                      [&](std::int64_t begin, std::int64_t end) {
+                                        for (std::int64_t i = begin; i < end; ++i) body(tiling[i]);
+                                      });
+}
 
 }  // namespace mps::detail

@@ -1,22 +1,21 @@
 // Elementary functions on vectors of float32 lanes, once per instruction set. Include it after hwy/highway.h
 // in a file that hwy/foreach_target.h compiles several times; mps/core/highway_targets.hpp comes before both.
 //
-// Largest error in units in the last place of float32 over the arguments of the range; vector_math_test.cpp measures
-// it. NaN gives NaN.
+// Largest error in units in the last place of float32 over the arguments of the range; vector_math_test.cpp
+// measures it. NaN gives NaN.
 //
 //   function                     range                              error   outside the range
-//   vectorExp                    all                                2       infinity above 88.7, 0 below -103.3
-//   vectorExpNonPositive         x <= 0                             2
-//   vectorExpMinus1              x <= 0                             2
+//   vectorExp                    all                                2       infinity above 88.7, 0 below
+//   -103.3 vectorExpNonPositive         -87.3 <= x <= 0                    2       0 vectorExpMinus1 x <= 0 2
 //   vectorLog                    x >= 0, subnormal too              1       NaN
 //   vectorLog1p                  0 <= x <= 1                        2
 //   vectorTanh                   all                                3
 //   vectorPow                    all, both arguments                1
-//   vectorNormal, distribution   x >= -13                           8       below 2^-126, to an absolute 2^-140
-//   vectorNormal, density        all (subnormal results: theirs)    3
+//   vectorNormal, distribution   x >= -13                           8       0
+//   vectorNormal, density        |x| <= 13                          3       0
 //
-// The 8 is the product of an exponential and a quotient of polynomials, for negative x; it is a relative error even
-// in the tail, where 1 + erf(x) with an erf of 4 units would have no correct digit.
+// The 8 is the product of an exponential and a quotient of polynomials, for negative x; it is a relative
+// error even in the tail, where 1 + erf(x) with an erf of 4 units would have no correct digit.
 
 #if defined(UNMETAL_MPS_CORE_VECTOR_MATH_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef UNMETAL_MPS_CORE_VECTOR_MATH_INL_HPP
@@ -126,10 +125,18 @@ HWY_INLINE V vectorExp(D d, V x) {
   return scaleExponential(d, reduceExponential(d, atMost(d, atLeast(d, x, -104.0F), 89.0F)));
 }
 
-/// exp(x) for x <= 0.
+/// 2^n (1 + fraction) for x <= 0; 0 where that is below 2^-126, whatever such lanes were computed to.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V scaleNonPositive(D d, V x, ReducedExponential<D> reduced) {
+  const V scale = powerOfTwo(d, reduced.n);
+  const V result = hn::MulAdd(reduced.fraction, scale, scale);
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3F)), result);
+}
+
+/// exp(x) for x <= 0; 0 where it is below 2^-126.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V vectorExpNonPositive(D d, V x) {
-  return scaleExponential(d, reduceExponential(d, atLeast(d, x, -104.0F)));
+  return scaleNonPositive(d, x, reduceExponential(d, x));
 }
 
 /// exp(x) - 1 for x <= 0, without the cancellation near 0.
@@ -140,9 +147,18 @@ HWY_INLINE V vectorExpMinus1(D d, V x) {
   return hn::MulAdd(reduced.fraction, scale, hn::Sub(scale, hn::Set(d, 1.0F)));
 }
 
-/// ln(1 + f) + n ln 2 for sqrt(1/2) - 1 <= f <= sqrt(2) - 1.
+/// ln(x).
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V logOfReduced(D d, V f, V n) {
+HWY_INLINE V vectorLog(D d, V x) {
+  const hn::RebindToSigned<D> di;
+  const V infinity = hn::Set(d, std::numeric_limits<float>::infinity());
+  const V nan = hn::Set(d, std::numeric_limits<float>::quiet_NaN());
+  // x = 2^n (1 + f), sqrt(1/2) <= 1 + f < sqrt(2).
+  const auto isSubnormal = hn::Lt(x, hn::Set(d, std::numeric_limits<float>::min()));
+  const auto bits = hn::BitCast(di, hn::IfThenElse(isSubnormal, hn::Mul(x, hn::Set(d, 0x1p23F)), x));
+  const auto exponent = hn::ShiftRight<23>(hn::Sub(bits, hn::Set(di, 0x3F3504F3)));
+  const V f = hn::Sub(hn::BitCast(d, hn::Sub(bits, hn::ShiftLeft<23>(exponent))), hn::Set(d, 1.0F));
+  const V n = hn::Sub(hn::ConvertTo(d, exponent), hn::IfThenElseZero(isSubnormal, hn::Set(d, 23.0F)));
   // (ln(1 + f) - f + f^2 / 2) / f^3, minimax.
   constexpr float coefficients[] = {3.333333135e-01F, -2.500081956e-01F, 2.000124305e-01F, -1.662341058e-01F,
                                     1.420153975e-01F, -1.315955073e-01F, 1.276248544e-01F, -7.636940479e-02F};
@@ -150,37 +166,20 @@ HWY_INLINE V logOfReduced(D d, V f, V n) {
   V small = hn::Mul(hn::Mul(square, f), evaluatePolynomial(d, f, coefficients));
   small = hn::MulAdd(n, hn::Set(d, -2.12194440e-4F), small);
   small = hn::NegMulAdd(square, hn::Set(d, 0.5F), small);
-  return hn::MulAdd(n, hn::Set(d, 0.693359375F), hn::Add(f, small));
-}
-
-/// ln(x).
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V vectorLog(D d, V x) {
-  const hn::RebindToSigned<D> di;
-  const V infinity = hn::Set(d, std::numeric_limits<float>::infinity());
-  const auto isSubnormal = hn::Lt(x, hn::Set(d, std::numeric_limits<float>::min()));
-  const auto bits = hn::BitCast(di, hn::IfThenElse(isSubnormal, hn::Mul(x, hn::Set(d, 0x1p23F)), x));
-  // x = 2^n m, sqrt(1/2) <= m < sqrt(2).
-  const auto sqrtHalf = hn::Set(di, 0x3F3504F3);
-  const auto n = hn::ShiftRight<23>(hn::Sub(bits, sqrtHalf));
-  const V m = hn::BitCast(d, hn::Sub(bits, hn::ShiftLeft<23>(n)));
-  const V exponent = hn::Sub(hn::ConvertTo(d, n), hn::IfThenElseZero(isSubnormal, hn::Set(d, 23.0F)));
-  V result = logOfReduced(d, hn::Sub(m, hn::Set(d, 1.0F)), exponent);
+  const V result = hn::MulAdd(n, hn::Set(d, 0.693359375F), hn::Add(f, small));
   // Infinity and NaN stay as they are.
-  result = hn::IfThenElse(hn::Lt(x, infinity), result, x);
-  const V belowZero = hn::IfThenElse(hn::Eq(x, hn::Zero(d)), hn::Neg(infinity),
-                                     hn::Set(d, std::numeric_limits<float>::quiet_NaN()));
-  return hn::IfThenElse(hn::Le(x, hn::Zero(d)), belowZero, result);
+  const V belowOrZero = hn::IfThenElse(hn::Eq(x, hn::Zero(d)), hn::Neg(infinity), nan);
+  return hn::IfThenElse(hn::Le(x, hn::Zero(d)), belowOrZero, hn::IfThenElse(hn::Lt(x, infinity), result, x));
 }
 
 /// ln(1 + x) for 0 <= x <= 1.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V vectorLog1p(D d, V x) {
-  const V one = hn::Set(d, 1.0F);
-  const auto isLarge = hn::Gt(x, hn::Set(d, 0.41421356F));
-  // ln(1 + x) = ln 2 + ln(1 + (x - 1) / 2).
-  const V f = hn::IfThenElse(isLarge, hn::Mul(hn::Sub(x, one), hn::Set(d, 0.5F)), x);
-  return logOfReduced(d, f, hn::IfThenElseZero(isLarge, one));
+  // ln(1 + x) / x about x = 1/2, where the coefficients fall fastest, minimax.
+  constexpr float coefficients[] = {8.109301925e-01F, -2.885271013e-01F, 1.326122582e-01F, -6.768896431e-02F,
+                                    3.657298163e-02F, -2.054581605e-02F, 1.196589321e-02F, -6.902034394e-03F,
+                                    4.487787839e-03F, -2.94667366e-03F};
+  return hn::Mul(x, evaluatePolynomial(d, hn::Sub(x, hn::Set(d, 0.5F)), coefficients));
 }
 
 /// tanh(x) = -t / (t + 2), t = exp(-2 |x|) - 1.
@@ -213,7 +212,7 @@ HWY_INLINE Normal<D> vectorNormal(D d, V x) {
   const V low = hn::Sub(z, high);
   const V square = hn::Mul(hn::Mul(high, high), hn::Set(d, -0.5F));
   const V rest = hn::Mul(hn::Mul(low, hn::Add(z, high)), hn::Set(d, -0.5F));
-  const V exponential = scaleExponential(d, reduceExponential(d, square, rest));
+  const V exponential = scaleNonPositive(d, square, reduceExponential(d, square, rest));
   const V tail = hn::Mul(exponential, q);
   return {hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(one, tail)),
           hn::Mul(exponential, hn::Set(d, 0.398942280F))};

@@ -187,8 +187,8 @@ TEST(VectorMath, Exp) {
 TEST(VectorMath, ExpNonPositive) {
   const Apply apply = [](auto& x, auto& y) { HWY_DYNAMIC_DISPATCH(applyExpNonPositive)(x, y); };
   expectAccurate(
-      apply, [](double x) { return std::exp(x); }, -110.0F, 0.0F, 2);
-  expectValues(apply, {0.0F, -kInfinity, kNaN, -1e30F}, {1.0F, 0.0F, kNaN, 0.0F});
+      apply, [](double x) { return std::exp(x); }, -87.3F, 0.0F, 2);
+  expectValues(apply, {0.0F, -kInfinity, kNaN, -1e30F, -87.5F}, {1.0F, 0.0F, kNaN, 0.0F, 0.0F});
 }
 
 TEST(VectorMath, ExpMinus1) {
@@ -230,7 +230,7 @@ TEST(VectorMath, NormalDistribution) {
 TEST(VectorMath, NormalDensity) {
   const Apply apply = [](auto& x, auto& y) { HWY_DYNAMIC_DISPATCH(applyNormalDensity)(x, y); };
   const auto exact = [](double x) { return std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi); };
-  expectAccurate(apply, exact, -14.0F, 14.0F, 3);
+  expectAccurate(apply, exact, -13.0F, 13.0F, 3);
   expectValues(apply, {-kInfinity, kInfinity, kNaN}, {0.0F, 0.0F, kNaN});
 }
 
