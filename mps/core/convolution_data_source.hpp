@@ -1,0 +1,78 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "mps/core/convolution_descriptor.hpp"
+#include "mps/core/convolution_state.hpp"
+
+namespace mps {
+
+/// Where a convolution's weights come from and how they are updated (protocol MPSCNNConvolutionDataSource; spec/02
+/// section 2.5). Derive from it, or use TrainableConvolution.
+///
+/// The library calls load(), reads, copies, calls purge(), when a kernel is made and when it is reloaded. It may do
+/// so from any thread.
+class CNNConvolutionDataSource {
+ public:
+  virtual ~CNNConvolutionDataSource() = default;
+
+  /// Type of weights(): Float32, Float16 or UInt8.
+  [[nodiscard]] virtual DataType dataType() const = 0;
+  [[nodiscard]] virtual CNNConvolutionDescriptor descriptor() const = 0;
+  /// outputFeatureChannels * kernelHeight * kernelWidth * inputFeatureChannels / groups elements, in this order.
+  [[nodiscard]] virtual std::span<const std::byte> weights() const = 0;
+  /// outputFeatureChannels values, always float32; empty for none.
+  [[nodiscard]] virtual std::span<const float> biasTerms() const = 0;
+  /// The data is needed soon. false makes the construction of the kernel throw.
+  virtual bool load() = 0;
+  /// The data is not needed any more; balances each load().
+  virtual void purge() = 0;
+  /// Name for the kernel; a node's label goes before.
+  [[nodiscard]] virtual std::string label() const { return {}; }
+
+  /// For UInt8: how a byte becomes a weight. Linear: byte / 255 * (max - min) + min of its output channel.
+  /// LookupTable: table[byte].
+  [[nodiscard]] virtual CNNWeightsQuantizationType weightsQuantizationType() const {
+    return CNNWeightsQuantizationType::None;
+  }
+  /// {min, max} of each output channel.
+  [[nodiscard]] virtual std::span<const std::array<float, 2>> rangesForUInt8Kernel() const { return {}; }
+  /// 256 values.
+  [[nodiscard]] virtual std::span<const float> lookupTableForUInt8Kernel() const { return {}; }
+  [[nodiscard]] virtual CNNConvolutionWeightsLayout weightsLayout() const { return CNNConvolutionWeightsLayout::OHWI; }
+
+  /// Device-side update, called by NNGraph right after the gradient pass is encoded (style UpdateDeviceGPU): encode
+  /// an optimiser that reads gradientState (+dL/dW) and sourceState (the weights in use) and return the state with
+  /// the new weights; forward and gradient kernel are reloaded from it. null: no update. Optimiser encodes take the
+  /// reads off temporary states; count them yourself otherwise. The default returns null.
+  virtual std::shared_ptr<CNNConvolutionWeightsAndBiasesState> update(
+      const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
+      const std::shared_ptr<CNNConvolutionGradientState>& /*gradientState*/,
+      const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& /*sourceState*/) {
+    return nullptr;
+  }
+  /// Host-side update, called by NNGraph in the completion handler (style UpdateDeviceCPU), the states readable:
+  /// change weights() and return true; both kernels are reloaded from this source. The default returns false.
+  virtual bool update(const std::shared_ptr<CNNConvolutionGradientState>& /*gradientState*/,
+                      const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& /*sourceState*/) {
+    return false;
+  }
+
+  /// For a copy of the kernel on another device. null, the default: the copy shares this source.
+  virtual std::shared_ptr<CNNConvolutionDataSource> copy(const std::shared_ptr<mtl::Device>& /*device*/) {
+    return nullptr;
+  }
+
+  /// Weights that live on the device and that update() changes in place. When not null, kernels on that device use
+  /// these very buffers: nothing is copied, and reloads have nothing to do. null by default.
+  virtual std::shared_ptr<CNNConvolutionWeightsAndBiasesState> deviceWeightsAndBiases(
+      const std::shared_ptr<mtl::Device>& /*device*/) {
+    return nullptr;
+  }
+};
+
+}  // namespace mps

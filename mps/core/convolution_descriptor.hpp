@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "mps/core/neuron_descriptor.hpp"
+
+namespace mps {
+
+/// Order of convolution weights: [out][kernel row][kernel column][in / groups], the only one.
+enum class CNNConvolutionWeightsLayout : std::uint32_t { OHWI = 0 };
+
+/// How 8-bit weights become numbers.
+enum class CNNWeightsQuantizationType : std::uint32_t { None = 0, Linear = 1, LookupTable = 2 };
+
+/// What the gradient kernel of a convolution computes.
+enum class CNNConvolutionGradientOption : std::uint64_t {
+  GradientWithData = 1,            ///< the gradient of the source image
+  GradientWithWeightsAndBias = 2,  ///< the gradients of weights and bias
+  All = 3
+};
+constexpr bool has(CNNConvolutionGradientOption options, CNNConvolutionGradientOption option) {
+  return (static_cast<std::uint64_t>(options) & static_cast<std::uint64_t>(option)) != 0;
+}
+
+/// Shape of a convolution (MPSCNNConvolutionDescriptor; spec/02 section 2.2). A value; kernels read it when they
+/// are made.
+class CNNConvolutionDescriptor {
+ public:
+  /// Stride 1, dilation 1, one group, no neuron. @throws Error when a size is 0.
+  static CNNConvolutionDescriptor cnnConvolutionDescriptor(std::size_t kernelWidth, std::size_t kernelHeight,
+                                                           std::size_t inputFeatureChannels,
+                                                           std::size_t outputFeatureChannels);
+
+  [[nodiscard]] std::size_t kernelWidth() const { return kernelWidth_; }
+  void setKernelWidth(std::size_t v) { kernelWidth_ = v; }
+  [[nodiscard]] std::size_t kernelHeight() const { return kernelHeight_; }
+  void setKernelHeight(std::size_t v) { kernelHeight_ = v; }
+  [[nodiscard]] std::size_t inputFeatureChannels() const { return inputFeatureChannels_; }
+  void setInputFeatureChannels(std::size_t v) { inputFeatureChannels_ = v; }
+  [[nodiscard]] std::size_t outputFeatureChannels() const { return outputFeatureChannels_; }
+  void setOutputFeatureChannels(std::size_t v) { outputFeatureChannels_ = v; }
+  /// Step from window to window, in pixels. 1.
+  [[nodiscard]] std::size_t strideInPixelsX() const { return strideInPixelsX_; }
+  void setStrideInPixelsX(std::size_t v) { strideInPixelsX_ = v; }
+  [[nodiscard]] std::size_t strideInPixelsY() const { return strideInPixelsY_; }
+  void setStrideInPixelsY(std::size_t v) { strideInPixelsY_ = v; }
+  /// Divides both channel counts; any divisor is taken (Apple wants multiples of 4 in each group). 1.
+  [[nodiscard]] std::size_t groups() const { return groups_; }
+  void setGroups(std::size_t v) { groups_ = v; }
+  /// Pixels from tap to tap. 1.
+  [[nodiscard]] std::size_t dilationRateX() const { return dilationRateX_; }
+  void setDilationRateX(std::size_t v) { dilationRateX_ = v; }
+  [[nodiscard]] std::size_t dilationRateY() const { return dilationRateY_; }
+  void setDilationRateY(std::size_t v) { dilationRateY_ = v; }
+  /// Applied to the result. None. Not for training: put a neuron of its own behind the convolution.
+  [[nodiscard]] const NNNeuronDescriptor& fusedNeuronDescriptor() const { return neuron_; }
+  void setFusedNeuronDescriptor(NNNeuronDescriptor neuron) { neuron_ = std::move(neuron); }
+  /// Folds a batch normalisation into weights and bias, for inference:
+  /// W' = W * gamma / sqrt(variance + epsilon), b' = (b - mean) * gamma / sqrt(variance + epsilon) + beta.
+  /// Each span holds outputFeatureChannels values or is empty: mean 0, variance 1, gamma 1, beta 0.
+  void setBatchNormalizationParametersForInference(std::span<const float> mean, std::span<const float> variance,
+                                                   std::span<const float> gamma, std::span<const float> beta,
+                                                   float epsilon);
+
+  /// 0 for an ordinary convolution; of a depth-wise one, results per input channel.
+  [[nodiscard]] std::size_t channelMultiplier() const { return channelMultiplier_; }
+  /// Weights of the whole filter and of one output channel.
+  [[nodiscard]] std::size_t weightCount() const { return outputFeatureChannels_ * weightsPerOutputChannel(); }
+  [[nodiscard]] std::size_t weightsPerOutputChannel() const {
+    return kernelWidth_ * kernelHeight_ * (channelMultiplier_ != 0 ? 1 : inputFeatureChannels_ / groups_);
+  }
+  /// @throws Error naming `kernel` when a size is 0 or groups do not divide the channels.
+  void check(const std::string& kernel) const;
+  /// "5x5, 1 to 32 channels, ...".
+  [[nodiscard]] std::string describe() const;
+
+  /// The library's own: what folding multiplies each output channel by and adds to it.
+  struct Folding {
+    std::vector<float> scale;
+    std::vector<float> shift;
+  };
+  [[nodiscard]] const std::shared_ptr<const Folding>& folding() const { return folding_; }
+
+ protected:
+  CNNConvolutionDescriptor(std::size_t kernelWidth, std::size_t kernelHeight, std::size_t inputFeatureChannels,
+                           std::size_t outputFeatureChannels, std::size_t channelMultiplier);
+
+ private:
+  std::size_t kernelWidth_;
+  std::size_t kernelHeight_;
+  std::size_t inputFeatureChannels_;
+  std::size_t outputFeatureChannels_;
+  std::size_t channelMultiplier_;
+  std::size_t strideInPixelsX_ = 1;
+  std::size_t strideInPixelsY_ = 1;
+  std::size_t groups_ = 1;
+  std::size_t dilationRateX_ = 1;
+  std::size_t dilationRateY_ = 1;
+  NNNeuronDescriptor neuron_;
+  std::shared_ptr<const Folding> folding_;
+};
+
+/// One filter per input channel, no mixing of channels (MPSCNNDepthWiseConvolutionDescriptor; spec/02 section
+/// 2.4). channelMultiplier = outputFeatureChannels / inputFeatureChannels; weights are [out][kernel row][column].
+class CNNDepthWiseConvolutionDescriptor : public CNNConvolutionDescriptor {
+ public:
+  /// @throws Error when a size is 0 or inputFeatureChannels does not divide outputFeatureChannels.
+  static CNNDepthWiseConvolutionDescriptor cnnConvolutionDescriptor(std::size_t kernelWidth,
+                                                                    std::size_t kernelHeight,
+                                                                    std::size_t inputFeatureChannels,
+                                                                    std::size_t outputFeatureChannels);
+
+ private:
+  using CNNConvolutionDescriptor::CNNConvolutionDescriptor;
+};
+
+}  // namespace mps

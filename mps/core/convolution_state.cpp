@@ -1,0 +1,82 @@
+#include "mps/core/convolution_state.hpp"
+
+#include "mps/core/error.hpp"
+#include "mtl/buffer.hpp"
+
+namespace mps {
+namespace {
+
+constexpr const char* weightsStateName = "CNNConvolutionWeightsAndBiasesState";
+
+StateResourceList buffersOf(const CNNConvolutionDescriptor& descriptor) {
+  return {descriptor.weightCount() * sizeof(float), descriptor.outputFeatureChannels() * sizeof(float)};
+}
+
+void checkRange(const char* argument, const mtl::Buffer& buffer, std::size_t offset, std::size_t count) {
+  const std::size_t bytes = count * sizeof(float);
+  if (offset % sizeof(float) != 0)
+    throw Error(weightsStateName, argument, "at byte " + std::to_string(offset), "at a multiple of 4");
+  if (offset > buffer.length() || bytes > buffer.length() - offset)
+    throw Error(weightsStateName, argument, std::to_string(buffer.length()) + " bytes",
+                "at least " + std::to_string(offset + bytes));
+}
+
+}  // namespace
+
+std::shared_ptr<CNNConvolutionWeightsAndBiasesState> CNNConvolutionWeightsAndBiasesState::create(
+    std::shared_ptr<mtl::Buffer> weights, std::shared_ptr<mtl::Buffer> biases) {
+  if (!weights) throw Error(weightsStateName, "weights", "null", "a buffer");
+  std::vector<std::shared_ptr<mtl::Buffer>> buffers{weights};
+  if (biases) buffers.push_back(biases);
+  auto state = std::shared_ptr<CNNConvolutionWeightsAndBiasesState>(
+      new CNNConvolutionWeightsAndBiasesState(std::move(buffers)));
+  state->weightCount_ = weights->length() / sizeof(float);
+  state->biasCount_ = biases ? biases->length() / sizeof(float) : 0;
+  return state;
+}
+
+std::shared_ptr<CNNConvolutionWeightsAndBiasesState> CNNConvolutionWeightsAndBiasesState::create(
+    std::shared_ptr<mtl::Buffer> weights, std::size_t weightsOffset, std::shared_ptr<mtl::Buffer> biases,
+    std::size_t biasesOffset, const CNNConvolutionDescriptor& descriptor) {
+  auto state = create(std::move(weights), std::move(biases));
+  checkRange("weights", *state->weights(), weightsOffset, descriptor.weightCount());
+  state->weightsOffset_ = weightsOffset;
+  state->weightCount_ = descriptor.weightCount();
+  if (const auto buffer = state->biases()) {
+    checkRange("biases", *buffer, biasesOffset, descriptor.outputFeatureChannels());
+    state->biasesOffset_ = biasesOffset;
+    state->biasCount_ = descriptor.outputFeatureChannels();
+  }
+  return state;
+}
+
+std::shared_ptr<CNNConvolutionWeightsAndBiasesState> CNNConvolutionWeightsAndBiasesState::create(
+    const std::shared_ptr<mtl::Device>& device, const CNNConvolutionDescriptor& descriptor) {
+  auto state = std::shared_ptr<CNNConvolutionWeightsAndBiasesState>(
+      new CNNConvolutionWeightsAndBiasesState(device, buffersOf(descriptor)));
+  state->weightCount_ = descriptor.weightCount();
+  state->biasCount_ = descriptor.outputFeatureChannels();
+  return state;
+}
+
+std::shared_ptr<CNNConvolutionWeightsAndBiasesState> CNNConvolutionWeightsAndBiasesState::createTemporary(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const CNNConvolutionDescriptor& descriptor) {
+  auto state = std::shared_ptr<CNNConvolutionWeightsAndBiasesState>(
+      new CNNConvolutionWeightsAndBiasesState(commandBuffer, buffersOf(descriptor)));
+  state->weightCount_ = descriptor.weightCount();
+  state->biasCount_ = descriptor.outputFeatureChannels();
+  return state;
+}
+
+std::shared_ptr<CNNConvolutionGradientState> CNNConvolutionGradientState::create(
+    const std::shared_ptr<mtl::Device>& device, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const CNNConvolutionDescriptor& descriptor, std::shared_ptr<const CNNConvolution> convolution) {
+  const StateResourceList buffers = buffersOf(descriptor);
+  auto state = std::shared_ptr<CNNConvolutionGradientState>(
+      commandBuffer ? new CNNConvolutionGradientState(commandBuffer, buffers)
+                    : new CNNConvolutionGradientState(device, buffers));
+  state->convolution_ = std::move(convolution);
+  return state;
+}
+
+}  // namespace mps

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "mps/core/convolution_descriptor.hpp"
+#include "mps/core/gradient_state.hpp"
+
+namespace mps {
+
+class CNNConvolution;
+
+/// Weights and biases on the device, for update, reload and export (MPSCNNConvolutionWeightsAndBiasesState;
+/// spec/02 section 2.7.3). Weights: float32, [out][kernel row][kernel column][in / groups]; biases: float32, one
+/// per output channel.
+class CNNConvolutionWeightsAndBiasesState : public State {
+ public:
+  /// Around buffers of exactly the right size. @param biases may be null: no biases (a reload takes zeros)
+  static std::shared_ptr<CNNConvolutionWeightsAndBiasesState> create(std::shared_ptr<mtl::Buffer> weights,
+                                                                     std::shared_ptr<mtl::Buffer> biases);
+  /// Around ranges of buffers, which may be one buffer. @param weightsOffset,biasesOffset in bytes, multiples of 4
+  /// @throws Error when a range leaves its buffer.
+  static std::shared_ptr<CNNConvolutionWeightsAndBiasesState> create(std::shared_ptr<mtl::Buffer> weights,
+                                                                     std::size_t weightsOffset,
+                                                                     std::shared_ptr<mtl::Buffer> biases,
+                                                                     std::size_t biasesOffset,
+                                                                     const CNNConvolutionDescriptor& descriptor);
+  /// With zero-filled buffers of its own.
+  static std::shared_ptr<CNNConvolutionWeightsAndBiasesState> create(const std::shared_ptr<mtl::Device>& device,
+                                                                     const CNNConvolutionDescriptor& descriptor);
+  /// Temporary, undefined content.
+  static std::shared_ptr<CNNConvolutionWeightsAndBiasesState> createTemporary(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const CNNConvolutionDescriptor& descriptor);
+
+  [[nodiscard]] std::shared_ptr<mtl::Buffer> weights() { return resource(0); }
+  /// Null when there are none.
+  [[nodiscard]] std::shared_ptr<mtl::Buffer> biases() { return resourceCount() > 1 ? resource(1) : nullptr; }
+  /// Bytes before the first value.
+  [[nodiscard]] std::size_t weightsOffset() const { return weightsOffset_; }
+  [[nodiscard]] std::size_t biasesOffset() const { return biasesOffset_; }
+  /// Number of weights and biases.
+  [[nodiscard]] std::size_t weightCount() const { return weightCount_; }
+  [[nodiscard]] std::size_t biasCount() const { return biasCount_; }
+
+ protected:
+  using State::State;
+
+ private:
+  std::size_t weightsOffset_ = 0;
+  std::size_t biasesOffset_ = 0;
+  std::size_t weightCount_ = 0;
+  std::size_t biasCount_ = 0;
+};
+
+/// Record of a convolution's forward pass and the gradients of its weights and biases
+/// (MPSCNNConvolutionGradientState; spec/02 section 2.7.1).
+///
+/// One state serves a whole batch. The gradients are sums over all images and positions, never divided; the first
+/// gradient encode sets them, later ones with the same state add (sub-batches). Make a new state for the next batch.
+class CNNConvolutionGradientState : public NNGradientState {
+ public:
+  /// float32, [out][kernel row][kernel column][in / groups]; dL/dW.
+  [[nodiscard]] std::shared_ptr<mtl::Buffer> gradientForWeights() { return resource(0); }
+  /// float32, one per output channel; dL/db, also for layers without biases.
+  [[nodiscard]] std::shared_ptr<mtl::Buffer> gradientForBiases() { return resource(1); }
+  [[nodiscard]] CNNConvolutionWeightsLayout gradientForWeightsLayout() const {
+    return CNNConvolutionWeightsLayout::OHWI;
+  }
+  /// The forward kernel that made the state.
+  [[nodiscard]] const std::shared_ptr<const CNNConvolution>& convolution() const { return convolution_; }
+
+  /// The library's own: use CNNConvolution::resultState. @param commandBuffer null for a permanent state
+  static std::shared_ptr<CNNConvolutionGradientState> create(const std::shared_ptr<mtl::Device>& device,
+                                                             const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                                             const CNNConvolutionDescriptor& descriptor,
+                                                             std::shared_ptr<const CNNConvolution> convolution);
+  /// The library's own: whether the next gradient encode adds to the buffers. It does after the first.
+  [[nodiscard]] bool isAccumulating() const { return accumulating_; }
+  void setAccumulating(bool accumulating) { accumulating_ = accumulating; }
+
+ protected:
+  using NNGradientState::NNGradientState;
+
+ private:
+  std::shared_ptr<const CNNConvolution> convolution_;
+  bool accumulating_ = false;
+};
+using CNNConvolutionGradientStateBatch = StateBatch;
+
+}  // namespace mps
