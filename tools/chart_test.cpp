@@ -1,0 +1,178 @@
+#include "tools/chart.hpp"
+
+#include <gtest/gtest.h>
+#include <cmath>
+#include <limits>
+#include <string_view>
+
+namespace unmetal {
+namespace {
+
+/// Follows a document of elements, attributes and text, and says what is not well-formed in it; empty when
+/// all is.
+std::string troubleInXml(std::string_view text) {
+  std::vector<std::string> open;
+  std::size_t roots = 0;
+  while (!text.empty()) {
+    const std::size_t tag = text.find('<');
+    const std::string_view words = text.substr(0, tag);
+    if (open.empty() && words.find_first_not_of(" \n") != std::string_view::npos)
+      return "text outside the root";
+    for (std::size_t i = words.find('&'); i != std::string_view::npos; i = words.find('&', i + 1)) {
+      const std::string_view entity = words.substr(i, words.find(';', i) - i + 1);
+      if (entity != "&amp;" && entity != "&lt;" && entity != "&gt;" && entity != "&quot;")
+        return "a bare ampersand";
+    }
+    if (tag == std::string_view::npos) break;
+    text.remove_prefix(tag + 1);
+    const bool isEnd = text.starts_with('/');
+    if (isEnd) text.remove_prefix(1);
+    const std::string name(text.substr(0, text.find_first_of(" />\n")));
+    if (name.empty()) return "a tag without a name";
+    text.remove_prefix(name.size());
+    while (text.starts_with(' ')) {
+      const std::size_t equals = text.find("=\"");
+      if (equals == std::string_view::npos) return "an attribute without a value in " + name;
+      const std::size_t end = text.find('"', equals + 2);
+      if (end == std::string_view::npos) return "a value without an end in " + name;
+      if (text.substr(1, equals - 1).find_first_of(" <>&\"") != std::string_view::npos)
+        return "a wrong attribute";
+      if (text.substr(equals, end - equals).find('<') != std::string_view::npos)
+        return "a bracket in a value";
+      text.remove_prefix(end + 1);
+    }
+    const bool isEmpty = text.starts_with('/');
+    if (isEmpty) text.remove_prefix(1);
+    if (!text.starts_with('>')) return "a tag without an end: " + name;
+    text.remove_prefix(1);
+    if (isEnd) {
+      if (open.empty() || open.back() != name) return "an end without a beginning: " + name;
+      open.pop_back();
+    } else {
+      if (open.empty() && ++roots > 1) return "two roots";
+      if (!isEmpty) open.push_back(name);
+    }
+  }
+  if (!open.empty()) return "no end of " + open.back();
+  return roots == 1 ? "" : "no root";
+}
+
+std::size_t count(std::string_view text, std::string_view part) {
+  std::size_t result = 0;
+  for (std::size_t i = text.find(part); i != std::string_view::npos; i = text.find(part, i + 1)) ++result;
+  return result;
+}
+
+/// The numbers of the first path whose stroke has this colour.
+std::string pathOf(const std::string& svg, const std::string& color) {
+  const std::size_t stroke = svg.find("stroke=\"" + color);
+  const std::size_t begin = svg.rfind("<path d=\"", stroke);
+  return stroke == std::string::npos || begin == std::string::npos
+             ? ""
+             : svg.substr(begin + 9, svg.find('"', begin + 9) - begin - 9);
+}
+
+MetricsRow row(std::uint64_t epoch, std::uint64_t step, float loss,
+               std::optional<float> accuracy = std::nullopt) {
+  return {epoch, step, loss, accuracy, 100};
+}
+
+std::vector<MetricsRow> manyRows(std::uint64_t steps) {
+  std::vector<MetricsRow> rows;
+  for (std::uint64_t step = 1; step <= steps; ++step) {
+    const bool isEpochEnd = step % 100 == 0;
+    rows.push_back(row((step + 99) / 100, step, 2.0F / std::sqrt(static_cast<float>(step)),
+                       isEpochEnd ? std::optional(0.9F) : std::nullopt));
+  }
+  return rows;
+}
+
+TEST(XmlCheckTest, FindsWhatIsWrong) {
+  EXPECT_EQ(troubleInXml("<a b=\"c\"><d/>x &amp; y</a>\n"), "");
+  for (const char* text :
+       {"", "<a>", "<a></b>", "<a/><a/>", "<a b=c/>", "<a b=\"c/>", "<a>&x</a>", "<a/>x", "<a b=\"<\"/>"}) {
+    EXPECT_NE(troubleInXml(text), "") << text;
+  }
+}
+
+TEST(ChartTest, IsWellFormedWhateverThereIsToShow) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<std::vector<MetricsRow>> runs{
+      {},
+      {row(1, 1, 2.3F)},
+      {row(1, 1, 2.3F, 0.5F)},
+      {row(1, 1, nan), row(1, 2, infinity), row(1, 3, -infinity, nan)},
+      {row(1, 1, 0, 0.0F), row(1, 2, 0, 0.0F)},
+      {row(1, 1, 1e-30F, 1.0F), row(1, 2, 1e30F, 1.0F), row(1, 1'000'000'000'000, 1e-30F)},
+      manyRows(20),
+      manyRows(20'000)};
+  for (const std::vector<MetricsRow>& rows : runs) {
+    const std::string svg = drawTrainingCurves("a <net> & \"data\" \x01", rows);
+    EXPECT_EQ(troubleInXml(svg), "");
+    EXPECT_EQ(svg.find("nan"), std::string::npos);
+    EXPECT_EQ(svg.find("inf"), std::string::npos);
+    EXPECT_NE(svg.find("a &lt;net&gt; &amp; &quot;data&quot;  </text>"), std::string::npos);
+    EXPECT_EQ(svg, drawTrainingCurves("a <net> & \"data\" \x01", rows));
+  }
+}
+
+TEST(ChartTest, HasAxesLabelsAndLegend) {
+  const std::string svg = drawTrainingCurves("title", manyRows(500));
+  for (const char* words :
+       {">title<", ">Training loss<", ">Test accuracy<", ">step<", ">epoch<", ">loss<", ">accuracy in %<",
+        ">each step<", ">running mean<", ">after each epoch<", ">0.0<", ">400<", ">90.00<"}) {
+    EXPECT_NE(svg.find(words), std::string::npos) << words;
+  }
+  EXPECT_EQ(count(svg, "<circle"), 5U + 1U);  // five epochs and the legend
+}
+
+TEST(ChartTest, CurvesAreWhereTheyBelong) {
+  const Panel panel{.title = "t",
+                    .xLabel = "x",
+                    .yLabel = "y",
+                    .curves = {{"c", "#123456", 2, false, {{0, 0}, {5, 1}, {10, 2}}}},
+                    .beginsAtZero = true};
+  // 390 pixels from x = 66 on, 274 pixels upwards from y = 352 with 6 % of room above.
+  EXPECT_EQ(pathOf(drawChart("t", std::span(&panel, 1)), "#123456"), "M66.0 352.0L261.0 222.8L456.0 93.5");
+}
+
+TEST(ChartTest, PointsThatAreNotFiniteMakeGaps) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const Panel panel{.title = "t",
+                    .xLabel = "x",
+                    .yLabel = "y",
+                    .curves = {{"c", "#123456", 2, false, {{0, 0}, {1, 1}, {2, nan}, {3, 1}, {4, 2}}}}};
+  const std::string path = pathOf(drawChart("t", std::span(&panel, 1)), "#123456");
+  EXPECT_EQ(count(path, "M"), 2U);
+  EXPECT_EQ(count(path, "L"), 2U);
+}
+
+TEST(ChartTest, EmptyPanelsSaySo) {
+  EXPECT_EQ(count(drawTrainingCurves("title", {}), "nothing was measured yet"), 2U);
+  EXPECT_EQ(count(drawTrainingCurves("title", manyRows(50)), "nothing was measured yet"), 1U);
+}
+
+TEST(ChartTest, LongRunsGiveSmallPictures) {
+  const std::string svg = drawTrainingCurves("title", manyRows(100'000));
+  EXPECT_LT(svg.size(), 150'000U);
+}
+
+TEST(AxisTicksTest, RoundNumbers) {
+  using Ticks = std::vector<double>;
+  EXPECT_EQ(axisTicks(0, 7, true), (Ticks{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(axisTicks(0, 8, true), (Ticks{0, 2, 4, 6, 8}));
+  EXPECT_EQ(axisTicks(1, 3, true), (Ticks{1, 2, 3}));
+  EXPECT_EQ(axisTicks(-1, 1, false), (Ticks{-1, -0.5, 0, 0.5, 1}));
+  EXPECT_FALSE(std::signbit(axisTicks(0, 1, false)[0]));
+  EXPECT_EQ(axisTicks(3, 3, false), Ticks{3});
+  for (const double high : {1e-6, 0.3, 7.7, 123.0, 4685.0, 9e9}) {
+    const Ticks ticks = axisTicks(0, high, false);
+    EXPECT_GE(ticks.size(), 3U) << high;
+    EXPECT_LE(ticks.size(), 8U) << high;
+    EXPECT_LE(ticks.back(), high * (1 + 1e-9));
+  }
+}
+
+}  // namespace
+}  // namespace unmetal
