@@ -1,11 +1,12 @@
 #include "mps/conform/conform.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <exception>
 #include <string_view>
 #include <utility>
 
+#include "mps/conform/run_on_device.hpp"
+#include "mps/conform/text.hpp"
 #include "mps/core/error.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
@@ -16,12 +17,6 @@ namespace {
 
 /// Rounds over the case table after which a row with too few elements is given up.
 constexpr int kMostRounds = 100'000;
-
-std::string lowerCase(std::string text) {
-  std::ranges::transform(text, text.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
 
 /// A seed that differs for each row, round and case; FNV-1a, so that it is the same on every machine.
 std::uint64_t caseSeed(std::uint64_t seed, const std::string& row, std::uint64_t round, std::size_t index) {
@@ -87,13 +82,7 @@ std::shared_ptr<const Plan> ConformRun::accept(Preparation preparation) {
 void ConformRun::execute(const Plan& plan, Operands operands) {
   GuardedMemory scratch(device(), plan.scratchBytes());
   operands.scratch = scratch.address();
-  const auto commandBuffer = device()->newCommandQueue()->commandBuffer();
-  mtl::Command command;
-  command.label = key_.kernel;
-  command.run = [&](mtl::Stream& stream) { plan.run(stream, operands); };
-  commandBuffer->append(std::move(command));
-  commandBuffer->commit();
-  commandBuffer->throwIfFailed();
+  runOnDevice(device(), key_.kernel, [&](mtl::Stream& stream) { plan.run(stream, operands); });
   scratch.synchronize();
   require(scratch.guardsIntact(),
           "scratch memory was written outside its " + std::to_string(plan.scratchBytes()) + " bytes");
@@ -162,7 +151,7 @@ Conform::Conform(ConformOptions options) : options_(std::move(options)) {
 }
 
 bool Conform::isSelected(const ConformKey& key) const {
-  return lowerCase(key.describe()).find(lowerCase(options_.filter)) != std::string::npos;
+  return containsIgnoringCase(key.describe(), options_.filter);
 }
 
 void Conform::runRow(const ConformKey& key, std::span<const std::string> caseNames,

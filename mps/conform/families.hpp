@@ -1,0 +1,14 @@
+#pragma once
+
+/// All families that this build has: the list is made by CMake from the names of their sources.
+namespace mps::detail {
+
+class Bench;
+class Conform;
+
+/// Calls the conform function of each family.
+void conformAllFamilies(Conform& conform);
+/// Calls the bench function of each family.
+void benchAllFamilies(Bench& bench);
+
+}  // namespace mps::detail

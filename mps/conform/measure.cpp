@@ -1,0 +1,117 @@
+#include "mps/conform/measure.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <vector>
+
+#include "mps/core/error.hpp"
+#include "mtl/device.hpp"
+
+namespace mps::detail {
+namespace {
+
+constexpr int kMostRepetitions = 10'000;
+
+/// Value at a share of the way through sorted numbers, between neighbours in proportion.
+double quantile(std::span<const double> sorted, double share) {
+  const double place = share * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(place);
+  const std::size_t above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (place - static_cast<double>(below)) * (sorted[above] - sorted[below]);
+}
+
+/// "512K", "32M" as the kernel writes the size of a cache.
+std::size_t cacheSize(const std::string& text) {
+  std::size_t digits = 0;
+  const std::size_t number = std::stoull(text, &digits);
+  const char unit = digits < text.size() ? text[digits] : ' ';
+  if (unit == 'K') return number << 10U;
+  return unit == 'M' ? number << 20U : number;
+}
+
+/// A line "name:   1234 kB" of the process's status.
+std::size_t statusBytes(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (std::size_t kilobytes = 0; word == name + ":" && status >> kilobytes) return kilobytes << 10U;
+  return 0;
+}
+
+}  // namespace
+
+Timing summarize(std::span<const double> milliseconds) {
+  if (milliseconds.empty()) throw Error("a median needs at least one run");
+  std::vector<double> sorted(milliseconds.begin(), milliseconds.end());
+  std::ranges::sort(sorted);
+  const double median = quantile(sorted, 0.5);
+  const double spread = median > 0 ? (quantile(sorted, 0.75) - quantile(sorted, 0.25)) / median : 0;
+  return {median, spread, static_cast<int>(sorted.size())};
+}
+
+int chooseRepetitions(const RepeatedWork& work) {
+  work(1);
+  const double once = work(1);
+  const double wanted = once > 0 ? std::ceil(kLeastMillisecondsPerRun / once) : kMostRepetitions;
+  return static_cast<int>(std::clamp(wanted, 1.0, static_cast<double>(kMostRepetitions)));
+}
+
+Timing timeRepeated(const RepeatedWork& work, int runs) {
+  const int repetitions = chooseRepetitions(work);
+  std::vector<double> milliseconds;
+  for (int i = 0; i < runs; ++i) milliseconds.push_back(work(repetitions) / repetitions);
+  return summarize(milliseconds);
+}
+
+TimingPair timeAlternating(const RepeatedWork& first, const RepeatedWork& second, int runs) {
+  const int firstRepetitions = chooseRepetitions(first);
+  const int secondRepetitions = chooseRepetitions(second);
+  std::vector<double> firstMilliseconds;
+  std::vector<double> secondMilliseconds;
+  for (int i = 0; i < runs; ++i) {
+    firstMilliseconds.push_back(first(firstRepetitions) / firstRepetitions);
+    secondMilliseconds.push_back(second(secondRepetitions) / secondRepetitions);
+  }
+  return {summarize(firstMilliseconds), summarize(secondMilliseconds)};
+}
+
+double copyBandwidth(const std::shared_ptr<mtl::Device>& device, std::size_t workingSetBytes) {
+  const CopyWork copy(device, workingSetBytes);
+  const Timing timing = timeRepeated([&](int repetitions) { return copy.run(repetitions); });
+  return static_cast<double>(workingSetBytes) / timing.milliseconds * 1e-6;
+}
+
+std::size_t lastLevelCacheBytes() {
+  std::size_t largest = 0;
+  for (int index = 0;; ++index) {
+    std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/size");
+    std::string text;
+    if (!(file >> text)) break;
+    largest = std::max(largest, cacheSize(text));
+  }
+  return largest > 0 ? largest : std::size_t{32} << 20U;
+}
+
+std::size_t largeWorkingSetBytes() {
+  return 4 * lastLevelCacheBytes();
+}
+
+MachineFigures measureMachine(const std::shared_ptr<mtl::Device>& device) {
+  return {.name = device->description(),
+          .device = device->name(),
+          .threads = device->threadCount(),
+          .copyGBps = copyBandwidth(device, largeWorkingSetBytes()),
+          .matmulGflops = matmulRate(device)};
+}
+
+std::size_t residentBytes() {
+  return statusBytes("VmRSS");
+}
+std::size_t peakResidentBytes() {
+  return statusBytes("VmHWM");
+}
+void resetPeakResidentBytes() {
+  std::ofstream("/proc/self/clear_refs") << 5;
+}
+
+}  // namespace mps::detail
