@@ -94,6 +94,7 @@ function(unmetal_tests name)
   gtest_discover_tests(${name}
     DISCOVERY_MODE PRE_TEST
     DISCOVERY_TIMEOUT 60
+    NO_PRETTY_VALUES
     TEST_PREFIX "${name}."
     PROPERTIES LABELS "${labels}" TIMEOUT 600 ENVIRONMENT "${UNMETAL_TEST_ENVIRONMENT}")
   foreach(label IN LISTS ARG_LABELS)
