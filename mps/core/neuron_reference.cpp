@@ -20,6 +20,22 @@ double negativeSide(double slope, double x) {
   return slope == 0 ? -slope : slope * x;
 }
 
+/// ln of the base of Exponential and Logarithm, where c = -1 stands for e; NaN for a negative base.
+double naturalLogOfBase(const NNNeuronDescriptor& neuron) {
+  return neuron.c() == -1.0F ? 1 : std::log(static_cast<double>(neuron.c()));
+}
+
+/// Exponential with a base that is zero or negative, but for the -1 that stands for e.
+bool hasNoDerivative(const NNNeuronDescriptor& neuron) {
+  return !(neuron.c() > 0 || neuron.c() == -1.0F);
+}
+
+/// Absolute terms of the argument a x + b that can be off by a rounding.
+double argumentMagnitude(const NNNeuronDescriptor& neuron, double x) {
+  if (neuron.a() == 1.0F && neuron.b() == 0.0F) return 0;
+  return std::abs(static_cast<double>(neuron.a()) * x) + std::abs(static_cast<double>(neuron.b()));
+}
+
 double sigmoid(double x) {
   const double e = std::exp(-std::abs(x));
   return x >= 0 ? 1 / (1 + e) : e / (1 + e);
@@ -74,10 +90,8 @@ double neuronValue(const NNNeuronDescriptor& neuron, double x, std::int64_t chan
       return std::pow(a * x + b, c);
     case CNNNeuronType::Exponential:
       return neuron.c() == -1.0F ? std::exp(a * x + b) : std::pow(c, a * x + b);
-    case CNNNeuronType::Logarithm: {
-      const double natural = std::log(a * x + b);
-      return neuron.c() == -1.0F ? natural : natural / std::log(c);
-    }
+    case CNNNeuronType::Logarithm:
+      return std::log(a * x + b) / naturalLogOfBase(neuron);
     case CNNNeuronType::GeLU:
       return x * normalDistribution(x);
     case CNNNeuronType::Count:
@@ -110,7 +124,10 @@ double neuronDerivative(const NNNeuronDescriptor& neuron, double x, std::int64_t
       return e / ((1 + e) * (1 + e));
     }
     case CNNNeuronType::HardSigmoid: {
-      const double v = a * x + b;
+      // Product and sum as float32: with a = 0.2 and b = 0.5, x = 2.5 and x = -2.5 lie on the bounds,
+      // although the stored a is above 0.2.
+      const auto product = static_cast<float>(a * x);
+      const float v = product + neuron.b();
       return v >= 0 && v <= 1 ? a : 0;
     }
     case CNNNeuronType::TanH: {
@@ -130,18 +147,141 @@ double neuronDerivative(const NNNeuronDescriptor& neuron, double x, std::int64_t
       if (v >= b) return 0;
       return x >= 0 ? 1 : a;
     }
-    case CNNNeuronType::Exponential: {
-      if (neuron.c() == -1.0F) return a * std::exp(a * x + b);
-      return c <= 0 ? kNaN : a * std::log(c) * std::pow(c, a * x + b);
-    }
+    case CNNNeuronType::Exponential:
+      return hasNoDerivative(neuron) ? kNaN : a * naturalLogOfBase(neuron) * neuronValue(neuron, x);
     case CNNNeuronType::Logarithm:
-      return neuron.c() == -1.0F ? a / (a * x + b) : a / (std::log(c) * (a * x + b));
+      return a / (naturalLogOfBase(neuron) * (a * x + b));
     case CNNNeuronType::GeLU:
       return normalDistribution(x) + x * normalDensity(x);
     default:
       break;
   }
   return kNaN;
+}
+
+double neuronDerivativeFromResult(const NNNeuronDescriptor& neuron, double y, std::int64_t channel) {
+  const double a = neuron.a();
+  const double b = neuron.b();
+  switch (neuron.neuronType()) {
+    case CNNNeuronType::None:
+      return 1;
+    case CNNNeuronType::Linear:
+      return a;
+    default:
+      break;
+  }
+  if (std::isnan(y)) return y;
+  switch (neuron.neuronType()) {
+    case CNNNeuronType::ReLU:
+    case CNNNeuronType::PReLU:
+      return std::signbit(y) ? slope(neuron, channel) : 1;
+    case CNNNeuronType::ReLUN:
+      if (y >= b) return 0;
+      return std::signbit(y) ? a : 1;
+    case CNNNeuronType::ELU:
+      return std::signbit(y) ? y + a : 1;
+    case CNNNeuronType::Sigmoid:
+      return y * (1 - y);
+    case CNNNeuronType::TanH:
+      return a * b * (1 - y / a * (y / a));
+    case CNNNeuronType::SoftPlus:
+      return -a * b * std::expm1(-y / a);
+    case CNNNeuronType::SoftSign:
+      return (1 - std::abs(y)) * (1 - std::abs(y));
+    case CNNNeuronType::Exponential:
+      return hasNoDerivative(neuron) ? kNaN : a * naturalLogOfBase(neuron) * y;
+    default:
+      return kNaN;
+  }
+}
+
+NeuronBound neuronValueBound(const NNNeuronDescriptor& neuron, double x, std::int64_t channel) {
+  const double value = std::abs(neuronValue(neuron, x, channel));
+  const double a = neuron.a();
+  const double b = neuron.b();
+  const double c = neuron.c();
+  switch (neuron.neuronType()) {
+    case CNNNeuronType::Linear:
+    case CNNNeuronType::HardSigmoid:
+      return {std::abs(a * x) + std::abs(b), 2, 0};
+    case CNNNeuronType::Sigmoid:
+      return {value, 2, 1};
+    case CNNNeuronType::TanH:
+      return {value + std::abs(neuronDerivative(neuron, x) * x), 3, 1};
+    case CNNNeuronType::SoftPlus:
+      return {value + std::abs(neuronDerivative(neuron, x) * x), 4, 2};
+    case CNNNeuronType::SoftSign:
+      return {value, 2, 0};
+    case CNNNeuronType::ELU:
+      return {value, 1, 1};
+    case CNNNeuronType::Power:
+      return {value + std::abs(c * std::pow(a * x + b, c - 1)) * argumentMagnitude(neuron, x), 2, 1};
+    case CNNNeuronType::Exponential:
+      return {value * (1 + std::abs(naturalLogOfBase(neuron)) * argumentMagnitude(neuron, x)), 2, 1};
+    case CNNNeuronType::Logarithm:
+      return {value + std::abs(argumentMagnitude(neuron, x) / ((a * x + b) * naturalLogOfBase(neuron))), 4,
+              1};
+    case CNNNeuronType::GeLU:
+      return {value, 1, 2};
+    default:
+      return {value, 1, 0};
+  }
+}
+
+NeuronBound neuronDerivativeBound(const NNNeuronDescriptor& neuron, double x, std::int64_t channel) {
+  const double value = std::abs(neuronDerivative(neuron, x, channel));
+  const double a = neuron.a();
+  const double b = neuron.b();
+  const double c = neuron.c();
+  switch (neuron.neuronType()) {
+    case CNNNeuronType::Sigmoid:
+      return {value, 4, 1};
+    case CNNNeuronType::TanH:
+      return {value * (1 + 2 * std::abs(b * x)), 8, 1};
+    case CNNNeuronType::SoftPlus:
+      return {value * (1 + std::abs(b * x)), 5, 1};
+    case CNNNeuronType::SoftSign:
+      return {value, 5, 0};
+    case CNNNeuronType::ELU:
+      return {value, 1, 1};
+    case CNNNeuronType::Power: {
+      const double u = a * x + b;
+      const double exponentRounded = std::abs(std::log(std::abs(u)) * (c - 1));
+      const double argumentRounded = std::abs((c - 1) / u) * argumentMagnitude(neuron, x);
+      return {value * (1 + exponentRounded + argumentRounded), 4, 1};
+    }
+    case CNNNeuronType::Exponential:
+      return {value * (1 + std::abs(naturalLogOfBase(neuron)) * argumentMagnitude(neuron, x)), 5, 1};
+    case CNNNeuronType::Logarithm:
+      return {value * (1 + std::abs(argumentMagnitude(neuron, x) / (a * x + b))), 5, 0};
+    case CNNNeuronType::GeLU:
+      return {normalDistribution(x) + std::abs(x * normalDensity(x)), 2, 2};
+    default:
+      return {value, 0, 0};
+  }
+}
+
+NeuronBound neuronDerivativeFromResultBound(const NNNeuronDescriptor& neuron, double y,
+                                            std::int64_t channel) {
+  const double value = std::abs(neuronDerivativeFromResult(neuron, y, channel));
+  const double a = neuron.a();
+  const double b = neuron.b();
+  switch (neuron.neuronType()) {
+    case CNNNeuronType::Sigmoid:
+      return {std::abs(y) * (1 + std::abs(y)), 2, 0};
+    case CNNNeuronType::TanH:
+      return {std::abs(a * b) * (1 + y / a * (y / a)), 8, 0};
+    case CNNNeuronType::SoftPlus:
+      return {value + std::abs(b * y) * std::exp(-y / a), 5, 1};
+    case CNNNeuronType::SoftSign:
+      return {value, 4, 0};
+    case CNNNeuronType::ELU:
+      return {value, 1, 0};
+    case CNNNeuronType::Exponential:
+      return {value, 4, 0};
+    default:
+      return {value, 0, 0};
+  }
 }
 
 }  // namespace mps::detail

@@ -54,7 +54,9 @@ HWY_INLINE V kinkedSlope(D d, V x, V slope) {
 /// 1 where y's sign bit is clear, `slope` where it is set, y where it is NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V kinkedSlopeFromSign(D d, V y, V slope) {
-  const V side = hn::IfNegativeThenElse(y, slope, hn::Set(d, 1.0F));
+  const hn::RebindToSigned<D> di;
+  const auto isNegative = hn::RebindMask(d, hn::Lt(hn::BitCast(di, y), hn::Zero(di)));
+  const V side = hn::IfThenElse(isNegative, slope, hn::Set(d, 1.0F));
   return hn::IfThenElse(hn::IsNaN(y), y, side);
 }
 
@@ -153,16 +155,21 @@ struct SigmoidNeuron {
   }
 };
 
+/// Product and sum are rounded apart, so that every instruction set finds the same arguments on the bounds.
 struct HardSigmoidNeuron {
   float a;
   float b;
   template <class D, class V>
+  HWY_INLINE V roundedLine(D d, V x) const {
+    return hn::Add(hn::Mul(hn::Set(d, a), x), hn::Set(d, b));
+  }
+  template <class D, class V>
   HWY_INLINE V value(D d, V x, V /*slope*/) const {
-    return atMost(d, atLeast(d, line(d, x, a, b), 0.0F), 1.0F);
+    return atMost(d, atLeast(d, roundedLine(d, x), 0.0F), 1.0F);
   }
   template <class D, class V>
   HWY_INLINE V derivative(D d, V x, V /*slope*/) const {
-    const V v = line(d, x, a, b);
+    const V v = roundedLine(d, x);
     const auto inside = hn::And(hn::Ge(v, hn::Zero(d)), hn::Le(v, hn::Set(d, 1.0F)));
     return hn::IfThenElse(hn::IsNaN(x), x, hn::IfThenElseZero(inside, hn::Set(d, a)));
   }
