@@ -184,6 +184,7 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
                 const CallOperands& call) {
   Operands operands;
   operands.scalars = prepared.scalars;
+  operands.accumulate = prepared.accumulate;
   mtl::Command command;
   command.label = label;
   std::vector<std::shared_ptr<mtl::Memory>> temporaries;  // hold heap blocks until the command stands
@@ -246,6 +247,28 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
     part.byteOffset = i * static_cast<std::size_t>(destination.shape.imageStride * elementSize(destination.shape));
     recordCopy(commandBuffer, label, {}, &part, scatterTo[i]);
   }
+}
+
+void recordMemoryCopy(mtl::CommandBuffer& commandBuffer, const std::string& label,
+                      const std::shared_ptr<mtl::Memory>& source, std::size_t sourceOffset,
+                      const std::shared_ptr<mtl::Memory>& destination, std::size_t destinationOffset,
+                      std::size_t bytes) {
+  // Rows of a page or so, so that the copy is shared among threads.
+  constexpr std::size_t rowBytes = 16384;
+  const auto copy = [&](std::size_t offset, std::size_t rows, std::size_t width) {
+    const auto shape = TensorShape::dense(1, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(width), 1,
+                                          ImageFeatureChannelFormat::Unorm8);
+    const TensorView from{shape, source, sourceOffset + offset};
+    recordCopy(commandBuffer, label, {}, &from, {shape, destination, destinationOffset + offset});
+  };
+  const std::size_t rows = bytes / rowBytes;
+  if (rows > 0) copy(0, rows, rowBytes);
+  if (bytes % rowBytes > 0) copy(rows * rowBytes, 1, bytes % rowBytes);
+  mtl::Command keepAlive;
+  keepAlive.label = label;
+  keepAlive.run = [](mtl::Stream&) {};
+  keepAlive.retained = {source, destination};
+  commandBuffer.append(std::move(keepAlive));
 }
 
 void recordZeros(mtl::CommandBuffer& commandBuffer, const std::string& label, const BatchOperand& destination) {

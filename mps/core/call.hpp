@@ -94,6 +94,7 @@ struct GradientCall {
   std::int64_t dilationRateX = 1, dilationRateY = 1;
   ImageEdgeMode edgeMode = ImageEdgeMode::Zero;
   std::shared_ptr<const ForwardRecord> record;  ///< null in the inherited encodes without a state
+  bool clipRectIsSet = false;   ///< by the user: the literal rules of spec/02 section 3.6 hold
   bool stateDriven = false;     ///< the library made the destination: every pixel of the forward source counts
   bool savedFieldsFit = false;  ///< record->saved belongs to exactly this source
   std::shared_ptr<State> state;  ///< the (first) gradient state, for families whose states hold buffers
@@ -115,6 +116,7 @@ struct PreparedCall {
   bool readsGradient = true;
   bool readsSavedFields = false;
   bool writesDestination = true;
+  bool accumulate = false;            ///< Operands::accumulate
   bool zeroDestinationFirst = false;  ///< the plan writes a part of the destination only
   /// Pixel, in the views of the call, that the plan's tensors begin at.
   mtl::Origin gradientOrigin, sourceOrigin, destinationOrigin;
@@ -134,6 +136,12 @@ struct CallOperands {
 /// anything is recorded or leaves what it recorded to the caller's RecordingGuard.
 void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, const PreparedCall& prepared,
                 const CallOperands& operands);
+
+/// Records a copy of bytes from one block of memory to another; both stay alive until it ran.
+void recordMemoryCopy(mtl::CommandBuffer& commandBuffer, const std::string& label,
+                      const std::shared_ptr<mtl::Memory>& source, std::size_t sourceOffset,
+                      const std::shared_ptr<mtl::Memory>& destination, std::size_t destinationOffset,
+                      std::size_t bytes);
 
 /// Records a fill of all elements of the operand with zeros.
 void recordZeros(mtl::CommandBuffer& commandBuffer, const std::string& label, const BatchOperand& destination);

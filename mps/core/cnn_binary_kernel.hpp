@@ -67,7 +67,10 @@ class CNNBinaryKernel : public Kernel {
   void setSecondaryOffset(const Offset& offset) { secondary_.offset.set(offset); }
   /// Destination pixels to write. RectNoClip.
   [[nodiscard]] const mtl::Region& clipRect() const { return clipRect_; }
-  void setClipRect(const mtl::Region& clipRect) { clipRect_ = clipRect; }
+  void setClipRect(const mtl::Region& clipRect) {
+    clipRect_ = clipRect;
+    clipRectIsSet_ = true;
+  }
   /// First destination channel written, a multiple of 4. 0.
   [[nodiscard]] std::size_t destinationFeatureChannelOffset() const { return destinationFeatureChannelOffset_; }
   void setDestinationFeatureChannelOffset(std::size_t offset) { destinationFeatureChannelOffset_ = offset; }
@@ -190,6 +193,7 @@ class CNNBinaryKernel : public Kernel {
 
   detail::BinarySource primary_;
   detail::BinarySource secondary_;
+  bool clipRectIsSet_ = false;
 
  private:
   ImageBatch encodeReturning(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primary,

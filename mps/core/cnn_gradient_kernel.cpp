@@ -162,6 +162,7 @@ GradientCall CNNGradientKernel::resolveCall(BatchOperand& gradient, BatchOperand
   GradientCall call;
   call.record = record;
   call.stateDriven = stateDriven;
+  call.clipRectIsSet = clipRectIsSet_ && !stateDriven;
   call.options = options();
   call.primaryOffset = primaryOffset();
   call.secondaryOffset = secondaryOffset();
@@ -219,6 +220,7 @@ void CNNGradientKernel::encodeGradient(const std::shared_ptr<mtl::CommandBuffer>
     record = detail::recordOf(describe(), states);
     checkRecord(*record.record, gradients.descriptor(), sources.descriptor());
     transferProperties(*record.record, gradients.descriptor());
+    willEncode(*states[0]);
   }
   BatchOperand gradient(gradients);
   BatchOperand source(sources);
@@ -254,6 +256,7 @@ void CNNGradientKernel::encodeGradient(const std::shared_ptr<mtl::CommandBuffer>
     }
   }
   guard.keep();
+  didEncode(call);
   if (const auto block = destinations.blockStorage())
     block->setProducer(describe());
   else

@@ -86,6 +86,10 @@ class CNNGradientKernel : public CNNBinaryKernel {
   /// @param gradientOrigin the gradient pixel that belongs to the first pixel of the forward clip rectangle
   [[nodiscard]] virtual Geometry geometryFor(const detail::ForwardRecord& record, const Offset& gradientOrigin) const;
   [[nodiscard]] virtual bool usesKernelOffset() const { return false; }
+  /// Before a call with states is resolved: take from the state what the kernel needs beside the record.
+  virtual void willEncode(State& /*gradientState*/) {}
+  /// After the call was recorded.
+  virtual void didEncode(const detail::GradientCall& /*call*/) {}
   /// A class takes over what else the forward kernel had.
   virtual void transferOwnProperties(const detail::ForwardRecord& /*record*/) {}
 

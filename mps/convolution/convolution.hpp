@@ -1,0 +1,173 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mps/core/cnn_gradient_kernel.hpp"
+#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/convolution_data_source.hpp"
+
+/// Convolution and its gradients (MPSCNNConvolution.h; spec/02 section 2).
+namespace mps {
+
+namespace detail {
+class ConvolutionWeights;
+struct ConvolutionProblem;
+}  // namespace detail
+
+/// Two-dimensional cross-correlation with bias and optional neuron (MPSCNNConvolution).
+///
+///     result[y][x][k] = neuron(bias[k] + sum over rows q, columns p, channels c of
+///                              W[k][q][p][c] * in[offset.y + sY y - floor(kHd / 2) + dY q]
+///                                                [offset.x + sX x - floor(kWd / 2) + dX p][group(k) Cg + c])
+///
+/// with kWd = (kernelWidth - 1) dX + 1, Cg = inputFeatureChannels / groups. The window is not flipped. Outside the
+/// source: 0 (edge mode Zero) or the nearest pixel (Clamp). Sums are float32, rounded once to the result's format.
+/// Weights are float32 in the kernel, whatever the data source has.
+///
+/// Sources: every format; results: float16, float32. Gradient states are CNNConvolutionGradientState, one per batch.
+class CNNConvolution : public CNNKernel {
+ public:
+  /// Reads the data source once. @throws Error when it is null, fails to load, or its sizes disagree.
+  static std::shared_ptr<CNNConvolution> create(const std::shared_ptr<mtl::Device>& device,
+                                                std::shared_ptr<CNNConvolutionDataSource> weights);
+  [[nodiscard]] std::string className() const override { return "CNNConvolution"; }
+  /// On another device the data source's copy() is used, or the source shared.
+  [[nodiscard]] std::shared_ptr<CNNConvolution> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+
+  [[nodiscard]] const CNNConvolutionDescriptor& descriptor() const { return descriptor_; }
+  [[nodiscard]] std::size_t inputFeatureChannels() const { return descriptor_.inputFeatureChannels(); }
+  [[nodiscard]] std::size_t outputFeatureChannels() const { return descriptor_.outputFeatureChannels(); }
+  [[nodiscard]] std::size_t groups() const { return descriptor_.groups(); }
+  /// 0 for an ordinary convolution, else the depth-wise multiplier.
+  [[nodiscard]] std::size_t channelMultiplier() const { return descriptor_.channelMultiplier(); }
+  [[nodiscard]] const NNNeuronDescriptor& fusedNeuronDescriptor() const { return descriptor_.fusedNeuronDescriptor(); }
+  [[nodiscard]] const std::shared_ptr<CNNConvolutionDataSource>& dataSource() const { return dataSource_; }
+  /// Half is a permission that is not used: sums are float32. Float.
+  [[nodiscard]] NNConvolutionAccumulatorPrecisionOption accumulatorPrecisionOption() const { return precision_; }
+  void setAccumulatorPrecisionOption(NNConvolutionAccumulatorPrecisionOption option) { precision_ = option; }
+  [[nodiscard]] std::size_t kernelWidth() const override { return descriptor_.kernelWidth(); }
+  [[nodiscard]] std::size_t kernelHeight() const override { return descriptor_.kernelHeight(); }
+  [[nodiscard]] std::size_t strideInPixelsX() const override { return descriptor_.strideInPixelsX(); }
+  [[nodiscard]] std::size_t strideInPixelsY() const override { return descriptor_.strideInPixelsY(); }
+  [[nodiscard]] std::size_t dilationRateX() const override { return descriptor_.dilationRateX(); }
+  [[nodiscard]] std::size_t dilationRateY() const override { return descriptor_.dilationRateY(); }
+  [[nodiscard]] bool isResultStateReusedAcrossBatch() const override { return true; }
+
+  /// Reads the data source again, now; encoded work keeps the old weights. @throws Error as create does.
+  void reloadWeightsAndBiasesFromDataSource();
+  /// Encodes from now on use the state's values as they are when the recorded copy runs. Takes one read off the
+  /// state. A state without biases sets them to 0. @throws Error when a size differs.
+  void reloadWeightsAndBiases(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                              const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& state);
+  /// Records a copy of the weights (float32, OHWI) and biases that the kernel uses. @param resultStateCanBeTemporary
+  /// true: the state is temporary, with readCount 1
+  std::shared_ptr<CNNConvolutionWeightsAndBiasesState> exportWeightsAndBiases(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, bool resultStateCanBeTemporary);
+
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+  /// The library's own: the weights that encodes use now.
+  [[nodiscard]] const std::shared_ptr<const detail::ConvolutionWeights>& weights() const { return weights_; }
+  /// The library's own: a neuron that a graph fuses behind the descriptor's.
+  void setGraphNeuron(const NNNeuronDescriptor& neuron) { graphNeuron_ = neuron; }
+
+ protected:
+  CNNConvolution(std::shared_ptr<mtl::Device> device, std::shared_ptr<CNNConvolutionDataSource> weights,
+                 const char* className);
+  CNNConvolution(const CNNConvolution&) = default;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  void didMoveToDevice() override;
+  [[nodiscard]] bool hasWindow() const override { return true; }
+  [[nodiscard]] std::size_t requiredFeatureChannels() const override { return inputFeatureChannels(); }
+  [[nodiscard]] std::size_t producedFeatureChannels(std::size_t) const override { return outputFeatureChannels(); }
+  [[nodiscard]] std::shared_ptr<State> makeState(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const override;
+  void describeForward(std::any& family) const override;
+  /// Where the window lies; fully connected covers the whole source.
+  virtual void placeWindow(detail::ConvolutionProblem& /*problem*/) const {}
+
+ private:
+  std::shared_ptr<CNNConvolutionDataSource> dataSource_;
+  CNNConvolutionDescriptor descriptor_;
+  std::shared_ptr<const detail::ConvolutionWeights> weights_;
+  NNConvolutionAccumulatorPrecisionOption precision_ = NNConvolutionAccumulatorPrecisionOption::Float;
+  NNNeuronDescriptor graphNeuron_;
+};
+
+/// Gradients of a convolution with respect to its source, weights and biases (MPSCNNConvolutionGradient).
+///
+///     dIn[v][u][c]   = sum over results (y, x), taps (q, p) that read pixel (v, u), and k of W[k][q][p][c] E[y][x][k]
+///     dW[k][q][p][c] = sum over images, y, x of E[y][x][k] * in(tap q of y, tap p of x, group(k) Cg + c)
+///     db[k]          = sum over images, y, x of E[y][x][k]
+///
+/// E, the source gradient, has the size of the forward clip rectangle. dIn goes to the destination; dW and db go to
+/// the gradient state: the first encode with a state sets them, later ones add. dIn uses the weights that the
+/// forward kernel had at the first encode; later ones only come by a reload, so reload both kernels.
+///
+/// State-driven encodes set primaryOffset = 0, kernelOffset = -offset + (1 for an even dilated window) and
+/// secondaryOffset = offset - floor(dilatedSize / 2), the position of the first tap. A state of a forward kernel with
+/// a fused neuron throws: the neuron's derivative would be missing.
+///
+///     auto conv = mps::CNNConvolution::create(device, dataSource);
+///     std::shared_ptr<mps::State> state;
+///     auto y = conv->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::CNNConvolutionGradient::create(device, dataSource);
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);
+class CNNConvolutionGradient : public CNNGradientKernel {
+ public:
+  /// @param weights the data source of the forward kernel
+  static std::shared_ptr<CNNConvolutionGradient> create(const std::shared_ptr<mtl::Device>& device,
+                                                        std::shared_ptr<CNNConvolutionDataSource> weights);
+  [[nodiscard]] std::string className() const override { return "CNNConvolutionGradient"; }
+  [[nodiscard]] std::shared_ptr<CNNConvolutionGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+
+  /// Channels of the source gradient, and of source and result.
+  [[nodiscard]] std::size_t sourceGradientFeatureChannels() const { return descriptor_.outputFeatureChannels(); }
+  [[nodiscard]] std::size_t sourceImageFeatureChannels() const { return descriptor_.inputFeatureChannels(); }
+  [[nodiscard]] std::size_t groups() const { return descriptor_.groups(); }
+  [[nodiscard]] std::size_t channelMultiplier() const { return descriptor_.channelMultiplier(); }
+  [[nodiscard]] const std::shared_ptr<CNNConvolutionDataSource>& dataSource() const { return dataSource_; }
+  /// What to compute. All. With GradientWithWeightsAndBias the destination is not written.
+  [[nodiscard]] CNNConvolutionGradientOption gradientOption() const { return gradientOption_; }
+  void setGradientOption(CNNConvolutionGradientOption option) { gradientOption_ = option; }
+  [[nodiscard]] bool isStateModified() const override { return true; }
+
+  /// As for CNNConvolution.
+  void reloadWeightsAndBiasesFromDataSource();
+  void reloadWeightsAndBiases(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                              const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& state);
+
+  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(const detail::GradientCall& call) const override;
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
+  /// The library's own: uses the forward kernel's weights from now on, without a copy.
+  void shareWeights(const CNNConvolution& forward) { weights_ = forward.weights(); }
+
+ protected:
+  CNNConvolutionGradient(std::shared_ptr<mtl::Device> device, std::shared_ptr<CNNConvolutionDataSource> weights,
+                         const char* className);
+  CNNConvolutionGradient(const CNNConvolutionGradient&) = default;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  void didMoveToDevice() override;
+  [[nodiscard]] Geometry geometryFor(const detail::ForwardRecord& record, const Offset& gradientOrigin) const override;
+  [[nodiscard]] bool usesKernelOffset() const override { return true; }
+  void transferOwnProperties(const detail::ForwardRecord& record) override;
+  void willEncode(State& gradientState) override;
+  void didEncode(const detail::GradientCall& call) override;
+  virtual void placeWindow(detail::ConvolutionProblem& /*problem*/) const {}
+
+ private:
+  std::shared_ptr<CNNConvolutionDataSource> dataSource_;
+  CNNConvolutionDescriptor descriptor_;
+  std::shared_ptr<const detail::ConvolutionWeights> weights_;
+  bool adoptsWeights_ = true;  ///< until the first encode with a state, or a reload
+  CNNConvolutionGradientOption gradientOption_ = CNNConvolutionGradientOption::All;
+};
+
+}  // namespace mps

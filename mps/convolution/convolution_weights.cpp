@@ -1,0 +1,163 @@
+#include "mps/convolution/convolution_weights.hpp"
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "mps/core/call.hpp"
+#include "mps/core/error.hpp"
+#include "mps/core/float16.hpp"
+#include "mtl/buffer.hpp"
+#include "mtl/device.hpp"
+#include "mtl/memory.hpp"
+
+namespace mps::detail {
+namespace {
+
+/// Balances load() with purge(), also when reading throws.
+class Loaded {
+ public:
+  Loaded(const std::string& kernel, CNNConvolutionDataSource& source) : source_(source) {
+    if (!source.load())
+      throw Error(kernel, "weights", "a data source" + (source.label().empty() ? "" : " \"" + source.label() + "\"") +
+                                         " whose load() failed",
+                  "one that loads");
+  }
+  ~Loaded() { source_.purge(); }
+  Loaded(const Loaded&) = delete;
+  Loaded& operator=(const Loaded&) = delete;
+
+ private:
+  CNNConvolutionDataSource& source_;
+};
+
+std::vector<float> decode8Bit(const std::string& kernel, const CNNConvolutionDataSource& source,
+                              const CNNConvolutionDescriptor& descriptor, std::span<const std::byte> bytes) {
+  std::vector<float> values(bytes.size());
+  const std::size_t perChannel = descriptor.weightsPerOutputChannel();
+  if (source.weightsQuantizationType() == CNNWeightsQuantizationType::Linear) {
+    const auto ranges = source.rangesForUInt8Kernel();
+    if (ranges.size() != descriptor.outputFeatureChannels())
+      throw Error(kernel, "rangesForUInt8Kernel", std::to_string(ranges.size()) + " ranges",
+                  std::to_string(descriptor.outputFeatureChannels()));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto& [least, most] = ranges[i / perChannel];
+      values[i] = static_cast<float>(std::to_integer<int>(bytes[i])) / 255.0F * (most - least) + least;
+    }
+    return values;
+  }
+  const auto table = source.lookupTableForUInt8Kernel();
+  if (source.weightsQuantizationType() != CNNWeightsQuantizationType::LookupTable || table.size() != 256)
+    throw Error(kernel, "weightsQuantizationType", "none, or a lookup table of another size than 256",
+                "ranges or a table for UInt8 weights");
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = table[std::to_integer<std::size_t>(bytes[i])];
+  return values;
+}
+
+std::vector<float> decode(const std::string& kernel, const CNNConvolutionDataSource& source,
+                          const CNNConvolutionDescriptor& descriptor) {
+  const auto bytes = source.weights();
+  const std::size_t count = descriptor.weightCount();
+  const std::size_t size = sizeInBytes(source.dataType());
+  if (bytes.size() != count * size)
+    throw Error(kernel, "weights", std::to_string(bytes.size()) + " bytes",
+                std::to_string(count * size) + " for " + descriptor.describe());
+  switch (source.dataType()) {
+    case DataType::Float32: {
+      std::vector<float> values(count);
+      std::memcpy(values.data(), bytes.data(), bytes.size());
+      return values;
+    }
+    case DataType::Float16: {
+      std::vector<float> values(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        Float16 half;
+        std::memcpy(&half.bits, bytes.data() + 2 * i, 2);
+        values[i] = toFloat(half);
+      }
+      return values;
+    }
+    case DataType::UInt8: return decode8Bit(kernel, source, descriptor, bytes);
+    default: throw Error(kernel, "dataType", name(source.dataType()), "Float32, Float16 or UInt8");
+  }
+}
+
+std::shared_ptr<mtl::Memory> upload(mtl::Device& device, std::span<const float> values) {
+  auto memory = device.allocate(values.size_bytes());
+  std::memcpy(memory->contents(), values.data(), values.size_bytes());
+  memory->didModifyRange(0, values.size_bytes());
+  return memory;
+}
+
+}  // namespace
+
+std::shared_ptr<const ConvolutionWeights> ConvolutionWeights::read(const std::string& kernel,
+                                                                   const std::shared_ptr<mtl::Device>& device,
+                                                                   CNNConvolutionDataSource& source,
+                                                                   const CNNConvolutionDescriptor& descriptor) {
+  auto result = std::make_shared<ConvolutionWeights>();
+  if (const auto live = source.deviceWeightsAndBiases(device)) {
+    result->weights_ = live->weights()->memory();
+    result->weightsOffset_ = live->weightsOffset();
+    if (const auto biases = live->biases()) result->biases_ = biases->memory();
+    result->biasesOffset_ = live->biasesOffset();
+    result->shared_ = true;
+    return result;
+  }
+  const Loaded loaded(kernel, source);
+  std::vector<float> weights = decode(kernel, source, descriptor);
+  const auto terms = source.biasTerms();
+  const std::size_t channels = descriptor.outputFeatureChannels();
+  if (!terms.empty() && terms.size() != channels)
+    throw Error(kernel, "biasTerms", std::to_string(terms.size()) + " values", std::to_string(channels) + " or none");
+  std::vector<float> biases(terms.begin(), terms.end());
+  if (const auto& folding = descriptor.folding()) {
+    biases.resize(channels);
+    for (std::size_t k = 0; k < channels; ++k) biases[k] = biases[k] * folding->scale[k] + folding->shift[k];
+    const std::size_t perChannel = descriptor.weightsPerOutputChannel();
+    for (std::size_t i = 0; i < weights.size(); ++i) weights[i] *= folding->scale[i / perChannel];
+  }
+  result->weights_ = upload(*device, weights);
+  if (!biases.empty()) result->biases_ = upload(*device, biases);
+  return result;
+}
+
+std::shared_ptr<const ConvolutionWeights> ConvolutionWeights::copy(const std::string& kernel,
+                                                                   mtl::CommandBuffer& commandBuffer,
+                                                                   CNNConvolutionWeightsAndBiasesState& state,
+                                                                   const CNNConvolutionDescriptor& descriptor) {
+  const std::size_t channels = descriptor.outputFeatureChannels();
+  if (state.weightCount() != descriptor.weightCount() || (state.biasCount() != 0 && state.biasCount() != channels))
+    throw Error(kernel, "state",
+                std::to_string(state.weightCount()) + " weights and " + std::to_string(state.biasCount()) + " biases",
+                std::to_string(descriptor.weightCount()) + " and " + std::to_string(channels) + " (or none)");
+  mtl::Device& device = *commandBuffer.device();
+  auto result = std::make_shared<ConvolutionWeights>();
+  const std::size_t bytes = descriptor.weightCount() * sizeof(float);
+  result->weights_ = device.allocate(bytes);
+  recordMemoryCopy(commandBuffer, kernel, state.weights()->memory(), state.weightsOffset(), result->weights_, 0, bytes);
+  if (const auto biases = state.biases()) {
+    result->biases_ = device.allocate(channels * sizeof(float));
+    recordMemoryCopy(commandBuffer, kernel, biases->memory(), state.biasesOffset(), result->biases_, 0,
+                     channels * sizeof(float));
+  }
+  return result;
+}
+
+void ConvolutionWeights::copyTo(const std::string& kernel, mtl::CommandBuffer& commandBuffer,
+                                CNNConvolutionWeightsAndBiasesState& state) const {
+  recordMemoryCopy(commandBuffer, kernel, weights_, weightsOffset_, state.weights()->memory(), state.weightsOffset(),
+                   state.weightCount() * sizeof(float));
+  const auto biases = state.biases();
+  if (!biases) return;
+  const std::size_t bytes = state.biasCount() * sizeof(float);
+  if (biases_) {
+    recordMemoryCopy(commandBuffer, kernel, biases_, biasesOffset_, biases->memory(), state.biasesOffset(), bytes);
+    return;
+  }
+  const std::vector<float> zeros(state.biasCount());
+  recordMemoryCopy(commandBuffer, kernel, upload(*commandBuffer.device(), zeros), 0, biases->memory(),
+                   state.biasesOffset(), bytes);
+}
+
+}  // namespace mps::detail
