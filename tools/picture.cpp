@@ -152,7 +152,7 @@ Picture readPng(const std::filesystem::path& path) {
 }
 
 Picture fitPicture(const Picture& picture, std::size_t height, std::size_t width, std::size_t channels) {
-  const Picture converted = convertChannels(picture, channels);
+  Picture converted = convertChannels(picture, channels);
   if (converted.height == height && converted.width == width) return converted;
   return resize(converted, height, width);
 }

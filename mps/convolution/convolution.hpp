@@ -146,6 +146,9 @@ class CNNConvolutionGradient : public CNNGradientKernel {
 
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(const detail::GradientCall& call) const override;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
+  [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override {
+    return has(gradientOption_, CNNConvolutionGradientOption::GradientWithWeightsAndBias);
+  }
   /// The library's own: uses the forward kernel's weights from now on, without a copy.
   void shareWeights(const CNNConvolution& forward) { weights_ = forward.weights(); }
 

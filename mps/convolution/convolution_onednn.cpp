@@ -83,20 +83,19 @@ struct Descriptions {
   }
 
   [[nodiscard]] dnnl::convolution_backward_data::primitive_desc dataGradient(bool preferProduct) const {
-    // The descriptor must outlive next_impl(), which refers to it.
     const dnnl::convolution_backward_data::desc description(
         dnnl::algorithm::convolution_direct, source, weights, destination, strides, dilates, before, after);
-    const auto make = [&] {
-      return dnnl::convolution_backward_data::primitive_desc(description, mtl::cpu::oneDnnAttributes(),
-                                                             mtl::cpu::oneDnnEngine(), forward());
-    };
+    // next_impl() refers to all of its constructor's arguments, so none may be a temporary.
+    const dnnl::primitive_attr attributes = mtl::cpu::oneDnnAttributes();
+    const dnnl::convolution_forward::primitive_desc hint = forward();
+    using Candidate = dnnl::convolution_backward_data::primitive_desc;
     if (preferProduct) {
-      auto candidate = make();
+      Candidate candidate(description, attributes, mtl::cpu::oneDnnEngine(), hint);
       do {
         if (std::string(candidate.impl_info_str()).find("gemm:jit") != std::string::npos) return candidate;
       } while (candidate.next_impl());
     }
-    return make();
+    return {description, attributes, mtl::cpu::oneDnnEngine(), hint};
   }
 
   [[nodiscard]] dnnl::convolution_backward_weights::primitive_desc weightsGradient() const {

@@ -170,8 +170,10 @@ ConvolutionParameterGradients convolutionWeightsGradientReference(const Convolut
   const ReferenceTensor& summed = problem.transposed ? source : gradient;
   result.bias.roundings = summed.images * summed.height * summed.width + conversions;
   result.bias.magnitude.resize(result.bias.values.size());
-  for (std::size_t i = 0; i < summed.values.size(); ++i)
-    result.bias.add(i % indexOf(summed.channels), summed.values[i]);
+  for (std::int64_t n = 0; n < summed.images; ++n)
+    for (std::int64_t y = 0; y < summed.height; ++y)
+      for (std::int64_t x = 0; x < summed.width; ++x)
+        for (std::int64_t c = 0; c < first; ++c) result.bias.add(indexOf(c), summed.at(n, y, x, c));
   return result;
 }
 

@@ -100,7 +100,7 @@ BatchOperand::BatchOperand(const ImageBatch& batch) : batch_(batch) {
   if (const auto block = batch.blockStorage()) {
     storage_ = block;
     shape_ = block->shape();
-    baseByteOffset_ = batch.firstInBlock() * static_cast<std::size_t>(shape_.imageStride * elementSize(shape_));
+    baseByteOffset_ = block->byteOffset() + batch.firstInBlock() * static_cast<std::size_t>(shape_.imageStride * elementSize(shape_));
     shape_.images = static_cast<std::int64_t>(batch.count());
     return;
   }

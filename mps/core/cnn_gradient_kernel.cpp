@@ -39,6 +39,8 @@ std::string sizeText(std::size_t width, std::size_t height) {
 
 }  // namespace
 
+bool CNNGradientKernel::needsSourceMemory(bool /*forwardSavesFields*/) const { return true; }
+
 const ImageDescriptor& CNNGradientKernel::expectedSourceImage(const ForwardRecord& record) const {
   return record.source;
 }
@@ -248,7 +250,7 @@ void CNNGradientKernel::encodeGradient(const std::shared_ptr<mtl::CommandBuffer>
         operands.saved = record.record->saved;
         operands.savedByteOffset = record.firstImage * record.record->savedBytesPerImage;
       }
-      if (stateDriven && prepared.writesDestination && call.destination.channels != wholeChannels) {
+      if (call.record && !call.clipRectIsSet && prepared.writesDestination && call.destination.channels != wholeChannels) {
         BatchOperand whole(destinations);
         detail::recordZeros(*commandBuffer, describe(), whole);
       }

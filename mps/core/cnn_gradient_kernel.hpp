@@ -67,6 +67,8 @@ class CNNGradientKernel : public CNNBinaryKernel {
   void transferProperties(const detail::ForwardRecord& record, const ImageDescriptor& gradient);
   /// Whether a gradient of this class belongs to that forward kernel.
   [[nodiscard]] virtual bool acceptsForward(const std::string& forwardClassName) const = 0;
+  /// Whether an encode reads the elements of sourceImage, or its size alone.
+  [[nodiscard]] virtual bool needsSourceMemory(bool forwardSavesFields) const;
   /// What sourceImage must look like (width, height, channels): the forward source unless a class says otherwise.
   [[nodiscard]] virtual const ImageDescriptor& expectedSourceImage(const detail::ForwardRecord& record) const;
   /// @}

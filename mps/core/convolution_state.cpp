@@ -76,6 +76,7 @@ std::shared_ptr<CNNConvolutionGradientState> CNNConvolutionGradientState::create
       commandBuffer ? new CNNConvolutionGradientState(commandBuffer, buffers)
                     : new CNNConvolutionGradientState(device, buffers));
   state->convolution_ = std::move(convolution);
+  state->leaveUninitialised();
   return state;
 }
 

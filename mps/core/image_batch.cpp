@@ -30,7 +30,7 @@ struct ImageBatch::Block {
     if (storage->isTemporary())
       image.reset(new TemporaryImage(storage, shape, index * bytes, descriptor, index));
     else
-      image.reset(new Image(storage, shape, index * bytes, descriptor));
+      image.reset(new Image(storage, shape, storage->byteOffset() + index * bytes, descriptor));
     images[index] = image;
     return image;
   }
@@ -105,6 +105,15 @@ ImageBatch ImageBatch::createTemporary(const std::shared_ptr<mtl::CommandBuffer>
   return batch;
 }
 
+ImageBatch ImageBatch::over(std::shared_ptr<detail::ImageStorage> storage, const ImageDescriptor& descriptor) {
+  ImageBatch batch;
+  batch.count_ = static_cast<std::size_t>(storage->shape().images);
+  batch.block_ = std::make_shared<Block>();
+  batch.block_->descriptor = descriptor;
+  batch.block_->storage = std::move(storage);
+  return batch;
+}
+
 std::shared_ptr<Image> ImageBatch::operator[](std::size_t index) const {
   if (index >= count_)
     throw Error("ImageBatch", "index", std::to_string(index), "less than " + std::to_string(count_));
@@ -128,7 +137,7 @@ void ImageBatch::writeBytes(std::span<const std::byte> source, DataLayout layout
     throw Error("ImageBatch", "bytes", std::to_string(source.size()) + " bytes",
                 "at least " + std::to_string(bytes * count_));
   const bool whole = block_ && count_ == static_cast<std::size_t>(block_->storage->shape().images);
-  if (whole && !isTemporary() && layout == DataLayout::HeightxWidthxFeatureChannels) {
+  if (whole && block_->storage->byteOffset() == 0 && block_->storage->shape().isDense() && !isTemporary() && layout == DataLayout::HeightxWidthxFeatureChannels) {
     const auto memory = block_->storage->memoryForWriting(true);
     std::memcpy(memory->contents(), source.data(), bytes * count_);
     memory->clearFailure();

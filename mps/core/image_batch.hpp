@@ -61,6 +61,8 @@ class ImageBatch {
   [[nodiscard]] std::size_t firstInBlock() const { return first_; }
   /// The loose images; empty for a range of a block.
   [[nodiscard]] std::span<const std::shared_ptr<Image>> looseImages() const;
+  /// The library's own: a batch over storage that exists, e.g. planned by a graph.
+  static ImageBatch over(std::shared_ptr<detail::ImageStorage> storage, const ImageDescriptor& descriptor);
   /// A batch of one loose image.
   static ImageBatch of(const std::shared_ptr<Image>& image) { return ImageBatch{image}; }
 

@@ -62,9 +62,14 @@ std::shared_ptr<mtl::Buffer> State::resource(std::size_t index, bool allocateMem
                 ": its readCount is 0 and its memory serves others; raise readCount before the last read");
   Resource& resource = resources_[index];
   if (!resource.buffer && allocateMemory) {
-    resource.buffer = temporary_ ? std::make_shared<mtl::Buffer>(device_, commandBuffer_->heap()->allocate(resource.size),
-                                                                 mtl::StorageMode::Private)
-                                 : device_->newBuffer(resource.size);
+    if (temporary_)
+      resource.buffer = std::make_shared<mtl::Buffer>(device_, commandBuffer_->heap()->allocate(resource.size),
+                                                      mtl::StorageMode::Private);
+    else if (zeroFilled_)
+      resource.buffer = device_->newBuffer(resource.size);
+    else
+      resource.buffer = std::make_shared<mtl::Buffer>(device_, device_->allocate(resource.size),
+                                                      mtl::StorageMode::Managed);
   }
   return resource.buffer;
 }

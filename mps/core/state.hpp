@@ -96,6 +96,8 @@ class State : public std::enable_shared_from_this<State> {
   State(std::shared_ptr<mtl::Device> device, const StateResourceList& resources);
   explicit State(std::vector<std::shared_ptr<mtl::Buffer>> resources);
   State(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateResourceList& resources);
+  /// Permanent buffers need not start with zeros: the first encode that writes them writes all.
+  void leaveUninitialised() { zeroFilled_ = false; }
 
  private:
   struct Resource {
@@ -109,6 +111,7 @@ class State : public std::enable_shared_from_this<State> {
   std::mutex mutex_;
   std::vector<Resource> resources_;
   bool ownsResources_ = true;
+  bool zeroFilled_ = true;
   bool temporary_ = false;
   std::size_t readCount_ = 0;
   std::string label_;

@@ -11,6 +11,7 @@
 #include "mps/core/storage.hpp"
 #include "mps/loss/loss_problem.hpp"
 #include "mps/loss/loss_run.hpp"
+#include "mps/loss/loss_tiles.hpp"
 #include "mtl/cpu/stream.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -19,91 +20,104 @@
 #include <hwy/highway.h>
 
 #include "mps/loss/loss_rows-inl.hpp"
-#include "mps/loss/loss_tiles-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
-double runSoftMaxPixels(const LossNumbers& numbers, LossRows rows, std::int64_t pixels, std::size_t channels,
-                        float* exponentials) {
-  double sum = 0;
-  for (std::int64_t i = 0; i < pixels; ++i) {
-    SoftMaxPixel pixel;
-    pixel.largest = largestPrediction(rows.predictions, channels);
-    pixel.sum = sumExponentials(rows.predictions, channels, pixel.largest, exponentials);
-    if (numbers.exactSoftMaxGradient) pixel.weightedLabels = sumWeightedLabels(numbers, rows, channels);
-    sum += static_cast<double>(runSoftMax(numbers, rows, channels, pixel, exponentials));
-    rows.advance(channels);
-  }
-  return sum;
-}
+/// What the items of one thread share.
+struct LossBuffers {
+  explicit LossBuffers(const LossRun& run) : tiles(run) {}
+  LossTiles tiles;
+  LossImages images;
+  SoftMaxTile softMax;
+};
 
 /// Pixels that fit into a tile, perhaps of several images.
-void runWholePixels(const LossRun& run, LossTiles& tiles, const LossItem& item) {
-  const LossPart part = run.layout.part(item, 0);
-  const auto elements = static_cast<std::size_t>(part.elements());
-  LossRows rows = tiles.load(part, item.images);
-  for (std::int64_t n = 0; n < item.images; ++n) {
-    rows.factor = run.factor(item.firstImage + n);
-    run.sums[run.shareIndex(item, n)] =
-        run.problem.lossType == CNNLossType::SoftMaxCrossEntropy
-            ? runSoftMaxPixels(run.numbers, rows, part.pixels, static_cast<std::size_t>(part.channels),
-                               tiles.exponentials())
-            : static_cast<double>(runElementsOf(run.problem.lossType, run.numbers, rows, elements));
-    rows.advance(elements);
+void runWholePixels(const LossRun& run, LossBuffers& buffers, const LossItem& item) {
+  const Tile tile = run.layout.tile(item, 0);
+  const auto channels = static_cast<std::size_t>(tile.channels);
+  LossImages& images = buffers.images;
+  images.count = static_cast<std::size_t>(item.images);
+  images.elements = static_cast<std::size_t>(item.pixels) * channels;
+  for (std::size_t n = 0; n < images.count; ++n)
+    images.factors[n] = run.factor(item.firstImage + static_cast<std::int64_t>(n));
+  const LossRows rows = buffers.tiles.load(tile);
+  if (run.problem.lossType == CNNLossType::SoftMaxCrossEntropy) {
+    reducePixels(rows.predictions, static_cast<std::size_t>(tile.pixels), channels, buffers.softMax);
+    runSoftMaxImages(run.numbers, rows, images, channels, buffers.softMax);
+  } else {
+    runImagesOf(run.problem.lossType, run.numbers, rows, images);
   }
-  tiles.store(part, item.images);
+  double* sums = run.sums + run.shareIndex(item);
+  for (std::size_t n = 0; n < images.count; ++n)
+    sums[static_cast<std::ptrdiff_t>(n) * run.layout.itemsPerImage] = static_cast<double>(images.sums[n]);
+  buffers.tiles.store(tile);
 }
 
-/// Calls visit(part, rows, elements) for each slice of the channels of an item's one pixel.
+/// Calls visit(tile, rows, elements) for each slice of the channels of an item's one pixel.
 template <class Visit>
 void forSlices(const LossRun& run, LossTiles& tiles, const LossItem& item, Visit visit) {
   for (std::int64_t slice = 0; slice < run.layout.slices(); ++slice) {
-    const LossPart part = run.layout.part(item, slice);
-    LossRows rows = tiles.load(part, 1);
-    rows.factor = run.factor(item.firstImage);
-    visit(part, rows, static_cast<std::size_t>(part.elements()));
+    const Tile tile = run.layout.tile(item, slice);
+    visit(tile, tiles.load(tile), static_cast<std::size_t>(tile.elements()));
   }
 }
 
 /// Maximum and sums of a pixel in slices.
-SoftMaxPixel reduceWidePixel(const LossRun& run, LossTiles& tiles, const LossItem& item) {
-  SoftMaxPixel pixel;
-  pixel.largest = -std::numeric_limits<float>::infinity();
-  forSlices(run, tiles, item, [&](const LossPart&, const LossRows& rows, std::size_t count) HWY_ATTR {
-    pixel.largest = std::max(pixel.largest, largestPrediction(rows.predictions, count));
+void reduceWidePixel(const LossRun& run, LossBuffers& buffers, const LossItem& item, float factor) {
+  float largest = -std::numeric_limits<float>::infinity();
+  forSlices(run, buffers.tiles, item, [&](const Tile&, const LossRows& rows, std::size_t count) HWY_ATTR {
+    largest = std::max(largest, largestPrediction(rows.predictions, count));
   });
   double sum = 0;
   double weightedLabels = 0;
-  forSlices(run, tiles, item, [&](const LossPart&, const LossRows& rows, std::size_t count) HWY_ATTR {
-    sum += static_cast<double>(sumExponentials(rows.predictions, count, pixel.largest, nullptr));
+  forSlices(run, buffers.tiles, item, [&](const Tile&, const LossRows& rows, std::size_t count) HWY_ATTR {
+    sum += static_cast<double>(sumExponentials(rows.predictions, count, largest, nullptr));
     if (run.numbers.exactSoftMaxGradient)
-      weightedLabels += static_cast<double>(sumWeightedLabels(run.numbers, rows, count));
+      weightedLabels += static_cast<double>(sumWeightedLabels(run.numbers, rows, 0, count, factor));
   });
-  pixel.sum = static_cast<float>(sum);
-  pixel.weightedLabels = static_cast<float>(weightedLabels);
-  return pixel;
+  buffers.softMax.largest[0] = largest;
+  buffers.softMax.sum[0] = static_cast<float>(sum);
+  buffers.softMax.weightedLabels[0] = static_cast<float>(weightedLabels);
+  finishSums(buffers.softMax, 1);
 }
 
-void runWidePixel(const LossRun& run, LossTiles& tiles, const LossItem& item) {
-  const bool softMax = run.problem.lossType == CNNLossType::SoftMaxCrossEntropy;
-  const SoftMaxPixel pixel = softMax ? reduceWidePixel(run, tiles, item) : SoftMaxPixel();
+/// The outputs of a slice of a pixel that went through reduceWidePixel(); returns the sum of w l.
+HWY_FLATTEN float runSoftMaxSlice(const LossRun& run, const LossRows& rows, std::size_t count, float factor,
+                                  const SoftMaxTile& softMax) {
+  const hn::ScalableTag<float> d;
+  hn::Vec<decltype(d)> sum = hn::Zero(d);
+  runPixel(run.numbers, rows, 0, count, factor, softMax, 0, nullptr, sum);
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+void runWidePixel(const LossRun& run, LossBuffers& buffers, const LossItem& item) {
+  const bool isSoftMax = run.problem.lossType == CNNLossType::SoftMaxCrossEntropy;
+  LossImages& images = buffers.images;
+  images.count = 1;
+  images.factors[0] = run.factor(item.firstImage);
+  if (isSoftMax) reduceWidePixel(run, buffers, item, images.factors[0]);
   double sum = 0;
-  forSlices(run, tiles, item, [&](const LossPart& part, const LossRows& rows, std::size_t count) HWY_ATTR {
-    sum += static_cast<double>(softMax ? runSoftMax(run.numbers, rows, count, pixel, nullptr)
-                                       : runElementsOf(run.problem.lossType, run.numbers, rows, count));
-    tiles.store(part, 1);
+  forSlices(run, buffers.tiles, item, [&](const Tile& tile, const LossRows& rows, std::size_t count) {
+    if (isSoftMax) {
+      images.sums[0] = runSoftMaxSlice(run, rows, count, images.factors[0], buffers.softMax);
+    } else {
+      images.elements = count;
+      runImagesOf(run.problem.lossType, run.numbers, rows, images);
+    }
+    sum += static_cast<double>(images.sums[0]);
+    buffers.tiles.store(tile);
   });
-  run.sums[run.shareIndex(item, 0)] = sum;
+  run.sums[run.shareIndex(item)] = sum;
 }
 
 void runItems(const LossRun& run, std::int64_t begin, std::int64_t end) {
-  LossTiles tiles(run);
+  LossBuffers buffers(run);
   for (std::int64_t i = begin; i < end; ++i) {
     if (run.layout.slices() == 1) {
-      runWholePixels(run, tiles, run.layout.item(i));
+      runWholePixels(run, buffers, run.layout.item(i));
     } else {
-      runWidePixel(run, tiles, run.layout.item(i));
+      runWidePixel(run, buffers, run.layout.item(i));
     }
   }
 }
@@ -113,14 +127,17 @@ void countItems(const LossRun& run, std::int64_t begin, std::int64_t end) {
   LossTiles tiles(run);
   for (std::int64_t i = begin; i < end; ++i) {
     const LossItem item = run.layout.item(i);
-    for (std::int64_t n = 0; n < item.images; ++n) run.counts[run.shareIndex(item, n)] = 0;
+    std::int64_t* counts = run.counts + run.shareIndex(item);
     for (std::int64_t slice = 0; slice < run.layout.slices(); ++slice) {
-      const LossPart part = run.layout.part(item, slice);
-      const float* weights = tiles.loadWeightsToCount(part, item.images);
-      for (std::int64_t n = 0; n < item.images; ++n)
-        run.counts[run.shareIndex(item, n)] +=
-            weights == nullptr ? part.elements()
-                               : countNonZero(weights + n * part.elements(), part.elements());
+      const Tile tile = run.layout.tile(item, slice);
+      const std::int64_t elements = tile.elements() / item.images;
+      const float* weights = tiles.loadWeightsToCount(tile);
+      for (std::int64_t n = 0; n < item.images; ++n) {
+        const std::int64_t count =
+            weights == nullptr ? elements : countNonZero(weights + n * elements, elements);
+        std::int64_t& share = counts[n * run.layout.itemsPerImage];
+        share = slice == 0 ? count : share + count;
+      }
     }
   }
 }
@@ -166,9 +183,22 @@ LossNumbers numbersOf(const LossProblem& problem, const Operands& operands) {
   return numbers;
 }
 
+/// The problem with tensors that have the counted channels alone.
+LossProblem narrowed(LossProblem problem) {
+  const std::int64_t channels = problem.countedChannels;
+  const bool isDense = problem.labelKind == LossLabels::Dense;
+  const bool perElement = problem.reductionType == CNNReductionType::None;
+  for (TensorShape* shape : {&problem.predictions, isDense ? &problem.labels : nullptr, &problem.weights,
+                             perElement ? &problem.sourceGradient : nullptr, &problem.gradient,
+                             perElement ? &problem.loss : nullptr, &problem.labelGradient})
+    if (shape != nullptr) shape->channels = std::min(shape->channels, channels);
+  return problem;
+}
+
 class LossPlan final : public Plan {
  public:
-  explicit LossPlan(const LossProblem& problem) : problem_(problem), layout_(problem) {}
+  explicit LossPlan(const LossProblem& problem)
+      : whole_(problem), problem_(narrowed(problem)), layout_(problem) {}
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const mtl::cpu::Stream& cpu = mtl::cpu::asCpu(stream);
@@ -185,6 +215,9 @@ class LossPlan final : public Plan {
       HWY_DYNAMIC_DISPATCH(runItems)(run, begin, end);
     });
     if (problem_.loss.channels > 0 && !run.perElement()) storeLosses(run);
+    if (!operands.accumulate) zeroOthers(stream, whole_.gradient, run.gradient);
+    zeroOthers(stream, whole_.labelGradient, run.labelGradient);
+    if (run.perElement()) zeroOthers(stream, whole_.loss, run.loss);
   }
 
   [[nodiscard]] std::size_t scratchBytes() const override {
@@ -277,7 +310,19 @@ class LossPlan final : public Plan {
     });
   }
 
-  LossProblem problem_;
+  /// The channels that do not count.
+  void zeroOthers(mtl::Stream& stream, TensorShape shape, std::byte* memory) const {
+    if (shape.channels <= layout_.channels) return;
+    const auto counted = static_cast<std::size_t>(layout_.channels) * bytesPerChannel(shape.format);
+    shape.channels -= layout_.channels;
+    forEachTile(stream, Tiling(shape.pixels(), shape.channels), [&](const Tile& tile) {
+      static constexpr float zeros[Tiling::capacity] = {};
+      storeTile(shape, memory + counted, tile, zeros);
+    });
+  }
+
+  LossProblem whole_;
+  LossProblem problem_;  ///< narrowed()
   LossLayout layout_;
 };
 

@@ -27,7 +27,7 @@ struct LossOutputs {
 /// Plain float64 loops over spec/04 sections 11.4 to 11.7. Only the problem's numbers and channel counts are
 /// used.
 ///
-/// The error bound of the loss allows a kernel to add up to 256 terms in float32 before it goes on in
+/// The error bound of the loss allows a kernel to add up to 1024 terms in float32 before it goes on in
 /// float64.
 LossOutputs lossReference(const LossProblem& problem, const LossInputs& inputs);
 

@@ -11,7 +11,9 @@
 
 #include <hwy/highway.h>
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 
 #include "mps/core/vector_math-inl.hpp"
@@ -251,19 +253,21 @@ HWY_INLINE hn::Vec<D> loadWeights(D d, Lanes lanes, const LossRows& rows, std::s
 
 /// What multiplies a derivative: w, the factor of the image and the incoming gradient of the element.
 template <class D, class Lanes, class V>
-HWY_INLINE V derivativeScale(D d, Lanes lanes, const LossRows& rows, std::size_t i, V w) {
-  const V scale = hn::Mul(w, hn::Set(d, rows.factor));
+HWY_INLINE V derivativeScale(D d, Lanes lanes, const LossRows& rows, std::size_t i, V w, V factor) {
+  const V scale = hn::Mul(w, factor);
   return rows.sourceGradient != nullptr ? hn::Mul(scale, lanes.load(d, rows.sourceGradient + i)) : scale;
 }
 
-/// Writes the wanted outputs of `count` elements and returns the sum of w l.
+/// Writes the wanted outputs of `count` elements from element `first` on and returns the sum of w l.
 template <class Vectors>
-HWY_INLINE float runElements(const LossNumbers& numbers, const LossRows& rows, std::size_t count) {
+HWY_INLINE float runElements(const Vectors& vectors, const LossNumbers& numbers, const LossRows& rows,
+                             std::size_t first, std::size_t count, float imageFactor) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
-  const Vectors vectors(numbers);
+  const V factor = hn::Set(d, imageFactor);
   V sum = hn::Zero(d);
-  forVectors(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
+  forVectors(d, count, [&](std::size_t offset, auto lanes) HWY_ATTR {
+    const std::size_t i = first + offset;
     const V y = lanes.load(d, rows.predictions + i);
     const V t = lanes.load(d, rows.labels + i);
     const V w = loadWeights(d, lanes, rows, i);
@@ -273,7 +277,7 @@ HWY_INLINE float runElements(const LossNumbers& numbers, const LossRows& rows, s
       sum = hn::Add(sum, inLanes(d, lanes, loss, hn::Zero(d)));
       if (rows.loss != nullptr) lanes.store(d, hn::Mul(loss, hn::Set(d, numbers.weight)), rows.loss + i);
     }
-    const V scale = derivativeScale(d, lanes, rows, i, w);
+    const V scale = derivativeScale(d, lanes, rows, i, w, factor);
     if (rows.gradient != nullptr)
       lanes.store(d, hn::Mul(scale, vectors.gradient(d, y, t, shared)), rows.gradient + i);
     if (rows.labelGradient != nullptr)
@@ -282,33 +286,42 @@ HWY_INLINE float runElements(const LossNumbers& numbers, const LossRows& rows, s
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
+/// The same for the images of a tile; flattened, because the loop's body is far too large to be inlined
+/// otherwise.
+template <class Vectors>
+HWY_FLATTEN void runImages(const LossNumbers& numbers, const LossRows& rows, LossImages& images) {
+  const Vectors vectors(numbers);
+  for (std::size_t n = 0; n < images.count; ++n)
+    images.sums[n] =
+        runElements(vectors, numbers, rows, n * images.elements, images.elements, images.factors[n]);
+}
+
 /// The same for any type but softmax.
-HWY_INLINE float runElementsOf(CNNLossType type, const LossNumbers& numbers, const LossRows& rows,
-                               std::size_t count) {
+inline void runImagesOf(CNNLossType type, const LossNumbers& numbers, const LossRows& rows,
+                        LossImages& images) {
   switch (type) {
     case CNNLossType::MeanAbsoluteError:
-      return runElements<MeanAbsoluteErrorVectors>(numbers, rows, count);
+      return runImages<MeanAbsoluteErrorVectors>(numbers, rows, images);
     case CNNLossType::MeanSquaredError:
-      return runElements<MeanSquaredErrorVectors>(numbers, rows, count);
+      return runImages<MeanSquaredErrorVectors>(numbers, rows, images);
     case CNNLossType::SigmoidCrossEntropy:
-      return runElements<SigmoidCrossEntropyVectors>(numbers, rows, count);
+      return runImages<SigmoidCrossEntropyVectors>(numbers, rows, images);
     case CNNLossType::CategoricalCrossEntropy:
-      return runElements<CategoricalCrossEntropyVectors>(numbers, rows, count);
+      return runImages<CategoricalCrossEntropyVectors>(numbers, rows, images);
     case CNNLossType::Hinge:
-      return runElements<HingeVectors>(numbers, rows, count);
+      return runImages<HingeVectors>(numbers, rows, images);
     case CNNLossType::Huber:
-      return runElements<HuberVectors>(numbers, rows, count);
+      return runImages<HuberVectors>(numbers, rows, images);
     case CNNLossType::CosineDistance:
-      return runElements<CosineDistanceVectors>(numbers, rows, count);
+      return runImages<CosineDistanceVectors>(numbers, rows, images);
     case CNNLossType::Log:
-      return runElements<LogVectors>(numbers, rows, count);
+      return runImages<LogVectors>(numbers, rows, images);
     case CNNLossType::KullbackLeiblerDivergence:
-      return runElements<KullbackLeiblerDivergenceVectors>(numbers, rows, count);
+      return runImages<KullbackLeiblerDivergenceVectors>(numbers, rows, images);
     case CNNLossType::SoftMaxCrossEntropy:
     case CNNLossType::Count:
       break;
   }
-  return 0;
 }
 
 // Softmax of one pixel, in parts, so that a row of channels can be longer than a tile.
@@ -345,36 +358,56 @@ HWY_INLINE V smoothedLabel(D d, const LossNumbers& numbers, V t) {
 }
 
 /// Sum of t' with the factors of the derivatives, for the exact gradient.
-HWY_INLINE float sumWeightedLabels(const LossNumbers& numbers, const LossRows& rows, std::size_t count) {
+HWY_INLINE float sumWeightedLabels(const LossNumbers& numbers, const LossRows& rows, std::size_t first,
+                                   std::size_t count, float imageFactor) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
+  const V factor = hn::Set(d, imageFactor);
   V sum = hn::Zero(d);
-  forVectors(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
-    const V scale = derivativeScale(d, lanes, rows, i, loadWeights(d, lanes, rows, i));
+  forVectors(d, count, [&](std::size_t offset, auto lanes) HWY_ATTR {
+    const std::size_t i = first + offset;
+    const V scale = derivativeScale(d, lanes, rows, i, loadWeights(d, lanes, rows, i), factor);
     const V t = smoothedLabel(d, numbers, lanes.load(d, rows.labels + i));
     sum = hn::Add(sum, inLanes(d, lanes, hn::Mul(scale, t), hn::Zero(d)));
   });
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
-/// What the channels of a pixel share.
-struct SoftMaxPixel {
-  float largest = 0;
-  float sum = 0;             ///< of the exponentials
-  float weightedLabels = 0;  ///< sumWeightedLabels(), for the exact gradient
+/// What the channels of each pixel of a tile share.
+struct SoftMaxTile {
+  // Whole vectors are read and written.
+  using Numbers = std::array<float, kLossTile + hn::MaxLanes(hn::ScalableTag<float>())>;
+  alignas(64) Numbers largest;
+  alignas(64) Numbers sum;             ///< of the exponentials
+  alignas(64) Numbers logOfSum;        ///< from here on by finishSums()
+  alignas(64) Numbers reciprocal;      ///< 1 / sum
+  alignas(64) Numbers exponentials;    ///< of all channels
+  alignas(64) Numbers weightedLabels;  ///< sumWeightedLabels(), for the exact gradient
 };
 
-/// Writes the wanted outputs of `count` channels of a pixel and returns the sum of w l.
-/// `exponentials` are those of sumExponentials(), or null: computed again.
-HWY_INLINE float runSoftMax(const LossNumbers& numbers, const LossRows& rows, std::size_t count,
-                            const SoftMaxPixel& pixel, const float* exponentials) {
+HWY_INLINE void finishSums(SoftMaxTile& tile, std::size_t pixels) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
-  const V largest = hn::Set(d, pixel.largest);
-  const V logOfSum = vectorLog(d, hn::Set(d, pixel.sum));
-  const V reciprocal = hn::Div(hn::Set(d, 1.0F), hn::Set(d, pixel.sum));
-  V sum = hn::Zero(d);
-  forVectors(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
+  for (std::size_t i = 0; i < pixels; i += hn::Lanes(d)) {
+    const V sum = hn::Load(d, tile.sum.data() + i);
+    hn::Store(vectorLog(d, sum), d, tile.logOfSum.data() + i);
+    hn::Store(hn::Div(hn::Set(d, 1.0F), sum), d, tile.reciprocal.data() + i);
+  }
+}
+
+/// Writes the wanted outputs of `count` channels of a pixel, from element `first` of the rows on, and adds w
+/// l to `sum`. `exponentials` are those of sumExponentials(), or null: computed again.
+template <class V>
+HWY_INLINE void runPixel(const LossNumbers& numbers, const LossRows& rows, std::size_t first,
+                         std::size_t count, float imageFactor, const SoftMaxTile& tile, std::size_t pixel,
+                         const float* exponentials, V& sum) {
+  const hn::ScalableTag<float> d;
+  const V largest = hn::Set(d, tile.largest[pixel]);
+  const V logOfSum = hn::Set(d, tile.logOfSum[pixel]);
+  const V reciprocal = hn::Set(d, tile.reciprocal[pixel]);
+  const V factor = hn::Set(d, imageFactor);
+  forVectors(d, count, [&](std::size_t offset, auto lanes) HWY_ATTR {
+    const std::size_t i = first + offset;
     const V z = hn::Sub(lanes.load(d, rows.predictions + i), largest);
     const V t = smoothedLabel(d, numbers, lanes.load(d, rows.labels + i));
     const V w = loadWeights(d, lanes, rows, i);
@@ -384,12 +417,12 @@ HWY_INLINE float runSoftMax(const LossNumbers& numbers, const LossRows& rows, st
       sum = hn::Add(sum, inLanes(d, lanes, loss, hn::Zero(d)));
       if (rows.loss != nullptr) lanes.store(d, hn::Mul(loss, hn::Set(d, numbers.weight)), rows.loss + i);
     }
-    const V scale = derivativeScale(d, lanes, rows, i, w);
+    const V scale = derivativeScale(d, lanes, rows, i, w, factor);
     if (rows.gradient != nullptr) {
-      const V e = exponentials != nullptr ? hn::LoadU(d, exponentials + i) : vectorExpNonPositive(d, z);
+      const V e = exponentials != nullptr ? hn::LoadU(d, exponentials + offset) : vectorExpNonPositive(d, z);
       const V p = hn::Mul(e, reciprocal);
       const V gradient = numbers.exactSoftMaxGradient
-                             ? hn::NegMulAdd(scale, t, hn::Mul(p, hn::Set(d, pixel.weightedLabels)))
+                             ? hn::NegMulAdd(scale, t, hn::Mul(p, hn::Set(d, tile.weightedLabels[pixel])))
                              : hn::Mul(scale, hn::Sub(p, t));
       lanes.store(d, gradient, rows.gradient + i);
     }
@@ -398,18 +431,48 @@ HWY_INLINE float runSoftMax(const LossNumbers& numbers, const LossRows& rows, st
       lanes.store(d, hn::Mul(scale, slope), rows.labelGradient + i);
     }
   });
-  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+/// What the channels of each pixel of a tile share. In passes over the tile rather than over each pixel,
+/// because the processor overlaps pixels, but not the steps of one.
+inline HWY_FLATTEN void reducePixels(const float* predictions, std::size_t pixels, std::size_t channels,
+                                     SoftMaxTile& tile) {
+  for (std::size_t i = 0; i < pixels; ++i)
+    tile.largest[i] = largestPrediction(predictions + i * channels, channels);
+  // The last vector of a pixel reaches into the next one, which comes later.
+  for (std::size_t i = 0; i < pixels; ++i)
+    tile.sum[i] = sumExponentials(predictions + i * channels, channels, tile.largest[i],
+                                  tile.exponentials.data() + i * channels);
+  finishSums(tile, pixels);
+}
+
+/// The outputs of the images of a tile that went through reducePixels().
+inline HWY_FLATTEN void runSoftMaxImages(const LossNumbers& numbers, const LossRows& rows, LossImages& images,
+                                         std::size_t channels, SoftMaxTile& tile) {
+  const hn::ScalableTag<float> d;
+  std::size_t pixel = 0;
+  for (std::size_t n = 0; n < images.count; ++n) {
+    const float factor = images.factors[n];
+    hn::Vec<decltype(d)> sum = hn::Zero(d);
+    for (const std::size_t end = pixel + images.elements / channels; pixel < end; ++pixel) {
+      const std::size_t first = pixel * channels;
+      if (numbers.exactSoftMaxGradient)
+        tile.weightedLabels[pixel] = sumWeightedLabels(numbers, rows, first, channels, factor);
+      runPixel(numbers, rows, first, channels, factor, tile, pixel, tile.exponentials.data() + first, sum);
+    }
+    images.sums[n] = hn::GetLane(hn::SumOfLanes(d, sum));
+  }
 }
 
 /// Number of values that are not 0; NaN is not 0.
-HWY_INLINE std::size_t countNonZero(const float* values, std::size_t count) {
+inline HWY_FLATTEN std::int64_t countNonZero(const float* values, std::int64_t count) {
   const hn::ScalableTag<float> d;
   std::size_t nonZero = 0;
-  forVectors(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
+  forVectors(d, static_cast<std::size_t>(count), [&](std::size_t i, auto lanes) HWY_ATTR {
     const auto isZero = hn::Eq(lanes.load(d, values + i), hn::Zero(d));
     nonZero += hn::Lanes(d) - hn::CountTrue(d, isZero);  // lanes that were not loaded are 0
   });
-  return nonZero;
+  return static_cast<std::int64_t>(nonZero);
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
 #include "mps/core/storage.hpp"
+#include "mps/core/tile_io.hpp"
 #include "mps/loss/loss_problem.hpp"
 
 /// What one run of a loss on the CPU hands to its vector code: how the pixels are cut into items of work, and
@@ -15,17 +17,7 @@ namespace mps::detail {
 /// cache, and so many are summed before the sum goes on in float64.
 inline constexpr std::int64_t kLossTile = 1024;
 
-/// Some channels of some pixels of one image, in row order.
-struct LossPart {
-  std::int64_t image = 0;
-  std::int64_t firstPixel = 0;
-  std::int64_t pixels = 0;
-  std::int64_t firstChannel = 0;
-  std::int64_t channels = 0;
-  [[nodiscard]] std::int64_t elements() const { return pixels * channels; }
-};
-
-/// The same pixels of some images.
+/// The same pixels of some images; of several images all pixels.
 struct LossItem {
   std::int64_t firstImage = 0;
   std::int64_t images = 0;
@@ -56,21 +48,11 @@ struct LossLayout {
   /// Pixels with more channels than a tile are taken in slices of channels, one pixel an item.
   [[nodiscard]] std::int64_t slices() const { return (channels + kLossTile - 1) / kLossTile; }
 
-  /// The item's first image.
-  [[nodiscard]] LossPart part(const LossItem& item, std::int64_t slice) const {
+  /// All pixels of an item, with the channels of a slice.
+  [[nodiscard]] Tile tile(const LossItem& item, std::int64_t slice) const {
     const std::int64_t firstChannel = slice * kLossTile;
-    return {item.firstImage, item.firstPixel, item.pixels, firstChannel,
+    return {item.firstImage * pixelsPerImage + item.firstPixel, item.images * item.pixels, firstChannel,
             std::min(kLossTile, channels - firstChannel)};
-  }
-
-  /// Of a tensor without gaps whose channels all count.
-  [[nodiscard]] std::int64_t denseOffset(const LossPart& part) const {
-    return (part.image * pixelsPerImage + part.firstPixel) * channels + part.firstChannel;
-  }
-  /// Whether a kernel can work on the tensor's own memory.
-  [[nodiscard]] bool isDirect(const TensorShape& shape) const {
-    return shape.format == ImageFeatureChannelFormat::Float32 && shape.channels == channels &&
-           shape.isDense();
   }
 
   std::int64_t images;
@@ -92,7 +74,7 @@ struct LossNumbers {
   bool exactSoftMaxGradient = false;
 };
 
-/// Adjacent float32 values of some elements of one image; null where there is nothing or nothing is wanted.
+/// The adjacent float32 values of a tile; null where there is nothing or nothing is wanted.
 struct LossRows {
   const float* predictions = nullptr;
   const float* labels = nullptr;
@@ -102,21 +84,19 @@ struct LossRows {
   float* labelGradient = nullptr;
   float* loss = nullptr;   ///< of reduction None alone
   bool wantsLoss = false;  ///< as values or as a sum
-  float factor = 1;        ///< of all derivatives: weight, the image's incoming gradient, 1 / divisor
+};
 
-  void advance(std::size_t count) {
-    predictions += count;
-    labels += count;
-    for (const float** input : {&weights, &sourceGradient})
-      if (*input != nullptr) *input += count;
-    for (float** output : {&gradient, &labelGradient, &loss})
-      if (*output != nullptr) *output += count;
-  }
+/// The images that share a tile, or the part of one that is in it.
+struct LossImages {
+  std::size_t count = 0;
+  std::size_t elements = 0;              ///< of each image
+  std::array<float, kLossTile> factors;  ///< of the derivatives: LossRun::factor
+  std::array<float, kLossTile> sums;     ///< of w l
 };
 
 /// One run: addresses, numbers, and the partial results in scratch memory.
 struct LossRun {
-  const LossProblem& problem;
+  const LossProblem& problem;  ///< tensors of one value per element have the counted channels alone
   const LossLayout& layout;
   LossNumbers numbers;
   double weight = 1;
@@ -136,10 +116,10 @@ struct LossRun {
 
   [[nodiscard]] bool perElement() const { return problem.reductionType == CNNReductionType::None; }
 
-  /// Where an item's share of an image's sum or count lies.
-  [[nodiscard]] std::size_t shareIndex(const LossItem& item, std::int64_t image) const {
-    return static_cast<std::size_t>((item.firstImage + image) * layout.itemsPerImage +
-                                    item.firstPixel / layout.pixelsPerItem);
+  /// Where the share of an item's first image lies in sums and counts; those of its other images follow, each
+  /// itemsPerImage later.
+  [[nodiscard]] std::int64_t shareIndex(const LossItem& item) const {
+    return item.firstImage * layout.itemsPerImage + item.firstPixel / layout.pixelsPerItem;
   }
 
   /// What every derivative of an image is multiplied with.

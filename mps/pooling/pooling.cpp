@@ -126,6 +126,15 @@ void CNNPoolingGradient::transferOwnProperties(const detail::ForwardRecord& reco
   check("dilationRateY", secondaryDilationRateY(), record.dilationRateY);
 }
 
+bool CNNPoolingGradient::needsSourceMemory(bool forwardSavesFields) const {
+  switch (kind()) {
+    case PoolingKind::Average: return false;
+    case PoolingKind::Max: return !forwardSavesFields;
+    case PoolingKind::L2Norm: return true;
+  }
+  return true;
+}
+
 std::vector<detail::PreparedCall> CNNPoolingGradient::prepareGradient(
     const detail::GradientCall& call) const {
   const mtl::Size counted = sourceSize();

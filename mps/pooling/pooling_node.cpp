@@ -16,8 +16,9 @@ std::shared_ptr<KernelType> clamped(std::shared_ptr<KernelType> kernel) {
 
 }  // namespace
 
-CNNPoolingNode::CNNPoolingNode(std::shared_ptr<NNImageNode> source, std::size_t kernelWidth, std::size_t kernelHeight,
-                               std::size_t strideInPixelsX, std::size_t strideInPixelsY)
+CNNPoolingNode::CNNPoolingNode(std::shared_ptr<NNImageNode> source, std::size_t kernelWidth,
+                               std::size_t kernelHeight, std::size_t strideInPixelsX,
+                               std::size_t strideInPixelsY)
     : NNFilterNode({std::move(source)}),
       kernelWidth_(kernelWidth),
       kernelHeight_(kernelHeight),
@@ -35,7 +36,8 @@ std::shared_ptr<CNNPoolingMaxNode> CNNPoolingMaxNode::create(std::shared_ptr<NNI
   return create(std::move(source), filterSize, filterSize, stride, stride);
 }
 std::shared_ptr<CNNPoolingMaxNode> CNNPoolingMaxNode::create(std::shared_ptr<NNImageNode> source,
-                                                             std::size_t kernelWidth, std::size_t kernelHeight,
+                                                             std::size_t kernelWidth,
+                                                             std::size_t kernelHeight,
                                                              std::size_t strideInPixelsX,
                                                              std::size_t strideInPixelsY) {
   return std::shared_ptr<CNNPoolingMaxNode>(
@@ -48,8 +50,8 @@ std::shared_ptr<Kernel> CNNPoolingMaxNode::makeKernel(const std::shared_ptr<mtl:
   return kernel;
 }
 NodeList CNNPoolingMaxNode::makeGradientFilters(const std::shared_ptr<NNImageNode>& gradientImage) {
-  return {CNNPoolingMaxGradientNode::create(gradientImage, sources()[0], resultState(), kernelWidth(), kernelHeight(),
-                                            strideInPixelsX(), strideInPixelsY())};
+  return {CNNPoolingMaxGradientNode::create(gradientImage, sources()[0], resultState(), kernelWidth(),
+                                            kernelHeight(), strideInPixelsX(), strideInPixelsY())};
 }
 
 std::shared_ptr<CNNPoolingAverageNode> CNNPoolingAverageNode::create(std::shared_ptr<NNImageNode> source,
@@ -57,7 +59,8 @@ std::shared_ptr<CNNPoolingAverageNode> CNNPoolingAverageNode::create(std::shared
   return create(std::move(source), filterSize, filterSize);
 }
 std::shared_ptr<CNNPoolingAverageNode> CNNPoolingAverageNode::create(std::shared_ptr<NNImageNode> source,
-                                                                     std::size_t filterSize, std::size_t stride) {
+                                                                     std::size_t filterSize,
+                                                                     std::size_t stride) {
   return create(std::move(source), filterSize, filterSize, stride, stride);
 }
 std::shared_ptr<CNNPoolingAverageNode> CNNPoolingAverageNode::create(std::shared_ptr<NNImageNode> source,
@@ -65,8 +68,8 @@ std::shared_ptr<CNNPoolingAverageNode> CNNPoolingAverageNode::create(std::shared
                                                                      std::size_t kernelHeight,
                                                                      std::size_t strideInPixelsX,
                                                                      std::size_t strideInPixelsY) {
-  return std::shared_ptr<CNNPoolingAverageNode>(
-      new CNNPoolingAverageNode(std::move(source), kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY));
+  return std::shared_ptr<CNNPoolingAverageNode>(new CNNPoolingAverageNode(
+      std::move(source), kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY));
 }
 std::shared_ptr<Kernel> CNNPoolingAverageNode::makeKernel(const std::shared_ptr<mtl::Device>& device) const {
   auto kernel = clamped(
@@ -84,15 +87,17 @@ std::shared_ptr<CNNPoolingL2NormNode> CNNPoolingL2NormNode::create(std::shared_p
   return create(std::move(source), filterSize, filterSize);
 }
 std::shared_ptr<CNNPoolingL2NormNode> CNNPoolingL2NormNode::create(std::shared_ptr<NNImageNode> source,
-                                                                   std::size_t filterSize, std::size_t stride) {
+                                                                   std::size_t filterSize,
+                                                                   std::size_t stride) {
   return create(std::move(source), filterSize, filterSize, stride, stride);
 }
 std::shared_ptr<CNNPoolingL2NormNode> CNNPoolingL2NormNode::create(std::shared_ptr<NNImageNode> source,
-                                                                   std::size_t kernelWidth, std::size_t kernelHeight,
+                                                                   std::size_t kernelWidth,
+                                                                   std::size_t kernelHeight,
                                                                    std::size_t strideInPixelsX,
                                                                    std::size_t strideInPixelsY) {
-  return std::shared_ptr<CNNPoolingL2NormNode>(
-      new CNNPoolingL2NormNode(std::move(source), kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY));
+  return std::shared_ptr<CNNPoolingL2NormNode>(new CNNPoolingL2NormNode(
+      std::move(source), kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY));
 }
 std::shared_ptr<Kernel> CNNPoolingL2NormNode::makeKernel(const std::shared_ptr<mtl::Device>& device) const {
   auto kernel = clamped(
@@ -105,30 +110,32 @@ NodeList CNNPoolingL2NormNode::makeGradientFilters(const std::shared_ptr<NNImage
                                                kernelHeight(), strideInPixelsX(), strideInPixelsY())};
 }
 
-CNNDilatedPoolingMaxNode::CNNDilatedPoolingMaxNode(std::shared_ptr<NNImageNode> source, std::size_t kernelWidth,
-                                                   std::size_t kernelHeight, std::size_t strideInPixelsX,
-                                                   std::size_t strideInPixelsY, std::size_t dilationRateX,
-                                                   std::size_t dilationRateY)
+CNNDilatedPoolingMaxNode::CNNDilatedPoolingMaxNode(std::shared_ptr<NNImageNode> source,
+                                                   std::size_t kernelWidth, std::size_t kernelHeight,
+                                                   std::size_t strideInPixelsX, std::size_t strideInPixelsY,
+                                                   std::size_t dilationRateX, std::size_t dilationRateY)
     : CNNPoolingNode(std::move(source), kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY),
       dilationRateX_(dilationRateX),
       dilationRateY_(dilationRateY) {}
-std::shared_ptr<CNNDilatedPoolingMaxNode> CNNDilatedPoolingMaxNode::create(std::shared_ptr<NNImageNode> source,
-                                                                           std::size_t filterSize) {
+std::shared_ptr<CNNDilatedPoolingMaxNode> CNNDilatedPoolingMaxNode::create(
+    std::shared_ptr<NNImageNode> source, std::size_t filterSize) {
   return create(std::move(source), filterSize, filterSize, filterSize);
 }
-std::shared_ptr<CNNDilatedPoolingMaxNode> CNNDilatedPoolingMaxNode::create(std::shared_ptr<NNImageNode> source,
-                                                                           std::size_t filterSize, std::size_t stride,
-                                                                           std::size_t dilationRate) {
+std::shared_ptr<CNNDilatedPoolingMaxNode> CNNDilatedPoolingMaxNode::create(
+    std::shared_ptr<NNImageNode> source, std::size_t filterSize, std::size_t stride,
+    std::size_t dilationRate) {
   return create(std::move(source), filterSize, filterSize, stride, stride, dilationRate, dilationRate);
 }
 std::shared_ptr<CNNDilatedPoolingMaxNode> CNNDilatedPoolingMaxNode::create(
     std::shared_ptr<NNImageNode> source, std::size_t kernelWidth, std::size_t kernelHeight,
-    std::size_t strideInPixelsX, std::size_t strideInPixelsY, std::size_t dilationRateX, std::size_t dilationRateY) {
+    std::size_t strideInPixelsX, std::size_t strideInPixelsY, std::size_t dilationRateX,
+    std::size_t dilationRateY) {
   return std::shared_ptr<CNNDilatedPoolingMaxNode>(
-      new CNNDilatedPoolingMaxNode(std::move(source), kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY,
-                                   dilationRateX, dilationRateY));
+      new CNNDilatedPoolingMaxNode(std::move(source), kernelWidth, kernelHeight, strideInPixelsX,
+                                   strideInPixelsY, dilationRateX, dilationRateY));
 }
-std::shared_ptr<Kernel> CNNDilatedPoolingMaxNode::makeKernel(const std::shared_ptr<mtl::Device>& device) const {
+std::shared_ptr<Kernel> CNNDilatedPoolingMaxNode::makeKernel(
+    const std::shared_ptr<mtl::Device>& device) const {
   auto kernel = clamped(CNNDilatedPoolingMax::create(device, kernelWidth(), kernelHeight(), dilationRateX_,
                                                      dilationRateY_, strideInPixelsX(), strideInPixelsY()));
   configure(*kernel);
@@ -142,9 +149,10 @@ NodeList CNNDilatedPoolingMaxNode::makeGradientFilters(const std::shared_ptr<NNI
 
 CNNPoolingGradientNode::CNNPoolingGradientNode(std::shared_ptr<NNImageNode> sourceGradient,
                                                std::shared_ptr<NNImageNode> sourceImage,
-                                               std::shared_ptr<NNStateNode> gradientState, std::size_t kernelWidth,
-                                               std::size_t kernelHeight, std::size_t strideInPixelsX,
-                                               std::size_t strideInPixelsY, std::shared_ptr<NNPadding> paddingPolicy)
+                                               std::shared_ptr<NNStateNode> gradientState,
+                                               std::size_t kernelWidth, std::size_t kernelHeight,
+                                               std::size_t strideInPixelsX, std::size_t strideInPixelsY,
+                                               std::shared_ptr<NNPadding> paddingPolicy)
     : NNGradientFilterNode(std::move(sourceGradient), std::move(sourceImage), std::move(gradientState)),
       kernelWidth_(kernelWidth),
       kernelHeight_(kernelHeight),
@@ -157,14 +165,14 @@ std::shared_ptr<CNNPoolingMaxGradientNode> CNNPoolingMaxGradientNode::create(
     std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
     std::shared_ptr<NNStateNode> gradientState, std::size_t kernelWidth, std::size_t kernelHeight,
     std::size_t strideInPixelsX, std::size_t strideInPixelsY, std::shared_ptr<NNPadding> paddingPolicy) {
-  return std::shared_ptr<CNNPoolingMaxGradientNode>(
-      new CNNPoolingMaxGradientNode(std::move(sourceGradient), std::move(sourceImage), std::move(gradientState),
-                                    kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY,
-                                    std::move(paddingPolicy)));
+  return std::shared_ptr<CNNPoolingMaxGradientNode>(new CNNPoolingMaxGradientNode(
+      std::move(sourceGradient), std::move(sourceImage), std::move(gradientState), kernelWidth, kernelHeight,
+      strideInPixelsX, strideInPixelsY, std::move(paddingPolicy)));
 }
-std::shared_ptr<Kernel> CNNPoolingMaxGradientNode::makeKernel(const std::shared_ptr<mtl::Device>& device) const {
-  auto kernel =
-      CNNPoolingMaxGradient::create(device, kernelWidth(), kernelHeight(), strideInPixelsX(), strideInPixelsY());
+std::shared_ptr<Kernel> CNNPoolingMaxGradientNode::makeKernel(
+    const std::shared_ptr<mtl::Device>& device) const {
+  auto kernel = CNNPoolingMaxGradient::create(device, kernelWidth(), kernelHeight(), strideInPixelsX(),
+                                              strideInPixelsY());
   configure(*kernel);
   return kernel;
 }
@@ -173,14 +181,14 @@ std::shared_ptr<CNNPoolingAverageGradientNode> CNNPoolingAverageGradientNode::cr
     std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
     std::shared_ptr<NNStateNode> gradientState, std::size_t kernelWidth, std::size_t kernelHeight,
     std::size_t strideInPixelsX, std::size_t strideInPixelsY, std::shared_ptr<NNPadding> paddingPolicy) {
-  return std::shared_ptr<CNNPoolingAverageGradientNode>(
-      new CNNPoolingAverageGradientNode(std::move(sourceGradient), std::move(sourceImage), std::move(gradientState),
-                                        kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY,
-                                        std::move(paddingPolicy)));
+  return std::shared_ptr<CNNPoolingAverageGradientNode>(new CNNPoolingAverageGradientNode(
+      std::move(sourceGradient), std::move(sourceImage), std::move(gradientState), kernelWidth, kernelHeight,
+      strideInPixelsX, strideInPixelsY, std::move(paddingPolicy)));
 }
-std::shared_ptr<Kernel> CNNPoolingAverageGradientNode::makeKernel(const std::shared_ptr<mtl::Device>& device) const {
-  auto kernel =
-      CNNPoolingAverageGradient::create(device, kernelWidth(), kernelHeight(), strideInPixelsX(), strideInPixelsY());
+std::shared_ptr<Kernel> CNNPoolingAverageGradientNode::makeKernel(
+    const std::shared_ptr<mtl::Device>& device) const {
+  auto kernel = CNNPoolingAverageGradient::create(device, kernelWidth(), kernelHeight(), strideInPixelsX(),
+                                                  strideInPixelsY());
   configure(*kernel);
   return kernel;
 }
@@ -189,14 +197,14 @@ std::shared_ptr<CNNPoolingL2NormGradientNode> CNNPoolingL2NormGradientNode::crea
     std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
     std::shared_ptr<NNStateNode> gradientState, std::size_t kernelWidth, std::size_t kernelHeight,
     std::size_t strideInPixelsX, std::size_t strideInPixelsY, std::shared_ptr<NNPadding> paddingPolicy) {
-  return std::shared_ptr<CNNPoolingL2NormGradientNode>(
-      new CNNPoolingL2NormGradientNode(std::move(sourceGradient), std::move(sourceImage), std::move(gradientState),
-                                       kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY,
-                                       std::move(paddingPolicy)));
+  return std::shared_ptr<CNNPoolingL2NormGradientNode>(new CNNPoolingL2NormGradientNode(
+      std::move(sourceGradient), std::move(sourceImage), std::move(gradientState), kernelWidth, kernelHeight,
+      strideInPixelsX, strideInPixelsY, std::move(paddingPolicy)));
 }
-std::shared_ptr<Kernel> CNNPoolingL2NormGradientNode::makeKernel(const std::shared_ptr<mtl::Device>& device) const {
-  auto kernel =
-      CNNPoolingL2NormGradient::create(device, kernelWidth(), kernelHeight(), strideInPixelsX(), strideInPixelsY());
+std::shared_ptr<Kernel> CNNPoolingL2NormGradientNode::makeKernel(
+    const std::shared_ptr<mtl::Device>& device) const {
+  auto kernel = CNNPoolingL2NormGradient::create(device, kernelWidth(), kernelHeight(), strideInPixelsX(),
+                                                 strideInPixelsY());
   configure(*kernel);
   return kernel;
 }
@@ -204,15 +212,17 @@ std::shared_ptr<Kernel> CNNPoolingL2NormGradientNode::makeKernel(const std::shar
 CNNDilatedPoolingMaxGradientNode::CNNDilatedPoolingMaxGradientNode(
     std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
     std::shared_ptr<NNStateNode> gradientState, std::size_t kernelWidth, std::size_t kernelHeight,
-    std::size_t strideInPixelsX, std::size_t strideInPixelsY, std::size_t dilationRateX, std::size_t dilationRateY)
-    : CNNPoolingGradientNode(std::move(sourceGradient), std::move(sourceImage), std::move(gradientState), kernelWidth,
-                             kernelHeight, strideInPixelsX, strideInPixelsY, nullptr),
+    std::size_t strideInPixelsX, std::size_t strideInPixelsY, std::size_t dilationRateX,
+    std::size_t dilationRateY)
+    : CNNPoolingGradientNode(std::move(sourceGradient), std::move(sourceImage), std::move(gradientState),
+                             kernelWidth, kernelHeight, strideInPixelsX, strideInPixelsY, nullptr),
       dilationRateX_(dilationRateX),
       dilationRateY_(dilationRateY) {}
 std::shared_ptr<CNNDilatedPoolingMaxGradientNode> CNNDilatedPoolingMaxGradientNode::create(
     std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
     std::shared_ptr<NNStateNode> gradientState, std::size_t kernelWidth, std::size_t kernelHeight,
-    std::size_t strideInPixelsX, std::size_t strideInPixelsY, std::size_t dilationRateX, std::size_t dilationRateY) {
+    std::size_t strideInPixelsX, std::size_t strideInPixelsY, std::size_t dilationRateX,
+    std::size_t dilationRateY) {
   return std::shared_ptr<CNNDilatedPoolingMaxGradientNode>(new CNNDilatedPoolingMaxGradientNode(
       std::move(sourceGradient), std::move(sourceImage), std::move(gradientState), kernelWidth, kernelHeight,
       strideInPixelsX, strideInPixelsY, dilationRateX, dilationRateY));

@@ -7,8 +7,8 @@
 
 #include "mps/core/node.hpp"
 
-/// Graph nodes of the pooling kernels (spec/04 sections 7.3 and 8.1). Kernels made by these nodes have edge mode
-/// Clamp; padding is Same, centred, remainder to the top left, unless paddingPolicy says otherwise.
+/// Graph nodes of the pooling kernels (spec/04 sections 7.3 and 8.1). Kernels made by these nodes have edge
+/// mode Clamp; padding is Same, centred, remainder to the top left, unless paddingPolicy says otherwise.
 namespace mps {
 
 /// Base of the forward pooling nodes (MPSCNNPoolingNode).
@@ -34,12 +34,13 @@ class CNNPoolingNode : public NNFilterNode {
 class CNNPoolingMaxNode : public CNNPoolingNode {
  public:
   /// Kernel and stride of the same size.
-  static std::shared_ptr<CNNPoolingMaxNode> create(std::shared_ptr<NNImageNode> source, std::size_t filterSize);
-  static std::shared_ptr<CNNPoolingMaxNode> create(std::shared_ptr<NNImageNode> source, std::size_t filterSize,
-                                                   std::size_t stride);
-  static std::shared_ptr<CNNPoolingMaxNode> create(std::shared_ptr<NNImageNode> source, std::size_t kernelWidth,
-                                                   std::size_t kernelHeight, std::size_t strideInPixelsX,
-                                                   std::size_t strideInPixelsY);
+  static std::shared_ptr<CNNPoolingMaxNode> create(std::shared_ptr<NNImageNode> source,
+                                                   std::size_t filterSize);
+  static std::shared_ptr<CNNPoolingMaxNode> create(std::shared_ptr<NNImageNode> source,
+                                                   std::size_t filterSize, std::size_t stride);
+  static std::shared_ptr<CNNPoolingMaxNode> create(std::shared_ptr<NNImageNode> source,
+                                                   std::size_t kernelWidth, std::size_t kernelHeight,
+                                                   std::size_t strideInPixelsX, std::size_t strideInPixelsY);
   [[nodiscard]] std::string className() const override { return "CNNPoolingMaxNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
 
@@ -49,14 +50,17 @@ class CNNPoolingMaxNode : public CNNPoolingNode {
       const std::shared_ptr<NNImageNode>& gradientImage) override;
 };
 
-/// Stands for CNNPoolingAverage (MPSCNNPoolingAverageNode): with Clamp, pixels outside the image do not count.
+/// Stands for CNNPoolingAverage (MPSCNNPoolingAverageNode): with Clamp, pixels outside the image do not
+/// count.
 class CNNPoolingAverageNode : public CNNPoolingNode {
  public:
-  static std::shared_ptr<CNNPoolingAverageNode> create(std::shared_ptr<NNImageNode> source, std::size_t filterSize);
-  static std::shared_ptr<CNNPoolingAverageNode> create(std::shared_ptr<NNImageNode> source, std::size_t filterSize,
-                                                       std::size_t stride);
-  static std::shared_ptr<CNNPoolingAverageNode> create(std::shared_ptr<NNImageNode> source, std::size_t kernelWidth,
-                                                       std::size_t kernelHeight, std::size_t strideInPixelsX,
+  static std::shared_ptr<CNNPoolingAverageNode> create(std::shared_ptr<NNImageNode> source,
+                                                       std::size_t filterSize);
+  static std::shared_ptr<CNNPoolingAverageNode> create(std::shared_ptr<NNImageNode> source,
+                                                       std::size_t filterSize, std::size_t stride);
+  static std::shared_ptr<CNNPoolingAverageNode> create(std::shared_ptr<NNImageNode> source,
+                                                       std::size_t kernelWidth, std::size_t kernelHeight,
+                                                       std::size_t strideInPixelsX,
                                                        std::size_t strideInPixelsY);
   [[nodiscard]] std::string className() const override { return "CNNPoolingAverageNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
@@ -70,11 +74,13 @@ class CNNPoolingAverageNode : public CNNPoolingNode {
 /// Stands for CNNPoolingL2Norm (MPSCNNPoolingL2NormNode).
 class CNNPoolingL2NormNode : public CNNPoolingNode {
  public:
-  static std::shared_ptr<CNNPoolingL2NormNode> create(std::shared_ptr<NNImageNode> source, std::size_t filterSize);
-  static std::shared_ptr<CNNPoolingL2NormNode> create(std::shared_ptr<NNImageNode> source, std::size_t filterSize,
-                                                      std::size_t stride);
-  static std::shared_ptr<CNNPoolingL2NormNode> create(std::shared_ptr<NNImageNode> source, std::size_t kernelWidth,
-                                                      std::size_t kernelHeight, std::size_t strideInPixelsX,
+  static std::shared_ptr<CNNPoolingL2NormNode> create(std::shared_ptr<NNImageNode> source,
+                                                      std::size_t filterSize);
+  static std::shared_ptr<CNNPoolingL2NormNode> create(std::shared_ptr<NNImageNode> source,
+                                                      std::size_t filterSize, std::size_t stride);
+  static std::shared_ptr<CNNPoolingL2NormNode> create(std::shared_ptr<NNImageNode> source,
+                                                      std::size_t kernelWidth, std::size_t kernelHeight,
+                                                      std::size_t strideInPixelsX,
                                                       std::size_t strideInPixelsY);
   [[nodiscard]] std::string className() const override { return "CNNPoolingL2NormNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
@@ -91,21 +97,24 @@ class CNNDilatedPoolingMaxNode : public CNNPoolingNode {
   /// Kernel, stride and dilation of the same size.
   static std::shared_ptr<CNNDilatedPoolingMaxNode> create(std::shared_ptr<NNImageNode> source,
                                                           std::size_t filterSize);
-  static std::shared_ptr<CNNDilatedPoolingMaxNode> create(std::shared_ptr<NNImageNode> source, std::size_t filterSize,
-                                                          std::size_t stride, std::size_t dilationRate);
+  static std::shared_ptr<CNNDilatedPoolingMaxNode> create(std::shared_ptr<NNImageNode> source,
+                                                          std::size_t filterSize, std::size_t stride,
+                                                          std::size_t dilationRate);
   static std::shared_ptr<CNNDilatedPoolingMaxNode> create(std::shared_ptr<NNImageNode> source,
                                                           std::size_t kernelWidth, std::size_t kernelHeight,
-                                                          std::size_t strideInPixelsX, std::size_t strideInPixelsY,
-                                                          std::size_t dilationRateX, std::size_t dilationRateY);
+                                                          std::size_t strideInPixelsX,
+                                                          std::size_t strideInPixelsY,
+                                                          std::size_t dilationRateX,
+                                                          std::size_t dilationRateY);
   [[nodiscard]] std::size_t dilationRateX() const { return dilationRateX_; }
   [[nodiscard]] std::size_t dilationRateY() const { return dilationRateY_; }
   [[nodiscard]] std::string className() const override { return "CNNDilatedPoolingMaxNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
 
  protected:
-  CNNDilatedPoolingMaxNode(std::shared_ptr<NNImageNode> source, std::size_t kernelWidth, std::size_t kernelHeight,
-                           std::size_t strideInPixelsX, std::size_t strideInPixelsY, std::size_t dilationRateX,
-                           std::size_t dilationRateY);
+  CNNDilatedPoolingMaxNode(std::shared_ptr<NNImageNode> source, std::size_t kernelWidth,
+                           std::size_t kernelHeight, std::size_t strideInPixelsX, std::size_t strideInPixelsY,
+                           std::size_t dilationRateX, std::size_t dilationRateY);
   std::vector<std::shared_ptr<NNGradientFilterNode>> makeGradientFilters(
       const std::shared_ptr<NNImageNode>& gradientImage) override;
 
@@ -125,10 +134,10 @@ class CNNPoolingGradientNode : public NNGradientFilterNode {
 
  protected:
   /// @param paddingPolicy may be null: the default
-  CNNPoolingGradientNode(std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
-                         std::shared_ptr<NNStateNode> gradientState, std::size_t kernelWidth,
-                         std::size_t kernelHeight, std::size_t strideInPixelsX, std::size_t strideInPixelsY,
-                         std::shared_ptr<NNPadding> paddingPolicy);
+  CNNPoolingGradientNode(std::shared_ptr<NNImageNode> sourceGradient,
+                         std::shared_ptr<NNImageNode> sourceImage, std::shared_ptr<NNStateNode> gradientState,
+                         std::size_t kernelWidth, std::size_t kernelHeight, std::size_t strideInPixelsX,
+                         std::size_t strideInPixelsY, std::shared_ptr<NNPadding> paddingPolicy);
 
  private:
   std::size_t kernelWidth_;
@@ -144,7 +153,8 @@ class CNNPoolingMaxGradientNode : public CNNPoolingGradientNode {
   static std::shared_ptr<CNNPoolingMaxGradientNode> create(
       std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
       std::shared_ptr<NNStateNode> gradientState, std::size_t kernelWidth, std::size_t kernelHeight,
-      std::size_t strideInPixelsX, std::size_t strideInPixelsY, std::shared_ptr<NNPadding> paddingPolicy = nullptr);
+      std::size_t strideInPixelsX, std::size_t strideInPixelsY,
+      std::shared_ptr<NNPadding> paddingPolicy = nullptr);
   [[nodiscard]] std::string className() const override { return "CNNPoolingMaxGradientNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
 
@@ -158,7 +168,8 @@ class CNNPoolingAverageGradientNode : public CNNPoolingGradientNode {
   static std::shared_ptr<CNNPoolingAverageGradientNode> create(
       std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
       std::shared_ptr<NNStateNode> gradientState, std::size_t kernelWidth, std::size_t kernelHeight,
-      std::size_t strideInPixelsX, std::size_t strideInPixelsY, std::shared_ptr<NNPadding> paddingPolicy = nullptr);
+      std::size_t strideInPixelsX, std::size_t strideInPixelsY,
+      std::shared_ptr<NNPadding> paddingPolicy = nullptr);
   [[nodiscard]] std::string className() const override { return "CNNPoolingAverageGradientNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
 
@@ -172,7 +183,8 @@ class CNNPoolingL2NormGradientNode : public CNNPoolingGradientNode {
   static std::shared_ptr<CNNPoolingL2NormGradientNode> create(
       std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
       std::shared_ptr<NNStateNode> gradientState, std::size_t kernelWidth, std::size_t kernelHeight,
-      std::size_t strideInPixelsX, std::size_t strideInPixelsY, std::shared_ptr<NNPadding> paddingPolicy = nullptr);
+      std::size_t strideInPixelsX, std::size_t strideInPixelsY,
+      std::shared_ptr<NNPadding> paddingPolicy = nullptr);
   [[nodiscard]] std::string className() const override { return "CNNPoolingL2NormGradientNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
 
@@ -186,7 +198,8 @@ class CNNDilatedPoolingMaxGradientNode : public CNNPoolingGradientNode {
   static std::shared_ptr<CNNDilatedPoolingMaxGradientNode> create(
       std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
       std::shared_ptr<NNStateNode> gradientState, std::size_t kernelWidth, std::size_t kernelHeight,
-      std::size_t strideInPixelsX, std::size_t strideInPixelsY, std::size_t dilationRateX, std::size_t dilationRateY);
+      std::size_t strideInPixelsX, std::size_t strideInPixelsY, std::size_t dilationRateX,
+      std::size_t dilationRateY);
   [[nodiscard]] std::size_t dilationRateX() const { return dilationRateX_; }
   [[nodiscard]] std::size_t dilationRateY() const { return dilationRateY_; }
   [[nodiscard]] std::string className() const override { return "CNNDilatedPoolingMaxGradientNode"; }
@@ -196,8 +209,9 @@ class CNNDilatedPoolingMaxGradientNode : public CNNPoolingGradientNode {
   CNNDilatedPoolingMaxGradientNode(std::shared_ptr<NNImageNode> sourceGradient,
                                    std::shared_ptr<NNImageNode> sourceImage,
                                    std::shared_ptr<NNStateNode> gradientState, std::size_t kernelWidth,
-                                   std::size_t kernelHeight, std::size_t strideInPixelsX, std::size_t strideInPixelsY,
-                                   std::size_t dilationRateX, std::size_t dilationRateY);
+                                   std::size_t kernelHeight, std::size_t strideInPixelsX,
+                                   std::size_t strideInPixelsY, std::size_t dilationRateX,
+                                   std::size_t dilationRateY);
 
  private:
   std::size_t dilationRateX_;

@@ -12,8 +12,8 @@ constexpr std::size_t extent = 28;
 
 /// The plain file if there is one, else the compressed one.
 std::filesystem::path findFile(const std::filesystem::path& folder, const std::string& name) {
-  const std::filesystem::path plain = folder / name;
-  const std::filesystem::path compressed = folder / (name + ".gz");
+  std::filesystem::path plain = folder / name;
+  std::filesystem::path compressed = folder / (name + ".gz");
   std::error_code ignored;
   if (std::filesystem::exists(plain, ignored)) return plain;
   if (std::filesystem::exists(compressed, ignored)) return compressed;
