@@ -1,0 +1,155 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "mps/core/tile_io.hpp"
+#include "mps/loss/loss_run.hpp"
+
+namespace mps::detail {
+
+/// Float32 copies of what the row kernels cannot read or write in the tensors' own memory; one object per
+/// thread.
+class LossTiles {
+ public:
+  explicit LossTiles(const LossRun& run) : run_(run), problem_(run.problem) {}
+
+  /// The rows of a tile.
+  LossRows load(const Tile& tile) {
+    LossRows rows;
+    rows.wantsLoss = problem_.loss.channels > 0;
+    rows.labels = loadLabels(tile);
+    rows.weights = loadWeights(tile);
+    rows.predictions = loadPredictions(tile);
+    rows.gradient = target(problem_.gradient, run_.gradient, tile, gradient_, run_.accumulate);
+    rows.labelGradient = target(problem_.labelGradient, run_.labelGradient, tile, labelGradient_, false);
+    if (run_.perElement()) {
+      rows.sourceGradient = input(problem_.sourceGradient, run_.sourceGradient, tile, sourceGradient_);
+      rows.loss = target(problem_.loss, run_.loss, tile, loss_, false);
+    }
+    written_ = rows;
+    return rows;
+  }
+
+  /// The weights of load() alone, with the pixels that are left out; null: all 1.
+  const float* loadWeightsToCount(const Tile& tile) {
+    loadLabels(tile);
+    return loadWeights(tile);
+  }
+
+  /// Moves the outputs of load() to where they belong.
+  void store(const Tile& tile) const {
+    if (written_.gradient != nullptr)
+      storeTile(problem_.gradient, run_.gradient, tile, written_.gradient, run_.accumulate);
+    if (written_.labelGradient != nullptr)
+      storeTile(problem_.labelGradient, run_.labelGradient, tile, written_.labelGradient);
+    if (written_.loss != nullptr) storeTile(problem_.loss, run_.loss, tile, written_.loss);
+  }
+
+ private:
+  using Buffer = std::array<float, kLossTile>;
+
+  static const float* input(const TensorShape& shape, const std::byte* memory, const Tile& tile,
+                            Buffer& buffer) {
+    return shape.channels == 0 ? nullptr : loadTile(shape, memory, tile, buffer.data());
+  }
+  static float* target(const TensorShape& shape, std::byte* memory, const Tile& tile, Buffer& buffer,
+                       bool accumulate) {
+    return shape.channels == 0 ? nullptr : tileTarget(shape, memory, tile, buffer.data(), accumulate);
+  }
+
+  /// In the order image, y, x.
+  static std::int64_t offsetOfPixel(const TensorShape& shape, std::int64_t pixel) {
+    const std::int64_t row = pixel / shape.width;
+    return shape.offset(row / shape.height, row % shape.height, pixel % shape.width, 0);
+  }
+
+  const float* loadLabels(const Tile& tile) {
+    leavesOut_ = false;
+    switch (problem_.labelKind) {
+      case LossLabels::Dense:
+        return loadTile(problem_.labels, run_.labels, tile, labels_.data());
+      case LossLabels::UInt8Indices:
+        return expandIndices<std::uint8_t>(tile);
+      case LossLabels::UInt32Indices:
+        return expandIndices<std::uint32_t>(tile);
+    }
+    return nullptr;
+  }
+
+  /// Labels 0 and 1 from class indices; remembers which pixels are left out.
+  template <class Index>
+  const float* expandIndices(const Tile& tile) {
+    const auto* indices = reinterpret_cast<const Index*>(run_.labels);
+    const TensorShape& shape = problem_.labels;
+    std::fill_n(labels_.data(), tile.elements(), 0.0F);
+    const bool isDense = shape.isDense();
+    for (std::int64_t i = 0; i < tile.pixels; ++i) {
+      const std::int64_t pixel = tile.firstPixel + i;
+      const std::int64_t index = indices[isDense ? pixel : offsetOfPixel(shape, pixel)];
+      const bool isLeftOut = index >= run_.layout.channels;
+      leftOut_[static_cast<std::size_t>(i)] = isLeftOut;
+      leavesOut_ = leavesOut_ || isLeftOut;
+      const std::int64_t channel = index - tile.firstChannel;
+      if (!isLeftOut && channel >= 0 && channel < tile.channels)
+        labels_[static_cast<std::size_t>(i * tile.channels + channel)] = 1.0F;
+    }
+    return labels_.data();
+  }
+
+  const float* loadWeights(const Tile& tile) {
+    const bool isPerPixel = problem_.weights.channels == 1 && run_.layout.channels > 1;
+    const float* weights =
+        isPerPixel ? spreadWeights(tile) : input(problem_.weights, run_.weights, tile, weights_);
+    if (!leavesOut_) return weights;
+    if (weights == nullptr) {
+      weights_.fill(1.0F);
+    } else if (weights != weights_.data()) {
+      std::copy_n(weights, tile.elements(), weights_.data());
+    }
+    fillLeftOut(weights_, tile, 0.0F);
+    return weights_.data();
+  }
+
+  /// One weight per pixel, for all its channels.
+  const float* spreadWeights(const Tile& tile) {
+    const float* weights =
+        loadTile(problem_.weights, run_.weights, {tile.firstPixel, tile.pixels, 0, 1}, pixelWeights_.data());
+    for (std::int64_t i = 0; i < tile.pixels; ++i)
+      std::fill_n(weights_.data() + i * tile.channels, tile.channels, weights[i]);
+    return weights_.data();
+  }
+
+  /// A pixel that is left out gets predictions whose losses and derivatives are finite in all types.
+  const float* loadPredictions(const Tile& tile) {
+    const float* predictions = input(problem_.predictions, run_.predictions, tile, predictions_);
+    if (!leavesOut_) return predictions;
+    if (predictions != predictions_.data()) std::copy_n(predictions, tile.elements(), predictions_.data());
+    fillLeftOut(predictions_, tile, 0.5F);
+    return predictions_.data();
+  }
+
+  void fillLeftOut(Buffer& buffer, const Tile& tile, float value) const {
+    for (std::int64_t i = 0; i < tile.pixels; ++i)
+      if (leftOut_[static_cast<std::size_t>(i)])
+        std::fill_n(buffer.data() + i * tile.channels, tile.channels, value);
+  }
+
+  const LossRun& run_;
+  const LossProblem& problem_;
+  LossRows written_;
+  bool leavesOut_ = false;
+  std::array<bool, kLossTile> leftOut_;
+  alignas(64) Buffer predictions_;
+  alignas(64) Buffer labels_;
+  alignas(64) Buffer weights_;
+  alignas(64) Buffer pixelWeights_;
+  alignas(64) Buffer sourceGradient_;
+  alignas(64) Buffer gradient_;
+  alignas(64) Buffer labelGradient_;
+  alignas(64) Buffer loss_;
+};
+
+}  // namespace mps::detail
