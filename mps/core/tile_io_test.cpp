@@ -102,7 +102,9 @@ TEST(TileIo, StoresEveryFormatAndStrideAndNothingElse) {
       for (const TensorShape& shape : shapes(format)) {
         SCOPED_TRACE(shape.describe() + " " + target);
         TestTensor destination(testDevice(), shape, 5);
-        const auto values = randomValues(static_cast<std::size_t>(shape.elements()), 2, RandomKind::Uniform);
+        const bool isUnorm = format == Unorm8 || format == Unorm16;
+        const auto values = randomValues(static_cast<std::size_t>(shape.elements()), 2,
+                                         isUnorm ? RandomKind::Positive : RandomKind::Uniform);
         storeAll(destination, values, false);
         const std::vector<double> found = destination.read();
         for (std::size_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], roundTo(values[i], format)) << i;
