@@ -1,0 +1,59 @@
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "mps/conform/bench.hpp"
+#include "mps/conform/bench_report.hpp"
+#include "mps/conform/families.hpp"
+#include "mps/core/error.hpp"
+#include "mps/weights/atomic_file.hpp"
+#include "tools/commands.hpp"
+#include "tools/device_options.hpp"
+
+namespace unmetal {
+namespace {
+
+struct BenchArguments {
+  DeviceOptions device;
+  std::string filter;
+  std::string json;
+};
+
+void runBench(const BenchArguments& arguments) {
+  mps::detail::BenchOptions options;
+  options.device = openDevice(arguments.device);
+  options.filter = arguments.filter;
+  options.rowFinished = [](const auto& row) { std::cout << mps::detail::benchLine(row) << std::endl; };
+  std::optional<mps::AtomicFile> json;
+  if (!arguments.json.empty()) json.emplace(arguments.json);
+
+  mps::detail::Bench bench(options);
+  std::cout << mps::detail::machineLine(bench.machine()) << std::endl;
+  mps::detail::benchAllFamilies(bench);
+  if (bench.rows().empty())
+    throw mps::Error("--filter " + arguments.filter + ": no kernel or net has these words");
+  if (json) {
+    json->write(mps::detail::benchJson(bench));
+    json->commit();
+  }
+}
+
+}  // namespace
+
+void addBenchCommand(CLI::App& program) {
+  const auto arguments = std::make_shared<BenchArguments>();
+  CLI::App* command = program.add_subcommand(
+      "bench",
+      "Time every kernel against what the machine could do at best, and a training step of each net");
+  addDeviceOptions(*command, arguments->device);
+  command
+      ->add_option("--filter", arguments->filter,
+                   "Only rows that contain these words: kernel or net, forward or gradient, format, shape")
+      ->type_name("TEXT");
+  command->add_option("--json", arguments->json, "Also write the rows to this file")->type_name("FILE");
+  command->callback([arguments] { runBench(*arguments); });
+}
+
+}  // namespace unmetal

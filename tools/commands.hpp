@@ -1,0 +1,15 @@
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+/// The commands of the program: each function adds one, with its options and what it does, from a file of its
+/// own.
+namespace unmetal {
+
+void addDevicesCommand(CLI::App& program);
+void addConformCommand(CLI::App& program);
+void addBenchCommand(CLI::App& program);
+
+}  // namespace unmetal

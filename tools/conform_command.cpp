@@ -1,0 +1,68 @@
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "mps/conform/conform.hpp"
+#include "mps/conform/conform_report.hpp"
+#include "mps/conform/families.hpp"
+#include "mps/core/error.hpp"
+#include "mps/weights/atomic_file.hpp"
+#include "tools/commands.hpp"
+#include "tools/device_options.hpp"
+#include "tools/program.hpp"
+
+namespace unmetal {
+namespace {
+
+struct ConformArguments {
+  DeviceOptions device;
+  std::string filter;
+  std::string json;
+  std::uint64_t seed = 1;
+};
+
+void runConform(const ConformArguments& arguments) {
+  mps::detail::ConformOptions options;
+  options.device = openDevice(arguments.device);
+  options.filter = arguments.filter;
+  options.seed = arguments.seed;
+  options.rowFinished = [](const auto& row) { std::cout << mps::detail::conformLine(row) << std::endl; };
+  // Opened first: nobody waits for minutes to read that the folder is missing.
+  std::optional<mps::AtomicFile> json;
+  if (!arguments.json.empty()) json.emplace(arguments.json);
+
+  mps::detail::Conform conform(options);
+  mps::detail::conformAllFamilies(conform);
+  if (conform.rows().empty())
+    throw mps::Error("--filter " + arguments.filter + ": no kernel has these words");
+  if (json) {
+    json->write(mps::detail::conformJson(conform.rows()));
+    json->commit();
+  }
+  std::cout << mps::detail::conformSummary(conform) << std::endl;
+  if (conform.failedCount() > 0) exitProgram(kExitFailed);
+}
+
+}  // namespace
+
+void addConformCommand(CLI::App& program) {
+  const auto arguments = std::make_shared<ConformArguments>();
+  CLI::App* command = program.add_subcommand(
+      "conform", "Compare every kernel with its float64 reference; exit status 1 when one is off");
+  addDeviceOptions(*command, arguments->device);
+  command
+      ->add_option(
+          "--filter", arguments->filter,
+          "Only rows that contain these words: kernel, forward or gradient, format, implementation, tier")
+      ->type_name("TEXT");
+  command->add_option("--json", arguments->json, "Also write the rows to this file")->type_name("FILE");
+  command->add_option("--seed", arguments->seed, "Other random inputs")
+      ->type_name("N")
+      ->capture_default_str();
+  command->callback([arguments] { runConform(*arguments); });
+}
+
+}  // namespace unmetal

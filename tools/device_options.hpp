@@ -1,0 +1,27 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+namespace CLI {
+class App;
+}
+namespace mtl {
+class Device;
+}
+
+namespace unmetal {
+
+/// What commands that compute ask for.
+struct DeviceOptions {
+  std::string name = "cpu";
+  int threads = 0;  ///< 0: as many as the device likes
+};
+
+/// Adds --device and --threads.
+void addDeviceOptions(CLI::App& command, DeviceOptions& options);
+
+/// @throws mps::Error that names the option and the trouble.
+std::shared_ptr<mtl::Device> openDevice(const DeviceOptions& options);
+
+}  // namespace unmetal

@@ -1,0 +1,19 @@
+#pragma once
+
+/// The program `unmetal`, callable from tests.
+namespace unmetal {
+
+/// Exit status of a check that ran and failed.
+inline constexpr int kExitFailed = 1;
+/// Exit status of a mistake in the arguments, in a file that they name, or of the machine.
+inline constexpr int kExitError = 2;
+
+/// Parses the arguments and runs the command. What the command throws is printed as one line on stderr:
+/// "unmetal: " and a sentence that names the argument or file and the trouble.
+/// @return the exit status
+int runProgram(int argumentCount, const char* const* arguments);
+
+/// Thrown by a command that has said all there is to say: ends the program with this status.
+[[noreturn]] void exitProgram(int status);
+
+}  // namespace unmetal

@@ -1,0 +1,77 @@
+#include "tools/program.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace unmetal {
+namespace {
+
+struct Outcome {
+  int status = 0;
+  std::string out;
+  std::string err;
+};
+
+Outcome runWith(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "unmetal");
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  Outcome outcome;
+  outcome.status = runProgram(static_cast<int>(arguments.size()), arguments.data());
+  outcome.out = testing::internal::GetCapturedStdout();
+  outcome.err = testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+/// One line on stderr that contains `words`, nothing on stdout, status 2.
+void expectError(const std::vector<const char*>& arguments, const std::string& words) {
+  const Outcome outcome = runWith(arguments);
+  EXPECT_EQ(outcome.status, kExitError);
+  EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+  EXPECT_TRUE(outcome.err.ends_with("\n")) << outcome.err;
+  EXPECT_TRUE(outcome.err.starts_with("unmetal: ")) << outcome.err;
+  EXPECT_NE(outcome.err.find(words), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+}
+
+TEST(Program, ErrorsAreOneLineThatNamesTheArgument) {
+  expectError({}, "a command is missing");
+  expectError({"fly"}, "fly");
+  expectError({"--fly"}, "--fly");
+  expectError({"devices", "--colour"}, "--colour");
+  expectError({"conform", "--device", "abacus"}, "--device abacus");
+  expectError({"conform", "--threads", "0"}, "--threads");
+  expectError({"conform", "--threads", "many"}, "--threads");
+  expectError({"conform", "--json"}, "--json");
+  expectError({"conform", "--json", "/no/such/folder/rows.json"}, "/no/such/folder/rows.json");
+  expectError({"bench", "--json", "/no/such/folder/rows.json"}, "/no/such/folder/rows.json");
+  expectError({"conform", "--filter", "no kernel is called so"}, "--filter no kernel is called so");
+  expectError({"conform", "--seed", "-1"}, "--seed");
+}
+
+TEST(Program, HelpListsTheCommandsAndTheirOptions) {
+  const Outcome help = runWith({"--help"});
+  EXPECT_EQ(help.status, 0);
+  EXPECT_EQ(help.err, "");
+  for (const char* command : {"devices", "conform", "bench"})
+    EXPECT_NE(help.out.find(command), std::string::npos) << command;
+  const Outcome conform = runWith({"conform", "--help"});
+  EXPECT_EQ(conform.status, 0);
+  for (const char* option : {"--device", "--threads", "--filter", "--json", "--seed"})
+    EXPECT_NE(conform.out.find(option), std::string::npos) << option;
+  EXPECT_EQ(runWith({"--version"}).out, "unmetal " UNMETAL_VERSION "\n");
+}
+
+TEST(Program, DevicesBeginWithTheCpu) {
+  const Outcome devices = runWith({"devices"});
+  EXPECT_EQ(devices.status, 0);
+  EXPECT_TRUE(devices.out.starts_with("cpu ")) << devices.out;
+  EXPECT_NE(devices.out.find(" thread"), std::string::npos) << devices.out;
+  EXPECT_NE(devices.out.find(" GiB"), std::string::npos) << devices.out;
+}
+
+}  // namespace
+}  // namespace unmetal
