@@ -1,0 +1,638 @@
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "mps/conform/compare.hpp"
+#include "mps/conform/test_tensor.hpp"
+#include "mps/convolution/convolution_cases.hpp"
+#include "mps/convolution/convolution_problem.hpp"
+#include "mps/convolution/convolution_reference.hpp"
+#include "mtl/cpu/stream.hpp"
+#include "mtl/device.hpp"
+
+namespace mps::detail {
+namespace {
+
+using Format = ImageFeatureChannelFormat;
+using Values = std::vector<double>;
+
+constexpr ConvolutionOperation kOperations[] = {
+    ConvolutionOperation::Forward, ConvolutionOperation::DataGradient, ConvolutionOperation::WeightsGradient};
+constexpr int kThreads = 2;
+
+bool isUnorm(Format format) {
+  return format == Format::Unorm8 || format == Format::Unorm16;
+}
+
+/// Values of the exact tier are small integers (a normalised format has 0 and 1).
+RandomKind kindFor(Format format, Tier tier) {
+  if (isUnorm(format)) return tier == Tier::Exact ? RandomKind::ZeroOrOne : RandomKind::Positive;
+  return tier == Tier::Exact ? RandomKind::SmallIntegers : RandomKind::Uniform;
+}
+
+/// Whether the neuron keeps small integers, or multiples of 1/8 of them, exact.
+bool isExact(const NNNeuronDescriptor& neuron) {
+  const CNNNeuronType type = neuron.neuronType();
+  return type == CNNNeuronType::None || type == CNNNeuronType::ReLU || type == CNNNeuronType::PReLU;
+}
+
+/// What a run stored, or what it should have.
+struct Results {
+  Values image;
+  Values weights;
+  Values bias;
+};
+
+bool sameBits(const Values& a, const Values& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
+}
+bool sameBits(const Results& a, const Results& b) {
+  return sameBits(a.image, b.image) && sameBits(a.weights, b.weights) && sameBits(a.bias, b.bias);
+}
+
+struct Expected {
+  std::optional<ReferenceTensor> image;
+  std::optional<ReferenceTensor> weights;
+  std::optional<ReferenceTensor> bias;
+};
+
+/// The operands of a problem, with random values, and its outputs.
+class Setting {
+ public:
+  Setting(const ConvolutionProblem& problem, Tier tier, std::uint64_t seed)
+      : problem_(problem),
+        device_(mtl::createSystemDefaultDevice()),
+        source_(device_, problem.source, 1),
+        gradient_(device_, problem.gradient, 1),
+        weights_(device_, TensorShape::dense(1, 1, 1, problem.weightCount()), 1),
+        bias_(device_, TensorShape::dense(1, 1, 1, problem.biasCount()), 1),
+        destination_(device_, problem.destination),
+        weightGradients_(device_, TensorShape::dense(1, 1, 1, problem.weightCount()), 3),
+        biasGradients_(device_, TensorShape::dense(1, 1, 1, problem.biasCount()), 5) {
+    const auto fill = [&](TensorShape shape, TensorShape format, std::uint64_t salt) {
+      return randomValues(static_cast<std::size_t>(shape.elements()), seed * 16 + salt,
+                          kindFor(format.format, tier));
+    };
+    source_.write(fill(problem.source, problem.source, 0));
+    gradient_.write(fill(problem.gradient, problem.gradient, 1));
+    weights_.write(fill(weights_.shape(), weights_.shape(), 2));
+    bias_.write(fill(bias_.shape(), bias_.shape(), 3));
+    initialImage_ = fill(problem.destination, problem.destination, 4);
+    initialWeights_ = fill(weights_.shape(), weights_.shape(), 5);
+    initialBias_ = fill(bias_.shape(), bias_.shape(), 6);
+  }
+
+  TestTensor& source() { return source_; }
+  TestTensor& gradient() { return gradient_; }
+  TestTensor& weights() { return weights_; }
+
+  /// Runs the plan on fresh outputs and scratch and checks that nothing else was touched.
+  Results run(const Plan& plan, bool accumulate, std::byte scratchFill = std::byte{0xFF}) {
+    const bool isGradientOfWeights = problem_.operation == ConvolutionOperation::WeightsGradient;
+    prepareOutput(destination_, initialImage_, accumulate && !isGradientOfWeights);
+    prepareOutput(weightGradients_, initialWeights_, accumulate && isGradientOfWeights);
+    prepareOutput(biasGradients_, initialBias_, accumulate && isGradientOfWeights);
+    GuardedMemory scratch(device_, plan.scratchBytes());
+    std::ranges::fill(scratch.bytes(), scratchFill);
+
+    Operands operands;
+    operands.source = source_.address();
+    operands.gradient = gradient_.address();
+    operands.destination = destination_.address();
+    operands.parameters = {weights_.address(), bias_.address(), weightGradients_.address(),
+                           biasGradients_.address()};
+    operands.scratch = scratch.address();
+    operands.accumulate = accumulate;
+    mtl::cpu::Stream stream(kThreads);
+    plan.run(stream, operands);
+
+    EXPECT_TRUE(scratch.guardsIntact());
+    for (TestTensor* input : {&source_, &gradient_, &weights_, &bias_}) EXPECT_TRUE(input->isUnchanged());
+    for (TestTensor* output : {&destination_, &weightGradients_, &biasGradients_})
+      EXPECT_TRUE(output->surroundingsIntact());
+    if (!isGradientOfWeights) {
+      EXPECT_TRUE(weightGradients_.isUnchanged());
+      return {destination_.read(), {}, {}};
+    }
+    EXPECT_TRUE(destination_.isUnchanged());
+    if (problem_.hasBias) return {{}, weightGradients_.read(), biasGradients_.read()};
+    EXPECT_TRUE(biasGradients_.isUnchanged());
+    return {{}, weightGradients_.read(), {}};
+  }
+
+  /// @param problem what the reference believes; the operands stay.
+  Expected expected(const ConvolutionProblem& problem, bool accumulate) {
+    const Values bias = problem.hasBias ? bias_.read() : Values{};
+    Expected expected;
+    switch (problem.operation) {
+      case ConvolutionOperation::Forward:
+        expected.image = convolutionForwardReference(problem, source_.reference(), weights_.read(), bias);
+        break;
+      case ConvolutionOperation::DataGradient:
+        expected.image =
+            convolutionDataGradientReference(problem, gradient_.reference(), weights_.read(), bias);
+        break;
+      case ConvolutionOperation::WeightsGradient: {
+        auto parameters =
+            convolutionWeightsGradientReference(problem, source_.reference(), gradient_.reference());
+        expected.weights = std::move(parameters.weights);
+        if (problem.hasBias) expected.bias = std::move(parameters.bias);
+        break;
+      }
+    }
+    if (accumulate) {
+      addInitial(expected.image, initialImage_);
+      addInitial(expected.weights, initialWeights_);
+      addInitial(expected.bias, initialBias_);
+    }
+    return expected;
+  }
+
+  /// "" or what is wrong.
+  [[nodiscard]] std::string compareWith(const Expected& expected, const Results& found, Tier tier) const {
+    std::string report;
+    const auto check = [&](const std::optional<ReferenceTensor>& reference, const Values& values,
+                           Format format) {
+      if (!reference) return;
+      const Comparison comparison = compare(*reference, values, format, tier);
+      if (!comparison.passed()) report += "not passed: " + comparison.report;
+    };
+    check(expected.image, found.image, problem_.destination.format);
+    check(expected.weights, found.weights, Format::Float32);
+    check(expected.bias, found.bias, Format::Float32);
+    return report;
+  }
+
+ private:
+  static void prepareOutput(TestTensor& output, const Values& initial, bool accumulate) {
+    output.poison();
+    if (accumulate) output.write(initial);
+  }
+  static void addInitial(std::optional<ReferenceTensor>& reference, const Values& initial) {
+    if (!reference) return;
+    for (std::size_t i = 0; i < initial.size(); ++i) reference->add(i, initial[i]);
+    ++reference->roundings;
+  }
+
+  ConvolutionProblem problem_;
+  std::shared_ptr<mtl::Device> device_;
+  TestTensor source_;
+  TestTensor gradient_;
+  TestTensor weights_;
+  TestTensor bias_;
+  TestTensor destination_;
+  TestTensor weightGradients_;
+  TestTensor biasGradients_;
+  Values initialImage_;
+  Values initialWeights_;
+  Values initialBias_;
+};
+
+std::shared_ptr<const Plan> planOf(const Implementation<ConvolutionProblem>& implementation,
+                                   const ConvolutionProblem& problem) {
+  Preparation preparation = implementation.prepare(problem);
+  if (auto* plan = std::get_if<std::shared_ptr<const Plan>>(&preparation)) return std::move(*plan);
+  EXPECT_FALSE(std::get<Refusal>(preparation).reason.empty());
+  return nullptr;
+}
+
+/// Every implementation against the reference, twice with different scratch contents.
+void checkAll(const ConvolutionProblem& problem, Tier tier, bool accumulate, std::uint64_t seed) {
+  SCOPED_TRACE(testing::Message() << problem.describe() << ", tier " << name(tier) << ", seed " << seed);
+  Setting setting(problem, tier, seed);
+  const Expected expected = setting.expected(problem, accumulate);
+  int accepted = 0;
+  for (const auto& implementation : convolutionImplementationsCpu()) {
+    SCOPED_TRACE(std::string(implementation.name));
+    const auto plan = planOf(implementation, problem);
+    if (!plan) continue;
+    ++accepted;
+    EXPECT_EQ(plan->canAccumulate(), problem.accumulate);
+    const Results found = setting.run(*plan, accumulate);
+    EXPECT_EQ(setting.compareWith(expected, found, tier), "");
+    EXPECT_TRUE(sameBits(found, setting.run(*plan, accumulate, std::byte{0x3F})))
+        << "depends on scratch contents";
+  }
+  EXPECT_GE(accepted, 1);
+}
+
+class ConvolutionPlanCase : public testing::TestWithParam<ConvolutionCase> {
+ protected:
+  ConvolutionProblem problem(ConvolutionOperation operation, Format source, Format result) const {
+    ConvolutionProblem problem = GetParam().problem(operation, source, result);
+    problem.threadCount = kThreads;
+    return problem;
+  }
+};
+
+TEST_P(ConvolutionPlanCase, EveryImplementationMatchesTheReference) {
+  std::uint64_t seed = 100;
+  for (const ConvolutionOperation operation : kOperations) {
+    const ConvolutionProblem floats = problem(operation, Format::Float32, Format::Float32);
+    checkAll(floats, Tier::Bounded, false, ++seed);
+    if (isExact(floats.neuron)) checkAll(floats, Tier::Exact, false, ++seed);
+    checkAll(problem(operation, Format::Float16, Format::Float16), Tier::Bounded, false, ++seed);
+  }
+}
+
+TEST_P(ConvolutionPlanCase, AccumulatesOrNotWhenPrepared) {
+  std::uint64_t seed = 200;
+  for (const ConvolutionOperation operation : kOperations) {
+    ConvolutionProblem one = problem(operation, Format::Float32, Format::Float32);
+    one.accumulate = true;
+    const Tier tier = isExact(one.neuron) ? Tier::Exact : Tier::Bounded;
+    checkAll(one, tier, true, ++seed);
+    checkAll(one, tier, false, ++seed);
+  }
+}
+
+double dot(const Values& a, const Values& b) {
+  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+}
+
+/// <A x, y> = <x, A^T y> = <W, dW> without rounding, for each implementation that takes all three.
+TEST_P(ConvolutionPlanCase, GradientsAreAdjoint) {
+  constexpr std::uint64_t kSeed = 300;
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  const auto without = [&](ConvolutionOperation operation) {
+    ConvolutionProblem one = problem(operation, Format::Float32, Format::Float32);
+    one.hasBias = false;
+    one.neuron = {};
+    return one;
+  };
+  const ConvolutionProblem forward = without(ConvolutionOperation::Forward);
+  const ConvolutionProblem data = without(ConvolutionOperation::DataGradient);
+  const ConvolutionProblem parameters = without(ConvolutionOperation::WeightsGradient);
+  // The same seed gives the same source, gradient and weights to all three.
+  Setting forwardSetting(forward, Tier::Exact, kSeed);
+  Setting dataSetting(data, Tier::Exact, kSeed);
+  Setting parametersSetting(parameters, Tier::Exact, kSeed);
+  int complete = 0;
+  for (const auto& implementation : convolutionImplementationsCpu()) {
+    SCOPED_TRACE(std::string(implementation.name));
+    const auto forwardPlan = planOf(implementation, forward);
+    const auto dataPlan = planOf(implementation, data);
+    const auto parametersPlan = planOf(implementation, parameters);
+    if (!forwardPlan || !dataPlan || !parametersPlan) continue;
+    ++complete;
+    const double expected = dot(forwardSetting.run(*forwardPlan, false).image, dataSetting.gradient().read());
+    EXPECT_EQ(dot(dataSetting.run(*dataPlan, false).image, forwardSetting.source().read()), expected);
+    EXPECT_EQ(dot(parametersSetting.run(*parametersPlan, false).weights, forwardSetting.weights().read()),
+              expected);
+  }
+  EXPECT_GE(complete, 1);
+}
+
+/// NaN and infinities reach what the sums say, and nothing else.
+TEST_P(ConvolutionPlanCase, NonFiniteValuesSpreadAsTheSumsSay) {
+  for (const ConvolutionOperation operation : kOperations) {
+    const ConvolutionProblem one = problem(operation, Format::Float32, Format::Float32);
+    Setting setting(one, Tier::Exact, 400);
+    TestTensor& input =
+        operation == ConvolutionOperation::DataGradient ? setting.gradient() : setting.source();
+    Values values = input.read();
+    if (values.empty()) continue;
+    values[values.size() / 3] = std::numeric_limits<double>::quiet_NaN();
+    values[values.size() * 2 / 3] = std::numeric_limits<double>::infinity();
+    values.back() = -std::numeric_limits<double>::infinity();
+    input.write(values);
+    const Expected expected = setting.expected(one, false);
+    for (const auto& implementation : convolutionImplementationsCpu()) {
+      SCOPED_TRACE(testing::Message() << one.describe() << " " << implementation.name);
+      const auto plan = planOf(implementation, one);
+      if (!plan) continue;
+      EXPECT_EQ(setting.compareWith(expected, setting.run(*plan, false), Tier::Bounded), "");
+    }
+  }
+}
+
+/// Memory that ends, or begins, at a page that nobody may touch.
+class PageGuarded {
+ public:
+  enum class Side { Before, After };
+  PageGuarded(std::size_t bytes, Side side) : page_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))) {
+    const std::size_t inner = (bytes + page_ - 1) / page_ * page_;
+    length_ = inner + 2 * page_;
+    base_ = static_cast<std::byte*>(
+        mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    if (base_ == MAP_FAILED) throw std::bad_alloc();
+    mprotect(base_, page_, PROT_NONE);
+    mprotect(base_ + page_ + inner, page_, PROT_NONE);
+    address_ = base_ + page_ + (side == Side::After ? inner - bytes : 0);
+  }
+  ~PageGuarded() { munmap(base_, length_); }
+  PageGuarded(const PageGuarded&) = delete;
+  PageGuarded& operator=(const PageGuarded&) = delete;
+  [[nodiscard]] std::byte* address() const { return address_; }
+
+ private:
+  std::size_t page_;
+  std::size_t length_ = 0;
+  std::byte* base_ = nullptr;
+  std::byte* address_ = nullptr;
+};
+
+/// A read or write outside of an operand ends the process.
+TEST_P(ConvolutionPlanCase, TouchesNothingOutsideItsOperands) {
+  int runs = 0;
+  for (const ConvolutionOperation operation : kOperations)
+    for (const Format format : {Format::Float32, Format::Float16})
+      for (const PageGuarded::Side side : {PageGuarded::Side::Before, PageGuarded::Side::After})
+        for (const auto& implementation : convolutionImplementationsCpu()) {
+          const ConvolutionProblem one = problem(operation, format, format);
+          const auto plan = planOf(implementation, one);
+          if (!plan) continue;
+          const auto parameterBytes = [](std::int64_t count) {
+            return static_cast<std::size_t>(count) * sizeof(float);
+          };
+          const PageGuarded source(extentInBytes(one.source), side);
+          const PageGuarded gradient(extentInBytes(one.gradient), side);
+          const PageGuarded destination(extentInBytes(one.destination), side);
+          const PageGuarded weights(parameterBytes(one.weightCount()), side);
+          const PageGuarded bias(parameterBytes(one.biasCount()), side);
+          const PageGuarded weightGradients(parameterBytes(one.weightCount()), side);
+          const PageGuarded biasGradients(parameterBytes(one.biasCount()), side);
+          const PageGuarded scratch(plan->scratchBytes(), side);
+          Operands operands;
+          operands.source = source.address();
+          operands.gradient = gradient.address();
+          operands.destination = destination.address();
+          operands.parameters = {weights.address(), bias.address(), weightGradients.address(),
+                                 biasGradients.address()};
+          operands.scratch = scratch.address();
+          mtl::cpu::Stream stream(kThreads);
+          plan->run(stream, operands);
+          ++runs;
+        }
+  EXPECT_GE(runs, 12);
+}
+
+std::vector<ConvolutionCase> ordinaryCases() {
+  std::vector<ConvolutionCase> cases = convolutionCases();
+  std::erase_if(cases,
+                [](const ConvolutionCase& c) { return c.images == 0 || c.name == "LargerThanCaches"; });
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Convolution, ConvolutionPlanCase, testing::ValuesIn(ordinaryCases()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+const ConvolutionCase& caseNamed(std::string_view name) {
+  static const std::vector<ConvolutionCase> cases = convolutionCases();
+  return *std::ranges::find(cases, name, &ConvolutionCase::name);
+}
+
+/// Conversions are the same code for all geometries, so a few cases see every pair of formats.
+TEST(ConvolutionPlan, EveryFormatMatchesTheReference) {
+  struct Formats {
+    Format source;
+    Format result;
+  };
+  constexpr Formats kFormats[] = {{Format::Unorm8, Format::Float32},  {Format::Unorm16, Format::Float16},
+                                  {Format::Float16, Format::Float32}, {Format::Float32, Format::Float16},
+                                  {Format::Float32, Format::Unorm8},  {Format::Float16, Format::Unorm16}};
+  std::uint64_t seed = 500;
+  for (const std::string_view name :
+       {"Channels3To5", "Channels16To17", "Clamp3x3", "DepthWise", "FullyConnectedEven",
+        "FullyConnectedStrided", "PReLU", "Strided", "Transposed", "RepeatedImage"})
+    for (const ConvolutionOperation operation : kOperations)
+      for (const Formats& formats : kFormats) {
+        ConvolutionProblem problem = caseNamed(name).problem(operation, formats.source, formats.result);
+        problem.threadCount = kThreads;
+        // The normalised formats are for sources and for results, not for gradients.
+        const bool storesResult = operation == (problem.transposed ? ConvolutionOperation::DataGradient
+                                                                   : ConvolutionOperation::Forward);
+        if (isUnorm(formats.result) && !storesResult) continue;
+        checkAll(problem, Tier::Bounded, false, ++seed);
+        checkAll(problem, Tier::Exact, false, ++seed);
+      }
+}
+
+TEST(ConvolutionPlan, LargerThanCaches) {
+  for (const ConvolutionOperation operation : kOperations) {
+    ConvolutionProblem problem =
+        caseNamed("LargerThanCaches").problem(operation, Format::Float32, Format::Float32);
+    problem.threadCount = kThreads;
+    checkAll(problem, Tier::Bounded, false, 1);
+  }
+}
+
+TEST(ConvolutionPlan, NoImagesLeaveZeroGradients) {
+  ConvolutionProblem problem =
+      caseNamed("NoImages").problem(ConvolutionOperation::WeightsGradient, Format::Float32, Format::Float32);
+  problem.accumulate = true;
+  const ChosenPlan chosen = preparePlan(convolutionImplementationsCpu(), problem);
+  Setting setting(problem, Tier::Exact, 1);
+  for (const bool accumulate : {false, true}) {
+    const Results found = setting.run(*chosen.plan, accumulate);
+    const Expected expected = setting.expected(problem, accumulate);
+    EXPECT_EQ(found.weights, expected.weights->values);
+    EXPECT_EQ(found.bias, expected.bias->values);
+  }
+  for (const ConvolutionOperation operation :
+       {ConvolutionOperation::Forward, ConvolutionOperation::DataGradient}) {
+    const ConvolutionProblem one = caseNamed("NoImages").problem(operation, Format::Float32, Format::Float32);
+    Setting empty(one, Tier::Exact, 1);
+    EXPECT_TRUE(empty.run(*preparePlan(convolutionImplementationsCpu(), one).plan, false).image.empty());
+  }
+}
+
+/// What is chosen first. On other processors oneDNN may have no kernels and refuse.
+#if defined(__x86_64__)
+TEST(ConvolutionPlan, OneDnnTakesEveryCase) {
+  for (const ConvolutionCase& convolution : ordinaryCases())
+    for (const ConvolutionOperation operation : kOperations) {
+      const ConvolutionProblem problem = convolution.problem(operation, Format::Float32, Format::Float32);
+      const ChosenPlan chosen = preparePlan(convolutionImplementationsCpu(), problem);
+      // The weight gradients of so large a window of so few channels have only reference code.
+      if (convolution.name == "Over256Taps" && operation == ConvolutionOperation::WeightsGradient) continue;
+      EXPECT_NE(chosen.implementation, "plain") << problem.describe();
+      EXPECT_FALSE(chosen.plan->describe().empty());
+      const bool isMatrix = convolution.name.starts_with("FullyConnected") || convolution.name == "Pointwise";
+      EXPECT_TRUE(!isMatrix || chosen.implementation == "matmul") << problem.describe();
+    }
+}
+#endif
+
+TEST(ConvolutionPlan, PlainTakesEveryCase) {
+  const ForceImplementation force("plain");
+  for (const ConvolutionCase& convolution : convolutionCases())
+    for (const ConvolutionOperation operation : kOperations) {
+      const ConvolutionProblem problem = convolution.problem(operation, Format::Float16, Format::Float32);
+      EXPECT_EQ(preparePlan(convolutionImplementationsCpu(), problem).implementation, "plain");
+    }
+}
+
+/// Dense float32 tensors are computed on where they are.
+TEST(ConvolutionPlan, DenseFloatsTakeNoScratchForImages) {
+  const ConvolutionCase& convolution = caseNamed("Channels64To64");
+  for (const ConvolutionOperation operation : kOperations)
+    for (const auto& implementation : convolutionImplementationsCpu()) {
+      const auto scratch = [&](Format format) {
+        const auto plan = planOf(implementation, convolution.problem(operation, format, format));
+        return plan ? static_cast<std::int64_t>(plan->scratchBytes()) : 0;
+      };
+      const ConvolutionProblem problem = convolution.problem(operation, Format::Float16, Format::Float16);
+      if (scratch(Format::Float32) == 0) continue;
+      // Two of the three tensors take part, each as large as the other.
+      const std::int64_t images = 2 * 2 * 5 * 6 * 64 * static_cast<std::int64_t>(sizeof(float));
+      EXPECT_EQ(scratch(Format::Float16) - scratch(Format::Float32), images)
+          << problem.describe() << " " << implementation.name;
+    }
+}
+
+TEST(ConvolutionPlan, ThreadCountOneIsRightToo) {
+  for (const std::string_view name : {"SecondLayer5x5", "FullyConnected", "SameStride2TopLeft"})
+    for (const ConvolutionOperation operation : kOperations) {
+      ConvolutionProblem problem = caseNamed(name).problem(operation, Format::Float32, Format::Float32);
+      problem.threadCount = 1;
+      checkAll(problem, Tier::Bounded, false, 1);
+    }
+}
+
+/// run() is const and may be called from several streams at once.
+TEST(ConvolutionPlan, RunsFromSeveralThreadsAtOnce) {
+  for (const ConvolutionOperation operation : kOperations)
+    for (const auto& implementation : convolutionImplementationsCpu()) {
+      ConvolutionProblem problem =
+          caseNamed("SecondLayer5x5").problem(operation, Format::Float16, Format::Float32);
+      problem.threadCount = kThreads;
+      const auto plan = planOf(implementation, problem);
+      if (!plan) continue;
+      Setting alone(problem, Tier::Bounded, 7);
+      const Results expected = alone.run(*plan, false);
+      std::vector<Results> found(3);
+      std::vector<std::thread> threads;
+      for (Results& result : found)
+        threads.emplace_back([&] {
+          Setting setting(problem, Tier::Bounded, 7);
+          for (int i = 0; i < 5; ++i) result = setting.run(*plan, false);
+        });
+      for (std::thread& thread : threads) thread.join();
+      for (const Results& result : found)
+        EXPECT_TRUE(sameBits(expected, result)) << problem.describe() << " " << implementation.name;
+    }
+}
+
+/// A second plan of the same problem gives the same bits.
+TEST(ConvolutionPlan, NewPlansGiveTheSameBits) {
+  for (const std::string_view name : {"SecondLayer5x5", "FullyConnected", "SameStride2TopLeft", "DepthWise"})
+    for (const ConvolutionOperation operation : kOperations)
+      for (const auto& implementation : convolutionImplementationsCpu()) {
+        ConvolutionProblem problem = caseNamed(name).problem(operation, Format::Float32, Format::Float32);
+        problem.threadCount = kThreads;
+        const auto first = planOf(implementation, problem);
+        if (!first) continue;
+        Setting setting(problem, Tier::Bounded, 8);
+        EXPECT_TRUE(
+            sameBits(setting.run(*first, false), setting.run(*planOf(implementation, problem), false)));
+      }
+}
+
+TEST(ConvolutionProblem, EveryFieldCountsInEqualityAndHash) {
+  const ConvolutionProblem base =
+      caseNamed("ReLU").problem(ConvolutionOperation::Forward, Format::Float32, Format::Float32);
+  EXPECT_EQ(base, ConvolutionProblem(base));
+  EXPECT_EQ(base.hash(), ConvolutionProblem(base).hash());
+  using Change = void (*)(ConvolutionProblem&);
+  const Change changes[] = {
+      [](ConvolutionProblem& p) { p.operation = ConvolutionOperation::DataGradient; },
+      [](ConvolutionProblem& p) { ++p.x.offset; },
+      [](ConvolutionProblem& p) { ++p.y.offset; },
+      [](ConvolutionProblem& p) { ++p.groups; },
+      [](ConvolutionProblem& p) { ++p.inputFeatureChannels; },
+      [](ConvolutionProblem& p) { ++p.outputFeatureChannels; },
+      [](ConvolutionProblem& p) { p.edgeMode = ImageEdgeMode::Clamp; },
+      [](ConvolutionProblem& p) { p.transposed = true; },
+      [](ConvolutionProblem& p) { p.hasBias = false; },
+      [](ConvolutionProblem& p) { p.allowReducedPrecision = true; },
+      [](ConvolutionProblem& p) { p.accumulate = true; },
+      [](ConvolutionProblem& p) { ++p.threadCount; },
+      [](ConvolutionProblem& p) { p.neuron = {}; },
+      [](ConvolutionProblem& p) { ++p.source.rowStride; },
+      [](ConvolutionProblem& p) { ++p.destination.rowStride; },
+      [](ConvolutionProblem& p) { ++p.gradient.rowStride; },
+  };
+  for (const Change change : changes) {
+    ConvolutionProblem changed = base;
+    change(changed);
+    EXPECT_NE(changed, base) << changed.describe();
+    EXPECT_NE(changed.hash(), base.hash()) << changed.describe();
+  }
+  EXPECT_EQ(base.describe(),
+            "convolution forward 3x3 stride 1x1 offset (0,0) bias ReLU a=0, source 3x7x6x5 float32, "
+            "destination 3x7x6x17 float32");
+}
+
+/// A reference that believes another number must disagree with the kernels: no field is without effect.
+TEST(ConvolutionPlan, EveryFieldChangesTheResult) {
+  const ConvolutionCase base{.name = "Sensitive",
+                             .images = 2,
+                             .y = {9, 5, 3, 2, 2, 2},
+                             .x = {10, 4, 2, 2, 3, 2},
+                             .inputs = 8,
+                             .outputs = 8,
+                             .groups = 2,
+                             .neuron = NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU)};
+  struct Change {
+    const char* field;
+    void (*apply)(ConvolutionProblem&);
+    bool forwardOnly = false;
+  };
+  // Sizes shrink, so that the changed reference stays within the operands.
+  const Change changes[] = {
+      {"x.sourceSize", [](ConvolutionProblem& p) { --p.x.sourceSize; }},
+      {"y.sourceSize", [](ConvolutionProblem& p) { --p.y.sourceSize; }},
+      {"x.destinationSize", [](ConvolutionProblem& p) { --p.x.destinationSize; }},
+      {"y.destinationSize", [](ConvolutionProblem& p) { --p.y.destinationSize; }},
+      {"x.kernelSize", [](ConvolutionProblem& p) { --p.x.kernelSize; }},
+      {"y.kernelSize", [](ConvolutionProblem& p) { --p.y.kernelSize; }},
+      {"x.stride", [](ConvolutionProblem& p) { --p.x.stride; }},
+      {"y.stride", [](ConvolutionProblem& p) { --p.y.stride; }},
+      {"x.dilation", [](ConvolutionProblem& p) { --p.x.dilation; }},
+      {"y.dilation", [](ConvolutionProblem& p) { --p.y.dilation; }},
+      {"x.offset", [](ConvolutionProblem& p) { ++p.x.offset; }},
+      {"y.offset", [](ConvolutionProblem& p) { --p.y.offset; }},
+      {"groups", [](ConvolutionProblem& p) { p.groups = 4; }},
+      {"inputFeatureChannels", [](ConvolutionProblem& p) { p.inputFeatureChannels = 4; }},
+      {"outputFeatureChannels", [](ConvolutionProblem& p) { p.outputFeatureChannels = 4; }},
+      {"edgeMode", [](ConvolutionProblem& p) { p.edgeMode = ImageEdgeMode::Clamp; }},
+      {"transposed", [](ConvolutionProblem& p) { p.transposed = true; }},
+      {"hasBias", [](ConvolutionProblem& p) { p.hasBias = !p.hasBias; }, true},
+      {"neuron", [](ConvolutionProblem& p) { p.neuron.setA(0.5F); }, true},
+  };
+  constexpr std::uint64_t kSeed = 900;
+  for (const ConvolutionOperation operation : kOperations) {
+    ConvolutionProblem problem = base.problem(operation, Format::Float32, Format::Float32);
+    problem.threadCount = kThreads;
+    Setting setting(problem, Tier::Exact, kSeed);
+    for (const auto& implementation : convolutionImplementationsCpu()) {
+      const auto plan = planOf(implementation, problem);
+      if (!plan) continue;
+      const Results found = setting.run(*plan, false);
+      EXPECT_EQ(setting.compareWith(setting.expected(problem, false), found, Tier::Exact), "");
+      for (const Change& change : changes) {
+        if (change.forwardOnly && operation != ConvolutionOperation::Forward) continue;
+        ConvolutionProblem believed = problem;
+        change.apply(believed);
+        EXPECT_NE(setting.compareWith(setting.expected(believed, false), found, Tier::Bounded), "")
+            << change.field << ", " << name(operation) << ", " << implementation.name << ", seed " << kSeed;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mps::detail
