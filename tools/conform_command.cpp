@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,14 +22,14 @@ struct ConformArguments {
   DeviceOptions device;
   std::string filter;
   std::string json;
-  std::uint64_t seed = 1;
+  std::int64_t seed = 1;
 };
 
 void runConform(const ConformArguments& arguments) {
   mps::detail::ConformOptions options;
   options.device = openDevice(arguments.device);
   options.filter = arguments.filter;
-  options.seed = arguments.seed;
+  options.seed = static_cast<std::uint64_t>(arguments.seed);
   options.rowFinished = [](const auto& row) { std::cout << mps::detail::conformLine(row) << std::endl; };
   // Opened first: nobody waits for minutes to read that the folder is missing.
   std::optional<mps::AtomicFile> json;
@@ -61,6 +62,7 @@ void addConformCommand(CLI::App& program) {
   command->add_option("--json", arguments->json, "Also write the rows to this file")->type_name("FILE");
   command->add_option("--seed", arguments->seed, "Other random inputs")
       ->type_name("N")
+      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();
   command->callback([arguments] { runConform(*arguments); });
 }
