@@ -363,6 +363,12 @@ ImageBatch CNNKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& com
   return encodeReturning(commandBuffer, sourceImages, &destinationStates, destinationStatesAreTemporary, true);
 }
 
+void CNNKernel::encodeWithSourceStates(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
+                                       const ImageBatch& /*sourceImages*/, const StateBatch& /*sourceStates*/,
+                                       const ImageBatch& /*destinationImages*/) {
+  throw Error(describe() + ": takes no source states");
+}
+
 std::shared_ptr<State> CNNKernel::makeState(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/) const {
   return NNGradientState::create(device());
 }

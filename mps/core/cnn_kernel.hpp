@@ -137,6 +137,10 @@ class CNNKernel : public Kernel {
   [[nodiscard]] detail::ForwardCall resolveCall(detail::BatchOperand& source, detail::BatchOperand& destination,
                                                 bool withState) const;
   [[nodiscard]] virtual detail::PreparedCall prepareForward(const detail::ForwardCall& call) const = 0;
+  /// Encodes with states that are inputs beside the images: loss labels. The default throws.
+  virtual void encodeWithSourceStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                      const ImageBatch& sourceImages, const StateBatch& sourceStates,
+                                      const ImageBatch& destinationImages);
   /// @}
 
  protected:

@@ -1,0 +1,276 @@
+#include "mps/graph/graph_program.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "mps/convolution/convolution.hpp"
+#include "mps/core/cnn_gradient_kernel.hpp"
+#include "mps/core/error.hpp"
+
+namespace mps::detail {
+namespace {
+
+using Filter = std::shared_ptr<NNFilterNode>;
+
+/// Stands in for a node without handle, so that counts and indices stay right.
+class PlaceHolder final : public Handle {};
+
+std::shared_ptr<Handle> handleOf(const std::shared_ptr<Handle>& handle) {
+  return handle ? handle : std::make_shared<PlaceHolder>();
+}
+
+/// Something that a filter reads: an image or a state, made by a filter or an input of the graph.
+struct Link {
+  NNFilterNode* producer;
+  const void* node;
+};
+
+/// Images, then states.
+std::vector<Link> linksOf(const NNFilterNode& filter) {
+  std::vector<Link> links;
+  for (const auto& source : filter.sources()) links.push_back({source->producer(), source.get()});
+  for (const auto& state : filter.sourceStates()) links.push_back({state->producer(), state.get()});
+  return links;
+}
+
+/// Depth-first order from the results over image and state links: whatever is needed comes first.
+class Order {
+ public:
+  explicit Order(const std::vector<std::shared_ptr<NNImageNode>>& results) {
+    for (const auto& result : results)
+      if (result->producer() != nullptr) visit(result->producer()->shared_from_this());
+  }
+  [[nodiscard]] const std::vector<Filter>& filters() const { return filters_; }
+  /// Position at which an input was first met.
+  [[nodiscard]] std::size_t rankOf(const void* input) const { return inputs_.at(input); }
+
+ private:
+  struct Visit {
+    Filter filter;
+    std::vector<Link> links;
+    std::size_t next = 0;
+  };
+
+  void visit(const Filter& last) {
+    if (done_.contains(last.get())) return;
+    std::vector<Visit> stack;
+    const auto enter = [&](const Filter& filter) {
+      if (!open_.insert(filter.get()).second)
+        throw Error("NNGraph", "resultImages", "a network with a cycle through " + filter->describe(), "one without");
+      stack.push_back({filter, linksOf(*filter), 0});
+    };
+    enter(last);
+    while (!stack.empty()) {
+      Visit& visit = stack.back();
+      if (visit.next == visit.links.size()) {
+        filters_.push_back(visit.filter);
+        done_.insert(visit.filter.get());
+        open_.erase(visit.filter.get());
+        stack.pop_back();
+        continue;
+      }
+      const Link link = visit.links[visit.next++];
+      if (link.producer == nullptr)
+        inputs_.emplace(link.node, inputs_.size());
+      else if (!done_.contains(link.producer))
+        enter(link.producer->shared_from_this());
+    }
+  }
+
+  std::vector<Filter> filters_;
+  std::unordered_set<const NNFilterNode*> done_;
+  std::unordered_set<const NNFilterNode*> open_;
+  std::unordered_map<const void*, std::size_t> inputs_;
+};
+
+NNTrainingStyle styleOf(const NNFilterNode& filter) {
+  const auto* trainable = dynamic_cast<const NNTrainableNode*>(&filter);
+  return trainable != nullptr && filter.isGradient() ? trainable->trainingStyle() : NNTrainingStyle::UpdateDeviceNone;
+}
+
+/// Filters that something needs: a result, an export, an update, a loss value.
+std::unordered_set<const NNFilterNode*> liveFilters(const std::vector<Filter>& order,
+                                                    const std::unordered_set<const NNImageNode*>& neededResults) {
+  std::unordered_set<const NNFilterNode*> live;
+  std::unordered_set<const NNFilterNode*> wanted;  // something live depends on it
+  for (auto filter = order.rbegin(); filter != order.rend(); ++filter) {
+    NNFilterNode& node = **filter;
+    bool needed = wanted.contains(&node) || styleOf(node) != NNTrainingStyle::UpdateDeviceNone ||
+                  node.isItsOwnGradient() || node.resultImage()->exportFromGraph() ||
+                  neededResults.contains(node.resultImage().get());
+    for (const auto& state : node.resultStates()) needed = needed || state->exportFromGraph();
+    if (!needed) continue;
+    live.insert(&node);
+    for (const Link& link : linksOf(node)) wanted.insert(link.producer);
+  }
+  return live;
+}
+
+class Compiler {
+ public:
+  Compiler(const std::shared_ptr<mtl::Device>& device, const std::vector<std::shared_ptr<NNImageNode>>& results,
+           const std::vector<bool>& needed)
+      : device_(device), program_(std::make_shared<GraphProgram>()) {
+    std::unordered_set<const NNImageNode*> neededResults;
+    for (std::size_t i = 0; i < results.size(); ++i)
+      if (needed[i]) neededResults.insert(results[i].get());
+    const Order order(results);
+    const auto live = liveFilters(order.filters(), neededResults);
+    for (const auto& filter : order.filters())
+      if (live.contains(filter.get())) addStep(filter);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (!needed[i]) {
+        program_->results.push_back(nowhere);
+        continue;
+      }
+      const ImageIndex image = imageOf(results[i]);
+      if (program_->images[image].producer == nowhere)
+        throw Error("NNGraph", "resultImages", "an input of the graph", "the result of a filter");
+      program_->images[image].isNeededResult = true;
+      program_->results.push_back(image);
+      if (i > 0) program_->intermediateImages.push_back(image);
+    }
+    program_->firstResultIsNeeded = needed[0];
+    sortInputs(order);
+    connectReaders();
+    decideGradients();
+    connectReaders();
+    listHandles();
+  }
+
+  std::shared_ptr<GraphProgram> take() { return program_; }
+
+ private:
+  ImageIndex imageOf(const std::shared_ptr<NNImageNode>& node) {
+    const auto [found, inserted] = images_.emplace(node.get(), program_->images.size());
+    if (!inserted) return found->second;
+    ProgramImage image;
+    image.handle = node->handle();
+    image.name = image.handle ? image.handle->label() : std::string();
+    image.format = node->format();
+    image.allocator = node->imageAllocator();
+    image.isExported = node->exportFromGraph() && node->producer() != nullptr;
+    image.synchronizes = node->synchronizeResource();
+    program_->images.push_back(std::move(image));
+    if (node->producer() == nullptr) program_->sourceImages.push_back(found->second);
+    return found->second;
+  }
+
+  StateIndex stateOf(const std::shared_ptr<NNStateNode>& node) {
+    const auto [found, inserted] = states_.emplace(node.get(), program_->states.size());
+    if (!inserted) return found->second;
+    ProgramState state;
+    state.handle = node->handle();
+    state.isExported = node->exportFromGraph();
+    state.synchronizes = node->synchronizeResource();
+    program_->states.push_back(std::move(state));
+    if (node->producer() == nullptr) program_->sourceStates.push_back(found->second);
+    return found->second;
+  }
+
+  void addStep(const Filter& filter) {
+    const StepIndex index = program_->steps.size();
+    ProgramStep step;
+    step.name = filter->describe();
+    step.kernel = filter->makeKernel(device_);
+    for (const auto& source : filter->sources()) step.sources.push_back(imageOf(source));
+    for (const auto& state : filter->sourceStates()) step.sourceStates.push_back(stateOf(state));
+    step.result = imageOf(filter->resultImage());
+    program_->images[step.result].producer = index;
+    if (program_->images[step.result].name.empty()) program_->images[step.result].name = step.name;
+    if (const auto state = filter->resultState()) {
+      step.resultState = stateOf(state);
+      program_->states[*step.resultState].producer = index;
+    }
+    if (filter->isGradient() && !step.sourceStates.empty()) {
+      step.forward = program_->states[step.sourceStates[0]].producer;
+      if (step.forward != nowhere)
+        step.update = LayerUpdate::create(program_->steps[step.forward].kernel, step.kernel, styleOf(*filter));
+    }
+    program_->steps.push_back(std::move(step));
+  }
+
+  /// Inputs in the order in which a walk from the results meets them.
+  void sortInputs(const Order& order) {
+    std::vector<std::size_t> imageRank(program_->images.size());
+    std::vector<std::size_t> stateRank(program_->states.size());
+    for (const auto& [node, image] : images_)
+      if (program_->images[image].producer == nowhere) imageRank[image] = order.rankOf(node);
+    for (const auto& [node, state] : states_)
+      if (node->producer() == nullptr) stateRank[state] = order.rankOf(node);
+    std::ranges::sort(program_->sourceImages, {}, [&](ImageIndex image) { return imageRank[image]; });
+    std::ranges::sort(program_->sourceStates, {}, [&](StateIndex state) { return stateRank[state]; });
+  }
+
+  /// Who reads what, as far as memory and order go.
+  void connectReaders() {
+    for (auto& image : program_->images) image.readers.clear();
+    for (auto& state : program_->states) state.readers.clear();
+    for (StepIndex s = 0; s < program_->steps.size(); ++s) {
+      const ProgramStep& step = program_->steps[s];
+      for (std::size_t i = 0; i < step.sources.size(); ++i) {
+        const auto* gradient = dynamic_cast<const CNNGradientKernel*>(step.kernel.get());
+        const bool sizeOnly = gradient != nullptr && i == 1 && !gradient->needsSourceMemory(step.forward != nowhere);
+        if (!sizeOnly) program_->images[step.sources[i]].readers.push_back(s);
+      }
+      for (const StateIndex state : step.sourceStates) program_->states[state].readers.push_back(s);
+    }
+  }
+
+  /// What each convolution gradient has to compute.
+  void decideGradients() {
+    for (ProgramStep& step : program_->steps) {
+      auto* gradient = dynamic_cast<CNNConvolutionGradient*>(step.kernel.get());
+      if (gradient == nullptr) continue;
+      const ProgramImage& result = program_->images[step.result];
+      const bool data = !result.readers.empty() || result.isExported || result.isNeededResult;
+      const bool exported = !step.sourceStates.empty() && program_->states[step.sourceStates[0]].isExported;
+      const bool weights = step.update != nullptr || exported || !data;
+      step.writesResult = data;
+      gradient->setGradientOption(data && weights ? CNNConvolutionGradientOption::All
+                                  : data          ? CNNConvolutionGradientOption::GradientWithData
+                                                  : CNNConvolutionGradientOption::GradientWithWeightsAndBias);
+    }
+  }
+
+  void listHandles() {
+    GraphProgram& program = *program_;
+    for (const ProgramStep& step : program.steps) {
+      const ProgramImage& image = program.images[step.result];
+      const bool isResult = std::ranges::find(program.results, step.result) != program.results.end();
+      if (image.isExported && !isResult) program.intermediateImages.push_back(step.result);
+      if (step.resultState && program.states[*step.resultState].isExported)
+        program.resultStates.push_back(*step.resultState);
+    }
+    for (const ImageIndex i : program.sourceImages) program.sourceImageHandles.push_back(handleOf(program.images[i].handle));
+    for (const StateIndex i : program.sourceStates) program.sourceStateHandles.push_back(handleOf(program.states[i].handle));
+    for (const ImageIndex i : program.intermediateImages)
+      program.intermediateImageHandles.push_back(handleOf(program.images[i].handle));
+    for (const StateIndex i : program.resultStates)
+      program.resultStateHandles.push_back(handleOf(program.states[i].handle));
+  }
+
+  std::shared_ptr<mtl::Device> device_;
+  std::shared_ptr<GraphProgram> program_;
+  std::unordered_map<const NNImageNode*, ImageIndex> images_;
+  std::unordered_map<const NNStateNode*, StateIndex> states_;
+};
+
+}  // namespace
+
+std::shared_ptr<GraphProgram> compileGraph(const std::shared_ptr<mtl::Device>& device,
+                                           const std::vector<std::shared_ptr<NNImageNode>>& resultImages,
+                                           const std::vector<bool>& resultsAreNeeded) {
+  if (resultImages.empty()) throw Error("NNGraph", "resultImages", "empty", "at least one image node");
+  for (const auto& image : resultImages)
+    if (!image) throw Error("NNGraph", "resultImages", "null", "image nodes");
+  if (!resultsAreNeeded.empty() && resultsAreNeeded.size() != resultImages.size())
+    throw Error("NNGraph", "resultsAreNeeded", std::to_string(resultsAreNeeded.size()) + " flags",
+                std::to_string(resultImages.size()) + ", one for each result image");
+  const std::vector<bool> needed =
+      resultsAreNeeded.empty() ? std::vector<bool>(resultImages.size(), true) : resultsAreNeeded;
+  return Compiler(device, resultImages, needed).take();
+}
+
+}  // namespace mps::detail

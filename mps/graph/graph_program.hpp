@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mps/core/image_allocator.hpp"
+#include "mps/core/kernel.hpp"
+#include "mps/core/node.hpp"
+#include "mps/graph/layer_update.hpp"
+
+/// What a graph is compiled to: a flat list of steps over numbered images and states. The library's own.
+namespace mps::detail {
+
+using ImageIndex = std::size_t;
+using StateIndex = std::size_t;
+using StepIndex = std::size_t;
+inline constexpr std::size_t nowhere = static_cast<std::size_t>(-1);
+
+/// One image of the program, with what its node said when the graph was made.
+struct ProgramImage {
+  std::string name;
+  std::shared_ptr<Handle> handle;
+  ImageFeatureChannelFormat format = ImageFeatureChannelFormat::None;
+  std::shared_ptr<ImageAllocator> allocator;  ///< null: planned temporary memory
+  bool isExported = false;
+  bool synchronizes = false;
+  bool isNeededResult = false;
+  StepIndex producer = nowhere;     ///< nowhere: a source of the graph
+  std::vector<StepIndex> readers;   ///< steps that read its elements
+  /// Whether it lives in planned memory.
+  [[nodiscard]] bool isPlanned() const { return producer != nowhere && !isExported && !isNeededResult && !allocator; }
+};
+
+/// One state of the program.
+struct ProgramState {
+  std::shared_ptr<Handle> handle;
+  bool isExported = false;
+  bool synchronizes = false;
+  StepIndex producer = nowhere;    ///< nowhere: a source of the graph
+  std::vector<StepIndex> readers;  ///< gradient steps; empty: the forward step makes no state
+};
+
+/// One kernel's encode.
+struct ProgramStep {
+  std::string name;
+  std::shared_ptr<Kernel> kernel;
+  std::vector<ImageIndex> sources;  ///< gradient steps: source gradient, source image
+  ImageIndex result = nowhere;
+  std::vector<StateIndex> sourceStates;
+  std::optional<StateIndex> resultState;
+  bool writesResult = true;     ///< false: weight gradients alone
+  StepIndex forward = nowhere;  ///< of a gradient step: the step whose gradient it is
+  std::shared_ptr<LayerUpdate> update;  ///< of a gradient step of a layer that trains
+  std::string fused;            ///< what was fused into it, for debugDescription
+};
+
+struct GraphProgram {
+  std::vector<ProgramImage> images;
+  std::vector<ProgramState> states;
+  std::vector<ProgramStep> steps;
+  std::vector<ImageIndex> sourceImages;
+  std::vector<StateIndex> sourceStates;
+  std::vector<ImageIndex> results;             ///< in the order asked for
+  std::vector<ImageIndex> intermediateImages;  ///< needed results but the first, then exported images
+  std::vector<StateIndex> resultStates;
+  bool firstResultIsNeeded = true;
+
+  std::vector<std::shared_ptr<Handle>> sourceImageHandles, sourceStateHandles, intermediateImageHandles,
+      resultStateHandles;
+};
+
+/// Compiles nodes: reachability, pruning, order, kernels, fusion. @throws Error as NNGraph::create does.
+std::shared_ptr<GraphProgram> compileGraph(const std::shared_ptr<mtl::Device>& device,
+                                           const std::vector<std::shared_ptr<NNImageNode>>& resultImages,
+                                           const std::vector<bool>& resultsAreNeeded);
+
+/// Pass: puts a neuron into the convolution before it, where its derivative can be computed from its result and
+/// nobody else wants the image between them.
+void fuseNeurons(GraphProgram& program);
+
+}  // namespace mps::detail

@@ -1,0 +1,72 @@
+#include "mps/graph/layer_update.hpp"
+
+#include "mps/convolution/convolution.hpp"
+#include "mps/convolution/convolution_weights.hpp"
+
+namespace mps::detail {
+namespace {
+
+/// Convolution and fully connected layers.
+class ConvolutionUpdate final : public LayerUpdate {
+ public:
+  ConvolutionUpdate(std::shared_ptr<CNNConvolution> forward, std::shared_ptr<CNNConvolutionGradient> gradient,
+                    NNTrainingStyle style)
+      : LayerUpdate(style), forward_(std::move(forward)), gradient_(std::move(gradient)) {}
+
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<State>& gradientState) override {
+    const auto gradients = std::static_pointer_cast<CNNConvolutionGradientState>(gradientState);
+    CNNConvolutionDataSource& source = *forward_->dataSource();
+    if (const auto live = source.deviceWeightsAndBiases(forward_->device())) {
+      source.update(commandBuffer, gradients, live);  // changes the buffers that both kernels use
+      return;
+    }
+    const auto weights = forward_->exportWeightsAndBiases(commandBuffer, false);
+    const auto updated = source.update(commandBuffer, gradients, weights);
+    if (!updated) return;
+    if (updated->isTemporary() && updated->readCount() > 0) updated->setReadCount(updated->readCount() + 1);
+    forward_->reloadWeightsAndBiases(commandBuffer, updated);
+    gradient_->shareWeights(*forward_);  // one copy serves both
+    if (updated->isTemporary() && updated->readCount() > 0) updated->setReadCount(updated->readCount() - 1);
+  }
+
+  std::shared_ptr<State> prepareHostUpdate(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                           const std::shared_ptr<State>& gradientState) override {
+    gradientState->synchronize(commandBuffer);
+    auto weights = forward_->exportWeightsAndBiases(commandBuffer, false);
+    weights->synchronize(commandBuffer);
+    return weights;
+  }
+
+  void updateOnHost(const std::shared_ptr<State>& gradientState, const std::shared_ptr<State>& sourceState) override {
+    const bool changed =
+        forward_->dataSource()->update(std::static_pointer_cast<CNNConvolutionGradientState>(gradientState),
+                                       std::static_pointer_cast<CNNConvolutionWeightsAndBiasesState>(sourceState));
+    if (!changed) return;
+    forward_->reloadWeightsAndBiasesFromDataSource();
+    gradient_->shareWeights(*forward_);
+  }
+
+ private:
+  std::shared_ptr<CNNConvolution> forward_;
+  std::shared_ptr<CNNConvolutionGradient> gradient_;
+};
+
+}  // namespace
+
+std::shared_ptr<LayerUpdate> LayerUpdate::create(const std::shared_ptr<Kernel>& forward,
+                                                 const std::shared_ptr<Kernel>& gradient, NNTrainingStyle style) {
+  if (style == NNTrainingStyle::UpdateDeviceNone) return nullptr;
+  auto convolution = std::dynamic_pointer_cast<CNNConvolution>(forward);
+  auto convolutionGradient = std::dynamic_pointer_cast<CNNConvolutionGradient>(gradient);
+  if (convolution && convolutionGradient)
+    return std::make_shared<ConvolutionUpdate>(std::move(convolution), std::move(convolutionGradient), style);
+  return nullptr;
+}
+
+void reloadFromDataSource(Kernel& kernel) {
+  if (auto* forward = dynamic_cast<CNNConvolution*>(&kernel)) forward->reloadWeightsAndBiasesFromDataSource();
+  if (auto* gradient = dynamic_cast<CNNConvolutionGradient*>(&kernel)) gradient->reloadWeightsAndBiasesFromDataSource();
+}
+
+}  // namespace mps::detail

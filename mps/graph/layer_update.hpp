@@ -1,0 +1,45 @@
+#pragma once
+
+#include <memory>
+
+#include "mps/core/kernel.hpp"
+#include "mps/core/state.hpp"
+#include "mps/core/types.hpp"
+
+namespace mtl {
+class CommandBuffer;
+}
+
+namespace mps::detail {
+
+/// How one layer's weights are updated after its gradient (spec/04 section 6.4). The library's own.
+class LayerUpdate {
+ public:
+  virtual ~LayerUpdate() = default;
+
+  /// The update of a layer, or null when its kernels have no weights or its style is UpdateDeviceNone.
+  static std::shared_ptr<LayerUpdate> create(const std::shared_ptr<Kernel>& forward,
+                                             const std::shared_ptr<Kernel>& gradient, NNTrainingStyle style);
+
+  [[nodiscard]] NNTrainingStyle style() const { return style_; }
+  /// Style UpdateDeviceGPU: right after the gradient was encoded.
+  virtual void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                      const std::shared_ptr<State>& gradientState) = 0;
+  /// Style UpdateDeviceCPU: what the host will need, recorded after the gradient; null when nothing.
+  virtual std::shared_ptr<State> prepareHostUpdate(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                                   const std::shared_ptr<State>& gradientState) = 0;
+  /// In the completion handler. @param sourceState what prepareHostUpdate returned
+  virtual void updateOnHost(const std::shared_ptr<State>& gradientState,
+                            const std::shared_ptr<State>& sourceState) = 0;
+
+ protected:
+  explicit LayerUpdate(NNTrainingStyle style) : style_(style) {}
+
+ private:
+  NNTrainingStyle style_;
+};
+
+/// Reads the data source of a kernel again, if it has one.
+void reloadFromDataSource(Kernel& kernel);
+
+}  // namespace mps::detail

@@ -1,0 +1,145 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <iosfwd>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "mps/core/image_allocator.hpp"
+#include "mps/core/image_batch.hpp"
+#include "mps/core/kernel.hpp"
+#include "mps/core/node.hpp"
+#include "mps/core/state.hpp"
+
+namespace mtl {
+class CommandBuffer;
+class CommandQueue;
+}  // namespace mtl
+
+namespace mps {
+
+namespace detail {
+class GraphExecutor;
+struct GraphProgram;
+}  // namespace detail
+
+/// A network, compiled (MPSNNGraph; spec/04 sections 5 and 6).
+///
+/// Made from the image nodes that are wanted; everything that they depend on belongs to the graph, unless nothing
+/// needs it. Kernels are made once, data sources are read once. Each encode runs the whole network on a batch: the
+/// sizes follow from the source images, and for each set of sizes the memory of all temporary images is planned
+/// once. Weights are updated by the data sources, as each layer's training style says. The nodes may be let go or
+/// changed afterwards; the graph does not see it.
+///
+///     auto graph = mps::NNGraph::create(device, {terminus->resultImage()}, {false});
+///     graph->encodeBatch(commandBuffer, {{images}}, {{labels}});
+///     commandBuffer->commit();
+///
+/// One thread encodes with a graph at a time; several graphs may share data sources.
+class NNGraph : public Kernel {
+ public:
+  /// @param resultImages     what encode returns: the first; the others come with the intermediate images
+  /// @param resultsAreNeeded one flag per image: false when only the training behind it matters; encode then returns
+  ///                         nothing for it. Empty means all are needed.
+  /// @throws Error for no or null images, a wrong number of flags, a data source that fails to load, a cycle
+  static std::shared_ptr<NNGraph> create(const std::shared_ptr<mtl::Device>& device,
+                                         std::vector<std::shared_ptr<NNImageNode>> resultImages,
+                                         const std::vector<bool>& resultsAreNeeded = {});
+  /// One result.
+  static std::shared_ptr<NNGraph> create(const std::shared_ptr<mtl::Device>& device,
+                                         const std::shared_ptr<NNImageNode>& resultImage,
+                                         bool resultImageIsNeeded = true);
+  ~NNGraph() override;
+  [[nodiscard]] std::string className() const override { return "NNGraph"; }
+  /// A graph with the same kernels' properties. @param device null means the same; data sources follow their copy()
+  [[nodiscard]] std::shared_ptr<NNGraph> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+
+  /// Handles of the inputs in the order in which encode wants them: depth first from result 0, sources left to
+  /// right. A node without handle has a place holder of its own.
+  [[nodiscard]] const std::vector<std::shared_ptr<Handle>>& sourceImageHandles() const;
+  [[nodiscard]] const std::vector<std::shared_ptr<Handle>>& sourceStateHandles() const;
+  /// Handles of exported images and states, in encode order; further results come first.
+  [[nodiscard]] const std::vector<std::shared_ptr<Handle>>& intermediateImageHandles() const;
+  [[nodiscard]] const std::vector<std::shared_ptr<Handle>>& resultStateHandles() const;
+  /// Handle of result 0; may be null.
+  [[nodiscard]] std::shared_ptr<Handle> resultHandle() const;
+  [[nodiscard]] bool resultImageIsNeeded() const;
+
+  /// Format of images whose node says None. Float32 (Apple: Float16).
+  [[nodiscard]] ImageFeatureChannelFormat format() const { return format_; }
+  void setFormat(ImageFeatureChannelFormat format) { format_ = format; }
+  /// Who makes the results. Image::defaultAllocator().
+  [[nodiscard]] const std::shared_ptr<ImageAllocator>& destinationImageAllocator() const { return allocator_; }
+  void setDestinationImageAllocator(std::shared_ptr<ImageAllocator> allocator);
+  /// Whether exported states are temporary. false.
+  [[nodiscard]] bool outputStateIsTemporary() const { return outputStateIsTemporary_; }
+  void setOutputStateIsTemporary(bool isTemporary) { outputStateIsTemporary_ = isTemporary; }
+  /// Whether the command buffer fails, naming the first node whose result holds a NaN or an infinity. Costs one pass
+  /// over every image. false.
+  [[nodiscard]] bool stopsAtNonFiniteValues() const { return stopsAtNonFiniteValues_; }
+  void setStopsAtNonFiniteValues(bool stops) { stopsAtNonFiniteValues_ = stops; }
+
+  /// @name Encodes
+  /// Takes one read off each temporary source image and state, however often nodes read it.
+  /// @param sourceImages in the order of sourceImageHandles(), batches of one length
+  /// @param sourceStates in the order of sourceStateHandles(); loss labels come in here
+  /// @param[out] intermediateImages  appended in the order of intermediateImageHandles(); may be null
+  /// @param[out] destinationStates   appended in the order of resultStateHandles(); may be null
+  /// @return result 0; null (empty) when it is not needed
+  /// @throws Error for wrong counts, lengths, devices, released images, or what a kernel refuses; nothing is encoded
+  /// @{
+  std::shared_ptr<Image> encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                std::vector<std::shared_ptr<Image>> sourceImages,
+                                std::vector<std::shared_ptr<State>> sourceStates = {},
+                                std::vector<std::shared_ptr<Image>>* intermediateImages = nullptr,
+                                std::vector<std::shared_ptr<State>>* destinationStates = nullptr);
+  ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                         const std::vector<ImageBatch>& sourceImages, const std::vector<StateBatch>& sourceStates = {},
+                         std::vector<ImageBatch>* intermediateImages = nullptr,
+                         std::vector<StateBatch>* destinationStates = nullptr);
+  /// Encodes at once on a command buffer of the graph's own, commits, and calls the handler when it has run, on
+  /// another thread: with the result, or with null and a message. The same image is returned; it is valid in the
+  /// handler.
+  using CompletionHandler = std::function<void(const std::shared_ptr<Image>& result, const std::string& error)>;
+  std::shared_ptr<Image> executeAsync(std::vector<std::shared_ptr<Image>> sourceImages, CompletionHandler handler);
+  /// @}
+
+  /// Reads all data sources again, now. No work of this graph may be in flight.
+  void reloadFromDataSources();
+  /// What one encode takes off the read count: 1. @throws Error when there is no such source.
+  [[nodiscard]] std::size_t readCountForSourceImage(std::size_t index) const;
+  [[nodiscard]] std::size_t readCountForSourceState(std::size_t index) const;
+
+  /// Bytes of the memory plan for the sizes of the last encode: the peak of all temporary images together. 0 before.
+  [[nodiscard]] std::size_t plannedTemporaryBytes() const;
+  /// The steps in order with kernels, what was fused, sizes and places in memory (after an encode).
+  [[nodiscard]] std::string debugDescription() const;
+  /// The graph in Graphviz's language.
+  void writeDot(std::ostream& out) const;
+
+  /// The library's own.
+  [[nodiscard]] const detail::GraphProgram& program() const { return *program_; }
+
+ protected:
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  void didMoveToDevice() override;
+
+ private:
+  NNGraph(std::shared_ptr<mtl::Device> device, std::shared_ptr<detail::GraphProgram> program);
+  NNGraph(const NNGraph& other);
+
+  std::shared_ptr<detail::GraphProgram> program_;
+  std::shared_ptr<detail::GraphExecutor> executor_;
+  std::shared_ptr<mtl::CommandQueue> queue_;  ///< of executeAsync
+  ImageFeatureChannelFormat format_ = ImageFeatureChannelFormat::Float32;
+  std::shared_ptr<ImageAllocator> allocator_ = Image::defaultAllocator();
+  bool outputStateIsTemporary_ = false;
+  bool stopsAtNonFiniteValues_ = false;
+};
+
+}  // namespace mps
