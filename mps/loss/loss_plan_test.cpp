@@ -345,7 +345,7 @@ TEST(LossPlan, PixelsLeftOutAreZeroWhateverTheirPredictions) {
     memory.predictions.write(std::vector<double>{0.25, 0.5, 0.125, kNaN, kNaN, kNaN});
     memory.labels.writeIndices<std::uint8_t>({1, 255});
     runPlan(*preparePlan(lossImplementationsCpu(), leftOut.problem).plan, leftOut, memory, 1);
-    for (const std::size_t i : {3, 4, 5}) {
+    for (std::size_t i = 3; i < 6; ++i) {
       EXPECT_EQ(memory.gradient.read()[i], 0) << name(type);
       EXPECT_EQ(memory.labelGradient.read()[i], 0) << name(type);
     }

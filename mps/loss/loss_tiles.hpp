@@ -84,18 +84,21 @@ class LossTiles {
   const float* expandIndices(const Tile& tile) {
     const auto* indices = reinterpret_cast<const Index*>(run_.labels);
     const TensorShape& shape = problem_.labels;
-    std::fill_n(labels_.data(), tile.elements(), 0.0F);
     const bool isDense = shape.isDense();
-    for (std::int64_t i = 0; i < tile.pixels; ++i) {
+    const std::int64_t classes = run_.layout.channels;
+    float* label = labels_.data();
+    bool leavesOut = false;
+    std::fill_n(label, tile.elements(), 0.0F);
+    for (std::int64_t i = 0; i < tile.pixels; ++i, label += tile.channels) {
       const std::int64_t pixel = tile.firstPixel + i;
       const std::int64_t index = indices[isDense ? pixel : offsetOfPixel(shape, pixel)];
-      const bool isLeftOut = index >= run_.layout.channels;
-      leftOut_[static_cast<std::size_t>(i)] = isLeftOut;
-      leavesOut_ = leavesOut_ || isLeftOut;
       const std::int64_t channel = index - tile.firstChannel;
-      if (!isLeftOut && channel >= 0 && channel < tile.channels)
-        labels_[static_cast<std::size_t>(i * tile.channels + channel)] = 1.0F;
+      const bool isLeftOut = index >= classes;
+      leftOut_[static_cast<std::size_t>(i)] = isLeftOut;
+      leavesOut |= isLeftOut;
+      if (!isLeftOut && channel >= 0 && channel < tile.channels) label[channel] = 1.0F;
     }
+    leavesOut_ = leavesOut;
     return labels_.data();
   }
 
