@@ -32,13 +32,17 @@ function(unmetal_configure_library target)
   target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}")
   target_link_libraries(${target} PRIVATE OneDNN::OneDNN hwy::hwy Threads::Threads
                         $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
+  if(NOT UNMETAL_SANITIZE)
+    # A shared library that lacks a symbol is found when it is linked, not when it is loaded.
+    target_link_options(${target} PRIVATE LINKER:--no-undefined)
+  endif()
   if(UNMETAL_OPENMP)
     target_compile_definitions(${target} PRIVATE UNMETAL_OPENMP=1)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
     target_link_libraries(${target} PRIVATE gomp)
   endif()
   if(UNMETAL_HAS_CUDA)
-    target_link_libraries(${target} PRIVATE CUDA::cudart_static)
+    target_link_libraries(${target} PRIVATE $<LINK_ONLY:CUDA::cudart_static>)
   endif()
 endfunction()
 
