@@ -1,7 +1,11 @@
 # The families of kernels, one line each; the function's comment (targets.cmake) says which files belong to one.
-unmetal_family(pooling HEADERS pooling_node.hpp SOURCES pooling_layout.cpp pooling_node.cpp pooling_plain.cpp pooling_problem.cpp)
-unmetal_family(convolution SOURCES convolution_matmul.cpp convolution_onednn.cpp convolution_plain.cpp
-               convolution_staging.cpp)
+unmetal_family(pooling
+  HEADERS pooling_node.hpp
+  SOURCES pooling_layout.cpp pooling_node.cpp pooling_plain.cpp pooling_problem.cpp)
+unmetal_family(convolution
+  HEADERS convolution_node.hpp fully_connected.hpp
+  SOURCES convolution_matmul.cpp convolution_node.cpp convolution_onednn.cpp convolution_plain.cpp
+          convolution_staging.cpp convolution_weights.cpp fully_connected.cpp)
 unmetal_family(neuron)
 unmetal_family(softmax)
 unmetal_family(dropout)
