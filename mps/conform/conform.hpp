@@ -61,6 +61,7 @@ struct ConformRow {
   ConformKey key;
   std::string device;
   std::int64_t cases = 0;
+  std::int64_t refused = 0;  ///< cases that the implementation declined; they do not count
   std::int64_t elements = 0;
   double worst = 0;  ///< error over tolerance
   std::uint64_t seed = 0;
@@ -168,7 +169,7 @@ class Conform {
   }
 
   /// Runs a row unless the filter leaves it out.
-  /// @param cases a range of structs with a member `name`
+  /// @param cases a range of structs with a member `name`: only those that belong to the row
   /// @param body  called as body(case, run)
   template <class Cases, class Body>
   void row(const ConformKey& key, const Cases& cases, Body body) {

@@ -15,6 +15,7 @@ std::string conformLine(const ConformRow& row) {
        << ' ' << std::setw(7) << name(row.key.tier) << std::right << std::setw(6) << row.cases << " cases"
        << std::setw(10) << row.elements << " elements  worst " << std::setw(9) << std::setprecision(3)
        << row.worst << (row.passed ? "  passed" : "  FAILED");
+  if (row.refused > 0) line << "  (" << row.refused << " cases refused)";
   if (!row.report.empty()) line << "\n    " << row.report;
   return line.str();
 }
@@ -34,6 +35,7 @@ std::string conformJson(std::span<const ConformRow> rows) {
                                      {"device", row.device},
                                      {"tier", name(row.key.tier)},
                                      {"cases", row.cases},
+                                     {"refused", row.refused},
                                      {"elements", row.elements},
                                      {"worst", std::min(row.worst, std::numeric_limits<double>::max())},
                                      {"seed", row.seed},

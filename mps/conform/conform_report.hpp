@@ -14,8 +14,9 @@ std::string conformLine(const ConformRow& row);
 /// "N passed, N failed".
 std::string conformSummary(const Conform& conform);
 
-/// An array of objects with kernel, direction, format, implementation, device, tier, cases, elements, worst,
-/// seed, passed, and for failed rows report. An infinite `worst` is written as the largest number.
+/// An array of objects with kernel, direction, format, implementation, device, tier, cases, refused,
+/// elements, worst, seed, passed, and for failed rows report. An infinite `worst` is written as the largest
+/// number.
 std::string conformJson(std::span<const ConformRow> rows);
 
 }  // namespace mps::detail

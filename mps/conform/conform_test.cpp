@@ -143,6 +143,8 @@ TEST(Conform, RefusedCasesDoNotCount) {
   ASSERT_EQ(conform.rows().size(), 1U);
   EXPECT_TRUE(conform.rows()[0].passed);
   EXPECT_EQ(conform.rows()[0].elements, conform.rows()[0].cases * 2 * 7 * 40 * 4);
+  EXPECT_EQ(conform.rows()[0].refused, 2 * conform.rows()[0].cases);
+  EXPECT_NE(conformLine(conform.rows()[0]).find("cases refused"), std::string::npos);
 }
 
 TEST(Conform, ACaseWithoutAVerdictFails) {
@@ -227,6 +229,16 @@ TEST(Conform, EncodeForcesTheImplementationAndTellsRefusalFromFailure) {
   ASSERT_EQ(conform.rows().size(), 1U);
   EXPECT_NE(conform.rows()[0].report.find("case \"one pixel\", round 0: encode failed"), std::string::npos)
       << conform.rows()[0].report;
+}
+
+TEST(Conform, ANameThatNoListHasIsNoRefusal) {
+  Conform conform(options());
+  conform.row({"Encoded", Direction::Forward, Format::Float32, "forced", Tier::Exact}, affineCases,
+              [](const AffineCase&, ConformRun& run) {
+                run.encode([](const auto&) { throwNoImplementation("copy of a batch", ""); });
+              });
+  ASSERT_EQ(conform.rows().size(), 1U);
+  EXPECT_NE(conform.rows()[0].report.find("copy of a batch"), std::string::npos) << conform.rows()[0].report;
 }
 
 TEST(ConformReport, JsonHasTheDocumentedFields) {
