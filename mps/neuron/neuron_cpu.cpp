@@ -1,0 +1,84 @@
+#include <array>
+#include <memory>
+#include <string>
+
+#include "mps/core/neuron_span.hpp"
+#include "mps/core/tile_io.hpp"
+#include "mps/neuron/neuron_problem.hpp"
+
+namespace mps::detail {
+namespace {
+
+/// Tile by tile: convert to float32, apply, round once.
+class NeuronPlan final : public Plan {
+ public:
+  explicit NeuronPlan(const NeuronProblem& problem) : problem_(problem) {}
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    const std::byte* input =
+        problem_.direction == NeuronDirection::GradientFromResult ? operands.secondary : operands.source;
+    const Tiling tiling(problem_.destination.pixels(), problem_.destination.channels);
+    forEachTile(stream, tiling, [&](const Tile& tile) {
+      alignas(64) float inputBuffer[Tiling::capacity];
+      alignas(64) float gradientBuffer[Tiling::capacity];
+      const TensorShape& destination = problem_.destination;
+      const float* x = loadTile(problem_.input, input, tile, inputBuffer);
+      float* result = tileTarget(destination, operands.destination, tile, inputBuffer, operands.accumulate);
+      const NeuronRun run{tile.pixels, tile.channels, tile.firstChannel};
+      switch (problem_.direction) {
+        case NeuronDirection::Forward:
+          neuronValues(problem_.neuron, run, x, result);
+          break;
+        case NeuronDirection::Gradient:
+          neuronGradients(problem_.neuron, run, x,
+                          loadTile(problem_.gradient, operands.gradient, tile, gradientBuffer), result);
+          break;
+        case NeuronDirection::GradientFromResult:
+          neuronGradientsFromResult(problem_.neuron, run, x,
+                                    loadTile(problem_.gradient, operands.gradient, tile, gradientBuffer),
+                                    result);
+          break;
+      }
+      storeTile(destination, operands.destination, tile, result, operands.accumulate);
+    });
+  }
+
+  [[nodiscard]] bool canAccumulate() const override {
+    return problem_.direction != NeuronDirection::Forward &&
+           problem_.destination.format == ImageFeatureChannelFormat::Float32;
+  }
+
+ private:
+  NeuronProblem problem_;
+};
+
+Preparation prepareTiles(const NeuronProblem& problem) {
+  if (problem.direction == NeuronDirection::GradientFromResult) {
+    if (!derivativeFromResult(problem.neuron))
+      return Refusal{"the derivative of " + problem.neuron.describe() +
+                     " cannot be computed from its result"};
+    if (problem.input.format != ImageFeatureChannelFormat::Float16 &&
+        problem.input.format != ImageFeatureChannelFormat::Float32)
+      return Refusal{std::string("a result stored as ") + name(problem.input.format) + " has lost its sign"};
+  }
+  return std::make_shared<const NeuronPlan>(problem);
+}
+
+constexpr std::array<Implementation<NeuronProblem>, 1> kImplementations{{{"tiles", prepareTiles}}};
+
+}  // namespace
+
+std::string NeuronProblem::describe() const {
+  const bool isForward = direction == NeuronDirection::Forward;
+  std::string text = isForward ? "neuron" : "neuron gradient";
+  if (direction == NeuronDirection::GradientFromResult) text += " from the result";
+  text += ", " + neuron.describe() + ", " + input.describe();
+  if (!isForward) text += ", gradient " + gradient.describe();
+  return text + " -> " + destination.describe();
+}
+
+std::span<const Implementation<NeuronProblem>> neuronImplementationsCpu() {
+  return kImplementations;
+}
+
+}  // namespace mps::detail

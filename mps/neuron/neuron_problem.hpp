@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "mps/core/neuron_descriptor.hpp"
+#include "mps/core/plan.hpp"
+#include "mps/core/tensor_shape.hpp"
+
+namespace mps::detail {
+
+enum class NeuronDirection : std::uint8_t {
+  Forward,             ///< y = f(x)
+  Gradient,            ///< dx = dy f'(x)
+  GradientFromResult,  ///< dx = dy f'(x) with f' computed from y = f(x); see derivativeFromResult()
+};
+
+/// All numbers of one neuron call (spec/03 section 11). The tensors have the same sizes.
+///
+/// | operand | Forward | Gradient | GradientFromResult |
+/// |---|---|---|---|
+/// | source | x | x | |
+/// | secondary | | | y, stored as float16 or float32 |
+/// | gradient | | dy | dy |
+/// | destination | y | dx | dx |
+///
+/// The destination may be the same memory as one of the inputs, if its format and strides are that input's
+/// too. No saved fields, no parameters (PReLU's slopes are the descriptor's), no scalars. A gradient can
+/// accumulate into a float32 destination.
+struct NeuronProblem {
+  NeuronDirection direction = NeuronDirection::Forward;
+  NNNeuronDescriptor neuron;  ///< PReLU: one slope for each channel of the tensors
+  TensorShape input;          ///< x; of GradientFromResult y
+  TensorShape gradient;       ///< dy; of the gradients only
+  TensorShape destination;
+
+  bool operator==(const NeuronProblem&) const = default;
+
+  [[nodiscard]] std::size_t hash() const {
+    return hashOf(direction, neuron.hash(), input.hash(), gradient.hash(), destination.hash());
+  }
+  /// "neuron gradient, ReLU a=0.1, 8x56x56x64 float32, gradient 8x56x56x64 float32 -> 8x56x56x64 float32".
+  [[nodiscard]] std::string describe() const;
+};
+
+/// In order of preference; the last one accepts every problem that is in the table above.
+std::span<const Implementation<NeuronProblem>> neuronImplementationsCpu();
+
+}  // namespace mps::detail

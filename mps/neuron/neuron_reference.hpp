@@ -1,0 +1,17 @@
+#pragma once
+
+#include "mps/core/reference_tensor.hpp"
+#include "mps/neuron/neuron_problem.hpp"
+
+/// The float64 reference of the neuron kernels (spec/03 section 11); the functions themselves are in
+/// mps/core/neuron_reference.hpp. Of the problem only direction and descriptor count.
+namespace mps::detail {
+
+/// y = f(x).
+ReferenceTensor neuronForwardReference(const NeuronProblem& problem, const ReferenceTensor& x);
+
+/// dx = dy f'(x). @param input x, or for GradientFromResult y as it was stored
+ReferenceTensor neuronGradientReference(const NeuronProblem& problem, const ReferenceTensor& input,
+                                        const ReferenceTensor& dy);
+
+}  // namespace mps::detail
