@@ -187,6 +187,12 @@ void CNNBinaryKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& com
   encodeInto(commandBuffer, primaryImages, secondaryImages, {}, destinationImages, true);
 }
 
+void CNNBinaryKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                  const ImageBatch& primaryImages, const ImageBatch& secondaryImages,
+                                  const StateBatch& destinationStates, const ImageBatch& destinationImages) {
+  encodeInto(commandBuffer, primaryImages, secondaryImages, destinationStates, destinationImages, true);
+}
+
 std::shared_ptr<Image> CNNBinaryKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                                const std::shared_ptr<Image>& primaryImage,
                                                const std::shared_ptr<Image>& secondaryImage) {

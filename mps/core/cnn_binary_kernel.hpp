@@ -129,6 +129,10 @@ class CNNBinaryKernel : public Kernel {
               const std::shared_ptr<Image>& secondaryImage, const std::shared_ptr<Image>& destinationImage);
   void encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primaryImages,
                    const ImageBatch& secondaryImages, const ImageBatch& destinationImages);
+  /// @param destinationStates as many as images, or empty for none
+  void encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primaryImages,
+                   const ImageBatch& secondaryImages, const StateBatch& destinationStates,
+                   const ImageBatch& destinationImages);
   /// @}
   /// @name Encodes that return the destination, sized by the padding policy.
   /// @{

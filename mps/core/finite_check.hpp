@@ -1,0 +1,24 @@
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "mps/core/plan.hpp"
+#include "mps/core/plan_for.hpp"
+#include "mps/core/tensor_shape.hpp"
+
+namespace mps::detail {
+
+/// Throws when a tensor holds a NaN or an infinity, with the place of the first. Uses Operands::source.
+struct FiniteCheckProblem {
+  TensorShape source;  ///< float16 or float32
+
+  bool operator==(const FiniteCheckProblem&) const = default;
+  [[nodiscard]] std::size_t hash() const { return source.hash(); }
+  [[nodiscard]] std::string describe() const { return "finite check of " + source.describe(); }
+};
+
+std::span<const Implementation<FiniteCheckProblem>> finiteCheckImplementationsCpu();
+inline constexpr BackEnds<FiniteCheckProblem> finiteCheckBackEnds{finiteCheckImplementationsCpu};
+
+}  // namespace mps::detail

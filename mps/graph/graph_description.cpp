@@ -1,0 +1,98 @@
+#include <ostream>
+#include <sstream>
+
+#include "mps/core/cnn_gradient_kernel.hpp"
+#include "mps/graph/graph_executor.hpp"
+#include "mps/graph/graph_program.hpp"
+#include "mps/graph/nn_graph.hpp"
+#include "mtl/device.hpp"
+
+namespace mps {
+namespace {
+
+using detail::GraphLayout;
+using detail::GraphProgram;
+using detail::ImageIndex;
+using detail::nowhere;
+using detail::ProgramImage;
+using detail::ProgramStep;
+
+std::string imageName(const GraphProgram& program, ImageIndex i) {
+  const ProgramImage& image = program.images[i];
+  const std::string number = "image " + std::to_string(i);
+  return image.handle && !image.handle->label().empty() ? number + " \"" + image.handle->label() + "\"" : number;
+}
+
+std::string placeOf(const GraphProgram& program, const GraphLayout* layout, ImageIndex i) {
+  const ProgramImage& image = program.images[i];
+  std::string text;
+  if (layout != nullptr) text += ", " + layout->images[i].describe();
+  if (image.producer == nowhere) return text + ", input";
+  if (image.isNeededResult) return text + ", result";
+  if (image.isExported) return text + ", exported";
+  if (image.allocator) return text + ", own allocator";
+  if (layout != nullptr && layout->requestOf[i] != nowhere)
+    text += ", at " + std::to_string(layout->plan.offsets[layout->requestOf[i]]);
+  return text;
+}
+
+/// Text inside a Graphviz string.
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string NNGraph::debugDescription() const {
+  const GraphProgram& program = *program_;
+  const GraphLayout* layout = executor_->lastLayout();
+  std::ostringstream out;
+  out << describe() << " on " << device()->name() << ": " << program.steps.size() << " steps";
+  if (layout != nullptr)
+    out << ", batch of " << layout->count << ", " << layout->plan.peakBytes << " bytes of temporary images";
+  out << '\n';
+  for (std::size_t s = 0; s < program.steps.size(); ++s) {
+    const ProgramStep& step = program.steps[s];
+    out << "  " << s << ": " << step.name << " [" << step.kernel->className() << "]";
+    if (!step.fused.empty()) out << " with " << step.fused;
+    if (!step.writesResult) out << ", weight gradients only";
+    if (step.update) out << ", updates weights";
+    out << "\n      from";
+    for (const ImageIndex source : step.sources) out << ' ' << imageName(program, source);
+    out << "\n      to " << imageName(program, step.result) << placeOf(program, layout, step.result) << '\n';
+  }
+  return out.str();
+}
+
+void NNGraph::writeDot(std::ostream& out) const {
+  const GraphProgram& program = *program_;
+  out << "digraph network {\n  rankdir=TB;\n  node [shape=box, style=rounded, fontname=\"sans-serif\"];\n";
+  for (const ImageIndex i : program.sourceImages)
+    out << "  input" << i << " [label=\"" << escaped(imageName(program, i)) << "\", shape=ellipse];\n";
+  for (std::size_t s = 0; s < program.steps.size(); ++s) {
+    const ProgramStep& step = program.steps[s];
+    std::string label = escaped(step.name);
+    if (!step.fused.empty()) label += "\\n+ " + escaped(step.fused);
+    const bool isGradient = dynamic_cast<const CNNGradientKernel*>(step.kernel.get()) != nullptr;
+    out << "  step" << s << " [label=\"" << label << '"';
+    if (isGradient) out << ", color=\"#b04030\"";
+    if (step.update) out << ", penwidth=2";
+    out << "];\n";
+    for (const ImageIndex source : step.sources) {
+      const std::size_t producer = program.images[source].producer;
+      if (producer == nowhere)
+        out << "  input" << source << " -> step" << s << ";\n";
+      else
+        out << "  step" << producer << " -> step" << s << ";\n";
+    }
+    if (step.forward != nowhere) out << "  step" << step.forward << " -> step" << s << " [style=dotted];\n";
+  }
+  out << "}\n";
+}
+
+}  // namespace mps

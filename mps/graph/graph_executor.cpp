@@ -1,0 +1,344 @@
+#include "mps/graph/graph_executor.hpp"
+
+#include <algorithm>
+
+#include "mps/core/call.hpp"
+#include "mps/core/cnn_gradient_kernel.hpp"
+#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/cnn_multiary_kernel.hpp"
+#include "mps/core/error.hpp"
+#include "mps/core/finite_check.hpp"
+#include "mps/graph/nn_graph.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/command_queue.hpp"
+#include "mtl/device.hpp"
+#include "mtl/memory.hpp"
+
+namespace mps::detail {
+namespace {
+
+bool isCustom(const NNPadding& padding) {
+  return (padding.paddingMethod() & NNPaddingMethod::Custom) == NNPaddingMethod::Custom;
+}
+
+bool hasCustomPadding(const Kernel& kernel) {
+  if (const auto* unary = dynamic_cast<const CNNKernel*>(&kernel)) return isCustom(*unary->padding());
+  if (const auto* binary = dynamic_cast<const CNNBinaryKernel*>(&kernel)) return isCustom(*binary->padding());
+  if (const auto* multiary = dynamic_cast<const CNNMultiaryKernel*>(&kernel)) return isCustom(*multiary->padding());
+  return false;
+}
+
+/// Read counts of temporary sources, put back when an encode fails.
+class ReadCounts {
+ public:
+  explicit ReadCounts(const std::vector<ImageBatch>& batches) {
+    for (const ImageBatch& batch : batches) {
+      if (!batch.isTemporary()) continue;
+      for (std::size_t i = 0; i < batch.count(); ++i) {
+        auto image = std::static_pointer_cast<TemporaryImage>(batch[i]);
+        counts_.emplace_back(image, image->readCount());
+      }
+    }
+  }
+  ~ReadCounts() {
+    for (const auto& [image, count] : counts_)
+      if (image->readCount() > 0) image->setReadCount(count);
+  }
+  ReadCounts(const ReadCounts&) = delete;
+  ReadCounts& operator=(const ReadCounts&) = delete;
+  void keep() { counts_.clear(); }
+
+ private:
+  std::vector<std::pair<std::shared_ptr<TemporaryImage>, std::size_t>> counts_;
+};
+
+void recordFiniteCheck(mtl::CommandBuffer& commandBuffer, const std::string& name, const ImageBatch& images) {
+  const BatchOperand operand(images);
+  if (operand.isLoose()) {
+    for (const auto& image : images.looseImages()) recordFiniteCheck(commandBuffer, name, ImageBatch::of(image));
+    return;
+  }
+  FiniteCheckProblem problem;
+  problem.source = operand.shape();
+  PreparedCall prepared;
+  prepared.plan = planFor(*commandBuffer.device(), finiteCheckBackEnds, problem);
+  recordCall(commandBuffer, name, prepared, {&operand, nullptr, nullptr, nullptr, nullptr, 0});
+}
+
+}  // namespace
+
+/// One encode under way.
+struct GraphExecutor::Run {
+  NNGraph& graph;
+  std::shared_ptr<mtl::CommandBuffer> commandBuffer;
+  GraphLayout& layout;
+  std::vector<ImageBatch> images;
+  std::vector<StateBatch> states;
+  struct HostUpdate {
+    std::shared_ptr<LayerUpdate> update;
+    std::shared_ptr<State> gradientState;
+    std::shared_ptr<State> sourceState;
+  };
+  std::vector<HostUpdate> hostUpdates;
+};
+
+GraphExecutor::GraphExecutor(std::shared_ptr<mtl::Device> device, std::shared_ptr<GraphProgram> program)
+    : device_(std::move(device)), program_(std::move(program)) {
+  for (const ProgramStep& step : program_->steps) hasCustomPadding_ = hasCustomPadding_ || hasCustomPadding(*step.kernel);
+}
+
+void GraphExecutor::check(const NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                          const std::vector<ImageBatch>& sourceImages,
+                          const std::vector<StateBatch>& sourceStates) const {
+  checkCommandBuffer(graph, commandBuffer);
+  const auto checkNumber = [&](const char* argument, std::size_t found, std::size_t expected) {
+    if (found != expected)
+      throw Error(graph.describe(), argument, std::to_string(found) + " entries",
+                  std::to_string(expected) + ", in the order of the graph's handles");
+  };
+  checkNumber("sourceImages", sourceImages.size(), program_->sourceImages.size());
+  checkNumber("sourceStates", sourceStates.size(), program_->sourceStates.size());
+  const std::size_t count = sourceImages.empty() ? 0 : sourceImages[0].count();
+  if (count == 0) throw Error(graph.describe(), "sourceImages", "an empty batch", "at least one image");
+  for (const ImageBatch& batch : sourceImages) {
+    checkCount(graph, "sourceImages", batch.count(), count);
+    checkNotStacked(graph, "sourceImages", batch);
+    checkSources(graph, "sourceImages", *commandBuffer, batch);
+  }
+  for (const StateBatch& batch : sourceStates) checkStates(graph, "sourceStates", *commandBuffer, batch, count);
+}
+
+GraphLayout& GraphExecutor::layoutFor(const NNGraph& graph, const std::vector<ImageBatch>& sourceImages) {
+  GraphLayout key;
+  key.count = sourceImages[0].count();
+  key.format = graph.format();
+  for (const ImageBatch& batch : sourceImages) {
+    ImageDescriptor descriptor = batch.descriptor();
+    descriptor.setStorageMode(mtl::StorageMode::Managed);
+    key.sources.push_back(descriptor);
+  }
+  const auto found = std::ranges::find_if(layouts_, [&](const GraphLayout& layout) {
+    return layout.count == key.count && layout.format == key.format && layout.sources == key.sources;
+  });
+  if (found != layouts_.end()) {
+    layouts_.splice(layouts_.begin(), layouts_, found);
+    if (hasCustomPadding_) {  // the user's policy is asked at every encode, and may answer differently
+      GraphLayout asked = layouts_.front();
+      resolveGeometry(asked);
+      if (asked.images != layouts_.front().images) planImages(asked);
+      layouts_.front() = std::move(asked);
+    }
+    return layouts_.front();
+  }
+  resolveGeometry(key);
+  planImages(key);
+  layouts_.push_front(std::move(key));
+  if (layouts_.size() > mostLayouts) layouts_.pop_back();
+  return layouts_.front();
+}
+
+ImageDescriptor GraphExecutor::sizeResult(GraphLayout& layout, StepIndex index) {
+  const ProgramStep& step = program_->steps[index];
+  const auto standIns = [&] {
+    std::vector<std::shared_ptr<Image>> images;  // never allocated: only their sizes are looked at
+    for (const ImageIndex source : step.sources) images.push_back(Image::create(device_, layout.images[source]));
+    return images;
+  };
+  if (auto* unary = dynamic_cast<CNNKernel*>(step.kernel.get())) {
+    const ImageDescriptor size = hasCustomPadding(*unary) ? unary->destinationImageDescriptor(standIns())
+                                                          : unary->sizeDestination(layout.images[step.sources[0]]);
+    layout.offsets[index] = unary->offset();
+    return size;
+  }
+  if (const auto* gradient = dynamic_cast<const CNNGradientKernel*>(step.kernel.get())) {
+    const bool known = step.forward != nowhere;
+    return layout.images[known ? program_->steps[step.forward].sources[gradient->forwardSourceIndex()]
+                               : step.sources[1]];
+  }
+  if (auto* binary = dynamic_cast<CNNBinaryKernel*>(step.kernel.get()))
+    return binary->destinationImageDescriptor(standIns());
+  if (auto* multiary = dynamic_cast<CNNMultiaryKernel*>(step.kernel.get()))
+    return multiary->destinationImageDescriptor(standIns());
+  throw Error("NNGraph: a graph cannot run " + step.name);
+}
+
+void GraphExecutor::resolveGeometry(GraphLayout& layout) {
+  layout.images.assign(program_->images.size(), {});
+  layout.offsets.assign(program_->steps.size(), {});
+  for (std::size_t i = 0; i < program_->sourceImages.size(); ++i)
+    layout.images[program_->sourceImages[i]] = layout.sources[i];
+  for (StepIndex s = 0; s < program_->steps.size(); ++s) {
+    const ImageIndex result = program_->steps[s].result;
+    ImageDescriptor size = sizeResult(layout, s);
+    const ImageFeatureChannelFormat format = program_->images[result].format;
+    size.setChannelFormat(format == ImageFeatureChannelFormat::None ? layout.format : format);
+    size.setNumberOfImages(1);
+    size.setStorageMode(mtl::StorageMode::Managed);
+    layout.images[result] = size;
+  }
+}
+
+void GraphExecutor::planImages(GraphLayout& layout) {
+  layout.bound.clear();
+  layout.requestOf.assign(program_->images.size(), nowhere);
+  std::vector<MemoryRequest> requests;
+  for (ImageIndex i = 0; i < program_->images.size(); ++i) {
+    const ProgramImage& image = program_->images[i];
+    if (!image.isPlanned() || !program_->steps[image.producer].writesResult) continue;
+    const ImageDescriptor& size = layout.images[i];
+    const std::size_t bytes = layout.count * size.width() * size.height() * size.featureChannels() *
+                              bytesPerChannel(size.channelFormat());
+    const std::size_t last = image.readers.empty() ? image.producer : image.readers.back();
+    layout.requestOf[i] = requests.size();
+    requests.push_back({bytes, image.producer, last});
+  }
+  layout.plan = planMemory(requests, mtl::Heap::alignment);
+}
+
+const std::vector<ImageBatch>& GraphExecutor::bind(GraphLayout& layout,
+                                                   const std::shared_ptr<mtl::CommandQueue>& queue) {
+  std::erase_if(layout.bound, [](const GraphLayout::Bound& bound) { return bound.queue.expired(); });
+  for (const GraphLayout::Bound& bound : layout.bound)
+    if (bound.queue.lock() == queue) return bound.images;
+  GraphLayout::Bound bound;
+  bound.queue = queue;
+  bound.images.resize(program_->images.size());
+  const auto block = device_->allocate(layout.plan.peakBytes);
+  for (ImageIndex i = 0; i < program_->images.size(); ++i) {
+    const ImageDescriptor& size = layout.images[i];
+    const auto shape = TensorShape::dense(
+        static_cast<std::int64_t>(layout.count), static_cast<std::int64_t>(size.height()),
+        static_cast<std::int64_t>(size.width()), static_cast<std::int64_t>(size.featureChannels()), size.channelFormat());
+    const std::size_t request = layout.requestOf[i];
+    if (request != nowhere)
+      bound.images[i] = ImageBatch::over(
+          std::make_shared<ImageStorage>(device_, block, layout.plan.offsets[request], shape), size);
+    else if (program_->images[i].producer != nowhere && program_->images[i].isPlanned())
+      bound.images[i] = ImageBatch::create(device_, size, layout.count);  // never written, never allocated
+  }
+  layout.bound.push_back(std::move(bound));
+  return layout.bound.back().images;
+}
+
+void GraphExecutor::waitForHostUpdates(const mtl::CommandBuffer& commandBuffer) {
+  std::unique_lock lock(updateMutex_);
+  if (pendingUpdate_ && pendingUpdate_ == commandBuffer.submission())
+    throw Error("NNGraph", "commandBuffer", "one that holds an encode whose weights are updated on the host",
+                "another: the new weights exist only when that buffer has completed");
+  updated_.wait(lock, [&] { return pendingUpdate_ == nullptr; });
+}
+
+void GraphExecutor::encodeUpdate(Run& run, const ProgramStep& step) {
+  const auto state = run.states[step.sourceStates[0]][0];
+  if (step.update->style() == NNTrainingStyle::UpdateDeviceGPU) {
+    step.update->encode(run.commandBuffer, state);
+    return;
+  }
+  run.hostUpdates.push_back({step.update, state, step.update->prepareHostUpdate(run.commandBuffer, state)});
+}
+
+void GraphExecutor::encodeStep(Run& run, StepIndex index) {
+  const ProgramStep& step = program_->steps[index];
+  const ImageBatch& source = run.images[step.sources[0]];
+  const ImageBatch& result = run.images[step.result];
+  if (auto* unary = dynamic_cast<CNNKernel*>(step.kernel.get())) {
+    unary->setOffset(run.layout.offsets[index]);
+    if (!step.sourceStates.empty()) {
+      unary->encodeWithSourceStates(run.commandBuffer, source, run.states[step.sourceStates[0]], result);
+    } else {
+      StateBatch states;
+      if (step.resultState) {
+        const ProgramState& state = program_->states[*step.resultState];
+        if (!state.readers.empty() || state.isExported)
+          states = state.isExported && run.graph.outputStateIsTemporary()
+                       ? unary->temporaryResultStateBatch(run.commandBuffer, source)
+                       : unary->resultStateBatch(source);
+        run.states[*step.resultState] = states;
+      }
+      unary->encodeBatch(run.commandBuffer, source, states, result);
+    }
+  } else if (auto* gradient = dynamic_cast<CNNGradientKernel*>(step.kernel.get())) {
+    gradient->encodeBatch(run.commandBuffer, source, run.images[step.sources[1]], run.states[step.sourceStates[0]],
+                          result);
+  } else if (auto* binary = dynamic_cast<CNNBinaryKernel*>(step.kernel.get())) {
+    StateBatch states;
+    if (step.resultState) {
+      states = binary->resultStateBatch(source, run.images[step.sources[1]]);
+      run.states[*step.resultState] = states;
+    }
+    binary->encodeBatch(run.commandBuffer, source, run.images[step.sources[1]], states, result);
+  } else {
+    std::vector<ImageBatch> sources;
+    for (const ImageIndex i : step.sources) sources.push_back(run.images[i]);
+    dynamic_cast<CNNMultiaryKernel&>(*step.kernel).encodeBatch(run.commandBuffer, sources, result);
+  }
+  if (run.graph.stopsAtNonFiniteValues() && step.writesResult)
+    recordFiniteCheck(*run.commandBuffer, step.name, result);
+  if (step.update) encodeUpdate(run, step);
+}
+
+ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                 const std::vector<ImageBatch>& sourceImages,
+                                 const std::vector<StateBatch>& sourceStates,
+                                 std::vector<ImageBatch>* intermediateImages,
+                                 std::vector<StateBatch>* destinationStates) {
+  check(graph, commandBuffer, sourceImages, sourceStates);
+  waitForHostUpdates(*commandBuffer);
+  GraphLayout& layout = layoutFor(graph, sourceImages);
+  Run run{graph, commandBuffer, layout, bind(layout, commandBuffer->commandQueue()), {}, {}};
+  run.states.resize(program_->states.size());
+  for (std::size_t i = 0; i < sourceImages.size(); ++i) run.images[program_->sourceImages[i]] = sourceImages[i];
+  for (std::size_t i = 0; i < sourceStates.size(); ++i) run.states[program_->sourceStates[i]] = sourceStates[i];
+  for (ImageIndex i = 0; i < program_->images.size(); ++i) {
+    const ProgramImage& image = program_->images[i];
+    if (image.producer == nowhere || image.isPlanned()) continue;
+    ImageAllocator& allocator = image.isNeededResult ? *graph.destinationImageAllocator()
+                                : image.allocator    ? *image.allocator
+                                                     : *TemporaryImage::defaultAllocator();
+    run.images[i] = allocateImages(*program_->steps[image.producer].kernel, allocator, commandBuffer, layout.images[i],
+                                   layout.count);
+    // Readers inside the graph do not count for the caller: an exported image keeps one read, a result two.
+    ImageBatchIncrementReadCount(run.images[i], static_cast<std::int64_t>(image.readers.size()) +
+                                                    (image.isNeededResult && image.isExported ? 1 : 0));
+  }
+
+  ReadCounts readCounts(sourceImages);
+  mtl::RecordingGuard guard(*commandBuffer);
+  for (std::size_t i = 0; i < sourceImages.size(); ++i) {
+    // One encode takes one read, however many steps read the image.
+    const auto readers = static_cast<std::int64_t>(program_->images[program_->sourceImages[i]].readers.size());
+    ImageBatchIncrementReadCount(sourceImages[i], readers - 1);
+  }
+  for (StepIndex s = 0; s < program_->steps.size(); ++s) encodeStep(run, s);
+  guard.keep();
+  readCounts.keep();
+
+  for (ImageIndex i = 0; i < program_->images.size(); ++i)
+    if (program_->images[i].synchronizes && !run.images[i].empty()) ImageBatchSynchronize(run.images[i], commandBuffer);
+  if (!run.hostUpdates.empty()) {
+    {
+      const std::lock_guard lock(updateMutex_);
+      pendingUpdate_ = commandBuffer->submission();
+    }
+    commandBuffer->addCompletedHandler(
+        [self = shared_from_this(), updates = std::move(run.hostUpdates)](mtl::CommandBuffer& completed) {
+          if (completed.status() == mtl::CommandBufferStatus::Completed)
+            for (const auto& [update, gradientState, sourceState] : updates)
+              update->updateOnHost(gradientState, sourceState);
+          {
+            const std::lock_guard lock(self->updateMutex_);
+            self->pendingUpdate_ = nullptr;
+          }
+          self->updated_.notify_all();
+        });
+  }
+  if (intermediateImages != nullptr)
+    for (const ImageIndex i : program_->intermediateImages) intermediateImages->push_back(run.images[i]);
+  for (const StateIndex i : program_->resultStates) {
+    if (program_->states[i].synchronizes) StateBatchSynchronize(run.states[i], commandBuffer);
+    if (destinationStates != nullptr) destinationStates->push_back(run.states[i]);
+  }
+  return program_->firstResultIsNeeded ? run.images[program_->results[0]] : ImageBatch{};
+}
+
+}  // namespace mps::detail

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "mps/core/image_batch.hpp"
+#include "mps/core/state.hpp"
+#include "mps/graph/graph_program.hpp"
+#include "mps/graph/memory_plan.hpp"
+
+namespace mtl {
+class CommandBuffer;
+class CommandQueue;
+class Memory;
+class Submission;
+}  // namespace mtl
+
+namespace mps {
+class NNGraph;
+}
+
+namespace mps::detail {
+
+/// What depends on the sizes of one encode: geometry and memory. Compiled once per key, then walked.
+struct GraphLayout {
+  /// What it was made for.
+  std::size_t count = 0;
+  ImageFeatureChannelFormat format = ImageFeatureChannelFormat::None;
+  std::vector<ImageDescriptor> sources;
+
+  std::vector<ImageDescriptor> images;  ///< of every image of the program
+  std::vector<Offset> offsets;          ///< of every step with a unary kernel
+  MemoryPlan plan;
+  std::vector<std::size_t> requestOf;   ///< image to request, nowhere when it is not planned
+
+  /// The planned images in memory, one block per queue: commands of one queue run in order.
+  struct Bound {
+    std::weak_ptr<mtl::CommandQueue> queue;
+    std::vector<ImageBatch> images;
+  };
+  std::vector<Bound> bound;
+};
+
+/// Runs a program on images. The library's own; NNGraph is its public face.
+class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
+ public:
+  GraphExecutor(std::shared_ptr<mtl::Device> device, std::shared_ptr<GraphProgram> program);
+
+  ImageBatch encode(NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                    const std::vector<ImageBatch>& sourceImages, const std::vector<StateBatch>& sourceStates,
+                    std::vector<ImageBatch>* intermediateImages, std::vector<StateBatch>* destinationStates);
+
+  /// Layout of the last encode, or null.
+  [[nodiscard]] const GraphLayout* lastLayout() const { return layouts_.empty() ? nullptr : &layouts_.front(); }
+
+ private:
+  struct Run;
+  void check(const NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+             const std::vector<ImageBatch>& sourceImages, const std::vector<StateBatch>& sourceStates) const;
+  GraphLayout& layoutFor(const NNGraph& graph, const std::vector<ImageBatch>& sourceImages);
+  void resolveGeometry(GraphLayout& layout);
+  ImageDescriptor sizeResult(GraphLayout& layout, StepIndex index);
+  void planImages(GraphLayout& layout);
+  const std::vector<ImageBatch>& bind(GraphLayout& layout, const std::shared_ptr<mtl::CommandQueue>& queue);
+  void encodeStep(Run& run, StepIndex index);
+  void encodeUpdate(Run& run, const ProgramStep& step);
+  void waitForHostUpdates(const mtl::CommandBuffer& commandBuffer);
+
+  static constexpr std::size_t mostLayouts = 8;
+
+  std::shared_ptr<mtl::Device> device_;
+  std::shared_ptr<GraphProgram> program_;
+  bool hasCustomPadding_ = false;
+  std::list<GraphLayout> layouts_;  ///< the last used first
+
+  std::mutex updateMutex_;
+  std::condition_variable updated_;
+  std::shared_ptr<mtl::Submission> pendingUpdate_;  ///< its completion handler will change weights
+};
+
+}  // namespace mps::detail

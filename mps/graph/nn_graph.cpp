@@ -1,0 +1,139 @@
+#include "mps/graph/nn_graph.hpp"
+
+#include "mps/core/error.hpp"
+#include "mps/graph/graph_executor.hpp"
+#include "mps/graph/graph_program.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/command_queue.hpp"
+#include "mtl/device.hpp"
+
+namespace mps {
+
+using detail::GraphProgram;
+
+NNGraph::NNGraph(std::shared_ptr<mtl::Device> device, std::shared_ptr<GraphProgram> program)
+    : Kernel(std::move(device)),
+      program_(std::move(program)),
+      executor_(std::make_shared<detail::GraphExecutor>(this->device(), program_)) {}
+
+NNGraph::NNGraph(const NNGraph& other)
+    : Kernel(other),
+      program_(std::make_shared<GraphProgram>(*other.program_)),
+      format_(other.format_),
+      allocator_(other.allocator_),
+      outputStateIsTemporary_(other.outputStateIsTemporary_),
+      stopsAtNonFiniteValues_(other.stopsAtNonFiniteValues_) {
+  didMoveToDevice();
+}
+
+NNGraph::~NNGraph() = default;
+
+std::shared_ptr<NNGraph> NNGraph::create(const std::shared_ptr<mtl::Device>& device,
+                                         std::vector<std::shared_ptr<NNImageNode>> resultImages,
+                                         const std::vector<bool>& resultsAreNeeded) {
+  if (!device) throw Error("NNGraph", "device", "null", "a device");
+  return std::shared_ptr<NNGraph>(new NNGraph(device, detail::compileGraph(device, resultImages, resultsAreNeeded)));
+}
+
+std::shared_ptr<NNGraph> NNGraph::create(const std::shared_ptr<mtl::Device>& device,
+                                         const std::shared_ptr<NNImageNode>& resultImage, bool resultImageIsNeeded) {
+  return create(device, std::vector{resultImage}, {resultImageIsNeeded});
+}
+
+std::shared_ptr<Kernel> NNGraph::clone() const { return std::shared_ptr<NNGraph>(new NNGraph(*this)); }
+
+void NNGraph::didMoveToDevice() {
+  for (detail::ProgramStep& step : program_->steps) step.kernel = step.kernel->copy(device());
+  for (detail::ProgramStep& step : program_->steps) {
+    if (step.update)
+      step.update = detail::LayerUpdate::create(program_->steps[step.forward].kernel, step.kernel, step.update->style());
+  }
+  executor_ = std::make_shared<detail::GraphExecutor>(device(), program_);
+  queue_ = nullptr;
+}
+
+const std::vector<std::shared_ptr<Handle>>& NNGraph::sourceImageHandles() const {
+  return program_->sourceImageHandles;
+}
+const std::vector<std::shared_ptr<Handle>>& NNGraph::sourceStateHandles() const {
+  return program_->sourceStateHandles;
+}
+const std::vector<std::shared_ptr<Handle>>& NNGraph::intermediateImageHandles() const {
+  return program_->intermediateImageHandles;
+}
+const std::vector<std::shared_ptr<Handle>>& NNGraph::resultStateHandles() const {
+  return program_->resultStateHandles;
+}
+std::shared_ptr<Handle> NNGraph::resultHandle() const {
+  return program_->firstResultIsNeeded ? program_->images[program_->results[0]].handle : nullptr;
+}
+bool NNGraph::resultImageIsNeeded() const { return program_->firstResultIsNeeded; }
+
+void NNGraph::setDestinationImageAllocator(std::shared_ptr<ImageAllocator> allocator) {
+  if (!allocator) throw Error(describe(), "destinationImageAllocator", "null", "an image allocator");
+  allocator_ = std::move(allocator);
+}
+
+ImageBatch NNGraph::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                const std::vector<ImageBatch>& sourceImages,
+                                const std::vector<StateBatch>& sourceStates,
+                                std::vector<ImageBatch>* intermediateImages,
+                                std::vector<StateBatch>* destinationStates) {
+  return executor_->encode(*this, commandBuffer, sourceImages, sourceStates, intermediateImages, destinationStates);
+}
+
+std::shared_ptr<Image> NNGraph::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                       std::vector<std::shared_ptr<Image>> sourceImages,
+                                       std::vector<std::shared_ptr<State>> sourceStates,
+                                       std::vector<std::shared_ptr<Image>>* intermediateImages,
+                                       std::vector<std::shared_ptr<State>>* destinationStates) {
+  std::vector<ImageBatch> images;
+  std::vector<StateBatch> states;
+  for (auto& image : sourceImages) images.push_back(ImageBatch{std::move(image)});
+  for (auto& state : sourceStates) states.push_back(StateBatch{std::move(state)});
+  std::vector<ImageBatch> intermediateBatches;
+  std::vector<StateBatch> stateBatches;
+  const ImageBatch result = encodeBatch(commandBuffer, images, states, &intermediateBatches, &stateBatches);
+  if (intermediateImages != nullptr)
+    for (const ImageBatch& batch : intermediateBatches) intermediateImages->push_back(batch[0]);
+  if (destinationStates != nullptr)
+    for (const StateBatch& batch : stateBatches) destinationStates->push_back(batch[0]);
+  return result.empty() ? nullptr : result[0];
+}
+
+std::shared_ptr<Image> NNGraph::executeAsync(std::vector<std::shared_ptr<Image>> sourceImages,
+                                             CompletionHandler handler) {
+  if (!queue_) queue_ = device()->newCommandQueue();
+  const auto commandBuffer = queue_->commandBuffer();
+  auto result = encode(commandBuffer, std::move(sourceImages));
+  if (result) result->synchronize(commandBuffer);
+  commandBuffer->addCompletedHandler([result, handler = std::move(handler)](mtl::CommandBuffer& completed) {
+    const auto error = completed.error();
+    handler(error ? nullptr : result, error ? error->message : std::string());
+  });
+  commandBuffer->commit();
+  return result;
+}
+
+void NNGraph::reloadFromDataSources() {
+  for (const detail::ProgramStep& step : program_->steps) detail::reloadFromDataSource(*step.kernel);
+}
+
+std::size_t NNGraph::readCountForSourceImage(std::size_t index) const {
+  if (index >= program_->sourceImages.size())
+    throw Error(describe(), "index", std::to_string(index), "less than " + std::to_string(program_->sourceImages.size()));
+  return 1;
+}
+
+std::size_t NNGraph::readCountForSourceState(std::size_t index) const {
+  if (index >= program_->sourceStates.size())
+    throw Error(describe(), "index", std::to_string(index), "less than " + std::to_string(program_->sourceStates.size()));
+  return 1;
+}
+
+std::size_t NNGraph::plannedTemporaryBytes() const {
+  const detail::GraphLayout* layout = executor_->lastLayout();
+  return layout == nullptr ? 0 : layout->plan.peakBytes;
+}
+
+}  // namespace mps
