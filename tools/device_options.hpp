@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-namespace CLI {
+namespace CLI {  // NOLINT: the library's name
 class App;
 }
 namespace mtl {

@@ -9,7 +9,7 @@ namespace mps::detail {
 /// Whether `part` occurs in `text`, upper and lower case of ASCII alike. An empty part always does.
 inline bool containsIgnoringCase(std::string_view text, std::string_view part) {
   const auto equal = [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); };
-  return part.empty() || !std::ranges::search(text, part, equal).empty();
+  return part.empty() || std::search(text.begin(), text.end(), part.begin(), part.end(), equal) != text.end();
 }
 
 }  // namespace mps::detail
