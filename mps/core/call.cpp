@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_set>
+#include <utility>
 
 #include "mps/core/error.hpp"
 #include "mps/core/tensor_copy.hpp"
@@ -201,6 +202,7 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
   };
   if (prepared.readsSource) operands.source = bindInput(call.source, prepared.sourceOrigin);
   operands.secondary = bindInput(call.secondary, {});
+  if (prepared.sourceIsSecondary) operands.secondary = std::exchange(operands.source, nullptr);
   if (prepared.readsGradient) operands.gradient = bindInput(call.gradient, prepared.gradientOrigin);
 
   TensorView destination;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -69,8 +70,8 @@ class CNNGradientKernel : public CNNBinaryKernel {
   [[nodiscard]] virtual bool acceptsForward(const std::string& forwardClassName) const = 0;
   /// Whether an encode reads the elements of sourceImage, or its size alone.
   [[nodiscard]] virtual bool needsSourceMemory(bool forwardSavesFields) const;
-  /// Which source of the forward kernel the destination is the gradient of.
-  [[nodiscard]] virtual std::size_t forwardSourceIndex() const { return 0; }
+  /// Which source of the forward kernel the destination is the gradient of, where sourceImage does not have its size.
+  [[nodiscard]] virtual std::optional<std::size_t> forwardSourceIndex() const { return std::nullopt; }
   /// What sourceImage must look like (width, height, channels): the forward source unless a class says otherwise.
   [[nodiscard]] virtual const ImageDescriptor& expectedSourceImage(const detail::ForwardRecord& record) const;
   /// @}

@@ -20,7 +20,8 @@ using detail::ProgramStep;
 std::string imageName(const GraphProgram& program, ImageIndex i) {
   const ProgramImage& image = program.images[i];
   const std::string number = "image " + std::to_string(i);
-  return image.handle && !image.handle->label().empty() ? number + " \"" + image.handle->label() + "\"" : number;
+  return image.handle && !image.handle->label().empty() ? number + " \"" + image.handle->label() + "\""
+                                                        : number;
 }
 
 std::string placeOf(const GraphProgram& program, const GraphLayout* layout, ImageIndex i) {

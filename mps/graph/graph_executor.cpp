@@ -24,7 +24,8 @@ bool isCustom(const NNPadding& padding) {
 bool hasCustomPadding(const Kernel& kernel) {
   if (const auto* unary = dynamic_cast<const CNNKernel*>(&kernel)) return isCustom(*unary->padding());
   if (const auto* binary = dynamic_cast<const CNNBinaryKernel*>(&kernel)) return isCustom(*binary->padding());
-  if (const auto* multiary = dynamic_cast<const CNNMultiaryKernel*>(&kernel)) return isCustom(*multiary->padding());
+  if (const auto* multiary = dynamic_cast<const CNNMultiaryKernel*>(&kernel))
+    return isCustom(*multiary->padding());
   return false;
 }
 
@@ -52,10 +53,28 @@ class ReadCounts {
   std::vector<std::pair<std::shared_ptr<TemporaryImage>, std::size_t>> counts_;
 };
 
+/// States as a kernel without a window leaves them that read and wrote whole images; for a kernel that was
+/// fused away.
+StateBatch pointwiseStates(const std::shared_ptr<mtl::Device>& device, const std::string& kernelClass,
+                           const ImageDescriptor& size, std::size_t count) {
+  auto record = std::make_shared<ForwardRecord>();
+  record->kernelClass = kernelClass;
+  record->clipRect = {{0, 0, 0}, {size.width(), size.height(), 1}};
+  record->source = size;
+  record->destination = size;
+  record->sourceFeatureChannels = size.featureChannels();
+  record->destinationFeatureChannels = size.featureChannels();
+  record->imageCount = count;
+  auto state = NNGradientState::create(device);
+  state->setRecord(std::move(record), 0);
+  return StateBatch(state, count);
+}
+
 void recordFiniteCheck(mtl::CommandBuffer& commandBuffer, const std::string& name, const ImageBatch& images) {
   const BatchOperand operand(images);
   if (operand.isLoose()) {
-    for (const auto& image : images.looseImages()) recordFiniteCheck(commandBuffer, name, ImageBatch::of(image));
+    for (const auto& image : images.looseImages())
+      recordFiniteCheck(commandBuffer, name, ImageBatch::of(image));
     return;
   }
   FiniteCheckProblem problem;
@@ -84,7 +103,8 @@ struct GraphExecutor::Run {
 
 GraphExecutor::GraphExecutor(std::shared_ptr<mtl::Device> device, std::shared_ptr<GraphProgram> program)
     : device_(std::move(device)), program_(std::move(program)) {
-  for (const ProgramStep& step : program_->steps) hasCustomPadding_ = hasCustomPadding_ || hasCustomPadding(*step.kernel);
+  for (const ProgramStep& step : program_->steps)
+    hasCustomPadding_ = hasCustomPadding_ || hasCustomPadding(*step.kernel);
 }
 
 void GraphExecutor::check(const NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -105,7 +125,8 @@ void GraphExecutor::check(const NNGraph& graph, const std::shared_ptr<mtl::Comma
     checkNotStacked(graph, "sourceImages", batch);
     checkSources(graph, "sourceImages", *commandBuffer, batch);
   }
-  for (const StateBatch& batch : sourceStates) checkStates(graph, "sourceStates", *commandBuffer, batch, count);
+  for (const StateBatch& batch : sourceStates)
+    checkStates(graph, "sourceStates", *commandBuffer, batch, count);
 }
 
 GraphLayout& GraphExecutor::layoutFor(const NNGraph& graph, const std::vector<ImageBatch>& sourceImages) {
@@ -141,19 +162,21 @@ ImageDescriptor GraphExecutor::sizeResult(GraphLayout& layout, StepIndex index) 
   const ProgramStep& step = program_->steps[index];
   const auto standIns = [&] {
     std::vector<std::shared_ptr<Image>> images;  // never allocated: only their sizes are looked at
-    for (const ImageIndex source : step.sources) images.push_back(Image::create(device_, layout.images[source]));
+    for (const ImageIndex source : step.sources)
+      images.push_back(Image::create(device_, layout.images[source]));
     return images;
   };
   if (auto* unary = dynamic_cast<CNNKernel*>(step.kernel.get())) {
-    const ImageDescriptor size = hasCustomPadding(*unary) ? unary->destinationImageDescriptor(standIns())
-                                                          : unary->sizeDestination(layout.images[step.sources[0]]);
+    const ImageDescriptor size = hasCustomPadding(*unary)
+                                     ? unary->destinationImageDescriptor(standIns())
+                                     : unary->sizeDestination(layout.images[step.sources[0]]);
     layout.offsets[index] = unary->offset();
     return size;
   }
   if (const auto* gradient = dynamic_cast<const CNNGradientKernel*>(step.kernel.get())) {
-    const bool known = step.forward != nowhere;
-    return layout.images[known ? program_->steps[step.forward].sources[gradient->forwardSourceIndex()]
-                               : step.sources[1]];
+    const auto index = gradient->forwardSourceIndex();
+    const bool ofForward = index && step.forward != nowhere;
+    return layout.images[ofForward ? program_->steps[step.forward].sources[*index] : step.sources[1]];
   }
   if (auto* binary = dynamic_cast<CNNBinaryKernel*>(step.kernel.get()))
     return binary->destinationImageDescriptor(standIns());
@@ -206,9 +229,10 @@ const std::vector<ImageBatch>& GraphExecutor::bind(GraphLayout& layout,
   const auto block = device_->allocate(layout.plan.peakBytes);
   for (ImageIndex i = 0; i < program_->images.size(); ++i) {
     const ImageDescriptor& size = layout.images[i];
-    const auto shape = TensorShape::dense(
-        static_cast<std::int64_t>(layout.count), static_cast<std::int64_t>(size.height()),
-        static_cast<std::int64_t>(size.width()), static_cast<std::int64_t>(size.featureChannels()), size.channelFormat());
+    const auto shape =
+        TensorShape::dense(static_cast<std::int64_t>(layout.count), static_cast<std::int64_t>(size.height()),
+                           static_cast<std::int64_t>(size.width()),
+                           static_cast<std::int64_t>(size.featureChannels()), size.channelFormat());
     const std::size_t request = layout.requestOf[i];
     if (request != nowhere)
       bound.images[i] = ImageBatch::over(
@@ -257,9 +281,12 @@ void GraphExecutor::encodeStep(Run& run, StepIndex index) {
       }
       unary->encodeBatch(run.commandBuffer, source, states, result);
     }
+    if (step.fusedNeuronState)
+      run.states[*step.fusedNeuronState] =
+          pointwiseStates(device_, "CNNNeuron", result.descriptor(), result.count());
   } else if (auto* gradient = dynamic_cast<CNNGradientKernel*>(step.kernel.get())) {
-    gradient->encodeBatch(run.commandBuffer, source, run.images[step.sources[1]], run.states[step.sourceStates[0]],
-                          result);
+    gradient->encodeBatch(run.commandBuffer, source, run.images[step.sources[1]],
+                          run.states[step.sourceStates[0]], result);
   } else if (auto* binary = dynamic_cast<CNNBinaryKernel*>(step.kernel.get())) {
     StateBatch states;
     if (step.resultState) {
@@ -287,16 +314,18 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
   GraphLayout& layout = layoutFor(graph, sourceImages);
   Run run{graph, commandBuffer, layout, bind(layout, commandBuffer->commandQueue()), {}, {}};
   run.states.resize(program_->states.size());
-  for (std::size_t i = 0; i < sourceImages.size(); ++i) run.images[program_->sourceImages[i]] = sourceImages[i];
-  for (std::size_t i = 0; i < sourceStates.size(); ++i) run.states[program_->sourceStates[i]] = sourceStates[i];
+  for (std::size_t i = 0; i < sourceImages.size(); ++i)
+    run.images[program_->sourceImages[i]] = sourceImages[i];
+  for (std::size_t i = 0; i < sourceStates.size(); ++i)
+    run.states[program_->sourceStates[i]] = sourceStates[i];
   for (ImageIndex i = 0; i < program_->images.size(); ++i) {
     const ProgramImage& image = program_->images[i];
     if (image.producer == nowhere || image.isPlanned()) continue;
     ImageAllocator& allocator = image.isNeededResult ? *graph.destinationImageAllocator()
                                 : image.allocator    ? *image.allocator
                                                      : *TemporaryImage::defaultAllocator();
-    run.images[i] = allocateImages(*program_->steps[image.producer].kernel, allocator, commandBuffer, layout.images[i],
-                                   layout.count);
+    run.images[i] = allocateImages(*program_->steps[image.producer].kernel, allocator, commandBuffer,
+                                   layout.images[i], layout.count);
     // Readers inside the graph do not count for the caller: an exported image keeps one read, a result two.
     ImageBatchIncrementReadCount(run.images[i], static_cast<std::int64_t>(image.readers.size()) +
                                                     (image.isNeededResult && image.isExported ? 1 : 0));
@@ -306,7 +335,8 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
   mtl::RecordingGuard guard(*commandBuffer);
   for (std::size_t i = 0; i < sourceImages.size(); ++i) {
     // One encode takes one read, however many steps read the image.
-    const auto readers = static_cast<std::int64_t>(program_->images[program_->sourceImages[i]].readers.size());
+    const auto readers =
+        static_cast<std::int64_t>(program_->images[program_->sourceImages[i]].readers.size());
     ImageBatchIncrementReadCount(sourceImages[i], readers - 1);
   }
   for (StepIndex s = 0; s < program_->steps.size(); ++s) encodeStep(run, s);
@@ -314,7 +344,8 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
   readCounts.keep();
 
   for (ImageIndex i = 0; i < program_->images.size(); ++i)
-    if (program_->images[i].synchronizes && !run.images[i].empty()) ImageBatchSynchronize(run.images[i], commandBuffer);
+    if (program_->images[i].synchronizes && !run.images[i].empty())
+      ImageBatchSynchronize(run.images[i], commandBuffer);
   if (!run.hostUpdates.empty()) {
     {
       const std::lock_guard lock(updateMutex_);

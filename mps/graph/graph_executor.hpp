@@ -37,7 +37,7 @@ struct GraphLayout {
   std::vector<ImageDescriptor> images;  ///< of every image of the program
   std::vector<Offset> offsets;          ///< of every step with a unary kernel
   MemoryPlan plan;
-  std::vector<std::size_t> requestOf;   ///< image to request, nowhere when it is not planned
+  std::vector<std::size_t> requestOf;  ///< image to request, nowhere when it is not planned
 
   /// The planned images in memory, one block per queue: commands of one queue run in order.
   struct Bound {
@@ -57,7 +57,9 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
                     std::vector<ImageBatch>* intermediateImages, std::vector<StateBatch>* destinationStates);
 
   /// Layout of the last encode, or null.
-  [[nodiscard]] const GraphLayout* lastLayout() const { return layouts_.empty() ? nullptr : &layouts_.front(); }
+  [[nodiscard]] const GraphLayout* lastLayout() const {
+    return layouts_.empty() ? nullptr : &layouts_.front();
+  }
 
  private:
   struct Run;

@@ -57,7 +57,8 @@ class Order {
     std::vector<Visit> stack;
     const auto enter = [&](const Filter& filter) {
       if (!open_.insert(filter.get()).second)
-        throw Error("NNGraph", "resultImages", "a network with a cycle through " + filter->describe(), "one without");
+        throw Error("NNGraph", "resultImages", "a network with a cycle through " + filter->describe(),
+                    "one without");
       stack.push_back({filter, linksOf(*filter), 0});
     };
     enter(last);
@@ -86,12 +87,13 @@ class Order {
 
 NNTrainingStyle styleOf(const NNFilterNode& filter) {
   const auto* trainable = dynamic_cast<const NNTrainableNode*>(&filter);
-  return trainable != nullptr && filter.isGradient() ? trainable->trainingStyle() : NNTrainingStyle::UpdateDeviceNone;
+  return trainable != nullptr && filter.isGradient() ? trainable->trainingStyle()
+                                                     : NNTrainingStyle::UpdateDeviceNone;
 }
 
 /// Filters that something needs: a result, an export, an update, a loss value.
-std::unordered_set<const NNFilterNode*> liveFilters(const std::vector<Filter>& order,
-                                                    const std::unordered_set<const NNImageNode*>& neededResults) {
+std::unordered_set<const NNFilterNode*> liveFilters(
+    const std::vector<Filter>& order, const std::unordered_set<const NNImageNode*>& neededResults) {
   std::unordered_set<const NNFilterNode*> live;
   std::unordered_set<const NNFilterNode*> wanted;  // something live depends on it
   for (auto filter = order.rbegin(); filter != order.rend(); ++filter) {
@@ -109,8 +111,8 @@ std::unordered_set<const NNFilterNode*> liveFilters(const std::vector<Filter>& o
 
 class Compiler {
  public:
-  Compiler(const std::shared_ptr<mtl::Device>& device, const std::vector<std::shared_ptr<NNImageNode>>& results,
-           const std::vector<bool>& needed)
+  Compiler(const std::shared_ptr<mtl::Device>& device,
+           const std::vector<std::shared_ptr<NNImageNode>>& results, const std::vector<bool>& needed)
       : device_(device), program_(std::make_shared<GraphProgram>()) {
     std::unordered_set<const NNImageNode*> neededResults;
     for (std::size_t i = 0; i < results.size(); ++i)
@@ -133,6 +135,8 @@ class Compiler {
     }
     program_->firstResultIsNeeded = needed[0];
     sortInputs(order);
+    connectReaders();
+    fuseNeurons(*program_);
     connectReaders();
     decideGradients();
     connectReaders();
@@ -186,7 +190,8 @@ class Compiler {
     if (filter->isGradient() && !step.sourceStates.empty()) {
       step.forward = program_->states[step.sourceStates[0]].producer;
       if (step.forward != nowhere)
-        step.update = LayerUpdate::create(program_->steps[step.forward].kernel, step.kernel, styleOf(*filter));
+        step.update =
+            LayerUpdate::create(program_->steps[step.forward].kernel, step.kernel, styleOf(*filter));
     }
     program_->steps.push_back(std::move(step));
   }
@@ -203,15 +208,25 @@ class Compiler {
     std::ranges::sort(program_->sourceStates, {}, [&](StateIndex state) { return stateRank[state]; });
   }
 
-  /// Who reads what, as far as memory and order go.
+  /// Who makes and reads what, as far as memory and order go.
   void connectReaders() {
-    for (auto& image : program_->images) image.readers.clear();
-    for (auto& state : program_->states) state.readers.clear();
+    for (auto& image : program_->images) {
+      image.producer = nowhere;
+      image.readers.clear();
+    }
+    for (auto& state : program_->states) {
+      state.producer = nowhere;
+      state.readers.clear();
+    }
     for (StepIndex s = 0; s < program_->steps.size(); ++s) {
       const ProgramStep& step = program_->steps[s];
+      program_->images[step.result].producer = s;
+      if (step.resultState) program_->states[*step.resultState].producer = s;
+      if (step.fusedNeuronState) program_->states[*step.fusedNeuronState].producer = s;
       for (std::size_t i = 0; i < step.sources.size(); ++i) {
         const auto* gradient = dynamic_cast<const CNNGradientKernel*>(step.kernel.get());
-        const bool sizeOnly = gradient != nullptr && i == 1 && !gradient->needsSourceMemory(step.forward != nowhere);
+        const bool sizeOnly =
+            gradient != nullptr && i == 1 && !gradient->needsSourceMemory(step.forward != nowhere);
         if (!sizeOnly) program_->images[step.sources[i]].readers.push_back(s);
       }
       for (const StateIndex state : step.sourceStates) program_->states[state].readers.push_back(s);
@@ -243,8 +258,10 @@ class Compiler {
       if (step.resultState && program.states[*step.resultState].isExported)
         program.resultStates.push_back(*step.resultState);
     }
-    for (const ImageIndex i : program.sourceImages) program.sourceImageHandles.push_back(handleOf(program.images[i].handle));
-    for (const StateIndex i : program.sourceStates) program.sourceStateHandles.push_back(handleOf(program.states[i].handle));
+    for (const ImageIndex i : program.sourceImages)
+      program.sourceImageHandles.push_back(handleOf(program.images[i].handle));
+    for (const StateIndex i : program.sourceStates)
+      program.sourceStateHandles.push_back(handleOf(program.states[i].handle));
     for (const ImageIndex i : program.intermediateImages)
       program.intermediateImageHandles.push_back(handleOf(program.images[i].handle));
     for (const StateIndex i : program.resultStates)

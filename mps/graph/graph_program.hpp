@@ -28,10 +28,12 @@ struct ProgramImage {
   bool isExported = false;
   bool synchronizes = false;
   bool isNeededResult = false;
-  StepIndex producer = nowhere;     ///< nowhere: a source of the graph
-  std::vector<StepIndex> readers;   ///< steps that read its elements
+  StepIndex producer = nowhere;    ///< nowhere: a source of the graph
+  std::vector<StepIndex> readers;  ///< steps that read its elements
   /// Whether it lives in planned memory.
-  [[nodiscard]] bool isPlanned() const { return producer != nowhere && !isExported && !isNeededResult && !allocator; }
+  [[nodiscard]] bool isPlanned() const {
+    return producer != nowhere && !isExported && !isNeededResult && !allocator;
+  }
 };
 
 /// One state of the program.
@@ -51,10 +53,11 @@ struct ProgramStep {
   ImageIndex result = nowhere;
   std::vector<StateIndex> sourceStates;
   std::optional<StateIndex> resultState;
-  bool writesResult = true;     ///< false: weight gradients alone
-  StepIndex forward = nowhere;  ///< of a gradient step: the step whose gradient it is
-  std::shared_ptr<LayerUpdate> update;  ///< of a gradient step of a layer that trains
-  std::string fused;            ///< what was fused into it, for debugDescription
+  std::optional<StateIndex> fusedNeuronState;  ///< of a neuron that was fused into this step
+  bool writesResult = true;                    ///< false: weight gradients alone
+  StepIndex forward = nowhere;                 ///< of a gradient step: the step whose gradient it is
+  std::shared_ptr<LayerUpdate> update;         ///< of a gradient step of a layer that trains
+  std::string fused;                           ///< what was fused into it, for debugDescription
 };
 
 struct GraphProgram {
@@ -77,8 +80,8 @@ std::shared_ptr<GraphProgram> compileGraph(const std::shared_ptr<mtl::Device>& d
                                            const std::vector<std::shared_ptr<NNImageNode>>& resultImages,
                                            const std::vector<bool>& resultsAreNeeded);
 
-/// Pass: puts a neuron into the convolution before it, where its derivative can be computed from its result and
-/// nobody else wants the image between them.
+/// Pass: puts a neuron into the convolution before it, where its derivative can be computed from its result
+/// and nobody else wants the image between them.
 void fuseNeurons(GraphProgram& program);
 
 }  // namespace mps::detail

@@ -38,10 +38,11 @@ class ConvolutionUpdate final : public LayerUpdate {
     return weights;
   }
 
-  void updateOnHost(const std::shared_ptr<State>& gradientState, const std::shared_ptr<State>& sourceState) override {
-    const bool changed =
-        forward_->dataSource()->update(std::static_pointer_cast<CNNConvolutionGradientState>(gradientState),
-                                       std::static_pointer_cast<CNNConvolutionWeightsAndBiasesState>(sourceState));
+  void updateOnHost(const std::shared_ptr<State>& gradientState,
+                    const std::shared_ptr<State>& sourceState) override {
+    const bool changed = forward_->dataSource()->update(
+        std::static_pointer_cast<CNNConvolutionGradientState>(gradientState),
+        std::static_pointer_cast<CNNConvolutionWeightsAndBiasesState>(sourceState));
     if (!changed) return;
     forward_->reloadWeightsAndBiasesFromDataSource();
     gradient_->shareWeights(*forward_);
@@ -55,7 +56,8 @@ class ConvolutionUpdate final : public LayerUpdate {
 }  // namespace
 
 std::shared_ptr<LayerUpdate> LayerUpdate::create(const std::shared_ptr<Kernel>& forward,
-                                                 const std::shared_ptr<Kernel>& gradient, NNTrainingStyle style) {
+                                                 const std::shared_ptr<Kernel>& gradient,
+                                                 NNTrainingStyle style) {
   if (style == NNTrainingStyle::UpdateDeviceNone) return nullptr;
   auto convolution = std::dynamic_pointer_cast<CNNConvolution>(forward);
   auto convolutionGradient = std::dynamic_pointer_cast<CNNConvolutionGradient>(gradient);
@@ -66,7 +68,8 @@ std::shared_ptr<LayerUpdate> LayerUpdate::create(const std::shared_ptr<Kernel>& 
 
 void reloadFromDataSource(Kernel& kernel) {
   if (auto* forward = dynamic_cast<CNNConvolution*>(&kernel)) forward->reloadWeightsAndBiasesFromDataSource();
-  if (auto* gradient = dynamic_cast<CNNConvolutionGradient*>(&kernel)) gradient->reloadWeightsAndBiasesFromDataSource();
+  if (auto* gradient = dynamic_cast<CNNConvolutionGradient*>(&kernel))
+    gradient->reloadWeightsAndBiasesFromDataSource();
 }
 
 }  // namespace mps::detail

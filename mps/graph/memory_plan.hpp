@@ -19,8 +19,8 @@ struct MemoryPlan {
   std::size_t peakBytes = 0;         ///< size of the block
 };
 
-/// Places every request so that those alive at the same time do not overlap: the largest first, each at the lowest
-/// offset that is free for its whole life. @param alignment of every offset
+/// Places every request so that those alive at the same time do not overlap: the largest first, each at the
+/// lowest offset that is free for its whole life. @param alignment of every offset
 MemoryPlan planMemory(std::span<const MemoryRequest> requests, std::size_t alignment);
 
 }  // namespace mps::detail

@@ -32,21 +32,26 @@ std::shared_ptr<NNGraph> NNGraph::create(const std::shared_ptr<mtl::Device>& dev
                                          std::vector<std::shared_ptr<NNImageNode>> resultImages,
                                          const std::vector<bool>& resultsAreNeeded) {
   if (!device) throw Error("NNGraph", "device", "null", "a device");
-  return std::shared_ptr<NNGraph>(new NNGraph(device, detail::compileGraph(device, resultImages, resultsAreNeeded)));
+  return std::shared_ptr<NNGraph>(
+      new NNGraph(device, detail::compileGraph(device, resultImages, resultsAreNeeded)));
 }
 
 std::shared_ptr<NNGraph> NNGraph::create(const std::shared_ptr<mtl::Device>& device,
-                                         const std::shared_ptr<NNImageNode>& resultImage, bool resultImageIsNeeded) {
+                                         const std::shared_ptr<NNImageNode>& resultImage,
+                                         bool resultImageIsNeeded) {
   return create(device, std::vector{resultImage}, {resultImageIsNeeded});
 }
 
-std::shared_ptr<Kernel> NNGraph::clone() const { return std::shared_ptr<NNGraph>(new NNGraph(*this)); }
+std::shared_ptr<Kernel> NNGraph::clone() const {
+  return std::shared_ptr<NNGraph>(new NNGraph(*this));
+}
 
 void NNGraph::didMoveToDevice() {
   for (detail::ProgramStep& step : program_->steps) step.kernel = step.kernel->copy(device());
   for (detail::ProgramStep& step : program_->steps) {
     if (step.update)
-      step.update = detail::LayerUpdate::create(program_->steps[step.forward].kernel, step.kernel, step.update->style());
+      step.update = detail::LayerUpdate::create(program_->steps[step.forward].kernel, step.kernel,
+                                                step.update->style());
   }
   executor_ = std::make_shared<detail::GraphExecutor>(device(), program_);
   queue_ = nullptr;
@@ -67,7 +72,9 @@ const std::vector<std::shared_ptr<Handle>>& NNGraph::resultStateHandles() const 
 std::shared_ptr<Handle> NNGraph::resultHandle() const {
   return program_->firstResultIsNeeded ? program_->images[program_->results[0]].handle : nullptr;
 }
-bool NNGraph::resultImageIsNeeded() const { return program_->firstResultIsNeeded; }
+bool NNGraph::resultImageIsNeeded() const {
+  return program_->firstResultIsNeeded;
+}
 
 void NNGraph::setDestinationImageAllocator(std::shared_ptr<ImageAllocator> allocator) {
   if (!allocator) throw Error(describe(), "destinationImageAllocator", "null", "an image allocator");
@@ -79,7 +86,8 @@ ImageBatch NNGraph::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& comma
                                 const std::vector<StateBatch>& sourceStates,
                                 std::vector<ImageBatch>* intermediateImages,
                                 std::vector<StateBatch>* destinationStates) {
-  return executor_->encode(*this, commandBuffer, sourceImages, sourceStates, intermediateImages, destinationStates);
+  return executor_->encode(*this, commandBuffer, sourceImages, sourceStates, intermediateImages,
+                           destinationStates);
 }
 
 std::shared_ptr<Image> NNGraph::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -121,13 +129,15 @@ void NNGraph::reloadFromDataSources() {
 
 std::size_t NNGraph::readCountForSourceImage(std::size_t index) const {
   if (index >= program_->sourceImages.size())
-    throw Error(describe(), "index", std::to_string(index), "less than " + std::to_string(program_->sourceImages.size()));
+    throw Error(describe(), "index", std::to_string(index),
+                "less than " + std::to_string(program_->sourceImages.size()));
   return 1;
 }
 
 std::size_t NNGraph::readCountForSourceState(std::size_t index) const {
   if (index >= program_->sourceStates.size())
-    throw Error(describe(), "index", std::to_string(index), "less than " + std::to_string(program_->sourceStates.size()));
+    throw Error(describe(), "index", std::to_string(index),
+                "less than " + std::to_string(program_->sourceStates.size()));
   return 1;
 }
 

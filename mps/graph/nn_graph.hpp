@@ -28,11 +28,11 @@ struct GraphProgram;
 
 /// A network, compiled (MPSNNGraph; spec/04 sections 5 and 6).
 ///
-/// Made from the image nodes that are wanted; everything that they depend on belongs to the graph, unless nothing
-/// needs it. Kernels are made once, data sources are read once. Each encode runs the whole network on a batch: the
-/// sizes follow from the source images, and for each set of sizes the memory of all temporary images is planned
-/// once. Weights are updated by the data sources, as each layer's training style says. The nodes may be let go or
-/// changed afterwards; the graph does not see it.
+/// Made from the image nodes that are wanted; everything that they depend on belongs to the graph, unless
+/// nothing needs it. Kernels are made once, data sources are read once. Each encode runs the whole network on
+/// a batch: the sizes follow from the source images, and for each set of sizes the memory of all temporary
+/// images is planned once. Weights are updated by the data sources, as each layer's training style says. The
+/// nodes may be let go or changed afterwards; the graph does not see it.
 ///
 ///     auto graph = mps::NNGraph::create(device, {terminus->resultImage()}, {false});
 ///     graph->encodeBatch(commandBuffer, {{images}}, {{labels}});
@@ -42,7 +42,8 @@ struct GraphProgram;
 class NNGraph : public Kernel {
  public:
   /// @param resultImages     what encode returns: the first; the others come with the intermediate images
-  /// @param resultsAreNeeded one flag per image: false when only the training behind it matters; encode then returns
+  /// @param resultsAreNeeded one flag per image: false when only the training behind it matters; encode then
+  /// returns
   ///                         nothing for it. Empty means all are needed.
   /// @throws Error for no or null images, a wrong number of flags, a data source that fails to load, a cycle
   static std::shared_ptr<NNGraph> create(const std::shared_ptr<mtl::Device>& device,
@@ -54,13 +55,14 @@ class NNGraph : public Kernel {
                                          bool resultImageIsNeeded = true);
   ~NNGraph() override;
   [[nodiscard]] std::string className() const override { return "NNGraph"; }
-  /// A graph with the same kernels' properties. @param device null means the same; data sources follow their copy()
+  /// A graph with the same kernels' properties. @param device null means the same; data sources follow their
+  /// copy()
   [[nodiscard]] std::shared_ptr<NNGraph> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
 
-  /// Handles of the inputs in the order in which encode wants them: depth first from result 0, sources left to
-  /// right. A node without handle has a place holder of its own.
+  /// Handles of the inputs in the order in which encode wants them: depth first from result 0, sources left
+  /// to right. A node without handle has a place holder of its own.
   [[nodiscard]] const std::vector<std::shared_ptr<Handle>>& sourceImageHandles() const;
   [[nodiscard]] const std::vector<std::shared_ptr<Handle>>& sourceStateHandles() const;
   /// Handles of exported images and states, in encode order; further results come first.
@@ -74,13 +76,15 @@ class NNGraph : public Kernel {
   [[nodiscard]] ImageFeatureChannelFormat format() const { return format_; }
   void setFormat(ImageFeatureChannelFormat format) { format_ = format; }
   /// Who makes the results. Image::defaultAllocator().
-  [[nodiscard]] const std::shared_ptr<ImageAllocator>& destinationImageAllocator() const { return allocator_; }
+  [[nodiscard]] const std::shared_ptr<ImageAllocator>& destinationImageAllocator() const {
+    return allocator_;
+  }
   void setDestinationImageAllocator(std::shared_ptr<ImageAllocator> allocator);
   /// Whether exported states are temporary. false.
   [[nodiscard]] bool outputStateIsTemporary() const { return outputStateIsTemporary_; }
   void setOutputStateIsTemporary(bool isTemporary) { outputStateIsTemporary_ = isTemporary; }
-  /// Whether the command buffer fails, naming the first node whose result holds a NaN or an infinity. Costs one pass
-  /// over every image. false.
+  /// Whether the command buffer fails, naming the first node whose result holds a NaN or an infinity. Costs
+  /// one pass over every image. false.
   [[nodiscard]] bool stopsAtNonFiniteValues() const { return stopsAtNonFiniteValues_; }
   void setStopsAtNonFiniteValues(bool stops) { stopsAtNonFiniteValues_ = stops; }
 
@@ -91,7 +95,8 @@ class NNGraph : public Kernel {
   /// @param[out] intermediateImages  appended in the order of intermediateImageHandles(); may be null
   /// @param[out] destinationStates   appended in the order of resultStateHandles(); may be null
   /// @return result 0; null (empty) when it is not needed
-  /// @throws Error for wrong counts, lengths, devices, released images, or what a kernel refuses; nothing is encoded
+  /// @throws Error for wrong counts, lengths, devices, released images, or what a kernel refuses; nothing is
+  /// encoded
   /// @{
   std::shared_ptr<Image> encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                 std::vector<std::shared_ptr<Image>> sourceImages,
@@ -99,14 +104,17 @@ class NNGraph : public Kernel {
                                 std::vector<std::shared_ptr<Image>>* intermediateImages = nullptr,
                                 std::vector<std::shared_ptr<State>>* destinationStates = nullptr);
   ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                         const std::vector<ImageBatch>& sourceImages, const std::vector<StateBatch>& sourceStates = {},
+                         const std::vector<ImageBatch>& sourceImages,
+                         const std::vector<StateBatch>& sourceStates = {},
                          std::vector<ImageBatch>* intermediateImages = nullptr,
                          std::vector<StateBatch>* destinationStates = nullptr);
-  /// Encodes at once on a command buffer of the graph's own, commits, and calls the handler when it has run, on
-  /// another thread: with the result, or with null and a message. The same image is returned; it is valid in the
-  /// handler.
-  using CompletionHandler = std::function<void(const std::shared_ptr<Image>& result, const std::string& error)>;
-  std::shared_ptr<Image> executeAsync(std::vector<std::shared_ptr<Image>> sourceImages, CompletionHandler handler);
+  /// Encodes at once on a command buffer of the graph's own, commits, and calls the handler when it has run,
+  /// on another thread: with the result, or with null and a message. The same image is returned; it is valid
+  /// in the handler.
+  using CompletionHandler =
+      std::function<void(const std::shared_ptr<Image>& result, const std::string& error)>;
+  std::shared_ptr<Image> executeAsync(std::vector<std::shared_ptr<Image>> sourceImages,
+                                      CompletionHandler handler);
   /// @}
 
   /// Reads all data sources again, now. No work of this graph may be in flight.
@@ -115,7 +123,8 @@ class NNGraph : public Kernel {
   [[nodiscard]] std::size_t readCountForSourceImage(std::size_t index) const;
   [[nodiscard]] std::size_t readCountForSourceState(std::size_t index) const;
 
-  /// Bytes of the memory plan for the sizes of the last encode: the peak of all temporary images together. 0 before.
+  /// Bytes of the memory plan for the sizes of the last encode: the peak of all temporary images together. 0
+  /// before.
   [[nodiscard]] std::size_t plannedTemporaryBytes() const;
   /// The steps in order with kernels, what was fused, sizes and places in memory (after an encode).
   [[nodiscard]] std::string debugDescription() const;

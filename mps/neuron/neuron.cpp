@@ -1,0 +1,177 @@
+#include "mps/neuron/neuron.hpp"
+
+#include "mps/core/call.hpp"
+#include "mps/core/error.hpp"
+#include "mps/core/gradient_state.hpp"
+#include "mps/core/plan_for.hpp"
+#include "mps/core/pointwise.hpp"
+#include "mps/neuron/neuron_problem.hpp"
+
+namespace mps {
+
+using detail::NeuronDirection;
+using detail::NeuronProblem;
+
+namespace {
+
+constexpr detail::BackEnds<NeuronProblem> neuronBackEnds{detail::neuronImplementationsCpu};
+
+void checkDescriptor(const char* className, const NNNeuronDescriptor& descriptor) {
+  const auto type = static_cast<std::int32_t>(descriptor.neuronType());
+  if (type < 0 || type >= static_cast<std::int32_t>(CNNNeuronType::Count))
+    throw Error(className, "neuronType", std::to_string(type), "a type of CNNNeuronType");
+  if (descriptor.neuronType() == CNNNeuronType::PReLU && descriptor.data().empty())
+    throw Error(className, "neuronDescriptor", "PReLU without slopes",
+                "cnnNeuronPReLUDescriptor with one per channel");
+}
+
+/// PReLU: one slope for each channel read.
+void checkSlopes(const Kernel& kernel, const NNNeuronDescriptor& descriptor, std::int64_t channels) {
+  if (descriptor.neuronType() != CNNNeuronType::PReLU) return;
+  if (descriptor.data().size() < static_cast<std::size_t>(channels))
+    throw Error(kernel.describe(), "data", std::to_string(descriptor.data().size()) + " slopes",
+                "at least " + std::to_string(channels) + ", one for each feature channel");
+}
+
+}  // namespace
+
+CNNNeuron::CNNNeuron(std::shared_ptr<mtl::Device> device, const NNNeuronDescriptor& neuronDescriptor)
+    : CNNKernel(std::move(device)), descriptor_(neuronDescriptor) {
+  checkDescriptor("CNNNeuron", descriptor_);
+}
+
+std::shared_ptr<CNNNeuron> CNNNeuron::create(const std::shared_ptr<mtl::Device>& device,
+                                             const NNNeuronDescriptor& neuronDescriptor) {
+  return std::shared_ptr<CNNNeuron>(new CNNNeuron(device, neuronDescriptor));
+}
+
+std::shared_ptr<Kernel> CNNNeuron::clone() const {
+  return std::shared_ptr<CNNNeuron>(new CNNNeuron(*this));
+}
+
+detail::PreparedCall CNNNeuron::prepareForward(const detail::ForwardCall& call) const {
+  checkSlopes(*this, descriptor_, call.source.channels);
+  NeuronProblem problem;
+  problem.direction = NeuronDirection::Forward;
+  problem.neuron = descriptor_;
+  problem.input = call.source;
+  problem.destination = call.destination;
+  detail::PreparedCall prepared;
+  prepared.plan = detail::planFor(*device(), neuronBackEnds, problem);
+  return prepared;
+}
+
+CNNNeuronGradient::CNNNeuronGradient(std::shared_ptr<mtl::Device> device,
+                                     const NNNeuronDescriptor& neuronDescriptor)
+    : CNNGradientKernel(std::move(device)), descriptor_(neuronDescriptor) {
+  checkDescriptor("CNNNeuronGradient", descriptor_);
+}
+
+std::shared_ptr<CNNNeuronGradient> CNNNeuronGradient::create(const std::shared_ptr<mtl::Device>& device,
+                                                             const NNNeuronDescriptor& neuronDescriptor) {
+  return std::shared_ptr<CNNNeuronGradient>(new CNNNeuronGradient(device, neuronDescriptor));
+}
+
+std::shared_ptr<Kernel> CNNNeuronGradient::clone() const {
+  return std::shared_ptr<CNNNeuronGradient>(new CNNNeuronGradient(*this));
+}
+
+bool CNNNeuronGradient::acceptsForward(const std::string& forwardClassName) const {
+  return forwardClassName == "CNNNeuron";
+}
+
+std::vector<detail::PreparedCall> CNNNeuronGradient::prepareGradient(const detail::GradientCall& call) const {
+  checkSlopes(*this, descriptor_, call.source.channels);
+  const detail::PointwiseGradient views = detail::pointwiseGradient(call);
+  NeuronProblem problem;
+  problem.direction = usesResult_ ? NeuronDirection::GradientFromResult : NeuronDirection::Gradient;
+  problem.neuron = descriptor_;
+  problem.input = views.source;
+  problem.gradient = views.gradient;
+  problem.destination = views.destination;
+  detail::PreparedCall prepared =
+      detail::preparedPointwise(views, detail::planFor(*device(), neuronBackEnds, problem));
+  prepared.sourceIsSecondary = usesResult_;
+  return {prepared};
+}
+
+std::shared_ptr<CNNNeuronLinear> CNNNeuronLinear::create(const std::shared_ptr<mtl::Device>& device, float a,
+                                                         float b) {
+  return std::shared_ptr<CNNNeuronLinear>(
+      new CNNNeuronLinear(device, NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::Linear, a, b)));
+}
+
+std::shared_ptr<CNNNeuronReLU> CNNNeuronReLU::create(const std::shared_ptr<mtl::Device>& device, float a) {
+  return std::shared_ptr<CNNNeuronReLU>(
+      new CNNNeuronReLU(device, NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU, a)));
+}
+
+std::shared_ptr<CNNNeuronSigmoid> CNNNeuronSigmoid::create(const std::shared_ptr<mtl::Device>& device) {
+  return std::shared_ptr<CNNNeuronSigmoid>(
+      new CNNNeuronSigmoid(device, NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::Sigmoid)));
+}
+
+std::shared_ptr<CNNNeuronHardSigmoid> CNNNeuronHardSigmoid::create(const std::shared_ptr<mtl::Device>& device,
+                                                                   float a, float b) {
+  return std::shared_ptr<CNNNeuronHardSigmoid>(new CNNNeuronHardSigmoid(
+      device, NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::HardSigmoid, a, b)));
+}
+
+std::shared_ptr<CNNNeuronTanH> CNNNeuronTanH::create(const std::shared_ptr<mtl::Device>& device, float a,
+                                                     float b) {
+  return std::shared_ptr<CNNNeuronTanH>(
+      new CNNNeuronTanH(device, NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::TanH, a, b)));
+}
+
+std::shared_ptr<CNNNeuronAbsolute> CNNNeuronAbsolute::create(const std::shared_ptr<mtl::Device>& device) {
+  return std::shared_ptr<CNNNeuronAbsolute>(
+      new CNNNeuronAbsolute(device, NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::Absolute)));
+}
+
+std::shared_ptr<CNNNeuronSoftPlus> CNNNeuronSoftPlus::create(const std::shared_ptr<mtl::Device>& device,
+                                                             float a, float b) {
+  return std::shared_ptr<CNNNeuronSoftPlus>(
+      new CNNNeuronSoftPlus(device, NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::SoftPlus, a, b)));
+}
+
+std::shared_ptr<CNNNeuronSoftSign> CNNNeuronSoftSign::create(const std::shared_ptr<mtl::Device>& device) {
+  return std::shared_ptr<CNNNeuronSoftSign>(
+      new CNNNeuronSoftSign(device, NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::SoftSign)));
+}
+
+std::shared_ptr<CNNNeuronELU> CNNNeuronELU::create(const std::shared_ptr<mtl::Device>& device, float a) {
+  return std::shared_ptr<CNNNeuronELU>(
+      new CNNNeuronELU(device, NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ELU, a)));
+}
+
+std::shared_ptr<CNNNeuronReLUN> CNNNeuronReLUN::create(const std::shared_ptr<mtl::Device>& device, float a,
+                                                       float b) {
+  return std::shared_ptr<CNNNeuronReLUN>(
+      new CNNNeuronReLUN(device, NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLUN, a, b)));
+}
+
+std::shared_ptr<CNNNeuronPower> CNNNeuronPower::create(const std::shared_ptr<mtl::Device>& device, float a,
+                                                       float b, float c) {
+  return std::shared_ptr<CNNNeuronPower>(
+      new CNNNeuronPower(device, NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::Power, a, b, c)));
+}
+
+std::shared_ptr<CNNNeuronExponential> CNNNeuronExponential::create(const std::shared_ptr<mtl::Device>& device,
+                                                                   float a, float b, float c) {
+  return std::shared_ptr<CNNNeuronExponential>(new CNNNeuronExponential(
+      device, NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::Exponential, a, b, c)));
+}
+
+std::shared_ptr<CNNNeuronLogarithm> CNNNeuronLogarithm::create(const std::shared_ptr<mtl::Device>& device,
+                                                               float a, float b, float c) {
+  return std::shared_ptr<CNNNeuronLogarithm>(new CNNNeuronLogarithm(
+      device, NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::Logarithm, a, b, c)));
+}
+
+std::shared_ptr<CNNNeuronPReLU> CNNNeuronPReLU::create(const std::shared_ptr<mtl::Device>& device,
+                                                       std::span<const float> a) {
+  return std::shared_ptr<CNNNeuronPReLU>(
+      new CNNNeuronPReLU(device, NNNeuronDescriptor::cnnNeuronPReLUDescriptor(a)));
+}
+
+}  // namespace mps

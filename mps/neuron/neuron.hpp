@@ -1,0 +1,218 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "mps/core/cnn_gradient_kernel.hpp"
+#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/neuron_descriptor.hpp"
+
+/// Neurons: a function of every value (MPSCNNNeuron.h; spec/03 section 11). NNNeuronDescriptor lists the
+/// functions.
+namespace mps {
+
+/// result(x, y, c) = f(source(x, y, c)) (MPSCNNNeuron). Sources: every format; results: float16, float32.
+class CNNNeuron : public CNNKernel {
+ public:
+  /// Takes a copy of the descriptor. @throws Error for PReLU without slopes or a type that does not exist
+  static std::shared_ptr<CNNNeuron> create(const std::shared_ptr<mtl::Device>& device,
+                                           const NNNeuronDescriptor& neuronDescriptor);
+  [[nodiscard]] std::string className() const override { return "CNNNeuron"; }
+  [[nodiscard]] std::shared_ptr<CNNNeuron> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  [[nodiscard]] CNNNeuronType neuronType() const { return descriptor_.neuronType(); }
+  [[nodiscard]] float a() const { return descriptor_.a(); }
+  [[nodiscard]] float b() const { return descriptor_.b(); }
+  [[nodiscard]] float c() const { return descriptor_.c(); }
+  /// PReLU's slopes.
+  [[nodiscard]] std::span<const float> data() const { return descriptor_.data(); }
+  [[nodiscard]] const NNNeuronDescriptor& descriptor() const { return descriptor_; }
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+
+ protected:
+  CNNNeuron(std::shared_ptr<mtl::Device> device, const NNNeuronDescriptor& neuronDescriptor);
+  CNNNeuron(const CNNNeuron&) = default;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  NNNeuronDescriptor descriptor_;
+};
+
+/// dx = dy * f'(x), x being the forward source (MPSCNNNeuronGradient). One class for all types; the
+/// descriptor must be that of the forward kernel. Gradients with respect to parameters are not computed.
+///
+///     auto relu = mps::CNNNeuron::create(device,
+///     mps::NNNeuronDescriptor::cnnNeuronDescriptor(mps::CNNNeuronType::ReLU)); std::shared_ptr<mps::State>
+///     state; auto y = relu->encode(commandBuffer, x, state, false); auto gradient =
+///     mps::CNNNeuronGradient::create(device, relu->descriptor()); auto dx = gradient->encode(commandBuffer,
+///     dy, x, state);
+class CNNNeuronGradient : public CNNGradientKernel {
+ public:
+  static std::shared_ptr<CNNNeuronGradient> create(const std::shared_ptr<mtl::Device>& device,
+                                                   const NNNeuronDescriptor& neuronDescriptor);
+  [[nodiscard]] std::string className() const override { return "CNNNeuronGradient"; }
+  [[nodiscard]] std::shared_ptr<CNNNeuronGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  [[nodiscard]] CNNNeuronType neuronType() const { return descriptor_.neuronType(); }
+  [[nodiscard]] float a() const { return descriptor_.a(); }
+  [[nodiscard]] float b() const { return descriptor_.b(); }
+  [[nodiscard]] float c() const { return descriptor_.c(); }
+  [[nodiscard]] std::span<const float> data() const { return descriptor_.data(); }
+  [[nodiscard]] const NNNeuronDescriptor& descriptor() const { return descriptor_; }
+
+  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
+      const detail::GradientCall& call) const override;
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
+  /// The library's own: sourceImage is the forward result, for a neuron that a graph has fused into another
+  /// kernel.
+  void setUsesResult(bool usesResult) { usesResult_ = usesResult; }
+
+ protected:
+  CNNNeuronGradient(std::shared_ptr<mtl::Device> device, const NNNeuronDescriptor& neuronDescriptor);
+  CNNNeuronGradient(const CNNNeuronGradient&) = default;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  NNNeuronDescriptor descriptor_;
+  bool usesResult_ = false;
+};
+
+/// a x + b (MPSCNNNeuronLinear).
+class CNNNeuronLinear : public CNNNeuron {
+ public:
+  static std::shared_ptr<CNNNeuronLinear> create(const std::shared_ptr<mtl::Device>& device, float a,
+                                                 float b);
+
+ protected:
+  using CNNNeuron::CNNNeuron;
+};
+
+/// x >= 0 ? x : a x (MPSCNNNeuronReLU).
+class CNNNeuronReLU : public CNNNeuron {
+ public:
+  static std::shared_ptr<CNNNeuronReLU> create(const std::shared_ptr<mtl::Device>& device, float a);
+
+ protected:
+  using CNNNeuron::CNNNeuron;
+};
+
+/// x >= 0 ? x : a_c x, one slope per channel, copied (MPSCNNNeuronPReLU).
+class CNNNeuronPReLU : public CNNNeuron {
+ public:
+  static std::shared_ptr<CNNNeuronPReLU> create(const std::shared_ptr<mtl::Device>& device,
+                                                std::span<const float> a);
+
+ protected:
+  using CNNNeuron::CNNNeuron;
+};
+
+/// 1 / (1 + exp(-x)) (MPSCNNNeuronSigmoid).
+class CNNNeuronSigmoid : public CNNNeuron {
+ public:
+  static std::shared_ptr<CNNNeuronSigmoid> create(const std::shared_ptr<mtl::Device>& device);
+
+ protected:
+  using CNNNeuron::CNNNeuron;
+};
+
+/// clamp(a x + b, 0, 1) (MPSCNNNeuronHardSigmoid).
+class CNNNeuronHardSigmoid : public CNNNeuron {
+ public:
+  static std::shared_ptr<CNNNeuronHardSigmoid> create(const std::shared_ptr<mtl::Device>& device, float a,
+                                                      float b);
+
+ protected:
+  using CNNNeuron::CNNNeuron;
+};
+
+/// a tanh(b x) (MPSCNNNeuronTanH).
+class CNNNeuronTanH : public CNNNeuron {
+ public:
+  static std::shared_ptr<CNNNeuronTanH> create(const std::shared_ptr<mtl::Device>& device, float a, float b);
+
+ protected:
+  using CNNNeuron::CNNNeuron;
+};
+
+/// |x| (MPSCNNNeuronAbsolute).
+class CNNNeuronAbsolute : public CNNNeuron {
+ public:
+  static std::shared_ptr<CNNNeuronAbsolute> create(const std::shared_ptr<mtl::Device>& device);
+
+ protected:
+  using CNNNeuron::CNNNeuron;
+};
+
+/// a ln(1 + exp(b x)) (MPSCNNNeuronSoftPlus).
+class CNNNeuronSoftPlus : public CNNNeuron {
+ public:
+  static std::shared_ptr<CNNNeuronSoftPlus> create(const std::shared_ptr<mtl::Device>& device, float a,
+                                                   float b);
+
+ protected:
+  using CNNNeuron::CNNNeuron;
+};
+
+/// x / (1 + |x|) (MPSCNNNeuronSoftSign).
+class CNNNeuronSoftSign : public CNNNeuron {
+ public:
+  static std::shared_ptr<CNNNeuronSoftSign> create(const std::shared_ptr<mtl::Device>& device);
+
+ protected:
+  using CNNNeuron::CNNNeuron;
+};
+
+/// x >= 0 ? x : a (exp(x) - 1) (MPSCNNNeuronELU).
+class CNNNeuronELU : public CNNNeuron {
+ public:
+  static std::shared_ptr<CNNNeuronELU> create(const std::shared_ptr<mtl::Device>& device, float a);
+
+ protected:
+  using CNNNeuron::CNNNeuron;
+};
+
+/// min(x >= 0 ? x : a x, b) (MPSCNNNeuronReLUN); ReLU6 is a = 0, b = 6.
+class CNNNeuronReLUN : public CNNNeuron {
+ public:
+  static std::shared_ptr<CNNNeuronReLUN> create(const std::shared_ptr<mtl::Device>& device, float a, float b);
+
+ protected:
+  using CNNNeuron::CNNNeuron;
+};
+
+/// (a x + b)^c (MPSCNNNeuronPower).
+class CNNNeuronPower : public CNNNeuron {
+ public:
+  static std::shared_ptr<CNNNeuronPower> create(const std::shared_ptr<mtl::Device>& device, float a, float b,
+                                                float c);
+
+ protected:
+  using CNNNeuron::CNNNeuron;
+};
+
+/// c^(a x + b), base e for c = -1 (MPSCNNNeuronExponential).
+class CNNNeuronExponential : public CNNNeuron {
+ public:
+  static std::shared_ptr<CNNNeuronExponential> create(const std::shared_ptr<mtl::Device>& device, float a,
+                                                      float b, float c);
+
+ protected:
+  using CNNNeuron::CNNNeuron;
+};
+
+/// log_c(a x + b), base e for c = -1 (MPSCNNNeuronLogarithm).
+class CNNNeuronLogarithm : public CNNNeuron {
+ public:
+  static std::shared_ptr<CNNNeuronLogarithm> create(const std::shared_ptr<mtl::Device>& device, float a,
+                                                    float b, float c);
+
+ protected:
+  using CNNNeuron::CNNNeuron;
+};
+
+}  // namespace mps
