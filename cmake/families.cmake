@@ -7,9 +7,9 @@ unmetal_family(convolution
   SOURCES convolution_matmul.cpp convolution_node.cpp convolution_onednn.cpp convolution_plain.cpp
           convolution_staging.cpp convolution_weights.cpp fully_connected.cpp)
 unmetal_family(arithmetic)
-unmetal_family(neuron)
+unmetal_family(neuron HEADERS neuron_node.hpp SOURCES neuron_node.cpp)
 unmetal_family(softmax)
 unmetal_family(dropout)
-unmetal_family(loss)
+unmetal_family(loss HEADERS loss_descriptor.hpp loss_node.hpp SOURCES loss_labels.cpp loss_node.cpp)
 unmetal_family(optimizer)
 unmetal_family(matrix)

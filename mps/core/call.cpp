@@ -54,22 +54,6 @@ void retain(mtl::Command& command, const BatchOperand& operand, const std::share
   if (operand.isRetained()) command.retained.push_back(memory);
 }
 
-/// Memory of an operand as the plan sees it; loose images are gathered.
-TensorView readable(mtl::CommandBuffer& commandBuffer, const std::string& label, const BatchOperand& operand) {
-  if (!operand.isLoose()) return operand.view(false);
-  TensorView gathered;
-  gathered.shape = operand.shape();
-  gathered.memory = commandBuffer.heap()->allocate(static_cast<std::size_t>(gathered.shape.bytes()));
-  const auto images = operand.looseViews(false);
-  TensorView part = gathered;
-  part.shape.images = 1;
-  for (std::size_t i = 0; i < images.size(); ++i) {
-    part.byteOffset = i * static_cast<std::size_t>(gathered.shape.imageStride * elementSize(gathered.shape));
-    recordCopy(commandBuffer, label, {}, &images[i], part);
-  }
-  return gathered;
-}
-
 std::byte* shifted(const TensorView& view, const mtl::Origin& origin) {
   return view.address() + view.shape.offset(0, static_cast<std::int64_t>(origin.y),
                                             static_cast<std::int64_t>(origin.x), 0) *
@@ -121,6 +105,14 @@ BatchOperand::BatchOperand(const ImageBatch& batch) : batch_(batch) {
 BatchOperand BatchOperand::sizeOnly(const TensorShape& shape) {
   BatchOperand operand;
   operand.shape_ = shape;
+  return operand;
+}
+
+BatchOperand BatchOperand::ofMemory(const TensorShape& shape, std::shared_ptr<mtl::Memory> memory,
+                                    std::size_t byteOffset) {
+  BatchOperand operand = ofScratch(shape, std::move(memory));
+  operand.memoryIsPermanent_ = true;
+  operand.baseByteOffset_ = byteOffset;
   return operand;
 }
 
@@ -181,6 +173,33 @@ std::vector<TensorView> BatchOperand::looseViews(bool forWriting) const {
   return views;
 }
 
+TensorView gather(mtl::CommandBuffer& commandBuffer, const std::string& label, const BatchOperand& operand) {
+  if (!operand.isLoose()) return operand.view(false);
+  TensorView gathered;
+  gathered.shape = operand.shape();
+  gathered.memory = commandBuffer.heap()->allocate(static_cast<std::size_t>(gathered.shape.bytes()));
+  const auto images = operand.looseViews(false);
+  TensorView part = gathered;
+  part.shape.images = 1;
+  for (std::size_t i = 0; i < images.size(); ++i) {
+    part.byteOffset = i * static_cast<std::size_t>(gathered.shape.imageStride * elementSize(gathered.shape));
+    recordCopy(commandBuffer, label, {}, &images[i], part);
+  }
+  return gathered;
+}
+
+void scatter(mtl::CommandBuffer& commandBuffer, const std::string& label, const TensorView& tensor,
+             const BatchOperand& operand) {
+  const auto images = operand.looseViews(true);
+  TensorView part = tensor;
+  part.shape.images = 1;
+  for (std::size_t i = 0; i < images.size(); ++i) {
+    part.byteOffset =
+        tensor.byteOffset + i * static_cast<std::size_t>(tensor.shape.imageStride * elementSize(tensor.shape));
+    recordCopy(commandBuffer, label, {}, &part, images[i]);
+  }
+}
+
 void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, const PreparedCall& prepared,
                 const CallOperands& call) {
   Operands operands;
@@ -192,7 +211,7 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
 
   const auto bindInput = [&](const BatchOperand* operand, const mtl::Origin& origin) -> const std::byte* {
     if (operand == nullptr) return nullptr;
-    const TensorView view = readable(commandBuffer, label, *operand);
+    const TensorView view = gather(commandBuffer, label, *operand);
     command.reads.push_back(view.memory);
     if (operand->isLoose())
       temporaries.push_back(view.memory);
@@ -206,10 +225,10 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
   if (prepared.readsGradient) operands.gradient = bindInput(call.gradient, prepared.gradientOrigin);
 
   TensorView destination;
-  std::vector<TensorView> scatterTo;
+  bool scatters = false;
   if (call.destination != nullptr && prepared.writesDestination) {
     if (call.destination->isLoose()) {
-      scatterTo = call.destination->looseViews(true);
+      scatters = true;
       destination.shape = call.destination->shape();
       destination.memory = commandBuffer.heap()->allocate(static_cast<std::size_t>(destination.shape.bytes()));
       temporaries.push_back(destination.memory);
@@ -243,12 +262,7 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
   command.run = [plan = prepared.plan.plan, operands](mtl::Stream& stream) { plan->run(stream, operands); };
   commandBuffer.append(std::move(command));
 
-  for (std::size_t i = 0; i < scatterTo.size(); ++i) {
-    TensorView part = destination;
-    part.shape.images = 1;
-    part.byteOffset = i * static_cast<std::size_t>(destination.shape.imageStride * elementSize(destination.shape));
-    recordCopy(commandBuffer, label, {}, &part, scatterTo[i]);
-  }
+  if (scatters) scatter(commandBuffer, label, destination, *call.destination);
 }
 
 void recordMemoryCopy(mtl::CommandBuffer& commandBuffer, const std::string& label,
@@ -283,7 +297,7 @@ void recordZeros(mtl::CommandBuffer& commandBuffer, const std::string& label, co
 BatchOperand recordEdgeCopy(mtl::CommandBuffer& commandBuffer, const std::string& label, const BatchOperand& source,
                             std::int64_t x, std::int64_t y, std::int64_t width, std::int64_t height,
                             ImageEdgeMode edgeMode) {
-  const TensorView from = readable(commandBuffer, label, source);
+  const TensorView from = gather(commandBuffer, label, source);
   const auto shape = TensorShape::dense(from.shape.images, height, width, from.shape.channels, from.shape.format);
   auto memory = commandBuffer.heap()->allocate(static_cast<std::size_t>(shape.bytes()));
   TensorCopyProblem problem;

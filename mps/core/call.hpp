@@ -29,6 +29,8 @@ class BatchOperand {
   explicit BatchOperand(const ImageBatch& batch);
   /// A stand-in of a size without memory, for planning and for inputs of which only the size counts.
   static BatchOperand sizeOnly(const TensorShape& shape);
+  /// Memory that is no image, such as class indices.
+  static BatchOperand ofMemory(const TensorShape& shape, std::shared_ptr<mtl::Memory> memory, std::size_t byteOffset);
   /// Scratch memory of the command buffer's heap, kept alive by this object.
   static BatchOperand ofScratch(const TensorShape& shape, std::shared_ptr<mtl::Memory> memory);
 
@@ -37,7 +39,7 @@ class BatchOperand {
   [[nodiscard]] const ImageBatch& batch() const { return batch_; }
   [[nodiscard]] bool isLoose() const { return loose_; }
   /// Whether a recorded command must keep the memory alive: permanent images.
-  [[nodiscard]] bool isRetained() const { return !scratch_ && !batch_.isTemporary(); }
+  [[nodiscard]] bool isRetained() const { return memoryIsPermanent_ || (!scratch_ && !batch_.isTemporary()); }
 
   /// Narrow the view; all arguments lie inside it.
   void selectChannels(std::int64_t first, std::int64_t count);
@@ -59,7 +61,8 @@ class BatchOperand {
   bool loose_ = false;
   TensorShape shape_;  ///< strides of one image when loose
   std::shared_ptr<ImageStorage> storage_;
-  std::shared_ptr<mtl::Memory> scratch_;
+  std::shared_ptr<mtl::Memory> scratch_;  ///< memory that is no image
+  bool memoryIsPermanent_ = false;
   std::size_t baseByteOffset_ = 0;
   std::int64_t elementOffset_ = 0;
 };
@@ -137,6 +140,13 @@ struct CallOperands {
 /// anything is recorded or leaves what it recorded to the caller's RecordingGuard.
 void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, const PreparedCall& prepared,
                 const CallOperands& operands);
+
+/// Memory of an input as one tensor; loose images are gathered by recorded copies into heap memory, which the view
+/// keeps alive.
+TensorView gather(mtl::CommandBuffer& commandBuffer, const std::string& label, const BatchOperand& operand);
+/// Records the copies from one tensor into the images of an output that is loose.
+void scatter(mtl::CommandBuffer& commandBuffer, const std::string& label, const TensorView& tensor,
+             const BatchOperand& operand);
 
 /// Records a copy of bytes from one block of memory to another; both stay alive until it ran.
 void recordMemoryCopy(mtl::CommandBuffer& commandBuffer, const std::string& label,

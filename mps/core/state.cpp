@@ -124,6 +124,7 @@ struct StateBatch::Block {
   std::shared_ptr<const detail::ForwardRecord> record;  ///< for states made later
   std::size_t recordFirst = 0;                          ///< the state that image 0 of the record belongs to
   std::shared_ptr<State> shared;
+  std::shared_ptr<detail::StateBlock> family;
 };
 
 namespace {
@@ -150,9 +151,11 @@ StateBatch::StateBatch(std::shared_ptr<State> state, std::size_t count)
   block_->shared = std::move(state);
 }
 
-StateBatch::StateBatch(std::function<std::shared_ptr<State>(std::size_t)> make, std::size_t count)
+StateBatch::StateBatch(std::function<std::shared_ptr<State>(std::size_t)> make, std::size_t count,
+                       std::shared_ptr<detail::StateBlock> block)
     : block_(std::make_shared<Block>()), count_(count) {
   block_->make = std::move(make);
+  block_->family = std::move(block);
   block_->states.resize(count);
 }
 
@@ -178,6 +181,8 @@ StateBatch StateBatch::slice(std::size_t first, std::size_t count) const {
   part.count_ = count;
   return part;
 }
+
+std::shared_ptr<detail::StateBlock> StateBatch::block() const { return block_ ? block_->family : nullptr; }
 
 std::shared_ptr<State> StateBatch::sharedState() const {
   if (empty()) return nullptr;

@@ -117,6 +117,14 @@ class State : public std::enable_shared_from_this<State> {
   std::string label_;
 };
 
+namespace detail {
+/// What a family keeps for a whole batch of states. The library's own.
+class StateBlock {
+ public:
+  virtual ~StateBlock() = default;
+};
+}  // namespace detail
+
 /// The states of a batch (MPSStateBatch; spec/01 section 7.3): one per image, or one state that every image
 /// shares. States of a batch that the library makes come into being when somebody asks for one. A small value:
 /// copies share states.
@@ -128,7 +136,8 @@ class StateBatch {
   /// `count` references to one state.
   StateBatch(std::shared_ptr<State> state, std::size_t count);
   /// The library's own: state i is made by make(i) when asked for.
-  StateBatch(std::function<std::shared_ptr<State>(std::size_t)> make, std::size_t count);
+  StateBatch(std::function<std::shared_ptr<State>(std::size_t)> make, std::size_t count,
+             std::shared_ptr<detail::StateBlock> block = nullptr);
 
   [[nodiscard]] std::size_t count() const { return count_; }
   [[nodiscard]] bool empty() const { return count_ == 0; }
@@ -142,6 +151,9 @@ class StateBatch {
   void setRecord(const std::shared_ptr<const detail::ForwardRecord>& record) const;
   /// The library's own: the record that all states have, as images first, first + 1, ... of it; else null.
   [[nodiscard]] std::shared_ptr<const detail::ForwardRecord> commonRecord(std::size_t& first) const;
+  /// The library's own: the family's block behind this batch, or null, and the position of state 0 in it.
+  [[nodiscard]] std::shared_ptr<detail::StateBlock> block() const;
+  [[nodiscard]] std::size_t firstInBlock() const { return first_; }
   /// Each distinct state once, in order of first position.
   [[nodiscard]] std::vector<std::shared_ptr<State>> distinct() const;
 
