@@ -1,0 +1,120 @@
+// Philox4x32-10 on vectors, once per instruction set: the words of philox.hpp. Include it after hwy/highway.h
+// in a file that hwy/foreach_target.h compiles several times; mps/core/highway_targets.hpp comes before both.
+
+#if defined(UNMETAL_MPS_CORE_PHILOX_VECTORS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef UNMETAL_MPS_CORE_PHILOX_VECTORS_INL_HPP
+#undef UNMETAL_MPS_CORE_PHILOX_VECTORS_INL_HPP
+#else
+#define UNMETAL_MPS_CORE_PHILOX_VECTORS_INL_HPP
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "mps/core/philox.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace mps::detail::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET == HWY_SCALAR
+
+/// Calls store(first word, words) for the words of at least `blocks` blocks, whose counters differ in the
+/// first word, from `counter` on, in order; up to 15 blocks more. `words` is a vector of std::uint32_t.
+template <class Store>
+HWY_INLINE void forPhiloxWords(PhiloxCounter counter, PhiloxKey key, std::size_t blocks, Store&& store) {
+  const hn::ScalableTag<std::uint32_t> d;
+  for (std::size_t block = 0; block < blocks; ++block) {
+    const PhiloxCounter words = philox(counter, key);
+    for (std::size_t i = 0; i < 4; ++i) store(4 * block + i, hn::Set(d, words[i]));
+    ++counter[0];
+  }
+}
+
+#else
+
+/// The counters of some blocks: each 64-bit lane holds one word of one block in its lower half; what the
+/// upper halves hold is not used.
+template <class V>
+struct PhiloxVectors {
+  V c0, c1, c2, c3;
+};
+
+/// One round.
+template <class D, class V = hn::Vec<D> >
+HWY_INLINE PhiloxVectors<V> philoxRound(D d, const PhiloxVectors<V>& counter, V key0, V key1) {
+  const hn::Repartition<std::uint32_t, D> dw;
+  const V p = hn::MulEven(hn::BitCast(dw, counter.c0), hn::Set(dw, kPhiloxMultiplier0));
+  const V q = hn::MulEven(hn::BitCast(dw, counter.c2), hn::Set(dw, kPhiloxMultiplier1));
+  return {hn::Xor3(hn::ShiftRight<32>(q), counter.c1, key0), q,
+          hn::Xor3(hn::ShiftRight<32>(p), counter.c3, key1), p};
+}
+
+/// The rounds from `round` on, of two vectors of counters: each round waits for the one before it, so that
+/// one alone would leave the multipliers idle. No loop, so that the keys stay in registers.
+template <int round = 0, class D, class V = hn::Vec<D> >
+HWY_INLINE void philoxRounds(D d, const V (&keys)[kPhiloxRounds][2], PhiloxVectors<V>& one,
+                             PhiloxVectors<V>& other) {
+  if constexpr (round < kPhiloxRounds) {
+    one = philoxRound(d, one, keys[round][0], keys[round][1]);
+    other = philoxRound(d, other, keys[round][0], keys[round][1]);
+    philoxRounds<round + 1>(d, keys, one, other);
+  }
+}
+
+/// Calls store(offset, words) for the words of a vector of blocks, in order.
+template <class D, class V = hn::Vec<D>, class Store>
+HWY_INLINE void storePhiloxWords(D d, const PhiloxVectors<V>& blocks, std::size_t offset, Store&& store) {
+  const hn::Repartition<std::uint32_t, D> dw;
+  // Words 0 and 1, or words 2 and 3 of each block, as pairs.
+  const auto pair = [&](V even, V odd) {
+    return hn::BitCast(d, hn::OddEven(hn::BitCast(dw, hn::ShiftLeft<32>(odd)), hn::BitCast(dw, even)));
+  };
+  const V first = pair(blocks.c0, blocks.c1);
+  const V second = pair(blocks.c2, blocks.c3);
+  store(offset, hn::BitCast(dw, hn::InterleaveLower(d, first, second)));
+  store(offset + hn::Lanes(dw), hn::BitCast(dw, hn::InterleaveUpper(d, first, second)));
+}
+
+/// As above.
+template <class Store>
+HWY_INLINE void forPhiloxWords(PhiloxCounter counter, PhiloxKey key, std::size_t blocks, Store&& store) {
+  const hn::ScalableTag<std::uint64_t> d;
+  using V = hn::Vec<decltype(d)>;
+  const std::size_t lanes = hn::Lanes(d);
+  V keys[kPhiloxRounds][2];
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    keys[round][0] = hn::Set(d, std::uint64_t{key[0]});
+    keys[round][1] = hn::Set(d, std::uint64_t{key[1]});
+    key[0] += kPhiloxKeyStep0;
+    key[1] += kPhiloxKeyStep1;
+  }
+
+  // Even lanes take the first half of a vector's blocks, odd lanes the second: interleaving then gives their
+  // order.
+  HWY_ALIGN std::uint64_t order[hn::MaxLanes(d)];
+  for (std::size_t i = 0; i < lanes; ++i) order[i] = i / 2 + (i % 2) * (lanes / 2);
+  V block = hn::Add(hn::Load(d, order), hn::Set(d, std::uint64_t{counter[0]}));
+  const V step = hn::Set(d, std::uint64_t{lanes});
+  const V c1 = hn::Set(d, std::uint64_t{counter[1]});
+  const V c2 = hn::Set(d, std::uint64_t{counter[2]});
+  const V c3 = hn::Set(d, std::uint64_t{counter[3]});
+  for (std::size_t done = 0; done < blocks; done += 2 * lanes) {
+    PhiloxVectors<V> one{block, c1, c2, c3};
+    PhiloxVectors<V> other{hn::Add(block, step), c1, c2, c3};
+    philoxRounds(d, keys, one, other);
+    storePhiloxWords(d, one, 4 * done, store);
+    storePhiloxWords(d, other, 4 * (done + lanes), store);
+    block = hn::Add(hn::Add(block, step), step);
+  }
+}
+
+#endif
+
+}  // namespace mps::detail::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,261 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "mps/core/highway_targets.hpp"
+#include "mps/core/philox.hpp"
+#include "mps/core/tile_io.hpp"
+#include "mps/dropout/dropout_problem.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "mps/dropout/dropout_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "mps/core/philox_vectors-inl.hpp"
+#include "mps/core/vector_runs-inl.hpp"
+
+#ifndef UNMETAL_MPS_DROPOUT_KEEP_STREAM
+#define UNMETAL_MPS_DROPOUT_KEEP_STREAM
+namespace mps::detail {
+
+/// The decisions of one image and one encode, in the order of the mask's elements.
+struct KeepStream {
+  PhiloxKey key{};
+  std::uint32_t imageIndex = 0;
+  std::uint32_t encodeCounter = 0;
+  std::int32_t threshold = 0;  ///< keep where word >> 8 is smaller
+};
+
+/// What keepFactors() may write beyond the elements that it was asked for.
+inline constexpr std::size_t kKeepSlack = 128;
+
+}  // namespace mps::detail
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace mps::detail::HWY_NAMESPACE {
+
+/// 1 or 0 for the elements [first, first + count) of the mask. They begin at the address that is returned,
+/// inside of `buffer`, which has room for count + kKeepSlack values.
+const float* keepFactors(const KeepStream& stream, std::int64_t first, std::int64_t count, float* buffer) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  const auto threshold = hn::Set(di, stream.threshold);
+  const auto one = hn::Set(d, 1.0F);
+  const std::int64_t skipped = first % 4;
+  const auto blocks = static_cast<std::size_t>((skipped + count + 3) / 4);
+  const PhiloxCounter counter = {static_cast<std::uint32_t>(first / 4), stream.imageIndex,
+                                 stream.encodeCounter, 0};
+  forPhiloxWords(counter, stream.key, blocks, [&](std::size_t i, auto words) {
+    const auto isKept = hn::RebindMask(d, hn::Lt(hn::BitCast(di, hn::ShiftRight<8>(words)), threshold));
+    hn::StoreU(hn::IfThenElseZero(isKept, one), d, buffer + i);
+  });
+  return buffer + skipped;
+}
+
+/// y = x M / keepProbability for the elements [first, first + count) of the mask, first a multiple of 4: the
+/// same as keepFactors and applyFactors, in one pass.
+void dropRun(const KeepStream& stream, std::int64_t first, std::int64_t count, const float* x,
+             float keepProbability, float* y) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  const auto threshold = hn::Set(di, stream.threshold);
+  const auto one = hn::Set(d, 1.0F);
+  const auto divisor = hn::Set(d, keepProbability);
+  const auto elements = static_cast<std::size_t>(count);
+  const PhiloxCounter counter = {static_cast<std::uint32_t>(first / 4), stream.imageIndex,
+                                 stream.encodeCounter, 0};
+  forPhiloxWords(counter, stream.key, (elements + 3) / 4, [&](std::size_t i, auto words) {
+    const auto isKept = hn::RebindMask(d, hn::Lt(hn::BitCast(di, hn::ShiftRight<8>(words)), threshold));
+    const auto factor = hn::IfThenElseZero(isKept, one);
+    const auto apply = [&](auto lanes) {
+      lanes.store(d, hn::Div(hn::Mul(lanes.load(d, x + i), factor), divisor), y + i);
+    };
+    if (i + hn::Lanes(d) <= elements)
+      apply(AllLanes{});
+    else if (i < elements)
+      apply(FirstLanes{elements - i});
+  });
+}
+
+/// y = x * factor / keepProbability.
+void applyFactors(const float* x, const float* factors, float keepProbability, std::int64_t count, float* y) {
+  const hn::ScalableTag<float> d;
+  const auto divisor = hn::Set(d, keepProbability);
+  forVectors(d, static_cast<std::size_t>(count), [&](std::size_t i, auto lanes) {
+    const auto kept = hn::Mul(lanes.load(d, x + i), lanes.load(d, factors + i));
+    lanes.store(d, hn::Div(kept, divisor), y + i);
+  });
+}
+
+}  // namespace mps::detail::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace mps::detail {
+
+HWY_EXPORT(keepFactors);
+HWY_EXPORT(applyFactors);
+HWY_EXPORT(dropRun);
+
+namespace {
+
+/// (word >> 8) 2^-24 < keepProbability, in integers: exact, as 2^24 times a float is.
+std::int32_t keepThreshold(float keepProbability) {
+  return static_cast<std::int32_t>(std::ceil(static_cast<double>(keepProbability) * 0x1p24));
+}
+
+KeepStream keepStream(const DropoutProblem& problem, std::uint32_t encodeCounter, std::uint32_t imageIndex) {
+  return {philoxKey(problem.seed), imageIndex, encodeCounter, keepThreshold(problem.keepProbability)};
+}
+
+const float* keepRun(const KeepStream& stream, std::int64_t first, std::int64_t count, float* buffer) {
+  return HWY_DYNAMIC_DISPATCH(keepFactors)(stream, first, count, buffer);
+}
+
+/// Applies the mask to tiles.
+class TileMask {
+ public:
+  TileMask(const DropoutProblem& problem, const Operands& operands)
+      : problem_(problem),
+        encodeCounter_(static_cast<std::uint32_t>(operands.scalars[0])),
+        firstImage_(static_cast<std::int64_t>(operands.scalars[1])) {}
+
+  /// y = x M / keepProbability for the elements of the tile. y may be x.
+  void apply(const Tile& tile, const float* x, float* y) const {
+    const std::int64_t imagePixels = problem_.input.height * problem_.input.width;
+    const std::int64_t image = tile.firstPixel / imagePixels;
+    const std::int64_t inImage = tile.firstPixel % imagePixels;
+    const std::int64_t first = problem_.maskIndex(0, 0, tile.firstChannel) + inImage * problem_.maskChannels;
+    if (isContiguous() && inImage + tile.pixels <= imagePixels && first % 4 == 0) {
+      HWY_DYNAMIC_DISPATCH(dropRun)
+      (streamOf(image), first, tile.elements(), x, problem_.keepProbability, y);
+      return;
+    }
+    float factors[Tiling::capacity];
+    drawFactors(tile, factors);
+    HWY_DYNAMIC_DISPATCH(applyFactors)(x, factors, problem_.keepProbability, tile.elements(), y);
+  }
+
+ private:
+  /// Whether the elements of an image are adjacent in the mask.
+  [[nodiscard]] bool isContiguous() const {
+    return problem_.maskStrideX != 0 && problem_.maskStrideY != 0 && problem_.maskStrideChannel != 0 &&
+           problem_.maskWidth == problem_.input.width && problem_.maskChannels == problem_.input.channels;
+  }
+
+  [[nodiscard]] KeepStream streamOf(std::int64_t image) const {
+    return keepStream(problem_, encodeCounter_, static_cast<std::uint32_t>(firstImage_ + image));
+  }
+
+  /// M of each element of the tile, row by row.
+  void drawFactors(const Tile& tile, float* factors) const {
+    const std::int64_t width = problem_.input.width;
+    const std::int64_t height = problem_.input.height;
+    for (std::int64_t done = 0; done < tile.pixels;) {
+      const std::int64_t pixel = tile.firstPixel + done;
+      const std::int64_t x = pixel % width;
+      const std::int64_t pixels = std::min(tile.pixels - done, width - x);
+      const std::int64_t first = problem_.maskIndex(x, pixel / width % height, tile.firstChannel);
+      drawRow(streamOf(pixel / width / height), first, pixels, tile.channels, factors + done * tile.channels);
+      done += pixels;
+    }
+  }
+
+  /// The same for adjacent pixels of one row, whose first element is the mask's element `first`.
+  void drawRow(const KeepStream& stream, std::int64_t first, std::int64_t pixels, std::int64_t channels,
+               float* factors) const {
+    float run[Tiling::capacity + kKeepSlack];
+    const bool ownPixels = problem_.maskStrideX != 0;
+    const bool ownChannels = problem_.maskStrideChannel != 0;
+    if (ownPixels && ownChannels) {
+      for (std::int64_t i = 0; i < pixels; ++i)
+        std::copy_n(keepRun(stream, first + i * problem_.maskChannels, channels, run), channels,
+                    factors + i * channels);
+      return;
+    }
+    const float* drawn = keepRun(stream, first, ownPixels ? pixels : (ownChannels ? channels : 1), run);
+    for (std::int64_t i = 0; i < pixels; ++i) {
+      if (ownChannels)
+        std::copy_n(drawn, channels, factors + i * channels);
+      else
+        std::fill_n(factors + i * channels, channels, drawn[ownPixels ? i : 0]);
+    }
+  }
+
+  const DropoutProblem& problem_;
+  std::uint32_t encodeCounter_;
+  std::int64_t firstImage_;
+};
+
+class DropoutPlan final : public Plan {
+ public:
+  explicit DropoutPlan(const DropoutProblem& problem) : problem_(problem) {}
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    const bool isForward = problem_.direction == DropoutDirection::Forward;
+    const std::byte* input = isForward ? operands.source : operands.gradient;
+    const TileMask mask(problem_, operands);
+    const Tiling tiling(problem_.destination.pixels(), problem_.destination.channels);
+    forEachTile(stream, tiling, [&](const Tile& tile) {
+      alignas(64) float buffer[Tiling::capacity];
+      const float* x = loadTile(problem_.input, input, tile, buffer);
+      float* result =
+          tileTarget(problem_.destination, operands.destination, tile, buffer, operands.accumulate);
+      mask.apply(tile, x, result);
+      storeTile(problem_.destination, operands.destination, tile, result, operands.accumulate);
+    });
+  }
+
+  [[nodiscard]] bool canAccumulate() const override {
+    return problem_.direction == DropoutDirection::Gradient &&
+           problem_.destination.format == ImageFeatureChannelFormat::Float32;
+  }
+
+ private:
+  DropoutProblem problem_;
+};
+
+Preparation prepareTiles(const DropoutProblem& problem) {
+  return std::make_shared<const DropoutPlan>(problem);
+}
+
+constexpr std::array<Implementation<DropoutProblem>, 1> kImplementations{{{"tiles", prepareTiles}}};
+
+}  // namespace
+
+std::string DropoutProblem::describe() const {
+  std::ostringstream text;
+  text << (direction == DropoutDirection::Forward ? "dropout" : "dropout gradient") << ", keep "
+       << keepProbability << ", seed " << seed << ", mask " << maskHeight << "x" << maskWidth << "x"
+       << maskChannels << " strides " << maskStrideX << "," << maskStrideY << "," << maskStrideChannel
+       << " origin " << maskOriginX << "," << maskOriginY << "," << maskOriginChannel << ", "
+       << input.describe() << " -> " << destination.describe();
+  return text.str();
+}
+
+std::span<const Implementation<DropoutProblem>> dropoutImplementationsCpu() {
+  return kImplementations;
+}
+
+void dropoutMask(const DropoutProblem& problem, std::uint32_t encodeCounter, std::uint32_t imageIndex,
+                 std::span<std::byte> mask) {
+  const KeepStream stream = keepStream(problem, encodeCounter, imageIndex);
+  const std::int64_t elements = problem.maskElements();
+  float buffer[Tiling::capacity + kKeepSlack];
+  for (std::int64_t first = 0; first < elements; first += Tiling::capacity) {
+    const std::int64_t count = std::min(Tiling::capacity, elements - first);
+    const float* factors = keepRun(stream, first, count, buffer);
+    for (std::int64_t i = 0; i < count; ++i)
+      mask[static_cast<std::size_t>(first + i)] = std::byte{factors[i] != 0};
+  }
+}
+
+}  // namespace mps::detail
+
+#endif  // HWY_ONCE

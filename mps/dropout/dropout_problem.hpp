@@ -1,0 +1,94 @@
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "mps/core/plan.hpp"
+#include "mps/core/tensor_shape.hpp"
+
+namespace mps::detail {
+
+enum class DropoutDirection : std::uint8_t { Forward, Gradient };
+
+/// All numbers of one dropout call (spec/02 section 6). Both directions compute the same function of their
+/// input:
+///
+///     destination[n][y][x][c] = input[n][y][x][c] * M / keepProbability
+///
+/// with M = 1 (keep) or 0 (drop), rounded once, in the division. M times NaN or infinity is NaN for M = 0.
+///
+/// | operand | Forward | Gradient |
+/// |---|---|---|
+/// | source | the input | |
+/// | gradient | | the input |
+/// | destination | destination | destination |
+/// | scalars[0] | encode counter | encode counter of the forward call |
+/// | scalars[1] | index in the batch of the first image | the same |
+///
+/// The scalars are integers of at most 32 bits. No saved fields: M is drawn again, for any element, in any
+/// order, the same on every device. With (x, y, c) = element + maskOrigin and the strides 0 or 1,
+///
+///     i    = (y maskStrideY Wm + x maskStrideX) Cm + c maskStrideChannel
+///     Wm   = maskStrideX ? maskWidth : 1,  Cm = maskStrideChannel ? maskChannels : 1
+///     word = Philox4x32-10(counter = (i / 4, image index, encode counter, 0), key = seed)[i mod 4]
+///     M    = (word >> 8) 2^-24 < keepProbability
+///
+/// The destination may be the same memory as the input, if its format and strides are the input's too. A
+/// gradient can accumulate into a float32 destination.
+struct DropoutProblem {
+  DropoutDirection direction = DropoutDirection::Forward;
+  float keepProbability = 0.5F;  ///< above 0, at most 1 (the identity)
+  std::uint64_t seed = 0;
+  /// 1: own value for each position; 0: one value for all positions along the axis.
+  std::int64_t maskStrideX = 1;
+  std::int64_t maskStrideY = 1;
+  std::int64_t maskStrideChannel = 1;
+  /// Size of what the mask was drawn for, before the strides: the forward source, as far as it is read.
+  std::int64_t maskWidth = 0;
+  std::int64_t maskHeight = 0;
+  std::int64_t maskChannels = 0;
+  /// Where in it the first element of the tensors lies: a clip rectangle's origin, a gradient's
+  /// secondaryOffset.
+  std::int64_t maskOriginX = 0;
+  std::int64_t maskOriginY = 0;
+  std::int64_t maskOriginChannel = 0;
+  TensorShape input;
+  TensorShape destination;
+
+  bool operator==(const DropoutProblem&) const = default;
+
+  /// Elements of one image's mask.
+  [[nodiscard]] std::int64_t maskElements() const {
+    return (maskStrideX != 0 ? maskWidth : 1) * (maskStrideY != 0 ? maskHeight : 1) *
+           (maskStrideChannel != 0 ? maskChannels : 1);
+  }
+  /// i above, for an element of the tensors.
+  [[nodiscard]] std::int64_t maskIndex(std::int64_t x, std::int64_t y, std::int64_t channel) const {
+    const std::int64_t row = (y + maskOriginY) * maskStrideY * (maskStrideX != 0 ? maskWidth : 1);
+    const std::int64_t pixel = row + (x + maskOriginX) * maskStrideX;
+    return pixel * (maskStrideChannel != 0 ? maskChannels : 1) +
+           (channel + maskOriginChannel) * maskStrideChannel;
+  }
+
+  [[nodiscard]] std::size_t hash() const {
+    return hashOf(direction, std::bit_cast<std::uint32_t>(keepProbability), seed, maskStrideX, maskStrideY,
+                  maskStrideChannel, maskWidth, maskHeight, maskChannels, maskOriginX, maskOriginY,
+                  maskOriginChannel, input.hash(), destination.hash());
+  }
+  /// "dropout, keep 0.8, seed 7, mask 56x56x64 strides 1,1,1 origin 0,0,0, 8x56x56x64 float32 -> ...".
+  [[nodiscard]] std::string describe() const;
+};
+
+/// In order of preference; the last one accepts every problem.
+std::span<const Implementation<DropoutProblem>> dropoutImplementationsCpu();
+
+/// What maskData() gives: a byte for each element of one image's mask, 1 kept, 0 dropped, in the order y, x,
+/// channel.
+/// @param mask problem.maskElements() bytes
+void dropoutMask(const DropoutProblem& problem, std::uint32_t encodeCounter, std::uint32_t imageIndex,
+                 std::span<std::byte> mask);
+
+}  // namespace mps::detail
