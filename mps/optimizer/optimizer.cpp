@@ -1,0 +1,396 @@
+#include "mps/optimizer/optimizer.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "mps/core/call.hpp"
+#include "mps/core/error.hpp"
+#include "mps/core/plan_for.hpp"
+#include "mps/optimizer/optimizer_problem.hpp"
+#include "mtl/buffer.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/device.hpp"
+#include "mtl/memory.hpp"
+
+namespace mps {
+
+using detail::OptimizerKind;
+using detail::OptimizerNumbers;
+using detail::OptimizerProblem;
+
+namespace {
+
+constexpr const char* bufferNames[] = {"momentum", "velocity", "maximumVelocity"};
+
+/// Which of momentum, velocity and maximum velocity a kind's first buffer is.
+std::size_t firstSlot(OptimizerKind kind) {
+  return kind == OptimizerKind::RMSProp ? 1 : 0;
+}
+
+std::size_t bufferCount(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::SGD:
+      return 0;
+    case OptimizerKind::SGDMomentum:
+    case OptimizerKind::SGDNesterov:
+    case OptimizerKind::RMSProp:
+      return 1;
+    case OptimizerKind::Adam:
+      return 2;
+    case OptimizerKind::AMSGrad:
+      return 3;
+  }
+  return 0;
+}
+
+void consumeRead(const std::shared_ptr<State>& state) {
+  if (state->isTemporary() && state->readCount() > 0) state->setReadCount(state->readCount() - 1);
+}
+
+}  // namespace
+
+/// The arrays of one update: float32, rows of the same length.
+struct NNOptimizer::Arrays {
+  struct Array {
+    std::shared_ptr<mtl::Memory> memory;
+    std::size_t byteOffset = 0;
+    std::int64_t stride = 0;  ///< elements from row to row
+  };
+  std::int64_t count = 0;
+  std::int64_t rows = 1;
+  Array gradient, values, result;
+  std::array<Array, 3> buffers;  ///< momentum, velocity, maximum velocity
+
+  static Array of(Vector& vector) {
+    return {vector.data()->memory(), vector.offset(),
+            static_cast<std::int64_t>(vector.vectorBytes() / sizeof(float))};
+  }
+};
+
+NNOptimizer::NNOptimizer(std::shared_ptr<mtl::Device> device, const NNOptimizerDescriptor& descriptor)
+    : Kernel(std::move(device)), descriptor_(descriptor) {}
+
+OptimizerNumbers NNOptimizer::numbers() const {
+  OptimizerNumbers numbers;
+  numbers.learningRate = learningRate();
+  numbers.gradientRescale = gradientRescale();
+  numbers.gradientClipMin = gradientClipMin();
+  numbers.gradientClipMax = gradientClipMax();
+  numbers.regularizationScale = regularizationScale();
+  return numbers;
+}
+
+void NNOptimizer::record(mtl::CommandBuffer& commandBuffer, OptimizerKind kind,
+                         const OptimizerNumbers& numbers, const Arrays& arrays) const {
+  OptimizerProblem problem;
+  problem.rule = {kind, regularizationType(), applyGradientClipping()};
+  problem.count = arrays.count;
+  problem.rows = arrays.rows;
+  problem.gradientStride = arrays.gradient.stride;
+  problem.valuesStride = arrays.values.stride;
+  problem.resultStride = arrays.result.stride;
+  problem.momentumStride = arrays.buffers[0].stride;
+  problem.velocityStride = arrays.buffers[1].stride;
+  problem.maximumVelocityStride = arrays.buffers[2].stride;
+  detail::Operands operands;
+  operands.scalars = numbers.scalars();
+  mtl::Command command;
+  command.label = describe();
+  const auto bind = [&](const Arrays::Array& array) { return array.memory->address() + array.byteOffset; };
+  operands.gradient = bind(arrays.gradient);
+  operands.source = bind(arrays.values);
+  operands.destination = bind(arrays.result);
+  command.reads = {arrays.gradient.memory, arrays.values.memory};
+  command.writes = {arrays.result.memory};
+  command.retained = {arrays.gradient.memory, arrays.values.memory, arrays.result.memory};
+  for (std::size_t i = 0; i < arrays.buffers.size(); ++i) {
+    const Arrays::Array& buffer = arrays.buffers[i];
+    if (!buffer.memory) continue;
+    operands.parameters[i] = bind(buffer);
+    command.reads.push_back(buffer.memory);
+    command.writes.push_back(buffer.memory);
+    command.retained.push_back(buffer.memory);
+  }
+  const auto chosen = detail::planFor(*device(), detail::optimizerBackEnds, problem);
+  command.run = [plan = chosen.plan, operands](mtl::Stream& stream) { plan->run(stream, operands); };
+  commandBuffer.append(std::move(command));
+}
+
+void NNOptimizer::encodeVectors(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, OptimizerKind kind,
+                                const OptimizerNumbers& numbers, const std::shared_ptr<Vector>& gradient,
+                                const std::shared_ptr<Vector>& values, const Vectors& buffers,
+                                const std::shared_ptr<Vector>& result) {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  const auto check = [&](const char* argument, const std::shared_ptr<Vector>& vector) -> Vector& {
+    if (!vector) throw Error(describe(), argument, "null", "a vector");
+    if (vector->device() != device())
+      throw Error(describe(), argument, "of another device", "of the optimiser's device");
+    if (vector->dataType() != DataType::Float32)
+      throw Error(describe(), argument, name(vector->dataType()), "Float32");
+    if (gradient && (vector->length() != gradient->length() || vector->vectors() != gradient->vectors()))
+      throw Error(describe(), argument,
+                  std::to_string(vector->vectors()) + " x " + std::to_string(vector->length()),
+                  std::to_string(gradient->vectors()) + " x " + std::to_string(gradient->length()) +
+                      ", as the gradient");
+    return *vector;
+  };
+  Arrays arrays;
+  arrays.gradient = Arrays::of(check("inputGradientVector", gradient));
+  arrays.values = Arrays::of(check("inputValuesVector", values));
+  arrays.result = Arrays::of(check("resultValuesVector", result));
+  for (std::size_t i = 0; i < bufferCount(kind); ++i)
+    arrays.buffers[firstSlot(kind) + i] = Arrays::of(check(bufferNames[firstSlot(kind) + i], buffers[i]));
+  arrays.count = static_cast<std::int64_t>(gradient->length());
+  arrays.rows = static_cast<std::int64_t>(gradient->vectors());
+  mtl::RecordingGuard guard(*commandBuffer);
+  record(*commandBuffer, kind, numbers, arrays);
+  guard.keep();
+}
+
+void NNOptimizer::encodeConvolution(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                    OptimizerKind kind, const OptimizerNumbers& numbers,
+                                    const std::shared_ptr<CNNConvolutionGradientState>& gradientState,
+                                    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& sourceState,
+                                    const std::vector<Vectors>& buffers,
+                                    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState) {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  if (!gradientState || !sourceState || !resultState)
+    throw Error(describe(), "a state", "null", "gradient, source and result states");
+  detail::checkStates(*this, "convolutionGradientState", *commandBuffer, StateBatch{gradientState}, 1);
+  detail::checkStates(*this, "convolutionSourceState", *commandBuffer, StateBatch{sourceState}, 1);
+  const std::size_t weightCount = gradientState->bufferSize(0) / sizeof(float);
+  if (sourceState->weightCount() != weightCount || resultState->weightCount() != weightCount)
+    throw Error(describe(), "convolutionSourceState and resultState",
+                std::to_string(sourceState->weightCount()) + " and " +
+                    std::to_string(resultState->weightCount()) + " weights",
+                std::to_string(weightCount) + ", as in convolutionGradientState");
+  std::size_t parts = 2;
+  for (std::size_t b = 0; b < bufferCount(kind); ++b) {
+    const Vectors& vectors = buffers[b];
+    if (vectors.empty() || vectors.size() > 2)
+      throw Error(describe(), bufferNames[firstSlot(kind) + b], std::to_string(vectors.size()) + " vectors",
+                  "1 (weights) or 2 (weights and biases)");
+    parts = std::min(parts, vectors.size());
+  }
+  const bool hasBiases = sourceState->biasCount() > 0 && resultState->biasCount() > 0;
+  mtl::RecordingGuard guard(*commandBuffer);
+  for (std::size_t part = 0; part < (hasBiases ? 2U : 1U); ++part) {
+    const std::size_t count = part == 0 ? weightCount : resultState->biasCount();
+    const auto array = [part](CNNConvolutionWeightsAndBiasesState& state) {
+      return part == 0 ? Arrays::Array{state.weights()->memory(), state.weightsOffset(), 0}
+                       : Arrays::Array{state.biases()->memory(), state.biasesOffset(), 0};
+    };
+    Arrays arrays;
+    arrays.count = static_cast<std::int64_t>(count);
+    arrays.values = array(*sourceState);
+    arrays.result = array(*resultState);
+    if (part >= parts) {  // not updated: a reload from the result still finds them
+      if (sourceState != resultState)
+        detail::recordMemoryCopy(*commandBuffer, describe(), arrays.values.memory, arrays.values.byteOffset,
+                                 arrays.result.memory, arrays.result.byteOffset, count * sizeof(float));
+      continue;
+    }
+    arrays.gradient = {gradientState->resource(part)->memory(), 0, 0};
+    for (std::size_t b = 0; b < bufferCount(kind); ++b) {
+      const std::size_t slot = firstSlot(kind) + b;
+      const auto& vector = buffers[b][part];
+      if (!vector || vector->dataType() != DataType::Float32 || vector->length() * vector->vectors() != count)
+        throw Error(describe(), bufferNames[slot],
+                    vector ? std::to_string(vector->length() * vector->vectors()) + " values" : "null",
+                    std::to_string(count) + " values, Float32");
+      arrays.buffers[slot] = {vector->data()->memory(), vector->offset(), 0};
+    }
+    record(*commandBuffer, kind, numbers, arrays);
+  }
+  guard.keep();
+  consumeRead(gradientState);
+  if (sourceState != resultState) consumeRead(sourceState);
+}
+
+NNOptimizerStochasticGradientDescent::NNOptimizerStochasticGradientDescent(
+    std::shared_ptr<mtl::Device> device, float momentumScale, bool useNesterovMomentum,
+    const NNOptimizerDescriptor& descriptor)
+    : NNOptimizer(std::move(device), descriptor),
+      momentumScale_(momentumScale),
+      useNesterovMomentum_(useNesterovMomentum) {}
+
+std::shared_ptr<NNOptimizerStochasticGradientDescent> NNOptimizerStochasticGradientDescent::create(
+    const std::shared_ptr<mtl::Device>& device, float learningRate) {
+  NNOptimizerDescriptor descriptor;
+  descriptor.setLearningRate(learningRate);
+  return create(device, 0, false, descriptor);
+}
+
+std::shared_ptr<NNOptimizerStochasticGradientDescent> NNOptimizerStochasticGradientDescent::create(
+    const std::shared_ptr<mtl::Device>& device, float momentumScale, bool useNesterovMomentum,
+    const NNOptimizerDescriptor& optimizerDescriptor) {
+  return std::shared_ptr<NNOptimizerStochasticGradientDescent>(new NNOptimizerStochasticGradientDescent(
+      device, momentumScale, useNesterovMomentum, optimizerDescriptor));
+}
+
+std::shared_ptr<Kernel> NNOptimizerStochasticGradientDescent::clone() const {
+  return std::shared_ptr<Kernel>(new NNOptimizerStochasticGradientDescent(*this));
+}
+
+OptimizerKind NNOptimizerStochasticGradientDescent::kind(bool hasMomentum) const {
+  if (!hasMomentum) return OptimizerKind::SGD;
+  return useNesterovMomentum_ ? OptimizerKind::SGDNesterov : OptimizerKind::SGDMomentum;
+}
+
+void NNOptimizerStochasticGradientDescent::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                                  const std::shared_ptr<Vector>& inputGradientVector,
+                                                  const std::shared_ptr<Vector>& inputValuesVector,
+                                                  const std::shared_ptr<Vector>& inputMomentumVector,
+                                                  const std::shared_ptr<Vector>& resultValuesVector) {
+  OptimizerNumbers step = numbers();
+  step.decay = momentumScale_;
+  encodeVectors(commandBuffer, kind(inputMomentumVector != nullptr), step, inputGradientVector,
+                inputValuesVector, {inputMomentumVector}, resultValuesVector);
+}
+
+void NNOptimizerStochasticGradientDescent::encode(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
+    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
+    const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState) {
+  OptimizerNumbers step = numbers();
+  step.decay = momentumScale_;
+  encodeConvolution(commandBuffer, kind(!inputMomentumVectors.empty()), step, convolutionGradientState,
+                    convolutionSourceState, {inputMomentumVectors}, resultState);
+}
+
+NNOptimizerRMSProp::NNOptimizerRMSProp(std::shared_ptr<mtl::Device> device, double decay, float epsilon,
+                                       const NNOptimizerDescriptor& descriptor)
+    : NNOptimizer(std::move(device), descriptor), decay_(decay), epsilon_(epsilon) {}
+
+std::shared_ptr<NNOptimizerRMSProp> NNOptimizerRMSProp::create(const std::shared_ptr<mtl::Device>& device,
+                                                               float learningRate) {
+  NNOptimizerDescriptor descriptor;
+  descriptor.setLearningRate(learningRate);
+  return create(device, 0.9, 1e-8F, descriptor);
+}
+
+std::shared_ptr<NNOptimizerRMSProp> NNOptimizerRMSProp::create(
+    const std::shared_ptr<mtl::Device>& device, double decay, float epsilon,
+    const NNOptimizerDescriptor& optimizerDescriptor) {
+  return std::shared_ptr<NNOptimizerRMSProp>(
+      new NNOptimizerRMSProp(device, decay, epsilon, optimizerDescriptor));
+}
+
+std::shared_ptr<Kernel> NNOptimizerRMSProp::clone() const {
+  return std::shared_ptr<Kernel>(new NNOptimizerRMSProp(*this));
+}
+
+OptimizerNumbers NNOptimizerRMSProp::ownNumbers() const {
+  OptimizerNumbers step = numbers();
+  step.decay = decay_;
+  step.epsilon = epsilon_;
+  return step;
+}
+
+void NNOptimizerRMSProp::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                const std::shared_ptr<Vector>& inputGradientVector,
+                                const std::shared_ptr<Vector>& inputValuesVector,
+                                const std::shared_ptr<Vector>& inputSumOfSquaresVector,
+                                const std::shared_ptr<Vector>& resultValuesVector) {
+  encodeVectors(commandBuffer, OptimizerKind::RMSProp, ownNumbers(), inputGradientVector, inputValuesVector,
+                {inputSumOfSquaresVector}, resultValuesVector);
+}
+
+void NNOptimizerRMSProp::encode(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
+    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
+    const std::vector<std::shared_ptr<Vector>>& inputSumOfSquaresVectors,
+    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState) {
+  encodeConvolution(commandBuffer, OptimizerKind::RMSProp, ownNumbers(), convolutionGradientState,
+                    convolutionSourceState, {inputSumOfSquaresVectors}, resultState);
+}
+
+NNOptimizerAdam::NNOptimizerAdam(std::shared_ptr<mtl::Device> device, double beta1, double beta2,
+                                 float epsilon, std::size_t timeStep, const NNOptimizerDescriptor& descriptor)
+    : NNOptimizer(std::move(device), descriptor),
+      beta1_(beta1),
+      beta2_(beta2),
+      epsilon_(epsilon),
+      timeStep_(timeStep) {}
+
+std::shared_ptr<NNOptimizerAdam> NNOptimizerAdam::create(const std::shared_ptr<mtl::Device>& device,
+                                                         float learningRate) {
+  NNOptimizerDescriptor descriptor;
+  descriptor.setLearningRate(learningRate);
+  return create(device, 0.9, 0.999, 1e-8F, 0, descriptor);
+}
+
+std::shared_ptr<NNOptimizerAdam> NNOptimizerAdam::create(const std::shared_ptr<mtl::Device>& device,
+                                                         double beta1, double beta2, float epsilon,
+                                                         std::size_t timeStep,
+                                                         const NNOptimizerDescriptor& optimizerDescriptor) {
+  return std::shared_ptr<NNOptimizerAdam>(
+      new NNOptimizerAdam(device, beta1, beta2, epsilon, timeStep, optimizerDescriptor));
+}
+
+std::shared_ptr<Kernel> NNOptimizerAdam::clone() const {
+  return std::shared_ptr<Kernel>(new NNOptimizerAdam(*this));
+}
+
+OptimizerNumbers NNOptimizerAdam::numbersOfNextStep() const {
+  OptimizerNumbers step = numbers();
+  step.learningRate = detail::adamLearningRate(step.learningRate, beta1_, beta2_, timeStep_ + 1);
+  step.decay = beta1_;
+  step.beta2 = beta2_;
+  step.epsilon = epsilon_;
+  return step;
+}
+
+void NNOptimizerAdam::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                             const std::shared_ptr<Vector>& inputGradientVector,
+                             const std::shared_ptr<Vector>& inputValuesVector,
+                             const std::shared_ptr<Vector>& inputMomentumVector,
+                             const std::shared_ptr<Vector>& inputVelocityVector,
+                             const std::shared_ptr<Vector>& maximumVelocityVector,
+                             const std::shared_ptr<Vector>& resultValuesVector) {
+  const OptimizerKind kind = maximumVelocityVector ? OptimizerKind::AMSGrad : OptimizerKind::Adam;
+  encodeVectors(commandBuffer, kind, numbersOfNextStep(), inputGradientVector, inputValuesVector,
+                {inputMomentumVector, inputVelocityVector, maximumVelocityVector}, resultValuesVector);
+  ++timeStep_;
+}
+
+void NNOptimizerAdam::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                             const std::shared_ptr<Vector>& inputGradientVector,
+                             const std::shared_ptr<Vector>& inputValuesVector,
+                             const std::shared_ptr<Vector>& inputMomentumVector,
+                             const std::shared_ptr<Vector>& inputVelocityVector,
+                             const std::shared_ptr<Vector>& resultValuesVector) {
+  encode(commandBuffer, inputGradientVector, inputValuesVector, inputMomentumVector, inputVelocityVector,
+         std::shared_ptr<Vector>{}, resultValuesVector);
+}
+
+void NNOptimizerAdam::encode(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
+    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
+    const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+    const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+    const std::vector<std::shared_ptr<Vector>>& maximumVelocityVectors,
+    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState) {
+  const OptimizerKind kind = maximumVelocityVectors.empty() ? OptimizerKind::Adam : OptimizerKind::AMSGrad;
+  encodeConvolution(commandBuffer, kind, numbersOfNextStep(), convolutionGradientState,
+                    convolutionSourceState,
+                    {inputMomentumVectors, inputVelocityVectors, maximumVelocityVectors}, resultState);
+  ++timeStep_;
+}
+
+void NNOptimizerAdam::encode(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
+    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
+    const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+    const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState) {
+  encode(commandBuffer, convolutionGradientState, convolutionSourceState, inputMomentumVectors,
+         inputVelocityVectors, {}, resultState);
+}
+
+}  // namespace mps

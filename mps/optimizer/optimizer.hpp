@@ -1,0 +1,232 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "mps/core/convolution_state.hpp"
+#include "mps/core/kernel.hpp"
+#include "mps/core/vector.hpp"
+#include "mps/optimizer/optimizer_descriptor.hpp"
+
+/// Optimisers (MPSNNOptimizers.h; spec/04 section 13). Each update works element by element on float32 values
+/// v, with the gradient g prepared as NNOptimizerDescriptor says. Nothing is averaged over a batch.
+///
+/// The result may be the values themselves. Momentum and other buffers are the application's: they start at 0
+/// and are read and overwritten. Vectors of one encode have the same length and number of vectors. The
+/// convolution forms update weights (vector 0) and biases (vector 1); with one vector the biases are copied
+/// unchanged. They take one read off each temporary state that they read. All throw Error before anything is
+/// recorded.
+namespace mps {
+
+namespace detail {
+enum class OptimizerKind : std::uint8_t;
+struct OptimizerNumbers;
+}  // namespace detail
+
+/// Base of the optimisers (MPSNNOptimizer).
+class NNOptimizer : public Kernel {
+ public:
+  [[nodiscard]] float learningRate() const { return descriptor_.learningRate(); }
+  /// For later encodes; any sign.
+  void setLearningRate(float learningRate) { descriptor_.setLearningRate(learningRate); }
+  [[nodiscard]] float gradientRescale() const { return descriptor_.gradientRescale(); }
+  [[nodiscard]] bool applyGradientClipping() const { return descriptor_.applyGradientClipping(); }
+  void setApplyGradientClipping(bool apply) { descriptor_.setApplyGradientClipping(apply); }
+  [[nodiscard]] float gradientClipMax() const { return descriptor_.gradientClipMax(); }
+  [[nodiscard]] float gradientClipMin() const { return descriptor_.gradientClipMin(); }
+  [[nodiscard]] float regularizationScale() const { return descriptor_.regularizationScale(); }
+  [[nodiscard]] NNRegularizationType regularizationType() const { return descriptor_.regularizationType(); }
+
+ protected:
+  NNOptimizer(std::shared_ptr<mtl::Device> device, const NNOptimizerDescriptor& descriptor);
+  NNOptimizer(const NNOptimizer&) = default;
+
+  using Vectors = std::vector<std::shared_ptr<Vector>>;
+  /// Buffers of one update beside gradient, values and result: momentum, velocity, maximum velocity, as the
+  /// kind has them.
+  void encodeVectors(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, detail::OptimizerKind kind,
+                     const detail::OptimizerNumbers& numbers, const std::shared_ptr<Vector>& gradient,
+                     const std::shared_ptr<Vector>& values, const Vectors& buffers,
+                     const std::shared_ptr<Vector>& result);
+  /// @param buffers one list per buffer of the kind, each for weights and perhaps biases
+  void encodeConvolution(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, detail::OptimizerKind kind,
+                         const detail::OptimizerNumbers& numbers,
+                         const std::shared_ptr<CNNConvolutionGradientState>& gradientState,
+                         const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& sourceState,
+                         const std::vector<Vectors>& buffers,
+                         const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState);
+  /// The numbers that all kinds share.
+  [[nodiscard]] detail::OptimizerNumbers numbers() const;
+
+ private:
+  struct Arrays;
+  void record(mtl::CommandBuffer& commandBuffer, detail::OptimizerKind kind,
+              const detail::OptimizerNumbers& numbers, const Arrays& arrays) const;
+  NNOptimizerDescriptor descriptor_;
+};
+
+/// Stochastic gradient descent (MPSNNOptimizerStochasticGradientDescent):
+///
+///     without momentum buffer   v = v - lr g
+///     momentum                  m = mu m + lr g;  v = v - m
+///     Nesterov                  m = mu m + g;     v = v - lr (g + mu m), m the new one
+class NNOptimizerStochasticGradientDescent : public NNOptimizer {
+ public:
+  static std::shared_ptr<NNOptimizerStochasticGradientDescent> create(
+      const std::shared_ptr<mtl::Device>& device, float learningRate);
+  static std::shared_ptr<NNOptimizerStochasticGradientDescent> create(
+      const std::shared_ptr<mtl::Device>& device, float momentumScale, bool useNesterovMomentum,
+      const NNOptimizerDescriptor& optimizerDescriptor);
+  [[nodiscard]] std::string className() const override { return "NNOptimizerStochasticGradientDescent"; }
+  [[nodiscard]] std::shared_ptr<NNOptimizerStochasticGradientDescent> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  /// mu. 0.
+  [[nodiscard]] float momentumScale() const { return momentumScale_; }
+  [[nodiscard]] bool useNesterovMomentum() const { return useNesterovMomentum_; }
+  /// Apple's first spelling.
+  [[nodiscard]] bool useNestrovMomentum() const { return useNesterovMomentum_; }
+
+  /// @param inputMomentumVector null: no momentum
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<Vector>& inputGradientVector,
+              const std::shared_ptr<Vector>& inputValuesVector,
+              const std::shared_ptr<Vector>& inputMomentumVector,
+              const std::shared_ptr<Vector>& resultValuesVector);
+  /// @param inputMomentumVectors empty: no momentum
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
+              const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
+              const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+              const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState);
+
+ protected:
+  NNOptimizerStochasticGradientDescent(std::shared_ptr<mtl::Device> device, float momentumScale,
+                                       bool useNesterovMomentum, const NNOptimizerDescriptor& descriptor);
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  [[nodiscard]] detail::OptimizerKind kind(bool hasMomentum) const;
+  float momentumScale_;
+  bool useNesterovMomentum_;
+};
+
+/// s = decay s + (1 - decay) g^2;  v = v - lr g / (sqrt(s) + epsilon) (MPSNNOptimizerRMSProp).
+class NNOptimizerRMSProp : public NNOptimizer {
+ public:
+  static std::shared_ptr<NNOptimizerRMSProp> create(const std::shared_ptr<mtl::Device>& device,
+                                                    float learningRate);
+  static std::shared_ptr<NNOptimizerRMSProp> create(const std::shared_ptr<mtl::Device>& device, double decay,
+                                                    float epsilon,
+                                                    const NNOptimizerDescriptor& optimizerDescriptor);
+  [[nodiscard]] std::string className() const override { return "NNOptimizerRMSProp"; }
+  [[nodiscard]] std::shared_ptr<NNOptimizerRMSProp> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  /// 0.9.
+  [[nodiscard]] double decay() const { return decay_; }
+  /// 1e-8.
+  [[nodiscard]] float epsilon() const { return epsilon_; }
+
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<Vector>& inputGradientVector,
+              const std::shared_ptr<Vector>& inputValuesVector,
+              const std::shared_ptr<Vector>& inputSumOfSquaresVector,
+              const std::shared_ptr<Vector>& resultValuesVector);
+  /// @param inputSumOfSquaresVectors one or two vectors
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
+              const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
+              const std::vector<std::shared_ptr<Vector>>& inputSumOfSquaresVectors,
+              const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState);
+
+ protected:
+  NNOptimizerRMSProp(std::shared_ptr<mtl::Device> device, double decay, float epsilon,
+                     const NNOptimizerDescriptor& descriptor);
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  [[nodiscard]] detail::OptimizerNumbers ownNumbers() const;
+  double decay_;
+  float epsilon_;
+};
+
+/// Adam, and AMSGrad where maximum velocity vectors are given (MPSNNOptimizerAdam):
+///
+///     t = t + 1;  lr_t = lr sqrt(1 - beta2^t) / (1 - beta1^t)                (in float64)
+///     m = beta1 m + (1 - beta1) g;  u = beta2 u + (1 - beta2) g^2
+///     Adam     v = v - lr_t m / (sqrt(u) + epsilon)
+///     AMSGrad  x = max(x, u);  v = v - lr_t m / (sqrt(x) + epsilon)
+///
+/// timeStep goes up by one with each encode call, also when weights and biases are updated together: use one
+/// object per layer.
+class NNOptimizerAdam : public NNOptimizer {
+ public:
+  static std::shared_ptr<NNOptimizerAdam> create(const std::shared_ptr<mtl::Device>& device,
+                                                 float learningRate);
+  static std::shared_ptr<NNOptimizerAdam> create(const std::shared_ptr<mtl::Device>& device, double beta1,
+                                                 double beta2, float epsilon, std::size_t timeStep,
+                                                 const NNOptimizerDescriptor& optimizerDescriptor);
+  [[nodiscard]] std::string className() const override { return "NNOptimizerAdam"; }
+  [[nodiscard]] std::shared_ptr<NNOptimizerAdam> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  /// 0.9.
+  [[nodiscard]] double beta1() const { return beta1_; }
+  /// 0.999.
+  [[nodiscard]] double beta2() const { return beta2_; }
+  /// 1e-8, added to the root of the uncorrected u.
+  [[nodiscard]] float epsilon() const { return epsilon_; }
+  /// Updates done so far. 0. Set it to go on from a checkpoint.
+  [[nodiscard]] std::size_t timeStep() const { return timeStep_; }
+  void setTimeStep(std::size_t timeStep) { timeStep_ = timeStep; }
+
+  /// @param maximumVelocityVector null: plain Adam
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<Vector>& inputGradientVector,
+              const std::shared_ptr<Vector>& inputValuesVector,
+              const std::shared_ptr<Vector>& inputMomentumVector,
+              const std::shared_ptr<Vector>& inputVelocityVector,
+              const std::shared_ptr<Vector>& maximumVelocityVector,
+              const std::shared_ptr<Vector>& resultValuesVector);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<Vector>& inputGradientVector,
+              const std::shared_ptr<Vector>& inputValuesVector,
+              const std::shared_ptr<Vector>& inputMomentumVector,
+              const std::shared_ptr<Vector>& inputVelocityVector,
+              const std::shared_ptr<Vector>& resultValuesVector);
+  /// @param maximumVelocityVectors empty: plain Adam
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
+              const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
+              const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+              const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+              const std::vector<std::shared_ptr<Vector>>& maximumVelocityVectors,
+              const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
+              const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
+              const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+              const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+              const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState);
+
+ protected:
+  NNOptimizerAdam(std::shared_ptr<mtl::Device> device, double beta1, double beta2, float epsilon,
+                  std::size_t timeStep, const NNOptimizerDescriptor& descriptor);
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  [[nodiscard]] detail::OptimizerNumbers numbersOfNextStep() const;
+  double beta1_;
+  double beta2_;
+  float epsilon_;
+  std::size_t timeStep_;
+};
+
+}  // namespace mps
