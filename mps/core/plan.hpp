@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -102,7 +103,10 @@ void printDispatch(std::string_view line);
 /// Asks the implementations in order and returns the first plan. Refusals are printed when asked for.
 template <class Problem>
 ChosenPlan preparePlan(std::span<const Implementation<Problem>> implementations, const Problem& problem) {
-  const std::string_view forced = forcedImplementation();
+  std::string_view forced = forcedImplementation();
+  // Helpers of a call, such as the copies of loose images, have implementations of other names.
+  const auto isForced = [&](const Implementation<Problem>& implementation) { return implementation.name == forced; };
+  if (std::none_of(implementations.begin(), implementations.end(), isForced)) forced = {};
   std::string refusals;
   for (const auto& implementation : implementations) {
     if (!forced.empty() && forced != implementation.name) continue;
