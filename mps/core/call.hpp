@@ -100,6 +100,7 @@ struct GradientCall {
   bool clipRectIsSet = false;   ///< by the user: the literal rules of spec/02 section 3.6 hold
   bool stateDriven = false;     ///< the library made the destination: every pixel of the forward source counts
   bool savedFieldsFit = false;  ///< record->saved belongs to exactly this source
+  std::size_t firstImage = 0;    ///< position in the forward batch of the first image
   std::shared_ptr<State> state;  ///< the (first) gradient state, for families whose states hold buffers
   KernelOptions options = KernelOptions::None;
 };

@@ -221,6 +221,12 @@ void CNNGradientKernel::encodeGradient(const std::shared_ptr<mtl::CommandBuffer>
     detail::checkStates(*this, "gradientStates", *commandBuffer, states, gradients.count());
     record = detail::recordOf(describe(), states);
     checkRecord(*record.record, gradients.descriptor(), sources.descriptor());
+    if (!record.inOrder && needsStatesInOrder() && gradients.count() > 1) {
+      for (std::size_t i = 0; i < gradients.count(); ++i)
+        encodeGradient(commandBuffer, gradients.slice(i, 1), sources.slice(i, 1), states.slice(i, 1),
+                       destinations.slice(i, 1), isBatch, stateDriven);
+      return;
+    }
     transferProperties(*record.record, gradients.descriptor());
     willEncode(*states[0]);
   }
@@ -232,6 +238,7 @@ void CNNGradientKernel::encodeGradient(const std::shared_ptr<mtl::CommandBuffer>
   if (record.record) {
     const ForwardRecord& forward = *record.record;
     call.state = states[0];
+    call.firstImage = record.firstImage;
     const auto savedFrom = forward.savedFrom.lock();
     const auto perImage = static_cast<std::size_t>(source.shape().imageStride) *
                           bytesPerChannel(source.shape().format) * record.firstImage;

@@ -91,6 +91,8 @@ class CNNGradientKernel : public CNNBinaryKernel {
   /// @param gradientOrigin the gradient pixel that belongs to the first pixel of the forward clip rectangle
   [[nodiscard]] virtual Geometry geometryFor(const detail::ForwardRecord& record, const Offset& gradientOrigin) const;
   [[nodiscard]] virtual bool usesKernelOffset() const { return false; }
+  /// Whether the images must be those of the forward batch in order; others are then encoded one by one.
+  [[nodiscard]] virtual bool needsStatesInOrder() const { return false; }
   /// Before a call with states is resolved: take from the state what the kernel needs beside the record.
   virtual void willEncode(State& /*gradientState*/) {}
   /// After the call was recorded.

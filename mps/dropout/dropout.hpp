@@ -1,0 +1,168 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mps/core/cnn_gradient_kernel.hpp"
+#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/gradient_state.hpp"
+#include "mps/core/node.hpp"
+
+/// Dropout (MPSCNNDropout.h; spec/02 section 6).
+namespace mps {
+
+/// Remembers which mask a forward encode drew (MPSCNNDropoutGradientState). The mask is not stored: it is
+/// drawn again.
+class CNNDropoutGradientState : public NNGradientState {
+ public:
+  static std::shared_ptr<CNNDropoutGradientState> create(const std::shared_ptr<mtl::Device>& device);
+  /// The mask of this image: one byte per element, 1 kept, 0 dropped, in the order y, x, channel; its size is
+  /// that of the written area, or 1 along axes whose mask stride is 0. @throws Error before the forward
+  /// encode.
+  [[nodiscard]] std::vector<std::byte> maskData() const;
+
+ protected:
+  using NNGradientState::NNGradientState;
+};
+using CNNDropoutGradientStateBatch = StateBatch;
+
+/// out(x, y, c) = in(x, y, c) * M(x, y, c) / P; M is 1 with probability P, else 0 (MPSCNNDropout).
+///
+/// Kept values are scaled up while training, so inference leaves the layer out. M is drawn by Philox 4x32-10
+/// keyed by (seed, number of the encode, image, element): every encode draws anew, and the same kernel draws
+/// the same masks in every run, on every device.
+class CNNDropout : public CNNKernel {
+ public:
+  /// @param keepProbability P, above 0 and up to 1 (1: the identity). PyTorch's p is 1 - P
+  /// @param maskStrideInPixels 0 along an axis (width, height, depth for channels): one value for the whole
+  /// axis; else 1
+  /// @throws Error for other values
+  static std::shared_ptr<CNNDropout> create(const std::shared_ptr<mtl::Device>& device, float keepProbability,
+                                            std::uint64_t seed,
+                                            const mtl::Size& maskStrideInPixels = {1, 1, 1});
+  [[nodiscard]] std::string className() const override { return "CNNDropout"; }
+  [[nodiscard]] std::shared_ptr<CNNDropout> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  [[nodiscard]] float keepProbability() const { return keepProbability_; }
+  [[nodiscard]] std::uint64_t seed() const { return seed_; }
+  [[nodiscard]] const mtl::Size& maskStrideInPixels() const { return maskStride_; }
+  /// Encodes done so far: what a checkpoint keeps. 0.
+  [[nodiscard]] std::uint32_t encodeCount() const { return encodeCount_; }
+  void setEncodeCount(std::uint32_t count) { encodeCount_ = count; }
+
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+
+ protected:
+  CNNDropout(std::shared_ptr<mtl::Device> device, float keepProbability, std::uint64_t seed,
+             const mtl::Size& maskStrideInPixels);
+  CNNDropout(const CNNDropout&) = default;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  [[nodiscard]] std::shared_ptr<State> makeState(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const override;
+  void describeForward(std::any& family) const override;
+  void didEncode() override { ++encodeCount_; }
+
+ private:
+  float keepProbability_;
+  std::uint64_t seed_;
+  mtl::Size maskStride_;
+  std::uint32_t encodeCount_ = 0;
+};
+
+/// dIn(x, y, c) = g(x, y, c) * M(x, y, c) / P with the mask of the forward encode (MPSCNNDropoutGradient).
+/// Only the size of sourceImage counts.
+///
+///     auto dropout = mps::CNNDropout::create(device, 0.5F, seed);
+///     std::shared_ptr<mps::State> state;
+///     auto y = dropout->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::CNNDropoutGradient::create(device, 0.5F, seed);
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);
+class CNNDropoutGradient : public CNNGradientKernel {
+ public:
+  /// The values of the forward kernel.
+  static std::shared_ptr<CNNDropoutGradient> create(const std::shared_ptr<mtl::Device>& device,
+                                                    float keepProbability, std::uint64_t seed,
+                                                    const mtl::Size& maskStrideInPixels = {1, 1, 1});
+  [[nodiscard]] std::string className() const override { return "CNNDropoutGradient"; }
+  [[nodiscard]] std::shared_ptr<CNNDropoutGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  [[nodiscard]] float keepProbability() const { return keepProbability_; }
+  [[nodiscard]] std::uint64_t seed() const { return seed_; }
+  [[nodiscard]] const mtl::Size& maskStrideInPixels() const { return maskStride_; }
+
+  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
+      const detail::GradientCall& call) const override;
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
+  [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override { return false; }
+
+ protected:
+  CNNDropoutGradient(std::shared_ptr<mtl::Device> device, float keepProbability, std::uint64_t seed,
+                     const mtl::Size& maskStrideInPixels);
+  CNNDropoutGradient(const CNNDropoutGradient&) = default;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  [[nodiscard]] bool needsStatesInOrder() const override { return true; }
+
+ private:
+  float keepProbability_;
+  std::uint64_t seed_;
+  mtl::Size maskStride_;
+};
+
+/// Stands for CNNDropout (MPSCNNDropoutNode; spec/04 section 7.8).
+class CNNDropoutNode : public NNFilterNode {
+ public:
+  /// Defaults: keep probability 0.5, seed 0, mask strides 1.
+  static std::shared_ptr<CNNDropoutNode> create(std::shared_ptr<NNImageNode> source,
+                                                float keepProbability = 0.5F, std::uint64_t seed = 0,
+                                                const mtl::Size& maskStrideInPixels = {1, 1, 1});
+  [[nodiscard]] float keepProbability() const { return keepProbability_; }
+  [[nodiscard]] std::uint64_t seed() const { return seed_; }
+  [[nodiscard]] const mtl::Size& maskStrideInPixels() const { return maskStride_; }
+  [[nodiscard]] std::string className() const override { return "CNNDropoutNode"; }
+  [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
+
+ protected:
+  CNNDropoutNode(std::shared_ptr<NNImageNode> source, float keepProbability, std::uint64_t seed,
+                 const mtl::Size& maskStrideInPixels);
+  std::vector<std::shared_ptr<NNGradientFilterNode>> makeGradientFilters(
+      const std::shared_ptr<NNImageNode>& gradientImage) override;
+
+ private:
+  float keepProbability_;
+  std::uint64_t seed_;
+  mtl::Size maskStride_;
+};
+
+/// Stands for CNNDropoutGradient (MPSCNNDropoutGradientNode).
+class CNNDropoutGradientNode : public NNGradientFilterNode {
+ public:
+  /// @param sourceImage the forward source
+  static std::shared_ptr<CNNDropoutGradientNode> create(std::shared_ptr<NNImageNode> sourceGradient,
+                                                        std::shared_ptr<NNImageNode> sourceImage,
+                                                        std::shared_ptr<NNStateNode> gradientState,
+                                                        float keepProbability, std::uint64_t seed,
+                                                        const mtl::Size& maskStrideInPixels);
+  [[nodiscard]] float keepProbability() const { return keepProbability_; }
+  [[nodiscard]] std::uint64_t seed() const { return seed_; }
+  [[nodiscard]] const mtl::Size& maskStrideInPixels() const { return maskStride_; }
+  [[nodiscard]] std::string className() const override { return "CNNDropoutGradientNode"; }
+  [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
+
+ protected:
+  CNNDropoutGradientNode(std::shared_ptr<NNImageNode> sourceGradient,
+                         std::shared_ptr<NNImageNode> sourceImage, std::shared_ptr<NNStateNode> gradientState,
+                         float keepProbability, std::uint64_t seed, const mtl::Size& maskStrideInPixels);
+
+ private:
+  float keepProbability_;
+  std::uint64_t seed_;
+  mtl::Size maskStride_;
+};
+
+}  // namespace mps
