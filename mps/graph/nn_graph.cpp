@@ -1,6 +1,7 @@
 #include "mps/graph/nn_graph.hpp"
 
 #include "mps/core/error.hpp"
+#include "mps/dropout/dropout.hpp"
 #include "mps/graph/graph_executor.hpp"
 #include "mps/graph/graph_program.hpp"
 #include "mtl/command_buffer.hpp"
@@ -125,6 +126,24 @@ std::shared_ptr<Image> NNGraph::executeAsync(std::vector<std::shared_ptr<Image>>
 
 void NNGraph::reloadFromDataSources() {
   for (const detail::ProgramStep& step : program_->steps) detail::reloadFromDataSource(*step.kernel);
+}
+
+std::vector<std::uint64_t> NNGraph::randomCounters() const {
+  std::vector<std::uint64_t> counters;
+  for (const detail::ProgramStep& step : program_->steps)
+    if (const auto* dropout = dynamic_cast<const CNNDropout*>(step.kernel.get()))
+      counters.push_back(dropout->encodeCount());
+  return counters;
+}
+
+void NNGraph::setRandomCounters(std::span<const std::uint64_t> counters) {
+  if (counters.size() != randomCounters().size())
+    throw Error(describe(), "counters", std::to_string(counters.size()),
+                std::to_string(randomCounters().size()));
+  std::size_t next = 0;
+  for (const detail::ProgramStep& step : program_->steps)
+    if (auto* dropout = dynamic_cast<CNNDropout*>(step.kernel.get()))
+      dropout->setEncodeCount(static_cast<std::uint32_t>(counters[next++]));
 }
 
 std::size_t NNGraph::readCountForSourceImage(std::size_t index) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <iosfwd>
 #include <memory>
@@ -119,6 +120,11 @@ class NNGraph : public Kernel {
 
   /// Reads all data sources again, now. No work of this graph may be in flight.
   void reloadFromDataSources();
+  /// Encode counts of the dropout kernels, in encode order: with the weights, all that a training run needs
+  /// to go on.
+  [[nodiscard]] std::vector<std::uint64_t> randomCounters() const;
+  /// @throws Error for another number of counters.
+  void setRandomCounters(std::span<const std::uint64_t> counters);
   /// What one encode takes off the read count: 1. @throws Error when there is no such source.
   [[nodiscard]] std::size_t readCountForSourceImage(std::size_t index) const;
   [[nodiscard]] std::size_t readCountForSourceState(std::size_t index) const;

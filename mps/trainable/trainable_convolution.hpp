@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mps/core/convolution_data_source.hpp"
+#include "mps/core/vector.hpp"
+#include "mps/optimizer/optimizer.hpp"
+#include "mps/weights/safetensors.hpp"
+
+namespace mtl {
+class CommandQueue;
+}
+
+namespace mps {
+
+/// How the weights of a layer start. fanIn is the number of weights that a result sums over, fanOut those
+/// that a source value goes into.
+enum class WeightInitialization {
+  He,        ///< uniform in +-sqrt(6 / fanIn): keeps the variance through ReLU
+  Glorot,    ///< uniform in +-sqrt(6 / (fanIn + fanOut)): through tanh, and before a softmax
+  Constant,  ///< all weights TrainableConvolution::constantWeight
+};
+
+/// The ready-made data source of convolution and fully connected layers (spec/00 D23): weights and optimiser
+/// on the device, updated in place by recorded work; kernels use its buffers without copies.
+///
+///     auto layer = mps::TrainableConvolution::create(device,
+///     mps::CNNConvolutionDescriptor::cnnConvolutionDescriptor(
+///         5, 5, 1, 32), "conv1", seed, mps::NNOptimizerAdam::create(device, 1e-3F));
+///     auto node = mps::CNNConvolutionNode::create(source, layer);
+class TrainableConvolution : public CNNConvolutionDataSource {
+ public:
+  static constexpr float constantWeight = 0.01F;
+
+  /// Biases start at 0. @param label name of the layer, and of its tensors in files
+  /// @param seed   of the initial weights; give each layer another one
+  /// @param optimizer copied; null: the layer is never updated
+  static std::shared_ptr<TrainableConvolution> create(
+      const std::shared_ptr<mtl::Device>& device, const CNNConvolutionDescriptor& descriptor,
+      std::string label, std::uint64_t seed, const std::shared_ptr<NNOptimizer>& optimizer,
+      WeightInitialization initialization = WeightInitialization::He);
+
+  [[nodiscard]] DataType dataType() const override { return DataType::Float32; }
+  [[nodiscard]] CNNConvolutionDescriptor descriptor() const override { return descriptor_; }
+  /// The host's view of the device's weights: synchronize() and wait first.
+  [[nodiscard]] std::span<const std::byte> weights() const override;
+  [[nodiscard]] std::span<const float> biasTerms() const override;
+  bool load() override { return true; }
+  void purge() override {}
+  [[nodiscard]] std::string label() const override { return label_; }
+  std::shared_ptr<CNNConvolutionWeightsAndBiasesState> update(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+      const std::shared_ptr<CNNConvolutionGradientState>& gradientState,
+      const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& sourceState) override;
+  bool update(const std::shared_ptr<CNNConvolutionGradientState>& gradientState,
+              const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& sourceState) override;
+  /// Another source with the same weights and optimiser state. No work on this one may be in flight.
+  std::shared_ptr<CNNConvolutionDataSource> copy(const std::shared_ptr<mtl::Device>& device) override;
+  std::shared_ptr<CNNConvolutionWeightsAndBiasesState> deviceWeightsAndBiases(
+      const std::shared_ptr<mtl::Device>& device) override;
+
+  /// A frozen layer is not updated. false.
+  [[nodiscard]] bool isFrozen() const { return frozen_; }
+  void setFrozen(bool frozen) { frozen_ = frozen; }
+  /// The layer's own optimiser, e.g. to set the learning rate; null without one.
+  [[nodiscard]] const std::shared_ptr<NNOptimizer>& optimizer() const { return optimizer_; }
+
+  /// Records the copies that make weights and optimiser state readable.
+  void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
+  /// "<label>.weight" [out][kernel row][kernel column][in / groups] and "<label>.bias"; with the optimiser
+  /// state also
+  /// "<label>.weight.momentum" and so on, and "<label>.step". The bytes stay this object's; no work may be in
+  /// flight.
+  [[nodiscard]] std::vector<SafetensorsTensor> tensors(bool withOptimizerState) const;
+  /// Takes the values of such tensors. No work may be in flight. @throws Error when one is missing or has
+  /// another shape.
+  void read(const SafetensorsFile& file, bool withOptimizerState);
+
+ private:
+  TrainableConvolution(const std::shared_ptr<mtl::Device>& device, const CNNConvolutionDescriptor& descriptor,
+                       std::string label, const std::shared_ptr<NNOptimizer>& optimizer);
+  /// A vector for the weights and one for the biases.
+  using Slot = std::vector<std::shared_ptr<Vector>>;
+  void initialize(std::uint64_t seed, WeightInitialization initialization);
+  [[nodiscard]] std::vector<std::string> slotNames() const;
+  [[nodiscard]] std::vector<std::uint64_t> weightShape() const;
+
+  std::shared_ptr<mtl::Device> device_;
+  CNNConvolutionDescriptor descriptor_;
+  std::string label_;
+  std::shared_ptr<NNOptimizer> optimizer_;
+  std::shared_ptr<CNNConvolutionWeightsAndBiasesState> state_;
+  std::vector<Slot> slots_;                   ///< momentum, velocity, as the optimiser has them
+  std::shared_ptr<mtl::Buffer> timeStep_;     ///< host copy for files
+  std::shared_ptr<mtl::CommandQueue> queue_;  ///< of host-style updates
+  bool frozen_ = false;
+};
+
+}  // namespace mps
