@@ -40,6 +40,7 @@
 #include "mps/optimizer/optimizer_descriptor.hpp"
 #include "mps/pooling/pooling.hpp"
 #include "mps/pooling/pooling_node.hpp"
+#include "mps/trainable/trainable_convolution.hpp"
 #include "mps/weights/safetensors.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
