@@ -49,8 +49,7 @@ void runWholePixels(const LossRun& run, LossBuffers& buffers, const LossItem& it
     runImagesOf(run.problem.lossType, run.numbers, rows, images);
   }
   double* sums = run.sums + run.shareIndex(item);
-  for (std::size_t n = 0; n < images.count; ++n)
-    sums[static_cast<std::ptrdiff_t>(n) * run.layout.itemsPerImage] = static_cast<double>(images.sums[n]);
+  for (std::size_t n = 0; n < images.count; ++n) sums[n] = static_cast<double>(images.sums[n]);
   buffers.tiles.store(tile);
 }
 
@@ -135,7 +134,7 @@ void countItems(const LossRun& run, std::int64_t begin, std::int64_t end) {
       for (std::int64_t n = 0; n < item.images; ++n) {
         const std::int64_t count =
             weights == nullptr ? elements : countNonZero(weights + n * elements, elements);
-        std::int64_t& share = counts[n * run.layout.itemsPerImage];
+        std::int64_t& share = counts[n];
         share = slice == 0 ? count : share + count;
       }
     }

@@ -336,6 +336,21 @@ TEST(LossPlan, SoftMaxOfExtremePredictions) {
   EXPECT_EQ(runPixel(sum, {-infinity, 1, 1}, {0, 1, 0}).gradient.read()[0], 0);
 }
 
+TEST(LossPlan, SoftMaxFindsTheLargestPredictionAnywhere) {
+  // exp(200) overflows float32: without the maximum subtracted, everything is infinite or NaN.
+  for (const std::int64_t channels : {40, 2500})
+    for (const std::size_t largest :
+         {std::size_t{0}, std::size_t{21}, static_cast<std::size_t>(channels - 1)}) {
+      const LossCase softMax =
+          lossCase(CNNLossType::SoftMaxCrossEntropy, CNNReductionType::None, 1, 1, 1, channels);
+      std::vector<double> predictions(static_cast<std::size_t>(channels), -3);
+      predictions[largest] = 200;
+      std::vector<double> labels(static_cast<std::size_t>(channels), 0.25);
+      const LossMemory memory = runPixel(softMax, predictions, labels);
+      EXPECT_EQ(judge(softMax, softMax, memory, memory), "") << channels << " channels, largest " << largest;
+    }
+}
+
 TEST(LossPlan, PixelsLeftOutAreZeroWhateverTheirPredictions) {
   for (const CNNLossType type : lossTypes()) {
     LossCase leftOut = lossCase(type, CNNReductionType::Sum, 1, 1, 2, 3);

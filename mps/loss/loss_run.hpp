@@ -17,7 +17,7 @@ namespace mps::detail {
 /// cache, and so many are summed before the sum goes on in float64.
 inline constexpr std::int64_t kLossTile = 1024;
 
-/// The same pixels of some images; of several images all pixels.
+/// Some pixels of one image, or all pixels of some images.
 struct LossItem {
   std::int64_t firstImage = 0;
   std::int64_t images = 0;
@@ -116,8 +116,7 @@ struct LossRun {
 
   [[nodiscard]] bool perElement() const { return problem.reductionType == CNNReductionType::None; }
 
-  /// Where the share of an item's first image lies in sums and counts; those of its other images follow, each
-  /// itemsPerImage later.
+  /// Where the share of an item's first image lies in sums and counts; those of its other images follow.
   [[nodiscard]] std::int64_t shareIndex(const LossItem& item) const {
     return item.firstImage * layout.itemsPerImage + item.firstPixel / layout.pixelsPerItem;
   }
