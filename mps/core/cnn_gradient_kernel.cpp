@@ -17,7 +17,9 @@ using detail::GradientCall;
 
 namespace {
 
-std::int64_t asSigned(std::size_t value) { return static_cast<std::int64_t>(value); }
+std::int64_t asSigned(std::size_t value) {
+  return static_cast<std::int64_t>(value);
+}
 
 bool sameExtent(const ImageDescriptor& a, const ImageDescriptor& b) {
   return a.width() == b.width() && a.height() == b.height() && a.featureChannels() == b.featureChannels();
@@ -39,25 +41,44 @@ std::string sizeText(std::size_t width, std::size_t height) {
 
 }  // namespace
 
-bool CNNGradientKernel::needsSourceMemory(bool /*forwardSavesFields*/) const { return true; }
+bool CNNGradientKernel::needsSourceMemory(bool /*forwardSavesFields*/) const {
+  return true;
+}
 
 const ImageDescriptor& CNNGradientKernel::expectedSourceImage(const ForwardRecord& record) const {
-  return record.source;
+  return takesForwardResult() ? record.destination : record.source;
+}
+
+void CNNGradientKernel::checkRole(const ForwardRecord& record, const BatchOperand& source) const {
+  if (!source.storage()) return;
+  const auto is = [&](const ForwardRecord::Place& place) {
+    return place.storage.lock() == source.storage() && place.byteOffset == source.byteOffset();
+  };
+  const bool isSource = is(record.sourcePlace);
+  const bool isResult = is(record.resultPlace);
+  if (takesForwardResult() ? isSource && !isResult : isResult && !isSource)
+    throw Error(describe(), "sourceImage", takesForwardResult() ? "the forward source" : "the forward result",
+                takesForwardResult() ? "the forward result" : "the forward source");
 }
 
 void CNNGradientKernel::checkRecord(const ForwardRecord& record, const ImageDescriptor& gradient,
                                     const ImageDescriptor& source) const {
   if (!acceptsForward(record.kernelClass))
-    throw Error(describe(), "gradientState", "of a forward " + record.kernelClass, "of this gradient's own forward kernel");
+    throw Error(describe(), "gradientState", "of a forward " + record.kernelClass,
+                "of this gradient's own forward kernel");
   if (const ImageDescriptor& expected = expectedSourceImage(record); !sameExtent(source, expected))
-    throw Error(describe(), "sourceImage", source.describe(), expected.describe() + " as in the forward pass");
-  const bool whole = gradient.width() == record.destination.width() && gradient.height() == record.destination.height();
+    throw Error(describe(), "sourceImage", source.describe(),
+                expected.describe() + " as in the forward pass");
+  const bool whole =
+      gradient.width() == record.destination.width() && gradient.height() == record.destination.height();
   const bool clipped =
       gradient.width() == record.clipRect.size.width && gradient.height() == record.clipRect.size.height;
   if (!whole && !clipped)
     throw Error(describe(), "sourceGradient", gradient.describe(),
-                sizeText(record.destination.width(), record.destination.height()) + " pixels, the forward result, or " +
-                    sizeText(record.clipRect.size.width, record.clipRect.size.height) + ", its clip rectangle");
+                sizeText(record.destination.width(), record.destination.height()) +
+                    " pixels, the forward result, or " +
+                    sizeText(record.clipRect.size.width, record.clipRect.size.height) +
+                    ", its clip rectangle");
   if (gradient.featureChannels() < record.destinationFeatureChannels)
     throw Error(describe(), "sourceGradient", gradient.describe(),
                 "at least " + std::to_string(record.destinationFeatureChannels) + " feature channels");
@@ -72,8 +93,10 @@ void CNNGradientKernel::transferProperties(const ForwardRecord& record, const Im
   const auto transfer = [](auto& property, auto value) {
     if (!property.isSet()) property.transfer(value);
   };
-  const bool whole = gradient.width() == record.destination.width() && gradient.height() == record.destination.height();
-  const Offset origin = whole ? Offset{asSigned(record.clipRect.origin.x), asSigned(record.clipRect.origin.y), 0} : Offset{};
+  const bool whole =
+      gradient.width() == record.destination.width() && gradient.height() == record.destination.height();
+  const Offset origin =
+      whole ? Offset{asSigned(record.clipRect.origin.x), asSigned(record.clipRect.origin.y), 0} : Offset{};
   const Geometry geometry = geometryFor(record, origin);
   transfer(primary_.offset, geometry.primaryOffset);
   transfer(secondary_.offset, geometry.secondaryOffset);
@@ -91,25 +114,31 @@ void CNNGradientKernel::transferProperties(const ForwardRecord& record, const Im
   const bool slice = gradient.featureChannels() < record.destination.featureChannels();
   transfer(primary_.featureChannelOffset, slice ? std::size_t{0} : record.destinationFeatureChannelOffset);
   transfer(primary_.featureChannelMaxCount, record.destinationFeatureChannels);
-  transfer(secondary_.featureChannelOffset, record.sourceFeatureChannelOffset);
-  transfer(secondary_.featureChannelMaxCount, record.sourceFeatureChannels);
+  const bool ofResult = takesForwardResult();
+  transfer(secondary_.featureChannelOffset,
+           ofResult ? record.destinationFeatureChannelOffset : record.sourceFeatureChannelOffset);
+  transfer(secondary_.featureChannelMaxCount,
+           ofResult ? record.destinationFeatureChannels : record.sourceFeatureChannels);
   transferOwnProperties(record);
 }
 
-ImageDescriptor CNNGradientKernel::sizeDestination(const ImageDescriptor& primary, const ImageDescriptor& secondary) {
+ImageDescriptor CNNGradientKernel::sizeDestination(const ImageDescriptor& primary,
+                                                   const ImageDescriptor& secondary) {
   ImageDescriptor destination(primary.channelFormat(), secondary.width(), secondary.height(),
                               secondary.featureChannels(), secondary.numberOfImages());
   return destination;
 }
 
-ImageDescriptor CNNGradientKernel::destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
-                                                              std::span<const std::shared_ptr<State>> sourceStates) {
+ImageDescriptor CNNGradientKernel::destinationImageDescriptor(
+    std::span<const std::shared_ptr<Image>> sourceImages,
+    std::span<const std::shared_ptr<State>> sourceStates) {
   if (sourceImages.size() != 2)
     throw Error(describe(), "sourceImages", std::to_string(sourceImages.size()) + " images",
                 "exactly 2: source gradient and source image");
   if (!sourceImages[0] || !sourceImages[1]) throw Error(describe(), "sourceImages", "null", "images");
   if (sourceStates.size() > 1)
-    throw Error(describe(), "sourceStates", std::to_string(sourceStates.size()) + " states", "the gradient state");
+    throw Error(describe(), "sourceStates", std::to_string(sourceStates.size()) + " states",
+                "the gradient state");
   if (!sourceStates.empty()) {
     const auto record = detail::recordOf(describe(), StateBatch{sourceStates[0]}).record;
     checkRecord(*record, sourceImages[0]->descriptor(), sourceImages[1]->descriptor());
@@ -126,15 +155,19 @@ ImageDescriptor CNNGradientKernel::destinationImageDescriptor(std::span<const st
   return CNNBinaryKernel::destinationImageDescriptor(sourceImages, sourceStates);
 }
 
-GradientCall CNNGradientKernel::resolveCall(BatchOperand& gradient, BatchOperand& source, BatchOperand& destination,
+GradientCall CNNGradientKernel::resolveCall(BatchOperand& gradient, BatchOperand& source,
+                                            BatchOperand& destination,
                                             const std::shared_ptr<const ForwardRecord>& record,
                                             bool stateDriven) const {
   if (!has(options(), KernelOptions::SkipAPIValidation)) {
-    detail::checkChannelOffset(*this, "primarySourceFeatureChannelOffset", primarySourceFeatureChannelOffset());
-    detail::checkChannelOffset(*this, "secondarySourceFeatureChannelOffset", secondarySourceFeatureChannelOffset());
+    detail::checkChannelOffset(*this, "primarySourceFeatureChannelOffset",
+                               primarySourceFeatureChannelOffset());
+    detail::checkChannelOffset(*this, "secondarySourceFeatureChannelOffset",
+                               secondarySourceFeatureChannelOffset());
     detail::checkChannelOffset(*this, "destinationFeatureChannelOffset", destinationFeatureChannelOffset());
     if (!usesKernelOffset() && (kernelOffsetX() != 0 || kernelOffsetY() != 0))
-      throw Error(describe(), "kernelOffset", std::to_string(kernelOffsetX()) + ", " + std::to_string(kernelOffsetY()),
+      throw Error(describe(), "kernelOffset",
+                  std::to_string(kernelOffsetX()) + ", " + std::to_string(kernelOffsetY()),
                   "0, 0: this kernel has no window");
   }
   const auto select = [&](BatchOperand& operand, const char* argument, std::size_t first, std::size_t most) {
@@ -144,9 +177,11 @@ GradientCall CNNGradientKernel::resolveCall(BatchOperand& gradient, BatchOperand
                   "more than the channel offset " + std::to_string(first));
     operand.selectChannels(asSigned(first), asSigned(std::min(most, channels - first)));
   };
-  select(gradient, "sourceGradient", primarySourceFeatureChannelOffset(), primarySourceFeatureChannelMaxCount());
+  select(gradient, "sourceGradient", primarySourceFeatureChannelOffset(),
+         primarySourceFeatureChannelMaxCount());
   const auto sourceFirst = secondarySourceFeatureChannelOffset();
-  select(source, "sourceImage", sourceFirst < static_cast<std::size_t>(source.shape().channels) ? sourceFirst : 0,
+  select(source, "sourceImage",
+         sourceFirst < static_cast<std::size_t>(source.shape().channels) ? sourceFirst : 0,
          secondarySourceFeatureChannelMaxCount());
 
   // Channels of the forward source that were not read get no gradient: they are zero in a whole destination.
@@ -189,14 +224,16 @@ GradientCall CNNGradientKernel::resolveCall(BatchOperand& gradient, BatchOperand
   cut(clip.origin.y, clip.size.height, to.height);
   const std::int64_t firstGradient = call.primaryOffset.z;
   const std::int64_t firstSource = call.secondaryOffset.z;
-  const std::int64_t available = std::min({gradient.shape().images - firstGradient,
-                                           source.shape().images - firstSource, to.images - asSigned(clip.origin.z)});
+  const std::int64_t available =
+      std::min({gradient.shape().images - firstGradient, source.shape().images - firstSource,
+                to.images - asSigned(clip.origin.z)});
   if (firstGradient < 0 || firstSource < 0 || available < 1)
     throw Error(describe(), "offset.z", std::to_string(firstGradient) + " and " + std::to_string(firstSource),
                 "images of the stacks");
   const std::int64_t depth = clip.size.depth == RectNoClip.size.depth ? available : asSigned(clip.size.depth);
   if (depth > available)
-    throw Error(describe(), "clipRect.size.depth", std::to_string(depth), "at most " + std::to_string(available));
+    throw Error(describe(), "clipRect.size.depth", std::to_string(depth),
+                "at most " + std::to_string(available));
   clip.size.depth = static_cast<std::size_t>(depth);
   gradient.selectImages(firstGradient, depth);
   source.selectImages(firstSource, depth);
@@ -239,12 +276,12 @@ void CNNGradientKernel::encodeGradient(const std::shared_ptr<mtl::CommandBuffer>
     const ForwardRecord& forward = *record.record;
     call.state = states[0];
     call.firstImage = record.firstImage;
-    const auto savedFrom = forward.savedFrom.lock();
+    checkRole(forward, source);
     const auto perImage = static_cast<std::size_t>(source.shape().imageStride) *
                           bytesPerChannel(source.shape().format) * record.firstImage;
-    call.savedFieldsFit = forward.saved && record.inOrder && savedFrom &&
-                          savedFrom == source.storage() &&
-                          forward.savedFromByteOffset + perImage == source.byteOffset();
+    call.savedFieldsFit = forward.saved && record.inOrder && source.storage() &&
+                          forward.sourcePlace.storage.lock() == source.storage() &&
+                          forward.sourcePlace.byteOffset + perImage == source.byteOffset();
   }
   mtl::RecordingGuard guard(*commandBuffer);
   if (call.destination.elements() > 0) {
@@ -257,7 +294,8 @@ void CNNGradientKernel::encodeGradient(const std::shared_ptr<mtl::CommandBuffer>
         operands.saved = record.record->saved;
         operands.savedByteOffset = record.firstImage * record.record->savedBytesPerImage;
       }
-      if (call.record && !call.clipRectIsSet && prepared.writesDestination && call.destination.channels != wholeChannels) {
+      if (call.record && !call.clipRectIsSet && prepared.writesDestination &&
+          call.destination.channels != wholeChannels) {
         BatchOperand whole(destinations);
         detail::recordZeros(*commandBuffer, describe(), whole);
       }
@@ -284,12 +322,13 @@ void CNNGradientKernel::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& co
   const GradientCall call = resolveCall(gradient, source, destination, nullptr, false);
   if (call.destination.elements() == 0) return;
   for (const detail::PreparedCall& prepared : prepareGradient(call))
-    detail::recordCall(*commandBuffer, describe(), prepared, {&source, nullptr, &gradient, &destination, nullptr, 0});
+    detail::recordCall(*commandBuffer, describe(), prepared,
+                       {&source, nullptr, &gradient, &destination, nullptr, 0});
 }
 
-ImageBatch CNNGradientKernel::encodeGradientReturning(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                                      const ImageBatch& gradients, const ImageBatch& sources,
-                                                      const StateBatch& states, bool isBatch) {
+ImageBatch CNNGradientKernel::encodeGradientReturning(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& gradients,
+    const ImageBatch& sources, const StateBatch& states, bool isBatch) {
   detail::checkCommandBuffer(*this, commandBuffer);
   detail::checkCount(*this, "sourceImages", sources.count(), gradients.count());
   detail::checkCount(*this, "gradientStates", states.count(), gradients.count());
@@ -312,13 +351,14 @@ std::shared_ptr<Image> CNNGradientKernel::encode(const std::shared_ptr<mtl::Comm
                                                  const std::shared_ptr<Image>& sourceImage,
                                                  const std::shared_ptr<State>& gradientState) {
   return encodeGradientReturning(commandBuffer, batchOf(*this, "sourceGradient", sourceGradient),
-                                 batchOf(*this, "sourceImage", sourceImage), stateBatchOf(*this, gradientState),
-                                 false)[0];
+                                 batchOf(*this, "sourceImage", sourceImage),
+                                 stateBatchOf(*this, gradientState), false)[0];
 }
 
 void CNNGradientKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                const std::shared_ptr<Image>& sourceGradient,
-                               const std::shared_ptr<Image>& sourceImage, const std::shared_ptr<State>& gradientState,
+                               const std::shared_ptr<Image>& sourceImage,
+                               const std::shared_ptr<State>& gradientState,
                                const std::shared_ptr<Image>& destinationGradient) {
   encodeGradient(commandBuffer, batchOf(*this, "sourceGradient", sourceGradient),
                  batchOf(*this, "sourceImage", sourceImage), stateBatchOf(*this, gradientState),
@@ -333,9 +373,11 @@ ImageBatch CNNGradientKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuff
 
 void CNNGradientKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                     const ImageBatch& sourceGradients, const ImageBatch& sourceImages,
-                                    const StateBatch& gradientStates, const ImageBatch& destinationGradients) {
+                                    const StateBatch& gradientStates,
+                                    const ImageBatch& destinationGradients) {
   detail::checkCount(*this, "gradientStates", gradientStates.count(), sourceGradients.count());
-  encodeGradient(commandBuffer, sourceGradients, sourceImages, gradientStates, destinationGradients, true, false);
+  encodeGradient(commandBuffer, sourceGradients, sourceImages, gradientStates, destinationGradients, true,
+                 false);
 }
 
 }  // namespace mps

@@ -19,18 +19,19 @@ struct GradientCall;
 /// Base of the gradient kernels: from dL/d(result) to dL/d(source) of a forward kernel (MPSCNNGradientKernel;
 /// spec/01 section 15).
 ///
-/// The source gradient is the primary image, the forward source image the secondary one (the softmax gradients
-/// take the forward result instead). The gradient state says what the forward kernel did. The encodes that return
-/// the destination configure themselves from the state and write every pixel of it; those with a given
-/// destination take each property that the user has not set from the state (spec/00 D7). Destination gradients
-/// are overwritten. Each encode takes one read off source gradient, source image and state, where temporary.
+/// The source gradient is the primary image, the forward source image the secondary one (the softmax
+/// gradients take the forward result instead). The gradient state says what the forward kernel did. The
+/// encodes that return the destination configure themselves from the state and write every pixel of it; those
+/// with a given destination take each property that the user has not set from the state (spec/00 D7).
+/// Destination gradients are overwritten. Each encode takes one read off source gradient, source image and
+/// state, where temporary.
 ///
-/// All throw Error before anything is recorded: a state of a foreign kernel, an image whose size does not belong
-/// to the forward call, or what CNNKernel refuses.
+/// All throw Error before anything is recorded: a state of a foreign kernel, an image whose size does not
+/// belong to the forward call, or what CNNKernel refuses.
 class CNNGradientKernel : public CNNBinaryKernel {
  public:
-  /// Added to primaryOffset * stride: position in the gradient with zeros between its pixels. 0. Kernels without
-  /// a window throw when it is not 0 (spec/00 D8).
+  /// Added to primaryOffset * stride: position in the gradient with zeros between its pixels. 0. Kernels
+  /// without a window throw when it is not 0 (spec/00 D8).
   [[nodiscard]] std::int64_t kernelOffsetX() const { return kernelOffsetX_.get(); }
   [[nodiscard]] std::int64_t kernelOffsetY() const { return kernelOffsetY_.get(); }
   void setKernelOffsetX(std::int64_t offset) { kernelOffsetX_.set(offset); }
@@ -42,17 +43,18 @@ class CNNGradientKernel : public CNNBinaryKernel {
                                 const std::shared_ptr<Image>& sourceGradient,
                                 const std::shared_ptr<Image>& sourceImage,
                                 const std::shared_ptr<State>& gradientState);
-  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Image>& sourceGradient,
-              const std::shared_ptr<Image>& sourceImage, const std::shared_ptr<State>& gradientState,
-              const std::shared_ptr<Image>& destinationGradient);
-  ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceGradients,
-                         const ImageBatch& sourceImages, const StateBatch& gradientStates);
-  void encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceGradients,
-                   const ImageBatch& sourceImages, const StateBatch& gradientStates,
-                   const ImageBatch& destinationGradients);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<Image>& sourceGradient, const std::shared_ptr<Image>& sourceImage,
+              const std::shared_ptr<State>& gradientState, const std::shared_ptr<Image>& destinationGradient);
+  ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                         const ImageBatch& sourceGradients, const ImageBatch& sourceImages,
+                         const StateBatch& gradientStates);
+  void encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                   const ImageBatch& sourceGradients, const ImageBatch& sourceImages,
+                   const StateBatch& gradientStates, const ImageBatch& destinationGradients);
 
-  /// Size of the forward source in the format of the source gradient. Sets the secondary properties, offsets and
-  /// strides to what the forward kernel had; they can be read afterwards.
+  /// Size of the forward source in the format of the source gradient. Sets the secondary properties, offsets
+  /// and strides to what the forward kernel had; they can be read afterwards.
   /// @param sourceImages {source gradient, source image}  @param sourceStates {gradient state}
   ImageDescriptor destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
                                              std::span<const std::shared_ptr<State>> sourceStates) override;
@@ -63,16 +65,19 @@ class CNNGradientKernel : public CNNBinaryKernel {
                                                  detail::BatchOperand& destination,
                                                  const std::shared_ptr<const detail::ForwardRecord>& record,
                                                  bool stateDriven) const;
-  [[nodiscard]] virtual std::vector<detail::PreparedCall> prepareGradient(const detail::GradientCall& call) const = 0;
+  [[nodiscard]] virtual std::vector<detail::PreparedCall> prepareGradient(
+      const detail::GradientCall& call) const = 0;
   /// Takes the properties that the user has not set from the record.
   void transferProperties(const detail::ForwardRecord& record, const ImageDescriptor& gradient);
   /// Whether a gradient of this class belongs to that forward kernel.
   [[nodiscard]] virtual bool acceptsForward(const std::string& forwardClassName) const = 0;
   /// Whether an encode reads the elements of sourceImage, or its size alone.
   [[nodiscard]] virtual bool needsSourceMemory(bool forwardSavesFields) const;
-  /// Which source of the forward kernel the destination is the gradient of, where sourceImage does not have its size.
+  /// Which source of the forward kernel the destination is the gradient of, where sourceImage does not have
+  /// its size.
   [[nodiscard]] virtual std::optional<std::size_t> forwardSourceIndex() const { return std::nullopt; }
-  /// What sourceImage must look like (width, height, channels): the forward source unless a class says otherwise.
+  /// What sourceImage must look like (width, height, channels): the forward source unless a class says
+  /// otherwise.
   [[nodiscard]] virtual const ImageDescriptor& expectedSourceImage(const detail::ForwardRecord& record) const;
   /// @}
 
@@ -87,10 +92,14 @@ class CNNGradientKernel : public CNNBinaryKernel {
     std::int64_t kernelOffsetX = 0;
     std::int64_t kernelOffsetY = 0;
   };
-  /// The default is that of kernels without a window: gradient pixel clipRect.origin belongs to source pixel offset.
+  /// The default is that of kernels without a window: gradient pixel clipRect.origin belongs to source pixel
+  /// offset.
   /// @param gradientOrigin the gradient pixel that belongs to the first pixel of the forward clip rectangle
-  [[nodiscard]] virtual Geometry geometryFor(const detail::ForwardRecord& record, const Offset& gradientOrigin) const;
+  [[nodiscard]] virtual Geometry geometryFor(const detail::ForwardRecord& record,
+                                             const Offset& gradientOrigin) const;
   [[nodiscard]] virtual bool usesKernelOffset() const { return false; }
+  /// Whether sourceImage is the forward result instead of the forward source.
+  [[nodiscard]] virtual bool takesForwardResult() const { return false; }
   /// Whether the images must be those of the forward batch in order; others are then encoded one by one.
   [[nodiscard]] virtual bool needsStatesInOrder() const { return false; }
   /// Before a call with states is resolved: take from the state what the kernel needs beside the record.
@@ -110,8 +119,9 @@ class CNNGradientKernel : public CNNBinaryKernel {
                       const ImageBatch& sources, const StateBatch& states, const ImageBatch& destinations,
                       bool isBatch, bool stateDriven);
   ImageBatch encodeGradientReturning(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                     const ImageBatch& gradients, const ImageBatch& sources, const StateBatch& states,
-                                     bool isBatch);
+                                     const ImageBatch& gradients, const ImageBatch& sources,
+                                     const StateBatch& states, bool isBatch);
+  void checkRole(const detail::ForwardRecord& record, const detail::BatchOperand& source) const;
   void checkRecord(const detail::ForwardRecord& record, const ImageDescriptor& gradient,
                    const ImageDescriptor& source) const;
 

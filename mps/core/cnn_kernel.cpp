@@ -18,7 +18,9 @@ using detail::PreparedCall;
 
 namespace {
 
-std::int64_t asSigned(std::size_t value) { return static_cast<std::int64_t>(value); }
+std::int64_t asSigned(std::size_t value) {
+  return static_cast<std::int64_t>(value);
+}
 
 /// [origin, origin + size) cut to [0, limit), without overflow.
 void intersect(std::size_t& origin, std::size_t& size, std::size_t limit) {
@@ -49,7 +51,8 @@ Depth resolveDepth(const CNNKernel& kernel, std::int64_t sourceImages, std::int6
   if (depth == RectNoClip.size.depth) return {first, asSigned(origin), available};
   if (depth > static_cast<std::size_t>(available))
     throw Error(kernel.describe(), "clipRect.size.depth", std::to_string(depth),
-                "at most " + std::to_string(available) + ", what source and destination have from offset.z and origin.z on");
+                "at most " + std::to_string(available) +
+                    ", what source and destination have from offset.z and origin.z on");
   return {first, asSigned(origin), asSigned(depth)};
 }
 
@@ -74,7 +77,8 @@ ForwardCall CNNKernel::resolveCall(BatchOperand& source, BatchOperand& destinati
     detail::checkChannelOffset(*this, "destinationFeatureChannelOffset", destinationFeatureChannelOffset_);
     if (edgeMode_ != ImageEdgeMode::Zero && edgeMode_ != ImageEdgeMode::Clamp)
       throw Error(describe(), "edgeMode", std::to_string(static_cast<int>(edgeMode_)), "Zero or Clamp");
-    if (sourceFeatureChannelOffset_ >= static_cast<std::size_t>(from.channels) || sourceFeatureChannelMaxCount_ == 0)
+    if (sourceFeatureChannelOffset_ >= static_cast<std::size_t>(from.channels) ||
+        sourceFeatureChannelMaxCount_ == 0)
       throw Error(describe(), "sourceFeatureChannelOffset", std::to_string(sourceFeatureChannelOffset_),
                   "less than the " + std::to_string(from.channels) + " channels of sourceImage");
   }
@@ -82,8 +86,10 @@ ForwardCall CNNKernel::resolveCall(BatchOperand& source, BatchOperand& destinati
                               static_cast<std::size_t>(from.channels) - sourceFeatureChannelOffset_);
   if (const std::size_t required = requiredFeatureChannels(); required != 0) {
     if (read < required)
-      throw Error(describe(), "sourceImage", std::to_string(read) + " feature channels from sourceFeatureChannelOffset on",
-                  "at least " + std::to_string(required) + " (a concatenation pads each part to a multiple of 4)");
+      throw Error(
+          describe(), "sourceImage",
+          std::to_string(read) + " feature channels from sourceFeatureChannelOffset on",
+          "at least " + std::to_string(required) + " (a concatenation pads each part to a multiple of 4)");
     read = required;
   }
   const std::size_t produced = producedFeatureChannels(read);
@@ -113,10 +119,18 @@ ForwardCall CNNKernel::resolveCall(BatchOperand& source, BatchOperand& destinati
   call.clipRect = clip;
   call.offset = offset_;
   call.sourceFeatureChannelOffset = sourceFeatureChannelOffset_;
-  call.x = {from.width,          asSigned(clip.size.width), asSigned(kernelWidth()), asSigned(strideInPixelsX()),
-            asSigned(dilationRateX()), offset_.x};
-  call.y = {from.height,         asSigned(clip.size.height), asSigned(kernelHeight()), asSigned(strideInPixelsY()),
-            asSigned(dilationRateY()), offset_.y};
+  call.x = {from.width,
+            asSigned(clip.size.width),
+            asSigned(kernelWidth()),
+            asSigned(strideInPixelsX()),
+            asSigned(dilationRateX()),
+            offset_.x};
+  call.y = {from.height,
+            asSigned(clip.size.height),
+            asSigned(kernelHeight()),
+            asSigned(strideInPixelsY()),
+            asSigned(dilationRateY()),
+            offset_.y};
   call.destination = destination.shape();
   if (!hasWindow()) {
     const auto inside = [](std::int64_t offset, std::int64_t size, std::int64_t limit) {
@@ -129,14 +143,16 @@ ForwardCall CNNKernel::resolveCall(BatchOperand& source, BatchOperand& destinati
   }
   call.source = source.shape();
   if (call.needsEdgeCopy) {
-    call.source = detail::TensorShape::dense(call.source.images, call.y.destinationSize, call.x.destinationSize,
-                                             call.source.channels, call.source.format);
+    call.source =
+        detail::TensorShape::dense(call.source.images, call.y.destinationSize, call.x.destinationSize,
+                                   call.source.channels, call.source.format);
   }
   return call;
 }
 
-void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sources,
-                           const StateBatch& states, const ImageBatch& destinations, bool isBatch) {
+void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                           const ImageBatch& sources, const StateBatch& states,
+                           const ImageBatch& destinations, bool isBatch) {
   detail::checkCommandBuffer(*this, commandBuffer);
   detail::checkCount(*this, "destinationImages", destinations.count(), sources.count());
   if (sources.empty()) return;
@@ -148,7 +164,8 @@ void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
       detail::checkNotStacked(*this, "sourceImages", sources);
       detail::checkNotStacked(*this, "destinationImages", destinations);
     }
-    if (!states.empty()) detail::checkStates(*this, "destinationStates", *commandBuffer, states, sources.count());
+    if (!states.empty())
+      detail::checkStates(*this, "destinationStates", *commandBuffer, states, sources.count());
   }
   const bool withState = !states.empty() && makesState();
   BatchOperand source(sources);
@@ -168,8 +185,6 @@ void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
       if (prepared.savedBytes > 0) {
         record->saved = device()->allocate(prepared.savedBytes);
         record->savedBytesPerImage = prepared.savedBytes / static_cast<std::size_t>(call.source.images);
-        record->savedFrom = source.storage();
-        record->savedFromByteOffset = source.isLoose() ? 0 : source.byteOffset();
         operands.saved = record->saved;
       }
     }
@@ -203,6 +218,8 @@ void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
     record->source = sources.descriptor();
     record->destination = destinations.descriptor();
     record->imageCount = sources.count();
+    if (source.storage()) record->sourcePlace = {source.storage(), source.byteOffset()};
+    if (destination.storage()) record->resultPlace = {destination.storage(), destination.byteOffset()};
     describeForward(record->family);
     states.setRecord(record);
   }
@@ -216,29 +233,31 @@ void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
 
 ImageDescriptor CNNKernel::sizeDestination(const ImageDescriptor& source) {
   const NNPaddingMethod method = padding_->paddingMethod();
-  const auto axis = [&](std::size_t size, std::size_t kernel, std::size_t dilation, std::size_t stride, bool first) {
+  const auto axis = [&](std::size_t size, std::size_t kernel, std::size_t dilation, std::size_t stride,
+                        bool first) {
     const std::int64_t dilated = (asSigned(kernel) - 1) * asSigned(dilation) + 1;
     return isBackwards() ? detail::backwardPadding(method, first, asSigned(size), dilated, asSigned(stride))
                          : detail::forwardPadding(method, first, asSigned(size), dilated, asSigned(stride));
   };
-  const detail::PaddedAxis x =
-      axis(source.width(), kernelWidth(), dilationRateX(), strideInPixelsX(), detail::remainderToLeft(method));
-  const detail::PaddedAxis y =
-      axis(source.height(), kernelHeight(), dilationRateY(), strideInPixelsY(), detail::remainderToTop(method));
+  const detail::PaddedAxis x = axis(source.width(), kernelWidth(), dilationRateX(), strideInPixelsX(),
+                                    detail::remainderToLeft(method));
+  const detail::PaddedAxis y = axis(source.height(), kernelHeight(), dilationRateY(), strideInPixelsY(),
+                                    detail::remainderToTop(method));
   if (x.destinationSize < 1 || y.destinationSize < 1)
     throw Error(describe(), "sourceImage", source.describe(),
-                "at least the dilated window, " +
-                    std::to_string((kernelWidth() - 1) * dilationRateX() + 1) + "x" +
-                    std::to_string((kernelHeight() - 1) * dilationRateY() + 1) + ", with valid-only padding");
+                "at least the dilated window, " + std::to_string((kernelWidth() - 1) * dilationRateX() + 1) +
+                    "x" + std::to_string((kernelHeight() - 1) * dilationRateY() + 1) +
+                    ", with valid-only padding");
   ImageDescriptor destination(source.channelFormat(), static_cast<std::size_t>(x.destinationSize),
                               static_cast<std::size_t>(y.destinationSize), 1, source.numberOfImages());
   // unorm images are sources only (spec/00 D16)
   if (source.channelFormat() == ImageFeatureChannelFormat::Unorm8 ||
       source.channelFormat() == ImageFeatureChannelFormat::Unorm16)
     destination.setChannelFormat(ImageFeatureChannelFormat::Float32);
-  std::size_t read = sourceFeatureChannelOffset_ < source.featureChannels()
-                         ? std::min(sourceFeatureChannelMaxCount_, source.featureChannels() - sourceFeatureChannelOffset_)
-                         : 0;
+  std::size_t read =
+      sourceFeatureChannelOffset_ < source.featureChannels()
+          ? std::min(sourceFeatureChannelMaxCount_, source.featureChannels() - sourceFeatureChannelOffset_)
+          : 0;
   if (requiredFeatureChannels() != 0) read = requiredFeatureChannels();
   destination.setFeatureChannels(producedFeatureChannels(read) + destinationFeatureChannelOffset_);
   if (!isBackwards()) {
@@ -275,7 +294,8 @@ ImageBatch CNNKernel::makeDestinations(const std::shared_ptr<mtl::CommandBuffer>
   return detail::allocateImages(*this, *allocator_, commandBuffer, descriptor, sources.count());
 }
 
-StateBatch CNNKernel::makeStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, std::size_t count) const {
+StateBatch CNNKernel::makeStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                 std::size_t count) const {
   if (!makesState() || count == 0) return {};
   if (isResultStateReusedAcrossBatch()) return StateBatch(makeState(commandBuffer), count);
   const auto self = std::static_pointer_cast<const CNNKernel>(shared_from_this());
@@ -313,26 +333,29 @@ ImageBatch batchOf(const Kernel& kernel, const char* argument, const std::shared
 }  // namespace
 
 void CNNKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                       const std::shared_ptr<Image>& sourceImage, const std::shared_ptr<Image>& destinationImage) {
+                       const std::shared_ptr<Image>& sourceImage,
+                       const std::shared_ptr<Image>& destinationImage) {
   encodeInto(commandBuffer, batchOf(*this, "sourceImage", sourceImage), {},
              batchOf(*this, "destinationImage", destinationImage), false);
 }
 
 void CNNKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                       const std::shared_ptr<Image>& sourceImage, const std::shared_ptr<State>& destinationState,
+                       const std::shared_ptr<Image>& sourceImage,
+                       const std::shared_ptr<State>& destinationState,
                        const std::shared_ptr<Image>& destinationImage) {
   if (!destinationState) throw Error(describe(), "destinationState", "null", "a state");
   encodeInto(commandBuffer, batchOf(*this, "sourceImage", sourceImage), StateBatch{destinationState},
              batchOf(*this, "destinationImage", destinationImage), false);
 }
 
-void CNNKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceImages,
-                            const ImageBatch& destinationImages) {
+void CNNKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                            const ImageBatch& sourceImages, const ImageBatch& destinationImages) {
   encodeInto(commandBuffer, sourceImages, {}, destinationImages, true);
 }
 
-void CNNKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceImages,
-                            const StateBatch& destinationStates, const ImageBatch& destinationImages) {
+void CNNKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                            const ImageBatch& sourceImages, const StateBatch& destinationStates,
+                            const ImageBatch& destinationImages) {
   encodeInto(commandBuffer, sourceImages, destinationStates, destinationImages, true);
 }
 
@@ -346,8 +369,8 @@ std::shared_ptr<Image> CNNKernel::encode(const std::shared_ptr<mtl::CommandBuffe
                                          std::shared_ptr<State>& destinationState,
                                          bool destinationStateIsTemporary) {
   StateBatch states;
-  const ImageBatch images = encodeReturning(commandBuffer, batchOf(*this, "sourceImage", sourceImage), &states,
-                                            destinationStateIsTemporary, false);
+  const ImageBatch images = encodeReturning(commandBuffer, batchOf(*this, "sourceImage", sourceImage),
+                                            &states, destinationStateIsTemporary, false);
   destinationState = states.empty() ? nullptr : states[0];
   return images[0];
 }
@@ -360,7 +383,8 @@ ImageBatch CNNKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& com
 ImageBatch CNNKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                   const ImageBatch& sourceImages, StateBatch& destinationStates,
                                   bool destinationStatesAreTemporary) {
-  return encodeReturning(commandBuffer, sourceImages, &destinationStates, destinationStatesAreTemporary, true);
+  return encodeReturning(commandBuffer, sourceImages, &destinationStates, destinationStatesAreTemporary,
+                         true);
 }
 
 void CNNKernel::encodeWithSourceStates(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
@@ -369,7 +393,8 @@ void CNNKernel::encodeWithSourceStates(const std::shared_ptr<mtl::CommandBuffer>
   throw Error(describe() + ": takes no source states");
 }
 
-std::shared_ptr<State> CNNKernel::makeState(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/) const {
+std::shared_ptr<State> CNNKernel::makeState(
+    const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/) const {
   return NNGradientState::create(device());
 }
 
@@ -383,10 +408,10 @@ StateBatch CNNKernel::resultStateBatch(const ImageBatch& sourceImages) const {
   return makeStates(nullptr, sourceImages.count());
 }
 
-std::shared_ptr<State> CNNKernel::temporaryResultState(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                                       const std::shared_ptr<Image>& /*sourceImage*/,
-                                                       std::span<const std::shared_ptr<State>> /*sourceStates*/,
-                                                       const std::shared_ptr<Image>& /*destinationImage*/) const {
+std::shared_ptr<State> CNNKernel::temporaryResultState(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Image>& /*sourceImage*/,
+    std::span<const std::shared_ptr<State>> /*sourceStates*/,
+    const std::shared_ptr<Image>& /*destinationImage*/) const {
   detail::checkCommandBuffer(*this, commandBuffer);
   return makesState() ? makeState(commandBuffer) : nullptr;
 }

@@ -25,24 +25,28 @@ struct PreparedCall;
 ///
 /// Window of destination pixel (x, y), counted from clipRect.origin, one axis:
 ///
-///     tap p = offset + stride * x - floor(dilatedSize / 2) + dilation * p,  dilatedSize = (size - 1) * dilation + 1
+///     tap p = offset + stride * x - floor(dilatedSize / 2) + dilation * p,  dilatedSize = (size - 1) *
+///     dilation + 1
 ///
 /// Only destination pixels inside clipRect (intersected with the destination) are written; sources are not
 /// clipped. Reads outside the source give what edgeMode says.
 ///
-/// The encodes that take a destination use offset and clipRect as they stand; those that return one size it by
-/// `padding`, set `offset` (it stays set) and take the image from `destinationImageAllocator`. The encodes with
-/// states make or fill one gradient state per image. All throw Error before anything is recorded.
+/// The encodes that take a destination use offset and clipRect as they stand; those that return one size it
+/// by `padding`, set `offset` (it stays set) and take the image from `destinationImageAllocator`. The encodes
+/// with states make or fill one gradient state per image. All throw Error before anything is recorded.
 class CNNKernel : public Kernel {
  public:
-  /// Source position of the window's centre for the first pixel of clipRect; z: first image of a stack. {0,0,0}.
+  /// Source position of the window's centre for the first pixel of clipRect; z: first image of a stack.
+  /// {0,0,0}.
   [[nodiscard]] Offset offset() const { return offset_; }
   void setOffset(const Offset& offset) { offset_ = offset; }
   /// Destination pixels to write (z: images of a stack). RectNoClip.
   [[nodiscard]] const mtl::Region& clipRect() const { return clipRect_; }
   void setClipRect(const mtl::Region& clipRect) { clipRect_ = clipRect; }
   /// First destination channel written, a multiple of 4. 0. Writing side by side concatenates without a copy.
-  [[nodiscard]] std::size_t destinationFeatureChannelOffset() const { return destinationFeatureChannelOffset_; }
+  [[nodiscard]] std::size_t destinationFeatureChannelOffset() const {
+    return destinationFeatureChannelOffset_;
+  }
   void setDestinationFeatureChannelOffset(std::size_t offset) { destinationFeatureChannelOffset_ = offset; }
   /// First source channel read, a multiple of 4. 0.
   [[nodiscard]] std::size_t sourceFeatureChannelOffset() const { return sourceFeatureChannelOffset_; }
@@ -57,7 +61,9 @@ class CNNKernel : public Kernel {
   [[nodiscard]] const std::shared_ptr<NNPadding>& padding() const { return padding_; }
   void setPadding(std::shared_ptr<NNPadding> padding);
   /// Never null. TemporaryImage::defaultAllocator().
-  [[nodiscard]] const std::shared_ptr<ImageAllocator>& destinationImageAllocator() const { return allocator_; }
+  [[nodiscard]] const std::shared_ptr<ImageAllocator>& destinationImageAllocator() const {
+    return allocator_;
+  }
   void setDestinationImageAllocator(std::shared_ptr<ImageAllocator> allocator);
 
   /// Window; 1 for kernels without one.
@@ -78,10 +84,11 @@ class CNNKernel : public Kernel {
 
   /// @name Encodes with a given destination. `destinationState(s)` receive what the gradient kernel needs.
   /// @{
-  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Image>& sourceImage,
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<Image>& sourceImage, const std::shared_ptr<Image>& destinationImage);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<Image>& sourceImage, const std::shared_ptr<State>& destinationState,
               const std::shared_ptr<Image>& destinationImage);
-  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Image>& sourceImage,
-              const std::shared_ptr<State>& destinationState, const std::shared_ptr<Image>& destinationImage);
   void encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceImages,
                    const ImageBatch& destinationImages);
   /// @param destinationStates as many as images, or empty for none
@@ -95,25 +102,28 @@ class CNNKernel : public Kernel {
   std::shared_ptr<Image> encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                 const std::shared_ptr<Image>& sourceImage);
   std::shared_ptr<Image> encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                const std::shared_ptr<Image>& sourceImage, std::shared_ptr<State>& destinationState,
-                                bool destinationStateIsTemporary);
-  ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceImages);
-  ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceImages,
-                         StateBatch& destinationStates, bool destinationStatesAreTemporary);
+                                const std::shared_ptr<Image>& sourceImage,
+                                std::shared_ptr<State>& destinationState, bool destinationStateIsTemporary);
+  ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                         const ImageBatch& sourceImages);
+  ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                         const ImageBatch& sourceImages, StateBatch& destinationStates,
+                         bool destinationStatesAreTemporary);
   /// @}
 
-  /// Size and format of the destination by the padding policy; sets `offset`. The order is spec/01 section 11.7:
-  /// built-in rule, the class, each source state, the policy's own hook. @param sourceImages exactly one
+  /// Size and format of the destination by the padding policy; sets `offset`. The order is spec/01
+  /// section 11.7: built-in rule, the class, each source state, the policy's own hook. @param sourceImages
+  /// exactly one
   /// @throws Error when no window fits.
   ImageDescriptor destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
                                              std::span<const std::shared_ptr<State>> sourceStates = {});
 
-  /// @name States to encode with; null (empty) for kernels without. Make them after all properties are final and
-  /// destinationImageDescriptor was called.
+  /// @name States to encode with; null (empty) for kernels without. Make them after all properties are final
+  /// and destinationImageDescriptor was called.
   /// @{
-  [[nodiscard]] std::shared_ptr<State> resultState(const std::shared_ptr<Image>& sourceImage,
-                                                   std::span<const std::shared_ptr<State>> sourceStates = {},
-                                                   const std::shared_ptr<Image>& destinationImage = nullptr) const;
+  [[nodiscard]] std::shared_ptr<State> resultState(
+      const std::shared_ptr<Image>& sourceImage, std::span<const std::shared_ptr<State>> sourceStates = {},
+      const std::shared_ptr<Image>& destinationImage = nullptr) const;
   [[nodiscard]] StateBatch resultStateBatch(const ImageBatch& sourceImages) const;
   [[nodiscard]] std::shared_ptr<State> temporaryResultState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Image>& sourceImage,
@@ -134,8 +144,8 @@ class CNNKernel : public Kernel {
   /// Built-in padding and class rule on sizes alone; sets `offset`.
   ImageDescriptor sizeDestination(const ImageDescriptor& source);
   /// The call for operands of these shapes, all properties resolved and checked.
-  [[nodiscard]] detail::ForwardCall resolveCall(detail::BatchOperand& source, detail::BatchOperand& destination,
-                                                bool withState) const;
+  [[nodiscard]] detail::ForwardCall resolveCall(detail::BatchOperand& source,
+                                                detail::BatchOperand& destination, bool withState) const;
   [[nodiscard]] virtual detail::PreparedCall prepareForward(const detail::ForwardCall& call) const = 0;
   /// Encodes with states that are inputs beside the images: loss labels. The default throws.
   virtual void encodeWithSourceStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -171,10 +181,12 @@ class CNNKernel : public Kernel {
   struct Encoding;
   void encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sources,
                   const StateBatch& states, const ImageBatch& destinations, bool isBatch);
-  ImageBatch makeDestinations(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sources);
+  ImageBatch makeDestinations(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                              const ImageBatch& sources);
   StateBatch makeStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, std::size_t count) const;
-  ImageBatch encodeReturning(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sources,
-                             StateBatch* states, bool temporaryStates, bool isBatch);
+  ImageBatch encodeReturning(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                             const ImageBatch& sources, StateBatch* states, bool temporaryStates,
+                             bool isBatch);
 
   Offset offset_;
   mtl::Region clipRect_ = RectNoClip;

@@ -5,9 +5,12 @@
 namespace mps::detail {
 namespace {
 
-std::int64_t asSigned(std::size_t value) { return static_cast<std::int64_t>(value); }
+std::int64_t asSigned(std::size_t value) {
+  return static_cast<std::int64_t>(value);
+}
 
-/// One axis: source pixel y takes gradient pixel y + shift. Destination pixel j stands for source pixel first + j.
+/// One axis: source pixel y takes gradient pixel y + shift. Destination pixel j stands for source pixel first
+/// + j.
 struct PointwiseAxis {
   std::int64_t gradientOrigin, sourceOrigin, destinationOrigin, size;
 };
@@ -15,7 +18,8 @@ struct PointwiseAxis {
 PointwiseAxis pointwiseAxis(std::int64_t primaryOffset, std::int64_t secondaryOffset, std::int64_t counted,
                             std::int64_t gradientSize, std::int64_t sourceSize, std::int64_t destinationSize,
                             std::int64_t clipOrigin) {
-  // Source pixels [secondaryOffset, secondaryOffset + counted) were read, the first by gradient pixel primaryOffset.
+  // Source pixels [secondaryOffset, secondaryOffset + counted) were read, the first by gradient pixel
+  // primaryOffset.
   const std::int64_t count = std::min(counted, gradientSize - primaryOffset);
   const std::int64_t begin = std::max({std::int64_t{0}, secondaryOffset, clipOrigin});
   const std::int64_t end = std::min({sourceSize, secondaryOffset + count, clipOrigin + destinationSize});
@@ -25,15 +29,17 @@ PointwiseAxis pointwiseAxis(std::int64_t primaryOffset, std::int64_t secondaryOf
 
 }  // namespace
 
-PointwiseGradient pointwiseGradient(const GradientCall& call) {
+PointwiseGradient pointwiseGradient(const GradientCall& call, bool takesForwardResult) {
   const bool clipped = call.record != nullptr;
+  const std::int64_t sourceWidth = clipped ? asSigned(call.record->source.width()) : call.source.width;
+  const std::int64_t sourceHeight = clipped ? asSigned(call.record->source.height()) : call.source.height;
   const auto x = pointwiseAxis(call.primaryOffset.x, call.secondaryOffset.x,
                                clipped ? asSigned(call.record->clipRect.size.width) : call.gradient.width,
-                               call.gradient.width, call.source.width, call.destination.width,
+                               call.gradient.width, sourceWidth, call.destination.width,
                                asSigned(call.clipRect.origin.x));
   const auto y = pointwiseAxis(call.primaryOffset.y, call.secondaryOffset.y,
                                clipped ? asSigned(call.record->clipRect.size.height) : call.gradient.height,
-                               call.gradient.height, call.source.height, call.destination.height,
+                               call.gradient.height, sourceHeight, call.destination.height,
                                asSigned(call.clipRect.origin.y));
   PointwiseGradient views;
   views.gradient = call.gradient;
@@ -48,6 +54,11 @@ PointwiseGradient pointwiseGradient(const GradientCall& call) {
   };
   views.gradientOrigin = origin(x.gradientOrigin, y.gradientOrigin);
   views.sourceOrigin = origin(x.sourceOrigin, y.sourceOrigin);
+  if (takesForwardResult && clipped) {
+    const mtl::Origin& clip = call.record->clipRect.origin;
+    views.sourceOrigin = origin(asSigned(clip.x) + x.sourceOrigin - call.secondaryOffset.x,
+                                asSigned(clip.y) + y.sourceOrigin - call.secondaryOffset.y);
+  }
   views.destinationOrigin = origin(x.destinationOrigin, y.destinationOrigin);
   views.coversDestination = x.size == call.destination.width && y.size == call.destination.height;
   return views;

@@ -4,14 +4,15 @@
 
 namespace mps::detail {
 
-/// The views of a gradient kernel without a window: for each forward pixel that was read, the gradient pixel that
-/// belongs to it. Pixels of the destination outside their intersection are to be zeroed.
+/// The views of a gradient kernel without a window: for each forward pixel that was read, the gradient pixel
+/// that belongs to it. Pixels of the destination outside their intersection are to be zeroed.
 struct PointwiseGradient {
   TensorShape gradient, source, destination;
   mtl::Origin gradientOrigin, sourceOrigin, destinationOrigin;
   bool coversDestination = true;
 };
-PointwiseGradient pointwiseGradient(const GradientCall& call);
+/// @param takesForwardResult call.source is the forward result, whose pixels are those of the gradient
+PointwiseGradient pointwiseGradient(const GradientCall& call, bool takesForwardResult = false);
 
 /// The call of a plan that works on those views.
 PreparedCall preparedPointwise(const PointwiseGradient& views, ChosenPlan plan);
