@@ -125,7 +125,7 @@ std::vector<double> predictionValues(const LossCase& lossCase, std::size_t count
 
 std::vector<double> labelValues(const LossCase& lossCase, std::size_t count) {
   const bool hinge = lossCase.problem.lossType == CNNLossType::Hinge;
-  const std::vector<double> bits = randomValues(count, kSeed + 1, RandomKind::ZeroOrOne);
+  std::vector<double> bits = randomValues(count, kSeed + 1, RandomKind::ZeroOrOne);
   if (hinge) return bits;
   if (lossCase.exact) return randomValues(count, kSeed + 2, RandomKind::SmallIntegers);
   std::vector<double> values = randomValues(count, kSeed + 2, RandomKind::Positive);
