@@ -82,11 +82,12 @@ std::vector<CheckValue> checkValues() {
        {0.125, 0.46875, 1.21875, 0.03125}, 1.84375, {-0.5, -0.75, 0.75, 0.25}},
       {"CategoricalCrossEntropy", CNNLossType::CategoricalCrossEntropy, kProbabilities, kOneHot, 0, 1, 1,
        {1.609438, 0, 0, 0}, 1.609438, {-5, 0, 0, 0}},
-      {"CosineDistance", CNNLossType::CosineDistance, kProbabilities, kOneHot, 0, 1, 1, {}, 0.8, {-1, 0, 0, 0}},
+      {"CosineDistance", CNNLossType::CosineDistance, kProbabilities, kOneHot, 0, 1, 1,
+       {}, 0.8, {-1, 0, 0, 0}},
       {"Log", CNNLossType::Log, kProbabilities, kOneHot, 0, 1, 1,
        {1.609437, 0.105360, 0.916290, 0.105360}, 2.736449, {-4.999998, 1.111111, 2.499999, 1.111111}},
-      {"KullbackLeiblerDivergence", CNNLossType::KullbackLeiblerDivergence, logProbabilities, {0.7, 0.1, 0.2, 0},
-       0, 1, 1, {0.876934, 0, -0.219722, 0}, 0.657212, {-0.7, -0.1, -0.2, 0}},
+      {"KullbackLeiblerDivergence", CNNLossType::KullbackLeiblerDivergence, logProbabilities,
+       {0.7, 0.1, 0.2, 0}, 0, 1, 1, {0.876934, 0, -0.219722, 0}, 0.657212, {-0.7, -0.1, -0.2, 0}},
   };
 }
 // clang-format on

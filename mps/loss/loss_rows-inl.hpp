@@ -26,7 +26,7 @@ namespace mps::detail::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Element-wise losses
-// ----------------------------------------------------------------------------------------------
+// --------------------------------------------------------------------------------------------------------
 //
 // Each type has loss, gradient and labelGradient of spec/04 sections 11.4, 11.6, 11.7 without any weight.
 // `shared` is what loss and gradient have in common, computed once; the comparisons let NaN through.
@@ -233,7 +233,7 @@ struct KullbackLeiblerDivergenceVectors : NothingShared {
 };
 
 // Rows
-// ------------------------------------------------------------------------------------------------------------
+// --------------------------------------------------------------------------------------------------------
 
 /// `value` in the lanes that were loaded, `other` in the rest.
 template <class D, class V>

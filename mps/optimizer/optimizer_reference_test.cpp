@@ -83,8 +83,10 @@ std::vector<CheckValue> checkValues() {
   clipped.gradientRescale = 2;
   return {
       {"SGD", OptimizerKind::SGD, numbersOf(0, 0, 0), none, false, {0.95, 0.975, 0.875}, 0, 0},
-      {"Momentum", OptimizerKind::SGDMomentum, numbersOf(0.9, 0, 0), none, false, {0.95, 0.93, 0.812}, 0.118, 0},
-      {"Nesterov", OptimizerKind::SGDNesterov, numbersOf(0.9, 0, 0), none, false, {0.905, 0.912, 0.7058}, 1.18, 0},
+      {"Momentum", OptimizerKind::SGDMomentum, numbersOf(0.9, 0, 0), none, false,
+       {0.95, 0.93, 0.812}, 0.118, 0},
+      {"Nesterov", OptimizerKind::SGDNesterov, numbersOf(0.9, 0, 0), none, false,
+       {0.905, 0.912, 0.7058}, 1.18, 0},
       {"RMSProp", OptimizerKind::RMSProp, numbersOf(0.9, 0, 1e-8), none, false,
        {0.683772, 0.831214, 0.549356}, 0, 0.125875},
       {"Adam", OptimizerKind::Adam, numbersOf(0.9, 0.999, 1e-8), none, false,
@@ -99,8 +101,8 @@ std::vector<CheckValue> checkValues() {
        {0.949, 0.973051, 0.872078}, 0, 0},
       {"SGDClippedRescaledWithL2", OptimizerKind::SGD, clipped, NNRegularizationType::L2, true,
        {0.899, 0.938101, 0.817163}, 0, 0},
-      {"MomentumWithL2", OptimizerKind::SGDMomentum, numbersOf(0.9, 0, 0, 0.01), NNRegularizationType::L2, false,
-       {0.949, 0.927151, 0.806560}, 0.120591, 0},
+      {"MomentumWithL2", OptimizerKind::SGDMomentum, numbersOf(0.9, 0, 0, 0.01), NNRegularizationType::L2,
+       false, {0.949, 0.927151, 0.806560}, 0.120591, 0},
   };
 }
 // clang-format on
