@@ -1,0 +1,360 @@
+#include "mps/arithmetic/arithmetic.hpp"
+
+#include <algorithm>
+#include <any>
+#include <utility>
+
+#include "mps/arithmetic/arithmetic_problem.hpp"
+#include "mps/arithmetic/arithmetic_record.hpp"
+#include "mps/core/call.hpp"
+#include "mps/core/error.hpp"
+#include "mps/core/plan_for.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/device.hpp"
+#include "mtl/memory.hpp"
+
+namespace mps {
+
+using detail::ArithmeticOperand;
+using detail::ArithmeticOperation;
+using detail::ArithmeticProblem;
+using detail::ArithmeticRecord;
+using detail::BatchOperand;
+using detail::ForwardRecord;
+using detail::TensorShape;
+
+namespace {
+
+constexpr detail::BackEnds<ArithmeticProblem> arithmeticBackEnds{detail::arithmeticImplementationsCpu};
+
+std::int64_t asSigned(std::size_t value) {
+  return static_cast<std::int64_t>(value);
+}
+
+ImageBatch batchOf(const Kernel& kernel, const char* argument, const std::shared_ptr<Image>& image) {
+  if (!image) throw Error(kernel.describe(), argument, "null", "an image");
+  return ImageBatch::of(image);
+}
+
+/// The destination pixels and images that a call writes.
+mtl::Region clipTo(const TensorShape& destination, mtl::Region clip) {
+  const auto cut = [](std::size_t& origin, std::size_t& size, std::int64_t limit) {
+    const auto most = static_cast<std::size_t>(limit);
+    origin = std::min(origin, most);
+    size = std::min(size, most - origin);
+  };
+  cut(clip.origin.x, clip.size.width, destination.width);
+  cut(clip.origin.y, clip.size.height, destination.height);
+  if (clip.size.width == 0 || clip.size.height == 0) clip.size.width = clip.size.height = 0;
+  return clip;
+}
+
+/// Offset of a source of another size than the result, with a stride of 1, by the alignment of the padding
+/// policy.
+std::int64_t alignedOffset(NNPaddingMethod method, bool remainderFirst, std::size_t source,
+                           std::size_t result) {
+  const std::int64_t missing = asSigned(result) - asSigned(source);
+  switch (method & NNPaddingMethod::AlignMask) {
+    case NNPaddingMethod::AlignTopLeft:
+      return -missing;
+    case NNPaddingMethod::AlignBottomRight:
+      return 0;
+    default:
+      return -(missing + (remainderFirst ? 1 : 0)) / 2;
+  }
+}
+
+/// Channels that a source contributes: from its offset on, at most its count; 1 when they are repeated.
+std::size_t channelsRead(const Kernel& kernel, const char* argument, const detail::BinarySource& source,
+                         std::size_t channels, std::size_t stride) {
+  const std::size_t first = source.featureChannelOffset.get();
+  if (first >= channels || source.featureChannelMaxCount.get() == 0)
+    throw Error(kernel.describe(), argument, std::to_string(channels) + " feature channels",
+                "more than the channel offset " + std::to_string(first));
+  return stride == 0 ? 1 : std::min(source.featureChannelMaxCount.get(), channels - first);
+}
+
+ArithmeticOperand describeOperand(const detail::BinarySource& source, const ImageBatch& images,
+                                  std::size_t strideInFeatureChannels, std::size_t channels) {
+  return {images.descriptor(),
+          source.offset.get(),
+          source.edgeMode.get(),
+          source.strideInPixelsX.get(),
+          source.strideInPixelsY.get(),
+          strideInFeatureChannels,
+          source.featureChannelOffset.get(),
+          channels};
+}
+
+/// Narrows a source to what the clip rectangle reads; where that leaves the image, `filled` becomes a copy
+/// with its edges filled. Returns the operand to read.
+const BatchOperand* selectOperand(mtl::CommandBuffer& commandBuffer, const std::string& label,
+                                  const ArithmeticOperand& operand, const mtl::Region& clip,
+                                  BatchOperand& source, BatchOperand& filled) {
+  const std::int64_t width = operand.strideInPixelsX == 0 ? 1 : asSigned(clip.size.width);
+  const std::int64_t height = operand.strideInPixelsY == 0 ? 1 : asSigned(clip.size.height);
+  source.selectImages(operand.offset.z, asSigned(clip.size.depth));
+  source.selectChannels(asSigned(operand.featureChannelOffset), asSigned(operand.featureChannels));
+  const TensorShape from = source.shape();
+  const bool inside = operand.offset.x >= 0 && operand.offset.x + width <= from.width &&
+                      operand.offset.y >= 0 && operand.offset.y + height <= from.height;
+  if (inside) {
+    source.selectRegion(operand.offset.x, operand.offset.y, width, height);
+    return &source;
+  }
+  filled = detail::recordEdgeCopy(commandBuffer, label, source, operand.offset.x, operand.offset.y, width,
+                                  height, operand.edgeMode);
+  return &filled;
+}
+
+/// The call as the gradient with respect to one of its sources sees it.
+void describeSource(ForwardRecord& record, const ArithmeticOperand& operand) {
+  record.offset = operand.offset;
+  record.edgeMode = operand.edgeMode;
+  record.strideInPixelsX = operand.strideInPixelsX;
+  record.strideInPixelsY = operand.strideInPixelsY;
+  record.sourceFeatureChannelOffset = operand.featureChannelOffset;
+  record.sourceFeatureChannels = operand.featureChannels;
+  record.source = operand.image;
+}
+
+}  // namespace
+
+namespace detail {
+
+std::size_t describeSavedFields(ArithmeticProblem& problem, const TensorShape& result, bool mask,
+                                bool quotient) {
+  const std::int64_t elements = result.height * result.width * result.channels;
+  const std::int64_t quotientBytes = quotient ? elements * 4 : 0;
+  const std::int64_t maskBytes = mask ? (elements + 3) / 4 * 4 : 0;
+  const std::int64_t perImage = quotientBytes + maskBytes;
+  const auto dense = [&](ImageFeatureChannelFormat format, std::int64_t bytesPerElement) {
+    TensorShape shape =
+        TensorShape::dense(result.images, result.height, result.width, result.channels, format);
+    shape.imageStride = perImage / bytesPerElement;
+    return shape;
+  };
+  if (quotient) problem.quotient = dense(ImageFeatureChannelFormat::Float32, 4);
+  if (mask) {
+    problem.mask = dense(ImageFeatureChannelFormat::Unorm8, 1);
+    problem.maskOffset = quotientBytes;
+  }
+  return static_cast<std::size_t>(perImage);
+}
+
+}  // namespace detail
+
+std::shared_ptr<CNNArithmeticGradientState> CNNArithmeticGradientState::create(
+    const std::shared_ptr<mtl::Device>& device) {
+  return std::shared_ptr<CNNArithmeticGradientState>(
+      new CNNArithmeticGradientState(device, StateResourceList{}));
+}
+
+CNNArithmetic::CNNArithmetic(std::shared_ptr<mtl::Device> device, ArithmeticOperation operation)
+    : CNNBinaryKernel(std::move(device)), operation_(operation) {}
+
+std::shared_ptr<State> CNNArithmetic::makeState(
+    const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/) const {
+  return CNNArithmeticGradientState::create(device());
+}
+
+void CNNArithmetic::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                           const std::shared_ptr<Image>& primaryImage,
+                           const std::shared_ptr<Image>& secondaryImage,
+                           const std::shared_ptr<State>& destinationState,
+                           const std::shared_ptr<Image>& destinationImage) {
+  if (!destinationState) throw Error(describe(), "destinationState", "null", "a state");
+  const ImageBatch primary = batchOf(*this, "primaryImage", primaryImage);
+  const ImageBatch secondary = batchOf(*this, "secondaryImage", secondaryImage);
+  const ImageBatch destination = batchOf(*this, "destinationImage", destinationImage);
+  checkEncode(commandBuffer, "primaryImage", primary, "secondaryImage", secondary, destination, false);
+  mtl::RecordingGuard guard(*commandBuffer);
+  encodeCall(commandBuffer, primary, secondary, StateBatch{destinationState}, destination);
+  guard.keep();
+  detail::consumeRead(primary, describe());
+  detail::consumeRead(secondary, describe());
+}
+
+std::size_t CNNArithmetic::producedFeatureChannels(std::size_t primaryChannels,
+                                                   std::size_t secondaryChannels) const {
+  if (primaryStrideInFeatureChannels_ != 0) return primaryChannels;
+  return secondaryStrideInFeatureChannels_ != 0 ? secondaryChannels : 1;
+}
+
+ImageDescriptor CNNArithmetic::sizeDestination(const ImageDescriptor& primary,
+                                               const ImageDescriptor& secondary) {
+  ImageDescriptor destination = CNNBinaryKernel::sizeDestination(primary, secondary);
+  const NNPaddingMethod method = padding()->paddingMethod();
+  Offset primaryOffset = this->primaryOffset();
+  Offset secondaryOffset = this->secondaryOffset();
+  const auto axis = [&](std::size_t first, std::size_t firstStride, std::size_t second,
+                        std::size_t secondStride, bool remainderFirst, std::int64_t& firstOffset,
+                        std::int64_t& secondOffset) {
+    const std::size_t size = firstStride != 0 ? first : secondStride != 0 ? second : 1;
+    firstOffset = firstStride != 0 ? alignedOffset(method, remainderFirst, first, size) : 0;
+    secondOffset = secondStride != 0 ? alignedOffset(method, remainderFirst, second, size) : 0;
+    return size;
+  };
+  destination.setWidth(axis(primary.width(), primaryStrideInPixelsX(), secondary.width(),
+                            secondaryStrideInPixelsX(), detail::remainderToLeft(method), primaryOffset.x,
+                            secondaryOffset.x));
+  destination.setHeight(axis(primary.height(), primaryStrideInPixelsY(), secondary.height(),
+                             secondaryStrideInPixelsY(), detail::remainderToTop(method), primaryOffset.y,
+                             secondaryOffset.y));
+  primary_.offset.transfer(primaryOffset);
+  secondary_.offset.transfer(secondaryOffset);
+  return destination;
+}
+
+void CNNArithmetic::checkProperties() const {
+  const auto checkStride = [&](const char* property, std::size_t stride) {
+    if (stride > 1) throw Error(describe(), property, std::to_string(stride), "0 or 1");
+  };
+  checkStride("primaryStrideInPixelsX", primaryStrideInPixelsX());
+  checkStride("primaryStrideInPixelsY", primaryStrideInPixelsY());
+  checkStride("primaryStrideInFeatureChannels", primaryStrideInFeatureChannels_);
+  checkStride("secondaryStrideInPixelsX", secondaryStrideInPixelsX());
+  checkStride("secondaryStrideInPixelsY", secondaryStrideInPixelsY());
+  checkStride("secondaryStrideInFeatureChannels", secondaryStrideInFeatureChannels_);
+  detail::checkChannelOffset(*this, "primarySourceFeatureChannelOffset", primarySourceFeatureChannelOffset());
+  detail::checkChannelOffset(*this, "secondarySourceFeatureChannelOffset",
+                             secondarySourceFeatureChannelOffset());
+  detail::checkChannelOffset(*this, "destinationFeatureChannelOffset", destinationFeatureChannelOffset());
+  for (const auto& [property, mode] :
+       {std::pair("primaryEdgeMode", primaryEdgeMode()), std::pair("secondaryEdgeMode", secondaryEdgeMode())})
+    if (mode != ImageEdgeMode::Zero && mode != ImageEdgeMode::Clamp)
+      throw Error(describe(), property, std::to_string(static_cast<int>(mode)), "Zero or Clamp");
+  if (minimumValue_ > maximumValue_)
+    throw Error(describe(), "minimumValue", std::to_string(minimumValue_),
+                "at most maximumValue, " + std::to_string(maximumValue_));
+}
+
+void CNNArithmetic::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                               const ImageBatch& primary, const ImageBatch& secondary,
+                               const StateBatch& destinationStates, const ImageBatch& destinations) {
+  if (!has(options(), KernelOptions::SkipAPIValidation)) {
+    checkProperties();
+    if (!destinationStates.empty())
+      detail::checkStates(*this, "destinationStates", *commandBuffer, destinationStates, primary.count());
+  }
+  BatchOperand x(primary);
+  BatchOperand y(secondary);
+  BatchOperand destination(destinations);
+  const std::size_t xChannels =
+      channelsRead(*this, "primaryImage", primary_, static_cast<std::size_t>(x.shape().channels),
+                   primaryStrideInFeatureChannels_);
+  const std::size_t yChannels =
+      channelsRead(*this, "secondaryImage", secondary_, static_cast<std::size_t>(y.shape().channels),
+                   secondaryStrideInFeatureChannels_);
+  const std::size_t produced = producedFeatureChannels(xChannels, yChannels);
+  if (secondaryStrideInFeatureChannels_ != 0 && yChannels != produced)
+    throw Error(describe(), "secondaryImage", std::to_string(yChannels) + " feature channels",
+                std::to_string(produced) + ", as of primaryImage, or secondaryStrideInFeatureChannels 0");
+  const auto room = static_cast<std::size_t>(destination.shape().channels);
+  if (destinationFeatureChannelOffset() + produced > room)
+    throw Error(describe(), "destinationImage", std::to_string(room) + " feature channels",
+                "at least " + std::to_string(destinationFeatureChannelOffset() + produced));
+
+  mtl::Region clip = clipTo(destination.shape(), clipRect());
+  const std::int64_t available =
+      std::min({x.shape().images - primaryOffset().z, y.shape().images - secondaryOffset().z,
+                destination.shape().images - asSigned(clip.origin.z)});
+  if (primaryOffset().z < 0 || secondaryOffset().z < 0 || available < 1)
+    throw Error(describe(), "offset.z",
+                std::to_string(primaryOffset().z) + " and " + std::to_string(secondaryOffset().z),
+                "images of the stacks");
+  if (clip.size.depth != RectNoClip.size.depth && asSigned(clip.size.depth) > available)
+    throw Error(describe(), "clipRect.size.depth", std::to_string(clip.size.depth),
+                "at most " + std::to_string(available));
+  if (clip.size.depth == RectNoClip.size.depth) clip.size.depth = static_cast<std::size_t>(available);
+
+  ArithmeticRecord family;
+  family.primary = describeOperand(primary_, primary, primaryStrideInFeatureChannels_, xChannels);
+  family.secondary = describeOperand(secondary_, secondary, secondaryStrideInFeatureChannels_, yChannels);
+  std::shared_ptr<ForwardRecord> record;
+  if (!destinationStates.empty()) record = std::make_shared<ForwardRecord>();
+
+  destination.selectImages(asSigned(clip.origin.z), asSigned(clip.size.depth));
+  destination.selectChannels(asSigned(destinationFeatureChannelOffset()), asSigned(produced));
+  destination.selectRegion(asSigned(clip.origin.x), asSigned(clip.origin.y), asSigned(clip.size.width),
+                           asSigned(clip.size.height));
+  if (destination.shape().elements() > 0) {
+    BatchOperand filledX;
+    BatchOperand filledY;
+    detail::CallOperands operands;
+    operands.source = selectOperand(*commandBuffer, describe(), family.primary, clip, x, filledX);
+    operands.secondary = selectOperand(*commandBuffer, describe(), family.secondary, clip, y, filledY);
+    operands.destination = &destination;
+    ArithmeticProblem problem;
+    problem.operation = operation_;
+    problem.primaryScale = primaryScale_;
+    problem.secondaryScale = secondaryScale_;
+    problem.bias = bias_;
+    problem.minimumValue = minimumValue_;
+    problem.maximumValue = maximumValue_;
+    problem.primary = operands.source->shape();
+    problem.secondary = operands.secondary->shape();
+    problem.destination = destination.shape();
+    detail::PreparedCall prepared;
+    if (record) {
+      family.hasMask = minimumValue_ > -FLT_MAX || maximumValue_ < FLT_MAX;
+      family.hasQuotient = operation_ == ArithmeticOperation::Divide;
+      record->savedBytesPerImage =
+          detail::describeSavedFields(problem, problem.destination, family.hasMask, family.hasQuotient);
+      prepared.savedBytes = record->savedBytesPerImage * clip.size.depth;
+      if (prepared.savedBytes > 0) record->saved = device()->allocate(prepared.savedBytes);
+      operands.saved = record->saved;
+    }
+    prepared.plan = detail::planFor(*device(), arithmeticBackEnds, problem);
+    detail::recordCall(*commandBuffer, describe(), prepared, operands);
+  }
+  if (record) {
+    record->kernelClass = className();
+    record->clipRect = clip;
+    record->destinationFeatureChannelOffset = destinationFeatureChannelOffset();
+    record->destinationFeatureChannels = produced;
+    record->destination = destinations.descriptor();
+    record->imageCount = primary.count();
+    const auto ofSecondary = std::make_shared<ForwardRecord>(*record);
+    describeSource(*ofSecondary, family.secondary);
+    ofSecondary->family = family;
+    describeSource(*record, family.primary);
+    family.ofSecondary = ofSecondary;
+    record->family = std::move(family);
+    destinationStates.setRecord(record);
+  }
+  if (const auto block = destinations.blockStorage())
+    block->setProducer(describe());
+  else
+    for (const auto& image : destinations.looseImages()) image->storage()->setProducer(describe());
+}
+
+std::shared_ptr<CNNAdd> CNNAdd::create(const std::shared_ptr<mtl::Device>& device) {
+  return std::shared_ptr<CNNAdd>(new CNNAdd(device, ArithmeticOperation::Add));
+}
+std::shared_ptr<Kernel> CNNAdd::clone() const {
+  return std::shared_ptr<CNNAdd>(new CNNAdd(*this));
+}
+
+std::shared_ptr<CNNSubtract> CNNSubtract::create(const std::shared_ptr<mtl::Device>& device) {
+  return std::shared_ptr<CNNSubtract>(new CNNSubtract(device, ArithmeticOperation::Subtract));
+}
+std::shared_ptr<Kernel> CNNSubtract::clone() const {
+  return std::shared_ptr<CNNSubtract>(new CNNSubtract(*this));
+}
+
+std::shared_ptr<CNNMultiply> CNNMultiply::create(const std::shared_ptr<mtl::Device>& device) {
+  return std::shared_ptr<CNNMultiply>(new CNNMultiply(device, ArithmeticOperation::Multiply));
+}
+std::shared_ptr<Kernel> CNNMultiply::clone() const {
+  return std::shared_ptr<CNNMultiply>(new CNNMultiply(*this));
+}
+
+std::shared_ptr<CNNDivide> CNNDivide::create(const std::shared_ptr<mtl::Device>& device) {
+  return std::shared_ptr<CNNDivide>(new CNNDivide(device, ArithmeticOperation::Divide));
+}
+std::shared_ptr<Kernel> CNNDivide::clone() const {
+  return std::shared_ptr<CNNDivide>(new CNNDivide(*this));
+}
+
+}  // namespace mps

@@ -1,0 +1,162 @@
+#pragma once
+
+#include <cfloat>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "mps/core/cnn_binary_kernel.hpp"
+#include "mps/core/gradient_state.hpp"
+
+/// Arithmetic of two images, element by element (MPSCNNMath.h; spec/02 section 5).
+namespace mps {
+
+namespace detail {
+enum class ArithmeticOperation : std::uint8_t;
+}  // namespace detail
+
+/// What one arithmetic encode leaves for its gradients (MPSCNNArithmeticGradientState): sizes, offsets and
+/// strides of both sources, and where the limits are not the default ones the mask 1 where minimumValue < r <
+/// maximumValue, else 0 (strict, r before the limits). One state for each image; both gradient kernels read
+/// it.
+class CNNArithmeticGradientState : public NNBinaryGradientState {
+ public:
+  static std::shared_ptr<CNNArithmeticGradientState> create(const std::shared_ptr<mtl::Device>& device);
+
+ protected:
+  using NNBinaryGradientState::NNBinaryGradientState;
+};
+using CNNArithmeticGradientStateBatch = StateBatch;
+
+/// Base of add, subtract, multiply and divide (MPSCNNArithmetic). x is the primary source, y the secondary
+/// one:
+///
+///     result(x, y, c) = clamp(operation, minimumValue, maximumValue)
+///     X(x, y, c) = primary(primaryOffset.x + strideX * x, primaryOffset.y + strideY * y,
+///                          primarySourceFeatureChannelOffset + strideInFeatureChannels * c)
+///
+/// and Y likewise. Strides are 0 or 1; 0 repeats one column, row or channel, so a source whose three strides
+/// are 0 is a number. Outside a source its edge mode holds. NaN stays NaN; infinities are cut to the limits.
+///
+/// Without a destination: on each axis the size of a source whose stride is 1, the primary one first; 1 when
+/// both are 0. Channels likewise; two sources that are not repeated must have as many channels. Sources:
+/// every format; results: float16, float32. Arithmetic is float32, rounded once when stored.
+///
+/// @throws Error for a stride above 1, minimumValue > maximumValue, or channels that do not match.
+class CNNArithmetic : public CNNBinaryKernel {
+ public:
+  /// Factor on x, factor on y, and what is added to the result of the operation. 1, 1, 0.
+  [[nodiscard]] float primaryScale() const { return primaryScale_; }
+  void setPrimaryScale(float scale) { primaryScale_ = scale; }
+  [[nodiscard]] float secondaryScale() const { return secondaryScale_; }
+  void setSecondaryScale(float scale) { secondaryScale_ = scale; }
+  [[nodiscard]] float bias() const { return bias_; }
+  void setBias(float bias) { bias_ = bias; }
+  /// Limits of the result. -FLT_MAX, FLT_MAX.
+  [[nodiscard]] float minimumValue() const { return minimumValue_; }
+  void setMinimumValue(float value) { minimumValue_ = value; }
+  [[nodiscard]] float maximumValue() const { return maximumValue_; }
+  void setMaximumValue(float value) { maximumValue_ = value; }
+  /// 0 repeats the first channel read of that source. 1.
+  [[nodiscard]] std::size_t primaryStrideInFeatureChannels() const { return primaryStrideInFeatureChannels_; }
+  void setPrimaryStrideInFeatureChannels(std::size_t stride) { primaryStrideInFeatureChannels_ = stride; }
+  [[nodiscard]] std::size_t secondaryStrideInFeatureChannels() const {
+    return secondaryStrideInFeatureChannels_;
+  }
+  void setSecondaryStrideInFeatureChannels(std::size_t stride) { secondaryStrideInFeatureChannels_ = stride; }
+
+  using CNNBinaryKernel::encode;
+  using CNNBinaryKernel::encodeBatch;
+  /// With a destination and a state for the gradients; the padding policy is not asked.
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<Image>& primaryImage, const std::shared_ptr<Image>& secondaryImage,
+              const std::shared_ptr<State>& destinationState, const std::shared_ptr<Image>& destinationImage);
+
+ protected:
+  CNNArithmetic(std::shared_ptr<mtl::Device> device, detail::ArithmeticOperation operation);
+  CNNArithmetic(const CNNArithmetic&) = default;
+
+  void encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primary,
+                  const ImageBatch& secondary, const StateBatch& destinationStates,
+                  const ImageBatch& destinations) override;
+  ImageDescriptor sizeDestination(const ImageDescriptor& primary, const ImageDescriptor& secondary) override;
+  [[nodiscard]] std::size_t producedFeatureChannels(std::size_t primaryChannels,
+                                                    std::size_t secondaryChannels) const override;
+  [[nodiscard]] bool makesState() const override { return true; }
+  [[nodiscard]] std::shared_ptr<State> makeState(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const override;
+
+ private:
+  void checkProperties() const;
+
+  detail::ArithmeticOperation operation_;
+  float primaryScale_ = 1;
+  float secondaryScale_ = 1;
+  float bias_ = 0;
+  float minimumValue_ = -FLT_MAX;
+  float maximumValue_ = FLT_MAX;
+  std::size_t primaryStrideInFeatureChannels_ = 1;
+  std::size_t secondaryStrideInFeatureChannels_ = 1;
+};
+
+/// primaryScale x + secondaryScale y + bias (MPSCNNAdd).
+class CNNAdd : public CNNArithmetic {
+ public:
+  static std::shared_ptr<CNNAdd> create(const std::shared_ptr<mtl::Device>& device);
+  [[nodiscard]] std::string className() const override { return "CNNAdd"; }
+  [[nodiscard]] std::shared_ptr<CNNAdd> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+
+ protected:
+  using CNNArithmetic::CNNArithmetic;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+/// primaryScale x - secondaryScale y + bias (MPSCNNSubtract).
+class CNNSubtract : public CNNArithmetic {
+ public:
+  static std::shared_ptr<CNNSubtract> create(const std::shared_ptr<mtl::Device>& device);
+  [[nodiscard]] std::string className() const override { return "CNNSubtract"; }
+  [[nodiscard]] std::shared_ptr<CNNSubtract> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+
+ protected:
+  using CNNArithmetic::CNNArithmetic;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+/// (primaryScale x)(secondaryScale y) + bias (MPSCNNMultiply).
+class CNNMultiply : public CNNArithmetic {
+ public:
+  static std::shared_ptr<CNNMultiply> create(const std::shared_ptr<mtl::Device>& device);
+  [[nodiscard]] std::string className() const override { return "CNNMultiply"; }
+  [[nodiscard]] std::shared_ptr<CNNMultiply> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+
+ protected:
+  using CNNArithmetic::CNNArithmetic;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+/// (primaryScale x) / (secondaryScale y) + bias (MPSCNNDivide). With a state, x / y is kept for the gradient
+/// of y: 4 bytes for each element of the result.
+class CNNDivide : public CNNArithmetic {
+ public:
+  static std::shared_ptr<CNNDivide> create(const std::shared_ptr<mtl::Device>& device);
+  [[nodiscard]] std::string className() const override { return "CNNDivide"; }
+  [[nodiscard]] std::shared_ptr<CNNDivide> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+
+ protected:
+  using CNNArithmetic::CNNArithmetic;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+}  // namespace mps

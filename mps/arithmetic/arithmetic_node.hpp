@@ -1,0 +1,123 @@
+#pragma once
+
+#include <cfloat>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "mps/core/node.hpp"
+
+/// Graph nodes of the arithmetic kernels (spec/04 sections 7.5 and 8.2).
+namespace mps {
+
+class CNNArithmetic;
+
+/// Base of the nodes with a left and a right source (MPSNNBinaryArithmeticNode); left is x, the primary
+/// source of the kernel, right is y. Two gradient nodes: [0] of the left source, [1] of the right one; they
+/// copy the properties when they are made.
+class NNBinaryArithmeticNode : public NNFilterNode {
+ public:
+  /// Factor on x, factor on y, and what is added to the result of the operation. 1, 1, 0.
+  [[nodiscard]] float primaryScale() const { return primaryScale_; }
+  void setPrimaryScale(float scale) { primaryScale_ = scale; }
+  [[nodiscard]] float secondaryScale() const { return secondaryScale_; }
+  void setSecondaryScale(float scale) { secondaryScale_ = scale; }
+  [[nodiscard]] float bias() const { return bias_; }
+  void setBias(float bias) { bias_ = bias; }
+  /// 0 repeats a column, a row, a channel of that source; else 1. 1.
+  [[nodiscard]] std::size_t primaryStrideInPixelsX() const { return primaryStrideInPixelsX_; }
+  void setPrimaryStrideInPixelsX(std::size_t stride) { primaryStrideInPixelsX_ = stride; }
+  [[nodiscard]] std::size_t primaryStrideInPixelsY() const { return primaryStrideInPixelsY_; }
+  void setPrimaryStrideInPixelsY(std::size_t stride) { primaryStrideInPixelsY_ = stride; }
+  [[nodiscard]] std::size_t primaryStrideInFeatureChannels() const { return primaryStrideInFeatureChannels_; }
+  void setPrimaryStrideInFeatureChannels(std::size_t stride) { primaryStrideInFeatureChannels_ = stride; }
+  [[nodiscard]] std::size_t secondaryStrideInPixelsX() const { return secondaryStrideInPixelsX_; }
+  void setSecondaryStrideInPixelsX(std::size_t stride) { secondaryStrideInPixelsX_ = stride; }
+  [[nodiscard]] std::size_t secondaryStrideInPixelsY() const { return secondaryStrideInPixelsY_; }
+  void setSecondaryStrideInPixelsY(std::size_t stride) { secondaryStrideInPixelsY_ = stride; }
+  [[nodiscard]] std::size_t secondaryStrideInFeatureChannels() const {
+    return secondaryStrideInFeatureChannels_;
+  }
+  void setSecondaryStrideInFeatureChannels(std::size_t stride) { secondaryStrideInFeatureChannels_ = stride; }
+  /// Limits of the result. -FLT_MAX, FLT_MAX.
+  [[nodiscard]] float minimumValue() const { return minimumValue_; }
+  void setMinimumValue(float value) { minimumValue_ = value; }
+  [[nodiscard]] float maximumValue() const { return maximumValue_; }
+  void setMaximumValue(float value) { maximumValue_ = value; }
+
+ protected:
+  NNBinaryArithmeticNode(std::shared_ptr<NNImageNode> leftSource, std::shared_ptr<NNImageNode> rightSource);
+  /// @throws Error unless there are exactly two.
+  explicit NNBinaryArithmeticNode(std::span<const std::shared_ptr<NNImageNode>> sources);
+  /// Gives a kernel all that the node says.
+  std::shared_ptr<Kernel> configured(const std::shared_ptr<CNNArithmetic>& kernel) const;
+
+ private:
+  float primaryScale_ = 1;
+  float secondaryScale_ = 1;
+  float bias_ = 0;
+  std::size_t primaryStrideInPixelsX_ = 1;
+  std::size_t primaryStrideInPixelsY_ = 1;
+  std::size_t primaryStrideInFeatureChannels_ = 1;
+  std::size_t secondaryStrideInPixelsX_ = 1;
+  std::size_t secondaryStrideInPixelsY_ = 1;
+  std::size_t secondaryStrideInFeatureChannels_ = 1;
+  float minimumValue_ = -FLT_MAX;
+  float maximumValue_ = FLT_MAX;
+};
+
+/// clamp(a x + b y + bias) (MPSNNAdditionNode).
+class NNAdditionNode : public NNBinaryArithmeticNode {
+ public:
+  static std::shared_ptr<NNAdditionNode> create(std::shared_ptr<NNImageNode> leftSource,
+                                                std::shared_ptr<NNImageNode> rightSource);
+  static std::shared_ptr<NNAdditionNode> create(std::span<const std::shared_ptr<NNImageNode>> sources);
+  [[nodiscard]] std::string className() const override { return "NNAdditionNode"; }
+  [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
+
+ protected:
+  using NNBinaryArithmeticNode::NNBinaryArithmeticNode;
+};
+
+/// clamp(a x - b y + bias) (MPSNNSubtractionNode).
+class NNSubtractionNode : public NNBinaryArithmeticNode {
+ public:
+  static std::shared_ptr<NNSubtractionNode> create(std::shared_ptr<NNImageNode> leftSource,
+                                                   std::shared_ptr<NNImageNode> rightSource);
+  static std::shared_ptr<NNSubtractionNode> create(std::span<const std::shared_ptr<NNImageNode>> sources);
+  [[nodiscard]] std::string className() const override { return "NNSubtractionNode"; }
+  [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
+
+ protected:
+  using NNBinaryArithmeticNode::NNBinaryArithmeticNode;
+};
+
+/// clamp(a x * b y + bias) (MPSNNMultiplicationNode).
+class NNMultiplicationNode : public NNBinaryArithmeticNode {
+ public:
+  static std::shared_ptr<NNMultiplicationNode> create(std::shared_ptr<NNImageNode> leftSource,
+                                                      std::shared_ptr<NNImageNode> rightSource);
+  static std::shared_ptr<NNMultiplicationNode> create(std::span<const std::shared_ptr<NNImageNode>> sources);
+  [[nodiscard]] std::string className() const override { return "NNMultiplicationNode"; }
+  [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
+
+ protected:
+  using NNBinaryArithmeticNode::NNBinaryArithmeticNode;
+};
+
+/// clamp(a x / (b y) + bias) (MPSNNDivisionNode).
+class NNDivisionNode : public NNBinaryArithmeticNode {
+ public:
+  static std::shared_ptr<NNDivisionNode> create(std::shared_ptr<NNImageNode> leftSource,
+                                                std::shared_ptr<NNImageNode> rightSource);
+  static std::shared_ptr<NNDivisionNode> create(std::span<const std::shared_ptr<NNImageNode>> sources);
+  [[nodiscard]] std::string className() const override { return "NNDivisionNode"; }
+  [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
+
+ protected:
+  using NNBinaryArithmeticNode::NNBinaryArithmeticNode;
+};
+
+}  // namespace mps

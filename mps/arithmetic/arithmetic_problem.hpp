@@ -1,0 +1,100 @@
+#pragma once
+
+#include <bit>
+#include <cfloat>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "mps/core/plan.hpp"
+#include "mps/core/tensor_shape.hpp"
+
+namespace mps::detail {
+
+enum class ArithmeticOperation : std::uint8_t { Add, Subtract, Multiply, Divide };
+const char* name(ArithmeticOperation operation);
+
+enum class ArithmeticDirection : std::uint8_t {
+  Forward,
+  PrimaryGradient,    ///< with respect to x
+  SecondaryGradient,  ///< with respect to y
+};
+
+/// All numbers of one call (spec/02 sections 5.1 to 5.3). a is primaryScale, b is secondaryScale.
+///
+/// | operation | forward r | gradient of x | gradient of y |
+/// |---|---|---|---|
+/// | Add | a x + b y + bias | a g | a g |
+/// | Subtract | a x - b y + bias | a g | a g |
+/// | Multiply | (a x)(b y) + bias | (a g)(b z), z = y | (a g)(b z), z = x |
+/// | Divide | (a x) / (b y) + bias | (a g) / (b z), z = y | -((a g) / (b z)) q, z = y, q = x / y |
+///
+/// Forward stores r cut to minimumValue ... maximumValue; NaN stays. Scales and sign of a gradient are those
+/// of its kernel, which need not be those of the forward kernel.
+///
+/// Width, height and channels of x, y and z are those of the result, or 1: then that axis is repeated. Where
+/// an axis of a gradient's destination is 1 and that of g is longer, the values are summed over it. All
+/// tensors have the same number of images.
+///
+/// | operand | Forward | gradients |
+/// |---|---|---|
+/// | source | x | |
+/// | secondary | y | z; Multiply and Divide only |
+/// | gradient | | g |
+/// | destination | result | gradient of the operand |
+/// | saved | mask and quotient, written | mask and quotient, read |
+///
+/// The mask is 1 (stored as unorm8) where minimumValue < r < maximumValue, else 0; a gradient takes the value
+/// 0 where it is 0. The quotient is x / y. Either has the size of the result or no images: then there is
+/// none. The destination of Forward, and of a gradient that sums nothing, may be the memory of an input that
+/// is not repeated, if format and strides are the same. No parameters, no scalars. A gradient can accumulate
+/// into a float32 destination.
+struct ArithmeticProblem {
+  ArithmeticOperation operation = ArithmeticOperation::Add;
+  ArithmeticDirection direction = ArithmeticDirection::Forward;
+  float primaryScale = 1;
+  float secondaryScale = 1;
+  float bias = 0;  ///< forward only, as the limits
+  float minimumValue = -FLT_MAX;
+  float maximumValue = FLT_MAX;
+  TensorShape primary;    ///< x; forward only
+  TensorShape secondary;  ///< y or z
+  TensorShape gradient;   ///< g; gradients only
+  TensorShape destination;
+  TensorShape mask;                 ///< unorm8, in the saved memory
+  TensorShape quotient;             ///< float32, in the saved memory
+  std::int64_t maskOffset = 0;      ///< of the first element, in bytes
+  std::int64_t quotientOffset = 0;  ///< likewise
+
+  bool operator==(const ArithmeticProblem&) const = default;
+
+  [[nodiscard]] bool isForward() const { return direction == ArithmeticDirection::Forward; }
+  [[nodiscard]] bool hasMask() const { return mask.images > 0; }
+  [[nodiscard]] bool hasQuotient() const { return quotient.images > 0; }
+  /// Whether a gradient reads z.
+  [[nodiscard]] bool needsSecondary() const {
+    return isForward() || operation == ArithmeticOperation::Multiply ||
+           operation == ArithmeticOperation::Divide;
+  }
+  /// The tensor that the operation runs over, element by element.
+  [[nodiscard]] const TensorShape& result() const { return isForward() ? destination : gradient; }
+  [[nodiscard]] std::size_t hash() const {
+    const auto bits = [](float value) { return std::bit_cast<std::uint32_t>(value); };
+    return hashOf(operation, direction, bits(primaryScale), bits(secondaryScale), bits(bias),
+                  bits(minimumValue), bits(maximumValue), primary.hash(), secondary.hash(), gradient.hash(),
+                  destination.hash(), mask.hash(), quotient.hash(), maskOffset, quotientOffset);
+  }
+  /// "add 8x56x56x64 float32, 8x1x1x64 float32 -> 8x56x56x64 float32".
+  [[nodiscard]] std::string describe() const;
+};
+
+/// Sets mask and quotient, as asked for, to where the saved fields of a result of this shape lie. Returns
+/// their bytes for each image.
+std::size_t describeSavedFields(ArithmeticProblem& problem, const TensorShape& result, bool mask,
+                                bool quotient);
+
+/// In order of preference; the last one accepts every problem that is in the tables above.
+std::span<const Implementation<ArithmeticProblem>> arithmeticImplementationsCpu();
+
+}  // namespace mps::detail
