@@ -38,8 +38,9 @@ const char* name(CNNNeuronType type);
 /// A value: copies are independent of each other. Kernels take their own copy when they are made, so changing
 /// a descriptor later changes no kernel. A default-constructed descriptor is None, the identity.
 ///
-/// Parameters that a factory does not get take the documented defaults (zero where a type has no such
-/// parameter): | type | a | b | c |
+/// Parameters that a factory does not get take the documented defaults, zero where a type has no such one:
+///
+/// | type | a | b | c |
 /// |---|---|---|---|
 /// | ReLU | 0 | | |
 /// | Linear | 1 | 0 | |

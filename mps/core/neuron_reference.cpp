@@ -224,7 +224,7 @@ NeuronBound neuronValueBound(const NNNeuronDescriptor& neuron, double x, std::in
     case CNNNeuronType::GeLU:
       return {value, 1, 2};
     default:
-      return {value, 1, 0};
+      return {value, 2, 0};  // a product, and the scale of a store to a unorm format
   }
 }
 
@@ -276,7 +276,7 @@ NeuronBound neuronDerivativeFromResultBound(const NNNeuronDescriptor& neuron, do
     case CNNNeuronType::SoftSign:
       return {value, 4, 0};
     case CNNNeuronType::ELU:
-      return {value, 1, 0};
+      return {value, 2, 0};  // a product, and the scale of a store to a unorm format
     case CNNNeuronType::Exponential:
       return {value, 4, 0};
     default:

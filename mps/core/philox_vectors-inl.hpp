@@ -45,7 +45,7 @@ struct PhiloxVectors {
 
 /// One round.
 template <class D, class V = hn::Vec<D> >
-HWY_INLINE PhiloxVectors<V> philoxRound(D d, const PhiloxVectors<V>& counter, V key0, V key1) {
+HWY_INLINE PhiloxVectors<V> philoxRound(D /*d*/, const PhiloxVectors<V>& counter, V key0, V key1) {
   const hn::Repartition<std::uint32_t, D> dw;
   const V p = hn::MulEven(hn::BitCast(dw, counter.c0), hn::Set(dw, kPhiloxMultiplier0));
   const V q = hn::MulEven(hn::BitCast(dw, counter.c2), hn::Set(dw, kPhiloxMultiplier1));

@@ -5,8 +5,9 @@
 // measures it. NaN gives NaN.
 //
 //   function                     range                              error   outside the range
-//   vectorExp                    all                                2       infinity above 88.7, 0 below
-//   -103.3 vectorExpNonPositive         -87.3 <= x <= 0                    2       0 vectorExpMinus1 x <= 0 2
+//   vectorExp                    all                                2       overflow: infinity
+//   vectorExpNonPositive         -87.336544 <= x <= 0               2       0
+//   vectorExpMinus1              x <= 0                             2
 //   vectorLog                    x >= 0, subnormal too              1       NaN
 //   vectorLog1p                  0 <= x <= 1                        2
 //   vectorTanh                   all                                3
@@ -130,7 +131,7 @@ template <class D, class V = hn::Vec<D>>
 HWY_INLINE V scaleNonPositive(D d, V x, ReducedExponential<D> reduced) {
   const V scale = powerOfTwo(d, reduced.n);
   const V result = hn::MulAdd(reduced.fraction, scale, scale);
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3F)), result);
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.336544F)), result);
 }
 
 /// exp(x) for x <= 0; 0 where it is below 2^-126.

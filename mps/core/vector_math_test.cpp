@@ -172,8 +172,8 @@ TEST(VectorMath, Exp) {
 TEST(VectorMath, ExpNonPositive) {
   const Apply apply = [](auto& x, auto& y) { HWY_DYNAMIC_DISPATCH(applyExpNonPositive)(x, y); };
   expectAccurate(
-      apply, [](double x) { return std::exp(x); }, -87.3F, 0.0F, 2);
-  expectValues(apply, {0.0F, -kInfinity, kNaN, -1e30F, -87.5F}, {1.0F, 0.0F, kNaN, 0.0F, 0.0F});
+      apply, [](double x) { return std::exp(x); }, -87.336544F, 0.0F, 2);
+  expectValues(apply, {0.0F, -kInfinity, kNaN, -1e30F, -87.34F}, {1.0F, 0.0F, kNaN, 0.0F, 0.0F});
 }
 
 TEST(VectorMath, ExpMinus1) {

@@ -67,14 +67,13 @@ TEST(NeuronReference, GradientIsTheDerivativeOfTheForwardPass) {
     for (double& value : below.values) value -= h;
     const ReferenceTensor yAbove = neuronForwardReference(forward, above);
     const ReferenceTensor yBelow = neuronForwardReference(forward, below);
-    int compared = 0;
+    int differing = 0;
     for (std::size_t i = 0; i < dx.values.size(); ++i) {
       const double difference = w.values[i] * (yAbove.values[i] - yBelow.values[i]) / (2 * h);
-      // At most one of these arguments is at a kink; the largest slope there is not a derivative.
-      if (std::abs(difference - dx.values[i]) > 1e-6 * (std::abs(difference) + 1e-3)) continue;
-      ++compared;
+      const double allowed = 1e-6 * (std::abs(difference) + 1e-3);
+      if (!(std::abs(difference - dx.values[i]) <= allowed)) ++differing;
     }
-    EXPECT_GE(compared, 49);
+    EXPECT_LE(differing, 1) << "one argument may lie within h of a kink";
   }
 }
 
