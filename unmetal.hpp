@@ -1,6 +1,8 @@
 #pragma once
 
 /// All of unmetal. Each header can also be included alone.
+#include "mps/arithmetic/arithmetic.hpp"
+#include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/convolution/convolution.hpp"
 #include "mps/convolution/convolution_node.hpp"
 #include "mps/convolution/fully_connected.hpp"
@@ -40,6 +42,7 @@
 #include "mps/optimizer/optimizer_descriptor.hpp"
 #include "mps/pooling/pooling.hpp"
 #include "mps/pooling/pooling_node.hpp"
+#include "mps/softmax/softmax.hpp"
 #include "mps/trainable/trainable_convolution.hpp"
 #include "mps/weights/safetensors.hpp"
 #include "mtl/buffer.hpp"
