@@ -21,6 +21,9 @@ void printError(std::string message) {
 void addCommands(CLI::App& program) {
   program.require_subcommand(1);
   program.set_version_flag("--version", "unmetal " UNMETAL_VERSION);
+  addTrainCommand(program);
+  addEvalCommand(program);
+  addPredictCommand(program);
   addDevicesCommand(program);
   addConformCommand(program);
   addBenchCommand(program);

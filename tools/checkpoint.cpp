@@ -1,0 +1,116 @@
+#include "tools/checkpoint.hpp"
+
+#include <charconv>
+#include <chrono>
+#include <cstring>
+
+#include "mps/core/error.hpp"
+
+namespace unmetal {
+namespace {
+
+constexpr const char* format = "unmetal checkpoint 1";
+constexpr const char* settingPrefix = "setting.";
+constexpr const char* countersName = "random.counters";
+
+std::uint64_t numberOf(const mps::SafetensorsFile& file, const std::string& key) {
+  const std::string& text = file.metadata(key);
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) throw file.error(key + " is no number");
+  return value;
+}
+
+std::string textOf(float value) {
+  char text[32];
+  const auto result = std::to_chars(std::begin(text), std::end(text), value);
+  return {text, result.ptr};
+}
+
+}  // namespace
+
+Checkpoint Checkpoint::take(const Network& network, const TrainingPosition& position,
+                            const TrainingSettings& settings) {
+  Checkpoint checkpoint;
+  for (const auto& layer : network.layers)
+    for (const mps::SafetensorsTensor& tensor : layer->tensors(true))
+      checkpoint.tensors_.push_back(
+          {tensor.name, tensor.type, tensor.shape, {tensor.bytes.begin(), tensor.bytes.end()}});
+  const std::vector<std::uint64_t> counters = network.training->randomCounters();
+  Tensor random{countersName, mps::DataType::UInt64, {counters.size()}, {}};
+  random.bytes.resize(counters.size() * sizeof(std::uint64_t));
+  if (!counters.empty()) std::memcpy(random.bytes.data(), counters.data(), random.bytes.size());
+  checkpoint.tensors_.push_back(std::move(random));
+  checkpoint.metadata_ = {{"format", format},
+                          {"position.epoch", std::to_string(position.epoch)},
+                          {"position.batch", std::to_string(position.batch)},
+                          {"position.step", std::to_string(position.step)},
+                          {"position.best_accuracy", textOf(position.bestAccuracy)}};
+  for (const auto& [name, value] : settings) checkpoint.metadata_[settingPrefix + name] = value;
+  return checkpoint;
+}
+
+void Checkpoint::write(const std::filesystem::path& path) const {
+  std::vector<mps::SafetensorsTensor> tensors;
+  for (const Tensor& tensor : tensors_)
+    tensors.push_back({tensor.name, tensor.type, tensor.shape, tensor.bytes});
+  mps::writeSafetensors(path, std::move(tensors), metadata_);
+}
+
+CheckpointFile CheckpointFile::read(const std::filesystem::path& path) {
+  CheckpointFile checkpoint(mps::SafetensorsFile::read(path));
+  const auto& metadata = checkpoint.file_.metadata();
+  if (const auto found = metadata.find("format"); found == metadata.end() || found->second != format)
+    throw checkpoint.file_.error("it is no checkpoint of this program");
+  for (const auto& [key, value] : metadata)
+    if (key.starts_with(settingPrefix)) checkpoint.settings_[key.substr(std::strlen(settingPrefix))] = value;
+  checkpoint.position_.epoch = numberOf(checkpoint.file_, "position.epoch");
+  checkpoint.position_.batch = numberOf(checkpoint.file_, "position.batch");
+  checkpoint.position_.step = numberOf(checkpoint.file_, "position.step");
+  const std::string& best = checkpoint.file_.metadata("position.best_accuracy");
+  std::from_chars(best.data(), best.data() + best.size(), checkpoint.position_.bestAccuracy);
+  return checkpoint;
+}
+
+const std::string& CheckpointFile::setting(const std::string& name) const {
+  const auto found = settings_.find(name);
+  if (found == settings_.end()) throw file_.error("the setting " + name + " is missing");
+  return found->second;
+}
+
+void CheckpointFile::restoreWeights(Network& network) const {
+  for (const auto& layer : network.layers) layer->read(file_, false);
+}
+
+void CheckpointFile::restoreTraining(Network& network, const TrainingSettings& settings) const {
+  for (const auto& [name, value] : settings)
+    if (setting(name) != value)
+      throw file_.error("it was made with --" + name + " " + setting(name) + ", not " + value);
+  for (const auto& layer : network.layers) layer->read(file_, true);
+  const std::vector<std::uint64_t> shape{network.training->randomCounters().size()};
+  const mps::SafetensorsTensor& tensor = file_.tensor(countersName, mps::DataType::UInt64, shape);
+  std::vector<std::uint64_t> counters(shape[0]);
+  if (!counters.empty()) std::memcpy(counters.data(), tensor.bytes.data(), tensor.bytes.size());
+  network.training->setRandomCounters(counters);
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  if (write_.valid()) write_.wait();
+}
+
+bool CheckpointWriter::isBusy() const {
+  return write_.valid() && write_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+}
+
+void CheckpointWriter::begin(Checkpoint checkpoint, std::filesystem::path path) {
+  finish();
+  write_ = std::async(std::launch::async, [checkpoint = std::move(checkpoint), path = std::move(path)] {
+    checkpoint.write(path);
+  });
+}
+
+void CheckpointWriter::finish() {
+  if (write_.valid()) write_.get();
+}
+
+}  // namespace unmetal

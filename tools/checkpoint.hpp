@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <future>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mps/weights/safetensors.hpp"
+#include "tools/networks.hpp"
+
+namespace unmetal {
+
+/// Where a training stands.
+struct TrainingPosition {
+  std::uint64_t epoch = 0;  ///< counted from 0
+  std::uint64_t batch = 0;  ///< of the epoch, the next one to be learned from
+  std::uint64_t step = 0;   ///< steps done since the beginning
+  float bestAccuracy = 0;   ///< of the epochs so far
+};
+
+/// What a training was started with; a resumed one must have the same.
+using TrainingSettings = std::map<std::string, std::string>;
+
+/// A copy of all that a training needs to go on: weights, optimiser state, random counters, position,
+/// settings. The same training at the same position gives the same bytes.
+class Checkpoint {
+ public:
+  /// Copies; no work of the network may be in flight.
+  static Checkpoint take(const Network& network, const TrainingPosition& position,
+                         const TrainingSettings& settings);
+  /// Written beside and renamed.
+  void write(const std::filesystem::path& path) const;
+
+ private:
+  struct Tensor {
+    std::string name;
+    mps::DataType type;
+    std::vector<std::uint64_t> shape;
+    std::vector<std::byte> bytes;
+  };
+  std::vector<Tensor> tensors_;
+  mps::SafetensorsMetadata metadata_;
+};
+
+/// A checkpoint that was read and checked.
+class CheckpointFile {
+ public:
+  /// @throws mps::Error in one sentence for a missing or damaged file or one of another program.
+  static CheckpointFile read(const std::filesystem::path& path);
+
+  [[nodiscard]] const TrainingSettings& settings() const { return settings_; }
+  [[nodiscard]] const std::string& setting(const std::string& name) const;
+  [[nodiscard]] const TrainingPosition& position() const { return position_; }
+  /// Takes the weights alone, for inference.
+  void restoreWeights(Network& network) const;
+  /// Takes everything. @throws mps::Error naming the first setting that differs.
+  void restoreTraining(Network& network, const TrainingSettings& settings) const;
+
+ private:
+  explicit CheckpointFile(mps::SafetensorsFile file) : file_(std::move(file)) {}
+  mps::SafetensorsFile file_;
+  TrainingSettings settings_;
+  TrainingPosition position_;
+};
+
+/// Writes checkpoints on a thread of its own, one at a time, so that training goes on.
+class CheckpointWriter {
+ public:
+  /// Waits for the last write.
+  ~CheckpointWriter();
+  /// Whether a write is under way.
+  [[nodiscard]] bool isBusy() const;
+  /// Begins a write; waits for the one before. @throws mps::Error when that one failed.
+  void begin(Checkpoint checkpoint, std::filesystem::path path);
+  /// Waits. @throws mps::Error when the write failed.
+  void finish();
+
+ private:
+  std::future<void> write_;
+};
+
+}  // namespace unmetal

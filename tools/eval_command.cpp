@@ -1,0 +1,51 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "mps/core/error.hpp"
+#include "mtl/command_queue.hpp"
+#include "mtl/device.hpp"
+#include "tools/checkpoint.hpp"
+#include "tools/commands.hpp"
+#include "tools/device_options.hpp"
+#include "tools/evaluation.hpp"
+
+namespace unmetal {
+
+void addEvalCommand(CLI::App& program) {
+  struct Options {
+    std::filesystem::path checkpoint;
+    std::string data;
+    DeviceOptions device;
+  };
+  auto* command =
+      program.add_subcommand("eval", "Print the accuracy of a checkpoint and its confusion matrix");
+  auto options = std::make_shared<Options>();
+  command->add_option("--checkpoint", options->checkpoint, "File that train wrote")->required();
+  command->add_option("--data", options->data,
+                      "Data whose test pictures are classified (default: the checkpoint's)");
+  addDeviceOptions(*command, options->device);
+  command->callback([options] {
+    const CheckpointFile file = CheckpointFile::read(options->checkpoint);
+    const Dataset data =
+        loadDataset(options->data.empty() ? file.setting("data") : options->data, Split::Test);
+    const auto device = openDevice(options->device);
+    NetworkOptions network;
+    network.name = file.setting("net");
+    network.width = data.width;
+    network.height = data.height;
+    network.channels = data.channels;
+    network.classes = data.classNames.size();
+    Network built = buildNetwork(device, network);
+    file.restoreWeights(built);
+    const ConfusionMatrix matrix = evaluate(built, device->newCommandQueue(), data);
+    std::cout << matrix.table();
+    std::printf("test accuracy %.2f %% (%llu of %llu)\n", 100 * matrix.accuracy(),
+                static_cast<unsigned long long>(matrix.correct()),
+                static_cast<unsigned long long>(matrix.total()));
+  });
+}
+
+}  // namespace unmetal

@@ -1,0 +1,90 @@
+#include <algorithm>
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "mps/core/error.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/command_queue.hpp"
+#include "mtl/device.hpp"
+#include "tools/checkpoint.hpp"
+#include "tools/commands.hpp"
+#include "tools/data/dataset.hpp"
+#include "tools/device_options.hpp"
+#include "tools/picture.hpp"
+
+namespace unmetal {
+namespace {
+
+struct PredictOptions {
+  std::filesystem::path checkpoint;
+  std::vector<std::filesystem::path> pictures;
+  std::size_t top = 3;
+  DeviceOptions device;
+};
+
+void printClasses(const std::filesystem::path& picture, std::span<const float> probabilities,
+                  const std::vector<std::string>& classNames, std::size_t top) {
+  std::vector<std::size_t> order(probabilities.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::size_t i) { return probabilities[i]; });
+  std::printf("%s:", picture.c_str());
+  for (std::size_t i = 0; i < std::min(top, order.size()); ++i)
+    std::printf("%s %s %.1f %%", i == 0 ? "" : ",", classNames[order[i]].c_str(),
+                100 * static_cast<double>(probabilities[order[i]]));
+  std::printf("\n");
+}
+
+void predict(const PredictOptions& options) {
+  const CheckpointFile file = CheckpointFile::read(options.checkpoint);
+  const Dataset data = loadDataset(file.setting("data"), Split::Test);  // for size and names of the classes
+  const auto device = openDevice(options.device);
+  NetworkOptions network;
+  network.name = file.setting("net");
+  network.width = data.width;
+  network.height = data.height;
+  network.channels = data.channels;
+  network.classes = data.classNames.size();
+  Network built = buildNetwork(device, network);
+  file.restoreWeights(built);
+
+  std::vector<float> values;
+  for (const auto& path : options.pictures) {
+    const Picture picture = fitPicture(readPng(path), data.height, data.width, data.channels);
+    for (const std::uint8_t pixel : picture.pixels) values.push_back(static_cast<float>(pixel) / 255.0F);
+  }
+  const auto images = mps::ImageBatch::create(
+      device, {mps::ImageFeatureChannelFormat::Float32, data.width, data.height, data.channels},
+      options.pictures.size());
+  images.writeBytes(std::span<const float>(values), mps::DataLayout::HeightxWidthxFeatureChannels);
+  const auto commandBuffer = device->newCommandQueue()->commandBuffer();
+  const mps::ImageBatch result = built.inference->encodeBatch(commandBuffer, {images});
+  mps::ImageBatchSynchronize(result, commandBuffer);
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+  std::vector<float> probabilities(options.pictures.size() * network.classes);
+  result.readBytes(std::span(probabilities), mps::DataLayout::HeightxWidthxFeatureChannels);
+  for (std::size_t i = 0; i < options.pictures.size(); ++i)
+    printClasses(options.pictures[i], std::span(probabilities).subspan(i * network.classes, network.classes),
+                 data.classNames, options.top);
+}
+
+}  // namespace
+
+void addPredictCommand(CLI::App& program) {
+  auto* command = program.add_subcommand("predict", "Classify pictures with a checkpoint");
+  auto options = std::make_shared<PredictOptions>();
+  command->add_option("--checkpoint", options->checkpoint, "File that train wrote")->required();
+  command->add_option("pictures", options->pictures, "PNG files; light on dark, as the training pictures")
+      ->required();
+  command->add_option("--top", options->top, "Classes to print for each")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  addDeviceOptions(*command, options->device);
+  command->callback([options] { predict(*options); });
+}
+
+}  // namespace unmetal

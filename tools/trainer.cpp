@@ -1,0 +1,222 @@
+#include "tools/trainer.hpp"
+
+#include <charconv>
+#include <cmath>
+#include <sstream>
+
+#include "mps/core/error.hpp"
+#include "mps/loss/loss.hpp"
+#include "mps/weights/atomic_file.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/command_queue.hpp"
+#include "mtl/device.hpp"
+#include "tools/chart.hpp"
+#include "tools/evaluation.hpp"
+
+namespace unmetal {
+namespace {
+
+std::string textOf(double value) {
+  char text[32];
+  const auto result = std::to_chars(std::begin(text), std::end(text), value);
+  return {text, result.ptr};
+}
+
+double defaultLearningRate(const std::string& optimizer) {
+  return optimizer == "sgd" || optimizer == "nesterov" ? 1e-2 : 1e-3;
+}
+
+std::shared_ptr<mps::NNOptimizer> makeOptimizer(const std::shared_ptr<mtl::Device>& device,
+                                                const std::string& name, double learningRate,
+                                                double weightDecay) {
+  const mps::NNOptimizerDescriptor descriptor(
+      static_cast<float>(learningRate), 1.0F,
+      weightDecay != 0 ? mps::NNRegularizationType::L2 : mps::NNRegularizationType::None,
+      static_cast<float>(weightDecay));
+  if (name == "sgd")
+    return mps::NNOptimizerStochasticGradientDescent::create(device, 0.9F, false, descriptor);
+  if (name == "nesterov")
+    return mps::NNOptimizerStochasticGradientDescent::create(device, 0.9F, true, descriptor);
+  if (name == "rmsprop") return mps::NNOptimizerRMSProp::create(device, 0.9, 1e-8F, descriptor);
+  if (name == "adam") return mps::NNOptimizerAdam::create(device, 0.9, 0.999, 1e-8F, 0, descriptor);
+  throw mps::Error("optimizer \"" + name + "\" is unknown; there are sgd, nesterov, rmsprop, adam");
+}
+
+Network networkFor(const std::shared_ptr<mtl::Device>& device, const TrainingOptions& options,
+                   const Dataset& data, double learningRate) {
+  NetworkOptions network;
+  network.name = options.network;
+  network.width = data.width;
+  network.height = data.height;
+  network.channels = data.channels;
+  network.classes = data.classNames.size();
+  network.batchSize = options.batchSize;
+  network.seed = options.seed;
+  network.optimizer = makeOptimizer(device, options.optimizer, learningRate, options.weightDecay);
+  return buildNetwork(device, network);
+}
+
+}  // namespace
+
+std::vector<std::string> optimizerNames() {
+  return {"sgd", "nesterov", "rmsprop", "adam"};
+}
+
+Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptions& options)
+    : device_(device),
+      queue_(device->newCommandQueue()),
+      options_(options),
+      training_(loadDataset(options.data, Split::Training)),
+      test_(loadDataset(options.data, Split::Test)),
+      learningRate_(options.learningRate.value_or(defaultLearningRate(options.optimizer))),
+      network_(networkFor(device, options, training_, learningRate_)),
+      display_(ProgressDisplay::onStandardOutput()) {
+  if (options_.batchSize == 0 || options_.batchSize > training_.count())
+    throw mps::Error("--batch " + std::to_string(options_.batchSize) + ": give a number from 1 to the " +
+                     std::to_string(training_.count()) + " pictures of " + options_.data);
+  stepsPerEpoch_ = training_.count() / options_.batchSize;
+  schedule_.emplace(options_.schedule, learningRate_,
+                    std::max<std::uint64_t>(1, stepsPerEpoch_ * options_.epochs));
+  const auto checkpoint = options_.out / "checkpoint.safetensors";
+  if (options_.resume) {
+    const CheckpointFile file = CheckpointFile::read(checkpoint);
+    file.restoreTraining(network_, settings());
+    position_ = file.position();
+    metrics_.emplace(MetricsLog::resume(options_.out / "metrics.csv", position_.step));
+  } else {
+    mps::makeWritableFolder(options_.out);
+    metrics_.emplace(MetricsLog::create(options_.out / "metrics.csv"));
+  }
+  std::ostringstream graph;
+  network_.training->writeDot(graph);
+  mps::writeFile(options_.out / "graph.dot", graph.str());
+
+  const mps::ImageDescriptor picture(mps::ImageFeatureChannelFormat::Float32, training_.width,
+                                     training_.height, training_.channels);
+  for (InFlight& slot : slots_) {
+    slot.images = mps::ImageBatch::create(device_, picture, options_.batchSize);
+    slot.labels = mps::CNNLossLabels::createClassBatch(device_, options_.batchSize);
+  }
+}
+
+Trainer::~Trainer() = default;
+
+TrainingSettings Trainer::settings() const {
+  return {{"data", options_.data},
+          {"net", options_.network},
+          {"epochs", std::to_string(options_.epochs)},
+          {"batch", std::to_string(options_.batchSize)},
+          {"optimizer", options_.optimizer},
+          {"lr", textOf(learningRate_)},
+          {"lr-schedule", options_.schedule},
+          {"weight-decay", textOf(options_.weightDecay)},
+          {"seed", std::to_string(options_.seed)}};
+}
+
+void Trainer::encodeStep(const Batch& batch, InFlight& slot) {
+  slot.images.writeBytes(std::span<const std::byte>(batch.images),
+                         mps::DataLayout::HeightxWidthxFeatureChannels);
+  mps::CNNLossLabels::writeClassIndices(slot.labels, batch.labels);
+  network_.setLearningRate(schedule_->rateAt(position_.step));
+  slot.commandBuffer = queue_->commandBuffer();
+  slot.epoch = batch.epoch + 1;
+  slot.step = position_.step + 1;
+  network_.training->encodeBatch(slot.commandBuffer, {slot.images}, {slot.labels});
+  mps::StateBatchSynchronize(slot.labels, slot.commandBuffer);
+  slot.commandBuffer->commit();
+  position_.step += 1;
+  position_.batch = batch.index + 1;
+  position_.epoch = batch.epoch;
+  if (batch.isLastOfEpoch) {
+    position_.epoch += 1;
+    position_.batch = 0;
+  }
+}
+
+void Trainer::finishStep(InFlight& slot) {
+  if (!slot.commandBuffer) return;
+  slot.commandBuffer->throwIfFailed();
+  slot.commandBuffer = nullptr;
+  std::vector<float> losses(options_.batchSize);
+  mps::CNNLossLabels::lossImages(slot.labels)
+      .readBytes(std::span(losses), mps::DataLayout::HeightxWidthxFeatureChannels);
+  double loss = 0;
+  for (const float value : losses) loss += value;
+  throughput_.add(options_.batchSize);
+  MetricsRow row;
+  row.epoch = slot.epoch;
+  row.step = slot.step;
+  row.trainLoss = static_cast<float>(loss);
+  row.imagesPerSecond = throughput_.imagesPerSecond();
+  if (slot.step == slot.epoch * stepsPerEpoch_)
+    lastOfEpoch_ = row;
+  else
+    metrics_->append(row);
+  display_.update({slot.epoch, options_.epochs, slot.step - (slot.epoch - 1) * stepsPerEpoch_, stepsPerEpoch_,
+                   options_.batchSize, loss, row.imagesPerSecond});
+  if (!std::isfinite(loss))
+    throw mps::Error("the loss is no longer finite at step " + std::to_string(slot.step) +
+                     "; give a smaller --lr");
+}
+
+void Trainer::finishAll() {
+  // In the order of their steps.
+  const bool swapped = slots_[0].commandBuffer && slots_[1].commandBuffer && slots_[1].step < slots_[0].step;
+  finishStep(slots_[swapped ? 1 : 0]);
+  finishStep(slots_[swapped ? 0 : 1]);
+}
+
+void Trainer::saveCheckpoint(bool wait) {
+  finishAll();
+  metrics_->synchronize();
+  writer_.begin(Checkpoint::take(network_, position_, settings()), options_.out / "checkpoint.safetensors");
+  if (wait) writer_.finish();
+  lastCheckpoint_ = steadySeconds();
+}
+
+void Trainer::finishEpoch(std::uint64_t epoch) {
+  finishAll();
+  accuracy_ = evaluate(network_, queue_, test_).accuracy();
+  throughput_.restart();
+  char line[64];
+  std::snprintf(line, sizeof line, "epoch %llu: test accuracy %.2f %%",
+                static_cast<unsigned long long>(epoch), 100 * accuracy_);
+  display_.print(line);
+  if (lastOfEpoch_) {
+    lastOfEpoch_->testAccuracy = static_cast<float>(accuracy_);
+    metrics_->append(*lastOfEpoch_);
+    lastOfEpoch_.reset();
+  }
+  const bool best = static_cast<float>(accuracy_) > position_.bestAccuracy;
+  if (best) position_.bestAccuracy = static_cast<float>(accuracy_);
+  saveCheckpoint(true);
+  if (best) Checkpoint::take(network_, position_, settings()).write(options_.out / "best.safetensors");
+  mps::writeFile(options_.out / "curves.svg",
+                 drawTrainingCurves(options_.network + " on " + options_.data, metrics_->rows()));
+}
+
+double Trainer::run() {
+  if (position_.epoch >= options_.epochs) return evaluate(network_, queue_, test_).accuracy();
+  BatchOptions batches;
+  batches.batchSize = options_.batchSize;
+  batches.seed = options_.seed;
+  batches.firstEpoch = position_.epoch;
+  batches.firstBatch = position_.batch;
+  batches.endEpoch = options_.epochs;
+  BatchLoader loader(training_.count(), fillFrom(training_, mps::ImageFeatureChannelFormat::Float32),
+                     batches);
+  lastCheckpoint_ = steadySeconds();
+  for (Batch batch; loader.next(batch);) {
+    InFlight& slot = slots_[position_.step % slots_.size()];
+    finishStep(slot);
+    encodeStep(batch, slot);
+    if (batch.isLastOfEpoch)
+      finishEpoch(batch.epoch + 1);
+    else if (steadySeconds() - lastCheckpoint_ >= options_.checkpointSeconds && !writer_.isBusy())
+      saveCheckpoint(false);
+  }
+  writer_.finish();
+  return accuracy_;
+}
+
+}  // namespace unmetal

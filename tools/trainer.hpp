@@ -1,0 +1,100 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "mps/core/image_batch.hpp"
+#include "mps/core/state.hpp"
+#include "tools/checkpoint.hpp"
+#include "tools/data/batches.hpp"
+#include "tools/data/dataset.hpp"
+#include "tools/learning_rate_schedule.hpp"
+#include "tools/metrics.hpp"
+#include "tools/networks.hpp"
+#include "tools/progress.hpp"
+
+namespace mtl {
+class CommandBuffer;
+class CommandQueue;
+}  // namespace mtl
+
+namespace unmetal {
+
+/// What `unmetal train` was asked for.
+struct TrainingOptions {
+  std::string data = "fashion-mnist";
+  std::string network = "mnist-cnn";
+  std::uint64_t epochs = 5;
+  std::size_t batchSize = 64;
+  std::string optimizer = "adam";
+  std::optional<double> learningRate;  ///< unset: the optimiser's own
+  std::string schedule = "constant";
+  double weightDecay = 0;
+  std::uint64_t seed = 0;
+  std::filesystem::path out = "unmetal-run";
+  bool resume = false;
+  double checkpointSeconds = 5;
+};
+
+/// Optimisers that the program knows by name.
+std::vector<std::string> optimizerNames();
+
+/// One training, from the first step to the last.
+///
+/// Two command buffers are in flight: while one step runs, the next batch is uploaded and encoded. In the
+/// folder: a row of metrics.csv per step, checkpoint.safetensors every few seconds and after each epoch,
+/// best.safetensors after the best epoch, curves.svg and graph.dot.
+class Trainer {
+ public:
+  /// Loads data and, to resume, the checkpoint. @throws mps::Error in one sentence; nothing was changed then.
+  Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptions& options);
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  /// Trains to the end. @return accuracy on the test pictures after the last epoch
+  double run();
+
+ private:
+  /// A step that was committed and not looked at yet.
+  struct InFlight {
+    mps::ImageBatch images;
+    mps::StateBatch labels;
+    std::shared_ptr<mtl::CommandBuffer> commandBuffer;
+    std::uint64_t epoch = 0;
+    std::uint64_t step = 0;
+  };
+
+  [[nodiscard]] TrainingSettings settings() const;
+  void encodeStep(const Batch& batch, InFlight& slot);
+  void finishStep(InFlight& slot);
+  void finishAll();
+  void saveCheckpoint(bool wait);
+  void finishEpoch(std::uint64_t epoch);
+
+  std::shared_ptr<mtl::Device> device_;
+  std::shared_ptr<mtl::CommandQueue> queue_;
+  TrainingOptions options_;
+  Dataset training_;
+  Dataset test_;
+  double learningRate_;
+  Network network_;
+  TrainingPosition position_;
+  std::uint64_t stepsPerEpoch_ = 0;
+  std::optional<LearningRateSchedule> schedule_;
+  std::optional<MetricsLog> metrics_;
+  CheckpointWriter writer_;
+  ProgressDisplay display_;
+  ThroughputMeter throughput_;
+  std::array<InFlight, 2> slots_;
+  std::optional<MetricsRow> lastOfEpoch_;  ///< waits for the accuracy
+  double lastCheckpoint_ = 0;
+  double accuracy_ = 0;
+};
+
+}  // namespace unmetal
