@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+#include "mps/arithmetic/arithmetic_problem.hpp"
+
+/// The vector code of the arithmetic kernels, on runs of float32 values.
+namespace mps::detail {
+
+/// Inputs and outputs of a run of elements of the result, one after the other.
+struct ArithmeticRun {
+  std::int64_t count = 0;
+  const float* primary = nullptr;    ///< x
+  const float* secondary = nullptr;  ///< y or z
+  const float* gradient = nullptr;
+  const float* mask = nullptr;  ///< read by gradients; null for none
+  const float* quotient = nullptr;
+  float* newMask = nullptr;  ///< written by the forward pass; null for none
+  float* newQuotient = nullptr;
+};
+
+/// The result of the operation, cut to the limits. `result` may be one of the inputs.
+void arithmeticValues(const ArithmeticProblem& problem, const ArithmeticRun& run, float* result);
+/// The values that a gradient sums. `result` may be one of the inputs.
+void arithmeticGradients(const ArithmeticProblem& problem, const ArithmeticRun& run, float* result);
+
+/// to[pixel][channel] = from[pixel].
+void repeatChannels(const float* from, std::int64_t pixels, std::int64_t channels, float* to);
+/// values[pixel] = sum of values[pixel][channel] over the channels, in place.
+void sumChannels(float* values, std::int64_t pixels, std::int64_t channels);
+/// values[channel] = sum of values[pixel][channel] over the pixels, by halves, in place.
+void sumPixels(float* values, std::int64_t pixels, std::int64_t channels);
+/// sums[i] += values[i].
+void addToSums(const float* values, std::int64_t count, double* sums);
+
+}  // namespace mps::detail
