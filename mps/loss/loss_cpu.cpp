@@ -82,8 +82,8 @@ void reduceWidePixel(const LossRun& run, LossBuffers& buffers, const LossItem& i
 }
 
 /// The outputs of a slice of a pixel that went through reduceWidePixel(); returns the sum of w l.
-HWY_FLATTEN float runSoftMaxSlice(const LossRun& run, const LossRows& rows, std::size_t count, float factor,
-                                  const SoftMaxTile& softMax) {
+float runSoftMaxSlice(const LossRun& run, const LossRows& rows, std::size_t count, float factor,
+                      const SoftMaxTile& softMax) {
   const hn::ScalableTag<float> d;
   hn::Vec<decltype(d)> sum = hn::Zero(d);
   runPixel(run.numbers, rows, 0, count, factor, softMax, 0, nullptr, sum);
@@ -277,15 +277,28 @@ class LossPlan final : public Plan {
     }
   }
 
+  /// The losses of the images, each in the first element of its loss image; 0 in the others.
   void storeLosses(const LossRun& run) const {
-    double batch = 0;
-    for (std::int64_t n = 0; n < layout_.images; ++n) {
-      const double loss = lossOfImage(run, n);
-      batch += loss;
-      if (!problem_.reduceAcrossBatch) storeLoss(run, n, loss);
-    }
-    if (!problem_.reduceAcrossBatch) return;
-    for (std::int64_t n = 0; n < layout_.images; ++n) storeLoss(run, n, n == 0 ? batch : 0);
+    const TensorShape& shape = problem_.loss;
+    withElementType(shape.format, [&](auto type) {
+      auto* to = reinterpret_cast<decltype(type)*>(run.loss);
+      if (shape.elements() > shape.images) fillWithZeros(shape, to);
+      double batch = 0;
+      for (std::int64_t n = 0; n < layout_.images; ++n) {
+        const double loss = lossOfImage(run, n);
+        batch += loss;
+        storeFloat(problem_.reduceAcrossBatch ? 0.0F : static_cast<float>(loss), to + n * shape.imageStride);
+      }
+      if (problem_.reduceAcrossBatch && layout_.images > 0) storeFloat(static_cast<float>(batch), to);
+    });
+  }
+
+  template <class Element>
+  static void fillWithZeros(const TensorShape& shape, Element* to) {
+    for (std::int64_t n = 0; n < shape.images; ++n)
+      for (std::int64_t y = 0; y < shape.height; ++y)
+        for (std::int64_t x = 0; x < shape.width; ++x)
+          for (std::int64_t c = 0; c < shape.channels; ++c) storeFloat(0.0F, to + shape.offset(n, y, x, c));
   }
 
   [[nodiscard]] static double lossOfImage(const LossRun& run, std::int64_t image) {
@@ -294,19 +307,6 @@ class LossPlan final : public Plan {
     for (std::int64_t j = 0; j < layout.itemsPerImage; ++j) sum += run.sums[image * layout.itemsPerImage + j];
     if (run.problem.lossType == CNNLossType::CosineDistance) sum = 1 - sum;
     return run.divisors[image] == 0 ? 0 : run.weight * sum / run.divisors[image];
-  }
-
-  /// The value in the first element of the loss image, 0 in the others.
-  void storeLoss(const LossRun& run, std::int64_t image, double value) const {
-    const TensorShape& shape = problem_.loss;
-    withElementType(shape.format, [&](auto type) {
-      auto* to = reinterpret_cast<decltype(type)*>(run.loss);
-      for (std::int64_t y = 0; y < shape.height; ++y)
-        for (std::int64_t x = 0; x < shape.width; ++x)
-          for (std::int64_t c = 0; c < shape.channels; ++c)
-            storeFloat(0.0F, to + shape.offset(image, y, x, c));
-      storeFloat(static_cast<float>(value), to + shape.offset(image, 0, 0, 0));
-    });
   }
 
   /// The channels that do not count.

@@ -235,6 +235,9 @@ struct KullbackLeiblerDivergenceVectors : NothingShared {
 // Rows
 // --------------------------------------------------------------------------------------------------------
 
+// The bodies of the loops say always_inline: the compiler would call them, and then keep all constants in
+// memory.
+
 /// `value` in the lanes that were loaded, `other` in the rest.
 template <class D, class V>
 HWY_INLINE V inLanes(D, AllLanes, V value, V) {
@@ -266,30 +269,30 @@ HWY_INLINE float runElements(const Vectors& vectors, const LossNumbers& numbers,
   using V = hn::Vec<decltype(d)>;
   const V factor = hn::Set(d, imageFactor);
   V sum = hn::Zero(d);
-  forVectors(d, count, [&](std::size_t offset, auto lanes) HWY_ATTR {
-    const std::size_t i = first + offset;
-    const V y = lanes.load(d, rows.predictions + i);
-    const V t = lanes.load(d, rows.labels + i);
-    const V w = loadWeights(d, lanes, rows, i);
-    const V shared = vectors.shared(d, y);
-    if (rows.wantsLoss) {
-      const V loss = hn::Mul(w, vectors.loss(d, y, t, shared));
-      sum = hn::Add(sum, inLanes(d, lanes, loss, hn::Zero(d)));
-      if (rows.loss != nullptr) lanes.store(d, hn::Mul(loss, hn::Set(d, numbers.weight)), rows.loss + i);
-    }
-    const V scale = derivativeScale(d, lanes, rows, i, w, factor);
-    if (rows.gradient != nullptr)
-      lanes.store(d, hn::Mul(scale, vectors.gradient(d, y, t, shared)), rows.gradient + i);
-    if (rows.labelGradient != nullptr)
-      lanes.store(d, hn::Mul(scale, vectors.labelGradient(d, y, t, shared)), rows.labelGradient + i);
-  });
+  forVectors(
+      d, count, [&](std::size_t offset, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        const std::size_t i = first + offset;
+        const V y = lanes.load(d, rows.predictions + i);
+        const V t = lanes.load(d, rows.labels + i);
+        const V w = loadWeights(d, lanes, rows, i);
+        const V shared = vectors.shared(d, y);
+        if (rows.wantsLoss) {
+          const V loss = hn::Mul(w, vectors.loss(d, y, t, shared));
+          sum = hn::Add(sum, inLanes(d, lanes, loss, hn::Zero(d)));
+          if (rows.loss != nullptr) lanes.store(d, hn::Mul(loss, hn::Set(d, numbers.weight)), rows.loss + i);
+        }
+        const V scale = derivativeScale(d, lanes, rows, i, w, factor);
+        if (rows.gradient != nullptr)
+          lanes.store(d, hn::Mul(scale, vectors.gradient(d, y, t, shared)), rows.gradient + i);
+        if (rows.labelGradient != nullptr)
+          lanes.store(d, hn::Mul(scale, vectors.labelGradient(d, y, t, shared)), rows.labelGradient + i);
+      });
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
-/// The same for the images of a tile; flattened, because the loop's body is far too large to be inlined
-/// otherwise.
+/// The same for the images of a tile.
 template <class Vectors>
-HWY_FLATTEN void runImages(const LossNumbers& numbers, const LossRows& rows, LossImages& images) {
+void runImages(const LossNumbers& numbers, const LossRows& rows, LossImages& images) {
   const Vectors vectors(numbers);
   for (std::size_t n = 0; n < images.count; ++n)
     images.sums[n] =
@@ -332,9 +335,10 @@ HWY_INLINE float largestPrediction(const float* predictions, std::size_t count) 
   using V = hn::Vec<decltype(d)>;
   const V lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
   V largest = lowest;
-  forVectors(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
-    largest = hn::Max(largest, inLanes(d, lanes, lanes.load(d, predictions + i), lowest));
-  });
+  forVectors(
+      d, count, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        largest = hn::Max(largest, inLanes(d, lanes, lanes.load(d, predictions + i), lowest));
+      });
   return hn::GetLane(hn::MaxOfLanes(d, largest));
 }
 
@@ -344,11 +348,12 @@ HWY_INLINE float sumExponentials(const float* predictions, std::size_t count, fl
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   V sum = hn::Zero(d);
-  forVectors(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
-    const V e = vectorExpNonPositive(d, hn::Sub(lanes.load(d, predictions + i), hn::Set(d, largest)));
-    if (exponentials != nullptr) hn::StoreU(e, d, exponentials + i);
-    sum = hn::Add(sum, inLanes(d, lanes, e, hn::Zero(d)));
-  });
+  forVectors(
+      d, count, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        const V e = vectorExpNonPositive(d, hn::Sub(lanes.load(d, predictions + i), hn::Set(d, largest)));
+        if (exponentials != nullptr) hn::StoreU(e, d, exponentials + i);
+        sum = hn::Add(sum, inLanes(d, lanes, e, hn::Zero(d)));
+      });
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
@@ -364,12 +369,13 @@ HWY_INLINE float sumWeightedLabels(const LossNumbers& numbers, const LossRows& r
   using V = hn::Vec<decltype(d)>;
   const V factor = hn::Set(d, imageFactor);
   V sum = hn::Zero(d);
-  forVectors(d, count, [&](std::size_t offset, auto lanes) HWY_ATTR {
-    const std::size_t i = first + offset;
-    const V scale = derivativeScale(d, lanes, rows, i, loadWeights(d, lanes, rows, i), factor);
-    const V t = smoothedLabel(d, numbers, lanes.load(d, rows.labels + i));
-    sum = hn::Add(sum, inLanes(d, lanes, hn::Mul(scale, t), hn::Zero(d)));
-  });
+  forVectors(
+      d, count, [&](std::size_t offset, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        const std::size_t i = first + offset;
+        const V scale = derivativeScale(d, lanes, rows, i, loadWeights(d, lanes, rows, i), factor);
+        const V t = smoothedLabel(d, numbers, lanes.load(d, rows.labels + i));
+        sum = hn::Add(sum, inLanes(d, lanes, hn::Mul(scale, t), hn::Zero(d)));
+      });
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
@@ -406,37 +412,39 @@ HWY_INLINE void runPixel(const LossNumbers& numbers, const LossRows& rows, std::
   const V logOfSum = hn::Set(d, tile.logOfSum[pixel]);
   const V reciprocal = hn::Set(d, tile.reciprocal[pixel]);
   const V factor = hn::Set(d, imageFactor);
-  forVectors(d, count, [&](std::size_t offset, auto lanes) HWY_ATTR {
-    const std::size_t i = first + offset;
-    const V z = hn::Sub(lanes.load(d, rows.predictions + i), largest);
-    const V t = smoothedLabel(d, numbers, lanes.load(d, rows.labels + i));
-    const V w = loadWeights(d, lanes, rows, i);
-    const V negativeLog = hn::Sub(logOfSum, z);
-    if (rows.wantsLoss) {
-      const V loss = hn::Mul(w, hn::IfThenZeroElse(hn::Eq(t, hn::Zero(d)), hn::Mul(t, negativeLog)));
-      sum = hn::Add(sum, inLanes(d, lanes, loss, hn::Zero(d)));
-      if (rows.loss != nullptr) lanes.store(d, hn::Mul(loss, hn::Set(d, numbers.weight)), rows.loss + i);
-    }
-    const V scale = derivativeScale(d, lanes, rows, i, w, factor);
-    if (rows.gradient != nullptr) {
-      const V e = exponentials != nullptr ? hn::LoadU(d, exponentials + offset) : vectorExpNonPositive(d, z);
-      const V p = hn::Mul(e, reciprocal);
-      const V gradient = numbers.exactSoftMaxGradient
-                             ? hn::NegMulAdd(scale, t, hn::Mul(p, hn::Set(d, tile.weightedLabels[pixel])))
-                             : hn::Mul(scale, hn::Sub(p, t));
-      lanes.store(d, gradient, rows.gradient + i);
-    }
-    if (rows.labelGradient != nullptr) {
-      const V slope = hn::Mul(negativeLog, hn::Set(d, numbers.labelScale));
-      lanes.store(d, hn::Mul(scale, slope), rows.labelGradient + i);
-    }
-  });
+  forVectors(
+      d, count, [&](std::size_t offset, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        const std::size_t i = first + offset;
+        const V z = hn::Sub(lanes.load(d, rows.predictions + i), largest);
+        const V t = smoothedLabel(d, numbers, lanes.load(d, rows.labels + i));
+        const V w = loadWeights(d, lanes, rows, i);
+        const V negativeLog = hn::Sub(logOfSum, z);
+        if (rows.wantsLoss) {
+          const V loss = hn::Mul(w, hn::IfThenZeroElse(hn::Eq(t, hn::Zero(d)), hn::Mul(t, negativeLog)));
+          sum = hn::Add(sum, inLanes(d, lanes, loss, hn::Zero(d)));
+          if (rows.loss != nullptr) lanes.store(d, hn::Mul(loss, hn::Set(d, numbers.weight)), rows.loss + i);
+        }
+        const V scale = derivativeScale(d, lanes, rows, i, w, factor);
+        if (rows.gradient != nullptr) {
+          const V e =
+              exponentials != nullptr ? hn::LoadU(d, exponentials + offset) : vectorExpNonPositive(d, z);
+          const V p = hn::Mul(e, reciprocal);
+          const V gradient = numbers.exactSoftMaxGradient
+                                 ? hn::NegMulAdd(scale, t, hn::Mul(p, hn::Set(d, tile.weightedLabels[pixel])))
+                                 : hn::Mul(scale, hn::Sub(p, t));
+          lanes.store(d, gradient, rows.gradient + i);
+        }
+        if (rows.labelGradient != nullptr) {
+          const V slope = hn::Mul(negativeLog, hn::Set(d, numbers.labelScale));
+          lanes.store(d, hn::Mul(scale, slope), rows.labelGradient + i);
+        }
+      });
 }
 
 /// What the channels of each pixel of a tile share. In passes over the tile rather than over each pixel,
 /// because the processor overlaps pixels, but not the steps of one.
-inline HWY_FLATTEN void reducePixels(const float* predictions, std::size_t pixels, std::size_t channels,
-                                     SoftMaxTile& tile) {
+inline void reducePixels(const float* predictions, std::size_t pixels, std::size_t channels,
+                         SoftMaxTile& tile) {
   for (std::size_t i = 0; i < pixels; ++i)
     tile.largest[i] = largestPrediction(predictions + i * channels, channels);
   // The last vector of a pixel reaches into the next one, which comes later.
@@ -447,8 +455,8 @@ inline HWY_FLATTEN void reducePixels(const float* predictions, std::size_t pixel
 }
 
 /// The outputs of the images of a tile that went through reducePixels().
-inline HWY_FLATTEN void runSoftMaxImages(const LossNumbers& numbers, const LossRows& rows, LossImages& images,
-                                         std::size_t channels, SoftMaxTile& tile) {
+inline void runSoftMaxImages(const LossNumbers& numbers, const LossRows& rows, LossImages& images,
+                             std::size_t channels, SoftMaxTile& tile) {
   const hn::ScalableTag<float> d;
   std::size_t pixel = 0;
   for (std::size_t n = 0; n < images.count; ++n) {
@@ -465,13 +473,15 @@ inline HWY_FLATTEN void runSoftMaxImages(const LossNumbers& numbers, const LossR
 }
 
 /// Number of values that are not 0; NaN is not 0.
-inline HWY_FLATTEN std::int64_t countNonZero(const float* values, std::int64_t count) {
+inline std::int64_t countNonZero(const float* values, std::int64_t count) {
   const hn::ScalableTag<float> d;
   std::size_t nonZero = 0;
-  forVectors(d, static_cast<std::size_t>(count), [&](std::size_t i, auto lanes) HWY_ATTR {
-    const auto isZero = hn::Eq(lanes.load(d, values + i), hn::Zero(d));
-    nonZero += hn::Lanes(d) - hn::CountTrue(d, isZero);  // lanes that were not loaded are 0
-  });
+  forVectors(
+      d, static_cast<std::size_t>(count),
+      [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        const auto isZero = hn::Eq(lanes.load(d, values + i), hn::Zero(d));
+        nonZero += hn::Lanes(d) - hn::CountTrue(d, isZero);  // lanes that were not loaded are 0
+      });
   return static_cast<std::int64_t>(nonZero);
 }
 

@@ -142,21 +142,22 @@ struct AdamUpdate {
   }
 };
 
-/// Flattened, because the loop's body is too large to be inlined otherwise.
+/// The loop's body says always_inline: the compiler would call it, and then keep all constants in memory.
 template <class Update>
-HWY_FLATTEN void updateElements(const OptimizerStep& step, const OptimizerTensor& tensor, std::size_t first,
-                                std::size_t count) {
+void updateElements(const OptimizerStep& step, const OptimizerTensor& tensor, std::size_t first,
+                    std::size_t count) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const OptimizerRule rule = step.rule;
   const OptimizerTensor pointers = tensor;  // a copy cannot be changed by the stores below
   const OptimizerFloats numbers(step.numbers);
-  forVectors(d, count, [&](std::size_t offset, auto lanes) HWY_ATTR {
-    const std::size_t i = first + offset;
-    const V value = lanes.load(d, pointers.values + i);
-    const V g = prepareGradient(d, rule, numbers, lanes.load(d, pointers.gradient + i), value);
-    lanes.store(d, Update::apply(d, numbers, pointers, i, lanes, value, g), pointers.result + i);
-  });
+  forVectors(
+      d, count, [&](std::size_t offset, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        const std::size_t i = first + offset;
+        const V value = lanes.load(d, pointers.values + i);
+        const V g = prepareGradient(d, rule, numbers, lanes.load(d, pointers.gradient + i), value);
+        lanes.store(d, Update::apply(d, numbers, pointers, i, lanes, value, g), pointers.result + i);
+      });
 }
 
 void updateRange(const OptimizerStep& step, const OptimizerTensor& tensor, std::int64_t first,
