@@ -36,19 +36,6 @@ ImageBatch batchOf(const Kernel& kernel, const char* argument, const std::shared
   return ImageBatch::of(image);
 }
 
-/// The destination pixels and images that a call writes.
-mtl::Region clipTo(const TensorShape& destination, mtl::Region clip) {
-  const auto cut = [](std::size_t& origin, std::size_t& size, std::int64_t limit) {
-    const auto most = static_cast<std::size_t>(limit);
-    origin = std::min(origin, most);
-    size = std::min(size, most - origin);
-  };
-  cut(clip.origin.x, clip.size.width, destination.width);
-  cut(clip.origin.y, clip.size.height, destination.height);
-  if (clip.size.width == 0 || clip.size.height == 0) clip.size.width = clip.size.height = 0;
-  return clip;
-}
-
 /// Offset of a source of another size than the result, with a stride of 1, by the alignment of the padding
 /// policy.
 std::int64_t alignedOffset(NNPaddingMethod method, bool remainderFirst, std::size_t source,
@@ -83,18 +70,25 @@ ArithmeticOperand describeOperand(const detail::BinarySource& source, const Imag
           source.strideInPixelsY.get(),
           strideInFeatureChannels,
           source.featureChannelOffset.get(),
-          channels};
+          channels,
+          {}};
+}
+
+ForwardRecord::Place placeOf(const BatchOperand& operand) {
+  if (!operand.storage()) return {};
+  return {operand.storage(), operand.byteOffset()};
 }
 
 /// Narrows a source to what the clip rectangle reads; where that leaves the image, `filled` becomes a copy
 /// with its edges filled. Returns the operand to read.
 const BatchOperand* selectOperand(mtl::CommandBuffer& commandBuffer, const std::string& label,
-                                  const ArithmeticOperand& operand, const mtl::Region& clip,
-                                  BatchOperand& source, BatchOperand& filled) {
+                                  ArithmeticOperand& operand, const mtl::Region& clip, BatchOperand& source,
+                                  BatchOperand& filled) {
   const std::int64_t width = operand.strideInPixelsX == 0 ? 1 : asSigned(clip.size.width);
   const std::int64_t height = operand.strideInPixelsY == 0 ? 1 : asSigned(clip.size.height);
   source.selectImages(operand.offset.z, asSigned(clip.size.depth));
   source.selectChannels(asSigned(operand.featureChannelOffset), asSigned(operand.featureChannels));
+  operand.place = placeOf(source);
   const TensorShape from = source.shape();
   const bool inside = operand.offset.x >= 0 && operand.offset.x + width <= from.width &&
                       operand.offset.y >= 0 && operand.offset.y + height <= from.height;
@@ -108,7 +102,9 @@ const BatchOperand* selectOperand(mtl::CommandBuffer& commandBuffer, const std::
 }
 
 /// The call as the gradient with respect to one of its sources sees it.
-void describeSource(ForwardRecord& record, const ArithmeticOperand& operand) {
+void describeSource(ForwardRecord& record, ArithmeticOperation operation, const ArithmeticRecord& family,
+                    bool isSecondary) {
+  const ArithmeticOperand& operand = family.own(isSecondary);
   record.offset = operand.offset;
   record.edgeMode = operand.edgeMode;
   record.strideInPixelsX = operand.strideInPixelsX;
@@ -116,6 +112,8 @@ void describeSource(ForwardRecord& record, const ArithmeticOperand& operand) {
   record.sourceFeatureChannelOffset = operand.featureChannelOffset;
   record.sourceFeatureChannels = operand.featureChannels;
   record.source = operand.image;
+  record.sourcePlace = family.sourceImage(operation, isSecondary).place;
+  record.family = family;
 }
 
 }  // namespace
@@ -255,7 +253,7 @@ void CNNArithmetic::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& comman
     throw Error(describe(), "destinationImage", std::to_string(room) + " feature channels",
                 "at least " + std::to_string(destinationFeatureChannelOffset() + produced));
 
-  mtl::Region clip = clipTo(destination.shape(), clipRect());
+  mtl::Region clip = detail::clipTo(destination.shape(), clipRect());
   const std::int64_t available =
       std::min({x.shape().images - primaryOffset().z, y.shape().images - secondaryOffset().z,
                 destination.shape().images - asSigned(clip.origin.z)});
@@ -276,6 +274,7 @@ void CNNArithmetic::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& comman
 
   destination.selectImages(asSigned(clip.origin.z), asSigned(clip.size.depth));
   destination.selectChannels(asSigned(destinationFeatureChannelOffset()), asSigned(produced));
+  if (record) record->resultPlace = placeOf(destination);
   destination.selectRegion(asSigned(clip.origin.x), asSigned(clip.origin.y), asSigned(clip.size.width),
                            asSigned(clip.size.height));
   if (destination.shape().elements() > 0) {
@@ -316,11 +315,9 @@ void CNNArithmetic::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& comman
     record->destination = destinations.descriptor();
     record->imageCount = primary.count();
     const auto ofSecondary = std::make_shared<ForwardRecord>(*record);
-    describeSource(*ofSecondary, family.secondary);
-    ofSecondary->family = family;
-    describeSource(*record, family.primary);
+    describeSource(*ofSecondary, operation_, family, true);
     family.ofSecondary = ofSecondary;
-    record->family = std::move(family);
+    describeSource(*record, operation_, family, false);
     destinationStates.setRecord(record);
   }
   if (const auto block = destinations.blockStorage())

@@ -4,9 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "mps/core/cnn_binary_kernel.hpp"
+#include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/gradient_state.hpp"
 
 /// Arithmetic of two images, element by element (MPSCNNMath.h; spec/02 section 5).
@@ -14,6 +17,7 @@ namespace mps {
 
 namespace detail {
 enum class ArithmeticOperation : std::uint8_t;
+struct ArithmeticGradientAxes;
 }  // namespace detail
 
 /// What one arithmetic encode leaves for its gradients (MPSCNNArithmeticGradientState): sizes, offsets and
@@ -156,6 +160,156 @@ class CNNDivide : public CNNArithmetic {
 
  protected:
   using CNNArithmetic::CNNArithmetic;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+/// Base of the gradients (MPSCNNArithmeticGradient): from the gradient g of the result to that of one source.
+/// Two kernels are needed for a forward kernel, both with its state.
+///
+///     gradient of a source at i = sum of mask * value over the pixels of the result that read i
+///
+/// The axes that the forward kernel repeated are summed, in float64 where they are long; the destination has
+/// the size of the source. The mask is that of the state, 1 without one. What a class computes as value,
+/// which image z it takes as sourceImage, and the scales that give the exact gradient of a forward kernel
+/// with the scales a and b:
+///
+/// | class | value | of x: z, scales | of y: z, scales |
+/// |---|---|---|---|
+/// | CNNAddGradient | primaryScale g | x, a | y, b |
+/// | CNNSubtractGradient | primaryScale g | x, a | y, -b |
+/// | CNNMultiplyGradient | primaryScale g * secondaryScale z | y, (a, b) | x, (b, a) |
+/// | CNNDivideGradient | primaryScale g / (secondaryScale z) | y, (a, b) | |
+/// | CNNDivideGradient | -(primaryScale g / (secondaryScale z)) (x / y) | | y, (a, b) |
+///
+/// Scales are not taken from the state: 1, 1 is right for a = b = 1 alone. Of z the size alone counts for add
+/// and subtract. Encodes without a state know no mask; they sum an axis where the destination is 1 and g is
+/// larger.
+///
+/// @throws Error when a source reached beyond its edges with edge mode Clamp, or z of a division at all; when
+/// sourceImage of multiply is known to be the operand itself; and what CNNGradientKernel throws.
+class CNNArithmeticGradient : public CNNGradientKernel {
+ public:
+  /// Factor on g, factor on z. 1.
+  [[nodiscard]] float primaryScale() const { return primaryScale_; }
+  void setPrimaryScale(float scale) { primaryScale_ = scale; }
+  [[nodiscard]] float secondaryScale() const { return secondaryScale_; }
+  void setSecondaryScale(float scale) { secondaryScale_ = scale; }
+  /// Not used. 0.
+  [[nodiscard]] float bias() const { return bias_; }
+  void setBias(float bias) { bias_ = bias; }
+  /// Not used: the mask of the state decides. -FLT_MAX, FLT_MAX.
+  [[nodiscard]] float minimumValue() const { return minimumValue_; }
+  void setMinimumValue(float value) { minimumValue_ = value; }
+  [[nodiscard]] float maximumValue() const { return maximumValue_; }
+  void setMaximumValue(float value) { maximumValue_ = value; }
+  /// 0 repeats the first channel of z. 1; like the strides in pixels taken from the state unless set.
+  [[nodiscard]] std::size_t secondaryStrideInFeatureChannels() const {
+    return secondaryStrideInFeatureChannels_.get();
+  }
+  void setSecondaryStrideInFeatureChannels(std::size_t stride) {
+    secondaryStrideInFeatureChannels_.set(stride);
+  }
+  /// Whether the gradient is that of y.
+  [[nodiscard]] bool isSecondarySourceFilter() const { return isSecondarySourceFilter_; }
+
+  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
+      const detail::GradientCall& call) const override;
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
+  [[nodiscard]] bool needsSourceMemory(bool forwardSavesFields) const override;
+  [[nodiscard]] std::optional<std::size_t> forwardSourceIndex() const override {
+    return isSecondarySourceFilter_ ? 1 : 0;
+  }
+  [[nodiscard]] std::shared_ptr<const detail::ForwardRecord> ownRecord(
+      std::shared_ptr<const detail::ForwardRecord> record) const override;
+  [[nodiscard]] const ImageDescriptor& expectedSourceImage(
+      const detail::ForwardRecord& record) const override;
+
+ protected:
+  CNNArithmeticGradient(std::shared_ptr<mtl::Device> device, detail::ArithmeticOperation operation,
+                        bool isSecondarySourceFilter);
+  CNNArithmeticGradient(const CNNArithmeticGradient&) = default;
+
+  [[nodiscard]] bool needsStatesInOrder() const override { return true; }
+  void checkRole(const detail::ForwardRecord& record, const detail::BatchOperand& source) const override;
+  void transferOwnProperties(const detail::ForwardRecord& record) override;
+  void encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primary,
+                  const ImageBatch& secondary, const StateBatch& destinationStates,
+                  const ImageBatch& destinations) override;
+
+ private:
+  [[nodiscard]] detail::PreparedCall prepareAxes(detail::ArithmeticGradientAxes& axes) const;
+
+  detail::ArithmeticOperation operation_;
+  bool isSecondarySourceFilter_;
+  float primaryScale_ = 1;
+  float secondaryScale_ = 1;
+  float bias_ = 0;
+  float minimumValue_ = -FLT_MAX;
+  float maximumValue_ = FLT_MAX;
+  detail::Settable<std::size_t> secondaryStrideInFeatureChannels_{1};
+};
+
+/// Gradient of CNNAdd (MPSCNNAddGradient).
+class CNNAddGradient : public CNNArithmeticGradient {
+ public:
+  static std::shared_ptr<CNNAddGradient> create(const std::shared_ptr<mtl::Device>& device,
+                                                bool isSecondarySourceFilter);
+  [[nodiscard]] std::string className() const override { return "CNNAddGradient"; }
+  [[nodiscard]] std::shared_ptr<CNNAddGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+
+ protected:
+  using CNNArithmeticGradient::CNNArithmeticGradient;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+/// Gradient of CNNSubtract (MPSCNNSubtractGradient). It does not negate: for y set primaryScale to -b.
+class CNNSubtractGradient : public CNNArithmeticGradient {
+ public:
+  static std::shared_ptr<CNNSubtractGradient> create(const std::shared_ptr<mtl::Device>& device,
+                                                     bool isSecondarySourceFilter);
+  [[nodiscard]] std::string className() const override { return "CNNSubtractGradient"; }
+  [[nodiscard]] std::shared_ptr<CNNSubtractGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+
+ protected:
+  using CNNArithmeticGradient::CNNArithmeticGradient;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+/// Gradient of CNNMultiply (MPSCNNMultiplyGradient). sourceImage is the other operand.
+class CNNMultiplyGradient : public CNNArithmeticGradient {
+ public:
+  static std::shared_ptr<CNNMultiplyGradient> create(const std::shared_ptr<mtl::Device>& device,
+                                                     bool isSecondarySourceFilter);
+  [[nodiscard]] std::string className() const override { return "CNNMultiplyGradient"; }
+  [[nodiscard]] std::shared_ptr<CNNMultiplyGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+
+ protected:
+  using CNNArithmeticGradient::CNNArithmeticGradient;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+/// Gradient of CNNDivide, an extension (spec/00 D6). sourceImage is the divisor y; for y a state is needed.
+class CNNDivideGradient : public CNNArithmeticGradient {
+ public:
+  static std::shared_ptr<CNNDivideGradient> create(const std::shared_ptr<mtl::Device>& device,
+                                                   bool isSecondarySourceFilter);
+  [[nodiscard]] std::string className() const override { return "CNNDivideGradient"; }
+  [[nodiscard]] std::shared_ptr<CNNDivideGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+
+ protected:
+  using CNNArithmeticGradient::CNNArithmeticGradient;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 

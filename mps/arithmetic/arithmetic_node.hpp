@@ -3,6 +3,7 @@
 #include <cfloat>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,8 @@
 namespace mps {
 
 class CNNArithmetic;
+class CNNArithmeticGradient;
+class NNArithmeticGradientNode;
 
 /// Base of the nodes with a left and a right source (MPSNNBinaryArithmeticNode); left is x, the primary
 /// source of the kernel, right is y. Two gradient nodes: [0] of the left source, [1] of the right one; they
@@ -46,6 +49,8 @@ class NNBinaryArithmeticNode : public NNFilterNode {
   void setMinimumValue(float value) { minimumValue_ = value; }
   [[nodiscard]] float maximumValue() const { return maximumValue_; }
   void setMaximumValue(float value) { maximumValue_ = value; }
+  /// Class name of the gradient nodes, e.g. "NNAdditionGradientNode".
+  [[nodiscard]] virtual std::string gradientClass() const = 0;
 
  protected:
   NNBinaryArithmeticNode(std::shared_ptr<NNImageNode> leftSource, std::shared_ptr<NNImageNode> rightSource);
@@ -53,6 +58,16 @@ class NNBinaryArithmeticNode : public NNFilterNode {
   explicit NNBinaryArithmeticNode(std::span<const std::shared_ptr<NNImageNode>> sources);
   /// Gives a kernel all that the node says.
   std::shared_ptr<Kernel> configured(const std::shared_ptr<CNNArithmetic>& kernel) const;
+  /// What tells the two gradient nodes apart.
+  struct GradientSettings {
+    std::size_t sourceImage = 0;  ///< 0 is the left source, 1 the right one
+    float primaryScale = 1;
+    float secondaryScale = 1;
+  };
+  template <class GradientNode>
+  std::vector<std::shared_ptr<NNGradientFilterNode>> gradientNodes(
+      const std::shared_ptr<NNImageNode>& gradientImage, const GradientSettings& left,
+      const GradientSettings& right);
 
  private:
   float primaryScale_ = 1;
@@ -75,10 +90,13 @@ class NNAdditionNode : public NNBinaryArithmeticNode {
                                                 std::shared_ptr<NNImageNode> rightSource);
   static std::shared_ptr<NNAdditionNode> create(std::span<const std::shared_ptr<NNImageNode>> sources);
   [[nodiscard]] std::string className() const override { return "NNAdditionNode"; }
+  [[nodiscard]] std::string gradientClass() const override { return "NNAdditionGradientNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
 
  protected:
   using NNBinaryArithmeticNode::NNBinaryArithmeticNode;
+  std::vector<std::shared_ptr<NNGradientFilterNode>> makeGradientFilters(
+      const std::shared_ptr<NNImageNode>& gradientImage) override;
 };
 
 /// clamp(a x - b y + bias) (MPSNNSubtractionNode).
@@ -88,10 +106,13 @@ class NNSubtractionNode : public NNBinaryArithmeticNode {
                                                    std::shared_ptr<NNImageNode> rightSource);
   static std::shared_ptr<NNSubtractionNode> create(std::span<const std::shared_ptr<NNImageNode>> sources);
   [[nodiscard]] std::string className() const override { return "NNSubtractionNode"; }
+  [[nodiscard]] std::string gradientClass() const override { return "NNSubtractionGradientNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
 
  protected:
   using NNBinaryArithmeticNode::NNBinaryArithmeticNode;
+  std::vector<std::shared_ptr<NNGradientFilterNode>> makeGradientFilters(
+      const std::shared_ptr<NNImageNode>& gradientImage) override;
 };
 
 /// clamp(a x * b y + bias) (MPSNNMultiplicationNode).
@@ -101,10 +122,13 @@ class NNMultiplicationNode : public NNBinaryArithmeticNode {
                                                       std::shared_ptr<NNImageNode> rightSource);
   static std::shared_ptr<NNMultiplicationNode> create(std::span<const std::shared_ptr<NNImageNode>> sources);
   [[nodiscard]] std::string className() const override { return "NNMultiplicationNode"; }
+  [[nodiscard]] std::string gradientClass() const override { return "NNMultiplicationGradientNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
 
  protected:
   using NNBinaryArithmeticNode::NNBinaryArithmeticNode;
+  std::vector<std::shared_ptr<NNGradientFilterNode>> makeGradientFilters(
+      const std::shared_ptr<NNImageNode>& gradientImage) override;
 };
 
 /// clamp(a x / (b y) + bias) (MPSNNDivisionNode).
@@ -114,10 +138,130 @@ class NNDivisionNode : public NNBinaryArithmeticNode {
                                                 std::shared_ptr<NNImageNode> rightSource);
   static std::shared_ptr<NNDivisionNode> create(std::span<const std::shared_ptr<NNImageNode>> sources);
   [[nodiscard]] std::string className() const override { return "NNDivisionNode"; }
+  [[nodiscard]] std::string gradientClass() const override { return "NNDivisionGradientNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
 
  protected:
   using NNBinaryArithmeticNode::NNBinaryArithmeticNode;
+  std::vector<std::shared_ptr<NNGradientFilterNode>> makeGradientFilters(
+      const std::shared_ptr<NNImageNode>& gradientImage) override;
+};
+
+/// Base of the gradient nodes (MPSNNArithmeticGradientNode; spec/04 section 8.2). Properties as of
+/// CNNArithmeticGradient, whose table says which image sourceImage is. The nodes that a forward node makes
+/// have the scales that give its exact gradient.
+class NNArithmeticGradientNode : public NNGradientFilterNode {
+ public:
+  [[nodiscard]] float primaryScale() const { return primaryScale_; }
+  void setPrimaryScale(float scale) { primaryScale_ = scale; }
+  [[nodiscard]] float secondaryScale() const { return secondaryScale_; }
+  void setSecondaryScale(float scale) { secondaryScale_ = scale; }
+  [[nodiscard]] float bias() const { return bias_; }
+  void setBias(float bias) { bias_ = bias; }
+  /// Of sourceImage. 1 on a node made by hand; what is not set is taken from the state.
+  [[nodiscard]] std::size_t secondaryStrideInPixelsX() const { return secondaryStrideInPixelsX_.value_or(1); }
+  void setSecondaryStrideInPixelsX(std::size_t stride) { secondaryStrideInPixelsX_ = stride; }
+  [[nodiscard]] std::size_t secondaryStrideInPixelsY() const { return secondaryStrideInPixelsY_.value_or(1); }
+  void setSecondaryStrideInPixelsY(std::size_t stride) { secondaryStrideInPixelsY_ = stride; }
+  [[nodiscard]] std::size_t secondaryStrideInFeatureChannels() const {
+    return secondaryStrideInFeatureChannels_.value_or(1);
+  }
+  void setSecondaryStrideInFeatureChannels(std::size_t stride) { secondaryStrideInFeatureChannels_ = stride; }
+  [[nodiscard]] float minimumValue() const { return minimumValue_; }
+  void setMinimumValue(float value) { minimumValue_ = value; }
+  [[nodiscard]] float maximumValue() const { return maximumValue_; }
+  void setMaximumValue(float value) { maximumValue_ = value; }
+  /// Whether the result is the gradient of the right source.
+  [[nodiscard]] bool isSecondarySourceFilter() const { return isSecondarySourceFilter_; }
+
+ protected:
+  NNArithmeticGradientNode(std::shared_ptr<NNImageNode> sourceGradient,
+                           std::shared_ptr<NNImageNode> sourceImage,
+                           std::shared_ptr<NNStateNode> gradientState, bool isSecondarySourceFilter);
+  /// @param gradientImages {gradient of the result, forward image} @throws Error unless there are exactly two
+  NNArithmeticGradientNode(std::span<const std::shared_ptr<NNImageNode>> gradientImages,
+                           const std::shared_ptr<NNFilterNode>& forwardFilter, bool isSecondarySourceFilter);
+  /// Gives a kernel all that the node says.
+  std::shared_ptr<Kernel> configured(const std::shared_ptr<CNNArithmeticGradient>& kernel) const;
+
+ private:
+  bool isSecondarySourceFilter_;
+  float primaryScale_ = 1;
+  float secondaryScale_ = 1;
+  float bias_ = 0;
+  std::optional<std::size_t> secondaryStrideInPixelsX_;
+  std::optional<std::size_t> secondaryStrideInPixelsY_;
+  std::optional<std::size_t> secondaryStrideInFeatureChannels_;
+  float minimumValue_ = -FLT_MAX;
+  float maximumValue_ = FLT_MAX;
+};
+
+/// Stands for CNNAddGradient (MPSNNAdditionGradientNode).
+class NNAdditionGradientNode : public NNArithmeticGradientNode {
+ public:
+  static std::shared_ptr<NNAdditionGradientNode> create(std::shared_ptr<NNImageNode> sourceGradient,
+                                                        std::shared_ptr<NNImageNode> sourceImage,
+                                                        std::shared_ptr<NNStateNode> gradientState,
+                                                        bool isSecondarySourceFilter);
+  static std::shared_ptr<NNAdditionGradientNode> create(
+      std::span<const std::shared_ptr<NNImageNode>> gradientImages,
+      const std::shared_ptr<NNFilterNode>& forwardFilter, bool isSecondarySourceFilter);
+  [[nodiscard]] std::string className() const override { return "NNAdditionGradientNode"; }
+  [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
+
+ protected:
+  using NNArithmeticGradientNode::NNArithmeticGradientNode;
+};
+
+/// Stands for CNNSubtractGradient (MPSNNSubtractionGradientNode).
+class NNSubtractionGradientNode : public NNArithmeticGradientNode {
+ public:
+  static std::shared_ptr<NNSubtractionGradientNode> create(std::shared_ptr<NNImageNode> sourceGradient,
+                                                           std::shared_ptr<NNImageNode> sourceImage,
+                                                           std::shared_ptr<NNStateNode> gradientState,
+                                                           bool isSecondarySourceFilter);
+  static std::shared_ptr<NNSubtractionGradientNode> create(
+      std::span<const std::shared_ptr<NNImageNode>> gradientImages,
+      const std::shared_ptr<NNFilterNode>& forwardFilter, bool isSecondarySourceFilter);
+  [[nodiscard]] std::string className() const override { return "NNSubtractionGradientNode"; }
+  [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
+
+ protected:
+  using NNArithmeticGradientNode::NNArithmeticGradientNode;
+};
+
+/// Stands for CNNMultiplyGradient (MPSNNMultiplicationGradientNode).
+class NNMultiplicationGradientNode : public NNArithmeticGradientNode {
+ public:
+  static std::shared_ptr<NNMultiplicationGradientNode> create(std::shared_ptr<NNImageNode> sourceGradient,
+                                                              std::shared_ptr<NNImageNode> sourceImage,
+                                                              std::shared_ptr<NNStateNode> gradientState,
+                                                              bool isSecondarySourceFilter);
+  static std::shared_ptr<NNMultiplicationGradientNode> create(
+      std::span<const std::shared_ptr<NNImageNode>> gradientImages,
+      const std::shared_ptr<NNFilterNode>& forwardFilter, bool isSecondarySourceFilter);
+  [[nodiscard]] std::string className() const override { return "NNMultiplicationGradientNode"; }
+  [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
+
+ protected:
+  using NNArithmeticGradientNode::NNArithmeticGradientNode;
+};
+
+/// Stands for CNNDivideGradient. An extension (spec/00 D6).
+class NNDivisionGradientNode : public NNArithmeticGradientNode {
+ public:
+  static std::shared_ptr<NNDivisionGradientNode> create(std::shared_ptr<NNImageNode> sourceGradient,
+                                                        std::shared_ptr<NNImageNode> sourceImage,
+                                                        std::shared_ptr<NNStateNode> gradientState,
+                                                        bool isSecondarySourceFilter);
+  static std::shared_ptr<NNDivisionGradientNode> create(
+      std::span<const std::shared_ptr<NNImageNode>> gradientImages,
+      const std::shared_ptr<NNFilterNode>& forwardFilter, bool isSecondarySourceFilter);
+  [[nodiscard]] std::string className() const override { return "NNDivisionGradientNode"; }
+  [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
+
+ protected:
+  using NNArithmeticGradientNode::NNArithmeticGradientNode;
 };
 
 }  // namespace mps

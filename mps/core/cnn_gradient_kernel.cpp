@@ -45,6 +45,11 @@ bool CNNGradientKernel::needsSourceMemory(bool /*forwardSavesFields*/) const {
   return true;
 }
 
+std::shared_ptr<const ForwardRecord> CNNGradientKernel::ownRecord(
+    std::shared_ptr<const ForwardRecord> record) const {
+  return record;
+}
+
 const ImageDescriptor& CNNGradientKernel::expectedSourceImage(const ForwardRecord& record) const {
   return takesForwardResult() ? record.destination : record.source;
 }
@@ -140,7 +145,7 @@ ImageDescriptor CNNGradientKernel::destinationImageDescriptor(
     throw Error(describe(), "sourceStates", std::to_string(sourceStates.size()) + " states",
                 "the gradient state");
   if (!sourceStates.empty()) {
-    const auto record = detail::recordOf(describe(), StateBatch{sourceStates[0]}).record;
+    const auto record = ownRecord(detail::recordOf(describe(), StateBatch{sourceStates[0]}).record);
     checkRecord(*record, sourceImages[0]->descriptor(), sourceImages[1]->descriptor());
     transferProperties(*record, sourceImages[0]->descriptor());
     ImageDescriptor descriptor = record->source;
@@ -257,6 +262,7 @@ void CNNGradientKernel::encodeGradient(const std::shared_ptr<mtl::CommandBuffer>
   if (!states.empty()) {
     detail::checkStates(*this, "gradientStates", *commandBuffer, states, gradients.count());
     record = detail::recordOf(describe(), states);
+    record.record = ownRecord(record.record);
     checkRecord(*record.record, gradients.descriptor(), sources.descriptor());
     if (!record.inOrder && needsStatesInOrder() && gradients.count() > 1) {
       for (std::size_t i = 0; i < gradients.count(); ++i)

@@ -76,6 +76,10 @@ class CNNGradientKernel : public CNNBinaryKernel {
   /// Which source of the forward kernel the destination is the gradient of, where sourceImage does not have
   /// its size.
   [[nodiscard]] virtual std::optional<std::size_t> forwardSourceIndex() const { return std::nullopt; }
+  /// The forward call as seen from the source that the destination is the gradient of; for kernels with one
+  /// source the record as it is.
+  [[nodiscard]] virtual std::shared_ptr<const detail::ForwardRecord> ownRecord(
+      std::shared_ptr<const detail::ForwardRecord> record) const;
   /// What sourceImage must look like (width, height, channels): the forward source unless a class says
   /// otherwise.
   [[nodiscard]] virtual const ImageDescriptor& expectedSourceImage(const detail::ForwardRecord& record) const;
@@ -102,6 +106,8 @@ class CNNGradientKernel : public CNNBinaryKernel {
   [[nodiscard]] virtual bool takesForwardResult() const { return false; }
   /// Whether the images must be those of the forward batch in order; others are then encoded one by one.
   [[nodiscard]] virtual bool needsStatesInOrder() const { return false; }
+  /// @throws Error when sourceImage can be told to be another image than the kernel takes.
+  virtual void checkRole(const detail::ForwardRecord& record, const detail::BatchOperand& source) const;
   /// Before a call with states is resolved: take from the state what the kernel needs beside the record.
   virtual void willEncode(State& /*gradientState*/) {}
   /// After the call was recorded.
@@ -121,7 +127,6 @@ class CNNGradientKernel : public CNNBinaryKernel {
   ImageBatch encodeGradientReturning(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                      const ImageBatch& gradients, const ImageBatch& sources,
                                      const StateBatch& states, bool isBatch);
-  void checkRole(const detail::ForwardRecord& record, const detail::BatchOperand& source) const;
   void checkRecord(const detail::ForwardRecord& record, const ImageDescriptor& gradient,
                    const ImageDescriptor& source) const;
 
