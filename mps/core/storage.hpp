@@ -14,7 +14,7 @@ namespace mps::detail {
 /// 0 ... 255 stands for 0 ... 1.
 struct Unorm8 {
   std::uint8_t bits = 0;
-  static constexpr float scale = 255.0F;
+  static constexpr float scale = 255.0F;  ///< the code of 1
 };
 
 /// 0 ... 65535 stands for 0 ... 1.
@@ -44,7 +44,9 @@ template <class Unorm>
 Unorm toUnorm(float value) {
   const float positive = value > 0.0F ? value : 0.0F;
   const float clamped = positive < 1.0F ? positive : 1.0F;
-  return {static_cast<decltype(Unorm::bits)>(std::nearbyint(clamped * Unorm::scale))};
+  // In float64 the product is exact, so there is one rounding.
+  const double scaled = static_cast<double>(clamped) * static_cast<double>(Unorm::scale);
+  return {static_cast<decltype(Unorm::bits)>(std::nearbyint(scaled))};
 }
 
 /// Rounds once, to the nearest representable value (spec/01 section 2.4).

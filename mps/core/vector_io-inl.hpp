@@ -135,16 +135,23 @@ HWY_INLINE void storeFloats(D d, V value, Float16* HWY_RESTRICT to) {
 #endif
 }
 
-/// The comparison with 0 turns NaN into 0. Adding 2^23 rounds to an integer, nearest even, in the low bits.
+/// The comparison with 0 turns NaN into 0. Adding 2^23 to the exact product rounds it once, to an integer in
+/// the low bits, nearest even.
 template <class D, class Unorm, class V = hn::Vec<D>, class Code = decltype(Unorm::bits)>
 HWY_INLINE void storeUnorm(D d, V value, Unorm* HWY_RESTRICT to) {
+#if HWY_NATIVE_FMA
   const hn::Rebind<Code, D> dc;
   const hn::RebindToSigned<D> di;
   const V positive = hn::IfThenElseZero(hn::Gt(value, hn::Zero(d)), value);
-  const V scaled = hn::Mul(hn::Min(positive, hn::Set(d, 1.0F)), hn::Set(d, Unorm::scale));
-  const auto rounded = hn::BitCast(di, hn::Add(scaled, hn::Set(d, 8388608.0F)));
-  const auto codes = hn::And(rounded, hn::Set(di, 0x007FFFFF));
+  const V clamped = hn::Min(positive, hn::Set(d, 1.0F));
+  const V rounded = hn::MulAdd(clamped, hn::Set(d, Unorm::scale), hn::Set(d, 8388608.0F));
+  const auto codes = hn::And(hn::BitCast(di, rounded), hn::Set(di, 0x007FFFFF));
   hn::StoreU(hn::DemoteTo(dc, codes), dc, reinterpret_cast<Code*>(to));
+#else
+  HWY_ALIGN float lanes[hn::MaxLanes(D())];
+  hn::Store(value, d, lanes);
+  for (std::size_t i = 0; i < hn::Lanes(d); ++i) to[i] = toUnorm<Unorm>(lanes[i]);
+#endif
 }
 
 template <class D, class V = hn::Vec<D>>

@@ -191,7 +191,7 @@ TEST(Unorm, ClampsAndRoundsToNearestEven) {
   EXPECT_EQ(toUnorm<Unorm8>(std::numeric_limits<float>::infinity()).bits, 255);
   EXPECT_EQ(toUnorm<Unorm8>(std::numeric_limits<float>::quiet_NaN()).bits, 0);
   EXPECT_EQ(toUnorm<Unorm8>(0.5F).bits, 128);         // 127.5, a tie
-  EXPECT_EQ(toUnorm<Unorm8>(0.5F / 255.0F).bits, 0);  // 0.5, a tie
+  EXPECT_EQ(toUnorm<Unorm8>(0.5F / 255.0F).bits, 1);  // this float is a little above the middle of 0 and 1
   EXPECT_EQ(toUnorm<Unorm16>(0.5F).bits, 32768);      // 32767.5, a tie
   EXPECT_EQ(toUnorm<Unorm16>(1.0F / 3.0F).bits, 21845);
 }

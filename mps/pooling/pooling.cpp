@@ -128,9 +128,12 @@ void CNNPoolingGradient::transferOwnProperties(const detail::ForwardRecord& reco
 
 bool CNNPoolingGradient::needsSourceMemory(bool forwardSavesFields) const {
   switch (kind()) {
-    case PoolingKind::Average: return false;
-    case PoolingKind::Max: return !forwardSavesFields;
-    case PoolingKind::L2Norm: return true;
+    case PoolingKind::Average:
+      return false;
+    case PoolingKind::Max:
+      return !forwardSavesFields;
+    case PoolingKind::L2Norm:
+      return true;
   }
   return true;
 }

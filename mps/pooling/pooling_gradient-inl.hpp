@@ -153,7 +153,7 @@ class GradientRows {
 
   template <class T>
   void computeRow(std::int64_t y, T* to) {
-    const bool inside = y >= 0 && y < problem_.y.sourceSize;
+    const bool inside = y >= 0 && y < problem_.y.sourceSize && layout_.rows.isRead(y);
     const std::int64_t zerosBefore =
         inside ? layout_.columnBegin - problem_.destinationOriginX : problem_.destination.width;
     const std::int64_t columns = inside ? layout_.columnEnd - layout_.columnBegin : 0;
@@ -183,9 +183,7 @@ class GradientRows {
       memory_.pointers[rows++] = windowElement(windowRow(tap->window), layout_.windowBegin);
     const std::size_t elements = asSize((layout_.windowEnd - layout_.windowBegin) * channels_);
     const float* sum = memory_.columnSum;
-    if (rows == 0)
-      fillRun(memory_.columnSum, 0.0F, elements);
-    else if (rows == 1)
+    if (rows == 1)
       sum = memory_.pointers[0];
     else
       combine<Sum>(memory_.pointers, rows, memory_.columnSum, elements, Unchanged());
@@ -326,11 +324,18 @@ class GradientRows {
     storePixels(from, to, stride, asSize(count), asSize(channels_));
   }
 
+  /// Pixels that no window reads stay 0, whatever the source holds.
   void multiplyBySource(std::int64_t y, float* values, std::int64_t count, std::int64_t column,
                         std::int64_t step) {
     withElementType(problem_.source.format, [&](auto element) {
-      multiplyPixels(source_.at<decltype(element)>(y, column), asSize(step * problem_.source.pixelStride),
-                     values, asSize(count), asSize(channels_));
+      using T = decltype(element);
+      if (layout_.allColumnsAreRead) {
+        const std::size_t stride = asSize(step * problem_.source.pixelStride);
+        return multiplyPixels(source_.at<T>(y, column), stride, values, asSize(count), asSize(channels_));
+      }
+      for (std::int64_t k = 0; k < count; ++k)
+        if (layout_.columnWindows.isRead(column + step * k))
+          multiplyRun(source_.at<T>(y, column + step * k), values + k * channels_, asSize(channels_));
     });
   }
 

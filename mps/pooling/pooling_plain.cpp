@@ -230,7 +230,9 @@ class PlainGradient final : public Plan {
         }
       }
     }
-    return problem_.kind == PoolingKind::L2Norm ? sum * reader.source(n, y, x, c) : sum;
+    // Pixels that no window reads stay 0, whatever the source holds.
+    const bool isRead = rows_.isRead(y) && columns_.isRead(x);
+    return problem_.kind == PoolingKind::L2Norm && isRead ? sum * reader.source(n, y, x, c) : sum;
   }
 
   /// The chosen tap; a number that no tap has when it is an outside zero.

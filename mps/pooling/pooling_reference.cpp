@@ -192,7 +192,7 @@ ReferenceTensor poolingGradientReference(const PoolingProblem& problem, const Re
   switch (problem.kind) {
     case PoolingKind::Max:
       // With Clamp a border pixel may collect every window there is.
-      result.roundings = loadGradient + problem.x.destinationSize * problem.y.destinationSize - 1;
+      result.roundings = loadGradient + problem.x.destinationSize * problem.y.destinationSize;
       break;
     case PoolingKind::Average:
       result.roundings = loadGradient + windowsPerPixel;  // a division, windowsPerPixel - 1 additions

@@ -249,31 +249,38 @@ void storePixels(const float* from, T* to, std::size_t toStride, std::size_t cou
   for (std::size_t k = 0; k < count; ++k) convertFromFloats(from + k * channels, to + k * toStride, channels);
 }
 
+/// values[e] *= from[e]
+template <class T>
+void multiplyRun(const T* from, float* values, std::size_t length) {
+  const FloatTag d;
+  forEachVector(length, [&](std::size_t e, auto store) HWY_ATTR {
+    const FloatVector factor = loadFloats(d, from + e, std::min(hn::Lanes(d), length - e));
+    store(hn::Mul(hn::LoadU(d, values + e), factor), values + e);
+  });
+}
+
 /// Multiplies a flat run by pixels that lie fromStride apart.
 template <class T>
 void multiplyPixels(const T* from, std::size_t fromStride, float* values, std::size_t count,
                     std::size_t channels) {
-  if (fromStride == channels) return multiplyPixels(from, count * channels, values, 1, count * channels);
+  if (fromStride == channels) return multiplyRun(from, values, count * channels);
+  for (std::size_t k = 0; k < count; ++k) multiplyRun(from + k * fromStride, values + k * channels, channels);
+}
+
+/// to[e] += from[e]
+inline void addRun(const float* from, float* to, std::size_t length) {
   const FloatTag d;
-  for (std::size_t k = 0; k < count; ++k, from += fromStride, values += channels) {
-    forEachVector(channels, [&](std::size_t e, auto store) HWY_ATTR {
-      const FloatVector factor = loadFloats(d, from + e, std::min(hn::Lanes(d), channels - e));
-      store(hn::Mul(hn::LoadU(d, values + e), factor), values + e);
-    });
-  }
+  forEachVector(length, [&](std::size_t e, auto store) HWY_ATTR {
+    const FloatVector old = loadFloats(d, to + e, std::min(hn::Lanes(d), length - e));
+    store(hn::Add(old, hn::LoadU(d, from + e)), to + e);
+  });
 }
 
 /// Adds a flat run to pixels that lie toStride apart.
 inline void addPixels(const float* from, float* to, std::size_t toStride, std::size_t count,
                       std::size_t channels) {
-  if (toStride == channels) return addPixels(from, to, count * channels, 1, count * channels);
-  const FloatTag d;
-  for (std::size_t k = 0; k < count; ++k, from += channels, to += toStride) {
-    forEachVector(channels, [&](std::size_t e, auto store) HWY_ATTR {
-      const FloatVector old = loadFloats(d, to + e, std::min(hn::Lanes(d), channels - e));
-      store(hn::Add(old, hn::LoadU(d, from + e)), to + e);
-    });
-  }
+  if (toStride == channels) return addRun(from, to, count * channels);
+  for (std::size_t k = 0; k < count; ++k) addRun(from + k * channels, to + k * toStride, channels);
 }
 
 // Saved indices
