@@ -131,6 +131,21 @@ TEST(DropoutPlan, MaskBytes) {
   });
 }
 
+/// The first word of seed 0 is 0x6627e8d5: kept just where 0x6627e8 2^-24 is less than the probability.
+TEST(DropoutPlan, MaskIsExactNextToTheProbability) {
+  DropoutProblem problem;
+  problem.maskWidth = problem.maskHeight = problem.maskChannels = 1;
+  const auto isKept = [&](float keepProbability) {
+    problem.keepProbability = keepProbability;
+    std::byte mask{};
+    dropoutMask(problem, 0, 0, std::span(&mask, 1));
+    return std::to_integer<int>(mask) != 0;
+  };
+  EXPECT_FALSE(isKept(0x6627e8p-24F));
+  EXPECT_TRUE(isKept(0x6627e8.8p-24F));
+  EXPECT_TRUE(isKept(1.0F));
+}
+
 /// 0 times NaN or infinity is NaN: a dropped element hides nothing.
 TEST(DropoutPlan, NotANumberAndInfinity) {
   const DropoutCase item = dropoutCases()[1];

@@ -152,7 +152,7 @@ HWY_INLINE void forwardShortPixels(D d, SoftMaxKind kind, std::size_t channels, 
   }
   for (std::size_t p = 0; p < group; ++p) {
     exponential[p] = vectorExpNonPositive(d, shifted[p]);
-    sum[p] = hn::SumOfLanes(d, withFiller(d, lanes, exponential[p], 0.0F));
+    sum[p] = hn::SumOfLanes(d, exponential[p]);  // 0 in the lanes of the filler
   }
   for (std::size_t p = 0; p < group; ++p) {
     const V result = kind == SoftMaxKind::SoftMax ? hn::Mul(exponential[p], hn::Div(hn::Set(d, 1.0F), sum[p]))
