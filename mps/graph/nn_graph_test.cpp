@@ -1,0 +1,295 @@
+#include "mps/graph/nn_graph.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <future>
+#include <limits>
+#include <sstream>
+
+#include "mps/core/error.hpp"
+#include "mps/graph/test_network.hpp"
+#include "mps/pooling/pooling.hpp"
+#include "mps/softmax/softmax.hpp"
+
+namespace mps {
+namespace {
+
+using test::SmallNetwork;
+using ::testing::HasSubstr;
+
+const std::shared_ptr<mtl::Device>& device() {
+  static const auto device = mtl::createSystemDefaultDevice();
+  return device;
+}
+
+struct Pair {
+  std::shared_ptr<TrainableConvolution> first = test::layer(device(), 3, 1, 4, "conv");
+  std::shared_ptr<TrainableConvolution> second = test::layer(device(), 4, 4, 3, "dense");
+};
+
+std::vector<float> trainedWeights(bool withFusion, unsigned steps, std::size_t inFlight) {
+  const Pair layers;
+  SmallNetwork network(layers.first, layers.second);
+  if (!withFusion) network.convolution->resultImage()->setExportFromGraph(true);
+  const auto graph = network.trainingGraph(device());
+  test::train(*graph, device(), steps, inFlight);
+  EXPECT_EQ(graph->debugDescription().find("with CNNNeuronReLUNode") != std::string::npos, withFusion);
+  return test::weightsOf(*layers.first);
+}
+
+TEST(NNGraph, TrainingMovesTheWeightsOfEveryLayer) {
+  const Pair layers;
+  const auto firstBefore = test::weightsOf(*layers.first);
+  const auto secondBefore = test::weightsOf(*layers.second);
+  test::train(*SmallNetwork(layers.first, layers.second).trainingGraph(device()), device(), 2);
+  EXPECT_NE(test::weightsOf(*layers.first), firstBefore);
+  EXPECT_NE(test::weightsOf(*layers.second), secondBefore);
+}
+
+TEST(NNGraph, AFusedNeuronTrainsToTheSameBits) {
+  EXPECT_EQ(trainedWeights(true, 6, 1), trainedWeights(false, 6, 1));
+}
+
+TEST(Usage, Behaviour17TwoBuffersInFlightGiveTheResultsOfOneAtATime) {
+  EXPECT_EQ(trainedWeights(true, 8, 2), trainedWeights(true, 8, 1));
+}
+
+TEST(NNGraph, AUserWrittenSourceTrainsToTheSameBitsAsTheReadyMadeOne) {
+  const Pair layers;
+  const Pair copies;
+  const auto first = std::make_shared<test::UserSource>(device(), *copies.first);
+  const auto second = std::make_shared<test::UserSource>(device(), *copies.second);
+  test::train(*SmallNetwork(layers.first, layers.second).trainingGraph(device()), device(), 5);
+  test::train(*SmallNetwork(first, second).trainingGraph(device()), device(), 5);
+  EXPECT_EQ(test::weightsOf(*first), test::weightsOf(*layers.first));
+  EXPECT_EQ(test::weightsOf(*second), test::weightsOf(*layers.second));
+  EXPECT_EQ(first->updates, 5);
+  EXPECT_EQ(first->loads, first->purges);
+}
+
+TEST(NNGraph, HostUpdatesGiveTheWeightsOfDeviceUpdates) {
+  const Pair layers;
+  const Pair copies;
+  const auto first = std::make_shared<test::UserSource>(device(), *copies.first);
+  const auto second = std::make_shared<test::UserSource>(device(), *copies.second);
+  test::train(*SmallNetwork(layers.first, layers.second).trainingGraph(device()), device(), 4);
+  SmallNetwork network(first, second);
+  network.convolution->setTrainingStyle(NNTrainingStyle::UpdateDeviceCPU);
+  network.dense->setTrainingStyle(NNTrainingStyle::UpdateDeviceCPU);
+  const auto graph = network.trainingGraph(device());
+  test::train(*graph, device(), 4, 2);
+  EXPECT_EQ(test::weightsOf(*first), test::weightsOf(*layers.first));
+  EXPECT_EQ(first->hostUpdates, 4);
+  EXPECT_EQ(first->updates, 0);
+}
+
+TEST(NNGraph, TwoHostUpdatedEncodesOnOneCommandBufferAreRefused) {
+  const Pair layers;
+  SmallNetwork network(layers.first, layers.second);
+  network.convolution->setTrainingStyle(NNTrainingStyle::UpdateDeviceCPU);
+  const auto graph = network.trainingGraph(device());
+  const auto queue = device()->newCommandQueue();
+  const auto commandBuffer = queue->commandBuffer();
+  graph->encodeBatch(commandBuffer, {test::pictures(device(), 0)}, {test::labels(device(), 0)});
+  EXPECT_THROW(graph->encodeBatch(commandBuffer, {test::pictures(device(), 1)}, {test::labels(device(), 1)}),
+               Error);
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+}
+
+TEST(Usage, Behaviour2AnUpdateThatReturnsNothingLeavesTheLayerAlone) {
+  const Pair copies;
+  const auto first = std::make_shared<test::UserSource>(device(), *copies.first);
+  const auto second = std::make_shared<test::UserSource>(device(), *copies.second);
+  first->isFrozen = true;
+  const auto before = test::weightsOf(*first);
+  const auto secondBefore = test::weightsOf(*second);
+  test::train(*SmallNetwork(first, second).trainingGraph(device()), device(), 3);
+  EXPECT_EQ(test::weightsOf(*first), before);
+  EXPECT_NE(test::weightsOf(*second), secondBefore);
+  EXPECT_EQ(first->updates, 3);
+}
+
+TEST(NNGraph, AFrozenFirstLayerHasNoGradientSteps) {
+  const Pair layers;
+  SmallNetwork network(layers.first, layers.second);
+  network.convolution->setTrainingStyle(NNTrainingStyle::UpdateDeviceNone);
+  const auto graph = network.trainingGraph(device());
+  const std::string text = graph->debugDescription();
+  EXPECT_EQ(text.find("CNNConvolutionGradient]"), std::string::npos) << text;
+  EXPECT_EQ(text.find("CNNPoolingMaxGradient"), std::string::npos) << text;
+  EXPECT_THAT(text, HasSubstr("weight gradients only"));
+  const auto before = test::weightsOf(*layers.first);
+  test::train(*graph, device(), 2);
+  EXPECT_EQ(test::weightsOf(*layers.first), before);
+}
+
+TEST(Usage, Behaviour6And20TheSameNodesServeAnInferenceGraphThatSeesNewWeightsAfterAReload) {
+  const Pair copies;
+  const auto first = std::make_shared<test::UserSource>(device(), *copies.first);
+  const auto second = std::make_shared<test::UserSource>(device(), *copies.second);
+  SmallNetwork network(first, second, false);
+  const auto training = network.trainingGraph(device());
+  const auto inference =
+      NNGraph::create(device(), CNNSoftMaxNode::create(network.dense->resultImage())->resultImage());
+  const auto predict = [&] {
+    const auto queue = device()->newCommandQueue();
+    const auto commandBuffer = queue->commandBuffer();
+    const auto result = inference->encodeBatch(commandBuffer, {test::pictures(device(), 9)});
+    commandBuffer->commit();
+    commandBuffer->throwIfFailed();
+    std::vector<float> values(SmallNetwork::batch * 3);
+    result.readBytes(std::span(values), DataLayout::HeightxWidthxFeatureChannels);
+    return values;
+  };
+  const auto before = predict();
+  test::train(*training, device(), 2);
+  EXPECT_EQ(predict(), before);
+  inference->reloadFromDataSources();
+  EXPECT_NE(predict(), before);
+}
+
+TEST(NNGraph, AfterTheFirstStepsNothingIsAllocatedFromTheSystem) {
+  const Pair layers;
+  const auto graph = SmallNetwork(layers.first, layers.second).trainingGraph(device());
+  test::train(*graph, device(), 6, 2);
+  const std::size_t count = device()->systemAllocationCount();
+  test::train(*graph, device(), 20, 2);
+  EXPECT_EQ(device()->systemAllocationCount(), count);
+}
+
+TEST(NNGraph, ThePlanIsSmallerThanTheImagesTogether) {
+  const Pair layers;
+  const auto graph = SmallNetwork(layers.first, layers.second).trainingGraph(device());
+  EXPECT_EQ(graph->plannedTemporaryBytes(), 0U);
+  test::train(*graph, device(), 1);
+  // relu 8x8x4, pool 4x4x4, dropout 4x4x4, logits and their gradient 3, then the gradients of all three
+  // images
+  const std::size_t images = SmallNetwork::batch * sizeof(float) * (3 * 256 + 4 * 64 + 2 * 3);
+  EXPECT_GT(graph->plannedTemporaryBytes(), SmallNetwork::batch * sizeof(float) * 2 * 256);
+  EXPECT_LT(graph->plannedTemporaryBytes(), images);
+}
+
+TEST(NNGraph, APlantedNaNIsNamed) {
+  const Pair layers;
+  SmallNetwork network(layers.first, layers.second);
+  const auto graph = network.trainingGraph(device());
+  graph->setStopsAtNonFiniteValues(true);
+  test::train(*graph, device(), 1);  // nothing to name
+  std::vector<float> biases(3, std::numeric_limits<float>::quiet_NaN());
+  std::memcpy(layers.second->deviceWeightsAndBiases(device())->biases()->contents(), biases.data(),
+              sizeof(float) * 3);
+  const auto queue = device()->newCommandQueue();
+  const auto commandBuffer = queue->commandBuffer();
+  graph->encodeBatch(commandBuffer, {test::pictures(device(), 0)}, {test::labels(device(), 0)});
+  commandBuffer->commit();
+  commandBuffer->waitUntilCompleted();
+  ASSERT_TRUE(commandBuffer->error().has_value());
+  EXPECT_THAT(commandBuffer->error()->message, HasSubstr("dense"));
+  EXPECT_THAT(commandBuffer->error()->message, HasSubstr("not finite"));
+}
+
+TEST(Usage, Behaviour15SeveralResultsTakeOneFlagEach) {
+  const Pair layers;
+  SmallNetwork network(layers.first, layers.second, false);
+  const std::vector images{network.dense->resultImage(), network.relu->resultImage()};
+  EXPECT_THROW(NNGraph::create(device(), images, {true}), Error);
+  const auto graph = NNGraph::create(device(), images, {true, true});
+  EXPECT_EQ(graph->intermediateImageHandles().size(), 1U);
+  const auto queue = device()->newCommandQueue();
+  const auto commandBuffer = queue->commandBuffer();
+  std::vector<ImageBatch> others;
+  const auto logits = graph->encodeBatch(commandBuffer, {test::pictures(device(), 0)}, {}, &others);
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+  EXPECT_EQ(logits.descriptor().featureChannels(), 3U);
+  ASSERT_EQ(others.size(), 1U);
+  EXPECT_EQ(others[0].descriptor().featureChannels(), 4U);
+}
+
+TEST(NNGraph, WrongInputsAreRefusedAndNothingIsEncoded) {
+  const Pair layers;
+  const auto graph = SmallNetwork(layers.first, layers.second).trainingGraph(device());
+  const auto queue = device()->newCommandQueue();
+  const auto commandBuffer = queue->commandBuffer();
+  EXPECT_THROW(graph->encodeBatch(commandBuffer, {}, {test::labels(device(), 0)}), Error);
+  EXPECT_THROW(graph->encodeBatch(commandBuffer, {test::pictures(device(), 0)}, {}), Error);
+  EXPECT_THROW(graph->encodeBatch(commandBuffer, {test::pictures(device(), 0).slice(0, 2)},
+                                  {test::labels(device(), 0)}),
+               Error);
+  const auto wide =
+      ImageBatch::create(device(), {ImageFeatureChannelFormat::Float32, 9, 8, 1}, SmallNetwork::batch);
+  EXPECT_THROW(graph->encodeBatch(commandBuffer, {wide}, {test::labels(device(), 0)}), Error);
+  EXPECT_EQ(commandBuffer->commandCount(), 0U);
+}
+
+TEST(NNGraph, ADataSourceThatFailsToLoadIsNamed) {
+  const Pair copies;
+  const auto first = std::make_shared<test::UserSource>(device(), *copies.first);
+  first->loadsWell = false;
+  const auto node = CNNConvolutionNode::create(NNImageNode::create(), first);
+  EXPECT_THROW(NNGraph::create(device(), node->resultImage()), Error);
+}
+
+TEST(NNGraph, ATemporarySourceLosesOneReadHoweverManyNodesReadIt) {
+  const Pair layers;
+  const auto graph = SmallNetwork(layers.first, layers.second).trainingGraph(device());
+  const auto queue = device()->newCommandQueue();
+  const auto commandBuffer = queue->commandBuffer();
+  const auto pool = CNNPoolingAverage::create(device(), 1, 1);
+  const auto source = pool->encodeBatch(commandBuffer, test::pictures(device(), 0));
+  ImageBatchIncrementReadCount(source, 1);
+  graph->encodeBatch(commandBuffer, {source}, {test::labels(device(), 0)});
+  EXPECT_EQ(std::static_pointer_cast<TemporaryImage>(source[0])->readCount(), 1U);
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+}
+
+TEST(NNGraph, ExecuteAsyncHandsTheResultToTheHandler) {
+  const Pair layers;
+  SmallNetwork network(layers.first, layers.second, false);
+  const auto graph = NNGraph::create(device(), network.dense->resultImage());
+  std::promise<std::shared_ptr<Image>> done;
+  const auto result = graph->executeAsync({test::pictures(device(), 0)[0]},
+                                          [&](const std::shared_ptr<Image>& image, const std::string& error) {
+                                            EXPECT_EQ(error, "");
+                                            done.set_value(image);
+                                          });
+  EXPECT_EQ(done.get_future().get(), result);
+}
+
+TEST(NNGraph, WriteDotDrawsEveryStep) {
+  const Pair layers;
+  const auto graph = SmallNetwork(layers.first, layers.second).trainingGraph(device());
+  std::ostringstream out;
+  graph->writeDot(out);
+  EXPECT_THAT(out.str(), HasSubstr("digraph"));
+  for (const char* name : {"conv", "dense", "CNNLossNode", "CNNDropoutNode", "CNNPoolingMaxGradientNode"})
+    EXPECT_THAT(out.str(), HasSubstr(name));
+}
+
+TEST(NNGraph, ACopyOnAnotherDeviceComputesTheSame) {
+  const auto other = mtl::newCPUDevice(device()->threadCount());
+  const Pair copies;
+  const auto first = std::make_shared<test::UserSource>(device(), *copies.first);
+  const auto second = std::make_shared<test::UserSource>(device(), *copies.second);
+  SmallNetwork network(first, second, false);
+  const auto graph = NNGraph::create(device(), network.dense->resultImage());
+  const auto copy = graph->copy(other);
+  const auto run = [](const std::shared_ptr<NNGraph>& which) {
+    const auto queue = which->device()->newCommandQueue();
+    const auto commandBuffer = queue->commandBuffer();
+    const auto result = which->encodeBatch(commandBuffer, {test::pictures(which->device(), 3)});
+    commandBuffer->commit();
+    commandBuffer->throwIfFailed();
+    std::vector<float> values(SmallNetwork::batch * 3);
+    result.readBytes(std::span(values), DataLayout::HeightxWidthxFeatureChannels);
+    return values;
+  };
+  EXPECT_EQ(run(copy), run(graph));
+}
+
+}  // namespace
+}  // namespace mps

@@ -1,0 +1,144 @@
+#include <gtest/gtest.h>
+
+#include "mps/arithmetic/arithmetic_node.hpp"
+#include "mps/core/error.hpp"
+#include "mps/graph/test_network.hpp"
+
+namespace mps {
+namespace {
+
+const std::shared_ptr<mtl::Device>& device() {
+  static const auto device = mtl::createSystemDefaultDevice();
+  return device;
+}
+
+class NamedHandle final : public Handle {
+ public:
+  explicit NamedHandle(std::string label) : label_(std::move(label)) {}
+  [[nodiscard]] std::string label() const override { return label_; }
+
+ private:
+  std::string label_;
+};
+
+/// spec/04 section 10 without its concatenation: A = F1(X), B = F2(A), S = A + B, P = F5(S).
+struct Residual {
+  std::shared_ptr<NNImageNode> x = NNImageNode::create(std::make_shared<NamedHandle>("X"));
+  std::shared_ptr<CNNConvolutionNode> f1 =
+      CNNConvolutionNode::create(x, test::layer(device(), 1, 4, 4, "F1"));
+  std::shared_ptr<CNNConvolutionNode> f2 =
+      CNNConvolutionNode::create(f1->resultImage(), test::layer(device(), 1, 4, 4, "F2"));
+  std::shared_ptr<NNAdditionNode> f3 = NNAdditionNode::create(f1->resultImage(), f2->resultImage());
+  std::shared_ptr<CNNFullyConnectedNode> f5 =
+      CNNFullyConnectedNode::create(f3->resultImage(), test::layer(device(), 1, 4, 2, "F5"));
+  std::shared_ptr<CNNLossNode> f6 = CNNLossNode::create(
+      f5->resultImage(),
+      CNNLossDescriptor::cnnLossDescriptor(CNNLossType::MeanSquaredError, CNNReductionType::Sum));
+};
+
+TEST(TrainingGraph, AForkIsJoinedByAnAdditionWhenItsProducerIsReached) {
+  Residual net;
+  std::vector<std::string> calls;
+  std::vector<std::shared_ptr<NNFilterNode>> forwards;
+  const auto termini = net.f6->trainingGraph(
+      nullptr, [&](const std::shared_ptr<NNFilterNode>& node, const std::shared_ptr<NNFilterNode>& forward,
+                   const std::shared_ptr<NNImageNode>&, const std::shared_ptr<NNImageNode>&) {
+        calls.push_back(node->className());
+        forwards.push_back(forward);
+      });
+  const std::vector<std::string> expected{
+      "CNNFullyConnectedGradientNode", "NNAdditionGradientNode", "NNAdditionGradientNode",
+      "CNNConvolutionGradientNode",    "NNAdditionNode",         "CNNConvolutionGradientNode"};
+  EXPECT_EQ(calls, expected);
+  ASSERT_EQ(forwards.size(), 6U);
+  EXPECT_EQ(forwards[0], net.f5);
+  EXPECT_EQ(forwards[1], net.f3);
+  EXPECT_EQ(forwards[3], net.f2);
+  EXPECT_EQ(forwards[4], nullptr);
+  EXPECT_EQ(forwards[5], net.f1);
+  ASSERT_EQ(termini.size(), 1U);
+  EXPECT_EQ(termini[0]->className(), "CNNConvolutionGradientNode");
+}
+
+TEST(TrainingGraph, StopGradientOnTheForkLeavesItsContributionsAsTermini) {
+  Residual net;
+  net.f1->resultImage()->setStopGradient(true);
+  const auto termini = net.f6->trainingGraph(nullptr);
+  ASSERT_EQ(termini.size(), 2U);
+  EXPECT_EQ(termini[0]->className(), "NNAdditionGradientNode");
+  EXPECT_EQ(termini[1]->className(), "CNNConvolutionGradientNode");
+}
+
+TEST(TrainingGraph, AHandlerPrunesABranch) {
+  Residual net;
+  const auto termini = net.f6->trainingGraph(
+      nullptr, [&](const std::shared_ptr<NNFilterNode>& node, const std::shared_ptr<NNFilterNode>& forward,
+                   const std::shared_ptr<NNImageNode>&, const std::shared_ptr<NNImageNode>&) {
+        if (forward == net.f2) node->resultImage()->setStopGradient(true);
+      });
+  ASSERT_EQ(termini.size(), 2U);
+  EXPECT_EQ(termini[0]->className(), "CNNConvolutionGradientNode");
+  EXPECT_EQ(termini[1]->className(), "CNNConvolutionGradientNode");
+}
+
+TEST(TrainingGraph, WithoutHandlerGradientsGetTheHandlesOfTheirSources) {
+  Residual net;
+  const auto termini = net.f6->trainingGraph(nullptr);
+  ASSERT_EQ(termini.size(), 1U);
+  EXPECT_EQ(termini[0]->resultImage()->handle(), net.x->handle());
+}
+
+TEST(TrainingGraph, AFormatSetInTheHandlerGoesOnToLaterNodes) {
+  Residual net;
+  const auto termini = net.f6->trainingGraph(
+      nullptr, [&](const std::shared_ptr<NNFilterNode>& node, const std::shared_ptr<NNFilterNode>& forward,
+                   const std::shared_ptr<NNImageNode>&, const std::shared_ptr<NNImageNode>&) {
+        if (forward == net.f5) node->resultImage()->setFormat(ImageFeatureChannelFormat::Float16);
+      });
+  EXPECT_EQ(termini[0]->resultImage()->format(), ImageFeatureChannelFormat::Float16);
+}
+
+TEST(TrainingGraph, AForkedInputIsJoinedToo) {
+  const auto x = NNImageNode::create();
+  const auto a = CNNConvolutionNode::create(x, test::layer(device(), 1, 4, 4, "a"));
+  const auto sum = NNAdditionNode::create(a->resultImage(), x);
+  const auto gradient = NNImageNode::create();
+  const auto termini = sum->trainingGraph(gradient);
+  ASSERT_EQ(termini.size(), 1U);
+  EXPECT_EQ(termini[0]->className(), "NNAdditionNode");
+}
+
+TEST(TrainingGraph, NothingToBuildGivesNothing) {
+  Residual net;
+  net.f5->resultImage()->setStopGradient(true);
+  EXPECT_TRUE(net.f6->trainingGraph(nullptr).empty());
+}
+
+TEST(TrainingGraph, TheResidualNetworkLearns) {
+  Residual net;
+  const auto termini = net.f6->trainingGraph(nullptr);
+  const auto graph = NNGraph::create(device(), termini[0]->resultImage(), false);
+  const auto queue = device()->newCommandQueue();
+  const auto image = Image::create(device(), {ImageFeatureChannelFormat::Float32, 1, 1, 4});
+  const std::vector<float> values{1, -2, 0.5F, 3};
+  image->writeBytes(std::span<const float>(values), DataLayout::HeightxWidthxFeatureChannels);
+  const std::vector<float> target{0.5F, -0.5F};
+  const auto labels =
+      CNNLossLabels::create(device(), CNNLossDataDescriptor::cnnLossDataDescriptor(
+                                          target, DataLayout::HeightxWidthxFeatureChannels, {1, 1, 2}));
+  const auto step = [&] {
+    const auto commandBuffer = queue->commandBuffer();
+    graph->encode(commandBuffer, {image}, {labels});
+    commandBuffer->commit();
+    commandBuffer->throwIfFailed();
+    float loss = 0;
+    labels->lossImage()->readBytes(std::span(&loss, 1), DataLayout::HeightxWidthxFeatureChannels);
+    return loss;
+  };
+  const float before = step();
+  for (int i = 0; i < 5; ++i) step();
+  EXPECT_LT(step(), before);
+}
+
+}  // namespace
+}  // namespace mps
