@@ -1,0 +1,374 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "mps/arithmetic/arithmetic_cases.hpp"
+#include "mps/arithmetic/arithmetic_reference.hpp"
+#include "mps/conform/compare.hpp"
+#include "mps/conform/guarded_memory.hpp"
+#include "mps/conform/test_tensor.hpp"
+#include "mps/core/for_each_target.hpp"
+#include "mtl/cpu/stream.hpp"
+#include "mtl/device.hpp"
+
+namespace mps::detail {
+namespace {
+
+using enum ArithmeticOperation;
+using enum ArithmeticDirection;
+using enum ImageFeatureChannelFormat;
+
+constexpr std::uint64_t kSeed = 20250311;
+constexpr int kThreads = 3;
+constexpr ArithmeticOperation kOperations[] = {Add, Subtract, Multiply, Divide};
+constexpr ArithmeticDirection kDirections[] = {Forward, PrimaryGradient, SecondaryGradient};
+
+std::shared_ptr<mtl::Device> testDevice() {
+  static const std::shared_ptr<mtl::Device> device = mtl::newCPUDevice(kThreads);
+  return device;
+}
+
+bool isUnorm(ImageFeatureChannelFormat format) {
+  return format == Unorm8 || format == Unorm16;
+}
+
+std::vector<double> inputValues(const TensorShape& shape, Tier tier, std::uint64_t seed, bool isDivisor) {
+  const auto count = static_cast<std::size_t>(shape.elements());
+  const bool exact = tier == Tier::Exact;
+  if (isUnorm(shape.format))
+    return randomValues(count, seed, exact ? RandomKind::ZeroOrOne : RandomKind::Positive);
+  std::vector<double> values =
+      randomValues(count, seed, exact ? RandomKind::SmallIntegers : RandomKind::Uniform);
+  if (isDivisor)
+    for (double& value : values) value = exact ? (value < 0 ? -0.5 : 2) : value + (value < 0 ? -0.5 : 0.5);
+  return values;
+}
+
+/// Bytes from the first to one past the last saved field.
+std::size_t savedBytes(const ArithmeticProblem& problem) {
+  const auto end = [](const TensorShape& shape, std::int64_t offset) {
+    return shape.images > 0 ? extentInBytes(shape) + static_cast<std::size_t>(offset) : 0;
+  };
+  return std::max(end(problem.mask, problem.maskOffset), end(problem.quotient, problem.quotientOffset));
+}
+
+ReferenceTensor denseTensor(const TensorShape& shape, std::vector<double> values) {
+  ReferenceTensor tensor(shape.images, shape.height, shape.width, shape.channels);
+  tensor.values = std::move(values);
+  return tensor;
+}
+
+/// Operands, what came out and what the reference says.
+class Call {
+ public:
+  Call(const ArithmeticProblem& problem, Tier tier)
+      : problem_(problem),
+        tier_(tier),
+        primary_(testDevice(), problem.primary, 1),
+        secondary_(testDevice(), problem.secondary, 3),
+        gradient_(testDevice(), problem.gradient, 2),
+        destination_(testDevice(), problem.destination, 1),
+        saved_(testDevice(), savedBytes(problem)) {
+    primary_.write(inputValues(problem.primary, tier, kSeed, false));
+    secondary_.write(inputValues(problem.secondary, tier, kSeed + 1, problem.operation == Divide));
+    gradient_.write(inputValues(problem.gradient, tier, kSeed + 2, false));
+    if (problem.isForward()) return;
+    if (problem.hasMask())
+      writeTensor(problem.mask, mask(), randomValues(count(problem.mask), kSeed + 3, RandomKind::ZeroOrOne));
+    if (problem.hasQuotient())
+      writeTensor(problem.quotient, quotient(), inputValues(problem.quotient, tier, kSeed + 4, false));
+    saved_.didModify();
+  }
+
+  TestTensor& primary() { return primary_; }
+  TestTensor& gradient() { return gradient_; }
+  TestTensor& destination() { return destination_; }
+
+  void execute(int threads = kThreads, bool accumulate = false) {
+    const ChosenPlan chosen = preparePlan(arithmeticImplementationsCpu(), problem_);
+    GuardedMemory scratch(testDevice(), chosen.plan->scratchBytes());
+    Operands operands;
+    if (problem_.isForward()) operands.source = primary_.address();
+    if (problem_.needsSecondary()) operands.secondary = secondary_.address();
+    if (!problem_.isForward()) operands.gradient = gradient_.address();
+    operands.destination = destination_.address();
+    operands.saved = savedBytes(problem_) > 0 ? saved_.address() : nullptr;
+    operands.scratch = scratch.address();
+    operands.accumulate = accumulate;
+    const std::vector<std::byte> before(saved_.bytes().begin(), saved_.bytes().end());
+    mtl::cpu::Stream stream(threads);
+    chosen.plan->run(stream, operands);
+    saved_.synchronize();
+    EXPECT_TRUE(primary_.isUnchanged() && secondary_.isUnchanged() && gradient_.isUnchanged())
+        << "an input was written";
+    EXPECT_TRUE(destination_.surroundingsIntact()) << "memory around the destination was written";
+    EXPECT_TRUE(saved_.guardsIntact() && scratch.guardsIntact())
+        << "memory around saved or scratch was written";
+    if (!problem_.isForward()) {
+      EXPECT_TRUE(std::equal(before.begin(), before.end(), saved_.bytes().begin())) << "saved was written";
+    }
+  }
+
+  [[nodiscard]] ReferenceTensor expected(const ArithmeticProblem& problem) {
+    if (problem.isForward()) return forward(problem).result;
+    ReferenceTensor mask;
+    ReferenceTensor quotient;
+    if (problem.hasMask()) mask = denseTensor(problem.mask, readTensor(problem.mask, this->mask()));
+    if (problem.hasQuotient())
+      quotient = denseTensor(problem.quotient, readTensor(problem.quotient, this->quotient()));
+    return arithmeticGradientReference(problem, gradient_.reference(), secondary_.reference(), mask,
+                                       quotient);
+  }
+  [[nodiscard]] ReferenceTensor expected() { return expected(problem_); }
+  [[nodiscard]] std::vector<double> found() { return destination_.read(); }
+  [[nodiscard]] Comparison comparison() {
+    return compare(expected(), found(), problem_.destination.format, tier_, Zeros::Expected);
+  }
+
+  void check() {
+    const Comparison destination = comparison();
+    EXPECT_TRUE(destination.passed()) << destination.report;
+    if (!problem_.isForward()) return;
+    const ArithmeticReference reference = forward(problem_);
+    if (problem_.hasMask()) {
+      const Comparison mask = compare(reference.mask, readTensor(problem_.mask, this->mask()), Unorm8,
+                                      Tier::Exact, Zeros::Expected);
+      EXPECT_TRUE(mask.passed()) << "mask: " << mask.report;
+    }
+    if (problem_.hasQuotient()) {
+      const Comparison quotient = compare(reference.quotient, readTensor(problem_.quotient, this->quotient()),
+                                          Float32, Tier::Bounded, Zeros::Expected);
+      EXPECT_TRUE(quotient.passed()) << "quotient: " << quotient.report;
+    }
+  }
+
+ private:
+  static std::size_t count(const TensorShape& shape) { return static_cast<std::size_t>(shape.elements()); }
+  [[nodiscard]] std::byte* mask() const { return saved_.bytes().data() + problem_.maskOffset; }
+  [[nodiscard]] std::byte* quotient() const { return saved_.bytes().data() + problem_.quotientOffset; }
+  [[nodiscard]] ArithmeticReference forward(const ArithmeticProblem& problem) {
+    return arithmeticForwardReference(problem, primary_.reference(), secondary_.reference());
+  }
+
+  ArithmeticProblem problem_;
+  Tier tier_;
+  TestTensor primary_;
+  TestTensor secondary_;
+  TestTensor gradient_;
+  TestTensor destination_;
+  GuardedMemory saved_;
+};
+
+void check(const ArithmeticProblem& problem, Tier tier) {
+  SCOPED_TRACE(problem.describe() + " " + name(tier));
+  Call call(problem, tier);
+  call.execute();
+  call.check();
+}
+
+struct Formats {
+  ImageFeatureChannelFormat source;
+  ImageFeatureChannelFormat destination;
+};
+constexpr Formats kFormats[] = {{Float32, Float32}, {Float16, Float16}, {Unorm8, Float32},
+                                {Unorm16, Float16}, {Float32, Float16}, {Float16, Float32}};
+
+/// All cases of one direction. With limits the values are integers, none of which is near a limit.
+void checkDirection(ArithmeticDirection direction, ArithmeticOperation operation) {
+  for (const Formats& formats : kFormats)
+    for (const ArithmeticTensors& tensors : arithmeticTensors())
+      for (const ArithmeticNumbers& numbers : arithmeticNumbers()) {
+        const bool limits = numbers.maximumValue < FLT_MAX;
+        ArithmeticProblem problem =
+            tensors.problem(operation, direction, formats.source, formats.destination, limits);
+        numbers.setIn(problem);
+        const bool divides = operation == Divide;
+        if (!divides || !limits) check(problem, Tier::Bounded);
+        if (!divides && !isUnorm(formats.source)) check(problem, Tier::Exact);
+      }
+}
+
+class ArithmeticPlan : public testing::TestWithParam<ArithmeticOperation> {};
+INSTANTIATE_TEST_SUITE_P(Operations, ArithmeticPlan, testing::ValuesIn(kOperations),
+                         [](const auto& test) { return std::string(name(test.param)); });
+
+TEST_P(ArithmeticPlan, ForwardPass) {
+  checkDirection(Forward, GetParam());
+}
+TEST_P(ArithmeticPlan, GradientOfX) {
+  checkDirection(PrimaryGradient, GetParam());
+}
+TEST_P(ArithmeticPlan, GradientOfY) {
+  checkDirection(SecondaryGradient, GetParam());
+}
+
+/// The divisor is a power of two here, so that the mask does not depend on rounding.
+TEST(ArithmeticPlans, DivisionWithLimits) {
+  for (const ArithmeticTensors& tensors : arithmeticTensors())
+    for (const ArithmeticDirection direction : kDirections) {
+      ArithmeticProblem problem = tensors.problem(Divide, direction, Float32, Float32, true);
+      problem.primaryScale = 2;
+      problem.secondaryScale = -1;
+      problem.minimumValue = -3.25F;
+      problem.maximumValue = 5.25F;
+      check(problem, Tier::Exact);
+    }
+}
+
+TEST(ArithmeticPlans, ForwardToUnorm) {
+  for (const ArithmeticOperation operation : kOperations)
+    for (const Formats& formats : {Formats{Float32, Unorm8}, Formats{Float16, Unorm16}})
+      check(arithmeticTensors()[2].problem(operation, Forward, formats.source, formats.destination),
+            Tier::Bounded);
+}
+
+TEST(ArithmeticPlans, EveryInstructionSet) {
+  forEachTarget([](const std::string& target) {
+    SCOPED_TRACE(target);
+    for (const std::size_t i : {3, 5, 12, 13, 14, 17})
+      for (const auto format : {Float32, Float16})
+        for (const ArithmeticOperation operation : kOperations)
+          for (const ArithmeticDirection direction : kDirections) {
+            ArithmeticProblem problem =
+                arithmeticTensors()[i].problem(operation, direction, format, format, operation != Divide);
+            if (operation != Divide) arithmeticNumbers().back().setIn(problem);
+            check(problem, operation == Divide ? Tier::Bounded : Tier::Exact);
+          }
+  });
+}
+
+TEST(ArithmeticPlans, NotANumberAndInfinity) {
+  for (const ArithmeticOperation operation : kOperations)
+    for (const ArithmeticDirection direction : kDirections)
+      for (const std::size_t i : {1, 5, 12})
+        for (const auto format : {Float32, Float16}) {
+          const ArithmeticProblem problem =
+              arithmeticTensors()[i].problem(operation, direction, format, format, direction != Forward);
+          SCOPED_TRACE(problem.describe());
+          Call call(problem, Tier::Bounded);
+          TestTensor& input = problem.isForward() ? call.primary() : call.gradient();
+          std::vector<double> values = inputValues(input.shape(), Tier::Bounded, kSeed + 7, false);
+          for (std::size_t k = 0; k < values.size(); k += 9) values[k] = std::nan("");
+          for (std::size_t k = 4; k < values.size(); k += 9) values[k] = k % 2 == 0 ? HUGE_VAL : -HUGE_VAL;
+          input.write(values);
+          call.execute();
+          call.check();
+        }
+}
+
+TEST(ArithmeticPlans, GradientsAccumulateIntoFloat32) {
+  for (const ArithmeticTensors& tensors : arithmeticTensors())
+    for (const ArithmeticDirection direction : {PrimaryGradient, SecondaryGradient}) {
+      const ArithmeticProblem problem = tensors.problem(Multiply, direction, Float32, Float32);
+      SCOPED_TRACE(problem.describe());
+      ASSERT_TRUE(preparePlan(arithmeticImplementationsCpu(), problem).plan->canAccumulate());
+      Call call(problem, Tier::Exact);
+      const auto count = static_cast<std::size_t>(problem.destination.elements());
+      const std::vector<double> before = randomValues(count, kSeed + 9, RandomKind::SmallIntegers);
+      call.destination().write(before);
+      call.execute(kThreads, true);
+      ReferenceTensor expected = call.expected();
+      for (std::size_t i = 0; i < count; ++i) expected.values[i] += before[i];
+      const Comparison comparison = compare(expected, call.found(), Float32, Tier::Exact, Zeros::Expected);
+      EXPECT_TRUE(comparison.passed()) << comparison.report;
+    }
+  const ArithmeticProblem half = arithmeticTensors()[1].problem(Add, PrimaryGradient, Float32, Float16);
+  EXPECT_FALSE(preparePlan(arithmeticImplementationsCpu(), half).plan->canAccumulate());
+  const ArithmeticProblem forward = arithmeticTensors()[1].problem(Add, Forward, Float32, Float32);
+  EXPECT_FALSE(preparePlan(arithmeticImplementationsCpu(), forward).plan->canAccumulate());
+}
+
+TEST(ArithmeticPlans, InPlace) {
+  for (const auto format : {Float32, Float16})
+    for (const std::size_t i : {1, 2, 5, 12}) {
+      ArithmeticProblem problem = arithmeticTensors()[i].problem(Multiply, Forward, format, format);
+      problem.primary = problem.destination;
+      SCOPED_TRACE(problem.describe());
+      TestTensor x(testDevice(), problem.primary);
+      TestTensor y(testDevice(), problem.secondary);
+      x.write(inputValues(problem.primary, Tier::Exact, kSeed, false));
+      y.write(inputValues(problem.secondary, Tier::Exact, kSeed + 1, false));
+      const ReferenceTensor expected =
+          arithmeticForwardReference(problem, x.reference(), y.reference()).result;
+      Operands operands;
+      operands.source = operands.destination = x.address();
+      operands.secondary = y.address();
+      mtl::cpu::Stream stream(kThreads);
+      preparePlan(arithmeticImplementationsCpu(), problem).plan->run(stream, operands);
+      const Comparison comparison = compare(expected, x.read(), format, Tier::Exact);
+      EXPECT_TRUE(comparison.passed()) << comparison.report;
+      EXPECT_TRUE(x.surroundingsIntact());
+    }
+}
+
+TEST(ArithmeticPlans, ThreadCountDoesNotMatter) {
+  for (const char* tensorsName :
+       {"ManyTiles", "ManyPieces", "ManyPiecesOfColumns", "OneColumn", "OneChannel"})
+    for (const ArithmeticTensors& tensors : arithmeticTensors()) {
+      if (tensors.name != tensorsName) continue;
+      for (const ArithmeticDirection direction : kDirections) {
+        Call call(tensors.problem(Multiply, direction, Float32, Float32), Tier::Bounded);
+        call.execute(1);
+        const std::vector<double> one = call.found();
+        for (const int threads : {2, 7}) {
+          call.destination().poison();
+          call.execute(threads);
+          EXPECT_EQ(call.found(), one) << threads << " threads, " << tensors.name;
+        }
+      }
+    }
+}
+
+TEST(ArithmeticPlans, NoImages) {
+  for (const ArithmeticDirection direction : kDirections)
+    for (const std::size_t i : {1, 5, 9, 12}) {
+      ArithmeticTensors tensors = arithmeticTensors()[i];
+      tensors.images = 0;
+      mtl::cpu::Stream stream(kThreads);
+      const ArithmeticProblem problem = tensors.problem(Multiply, direction, Float32, Float32);
+      preparePlan(arithmeticImplementationsCpu(), problem).plan->run(stream, {});
+    }
+}
+
+/// A reference with one number changed must not agree: the comparison sees every field.
+TEST(ArithmeticPlans, EveryNumberMatters) {
+  const auto expectSeen = [](ArithmeticOperation operation, ArithmeticDirection direction, const char* what,
+                             auto change) {
+    const bool limits = direction == Forward && std::string(what).find("Value") != std::string::npos;
+    ArithmeticProblem problem = arithmeticTensors()[5].problem(operation, direction, Float32, Float32);
+    problem.primaryScale = 1.5F;
+    problem.secondaryScale = -0.75F;
+    problem.bias = 0.5F;
+    if (limits) problem.minimumValue = -0.25F;
+    if (limits) problem.maximumValue = 0.5F;
+    SCOPED_TRACE(problem.describe() + ": " + what);
+    Call call(problem, Tier::Bounded);
+    call.execute();
+    EXPECT_TRUE(call.comparison().passed());
+    ArithmeticProblem changed = problem;
+    change(changed);
+    EXPECT_FALSE(
+        compare(call.expected(changed), call.found(), Float32, Tier::Bounded, Zeros::Expected).passed());
+    EXPECT_FALSE(changed == problem);
+    EXPECT_NE(changed.hash(), problem.hash());
+  };
+  constexpr float factor = 1.0F + 0x1p-12F;
+  for (const ArithmeticOperation operation : kOperations)
+    for (const ArithmeticDirection direction : kDirections) {
+      expectSeen(operation, direction, "primaryScale", [](auto& p) { p.primaryScale *= factor; });
+      if (direction == Forward || operation == Multiply || operation == Divide)
+        expectSeen(operation, direction, "secondaryScale", [](auto& p) { p.secondaryScale *= factor; });
+      if (direction != Forward) continue;
+      expectSeen(operation, direction, "bias", [](auto& p) { p.bias *= factor; });
+      expectSeen(operation, direction, "minimumValue", [](auto& p) { p.minimumValue *= factor; });
+      expectSeen(operation, direction, "maximumValue", [](auto& p) { p.maximumValue *= factor; });
+    }
+  expectSeen(Add, Forward, "operation", [](auto& p) { p.operation = Subtract; });
+  expectSeen(Divide, PrimaryGradient, "operation", [](auto& p) { p.operation = Multiply; });
+}
+
+}  // namespace
+}  // namespace mps::detail
