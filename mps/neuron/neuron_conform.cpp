@@ -1,0 +1,124 @@
+#include <algorithm>
+
+#include "mps/conform/kernel_cases.hpp"
+#include "mps/neuron/neuron.hpp"
+#include "mps/neuron/neuron_cases.hpp"
+#include "mps/neuron/neuron_reference.hpp"
+
+namespace mps::detail {
+namespace {
+
+constexpr BackEnds<NeuronProblem> kBackEnds{neuronImplementationsCpu};
+using NeuronImplementation = Implementation<NeuronProblem>;
+
+/// Arguments where the neuron of the case is smooth or at least finite.
+std::vector<double> arguments(ConformRun& run, const NeuronCase& item, Tier tier,
+                              ImageFeatureChannelFormat format, std::size_t count) {
+  std::vector<double> values = run.values(count, valuesFor(tier, format));
+  if (tier == Tier::Exact || isUnorm(format)) return values;
+  for (double& value : values) value = item.lowest + (item.highest - item.lowest) * (value + 1) / 2;
+  return values;
+}
+
+void runPlan(ConformRun& run, const NeuronImplementation& implementation, const NeuronCase& item,
+             const NeuronProblem& problem, Tier tier) {
+  const auto plan = run.prepare(implementation, problem);
+  if (!plan) return;
+  const bool isForward = problem.direction == NeuronDirection::Forward;
+  const bool fromResult = problem.direction == NeuronDirection::GradientFromResult;
+  TestTensor input = run.source(
+      problem.input,
+      arguments(run, item, tier, problem.input.format, static_cast<std::size_t>(problem.input.elements())),
+      1);
+  if (fromResult) input.write(neuronForwardReference(problem, input.reference()).values);
+  TestTensor gradient = run.source(problem.gradient, valuesFor(tier, problem.gradient.format), 3);
+  TestTensor destination = run.destination(problem.destination, 2);
+  Operands operands{.destination = destination.address()};
+  (fromResult ? operands.secondary : operands.source) = input.address();
+  if (!isForward) operands.gradient = gradient.address();
+  run.execute(*plan, operands);
+  run.require(input.isUnchanged() && gradient.isUnchanged(), "an input was written");
+  run.check(isForward ? neuronForwardReference(problem, input.reference())
+                      : neuronGradientReference(problem, input.reference(), gradient.reference()),
+            destination, Zeros::Expected);
+}
+
+void runKernel(ConformRun& run, const NeuronCase& item, const KernelBatch& batch, NeuronDirection direction,
+               ConformFormats formats, Tier tier) {
+  const auto forward = CNNNeuron::create(run.device(), item.neuron);
+  const std::size_t count = batch.count * batch.height * batch.width * batch.channels;
+  const TestImages sources = imagesOf(run, batch.form, batch.descriptor(formats.source), batch.count,
+                                      arguments(run, item, tier, formats.source, count));
+  NeuronProblem problem;
+  problem.direction = direction;
+  problem.neuron = item.neuron;
+  if (direction == NeuronDirection::Forward) {
+    runForwardKernel(run, *forward, sources, batch.form, formats.result,
+                     [&](const ReferenceTensor& x) { return neuronForwardReference(problem, x); });
+    return;
+  }
+  const auto gradient = CNNNeuronGradient::create(run.device(), item.neuron);
+  runGradientKernel(run, *forward, *gradient, sources, batch.form, false, valuesFor(tier, formats.result),
+                    [&](const ReferenceTensor& x, const ReferenceTensor& dy) {
+                      return neuronGradientReference(problem, x, dy);
+                    });
+}
+
+/// Every neuron on small tensors, two of them on all.
+void addPlanCases(std::vector<ConformCase>& cases, const NeuronImplementation& implementation,
+                  NeuronDirection direction, ConformFormats formats, Tier tier) {
+  for (const NeuronTensors& tensors : neuronTensors()) {
+    const bool isSmall = tensors.images * tensors.height * tensors.width * tensors.channels < 600;
+    for (const NeuronCase& item : neuronCases(tensors.channels)) {
+      const CNNNeuronType type = item.neuron.neuronType();
+      if (tier == Tier::Exact && !item.exact) continue;
+      if (!isSmall && type != CNNNeuronType::PReLU && type != CNNNeuronType::GeLU) continue;
+      if (direction == NeuronDirection::GradientFromResult && !derivativeFromResult(item.neuron)) continue;
+      const NeuronProblem problem = tensors.problem(direction, item.neuron, formats.source, formats.result);
+      cases.push_back({tensors.name + ": " + problem.describe(),
+                       [=](ConformRun& run) { runPlan(run, implementation, item, problem, tier); }});
+    }
+  }
+}
+
+/// Each form of a batch with each neuron.
+void addKernelCases(std::vector<ConformCase>& cases, NeuronDirection direction, ConformFormats formats,
+                    Tier tier) {
+  const std::vector<KernelBatch> batches = kernelBatches();
+  const std::size_t neurons = neuronCases(1).size();
+  for (std::size_t i = 0; i < std::max(neurons, batches.size()); ++i) {
+    const KernelBatch& batch = batches[i % batches.size()];
+    const NeuronCase item = neuronCases(static_cast<std::int64_t>(batch.channels))[i % neurons];
+    if (tier == Tier::Exact && !item.exact) continue;
+    cases.push_back(
+        {batch.name, [=](ConformRun& run) { runKernel(run, item, batch, direction, formats, tier); }});
+  }
+}
+
+void conformDirection(Conform& conform, const NeuronImplementation& implementation, bool isForward,
+                      ConformFormats formats, Tier tier) {
+  const ConformKey key{isForward ? "CNNNeuron" : "CNNNeuronGradient",
+                       isForward ? Direction::Forward : Direction::Gradient, formats.source,
+                       std::string(implementation.name), tier};
+  if (!conform.isSelected(key)) return;
+  const NeuronDirection direction = isForward ? NeuronDirection::Forward : NeuronDirection::Gradient;
+  std::vector<ConformCase> cases;
+  addPlanCases(cases, implementation, direction, formats, tier);
+  if (!isForward) addPlanCases(cases, implementation, NeuronDirection::GradientFromResult, formats, tier);
+  addKernelCases(cases, direction, formats, tier);
+  conformRow(conform, key, cases);
+}
+
+}  // namespace
+
+void conformNeuron(Conform& conform) {
+  for (const NeuronImplementation& implementation : conform.implementations(kBackEnds))
+    for (const Tier tier : {Tier::Exact, Tier::Bounded}) {
+      for (const ConformFormats formats : kForwardFormats)
+        conformDirection(conform, implementation, true, formats, tier);
+      for (const auto format : kGradientFormats)
+        conformDirection(conform, implementation, false, {format, format}, tier);
+    }
+}
+
+}  // namespace mps::detail
