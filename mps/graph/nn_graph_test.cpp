@@ -154,9 +154,10 @@ TEST(Usage, Behaviour6And20TheSameNodesServeAnInferenceGraphThatSeesNewWeightsAf
 TEST(NNGraph, AfterTheFirstStepsNothingIsAllocatedFromTheSystem) {
   const Pair layers;
   const auto graph = SmallNetwork(layers.first, layers.second).trainingGraph(device());
-  test::train(*graph, device(), 6, 2);
+  const auto queue = device()->newCommandQueue();
+  test::train(*graph, device(), 6, 2, queue);
   const std::size_t count = device()->systemAllocationCount();
-  test::train(*graph, device(), 20, 2);
+  test::train(*graph, device(), 20, 2, queue);
   EXPECT_EQ(device()->systemAllocationCount(), count);
 }
 

@@ -21,18 +21,19 @@
 /// A small network, and data for it, that the graph's tests share.
 namespace mps::test {
 
-inline std::shared_ptr<NNOptimizer> sgd(const std::shared_ptr<mtl::Device>& device) {
+inline std::shared_ptr<NNOptimizer> sgd(const std::shared_ptr<mtl::Device>& device,
+                                        float learningRate = 0.05F) {
   NNOptimizerDescriptor descriptor;
-  descriptor.setLearningRate(0.05F);
+  descriptor.setLearningRate(learningRate);
   return NNOptimizerStochasticGradientDescent::create(device, 0.9F, false, descriptor);
 }
 
 inline std::shared_ptr<TrainableConvolution> layer(const std::shared_ptr<mtl::Device>& device,
                                                    std::size_t kernel, std::size_t in, std::size_t out,
-                                                   const char* label) {
+                                                   const char* label, float learningRate = 0.05F) {
   return TrainableConvolution::create(
       device, CNNConvolutionDescriptor::cnnConvolutionDescriptor(kernel, kernel, in, out), label,
-      in * 100 + out, sgd(device));
+      in * 100 + out, sgd(device, learningRate));
 }
 
 /// A data source of the user's own, which updates with the library's optimiser as public programs do.
@@ -156,8 +157,8 @@ inline StateBatch labels(const std::shared_ptr<mtl::Device>& device, unsigned st
 
 /// Runs `steps` steps, one command buffer each, `inFlight` of them committed before the first is waited for.
 inline void train(NNGraph& graph, const std::shared_ptr<mtl::Device>& device, unsigned steps,
-                  std::size_t inFlight = 1) {
-  const auto queue = device->newCommandQueue();
+                  std::size_t inFlight = 1, std::shared_ptr<mtl::CommandQueue> queue = nullptr) {
+  if (!queue) queue = device->newCommandQueue();
   std::vector<std::shared_ptr<mtl::CommandBuffer>> pending;
   for (unsigned step = 0; step < steps; ++step) {
     const auto commandBuffer = queue->commandBuffer();

@@ -25,12 +25,12 @@ class NamedHandle final : public Handle {
 struct Residual {
   std::shared_ptr<NNImageNode> x = NNImageNode::create(std::make_shared<NamedHandle>("X"));
   std::shared_ptr<CNNConvolutionNode> f1 =
-      CNNConvolutionNode::create(x, test::layer(device(), 1, 4, 4, "F1"));
+      CNNConvolutionNode::create(x, test::layer(device(), 1, 4, 4, "F1", 0.002F));
   std::shared_ptr<CNNConvolutionNode> f2 =
-      CNNConvolutionNode::create(f1->resultImage(), test::layer(device(), 1, 4, 4, "F2"));
+      CNNConvolutionNode::create(f1->resultImage(), test::layer(device(), 1, 4, 4, "F2", 0.002F));
   std::shared_ptr<NNAdditionNode> f3 = NNAdditionNode::create(f1->resultImage(), f2->resultImage());
   std::shared_ptr<CNNFullyConnectedNode> f5 =
-      CNNFullyConnectedNode::create(f3->resultImage(), test::layer(device(), 1, 4, 2, "F5"));
+      CNNFullyConnectedNode::create(f3->resultImage(), test::layer(device(), 1, 4, 2, "F5", 0.002F));
   std::shared_ptr<CNNLossNode> f6 = CNNLossNode::create(
       f5->resultImage(),
       CNNLossDescriptor::cnnLossDescriptor(CNNLossType::MeanSquaredError, CNNReductionType::Sum));
