@@ -1,0 +1,20 @@
+#include "mps/conform/kernel_bench.hpp"
+#include "mps/dropout/dropout.hpp"
+
+namespace mps::detail {
+
+void benchDropout(Bench& bench) {
+  const auto add = [&](const char* shape, std::size_t size, std::size_t channels,
+                       const mtl::Size& maskStrides) {
+    benchPair(bench, {.forward = CNNDropout::create(bench.device(), 0.5F, 1, maskStrides),
+                      .gradient = CNNDropoutGradient::create(bench.device(), 0.5F, 1, maskStrides),
+                      .shape = shape,
+                      .source = {ImageFeatureChannelFormat::Float32, size, size, channels},
+                      .gradientReads = BenchPair::Input::Nothing});
+  };
+  add("56x56x64", 56, 64, {1, 1, 1});
+  add("56x56x64 whole channels", 56, 64, {0, 0, 1});
+  add("1x1x1024", 1, 1024, {1, 1, 1});
+}
+
+}  // namespace mps::detail

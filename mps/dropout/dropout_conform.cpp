@@ -1,0 +1,98 @@
+#include "mps/conform/kernel_cases.hpp"
+#include "mps/dropout/dropout.hpp"
+#include "mps/dropout/dropout_cases.hpp"
+#include "mps/dropout/dropout_reference.hpp"
+
+namespace mps::detail {
+namespace {
+
+constexpr BackEnds<DropoutProblem> kBackEnds{dropoutImplementationsCpu};
+using DropoutImplementation = Implementation<DropoutProblem>;
+
+/// Float results have one rounding, that of the division: exact in float32 whatever the values are.
+Tier tierOf(ConformFormats formats) {
+  return formats.source == ImageFeatureChannelFormat::Float32 &&
+                 formats.result == ImageFeatureChannelFormat::Float32
+             ? Tier::Exact
+             : Tier::Bounded;
+}
+
+void runPlan(ConformRun& run, const DropoutImplementation& implementation, const DropoutCase& item,
+             DropoutProblem problem) {
+  problem.seed += run.nextSeed();
+  const auto plan = run.prepare(implementation, problem);
+  if (!plan) return;
+  TestTensor input = run.source(problem.input, valuesFor(Tier::Bounded, problem.input.format), 1);
+  TestTensor destination = run.destination(problem.destination, 2);
+  Operands operands{.destination = destination.address()};
+  (problem.direction == DropoutDirection::Forward ? operands.source : operands.gradient) = input.address();
+  operands.scalars = {static_cast<double>(item.encodeCounter), static_cast<double>(item.firstImage)};
+  run.execute(*plan, operands);
+  run.require(input.isUnchanged(), "the input was written");
+  run.check(dropoutReference(problem, input.reference(), item.encodeCounter, item.firstImage), destination,
+            Zeros::Expected);
+}
+
+/// The second encode of a kernel, whose mask is not that of the first.
+void runKernel(ConformRun& run, const KernelBatch& batch, DropoutDirection direction, ConformFormats formats,
+               const mtl::Size& strides) {
+  constexpr float kKeep = 0.7F;
+  constexpr std::uint32_t kEncodeCount = 1;
+  DropoutProblem problem;
+  problem.keepProbability = kKeep;
+  problem.seed = run.nextSeed();
+  problem.maskStrideX = static_cast<std::int64_t>(strides.width);
+  problem.maskStrideY = static_cast<std::int64_t>(strides.height);
+  problem.maskStrideChannel = static_cast<std::int64_t>(strides.depth);
+  problem.maskWidth = static_cast<std::int64_t>(batch.width);
+  problem.maskHeight = static_cast<std::int64_t>(batch.height);
+  problem.maskChannels = static_cast<std::int64_t>(batch.channels);
+  const auto forward = CNNDropout::create(run.device(), kKeep, problem.seed, strides);
+  forward->setEncodeCount(kEncodeCount);
+  const TestImages sources = run.sources(batch.form, batch.descriptor(formats.source), batch.count,
+                                         valuesFor(Tier::Bounded, formats.source));
+  const auto reference = [&](const ReferenceTensor& input) {
+    return dropoutReference(problem, input, kEncodeCount, 0);
+  };
+  if (direction == DropoutDirection::Forward) {
+    runForwardKernel(run, *forward, sources, batch.form, formats.result, reference);
+    run.require(run.isRefused() || forward->encodeCount() == kEncodeCount + 1, "the encode was not counted");
+    return;
+  }
+  const auto gradient = CNNDropoutGradient::create(run.device(), kKeep, problem.seed, strides);
+  runGradientKernel(
+      run, *forward, *gradient, sources, batch.form, false, RandomKind::Uniform,
+      [&](const ReferenceTensor& /*source*/, const ReferenceTensor& dy) { return reference(dy); });
+}
+
+void conformDirection(Conform& conform, const DropoutImplementation& implementation,
+                      DropoutDirection direction, ConformFormats formats) {
+  const bool isForward = direction == DropoutDirection::Forward;
+  const ConformKey key{isForward ? "CNNDropout" : "CNNDropoutGradient",
+                       isForward ? Direction::Forward : Direction::Gradient, formats.source,
+                       std::string(implementation.name), tierOf(formats)};
+  if (!conform.isSelected(key)) return;
+  std::vector<ConformCase> cases;
+  for (const DropoutCase& item : dropoutCases()) {
+    const DropoutProblem problem = item.problem(direction, formats.source, formats.result);
+    cases.push_back({item.name, [=](ConformRun& run) { runPlan(run, implementation, item, problem); }});
+  }
+  for (const KernelBatch& batch : kernelBatches())
+    for (const mtl::Size strides : {mtl::Size{1, 1, 1}, mtl::Size{0, 0, 1}, mtl::Size{1, 1, 0}})
+      cases.push_back(
+          {batch.name, [=](ConformRun& run) { runKernel(run, batch, direction, formats, strides); }});
+  conformRow(conform, key, cases);
+}
+
+}  // namespace
+
+void conformDropout(Conform& conform) {
+  for (const DropoutImplementation& implementation : conform.implementations(kBackEnds)) {
+    for (const ConformFormats formats : kForwardFormats)
+      conformDirection(conform, implementation, DropoutDirection::Forward, formats);
+    for (const auto format : kGradientFormats)
+      conformDirection(conform, implementation, DropoutDirection::Gradient, {format, format});
+  }
+}
+
+}  // namespace mps::detail

@@ -1,0 +1,106 @@
+#include "mps/conform/kernel_cases.hpp"
+#include "mps/softmax/softmax.hpp"
+#include "mps/softmax/softmax_cases.hpp"
+#include "mps/softmax/softmax_reference.hpp"
+
+namespace mps::detail {
+namespace {
+
+constexpr BackEnds<SoftMaxProblem> kBackEnds{softMaxImplementationsCpu};
+using SoftMaxImplementation = Implementation<SoftMaxProblem>;
+
+/// Arguments up to `range` on both sides of 0.
+std::vector<double> arguments(ConformRun& run, ImageFeatureChannelFormat format, std::size_t count,
+                              double range) {
+  std::vector<double> x = run.values(count, valuesFor(Tier::Bounded, format));
+  if (!isUnorm(format))
+    for (double& value : x) value *= range;
+  return x;
+}
+
+/// @param range of the arguments; 300: results down to 0 and below -88
+void runPlan(ConformRun& run, const SoftMaxImplementation& implementation, const SoftMaxProblem& problem,
+             Tier tier, double range) {
+  const auto plan = run.prepare(implementation, problem);
+  if (!plan) return;
+  const bool isForward = problem.direction == SoftMaxDirection::Forward;
+  const auto count = static_cast<std::size_t>(problem.input.elements());
+  TestTensor input = run.source(problem.input, arguments(run, problem.input.format, count, range), 1);
+  if (tier == Tier::Exact)  // results that make gradients without rounding
+    input.write(problem.kind == SoftMaxKind::SoftMax ? run.values(count, RandomKind::SmallIntegers)
+                                                     : std::vector<double>(count));
+  else if (!isForward)
+    input.write(softMaxForwardReference(problem, input.reference()).values);
+  TestTensor gradient = run.source(problem.gradient, valuesFor(tier, problem.gradient.format), 3);
+  TestTensor destination = run.destination(problem.destination, 2);
+  Operands operands{.destination = destination.address()};
+  (isForward ? operands.source : operands.secondary) = input.address();
+  if (!isForward) operands.gradient = gradient.address();
+  run.execute(*plan, operands);
+  run.require(input.isUnchanged() && gradient.isUnchanged(), "an input was written");
+  run.check(isForward ? softMaxForwardReference(problem, input.reference())
+                      : softMaxGradientReference(problem, input.reference(), gradient.reference()),
+            destination, Zeros::Expected);
+}
+
+template <class Forward, class Gradient>
+void runKernel(ConformRun& run, const SoftMaxProblem& problem, const KernelBatch& batch,
+               ConformFormats formats) {
+  const auto forward = Forward::create(run.device());
+  const std::size_t count = batch.count * batch.height * batch.width * batch.channels;
+  const TestImages sources = imagesOf(run, batch.form, batch.descriptor(formats.source), batch.count,
+                                      arguments(run, formats.source, count, 6));
+  if (problem.direction == SoftMaxDirection::Forward)
+    runForwardKernel(run, *forward, sources, batch.form, formats.result,
+                     [&](const ReferenceTensor& x) { return softMaxForwardReference(problem, x); });
+  else
+    runGradientKernel(run, *forward, *Gradient::create(run.device()), sources, batch.form, true,
+                      RandomKind::Uniform, [&](const ReferenceTensor& result, const ReferenceTensor& dy) {
+                        return softMaxGradientReference(problem, result, dy);
+                      });
+}
+
+template <class Forward, class Gradient>
+void conformKind(Conform& conform, SoftMaxKind kind, const char* name) {
+  const auto conformDirection = [&](const SoftMaxImplementation& implementation, SoftMaxDirection direction,
+                                    ConformFormats formats, Tier tier) {
+    const bool isForward = direction == SoftMaxDirection::Forward;
+    const ConformKey key{std::string(name) + (isForward ? "" : "Gradient"),
+                         isForward ? Direction::Forward : Direction::Gradient, formats.source,
+                         std::string(implementation.name), tier};
+    if (!conform.isSelected(key)) return;
+    std::vector<ConformCase> cases;
+    for (const SoftMaxCase& item : softMaxCases())
+      for (const double range : {6.0, 300.0}) {
+        const SoftMaxProblem problem = item.problem(kind, direction, formats.source, formats.result);
+        cases.push_back(
+            {item.name, [=](ConformRun& run) { runPlan(run, implementation, problem, tier, range); }});
+      }
+    if (tier == Tier::Bounded) {
+      SoftMaxProblem problem;
+      problem.kind = kind;
+      problem.direction = direction;
+      for (const KernelBatch& batch : kernelBatches())
+        cases.push_back({batch.name, [=](ConformRun& run) {
+                           runKernel<Forward, Gradient>(run, problem, batch, formats);
+                         }});
+    }
+    conformRow(conform, key, cases);
+  };
+  for (const SoftMaxImplementation& implementation : conform.implementations(kBackEnds)) {
+    for (const ConformFormats formats : kForwardFormats)
+      conformDirection(implementation, SoftMaxDirection::Forward, formats, Tier::Bounded);
+    for (const auto format : kGradientFormats)
+      for (const Tier tier : {Tier::Exact, Tier::Bounded})
+        conformDirection(implementation, SoftMaxDirection::Gradient, {format, format}, tier);
+  }
+}
+
+}  // namespace
+
+void conformSoftmax(Conform& conform) {
+  conformKind<CNNSoftMax, CNNSoftMaxGradient>(conform, SoftMaxKind::SoftMax, "CNNSoftMax");
+  conformKind<CNNLogSoftMax, CNNLogSoftMaxGradient>(conform, SoftMaxKind::LogSoftMax, "CNNLogSoftMax");
+}
+
+}  // namespace mps::detail
