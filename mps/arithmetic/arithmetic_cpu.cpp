@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <memory>
 #include <string>
 
@@ -19,7 +20,30 @@ TensorShape repeated(TensorShape shape, const TensorShape& result) {
   return shape;
 }
 
-/// A tile of an operand, its only channel repeated if need be.
+/// Offset of the tile's first element if its elements are adjacent in memory, else -1.
+std::int64_t adjacentOffset(const TensorShape& shape, const Tile& tile) {
+  const std::int64_t x = tile.firstPixel % shape.width;
+  const std::int64_t row = tile.firstPixel / shape.width;
+  if (!shape.isDense() &&
+      (x + tile.pixels > shape.width || (tile.pixels > 1 && shape.pixelStride != tile.channels)))
+    return -1;
+  return shape.offset(row / shape.height, row % shape.height, x, tile.firstChannel);
+}
+
+/// Calls copy(element in the tensor, element in the tile) for each pixel of a tile.
+template <class Copy>
+void forEachPixel(const TensorShape& shape, const Tile& tile, Copy&& copy) {
+  std::int64_t x = tile.firstPixel % shape.width;
+  std::int64_t row = tile.firstPixel / shape.width;
+  for (std::int64_t i = 0; i < tile.pixels; ++i) {
+    copy(shape.offset(row / shape.height, row % shape.height, x, tile.firstChannel), i * tile.channels);
+    if (++x < shape.width) continue;
+    x = 0;
+    ++row;
+  }
+}
+
+/// A tile of an operand as float32, its only channel repeated where the result has several.
 const float* loadOperand(const TensorShape& shape, const std::byte* memory, const Tile& tile,
                          std::int64_t channels, float* buffer) {
   if (shape.channels == channels) return loadTile(shape, memory, tile, buffer);
@@ -29,7 +53,51 @@ const float* loadOperand(const TensorShape& shape, const std::byte* memory, cons
   return buffer;
 }
 
-/// Tile by tile: convert to float32, compute, round once.
+/// The same as float16, of an operand that is stored like that: nothing is converted.
+const Float16* loadOperand(const TensorShape& shape, const std::byte* memory, const Tile& tile,
+                           std::int64_t channels, Float16* buffer) {
+  const auto* elements = reinterpret_cast<const Float16*>(memory);
+  if (shape.channels != channels) {
+    const Tile single{tile.firstPixel, tile.pixels, 0, 1};
+    forEachPixel(shape, single, [&](std::int64_t from, std::int64_t to) {
+      std::fill_n(buffer + to * tile.channels, tile.channels, elements[from]);
+    });
+    return buffer;
+  }
+  if (const std::int64_t offset = adjacentOffset(shape, tile); offset >= 0) return elements + offset;
+  forEachPixel(shape, tile, [&](std::int64_t from, std::int64_t to) {
+    std::memcpy(buffer + to, elements + from, static_cast<std::size_t>(tile.channels) * sizeof(Float16));
+  });
+  return buffer;
+}
+
+/// Where to compute a tile of a destination of that element type, and what must follow.
+float* resultTarget(const TensorShape& shape, std::byte* memory, const Tile& tile, float* buffer,
+                    bool accumulate) {
+  return tileTarget(shape, memory, tile, buffer, accumulate);
+}
+Float16* resultTarget(const TensorShape& shape, std::byte* memory, const Tile& tile, Float16* buffer,
+                      bool /*accumulate*/) {
+  const std::int64_t offset = adjacentOffset(shape, tile);
+  return offset >= 0 ? reinterpret_cast<Float16*>(memory) + offset : buffer;
+}
+
+void storeResult(const TensorShape& shape, std::byte* memory, const Tile& tile, const float* values,
+                 bool accumulate) {
+  storeTile(shape, memory, tile, values, accumulate);
+}
+void storeResult(const TensorShape& shape, std::byte* memory, const Tile& tile, const Float16* values,
+                 bool /*accumulate*/) {
+  if (adjacentOffset(shape, tile) >= 0) return;
+  forEachPixel(shape, tile, [&](std::int64_t to, std::int64_t from) {
+    std::memcpy(reinterpret_cast<Float16*>(memory) + to, values + from,
+                static_cast<std::size_t>(tile.channels) * sizeof(Float16));
+  });
+}
+
+/// Tile by tile: load, compute in float32, round once. Element is float, for operands of any format, or
+/// Float16 where all are stored like that.
+template <class Element>
 class ForwardPlan final : public Plan {
  public:
   explicit ForwardPlan(const ArithmeticProblem& problem)
@@ -40,22 +108,22 @@ class ForwardPlan final : public Plan {
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& destination = problem_.destination;
     forEachTile(stream, Tiling(destination.pixels(), destination.channels), [&](const Tile& tile) {
-      alignas(64) float xBuffer[Tiling::capacity];
-      alignas(64) float yBuffer[Tiling::capacity];
+      alignas(64) Element xBuffer[Tiling::capacity];
+      alignas(64) Element yBuffer[Tiling::capacity];
       alignas(64) float maskBuffer[Tiling::capacity];
       alignas(64) float quotientBuffer[Tiling::capacity];
       std::byte* mask = operands.saved + problem_.maskOffset;
       std::byte* quotient = operands.saved + problem_.quotientOffset;
-      ArithmeticRun run;
+      ArithmeticRun<Element> run;
       run.count = tile.elements();
       run.primary = loadOperand(primary_, operands.source, tile, destination.channels, xBuffer);
       run.secondary = loadOperand(secondary_, operands.secondary, tile, destination.channels, yBuffer);
       if (problem_.hasMask()) run.newMask = tileTarget(problem_.mask, mask, tile, maskBuffer);
       if (problem_.hasQuotient())
         run.newQuotient = tileTarget(problem_.quotient, quotient, tile, quotientBuffer);
-      float* result = tileTarget(destination, operands.destination, tile, xBuffer);
+      Element* result = resultTarget(destination, operands.destination, tile, xBuffer, false);
       arithmeticValues(problem_, run, result);
-      storeTile(destination, operands.destination, tile, result);
+      storeResult(destination, operands.destination, tile, result, false);
       if (problem_.hasMask()) storeTile(problem_.mask, mask, tile, run.newMask);
       if (problem_.hasQuotient()) storeTile(problem_.quotient, quotient, tile, run.newQuotient);
     });
@@ -67,7 +135,8 @@ class ForwardPlan final : public Plan {
   TensorShape secondary_;
 };
 
-/// The values of a gradient before they are summed.
+/// The inputs of a gradient. Element as above.
+template <class Element>
 class GradientPlan : public Plan {
  public:
   explicit GradientPlan(const ArithmeticProblem& problem)
@@ -78,25 +147,27 @@ class GradientPlan : public Plan {
   }
 
  protected:
-  /// Computes a tile of values. @param target where to; null: a buffer, whose address is returned
-  float* computeTile(const Operands& operands, const Tile& tile, float* target, float* buffer) const {
-    alignas(64) float secondaryBuffer[Tiling::capacity];
-    alignas(64) float maskBuffer[Tiling::capacity];
-    alignas(64) float quotientBuffer[Tiling::capacity];
-    ArithmeticRun run;
+  /// Room for a tile of every input.
+  struct Buffers {
+    alignas(64) Element gradient[Tiling::capacity];
+    alignas(64) Element secondary[Tiling::capacity];
+    alignas(64) float mask[Tiling::capacity];
+    alignas(64) float quotient[Tiling::capacity];
+  };
+
+  ArithmeticRun<Element> loadRun(const Operands& operands, const Tile& tile, Buffers& buffers) const {
+    const std::int64_t channels = problem_.gradient.channels;
+    ArithmeticRun<Element> run;
     run.count = tile.elements();
-    run.gradient = loadTile(problem_.gradient, operands.gradient, tile, buffer);
+    run.gradient = loadOperand(problem_.gradient, operands.gradient, tile, channels, buffers.gradient);
     if (problem_.needsSecondary())
-      run.secondary =
-          loadOperand(secondary_, operands.secondary, tile, problem_.gradient.channels, secondaryBuffer);
+      run.secondary = loadOperand(secondary_, operands.secondary, tile, channels, buffers.secondary);
     if (problem_.hasMask())
-      run.mask = loadTile(problem_.mask, operands.saved + problem_.maskOffset, tile, maskBuffer);
+      run.mask = loadTile(problem_.mask, operands.saved + problem_.maskOffset, tile, buffers.mask);
     if (problem_.hasQuotient())
       run.quotient =
-          loadTile(problem_.quotient, operands.saved + problem_.quotientOffset, tile, quotientBuffer);
-    float* result = target != nullptr ? target : buffer;
-    arithmeticGradients(problem_, run, result);
-    return result;
+          loadTile(problem_.quotient, operands.saved + problem_.quotientOffset, tile, buffers.quotient);
+    return run;
   }
 
   [[nodiscard]] const ArithmeticProblem& problem() const { return problem_; }
@@ -107,32 +178,37 @@ class GradientPlan : public Plan {
 };
 
 /// Nothing is summed.
-class ElementGradientPlan final : public GradientPlan {
+template <class Element>
+class ElementGradientPlan final : public GradientPlan<Element> {
  public:
-  using GradientPlan::GradientPlan;
+  using GradientPlan<Element>::GradientPlan;
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    const TensorShape& destination = problem().destination;
+    const TensorShape& destination = this->problem().destination;
     forEachTile(stream, Tiling(destination.pixels(), destination.channels), [&](const Tile& tile) {
-      alignas(64) float buffer[Tiling::capacity];
-      float* target = tileTarget(destination, operands.destination, tile, buffer, operands.accumulate);
-      computeTile(operands, tile, target, buffer);
-      storeTile(destination, operands.destination, tile, target, operands.accumulate);
+      typename GradientPlan<Element>::Buffers buffers;
+      const ArithmeticRun<Element> run = this->loadRun(operands, tile, buffers);
+      Element* target =
+          resultTarget(destination, operands.destination, tile, buffers.gradient, operands.accumulate);
+      arithmeticGradients(this->problem(), run, target);
+      storeResult(destination, operands.destination, tile, target, operands.accumulate);
     });
   }
 };
 
 /// Only the channels of each pixel are summed, and they fit into a tile.
-class ChannelSumPlan final : public GradientPlan {
+template <class Element>
+class ChannelSumPlan final : public GradientPlan<Element> {
  public:
-  using GradientPlan::GradientPlan;
+  using GradientPlan<Element>::GradientPlan;
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    const TensorShape& gradient = problem().gradient;
-    const TensorShape& destination = problem().destination;
+    const TensorShape& gradient = this->problem().gradient;
+    const TensorShape& destination = this->problem().destination;
     forEachTile(stream, Tiling(gradient.pixels(), gradient.channels), [&](const Tile& tile) {
-      alignas(64) float buffer[Tiling::capacity];
-      float* values = computeTile(operands, tile, nullptr, buffer);
+      alignas(64) float values[Tiling::capacity];
+      typename GradientPlan<Element>::Buffers buffers;
+      arithmeticGradients(this->problem(), this->loadRun(operands, tile, buffers), values);
       sumChannels(values, tile.pixels, tile.channels);
       const Tile sums{tile.firstPixel, tile.pixels, 0, 1};
       float* target = tileTarget(destination, operands.destination, sums, values, operands.accumulate);
@@ -146,10 +222,11 @@ class ChannelSumPlan final : public GradientPlan {
 
 /// Sums over any axes. Each piece of an image, whole rows in a number that depends on the problem alone, is
 /// summed to float64 in scratch memory; then the pieces are added in order.
-class SumPlan final : public GradientPlan {
+template <class Element>
+class SumPlan final : public GradientPlan<Element> {
  public:
   explicit SumPlan(const ArithmeticProblem& problem)
-      : GradientPlan(problem),
+      : GradientPlan<Element>(problem),
         sumsX_(problem.destination.width < problem.gradient.width),
         sumsY_(problem.destination.height < problem.gradient.height),
         sumsChannels_(problem.destination.channels < problem.gradient.channels),
@@ -163,13 +240,13 @@ class SumPlan final : public GradientPlan {
   }
 
   [[nodiscard]] std::size_t scratchBytes() const override {
-    return static_cast<std::size_t>(problem().gradient.images * piecesPerImage_ * sumsPerPiece_) *
+    return static_cast<std::size_t>(this->problem().gradient.images * piecesPerImage_ * sumsPerPiece_) *
            sizeof(double);
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     auto* sums = reinterpret_cast<double*>(operands.scratch);
-    const TensorShape& gradient = problem().gradient;
+    const TensorShape& gradient = this->problem().gradient;
     const std::int64_t pieceElements = rowsPerPiece_ * gradient.width * gradient.channels;
     const std::int64_t grain = std::max<std::int64_t>(1, Tiling::capacity * Tiling::grain / pieceElements);
     mtl::cpu::asCpu(stream).parallelFor(gradient.images * piecesPerImage_, grain,
@@ -177,7 +254,7 @@ class SumPlan final : public GradientPlan {
                                           for (std::int64_t i = begin; i < end; ++i)
                                             sumPiece(operands, i, sums + i * sumsPerPiece_);
                                         });
-    const TensorShape& destination = problem().destination;
+    const TensorShape& destination = this->problem().destination;
     forEachTile(stream, Tiling(destination.pixels(), destination.channels),
                 [&](const Tile& tile) { storeSums(operands, tile, sums); });
   }
@@ -186,7 +263,7 @@ class SumPlan final : public GradientPlan {
 
  private:
   void sumPiece(const Operands& operands, std::int64_t piece, double* sums) const {
-    const TensorShape& gradient = problem().gradient;
+    const TensorShape& gradient = this->problem().gradient;
     std::fill_n(sums, sumsPerPiece_, 0.0);
     const std::int64_t image = piece / piecesPerImage_;
     const std::int64_t firstRow = piece % piecesPerImage_ * rowsPerPiece_;
@@ -199,29 +276,36 @@ class SumPlan final : public GradientPlan {
 
   /// Adds adjacent pixels: all of them to the same sums, or one row of pixels each to its own.
   void sumRun(const Operands& operands, std::int64_t firstPixel, std::int64_t pixels, double* sums) const {
-    alignas(64) float buffer[Tiling::capacity];
-    const Tiling tiling(pixels, problem().gradient.channels);
-    const std::int64_t channels = problem().destination.channels;
+    alignas(64) float values[Tiling::capacity];
+    typename GradientPlan<Element>::Buffers buffers;
+    const Tiling tiling(pixels, this->problem().gradient.channels);
+    const std::int64_t channels = this->problem().destination.channels;
     for (std::int64_t i = 0; i < tiling.count(); ++i) {
       Tile tile = tiling[i];
       double* target =
           sums + (sumsX_ ? 0 : tile.firstPixel * channels) + (sumsChannels_ ? 0 : tile.firstChannel);
       tile.firstPixel += firstPixel;
-      float* values = computeTile(operands, tile, nullptr, buffer);
-      if (sumsChannels_) {
-        sumChannels(values, tile.pixels, tile.channels);
-        tile.channels = 1;
-      }
-      if (sumsX_) {
-        sumPixels(values, tile.pixels, tile.channels);
+      const ArithmeticRun<Element> run = this->loadRun(operands, tile, buffers);
+      if (sumsX_ && !sumsChannels_) {
+        sumArithmeticGradients(this->problem(), run, tile.channels, values);
         tile.pixels = 1;
+      } else {
+        arithmeticGradients(this->problem(), run, values);
+        if (sumsChannels_) {
+          sumChannels(values, tile.pixels, tile.channels);
+          tile.channels = 1;
+        }
+        if (sumsX_) {
+          sumPixels(values, tile.pixels, tile.channels);
+          tile.pixels = 1;
+        }
       }
       addToSums(values, tile.elements(), target);
     }
   }
 
   void storeSums(const Operands& operands, const Tile& tile, const double* sums) const {
-    const TensorShape& destination = problem().destination;
+    const TensorShape& destination = this->problem().destination;
     const std::int64_t piecesPerRow = sumsY_ ? piecesPerImage_ : 1;
     alignas(64) float buffer[Tiling::capacity];
     float* values = tileTarget(destination, operands.destination, tile, buffer, operands.accumulate);
@@ -247,18 +331,36 @@ class SumPlan final : public GradientPlan {
   std::int64_t piecesPerImage_ = 1;
 };
 
-Preparation prepareTiles(const ArithmeticProblem& problem) {
-  if (problem.isForward()) return std::make_shared<const ForwardPlan>(problem);
+template <class Element>
+std::shared_ptr<const Plan> makePlan(const ArithmeticProblem& problem) {
+  if (problem.isForward()) return std::make_shared<const ForwardPlan<Element>>(problem);
   const bool sumsPixels = problem.destination.width < problem.gradient.width ||
                           problem.destination.height < problem.gradient.height;
   const bool sumsChannels = problem.destination.channels < problem.gradient.channels;
-  if (!sumsPixels && !sumsChannels) return std::make_shared<const ElementGradientPlan>(problem);
-  if (!sumsPixels && problem.gradient.channels <= Tiling::capacity)
-    return std::make_shared<const ChannelSumPlan>(problem);
-  return std::make_shared<const SumPlan>(problem);
+  if (sumsPixels || (sumsChannels && problem.gradient.channels > Tiling::capacity))
+    return std::make_shared<const SumPlan<Element>>(problem);
+  if (sumsChannels) return std::make_shared<const ChannelSumPlan<Element>>(problem);
+  return std::make_shared<const ElementGradientPlan<Element>>(problem);
 }
 
-constexpr std::array<Implementation<ArithmeticProblem>, 1> kImplementations{{{"tiles", prepareTiles}}};
+Preparation prepareTiles(const ArithmeticProblem& problem) {
+  return makePlan<float>(problem);
+}
+
+/// Float16 without a detour over float32 in memory.
+Preparation prepareFloat16Tiles(const ArithmeticProblem& problem) {
+  const auto isFloat16 = [](const TensorShape& shape) {
+    return shape.format == ImageFeatureChannelFormat::Float16;
+  };
+  const bool inputs = problem.isForward() ? isFloat16(problem.primary) && isFloat16(problem.secondary)
+                                          : isFloat16(problem.gradient) &&
+                                                (!problem.needsSecondary() || isFloat16(problem.secondary));
+  if (!inputs || !isFloat16(problem.destination)) return Refusal{"a tensor is not stored as float16"};
+  return makePlan<Float16>(problem);
+}
+
+constexpr std::array<Implementation<ArithmeticProblem>, 2> kImplementations{
+    {{"float16 tiles", prepareFloat16Tiles}, {"tiles", prepareTiles}}};
 
 }  // namespace
 

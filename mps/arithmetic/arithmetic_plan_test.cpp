@@ -162,11 +162,18 @@ class Call {
   GuardedMemory saved_;
 };
 
+/// Every implementation that accepts the problem, the last one at least.
 void check(const ArithmeticProblem& problem, Tier tier) {
-  SCOPED_TRACE(problem.describe() + " " + name(tier));
-  Call call(problem, tier);
-  call.execute();
-  call.check();
+  for (const auto& implementation : arithmeticImplementationsCpu()) {
+    const Preparation preparation = implementation.prepare(problem);
+    const bool isRefused = std::holds_alternative<Refusal>(preparation);
+    if (isRefused && implementation.name != arithmeticImplementationsCpu().back().name) continue;
+    SCOPED_TRACE(problem.describe() + " " + name(tier) + " " + std::string(implementation.name));
+    const ForceImplementation force(implementation.name);
+    Call call(problem, tier);
+    call.execute();
+    call.check();
+  }
 }
 
 struct Formats {
@@ -320,6 +327,17 @@ TEST(ArithmeticPlans, ThreadCountDoesNotMatter) {
         }
       }
     }
+}
+
+TEST(ArithmeticPlans, Float16IsNotConvertedInMemoryWhereAllIsFloat16) {
+  const auto chosen = [](ImageFeatureChannelFormat source, ImageFeatureChannelFormat destination) {
+    return preparePlan(arithmeticImplementationsCpu(),
+                       arithmeticTensors()[1].problem(Add, Forward, source, destination))
+        .implementation;
+  };
+  EXPECT_EQ(chosen(Float16, Float16), "float16 tiles");
+  EXPECT_EQ(chosen(Float32, Float32), "tiles");
+  EXPECT_EQ(chosen(Float16, Float32), "tiles");
 }
 
 TEST(ArithmeticPlans, NoImages) {

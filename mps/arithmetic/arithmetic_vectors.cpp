@@ -17,6 +17,23 @@ namespace mps::detail::HWY_NAMESPACE {
 using Floats = hn::ScalableTag<float>;
 using FloatVector = hn::Vec<Floats>;
 
+template <class Element>
+HWY_INLINE FloatVector load(AllLanes /*lanes*/, const Element* from) {
+  return loadFloats(Floats(), from);
+}
+template <class Element>
+HWY_INLINE FloatVector load(FirstLanes lanes, const Element* from) {
+  return loadFloats(Floats(), from, lanes.count);
+}
+template <class Element>
+HWY_INLINE void store(AllLanes /*lanes*/, FloatVector value, Element* to) {
+  storeFloats(Floats(), value, to);
+}
+template <class Element>
+HWY_INLINE void store(FirstLanes lanes, FloatVector value, Element* to) {
+  storeFloats(Floats(), value, to, lanes.count);
+}
+
 /// The operation without bias and limits, of scaled operands.
 template <ArithmeticOperation operation>
 HWY_INLINE FloatVector combine(FloatVector x, FloatVector y) {
@@ -26,8 +43,9 @@ HWY_INLINE FloatVector combine(FloatVector x, FloatVector y) {
   if constexpr (operation == ArithmeticOperation::Divide) return hn::Div(x, y);
 }
 
-template <ArithmeticOperation operation>
-HWY_INLINE void computeValues(const ArithmeticProblem& problem, const ArithmeticRun& run, float* result) {
+template <ArithmeticOperation operation, class Element>
+HWY_INLINE void computeValues(const ArithmeticProblem& problem, const ArithmeticRun<Element>& run,
+                              Element* result) {
   const Floats d;
   const auto a = hn::Set(d, problem.primaryScale);
   const auto b = hn::Set(d, problem.secondaryScale);
@@ -35,21 +53,23 @@ HWY_INLINE void computeValues(const ArithmeticProblem& problem, const Arithmetic
   const auto minimum = hn::Set(d, problem.minimumValue);
   const auto maximum = hn::Set(d, problem.maximumValue);
   forVectors(d, static_cast<std::size_t>(run.count), [&](std::size_t i, auto lanes) {
-    const auto x = lanes.load(d, run.primary + i);
-    const auto y = lanes.load(d, run.secondary + i);
+    const auto x = load(lanes, run.primary + i);
+    const auto y = load(lanes, run.secondary + i);
     const auto r = hn::Add(combine<operation>(hn::Mul(a, x), hn::Mul(b, y)), bias);
     if (run.newMask != nullptr) {
       const auto inside = hn::And(hn::Gt(r, minimum), hn::Lt(r, maximum));
-      lanes.store(d, hn::IfThenElseZero(inside, hn::Set(d, 1.0F)), run.newMask + i);
+      store(lanes, hn::IfThenElseZero(inside, hn::Set(d, 1.0F)), run.newMask + i);
     }
-    if (run.newQuotient != nullptr) lanes.store(d, hn::Div(x, y), run.newQuotient + i);
+    if (run.newQuotient != nullptr) store(lanes, hn::Div(x, y), run.newQuotient + i);
     // Comparisons, because minimum and maximum instructions may drop NaN.
     const auto below = hn::IfThenElse(hn::Gt(r, maximum), maximum, r);
-    lanes.store(d, hn::IfThenElse(hn::Lt(r, minimum), minimum, below), result + i);
+    store(lanes, hn::IfThenElse(hn::Lt(r, minimum), minimum, below), result + i);
   });
 }
 
-void arithmeticValues(const ArithmeticProblem& problem, const ArithmeticRun& run, float* result) {
+template <class Element>
+HWY_INLINE void dispatchValues(const ArithmeticProblem& problem, const ArithmeticRun<Element>& run,
+                               Element* result) {
   switch (problem.operation) {
     case ArithmeticOperation::Add:
       return computeValues<ArithmeticOperation::Add>(problem, run, result);
@@ -62,39 +82,122 @@ void arithmeticValues(const ArithmeticProblem& problem, const ArithmeticRun& run
   }
 }
 
+void valuesFloat32(const ArithmeticProblem& problem, const ArithmeticRun<float>& run, float* result) {
+  dispatchValues(problem, run, result);
+}
+void valuesFloat16(const ArithmeticProblem& problem, const ArithmeticRun<Float16>& run, Float16* result) {
+  dispatchValues(problem, run, result);
+}
+
 enum class GradientFormula { Scale, Multiply, Divide, DivideSecondary };
 
-template <GradientFormula formula>
-HWY_INLINE void computeGradients(const ArithmeticProblem& problem, const ArithmeticRun& run, float* result) {
-  const Floats d;
-  const auto a = hn::Set(d, problem.primaryScale);
-  const auto b = hn::Set(d, problem.secondaryScale);
-  forVectors(d, static_cast<std::size_t>(run.count), [&](std::size_t i, auto lanes) {
-    auto value = hn::Mul(a, lanes.load(d, run.gradient + i));
+/// The value of one vector of elements of the result.
+template <GradientFormula formula, class Element>
+class GradientValue {
+ public:
+  GradientValue(const ArithmeticProblem& problem, const ArithmeticRun<Element>& run)
+      : run_(run),
+        a_(hn::Set(Floats(), problem.primaryScale)),
+        b_(hn::Set(Floats(), problem.secondaryScale)) {}
+
+  template <class Lanes>
+  HWY_INLINE FloatVector operator()(std::size_t i, Lanes lanes) const {
+    auto value = hn::Mul(a_, load(lanes, run_.gradient + i));
     if constexpr (formula != GradientFormula::Scale) {
-      const auto z = hn::Mul(b, lanes.load(d, run.secondary + i));
+      const auto z = hn::Mul(b_, load(lanes, run_.secondary + i));
       value = formula == GradientFormula::Multiply ? hn::Mul(value, z) : hn::Div(value, z);
     }
     if constexpr (formula == GradientFormula::DivideSecondary)
-      value = hn::Neg(hn::Mul(value, lanes.load(d, run.quotient + i)));
-    if (run.mask != nullptr)
-      value = hn::IfThenElseZero(hn::Ne(lanes.load(d, run.mask + i), hn::Zero(d)), value);
-    lanes.store(d, value, result + i);
-  });
-}
+      value = hn::Neg(hn::Mul(value, load(lanes, run_.quotient + i)));
+    if (run_.mask != nullptr)
+      value = hn::IfThenElseZero(hn::Ne(load(lanes, run_.mask + i), hn::Zero(Floats())), value);
+    return value;
+  }
 
-void arithmeticGradients(const ArithmeticProblem& problem, const ArithmeticRun& run, float* result) {
+ private:
+  const ArithmeticRun<Element>& run_;
+  FloatVector a_;
+  FloatVector b_;
+};
+
+/// Calls body(GradientValue) for the formula of the problem.
+template <class Element, class Body>
+HWY_INLINE void withGradientValue(const ArithmeticProblem& problem, const ArithmeticRun<Element>& run,
+                                  Body&& body) {
   switch (problem.operation) {
     case ArithmeticOperation::Add:
     case ArithmeticOperation::Subtract:
-      return computeGradients<GradientFormula::Scale>(problem, run, result);
+      return body(GradientValue<GradientFormula::Scale, Element>(problem, run));
     case ArithmeticOperation::Multiply:
-      return computeGradients<GradientFormula::Multiply>(problem, run, result);
+      return body(GradientValue<GradientFormula::Multiply, Element>(problem, run));
     case ArithmeticOperation::Divide:
       if (problem.direction == ArithmeticDirection::PrimaryGradient)
-        return computeGradients<GradientFormula::Divide>(problem, run, result);
-      return computeGradients<GradientFormula::DivideSecondary>(problem, run, result);
+        return body(GradientValue<GradientFormula::Divide, Element>(problem, run));
+      return body(GradientValue<GradientFormula::DivideSecondary, Element>(problem, run));
   }
+}
+
+template <class Element, class Result>
+HWY_INLINE void computeGradients(const ArithmeticProblem& problem, const ArithmeticRun<Element>& run,
+                                 Result* result) {
+  withGradientValue(problem, run, [&](const auto& value) {
+    forVectors(Floats(), static_cast<std::size_t>(run.count),
+               [&](std::size_t i, auto lanes) { store(lanes, value(i, lanes), result + i); });
+  });
+}
+
+void gradientsFloat32(const ArithmeticProblem& problem, const ArithmeticRun<float>& run, float* result) {
+  computeGradients(problem, run, result);
+}
+void gradientsFloat16(const ArithmeticProblem& problem, const ArithmeticRun<Float16>& run, Float16* result) {
+  computeGradients(problem, run, result);
+}
+void gradientsFloat16To32(const ArithmeticProblem& problem, const ArithmeticRun<Float16>& run,
+                          float* result) {
+  computeGradients(problem, run, result);
+}
+
+void sumPixels(float* values, std::int64_t pixels, std::int64_t channels) {
+  const Floats d;
+  while (pixels > 1) {
+    const std::int64_t half = pixels / 2;
+    const float* upper = values + (pixels - half) * channels;
+    forVectors(d, static_cast<std::size_t>(half * channels), [&](std::size_t i, auto lanes) {
+      store(lanes, hn::Add(load(lanes, values + i), load(lanes, upper + i)), values + i);
+    });
+    pixels -= half;
+  }
+}
+
+/// Eight parts of equal length are added while they are computed, so that few values are stored on the way.
+template <class Element>
+HWY_INLINE void sumGradients(const ArithmeticProblem& problem, const ArithmeticRun<Element>& run,
+                             std::int64_t channels, float* result) {
+  const std::int64_t pixels = run.count / channels;
+  const std::int64_t partPixels = pixels / 8;
+  const std::int64_t restPixels = pixels - 8 * partPixels;
+  const auto part = static_cast<std::size_t>(partPixels * channels);
+  withGradientValue(problem, run, [&](const auto& value) {
+    forVectors(Floats(), part, [&](std::size_t i, auto lanes) {
+      const auto two = [&](std::size_t k) {
+        return hn::Add(value(i + k * part, lanes), value(i + (k + 1) * part, lanes));
+      };
+      store(lanes, hn::Add(hn::Add(two(0), two(2)), hn::Add(two(4), two(6))), result + i);
+    });
+    forVectors(Floats(), static_cast<std::size_t>(restPixels * channels), [&](std::size_t i, auto lanes) {
+      store(lanes, value(8 * part + i, lanes), result + part + i);
+    });
+  });
+  sumPixels(result, partPixels + restPixels, channels);
+}
+
+void sumGradientsFloat32(const ArithmeticProblem& problem, const ArithmeticRun<float>& run,
+                         std::int64_t channels, float* result) {
+  sumGradients(problem, run, channels, result);
+}
+void sumGradientsFloat16(const ArithmeticProblem& problem, const ArithmeticRun<Float16>& run,
+                         std::int64_t channels, float* result) {
+  sumGradients(problem, run, channels, result);
 }
 
 void repeatChannels(const float* from, std::int64_t pixels, std::int64_t channels, float* to) {
@@ -123,18 +226,6 @@ void sumChannels(float* values, std::int64_t pixels, std::int64_t channels) {
   }
 }
 
-void sumPixels(float* values, std::int64_t pixels, std::int64_t channels) {
-  const Floats d;
-  while (pixels > 1) {
-    const std::int64_t half = pixels / 2;
-    const float* upper = values + (pixels - half) * channels;
-    forVectors(d, static_cast<std::size_t>(half * channels), [&](std::size_t i, auto lanes) {
-      lanes.store(d, hn::Add(lanes.load(d, values + i), lanes.load(d, upper + i)), values + i);
-    });
-    pixels -= half;
-  }
-}
-
 void addToSums(const float* values, std::int64_t count, double* sums) {
   for (std::int64_t i = 0; i < count; ++i) sums[i] += static_cast<double>(values[i]);
 }
@@ -146,19 +237,47 @@ HWY_AFTER_NAMESPACE();
 
 namespace mps::detail {
 
-HWY_EXPORT(arithmeticValues);
-HWY_EXPORT(arithmeticGradients);
+HWY_EXPORT(valuesFloat32);
+HWY_EXPORT(valuesFloat16);
+HWY_EXPORT(gradientsFloat32);
+HWY_EXPORT(gradientsFloat16);
+HWY_EXPORT(gradientsFloat16To32);
+HWY_EXPORT(sumGradientsFloat32);
+HWY_EXPORT(sumGradientsFloat16);
 HWY_EXPORT(repeatChannels);
 HWY_EXPORT(sumChannels);
 HWY_EXPORT(sumPixels);
 HWY_EXPORT(addToSums);
 
-void arithmeticValues(const ArithmeticProblem& problem, const ArithmeticRun& run, float* result) {
-  HWY_DYNAMIC_DISPATCH(arithmeticValues)(problem, run, result);
+void arithmeticValues(const ArithmeticProblem& problem, const ArithmeticRun<float>& run, float* result) {
+  HWY_DYNAMIC_DISPATCH(valuesFloat32)(problem, run, result);
 }
 
-void arithmeticGradients(const ArithmeticProblem& problem, const ArithmeticRun& run, float* result) {
-  HWY_DYNAMIC_DISPATCH(arithmeticGradients)(problem, run, result);
+void arithmeticValues(const ArithmeticProblem& problem, const ArithmeticRun<Float16>& run, Float16* result) {
+  HWY_DYNAMIC_DISPATCH(valuesFloat16)(problem, run, result);
+}
+
+void arithmeticGradients(const ArithmeticProblem& problem, const ArithmeticRun<float>& run, float* result) {
+  HWY_DYNAMIC_DISPATCH(gradientsFloat32)(problem, run, result);
+}
+
+void arithmeticGradients(const ArithmeticProblem& problem, const ArithmeticRun<Float16>& run,
+                         Float16* result) {
+  HWY_DYNAMIC_DISPATCH(gradientsFloat16)(problem, run, result);
+}
+
+void arithmeticGradients(const ArithmeticProblem& problem, const ArithmeticRun<Float16>& run, float* result) {
+  HWY_DYNAMIC_DISPATCH(gradientsFloat16To32)(problem, run, result);
+}
+
+void sumArithmeticGradients(const ArithmeticProblem& problem, const ArithmeticRun<float>& run,
+                            std::int64_t channels, float* result) {
+  HWY_DYNAMIC_DISPATCH(sumGradientsFloat32)(problem, run, channels, result);
+}
+
+void sumArithmeticGradients(const ArithmeticProblem& problem, const ArithmeticRun<Float16>& run,
+                            std::int64_t channels, float* result) {
+  HWY_DYNAMIC_DISPATCH(sumGradientsFloat16)(problem, run, channels, result);
 }
 
 void repeatChannels(const float* from, std::int64_t pixels, std::int64_t channels, float* to) {

@@ -3,16 +3,18 @@
 #include <cstdint>
 
 #include "mps/arithmetic/arithmetic_problem.hpp"
+#include "mps/core/storage.hpp"
 
 /// The vector code of the arithmetic kernels, on runs of float32 values.
 namespace mps::detail {
 
-/// Inputs and outputs of a run of elements of the result, one after the other.
+/// Inputs and outputs of a run of elements of the result, one after the other. Element is float or Float16.
+template <class Element>
 struct ArithmeticRun {
   std::int64_t count = 0;
-  const float* primary = nullptr;    ///< x
-  const float* secondary = nullptr;  ///< y or z
-  const float* gradient = nullptr;
+  const Element* primary = nullptr;    ///< x
+  const Element* secondary = nullptr;  ///< y or z
+  const Element* gradient = nullptr;
   const float* mask = nullptr;  ///< read by gradients; null for none
   const float* quotient = nullptr;
   float* newMask = nullptr;  ///< written by the forward pass; null for none
@@ -20,9 +22,19 @@ struct ArithmeticRun {
 };
 
 /// The result of the operation, cut to the limits. `result` may be one of the inputs.
-void arithmeticValues(const ArithmeticProblem& problem, const ArithmeticRun& run, float* result);
+void arithmeticValues(const ArithmeticProblem& problem, const ArithmeticRun<float>& run, float* result);
+void arithmeticValues(const ArithmeticProblem& problem, const ArithmeticRun<Float16>& run, Float16* result);
 /// The values that a gradient sums. `result` may be one of the inputs.
-void arithmeticGradients(const ArithmeticProblem& problem, const ArithmeticRun& run, float* result);
+void arithmeticGradients(const ArithmeticProblem& problem, const ArithmeticRun<float>& run, float* result);
+void arithmeticGradients(const ArithmeticProblem& problem, const ArithmeticRun<Float16>& run,
+                         Float16* result);
+void arithmeticGradients(const ArithmeticProblem& problem, const ArithmeticRun<Float16>& run, float* result);
+/// The same values, summed over the pixels: result[channel]; `result` has room for all values and is not an
+/// input.
+void sumArithmeticGradients(const ArithmeticProblem& problem, const ArithmeticRun<float>& run,
+                            std::int64_t channels, float* result);
+void sumArithmeticGradients(const ArithmeticProblem& problem, const ArithmeticRun<Float16>& run,
+                            std::int64_t channels, float* result);
 
 /// to[pixel][channel] = from[pixel].
 void repeatChannels(const float* from, std::int64_t pixels, std::int64_t channels, float* to);
