@@ -26,7 +26,7 @@ class OneDnnThreads {
   OneDnnThreads& operator=(const OneDnnThreads&) = delete;
 
  private:
-  int previous_;
+  [[maybe_unused]] int previous_;  ///< not used in builds without OpenMP
 };
 
 /// Attributes of primitives whose scratch memory the caller brings.
