@@ -6,10 +6,13 @@
 
 namespace mtl {
 
-std::vector<std::shared_ptr<Device>> cudaDevices() { return {}; }
+std::vector<std::shared_ptr<Device>> cudaDevices() {
+  return {};
+}
 
 std::shared_ptr<Device> cudaDevice(int index) {
-  throw Error("device cuda:" + std::to_string(index) + " cannot be used: this library was built without CUDA");
+  throw Error("device cuda:" + std::to_string(index) +
+              " cannot be used: this library was built without CUDA");
 }
 
 }  // namespace mtl

@@ -25,14 +25,15 @@ class Buffer {
   [[nodiscard]] const std::string& label() const { return label_; }
   void setLabel(std::string label) { label_ = std::move(label); }
 
-  /// The host's bytes; nullptr for Private storage. Device results show after synchronize() and completion; on
-  /// the CPU at once.
+  /// The host's bytes; nullptr for Private storage. Device results show after synchronize() and completion;
+  /// on the CPU at once.
   [[nodiscard]] std::byte* contents() const;
   /// contents() as elements of type T; empty for Private storage.
   template <class T>
   [[nodiscard]] std::span<T> contentsAs() const {
     std::byte* bytes = contents();
-    return bytes == nullptr ? std::span<T>{} : std::span<T>(reinterpret_cast<T*>(bytes), length() / sizeof(T));
+    return bytes == nullptr ? std::span<T>{}
+                            : std::span<T>(reinterpret_cast<T*>(bytes), length() / sizeof(T));
   }
   /// The host wrote contents()[offset, offset + length): later commands read the new bytes.
   /// @throws Error when the range leaves the buffer.

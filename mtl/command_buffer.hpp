@@ -10,6 +10,7 @@
 namespace mtl {
 
 class CommandQueue;
+class Content;
 class Device;
 class Heap;
 class Memory;
@@ -44,19 +45,25 @@ struct CommandBufferError {
   std::string message;
 };
 
+/// Stands for a block that a command reads or writes; keeps the mark of its content, not the block.
+struct ContentMark {
+  ContentMark(const std::shared_ptr<Memory>& memory);  // NOLINT: implicit, so that blocks can be listed
+  std::shared_ptr<Content> content;
+};
+
 /// One recorded piece of work. The library's own.
 struct Command {
-  std::string label;                       ///< kernel and label, for messages
-  std::function<void(Stream&)> run;        ///< called once, on the executing thread
-  std::vector<std::weak_ptr<Memory>> reads;   ///< invalid content makes the command fail
-  std::vector<std::weak_ptr<Memory>> writes;  ///< marked invalid when the command does not run to its end
+  std::string label;                 ///< kernel and label, for messages
+  std::function<void(Stream&)> run;  ///< called once, on the executing thread
+  std::vector<ContentMark> reads;    ///< invalid content makes the command fail
+  std::vector<ContentMark> writes;   ///< marked invalid when the command does not run to its end
   std::vector<std::shared_ptr<const void>> retained;  ///< kept alive until the buffer has completed
 };
 
 /// A list of recorded work (Metal's MTLCommandBuffer).
 ///
-/// Encoding records; nothing runs before commit(). Work inside one buffer behaves as if executed in the order of
-/// encoding. Encode from one thread at a time; the other members are thread safe.
+/// Encoding records; nothing runs before commit(). Work inside one buffer behaves as if executed in the order
+/// of encoding. Encode from one thread at a time; the other members are thread safe.
 ///
 /// When a command fails, the buffer's error() is set, its later commands are skipped and what they would have
 /// written is marked invalid: using it later throws (or fails) with the first message. Later buffers of the
@@ -83,12 +90,12 @@ class CommandBuffer {
   /// Returns when the buffer was handed to the device and its scheduled handlers have run.
   /// @throws Error before commit.
   void waitUntilScheduled();
-  /// Returns when the buffer has run and its completed handlers have run. Does not throw for a failed buffer: see
-  /// error(). @throws Error before commit, and inside a completed handler of this buffer.
+  /// Returns when the buffer has run and its completed handlers have run. Does not throw for a failed buffer:
+  /// see error(). @throws Error before commit, and inside a completed handler of this buffer.
   void waitUntilCompleted();
-  /// Handlers run on the queue's handler thread, in the order in which they were added, also after an error. A
-  /// handler may wait for a later buffer of its queue. An exception that leaves a handler is reported in
-  /// error() of the buffer if that was still empty. @throws Error after commit.
+  /// Handlers run on the queue's handler thread, in the order in which they were added, also after an error.
+  /// A handler may wait for a later buffer of its queue. An exception that leaves a handler is reported in
+  /// error() of the buffer if that was still empty. @throws Error after commit or for an empty handler.
   void addScheduledHandler(Handler handler);
   void addCompletedHandler(Handler handler);
 

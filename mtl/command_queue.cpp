@@ -54,7 +54,9 @@ std::shared_ptr<Heap> CommandQueue::leaseHeap() {
           }};
 }
 
-HandlerThread& CommandQueue::handlerThread() { return *handlerThread_; }
+HandlerThread& CommandQueue::handlerThread() {
+  return *handlerThread_;
+}
 
 void CommandQueue::reserve(const std::shared_ptr<Submission>& submission) {
   const std::lock_guard lock(mutex_);
@@ -62,9 +64,10 @@ void CommandQueue::reserve(const std::shared_ptr<Submission>& submission) {
 }
 
 void CommandQueue::flush() {
+  std::shared_ptr<Submission> submission;  // perhaps its last owner: let go after the lock
   const std::lock_guard lock(mutex_);
   while (!order_.empty()) {
-    auto submission = order_.front().lock();
+    submission = order_.front().lock();
     if (submission && submission->status() < CommandBufferStatus::Committed) return;
     order_.pop_front();
     if (submission) device_->submit(std::move(submission));

@@ -15,8 +15,9 @@ class HandlerThread;
 class Heap;
 class Submission;
 
-/// Runs command buffers one after the other, in the order in which they were enqueued (Metal's MTLCommandQueue).
-/// Results of an earlier buffer are visible to later ones. Queues are not ordered among each other. Thread safe.
+/// Runs command buffers one after the other, in the order in which they were enqueued (Metal's
+/// MTLCommandQueue). Results of an earlier buffer are visible to later ones. Queues are not ordered among
+/// each other. Thread safe.
 class CommandQueue : public std::enable_shared_from_this<CommandQueue> {
  public:
   /// Use Device::newCommandQueue.
@@ -34,8 +35,8 @@ class CommandQueue : public std::enable_shared_from_this<CommandQueue> {
 
   /// The library's own: temporary memory of this queue's buffers.
   [[nodiscard]] const std::shared_ptr<Heap>& heap() const { return heap_; }
-  /// The library's own: a heap for a buffer that is committed in pieces; returns to the queue for the next such
-  /// buffer when the last owner lets go.
+  /// The library's own: a heap for a buffer that is committed in pieces; returns to the queue for the next
+  /// such buffer when the last owner lets go.
   std::shared_ptr<Heap> leaseHeap();
   /// The library's own: a submission of this queue, counted against the limit.
   std::shared_ptr<Submission> newSubmission();

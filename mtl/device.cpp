@@ -33,7 +33,9 @@ std::shared_ptr<Buffer> Device::newBuffer(std::span<const std::byte> bytes, Reso
   return buffer;
 }
 
-std::shared_ptr<Device> createSystemDefaultDevice() { return cpu::defaultDevice(); }
+std::shared_ptr<Device> createSystemDefaultDevice() {
+  return cpu::defaultDevice();
+}
 
 std::vector<std::shared_ptr<Device>> copyAllDevices() {
   std::vector<std::shared_ptr<Device>> devices{cpu::defaultDevice()};

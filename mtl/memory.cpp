@@ -1,6 +1,8 @@
 #include "mtl/memory.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <new>
 
 #include "mtl/device.hpp"
 
@@ -8,18 +10,18 @@ namespace mtl {
 
 Memory::~Memory() = default;
 
-std::string Memory::failure() const {
-  const std::lock_guard lock(failureMutex_);
+std::string Content::failure() const {
+  const std::lock_guard lock(mutex_);
   return failure_;
 }
 
-void Memory::setFailure(const std::string& message) {
-  const std::lock_guard lock(failureMutex_);
+void Content::setFailure(const std::string& message) {
+  const std::lock_guard lock(mutex_);
   if (failure_.empty()) failure_ = message;
 }
 
-void Memory::clearFailure() {
-  const std::lock_guard lock(failureMutex_);
+void Content::clearFailure() {
+  const std::lock_guard lock(mutex_);
   failure_.clear();
 }
 
@@ -28,7 +30,11 @@ class Heap::Block final : public Memory {
  public:
   Block(std::shared_ptr<Heap> heap, std::size_t chunk, std::size_t offset, std::size_t reserved,
         std::byte* address, std::size_t length)
-      : Memory(address, length), heap_(std::move(heap)), chunk_(chunk), offset_(offset), reserved_(reserved) {}
+      : Memory(address, length),
+        heap_(std::move(heap)),
+        chunk_(chunk),
+        offset_(offset),
+        reserved_(reserved) {}
   ~Block() override { heap_->release(chunk_, offset_, reserved_); }
 
  private:
@@ -55,6 +61,7 @@ std::optional<std::pair<std::size_t, std::size_t>> Heap::bestFit(std::size_t len
 }
 
 std::shared_ptr<Memory> Heap::allocate(std::size_t bytes) {
+  if (bytes > std::numeric_limits<std::size_t>::max() - alignment) throw std::bad_alloc();
   const std::size_t length = std::max(alignment, (bytes + alignment - 1) / alignment * alignment);
   const std::lock_guard lock(mutex_);
   auto place = bestFit(length);

@@ -14,6 +14,21 @@ namespace mtl {
 class CommandBuffer;
 class Device;
 
+/// Whether a block's content is good. Commands hold it in place of the block, so a temporary block may go
+/// back to its heap before they run.
+class Content {
+ public:
+  /// Message of the command that failed to write the block; empty while the content is good.
+  [[nodiscard]] std::string failure() const;
+  /// The first failure stays until the content is good again.
+  void setFailure(const std::string& message);
+  void clearFailure();
+
+ private:
+  mutable std::mutex mutex_;
+  std::string failure_;
+};
+
 /// A block of device memory. Returns to where it came from when the last owner lets go.
 ///
 /// The library's own layer: users hold Buffers and images.
@@ -35,10 +50,10 @@ class Memory {
   /// Records the copy that makes device results visible in contents().
   virtual void synchronize(CommandBuffer& /*commandBuffer*/) {}
 
-  /// Message of the command that failed to write this block; empty while the content is good.
-  [[nodiscard]] std::string failure() const;
-  void setFailure(const std::string& message);
-  void clearFailure();
+  [[nodiscard]] const std::shared_ptr<Content>& content() const { return content_; }
+  [[nodiscard]] std::string failure() const { return content_->failure(); }
+  void setFailure(const std::string& message) { content_->setFailure(message); }
+  void clearFailure() { content_->clearFailure(); }
 
  protected:
   Memory(std::byte* address, std::size_t length) : address_(address), length_(length) {}
@@ -46,8 +61,7 @@ class Memory {
  private:
   std::byte* address_;
   std::size_t length_;
-  mutable std::mutex failureMutex_;
-  std::string failure_;
+  std::shared_ptr<Content> content_ = std::make_shared<Content>();
 };
 
 /// Chunked arena for temporary memory: stable addresses, best fit, neighbours merged (design section 4).
@@ -64,6 +78,7 @@ class Heap : public std::enable_shared_from_this<Heap> {
   explicit Heap(Device& device, std::size_t chunkBytes = std::size_t{1} << 22U);
 
   /// A block that returns to this heap when its last owner lets go. Zero bytes give a block of length 0.
+  /// @throws std::bad_alloc when there is no memory.
   std::shared_ptr<Memory> allocate(std::size_t bytes);
 
   [[nodiscard]] std::size_t usedBytes() const;      ///< in live blocks

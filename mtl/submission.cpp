@@ -16,13 +16,25 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::string firstFailure(const std::vector<std::weak_ptr<Memory>>& reads) {
-  for (const auto& read : reads) {
-    if (const auto memory = read.lock()) {
-      if (auto failure = memory->failure(); !failure.empty()) return failure;
-    }
-  }
+std::string firstFailure(const std::vector<ContentMark>& reads) {
+  for (const ContentMark& read : reads)
+    if (auto failure = read.content->failure(); !failure.empty()) return failure;
   return {};
+}
+
+/// Calls a function; returns what it threw, if anything.
+template <class Function>
+std::optional<CommandBufferError> failureOf(Function&& function) {
+  try {
+    function();
+  } catch (const std::bad_alloc&) {
+    return CommandBufferError{CommandBufferErrorCode::OutOfMemory, "out of memory"};
+  } catch (const std::exception& exception) {
+    return CommandBufferError{CommandBufferErrorCode::Internal, exception.what()};
+  } catch (...) {
+    return CommandBufferError{CommandBufferErrorCode::Internal, "an exception that is no std::exception"};
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -92,13 +104,17 @@ void Submission::append(Command command) {
   commands_.push_back(std::move(command));
 }
 
-std::size_t Submission::commandCount() const { return commands_.size(); }
+std::size_t Submission::commandCount() const {
+  return commands_.size();
+}
 
 void Submission::rollback(std::size_t commandCount) {
   if (commandCount < commands_.size()) commands_.resize(commandCount);
 }
 
-void Submission::retain(std::shared_ptr<const void> object) { retained_.push_back(std::move(object)); }
+void Submission::retain(std::shared_ptr<const void> object) {
+  retained_.push_back(std::move(object));
+}
 
 void Submission::enqueue() {
   {
@@ -107,6 +123,7 @@ void Submission::enqueue() {
     status_ = CommandBufferStatus::Enqueued;
   }
   queue_->reserve(shared_from_this());
+  queue_->flush();  // another thread may have committed meanwhile
 }
 
 void Submission::commit() {
@@ -122,6 +139,7 @@ void Submission::commit() {
 }
 
 void Submission::addHandler(CommandBuffer::Handler handler, bool scheduled) {
+  if (!handler) throw Error("CommandBuffer \"" + label() + "\": handler is empty");
   const std::lock_guard lock(mutex_);
   if (status_ >= CommandBufferStatus::Committed)
     throw Error("CommandBuffer \"" + label_ + "\": handler added after commit");
@@ -133,8 +151,10 @@ void Submission::wait(bool scheduledOnly) {
   if (status_ < CommandBufferStatus::Committed)
     throw Error("CommandBuffer \"" + label_ + "\": waits before commit and would never return");
   if (runningHandlersOf_ == std::this_thread::get_id())
-    throw Error("CommandBuffer \"" + label_ + "\": waits inside one of its own handlers and would never return");
-  // On the handler thread only the execution can be waited for: the other buffer's handlers come after this one.
+    throw Error("CommandBuffer \"" + label_ +
+                "\": waits inside one of its own handlers and would never return");
+  // On the handler thread only the execution can be waited for: the other buffer's handlers come after this
+  // one.
   const bool onHandlerThread = queue_->handlerThread().isCurrent();
   changed_.wait(lock, [&] {
     if (scheduledOnly)
@@ -146,6 +166,7 @@ void Submission::wait(bool scheduledOnly) {
 void Submission::fail(CommandBufferErrorCode code, const std::string& message) {
   const std::lock_guard lock(mutex_);
   if (!error_) error_ = CommandBufferError{code, message};
+  if (status_ == CommandBufferStatus::Completed) status_ = CommandBufferStatus::Error;
 }
 
 void Submission::runCommands(Stream& stream) {
@@ -158,23 +179,16 @@ void Submission::runCommands(Stream& stream) {
       }
     }
     if (failure.empty()) {
-      try {
-        command.run(stream);
-      } catch (const std::bad_alloc&) {
-        failure = command.label + ": out of memory";
-        fail(CommandBufferErrorCode::OutOfMemory, failure);
-      } catch (const std::exception& exception) {
-        failure = command.label + ": " + exception.what();
-        fail(CommandBufferErrorCode::Internal, failure);
+      if (const auto thrown = failureOf([&] { command.run(stream); })) {
+        failure = command.label + ": " + thrown->message;
+        fail(thrown->code, failure);
       }
     }
-    for (const auto& write : command.writes) {
-      if (const auto memory = write.lock()) {
-        if (failure.empty())
-          memory->clearFailure();
-        else
-          memory->setFailure(failure);
-      }
+    for (const ContentMark& write : command.writes) {
+      if (failure.empty())
+        write.content->clearFailure();
+      else
+        write.content->setFailure(failure);
     }
   }
 }
@@ -186,11 +200,8 @@ void Submission::runHandlers(std::vector<CommandBuffer::Handler>& handlers) {
     runningHandlersOf_ = std::this_thread::get_id();
   }
   for (auto& handler : handlers) {
-    try {
-      handler(face);
-    } catch (const std::exception& exception) {
-      fail(CommandBufferErrorCode::Internal, std::string("completion handler: ") + exception.what());
-    }
+    if (const auto thrown = failureOf([&] { handler(face); }))
+      fail(thrown->code, "handler: " + thrown->message);
   }
   handlers.clear();
   const std::lock_guard lock(mutex_);

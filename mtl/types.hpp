@@ -26,12 +26,17 @@ struct Region {
   bool operator==(const Region&) const = default;
 };
 
-/// Where a buffer's bytes live. On the CPU all of them are host memory; Private hides the bytes from contents().
+/// Where a buffer's bytes live. On the CPU all of them are host memory; Private hides the bytes from
+/// contents().
 enum class StorageMode : std::uint64_t { Shared = 0, Managed = 1, Private = 2, Memoryless = 3 };
 
 enum class CPUCacheMode : std::uint64_t { DefaultCache = 0, WriteCombined = 1 };
 
 /// Bits of newBuffer: cache mode in bits 0-3, storage mode in bits 4-7.
-enum class ResourceOptions : std::uint64_t { StorageModeShared = 0x00, StorageModeManaged = 0x10, StorageModePrivate = 0x20 };
+enum class ResourceOptions : std::uint64_t {
+  StorageModeShared = 0x00,
+  StorageModeManaged = 0x10,
+  StorageModePrivate = 0x20
+};
 
 }  // namespace mtl

@@ -104,9 +104,7 @@ class Executor {
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(int threadCount)
-      : Device("cpu"),
-        pool_(std::make_shared<MemoryPool>(physicalMemory() / 8)),
-        executor_(threadCount) {}
+      : Device("cpu"), pool_(std::make_shared<MemoryPool>(physicalMemory() / 8)), executor_(threadCount) {}
 
   [[nodiscard]] DeviceKind kind() const override { return DeviceKind::CPU; }
   [[nodiscard]] std::string description() const override { return processorName(); }
@@ -128,7 +126,9 @@ class CpuDevice final : public Device {
 
 }  // namespace
 
-std::shared_ptr<Device> newDevice(int threadCount) { return std::make_shared<CpuDevice>(threadCount); }
+std::shared_ptr<Device> newDevice(int threadCount) {
+  return std::make_shared<CpuDevice>(threadCount);
+}
 
 std::shared_ptr<Device> defaultDevice() {
   static const std::shared_ptr<Device> device = newDevice(usableProcessors());

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cstdlib>
+#include <limits>
 #include <new>
 
 namespace mtl::cpu {
@@ -13,16 +14,18 @@ constexpr std::size_t hugePage = std::size_t{2} << 20U;
 
 /// Few distinct capacities, at most an eighth larger than asked for.
 std::size_t capacityFor(std::size_t bytes) {
+  if (bytes > std::numeric_limits<std::size_t>::max() / 4) throw std::bad_alloc();
   std::size_t step = smallAlignment;
   while (step * 16 < bytes) step *= 2;
   return bytes == 0 ? smallAlignment : (bytes + step - 1) / step * step;
 }
 
+/// Null when there is no memory.
 std::byte* systemAllocate(std::size_t capacity) {
   const bool large = capacity >= 2 * hugePage;
   const std::size_t alignment = large ? hugePage : smallAlignment;
   void* address = std::aligned_alloc(alignment, (capacity + alignment - 1) / alignment * alignment);
-  if (address == nullptr) throw std::bad_alloc();
+  if (address == nullptr) return nullptr;
   if (large) madvise(address, capacity, MADV_HUGEPAGE);  // advice only: a refusal costs speed, nothing else
   return static_cast<std::byte*>(address);
 }
@@ -41,12 +44,18 @@ class MemoryPool::Block final : public Memory {
 };
 
 MemoryPool::~MemoryPool() {
+  freeCache();
+}
+
+void MemoryPool::freeCache() {
+  const std::lock_guard lock(mutex_);
   for (const auto& [capacity, address] : cache_) std::free(address);
+  cache_.clear();
+  cached_ = 0;
 }
 
 std::shared_ptr<Memory> MemoryPool::allocate(std::size_t bytes) {
   std::size_t capacity = capacityFor(bytes);
-  if (capacity < bytes) throw std::bad_alloc();
   std::byte* address = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -60,6 +69,11 @@ std::shared_ptr<Memory> MemoryPool::allocate(std::size_t bytes) {
   }
   if (address == nullptr) {
     address = systemAllocate(capacity);
+    if (address == nullptr) {  // what waits for reuse may be enough
+      freeCache();
+      address = systemAllocate(capacity);
+    }
+    if (address == nullptr) throw std::bad_alloc();
     ++systemAllocations_;
   }
   live_ += capacity;

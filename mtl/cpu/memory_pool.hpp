@@ -29,6 +29,7 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  private:
   class Block;
   void recycle(std::byte* address, std::size_t capacity);
+  void freeCache();
 
   std::size_t cacheLimit_;
   mutable std::mutex mutex_;

@@ -11,8 +11,8 @@ namespace mtl::cpu {
 class RangeFunction {
  public:
   template <class Function>
-    requires(!std::is_same_v<std::remove_cvref_t<Function>, RangeFunction>)
-  RangeFunction(Function&& function)  // NOLINT: implicit, so that a lambda can be passed in place
+  requires(!std::is_same_v<std::remove_cvref_t<Function>, RangeFunction>)
+      RangeFunction(Function&& function)  // NOLINT: implicit, so that a lambda can be passed in place
       : object_(const_cast<void*>(static_cast<const void*>(&function))),
         call_([](void* object, std::int64_t begin, std::int64_t end) {
           (*static_cast<std::remove_reference_t<Function>*>(object))(begin, end);
@@ -34,7 +34,8 @@ class Stream final : public mtl::Stream {
   [[nodiscard]] int threadCount() const { return threadCount_; }
   void setThreadCount(int threadCount) { threadCount_ = threadCount; }
 
-  /// Calls body(begin, end) on contiguous ranges that cover [0, count) exactly once and waits for all of them.
+  /// Calls body(begin, end) on contiguous ranges that cover [0, count) exactly once and waits for all of
+  /// them.
   ///
   /// The split depends on count, grain and threadCount() alone (at most threadCount() ranges of at least
   /// `grain` items, sizes differing by at most one), so a computation that owns its range gives the same bits
@@ -49,6 +50,8 @@ class Stream final : public mtl::Stream {
 };
 
 /// The CPU stream behind a plan's stream; the plan was prepared for this back end.
-inline Stream& asCpu(mtl::Stream& stream) { return static_cast<Stream&>(stream); }
+inline Stream& asCpu(mtl::Stream& stream) {
+  return static_cast<Stream&>(stream);
+}
 
 }  // namespace mtl::cpu
