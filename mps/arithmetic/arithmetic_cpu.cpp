@@ -43,9 +43,33 @@ void forEachPixel(const TensorShape& shape, const Tile& tile, Copy&& copy) {
   }
 }
 
+/// Whether all pixels of a tile are the same one of an operand.
+bool isOnePixel(const TensorShape& shape, const Tile& tile) {
+  const std::int64_t perImage = shape.height * shape.width;
+  return tile.pixels > 1 && shape.pixelStride == 0 && shape.rowStride == 0 &&
+         tile.firstPixel / perImage == (tile.firstPixel + tile.pixels - 1) / perImage;
+}
+
+/// Repeats the first pixel of a tile, by copies that double.
+template <class Element>
+void repeatFirstPixel(Element* buffer, const Tile& tile) {
+  for (std::int64_t done = tile.channels; done < tile.elements();) {
+    const std::int64_t count = std::min(done, tile.elements() - done);
+    std::memcpy(buffer + done, buffer, static_cast<std::size_t>(count) * sizeof(Element));
+    done += count;
+  }
+}
+
 /// A tile of an operand as float32, its only channel repeated where the result has several.
 const float* loadOperand(const TensorShape& shape, const std::byte* memory, const Tile& tile,
                          std::int64_t channels, float* buffer) {
+  if (isOnePixel(shape, tile)) {
+    const Tile pixel{tile.firstPixel, 1, tile.firstChannel, tile.channels};
+    const float* values = loadOperand(shape, memory, pixel, channels, buffer);
+    if (values != buffer) std::copy_n(values, pixel.elements(), buffer);
+    repeatFirstPixel(buffer, tile);
+    return buffer;
+  }
   if (shape.channels == channels) return loadTile(shape, memory, tile, buffer);
   alignas(64) float single[Tiling::capacity];
   const float* values = loadTile(shape, memory, {tile.firstPixel, tile.pixels, 0, 1}, single);
@@ -56,12 +80,19 @@ const float* loadOperand(const TensorShape& shape, const std::byte* memory, cons
 /// The same as float16, of an operand that is stored like that: nothing is converted.
 const Float16* loadOperand(const TensorShape& shape, const std::byte* memory, const Tile& tile,
                            std::int64_t channels, Float16* buffer) {
+  if (isOnePixel(shape, tile)) {
+    const Tile pixel{tile.firstPixel, 1, tile.firstChannel, tile.channels};
+    const Float16* values = loadOperand(shape, memory, pixel, channels, buffer);
+    if (values != buffer) std::copy_n(values, pixel.elements(), buffer);
+    repeatFirstPixel(buffer, tile);
+    return buffer;
+  }
   const auto* elements = reinterpret_cast<const Float16*>(memory);
   if (shape.channels != channels) {
-    const Tile single{tile.firstPixel, tile.pixels, 0, 1};
-    forEachPixel(shape, single, [&](std::int64_t from, std::int64_t to) {
-      std::fill_n(buffer + to * tile.channels, tile.channels, elements[from]);
-    });
+    Float16 single[Tiling::capacity];
+    forEachPixel(shape, {tile.firstPixel, tile.pixels, 0, 1},
+                 [&](std::int64_t from, std::int64_t to) { single[to] = elements[from]; });
+    repeatChannels(single, tile.pixels, tile.channels, buffer);
     return buffer;
   }
   if (const std::int64_t offset = adjacentOffset(shape, tile); offset >= 0) return elements + offset;
@@ -381,7 +412,7 @@ const char* name(ArithmeticOperation operation) {
 std::string ArithmeticProblem::describe() const {
   std::string text = name(operation);
   if (isForward()) {
-    text += " " + primary.describe() + ", " + secondary.describe();
+    text.append(" ").append(primary.describe()).append(", ").append(secondary.describe());
   } else {
     text += direction == ArithmeticDirection::PrimaryGradient ? " gradient of x, " : " gradient of y, ";
     text += gradient.describe();

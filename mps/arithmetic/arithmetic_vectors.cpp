@@ -44,8 +44,7 @@ HWY_INLINE FloatVector combine(FloatVector x, FloatVector y) {
 }
 
 template <ArithmeticOperation operation, class Element>
-HWY_INLINE void computeValues(const ArithmeticProblem& problem, const ArithmeticRun<Element>& run,
-                              Element* result) {
+HWY_INLINE void computeValues(const ArithmeticProblem& problem, ArithmeticRun<Element> run, Element* result) {
   const Floats d;
   const auto a = hn::Set(d, problem.primaryScale);
   const auto b = hn::Set(d, problem.secondaryScale);
@@ -115,7 +114,7 @@ class GradientValue {
   }
 
  private:
-  const ArithmeticRun<Element>& run_;
+  ArithmeticRun<Element> run_;  // a copy, which the stores cannot change
   FloatVector a_;
   FloatVector b_;
 };
@@ -169,26 +168,32 @@ void sumPixels(float* values, std::int64_t pixels, std::int64_t channels) {
   }
 }
 
-/// Eight parts of equal length are added while they are computed, so that few values are stored on the way.
+/// Eight pixels (or with few channels, eight parts of the run) are added while they are computed, so that few
+/// values are stored on the way.
 template <class Element>
 HWY_INLINE void sumGradients(const ArithmeticProblem& problem, const ArithmeticRun<Element>& run,
                              std::int64_t channels, float* result) {
+  constexpr std::int64_t fewChannels = 16;
   const std::int64_t pixels = run.count / channels;
-  const std::int64_t partPixels = pixels / 8;
-  const std::int64_t restPixels = pixels - 8 * partPixels;
-  const auto part = static_cast<std::size_t>(partPixels * channels);
+  const std::int64_t sums = pixels / 8;
+  const std::int64_t pixelsPerPart = channels < fewChannels ? sums : 1;
+  const auto part = static_cast<std::size_t>(pixelsPerPart * channels);
+  const auto summed = static_cast<std::size_t>(sums * channels);
+  const auto rest = static_cast<std::size_t>(run.count) - 8 * summed;
   withGradientValue(problem, run, [&](const auto& value) {
-    forVectors(Floats(), part, [&](std::size_t i, auto lanes) {
-      const auto two = [&](std::size_t k) {
-        return hn::Add(value(i + k * part, lanes), value(i + (k + 1) * part, lanes));
-      };
-      store(lanes, hn::Add(hn::Add(two(0), two(2)), hn::Add(two(4), two(6))), result + i);
-    });
-    forVectors(Floats(), static_cast<std::size_t>(restPixels * channels), [&](std::size_t i, auto lanes) {
-      store(lanes, value(8 * part + i, lanes), result + part + i);
+    for (std::size_t first = 0; first < summed; first += part)
+      forVectors(Floats(), part, [&](std::size_t i, auto lanes) {
+        const auto two = [&](std::size_t k) {
+          const std::size_t at = 8 * first + k * part + i;
+          return hn::Add(value(at, lanes), value(at + part, lanes));
+        };
+        store(lanes, hn::Add(hn::Add(two(0), two(2)), hn::Add(two(4), two(6))), result + first + i);
+      });
+    forVectors(Floats(), rest, [&](std::size_t i, auto lanes) {
+      store(lanes, value(8 * summed + i, lanes), result + summed + i);
     });
   });
-  sumPixels(result, partPixels + restPixels, channels);
+  sumPixels(result, pixels - 7 * sums, channels);
 }
 
 void sumGradientsFloat32(const ArithmeticProblem& problem, const ArithmeticRun<float>& run,
@@ -206,6 +211,17 @@ void repeatChannels(const float* from, std::int64_t pixels, std::int64_t channel
   for (std::int64_t i = 0; i < pixels; ++i, to += channels) {
     const auto value = hn::Set(d, from[i]);
     forVectors(d, count, [&](std::size_t c, auto lanes) { lanes.store(d, value, to + c); });
+  }
+}
+
+void repeatFloat16Channels(const Float16* from, std::int64_t pixels, std::int64_t channels, Float16* to) {
+  const hn::ScalableTag<std::uint16_t> d;
+  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t i = 0; i < pixels; ++i, to += channels) {
+    const auto value = hn::Set(d, from[i].bits);
+    std::int64_t c = 0;
+    for (; c + step <= channels; c += step) hn::StoreU(value, d, reinterpret_cast<std::uint16_t*>(to + c));
+    for (; c < channels; ++c) to[c] = from[i];
   }
 }
 
@@ -227,7 +243,13 @@ void sumChannels(float* values, std::int64_t pixels, std::int64_t channels) {
 }
 
 void addToSums(const float* values, std::int64_t count, double* sums) {
-  for (std::int64_t i = 0; i < count; ++i) sums[i] += static_cast<double>(values[i]);
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, decltype(d)> df;
+  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t i = 0;
+  for (; i + step <= count; i += step)
+    hn::StoreU(hn::Add(hn::LoadU(d, sums + i), hn::PromoteTo(d, hn::LoadU(df, values + i))), d, sums + i);
+  for (; i < count; ++i) sums[i] += static_cast<double>(values[i]);
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE
@@ -245,6 +267,7 @@ HWY_EXPORT(gradientsFloat16To32);
 HWY_EXPORT(sumGradientsFloat32);
 HWY_EXPORT(sumGradientsFloat16);
 HWY_EXPORT(repeatChannels);
+HWY_EXPORT(repeatFloat16Channels);
 HWY_EXPORT(sumChannels);
 HWY_EXPORT(sumPixels);
 HWY_EXPORT(addToSums);
@@ -282,6 +305,10 @@ void sumArithmeticGradients(const ArithmeticProblem& problem, const ArithmeticRu
 
 void repeatChannels(const float* from, std::int64_t pixels, std::int64_t channels, float* to) {
   HWY_DYNAMIC_DISPATCH(repeatChannels)(from, pixels, channels, to);
+}
+
+void repeatChannels(const Float16* from, std::int64_t pixels, std::int64_t channels, Float16* to) {
+  HWY_DYNAMIC_DISPATCH(repeatFloat16Channels)(from, pixels, channels, to);
 }
 
 void sumChannels(float* values, std::int64_t pixels, std::int64_t channels) {

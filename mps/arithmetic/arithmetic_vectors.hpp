@@ -38,6 +38,7 @@ void sumArithmeticGradients(const ArithmeticProblem& problem, const ArithmeticRu
 
 /// to[pixel][channel] = from[pixel].
 void repeatChannels(const float* from, std::int64_t pixels, std::int64_t channels, float* to);
+void repeatChannels(const Float16* from, std::int64_t pixels, std::int64_t channels, Float16* to);
 /// values[pixel] = sum of values[pixel][channel] over the channels, in place.
 void sumChannels(float* values, std::int64_t pixels, std::int64_t channels);
 /// values[channel] = sum of values[pixel][channel] over the pixels, by halves, in place.
