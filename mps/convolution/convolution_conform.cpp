@@ -1,0 +1,268 @@
+#include "mps/conform/kernel_cases.hpp"
+#include "mps/convolution/convolution.hpp"
+#include "mps/convolution/convolution_cases.hpp"
+#include "mps/convolution/convolution_fixed_weights.hpp"
+#include "mps/convolution/convolution_reference.hpp"
+#include "mps/convolution/fully_connected.hpp"
+#include "mtl/buffer.hpp"
+#include "mtl/device.hpp"
+
+namespace mps::detail {
+namespace {
+
+constexpr BackEnds<ConvolutionProblem> kBackEnds{convolutionImplementationsCpu};
+using ConvolutionImplementation = Implementation<ConvolutionProblem>;
+using Values = std::vector<double>;
+
+/// Whether the neuron keeps small integers, or multiples of 1/8 of them, exact.
+bool isExact(const NNNeuronDescriptor& neuron) {
+  const CNNNeuronType type = neuron.neuronType();
+  return type == CNNNeuronType::None || type == CNNNeuronType::ReLU || type == CNNNeuronType::PReLU;
+}
+
+/// Few inputs may all be 0.
+Zeros expectedZeros(const ConvolutionProblem& problem) {
+  constexpr std::int64_t kFew = 64;
+  const bool hasFew = (problem.source.channels > 0 && problem.source.elements() < kFew) ||
+                      (problem.gradient.channels > 0 && problem.gradient.elements() < kFew) ||
+                      problem.weightCount() < kFew;
+  return hasFew ? Zeros::Expected : Zeros::Suspicious;
+}
+
+void runPlan(ConformRun& run, const ConvolutionImplementation& implementation, ConvolutionProblem problem,
+             Tier tier) {
+  problem.threadCount = run.device()->threadCount();
+  const auto plan = run.prepare(implementation, problem);
+  if (!plan) return;
+  const TensorShape weightShape = TensorShape::dense(1, 1, 1, problem.weightCount());
+  const TensorShape biasShape = TensorShape::dense(1, 1, 1, problem.biasCount());
+  const RandomKind kind = valuesFor(tier, weightShape.format);
+  TestTensor source = run.source(problem.source, valuesFor(tier, problem.source.format), 1);
+  TestTensor gradient = run.source(problem.gradient, valuesFor(tier, problem.gradient.format), 1);
+  TestTensor weights = run.source(weightShape, kind, 1);
+  TestTensor bias = run.source(biasShape, kind, 1);
+  TestTensor destination = run.destination(problem.destination);
+  TestTensor weightGradients = run.destination(weightShape, 3);
+  TestTensor biasGradients = run.destination(biasShape, 5);
+  Operands operands;
+  operands.source = source.address();
+  operands.gradient = gradient.address();
+  operands.destination = destination.address();
+  operands.parameters = {weights.address(), bias.address(), weightGradients.address(),
+                         biasGradients.address()};
+  run.execute(*plan, operands);
+  for (TestTensor* input : {&source, &gradient, &weights, &bias})
+    run.require(input->isUnchanged(), "an input was written");
+  const Values biasValues = problem.hasBias ? bias.read() : Values();
+  const Zeros zeros = expectedZeros(problem);
+  switch (problem.operation) {
+    case ConvolutionOperation::Forward:
+      run.check(convolutionForwardReference(problem, source.reference(), weights.read(), biasValues),
+                destination, zeros);
+      break;
+    case ConvolutionOperation::DataGradient:
+      run.check(convolutionDataGradientReference(problem, gradient.reference(), weights.read(), biasValues),
+                destination, zeros);
+      break;
+    case ConvolutionOperation::WeightsGradient: {
+      const auto expected =
+          convolutionWeightsGradientReference(problem, source.reference(), gradient.reference());
+      run.check(expected.weights, weightGradients, zeros);
+      if (problem.hasBias) run.check(expected.bias, biasGradients, zeros);
+      break;
+    }
+  }
+}
+
+/// A layer of the public kernels.
+struct Layer {
+  std::string name;
+  std::size_t kernel = 1;
+  std::size_t stride = 1;
+  std::size_t dilation = 1;
+  bool isDepthWise = false;
+  ImageEdgeMode edgeMode = ImageEdgeMode::Zero;
+};
+
+CNNConvolutionDescriptor describedBy(const Layer& layer, const KernelBatch& batch, bool isFullyConnected) {
+  constexpr std::size_t kOutputs = 10;
+  if (isFullyConnected)
+    return CNNConvolutionDescriptor::cnnConvolutionDescriptor(batch.width, batch.height, batch.channels,
+                                                              kOutputs);
+  CNNConvolutionDescriptor descriptor =
+      layer.isDepthWise ? CNNDepthWiseConvolutionDescriptor::cnnConvolutionDescriptor(
+                              layer.kernel, layer.kernel, batch.channels, 2 * batch.channels)
+                        : CNNConvolutionDescriptor::cnnConvolutionDescriptor(layer.kernel, layer.kernel,
+                                                                             batch.channels, kOutputs);
+  descriptor.setStrideInPixelsX(layer.stride);
+  descriptor.setStrideInPixelsY(layer.stride);
+  descriptor.setDilationRateX(layer.dilation);
+  descriptor.setDilationRateY(layer.dilation);
+  return descriptor;
+}
+
+std::vector<float> toFloats(const Values& values) {
+  return {values.begin(), values.end()};
+}
+
+void checkParameterGradients(ConformRun& run, const ConvolutionParameterGradients& expected,
+                             const StateBatch& states) {
+  const auto state = std::dynamic_pointer_cast<CNNConvolutionGradientState>(states.sharedState());
+  run.require(state != nullptr, "the images do not share a gradient state");
+  if (!state) return;
+  const auto check = [&](const ReferenceTensor& reference, const std::shared_ptr<mtl::Buffer>& buffer) {
+    const auto found = buffer->contentsAs<const float>();
+    run.check(reference, Values(found.begin(), found.end()), ImageFeatureChannelFormat::Float32,
+              Zeros::Expected);
+  };
+  check(expected.weights, state->gradientForWeights());
+  check(expected.bias, state->gradientForBiases());
+}
+
+template <class Forward, class Gradient>
+void runKernel(ConformRun& run, const Layer& layer, const KernelBatch& batch, bool isForward,
+               ConformFormats formats, Tier tier) {
+  constexpr bool isFullyConnected = std::is_same_v<Forward, CNNFullyConnected>;
+  const CNNConvolutionDescriptor descriptor = describedBy(layer, batch, isFullyConnected);
+  const RandomKind kind = valuesFor(tier, ImageFeatureChannelFormat::Float32);
+  const auto parameters =
+      std::make_shared<FixedWeights>(descriptor, toFloats(run.values(descriptor.weightCount(), kind)),
+                                     toFloats(run.values(descriptor.outputFeatureChannels(), kind)));
+  const auto forward = Forward::create(run.device(), parameters);
+  forward->setEdgeMode(layer.edgeMode);
+  const TestImages sources =
+      run.sources(batch.form, batch.descriptor(formats.source), batch.count, valuesFor(tier, formats.source));
+  const ImageDescriptor result = forward->sizeDestination(sources.batch().descriptor());
+
+  ConvolutionProblem problem;
+  problem.edgeMode = layer.edgeMode;
+  problem.inputFeatureChannels = static_cast<std::int64_t>(descriptor.inputFeatureChannels());
+  problem.outputFeatureChannels = static_cast<std::int64_t>(descriptor.outputFeatureChannels());
+  problem.groups = layer.isDepthWise ? problem.inputFeatureChannels : 1;
+  problem.hasBias = true;
+  const auto axis = [&](std::size_t size, std::size_t windows, std::int64_t offset) {
+    if (isFullyConnected) return wholeWindow(static_cast<std::int64_t>(size));
+    return WindowAxis{static_cast<std::int64_t>(size),           static_cast<std::int64_t>(windows),
+                      static_cast<std::int64_t>(layer.kernel),   static_cast<std::int64_t>(layer.stride),
+                      static_cast<std::int64_t>(layer.dilation), offset};
+  };
+  problem.x = axis(batch.width, result.width(), forward->offset().x);
+  problem.y = axis(batch.height, result.height(), forward->offset().y);
+  problem.source = sources.shape();
+  const TensorShape resultShape =
+      TensorShape::dense(problem.source.images, problem.y.destinationSize, problem.x.destinationSize,
+                         problem.outputFeatureChannels, formats.result);
+  const auto floats = [](auto values) { return Values(values.begin(), values.end()); };
+  const auto stored = parameters->weights();
+  const Values weights =
+      floats(std::span(reinterpret_cast<const float*>(stored.data()), stored.size() / sizeof(float)));
+  if (isForward) {
+    problem.destination = resultShape;
+    runForwardKernel(run, *forward, sources, batch.form, formats.result, [&](const ReferenceTensor& source) {
+      return convolutionForwardReference(problem, source, weights, floats(parameters->biasTerms()));
+    });
+    return;
+  }
+
+  const auto gradient = Gradient::create(run.device(), parameters);
+  const GradientImages images =
+      gradientImages(run, *forward, sources, batch.form, formats.result, valuesFor(tier, formats.result));
+  if (!encodeGradientKernel(run, *forward, *gradient, sources, false, images)) return;
+  problem.gradient = resultShape;
+  problem.operation = ConvolutionOperation::WeightsGradient;
+  checkParameterGradients(
+      run, convolutionWeightsGradientReference(problem, sources.reference(), images.gradients.reference()),
+      images.states);
+  problem.operation = ConvolutionOperation::DataGradient;
+  problem.hasBias = false;
+  problem.destination = problem.source;
+  problem.destination.format = formats.result;
+  problem.source = {};
+  run.check(convolutionDataGradientReference(problem, images.gradients.reference(), weights, {}),
+            images.destinations, Zeros::Expected);
+}
+
+/// The shared table but for the cases that compare nothing or take long, and some with many results.
+std::vector<ConvolutionCase> planCases(bool isFullyConnected) {
+  std::vector<ConvolutionCase> cases = {
+      {.name = "FullyConnectedManyImages",
+       .images = 64,
+       .y = wholeWindow(1),
+       .x = wholeWindow(1),
+       .inputs = 16,
+       .outputs = 300},
+      {.name = "PointwiseManyPixels",
+       .images = 4,
+       .y = sameWindow(16, 1),
+       .x = sameWindow(17, 1),
+       .inputs = 16,
+       .outputs = 16},
+  };
+  for (const ConvolutionCase& one : convolutionCases())
+    if (one.name != "NoImages" && one.name != "LargerThanCaches") cases.push_back(one);
+  std::erase_if(cases, [&](const ConvolutionCase& one) {
+    const bool coversSource = one.x == wholeWindow(one.x.sourceSize) &&
+                              one.y == wholeWindow(one.y.sourceSize) && one.groups == 1 &&
+                              one.edgeMode == ImageEdgeMode::Zero && !one.transposed;
+    return coversSource != isFullyConnected;
+  });
+  return cases;
+}
+
+std::vector<Layer> layers(bool isFullyConnected) {
+  if (isFullyConnected) return {{"WholeImage"}};
+  using enum ImageEdgeMode;
+  return {{"Kernel3x3", 3, 1, 1, false, Zero},
+          {"Kernel2x2Stride2", 2, 2, 1, false, Zero},
+          {"Dilated3x3Clamp", 3, 1, 2, false, Clamp},
+          {"Pointwise", 1, 1, 1, false, Zero},
+          {"DepthWise3x3", 3, 1, 1, true, Zero}};
+}
+
+template <class Forward, class Gradient>
+void conformDirection(Conform& conform, const ConvolutionImplementation& implementation, bool isForward,
+                      ConformFormats formats, Tier tier) {
+  constexpr bool isFullyConnected = std::is_same_v<Forward, CNNFullyConnected>;
+  const std::string className = isFullyConnected ? "CNNFullyConnected" : "CNNConvolution";
+  const ConformKey key{className + (isForward ? "" : "Gradient"),
+                       isForward ? Direction::Forward : Direction::Gradient, formats.source,
+                       std::string(implementation.name), tier};
+  if (!conform.isSelected(key)) return;
+  std::vector<ConformCase> cases;
+  for (const ConvolutionCase& one : planCases(isFullyConnected))
+    for (const ConvolutionOperation operation :
+         {ConvolutionOperation::Forward, ConvolutionOperation::DataGradient,
+          ConvolutionOperation::WeightsGradient}) {
+      if ((operation == ConvolutionOperation::Forward) != isForward) continue;
+      const ConvolutionProblem problem = one.problem(operation, formats.source, formats.result);
+      if (tier == Tier::Exact && !isExact(problem.neuron)) continue;
+      cases.push_back({std::string(one.name) + " " + name(operation),
+                       [=](ConformRun& run) { runPlan(run, implementation, problem, tier); }});
+    }
+  for (const Layer& layer : layers(isFullyConnected))
+    for (const KernelBatch& batch : kernelBatches())
+      cases.push_back({layer.name + batch.name, [=](ConformRun& run) {
+                         runKernel<Forward, Gradient>(run, layer, batch, isForward, formats, tier);
+                       }});
+  conformRow(conform, key, cases);
+}
+
+template <class Forward, class Gradient>
+void conformClass(Conform& conform) {
+  for (const ConvolutionImplementation& implementation : conform.implementations(kBackEnds))
+    for (const Tier tier : {Tier::Exact, Tier::Bounded}) {
+      for (const ConformFormats formats : kForwardFormats)
+        conformDirection<Forward, Gradient>(conform, implementation, true, formats, tier);
+      for (const auto format : kGradientFormats)
+        conformDirection<Forward, Gradient>(conform, implementation, false, {format, format}, tier);
+    }
+}
+
+}  // namespace
+
+void conformConvolution(Conform& conform) {
+  conformClass<CNNConvolution, CNNConvolutionGradient>(conform);
+  conformClass<CNNFullyConnected, CNNFullyConnectedGradient>(conform);
+}
+
+}  // namespace mps::detail
