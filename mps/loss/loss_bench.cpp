@@ -1,0 +1,40 @@
+#include "mps/conform/kernel_bench.hpp"
+#include "mps/loss/loss.hpp"
+#include "mps/loss/loss_problem.hpp"
+
+namespace mps::detail {
+namespace {
+
+/// Predictions and labels are read, the gradient is written.
+void benchType(Bench& bench, CNNLossType type, std::size_t size, std::size_t channels) {
+  for (const auto format : {ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float16}) {
+    const ImageDescriptor descriptor{format, size, size, channels};
+    const std::int64_t batch = Bench::batchFor(3 * bytesOf(descriptor));
+    const std::string text =
+        std::to_string(size) + "x" + std::to_string(size) + "x" + std::to_string(channels) + " " + name(type);
+    const BenchKey key{"CNNLoss", Direction::Gradient, format, text, batch};
+    if (!bench.isSelected(key.describe())) continue;
+    const auto count = static_cast<std::size_t>(batch);
+    const ImageBatch predictions = benchImages(bench.device(), descriptor, count);
+    const ImageBatch targets = benchImages(bench.device(), descriptor, count);
+    const ImageBatch gradients = ImageBatch::create(bench.device(), descriptor, count);
+    const StateBatch labels = CNNLossLabels::createBatch(bench.device(), {1, 1, 1}, targets);
+    const auto kernel =
+        CNNLoss::create(bench.device(), CNNLossDescriptor::cnnLossDescriptor(type, CNNReductionType::Sum));
+    bench.kernel(key, {.bytes = 3.0 * static_cast<double>(batch) * static_cast<double>(bytesOf(descriptor))},
+                 [&](const auto& commandBuffer) {
+                   kernel->encodeBatch(commandBuffer, predictions, labels, gradients);
+                 });
+  }
+}
+
+}  // namespace
+
+void benchLoss(Bench& bench) {
+  benchType(bench, CNNLossType::MeanSquaredError, 56, 64);
+  benchType(bench, CNNLossType::SigmoidCrossEntropy, 56, 64);
+  benchType(bench, CNNLossType::SoftMaxCrossEntropy, 56, 64);
+  benchType(bench, CNNLossType::SoftMaxCrossEntropy, 1, 1000);
+}
+
+}  // namespace mps::detail
