@@ -168,32 +168,53 @@ void sumPixels(float* values, std::int64_t pixels, std::int64_t channels) {
   }
 }
 
-/// Eight pixels (or with few channels, eight parts of the run) are added while they are computed, so that few
-/// values are stored on the way.
+/// With many channels, pixel after pixel is added to the first ones, which reads memory in order.
+template <class Value>
+HWY_INLINE void sumManyChannels(const Value& value, std::int64_t pixels, std::int64_t channels,
+                                float* result) {
+  const auto count = static_cast<std::size_t>(channels);
+  const bool isOdd = pixels % 2 != 0;
+  forVectors(Floats(), count, [&](std::size_t c, auto lanes) {
+    store(lanes, isOdd ? value(c, lanes) : hn::Zero(Floats()), result + c);
+  });
+  for (auto pixel = static_cast<std::size_t>(isOdd ? 1 : 0); pixel < static_cast<std::size_t>(pixels);
+       pixel += 2)
+    forVectors(Floats(), count, [&](std::size_t c, auto lanes) {
+      const std::size_t i = pixel * count + c;
+      const auto pair = hn::Add(value(i, lanes), value(i + count, lanes));
+      store(lanes, hn::Add(load(lanes, result + c), pair), result + c);
+    });
+}
+
+/// With few channels, eight parts of the run are added while they are computed, so that few values are
+/// stored.
+template <class Value>
+HWY_INLINE void sumFewChannels(const Value& value, std::int64_t pixels, std::int64_t channels,
+                               float* result) {
+  const auto part = static_cast<std::size_t>(pixels / 8 * channels);
+  const auto rest = static_cast<std::size_t>(pixels % 8 * channels);
+  forVectors(Floats(), part, [&](std::size_t i, auto lanes) {
+    const auto two = [&](std::size_t k) {
+      return hn::Add(value(i + k * part, lanes), value(i + (k + 1) * part, lanes));
+    };
+    store(lanes, hn::Add(hn::Add(two(0), two(2)), hn::Add(two(4), two(6))), result + i);
+  });
+  forVectors(Floats(), rest,
+             [&](std::size_t i, auto lanes) { store(lanes, value(8 * part + i, lanes), result + part + i); });
+  sumPixels(result, pixels / 8 + pixels % 8, channels);
+}
+
 template <class Element>
 HWY_INLINE void sumGradients(const ArithmeticProblem& problem, const ArithmeticRun<Element>& run,
                              std::int64_t channels, float* result) {
   constexpr std::int64_t fewChannels = 16;
   const std::int64_t pixels = run.count / channels;
-  const std::int64_t sums = pixels / 8;
-  const std::int64_t pixelsPerPart = channels < fewChannels ? sums : 1;
-  const auto part = static_cast<std::size_t>(pixelsPerPart * channels);
-  const auto summed = static_cast<std::size_t>(sums * channels);
-  const auto rest = static_cast<std::size_t>(run.count) - 8 * summed;
   withGradientValue(problem, run, [&](const auto& value) {
-    for (std::size_t first = 0; first < summed; first += part)
-      forVectors(Floats(), part, [&](std::size_t i, auto lanes) {
-        const auto two = [&](std::size_t k) {
-          const std::size_t at = 8 * first + k * part + i;
-          return hn::Add(value(at, lanes), value(at + part, lanes));
-        };
-        store(lanes, hn::Add(hn::Add(two(0), two(2)), hn::Add(two(4), two(6))), result + first + i);
-      });
-    forVectors(Floats(), rest, [&](std::size_t i, auto lanes) {
-      store(lanes, value(8 * summed + i, lanes), result + summed + i);
-    });
+    if (channels < fewChannels)
+      sumFewChannels(value, pixels, channels, result);
+    else
+      sumManyChannels(value, pixels, channels, result);
   });
-  sumPixels(result, pixels - 7 * sums, channels);
 }
 
 void sumGradientsFloat32(const ArithmeticProblem& problem, const ArithmeticRun<float>& run,
