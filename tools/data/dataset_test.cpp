@@ -94,7 +94,7 @@ TEST(SyntheticTest, SameEveryTime) {
   EXPECT_EQ(first.count(), 1024U);
   EXPECT_EQ(first.images.size(), 1024U * 28 * 28);
   const Dataset training = loadDataset("synthetic", Split::Training);
-  EXPECT_EQ(training.count(), 8192U);
+  EXPECT_EQ(training.count(), 4096U);
   EXPECT_FALSE(std::equal(first.images.begin(), first.images.end(), training.images.begin()));
 }
 

@@ -15,13 +15,17 @@ constexpr std::size_t square = 5;
 constexpr unsigned noiseLevels = 96;
 constexpr unsigned darkestSquare = 160;
 
-/// Bytes of random numbers, 16 with each step of the generator.
+/// Random numbers, 16 with each step of the generator.
 void fillWithNoise(std::span<std::uint8_t> pixels, std::uint32_t picture, mps::detail::PhiloxKey key) {
-  mps::detail::PhiloxCounter words{};
-  for (std::size_t i = 0; i < pixels.size(); ++i) {
-    if (i % 16 == 0) words = mps::detail::philox({static_cast<std::uint32_t>(i / 16), picture, 0, 0}, key);
-    const std::uint32_t byte = (words[i % 16 / 4] >> (8 * (i % 4))) & 0xFF;
-    pixels[i] = static_cast<std::uint8_t>(byte * noiseLevels / 256);
+  constexpr std::size_t wordBytes = 4;
+  constexpr std::size_t stepBytes = 4 * wordBytes;
+  static_assert(extent * extent % stepBytes == 0, "each picture takes whole steps");
+  for (std::size_t step = 0; step < pixels.size() / stepBytes; ++step) {
+    const auto words = mps::detail::philox({static_cast<std::uint32_t>(step), picture, 0, 0}, key);
+    for (std::size_t i = 0; i < stepBytes; ++i) {
+      const std::uint32_t byte = (words[i / wordBytes] >> (8 * (i % wordBytes))) & 0xFF;
+      pixels[step * stepBytes + i] = static_cast<std::uint8_t>(byte * noiseLevels / 256);
+    }
   }
 }
 
@@ -40,7 +44,7 @@ void drawSquare(std::span<std::uint8_t> pixels, std::size_t label, std::uint32_t
 
 Dataset makeSyntheticDataset(Split split) {
   const bool isTraining = split == Split::Training;
-  const std::size_t count = isTraining ? 8192 : 1024;
+  const std::size_t count = isTraining ? 4096 : 1024;
   const mps::detail::PhiloxKey key{isTraining ? 1U : 2U, 0};
   Dataset data{"synthetic", extent, extent, 1, std::vector<std::uint8_t>(count * extent * extent), {}, {}};
   for (std::size_t label = 0; label < classes; ++label)
