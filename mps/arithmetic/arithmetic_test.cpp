@@ -1,0 +1,338 @@
+#include "mps/arithmetic/arithmetic.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "mps/arithmetic/arithmetic_node.hpp"
+#include "mps/core/error.hpp"
+#include "mps/core/image_batch.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/command_queue.hpp"
+#include "mtl/device.hpp"
+
+namespace mps {
+namespace {
+
+using Values = std::vector<float>;
+using enum ImageFeatureChannelFormat;
+constexpr auto kLayout = DataLayout::HeightxWidthxFeatureChannels;
+
+class Arithmetic : public testing::Test {
+ protected:
+  std::shared_ptr<mtl::Device> device = mtl::createSystemDefaultDevice();
+  std::shared_ptr<mtl::CommandQueue> queue = device->newCommandQueue();
+
+  /// @param format of the image; values are converted by writing float32 only
+  std::shared_ptr<Image> image(std::size_t width, std::size_t height, std::size_t channels,
+                               const Values& values) {
+    auto made = Image::create(device, ImageDescriptor(Float32, width, height, channels));
+    made->writeBytes(std::span(values), kLayout);
+    return made;
+  }
+  std::shared_ptr<Image> emptyImage(std::size_t width, std::size_t height, std::size_t channels) {
+    return image(width, height, channels, Values(width * height * channels, -77));
+  }
+  static Values valuesOf(const std::shared_ptr<Image>& image) {
+    Values values(image->width() * image->height() * image->featureChannels());
+    image->readBytes(std::span(values), kLayout);
+    return values;
+  }
+  template <class Encode>
+  void run(Encode&& encode) {
+    const auto commandBuffer = queue->commandBuffer();
+    encode(commandBuffer);
+    commandBuffer->commit();
+    commandBuffer->throwIfFailed();
+  }
+  /// Images that an encode returns are temporary unless the kernel is told otherwise.
+  template <class Kernel>
+  static std::shared_ptr<Kernel> permanent(std::shared_ptr<Kernel> kernel) {
+    kernel->setDestinationImageAllocator(Image::defaultAllocator());
+    return kernel;
+  }
+};
+
+/// Example A1 of spec/02 section 5.3.
+class ArithmeticExampleA1 : public Arithmetic {
+ protected:
+  std::shared_ptr<Image> x = image(2, 1, 2, {1, 2, 3, 4});
+  std::shared_ptr<Image> y = image(1, 1, 2, {10, 20});
+  std::shared_ptr<Image> g = image(2, 1, 2, {1, 10, 100, 1000});
+
+  void expectExample(float maximum, const Values& out, const Values& ofX, const Values& ofY) {
+    const auto multiply = permanent(CNNMultiply::create(device));
+    multiply->setPrimaryScale(2);
+    multiply->setSecondaryScale(0.5F);
+    multiply->setBias(1);
+    multiply->setMaximumValue(maximum);
+    multiply->setSecondaryStrideInPixelsX(0);
+    multiply->setSecondaryStrideInPixelsY(0);
+    const auto gradientOfX = permanent(CNNMultiplyGradient::create(device, false));
+    gradientOfX->setPrimaryScale(2);
+    gradientOfX->setSecondaryScale(0.5F);
+    const auto gradientOfY = permanent(CNNMultiplyGradient::create(device, true));
+    gradientOfY->setPrimaryScale(0.5F);
+    gradientOfY->setSecondaryScale(2);
+    std::shared_ptr<Image> result, dx, dy;
+    run([&](const auto& commandBuffer) {
+      std::shared_ptr<State> state;
+      result = multiply->encode(commandBuffer, x, y, state, false);
+      multiply->setMaximumValue(0);  // the state keeps what the kernel had (spec/00 D9)
+      dx = gradientOfX->encode(commandBuffer, g, y, state);
+      dy = gradientOfY->encode(commandBuffer, g, x, state);
+    });
+    EXPECT_EQ(valuesOf(result), out);
+    EXPECT_EQ(valuesOf(dx), ofX);
+    EXPECT_EQ(valuesOf(dy), ofY);
+    EXPECT_EQ(dy->width(), 1U);
+  }
+};
+
+TEST_F(ArithmeticExampleA1, BroadcastMultiply) {
+  expectExample(FLT_MAX, {11, 41, 31, 81}, {10, 200, 1000, 20000}, {301, 4020});
+}
+
+TEST_F(ArithmeticExampleA1, WithMaximum50) {
+  expectExample(50, {11, 41, 31, 50}, {10, 200, 1000, 0}, {301, 20});
+}
+
+TEST_F(ArithmeticExampleA1, TheOperandItselfIsNotTheOtherOne) {
+  const auto multiply = CNNMultiply::create(device);
+  const auto gradient = CNNMultiplyGradient::create(device, false);
+  const auto commandBuffer = queue->commandBuffer();
+  std::shared_ptr<State> state;
+  const auto other = image(2, 1, 2, {1, 1, 1, 1});
+  multiply->encode(commandBuffer, x, other, state, false);
+  EXPECT_THROW(gradient->encode(commandBuffer, g, x, state), Error);
+  EXPECT_NO_THROW(gradient->encode(commandBuffer, g, other, state));
+}
+
+TEST_F(Arithmetic, DefaultsAreThoseOfTheTable) {
+  const auto add = CNNAdd::create(device);
+  EXPECT_EQ(add->primaryScale(), 1);
+  EXPECT_EQ(add->secondaryScale(), 1);
+  EXPECT_EQ(add->bias(), 0);
+  EXPECT_EQ(add->minimumValue(), -FLT_MAX);
+  EXPECT_EQ(add->maximumValue(), FLT_MAX);
+  EXPECT_EQ(add->primaryStrideInFeatureChannels(), 1U);
+  EXPECT_EQ(add->secondaryStrideInFeatureChannels(), 1U);
+  EXPECT_EQ(add->primaryStrideInPixelsX(), 1U);
+  const auto gradient = CNNSubtractGradient::create(device, true);
+  EXPECT_TRUE(gradient->isSecondarySourceFilter());
+  EXPECT_EQ(gradient->primaryScale(), 1);
+  EXPECT_EQ(gradient->secondaryStrideInFeatureChannels(), 1U);
+  add->setBias(3);
+  EXPECT_EQ(add->copy()->bias(), 3);
+  EXPECT_EQ(gradient->copy()->isSecondarySourceFilter(), true);
+}
+
+TEST_F(Arithmetic, EachOperation) {
+  const auto x = image(1, 1, 3, {1, -2, 8});
+  const auto y = image(1, 1, 3, {2, 4, -4});
+  const auto expectResult = [&](const std::shared_ptr<CNNArithmetic>& kernel, const Values& expected) {
+    kernel->setPrimaryScale(2);
+    kernel->setSecondaryScale(-1);
+    kernel->setBias(0.5F);
+    std::shared_ptr<Image> result;
+    run([&](const auto& commandBuffer) { result = permanent(kernel)->encode(commandBuffer, x, y); });
+    EXPECT_EQ(valuesOf(result), expected) << kernel->describe();
+  };
+  expectResult(CNNAdd::create(device), {0.5F, -7.5F, 20.5F});
+  expectResult(CNNSubtract::create(device), {4.5F, 0.5F, 12.5F});
+  expectResult(CNNMultiply::create(device), {-3.5F, 16.5F, 64.5F});
+  expectResult(CNNDivide::create(device), {-0.5F, 1.5F, 4.5F});
+}
+
+TEST_F(Arithmetic, DivideGradients) {
+  const auto x = image(2, 1, 1, {1, -6});
+  const auto y = image(1, 1, 1, {2});
+  const auto g = image(2, 1, 1, {8, 16});
+  const auto divide = permanent(CNNDivide::create(device));
+  divide->setPrimaryScale(3);
+  divide->setSecondaryStrideInPixelsX(0);
+  const auto ofX = permanent(CNNDivideGradient::create(device, false));
+  const auto ofY = permanent(CNNDivideGradient::create(device, true));
+  ofX->setPrimaryScale(3);
+  ofY->setPrimaryScale(3);
+  std::shared_ptr<Image> dx, dy;
+  run([&](const auto& commandBuffer) {
+    std::shared_ptr<State> state;
+    divide->encode(commandBuffer, x, y, state, false);
+    dx = ofX->encode(commandBuffer, g, y, state);
+    dy = ofY->encode(commandBuffer, g, y, state);
+  });
+  EXPECT_EQ(valuesOf(dx), (Values{12, 24}));
+  EXPECT_EQ(valuesOf(dy), (Values{-3 * 8 * 1 / 4.0F + 3 * 16 * 6 / 4.0F}));
+  EXPECT_THROW(ofY->encode(queue->commandBuffer(), g, y, emptyImage(1, 1, 1)), Error) << "no state";
+}
+
+TEST_F(Arithmetic, ResultSizeUnderBroadcast) {
+  const auto add = permanent(CNNAdd::create(device));
+  add->setPrimaryStrideInPixelsX(0);
+  add->setPrimaryStrideInFeatureChannels(0);
+  add->setSecondaryStrideInPixelsY(0);
+  std::shared_ptr<Image> result;
+  run([&](const auto& commandBuffer) {
+    result = add->encode(commandBuffer, image(1, 2, 1, {100, 200}), image(3, 1, 2, {1, 2, 3, 4, 5, 6}));
+  });
+  EXPECT_EQ(result->width(), 3U);
+  EXPECT_EQ(result->height(), 2U);
+  EXPECT_EQ(result->featureChannels(), 2U);
+  EXPECT_EQ(valuesOf(result), (Values{101, 102, 103, 104, 105, 106, 201, 202, 203, 204, 205, 206}));
+}
+
+TEST_F(Arithmetic, OffsetsClipRectangleAndEdgeModes) {
+  const auto x = image(3, 1, 1, {1, 2, 3});
+  const auto y = image(2, 1, 1, {10, 20});
+  const auto result = emptyImage(4, 1, 1);
+  const auto dx = emptyImage(3, 1, 1);
+  const auto dy = emptyImage(2, 1, 1);
+  const auto add = CNNAdd::create(device);
+  add->setClipRect({{1, 0, 0}, {3, 1, 1}});
+  add->setPrimaryOffset({1, 0, 0});
+  add->setSecondaryOffset({-1, 0, 0});
+  const auto ofX = CNNAddGradient::create(device, false);
+  const auto ofY = CNNAddGradient::create(device, true);
+  const auto state = CNNArithmeticGradientState::create(device);
+  run([&](const auto& commandBuffer) {
+    add->encode(commandBuffer, x, y, state, result);
+    const auto g = image(4, 1, 1, {1000, 1, 2, 4});
+    ofX->encode(commandBuffer, g, x, state, dx);
+    ofY->encode(commandBuffer, g, y, state, dy);
+  });
+  EXPECT_EQ(valuesOf(result), (Values{-77, 2, 13, 20})) << "x: 2 3 0, y: 0 10 20";
+  EXPECT_EQ(valuesOf(dx), (Values{0, 1, 2}));
+  EXPECT_EQ(valuesOf(dy), (Values{2, 4}));
+
+  add->setSecondaryEdgeMode(ImageEdgeMode::Clamp);
+  run([&](const auto& commandBuffer) { add->encode(commandBuffer, x, y, state, result); });
+  EXPECT_EQ(valuesOf(result), (Values{-77, 12, 13, 20}));
+  EXPECT_THROW(ofY->encode(queue->commandBuffer(), result, y, state, dy), Error)
+      << "no gradient through Clamp";
+}
+
+TEST_F(Arithmetic, ChannelRanges) {
+  const auto x = image(1, 1, 8, {0, 1, 2, 3, 4, 5, 6, 7});
+  const auto y = image(1, 1, 5, {0, 0, 0, 0, 10});
+  const auto result = emptyImage(1, 1, 8);
+  const auto multiply = CNNMultiply::create(device);
+  multiply->setPrimarySourceFeatureChannelOffset(4);
+  multiply->setPrimarySourceFeatureChannelMaxCount(3);
+  multiply->setSecondarySourceFeatureChannelOffset(4);
+  multiply->setSecondaryStrideInFeatureChannels(0);
+  multiply->setDestinationFeatureChannelOffset(4);
+  const auto state = CNNArithmeticGradientState::create(device);
+  const auto dx = emptyImage(1, 1, 8);
+  const auto dy = emptyImage(1, 1, 5);
+  run([&](const auto& commandBuffer) {
+    multiply->encode(commandBuffer, x, y, state, result);
+    const auto g = image(1, 1, 8, {9, 9, 9, 9, 1, 2, 3, 9});
+    CNNMultiplyGradient::create(device, false)->encode(commandBuffer, g, y, state, dx);
+    CNNMultiplyGradient::create(device, true)->encode(commandBuffer, g, x, state, dy);
+  });
+  EXPECT_EQ(valuesOf(result), (Values{-77, -77, -77, -77, 40, 50, 60, -77}));
+  EXPECT_EQ(valuesOf(dx), (Values{0, 0, 0, 0, 10, 20, 30, 0}));
+  EXPECT_EQ(valuesOf(dy), (Values{0, 0, 0, 0, 4 + 10 + 18}));
+}
+
+TEST_F(Arithmetic, EncodesWithoutAStateSumWhereTheDestinationIsOne) {
+  const auto g = image(2, 2, 2, {1, 2, 3, 4, 5, 6, 7, 8});
+  const auto dy = emptyImage(1, 1, 2);
+  const auto dNumber = emptyImage(1, 1, 1);
+  const auto gradient = CNNAddGradient::create(device, true);
+  gradient->setPrimaryScale(2);
+  run([&](const auto& commandBuffer) {
+    gradient->encode(commandBuffer, g, emptyImage(1, 1, 2), dy);
+    gradient->encode(commandBuffer, g, emptyImage(1, 1, 1), dNumber);
+  });
+  EXPECT_EQ(valuesOf(dy), (Values{32, 40}));
+  EXPECT_EQ(valuesOf(dNumber), (Values{72}));
+}
+
+TEST_F(Arithmetic, MasksFollowTheStatesOfABatch) {
+  const ImageDescriptor pixel(Float32, 1, 1, 1);
+  const auto batchOf = [&](const Values& values) {
+    const auto batch = ImageBatch::create(device, pixel, values.size());
+    batch.writeBytes(std::span(values), kLayout);
+    return batch;
+  };
+  const auto x = batchOf({1, 5, 2, 7});
+  const auto y = batchOf({0, 0, 0, 0});
+  const auto add = CNNAdd::create(device);
+  add->setMaximumValue(4);
+  const auto gradient = CNNAddGradient::create(device, false);
+  const auto results = ImageBatch::create(device, pixel, 4);
+  const auto states = add->resultStateBatch(x, y);
+  const auto gradientsOf = [&](const ImageBatch& sources, const StateBatch& ofSources) {
+    const auto destinations = ImageBatch::create(device, pixel, sources.count());
+    run([&](const auto& commandBuffer) {
+      gradient->encodeBatch(commandBuffer, batchOf(Values(sources.count(), 3)), sources, ofSources,
+                            destinations);
+    });
+    Values values(sources.count());
+    destinations.readBytes(std::span(values), kLayout);
+    return values;
+  };
+  run([&](const auto& commandBuffer) { add->encodeBatch(commandBuffer, x, y, states, results); });
+  EXPECT_EQ(gradientsOf(x, states), (Values{3, 0, 3, 0}));
+  EXPECT_EQ(gradientsOf(x.slice(1, 2), states.slice(1, 2)), (Values{0, 3}));
+  const StateBatch reversed{states[3], states[2], states[1], states[0]};
+  EXPECT_EQ(gradientsOf(ImageBatch{x[3], x[2], x[1], x[0]}, reversed), (Values{0, 3, 0, 3}));
+}
+
+TEST_F(Arithmetic, MistakesAreSentences) {
+  const auto x = image(1, 1, 3, {1, 2, 3});
+  const auto two = image(1, 1, 2, {1, 2});
+  const auto expectRefusal = [&](auto change, const std::shared_ptr<Image>& y) {
+    const auto add = CNNAdd::create(device);
+    change(*add);
+    EXPECT_THROW(add->encode(queue->commandBuffer(), x, y), Error);
+  };
+  expectRefusal([](CNNAdd&) {}, two);
+  expectRefusal([](CNNAdd&) {}, nullptr);
+  expectRefusal([](CNNAdd& add) { add.setPrimaryStrideInPixelsX(2); }, x);
+  expectRefusal([](CNNAdd& add) { add.setSecondaryStrideInFeatureChannels(2); }, x);
+  expectRefusal([](CNNAdd& add) { add.setMinimumValue(1), add.setMaximumValue(0); }, x);
+  expectRefusal([](CNNAdd& add) { add.setPrimarySourceFeatureChannelOffset(4); }, x);
+  const auto commandBuffer = queue->commandBuffer();
+  std::shared_ptr<State> state;
+  CNNAdd::create(device)->encode(commandBuffer, x, x, state, false);
+  EXPECT_THROW(CNNMultiplyGradient::create(device, false)->encode(commandBuffer, x, x, state), Error);
+  EXPECT_THROW(CNNAddGradient::create(device, false)->encode(commandBuffer, x, two, state), Error);
+}
+
+TEST_F(Arithmetic, NodesMakeTheGradientNodesOfTheTable) {
+  const auto left = NNImageNode::create();
+  const auto right = NNImageNode::create();
+  const auto expectNodes = [&](const std::shared_ptr<NNBinaryArithmeticNode>& node, const std::string& name,
+                               const std::vector<std::shared_ptr<NNImageNode>>& sources,
+                               const Values& scales) {
+    node->setPrimaryScale(2);
+    node->setSecondaryScale(3);
+    const auto gradients = node->gradientFilters(node->resultImage());
+    ASSERT_EQ(gradients.size(), 2U);
+    EXPECT_EQ(node->gradientClass(), name);
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto gradient = std::dynamic_pointer_cast<NNArithmeticGradientNode>(gradients[i]);
+      ASSERT_TRUE(gradient);
+      EXPECT_EQ(gradient->className(), name);
+      EXPECT_EQ(gradient->sourceImage(), sources[i]);
+      EXPECT_EQ(gradient->isSecondarySourceFilter(), i == 1);
+      EXPECT_EQ(gradient->primaryScale(), scales[2 * i]);
+      EXPECT_EQ(gradient->secondaryScale(), scales[2 * i + 1]);
+    }
+    EXPECT_THROW(node->gradientFilter(node->resultImage()), Error);
+  };
+  expectNodes(NNAdditionNode::create(left, right), "NNAdditionGradientNode", {left, right}, {2, 1, 3, 1});
+  expectNodes(NNSubtractionNode::create(left, right), "NNSubtractionGradientNode", {left, right},
+              {2, 1, -3, 1});
+  expectNodes(NNMultiplicationNode::create(left, right), "NNMultiplicationGradientNode", {right, left},
+              {2, 3, 3, 2});
+  expectNodes(NNDivisionNode::create(left, right), "NNDivisionGradientNode", {right, right}, {2, 3, 2, 3});
+  const std::vector<std::shared_ptr<NNImageNode>> one{left};
+  EXPECT_THROW(NNAdditionNode::create(one), Error);
+}
+
+}  // namespace
+}  // namespace mps
