@@ -12,9 +12,9 @@ namespace {
 constexpr std::size_t batchSize = 32;
 constexpr std::size_t steps = 150;
 
-std::shared_ptr<mps::TrainableConvolution> layer(const std::shared_ptr<mtl::Device>& device, std::size_t kernel,
-                                                 std::size_t in, std::size_t out, const char* label,
-                                                 std::uint64_t seed) {
+std::shared_ptr<mps::TrainableConvolution> layer(const std::shared_ptr<mtl::Device>& device,
+                                                 std::size_t kernel, std::size_t in, std::size_t out,
+                                                 const char* label, std::uint64_t seed) {
   mps::NNOptimizerDescriptor descriptor;
   descriptor.setLearningRate(0.1F);
   return mps::TrainableConvolution::create(
@@ -31,8 +31,8 @@ int main() {
   const auto convolution = mps::CNNConvolutionNode::create(input, layer(device, 3, 1, 8, "conv", 1));
   const auto tanh = mps::CNNNeuronTanHNode::create(convolution->resultImage());
   const auto pool = mps::CNNPoolingAverageNode::create(tanh->resultImage(), 2);
-  const auto dense = mps::CNNFullyConnectedNode::create(pool->resultImage(),
-                                                        layer(device, 6, 8, SyntheticDigits::classes, "dense", 2));
+  const auto dense = mps::CNNFullyConnectedNode::create(
+      pool->resultImage(), layer(device, 6, 8, SyntheticDigits::classes, "dense", 2));
   auto descriptor = mps::CNNLossDescriptor::cnnLossDescriptor(mps::CNNLossType::SoftMaxCrossEntropy,
                                                               mps::CNNReductionType::Sum);
   descriptor.setWeight(1.0F / batchSize);
@@ -63,7 +63,8 @@ int main() {
     commandBuffer->throwIfFailed();
 
     std::vector<float> losses(batchSize);
-    mps::CNNLossLabels::lossImages(labels).readBytes(std::span(losses), mps::DataLayout::HeightxWidthxFeatureChannels);
+    mps::CNNLossLabels::lossImages(labels).readBytes(std::span(losses),
+                                                     mps::DataLayout::HeightxWidthxFeatureChannels);
     meanLoss = 0;
     for (const float value : losses) meanLoss += value;
     if (step % 25 == 0) std::printf("step %3zu  loss %.4f\n", step, static_cast<double>(meanLoss));

@@ -11,9 +11,9 @@ namespace {
 
 constexpr std::size_t batchSize = 32;
 
-std::shared_ptr<mps::TrainableConvolution> layer(const std::shared_ptr<mtl::Device>& device, std::size_t kernel,
-                                                 std::size_t in, std::size_t out, const char* label,
-                                                 std::uint64_t seed) {
+std::shared_ptr<mps::TrainableConvolution> layer(const std::shared_ptr<mtl::Device>& device,
+                                                 std::size_t kernel, std::size_t in, std::size_t out,
+                                                 const char* label, std::uint64_t seed) {
   const auto descriptor = mps::CNNConvolutionDescriptor::cnnConvolutionDescriptor(kernel, kernel, in, out);
   return mps::TrainableConvolution::create(device, descriptor, label, seed,
                                            mps::NNOptimizerAdam::create(device, 3e-3F));
@@ -65,7 +65,8 @@ int main() {
   std::size_t seen = 0;
 
   for (std::size_t step = 0; step < 150; ++step) {
-    const float* pixels = data.pixels.data() + step * batchSize * SyntheticDigits::size * SyntheticDigits::size;
+    const float* pixels =
+        data.pixels.data() + step * batchSize * SyntheticDigits::size * SyntheticDigits::size;
     const std::uint8_t* classes = data.labels.data() + step * batchSize;
     images.writeBytes(std::span(pixels, batchSize * SyntheticDigits::size * SyntheticDigits::size),
                       mps::DataLayout::HeightxWidthxFeatureChannels);
@@ -90,7 +91,8 @@ int main() {
     convolutionGradient->encodeBatch(commandBuffer, d1, images, convolutionState);
 
     const auto update = [&](const auto& weights, const mps::StateBatch& state) {
-      weights->update(commandBuffer, std::static_pointer_cast<mps::CNNConvolutionGradientState>(state.sharedState()),
+      weights->update(commandBuffer,
+                      std::static_pointer_cast<mps::CNNConvolutionGradientState>(state.sharedState()),
                       weights->deviceWeightsAndBiases(device));
     };
     update(denseWeights, denseState);

@@ -4,13 +4,15 @@
 int main() {
   const auto device = mtl::createSystemDefaultDevice();
   const auto queue = device->newCommandQueue();
-  // A layer y = W x + b from 2 channels to 1, with its optimiser; the network, its loss, and its gradient nodes.
+  // A layer y = W x + b from 2 channels to 1, with its optimiser; the network, its loss, and its gradient
+  // nodes.
   const auto shape = mps::CNNConvolutionDescriptor::cnnConvolutionDescriptor(1, 1, 2, 1);
   const auto adam = mps::NNOptimizerAdam::create(device, 0.1F);
   const auto layer = mps::TrainableConvolution::create(device, shape, "layer", /*seed=*/1, adam);
   const auto dense = mps::CNNFullyConnectedNode::create(mps::NNImageNode::create(), layer);
-  const auto loss = mps::CNNLossNode::create(dense->resultImage(), mps::CNNLossDescriptor::cnnLossDescriptor(
-      mps::CNNLossType::MeanSquaredError, mps::CNNReductionType::Sum));
+  const auto loss = mps::CNNLossNode::create(
+      dense->resultImage(), mps::CNNLossDescriptor::cnnLossDescriptor(mps::CNNLossType::MeanSquaredError,
+                                                                      mps::CNNReductionType::Sum));
   const auto training = mps::NNGraph::create(device, loss->trainingGraph(nullptr)[0]->resultImage(), false);
   // Four points of y = 2 a - 3 b.
   const auto layout = mps::DataLayout::HeightxWidthxFeatureChannels;

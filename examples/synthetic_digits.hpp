@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-/// Ten classes of 12 x 12 pictures that a small network learns in seconds: a bright 3 x 3 spot at a place that depends
-/// on the class, over noise.
+/// Ten classes of 12 x 12 pictures that a small network learns in seconds: a bright 3 x 3 spot at a place
+/// that depends on the class, over noise.
 struct SyntheticDigits {
   static constexpr std::size_t size = 12;
   static constexpr std::size_t classes = 10;

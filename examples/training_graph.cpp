@@ -12,9 +12,9 @@ namespace {
 constexpr std::size_t batchSize = 32;
 constexpr std::size_t steps = 150;
 
-std::shared_ptr<mps::TrainableConvolution> layer(const std::shared_ptr<mtl::Device>& device, std::size_t kernel,
-                                                 std::size_t in, std::size_t out, const char* label,
-                                                 std::uint64_t seed) {
+std::shared_ptr<mps::TrainableConvolution> layer(const std::shared_ptr<mtl::Device>& device,
+                                                 std::size_t kernel, std::size_t in, std::size_t out,
+                                                 const char* label, std::uint64_t seed) {
   return mps::TrainableConvolution::create(
       device, mps::CNNConvolutionDescriptor::cnnConvolutionDescriptor(kernel, kernel, in, out), label, seed,
       mps::NNOptimizerRMSProp::create(device, 2e-3F));
@@ -34,8 +34,8 @@ int main() {
   const auto sum = mps::NNAdditionNode::create(relu->resultImage(), inner->resultImage());
   const auto pool = mps::CNNPoolingMaxNode::create(sum->resultImage(), 2);
   const auto dropout = mps::CNNDropoutNode::create(pool->resultImage(), 0.8F, 5);
-  const auto dense = mps::CNNFullyConnectedNode::create(dropout->resultImage(),
-                                                        layer(device, 6, 8, SyntheticDigits::classes, "dense", 3));
+  const auto dense = mps::CNNFullyConnectedNode::create(
+      dropout->resultImage(), layer(device, 6, 8, SyntheticDigits::classes, "dense", 3));
   auto descriptor = mps::CNNLossDescriptor::cnnLossDescriptor(mps::CNNLossType::SoftMaxCrossEntropy,
                                                               mps::CNNReductionType::Sum);
   descriptor.setWeight(1.0F / batchSize);
@@ -62,10 +62,12 @@ int main() {
     commandBuffer->commit();
     commandBuffer->throwIfFailed();
     std::vector<float> losses(batchSize);
-    mps::CNNLossLabels::lossImages(labels).readBytes(std::span(losses), mps::DataLayout::HeightxWidthxFeatureChannels);
+    mps::CNNLossLabels::lossImages(labels).readBytes(std::span(losses),
+                                                     mps::DataLayout::HeightxWidthxFeatureChannels);
     meanLoss = 0;
     for (const float value : losses) meanLoss += value;
   }
-  std::printf("loss of the last step %.4f\n%s", static_cast<double>(meanLoss), graph->debugDescription().c_str());
+  std::printf("loss of the last step %.4f\n%s", static_cast<double>(meanLoss),
+              graph->debugDescription().c_str());
   return meanLoss < 0.2F ? 0 : 1;
 }

@@ -12,61 +12,61 @@ ContentMark::ContentMark(const std::shared_ptr<Memory>& memory) : content(memory
 CommandBuffer::CommandBuffer(std::shared_ptr<Submission> submission) : submission_(std::move(submission)) {}
 
 const std::shared_ptr<Device>& CommandBuffer::device() const {
-  return submission_->queue()->device();
+  return submission()->queue()->device();
 }
 const std::shared_ptr<CommandQueue>& CommandBuffer::commandQueue() const {
-  return submission_->queue();
+  return submission()->queue();
 }
 std::string CommandBuffer::label() const {
-  return submission_->label();
+  return submission()->label();
 }
 void CommandBuffer::setLabel(std::string label) {
-  submission_->setLabel(std::move(label));
+  submission()->setLabel(std::move(label));
 }
 void CommandBuffer::enqueue() {
-  submission_->enqueue();
+  submission()->enqueue();
 }
 void CommandBuffer::commit() {
-  submission_->commit();
+  submission()->commit();
 }
 void CommandBuffer::waitUntilScheduled() {
-  submission_->wait(true);
+  submission()->wait(true);
 }
 void CommandBuffer::waitUntilCompleted() {
-  submission_->wait(false);
+  submission()->wait(false);
 }
 void CommandBuffer::addScheduledHandler(Handler handler) {
-  submission_->addHandler(std::move(handler), true);
+  submission()->addHandler(std::move(handler), true);
 }
 void CommandBuffer::addCompletedHandler(Handler handler) {
-  submission_->addHandler(std::move(handler), false);
+  submission()->addHandler(std::move(handler), false);
 }
 CommandBufferStatus CommandBuffer::status() const {
-  return submission_->status();
+  return submission()->status();
 }
 std::optional<CommandBufferError> CommandBuffer::error() const {
-  return submission_->error();
+  return submission()->error();
 }
 double CommandBuffer::GPUStartTime() const {
-  return submission_->startTime();
+  return submission()->startTime();
 }
 double CommandBuffer::GPUEndTime() const {
-  return submission_->endTime();
+  return submission()->endTime();
 }
 void CommandBuffer::append(Command command) {
-  submission_->append(std::move(command));
+  submission()->append(std::move(command));
 }
 void CommandBuffer::checkOpen() const {
-  submission_->checkOpen();
+  submission()->checkOpen();
 }
 std::size_t CommandBuffer::commandCount() const {
-  return submission_->commandCount();
+  return submission()->commandCount();
 }
 void CommandBuffer::rollback(std::size_t commandCount) {
-  submission_->rollback(commandCount);
+  submission()->rollback(commandCount);
 }
 const std::shared_ptr<Heap>& CommandBuffer::heap() const {
-  return submission_->queue()->heap();
+  return submission()->heap();
 }
 
 void CommandBuffer::throwIfFailed() {

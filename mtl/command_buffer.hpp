@@ -117,11 +117,11 @@ class CommandBuffer {
   [[nodiscard]] std::size_t commandCount() const;
   void rollback(std::size_t commandCount);
   /// The library's own: where temporary objects of this buffer live.
-  [[nodiscard]] virtual const std::shared_ptr<Heap>& heap() const;
-  /// The library's own: temporary objects belong to one scope; a buffer that continues keeps its scope.
-  [[nodiscard]] virtual const void* temporaryScope() const { return submission_.get(); }
-  /// The library's own: two wrappers of one buffer share this.
-  [[nodiscard]] const std::shared_ptr<Submission>& submission() const { return submission_; }
+  [[nodiscard]] const std::shared_ptr<Heap>& heap() const;
+  /// The library's own: what is recorded; all faces of one buffer share it.
+  [[nodiscard]] virtual const std::shared_ptr<Submission>& submission() const { return submission_; }
+  /// The library's own: whether a recorded command may be left out without failing.
+  [[nodiscard]] virtual bool mayLeaveOut() const { return false; }
 
  protected:
   std::shared_ptr<Submission> submission_;

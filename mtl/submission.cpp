@@ -1,5 +1,6 @@
 #include "mtl/submission.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <new>
 
@@ -14,6 +15,12 @@ namespace {
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// A number that no scope had before.
+std::uint64_t newScope() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
 }
 
 std::string firstFailure(const std::vector<ContentMark>& reads) {
@@ -84,7 +91,8 @@ void HandlerThread::loop(const std::shared_ptr<State>& state) {
   }
 }
 
-Submission::Submission(std::shared_ptr<CommandQueue> queue) : queue_(std::move(queue)) {}
+Submission::Submission(std::shared_ptr<CommandQueue> queue)
+    : queue_(std::move(queue)), ownScope_(newScope()), scope_(ownScope_) {}
 
 Submission::~Submission() {
   const CommandBufferStatus status = status_;
@@ -112,8 +120,20 @@ void Submission::rollback(std::size_t commandCount) {
   if (commandCount < commands_.size()) commands_.resize(commandCount);
 }
 
-void Submission::retain(std::shared_ptr<const void> object) {
-  retained_.push_back(std::move(object));
+const std::shared_ptr<Heap>& Submission::heap() const {
+  return heap_ ? heap_ : queue_->heap();
+}
+
+void Submission::allowSuccessor() {
+  if (heap_) return;
+  heap_ = queue_->leaseHeap();
+  scope_ = newScope();
+}
+
+void Submission::continueFrom(const Submission& previous) {
+  setLabel(previous.label());
+  heap_ = previous.heap_;
+  scope_ = previous.scope_;
 }
 
 void Submission::enqueue() {
@@ -229,7 +249,6 @@ void Submission::execute(Stream& stream) {
   }
   runCommands(stream);
   commands_.clear();
-  retained_.clear();
   {
     const std::lock_guard lock(mutex_);
     endTime_ = now();

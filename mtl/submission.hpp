@@ -1,6 +1,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -49,6 +50,17 @@ class Submission : public std::enable_shared_from_this<Submission> {
 
   [[nodiscard]] const std::shared_ptr<CommandQueue>& queue() const { return queue_; }
 
+  /// Temporary objects belong to a scope: that of one submission, or that of several which continue one another.
+  [[nodiscard]] bool isOfScope(std::uint64_t scope) const { return scope == ownScope_ || scope == scope_; }
+  /// The scope and the memory of temporary objects that are made now.
+  [[nodiscard]] std::uint64_t scope() const { return scope_; }
+  [[nodiscard]] const std::shared_ptr<Heap>& heap() const;
+  /// From now on temporary objects may be used in a successor too: they get a scope and a heap of their own,
+  /// because another buffer that runs in between must not overwrite what crosses.
+  void allowSuccessor();
+  /// Takes over label, scope and heap of the submission that this one continues.
+  void continueFrom(const Submission& previous);
+
   void append(Command command);
   void checkOpen() const;
   [[nodiscard]] std::size_t commandCount() const;
@@ -57,8 +69,6 @@ class Submission : public std::enable_shared_from_this<Submission> {
   void commit();
   void addHandler(CommandBuffer::Handler handler, bool scheduled);
   void wait(bool scheduledOnly);
-  /// Keeps an object until the buffer has completed.
-  void retain(std::shared_ptr<const void> object);
 
   [[nodiscard]] CommandBufferStatus status() const;
   [[nodiscard]] std::optional<CommandBufferError> error() const;
@@ -77,10 +87,12 @@ class Submission : public std::enable_shared_from_this<Submission> {
   void runHandlers(std::vector<CommandBuffer::Handler>& handlers);
 
   std::shared_ptr<CommandQueue> queue_;
+  std::uint64_t ownScope_;
+  std::uint64_t scope_;
+  std::shared_ptr<Heap> heap_;  ///< leased; null while the queue's serves
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Command> commands_;
-  std::vector<std::shared_ptr<const void>> retained_;
   std::vector<CommandBuffer::Handler> scheduledHandlers_;
   std::vector<CommandBuffer::Handler> completedHandlers_;
   CommandBufferStatus status_ = CommandBufferStatus::NotEnqueued;

@@ -27,9 +27,12 @@ struct FusedNeuron {
   bool present = false;
 };
 
-std::int64_t asSigned(std::size_t value) { return static_cast<std::int64_t>(value); }
+std::int64_t asSigned(std::size_t value) {
+  return static_cast<std::int64_t>(value);
+}
 
-const CNNConvolutionDataSource& checked(const char* className, const std::shared_ptr<CNNConvolutionDataSource>& source) {
+const CNNConvolutionDataSource& checked(const char* className,
+                                        const std::shared_ptr<CNNConvolutionDataSource>& source) {
   if (!source) throw Error(className, "weights", "null", "a data source");
   return *source;
 }
@@ -40,8 +43,8 @@ ConvolutionProblem describedBy(const CNNConvolutionDescriptor& descriptor, const
   ConvolutionProblem problem;
   problem.inputFeatureChannels = asSigned(descriptor.inputFeatureChannels());
   problem.outputFeatureChannels = asSigned(descriptor.outputFeatureChannels());
-  problem.groups = asSigned(descriptor.channelMultiplier() != 0 ? descriptor.inputFeatureChannels()
-                                                                : descriptor.groups());
+  problem.groups =
+      asSigned(descriptor.channelMultiplier() != 0 ? descriptor.inputFeatureChannels() : descriptor.groups());
   problem.allowReducedPrecision = has(options, KernelOptions::AllowReducedPrecision);
   problem.threadCount = device.threadCount();
   for (detail::WindowAxis* axis : {&problem.x, &problem.y}) {
@@ -64,8 +67,8 @@ void takeRead(CNNConvolutionWeightsAndBiasesState& state) {
 
 }  // namespace
 
-CNNConvolution::CNNConvolution(std::shared_ptr<mtl::Device> device, std::shared_ptr<CNNConvolutionDataSource> weights,
-                               const char* className)
+CNNConvolution::CNNConvolution(std::shared_ptr<mtl::Device> device,
+                               std::shared_ptr<CNNConvolutionDataSource> weights, const char* className)
     : CNNKernel(std::move(device)),
       dataSource_(std::move(weights)),
       descriptor_(checked(className, dataSource_).descriptor()) {
@@ -92,8 +95,9 @@ void CNNConvolution::reloadWeightsAndBiasesFromDataSource() {
   weights_ = ConvolutionWeights::read(describe(), device(), *dataSource_, descriptor_);
 }
 
-void CNNConvolution::reloadWeightsAndBiases(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                            const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& state) {
+void CNNConvolution::reloadWeightsAndBiases(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& state) {
   detail::checkCommandBuffer(*this, commandBuffer);
   if (!state) throw Error(describe(), "state", "null", "weights and biases");
   detail::checkStates(*this, "state", *commandBuffer, StateBatch{state}, 1);
@@ -133,9 +137,11 @@ detail::PreparedCall CNNConvolution::prepareForward(const detail::ForwardCall& c
   return prepared;
 }
 
-std::shared_ptr<State> CNNConvolution::makeState(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const {
-  return CNNConvolutionGradientState::create(device(), commandBuffer, descriptor_,
-                                             std::static_pointer_cast<const CNNConvolution>(shared_from_this()));
+std::shared_ptr<State> CNNConvolution::makeState(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const {
+  return CNNConvolutionGradientState::create(
+      device(), commandBuffer, descriptor_,
+      std::static_pointer_cast<const CNNConvolution>(shared_from_this()));
 }
 
 void CNNConvolution::describeForward(std::any& family) const {
@@ -213,14 +219,17 @@ CNNConvolutionGradient::Geometry CNNConvolutionGradient::geometryFor(const detai
 
 void CNNConvolutionGradient::transferOwnProperties(const detail::ForwardRecord& record) {
   if (const auto* fused = std::any_cast<FusedNeuron>(&record.family); fused != nullptr && fused->present)
-    throw Error(describe(), "gradientState", "of a convolution with a fused neuron, whose derivative would be missing",
+    throw Error(describe(), "gradientState",
+                "of a convolution with a fused neuron, whose derivative would be missing",
                 "of one without; put the neuron into a kernel of its own");
   if (record.kernelWidth != descriptor_.kernelWidth() || record.kernelHeight != descriptor_.kernelHeight() ||
       record.strideInPixelsX != descriptor_.strideInPixelsX() ||
       record.strideInPixelsY != descriptor_.strideInPixelsY() ||
-      record.dilationRateX != descriptor_.dilationRateX() || record.dilationRateY != descriptor_.dilationRateY() ||
+      record.dilationRateX != descriptor_.dilationRateX() ||
+      record.dilationRateY != descriptor_.dilationRateY() ||
       record.destinationFeatureChannels != descriptor_.outputFeatureChannels())
-    throw Error(describe(), "weights", descriptor_.describe(), "the data source of the forward kernel of gradientState");
+    throw Error(describe(), "weights", descriptor_.describe(),
+                "the data source of the forward kernel of gradientState");
 }
 
 void CNNConvolutionGradient::willEncode(State& gradientState) {
@@ -232,13 +241,16 @@ void CNNConvolutionGradient::willEncode(State& gradientState) {
 
 void CNNConvolutionGradient::didEncode(const detail::GradientCall& call) {
   if (!has(gradientOption_, CNNConvolutionGradientOption::GradientWithWeightsAndBias)) return;
-  if (auto* state = dynamic_cast<CNNConvolutionGradientState*>(call.state.get())) state->setAccumulating(true);
+  if (auto* state = dynamic_cast<CNNConvolutionGradientState*>(call.state.get()))
+    state->setAccumulating(true);
 }
 
-std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(const detail::GradientCall& call) const {
+std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(
+    const detail::GradientCall& call) const {
   const auto checkChannels = [&](const char* argument, std::int64_t found, std::size_t expected) {
     if (found != asSigned(expected))
-      throw Error(describe(), argument, std::to_string(found) + " feature channels", std::to_string(expected));
+      throw Error(describe(), argument, std::to_string(found) + " feature channels",
+                  std::to_string(expected));
   };
   checkChannels("sourceGradient", call.gradient.channels, descriptor_.outputFeatureChannels());
   checkChannels("sourceImage", call.source.channels, descriptor_.inputFeatureChannels());
@@ -253,7 +265,8 @@ std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(const 
   if (has(gradientOption_, CNNConvolutionGradientOption::GradientWithData)) {
     ConvolutionProblem problem = common;
     problem.operation = ConvolutionOperation::DataGradient;
-    const auto place = [](detail::WindowAxis& axis, std::int64_t size, std::int64_t primary, std::int64_t kernelOffset) {
+    const auto place = [](detail::WindowAxis& axis, std::int64_t size, std::int64_t primary,
+                          std::int64_t kernelOffset) {
       axis.sourceSize = size;
       axis.offset = (axis.dilatedSize() % 2 == 0 ? 1 : 0) - (primary * axis.stride + kernelOffset);
     };

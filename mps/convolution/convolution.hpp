@@ -23,11 +23,12 @@ struct ConvolutionProblem;
 ///                              W[k][q][p][c] * in[offset.y + sY y - floor(kHd / 2) + dY q]
 ///                                                [offset.x + sX x - floor(kWd / 2) + dX p][group(k) Cg + c])
 ///
-/// with kWd = (kernelWidth - 1) dX + 1, Cg = inputFeatureChannels / groups. The window is not flipped. Outside the
-/// source: 0 (edge mode Zero) or the nearest pixel (Clamp). Sums are float32, rounded once to the result's format.
-/// Weights are float32 in the kernel, whatever the data source has.
+/// with kWd = (kernelWidth - 1) dX + 1, Cg = inputFeatureChannels / groups. The window is not flipped.
+/// Outside the source: 0 (edge mode Zero) or the nearest pixel (Clamp). Sums are float32, rounded once to the
+/// result's format. Weights are float32 in the kernel, whatever the data source has.
 ///
-/// Sources: every format; results: float16, float32. Gradient states are CNNConvolutionGradientState, one per batch.
+/// Sources: every format; results: float16, float32. Gradient states are CNNConvolutionGradientState, one per
+/// batch.
 class CNNConvolution : public CNNKernel {
  public:
   /// Reads the data source once. @throws Error when it is null, fails to load, or its sizes disagree.
@@ -35,7 +36,8 @@ class CNNConvolution : public CNNKernel {
                                                 std::shared_ptr<CNNConvolutionDataSource> weights);
   [[nodiscard]] std::string className() const override { return "CNNConvolution"; }
   /// On another device the data source's copy() is used, or the source shared.
-  [[nodiscard]] std::shared_ptr<CNNConvolution> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
+  [[nodiscard]] std::shared_ptr<CNNConvolution> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
 
@@ -45,10 +47,14 @@ class CNNConvolution : public CNNKernel {
   [[nodiscard]] std::size_t groups() const { return descriptor_.groups(); }
   /// 0 for an ordinary convolution, else the depth-wise multiplier.
   [[nodiscard]] std::size_t channelMultiplier() const { return descriptor_.channelMultiplier(); }
-  [[nodiscard]] const NNNeuronDescriptor& fusedNeuronDescriptor() const { return descriptor_.fusedNeuronDescriptor(); }
+  [[nodiscard]] const NNNeuronDescriptor& fusedNeuronDescriptor() const {
+    return descriptor_.fusedNeuronDescriptor();
+  }
   [[nodiscard]] const std::shared_ptr<CNNConvolutionDataSource>& dataSource() const { return dataSource_; }
   /// Half is a permission that is not used: sums are float32. Float.
-  [[nodiscard]] NNConvolutionAccumulatorPrecisionOption accumulatorPrecisionOption() const { return precision_; }
+  [[nodiscard]] NNConvolutionAccumulatorPrecisionOption accumulatorPrecisionOption() const {
+    return precision_;
+  }
   void setAccumulatorPrecisionOption(NNConvolutionAccumulatorPrecisionOption option) { precision_ = option; }
   [[nodiscard]] std::size_t kernelWidth() const override { return descriptor_.kernelWidth(); }
   [[nodiscard]] std::size_t kernelHeight() const override { return descriptor_.kernelHeight(); }
@@ -60,12 +66,12 @@ class CNNConvolution : public CNNKernel {
 
   /// Reads the data source again, now; encoded work keeps the old weights. @throws Error as create does.
   void reloadWeightsAndBiasesFromDataSource();
-  /// Encodes from now on use the state's values as they are when the recorded copy runs. Takes one read off the
-  /// state. A state without biases sets them to 0. @throws Error when a size differs.
+  /// Encodes from now on use the state's values as they are when the recorded copy runs. Takes one read off
+  /// the state. A state without biases sets them to 0. @throws Error when a size differs.
   void reloadWeightsAndBiases(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                               const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& state);
-  /// Records a copy of the weights (float32, OHWI) and biases that the kernel uses. @param resultStateCanBeTemporary
-  /// true: the state is temporary, with readCount 1
+  /// Records a copy of the weights (float32, OHWI) and biases that the kernel uses. @param
+  /// resultStateCanBeTemporary true: the state is temporary, with readCount 1
   std::shared_ptr<CNNConvolutionWeightsAndBiasesState> exportWeightsAndBiases(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, bool resultStateCanBeTemporary);
 
@@ -83,7 +89,9 @@ class CNNConvolution : public CNNKernel {
   void didMoveToDevice() override;
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] std::size_t requiredFeatureChannels() const override { return inputFeatureChannels(); }
-  [[nodiscard]] std::size_t producedFeatureChannels(std::size_t) const override { return outputFeatureChannels(); }
+  [[nodiscard]] std::size_t producedFeatureChannels(std::size_t) const override {
+    return outputFeatureChannels();
+  }
   [[nodiscard]] std::shared_ptr<State> makeState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const override;
   void describeForward(std::any& family) const override;
@@ -100,17 +108,17 @@ class CNNConvolution : public CNNKernel {
 
 /// Gradients of a convolution with respect to its source, weights and biases (MPSCNNConvolutionGradient).
 ///
-///     dIn[v][u][c]   = sum over results (y, x), taps (q, p) that read pixel (v, u), and k of W[k][q][p][c] E[y][x][k]
-///     dW[k][q][p][c] = sum over images, y, x of E[y][x][k] * in(tap q of y, tap p of x, group(k) Cg + c)
-///     db[k]          = sum over images, y, x of E[y][x][k]
+///     dIn[v][u][c]   = sum over results (y, x), taps (q, p) that read pixel (v, u), and k of W[k][q][p][c]
+///     E[y][x][k] dW[k][q][p][c] = sum over images, y, x of E[y][x][k] * in(tap q of y, tap p of x, group(k)
+///     Cg + c) db[k]          = sum over images, y, x of E[y][x][k]
 ///
-/// E, the source gradient, has the size of the forward clip rectangle. dIn goes to the destination; dW and db go to
-/// the gradient state: the first encode with a state sets them, later ones add. dIn uses the weights that the
-/// forward kernel had at the first encode; later ones only come by a reload, so reload both kernels.
+/// E, the source gradient, has the size of the forward clip rectangle. dIn goes to the destination; dW and db
+/// go to the gradient state: the first encode with a state sets them, later ones add. dIn uses the weights
+/// that the forward kernel had at the first encode; later ones only come by a reload, so reload both kernels.
 ///
 /// State-driven encodes set primaryOffset = 0, kernelOffset = -offset + (1 for an even dilated window) and
-/// secondaryOffset = offset - floor(dilatedSize / 2), the position of the first tap. A state of a forward kernel with
-/// a fused neuron throws: the neuron's derivative would be missing.
+/// secondaryOffset = offset - floor(dilatedSize / 2), the position of the first tap. A state of a forward
+/// kernel with a fused neuron throws: the neuron's derivative would be missing.
 ///
 ///     auto conv = mps::CNNConvolution::create(device, dataSource);
 ///     std::shared_ptr<mps::State> state;
@@ -129,7 +137,9 @@ class CNNConvolutionGradient : public CNNGradientKernel {
   }
 
   /// Channels of the source gradient, and of source and result.
-  [[nodiscard]] std::size_t sourceGradientFeatureChannels() const { return descriptor_.outputFeatureChannels(); }
+  [[nodiscard]] std::size_t sourceGradientFeatureChannels() const {
+    return descriptor_.outputFeatureChannels();
+  }
   [[nodiscard]] std::size_t sourceImageFeatureChannels() const { return descriptor_.inputFeatureChannels(); }
   [[nodiscard]] std::size_t groups() const { return descriptor_.groups(); }
   [[nodiscard]] std::size_t channelMultiplier() const { return descriptor_.channelMultiplier(); }
@@ -144,7 +154,8 @@ class CNNConvolutionGradient : public CNNGradientKernel {
   void reloadWeightsAndBiases(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                               const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& state);
 
-  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(const detail::GradientCall& call) const override;
+  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
+      const detail::GradientCall& call) const override;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
   [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override {
     return has(gradientOption_, CNNConvolutionGradientOption::GradientWithWeightsAndBias);
@@ -153,12 +164,13 @@ class CNNConvolutionGradient : public CNNGradientKernel {
   void shareWeights(const CNNConvolution& forward) { weights_ = forward.weights(); }
 
  protected:
-  CNNConvolutionGradient(std::shared_ptr<mtl::Device> device, std::shared_ptr<CNNConvolutionDataSource> weights,
-                         const char* className);
+  CNNConvolutionGradient(std::shared_ptr<mtl::Device> device,
+                         std::shared_ptr<CNNConvolutionDataSource> weights, const char* className);
   CNNConvolutionGradient(const CNNConvolutionGradient&) = default;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void didMoveToDevice() override;
-  [[nodiscard]] Geometry geometryFor(const detail::ForwardRecord& record, const Offset& gradientOrigin) const override;
+  [[nodiscard]] Geometry geometryFor(const detail::ForwardRecord& record,
+                                     const Offset& gradientOrigin) const override;
   [[nodiscard]] bool usesKernelOffset() const override { return true; }
   void transferOwnProperties(const detail::ForwardRecord& record) override;
   void willEncode(State& gradientState) override;

@@ -10,7 +10,7 @@ namespace {
 using NodeList = std::vector<std::shared_ptr<NNGradientFilterNode>>;
 
 /// A gradient node may leave its data source to the forward node that made its state.
-std::shared_ptr<CNNConvolutionDataSource> sourceFor(const std::shared_ptr<CNNConvolutionDataSource>& weights,
+std::shared_ptr<CNNConvolutionDataSource> sourceFor(std::shared_ptr<CNNConvolutionDataSource> weights,
                                                     const std::shared_ptr<NNStateNode>& state) {
   if (weights) return weights;
   const auto* forward = state ? dynamic_cast<const CNNConvolutionNode*>(state->producer()) : nullptr;
@@ -29,8 +29,8 @@ CNNConvolutionNode::CNNConvolutionNode(std::shared_ptr<NNImageNode> source,
   addResultState(std::make_unique<CNNConvolutionGradientStateNode>());
 }
 
-std::shared_ptr<CNNConvolutionNode> CNNConvolutionNode::create(std::shared_ptr<NNImageNode> source,
-                                                               std::shared_ptr<CNNConvolutionDataSource> weights) {
+std::shared_ptr<CNNConvolutionNode> CNNConvolutionNode::create(
+    std::shared_ptr<NNImageNode> source, std::shared_ptr<CNNConvolutionDataSource> weights) {
   return std::shared_ptr<CNNConvolutionNode>(new CNNConvolutionNode(std::move(source), std::move(weights)));
 }
 
@@ -55,7 +55,8 @@ CNNFullyConnectedNode::CNNFullyConnectedNode(std::shared_ptr<NNImageNode> source
 
 std::shared_ptr<CNNFullyConnectedNode> CNNFullyConnectedNode::create(
     std::shared_ptr<NNImageNode> source, std::shared_ptr<CNNConvolutionDataSource> weights) {
-  return std::shared_ptr<CNNFullyConnectedNode>(new CNNFullyConnectedNode(std::move(source), std::move(weights)));
+  return std::shared_ptr<CNNFullyConnectedNode>(
+      new CNNFullyConnectedNode(std::move(source), std::move(weights)));
 }
 
 std::shared_ptr<Kernel> CNNFullyConnectedNode::makeKernel(const std::shared_ptr<mtl::Device>& device) const {
@@ -66,7 +67,8 @@ std::shared_ptr<Kernel> CNNFullyConnectedNode::makeKernel(const std::shared_ptr<
 }
 
 NodeList CNNFullyConnectedNode::makeGradientFilters(const std::shared_ptr<NNImageNode>& gradientImage) {
-  auto gradient = CNNFullyConnectedGradientNode::create(gradientImage, sources()[0], resultState(), weights());
+  auto gradient =
+      CNNFullyConnectedGradientNode::create(gradientImage, sources()[0], resultState(), weights());
   gradient->setTrainingStyle(trainingStyle());
   return {gradient};
 }
@@ -75,18 +77,21 @@ CNNConvolutionGradientNode::CNNConvolutionGradientNode(std::shared_ptr<NNImageNo
                                                        std::shared_ptr<NNImageNode> sourceImage,
                                                        std::shared_ptr<NNStateNode> convolutionGradientState,
                                                        std::shared_ptr<CNNConvolutionDataSource> weights)
-    : NNGradientFilterNode(std::move(sourceGradient), std::move(sourceImage), std::move(convolutionGradientState)),
-      weights_(sourceFor(weights, gradientState())) {}
+    : NNGradientFilterNode(std::move(sourceGradient), std::move(sourceImage),
+                           std::move(convolutionGradientState)),
+      weights_(sourceFor(std::move(weights), gradientState())) {}
 
 std::shared_ptr<CNNConvolutionGradientNode> CNNConvolutionGradientNode::create(
     std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
-    std::shared_ptr<NNStateNode> convolutionGradientState, std::shared_ptr<CNNConvolutionDataSource> weights) {
+    std::shared_ptr<NNStateNode> convolutionGradientState,
+    std::shared_ptr<CNNConvolutionDataSource> weights) {
   return std::shared_ptr<CNNConvolutionGradientNode>(
       new CNNConvolutionGradientNode(std::move(sourceGradient), std::move(sourceImage),
                                      std::move(convolutionGradientState), std::move(weights)));
 }
 
-std::shared_ptr<Kernel> CNNConvolutionGradientNode::makeKernel(const std::shared_ptr<mtl::Device>& device) const {
+std::shared_ptr<Kernel> CNNConvolutionGradientNode::makeKernel(
+    const std::shared_ptr<mtl::Device>& device) const {
   auto kernel = CNNConvolutionGradient::create(device, weights_);
   configure(*kernel);
   return kernel;
@@ -94,13 +99,15 @@ std::shared_ptr<Kernel> CNNConvolutionGradientNode::makeKernel(const std::shared
 
 std::shared_ptr<CNNFullyConnectedGradientNode> CNNFullyConnectedGradientNode::create(
     std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
-    std::shared_ptr<NNStateNode> convolutionGradientState, std::shared_ptr<CNNConvolutionDataSource> weights) {
+    std::shared_ptr<NNStateNode> convolutionGradientState,
+    std::shared_ptr<CNNConvolutionDataSource> weights) {
   return std::shared_ptr<CNNFullyConnectedGradientNode>(
       new CNNFullyConnectedGradientNode(std::move(sourceGradient), std::move(sourceImage),
                                         std::move(convolutionGradientState), std::move(weights)));
 }
 
-std::shared_ptr<Kernel> CNNFullyConnectedGradientNode::makeKernel(const std::shared_ptr<mtl::Device>& device) const {
+std::shared_ptr<Kernel> CNNFullyConnectedGradientNode::makeKernel(
+    const std::shared_ptr<mtl::Device>& device) const {
   auto kernel = CNNFullyConnectedGradient::create(device, weights());
   configure(*kernel);
   return kernel;

@@ -13,8 +13,8 @@ namespace mps {
 /// Stands for a CNNConvolutionGradientState.
 class CNNConvolutionGradientStateNode : public NNGradientStateNode {};
 
-/// Stands for CNNConvolution (MPSCNNConvolutionNode). For training the data source's descriptor holds no neuron:
-/// put a neuron node behind, the graph fuses it where that is allowed.
+/// Stands for CNNConvolution (MPSCNNConvolutionNode). For training the data source's descriptor holds no
+/// neuron: put a neuron node behind, the graph fuses it where that is allowed.
 class CNNConvolutionNode : public NNFilterNode, public NNTrainableNode {
  public:
   /// @param weights never null
@@ -38,7 +38,8 @@ class CNNConvolutionNode : public NNFilterNode, public NNTrainableNode {
   NNConvolutionAccumulatorPrecisionOption precision_ = NNConvolutionAccumulatorPrecisionOption::Float;
 };
 
-/// Stands for CNNFullyConnected (MPSCNNFullyConnectedNode): valid-only padding, the kernel as large as the source.
+/// Stands for CNNFullyConnected (MPSCNNFullyConnectedNode): valid-only padding, the kernel as large as the
+/// source.
 class CNNFullyConnectedNode : public CNNConvolutionNode {
  public:
   static std::shared_ptr<CNNFullyConnectedNode> create(std::shared_ptr<NNImageNode> source,
@@ -47,7 +48,8 @@ class CNNFullyConnectedNode : public CNNConvolutionNode {
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
 
  protected:
-  CNNFullyConnectedNode(std::shared_ptr<NNImageNode> source, std::shared_ptr<CNNConvolutionDataSource> weights);
+  CNNFullyConnectedNode(std::shared_ptr<NNImageNode> source,
+                        std::shared_ptr<CNNConvolutionDataSource> weights);
   std::vector<std::shared_ptr<NNGradientFilterNode>> makeGradientFilters(
       const std::shared_ptr<NNImageNode>& gradientImage) override;
 };
@@ -60,13 +62,15 @@ class CNNConvolutionGradientNode : public NNGradientFilterNode, public NNTrainab
   /// @param weights     null: the data source of the forward node
   static std::shared_ptr<CNNConvolutionGradientNode> create(
       std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
-      std::shared_ptr<NNStateNode> convolutionGradientState, std::shared_ptr<CNNConvolutionDataSource> weights);
+      std::shared_ptr<NNStateNode> convolutionGradientState,
+      std::shared_ptr<CNNConvolutionDataSource> weights);
   [[nodiscard]] std::string className() const override { return "CNNConvolutionGradientNode"; }
   [[nodiscard]] const std::shared_ptr<CNNConvolutionDataSource>& weights() const { return weights_; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
 
  protected:
-  CNNConvolutionGradientNode(std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
+  CNNConvolutionGradientNode(std::shared_ptr<NNImageNode> sourceGradient,
+                             std::shared_ptr<NNImageNode> sourceImage,
                              std::shared_ptr<NNStateNode> convolutionGradientState,
                              std::shared_ptr<CNNConvolutionDataSource> weights);
 
@@ -79,7 +83,8 @@ class CNNFullyConnectedGradientNode : public CNNConvolutionGradientNode {
  public:
   static std::shared_ptr<CNNFullyConnectedGradientNode> create(
       std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
-      std::shared_ptr<NNStateNode> convolutionGradientState, std::shared_ptr<CNNConvolutionDataSource> weights);
+      std::shared_ptr<NNStateNode> convolutionGradientState,
+      std::shared_ptr<CNNConvolutionDataSource> weights);
   [[nodiscard]] std::string className() const override { return "CNNFullyConnectedGradientNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
 

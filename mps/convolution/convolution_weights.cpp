@@ -19,8 +19,9 @@ class Loaded {
  public:
   Loaded(const std::string& kernel, CNNConvolutionDataSource& source) : source_(source) {
     if (!source.load())
-      throw Error(kernel, "weights", "a data source" + (source.label().empty() ? "" : " \"" + source.label() + "\"") +
-                                         " whose load() failed",
+      throw Error(kernel, "weights",
+                  "a data source" + (source.label().empty() ? "" : " \"" + source.label() + "\"") +
+                      " whose load() failed",
                   "one that loads");
   }
   ~Loaded() { source_.purge(); }
@@ -77,8 +78,10 @@ std::vector<float> decode(const std::string& kernel, const CNNConvolutionDataSou
       }
       return values;
     }
-    case DataType::UInt8: return decode8Bit(kernel, source, descriptor, bytes);
-    default: throw Error(kernel, "dataType", name(source.dataType()), "Float32, Float16 or UInt8");
+    case DataType::UInt8:
+      return decode8Bit(kernel, source, descriptor, bytes);
+    default:
+      throw Error(kernel, "dataType", name(source.dataType()), "Float32, Float16 or UInt8");
   }
 }
 
@@ -91,10 +94,9 @@ std::shared_ptr<mtl::Memory> upload(mtl::Device& device, std::span<const float> 
 
 }  // namespace
 
-std::shared_ptr<const ConvolutionWeights> ConvolutionWeights::read(const std::string& kernel,
-                                                                   const std::shared_ptr<mtl::Device>& device,
-                                                                   CNNConvolutionDataSource& source,
-                                                                   const CNNConvolutionDescriptor& descriptor) {
+std::shared_ptr<const ConvolutionWeights> ConvolutionWeights::read(
+    const std::string& kernel, const std::shared_ptr<mtl::Device>& device, CNNConvolutionDataSource& source,
+    const CNNConvolutionDescriptor& descriptor) {
   auto result = std::make_shared<ConvolutionWeights>();
   if (const auto live = source.deviceWeightsAndBiases(device)) {
     result->weights_ = live->weights()->memory();
@@ -109,7 +111,8 @@ std::shared_ptr<const ConvolutionWeights> ConvolutionWeights::read(const std::st
   const auto terms = source.biasTerms();
   const std::size_t channels = descriptor.outputFeatureChannels();
   if (!terms.empty() && terms.size() != channels)
-    throw Error(kernel, "biasTerms", std::to_string(terms.size()) + " values", std::to_string(channels) + " or none");
+    throw Error(kernel, "biasTerms", std::to_string(terms.size()) + " values",
+                std::to_string(channels) + " or none");
   std::vector<float> biases(terms.begin(), terms.end());
   if (const auto& folding = descriptor.folding()) {
     biases.resize(channels);
@@ -122,20 +125,22 @@ std::shared_ptr<const ConvolutionWeights> ConvolutionWeights::read(const std::st
   return result;
 }
 
-std::shared_ptr<const ConvolutionWeights> ConvolutionWeights::copy(const std::string& kernel,
-                                                                   mtl::CommandBuffer& commandBuffer,
-                                                                   CNNConvolutionWeightsAndBiasesState& state,
-                                                                   const CNNConvolutionDescriptor& descriptor) {
+std::shared_ptr<const ConvolutionWeights> ConvolutionWeights::copy(
+    const std::string& kernel, mtl::CommandBuffer& commandBuffer, CNNConvolutionWeightsAndBiasesState& state,
+    const CNNConvolutionDescriptor& descriptor) {
   const std::size_t channels = descriptor.outputFeatureChannels();
-  if (state.weightCount() != descriptor.weightCount() || (state.biasCount() != 0 && state.biasCount() != channels))
-    throw Error(kernel, "state",
-                std::to_string(state.weightCount()) + " weights and " + std::to_string(state.biasCount()) + " biases",
-                std::to_string(descriptor.weightCount()) + " and " + std::to_string(channels) + " (or none)");
+  if (state.weightCount() != descriptor.weightCount() ||
+      (state.biasCount() != 0 && state.biasCount() != channels))
+    throw Error(
+        kernel, "state",
+        std::to_string(state.weightCount()) + " weights and " + std::to_string(state.biasCount()) + " biases",
+        std::to_string(descriptor.weightCount()) + " and " + std::to_string(channels) + " (or none)");
   mtl::Device& device = *commandBuffer.device();
   auto result = std::make_shared<ConvolutionWeights>();
   const std::size_t bytes = descriptor.weightCount() * sizeof(float);
   result->weights_ = device.allocate(bytes);
-  recordMemoryCopy(commandBuffer, kernel, state.weights()->memory(), state.weightsOffset(), result->weights_, 0, bytes);
+  recordMemoryCopy(commandBuffer, kernel, state.weights()->memory(), state.weightsOffset(), result->weights_,
+                   0, bytes);
   if (const auto biases = state.biases()) {
     result->biases_ = device.allocate(channels * sizeof(float));
     recordMemoryCopy(commandBuffer, kernel, biases->memory(), state.biasesOffset(), result->biases_, 0,
@@ -146,13 +151,14 @@ std::shared_ptr<const ConvolutionWeights> ConvolutionWeights::copy(const std::st
 
 void ConvolutionWeights::copyTo(const std::string& kernel, mtl::CommandBuffer& commandBuffer,
                                 CNNConvolutionWeightsAndBiasesState& state) const {
-  recordMemoryCopy(commandBuffer, kernel, weights_, weightsOffset_, state.weights()->memory(), state.weightsOffset(),
-                   state.weightCount() * sizeof(float));
+  recordMemoryCopy(commandBuffer, kernel, weights_, weightsOffset_, state.weights()->memory(),
+                   state.weightsOffset(), state.weightCount() * sizeof(float));
   const auto biases = state.biases();
   if (!biases) return;
   const std::size_t bytes = state.biasCount() * sizeof(float);
   if (biases_) {
-    recordMemoryCopy(commandBuffer, kernel, biases_, biasesOffset_, biases->memory(), state.biasesOffset(), bytes);
+    recordMemoryCopy(commandBuffer, kernel, biases_, biasesOffset_, biases->memory(), state.biasesOffset(),
+                     bytes);
     return;
   }
   const std::vector<float> zeros(state.biasCount());

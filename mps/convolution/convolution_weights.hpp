@@ -12,8 +12,8 @@ class Memory;
 
 namespace mps::detail {
 
-/// The weights and biases that a kernel's encodes use: float32 on the device, never changed once made, except those
-/// that a data source owns and updates itself. The library's own.
+/// The weights and biases that a kernel's encodes use: float32 on the device, never changed once made, except
+/// those that a data source owns and updates itself. The library's own.
 class ConvolutionWeights {
  public:
   /// Reads the data source: load, convert to float32, fold the descriptor's batch normalisation, purge.

@@ -28,7 +28,8 @@ void coverSource(const std::string& kernel, detail::ConvolutionProblem& problem,
     throw Error(kernel, "sourceImage", size(sourceWidth, sourceHeight) + " pixels",
                 size(problem.x.kernelSize, problem.y.kernelSize) + ", the kernel's size");
   if (problem.x.destinationSize != 1 || problem.y.destinationSize != 1)
-    throw Error(kernel, "destinationImage", size(problem.x.destinationSize, problem.y.destinationSize) + " pixels",
+    throw Error(kernel, "destinationImage",
+                size(problem.x.destinationSize, problem.y.destinationSize) + " pixels",
                 "1x1, or a clipRect of that size");
   problem.x.sourceSize = sourceWidth;
   problem.y.sourceSize = sourceHeight;
@@ -45,8 +46,8 @@ CNNFullyConnected::CNNFullyConnected(std::shared_ptr<mtl::Device> device,
   setPadding(NNDefaultPadding::padding(NNPaddingMethod::SizeValidOnly));
 }
 
-std::shared_ptr<CNNFullyConnected> CNNFullyConnected::create(const std::shared_ptr<mtl::Device>& device,
-                                                             std::shared_ptr<CNNConvolutionDataSource> weights) {
+std::shared_ptr<CNNFullyConnected> CNNFullyConnected::create(
+    const std::shared_ptr<mtl::Device>& device, std::shared_ptr<CNNConvolutionDataSource> weights) {
   return std::shared_ptr<CNNFullyConnected>(new CNNFullyConnected(device, std::move(weights)));
 }
 
@@ -64,7 +65,8 @@ CNNFullyConnectedGradient::CNNFullyConnectedGradient(std::shared_ptr<mtl::Device
 
 std::shared_ptr<CNNFullyConnectedGradient> CNNFullyConnectedGradient::create(
     const std::shared_ptr<mtl::Device>& device, std::shared_ptr<CNNConvolutionDataSource> weights) {
-  return std::shared_ptr<CNNFullyConnectedGradient>(new CNNFullyConnectedGradient(device, std::move(weights)));
+  return std::shared_ptr<CNNFullyConnectedGradient>(
+      new CNNFullyConnectedGradient(device, std::move(weights)));
 }
 
 std::shared_ptr<Kernel> CNNFullyConnectedGradient::clone() const {

@@ -7,19 +7,21 @@
 
 namespace mps {
 
-/// Inner product of the whole source with each filter; result 1 x 1 x outputFeatureChannels (MPSCNNFullyConnected;
-/// spec/02 section 2.10).
+/// Inner product of the whole source with each filter; result 1 x 1 x outputFeatureChannels
+/// (MPSCNNFullyConnected; spec/02 section 2.10).
 ///
 ///     result[k] = neuron(bias[k] + sum over q, p, c of W[k][q][p][c] * in[q][p][c])
 ///
-/// kernelWidth x kernelHeight is the size of the source; stride, dilation and groups are 1; offset is ignored. The
-/// source is flattened row, column, channel: weights from libraries that flatten channel, row, column are permuted.
+/// kernelWidth x kernelHeight is the size of the source; stride, dilation and groups are 1; offset is
+/// ignored. The source is flattened row, column, channel: weights from libraries that flatten channel, row,
+/// column are permuted.
 class CNNFullyConnected : public CNNConvolution {
  public:
   static std::shared_ptr<CNNFullyConnected> create(const std::shared_ptr<mtl::Device>& device,
                                                    std::shared_ptr<CNNConvolutionDataSource> weights);
   [[nodiscard]] std::string className() const override { return "CNNFullyConnected"; }
-  [[nodiscard]] std::shared_ptr<CNNFullyConnected> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
+  [[nodiscard]] std::shared_ptr<CNNFullyConnected> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
 
@@ -32,8 +34,8 @@ class CNNFullyConnected : public CNNConvolution {
 
 /// Gradients of CNNFullyConnected (MPSCNNFullyConnectedGradient; spec/02 section 2.11):
 ///
-///     dIn[q][p][c] = sum over k of W[k][q][p][c] E[k]    dW[k][q][p][c] = sum over images of E[k] in[q][p][c]
-///     db[k]        = sum over images of E[k]
+///     dIn[q][p][c] = sum over k of W[k][q][p][c] E[k]    dW[k][q][p][c] = sum over images of E[k]
+///     in[q][p][c] db[k]        = sum over images of E[k]
 ///
 /// State, accumulation and reload as for CNNConvolutionGradient.
 class CNNFullyConnectedGradient : public CNNConvolutionGradient {
@@ -48,7 +50,8 @@ class CNNFullyConnectedGradient : public CNNConvolutionGradient {
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
-  CNNFullyConnectedGradient(std::shared_ptr<mtl::Device> device, std::shared_ptr<CNNConvolutionDataSource> weights);
+  CNNFullyConnectedGradient(std::shared_ptr<mtl::Device> device,
+                            std::shared_ptr<CNNConvolutionDataSource> weights);
   CNNFullyConnectedGradient(const CNNFullyConnectedGradient&) = default;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void placeWindow(detail::ConvolutionProblem& problem) const override;

@@ -19,7 +19,6 @@ std::int64_t elementSize(const TensorShape& shape) {
 
 /// The distance between the images of a list, in bytes, when it is the same everywhere and not negative.
 std::optional<std::int64_t> evenSpacing(std::span<const std::shared_ptr<Image>> images) {
-  if (images.size() == 1) return 0;
   const auto distance = [](const Image& a, const Image& b) {
     return static_cast<std::int64_t>(b.byteOffset()) - static_cast<std::int64_t>(a.byteOffset());
   };
@@ -30,6 +29,11 @@ std::optional<std::int64_t> evenSpacing(std::span<const std::shared_ptr<Image>> 
       return std::nullopt;
   }
   return spacing;
+}
+
+/// Keeps permanent memory alive with the command; temporary memory belongs to the heap, which the queue keeps.
+void retain(mtl::Command& command, const TensorView& view) {
+  if (view.isPermanent) command.retained.push_back(view.memory);
 }
 
 /// Appends one copy (or fill) command.
@@ -44,62 +48,86 @@ void recordCopy(mtl::CommandBuffer& commandBuffer, const std::string& label, Ten
   mtl::Command command;
   command.label = label;
   command.run = [plan = chosen.plan, operands](mtl::Stream& stream) { plan->run(stream, operands); };
-  if (source != nullptr) command.reads.push_back(source->memory);
+  if (source != nullptr) {
+    command.reads.push_back(source->memory);
+    retain(command, *source);
+  }
   command.writes.push_back(destination.memory);
+  retain(command, destination);
   commandBuffer.append(std::move(command));
 }
 
-/// Keeps permanent memory alive with the command; temporary memory belongs to the heap, which the queue keeps.
-void retain(mtl::Command& command, const BatchOperand& operand, const std::shared_ptr<mtl::Memory>& memory) {
-  if (operand.isRetained()) command.retained.push_back(memory);
-}
-
 std::byte* shifted(const TensorView& view, const mtl::Origin& origin) {
-  return view.address() + view.shape.offset(0, static_cast<std::int64_t>(origin.y),
-                                            static_cast<std::int64_t>(origin.x), 0) *
-                              elementSize(view.shape);
+  return view.address() +
+         view.shape.offset(0, static_cast<std::int64_t>(origin.y), static_cast<std::int64_t>(origin.x), 0) *
+             elementSize(view.shape);
 }
 
 std::string imageList(const ImageBatch& images, std::size_t i) {
   return images.count() == 1 ? std::string() : "image " + std::to_string(i) + " of the batch, ";
 }
 
-/// Whether two ranges of memory of one storage share an element.
+/// What two operands have in common when they lie in the same memory.
+const void* identity(const BatchOperand& operand) {
+  const auto memory = operand.storage()->allocatedMemory();
+  return memory ? static_cast<const void*>(memory.get()) : operand.storage().get();
+}
+
+/// Whether [0, lengthA) and [distance, distance + lengthB) meet when both repeat with the same period.
+bool meetPeriodically(std::int64_t distance, std::int64_t period, std::int64_t lengthA, std::int64_t lengthB) {
+  const std::int64_t phase = (distance % period + period) % period;
+  return phase < lengthA || phase + lengthB > period;
+}
+
+/// Whether two tensors in one memory share an element; when unsure, true.
 bool overlap(const BatchOperand& a, const BatchOperand& b) {
   const TensorShape x = a.shape();
   const TensorShape y = b.shape();
-  const auto begin = [](const BatchOperand& o) { return static_cast<std::int64_t>(o.byteOffset()); };
-  const auto end = [&](const BatchOperand& o, const TensorShape& s) {
-    return begin(o) + (s.offset(s.images - 1, s.height - 1, s.width - 1, s.channels - 1) + 1) * elementSize(s);
+  const auto end = [](const BatchOperand& o, const TensorShape& s) {
+    return static_cast<std::int64_t>(o.byteOffset()) +
+           (s.offset(s.images - 1, s.height - 1, s.width - 1, s.channels - 1) + 1) * elementSize(s);
   };
-  if (end(a, x) <= begin(b) || end(b, y) <= begin(a)) return false;
-  if (x.pixelStride != y.pixelStride || x.format != y.format) return true;
-  const std::int64_t firstA = begin(a) / elementSize(x) % x.pixelStride;
-  const std::int64_t firstB = begin(b) / elementSize(y) % y.pixelStride;
-  return firstA < firstB + y.channels && firstB < firstA + x.channels;
+  const auto distanceInBytes = static_cast<std::int64_t>(b.byteOffset()) - static_cast<std::int64_t>(a.byteOffset());
+  if (end(a, x) <= static_cast<std::int64_t>(b.byteOffset()) || end(b, y) <= static_cast<std::int64_t>(a.byteOffset()))
+    return false;
+  if (x.format != y.format || distanceInBytes % elementSize(x) != 0) return true;
+  const std::int64_t distance = distanceInBytes / elementSize(x);
+  const auto rowLength = [](const TensorShape& s) { return (s.width - 1) * s.pixelStride + s.channels; };
+  const auto divides = [](const TensorShape& s) {
+    return s.rowStride % s.pixelStride == 0 && (s.images == 1 || s.imageStride % s.rowStride == 0);
+  };
+  if (x.pixelStride != y.pixelStride || x.rowStride != y.rowStride || !divides(x) || !divides(y)) return true;
+  return meetPeriodically(distance, x.pixelStride, x.channels, y.channels) &&
+         meetPeriodically(distance, x.rowStride, rowLength(x), rowLength(y));
 }
 
 }  // namespace
 
-BatchOperand::BatchOperand(const ImageBatch& batch) : batch_(batch) {
+BatchOperand::BatchOperand(const ImageBatch& batch, bool isWritten) : batch_(batch) {
   if (const auto block = batch.blockStorage()) {
     storage_ = block;
     shape_ = block->shape();
-    baseByteOffset_ = block->byteOffset() + batch.firstInBlock() * static_cast<std::size_t>(shape_.imageStride * elementSize(shape_));
+    baseByteOffset_ =
+        block->byteOffset() +
+        batch.firstInBlock() * static_cast<std::size_t>(shape_.imageStride * elementSize(shape_));
     shape_.images = static_cast<std::int64_t>(batch.count());
     return;
   }
   const auto images = batch.looseImages();
   shape_ = images.front()->shape();
-  const auto spacing = evenSpacing(images);
-  loose_ = !spacing.has_value();
-  if (loose_) return;
-  storage_ = images.front()->storage();
-  baseByteOffset_ = images.front()->byteOffset();
   if (images.size() > 1) {
+    const auto spacing = evenSpacing(images);
+    loose_ = !spacing || (isWritten && *spacing == 0);
+    if (loose_) return;
     shape_.images = static_cast<std::int64_t>(images.size());
     shape_.imageStride = *spacing / elementSize(shape_);
   }
+  storage_ = images.front()->storage();
+  baseByteOffset_ = images.front()->byteOffset();
+}
+
+bool BatchOperand::isStack() const {
+  return batch_.count() == 1 && !batch_.blockStorage();
 }
 
 BatchOperand BatchOperand::sizeOnly(const TensorShape& shape) {
@@ -130,45 +158,41 @@ TensorShape BatchOperand::shape() const {
 }
 
 void BatchOperand::selectChannels(std::int64_t first, std::int64_t count) {
-  elementOffset_ += first;
+  firstChannel_ += first;
   shape_.channels = count;
 }
 
 void BatchOperand::selectRegion(std::int64_t x, std::int64_t y, std::int64_t width, std::int64_t height) {
-  elementOffset_ += y * shape_.rowStride + x * shape_.pixelStride;
+  firstX_ += x;
+  firstY_ += y;
   shape_.width = width;
   shape_.height = height;
 }
 
 void BatchOperand::selectImages(std::int64_t first, std::int64_t count) {
-  elementOffset_ += first * shape_.imageStride;
+  firstImage_ += first;
   shape_.images = count;
 }
 
 std::size_t BatchOperand::byteOffset() const {
-  return baseByteOffset_ + static_cast<std::size_t>(elementOffset_ * elementSize(shape_));
-}
-
-bool BatchOperand::coversStorage() const {
-  return shape_.elements() == storage_->shape().elements();
+  const std::int64_t elements = shape_.offset(firstImage_, firstY_, firstX_, firstChannel_);
+  return baseByteOffset_ + static_cast<std::size_t>(elements * elementSize(shape_));
 }
 
 TensorView BatchOperand::view(bool forWriting) const {
-  if (scratch_) return {shape_, scratch_, byteOffset()};
-  return {shape_, forWriting ? storage_->memoryForWriting(coversStorage()) : storage_->memoryForReading(),
-          byteOffset()};
+  if (scratch_) return {shape_, scratch_, byteOffset(), memoryIsPermanent_};
+  const bool whole = shape_.elements() == storage_->shape().elements();
+  return {shape_, forWriting ? storage_->memoryForWriting(whole) : storage_->memoryForReading(), byteOffset(),
+          !storage_->isTemporary()};
 }
 
 std::vector<TensorView> BatchOperand::looseViews(bool forWriting) const {
   std::vector<TensorView> views;
   for (const auto& image : batch_.looseImages()) {
-    TensorView view;
-    view.shape = shape_;
-    view.shape.images = 1;
-    const bool whole = shape_.elements() == image->storage()->shape().elements();
-    view.memory = forWriting ? image->storage()->memoryForWriting(whole) : image->storage()->memoryForReading();
-    view.byteOffset = image->byteOffset() + static_cast<std::size_t>(elementOffset_ * elementSize(shape_));
-    views.push_back(std::move(view));
+    BatchOperand part(ImageBatch::of(image));
+    part.selectChannels(firstChannel_, shape_.channels);
+    part.selectRegion(firstX_, firstY_, shape_.width, shape_.height);
+    views.push_back(part.view(forWriting));
   }
   return views;
 }
@@ -194,8 +218,8 @@ void scatter(mtl::CommandBuffer& commandBuffer, const std::string& label, const 
   TensorView part = tensor;
   part.shape.images = 1;
   for (std::size_t i = 0; i < images.size(); ++i) {
-    part.byteOffset =
-        tensor.byteOffset + i * static_cast<std::size_t>(tensor.shape.imageStride * elementSize(tensor.shape));
+    part.byteOffset = tensor.byteOffset +
+                      i * static_cast<std::size_t>(tensor.shape.imageStride * elementSize(tensor.shape));
     recordCopy(commandBuffer, label, {}, &part, images[i]);
   }
 }
@@ -208,15 +232,18 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
   mtl::Command command;
   command.label = label;
   std::vector<std::shared_ptr<mtl::Memory>> temporaries;  // hold heap blocks until the command stands
+  // First what is most likely to fail: nothing has changed by then.
+  if (const std::size_t bytes = prepared.plan.plan->scratchBytes(); bytes > 0) {
+    temporaries.push_back(commandBuffer.heap()->allocate(bytes));
+    operands.scratch = temporaries.back()->address();
+  }
 
   const auto bindInput = [&](const BatchOperand* operand, const mtl::Origin& origin) -> const std::byte* {
     if (operand == nullptr) return nullptr;
     const TensorView view = gather(commandBuffer, label, *operand);
     command.reads.push_back(view.memory);
-    if (operand->isLoose())
-      temporaries.push_back(view.memory);
-    else
-      retain(command, *operand, view.memory);
+    retain(command, view);
+    temporaries.push_back(view.memory);
     return shifted(view, origin);
   };
   if (prepared.readsSource) operands.source = bindInput(call.source, prepared.sourceOrigin);
@@ -230,11 +257,12 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
     if (call.destination->isLoose()) {
       scatters = true;
       destination.shape = call.destination->shape();
-      destination.memory = commandBuffer.heap()->allocate(static_cast<std::size_t>(destination.shape.bytes()));
+      destination.memory =
+          commandBuffer.heap()->allocate(static_cast<std::size_t>(destination.shape.bytes()));
       temporaries.push_back(destination.memory);
     } else {
       destination = call.destination->view(true);
-      retain(command, *call.destination, destination.memory);
+      retain(command, destination);
     }
     if (prepared.zeroDestinationFirst) {
       TensorCopyProblem zeros;
@@ -247,6 +275,7 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
   if (call.saved) {
     operands.saved = call.saved->address() + call.savedByteOffset;
     command.retained.push_back(call.saved);
+    (prepared.readsSavedFields ? command.reads : command.writes).push_back(call.saved);
   }
   for (std::size_t i = 0; i < prepared.parameters.size(); ++i) {
     const auto& parameter = prepared.parameters[i];
@@ -254,10 +283,6 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
     operands.parameters[i] = parameter.memory->address() + parameter.byteOffset;
     command.retained.push_back(parameter.memory);
     (parameter.isWritten ? command.writes : command.reads).push_back(parameter.memory);
-  }
-  if (const std::size_t bytes = prepared.plan.plan->scratchBytes(); bytes > 0) {
-    temporaries.push_back(commandBuffer.heap()->allocate(bytes));
-    operands.scratch = temporaries.back()->address();
   }
   command.run = [plan = prepared.plan.plan, operands](mtl::Stream& stream) { plan->run(stream, operands); };
   commandBuffer.append(std::move(command));
@@ -272,33 +297,32 @@ void recordMemoryCopy(mtl::CommandBuffer& commandBuffer, const std::string& labe
   // Rows of a page or so, so that the copy is shared among threads.
   constexpr std::size_t rowBytes = 16384;
   const auto copy = [&](std::size_t offset, std::size_t rows, std::size_t width) {
-    const auto shape = TensorShape::dense(1, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(width), 1,
-                                          ImageFeatureChannelFormat::Unorm8);
-    const TensorView from{shape, source, sourceOffset + offset};
-    recordCopy(commandBuffer, label, {}, &from, {shape, destination, destinationOffset + offset});
+    const auto shape =
+        TensorShape::dense(1, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(width), 1,
+                           ImageFeatureChannelFormat::Unorm8);
+    const TensorView from{shape, source, sourceOffset + offset, true};
+    recordCopy(commandBuffer, label, {}, &from, {shape, destination, destinationOffset + offset, true});
   };
   const std::size_t rows = bytes / rowBytes;
   if (rows > 0) copy(0, rows, rowBytes);
   if (bytes % rowBytes > 0) copy(rows * rowBytes, 1, bytes % rowBytes);
-  mtl::Command keepAlive;
-  keepAlive.label = label;
-  keepAlive.run = [](mtl::Stream&) {};
-  keepAlive.retained = {source, destination};
-  commandBuffer.append(std::move(keepAlive));
 }
 
-void recordZeros(mtl::CommandBuffer& commandBuffer, const std::string& label, const BatchOperand& destination) {
+void recordZeros(mtl::CommandBuffer& commandBuffer, const std::string& label,
+                 const BatchOperand& destination) {
   TensorCopyProblem zeros;
   zeros.fillWithZeros = true;
   if (!destination.isLoose()) return recordCopy(commandBuffer, label, zeros, nullptr, destination.view(true));
-  for (const TensorView& view : destination.looseViews(true)) recordCopy(commandBuffer, label, zeros, nullptr, view);
+  for (const TensorView& view : destination.looseViews(true))
+    recordCopy(commandBuffer, label, zeros, nullptr, view);
 }
 
-BatchOperand recordEdgeCopy(mtl::CommandBuffer& commandBuffer, const std::string& label, const BatchOperand& source,
-                            std::int64_t x, std::int64_t y, std::int64_t width, std::int64_t height,
-                            ImageEdgeMode edgeMode) {
+BatchOperand recordEdgeCopy(mtl::CommandBuffer& commandBuffer, const std::string& label,
+                            const BatchOperand& source, std::int64_t x, std::int64_t y, std::int64_t width,
+                            std::int64_t height, ImageEdgeMode edgeMode) {
   const TensorView from = gather(commandBuffer, label, source);
-  const auto shape = TensorShape::dense(from.shape.images, height, width, from.shape.channels, from.shape.format);
+  const auto shape =
+      TensorShape::dense(from.shape.images, height, width, from.shape.channels, from.shape.format);
   auto memory = commandBuffer.heap()->allocate(static_cast<std::size_t>(shape.bytes()));
   TensorCopyProblem problem;
   problem.clampEdges = edgeMode == ImageEdgeMode::Clamp;
@@ -306,6 +330,42 @@ BatchOperand recordEdgeCopy(mtl::CommandBuffer& commandBuffer, const std::string
   problem.offsetY = y;
   recordCopy(commandBuffer, label, problem, &from, {shape, memory, 0});
   return BatchOperand::ofScratch(shape, std::move(memory));
+}
+
+ForwardRecord::Place placeOf(const BatchOperand& operand) {
+  if (!operand.storage()) return {};
+  return {operand.storage(), operand.byteOffset(), operand.shape().imageStride};
+}
+
+void selectImages(const Kernel& kernel, std::span<const SourceImages> sources, BatchOperand& destination,
+                  mtl::Region& clip) {
+  const std::int64_t written = destination.shape().images;
+  const auto refuse = [&](const std::string& property, const std::string& found, std::int64_t most) {
+    throw Error(kernel.describe(), property, found,
+                destination.isStack() ? "at most " + std::to_string(most) + ", what source and destination have"
+                                      : "its default: the images of a batch are no stack");
+  };
+  const std::int64_t lastFirst = destination.isStack() ? written - 1 : 0;
+  if (clip.origin.z > static_cast<std::size_t>(lastFirst))
+    refuse("clipRect.origin.z", std::to_string(clip.origin.z), lastFirst);
+  const auto origin = static_cast<std::int64_t>(clip.origin.z);
+  std::int64_t count = written - origin;
+  for (const SourceImages& source : sources) {
+    const std::int64_t images = source.operand->shape().images;
+    const std::int64_t last = destination.isStack() ? images - 1 : 0;
+    if (source.first < 0 || source.first > last) refuse(source.property, std::to_string(source.first), last);
+    count = std::min(count, images - source.first);
+  }
+  if (destination.isStack() && clip.size.depth != RectNoClip.size.depth) {
+    if (clip.size.depth > static_cast<std::size_t>(count))
+      refuse("clipRect.size.depth", std::to_string(clip.size.depth), count);
+    count = static_cast<std::int64_t>(clip.size.depth);
+  } else if (clip.size.depth == 0) {
+    count = 0;
+  }
+  clip.size.depth = static_cast<std::size_t>(count);
+  destination.selectImages(origin, count);
+  for (const SourceImages& source : sources) source.operand->selectImages(source.first, count);
 }
 
 void checkCommandBuffer(const Kernel& kernel, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
@@ -318,14 +378,21 @@ void checkCommandBuffer(const Kernel& kernel, const std::shared_ptr<mtl::Command
 
 namespace {
 
+bool isLike(const ImageDescriptor& a, const ImageDescriptor& b) {
+  return a.width() == b.width() && a.height() == b.height() && a.featureChannels() == b.featureChannels() &&
+         a.numberOfImages() == b.numberOfImages() && a.channelFormat() == b.channelFormat();
+}
+
 void checkImages(const Kernel& kernel, const char* argument, mtl::CommandBuffer& commandBuffer,
                  const ImageBatch& images) {
   const auto checkStorage = [&](ImageStorage& storage, std::size_t i) {
     if (storage.device() != kernel.device())
-      throw Error(kernel.describe(), argument, imageList(images, i) + "of another device " + storage.device()->name(),
+      throw Error(kernel.describe(), argument,
+                  imageList(images, i) + "of another device " + storage.device()->name(),
                   "of the kernel's device " + kernel.device()->name());
     if (storage.isTemporary() && !storage.belongsTo(commandBuffer))
-      throw Error(kernel.describe(), argument, imageList(images, i) + "a temporary image of another command buffer",
+      throw Error(kernel.describe(), argument,
+                  imageList(images, i) + "a temporary image of another command buffer",
                   "a temporary image of this one");
   };
   const auto released = [&](const ImageStorage& storage, std::size_t i) {
@@ -348,9 +415,9 @@ void checkImages(const Kernel& kernel, const char* argument, mtl::CommandBuffer&
   for (std::size_t i = 0; i < loose.size(); ++i) {
     checkStorage(*loose[i]->storage(), i);
     if (const auto* temporary = dynamic_cast<const TemporaryImage*>(loose[i].get());
-        temporary != nullptr && temporary->readCount() == 0)
+        temporary != nullptr && (temporary->readCount() == 0 || loose[i]->storage()->isReleased()))
       released(*loose[i]->storage(), i);
-    if (!(loose[i]->descriptor() == loose[0]->descriptor()))
+    if (!isLike(loose[i]->descriptor(), loose[0]->descriptor()))
       throw Error(kernel.describe(), argument, imageList(images, i) + loose[i]->describe(),
                   "like the first, " + loose[0]->describe());
   }
@@ -362,9 +429,11 @@ void checkSources(const Kernel& kernel, const char* argument, mtl::CommandBuffer
                   const ImageBatch& images) {
   checkImages(kernel, argument, commandBuffer, images);
   const auto checkContent = [&](const ImageStorage& storage) {
-    if (!storage.isAllocated()) return;
-    if (const auto failure = const_cast<ImageStorage&>(storage).memory()->failure(); !failure.empty())
-      throw Error(kernel.describe() + ": " + argument + " is invalid because an earlier command failed: " + failure);
+    const auto memory = storage.allocatedMemory();
+    if (!memory) return;
+    if (const auto failure = memory->failure(); !failure.empty())
+      throw Error(kernel.describe() + ": " + argument +
+                  " is invalid because an earlier command failed: " + failure);
   };
   if (const auto block = images.blockStorage()) return checkContent(*block);
   for (const auto& image : images.looseImages()) checkContent(*image->storage());
@@ -375,7 +444,8 @@ void checkDestinations(const Kernel& kernel, const char* argument, mtl::CommandB
   checkImages(kernel, argument, commandBuffer, images);
   const ImageFeatureChannelFormat format = images.descriptor().channelFormat();
   if (format != ImageFeatureChannelFormat::Float16 && format != ImageFeatureChannelFormat::Float32)
-    throw Error(kernel.describe(), argument, name(format), "float16 or float32; unorm images are sources only");
+    throw Error(kernel.describe(), argument, name(format),
+                "float16 or float32; unorm images are sources only");
 }
 
 void checkNoAlias(const Kernel& kernel, const char* sourceArgument, const ImageBatch& sources,
@@ -392,12 +462,12 @@ void checkNoAlias(const Kernel& kernel, const char* sourceArgument, const ImageB
     return operands;
   };
   const auto to = parts(destinations);
-  std::unordered_set<const ImageStorage*> written;
-  for (const auto& operand : to) written.insert(operand.storage().get());
+  std::unordered_set<const void*> written;
+  for (const auto& operand : to) written.insert(identity(operand));
   for (const auto& from : parts(sources)) {
-    if (!written.contains(from.storage().get())) continue;
+    if (!written.contains(identity(from))) continue;
     for (const auto& operand : to)
-      if (operand.storage() == from.storage() && overlap(from, operand)) alias();
+      if (identity(operand) == identity(from) && overlap(from, operand)) alias();
   }
 }
 
@@ -410,10 +480,12 @@ void checkStates(const Kernel& kernel, const char* argument, mtl::CommandBuffer&
                   "of the kernel's device " + kernel.device()->name());
     if (!state->isTemporary()) continue;
     if (!state->belongsTo(commandBuffer))
-      throw Error(kernel.describe(), argument, "a temporary state of another command buffer", "one of this buffer");
+      throw Error(kernel.describe(), argument, "a temporary state of another command buffer",
+                  "one of this buffer");
     if (state->readCount() == 0)
       throw Error(kernel.describe(), argument,
-                  "a temporary state" + (state->label().empty() ? std::string() : " \"" + state->label() + "\"") +
+                  "a temporary state" +
+                      (state->label().empty() ? std::string() : " \"" + state->label() + "\"") +
                       " whose readCount is 0",
                   "one that still has reads left");
   }
@@ -432,7 +504,8 @@ void checkNotStacked(const Kernel& kernel, const char* argument, const ImageBatc
   if (images.blockStorage()) return;
   for (const auto& image : images.looseImages())
     if (image->numberOfImages() != 1)
-      throw Error(kernel.describe(), argument, "a stack, " + image->describe(), "images with numberOfImages 1");
+      throw Error(kernel.describe(), argument, "a stack, " + image->describe(),
+                  "images with numberOfImages 1");
 }
 
 ImageBatch allocateImages(const Kernel& kernel, ImageAllocator& allocator,
@@ -444,9 +517,15 @@ ImageBatch allocateImages(const Kernel& kernel, ImageAllocator& allocator,
                 std::to_string(count));
   const ImageDescriptor& made = images.descriptor();
   if (made.width() != descriptor.width() || made.height() != descriptor.height() ||
-      made.featureChannels() != descriptor.featureChannels())
+      made.featureChannels() != descriptor.featureChannels() ||
+      made.numberOfImages() != descriptor.numberOfImages())
     throw Error(kernel.describe(), "destinationImageAllocator", made.describe(), descriptor.describe());
   return images;
+}
+
+void setProducer(const ImageBatch& images, const std::string& producer) {
+  if (const auto block = images.blockStorage()) return block->setProducer(producer);
+  for (const auto& image : images.looseImages()) image->storage()->setProducer(producer);
 }
 
 void consumeRead(const ImageBatch& images, const std::string& reader) {
@@ -459,6 +538,8 @@ void consumeRead(const ImageBatch& images, const std::string& reader) {
   ImageBatchIncrementReadCount(images, -1);
 }
 
-void consumeRead(const StateBatch& states) { StateBatchIncrementReadCount(states, -1); }
+void consumeRead(const StateBatch& states) {
+  StateBatchIncrementReadCount(states, -1);
+}
 
 }  // namespace mps::detail

@@ -21,16 +21,18 @@
 /// How a kernel's call becomes a recorded command: the part that all kernels share. The library's own.
 namespace mps::detail {
 
-/// The images of one argument, seen as one tensor. Loose images that are not evenly spaced are gathered before
-/// the kernel runs (and scattered after it, when it writes them).
+/// The images of one argument, seen as one tensor. Loose images that are not evenly spaced are gathered
+/// before the kernel runs (and scattered after it, when it writes them).
 class BatchOperand {
  public:
   BatchOperand() = default;
-  explicit BatchOperand(const ImageBatch& batch);
+  /// @param isWritten an image that appears several times is then written through copies, the last one wins
+  explicit BatchOperand(const ImageBatch& batch, bool isWritten = false);
   /// A stand-in of a size without memory, for planning and for inputs of which only the size counts.
   static BatchOperand sizeOnly(const TensorShape& shape);
   /// Memory that is no image, such as class indices.
-  static BatchOperand ofMemory(const TensorShape& shape, std::shared_ptr<mtl::Memory> memory, std::size_t byteOffset);
+  static BatchOperand ofMemory(const TensorShape& shape, std::shared_ptr<mtl::Memory> memory,
+                               std::size_t byteOffset);
   /// Scratch memory of the command buffer's heap, kept alive by this object.
   static BatchOperand ofScratch(const TensorShape& shape, std::shared_ptr<mtl::Memory> memory);
 
@@ -38,8 +40,8 @@ class BatchOperand {
   [[nodiscard]] TensorShape shape() const;
   [[nodiscard]] const ImageBatch& batch() const { return batch_; }
   [[nodiscard]] bool isLoose() const { return loose_; }
-  /// Whether a recorded command must keep the memory alive: permanent images.
-  [[nodiscard]] bool isRetained() const { return memoryIsPermanent_ || (!scratch_ && !batch_.isTemporary()); }
+  /// Whether this is one Image that may hold several images: the z fields of offsets and clip rectangles count them.
+  [[nodiscard]] bool isStack() const;
 
   /// Narrow the view; all arguments lie inside it.
   void selectChannels(std::int64_t first, std::int64_t count);
@@ -64,8 +66,27 @@ class BatchOperand {
   std::shared_ptr<mtl::Memory> scratch_;  ///< memory that is no image
   bool memoryIsPermanent_ = false;
   std::size_t baseByteOffset_ = 0;
-  std::int64_t elementOffset_ = 0;
+  std::int64_t firstImage_ = 0;
+  std::int64_t firstX_ = 0;
+  std::int64_t firstY_ = 0;
+  std::int64_t firstChannel_ = 0;
 };
+
+/// The place of an operand for a record; empty for loose images.
+[[nodiscard]] ForwardRecord::Place placeOf(const BatchOperand& operand);
+
+/// Where a source takes part with its images from `first` on; `property` names `first` in messages.
+struct SourceImages {
+  BatchOperand* operand = nullptr;
+  std::int64_t first = 0;
+  const char* property = "";
+};
+
+/// Selects the images of a call (spec/01 section 10.2): from SourceImages::first on in each source, from
+/// clip.origin.z on in the destination; sets clip.size.depth to their number. In a batch each image stands for
+/// itself, so the z fields must be those of a single image. @throws Error when the stacks are too short.
+void selectImages(const Kernel& kernel, std::span<const SourceImages> sources, BatchOperand& destination,
+                  mtl::Region& clip);
 
 /// One forward call with all properties resolved; what a family turns into its problem.
 struct ForwardCall {
@@ -74,12 +95,12 @@ struct ForwardCall {
   WindowAxis x;
   WindowAxis y;
   ImageEdgeMode edgeMode = ImageEdgeMode::Zero;
-  bool wantsSavedFields = false;  ///< a gradient state is there
+  bool wantsSavedFields = false;  ///< a gradient state is there and the command will run
   KernelOptions options = KernelOptions::None;
-  mtl::Region clipRect;           ///< that rectangle
+  mtl::Region clipRect;  ///< that rectangle
   Offset offset;
   std::size_t sourceFeatureChannelOffset = 0;
-  bool needsEdgeCopy = false;     ///< windowless, and the region at offset leaves the source
+  bool needsEdgeCopy = false;  ///< windowless, and the region at offset leaves the source
 };
 
 /// One gradient call likewise.
@@ -97,9 +118,9 @@ struct GradientCall {
   std::int64_t dilationRateX = 1, dilationRateY = 1;
   ImageEdgeMode edgeMode = ImageEdgeMode::Zero;
   std::shared_ptr<const ForwardRecord> record;  ///< null in the inherited encodes without a state
-  bool clipRectIsSet = false;   ///< by the user: the literal rules of spec/02 section 3.6 hold
-  bool stateDriven = false;     ///< the library made the destination: every pixel of the forward source counts
-  bool savedFieldsFit = false;  ///< record->saved belongs to exactly this source
+  bool clipRectIsSet = false;  ///< by the user: the literal rules of spec/02 section 3.6 hold
+  bool stateDriven = false;    ///< the library made the destination: every pixel of the forward source counts
+  bool savedFieldsFit = false;   ///< record->saved belongs to exactly this source
   std::size_t firstImage = 0;    ///< position in the forward batch of the first image
   std::shared_ptr<State> state;  ///< the (first) gradient state, for families whose states hold buffers
   KernelOptions options = KernelOptions::None;
@@ -116,7 +137,7 @@ struct PreparedCall {
   std::size_t savedBytes = 0;  ///< of all images together, forward calls only
   std::array<Parameter, 8> parameters;
   std::array<double, 8> scalars{};
-  bool readsSource = true;     ///< false: only its size counts, no memory is taken for it (spec/00 D10)
+  bool readsSource = true;  ///< false: only its size counts, no memory is taken for it (spec/00 D10)
   bool readsGradient = true;
   bool sourceIsSecondary = false;  ///< the plan takes the source image as Operands::secondary
   bool readsSavedFields = false;
@@ -142,8 +163,8 @@ struct CallOperands {
 void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, const PreparedCall& prepared,
                 const CallOperands& operands);
 
-/// Memory of an input as one tensor; loose images are gathered by recorded copies into heap memory, which the view
-/// keeps alive.
+/// Memory of an input as one tensor; loose images are gathered by recorded copies into heap memory, which the
+/// view keeps alive.
 TensorView gather(mtl::CommandBuffer& commandBuffer, const std::string& label, const BatchOperand& operand);
 /// Records the copies from one tensor into the images of an output that is loose.
 void scatter(mtl::CommandBuffer& commandBuffer, const std::string& label, const TensorView& tensor,
@@ -156,13 +177,14 @@ void recordMemoryCopy(mtl::CommandBuffer& commandBuffer, const std::string& labe
                       std::size_t bytes);
 
 /// Records a fill of all elements of the operand with zeros.
-void recordZeros(mtl::CommandBuffer& commandBuffer, const std::string& label, const BatchOperand& destination);
+void recordZeros(mtl::CommandBuffer& commandBuffer, const std::string& label,
+                 const BatchOperand& destination);
 
-/// A copy of the region [x, x + width) x [y, y + height) of a source, edges filled as asked; for kernels without a
-/// window whose region leaves the source.
-BatchOperand recordEdgeCopy(mtl::CommandBuffer& commandBuffer, const std::string& label, const BatchOperand& source,
-                            std::int64_t x, std::int64_t y, std::int64_t width, std::int64_t height,
-                            ImageEdgeMode edgeMode);
+/// A copy of the region [x, x + width) x [y, y + height) of a source, edges filled as asked; for kernels
+/// without a window whose region leaves the source.
+BatchOperand recordEdgeCopy(mtl::CommandBuffer& commandBuffer, const std::string& label,
+                            const BatchOperand& source, std::int64_t x, std::int64_t y, std::int64_t width,
+                            std::int64_t height, ImageEdgeMode edgeMode);
 
 /// @name Checks; each throws Error that names the kernel and the argument.
 /// @{
@@ -188,7 +210,10 @@ ImageBatch allocateImages(const Kernel& kernel, ImageAllocator& allocator,
                           const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                           const ImageDescriptor& descriptor, std::size_t count);
 
-/// Takes one read off each distinct temporary image (state) of the batch; `reader` is remembered for messages.
+/// Remembers who writes the images, for messages.
+void setProducer(const ImageBatch& images, const std::string& producer);
+/// Takes one read off each distinct temporary image (state) of the batch; `reader` is remembered for
+/// messages.
 void consumeRead(const ImageBatch& images, const std::string& reader);
 void consumeRead(const StateBatch& states);
 

@@ -11,17 +11,22 @@
 namespace mps {
 namespace {
 
-std::int64_t asSigned(std::size_t value) { return static_cast<std::int64_t>(value); }
+std::int64_t asSigned(std::size_t value) {
+  return static_cast<std::int64_t>(value);
+}
 
 /// Offset of one source against a destination of a size that is known already.
-std::int64_t offsetOf(NNPaddingMethod method, bool remainderFirst, std::size_t source, std::size_t destination,
-                      std::size_t kernel, std::size_t dilation, std::size_t stride) {
+std::int64_t offsetOf(NNPaddingMethod method, bool remainderFirst, std::size_t source,
+                      std::size_t destination, std::size_t kernel, std::size_t dilation, std::size_t stride) {
   const std::int64_t dilated = (asSigned(kernel) - 1) * asSigned(dilation) + 1;
   const std::int64_t missing = (asSigned(destination) - 1) * asSigned(stride) + dilated - asSigned(source);
   switch (method & NNPaddingMethod::AlignMask) {
-    case NNPaddingMethod::AlignTopLeft: return dilated / 2 - missing;
-    case NNPaddingMethod::AlignBottomRight: return dilated / 2;
-    default: return dilated / 2 - (missing + (remainderFirst ? 1 : 0)) / 2;
+    case NNPaddingMethod::AlignTopLeft:
+      return dilated / 2 - missing;
+    case NNPaddingMethod::AlignBottomRight:
+      return dilated / 2;
+    default:
+      return dilated / 2 - (missing + (remainderFirst ? 1 : 0)) / 2;
   }
 }
 
@@ -42,8 +47,9 @@ void CNNBinaryKernel::setDestinationImageAllocator(std::shared_ptr<ImageAllocato
   allocator_ = std::move(allocator);
 }
 
-void CNNBinaryKernel::checkEncode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const char* primaryName,
-                                  const ImageBatch& primary, const char* secondaryName, const ImageBatch& secondary,
+void CNNBinaryKernel::checkEncode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                  const char* primaryName, const ImageBatch& primary,
+                                  const char* secondaryName, const ImageBatch& secondary,
                                   const ImageBatch& destinations, bool isBatch) const {
   detail::checkCommandBuffer(*this, commandBuffer);
   detail::checkCount(*this, secondaryName, secondary.count(), primary.count());
@@ -60,7 +66,8 @@ void CNNBinaryKernel::checkEncode(const std::shared_ptr<mtl::CommandBuffer>& com
   detail::checkNotStacked(*this, "destinationImages", destinations);
 }
 
-ImageDescriptor CNNBinaryKernel::sizeDestination(const ImageDescriptor& primary, const ImageDescriptor& secondary) {
+ImageDescriptor CNNBinaryKernel::sizeDestination(const ImageDescriptor& primary,
+                                                 const ImageDescriptor& secondary) {
   const NNPaddingMethod method = padding_->paddingMethod();
   const auto dilated = [](std::size_t kernel, std::size_t dilation) {
     return (asSigned(kernel) - 1) * asSigned(dilation) + 1;
@@ -79,10 +86,10 @@ ImageDescriptor CNNBinaryKernel::sizeDestination(const ImageDescriptor& primary,
   const auto height = static_cast<std::size_t>(y.destinationSize);
   const auto transfer = [&](detail::BinarySource& source, const ImageDescriptor& image) {
     Offset offset = source.offset.get();
-    offset.x = offsetOf(method, left, image.width(), width, source.kernelWidth.get(), source.dilationRateX.get(),
-                        source.strideInPixelsX.get());
-    offset.y = offsetOf(method, top, image.height(), height, source.kernelHeight.get(), source.dilationRateY.get(),
-                        source.strideInPixelsY.get());
+    offset.x = offsetOf(method, left, image.width(), width, source.kernelWidth.get(),
+                        source.dilationRateX.get(), source.strideInPixelsX.get());
+    offset.y = offsetOf(method, top, image.height(), height, source.kernelHeight.get(),
+                        source.dilationRateY.get(), source.strideInPixelsY.get());
     source.offset.transfer(offset);
   };
   transfer(primary_, primary);
@@ -97,13 +104,15 @@ ImageDescriptor CNNBinaryKernel::sizeDestination(const ImageDescriptor& primary,
                ? std::min(source.featureChannelMaxCount.get(), image.featureChannels() - first)
                : 0;
   };
-  destination.setFeatureChannels(producedFeatureChannels(read(primary_, primary), read(secondary_, secondary)) +
-                                 destinationFeatureChannelOffset_);
+  destination.setFeatureChannels(
+      producedFeatureChannels(read(primary_, primary), read(secondary_, secondary)) +
+      destinationFeatureChannelOffset_);
   return destination;
 }
 
-ImageDescriptor CNNBinaryKernel::destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
-                                                            std::span<const std::shared_ptr<State>> sourceStates) {
+ImageDescriptor CNNBinaryKernel::destinationImageDescriptor(
+    std::span<const std::shared_ptr<Image>> sourceImages,
+    std::span<const std::shared_ptr<State>> sourceStates) {
   if (sourceImages.size() != 2)
     throw Error(describe(), "sourceImages", std::to_string(sourceImages.size()) + " images", "exactly 2");
   if (!sourceImages[0] || !sourceImages[1]) throw Error(describe(), "sourceImages", "null", "images");
@@ -134,18 +143,20 @@ StateBatch CNNBinaryKernel::makeStates(const std::shared_ptr<mtl::CommandBuffer>
   return StateBatch([self, commandBuffer](std::size_t) { return self->makeState(commandBuffer); }, count);
 }
 
-std::shared_ptr<State> CNNBinaryKernel::makeState(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/) const {
+std::shared_ptr<State> CNNBinaryKernel::makeState(
+    const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/) const {
   return NNBinaryGradientState::create(device());
 }
 
-void CNNBinaryKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primary,
-                                 const ImageBatch& secondary, const StateBatch& states,
-                                 const ImageBatch& destinations, bool isBatch) {
+void CNNBinaryKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                 const ImageBatch& primary, const ImageBatch& secondary,
+                                 const StateBatch& states, const ImageBatch& destinations, bool isBatch) {
   checkEncode(commandBuffer, "primaryImage", primary, "secondaryImage", secondary, destinations, isBatch);
   if (primary.empty()) return;
   mtl::RecordingGuard guard(*commandBuffer);
   encodeCall(commandBuffer, primary, secondary, states, destinations);
   guard.keep();
+  detail::setProducer(destinations, describe());
   detail::consumeRead(primary, describe());
   detail::consumeRead(secondary, describe());
 }
@@ -161,7 +172,7 @@ ImageBatch CNNBinaryKernel::encodeReturning(const std::shared_ptr<mtl::CommandBu
   detail::checkNotStacked(*this, "secondaryImages", secondary);
   const auto before = std::pair(primary_, secondary_);
   try {
-    const ImageBatch destinations = makeDestinations(commandBuffer, primary, secondary, {});
+    ImageBatch destinations = makeDestinations(commandBuffer, primary, secondary, {});
     StateBatch made;
     if (states != nullptr) made = makeStates(temporaryStates ? commandBuffer : nullptr, primary.count());
     encodeInto(commandBuffer, primary, secondary, made, destinations, isBatch);
@@ -174,7 +185,8 @@ ImageBatch CNNBinaryKernel::encodeReturning(const std::shared_ptr<mtl::CommandBu
 }
 
 void CNNBinaryKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                             const std::shared_ptr<Image>& primaryImage, const std::shared_ptr<Image>& secondaryImage,
+                             const std::shared_ptr<Image>& primaryImage,
+                             const std::shared_ptr<Image>& secondaryImage,
                              const std::shared_ptr<Image>& destinationImage) {
   encodeInto(commandBuffer, batchOf(*this, "primaryImage", primaryImage),
              batchOf(*this, "secondaryImage", secondaryImage), {},
@@ -211,9 +223,9 @@ std::shared_ptr<Image> CNNBinaryKernel::encode(const std::shared_ptr<mtl::Comman
                                                std::shared_ptr<State>& destinationState,
                                                bool destinationStateIsTemporary) {
   StateBatch states;
-  const ImageBatch images =
-      encodeReturning(commandBuffer, batchOf(*this, "primaryImage", primaryImage),
-                      batchOf(*this, "secondaryImage", secondaryImage), &states, destinationStateIsTemporary, false);
+  const ImageBatch images = encodeReturning(commandBuffer, batchOf(*this, "primaryImage", primaryImage),
+                                            batchOf(*this, "secondaryImage", secondaryImage), &states,
+                                            destinationStateIsTemporary, false);
   destinationState = states.empty() ? nullptr : states[0];
   return images[0];
 }
@@ -242,9 +254,9 @@ std::shared_ptr<State> CNNBinaryKernel::temporaryResultState(
   return makesState() ? makeState(commandBuffer) : nullptr;
 }
 
-StateBatch CNNBinaryKernel::temporaryResultStateBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                                      const ImageBatch& primaryImages,
-                                                      const ImageBatch& /*secondaryImages*/) const {
+StateBatch CNNBinaryKernel::temporaryResultStateBatch(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primaryImages,
+    const ImageBatch& /*secondaryImages*/) const {
   detail::checkCommandBuffer(*this, commandBuffer);
   return makeStates(commandBuffer, primaryImages.count());
 }

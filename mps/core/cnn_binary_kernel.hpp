@@ -72,10 +72,14 @@ class CNNBinaryKernel : public Kernel {
     clipRectIsSet_ = true;
   }
   /// First destination channel written, a multiple of 4. 0.
-  [[nodiscard]] std::size_t destinationFeatureChannelOffset() const { return destinationFeatureChannelOffset_; }
+  [[nodiscard]] std::size_t destinationFeatureChannelOffset() const {
+    return destinationFeatureChannelOffset_;
+  }
   void setDestinationFeatureChannelOffset(std::size_t offset) { destinationFeatureChannelOffset_ = offset; }
   /// First channel read of each source, a multiple of 4, and how many at most. 0, no limit.
-  [[nodiscard]] std::size_t primarySourceFeatureChannelOffset() const { return primary_.featureChannelOffset.get(); }
+  [[nodiscard]] std::size_t primarySourceFeatureChannelOffset() const {
+    return primary_.featureChannelOffset.get();
+  }
   void setPrimarySourceFeatureChannelOffset(std::size_t v) { primary_.featureChannelOffset.set(v); }
   [[nodiscard]] std::size_t secondarySourceFeatureChannelOffset() const {
     return secondary_.featureChannelOffset.get();
@@ -115,7 +119,9 @@ class CNNBinaryKernel : public Kernel {
   [[nodiscard]] const std::shared_ptr<NNPadding>& padding() const { return padding_; }
   void setPadding(std::shared_ptr<NNPadding> padding);
   /// Never null. TemporaryImage::defaultAllocator().
-  [[nodiscard]] const std::shared_ptr<ImageAllocator>& destinationImageAllocator() const { return allocator_; }
+  [[nodiscard]] const std::shared_ptr<ImageAllocator>& destinationImageAllocator() const {
+    return allocator_;
+  }
   void setDestinationImageAllocator(std::shared_ptr<ImageAllocator> allocator);
 
   [[nodiscard]] virtual bool isBackwards() const { return false; }
@@ -125,8 +131,9 @@ class CNNBinaryKernel : public Kernel {
 
   /// @name Encodes with a given destination; properties are used as they stand.
   /// @{
-  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Image>& primaryImage,
-              const std::shared_ptr<Image>& secondaryImage, const std::shared_ptr<Image>& destinationImage);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<Image>& primaryImage, const std::shared_ptr<Image>& secondaryImage,
+              const std::shared_ptr<Image>& destinationImage);
   void encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primaryImages,
                    const ImageBatch& secondaryImages, const ImageBatch& destinationImages);
   /// @param destinationStates as many as images, or empty for none
@@ -139,20 +146,21 @@ class CNNBinaryKernel : public Kernel {
   std::shared_ptr<Image> encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                 const std::shared_ptr<Image>& primaryImage,
                                 const std::shared_ptr<Image>& secondaryImage);
-  ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primaryImages,
-                         const ImageBatch& secondaryImages);
+  ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                         const ImageBatch& primaryImages, const ImageBatch& secondaryImages);
   std::shared_ptr<Image> encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                 const std::shared_ptr<Image>& primaryImage,
                                 const std::shared_ptr<Image>& secondaryImage,
                                 std::shared_ptr<State>& destinationState, bool destinationStateIsTemporary);
-  ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primaryImages,
-                         const ImageBatch& secondaryImages, StateBatch& destinationStates,
-                         bool destinationStatesAreTemporary);
+  ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                         const ImageBatch& primaryImages, const ImageBatch& secondaryImages,
+                         StateBatch& destinationStates, bool destinationStatesAreTemporary);
   /// @}
 
   /// Size and format of the destination; sets the offsets. @param sourceImages {primary, secondary}
-  virtual ImageDescriptor destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
-                                                     std::span<const std::shared_ptr<State>> sourceStates = {});
+  virtual ImageDescriptor destinationImageDescriptor(
+      std::span<const std::shared_ptr<Image>> sourceImages,
+      std::span<const std::shared_ptr<State>> sourceStates = {});
 
   /// @name States to encode with; null (empty) for kernels without.
   /// @{
@@ -172,8 +180,8 @@ class CNNBinaryKernel : public Kernel {
   using Kernel::Kernel;
   CNNBinaryKernel(const CNNBinaryKernel&) = default;
 
-  /// Records one call of the class; arguments are checked, batches not empty. The base of gradient kernels and
-  /// of the arithmetic kernels each have their own.
+  /// Records one call of the class; arguments are checked, batches not empty. The base of gradient kernels
+  /// and of the arithmetic kernels each have their own.
   virtual void encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primary,
                           const ImageBatch& secondary, const StateBatch& destinationStates,
                           const ImageBatch& destinations) = 0;
@@ -192,18 +200,21 @@ class CNNBinaryKernel : public Kernel {
                    const ImageBatch& primary, const char* secondaryName, const ImageBatch& secondary,
                    const ImageBatch& destinations, bool isBatch) const;
   /// The policy's hook and the allocator.
-  ImageBatch makeDestinations(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primary,
-                              const ImageBatch& secondary, const StateBatch& states);
+  ImageBatch makeDestinations(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                              const ImageBatch& primary, const ImageBatch& secondary,
+                              const StateBatch& states);
 
   detail::BinarySource primary_;
   detail::BinarySource secondary_;
   bool clipRectIsSet_ = false;
 
  private:
-  ImageBatch encodeReturning(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primary,
-                             const ImageBatch& secondary, StateBatch* states, bool temporaryStates, bool isBatch);
+  ImageBatch encodeReturning(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                             const ImageBatch& primary, const ImageBatch& secondary, StateBatch* states,
+                             bool temporaryStates, bool isBatch);
   void encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primary,
-                  const ImageBatch& secondary, const StateBatch& states, const ImageBatch& destinations, bool isBatch);
+                  const ImageBatch& secondary, const StateBatch& states, const ImageBatch& destinations,
+                  bool isBatch);
   [[nodiscard]] StateBatch makeStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                       std::size_t count) const;
 

@@ -35,6 +35,15 @@ StateBatch stateBatchOf(const Kernel& kernel, const std::shared_ptr<State>& stat
   return StateBatch{state};
 }
 
+/// Whether the operand is made of images first, first + 1, ... of the place.
+bool isPartOf(const ForwardRecord::Place& place, const BatchOperand& operand, std::size_t first) {
+  if (!operand.storage() || place.storage.lock() != operand.storage()) return false;
+  const detail::TensorShape shape = operand.shape();
+  if (shape.images > 1 && shape.imageStride != place.imageStride) return false;
+  const auto skipped = static_cast<std::size_t>(place.imageStride) * first * bytesPerChannel(shape.format);
+  return place.byteOffset + skipped == operand.byteOffset();
+}
+
 std::string sizeText(std::size_t width, std::size_t height) {
   return std::to_string(width) + "x" + std::to_string(height);
 }
@@ -102,7 +111,10 @@ void CNNGradientKernel::transferProperties(const ForwardRecord& record, const Im
       gradient.width() == record.destination.width() && gradient.height() == record.destination.height();
   const Offset origin =
       whole ? Offset{asSigned(record.clipRect.origin.x), asSigned(record.clipRect.origin.y), 0} : Offset{};
-  const Geometry geometry = geometryFor(record, origin);
+  Geometry geometry = geometryFor(record, origin);
+  const bool wholeStack = gradient.numberOfImages() == record.destination.numberOfImages();
+  geometry.primaryOffset.z = wholeStack ? asSigned(record.clipRect.origin.z) : 0;
+  geometry.secondaryOffset.z = record.offset.z;
   transfer(primary_.offset, geometry.primaryOffset);
   transfer(secondary_.offset, geometry.secondaryOffset);
   transfer(kernelOffsetX_, geometry.kernelOffsetX);
@@ -160,6 +172,36 @@ ImageDescriptor CNNGradientKernel::destinationImageDescriptor(
   return CNNBinaryKernel::destinationImageDescriptor(sourceImages, sourceStates);
 }
 
+void CNNGradientKernel::selectStackedImages(const ForwardRecord& record, BatchOperand& gradient,
+                                            BatchOperand& source, BatchOperand& destination,
+                                            mtl::Region& clip) const {
+  const std::int64_t firstGradient = primaryOffset().z;
+  const std::int64_t firstDestination = secondaryOffset().z;
+  const std::int64_t firstSource =
+      takesForwardResult() ? asSigned(record.clipRect.origin.z) : secondaryOffset().z;
+  const std::int64_t depth = asSigned(record.clipRect.size.depth);
+  const auto check = [&](const char* argument, const BatchOperand& operand, std::int64_t first) {
+    if (first < 0 || first + depth > operand.shape().images)
+      throw Error(describe(), argument, "a stack of " + std::to_string(operand.shape().images),
+                  "images " + std::to_string(first) + " to " + std::to_string(first + depth - 1) +
+                      " of the forward pass");
+  };
+  check("sourceGradient", gradient, firstGradient);
+  check("sourceImage", source, firstSource);
+  check("destinationGradient", destination, firstDestination);
+  const std::int64_t images = destination.shape().images;
+  const auto clipFirst = static_cast<std::int64_t>(std::min(clip.origin.z, static_cast<std::size_t>(images)));
+  const auto clipDepth = static_cast<std::int64_t>(std::min(clip.size.depth, static_cast<std::size_t>(images)));
+  const std::int64_t begin = std::max(firstDestination, clipFirst);
+  const std::int64_t end = std::min(firstDestination + depth, clipFirst + clipDepth);
+  const std::int64_t count = std::max<std::int64_t>(0, end - begin);
+  gradient.selectImages(firstGradient + begin - firstDestination, count);
+  source.selectImages(firstSource + begin - firstDestination, count);
+  destination.selectImages(begin, count);
+  clip.origin.z = static_cast<std::size_t>(begin);
+  clip.size.depth = static_cast<std::size_t>(count);
+}
+
 GradientCall CNNGradientKernel::resolveCall(BatchOperand& gradient, BatchOperand& source,
                                             BatchOperand& destination,
                                             const std::shared_ptr<const ForwardRecord>& record,
@@ -196,7 +238,7 @@ GradientCall CNNGradientKernel::resolveCall(BatchOperand& gradient, BatchOperand
   const auto destinationChannels = static_cast<std::size_t>(destination.shape().channels);
   if (record && first == 0 && destinationChannels == record->source.featureChannels())
     first = record->sourceFeatureChannelOffset;
-  if (first + written > destinationChannels)
+  if (written > destinationChannels || first > destinationChannels - written)
     throw Error(describe(), "destinationGradient", std::to_string(destinationChannels) + " feature channels",
                 "at least " + std::to_string(first + written));
   destination.selectChannels(asSigned(first), asSigned(written));
@@ -227,22 +269,13 @@ GradientCall CNNGradientKernel::resolveCall(BatchOperand& gradient, BatchOperand
   };
   cut(clip.origin.x, clip.size.width, to.width);
   cut(clip.origin.y, clip.size.height, to.height);
-  const std::int64_t firstGradient = call.primaryOffset.z;
-  const std::int64_t firstSource = call.secondaryOffset.z;
-  const std::int64_t available =
-      std::min({gradient.shape().images - firstGradient, source.shape().images - firstSource,
-                to.images - asSigned(clip.origin.z)});
-  if (firstGradient < 0 || firstSource < 0 || available < 1)
-    throw Error(describe(), "offset.z", std::to_string(firstGradient) + " and " + std::to_string(firstSource),
-                "images of the stacks");
-  const std::int64_t depth = clip.size.depth == RectNoClip.size.depth ? available : asSigned(clip.size.depth);
-  if (depth > available)
-    throw Error(describe(), "clipRect.size.depth", std::to_string(depth),
-                "at most " + std::to_string(available));
-  clip.size.depth = static_cast<std::size_t>(depth);
-  gradient.selectImages(firstGradient, depth);
-  source.selectImages(firstSource, depth);
-  destination.selectImages(asSigned(clip.origin.z), depth);
+  if (record && destination.isStack()) {
+    selectStackedImages(*record, gradient, source, destination, clip);
+  } else {
+    const detail::SourceImages images[] = {{&gradient, call.primaryOffset.z, "primaryOffset.z"},
+                                           {&source, call.secondaryOffset.z, "secondaryOffset.z"}};
+    detail::selectImages(*this, images, destination, clip);
+  }
   destination.selectRegion(asSigned(clip.origin.x), asSigned(clip.origin.y), asSigned(clip.size.width),
                            asSigned(clip.size.height));
   call.clipRect = clip;
@@ -258,65 +291,63 @@ void CNNGradientKernel::encodeGradient(const std::shared_ptr<mtl::CommandBuffer>
                                        bool stateDriven) {
   checkEncode(commandBuffer, "sourceGradient", gradients, "sourceImage", sources, destinations, isBatch);
   if (gradients.empty()) return;
-  detail::BatchRecord record;
-  if (!states.empty()) {
-    detail::checkStates(*this, "gradientStates", *commandBuffer, states, gradients.count());
-    record = detail::recordOf(describe(), states);
-    record.record = ownRecord(record.record);
-    checkRecord(*record.record, gradients.descriptor(), sources.descriptor());
-    if (!record.inOrder && needsStatesInOrder() && gradients.count() > 1) {
-      for (std::size_t i = 0; i < gradients.count(); ++i)
-        encodeGradient(commandBuffer, gradients.slice(i, 1), sources.slice(i, 1), states.slice(i, 1),
-                       destinations.slice(i, 1), isBatch, stateDriven);
-      return;
-    }
-    transferProperties(*record.record, gradients.descriptor());
-    willEncode(*states[0]);
-  }
-  BatchOperand gradient(gradients);
-  BatchOperand source(sources);
-  BatchOperand destination(destinations);
-  const auto wholeChannels = destination.shape().channels;
-  GradientCall call = resolveCall(gradient, source, destination, record.record, stateDriven);
-  if (record.record) {
-    const ForwardRecord& forward = *record.record;
-    call.state = states[0];
-    call.firstImage = record.firstImage;
-    checkRole(forward, source);
-    const auto perImage = static_cast<std::size_t>(source.shape().imageStride) *
-                          bytesPerChannel(source.shape().format) * record.firstImage;
-    call.savedFieldsFit = forward.saved && record.inOrder && source.storage() &&
-                          forward.sourcePlace.storage.lock() == source.storage() &&
-                          forward.sourcePlace.byteOffset + perImage == source.byteOffset();
-  }
+  detail::checkStates(*this, "gradientStates", *commandBuffer, states, gradients.count());
   mtl::RecordingGuard guard(*commandBuffer);
-  if (call.destination.elements() > 0) {
-    for (detail::PreparedCall& prepared : prepareGradient(call)) {
-      detail::CallOperands operands;
-      operands.gradient = &gradient;
-      operands.source = &source;
-      operands.destination = &destination;
-      if (prepared.readsSavedFields) {
-        operands.saved = record.record->saved;
-        operands.savedByteOffset = record.firstImage * record.record->savedBytesPerImage;
-      }
-      if (call.record && !call.clipRectIsSet && prepared.writesDestination &&
-          call.destination.channels != wholeChannels) {
-        BatchOperand whole(destinations);
-        detail::recordZeros(*commandBuffer, describe(), whole);
-      }
-      detail::recordCall(*commandBuffer, describe(), prepared, operands);
-    }
-  }
+  std::vector<GradientCall> calls;
+  recordGradient(*commandBuffer, gradients, sources, states, destinations, stateDriven, calls);
   guard.keep();
-  didEncode(call);
-  if (const auto block = destinations.blockStorage())
-    block->setProducer(describe());
-  else
-    for (const auto& image : destinations.looseImages()) image->storage()->setProducer(describe());
+  for (const GradientCall& call : calls) didEncode(call);
+  detail::setProducer(destinations, describe());
   detail::consumeRead(gradients, describe());
   detail::consumeRead(sources, describe());
-  if (!states.empty()) detail::consumeRead(states);
+  detail::consumeRead(states);
+}
+
+void CNNGradientKernel::recordGradient(mtl::CommandBuffer& commandBuffer, const ImageBatch& gradients,
+                                       const ImageBatch& sources, const StateBatch& states,
+                                       const ImageBatch& destinations, bool stateDriven,
+                                       std::vector<GradientCall>& calls) {
+  detail::BatchRecord record = detail::recordOf(describe(), states);
+  record.record = ownRecord(record.record);
+  const ForwardRecord& forward = *record.record;
+  checkRecord(forward, gradients.descriptor(), sources.descriptor());
+  if (!record.inOrder && needsStatesInOrder() && gradients.count() > 1) {
+    for (std::size_t i = 0; i < gradients.count(); ++i)
+      recordGradient(commandBuffer, gradients.slice(i, 1), sources.slice(i, 1), states.slice(i, 1),
+                     destinations.slice(i, 1), stateDriven, calls);
+    return;
+  }
+  transferProperties(forward, gradients.descriptor());
+  willEncode(*states[0]);
+  BatchOperand gradient(gradients);
+  BatchOperand source(sources);
+  BatchOperand destination(destinations, true);
+  const detail::TensorShape whole = destination.shape();
+  GradientCall call = resolveCall(gradient, source, destination, record.record, stateDriven);
+  call.state = states[0];
+  call.firstImage = record.firstImage;
+  checkRole(forward, source);
+  call.savedFieldsFit = forward.saved && record.inOrder && isPartOf(forward.sourcePlace, source, record.firstImage);
+  std::vector<detail::PreparedCall> prepared;
+  if (call.destination.elements() > 0) prepared = prepareGradient(call);
+  const bool writes = prepared.empty() || std::any_of(prepared.begin(), prepared.end(),
+                                                      [](const auto& part) { return part.writesDestination; });
+  // What the forward pass did not read has no gradient: zeros in a whole destination.
+  const bool covers = call.destination.channels == whole.channels && call.destination.images == whole.images;
+  if (writes && !covers && !call.clipRectIsSet)
+    detail::recordZeros(commandBuffer, describe(), BatchOperand(destinations, true));
+  for (const detail::PreparedCall& part : prepared) {
+    detail::CallOperands operands;
+    operands.gradient = &gradient;
+    operands.source = &source;
+    operands.destination = &destination;
+    if (part.readsSavedFields) {
+      operands.saved = forward.saved;
+      operands.savedByteOffset = record.firstImage * forward.savedBytesPerImage;
+    }
+    detail::recordCall(commandBuffer, describe(), part, operands);
+  }
+  calls.push_back(std::move(call));
 }
 
 void CNNGradientKernel::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -343,7 +374,7 @@ ImageBatch CNNGradientKernel::encodeGradientReturning(
   detail::checkNotStacked(*this, "sourceImages", sources);
   const auto before = std::tuple(primary_, secondary_, kernelOffsetX_, kernelOffsetY_);
   try {
-    const ImageBatch destinations = makeDestinations(commandBuffer, gradients, sources, states);
+    ImageBatch destinations = makeDestinations(commandBuffer, gradients, sources, states);
     encodeGradient(commandBuffer, gradients, sources, states, destinations, isBatch, true);
     return destinations;
   } catch (...) {

@@ -32,30 +32,6 @@ void intersect(std::size_t& origin, std::size_t& size, std::size_t limit) {
   size = std::min(size, limit - origin);
 }
 
-/// Images of a stack that take part: first source image, first destination image, how many.
-struct Depth {
-  std::int64_t source, destination, count;
-};
-
-Depth resolveDepth(const CNNKernel& kernel, std::int64_t sourceImages, std::int64_t destinationImages) {
-  const std::int64_t first = kernel.offset().z;
-  const std::size_t origin = kernel.clipRect().origin.z;
-  const std::size_t depth = kernel.clipRect().size.depth;
-  if (first < 0 || first >= sourceImages)
-    throw Error(kernel.describe(), "offset.z", std::to_string(first),
-                "an image of the " + std::to_string(sourceImages) + " sources");
-  if (origin >= static_cast<std::size_t>(destinationImages))
-    throw Error(kernel.describe(), "clipRect.origin.z", std::to_string(origin),
-                "an image of the " + std::to_string(destinationImages) + " destinations");
-  const std::int64_t available = std::min(sourceImages - first, destinationImages - asSigned(origin));
-  if (depth == RectNoClip.size.depth) return {first, asSigned(origin), available};
-  if (depth > static_cast<std::size_t>(available))
-    throw Error(kernel.describe(), "clipRect.size.depth", std::to_string(depth),
-                "at most " + std::to_string(available) +
-                    ", what source and destination have from offset.z and origin.z on");
-  return {first, asSigned(origin), asSigned(depth)};
-}
-
 }  // namespace
 
 void CNNKernel::setPadding(std::shared_ptr<NNPadding> padding) {
@@ -93,21 +69,19 @@ ForwardCall CNNKernel::resolveCall(BatchOperand& source, BatchOperand& destinati
     read = required;
   }
   const std::size_t produced = producedFeatureChannels(read);
-  if (destinationFeatureChannelOffset_ + produced > static_cast<std::size_t>(to.channels))
+  if (const auto room = static_cast<std::size_t>(to.channels);
+      produced > room || destinationFeatureChannelOffset_ > room - produced)
     throw Error(describe(), "destinationImage", std::to_string(to.channels) + " feature channels",
                 "at least " + std::to_string(destinationFeatureChannelOffset_ + produced));
 
-  const Depth depth = resolveDepth(*this, from.images, to.images);
   mtl::Region clip = clipRect_;
+  const detail::SourceImages images[] = {{&source, offset_.z, "offset.z"}};
+  detail::selectImages(*this, images, destination, clip);
   intersect(clip.origin.x, clip.size.width, static_cast<std::size_t>(to.width));
   intersect(clip.origin.y, clip.size.height, static_cast<std::size_t>(to.height));
   if (clip.size.width == 0 || clip.size.height == 0) clip.size.width = clip.size.height = 0;
-  clip.origin.z = static_cast<std::size_t>(depth.destination);
-  clip.size.depth = static_cast<std::size_t>(depth.count);
 
-  source.selectImages(depth.source, depth.count);
   source.selectChannels(asSigned(sourceFeatureChannelOffset_), asSigned(read));
-  destination.selectImages(depth.destination, depth.count);
   destination.selectChannels(asSigned(destinationFeatureChannelOffset_), asSigned(produced));
   destination.selectRegion(asSigned(clip.origin.x), asSigned(clip.origin.y), asSigned(clip.size.width),
                            asSigned(clip.size.height));
@@ -168,10 +142,11 @@ void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
       detail::checkStates(*this, "destinationStates", *commandBuffer, states, sources.count());
   }
   const bool withState = !states.empty() && makesState();
+  // What is left out at run time saves nothing for the gradient.
+  const bool savesFields = withState && !commandBuffer->mayLeaveOut();
   BatchOperand source(sources);
-  BatchOperand destination(destinations);
-  // In a batch the z fields keep their defaults; the images are the depth.
-  const ForwardCall call = resolveCall(source, destination, withState);
+  BatchOperand destination(destinations, true);
+  const ForwardCall call = resolveCall(source, destination, savesFields);
   mtl::RecordingGuard guard(*commandBuffer);
 
   std::shared_ptr<ForwardRecord> record;
@@ -204,6 +179,7 @@ void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
     record->kernelClass = className();
     record->offset = offset_;
     record->clipRect = call.clipRect;
+    if (!destination.isStack()) record->clipRect.size.depth = 1;  // as for each image of the batch alone
     record->edgeMode = edgeMode_;
     record->kernelWidth = kernelWidth();
     record->kernelHeight = kernelHeight();
@@ -218,15 +194,12 @@ void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
     record->source = sources.descriptor();
     record->destination = destinations.descriptor();
     record->imageCount = sources.count();
-    if (source.storage()) record->sourcePlace = {source.storage(), source.byteOffset()};
-    if (destination.storage()) record->resultPlace = {destination.storage(), destination.byteOffset()};
+    record->sourcePlace = detail::placeOf(source);
+    record->resultPlace = detail::placeOf(destination);
     describeForward(record->family);
     states.setRecord(record);
   }
-  if (const auto block = destinations.blockStorage())
-    block->setProducer(describe());
-  else
-    for (const auto& image : destinations.looseImages()) image->storage()->setProducer(describe());
+  detail::setProducer(destinations, describe());
   detail::consumeRead(sources, describe());
   didEncode();
 }
@@ -311,7 +284,7 @@ ImageBatch CNNKernel::encodeReturning(const std::shared_ptr<mtl::CommandBuffer>&
   detail::checkNotStacked(*this, isBatch ? "sourceImages" : "sourceImage", sources);
   const Offset before = offset_;
   try {
-    const ImageBatch destinations = makeDestinations(commandBuffer, sources);
+    ImageBatch destinations = makeDestinations(commandBuffer, sources);
     StateBatch made;
     if (states != nullptr) made = makeStates(temporaryStates ? commandBuffer : nullptr, sources.count());
     encodeInto(commandBuffer, sources, made, destinations, isBatch);
@@ -432,7 +405,7 @@ std::size_t CNNKernel::batchEncodingStorageSize(const ImageBatch& sourceImages,
                                                 const ImageBatch& destinationImages) const {
   if (sourceImages.empty()) return 0;
   BatchOperand source(sourceImages);
-  BatchOperand destination(destinationImages);
+  BatchOperand destination(destinationImages, true);
   const ForwardCall call = resolveCall(source, destination, false);
   return call.destination.elements() == 0 ? 0 : prepareForward(call).plan.plan->scratchBytes();
 }

@@ -18,7 +18,8 @@ CNNMultiaryKernel::CNNMultiaryKernel(std::shared_ptr<mtl::Device> device, std::s
 
 const detail::BinarySource& CNNMultiaryKernel::at(std::size_t index) const {
   if (index >= sources_.size())
-    throw Error(describe(), "index", std::to_string(index), "less than sourceCount " + std::to_string(sources_.size()));
+    throw Error(describe(), "index", std::to_string(index),
+                "less than sourceCount " + std::to_string(sources_.size()));
   return sources_[index];
 }
 
@@ -38,7 +39,8 @@ void CNNMultiaryKernel::setDestinationImageAllocator(std::shared_ptr<ImageAlloca
 
 void CNNMultiaryKernel::checkSourceCount(std::size_t found) const {
   if (found != sourceCount())
-    throw Error(describe(), "sourceImages", std::to_string(found) + " sources", std::to_string(sourceCount()));
+    throw Error(describe(), "sourceImages", std::to_string(found) + " sources",
+                std::to_string(sourceCount()));
 }
 
 std::vector<ImageBatch> CNNMultiaryKernel::batchesOf(std::span<const std::shared_ptr<Image>> images) const {
@@ -51,8 +53,9 @@ std::vector<ImageBatch> CNNMultiaryKernel::batchesOf(std::span<const std::shared
   return batches;
 }
 
-ImageDescriptor CNNMultiaryKernel::destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
-                                                              std::span<const std::shared_ptr<State>> sourceStates) {
+ImageDescriptor CNNMultiaryKernel::destinationImageDescriptor(
+    std::span<const std::shared_ptr<Image>> sourceImages,
+    std::span<const std::shared_ptr<State>> sourceStates) {
   checkSourceCount(sourceImages.size());
   const NNPaddingMethod method = padding_->paddingMethod();
   std::vector<std::size_t> channels;
@@ -61,15 +64,17 @@ ImageDescriptor CNNMultiaryKernel::destinationImageDescriptor(std::span<const st
   for (std::size_t i = 0; i < sourceCount(); ++i) {
     if (!sourceImages[i]) throw Error(describe(), "sourceImages", "null", "images");
     detail::BinarySource& source = sources_[i];
-    const auto axis = [&](std::size_t size, std::size_t kernel, std::size_t dilation, std::size_t stride, bool first) {
+    const auto axis = [&](std::size_t size, std::size_t kernel, std::size_t dilation, std::size_t stride,
+                          bool first) {
       const auto dilated = static_cast<std::int64_t>((kernel - 1) * dilation + 1);
       return detail::forwardPadding(method, first, static_cast<std::int64_t>(size), dilated,
                                     static_cast<std::int64_t>(std::max<std::size_t>(1, stride)));
     };
     const auto sourceX = axis(sourceImages[i]->width(), source.kernelWidth.get(), source.dilationRateX.get(),
                               source.strideInPixelsX.get(), detail::remainderToLeft(method));
-    const auto sourceY = axis(sourceImages[i]->height(), source.kernelHeight.get(), source.dilationRateY.get(),
-                              source.strideInPixelsY.get(), detail::remainderToTop(method));
+    const auto sourceY =
+        axis(sourceImages[i]->height(), source.kernelHeight.get(), source.dilationRateY.get(),
+             source.strideInPixelsY.get(), detail::remainderToTop(method));
     if (i == 0) {
       x = sourceX;
       y = sourceY;
@@ -79,11 +84,14 @@ ImageDescriptor CNNMultiaryKernel::destinationImageDescriptor(std::span<const st
     offset.y = sourceY.offset;
     source.offset.transfer(offset);
     const std::size_t first = std::min(source.featureChannelOffset.get(), sourceImages[i]->featureChannels());
-    channels.push_back(std::min(source.featureChannelMaxCount.get(), sourceImages[i]->featureChannels() - first));
+    channels.push_back(
+        std::min(source.featureChannelMaxCount.get(), sourceImages[i]->featureChannels() - first));
   }
   if (x.destinationSize < 1 || y.destinationSize < 1)
-    throw Error(describe(), "sourceImages", sourceImages[0]->descriptor().describe(), "at least the dilated window");
-  ImageDescriptor descriptor(sourceImages[0]->featureChannelFormat(), static_cast<std::size_t>(x.destinationSize),
+    throw Error(describe(), "sourceImages", sourceImages[0]->descriptor().describe(),
+                "at least the dilated window");
+  ImageDescriptor descriptor(sourceImages[0]->featureChannelFormat(),
+                             static_cast<std::size_t>(x.destinationSize),
                              static_cast<std::size_t>(y.destinationSize),
                              producedFeatureChannels(channels) + destinationFeatureChannelOffset_,
                              sourceImages[0]->numberOfImages());
@@ -115,7 +123,8 @@ void CNNMultiaryKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& co
                                    const ImageBatch& destinations, bool isBatch) {
   detail::checkCommandBuffer(*this, commandBuffer);
   checkSourceCount(sources.size());
-  for (const ImageBatch& source : sources) detail::checkCount(*this, "sourceImages", source.count(), sources[0].count());
+  for (const ImageBatch& source : sources)
+    detail::checkCount(*this, "sourceImages", source.count(), sources[0].count());
   detail::checkCount(*this, "destinationImages", destinations.count(), sources[0].count());
   if (destinations.empty()) return;
   if (!has(options(), KernelOptions::SkipAPIValidation)) {
@@ -130,6 +139,7 @@ void CNNMultiaryKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& co
   mtl::RecordingGuard guard(*commandBuffer);
   encodeCall(commandBuffer, sources, states, destinations);
   guard.keep();
+  detail::setProducer(destinations, describe());
   for (const ImageBatch& source : sources) detail::consumeRead(source, describe());
 }
 
@@ -150,7 +160,7 @@ ImageBatch CNNMultiaryKernel::encodeReturning(const std::shared_ptr<mtl::Command
     }
     ImageDescriptor descriptor = destinationImageDescriptor(first);
     descriptor.setNumberOfImages(1);
-    const ImageBatch destinations =
+    ImageBatch destinations =
         detail::allocateImages(*this, *allocator_, commandBuffer, descriptor, sources[0].count());
     StateBatch made;
     if (states != nullptr) made = makeStates(temporaryStates ? commandBuffer : nullptr, sources[0].count());
@@ -171,7 +181,8 @@ void CNNMultiaryKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& comman
 }
 
 void CNNMultiaryKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                    std::span<const ImageBatch> sourceImages, const ImageBatch& destinationImages) {
+                                    std::span<const ImageBatch> sourceImages,
+                                    const ImageBatch& destinationImages) {
   encodeInto(commandBuffer, sourceImages, {}, destinationImages, true);
 }
 
@@ -197,12 +208,14 @@ std::shared_ptr<Image> CNNMultiaryKernel::encode(const std::shared_ptr<mtl::Comm
 }
 
 ImageBatch CNNMultiaryKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                          std::span<const ImageBatch> sourceImages, StateBatch& destinationStates,
-                                          bool destinationStatesAreTemporary) {
-  return encodeReturning(commandBuffer, sourceImages, &destinationStates, destinationStatesAreTemporary, true);
+                                          std::span<const ImageBatch> sourceImages,
+                                          StateBatch& destinationStates, bool destinationStatesAreTemporary) {
+  return encodeReturning(commandBuffer, sourceImages, &destinationStates, destinationStatesAreTemporary,
+                         true);
 }
 
-std::shared_ptr<State> CNNMultiaryKernel::resultState(std::span<const std::shared_ptr<Image>> sourceImages) const {
+std::shared_ptr<State> CNNMultiaryKernel::resultState(
+    std::span<const std::shared_ptr<Image>> sourceImages) const {
   checkSourceCount(sourceImages.size());
   return makesState() ? makeState(nullptr) : nullptr;
 }
@@ -220,8 +233,9 @@ std::shared_ptr<State> CNNMultiaryKernel::temporaryResultState(
   return makesState() ? makeState(commandBuffer) : nullptr;
 }
 
-StateBatch CNNMultiaryKernel::temporaryResultStateBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                                        std::span<const ImageBatch> sourceImages) const {
+StateBatch CNNMultiaryKernel::temporaryResultStateBatch(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    std::span<const ImageBatch> sourceImages) const {
   detail::checkCommandBuffer(*this, commandBuffer);
   checkSourceCount(sourceImages.size());
   return makeStates(commandBuffer, sourceImages[0].count());

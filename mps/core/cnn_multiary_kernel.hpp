@@ -11,8 +11,9 @@ namespace mps {
 
 /// Base of the kernels with n sources and one destination (MPSCNNMultiaryKernel; spec/01 section 14).
 ///
-/// Properties of source i are read and set with an index from 0 to sourceCount() - 1; another index throws Error.
-/// The destination is sized by the padding policy on source 0; each source gets its own offset against it.
+/// Properties of source i are read and set with an index from 0 to sourceCount() - 1; another index throws
+/// Error. The destination is sized by the padding policy on source 0; each source gets its own offset against
+/// it.
 class CNNMultiaryKernel : public Kernel {
  public:
   [[nodiscard]] std::size_t sourceCount() const { return sources_.size(); }
@@ -21,20 +22,28 @@ class CNNMultiaryKernel : public Kernel {
   [[nodiscard]] std::size_t sourceFeatureChannelOffset(std::size_t index) const {
     return at(index).featureChannelOffset.get();
   }
-  void setSourceFeatureChannelOffset(std::size_t v, std::size_t index) { at(index).featureChannelOffset.set(v); }
+  void setSourceFeatureChannelOffset(std::size_t v, std::size_t index) {
+    at(index).featureChannelOffset.set(v);
+  }
   [[nodiscard]] std::size_t sourceFeatureChannelMaxCount(std::size_t index) const {
     return at(index).featureChannelMaxCount.get();
   }
-  void setSourceFeatureChannelMaxCount(std::size_t v, std::size_t index) { at(index).featureChannelMaxCount.set(v); }
+  void setSourceFeatureChannelMaxCount(std::size_t v, std::size_t index) {
+    at(index).featureChannelMaxCount.set(v);
+  }
   [[nodiscard]] ImageEdgeMode edgeMode(std::size_t index) const { return at(index).edgeMode.get(); }
   void setEdgeMode(ImageEdgeMode v, std::size_t index) { at(index).edgeMode.set(v); }
   [[nodiscard]] std::size_t kernelWidth(std::size_t index) const { return at(index).kernelWidth.get(); }
   void setKernelWidth(std::size_t v, std::size_t index) { at(index).kernelWidth.set(v); }
   [[nodiscard]] std::size_t kernelHeight(std::size_t index) const { return at(index).kernelHeight.get(); }
   void setKernelHeight(std::size_t v, std::size_t index) { at(index).kernelHeight.set(v); }
-  [[nodiscard]] std::size_t strideInPixelsX(std::size_t index) const { return at(index).strideInPixelsX.get(); }
+  [[nodiscard]] std::size_t strideInPixelsX(std::size_t index) const {
+    return at(index).strideInPixelsX.get();
+  }
   void setStrideInPixelsX(std::size_t v, std::size_t index) { at(index).strideInPixelsX.set(v); }
-  [[nodiscard]] std::size_t strideInPixelsY(std::size_t index) const { return at(index).strideInPixelsY.get(); }
+  [[nodiscard]] std::size_t strideInPixelsY(std::size_t index) const {
+    return at(index).strideInPixelsY.get();
+  }
   void setStrideInPixelsY(std::size_t v, std::size_t index) { at(index).strideInPixelsY.set(v); }
   [[nodiscard]] std::size_t dilationRateX(std::size_t index) const { return at(index).dilationRateX.get(); }
   void setDilationRateX(std::size_t v, std::size_t index) { at(index).dilationRateX.set(v); }
@@ -45,13 +54,17 @@ class CNNMultiaryKernel : public Kernel {
   [[nodiscard]] const mtl::Region& clipRect() const { return clipRect_; }
   void setClipRect(const mtl::Region& clipRect) { clipRect_ = clipRect; }
   /// First destination channel written, a multiple of 4. 0.
-  [[nodiscard]] std::size_t destinationFeatureChannelOffset() const { return destinationFeatureChannelOffset_; }
+  [[nodiscard]] std::size_t destinationFeatureChannelOffset() const {
+    return destinationFeatureChannelOffset_;
+  }
   void setDestinationFeatureChannelOffset(std::size_t offset) { destinationFeatureChannelOffset_ = offset; }
   /// Never null. Same size, centred, remainder to the top left.
   [[nodiscard]] const std::shared_ptr<NNPadding>& padding() const { return padding_; }
   void setPadding(std::shared_ptr<NNPadding> padding);
   /// Never null. TemporaryImage::defaultAllocator().
-  [[nodiscard]] const std::shared_ptr<ImageAllocator>& destinationImageAllocator() const { return allocator_; }
+  [[nodiscard]] const std::shared_ptr<ImageAllocator>& destinationImageAllocator() const {
+    return allocator_;
+  }
   void setDestinationImageAllocator(std::shared_ptr<ImageAllocator> allocator);
   [[nodiscard]] virtual bool isBackwards() const { return false; }
   [[nodiscard]] virtual bool isStateModified() const { return false; }
@@ -61,9 +74,10 @@ class CNNMultiaryKernel : public Kernel {
   /// @name Encodes; sourceImages has sourceCount() entries, of a batch each in the batch forms.
   /// @{
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-              std::span<const std::shared_ptr<Image>> sourceImages, const std::shared_ptr<Image>& destinationImage);
-  void encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, std::span<const ImageBatch> sourceImages,
-                   const ImageBatch& destinationImages);
+              std::span<const std::shared_ptr<Image>> sourceImages,
+              const std::shared_ptr<Image>& destinationImage);
+  void encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                   std::span<const ImageBatch> sourceImages, const ImageBatch& destinationImages);
   std::shared_ptr<Image> encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                 std::span<const std::shared_ptr<Image>> sourceImages);
   ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -82,7 +96,8 @@ class CNNMultiaryKernel : public Kernel {
 
   /// @name States to encode with; null (empty) for kernels without.
   /// @{
-  [[nodiscard]] std::shared_ptr<State> resultState(std::span<const std::shared_ptr<Image>> sourceImages) const;
+  [[nodiscard]] std::shared_ptr<State> resultState(
+      std::span<const std::shared_ptr<Image>> sourceImages) const;
   [[nodiscard]] StateBatch resultStateBatch(std::span<const ImageBatch> sourceImages) const;
   [[nodiscard]] std::shared_ptr<State> temporaryResultState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -101,7 +116,8 @@ class CNNMultiaryKernel : public Kernel {
                           std::span<const ImageBatch> sources, const StateBatch& destinationStates,
                           const ImageBatch& destinations) = 0;
   /// Channels of the result for the channels read of each source.
-  [[nodiscard]] virtual std::size_t producedFeatureChannels(std::span<const std::size_t> sourceChannels) const {
+  [[nodiscard]] virtual std::size_t producedFeatureChannels(
+      std::span<const std::size_t> sourceChannels) const {
     return sourceChannels[0];
   }
   [[nodiscard]] virtual bool makesState() const { return false; }
@@ -111,8 +127,9 @@ class CNNMultiaryKernel : public Kernel {
  private:
   [[nodiscard]] const detail::BinarySource& at(std::size_t index) const;
   [[nodiscard]] detail::BinarySource& at(std::size_t index);
-  void encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, std::span<const ImageBatch> sources,
-                  const StateBatch& states, const ImageBatch& destinations, bool isBatch);
+  void encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                  std::span<const ImageBatch> sources, const StateBatch& states,
+                  const ImageBatch& destinations, bool isBatch);
   ImageBatch encodeReturning(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                              std::span<const ImageBatch> sources, StateBatch* states, bool temporaryStates,
                              bool isBatch);

@@ -27,17 +27,14 @@ std::shared_ptr<Predicate> Predicate::create(const std::shared_ptr<mtl::Device>&
   return create(device->newBuffer(sizeof(std::uint32_t)), 0);
 }
 
-CommandBuffer::CommandBuffer(std::shared_ptr<mtl::Submission> submission, std::shared_ptr<CommandBuffer> wrapped)
+CommandBuffer::CommandBuffer(std::shared_ptr<mtl::Submission> submission,
+                             std::shared_ptr<CommandBuffer> wrapped)
     : mtl::CommandBuffer(std::move(submission)), wrapped_(std::move(wrapped)) {
-  if (wrapped_) {
-    scope_ = wrapped_->scope_;
-    heap_ = wrapped_->heap_;
-    return;
-  }
-  scope_ = std::make_shared<char>();
-  // Data that crosses a commit must not be overwritten by another buffer that runs in between.
-  heap_ = submission_->queue()->leaseHeap();
-  submission_->retain(heap_);
+  submission_->allowSuccessor();
+}
+
+const std::shared_ptr<mtl::Submission>& CommandBuffer::submission() const {
+  return wrapped_ ? wrapped_->submission() : submission_;
 }
 
 std::shared_ptr<CommandBuffer> CommandBuffer::create(const std::shared_ptr<mtl::CommandQueue>& commandQueue) {
@@ -45,26 +42,22 @@ std::shared_ptr<CommandBuffer> CommandBuffer::create(const std::shared_ptr<mtl::
   return std::shared_ptr<CommandBuffer>(new CommandBuffer(commandQueue->newSubmission(), nullptr));
 }
 
-std::shared_ptr<CommandBuffer> CommandBuffer::create(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
+std::shared_ptr<CommandBuffer> CommandBuffer::create(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
   if (!commandBuffer) throw Error("CommandBuffer", "commandBuffer", "null", "a command buffer");
-  return std::shared_ptr<CommandBuffer>(
-      new CommandBuffer(commandBuffer->submission(), std::dynamic_pointer_cast<CommandBuffer>(commandBuffer)));
+  return std::shared_ptr<CommandBuffer>(new CommandBuffer(
+      commandBuffer->submission(), std::dynamic_pointer_cast<CommandBuffer>(commandBuffer)));
 }
 
 std::shared_ptr<mtl::CommandBuffer> CommandBuffer::rootCommandBuffer() const {
-  return std::make_shared<mtl::CommandBuffer>(submission_);
+  return std::make_shared<mtl::CommandBuffer>(submission());
 }
 
 void CommandBuffer::commitAndContinue() {
-  if (wrapped_) {
-    wrapped_->commitAndContinue();
-    submission_ = wrapped_->submission_;
-    return;
-  }
+  if (wrapped_) return wrapped_->commitAndContinue();
   commit();
   auto next = submission_->queue()->newSubmission();
-  next->setLabel(submission_->label());
-  next->retain(heap_);
+  next->continueFrom(*submission_);
   submission_ = std::move(next);
 }
 
@@ -86,7 +79,9 @@ void HintTemporaryMemoryHighWaterMark(const std::shared_ptr<mtl::CommandBuffer>&
 
 void SetHeapCacheDuration(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/, double /*seconds*/) {}
 
-bool SupportsMTLDevice(const std::shared_ptr<mtl::Device>& device) { return device != nullptr; }
+bool SupportsMTLDevice(const std::shared_ptr<mtl::Device>& device) {
+  return device != nullptr;
+}
 
 std::shared_ptr<mtl::Device> GetPreferredDevice(DeviceOptions options) {
   const auto devices = mtl::copyAllDevices();
@@ -96,7 +91,8 @@ std::shared_ptr<mtl::Device> GetPreferredDevice(DeviceOptions options) {
     std::from_chars(text.data(), text.data() + text.size(), index);
     if (index < devices.size()) return devices[index];
   }
-  const bool lowPower = (static_cast<std::uint64_t>(options) & static_cast<std::uint64_t>(DeviceOptions::LowPower)) != 0;
+  const bool lowPower =
+      (static_cast<std::uint64_t>(options) & static_cast<std::uint64_t>(DeviceOptions::LowPower)) != 0;
   if (!lowPower)
     for (const auto& device : devices)
       if (device->kind() != mtl::DeviceKind::CPU) return device;

@@ -13,8 +13,8 @@ class CommandQueue;
 
 namespace mps {
 
-/// Decides on the device whether work runs (MPSPredicate; spec/01 section 17.1): a uint32 in a buffer, read when
-/// the work is due. 0 skips it and leaves destinations as they were; read counts fall all the same.
+/// Decides on the device whether work runs (MPSPredicate; spec/01 section 17.1): a uint32 in a buffer, read
+/// when the work is due. 0 skips it and leaves destinations as they were; read counts fall all the same.
 class Predicate {
  public:
   /// @param offset in bytes, a multiple of 4. @throws Error for another offset or one outside the buffer.
@@ -26,16 +26,18 @@ class Predicate {
   [[nodiscard]] std::size_t predicateOffset() const { return offset_; }
 
  private:
-  Predicate(std::shared_ptr<mtl::Buffer> buffer, std::size_t offset) : buffer_(std::move(buffer)), offset_(offset) {}
+  Predicate(std::shared_ptr<mtl::Buffer> buffer, std::size_t offset)
+      : buffer_(std::move(buffer)), offset_(offset) {}
   std::shared_ptr<mtl::Buffer> buffer_;
   std::size_t offset_;
 };
 
 /// A command buffer that can be committed piece by piece (MPSCommandBuffer; spec/01 section 17.3).
 ///
-/// It wraps a root command buffer. commitAndContinue() commits the root and goes on with a new one of the same
-/// queue; temporary images and states stay usable. Handlers added so far fire with the committed root; status(),
-/// error() and the waits speak of the current root.
+/// It wraps a root command buffer. commitAndContinue() commits the root and goes on with a new one of the
+/// same queue; temporary images and states that were made since the wrapping stay usable. Handlers added so far
+/// fire with the committed root; status(), error() and the waits speak of the current root. A wrapper of a
+/// wrapper follows it: both have the same root at all times.
 class CommandBuffer : public mtl::CommandBuffer {
  public:
   static std::shared_ptr<CommandBuffer> create(const std::shared_ptr<mtl::CommandQueue>& commandQueue);
@@ -51,32 +53,32 @@ class CommandBuffer : public mtl::CommandBuffer {
   void setPredicate(std::shared_ptr<Predicate> predicate) { predicate_ = std::move(predicate); }
 
   void append(mtl::Command command) override;
-  [[nodiscard]] const std::shared_ptr<mtl::Heap>& heap() const override { return heap_; }
-  [[nodiscard]] const void* temporaryScope() const override { return scope_.get(); }
+  [[nodiscard]] const std::shared_ptr<mtl::Submission>& submission() const override;
+  [[nodiscard]] bool mayLeaveOut() const override { return predicate_ != nullptr; }
 
  private:
   CommandBuffer(std::shared_ptr<mtl::Submission> submission, std::shared_ptr<CommandBuffer> wrapped);
 
   std::shared_ptr<CommandBuffer> wrapped_;  ///< of one wrapper around another
-  std::shared_ptr<const void> scope_;
-  std::shared_ptr<mtl::Heap> heap_;
   std::shared_ptr<Predicate> predicate_;
 };
 
-/// Hint how many bytes of temporary memory will be alive at once. Heaps grow to what is needed and keep it, so
-/// nothing is done (MPSHintTemporaryMemoryHighWaterMark).
+/// Hint how many bytes of temporary memory will be alive at once. Heaps grow to what is needed and keep it,
+/// so nothing is done (MPSHintTemporaryMemoryHighWaterMark).
 void HintTemporaryMemoryHighWaterMark(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,  // NOLINT
                                       std::size_t bytes);
 /// Hint how long idle heaps are kept; nothing is done (MPSSetHeapCacheDuration).
-void SetHeapCacheDuration(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, double seconds);  // NOLINT
+void SetHeapCacheDuration(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                          double seconds);  // NOLINT
 
 /// Whether MPS kernels run on a device: every device there is; false for null (MPSSupportsMTLDevice).
 bool SupportsMTLDevice(const std::shared_ptr<mtl::Device>& device);  // NOLINT: Apple's name
 
 /// Bits of GetPreferredDevice.
 enum class DeviceOptions : std::uint64_t { Default = 0, LowPower = 1, SkipRemovable = 2 };
-/// The device to use by default: a GPU where there is one, else the CPU; LowPower prefers the CPU. The environment
-/// variable MPS_PREFERRED_DEVICE, an index into mtl::copyAllDevices(), overrides (MPSGetPreferredDevice).
+/// The device to use by default: a GPU where there is one, else the CPU; LowPower prefers the CPU. The
+/// environment variable MPS_PREFERRED_DEVICE, an index into mtl::copyAllDevices(), overrides
+/// (MPSGetPreferredDevice).
 std::shared_ptr<mtl::Device> GetPreferredDevice(DeviceOptions options);  // NOLINT: Apple's name
 
 }  // namespace mps

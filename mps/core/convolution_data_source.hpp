@@ -11,11 +11,11 @@
 
 namespace mps {
 
-/// Where a convolution's weights come from and how they are updated (protocol MPSCNNConvolutionDataSource; spec/02
-/// section 2.5). Derive from it, or use TrainableConvolution.
+/// Where a convolution's weights come from and how they are updated (protocol MPSCNNConvolutionDataSource;
+/// spec/02 section 2.5). Derive from it, or use TrainableConvolution.
 ///
-/// The library calls load(), reads, copies, calls purge(), when a kernel is made and when it is reloaded. It may do
-/// so from any thread.
+/// The library calls load(), reads, copies, calls purge(), when a kernel is made and when it is reloaded. It
+/// may do so from any thread.
 class CNNConvolutionDataSource {
  public:
   virtual ~CNNConvolutionDataSource() = default;
@@ -23,7 +23,8 @@ class CNNConvolutionDataSource {
   /// Type of weights(): Float32, Float16 or UInt8.
   [[nodiscard]] virtual DataType dataType() const = 0;
   [[nodiscard]] virtual CNNConvolutionDescriptor descriptor() const = 0;
-  /// outputFeatureChannels * kernelHeight * kernelWidth * inputFeatureChannels / groups elements, in this order.
+  /// outputFeatureChannels * kernelHeight * kernelWidth * inputFeatureChannels / groups elements, in this
+  /// order.
   [[nodiscard]] virtual std::span<const std::byte> weights() const = 0;
   /// outputFeatureChannels values, always float32; empty for none.
   [[nodiscard]] virtual std::span<const float> biasTerms() const = 0;
@@ -43,20 +44,24 @@ class CNNConvolutionDataSource {
   [[nodiscard]] virtual std::span<const std::array<float, 2>> rangesForUInt8Kernel() const { return {}; }
   /// 256 values.
   [[nodiscard]] virtual std::span<const float> lookupTableForUInt8Kernel() const { return {}; }
-  [[nodiscard]] virtual CNNConvolutionWeightsLayout weightsLayout() const { return CNNConvolutionWeightsLayout::OHWI; }
+  [[nodiscard]] virtual CNNConvolutionWeightsLayout weightsLayout() const {
+    return CNNConvolutionWeightsLayout::OHWI;
+  }
 
-  /// Device-side update, called by NNGraph right after the gradient pass is encoded (style UpdateDeviceGPU): encode
-  /// an optimiser that reads gradientState (+dL/dW) and sourceState (the weights in use) and return the state with
-  /// the new weights; forward and gradient kernel are reloaded from it. null: no update. Optimiser encodes take the
-  /// reads off temporary states; count them yourself otherwise. The default returns null.
+  /// Device-side update, called by NNGraph right after the gradient pass is encoded (style UpdateDeviceGPU):
+  /// encode an optimiser that reads gradientState (+dL/dW) and sourceState (the weights in use) and return
+  /// the state with the new weights; forward and gradient kernel are reloaded from it. null: no update.
+  /// Optimiser encodes take the reads off temporary states; count them yourself otherwise. The default
+  /// returns null.
   virtual std::shared_ptr<CNNConvolutionWeightsAndBiasesState> update(
       const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
       const std::shared_ptr<CNNConvolutionGradientState>& /*gradientState*/,
       const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& /*sourceState*/) {
     return nullptr;
   }
-  /// Host-side update, called by NNGraph in the completion handler (style UpdateDeviceCPU), the states readable:
-  /// change weights() and return true; both kernels are reloaded from this source. The default returns false.
+  /// Host-side update, called by NNGraph in the completion handler (style UpdateDeviceCPU), the states
+  /// readable: change weights() and return true; both kernels are reloaded from this source. The default
+  /// returns false.
   virtual bool update(const std::shared_ptr<CNNConvolutionGradientState>& /*gradientState*/,
                       const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& /*sourceState*/) {
     return false;
@@ -67,8 +72,8 @@ class CNNConvolutionDataSource {
     return nullptr;
   }
 
-  /// Weights that live on the device and that update() changes in place. When not null, kernels on that device use
-  /// these very buffers: nothing is copied, and reloads have nothing to do. null by default.
+  /// Weights that live on the device and that update() changes in place. When not null, kernels on that
+  /// device use these very buffers: nothing is copied, and reloads have nothing to do. null by default.
   virtual std::shared_ptr<CNNConvolutionWeightsAndBiasesState> deviceWeightsAndBiases(
       const std::shared_ptr<mtl::Device>& /*device*/) {
     return nullptr;

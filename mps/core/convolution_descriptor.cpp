@@ -8,7 +8,8 @@ namespace mps {
 
 CNNConvolutionDescriptor::CNNConvolutionDescriptor(std::size_t kernelWidth, std::size_t kernelHeight,
                                                    std::size_t inputFeatureChannels,
-                                                   std::size_t outputFeatureChannels, std::size_t channelMultiplier)
+                                                   std::size_t outputFeatureChannels,
+                                                   std::size_t channelMultiplier)
     : kernelWidth_(kernelWidth),
       kernelHeight_(kernelHeight),
       inputFeatureChannels_(inputFeatureChannels),
@@ -17,10 +18,9 @@ CNNConvolutionDescriptor::CNNConvolutionDescriptor(std::size_t kernelWidth, std:
   check("CNNConvolutionDescriptor");
 }
 
-CNNConvolutionDescriptor CNNConvolutionDescriptor::cnnConvolutionDescriptor(std::size_t kernelWidth,
-                                                                            std::size_t kernelHeight,
-                                                                            std::size_t inputFeatureChannels,
-                                                                            std::size_t outputFeatureChannels) {
+CNNConvolutionDescriptor CNNConvolutionDescriptor::cnnConvolutionDescriptor(
+    std::size_t kernelWidth, std::size_t kernelHeight, std::size_t inputFeatureChannels,
+    std::size_t outputFeatureChannels) {
   return {kernelWidth, kernelHeight, inputFeatureChannels, outputFeatureChannels, 0};
 }
 
@@ -28,7 +28,8 @@ CNNDepthWiseConvolutionDescriptor CNNDepthWiseConvolutionDescriptor::cnnConvolut
     std::size_t kernelWidth, std::size_t kernelHeight, std::size_t inputFeatureChannels,
     std::size_t outputFeatureChannels) {
   if (inputFeatureChannels == 0 || outputFeatureChannels % inputFeatureChannels != 0)
-    throw Error("CNNDepthWiseConvolutionDescriptor", "outputFeatureChannels", std::to_string(outputFeatureChannels),
+    throw Error("CNNDepthWiseConvolutionDescriptor", "outputFeatureChannels",
+                std::to_string(outputFeatureChannels),
                 "a multiple of the " + std::to_string(inputFeatureChannels) + " input channels");
   return {kernelWidth, kernelHeight, inputFeatureChannels, outputFeatureChannels,
           outputFeatureChannels / inputFeatureChannels};

@@ -27,8 +27,8 @@ constexpr bool has(CNNConvolutionGradientOption options, CNNConvolutionGradientO
   return (static_cast<std::uint64_t>(options) & static_cast<std::uint64_t>(option)) != 0;
 }
 
-/// Shape of a convolution (MPSCNNConvolutionDescriptor; spec/02 section 2.2). A value; kernels read it when they
-/// are made.
+/// Shape of a convolution (MPSCNNConvolutionDescriptor; spec/02 section 2.2). A value; kernels read it when
+/// they are made.
 class CNNConvolutionDescriptor {
  public:
   /// Stride 1, dilation 1, one group, no neuron. @throws Error when a size is 0.
@@ -63,7 +63,8 @@ class CNNConvolutionDescriptor {
   /// Folds a batch normalisation into weights and bias, for inference:
   /// W' = W * gamma / sqrt(variance + epsilon), b' = (b - mean) * gamma / sqrt(variance + epsilon) + beta.
   /// Each span holds outputFeatureChannels values or is empty: mean 0, variance 1, gamma 1, beta 0.
-  void setBatchNormalizationParametersForInference(std::span<const float> mean, std::span<const float> variance,
+  void setBatchNormalizationParametersForInference(std::span<const float> mean,
+                                                   std::span<const float> variance,
                                                    std::span<const float> gamma, std::span<const float> beta,
                                                    float epsilon);
 
@@ -87,8 +88,9 @@ class CNNConvolutionDescriptor {
   [[nodiscard]] const std::shared_ptr<const Folding>& folding() const { return folding_; }
 
  protected:
-  CNNConvolutionDescriptor(std::size_t kernelWidth, std::size_t kernelHeight, std::size_t inputFeatureChannels,
-                           std::size_t outputFeatureChannels, std::size_t channelMultiplier);
+  CNNConvolutionDescriptor(std::size_t kernelWidth, std::size_t kernelHeight,
+                           std::size_t inputFeatureChannels, std::size_t outputFeatureChannels,
+                           std::size_t channelMultiplier);
 
  private:
   std::size_t kernelWidth_;
@@ -106,7 +108,8 @@ class CNNConvolutionDescriptor {
 };
 
 /// One filter per input channel, no mixing of channels (MPSCNNDepthWiseConvolutionDescriptor; spec/02 section
-/// 2.4). channelMultiplier = outputFeatureChannels / inputFeatureChannels; weights are [out][kernel row][column].
+/// 2.4). channelMultiplier = outputFeatureChannels / inputFeatureChannels; weights are [out][kernel
+/// row][column].
 class CNNDepthWiseConvolutionDescriptor : public CNNConvolutionDescriptor {
  public:
   /// @throws Error when a size is 0 or inputFeatureChannels does not divide outputFeatureChannels.

@@ -26,12 +26,14 @@ void checkRange(const char* argument, const mtl::Buffer& buffer, std::size_t off
 std::shared_ptr<CNNConvolutionWeightsAndBiasesState> CNNConvolutionWeightsAndBiasesState::create(
     std::shared_ptr<mtl::Buffer> weights, std::shared_ptr<mtl::Buffer> biases) {
   if (!weights) throw Error(weightsStateName, "weights", "null", "a buffer");
-  std::vector<std::shared_ptr<mtl::Buffer>> buffers{weights};
-  if (biases) buffers.push_back(biases);
+  const auto weightCount = weights->length() / sizeof(float);
+  const auto biasCount = biases ? biases->length() / sizeof(float) : 0;
+  std::vector<std::shared_ptr<mtl::Buffer>> buffers{std::move(weights)};
+  if (biases) buffers.push_back(std::move(biases));
   auto state = std::shared_ptr<CNNConvolutionWeightsAndBiasesState>(
       new CNNConvolutionWeightsAndBiasesState(std::move(buffers)));
-  state->weightCount_ = weights->length() / sizeof(float);
-  state->biasCount_ = biases ? biases->length() / sizeof(float) : 0;
+  state->weightCount_ = weightCount;
+  state->biasCount_ = biasCount;
   return state;
 }
 

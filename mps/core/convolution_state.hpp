@@ -11,23 +11,22 @@ namespace mps {
 class CNNConvolution;
 
 /// Weights and biases on the device, for update, reload and export (MPSCNNConvolutionWeightsAndBiasesState;
-/// spec/02 section 2.7.3). Weights: float32, [out][kernel row][kernel column][in / groups]; biases: float32, one
-/// per output channel.
+/// spec/02 section 2.7.3). Weights: float32, [out][kernel row][kernel column][in / groups]; biases: float32,
+/// one per output channel.
 class CNNConvolutionWeightsAndBiasesState : public State {
  public:
   /// Around buffers of exactly the right size. @param biases may be null: no biases (a reload takes zeros)
   static std::shared_ptr<CNNConvolutionWeightsAndBiasesState> create(std::shared_ptr<mtl::Buffer> weights,
                                                                      std::shared_ptr<mtl::Buffer> biases);
-  /// Around ranges of buffers, which may be one buffer. @param weightsOffset,biasesOffset in bytes, multiples of 4
+  /// Around ranges of buffers, which may be one buffer. @param weightsOffset,biasesOffset in bytes, multiples
+  /// of 4
   /// @throws Error when a range leaves its buffer.
-  static std::shared_ptr<CNNConvolutionWeightsAndBiasesState> create(std::shared_ptr<mtl::Buffer> weights,
-                                                                     std::size_t weightsOffset,
-                                                                     std::shared_ptr<mtl::Buffer> biases,
-                                                                     std::size_t biasesOffset,
-                                                                     const CNNConvolutionDescriptor& descriptor);
+  static std::shared_ptr<CNNConvolutionWeightsAndBiasesState> create(
+      std::shared_ptr<mtl::Buffer> weights, std::size_t weightsOffset, std::shared_ptr<mtl::Buffer> biases,
+      std::size_t biasesOffset, const CNNConvolutionDescriptor& descriptor);
   /// With zero-filled buffers of its own.
-  static std::shared_ptr<CNNConvolutionWeightsAndBiasesState> create(const std::shared_ptr<mtl::Device>& device,
-                                                                     const CNNConvolutionDescriptor& descriptor);
+  static std::shared_ptr<CNNConvolutionWeightsAndBiasesState> create(
+      const std::shared_ptr<mtl::Device>& device, const CNNConvolutionDescriptor& descriptor);
   /// Temporary, undefined content.
   static std::shared_ptr<CNNConvolutionWeightsAndBiasesState> createTemporary(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const CNNConvolutionDescriptor& descriptor);
@@ -55,8 +54,9 @@ class CNNConvolutionWeightsAndBiasesState : public State {
 /// Record of a convolution's forward pass and the gradients of its weights and biases
 /// (MPSCNNConvolutionGradientState; spec/02 section 2.7.1).
 ///
-/// One state serves a whole batch. The gradients are sums over all images and positions, never divided; the first
-/// gradient encode sets them, later ones with the same state add (sub-batches). Make a new state for the next batch.
+/// One state serves a whole batch. The gradients are sums over all images and positions, never divided; the
+/// first gradient encode sets them, later ones with the same state add (sub-batches). Make a new state for
+/// the next batch.
 class CNNConvolutionGradientState : public NNGradientState {
  public:
   /// float32, [out][kernel row][kernel column][in / groups]; dL/dW.
@@ -70,10 +70,9 @@ class CNNConvolutionGradientState : public NNGradientState {
   [[nodiscard]] const std::shared_ptr<const CNNConvolution>& convolution() const { return convolution_; }
 
   /// The library's own: use CNNConvolution::resultState. @param commandBuffer null for a permanent state
-  static std::shared_ptr<CNNConvolutionGradientState> create(const std::shared_ptr<mtl::Device>& device,
-                                                             const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                                             const CNNConvolutionDescriptor& descriptor,
-                                                             std::shared_ptr<const CNNConvolution> convolution);
+  static std::shared_ptr<CNNConvolutionGradientState> create(
+      const std::shared_ptr<mtl::Device>& device, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+      const CNNConvolutionDescriptor& descriptor, std::shared_ptr<const CNNConvolution> convolution);
   /// The library's own: whether the next gradient encode adds to the buffers. It does after the first.
   [[nodiscard]] bool isAccumulating() const { return accumulating_; }
   void setAccumulating(bool accumulating) { accumulating_ = accumulating; }

@@ -56,6 +56,8 @@ constexpr Implementation<FiniteCheckProblem> implementations[] = {{"plain", prep
 
 }  // namespace
 
-std::span<const Implementation<FiniteCheckProblem>> finiteCheckImplementationsCpu() { return implementations; }
+std::span<const Implementation<FiniteCheckProblem>> finiteCheckImplementationsCpu() {
+  return implementations;
+}
 
 }  // namespace mps::detail

@@ -9,7 +9,8 @@ std::shared_ptr<NNGradientState> NNGradientState::create(const std::shared_ptr<m
   return std::shared_ptr<NNGradientState>(new NNGradientState(device, StateResourceList{}));
 }
 
-std::shared_ptr<NNBinaryGradientState> NNBinaryGradientState::create(const std::shared_ptr<mtl::Device>& device) {
+std::shared_ptr<NNBinaryGradientState> NNBinaryGradientState::create(
+    const std::shared_ptr<mtl::Device>& device) {
   return std::shared_ptr<NNBinaryGradientState>(new NNBinaryGradientState(device, StateResourceList{}));
 }
 
@@ -31,7 +32,8 @@ BatchRecord recordOf(const std::string& kernel, const StateBatch& states) {
   for (std::size_t i = 0; i < distinct; ++i) {
     const auto state = states[i];
     const auto* holder = dynamic_cast<const RecordHolder*>(state.get());
-    if (holder == nullptr) throw Error(kernel, "gradientStates", "a state of another kind", "a gradient state");
+    if (holder == nullptr)
+      throw Error(kernel, "gradientStates", "a state of another kind", "a gradient state");
     if (!holder->record())
       throw Error(kernel, "gradientStates", "a state that no forward kernel has encoded with",
                   "the state of the forward pass");
@@ -39,12 +41,14 @@ BatchRecord recordOf(const std::string& kernel, const StateBatch& states) {
       result = {holder->record(), holder->imageIndex(), true};
       continue;
     }
-    if (holder->record() != result.record || holder->imageIndex() != result.firstImage + i) result.inOrder = false;
+    if (holder->record() != result.record || holder->imageIndex() != result.firstImage + i)
+      result.inOrder = false;
     const ForwardRecord& a = *holder->record();
     const ForwardRecord& b = *result.record;
     if (a.kernelClass != b.kernelClass || !(a.offset == b.offset) || !(a.source == b.source) ||
         !(a.clipRect == b.clipRect) || a.edgeMode != b.edgeMode)
-      throw Error(kernel, "gradientStates", "states of different forward calls", "states of one forward call");
+      throw Error(kernel, "gradientStates", "states of different forward calls",
+                  "states of one forward call");
   }
   if (shared && states.count() > 0) result.inOrder = result.record->imageCount == states.count();
   return result;

@@ -2,6 +2,7 @@
 
 #include <any>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -53,6 +54,7 @@ struct ForwardRecord {
   struct Place {
     std::weak_ptr<ImageStorage> storage;
     std::size_t byteOffset = 0;
+    std::int64_t imageStride = 0;  ///< in elements
   };
   Place sourcePlace;
   Place resultPlace;

@@ -26,8 +26,8 @@ ImageDescriptor resolved(ImageDescriptor descriptor) {
   if (descriptor.channelFormat() == ImageFeatureChannelFormat::None)
     descriptor.setChannelFormat(ImageFeatureChannelFormat::Float16);
   std::size_t elements = 1;
-  for (const std::size_t size : {descriptor.width(), descriptor.height(), descriptor.featureChannels(),
-                                 descriptor.numberOfImages()}) {
+  for (const std::size_t size :
+       {descriptor.width(), descriptor.height(), descriptor.featureChannels(), descriptor.numberOfImages()}) {
     if (size == 0 || size > greatestElementCount / elements)
       throw Error("Image", "imageDescriptor", descriptor.describe(), "sizes from 1 to what memory can hold");
     elements *= size;
@@ -36,10 +36,10 @@ ImageDescriptor resolved(ImageDescriptor descriptor) {
 }
 
 TensorShape denseShape(const ImageDescriptor& descriptor) {
-  return TensorShape::dense(static_cast<std::int64_t>(descriptor.numberOfImages()),
-                            static_cast<std::int64_t>(descriptor.height()),
-                            static_cast<std::int64_t>(descriptor.width()),
-                            static_cast<std::int64_t>(descriptor.featureChannels()), descriptor.channelFormat());
+  return TensorShape::dense(
+      static_cast<std::int64_t>(descriptor.numberOfImages()), static_cast<std::int64_t>(descriptor.height()),
+      static_cast<std::int64_t>(descriptor.width()), static_cast<std::int64_t>(descriptor.featureChannels()),
+      descriptor.channelFormat());
 }
 
 class DefaultImageAllocator final : public ImageAllocator {
@@ -49,7 +49,8 @@ class DefaultImageAllocator final : public ImageAllocator {
     return Image::create(commandBuffer->device(), descriptor);
   }
   ImageBatch imageBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                        const ImageDescriptor& descriptor, const Kernel& /*kernel*/, std::size_t count) override {
+                        const ImageDescriptor& descriptor, const Kernel& /*kernel*/,
+                        std::size_t count) override {
     return ImageBatch::create(commandBuffer->device(), descriptor, count);
   }
 };
@@ -61,7 +62,8 @@ class TemporaryImageAllocator final : public ImageAllocator {
     return TemporaryImage::create(commandBuffer, descriptor);
   }
   ImageBatch imageBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                        const ImageDescriptor& descriptor, const Kernel& /*kernel*/, std::size_t count) override {
+                        const ImageDescriptor& descriptor, const Kernel& /*kernel*/,
+                        std::size_t count) override {
     return ImageBatch::createTemporary(commandBuffer, descriptor, count);
   }
 };
@@ -73,7 +75,7 @@ Image::Image(std::shared_ptr<ImageStorage> storage, const TensorShape& shape, st
     : storage_(std::move(storage)),
       shape_(std::make_unique<TensorShape>(shape)),
       byteOffset_(byteOffset),
-      descriptor_(std::move(descriptor)) {}
+      descriptor_(descriptor) {}
 
 Image::~Image() = default;
 
@@ -114,20 +116,37 @@ std::shared_ptr<ImageAllocator> Image::defaultAllocator() {
   return allocator;
 }
 
-const std::shared_ptr<mtl::Device>& Image::device() const { return storage_->device(); }
-std::size_t Image::width() const { return descriptor_.width(); }
-std::size_t Image::height() const { return descriptor_.height(); }
-std::size_t Image::featureChannels() const { return descriptor_.featureChannels(); }
-std::size_t Image::numberOfImages() const { return descriptor_.numberOfImages(); }
-ImageFeatureChannelFormat Image::featureChannelFormat() const { return descriptor_.channelFormat(); }
+const std::shared_ptr<mtl::Device>& Image::device() const {
+  return storage_->device();
+}
+std::size_t Image::width() const {
+  return descriptor_.width();
+}
+std::size_t Image::height() const {
+  return descriptor_.height();
+}
+std::size_t Image::featureChannels() const {
+  return descriptor_.featureChannels();
+}
+std::size_t Image::numberOfImages() const {
+  return descriptor_.numberOfImages();
+}
+ImageFeatureChannelFormat Image::featureChannelFormat() const {
+  return descriptor_.channelFormat();
+}
 
 std::size_t Image::precision() const {
   switch (featureChannelFormat()) {
-    case ImageFeatureChannelFormat::Unorm8: return 8;
-    case ImageFeatureChannelFormat::Unorm16: return 16;
-    case ImageFeatureChannelFormat::Float16: return 11;
-    case ImageFeatureChannelFormat::Float32: return 24;
-    case ImageFeatureChannelFormat::None: return 0;
+    case ImageFeatureChannelFormat::Unorm8:
+      return 8;
+    case ImageFeatureChannelFormat::Unorm16:
+      return 16;
+    case ImageFeatureChannelFormat::Float16:
+      return 11;
+    case ImageFeatureChannelFormat::Float32:
+      return 24;
+    case ImageFeatureChannelFormat::None:
+      return 0;
   }
   return 0;
 }
@@ -137,10 +156,13 @@ std::size_t Image::pixelSize() const {
   return lanes * bytesPerChannel(featureChannelFormat());
 }
 
-std::size_t Image::resourceSize() const { return parent_ ? 0 : storage_->resourceSize(); }
+std::size_t Image::resourceSize() const {
+  return parent_ ? 0 : storage_->resourceSize();
+}
 
 std::string Image::describe() const {
-  return (label_.empty() ? std::string("image") : "image \"" + label_ + "\"") + " (" + descriptor_.describe() + ")";
+  return (label_.empty() ? std::string("image") : "image \"" + label_ + "\"") + " (" +
+         descriptor_.describe() + ")";
 }
 
 std::shared_ptr<Image> Image::makeView(const TensorShape& shape, std::size_t byteOffset) {
@@ -152,7 +174,9 @@ std::shared_ptr<Image> Image::makeView(const TensorShape& shape, std::size_t byt
   return view;
 }
 
-ImageBatch Image::batchRepresentation() { return batchRepresentation(0, numberOfImages()); }
+ImageBatch Image::batchRepresentation() {
+  return batchRepresentation(0, numberOfImages());
+}
 
 ImageBatch Image::batchRepresentation(std::size_t first, std::size_t count) {
   if (first > numberOfImages() || count > numberOfImages() - first)
@@ -163,7 +187,8 @@ ImageBatch Image::batchRepresentation(std::size_t first, std::size_t count) {
   TensorShape shape = *shape_;
   shape.images = 1;
   const auto step = static_cast<std::size_t>(shape.imageStride) * bytesPerChannel(featureChannelFormat());
-  for (std::size_t i = first; i < first + count; ++i) images.push_back(makeView(shape, byteOffset_ + i * step));
+  for (std::size_t i = first; i < first + count; ++i)
+    images.push_back(makeView(shape, byteOffset_ + i * step));
   return ImageBatch(std::move(images));
 }
 
@@ -179,12 +204,15 @@ std::shared_ptr<Image> Image::subImageWithFeatureChannelRange(std::size_t locati
   return makeView(shape, byteOffset_ + location * bytesPerChannel(featureChannelFormat()));
 }
 
-TextureView Image::texture() { return TextureView(shared_from_this()); }
+TextureView Image::texture() {
+  return TextureView(shared_from_this());
+}
 
 void Image::synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
   if (!commandBuffer) throw Error("Image", "commandBuffer", "null", "a command buffer");
   commandBuffer->checkOpen();
-  if (isTemporary() || descriptor_.storageMode() == mtl::StorageMode::Private || !storage_->isAllocated()) return;
+  if (isTemporary() || descriptor_.storageMode() == mtl::StorageMode::Private || !storage_->allocatedMemory())
+    return;
   storage_->memory()->synchronize(*commandBuffer);
 }
 
@@ -198,9 +226,9 @@ void Image::checkElementSize(std::size_t size) const {
 /// A checked copy between an image and the user's memory, with all strides in bytes.
 struct Image::Transfer {
   std::size_t images, height, width, channels, bytesPerChannel;
-  std::size_t imageOffset;                                     ///< of the first element, from the storage's start
-  std::size_t imageImage, imageRow, imagePixel;                ///< strides of the image
-  std::size_t userImage, userRow, userColumn, userChannel;     ///< strides of the user's memory
+  std::size_t imageOffset;                       ///< of the first element, from the storage's start
+  std::size_t imageImage, imageRow, imagePixel;  ///< strides of the image
+  std::size_t userImage, userRow, userColumn, userChannel;  ///< strides of the user's memory
 
   /// Calls copy(offset in the image, offset in the user's memory, bytes) for runs adjacent on both sides.
   template <class Copy>
@@ -229,8 +257,7 @@ struct Image::Transfer {
 };
 
 void Image::checkHostAccess(const char* method) const {
-  if (isTemporary())
-    throw Error("Image", method, "called on a temporary " + describe(), "a permanent image");
+  if (isTemporary()) throw Error("Image", method, "called on a temporary " + describe(), "a permanent image");
   if (descriptor_.storageMode() == mtl::StorageMode::Private)
     throw Error("Image", method, "called on a private " + describe(), "storage that the host can see");
 }
@@ -245,7 +272,8 @@ Image::Transfer Image::transfer(std::size_t available, DataLayout layout, const 
   const auto regionText = [](std::size_t origin, std::size_t size) {
     return std::to_string(origin) + " + " + std::to_string(size);
   };
-  if (!inside(region.origin.x, region.size.width, width()) || !inside(region.origin.y, region.size.height, height()))
+  if (!inside(region.origin.x, region.size.width, width()) ||
+      !inside(region.origin.y, region.size.height, height()))
     throw Error("Image", "region",
                 "x " + regionText(region.origin.x, region.size.width) + ", y " +
                     regionText(region.origin.y, region.size.height),
@@ -290,7 +318,8 @@ void Image::readBytes(std::span<std::byte> destination, DataLayout layout, const
   checkHostAccess("readBytes");
   const Transfer t = transfer(destination.size(), layout, strides, region, channels, imageIndex);
   const auto memory = storage_->memoryForReading();
-  if (const auto failure = memory->failure(); !failure.empty()) throw Error(describe() + " is invalid: " + failure);
+  if (const auto failure = memory->failure(); !failure.empty())
+    throw Error(describe() + " is invalid: " + failure);
   const std::byte* from = memory->contents();
   t.run([&](std::size_t image, std::size_t user, std::size_t bytes) {
     std::memcpy(destination.data() + user, from + image, bytes);
@@ -298,10 +327,12 @@ void Image::readBytes(std::span<std::byte> destination, DataLayout layout, const
 }
 
 void Image::writeBytes(std::span<const std::byte> source, DataLayout layout, const DataStrides& strides,
-                       const mtl::Region& region, const ImageReadWriteParams& channels, std::size_t imageIndex) {
+                       const mtl::Region& region, const ImageReadWriteParams& channels,
+                       std::size_t imageIndex) {
   checkHostAccess("writeBytes");
   const Transfer t = transfer(source.size(), layout, strides, region, channels, imageIndex);
-  const auto bytes = static_cast<std::int64_t>(t.images * t.height * t.width * t.channels * t.bytesPerChannel);
+  const auto bytes =
+      static_cast<std::int64_t>(t.images * t.height * t.width * t.channels * t.bytesPerChannel);
   const bool whole = bytes == storage_->shape().bytes();
   const auto memory = storage_->memoryForWriting(whole);
   std::byte* to = memory->contents();
@@ -324,16 +355,21 @@ void Image::writeBytes(std::span<const std::byte> source, DataLayout layout, std
 
 TemporaryImage::TemporaryImage(std::shared_ptr<ImageStorage> storage, const TensorShape& shape,
                                std::size_t byteOffset, ImageDescriptor descriptor, std::size_t countIndex)
-    : Image(std::move(storage), shape, byteOffset, std::move(descriptor)), countIndex_(countIndex) {}
+    : Image(std::move(storage), shape, byteOffset, descriptor), countIndex_(countIndex) {}
 
 TemporaryImage::~TemporaryImage() {
-  if (!parent_ || viewReadCount_ == 0) return;
-  auto& holder = static_cast<TemporaryImage&>(*parent_);
-  if (holder.readCount() > 0) holder.setReadCount(holder.readCount() - 1);
+  if (parent_ && viewReadCount_ > 0) static_cast<TemporaryImage&>(*parent_).releaseRead();
 }
 
-std::shared_ptr<TemporaryImage> TemporaryImage::create(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                                       const ImageDescriptor& descriptor) {
+void TemporaryImage::releaseRead() noexcept {
+  if (!parent_)
+    storage()->releaseRead(countIndex_);
+  else if (viewReadCount_ > 0 && --viewReadCount_ == 0)
+    static_cast<TemporaryImage&>(*parent_).releaseRead();
+}
+
+std::shared_ptr<TemporaryImage> TemporaryImage::create(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageDescriptor& descriptor) {
   if (!commandBuffer) throw Error("TemporaryImage", "commandBuffer", "null", "a command buffer");
   commandBuffer->checkOpen();
   ImageDescriptor whole = resolved(descriptor);
@@ -362,9 +398,7 @@ void TemporaryImage::setReadCount(std::size_t readCount) {
   }
   if (viewReadCount_ == 0) throw Error("temporary image: readCount is set after it reached 0");
   viewReadCount_ = readCount;
-  if (readCount > 0) return;
-  auto& holder = static_cast<TemporaryImage&>(*parent_);
-  holder.setReadCount(holder.readCount() - 1);
+  if (readCount == 0) static_cast<TemporaryImage&>(*parent_).releaseRead();
 }
 
 std::shared_ptr<Image> TemporaryImage::makeView(const TensorShape& shape, std::size_t byteOffset) {

@@ -46,8 +46,8 @@ struct ImageStrides {
 /// A picture or activation of width x height pixels with any number of feature channels; optionally several
 /// of them stacked (MPSImage; spec/01 sections 4 and 6).
 ///
-/// Values are stored [image][y][x][channel] without gaps. Memory is taken at first use; an image that was never
-/// written reads as zeros. All properties but the label are fixed. Reading properties is thread safe.
+/// Values are stored [image][y][x][channel] without gaps. Memory is taken at first use; an image that was
+/// never written reads as zeros. All properties but the label are fixed. Reading properties is thread safe.
 ///
 ///     auto image = mps::Image::create(device, {mps::ImageFeatureChannelFormat::Float32, 28, 28, 1});
 ///     image->writeBytes(std::span<const float>(pixels), mps::DataLayout::HeightxWidthxFeatureChannels);
@@ -108,7 +108,8 @@ class Image : public std::enable_shared_from_this<Image> {
   /// @param strides     of `destination`, in bytes
   /// @param region      in pixels; origin.z and size.depth count images from imageIndex on (depth 0 means 1)
   /// @param channels    window of feature channels
-  /// @throws Error for a region or channel window outside the image, a short span, temporary or private storage
+  /// @throws Error for a region or channel window outside the image, a short span, temporary or private
+  /// storage
   void readBytes(std::span<std::byte> destination, DataLayout layout, const DataStrides& strides,
                  const mtl::Region& region, const ImageReadWriteParams& channels,
                  std::size_t imageIndex = 0) const;
@@ -116,19 +117,21 @@ class Image : public std::enable_shared_from_this<Image> {
   void readBytes(std::span<std::byte> destination, DataLayout layout, std::size_t imageIndex = 0) const;
   /// Copies elements into the image; the mirror of readBytes. The caller's memory is free afterwards.
   void writeBytes(std::span<const std::byte> source, DataLayout layout, const DataStrides& strides,
-                  const mtl::Region& region, const ImageReadWriteParams& channels, std::size_t imageIndex = 0);
+                  const mtl::Region& region, const ImageReadWriteParams& channels,
+                  std::size_t imageIndex = 0);
   void writeBytes(std::span<const std::byte> source, DataLayout layout, std::size_t imageIndex = 0);
 
   /// The same with elements instead of bytes. @throws Error when sizeof(T) is not the size of a channel.
   template <class T>
-    requires(!std::is_same_v<std::remove_const_t<T>, std::byte>)
-  void readBytes(std::span<T> destination, DataLayout layout, std::size_t imageIndex = 0) const {
+  requires(!std::is_same_v<std::remove_const_t<T>, std::byte>) void readBytes(
+      std::span<T> destination, DataLayout layout, std::size_t imageIndex = 0) const {
     checkElementSize(sizeof(T));
     readBytes(std::as_writable_bytes(destination), layout, imageIndex);
   }
   template <class T>
-    requires(!std::is_same_v<std::remove_const_t<T>, std::byte>)
-  void writeBytes(std::span<T> source, DataLayout layout, std::size_t imageIndex = 0) {
+  requires(!std::is_same_v<std::remove_const_t<T>, std::byte>) void writeBytes(std::span<T> source,
+                                                                               DataLayout layout,
+                                                                               std::size_t imageIndex = 0) {
     checkElementSize(sizeof(T));
     writeBytes(std::as_bytes(source), layout, imageIndex);
   }
@@ -150,8 +153,8 @@ class Image : public std::enable_shared_from_this<Image> {
 
  protected:
   friend class ImageBatch;
-  Image(std::shared_ptr<detail::ImageStorage> storage, const detail::TensorShape& shape, std::size_t byteOffset,
-        ImageDescriptor descriptor);
+  Image(std::shared_ptr<detail::ImageStorage> storage, const detail::TensorShape& shape,
+        std::size_t byteOffset, ImageDescriptor descriptor);
   /// A view of the kind of this image: temporary views of temporary images.
   virtual std::shared_ptr<Image> makeView(const detail::TensorShape& shape, std::size_t byteOffset);
 
@@ -175,8 +178,8 @@ class Image : public std::enable_shared_from_this<Image> {
 /// Scratch image of one command buffer; its memory serves the next one as soon as readCount is 0
 /// (MPSTemporaryImage; spec/01 sections 4.3 and 8).
 ///
-/// Each encode call that reads it takes 1 off readCount, at encode time. Its content starts undefined, and the
-/// host cannot read or write it. It is accepted wherever an Image is, on its own command buffer.
+/// Each encode call that reads it takes 1 off readCount, at encode time. Its content starts undefined, and
+/// the host cannot read or write it. It is accepted wherever an Image is, on its own command buffer.
 class TemporaryImage : public Image {
  public:
   ~TemporaryImage() override;
@@ -203,6 +206,8 @@ class TemporaryImage : public Image {
   std::shared_ptr<Image> makeView(const detail::TensorShape& shape, std::size_t byteOffset) override;
 
  private:
+  void releaseRead() noexcept;
+
   std::size_t countIndex_;
   std::size_t viewReadCount_ = 0;  ///< of a view; it holds one read of its parent while this is positive
 };

@@ -46,11 +46,10 @@ detail::TensorShape blockShape(ImageDescriptor& descriptor, std::size_t count) {
     descriptor.setChannelFormat(ImageFeatureChannelFormat::Float16);
   if (descriptor.width() == 0 || descriptor.height() == 0 || descriptor.featureChannels() == 0)
     throw Error("ImageBatch", "imageDescriptor", descriptor.describe(), "sizes of at least 1");
-  return detail::TensorShape::dense(static_cast<std::int64_t>(count),
-                                    static_cast<std::int64_t>(descriptor.height()),
-                                    static_cast<std::int64_t>(descriptor.width()),
-                                    static_cast<std::int64_t>(descriptor.featureChannels()),
-                                    descriptor.channelFormat());
+  return detail::TensorShape::dense(
+      static_cast<std::int64_t>(count), static_cast<std::int64_t>(descriptor.height()),
+      static_cast<std::int64_t>(descriptor.width()), static_cast<std::int64_t>(descriptor.featureChannels()),
+      descriptor.channelFormat());
 }
 
 std::size_t bytesPerImage(const ImageDescriptor& descriptor) {
@@ -105,7 +104,8 @@ ImageBatch ImageBatch::createTemporary(const std::shared_ptr<mtl::CommandBuffer>
   return batch;
 }
 
-ImageBatch ImageBatch::over(std::shared_ptr<detail::ImageStorage> storage, const ImageDescriptor& descriptor) {
+ImageBatch ImageBatch::over(std::shared_ptr<detail::ImageStorage> storage,
+                            const ImageDescriptor& descriptor) {
   ImageBatch batch;
   batch.count_ = static_cast<std::size_t>(storage->shape().images);
   batch.block_ = std::make_shared<Block>();
@@ -137,7 +137,8 @@ void ImageBatch::writeBytes(std::span<const std::byte> source, DataLayout layout
     throw Error("ImageBatch", "bytes", std::to_string(source.size()) + " bytes",
                 "at least " + std::to_string(bytes * count_));
   const bool whole = block_ && count_ == static_cast<std::size_t>(block_->storage->shape().images);
-  if (whole && block_->storage->byteOffset() == 0 && block_->storage->shape().isDense() && !isTemporary() && layout == DataLayout::HeightxWidthxFeatureChannels) {
+  if (whole && block_->storage->byteOffset() == 0 && block_->storage->shape().isDense() && !isTemporary() &&
+      layout == DataLayout::HeightxWidthxFeatureChannels) {
     const auto memory = block_->storage->memoryForWriting(true);
     std::memcpy(memory->contents(), source.data(), bytes * count_);
     memory->clearFailure();
@@ -153,7 +154,8 @@ void ImageBatch::readBytes(std::span<std::byte> destination, DataLayout layout) 
   if (destination.size() < bytes * count_)
     throw Error("ImageBatch", "bytes", std::to_string(destination.size()) + " bytes",
                 "at least " + std::to_string(bytes * count_));
-  for (std::size_t i = 0; i < count_; ++i) (*this)[i]->readBytes(destination.subspan(i * bytes, bytes), layout);
+  for (std::size_t i = 0; i < count_; ++i)
+    (*this)[i]->readBytes(destination.subspan(i * bytes, bytes), layout);
 }
 
 const ImageDescriptor& ImageBatch::descriptor() const {
@@ -166,7 +168,9 @@ bool ImageBatch::isTemporary() const {
   return block_ ? block_->storage->isTemporary() : (*loose_)[first_]->isTemporary();
 }
 
-std::shared_ptr<detail::ImageStorage> ImageBatch::blockStorage() const { return block_ ? block_->storage : nullptr; }
+std::shared_ptr<detail::ImageStorage> ImageBatch::blockStorage() const {
+  return block_ ? block_->storage : nullptr;
+}
 
 std::span<const std::shared_ptr<Image>> ImageBatch::looseImages() const {
   if (!loose_) return {};
@@ -174,7 +178,8 @@ std::span<const std::shared_ptr<Image>> ImageBatch::looseImages() const {
 }
 
 ImageBatch ImageAllocator::imageBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                      const ImageDescriptor& descriptor, const Kernel& kernel, std::size_t count) {
+                                      const ImageDescriptor& descriptor, const Kernel& kernel,
+                                      std::size_t count) {
   std::vector<std::shared_ptr<Image>> images;
   images.reserve(count);
   for (std::size_t i = 0; i < count; ++i) images.push_back(image(commandBuffer, descriptor, kernel));
@@ -204,12 +209,13 @@ std::size_t ImageBatchIncrementReadCount(const ImageBatch& batch, std::int64_t a
   return distinct;
 }
 
-void ImageBatchSynchronize(const ImageBatch& batch, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
+void ImageBatchSynchronize(const ImageBatch& batch,
+                           const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
   if (batch.blockStorage() && !batch.empty()) {  // one block is one copy
     if (!commandBuffer) throw Error("ImageBatch", "commandBuffer", "null", "a command buffer");
     commandBuffer->checkOpen();
     if (!batch.isTemporary() && batch.descriptor().storageMode() != mtl::StorageMode::Private &&
-        batch.blockStorage()->isAllocated())
+        batch.blockStorage()->allocatedMemory())
       batch.blockStorage()->memory()->synchronize(*commandBuffer);
     return;
   }

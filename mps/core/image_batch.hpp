@@ -14,17 +14,18 @@ namespace mps {
 
 /// Images of one size and format that are processed together (MPSImageBatch; spec/01 section 5.2).
 ///
-/// A batch that the library makes is one block of memory; its Image objects come into being when somebody asks
-/// for one. A batch put together from loose images works too and costs a copy where the images are not evenly
-/// spaced in memory. The same image may appear several times. A small value: copies share images.
+/// A batch that the library makes is one block of memory; its Image objects come into being when somebody
+/// asks for one. A batch put together from loose images works too and costs a copy where the images are not
+/// evenly spaced in memory. The same image may appear several times. A small value: copies share images.
 class ImageBatch {
  public:
   ImageBatch() = default;
   /// Loose images; each has numberOfImages 1 and all have the same size, channels and format (checked when
   /// encoded).
-  ImageBatch(std::vector<std::shared_ptr<Image>> images);               // NOLINT: a list is a batch
-  ImageBatch(std::initializer_list<std::shared_ptr<Image>> images);     // NOLINT
-  /// A permanent batch in one block. @throws Error when a size of the descriptor is 0 or numberOfImages is not 1.
+  ImageBatch(std::vector<std::shared_ptr<Image>> images);            // NOLINT: a list is a batch
+  ImageBatch(std::initializer_list<std::shared_ptr<Image>> images);  // NOLINT
+  /// A permanent batch in one block. @throws Error when a size of the descriptor is 0 or numberOfImages is
+  /// not 1.
   static ImageBatch create(const std::shared_ptr<mtl::Device>& device, const ImageDescriptor& descriptor,
                            std::size_t count);
   /// A temporary batch in one block of the command buffer's heap.
@@ -43,13 +44,13 @@ class ImageBatch {
   void writeBytes(std::span<const std::byte> source, DataLayout layout) const;
   void readBytes(std::span<std::byte> destination, DataLayout layout) const;
   template <class T>
-    requires(!std::is_same_v<std::remove_const_t<T>, std::byte>)
-  void writeBytes(std::span<T> source, DataLayout layout) const {
+  requires(!std::is_same_v<std::remove_const_t<T>, std::byte>) void writeBytes(std::span<T> source,
+                                                                               DataLayout layout) const {
     writeBytes(std::as_bytes(source), layout);
   }
   template <class T>
-    requires(!std::is_same_v<std::remove_const_t<T>, std::byte>)
-  void readBytes(std::span<T> destination, DataLayout layout) const {
+  requires(!std::is_same_v<std::remove_const_t<T>, std::byte>) void readBytes(std::span<T> destination,
+                                                                              DataLayout layout) const {
     readBytes(std::as_writable_bytes(destination), layout);
   }
 
@@ -74,9 +75,10 @@ class ImageBatch {
   std::shared_ptr<const std::vector<std::shared_ptr<Image>>> loose_;
 };
 
-/// Adds `amount`, which may be negative, to readCount once per distinct temporary image whose count is not 0; a
-/// count never falls below 0. Returns the number of distinct images (MPSImageBatchIncrementReadCount).
-std::size_t ImageBatchIncrementReadCount(const ImageBatch& batch, std::int64_t amount);  // NOLINT: Apple's name
+/// Adds `amount`, which may be negative, to readCount once per distinct temporary image whose count is not 0;
+/// a count never falls below 0. Returns the number of distinct images (MPSImageBatchIncrementReadCount).
+std::size_t ImageBatchIncrementReadCount(const ImageBatch& batch,
+                                         std::int64_t amount);  // NOLINT: Apple's name
 
 /// Image::synchronize once per distinct image (MPSImageBatchSynchronize).
 void ImageBatchSynchronize(const ImageBatch& batch,  // NOLINT: Apple's name
@@ -85,8 +87,8 @@ void ImageBatchSynchronize(const ImageBatch& batch,  // NOLINT: Apple's name
 /// Sum of resourceSize over distinct images (MPSImageBatchResourceSize); for a block, its share of the block.
 std::size_t ImageBatchResourceSize(const ImageBatch& batch);  // NOLINT: Apple's name
 
-/// Calls `function(image, index)` once per distinct image, index being its first position, and stops as soon as
-/// the result is greater than INT64_MIN. Returns the last result; INT64_MIN for an empty batch
+/// Calls `function(image, index)` once per distinct image, index being its first position, and stops as soon
+/// as the result is greater than INT64_MIN. Returns the last result; INT64_MIN for an empty batch
 /// (MPSImageBatchIterate).
 std::int64_t ImageBatchIterate(  // NOLINT: Apple's name
     const ImageBatch& batch,

@@ -6,20 +6,24 @@ PixelFormat ImageDescriptor::pixelFormat() const {
   const std::size_t row = featureChannels_ > 2 ? 2 : featureChannels_ - 1;
   switch (channelFormat_) {
     case ImageFeatureChannelFormat::Unorm8: {
-      constexpr PixelFormat formats[] = {PixelFormat::R8Unorm, PixelFormat::RG8Unorm, PixelFormat::RGBA8Unorm};
+      constexpr PixelFormat formats[] = {PixelFormat::R8Unorm, PixelFormat::RG8Unorm,
+                                         PixelFormat::RGBA8Unorm};
       return formats[row];
     }
     case ImageFeatureChannelFormat::Unorm16: {
-      constexpr PixelFormat formats[] = {PixelFormat::R16Unorm, PixelFormat::RG16Unorm, PixelFormat::RGBA16Unorm};
+      constexpr PixelFormat formats[] = {PixelFormat::R16Unorm, PixelFormat::RG16Unorm,
+                                         PixelFormat::RGBA16Unorm};
       return formats[row];
     }
     case ImageFeatureChannelFormat::None:
     case ImageFeatureChannelFormat::Float16: {
-      constexpr PixelFormat formats[] = {PixelFormat::R16Float, PixelFormat::RG16Float, PixelFormat::RGBA16Float};
+      constexpr PixelFormat formats[] = {PixelFormat::R16Float, PixelFormat::RG16Float,
+                                         PixelFormat::RGBA16Float};
       return formats[row];
     }
     case ImageFeatureChannelFormat::Float32: {
-      constexpr PixelFormat formats[] = {PixelFormat::R32Float, PixelFormat::RG32Float, PixelFormat::RGBA32Float};
+      constexpr PixelFormat formats[] = {PixelFormat::R32Float, PixelFormat::RG32Float,
+                                         PixelFormat::RGBA32Float};
       return formats[row];
     }
   }

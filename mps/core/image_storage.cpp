@@ -7,6 +7,7 @@
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
+#include "mtl/submission.hpp"
 
 namespace mps::detail {
 
@@ -18,7 +19,7 @@ ImageStorage::ImageStorage(mtl::CommandBuffer& commandBuffer, const TensorShape&
     : device_(commandBuffer.device()),
       shape_(shape),
       heap_(commandBuffer.heap()),
-      scope_(commandBuffer.temporaryScope()),
+      scope_(commandBuffer.submission()->scope()),
       readCounts_(countedImages, 1),
       livingImages_(countedImages) {}
 
@@ -32,16 +33,21 @@ ImageStorage::ImageStorage(std::shared_ptr<mtl::Device> device, std::shared_ptr<
       written_(true) {}
 
 bool ImageStorage::belongsTo(const mtl::CommandBuffer& commandBuffer) const {
-  return scope_ == commandBuffer.temporaryScope() || scope_ == commandBuffer.submission().get();
+  return commandBuffer.submission()->isOfScope(scope_);
 }
 
 std::size_t ImageStorage::resourceSize() const {
   return ownsMemory_ ? static_cast<std::size_t>(shape_.bytes()) : 0;
 }
 
-bool ImageStorage::isAllocated() const {
+std::shared_ptr<mtl::Memory> ImageStorage::allocatedMemory() const {
   const std::lock_guard lock(mutex_);
-  return memory_ != nullptr;
+  return memory_;
+}
+
+bool ImageStorage::isReleased() const {
+  const std::lock_guard lock(mutex_);
+  return released_;
 }
 
 std::shared_ptr<mtl::Memory> ImageStorage::allocateLocked() {
@@ -82,13 +88,22 @@ void ImageStorage::setReadCount(std::size_t image, std::size_t count) {
   const std::lock_guard lock(mutex_);
   if (readCounts_[image] == 0) throw Error("temporary image: readCount is set after it reached 0");
   readCounts_[image] = count;
-  if (count != 0) return;
-  if (--livingImages_ == 0) {
-    memory_.reset();
-    released_ = true;
-  }
+  if (count == 0) releaseImage();
 }
 
-std::byte* TensorView::address() const { return memory->address() + byteOffset; }
+void ImageStorage::releaseRead(std::size_t image) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (readCounts_[image] > 0 && --readCounts_[image] == 0) releaseImage();
+}
+
+void ImageStorage::releaseImage() noexcept {
+  if (--livingImages_ > 0) return;
+  memory_.reset();
+  released_ = true;
+}
+
+std::byte* TensorView::address() const {
+  return memory->address() + byteOffset;
+}
 
 }  // namespace mps::detail

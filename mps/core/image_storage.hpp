@@ -25,11 +25,12 @@ class ImageStorage {
  public:
   /// Permanent, dense.
   ImageStorage(std::shared_ptr<mtl::Device> device, const TensorShape& shape);
-  /// Temporary, dense, on the heap of a command buffer; `countedImages` images have a read count of their own.
+  /// Temporary, dense, on the heap of a command buffer; `countedImages` images have a read count of their
+  /// own.
   ImageStorage(mtl::CommandBuffer& commandBuffer, const TensorShape& shape, std::size_t countedImages);
   /// Over memory that exists already; the shape's strides may have gaps.
-  ImageStorage(std::shared_ptr<mtl::Device> device, std::shared_ptr<mtl::Memory> memory, std::size_t byteOffset,
-               const TensorShape& shape);
+  ImageStorage(std::shared_ptr<mtl::Device> device, std::shared_ptr<mtl::Memory> memory,
+               std::size_t byteOffset, const TensorShape& shape);
 
   [[nodiscard]] const std::shared_ptr<mtl::Device>& device() const { return device_; }
   [[nodiscard]] const TensorShape& shape() const { return shape_; }
@@ -39,7 +40,10 @@ class ImageStorage {
   [[nodiscard]] std::size_t byteOffset() const { return byteOffset_; }
   /// Bytes of backing storage; 0 over memory of others.
   [[nodiscard]] std::size_t resourceSize() const;
-  [[nodiscard]] bool isAllocated() const;
+  /// The memory if there is some already, else null.
+  [[nodiscard]] std::shared_ptr<mtl::Memory> allocatedMemory() const;
+  /// Whether all read counts have reached 0.
+  [[nodiscard]] bool isReleased() const;
 
   /// The memory, allocated when there is none yet. @throws Error when it was released.
   std::shared_ptr<mtl::Memory> memory();
@@ -50,6 +54,8 @@ class ImageStorage {
 
   [[nodiscard]] std::size_t readCount(std::size_t image) const { return readCounts_[image]; }
   void setReadCount(std::size_t image, std::size_t count);
+  /// Takes 1 off a read count that is not 0 yet.
+  void releaseRead(std::size_t image) noexcept;
   /// Who wrote it and who read it last, for messages about released images.
   void setProducer(const std::string& kernel) { producer_ = kernel; }
   [[nodiscard]] const std::string& producer() const { return producer_; }
@@ -58,11 +64,13 @@ class ImageStorage {
 
  private:
   std::shared_ptr<mtl::Memory> allocateLocked();
+  /// A read count reached 0; with the last one the memory goes. Under the lock.
+  void releaseImage() noexcept;
 
   std::shared_ptr<mtl::Device> device_;
   TensorShape shape_;
   std::shared_ptr<mtl::Heap> heap_;
-  const void* scope_ = nullptr;
+  std::uint64_t scope_ = 0;
   std::size_t byteOffset_ = 0;
   bool ownsMemory_ = true;
   mutable std::mutex mutex_;
@@ -80,6 +88,7 @@ struct TensorView {
   TensorShape shape;
   std::shared_ptr<mtl::Memory> memory;
   std::size_t byteOffset = 0;
+  bool isPermanent = false;  ///< a command that uses it keeps the memory alive
 
   [[nodiscard]] std::byte* address() const;
 };

@@ -13,8 +13,8 @@ namespace mps {
 
 /// Base of everything that encodes work (MPSKernel; spec/01 section 3).
 ///
-/// Kernels are cheap and meant to be reused. One kernel is used by one thread at a time; make copies for others.
-/// All properties are read when encoding: later changes do not touch recorded work.
+/// Kernels are cheap and meant to be reused. One kernel is used by one thread at a time; make copies for
+/// others. All properties are read when encoding: later changes do not touch recorded work.
 class Kernel : public std::enable_shared_from_this<Kernel> {
  public:
   virtual ~Kernel() = default;
@@ -53,7 +53,8 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
 namespace detail {
 /// Kernel::copy with the type of the kernel kept.
 template <class KernelType>
-std::shared_ptr<KernelType> copyAs(const KernelType& kernel, const std::shared_ptr<mtl::Device>& device = nullptr) {
+std::shared_ptr<KernelType> copyAs(const KernelType& kernel,
+                                   const std::shared_ptr<mtl::Device>& device = nullptr) {
   return std::static_pointer_cast<KernelType>(kernel.Kernel::copy(device));
 }
 }  // namespace detail

@@ -23,7 +23,9 @@ NNFilterNode::NNFilterNode(std::vector<std::shared_ptr<NNImageNode>> sources,
 }
 
 // Results live inside their node, so a result keeps the node alive and the node needs no reference back.
-std::shared_ptr<NNImageNode> NNFilterNode::resultImage() { return {shared_from_this(), &resultImage_}; }
+std::shared_ptr<NNImageNode> NNFilterNode::resultImage() {
+  return {shared_from_this(), &resultImage_};
+}
 
 std::vector<std::shared_ptr<NNStateNode>> NNFilterNode::resultStates() {
   std::vector<std::shared_ptr<NNStateNode>> states;
@@ -60,7 +62,8 @@ void NNFilterNode::configure(Kernel& kernel) const {
 
 std::vector<std::shared_ptr<NNGradientFilterNode>> NNFilterNode::makeGradientFilters(
     const std::shared_ptr<NNImageNode>& /*gradientImage*/) {
-  throw Error(describe() + " has no gradient; set stopGradient on its result, or keep it in a graph of its own");
+  throw Error(describe() +
+              " has no gradient; set stopGradient on its result, or keep it in a graph of its own");
 }
 
 std::vector<std::shared_ptr<NNGradientFilterNode>> NNFilterNode::gradientFilters(
@@ -78,7 +81,8 @@ std::vector<std::shared_ptr<NNGradientFilterNode>> NNFilterNode::gradientFilters
   return gradientFilters(gradientImages[0]);
 }
 
-std::shared_ptr<NNGradientFilterNode> NNFilterNode::gradientFilter(const std::shared_ptr<NNImageNode>& gradientImage) {
+std::shared_ptr<NNGradientFilterNode> NNFilterNode::gradientFilter(
+    const std::shared_ptr<NNImageNode>& gradientImage) {
   if (sources_.size() > 1 || isItsOwnGradient())
     throw Error(describe() + ": gradientFilter is for filters with one input; call gradientFilters");
   return gradientFilters(gradientImage).front();
@@ -94,8 +98,8 @@ std::shared_ptr<NNGradientFilterNode> NNFilterNode::gradientFilter(
 NNGradientFilterNode::NNGradientFilterNode(std::shared_ptr<NNImageNode> sourceGradient,
                                            std::shared_ptr<NNImageNode> sourceImage,
                                            std::shared_ptr<NNStateNode> gradientState)
-    : NNFilterNode({sourceGradient, sourceImage}, gradientState ? std::vector{gradientState}
-                                                                : std::vector<std::shared_ptr<NNStateNode>>{}),
+    : NNFilterNode({sourceGradient, sourceImage},
+                   gradientState ? std::vector{gradientState} : std::vector<std::shared_ptr<NNStateNode>>{}),
       sourceGradient_(std::move(sourceGradient)),
       sourceImage_(std::move(sourceImage)),
       gradientState_(std::move(gradientState)) {}
@@ -104,7 +108,8 @@ std::vector<std::shared_ptr<NNGradientFilterNode>> NNGradientFilterNode::makeGra
     const std::shared_ptr<NNImageNode>& gradientImage) {
   const NNFilterNode* producer = gradientImage->producer();
   throw Error(describe() + ": no second derivatives" +
-              (producer != nullptr ? " (asked for the gradient made by " + producer->describe() + ")" : std::string()));
+              (producer != nullptr ? " (asked for the gradient made by " + producer->describe() + ")"
+                                   : std::string()));
 }
 
 void NNGradientFilterNode::mirror(NNGradientFilterNode& gradient, const NNFilterNode& forward) {

@@ -21,8 +21,8 @@ class Kernel;
 class NNFilterNode;
 class NNGradientFilterNode;
 
-/// What an application hangs on nodes to find its images and states again (protocol MPSHandle; spec/04 section
-/// 2.1). The graph hands handles back in the order in which resources are supplied or returned.
+/// What an application hangs on nodes to find its images and states again (protocol MPSHandle; spec/04
+/// section 2.1). The graph hands handles back in the order in which resources are supplied or returned.
 class Handle {
  public:
   virtual ~Handle() = default;
@@ -32,8 +32,8 @@ class Handle {
 
 /// Place holder for the image (or batch) that flows between filters (MPSNNImageNode; spec/04 section 2.2).
 ///
-/// It has one producer, or none: then it is an input of the graph. Its size follows from the source images when
-/// the graph runs.
+/// It has one producer, or none: then it is an input of the graph. Its size follows from the source images
+/// when the graph runs.
 class NNImageNode {
  public:
   /// An input of a graph. @param handle may be null
@@ -41,12 +41,15 @@ class NNImageNode {
 
   [[nodiscard]] const std::shared_ptr<Handle>& handle() const { return handle_; }
   void setHandle(std::shared_ptr<Handle> handle) { handle_ = std::move(handle); }
-  /// Storage format; None, the default, means NNGraph::format. Copied to a filter's result when the filter is made.
+  /// Storage format; None, the default, means NNGraph::format. Copied to a filter's result when the filter is
+  /// made.
   [[nodiscard]] ImageFeatureChannelFormat format() const { return format_; }
   void setFormat(ImageFeatureChannelFormat format) { format_ = format; }
   /// Who makes the image; null means temporary images. Ignored on results of the graph.
   [[nodiscard]] const std::shared_ptr<ImageAllocator>& imageAllocator() const { return imageAllocator_; }
-  void setImageAllocator(std::shared_ptr<ImageAllocator> allocator) { imageAllocator_ = std::move(allocator); }
+  void setImageAllocator(std::shared_ptr<ImageAllocator> allocator) {
+    imageAllocator_ = std::move(allocator);
+  }
   /// Whether the image outlives the encode and is handed out among intermediateImages. false.
   [[nodiscard]] bool exportFromGraph() const { return exportFromGraph_; }
   void setExportFromGraph(bool exportFromGraph) { exportFromGraph_ = exportFromGraph; }
@@ -114,8 +117,8 @@ class NNMultiaryGradientStateNode : public NNStateNode {
   NNMultiaryGradientStateNode() = default;
 };
 
-/// Nodes with weights (protocol MPSNNTrainableNode). A gradient node takes the style of its forward node when it
-/// is made; the gradient node's style decides when a graph is compiled.
+/// Nodes with weights (protocol MPSNNTrainableNode). A gradient node takes the style of its forward node when
+/// it is made; the gradient node's style decides when a graph is compiled.
 class NNTrainableNode {
  public:
   virtual ~NNTrainableNode() = default;
@@ -127,8 +130,8 @@ class NNTrainableNode {
   NNTrainingStyle trainingStyle_ = NNTrainingStyle::UpdateDeviceGPU;
 };
 
-/// Called by NNFilterNode::trainingGraph for each node that it makes, before anything is built on it: change the
-/// node's format or label, or set stopGradient to prune.
+/// Called by NNFilterNode::trainingGraph for each node that it makes, before anything is built on it: change
+/// the node's format or label, or set stopGradient to prune.
 /// @param gradientNode    the new node: a gradient node, or an addition where gradients meet
 /// @param inferenceNode   the forward node that it mirrors; null for an addition
 /// @param inferenceSource the forward image whose gradient gradientNode's result is
@@ -139,8 +142,8 @@ using GradientNodeBlock = std::function<void(
 
 /// Recipe for one kernel of a graph (MPSNNFilterNode; spec/04 sections 3 and 4).
 ///
-/// A node holds its sources; a result image holds its node. So whoever holds the last image of a network holds
-/// all of it.
+/// A node holds its sources; a result image holds its node. So whoever holds the last image of a network
+/// holds all of it.
 class NNFilterNode : public std::enable_shared_from_this<NNFilterNode> {
  public:
   virtual ~NNFilterNode() = default;
@@ -163,9 +166,9 @@ class NNFilterNode : public std::enable_shared_from_this<NNFilterNode> {
   /// Class name and label.
   [[nodiscard]] std::string describe() const;
 
-  /// The gradient node for a filter with one input: from the gradient of the result to that of the source. Each
-  /// call makes a new node. @throws Error for filters with several inputs, without a gradient, and for gradient
-  /// nodes (no second derivatives, spec/00 D5).
+  /// The gradient node for a filter with one input: from the gradient of the result to that of the source.
+  /// Each call makes a new node. @throws Error for filters with several inputs, without a gradient, and for
+  /// gradient nodes (no second derivatives, spec/00 D5).
   std::shared_ptr<NNGradientFilterNode> gradientFilter(const std::shared_ptr<NNImageNode>& gradientImage);
   /// The array form; exactly one image.
   std::shared_ptr<NNGradientFilterNode> gradientFilter(
@@ -179,9 +182,11 @@ class NNFilterNode : public std::enable_shared_from_this<NNFilterNode> {
   /// Builds the gradient nodes of every filter that this one depends on, back to the inputs or to images with
   /// stopGradient; where a forward image has several readers, additions sum their gradients.
   ///
-  /// @param sourceGradient gradient of this node's result; null: the result itself is the first gradient (loss nodes)
+  /// @param sourceGradient gradient of this node's result; null: the result itself is the first gradient
+  /// (loss nodes)
   /// @param nodeHandler    may be null: then each gradient image gets the handle of its forward source
-  /// @return the new nodes at the ends, in order of creation; all their results go into NNGraph. Empty when there
+  /// @return the new nodes at the ends, in order of creation; all their results go into NNGraph. Empty when
+  /// there
   ///         was nothing to build. @throws Error for a filter without gradient on the way.
   std::vector<std::shared_ptr<NNFilterNode>> trainingGraph(const std::shared_ptr<NNImageNode>& sourceGradient,
                                                            const GradientNodeBlock& nodeHandler = nullptr);
@@ -191,7 +196,8 @@ class NNFilterNode : public std::enable_shared_from_this<NNFilterNode> {
   [[nodiscard]] std::span<const std::shared_ptr<NNImageNode>> sources() const { return sources_; }
   [[nodiscard]] std::span<const std::shared_ptr<NNStateNode>> sourceStates() const { return sourceStates_; }
   /// The kernel that the node stands for, with all its properties.
-  [[nodiscard]] virtual std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const = 0;
+  [[nodiscard]] virtual std::shared_ptr<Kernel> makeKernel(
+      const std::shared_ptr<mtl::Device>& device) const = 0;
   /// Whether the result image is the gradient of the first source (loss nodes).
   [[nodiscard]] virtual bool isItsOwnGradient() const { return false; }
   [[nodiscard]] virtual bool isGradient() const { return false; }
@@ -219,8 +225,8 @@ class NNFilterNode : public std::enable_shared_from_this<NNFilterNode> {
   std::string label_;
 };
 
-/// Recipe for one gradient kernel (MPSNNGradientFilterNode): from the gradient of a forward result, the forward
-/// source and the gradient state to the gradient of that source.
+/// Recipe for one gradient kernel (MPSNNGradientFilterNode): from the gradient of a forward result, the
+/// forward source and the gradient state to the gradient of that source.
 class NNGradientFilterNode : public NNFilterNode {
  public:
   [[nodiscard]] const std::shared_ptr<NNImageNode>& sourceGradient() const { return sourceGradient_; }

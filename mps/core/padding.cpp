@@ -7,7 +7,9 @@
 namespace mps {
 namespace {
 
-bool hasBits(NNPaddingMethod method, NNPaddingMethod bits) { return (method & bits) == bits; }
+bool hasBits(NNPaddingMethod method, NNPaddingMethod bits) {
+  return (method & bits) == bits;
+}
 
 std::int64_t sizeStyle(NNPaddingMethod method) {
   const NNPaddingMethod size = method & NNPaddingMethod::SizeMask;
@@ -17,17 +19,20 @@ std::int64_t sizeStyle(NNPaddingMethod method) {
 
 std::int64_t leftPadding(NNPaddingMethod method, bool remainderFirst, std::int64_t missing) {
   switch (method & NNPaddingMethod::AlignMask) {
-    case NNPaddingMethod::AlignTopLeft: return missing;
-    case NNPaddingMethod::AlignBottomRight: return 0;
-    default: return (missing + (remainderFirst ? 1 : 0)) / 2;  // truncates: the published helper does
+    case NNPaddingMethod::AlignTopLeft:
+      return missing;
+    case NNPaddingMethod::AlignBottomRight:
+      return 0;
+    default:
+      return (missing + (remainderFirst ? 1 : 0)) / 2;  // truncates: the published helper does
   }
 }
 
 }  // namespace
 
-ImageDescriptor NNPadding::destinationImageDescriptor(std::span<const std::shared_ptr<Image>> /*sourceImages*/,
-                                                      std::span<const std::shared_ptr<State>> /*sourceStates*/,
-                                                      Kernel& kernel, const ImageDescriptor&) {
+ImageDescriptor NNPadding::destinationImageDescriptor(
+    std::span<const std::shared_ptr<Image>> /*sourceImages*/,
+    std::span<const std::shared_ptr<State>> /*sourceStates*/, Kernel& kernel, const ImageDescriptor&) {
   throw Error(kernel.describe(), "padding", "a custom policy without destinationImageDescriptor",
               "an override of that method");
 }
@@ -60,10 +65,12 @@ std::string NNDefaultPadding::label() const {
 }
 
 ImageDescriptor NNDefaultPadding::destinationImageDescriptor(std::span<const std::shared_ptr<Image>>,
-                                                             std::span<const std::shared_ptr<State>>, Kernel& kernel,
+                                                             std::span<const std::shared_ptr<State>>,
+                                                             Kernel& kernel,
                                                              const ImageDescriptor& suggestedDescriptor) {
   if (auto* unary = dynamic_cast<CNNKernel*>(&kernel)) unary->setEdgeMode(ImageEdgeMode::Clamp);
-  if (auto* binary = dynamic_cast<CNNBinaryKernel*>(&kernel)) binary->setSecondaryEdgeMode(ImageEdgeMode::Clamp);
+  if (auto* binary = dynamic_cast<CNNBinaryKernel*>(&kernel))
+    binary->setSecondaryEdgeMode(ImageEdgeMode::Clamp);
   return suggestedDescriptor;
 }
 
@@ -71,12 +78,15 @@ std::shared_ptr<NNPadding> NNDefaultPadding::inverse() const {
   auto bits = static_cast<std::uint64_t>(method_) &
               ~static_cast<std::uint64_t>(NNPaddingMethod::Custom | NNPaddingMethod::SizeMask);
   switch (sizeStyle(method_)) {
-    case -1: bits |= static_cast<std::uint64_t>(NNPaddingMethod::SizeFull); break;
+    case -1:
+      bits |= static_cast<std::uint64_t>(NNPaddingMethod::SizeFull);
+      break;
     case 0:
       bits |= static_cast<std::uint64_t>(NNPaddingMethod::SizeSame);
       bits ^= static_cast<std::uint64_t>(NNPaddingMethod::AddRemainderToMask);
       break;
-    default: break;
+    default:
+      break;
   }
   return padding(static_cast<NNPaddingMethod>(bits));
 }

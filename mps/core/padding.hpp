@@ -46,12 +46,13 @@ constexpr NNPaddingMethod operator&(NNPaddingMethod a, NNPaddingMethod b) {
 ///     destination = ceil((source + style * (dilatedSize - 1)) / stride)                forward kernels
 ///     destination = (source - 1) * stride + 1 + style * (dilatedSize - 1)              enlarging kernels
 ///     missing     = (destination - 1) * stride + dilatedSize - source
-///     offset      = floor(dilatedSize / 2) - left, left = (missing + remainderLeft) / 2 (towards zero) centred,
+///     offset      = floor(dilatedSize / 2) - left, left = (missing + remainderLeft) / 2 (towards zero)
+///     centred,
 ///                   missing for AlignTopLeft, 0 for AlignBottomRight
 ///
-/// Derive from it for a policy of your own: set the bit Custom and override destinationImageDescriptor, which may
-/// also change the kernel (offset, edge mode, channel ranges). Changes to the kernel stay; only the offset is
-/// computed anew each time.
+/// Derive from it for a policy of your own: set the bit Custom and override destinationImageDescriptor, which
+/// may also change the kernel (offset, edge mode, channel ranges). Changes to the kernel stay; only the
+/// offset is computed anew each time.
 class NNPadding {
  public:
   virtual ~NNPadding() = default;
@@ -62,7 +63,8 @@ class NNPadding {
   /// @return the descriptor to use. The default throws Error: Custom needs an override.
   virtual ImageDescriptor destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
                                                      std::span<const std::shared_ptr<State>> sourceStates,
-                                                     Kernel& kernel, const ImageDescriptor& suggestedDescriptor);
+                                                     Kernel& kernel,
+                                                     const ImageDescriptor& suggestedDescriptor);
   /// The policy of the gradient pass; null means "take the geometry from the gradient state".
   [[nodiscard]] virtual std::shared_ptr<NNPadding> inverse() const { return nullptr; }
 };
@@ -72,8 +74,8 @@ class NNDefaultPadding : public NNPadding {
  public:
   /// Exactly these bits. @throws Error when Custom is among them.
   static std::shared_ptr<NNDefaultPadding> padding(NNPaddingMethod method);
-  /// TensorFlow SAME: Same, centred, remainder to the bottom right, and edge mode Clamp on the kernel, so that an
-  /// average counts the pixels inside the image only.
+  /// TensorFlow SAME: Same, centred, remainder to the bottom right, and edge mode Clamp on the kernel, so
+  /// that an average counts the pixels inside the image only.
   static std::shared_ptr<NNDefaultPadding> paddingForTensorflowAveragePooling();
   /// TensorFlow VALID, likewise.
   static std::shared_ptr<NNDefaultPadding> paddingForTensorflowAveragePoolingValidOnly();
@@ -81,7 +83,8 @@ class NNDefaultPadding : public NNPadding {
   [[nodiscard]] NNPaddingMethod paddingMethod() const override { return method_; }
   [[nodiscard]] std::string label() const override;
   ImageDescriptor destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
-                                             std::span<const std::shared_ptr<State>> sourceStates, Kernel& kernel,
+                                             std::span<const std::shared_ptr<State>> sourceStates,
+                                             Kernel& kernel,
                                              const ImageDescriptor& suggestedDescriptor) override;
   /// ValidOnly and Full change places, Same stays and swaps its remainder side (spec/00 D19); never custom.
   [[nodiscard]] std::shared_ptr<NNPadding> inverse() const override;
@@ -107,8 +110,12 @@ PaddedAxis forwardPadding(NNPaddingMethod method, bool remainderFirst, std::int6
 PaddedAxis backwardPadding(NNPaddingMethod method, bool remainderFirst, std::int64_t sourceSize,
                            std::int64_t dilatedSize, std::int64_t stride);
 /// Whether the odd pixel goes to the left (x) or top (y).
-constexpr bool remainderToLeft(NNPaddingMethod method) { return (static_cast<std::uint64_t>(method) & 4U) == 0; }
-constexpr bool remainderToTop(NNPaddingMethod method) { return (static_cast<std::uint64_t>(method) & 8U) == 0; }
+constexpr bool remainderToLeft(NNPaddingMethod method) {
+  return (static_cast<std::uint64_t>(method) & 4U) == 0;
+}
+constexpr bool remainderToTop(NNPaddingMethod method) {
+  return (static_cast<std::uint64_t>(method) & 8U) == 0;
+}
 /// The default of the base classes: Same, centred, remainder to the top left.
 const std::shared_ptr<NNPadding>& defaultPadding();
 

@@ -11,10 +11,14 @@ namespace {
 thread_local std::string forced;  // NOLINT: a thread's own choice
 }
 
-std::string_view forcedImplementation() { return forced; }
+std::string_view forcedImplementation() {
+  return forced;
+}
 
 ForceImplementation::ForceImplementation(std::string_view name) : previous_(std::exchange(forced, name)) {}
-ForceImplementation::~ForceImplementation() { forced = previous_; }
+ForceImplementation::~ForceImplementation() {
+  forced = previous_;
+}
 
 bool verboseDispatch() {
   static const bool verbose = [] {

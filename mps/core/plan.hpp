@@ -21,9 +21,10 @@ class Device;
 
 /// The seam between a family's front end and its back ends.
 ///
-/// The front end turns one call into a problem: a plain struct with every number of the call. An implementation
-/// turns the problem into a plan, or refuses with a sentence. A plan runs on addresses and a stream; it knows no
-/// images, states or kernels, so it is tested and timed alone, and a compiled graph replays it.
+/// The front end turns one call into a problem: a plain struct with every number of the call. An
+/// implementation turns the problem into a plan, or refuses with a sentence. A plan runs on addresses and a
+/// stream; it knows no images, states or kernels, so it is tested and timed alone, and a compiled graph
+/// replays it.
 namespace mps::detail {
 
 /// Addresses (on the plan's device) and per-call scalars of one run. The problem says what shape each has and
@@ -35,9 +36,10 @@ struct Operands {
   std::byte* destination = nullptr;
   std::byte* saved = nullptr;    ///< what the forward pass keeps for the gradient (spec/00 D14); may be null
   std::byte* scratch = nullptr;  ///< Plan::scratchBytes() bytes, undefined content
-  std::array<std::byte*, 8> parameters{};  ///< weights, biases, optimiser slots: the family's problem numbers them
-  std::array<double, 8> scalars{};         ///< values that change from step to step, numbered likewise
-  bool accumulate = false;                 ///< add to the destination; only when Plan::canAccumulate()
+  std::array<std::byte*, 8>
+      parameters{};                 ///< weights, biases, optimiser slots: the family's problem numbers them
+  std::array<double, 8> scalars{};  ///< values that change from step to step, numbered likewise
+  bool accumulate = false;          ///< add to the destination; only when Plan::canAccumulate()
 };
 
 /// A prepared implementation of one problem. Immutable; run() may be called from several streams.
@@ -105,7 +107,9 @@ template <class Problem>
 ChosenPlan preparePlan(std::span<const Implementation<Problem>> implementations, const Problem& problem) {
   std::string_view forced = forcedImplementation();
   // Helpers of a call, such as the copies of loose images, have implementations of other names.
-  const auto isForced = [&](const Implementation<Problem>& implementation) { return implementation.name == forced; };
+  const auto isForced = [&](const Implementation<Problem>& implementation) {
+    return implementation.name == forced;
+  };
   if (std::none_of(implementations.begin(), implementations.end(), isForced)) forced = {};
   std::string refusals;
   for (const auto& implementation : implementations) {
@@ -113,7 +117,8 @@ ChosenPlan preparePlan(std::span<const Implementation<Problem>> implementations,
     Preparation preparation = implementation.prepare(problem);
     if (auto* plan = std::get_if<std::shared_ptr<const Plan>>(&preparation)) {
       if (verboseDispatch())
-        printDispatch(problem.describe() + ": " + std::string(implementation.name) + " " + (*plan)->describe());
+        printDispatch(problem.describe() + ": " + std::string(implementation.name) + " " +
+                      (*plan)->describe());
       return {std::move(*plan), implementation.name};
     }
     refusals += "\n  " + std::string(implementation.name) + ": " + std::get<Refusal>(preparation).reason;

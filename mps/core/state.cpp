@@ -8,6 +8,7 @@
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
+#include "mtl/submission.hpp"
 
 namespace mps {
 
@@ -33,7 +34,7 @@ State::State(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const Sta
   temporary_ = !resources_.empty();
   if (!temporary_) return;
   commandBuffer_ = commandBuffer;
-  scope_ = commandBuffer->temporaryScope();
+  scope_ = commandBuffer->submission()->scope();
   readCount_ = 1;
 }
 
@@ -63,13 +64,13 @@ std::shared_ptr<mtl::Buffer> State::resource(std::size_t index, bool allocateMem
   Resource& resource = resources_[index];
   if (!resource.buffer && allocateMemory) {
     if (temporary_)
-      resource.buffer = std::make_shared<mtl::Buffer>(device_, commandBuffer_->heap()->allocate(resource.size),
-                                                      mtl::StorageMode::Private);
+      resource.buffer = std::make_shared<mtl::Buffer>(
+          device_, commandBuffer_->heap()->allocate(resource.size), mtl::StorageMode::Private);
     else if (zeroFilled_)
       resource.buffer = device_->newBuffer(resource.size);
     else
-      resource.buffer = std::make_shared<mtl::Buffer>(device_, device_->allocate(resource.size),
-                                                      mtl::StorageMode::Managed);
+      resource.buffer =
+          std::make_shared<mtl::Buffer>(device_, device_->allocate(resource.size), mtl::StorageMode::Managed);
   }
   return resource.buffer;
 }
@@ -99,7 +100,7 @@ void State::setReadCount(std::size_t readCount) {
 }
 
 bool State::belongsTo(const mtl::CommandBuffer& commandBuffer) const {
-  return !temporary_ || scope_ == commandBuffer.temporaryScope() || scope_ == commandBuffer.submission().get();
+  return !temporary_ || commandBuffer.submission()->isOfScope(scope_);
 }
 
 void State::synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
@@ -112,7 +113,8 @@ void State::synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer
 
 ImageDescriptor State::destinationImageDescriptor(std::span<const std::shared_ptr<Image>> /*sourceImages*/,
                                                   std::span<const std::shared_ptr<State>> /*sourceStates*/,
-                                                  Kernel& /*kernel*/, const ImageDescriptor& suggestedDescriptor) {
+                                                  Kernel& /*kernel*/,
+                                                  const ImageDescriptor& suggestedDescriptor) {
   return suggestedDescriptor;
 }
 
@@ -182,7 +184,9 @@ StateBatch StateBatch::slice(std::size_t first, std::size_t count) const {
   return part;
 }
 
-std::shared_ptr<detail::StateBlock> StateBatch::block() const { return block_ ? block_->family : nullptr; }
+std::shared_ptr<detail::StateBlock> StateBatch::block() const {
+  return block_ ? block_->family : nullptr;
+}
 
 std::shared_ptr<State> StateBatch::sharedState() const {
   if (empty()) return nullptr;
@@ -237,7 +241,8 @@ std::size_t StateBatchIncrementReadCount(const StateBatch& batch, std::int64_t a
   return states.size();
 }
 
-void StateBatchSynchronize(const StateBatch& batch, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
+void StateBatchSynchronize(const StateBatch& batch,
+                           const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
   for (const auto& state : batch.distinct()) state->synchronize(commandBuffer);
 }
 

@@ -86,11 +86,12 @@ class State : public std::enable_shared_from_this<State> {
   /// private and temporary ones. @throws Error after commit.
   virtual void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
 
-  /// Hook of a kernel's destinationImageDescriptor: may change the descriptor or the kernel's offset. The default
-  /// returns the suggestion.
+  /// Hook of a kernel's destinationImageDescriptor: may change the descriptor or the kernel's offset. The
+  /// default returns the suggestion.
   virtual ImageDescriptor destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
                                                      std::span<const std::shared_ptr<State>> sourceStates,
-                                                     Kernel& kernel, const ImageDescriptor& suggestedDescriptor);
+                                                     Kernel& kernel,
+                                                     const ImageDescriptor& suggestedDescriptor);
 
  protected:
   State(std::shared_ptr<mtl::Device> device, const StateResourceList& resources);
@@ -107,7 +108,7 @@ class State : public std::enable_shared_from_this<State> {
 
   std::shared_ptr<mtl::Device> device_;
   std::shared_ptr<mtl::CommandBuffer> commandBuffer_;  ///< of a temporary state, until released
-  const void* scope_ = nullptr;
+  std::uint64_t scope_ = 0;
   std::mutex mutex_;
   std::vector<Resource> resources_;
   bool ownsResources_ = true;
@@ -126,13 +127,13 @@ class StateBlock {
 }  // namespace detail
 
 /// The states of a batch (MPSStateBatch; spec/01 section 7.3): one per image, or one state that every image
-/// shares. States of a batch that the library makes come into being when somebody asks for one. A small value:
-/// copies share states.
+/// shares. States of a batch that the library makes come into being when somebody asks for one. A small
+/// value: copies share states.
 class StateBatch {
  public:
   StateBatch() = default;
-  StateBatch(std::vector<std::shared_ptr<State>> states);             // NOLINT: a list is a batch
-  StateBatch(std::initializer_list<std::shared_ptr<State>> states);   // NOLINT
+  StateBatch(std::vector<std::shared_ptr<State>> states);            // NOLINT: a list is a batch
+  StateBatch(std::initializer_list<std::shared_ptr<State>> states);  // NOLINT
   /// `count` references to one state.
   StateBatch(std::shared_ptr<State> state, std::size_t count);
   /// The library's own: state i is made by make(i) when asked for.
@@ -164,9 +165,10 @@ class StateBatch {
   std::size_t count_ = 0;
 };
 
-/// Adds `amount` to readCount once per distinct temporary state whose count is not 0; never below 0. Returns the
-/// number of distinct states (MPSStateBatchIncrementReadCount).
-std::size_t StateBatchIncrementReadCount(const StateBatch& batch, std::int64_t amount);  // NOLINT: Apple's name
+/// Adds `amount` to readCount once per distinct temporary state whose count is not 0; never below 0. Returns
+/// the number of distinct states (MPSStateBatchIncrementReadCount).
+std::size_t StateBatchIncrementReadCount(const StateBatch& batch,
+                                         std::int64_t amount);  // NOLINT: Apple's name
 /// State::synchronize once per distinct state (MPSStateBatchSynchronize).
 void StateBatchSynchronize(const StateBatch& batch,  // NOLINT: Apple's name
                            const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);

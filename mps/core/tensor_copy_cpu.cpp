@@ -14,11 +14,12 @@ class RowCopy final : public Plan {
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& destination = problem_.destination;
     const std::int64_t rowElements = std::max<std::int64_t>(1, destination.width * destination.channels);
-    mtl::cpu::asCpu(stream).parallelFor(
-        destination.images * destination.height, 32768 / rowElements + 1, [&](std::int64_t begin, std::int64_t end) {
-          for (std::int64_t row = begin; row < end; ++row)
-            copyRow(operands, row / destination.height, row % destination.height);
-        });
+    mtl::cpu::asCpu(stream).parallelFor(destination.images * destination.height, 32768 / rowElements + 1,
+                                        [&](std::int64_t begin, std::int64_t end) {
+                                          for (std::int64_t row = begin; row < end; ++row)
+                                            copyRow(operands, row / destination.height,
+                                                    row % destination.height);
+                                        });
   }
 
  private:
@@ -31,8 +32,10 @@ class RowCopy final : public Plan {
     std::int64_t sourceY = problem_.offsetY + y;
     if (problem_.clampEdges) sourceY = std::clamp<std::int64_t>(sourceY, 0, source.height - 1);
     const bool rowInside = !problem_.fillWithZeros && sourceY >= 0 && sourceY < source.height;
-    const bool adjacent = source.pixelStride == source.channels && destination.pixelStride == destination.channels;
-    if (rowInside && adjacent && problem_.offsetX >= 0 && problem_.offsetX + destination.width <= source.width) {
+    const bool adjacent =
+        source.pixelStride == source.channels && destination.pixelStride == destination.channels;
+    if (rowInside && adjacent && problem_.offsetX >= 0 &&
+        problem_.offsetX + destination.width <= source.width) {
       std::memcpy(to, operands.source + source.offset(image, sourceY, problem_.offsetX, 0) * size,
                   pixelBytes * static_cast<std::size_t>(destination.width));
       return;
@@ -59,9 +62,12 @@ constexpr Implementation<TensorCopyProblem> implementations[] = {{"rows", prepar
 }  // namespace
 
 std::string TensorCopyProblem::describe() const {
-  return (fillWithZeros ? std::string("zeros") : "copy of " + source.describe()) + " into " + destination.describe();
+  return (fillWithZeros ? std::string("zeros") : "copy of " + source.describe()) + " into " +
+         destination.describe();
 }
 
-std::span<const Implementation<TensorCopyProblem>> tensorCopyImplementationsCpu() { return implementations; }
+std::span<const Implementation<TensorCopyProblem>> tensorCopyImplementationsCpu() {
+  return implementations;
+}
 
 }  // namespace mps::detail

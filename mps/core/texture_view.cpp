@@ -29,10 +29,12 @@ TextureView::Rows TextureView::rows(std::size_t available, std::size_t bytesPerR
   rows.image = slice / slicesPerImage;
   rows.firstChannel = slice % slicesPerImage * 4;
   rows.channels = std::min<std::size_t>(4, image_->featureChannels() - rows.firstChannel);
-  const std::size_t needed =
-      region.size.height == 0 ? 0 : (region.size.height - 1) * rows.rowBytes + region.size.width * rows.texelBytes;
+  const std::size_t needed = region.size.height == 0 ? 0
+                                                     : (region.size.height - 1) * rows.rowBytes +
+                                                           region.size.width * rows.texelBytes;
   if (available < needed)
-    throw Error("TextureView", "bytes", std::to_string(available) + " bytes", "at least " + std::to_string(needed));
+    throw Error("TextureView", "bytes", std::to_string(available) + " bytes",
+                "at least " + std::to_string(needed));
   return rows;
 }
 

@@ -59,19 +59,36 @@ constexpr bool has(KernelOptions options, KernelOptions option) {
 }
 
 /// What a read outside the source gives. The CNN kernels take Zero and Clamp; the others belong to padding.
-enum class ImageEdgeMode : std::uint64_t { Zero = 0, Clamp = 1, Mirror = 2, MirrorWithEdge = 3, Constant = 4 };
+enum class ImageEdgeMode : std::uint64_t {
+  Zero = 0,
+  Clamp = 1,
+  Mirror = 2,
+  MirrorWithEdge = 3,
+  Constant = 4
+};
 
-/// Storage of one feature channel. None means "let the library choose": see ImageDescriptor and NNGraph::format.
-enum class ImageFeatureChannelFormat : std::uint64_t { None = 0, Unorm8 = 1, Unorm16 = 2, Float16 = 3, Float32 = 4 };
+/// Storage of one feature channel. None means "let the library choose": see ImageDescriptor and
+/// NNGraph::format.
+enum class ImageFeatureChannelFormat : std::uint64_t {
+  None = 0,
+  Unorm8 = 1,
+  Unorm16 = 2,
+  Float16 = 3,
+  Float32 = 4
+};
 
 /// Bytes of one channel: 1, 2, 2, 4; 0 for None.
 constexpr std::size_t bytesPerChannel(ImageFeatureChannelFormat format) {
   switch (format) {
-    case ImageFeatureChannelFormat::Unorm8: return 1;
+    case ImageFeatureChannelFormat::Unorm8:
+      return 1;
     case ImageFeatureChannelFormat::Unorm16:
-    case ImageFeatureChannelFormat::Float16: return 2;
-    case ImageFeatureChannelFormat::Float32: return 4;
-    case ImageFeatureChannelFormat::None: return 0;
+    case ImageFeatureChannelFormat::Float16:
+      return 2;
+    case ImageFeatureChannelFormat::Float32:
+      return 4;
+    case ImageFeatureChannelFormat::None:
+      return 0;
   }
   return 0;
 }
@@ -98,7 +115,9 @@ enum class DataType : std::uint32_t {
   Unorm8 = NormalizedBit | 8,
 };
 /// Bytes of one element; 0 for Invalid.
-constexpr std::size_t sizeInBytes(DataType type) { return (static_cast<std::uint32_t>(type) & 0xFFFFU) / 8; }
+constexpr std::size_t sizeInBytes(DataType type) {
+  return (static_cast<std::uint32_t>(type) & 0xFFFFU) / 8;
+}
 /// "Float32", "UInt8", ...
 const char* name(DataType type);
 

@@ -30,7 +30,7 @@ NNGraph::NNGraph(const NNGraph& other)
 NNGraph::~NNGraph() = default;
 
 std::shared_ptr<NNGraph> NNGraph::create(const std::shared_ptr<mtl::Device>& device,
-                                         std::vector<std::shared_ptr<NNImageNode>> resultImages,
+                                         const std::vector<std::shared_ptr<NNImageNode>>& resultImages,
                                          const std::vector<bool>& resultsAreNeeded) {
   if (!device) throw Error("NNGraph", "device", "null", "a device");
   return std::shared_ptr<NNGraph>(

@@ -48,7 +48,7 @@ class NNGraph : public Kernel {
   ///                         nothing for it. Empty means all are needed.
   /// @throws Error for no or null images, a wrong number of flags, a data source that fails to load, a cycle
   static std::shared_ptr<NNGraph> create(const std::shared_ptr<mtl::Device>& device,
-                                         std::vector<std::shared_ptr<NNImageNode>> resultImages,
+                                         const std::vector<std::shared_ptr<NNImageNode>>& resultImages,
                                          const std::vector<bool>& resultsAreNeeded = {});
   /// One result.
   static std::shared_ptr<NNGraph> create(const std::shared_ptr<mtl::Device>& device,

@@ -135,7 +135,7 @@ struct SmallNetwork {
 
 /// Pictures and labels that depend on the step alone.
 inline ImageBatch pictures(const std::shared_ptr<mtl::Device>& device, unsigned step) {
-  const auto images =
+  auto images =
       ImageBatch::create(device, {ImageFeatureChannelFormat::Float32, 8, 8, 1}, SmallNetwork::batch);
   std::vector<float> values(SmallNetwork::batch * 64);
   unsigned state = step * 2654435761U + 1;
@@ -148,7 +148,7 @@ inline ImageBatch pictures(const std::shared_ptr<mtl::Device>& device, unsigned 
 }
 
 inline StateBatch labels(const std::shared_ptr<mtl::Device>& device, unsigned step) {
-  const auto batch = CNNLossLabels::createClassBatch(device, SmallNetwork::batch);
+  auto batch = CNNLossLabels::createClassBatch(device, SmallNetwork::batch);
   std::vector<std::uint8_t> classes(SmallNetwork::batch);
   for (std::size_t i = 0; i < classes.size(); ++i) classes[i] = static_cast<std::uint8_t>((step + i) % 3);
   CNNLossLabels::writeClassIndices(batch, classes);

@@ -180,7 +180,7 @@ ImageBatch CNNLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& comma
   detail::checkNotStacked(*this, "sourceImages", sourceImages);
   ImageDescriptor size = sizeDestination(sourceImages.descriptor());
   size.setNumberOfImages(1);
-  const ImageBatch destinations =
+  ImageBatch destinations =
       detail::allocateImages(*this, *destinationImageAllocator(), commandBuffer, size, sourceImages.count());
   encodeBatch(commandBuffer, sourceImages, labels, destinations);
   return destinations;

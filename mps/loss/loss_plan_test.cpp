@@ -332,7 +332,7 @@ TEST(LossPlan, SoftMaxOfExtremePredictions) {
     EXPECT_EQ(judge(softMax, softMax, memory, memory), "") << predictions[0];
   }
   const LossCase sum = lossCase(CNNLossType::SoftMaxCrossEntropy, CNNReductionType::Sum, 1, 1, 1, 3);
-  EXPECT_NEAR(runPixel(sum, {1000, 0, 0}, {1, 0, 0}).loss.read()[0], 0, 1e-6);
+  EXPECT_EQ(runPixel(sum, {1000, 0, 0}, {1, 0, 0}).loss.read()[0], 0);
   EXPECT_EQ(runPixel(sum, {-infinity, 1, 1}, {0, 1, 0}).gradient.read()[0], 0);
 }
 

@@ -67,8 +67,9 @@ std::int64_t clampToSigned(std::size_t value) {
 
 }  // namespace
 
-CNNPooling::CNNPooling(std::shared_ptr<mtl::Device> device, std::string className, std::size_t kernelWidth,
-                       std::size_t kernelHeight, std::size_t strideInPixelsX, std::size_t strideInPixelsY)
+CNNPooling::CNNPooling(std::shared_ptr<mtl::Device> device, const std::string& className,
+                       std::size_t kernelWidth, std::size_t kernelHeight, std::size_t strideInPixelsX,
+                       std::size_t strideInPixelsY)
     : CNNKernel(std::move(device)),
       kernelWidth_(kernelWidth),
       kernelHeight_(kernelHeight),
@@ -94,7 +95,7 @@ detail::PreparedCall CNNPooling::prepareForward(const detail::ForwardCall& call)
   return prepared;
 }
 
-CNNPoolingGradient::CNNPoolingGradient(std::shared_ptr<mtl::Device> device, std::string className,
+CNNPoolingGradient::CNNPoolingGradient(std::shared_ptr<mtl::Device> device, const std::string& className,
                                        std::size_t kernelWidth, std::size_t kernelHeight,
                                        std::size_t strideInPixelsX, std::size_t strideInPixelsY,
                                        std::size_t dilationRateX, std::size_t dilationRateY)
@@ -196,7 +197,7 @@ PoolingKind CNNPoolingMax::kind() const {
   return PoolingKind::Max;
 }
 std::shared_ptr<Kernel> CNNPoolingMax::clone() const {
-  return std::shared_ptr<CNNPoolingMax>(new CNNPoolingMax(*this));
+  return std::make_shared<CNNPoolingMax>(*this);
 }
 
 std::shared_ptr<CNNPoolingAverage> CNNPoolingAverage::create(const std::shared_ptr<mtl::Device>& device,
@@ -211,7 +212,7 @@ PoolingKind CNNPoolingAverage::kind() const {
   return PoolingKind::Average;
 }
 std::shared_ptr<Kernel> CNNPoolingAverage::clone() const {
-  return std::shared_ptr<CNNPoolingAverage>(new CNNPoolingAverage(*this));
+  return std::make_shared<CNNPoolingAverage>(*this);
 }
 void CNNPoolingAverage::describeProblem(PoolingProblem& problem) const {
   problem.zeroPadSizeX = clampToSigned(zeroPadSizeX_);
@@ -232,7 +233,7 @@ PoolingKind CNNPoolingL2Norm::kind() const {
   return PoolingKind::L2Norm;
 }
 std::shared_ptr<Kernel> CNNPoolingL2Norm::clone() const {
-  return std::shared_ptr<CNNPoolingL2Norm>(new CNNPoolingL2Norm(*this));
+  return std::make_shared<CNNPoolingL2Norm>(*this);
 }
 
 CNNDilatedPoolingMax::CNNDilatedPoolingMax(std::shared_ptr<mtl::Device> device, std::size_t kernelWidth,
@@ -273,7 +274,7 @@ bool CNNPoolingMaxGradient::acceptsForward(const std::string& forwardClassName) 
   return forwardClassName == "CNNPoolingMax";
 }
 std::shared_ptr<Kernel> CNNPoolingMaxGradient::clone() const {
-  return std::shared_ptr<CNNPoolingMaxGradient>(new CNNPoolingMaxGradient(*this));
+  return std::make_shared<CNNPoolingMaxGradient>(*this);
 }
 
 std::shared_ptr<CNNPoolingAverageGradient> CNNPoolingAverageGradient::create(
@@ -289,7 +290,7 @@ bool CNNPoolingAverageGradient::acceptsForward(const std::string& forwardClassNa
   return forwardClassName == "CNNPoolingAverage";
 }
 std::shared_ptr<Kernel> CNNPoolingAverageGradient::clone() const {
-  return std::shared_ptr<CNNPoolingAverageGradient>(new CNNPoolingAverageGradient(*this));
+  return std::make_shared<CNNPoolingAverageGradient>(*this);
 }
 void CNNPoolingAverageGradient::describeProblem(PoolingProblem& problem) const {
   problem.zeroPadSizeX = clampToSigned(zeroPadSizeX());
@@ -316,7 +317,7 @@ bool CNNPoolingL2NormGradient::acceptsForward(const std::string& forwardClassNam
   return forwardClassName == "CNNPoolingL2Norm";
 }
 std::shared_ptr<Kernel> CNNPoolingL2NormGradient::clone() const {
-  return std::shared_ptr<CNNPoolingL2NormGradient>(new CNNPoolingL2NormGradient(*this));
+  return std::make_shared<CNNPoolingL2NormGradient>(*this);
 }
 
 std::shared_ptr<CNNDilatedPoolingMaxGradient> CNNDilatedPoolingMaxGradient::create(
@@ -334,7 +335,7 @@ bool CNNDilatedPoolingMaxGradient::acceptsForward(const std::string& forwardClas
   return forwardClassName == "CNNDilatedPoolingMax";
 }
 std::shared_ptr<Kernel> CNNDilatedPoolingMaxGradient::clone() const {
-  return std::shared_ptr<CNNDilatedPoolingMaxGradient>(new CNNDilatedPoolingMaxGradient(*this));
+  return std::make_shared<CNNDilatedPoolingMaxGradient>(*this);
 }
 
 }  // namespace mps

@@ -35,7 +35,7 @@ class CNNPooling : public CNNKernel {
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  protected:
-  CNNPooling(std::shared_ptr<mtl::Device> device, std::string className, std::size_t kernelWidth,
+  CNNPooling(std::shared_ptr<mtl::Device> device, const std::string& className, std::size_t kernelWidth,
              std::size_t kernelHeight, std::size_t strideInPixelsX, std::size_t strideInPixelsY);
   CNNPooling(const CNNPooling&) = default;
   [[nodiscard]] bool hasWindow() const override { return true; }
@@ -185,9 +185,10 @@ class CNNPoolingGradient : public CNNGradientKernel {
   [[nodiscard]] bool needsSourceMemory(bool forwardSavesFields) const override;
 
  protected:
-  CNNPoolingGradient(std::shared_ptr<mtl::Device> device, std::string className, std::size_t kernelWidth,
-                     std::size_t kernelHeight, std::size_t strideInPixelsX, std::size_t strideInPixelsY,
-                     std::size_t dilationRateX = 1, std::size_t dilationRateY = 1);
+  CNNPoolingGradient(std::shared_ptr<mtl::Device> device, const std::string& className,
+                     std::size_t kernelWidth, std::size_t kernelHeight, std::size_t strideInPixelsX,
+                     std::size_t strideInPixelsY, std::size_t dilationRateX = 1,
+                     std::size_t dilationRateY = 1);
   CNNPoolingGradient(const CNNPoolingGradient&) = default;
   [[nodiscard]] virtual detail::PoolingKind kind() const = 0;
   virtual void describeProblem(detail::PoolingProblem& /*problem*/) const {}

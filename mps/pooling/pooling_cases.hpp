@@ -125,7 +125,7 @@ inline std::vector<PoolingGeometry> poolingGeometries() {
       {.name = "ThreeChannels", .images = 3, .y = {9, 5, 3, 2, 1, 0}, .x = {13, 7, 3, 2, 1, 0}, .channels = 3},
       {.name = "FourChannels", .images = 1, .y = {6, 3, 2, 2, 1, 1}, .x = {11, 5, 2, 2, 1, 1}, .channels = 4},
       {.name = "FiveChannels", .images = 3, .y = {6, 6, 3, 1, 1, 0}, .x = {9, 3, 3, 3, 1, 1}, .channels = 5},
-      {.name = "ManyChannels", .images = 1, .y = {3, 3, 3, 1, 1, 0}, .x = {220, 110, 3, 2, 1, 0}, .channels = 650},
+      {.name = "ManyChannels", .images = 1, .y = {2, 2, 3, 1, 1, 0}, .x = {120, 60, 3, 2, 1, 0}, .channels = 610},
       // Rows for more than one thread.
       {.name = "Threads17", .images = 2, .y = {37, 37, 3, 1, 1, 0}, .x = {31, 31, 3, 1, 1, 0}, .channels = 17},
       {.name = "Threads3", .images = 3, .y = {70, 35, 3, 2, 1, 0}, .x = {65, 33, 3, 2, 1, 0}, .channels = 3},

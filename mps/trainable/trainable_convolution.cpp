@@ -73,7 +73,8 @@ std::shared_ptr<TrainableConvolution> TrainableConvolution::create(
 void TrainableConvolution::initialize(std::uint64_t seed, WeightInitialization initialization) {
   const auto weights = state_->weights()->contentsAs<float>();
   const auto fanIn = static_cast<double>(descriptor_.weightsPerOutputChannel());
-  const auto fanOut = static_cast<double>(descriptor_.weightCount() / descriptor_.inputFeatureChannels());
+  const auto fanOut = static_cast<double>(descriptor_.weightCount()) /
+                      static_cast<double>(descriptor_.inputFeatureChannels());
   switch (initialization) {
     case WeightInitialization::He:
       fillUniform(weights, seed, static_cast<float>(std::sqrt(6 / fanIn)));

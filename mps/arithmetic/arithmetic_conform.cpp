@@ -1,0 +1,194 @@
+#include "mps/arithmetic/arithmetic.hpp"
+#include "mps/arithmetic/arithmetic_cases.hpp"
+#include "mps/arithmetic/arithmetic_reference.hpp"
+#include "mps/conform/guarded_memory.hpp"
+#include "mps/conform/kernel_cases.hpp"
+
+namespace mps::detail {
+namespace {
+
+constexpr BackEnds<ArithmeticProblem> kBackEnds{arithmeticImplementationsCpu};
+using ArithmeticImplementation = Implementation<ArithmeticProblem>;
+
+/// Divisors keep away from 0; in the exact tier they are powers of two.
+std::vector<double> operandValues(ConformRun& run, const TensorShape& shape, Tier tier, bool isDivisor) {
+  std::vector<double> values =
+      run.values(static_cast<std::size_t>(shape.elements()), valuesFor(tier, shape.format));
+  if (!isDivisor || isUnorm(shape.format)) return values;
+  for (double& value : values)
+    value = tier == Tier::Exact ? (value < 0 ? -0.5 : 2) : value + (value < 0 ? -0.5 : 0.5);
+  return values;
+}
+
+ReferenceTensor referenceOf(const TensorShape& shape, std::vector<double> values) {
+  ReferenceTensor tensor(shape.images, shape.height, shape.width, shape.channels);
+  tensor.values = std::move(values);
+  return tensor;
+}
+
+/// The saved fields of a call: mask and quotient in one piece of memory.
+class SavedFields {
+ public:
+  SavedFields(ConformRun& run, const ArithmeticProblem& problem)
+      : problem_(problem),
+        memory_(run.device(), std::max(end(problem.mask, problem.maskOffset),
+                                       end(problem.quotient, problem.quotientOffset))) {
+    if (problem.isForward()) return;
+    const auto fill = [&](const TensorShape& shape, std::int64_t offset, RandomKind kind) {
+      if (shape.images > 0)
+        writeTensor(shape, at(offset), run.values(static_cast<std::size_t>(shape.elements()), kind));
+    };
+    fill(problem.mask, problem.maskOffset, RandomKind::ZeroOrOne);
+    fill(problem.quotient, problem.quotientOffset, RandomKind::SmallIntegers);
+    memory_.didModify();
+  }
+
+  [[nodiscard]] std::byte* address() const { return memory_.address(); }
+  void synchronize() { memory_.synchronize(); }
+  [[nodiscard]] bool guardsIntact() const { return memory_.guardsIntact(); }
+  [[nodiscard]] std::vector<double> mask() const { return read(problem_.mask, problem_.maskOffset); }
+  [[nodiscard]] std::vector<double> quotient() const {
+    return read(problem_.quotient, problem_.quotientOffset);
+  }
+
+ private:
+  static std::size_t end(const TensorShape& shape, std::int64_t offset) {
+    return shape.images > 0 ? extentInBytes(shape) + static_cast<std::size_t>(offset) : 0;
+  }
+  [[nodiscard]] std::byte* at(std::int64_t offset) const { return memory_.bytes().data() + offset; }
+  [[nodiscard]] std::vector<double> read(const TensorShape& shape, std::int64_t offset) const {
+    return shape.images > 0 ? readTensor(shape, at(offset)) : std::vector<double>{};
+  }
+
+  ArithmeticProblem problem_;
+  GuardedMemory memory_;
+};
+
+void runPlan(ConformRun& run, const ArithmeticImplementation& implementation,
+             const ArithmeticProblem& problem, Tier tier) {
+  const auto plan = run.prepare(implementation, problem);
+  if (!plan) return;
+  const bool divides = problem.operation == ArithmeticOperation::Divide;
+  TestTensor x = run.source(problem.primary, operandValues(run, problem.primary, tier, false), 1);
+  TestTensor y = run.source(problem.secondary, operandValues(run, problem.secondary, tier, divides), 3);
+  TestTensor g = run.source(problem.gradient, operandValues(run, problem.gradient, tier, false), 2);
+  TestTensor destination = run.destination(problem.destination, 1);
+  SavedFields saved(run, problem);
+  run.execute(*plan, {.source = x.address(),
+                      .secondary = y.address(),
+                      .gradient = g.address(),
+                      .destination = destination.address(),
+                      .saved = saved.address()});
+  saved.synchronize();
+  run.require(x.isUnchanged() && y.isUnchanged() && g.isUnchanged(), "an input was written");
+  run.require(saved.guardsIntact(), "memory around the saved fields was written");
+  if (!problem.isForward()) {
+    run.check(arithmeticGradientReference(problem, g.reference(), y.reference(),
+                                          referenceOf(problem.mask, saved.mask()),
+                                          referenceOf(problem.quotient, saved.quotient())),
+              destination, Zeros::Expected);
+    return;
+  }
+  const ArithmeticReference expected = arithmeticForwardReference(problem, x.reference(), y.reference());
+  run.check(expected.result, destination, Zeros::Expected);
+  if (problem.hasMask())
+    run.check(expected.mask, saved.mask(), ImageFeatureChannelFormat::Unorm8, Zeros::Expected);
+  if (problem.hasQuotient())
+    run.check(expected.quotient, saved.quotient(), ImageFeatureChannelFormat::Float32, Zeros::Expected);
+}
+
+/// Limits go with the exact tier: elsewhere a rounding may carry a result over one.
+void addPlanCases(std::vector<ConformCase>& cases, const ArithmeticImplementation& implementation,
+                  ArithmeticOperation operation, ArithmeticDirection direction, ConformFormats formats,
+                  Tier tier) {
+  for (const ArithmeticTensors& tensors : arithmeticTensors())
+    for (const ArithmeticNumbers& numbers : arithmeticNumbers()) {
+      const bool limits = numbers.maximumValue < FLT_MAX;
+      if (limits && tier != Tier::Exact) continue;
+      ArithmeticProblem problem =
+          tensors.problem(operation, direction, formats.source, formats.result, limits);
+      numbers.setIn(problem);
+      cases.push_back({tensors.name + ": " + problem.describe(),
+                       [=](ConformRun& run) { runPlan(run, implementation, problem, tier); }});
+    }
+}
+
+/// Every form of a batch, y a vector of channels.
+void addKernelCases(
+    std::vector<ConformCase>& cases, ArithmeticOperation operation,
+    const std::function<std::shared_ptr<CNNArithmetic>(const std::shared_ptr<mtl::Device>&)>& make,
+    ConformFormats formats, Tier tier) {
+  for (const KernelBatch& batch : kernelBatches())
+    cases.push_back({batch.name, [=](ConformRun& run) {
+                       const auto kernel = make(run.device());
+                       kernel->setSecondaryStrideInPixelsX(0);
+                       kernel->setSecondaryStrideInPixelsY(0);
+                       ImageDescriptor vector(formats.source, 1, 1, batch.channels);
+                       const TestImages x = run.sources(batch.form, batch.descriptor(formats.source),
+                                                        batch.count, valuesFor(tier, formats.source));
+                       const TensorShape shape =
+                           TensorShape::dense(static_cast<std::int64_t>(batch.count), 1, 1,
+                                              static_cast<std::int64_t>(batch.channels), formats.source);
+                       const TestImages y = imagesOf(
+                           run, batch.form, vector, batch.count,
+                           operandValues(run, shape, tier, operation == ArithmeticOperation::Divide));
+                       const TestImages results =
+                           run.destinations(batch.form, batch.descriptor(formats.result), batch.count);
+                       if (!run.encode([&](const auto& commandBuffer) {
+                             kernel->encodeBatch(commandBuffer, x.batch(), y.batch(), results.batch());
+                           }))
+                         return;
+                       run.require(x.isUnchanged() && y.isUnchanged(), "a source was written");
+                       ArithmeticProblem problem;
+                       problem.operation = operation;
+                       problem.destination = results.shape();
+                       run.check(arithmeticForwardReference(problem, x.reference(), y.reference()).result,
+                                 results, Zeros::Expected);
+                     }});
+}
+
+template <class Kernel>
+void conformOperation(Conform& conform, const ArithmeticImplementation& implementation,
+                      ArithmeticOperation operation, const char* className) {
+  // In the exact tier quotients must be representable: only divisors that are powers of two are, no unorm
+  // ones.
+  const bool divides = operation == ArithmeticOperation::Divide;
+  for (const Tier tier : {Tier::Exact, Tier::Bounded}) {
+    for (const ConformFormats formats : kForwardFormats) {
+      if (divides && isUnorm(formats.source)) continue;
+      const ConformKey key{className, Direction::Forward, formats.source, std::string(implementation.name),
+                           tier};
+      if (!conform.isSelected(key)) continue;
+      std::vector<ConformCase> cases;
+      if (!divides || tier == Tier::Bounded)
+        addPlanCases(cases, implementation, operation, ArithmeticDirection::Forward, formats, tier);
+      addKernelCases(
+          cases, operation, [](const auto& device) { return Kernel::create(device); }, formats, tier);
+      conformRow(conform, key, cases);
+    }
+    for (const auto format : kGradientFormats) {
+      if (divides && tier == Tier::Exact) continue;
+      const ConformKey key{std::string(className) + "Gradient", Direction::Gradient, format,
+                           std::string(implementation.name), tier};
+      if (!conform.isSelected(key)) continue;
+      std::vector<ConformCase> cases;
+      for (const auto direction :
+           {ArithmeticDirection::PrimaryGradient, ArithmeticDirection::SecondaryGradient})
+        addPlanCases(cases, implementation, operation, direction, {format, format}, tier);
+      conformRow(conform, key, cases);
+    }
+  }
+}
+
+}  // namespace
+
+void conformArithmetic(Conform& conform) {
+  for (const ArithmeticImplementation& implementation : conform.implementations(kBackEnds)) {
+    conformOperation<CNNAdd>(conform, implementation, ArithmeticOperation::Add, "CNNAdd");
+    conformOperation<CNNSubtract>(conform, implementation, ArithmeticOperation::Subtract, "CNNSubtract");
+    conformOperation<CNNMultiply>(conform, implementation, ArithmeticOperation::Multiply, "CNNMultiply");
+    conformOperation<CNNDivide>(conform, implementation, ArithmeticOperation::Divide, "CNNDivide");
+  }
+}
+
+}  // namespace mps::detail
