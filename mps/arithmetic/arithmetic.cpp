@@ -74,11 +74,6 @@ ArithmeticOperand describeOperand(const detail::BinarySource& source, const Imag
           {}};
 }
 
-ForwardRecord::Place placeOf(const BatchOperand& operand) {
-  if (!operand.storage()) return {};
-  return {operand.storage(), operand.byteOffset()};
-}
-
 /// Narrows a source to what the clip rectangle reads; where that leaves the image, `filled` becomes a copy
 /// with its edges filled. Returns the operand to read.
 const BatchOperand* selectOperand(mtl::CommandBuffer& commandBuffer, const std::string& label,
@@ -88,7 +83,7 @@ const BatchOperand* selectOperand(mtl::CommandBuffer& commandBuffer, const std::
   const std::int64_t height = operand.strideInPixelsY == 0 ? 1 : asSigned(clip.size.height);
   source.selectImages(operand.offset.z, asSigned(clip.size.depth));
   source.selectChannels(asSigned(operand.featureChannelOffset), asSigned(operand.featureChannels));
-  operand.place = placeOf(source);
+  operand.place = detail::placeOf(source);
   const TensorShape from = source.shape();
   const bool inside = operand.offset.x >= 0 && operand.offset.x + width <= from.width &&
                       operand.offset.y >= 0 && operand.offset.y + height <= from.height;
@@ -274,7 +269,7 @@ void CNNArithmetic::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& comman
 
   destination.selectImages(asSigned(clip.origin.z), asSigned(clip.size.depth));
   destination.selectChannels(asSigned(destinationFeatureChannelOffset()), asSigned(produced));
-  if (record) record->resultPlace = placeOf(destination);
+  if (record) record->resultPlace = detail::placeOf(destination);
   destination.selectRegion(asSigned(clip.origin.x), asSigned(clip.origin.y), asSigned(clip.size.width),
                            asSigned(clip.size.height));
   if (destination.shape().elements() > 0) {
