@@ -50,7 +50,8 @@ class Submission : public std::enable_shared_from_this<Submission> {
 
   [[nodiscard]] const std::shared_ptr<CommandQueue>& queue() const { return queue_; }
 
-  /// Temporary objects belong to a scope: that of one submission, or that of several which continue one another.
+  /// Temporary objects belong to a scope: that of one submission, or that of several which continue one
+  /// another.
   [[nodiscard]] bool isOfScope(std::uint64_t scope) const { return scope == ownScope_ || scope == scope_; }
   /// The scope and the memory of temporary objects that are made now.
   [[nodiscard]] std::uint64_t scope() const { return scope_; }

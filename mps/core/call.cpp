@@ -31,7 +31,8 @@ std::optional<std::int64_t> evenSpacing(std::span<const std::shared_ptr<Image>> 
   return spacing;
 }
 
-/// Keeps permanent memory alive with the command; temporary memory belongs to the heap, which the queue keeps.
+/// Keeps permanent memory alive with the command; temporary memory belongs to the heap, which the queue
+/// keeps.
 void retain(mtl::Command& command, const TensorView& view) {
   if (view.isPermanent) command.retained.push_back(view.memory);
 }
@@ -74,7 +75,8 @@ const void* identity(const BatchOperand& operand) {
 }
 
 /// Whether [0, lengthA) and [distance, distance + lengthB) meet when both repeat with the same period.
-bool meetPeriodically(std::int64_t distance, std::int64_t period, std::int64_t lengthA, std::int64_t lengthB) {
+bool meetPeriodically(std::int64_t distance, std::int64_t period, std::int64_t lengthA,
+                      std::int64_t lengthB) {
   const std::int64_t phase = (distance % period + period) % period;
   return phase < lengthA || phase + lengthB > period;
 }
@@ -87,8 +89,10 @@ bool overlap(const BatchOperand& a, const BatchOperand& b) {
     return static_cast<std::int64_t>(o.byteOffset()) +
            (s.offset(s.images - 1, s.height - 1, s.width - 1, s.channels - 1) + 1) * elementSize(s);
   };
-  const auto distanceInBytes = static_cast<std::int64_t>(b.byteOffset()) - static_cast<std::int64_t>(a.byteOffset());
-  if (end(a, x) <= static_cast<std::int64_t>(b.byteOffset()) || end(b, y) <= static_cast<std::int64_t>(a.byteOffset()))
+  const auto distanceInBytes =
+      static_cast<std::int64_t>(b.byteOffset()) - static_cast<std::int64_t>(a.byteOffset());
+  if (end(a, x) <= static_cast<std::int64_t>(b.byteOffset()) ||
+      end(b, y) <= static_cast<std::int64_t>(a.byteOffset()))
     return false;
   if (x.format != y.format || distanceInBytes % elementSize(x) != 0) return true;
   const std::int64_t distance = distanceInBytes / elementSize(x);
@@ -342,8 +346,9 @@ void selectImages(const Kernel& kernel, std::span<const SourceImages> sources, B
   const std::int64_t written = destination.shape().images;
   const auto refuse = [&](const std::string& property, const std::string& found, std::int64_t most) {
     throw Error(kernel.describe(), property, found,
-                destination.isStack() ? "at most " + std::to_string(most) + ", what source and destination have"
-                                      : "its default: the images of a batch are no stack");
+                destination.isStack()
+                    ? "at most " + std::to_string(most) + ", what source and destination have"
+                    : "its default: the images of a batch are no stack");
   };
   const std::int64_t lastFirst = destination.isStack() ? written - 1 : 0;
   if (clip.origin.z > static_cast<std::size_t>(lastFirst))

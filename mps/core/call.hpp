@@ -40,7 +40,8 @@ class BatchOperand {
   [[nodiscard]] TensorShape shape() const;
   [[nodiscard]] const ImageBatch& batch() const { return batch_; }
   [[nodiscard]] bool isLoose() const { return loose_; }
-  /// Whether this is one Image that may hold several images: the z fields of offsets and clip rectangles count them.
+  /// Whether this is one Image that may hold several images: the z fields of offsets and clip rectangles
+  /// count them.
   [[nodiscard]] bool isStack() const;
 
   /// Narrow the view; all arguments lie inside it.
@@ -83,8 +84,8 @@ struct SourceImages {
 };
 
 /// Selects the images of a call (spec/01 section 10.2): from SourceImages::first on in each source, from
-/// clip.origin.z on in the destination; sets clip.size.depth to their number. In a batch each image stands for
-/// itself, so the z fields must be those of a single image. @throws Error when the stacks are too short.
+/// clip.origin.z on in the destination; sets clip.size.depth to their number. In a batch each image stands
+/// for itself, so the z fields must be those of a single image. @throws Error when the stacks are too short.
 void selectImages(const Kernel& kernel, std::span<const SourceImages> sources, BatchOperand& destination,
                   mtl::Region& clip);
 

@@ -191,7 +191,8 @@ void CNNGradientKernel::selectStackedImages(const ForwardRecord& record, BatchOp
   check("destinationGradient", destination, firstDestination);
   const std::int64_t images = destination.shape().images;
   const auto clipFirst = static_cast<std::int64_t>(std::min(clip.origin.z, static_cast<std::size_t>(images)));
-  const auto clipDepth = static_cast<std::int64_t>(std::min(clip.size.depth, static_cast<std::size_t>(images)));
+  const auto clipDepth =
+      static_cast<std::int64_t>(std::min(clip.size.depth, static_cast<std::size_t>(images)));
   const std::int64_t begin = std::max(firstDestination, clipFirst);
   const std::int64_t end = std::min(firstDestination + depth, clipFirst + clipDepth);
   const std::int64_t count = std::max<std::int64_t>(0, end - begin);
@@ -327,11 +328,13 @@ void CNNGradientKernel::recordGradient(mtl::CommandBuffer& commandBuffer, const 
   call.state = states[0];
   call.firstImage = record.firstImage;
   checkRole(forward, source);
-  call.savedFieldsFit = forward.saved && record.inOrder && isPartOf(forward.sourcePlace, source, record.firstImage);
+  call.savedFieldsFit =
+      forward.saved && record.inOrder && isPartOf(forward.sourcePlace, source, record.firstImage);
   std::vector<detail::PreparedCall> prepared;
   if (call.destination.elements() > 0) prepared = prepareGradient(call);
-  const bool writes = prepared.empty() || std::any_of(prepared.begin(), prepared.end(),
-                                                      [](const auto& part) { return part.writesDestination; });
+  const bool writes = prepared.empty() || std::any_of(prepared.begin(), prepared.end(), [](const auto& part) {
+                        return part.writesDestination;
+                      });
   // What the forward pass did not read has no gradient: zeros in a whole destination.
   const bool covers = call.destination.channels == whole.channels && call.destination.images == whole.images;
   if (writes && !covers && !call.clipRectIsSet)

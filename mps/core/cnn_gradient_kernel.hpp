@@ -125,9 +125,9 @@ class CNNGradientKernel : public CNNBinaryKernel {
                       const ImageBatch& sources, const StateBatch& states, const ImageBatch& destinations,
                       bool isBatch, bool stateDriven);
   /// Records the calls of one encode, checked; more than one where the images must be taken one by one.
-  void recordGradient(mtl::CommandBuffer& commandBuffer, const ImageBatch& gradients, const ImageBatch& sources,
-                      const StateBatch& states, const ImageBatch& destinations, bool stateDriven,
-                      std::vector<detail::GradientCall>& calls);
+  void recordGradient(mtl::CommandBuffer& commandBuffer, const ImageBatch& gradients,
+                      const ImageBatch& sources, const StateBatch& states, const ImageBatch& destinations,
+                      bool stateDriven, std::vector<detail::GradientCall>& calls);
   /// Of stacks with a state: destination image z stands for image z of the forward source.
   void selectStackedImages(const detail::ForwardRecord& record, detail::BatchOperand& gradient,
                            detail::BatchOperand& source, detail::BatchOperand& destination,

@@ -35,9 +35,9 @@ class Predicate {
 /// A command buffer that can be committed piece by piece (MPSCommandBuffer; spec/01 section 17.3).
 ///
 /// It wraps a root command buffer. commitAndContinue() commits the root and goes on with a new one of the
-/// same queue; temporary images and states that were made since the wrapping stay usable. Handlers added so far
-/// fire with the committed root; status(), error() and the waits speak of the current root. A wrapper of a
-/// wrapper follows it: both have the same root at all times.
+/// same queue; temporary images and states that were made since the wrapping stay usable. Handlers added so
+/// far fire with the committed root; status(), error() and the waits speak of the current root. A wrapper of
+/// a wrapper follows it: both have the same root at all times.
 class CommandBuffer : public mtl::CommandBuffer {
  public:
   static std::shared_ptr<CommandBuffer> create(const std::shared_ptr<mtl::CommandQueue>& commandQueue);

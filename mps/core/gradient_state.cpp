@@ -1,5 +1,7 @@
 #include "mps/core/gradient_state.hpp"
 
+#include <tuple>
+
 #include "mps/core/error.hpp"
 #include "mtl/device.hpp"
 
@@ -20,6 +22,21 @@ std::shared_ptr<NNMultiaryGradientState> NNMultiaryGradientState::create(
 }
 
 namespace detail {
+namespace {
+
+/// Whether two records leave a gradient kernel nothing to tell them apart by but their images.
+bool isSameCall(const ForwardRecord& a, const ForwardRecord& b) {
+  const auto numbers = [](const ForwardRecord& r) {
+    return std::tuple(r.kernelWidth, r.kernelHeight, r.strideInPixelsX, r.strideInPixelsY, r.dilationRateX,
+                      r.dilationRateY, r.sourceFeatureChannelOffset, r.sourceFeatureChannels,
+                      r.destinationFeatureChannelOffset, r.destinationFeatureChannels);
+  };
+  return &a == &b || (a.kernelClass == b.kernelClass && a.offset == b.offset && a.clipRect == b.clipRect &&
+                      a.edgeMode == b.edgeMode && numbers(a) == numbers(b) && a.source == b.source &&
+                      a.destination == b.destination);
+}
+
+}  // namespace
 
 BatchRecord recordOf(const std::string& kernel, const StateBatch& states) {
   BatchRecord result;
@@ -43,10 +60,7 @@ BatchRecord recordOf(const std::string& kernel, const StateBatch& states) {
     }
     if (holder->record() != result.record || holder->imageIndex() != result.firstImage + i)
       result.inOrder = false;
-    const ForwardRecord& a = *holder->record();
-    const ForwardRecord& b = *result.record;
-    if (a.kernelClass != b.kernelClass || !(a.offset == b.offset) || !(a.source == b.source) ||
-        !(a.clipRect == b.clipRect) || a.edgeMode != b.edgeMode)
+    if (!isSameCall(*holder->record(), *result.record))
       throw Error(kernel, "gradientStates", "states of different forward calls",
                   "states of one forward call");
   }

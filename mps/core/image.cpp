@@ -1,5 +1,7 @@
 #include "mps/core/image.hpp"
 
+#include <algorithm>
+#include <initializer_list>
 #include <limits>
 
 #include "mps/core/error.hpp"
@@ -19,20 +21,15 @@ using detail::TensorShape;
 
 namespace {
 
-constexpr std::size_t greatestElementCount = std::numeric_limits<std::int64_t>::max() / 8;
-
-/// The descriptor with a format, refused when it describes no image.
-ImageDescriptor resolved(ImageDescriptor descriptor) {
-  if (descriptor.channelFormat() == ImageFeatureChannelFormat::None)
-    descriptor.setChannelFormat(ImageFeatureChannelFormat::Float16);
-  std::size_t elements = 1;
-  for (const std::size_t size :
-       {descriptor.width(), descriptor.height(), descriptor.featureChannels(), descriptor.numberOfImages()}) {
-    if (size == 0 || size > greatestElementCount / elements)
-      throw Error("Image", "imageDescriptor", descriptor.describe(), "sizes from 1 to what memory can hold");
-    elements *= size;
-  }
-  return descriptor;
+/// Sums and products of sizes that come from users; too large ones stay at the largest number.
+constexpr std::size_t largestSize = std::numeric_limits<std::size_t>::max();
+std::size_t product(std::size_t a, std::size_t b) {
+  return b != 0 && a > largestSize / b ? largestSize : a * b;
+}
+std::size_t sum(std::initializer_list<std::size_t> terms) {
+  std::size_t total = 0;
+  for (const std::size_t term : terms) total = term > largestSize - total ? largestSize : total + term;
+  return total;
 }
 
 TensorShape denseShape(const ImageDescriptor& descriptor) {
@@ -82,7 +79,7 @@ Image::~Image() = default;
 std::shared_ptr<Image> Image::create(const std::shared_ptr<mtl::Device>& device,
                                      const ImageDescriptor& descriptor) {
   if (!device) throw Error("Image", "device", "null", "a device");
-  const ImageDescriptor whole = resolved(descriptor);
+  const ImageDescriptor whole = detail::resolvedDescriptor("Image", descriptor);
   const TensorShape shape = denseShape(whole);
   return std::shared_ptr<Image>(new Image(std::make_shared<ImageStorage>(device, shape), shape, 0, whole));
 }
@@ -90,20 +87,32 @@ std::shared_ptr<Image> Image::create(const std::shared_ptr<mtl::Device>& device,
 std::shared_ptr<Image> Image::create(const std::shared_ptr<mtl::Buffer>& buffer, std::size_t byteOffset,
                                      const ImageDescriptor& descriptor, const ImageStrides& strides) {
   if (!buffer) throw Error("Image", "buffer", "null", "a buffer");
-  const ImageDescriptor whole = resolved(descriptor);
+  const ImageDescriptor whole = detail::resolvedDescriptor("Image", descriptor);
   TensorShape shape = denseShape(whole);
-  const auto stride = [](std::size_t given, std::int64_t packed) {
-    return given == 0 ? packed : static_cast<std::int64_t>(given);
-  };
-  shape.pixelStride = stride(strides.pixel, shape.channels);
-  shape.rowStride = stride(strides.row, shape.width * shape.pixelStride);
-  shape.imageStride = stride(strides.image, shape.height * shape.rowStride);
   const std::size_t size = bytesPerChannel(whole.channelFormat());
+  const auto stride = [&](std::size_t given, std::int64_t extent, std::int64_t packed) {
+    if (given == 0 || extent == 1) return packed;
+    if (given > buffer->length() / size)
+      throw Error("Image", "strides", std::to_string(given) + " elements",
+                  "at most the buffer's " + std::to_string(buffer->length() / size));
+    return static_cast<std::int64_t>(given);
+  };
+  const auto packed = [](std::int64_t count, std::int64_t step) {
+    const std::size_t length = product(static_cast<std::size_t>(count), static_cast<std::size_t>(step));
+    return static_cast<std::int64_t>(std::min(length, largestSize / 2));
+  };
+  shape.pixelStride = stride(strides.pixel, shape.width, shape.channels);
+  shape.rowStride = stride(strides.row, shape.height, packed(shape.width, shape.pixelStride));
+  shape.imageStride = stride(strides.image, shape.images, packed(shape.height, shape.rowStride));
   if (byteOffset % size != 0)
     throw Error("Image", "byteOffset", std::to_string(byteOffset), "a multiple of " + std::to_string(size));
-  const auto last = static_cast<std::size_t>(
-      shape.offset(shape.images - 1, shape.height - 1, shape.width - 1, shape.channels - 1));
-  const std::size_t needed = byteOffset + (last + 1) * size;
+  const auto extent = [](std::size_t count, std::int64_t step) {
+    return product(count - 1, static_cast<std::size_t>(step));
+  };
+  const std::size_t elements =
+      sum({extent(whole.numberOfImages(), shape.imageStride), extent(whole.height(), shape.rowStride),
+           extent(whole.width(), shape.pixelStride), whole.featureChannels()});
+  const std::size_t needed = sum({byteOffset, product(elements, size)});
   if (needed > buffer->length())
     throw Error("Image", "buffer", std::to_string(buffer->length()) + " bytes",
                 "at least " + std::to_string(needed) + " for " + whole.describe());
@@ -302,11 +311,12 @@ Image::Transfer Image::transfer(std::size_t available, DataLayout layout, const 
   const bool planes = layout == DataLayout::FeatureChannelsxHeightxWidth;
   const auto orPacked = [](std::size_t given, std::size_t packed) { return given == 0 ? packed : given; };
   t.userColumn = orPacked(strides.bytesPerColumn, planes ? t.bytesPerChannel : count * t.bytesPerChannel);
-  t.userRow = orPacked(strides.bytesPerRow, t.width * t.userColumn);
-  t.userChannel = planes ? t.height * t.userRow : t.bytesPerChannel;
-  t.userImage = orPacked(strides.bytesPerImage, (planes ? count : 1) * t.height * t.userRow);
-  const std::size_t needed = (t.images - 1) * t.userImage + (t.height - 1) * t.userRow +
-                             (t.width - 1) * t.userColumn + (count - 1) * t.userChannel + t.bytesPerChannel;
+  t.userRow = orPacked(strides.bytesPerRow, product(t.width, t.userColumn));
+  t.userChannel = planes ? product(t.height, t.userRow) : t.bytesPerChannel;
+  t.userImage = orPacked(strides.bytesPerImage, product((planes ? count : 1) * t.height, t.userRow));
+  const std::size_t needed =
+      sum({product(t.images - 1, t.userImage), product(t.height - 1, t.userRow),
+           product(t.width - 1, t.userColumn), product(count - 1, t.userChannel), t.bytesPerChannel});
   if (available < needed)
     throw Error("Image", "bytes", std::to_string(available) + " bytes", "at least " + std::to_string(needed));
   return t;
@@ -372,7 +382,7 @@ std::shared_ptr<TemporaryImage> TemporaryImage::create(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageDescriptor& descriptor) {
   if (!commandBuffer) throw Error("TemporaryImage", "commandBuffer", "null", "a command buffer");
   commandBuffer->checkOpen();
-  ImageDescriptor whole = resolved(descriptor);
+  ImageDescriptor whole = detail::resolvedDescriptor("TemporaryImage", descriptor);
   whole.setStorageMode(mtl::StorageMode::Private);
   const TensorShape shape = denseShape(whole);
   auto storage = std::make_shared<ImageStorage>(*commandBuffer, shape, 1);

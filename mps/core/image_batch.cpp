@@ -1,5 +1,6 @@
 #include "mps/core/image_batch.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <mutex>
 #include <unordered_set>
@@ -17,21 +18,20 @@ struct ImageBatch::Block {
   ImageDescriptor descriptor;  ///< of one image
   std::shared_ptr<detail::ImageStorage> storage;
   std::mutex mutex;
-  std::vector<std::weak_ptr<Image>> images;
+  std::vector<std::shared_ptr<Image>> images;
 
   std::shared_ptr<Image> image(std::size_t index) {
     const std::lock_guard lock(mutex);
     if (images.empty()) images.resize(static_cast<std::size_t>(storage->shape().images));
-    if (auto image = images[index].lock()) return image;
+    std::shared_ptr<Image>& image = images[index];
+    if (image) return image;
     detail::TensorShape shape = storage->shape();
     const auto bytes = static_cast<std::size_t>(shape.imageStride) * bytesPerChannel(shape.format);
     shape.images = 1;
-    std::shared_ptr<Image> image;
     if (storage->isTemporary())
       image.reset(new TemporaryImage(storage, shape, index * bytes, descriptor, index));
     else
       image.reset(new Image(storage, shape, storage->byteOffset() + index * bytes, descriptor));
-    images[index] = image;
     return image;
   }
 };
@@ -42,10 +42,9 @@ namespace {
 detail::TensorShape blockShape(ImageDescriptor& descriptor, std::size_t count) {
   if (descriptor.numberOfImages() != 1)
     throw Error("ImageBatch", "numberOfImages", std::to_string(descriptor.numberOfImages()), "1");
-  if (descriptor.channelFormat() == ImageFeatureChannelFormat::None)
-    descriptor.setChannelFormat(ImageFeatureChannelFormat::Float16);
-  if (descriptor.width() == 0 || descriptor.height() == 0 || descriptor.featureChannels() == 0)
-    throw Error("ImageBatch", "imageDescriptor", descriptor.describe(), "sizes of at least 1");
+  ImageDescriptor stack = descriptor;
+  stack.setNumberOfImages(std::max<std::size_t>(1, count));
+  descriptor.setChannelFormat(detail::resolvedDescriptor("ImageBatch", stack).channelFormat());
   return detail::TensorShape::dense(
       static_cast<std::int64_t>(count), static_cast<std::int64_t>(descriptor.height()),
       static_cast<std::int64_t>(descriptor.width()), static_cast<std::int64_t>(descriptor.featureChannels()),

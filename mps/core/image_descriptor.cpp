@@ -1,5 +1,9 @@
 #include "mps/core/image_descriptor.hpp"
 
+#include <limits>
+
+#include "mps/core/error.hpp"
+
 namespace mps {
 
 PixelFormat ImageDescriptor::pixelFormat() const {
@@ -35,6 +39,21 @@ std::string ImageDescriptor::describe() const {
                      std::to_string(height_) + "x" + std::to_string(featureChannels_);
   if (numberOfImages_ != 1) text += " x " + std::to_string(numberOfImages_) + " images";
   return text;
+}
+
+ImageDescriptor detail::resolvedDescriptor(const char* className, ImageDescriptor descriptor) {
+  if (descriptor.channelFormat() == ImageFeatureChannelFormat::None)
+    descriptor.setChannelFormat(ImageFeatureChannelFormat::Float16);
+  constexpr std::size_t most = std::numeric_limits<std::int64_t>::max() / 8;  // elements of up to 4 bytes
+  std::size_t elements = 1;
+  for (const std::size_t size :
+       {descriptor.width(), descriptor.height(), descriptor.featureChannels(), descriptor.numberOfImages()}) {
+    if (size == 0 || size > most / elements)
+      throw Error(className, "imageDescriptor", descriptor.describe(),
+                  "sizes from 1 to what memory can hold");
+    elements *= size;
+  }
+  return descriptor;
 }
 
 }  // namespace mps

@@ -82,4 +82,10 @@ class ImageDescriptor {
   TextureUsage usage_ = TextureUsage::ShaderReadWrite;
 };
 
+namespace detail {
+/// The descriptor with a format: None becomes float16.
+/// @throws Error, in the name of `className`, when a size is 0 or more than memory can hold.
+ImageDescriptor resolvedDescriptor(const char* className, ImageDescriptor descriptor);
+}  // namespace detail
+
 }  // namespace mps

@@ -22,6 +22,15 @@ TextureView::Rows TextureView::rows(std::size_t available, std::size_t bytesPerR
                                     std::size_t slice) const {
   if (slice >= arrayLength())
     throw Error("TextureView", "slice", std::to_string(slice), "less than " + std::to_string(arrayLength()));
+  const auto inside = [](std::size_t origin, std::size_t size, std::size_t limit) {
+    return size > 0 && origin < limit && size <= limit - origin;
+  };
+  if (!inside(region.origin.x, region.size.width, width()) ||
+      !inside(region.origin.y, region.size.height, height()))
+    throw Error("TextureView", "region",
+                std::to_string(region.size.width) + "x" + std::to_string(region.size.height) + " at " +
+                    std::to_string(region.origin.x) + ", " + std::to_string(region.origin.y),
+                "within " + image_->describe());
   const std::size_t slicesPerImage = (image_->featureChannels() + 3) / 4;
   Rows rows{};
   rows.texelBytes = image_->pixelSize();
@@ -29,12 +38,11 @@ TextureView::Rows TextureView::rows(std::size_t available, std::size_t bytesPerR
   rows.image = slice / slicesPerImage;
   rows.firstChannel = slice % slicesPerImage * 4;
   rows.channels = std::min<std::size_t>(4, image_->featureChannels() - rows.firstChannel);
-  const std::size_t needed = region.size.height == 0 ? 0
-                                                     : (region.size.height - 1) * rows.rowBytes +
-                                                           region.size.width * rows.texelBytes;
-  if (available < needed)
+  const std::size_t lastRow = region.size.width * rows.texelBytes;
+  const std::size_t otherRows = region.size.height - 1;
+  if (available < lastRow || (otherRows > 0 && rows.rowBytes > (available - lastRow) / otherRows))
     throw Error("TextureView", "bytes", std::to_string(available) + " bytes",
-                "at least " + std::to_string(needed));
+                std::to_string(region.size.height) + " rows of " + std::to_string(rows.rowBytes));
   return rows;
 }
 
