@@ -81,7 +81,6 @@ const BatchOperand* selectOperand(mtl::CommandBuffer& commandBuffer, const std::
                                   BatchOperand& filled) {
   const std::int64_t width = operand.strideInPixelsX == 0 ? 1 : asSigned(clip.size.width);
   const std::int64_t height = operand.strideInPixelsY == 0 ? 1 : asSigned(clip.size.height);
-  source.selectImages(operand.offset.z, asSigned(clip.size.depth));
   source.selectChannels(asSigned(operand.featureChannelOffset), asSigned(operand.featureChannels));
   operand.place = detail::placeOf(source);
   const TensorShape from = source.shape();
@@ -232,7 +231,7 @@ void CNNArithmetic::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& comman
   }
   BatchOperand x(primary);
   BatchOperand y(secondary);
-  BatchOperand destination(destinations);
+  BatchOperand destination(destinations, true);
   const std::size_t xChannels =
       channelsRead(*this, "primaryImage", primary_, static_cast<std::size_t>(x.shape().channels),
                    primaryStrideInFeatureChannels_);
@@ -249,17 +248,9 @@ void CNNArithmetic::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& comman
                 "at least " + std::to_string(destinationFeatureChannelOffset() + produced));
 
   mtl::Region clip = detail::clipTo(destination.shape(), clipRect());
-  const std::int64_t available =
-      std::min({x.shape().images - primaryOffset().z, y.shape().images - secondaryOffset().z,
-                destination.shape().images - asSigned(clip.origin.z)});
-  if (primaryOffset().z < 0 || secondaryOffset().z < 0 || available < 1)
-    throw Error(describe(), "offset.z",
-                std::to_string(primaryOffset().z) + " and " + std::to_string(secondaryOffset().z),
-                "images of the stacks");
-  if (clip.size.depth != RectNoClip.size.depth && asSigned(clip.size.depth) > available)
-    throw Error(describe(), "clipRect.size.depth", std::to_string(clip.size.depth),
-                "at most " + std::to_string(available));
-  if (clip.size.depth == RectNoClip.size.depth) clip.size.depth = static_cast<std::size_t>(available);
+  const detail::SourceImages images[] = {{&x, primaryOffset().z, "primaryOffset.z"},
+                                         {&y, secondaryOffset().z, "secondaryOffset.z"}};
+  detail::selectImages(*this, images, destination, clip);
 
   ArithmeticRecord family;
   family.primary = describeOperand(primary_, primary, primaryStrideInFeatureChannels_, xChannels);
@@ -267,7 +258,6 @@ void CNNArithmetic::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& comman
   std::shared_ptr<ForwardRecord> record;
   if (!destinationStates.empty()) record = std::make_shared<ForwardRecord>();
 
-  destination.selectImages(asSigned(clip.origin.z), asSigned(clip.size.depth));
   destination.selectChannels(asSigned(destinationFeatureChannelOffset()), asSigned(produced));
   if (record) record->resultPlace = detail::placeOf(destination);
   destination.selectRegion(asSigned(clip.origin.x), asSigned(clip.origin.y), asSigned(clip.size.width),
@@ -305,6 +295,7 @@ void CNNArithmetic::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& comman
   if (record) {
     record->kernelClass = className();
     record->clipRect = clip;
+    if (!destination.isStack()) record->clipRect.size.depth = 1;  // as for each image of the batch alone
     record->destinationFeatureChannelOffset = destinationFeatureChannelOffset();
     record->destinationFeatureChannels = produced;
     record->destination = destinations.descriptor();
@@ -315,10 +306,6 @@ void CNNArithmetic::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& comman
     describeSource(*record, operation_, family, false);
     destinationStates.setRecord(record);
   }
-  if (const auto block = destinations.blockStorage())
-    block->setProducer(describe());
-  else
-    for (const auto& image : destinations.looseImages()) image->storage()->setProducer(describe());
 }
 
 std::shared_ptr<CNNAdd> CNNAdd::create(const std::shared_ptr<mtl::Device>& device) {

@@ -265,7 +265,7 @@ void CNNArithmeticGradient::encodeCall(const std::shared_ptr<mtl::CommandBuffer>
                                        const ImageBatch& destinations) {
   BatchOperand gradient(primary);
   BatchOperand source(secondary);
-  BatchOperand destination(destinations);
+  BatchOperand destination(destinations, true);
   const auto select = [&](BatchOperand& operand, const char* argument, std::size_t first, std::size_t most) {
     const auto channels = static_cast<std::size_t>(operand.shape().channels);
     if (first >= channels)
@@ -279,17 +279,10 @@ void CNNArithmeticGradient::encodeCall(const std::shared_ptr<mtl::CommandBuffer>
          secondarySourceFeatureChannelMaxCount());
   select(destination, "destinationGradient", destinationFeatureChannelOffset(),
          static_cast<std::size_t>(gradient.shape().channels));
-  const std::int64_t images =
-      std::min({gradient.shape().images - primaryOffset().z, source.shape().images - secondaryOffset().z,
-                destination.shape().images});
-  if (primaryOffset().z < 0 || secondaryOffset().z < 0 || images < 1)
-    throw Error(describe(), "offset.z",
-                std::to_string(primaryOffset().z) + " and " + std::to_string(secondaryOffset().z),
-                "images of the stacks");
-  gradient.selectImages(primaryOffset().z, images);
-  source.selectImages(secondaryOffset().z, images);
-  destination.selectImages(0, images);
-  const mtl::Region clip = detail::clipTo(destination.shape(), clipRect());
+  mtl::Region clip = detail::clipTo(destination.shape(), clipRect());
+  const detail::SourceImages images[] = {{&gradient, primaryOffset().z, "primaryOffset.z"},
+                                         {&source, secondaryOffset().z, "secondaryOffset.z"}};
+  detail::selectImages(*this, images, destination, clip);
   destination.selectRegion(asSigned(clip.origin.x), asSigned(clip.origin.y), asSigned(clip.size.width),
                            asSigned(clip.size.height));
   if (destination.shape().elements() == 0) return;

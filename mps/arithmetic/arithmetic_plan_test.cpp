@@ -235,7 +235,7 @@ TEST(ArithmeticPlans, ForwardToUnorm) {
 TEST(ArithmeticPlans, EveryInstructionSet) {
   forEachTarget([](const std::string& target) {
     SCOPED_TRACE(target);
-    for (const std::size_t i : {3, 5, 12, 13, 14, 17})
+    for (const std::size_t i : std::initializer_list<std::size_t>{3, 5, 12, 13, 14, 17})
       for (const auto format : {Float32, Float16})
         for (const ArithmeticOperation operation : kOperations)
           for (const ArithmeticDirection direction : kDirections) {
@@ -250,7 +250,7 @@ TEST(ArithmeticPlans, EveryInstructionSet) {
 TEST(ArithmeticPlans, NotANumberAndInfinity) {
   for (const ArithmeticOperation operation : kOperations)
     for (const ArithmeticDirection direction : kDirections)
-      for (const std::size_t i : {1, 5, 12})
+      for (const std::size_t i : std::initializer_list<std::size_t>{1, 5, 12})
         for (const auto format : {Float32, Float16}) {
           const ArithmeticProblem problem =
               arithmeticTensors()[i].problem(operation, direction, format, format, direction != Forward);
@@ -290,7 +290,7 @@ TEST(ArithmeticPlans, GradientsAccumulateIntoFloat32) {
 
 TEST(ArithmeticPlans, InPlace) {
   for (const auto format : {Float32, Float16})
-    for (const std::size_t i : {1, 2, 5, 12}) {
+    for (const std::size_t i : std::initializer_list<std::size_t>{1, 2, 5, 12}) {
       ArithmeticProblem problem = arithmeticTensors()[i].problem(Multiply, Forward, format, format);
       problem.primary = problem.destination;
       SCOPED_TRACE(problem.describe());
@@ -342,7 +342,7 @@ TEST(ArithmeticPlans, Float16IsNotConvertedInMemoryWhereAllIsFloat16) {
 
 TEST(ArithmeticPlans, NoImages) {
   for (const ArithmeticDirection direction : kDirections)
-    for (const std::size_t i : {1, 5, 9, 12}) {
+    for (const std::size_t i : std::initializer_list<std::size_t>{1, 5, 9, 12}) {
       ArithmeticTensors tensors = arithmeticTensors()[i];
       tensors.images = 0;
       mtl::cpu::Stream stream(kThreads);

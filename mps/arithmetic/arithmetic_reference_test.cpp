@@ -25,13 +25,13 @@ ReferenceTensor tensor(std::int64_t width, std::int64_t channels, Values values)
 /// Example A1 of spec/02 section 5.3: 2 pixels of 2 channels times a vector of 2 channels.
 class WorkedExampleA1 : public testing::Test {
  protected:
-  static constexpr ArithmeticTensors kTensors{
-      {}, 1, 1, 2, 2, {}, {.width = true, .height = true, .channels = false}, false};
+  const ArithmeticTensors kTensors{{},   1, 1, 2, 2, {}, {.width = true, .height = true, .channels = false},
+                                   false};
   const ReferenceTensor x = tensor(2, 2, {1, 2, 3, 4});
   const ReferenceTensor y = tensor(1, 2, {10, 20});
   const ReferenceTensor g = tensor(2, 2, {1, 10, 100, 1000});
 
-  [[nodiscard]] static ArithmeticProblem problem(ArithmeticDirection direction, float maximum) {
+  [[nodiscard]] ArithmeticProblem problem(ArithmeticDirection direction, float maximum) const {
     ArithmeticProblem problem = kTensors.problem(Multiply, direction, Float32, Float32, maximum < FLT_MAX);
     problem.primaryScale = direction == SecondaryGradient ? 0.5F : 2;
     problem.secondaryScale = direction == SecondaryGradient ? 2 : 0.5F;
