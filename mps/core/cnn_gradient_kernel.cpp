@@ -176,7 +176,7 @@ void CNNGradientKernel::selectStackedImages(const ForwardRecord& record, BatchOp
                                             BatchOperand& source, BatchOperand& destination,
                                             mtl::Region& clip) const {
   const std::int64_t firstGradient = primaryOffset().z;
-  const std::int64_t firstDestination = secondaryOffset().z;
+  const std::int64_t firstDestination = record.offset.z;
   const std::int64_t firstSource =
       takesForwardResult() ? asSigned(record.clipRect.origin.z) : secondaryOffset().z;
   const std::int64_t depth = asSigned(record.clipRect.size.depth);
