@@ -5,7 +5,7 @@ unmetal_family(pooling
 unmetal_family(convolution
   HEADERS convolution_node.hpp fully_connected.hpp
   SOURCES convolution_matmul.cpp convolution_node.cpp convolution_onednn.cpp convolution_plain.cpp
-          convolution_staging.cpp convolution_weights.cpp fully_connected.cpp)
+          convolution_slices.cpp convolution_staging.cpp convolution_weights.cpp fully_connected.cpp)
 unmetal_family(arithmetic HEADERS arithmetic_node.hpp SOURCES arithmetic_gradient.cpp arithmetic_node.cpp arithmetic_vectors.cpp)
 unmetal_family(neuron HEADERS neuron_node.hpp SOURCES neuron_node.cpp)
 unmetal_family(softmax)
