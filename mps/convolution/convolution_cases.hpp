@@ -118,6 +118,12 @@ struct ConvolutionCase {
   }
 };
 
+/// Whether a case takes part of a second in float64: larger than caches, or than what is converted at once.
+inline bool isLarge(const ConvolutionCase& convolution) {
+  return convolution.images * convolution.y.sourceSize * convolution.x.sourceSize * convolution.inputs >
+         1'000'000;
+}
+
 /// For GoogleTest's messages.
 inline void PrintTo(const ConvolutionCase& convolution, std::ostream* stream) {
   *stream << convolution.name;
@@ -211,6 +217,9 @@ inline std::vector<ConvolutionCase> convolutionCases() {
       {.name = "StridedClamp", .images = 2, .y = sameWindow(5, 3), .x = sameWindow(6, 3), .inputs = 4, .outputs = 5, .edgeMode = Clamp, .layout = Strided},
       {.name = "RepeatedImage", .images = 3, .y = sameWindow(6, 3), .x = sameWindow(5, 3), .inputs = 4, .outputs = 5, .layout = RepeatedImage},
       {.name = "NoImages", .images = 0, .y = sameWindow(6, 3), .x = sameWindow(5, 3), .inputs = 4, .outputs = 5},
+      {.name = "ManyImages", .images = 5, .y = sameWindow(64, 3), .x = sameWindow(64, 3), .inputs = 64, .outputs = 64, .groups = 64},
+      {.name = "ManyImagesPointwise", .images = 6, .y = sameWindow(64, 1), .x = sameWindow(64, 1), .inputs = 64, .outputs = 16},
+      {.name = "ManyImagesTransposed", .images = 6, .y = transposedWindow(32, 128, 4, 4, 0), .x = transposedWindow(32, 128, 4, 4, 0), .inputs = 16, .outputs = 8, .transposed = true, .layout = Strided},
       {.name = "LargerThanCaches", .images = 8, .y = sameWindow(150, 1), .x = sameWindow(150, 3), .inputs = 48, .outputs = 48, .groups = 48},
   };
   // clang-format on

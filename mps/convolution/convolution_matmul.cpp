@@ -3,6 +3,7 @@
 #include <string>
 
 #include "mps/convolution/convolution_cpu.hpp"
+#include "mps/convolution/convolution_slices.hpp"
 #include "mps/convolution/convolution_staging.hpp"
 #include "mtl/cpu/onednn.hpp"
 
@@ -136,9 +137,7 @@ class MatmulPlan final : public Plan {
   std::size_t scratchpad_ = 0;
 };
 
-}  // namespace
-
-Preparation prepareConvolutionMatmul(const ConvolutionProblem& problem) {
+Preparation prepareBatch(const ConvolutionProblem& problem) {
   const bool wholeSource = coversSource(problem.x) && coversSource(problem.y);
   const bool eachPixel = readsEachPixel(problem.x) && readsEachPixel(problem.y);
   if (!wholeSource && !eachPixel)
@@ -158,6 +157,12 @@ Preparation prepareConvolutionMatmul(const ConvolutionProblem& problem) {
   } catch (const dnnl::error& error) {
     return Refusal{std::string("oneDNN: ") + error.what()};
   }
+}
+
+}  // namespace
+
+Preparation prepareConvolutionMatmul(const ConvolutionProblem& problem) {
+  return prepareInSlices(problem, prepareBatch);
 }
 
 }  // namespace mps::detail

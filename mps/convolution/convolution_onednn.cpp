@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "mps/convolution/convolution_cpu.hpp"
+#include "mps/convolution/convolution_slices.hpp"
 #include "mps/convolution/convolution_staging.hpp"
 #include "mtl/cpu/onednn.hpp"
 
@@ -286,9 +287,7 @@ Preparation prepareWith(const ConvolutionProblem& problem, PaddedAxis y, PaddedA
   }
 }
 
-}  // namespace
-
-Preparation prepareConvolutionOneDnn(const ConvolutionProblem& problem) {
+Preparation prepareBatch(const ConvolutionProblem& problem) {
   if (problem.images() == 0) return Refusal{"there are no images"};
   const mtl::cpu::OneDnnThreads threads(problem.threadCount);
   auto y = paddedByOneDnn(problem.y, problem.edgeMode);
@@ -299,6 +298,12 @@ Preparation prepareConvolutionOneDnn(const ConvolutionProblem& problem) {
   }
   return prepareWith(problem, paddedByCopy(problem.y, problem.edgeMode),
                      paddedByCopy(problem.x, problem.edgeMode));
+}
+
+}  // namespace
+
+Preparation prepareConvolutionOneDnn(const ConvolutionProblem& problem) {
+  return prepareInSlices(problem, prepareBatch);
 }
 
 }  // namespace mps::detail

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "mps/convolution/convolution_cpu.hpp"
+#include "mps/convolution/convolution_slices.hpp"
 #include "mps/convolution/convolution_staging.hpp"
 #include "mps/core/vector_io-inl.hpp"
 
@@ -375,10 +376,14 @@ class PlainPlan final : public Plan {
   std::size_t packedWeights_ = 0;  ///< Forward
 };
 
+Preparation prepareBatch(const ConvolutionProblem& problem) {
+  return std::make_shared<const PlainPlan>(problem);
+}
+
 }  // namespace
 
 Preparation prepareConvolutionPlain(const ConvolutionProblem& problem) {
-  return std::make_shared<const PlainPlan>(problem);
+  return prepareInSlices(problem, prepareBatch);
 }
 
 }  // namespace mps::detail

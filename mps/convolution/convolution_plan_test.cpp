@@ -381,8 +381,7 @@ TEST_P(ConvolutionPlanCase, TouchesNothingOutsideItsOperands) {
 
 std::vector<ConvolutionCase> ordinaryCases() {
   std::vector<ConvolutionCase> cases = convolutionCases();
-  std::erase_if(cases,
-                [](const ConvolutionCase& c) { return c.images == 0 || c.name == "LargerThanCaches"; });
+  std::erase_if(cases, [](const ConvolutionCase& c) { return c.images == 0 || isLarge(c); });
   return cases;
 }
 
@@ -427,6 +426,23 @@ TEST(ConvolutionPlan, LargerThanCaches) {
     problem.threadCount = kThreads;
     checkAll(problem, Tier::Bounded, false, 1);
   }
+}
+
+/// Batches whose copies would not fit into the caches are converted a few images at a time.
+TEST(ConvolutionPlan, ConvertsLargeBatchesInSlices) {
+  for (const std::string_view name : {"ManyImages", "ManyImagesPointwise", "ManyImagesTransposed"})
+    for (const ConvolutionOperation operation :
+         {ConvolutionOperation::Forward, ConvolutionOperation::DataGradient}) {
+      ConvolutionProblem problem = caseNamed(name).problem(operation, Format::Float16, Format::Float16);
+      problem.threadCount = kThreads;
+      const ChosenPlan chosen = preparePlan(convolutionImplementationsCpu(), problem);
+      EXPECT_NE(chosen.plan->describe().find(" slices"), std::string::npos) << problem.describe();
+      const std::int64_t copies =
+          (problem.source.elements() + problem.gradient.elements() + problem.destination.elements()) *
+          static_cast<std::int64_t>(sizeof(float));
+      EXPECT_LT(static_cast<std::int64_t>(chosen.plan->scratchBytes()), copies);
+      checkAll(problem, Tier::Exact, false, 1);
+    }
 }
 
 TEST(ConvolutionPlan, NoImagesLeaveZeroGradients) {
