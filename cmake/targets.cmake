@@ -93,14 +93,20 @@ function(unmetal_tests name)
   add_executable(${name} ${ARG_SOURCES})
   unmetal_configure_target(${name})
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} unmetal_conform GTest::gtest GTest::gmock GTest::gtest_main)
-  # The lists of tests and labels are separated by semicolons twice over; the second pass takes one level off.
-  string(REPLACE ";" "\\;" labels "${ARG_LABELS}")
   gtest_discover_tests(${name}
     DISCOVERY_MODE PRE_TEST
     DISCOVERY_TIMEOUT 60
     NO_PRETTY_VALUES
     TEST_PREFIX "${name}."
-    PROPERTIES LABELS "${labels}" TIMEOUT 600 ENVIRONMENT "${UNMETAL_TEST_ENVIRONMENT}")
+    TEST_LIST ${name}_list)
+  # Properties that are lists do not survive gtest_discover_tests; ctest sets them when it reads the tests.
+  set(properties "${CMAKE_CURRENT_BINARY_DIR}/${name}_properties.cmake")
+  file(WRITE "${properties}"
+    "if(${name}_list)\n"
+    "  set_tests_properties(\${${name}_list} PROPERTIES\n"
+    "    TIMEOUT 600 LABELS \"${ARG_LABELS}\" ENVIRONMENT \"${UNMETAL_TEST_ENVIRONMENT}\")\n"
+    "endif()\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${properties}")
   foreach(label IN LISTS ARG_LABELS)
     if(NOT TARGET ${label})
       add_custom_target(${label})
