@@ -175,7 +175,7 @@ TEST(MemoryPool, KeepsNoMoreThanItsLimit) {
 
 TEST(MemoryPool, RefusesSizesBeyondTheAddressSpaceAtOnce) {
   const auto pool = std::make_shared<cpu::MemoryPool>(1 << 20);
-  for (const std::size_t bytes : {huge, huge - 1, huge / 2, huge / 4 + 1})
+  for (const std::size_t bytes : {huge, huge - 1, huge / 2, huge / 8 + 1})
     EXPECT_THROW(pool->allocate(bytes), std::bad_alloc);
   EXPECT_EQ(pool->liveBytes(), 0U);
 }

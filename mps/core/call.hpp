@@ -58,8 +58,6 @@ class BatchOperand {
   [[nodiscard]] std::size_t byteOffset() const;
 
  private:
-  [[nodiscard]] bool coversStorage() const;
-
   ImageBatch batch_;
   bool loose_ = false;
   TensorShape shape_;  ///< strides of one image when loose

@@ -14,7 +14,7 @@ constexpr std::size_t hugePage = std::size_t{2} << 20U;
 
 /// Few distinct capacities, at most an eighth larger than asked for.
 std::size_t capacityFor(std::size_t bytes) {
-  if (bytes > std::numeric_limits<std::size_t>::max() / 4) throw std::bad_alloc();
+  if (bytes > std::numeric_limits<std::size_t>::max() / 8) throw std::bad_alloc();
   std::size_t step = smallAlignment;
   while (step * 16 < bytes) step *= 2;
   return bytes == 0 ? smallAlignment : (bytes + step - 1) / step * step;
