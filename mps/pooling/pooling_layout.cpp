@@ -105,21 +105,6 @@ WindowsOfPixels::WindowsOfPixels(const WindowAxis& axis, bool clamp) {
   }
 }
 
-std::int64_t WindowsOfPixels::longestList() const {
-  std::size_t longest = 0;
-  for (std::size_t i = 0; i + 1 < first_.size(); ++i) longest = std::max(longest, first_[i + 1] - first_[i]);
-  return static_cast<std::int64_t>(longest);
-}
-
-std::int64_t WindowsOfPixels::widestSpan() const {
-  std::int64_t widest = 0;
-  for (std::size_t i = 0; i + 1 < first_.size(); ++i) {
-    if (first_[i] == first_[i + 1]) continue;
-    widest = std::max(widest, entries_[first_[i + 1] - 1].window - entries_[first_[i]].window + 1);
-  }
-  return widest;
-}
-
 std::size_t runLength(std::int64_t elements) {
   return (static_cast<std::size_t>(elements) + kLargestVector - 1) / kLargestVector * kLargestVector +
          kLargestVector;
@@ -215,31 +200,6 @@ GradientRowsMemory::GradientRowsMemory(const GradientRowsLayout& layout, Working
   destinationRow = memory.take<float>(layout.destinationLength);
   pointers = memory.take<const float*>(std::max(places, taps));
   contributions = memory.take<Contribution>(layout.indices ? places * taps : 0);
-}
-
-GradientPixelsLayout gradientPixelsLayout(const PoolingProblem& problem) {
-  const bool clamped = problem.kind == PoolingKind::Max && problem.edgeMode == ImageEdgeMode::Clamp;
-  GradientPixelsLayout layout;
-  layout.rows = WindowsOfPixels(problem.y, clamped);
-  layout.columns = WindowsOfPixels(problem.x, clamped);
-  for (std::int64_t j = 0; j < problem.y.destinationSize; ++j)
-    layout.divisorsY.push_back(countedTaps(problem.y, j, problem.edgeMode, problem.zeroPadSizeY));
-  for (std::int64_t i = 0; i < problem.x.destinationSize; ++i)
-    layout.divisorsX.push_back(countedTaps(problem.x, i, problem.edgeMode, problem.zeroPadSizeX));
-  const bool computesWindows =
-      problem.kind == PoolingKind::L2Norm || (problem.kind == PoolingKind::Max && !problem.useIndices);
-  if (computesWindows) layout.ringRows = std::max<std::int64_t>(1, layout.rows.widestSpan());
-  layout.mostListed = layout.rows.longestList() * layout.columns.longestList();
-  return layout;
-}
-
-GradientPixelsMemory::GradientPixelsMemory(const PoolingProblem& problem, const GradientPixelsLayout& layout,
-                                           WorkingMemory& memory) {
-  const auto elements =
-      static_cast<std::size_t>(layout.ringRows * problem.x.destinationSize * problem.source.channels);
-  norms = memory.take<float>(problem.kind == PoolingKind::L2Norm ? elements : 0);
-  indices = memory.take<std::uint8_t>(problem.kind == PoolingKind::Max ? elements : 0);
-  ringRow = memory.take<std::int64_t>(static_cast<std::size_t>(layout.ringRows));
 }
 
 }  // namespace mps::detail

@@ -62,10 +62,6 @@ class WindowsOfPixels {
   [[nodiscard]] const WindowTap* end(std::int64_t coordinate) const {
     return entries_.data() + first_[at(coordinate) + 1];
   }
-  /// Most windows of one coordinate.
-  [[nodiscard]] std::int64_t longestList() const;
-  /// Largest number of windows from the first to the last one of one coordinate.
-  [[nodiscard]] std::int64_t widestSpan() const;
 
  private:
   static std::size_t at(std::int64_t coordinate) { return static_cast<std::size_t>(coordinate); }
@@ -185,29 +181,6 @@ struct GradientRowsMemory {
   float* destinationRow;
   const float** pointers;
   Contribution* contributions;
-};
-
-/// Taps of a window, and windows of a pixel, that the kernels for many channels keep in a list.
-inline constexpr std::size_t kMostListed = 64;
-
-/// The pass that gathers pixels of the source gradient straight from the windows that read them.
-struct GradientPixelsLayout {
-  WindowsOfPixels rows;
-  WindowsOfPixels columns;
-  std::vector<std::int64_t> divisorsX;  ///< average pooling: of each window
-  std::vector<std::int64_t> divisorsY;
-  std::int64_t ringRows = 0;  ///< rows of windows that are computed from the source and kept; 0: none are
-  std::int64_t mostListed = 0;
-};
-GradientPixelsLayout gradientPixelsLayout(const PoolingProblem& problem);
-
-struct GradientPixelsMemory {
-  GradientPixelsMemory(const PoolingProblem& problem, const GradientPixelsLayout& layout,
-                       WorkingMemory& memory);
-
-  float* norms;           ///< L2 pooling: rows of window gradients divided by the norms
-  std::uint8_t* indices;  ///< max pooling: rows of places of maxima
-  std::int64_t* ringRow;  ///< which row of windows each place of the ring holds
 };
 
 }  // namespace mps::detail
