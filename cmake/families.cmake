@@ -6,10 +6,12 @@ unmetal_family(convolution
   HEADERS convolution_node.hpp fully_connected.hpp
   SOURCES convolution_matmul.cpp convolution_node.cpp convolution_onednn.cpp convolution_plain.cpp
           convolution_slices.cpp convolution_staging.cpp convolution_weights.cpp fully_connected.cpp)
-unmetal_family(arithmetic HEADERS arithmetic_node.hpp SOURCES arithmetic_gradient.cpp arithmetic_node.cpp arithmetic_vectors.cpp)
+unmetal_family(arithmetic
+  HEADERS arithmetic_node.hpp
+  SOURCES arithmetic_gradient.cpp arithmetic_node.cpp arithmetic_vectors.cpp
+  TESTS arithmetic_test.cpp)
 unmetal_family(neuron HEADERS neuron_node.hpp SOURCES neuron_node.cpp)
 unmetal_family(softmax)
 unmetal_family(dropout)
 unmetal_family(loss HEADERS loss_descriptor.hpp loss_node.hpp SOURCES loss_labels.cpp loss_node.cpp)
 unmetal_family(optimizer HEADERS optimizer_descriptor.hpp)
-unmetal_family(matrix)

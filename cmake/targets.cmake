@@ -46,20 +46,6 @@ function(unmetal_configure_library target)
   endif()
 endfunction()
 
-# TEMPORARY, until all families are complete: a missing file is named and skipped instead of refused.
-function(unmetal_existing result)
-  set(present "")
-  foreach(file IN LISTS ARGN)
-    if(EXISTS "${file}")
-      list(APPEND present "${file}")
-    else()
-      file(RELATIVE_PATH name "${PROJECT_SOURCE_DIR}" "${file}")
-      message(NOTICE "-- not there yet: ${name}")
-    endif()
-  endforeach()
-  set(${result} "${present}" PARENT_SCOPE)
-endfunction()
-
 # unmetal_sources(<target> [HEADERS <public header>...] [SOURCES <source>...])
 # Adds files of the current folder; <target> may be a target that this configuration does not build.
 function(unmetal_sources target)
@@ -69,8 +55,6 @@ function(unmetal_sources target)
   endif()
   list(TRANSFORM ARG_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
   list(TRANSFORM ARG_HEADERS PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
-  unmetal_existing(ARG_SOURCES ${ARG_SOURCES})
-  unmetal_existing(ARG_HEADERS ${ARG_HEADERS})
   target_sources(${target} PRIVATE ${ARG_SOURCES})
   if(ARG_HEADERS)
     target_sources(${target} PUBLIC FILE_SET HEADERS FILES ${ARG_HEADERS})
@@ -86,10 +70,6 @@ function(unmetal_tests name)
     return()
   endif()
   list(TRANSFORM ARG_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
-  unmetal_existing(ARG_SOURCES ${ARG_SOURCES})
-  if(NOT ARG_SOURCES)
-    return()
-  endif()
   add_executable(${name} ${ARG_SOURCES})
   unmetal_configure_target(${name})
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} unmetal_conform GTest::gtest GTest::gmock GTest::gtest_main)
@@ -121,8 +101,8 @@ endfunction()
 #   <name>.hpp                                              public header
 #   <name>.cpp  <name>_cpu.cpp  [<name>_cuda.cu]            the library
 #   <name>_reference.cpp  <name>_conform.cpp  <name>_bench.cpp   references, self-check, timing
-#   <name>_reference_test.cpp  <name>_plan_test.cpp  <name>_test.cpp   tests
-# The lists name further files, for a family that is split by class.
+#   <name>_reference_test.cpp  <name>_plan_test.cpp         tests of both
+# The lists name further files: of a family that is split by class, and tests of its public classes.
 function(unmetal_family name)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "HEADERS;SOURCES;CONFORM;TESTS")
   set(CMAKE_CURRENT_SOURCE_DIR "${PROJECT_SOURCE_DIR}/mps/${name}")
@@ -136,6 +116,6 @@ function(unmetal_family name)
   unmetal_sources(unmetal_conform
     SOURCES ${name}_reference.cpp ${name}_conform.cpp ${name}_bench.cpp ${ARG_CONFORM})
   unmetal_tests(${name}_tests
-    SOURCES ${name}_reference_test.cpp ${name}_plan_test.cpp ${name}_test.cpp ${ARG_TESTS}
+    SOURCES ${name}_reference_test.cpp ${name}_plan_test.cpp ${ARG_TESTS}
     LABELS ${name} smoke)
 endfunction()

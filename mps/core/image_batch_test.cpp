@@ -1,0 +1,228 @@
+#include "mps/core/image_batch.hpp"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "mps/core/image_storage.hpp"
+#include "mps/core/test_images.hpp"
+
+namespace mps {
+namespace {
+
+using testing::channelsFirst;
+using testing::counted;
+using testing::errorOf;
+using testing::names;
+using testing::pixelsFirst;
+using testing::sizeOf;
+using testing::Values;
+using testing::valuesOf;
+
+constexpr std::int64_t goOn = std::numeric_limits<std::int64_t>::min();
+
+class ImageBatchTest : public testing::DeviceTest {
+ protected:
+  static Values valuesOfBatch(const ImageBatch& batch) {
+    Values values(testing::elementsOf(batch.descriptor()) * batch.count());
+    batch.readBytes(std::span(values), pixelsFirst);
+    return values;
+  }
+};
+
+TEST_F(ImageBatchTest, OneBlockIsWrittenAndReadInOneCopy) {
+  const auto batch = this->batch(sizeOf(2, 2, 3), 3, counted(36));
+  EXPECT_EQ(batch.count(), 3U);
+  EXPECT_FALSE(batch.empty());
+  EXPECT_EQ(valuesOfBatch(batch), counted(36));
+  EXPECT_EQ(valuesOf(*batch[1]), counted(12, 13));
+  Values planes(36);
+  batch.readBytes(std::span(planes), channelsFirst);
+  EXPECT_EQ(planes[0], 1);
+  EXPECT_EQ(planes[1], 4);
+  EXPECT_EQ(planes[12], 13);
+  const auto other = ImageBatch::create(device_, sizeOf(2, 2, 3), 3);
+  other.writeBytes(std::span(planes), channelsFirst);
+  EXPECT_EQ(valuesOfBatch(other), counted(36));
+}
+
+TEST_F(ImageBatchTest, IsOneBlockOfMemory) {
+  const auto batch = this->batch(sizeOf(4, 4, 1), 5, counted(80));
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(batch[i]->storage(), batch[0]->storage());
+  EXPECT_EQ(ImageBatchResourceSize(batch), 5U * 64U);
+  EXPECT_EQ(ImageBatchResourceSize(batch.slice(1, 2)), 2U * 64U);
+}
+
+TEST_F(ImageBatchTest, AnImageIsTheSameObjectEachTimeAndKeepsItsLabel) {
+  const auto batch = ImageBatch::create(device_, sizeOf(2, 2, 1), 3);
+  batch[1]->setLabel("second");
+  EXPECT_EQ(batch[1]->label(), "second");
+  EXPECT_EQ(batch[1], batch[1]);
+  const ImageBatch copy = batch;
+  EXPECT_EQ(copy[1], batch[1]);
+  EXPECT_EQ(batch.slice(1, 2)[0], batch[1]);
+  EXPECT_NE(batch[0], batch[1]);
+}
+
+TEST_F(ImageBatchTest, ImagesOutliveTheBatch) {
+  std::shared_ptr<Image> image;
+  {
+    const auto batch = this->batch(sizeOf(2, 1, 1), 2, {1, 2, 3, 4});
+    image = batch[1];
+  }
+  EXPECT_EQ(valuesOf(*image), (Values{3, 4}));
+}
+
+TEST_F(ImageBatchTest, SlicesShareMemory) {
+  const auto batch = this->batch(sizeOf(1, 1, 1), 5, counted(5));
+  const auto part = batch.slice(1, 3);
+  EXPECT_EQ(part.count(), 3U);
+  EXPECT_EQ(valuesOfBatch(part), (Values{2, 3, 4}));
+  const Values written{20, 30, 40};
+  part.writeBytes(std::span(written), pixelsFirst);
+  EXPECT_EQ(valuesOfBatch(batch), (Values{1, 20, 30, 40, 5}));
+  EXPECT_EQ(valuesOfBatch(part.slice(1, 1)), Values{30});
+  EXPECT_TRUE(batch.slice(5, 0).empty());
+}
+
+TEST_F(ImageBatchTest, ASliceOfAFreshBatchLeavesTheOthersZero) {
+  for (int round = 0; round < 2; ++round) {
+    const auto batch = ImageBatch::create(device_, sizeOf(1, 1, 1), 3);
+    const Values one{7};
+    batch.slice(1, 1).writeBytes(std::span(one), pixelsFirst);
+    EXPECT_EQ(valuesOfBatch(batch), (Values{0, 7, 0}));
+    const Values all(3, 9);
+    batch.writeBytes(std::span(all), pixelsFirst);
+  }
+}
+
+TEST_F(ImageBatchTest, LooseImagesAreABatchInTheirOrder) {
+  const auto a = image(sizeOf(2, 1, 1), {1, 2});
+  const auto b = image(sizeOf(2, 1, 1), {3, 4});
+  const ImageBatch batch{b, a, b};
+  EXPECT_EQ(batch.count(), 3U);
+  EXPECT_EQ(batch[0], b);
+  EXPECT_EQ(batch[1], a);
+  EXPECT_EQ(valuesOfBatch(batch), (Values{3, 4, 1, 2, 3, 4}));
+  const Values written{5, 6, 7, 8};
+  batch.slice(0, 2).writeBytes(std::span(written), pixelsFirst);
+  EXPECT_EQ(valuesOf(*a), (Values{7, 8}));
+  EXPECT_EQ(ImageBatchResourceSize(batch), 2U * 8U) << "distinct images count once";
+}
+
+TEST_F(ImageBatchTest, ChecksItsArguments) {
+  const auto batch = ImageBatch::create(device_, sizeOf(2, 2, 1), 3);
+  EXPECT_TRUE(names(errorOf([&] { static_cast<void>(batch[3]); }), {"index", "3"}));
+  EXPECT_NE(errorOf([&] { static_cast<void>(batch.slice(2, 2)); }), "");
+  EXPECT_NE(errorOf([&] { static_cast<void>(batch.slice(4, 0)); }), "");
+  EXPECT_NE(errorOf([&] { static_cast<void>(batch.slice(1, std::numeric_limits<std::size_t>::max())); }), "");
+  Values values(11);
+  EXPECT_TRUE(names(errorOf([&] { batch.writeBytes(std::span(values), pixelsFirst); }), {"44", "48"}));
+  EXPECT_NE(errorOf([&] { batch.readBytes(std::span(values), pixelsFirst); }), "");
+  EXPECT_NE(errorOf([] { ImageBatch{std::shared_ptr<Image>()}; }), "");
+  EXPECT_NE(errorOf([&] { ImageBatch::create(device_, sizeOf(2, 2, 1, 2), 3); }), "") << "stacks";
+  EXPECT_NE(errorOf([&] { ImageBatch::create(device_, sizeOf(0, 2, 1), 3); }), "");
+  EXPECT_NE(errorOf([&] { ImageBatch::create(nullptr, sizeOf(1, 2, 1), 3); }), "");
+  EXPECT_NE(errorOf([&] { ImageBatch::create(device_, sizeOf(1UL << 30U, 1UL << 20U, 1), 1UL << 30U); }), "");
+  EXPECT_NE(errorOf([&] {
+              ImageBatch::createTemporary(commands(), sizeOf(1UL << 30U, 1UL << 20U, 1), 1UL << 30U);
+            }),
+            "");
+  EXPECT_NE(errorOf([&] { ImageBatch::createTemporary(nullptr, sizeOf(1, 1, 1), 1); }), "");
+  const auto committed = commands();
+  run(committed);
+  EXPECT_NE(errorOf([&] { ImageBatch::createTemporary(committed, sizeOf(1, 1, 1), 1); }), "");
+  EXPECT_NE(errorOf([] { static_cast<void>(ImageBatch().descriptor()); }), "");
+}
+
+TEST_F(ImageBatchTest, TemporaryImagesAreClosedToTheHost) {
+  const auto batch = ImageBatch::createTemporary(commands(), sizeOf(1, 1, 1), 2);
+  EXPECT_TRUE(batch.isTemporary());
+  Values values(2);
+  EXPECT_NE(errorOf([&] { batch.writeBytes(std::span(values), pixelsFirst); }), "");
+  EXPECT_NE(errorOf([&] { batch.writeBytes(std::span(values), channelsFirst); }), "");
+  EXPECT_NE(errorOf([&] { batch.readBytes(std::span(values), pixelsFirst); }), "");
+}
+
+TEST_F(ImageBatchTest, AFormatOfNoneBecomesFloat16) {
+  const auto batch = ImageBatch::create(device_, {ImageFeatureChannelFormat::None, 1, 1, 1}, 2);
+  EXPECT_EQ(batch[0]->featureChannelFormat(), ImageFeatureChannelFormat::Float16);
+}
+
+TEST_F(ImageBatchTest, IncrementReadCountCountsDistinctTemporaryImages) {
+  const auto buffer = commands();
+  const auto a = TemporaryImage::create(buffer, sizeOf(1, 1, 1));
+  const auto b = TemporaryImage::create(buffer, sizeOf(1, 1, 1));
+  const auto permanent = image(sizeOf(1, 1, 1));
+  const ImageBatch batch{a, permanent, b, a};
+  EXPECT_EQ(ImageBatchIncrementReadCount(batch, 2), 3U);
+  EXPECT_EQ(a->readCount(), 3U);
+  EXPECT_EQ(b->readCount(), 3U);
+  b->setReadCount(0);
+  EXPECT_EQ(ImageBatchIncrementReadCount(batch, 1), 3U) << "those at 0 stay there";
+  EXPECT_EQ(a->readCount(), 4U);
+  EXPECT_EQ(b->readCount(), 0U);
+  EXPECT_EQ(ImageBatchIncrementReadCount(batch, 0), 3U);
+  EXPECT_EQ(a->readCount(), 4U);
+  EXPECT_EQ(ImageBatchIncrementReadCount(batch, -9), 3U) << "never below 0";
+  EXPECT_EQ(a->readCount(), 0U);
+  EXPECT_EQ(ImageBatchIncrementReadCount(ImageBatch(), 1), 0U);
+}
+
+TEST_F(ImageBatchTest, IncrementReadCountOfASliceTouchesItsImagesOnly) {
+  const auto batch = ImageBatch::createTemporary(commands(), sizeOf(1, 1, 1), 3);
+  EXPECT_EQ(ImageBatchIncrementReadCount(batch.slice(1, 1), 4), 1U);
+  const auto countOf = [&](std::size_t i) { return static_cast<TemporaryImage&>(*batch[i]).readCount(); };
+  EXPECT_EQ(countOf(0), 1U);
+  EXPECT_EQ(countOf(1), 5U);
+  EXPECT_EQ(countOf(2), 1U);
+}
+
+TEST_F(ImageBatchTest, IterateVisitsDistinctImagesUntilToldToStop) {
+  const auto a = image(sizeOf(1, 1, 1));
+  const auto b = image(sizeOf(1, 1, 1));
+  const auto c = image(sizeOf(1, 1, 1));
+  const ImageBatch batch{a, b, a, c};
+  std::vector<std::size_t> visited;
+  EXPECT_EQ(ImageBatchIterate(batch,
+                              [&](const auto&, std::size_t i) {
+                                visited.push_back(i);
+                                return goOn;
+                              }),
+            goOn);
+  EXPECT_EQ(visited, (std::vector<std::size_t>{0, 1, 3}));
+  visited.clear();
+  EXPECT_EQ(ImageBatchIterate(batch,
+                              [&](const auto&, std::size_t i) {
+                                visited.push_back(i);
+                                return std::int64_t{0};
+                              }),
+            0)
+      << "0 is greater than INT64_MIN and stops";
+  EXPECT_EQ(visited, std::vector<std::size_t>{0});
+  visited.clear();
+  EXPECT_EQ(ImageBatchIterate(batch,
+                              [&](const auto& image, std::size_t i) {
+                                visited.push_back(i);
+                                return image == b ? std::int64_t{-5} : goOn;
+                              }),
+            -5);
+  EXPECT_EQ(visited, (std::vector<std::size_t>{0, 1}));
+  EXPECT_EQ(ImageBatchIterate(ImageBatch(), [](const auto&, std::size_t) { return std::int64_t{3}; }), goOn);
+}
+
+TEST_F(ImageBatchTest, SynchronizeIsLegalBeforeCommitOnly) {
+  const auto block = this->batch(sizeOf(1, 1, 1), 2, {1, 2});
+  const ImageBatch loose{block[0], image(sizeOf(1, 1, 1))};
+  const auto buffer = commands();
+  ImageBatchSynchronize(block, buffer);
+  ImageBatchSynchronize(loose, buffer);
+  ImageBatchSynchronize(ImageBatch(), buffer);
+  run(buffer);
+  EXPECT_NE(errorOf([&] { ImageBatchSynchronize(block, buffer); }), "");
+  EXPECT_NE(errorOf([&] { ImageBatchSynchronize(loose, buffer); }), "");
+  EXPECT_NE(errorOf([&] { ImageBatchSynchronize(block, nullptr); }), "");
+}
+
+}  // namespace
+}  // namespace mps
