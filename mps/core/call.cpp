@@ -479,7 +479,7 @@ void checkNoAlias(const Kernel& kernel, const char* sourceArgument, const ImageB
 void checkStates(const Kernel& kernel, const char* argument, mtl::CommandBuffer& commandBuffer,
                  const StateBatch& states, std::size_t imageCount) {
   checkCount(kernel, argument, states.count(), imageCount);
-  for (const auto& state : states.distinct()) {
+  for (const auto& state : states.existing()) {
     if (state->device() && state->device() != kernel.device())
       throw Error(kernel.describe(), argument, "a state of device " + state->device()->name(),
                   "of the kernel's device " + kernel.device()->name());

@@ -230,15 +230,24 @@ std::vector<std::shared_ptr<State>> StateBatch::distinct() const {
   return states;
 }
 
+std::vector<std::shared_ptr<State>> StateBatch::existing() const {
+  if (empty() || !block_->make || (*this)[0]->isTemporary()) return distinct();
+  std::vector<std::shared_ptr<State>> states;
+  const std::lock_guard lock(block_->mutex);
+  for (std::size_t i = first_; i < first_ + count_; ++i)
+    if (block_->states[i]) states.push_back(block_->states[i]);
+  return states;
+}
+
 std::size_t StateBatchIncrementReadCount(const StateBatch& batch, std::int64_t amount) {
-  const auto states = batch.distinct();
+  const auto states = batch.existing();
   for (const auto& state : states) {
     const std::size_t count = state->readCount();
     if (!state->isTemporary() || count == 0 || amount == 0) continue;
     const auto magnitude = static_cast<std::size_t>(amount < 0 ? -amount : amount);
     state->setReadCount(amount > 0 ? count + magnitude : count - std::min(count, magnitude));
   }
-  return states.size();
+  return !batch.empty() && batch.block_->make ? batch.count() : states.size();
 }
 
 void StateBatchSynchronize(const StateBatch& batch,

@@ -155,11 +155,15 @@ class StateBatch {
   /// The library's own: the family's block behind this batch, or null, and the position of state 0 in it.
   [[nodiscard]] std::shared_ptr<detail::StateBlock> block() const;
   [[nodiscard]] std::size_t firstInBlock() const { return first_; }
+  /// The library's own: the distinct states that must be looked at. Of states still to be made and not
+  /// temporary the first stands for all.
+  [[nodiscard]] std::vector<std::shared_ptr<State>> existing() const;
   /// Each distinct state once, in order of first position.
   [[nodiscard]] std::vector<std::shared_ptr<State>> distinct() const;
 
  private:
   struct Block;
+  friend std::size_t StateBatchIncrementReadCount(const StateBatch& batch, std::int64_t amount);
   std::shared_ptr<Block> block_;
   std::size_t first_ = 0;
   std::size_t count_ = 0;
