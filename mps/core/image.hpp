@@ -122,14 +122,14 @@ class Image : public std::enable_shared_from_this<Image> {
   void writeBytes(std::span<const std::byte> source, DataLayout layout, std::size_t imageIndex = 0);
 
   /// The same with elements instead of bytes. @throws Error when sizeof(T) is not the size of a channel.
-  template <class T>
+  template <class T, std::size_t Extent>
   requires(!std::is_same_v<std::remove_const_t<T>, std::byte>) void readBytes(
-      std::span<T> destination, DataLayout layout, std::size_t imageIndex = 0) const {
+      std::span<T, Extent> destination, DataLayout layout, std::size_t imageIndex = 0) const {
     checkElementSize(sizeof(T));
     readBytes(std::as_writable_bytes(destination), layout, imageIndex);
   }
-  template <class T>
-  requires(!std::is_same_v<std::remove_const_t<T>, std::byte>) void writeBytes(std::span<T> source,
+  template <class T, std::size_t Extent>
+  requires(!std::is_same_v<std::remove_const_t<T>, std::byte>) void writeBytes(std::span<T, Extent> source,
                                                                                DataLayout layout,
                                                                                std::size_t imageIndex = 0) {
     checkElementSize(sizeof(T));

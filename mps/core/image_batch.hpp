@@ -43,14 +43,14 @@ class ImageBatch {
   /// @throws Error when the span is shorter or the images are temporary.
   void writeBytes(std::span<const std::byte> source, DataLayout layout) const;
   void readBytes(std::span<std::byte> destination, DataLayout layout) const;
-  template <class T>
-  requires(!std::is_same_v<std::remove_const_t<T>, std::byte>) void writeBytes(std::span<T> source,
+  template <class T, std::size_t Extent>
+  requires(!std::is_same_v<std::remove_const_t<T>, std::byte>) void writeBytes(std::span<T, Extent> source,
                                                                                DataLayout layout) const {
     writeBytes(std::as_bytes(source), layout);
   }
-  template <class T>
-  requires(!std::is_same_v<std::remove_const_t<T>, std::byte>) void readBytes(std::span<T> destination,
-                                                                              DataLayout layout) const {
+  template <class T, std::size_t Extent>
+  requires(!std::is_same_v<std::remove_const_t<T>, std::byte>) void readBytes(
+      std::span<T, Extent> destination, DataLayout layout) const {
     readBytes(std::as_writable_bytes(destination), layout);
   }
 
