@@ -4,8 +4,7 @@
 int main() {
   const auto device = mtl::createSystemDefaultDevice();
   const auto queue = device->newCommandQueue();
-  // A layer y = W x + b from 2 channels to 1, with its optimiser; the network, its loss, and its gradient
-  // nodes.
+  // A layer y = W x + b from 2 channels to 1 with its optimiser; the network, its loss, its gradient nodes.
   const auto shape = mps::CNNConvolutionDescriptor::cnnConvolutionDescriptor(1, 1, 2, 1);
   const auto adam = mps::NNOptimizerAdam::create(device, 0.1F);
   const auto layer = mps::TrainableConvolution::create(device, shape, "layer", /*seed=*/1, adam);
@@ -14,9 +13,8 @@ int main() {
       dense->resultImage(), mps::CNNLossDescriptor::cnnLossDescriptor(mps::CNNLossType::MeanSquaredError,
                                                                       mps::CNNReductionType::Sum));
   const auto training = mps::NNGraph::create(device, loss->trainingGraph(nullptr)[0]->resultImage(), false);
-  // Four points of y = 2 a - 3 b.
   const auto layout = mps::DataLayout::HeightxWidthxFeatureChannels;
-  const std::vector<float> points{0, 0, 1, 0, 0, 1, 1, 1}, targets{0, 2, -3, -1};
+  const std::vector<float> points{0, 0, 1, 0, 0, 1, 1, 1}, targets{0, 2, -3, -1};  // 2 a - 3 b
   const auto x = mps::ImageBatch::create(device, {mps::ImageFeatureChannelFormat::Float32, 1, 1, 2}, 4);
   const auto t = mps::ImageBatch::create(device, {mps::ImageFeatureChannelFormat::Float32, 1, 1, 1}, 4);
   x.writeBytes(std::span(points), layout);

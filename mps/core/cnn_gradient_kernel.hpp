@@ -73,6 +73,7 @@ class CNNGradientKernel : public CNNBinaryKernel {
   [[nodiscard]] virtual bool acceptsForward(const std::string& forwardClassName) const = 0;
   /// Whether an encode reads the elements of sourceImage, or its size alone.
   [[nodiscard]] virtual bool needsSourceMemory(bool forwardSavesFields) const;
+  [[nodiscard]] bool readsSecondary() const override { return needsSourceMemory(true); }
   /// Which source of the forward kernel the destination is the gradient of, where sourceImage does not have
   /// its size.
   [[nodiscard]] virtual std::optional<std::size_t> forwardSourceIndex() const { return std::nullopt; }

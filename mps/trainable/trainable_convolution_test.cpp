@@ -28,7 +28,7 @@ class TrainableConvolutionTest : public testing::Test {
   }
   std::shared_ptr<mtl::Device> device = mtl::createSystemDefaultDevice();
   // 3x3 windows of 4 channels: fanIn = 36, fanOut = 54.
-  CNNConvolutionDescriptor descriptor{3, 3, 4, 6};
+  CNNConvolutionDescriptor descriptor = CNNConvolutionDescriptor::cnnConvolutionDescriptor(3, 3, 4, 6);
 };
 
 TEST_F(TrainableConvolutionTest, HeStaysWithinItsBoundAndComesNearIt) {
@@ -80,7 +80,7 @@ TEST_F(TrainableConvolutionTest, RefusesAFileOfAnotherShape) {
   const detail::TestFolder folder;
   const auto path = folder / "layer.safetensors";
   writeSafetensors(path, make(7)->tensors(false), {});
-  descriptor = CNNConvolutionDescriptor{3, 3, 4, 7};
+  descriptor.setOutputFeatureChannels(7);
   const auto other = make(8);
   const auto before = weightsOf(*other);
   EXPECT_THROW(other->read(SafetensorsFile::read(path), false), Error);
