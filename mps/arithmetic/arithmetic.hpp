@@ -114,7 +114,7 @@ class CNNAdd : public CNNArithmetic {
   }
 
  protected:
-  using CNNArithmetic::CNNArithmetic;
+  explicit CNNAdd(const std::shared_ptr<mtl::Device>& device);
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
@@ -129,7 +129,7 @@ class CNNSubtract : public CNNArithmetic {
   }
 
  protected:
-  using CNNArithmetic::CNNArithmetic;
+  explicit CNNSubtract(const std::shared_ptr<mtl::Device>& device);
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
@@ -144,7 +144,7 @@ class CNNMultiply : public CNNArithmetic {
   }
 
  protected:
-  using CNNArithmetic::CNNArithmetic;
+  explicit CNNMultiply(const std::shared_ptr<mtl::Device>& device);
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
@@ -159,7 +159,7 @@ class CNNDivide : public CNNArithmetic {
   }
 
  protected:
-  using CNNArithmetic::CNNArithmetic;
+  explicit CNNDivide(const std::shared_ptr<mtl::Device>& device);
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
@@ -261,7 +261,7 @@ class CNNAddGradient : public CNNArithmeticGradient {
   }
 
  protected:
-  using CNNArithmeticGradient::CNNArithmeticGradient;
+  CNNAddGradient(const std::shared_ptr<mtl::Device>& device, bool isSecondarySourceFilter);
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
@@ -277,7 +277,7 @@ class CNNSubtractGradient : public CNNArithmeticGradient {
   }
 
  protected:
-  using CNNArithmeticGradient::CNNArithmeticGradient;
+  CNNSubtractGradient(const std::shared_ptr<mtl::Device>& device, bool isSecondarySourceFilter);
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
@@ -293,7 +293,7 @@ class CNNMultiplyGradient : public CNNArithmeticGradient {
   }
 
  protected:
-  using CNNArithmeticGradient::CNNArithmeticGradient;
+  CNNMultiplyGradient(const std::shared_ptr<mtl::Device>& device, bool isSecondarySourceFilter);
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
@@ -309,7 +309,7 @@ class CNNDivideGradient : public CNNArithmeticGradient {
   }
 
  protected:
-  using CNNArithmeticGradient::CNNArithmeticGradient;
+  CNNDivideGradient(const std::shared_ptr<mtl::Device>& device, bool isSecondarySourceFilter);
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 

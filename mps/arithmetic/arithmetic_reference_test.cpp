@@ -25,14 +25,14 @@ ReferenceTensor tensor(std::int64_t width, std::int64_t channels, Values values)
 /// Example A1 of spec/02 section 5.3: 2 pixels of 2 channels times a vector of 2 channels.
 class WorkedExampleA1 : public testing::Test {
  protected:
-  const ArithmeticTensors kTensors{{},   1, 1, 2, 2, {}, {.width = true, .height = true, .channels = false},
-                                   false};
-  const ReferenceTensor x = tensor(2, 2, {1, 2, 3, 4});
-  const ReferenceTensor y = tensor(1, 2, {10, 20});
-  const ReferenceTensor g = tensor(2, 2, {1, 10, 100, 1000});
+  const ArithmeticTensors kTensors_{{},   1, 1, 2, 2, {}, {.width = true, .height = true, .channels = false},
+                                    false};
+  const ReferenceTensor x_ = tensor(2, 2, {1, 2, 3, 4});
+  const ReferenceTensor y_ = tensor(1, 2, {10, 20});
+  const ReferenceTensor g_ = tensor(2, 2, {1, 10, 100, 1000});
 
   [[nodiscard]] ArithmeticProblem problem(ArithmeticDirection direction, float maximum) const {
-    ArithmeticProblem problem = kTensors.problem(Multiply, direction, Float32, Float32, maximum < FLT_MAX);
+    ArithmeticProblem problem = kTensors_.problem(Multiply, direction, Float32, Float32, maximum < FLT_MAX);
     problem.primaryScale = direction == SecondaryGradient ? 0.5F : 2;
     problem.secondaryScale = direction == SecondaryGradient ? 2 : 0.5F;
     problem.bias = 1;
@@ -41,13 +41,14 @@ class WorkedExampleA1 : public testing::Test {
   }
   void expectExample(float maximum, const Values& out, const Values& mask, const Values& dx,
                      const Values& dy) const {
-    const ArithmeticReference forward = arithmeticForwardReference(problem(Forward, maximum), x, y);
+    const ArithmeticReference forward = arithmeticForwardReference(problem(Forward, maximum), x_, y_);
     EXPECT_EQ(forward.result.values, out);
     EXPECT_EQ(forward.mask.values, mask);
-    EXPECT_EQ(arithmeticGradientReference(problem(PrimaryGradient, maximum), g, y, forward.mask, {}).values,
+    EXPECT_EQ(arithmeticGradientReference(problem(PrimaryGradient, maximum), g_, y_, forward.mask, {}).values,
               dx);
-    EXPECT_EQ(arithmeticGradientReference(problem(SecondaryGradient, maximum), g, x, forward.mask, {}).values,
-              dy);
+    EXPECT_EQ(
+        arithmeticGradientReference(problem(SecondaryGradient, maximum), g_, x_, forward.mask, {}).values,
+        dy);
   }
 };
 

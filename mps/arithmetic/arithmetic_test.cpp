@@ -20,13 +20,13 @@ constexpr auto kLayout = DataLayout::HeightxWidthxFeatureChannels;
 
 class Arithmetic : public testing::Test {
  protected:
-  std::shared_ptr<mtl::Device> device = mtl::createSystemDefaultDevice();
-  std::shared_ptr<mtl::CommandQueue> queue = device->newCommandQueue();
+  std::shared_ptr<mtl::Device> device_ = mtl::createSystemDefaultDevice();
+  std::shared_ptr<mtl::CommandQueue> queue_ = device_->newCommandQueue();
 
   /// @param format of the image; values are converted by writing float32 only
   std::shared_ptr<Image> image(std::size_t width, std::size_t height, std::size_t channels,
                                const Values& values) {
-    auto made = Image::create(device, ImageDescriptor(Float32, width, height, channels));
+    auto made = Image::create(device_, ImageDescriptor(Float32, width, height, channels));
     made->writeBytes(std::span(values), kLayout);
     return made;
   }
@@ -40,7 +40,7 @@ class Arithmetic : public testing::Test {
   }
   template <class Encode>
   void run(Encode&& encode) {
-    const auto commandBuffer = queue->commandBuffer();
+    const auto commandBuffer = queue_->commandBuffer();
     encode(commandBuffer);
     commandBuffer->commit();
     commandBuffer->throwIfFailed();
@@ -56,31 +56,31 @@ class Arithmetic : public testing::Test {
 /// Example A1 of spec/02 section 5.3.
 class ArithmeticExampleA1 : public Arithmetic {
  protected:
-  std::shared_ptr<Image> x = image(2, 1, 2, {1, 2, 3, 4});
-  std::shared_ptr<Image> y = image(1, 1, 2, {10, 20});
-  std::shared_ptr<Image> g = image(2, 1, 2, {1, 10, 100, 1000});
+  std::shared_ptr<Image> x_ = image(2, 1, 2, {1, 2, 3, 4});
+  std::shared_ptr<Image> y_ = image(1, 1, 2, {10, 20});
+  std::shared_ptr<Image> g_ = image(2, 1, 2, {1, 10, 100, 1000});
 
   void expectExample(float maximum, const Values& out, const Values& ofX, const Values& ofY) {
-    const auto multiply = permanent(CNNMultiply::create(device));
+    const auto multiply = permanent(CNNMultiply::create(device_));
     multiply->setPrimaryScale(2);
     multiply->setSecondaryScale(0.5F);
     multiply->setBias(1);
     multiply->setMaximumValue(maximum);
     multiply->setSecondaryStrideInPixelsX(0);
     multiply->setSecondaryStrideInPixelsY(0);
-    const auto gradientOfX = permanent(CNNMultiplyGradient::create(device, false));
+    const auto gradientOfX = permanent(CNNMultiplyGradient::create(device_, false));
     gradientOfX->setPrimaryScale(2);
     gradientOfX->setSecondaryScale(0.5F);
-    const auto gradientOfY = permanent(CNNMultiplyGradient::create(device, true));
+    const auto gradientOfY = permanent(CNNMultiplyGradient::create(device_, true));
     gradientOfY->setPrimaryScale(0.5F);
     gradientOfY->setSecondaryScale(2);
     std::shared_ptr<Image> result, dx, dy;
     run([&](const auto& commandBuffer) {
       std::shared_ptr<State> state;
-      result = multiply->encode(commandBuffer, x, y, state, false);
+      result = multiply->encode(commandBuffer, x_, y_, state, false);
       multiply->setMaximumValue(0);  // the state keeps what the kernel had (spec/00 D9)
-      dx = gradientOfX->encode(commandBuffer, g, y, state);
-      dy = gradientOfY->encode(commandBuffer, g, x, state);
+      dx = gradientOfX->encode(commandBuffer, g_, y_, state);
+      dy = gradientOfY->encode(commandBuffer, g_, x_, state);
     });
     EXPECT_EQ(valuesOf(result), out);
     EXPECT_EQ(valuesOf(dx), ofX);
@@ -98,18 +98,18 @@ TEST_F(ArithmeticExampleA1, WithMaximum50) {
 }
 
 TEST_F(ArithmeticExampleA1, TheOperandItselfIsNotTheOtherOne) {
-  const auto multiply = CNNMultiply::create(device);
-  const auto gradient = CNNMultiplyGradient::create(device, false);
-  const auto commandBuffer = queue->commandBuffer();
+  const auto multiply = CNNMultiply::create(device_);
+  const auto gradient = CNNMultiplyGradient::create(device_, false);
+  const auto commandBuffer = queue_->commandBuffer();
   std::shared_ptr<State> state;
   const auto other = image(2, 1, 2, {1, 1, 1, 1});
-  multiply->encode(commandBuffer, x, other, state, false);
-  EXPECT_THROW(gradient->encode(commandBuffer, g, x, state), Error);
-  EXPECT_NO_THROW(gradient->encode(commandBuffer, g, other, state));
+  multiply->encode(commandBuffer, x_, other, state, false);
+  EXPECT_THROW(gradient->encode(commandBuffer, g_, x_, state), Error);
+  EXPECT_NO_THROW(gradient->encode(commandBuffer, g_, other, state));
 }
 
 TEST_F(Arithmetic, DefaultsAreThoseOfTheTable) {
-  const auto add = CNNAdd::create(device);
+  const auto add = CNNAdd::create(device_);
   EXPECT_EQ(add->primaryScale(), 1);
   EXPECT_EQ(add->secondaryScale(), 1);
   EXPECT_EQ(add->bias(), 0);
@@ -118,7 +118,7 @@ TEST_F(Arithmetic, DefaultsAreThoseOfTheTable) {
   EXPECT_EQ(add->primaryStrideInFeatureChannels(), 1U);
   EXPECT_EQ(add->secondaryStrideInFeatureChannels(), 1U);
   EXPECT_EQ(add->primaryStrideInPixelsX(), 1U);
-  const auto gradient = CNNSubtractGradient::create(device, true);
+  const auto gradient = CNNSubtractGradient::create(device_, true);
   EXPECT_TRUE(gradient->isSecondarySourceFilter());
   EXPECT_EQ(gradient->primaryScale(), 1);
   EXPECT_EQ(gradient->secondaryStrideInFeatureChannels(), 1U);
@@ -138,21 +138,21 @@ TEST_F(Arithmetic, EachOperation) {
     run([&](const auto& commandBuffer) { result = permanent(kernel)->encode(commandBuffer, x, y); });
     EXPECT_EQ(valuesOf(result), expected) << kernel->describe();
   };
-  expectResult(CNNAdd::create(device), {0.5F, -7.5F, 20.5F});
-  expectResult(CNNSubtract::create(device), {4.5F, 0.5F, 12.5F});
-  expectResult(CNNMultiply::create(device), {-3.5F, 16.5F, 64.5F});
-  expectResult(CNNDivide::create(device), {-0.5F, 1.5F, 4.5F});
+  expectResult(CNNAdd::create(device_), {0.5F, -7.5F, 20.5F});
+  expectResult(CNNSubtract::create(device_), {4.5F, 0.5F, 12.5F});
+  expectResult(CNNMultiply::create(device_), {-3.5F, 16.5F, 64.5F});
+  expectResult(CNNDivide::create(device_), {-0.5F, 1.5F, 4.5F});
 }
 
 TEST_F(Arithmetic, DivideGradients) {
   const auto x = image(2, 1, 1, {1, -6});
   const auto y = image(1, 1, 1, {2});
   const auto g = image(2, 1, 1, {8, 16});
-  const auto divide = permanent(CNNDivide::create(device));
+  const auto divide = permanent(CNNDivide::create(device_));
   divide->setPrimaryScale(3);
   divide->setSecondaryStrideInPixelsX(0);
-  const auto ofX = permanent(CNNDivideGradient::create(device, false));
-  const auto ofY = permanent(CNNDivideGradient::create(device, true));
+  const auto ofX = permanent(CNNDivideGradient::create(device_, false));
+  const auto ofY = permanent(CNNDivideGradient::create(device_, true));
   ofX->setPrimaryScale(3);
   ofY->setPrimaryScale(3);
   std::shared_ptr<Image> dx, dy;
@@ -164,11 +164,11 @@ TEST_F(Arithmetic, DivideGradients) {
   });
   EXPECT_EQ(valuesOf(dx), (Values{12, 24}));
   EXPECT_EQ(valuesOf(dy), (Values{-3 * 8 * 1 / 4.0F + 3 * 16 * 6 / 4.0F}));
-  EXPECT_THROW(ofY->encode(queue->commandBuffer(), g, y, emptyImage(1, 1, 1)), Error) << "no state";
+  EXPECT_THROW(ofY->encode(queue_->commandBuffer(), g, y, emptyImage(1, 1, 1)), Error) << "no state";
 }
 
 TEST_F(Arithmetic, ResultSizeUnderBroadcast) {
-  const auto add = permanent(CNNAdd::create(device));
+  const auto add = permanent(CNNAdd::create(device_));
   add->setPrimaryStrideInPixelsX(0);
   add->setPrimaryStrideInFeatureChannels(0);
   add->setSecondaryStrideInPixelsY(0);
@@ -188,13 +188,13 @@ TEST_F(Arithmetic, OffsetsClipRectangleAndEdgeModes) {
   const auto result = emptyImage(4, 1, 1);
   const auto dx = emptyImage(3, 1, 1);
   const auto dy = emptyImage(2, 1, 1);
-  const auto add = CNNAdd::create(device);
+  const auto add = CNNAdd::create(device_);
   add->setClipRect({{1, 0, 0}, {3, 1, 1}});
   add->setPrimaryOffset({1, 0, 0});
   add->setSecondaryOffset({-1, 0, 0});
-  const auto ofX = CNNAddGradient::create(device, false);
-  const auto ofY = CNNAddGradient::create(device, true);
-  const auto state = CNNArithmeticGradientState::create(device);
+  const auto ofX = CNNAddGradient::create(device_, false);
+  const auto ofY = CNNAddGradient::create(device_, true);
+  const auto state = CNNArithmeticGradientState::create(device_);
   run([&](const auto& commandBuffer) {
     add->encode(commandBuffer, x, y, state, result);
     const auto g = image(4, 1, 1, {1000, 1, 2, 4});
@@ -208,7 +208,7 @@ TEST_F(Arithmetic, OffsetsClipRectangleAndEdgeModes) {
   add->setSecondaryEdgeMode(ImageEdgeMode::Clamp);
   run([&](const auto& commandBuffer) { add->encode(commandBuffer, x, y, state, result); });
   EXPECT_EQ(valuesOf(result), (Values{-77, 12, 13, 20}));
-  EXPECT_THROW(ofY->encode(queue->commandBuffer(), result, y, state, dy), Error)
+  EXPECT_THROW(ofY->encode(queue_->commandBuffer(), result, y, state, dy), Error)
       << "no gradient through Clamp";
 }
 
@@ -216,20 +216,20 @@ TEST_F(Arithmetic, ChannelRanges) {
   const auto x = image(1, 1, 8, {0, 1, 2, 3, 4, 5, 6, 7});
   const auto y = image(1, 1, 5, {0, 0, 0, 0, 10});
   const auto result = emptyImage(1, 1, 8);
-  const auto multiply = CNNMultiply::create(device);
+  const auto multiply = CNNMultiply::create(device_);
   multiply->setPrimarySourceFeatureChannelOffset(4);
   multiply->setPrimarySourceFeatureChannelMaxCount(3);
   multiply->setSecondarySourceFeatureChannelOffset(4);
   multiply->setSecondaryStrideInFeatureChannels(0);
   multiply->setDestinationFeatureChannelOffset(4);
-  const auto state = CNNArithmeticGradientState::create(device);
+  const auto state = CNNArithmeticGradientState::create(device_);
   const auto dx = emptyImage(1, 1, 8);
   const auto dy = emptyImage(1, 1, 5);
   run([&](const auto& commandBuffer) {
     multiply->encode(commandBuffer, x, y, state, result);
     const auto g = image(1, 1, 8, {9, 9, 9, 9, 1, 2, 3, 9});
-    CNNMultiplyGradient::create(device, false)->encode(commandBuffer, g, y, state, dx);
-    CNNMultiplyGradient::create(device, true)->encode(commandBuffer, g, x, state, dy);
+    CNNMultiplyGradient::create(device_, false)->encode(commandBuffer, g, y, state, dx);
+    CNNMultiplyGradient::create(device_, true)->encode(commandBuffer, g, x, state, dy);
   });
   EXPECT_EQ(valuesOf(result), (Values{-77, -77, -77, -77, 40, 50, 60, -77}));
   EXPECT_EQ(valuesOf(dx), (Values{0, 0, 0, 0, 10, 20, 30, 0}));
@@ -240,7 +240,7 @@ TEST_F(Arithmetic, EncodesWithoutAStateSumWhereTheDestinationIsOne) {
   const auto g = image(2, 2, 2, {1, 2, 3, 4, 5, 6, 7, 8});
   const auto dy = emptyImage(1, 1, 2);
   const auto dNumber = emptyImage(1, 1, 1);
-  const auto gradient = CNNAddGradient::create(device, true);
+  const auto gradient = CNNAddGradient::create(device_, true);
   gradient->setPrimaryScale(2);
   run([&](const auto& commandBuffer) {
     gradient->encode(commandBuffer, g, emptyImage(1, 1, 2), dy);
@@ -253,19 +253,19 @@ TEST_F(Arithmetic, EncodesWithoutAStateSumWhereTheDestinationIsOne) {
 TEST_F(Arithmetic, MasksFollowTheStatesOfABatch) {
   const ImageDescriptor pixel(Float32, 1, 1, 1);
   const auto batchOf = [&](const Values& values) {
-    const auto batch = ImageBatch::create(device, pixel, values.size());
+    auto batch = ImageBatch::create(device_, pixel, values.size());
     batch.writeBytes(std::span(values), kLayout);
     return batch;
   };
   const auto x = batchOf({1, 5, 2, 7});
   const auto y = batchOf({0, 0, 0, 0});
-  const auto add = CNNAdd::create(device);
+  const auto add = CNNAdd::create(device_);
   add->setMaximumValue(4);
-  const auto gradient = CNNAddGradient::create(device, false);
-  const auto results = ImageBatch::create(device, pixel, 4);
+  const auto gradient = CNNAddGradient::create(device_, false);
+  const auto results = ImageBatch::create(device_, pixel, 4);
   const auto states = add->resultStateBatch(x, y);
   const auto gradientsOf = [&](const ImageBatch& sources, const StateBatch& ofSources) {
-    const auto destinations = ImageBatch::create(device, pixel, sources.count());
+    const auto destinations = ImageBatch::create(device_, pixel, sources.count());
     run([&](const auto& commandBuffer) {
       gradient->encodeBatch(commandBuffer, batchOf(Values(sources.count(), 3)), sources, ofSources,
                             destinations);
@@ -285,9 +285,9 @@ TEST_F(Arithmetic, MistakesAreSentences) {
   const auto x = image(1, 1, 3, {1, 2, 3});
   const auto two = image(1, 1, 2, {1, 2});
   const auto expectRefusal = [&](auto change, const std::shared_ptr<Image>& y) {
-    const auto add = CNNAdd::create(device);
+    const auto add = CNNAdd::create(device_);
     change(*add);
-    EXPECT_THROW(add->encode(queue->commandBuffer(), x, y), Error);
+    EXPECT_THROW(add->encode(queue_->commandBuffer(), x, y), Error);
   };
   expectRefusal([](CNNAdd&) {}, two);
   expectRefusal([](CNNAdd&) {}, nullptr);
@@ -295,11 +295,11 @@ TEST_F(Arithmetic, MistakesAreSentences) {
   expectRefusal([](CNNAdd& add) { add.setSecondaryStrideInFeatureChannels(2); }, x);
   expectRefusal([](CNNAdd& add) { add.setMinimumValue(1), add.setMaximumValue(0); }, x);
   expectRefusal([](CNNAdd& add) { add.setPrimarySourceFeatureChannelOffset(4); }, x);
-  const auto commandBuffer = queue->commandBuffer();
+  const auto commandBuffer = queue_->commandBuffer();
   std::shared_ptr<State> state;
-  CNNAdd::create(device)->encode(commandBuffer, x, x, state, false);
-  EXPECT_THROW(CNNMultiplyGradient::create(device, false)->encode(commandBuffer, x, x, state), Error);
-  EXPECT_THROW(CNNAddGradient::create(device, false)->encode(commandBuffer, x, two, state), Error);
+  CNNAdd::create(device_)->encode(commandBuffer, x, x, state, false);
+  EXPECT_THROW(CNNMultiplyGradient::create(device_, false)->encode(commandBuffer, x, x, state), Error);
+  EXPECT_THROW(CNNAddGradient::create(device_, false)->encode(commandBuffer, x, two, state), Error);
 }
 
 TEST_F(Arithmetic, NodesMakeTheGradientNodesOfTheTable) {

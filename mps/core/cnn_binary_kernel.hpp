@@ -196,7 +196,8 @@ class CNNBinaryKernel : public Kernel {
   [[nodiscard]] virtual std::shared_ptr<State> makeState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const;
 
-  /// Whether the values of the secondary images are read; where not, the destination may lie in their memory.
+  /// Whether the values of the secondary images are read in every call; where not, the destination may lie in
+  /// their memory.
   [[nodiscard]] virtual bool readsSecondary() const { return true; }
   void checkEncode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const char* primaryName,
                    const ImageBatch& primary, const char* secondaryName, const ImageBatch& secondary,

@@ -332,6 +332,10 @@ void CNNGradientKernel::recordGradient(mtl::CommandBuffer& commandBuffer, const 
       forward.saved && record.inOrder && isPartOf(forward.sourcePlace, source, record.firstImage);
   std::vector<detail::PreparedCall> prepared;
   if (call.destination.elements() > 0) prepared = prepareGradient(call);
+  const bool readsSource =
+      std::any_of(prepared.begin(), prepared.end(), [](const auto& part) { return part.readsSource; });
+  if (readsSource && !readsSecondary() && !has(options(), KernelOptions::SkipAPIValidation))
+    detail::checkNoAlias(*this, "sourceImage", sources, destinations);  // known only now
   const bool writes = prepared.empty() || std::any_of(prepared.begin(), prepared.end(), [](const auto& part) {
                         return part.writesDestination;
                       });

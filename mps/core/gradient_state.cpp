@@ -64,7 +64,7 @@ BatchRecord recordOf(const std::string& kernel, const StateBatch& states) {
       throw Error(kernel, "gradientStates", "states of different forward calls",
                   "states of one forward call");
   }
-  if (shared && states.count() > 0) result.inOrder = result.record->imageCount == states.count();
+  if (shared && states.count() > 1) result.inOrder = result.record->imageCount == states.count();
   return result;
 }
 

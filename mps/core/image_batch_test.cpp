@@ -58,7 +58,7 @@ TEST_F(ImageBatchTest, AnImageIsTheSameObjectEachTimeAndKeepsItsLabel) {
   batch[1]->setLabel("second");
   EXPECT_EQ(batch[1]->label(), "second");
   EXPECT_EQ(batch[1], batch[1]);
-  const ImageBatch copy = batch;
+  const ImageBatch copy = batch;  // NOLINT(performance-unnecessary-copy-initialization): what is tested
   EXPECT_EQ(copy[1], batch[1]);
   EXPECT_EQ(batch.slice(1, 2)[0], batch[1]);
   EXPECT_NE(batch[0], batch[1]);

@@ -64,11 +64,11 @@ TEST_F(ImageView, AChannelRangeSharesItsChannels) {
   EXPECT_EQ(
       image->subImageWithFeatureChannelRange(4, std::numeric_limits<std::size_t>::max())->featureChannels(),
       5U);
-  for (const auto& [location, length] :
-       {std::pair{2UL, 4UL}, {12UL, 4UL}, {0UL, 0UL}, {0UL, 6UL}, {9UL, 1UL}})
-    EXPECT_TRUE(
-        names(errorOf([&] { static_cast<void>(image->subImageWithFeatureChannelRange(location, length)); }),
-              {"featureChannelRange"}));
+  for (const auto& range : {std::pair{2UL, 4UL}, {12UL, 4UL}, {0UL, 0UL}, {0UL, 6UL}, {9UL, 1UL}})
+    EXPECT_TRUE(names(errorOf([&] {
+                        static_cast<void>(image->subImageWithFeatureChannelRange(range.first, range.second));
+                      }),
+                      {"featureChannelRange"}));
 }
 
 TEST_F(ImageView, AChannelRangeOfAStackCoversEachImage) {

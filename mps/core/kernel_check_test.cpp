@@ -19,7 +19,6 @@ using testing::names;
 using testing::Scale;
 using testing::sizeOf;
 using testing::Values;
-using testing::valuesOf;
 
 class KernelChecks : public testing::DeviceTest {
  protected:
@@ -27,7 +26,7 @@ class KernelChecks : public testing::DeviceTest {
 
   /// The error of an encode of the given images; nothing may be recorded.
   std::string encode(const std::shared_ptr<Image>& source, const std::shared_ptr<Image>& result) {
-    const auto text = errorOf([&] { scale_->encode(commands_, source, result); });
+    auto text = errorOf([&] { scale_->encode(commands_, source, result); });
     if (!text.empty()) {
       EXPECT_EQ(commands_->commandCount(), 0U);
       EXPECT_TRUE(names(text, {"Scale \"checked\""}));

@@ -19,7 +19,6 @@ using testing::Scale;
 using testing::sizeOf;
 using testing::Values;
 using testing::valuesOf;
-using testing::WindowSum;
 
 class KernelEncode : public testing::DeviceTest {
  protected:

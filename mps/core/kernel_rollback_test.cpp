@@ -13,7 +13,6 @@ namespace mps {
 namespace {
 
 using testing::counted;
-using testing::errorOf;
 using testing::Join;
 using testing::Scale;
 using testing::ScaleGradient;

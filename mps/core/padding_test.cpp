@@ -14,7 +14,6 @@ namespace {
 using detail::backwardPadding;
 using detail::forwardPadding;
 using detail::PaddedAxis;
-using testing::counted;
 using testing::errorOf;
 using testing::names;
 using testing::sizeOf;

@@ -40,7 +40,7 @@ Values predictionValues(ConformRun& run, const LossCase& item, std::size_t count
 }
 
 Values labelValues(ConformRun& run, const LossCase& item, std::size_t count) {
-  const Values bits = run.values(count, RandomKind::ZeroOrOne);
+  Values bits = run.values(count, RandomKind::ZeroOrOne);
   if (item.problem.lossType == CNNLossType::Hinge) return bits;
   if (item.exact) return run.values(count, RandomKind::SmallIntegers);
   Values values = run.values(count, RandomKind::Positive);

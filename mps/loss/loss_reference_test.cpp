@@ -323,8 +323,9 @@ double objective(const LossProblem& problem, const LossInputs& inputs) {
   return sum;
 }
 
-void expectDerivative(const LossProblem& problem, LossInputs inputs, ReferenceTensor LossInputs::*variable,
-                      const ReferenceTensor& gradient) {
+void expectDerivative(const LossProblem& problem, const LossInputs& place,
+                      ReferenceTensor LossInputs::*variable, const ReferenceTensor& gradient) {
+  LossInputs inputs = place;
   constexpr double step = 1e-5;
   for (std::size_t i = 0; i < gradient.values.size(); ++i) {
     double& value = (inputs.*variable).values[i];

@@ -24,11 +24,11 @@ class TrainableConvolutionTest : public testing::Test {
  protected:
   std::shared_ptr<TrainableConvolution> make(std::uint64_t seed,
                                              WeightInitialization initialization = WeightInitialization::He) {
-    return TrainableConvolution::create(device, descriptor, "layer", seed, nullptr, initialization);
+    return TrainableConvolution::create(device_, descriptor_, "layer", seed, nullptr, initialization);
   }
-  std::shared_ptr<mtl::Device> device = mtl::createSystemDefaultDevice();
+  std::shared_ptr<mtl::Device> device_ = mtl::createSystemDefaultDevice();
   // 3x3 windows of 4 channels: fanIn = 36, fanOut = 54.
-  CNNConvolutionDescriptor descriptor = CNNConvolutionDescriptor::cnnConvolutionDescriptor(3, 3, 4, 6);
+  CNNConvolutionDescriptor descriptor_ = CNNConvolutionDescriptor::cnnConvolutionDescriptor(3, 3, 4, 6);
 };
 
 TEST_F(TrainableConvolutionTest, HeStaysWithinItsBoundAndComesNearIt) {
@@ -73,14 +73,14 @@ TEST_F(TrainableConvolutionTest, WeightsComeBackFromAFile) {
 }
 
 TEST_F(TrainableConvolutionTest, RefusesAMissingDevice) {
-  EXPECT_THROW(TrainableConvolution::create(nullptr, descriptor, "layer", 1, nullptr), Error);
+  EXPECT_THROW(TrainableConvolution::create(nullptr, descriptor_, "layer", 1, nullptr), Error);
 }
 
 TEST_F(TrainableConvolutionTest, RefusesAFileOfAnotherShape) {
   const detail::TestFolder folder;
   const auto path = folder / "layer.safetensors";
   writeSafetensors(path, make(7)->tensors(false), {});
-  descriptor.setOutputFeatureChannels(7);
+  descriptor_.setOutputFeatureChannels(7);
   const auto other = make(8);
   const auto before = weightsOf(*other);
   EXPECT_THROW(other->read(SafetensorsFile::read(path), false), Error);

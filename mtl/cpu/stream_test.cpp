@@ -24,7 +24,7 @@ std::set<Range> rangesOf(const Stream& stream, std::int64_t count, std::int64_t 
     const std::lock_guard lock(mutex);
     ranges.insert({begin, end});
   });
-  const std::set<Range> distinct(ranges.begin(), ranges.end());
+  std::set<Range> distinct(ranges.begin(), ranges.end());
   EXPECT_EQ(distinct.size(), ranges.size()) << "a range came twice";
   return distinct;
 }
