@@ -152,6 +152,14 @@ inline void addFormatCases(std::vector<LossCase>& cases) {
           *shape = withGaps(*shape);
         cases.push_back(formats);
       }
+  for (const CNNLossType type : lossTypes())
+    for (const Format format : {Format::Unorm8, Format::Unorm16}) {
+      LossCase codes = lossCase(type, CNNReductionType::Sum, 2, 4, 3, 18);
+      codes.name += std::string("Codes") + name(format);
+      codes.problem.weights = codes.problem.predictions;
+      setFormats(codes.problem, format, Format::Float32);
+      cases.push_back(codes);
+    }
   LossCase unorm = lossCase(CNNLossType::MeanAbsoluteError, CNNReductionType::None, 1, 4, 4, 9);
   unorm.name += "Unorm8Loss";
   unorm.problem.loss.format = Format::Unorm8;

@@ -31,6 +31,12 @@ struct Inputs {
   double t;
   double smoothed;           ///< t'
   double smoothedMagnitude;  ///< of the two terms of t'
+  /// A unorm code is a quotient that float32 rounds: |y| and |t| where that is so, else 0.
+  double yRounded;
+  double tRounded;
+
+  /// Of the rounding of y - t, beside |y - t|.
+  [[nodiscard]] double differenceRounded() const { return yRounded + tRounded; }
 };
 
 /// Factor of t in t'.
@@ -50,15 +56,18 @@ double sign(double x) {
   return x < 0 ? -1 : x;
 }
 
-Element meanAbsoluteError(double y, double t) {
+Element meanAbsoluteError(const Inputs& in) {
+  const double y = in.y;
+  const double t = in.t;
   const double m = std::abs(y) + std::abs(t);
   return {{std::abs(y - t), m}, {sign(y - t), 1}, {-sign(y - t), 1}};
 }
 
-Element meanSquaredError(double y, double t) {
-  const double x = y - t;
+Element meanSquaredError(const Inputs& in) {
+  const double x = in.y - in.t;
   // The rounding of x counts twice in its square.
-  return {{x * x, 2 * x * x}, {2 * x, std::abs(2 * x)}, {-2 * x, std::abs(2 * x)}};
+  const double m = 2 * (std::abs(x) + in.differenceRounded());
+  return {{x * x, std::abs(x) * m}, {2 * x, m}, {-2 * x, m}};
 }
 
 Element sigmoidCrossEntropy(const Inputs& in, double labelScale) {
@@ -72,11 +81,14 @@ Element sigmoidCrossEntropy(const Inputs& in, double labelScale) {
           {-y * labelScale, std::abs(y * labelScale)}};
 }
 
-Element categoricalCrossEntropy(double y, double t) {
+Element categoricalCrossEntropy(const Inputs& in) {
+  const double y = in.y;
+  const double t = in.t;
   const double log = y < 0 ? kNaN : std::log(y);
-  const Term labelGradient{-log, std::abs(log)};
+  const double m = std::abs(log) + (in.yRounded > 0 ? 1 : 0);
+  const Term labelGradient{-log, m};
   if (t == 0) return {{}, {}, labelGradient};
-  return {{-t * log, std::abs(t * log)}, {-t / y, std::abs(t / y)}, labelGradient};
+  return {{-t * log, std::abs(t) * m}, {-t / y, std::abs(t / y)}, labelGradient};
 }
 
 Element hinge(double y, double t) {
@@ -89,16 +101,18 @@ Element hinge(double y, double t) {
           {inside ? -2 * y : 0, 2 * std::abs(y)}};
 }
 
-Element huber(double y, double t, double delta) {
-  const double x = y - t;
+Element huber(const Inputs& in, double delta) {
+  const double x = in.y - in.t;
   const double a = std::abs(x);
   double slope = x;
   if (x > delta) slope = delta;
   if (x < -delta) slope = -delta;
   const double loss = a <= delta ? 0.5 * x * x : 0.5 * delta * delta + delta * (a - delta);
-  return {{loss, a <= delta ? loss : 0.5 * delta * delta + delta * (a + delta)},
-          {slope, std::abs(slope)},
-          {-slope, std::abs(slope)}};
+  const double slopeMagnitude = std::abs(slope) + in.differenceRounded();
+  const double m = a <= delta ? loss : 0.5 * delta * delta + delta * (a + delta);
+  return {{loss, m + std::abs(slope) * in.differenceRounded()},
+          {slope, slopeMagnitude},
+          {-slope, slopeMagnitude}};
 }
 
 Element cosineDistance(double y, double t) {
@@ -121,35 +135,36 @@ Element logLoss(double y, double t, double epsilon) {
           {-logU + logV, magnitudeU + magnitudeV}};
 }
 
-Element kullbackLeiblerDivergence(double y, double t) {
+Element kullbackLeiblerDivergence(const Inputs& in) {
+  const double y = in.y;
+  const double t = in.t;
   const Term gradient{-t, std::abs(t)};
   if (t == 0) return {{}, gradient, {}};
   const double log = t < 0 ? kNaN : std::log(t);
-  return {{t * (log - y), std::abs(t) * (std::abs(log) + std::abs(y))},
-          gradient,
-          {log + 1 - y, std::abs(log) + 1 + std::abs(y)}};
+  const double m = std::abs(log) + (in.tRounded > 0 ? 1 : 0) + std::abs(y);
+  return {{t * (log - y), std::abs(t) * m}, gradient, {log + 1 - y, 1 + m}};
 }
 
 Element element(const LossProblem& problem, const LossInputs& inputs, const Inputs& in) {
   switch (problem.lossType) {
     case CNNLossType::MeanAbsoluteError:
-      return meanAbsoluteError(in.y, in.t);
+      return meanAbsoluteError(in);
     case CNNLossType::MeanSquaredError:
-      return meanSquaredError(in.y, in.t);
+      return meanSquaredError(in);
     case CNNLossType::SigmoidCrossEntropy:
       return sigmoidCrossEntropy(in, smoothingScale(inputs));
     case CNNLossType::CategoricalCrossEntropy:
-      return categoricalCrossEntropy(in.y, in.t);
+      return categoricalCrossEntropy(in);
     case CNNLossType::Hinge:
       return hinge(in.y, in.t);
     case CNNLossType::Huber:
-      return huber(in.y, in.t, inputs.delta);
+      return huber(in, inputs.delta);
     case CNNLossType::CosineDistance:
       return cosineDistance(in.y, in.t);
     case CNNLossType::Log:
       return logLoss(in.y, in.t, inputs.epsilon);
     case CNNLossType::KullbackLeiblerDivergence:
-      return kullbackLeiblerDivergence(in.y, in.t);
+      return kullbackLeiblerDivergence(in);
     case CNNLossType::SoftMaxCrossEntropy:
     case CNNLossType::Count:
       break;
@@ -170,7 +185,7 @@ std::vector<Element> softMaxCrossEntropy(const LossProblem& problem, const LossI
   double spread = 0;
   for (const Inputs& k : in) {
     const double z = k.y - largest;
-    if (std::isfinite(z)) spread += std::exp(z) / sum * std::abs(z);
+    if (std::isfinite(z)) spread += std::exp(z) / sum * (std::abs(z) + k.yRounded);
   }
   double weightedLabels = 0;
   double weightedMagnitude = 0;
@@ -182,9 +197,10 @@ std::vector<Element> softMaxCrossEntropy(const LossProblem& problem, const LossI
   for (std::size_t k = 0; k < count; ++k) {
     const double z = in[k].y - largest;
     const double logSoftMax = z - std::log(sum);
-    const double logMagnitude = std::abs(z) + std::abs(std::log(sum)) + 1 + spread;
+    const double zMagnitude = std::abs(z) + in[k].yRounded;
+    const double logMagnitude = zMagnitude + std::abs(std::log(sum)) + 1 + spread;
     const double p = std::exp(z) / sum;
-    const double pMagnitude = p == 0 ? 0 : p * (1 + std::abs(z) + spread);
+    const double pMagnitude = p == 0 ? 0 : p * (1 + zMagnitude + spread);
     const double t = in[k].smoothed;
     const double scale = smoothingScale(inputs);
     if (t != 0) result[k].loss = {-t * logSoftMax, in[k].smoothedMagnitude * logMagnitude};
@@ -299,7 +315,19 @@ class Evaluation {
     const double t = label(n, y, x, k);
     const double scale = smoothingScale(inputs_);
     const double offset = smoothingOffset(problem_, inputs_);
-    return {inputs_.predictions.at(n, y, x, k), t, t * scale + offset, std::abs(t * scale) + offset};
+    const double prediction = inputs_.predictions.at(n, y, x, k);
+    const auto rounded = [](const TensorShape& shape, double value) {
+      const auto format = shape.format;
+      return format == ImageFeatureChannelFormat::Unorm8 || format == ImageFeatureChannelFormat::Unorm16
+                 ? std::abs(value)
+                 : 0;
+    };
+    return {prediction,
+            t,
+            t * scale + offset,
+            std::abs(t * scale) + offset,
+            rounded(problem_.predictions, prediction),
+            rounded(problem_.labels, t)};
   }
 
   void pixel(std::int64_t n, std::int64_t y, std::int64_t x) {

@@ -114,6 +114,32 @@ TEST_P(LossCheckValue, Section11_8) {
 INSTANTIATE_TEST_SUITE_P(Spec, LossCheckValue, testing::ValuesIn(checkValues()),
                          [](const auto& info) { return std::string(info.param.name); });
 
+/// Codes 85 and 84 of unorm8: what float32 makes of them differs by more than the roundings of y - t allow.
+TEST(LossErrorBound, CountsTheRoundingOfUnormCodes) {
+  LossInputs inputs;
+  inputs.predictions = tensor(1, 1, 1, 2, {85 / 255.0, 254 / 255.0});
+  inputs.labels = tensor(1, 1, 1, 2, {84 / 255.0, 253 / 255.0});
+  for (const auto type : {CNNLossType::MeanSquaredError, CNNLossType::Huber}) {
+    LossProblem problem = problemOf(type, CNNReductionType::None, 2);
+    const LossOutputs exact = lossReference(problem, inputs);
+    problem.predictions.format = ImageFeatureChannelFormat::Unorm8;
+    const LossOutputs predictions = lossReference(problem, inputs);
+    problem.labels.format = ImageFeatureChannelFormat::Unorm16;
+    const LossOutputs both = lossReference(problem, inputs);
+    for (std::size_t i = 0; i < 2; ++i) {
+      // |dL/dx| times what the roundings of y and t add, in units of the roundoff.
+      const double slope = std::abs(exact.gradient.values[i]);
+      const double ofY = inputs.predictions.values[i];
+      const double ofT = inputs.labels.values[i];
+      EXPECT_DOUBLE_EQ(predictions.loss.magnitude[i] - exact.loss.magnitude[i], slope * ofY);
+      EXPECT_DOUBLE_EQ(both.loss.magnitude[i] - exact.loss.magnitude[i], slope * (ofY + ofT));
+      const double curvature = type == CNNLossType::MeanSquaredError ? 2 : 1;
+      EXPECT_DOUBLE_EQ(both.gradient.magnitude[i] - exact.gradient.magnitude[i], curvature * (ofY + ofT));
+      EXPECT_DOUBLE_EQ(both.labelGradient.magnitude[i], both.gradient.magnitude[i]);
+    }
+  }
+}
+
 TEST(LossReduction, WeightedMeanSquaredError) {
   LossInputs inputs;
   inputs.predictions = tensor(1, 1, 1, 4, kLogits);
