@@ -198,6 +198,13 @@ ImageDescriptor CNNArithmetic::sizeDestination(const ImageDescriptor& primary,
   return destination;
 }
 
+bool CNNArithmetic::worksInPlace() const {
+  return primaryStrideInPixelsX() == 1 && primaryStrideInPixelsY() == 1 &&
+         primaryStrideInFeatureChannels_ == 1 && primaryOffset() == Offset{} &&
+         clipRect().origin == mtl::Origin{} &&
+         primarySourceFeatureChannelOffset() == destinationFeatureChannelOffset();
+}
+
 void CNNArithmetic::checkProperties() const {
   const auto checkStride = [&](const char* property, std::size_t stride) {
     if (stride > 1) throw Error(describe(), property, std::to_string(stride), "0 or 1");

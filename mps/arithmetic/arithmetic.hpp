@@ -70,6 +70,8 @@ class CNNArithmetic : public CNNBinaryKernel {
   }
   void setSecondaryStrideInFeatureChannels(std::size_t stride) { secondaryStrideInFeatureChannels_ = stride; }
 
+  [[nodiscard]] bool worksInPlace() const override;
+
   using CNNBinaryKernel::encode;
   using CNNBinaryKernel::encodeBatch;
   /// With a destination and a state for the gradients; the padding policy is not asked.
@@ -216,6 +218,7 @@ class CNNArithmeticGradient : public CNNGradientKernel {
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
   [[nodiscard]] bool needsSourceMemory(bool forwardSavesFields) const override;
+  [[nodiscard]] bool canAccumulate() const override { return true; }
   [[nodiscard]] std::optional<std::size_t> forwardSourceIndex() const override {
     return isSecondarySourceFilter_ ? 1 : 0;
   }

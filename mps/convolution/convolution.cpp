@@ -265,6 +265,7 @@ std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(
   if (has(gradientOption_, CNNConvolutionGradientOption::GradientWithData)) {
     ConvolutionProblem problem = common;
     problem.operation = ConvolutionOperation::DataGradient;
+    problem.accumulate = call.accumulate;
     const auto place = [](detail::WindowAxis& axis, std::int64_t size, std::int64_t primary,
                           std::int64_t kernelOffset) {
       axis.sourceSize = size;

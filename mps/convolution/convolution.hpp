@@ -156,6 +156,7 @@ class CNNConvolutionGradient : public CNNGradientKernel {
 
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
+  [[nodiscard]] bool canAccumulate() const override { return true; }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
   [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override {
     return has(gradientOption_, CNNConvolutionGradientOption::GradientWithWeightsAndBias);

@@ -454,7 +454,7 @@ void checkDestinations(const Kernel& kernel, const char* argument, mtl::CommandB
 }
 
 void checkNoAlias(const Kernel& kernel, const char* sourceArgument, const ImageBatch& sources,
-                  const ImageBatch& destinations) {
+                  const ImageBatch& destinations, bool inPlace) {
   const auto alias = [&] {
     throw Error(kernel.describe(), "destination", std::string("sharing memory with ") + sourceArgument,
                 "memory of its own");
@@ -467,12 +467,17 @@ void checkNoAlias(const Kernel& kernel, const char* sourceArgument, const ImageB
     return operands;
   };
   const auto to = parts(destinations);
+  const auto isSame = [](const BatchOperand& a, const BatchOperand& b) {
+    return a.byteOffset() == b.byteOffset() && a.shape() == b.shape();
+  };
   std::unordered_set<const void*> written;
   for (const auto& operand : to) written.insert(identity(operand));
   for (const auto& from : parts(sources)) {
     if (!written.contains(identity(from))) continue;
     for (const auto& operand : to)
-      if (identity(operand) == identity(from) && overlap(from, operand)) alias();
+      if (identity(operand) == identity(from) && overlap(from, operand) &&
+          !(inPlace && to.size() == 1 && isSame(from, operand)))
+        alias();
   }
 }
 

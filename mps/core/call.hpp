@@ -118,6 +118,7 @@ struct GradientCall {
   ImageEdgeMode edgeMode = ImageEdgeMode::Zero;
   std::shared_ptr<const ForwardRecord> record;  ///< null in the inherited encodes without a state
   bool clipRectIsSet = false;  ///< by the user: the literal rules of spec/02 section 3.6 hold
+  bool accumulate = false;     ///< add to the destination
   bool stateDriven = false;    ///< the library made the destination: every pixel of the forward source counts
   bool savedFieldsFit = false;   ///< record->saved belongs to exactly this source
   std::size_t firstImage = 0;    ///< position in the forward batch of the first image
@@ -193,9 +194,10 @@ void checkSources(const Kernel& kernel, const char* argument, mtl::CommandBuffer
                   const ImageBatch& images);
 void checkDestinations(const Kernel& kernel, const char* argument, mtl::CommandBuffer& commandBuffer,
                        const ImageBatch& images);
-/// No destination shares elements with a source.
+/// No destination shares elements with a source. @param inPlace a destination may be the source itself,
+/// element for element
 void checkNoAlias(const Kernel& kernel, const char* sourceArgument, const ImageBatch& sources,
-                  const ImageBatch& destinations);
+                  const ImageBatch& destinations, bool inPlace = false);
 void checkStates(const Kernel& kernel, const char* argument, mtl::CommandBuffer& commandBuffer,
                  const StateBatch& states, std::size_t imageCount);
 void checkCount(const Kernel& kernel, const char* argument, std::size_t found, std::size_t expected);

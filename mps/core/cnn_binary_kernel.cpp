@@ -58,7 +58,7 @@ void CNNBinaryKernel::checkEncode(const std::shared_ptr<mtl::CommandBuffer>& com
   detail::checkSources(*this, primaryName, *commandBuffer, primary);
   detail::checkSources(*this, secondaryName, *commandBuffer, secondary);
   detail::checkDestinations(*this, "destinationImage", *commandBuffer, destinations);
-  detail::checkNoAlias(*this, primaryName, primary, destinations);
+  detail::checkNoAlias(*this, primaryName, primary, destinations, worksInPlace());
   if (readsSecondary()) detail::checkNoAlias(*this, secondaryName, secondary, destinations);
   if (!isBatch) return;
   detail::checkNotStacked(*this, primaryName, primary);

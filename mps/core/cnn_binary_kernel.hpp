@@ -128,6 +128,8 @@ class CNNBinaryKernel : public Kernel {
   [[nodiscard]] virtual bool isStateModified() const { return false; }
   [[nodiscard]] virtual bool isResultStateReusedAcrossBatch() const { return false; }
   [[nodiscard]] virtual bool appendBatchBarrier() const { return false; }
+  /// The library's own: whether the destination may be the primary source itself, element for element.
+  [[nodiscard]] virtual bool worksInPlace() const { return false; }
 
   /// @name Encodes with a given destination; properties are used as they stand.
   /// @{

@@ -288,14 +288,15 @@ GradientCall CNNGradientKernel::resolveCall(BatchOperand& gradient, BatchOperand
 
 void CNNGradientKernel::encodeGradient(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                        const ImageBatch& gradients, const ImageBatch& sources,
-                                       const StateBatch& states, const ImageBatch& destinations, bool isBatch,
-                                       bool stateDriven) {
-  checkEncode(commandBuffer, "sourceGradient", gradients, "sourceImage", sources, destinations, isBatch);
+                                       const StateBatch& states, const ImageBatch& destinations,
+                                       const Manner& manner) {
+  checkEncode(commandBuffer, "sourceGradient", gradients, "sourceImage", sources, destinations,
+              manner.isBatch);
   if (gradients.empty()) return;
   detail::checkStates(*this, "gradientStates", *commandBuffer, states, gradients.count());
   mtl::RecordingGuard guard(*commandBuffer);
   std::vector<GradientCall> calls;
-  recordGradient(*commandBuffer, gradients, sources, states, destinations, stateDriven, calls);
+  recordGradient(*commandBuffer, gradients, sources, states, destinations, manner, calls);
   guard.keep();
   for (const GradientCall& call : calls) didEncode(call);
   detail::setProducer(destinations, describe());
@@ -306,7 +307,7 @@ void CNNGradientKernel::encodeGradient(const std::shared_ptr<mtl::CommandBuffer>
 
 void CNNGradientKernel::recordGradient(mtl::CommandBuffer& commandBuffer, const ImageBatch& gradients,
                                        const ImageBatch& sources, const StateBatch& states,
-                                       const ImageBatch& destinations, bool stateDriven,
+                                       const ImageBatch& destinations, const Manner& manner,
                                        std::vector<GradientCall>& calls) {
   detail::BatchRecord record = detail::recordOf(describe(), states);
   record.record = ownRecord(record.record);
@@ -315,7 +316,7 @@ void CNNGradientKernel::recordGradient(mtl::CommandBuffer& commandBuffer, const 
   if (!record.inOrder && needsStatesInOrder() && gradients.count() > 1) {
     for (std::size_t i = 0; i < gradients.count(); ++i)
       recordGradient(commandBuffer, gradients.slice(i, 1), sources.slice(i, 1), states.slice(i, 1),
-                     destinations.slice(i, 1), stateDriven, calls);
+                     destinations.slice(i, 1), manner, calls);
     return;
   }
   transferProperties(forward, gradients.descriptor());
@@ -324,7 +325,8 @@ void CNNGradientKernel::recordGradient(mtl::CommandBuffer& commandBuffer, const 
   BatchOperand source(sources);
   BatchOperand destination(destinations, true);
   const detail::TensorShape whole = destination.shape();
-  GradientCall call = resolveCall(gradient, source, destination, record.record, stateDriven);
+  GradientCall call = resolveCall(gradient, source, destination, record.record, manner.stateDriven);
+  call.accumulate = manner.accumulate;
   call.state = states[0];
   call.firstImage = record.firstImage;
   checkRole(forward, source);
@@ -332,18 +334,22 @@ void CNNGradientKernel::recordGradient(mtl::CommandBuffer& commandBuffer, const 
       forward.saved && record.inOrder && isPartOf(forward.sourcePlace, source, record.firstImage);
   std::vector<detail::PreparedCall> prepared;
   if (call.destination.elements() > 0) prepared = prepareGradient(call);
-  const bool readsSource =
-      std::any_of(prepared.begin(), prepared.end(), [](const auto& part) { return part.readsSource; });
-  if (readsSource && !readsSecondary() && !has(options(), KernelOptions::SkipAPIValidation))
-    detail::checkNoAlias(*this, "sourceImage", sources, destinations);  // known only now
   const bool writes = prepared.empty() || std::any_of(prepared.begin(), prepared.end(), [](const auto& part) {
                         return part.writesDestination;
                       });
   // What the forward pass did not read has no gradient: zeros in a whole destination.
   const bool covers = call.destination.channels == whole.channels && call.destination.images == whole.images;
-  if (writes && !covers && !call.clipRectIsSet)
+  checkAliases(prepared, covers, gradients, sources, destinations);
+  if (writes && !covers && !call.clipRectIsSet && !call.accumulate)
     detail::recordZeros(commandBuffer, describe(), BatchOperand(destinations, true));
-  for (const detail::PreparedCall& part : prepared) {
+  for (detail::PreparedCall& part : prepared) {
+    if (call.accumulate && part.writesDestination) {
+      if (!part.plan.plan->canAccumulate())
+        throw Error(describe(), "destinationGradients", call.destination.describe(),
+                    "one that gradients can be added to");
+      part.accumulate = true;
+      part.zeroDestinationFirst = false;
+    }
     detail::CallOperands operands;
     operands.gradient = &gradient;
     operands.source = &source;
@@ -355,6 +361,20 @@ void CNNGradientKernel::recordGradient(mtl::CommandBuffer& commandBuffer, const 
     detail::recordCall(commandBuffer, describe(), part, operands);
   }
   calls.push_back(std::move(call));
+}
+
+void CNNGradientKernel::checkAliases(const std::vector<detail::PreparedCall>& prepared, bool writesAll,
+                                     const ImageBatch& gradients, const ImageBatch& sources,
+                                     const ImageBatch& destinations) const {
+  if (has(options(), KernelOptions::SkipAPIValidation)) return;
+  const auto any = [&](auto holds) { return std::any_of(prepared.begin(), prepared.end(), holds); };
+  if (!readsSecondary() && any([](const auto& part) { return part.readsSource; }))
+    detail::checkNoAlias(*this, "sourceImage", sources, destinations);
+  const bool movesPixels = any([](const detail::PreparedCall& part) {
+    return part.zeroDestinationFirst || part.gradientOrigin != part.destinationOrigin;
+  });
+  if (worksInPlace() && (movesPixels || !writesAll || prepared.size() > 1))
+    detail::checkNoAlias(*this, "sourceGradient", gradients, destinations);
 }
 
 void CNNGradientKernel::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -382,7 +402,8 @@ ImageBatch CNNGradientKernel::encodeGradientReturning(
   const auto before = std::tuple(primary_, secondary_, kernelOffsetX_, kernelOffsetY_);
   try {
     ImageBatch destinations = makeDestinations(commandBuffer, gradients, sources, states);
-    encodeGradient(commandBuffer, gradients, sources, states, destinations, isBatch, true);
+    encodeGradient(commandBuffer, gradients, sources, states, destinations,
+                   {.isBatch = isBatch, .stateDriven = true});
     return destinations;
   } catch (...) {
     std::tie(primary_, secondary_, kernelOffsetX_, kernelOffsetY_) = before;
@@ -406,7 +427,7 @@ void CNNGradientKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& comman
                                const std::shared_ptr<Image>& destinationGradient) {
   encodeGradient(commandBuffer, batchOf(*this, "sourceGradient", sourceGradient),
                  batchOf(*this, "sourceImage", sourceImage), stateBatchOf(*this, gradientState),
-                 batchOf(*this, "destinationGradient", destinationGradient), false, false);
+                 batchOf(*this, "destinationGradient", destinationGradient), {});
 }
 
 ImageBatch CNNGradientKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -420,8 +441,18 @@ void CNNGradientKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& c
                                     const StateBatch& gradientStates,
                                     const ImageBatch& destinationGradients) {
   detail::checkCount(*this, "gradientStates", gradientStates.count(), sourceGradients.count());
-  encodeGradient(commandBuffer, sourceGradients, sourceImages, gradientStates, destinationGradients, true,
-                 false);
+  encodeGradient(commandBuffer, sourceGradients, sourceImages, gradientStates, destinationGradients,
+                 {.isBatch = true});
+}
+
+void CNNGradientKernel::encodeBatchAccumulating(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                                const ImageBatch& sourceGradients,
+                                                const ImageBatch& sourceImages,
+                                                const StateBatch& gradientStates,
+                                                const ImageBatch& destinationGradients) {
+  detail::checkCount(*this, "gradientStates", gradientStates.count(), sourceGradients.count());
+  encodeGradient(commandBuffer, sourceGradients, sourceImages, gradientStates, destinationGradients,
+                 {.isBatch = true, .accumulate = true});
 }
 
 }  // namespace mps

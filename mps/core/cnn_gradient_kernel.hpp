@@ -74,6 +74,13 @@ class CNNGradientKernel : public CNNBinaryKernel {
   /// Whether an encode reads the elements of sourceImage, or its size alone.
   [[nodiscard]] virtual bool needsSourceMemory(bool forwardSavesFields) const;
   [[nodiscard]] bool readsSecondary() const override { return needsSourceMemory(true); }
+  /// Whether every plan of this class can add to a float32 destination.
+  [[nodiscard]] virtual bool canAccumulate() const { return false; }
+  /// encodeBatch that adds to the destinations instead of overwriting them. @throws Error unless
+  /// canAccumulate() and float32
+  void encodeBatchAccumulating(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                               const ImageBatch& sourceGradients, const ImageBatch& sourceImages,
+                               const StateBatch& gradientStates, const ImageBatch& destinationGradients);
   /// Which source of the forward kernel the destination is the gradient of, where sourceImage does not have
   /// its size.
   [[nodiscard]] virtual std::optional<std::size_t> forwardSourceIndex() const { return std::nullopt; }
@@ -122,13 +129,23 @@ class CNNGradientKernel : public CNNBinaryKernel {
   ImageDescriptor sizeDestination(const ImageDescriptor& primary, const ImageDescriptor& secondary) override;
 
  private:
+  /// How an encode with states goes.
+  struct Manner {
+    bool isBatch = false;
+    bool stateDriven = false;  ///< GradientCall::stateDriven
+    bool accumulate = false;   ///< GradientCall::accumulate
+  };
   void encodeGradient(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& gradients,
                       const ImageBatch& sources, const StateBatch& states, const ImageBatch& destinations,
-                      bool isBatch, bool stateDriven);
+                      const Manner& manner);
   /// Records the calls of one encode, checked; more than one where the images must be taken one by one.
   void recordGradient(mtl::CommandBuffer& commandBuffer, const ImageBatch& gradients,
                       const ImageBatch& sources, const StateBatch& states, const ImageBatch& destinations,
-                      bool stateDriven, std::vector<detail::GradientCall>& calls);
+                      const Manner& manner, std::vector<detail::GradientCall>& calls);
+  /// Of a call whose plans are known: those aliases that could not be judged before.
+  void checkAliases(const std::vector<detail::PreparedCall>& prepared, bool writesAll,
+                    const ImageBatch& gradients, const ImageBatch& sources,
+                    const ImageBatch& destinations) const;
   /// Of stacks with a state: destination image z stands for image z of the forward source.
   void selectStackedImages(const detail::ForwardRecord& record, detail::BatchOperand& gradient,
                            detail::BatchOperand& source, detail::BatchOperand& destination,

@@ -124,6 +124,11 @@ ForwardCall CNNKernel::resolveCall(BatchOperand& source, BatchOperand& destinati
   return call;
 }
 
+bool CNNKernel::movesPixels() const {
+  return offset_ != Offset{} || clipRect_.origin != mtl::Origin{} ||
+         sourceFeatureChannelOffset_ != destinationFeatureChannelOffset_;
+}
+
 void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                            const ImageBatch& sources, const StateBatch& states,
                            const ImageBatch& destinations, bool isBatch) {
@@ -133,7 +138,7 @@ void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
   if (!has(options(), KernelOptions::SkipAPIValidation)) {
     detail::checkSources(*this, "sourceImage", *commandBuffer, sources);
     detail::checkDestinations(*this, "destinationImage", *commandBuffer, destinations);
-    detail::checkNoAlias(*this, "sourceImage", sources, destinations);
+    detail::checkNoAlias(*this, "sourceImage", sources, destinations, worksInPlace() && !movesPixels());
     if (isBatch) {
       detail::checkNotStacked(*this, "sourceImages", sources);
       detail::checkNotStacked(*this, "destinationImages", destinations);

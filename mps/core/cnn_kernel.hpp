@@ -147,6 +147,9 @@ class CNNKernel : public Kernel {
   [[nodiscard]] detail::ForwardCall resolveCall(detail::BatchOperand& source,
                                                 detail::BatchOperand& destination, bool withState) const;
   [[nodiscard]] virtual detail::PreparedCall prepareForward(const detail::ForwardCall& call) const = 0;
+  /// Whether the destination may be the source itself, element for element, while offset, clipRect.origin and
+  /// the channel offsets say that pixel (x, y, c) becomes pixel (x, y, c).
+  [[nodiscard]] virtual bool worksInPlace() const { return false; }
   /// Encodes with states that are inputs beside the images: loss labels. The default throws.
   virtual void encodeWithSourceStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                       const ImageBatch& sourceImages, const StateBatch& sourceStates,
@@ -179,6 +182,7 @@ class CNNKernel : public Kernel {
 
  private:
   struct Encoding;
+  [[nodiscard]] bool movesPixels() const;
   void encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sources,
                   const StateBatch& states, const ImageBatch& destinations, bool isBatch);
   ImageBatch makeDestinations(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

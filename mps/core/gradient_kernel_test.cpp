@@ -258,5 +258,44 @@ TEST_F(GradientKernel, ACopyKeepsWhatWasSet) {
   EXPECT_EQ(copy->primaryOffset(), (Offset{1, 1, 1}));
 }
 
+TEST_F(GradientKernel, InPlaceTheResultIsTheSame) {
+  const auto source = image(sizeOf(3, 2, 4), counted(24));
+  const auto state = forward(source, image(sizeOf(3, 2, 4)));
+  const auto g = image(sizeOf(3, 2, 4), counted(24, 100));
+  const Values expected = backward(g, source, state);
+  EXPECT_TRUE(names(errorOf([&] { gradient_->encode(commands(), g, source, state, g); }),
+                    {"destination", "sourceGradient"}));
+  gradient_->setWorksInPlace(true);
+  EXPECT_EQ(backwardInto(g, g, source, state), expected);
+}
+
+TEST_F(GradientKernel, InPlaceEveryPixelMustStayWhereItIs) {
+  gradient_->setWorksInPlace(true);
+  const auto source = image(sizeOf(4, 4, 8), counted(128));
+  const auto g = image(sizeOf(4, 4, 8), counted(128));
+  scale_->setOffset({1, 0, 0});
+  auto state = forward(source, image(sizeOf(4, 4, 8)));
+  EXPECT_NE(errorOf([&] { gradient_->encode(commands(), g, source, state, g); }), "") << "shifted by a pixel";
+  scale_->setOffset({});
+  scale_->setClipRect({{0, 0, 0}, {4, 3, 1}});
+  state = forward(source, image(sizeOf(4, 4, 8)));
+  EXPECT_NE(errorOf([&] { gradient_->encode(commands(), g, source, state, g); }), "") << "the rest is zeroed";
+}
+
+TEST_F(GradientKernel, AccumulatingAddsToTheDestination) {
+  const auto source = batch(sizeOf(3, 2, 4), 2, counted(48));
+  const auto states = scale_->resultStateBatch(source);
+  auto buffer = commands();
+  scale_->encodeBatch(buffer, source, states, ImageBatch::create(device_, sizeOf(3, 2, 4), 2));
+  run(buffer);
+  const auto g = batch(sizeOf(3, 2, 4), 2, counted(48, 100));
+  const auto result = batch(sizeOf(3, 2, 4), 2, counted(48, 7));
+  buffer = commands();
+  EXPECT_TRUE(names(errorOf([&] { gradient_->encodeBatchAccumulating(buffer, g, source, states, result); }),
+                    {"ScaleGradient", "destinationGradients"}))
+      << "its plans cannot add";
+  EXPECT_EQ(buffer->commandCount(), 0U);
+}
+
 }  // namespace
 }  // namespace mps

@@ -172,6 +172,32 @@ TEST_F(Aliasing, TheSameImage) {
   EXPECT_TRUE(names(encode(source_, source_), {"destination", "sourceImage"}));
 }
 
+TEST_F(Aliasing, AKernelThatWorksInPlaceMayWriteOverItsSource) {
+  scale_->setWorksInPlace(true);
+  EXPECT_NE(encode(source_, source_->subImageWithFeatureChannelRange(0, 4)), "") << "a part of it";
+  EXPECT_EQ(encode(source_, source_), "");
+  const auto block = batch(sizeOf(2, 2, 4), 4, counted(64));
+  EXPECT_EQ(encodeBatch(block, block), "");
+  EXPECT_NE(encodeBatch(block.slice(0, 3), block.slice(1, 3)), "") << "another place of the block";
+  EXPECT_NE(encodeBatch(ImageBatch{block[0], block[2], block[1]}, ImageBatch{block[1], block[2], block[0]}),
+            "");
+}
+
+TEST_F(Aliasing, InPlaceEveryPixelMustStayWhereItIs) {
+  scale_->setWorksInPlace(true);
+  scale_->setOffset({1, 0, 0});
+  EXPECT_NE(encode(source_, source_), "");
+  scale_->setOffset({});
+  scale_->setClipRect({{0, 1, 0}, {4, 3, 1}});
+  EXPECT_NE(encode(source_, source_), "");
+  scale_->setClipRect(RectNoClip);
+  scale_->setSourceFeatureChannelOffset(4);
+  scale_->setSourceFeatureChannelMaxCount(4);
+  EXPECT_NE(encode(source_, source_), "");
+  scale_->setDestinationFeatureChannelOffset(4);
+  EXPECT_EQ(encode(source_, source_), "");
+}
+
 TEST_F(Aliasing, AnotherPlaceInTheBatch) {
   const auto block = batch(sizeOf(2, 2, 4), 4, counted(64));
   EXPECT_NE(encodeBatch(block, ImageBatch{image(sizeOf(2, 2, 4)), image(sizeOf(2, 2, 4)),

@@ -84,6 +84,8 @@ class Scale : public CNNKernel {
   void setProducedChannels(std::size_t channels) { producedChannels_ = channels; }
   void setSharesState(bool shares) { sharesState_ = shares; }
   void setMakesState(bool makes) { makesState_ = makes; }
+  void setWorksInPlace(bool worksInPlace) { worksInPlace_ = worksInPlace; }
+  [[nodiscard]] bool worksInPlace() const override { return worksInPlace_; }
   [[nodiscard]] int encodes() const { return encodes_; }
   [[nodiscard]] bool isResultStateReusedAcrossBatch() const override { return sharesState_; }
   [[nodiscard]] std::shared_ptr<Scale> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
@@ -129,6 +131,7 @@ class Scale : public CNNKernel {
   std::size_t producedChannels_ = 0;
   bool sharesState_ = false;
   bool makesState_ = true;
+  bool worksInPlace_ = false;
   int encodes_ = 0;
 };
 
@@ -145,6 +148,8 @@ class ScaleGradient : public CNNGradientKernel {
   /// The images are taken one by one unless they are those of the forward batch in order.
   void setNeedsOrder(bool needsOrder) { needsOrder_ = needsOrder; }
   void setReadsSource(bool readsSource) { readsSource_ = readsSource; }
+  void setWorksInPlace(bool worksInPlace) { worksInPlace_ = worksInPlace; }
+  [[nodiscard]] bool worksInPlace() const override { return worksInPlace_; }
   /// The n-th recorded call of an encode fails while it is encoded; 0 for none.
   void setFailingCall(int call) { failingCall_ = call; }
   [[nodiscard]] int calls() const { return calls_; }
@@ -185,6 +190,7 @@ class ScaleGradient : public CNNGradientKernel {
   int failingCall_ = 0;
   bool needsOrder_ = false;
   bool readsSource_ = true;
+  bool worksInPlace_ = false;
 };
 
 /// out = sum over the taps of the window; taps outside are 0 or repeat the edge.

@@ -55,6 +55,7 @@ class CNNDropout : public CNNKernel {
   void setEncodeCount(std::uint32_t count) { encodeCount_ = count; }
 
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+  [[nodiscard]] bool worksInPlace() const override { return true; }
 
  protected:
   CNNDropout(std::shared_ptr<mtl::Device> device, float keepProbability, std::uint64_t seed,
@@ -100,6 +101,8 @@ class CNNDropoutGradient : public CNNGradientKernel {
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
   [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override { return false; }
+  [[nodiscard]] bool worksInPlace() const override { return true; }
+  [[nodiscard]] bool canAccumulate() const override { return true; }
 
  protected:
   CNNDropoutGradient(std::shared_ptr<mtl::Device> device, float keepProbability, std::uint64_t seed,

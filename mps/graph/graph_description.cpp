@@ -63,6 +63,8 @@ std::string NNGraph::debugDescription() const {
     if (!step.fused.empty()) out << " with " << step.fused;
     if (!step.writesResult) out << ", weight gradients only";
     if (step.update) out << ", updates weights";
+    if (layout != nullptr && layout->reuse.leavesOut[s]) out << ", done by accumulation";
+    if (layout != nullptr && layout->reuse.accumulates[s]) out << ", accumulates";
     out << "\n      from";
     for (const ImageIndex source : step.sources) out << ' ' << imageName(program, source);
     out << "\n      to " << imageName(program, step.result) << placeOf(program, layout, step.result) << '\n';

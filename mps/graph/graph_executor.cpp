@@ -70,6 +70,10 @@ StateBatch pointwiseStates(const std::shared_ptr<mtl::Device>& device, const std
   return StateBatch(state, count);
 }
 
+bool isWanted(const ProgramState& state) {
+  return !state.readers.empty() || state.isExported;
+}
+
 void recordFiniteCheck(mtl::CommandBuffer& commandBuffer, const std::string& name, const ImageBatch& images) {
   const BatchOperand operand(images);
   if (operand.isLoose()) {
@@ -204,17 +208,24 @@ void GraphExecutor::resolveGeometry(GraphLayout& layout) {
 void GraphExecutor::planImages(GraphLayout& layout) {
   layout.bound.clear();
   layout.requestOf.assign(program_->images.size(), nowhere);
+  layout.reuse = noReuse(*program_);
+  accumulateGradients(*program_, layout.images, layout.reuse);
+  workInPlace(*program_, layout.images, layout.offsets, layout.reuse);
   std::vector<MemoryRequest> requests;
-  for (ImageIndex i = 0; i < program_->images.size(); ++i) {
+  const auto needsMemory = [&](ImageIndex i) {
     const ProgramImage& image = program_->images[i];
-    if (!image.isPlanned() || !program_->steps[image.producer].writesResult) continue;
+    return image.isPlanned() && program_->steps[image.producer].writesResult;
+  };
+  for (ImageIndex i = 0; i < program_->images.size(); ++i) {
+    if (!needsMemory(i) || layout.reuse.ownerOf(i) != i) continue;
     const ImageDescriptor& size = layout.images[i];
     const std::size_t bytes = layout.count * size.width() * size.height() * size.featureChannels() *
                               bytesPerChannel(size.channelFormat());
-    const std::size_t last = image.readers.empty() ? image.producer : image.readers.back();
     layout.requestOf[i] = requests.size();
-    requests.push_back({bytes, image.producer, last});
+    requests.push_back({bytes, program_->images[i].producer, layout.reuse.lastUse[i]});
   }
+  for (ImageIndex i = 0; i < program_->images.size(); ++i)
+    if (needsMemory(i)) layout.requestOf[i] = layout.requestOf[layout.reuse.ownerOf(i)];
   layout.plan = planMemory(requests, mtl::Heap::alignment);
 }
 
@@ -273,7 +284,7 @@ void GraphExecutor::encodeStep(Run& run, StepIndex index) {
       StateBatch states;
       if (step.resultState) {
         const ProgramState& state = program_->states[*step.resultState];
-        if (!state.readers.empty() || state.isExported)
+        if (isWanted(state))
           states = state.isExported && run.graph.outputStateIsTemporary()
                        ? unary->temporaryResultStateBatch(run.commandBuffer, source)
                        : unary->resultStateBatch(source);
@@ -285,11 +296,15 @@ void GraphExecutor::encodeStep(Run& run, StepIndex index) {
       run.states[*step.fusedNeuronState] =
           pointwiseStates(device_, "CNNNeuron", result.descriptor(), result.count());
   } else if (auto* gradient = dynamic_cast<CNNGradientKernel*>(step.kernel.get())) {
-    gradient->encodeBatch(run.commandBuffer, source, run.images[step.sources[1]],
-                          run.states[step.sourceStates[0]], result);
+    const ImageBatch& image = run.images[step.sources[1]];
+    const StateBatch& states = run.states[step.sourceStates[0]];
+    if (run.layout.reuse.accumulates[index])
+      gradient->encodeBatchAccumulating(run.commandBuffer, source, image, states, result);
+    else
+      gradient->encodeBatch(run.commandBuffer, source, image, states, result);
   } else if (auto* binary = dynamic_cast<CNNBinaryKernel*>(step.kernel.get())) {
     StateBatch states;
-    if (step.resultState) {
+    if (step.resultState && isWanted(program_->states[*step.resultState])) {
       states = binary->resultStateBatch(source, run.images[step.sources[1]]);
       run.states[*step.resultState] = states;
     }
@@ -339,7 +354,8 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
         static_cast<std::int64_t>(program_->images[program_->sourceImages[i]].readers.size());
     ImageBatchIncrementReadCount(sourceImages[i], readers - 1);
   }
-  for (StepIndex s = 0; s < program_->steps.size(); ++s) encodeStep(run, s);
+  for (StepIndex s = 0; s < program_->steps.size(); ++s)
+    if (!layout.reuse.leavesOut[s]) encodeStep(run, s);
   guard.keep();
   readCounts.keep();
 

@@ -12,6 +12,7 @@
 #include "mps/core/image_batch.hpp"
 #include "mps/core/state.hpp"
 #include "mps/graph/graph_program.hpp"
+#include "mps/graph/image_reuse.hpp"
 #include "mps/graph/memory_plan.hpp"
 
 namespace mtl {
@@ -36,6 +37,7 @@ struct GraphLayout {
 
   std::vector<ImageDescriptor> images;  ///< of every image of the program
   std::vector<Offset> offsets;          ///< of every step with a unary kernel
+  ImageReuse reuse;
   MemoryPlan plan;
   std::vector<std::size_t> requestOf;  ///< image to request, nowhere when it is not planned
 

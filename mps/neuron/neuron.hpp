@@ -31,6 +31,7 @@ class CNNNeuron : public CNNKernel {
   [[nodiscard]] std::span<const float> data() const { return descriptor_.data(); }
   [[nodiscard]] const NNNeuronDescriptor& descriptor() const { return descriptor_; }
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+  [[nodiscard]] bool worksInPlace() const override { return true; }
 
  protected:
   CNNNeuron(std::shared_ptr<mtl::Device> device, const NNNeuronDescriptor& neuronDescriptor);
@@ -68,6 +69,8 @@ class CNNNeuronGradient : public CNNGradientKernel {
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
+  [[nodiscard]] bool worksInPlace() const override { return true; }
+  [[nodiscard]] bool canAccumulate() const override { return true; }
   /// The library's own: sourceImage is the forward result, for a neuron that a graph has fused into another
   /// kernel.
   void setUsesResult(bool usesResult) { usesResult_ = usesResult; }

@@ -182,6 +182,7 @@ class CNNPoolingGradient : public CNNGradientKernel {
   void setSourceSize(const mtl::Size& size) { sourceSize_.set(size); }
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
+  [[nodiscard]] bool canAccumulate() const override { return true; }
   [[nodiscard]] bool needsSourceMemory(bool forwardSavesFields) const override;
 
  protected:

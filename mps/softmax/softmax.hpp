@@ -63,6 +63,7 @@ class CNNSoftMaxGradient : public CNNGradientKernel {
   }
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
+  [[nodiscard]] bool canAccumulate() const override { return true; }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
@@ -84,6 +85,7 @@ class CNNLogSoftMaxGradient : public CNNGradientKernel {
   }
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
+  [[nodiscard]] bool canAccumulate() const override { return true; }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:

@@ -1,0 +1,82 @@
+#include <algorithm>
+
+#include "mps/arithmetic/arithmetic.hpp"
+#include "mps/core/cnn_gradient_kernel.hpp"
+#include "mps/graph/image_reuse.hpp"
+
+namespace mps::detail {
+namespace {
+
+/// Whether the step is x + y, element for element, and nobody wants its gradient.
+bool isPlainSum(const GraphProgram& program, const ProgramStep& step) {
+  const auto* add = dynamic_cast<const CNNAdd*>(step.kernel.get());
+  if (add == nullptr || !add->worksInPlace()) return false;
+  if (step.resultState) {
+    const ProgramState& state = program.states[*step.resultState];
+    if (state.isExported || !state.readers.empty()) return false;
+  }
+  const bool secondaryIsWhole =
+      add->secondaryStrideInPixelsX() == 1 && add->secondaryStrideInPixelsY() == 1 &&
+      add->secondaryStrideInFeatureChannels() == 1 && add->secondaryOffset() == Offset{} &&
+      add->secondarySourceFeatureChannelOffset() == 0;
+  const bool changesNothing = add->primaryScale() == 1 && add->secondaryScale() == 1 && add->bias() == 0 &&
+                              add->minimumValue() == -FLT_MAX && add->maximumValue() == FLT_MAX;
+  return secondaryIsWhole && changesNothing;
+}
+
+class GradientAccumulation {
+ public:
+  GradientAccumulation(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes,
+                       ImageReuse& reuse)
+      : program_(program), sizes_(sizes), reuse_(reuse), writtenAt_(program.images.size(), nowhere) {
+    for (ImageIndex i = 0; i < program.images.size(); ++i) writtenAt_[i] = program.images[i].producer;
+  }
+
+  void join(StepIndex index) {
+    const ProgramStep& step = program_.steps[index];
+    if (!isPlainSum(program_, step)) return;
+    ImageIndex earlier = step.sources[0];
+    ImageIndex later = step.sources[1];
+    if (earlier == later || writtenAt_[earlier] == nowhere || writtenAt_[later] == nowhere) return;
+    if (writtenAt_[earlier] > writtenAt_[later]) std::swap(earlier, later);
+    const StepIndex adder = program_.images[later].producer;
+    if (adder != writtenAt_[later] || !canAdd(adder)) return;
+    for (const ImageIndex image : {earlier, later, step.result})
+      if (!program_.images[image].isPlanned() || sizes_[image] != sizes_[step.result]) return;
+    if (!isReadOnlyBy(earlier, index) || !isReadOnlyBy(later, index)) return;
+    reuse_.leavesOut[index] = true;
+    reuse_.accumulates[adder] = true;
+    const ImageIndex owner = reuse_.ownerOf(earlier);
+    reuse_.memoryOf[later] = owner;
+    reuse_.memoryOf[step.result] = owner;
+    reuse_.lastUse[owner] = std::max(reuse_.lastUse[owner], reuse_.lastUse[step.result]);
+    writtenAt_[step.result] = adder;
+  }
+
+ private:
+  [[nodiscard]] bool canAdd(StepIndex index) const {
+    const ProgramStep& step = program_.steps[index];
+    const auto* gradient = dynamic_cast<const CNNGradientKernel*>(step.kernel.get());
+    return gradient != nullptr && gradient->canAccumulate() && step.writesResult &&
+           !reuse_.accumulates[index] &&
+           sizes_[step.result].channelFormat() == ImageFeatureChannelFormat::Float32;
+  }
+  [[nodiscard]] bool isReadOnlyBy(ImageIndex image, StepIndex reader) const {
+    return program_.images[image].readers == std::vector<StepIndex>{reader};
+  }
+
+  const GraphProgram& program_;
+  const std::vector<ImageDescriptor>& sizes_;
+  ImageReuse& reuse_;
+  std::vector<StepIndex> writtenAt_;  ///< of every image, with the sums that are left out
+};
+
+}  // namespace
+
+void accumulateGradients(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes,
+                         ImageReuse& reuse) {
+  GradientAccumulation pass(program, sizes, reuse);
+  for (StepIndex s = 0; s < program.steps.size(); ++s) pass.join(s);
+}
+
+}  // namespace mps::detail

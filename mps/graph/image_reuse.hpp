@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "mps/core/image_descriptor.hpp"
+#include "mps/core/types.hpp"
+#include "mps/graph/graph_program.hpp"
+
+namespace mps::detail {
+
+/// Which images of a program, once their sizes are known, live in the memory of another one.
+struct ImageReuse {
+  std::vector<ImageIndex> memoryOf;  ///< of every image: the image whose memory it takes over, or itself
+  std::vector<bool> leavesOut;       ///< of every step: its work is done by another one
+  std::vector<bool> accumulates;     ///< of every step: adds to its result instead of overwriting it
+  std::vector<std::size_t> lastUse;  ///< of every image that is its own memory: the last step that needs it
+
+  /// The image that owns the memory.
+  [[nodiscard]] ImageIndex ownerOf(ImageIndex image) const {
+    while (memoryOf[image] != image) image = memoryOf[image];
+    return image;
+  }
+};
+
+/// Nothing shared.
+ImageReuse noReuse(const GraphProgram& program);
+
+/// Pass: where gradients meet, the kernel that makes the later one adds it to the earlier one, and the add
+/// step is left out. Only in float32, where both are private to that step and the kernel can add.
+void accumulateGradients(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes,
+                         ImageReuse& reuse);
+
+/// Pass: a kernel that works in place writes over its source when nobody reads that afterwards.
+/// @param offsets of every step with a unary kernel
+void workInPlace(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes,
+                 const std::vector<Offset>& offsets, ImageReuse& reuse);
+
+}  // namespace mps::detail
