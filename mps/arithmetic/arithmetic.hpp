@@ -47,6 +47,8 @@ using CNNArithmeticGradientStateBatch = StateBatch;
 /// both are 0. Channels likewise; two sources that are not repeated must have as many channels. Sources:
 /// every format; results: float16, float32. Arithmetic is float32, rounded once when stored.
 ///
+/// The destination may be the primary source, where that is not repeated.
+///
 /// @throws Error for a stride above 1, minimumValue > maximumValue, or channels that do not match.
 class CNNArithmetic : public CNNBinaryKernel {
  public:
@@ -117,6 +119,7 @@ class CNNAdd : public CNNArithmetic {
 
  protected:
   explicit CNNAdd(const std::shared_ptr<mtl::Device>& device);
+  CNNAdd(const CNNAdd&) = default;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
@@ -132,6 +135,7 @@ class CNNSubtract : public CNNArithmetic {
 
  protected:
   explicit CNNSubtract(const std::shared_ptr<mtl::Device>& device);
+  CNNSubtract(const CNNSubtract&) = default;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
@@ -147,6 +151,7 @@ class CNNMultiply : public CNNArithmetic {
 
  protected:
   explicit CNNMultiply(const std::shared_ptr<mtl::Device>& device);
+  CNNMultiply(const CNNMultiply&) = default;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
@@ -162,6 +167,7 @@ class CNNDivide : public CNNArithmetic {
 
  protected:
   explicit CNNDivide(const std::shared_ptr<mtl::Device>& device);
+  CNNDivide(const CNNDivide&) = default;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
@@ -265,6 +271,7 @@ class CNNAddGradient : public CNNArithmeticGradient {
 
  protected:
   CNNAddGradient(const std::shared_ptr<mtl::Device>& device, bool isSecondarySourceFilter);
+  CNNAddGradient(const CNNAddGradient&) = default;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
@@ -281,6 +288,7 @@ class CNNSubtractGradient : public CNNArithmeticGradient {
 
  protected:
   CNNSubtractGradient(const std::shared_ptr<mtl::Device>& device, bool isSecondarySourceFilter);
+  CNNSubtractGradient(const CNNSubtractGradient&) = default;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
@@ -297,6 +305,7 @@ class CNNMultiplyGradient : public CNNArithmeticGradient {
 
  protected:
   CNNMultiplyGradient(const std::shared_ptr<mtl::Device>& device, bool isSecondarySourceFilter);
+  CNNMultiplyGradient(const CNNMultiplyGradient&) = default;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
@@ -313,6 +322,7 @@ class CNNDivideGradient : public CNNArithmeticGradient {
 
  protected:
   CNNDivideGradient(const std::shared_ptr<mtl::Device>& device, bool isSecondarySourceFilter);
+  CNNDivideGradient(const CNNDivideGradient&) = default;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 

@@ -186,10 +186,10 @@ TEST_F(GradientKernel, WrongSizesKindsAndStatesAreRefused) {
 
 TEST_F(GradientKernel, StatesOfDifferentCallsAreNoBatch) {
   const auto sources = batch(sizeOf(2, 2, 4), 2, counted(32));
-  const auto stateWith = [&](const std::function<void(Scale&)>& change) {
+  auto stateWith = [&](const std::function<void(Scale&)>& change) {
     const auto kernel = Scale::create(device_);
     change(*kernel);
-    const auto state = kernel->resultState(sources[0]);
+    auto state = kernel->resultState(sources[0]);
     kernel->encode(commands(), sources[0], state, image(sizeOf(2, 2, 8)));
     return state;
   };

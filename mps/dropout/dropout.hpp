@@ -31,9 +31,9 @@ using CNNDropoutGradientStateBatch = StateBatch;
 
 /// out(x, y, c) = in(x, y, c) * M(x, y, c) / P; M is 1 with probability P, else 0 (MPSCNNDropout).
 ///
-/// Kept values are scaled up while training, so inference leaves the layer out. M is drawn by Philox 4x32-10
-/// keyed by (seed, number of the encode, image, element): every encode draws anew, and the same kernel draws
-/// the same masks in every run, on every device.
+/// Kept values are scaled up while training, so inference leaves the layer out. The destination may be the
+/// source. M is drawn by Philox 4x32-10 keyed by (seed, number of the encode, image, element): every encode
+/// draws anew, and the same kernel draws the same masks in every run, on every device.
 class CNNDropout : public CNNKernel {
  public:
   /// @param keepProbability P, above 0 and up to 1 (1: the identity). PyTorch's p is 1 - P

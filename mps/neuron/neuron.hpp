@@ -14,6 +14,7 @@
 namespace mps {
 
 /// result(x, y, c) = f(source(x, y, c)) (MPSCNNNeuron). Sources: every format; results: float16, float32.
+/// The destination may be the source.
 class CNNNeuron : public CNNKernel {
  public:
   /// Takes a copy of the descriptor. @throws Error for PReLU without slopes or a type that does not exist
