@@ -285,7 +285,7 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
     const auto& parameter = prepared.parameters[i];
     if (!parameter.memory) continue;
     operands.parameters[i] = parameter.memory->address() + parameter.byteOffset;
-    command.retained.push_back(parameter.memory);
+    if (!parameter.isTemporary) command.retained.push_back(parameter.memory);
     (parameter.isWritten ? command.writes : command.reads).push_back(parameter.memory);
   }
   command.run = [plan = prepared.plan.plan, operands](mtl::Stream& stream) { plan->run(stream, operands); };

@@ -132,6 +132,7 @@ struct PreparedCall {
     std::shared_ptr<mtl::Memory> memory;
     std::size_t byteOffset = 0;
     bool isWritten = false;
+    bool isTemporary = false;  ///< of the command buffer's heap, which keeps it
   };
   ChosenPlan plan;
   std::size_t savedBytes = 0;  ///< of all images together, forward calls only

@@ -14,7 +14,12 @@ class Device;
 
 namespace mps {
 
-/// Lengths and type of vectors (MPSVectorDescriptor; spec/05 section 2.2). A value.
+namespace detail {
+class ArrayStorage;
+}
+
+/// Lengths and type of vectors (MPSVectorDescriptor; spec/05 section 2.2). A value; a vector that was made
+/// from it does not see later changes.
 class VectorDescriptor {
  public:
   /// One vector without gaps. @throws Error for an invalid type.
@@ -26,11 +31,13 @@ class VectorDescriptor {
   /// elements.
   static std::size_t vectorBytes(std::size_t length, DataType dataType);
 
+  /// Elements of one vector.
   [[nodiscard]] std::size_t length() const { return length_; }
   void setLength(std::size_t length) { length_ = length; }
   [[nodiscard]] std::size_t vectors() const { return vectors_; }
   [[nodiscard]] DataType dataType() const { return dataType_; }
   void setDataType(DataType dataType) { dataType_ = dataType; }
+  /// Fixed when the descriptor is made; only several vectors use it.
   [[nodiscard]] std::size_t vectorBytes() const { return vectorBytes_; }
 
  private:
@@ -44,65 +51,67 @@ class VectorDescriptor {
 
 /// One or several vectors in a buffer (MPSVector; spec/05 section 2.4).
 /// Element i of vector v lies at data()->contents() + offset() + v * vectorBytes() + i * size of the type.
+/// What the descriptor says is taken over when the vector is made; it may have no elements.
 class Vector {
  public:
-  virtual ~Vector() = default;
+  virtual ~Vector();
   Vector(const Vector&) = delete;
   Vector& operator=(const Vector&) = delete;
 
-  /// Shares the buffer. @param offset in bytes, a multiple of the element size. @throws Error when it does
-  /// not fit.
+  /// Shares the buffer, which holds at least offset + (vectors - 1) * vectorBytes + length * size bytes.
+  /// @param offset in bytes, a multiple of the element size. @throws Error when the vectors overlap or leave
+  /// the buffer.
   static std::shared_ptr<Vector> create(std::shared_ptr<mtl::Buffer> buffer,
                                         const VectorDescriptor& descriptor, std::size_t offset = 0);
-  /// With a zero-filled buffer of its own, allocated at first use.
+  /// With a zero-filled buffer of its own of vectors * vectorBytes bytes, allocated at first use.
   static std::shared_ptr<Vector> create(std::shared_ptr<mtl::Device> device,
                                         const VectorDescriptor& descriptor);
 
-  [[nodiscard]] const std::shared_ptr<mtl::Device>& device() const { return device_; }
+  [[nodiscard]] const std::shared_ptr<mtl::Device>& device() const;
   [[nodiscard]] std::size_t length() const { return descriptor_.length(); }
   [[nodiscard]] std::size_t vectors() const { return descriptor_.vectors(); }
   [[nodiscard]] std::size_t vectorBytes() const { return descriptor_.vectorBytes(); }
   [[nodiscard]] DataType dataType() const { return descriptor_.dataType(); }
-  [[nodiscard]] std::size_t offset() const { return offset_; }
-  /// The buffer; allocates it. @throws Error for a temporary vector whose readCount is 0.
-  [[nodiscard]] virtual std::shared_ptr<mtl::Buffer> data();
+  [[nodiscard]] std::size_t offset() const;
+  /// The buffer; allocates it, in whichever thread asks first. @throws Error for a temporary vector whose
+  /// readCount is 0.
+  [[nodiscard]] std::shared_ptr<mtl::Buffer> data();
   /// Bytes of backing storage; 0 over a buffer of the caller. Does not allocate.
   [[nodiscard]] std::size_t resourceSize() const;
-  [[nodiscard]] virtual bool isTemporary() const { return false; }
-  /// Records the copy that makes device results visible in data(). @throws Error after commit.
+  [[nodiscard]] bool isTemporary() const;
+  /// Records the copy that makes device results visible in data(). Nothing to do for private, temporary or
+  /// unallocated storage. @throws Error after commit.
   void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
 
+  /// The library's own.
+  [[nodiscard]] detail::ArrayStorage& storage() const { return *storage_; }
+
  protected:
-  Vector(std::shared_ptr<mtl::Device> device, std::shared_ptr<mtl::Buffer> buffer,
-         const VectorDescriptor& descriptor, std::size_t offset);
-  std::shared_ptr<mtl::Buffer> buffer_;
+  Vector(std::unique_ptr<detail::ArrayStorage> storage, const VectorDescriptor& descriptor);
 
  private:
-  std::shared_ptr<mtl::Device> device_;
+  std::unique_ptr<detail::ArrayStorage> storage_;
   VectorDescriptor descriptor_;
-  std::size_t offset_;
-  bool ownsBuffer_;
 };
 
-/// Scratch vector of one command buffer (MPSTemporaryVector); readCount as for TemporaryImage.
+/// Scratch vector of one command buffer (MPSTemporaryVector; spec/05 section 3). Its memory is private (no
+/// host address), undefined at first, and serves others once readCount is 0: each encode that reads it takes
+/// 1 off.
 class TemporaryVector : public Vector {
  public:
+  /// @throws Error after commit.
   static std::shared_ptr<TemporaryVector> create(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                                  const VectorDescriptor& descriptor);
   /// A hint without effect.
   static void prefetchStorage(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                               std::span<const VectorDescriptor> descriptors);
-  [[nodiscard]] std::shared_ptr<mtl::Buffer> data() override;
-  [[nodiscard]] std::size_t readCount() const { return readCount_; }
+  /// Reads that are still to come; starts at 1.
+  [[nodiscard]] std::size_t readCount() const;
   /// 0 frees the memory now. @throws Error when it was 0 already.
   void setReadCount(std::size_t readCount);
-  [[nodiscard]] bool isTemporary() const override { return true; }
 
  private:
-  TemporaryVector(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                  const VectorDescriptor& descriptor);
-  std::shared_ptr<mtl::CommandBuffer> commandBuffer_;
-  std::size_t readCount_ = 1;
+  using Vector::Vector;
 };
 
 }  // namespace mps

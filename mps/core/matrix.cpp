@@ -1,0 +1,123 @@
+#include "mps/core/matrix.hpp"
+
+#include "mps/core/array_storage.hpp"
+#include "mps/core/error.hpp"
+
+namespace mps {
+namespace {
+
+constexpr const char* kDescriptor = "MatrixDescriptor";
+
+void checkRowBytes(std::size_t rowBytes, std::size_t columns, DataType dataType) {
+  detail::checkElementType(kDescriptor, dataType);
+  const std::size_t size = sizeInBytes(dataType);
+  const std::size_t least = detail::checkedProduct(kDescriptor, columns, size);
+  if (rowBytes % size != 0 || rowBytes < least)
+    throw Error(kDescriptor, "rowBytes", std::to_string(rowBytes),
+                "a multiple of " + std::to_string(size) + " from " + std::to_string(least) + " on");
+}
+
+void checkMatrixBytes(std::size_t matrixBytes, std::size_t rows, std::size_t rowBytes) {
+  const std::size_t least = detail::checkedProduct(kDescriptor, rows, rowBytes);
+  if (matrixBytes < least || (rowBytes != 0 && matrixBytes % rowBytes != 0))
+    throw Error(
+        kDescriptor, "matrixBytes", std::to_string(matrixBytes),
+        "a multiple of rowBytes " + std::to_string(rowBytes) + " from " + std::to_string(least) + " on");
+}
+
+detail::ArrayExtent extentOf(const MatrixDescriptor& descriptor) {
+  // The setters may have changed what the strides were chosen for.
+  checkRowBytes(descriptor.rowBytes(), descriptor.columns(), descriptor.dataType());
+  if (descriptor.matrices() > 1)
+    checkMatrixBytes(descriptor.matrixBytes(), descriptor.rows(), descriptor.rowBytes());
+  // At most rows * rowBytes, so the sum has an end.
+  const std::size_t whole = detail::checkedProduct(kDescriptor, descriptor.rows(), descriptor.rowBytes());
+  const std::size_t lastRow = descriptor.columns() * sizeInBytes(descriptor.dataType());
+  const std::size_t itemBytes =
+      descriptor.rows() == 0 || lastRow == 0 ? 0 : whole - descriptor.rowBytes() + lastRow;
+  return {descriptor.matrices(), descriptor.matrixBytes(), itemBytes};
+}
+
+}  // namespace
+
+MatrixDescriptor MatrixDescriptor::matrixDescriptor(std::size_t rows, std::size_t columns,
+                                                    std::size_t rowBytes, DataType dataType) {
+  checkRowBytes(rowBytes, columns, dataType);
+  return {rows, columns, 1, rowBytes, detail::checkedProduct(kDescriptor, rows, rowBytes), dataType};
+}
+
+MatrixDescriptor MatrixDescriptor::matrixDescriptor(std::size_t rows, std::size_t columns,
+                                                    std::size_t matrices, std::size_t rowBytes,
+                                                    std::size_t matrixBytes, DataType dataType) {
+  checkRowBytes(rowBytes, columns, dataType);
+  checkMatrixBytes(matrixBytes, rows, rowBytes);
+  return {rows, columns, matrices, rowBytes, matrixBytes, dataType};
+}
+
+std::size_t MatrixDescriptor::rowBytes(std::size_t columns, DataType dataType) {
+  detail::checkElementType(kDescriptor, dataType);
+  return detail::recommendedStride(columns, dataType);
+}
+
+Matrix::Matrix(std::unique_ptr<detail::ArrayStorage> storage, const MatrixDescriptor& descriptor)
+    : storage_(std::move(storage)), descriptor_(descriptor) {}
+
+Matrix::~Matrix() = default;
+
+std::shared_ptr<Matrix> Matrix::create(std::shared_ptr<mtl::Buffer> buffer,
+                                       const MatrixDescriptor& descriptor, std::size_t offset) {
+  return std::shared_ptr<Matrix>(
+      new Matrix(std::make_unique<detail::ArrayStorage>("Matrix", std::move(buffer), offset,
+                                                        extentOf(descriptor), descriptor.dataType()),
+                 descriptor));
+}
+
+std::shared_ptr<Matrix> Matrix::create(std::shared_ptr<mtl::Device> device,
+                                       const MatrixDescriptor& descriptor) {
+  return std::shared_ptr<Matrix>(new Matrix(
+      std::make_unique<detail::ArrayStorage>("Matrix", std::move(device), extentOf(descriptor)), descriptor));
+}
+
+const std::shared_ptr<mtl::Device>& Matrix::device() const {
+  return storage_->device();
+}
+
+std::size_t Matrix::offset() const {
+  return storage_->offset();
+}
+
+std::shared_ptr<mtl::Buffer> Matrix::data() {
+  return storage_->buffer();
+}
+
+std::size_t Matrix::resourceSize() const {
+  return storage_->resourceSize();
+}
+
+bool Matrix::isTemporary() const {
+  return storage_->isTemporary();
+}
+
+void Matrix::synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
+  storage_->synchronize(commandBuffer);
+}
+
+std::shared_ptr<TemporaryMatrix> TemporaryMatrix::create(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const MatrixDescriptor& descriptor) {
+  return std::shared_ptr<TemporaryMatrix>(new TemporaryMatrix(
+      std::make_unique<detail::ArrayStorage>("TemporaryMatrix", commandBuffer, extentOf(descriptor)),
+      descriptor));
+}
+
+void TemporaryMatrix::prefetchStorage(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
+                                      std::span<const MatrixDescriptor> /*descriptors*/) {}
+
+std::size_t TemporaryMatrix::readCount() const {
+  return storage().readCount();
+}
+
+void TemporaryMatrix::setReadCount(std::size_t readCount) {
+  storage().setReadCount(readCount);
+}
+
+}  // namespace mps
