@@ -141,9 +141,9 @@ BatchOperand BatchOperand::sizeOnly(const TensorShape& shape) {
 }
 
 BatchOperand BatchOperand::ofMemory(const TensorShape& shape, std::shared_ptr<mtl::Memory> memory,
-                                    std::size_t byteOffset) {
+                                    std::size_t byteOffset, bool isPermanent) {
   BatchOperand operand = ofScratch(shape, std::move(memory));
-  operand.memoryIsPermanent_ = true;
+  operand.memoryIsPermanent_ = isPermanent;
   operand.baseByteOffset_ = byteOffset;
   return operand;
 }
@@ -285,7 +285,7 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
     const auto& parameter = prepared.parameters[i];
     if (!parameter.memory) continue;
     operands.parameters[i] = parameter.memory->address() + parameter.byteOffset;
-    if (!parameter.isTemporary) command.retained.push_back(parameter.memory);
+    command.retained.push_back(parameter.memory);
     (parameter.isWritten ? command.writes : command.reads).push_back(parameter.memory);
   }
   command.run = [plan = prepared.plan.plan, operands](mtl::Stream& stream) { plan->run(stream, operands); };

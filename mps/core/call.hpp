@@ -30,9 +30,10 @@ class BatchOperand {
   explicit BatchOperand(const ImageBatch& batch, bool isWritten = false);
   /// A stand-in of a size without memory, for planning and for inputs of which only the size counts.
   static BatchOperand sizeOnly(const TensorShape& shape);
-  /// Memory that is no image, such as class indices.
+  /// Memory that is no image, such as class indices or a matrix.
+  /// @param isPermanent not of the command buffer's heap: the command keeps it alive
   static BatchOperand ofMemory(const TensorShape& shape, std::shared_ptr<mtl::Memory> memory,
-                               std::size_t byteOffset);
+                               std::size_t byteOffset, bool isPermanent = true);
   /// Scratch memory of the command buffer's heap, kept alive by this object.
   static BatchOperand ofScratch(const TensorShape& shape, std::shared_ptr<mtl::Memory> memory);
 
@@ -132,7 +133,6 @@ struct PreparedCall {
     std::shared_ptr<mtl::Memory> memory;
     std::size_t byteOffset = 0;
     bool isWritten = false;
-    bool isTemporary = false;  ///< of the command buffer's heap, which keeps it
   };
   ChosenPlan plan;
   std::size_t savedBytes = 0;  ///< of all images together, forward calls only

@@ -16,6 +16,12 @@ namespace mps::detail {
 using PhiloxCounter = std::array<std::uint32_t, 4>;
 using PhiloxKey = std::array<std::uint32_t, 2>;
 
+/// Where a counter holds the number of a block, when many are drawn one after the other.
+enum class PhiloxBlockNumber {
+  FirstWord,  ///< in word 0
+  LastWords,  ///< low half in word 3, high half in word 2
+};
+
 inline constexpr int kPhiloxRounds = 10;
 inline constexpr std::uint32_t kPhiloxMultiplier0 = 0xD2511F53;
 inline constexpr std::uint32_t kPhiloxMultiplier1 = 0xCD9E8D57;

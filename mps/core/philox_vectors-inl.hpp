@@ -22,15 +22,19 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET == HWY_SCALAR
 
-/// Calls store(first word, words) for the words of at least `blocks` blocks, whose counters differ in the
-/// first word, from `counter` on, in order; up to 15 blocks more. `words` is a vector of std::uint32_t.
-template <class Store>
+/// Calls store(first word, words) for the words of at least `blocks` blocks, from `counter` on, in order; up
+/// to 15 blocks more. `words` is a vector of std::uint32_t.
+/// @tparam place where in the counter the number of the block is
+template <PhiloxBlockNumber place = PhiloxBlockNumber::FirstWord, class Store>
 HWY_INLINE void forPhiloxWords(PhiloxCounter counter, PhiloxKey key, std::size_t blocks, Store&& store) {
   const hn::ScalableTag<std::uint32_t> d;
   for (std::size_t block = 0; block < blocks; ++block) {
     const PhiloxCounter words = philox(counter, key);
     for (std::size_t i = 0; i < 4; ++i) store(4 * block + i, hn::Set(d, words[i]));
-    ++counter[0];
+    if constexpr (place == PhiloxBlockNumber::FirstWord)
+      ++counter[0];
+    else if (++counter[3] == 0)
+      ++counter[2];
   }
 }
 
@@ -80,7 +84,7 @@ HWY_INLINE void storePhiloxWords(D d, const PhiloxVectors<V>& blocks, std::size_
 }
 
 /// As above.
-template <class Store>
+template <PhiloxBlockNumber place = PhiloxBlockNumber::FirstWord, class Store>
 HWY_INLINE void forPhiloxWords(PhiloxCounter counter, PhiloxKey key, std::size_t blocks, Store&& store) {
   const hn::ScalableTag<std::uint64_t> d;
   using V = hn::Vec<decltype(d)>;
@@ -97,14 +101,23 @@ HWY_INLINE void forPhiloxWords(PhiloxCounter counter, PhiloxKey key, std::size_t
   // order.
   HWY_ALIGN std::uint64_t order[hn::MaxLanes(d)];
   for (std::size_t i = 0; i < lanes; ++i) order[i] = i / 2 + (i % 2) * (lanes / 2);
-  V block = hn::Add(hn::Load(d, order), hn::Set(d, std::uint64_t{counter[0]}));
+  constexpr bool isLast = place == PhiloxBlockNumber::LastWords;
+  const std::uint64_t first = isLast ? std::uint64_t{counter[2]} << 32U | counter[3] : counter[0];
+  V block = hn::Add(hn::Load(d, order), hn::Set(d, first));
   const V step = hn::Set(d, std::uint64_t{lanes});
+  const V c0 = hn::Set(d, std::uint64_t{counter[0]});
   const V c1 = hn::Set(d, std::uint64_t{counter[1]});
   const V c2 = hn::Set(d, std::uint64_t{counter[2]});
   const V c3 = hn::Set(d, std::uint64_t{counter[3]});
+  const auto counters = [&](V number) HWY_ATTR {
+    if constexpr (isLast)
+      return PhiloxVectors<V>{c0, c1, hn::ShiftRight<32>(number), number};
+    else
+      return PhiloxVectors<V>{number, c1, c2, c3};
+  };
   for (std::size_t done = 0; done < blocks; done += 2 * lanes) {
-    PhiloxVectors<V> one{block, c1, c2, c3};
-    PhiloxVectors<V> other{hn::Add(block, step), c1, c2, c3};
+    PhiloxVectors<V> one = counters(block);
+    PhiloxVectors<V> other = counters(hn::Add(block, step));
     philoxRounds(d, keys, one, other);
     storePhiloxWords(d, one, 4 * done, store);
     storePhiloxWords(d, other, 4 * (done + lanes), store);
