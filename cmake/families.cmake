@@ -5,7 +5,8 @@ unmetal_family(pooling
 unmetal_family(convolution
   HEADERS convolution_node.hpp fully_connected.hpp
   SOURCES convolution_matmul.cpp convolution_node.cpp convolution_onednn.cpp convolution_plain.cpp
-          convolution_slices.cpp convolution_staging.cpp convolution_weights.cpp fully_connected.cpp)
+          convolution_slices.cpp convolution_staging.cpp convolution_weights.cpp fully_connected.cpp
+  TESTS convolution_gradient_test.cpp convolution_test.cpp convolution_weights_test.cpp fully_connected_test.cpp)
 unmetal_family(arithmetic
   HEADERS arithmetic_node.hpp
   SOURCES arithmetic_gradient.cpp arithmetic_node.cpp arithmetic_vectors.cpp

@@ -22,9 +22,10 @@ namespace {
 
 constexpr detail::BackEnds<ConvolutionProblem> convolutionBackEnds{detail::convolutionImplementationsCpu};
 
-/// What a forward encode leaves in its record.
-struct FusedNeuron {
-  bool present = false;
+/// What a forward encode leaves in its record: parts of the layer that the gradient does not differentiate.
+struct FusedParts {
+  bool neuron = false;
+  bool normalisation = false;
 };
 
 std::int64_t asSigned(std::size_t value) {
@@ -145,7 +146,8 @@ std::shared_ptr<State> CNNConvolution::makeState(
 }
 
 void CNNConvolution::describeForward(std::any& family) const {
-  family = FusedNeuron{fusedNeuronDescriptor().neuronType() != CNNNeuronType::None};
+  family = FusedParts{fusedNeuronDescriptor().neuronType() != CNNNeuronType::None,
+                      descriptor_.folding() != nullptr};
 }
 
 CNNConvolutionGradient::CNNConvolutionGradient(std::shared_ptr<mtl::Device> device,
@@ -218,10 +220,13 @@ CNNConvolutionGradient::Geometry CNNConvolutionGradient::geometryFor(const detai
 }
 
 void CNNConvolutionGradient::transferOwnProperties(const detail::ForwardRecord& record) {
-  if (const auto* fused = std::any_cast<FusedNeuron>(&record.family); fused != nullptr && fused->present)
+  if (const auto* fused = std::any_cast<FusedParts>(&record.family);
+      fused != nullptr && (fused->neuron || fused->normalisation)) {
+    const std::string part = fused->neuron ? "fused neuron" : "folded batch normalisation";
     throw Error(describe(), "gradientState",
-                "of a convolution with a fused neuron, whose derivative would be missing",
-                "of one without; put the neuron into a kernel of its own");
+                "of a convolution with a " + part + ", whose derivative would be missing",
+                "of one without; put it into a kernel of its own");
+  }
   if (record.kernelWidth != descriptor_.kernelWidth() || record.kernelHeight != descriptor_.kernelHeight() ||
       record.strideInPixelsX != descriptor_.strideInPixelsX() ||
       record.strideInPixelsY != descriptor_.strideInPixelsY() ||
@@ -236,12 +241,13 @@ void CNNConvolutionGradient::willEncode(State& gradientState) {
   auto* state = dynamic_cast<CNNConvolutionGradientState*>(&gradientState);
   if (state == nullptr || !state->convolution() || !adoptsWeights_) return;
   shareWeights(*state->convolution());
-  adoptsWeights_ = false;
 }
 
 void CNNConvolutionGradient::didEncode(const detail::GradientCall& call) {
-  if (!has(gradientOption_, CNNConvolutionGradientOption::GradientWithWeightsAndBias)) return;
-  if (auto* state = dynamic_cast<CNNConvolutionGradientState*>(call.state.get()))
+  auto* state = dynamic_cast<CNNConvolutionGradientState*>(call.state.get());
+  if (state == nullptr) return;
+  adoptsWeights_ = false;
+  if (has(gradientOption_, CNNConvolutionGradientOption::GradientWithWeightsAndBias))
     state->setAccumulating(true);
 }
 
@@ -266,6 +272,8 @@ std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(
     ConvolutionProblem problem = common;
     problem.operation = ConvolutionOperation::DataGradient;
     problem.accumulate = call.accumulate;
+    problem.x.stride = asSigned(primaryStrideInPixelsX());
+    problem.y.stride = asSigned(primaryStrideInPixelsY());
     const auto place = [](detail::WindowAxis& axis, std::int64_t size, std::int64_t primary,
                           std::int64_t kernelOffset) {
       axis.sourceSize = size;
@@ -292,6 +300,8 @@ std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(
   }
   ConvolutionProblem problem = common;
   problem.operation = ConvolutionOperation::WeightsGradient;
+  problem.x.stride = call.strideInPixelsX;
+  problem.y.stride = call.strideInPixelsY;
   const auto place = [](detail::WindowAxis& axis, std::int64_t size, std::int64_t firstTap) {
     axis.sourceSize = size;
     axis.offset = firstTap + axis.dilatedSize() / 2;

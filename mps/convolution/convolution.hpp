@@ -117,8 +117,10 @@ class CNNConvolution : public CNNKernel {
 /// that the forward kernel had at the first encode; later ones only come by a reload, so reload both kernels.
 ///
 /// State-driven encodes set primaryOffset = 0, kernelOffset = -offset + (1 for an even dilated window) and
-/// secondaryOffset = offset - floor(dilatedSize / 2), the position of the first tap. A state of a forward
-/// kernel with a fused neuron throws: the neuron's derivative would be missing.
+/// secondaryOffset = offset - floor(dilatedSize / 2), the position of the first tap. With a given destination
+/// what the user has set counts: primary offset and stride and kernelOffset place dIn, secondary offset and
+/// stride the taps of dW. A state of a forward kernel with a fused neuron or folded batch normalisation
+/// throws: their derivative would be missing.
 ///
 ///     auto conv = mps::CNNConvolution::create(device, dataSource);
 ///     std::shared_ptr<mps::State> state;

@@ -85,6 +85,18 @@ std::vector<float> decode(const std::string& kernel, const CNNConvolutionDataSou
   }
 }
 
+void checkCounts(const std::string& kernel, const char* argument,
+                 const CNNConvolutionWeightsAndBiasesState& state,
+                 const CNNConvolutionDescriptor& descriptor) {
+  const std::size_t channels = descriptor.outputFeatureChannels();
+  if (state.weightCount() != descriptor.weightCount() ||
+      (state.biasCount() != 0 && state.biasCount() != channels))
+    throw Error(
+        kernel, argument,
+        std::to_string(state.weightCount()) + " weights and " + std::to_string(state.biasCount()) + " biases",
+        std::to_string(descriptor.weightCount()) + " and " + std::to_string(channels) + " (or none)");
+}
+
 std::shared_ptr<mtl::Memory> upload(mtl::Device& device, std::span<const float> values) {
   auto memory = device.allocate(values.size_bytes());
   std::memcpy(memory->contents(), values.data(), values.size_bytes());
@@ -99,6 +111,7 @@ std::shared_ptr<const ConvolutionWeights> ConvolutionWeights::read(
     const CNNConvolutionDescriptor& descriptor) {
   auto result = std::make_shared<ConvolutionWeights>();
   if (const auto live = source.deviceWeightsAndBiases(device)) {
+    checkCounts(kernel, "deviceWeightsAndBiases", *live, descriptor);
     result->weights_ = live->weights()->memory();
     result->weightsOffset_ = live->weightsOffset();
     if (const auto biases = live->biases()) result->biases_ = biases->memory();
@@ -128,13 +141,8 @@ std::shared_ptr<const ConvolutionWeights> ConvolutionWeights::read(
 std::shared_ptr<const ConvolutionWeights> ConvolutionWeights::copy(
     const std::string& kernel, mtl::CommandBuffer& commandBuffer, CNNConvolutionWeightsAndBiasesState& state,
     const CNNConvolutionDescriptor& descriptor) {
+  checkCounts(kernel, "state", state, descriptor);
   const std::size_t channels = descriptor.outputFeatureChannels();
-  if (state.weightCount() != descriptor.weightCount() ||
-      (state.biasCount() != 0 && state.biasCount() != channels))
-    throw Error(
-        kernel, "state",
-        std::to_string(state.weightCount()) + " weights and " + std::to_string(state.biasCount()) + " biases",
-        std::to_string(descriptor.weightCount()) + " and " + std::to_string(channels) + " (or none)");
   mtl::Device& device = *commandBuffer.device();
   auto result = std::make_shared<ConvolutionWeights>();
   const std::size_t bytes = descriptor.weightCount() * sizeof(float);

@@ -1,6 +1,8 @@
 #include "mps/core/convolution_descriptor.hpp"
 
 #include <cmath>
+#include <cstdint>
+#include <limits>
 
 #include "mps/core/error.hpp"
 
@@ -8,31 +10,25 @@ namespace mps {
 
 CNNConvolutionDescriptor::CNNConvolutionDescriptor(std::size_t kernelWidth, std::size_t kernelHeight,
                                                    std::size_t inputFeatureChannels,
-                                                   std::size_t outputFeatureChannels,
-                                                   std::size_t channelMultiplier)
-    : kernelWidth_(kernelWidth),
-      kernelHeight_(kernelHeight),
-      inputFeatureChannels_(inputFeatureChannels),
-      outputFeatureChannels_(outputFeatureChannels),
-      channelMultiplier_(channelMultiplier) {
+                                                   std::size_t outputFeatureChannels, bool depthWise)
+    : kernelWidth_(checked("kernelWidth", kernelWidth)),
+      kernelHeight_(checked("kernelHeight", kernelHeight)),
+      inputFeatureChannels_(checked("inputFeatureChannels", inputFeatureChannels)),
+      outputFeatureChannels_(checked("outputFeatureChannels", outputFeatureChannels)),
+      depthWise_(depthWise) {
   check("CNNConvolutionDescriptor");
 }
 
 CNNConvolutionDescriptor CNNConvolutionDescriptor::cnnConvolutionDescriptor(
     std::size_t kernelWidth, std::size_t kernelHeight, std::size_t inputFeatureChannels,
     std::size_t outputFeatureChannels) {
-  return {kernelWidth, kernelHeight, inputFeatureChannels, outputFeatureChannels, 0};
+  return {kernelWidth, kernelHeight, inputFeatureChannels, outputFeatureChannels, false};
 }
 
 CNNDepthWiseConvolutionDescriptor CNNDepthWiseConvolutionDescriptor::cnnConvolutionDescriptor(
     std::size_t kernelWidth, std::size_t kernelHeight, std::size_t inputFeatureChannels,
     std::size_t outputFeatureChannels) {
-  if (inputFeatureChannels == 0 || outputFeatureChannels % inputFeatureChannels != 0)
-    throw Error("CNNDepthWiseConvolutionDescriptor", "outputFeatureChannels",
-                std::to_string(outputFeatureChannels),
-                "a multiple of the " + std::to_string(inputFeatureChannels) + " input channels");
-  return {kernelWidth, kernelHeight, inputFeatureChannels, outputFeatureChannels,
-          outputFeatureChannels / inputFeatureChannels};
+  return {kernelWidth, kernelHeight, inputFeatureChannels, outputFeatureChannels, true};
 }
 
 void CNNConvolutionDescriptor::setBatchNormalizationParametersForInference(std::span<const float> mean,
@@ -62,25 +58,30 @@ void CNNConvolutionDescriptor::setBatchNormalizationParametersForInference(std::
   folding_ = std::move(folding);
 }
 
+std::size_t CNNConvolutionDescriptor::checked(const char* property, std::size_t value) {
+  constexpr std::size_t most = std::numeric_limits<std::int32_t>::max();
+  if (value == 0 || value > most)
+    throw Error("CNNConvolutionDescriptor", property, std::to_string(value), "1 to " + std::to_string(most));
+  return value;
+}
+
 void CNNConvolutionDescriptor::check(const std::string& kernel) const {
-  const auto positive = [&](const char* property, std::size_t value) {
-    if (value == 0) throw Error(kernel, property, "0", "at least 1");
-  };
-  positive("kernelWidth", kernelWidth_);
-  positive("kernelHeight", kernelHeight_);
-  positive("inputFeatureChannels", inputFeatureChannels_);
-  positive("outputFeatureChannels", outputFeatureChannels_);
-  positive("strideInPixelsX", strideInPixelsX_);
-  positive("strideInPixelsY", strideInPixelsY_);
-  positive("dilationRateX", dilationRateX_);
-  positive("dilationRateY", dilationRateY_);
-  positive("groups", groups_);
   if (inputFeatureChannels_ % groups_ != 0 || outputFeatureChannels_ % groups_ != 0)
     throw Error(kernel, "groups", std::to_string(groups_),
                 "a divisor of " + std::to_string(inputFeatureChannels_) + " input and " +
                     std::to_string(outputFeatureChannels_) + " output channels");
-  if (channelMultiplier_ != 0 && groups_ != 1)
+  if (depthWise_ && groups_ != 1)
     throw Error(kernel, "groups", std::to_string(groups_), "1 for a depth-wise convolution");
+  if (depthWise_ && outputFeatureChannels_ % inputFeatureChannels_ != 0)
+    throw Error(kernel, "outputFeatureChannels", std::to_string(outputFeatureChannels_),
+                "a multiple of the " + std::to_string(inputFeatureChannels_) + " input channels");
+  const double weights = static_cast<double>(kernelWidth_) * static_cast<double>(kernelHeight_) *
+                         static_cast<double>(inputFeatureChannels_) *
+                         static_cast<double>(outputFeatureChannels_);
+  if (weights > 0x1p60) throw Error(kernel, "weights", "more than 2^60", "fewer");
+  if (folding_ && folding_->scale.size() != outputFeatureChannels_)
+    throw Error(kernel, "outputFeatureChannels", std::to_string(outputFeatureChannels_),
+                std::to_string(folding_->scale.size()) + ", those of the folded normalisation");
 }
 
 std::string CNNConvolutionDescriptor::describe() const {
@@ -88,7 +89,7 @@ std::string CNNConvolutionDescriptor::describe() const {
                      std::to_string(inputFeatureChannels_) + " to " + std::to_string(outputFeatureChannels_) +
                      " channels";
   if (groups_ != 1) text += ", " + std::to_string(groups_) + " groups";
-  if (channelMultiplier_ != 0) text += ", depth-wise";
+  if (depthWise_) text += ", depth-wise";
   return text;
 }
 

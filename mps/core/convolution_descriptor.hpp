@@ -28,35 +28,37 @@ constexpr bool has(CNNConvolutionGradientOption options, CNNConvolutionGradientO
 }
 
 /// Shape of a convolution (MPSCNNConvolutionDescriptor; spec/02 section 2.2). A value; kernels read it when
-/// they are made.
+/// they are made. All numbers are 1 ... 2^31 - 1; setters throw Error for others.
 class CNNConvolutionDescriptor {
  public:
-  /// Stride 1, dilation 1, one group, no neuron. @throws Error when a size is 0.
+  /// Stride 1, dilation 1, one group, no neuron.
   static CNNConvolutionDescriptor cnnConvolutionDescriptor(std::size_t kernelWidth, std::size_t kernelHeight,
                                                            std::size_t inputFeatureChannels,
                                                            std::size_t outputFeatureChannels);
 
   [[nodiscard]] std::size_t kernelWidth() const { return kernelWidth_; }
-  void setKernelWidth(std::size_t v) { kernelWidth_ = v; }
+  void setKernelWidth(std::size_t v) { kernelWidth_ = checked("kernelWidth", v); }
   [[nodiscard]] std::size_t kernelHeight() const { return kernelHeight_; }
-  void setKernelHeight(std::size_t v) { kernelHeight_ = v; }
+  void setKernelHeight(std::size_t v) { kernelHeight_ = checked("kernelHeight", v); }
   [[nodiscard]] std::size_t inputFeatureChannels() const { return inputFeatureChannels_; }
-  void setInputFeatureChannels(std::size_t v) { inputFeatureChannels_ = v; }
+  void setInputFeatureChannels(std::size_t v) { inputFeatureChannels_ = checked("inputFeatureChannels", v); }
   [[nodiscard]] std::size_t outputFeatureChannels() const { return outputFeatureChannels_; }
-  void setOutputFeatureChannels(std::size_t v) { outputFeatureChannels_ = v; }
+  void setOutputFeatureChannels(std::size_t v) {
+    outputFeatureChannels_ = checked("outputFeatureChannels", v);
+  }
   /// Step from window to window, in pixels. 1.
   [[nodiscard]] std::size_t strideInPixelsX() const { return strideInPixelsX_; }
-  void setStrideInPixelsX(std::size_t v) { strideInPixelsX_ = v; }
+  void setStrideInPixelsX(std::size_t v) { strideInPixelsX_ = checked("strideInPixelsX", v); }
   [[nodiscard]] std::size_t strideInPixelsY() const { return strideInPixelsY_; }
-  void setStrideInPixelsY(std::size_t v) { strideInPixelsY_ = v; }
+  void setStrideInPixelsY(std::size_t v) { strideInPixelsY_ = checked("strideInPixelsY", v); }
   /// Divides both channel counts; any divisor is taken (Apple wants multiples of 4 in each group). 1.
   [[nodiscard]] std::size_t groups() const { return groups_; }
-  void setGroups(std::size_t v) { groups_ = v; }
+  void setGroups(std::size_t v) { groups_ = checked("groups", v); }
   /// Pixels from tap to tap. 1.
   [[nodiscard]] std::size_t dilationRateX() const { return dilationRateX_; }
-  void setDilationRateX(std::size_t v) { dilationRateX_ = v; }
+  void setDilationRateX(std::size_t v) { dilationRateX_ = checked("dilationRateX", v); }
   [[nodiscard]] std::size_t dilationRateY() const { return dilationRateY_; }
-  void setDilationRateY(std::size_t v) { dilationRateY_ = v; }
+  void setDilationRateY(std::size_t v) { dilationRateY_ = checked("dilationRateY", v); }
   /// Applied to the result. None. Not for training: put a neuron of its own behind the convolution.
   [[nodiscard]] const NNNeuronDescriptor& fusedNeuronDescriptor() const { return neuron_; }
   void setFusedNeuronDescriptor(NNNeuronDescriptor neuron) { neuron_ = std::move(neuron); }
@@ -69,13 +71,16 @@ class CNNConvolutionDescriptor {
                                                    float epsilon);
 
   /// 0 for an ordinary convolution; of a depth-wise one, results per input channel.
-  [[nodiscard]] std::size_t channelMultiplier() const { return channelMultiplier_; }
+  [[nodiscard]] std::size_t channelMultiplier() const {
+    return depthWise_ ? outputFeatureChannels_ / inputFeatureChannels_ : 0;
+  }
   /// Weights of the whole filter and of one output channel.
   [[nodiscard]] std::size_t weightCount() const { return outputFeatureChannels_ * weightsPerOutputChannel(); }
   [[nodiscard]] std::size_t weightsPerOutputChannel() const {
-    return kernelWidth_ * kernelHeight_ * (channelMultiplier_ != 0 ? 1 : inputFeatureChannels_ / groups_);
+    return kernelWidth_ * kernelHeight_ * (depthWise_ ? 1 : inputFeatureChannels_ / groups_);
   }
-  /// @throws Error naming `kernel` when a size is 0 or groups do not divide the channels.
+  /// @throws Error naming `kernel` when groups do not divide the channels, or do not fit depth-wise filters
+  /// or the folded normalisation.
   void check(const std::string& kernel) const;
   /// "5x5, 1 to 32 channels, ...".
   [[nodiscard]] std::string describe() const;
@@ -90,14 +95,17 @@ class CNNConvolutionDescriptor {
  protected:
   CNNConvolutionDescriptor(std::size_t kernelWidth, std::size_t kernelHeight,
                            std::size_t inputFeatureChannels, std::size_t outputFeatureChannels,
-                           std::size_t channelMultiplier);
+                           bool depthWise);
 
  private:
+  /// @throws Error when a value is out of range.
+  static std::size_t checked(const char* property, std::size_t value);
+
   std::size_t kernelWidth_;
   std::size_t kernelHeight_;
   std::size_t inputFeatureChannels_;
   std::size_t outputFeatureChannels_;
-  std::size_t channelMultiplier_;
+  bool depthWise_;
   std::size_t strideInPixelsX_ = 1;
   std::size_t strideInPixelsY_ = 1;
   std::size_t groups_ = 1;
@@ -112,7 +120,7 @@ class CNNConvolutionDescriptor {
 /// row][column].
 class CNNDepthWiseConvolutionDescriptor : public CNNConvolutionDescriptor {
  public:
-  /// @throws Error when a size is 0 or inputFeatureChannels does not divide outputFeatureChannels.
+  /// @throws Error when inputFeatureChannels does not divide outputFeatureChannels.
   static CNNDepthWiseConvolutionDescriptor cnnConvolutionDescriptor(std::size_t kernelWidth,
                                                                     std::size_t kernelHeight,
                                                                     std::size_t inputFeatureChannels,

@@ -83,7 +83,7 @@ std::vector<std::shared_ptr<NNGradientFilterNode>> NNFilterNode::gradientFilters
 
 std::shared_ptr<NNGradientFilterNode> NNFilterNode::gradientFilter(
     const std::shared_ptr<NNImageNode>& gradientImage) {
-  if (sources_.size() > 1 || isItsOwnGradient())
+  if ((sources_.size() > 1 && !isGradient()) || isItsOwnGradient())
     throw Error(describe() + ": gradientFilter is for filters with one input; call gradientFilters");
   return gradientFilters(gradientImage).front();
 }

@@ -1,0 +1,312 @@
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "mps/convolution/convolution.hpp"
+#include "mps/convolution/convolution_node.hpp"
+#include "mps/convolution/fully_connected.hpp"
+#include "mps/convolution/test_source.hpp"
+#include "mps/core/test_images.hpp"
+
+/// States, options and weights of the convolution's gradient: spec/02 sections 2.7 and 2.8.
+namespace mps {
+namespace {
+
+using testing::ArraySource;
+using testing::bufferOf;
+using testing::errorOf;
+using testing::names;
+using testing::sizeOf;
+using testing::Values;
+using testing::valuesOf;
+using enum CNNConvolutionGradientOption;
+
+/// out[x] = 1 in[x] + 10 in[x + 1], two pixels wide; in = 3, 5.
+class ConvolutionGradient : public testing::DeviceTest {
+ protected:
+  ConvolutionGradient() {
+    kernel_->setPadding(NNDefaultPadding::padding(NNPaddingMethod::SizeValidOnly));
+    kernel_->setDestinationImageAllocator(Image::defaultAllocator());
+    gradient_->setDestinationImageAllocator(Image::defaultAllocator());
+  }
+  std::shared_ptr<State> forward(const std::shared_ptr<Image>& in) {
+    std::shared_ptr<State> state;
+    const auto buffer = commands();
+    kernel_->encode(buffer, in, state, false);
+    run(buffer);
+    return state;
+  }
+  /// dIn for a source gradient of one pixel.
+  Values backward(const std::shared_ptr<State>& state, float e = 1) {
+    const auto buffer = commands();
+    const auto dIn = gradient_->encode(buffer, pixel(e), in_, state);
+    run(buffer);
+    return valuesOf(*dIn);
+  }
+  [[nodiscard]] std::shared_ptr<Image> pixel(float value) const { return image(sizeOf(1, 1, 1), {value}); }
+  static CNNConvolutionGradientState& of(const std::shared_ptr<State>& state) {
+    return dynamic_cast<CNNConvolutionGradientState&>(*state);
+  }
+  static Values weightsOf(const std::shared_ptr<State>& state) {
+    return valuesOf(of(state).gradientForWeights());
+  }
+  static Values biasesOf(const std::shared_ptr<State>& state) {
+    return valuesOf(of(state).gradientForBiases());
+  }
+  static void set(const std::shared_ptr<State>& state, float value) {
+    for (const auto& buffer : {of(state).gradientForWeights(), of(state).gradientForBiases()})
+      for (float& element : buffer->contentsAs<float>()) element = value;
+  }
+
+  std::shared_ptr<ArraySource> source_ =
+      ArraySource::create(CNNConvolutionDescriptor::cnnConvolutionDescriptor(2, 1, 1, 1), {1, 10});
+  std::shared_ptr<CNNConvolution> kernel_ = CNNConvolution::create(device_, source_);
+  std::shared_ptr<CNNConvolutionGradient> gradient_ = CNNConvolutionGradient::create(device_, source_);
+  std::shared_ptr<Image> in_ = image(sizeOf(2, 1, 1), {3, 5});
+};
+
+TEST_F(ConvolutionGradient, TheStateHasItsBuffersInTheLayoutOfTheWeights) {
+  auto descriptor = CNNConvolutionDescriptor::cnnConvolutionDescriptor(3, 2, 8, 4);
+  descriptor.setGroups(4);
+  const auto kernel = CNNConvolution::create(device_, ArraySource::create(descriptor, Values(3 * 2 * 2 * 4)));
+  const auto state = kernel->resultState(image(sizeOf(5, 5, 8)));
+  EXPECT_EQ(of(state).gradientForWeights()->length(), 4U * 2 * 3 * 2 * sizeof(float));
+  EXPECT_EQ(of(state).gradientForBiases()->length(), 4 * sizeof(float)) << "without biases too";
+  EXPECT_EQ(of(state).gradientForWeightsLayout(), CNNConvolutionWeightsLayout::OHWI);
+  EXPECT_EQ(of(state).convolution(), kernel);
+  EXPECT_EQ(state->resourceCount(), 2U);
+}
+
+TEST_F(ConvolutionGradient, GradientWithDataLeavesTheStateAlone) {
+  const auto state = forward(in_);
+  set(state, 77);
+  gradient_->setGradientOption(GradientWithData);
+  EXPECT_EQ(backward(state), (Values{1, 10}));
+  EXPECT_EQ(weightsOf(state), (Values{77, 77}));
+  EXPECT_EQ(biasesOf(state), (Values{77}));
+  gradient_->setGradientOption(All);
+  backward(state);
+  EXPECT_EQ(weightsOf(state), (Values{3, 5})) << "the first weight gradient sets";
+}
+
+TEST_F(ConvolutionGradient, GradientWithWeightsAndBiasLeavesTheDestinationAlone) {
+  const auto state = forward(in_);
+  gradient_->setGradientOption(GradientWithWeightsAndBias);
+  const auto destination = poisoned(sizeOf(2, 1, 1));
+  auto buffer = commands();
+  gradient_->encode(buffer, pixel(2), in_, state, destination);
+  run(buffer);
+  EXPECT_EQ(valuesOf(*destination), (Values{poison, poison}));
+  EXPECT_EQ(weightsOf(state), (Values{6, 10}));
+  EXPECT_EQ(biasesOf(state), (Values{2}));
+  buffer = commands();
+  const auto returned = gradient_->encode(buffer, pixel(2), in_, state);
+  run(buffer);
+  EXPECT_EQ(returned->width(), 2U) << "an image is returned, its content undefined (spec/02, Q11)";
+}
+
+TEST_F(ConvolutionGradient, EncodesWithOneStateAddUpAndANewStateBeginsAnew) {
+  const auto state = forward(in_);
+  set(state, 77);
+  backward(state, 1);
+  EXPECT_EQ(weightsOf(state), (Values{3, 5}));
+  backward(state, 10);
+  EXPECT_EQ(weightsOf(state), (Values{33, 55}));
+  EXPECT_EQ(biasesOf(state), (Values{11}));
+  const auto next = forward(in_);
+  backward(next, 2);
+  EXPECT_EQ(weightsOf(next), (Values{6, 10}));
+  EXPECT_EQ(weightsOf(state), (Values{33, 55}));
+}
+
+TEST_F(ConvolutionGradient, SubBatchesGiveTheSumsOfTheWholeBatch) {
+  const auto in = batch(sizeOf(2, 1, 1), 3, {1, 2, 3, 4, 5, 6});
+  const auto e = batch(sizeOf(1, 1, 1), 3, {1, 10, 100});
+  const auto gradients = [&](const std::vector<std::size_t>& counts) {
+    const auto states = kernel_->resultStateBatch(in);
+    const auto buffer = commands();
+    kernel_->setOffset({1, 0, 0});  // the window begins at pixel 0
+    kernel_->encodeBatch(buffer, in, states, ImageBatch::create(device_, sizeOf(1, 1, 1), 3));
+    std::size_t first = 0;
+    for (const std::size_t count : counts) {
+      gradient_->encodeBatch(buffer, e.slice(first, count), in.slice(first, count),
+                             states.slice(first, count));
+      first += count;
+    }
+    run(buffer);
+    EXPECT_EQ(states.distinct().size(), 1U) << "one state for the batch";
+    EXPECT_EQ(biasesOf(states[0]), (Values{111}));
+    return weightsOf(states[0]);
+  };
+  EXPECT_EQ(gradients({3}), (Values{531, 642}));
+  EXPECT_EQ(gradients({1, 2}), (Values{531, 642}));
+  EXPECT_EQ(gradients({1, 1, 1}), (Values{531, 642}));
+}
+
+/// Q8 of spec/02: the gradient kernel takes the forward kernel's weights at its first encode.
+TEST_F(ConvolutionGradient, WeightsComeFromTheForwardKernelOnceThenByReload) {
+  const auto reload = [&](auto& kernel, const Values& weights) {
+    const auto buffer = commands();
+    kernel.reloadWeightsAndBiases(
+        buffer, CNNConvolutionWeightsAndBiasesState::create(bufferOf(device_, weights), nullptr));
+    run(buffer);
+  };
+  reload(*kernel_, {2, 20});
+  EXPECT_EQ(backward(forward(in_)), (Values{2, 20}));
+  reload(*kernel_, {3, 30});
+  EXPECT_EQ(backward(forward(in_)), (Values{2, 20})) << "later only by a reload";
+  reload(*gradient_, {4, 40});
+  EXPECT_EQ(backward(forward(in_)), (Values{4, 40}));
+  source_->setWeights({5, 50});
+  gradient_->reloadWeightsAndBiasesFromDataSource();
+  EXPECT_EQ(backward(forward(in_)), (Values{5, 50}));
+
+  const auto other = CNNConvolutionGradient::create(device_, source_);
+  reload(*other, {6, 60});
+  const auto buffer = commands();
+  const auto dIn = poisoned(sizeOf(2, 1, 1));
+  other->encode(buffer, pixel(1), in_, forward(in_), dIn);
+  run(buffer);
+  EXPECT_EQ(valuesOf(*dIn), (Values{6, 60})) << "a reload before the first encode counts too";
+}
+
+TEST_F(ConvolutionGradient, ARefusedEncodeTakesNoWeights) {
+  const auto other = CNNConvolution::create(
+      device_, ArraySource::create(CNNConvolutionDescriptor::cnnConvolutionDescriptor(2, 1, 1, 1), {8, 9}));
+  other->setPadding(kernel_->padding());
+  std::shared_ptr<State> state;
+  other->encode(commands(), in_, state, false);
+  const auto dIn = poisoned(sizeOf(2, 1, 1));
+  gradient_->setDestinationFeatureChannelOffset(4);
+  EXPECT_TRUE(names(errorOf([&] { gradient_->encode(commands(), pixel(1), in_, state, dIn); }),
+                    {"CNNConvolutionGradient", "destinationGradient", "1 feature channels", "5"}));
+  gradient_->setDestinationFeatureChannelOffset(0);
+  EXPECT_EQ(backward(forward(in_)), (Values{1, 10}));
+}
+
+/// spec/02, Q39, and the checks of sizes and kinds.
+TEST_F(ConvolutionGradient, MistakesAreSentences) {
+  const auto state = forward(in_);
+  const auto dIn = poisoned(sizeOf(2, 1, 1));
+  const auto refused = [&](auto&& encode) { return errorOf([&] { encode(commands()); }); };
+  EXPECT_TRUE(names(refused([&](const auto& buffer) { gradient_->encode(buffer, pixel(1), in_, dIn); }),
+                    {"CNNConvolutionGradient", "gradientOption", "GradientWithData"}));
+  gradient_->setGradientOption(GradientWithData);
+  EXPECT_EQ(refused([&](const auto& buffer) { gradient_->encode(buffer, pixel(1), in_, dIn); }), "");
+  gradient_->setGradientOption(All);
+  EXPECT_TRUE(
+      names(refused([&](const auto& buffer) { gradient_->encode(buffer, image(sizeOf(1, 1, 2)), in_, dIn); }),
+            {"CNNConvolutionGradient", "sourceGradient", "2 feature channels", "1"}));
+  gradient_->setPrimarySourceFeatureChannelMaxCount(1);
+  EXPECT_TRUE(names(refused([&](const auto& buffer) {
+                      gradient_->encode(buffer, pixel(1), image(sizeOf(2, 1, 2)), image(sizeOf(2, 1, 2)));
+                    }),
+                    {"CNNConvolutionGradient", "sourceImage", "2 feature channels", "1"}));
+  EXPECT_TRUE(names(refused([&](const auto& buffer) {
+                      gradient_->encode(buffer, pixel(1), in_, NNGradientState::create(device_), dIn);
+                    }),
+                    {"CNNConvolutionGradient", "gradientState"}))
+      << "a state that no forward kernel has filled";
+  const auto otherShape = CNNConvolutionGradient::create(
+      device_,
+      ArraySource::create(CNNConvolutionDescriptor::cnnConvolutionDescriptor(3, 1, 1, 1), Values(3)));
+  EXPECT_TRUE(
+      names(refused([&](const auto& buffer) { otherShape->encode(buffer, pixel(1), in_, state, dIn); }),
+            {"CNNConvolutionGradient", "weights", "3x1", "data source of the forward kernel"}));
+  const auto inner = CNNFullyConnectedGradient::create(device_, source_);
+  EXPECT_TRUE(names(refused([&](const auto& buffer) { inner->encode(buffer, pixel(1), in_, state, dIn); }),
+                    {"CNNFullyConnectedGradient", "gradientState", "CNNConvolution"}));
+}
+
+TEST_F(ConvolutionGradient, ATemporaryStateIsReadOnceByEachEncode) {
+  const auto buffer = commands();
+  std::shared_ptr<State> state;
+  kernel_->encode(buffer, in_, state, true);
+  EXPECT_TRUE(state->isTemporary());
+  EXPECT_EQ(state->readCount(), 1U);
+  state->setReadCount(2);
+  gradient_->encode(buffer, pixel(1), in_, state);
+  EXPECT_EQ(state->readCount(), 1U) << "left for the update";
+  gradient_->encode(buffer, pixel(1), in_, state);
+  EXPECT_TRUE(names(errorOf([&] { gradient_->encode(buffer, pixel(1), in_, state); }),
+                    {"CNNConvolutionGradient", "readCount is 0"}));
+}
+
+/// The second device's source is the copy that the data source gives, or the same one.
+TEST_F(ConvolutionGradient, CopiesForAnotherDevice) {
+  const auto device = mtl::newCPUDevice(1);
+  const auto run = [&](CNNConvolution& kernel, CNNConvolutionGradient& gradient) {
+    kernel.setDestinationImageAllocator(Image::defaultAllocator());
+    gradient.setDestinationImageAllocator(Image::defaultAllocator());
+    const auto in = Image::create(device, sizeOf(2, 1, 1));
+    testing::fill(*in, {3, 5});
+    const auto e = Image::create(device, sizeOf(1, 1, 1));
+    testing::fill(*e, {1});
+    std::shared_ptr<State> state;
+    const auto buffer = device->newCommandQueue()->commandBuffer();
+    const auto out = kernel.encode(buffer, in, state, false);
+    const auto dIn = gradient.encode(buffer, e, in, state);
+    buffer->commit();
+    buffer->throwIfFailed();
+    EXPECT_EQ(weightsOf(state), (Values{3, 5}));
+    Values all = valuesOf(*out);
+    for (const float value : valuesOf(*dIn)) all.push_back(value);
+    return all;
+  };
+  gradient_->setGradientOption(GradientWithData);
+  const auto shared = kernel_->copy(device);
+  EXPECT_EQ(shared->dataSource(), source_);
+  EXPECT_EQ(gradient_->copy(device)->gradientOption(), GradientWithData);
+  gradient_->setGradientOption(All);
+  EXPECT_EQ(run(*shared, *gradient_->copy(device)), (Values{53, 1, 10}));
+
+  source_->copied = ArraySource::create(source_->shape, {2, 20});
+  const auto copied = kernel_->copy(device);
+  const auto copiedGradient = gradient_->copy(device);
+  EXPECT_EQ(copied->dataSource(), source_->copied);
+  EXPECT_EQ(copiedGradient->dataSource(), source_->copied);
+  EXPECT_EQ(run(*copied, *copiedGradient), (Values{106, 2, 20}));
+  EXPECT_EQ(kernel_->copy()->weights(), kernel_->weights()) << "on the same device the weights are shared";
+}
+
+TEST(ConvolutionNodes, MakeTheirGradientNodes) {
+  const auto source =
+      ArraySource::create(CNNConvolutionDescriptor::cnnConvolutionDescriptor(2, 1, 1, 1), {1, 10});
+  const auto in = NNImageNode::create();
+  EXPECT_TRUE(names(errorOf([&] { CNNConvolutionNode::create(in, nullptr); }),
+                    {"CNNConvolutionNode", "weights", "null"}));
+  const auto node = CNNConvolutionNode::create(in, source);
+  const auto inner = CNNFullyConnectedNode::create(in, source);
+  EXPECT_EQ(node->trainingStyle(), NNTrainingStyle::UpdateDeviceGPU);
+  EXPECT_EQ(node->accumulatorPrecision(), NNConvolutionAccumulatorPrecisionOption::Float);
+  EXPECT_EQ(node->convolutionGradientState(), node->resultState());
+  node->setTrainingStyle(NNTrainingStyle::UpdateDeviceNone);
+  const auto e = NNImageNode::create();
+  const auto gradient = std::dynamic_pointer_cast<CNNConvolutionGradientNode>(node->gradientFilter(e));
+  ASSERT_TRUE(gradient);
+  EXPECT_EQ(gradient->className(), "CNNConvolutionGradientNode");
+  EXPECT_EQ(gradient->trainingStyle(), NNTrainingStyle::UpdateDeviceNone);
+  EXPECT_EQ(gradient->weights(), source);
+  EXPECT_EQ(gradient->gradientState(), node->resultState());
+  EXPECT_EQ(inner->gradientFilter(e)->className(), "CNNFullyConnectedGradientNode");
+  EXPECT_TRUE(names(errorOf([&] { gradient->gradientFilter(e); }),
+                    {"CNNConvolutionGradientNode", "no second derivatives"}))
+      << "spec/00 D5";
+
+  const auto byHand = CNNConvolutionGradientNode::create(e, in, node->resultState(), nullptr);
+  EXPECT_EQ(byHand->weights(), source) << "that of the forward node";
+  EXPECT_TRUE(names(errorOf([&] { CNNConvolutionGradientNode::create(e, in, nullptr, nullptr); }),
+                    {"CNNConvolutionGradientNode", "weights", "null"}));
+  const auto foreign = std::make_shared<NNGradientStateNode>();
+  EXPECT_TRUE(names(errorOf([&] { CNNConvolutionGradientNode::create(e, in, foreign, nullptr); }),
+                    {"CNNConvolutionGradientNode", "weights", "null"}));
+
+  const auto device = mtl::newCPUDevice(1);
+  EXPECT_EQ(node->makeKernel(device)->className(), "CNNConvolution");
+  EXPECT_EQ(gradient->makeKernel(device)->className(), "CNNConvolutionGradient");
+  EXPECT_EQ(inner->makeKernel(device)->className(), "CNNFullyConnected");
+  EXPECT_EQ(inner->gradientFilter(e)->makeKernel(device)->className(), "CNNFullyConnectedGradient");
+}
+
+}  // namespace
+}  // namespace mps
