@@ -14,5 +14,8 @@ unmetal_family(arithmetic
 unmetal_family(neuron HEADERS neuron_node.hpp SOURCES neuron_node.cpp)
 unmetal_family(softmax)
 unmetal_family(dropout)
-unmetal_family(loss HEADERS loss_descriptor.hpp loss_node.hpp SOURCES loss_labels.cpp loss_node.cpp)
+unmetal_family(loss
+  HEADERS loss_descriptor.hpp loss_node.hpp
+  SOURCES loss_labels.cpp loss_node.cpp
+  TESTS loss_labels_test.cpp loss_test.cpp)
 unmetal_family(optimizer HEADERS optimizer_descriptor.hpp)

@@ -90,6 +90,7 @@ void CNNLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuff
   detail::checkDestinations(*this, "destinationImages", *commandBuffer, destinationImages);
   detail::checkNoAlias(*this, "sourceImages", sourceImages, destinationImages);
   detail::checkNotStacked(*this, "sourceImages", sourceImages);
+  detail::checkNotStacked(*this, "destinationImages", destinationImages);
   if (!(offset() == Offset{}) || !(clipRect() == RectNoClip))
     throw Error(describe(), "offset and clipRect", "changed", "their defaults: a loss covers whole images");
 
@@ -129,6 +130,7 @@ void CNNLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuff
     call.secondary = &targets;
   } else {
     detail::checkSources(*this, "labels", *commandBuffer, operands.labels);
+    detail::checkNotStacked(*this, "labels", operands.labels);
     targets = BatchOperand(operands.labels);
     problem.labels = fitted(*this, "labels", targets.shape(), problem.predictions, problem.countedChannels);
     call.secondary = &targets;
@@ -136,6 +138,7 @@ void CNNLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuff
   detail::TensorView weights;
   if (!operands.weights.empty()) {
     detail::checkSources(*this, "weights", *commandBuffer, operands.weights);
+    detail::checkNotStacked(*this, "weights", operands.weights);
     weights = detail::gather(*commandBuffer, describe(), BatchOperand(operands.weights));
     const bool perPixel = weights.shape.channels == 1;
     problem.weights =

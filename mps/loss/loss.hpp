@@ -23,7 +23,8 @@ class CNNLossDataDescriptor {
                                                      const mtl::Size& size);
   [[nodiscard]] DataLayout layout() const { return layout_; }
   [[nodiscard]] const mtl::Size& size() const { return size_; }
-  /// Strides in bytes; dense at first. bytesPerImage is that of one channel plane for channel-first data.
+  /// Strides in bytes; dense at first. bytesPerImage is that of one channel plane for channel-first data, and
+  /// unused otherwise. Labels throw Error when strides lead beyond the data.
   [[nodiscard]] std::size_t bytesPerRow() const { return bytesPerRow_; }
   void setBytesPerRow(std::size_t bytes) { bytesPerRow_ = bytes; }
   [[nodiscard]] std::size_t bytesPerImage() const { return bytesPerImage_; }

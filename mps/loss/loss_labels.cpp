@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "mps/core/error.hpp"
 #include "mtl/buffer.hpp"
@@ -16,12 +17,30 @@ ImageDescriptor float32(const mtl::Size& size) {
   return {ImageFeatureChannelFormat::Float32, size.width, size.height, size.depth};
 }
 
+/// Bytes from the first element to the end of the last; saturates.
+std::size_t extentOf(const CNNLossDataDescriptor& data) {
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+  const mtl::Size& size = data.size();
+  const bool planes = data.layout() == DataLayout::FeatureChannelsxHeightxWidth;
+  std::size_t extent = size.width * (planes ? 1 : size.depth) * sizeof(float);
+  const auto add = [&](std::size_t steps, std::size_t stride) {
+    const bool fits = steps == 0 || stride <= (most - extent) / steps;
+    extent = fits ? extent + steps * stride : most;
+  };
+  add(size.height - 1, data.bytesPerRow());
+  if (planes) add(size.depth - 1, data.bytesPerImage());
+  return extent;
+}
+
 std::shared_ptr<Image> imageOf(const std::shared_ptr<mtl::Device>& device,
                                const CNNLossDataDescriptor& data) {
   const mtl::Size& size = data.size();
   auto image = Image::create(device, float32(size));
   const bool planes = data.layout() == DataLayout::FeatureChannelsxHeightxWidth;
   const auto bytes = std::as_bytes(data.data());
+  if (const std::size_t extent = extentOf(data); extent > bytes.size())
+    throw Error("CNNLossDataDescriptor", "data", std::to_string(bytes.size()) + " bytes",
+                std::to_string(extent) + " for its strides");
   if (!planes) {
     image->writeBytes(bytes, data.layout(), {0, data.bytesPerRow(), data.bytesPerImage()},
                       {{0, 0, 0}, {size.width, size.height, 1}}, {0, size.depth});
@@ -53,10 +72,11 @@ CNNLossDataDescriptor CNNLossDataDescriptor::cnnLossDataDescriptor(std::span<con
                                                                    DataLayout layout, const mtl::Size& size) {
   if (size.width == 0 || size.height == 0 || size.depth == 0)
     throw Error("CNNLossDataDescriptor", "size", "0 along an axis", "at least 1");
-  const std::size_t needed = size.width * size.height * size.depth;
-  if (data.size() < needed)
-    throw Error("CNNLossDataDescriptor", "data", std::to_string(data.size()) + " values",
-                std::to_string(needed));
+  const std::size_t rows = data.size() / size.width / size.depth;  // cannot overflow
+  if (rows < size.height)
+    throw Error(
+        "CNNLossDataDescriptor", "data", std::to_string(data.size()) + " values",
+        std::to_string(size.width) + "x" + std::to_string(size.height) + "x" + std::to_string(size.depth));
   return {data, layout, size};
 }
 

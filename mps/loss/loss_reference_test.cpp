@@ -9,13 +9,12 @@
 #include <vector>
 
 #include "mps/conform/compare.hpp"
+#include "mps/loss/loss_check_values.hpp"
 
 namespace mps::detail {
 namespace {
 
 using Values = std::vector<double>;
-
-constexpr double kPrinted = 1e-6;  // the check values are printed with six decimals
 
 ReferenceTensor tensor(std::int64_t images, std::int64_t height, std::int64_t width, std::int64_t channels,
                        const Values& values) {
@@ -37,65 +36,14 @@ LossProblem problemOf(CNNLossType type, CNNReductionType reduction, std::int64_t
 void expectNear(const ReferenceTensor& found, const Values& expected, const char* what) {
   ASSERT_EQ(found.values.size(), expected.size()) << what;
   for (std::size_t i = 0; i < expected.size(); ++i)
-    EXPECT_NEAR(found.values[i], expected[i], kPrinted * std::max(1.0, std::abs(expected[i])))
+    EXPECT_NEAR(found.values[i], expected[i], kLossPrecision * std::max(1.0, std::abs(expected[i])))
         << what << " element " << i;
 }
 
-/// One row of spec/04 section 11.8.
-struct CheckValue {
-  const char* name;
-  CNNLossType type;
-  Values y;
-  Values t;
-  double labelSmoothing;
-  std::int64_t numberOfClasses;
-  double delta;
-  Values losses;
-  double sum;
-  Values gradient;
-};
-
-const Values kLogits = {0.5, -1, 2, 0.25};
-const Values kProbabilities = {0.2, 0.1, 0.6, 0.1};
-const Values kOneHot = {1, 0, 0, 0};
-
-// clang-format off
-std::vector<CheckValue> checkValues() {
-  const Values logProbabilities = {std::log(0.2), std::log(0.1), std::log(0.6), std::log(0.1)};
-  return {
-      {"MeanAbsoluteError", CNNLossType::MeanAbsoluteError, kLogits, kOneHot, 0, 1, 1,
-       {0.5, 1, 2, 0.25}, 3.75, {-1, -1, 1, 1}},
-      {"MeanSquaredError", CNNLossType::MeanSquaredError, kLogits, kOneHot, 0, 1, 1,
-       {0.25, 1, 4, 0.0625}, 5.3125, {-1, -2, 4, 0.5}},
-      {"SoftMaxCrossEntropy", CNNLossType::SoftMaxCrossEntropy, kLogits, kOneHot, 0, 1, 1,
-       {1.869279, 0, 0, 0}, 1.869279, {-0.845765, 0.034414, 0.691233, 0.120118}},
-      {"SoftMaxCrossEntropySmoothed", CNNLossType::SoftMaxCrossEntropy, kLogits, kOneHot, 0.1, 4, 1,
-       {1.729083, 0.084232, 0.009232, 0.052982}, 1.875529, {-0.770765, 0.009414, 0.666233, 0.095118}},
-      {"SoftMaxCrossEntropySmoothedOneClass", CNNLossType::SoftMaxCrossEntropy, kLogits, kOneHot, 0.1, 1, 1,
-       {1.869279, 0.336928, 0.036928, 0.211928}, 2.455063, {-0.845765, -0.065586, 0.591233, 0.020118}},
-      {"SigmoidCrossEntropy", CNNLossType::SigmoidCrossEntropy, kLogits, kOneHot, 0, 1, 1,
-       {0.474077, 0.313262, 2.126928, 0.825939}, 3.740206, {-0.377541, 0.268941, 0.880797, 0.562177}},
-      {"SigmoidCrossEntropySmoothed", CNNLossType::SigmoidCrossEntropy, kLogits, kOneHot, 0.1, 1, 1,
-       {0.499077, 0.363262, 2.026928, 0.813439}, 3.702706, {-0.327541, 0.218941, 0.830797, 0.512177}},
-      {"Hinge", CNNLossType::Hinge, kLogits, kOneHot, 0, 1, 1, {0.5, 0, 3, 1.25}, 4.75, {-1, 0, 1, 1}},
-      {"Huber", CNNLossType::Huber, kLogits, kOneHot, 0, 1, 0.75,
-       {0.125, 0.46875, 1.21875, 0.03125}, 1.84375, {-0.5, -0.75, 0.75, 0.25}},
-      {"CategoricalCrossEntropy", CNNLossType::CategoricalCrossEntropy, kProbabilities, kOneHot, 0, 1, 1,
-       {1.609438, 0, 0, 0}, 1.609438, {-5, 0, 0, 0}},
-      {"CosineDistance", CNNLossType::CosineDistance, kProbabilities, kOneHot, 0, 1, 1,
-       {}, 0.8, {-1, 0, 0, 0}},
-      {"Log", CNNLossType::Log, kProbabilities, kOneHot, 0, 1, 1,
-       {1.609437, 0.105360, 0.916290, 0.105360}, 2.736449, {-4.999998, 1.111111, 2.499999, 1.111111}},
-      {"KullbackLeiblerDivergence", CNNLossType::KullbackLeiblerDivergence, logProbabilities,
-       {0.7, 0.1, 0.2, 0}, 0, 1, 1, {0.876934, 0, -0.219722, 0}, 0.657212, {-0.7, -0.1, -0.2, 0}},
-  };
-}
-// clang-format on
-
-class LossCheckValue : public testing::TestWithParam<CheckValue> {};
+class LossCheckValue : public testing::TestWithParam<LossCheckValueRow> {};
 
 TEST_P(LossCheckValue, Section11_8) {
-  const CheckValue& row = GetParam();
+  const LossCheckValueRow& row = GetParam();
   LossInputs inputs;
   inputs.predictions = tensor(1, 1, 1, 4, row.y);
   inputs.labels = tensor(1, 1, 1, 4, row.t);
@@ -111,7 +59,7 @@ TEST_P(LossCheckValue, Section11_8) {
   expectNear(lossReference(problem, inputs).loss, row.losses, "losses");
 }
 
-INSTANTIATE_TEST_SUITE_P(Spec, LossCheckValue, testing::ValuesIn(checkValues()),
+INSTANTIATE_TEST_SUITE_P(Spec, LossCheckValue, testing::ValuesIn(lossCheckValues()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 /// Codes 85 and 84 of unorm8: what float32 makes of them differs by more than the roundings of y - t allow.

@@ -1,0 +1,294 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "mps/core/test_images.hpp"
+#include "mps/loss/loss.hpp"
+#include "mps/loss/loss_node.hpp"
+
+/// Labels in all their forms, and what the loss refuses: spec/04 sections 11.1 to 11.3.
+namespace mps {
+namespace {
+
+using testing::counted;
+using testing::errorOf;
+using testing::names;
+using testing::sizeOf;
+using testing::Values;
+using testing::valuesOf;
+using enum DataLayout;
+
+CNNLossDescriptor squared(CNNReductionType reduction = CNNReductionType::Sum) {
+  return CNNLossDescriptor::cnnLossDescriptor(CNNLossType::MeanSquaredError, reduction);
+}
+CNNLossDescriptor softMax() {
+  return CNNLossDescriptor::cnnLossDescriptor(CNNLossType::SoftMaxCrossEntropy, CNNReductionType::Sum);
+}
+
+class LossLabels : public testing::DeviceTest {
+ protected:
+  /// Gradients of a batch of single pixels, and the losses behind them.
+  Values resultsOf(const CNNLossDescriptor& descriptor, const ImageBatch& y, const StateBatch& targets) {
+    const auto loss = CNNLoss::create(device_, descriptor);
+    const auto gradients = ImageBatch::create(device_, y.descriptor(), y.count());
+    const auto buffer = commands();
+    loss->encodeBatch(buffer, y, targets, gradients);
+    run(buffer);
+    Values values;
+    for (std::size_t i = 0; i < y.count(); ++i)
+      for (const float value : valuesOf(*gradients[i])) values.push_back(value);
+    for (std::size_t i = 0; i < y.count(); ++i)
+      values.push_back(valuesOf(*std::dynamic_pointer_cast<CNNLossLabels>(targets[i])->lossImage())[0]);
+    return values;
+  }
+  std::string errorOfEncode(const CNNLossDescriptor& descriptor, const ImageBatch& y,
+                            const StateBatch& targets) {
+    const auto buffer = commands();
+    return errorOf([&] { CNNLoss::create(device_, descriptor)->encodeBatch(buffer, y, targets); });
+  }
+  [[nodiscard]] ImageBatch one(std::size_t channels) const {
+    return batch(sizeOf(1, 1, channels), 1, Values(channels));
+  }
+  [[nodiscard]] StateBatch targetsOf(const ImageDescriptor& size,
+                                     const mtl::Size& lossSize = {1, 1, 1}) const {
+    return StateBatch{CNNLossLabels::create(device_, lossSize, image(size), nullptr)};
+  }
+};
+
+TEST_F(LossLabels, DataIsCopiedFromEitherLayout) {
+  Values data = counted(12);
+  const mtl::Size size{3, 2, 2};
+  const auto descriptor =
+      CNNLossDataDescriptor::cnnLossDataDescriptor(data, HeightxWidthxFeatureChannels, size);
+  EXPECT_EQ(descriptor.layout(), HeightxWidthxFeatureChannels);
+  EXPECT_EQ(descriptor.bytesPerRow(), 24U);
+  EXPECT_EQ(descriptor.bytesPerImage(), 48U);
+  const auto interleaved = CNNLossLabels::create(device_, descriptor);
+  const auto planes = CNNLossDataDescriptor::cnnLossDataDescriptor(data, FeatureChannelsxHeightxWidth, size);
+  EXPECT_EQ(planes.bytesPerRow(), 12U);
+  EXPECT_EQ(planes.bytesPerImage(), 24U);
+  const auto planar = CNNLossLabels::create(device_, {1, 1, 1}, planes, descriptor);
+  data.assign(12, 0);
+  EXPECT_EQ(valuesOf(*interleaved->labelsImage()), counted(12));
+  EXPECT_EQ(interleaved->weightsImage(), nullptr);
+  EXPECT_EQ(interleaved->lossImage()->width(), 1U);
+  EXPECT_EQ(valuesOf(*planar->labelsImage()), (Values{1, 7, 2, 8, 3, 9, 4, 10, 5, 11, 6, 12}));
+  EXPECT_EQ(valuesOf(*planar->weightsImage()), counted(12));
+  EXPECT_FALSE(planar->isTemporary());
+}
+
+TEST_F(LossLabels, StridesOfTheData) {
+  const Values data = counted(16);
+  auto rows = CNNLossDataDescriptor::cnnLossDataDescriptor(data, HeightxWidthxFeatureChannels, {1, 2, 3});
+  rows.setBytesPerRow(16);
+  EXPECT_EQ(valuesOf(*CNNLossLabels::create(device_, rows)->labelsImage()), (Values{1, 2, 3, 5, 6, 7}));
+  auto planes = CNNLossDataDescriptor::cnnLossDataDescriptor(data, FeatureChannelsxHeightxWidth, {2, 2, 2});
+  planes.setBytesPerRow(12);
+  planes.setBytesPerImage(40);
+  EXPECT_EQ(valuesOf(*CNNLossLabels::create(device_, planes)->labelsImage()),
+            (Values{1, 11, 2, 12, 4, 14, 5, 15}));
+}
+
+TEST_F(LossLabels, DataThatIsTooShortIsRefused) {
+  const Values data = counted(8);
+  const auto make = [&](const mtl::Size& size) {
+    return errorOf(
+        [&] { CNNLossDataDescriptor::cnnLossDataDescriptor(data, HeightxWidthxFeatureChannels, size); });
+  };
+  EXPECT_EQ(make({2, 2, 2}), "");
+  EXPECT_TRUE(names(make({3, 1, 3}), {"CNNLossDataDescriptor", "data", "8 values", "3x1x3"}));
+  EXPECT_TRUE(names(make({0, 1, 1}), {"CNNLossDataDescriptor", "size", "0", "1"}));
+  EXPECT_TRUE(names(make({std::size_t{1} << 32U, std::size_t{1} << 32U, 1}),
+                    {"CNNLossDataDescriptor", "data", "8 values"}))
+      << "a product that overflows";
+  for (const DataLayout layout : {HeightxWidthxFeatureChannels, FeatureChannelsxHeightxWidth}) {
+    auto descriptor = CNNLossDataDescriptor::cnnLossDataDescriptor(data, layout, {2, 2, 2});
+    descriptor.setBytesPerRow(1000);
+    EXPECT_TRUE(names(errorOf([&] { CNNLossLabels::create(device_, descriptor); }),
+                      {"CNNLossDataDescriptor", "data", "32 bytes", "10"}));
+  }
+  auto planes = CNNLossDataDescriptor::cnnLossDataDescriptor(data, FeatureChannelsxHeightxWidth, {2, 2, 2});
+  planes.setBytesPerImage(20);
+  EXPECT_TRUE(names(errorOf([&] { CNNLossLabels::create(device_, planes); }),
+                    {"CNNLossDataDescriptor", "data", "32 bytes", "36"}));
+  planes.setBytesPerImage(~std::size_t{0} - 3);
+  EXPECT_NE(errorOf([&] { CNNLossLabels::create(device_, planes); }), "");
+}
+
+TEST_F(LossLabels, ClassIndicesAreOneHotLabels) {
+  const auto y = batch(sizeOf(1, 1, 3), 3, {1, 2, 3, 1, 2, 3, 0, 0, 0});
+  const auto indices = CNNLossLabels::createClassBatch(device_, 3);
+  CNNLossLabels::writeClassIndices(indices, std::vector<std::uint8_t>{2, 0, 1});
+  const auto dense =
+      CNNLossLabels::createBatch(device_, {1, 1, 1}, batch(sizeOf(1, 1, 3), 3, {0, 0, 1, 1, 0, 0, 0, 1, 0}));
+  EXPECT_EQ(resultsOf(softMax(), y, indices), resultsOf(softMax(), y, dense));
+  EXPECT_EQ(resultsOf(squared(), y, indices), resultsOf(squared(), y, dense));
+  EXPECT_EQ(std::dynamic_pointer_cast<CNNLossLabels>(indices[0])->labelsImage(), nullptr);
+
+  const Values all = resultsOf(softMax(), y, indices);
+  const Values last = resultsOf(softMax(), y.slice(2, 1), indices.slice(2, 1));
+  EXPECT_EQ(last, (Values{all[6], all[7], all[8], all[11]})) << "a slice takes its own indices";
+  EXPECT_EQ(resultsOf(softMax(), y.slice(2, 1), StateBatch{indices[2]}), last);
+}
+
+TEST_F(LossLabels, AnIndexBeyondTheClassesLeavesAnImageOut) {
+  const auto y = batch(sizeOf(1, 1, 2), 2, {5, 7, 5, 7});
+  const auto indices = CNNLossLabels::createClassBatch(device_, 2);
+  CNNLossLabels::writeClassIndices(indices, std::vector<std::uint8_t>{255, 1});
+  EXPECT_EQ(resultsOf(squared(), y, indices), (Values{0, 0, 10, 12, 0, 61}));
+}
+
+TEST_F(LossLabels, BatchesMayBeSlicedShuffledAndPutTogether) {
+  const auto t = batch(sizeOf(1, 1, 1), 3, {1, 2, 4});
+  const auto targets = CNNLossLabels::createBatch(device_, {1, 1, 1}, t);
+  const auto y = batch(sizeOf(1, 1, 1), 3, {0, 0, 0});
+  EXPECT_EQ(resultsOf(squared(), y, targets), (Values{-2, -4, -8, 1, 4, 16}));
+  EXPECT_EQ(resultsOf(squared(), y.slice(0, 2), targets.slice(1, 2)), (Values{-4, -8, 4, 16}));
+  EXPECT_EQ(resultsOf(squared(), y, StateBatch{targets[2], targets[0], targets[1]}),
+            (Values{-8, -2, -4, 16, 1, 4}));
+  const auto single = CNNLossLabels::create(device_, {1, 1, 1}, image(sizeOf(1, 1, 1), {3}), nullptr);
+  EXPECT_EQ(resultsOf(squared(), y.slice(0, 2), StateBatch{single, targets[1]}), (Values{-6, -4, 9, 4}));
+}
+
+TEST_F(LossLabels, BatchesAreChecked) {
+  const auto t = batch(sizeOf(1, 1, 1), 2, {1, 2});
+  EXPECT_TRUE(names(errorOf([&] {
+                      CNNLossLabels::createBatch(nullptr, {1, 1, 1}, t);
+                    }),
+                    {"CNNLossLabels", "device", "null"}));
+  EXPECT_TRUE(names(errorOf([&] { CNNLossLabels::createClassBatch(nullptr, 2); }),
+                    {"CNNLossLabels", "device", "null"}));
+  EXPECT_TRUE(names(errorOf([&] {
+                      CNNLossLabels::createBatch(device_, {1, 1, 1}, t, t.slice(0, 1));
+                    }),
+                    {"CNNLossLabels", "weightsImages", "1", "2"}));
+  EXPECT_TRUE(names(errorOf([&] {
+                      CNNLossLabels::create(device_, {1, 1, 1}, nullptr, nullptr);
+                    }),
+                    {"CNNLossLabels", "labelsImage", "null"}));
+  EXPECT_TRUE(names(errorOf([&] {
+                      CNNLossLabels::create(nullptr, {1, 1, 1}, t[0], nullptr);
+                    }),
+                    {"CNNLossLabels", "device", "null"}));
+  const Values data{1};
+  const auto descriptor =
+      CNNLossDataDescriptor::cnnLossDataDescriptor(data, HeightxWidthxFeatureChannels, {1, 1, 1});
+  EXPECT_TRUE(names(errorOf([&] { CNNLossLabels::create(nullptr, descriptor); }),
+                    {"CNNLossLabels", "device", "null"}));
+  const auto indices = CNNLossLabels::createClassBatch(device_, 2);
+  const std::vector<std::uint8_t> three(3);
+  EXPECT_TRUE(names(errorOf([&] { CNNLossLabels::writeClassIndices(indices, three); }),
+                    {"CNNLossLabels", "indices", "3", "2"}));
+  const auto dense = CNNLossLabels::createBatch(device_, {1, 1, 1}, t);
+  EXPECT_TRUE(names(errorOf([&] { CNNLossLabels::writeClassIndices(dense, three); }),
+                    {"CNNLossLabels", "labels", "dense", "createClassBatch"}));
+  const StateBatch foreign{State::create(device_, StateResourceList{4})};
+  EXPECT_TRUE(names(errorOf([&] { CNNLossLabels::lossImages(foreign); }), {"CNNLossLabels", "labels"}));
+}
+
+TEST_F(LossLabels, LabelsThatDoNotFitAreRefused) {
+  EXPECT_TRUE(names(errorOfEncode(squared(), one(3), targetsOf(sizeOf(1, 1, 2))),
+                    {"CNNLoss", "labels", "1x1x2", "3 channels"}));
+  EXPECT_TRUE(
+      names(errorOfEncode(squared(), batch(sizeOf(3, 1, 1), 1, Values(3)), targetsOf(sizeOf(2, 1, 1))),
+            {"CNNLoss", "labels", "2x1x1", "3x1"}));
+  EXPECT_TRUE(names(errorOfEncode(squared(), one(1), targetsOf(sizeOf(1, 1, 1, 2))), {"CNNLoss", "labels"}))
+      << "a stack of two for one image";
+  EXPECT_TRUE(
+      names(errorOfEncode(squared(), batch(sizeOf(1, 1, 1), 2, Values(2)), targetsOf(sizeOf(1, 1, 1))),
+            {"CNNLoss", "labels", "1", "2"}));
+  EXPECT_TRUE(
+      names(errorOfEncode(squared(), one(1), StateBatch{State::create(device_, StateResourceList{4})}),
+            {"CNNLoss", "labels", "CNNLossLabels"}));
+  const auto weights = [&](const ImageDescriptor& size) {
+    return StateBatch{CNNLossLabels::create(device_, {1, 1, 1}, image(sizeOf(1, 1, 3)), image(size))};
+  };
+  EXPECT_TRUE(
+      names(errorOfEncode(squared(), one(3), weights(sizeOf(1, 1, 2))), {"CNNLoss", "weights", "1x1x2"}));
+  EXPECT_TRUE(
+      names(errorOfEncode(squared(), one(3), weights(sizeOf(2, 1, 3))), {"CNNLoss", "weights", "2x1x3"}));
+  EXPECT_NE(errorOfEncode(squared(), one(3), weights(sizeOf(1, 1, 3, 2))), "");
+  EXPECT_TRUE(names(errorOfEncode(squared(), one(3), targetsOf(sizeOf(1, 1, 3), {1, 1, 2})),
+                    {"CNNLoss", "lossImageSize", "1x1x2", "1x1x1", "1x1x3"}));
+  EXPECT_TRUE(names(errorOfEncode(squared(CNNReductionType::None), one(3), targetsOf(sizeOf(1, 1, 3))),
+                    {"CNNLoss", "lossImageSize", "1x1x1", "1x1x3"}));
+  const auto indices = CNNLossLabels::createClassBatch(device_, 1);
+  EXPECT_TRUE(names(errorOfEncode(softMax(), batch(sizeOf(2, 1, 3), 1, Values(6)), indices),
+                    {"CNNLoss", "labels", "class index", "dense"}));
+  const auto two = CNNLossLabels::createClassBatch(device_, 2);
+  EXPECT_TRUE(
+      names(errorOfEncode(softMax(), batch(sizeOf(1, 1, 3), 2, Values(6)), StateBatch{two[1], two[0]}),
+            {"CNNLoss", "labels", "class indices"}));
+  const auto with = weights(sizeOf(1, 1, 3))[0];
+  EXPECT_TRUE(names(errorOfEncode(squared(), batch(sizeOf(1, 1, 3), 2, Values(6)),
+                                  StateBatch{with, targetsOf(sizeOf(1, 1, 3))[0]}),
+                    {"CNNLoss", "labels", "without weights"}));
+}
+
+TEST_F(LossLabels, WhatTheKernelRefuses) {
+  const auto refused = [&](auto change) {
+    auto descriptor = squared();
+    change(descriptor);
+    return errorOf([&] { CNNLoss::create(device_, descriptor); });
+  };
+  EXPECT_TRUE(
+      names(refused([](auto& d) { d.setNumberOfClasses(0); }), {"CNNLoss", "numberOfClasses", "0", "1"}));
+  EXPECT_TRUE(names(refused([](auto& d) { d.setEpsilon(0); }), {"CNNLoss", "epsilon", "0"}));
+  EXPECT_TRUE(
+      names(refused([](auto& d) { d.setLossType(CNNLossType::Count); }), {"CNNLoss", "lossType", "10"}));
+  EXPECT_TRUE(names(refused([](auto& d) { d.setReductionType(CNNReductionType::Count); }),
+                    {"CNNLoss", "reductionType", "4"}));
+  EXPECT_TRUE(names(refused([](auto& d) {
+                      d.setLossType(CNNLossType::CosineDistance);
+                      d.setReductionType(CNNReductionType::Mean);
+                    }),
+                    {"CNNLoss", "reductionType", "Mean", "Sum"}));
+
+  const auto loss = CNNLoss::create(device_, squared());
+  const auto y = image(sizeOf(1, 1, 1));
+  const auto t = std::dynamic_pointer_cast<CNNLossLabels>(targetsOf(sizeOf(1, 1, 1))[0]);
+  const auto gradient = image(sizeOf(1, 1, 1));
+  const std::shared_ptr<CNNLossLabels> none;
+  EXPECT_TRUE(names(errorOf([&] { loss->encode(commands(), y, none); }), {"CNNLoss", "labels", "null"}));
+  EXPECT_TRUE(
+      names(errorOf([&] { loss->encode(commands(), y, none, gradient); }), {"CNNLoss", "labels", "null"}));
+  EXPECT_TRUE(
+      names(errorOf([&] { loss->encode(commands(), nullptr, t); }), {"CNNLoss", "sourceImage", "null"}));
+  EXPECT_TRUE(
+      names(errorOf([&] { loss->encode(commands(), nullptr, t, gradient); }), {"CNNLoss", "sourceImage"}));
+  EXPECT_TRUE(
+      names(errorOf([&] { loss->encode(commands(), y, t, nullptr); }), {"CNNLoss", "destinationImage"}));
+  EXPECT_TRUE(names(errorOf([&] { loss->encode(commands(), y, t, image(sizeOf(1, 1, 2))); }),
+                    {"CNNLoss", "destinationImages", "1x1x2", "1x1x1"}));
+  EXPECT_NE(errorOf([&] { loss->encode(commands(), y, t, image(sizeOf(1, 1, 1, 2))); }), "") << "a stack";
+  EXPECT_TRUE(names(errorOf([&] { loss->encode(commands(), image(sizeOf(1, 1, 1, 2)), t); }),
+                    {"CNNLoss", "sourceImage", "stack"}));
+  EXPECT_TRUE(names(errorOf([&] { static_cast<CNNKernel&>(*loss).encode(commands(), y, gradient); }),
+                    {"CNNLoss", "without labels"}));
+  EXPECT_TRUE(names(errorOf([&] { loss->encode(nullptr, y, t); }), {"CNNLoss", "commandBuffer", "null"}));
+  loss->setOffset({1, 0, 0});
+  EXPECT_TRUE(
+      names(errorOf([&] { loss->encode(commands(), y, t, gradient); }), {"CNNLoss", "offset and clipRect"}));
+  loss->setOffset({});
+  loss->setClipRect({{0, 0, 0}, {1, 1, 1}});
+  EXPECT_TRUE(names(errorOf([&] { loss->encode(commands(), y, t); }), {"CNNLoss", "offset and clipRect"}));
+}
+
+TEST(LossNode, ItsResultIsTheGradient) {
+  auto descriptor = softMax();
+  descriptor.setWeight(0.5F);
+  const auto node = CNNLossNode::create(NNImageNode::create(), descriptor);
+  descriptor.setWeight(3);
+  EXPECT_EQ(node->descriptor().weight(), 0.5F) << "copied";
+  EXPECT_TRUE(node->isItsOwnGradient());
+  EXPECT_EQ(node->inputLabels()->producer(), nullptr);
+  const auto kernel = std::dynamic_pointer_cast<CNNLoss>(node->makeKernel(mtl::newCPUDevice(1)));
+  ASSERT_TRUE(kernel);
+  EXPECT_EQ(kernel->weight(), 0.5F);
+  EXPECT_NE(errorOf([&] { node->gradientFilter(node->resultImage()); }), "");
+  EXPECT_TRUE(names(errorOf([&] { CNNLossNode::create(nullptr, descriptor); }), {"source", "null"}));
+}
+
+}  // namespace
+}  // namespace mps
