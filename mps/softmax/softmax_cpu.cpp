@@ -76,10 +76,9 @@ HWY_INLINE void normalize(D d, float* y, std::size_t count, V sum) {
   });
 }
 
-/// y = x - shift - ln(sum).
+/// y = x - shift - logarithm.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE void subtractLogarithm(D d, const float* x, std::size_t count, V shift, V sum, float* y) {
-  const V logarithm = vectorLog(d, sum);
+HWY_INLINE void subtractBoth(D d, const float* x, std::size_t count, V shift, V logarithm, float* y) {
   forVectors(d, count, [&](std::size_t i, auto lanes) {
     lanes.store(d, hn::Sub(hn::Sub(lanes.load(d, x + i), shift), logarithm), y + i);
   });
@@ -118,15 +117,41 @@ HWY_INLINE void finishGradient(D d, SoftMaxKind kind, const float* result, const
 // ---------------------------------------------------------------------------------
 
 template <class D>
+HWY_INLINE void softMaxForward(D d, std::size_t pixels, std::size_t channels, const float* x, float* y) {
+  for (std::size_t p = 0; p < pixels; ++p, x += channels, y += channels)
+    normalize(d, y, channels, exponentials(d, x, channels, largest(d, x, channels), y));
+}
+
+/// The logarithms of several pixels are taken at once.
+template <class D>
+HWY_INLINE void logSoftMaxForward(D d, std::size_t pixels, std::size_t channels, const float* x, float* y) {
+  constexpr std::size_t group = 16;
+  float shifts[group];
+  float logarithms[group] = {};
+  for (std::size_t first = 0; first < pixels; first += group) {
+    const std::size_t count = std::min(group, pixels - first);
+    const float* from = x + first * channels;
+    for (std::size_t p = 0; p < count; ++p) {
+      const auto shift = largest(d, from + p * channels, channels);
+      shifts[p] = hn::GetLane(shift);
+      logarithms[p] = hn::GetLane(exponentialSum(d, from + p * channels, channels, shift));
+    }
+    forVectors(d, group, [&](std::size_t i, auto lanes) {
+      lanes.store(d, vectorLog(d, lanes.load(d, logarithms + i)), logarithms + i);
+    });
+    for (std::size_t p = 0; p < count; ++p)
+      subtractBoth(d, from + p * channels, channels, hn::Set(d, shifts[p]), hn::Set(d, logarithms[p]),
+                   y + (first + p) * channels);
+  }
+}
+
+template <class D>
 HWY_INLINE void forwardPixels(D d, SoftMaxKind kind, std::size_t pixels, std::size_t channels, const float* x,
                               float* y) {
-  for (std::size_t p = 0; p < pixels; ++p, x += channels, y += channels) {
-    const auto shift = largest(d, x, channels);
-    if (kind == SoftMaxKind::SoftMax)
-      normalize(d, y, channels, exponentials(d, x, channels, shift, y));
-    else
-      subtractLogarithm(d, x, channels, shift, exponentialSum(d, x, channels, shift), y);
-  }
+  if (kind == SoftMaxKind::SoftMax)
+    softMaxForward(d, pixels, channels, x, y);
+  else
+    logSoftMaxForward(d, pixels, channels, x, y);
 }
 
 template <class D>
@@ -154,11 +179,19 @@ HWY_INLINE void forwardShortPixels(D d, SoftMaxKind kind, std::size_t channels, 
     exponential[p] = vectorExpNonPositive(d, shifted[p]);
     sum[p] = hn::SumOfLanes(d, exponential[p]);  // 0 in the lanes of the filler
   }
-  for (std::size_t p = 0; p < group; ++p) {
-    const V result = kind == SoftMaxKind::SoftMax ? hn::Mul(exponential[p], hn::Div(hn::Set(d, 1.0F), sum[p]))
-                                                  : hn::Sub(shifted[p], vectorLog(d, sum[p]));
-    lanes.store(d, result, y + p * channels);
+  if (kind == SoftMaxKind::SoftMax) {
+    for (std::size_t p = 0; p < group; ++p)
+      lanes.store(d, hn::Mul(exponential[p], hn::Div(hn::Set(d, 1.0F), sum[p])), y + p * channels);
+    return;
   }
+  const hn::CappedTag<float, group> perPixel;
+  HWY_ALIGN float logarithms[group];
+  for (std::size_t p = 0; p < group; ++p) logarithms[p] = hn::GetLane(sum[p]);
+  forVectors(perPixel, group, [&](std::size_t i, auto all) {
+    all.store(perPixel, vectorLog(perPixel, all.load(perPixel, logarithms + i)), logarithms + i);
+  });
+  for (std::size_t p = 0; p < group; ++p)
+    lanes.store(d, hn::Sub(shifted[p], hn::Set(d, logarithms[p])), y + p * channels);
 }
 
 template <class D>
@@ -207,7 +240,7 @@ void finishPart(SoftMaxKind kind, const float* x, std::size_t count, float shift
     exponentials(d, x, count, hn::Set(d, shift), y);
     normalize(d, y, count, hn::Set(d, sum));
   } else {
-    subtractLogarithm(d, x, count, hn::Set(d, shift), hn::Set(d, sum), y);
+    subtractBoth(d, x, count, hn::Set(d, shift), vectorLog(d, hn::Set(d, sum)), y);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "mps/conform/compare.hpp"
 #include "mps/conform/test_tensor.hpp"
 #include "mps/core/for_each_target.hpp"
+#include "mps/core/tile_io.hpp"
 #include "mps/softmax/softmax_cases.hpp"
 #include "mps/softmax/softmax_reference.hpp"
 #include "mtl/cpu/stream.hpp"
@@ -236,11 +237,11 @@ TEST(SoftMaxPlan, NotANumberInTheGradient) {
 }
 
 TEST(SoftMaxPlan, OnlyTheLastImplementationTakesMoreChannelsThanATile) {
-  const SoftMaxCase item{.name = "", .channels = 2049};
+  const SoftMaxCase item{.name = "", .channels = Tiling::capacity + 1};
   const SoftMaxProblem problem = item.problem(SoftMaxKind::SoftMax, Forward, Float32, Float32);
   EXPECT_EQ(prepared(softMaxImplementationsCpu()[0], problem), nullptr);
   EXPECT_EQ(preparePlan(softMaxImplementationsCpu(), problem).implementation, "parts");
-  const SoftMaxCase smaller{.name = "", .channels = 2048};
+  const SoftMaxCase smaller{.name = "", .channels = Tiling::capacity};
   EXPECT_EQ(preparePlan(softMaxImplementationsCpu(),
                         smaller.problem(SoftMaxKind::SoftMax, Forward, Float32, Float32))
                 .implementation,
