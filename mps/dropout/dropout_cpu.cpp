@@ -64,16 +64,21 @@ void dropRun(const KeepStream& stream, std::int64_t first, std::int64_t count, c
   const hn::ScalableTag<float> d;
   const hn::RebindToSigned<decltype(d)> di;
   const auto threshold = hn::Set(di, stream.threshold);
-  const auto one = hn::Set(d, 1.0F);
+  // The reciprocal of a power of two is exact (unless it overflows), and a product is cheaper than a
+  // quotient.
+  int exponent = 0;
+  const bool divides = std::frexp(keepProbability, &exponent) != 0.5F || exponent < -120;
+  const auto scale = hn::Set(d, divides ? 1.0F : 1.0F / keepProbability);
   const auto divisor = hn::Set(d, keepProbability);
   const auto elements = static_cast<std::size_t>(count);
   const PhiloxCounter counter = {static_cast<std::uint32_t>(first / 4), stream.imageIndex,
                                  stream.encodeCounter, 0};
   forPhiloxWords(counter, stream.key, (elements + 3) / 4, [&](std::size_t i, auto words) {
     const auto isKept = hn::RebindMask(d, hn::Lt(hn::BitCast(di, hn::ShiftRight<8>(words)), threshold));
-    const auto factor = hn::IfThenElseZero(isKept, one);
+    const auto factor = hn::IfThenElseZero(isKept, scale);
     const auto apply = [&](auto lanes) {
-      lanes.store(d, hn::Div(hn::Mul(lanes.load(d, x + i), factor), divisor), y + i);
+      const auto kept = hn::Mul(lanes.load(d, x + i), factor);
+      lanes.store(d, divides ? hn::Div(kept, divisor) : kept, y + i);
     };
     if (i + hn::Lanes(d) <= elements)
       apply(AllLanes{});
