@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "mps/core/error.hpp"
+#include "tools/progress.hpp"
 
 namespace unmetal {
 namespace {
@@ -12,6 +13,9 @@ namespace {
 constexpr const char* format = "unmetal checkpoint 1";
 constexpr const char* settingPrefix = "setting.";
 constexpr const char* countersName = "random.counters";
+
+constexpr const char* classPrefix = "class.";
+constexpr std::uint64_t mostClasses = 4096;
 
 std::uint64_t numberOf(const mps::SafetensorsFile& file, const std::string& key) {
   const std::string& text = file.metadata(key);
@@ -46,8 +50,22 @@ Checkpoint Checkpoint::take(const Network& network, const TrainingPosition& posi
                           {"position.batch", std::to_string(position.batch)},
                           {"position.step", std::to_string(position.step)},
                           {"position.best_accuracy", textOf(position.bestAccuracy)}};
+  const NetworkOptions& options = network.options;
+  checkpoint.metadata_["picture.width"] = std::to_string(options.width);
+  checkpoint.metadata_["picture.height"] = std::to_string(options.height);
+  checkpoint.metadata_["picture.channels"] = std::to_string(options.channels);
+  checkpoint.metadata_["classes"] = std::to_string(options.classNames.size());
+  for (std::size_t i = 0; i < options.classNames.size(); ++i)
+    checkpoint.metadata_[classPrefix + std::to_string(i)] = options.classNames[i];
   for (const auto& [name, value] : settings) checkpoint.metadata_[settingPrefix + name] = value;
   return checkpoint;
+}
+
+std::uint64_t Checkpoint::sizeOf(const Network& network) {
+  std::uint64_t size = 0;
+  for (const auto& layer : network.layers)
+    for (const mps::SafetensorsTensor& tensor : layer->tensors(true)) size += tensor.bytes.size();
+  return size;
 }
 
 void Checkpoint::write(const std::filesystem::path& path) const {
@@ -78,13 +96,32 @@ const std::string& CheckpointFile::setting(const std::string& name) const {
   return found->second;
 }
 
+NetworkOptions CheckpointFile::networkOptions() const {
+  NetworkOptions options;
+  options.name = setting("net");
+  options.width = numberOf(file_, "picture.width");
+  options.height = numberOf(file_, "picture.height");
+  options.channels = numberOf(file_, "picture.channels");
+  const std::uint64_t classes = numberOf(file_, "classes");
+  // The file is not trusted: its numbers decide how much memory is taken before its tensors are looked at.
+  constexpr std::uint64_t largestPicture = 4096;
+  const auto isWrong = [](std::uint64_t extent) { return extent == 0 || extent > largestPicture; };
+  if (isWrong(options.width) || isWrong(options.height) || isWrong(options.channels) || classes == 0 ||
+      classes > mostClasses)
+    throw file_.error("the size of its pictures or the number of its classes is wrong");
+  options.classNames.clear();
+  for (std::uint64_t i = 0; i < classes; ++i)
+    options.classNames.push_back(file_.metadata(classPrefix + std::to_string(i)));
+  return options;
+}
+
 void CheckpointFile::restoreWeights(Network& network) const {
   for (const auto& layer : network.layers) layer->read(file_, false);
 }
 
 void CheckpointFile::restoreTraining(Network& network, const TrainingSettings& settings) const {
   for (const auto& [name, value] : settings)
-    if (setting(name) != value)
+    if (setting(name) != value && !(name == "epochs" && setting("lr-schedule") == "constant"))
       throw file_.error("it was made with --" + name + " " + setting(name) + ", not " + value);
   for (const auto& layer : network.layers) layer->read(file_, true);
   const std::vector<std::uint64_t> shape{network.training->randomCounters().size()};
@@ -104,8 +141,10 @@ bool CheckpointWriter::isBusy() const {
 
 void CheckpointWriter::begin(Checkpoint checkpoint, std::filesystem::path path) {
   finish();
-  write_ = std::async(std::launch::async, [checkpoint = std::move(checkpoint), path = std::move(path)] {
+  write_ = std::async(std::launch::async, [this, checkpoint = std::move(checkpoint), path = std::move(path)] {
+    const double start = steadySeconds();
     checkpoint.write(path);
+    lastSeconds_ = steadySeconds() - start;
   });
 }
 

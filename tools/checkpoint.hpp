@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -7,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "mps/weights/safetensors.hpp"
@@ -22,16 +24,19 @@ struct TrainingPosition {
   float bestAccuracy = 0;   ///< of the epochs so far
 };
 
-/// What a training was started with; a resumed one must have the same.
-using TrainingSettings = std::map<std::string, std::string>;
+/// What a training was started with, option and value; a resumed one must have the same.
+using TrainingSettings = std::vector<std::pair<std::string, std::string>>;
 
 /// A copy of all that a training needs to go on: weights, optimiser state, random counters, position,
-/// settings. The same training at the same position gives the same bytes.
+/// settings; and what predictions need: sizes of pictures, names of classes. The same training at the same
+/// position gives the same bytes.
 class Checkpoint {
  public:
   /// Copies; no work of the network may be in flight.
   static Checkpoint take(const Network& network, const TrainingPosition& position,
                          const TrainingSettings& settings);
+  /// Bytes of the tensors, without the file's header.
+  [[nodiscard]] static std::uint64_t sizeOf(const Network& network);
   /// Written beside and renamed.
   void write(const std::filesystem::path& path) const;
 
@@ -52,18 +57,20 @@ class CheckpointFile {
   /// @throws mps::Error in one sentence for a missing or damaged file or one of another program.
   static CheckpointFile read(const std::filesystem::path& path);
 
-  [[nodiscard]] const TrainingSettings& settings() const { return settings_; }
   [[nodiscard]] const std::string& setting(const std::string& name) const;
+  /// Name, sizes and classes of the network, for inference.
+  [[nodiscard]] NetworkOptions networkOptions() const;
   [[nodiscard]] const TrainingPosition& position() const { return position_; }
   /// Takes the weights alone, for inference.
   void restoreWeights(Network& network) const;
-  /// Takes everything. @throws mps::Error naming the first setting that differs.
+  /// Takes everything. @throws mps::Error naming the first setting that differs. At a constant learning rate
+  /// the number of epochs may.
   void restoreTraining(Network& network, const TrainingSettings& settings) const;
 
  private:
   explicit CheckpointFile(mps::SafetensorsFile file) : file_(std::move(file)) {}
   mps::SafetensorsFile file_;
-  TrainingSettings settings_;
+  std::map<std::string, std::string> settings_;
   TrainingPosition position_;
 };
 
@@ -74,6 +81,8 @@ class CheckpointWriter {
   ~CheckpointWriter();
   /// Whether a write is under way.
   [[nodiscard]] bool isBusy() const;
+  /// How long the last finished write took; 0 before.
+  [[nodiscard]] double lastSeconds() const { return lastSeconds_; }
   /// Begins a write; waits for the one before. @throws mps::Error when that one failed.
   void begin(Checkpoint checkpoint, std::filesystem::path path);
   /// Waits. @throws mps::Error when the write failed.
@@ -81,6 +90,7 @@ class CheckpointWriter {
 
  private:
   std::future<void> write_;
+  std::atomic<double> lastSeconds_ = 0;
 };
 
 }  // namespace unmetal

@@ -1,7 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <iostream>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +12,7 @@
 #include "mps/weights/atomic_file.hpp"
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"
+#include "tools/number_options.hpp"
 #include "tools/program.hpp"
 
 namespace unmetal {
@@ -22,14 +22,14 @@ struct ConformArguments {
   DeviceOptions device;
   std::string filter;
   std::string json;
-  std::int64_t seed = 1;
+  std::uint64_t seed = 1;
 };
 
 void runConform(const ConformArguments& arguments) {
   mps::detail::ConformOptions options;
   options.device = openDevice(arguments.device);
   options.filter = arguments.filter;
-  options.seed = static_cast<std::uint64_t>(arguments.seed);
+  options.seed = arguments.seed;
   options.rowFinished = [](const auto& row) { std::cout << mps::detail::conformLine(row) << std::endl; };
   // Opened first: nobody waits for minutes to read that the folder is missing.
   std::optional<mps::AtomicFile> json;
@@ -62,7 +62,7 @@ void addConformCommand(CLI::App& program) {
   command->add_option("--json", arguments->json, "Also write the rows to this file")->type_name("FILE");
   command->add_option("--seed", arguments->seed, "Other random inputs")
       ->type_name("N")
-      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()))
+      ->check(wholeNumber(0))
       ->capture_default_str();
   command->callback([arguments] { runConform(*arguments); });
 }

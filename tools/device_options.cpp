@@ -4,6 +4,7 @@
 
 #include "mps/core/error.hpp"
 #include "mtl/device.hpp"
+#include "tools/number_options.hpp"
 
 namespace unmetal {
 
@@ -13,7 +14,7 @@ void addDeviceOptions(CLI::App& command, DeviceOptions& options) {
       ->capture_default_str();
   command.add_option("--threads", options.threads, "Threads that share a kernel on the CPU [all processors]")
       ->type_name("N")
-      ->check(CLI::Range(1, 1024));
+      ->check(wholeNumber(1, 1024));
 }
 
 std::shared_ptr<mtl::Device> openDevice(const DeviceOptions& options) {

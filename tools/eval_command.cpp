@@ -32,13 +32,7 @@ void addEvalCommand(CLI::App& program) {
     const Dataset data =
         loadDataset(options->data.empty() ? file.setting("data") : options->data, Split::Test);
     const auto device = openDevice(options->device);
-    NetworkOptions network;
-    network.name = file.setting("net");
-    network.width = data.width;
-    network.height = data.height;
-    network.channels = data.channels;
-    network.classes = data.classNames.size();
-    Network built = buildNetwork(device, network);
+    Network built = buildNetwork(device, file.networkOptions());
     file.restoreWeights(built);
     const ConfusionMatrix matrix = evaluate(built, device->newCommandQueue(), data);
     std::cout << matrix.table();

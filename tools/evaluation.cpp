@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mps/core/error.hpp"
 #include "mps/core/image_batch.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
@@ -12,6 +13,10 @@ namespace unmetal {
 
 ConfusionMatrix evaluate(const Network& network, const std::shared_ptr<mtl::CommandQueue>& queue,
                          const Dataset& data) {
+  const NetworkOptions& expected = network.options;
+  if (data.width != expected.width || data.height != expected.height || data.channels != expected.channels ||
+      data.classNames.size() != expected.classNames.size())
+    throw mps::Error("data " + data.name + ": pictures or classes are others than those of the network");
   BatchOptions options;
   options.batchSize = std::min<std::size_t>(500, data.count());
   options.lastBatch = LastBatch::Keep;
@@ -32,7 +37,7 @@ ConfusionMatrix evaluate(const Network& network, const std::shared_ptr<mtl::Comm
     mps::ImageBatchSynchronize(result, commandBuffer);
     commandBuffer->commit();
     commandBuffer->throwIfFailed();
-    const std::size_t classes = network.options.classes;
+    const std::size_t classes = network.options.classNames.size();
     probabilities.resize(batch.count() * classes);
     result.readBytes(std::span(probabilities), mps::DataLayout::HeightxWidthxFeatureChannels);
     for (std::size_t i = 0; i < batch.count(); ++i) {

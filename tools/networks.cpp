@@ -73,9 +73,9 @@ class Builder {
     if (next_ == layers_.size()) {
       const auto descriptor =
           mps::CNNConvolutionDescriptor::cnnConvolutionDescriptor(width, height, channels_, outputs);
-      layers_.push_back(mps::TrainableConvolution::create(device_, descriptor,
-                                                          kind + std::to_string(next_ + 1),
-                                                          options_.seed * 1000 + next_, options_.optimizer));
+      layers_.push_back(mps::TrainableConvolution::create(
+          device_, descriptor, kind + std::to_string(next_ + 1), options_.seed * 1000 + next_,
+          options_.optimizer, mps::WeightInitialization::He, options_.adamForm));
     }
     return layers_[next_++];
   }
@@ -103,7 +103,7 @@ Image lenet(Builder& builder, const Image& input, const NetworkOptions& options,
   x = builder.pool<mps::CNNPoolingAverageNode>(x);
   x = tanh(builder.dense(x, 120));
   x = tanh(builder.dense(x, 84));
-  return builder.dense(x, options.classes);
+  return builder.dense(x, options.classNames.size());
 }
 
 Image mnistCnn(Builder& builder, const Image& input, const NetworkOptions& options, bool training) {
@@ -113,7 +113,7 @@ Image mnistCnn(Builder& builder, const Image& input, const NetworkOptions& optio
   x = builder.pool<mps::CNNPoolingMaxNode>(x);
   x = relu(builder.dense(x, 1024));
   if (training) x = mps::CNNDropoutNode::create(x, 0.5F, options.seed * 1000 + 999)->resultImage();
-  return builder.dense(x, options.classes);
+  return builder.dense(x, options.classNames.size());
 }
 
 using BuildLogits = Image (*)(Builder&, const Image&, const NetworkOptions&, bool);

@@ -18,7 +18,8 @@ namespace unmetal {
 /// | name | layers |
 /// |---|---|
 /// | `lenet` | conv 5x5x6 + tanh, average pool 2, conv 5x5x16 valid + tanh, average pool 2, 120 + tanh, 84 +
-/// tanh, classes | | `mnist-cnn` | conv 5x5x32 + ReLU, max pool 2, conv 5x5x64 + ReLU, max pool 2, 1024 +
+/// tanh, classes |
+/// | `mnist-cnn` | conv 5x5x32 + ReLU, max pool 2, conv 5x5x64 + ReLU, max pool 2, 1024 +
 /// ReLU, dropout 0.5, classes |
 std::vector<std::string> networkNames();
 
@@ -28,10 +29,11 @@ struct NetworkOptions {
   std::size_t width = 28;
   std::size_t height = 28;
   std::size_t channels = 1;
-  std::size_t classes = 10;
+  std::vector<std::string> classNames = std::vector<std::string>(10);  ///< one output for each
   std::size_t batchSize = 64;                   ///< the loss is the mean over so many pictures
   std::uint64_t seed = 0;                       ///< of weights and dropout
   std::shared_ptr<mps::NNOptimizer> optimizer;  ///< copied for each layer; null for inference
+  mps::AdamForm adamForm = mps::AdamForm::Adam;
 };
 
 /// Layers with their weights, and the graphs that train and use them.

@@ -12,8 +12,8 @@
 #include "mtl/device.hpp"
 #include "tools/checkpoint.hpp"
 #include "tools/commands.hpp"
-#include "tools/data/dataset.hpp"
 #include "tools/device_options.hpp"
+#include "tools/number_options.hpp"
 #include "tools/picture.hpp"
 
 namespace unmetal {
@@ -40,24 +40,18 @@ void printClasses(const std::filesystem::path& picture, std::span<const float> p
 
 void predict(const PredictOptions& options) {
   const CheckpointFile file = CheckpointFile::read(options.checkpoint);
-  const Dataset data = loadDataset(file.setting("data"), Split::Test);  // for size and names of the classes
   const auto device = openDevice(options.device);
-  NetworkOptions network;
-  network.name = file.setting("net");
-  network.width = data.width;
-  network.height = data.height;
-  network.channels = data.channels;
-  network.classes = data.classNames.size();
+  const NetworkOptions network = file.networkOptions();
   Network built = buildNetwork(device, network);
   file.restoreWeights(built);
 
   std::vector<float> values;
   for (const auto& path : options.pictures) {
-    const Picture picture = fitPicture(readPng(path), data.height, data.width, data.channels);
+    const Picture picture = fitPicture(readPng(path), network.height, network.width, network.channels);
     for (const std::uint8_t pixel : picture.pixels) values.push_back(static_cast<float>(pixel) / 255.0F);
   }
   const auto images = mps::ImageBatch::create(
-      device, {mps::ImageFeatureChannelFormat::Float32, data.width, data.height, data.channels},
+      device, {mps::ImageFeatureChannelFormat::Float32, network.width, network.height, network.channels},
       options.pictures.size());
   images.writeBytes(std::span<const float>(values), mps::DataLayout::HeightxWidthxFeatureChannels);
   const auto commandBuffer = device->newCommandQueue()->commandBuffer();
@@ -65,11 +59,12 @@ void predict(const PredictOptions& options) {
   mps::ImageBatchSynchronize(result, commandBuffer);
   commandBuffer->commit();
   commandBuffer->throwIfFailed();
-  std::vector<float> probabilities(options.pictures.size() * network.classes);
+  const std::size_t classes = network.classNames.size();
+  std::vector<float> probabilities(options.pictures.size() * classes);
   result.readBytes(std::span(probabilities), mps::DataLayout::HeightxWidthxFeatureChannels);
   for (std::size_t i = 0; i < options.pictures.size(); ++i)
-    printClasses(options.pictures[i], std::span(probabilities).subspan(i * network.classes, network.classes),
-                 data.classNames, options.top);
+    printClasses(options.pictures[i], std::span(probabilities).subspan(i * classes, classes),
+                 network.classNames, options.top);
 }
 
 }  // namespace
@@ -81,7 +76,8 @@ void addPredictCommand(CLI::App& program) {
   command->add_option("pictures", options->pictures, "PNG files; light on dark, as the training pictures")
       ->required();
   command->add_option("--top", options->top, "Classes to print for each")
-      ->check(CLI::PositiveNumber)
+      ->type_name("N")
+      ->check(wholeNumber(1))
       ->capture_default_str();
   addDeviceOptions(*command, options->device);
   command->callback([options] { predict(*options); });

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <iostream>
+#include <limits>
 #include <utility>
 
 namespace unmetal {
@@ -112,7 +113,7 @@ ProgressDisplay::ProgressDisplay(std::ostream& stream, bool isTerminal, std::siz
       isTerminal_(isTerminal),
       columns_(columns),
       clock_(std::move(clock)),
-      lastShown_(clock_()) {}
+      lastShown_(-std::numeric_limits<double>::infinity()) {}
 
 ProgressDisplay ProgressDisplay::onStandardOutput() {
   const bool isTerminal = ::isatty(STDOUT_FILENO) == 1;

@@ -55,7 +55,7 @@ std::string progressBar(const Progress& progress, std::size_t columns);
 std::string progressLine(const Progress& progress);
 
 /// Shows the progress: on a terminal one line that is drawn again up to ten times a second, elsewhere a plain
-/// line every ten seconds.
+/// line after the first step and then every ten seconds.
 class ProgressDisplay {
  public:
   /// @param columns width of the terminal

@@ -123,7 +123,8 @@ TEST(ProgressDisplayTest, WithoutATerminalPlainLinesAreRare) {
     }
     display.print("epoch 2 is done");
   }
-  EXPECT_EQ(stream.str(), progressLine(halfWay) + "\n" + progressLine(halfWay) + "\nepoch 2 is done\n");
+  const std::string line = progressLine(halfWay) + "\n";
+  EXPECT_EQ(stream.str(), line + line + line + "epoch 2 is done\n");
 }
 
 }  // namespace

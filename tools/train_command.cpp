@@ -4,9 +4,19 @@
 
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"
+#include "tools/number_options.hpp"
+#include "tools/optimizers.hpp"
 #include "tools/trainer.hpp"
 
 namespace unmetal {
+
+namespace {
+
+std::string named(const std::string& folder) {
+  return folder.empty() ? "give the name of a folder" : "";
+}
+
+}  // namespace
 
 void addTrainCommand(CLI::App& program) {
   auto* command =
@@ -19,44 +29,63 @@ void addTrainCommand(CLI::App& program) {
       ->check(CLI::IsMember(networkNames()))
       ->capture_default_str();
   command->add_option("--epochs", options->epochs, "Passes over the data")
-      ->check(CLI::PositiveNumber)
+      ->type_name("N")
+      ->check(wholeNumber(1, 1'000'000))
       ->capture_default_str();
   command->add_option("--batch", options->batchSize, "Pictures per step")
-      ->check(CLI::PositiveNumber)
+      ->type_name("N")
+      ->check(wholeNumber(1))
       ->capture_default_str();
   command->add_option("--optimizer", options->optimizer, "Optimizer")
       ->check(CLI::IsMember(optimizerNames()))
       ->capture_default_str();
   auto* rate =
       command
-          ->add_option("--lr", *learningRate, "Learning rate (default: 0.01 for sgd, 0.001 for the others)")
-          ->check(CLI::PositiveNumber);
+          ->add_option("--lr", *learningRate,
+                       "Learning rate (default: 0.1 for sgd, 0.01 with momentum, 0.001 for the others)")
+          ->type_name("X")
+          ->check(number(1e-30, 1e30));
   command->add_option("--lr-schedule", options->schedule, "Learning rate over the steps")
       ->check(CLI::IsMember({"constant", "step", "cosine"}))
       ->capture_default_str();
   command
       ->add_option("--weight-decay", options->weightDecay,
                    "Factor of the weights that is added to their gradients")
-      ->check(CLI::NonNegativeNumber)
+      ->type_name("X")
+      ->check(number(0, 1e30))
       ->capture_default_str();
   command
       ->add_option("--seed", options->seed,
                    "Of weights, order and dropout: the same seed gives the same bytes")
+      ->type_name("N")
+      ->check(wholeNumber(0))
       ->capture_default_str();
   command
       ->add_option("--out", options->out, "Folder for metrics.csv, curves.svg, graph.dot and the checkpoints")
+      ->check(named)
       ->capture_default_str();
   command->add_flag("--resume", options->resume, "Go on from the folder's checkpoint.safetensors");
-  command->add_option("--checkpoint-every", options->checkpointSeconds, "Seconds between checkpoints")
-      ->check(CLI::NonNegativeNumber)
+  command
+      ->add_option("--checkpoint-every", options->checkpointSeconds,
+                   "Most seconds between checkpoints, 0 for one after each step; short trainings write more")
+      ->type_name("SECONDS")
+      ->check(number(0, 1e9))
       ->capture_default_str();
+  command
+      ->add_option("--steps", options->lastStep, "Stop after so many steps of the training; --resume goes on")
+      ->type_name("N")
+      ->check(wholeNumber(1));
   addDeviceOptions(*command, *device);
   command->callback([options, device, learningRate, rate] {
     if (rate->count() > 0) options->learningRate = *learningRate;
     Trainer trainer(openDevice(*device), *options);
-    const double accuracy = trainer.run();
-    std::printf("final test accuracy %.2f %%, checkpoint %s\n", 100 * accuracy,
-                (options->out / "checkpoint.safetensors").c_str());
+    const std::optional<double> accuracy = trainer.run();
+    const std::string checkpoint = (options->out / "checkpoint.safetensors").string();
+    if (accuracy)
+      std::printf("final test accuracy %.2f %%, checkpoint %s\n", 100 * *accuracy, checkpoint.c_str());
+    else
+      std::printf("stopped after step %llu, checkpoint %s\n", static_cast<unsigned long long>(trainer.step()),
+                  checkpoint.c_str());
   });
 }
 

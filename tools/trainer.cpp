@@ -12,6 +12,7 @@
 #include "mtl/device.hpp"
 #include "tools/chart.hpp"
 #include "tools/evaluation.hpp"
+#include "tools/optimizers.hpp"
 
 namespace unmetal {
 namespace {
@@ -22,26 +23,6 @@ std::string textOf(double value) {
   return {text, result.ptr};
 }
 
-double defaultLearningRate(const std::string& optimizer) {
-  return optimizer == "sgd" || optimizer == "nesterov" ? 1e-2 : 1e-3;
-}
-
-std::shared_ptr<mps::NNOptimizer> makeOptimizer(const std::shared_ptr<mtl::Device>& device,
-                                                const std::string& name, double learningRate,
-                                                double weightDecay) {
-  const mps::NNOptimizerDescriptor descriptor(
-      static_cast<float>(learningRate), 1.0F,
-      weightDecay != 0 ? mps::NNRegularizationType::L2 : mps::NNRegularizationType::None,
-      static_cast<float>(weightDecay));
-  if (name == "sgd")
-    return mps::NNOptimizerStochasticGradientDescent::create(device, 0.9F, false, descriptor);
-  if (name == "nesterov")
-    return mps::NNOptimizerStochasticGradientDescent::create(device, 0.9F, true, descriptor);
-  if (name == "rmsprop") return mps::NNOptimizerRMSProp::create(device, 0.9, 1e-8F, descriptor);
-  if (name == "adam") return mps::NNOptimizerAdam::create(device, 0.9, 0.999, 1e-8F, 0, descriptor);
-  throw mps::Error("optimizer \"" + name + "\" is unknown; there are sgd, nesterov, rmsprop, adam");
-}
-
 Network networkFor(const std::shared_ptr<mtl::Device>& device, const TrainingOptions& options,
                    const Dataset& data, double learningRate) {
   NetworkOptions network;
@@ -49,18 +30,15 @@ Network networkFor(const std::shared_ptr<mtl::Device>& device, const TrainingOpt
   network.width = data.width;
   network.height = data.height;
   network.channels = data.channels;
-  network.classes = data.classNames.size();
+  network.classNames = data.classNames;
   network.batchSize = options.batchSize;
   network.seed = options.seed;
   network.optimizer = makeOptimizer(device, options.optimizer, learningRate, options.weightDecay);
+  network.adamForm = adamFormOf(options.optimizer);
   return buildNetwork(device, network);
 }
 
 }  // namespace
-
-std::vector<std::string> optimizerNames() {
-  return {"sgd", "nesterov", "rmsprop", "adam"};
-}
 
 Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptions& options)
     : device_(device),
@@ -75,21 +53,12 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
     throw mps::Error("--batch " + std::to_string(options_.batchSize) + ": give a number from 1 to the " +
                      std::to_string(training_.count()) + " pictures of " + options_.data);
   stepsPerEpoch_ = training_.count() / options_.batchSize;
-  schedule_.emplace(options_.schedule, learningRate_,
-                    std::max<std::uint64_t>(1, stepsPerEpoch_ * options_.epochs));
-  const auto checkpoint = options_.out / "checkpoint.safetensors";
-  if (options_.resume) {
-    const CheckpointFile file = CheckpointFile::read(checkpoint);
-    file.restoreTraining(network_, settings());
-    position_ = file.position();
-    metrics_.emplace(MetricsLog::resume(options_.out / "metrics.csv", position_.step));
-  } else {
-    mps::makeWritableFolder(options_.out);
-    metrics_.emplace(MetricsLog::create(options_.out / "metrics.csv"));
-  }
-  std::ostringstream graph;
-  network_.training->writeDot(graph);
-  mps::writeFile(options_.out / "graph.dot", graph.str());
+  totalSteps_ = stepsPerEpoch_ * options_.epochs;
+  schedule_.emplace(options_.schedule, learningRate_, totalSteps_);
+  if (options_.resume)
+    resume();
+  else
+    begin();
 
   const mps::ImageDescriptor picture(mps::ImageFeatureChannelFormat::Float32, training_.width,
                                      training_.height, training_.channels);
@@ -100,6 +69,42 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
 }
 
 Trainer::~Trainer() = default;
+
+void Trainer::resume() {
+  const auto checkpoint = options_.out / "checkpoint.safetensors";
+  const CheckpointFile file = CheckpointFile::read(checkpoint);
+  file.restoreTraining(network_, settings());
+  position_ = file.position();
+  if (position_.step != position_.epoch * stepsPerEpoch_ + position_.batch)
+    throw mps::Error("cannot use " + checkpoint.string() + ": " + options_.data +
+                     " had another number of pictures when it was made");
+  if (position_.step > totalSteps_)
+    throw mps::Error("cannot use " + checkpoint.string() + ": it is beyond --epochs " +
+                     std::to_string(options_.epochs));
+  reserveRoom();
+  metrics_.emplace(MetricsLog::resume(options_.out / "metrics.csv", position_.step));
+  display_.print("going on after step " + std::to_string(position_.step) + " of " +
+                 std::to_string(totalSteps_));
+}
+
+void Trainer::begin() {
+  mps::makeWritableFolder(options_.out);
+  reserveRoom();
+  std::ostringstream text;
+  network_.training->writeDot(text);
+  mps::AtomicFile graph(options_.out / "graph.dot");
+  graph.write(text.str());
+  metrics_.emplace(MetricsLog::create(options_.out / "metrics.csv"));
+  graph.commit();
+}
+
+void Trainer::reserveRoom() const {
+  mps::AtomicFile checkpoint(options_.out / "checkpoint.safetensors");
+  mps::AtomicFile best(options_.out / "best.safetensors");
+  const std::uint64_t size = Checkpoint::sizeOf(network_);
+  checkpoint.reserve(size);
+  best.reserve(size);
+}
 
 TrainingSettings Trainer::settings() const {
   return {{"data", options_.data},
@@ -166,12 +171,22 @@ void Trainer::finishAll() {
   finishStep(slots_[swapped ? 0 : 1]);
 }
 
-void Trainer::saveCheckpoint(bool wait) {
+bool Trainer::isCheckpointDue() const {
+  const double seconds = steadySeconds() - lastCheckpointTime_;
+  if (seconds >= options_.checkpointSeconds) return true;
+  // A short training that is killed shall not lose much either, as long as writing is cheap beside it.
+  constexpr std::uint64_t wantedCheckpoints = 50;
+  constexpr double leastTimesTheWrite = 10;
+  return position_.step - lastCheckpointStep_ >= totalSteps_ / wantedCheckpoints &&
+         seconds >= leastTimesTheWrite * writer_.lastSeconds() && !writer_.isBusy();
+}
+
+void Trainer::saveCheckpoint() {
   finishAll();
   metrics_->synchronize();
   writer_.begin(Checkpoint::take(network_, position_, settings()), options_.out / "checkpoint.safetensors");
-  if (wait) writer_.finish();
-  lastCheckpoint_ = steadySeconds();
+  lastCheckpointTime_ = steadySeconds();
+  lastCheckpointStep_ = position_.step;
 }
 
 void Trainer::finishEpoch(std::uint64_t epoch) {
@@ -189,14 +204,16 @@ void Trainer::finishEpoch(std::uint64_t epoch) {
   }
   const bool best = static_cast<float>(accuracy_) > position_.bestAccuracy;
   if (best) position_.bestAccuracy = static_cast<float>(accuracy_);
-  saveCheckpoint(true);
+  // Before the checkpoint: what is killed in between comes here again.
   if (best) Checkpoint::take(network_, position_, settings()).write(options_.out / "best.safetensors");
+  saveCheckpoint();
   mps::writeFile(options_.out / "curves.svg",
                  drawTrainingCurves(options_.network + " on " + options_.data, metrics_->rows()));
 }
 
-double Trainer::run() {
+std::optional<double> Trainer::run() {
   if (position_.epoch >= options_.epochs) return evaluate(network_, queue_, test_).accuracy();
+  const std::uint64_t lastStep = std::min(options_.lastStep.value_or(totalSteps_), totalSteps_);
   BatchOptions batches;
   batches.batchSize = options_.batchSize;
   batches.seed = options_.seed;
@@ -205,17 +222,19 @@ double Trainer::run() {
   batches.endEpoch = options_.epochs;
   BatchLoader loader(training_.count(), fillFrom(training_, mps::ImageFeatureChannelFormat::Float32),
                      batches);
-  lastCheckpoint_ = steadySeconds();
-  for (Batch batch; loader.next(batch);) {
+  lastCheckpointTime_ = steadySeconds();
+  lastCheckpointStep_ = position_.step;
+  for (Batch batch; position_.step < lastStep && loader.next(batch);) {
     InFlight& slot = slots_[position_.step % slots_.size()];
     finishStep(slot);
     encodeStep(batch, slot);
     if (batch.isLastOfEpoch)
       finishEpoch(batch.epoch + 1);
-    else if (steadySeconds() - lastCheckpoint_ >= options_.checkpointSeconds && !writer_.isBusy())
-      saveCheckpoint(false);
+    else if (isCheckpointDue() || position_.step == lastStep)
+      saveCheckpoint();
   }
   writer_.finish();
+  if (position_.epoch < options_.epochs) return std::nullopt;
   return accuracy_;
 }
 

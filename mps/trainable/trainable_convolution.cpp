@@ -16,13 +16,17 @@ namespace {
 
 /// Uniform in [-bound, bound), element by element the same everywhere.
 void fillUniform(std::span<float> values, std::uint64_t seed, float bound) {
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto block = static_cast<std::uint64_t>(i / 4);
-    const auto words =
-        detail::philox({0, 0, static_cast<std::uint32_t>(block >> 32U), static_cast<std::uint32_t>(block)},
-                       detail::philoxKey(seed));
-    const float unit = static_cast<float>(words[i % 4] >> 9U) * 0x1.0p-23F;
-    values[i] = std::fma(2 * bound, unit, -bound);
+  constexpr std::size_t wordsPerBlock = 4;
+  const detail::PhiloxKey key = detail::philoxKey(seed);
+  for (std::size_t first = 0; first < values.size(); first += wordsPerBlock) {
+    const auto block = static_cast<std::uint64_t>(first / wordsPerBlock);
+    const auto words = detail::philox(
+        {0, 0, static_cast<std::uint32_t>(block >> 32U), static_cast<std::uint32_t>(block)}, key);
+    for (std::size_t i = first; i < std::min(first + wordsPerBlock, values.size()); ++i) {
+      // One rounding, whatever the compiler contracts.
+      const float unit = static_cast<float>(words[i - first] >> 9U) * 0x1.0p-23F;
+      values[i] = std::fma(2 * bound, unit, -bound);
+    }
   }
 }
 
@@ -30,25 +34,26 @@ SafetensorsTensor tensorOf(std::string name, std::vector<std::uint64_t> shape, m
   return {std::move(name), DataType::Float32, std::move(shape), {buffer.contents(), buffer.length()}};
 }
 
-void readInto(const SafetensorsFile& file, const std::string& name, std::span<const std::uint64_t> shape,
-              mtl::Buffer& buffer) {
-  const std::vector<float> values = file.floats(name, shape);
-  std::memcpy(buffer.contents(), values.data(), buffer.length());
-  buffer.didModifyRange(0, buffer.length());
-}
+/// Values on their way from a file into a buffer: all are read before the first is changed.
+struct Replacement {
+  std::vector<float> values;
+  std::shared_ptr<mtl::Buffer> buffer;
+};
 
 }  // namespace
 
 TrainableConvolution::TrainableConvolution(const std::shared_ptr<mtl::Device>& device,
                                            const CNNConvolutionDescriptor& descriptor, std::string label,
-                                           const std::shared_ptr<NNOptimizer>& optimizer)
+                                           const std::shared_ptr<NNOptimizer>& optimizer, AdamForm adamForm)
     : device_(device),
       descriptor_(descriptor),
       label_(std::move(label)),
       optimizer_(optimizer ? std::static_pointer_cast<NNOptimizer>(optimizer->copy(device)) : nullptr),
+      adamForm_(adamForm),
       state_(CNNConvolutionWeightsAndBiasesState::create(device, descriptor)),
       timeStep_(device->newBuffer(sizeof(std::uint64_t))) {
   descriptor_.check("TrainableConvolution");
+  checkOptimizer();
   state_->setLabel(label_);
   const std::size_t counts[] = {descriptor_.weightCount(), descriptor_.outputFeatureChannels()};
   for (std::size_t i = 0; i < slotNames().size(); ++i) {
@@ -62,10 +67,11 @@ TrainableConvolution::TrainableConvolution(const std::shared_ptr<mtl::Device>& d
 
 std::shared_ptr<TrainableConvolution> TrainableConvolution::create(
     const std::shared_ptr<mtl::Device>& device, const CNNConvolutionDescriptor& descriptor, std::string label,
-    std::uint64_t seed, const std::shared_ptr<NNOptimizer>& optimizer, WeightInitialization initialization) {
+    std::uint64_t seed, const std::shared_ptr<NNOptimizer>& optimizer, WeightInitialization initialization,
+    AdamForm adamForm) {
   if (!device) throw Error("TrainableConvolution", "device", "null", "a device");
   auto source = std::shared_ptr<TrainableConvolution>(
-      new TrainableConvolution(device, descriptor, std::move(label), optimizer));
+      new TrainableConvolution(device, descriptor, std::move(label), optimizer, adamForm));
   source->initialize(seed, initialization);
   return source;
 }
@@ -89,11 +95,24 @@ void TrainableConvolution::initialize(std::uint64_t seed, WeightInitialization i
   state_->weights()->didModifyRange(0, state_->weights()->length());
 }
 
+void TrainableConvolution::checkOptimizer() const {
+  const bool isAdam = dynamic_cast<const NNOptimizerAdam*>(optimizer_.get()) != nullptr;
+  const bool isKnown =
+      isAdam || !optimizer_ ||
+      dynamic_cast<const NNOptimizerStochasticGradientDescent*>(optimizer_.get()) != nullptr ||
+      dynamic_cast<const NNOptimizerRMSProp*>(optimizer_.get()) != nullptr;
+  const std::string found = optimizer_ ? optimizer_->className() : "null";
+  if (!isKnown) throw Error("TrainableConvolution", "optimizer", found, "SGD, RMSProp or Adam");
+  if (adamForm_ == AdamForm::AMSGrad && !isAdam)
+    throw Error("TrainableConvolution", "optimizer", found, "Adam, which AMSGrad is a form of");
+}
+
 std::vector<std::string> TrainableConvolution::slotNames() const {
   if (const auto* sgd = dynamic_cast<const NNOptimizerStochasticGradientDescent*>(optimizer_.get()))
     return sgd->momentumScale() != 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{};
   if (dynamic_cast<const NNOptimizerRMSProp*>(optimizer_.get()) != nullptr) return {"sumOfSquares"};
-  if (dynamic_cast<const NNOptimizerAdam*>(optimizer_.get()) != nullptr) return {"momentum", "velocity"};
+  if (adamForm_ == AdamForm::AMSGrad) return {"momentum", "velocity", "maximumVelocity"};
+  if (optimizer_) return {"momentum", "velocity"};
   return {};
 }
 
@@ -115,10 +134,10 @@ std::shared_ptr<CNNConvolutionWeightsAndBiasesState> TrainableConvolution::updat
     sgd->encode(commandBuffer, gradientState, state_, slots_.empty() ? Slot{} : slots_[0], state_);
   else if (auto* rmsProp = dynamic_cast<NNOptimizerRMSProp*>(optimizer_.get()))
     rmsProp->encode(commandBuffer, gradientState, state_, slots_[0], state_);
-  else if (auto* adam = dynamic_cast<NNOptimizerAdam*>(optimizer_.get()))
-    adam->encode(commandBuffer, gradientState, state_, slots_[0], slots_[1], state_);
   else
-    throw Error("TrainableConvolution", "optimizer", optimizer_->className(), "SGD, RMSProp or Adam");
+    dynamic_cast<NNOptimizerAdam&>(*optimizer_)
+        .encode(commandBuffer, gradientState, state_, slots_[0], slots_[1],
+                adamForm_ == AdamForm::AMSGrad ? slots_[2] : Slot{}, state_);
   return state_;
 }
 
@@ -135,7 +154,7 @@ bool TrainableConvolution::update(const std::shared_ptr<CNNConvolutionGradientSt
 std::shared_ptr<CNNConvolutionDataSource> TrainableConvolution::copy(
     const std::shared_ptr<mtl::Device>& device) {
   auto other = std::shared_ptr<TrainableConvolution>(
-      new TrainableConvolution(device, descriptor_, label_, optimizer_));
+      new TrainableConvolution(device, descriptor_, label_, optimizer_, adamForm_));
   const auto copyBuffer = [](mtl::Buffer& from, mtl::Buffer& to) {
     std::memcpy(to.contents(), from.contents(), from.length());
     to.didModifyRange(0, to.length());
@@ -186,16 +205,23 @@ std::vector<SafetensorsTensor> TrainableConvolution::tensors(bool withOptimizerS
 
 void TrainableConvolution::read(const SafetensorsFile& file, bool withOptimizerState) {
   const std::vector<std::uint64_t> biasShape{descriptor_.outputFeatureChannels()};
-  readInto(file, label_ + ".weight", weightShape(), *state_->weights());
-  readInto(file, label_ + ".bias", biasShape, *state_->biases());
-  if (!withOptimizerState) return;
-  const auto names = slotNames();
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    readInto(file, label_ + ".weight." + names[i], weightShape(), *slots_[i][0]->data());
-    readInto(file, label_ + ".bias." + names[i], biasShape, *slots_[i][1]->data());
+  std::vector<Replacement> replacements;
+  replacements.push_back({file.floats(label_ + ".weight", weightShape()), state_->weights()});
+  replacements.push_back({file.floats(label_ + ".bias", biasShape), state_->biases()});
+  auto* adam = withOptimizerState ? dynamic_cast<NNOptimizerAdam*>(optimizer_.get()) : nullptr;
+  if (withOptimizerState) {
+    const auto names = slotNames();
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      replacements.push_back(
+          {file.floats(label_ + ".weight." + names[i], weightShape()), slots_[i][0]->data()});
+      replacements.push_back({file.floats(label_ + ".bias." + names[i], biasShape), slots_[i][1]->data()});
+    }
   }
-  if (auto* adam = dynamic_cast<NNOptimizerAdam*>(optimizer_.get()))
-    adam->setTimeStep(file.unsignedNumber(label_ + ".step"));
+  if (adam != nullptr) adam->setTimeStep(file.unsignedNumber(label_ + ".step"));
+  for (const Replacement& replacement : replacements) {
+    std::memcpy(replacement.buffer->contents(), replacement.values.data(), replacement.buffer->length());
+    replacement.buffer->didModifyRange(0, replacement.buffer->length());
+  }
 }
 
 }  // namespace mps

@@ -25,6 +25,12 @@ enum class WeightInitialization {
   Constant,  ///< all weights TrainableConvolution::constantWeight
 };
 
+/// What a layer's Adam does with the squares of its gradients.
+enum class AdamForm {
+  Adam,
+  AMSGrad,  ///< divides by the root of the largest velocity so far
+};
+
 /// The ready-made data source of convolution and fully connected layers (spec/00 D23): weights and optimiser
 /// on the device, updated in place by recorded work; kernels use its buffers without copies.
 ///
@@ -39,10 +45,12 @@ class TrainableConvolution : public CNNConvolutionDataSource {
   /// Biases start at 0. @param label name of the layer, and of its tensors in files
   /// @param seed   of the initial weights; give each layer another one
   /// @param optimizer copied; null: the layer is never updated
+  /// @throws Error for a null device, a wrong descriptor, an optimizer that is not SGD, RMSProp or Adam,
+  /// AMSGrad with another one than Adam
   static std::shared_ptr<TrainableConvolution> create(
       const std::shared_ptr<mtl::Device>& device, const CNNConvolutionDescriptor& descriptor,
       std::string label, std::uint64_t seed, const std::shared_ptr<NNOptimizer>& optimizer,
-      WeightInitialization initialization = WeightInitialization::He);
+      WeightInitialization initialization = WeightInitialization::He, AdamForm adamForm = AdamForm::Adam);
 
   [[nodiscard]] DataType dataType() const override { return DataType::Float32; }
   [[nodiscard]] CNNConvolutionDescriptor descriptor() const override { return descriptor_; }
@@ -68,6 +76,7 @@ class TrainableConvolution : public CNNConvolutionDataSource {
   void setFrozen(bool frozen) { frozen_ = frozen; }
   /// The layer's own optimiser, e.g. to set the learning rate; null without one.
   [[nodiscard]] const std::shared_ptr<NNOptimizer>& optimizer() const { return optimizer_; }
+  [[nodiscard]] AdamForm adamForm() const { return adamForm_; }
 
   /// Records the copies that make weights and optimiser state readable.
   void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
@@ -77,14 +86,15 @@ class TrainableConvolution : public CNNConvolutionDataSource {
   /// flight.
   [[nodiscard]] std::vector<SafetensorsTensor> tensors(bool withOptimizerState) const;
   /// Takes the values of such tensors. No work may be in flight. @throws Error when one is missing or has
-  /// another shape.
+  /// another shape; nothing has changed then.
   void read(const SafetensorsFile& file, bool withOptimizerState);
 
  private:
   TrainableConvolution(const std::shared_ptr<mtl::Device>& device, const CNNConvolutionDescriptor& descriptor,
-                       std::string label, const std::shared_ptr<NNOptimizer>& optimizer);
+                       std::string label, const std::shared_ptr<NNOptimizer>& optimizer, AdamForm adamForm);
   /// A vector for the weights and one for the biases.
   using Slot = std::vector<std::shared_ptr<Vector>>;
+  void checkOptimizer() const;
   void initialize(std::uint64_t seed, WeightInitialization initialization);
   [[nodiscard]] std::vector<std::string> slotNames() const;
   [[nodiscard]] std::vector<std::uint64_t> weightShape() const;
@@ -93,8 +103,9 @@ class TrainableConvolution : public CNNConvolutionDataSource {
   CNNConvolutionDescriptor descriptor_;
   std::string label_;
   std::shared_ptr<NNOptimizer> optimizer_;
+  AdamForm adamForm_;
   std::shared_ptr<CNNConvolutionWeightsAndBiasesState> state_;
-  std::vector<Slot> slots_;                   ///< momentum, velocity, as the optimiser has them
+  std::vector<Slot> slots_;                   ///< momentum, velocity, ... as the optimiser has them
   std::shared_ptr<mtl::Buffer> timeStep_;     ///< host copy for files
   std::shared_ptr<mtl::CommandQueue> queue_;  ///< of host-style updates
   bool frozen_ = false;

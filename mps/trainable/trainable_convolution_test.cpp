@@ -6,9 +6,13 @@
 #include <cmath>
 #include <cstring>
 
+#include "mps/conform/tolerance.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/weights/safetensors.hpp"
 #include "mps/weights/test_folder.hpp"
+#include "mtl/buffer.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 
 namespace mps {
@@ -85,6 +89,147 @@ TEST_F(TrainableConvolutionTest, RefusesAFileOfAnotherShape) {
   const auto before = weightsOf(*other);
   EXPECT_THROW(other->read(SafetensorsFile::read(path), false), Error);
   EXPECT_EQ(weightsOf(*other), before);
+}
+
+struct UpdateRule {
+  const char* name;
+  std::shared_ptr<NNOptimizer> optimizer;
+  AdamForm form;
+  double change;  ///< of a value, by three updates
+  std::vector<std::string> tensors;
+};
+
+/// The rows of spec/04 section 13.7: learning rate 0.1, gradients 0.5, -0.25, 1.
+std::vector<UpdateRule> updateRules(const std::shared_ptr<mtl::Device>& device) {
+  NNOptimizerDescriptor descriptor;
+  descriptor.setLearningRate(0.1F);
+  using SGD = NNOptimizerStochasticGradientDescent;
+  const auto adam = [&](double beta2) {
+    return NNOptimizerAdam::create(device, 0.9, beta2, 1e-8F, 0, descriptor);
+  };
+  return {
+      {"SGD", SGD::create(device, 0.1F), AdamForm::Adam, 0.875 - 1, {}},
+      {"momentum", SGD::create(device, 0.9F, false, descriptor), AdamForm::Adam, 0.812 - 1, {"momentum"}},
+      {"Nesterov", SGD::create(device, 0.9F, true, descriptor), AdamForm::Adam, 0.7058 - 1, {"momentum"}},
+      {"RMSProp",
+       NNOptimizerRMSProp::create(device, 0.9, 1e-8F, descriptor),
+       AdamForm::Adam,
+       0.549356 - 1,
+       {"sumOfSquares"}},
+      {"Adam", adam(0.999), AdamForm::Adam, 0.807555 - 1, {"momentum", "velocity", "step"}},
+      {"AMSGrad",
+       adam(0.5),
+       AdamForm::AMSGrad,
+       0.819139 - 1,
+       {"momentum", "velocity", "maximumVelocity", "step"}},
+  };
+}
+
+/// Updates weights and biases with the gradient `value` for each of them.
+void updateWith(const std::shared_ptr<mtl::Device>& device, TrainableConvolution& layer, float value) {
+  const auto commandBuffer = device->newCommandQueue()->commandBuffer();
+  const auto gradient = CNNConvolutionGradientState::create(device, nullptr, layer.descriptor(), nullptr);
+  for (const auto& buffer : {gradient->gradientForWeights(), gradient->gradientForBiases()}) {
+    std::ranges::fill(buffer->contentsAs<float>(), value);
+    buffer->didModifyRange(0, buffer->length());
+  }
+  layer.update(commandBuffer, gradient, layer.deviceWeightsAndBiases(device));
+  layer.synchronize(commandBuffer);
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+}
+
+TEST_F(TrainableConvolutionTest, EachOptimizerUpdatesWeightsAndBiases) {
+  constexpr double printed = 0.5e-6;  // section 13.7 has six digits
+  const double within = printed + detail::arithmeticBound(1, 30, 3);
+  for (const UpdateRule& rule : updateRules(device_)) {
+    const auto layer = TrainableConvolution::create(device_, descriptor_, "layer", 1, rule.optimizer,
+                                                    WeightInitialization::Constant, rule.form);
+    for (const float gradient : {0.5F, -0.25F, 1.0F}) updateWith(device_, *layer, gradient);
+    for (const float weight : weightsOf(*layer))
+      ASSERT_NEAR(weight, TrainableConvolution::constantWeight + rule.change, within) << rule.name;
+    for (const float bias : layer->biasTerms()) ASSERT_NEAR(bias, rule.change, within) << rule.name;
+  }
+}
+
+TEST_F(TrainableConvolutionTest, OptimizerStateComesBackFromAFileAndInACopy) {
+  const detail::TestFolder folder;
+  const auto path = folder / "layer.safetensors";
+  for (const UpdateRule& rule : updateRules(device_)) {
+    const auto make = [&](std::uint64_t seed) {
+      return TrainableConvolution::create(device_, descriptor_, "layer", seed, rule.optimizer,
+                                          WeightInitialization::He, rule.form);
+    };
+    const auto layer = make(1);
+    for (const float gradient : {0.5F, -0.25F}) updateWith(device_, *layer, gradient);
+    writeSafetensors(path, layer->tensors(true), {});
+    std::vector<std::string> names{"layer.weight", "layer.bias"};
+    for (const std::string& tensor : rule.tensors) {
+      if (tensor != "step") names.push_back("layer.weight." + tensor);
+      names.push_back(tensor == "step" ? "layer.step" : "layer.bias." + tensor);
+    }
+    const SafetensorsFile file = SafetensorsFile::read(path);
+    EXPECT_EQ(file.tensors().size(), names.size()) << rule.name;
+    for (const std::string& name : names) EXPECT_TRUE(file.contains(name)) << rule.name << " " << name;
+
+    const auto copy = std::static_pointer_cast<TrainableConvolution>(layer->copy(device_));
+    const auto read = make(2);
+    read->read(file, true);
+    const auto weightsOnly = make(2);
+    weightsOnly->read(file, false);
+    for (const auto& each : {layer, copy, read, weightsOnly}) updateWith(device_, *each, 1);
+    EXPECT_EQ(weightsOf(*copy), weightsOf(*layer)) << rule.name;
+    EXPECT_EQ(weightsOf(*read), weightsOf(*layer)) << rule.name;
+    EXPECT_EQ(weightsOf(*weightsOnly) == weightsOf(*layer), rule.tensors.empty()) << rule.name;
+  }
+}
+
+TEST_F(TrainableConvolutionTest, AFileWithoutOptimizerStateChangesNothing) {
+  const detail::TestFolder folder;
+  const auto path = folder / "layer.safetensors";
+  writeSafetensors(path, make(7)->tensors(true), {});
+  const auto layer =
+      TrainableConvolution::create(device_, descriptor_, "layer", 8, NNOptimizerAdam::create(device_, 0.1F));
+  const auto before = weightsOf(*layer);
+  EXPECT_THROW(layer->read(SafetensorsFile::read(path), true), Error);
+  EXPECT_EQ(weightsOf(*layer), before);
+}
+
+TEST_F(TrainableConvolutionTest, AFrozenLayerAndOneWithoutOptimizerStay) {
+  const auto frozen =
+      TrainableConvolution::create(device_, descriptor_, "layer", 1, NNOptimizerAdam::create(device_, 0.1F));
+  EXPECT_FALSE(frozen->isFrozen());
+  frozen->setFrozen(true);
+  for (const auto& layer : {frozen, make(1)}) {
+    const auto before = weightsOf(*layer);
+    updateWith(device_, *layer, 1);
+    EXPECT_EQ(weightsOf(*layer), before);
+  }
+}
+
+TEST_F(TrainableConvolutionTest, AMSGradIsAFormOfAdam) {
+  const auto create = [&](const std::shared_ptr<NNOptimizer>& optimizer) {
+    TrainableConvolution::create(device_, descriptor_, "layer", 1, optimizer, WeightInitialization::He,
+                                 AdamForm::AMSGrad);
+  };
+  EXPECT_NO_THROW(create(NNOptimizerAdam::create(device_, 0.1F)));
+  EXPECT_THROW(create(NNOptimizerRMSProp::create(device_, 0.1F)), Error);
+  EXPECT_THROW(create(nullptr), Error);
+}
+
+TEST_F(TrainableConvolutionTest, RefusesAnOptimizerThatItDoesNotKnow) {
+  class OwnOptimizer final : public NNOptimizer {
+   public:
+    explicit OwnOptimizer(const std::shared_ptr<mtl::Device>& device) : NNOptimizer(device, {}) {}
+    [[nodiscard]] std::string className() const override { return "OwnOptimizer"; }
+
+   protected:
+    [[nodiscard]] std::shared_ptr<Kernel> clone() const override {
+      return std::make_shared<OwnOptimizer>(*this);
+    }
+  };
+  const auto own = std::make_shared<OwnOptimizer>(device_);
+  EXPECT_THROW(TrainableConvolution::create(device_, descriptor_, "layer", 1, own), Error);
 }
 
 }  // namespace

@@ -70,6 +70,15 @@ AtomicFile::~AtomicFile() {
   if (!partialPath_.empty()) ::unlink(partialPath_.c_str());
 }
 
+void AtomicFile::reserve(std::uint64_t bytes) {
+  if (partialPath_.empty() || bytes <= reserved_) return;
+  const int result = ::fallocate(descriptor_, 0, 0, static_cast<off_t>(bytes));
+  if (result == 0)
+    reserved_ = bytes;
+  else if (errno == ENOSPC || errno == EFBIG || errno == EDQUOT)
+    fail(errno);
+}
+
 void AtomicFile::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
@@ -77,6 +86,7 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
       if (errno == EINTR) continue;
       fail(errno);
     }
+    written_ += static_cast<std::uint64_t>(written);
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
 }
@@ -86,6 +96,7 @@ void AtomicFile::write(std::string_view text) {
 }
 
 void AtomicFile::commit() {
+  if (reserved_ > written_ && ::ftruncate(descriptor_, static_cast<off_t>(written_)) != 0) fail(errno);
   if (!partialPath_.empty() && ::fsync(descriptor_) != 0) fail(errno);
   const int descriptor = descriptor_;
   descriptor_ = -1;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -30,6 +31,9 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
+  /// Takes room on the disk for so many bytes in all, so that a full one is noticed before they are made.
+  /// Without effect where the file system cannot do it and for what is written directly.
+  void reserve(std::uint64_t bytes);
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
 
@@ -46,6 +50,8 @@ class AtomicFile {
   std::filesystem::path path_;
   std::filesystem::path partialPath_;  // empty when the file is written directly
   int descriptor_ = -1;
+  std::uint64_t written_ = 0;
+  std::uint64_t reserved_ = 0;
 };
 
 /// AtomicFile, write and commit in one call.

@@ -55,6 +55,28 @@ TEST(AtomicFileTest, FullDiskLeavesTheOldFile) {
   EXPECT_EQ(folder.names(), Names{"a.txt"});
 }
 
+TEST(AtomicFileTest, ReservedRoomIsGivenBack) {
+  const TestFolder folder;
+  AtomicFile file(folder / "a.txt");
+  file.reserve(100'000);
+  file.write("text");
+  file.commit();
+  EXPECT_EQ(readText(folder / "a.txt"), "text");
+}
+
+TEST(AtomicFileTest, ReservingNoticesAFullDisk) {
+  const TestFolder folder;
+  writeText(folder / "a.txt", "old");
+  const std::string error = errorOf<Error>([&] {
+    const FileSizeLimit limit(1000);
+    AtomicFile(folder / "a.txt").reserve(5000);
+  });
+  EXPECT_EQ(error, "cannot write " + (folder / "a.txt").string() + ": File too large");
+  EXPECT_EQ(readText(folder / "a.txt"), "old");
+  EXPECT_EQ(folder.names(), Names{"a.txt"});
+  EXPECT_NO_THROW(AtomicFile("/dev/full").reserve(5000));
+}
+
 TEST(AtomicFileTest, DeviceIsWrittenDirectlyAndReportsThatItIsFull) {
   EXPECT_EQ(errorOf<Error>([] { writeFile("/dev/full", "text"); }),
             "cannot write /dev/full: No space left on device");

@@ -1,0 +1,118 @@
+"""A training that was killed goes on where it stood, to the same bytes."""
+
+import subprocess
+import time
+import unittest
+
+from harness import PROGRAM, ProgramTest, contents, header, metrics, position, without_speed, write_data
+
+EPOCHS = 10
+STEPS = 16 * EPOCHS
+
+
+def rows_so_far(folder):
+    try:
+        return (folder / "metrics.csv").read_bytes().count(b"\n") - 1
+    except FileNotFoundError:
+        return 0
+
+
+class Resume(ProgramTest):
+    def kill_at(self, out, steps, *more):
+        """Kills a training when its metrics have so many rows."""
+        program = subprocess.Popen([PROGRAM, *map(str, self.train_arguments(out, *more, epochs=EPOCHS))],
+                                   stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 100
+        while rows_so_far(self.folder / out) < steps and program.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.0005)
+        program.kill()
+        self.assertEqual(program.wait(), -9, "it ended before it was killed")
+
+    def test_a_killed_training_ends_with_the_same_bytes(self):
+        # AMSGrad has the most state.
+        options = ["--optimizer", "amsgrad", "--seed", 3, "--lr-schedule", "cosine", "--checkpoint-every", 0]
+        self.train("whole", *options, epochs=EPOCHS)
+        self.kill_at("killed", 6 * STEPS // 10, *options)
+        checkpoint = self.folder / "killed" / "checkpoint.safetensors"
+        stood_at = position(checkpoint)
+        # Rows that only the resumed process can have written.
+        (self.folder / "killed" / "metrics.csv").rename(self.folder / "before.csv")
+        output = self.train("killed", *options, "--resume", epochs=EPOCHS)
+        executed = [int(row["step"]) for row in metrics(self.folder / "killed")]
+        self.assertEqual(executed, list(range(stood_at + 1, STEPS + 1)))
+        self.assertLessEqual(len(executed), 0.45 * STEPS)
+        self.assertIn(f"going on after step {stood_at} of {STEPS}", output)
+        for name in ("checkpoint.safetensors", "best.safetensors"):
+            self.assertTrue((self.folder / "killed" / name).read_bytes() == (self.folder / "whole" / name).read_bytes(),
+                            name)
+
+    def test_the_metrics_go_on_as_if_nothing_had_happened(self):
+        self.train("whole", epochs=EPOCHS)
+        self.kill_at("killed", 6 * STEPS // 10)
+        self.train("killed", "--resume", epochs=EPOCHS)
+        self.assertEqual(without_speed(self.folder / "killed"), without_speed(self.folder / "whole"))
+        self.assertEqual(sorted(contents(self.folder / "killed")), sorted(contents(self.folder / "whole")))
+
+    def test_stopping_anywhere_in_an_epoch_changes_nothing(self):
+        # mnist-cnn: dropout's random numbers go on too.
+        self.train("whole", net="mnist-cnn", batch=64)
+        for steps in (3, 4, 5):
+            self.train("parts", "--steps", steps, *(["--resume"] if steps > 3 else []), net="mnist-cnn", batch=64)
+            self.assertEqual(position(self.folder / "parts" / "checkpoint.safetensors"), steps)
+        self.train("parts", "--resume", net="mnist-cnn", batch=64)
+        self.assertTrue((self.folder / "parts" / "checkpoint.safetensors").read_bytes() ==
+                        (self.folder / "whole" / "checkpoint.safetensors").read_bytes())
+
+    def test_a_finished_training_stays_finished(self):
+        first = self.train("run")
+        before = contents(self.folder / "run")
+        self.assertEqual(self.train("run", "--resume").splitlines()[-1], first.splitlines()[-1])
+        self.assertEqual(contents(self.folder / "run"), before)
+
+    def test_more_epochs_may_follow_at_a_constant_rate(self):
+        self.train("whole", epochs=3)
+        self.train("parts", epochs=2)
+        self.train("parts", "--resume", epochs=3)
+        self.assertTrue((self.folder / "parts" / "checkpoint.safetensors").read_bytes() ==
+                        (self.folder / "whole" / "checkpoint.safetensors").read_bytes())
+
+    def test_a_checkpoint_holds_all_that_a_training_needs(self):
+        self.train("run", "--steps", 5, net="mnist-cnn")
+        names = header(self.folder / "run" / "checkpoint.safetensors")
+        for name in ("conv1.weight", "conv1.bias", "conv1.weight.momentum", "conv1.weight.velocity", "conv1.step",
+                     "random.counters"):
+            self.assertIn(name, names)
+        self.assertEqual({key: names["__metadata__"][key] for key in ("position.epoch", "position.batch", "position.step")},
+                         {"position.epoch": "0", "position.batch": "5", "position.step": "5"})
+
+    def test_a_damaged_checkpoint_is_refused(self):
+        self.train("run", "--steps", 20)
+        checkpoint = self.folder / "run" / "checkpoint.safetensors"
+        whole = checkpoint.read_bytes()
+        flipped = bytearray(whole)
+        flipped[-1000] ^= 1
+        for damaged in (whole[:-1], whole[:1000], whole[:4], b"", bytes(flipped), b"x" + whole[1:]):
+            checkpoint.write_bytes(damaged)
+            self.expect_error(self.train_arguments("run", "--resume"), checkpoint)
+        checkpoint.unlink()
+        self.expect_error(self.train_arguments("run", "--resume"), checkpoint)
+        checkpoint.write_bytes(whole)
+        self.train("run", "--resume")
+
+    def test_other_settings_are_refused(self):
+        self.train("run", "--steps", 20)
+        checkpoint = self.folder / "run" / "checkpoint.safetensors"
+        for option, value in (("--seed", 1), ("--optimizer", "sgd"), ("--lr", 0.5), ("--lr-schedule", "step"),
+                              ("--weight-decay", 0.5), ("--data", "synthetic"), ("--batch", 8), ("--net", "mnist-cnn"),
+                              ("--epochs", 1)):
+            arguments = self.with_option(self.train_arguments("run", "--resume"), option, value)
+            self.expect_error(arguments, checkpoint, option)
+
+    def test_a_data_set_of_another_size_is_refused(self):
+        self.train("run", "--steps", 20)
+        write_data(self.folder / "data", training=512)
+        self.expect_error(self.train_arguments("run", "--resume"), self.folder / "run" / "checkpoint.safetensors")
+
+
+if __name__ == "__main__":
+    unittest.main()

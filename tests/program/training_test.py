@@ -1,0 +1,149 @@
+"""What `unmetal train`, `eval` and `predict` print and write."""
+
+import os
+import pty
+import random
+import re
+import subprocess
+import unittest
+import xml.etree.ElementTree
+
+from harness import (CLASSES, PROGRAM, ProgramTest, SIDE, header, metrics, picture, png, position, run,
+                     without_speed)
+
+
+class Training(ProgramTest):
+    def test_writes_metrics_curves_graph_and_checkpoints(self):
+        output = self.train("run")
+        out = self.folder / "run"
+        self.assertEqual(sorted(path.name for path in out.iterdir()),
+                         ["best.safetensors", "checkpoint.safetensors", "curves.svg", "graph.dot", "metrics.csv"])
+        rows = metrics(out)
+        self.assertEqual(list(rows[0]), ["epoch", "step", "train_loss", "test_accuracy", "images_per_s"])
+        self.assertEqual([int(row["step"]) for row in rows], list(range(1, 33)))
+        self.assertEqual([int(row["epoch"]) for row in rows], [1] * 16 + [2] * 16)
+        for row in rows:
+            self.assertGreater(float(row["train_loss"]), 0)
+            self.assertGreater(float(row["images_per_s"]), 0)
+            self.assertEqual(row["test_accuracy"] != "", int(row["step"]) % 16 == 0)
+        self.assertLess(float(rows[-1]["train_loss"]), float(rows[0]["train_loss"]))
+        for epoch in (1, 2):
+            shown = re.search(rf"^epoch {epoch}: test accuracy (\d+\.\d\d) %$", output, re.MULTILINE)
+            self.assertAlmostEqual(float(shown[1]), 100 * float(rows[16 * epoch - 1]["test_accuracy"]), delta=0.01)
+        self.assertRegex(output.splitlines()[-1], r"^final test accuracy \d+\.\d\d %, checkpoint .*checkpoint.safetensors$")
+        text = "".join(xml.etree.ElementTree.parse(out / "curves.svg").getroot().itertext())
+        for word in ("loss", "accuracy", "epoch", "step"):
+            self.assertIn(word, text)
+        self.assertTrue((out / "graph.dot").read_text().startswith("digraph"))
+        self.assertEqual(position(out / "checkpoint.safetensors"), 32)
+
+    def test_prints_plain_lines_without_a_terminal(self):
+        output = self.train("run")
+        self.assertNotRegex(output, r"[\r\x1b]")
+        self.assertRegex(output, r"(?m)^epoch 1/2  step 1/16  loss \d+\.\d+  \d+ images/s  \d+ s left$")
+
+    def test_shows_a_bar_on_a_terminal(self):
+        leader, follower = pty.openpty()
+        self.addCleanup(os.close, leader)
+        program = subprocess.Popen([PROGRAM, *map(str, self.train_arguments("run"))], stdout=follower)
+        os.close(follower)
+        output = b""
+        try:
+            while piece := os.read(leader, 4096):
+                output += piece
+        except OSError:  # the terminal's other end is closed
+            pass
+        self.assertEqual(program.wait(), 0)
+        self.assertRegex(output.decode(), r"\repoch 1/2 \[=*>? *\] +\d+ %  loss \d+\.\d+".replace(r"\r", r"\r\x1b\[K"))
+        self.assertIn("test accuracy", output.decode())
+
+    def test_knows_each_optimizer_and_schedule(self):
+        # The tensors that each optimiser keeps for a layer's weights.
+        slots = {"sgd": [], "momentum": ["momentum"], "nesterov": ["momentum"], "rmsprop": ["sumOfSquares"],
+                 "adam": ["momentum", "velocity"], "amsgrad": ["maximumVelocity", "momentum", "velocity"]}
+        last_losses = set()
+        for number, (optimizer, expected) in enumerate(slots.items()):
+            schedule = ("constant", "step", "cosine")[number % 3]
+            self.train(optimizer, "--optimizer", optimizer, "--lr-schedule", schedule, "--lr", "0.001",
+                       "--weight-decay", "0.0001", epochs=1)
+            names = header(self.folder / optimizer / "checkpoint.safetensors")
+            self.assertEqual(sorted(name.split(".")[2] for name in names if name.startswith("conv1.weight.")), expected)
+            last_losses.add(metrics(self.folder / optimizer)[-1]["train_loss"])
+        self.assertEqual(len(last_losses), len(slots))
+
+    def test_the_schedule_and_the_decay_change_the_training(self):
+        losses = [self.last_loss(*options) for options in
+                  ([], ["--lr-schedule", "step"], ["--lr-schedule", "cosine"], ["--weight-decay", "0.1"], ["--lr", "0.01"])]
+        self.assertEqual(len(set(losses)), len(losses))
+
+    def last_loss(self, *options):
+        self.train("-".join(["run", *options]), *options, epochs=1)
+        return metrics(self.folder / "-".join(["run", *options]))[-1]["train_loss"]
+
+    def test_the_same_seed_gives_the_same_bytes_in_another_process(self):
+        for net in ("lenet", "mnist-cnn"):  # mnist-cnn has dropout
+            for out, seed in (("first", 7), ("second", 7), ("other", 8)):
+                self.train(f"{net}-{out}", "--seed", seed, net=net, epochs=1, batch=64)
+            read = {out: (self.folder / f"{net}-{out}" / "checkpoint.safetensors").read_bytes()
+                    for out in ("first", "second", "other")}
+            self.assertTrue(read["first"] == read["second"], net)
+            self.assertFalse(read["first"] == read["other"], net)
+            self.assertEqual(without_speed(self.folder / f"{net}-first"), without_speed(self.folder / f"{net}-second"))
+
+    def test_the_best_epoch_is_kept(self):
+        self.train("run", epochs=6)
+        out = self.folder / "run"
+        accuracies = [float(row["test_accuracy"]) for row in metrics(out) if row["test_accuracy"]]
+        best = position(out / "best.safetensors") // 16
+        self.assertEqual(accuracies.index(max(accuracies)) + 1, best)
+
+    def test_eval_prints_accuracy_and_confusion_matrix(self):
+        output = self.train("run")
+        done = run("eval", "--checkpoint", self.folder / "run" / "checkpoint.safetensors")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = done.stdout.splitlines()
+        accuracy, right, total = re.fullmatch(r"test accuracy (\d+\.\d\d) % \((\d+) of (\d+)\)", lines[-1]).groups()
+        self.assertIn(f"final test accuracy {accuracy} %", output)
+        self.assertEqual(int(total), 64)
+        rows = [line for line in lines[1:] if re.match(r"\d ", line)]
+        counts = [list(map(int, re.split(r"\s{2,}", line)[1:CLASSES + 1])) for line in rows]
+        self.assertEqual(len(counts), CLASSES)
+        self.assertEqual(sum(map(sum, counts)), 64)
+        self.assertEqual(sum(counts[i][i] for i in range(CLASSES)), int(right))
+        # Other data than the training's.
+        done = run("eval", "--checkpoint", self.folder / "run" / "best.safetensors", "--data", "synthetic")
+        self.assertIn("of 1024)", done.stdout)
+
+    def test_predict_prints_classes_and_needs_no_data_set(self):
+        self.train("run", epochs=6)
+        for path in (self.folder / "data").iterdir():
+            path.unlink()
+        names = []
+        for label in (1, 8):
+            path = self.folder / f"{label}.png"
+            path.write_bytes(png(SIDE, SIDE, picture(label, random.Random(5))))
+            names.append(path)
+        done = run("predict", "--checkpoint", self.folder / "run" / "best.safetensors", *names)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for line, path, name in zip(done.stdout.splitlines(), names, ("Trouser", "Bag"), strict=True):
+            shown = re.fullmatch(r"(.*): (.+?) (\d+\.\d) %, .+ \d+\.\d %, .+ \d+\.\d %", line)
+            self.assertEqual((shown[1], shown[2]), (str(path), name))
+            self.assertLessEqual(float(shown[3]), 100)
+
+    def test_stops_after_steps(self):
+        output = self.train("run", "--steps", 5)
+        self.assertIn("stopped after step 5", output)
+        self.assertEqual(len(metrics(self.folder / "run")), 5)
+        self.assertEqual(position(self.folder / "run" / "checkpoint.safetensors"), 5)
+
+    def test_devices_lists_the_cpu(self):
+        done = run("devices")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"(?m)^cpu .* GiB$")
+
+    def test_takes_a_device_and_a_number_of_threads(self):
+        self.train("run", "--device", "cpu", "--threads", 1, epochs=1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,43 @@
+#include "tools/number_options.hpp"
+
+#include <array>
+#include <charconv>
+#include <string>
+
+namespace unmetal {
+namespace {
+
+template <class Number>
+std::string textOf(Number number) {
+  std::array<char, 400> text{};
+  const auto result = std::to_chars(text.data(), text.data() + text.size(), number);
+  return {text.data(), result.ptr};
+}
+
+template <class Number>
+CLI::Validator inside(const std::string& kind, Number least, Number most) {
+  const bool isOpen = most == std::numeric_limits<Number>::max();
+  const std::string range = kind + " from " + textOf(least) + (isOpen ? " up" : " to " + textOf(most));
+  CLI::Validator validator;
+  validator.operation([=](const std::string& text) {
+    Number value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool isNumber = error == std::errc() && end == text.data() + text.size();
+    // Written so that NaN lies outside.
+    if (isNumber && value >= least && value <= most) return std::string();
+    return "give " + range + ", not \"" + text + "\"";
+  });
+  return validator;
+}
+
+}  // namespace
+
+CLI::Validator wholeNumber(std::uint64_t least, std::uint64_t most) {
+  return inside("a whole number", least, most);
+}
+
+CLI::Validator number(double least, double most) {
+  return inside("a number", least, most);
+}
+
+}  // namespace unmetal

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <limits>
+
+namespace unmetal {
+
+/// Checks of options that are numbers, for CLI::Option::check: what is not wholly a number, or lies outside,
+/// is an error that says what to give.
+CLI::Validator wholeNumber(std::uint64_t least,
+                           std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
+CLI::Validator number(double least, double most);
+
+}  // namespace unmetal
