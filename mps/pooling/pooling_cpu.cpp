@@ -5,95 +5,80 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include <hwy/cache_control.h>
+
 #include "mps/pooling/pooling_gradient-inl.hpp"
 #include "mps/pooling/pooling_windows-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
-/// Calls body(image, y) for the rows [begin, end) of a stack of images; newImage(image) comes first.
-template <class NewImage, class Body>
-void forEachRow(std::int64_t begin, std::int64_t end, std::int64_t height, const NewImage& newImage,
-                const Body& body) {
-  std::int64_t current = -1;
-  for (std::int64_t row = begin; row < end; ++row) {
-    const std::int64_t image = row / height;
-    if (image != current) newImage(image);
-    current = image;
-    body(image, row % height);
+/// A tile of windows without indices: straight to the destination where that is possible.
+template <class T>
+void combineTile(const PoolingProblem& problem, WindowRows& windows, std::int64_t begin, std::int64_t end,
+                 T* to, bool stream) {
+  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, Float16>) {
+    if (isDirect(problem.destination))
+      return windows.combine(begin, end, Target<T>{to, stream && isAlignedToVectors(to)});
   }
+  windows.combine(begin, end, Target<float>{windows.result()});
+  storePixels(windows.result(), to, asSize(problem.destination.pixelStride), asSize(end - begin),
+              asSize(problem.destination.channels));
 }
 
 template <class T>
-void storeWindows(const PoolingProblem& problem, const float* from, Plane destination, std::int64_t y,
-                  std::int64_t channels, std::byte* memory) {
-  const TensorShape& shape = problem.destination;
-  T* const to =
-      reinterpret_cast<T*>(memory) + shape.offset(destination.image, y, 0, destination.firstChannel);
-  storePixels(from, to, asSize(shape.pixelStride), asSize(shape.width), asSize(channels));
-}
-
-template <class Index>
-void storeSaved(const PoolingProblem& problem, const std::int32_t* from, Plane plane, std::int64_t y,
-                std::int64_t channels, std::byte* memory) {
-  const std::int64_t width = problem.x.destinationSize;
-  const std::int64_t allChannels = problem.source.channels;
-  auto* to = reinterpret_cast<Index*>(memory) +
-             (plane.image * problem.y.destinationSize + y) * width * allChannels + plane.firstChannel;
-  if (channels == allChannels) return storeIndices(from, to, asSize(width * channels));
-  for (std::int64_t x = 0; x < width; ++x)
-    storeIndices(from + x * channels, to + x * allChannels, asSize(channels));
+void chooseTile(const PoolingProblem& problem, WindowRows& windows, std::int64_t begin, std::int64_t end,
+                T* to, std::byte* saved, bool stream) {
+  const std::size_t length = asSize((end - begin) * problem.destination.channels);
+  windows.choose(begin, end);
+  saveIndices(problem, windows.indices(), saved, length);
+  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, Float16>) {
+    if (isDirect(problem.destination))
+      return storeRun(windows.result(), Target<T>{to, stream && isAlignedToVectors(to)}, length);
+  }
+  storePixels(windows.result(), to, asSize(problem.destination.pixelStride), asSize(end - begin),
+              asSize(problem.destination.channels));
 }
 
 void poolRows(const PoolingProblem& problem, const WindowRowsLayout& layout, const Operands& operands,
-              std::int64_t begin, std::int64_t end, std::byte* scratch) {
+              bool stream, std::int64_t firstRow, std::int64_t endRow, std::byte* scratch) {
   WorkingMemory memory(scratch);
   WindowRows windows(problem, layout, memory);
   const TensorShape& shape = problem.destination;
-  for (std::int64_t c = 0; c < shape.channels; c += layout.channels) {
-    const std::int64_t channels = std::min(layout.channels, shape.channels - c);
-    // Dense float32 rows need no copy.
-    const bool direct = shape.format == ImageFeatureChannelFormat::Float32 && shape.pixelStride == channels;
-    forEachRow(
-        begin, end, shape.height,
-        [&](std::int64_t image) {
-          windows.select({operands.source, &problem.source, image, c}, channels);
-        },
-        [&](std::int64_t image, std::int64_t y) {
-          const Plane plane{operands.source, &problem.source, image, c};
-          float* const to =
-              direct ? reinterpret_cast<float*>(operands.destination) + shape.offset(image, y, 0, c)
-                     : windows.result();
-          windows.compute(y, to);
-          if (!direct) {
-            withElementType(shape.format, [&](auto element) {
-              storeWindows<decltype(element)>(problem, to, plane, y, channels, operands.destination);
-            });
-          }
-          if (!problem.saveIndices) return;
-          switch (problem.indexBytes()) {
-            case 1:
-              return storeSaved<std::uint8_t>(problem, windows.indices(), plane, y, channels, operands.saved);
-            case 2:
-              return storeSaved<std::uint16_t>(problem, windows.indices(), plane, y, channels,
-                                               operands.saved);
-            default:
-              return storeSaved<std::int32_t>(problem, windows.indices(), plane, y, channels, operands.saved);
-          }
-        });
+  const auto indexBytes = static_cast<std::int64_t>(problem.indexBytes());
+  for (std::int64_t row = firstRow; row < endRow; ++row) {
+    const std::int64_t image = row / shape.height;
+    const std::int64_t y = row % shape.height;
+    windows.selectRow({operands.source, &problem.source, image}, y);
+    for (std::int64_t begin = 0; begin < shape.width; begin += layout.tileWindows) {
+      const std::int64_t end = std::min(begin + layout.tileWindows, shape.width);
+      withElementType(shape.format, [&](auto element) {
+        using T = decltype(element);
+        T* const to = reinterpret_cast<T*>(operands.destination) + shape.offset(image, y, begin, 0);
+        if (problem.saveIndices)
+          chooseTile(problem, windows, begin, end, to,
+                     operands.saved + (row * shape.width + begin) * shape.channels * indexBytes, stream);
+        else
+          combineTile(problem, windows, begin, end, to, stream);
+      });
+    }
   }
+  hwy::FlushStream();
 }
 
 void poolGradientRows(const PoolingProblem& problem, const GradientRowsLayout& layout,
-                      const Operands& operands, std::int64_t begin, std::int64_t end, std::byte* scratch) {
+                      const Operands& operands, bool stream, std::int64_t firstRow, std::int64_t endRow,
+                      std::byte* scratch) {
   WorkingMemory memory(scratch);
-  GradientRows rows(problem, layout, operands, memory);
-  for (std::int64_t c = 0; c < problem.destination.channels; c += layout.channels) {
-    const std::int64_t channels = std::min(layout.channels, problem.destination.channels - c);
-    forEachRow(
-        begin, end, problem.destination.height, [&](std::int64_t image) { rows.select(image, c, channels); },
-        [&](std::int64_t, std::int64_t y) { rows.compute(y); });
+  GradientRows rows(problem, layout, operands, stream, memory);
+  std::int64_t current = -1;
+  for (std::int64_t row = firstRow; row < endRow; ++row) {
+    const std::int64_t image = row / problem.destination.height;
+    if (image != current) rows.select(image);
+    current = image;
+    rows.compute(row % problem.destination.height);
   }
+  hwy::FlushStream();
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE
@@ -115,11 +100,10 @@ HWY_EXPORT(poolGradientRows);
 
 /// Elements below which another thread does not pay.
 constexpr std::int64_t kGrain = 16384;
-/// Working memory of a thread should stay in its second-level cache, and must not be larger than this.
-constexpr std::size_t kWishedWorkingBytes = std::size_t{1} << 19U;
+/// Working memory of a thread is not larger than this.
 constexpr std::size_t kLargestWorkingBytes = std::size_t{1} << 23U;
-/// Channels are split into passes of a multiple of this: whole cache lines of every format.
-constexpr std::int64_t kChannelStep = 64;
+/// A call that moves more bytes than this leaves little of its destination in any cache: it writes past them.
+constexpr std::int64_t kStreamedBytes = std::int64_t{1} << 26U;
 
 /// The destination's rows, in parts that threads take; each part has its own working memory.
 class RowPlan : public Plan {
@@ -149,6 +133,9 @@ class RowPlan : public Plan {
   virtual void runRows(const Operands& operands, std::int64_t begin, std::int64_t end,
                        std::byte* working) const = 0;
   [[nodiscard]] const PoolingProblem& problem() const { return problem_; }
+  [[nodiscard]] bool streams() const {
+    return problem_.source.bytes() + problem_.destination.bytes() > kStreamedBytes;
+  }
 
  private:
   PoolingProblem problem_;
@@ -162,10 +149,10 @@ class ForwardPlan final : public RowPlan {
   ForwardPlan(const PoolingProblem& problem, WindowRowsLayout layout, std::size_t workingBytes)
       : RowPlan(problem, workingBytes), layout_(std::move(layout)) {}
 
-  static WindowRowsLayout layout(const PoolingProblem& problem, std::int64_t channels) {
-    return windowRowsLayout(problem, problem.saveIndices, channels);
+  static WindowRowsLayout layout(const PoolingProblem& problem) {
+    return windowRowsLayout(problem, problem.saveIndices);
   }
-  static std::size_t workingBytes(const WindowRowsLayout& layout) {
+  static std::size_t workingBytes(const PoolingProblem& /*problem*/, const WindowRowsLayout& layout) {
     WorkingMemory memory;
     WindowRowsMemory(layout, memory);
     return memory.bytes();
@@ -174,7 +161,7 @@ class ForwardPlan final : public RowPlan {
  protected:
   void runRows(const Operands& operands, std::int64_t begin, std::int64_t end,
                std::byte* working) const override {
-    HWY_DYNAMIC_DISPATCH(poolRows)(problem(), layout_, operands, begin, end, working);
+    HWY_DYNAMIC_DISPATCH(poolRows)(problem(), layout_, operands, streams(), begin, end, working);
   }
 
  private:
@@ -186,12 +173,10 @@ class GradientPlan final : public RowPlan {
   GradientPlan(const PoolingProblem& problem, GradientRowsLayout layout, std::size_t workingBytes)
       : RowPlan(problem, workingBytes), layout_(std::move(layout)) {}
 
-  static GradientRowsLayout layout(const PoolingProblem& problem, std::int64_t channels) {
-    return gradientRowsLayout(problem, channels);
-  }
-  static std::size_t workingBytes(const GradientRowsLayout& layout) {
+  static GradientRowsLayout layout(const PoolingProblem& problem) { return gradientRowsLayout(problem); }
+  static std::size_t workingBytes(const PoolingProblem& problem, const GradientRowsLayout& layout) {
     WorkingMemory memory;
-    GradientRowsMemory(layout, memory);
+    GradientRowsMemory(layout, problem, memory);
     if (layout.needsWindowRows) WindowRowsMemory(layout.windowRows, memory);
     return memory.bytes();
   }
@@ -202,28 +187,20 @@ class GradientPlan final : public RowPlan {
  protected:
   void runRows(const Operands& operands, std::int64_t begin, std::int64_t end,
                std::byte* working) const override {
-    HWY_DYNAMIC_DISPATCH(poolGradientRows)(problem(), layout_, operands, begin, end, working);
+    HWY_DYNAMIC_DISPATCH(poolGradientRows)(problem(), layout_, operands, streams(), begin, end, working);
   }
 
  private:
   GradientRowsLayout layout_;
 };
 
-/// All channels in one pass, unless a thread's working memory would become too large for its cache.
 template <class RowsPlan>
 Preparation prepareRows(const PoolingProblem& problem) {
-  std::int64_t channels = std::max<std::int64_t>(1, problem.source.channels);
-  while (true) {
-    auto layout = RowsPlan::layout(problem, channels);
-    const std::size_t bytes = RowsPlan::workingBytes(layout);
-    if (bytes <= kWishedWorkingBytes || channels <= kChannelStep) {
-      if (bytes > kLargestWorkingBytes)
-        return Refusal{"the rows that a window covers need " + std::to_string(bytes) +
-                       " bytes of working memory"};
-      return std::make_shared<const RowsPlan>(problem, std::move(layout), bytes);
-    }
-    channels = (channels / 2 + kChannelStep - 1) / kChannelStep * kChannelStep;
-  }
+  auto layout = RowsPlan::layout(problem);
+  const std::size_t bytes = RowsPlan::workingBytes(problem, layout);
+  if (bytes > kLargestWorkingBytes)
+    return Refusal{"a window's rows need " + std::to_string(bytes) + " bytes of working memory"};
+  return std::make_shared<const RowsPlan>(problem, std::move(layout), bytes);
 }
 
 Preparation prepareVectors(const PoolingProblem& problem) {

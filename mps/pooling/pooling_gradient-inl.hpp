@@ -1,5 +1,6 @@
-// Pooling gradients by rows of the source, once per instruction set. Each row gathers from the rows of
-// windows that read it: rows of windows -> sum over rows and columns, by phases -> destination row.
+// Pooling gradients by rows of the source, once per instruction set. Each pixel gathers from the windows that
+// read it and is written once. Averages and norms: the rows of windows that read a row of pixels are added
+// first, then their columns. Maxima: each window gives its gradient to the pixel whose tap it has saved.
 
 #if defined(UNMETAL_MPS_POOLING_GRADIENT_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef UNMETAL_MPS_POOLING_GRADIENT_INL_HPP
@@ -9,7 +10,6 @@
 #endif
 
 #include <optional>
-#include <type_traits>
 
 #include "mps/pooling/pooling_windows-inl.hpp"
 
@@ -20,333 +20,335 @@ namespace mps::detail::HWY_NAMESPACE {
 class GradientRows {
  public:
   GradientRows(const PoolingProblem& problem, const GradientRowsLayout& layout, const Operands& operands,
-               WorkingMemory& memory)
-      : problem_(problem), layout_(layout), operands_(operands), memory_(layout, memory) {
+               bool stream, WorkingMemory& memory)
+      : problem_(problem),
+        layout_(layout),
+        operands_(operands),
+        memory_(layout, problem, memory),
+        channels_(problem.source.channels),
+        stream_(stream),
+        readsDirectly_(isDirect(problem.gradient)),
+        writesDirectly_(isDirect(problem.destination) && !operands.accumulate),
+        gathersDirectly_(isMax() && readsDirectly_ && writesDirectly_ && problem.indexBytes() == 1 &&
+                         problem.gradient.format == problem.destination.format) {
     if (layout.needsWindowRows) windows_.emplace(problem, layout.windowRows, memory);
   }
 
-  /// The next rows are those of this image and these channels.
-  void select(std::int64_t image, std::int64_t firstChannel, std::int64_t channels) {
-    if (channels != channels_) fillPadding();
-    channels_ = channels;
-    source_ = {operands_.source, &problem_.source, image, firstChannel};
-    gradient_ = {operands_.gradient, &problem_.gradient, image, firstChannel};
-    if (windows_) windows_->select(source_, channels);
+  /// The next rows are those of this image.
+  void select(std::int64_t image) {
+    source_ = {operands_.source, &problem_.source, image};
+    gradient_ = {operands_.gradient, &problem_.gradient, image};
     std::fill_n(memory_.ringRow, layout_.ringRows, -1);
   }
 
   void compute(std::int64_t destinationRow) {
     withElementType(problem_.destination.format, [&](auto element) {
       using T = decltype(element);
-      const std::int64_t offset =
-          problem_.destination.offset(source_.image, destinationRow, 0, source_.firstChannel);
       computeRow(destinationRow + problem_.destinationOriginY,
-                 reinterpret_cast<T*>(operands_.destination) + offset);
+                 reinterpret_cast<T*>(operands_.destination) +
+                     problem_.destination.offset(source_.image, destinationRow, 0, 0));
     });
   }
 
  private:
-  // Rows of windows
-  // -------------------------------------------------------------------------------------------------
-
-  [[nodiscard]] float* windowElement(std::int64_t place, std::int64_t window) const {
-    return memory_.ring + asSize(place) * layout_.windowLength + (window - layout_.windowBegin) * channels_;
-  }
-  [[nodiscard]] std::int32_t* windowIndex(std::int64_t place, std::int64_t window) const {
-    return memory_.ringIndices + asSize(place) * layout_.windowLength +
-           (window - layout_.windowBegin) * channels_;
-  }
-  /// The windows that exist among those that are read.
-  [[nodiscard]] std::int64_t firstWindow() const { return std::max<std::int64_t>(0, layout_.windowBegin); }
-  [[nodiscard]] std::int64_t endWindow() const {
-    return std::clamp(layout_.windowEnd, firstWindow(), std::max(firstWindow(), problem_.x.destinationSize));
-  }
-
-  /// Windows that do not exist have no gradient, and an index that no tap has.
-  void fillPadding() {
-    for (std::int64_t place = 0; place < layout_.ringRows; ++place) {
-      float* const row = memory_.ring + asSize(place) * layout_.windowLength;
-      fillRun(row, 0.0F, layout_.windowLength);
-      if (layout_.indices) {
-        std::int32_t* const indices = memory_.ringIndices + asSize(place) * layout_.windowLength;
-        std::fill_n(indices, layout_.windowLength, -1);
-      }
-    }
-  }
-
-  /// Place in the ring of a row of windows: its gradients (divided as the kind wants it) and indices.
-  std::int64_t windowRow(std::int64_t j) {
-    const std::int64_t place = j % layout_.ringRows;
-    if (memory_.ringRow[place] == j) return place;
-    memory_.ringRow[place] = j;
-    const std::int64_t first = firstWindow();
-    const std::int64_t count = endWindow() - first;
-    if (count == 0) return place;
-    float* const to = windowElement(place, first);
-    withElementType(problem_.gradient.format, [&](auto element) {
-      loadPixels(gradient_.at<decltype(element)>(j, first), asSize(problem_.gradient.pixelStride), to,
-                 asSize(count), asSize(channels_));
-    });
-    switch (problem_.kind) {
-      case PoolingKind::Max:
-        loadWindowIndices(j, place);
-        break;
-      case PoolingKind::Average:
-        divideByCounts(j, place);
-        break;
-      case PoolingKind::L2Norm:
-        windows_->compute(j, windows_->result());
-        divideByNorm(to, windows_->result() + first * channels_, asSize(count * channels_));
-        break;
-    }
-    return place;
-  }
-
-  void loadWindowIndices(std::int64_t j, std::int64_t place) {
-    const std::int64_t first = firstWindow();
-    const std::int64_t count = endWindow() - first;
-    std::int32_t* const to = windowIndex(place, first);
-    if (windows_) {
-      windows_->compute(j, windows_->result());
-      std::memcpy(to, windows_->indices() + first * channels_,
-                  asSize(count * channels_) * sizeof(std::int32_t));
-      return;
-    }
-    switch (problem_.indexBytes()) {
-      case 1:
-        return loadSaved<std::uint8_t>(j, first, count, to);
-      case 2:
-        return loadSaved<std::uint16_t>(j, first, count, to);
-      default:
-        return loadSaved<std::int32_t>(j, first, count, to);
-    }
-  }
-
-  template <class Index>
-  void loadSaved(std::int64_t j, std::int64_t first, std::int64_t count, std::int32_t* to) const {
-    const std::int64_t allChannels = problem_.source.channels;
-    const std::int64_t row = source_.image * problem_.y.destinationSize + j;
-    const auto* from = reinterpret_cast<const Index*>(operands_.saved) +
-                       (row * problem_.x.destinationSize + first) * allChannels + source_.firstChannel;
-    if (channels_ == allChannels) return loadIndices(from, to, asSize(count * channels_));
-    for (std::int64_t k = 0; k < count; ++k)
-      loadIndices(from + k * allChannels, to + k * channels_, asSize(channels_));
-  }
-
-  void divideByCounts(std::int64_t j, std::int64_t place) {
-    const std::int64_t divisorY = countedTaps(problem_.y, j, problem_.edgeMode, problem_.zeroPadSizeY);
-    for (const WindowSegment& segment : layout_.segments) {
-      const std::int64_t begin = std::max(segment.begin, firstWindow());
-      const std::int64_t end = std::min(segment.end, endWindow());
-      if (begin >= end) continue;
-      float* const run = windowElement(place, begin);
-      const std::size_t length = asSize((end - begin) * channels_);
-      // A window without a tap to count adds nothing anywhere.
-      const std::int64_t divisor = std::max<std::int64_t>(1, segment.divisor * divisorY);
-      withExactQuotient(divisor,
-                        [&](auto quotient) HWY_ATTR { combineFixed<Sum, 1>(&run, run, length, quotient); });
-    }
-  }
-
-  // Rows of the source
-  // ----------------------------------------------------------------------------------------------
+  [[nodiscard]] bool isMax() const { return problem_.kind == PoolingKind::Max; }
 
   template <class T>
   void computeRow(std::int64_t y, T* to) {
-    const bool inside = y >= 0 && y < problem_.y.sourceSize && layout_.rows.isRead(y);
-    const std::int64_t zerosBefore =
-        inside ? layout_.columnBegin - problem_.destinationOriginX : problem_.destination.width;
-    const std::int64_t columns = inside ? layout_.columnEnd - layout_.columnBegin : 0;
     const std::int64_t stride = problem_.destination.pixelStride;
-    const std::int64_t zerosAfter = problem_.destination.width - columns - zerosBefore;
-    storeZeros(to, zerosBefore);
-    storeZeros(to + (zerosBefore + columns) * stride, zerosAfter);
+    const bool isRead = y >= 0 && y < problem_.y.sourceSize && layout_.rows.isRead(y);
+    const std::int64_t columns = isRead ? layout_.columnEnd - layout_.columnBegin : 0;
+    const std::int64_t before =
+        columns > 0 ? layout_.columnBegin - problem_.destinationOriginX : problem_.destination.width;
+    storeZeros(to, before);
+    storeZeros(to + (before + columns) * stride, problem_.destination.width - before - columns);
     if (columns == 0) return;
-    if (problem_.kind == PoolingKind::Max)
-      gatherMaxima(y);
-    else
-      sumWindows(y);
-    storeRow(y, to + zerosBefore * stride);
-  }
-
-  [[nodiscard]] float* phaseRow(std::size_t phase) const {
-    return memory_.phases + phase * layout_.phaseLength;
-  }
-  [[nodiscard]] std::size_t phaseElements() const {
-    return asSize((layout_.phaseEnd - layout_.phaseBegin) * channels_);
-  }
-
-  /// Each tap reads its windows at the same place of the row: the sum over rows first, then over columns.
-  void sumWindows(std::int64_t y) {
-    std::size_t rows = 0;
-    for (const WindowTap* tap = layout_.rows.begin(y); tap != layout_.rows.end(y); ++tap)
-      memory_.pointers[rows++] = windowElement(windowRow(tap->window), layout_.windowBegin);
-    const std::size_t elements = asSize((layout_.windowEnd - layout_.windowBegin) * channels_);
-    const float* sum = memory_.columnSum;
-    if (rows == 1)
-      sum = memory_.pointers[0];
-    else
-      combine<Sum>(memory_.pointers, rows, memory_.columnSum, elements, Unchanged());
-    for (std::size_t f = 0; f < layout_.columns.remainders.size(); ++f) {
-      std::size_t taps = 0;
-      for (const TapPlace& place : layout_.columns.taps)
-        if (place.phase == f)
-          memory_.pointers[taps++] =
-              sum + (layout_.phaseBegin - place.shift - layout_.windowBegin) * channels_;
-      combine<Sum>(memory_.pointers, taps, phaseRow(f), phaseElements(), Unchanged());
-    }
-  }
-
-  /// Of each window that reads the row a pixel gets the gradient if it is the window's maximum. Border rows
-  /// with edge mode Clamp may be read by more windows than the ring holds, so they are taken in groups.
-  void gatherMaxima(std::int64_t y) {
-    const WindowTap* tap = layout_.rows.begin(y);
-    const WindowTap* const end = layout_.rows.end(y);
-    bool first = true;
-    do {
-      const WindowTap* const groupEnd = endOfGroup(tap, end);
-      for (std::size_t f = 0; f < layout_.columns.remainders.size(); ++f)
-        gatherPhase(f, tap, groupEnd, !first);
-      addClamped(layout_.clampedLeft, 0, tap, groupEnd);
-      addClamped(layout_.clampedRight, problem_.x.sourceSize - 1, tap, groupEnd);
-      tap = groupEnd;
-      first = false;
-    } while (tap != end);
-  }
-
-  /// Taps of windows that fit into the ring at the same time, and into the list of contributions.
-  [[nodiscard]] const WindowTap* endOfGroup(const WindowTap* tap, const WindowTap* end) const {
-    const WindowTap* last = tap;
-    while (last != end && last->window - tap->window < layout_.ringRows && last - tap < layout_.ringRows)
-      ++last;
-    return last;
-  }
-
-  void gatherPhase(std::size_t phase, const WindowTap* tap, const WindowTap* end, bool keep) {
-    std::size_t count = 0;
-    for (; tap != end; ++tap) {
-      const std::int64_t place = windowRow(tap->window);
-      for (std::size_t p = 0; p < layout_.columns.taps.size(); ++p) {
-        const TapPlace& tapPlace = layout_.columns.taps[p];
-        if (tapPlace.phase != phase) continue;
-        const std::int64_t window = layout_.phaseBegin - tapPlace.shift;
-        memory_.contributions[count++] = {windowElement(place, window), windowIndex(place, window),
-                                          tapCode(static_cast<std::int64_t>(p), tap->tap)};
-      }
-    }
-    gather(memory_.contributions, count, phaseRow(phase), phaseElements(), keep);
-  }
-
-  [[nodiscard]] std::int32_t tapCode(std::int64_t p, std::int64_t q) const {
-    return static_cast<std::int32_t>(p + problem_.x.kernelSize * q);
-  }
-
-  /// Taps outside the source that were clamped to a column.
-  void addClamped(const std::vector<WindowTap>& clamped, std::int64_t column, const WindowTap* tap,
-                  const WindowTap* end) {
-    if (clamped.empty() || column < layout_.columnBegin || column >= layout_.columnEnd) return;
-    float* const pixel = pixelGradient(column);
-    for (; tap != end; ++tap) {
-      const std::int64_t place = windowRow(tap->window);
-      for (const WindowTap& outside : clamped) {
-        const Contribution contribution{windowElement(place, outside.window),
-                                        windowIndex(place, outside.window), tapCode(outside.tap, tap->tap)};
-        gather(&contribution, 1, pixel, asSize(channels_), true);
-      }
-    }
-  }
-
-  /// Elements of a phase that are columns of the destination; `column` is the first one's.
-  struct PhaseRange {
-    std::int64_t begin;
-    std::int64_t end;
-    std::int64_t column;
-  };
-  [[nodiscard]] PhaseRange phaseRange(std::size_t phase) const {
-    const std::int64_t stride = problem_.x.stride;
-    const std::int64_t first = problem_.x.firstTap(0) + layout_.columns.remainders[phase];
-    const std::int64_t begin = ceilDivide(layout_.columnBegin - first, stride);
-    return {begin, ceilDivide(layout_.columnEnd - first, stride), first + stride * begin};
-  }
-
-  /// Where the phases hold a column.
-  [[nodiscard]] float* pixelGradient(std::int64_t column) const {
-    for (std::size_t f = 0; f < layout_.columns.remainders.size(); ++f) {
-      const std::int64_t distance = column - problem_.x.firstTap(0) - layout_.columns.remainders[f];
-      if (distance % problem_.x.stride == 0)
-        return phaseRow(f) + (distance / problem_.x.stride - layout_.phaseBegin) * channels_;
-    }
-    return nullptr;  // not reached: the layout has a phase for each column that taps are clamped to
+    for (const GradientTile& tile : layout_.tiles)
+      computeTile(y, tile, to + (tile.begin - problem_.destinationOriginX) * stride);
   }
 
   template <class T>
   void storeZeros(T* to, std::int64_t pixels) const {
     if (operands_.accumulate) return;
-    const std::int64_t stride = problem_.destination.pixelStride;
-    for (std::int64_t x = 0; x < pixels; ++x) std::fill_n(to + x * stride, channels_, T{});
+    for (std::int64_t x = 0; x < pixels; ++x)
+      std::fill_n(to + x * problem_.destination.pixelStride, channels_, T{});
   }
 
-  /// Writes the phases to their columns; `to` is the one of columnBegin.
+  /// Straight to the destination, or to working memory first.
   template <class T>
-  void storeRow(std::int64_t y, T* to) {
-    const std::int64_t stride = problem_.x.stride;
-    const std::int64_t columns = layout_.columnEnd - layout_.columnBegin;
-    if (stride == 1) return storeColumns(y, phaseRow(0), columns, layout_.columnBegin, 1, to);
-    const bool allPhases = asSize(stride) == layout_.columns.remainders.size();
-    // Few channels: sort pixels, then convert the row as a whole. Many: each pixel is a run of its own.
-    const bool asWhole = asSize(channels_) < hn::Lanes(FloatTag());
-    if (asWhole && !allPhases) fillRun(memory_.destinationRow, 0.0F, asSize(columns * channels_));
-    if (!asWhole && !allPhases) storeZeros(to, columns);
-    for (std::size_t f = 0; f < layout_.columns.remainders.size(); ++f) {
-      const PhaseRange range = phaseRange(f);
-      if (range.begin >= range.end) continue;
-      float* const from = phaseRow(f) + (range.begin - layout_.phaseBegin) * channels_;
-      const std::int64_t x = range.column - layout_.columnBegin;
-      if (asWhole)
-        copyPixels(from, asSize(channels_), memory_.destinationRow + x * channels_,
-                   asSize(stride * channels_), asSize(range.end - range.begin), asSize(channels_));
-      else
-        storeColumns(y, from, range.end - range.begin, range.column, stride,
-                     to + x * problem_.destination.pixelStride);
+  void computeTile(std::int64_t y, const GradientTile& tile, T* to) {
+    const std::int64_t pixels = tile.end - tile.begin;
+    const Target<float> staged{memory_.pixels};
+    if (tile.windowBegin == tile.windowEnd) return storeZeros(to, pixels);
+    if constexpr (std::is_same_v<T, float> || std::is_same_v<T, Float16>) {
+      const Target<T> target{to, stream_ && isAlignedToVectors(to)};
+      if (gathersDirectly_) return gatherDirect(y, tile, target);
+      if (writesDirectly_ && problem_.kind == PoolingKind::Average)
+        return addWindows(sumRows(y, tile), tile, target);
+      if (writesDirectly_ && !isMax()) {
+        addWindows(sumRows(y, tile), tile, staged);
+        return timesSource(y, tile, target);
+      }
     }
-    if (asWhole) storeColumns(y, memory_.destinationRow, columns, layout_.columnBegin, 1, to);
-  }
-
-  /// Writes `count` pixels for the columns `column`, column + step, ...
-  template <class T>
-  void storeColumns(std::int64_t y, float* from, std::int64_t count, std::int64_t column, std::int64_t step,
-                    T* to) {
-    if (problem_.kind == PoolingKind::L2Norm) multiplyBySource(y, from, count, column, step);
-    const std::size_t stride = asSize(step * problem_.destination.pixelStride);
+    if (isMax()) {
+      gatherStaged(y, tile, staged);
+    } else {
+      addWindows(sumRows(y, tile), tile, staged);
+      if (problem_.kind == PoolingKind::L2Norm) timesSource(y, tile, staged);
+    }
+    const std::size_t stride = asSize(problem_.destination.pixelStride);
     if constexpr (std::is_same_v<T, float>) {
-      if (operands_.accumulate) return addPixels(from, to, stride, asSize(count), asSize(channels_));
+      if (operands_.accumulate)
+        return addPixels(memory_.pixels, to, stride, asSize(pixels), asSize(channels_));
     }
-    storePixels(from, to, stride, asSize(count), asSize(channels_));
+    storePixels(memory_.pixels, to, stride, asSize(pixels), asSize(channels_));
+  }
+
+  // Pixels of a tile
+  // -----------------------------------------------------------------------------------------------
+
+  /// Calls use(run, target) for the pixels of a tile, in order: those of the interior at once, each other one
+  /// by itself. They gather from the first `rows` of gatherRows, which begin with the tile's first window.
+  template <class G, class Index, class T, class Use>
+  void forPixels(const GradientTile& tile, std::size_t rows, Target<T> to, const Use& use) {
+    const std::int64_t stride = problem_.x.stride;
+    for (std::int64_t x = tile.begin; x < tile.end;) {
+      const bool isInterior = x >= layout_.interiorBegin && x < layout_.interiorEnd;
+      const std::int64_t count = isInterior ? std::min(tile.end, layout_.interiorEnd) - x : 1;
+      const std::int64_t phases = std::min(stride, count);
+      Contribution* contribution = memory_.contributions;
+      for (std::int64_t f = 0; f < phases; ++f) {
+        Contribution* const first = contribution;
+        for (std::size_t k = 0; k < rows; ++k) {
+          const GatherRow& row = memory_.gatherRows[k];
+          for (const WindowTap* tap = layout_.columns.begin(x + f); tap != layout_.columns.end(x + f);
+               ++tap) {
+            const std::int64_t offset = (tap->window - tile.windowBegin) * channels_;
+            *contribution++ = {static_cast<const G*>(row.gradient) + offset,
+                               static_cast<const Index*>(row.indices) + offset,
+                               row.code + static_cast<std::int32_t>(tap->tap)};
+          }
+        }
+        memory_.pixelTaps[f] = {first, asSize(contribution - first)};
+      }
+      const bool isFlat = stride == 1;
+      const PixelRun run{memory_.pixelTaps, asSize(phases), isFlat ? 1 : asSize(count),
+                         asSize(isFlat ? count * channels_ : channels_)};
+      use(run, Target<T>{to.address + (x - tile.begin) * channels_, to.stream});
+      x += count;
+    }
+  }
+
+  template <class T>
+  void addWindows(const float* windows, const GradientTile& tile, Target<T> to) {
+    memory_.gatherRows[0] = {windows, windows, 0};
+    forPixels<float, float>(tile, 1, to,
+                            [](const PixelRun& run, Target<T> target) { sumPixels(run, target); });
   }
 
   /// Pixels that no window reads stay 0, whatever the source holds.
-  void multiplyBySource(std::int64_t y, float* values, std::int64_t count, std::int64_t column,
-                        std::int64_t step) {
-    withElementType(problem_.source.format, [&](auto element) {
-      using T = decltype(element);
-      if (layout_.allColumnsAreRead) {
-        const std::size_t stride = asSize(step * problem_.source.pixelStride);
-        return multiplyPixels(source_.at<T>(y, column), stride, values, asSize(count), asSize(channels_));
+  template <class T>
+  void timesSource(std::int64_t y, const GradientTile& tile, Target<T> to) {
+    const std::int64_t pixels = tile.end - tile.begin;
+    const std::size_t length = asSize(pixels * channels_);
+    if (!isDirect(problem_.source)) {
+      source_.load(y, tile.begin, pixels, memory_.stage);
+      multiplyBySource(memory_.pixels, memory_.stage, to, length);
+    } else if (problem_.source.format == ImageFeatureChannelFormat::Float32) {
+      multiplyBySource(memory_.pixels, source_.at<float>(y, tile.begin), to, length);
+    } else {
+      multiplyBySource(memory_.pixels, source_.at<Float16>(y, tile.begin), to, length);
+    }
+    if (layout_.allColumnsAreRead) return;
+    for (std::int64_t x = tile.begin; x < tile.end; ++x)
+      if (!layout_.columns.isRead(x)) std::fill_n(to.address + (x - tile.begin) * channels_, channels_, T{});
+  }
+
+  // Averages and norms
+  // -----------------------------------------------------------------------------------------
+
+  /// For each window of a tile the sum of g / N, or g / norm, over the rows of windows that read row y.
+  const float* sumRows(std::int64_t y, const GradientTile& tile) {
+    const auto count = layout_.rows.count(y);
+    const WindowTap* const tap = layout_.rows.begin(y);
+    const std::size_t length = wholeVectors((tile.windowEnd - tile.windowBegin) * channels_);
+    if (problem_.kind == PoolingKind::L2Norm) {
+      const auto** rows = reinterpret_cast<const float**>(memory_.rowPointers);
+      for (std::size_t k = 0; k < count; ++k)
+        rows[k] = quotientRow(tap[k].window) + tile.windowBegin * channels_;
+      if (count == 1) return rows[0];
+      combineRows<Sum>(rows, count, memory_.sum, length, Unchanged());
+      return memory_.sum;
+    }
+    std::size_t done = 0;
+    while (done < count) {
+      // Neighbouring rows that are divided by the same number.
+      std::size_t end = done + 1;
+      while (readsDirectly_ && end < count && divisorY(tap[end].window) == divisorY(tap[done].window)) ++end;
+      const float* rows[2] = {memory_.sum, memory_.stage};
+      float* const to = done == 0 ? memory_.sum : memory_.stage;
+      for (const WindowSegment& segment : layout_.segments)
+        averageSegment(tap + done, end - done, segment, tile, to);
+      if (done > 0) combineRows<Sum>(rows, 2, memory_.sum, length, Unchanged());
+      done = end;
+    }
+    return memory_.sum;
+  }
+
+  [[nodiscard]] std::int64_t divisorY(std::int64_t j) const {
+    return countedTaps(problem_.y, j, problem_.edgeMode, problem_.zeroPadSizeY);
+  }
+
+  void averageSegment(const WindowTap* tap, std::size_t count, const WindowSegment& segment,
+                      const GradientTile& tile, float* to) {
+    const std::int64_t begin = std::max(segment.begin, tile.windowBegin);
+    const std::int64_t end = std::min(segment.end, tile.windowEnd);
+    if (begin >= end) return;
+    // A window without a tap to count adds nothing anywhere.
+    const Quotient quotient(std::max<std::int64_t>(1, segment.divisor * divisorY(tap->window)));
+    const std::size_t length = asSize((end - begin) * channels_);
+    float* const target = to + (begin - tile.windowBegin) * channels_;
+    if (!readsDirectly_) {
+      gradient_.load(tap->window, begin, end - begin, target);
+      const float* row = target;
+      return combineRows<Sum>(&row, 1, target, wholeVectors((end - begin) * channels_), quotient);
+    }
+    if (problem_.gradient.format == ImageFeatureChannelFormat::Float32)
+      averageRows<float>(tap, count, begin, target, length, quotient);
+    else
+      averageRows<Float16>(tap, count, begin, target, length, quotient);
+  }
+
+  template <class G>
+  void averageRows(const WindowTap* tap, std::size_t count, std::int64_t window, float* to,
+                   std::size_t length, const Quotient& quotient) {
+    const auto** rows = reinterpret_cast<const G**>(memory_.rowPointers);
+    for (std::size_t k = 0; k < count; ++k) rows[k] = gradient_.at<G>(tap[k].window, window);
+    combineRows<Sum>(rows, count, to, length, quotient);
+  }
+
+  [[nodiscard]] std::byte* ringPlace(std::int64_t j, std::size_t elementBytes) const {
+    return memory_.ring + asSize(j % layout_.ringRows) * layout_.ringLength * elementBytes;
+  }
+  /// Whether a row of windows must be computed first.
+  bool isMissing(std::int64_t j) {
+    std::int64_t& held = memory_.ringRow[j % layout_.ringRows];
+    if (held == j) return false;
+    held = j;
+    return true;
+  }
+
+  /// g / norm of a row of windows.
+  const float* quotientRow(std::int64_t j) {
+    auto* const row = reinterpret_cast<float*>(ringPlace(j, sizeof(float)));
+    if (!isMissing(j)) return row;
+    windows_->selectRow(source_, j);
+    const std::int64_t windows = problem_.x.destinationSize;
+    const std::int64_t step = layout_.windowRows.tileWindows;
+    for (std::int64_t begin = 0; begin < windows; begin += step) {
+      const std::int64_t end = std::min(begin + step, windows);
+      const std::size_t length = asSize((end - begin) * channels_);
+      float* const to = row + begin * channels_;
+      windows_->combine(begin, end, Target<float>{windows_->result()});
+      if (!readsDirectly_) {
+        gradient_.load(j, begin, end - begin, to);
+        divideByNorm(to, windows_->result(), to, length);
+      } else if (problem_.gradient.format == ImageFeatureChannelFormat::Float32) {
+        divideByNorm(gradient_.at<float>(j, begin), windows_->result(), to, length);
+      } else {
+        divideByNorm(gradient_.at<Float16>(j, begin), windows_->result(), to, length);
       }
-      for (std::int64_t k = 0; k < count; ++k)
-        if (layout_.columnWindows.isRead(column + step * k))
-          multiplyRun(source_.at<T>(y, column + step * k), values + k * channels_, asSize(channels_));
+    }
+    return row;
+  }
+
+  // Maxima
+  // -----------------------------------------------------------------------------------------------------
+
+  std::size_t selectGatherRows(std::int64_t y, const GradientTile& tile) {
+    const auto count = layout_.rows.count(y);
+    const WindowTap* const tap = layout_.rows.begin(y);
+    for (std::size_t k = 0; k < count; ++k) {
+      memory_.gatherRows[k].indices = indexRow(tap[k].window, tile.windowBegin);
+      memory_.gatherRows[k].code = static_cast<std::int32_t>(problem_.x.kernelSize * tap[k].tap);
+    }
+    return count;
+  }
+
+  template <class T>
+  void gatherDirect(std::int64_t y, const GradientTile& tile, Target<T> to) {
+    const std::size_t count = selectGatherRows(y, tile);
+    const WindowTap* const tap = layout_.rows.begin(y);
+    for (std::size_t k = 0; k < count; ++k)
+      memory_.gatherRows[k].gradient = gradient_.at<T>(tap[k].window, tile.windowBegin);
+    forPixels<T, std::uint8_t>(tile, count, to, [](const PixelRun& run, Target<T> target) {
+      gatherPixels<std::uint8_t, T>(run, target);
     });
+  }
+
+  /// From float32 gradients and 32-bit indices.
+  void gatherStaged(std::int64_t y, const GradientTile& tile, Target<float> to) {
+    const std::size_t count = selectGatherRows(y, tile);
+    const WindowTap* const tap = layout_.rows.begin(y);
+    const std::int64_t windows = tile.windowEnd - tile.windowBegin;
+    for (std::size_t k = 0; k < count; ++k) {
+      float* const stage = memory_.stage + k * layout_.stageLength;
+      std::int32_t* const indexStage = memory_.indexStage + k * layout_.stageLength;
+      gradient_.load(tap[k].window, tile.windowBegin, windows, stage);
+      widen(memory_.gatherRows[k].indices, indexStage, asSize(windows * channels_));
+      memory_.gatherRows[k].gradient = stage;
+      memory_.gatherRows[k].indices = indexStage;
+    }
+    forPixels<float, std::int32_t>(tile, count, to, [](const PixelRun& run, Target<float> target) {
+      gatherPixels<std::int32_t, float>(run, target);
+    });
+  }
+
+  void widen(const void* from, std::int32_t* to, std::size_t length) const {
+    switch (problem_.indexBytes()) {
+      case 1:
+        return widenIndices(static_cast<const std::uint8_t*>(from), to, length);
+      case 2:
+        return widenIndices(static_cast<const std::uint16_t*>(from), to, length);
+      default:
+        return widenIndices(static_cast<const std::int32_t*>(from), to, length);
+    }
+  }
+
+  /// The places of a row's maxima from a window on: the saved ones, or found again in the source.
+  const std::byte* indexRow(std::int64_t j, std::int64_t window) {
+    const auto bytes = static_cast<std::int64_t>(problem_.indexBytes());
+    if (problem_.useIndices) {
+      const std::int64_t row = source_.image * problem_.y.destinationSize + j;
+      return operands_.saved + (row * problem_.x.destinationSize + window) * channels_ * bytes;
+    }
+    std::byte* const row = ringPlace(j, problem_.indexBytes());
+    if (isMissing(j)) {
+      windows_->selectRow(source_, j);
+      const std::int64_t windows = problem_.x.destinationSize;
+      const std::int64_t step = layout_.windowRows.tileWindows;
+      for (std::int64_t begin = 0; begin < windows; begin += step) {
+        const std::int64_t end = std::min(begin + step, windows);
+        windows_->choose(begin, end);
+        saveIndices(problem_, windows_->indices(), row + begin * channels_ * bytes,
+                    asSize((end - begin) * channels_));
+      }
+    }
+    return row + window * channels_ * bytes;
   }
 
   const PoolingProblem& problem_;
   const GradientRowsLayout& layout_;
   const Operands& operands_;
   GradientRowsMemory memory_;
+  std::int64_t channels_;
+  bool stream_;
+  bool readsDirectly_;
+  bool writesDirectly_;
+  bool gathersDirectly_;
   std::optional<WindowRows> windows_;
   Plane source_;
   Plane gradient_;
-  std::int64_t channels_ = 0;
 };
 
 }  // namespace mps::detail::HWY_NAMESPACE

@@ -1,20 +1,20 @@
 #include "mps/pooling/pooling_layout.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace mps::detail {
 namespace {
 
 /// Largest vector of any instruction set, in floats.
-constexpr std::size_t kLargestVector = 16;
+constexpr std::int64_t kLargestVector = 16;
+/// Elements of a tile: half of a small first-level cache.
+constexpr std::int64_t kTileElements = 2048;
 
+std::int64_t ceilDivide(std::int64_t a, std::int64_t b) {
+  return a / b + (a % b > 0 ? 1 : 0);
+}
 std::int64_t floorDivide(std::int64_t a, std::int64_t b) {
   return a / b - (a % b < 0 ? 1 : 0);
-}
-
-std::int64_t lastTap(const WindowAxis& axis, std::int64_t window) {
-  return axis.firstTap(window) + axis.dilatedSize() - 1;
 }
 
 /// Adds the windows whose tap falls on a coordinate by itself.
@@ -24,31 +24,46 @@ void addExactTaps(const WindowAxis& axis, std::vector<std::vector<WindowTap>>& w
       windows[static_cast<std::size_t>(axis.firstTap(i) + axis.dilation * p)].push_back({i, p});
 }
 
+/// Taps outside the source that are clamped to its first or last pixel, and that can be chosen as a maximum.
+std::vector<WindowTap> clampedTaps(const WindowAxis& axis, bool toLast) {
+  std::vector<WindowTap> taps;
+  for (std::int64_t i = 0; i < axis.destinationSize; ++i) {
+    const std::int64_t first = axis.firstTap(i);
+    if (!toLast && first < 0) taps.push_back({i, 0});
+    if (toLast && axis.endInside(i) < axis.kernelSize) taps.push_back({i, axis.endInside(i)});
+  }
+  return taps;
+}
+
 void sortByWindow(std::vector<WindowTap>& taps) {
   std::stable_sort(taps.begin(), taps.end(),
                    [](const WindowTap& a, const WindowTap& b) { return a.window < b.window; });
 }
 
-}  // namespace
-
-ColumnPhases columnPhases(const WindowAxis& axis, std::vector<std::int64_t> others) {
-  ColumnPhases columns;
-  columns.remainders = std::move(others);
-  for (std::int64_t p = 0; p < axis.kernelSize; ++p)
-    columns.remainders.push_back(axis.dilation * p % axis.stride);
-  std::sort(columns.remainders.begin(), columns.remainders.end());
-  columns.remainders.erase(std::unique(columns.remainders.begin(), columns.remainders.end()),
-                           columns.remainders.end());
-  for (std::int64_t p = 0; p < axis.kernelSize; ++p) {
-    const std::int64_t distance = axis.dilation * p;
-    const auto phase =
-        std::lower_bound(columns.remainders.begin(), columns.remainders.end(), distance % axis.stride);
-    columns.taps.push_back(
-        {static_cast<std::size_t>(phase - columns.remainders.begin()), distance / axis.stride});
-  }
-  columns.largestShift = columns.taps.back().shift;
-  return columns;
+/// Columns of a tile that reads `overlap` more of them than it has positions.
+std::int64_t tileColumns(std::int64_t channels, std::int64_t overlap) {
+  return std::max(kTileElements / std::max<std::int64_t>(1, channels), 2 * overlap);
 }
+
+/// Adds the pixel to the tile: the windows that read it.
+void extend(GradientTile& tile, const WindowsOfPixels& columns, std::int64_t x) {
+  if (!columns.isRead(x)) return;
+  const bool isFirst = tile.windowBegin == tile.windowEnd;
+  const std::int64_t first = columns.begin(x)->window;
+  const std::int64_t end = (columns.end(x) - 1)->window + 1;
+  tile.windowBegin = isFirst ? first : std::min(tile.windowBegin, first);
+  tile.windowEnd = isFirst ? end : std::max(tile.windowEnd, end);
+}
+
+/// Most windows between the first and the last that read a pixel.
+std::int64_t largestSpan(const WindowsOfPixels& rows, std::int64_t size) {
+  std::int64_t span = 1;
+  for (std::int64_t y = 0; y < size; ++y)
+    if (rows.isRead(y)) span = std::max(span, (rows.end(y) - 1)->window - rows.begin(y)->window + 1);
+  return span;
+}
+
+}  // namespace
 
 std::int64_t countedTaps(const WindowAxis& axis, std::int64_t window, ImageEdgeMode edgeMode,
                          std::int64_t zeroPadSize) {
@@ -62,30 +77,17 @@ std::int64_t countedTaps(const WindowAxis& axis, std::int64_t window, ImageEdgeM
 
 std::vector<WindowSegment> windowSegments(const PoolingProblem& problem) {
   const WindowAxis& axis = problem.x;
-  const bool outsideZeros = problem.kind == PoolingKind::Max && problem.edgeMode == ImageEdgeMode::Zero;
   std::vector<WindowSegment> segments;
   for (std::int64_t i = 0; i < axis.destinationSize; ++i) {
-    WindowSegment segment{i, i + 1, 0, false};
-    if (problem.kind == PoolingKind::Average)
-      segment.divisor = countedTaps(axis, i, problem.edgeMode, problem.zeroPadSizeX);
-    segment.hasOutsideZero = outsideZeros && (axis.firstTap(i) < 0 || lastTap(axis, i) >= axis.sourceSize);
-    if (!segments.empty() && segments.back().divisor == segment.divisor &&
-        segments.back().hasOutsideZero == segment.hasOutsideZero)
-      segments.back().end = segment.end;
+    const std::int64_t divisor = problem.kind == PoolingKind::Average
+                                     ? countedTaps(axis, i, problem.edgeMode, problem.zeroPadSizeX)
+                                     : 0;
+    if (!segments.empty() && segments.back().divisor == divisor)
+      segments.back().end = i + 1;
     else
-      segments.push_back(segment);
+      segments.push_back({i, i + 1, divisor});
   }
   return segments;
-}
-
-std::vector<WindowTap> clampedTaps(const WindowAxis& axis, bool toLast) {
-  std::vector<WindowTap> taps;
-  for (std::int64_t i = 0; i < axis.destinationSize; ++i) {
-    const std::int64_t first = axis.firstTap(i);
-    if (!toLast && first < 0) taps.push_back({i, 0});
-    if (toLast && axis.endInside(i) < axis.kernelSize) taps.push_back({i, axis.endInside(i)});
-  }
-  return taps;
 }
 
 WindowsOfPixels::WindowsOfPixels(const WindowAxis& axis, bool clamp) {
@@ -105,101 +107,107 @@ WindowsOfPixels::WindowsOfPixels(const WindowAxis& axis, bool clamp) {
   }
 }
 
-std::size_t runLength(std::int64_t elements) {
-  return (static_cast<std::size_t>(elements) + kLargestVector - 1) / kLargestVector * kLargestVector +
-         kLargestVector;
+std::size_t WindowsOfPixels::largestCount(std::int64_t first, std::int64_t last) const {
+  std::size_t largest = 0;
+  for (std::int64_t x = first; x < last; ++x) largest = std::max(largest, count(x));
+  return largest;
 }
 
-WindowRowsLayout windowRowsLayout(const PoolingProblem& problem, bool indices, std::int64_t channels) {
+std::size_t runLength(std::int64_t elements) {
+  return static_cast<std::size_t>(ceilDivide(elements, kLargestVector) * kLargestVector + kLargestVector);
+}
+
+WindowRowsLayout windowRowsLayout(const PoolingProblem& problem, bool indices) {
+  const WindowAxis& x = problem.x;
+  const std::int64_t channels = problem.source.channels;
   WindowRowsLayout layout;
-  layout.columns = columnPhases(problem.x);
   layout.segments = windowSegments(problem);
   layout.indices = indices;
-  layout.channels = channels;
-  layout.ringRows = problem.y.dilatedSize();
-  layout.mostRows = problem.y.kernelSize + 2;  // with Clamp the first and the last row of the source
-  layout.sourceLength = runLength(problem.x.sourceSize * channels);
-  layout.phaseLength = runLength((problem.x.destinationSize + layout.columns.largestShift) * channels);
-  layout.resultLength = runLength(problem.x.destinationSize * channels);
+  const std::int64_t columns = tileColumns(channels, x.dilatedSize());
+  layout.tileWindows = std::clamp<std::int64_t>((columns - x.dilatedSize()) / x.stride + 1, 1,
+                                                std::max<std::int64_t>(1, x.destinationSize));
+  layout.tileLength = runLength(((layout.tileWindows - 1) * x.stride + x.dilatedSize()) * channels);
+  layout.resultLength = runLength(layout.tileWindows * channels);
+  layout.rowTaps = static_cast<std::size_t>(problem.y.kernelSize);
+  layout.columnTaps = static_cast<std::size_t>(x.kernelSize);
+  layout.stageRows = indices ? layout.rowTaps : 1;
+  const std::int64_t room = x.sourceSize - x.dilatedSize() - x.firstTap(0);
+  layout.interiorBegin = std::clamp<std::int64_t>(ceilDivide(-x.firstTap(0), x.stride), 0, x.destinationSize);
+  layout.interiorEnd = std::clamp(floorDivide(room, x.stride) + 1, layout.interiorBegin, x.destinationSize);
   return layout;
 }
 
 WindowRowsMemory::WindowRowsMemory(const WindowRowsLayout& layout, WorkingMemory& memory) {
-  const std::size_t phaseCount = layout.columns.remainders.size();
-  const std::size_t taps = layout.columns.taps.size();
-  const auto places = static_cast<std::size_t>(layout.ringRows);
-  const auto rowCount = static_cast<std::size_t>(layout.mostRows);
-  sourceRow = memory.take<float>(layout.sourceLength);
-  phases = memory.take<float>(layout.phaseLength * phaseCount);
-  ring = memory.take<float>(layout.resultLength * places);
+  const std::size_t taps = layout.indices ? layout.rowTaps * layout.columnTaps : layout.columnTaps;
+  tile = memory.take<float>(layout.indices ? 0 : layout.tileLength);
+  stage = memory.take<float>(layout.tileLength * layout.stageRows);
   result = memory.take<float>(layout.resultLength);
-  ringIndices = memory.take<std::int32_t>(layout.indices ? layout.resultLength * places : 0);
   indices = memory.take<std::int32_t>(layout.indices ? layout.resultLength : 0);
-  ringRow = memory.take<std::int64_t>(places);
-  tapPointers = memory.take<const float*>(taps);
-  tapCandidates = memory.take<Candidate>(taps);
-  rows = memory.take<RowTap>(rowCount);
-  rowPointers = memory.take<const float*>(rowCount);
-  segmentPointers = memory.take<const float*>(rowCount);
-  rowCandidates = memory.take<Candidate>(rowCount);
+  rows = memory.take<RowTap>(layout.rowTaps);
+  rowPointers = memory.take<const void*>(layout.rowTaps + 1);
+  tapPointers = memory.take<const void*>(taps);
+  codes = memory.take<std::int32_t>(layout.indices ? taps : 0);
 }
 
-GradientRowsLayout gradientRowsLayout(const PoolingProblem& problem, std::int64_t channels) {
+GradientRowsLayout gradientRowsLayout(const PoolingProblem& problem) {
   const WindowAxis& x = problem.x;
-  const bool clamped = problem.kind == PoolingKind::Max && problem.edgeMode == ImageEdgeMode::Clamp;
+  const std::int64_t channels = problem.source.channels;
+  const bool isMax = problem.kind == PoolingKind::Max;
+  const bool clamped = isMax && problem.edgeMode == ImageEdgeMode::Clamp;
   GradientRowsLayout layout;
   layout.segments = windowSegments(problem);
   layout.rows = WindowsOfPixels(problem.y, clamped);
-  layout.columnWindows = WindowsOfPixels(x, clamped);
-  layout.allColumnsAreRead = true;
-  for (std::int64_t column = 0; column < x.sourceSize; ++column)
-    layout.allColumnsAreRead = layout.allColumnsAreRead && layout.columnWindows.isRead(column);
-  const auto remainder = [&](std::int64_t column) {
-    const std::int64_t distance = column - x.firstTap(0);
-    return distance - floorDivide(distance, x.stride) * x.stride;
-  };
-  layout.columns = clamped ? columnPhases(x, {remainder(0), remainder(x.sourceSize - 1)}) : columnPhases(x);
-  if (clamped) {
-    layout.clampedLeft = clampedTaps(x, false);
-    layout.clampedRight = clampedTaps(x, true);
-  }
-  layout.indices = problem.kind == PoolingKind::Max;
-  layout.needsWindowRows =
-      problem.kind == PoolingKind::L2Norm || (problem.kind == PoolingKind::Max && !problem.useIndices);
-  if (layout.needsWindowRows)
-    layout.windowRows = windowRowsLayout(problem, problem.kind == PoolingKind::Max, channels);
-  layout.channels = channels;
-  layout.ringRows = (problem.y.dilatedSize() - 1) / problem.y.stride + 1;
+  layout.columns = WindowsOfPixels(x, clamped);
   layout.columnBegin = std::clamp<std::int64_t>(problem.destinationOriginX, 0, x.sourceSize);
   layout.columnEnd = std::clamp<std::int64_t>(problem.destinationOriginX + problem.destination.width,
                                               layout.columnBegin, x.sourceSize);
-  layout.phaseBegin = floorDivide(layout.columnBegin - x.firstTap(0), x.stride);
-  layout.phaseEnd = layout.columnEnd == layout.columnBegin
-                        ? layout.phaseBegin
-                        : floorDivide(layout.columnEnd - 1 - x.firstTap(0), x.stride) + 1;
-  layout.windowBegin = layout.phaseBegin - layout.columns.largestShift;
-  layout.windowEnd = layout.phaseEnd;
-  if (clamped) {
-    layout.windowBegin = std::min<std::int64_t>(layout.windowBegin, 0);
-    layout.windowEnd = std::max(layout.windowEnd, x.destinationSize);
+  layout.allColumnsAreRead = true;
+  for (std::int64_t column = layout.columnBegin; column < layout.columnEnd; ++column)
+    layout.allColumnsAreRead = layout.allColumnsAreRead && layout.columns.isRead(column);
+  // All windows of these pixels exist, and no tap is clamped to them.
+  layout.interiorBegin = std::max<std::int64_t>(x.firstTap(0) + x.dilatedSize() - 1, clamped ? 1 : 0);
+  layout.interiorEnd =
+      std::min(x.firstTap(0) + x.stride * (x.destinationSize - 1) + 1, x.sourceSize - (clamped ? 1 : 0));
+
+  const std::int64_t columns = tileColumns(channels, x.dilatedSize());
+  std::int64_t widest = 0;
+  for (std::int64_t begin = layout.columnBegin; begin < layout.columnEnd; begin += columns) {
+    GradientTile tile{begin, std::min(begin + columns, layout.columnEnd)};
+    for (std::int64_t column = tile.begin; column < tile.end; ++column) extend(tile, layout.columns, column);
+    widest = std::max(widest, tile.windowEnd - tile.windowBegin);
+    layout.tiles.push_back(tile);
   }
-  layout.windowLength = runLength((layout.windowEnd - layout.windowBegin) * channels);
-  layout.phaseLength = runLength((layout.phaseEnd - layout.phaseBegin) * channels);
-  layout.destinationLength = runLength((layout.columnEnd - layout.columnBegin) * channels);
+  layout.windowLength = runLength(widest * channels);
+  layout.pixelLength = runLength(std::min(columns, layout.columnEnd - layout.columnBegin) * channels);
+  layout.mostRows = layout.rows.largestCount(0, problem.y.sourceSize);
+  layout.mostColumns = layout.columns.largestCount(layout.columnBegin, layout.columnEnd);
+  layout.needsWindowRows = problem.kind == PoolingKind::L2Norm || (isMax && !problem.useIndices);
+  if (layout.needsWindowRows) {
+    layout.windowRows = windowRowsLayout(problem, isMax);
+    layout.ringRows = largestSpan(layout.rows, problem.y.sourceSize);
+    layout.ringLength = runLength(x.destinationSize * channels);
+  }
+  layout.stageRows = isMax ? std::max<std::size_t>(1, layout.mostRows) : 1;
+  layout.stageLength = std::max(layout.windowLength, layout.pixelLength);
+  layout.phases = static_cast<std::size_t>(std::min(x.stride, columns));
   return layout;
 }
 
-GradientRowsMemory::GradientRowsMemory(const GradientRowsLayout& layout, WorkingMemory& memory) {
+GradientRowsMemory::GradientRowsMemory(const GradientRowsLayout& layout, const PoolingProblem& problem,
+                                       WorkingMemory& memory) {
+  const bool isMax = problem.kind == PoolingKind::Max;
   const auto places = static_cast<std::size_t>(layout.ringRows);
-  const std::size_t taps = layout.columns.taps.size();
-  ring = memory.take<float>(layout.windowLength * places);
-  ringIndices = memory.take<std::int32_t>(layout.indices ? layout.windowLength * places : 0);
+  ring = memory.take<std::byte>(layout.ringLength * places * (isMax ? problem.indexBytes() : sizeof(float)));
   ringRow = memory.take<std::int64_t>(places);
-  columnSum = memory.take<float>(layout.windowLength);
-  phases = memory.take<float>(layout.phaseLength * layout.columns.remainders.size());
-  destinationRow = memory.take<float>(layout.destinationLength);
-  pointers = memory.take<const float*>(std::max(places, taps));
-  contributions = memory.take<Contribution>(layout.indices ? places * taps : 0);
+  sum = memory.take<float>(isMax ? 0 : layout.windowLength);
+  stage = memory.take<float>(layout.stageLength * layout.stageRows);
+  indexStage = memory.take<std::int32_t>(isMax ? layout.stageLength * layout.stageRows : 0);
+  pixels = memory.take<float>(layout.pixelLength);
+  rowPointers = memory.take<const void*>(layout.mostRows + 1);
+  gatherRows = memory.take<GatherRow>(isMax ? layout.mostRows : 1);
+  contributions =
+      memory.take<Contribution>((isMax ? layout.mostRows : 1) * layout.mostColumns * layout.phases);
+  pixelTaps = memory.take<PixelTaps>(layout.phases);
 }
 
 }  // namespace mps::detail

@@ -404,10 +404,9 @@ TEST(PoolingPlanChoice, VectorsComeFirst) {
   }
 }
 
-TEST(PoolingPlanChoice, RowsThatNeedTooMuchMemoryAreRefused) {
+TEST(PoolingPlanChoice, WindowsThatNeedTooMuchMemoryAreRefused) {
   PoolingCase pooling = poolingCases().front();
-  pooling.geometry.x = {
-      .sourceSize = 1 << 20, .destinationSize = 1 << 19, .kernelSize = 2, .stride = 2, .offset = 1};
+  pooling.geometry.x = {.sourceSize = 8, .destinationSize = 4, .kernelSize = 1 << 18, .stride = 2};
   const PoolingProblem problem = pooling.forward(Float32, Float32);
   const Preparation preparation = poolingImplementationsCpu().front().prepare(problem);
   ASSERT_TRUE(std::holds_alternative<Refusal>(preparation));

@@ -1,6 +1,6 @@
-// Loops over flat runs of float32 elements that pooling is made of, once per instruction set. Runs in working
-// memory have room for a whole vector at their end (runLength), so they are read without regard to their end;
-// written is only what belongs to the run.
+// Loops over runs of elements that pooling is made of, once per instruction set. They read and write whole
+// vectors: runs in working memory have room for one at their end (runLength), runs in tensors are only given
+// to them where channels fill whole vectors.
 
 #if defined(UNMETAL_MPS_POOLING_RUNS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef UNMETAL_MPS_POOLING_RUNS_INL_HPP
@@ -12,6 +12,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -28,36 +29,66 @@ using FloatVector = hn::Vec<FloatTag>;
 using IndexTag = hn::RebindToSigned<FloatTag>;
 using IndexVector = hn::Vec<IndexTag>;
 
-/// Calls body(offset, store), where store(vector, to) writes the lanes that belong to a run of `length`.
-struct WholeVector {
-  HWY_INLINE void operator()(FloatVector value, float* to) const { hn::StoreU(value, FloatTag(), to); }
-};
-struct PartialVector {
-  std::size_t count;
-  HWY_INLINE void operator()(FloatVector value, float* to) const {
-    storeFloats(FloatTag(), value, to, count);
+inline std::size_t asSize(std::int64_t value) {
+  return static_cast<std::size_t>(value);
+}
+
+/// Elements up to the end of the last vector: for runs in working memory that are changed in place.
+inline std::size_t wholeVectors(std::int64_t elements) {
+  const std::size_t lanes = hn::Lanes(FloatTag());
+  return (asSize(elements) + lanes - 1) / lanes * lanes;
+}
+
+// Stores
+// --------------------------------------------------------------------------------------------------------
+
+/// Writes a vector past the caches; `to` is aligned to its size.
+HWY_INLINE void streamFloats(FloatVector v, float* to) {
+  hn::Stream(v, FloatTag(), to);
+}
+HWY_INLINE void streamFloats(FloatVector v, Float16* to) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  const hn::Rebind<hwy::float16_t, FloatTag> dh;
+  const hn::Rebind<std::uint16_t, FloatTag> du;
+  hn::Stream(hn::BitCast(du, hn::DemoteTo(dh, v)), du, reinterpret_cast<std::uint16_t*>(to));
+#else
+  storeFloats(FloatTag(), v, to);
+#endif
+}
+
+/// Where a run goes: an address, and whether past the caches.
+template <class T>
+struct Target {
+  T* address;
+  bool stream = false;
+
+  HWY_INLINE void put(FloatVector v, std::size_t offset) const {
+    if (stream)
+      streamFloats(v, address + offset);
+    else
+      storeFloats(FloatTag(), v, address + offset);
   }
 };
-template <class Body>
-HWY_INLINE void forEachVector(std::size_t length, const Body& body) {
-  const std::size_t lanes = hn::Lanes(FloatTag());
-  std::size_t e = 0;
-  for (; e + lanes <= length; e += lanes) body(e, WholeVector());
-  if (e < length) body(e, PartialVector{length - e});
+
+/// Whether all vectors of runs from this address on may be streamed, if channels fill whole vectors.
+template <class T>
+bool isAlignedToVectors(const T* address) {
+  return reinterpret_cast<std::uintptr_t>(address) % (hn::Lanes(FloatTag()) * sizeof(T)) == 0;
 }
 
-inline void fillRun(float* to, float value, std::size_t length) {
-  std::fill(to, to + length, value);
-}
+// Operations over taps
+// ------------------------------------------------------------------------------------------
 
-// Combination of taps
-// -----------------------------------------------------------------------------------------------
-
-/// Greater, or NaN where there was none: the first maximum stays, the first NaN stays.
+/// Greater, or NaN where there was none: NaN stays.
 struct Maximum {
   static HWY_INLINE FloatVector first(FloatVector v) { return v; }
   static HWY_INLINE FloatVector add(FloatVector best, FloatVector v) {
+#if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+    // Of operands one of which is NaN these take the second.
+    return hn::IfThenElse(hn::IsNaN(v), v, hn::Max(v, best));
+#else
     return hn::IfThenElse(hn::Or(hn::Gt(v, best), hn::IsNaN(v)), v, best);
+#endif
   }
 };
 struct Sum {
@@ -72,168 +103,371 @@ struct SumOfSquares {
 struct Unchanged {
   HWY_INLINE FloatVector operator()(FloatVector v) const { return v; }
 };
-struct Quotient {
-  float divisor;
-  HWY_INLINE FloatVector operator()(FloatVector v) const { return hn::Div(v, hn::Set(FloatTag(), divisor)); }
-};
-struct Product {
-  float factor;
-  HWY_INLINE FloatVector operator()(FloatVector v) const { return hn::Mul(v, hn::Set(FloatTag(), factor)); }
-};
 struct SquareRoot {
   HWY_INLINE FloatVector operator()(FloatVector v) const { return hn::Sqrt(v); }
 };
+/// Divides by an integer up to 2^20. The reciprocal in two parts, both positive so that infinities stay,
+/// gives the bits of the quotient: v / n is never closer than 1 / (2 n) of its last place to where rounding
+/// changes.
+class Quotient {
+ public:
+  explicit Quotient(std::int64_t divisor)
+      : divisor_(static_cast<float>(divisor)),
+        high_(std::nextafter(1.0F / divisor_, 0.0F)),
+        low_(static_cast<float>(1.0 / static_cast<double>(divisor) - static_cast<double>(high_))) {}
+  HWY_INLINE FloatVector operator()(FloatVector v) const {
+    const FloatTag d;
+#if HWY_NATIVE_FMA
+    return hn::MulAdd(v, hn::Set(d, high_), hn::Mul(v, hn::Set(d, low_)));
+#else
+    return hn::Div(v, hn::Set(d, divisor_));
+#endif
+  }
 
-/// Calls use(finish) with a division by `divisor`: by way of the reciprocal where that gives the same bits.
-template <class Use>
-void withExactQuotient(std::int64_t divisor, const Use& use) {
-  const auto asFloat = static_cast<float>(divisor);
-  const bool isPowerOfTwo = (divisor & (divisor - 1)) == 0;
-  if (isPowerOfTwo)
-    use(Product{1.0F / asFloat});
-  else
-    use(Quotient{asFloat});
-}
+ private:
+  float divisor_;
+  float high_;
+  float low_;
+};
 
-/// to[e] = finish(operation over taps[k][e]) for a number of taps that the compiler knows.
-template <class Operation, std::size_t taps, class Finish>
-HWY_INLINE void combineFixed(const float* const* tap, float* to, std::size_t length, Finish finish) {
+// Rows and windows
+// ------------------------------------------------------------------------------------------------
+
+/// operation over rows[k][e] at one place e; the number of rows is `count`, or `rest` if that is 0.
+template <class Operation, std::size_t count, class T>
+HWY_INLINE FloatVector combinedAt(const T* const* rows, const T* a, const T* b, const T* c, std::size_t rest,
+                                  std::size_t e) {
   const FloatTag d;
-  const float* from[taps];
-  for (std::size_t k = 0; k < taps; ++k) from[k] = tap[k];
-  forEachVector(length, [&](std::size_t e, auto store) HWY_ATTR {
-    FloatVector result = Operation::first(hn::LoadU(d, from[0] + e));
-    for (std::size_t k = 1; k < taps; ++k) result = Operation::add(result, hn::LoadU(d, from[k] + e));
-    store(finish(result), to + e);
-  });
+  FloatVector result = Operation::first(loadFloats(d, a + e));
+  if constexpr (count > 1) result = Operation::add(result, loadFloats(d, b + e));
+  if constexpr (count > 2) result = Operation::add(result, loadFloats(d, c + e));
+  if constexpr (count == 0)
+    for (std::size_t k = 1; k < rest; ++k) result = Operation::add(result, loadFloats(d, rows[k] + e));
+  return result;
 }
 
-template <class Operation, class Finish>
-void combine(const float* const* tap, std::size_t taps, float* to, std::size_t length, Finish finish) {
-  if (taps == 1) return combineFixed<Operation, 1>(tap, to, length, finish);
-  if (taps == 2) return combineFixed<Operation, 2>(tap, to, length, finish);
-  if (taps == 3) return combineFixed<Operation, 3>(tap, to, length, finish);
+template <class Operation, std::size_t count, class Finish, class T>
+void combineRowsOf(const T* const* rows, std::size_t rest, float* to, std::size_t length, Finish finish) {
   const FloatTag d;
-  forEachVector(length, [&](std::size_t e, auto store) HWY_ATTR {
-    FloatVector result = Operation::first(hn::LoadU(d, tap[0] + e));
-    for (std::size_t k = 1; k < taps; ++k) result = Operation::add(result, hn::LoadU(d, tap[k] + e));
-    store(finish(result), to + e);
-  });
+  const std::size_t lanes = hn::Lanes(d);
+  const T* const a = rows[0];
+  const T* const b = count > 1 ? rows[1] : a;
+  const T* const c = count > 2 ? rows[2] : a;
+  std::size_t e = 0;
+  for (; e + lanes <= length; e += lanes)
+    hn::StoreU(finish(combinedAt<Operation, count>(rows, a, b, c, rest, e)), d, to + e);
+  if (e == length) return;
+  e = length - lanes;
+  hn::StoreU(finish(combinedAt<Operation, count>(rows, a, b, c, rest, e)), d, to + e);
 }
 
-/// The first maximum (or first NaN) of the candidates and its index.
-inline void combineIndexed(const Candidate* candidate, std::size_t candidates, float* to,
-                           std::int32_t* toIndex, std::size_t length) {
-  const FloatTag d;
-  const IndexTag di;
-  const auto indexOf = [&](std::size_t k, std::size_t e) HWY_ATTR {
-    const IndexVector addend = hn::Set(di, candidate[k].addend);
-    if (candidate[k].indices == nullptr) return addend;
-    return hn::Add(hn::LoadU(di, candidate[k].indices + e), addend);
-  };
-  forEachVector(length, [&](std::size_t e, auto store) HWY_ATTR {
-    FloatVector best = hn::LoadU(d, candidate[0].values + e);
-    IndexVector index = indexOf(0, e);
-    for (std::size_t k = 1; k < candidates; ++k) {
-      const FloatVector v = hn::LoadU(d, candidate[k].values + e);
-      const auto wins = hn::AndNot(hn::IsNaN(best), hn::Not(hn::Le(v, best)));
-      best = hn::IfThenElse(wins, v, best);
-      index = hn::IfThenElse(hn::RebindMask(di, wins), indexOf(k, e), index);
-    }
-    store(best, to + e);
-    hn::StoreU(index, di, toIndex + e);
-  });
+/// to[e] = finish(operation over rows[k][e]), exactly `length` of them, at least a vector.
+template <class Operation, class Finish, class T>
+void combineRows(const T* const* rows, std::size_t count, float* to, std::size_t length, Finish finish) {
+  if (count == 1) return combineRowsOf<Operation, 1>(rows, count, to, length, finish);
+  if (count == 2) return combineRowsOf<Operation, 2>(rows, count, to, length, finish);
+  if (count == 3) return combineRowsOf<Operation, 3>(rows, count, to, length, finish);
+  combineRowsOf<Operation, 0>(rows, count, to, length, finish);
 }
 
-/// Outside zeros win where they are greater than the maximum of the image.
+/// Windows that lie `step` elements apart in the taps and toStep apart in the target; `length` elements of
+/// each.
+struct WindowRun {
+  std::size_t windows;
+  std::size_t length;
+  std::size_t step;
+  std::size_t toStep;
+};
+
+template <class Operation, std::size_t count, class Finish, class T>
+void combineWindowsOf(const float* const* taps, std::size_t rest, const WindowRun& run, Target<T> to,
+                      Finish finish) {
+  const std::size_t lanes = hn::Lanes(FloatTag());
+  const float* const a = taps[0];
+  const float* const b = count > 1 ? taps[1] : a;
+  const float* const c = count > 2 ? taps[2] : a;
+  for (std::size_t w = 0; w < run.windows; ++w) {
+    const std::size_t from = w * run.step;
+    const std::size_t target = w * run.toStep;
+    for (std::size_t e = 0; e < run.length; e += lanes)
+      to.put(finish(combinedAt<Operation, count>(taps, a, b, c, rest, from + e)), target + e);
+  }
+}
+
+/// to[w][e] = finish(operation over taps[k][w][e])
+template <class Operation, class Finish, class T>
+void combineWindows(const float* const* taps, std::size_t count, const WindowRun& run, Target<T> to,
+                    Finish finish) {
+  if (count == 1) return combineWindowsOf<Operation, 1>(taps, count, run, to, finish);
+  if (count == 2) return combineWindowsOf<Operation, 2>(taps, count, run, to, finish);
+  if (count == 3) return combineWindowsOf<Operation, 3>(taps, count, run, to, finish);
+  combineWindowsOf<Operation, 0>(taps, count, run, to, finish);
+}
+
+/// Outside zeros win where they are greater.
 inline void admitOutsideZero(float* values, std::size_t length) {
   const FloatTag d;
-  forEachVector(length, [&](std::size_t e, auto store) HWY_ATTR {
-    const FloatVector v = loadFloats(d, values + e, std::min(hn::Lanes(d), length - e));
-    store(hn::IfThenZeroElse(hn::Lt(v, hn::Zero(d)), v), values + e);
-  });
+  for (std::size_t e = 0; e < length; e += hn::Lanes(d)) {
+    const FloatVector v = hn::LoadU(d, values + e);
+    hn::StoreU(hn::IfThenZeroElse(hn::Lt(v, hn::Zero(d)), v), d, values + e);
+  }
 }
-
 /// The same, with `noIndex` as their index.
 inline void admitOutsideZero(float* values, std::int32_t* indices, std::int32_t noIndex, std::size_t length) {
   const FloatTag d;
   const IndexTag di;
-  forEachVector(length, [&](std::size_t e, auto store) HWY_ATTR {
-    const std::size_t count = std::min(hn::Lanes(d), length - e);
-    const FloatVector v = loadFloats(d, values + e, count);  // zeros, which do not lose, beyond the run
+  for (std::size_t e = 0; e < length; e += hn::Lanes(d)) {
+    const FloatVector v = hn::LoadU(d, values + e);
     const auto loses = hn::Lt(v, hn::Zero(d));
     const IndexVector index = hn::LoadU(di, indices + e);
     hn::StoreU(hn::IfThenElse(hn::RebindMask(di, loses), hn::Set(di, noIndex), index), di, indices + e);
-    store(hn::IfThenZeroElse(loses, v), values + e);
-  });
+    hn::StoreU(hn::IfThenZeroElse(loses, v), d, values + e);
+  }
+}
+
+/// The first maximum, or first NaN, of the taps at one place.
+template <class T>
+void chooseWithNaN(const T* const* taps, const std::int32_t* codes, std::size_t count, std::size_t from,
+                   float* value, std::int32_t* index) {
+  const FloatTag d;
+  const IndexTag di;
+  FloatVector best = loadFloats(d, taps[0] + from);
+  IndexVector code = hn::Set(di, codes[0]);
+  for (std::size_t k = 1; k < count; ++k) {
+    const FloatVector v = loadFloats(d, taps[k] + from);
+    const auto wins = hn::AndNot(hn::IsNaN(best), hn::Not(hn::Le(v, best)));
+    best = hn::IfThenElse(wins, v, best);
+    code = hn::IfThenElse(hn::RebindMask(di, wins), hn::Set(di, codes[k]), code);
+  }
+  hn::StoreU(best, d, value);
+  hn::StoreU(code, di, index);
+}
+
+/// A maximum while it is looked for. The sum of all taps is NaN where one of them is.
+struct Choice {
+  FloatVector best, sum;
+  IndexVector code;
+
+  template <class T>
+  HWY_INLINE Choice(const T* from, IndexVector first)
+      : best(loadFloats(FloatTag(), from)), sum(best), code(first) {}
+  template <class T>
+  HWY_INLINE void consider(const T* from, IndexVector other) {
+    const FloatVector v = loadFloats(FloatTag(), from);
+    const auto wins = hn::Gt(v, best);
+    best = hn::Max(v, best);
+    code = hn::IfThenElse(hn::RebindMask(IndexTag(), wins), other, code);
+    sum = hn::Add(sum, v);
+  }
+};
+
+/// The same for `vectors` places, 1, 2 or 4 vectors.
+template <std::size_t vectors, class T>
+HWY_INLINE void chooseAt(const T* const* taps, const std::int32_t* codes, std::size_t count, std::size_t from,
+                         float* value, std::int32_t* index) {
+  const FloatTag d;
+  const IndexTag di;
+  const std::size_t lanes = hn::Lanes(d);
+  // Beyond the number of vectors these are copies that the compiler drops.
+  const std::size_t one = vectors > 1 ? lanes : 0;
+  const std::size_t two = vectors > 2 ? 2 * lanes : 0;
+  const std::size_t three = vectors > 2 ? 3 * lanes : 0;
+  const IndexVector first = hn::Set(di, codes[0]);
+  Choice a(taps[0] + from, first), b(taps[0] + from + one, first);
+  Choice c(taps[0] + from + two, first), e(taps[0] + from + three, first);
+  for (std::size_t k = 1; k < count; ++k) {
+    const IndexVector code = hn::Set(di, codes[k]);
+    const T* const tap = taps[k] + from;
+    a.consider(tap, code);
+    if constexpr (vectors > 1) b.consider(tap + one, code);
+    if constexpr (vectors > 2) c.consider(tap + two, code);
+    if constexpr (vectors > 2) e.consider(tap + three, code);
+  }
+  const auto store = [&](const Choice& choice, std::size_t offset) HWY_ATTR {
+    if (HWY_UNLIKELY(!hn::AllFalse(d, hn::IsNaN(choice.sum))))
+      return chooseWithNaN(taps, codes, count, from + offset, value + offset, index + offset);
+    hn::StoreU(choice.best, d, value + offset);
+    hn::StoreU(choice.code, di, index + offset);
+  };
+  store(a, 0);
+  if constexpr (vectors > 1) store(b, one);
+  if constexpr (vectors > 2) store(c, two);
+  if constexpr (vectors > 2) store(e, three);
+}
+
+/// values[w][e], indices[w][e]: the chosen one of taps[k][w][e] and its code.
+template <class T>
+void chooseMaxima(const T* const* taps, const std::int32_t* codes, std::size_t count, const WindowRun& run,
+                  float* values, std::int32_t* indices) {
+  const std::size_t lanes = hn::Lanes(FloatTag());
+  for (std::size_t w = 0; w < run.windows; ++w) {
+    const std::size_t from = w * run.step;
+    float* const value = values + w * run.toStep;
+    std::int32_t* const index = indices + w * run.toStep;
+    std::size_t e = 0;
+    for (; e + 4 * lanes <= run.length; e += 4 * lanes)
+      chooseAt<4>(taps, codes, count, from + e, value + e, index + e);
+    for (; e < run.length; e += lanes) chooseAt<1>(taps, codes, count, from + e, value + e, index + e);
+  }
 }
 
 // Gradients
 // ---------------------------------------------------------------------------------------------------------
 
-HWY_INLINE FloatVector contribute(const Contribution& from, std::size_t e) {
+/// to[e] = gradient[e] / norm[e], 0 where the norm is 0.
+template <class T>
+void divideByNorm(const T* gradient, const float* norm, float* to, std::size_t length) {
   const FloatTag d;
-  const IndexTag di;
-  const auto chosen = hn::Eq(hn::LoadU(di, from.indices + e), hn::Set(di, from.code));
-  return hn::IfThenElseZero(hn::RebindMask(d, chosen), hn::LoadU(d, from.gradient + e));
-}
-
-template <std::size_t count>
-HWY_INLINE void gatherFixed(const Contribution* contribution, float* to, std::size_t length) {
-  Contribution from[count];
-  for (std::size_t k = 0; k < count; ++k) from[k] = contribution[k];
-  forEachVector(length, [&](std::size_t e, auto store) HWY_ATTR {
-    FloatVector sum = contribute(from[0], e);
-    for (std::size_t k = 1; k < count; ++k) sum = hn::Add(sum, contribute(from[k], e));
-    store(sum, to + e);
-  });
-}
-
-/// to[e] = sum of the contributions, after what it holds if `keep` is set.
-inline void gather(const Contribution* contribution, std::size_t count, float* to, std::size_t length,
-                   bool keep) {
-  if (!keep && count == 1) return gatherFixed<1>(contribution, to, length);
-  if (!keep && count == 2) return gatherFixed<2>(contribution, to, length);
-  if (!keep && count == 4) return gatherFixed<4>(contribution, to, length);
-  if (!keep && count == 9) return gatherFixed<9>(contribution, to, length);
-  const FloatTag d;
-  forEachVector(length, [&](std::size_t e, auto store) HWY_ATTR {
-    FloatVector sum = keep ? loadFloats(d, to + e, std::min(hn::Lanes(d), length - e)) : hn::Zero(d);
-    for (std::size_t k = 0; k < count; ++k) sum = hn::Add(sum, contribute(contribution[k], e));
-    store(sum, to + e);
-  });
-}
-
-/// gradient[e] /= norm[e], 0 where the norm is 0.
-inline void divideByNorm(float* gradient, const float* norm, std::size_t length) {
-  const FloatTag d;
-  forEachVector(length, [&](std::size_t e, auto store) HWY_ATTR {
+  for (std::size_t e = 0; e < length; e += hn::Lanes(d)) {
     const FloatVector n = hn::LoadU(d, norm + e);
-    const FloatVector quotient = hn::Div(hn::LoadU(d, gradient + e), n);
-    store(hn::IfThenZeroElse(hn::Eq(n, hn::Zero(d)), quotient), gradient + e);
-  });
+    const FloatVector quotient = hn::Div(loadFloats(d, gradient + e), n);
+    hn::StoreU(hn::IfThenZeroElse(hn::Eq(n, hn::Zero(d)), quotient), d, to + e);
+  }
+}
+
+/// to[e] = sum[e] * source[e]
+template <class S, class T>
+void multiplyBySource(const float* sum, const S* source, Target<T> to, std::size_t length) {
+  const FloatTag d;
+  for (std::size_t e = 0; e < length; e += hn::Lanes(d))
+    to.put(hn::Mul(hn::LoadU(d, sum + e), loadFloats(d, source + e)), e);
+}
+
+template <class T>
+void storeRun(const float* from, Target<T> to, std::size_t length) {
+  for (std::size_t e = 0; e < length; e += hn::Lanes(FloatTag())) to.put(hn::LoadU(FloatTag(), from + e), e);
+}
+
+/// Pixels of a row one after the other; pixel k takes the taps of phase k mod phases.
+struct PixelRun {
+  const PixelTaps* taps;
+  std::size_t phases;
+  std::size_t pixels;
+  std::size_t length;  ///< elements of a pixel, and distance of pixels and of windows
+};
+
+/// to[k][e] = sum over the windows of pixel k, which are float32
+template <class T>
+void sumPixels(const PixelRun& run, Target<T> to) {
+  const FloatTag d;
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t phase = 0;
+  std::size_t shift = 0;
+  const auto windows = [&](const PixelTaps& taps, std::size_t i) {
+    return static_cast<const float*>(taps.contributions[i].gradient) + shift;
+  };
+  for (std::size_t k = 0; k < run.pixels; ++k) {
+    const PixelTaps& taps = run.taps[phase];
+    const std::size_t target = k * run.length;
+    const float* const a = taps.count > 0 ? windows(taps, 0) : nullptr;
+    const float* const b = taps.count > 1 ? windows(taps, 1) : nullptr;
+    const float* const c = taps.count > 2 ? windows(taps, 2) : nullptr;
+    switch (taps.count) {
+      case 0:
+        for (std::size_t e = 0; e < run.length; e += lanes) to.put(hn::Zero(d), target + e);
+        break;
+      case 1:
+        for (std::size_t e = 0; e < run.length; e += lanes) to.put(hn::LoadU(d, a + e), target + e);
+        break;
+      case 2:
+        for (std::size_t e = 0; e < run.length; e += lanes)
+          to.put(hn::Add(hn::LoadU(d, a + e), hn::LoadU(d, b + e)), target + e);
+        break;
+      default:
+        for (std::size_t e = 0; e < run.length; e += lanes) {
+          FloatVector sum = hn::Add(hn::LoadU(d, a + e), hn::LoadU(d, b + e));
+          sum = hn::Add(sum, hn::LoadU(d, c + e));
+          for (std::size_t i = 3; i < taps.count; ++i) sum = hn::Add(sum, hn::LoadU(d, windows(taps, i) + e));
+          to.put(sum, target + e);
+        }
+        break;
+    }
+    if (++phase == run.phases) {
+      phase = 0;
+      shift += run.length;
+    }
+  }
+}
+
+HWY_INLINE IndexVector loadIndices(const std::int32_t* from) {
+  return hn::LoadU(IndexTag(), from);
+}
+template <class Index>
+HWY_INLINE IndexVector loadIndices(const Index* from) {
+  return hn::PromoteTo(IndexTag(), hn::LoadU(hn::Rebind<Index, IndexTag>(), from));
+}
+
+/// Where the index is `code`.
+template <class Index>
+HWY_INLINE hn::Mask<FloatTag> isChosen(const Index* indices, std::int32_t code) {
+  return hn::RebindMask(FloatTag(), hn::Eq(loadIndices(indices), hn::Set(IndexTag(), code)));
+}
+#if HWY_TARGET == HWY_AVX3
+// The mask of sixteen bytes is the mask of sixteen floats.
+HWY_INLINE hn::Mask<FloatTag> isChosen(const std::uint8_t* indices, std::int32_t code) {
+  const hn::Rebind<std::uint8_t, FloatTag> d8;
+  return {hn::Eq(hn::LoadU(d8, indices), hn::Set(d8, static_cast<std::uint8_t>(code))).raw};
+}
+#endif
+
+/// sum + gradient where the index is `code`
+template <class Index, class G>
+HWY_INLINE FloatVector addChosen(FloatVector sum, const G* gradient, const Index* indices,
+                                 std::int32_t code) {
+  return hn::IfThenElse(isChosen(indices, code), hn::Add(sum, loadFloats(FloatTag(), gradient)), sum);
+}
+
+/// to[e] = sum of the contributions, all of them `shift` elements further on.
+template <class Index, class G, class T>
+HWY_INLINE void gatherPixel(const PixelTaps& taps, std::int64_t shift, std::size_t length, Target<T> to,
+                            std::size_t target) {
+  const FloatTag d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const std::int64_t end = shift + static_cast<std::int64_t>(length);
+  std::int64_t at = shift;
+  for (; at + 4 * lanes <= end; at += 4 * lanes, target += 4 * asSize(lanes)) {
+    FloatVector a = hn::Zero(d), b = a, c = a, e = a;
+    for (std::size_t k = 0; k < taps.count; ++k) {
+      const Contribution& from = taps.contributions[k];
+      const auto* const gradient = static_cast<const G*>(from.gradient) + at;
+      const auto* const indices = static_cast<const Index*>(from.indices) + at;
+      a = addChosen(a, gradient, indices, from.code);
+      b = addChosen(b, gradient + lanes, indices + lanes, from.code);
+      c = addChosen(c, gradient + 2 * lanes, indices + 2 * lanes, from.code);
+      e = addChosen(e, gradient + 3 * lanes, indices + 3 * lanes, from.code);
+    }
+    to.put(a, target);
+    to.put(b, target + asSize(lanes));
+    to.put(c, target + 2 * asSize(lanes));
+    to.put(e, target + 3 * asSize(lanes));
+  }
+  for (; at < end; at += lanes, target += asSize(lanes)) {
+    FloatVector sum = hn::Zero(d);
+    for (std::size_t k = 0; k < taps.count; ++k) {
+      const Contribution& from = taps.contributions[k];
+      sum = addChosen(sum, static_cast<const G*>(from.gradient) + at,
+                      static_cast<const Index*>(from.indices) + at, from.code);
+    }
+    to.put(sum, target);
+  }
+}
+
+/// to[k][e] = sum over the windows whose maximum is pixel k
+template <class Index, class G, class T>
+void gatherPixels(const PixelRun& run, Target<T> to) {
+  std::size_t phase = 0;
+  std::int64_t shift = 0;
+  for (std::size_t k = 0; k < run.pixels; ++k) {
+    gatherPixel<Index, G>(run.taps[phase], shift, run.length, to, k * run.length);
+    if (++phase == run.phases) {
+      phase = 0;
+      shift += static_cast<std::int64_t>(run.length);
+    }
+  }
 }
 
 // Pixels
 // ------------------------------------------------------------------------------------------------------------
-
-/// Copies pixels of `channels` floats whose distances are fromStride and toStride.
-template <std::size_t channels>
-HWY_INLINE void copyPixelsFixed(const float* HWY_RESTRICT from, std::size_t fromStride,
-                                float* HWY_RESTRICT to, std::size_t toStride, std::size_t count) {
-  for (std::size_t k = 0; k < count; ++k)
-    for (std::size_t c = 0; c < channels; ++c) to[k * toStride + c] = from[k * fromStride + c];
-}
-
-inline void copyPixels(const float* from, std::size_t fromStride, float* to, std::size_t toStride,
-                       std::size_t count, std::size_t channels) {
-  if (channels == 1) return copyPixelsFixed<1>(from, fromStride, to, toStride, count);
-  if (channels == 2) return copyPixelsFixed<2>(from, fromStride, to, toStride, count);
-  if (channels == 3) return copyPixelsFixed<3>(from, fromStride, to, toStride, count);
-  if (channels == 4) return copyPixelsFixed<4>(from, fromStride, to, toStride, count);
-  for (std::size_t k = 0; k < count; ++k)
-    for (std::size_t c = 0; c < channels; ++c) to[k * toStride + c] = from[k * fromStride + c];
-}
 
 /// Converts pixels of `channels` elements that lie fromStride apart to a flat run.
 template <class T>
@@ -249,76 +483,47 @@ void storePixels(const float* from, T* to, std::size_t toStride, std::size_t cou
   for (std::size_t k = 0; k < count; ++k) convertFromFloats(from + k * channels, to + k * toStride, channels);
 }
 
-/// values[e] *= from[e]
-template <class T>
-void multiplyRun(const T* from, float* values, std::size_t length) {
-  const FloatTag d;
-  forEachVector(length, [&](std::size_t e, auto store) HWY_ATTR {
-    const FloatVector factor = loadFloats(d, from + e, std::min(hn::Lanes(d), length - e));
-    store(hn::Mul(hn::LoadU(d, values + e), factor), values + e);
-  });
-}
-
-/// Multiplies a flat run by pixels that lie fromStride apart.
-template <class T>
-void multiplyPixels(const T* from, std::size_t fromStride, float* values, std::size_t count,
-                    std::size_t channels) {
-  if (fromStride == channels) return multiplyRun(from, values, count * channels);
-  for (std::size_t k = 0; k < count; ++k) multiplyRun(from + k * fromStride, values + k * channels, channels);
-}
-
-/// to[e] += from[e]
-inline void addRun(const float* from, float* to, std::size_t length) {
-  const FloatTag d;
-  forEachVector(length, [&](std::size_t e, auto store) HWY_ATTR {
-    const FloatVector old = loadFloats(d, to + e, std::min(hn::Lanes(d), length - e));
-    store(hn::Add(old, hn::LoadU(d, from + e)), to + e);
-  });
-}
-
 /// Adds a flat run to pixels that lie toStride apart.
 inline void addPixels(const float* from, float* to, std::size_t toStride, std::size_t count,
                       std::size_t channels) {
-  if (toStride == channels) return addRun(from, to, count * channels);
-  for (std::size_t k = 0; k < count; ++k) addRun(from + k * channels, to + k * toStride, channels);
+  const FloatTag d;
+  const std::size_t lanes = hn::Lanes(d);
+  const bool isFlat = toStride == channels;
+  const std::size_t length = isFlat ? count * channels : channels;
+  for (std::size_t k = 0; k < (isFlat ? 1 : count); ++k) {
+    float* const pixel = to + k * toStride;
+    const float* const values = from + k * length;
+    std::size_t e = 0;
+    for (; e + lanes <= length; e += lanes)
+      hn::StoreU(hn::Add(hn::LoadU(d, pixel + e), hn::LoadU(d, values + e)), d, pixel + e);
+    for (; e < length; ++e) pixel[e] += values[e];
+  }
 }
 
 // Saved indices
 // -----------------------------------------------------------------------------------------------------
 
-HWY_INLINE void demoteIndices(const std::int32_t* from, std::int32_t* to) {
-  const IndexTag di;
-  hn::StoreU(hn::LoadU(di, from), di, to);
+HWY_INLINE void storeIndexVector(IndexVector indices, std::int32_t* to) {
+  hn::StoreU(indices, IndexTag(), to);
 }
 template <class Index>
-HWY_INLINE void demoteIndices(const std::int32_t* from, Index* to) {
-  const IndexTag di;
+HWY_INLINE void storeIndexVector(IndexVector indices, Index* to) {
   const hn::Rebind<Index, IndexTag> dto;
-  hn::StoreU(hn::DemoteTo(dto, hn::LoadU(di, from)), dto, to);
+  hn::StoreU(hn::DemoteTo(dto, indices), dto, to);
 }
+/// Exactly `length` of them.
 template <class Index>
 void storeIndices(const std::int32_t* from, Index* to, std::size_t length) {
   const std::size_t lanes = hn::Lanes(IndexTag());
   std::size_t e = 0;
-  for (; e + lanes <= length; e += lanes) demoteIndices(from + e, to + e);
+  for (; e + lanes <= length; e += lanes) storeIndexVector(loadIndices(from + e), to + e);
   for (; e < length; ++e) to[e] = static_cast<Index>(from[e]);
 }
-
-HWY_INLINE void promoteIndices(const std::int32_t* from, std::int32_t* to) {
-  const IndexTag di;
-  hn::StoreU(hn::LoadU(di, from), di, to);
-}
 template <class Index>
-HWY_INLINE void promoteIndices(const Index* from, std::int32_t* to) {
-  const IndexTag di;
-  const hn::Rebind<Index, IndexTag> dfrom;
-  hn::StoreU(hn::PromoteTo(di, hn::LoadU(dfrom, from)), di, to);
-}
-template <class Index>
-void loadIndices(const Index* from, std::int32_t* to, std::size_t length) {
+void widenIndices(const Index* from, std::int32_t* to, std::size_t length) {
   const std::size_t lanes = hn::Lanes(IndexTag());
   std::size_t e = 0;
-  for (; e + lanes <= length; e += lanes) promoteIndices(from + e, to + e);
+  for (; e + lanes <= length; e += lanes) hn::StoreU(loadIndices(from + e), IndexTag(), to + e);
   for (; e < length; ++e) to[e] = static_cast<std::int32_t>(from[e]);
 }
 

@@ -1,5 +1,6 @@
-// Forward pooling by rows of windows, once per instruction set: source row -> flat phases -> combination of
-// columns, kept for the next windows -> combination of rows.
+// Forward pooling by rows of windows, once per instruction set. A tile of windows: the rows that it reads are
+// combined to one row of float32, straight from the source's memory, then the columns of that. Places of
+// maxima are looked for in all taps at once, in their order.
 
 #if defined(UNMETAL_MPS_POOLING_WINDOWS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef UNMETAL_MPS_POOLING_WINDOWS_INL_HPP
@@ -8,69 +9,128 @@
 #define UNMETAL_MPS_POOLING_WINDOWS_INL_HPP
 #endif
 
-#include <cmath>
-#include <cstring>
-#include <limits>
-
 #include "mps/pooling/pooling_layout.hpp"
 #include "mps/pooling/pooling_runs-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
-/// Some channels of one image, as elements from an address on.
+/// Whether runs may be read from or written to a tensor itself, without regard to their ends.
+inline bool isDirect(const TensorShape& shape) {
+  const bool isFloat = shape.format == ImageFeatureChannelFormat::Float32 ||
+                       shape.format == ImageFeatureChannelFormat::Float16;
+  return isFloat && shape.pixelStride == shape.channels &&
+         asSize(shape.channels) % hn::Lanes(FloatTag()) == 0;
+}
+
+/// One image of a tensor.
 struct Plane {
   const std::byte* memory = nullptr;
   const TensorShape* shape = nullptr;
   std::int64_t image = 0;
-  std::int64_t firstChannel = 0;
 
   template <class T>
   [[nodiscard]] const T* at(std::int64_t y, std::int64_t x) const {
-    return reinterpret_cast<const T*>(memory) + shape->offset(image, y, x, firstChannel);
+    return reinterpret_cast<const T*>(memory) + shape->offset(image, y, x, 0);
+  }
+  /// Converts neighbouring pixels.
+  void load(std::int64_t y, std::int64_t x, std::int64_t count, float* to) const {
+    withElementType(shape->format, [&](auto element) {
+      loadPixels(at<decltype(element)>(y, x), asSize(shape->pixelStride), to, asSize(count),
+                 asSize(shape->channels));
+    });
   }
 };
 
-inline std::size_t asSize(std::int64_t value) {
-  return static_cast<std::size_t>(value);
+/// Stores exactly `length` indices in the format of Operands::saved.
+inline void saveIndices(const PoolingProblem& problem, const std::int32_t* from, std::byte* to,
+                        std::size_t length) {
+  switch (problem.indexBytes()) {
+    case 1:
+      return storeIndices(from, reinterpret_cast<std::uint8_t*>(to), length);
+    case 2:
+      return storeIndices(from, reinterpret_cast<std::uint16_t*>(to), length);
+    default:
+      return storeIndices(from, reinterpret_cast<std::int32_t*>(to), length);
+  }
 }
 
-inline std::int64_t ceilDivide(std::int64_t a, std::int64_t b) {
-  return a / b + (a % b > 0 ? 1 : 0);
-}
-
-/// Computes rows of windows: maxima (with indices), averages or norms, as flat runs of float32.
+/// Computes rows of windows: maxima (with indices), averages or norms.
 class WindowRows {
  public:
   WindowRows(const PoolingProblem& problem, const WindowRowsLayout& layout, WorkingMemory& memory)
-      : problem_(problem), layout_(layout), memory_(layout, memory) {}
+      : problem_(problem),
+        layout_(layout),
+        memory_(layout, memory),
+        channels_(problem.source.channels),
+        readsRowsDirectly_(problem.source.pixelStride == channels_ &&
+                           (problem.source.format == ImageFeatureChannelFormat::Float32 ||
+                            problem.source.format == ImageFeatureChannelFormat::Float16)),
+        readsTapsDirectly_(isDirect(problem.source)) {}
 
-  /// The next rows come from this plane, which has `channels` channels.
-  void select(const Plane& source, std::int64_t channels) {
-    if (channels != channels_) fillPadding(channels);
-    channels_ = channels;
-    elements_ = asSize(problem_.x.destinationSize * channels);
+  /// The next windows are those of row j of this image.
+  void selectRow(const Plane& source, std::int64_t j) {
     source_ = source;
-    std::fill_n(memory_.ringRow, layout_.ringRows, -1);
+    const WindowAxis& axis = problem_.y;
+    row_ = j;
+    rows_ = 0;
+    const std::int64_t first = axis.firstTap(j);
+    hasOutsideRow_ = first < 0 || first + axis.dilatedSize() > axis.sourceSize;
+    const std::int64_t begin = clamps() ? 0 : axis.firstInside(j);
+    const std::int64_t end = clamps() ? axis.kernelSize : axis.endInside(j);
+    for (std::int64_t q = begin; q < end; ++q) {
+      const std::int64_t row = std::clamp<std::int64_t>(first + axis.dilation * q, 0, axis.sourceSize - 1);
+      // A row that is clamped to its neighbour adds nothing; its maximum would come second.
+      if (rows_ == 0 || memory_.rows[rows_ - 1].row != row) memory_.rows[rows_++] = {row, q};
+    }
   }
 
-  /// Computes row j into `to`, exactly its elements; the indices of the maxima into indices().
-  void compute(std::int64_t j, float* to) {
-    collectRows(j);
-    if (rowCount_ == 0) {
-      fillRun(to, 0.0F, elements_);
-      if (layout_.indices)
-        std::fill_n(memory_.indices, elements_, static_cast<std::int32_t>(problem_.noIndex()));
-      return;
+  /// Windows [begin, end), a tile, to target, pixel after pixel; writes whole vectors.
+  template <class T>
+  void combine(std::int64_t begin, std::int64_t end, Target<T> to) {
+    fillTile(begin, end);
+    for (const WindowSegment& segment : layout_.segments) {
+      const std::int64_t first = std::max(begin, segment.begin);
+      const std::int64_t last = std::min(end, segment.end);
+      if (first >= last) continue;
+      const WindowRun run = windowRun(first, last);
+      const auto** taps = reinterpret_cast<const float**>(memory_.tapPointers);
+      for (std::size_t p = 0; p < layout_.columnTaps; ++p)
+        taps[p] = memory_.tile +
+                  (problem_.x.stride * (first - begin) + problem_.x.dilation * static_cast<std::int64_t>(p)) *
+                      channels_;
+      const Target<T> target{to.address + (first - begin) * channels_, to.stream};
+      switch (problem_.kind) {
+        case PoolingKind::Max:
+          combineWindows<Maximum>(taps, layout_.columnTaps, run, target, Unchanged());
+          break;
+        case PoolingKind::Average:
+          combineWindows<Sum>(taps, layout_.columnTaps, run, target, Quotient(divisor(segment)));
+          break;
+        case PoolingKind::L2Norm:
+          combineWindows<Sum>(taps, layout_.columnTaps, run, target, SquareRoot());
+          break;
+      }
     }
-    switch (problem_.kind) {
-      case PoolingKind::Max:
-        return computeMaximum(j, to);
-      case PoolingKind::Average:
-        return computeAverage(j, to);
-      case PoolingKind::L2Norm:
-        return combine<Sum>(memory_.rowPointers, rowCount_, to, elements_, SquareRoot());
+  }
+
+  /// Maxima of windows [begin, end), a tile, in result() and indices().
+  void choose(std::int64_t begin, std::int64_t end) {
+    const WindowAxis& axis = problem_.x;
+    const std::int64_t first = std::clamp<std::int64_t>(axis.firstTap(begin), 0, axis.sourceSize - 1);
+    const std::int64_t last =
+        std::clamp<std::int64_t>(axis.firstTap(end - 1) + axis.dilatedSize() - 1, first, axis.sourceSize - 1);
+    if (!readsTapsDirectly_) {
+      const std::size_t length = layout_.tileLength;
+      for (std::size_t k = 0; k < rows_; ++k) {
+        source_.load(memory_.rows[k].row, first, last + 1 - first, memory_.stage + k * length);
+        memory_.rowPointers[k] = memory_.stage + k * length - first * channels_;
+      }
+      return chooseFrom<float>(begin, end);
     }
+    if (problem_.source.format == ImageFeatureChannelFormat::Float32)
+      return chooseFromSource<float>(begin, end);
+    chooseFromSource<Float16>(begin, end);
   }
 
   [[nodiscard]] float* result() const { return memory_.result; }
@@ -80,164 +140,169 @@ class WindowRows {
   [[nodiscard]] bool clamps() const {
     return problem_.kind == PoolingKind::Max && problem_.edgeMode == ImageEdgeMode::Clamp;
   }
-
-  /// The source rows of a row of windows, each combined over its columns, in order of their taps.
-  void collectRows(std::int64_t j) {
-    const WindowAxis& axis = problem_.y;
-    const std::int64_t first = axis.firstTap(j);
-    rowCount_ = 0;
-    if (clamps() && first < 0) memory_.rows[rowCount_++] = {0, 0};
-    for (std::int64_t q = axis.firstInside(j); q < axis.endInside(j); ++q)
-      memory_.rows[rowCount_++] = {first + axis.dilation * q, q};
-    if (clamps() && axis.endInside(j) < axis.kernelSize)
-      memory_.rows[rowCount_++] = {axis.sourceSize - 1, axis.endInside(j)};
-    for (std::size_t k = 0; k < rowCount_; ++k) {
-      const std::size_t place = combinedRow(memory_.rows[k].row) * layout_.resultLength;
-      const auto addend = static_cast<std::int32_t>(problem_.x.kernelSize * memory_.rows[k].tap);
-      memory_.rowPointers[k] = memory_.ring + place;
-      memory_.rowCandidates[k] = {memory_.ring + place,
-                                  layout_.indices ? memory_.ringIndices + place : nullptr, addend};
-    }
+  [[nodiscard]] bool hasOutsideZeros() const {
+    return problem_.kind == PoolingKind::Max && problem_.edgeMode == ImageEdgeMode::Zero;
   }
 
-  /// Place in the ring of a source row that is combined over the columns of each window.
-  std::size_t combinedRow(std::int64_t row) {
-    const std::size_t slot = asSize(row % layout_.ringRows);
-    if (memory_.ringRow[slot] == row) return slot;
-    memory_.ringRow[slot] = row;
-    withElementType(problem_.source.format,
-                    [&](auto element) { stageRow(source_.at<decltype(element)>(row, 0)); });
-    float* const to = memory_.ring + slot * layout_.resultLength;
-    for (std::size_t p = 0; p < layout_.columns.taps.size(); ++p) {
-      const TapPlace& place = layout_.columns.taps[p];
-      memory_.tapPointers[p] =
-          memory_.phases + place.phase * layout_.phaseLength + asSize(place.shift * channels_);
-      memory_.tapCandidates[p] = {memory_.tapPointers[p], nullptr, static_cast<std::int32_t>(p)};
+  /// Without a tap to count the sum is 0 as well.
+  [[nodiscard]] std::int64_t divisor(const WindowSegment& segment) const {
+    const std::int64_t divisorY = countedTaps(problem_.y, row_, problem_.edgeMode, problem_.zeroPadSizeY);
+    return std::max<std::int64_t>(1, segment.divisor * divisorY);
+  }
+
+  [[nodiscard]] WindowRun windowRun(std::int64_t begin, std::int64_t end) const {
+    const std::size_t windows = asSize(end - begin);
+    const std::size_t length = asSize(channels_);
+    if (problem_.x.stride == 1) return {1, windows * length, 0, 0};
+    return {windows, length, asSize(problem_.x.stride) * length, length};
+  }
+
+  // Combination of rows
+  // ---------------------------------------------------------------------------------------------
+
+  /// The columns that windows [begin, end) read, combined over the rows; outside ones hold what their taps
+  /// add.
+  void fillTile(std::int64_t begin, std::int64_t end) {
+    const WindowAxis& axis = problem_.x;
+    const std::int64_t first = axis.firstTap(begin);
+    const std::int64_t last = axis.firstTap(end - 1) + axis.dilatedSize();
+    std::int64_t insideBegin = std::clamp<std::int64_t>(first, 0, axis.sourceSize);
+    std::int64_t insideEnd = std::clamp<std::int64_t>(last, 0, axis.sourceSize);
+    std::int64_t before = insideBegin - first;
+    if (insideBegin >= insideEnd) {
+      // All of them lie on one side: they are clamped to the pixel there.
+      if (!clamps()) {
+        std::fill_n(memory_.tile, (last - first) * channels_, 0.0F);
+        return;
+      }
+      insideBegin = first < 0 ? 0 : axis.sourceSize - 1;
+      insideEnd = insideBegin + 1;
+      before = 0;
     }
-    const std::size_t taps = layout_.columns.taps.size();
+    float* const inside = memory_.tile + before * channels_;
+    const std::int64_t insideColumns = insideEnd - insideBegin;
+    combineColumns(insideBegin, insideEnd, inside);
+    const std::int64_t after = last - first - before - insideColumns;
+    const float* const lastColumn = inside + (insideColumns - 1) * channels_;
+    fillOutside(inside, memory_.tile, before);
+    fillOutside(lastColumn, inside + insideColumns * channels_, after);
+  }
+
+  void fillOutside(const float* edge, float* to, std::int64_t columns) const {
+    if (!clamps()) std::fill_n(to, columns * channels_, 0.0F);
+    for (std::int64_t x = 0; clamps() && x < columns; ++x) std::copy_n(edge, channels_, to + x * channels_);
+  }
+
+  void combineColumns(std::int64_t begin, std::int64_t end, float* to) {
+    const std::size_t length = asSize((end - begin) * channels_);
+    const bool isDirect = readsRowsDirectly_ && length >= hn::Lanes(FloatTag());
+    if (rows_ == 0)
+      std::fill_n(to, length, 0.0F);
+    else if (!isDirect)
+      combineStaged(begin, end, to);
+    else if (problem_.source.format == ImageFeatureChannelFormat::Float32)
+      combineDirect<float>(begin, to, length);
+    else
+      combineDirect<Float16>(begin, to, length);
+    if (hasOutsideZeros() && hasOutsideRow_) admitOutsideZero(to, length);
+  }
+
+  template <class T>
+  void combineDirect(std::int64_t column, float* to, std::size_t length) {
+    const auto** rows = reinterpret_cast<const T**>(memory_.rowPointers);
+    for (std::size_t k = 0; k < rows_; ++k) rows[k] = source_.at<T>(memory_.rows[k].row, column);
     switch (problem_.kind) {
       case PoolingKind::Max:
-        if (layout_.indices)
-          combineIndexed(memory_.tapCandidates, taps, to, memory_.ringIndices + slot * layout_.resultLength,
-                         elements_);
-        else
-          combine<Maximum>(memory_.tapPointers, taps, to, elements_, Unchanged());
-        break;
+        return combineRows<Maximum>(rows, rows_, to, length, Unchanged());
       case PoolingKind::Average:
-        combine<Sum>(memory_.tapPointers, taps, to, elements_, Unchanged());
-        break;
+        return combineRows<Sum>(rows, rows_, to, length, Unchanged());
       case PoolingKind::L2Norm:
-        combine<SumOfSquares>(memory_.tapPointers, taps, to, elements_, Unchanged());
-        break;
-    }
-    return slot;
-  }
-
-  /// Elements [begin, end) of a phase are pixels inside the source; `column` is the first one's.
-  struct InsideRange {
-    std::int64_t begin;
-    std::int64_t end;
-    std::int64_t column;
-    std::int64_t size;
-  };
-  [[nodiscard]] InsideRange insideRange(std::size_t phase) const {
-    const WindowAxis& axis = problem_.x;
-    const std::int64_t size = axis.destinationSize + layout_.columns.largestShift;
-    const std::int64_t first = axis.firstTap(0) + layout_.columns.remainders[phase];
-    const std::int64_t begin = std::clamp<std::int64_t>(ceilDivide(-first, axis.stride), 0, size);
-    const std::int64_t end =
-        std::clamp<std::int64_t>(ceilDivide(axis.sourceSize - first, axis.stride), begin, size);
-    return {begin, end, first + axis.stride * begin, size};
-  }
-
-  /// What taps outside the source read, unless they are clamped: nothing that can win or add.
-  void fillPadding(std::int64_t channels) {
-    const float neutral = problem_.kind == PoolingKind::Max ? -std::numeric_limits<float>::infinity() : 0.0F;
-    for (std::size_t f = 0; f < layout_.columns.remainders.size(); ++f) {
-      const InsideRange inside = insideRange(f);
-      float* const phase = memory_.phases + f * layout_.phaseLength;
-      fillRun(phase, neutral, asSize(inside.begin * channels));
-      fillRun(phase + inside.end * channels, neutral, asSize((inside.size - inside.end) * channels));
+        return combineRows<SumOfSquares>(rows, rows_, to, length, Unchanged());
     }
   }
 
-  /// Splits a source row into its phases.
-  template <class T>
-  void stageRow(const T* row) {
-    const std::size_t channels = asSize(channels_);
-    const std::int64_t stride = problem_.x.stride;
-    const std::int64_t pixelStride = problem_.source.pixelStride;
-    // Few channels: convert the row as a whole, then sort pixels. Many: each pixel is a run of its own.
-    const bool asWhole = stride > 1 && channels < hn::Lanes(FloatTag());
-    if (asWhole)
-      loadPixels(row, asSize(pixelStride), memory_.sourceRow, asSize(problem_.x.sourceSize), channels);
-    for (std::size_t f = 0; f < layout_.columns.remainders.size(); ++f) {
-      const InsideRange inside = insideRange(f);
-      float* const phase = memory_.phases + f * layout_.phaseLength;
-      float* const to = phase + inside.begin * channels_;
-      const std::size_t count = asSize(inside.end - inside.begin);
-      if (count > 0) {
-        if (asWhole)
-          copyPixels(memory_.sourceRow + inside.column * channels_, asSize(stride) * channels, to, channels,
-                     count, channels);
-        else
-          loadPixels(row + inside.column * pixelStride, asSize(stride * pixelStride), to, count, channels);
-      }
-      if (clamps()) {
-        repeatPixel(row, phase, inside.begin);
-        repeatPixel(row + (problem_.x.sourceSize - 1) * pixelStride, phase + inside.end * channels_,
-                    inside.size - inside.end);
-      }
-    }
-  }
-
-  template <class T>
-  void repeatPixel(const T* pixel, float* to, std::int64_t count) const {
-    for (std::int64_t k = 0; k < count; ++k) convertToFloats(pixel, to + k * channels_, asSize(channels_));
-  }
-
-  void computeMaximum(std::int64_t j, float* to) {
-    if (layout_.indices)
-      combineIndexed(memory_.rowCandidates, rowCount_, to, memory_.indices, elements_);
-    else
-      combine<Maximum>(memory_.rowPointers, rowCount_, to, elements_, Unchanged());
-    if (problem_.edgeMode != ImageEdgeMode::Zero) return;
-    const WindowAxis& axis = problem_.y;
-    const bool rowHasOutsideZero =
-        axis.firstTap(j) < 0 || axis.firstTap(j) + axis.dilatedSize() > axis.sourceSize;
-    for (const WindowSegment& segment : layout_.segments) {
-      if (!rowHasOutsideZero && !segment.hasOutsideZero) continue;
-      const std::int64_t first = segment.begin * channels_;
-      const std::size_t length = asSize((segment.end - segment.begin) * channels_);
-      if (layout_.indices)
-        admitOutsideZero(to + first, memory_.indices + first, static_cast<std::int32_t>(problem_.noIndex()),
-                         length);
+  /// Other formats, and pixels with gaps: each row is converted, then added to the others. Works on whole
+  /// vectors; what lies behind the run is filled later.
+  void combineStaged(std::int64_t begin, std::int64_t end, float* to) {
+    const std::size_t length = wholeVectors((end - begin) * channels_);
+    const float* rows[2] = {to, memory_.stage};
+    const float* square = nullptr;
+    for (std::size_t k = 0; k < rows_; ++k) {
+      float* const row = k == 0 ? to : memory_.stage;
+      source_.load(memory_.rows[k].row, begin, end - begin, row);
+      square = row;
+      if (problem_.kind == PoolingKind::L2Norm)
+        combineRows<SumOfSquares>(&square, 1, row, length, Unchanged());
+      if (k == 0) continue;
+      if (problem_.kind == PoolingKind::Max)
+        combineRows<Maximum>(rows, 2, to, length, Unchanged());
       else
-        admitOutsideZero(to + first, length);
+        combineRows<Sum>(rows, 2, to, length, Unchanged());
     }
   }
 
-  void computeAverage(std::int64_t j, float* to) {
-    const std::int64_t divisorY = countedTaps(problem_.y, j, problem_.edgeMode, problem_.zeroPadSizeY);
-    for (const WindowSegment& segment : layout_.segments) {
-      const std::int64_t first = segment.begin * channels_;
-      const std::size_t length = asSize((segment.end - segment.begin) * channels_);
-      for (std::size_t k = 0; k < rowCount_; ++k) memory_.segmentPointers[k] = memory_.rowPointers[k] + first;
-      // Without a tap to count the sum is 0 as well.
-      const std::int64_t divisor = std::max<std::int64_t>(1, segment.divisor * divisorY);
-      withExactQuotient(divisor, [&](auto quotient) HWY_ATTR {
-        combine<Sum>(memory_.segmentPointers, rowCount_, to + first, length, quotient);
-      });
+  // Places of maxima
+  // ---------------------------------------------------------------------------------------------
+
+  template <class T>
+  void chooseFromSource(std::int64_t begin, std::int64_t end) {
+    for (std::size_t k = 0; k < rows_; ++k) memory_.rowPointers[k] = source_.at<T>(memory_.rows[k].row, 0);
+    chooseFrom<T>(begin, end);
+  }
+
+  /// rowPointers point to column 0.
+  template <class T>
+  void chooseFrom(std::int64_t begin, std::int64_t end) {
+    const std::int64_t interiorBegin = std::clamp(layout_.interiorBegin, begin, end);
+    const std::int64_t interiorEnd = std::clamp(layout_.interiorEnd, interiorBegin, end);
+    for (std::int64_t i = begin; i < interiorBegin; ++i) chooseRun<T>(i, i + 1, begin, false);
+    if (interiorBegin < interiorEnd) chooseRun<T>(interiorBegin, interiorEnd, begin, true);
+    for (std::int64_t i = interiorEnd; i < end; ++i) chooseRun<T>(i, i + 1, begin, false);
+  }
+
+  template <class T>
+  void chooseRun(std::int64_t begin, std::int64_t end, std::int64_t tileBegin, bool isInterior) {
+    const auto** taps = reinterpret_cast<const T**>(memory_.tapPointers);
+    std::size_t count = 0;
+    const WindowAxis& axis = problem_.x;
+    const std::int64_t first = axis.firstTap(begin);
+    const std::int64_t firstTap = clamps() ? 0 : axis.firstInside(begin);
+    const std::int64_t endTap = clamps() ? axis.kernelSize : axis.endInside(begin);
+    for (std::size_t k = 0; k < rows_; ++k) {
+      std::int64_t previous = -1;
+      for (std::int64_t p = firstTap; p < endTap; ++p) {
+        const std::int64_t column =
+            std::clamp<std::int64_t>(first + axis.dilation * p, 0, axis.sourceSize - 1);
+        if (column == previous) continue;
+        previous = column;
+        taps[count] = static_cast<const T*>(memory_.rowPointers[k]) + column * channels_;
+        memory_.codes[count++] = static_cast<std::int32_t>(p + axis.kernelSize * memory_.rows[k].tap);
+      }
     }
+    float* const values = memory_.result + (begin - tileBegin) * channels_;
+    std::int32_t* const indices = memory_.indices + (begin - tileBegin) * channels_;
+    const std::size_t elements = asSize((end - begin) * channels_);
+    const auto noIndex = static_cast<std::int32_t>(problem_.noIndex());
+    if (count == 0) {
+      std::fill_n(values, elements, 0.0F);
+      std::fill_n(indices, elements, noIndex);
+      return;
+    }
+    chooseMaxima(taps, memory_.codes, count, windowRun(begin, end), values, indices);
+    if (hasOutsideZeros() && (hasOutsideRow_ || !isInterior))
+      admitOutsideZero(values, indices, noIndex, elements);
   }
 
   const PoolingProblem& problem_;
   const WindowRowsLayout& layout_;
   WindowRowsMemory memory_;
+  std::int64_t channels_;
+  bool readsRowsDirectly_;
+  bool readsTapsDirectly_;
   Plane source_;
-  std::int64_t channels_ = 0;
-  std::size_t elements_ = 0;
-  std::size_t rowCount_ = 0;
+  std::int64_t row_ = 0;
+  std::size_t rows_ = 0;
+  bool hasOutsideRow_ = false;
 };
 
 }  // namespace mps::detail::HWY_NAMESPACE
