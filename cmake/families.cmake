@@ -11,9 +11,9 @@ unmetal_family(arithmetic
   HEADERS arithmetic_node.hpp
   SOURCES arithmetic_gradient.cpp arithmetic_node.cpp arithmetic_vectors.cpp
   TESTS arithmetic_test.cpp)
-unmetal_family(neuron HEADERS neuron_node.hpp SOURCES neuron_node.cpp)
-unmetal_family(softmax)
-unmetal_family(dropout)
+unmetal_family(neuron HEADERS neuron_node.hpp SOURCES neuron_node.cpp TESTS neuron_test.cpp)
+unmetal_family(softmax TESTS softmax_test.cpp)
+unmetal_family(dropout TESTS dropout_test.cpp)
 unmetal_family(loss
   HEADERS loss_descriptor.hpp loss_node.hpp
   SOURCES loss_labels.cpp loss_node.cpp

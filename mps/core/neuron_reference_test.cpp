@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "mps/core/neuron_cases.hpp"
+#include "mps/core/neuron_check_values.hpp"
 #include "mps/core/neuron_span.hpp"
 
 namespace mps::detail {
@@ -26,54 +27,17 @@ NNNeuronDescriptor preluNeuron(std::vector<float> slopes) {
   return NNNeuronDescriptor::cnnNeuronPReLUDescriptor(slopes);
 }
 
-/// The table prints six digits; parameters such as 0.1 are float32.
 void expectPrinted(double found, double printed) {
-  EXPECT_NEAR(found, printed, 6e-6 * std::max(std::abs(printed), 0.1));
+  EXPECT_NEAR(found, printed, neuronPrecision(printed));
 }
 
-struct ValueAndDerivative {
-  double value;
-  double derivative;
-};
-struct TableRow {
-  NNNeuronDescriptor neuron;
-  ValueAndDerivative at[4];  ///< x = -1, 0, 0.5, 2
-};
-
 TEST(NeuronReference, TableOfSpec11_5) {
-  const TableRow rows[] = {
-      {neuron(None), {{-1, 1}, {0, 1}, {0.5, 1}, {2, 1}}},
-      {neuron(ReLU, 0.1), {{-0.1, 0.1}, {0, 1}, {0.5, 1}, {2, 1}}},
-      {neuron(Linear, 2, 3), {{1, 2}, {3, 2}, {4, 2}, {7, 2}}},
-      {neuron(Sigmoid), {{0.268941, 0.196612}, {0.5, 0.25}, {0.622459, 0.235004}, {0.880797, 0.104994}}},
-      {neuron(HardSigmoid, 0.2, 0.5), {{0.3, 0.2}, {0.5, 0.2}, {0.6, 0.2}, {0.9, 0.2}}},
-      {neuron(TanH, 1, 1), {{-0.761594, 0.419974}, {0, 1}, {0.462117, 0.786448}, {0.964028, 0.0706508}}},
-      {neuron(TanH, 1.7159, 2.0 / 3),
-       {{-0.999997, 0.755412}, {0, 1.14393}, {0.551684, 1.02568}, {1.49294, 0.277967}}},
-      {neuron(Absolute), {{1, -1}, {0, 0}, {0.5, 1}, {2, 1}}},
-      {neuron(SoftPlus, 1, 1),
-       {{0.313262, 0.268941}, {0.693147, 0.5}, {0.974077, 0.622459}, {2.12693, 0.880797}}},
-      {neuron(SoftPlus, 2, 3), {{0.0971747, 0.284555}, {1.38629, 3}, {3.40283, 4.90545}, {12.005, 5.98516}}},
-      {neuron(SoftSign), {{-0.5, 0.25}, {0, 1}, {0.333333, 0.444444}, {0.666667, 0.111111}}},
-      {neuron(ELU, 1), {{-0.632121, 0.367879}, {0, 1}, {0.5, 1}, {2, 1}}},
-      {preluNeuron({0.25F}), {{-0.25, 0.25}, {0, 1}, {0.5, 1}, {2, 1}}},
-      {neuron(ReLUN, 0, 1), {{0, 0}, {0, 1}, {0.5, 1}, {1, 0}}},
-      {neuron(ReLUN, 0.5, 6), {{-0.5, 0.5}, {0, 1}, {0.5, 1}, {2, 1}}},
-      {neuron(Power, 1, 3, 2), {{4, 4}, {9, 6}, {12.25, 7}, {25, 10}}},
-      {neuron(Power, 2, 3, 0.5), {{1, 1}, {1.73205, 0.57735}, {2, 0.5}, {2.64575, 0.377964}}},
-      {neuron(Exponential, 1, 0, -1), {{0.367879, 0.367879}, {1, 1}, {1.64872, 1.64872}, {7.38906, 7.38906}}},
-      {neuron(Exponential, 2, 1, 2), {{0.5, 0.693147}, {2, 2.77259}, {4, 5.54518}, {32, 44.3614}}},
-      {neuron(Logarithm, 1, 2, -1), {{0, 1}, {0.693147, 0.5}, {0.916291, 0.4}, {1.38629, 0.25}}},
-      {neuron(Logarithm, 2, 3, 10),
-       {{0, 0.868589}, {0.477121, 0.28953}, {0.60206, 0.217147}, {0.845098, 0.124084}}},
-      {neuron(GeLU), {{-0.158655, -0.0833155}, {0, 0.5}, {0.345731, 0.867495}, {1.9545, 1.08523}}},
-  };
-  constexpr double x[] = {-1, 0, 0.5, 2};
-  for (const TableRow& row : rows)
-    for (int i = 0; i < 4; ++i) {
-      SCOPED_TRACE(row.neuron.describe() + " at " + std::to_string(x[i]));
-      expectPrinted(neuronValue(row.neuron, x[i]), row.at[i].value);
-      expectPrinted(neuronDerivative(row.neuron, x[i]), row.at[i].derivative);
+  for (const NeuronCheckValue& row : neuronCheckValues())
+    for (std::size_t i = 0; i < 4; ++i) {
+      const double x = kNeuronArguments[i];
+      SCOPED_TRACE(row.neuron.describe() + " at " + std::to_string(x));
+      expectPrinted(neuronValue(row.neuron, x), row.values[i]);
+      expectPrinted(neuronDerivative(row.neuron, x), row.derivatives[i]);
     }
 }
 

@@ -1,5 +1,7 @@
 #include "mps/neuron/neuron.hpp"
 
+#include <algorithm>
+
 #include "mps/core/call.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/gradient_state.hpp"
@@ -78,6 +80,16 @@ std::shared_ptr<Kernel> CNNNeuronGradient::clone() const {
 
 bool CNNNeuronGradient::acceptsForward(const std::string& forwardClassName) const {
   return forwardClassName == "CNNNeuron";
+}
+
+void CNNNeuronGradient::transferOwnProperties(const detail::ForwardRecord& record) {
+  const auto* forward = std::any_cast<NNNeuronDescriptor>(&record.family);
+  if (forward == nullptr || *forward == descriptor_) return;
+  // Parameters that the function does not use may differ; the description has the others.
+  if (forward->describe() != descriptor_.describe() ||
+      !std::ranges::equal(forward->data(), descriptor_.data()))
+    throw Error(describe(), "neuronDescriptor", descriptor_.describe(),
+                forward->describe() + ", that of the forward kernel");
 }
 
 std::vector<detail::PreparedCall> CNNNeuronGradient::prepareGradient(const detail::GradientCall& call) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <any>
 #include <memory>
 #include <span>
 #include <string>
@@ -38,13 +39,15 @@ class CNNNeuron : public CNNKernel {
   CNNNeuron(std::shared_ptr<mtl::Device> device, const NNNeuronDescriptor& neuronDescriptor);
   CNNNeuron(const CNNNeuron&) = default;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  void describeForward(std::any& family) const override { family = descriptor_; }
 
  private:
   NNNeuronDescriptor descriptor_;
 };
 
 /// dx = dy * f'(x), x being the forward source (MPSCNNNeuronGradient). One class for all types; the
-/// descriptor must be that of the forward kernel. Gradients with respect to parameters are not computed.
+/// descriptor must be that of the forward kernel, else encodes throw. Gradients with respect to parameters
+/// are not computed.
 ///
 ///     auto relu = mps::CNNNeuron::create(device,
 ///     mps::NNNeuronDescriptor::cnnNeuronDescriptor(mps::CNNNeuronType::ReLU)); std::shared_ptr<mps::State>
@@ -80,6 +83,7 @@ class CNNNeuronGradient : public CNNGradientKernel {
   CNNNeuronGradient(std::shared_ptr<mtl::Device> device, const NNNeuronDescriptor& neuronDescriptor);
   CNNNeuronGradient(const CNNNeuronGradient&) = default;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  void transferOwnProperties(const detail::ForwardRecord& record) override;
 
  private:
   NNNeuronDescriptor descriptor_;
