@@ -73,20 +73,27 @@ function(unmetal_tests name)
   add_executable(${name} ${ARG_SOURCES})
   unmetal_configure_target(${name})
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} unmetal_conform GTest::gtest GTest::gmock GTest::gtest_main)
-  gtest_discover_tests(${name}
-    DISCOVERY_MODE PRE_TEST
-    DISCOVERY_TIMEOUT 60
-    NO_PRETTY_VALUES
-    TEST_PREFIX "${name}."
-    TEST_LIST ${name}_list)
-  # Properties that are lists do not survive gtest_discover_tests; ctest sets them when it reads the tests.
-  set(properties "${CMAKE_CURRENT_BINARY_DIR}/${name}_properties.cmake")
-  file(WRITE "${properties}"
-    "if(${name}_list)\n"
-    "  set_tests_properties(\${${name}_list} PROPERTIES\n"
-    "    TIMEOUT 600 LABELS \"${ARG_LABELS}\" ENVIRONMENT \"${UNMETAL_TEST_ENVIRONMENT}\")\n"
-    "endif()\n")
-  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${properties}")
+  if(UNMETAL_SANITIZE)
+    # One process for all: starting a sanitized program costs more than most tests.
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES
+      TIMEOUT 600 LABELS "${ARG_LABELS}" ENVIRONMENT "${UNMETAL_TEST_ENVIRONMENT}")
+  else()
+    gtest_discover_tests(${name}
+      DISCOVERY_MODE PRE_TEST
+      DISCOVERY_TIMEOUT 60
+      NO_PRETTY_VALUES
+      TEST_PREFIX "${name}."
+      TEST_LIST ${name}_list)
+    # Properties that are lists do not survive gtest_discover_tests; ctest sets them when it reads the tests.
+    set(properties "${CMAKE_CURRENT_BINARY_DIR}/${name}_properties.cmake")
+    file(WRITE "${properties}"
+      "if(${name}_list)\n"
+      "  set_tests_properties(\${${name}_list} PROPERTIES\n"
+      "    TIMEOUT 600 LABELS \"${ARG_LABELS}\" ENVIRONMENT \"${UNMETAL_TEST_ENVIRONMENT}\")\n"
+      "endif()\n")
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${properties}")
+  endif()
   foreach(label IN LISTS ARG_LABELS)
     if(NOT TARGET ${label})
       add_custom_target(${label})
