@@ -18,4 +18,6 @@ unmetal_family(loss
   HEADERS loss_descriptor.hpp loss_node.hpp
   SOURCES loss_labels.cpp loss_node.cpp
   TESTS loss_labels_test.cpp loss_test.cpp)
-unmetal_family(optimizer HEADERS optimizer_descriptor.hpp)
+unmetal_family(optimizer
+  HEADERS optimizer_descriptor.hpp
+  TESTS optimizer_convolution_test.cpp optimizer_test.cpp)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "mps/core/array_storage.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/plan_for.hpp"
@@ -121,10 +122,10 @@ void NNOptimizer::encodeVectors(const std::shared_ptr<mtl::CommandBuffer>& comma
                                 const std::shared_ptr<Vector>& values, const Vectors& buffers,
                                 const std::shared_ptr<Vector>& result) {
   detail::checkCommandBuffer(*this, commandBuffer);
-  const auto check = [&](const char* argument, const std::shared_ptr<Vector>& vector) -> Vector& {
+  const auto check = [&](const char* argument, const std::shared_ptr<Vector>& vector,
+                         bool isRead = true) -> Vector& {
     if (!vector) throw Error(describe(), argument, "null", "a vector");
-    if (vector->device() != device())
-      throw Error(describe(), argument, "of another device", "of the optimiser's device");
+    vector->storage().check(*this, argument, *commandBuffer, isRead);
     if (vector->dataType() != DataType::Float32)
       throw Error(describe(), argument, name(vector->dataType()), "Float32");
     if (gradient && (vector->length() != gradient->length() || vector->vectors() != gradient->vectors()))
@@ -137,7 +138,7 @@ void NNOptimizer::encodeVectors(const std::shared_ptr<mtl::CommandBuffer>& comma
   Arrays arrays;
   arrays.gradient = Arrays::of(check("inputGradientVector", gradient));
   arrays.values = Arrays::of(check("inputValuesVector", values));
-  arrays.result = Arrays::of(check("resultValuesVector", result));
+  arrays.result = Arrays::of(check("resultValuesVector", result, false));
   for (std::size_t i = 0; i < bufferCount(kind); ++i)
     arrays.buffers[firstSlot(kind) + i] = Arrays::of(check(bufferNames[firstSlot(kind) + i], buffers[i]));
   arrays.count = static_cast<std::int64_t>(gradient->length());
@@ -158,12 +159,20 @@ void NNOptimizer::encodeConvolution(const std::shared_ptr<mtl::CommandBuffer>& c
     throw Error(describe(), "a state", "null", "gradient, source and result states");
   detail::checkStates(*this, "convolutionGradientState", *commandBuffer, StateBatch{gradientState}, 1);
   detail::checkStates(*this, "convolutionSourceState", *commandBuffer, StateBatch{sourceState}, 1);
+  detail::checkStates(*this, "resultState", *commandBuffer, StateBatch{resultState}, 1);
+  const auto checkCounts = [&](const char* what, std::size_t source, std::size_t result,
+                               std::size_t gradient) {
+    if (source != gradient || result != gradient)
+      throw Error(describe(), "convolutionSourceState and resultState",
+                  std::to_string(source) + " and " + std::to_string(result) + what,
+                  std::to_string(gradient) + ", as in convolutionGradientState");
+  };
   const std::size_t weightCount = gradientState->bufferSize(0) / sizeof(float);
-  if (sourceState->weightCount() != weightCount || resultState->weightCount() != weightCount)
-    throw Error(describe(), "convolutionSourceState and resultState",
-                std::to_string(sourceState->weightCount()) + " and " +
-                    std::to_string(resultState->weightCount()) + " weights",
-                std::to_string(weightCount) + ", as in convolutionGradientState");
+  checkCounts(" weights", sourceState->weightCount(), resultState->weightCount(), weightCount);
+  const bool hasBiases = sourceState->biasCount() > 0 && resultState->biasCount() > 0;
+  if (hasBiases)
+    checkCounts(" biases", sourceState->biasCount(), resultState->biasCount(),
+                gradientState->bufferSize(1) / sizeof(float));
   std::size_t parts = 2;
   for (std::size_t b = 0; b < bufferCount(kind); ++b) {
     const Vectors& vectors = buffers[b];
@@ -172,7 +181,6 @@ void NNOptimizer::encodeConvolution(const std::shared_ptr<mtl::CommandBuffer>& c
                   "1 (weights) or 2 (weights and biases)");
     parts = std::min(parts, vectors.size());
   }
-  const bool hasBiases = sourceState->biasCount() > 0 && resultState->biasCount() > 0;
   mtl::RecordingGuard guard(*commandBuffer);
   for (std::size_t part = 0; part < (hasBiases ? 2U : 1U); ++part) {
     const std::size_t count = part == 0 ? weightCount : resultState->biasCount();
@@ -194,10 +202,17 @@ void NNOptimizer::encodeConvolution(const std::shared_ptr<mtl::CommandBuffer>& c
     for (std::size_t b = 0; b < bufferCount(kind); ++b) {
       const std::size_t slot = firstSlot(kind) + b;
       const auto& vector = buffers[b][part];
-      if (!vector || vector->dataType() != DataType::Float32 || vector->length() * vector->vectors() != count)
-        throw Error(describe(), bufferNames[slot],
-                    vector ? std::to_string(vector->length() * vector->vectors()) + " values" : "null",
-                    std::to_string(count) + " values, Float32");
+      if (!vector) throw Error(describe(), bufferNames[slot], "null", "a vector");
+      vector->storage().check(*this, bufferNames[slot], *commandBuffer, true);
+      if (vector->dataType() != DataType::Float32)
+        throw Error(describe(), bufferNames[slot], name(vector->dataType()), "Float32");
+      const bool isDense =
+          vector->vectors() == 1 || vector->vectorBytes() == vector->length() * sizeof(float);
+      if (!isDense || vector->length() * vector->vectors() != count)
+        throw Error(
+            describe(), bufferNames[slot],
+            std::to_string(vector->length() * vector->vectors()) + " values" + (isDense ? "" : " with gaps"),
+            std::to_string(count) + " values without gaps");
       arrays.buffers[slot] = {vector->data()->memory(), vector->offset(), 0};
     }
     record(*commandBuffer, kind, numbers, arrays);

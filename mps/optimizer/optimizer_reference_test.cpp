@@ -7,10 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "mps/optimizer/optimizer_check_values.hpp"
+
 namespace mps::detail {
 namespace {
 
-constexpr double kPrinted = 1e-6;  // the check values are printed with six decimals
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 ReferenceTensor scalar(double value) {
@@ -53,76 +54,21 @@ class Weight {
   std::uint64_t timeStep_ = 0;
 };
 
-/// One row of spec/04 section 13.7; gradients 0.5, -0.25, 1.
-struct CheckValue {
-  const char* name;
-  OptimizerKind kind;
-  OptimizerNumbers numbers;
-  NNRegularizationType regularizationType;
-  bool clips;
-  double values[3];
-  double momentum;
-  double velocity;
-};
-
-OptimizerNumbers numbersOf(double decay, double beta2, double epsilon, double scale = 0) {
-  OptimizerNumbers numbers;
-  numbers.decay = decay;
-  numbers.beta2 = beta2;
-  numbers.epsilon = epsilon;
-  numbers.regularizationScale = scale;
-  return numbers;
-}
-
-// clang-format off
-std::vector<CheckValue> checkValues() {
-  constexpr auto none = NNRegularizationType::None;
-  OptimizerNumbers clipped = numbersOf(0, 0, 0, 0.01);
-  clipped.gradientClipMin = -0.2;
-  clipped.gradientClipMax = 0.6;
-  clipped.gradientRescale = 2;
-  return {
-      {"SGD", OptimizerKind::SGD, numbersOf(0, 0, 0), none, false, {0.95, 0.975, 0.875}, 0, 0},
-      {"Momentum", OptimizerKind::SGDMomentum, numbersOf(0.9, 0, 0), none, false,
-       {0.95, 0.93, 0.812}, 0.118, 0},
-      {"Nesterov", OptimizerKind::SGDNesterov, numbersOf(0.9, 0, 0), none, false,
-       {0.905, 0.912, 0.7058}, 1.18, 0},
-      {"RMSProp", OptimizerKind::RMSProp, numbersOf(0.9, 0, 1e-8), none, false,
-       {0.683772, 0.831214, 0.549356}, 0, 0.125875},
-      {"Adam", OptimizerKind::Adam, numbersOf(0.9, 0.999, 1e-8), none, false,
-       {0.9, 0.873366, 0.807555}, 0.118, 0.001311938},
-      {"AdamBeta2Half", OptimizerKind::Adam, numbersOf(0.9, 0.5, 1e-8), none, false,
-       {0.9, 0.870227, 0.815150}, 0.118, 0.546875},
-      {"AMSGradBeta2Half", OptimizerKind::AMSGrad, numbersOf(0.9, 0.5, 1e-8), none, false,
-       {0.9, 0.874216, 0.819139}, 0.118, 0.546875},
-      {"SGDWithL1", OptimizerKind::SGD, numbersOf(0, 0, 0, 0.01), NNRegularizationType::L1, false,
-       {0.949, 0.973, 0.872}, 0, 0},
-      {"SGDWithL2", OptimizerKind::SGD, numbersOf(0, 0, 0, 0.01), NNRegularizationType::L2, false,
-       {0.949, 0.973051, 0.872078}, 0, 0},
-      {"SGDClippedRescaledWithL2", OptimizerKind::SGD, clipped, NNRegularizationType::L2, true,
-       {0.899, 0.938101, 0.817163}, 0, 0},
-      {"MomentumWithL2", OptimizerKind::SGDMomentum, numbersOf(0.9, 0, 0, 0.01), NNRegularizationType::L2,
-       false, {0.949, 0.927151, 0.806560}, 0.120591, 0},
-  };
-}
-// clang-format on
-
-class OptimizerCheckValue : public testing::TestWithParam<CheckValue> {};
+class OptimizerCheckValue : public testing::TestWithParam<OptimizerCheckRow> {};
 
 TEST_P(OptimizerCheckValue, Section13_7) {
-  const CheckValue& row = GetParam();
+  const OptimizerCheckRow& row = GetParam();
   Weight weight(row.kind);
   weight.numbers = row.numbers;
   weight.rule.regularizationType = row.regularizationType;
   weight.rule.applyGradientClipping = row.clips;
-  const double gradients[] = {0.5, -0.25, 1.0};
   for (int step = 0; step < 3; ++step)
-    EXPECT_NEAR(weight.update(gradients[step]), row.values[step], kPrinted);
-  EXPECT_NEAR(weight.momentum(), row.momentum, kPrinted);
-  EXPECT_NEAR(weight.velocity(), row.velocity, kPrinted);
+    EXPECT_NEAR(weight.update(kOptimizerGradients[step]), row.values[step], kOptimizerPrecision);
+  EXPECT_NEAR(weight.momentum(), row.momentum, kOptimizerPrecision);
+  EXPECT_NEAR(weight.velocity(), row.velocity, kOptimizerPrecision);
 }
 
-INSTANTIATE_TEST_SUITE_P(Spec, OptimizerCheckValue, testing::ValuesIn(checkValues()),
+INSTANTIATE_TEST_SUITE_P(Spec, OptimizerCheckValue, testing::ValuesIn(optimizerCheckValues()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(OptimizerAMSGrad, KeepsTheLargestUncorrectedVelocity) {
