@@ -1,22 +1,30 @@
 # The families of kernels, one line each; the function's comment (targets.cmake) says which files belong to one.
 unmetal_family(pooling
   HEADERS pooling_node.hpp
-  SOURCES pooling_layout.cpp pooling_node.cpp pooling_plain.cpp pooling_problem.cpp)
+  SOURCES pooling_layout.cpp pooling_node.cpp pooling_plain.cpp pooling_problem.cpp
+  CONFORM pooling_reference_call.cpp)
 unmetal_family(convolution
   HEADERS convolution_node.hpp fully_connected.hpp
   SOURCES convolution_matmul.cpp convolution_node.cpp convolution_onednn.cpp convolution_plain.cpp
           convolution_slices.cpp convolution_staging.cpp convolution_weights.cpp fully_connected.cpp
+  CONFORM convolution_reference_call.cpp
   TESTS convolution_gradient_test.cpp convolution_test.cpp convolution_weights_test.cpp fully_connected_test.cpp)
 unmetal_family(arithmetic
   HEADERS arithmetic_node.hpp
   SOURCES arithmetic_gradient.cpp arithmetic_node.cpp arithmetic_vectors.cpp
+  CONFORM arithmetic_reference_call.cpp
   TESTS arithmetic_test.cpp)
-unmetal_family(neuron HEADERS neuron_node.hpp SOURCES neuron_node.cpp TESTS neuron_test.cpp)
-unmetal_family(softmax TESTS softmax_test.cpp)
-unmetal_family(dropout TESTS dropout_test.cpp)
+unmetal_family(neuron
+  HEADERS neuron_node.hpp
+  SOURCES neuron_node.cpp
+  CONFORM neuron_reference_call.cpp
+  TESTS neuron_test.cpp)
+unmetal_family(softmax CONFORM softmax_reference_call.cpp TESTS softmax_test.cpp)
+unmetal_family(dropout CONFORM dropout_reference_call.cpp TESTS dropout_test.cpp)
 unmetal_family(loss
   HEADERS loss_descriptor.hpp loss_node.hpp
   SOURCES loss_labels.cpp loss_node.cpp
+  CONFORM loss_reference_call.cpp
   TESTS loss_labels_test.cpp loss_test.cpp)
 unmetal_family(optimizer
   HEADERS optimizer_descriptor.hpp

@@ -5,10 +5,13 @@ namespace mps::detail {
 
 class Bench;
 class Conform;
+class ReferenceCall;
 
 /// Calls the conform function of each family.
 void conformAllFamilies(Conform& conform);
 /// Calls the bench function of each family.
 void benchAllFamilies(Bench& bench);
+/// Computes the call by the reference of its family; false when no family knows its problem.
+bool computeWithReference(ReferenceCall& call);
 
 }  // namespace mps::detail

@@ -64,4 +64,19 @@ inline constexpr double kNormTolerance = 2 * kReducedRoundoff;
 /// Norm tier: what each element's arithmetic may add to the arithmetic bound.
 double reducedArithmeticBound(double magnitude);
 
+/// @name References against references, all in float64
+/// @{
+/// Largest relative error of a reference's gradient against central differences (spec/00 D21).
+inline constexpr double kDerivativeTolerance = 1e-6;
+/// Central differences resolve a gradient down to this share of the largest one of its tensor; smaller ones
+/// are compared with an error relative to it.
+inline constexpr double kDerivativeFloor = 1e-2;
+/// Two formulas for the same number.
+inline constexpr double kFloat64Tolerance = 1e-12;
+/// @}
+
+/// Largest relative difference of the losses of 20 steps of training, device against references (design
+/// section 11).
+inline constexpr double kCurveTolerance = 1e-5;
+
 }  // namespace mps::detail

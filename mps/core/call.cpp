@@ -228,8 +228,21 @@ void scatter(mtl::CommandBuffer& commandBuffer, const std::string& label, const 
   }
 }
 
+namespace {
+thread_local const CallObserver::Function* callObserver = nullptr;
+}  // namespace
+
+CallObserver::CallObserver(Function function) : function_(std::move(function)), previous_(callObserver) {
+  callObserver = &function_;
+}
+
+CallObserver::~CallObserver() {
+  callObserver = previous_;
+}
+
 void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, const PreparedCall& prepared,
                 const CallOperands& call) {
+  if (callObserver != nullptr) (*callObserver)(prepared, call);
   Operands operands;
   operands.scalars = prepared.scalars;
   operands.accumulate = prepared.accumulate;

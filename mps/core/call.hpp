@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,6 +58,11 @@ class BatchOperand {
   /// Identity of the memory, for saved fields. Null for loose images.
   [[nodiscard]] std::shared_ptr<ImageStorage> storage() const { return storage_; }
   [[nodiscard]] std::size_t byteOffset() const;
+  /// The element of the batch that the view begins at.
+  struct Position {
+    std::int64_t image, y, x, channel;
+  };
+  [[nodiscard]] Position first() const { return {firstImage_, firstY_, firstX_, firstChannel_}; }
 
  private:
   ImageBatch batch_;
@@ -157,6 +163,20 @@ struct CallOperands {
   const BatchOperand* destination = nullptr;
   std::shared_ptr<mtl::Memory> saved;
   std::size_t savedByteOffset = 0;
+};
+
+/// While alive, the function sees every call that this thread records: for checks that compute calls again.
+class CallObserver {
+ public:
+  using Function = std::function<void(const PreparedCall&, const CallOperands&)>;
+  explicit CallObserver(Function function);
+  ~CallObserver();
+  CallObserver(const CallObserver&) = delete;
+  CallObserver& operator=(const CallObserver&) = delete;
+
+ private:
+  Function function_;
+  const Function* previous_;
 };
 
 /// Records the plan's run, with the gathers, scatters and fills around it. Takes memory; throws before

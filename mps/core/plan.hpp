@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <any>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -78,6 +79,8 @@ struct Implementation {
 struct ChosenPlan {
   std::shared_ptr<const Plan> plan;
   std::string_view implementation;
+  /// What it was made for, so that a check can compute it again.
+  std::shared_ptr<const std::any> problem = nullptr;
 };
 
 /// The name that ForceImplementation set, or empty.
@@ -119,7 +122,7 @@ ChosenPlan preparePlan(std::span<const Implementation<Problem>> implementations,
       if (verboseDispatch())
         printDispatch(problem.describe() + ": " + std::string(implementation.name) + " " +
                       (*plan)->describe());
-      return {std::move(*plan), implementation.name};
+      return {std::move(*plan), implementation.name, std::make_shared<const std::any>(problem)};
     }
     refusals += "\n  " + std::string(implementation.name) + ": " + std::get<Refusal>(preparation).reason;
   }

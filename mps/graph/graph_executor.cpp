@@ -97,6 +97,7 @@ struct GraphExecutor::Run {
   GraphLayout& layout;
   std::vector<ImageBatch> images;
   std::vector<StateBatch> states;
+  bool updates = true;  ///< layers are updated
   struct HostUpdate {
     std::shared_ptr<LayerUpdate> update;
     std::shared_ptr<State> gradientState;
@@ -316,7 +317,7 @@ void GraphExecutor::encodeStep(Run& run, StepIndex index) {
   }
   if (run.graph.stopsAtNonFiniteValues() && step.writesResult)
     recordFiniteCheck(*run.commandBuffer, step.name, result);
-  if (step.update) encodeUpdate(run, step);
+  if (step.update && run.updates) encodeUpdate(run, step);
 }
 
 ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -327,7 +328,7 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
   check(graph, commandBuffer, sourceImages, sourceStates);
   waitForHostUpdates(*commandBuffer);
   GraphLayout& layout = layoutFor(graph, sourceImages);
-  Run run{graph, commandBuffer, layout, bind(layout, commandBuffer->commandQueue()), {}, {}};
+  Run run{graph, commandBuffer, layout, bind(layout, commandBuffer->commandQueue()), {}, true, {}};
   run.states.resize(program_->states.size());
   for (std::size_t i = 0; i < sourceImages.size(); ++i)
     run.images[program_->sourceImages[i]] = sourceImages[i];
@@ -386,6 +387,42 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
     if (destinationStates != nullptr) destinationStates->push_back(run.states[i]);
   }
   return program_->firstResultIsNeeded ? run.images[program_->results[0]] : ImageBatch{};
+}
+
+GraphTrace GraphExecutor::trace(NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                const std::vector<ImageBatch>& sourceImages,
+                                const std::vector<StateBatch>& sourceStates) {
+  check(graph, commandBuffer, sourceImages, sourceStates);
+  waitForHostUpdates(*commandBuffer);
+  GraphLayout layout = layoutFor(graph, sourceImages);
+  layout.reuse = noReuse(*program_);
+  Run run{graph, commandBuffer, layout, std::vector<ImageBatch>(program_->images.size()), {}, false, {}};
+  run.states.resize(program_->states.size());
+  for (std::size_t i = 0; i < sourceImages.size(); ++i)
+    run.images[program_->sourceImages[i]] = sourceImages[i];
+  for (std::size_t i = 0; i < sourceStates.size(); ++i)
+    run.states[program_->sourceStates[i]] = sourceStates[i];
+  for (ImageIndex i = 0; i < program_->images.size(); ++i)
+    if (program_->images[i].producer != nowhere)
+      run.images[i] = ImageBatch::create(device_, layout.images[i], layout.count);
+
+  GraphTrace trace;
+  trace.calls.resize(program_->steps.size());
+  mtl::RecordingGuard guard(*commandBuffer);
+  for (StepIndex s = 0; s < program_->steps.size(); ++s) {
+    const CallObserver observer([&](const PreparedCall& prepared, const CallOperands& operands) {
+      const auto copy = [](const BatchOperand* operand) {
+        return operand != nullptr ? std::optional(*operand) : std::nullopt;
+      };
+      trace.calls[s].push_back({prepared, copy(operands.source), copy(operands.secondary),
+                                copy(operands.gradient), copy(operands.destination)});
+    });
+    encodeStep(run, s);
+  }
+  guard.keep();
+  trace.images = std::move(run.images);
+  trace.states = std::move(run.states);
+  return trace;
 }
 
 }  // namespace mps::detail

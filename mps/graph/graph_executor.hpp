@@ -6,9 +6,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "mps/core/call.hpp"
 #include "mps/core/image_batch.hpp"
 #include "mps/core/state.hpp"
 #include "mps/graph/graph_program.hpp"
@@ -49,6 +51,17 @@ struct GraphLayout {
   std::vector<Bound> bound;
 };
 
+/// What one encode recorded, for checks that compute it again.
+struct GraphTrace {
+  struct Call {
+    PreparedCall prepared;
+    std::optional<BatchOperand> source, secondary, gradient, destination;
+  };
+  std::vector<ImageBatch> images;        ///< of the program, each in memory of its own
+  std::vector<StateBatch> states;        ///< of the program
+  std::vector<std::vector<Call>> calls;  ///< of each step
+};
+
 /// Runs a program on images. The library's own; NNGraph is its public face.
 class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
  public:
@@ -57,6 +70,10 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
   ImageBatch encode(NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                     const std::vector<ImageBatch>& sourceImages, const std::vector<StateBatch>& sourceStates,
                     std::vector<ImageBatch>* intermediateImages, std::vector<StateBatch>* destinationStates);
+
+  /// Encodes without updates and without sharing memory among images.
+  GraphTrace trace(NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                   const std::vector<ImageBatch>& sourceImages, const std::vector<StateBatch>& sourceStates);
 
   /// Layout of the last encode, or null.
   [[nodiscard]] const GraphLayout* lastLayout() const {

@@ -91,6 +91,15 @@ ImageBatch NNGraph::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& comma
                            destinationStates);
 }
 
+detail::GraphTrace NNGraph::trace(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                  const std::vector<ImageBatch>& sourceImages,
+                                  const std::vector<StateBatch>& sourceStates) {
+  const std::vector<std::uint64_t> counters = randomCounters();
+  detail::GraphTrace trace = executor_->trace(*this, commandBuffer, sourceImages, sourceStates);
+  setRandomCounters(counters);
+  return trace;
+}
+
 std::shared_ptr<Image> NNGraph::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                        std::vector<std::shared_ptr<Image>> sourceImages,
                                        std::vector<std::shared_ptr<State>> sourceStates,

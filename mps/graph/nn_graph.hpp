@@ -25,6 +25,7 @@ namespace mps {
 namespace detail {
 class GraphExecutor;
 struct GraphProgram;
+struct GraphTrace;
 }  // namespace detail
 
 /// A network, compiled (MPSNNGraph; spec/04 sections 5 and 6).
@@ -137,8 +138,14 @@ class NNGraph : public Kernel {
   /// The graph in Graphviz's language.
   void writeDot(std::ostream& out) const;
 
-  /// The library's own.
+  /// @name The library's own
+  /// @{
   [[nodiscard]] const detail::GraphProgram& program() const { return *program_; }
+  /// Encodes for a check: no layer is updated, random counters stay, every image has memory of its own.
+  detail::GraphTrace trace(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                           const std::vector<ImageBatch>& sourceImages,
+                           const std::vector<StateBatch>& sourceStates);
+  /// @}
 
  protected:
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;

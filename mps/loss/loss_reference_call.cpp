@@ -1,0 +1,75 @@
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "mps/conform/reference_call.hpp"
+#include "mps/conform/stored_values.hpp"
+#include "mps/conform/tolerance.hpp"
+#include "mps/loss/loss_labels.hpp"
+#include "mps/loss/loss_reference.hpp"
+#include "mtl/buffer.hpp"
+
+namespace mps::detail {
+namespace {
+
+/// Repeats axes of size 1 over the predictions.
+ReferenceTensor expanded(const ReferenceTensor& tensor, const LossProblem& problem) {
+  const TensorShape& to = problem.predictions;
+  ReferenceTensor result(to.images, to.height, to.width, tensor.channels);
+  for (std::int64_t n = 0; n < to.images; ++n)
+    for (std::int64_t y = 0; y < to.height; ++y)
+      for (std::int64_t x = 0; x < to.width; ++x)
+        for (std::int64_t c = 0; c < tensor.channels; ++c)
+          result.at(n, y, x, c) = tensor.at(n, tensor.height == 1 ? 0 : y, tensor.width == 1 ? 0 : x, c);
+  return result;
+}
+
+LossInputs inputsOf(const ReferenceCall& call, const LossProblem& problem) {
+  LossInputs inputs;
+  inputs.predictions = call.source(problem.predictions);
+  inputs.weight = call.scalar(0);
+  inputs.labelSmoothing = call.scalar(1);
+  inputs.epsilon = call.scalar(2);
+  inputs.delta = call.scalar(3);
+  const LossOperands operands = lossOperands(problem.describe(), call.sourceStates());
+  if (operands.classIndices) {
+    const auto images = problem.predictions.images;
+    inputs.labels = ReferenceTensor(images, 1, 1, 1);
+    for (std::size_t i = 0; i < inputs.labels.values.size(); ++i)
+      inputs.labels.values[i] =
+          std::to_integer<int>(operands.classIndices->contents()[operands.firstIndex + i]);
+  } else {
+    inputs.labels = expanded(storedValues(operands.labels), problem);
+  }
+  if (!operands.weights.empty()) inputs.weights = expanded(storedValues(operands.weights), problem);
+  return inputs;
+}
+
+bool isDerivative(const ReferenceTensor& gradient, const ReferenceTensor& derivative) {
+  for (std::size_t i = 0; i < gradient.values.size(); ++i)
+    if (!(std::abs(gradient.values[i] - derivative.values[i]) <= kFloat64Tolerance * derivative.magnitude[i]))
+      return false;
+  return true;
+}
+
+}  // namespace
+
+bool computeLoss(ReferenceCall& call) {
+  const auto* problem = call.problem<LossProblem>();
+  if (problem == nullptr) return false;
+  const LossInputs inputs = inputsOf(call, *problem);
+  const LossOutputs outputs = lossReference(*problem, inputs);
+  call.setDestination(outputs.gradient);
+  // CNNLoss divides the loss by the count of a reduction, but not the gradient.
+  LossProblem undivided = *problem;
+  if (undivided.reductionType != CNNReductionType::None && !undivided.divideGradient)
+    undivided.reductionType = CNNReductionType::Sum;
+  undivided.exactSoftMaxGradient = true;
+  LossOutputs exact = lossReference(undivided, inputs);
+  // The usual softmax formula is a derivative only where the labels of a pixel, with their weights, add up
+  // to 1.
+  if (isDerivative(outputs.gradient, exact.gradient)) call.setObjective(std::move(exact.loss));
+  return true;
+}
+
+}  // namespace mps::detail
