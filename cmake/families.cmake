@@ -29,3 +29,8 @@ unmetal_family(loss
 unmetal_family(optimizer
   HEADERS optimizer_descriptor.hpp
   TESTS optimizer_convolution_test.cpp optimizer_test.cpp)
+unmetal_family(matrix
+  HEADERS matrix_image_copy.hpp matrix_random.hpp
+  SOURCES matrix_call.cpp matrix_image_copy.cpp matrix_image_copy_cpu.cpp matrix_random.cpp matrix_random_cpu.cpp
+  CONFORM matrix_random_reference.cpp
+  TESTS matrix_random_test.cpp matrix_test.cpp)

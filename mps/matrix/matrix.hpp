@@ -1,0 +1,174 @@
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "mps/core/kernel.hpp"
+#include "mps/core/matrix.hpp"
+#include "mps/core/vector.hpp"
+#include "mtl/types.hpp"
+
+/// Kernels on matrices (MPSMatrixTypes.h, MPSMatrixMultiplication.h; spec/05 sections 1 and 6).
+///
+/// An origin is the first element that a kernel touches in each matrix: **x is the row, y the column**, z is
+/// 0. Matrices batchStart to batchStart + batchSize - 1 of every argument are worked on; a batchSize beyond
+/// what all arguments have means all of them, 0 means nothing. Elements are Float32 or Float16, the same in
+/// all arguments; sums are float32 and rounded once. What lies outside the region stays as it is. An encode
+/// takes one read off each temporary argument that it reads. All throw Error before anything is recorded.
+namespace mps {
+
+/// The batch of matrices that a kernel works on.
+class MatrixKernel : public Kernel {
+ public:
+  /// 0.
+  [[nodiscard]] std::size_t batchStart() const { return batchStart_; }
+  void setBatchStart(std::size_t batchStart) { batchStart_ = batchStart; }
+  /// All.
+  [[nodiscard]] std::size_t batchSize() const { return batchSize_; }
+  void setBatchSize(std::size_t batchSize) { batchSize_ = batchSize; }
+
+ protected:
+  using Kernel::Kernel;
+  MatrixKernel(const MatrixKernel&) = default;
+
+ private:
+  std::size_t batchStart_ = 0;
+  std::size_t batchSize_ = std::numeric_limits<std::size_t>::max();
+};
+
+/// Base of kernels with one source (MPSMatrixUnaryKernel).
+class MatrixUnaryKernel : public MatrixKernel {
+ public:
+  [[nodiscard]] const mtl::Origin& sourceMatrixOrigin() const { return sourceMatrixOrigin_; }
+  void setSourceMatrixOrigin(const mtl::Origin& origin) { sourceMatrixOrigin_ = origin; }
+  [[nodiscard]] const mtl::Origin& resultMatrixOrigin() const { return resultMatrixOrigin_; }
+  void setResultMatrixOrigin(const mtl::Origin& origin) { resultMatrixOrigin_ = origin; }
+
+ protected:
+  using MatrixKernel::MatrixKernel;
+  MatrixUnaryKernel(const MatrixUnaryKernel&) = default;
+
+ private:
+  mtl::Origin sourceMatrixOrigin_;
+  mtl::Origin resultMatrixOrigin_;
+};
+
+/// Base of kernels with two sources (MPSMatrixBinaryKernel).
+class MatrixBinaryKernel : public MatrixKernel {
+ public:
+  [[nodiscard]] const mtl::Origin& primarySourceMatrixOrigin() const { return primarySourceMatrixOrigin_; }
+  void setPrimarySourceMatrixOrigin(const mtl::Origin& origin) { primarySourceMatrixOrigin_ = origin; }
+  [[nodiscard]] const mtl::Origin& secondarySourceMatrixOrigin() const {
+    return secondarySourceMatrixOrigin_;
+  }
+  void setSecondarySourceMatrixOrigin(const mtl::Origin& origin) { secondarySourceMatrixOrigin_ = origin; }
+  [[nodiscard]] const mtl::Origin& resultMatrixOrigin() const { return resultMatrixOrigin_; }
+  void setResultMatrixOrigin(const mtl::Origin& origin) { resultMatrixOrigin_ = origin; }
+
+ protected:
+  using MatrixKernel::MatrixKernel;
+  MatrixBinaryKernel(const MatrixBinaryKernel&) = default;
+
+ private:
+  mtl::Origin primarySourceMatrixOrigin_;
+  mtl::Origin secondarySourceMatrixOrigin_;
+  mtl::Origin resultMatrixOrigin_;
+};
+
+/// C = alpha op(A) op(B) + beta C, op the identity or the transpose (MPSMatrixMultiplication).
+///
+/// op(A) is resultRows x interiorColumns, op(B) interiorColumns x resultColumns; to be transposed, a matrix
+/// is stored the other way round. With beta 0 the old C is not read. Gradients are products too:
+/// dA = alpha dC op(B)^T, dB = alpha op(A)^T dC.
+///
+///     auto product = mps::MatrixMultiplication::create(device, rows, columns, interior);
+///     product->encode(commandBuffer, left, right, result);
+class MatrixMultiplication : public MatrixKernel {
+ public:
+  /// alpha and beta are converted to float32.
+  static std::shared_ptr<MatrixMultiplication> create(const std::shared_ptr<mtl::Device>& device,
+                                                      bool transposeLeft, bool transposeRight,
+                                                      std::size_t resultRows, std::size_t resultColumns,
+                                                      std::size_t interiorColumns, double alpha, double beta);
+  /// Without transposes, alpha 1, beta 0.
+  static std::shared_ptr<MatrixMultiplication> create(const std::shared_ptr<mtl::Device>& device,
+                                                      std::size_t resultRows, std::size_t resultColumns,
+                                                      std::size_t interiorColumns);
+  [[nodiscard]] std::string className() const override { return "MatrixMultiplication"; }
+  [[nodiscard]] std::shared_ptr<MatrixMultiplication> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  [[nodiscard]] const mtl::Origin& leftMatrixOrigin() const { return leftMatrixOrigin_; }
+  void setLeftMatrixOrigin(const mtl::Origin& origin) { leftMatrixOrigin_ = origin; }
+  [[nodiscard]] const mtl::Origin& rightMatrixOrigin() const { return rightMatrixOrigin_; }
+  void setRightMatrixOrigin(const mtl::Origin& origin) { rightMatrixOrigin_ = origin; }
+  [[nodiscard]] const mtl::Origin& resultMatrixOrigin() const { return resultMatrixOrigin_; }
+  void setResultMatrixOrigin(const mtl::Origin& origin) { resultMatrixOrigin_ = origin; }
+
+  /// A temporary result keeps its readCount. @throws Error for types that are not Float32 or Float16 or
+  /// differ, for matrices too small from their origin on, or a result that shares elements with a factor.
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<Matrix>& leftMatrix, const std::shared_ptr<Matrix>& rightMatrix,
+              const std::shared_ptr<Matrix>& resultMatrix);
+
+ protected:
+  MatrixMultiplication(std::shared_ptr<mtl::Device> device, bool transposeLeft, bool transposeRight,
+                       std::size_t resultRows, std::size_t resultColumns, std::size_t interiorColumns,
+                       double alpha, double beta);
+  MatrixMultiplication(const MatrixMultiplication&) = default;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  bool transposeLeft_;
+  bool transposeRight_;
+  std::size_t resultRows_;
+  std::size_t resultColumns_;
+  std::size_t interiorColumns_;
+  double alpha_;
+  double beta_;
+  mtl::Origin leftMatrixOrigin_;
+  mtl::Origin rightMatrixOrigin_;
+  mtl::Origin resultMatrixOrigin_;
+};
+
+/// y = alpha op(A) x + beta y, op the identity or the transpose (MPSMatrixVectorMultiplication).
+///
+/// op(A) is rows x columns. primarySourceMatrixOrigin belongs to A; the x of secondarySourceMatrixOrigin and
+/// resultMatrixOrigin is the first element of x and y, their y is 0. With beta 0 the old y is not read.
+class MatrixVectorMultiplication : public MatrixBinaryKernel {
+ public:
+  static std::shared_ptr<MatrixVectorMultiplication> create(const std::shared_ptr<mtl::Device>& device,
+                                                            bool transpose, std::size_t rows,
+                                                            std::size_t columns, double alpha, double beta);
+  /// Without transpose, alpha 1, beta 0.
+  static std::shared_ptr<MatrixVectorMultiplication> create(const std::shared_ptr<mtl::Device>& device,
+                                                            std::size_t rows, std::size_t columns);
+  [[nodiscard]] std::string className() const override { return "MatrixVectorMultiplication"; }
+  [[nodiscard]] std::shared_ptr<MatrixVectorMultiplication> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+
+  /// @throws Error as MatrixMultiplication::encode
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<Matrix>& inputMatrix, const std::shared_ptr<Vector>& inputVector,
+              const std::shared_ptr<Vector>& resultVector);
+
+ protected:
+  MatrixVectorMultiplication(std::shared_ptr<mtl::Device> device, bool transpose, std::size_t rows,
+                             std::size_t columns, double alpha, double beta);
+  MatrixVectorMultiplication(const MatrixVectorMultiplication&) = default;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  bool transpose_;
+  std::size_t rows_;
+  std::size_t columns_;
+  double alpha_;
+  double beta_;
+};
+
+}  // namespace mps

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+
+#include "mps/core/call.hpp"
+#include "mps/core/matrix.hpp"
+#include "mps/core/tensor_shape.hpp"
+#include "mps/core/vector.hpp"
+#include "mtl/types.hpp"
+
+/// How the matrix kernels see their arguments.
+namespace mps::detail {
+
+/// All matrices (vectors) of an argument as a tensor: images = matrices, height = rows, channels = columns,
+/// width 1; a vector is one row. Words of four bytes have the format of float32.
+/// @throws Error for a null argument, another device, a temporary of another command buffer or without reads
+/// left, a stride that is no multiple of the element size, and, when it is read, content that was not written
+/// because of an error.
+TensorShape tensorOf(const Kernel& kernel, const char* argument, mtl::CommandBuffer& commandBuffer,
+                     const std::shared_ptr<Matrix>& matrix, bool isRead);
+TensorShape tensorOf(const Kernel& kernel, const char* argument, mtl::CommandBuffer& commandBuffer,
+                     const std::shared_ptr<Vector>& vector, bool isRead);
+
+/// Size and strides of a part of the matrices, and its first element.
+struct MatrixRegion {
+  TensorShape shape;
+  std::int64_t firstElement = 0;
+};
+/// `rows` x `columns` elements of `count` matrices, from matrix `first` and from the origin on: x is the row,
+/// y the column (spec/05 section 1). @throws Error when they leave the matrix or z is not 0.
+MatrixRegion regionOf(const Kernel& kernel, const char* argument, const TensorShape& whole,
+                      const mtl::Origin& origin, std::size_t first, std::size_t count, std::size_t rows,
+                      std::size_t columns);
+
+/// The operand of a recorded call: takes the memory.
+BatchOperand operandOf(ArrayStorage& storage, const MatrixRegion& region);
+
+/// Whether two regions may have an element in common.
+bool overlap(ArrayStorage& one, const MatrixRegion& oneRegion, ArrayStorage& other,
+             const MatrixRegion& otherRegion);
+
+/// How many matrices a kernel works on: batchSize, at most what all arguments have from batchStart on.
+/// @throws Error when batchStart leaves them.
+std::size_t batchCount(const Kernel& kernel, std::size_t batchStart, std::size_t batchSize,
+                       std::size_t available);
+
+}  // namespace mps::detail

@@ -1,0 +1,305 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "mps/conform/kernel_cases.hpp"
+#include "mps/matrix/matrix.hpp"
+#include "mps/matrix/matrix_cases.hpp"
+#include "mps/matrix/matrix_image_copy.hpp"
+#include "mps/matrix/matrix_random.hpp"
+#include "mps/matrix/matrix_reference.hpp"
+#include "mtl/buffer.hpp"
+#include "mtl/device.hpp"
+
+namespace mps::detail {
+namespace {
+
+constexpr auto kFloat32 = ImageFeatureChannelFormat::Float32;
+
+// -------------------------------------------------------------------------------------------------
+// Products
+// -------------------------------------------------------------------------------------------------
+
+using ProductImplementation = Implementation<MatrixMultiplicationProblem>;
+
+DataType dataTypeOf(ImageFeatureChannelFormat format) {
+  switch (format) {
+    case ImageFeatureChannelFormat::Unorm8:
+      return DataType::UInt8;
+    case ImageFeatureChannelFormat::Unorm16:
+      return DataType::UInt16;
+    case ImageFeatureChannelFormat::Float16:
+      return DataType::Float16;
+    default:
+      return DataType::Float32;
+  }
+}
+
+void runProduct(ConformRun& run, const ProductImplementation& implementation,
+                const MatrixMultiplicationCase& item, Tier tier) {
+  MatrixMultiplicationProblem problem = item.problem(run.format());
+  problem.threadCount = run.device()->threadCount();
+  const auto plan = run.prepare(implementation, problem);
+  if (!plan) return;
+  const RandomKind kind = valuesFor(tier, run.format());
+  TestTensor left = run.source(problem.left, kind, 1);
+  TestTensor right = run.source(problem.right, kind, 2);
+  TestTensor result =
+      problem.beta != 0 ? run.source(problem.result, kind, 3) : run.destination(problem.result, 3);
+  const ReferenceTensor old = problem.beta != 0 ? result.reference() : ReferenceTensor();
+  run.execute(*plan,
+              {.source = left.address(), .secondary = right.address(), .destination = result.address()});
+  run.require(left.isUnchanged() && right.isUnchanged(), "a factor was written");
+  run.check(matrixMultiplicationReference(problem, left.reference(), right.reference(), old), result,
+            Zeros::Expected);
+}
+
+/// A matrix of the public kernels with a frame of elements around the region, and what it holds.
+struct TestMatrix {
+  static constexpr std::size_t kRow = 2;
+  static constexpr std::size_t kColumn = 3;
+  static constexpr mtl::Origin origin{kRow, kColumn, 0};
+
+  std::shared_ptr<Matrix> matrix;
+  TensorShape shape;  ///< of the region
+  ReferenceTensor before;
+  std::vector<std::byte> bytes;
+
+  /// @param shape dense, of the region
+  TestMatrix(ConformRun& run, const TensorShape& region, RandomKind kind) : shape(region) {
+    const DataType type = dataTypeOf(region.format);
+    const std::size_t columns = static_cast<std::size_t>(region.channels) + kColumn + 1;
+    const std::size_t rows = static_cast<std::size_t>(region.height) + kRow + 1;
+    const std::size_t rowBytes = MatrixDescriptor::rowBytes(columns, type);
+    const auto descriptor = MatrixDescriptor::matrixDescriptor(
+        rows, columns, static_cast<std::size_t>(region.images), rowBytes, rows * rowBytes, type);
+    matrix = Matrix::create(run.device(), descriptor);
+    shape.rowStride = static_cast<std::int64_t>(rowBytes / sizeInBytes(type));
+    shape.imageStride = static_cast<std::int64_t>(rows) * shape.rowStride;
+    before = ReferenceTensor(region.images, region.height, 1, region.channels);
+    writeTensor(shape, address(), run.values(static_cast<std::size_t>(region.elements()), kind));
+    before.values = read();
+    matrix->data()->didModifyRange(0, matrix->data()->length());
+    bytes = stored();
+  }
+  [[nodiscard]] std::byte* address() const {
+    return matrix->data()->contents() + kRow * matrix->rowBytes() + kColumn * sizeInBytes(matrix->dataType());
+  }
+  [[nodiscard]] std::vector<double> read() const { return readTensor(shape, address()); }
+  [[nodiscard]] std::vector<std::byte> stored() const {
+    const auto contents = matrix->data()->contentsAs<const std::byte>();
+    return {contents.begin(), contents.end()};
+  }
+  /// Whether nothing but the region was written.
+  [[nodiscard]] bool surroundingsIntact() const {
+    std::vector<std::byte> found = stored();
+    const std::size_t first = static_cast<std::size_t>(address() - matrix->data()->contents());
+    writeTensor(shape, found.data() + first, before.values);
+    return found == bytes;
+  }
+};
+
+void runProductKernel(ConformRun& run, const MatrixMultiplicationCase& item, Tier tier) {
+  const MatrixMultiplicationProblem problem = item.problem(run.format());
+  const RandomKind kind = valuesFor(tier, run.format());
+  const TestMatrix left(run, problem.left, kind);
+  const TestMatrix right(run, problem.right, kind);
+  const TestMatrix result(run, problem.result, kind);
+  const auto kernel = MatrixMultiplication::create(
+      run.device(), problem.transposeLeft, problem.transposeRight, static_cast<std::size_t>(item.rows),
+      static_cast<std::size_t>(item.columns), static_cast<std::size_t>(item.interior),
+      static_cast<double>(item.alpha), static_cast<double>(item.beta));
+  kernel->setLeftMatrixOrigin(TestMatrix::origin);
+  kernel->setRightMatrixOrigin(TestMatrix::origin);
+  kernel->setResultMatrixOrigin(TestMatrix::origin);
+  if (!run.encode([&](const auto& commandBuffer) {
+        kernel->encode(commandBuffer, left.matrix, right.matrix, result.matrix);
+      }))
+    return;
+  run.require(left.stored() == left.bytes && right.stored() == right.bytes, "a factor was written");
+  run.require(result.surroundingsIntact(), "memory around the result was written");
+  run.check(matrixMultiplicationReference(problem, left.before, right.before, result.before), result.read(),
+            run.format(), Zeros::Expected);
+}
+
+void conformProducts(Conform& conform) {
+  for (const ProductImplementation& implementation : conform.implementations(matrixMultiplicationBackEnds))
+    for (const auto format : kGradientFormats)
+      for (const Tier tier : {Tier::Exact, Tier::Bounded}) {
+        std::vector<ConformCase> cases;
+        for (const MatrixMultiplicationCase& item : matrixMultiplicationCases()) {
+          cases.push_back({item.name, [=](ConformRun& run) { runProduct(run, implementation, item, tier); }});
+          if (item.interior > 0)
+            cases.push_back(
+                {"Kernel" + item.name, [=](ConformRun& run) { runProductKernel(run, item, tier); }});
+        }
+        conformRow(
+            conform,
+            {"MatrixMultiplication", Direction::Forward, format, std::string(implementation.name), tier},
+            cases);
+      }
+}
+
+// -------------------------------------------------------------------------------------------------
+// Copies
+// -------------------------------------------------------------------------------------------------
+
+using CopyImplementation = Implementation<ImageMatrixCopyProblem>;
+
+RandomKind kindFor(ImageFeatureChannelFormat format) {
+  return isUnorm(format) ? RandomKind::Positive : RandomKind::Uniform;
+}
+
+void runCopy(ConformRun& run, const CopyImplementation& implementation,
+             const ImageMatrixCopyProblem& problem) {
+  const auto plan = run.prepare(implementation, problem);
+  if (!plan) return;
+  TestTensor source =
+      run.source(problem.toMatrix ? problem.images : problem.matrix, kindFor(run.format()), 1);
+  TestTensor destination = run.destination(problem.toMatrix ? problem.matrix : problem.images, 3);
+  run.execute(*plan, {.source = source.address(), .destination = destination.address()});
+  run.require(source.isUnchanged(), "the source was written");
+  run.check(imageMatrixCopyReference(problem, source.reference()), destination, Zeros::Expected);
+}
+
+void runCopyKernel(ConformRun& run, const KernelBatch& batch, bool toMatrix, bool channelsFirst) {
+  const ImageMatrixCopyCase item{.name = "",
+                                 .images = static_cast<std::int64_t>(batch.count),
+                                 .height = static_cast<std::int64_t>(batch.height),
+                                 .width = static_cast<std::int64_t>(batch.width),
+                                 .channels = static_cast<std::int64_t>(batch.channels)};
+  const ImageMatrixCopyProblem problem = item.problem(toMatrix, channelsFirst, run.format());
+  const DataLayout layout =
+      channelsFirst ? DataLayout::FeatureChannelsxHeightxWidth : DataLayout::HeightxWidthxFeatureChannels;
+  const ImageDescriptor descriptor = batch.descriptor(run.format());
+  const TestMatrix matrix(run, problem.matrix, kindFor(run.format()));
+  if (toMatrix) {
+    const TestImages images = run.sources(batch.form, descriptor, batch.count, kindFor(run.format()));
+    const auto kernel = ImageCopyToMatrix::create(run.device(), layout);
+    kernel->setDestinationMatrixOrigin(TestMatrix::origin);
+    if (!run.encode([&](const auto& commandBuffer) {
+          kernel->encodeBatch(commandBuffer, images.batch(), matrix.matrix);
+        }))
+      return;
+    run.require(images.isUnchanged(), "the source was written");
+    run.require(matrix.surroundingsIntact(), "memory around the rows was written");
+    run.check(imageMatrixCopyReference(problem, images.reference()), matrix.read(), run.format(),
+              Zeros::Expected);
+    return;
+  }
+  const TestImages images = run.destinations(batch.form, descriptor, batch.count);
+  const auto kernel = MatrixCopyToImage::create(run.device(), layout);
+  kernel->setSourceMatrixOrigin(TestMatrix::origin);
+  if (!run.encode([&](const auto& commandBuffer) {
+        kernel->encodeBatch(commandBuffer, matrix.matrix, images.batch());
+      }))
+    return;
+  run.require(matrix.stored() == matrix.bytes, "the source was written");
+  run.check(imageMatrixCopyReference(problem, matrix.before), images, Zeros::Expected);
+}
+
+void conformCopies(Conform& conform) {
+  constexpr std::array<ImageFeatureChannelFormat, 4> formats{
+      ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float16,
+      ImageFeatureChannelFormat::Unorm8, ImageFeatureChannelFormat::Unorm16};
+  for (const CopyImplementation& implementation : conform.implementations(imageMatrixCopyBackEnds))
+    for (const bool toMatrix : {true, false})
+      for (const auto format : formats) {
+        std::vector<ConformCase> cases;
+        for (const bool channelsFirst : {true, false}) {
+          for (const ImageMatrixCopyCase& item : imageMatrixCopyCases())
+            cases.push_back({item.name, [=](ConformRun& run) {
+                               runCopy(run, implementation, item.problem(toMatrix, channelsFirst, format));
+                             }});
+          if (!toMatrix && isUnorm(format)) continue;  // unorm images are sources only
+          for (const KernelBatch& batch : kernelBatches())
+            cases.push_back(
+                {batch.name, [=](ConformRun& run) { runCopyKernel(run, batch, toMatrix, channelsFirst); }});
+        }
+        conformRow(conform,
+                   {toMatrix ? "ImageCopyToMatrix" : "MatrixCopyToImage", Direction::Forward, format,
+                    std::string(implementation.name), Tier::Exact},
+                   cases);
+      }
+}
+
+// -------------------------------------------------------------------------------------------------
+// Random numbers
+// -------------------------------------------------------------------------------------------------
+
+using RandomImplementation = Implementation<MatrixRandomProblem>;
+
+std::uint32_t foldedSeed(std::uint64_t seed) {
+  return static_cast<std::uint32_t>(seed) ^ static_cast<std::uint32_t>(seed >> 32U);
+}
+
+std::vector<std::uint32_t> wordsOf(RandomGenerator generator, std::uint64_t seed, std::uint64_t skipped,
+                                   std::size_t count) {
+  return generator == RandomGenerator::Philox
+             ? philoxReference(seed, skipped / 4, count)
+             : mtgp32Reference(foldedSeed(seed), static_cast<std::size_t>(skipped), count);
+}
+
+/// Words seen as pairs of unorm16, so that all their bits are compared.
+TensorShape inHalves(TensorShape shape) {
+  shape.format = ImageFeatureChannelFormat::Unorm16;
+  for (std::int64_t* size : {&shape.channels, &shape.pixelStride, &shape.rowStride, &shape.imageStride})
+    *size *= 2;
+  return shape;
+}
+
+void runRandom(ConformRun& run, const RandomImplementation& implementation, RandomGenerator generator,
+               MatrixRandomCase item) {
+  item.seed += run.nextSeed();
+  const MatrixRandomProblem problem = item.problem(generator);
+  const auto plan = run.prepare(implementation, problem);
+  if (!plan) return;
+  TestTensor destination = run.destination(
+      problem.numbers == RandomNumbers::Words ? inHalves(problem.destination) : problem.destination, 2);
+  // The state of MTGP32, and what a second fill must find in it.
+  TestTensor state = run.destination(TensorShape::dense(1, 1, 1, kMTGP32StateWords));
+  std::array<std::uint32_t, kMTGP32StateWords> seeded{};
+  seedMTGP32(foldedSeed(item.seed), seeded);
+  std::memcpy(state.address(), seeded.data(), sizeof seeded);
+  Operands operands;
+  operands.destination = destination.address();
+  operands.scalars[0] = static_cast<double>(item.skipped / 4);
+  if (generator == RandomGenerator::MTGP32) operands.parameters[0] = state.address();
+  const auto count = static_cast<std::size_t>(problem.destination.elements());
+  const std::uint64_t skipped = generator == RandomGenerator::Philox ? item.skipped : 0;
+  run.execute(*plan, operands);
+  run.check(matrixRandomReference(problem, wordsOf(generator, item.seed, skipped, count)), destination,
+            Zeros::Expected);
+  run.require(state.surroundingsIntact(), "memory around the state was written");
+  if (generator == RandomGenerator::Philox) return;
+  destination.poison();
+  run.execute(*plan, operands);
+  run.check(matrixRandomReference(problem, wordsOf(generator, item.seed, count, count)), destination,
+            Zeros::Expected);
+}
+
+void conformRandom(Conform& conform) {
+  for (const RandomImplementation& implementation : conform.implementations(matrixRandomBackEnds))
+    for (const auto generator : {RandomGenerator::MTGP32, RandomGenerator::Philox})
+      for (const Tier tier : {Tier::Exact, Tier::Bounded}) {
+        std::vector<ConformCase> cases;
+        for (const MatrixRandomCase& item : matrixRandomCases())
+          if ((item.numbers == RandomNumbers::Normal) == (tier == Tier::Bounded))
+            cases.push_back(
+                {item.name, [=](ConformRun& run) { runRandom(run, implementation, generator, item); }});
+        conformRow(conform,
+                   {generator == RandomGenerator::Philox ? "MatrixRandomPhilox" : "MatrixRandomMTGP32",
+                    Direction::Forward, kFloat32, std::string(implementation.name), tier},
+                   cases);
+      }
+}
+
+}  // namespace
+
+void conformMatrix(Conform& conform) {
+  conformRandom(conform);
+  conformCopies(conform);
+  conformProducts(conform);
+}
+
+}  // namespace mps::detail

@@ -1,0 +1,210 @@
+#include <algorithm>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "mps/core/storage.hpp"
+#include "mps/matrix/matrix_problem.hpp"
+#include "mtl/cpu/onednn.hpp"
+#include "mtl/cpu/stream.hpp"
+
+namespace mps::detail {
+namespace {
+
+using mtl::cpu::OneDnnPrimitive;
+using ShapeInMemory = dnnl::memory::desc;
+
+/// The matrices as oneDNN sees them: matrices x rows x columns.
+ShapeInMemory describeMatrices(const TensorShape& shape, bool isTransposed) {
+  const auto type = dnnl::memory::data_type::f32;
+  if (isTransposed)
+    return {{shape.images, shape.channels, shape.height},
+            type,
+            dnnl::memory::dims{shape.imageStride, 1, shape.rowStride}};
+  return {{shape.images, shape.height, shape.channels},
+          type,
+          dnnl::memory::dims{shape.imageStride, shape.rowStride, 1}};
+}
+
+/// A tensor that oneDNN reads and writes as float32: in its own memory, or float16 copied to scratch memory.
+class Staged {
+ public:
+  Staged() = default;
+  Staged(const TensorShape& shape, std::size_t& scratchBytes) : memory_(shape), staged_(shape) {
+    if (shape.format == ImageFeatureChannelFormat::Float32) return;
+    staged_ = TensorShape::dense(shape.images, shape.height, 1, shape.channels);
+    offset_ = scratchBytes;
+    constexpr std::size_t kAlignment = 64;
+    scratchBytes += (static_cast<std::size_t>(staged_.bytes()) + kAlignment - 1) / kAlignment * kAlignment;
+  }
+
+  [[nodiscard]] const TensorShape& shape() const { return staged_; }
+  [[nodiscard]] std::byte* address(const std::byte* memory, std::byte* scratch) const {
+    return isCopied() ? scratch + offset_ : const_cast<std::byte*>(memory);
+  }
+  void load(mtl::cpu::Stream& stream, const std::byte* memory, std::byte* scratch) const {
+    if (!isCopied()) return;
+    auto* to = reinterpret_cast<float*>(scratch + offset_);
+    forRows(stream, [&](std::int64_t at, std::int64_t stagedAt) {
+      const auto* from = reinterpret_cast<const Float16*>(memory) + at;
+      for (std::int64_t i = 0; i < memory_.channels; ++i) to[stagedAt + i] = loadFloat(from + i);
+    });
+  }
+  void store(mtl::cpu::Stream& stream, std::byte* memory, const std::byte* scratch) const {
+    if (!isCopied()) return;
+    const auto* from = reinterpret_cast<const float*>(scratch + offset_);
+    forRows(stream, [&](std::int64_t at, std::int64_t stagedAt) {
+      auto* to = reinterpret_cast<Float16*>(memory) + at;
+      for (std::int64_t i = 0; i < memory_.channels; ++i) storeFloat(from[stagedAt + i], to + i);
+    });
+  }
+
+ private:
+  [[nodiscard]] bool isCopied() const { return memory_.format != ImageFeatureChannelFormat::Float32; }
+  template <class Body>
+  void forRows(mtl::cpu::Stream& stream, Body&& body) const {
+    constexpr std::int64_t kGrainElements = 16384;
+    stream.parallelFor(memory_.images * memory_.height,
+                       kGrainElements / std::max<std::int64_t>(1, memory_.channels) + 1,
+                       [&](std::int64_t begin, std::int64_t end) {
+                         for (std::int64_t row = begin; row < end; ++row) {
+                           const std::int64_t n = row / memory_.height;
+                           const std::int64_t y = row % memory_.height;
+                           body(memory_.offset(n, y, 0, 0), staged_.offset(n, y, 0, 0));
+                         }
+                       });
+  }
+
+  TensorShape memory_;
+  TensorShape staged_;
+  std::size_t offset_ = 0;
+};
+
+class MatmulPlan final : public Plan {
+ public:
+  explicit MatmulPlan(const MatrixMultiplicationProblem& problem)
+      : problem_(problem),
+        left_(problem.left, scratchpad_),
+        right_(problem.right, scratchpad_),
+        result_(problem.result, scratchpad_) {
+    dnnl::primitive_attr attributes = mtl::cpu::oneDnnAttributes();
+    if (problem.alpha != 1) attributes.set_output_scales(0, {problem.alpha});
+    if (problem.beta != 0) {
+      dnnl::post_ops operations;
+      operations.append_sum(problem.beta);
+      attributes.set_post_ops(operations);
+    }
+    const dnnl::matmul::desc description(describeMatrices(left_.shape(), problem.transposeLeft),
+                                         describeMatrices(right_.shape(), problem.transposeRight),
+                                         describeMatrices(result_.shape(), false));
+    product_ =
+        OneDnnPrimitive(dnnl::matmul::primitive_desc(description, attributes, mtl::cpu::oneDnnEngine()));
+  }
+
+  [[nodiscard]] const OneDnnPrimitive& primitive() const { return product_; }
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    mtl::cpu::Stream& cpu = mtl::cpu::asCpu(stream);
+    const mtl::cpu::OneDnnThreads threads(problem_.threadCount);
+    left_.load(cpu, operands.source, operands.scratch);
+    right_.load(cpu, operands.secondary, operands.scratch);
+    if (problem_.beta != 0) result_.load(cpu, operands.destination, operands.scratch);
+    product_.run({{DNNL_ARG_SRC, left_.address(operands.source, operands.scratch)},
+                  {DNNL_ARG_WEIGHTS, right_.address(operands.secondary, operands.scratch)},
+                  {DNNL_ARG_DST, result_.address(operands.destination, operands.scratch)}},
+                 operands.scratch + scratchpad_);
+    result_.store(cpu, operands.destination, operands.scratch);
+  }
+
+  [[nodiscard]] std::size_t scratchBytes() const override { return scratchpad_ + product_.scratchpadBytes(); }
+  [[nodiscard]] std::string describe() const override { return product_.implementation(); }
+
+ private:
+  MatrixMultiplicationProblem problem_;
+  std::size_t scratchpad_ = 0;  ///< behind the copies
+  Staged left_;
+  Staged right_;
+  Staged result_;
+  OneDnnPrimitive product_;
+};
+
+Preparation prepareMatmul(const MatrixMultiplicationProblem& problem) {
+  if (problem.interiorColumns() == 0 || problem.result.elements() == 0)
+    return Refusal{"there is nothing to multiply"};
+  const mtl::cpu::OneDnnThreads threads(problem.threadCount);
+  try {
+    auto plan = std::make_shared<const MatmulPlan>(problem);
+    if (plan->primitive().isReference()) return Refusal{"oneDNN has only its reference code for it"};
+    return plan;
+  } catch (const dnnl::error& error) {
+    return Refusal{std::string("oneDNN: ") + error.what()};
+  }
+}
+
+/// One sum after the other.
+class PlainPlan final : public Plan {
+ public:
+  explicit PlainPlan(const MatrixMultiplicationProblem& problem) : problem_(problem) {}
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    if (problem_.result.format == ImageFeatureChannelFormat::Float16)
+      multiply<Float16>(stream, operands);
+    else
+      multiply<float>(stream, operands);
+  }
+
+ private:
+  template <class Element>
+  void multiply(mtl::Stream& stream, const Operands& operands) const {
+    const TensorShape& result = problem_.result;
+    mtl::cpu::asCpu(stream).parallelFor(
+        result.images * result.height, 1, [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t row = begin; row < end; ++row)
+            multiplyRow<Element>(operands, row / result.height, row % result.height);
+        });
+  }
+
+  template <class Element>
+  void multiplyRow(const Operands& operands, std::int64_t n, std::int64_t row) const {
+    const auto* left = reinterpret_cast<const Element*>(operands.source);
+    const auto* right = reinterpret_cast<const Element*>(operands.secondary);
+    auto* to = reinterpret_cast<Element*>(operands.destination) + problem_.result.offset(n, row, 0, 0);
+    for (std::int64_t column = 0; column < problem_.result.channels; ++column) {
+      float sum = 0;
+      for (std::int64_t k = 0; k < problem_.interiorColumns(); ++k) {
+        const std::int64_t a =
+            problem_.transposeLeft ? problem_.left.offset(n, k, 0, row) : problem_.left.offset(n, row, 0, k);
+        const std::int64_t b = problem_.transposeRight ? problem_.right.offset(n, column, 0, k)
+                                                       : problem_.right.offset(n, k, 0, column);
+        sum += loadFloat(left + a) * loadFloat(right + b);
+      }
+      float value = problem_.alpha * sum;
+      if (problem_.beta != 0) value += problem_.beta * loadFloat(to + column);
+      storeFloat(value, to + column);
+    }
+  }
+
+  MatrixMultiplicationProblem problem_;
+};
+
+Preparation preparePlain(const MatrixMultiplicationProblem& problem) {
+  return std::make_shared<const PlainPlan>(problem);
+}
+
+constexpr Implementation<MatrixMultiplicationProblem> kImplementations[] = {{"matmul", prepareMatmul},
+                                                                            {"plain", preparePlain}};
+
+}  // namespace
+
+std::span<const Implementation<MatrixMultiplicationProblem>> matrixMultiplicationImplementationsCpu() {
+  return kImplementations;
+}
+
+std::string MatrixMultiplicationProblem::describe() const {
+  std::ostringstream text;
+  text << alpha << " A" << (transposeLeft ? "^T" : "") << " B" << (transposeRight ? "^T" : "") << " + "
+       << beta << " C, A " << left.describe() << ", B " << right.describe() << ", C " << result.describe();
+  return text.str();
+}
+
+}  // namespace mps::detail

@@ -1,0 +1,229 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "mps/conform/compare.hpp"
+#include "mps/conform/test_tensor.hpp"
+#include "mps/core/for_each_target.hpp"
+#include "mps/matrix/matrix_cases.hpp"
+#include "mps/matrix/matrix_reference.hpp"
+#include "mtl/cpu/stream.hpp"
+#include "mtl/device.hpp"
+
+namespace mps::detail {
+namespace {
+
+using enum ImageFeatureChannelFormat;
+
+constexpr std::uint64_t kSeed = 20250211;
+constexpr int kThreads = 3;
+
+std::shared_ptr<mtl::Device> testDevice() {
+  static const std::shared_ptr<mtl::Device> device = mtl::newCPUDevice(kThreads);
+  return device;
+}
+
+void execute(const Plan& plan, Operands operands, int threads = kThreads) {
+  GuardedMemory scratch(testDevice(), plan.scratchBytes());
+  operands.scratch = scratch.address();
+  mtl::cpu::Stream stream(threads);
+  plan.run(stream, operands);
+  EXPECT_TRUE(scratch.guardsIntact());
+}
+
+/// A product with its operands.
+class ProductCall {
+ public:
+  ProductCall(const MatrixMultiplicationProblem& problem, RandomKind kind)
+      : problem_(problem),
+        left_(testDevice(), problem.left, 1),
+        right_(testDevice(), problem.right, 2),
+        result_(testDevice(), problem.result, 3) {
+    left_.write(values(problem.left, 1, kind));
+    right_.write(values(problem.right, 2, kind));
+    if (problem.beta != 0) result_.write(values(problem.result, 3, kind));
+    if (problem.beta != 0) old_ = result_.reference();
+  }
+
+  void run(const Plan& plan, int threads = kThreads) {
+    execute(plan,
+            {.source = left_.address(), .secondary = right_.address(), .destination = result_.address()},
+            threads);
+    EXPECT_TRUE(left_.isUnchanged() && right_.isUnchanged()) << "a factor was written";
+    EXPECT_TRUE(result_.surroundingsIntact()) << "memory around the result was written";
+  }
+
+  Comparison judge(const MatrixMultiplicationProblem& problem, Tier tier) {
+    return compare(matrixMultiplicationReference(problem, left_.reference(), right_.reference(), old_),
+                   result_.read(), problem.result.format, tier, Zeros::Expected);
+  }
+  std::vector<double> found() { return result_.read(); }
+  TestTensor& left() { return left_; }
+  TestTensor& result() { return result_; }
+
+ private:
+  static std::vector<double> values(const TensorShape& shape, std::uint64_t seed, RandomKind kind) {
+    return randomValues(static_cast<std::size_t>(shape.elements()), kSeed + seed, kind);
+  }
+
+  MatrixMultiplicationProblem problem_;
+  TestTensor left_;
+  TestTensor right_;
+  TestTensor result_;
+  ReferenceTensor old_;
+};
+
+TEST(MatrixMultiplicationPlan, EveryImplementationAgreesWithTheReference) {
+  for (const auto& implementation : matrixMultiplicationImplementationsCpu())
+    for (const MatrixMultiplicationCase& item : matrixMultiplicationCases())
+      for (const auto format : {Float32, Float16})
+        for (const Tier tier : {Tier::Exact, Tier::Bounded}) {
+          MatrixMultiplicationProblem problem = item.problem(format);
+          problem.threadCount = kThreads;
+          SCOPED_TRACE(std::string(implementation.name) + " " + item.name + ": " + problem.describe());
+          const Preparation preparation = implementation.prepare(problem);
+          const auto* plan = std::get_if<std::shared_ptr<const Plan>>(&preparation);
+          if (plan == nullptr) {
+            EXPECT_EQ(implementation.name, "matmul");
+            EXPECT_EQ(item.interior, 0) << std::get<Refusal>(preparation).reason;
+            continue;
+          }
+          ProductCall call(problem, tier == Tier::Exact ? RandomKind::SmallIntegers : RandomKind::Uniform);
+          call.run(**plan);
+          const Comparison comparison = call.judge(problem, tier);
+          EXPECT_TRUE(comparison.passed()) << comparison.report;
+        }
+}
+
+TEST(MatrixMultiplicationPlan, PlainDoesNotDependOnTheThreads) {
+  const MatrixMultiplicationProblem problem = matrixMultiplicationCases()[4].problem(Float32);
+  const ForceImplementation force("plain");
+  const ChosenPlan chosen = preparePlan(matrixMultiplicationImplementationsCpu(), problem);
+  ProductCall one(problem, RandomKind::Uniform);
+  one.run(*chosen.plan, 1);
+  ProductCall several(problem, RandomKind::Uniform);
+  several.run(*chosen.plan, 7);
+  EXPECT_EQ(one.found(), several.found());
+}
+
+TEST(MatrixMultiplicationPlan, BetaZeroDoesNotReadTheResult) {
+  const MatrixMultiplicationCase item{.name = "", .rows = 5, .columns = 6, .interior = 7};
+  for (const auto& implementation : matrixMultiplicationImplementationsCpu())
+    for (const auto format : {Float32, Float16}) {
+      const auto problem = item.problem(format);
+      ProductCall call(problem, RandomKind::SmallIntegers);
+      call.result().write(std::vector<double>(30, std::nan("")));
+      call.run(*std::get<std::shared_ptr<const Plan>>(implementation.prepare(problem)));
+      EXPECT_TRUE(call.judge(problem, Tier::Exact).passed()) << implementation.name;
+    }
+}
+
+TEST(MatrixMultiplicationPlan, NotANumberSpreadsOverItsRow) {
+  const MatrixMultiplicationCase item{.name = "", .rows = 5, .columns = 6, .interior = 7};
+  for (const auto& implementation : matrixMultiplicationImplementationsCpu()) {
+    const auto problem = item.problem(Float32);
+    ProductCall call(problem, RandomKind::Uniform);
+    std::vector<double> values = call.left().reference().values;
+    values[8] = std::nan("");
+    call.left().write(values);
+    call.run(*std::get<std::shared_ptr<const Plan>>(implementation.prepare(problem)));
+    EXPECT_TRUE(call.judge(problem, Tier::Bounded).passed()) << implementation.name;
+    EXPECT_TRUE(std::isnan(call.found()[6]));
+  }
+}
+
+/// A reference with one number changed must not agree, and is another key of the cache.
+TEST(MatrixMultiplicationPlan, EveryFieldMatters) {
+  const MatrixMultiplicationCase item{
+      .name = "", .rows = 6, .columns = 6, .interior = 6, .matrices = 2, .alpha = 2, .beta = 3};
+  const auto problem = item.problem(Float32);
+  ProductCall call(problem, RandomKind::SmallIntegers);
+  call.run(*preparePlan(matrixMultiplicationImplementationsCpu(), problem).plan);
+  EXPECT_TRUE(call.judge(problem, Tier::Exact).passed());
+  const auto expectSeen = [&](const char* what, bool showsInTheResult, auto change) {
+    MatrixMultiplicationProblem other = problem;
+    change(other);
+    EXPECT_NE(call.judge(other, Tier::Bounded).passed(), showsInTheResult) << what;
+    EXPECT_FALSE(other == problem) << what;
+    EXPECT_NE(other.hash(), problem.hash()) << what;
+  };
+  expectSeen("transposeLeft", true, [](auto& p) { p.transposeLeft = true; });
+  expectSeen("transposeRight", true, [](auto& p) { p.transposeRight = true; });
+  expectSeen("alpha", true, [](auto& p) { p.alpha *= 1.001F; });
+  expectSeen("beta", true, [](auto& p) { p.beta *= 1.001F; });
+  expectSeen("interior", true, [](auto& p) { --p.left.channels; });
+  expectSeen("rightStride", false, [](auto& p) { ++p.right.rowStride; });
+  expectSeen("resultStride", false, [](auto& p) { ++p.result.rowStride; });
+  expectSeen("threadCount", false, [](auto& p) { ++p.threadCount; });
+}
+
+TEST(ImageMatrixCopyPlan, AgreesWithTheReference) {
+  for (const auto& implementation : imageMatrixCopyImplementationsCpu())
+    for (const ImageMatrixCopyCase& item : imageMatrixCopyCases())
+      for (const auto format : {Float32, Float16, Unorm8, Unorm16})
+        for (const bool toMatrix : {false, true})
+          for (const bool channelsFirst : {false, true}) {
+            const auto problem = item.problem(toMatrix, channelsFirst, format);
+            SCOPED_TRACE(item.name + ": " + problem.describe());
+            TestTensor source(testDevice(), toMatrix ? problem.images : problem.matrix, 1);
+            TestTensor destination(testDevice(), toMatrix ? problem.matrix : problem.images, 3);
+            source.write(randomValues(static_cast<std::size_t>(problem.images.elements()), kSeed,
+                                      RandomKind::Positive));
+            const auto plan = std::get<std::shared_ptr<const Plan>>(implementation.prepare(problem));
+            execute(*plan, {.source = source.address(), .destination = destination.address()});
+            EXPECT_TRUE(source.isUnchanged());
+            EXPECT_TRUE(destination.surroundingsIntact());
+            const Comparison comparison = compare(imageMatrixCopyReference(problem, source.reference()),
+                                                  destination.read(), format, Tier::Exact, Zeros::Expected);
+            EXPECT_TRUE(comparison.passed()) << comparison.report;
+          }
+}
+
+/// Bits, not numbers: a signalling NaN arrives as it is.
+TEST(ImageMatrixCopyPlan, CopiesBits) {
+  for (const bool channelsFirst : {false, true}) {
+    const ImageMatrixCopyCase item{.name = "", .height = 5, .width = 4, .channels = 6};
+    const auto problem = item.problem(true, channelsFirst, Float32);
+    const std::vector<std::uint32_t> source(120, 0x7f812345);
+    std::vector<std::uint32_t> destination(120);
+    execute(*preparePlan(imageMatrixCopyImplementationsCpu(), problem).plan,
+            {.source = reinterpret_cast<const std::byte*>(source.data()),
+             .destination = reinterpret_cast<std::byte*>(destination.data())});
+    EXPECT_EQ(destination, source);
+  }
+}
+
+TEST(ImageMatrixCopyPlan, EveryFieldMatters) {
+  const ImageMatrixCopyCase item{.name = "", .images = 2, .height = 3, .width = 4, .channels = 5};
+  const auto problem = item.problem(true, true, Float32);
+  TestTensor source(testDevice(), problem.images);
+  TestTensor destination(testDevice(), problem.matrix);
+  source.write(randomValues(120, kSeed, RandomKind::Uniform));
+  execute(*preparePlan(imageMatrixCopyImplementationsCpu(), problem).plan,
+          {.source = source.address(), .destination = destination.address()});
+  const auto agrees = [&](const ImageMatrixCopyProblem& other) {
+    return compare(imageMatrixCopyReference(other, source.reference()), destination.read(), Float32,
+                   Tier::Exact)
+        .passed();
+  };
+  EXPECT_TRUE(agrees(problem));
+  const auto expectSeen = [&](const char* what, bool showsInTheResult, auto change) {
+    ImageMatrixCopyProblem other = problem;
+    change(other);
+    if (showsInTheResult) {
+      EXPECT_FALSE(agrees(other)) << what;
+    }
+    EXPECT_FALSE(other == problem) << what;
+    EXPECT_NE(other.hash(), problem.hash()) << what;
+  };
+  expectSeen("channelsFirst", true, [](auto& p) { p.channelsFirst = false; });
+  expectSeen("size", true, [](auto& p) { std::swap(p.images.height, p.images.channels); });
+  expectSeen("toMatrix", false, [](auto& p) { p.toMatrix = false; });
+  expectSeen("matrix", false, [](auto& p) { ++p.matrix.rowStride; });
+}
+
+}  // namespace
+}  // namespace mps::detail
