@@ -136,8 +136,9 @@ struct MatrixRandomCase {
   float mean = 0;
   float standardDeviation = 0;
   std::uint64_t seed = 1;
-  std::uint64_t skipped = 0;  ///< numbers of the stream, a multiple of 4
+  std::uint64_t skippedBlocks = 0;  ///< the fill begins 4 times as many numbers into the stream
 
+  [[nodiscard]] std::uint64_t skipped() const { return 4 * skippedBlocks; }
   [[nodiscard]] MatrixRandomProblem problem(RandomGenerator generator) const {
     MatrixRandomProblem problem;
     problem.generator = generator;
@@ -167,7 +168,7 @@ inline std::vector<MatrixRandomCase> matrixRandomCases() {
   shaped = {.name = "WordsManyTiles", .rows = 300, .columns = 70, .gap = 2, .seed = 77};
   cases.push_back(shaped);
   cases.push_back({.name = "WordsWideSeed", .columns = 100, .seed = 0xFEDCBA9876543210ULL});
-  cases.push_back({.name = "WordsLater", .columns = 3000, .skipped = 4 * 1234});
+  cases.push_back({.name = "WordsLater", .columns = 3000, .skippedBlocks = 1234});
   cases.push_back({.name = "Unit", .numbers = RandomNumbers::UnitInterval, .rows = 30, .columns = 101});
   const auto uniform = [&](const char* name, float minimum, float maximum) {
     cases.push_back({.name = name,

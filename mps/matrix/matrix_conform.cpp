@@ -263,10 +263,10 @@ void runRandom(ConformRun& run, const RandomImplementation& implementation, Rand
   std::memcpy(state.address(), seeded.data(), sizeof seeded);
   Operands operands;
   operands.destination = destination.address();
-  operands.scalars[0] = static_cast<double>(item.skipped / 4);
+  operands.scalars[0] = static_cast<double>(item.skippedBlocks);
   if (generator == RandomGenerator::MTGP32) operands.parameters[0] = state.address();
   const auto count = static_cast<std::size_t>(problem.destination.elements());
-  const std::uint64_t skipped = generator == RandomGenerator::Philox ? item.skipped : 0;
+  const std::uint64_t skipped = generator == RandomGenerator::Philox ? item.skipped() : 0;
   run.execute(*plan, operands);
   run.check(matrixRandomReference(problem, wordsOf(generator, item.seed, skipped, count)), destination,
             Zeros::Expected);

@@ -32,7 +32,6 @@ using detail::RandomNumbers;
 using Words = std::vector<std::uint32_t>;
 using Descriptor = MatrixRandomDistributionDescriptor;
 
-constexpr auto kFloat32 = ImageFeatureChannelFormat::Float32;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 std::string errorOf(const std::function<void()>& call) {
@@ -71,16 +70,16 @@ class Fill {
     words_ = wordsOf(item, generator);
     detail::Operands operands;
     operands.destination = destination_.address();
-    operands.scalars[0] = static_cast<double>(item.skipped / 4);
+    operands.scalars[0] = static_cast<double>(item.skippedBlocks);
     std::array<std::uint32_t, detail::kMTGP32StateWords> state{};
     detail::seedMTGP32(seed32(item), state);
     operands.parameters[0] = reinterpret_cast<std::byte*>(state.data());
     mtl::cpu::Stream stream(threads);
-    if (generator == RandomGenerator::MTGP32 && item.skipped > 0) {
+    if (generator == RandomGenerator::MTGP32 && item.skippedBlocks > 0) {
       MatrixRandomProblem skipped;
       skipped.generator = generator;
-      skipped.destination = detail::matrixShape(1, 1, static_cast<std::int64_t>(item.skipped));
-      Words unused(item.skipped);
+      skipped.destination = detail::matrixShape(1, 1, static_cast<std::int64_t>(item.skipped()));
+      Words unused(item.skipped());
       detail::Operands skip = operands;
       skip.destination = reinterpret_cast<std::byte*>(unused.data());
       preparePlan(detail::matrixRandomImplementationsCpu(), skipped).plan->run(stream, skip);
@@ -90,8 +89,9 @@ class Fill {
 
   static Words wordsOf(const MatrixRandomCase& item, RandomGenerator generator) {
     const auto count = static_cast<std::size_t>(item.matrices * item.rows * item.columns);
-    return generator == RandomGenerator::Philox ? detail::philoxReference(item.seed, item.skipped / 4, count)
-                                                : detail::mtgp32Reference(seed32(item), item.skipped, count);
+    return generator == RandomGenerator::Philox
+               ? detail::philoxReference(item.seed, item.skippedBlocks, count)
+               : detail::mtgp32Reference(seed32(item), item.skipped(), count);
   }
 
   detail::Comparison judge(const MatrixRandomProblem& problem) {
@@ -144,7 +144,7 @@ TEST(MatrixRandomPlan, ThreadsDoNotMatter) {
 /// Blocks beyond 2^32 continue in the third word of the counter.
 TEST(MatrixRandomPlan, BlocksBeyond32Bits) {
   const MatrixRandomCase item{
-      .name = "", .columns = 400, .seed = 3, .skipped = ((std::uint64_t{1} << 32U) - 40) * 4};
+      .name = "", .columns = 400, .seed = 3, .skippedBlocks = (std::uint64_t{1} << 32U) - 40};
   detail::forEachTarget([&](const std::string& target) {
     Fill fill(item, RandomGenerator::Philox);
     EXPECT_TRUE(fill.judge().passed()) << target;

@@ -127,7 +127,7 @@ class MatrixMultiplicationTest : public MatrixKernels {
   std::string refusal(const std::shared_ptr<Matrix>& left, const std::shared_ptr<Matrix>& right,
                       const std::shared_ptr<Matrix>& result) {
     const auto commandBuffer = queue_->commandBuffer();
-    const std::string error = errorOf([&] { product_->encode(commandBuffer, left, right, result); });
+    std::string error = errorOf([&] { product_->encode(commandBuffer, left, right, result); });
     EXPECT_EQ(commandBuffer->commandCount(), error.empty() ? 1U : 0U);
     return error;
   }
