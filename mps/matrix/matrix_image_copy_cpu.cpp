@@ -1,33 +1,136 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "mps/core/highway_targets.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 #include "mtl/cpu/stream.hpp"
 
-namespace mps::detail {
-namespace {
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "mps/matrix/matrix_image_copy_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
 
-/// Pixels that are copied together: their channels stay in the cache while one after the other is written.
-constexpr std::int64_t kPixels = 64;
-/// A side of the squares that are transposed.
-constexpr std::int64_t kSide = 16;
-/// Bytes below which another thread does not pay.
-constexpr std::int64_t kGrainBytes = 65536;
+HWY_BEFORE_NAMESPACE();
+namespace mps::detail::HWY_NAMESPACE {
 
-/// to[c * toStride + p] = from[p * fromStride + c] for `rows` values of p and `columns` of c.
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// to[c * toStride + r] = from[r * fromStride + c].
+template <class Bits>
+HWY_INLINE void transposeElements(const Bits* from, std::int64_t fromStride, std::int64_t rows,
+                                  std::int64_t columns, Bits* to, std::int64_t toStride) {
+  for (std::int64_t c = 0; c < columns; ++c)
+    for (std::int64_t r = 0; r < rows; ++r) to[c * toStride + r] = from[r * fromStride + c];
+}
+
+#if HWY_TARGET == HWY_SCALAR
+
 template <class Bits>
 void transpose(const Bits* from, std::int64_t fromStride, std::int64_t rows, std::int64_t columns, Bits* to,
                std::int64_t toStride) {
-  for (std::int64_t c = 0; c < columns; c += kSide)
-    for (std::int64_t p = 0; p < rows; p += kSide) {
-      const std::int64_t endC = std::min(columns, c + kSide);
-      const std::int64_t endP = std::min(rows, p + kSide);
-      for (std::int64_t i = c; i < endC; ++i)
-        for (std::int64_t j = p; j < endP; ++j) to[i * toStride + j] = from[j * fromStride + i];
-    }
+  transposeElements(from, fromStride, rows, columns, to, toStride);
 }
+
+#else
+
+/// Transposes a square of as many elements as 16 bytes have: each round interleaves the two halves of its
+/// rows. The indices i... are those of half the rows; written out, so that the rows stay in registers.
+template <class Bits, std::size_t... i>
+HWY_INLINE void transposeSquare(const Bits* from, std::int64_t fromStride, Bits* to, std::int64_t toStride,
+                                std::index_sequence<i...> /*half*/) {
+  const hn::Full128<Bits> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr std::size_t kHalf = sizeof...(i);
+  const auto row = [](std::size_t index, std::int64_t stride) {
+    return static_cast<std::int64_t>(index) * stride;
+  };
+  V low[kHalf] = {hn::LoadU(d, from + row(i, fromStride))...};
+  V high[kHalf] = {hn::LoadU(d, from + row(i + kHalf, fromStride))...};
+  const auto interleave = [&]() HWY_ATTR {
+    V mixed[2 * kHalf];
+    ((mixed[2 * i] = hn::InterleaveLower(d, low[i], high[i]),
+      mixed[2 * i + 1] = hn::InterleaveUpper(d, low[i], high[i])),
+     ...);
+    ((low[i] = mixed[i], high[i] = mixed[i + kHalf]), ...);
+  };
+  interleave();
+  interleave();
+  if constexpr (kHalf > 2) interleave();
+  if constexpr (kHalf > 4) interleave();
+  (hn::StoreU(low[i], d, to + row(i, toStride)), ...);
+  (hn::StoreU(high[i], d, to + row(i + kHalf, toStride)), ...);
+}
+
+/// to[c * toStride + r] = from[r * fromStride + c], in blocks whose lines of memory stay in the cache.
+template <class Bits>
+void transpose(const Bits* from, std::int64_t fromStride, std::int64_t rows, std::int64_t columns, Bits* to,
+               std::int64_t toStride) {
+  constexpr std::int64_t kSide = 16 / sizeof(Bits);
+  constexpr std::int64_t kBlock = 64 / sizeof(Bits);
+  const std::int64_t wholeRows = rows / kSide * kSide;
+  const std::int64_t wholeColumns = columns / kSide * kSide;
+  for (std::int64_t block = 0; block < wholeColumns; block += kBlock) {
+    const std::int64_t end = std::min(wholeColumns, block + kBlock);
+    for (std::int64_t r = 0; r < wholeRows; r += kSide)
+      for (std::int64_t c = block; c < end; c += kSide)
+        transposeSquare(from + r * fromStride + c, fromStride, to + c * toStride + r, toStride,
+                        std::make_index_sequence<kSide / 2>());
+  }
+  transposeElements(from + wholeColumns, fromStride, wholeRows, columns - wholeColumns,
+                    to + wholeColumns * toStride, toStride);
+  transposeElements(from + wholeRows * fromStride, fromStride, rows - wholeRows, columns, to + wholeRows,
+                    toStride);
+}
+
+#endif
+
+void transpose8(const std::uint8_t* from, std::int64_t fromStride, std::int64_t rows, std::int64_t columns,
+                std::uint8_t* to, std::int64_t toStride) {
+  transpose(from, fromStride, rows, columns, to, toStride);
+}
+
+void transpose16(const std::uint16_t* from, std::int64_t fromStride, std::int64_t rows, std::int64_t columns,
+                 std::uint16_t* to, std::int64_t toStride) {
+  transpose(from, fromStride, rows, columns, to, toStride);
+}
+
+void transpose32(const std::uint32_t* from, std::int64_t fromStride, std::int64_t rows, std::int64_t columns,
+                 std::uint32_t* to, std::int64_t toStride) {
+  transpose(from, fromStride, rows, columns, to, toStride);
+}
+
+}  // namespace mps::detail::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mps::detail {
+namespace {
+
+HWY_EXPORT(transpose8);
+HWY_EXPORT(transpose16);
+HWY_EXPORT(transpose32);
+
+void transpose(const std::uint8_t* from, std::int64_t fromStride, std::int64_t rows, std::int64_t columns,
+               std::uint8_t* to, std::int64_t toStride) {
+  HWY_DYNAMIC_DISPATCH(transpose8)(from, fromStride, rows, columns, to, toStride);
+}
+void transpose(const std::uint16_t* from, std::int64_t fromStride, std::int64_t rows, std::int64_t columns,
+               std::uint16_t* to, std::int64_t toStride) {
+  HWY_DYNAMIC_DISPATCH(transpose16)(from, fromStride, rows, columns, to, toStride);
+}
+void transpose(const std::uint32_t* from, std::int64_t fromStride, std::int64_t rows, std::int64_t columns,
+               std::uint32_t* to, std::int64_t toStride) {
+  HWY_DYNAMIC_DISPATCH(transpose32)(from, fromStride, rows, columns, to, toStride);
+}
+
+/// Pixels that are copied together: their channels stay in the cache while one after the other is written.
+constexpr std::int64_t kPixels = 64;
+/// Bytes below which another thread does not pay.
+constexpr std::int64_t kGrainBytes = 65536;
 
 /// Copies pixels [first, first + pixels) of row y of image n.
 template <class Bits>
@@ -122,3 +225,4 @@ std::string ImageMatrixCopyProblem::describe() const {
 }
 
 }  // namespace mps::detail
+#endif

@@ -160,7 +160,7 @@ TEST(MatrixMultiplicationPlan, EveryFieldMatters) {
   expectSeen("threadCount", false, [](auto& p) { ++p.threadCount; });
 }
 
-TEST(ImageMatrixCopyPlan, AgreesWithTheReference) {
+void checkCopies() {
   for (const auto& implementation : imageMatrixCopyImplementationsCpu())
     for (const ImageMatrixCopyCase& item : imageMatrixCopyCases())
       for (const auto format : {Float32, Float16, Unorm8, Unorm16})
@@ -180,6 +180,13 @@ TEST(ImageMatrixCopyPlan, AgreesWithTheReference) {
                                                   destination.read(), format, Tier::Exact, Zeros::Expected);
             EXPECT_TRUE(comparison.passed()) << comparison.report;
           }
+}
+
+TEST(ImageMatrixCopyPlan, AgreesWithTheReferenceOnEveryInstructionSet) {
+  forEachTarget([](const std::string& target) {
+    SCOPED_TRACE(target);
+    checkCopies();
+  });
 }
 
 /// Bits, not numbers: a signalling NaN arrives as it is.
