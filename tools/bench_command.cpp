@@ -11,6 +11,7 @@
 #include "mps/weights/atomic_file.hpp"
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"
+#include "tools/network_bench.hpp"
 
 namespace unmetal {
 namespace {
@@ -31,6 +32,7 @@ void runBench(const BenchArguments& arguments) {
 
   mps::detail::Bench bench(options);
   std::cout << mps::detail::machineLine(bench.machine()) << std::endl;
+  benchNetworks(bench, arguments.device);
   mps::detail::benchAllFamilies(bench);
   if (bench.rows().empty())
     throw mps::Error("--filter " + arguments.filter + ": no kernel or net has these words");

@@ -11,6 +11,8 @@ namespace unmetal {
 void addDevicesCommand(CLI::App& program);
 void addConformCommand(CLI::App& program);
 void addBenchCommand(CLI::App& program);
+/// Hidden: what bench runs in processes of their own.
+void addTrainingStepCommand(CLI::App& program);
 void addTrainCommand(CLI::App& program);
 void addEvalCommand(CLI::App& program);
 void addPredictCommand(CLI::App& program);

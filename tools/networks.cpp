@@ -27,6 +27,7 @@ class Builder {
   /// The same network again, on the layers that there are.
   void restart() {
     next_ = 0;
+    trainingFlops_ = 0;
     width_ = options_.width;
     height_ = options_.height;
     channels_ = options_.channels;
@@ -41,6 +42,7 @@ class Builder {
     }
     node->setLabel(layers_[next_ - 1]->label());
     channels_ = outputs;
+    countFlops(width_ * height_);
     return node->resultImage();
   }
 
@@ -49,6 +51,7 @@ class Builder {
     node->setLabel(layers_[next_ - 1]->label());
     width_ = height_ = 1;
     channels_ = outputs;
+    countFlops(1);
     return node->resultImage();
   }
 
@@ -60,7 +63,17 @@ class Builder {
     return Node::create(source, 2)->resultImage();
   }
 
+  /// Of the network since restart().
+  [[nodiscard]] double trainingFlops() const { return trainingFlops_; }
+
  private:
+  /// @param places that the layer's kernel is applied at
+  void countFlops(std::size_t places) {
+    const double forward =
+        2 * static_cast<double>(places) * static_cast<double>(layers_[next_ - 1]->descriptor().weightCount());
+    trainingFlops_ += next_ == 1 ? 2 * forward : 3 * forward;
+  }
+
   void shrink(std::size_t& side, std::size_t size) const {
     if (side < size)
       throw mps::Error("network " + options_.name + ": pictures of " + std::to_string(options_.width) + "x" +
@@ -84,6 +97,7 @@ class Builder {
   const NetworkOptions& options_;
   std::vector<std::shared_ptr<mps::TrainableConvolution>> layers_;
   std::size_t next_ = 0;
+  double trainingFlops_ = 0;
   std::size_t width_;
   std::size_t height_;
   std::size_t channels_;
@@ -174,6 +188,7 @@ Network buildNetwork(const std::shared_ptr<mtl::Device>& device, const NetworkOp
   const Image logits = build(builder, mps::NNImageNode::create(), options, false);
   network.inference = mps::NNGraph::create(device, mps::CNNSoftMaxNode::create(logits)->resultImage());
   network.layers = builder.layers();
+  network.trainingFlopsPerPicture = builder.trainingFlops();
   return network;
 }
 

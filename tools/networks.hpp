@@ -45,6 +45,10 @@ struct Network {
   /// Takes one batch of pictures and returns class probabilities; no dropout.
   std::shared_ptr<mps::NNGraph> inference;
 
+  /// Multiplications and additions of the layers: forward, weight gradient and, but for the first layer, data
+  /// gradient.
+  double trainingFlopsPerPicture = 0;
+
   [[nodiscard]] std::size_t parameterCount() const;
   void setLearningRate(double rate);
 };

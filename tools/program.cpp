@@ -27,6 +27,7 @@ void addCommands(CLI::App& program) {
   addDevicesCommand(program);
   addConformCommand(program);
   addBenchCommand(program);
+  addTrainingStepCommand(program);
 }
 
 /// CLI11 calls a wrong command a missing one; say which word is wrong.

@@ -56,6 +56,8 @@ struct BenchRow {
   double fractionOfFloor = 0;             ///< floor over time: 1 is perfect
   std::optional<double> imagesPerSecond;  ///< nets
   std::optional<double> peakBytes;        ///< nets
+  /// Nets: from the start of a process to the end of its first training step.
+  std::optional<double> firstStepMilliseconds;
 };
 
 struct BenchOptions {

@@ -22,6 +22,7 @@ nlohmann::ordered_json rowObject(const BenchRow& row) {
                                    {"fraction_of_floor", row.fractionOfFloor}};
   if (row.imagesPerSecond) object["images_per_s"] = *row.imagesPerSecond;
   if (row.peakBytes) object["peak_bytes"] = *row.peakBytes;
+  if (row.firstStepMilliseconds) object["first_step_ms"] = *row.firstStepMilliseconds;
   return object;
 }
 
@@ -48,6 +49,7 @@ std::string benchLine(const BenchRow& row) {
        << std::setprecision(0) << std::setw(5) << 100 * row.fractionOfFloor << " %";
   if (row.imagesPerSecond) line << std::setw(9) << *row.imagesPerSecond << " images/s";
   if (row.peakBytes) line << std::setw(7) << *row.peakBytes * 1e-6 << " MB";
+  if (row.firstStepMilliseconds) line << ", first step after " << *row.firstStepMilliseconds << " ms";
   return line.str();
 }
 

@@ -15,7 +15,7 @@ std::string benchLine(const BenchRow& row);
 
 /// An array. First the machine: name, device, threads, copy_GBps, matmul_GFLOPs. Then an object for each row:
 /// kernel (or net), direction, format, shape, batch, device, ms, spread, bytes, flops, floor_ms,
-/// fraction_of_floor; for nets also images_per_s and peak_bytes.
+/// fraction_of_floor; for nets also images_per_s, peak_bytes and, for one batch size, first_step_ms.
 std::string benchJson(const Bench& bench);
 
 }  // namespace mps::detail

@@ -1,0 +1,203 @@
+#include "tools/network_bench.hpp"
+
+#include <unistd.h>
+#include <array>
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "mps/conform/measure.hpp"
+#include "mps/core/error.hpp"
+#include "mps/core/image_batch.hpp"
+#include "mps/loss/loss.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/command_queue.hpp"
+#include "mtl/device.hpp"
+#include "tools/child_program.hpp"
+#include "tools/commands.hpp"
+#include "tools/data/batches.hpp"
+#include "tools/networks.hpp"
+#include "tools/number_options.hpp"
+#include "tools/optimizers.hpp"
+#include "tools/progress.hpp"
+
+namespace unmetal {
+namespace {
+
+constexpr const char* stepCommand = "training-step";
+constexpr const char* optimizerName = "adam";
+constexpr std::size_t defaultBatch = 64;
+constexpr std::array<std::size_t, 3> batches{16, defaultBatch, 128};
+
+NetworkOptions optionsOf(const std::string& name, std::size_t batchSize) {
+  NetworkOptions options;
+  options.name = name;
+  options.batchSize = batchSize;
+  return options;
+}
+
+/// The step that `unmetal train` repeats, on one batch.
+class RepeatedStep {
+ public:
+  RepeatedStep(const std::shared_ptr<mtl::Device>& device, NetworkOptions options)
+      : queue_(device->newCommandQueue()) {
+    const double rate = defaultLearningRate(optimizerName);
+    options.optimizer = makeOptimizer(device, optimizerName, rate, 0);
+    network_ = buildNetwork(device, options);
+    const Dataset data = loadDataset("synthetic", Split::Training);
+    const auto numbers = shuffledOrder(data.count(), 0, 0);
+    fillFrom(data, mps::ImageFeatureChannelFormat::Float32)(std::span(numbers).first(options.batchSize),
+                                                            batch_);
+    const mps::ImageDescriptor picture(mps::ImageFeatureChannelFormat::Float32, data.width, data.height,
+                                       data.channels);
+    for (InFlight& slot : slots_) {
+      slot.images = mps::ImageBatch::create(device, picture, options.batchSize);
+      slot.labels = mps::CNNLossLabels::createClassBatch(device, options.batchSize);
+    }
+  }
+
+  /// Milliseconds of so many steps.
+  double run(int steps) {
+    const double start = steadySeconds();
+    for (int step = 0; step < steps; ++step) {
+      InFlight& slot = slots_[static_cast<std::size_t>(step) % slots_.size()];
+      finish(slot);
+      slot.images.writeBytes(std::span<const std::byte>(batch_.images),
+                             mps::DataLayout::HeightxWidthxFeatureChannels);
+      mps::CNNLossLabels::writeClassIndices(slot.labels, batch_.labels);
+      slot.commandBuffer = queue_->commandBuffer();
+      network_.training->encodeBatch(slot.commandBuffer, {slot.images}, {slot.labels});
+      mps::StateBatchSynchronize(slot.labels, slot.commandBuffer);
+      slot.commandBuffer->commit();
+    }
+    for (InFlight& slot : slots_) finish(slot);
+    return 1e3 * (steadySeconds() - start);
+  }
+
+ private:
+  struct InFlight {
+    mps::ImageBatch images;
+    mps::StateBatch labels;
+    std::shared_ptr<mtl::CommandBuffer> commandBuffer;
+  };
+  static void finish(InFlight& slot) {
+    if (slot.commandBuffer) slot.commandBuffer->throwIfFailed();
+    slot.commandBuffer = nullptr;
+  }
+
+  std::shared_ptr<mtl::CommandQueue> queue_;
+  Network network_;
+  Batch batch_;
+  std::array<InFlight, 2> slots_;
+};
+
+std::vector<std::string> withDevice(std::vector<std::string> arguments, const DeviceOptions& device) {
+  arguments.insert(arguments.end(), {"--device", device.name});
+  if (device.threads > 0) arguments.insert(arguments.end(), {"--threads", std::to_string(device.threads)});
+  return arguments;
+}
+
+/// Removed with what is in it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "unmetal-bench-XXXXXX").string();
+    if (::mkdtemp(pattern.data()) == nullptr) throw mps::Error("cannot make a folder as " + pattern);
+    path_ = pattern;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+double firstStepMilliseconds(const std::string& network, const DeviceOptions& device) {
+  constexpr int runs = 5;
+  std::vector<double> milliseconds;
+  for (int run = 0; run < runs; ++run) {
+    const TemporaryFolder folder;
+    const ChildOutput child = runThisProgram(withDevice(
+        {"train", "--data", "synthetic", "--net", network, "--steps", "1", "--out", folder.path()}, device));
+    milliseconds.push_back(1e3 * child.secondsToFirstLine);
+  }
+  return mps::detail::summarize(milliseconds).milliseconds;
+}
+
+mps::detail::BenchRow rowFor(const Network& network, std::size_t pictureBytes) {
+  const auto batch = static_cast<double>(network.options.batchSize);
+  constexpr double valuesPerParameter = 3;  // itself, Adam's momentum and velocity
+  constexpr double labelAndLossBytes = 8;
+  mps::detail::BenchRow row;
+  row.kernel = network.options.name;
+  row.isNet = true;
+  row.direction = "step";
+  row.format = "float32";
+  row.shape = std::to_string(network.options.height) + "x" + std::to_string(network.options.width) + "x" +
+              std::to_string(network.options.channels);
+  row.batch = static_cast<std::int64_t>(network.options.batchSize);
+  row.bytes = batch * (static_cast<double>(pictureBytes) + labelAndLossBytes) +
+              2 * valuesPerParameter * sizeof(float) * static_cast<double>(network.parameterCount());
+  row.flops = batch * network.trainingFlopsPerPicture;
+  return row;
+}
+
+}  // namespace
+
+void benchNetworks(mps::detail::Bench& bench, const DeviceOptions& device) {
+  for (const std::string& name : networkNames()) {
+    for (const std::size_t batch : batches) {
+      const NetworkOptions options = optionsOf(name, batch);
+      const std::size_t pictureBytes = options.width * options.height * options.channels * sizeof(float);
+      mps::detail::BenchRow row = rowFor(buildNetwork(bench.device(), options), pictureBytes);
+      if (!bench.isSelected(row.kernel + " step float32 " + row.shape + " batch " + std::to_string(batch)))
+        continue;
+      const ChildOutput child =
+          runThisProgram(withDevice({stepCommand, "--net", name, "--batch", std::to_string(batch)}, device));
+      const auto measured = nlohmann::json::parse(child.text);
+      row.milliseconds = measured.at("ms");
+      row.spread = measured.at("spread");
+      row.imagesPerSecond = 1e3 * static_cast<double>(batch) / row.milliseconds;
+      row.peakBytes = measured.at("peak_bytes").get<double>();
+      if (batch == defaultBatch) row.firstStepMilliseconds = firstStepMilliseconds(name, device);
+      bench.add(row);
+    }
+  }
+}
+
+void addTrainingStepCommand(CLI::App& program) {
+  struct Arguments {
+    DeviceOptions device;
+    std::string network;
+    std::size_t batch = defaultBatch;
+  };
+  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = program.add_subcommand(stepCommand, "What bench runs to time a network");
+  command->group("");  // not in the list of commands
+  addDeviceOptions(*command, arguments->device);
+  command->add_option("--net", arguments->network)->required()->check(CLI::IsMember(networkNames()));
+  command->add_option("--batch", arguments->batch)->check(wholeNumber(1, 4096));
+  command->callback([arguments] {
+    const std::size_t idleBytes = mps::detail::residentBytes();
+    RepeatedStep step(openDevice(arguments->device), optionsOf(arguments->network, arguments->batch));
+    const mps::detail::Timing timing =
+        mps::detail::timeRepeated([&](int repetitions) { return step.run(repetitions); });
+    const std::size_t peakBytes = mps::detail::peakResidentBytes() - idleBytes;
+    std::cout << nlohmann::json{{"ms", timing.milliseconds},
+                                {"spread", timing.spread},
+                                {"peak_bytes", peakBytes}}
+              << std::endl;
+  });
+}
+
+}  // namespace unmetal

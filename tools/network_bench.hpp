@@ -1,0 +1,21 @@
+#pragma once
+
+#include "mps/conform/bench.hpp"
+#include "tools/device_options.hpp"
+
+namespace unmetal {
+
+/// Rows of `unmetal bench` for the training step of each network on synthetic pictures, with Adam in float32,
+/// in batches of 16, 64 and 128. Each is measured in a process of its own.
+///
+/// | number | meaning |
+/// |---|---|
+/// | ms | a step with upload of its batch, in a training with two steps in flight, after a warm-up |
+/// | bytes | pictures, labels and losses once; weights and optimiser state read and written once |
+/// | flops | forward, data gradient (not of the first layer) and weight gradient of all layers |
+/// | peak_bytes | largest resident set of the process, over that before device and network were made |
+/// | first_step_ms | from the start of `unmetal train --data synthetic --net NET --steps 1` to its line for
+/// the first step; at batch 64 |
+void benchNetworks(mps::detail::Bench& bench, const DeviceOptions& device);
+
+}  // namespace unmetal
