@@ -216,8 +216,9 @@ class PanelDrawing {
   }
 
   void drawGrid() {
-    const std::vector<double> yTicks = axisTicks(y_.low, y_.high, false);
-    const double yDistance = tickDistance(y_.low, y_.high, false);
+    const double top = std::min(y_.high, panel_.largestY);
+    const std::vector<double> yTicks = axisTicks(y_.low, top, false);
+    const double yDistance = tickDistance(y_.low, top, false);
     for (const double tick : yTicks) {
       const double y = y_.at(tick);
       svg_.line({x_.beginPixel, y}, {x_.endPixel, y}, gridColor, 1);
@@ -423,7 +424,8 @@ std::string drawTrainingCurves(const std::string& title, std::span<const Metrics
   Panel accuracy{.title = "Test accuracy",
                  .xLabel = "epoch",
                  .yLabel = "accuracy in %",
-                 .curves = {{"after each epoch", "#c2530a", 2, true, std::move(accuracies)}}};
+                 .curves = {{"after each epoch", "#c2530a", 2, true, std::move(accuracies)}},
+                 .largestY = 100};
   return drawChart(title, std::array{std::move(loss), std::move(accuracy)});
 }
 

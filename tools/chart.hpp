@@ -30,6 +30,8 @@ struct Panel {
   std::string yLabel;
   std::vector<Curve> curves;
   double yLimit = 1e300;
+  /// No y can be larger: no ticks there.
+  double largestY = 1e300;
   /// Only whole numbers at the ticks of x.
   bool hasWholeX = true;
   /// The axis of y begins at 0, else near the lowest point.

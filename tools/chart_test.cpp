@@ -127,6 +127,13 @@ TEST(ChartTest, HasAxesLabelsAndLegend) {
   EXPECT_EQ(count(svg, "<circle"), 5U + 1U);  // five epochs and the legend
 }
 
+TEST(ChartTest, NothingIsMoreAccurateThanAHundredPercent) {
+  const std::string svg = drawTrainingCurves("title", std::vector{row(1, 1, 2, 1.0F), row(2, 2, 1, 1.0F)});
+  EXPECT_NE(svg.find(">100<"), std::string::npos);
+  for (const char* tick : {">101<", ">102<", ">103<", ">104<", ">105<"})
+    EXPECT_EQ(svg.find(tick), std::string::npos) << tick;
+}
+
 TEST(ChartTest, CurvesAreWhereTheyBelong) {
   const Panel panel{.title = "t",
                     .xLabel = "x",
