@@ -11,8 +11,23 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "mps/matrix/matrix_image_copy_cpu.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+
+#ifndef UNMETAL_MPS_MATRIX_COPY_PIECES
+#define UNMETAL_MPS_MATRIX_COPY_PIECES
+namespace mps::detail {
+
+/// How the pixels of a problem's rows are divided.
+struct CopyPieces {
+  std::int64_t pixels = 1;        ///< of a piece
+  std::int64_t count = 1;         ///< of each row
+  bool writesPastCaches = false;  ///< the copy is so large that the caches do not keep its result
+};
+
+}  // namespace mps::detail
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
@@ -27,15 +42,7 @@ HWY_INLINE void transposeElements(const Bits* from, std::int64_t fromStride, std
     for (std::int64_t r = 0; r < rows; ++r) to[c * toStride + r] = from[r * fromStride + c];
 }
 
-#if HWY_TARGET == HWY_SCALAR
-
-template <class Bits>
-void transpose(const Bits* from, std::int64_t fromStride, std::int64_t rows, std::int64_t columns, Bits* to,
-               std::int64_t toStride) {
-  transposeElements(from, fromStride, rows, columns, to, toStride);
-}
-
-#else
+#if HWY_TARGET != HWY_SCALAR
 
 /// Transposes a square of as many elements as 16 bytes have: each round interleaves the two halves of its
 /// rows. The indices i... are those of half the rows; written out, so that the rows stay in registers.
@@ -65,77 +72,86 @@ HWY_INLINE void transposeSquare(const Bits* from, std::int64_t fromStride, Bits*
   (hn::StoreU(high[i], d, to + row(i + kHalf, toStride)), ...);
 }
 
-/// to[c * toStride + r] = from[r * fromStride + c], in blocks whose lines of memory stay in the cache.
+/// to[c * rows + r] = from[r * fromStride + c].
 template <class Bits>
-void transpose(const Bits* from, std::int64_t fromStride, std::int64_t rows, std::int64_t columns, Bits* to,
-               std::int64_t toStride) {
+HWY_INLINE void transposeBlock(const Bits* from, std::int64_t fromStride, std::int64_t rows,
+                               std::int64_t columns, Bits* to) {
   constexpr std::int64_t kSide = 16 / sizeof(Bits);
-  constexpr std::int64_t kBlock = 64 / sizeof(Bits);
   const std::int64_t wholeRows = rows / kSide * kSide;
   const std::int64_t wholeColumns = columns / kSide * kSide;
-  for (std::int64_t block = 0; block < wholeColumns; block += kBlock) {
-    const std::int64_t end = std::min(wholeColumns, block + kBlock);
-    for (std::int64_t r = 0; r < wholeRows; r += kSide)
-      for (std::int64_t c = block; c < end; c += kSide)
-        transposeSquare(from + r * fromStride + c, fromStride, to + c * toStride + r, toStride,
-                        std::make_index_sequence<kSide / 2>());
-  }
+  for (std::int64_t r = 0; r < wholeRows; r += kSide)
+    for (std::int64_t c = 0; c < wholeColumns; c += kSide)
+      transposeSquare(from + r * fromStride + c, fromStride, to + c * rows + r, rows,
+                      std::make_index_sequence<kSide / 2>());
   transposeElements(from + wholeColumns, fromStride, wholeRows, columns - wholeColumns,
-                    to + wholeColumns * toStride, toStride);
+                    to + wholeColumns * rows, rows);
   transposeElements(from + wholeRows * fromStride, fromStride, rows - wholeRows, columns, to + wholeRows,
-                    toStride);
+                    rows);
+}
+
+#else
+
+template <class Bits>
+HWY_INLINE void transposeBlock(const Bits* from, std::int64_t fromStride, std::int64_t rows,
+                               std::int64_t columns, Bits* to) {
+  transposeElements(from, fromStride, rows, columns, to, rows);
 }
 
 #endif
 
-void transpose8(const std::uint8_t* from, std::int64_t fromStride, std::int64_t rows, std::int64_t columns,
-                std::uint8_t* to, std::int64_t toStride) {
-  transpose(from, fromStride, rows, columns, to, toStride);
+/// Copies adjacent elements, past the caches where that is asked for; FlushStream() must follow.
+template <class Bits>
+HWY_INLINE void copyRun(const Bits* from, Bits* to, std::int64_t count, bool pastCaches) {
+  const hn::ScalableTag<Bits> d;
+  const auto elements = static_cast<std::size_t>(count);
+  std::size_t i = 0;
+  if (pastCaches) {
+    constexpr std::size_t kLine = 64;
+    const std::size_t behind = reinterpret_cast<std::uintptr_t>(to) % kLine;
+    i = std::min(elements, (kLine - behind) % kLine / sizeof(Bits));
+    std::memcpy(to, from, i * sizeof(Bits));
+    for (; i + hn::Lanes(d) <= elements; i += hn::Lanes(d)) hn::Stream(hn::LoadU(d, from + i), d, to + i);
+  }
+  std::memcpy(to + i, from + i, (elements - i) * sizeof(Bits));
 }
 
-void transpose16(const std::uint16_t* from, std::int64_t fromStride, std::int64_t rows, std::int64_t columns,
-                 std::uint16_t* to, std::int64_t toStride) {
-  transpose(from, fromStride, rows, columns, to, toStride);
+/// Asks for all lines of a matrix, in the order of memory, which the blocks are not read in.
+template <class Bits>
+HWY_INLINE void prefetchRows(const Bits* from, std::int64_t stride, std::int64_t rows, std::int64_t columns) {
+  constexpr std::int64_t kLine = 64 / sizeof(Bits);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; c += kLine) hwy::Prefetch(from + r * stride + c);
 }
 
-void transpose32(const std::uint32_t* from, std::int64_t fromStride, std::int64_t rows, std::int64_t columns,
-                 std::uint32_t* to, std::int64_t toStride) {
-  transpose(from, fromStride, rows, columns, to, toStride);
+/// to[c * toStride + r] = from[r * fromStride + c]. Blocks are transposed in the cache and written in long
+/// runs.
+template <class Bits>
+void transpose(const Bits* from, std::int64_t fromStride, std::int64_t rows, std::int64_t columns, Bits* to,
+               std::int64_t toStride, bool pastCaches) {
+  constexpr std::int64_t kLine = 64 / sizeof(Bits);
+  constexpr std::int64_t kMostRows = 256;
+  alignas(64) Bits block[kMostRows * kLine];
+  prefetchRows(from, fromStride, rows, columns);
+  for (std::int64_t r = 0; r < rows; r += kMostRows) {
+    const std::int64_t blockRows = std::min(kMostRows, rows - r);
+    const std::int64_t mostColumns = kMostRows / blockRows * kLine;
+    for (std::int64_t c = 0; c < columns; c += mostColumns) {
+      const std::int64_t blockColumns = std::min(mostColumns, columns - c);
+      transposeBlock(from + r * fromStride + c, fromStride, blockRows, blockColumns, block);
+      if (toStride == blockRows) {
+        copyRun(block, to + c * toStride, blockRows * blockColumns, pastCaches);
+        continue;
+      }
+      for (std::int64_t i = 0; i < blockColumns; ++i)
+        copyRun(block + i * blockRows, to + (c + i) * toStride + r, blockRows, pastCaches);
+    }
+  }
 }
-
-}  // namespace mps::detail::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace mps::detail {
-namespace {
-
-HWY_EXPORT(transpose8);
-HWY_EXPORT(transpose16);
-HWY_EXPORT(transpose32);
-
-void transpose(const std::uint8_t* from, std::int64_t fromStride, std::int64_t rows, std::int64_t columns,
-               std::uint8_t* to, std::int64_t toStride) {
-  HWY_DYNAMIC_DISPATCH(transpose8)(from, fromStride, rows, columns, to, toStride);
-}
-void transpose(const std::uint16_t* from, std::int64_t fromStride, std::int64_t rows, std::int64_t columns,
-               std::uint16_t* to, std::int64_t toStride) {
-  HWY_DYNAMIC_DISPATCH(transpose16)(from, fromStride, rows, columns, to, toStride);
-}
-void transpose(const std::uint32_t* from, std::int64_t fromStride, std::int64_t rows, std::int64_t columns,
-               std::uint32_t* to, std::int64_t toStride) {
-  HWY_DYNAMIC_DISPATCH(transpose32)(from, fromStride, rows, columns, to, toStride);
-}
-
-/// Pixels that are copied together: their channels stay in the cache while one after the other is written.
-constexpr std::int64_t kPixels = 64;
-/// Bytes below which another thread does not pay.
-constexpr std::int64_t kGrainBytes = 65536;
 
 /// Copies pixels [first, first + pixels) of row y of image n.
 template <class Bits>
 void copyPixels(const ImageMatrixCopyProblem& problem, const Operands& operands, std::int64_t n,
-                std::int64_t y, std::int64_t first, std::int64_t pixels) {
+                std::int64_t y, std::int64_t first, std::int64_t pixels, bool pastCaches) {
   const TensorShape& images = problem.images;
   const std::int64_t imageAt = images.offset(n, y, first, 0);
   const std::int64_t pixel = y * images.width + first;
@@ -146,9 +162,9 @@ void copyPixels(const ImageMatrixCopyProblem& problem, const Operands& operands,
   const std::int64_t plane = images.height * images.width;
   if (problem.channelsFirst && images.channels > 1 && plane > 1) {
     if (problem.toMatrix)
-      transpose(from + imageAt, images.pixelStride, pixels, images.channels, to + rowAt, plane);
+      transpose(from + imageAt, images.pixelStride, pixels, images.channels, to + rowAt, plane, pastCaches);
     else
-      transpose(from + rowAt, plane, images.channels, pixels, to + imageAt, images.pixelStride);
+      transpose(from + rowAt, plane, images.channels, pixels, to + imageAt, images.pixelStride, pastCaches);
     return;
   }
   const bool adjacent = images.pixelStride == images.channels;
@@ -156,53 +172,90 @@ void copyPixels(const ImageMatrixCopyProblem& problem, const Operands& operands,
   for (std::int64_t p = 0; p < (adjacent ? 1 : pixels); ++p) {
     const std::int64_t inImage = imageAt + p * images.pixelStride;
     const std::int64_t inRow = rowAt + p * images.channels;
-    std::memcpy(to + (problem.toMatrix ? inRow : inImage), from + (problem.toMatrix ? inImage : inRow),
-                static_cast<std::size_t>(run) * sizeof(Bits));
+    copyRun(from + (problem.toMatrix ? inImage : inRow), to + (problem.toMatrix ? inRow : inImage), run,
+            pastCaches);
   }
 }
+
+template <class Bits>
+void copyPiecesOf(const ImageMatrixCopyProblem& problem, const CopyPieces& pieces, const Operands& operands,
+                  std::int64_t begin, std::int64_t end) {
+  const TensorShape& images = problem.images;
+  for (std::int64_t i = begin; i < end; ++i) {
+    const std::int64_t row = i / pieces.count;
+    const std::int64_t first = i % pieces.count * pieces.pixels;
+    copyPixels<Bits>(problem, operands, row / images.height, row % images.height, first,
+                     std::min(pieces.pixels, images.width - first), pieces.writesPastCaches);
+  }
+}
+
+/// Copies pieces [begin, end) of all rows of all images.
+void copyPieces(const ImageMatrixCopyProblem& problem, const CopyPieces& pieces, const Operands& operands,
+                std::int64_t begin, std::int64_t end) {
+  switch (bytesPerChannel(problem.images.format)) {
+    case 1:
+      copyPiecesOf<std::uint8_t>(problem, pieces, operands, begin, end);
+      break;
+    case 2:
+      copyPiecesOf<std::uint16_t>(problem, pieces, operands, begin, end);
+      break;
+    default:
+      copyPiecesOf<std::uint32_t>(problem, pieces, operands, begin, end);
+  }
+  if (pieces.writesPastCaches) hwy::FlushStream();
+}
+
+}  // namespace mps::detail::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mps::detail {
+namespace {
+
+HWY_EXPORT(copyPieces);
+
+/// What a piece may have: its lines of memory are read again for each block of channels.
+constexpr std::int64_t kPieceBytes = std::int64_t{1} << 18U;
+constexpr std::int64_t kMostPixels = 512;
+/// Bytes below which another thread does not pay.
+constexpr std::int64_t kGrainBytes = 65536;
+/// A copy that moves more bytes than this leaves little of its result in any cache.
+constexpr std::int64_t kStreamedBytes = std::int64_t{1} << 26U;
 
 class ImageMatrixCopyPlan final : public Plan {
  public:
   explicit ImageMatrixCopyPlan(const ImageMatrixCopyProblem& problem) : problem_(problem) {
     // Evenly spaced pixels of an image are one row, so that short rows do not make short pieces.
     TensorShape& images = problem_.images;
-    if (images.rowStride != images.width * images.pixelStride) return;
-    images.width *= images.height;
-    images.rowStride *= images.height;
-    images.height = 1;
+    if (images.rowStride == images.width * images.pixelStride) {
+      images.width *= images.height;
+      images.rowStride *= images.height;
+      images.height = 1;
+    }
+    pieces_.pixels =
+        std::clamp<std::int64_t>(kPieceBytes / std::max<std::int64_t>(1, pixelBytes()), 16,
+                                 std::min(kMostPixels, std::max<std::int64_t>(16, images.width)));
+    pieces_.count = (images.width + pieces_.pixels - 1) / pieces_.pixels;
+    pieces_.writesPastCaches = 2 * images.bytes() > kStreamedBytes;
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    switch (bytesPerChannel(problem_.images.format)) {
-      case 1:
-        return copy<std::uint8_t>(stream, operands);
-      case 2:
-        return copy<std::uint16_t>(stream, operands);
-      default:
-        return copy<std::uint32_t>(stream, operands);
-    }
-  }
-
- private:
-  template <class Bits>
-  void copy(mtl::Stream& stream, const Operands& operands) const {
     const TensorShape& images = problem_.images;
-    const std::int64_t pieces = (images.width + kPixels - 1) / kPixels;
-    const std::int64_t pieceBytes =
-        std::min(images.width, kPixels) * images.channels * static_cast<std::int64_t>(sizeof(Bits));
+    const std::int64_t pieceBytes = pieces_.pixels * pixelBytes();
     mtl::cpu::asCpu(stream).parallelFor(
-        images.images * images.height * pieces, kGrainBytes / std::max<std::int64_t>(1, pieceBytes) + 1,
-        [&](std::int64_t begin, std::int64_t end) {
-          for (std::int64_t i = begin; i < end; ++i) {
-            const std::int64_t row = i / pieces;
-            const std::int64_t first = i % pieces * kPixels;
-            copyPixels<Bits>(problem_, operands, row / images.height, row % images.height, first,
-                             std::min(kPixels, images.width - first));
-          }
+        images.images * images.height * pieces_.count,
+        kGrainBytes / std::max<std::int64_t>(1, pieceBytes) + 1, [&](std::int64_t begin, std::int64_t end) {
+          HWY_DYNAMIC_DISPATCH(copyPieces)(problem_, pieces_, operands, begin, end);
         });
   }
 
+ private:
+  [[nodiscard]] std::int64_t pixelBytes() const {
+    return problem_.images.channels * static_cast<std::int64_t>(bytesPerChannel(problem_.images.format));
+  }
+
   ImageMatrixCopyProblem problem_;
+  CopyPieces pieces_;
 };
 
 Preparation prepareBlocks(const ImageMatrixCopyProblem& problem) {
