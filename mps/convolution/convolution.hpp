@@ -78,6 +78,10 @@ class CNNConvolution : public CNNKernel {
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
   /// The library's own: the weights that encodes use now.
   [[nodiscard]] const std::shared_ptr<const detail::ConvolutionWeights>& weights() const { return weights_; }
+  /// The library's own: the weights that weights() returned earlier.
+  void useWeights(std::shared_ptr<const detail::ConvolutionWeights> weights) {
+    weights_ = std::move(weights);
+  }
   /// The library's own: a neuron that a graph fuses behind the descriptor's.
   void setGraphNeuron(const NNNeuronDescriptor& neuron) { graphNeuron_ = neuron; }
 

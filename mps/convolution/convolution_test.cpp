@@ -236,7 +236,7 @@ TEST_F(Convolution, PropertiesAndDefaults) {
 
 /// Row q, column p, channel c of filter 0 weighs 8^(its index): the octal digits of the sum show where each
 /// went.
-TEST_F(Convolution, WeightsAreOutputRowColumnInput) {
+TEST_F(Convolution, Behaviour18WeightsAreOutputRowColumnInput) {
   const auto descriptor = CNNConvolutionDescriptor::cnnConvolutionDescriptor(2, 2, 2, 2);
   const auto source = ArraySource::create(
       descriptor, {1, 8, 64, 512, 4096, 32768, 262144, 2097152, 0, 0, 0, 0, 0, 0, 0, 1}, {0, 0.5F});

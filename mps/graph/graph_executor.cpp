@@ -53,6 +53,31 @@ class ReadCounts {
   std::vector<std::pair<std::shared_ptr<TemporaryImage>, std::size_t>> counts_;
 };
 
+/// Weights and random counters of the kernels, put back when an encode fails.
+class KernelStates {
+ public:
+  KernelStates(NNGraph& graph, const GraphProgram& program)
+      : graph_(graph), program_(program), counters_(graph.randomCounters()) {
+    for (const ProgramStep& step : program_.steps)
+      if (step.update) step.update->begin();
+  }
+  ~KernelStates() {
+    if (kept_) return;
+    for (const ProgramStep& step : program_.steps)
+      if (step.update) step.update->rollBack();
+    graph_.setRandomCounters(counters_);
+  }
+  KernelStates(const KernelStates&) = delete;
+  KernelStates& operator=(const KernelStates&) = delete;
+  void keep() { kept_ = true; }
+
+ private:
+  NNGraph& graph_;
+  const GraphProgram& program_;
+  std::vector<std::uint64_t> counters_;
+  bool kept_ = false;
+};
+
 /// States as a kernel without a window leaves them that read and wrote whole images; for a kernel that was
 /// fused away.
 StateBatch pointwiseStates(const std::shared_ptr<mtl::Device>& device, const std::string& kernelClass,
@@ -348,6 +373,7 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
   }
 
   ReadCounts readCounts(sourceImages);
+  KernelStates kernelStates(graph, *program_);
   mtl::RecordingGuard guard(*commandBuffer);
   for (std::size_t i = 0; i < sourceImages.size(); ++i) {
     // One encode takes one read, however many steps read the image.
@@ -359,6 +385,7 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
     if (!layout.reuse.leavesOut[s]) encodeStep(run, s);
   guard.keep();
   readCounts.keep();
+  kernelStates.keep();
 
   for (ImageIndex i = 0; i < program_->images.size(); ++i)
     if (program_->images[i].synchronizes && !run.images[i].empty())

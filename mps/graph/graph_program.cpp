@@ -178,6 +178,8 @@ class Compiler {
     ProgramStep step;
     step.name = filter->describe();
     step.kernel = filter->makeKernel(device_);
+    if (filter->label().empty() && !step.kernel->label().empty())  // of the data source
+      step.name += " \"" + step.kernel->label() + "\"";
     for (const auto& source : filter->sources()) step.sources.push_back(imageOf(source));
     for (const auto& state : filter->sourceStates()) step.sourceStates.push_back(stateOf(state));
     step.result = imageOf(filter->resultImage());

@@ -13,6 +13,12 @@ class ConvolutionUpdate final : public LayerUpdate {
                     NNTrainingStyle style)
       : LayerUpdate(style), forward_(std::move(forward)), gradient_(std::move(gradient)) {}
 
+  void begin() override { before_ = forward_->weights(); }
+  void rollBack() override {
+    forward_->useWeights(before_);
+    gradient_->shareWeights(*forward_);
+  }
+
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
               const std::shared_ptr<State>& gradientState) override {
     const auto gradients = std::static_pointer_cast<CNNConvolutionGradientState>(gradientState);
@@ -51,6 +57,7 @@ class ConvolutionUpdate final : public LayerUpdate {
  private:
   std::shared_ptr<CNNConvolution> forward_;
   std::shared_ptr<CNNConvolutionGradient> gradient_;
+  std::shared_ptr<const ConvolutionWeights> before_;
 };
 
 }  // namespace

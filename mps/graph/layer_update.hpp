@@ -22,6 +22,10 @@ class LayerUpdate {
                                              const std::shared_ptr<Kernel>& gradient, NNTrainingStyle style);
 
   [[nodiscard]] NNTrainingStyle style() const { return style_; }
+  /// Before an encode of the graph: remembers the weights that the kernels use.
+  virtual void begin() = 0;
+  /// The encode failed: what it recorded is gone, so the kernels use the remembered weights again.
+  virtual void rollBack() = 0;
   /// Style UpdateDeviceGPU: right after the gradient was encoded.
   virtual void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                       const std::shared_ptr<State>& gradientState) = 0;

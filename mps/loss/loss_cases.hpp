@@ -183,6 +183,13 @@ inline void addChannelCases(std::vector<LossCase>& cases) {
       perPixel.problem.weights = TensorShape::dense(3, 2, 3, 1);
       cases.push_back(perPixel);
     }
+  for (const std::int64_t others : {1, 2, 1500}) {
+    LossCase onePixel =
+        lossCase(CNNLossType::SoftMaxCrossEntropy, CNNReductionType::None, 1, 1, 1, 10 + others);
+    onePixel.name += "OnePixelAnd" + std::to_string(others) + "OtherChannels";
+    onePixel.problem.countedChannels = 10;
+    cases.push_back(onePixel);
+  }
   LossCase repeated =
       lossCase(CNNLossType::MeanSquaredError, CNNReductionType::SumByNonZeroWeights, 3, 2, 3, 5);
   repeated.name += "RepeatedWeights";

@@ -315,7 +315,9 @@ class LossPlan final : public Plan {
     const auto counted = static_cast<std::size_t>(layout_.channels) * bytesPerChannel(shape.format);
     shape.channels -= layout_.channels;
     forEachTile(stream, Tiling(shape.pixels(), shape.channels), [&](const Tile& tile) {
-      static constexpr float zeros[Tiling::capacity] = {};
+      float buffer[Tiling::capacity];
+      float* const zeros = tileTarget(shape, memory + counted, tile, buffer);
+      std::fill_n(zeros, tile.elements(), 0.0F);
       storeTile(shape, memory + counted, tile, zeros);
     });
   }

@@ -116,6 +116,65 @@ TEST_F(LossLabels, DataThatIsTooShortIsRefused) {
   EXPECT_NE(errorOf([&] { CNNLossLabels::create(device_, planes); }), "");
 }
 
+/// spec/06 section 4: 12 floats for 10 classes; with numberOfClasses only those count.
+TEST_F(LossLabels, Behaviour09LabelsMayBePadded) {
+  Values oneHot(12);
+  oneHot[3] = 1;
+  oneHot[10] = oneHot[11] = 77;  // must not be looked at
+  const auto padded = [&] {
+    return StateBatch{CNNLossLabels::create(device_, CNNLossDataDescriptor::cnnLossDataDescriptor(
+                                                         oneHot, HeightxWidthxFeatureChannels, {1, 1, 12}))};
+  };
+  const StateBatch exact{CNNLossLabels::create(
+      device_, CNNLossDataDescriptor::cnnLossDataDescriptor(std::span(oneHot).first(10),
+                                                            HeightxWidthxFeatureChannels, {1, 1, 10}))};
+  const auto y = batch(sizeOf(1, 1, 10), 1, counted(10, -4));
+  const Values expected = resultsOf(softMax(), y, exact);
+  EXPECT_EQ(resultsOf(softMax(), y, padded()), expected) << "10 predictions, 12 labels";
+
+  auto tenClasses = softMax();
+  tenClasses.setNumberOfClasses(10);
+  EXPECT_EQ(resultsOf(tenClasses, y, padded()), expected);
+  Values wide = counted(10, -4);
+  wide.insert(wide.end(), {1000, 1000});
+  Values expectedWide = expected;
+  expectedWide.insert(expectedWide.begin() + 10, {0, 0});
+  EXPECT_EQ(resultsOf(tenClasses, batch(sizeOf(1, 1, 12), 1, wide), padded()), expectedWide)
+      << "12 predictions of which 10 count";
+}
+
+/// spec/06 section 4.
+TEST_F(LossLabels, Behaviour10OneLossImageForEachElementOfTheBatch) {
+  const Values t{1, 2};
+  std::vector<std::shared_ptr<State>> targets;
+  for (std::size_t i = 0; i < 2; ++i)
+    targets.push_back(CNNLossLabels::create(
+        device_, CNNLossDataDescriptor::cnnLossDataDescriptor(std::span(t).subspan(i, 1),
+                                                              HeightxWidthxFeatureChannels, {1, 1, 1})));
+  const auto y = batch(sizeOf(1, 1, 1), 2, {4, 4});
+  for (const auto reduction : {CNNReductionType::Sum, CNNReductionType::Mean}) {
+    const Values results = resultsOf(squared(reduction), y, StateBatch(targets));
+    EXPECT_EQ(Values(results.begin() + 2, results.end()), (Values{9, 4})) << "one float each";
+  }
+  const auto elements = CNNLossLabels::create(device_, {3, 1, 2}, image(sizeOf(3, 1, 2)), nullptr);
+  EXPECT_EQ(elements->lossImage()->width(), 3U);
+  EXPECT_EQ(elements->lossImage()->featureChannels(), 2U);
+  EXPECT_NE(std::dynamic_pointer_cast<CNNLossLabels>(targets[0])->lossImage(),
+            std::dynamic_pointer_cast<CNNLossLabels>(targets[1])->lossImage());
+}
+
+/// spec/00 D16: unorm formats are sources and labels.
+TEST_F(LossLabels, D16UnormLabels) {
+  const auto t = Image::create(device_, {ImageFeatureChannelFormat::Unorm8, 1, 1, 3});
+  const std::vector<std::uint8_t> codes{0, 255, 0};
+  t->writeBytes(std::span(codes), HeightxWidthxFeatureChannels);
+  const StateBatch unorm{CNNLossLabels::create(device_, {1, 1, 1}, t, nullptr)};
+  const StateBatch dense{
+      CNNLossLabels::create(device_, {1, 1, 1}, image(sizeOf(1, 1, 3), {0, 1, 0}), nullptr)};
+  const auto y = batch(sizeOf(1, 1, 3), 1, {1, 2, 3});
+  EXPECT_EQ(resultsOf(softMax(), y, unorm), resultsOf(softMax(), y, dense));
+}
+
 TEST_F(LossLabels, ClassIndicesAreOneHotLabels) {
   const auto y = batch(sizeOf(1, 1, 3), 3, {1, 2, 3, 1, 2, 3, 0, 0, 0});
   const auto indices = CNNLossLabels::createClassBatch(device_, 3);

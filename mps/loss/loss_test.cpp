@@ -205,12 +205,22 @@ TEST_F(Loss, ReduceAcrossBatchGivesTheFirstImageTheLossOfAll) {
   EXPECT_EQ(valuesOf(*CNNLossLabels::lossImages(targets)[1]), (Values{1, 0, 0, 0})) << "no effect";
 }
 
-TEST_F(Loss, TheWeightScalesLossAndGradient) {
+/// spec/06 section 4: "1/batch with sum" is the usual spelling of a batch mean.
+TEST_F(Loss, Behaviour19TheWeightScalesLossAndGradient) {
   auto descriptor = squared();
   descriptor.setWeight(0.25F);
   const auto targets = labels({1, 0});
   EXPECT_EQ(gradientOf(descriptor, {3, 2}, targets), (Values{1, 1}));
   EXPECT_EQ(lossOf(targets), Values{2});
+
+  const auto y = batch(sizeOf(1, 1, 1), 4, {1, 2, 3, 4});
+  const auto zeros = CNNLossLabels::createBatch(device_, {1, 1, 1}, batch(sizeOf(1, 1, 1), 4, Values(4)));
+  descriptor.setReduceAcrossBatch(true);
+  const auto buffer = commands();
+  const auto gradients = kernel(descriptor)->encodeBatch(buffer, y, zeros);
+  run(buffer);
+  EXPECT_EQ(lossesOf(zeros), (Values{(1 + 4 + 9 + 16) / 4.0F, 0, 0, 0}));
+  EXPECT_EQ(valuesOf(*gradients[3]), Values{2});
 }
 
 TEST_F(Loss, AWeightForEachPixelAndRepeatedAxes) {
