@@ -163,9 +163,9 @@ void MatrixVectorMultiplication::encode(const std::shared_ptr<mtl::CommandBuffer
                                         const std::shared_ptr<Vector>& inputVector,
                                         const std::shared_ptr<Vector>& resultVector) {
   detail::checkCommandBuffer(*this, commandBuffer);
-  // Vectors are rows: y^T = x^T op(A)^T.
+  // So that oneDNN need not transpose: y = A x with columns, or y^T = x^T A with rows.
+  const bool areRows = transpose_;
   MatrixMultiplicationProblem problem;
-  problem.transposeRight = !transpose_;
   problem.alpha = static_cast<float>(alpha_);
   problem.beta = static_cast<float>(beta_);
   const auto matrix = detail::tensorOf(*this, "inputMatrix", *commandBuffer, inputMatrix, true);
@@ -178,21 +178,30 @@ void MatrixVectorMultiplication::encode(const std::shared_ptr<mtl::CommandBuffer
   const std::size_t count =
       detail::batchCount(*this, batchStart(), batchSize(),
                          static_cast<std::size_t>(std::min({matrix.images, vector.images, result.images})));
-  const auto rowRegion = [&](const char* argument, const detail::TensorShape& whole,
-                             const mtl::Origin& origin, std::size_t length) {
+  const auto vectorRegion = [&](const char* argument, detail::TensorShape whole, const mtl::Origin& origin,
+                                std::size_t length) {
     if (origin.y != 0)
       throw Error(describe(), std::string("origin of ") + argument, "y " + std::to_string(origin.y), "y 0");
-    return detail::regionOf(*this, argument, whole, {0, origin.x, origin.z}, batchStart(), count, 1, length);
+    if (areRows)
+      return detail::regionOf(*this, argument, whole, {0, origin.x, origin.z}, batchStart(), count, 1,
+                              length);
+    whole.height = whole.channels;
+    whole.channels = whole.rowStride = whole.pixelStride = 1;
+    return detail::regionOf(*this, argument, whole, origin, batchStart(), count, length, 1);
   };
-  recordProduct(*this, *commandBuffer, problem,
-                {&inputVector->storage(),
-                 rowRegion("inputVector", vector, secondarySourceMatrixOrigin(), columns_), "inputVector"},
-                {&inputMatrix->storage(),
-                 detail::regionOf(*this, "inputMatrix", matrix, primarySourceMatrixOrigin(), batchStart(),
-                                  count, transpose_ ? columns_ : rows_, transpose_ ? rows_ : columns_),
-                 "inputMatrix"},
-                {&resultVector->storage(), rowRegion("resultVector", result, resultMatrixOrigin(), rows_),
-                 "resultVector"});
+  const Factor matrixFactor{
+      &inputMatrix->storage(),
+      detail::regionOf(*this, "inputMatrix", matrix, primarySourceMatrixOrigin(), batchStart(), count,
+                       transpose_ ? columns_ : rows_, transpose_ ? rows_ : columns_),
+      "inputMatrix"};
+  const Factor vectorFactor{&inputVector->storage(),
+                            vectorRegion("inputVector", vector, secondarySourceMatrixOrigin(), columns_),
+                            "inputVector"};
+  const Factor resultFactor{&resultVector->storage(),
+                            vectorRegion("resultVector", result, resultMatrixOrigin(), rows_),
+                            "resultVector"};
+  recordProduct(*this, *commandBuffer, problem, areRows ? vectorFactor : matrixFactor,
+                areRows ? matrixFactor : vectorFactor, resultFactor);
   detail::consumeRead({&inputMatrix->storage(), &inputVector->storage()});
 }
 

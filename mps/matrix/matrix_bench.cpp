@@ -83,17 +83,23 @@ void benchProducts(Bench& bench) {
                  [&](const auto& commandBuffer) { product->encode(commandBuffer, left, right, result); });
   }
   constexpr std::size_t kRows = 4096;
-  const BenchKey key{"MatrixVectorMultiplication", Direction::Forward, kFloat32, "4096x4096", 1};
-  if (!bench.isSelected(key.describe())) return;
+  const auto keyOf = [](bool transposes) {
+    return BenchKey{"MatrixVectorMultiplication", Direction::Forward, kFloat32,
+                    std::string("4096x4096") + (transposes ? " transposed" : ""), 1};
+  };
+  if (!bench.isSelected(keyOf(false).describe()) && !bench.isSelected(keyOf(true).describe())) return;
   const auto matrix = matrixOf(bench, kRows, kRows, DataType::Float32, 0.5F);
   const auto vector = [&] {
     return Vector::create(bench.device(), VectorDescriptor::vectorDescriptor(kRows, DataType::Float32));
   };
   const auto input = vector();
   const auto result = vector();
-  const auto product = MatrixVectorMultiplication::create(bench.device(), kRows, kRows);
-  bench.kernel(key, {.bytes = static_cast<double>((kRows * kRows + 2 * kRows) * sizeof(float))},
-               [&](const auto& commandBuffer) { product->encode(commandBuffer, matrix, input, result); });
+  for (const bool transposes : {false, true}) {
+    const auto product = MatrixVectorMultiplication::create(bench.device(), transposes, kRows, kRows, 1, 0);
+    bench.kernel(keyOf(transposes),
+                 {.bytes = static_cast<double>((kRows * kRows + 2 * kRows) * sizeof(float))},
+                 [&](const auto& commandBuffer) { product->encode(commandBuffer, matrix, input, result); });
+  }
 }
 
 }  // namespace

@@ -55,6 +55,7 @@ inline std::vector<MatrixMultiplicationCase> matrixMultiplicationCases() {
       {.name = "Outer", .rows = 13, .columns = 9},
       {.name = "Square", .rows = 64, .columns = 64, .interior = 64},
       {.name = "Batch", .rows = 5, .columns = 7, .interior = 6, .matrices = 4, .alpha = 2},
+      {.name = "Tall", .rows = 2000, .interior = 5, .gap = 1},
       {.name = "NothingInside", .rows = 3, .columns = 4, .interior = 0, .beta = 2},
       {.name = "NothingInsideNorBefore", .rows = 3, .columns = 4, .interior = 0},
       {.name = "LongSum", .rows = 3, .columns = 5, .interior = 3000},

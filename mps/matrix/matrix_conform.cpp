@@ -122,6 +122,62 @@ void runProductKernel(ConformRun& run, const MatrixMultiplicationCase& item, Tie
             run.format(), Zeros::Expected);
 }
 
+/// A vector of the public kernels: the region begins at element 2 of each, and what it holds.
+struct TestVector {
+  static constexpr std::size_t kFirst = 2;
+
+  std::shared_ptr<Vector> vector;
+  TensorShape shape;  ///< of the region
+  ReferenceTensor before;
+
+  TestVector(ConformRun& run, std::int64_t length, std::int64_t vectors, RandomKind kind)
+      : shape(TensorShape::dense(vectors, 1, 1, length, run.format())), before(vectors, 1, 1, length) {
+    const DataType type = dataTypeOf(run.format());
+    const std::size_t whole = static_cast<std::size_t>(length) + kFirst + 1;
+    const std::size_t bytes = VectorDescriptor::vectorBytes(whole, type);
+    vector = Vector::create(run.device(), VectorDescriptor::vectorDescriptor(
+                                              whole, static_cast<std::size_t>(vectors), bytes, type));
+    shape.imageStride = static_cast<std::int64_t>(bytes / sizeInBytes(type));
+    writeTensor(shape, address(), run.values(static_cast<std::size_t>(shape.elements()), kind));
+    before.values = read();
+    vector->data()->didModifyRange(0, vector->data()->length());
+  }
+  [[nodiscard]] std::byte* address() const {
+    return vector->data()->contents() + kFirst * sizeInBytes(vector->dataType());
+  }
+  [[nodiscard]] std::vector<double> read() const { return readTensor(shape, address()); }
+};
+
+/// op(A) x of the cases' left factors; `columns` is not used.
+void runVectorKernel(ConformRun& run, const MatrixMultiplicationCase& item, Tier tier) {
+  const RandomKind kind = valuesFor(tier, run.format());
+  const TestMatrix matrix(run, item.problem(run.format()).left, kind);
+  const TestVector input(run, item.interior, item.matrices, kind);
+  const TestVector result(run, item.rows, item.matrices, kind);
+  const auto kernel = MatrixVectorMultiplication::create(
+      run.device(), item.transposeLeft, static_cast<std::size_t>(item.rows),
+      static_cast<std::size_t>(item.interior), static_cast<double>(item.alpha),
+      static_cast<double>(item.beta));
+  kernel->setPrimarySourceMatrixOrigin(TestMatrix::origin);
+  kernel->setSecondarySourceMatrixOrigin({TestVector::kFirst, 0, 0});
+  kernel->setResultMatrixOrigin({TestVector::kFirst, 0, 0});
+  if (!run.encode([&](const auto& commandBuffer) {
+        kernel->encode(commandBuffer, matrix.matrix, input.vector, result.vector);
+      }))
+    return;
+  run.require(matrix.stored() == matrix.bytes && input.read() == input.before.values, "a factor was written");
+  MatrixMultiplicationProblem problem = item.problem(run.format());
+  problem.transposeRight = false;
+  problem.result = TensorShape::dense(item.matrices, item.rows, 1, 1, run.format());
+  const auto column = [](ReferenceTensor vector) {
+    std::swap(vector.height, vector.channels);
+    return vector;
+  };
+  const ReferenceTensor expected =
+      matrixMultiplicationReference(problem, matrix.before, column(input.before), column(result.before));
+  run.check(expected, result.read(), run.format(), Zeros::Expected);
+}
+
 void conformProducts(Conform& conform) {
   for (const ProductImplementation& implementation : conform.implementations(matrixMultiplicationBackEnds))
     for (const auto format : kGradientFormats)
@@ -133,10 +189,13 @@ void conformProducts(Conform& conform) {
             cases.push_back(
                 {"Kernel" + item.name, [=](ConformRun& run) { runProductKernel(run, item, tier); }});
         }
-        conformRow(
-            conform,
-            {"MatrixMultiplication", Direction::Forward, format, std::string(implementation.name), tier},
-            cases);
+        const std::string name(implementation.name);
+        conformRow(conform, {"MatrixMultiplication", Direction::Forward, format, name, tier}, cases);
+        cases.clear();
+        for (const MatrixMultiplicationCase& item : matrixMultiplicationCases())
+          if (item.interior > 0)
+            cases.push_back({item.name, [=](ConformRun& run) { runVectorKernel(run, item, tier); }});
+        conformRow(conform, {"MatrixVectorMultiplication", Direction::Forward, format, name, tier}, cases);
       }
 }
 

@@ -203,6 +203,46 @@ TEST(ImageMatrixCopyPlan, CopiesBits) {
   }
 }
 
+/// More than 64 MiB are written past the caches, from any address on.
+template <class Bits>
+void checkLargeCopy(ImageFeatureChannelFormat format, std::int64_t images) {
+  const ImageMatrixCopyCase item{.name = "", .images = images, .height = 61, .width = 67, .channels = 37};
+  for (const bool toMatrix : {false, true})
+    for (const bool channelsFirst : {false, true}) {
+      const auto problem = item.problem(toMatrix, channelsFirst, format);
+      SCOPED_TRACE(problem.describe());
+      const auto elements = static_cast<std::size_t>(problem.images.elements());
+      ASSERT_GT(2 * elements * sizeof(Bits), std::size_t{1} << 26U);
+      std::vector<Bits> source(elements);
+      for (std::size_t i = 0; i < elements; ++i) source[i] = static_cast<Bits>(i * 2654435761U >> 7U);
+      constexpr Bits kGuard = 77;
+      std::vector<Bits> destination(elements + 2, kGuard);
+      execute(*preparePlan(imageMatrixCopyImplementationsCpu(), problem).plan,
+              {.source = reinterpret_cast<const std::byte*>(source.data()),
+               .destination = reinterpret_cast<std::byte*>(destination.data() + 1)});
+      EXPECT_EQ(destination.front(), kGuard);
+      EXPECT_EQ(destination.back(), kGuard);
+      std::size_t mismatches = 0;
+      constexpr std::size_t kPlane = 61 * 67;
+      constexpr std::size_t kChannels = 37;
+      for (std::size_t i = 0; i < elements; ++i) {
+        const std::size_t inImage = i % (kPlane * kChannels);
+        const std::size_t column = inImage % kChannels * kPlane + inImage / kChannels;
+        const std::size_t row = channelsFirst ? i - inImage + column : i;
+        mismatches += source[toMatrix ? i : row] != destination[(toMatrix ? row : i) + 1] ? 1 : 0;
+      }
+      EXPECT_EQ(mismatches, 0U);
+    }
+}
+
+TEST(ImageMatrixCopyPlan, LargeCopiesOfFloat32) {
+  checkLargeCopy<std::uint32_t>(Float32, 56);
+}
+
+TEST(ImageMatrixCopyPlan, LargeCopiesOfFloat16) {
+  checkLargeCopy<std::uint16_t>(Float16, 111);
+}
+
 TEST(ImageMatrixCopyPlan, EveryFieldMatters) {
   const ImageMatrixCopyCase item{.name = "", .images = 2, .height = 3, .width = 4, .channels = 5};
   const auto problem = item.problem(true, true, Float32);

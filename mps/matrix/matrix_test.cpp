@@ -336,8 +336,8 @@ TEST_F(MatrixVectorMultiplicationTest, WrongArgumentsAreRefused) {
   EXPECT_TRUE(names(refusal(std::shared_ptr<Matrix>(), x, y), {"inputMatrix", "null"}));
   EXPECT_TRUE(names(refusal(matrix_, none, y), {"inputVector", "null"}));
   EXPECT_TRUE(names(refusal(matrix_, x, none), {"resultVector", "null"}));
-  EXPECT_TRUE(names(refusal(matrix_, y, y), {"inputVector", "1x2", "1x3"}));
-  EXPECT_TRUE(names(refusal(matrix_, x, vector({1})), {"resultVector", "1x1", "1x2"}));
+  EXPECT_TRUE(names(refusal(matrix_, y, y), {"inputVector", "2x1", "3x1"}));
+  EXPECT_TRUE(names(refusal(matrix_, x, vector({1})), {"resultVector", "1x1", "2x1"}));
   EXPECT_TRUE(names(refusal(matrix(1, 3), x, y), {"inputMatrix", "1x3", "2x3"}));
   const auto half = Vector::create(device_, VectorDescriptor::vectorDescriptor(3, DataType::Float16));
   EXPECT_TRUE(names(refusal(matrix_, half, y), {"inputVector", "Float16"}));
