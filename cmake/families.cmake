@@ -2,7 +2,8 @@
 unmetal_family(pooling
   HEADERS pooling_node.hpp
   SOURCES pooling_layout.cpp pooling_node.cpp pooling_plain.cpp pooling_problem.cpp
-  CONFORM pooling_reference_call.cpp)
+  CONFORM pooling_reference_call.cpp
+  TESTS pooling_test.cpp)
 unmetal_family(convolution
   HEADERS convolution_node.hpp fully_connected.hpp
   SOURCES convolution_matmul.cpp convolution_node.cpp convolution_onednn.cpp convolution_plain.cpp

@@ -141,6 +141,10 @@ bool CNNPoolingGradient::needsSourceMemory(bool forwardSavesFields) const {
 
 std::vector<detail::PreparedCall> CNNPoolingGradient::prepareGradient(
     const detail::GradientCall& call) const {
+  if (call.edgeMode != ImageEdgeMode::Zero && call.edgeMode != ImageEdgeMode::Clamp &&
+      !has(options(), KernelOptions::SkipAPIValidation))
+    throw Error(describe(), "secondaryEdgeMode", std::to_string(static_cast<int>(call.edgeMode)),
+                "Zero or Clamp");
   const mtl::Size counted = sourceSize();
   // With a state, destination and source coordinates agree; without one, the first window's first pixel comes
   // first.
