@@ -78,24 +78,17 @@ class GradientRows {
   template <class T>
   void computeTile(std::int64_t y, const GradientTile& tile, T* to) {
     const std::int64_t pixels = tile.end - tile.begin;
-    const Target<float> staged{memory_.pixels};
     if (tile.windowBegin == tile.windowEnd) return storeZeros(to, pixels);
     if constexpr (std::is_same_v<T, float> || std::is_same_v<T, Float16>) {
       const Target<T> target{to, stream_ && isAlignedToVectors(to)};
       if (gathersDirectly_) return gatherDirect(y, tile, target);
-      if (writesDirectly_ && problem_.kind == PoolingKind::Average)
-        return addWindows(sumRows(y, tile), tile, target);
-      if (writesDirectly_ && !isMax()) {
-        addWindows(sumRows(y, tile), tile, staged);
-        return timesSource(y, tile, target);
-      }
+      if (writesDirectly_ && !isMax()) return addWindows(y, tile, target);
     }
-    if (isMax()) {
+    const Target<float> staged{memory_.pixels};
+    if (isMax())
       gatherStaged(y, tile, staged);
-    } else {
-      addWindows(sumRows(y, tile), tile, staged);
-      if (problem_.kind == PoolingKind::L2Norm) timesSource(y, tile, staged);
-    }
+    else
+      addWindows(y, tile, staged);
     const std::size_t stride = asSize(problem_.destination.pixelStride);
     if constexpr (std::is_same_v<T, float>) {
       if (operands_.accumulate)
@@ -107,8 +100,9 @@ class GradientRows {
   // Pixels of a tile
   // -----------------------------------------------------------------------------------------------
 
-  /// Calls use(run, target) for the pixels of a tile, in order: those of the interior at once, each other one
-  /// by itself. They gather from the first `rows` of gatherRows, which begin with the tile's first window.
+  /// Calls use(run, target, offset in the tile) for the pixels of a tile, in order: those of the interior at
+  /// once, each other one by itself. They gather from the first `rows` of gatherRows, which begin with the
+  /// tile's first window.
   template <class G, class Index, class T, class Use>
   void forPixels(const GradientTile& tile, std::size_t rows, Target<T> to, const Use& use) {
     const std::int64_t stride = problem_.x.stride;
@@ -134,34 +128,37 @@ class GradientRows {
       const bool isFlat = stride == 1;
       const PixelRun run{memory_.pixelTaps, asSize(phases), isFlat ? 1 : asSize(count),
                          asSize(isFlat ? count * channels_ : channels_)};
-      use(run, Target<T>{to.address + (x - tile.begin) * channels_, to.stream});
+      const std::int64_t offset = (x - tile.begin) * channels_;
+      use(run, Target<T>{to.address + offset, to.stream}, offset);
       x += count;
     }
   }
 
   template <class T>
-  void addWindows(const float* windows, const GradientTile& tile, Target<T> to) {
+  void addWindows(std::int64_t y, const GradientTile& tile, Target<T> to) {
+    const float* const windows = sumRows(y, tile);
     memory_.gatherRows[0] = {windows, windows, 0};
-    forPixels<float, float>(tile, 1, to,
-                            [](const PixelRun& run, Target<T> target) { sumPixels(run, target); });
+    if (problem_.kind == PoolingKind::Average) return addWindowsTimes(tile, NoFactor(), to);
+    if (!isDirect(problem_.source)) {
+      source_.load(y, tile.begin, tile.end - tile.begin, memory_.stage);
+      return addWindowsTimes(tile, SourceFactor<float>{memory_.stage}, to);
+    }
+    if (problem_.source.format == ImageFeatureChannelFormat::Float32)
+      return addWindowsTimes(tile, SourceFactor<float>{source_.at<float>(y, tile.begin)}, to);
+    addWindowsTimes(tile, SourceFactor<Float16>{source_.at<Float16>(y, tile.begin)}, to);
   }
 
-  /// Pixels that no window reads stay 0, whatever the source holds.
   template <class T>
-  void timesSource(std::int64_t y, const GradientTile& tile, Target<T> to) {
-    const std::int64_t pixels = tile.end - tile.begin;
-    const std::size_t length = asSize(pixels * channels_);
-    if (!isDirect(problem_.source)) {
-      source_.load(y, tile.begin, pixels, memory_.stage);
-      multiplyBySource(memory_.pixels, memory_.stage, to, length);
-    } else if (problem_.source.format == ImageFeatureChannelFormat::Float32) {
-      multiplyBySource(memory_.pixels, source_.at<float>(y, tile.begin), to, length);
-    } else {
-      multiplyBySource(memory_.pixels, source_.at<Float16>(y, tile.begin), to, length);
-    }
-    if (layout_.allColumnsAreRead) return;
-    for (std::int64_t x = tile.begin; x < tile.end; ++x)
-      if (!layout_.columns.isRead(x)) std::fill_n(to.address + (x - tile.begin) * channels_, channels_, T{});
+  void addWindowsTimes(const GradientTile& tile, NoFactor factor, Target<T> to) {
+    forPixels<float, float>(tile, 1, to, [&](const PixelRun& run, Target<T> target, std::int64_t /*offset*/) {
+      sumPixels(run, factor, target);
+    });
+  }
+  template <class S, class T>
+  void addWindowsTimes(const GradientTile& tile, SourceFactor<S> factor, Target<T> to) {
+    forPixels<float, float>(tile, 1, to, [&](const PixelRun& run, Target<T> target, std::int64_t offset) {
+      sumPixels(run, SourceFactor<S>{factor.source + offset}, target);
+    });
   }
 
   // Averages and norms
@@ -281,9 +278,10 @@ class GradientRows {
     const WindowTap* const tap = layout_.rows.begin(y);
     for (std::size_t k = 0; k < count; ++k)
       memory_.gatherRows[k].gradient = gradient_.at<T>(tap[k].window, tile.windowBegin);
-    forPixels<T, std::uint8_t>(tile, count, to, [](const PixelRun& run, Target<T> target) {
-      gatherPixels<std::uint8_t, T>(run, target);
-    });
+    forPixels<T, std::uint8_t>(tile, count, to,
+                               [](const PixelRun& run, Target<T> target, std::int64_t /*offset*/) {
+                                 gatherPixels<std::uint8_t, T>(run, target);
+                               });
   }
 
   /// From float32 gradients and 32-bit indices.
@@ -299,9 +297,10 @@ class GradientRows {
       memory_.gatherRows[k].gradient = stage;
       memory_.gatherRows[k].indices = indexStage;
     }
-    forPixels<float, std::int32_t>(tile, count, to, [](const PixelRun& run, Target<float> target) {
-      gatherPixels<std::int32_t, float>(run, target);
-    });
+    forPixels<float, std::int32_t>(tile, count, to,
+                                   [](const PixelRun& run, Target<float> target, std::int64_t /*offset*/) {
+                                     gatherPixels<std::int32_t, float>(run, target);
+                                   });
   }
 
   void widen(const void* from, std::int32_t* to, std::size_t length) const {

@@ -325,14 +325,6 @@ void divideByNorm(const T* gradient, const float* norm, float* to, std::size_t l
   }
 }
 
-/// to[e] = sum[e] * source[e]
-template <class S, class T>
-void multiplyBySource(const float* sum, const S* source, Target<T> to, std::size_t length) {
-  const FloatTag d;
-  for (std::size_t e = 0; e < length; e += hn::Lanes(d))
-    to.put(hn::Mul(hn::LoadU(d, sum + e), loadFloats(d, source + e)), e);
-}
-
 template <class T>
 void storeRun(const float* from, Target<T> to, std::size_t length) {
   for (std::size_t e = 0; e < length; e += hn::Lanes(FloatTag())) to.put(hn::LoadU(FloatTag(), from + e), e);
@@ -346,42 +338,57 @@ struct PixelRun {
   std::size_t length;  ///< elements of a pixel, and distance of pixels and of windows
 };
 
-/// to[k][e] = sum over the windows of pixel k, which are float32
-template <class T>
-void sumPixels(const PixelRun& run, Target<T> to) {
+/// What the sum of a pixel's windows is multiplied by: nothing.
+struct NoFactor {
+  HWY_INLINE FloatVector operator()(FloatVector sum, std::size_t /*offset*/) const { return sum; }
+};
+/// The pixel of the source.
+template <class S>
+struct SourceFactor {
+  const S* source;
+  HWY_INLINE FloatVector operator()(FloatVector sum, std::size_t offset) const {
+    return hn::Mul(sum, loadFloats(FloatTag(), source + offset));
+  }
+};
+
+template <std::size_t count, class Factor, class T>
+HWY_INLINE void sumPixel(const Contribution* windows, std::size_t rest, std::size_t shift, std::size_t length,
+                         Factor factor, Target<T> to, std::size_t target) {
   const FloatTag d;
-  const std::size_t lanes = hn::Lanes(d);
+  const auto* const a = static_cast<const float*>(windows[0].gradient) + shift;
+  const auto* const b = static_cast<const float*>(windows[count > 1 ? 1 : 0].gradient) + shift;
+  const auto* const c = static_cast<const float*>(windows[count > 2 ? 2 : 0].gradient) + shift;
+  for (std::size_t e = 0; e < length; e += hn::Lanes(d)) {
+    FloatVector sum = hn::LoadU(d, a + e);
+    if constexpr (count > 1) sum = hn::Add(sum, hn::LoadU(d, b + e));
+    if constexpr (count > 2) sum = hn::Add(sum, hn::LoadU(d, c + e));
+    if constexpr (count == 0)
+      for (std::size_t i = 1; i < rest; ++i)
+        sum = hn::Add(sum, hn::LoadU(d, static_cast<const float*>(windows[i].gradient) + shift + e));
+    to.put(factor(sum, target + e), target + e);
+  }
+}
+
+/// to[k][e] = factor * sum over the windows of pixel k, which are float32; 0 where there are none
+template <class Factor, class T>
+void sumPixels(const PixelRun& run, Factor factor, Target<T> to) {
   std::size_t phase = 0;
   std::size_t shift = 0;
-  const auto windows = [&](const PixelTaps& taps, std::size_t i) {
-    return static_cast<const float*>(taps.contributions[i].gradient) + shift;
-  };
   for (std::size_t k = 0; k < run.pixels; ++k) {
-    const PixelTaps& taps = run.taps[phase];
+    const Contribution* const windows = run.taps[phase].contributions;
+    const std::size_t count = run.taps[phase].count;
     const std::size_t target = k * run.length;
-    const float* const a = taps.count > 0 ? windows(taps, 0) : nullptr;
-    const float* const b = taps.count > 1 ? windows(taps, 1) : nullptr;
-    const float* const c = taps.count > 2 ? windows(taps, 2) : nullptr;
-    switch (taps.count) {
-      case 0:
-        for (std::size_t e = 0; e < run.length; e += lanes) to.put(hn::Zero(d), target + e);
-        break;
-      case 1:
-        for (std::size_t e = 0; e < run.length; e += lanes) to.put(hn::LoadU(d, a + e), target + e);
-        break;
-      case 2:
-        for (std::size_t e = 0; e < run.length; e += lanes)
-          to.put(hn::Add(hn::LoadU(d, a + e), hn::LoadU(d, b + e)), target + e);
-        break;
-      default:
-        for (std::size_t e = 0; e < run.length; e += lanes) {
-          FloatVector sum = hn::Add(hn::LoadU(d, a + e), hn::LoadU(d, b + e));
-          sum = hn::Add(sum, hn::LoadU(d, c + e));
-          for (std::size_t i = 3; i < taps.count; ++i) sum = hn::Add(sum, hn::LoadU(d, windows(taps, i) + e));
-          to.put(sum, target + e);
-        }
-        break;
-    }
+    if (count == 1)
+      sumPixel<1>(windows, count, shift, run.length, factor, to, target);
+    else if (count == 2)
+      sumPixel<2>(windows, count, shift, run.length, factor, to, target);
+    else if (count == 3)
+      sumPixel<3>(windows, count, shift, run.length, factor, to, target);
+    else if (count > 3)
+      sumPixel<0>(windows, count, shift, run.length, factor, to, target);
+    else
+      for (std::size_t e = 0; e < run.length; e += hn::Lanes(FloatTag()))
+        to.put(hn::Zero(FloatTag()), target + e);
     if (++phase == run.phases) {
       phase = 0;
       shift += run.length;
