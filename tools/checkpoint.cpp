@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "mps/core/error.hpp"
-#include "tools/progress.hpp"
 
 namespace unmetal {
 namespace {
@@ -141,10 +140,8 @@ bool CheckpointWriter::isBusy() const {
 
 void CheckpointWriter::begin(Checkpoint checkpoint, std::filesystem::path path) {
   finish();
-  write_ = std::async(std::launch::async, [this, checkpoint = std::move(checkpoint), path = std::move(path)] {
-    const double start = steadySeconds();
+  write_ = std::async(std::launch::async, [checkpoint = std::move(checkpoint), path = std::move(path)] {
     checkpoint.write(path);
-    lastSeconds_ = steadySeconds() - start;
   });
 }
 

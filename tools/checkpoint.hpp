@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -81,8 +80,6 @@ class CheckpointWriter {
   ~CheckpointWriter();
   /// Whether a write is under way.
   [[nodiscard]] bool isBusy() const;
-  /// How long the last finished write took; 0 before.
-  [[nodiscard]] double lastSeconds() const { return lastSeconds_; }
   /// Begins a write; waits for the one before. @throws mps::Error when that one failed.
   void begin(Checkpoint checkpoint, std::filesystem::path path);
   /// Waits. @throws mps::Error when the write failed.
@@ -90,7 +87,6 @@ class CheckpointWriter {
 
  private:
   std::future<void> write_;
-  std::atomic<double> lastSeconds_ = 0;
 };
 
 }  // namespace unmetal

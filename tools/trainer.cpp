@@ -172,13 +172,12 @@ void Trainer::finishAll() {
 }
 
 bool Trainer::isCheckpointDue() const {
-  const double seconds = steadySeconds() - lastCheckpointTime_;
-  if (seconds >= options_.checkpointSeconds) return true;
-  // A short training that is killed shall not lose much either, as long as writing is cheap beside it.
+  if (steadySeconds() - lastCheckpointTime_ >= options_.checkpointSeconds) return true;
+  // A short training that is killed shall lose no more than a few of its steps either.
   constexpr std::uint64_t wantedCheckpoints = 50;
-  constexpr double leastTimesTheWrite = 10;
-  return position_.step - lastCheckpointStep_ >= totalSteps_ / wantedCheckpoints &&
-         seconds >= leastTimesTheWrite * writer_.lastSeconds() && !writer_.isBusy();
+  const std::uint64_t wanted = std::max<std::uint64_t>(1, totalSteps_ / wantedCheckpoints);
+  const std::uint64_t steps = position_.step - lastCheckpointStep_;
+  return steps >= 2 * wanted || (steps >= wanted && !writer_.isBusy());
 }
 
 void Trainer::saveCheckpoint() {
@@ -207,6 +206,10 @@ void Trainer::finishEpoch(std::uint64_t epoch) {
   // Before the checkpoint: what is killed in between comes here again.
   if (best) Checkpoint::take(network_, position_, settings()).write(options_.out / "best.safetensors");
   saveCheckpoint();
+  drawCurves();
+}
+
+void Trainer::drawCurves() const {
   mps::writeFile(options_.out / "curves.svg",
                  drawTrainingCurves(options_.network + " on " + options_.data, metrics_->rows()));
 }
@@ -234,7 +237,10 @@ std::optional<double> Trainer::run() {
       saveCheckpoint();
   }
   writer_.finish();
-  if (position_.epoch < options_.epochs) return std::nullopt;
+  if (position_.epoch < options_.epochs) {
+    drawCurves();
+    return std::nullopt;
+  }
   return accuracy_;
 }
 

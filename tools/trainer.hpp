@@ -45,10 +45,10 @@ struct TrainingOptions {
 /// One training, from the first step to the last.
 ///
 /// Two command buffers are in flight: while one step runs, the next batch is uploaded and encoded. In the
-/// folder: a row of metrics.csv per step; checkpoint.safetensors after each epoch, every few seconds and,
-/// while that costs little time, every 2 % of the steps; best.safetensors after the best epoch; curves.svg
-/// and graph.dot. Each file is replaced as a whole, and those of an earlier training in the folder only when
-/// there is room for the new checkpoints.
+/// folder: a row of metrics.csv per step; checkpoint.safetensors after each epoch, every few seconds and
+/// every 2 % of the steps (4 % where writing takes longer than that); best.safetensors after the best epoch;
+/// curves.svg and graph.dot. Each file is replaced as a whole, and those of an earlier training in the folder
+/// only when there is room for the new checkpoints.
 class Trainer {
  public:
   /// Loads data and, to resume, the checkpoint. @throws mps::Error in one sentence; nothing was changed then.
@@ -83,6 +83,7 @@ class Trainer {
   [[nodiscard]] bool isCheckpointDue() const;
   void saveCheckpoint();
   void finishEpoch(std::uint64_t epoch);
+  void drawCurves() const;
 
   std::shared_ptr<mtl::Device> device_;
   std::shared_ptr<mtl::CommandQueue> queue_;

@@ -135,6 +135,7 @@ class Training(ProgramTest):
         self.assertIn("stopped after step 5", output)
         self.assertEqual(len(metrics(self.folder / "run")), 5)
         self.assertEqual(position(self.folder / "run" / "checkpoint.safetensors"), 5)
+        self.assertIn("nothing was measured yet", (self.folder / "run" / "curves.svg").read_text())
 
     def test_devices_lists_the_cpu(self):
         done = run("devices")
