@@ -146,6 +146,7 @@ void NNOptimizer::encodeVectors(const std::shared_ptr<mtl::CommandBuffer>& comma
   mtl::RecordingGuard guard(*commandBuffer);
   record(*commandBuffer, kind, numbers, arrays);
   guard.keep();
+  detail::consumeRead({&gradient->storage(), values != result ? &values->storage() : nullptr});
 }
 
 void NNOptimizer::encodeConvolution(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

@@ -17,8 +17,8 @@
 /// The result may be the values themselves. Momentum and other buffers are the application's: they start at 0
 /// and are read and overwritten. Vectors of one encode have the same length and number of vectors. The
 /// convolution forms update weights (vector 0) and biases (vector 1); with one vector the biases are copied
-/// unchanged. They take one read off each temporary state that they read. All throw Error before anything is
-/// recorded.
+/// unchanged. They take one read off each temporary state and vector that they read and do not write. All
+/// throw Error before anything is recorded.
 namespace mps {
 
 namespace detail {

@@ -238,6 +238,26 @@ TEST_F(Optimizer, SeveralVectorsWithGapsBetweenThem) {
   EXPECT_EQ(valuesOf(result), (Values{9, 18, 7, 7, 27, 36}));
 }
 
+TEST_F(Optimizer, TemporaryVectorsAreCounted) {
+  const auto values = vector({1, 2});
+  const auto one = SGD::create(device_, 1);
+  runWith([&](const auto& commandBuffer) {
+    const auto descriptor = VectorDescriptor::vectorDescriptor(2, DataType::Float32);
+    const auto temporary = TemporaryVector::create(commandBuffer, descriptor);
+    const auto moved = TemporaryVector::create(commandBuffer, descriptor);
+    one->encode(commandBuffer, vector({0.5F, 1}), values, nullptr, temporary);  // 0.5 1
+    one->encode(commandBuffer, vector({1, 1}), temporary, nullptr, temporary);  // -0.5 0
+    EXPECT_EQ(temporary->readCount(), 1U) << "what is written too stays";
+    one->encode(commandBuffer, vector({1, 2}), temporary, nullptr, moved);  // -1.5 -2
+    EXPECT_EQ(temporary->readCount(), 0U);
+    one->encode(commandBuffer, moved, values, nullptr, values);
+    EXPECT_EQ(moved->readCount(), 0U);
+    EXPECT_TRUE(names(errorOf([&] { one->encode(commandBuffer, moved, values, nullptr, values); }),
+                      {"inputGradientVector", "readCount is 0"}));
+  });
+  EXPECT_EQ(valuesOf(values), (Values{2.5F, 4}));
+}
+
 TEST_F(Optimizer, VectorsAreChecked) {
   const auto g = vector({1, 2});
   const auto one = vector({1});
