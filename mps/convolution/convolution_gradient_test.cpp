@@ -207,6 +207,12 @@ TEST_F(ConvolutionGradient, MistakesAreSentences) {
                     }),
                     {"CNNConvolutionGradient", "gradientState"}))
       << "a state that no forward kernel has filled";
+  const auto plain = NNGradientState::create(device_);
+  const auto out = poisoned(sizeOf(1, 1, 1));
+  kernel_->encode(commands(), in_, plain, out);
+  EXPECT_TRUE(
+      names(refused([&](const auto& buffer) { gradient_->encode(buffer, pixel(1), in_, plain, dIn); }),
+            {"CNNConvolutionGradient", "gradientState", "CNNConvolutionGradientState"}));
   const auto otherShape = CNNConvolutionGradient::create(
       device_,
       ArraySource::create(CNNConvolutionDescriptor::cnnConvolutionDescriptor(3, 1, 1, 1), Values(3)));

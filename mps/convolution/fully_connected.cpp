@@ -61,7 +61,9 @@ void CNNFullyConnected::placeWindow(detail::ConvolutionProblem& problem) const {
 
 CNNFullyConnectedGradient::CNNFullyConnectedGradient(std::shared_ptr<mtl::Device> device,
                                                      std::shared_ptr<CNNConvolutionDataSource> weights)
-    : CNNConvolutionGradient(std::move(device), std::move(weights), "CNNFullyConnectedGradient") {}
+    : CNNConvolutionGradient(std::move(device), std::move(weights), "CNNFullyConnectedGradient") {
+  checkDescriptor("CNNFullyConnectedGradient", dataSource()->descriptor());
+}
 
 std::shared_ptr<CNNFullyConnectedGradient> CNNFullyConnectedGradient::create(
     const std::shared_ptr<mtl::Device>& device, std::shared_ptr<CNNConvolutionDataSource> weights) {

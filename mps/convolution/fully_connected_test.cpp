@@ -139,6 +139,11 @@ TEST_F(FullyConnected, MistakesAreSentences) {
   EXPECT_TRUE(names(refused([](auto& d) { d.setDilationRateX(2); }), {"dilationRateX"}));
   EXPECT_TRUE(names(refused([](auto& d) { d.setDilationRateY(2); }), {"dilationRateY"}));
   EXPECT_NE(refused([](auto& d) { d.setGroups(2); }), "");
+  auto strided = CNNConvolutionDescriptor::cnnConvolutionDescriptor(1, 1, 2, 2);
+  strided.setStrideInPixelsX(2);
+  EXPECT_TRUE(names(
+      errorOf([&] { CNNFullyConnectedGradient::create(device_, ArraySource::create(strided, Values(4))); }),
+      {"CNNFullyConnectedGradient", "strideInPixelsX", "2", "1"}));
   EXPECT_TRUE(names(errorOf([&] { CNNFullyConnected::create(device_, nullptr); }),
                     {"CNNFullyConnected", "weights", "null"}));
   EXPECT_TRUE(names(errorOf([&] { CNNFullyConnectedGradient::create(device_, nullptr); }),
@@ -151,6 +156,13 @@ TEST_F(FullyConnected, MistakesAreSentences) {
                     {"CNNFullyConnected", "sourceImage", "2x2", "2x1"}));
   EXPECT_TRUE(names(errorOf([&] { kernel_->encode(commands(), in_, image(sizeOf(2, 1, 1))); }),
                     {"CNNFullyConnected", "destinationImage", "2x1", "1x1"}));
+  gradient_->setGradientOption(CNNConvolutionGradientOption::GradientWithData);
+  EXPECT_TRUE(names(
+      errorOf([&] { gradient_->encode(commands(), one, image(sizeOf(3, 1, 2)), image(sizeOf(3, 1, 2))); }),
+      {"CNNFullyConnectedGradient", "sourceImage", "3x1", "2x1"}));
+  EXPECT_TRUE(names(
+      errorOf([&] { gradient_->encode(commands(), image(sizeOf(2, 1, 1)), in_, image(sizeOf(2, 1, 2))); }),
+      {"CNNFullyConnectedGradient", "2x1", "1x1"}));
   std::shared_ptr<State> state;
   const auto convolution = CNNConvolution::create(device_, source_);
   convolution->setPadding(NNDefaultPadding::padding(NNPaddingMethod::SizeValidOnly));

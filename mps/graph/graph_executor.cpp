@@ -13,6 +13,7 @@
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
+#include "mtl/submission.hpp"
 
 namespace mps::detail {
 namespace {
@@ -283,10 +284,16 @@ const std::vector<ImageBatch>& GraphExecutor::bind(GraphLayout& layout,
 
 void GraphExecutor::waitForHostUpdates(const mtl::CommandBuffer& commandBuffer) {
   std::unique_lock lock(updateMutex_);
-  if (pendingUpdate_ && pendingUpdate_ == commandBuffer.submission())
+  const auto pending = pendingUpdate_.lock();
+  if (!pending) return;  // none, or in a buffer that was dropped without a commit
+  if (pending == commandBuffer.submission())
     throw Error("NNGraph", "commandBuffer", "one that holds an encode whose weights are updated on the host",
                 "another: the new weights exist only when that buffer has completed");
-  updated_.wait(lock, [&] { return pendingUpdate_ == nullptr; });
+  if (pending->status() < mtl::CommandBufferStatus::Committed)
+    throw Error("NNGraph", "commandBuffer",
+                "encoded before the buffer whose completion updates the weights on the host was committed",
+                "a commit of that one first");
+  updated_.wait(lock, [&] { return pendingUpdate_.expired(); });
 }
 
 void GraphExecutor::encodeUpdate(Run& run, const ProgramStep& step) {
@@ -402,7 +409,7 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
               update->updateOnHost(gradientState, sourceState);
           {
             const std::lock_guard lock(self->updateMutex_);
-            self->pendingUpdate_ = nullptr;
+            self->pendingUpdate_.reset();
           }
           self->updated_.notify_all();
         });

@@ -102,7 +102,7 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
 
   std::mutex updateMutex_;
   std::condition_variable updated_;
-  std::shared_ptr<mtl::Submission> pendingUpdate_;  ///< its completion handler will change weights
+  std::weak_ptr<mtl::Submission> pendingUpdate_;  ///< its completion handler will change weights
 };
 
 }  // namespace mps::detail

@@ -407,6 +407,35 @@ TEST(NNGraph, AnUpdateThatThrowsLeavesWeightsAndRandomNumbersAsTheyWere) {
   EXPECT_EQ(weightsAfter(true), weightsAfter(false));
 }
 
+/// The next encode waits for a host update that will come, and refuses to wait for one that cannot.
+TEST(NNGraph, AHostUpdateInABufferThatIsNotCommittedIsAnErrorAndNoHang) {
+  const auto start = test::layer(device(), 3, 1, 4, "conv");
+  const auto dense = test::layer(device(), 4, 4, 3, "dense");
+  const auto source = std::make_shared<test::UserSource>(device(), *start);
+  test::SmallNetwork network(source, dense);
+  network.convolution->setTrainingStyle(NNTrainingStyle::UpdateDeviceCPU);
+  const auto graph = network.trainingGraph(device());
+  const auto queue = device()->newCommandQueue();
+  const auto encode = [&](const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
+    return errorOf([&] {
+      graph->encodeBatch(commandBuffer, {test::pictures(device(), 0)}, {test::labels(device(), 0)});
+    });
+  };
+  auto first = queue->commandBuffer();
+  EXPECT_EQ(encode(first), "");
+  EXPECT_THAT(encode(queue->commandBuffer()), HasSubstr("committed"));
+  first->commit();
+  auto dropped = queue->commandBuffer();
+  EXPECT_EQ(encode(dropped), "") << "waits";
+  EXPECT_EQ(source->hostUpdates, 1);
+  first.reset();
+  dropped.reset();
+  const auto last = queue->commandBuffer();
+  EXPECT_EQ(encode(last), "");
+  last->commit();
+  last->throwIfFailed();
+}
+
 TEST(Decisions, D5GradientNodesHaveNoGradient) {
   const auto source = NNImageNode::create();
   const std::vector<std::shared_ptr<NNFilterNode>> filters = {
