@@ -31,16 +31,22 @@ std::int64_t resultCoordinate(const WindowAxis& axis, std::int64_t x, std::int64
   return axis.stride * x - t + dilatedKernel / 2 - axis.dilation * p;
 }
 
-/// One product of the sums: a pixel and channel on either side of the kernel and the weight between them.
-struct Term {
-  std::int64_t largeY, largeX, largeChannel;  ///< in the tensor of the sizes x.sourceSize and y.sourceSize
-  std::int64_t smallY, smallX, smallChannel;  ///< in the tensor of the sizes x.destinationSize and ...
-  std::int64_t weight;                        ///< index into the weights
+/// Products of the sums that differ in the input channel alone: `count` of them, from the first channel of
+/// the group on.
+struct Terms {
+  std::int64_t largeY, largeX, firstInput;  ///< in the tensor of the sizes x.sourceSize and y.sourceSize
+  std::int64_t smallY, smallX, output;      ///< in the tensor of the sizes x.destinationSize and ...
+  std::int64_t firstWeight, weightStep;     ///< index into the weights, and its change with the channel
+  std::int64_t count;
+
+  [[nodiscard]] std::size_t weight(std::int64_t i) const {
+    return static_cast<std::size_t>(firstWeight + i * weightStep);
+  }
 };
 
-/// Calls visit(term) for every product of one image.
+/// Calls visit(terms) until every product of one image was in them.
 template <class Visit>
-void forEachTerm(const ConvolutionProblem& problem, Visit visit) {
+void forEachTerms(const ConvolutionProblem& problem, Visit visit) {
   const WindowAxis& x = problem.x;
   const WindowAxis& y = problem.y;
   const std::int64_t inputs = problem.inputFeatureChannels / problem.groups;
@@ -60,16 +66,18 @@ void forEachTerm(const ConvolutionProblem& problem, Visit visit) {
           }
           if (v < 0 || u < 0) continue;
           for (std::int64_t group = 0; group < problem.groups; ++group)
-            for (std::int64_t k = 0; k < outputs; ++k)
-              for (std::int64_t c = 0; c < inputs; ++c) {
-                const std::int64_t output = group * outputs + k;
-                const std::int64_t input = group * inputs + c;
-                const std::int64_t tap = q * x.kernelSize + p;
-                const std::int64_t taps = y.kernelSize * x.kernelSize;
-                const std::int64_t weight = problem.transposed ? (input * taps + tap) * outputs + k
-                                                               : (output * taps + tap) * inputs + c;
-                visit(Term{v, u, input, windowY, windowX, output, weight});
-              }
+            for (std::int64_t k = 0; k < outputs; ++k) {
+              const std::int64_t output = group * outputs + k;
+              const std::int64_t input = group * inputs;
+              const std::int64_t tap = q * x.kernelSize + p;
+              const std::int64_t taps = y.kernelSize * x.kernelSize;
+              if (problem.transposed)
+                visit(Terms{v, u, input, windowY, windowX, output, (input * taps + tap) * outputs + k,
+                            taps * outputs, inputs});
+              else
+                visit(
+                    Terms{v, u, input, windowY, windowX, output, (output * taps + tap) * inputs, 1, inputs});
+            }
         }
 }
 
@@ -80,7 +88,6 @@ bool isNormalised(ImageFeatureChannelFormat format) {
 /// Adds the bias and applies the neuron. An error of the sum grows by the neuron's slope, the largest within
 /// the error's reach.
 void finish(const ConvolutionProblem& problem, std::span<const double> bias, ReferenceTensor& result) {
-  result.magnitude.resize(result.values.size());
   const NNNeuronDescriptor& neuron = problem.neuron;
   const bool hasNeuron = neuron.neuronType() != CNNNeuronType::None;
   for (std::size_t i = 0; i < result.values.size(); ++i) {
@@ -117,10 +124,20 @@ ReferenceTensor convolutionForwardReference(const ConvolutionProblem& problem, c
   result.roundings =
       problem.inputFeatureChannels / problem.groups * problem.y.kernelSize * problem.x.kernelSize + 1 +
       (isNormalised(problem.source.format) ? 1 : 0);
+  result.magnitude.resize(result.values.size());
   for (std::int64_t n = 0; n < source.images; ++n)
-    forEachTerm(problem, [&](const Term& term) {
-      result.add(result.index(n, term.smallY, term.smallX, term.smallChannel),
-                 weights[indexOf(term.weight)] * source.at(n, term.largeY, term.largeX, term.largeChannel));
+    forEachTerms(problem, [&](const Terms& terms) {
+      const double* from = &source.values[source.index(n, terms.largeY, terms.largeX, terms.firstInput)];
+      double sum = 0;
+      double magnitude = 0;
+      for (std::int64_t c = 0; c < terms.count; ++c) {
+        const double product = weights[terms.weight(c)] * from[c];
+        sum += product;
+        magnitude += std::abs(product);
+      }
+      const std::size_t to = result.index(n, terms.smallY, terms.smallX, terms.output);
+      result.values[to] += sum;
+      result.magnitude[to] += magnitude;
     });
   finish(problem, bias, result);
   return result;
@@ -138,10 +155,18 @@ ReferenceTensor convolutionDataGradientReference(const ConvolutionProblem& probl
   result.roundings = problem.outputFeatureChannels / problem.groups * problem.y.kernelSize * rows *
                          problem.x.kernelSize * columns +
                      1 + (isNormalised(problem.gradient.format) ? 1 : 0);
+  result.magnitude.resize(result.values.size());
   for (std::int64_t n = 0; n < gradient.images; ++n)
-    forEachTerm(problem, [&](const Term& term) {
-      result.add(result.index(n, term.largeY, term.largeX, term.largeChannel),
-                 weights[indexOf(term.weight)] * gradient.at(n, term.smallY, term.smallX, term.smallChannel));
+    forEachTerms(problem, [&](const Terms& terms) {
+      const double from = gradient.at(n, terms.smallY, terms.smallX, terms.output);
+      const std::size_t to = result.index(n, terms.largeY, terms.largeX, terms.firstInput);
+      double* values = &result.values[to];
+      double* magnitude = &result.magnitude[to];
+      for (std::int64_t c = 0; c < terms.count; ++c) {
+        const double product = weights[terms.weight(c)] * from;
+        values[c] += product;
+        magnitude[c] += std::abs(product);
+      }
     });
   finish(problem, bias, result);
   return result;
@@ -162,9 +187,14 @@ ConvolutionParameterGradients convolutionWeightsGradientReference(const Convolut
       gradient.images * problem.y.destinationSize * problem.x.destinationSize + 1 + conversions;
   result.weights.magnitude.resize(result.weights.values.size());
   for (std::int64_t n = 0; n < gradient.images; ++n)
-    forEachTerm(problem, [&](const Term& term) {
-      result.weights.add(indexOf(term.weight), gradient.at(n, term.smallY, term.smallX, term.smallChannel) *
-                                                   source.at(n, term.largeY, term.largeX, term.largeChannel));
+    forEachTerms(problem, [&](const Terms& terms) {
+      const double outer = gradient.at(n, terms.smallY, terms.smallX, terms.output);
+      const double* from = &source.values[source.index(n, terms.largeY, terms.largeX, terms.firstInput)];
+      for (std::int64_t c = 0; c < terms.count; ++c) {
+        const double product = outer * from[c];
+        result.weights.values[terms.weight(c)] += product;
+        result.weights.magnitude[terms.weight(c)] += std::abs(product);
+      }
     });
 
   const ReferenceTensor& summed = problem.transposed ? source : gradient;
