@@ -173,23 +173,51 @@ TEST(NNGraph, ThePlanIsSmallerThanTheImagesTogether) {
   EXPECT_LT(graph->plannedTemporaryBytes(), images);
 }
 
-TEST(NNGraph, APlantedNaNIsNamed) {
-  const Pair layers;
-  SmallNetwork network(layers.first, layers.second);
-  const auto graph = network.trainingGraph(device());
-  graph->setStopsAtNonFiniteValues(true);
-  test::train(*graph, device(), 1);  // nothing to name
-  std::vector<float> biases(3, std::numeric_limits<float>::quiet_NaN());
-  std::memcpy(layers.second->deviceWeightsAndBiases(device())->biases()->contents(), biases.data(),
-              sizeof(float) * 3);
-  const auto queue = device()->newCommandQueue();
-  const auto commandBuffer = queue->commandBuffer();
-  graph->encodeBatch(commandBuffer, {test::pictures(device(), 0)}, {test::labels(device(), 0)});
+/// Message of a step that fails because a value is not finite.
+std::string failureOf(NNGraph& graph) {
+  graph.setStopsAtNonFiniteValues(true);
+  const auto commandBuffer = device()->newCommandQueue()->commandBuffer();
+  graph.encodeBatch(commandBuffer, {test::pictures(device(), 0)}, {test::labels(device(), 0)});
   commandBuffer->commit();
   commandBuffer->waitUntilCompleted();
-  ASSERT_TRUE(commandBuffer->error().has_value());
-  EXPECT_THAT(commandBuffer->error()->message, HasSubstr("dense"));
-  EXPECT_THAT(commandBuffer->error()->message, HasSubstr("not finite"));
+  return commandBuffer->error() ? commandBuffer->error()->message : "no failure";
+}
+
+void plantInBiases(TrainableConvolution& layer, float value) {
+  const auto biases = layer.deviceWeightsAndBiases(device())->biases();
+  std::memcpy(biases->contents(), &value, sizeof value);
+}
+
+TEST(NNGraph, TheFirstNodeWithAPlantedNaNIsNamed) {
+  for (const char* planted : {"conv", "dense"}) {
+    const Pair layers;
+    SmallNetwork network(layers.first, layers.second);
+    const auto graph = network.trainingGraph(device());
+    EXPECT_EQ(failureOf(*graph), "no failure");
+    plantInBiases(planted == std::string("conv") ? *layers.first : *layers.second,
+                  std::numeric_limits<float>::quiet_NaN());
+    const std::string failure = failureOf(*graph);
+    EXPECT_THAT(failure, HasSubstr("\"" + std::string(planted) + "\"")) << failure;
+    EXPECT_THAT(failure, HasSubstr("not finite"));
+    const std::string behind = planted == std::string("conv") ? "dense" : "Loss";
+    EXPECT_THAT(failure, ::testing::Not(HasSubstr(behind)));
+  }
+}
+
+TEST(NNGraph, AnInfinityThatBeginsInTheBackwardPassIsNamedThere) {
+  const Pair layers;
+  SmallNetwork network(layers.first, layers.second, false);
+  auto descriptor =
+      CNNLossDescriptor::cnnLossDescriptor(CNNLossType::SoftMaxCrossEntropy, CNNReductionType::Sum);
+  descriptor.setWeight(std::numeric_limits<float>::max());
+  network.loss = CNNLossNode::create(network.dense->resultImage(), descriptor);
+  for (const char* label : {"conv", "dense"}) {
+    auto& layer = label == std::string("conv") ? *layers.first : *layers.second;
+    const auto weights = layer.deviceWeightsAndBiases(device())->weights();
+    for (float& weight : weights->contentsAs<float>())
+      weight *= 8;  // the loss gradient is finite, its product not
+  }
+  EXPECT_THAT(failureOf(*network.trainingGraph(device())), HasSubstr("dense gradient"));
 }
 
 TEST(Usage, Behaviour15SeveralResultsTakeOneFlagEach) {
