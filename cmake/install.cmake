@@ -8,6 +8,14 @@ install(TARGETS unmetal EXPORT unmetal
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
         FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/unmetal"
         INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/unmetal")
+set(UNMETAL_HAS_CONFORM OFF)  # the component `conform`: checkGradients
+if(TARGET unmetal_conform)
+  set(UNMETAL_HAS_CONFORM ON)
+  install(TARGETS unmetal_conform EXPORT unmetal
+          ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+          FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/unmetal"
+          INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/unmetal")
+endif()
 if(TARGET unmetal_program)
   install(TARGETS unmetal_program RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
@@ -22,9 +30,15 @@ install(FILES "${PROJECT_BINARY_DIR}/unmetal-config.cmake" "${PROJECT_BINARY_DIR
               "${PROJECT_SOURCE_DIR}/cmake/FindOneDNN.cmake"
         DESTINATION "${package_folder}")
 
-# For scripts/check-structure: the headers that are installed, as paths from the root.
-get_target_property(public_headers unmetal HEADER_SET)
-list(REMOVE_DUPLICATES public_headers)
-list(TRANSFORM public_headers REPLACE "^${PROJECT_SOURCE_DIR}/" "")
-list(JOIN public_headers "\n" public_headers)
-file(WRITE "${PROJECT_BINARY_DIR}/public_headers.txt" "${public_headers}\n")
+# For scripts/check-structure: the headers that are installed, as paths from the root; a list for each library.
+function(unmetal_list_headers target file)
+  get_target_property(headers ${target} HEADER_SET)
+  list(REMOVE_DUPLICATES headers)
+  list(TRANSFORM headers REPLACE "^${PROJECT_SOURCE_DIR}/" "")
+  list(JOIN headers "\n" headers)
+  file(WRITE "${PROJECT_BINARY_DIR}/${file}" "${headers}\n")
+endfunction()
+unmetal_list_headers(unmetal public_headers.txt)
+if(TARGET unmetal_conform)
+  unmetal_list_headers(unmetal_conform conform_headers.txt)
+endif()

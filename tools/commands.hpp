@@ -10,6 +10,7 @@ namespace unmetal {
 
 void addDevicesCommand(CLI::App& program);
 void addConformCommand(CLI::App& program);
+void addCheckGradientsCommand(CLI::App& program);
 void addBenchCommand(CLI::App& program);
 /// Hidden: what bench runs in processes of their own.
 void addTrainingStepCommand(CLI::App& program);

@@ -26,6 +26,7 @@ void addCommands(CLI::App& program) {
   addPredictCommand(program);
   addDevicesCommand(program);
   addConformCommand(program);
+  addCheckGradientsCommand(program);
   addBenchCommand(program);
   addTrainingStepCommand(program);
 }

@@ -50,19 +50,35 @@ TEST(Program, ErrorsAreOneLineThatNamesTheArgument) {
   expectError({"bench", "--json", "/no/such/folder/rows.json"}, "/no/such/folder/rows.json");
   expectError({"conform", "--filter", "no kernel is called so"}, "--filter no kernel is called so");
   expectError({"conform", "--seed", "-1"}, "--seed");
+  expectError({"check-gradients", "--net", "fishnet"}, "network \"fishnet\" is unknown");
+  expectError({"check-gradients", "--batch", "0"}, "--batch");
+  expectError({"check-gradients", "--seed", "-1"}, "--seed");
+  expectError({"check-gradients", "--device", "abacus"}, "--device abacus");
+  expectError({"check-gradients", "--json", "/no/such/folder/rows.json"}, "/no/such/folder/rows.json");
 }
 
 TEST(Program, HelpListsTheCommandsAndTheirOptions) {
   const Outcome help = runWith({"--help"});
   EXPECT_EQ(help.status, 0);
   EXPECT_EQ(help.err, "");
-  for (const char* command : {"devices", "conform", "bench"})
+  for (const char* command : {"devices", "conform", "check-gradients", "bench"})
     EXPECT_NE(help.out.find(command), std::string::npos) << command;
   const Outcome conform = runWith({"conform", "--help"});
   EXPECT_EQ(conform.status, 0);
   for (const char* option : {"--device", "--threads", "--filter", "--json", "--seed"})
     EXPECT_NE(conform.out.find(option), std::string::npos) << option;
   EXPECT_EQ(runWith({"--version"}).out, "unmetal " UNMETAL_VERSION "\n");
+}
+
+TEST(Program, CheckGradientsPrintsARowForEachTensorAndCountsThem) {
+  const Outcome check = runWith({"check-gradients", "--net", "lenet", "--batch", "1", "--seed", "4"});
+  EXPECT_EQ(check.status, 0);
+  EXPECT_EQ(check.err, "");
+  const auto rows = std::ranges::count(check.out, '\n') - 1;
+  EXPECT_GT(rows, 20);
+  EXPECT_TRUE(check.out.ends_with("\n" + std::to_string(rows) + " passed, 0 failed\n")) << check.out;
+  for (const char* words : {"lenet ", "conv1 gradient", "CNNNeuronGradientNode", "weights", "derivatives"})
+    EXPECT_NE(check.out.find(words), std::string::npos) << words;
 }
 
 TEST(Program, DevicesBeginWithTheCpu) {

@@ -17,6 +17,7 @@ run("${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_DIR}" -B "${build}" -G "${GENERA
     -D "CMAKE_CXX_COMPILER=${CXX_COMPILER}" -D "CMAKE_CXX_FLAGS=${CXX_FLAGS}" -D "CMAKE_PREFIX_PATH=${prefix}")
 run("${CMAKE_COMMAND}" --build "${build}")
 run("${build}/consumer")
+run("${build}/gradient_consumer")
 
 # The version file must refuse a version that this is not.
 file(WRITE "${WORK_FOLDER}/other/CMakeLists.txt" "
