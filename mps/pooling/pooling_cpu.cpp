@@ -103,7 +103,7 @@ constexpr std::int64_t kGrain = 16384;
 /// Working memory of a thread is not larger than this.
 constexpr std::size_t kLargestWorkingBytes = std::size_t{1} << 23U;
 /// A call that moves more bytes than this leaves little of its destination in any cache: it writes past them.
-constexpr std::int64_t kStreamedBytes = std::int64_t{1} << 26U;
+constexpr std::int64_t kStreamedBytes = std::int64_t{48} << 20U;
 
 /// The destination's rows, in parts that threads take; each part has its own working memory.
 class RowPlan : public Plan {
