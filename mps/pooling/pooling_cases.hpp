@@ -147,6 +147,7 @@ inline std::vector<PoolingGeometry> poolingGeometries() {
       {.name = "Over65535Taps", .images = 1, .y = {4, 2, 257, 2, 1, 1}, .x = {5, 2, 257, 1, 1, 100}, .channels = 1},
       // Offsets of every sign, padding that differs between the sides, windows outside.
       {.name = "PaddingAfterOnly", .images = 1, .y = {8, 4, 3, 2, 1, 1}, .x = {8, 4, 3, 2, 1, 1}, .channels = 16},
+      {.name = "PaddedRowsOnly", .images = 8, .y = {3, 4, 2, 1, 1, 0}, .x = {5, 5, 1, 1, 1, 0}, .channels = 3},
       {.name = "PaddingDiffers", .images = 2, .y = {7, 4, 4, 2, 1, 1}, .x = {6, 3, 5, 2, 1, 3}, .channels = 3},
       {.name = "OffsetNegative", .images = 2, .y = {7, 5, 3, 1, 1, -2}, .x = {6, 6, 3, 2, 1, -3}, .channels = 16},
       {.name = "OffsetPositive", .images = 2, .y = {9, 3, 3, 1, 1, 4}, .x = {8, 3, 3, 1, 1, 3}, .channels = 4},
