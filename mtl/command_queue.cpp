@@ -70,7 +70,9 @@ void CommandQueue::flush() {
     submission = order_.front().lock();
     if (submission && submission->status() < CommandBufferStatus::Committed) return;
     order_.pop_front();
-    if (submission) device_->submit(std::move(submission));
+    if (!submission) continue;
+    submission->releaseSelf();
+    device_->submit(std::move(submission));
   }
 }
 

@@ -69,6 +69,22 @@ TEST(CommandQueue, ADroppedBufferThatWasEnqueuedDoesNotBlockThoseBehindIt) {
   EXPECT_FALSE(droppedRan);
 }
 
+TEST(CommandQueue, ACommittedBufferThatNobodyHoldsWaitsForTheOneBeforeItAndRuns) {
+  const auto queue = newCPUDevice(1)->newCommandQueue();
+  auto first = queue->commandBuffer();
+  first->enqueue();
+  std::atomic<bool> runs = false;
+  auto second = queue->commandBuffer();
+  second->append(call([&] { runs = true; }));
+  second->commit();
+  second = nullptr;
+  first = nullptr;
+  const auto last = queue->commandBuffer();
+  last->commit();
+  last->waitUntilCompleted();
+  EXPECT_TRUE(runs);
+}
+
 TEST(CommandQueue, DroppingEnqueuedBuffersWhileOthersCommitNeitherBlocksNorLoses) {
   const auto queue = newCPUDevice(1)->newCommandQueue();
   std::atomic<int> runs = 0;

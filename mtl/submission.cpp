@@ -154,8 +154,14 @@ void Submission::commit() {
     if (status_ >= CommandBufferStatus::Committed)
       throw Error("CommandBuffer \"" + label_ + "\": committed twice");
     status_ = CommandBufferStatus::Committed;
+    self_ = shared_from_this();
   }
   queue_->flush();
+}
+
+void Submission::releaseSelf() {
+  const std::lock_guard lock(mutex_);
+  self_ = nullptr;
 }
 
 void Submission::addHandler(CommandBuffer::Handler handler, bool scheduled) {

@@ -68,6 +68,8 @@ class Submission : public std::enable_shared_from_this<Submission> {
   void rollback(std::size_t commandCount);
   void enqueue();
   void commit();
+  /// The device takes over from here: nothing of its own keeps it alive any more.
+  void releaseSelf();
   void addHandler(CommandBuffer::Handler handler, bool scheduled);
   void wait(bool scheduledOnly);
 
@@ -97,6 +99,7 @@ class Submission : public std::enable_shared_from_this<Submission> {
   std::vector<CommandBuffer::Handler> scheduledHandlers_;
   std::vector<CommandBuffer::Handler> completedHandlers_;
   CommandBufferStatus status_ = CommandBufferStatus::NotEnqueued;
+  std::shared_ptr<Submission> self_;  ///< from commit until the device has it: its user may let go meanwhile
   std::optional<CommandBufferError> error_;
   std::string label_;
   bool scheduledHandlersDone_ = false;
