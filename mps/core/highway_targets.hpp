@@ -1,8 +1,9 @@
 #pragma once
 
 /// Instruction sets that vector code is compiled for: SSE4, AVX2, AVX-512 and NEON, beside the plain
-/// fallback. Each one compiles the file again, so the rest is left out. Include this before any Highway
-/// header.
+/// fallback. Each one compiles the file again, so the rest is left out: a processor that has one of those
+/// runs the next best of these (SSSE3 the fallback, AVX-512's later extensions AVX-512, SVE NEON). Include
+/// this before any Highway header.
 #ifdef HIGHWAY_HWY_DETECT_TARGETS_H_
 #error "include mps/core/highway_targets.hpp before Highway's headers"
 #endif
