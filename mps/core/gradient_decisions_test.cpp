@@ -19,17 +19,8 @@ using testing::sizeOf;
 using testing::Values;
 using testing::valuesOf;
 
-class GradientDecisions : public testing::DeviceTest {
+class GradientDecisions : public testing::ScaleGradientTest {
  protected:
-  GradientDecisions() { gradient_->setDestinationImageAllocator(Image::defaultAllocator()); }
-
-  std::shared_ptr<State> forward(const std::shared_ptr<Image>& source, const std::shared_ptr<Image>& result) {
-    auto state = scale_->resultState(source);
-    const auto buffer = commands();
-    scale_->encode(buffer, source, state, result);
-    run(buffer);
-    return state;
-  }
   /// States of a batch and their sources, in one block.
   std::pair<StateBatch, ImageBatch> forwardBatch(std::size_t count) {
     auto sources = batch(sizeOf(1, 1, 1), count, counted(count));
@@ -48,9 +39,6 @@ class GradientDecisions : public testing::DeviceTest {
     results.readBytes(std::span(values), testing::pixelsFirst);
     return values;
   }
-
-  std::shared_ptr<Scale> scale_ = Scale::create(device_, 3);
-  std::shared_ptr<ScaleGradient> gradient_ = ScaleGradient::create(device_);
 };
 
 TEST_F(GradientDecisions, D7UnsetGeometryComesFromTheState) {

@@ -18,17 +18,8 @@ using testing::Values;
 using testing::valuesOf;
 using testing::WindowSum;
 
-class GradientKernel : public testing::DeviceTest {
+class GradientKernel : public testing::ScaleGradientTest {
  protected:
-  GradientKernel() { gradient_->setDestinationImageAllocator(Image::defaultAllocator()); }
-
-  std::shared_ptr<State> forward(const std::shared_ptr<Image>& source, const std::shared_ptr<Image>& result) {
-    auto state = scale_->resultState(source);
-    const auto buffer = commands();
-    scale_->encode(buffer, source, state, result);
-    run(buffer);
-    return state;
-  }
   Values backward(const std::shared_ptr<Image>& gradient, const std::shared_ptr<Image>& source,
                   const std::shared_ptr<State>& state) {
     const auto buffer = commands();
@@ -43,9 +34,6 @@ class GradientKernel : public testing::DeviceTest {
     run(buffer);
     return valuesOf(*result);
   }
-
-  std::shared_ptr<Scale> scale_ = Scale::create(device_, 3);
-  std::shared_ptr<ScaleGradient> gradient_ = ScaleGradient::create(device_);
 };
 
 TEST_F(GradientKernel, EveryFormGivesTheSame) {

@@ -20,27 +20,7 @@ using testing::sizeOf;
 using testing::Values;
 using testing::valuesOf;
 
-class KernelEncode : public testing::DeviceTest {
- protected:
-  static Values scaled(Values values, float factor = 2) {
-    for (float& value : values) value *= factor;
-    return values;
-  }
-  static Values valuesOfBatch(const ImageBatch& batch) {
-    Values values;
-    for (std::size_t i = 0; i < batch.count(); ++i) {
-      const Values part = valuesOf(*batch[i]);
-      values.insert(values.end(), part.begin(), part.end());
-    }
-    return values;
-  }
-  std::shared_ptr<Scale> permanentScale() {
-    auto kernel = Scale::create(device_);
-    kernel->setDestinationImageAllocator(Image::defaultAllocator());
-    return kernel;
-  }
-  std::shared_ptr<Scale> scale_ = permanentScale();
-};
+class KernelEncode : public testing::ScaleTest {};
 
 TEST_F(KernelEncode, PropertiesHaveTheirDefaults) {
   const auto kernel = Scale::create(device_);

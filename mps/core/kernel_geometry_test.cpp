@@ -21,27 +21,7 @@ using testing::Values;
 using testing::valuesOf;
 using testing::WindowSum;
 
-class KernelGeometry : public testing::DeviceTest {
- protected:
-  static Values scaled(Values values, float factor = 2) {
-    for (float& value : values) value *= factor;
-    return values;
-  }
-  static Values valuesOfBatch(const ImageBatch& batch) {
-    Values values;
-    for (std::size_t i = 0; i < batch.count(); ++i) {
-      const Values part = valuesOf(*batch[i]);
-      values.insert(values.end(), part.begin(), part.end());
-    }
-    return values;
-  }
-  std::shared_ptr<Scale> permanentScale() {
-    auto kernel = Scale::create(device_);
-    kernel->setDestinationImageAllocator(Image::defaultAllocator());
-    return kernel;
-  }
-  std::shared_ptr<Scale> scale_ = permanentScale();
-};
+class KernelGeometry : public testing::ScaleTest {};
 
 TEST_F(KernelGeometry, ClipRectanglesLeaveTheRestAlone) {
   const auto source = image(sizeOf(4, 3, 1), counted(12));

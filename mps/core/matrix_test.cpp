@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "mps/core/test_arrays.hpp"
 #include "mps/core/test_images.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/memory.hpp"
@@ -18,18 +19,7 @@ constexpr std::size_t kHuge = std::numeric_limits<std::size_t>::max() / 2;
 
 // spec/05 section 2.3.
 TEST(MatrixDescriptorTest, RecommendedStrides) {
-  const auto bytes = [](std::size_t columns, DataType type) {
-    return MatrixDescriptor::rowBytes(columns, type);
-  };
-  EXPECT_EQ(bytes(0, DataType::Float32), 0U);
-  EXPECT_EQ(bytes(1, DataType::Float32), 4U);
-  EXPECT_EQ(bytes(2, DataType::Float32), 16U);
-  EXPECT_EQ(bytes(4, DataType::Float32), 16U);
-  EXPECT_EQ(bytes(5, DataType::Float32), 32U);
-  EXPECT_EQ(bytes(9, DataType::Float16), 32U);
-  EXPECT_EQ(bytes(1, DataType::Int8), 1U);
-  EXPECT_EQ(bytes(2, DataType::Int8), 4U);
-  EXPECT_TRUE(names(errorOf([&] { (void)bytes(4, DataType::Invalid); }), {"dataType", "Invalid"}));
+  testing::expectRecommendedStrides(MatrixDescriptor::rowBytes);
 }
 
 TEST(MatrixDescriptorTest, MatrixBytesAreFixedWhenItIsMade) {

@@ -19,6 +19,7 @@
 #include "mps/core/gradient_state.hpp"
 #include "mps/core/pointwise.hpp"
 #include "mps/core/storage.hpp"
+#include "mps/core/test_images.hpp"
 
 /// The smallest kernels of each base class, for tests of what the base classes do. Plain loops over one
 /// element at a time.
@@ -328,6 +329,46 @@ class Digits : public CNNMultiaryKernel {
 
  private:
   bool makesState_ = false;
+};
+
+/// Scale into permanent images.
+class ScaleTest : public DeviceTest {
+ protected:
+  static Values scaled(Values values, float factor = 2) {
+    for (float& value : values) value *= factor;
+    return values;
+  }
+  static Values valuesOfBatch(const ImageBatch& batch) {
+    Values values;
+    for (std::size_t i = 0; i < batch.count(); ++i) {
+      const Values part = valuesOf(*batch[i]);
+      values.insert(values.end(), part.begin(), part.end());
+    }
+    return values;
+  }
+  std::shared_ptr<Scale> permanentScale() {
+    auto kernel = Scale::create(device_);
+    kernel->setDestinationImageAllocator(Image::defaultAllocator());
+    return kernel;
+  }
+  std::shared_ptr<Scale> scale_ = permanentScale();
+};
+
+/// A forward kernel that triples and its gradient kernel, whose results are permanent images.
+class ScaleGradientTest : public DeviceTest {
+ protected:
+  ScaleGradientTest() { gradient_->setDestinationImageAllocator(Image::defaultAllocator()); }
+
+  /// The state of a forward pass that has run.
+  std::shared_ptr<State> forward(const std::shared_ptr<Image>& source, const std::shared_ptr<Image>& result) {
+    auto state = scale_->resultState(source);
+    const auto buffer = commands();
+    scale_->encode(buffer, source, state, result);
+    run(buffer);
+    return state;
+  }
+  std::shared_ptr<Scale> scale_ = Scale::create(device_, 3);
+  std::shared_ptr<ScaleGradient> gradient_ = ScaleGradient::create(device_);
 };
 
 }  // namespace mps::testing

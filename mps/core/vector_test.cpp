@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "mps/core/array_storage.hpp"
+#include "mps/core/test_arrays.hpp"
 #include "mps/core/test_images.hpp"
 #include "mps/core/test_kernels.hpp"
 #include "mtl/buffer.hpp"
@@ -22,20 +23,7 @@ constexpr std::size_t kHuge = std::numeric_limits<std::size_t>::max() / 2;
 
 // spec/05 section 2.3.
 TEST(VectorDescriptorTest, RecommendedStrides) {
-  const auto bytes = [](std::size_t length, DataType type) {
-    return VectorDescriptor::vectorBytes(length, type);
-  };
-  EXPECT_EQ(bytes(0, DataType::Float32), 0U);
-  EXPECT_EQ(bytes(1, DataType::Float32), 4U);
-  EXPECT_EQ(bytes(2, DataType::Float32), 16U);
-  EXPECT_EQ(bytes(4, DataType::Float32), 16U);
-  EXPECT_EQ(bytes(5, DataType::Float32), 32U);
-  EXPECT_EQ(bytes(9, DataType::Float16), 32U);
-  EXPECT_EQ(bytes(1, DataType::Int8), 1U);
-  EXPECT_EQ(bytes(2, DataType::Int8), 4U);
-  EXPECT_EQ(bytes(5, DataType::UInt32), 32U);
-  EXPECT_EQ(bytes(3, DataType::Int16), 8U);
-  EXPECT_TRUE(names(errorOf([&] { (void)bytes(4, DataType::Invalid); }), {"dataType", "Invalid"}));
+  testing::expectRecommendedStrides(VectorDescriptor::vectorBytes);
 }
 
 TEST(VectorDescriptorTest, OneVectorIsPacked) {
