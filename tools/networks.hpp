@@ -15,12 +15,10 @@ namespace unmetal {
 
 /// The networks that the program knows by name, built over the public graph API.
 ///
-/// | name | layers |
-/// |---|---|
-/// | `lenet` | conv 5x5x6 + tanh, average pool 2, conv 5x5x16 valid + tanh, average pool 2, 120 + tanh, 84 +
-/// tanh, classes |
-/// | `mnist-cnn` | conv 5x5x32 + ReLU, max pool 2, conv 5x5x64 + ReLU, max pool 2, 1024 +
-/// ReLU, dropout 0.5, classes |
+/// lenet:     conv 5x5x6 + tanh, average pool 2, conv 5x5x16 valid + tanh, average pool 2, 120 + tanh,
+///            84 + tanh, classes
+/// mnist-cnn: conv 5x5x32 + ReLU, max pool 2, conv 5x5x64 + ReLU, max pool 2, 1024 + ReLU, dropout 0.5,
+///            classes
 std::vector<std::string> networkNames();
 
 /// What a network is built for.

@@ -16,10 +16,9 @@
 /// A family `pooling` offers `void benchPooling(Bench&)` in pooling_bench.cpp and is found by that name.
 ///
 ///     const std::int64_t batch = bench.batchFor(bytesOfOneImage);
-///     bench.kernel({"CNNPoolingMax", Direction::Forward, format, "56x56x64", batch}, {.bytes = sourceBytes +
-///     resultBytes},
-///                  [&](const auto& commandBuffer) { kernel->encodeBatch(commandBuffer, sources,
-///                  destinations); });
+///     bench.kernel({"CNNPoolingMax", Direction::Forward, format, "56x56x64", batch},
+///                  {.bytes = sourceBytes + resultBytes},
+///                  [&](const auto& buffer) { kernel->encodeBatch(buffer, sources, destinations); });
 namespace mps::detail {
 
 struct BenchKey {

@@ -59,8 +59,7 @@ struct GradientCheckReport {
 /// - for weights, biases and source images also with central differences of the loss through the whole graph,
 ///   relative error at most 1e-6;
 /// - the wiring: the gradient that a gradient node is given must be the sum over all readers of its forward
-/// result
-///   whose gradients the graph computes.
+///   result whose gradients the graph computes.
 ///
 /// The loss of a graph whose first gradients are inputs is the sum of forward results times these inputs.
 /// Dropout draws the masks of the graph's next encode. Losses whose gradient is by definition not their

@@ -34,9 +34,8 @@ class CommandQueue;
 ///                     if (!plan) return;  // refused: no case of this row
 ///                     TestTensor source = run.source(problem.source, RandomKind::SmallIntegers);
 ///                     TestTensor destination = run.destination(problem.destination);
-///                     run.execute(*plan, {.source = source.address(), .destination =
-///                     destination.address()}); run.check(poolingForwardReference(problem,
-///                     source.reference()), destination);
+///                     run.execute(*plan, {.source = source.address(), .destination = destination.address()});
+///                     run.check(poolingForwardReference(problem, source.reference()), destination);
 ///                   });
 namespace mps::detail {
 

@@ -16,8 +16,9 @@ namespace mps::detail {
 ///     TestTensor source(device, problem.source), destination(device, problem.destination);
 ///     source.write(randomValues(...));
 ///     ... run the plan ...
-///     compare(poolingForward(problem, source.reference()), destination.read(), destination.shape().format,
-///     tier); EXPECT_TRUE(source.isUnchanged() && destination.surroundingsIntact());
+///     compare(poolingForward(problem, source.reference()), destination.read(),
+///             destination.shape().format, tier);
+///     EXPECT_TRUE(source.isUnchanged() && destination.surroundingsIntact());
 class TestTensor {
  public:
   /// All elements poisoned, all gaps guarded: fit for a destination. @param firstElement its distance from an

@@ -20,14 +20,12 @@ namespace mps::detail {
 /// How strictly a kernel is compared.
 enum class Tier {
   /// Inputs are chosen so that every partial sum is representable: the result is the rounded reference, bit
-  /// for bit
-  /// (but for the sign of zero).
+  /// for bit (but for the sign of zero).
   Exact,
   /// Each element within tolerance().
   Bounded,
   /// For implementations that declare it (Winograd, TF32, bfloat16): relative error of the whole tensor in
-  /// the
-  /// L2 norm, and a looser limit for each element.
+  /// the L2 norm, and a looser limit for each element.
   Norm,
 };
 /// "exact", "bounded", "norm".

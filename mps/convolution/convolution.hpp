@@ -70,8 +70,8 @@ class CNNConvolution : public CNNKernel {
   /// the state. A state without biases sets them to 0. @throws Error when a size differs.
   void reloadWeightsAndBiases(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                               const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& state);
-  /// Records a copy of the weights (float32, OHWI) and biases that the kernel uses. @param
-  /// resultStateCanBeTemporary true: the state is temporary, with readCount 1
+  /// Records a copy of the weights (float32, OHWI) and biases that the kernel uses.
+  /// @param resultStateCanBeTemporary true: the state is temporary, with readCount 1
   std::shared_ptr<CNNConvolutionWeightsAndBiasesState> exportWeightsAndBiases(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, bool resultStateCanBeTemporary);
 
@@ -112,9 +112,10 @@ class CNNConvolution : public CNNKernel {
 
 /// Gradients of a convolution with respect to its source, weights and biases (MPSCNNConvolutionGradient).
 ///
-///     dIn[v][u][c]   = sum over results (y, x), taps (q, p) that read pixel (v, u), and k of W[k][q][p][c]
-///     E[y][x][k] dW[k][q][p][c] = sum over images, y, x of E[y][x][k] * in(tap q of y, tap p of x, group(k)
-///     Cg + c) db[k]          = sum over images, y, x of E[y][x][k]
+///     dIn[v][u][c]   = sum of W[k][q][p][c] * E[y][x][k]
+///                      over k and the results (y, x) and taps (q, p) that read pixel (v, u)
+///     dW[k][q][p][c] = sum over images, y, x of E[y][x][k] * in(tap q of y, tap p of x, group(k) Cg + c)
+///     db[k]          = sum over images, y, x of E[y][x][k]
 ///
 /// E, the source gradient, has the size of the forward clip rectangle. dIn goes to the destination; dW and db
 /// go to the gradient state: the first encode with a state sets them, later ones add. dIn uses the weights

@@ -35,13 +35,11 @@ const char* name(ConvolutionOperation operation);
 /// nothing is divided.
 ///
 /// - Depth-wise convolution with channel multiplier M: groups = inputFeatureChannels and
-/// outputFeatureChannels =
-///   M * inputFeatureChannels; its weights [in][M][kH][kW] are OHWI with one channel per group.
+///   outputFeatureChannels = M * inputFeatureChannels; its weights [in][M][kH][kW] are OHWI with one channel per group.
 /// - Fully connected: the kernel is as large as the source, one window, offset (kW / 2, kH / 2).
 /// - Transposed convolution (`transposed`): the problem is that of its partner, the convolution whose data
-/// gradient
-///   has the same geometry: input and output channels exchanged, x.sourceSize the width of the larger image,
-///   and offset = (1 if dilatedSize is even, else 0) - T, T = offset * stride + kernelOffset of the
+///   gradient has the same geometry: input and output channels exchanged, x.sourceSize the width of the
+///   larger image, and offset = (1 if dilatedSize is even, else 0) - T, T = offset * stride + kernelOffset of the
 ///   transposed kernel. The weights stay as the transposed kernel has them:
 ///   [inputFeatureChannels][kH][kW][outputFeatureChannels / groups], rotated by 180 degrees against the
 ///   partner's. Bias and neuron belong to the DataGradient's destination, and the bias gradient sums the

@@ -34,8 +34,9 @@ class CNNFullyConnected : public CNNConvolution {
 
 /// Gradients of CNNFullyConnected (MPSCNNFullyConnectedGradient; spec/02 section 2.11):
 ///
-///     dIn[q][p][c] = sum over k of W[k][q][p][c] E[k]    dW[k][q][p][c] = sum over images of E[k]
-///     in[q][p][c] db[k]        = sum over images of E[k]
+///     dIn[q][p][c]   = sum over k of W[k][q][p][c] E[k]
+///     dW[k][q][p][c] = sum over images of E[k] in[q][p][c]
+///     db[k]          = sum over images of E[k]
 ///
 /// State, accumulation and reload as for CNNConvolutionGradient.
 class CNNFullyConnectedGradient : public CNNConvolutionGradient {

@@ -25,8 +25,8 @@ struct PreparedCall;
 ///
 /// Window of destination pixel (x, y), counted from clipRect.origin, one axis:
 ///
-///     tap p = offset + stride * x - floor(dilatedSize / 2) + dilation * p,  dilatedSize = (size - 1) *
-///     dilation + 1
+///     tap p       = offset + stride * x - floor(dilatedSize / 2) + dilation * p
+///     dilatedSize = (size - 1) * dilation + 1
 ///
 /// Only destination pixels inside clipRect (intersected with the destination) are written; sources are not
 /// clipped. Reads outside the source give what edgeMode says.
@@ -112,8 +112,8 @@ class CNNKernel : public Kernel {
   /// @}
 
   /// Size and format of the destination by the padding policy; sets `offset`. The order is spec/01
-  /// section 11.7: built-in rule, the class, each source state, the policy's own hook. @param sourceImages
-  /// exactly one
+  /// section 11.7: built-in rule, the class, each source state, the policy's own hook.
+  /// @param sourceImages exactly one
   /// @throws Error when no window fits.
   ImageDescriptor destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
                                              std::span<const std::shared_ptr<State>> sourceStates = {});

@@ -183,11 +183,11 @@ class NNFilterNode : public std::enable_shared_from_this<NNFilterNode> {
   /// stopGradient; where a forward image has several readers, additions sum their gradients.
   ///
   /// @param sourceGradient gradient of this node's result; null: the result itself is the first gradient
-  /// (loss nodes)
+  ///                       (loss nodes)
   /// @param nodeHandler    may be null: then each gradient image gets the handle of its forward source
   /// @return the new nodes at the ends, in order of creation; all their results go into NNGraph. Empty when
-  /// there
-  ///         was nothing to build. @throws Error for a filter without gradient on the way.
+  ///         there was nothing to build
+  /// @throws Error for a filter without gradient on the way.
   std::vector<std::shared_ptr<NNFilterNode>> trainingGraph(const std::shared_ptr<NNImageNode>& sourceGradient,
                                                            const GradientNodeBlock& nodeHandler = nullptr);
 

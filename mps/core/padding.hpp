@@ -46,8 +46,8 @@ constexpr NNPaddingMethod operator&(NNPaddingMethod a, NNPaddingMethod b) {
 ///     destination = ceil((source + style * (dilatedSize - 1)) / stride)                forward kernels
 ///     destination = (source - 1) * stride + 1 + style * (dilatedSize - 1)              enlarging kernels
 ///     missing     = (destination - 1) * stride + dilatedSize - source
-///     offset      = floor(dilatedSize / 2) - left, left = (missing + remainderLeft) / 2 (towards zero)
-///     centred,
+///     offset      = floor(dilatedSize / 2) - left
+///     left        = (missing + remainderLeft) / 2, towards zero, when centred;
 ///                   missing for AlignTopLeft, 0 for AlignBottomRight
 ///
 /// Derive from it for a policy of your own: set the bit Custom and override destinationImageDescriptor, which

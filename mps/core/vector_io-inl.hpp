@@ -25,9 +25,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 // ----------------------------------------------------------------------------------------------
 //
 //   loadFloats(d, from)            all lanes of d, from any address
-//   loadFloats(d, from, count)     the first `count` lanes (0 <= count <= lanes), zeros above; touches
-//   nothing else storeFloats(d, v, to)          all lanes storeFloats(d, v, to, count)   the first `count`
-//   lanes; touches nothing else
+//   loadFloats(d, from, count)     the first `count` lanes (0 <= count <= lanes), zeros above
+//   storeFloats(d, v, to)          all lanes
+//   storeFloats(d, v, to, count)   the first `count` lanes; touches nothing else
 //
 // for float, Float16, Unorm8 and Unorm16 memory. The bits are those of loadFloat and storeFloat.
 

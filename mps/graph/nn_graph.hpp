@@ -45,8 +45,7 @@ class NNGraph : public Kernel {
  public:
   /// @param resultImages     what encode returns: the first; the others come with the intermediate images
   /// @param resultsAreNeeded one flag per image: false when only the training behind it matters; encode then
-  /// returns
-  ///                         nothing for it. Empty means all are needed.
+  ///                         returns nothing for it. Empty means all are needed.
   /// @throws Error for no or null images, a wrong number of flags, a data source that fails to load, a cycle
   static std::shared_ptr<NNGraph> create(const std::shared_ptr<mtl::Device>& device,
                                          const std::vector<std::shared_ptr<NNImageNode>>& resultImages,

@@ -108,9 +108,8 @@ using CNNLossLabelsBatch = StateBatch;
 /// Loss and its gradient in one pass (MPSCNNLoss): the destination image receives the gradient with respect
 /// to the predictions, the labels' lossImage the loss.
 ///
-///     loss     = reduction of weight * w_k * l_k                  CNNLossType lists l
-///     gradient = weight * w_k * d l_k / d y_k                     never divided by a count, whatever the
-///     reduction
+///     loss     = reduction of weight * w_k * l_k       CNNLossType lists l
+///     gradient = weight * w_k * d l_k / d y_k          never divided by a count, whatever the reduction
 ///
 /// For the mean over a batch of N give the weight 1 / N with reduction Sum. SoftMaxCrossEntropy contains the
 /// softmax. With numberOfClasses above 1 only so many channels count for SoftMaxCrossEntropy; otherwise all

@@ -90,10 +90,10 @@ enum class RandomNumbers : std::uint8_t {
 ///   the block's number).
 /// - MTGP32: the words that follow the state, which is advanced by as many as there are elements.
 ///
-///     Uniform   fma(maximum - minimum, t, minimum) in float32; where that is maximum or more, the float
-///     below Normal    mean + standardDeviation InvPhi(u), u = t, or 2^-24 for t = 0, in float64, rounded
-///     once bounded   u = a + (b - a) (t + 2^-24) with a, b = Phi of the bounds; b = a: the bound next to the
-///     mean
+///     Uniform   fma(maximum - minimum, t, minimum) in float32; the float below maximum where that is
+///               maximum or more
+///     Normal    mean + standardDeviation InvPhi(u), u = t, or 2^-24 for t = 0, in float64, rounded once
+///     bounded   u = a + (b - a) (t + 2^-24) with a, b = Phi of the bounds; b = a: the bound next to the mean
 ///
 /// A standard deviation of 0 gives the mean, inside the bounds; equal bounds give the bound.
 ///

@@ -38,8 +38,7 @@ enum class MatrixRandomDistribution : std::uint64_t {
   /// mean + standardDeviation InvPhi(t), with 2^-24 for t = 0: from -5.2947 to 5.1666 deviations. With
   /// bounds, the part of that distribution between them: InvPhi(a + (b - a)(t + 2^-24)) with a and b the
   /// Phi of the bounds. mean and standardDeviation are those of the whole distribution. Bounds so far out
-  /// that
-  /// a = b give the bound next to the mean; standardDeviation 0 gives the mean, inside the bounds.
+  /// that a = b give the bound next to the mean; standardDeviation 0 gives the mean, inside the bounds.
   Normal = 3,
 };
 

@@ -49,11 +49,12 @@ class CNNNeuron : public CNNKernel {
 /// descriptor must be that of the forward kernel, else encodes throw. Gradients with respect to parameters
 /// are not computed.
 ///
-///     auto relu = mps::CNNNeuron::create(device,
-///     mps::NNNeuronDescriptor::cnnNeuronDescriptor(mps::CNNNeuronType::ReLU)); std::shared_ptr<mps::State>
-///     state; auto y = relu->encode(commandBuffer, x, state, false); auto gradient =
-///     mps::CNNNeuronGradient::create(device, relu->descriptor()); auto dx = gradient->encode(commandBuffer,
-///     dy, x, state);
+///     auto descriptor = mps::NNNeuronDescriptor::cnnNeuronDescriptor(mps::CNNNeuronType::ReLU);
+///     auto relu = mps::CNNNeuron::create(device, descriptor);
+///     std::shared_ptr<mps::State> state;
+///     auto y = relu->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::CNNNeuronGradient::create(device, descriptor);
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNNeuronGradient : public CNNGradientKernel {
  public:
   static std::shared_ptr<CNNNeuronGradient> create(const std::shared_ptr<mtl::Device>& device,

@@ -34,9 +34,9 @@ enum class AdamForm {
 /// The ready-made data source of convolution and fully connected layers (spec/00 D23): weights and optimiser
 /// on the device, updated in place by recorded work; kernels use its buffers without copies.
 ///
-///     auto layer = mps::TrainableConvolution::create(device,
-///     mps::CNNConvolutionDescriptor::cnnConvolutionDescriptor(
-///         5, 5, 1, 32), "conv1", seed, mps::NNOptimizerAdam::create(device, 1e-3F));
+///     auto shape = mps::CNNConvolutionDescriptor::cnnConvolutionDescriptor(5, 5, 1, 32);
+///     auto adam = mps::NNOptimizerAdam::create(device, 1e-3F);
+///     auto layer = mps::TrainableConvolution::create(device, shape, "conv1", seed, adam);
 ///     auto node = mps::CNNConvolutionNode::create(source, layer);
 class TrainableConvolution : public CNNConvolutionDataSource {
  public:
@@ -81,9 +81,8 @@ class TrainableConvolution : public CNNConvolutionDataSource {
   /// Records the copies that make weights and optimiser state readable.
   void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
   /// "<label>.weight" [out][kernel row][kernel column][in / groups] and "<label>.bias"; with the optimiser
-  /// state also
-  /// "<label>.weight.momentum" and so on, and "<label>.step". The bytes stay this object's; no work may be in
-  /// flight.
+  /// state also "<label>.weight.momentum" and so on, and "<label>.step". The bytes stay this object's; no work
+  /// may be in flight.
   [[nodiscard]] std::vector<SafetensorsTensor> tensors(bool withOptimizerState) const;
   /// Takes the values of such tensors. No work may be in flight. @throws Error when one is missing or has
   /// another shape; nothing has changed then.
