@@ -17,6 +17,18 @@ function(unmetal_configure_target target)
     target_link_options(${target} PUBLIC -fsanitize=${UNMETAL_SANITIZE})
   endif()
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
+  if(UNMETAL_HAS_CUDA)
+    target_compile_definitions(${target} PRIVATE UNMETAL_CUDA=1)
+    target_include_directories(${target} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+    target_compile_options(${target} PRIVATE
+      # Functions that are constexpr, such as the geometry of windows, also run on the device. What is written is
+      # what is computed, there, too.
+      "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:--expt-relaxed-constexpr --fmad=false -Xcompiler=-Wall,-Wextra,-ffp-contract=off>"
+      "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Xcompiler=-ffile-prefix-map=${PROJECT_BINARY_DIR}=.>")
+    if(UNMETAL_WARNINGS_AS_ERRORS)
+      target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
+    endif()
+  endif()
 endfunction()
 
 # The library itself: its settings and what it links.
@@ -102,20 +114,22 @@ function(unmetal_tests name)
   endforeach()
 endfunction()
 
-# unmetal_family(<name> [HEADERS <header>...] [SOURCES <source>...] [CONFORM <source>...] [TESTS <source>...])
+# unmetal_family(<name> [HEADERS <header>...] [SOURCES <source>...] [CUDA <source>...] [CONFORM <source>...]
+#                [TESTS <source>...])
 #
 # Everything about one family of kernels lies in mps/<name>, under fixed file names:
 #   <name>.hpp                                              public header
-#   <name>.cpp  <name>_cpu.cpp  [<name>_cuda.cu]            the library
+#   <name>.cpp  <name>_cpu.cpp                              the library
 #   <name>_reference.cpp  <name>_conform.cpp  <name>_bench.cpp   references, self-check, timing
 #   <name>_reference_test.cpp  <name>_plan_test.cpp         tests of both
-# The lists name further files: of a family that is split by class, and tests of its public classes.
+# The lists name further files: of a family that is split by class, those of the CUDA back end (<name>_cuda.cu),
+# which are built where CUDA is, and tests of its public classes.
 function(unmetal_family name)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "HEADERS;SOURCES;CONFORM;TESTS")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "HEADERS;SOURCES;CUDA;CONFORM;TESTS")
   set(CMAKE_CURRENT_SOURCE_DIR "${PROJECT_SOURCE_DIR}/mps/${name}")
   set(cuda "")
-  if(UNMETAL_HAS_CUDA AND EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${name}_cuda.cu")
-    set(cuda ${name}_cuda.cu)
+  if(UNMETAL_HAS_CUDA)
+    set(cuda ${ARG_CUDA})
   endif()
   unmetal_sources(unmetal
     HEADERS ${name}.hpp ${ARG_HEADERS}

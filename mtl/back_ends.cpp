@@ -4,6 +4,24 @@
 
 #include "mtl/error.hpp"
 
+#if UNMETAL_CUDA
+
+#include "mtl/cuda/device.hpp"
+
+namespace mtl {
+
+std::vector<std::shared_ptr<Device>> cudaDevices() {
+  return cuda::devices();
+}
+
+std::shared_ptr<Device> cudaDevice(int index) {
+  return cuda::device(index);
+}
+
+}  // namespace mtl
+
+#else
+
 namespace mtl {
 
 std::vector<std::shared_ptr<Device>> cudaDevices() {
@@ -16,3 +34,5 @@ std::shared_ptr<Device> cudaDevice(int index) {
 }
 
 }  // namespace mtl
+
+#endif

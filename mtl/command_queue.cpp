@@ -17,6 +17,7 @@ struct CommandQueue::LeasedHeaps {
 
 CommandQueue::CommandQueue(std::shared_ptr<Device> device, std::size_t maxCommandBufferCount)
     : device_(std::move(device)),
+      executor_(device_->newExecutor()),
       heap_(std::make_shared<Heap>(*device_)),
       leasedHeaps_(std::make_shared<LeasedHeaps>()),
       maxCommandBufferCount_(maxCommandBufferCount),
@@ -72,7 +73,7 @@ void CommandQueue::flush() {
     order_.pop_front();
     if (!submission) continue;
     submission->releaseSelf();
-    device_->submit(std::move(submission));
+    executor_->submit(std::move(submission));
   }
 }
 

@@ -11,6 +11,7 @@ namespace mtl {
 
 class CommandBuffer;
 class Device;
+class Executor;
 class HandlerThread;
 class Heap;
 class Submission;
@@ -51,6 +52,7 @@ class CommandQueue : public std::enable_shared_from_this<CommandQueue> {
   void submissionEnded();
 
   std::shared_ptr<Device> device_;
+  std::shared_ptr<Executor> executor_;
   std::shared_ptr<Heap> heap_;
   struct LeasedHeaps;
   std::shared_ptr<LeasedHeaps> leasedHeaps_;

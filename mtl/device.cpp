@@ -20,8 +20,7 @@ std::shared_ptr<CommandQueue> Device::newCommandQueue(std::size_t maxCommandBuff
 
 std::shared_ptr<Buffer> Device::newBuffer(std::size_t length, ResourceOptions options) {
   auto memory = allocate(length);
-  if (length > 0) std::memset(memory->contents(), 0, length);
-  memory->didModifyRange(0, length);
+  memory->fillWithZeros();
   const auto mode = static_cast<StorageMode>((static_cast<std::uint64_t>(options) >> 4U) & 0xFU);
   return std::make_shared<Buffer>(shared_from_this(), std::move(memory), mode);
 }

@@ -14,8 +14,8 @@ namespace mtl {
 
 class Buffer;
 class CommandQueue;
+class Executor;
 class Memory;
-class Submission;
 
 enum class DeviceKind { CPU, CUDA };
 
@@ -61,8 +61,8 @@ class Device : public std::enable_shared_from_this<Device> {
   /// The library's own: memory with undefined content, recycled through a bounded cache.
   /// @throws std::bad_alloc when there is none.
   virtual std::shared_ptr<Memory> allocate(std::size_t bytes) = 0;
-  /// The library's own: queues hand over committed work, in order, through this.
-  virtual void submit(std::shared_ptr<Submission> submission) = 0;
+  /// The library's own: where a new queue's committed work runs.
+  virtual std::shared_ptr<Executor> newExecutor() = 0;
 
  protected:
   explicit Device(std::string name) : name_(std::move(name)) {}

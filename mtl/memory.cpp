@@ -10,6 +10,10 @@ namespace mtl {
 
 Memory::~Memory() = default;
 
+void Memory::fillWithZeros() {
+  std::fill_n(address_, length_, std::byte{0});
+}
+
 std::string Content::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
@@ -28,17 +32,25 @@ void Content::clearFailure() {
 /// Part of a chunk.
 class Heap::Block final : public Memory {
  public:
-  Block(std::shared_ptr<Heap> heap, std::size_t chunk, std::size_t offset, std::size_t reserved,
-        std::byte* address, std::size_t length)
-      : Memory(address, length),
+  Block(std::shared_ptr<Heap> heap, std::shared_ptr<Memory> memory, std::size_t chunk, std::size_t offset,
+        std::size_t reserved, std::size_t length)
+      : Memory(memory->address() + offset, length),
         heap_(std::move(heap)),
+        memory_(std::move(memory)),
         chunk_(chunk),
         offset_(offset),
         reserved_(reserved) {}
   ~Block() override { heap_->release(chunk_, offset_, reserved_); }
 
+  std::byte* contents() override { return memory_->contents() + offset_; }
+  void didModifyRange(std::size_t offset, std::size_t length) override {
+    memory_->didModifyRange(offset_ + offset, length);
+  }
+  void synchronize(CommandBuffer& commandBuffer) override { memory_->synchronize(commandBuffer); }
+
  private:
   std::shared_ptr<Heap> heap_;
+  std::shared_ptr<Memory> memory_;  ///< the chunk's
   std::size_t chunk_;
   std::size_t offset_;
   std::size_t reserved_;
@@ -73,8 +85,7 @@ std::shared_ptr<Memory> Heap::allocate(std::size_t bytes) {
   }
   const auto [index, offset] = *place;
   Chunk& chunk = chunks_[index];
-  auto block = std::make_shared<Block>(shared_from_this(), index, offset, length,
-                                       chunk.memory->address() + offset, bytes);
+  auto block = std::make_shared<Block>(shared_from_this(), chunk.memory, index, offset, length, bytes);
   const auto free = chunk.free.find(offset);
   const std::size_t rest = free->second - length;
   chunk.free.erase(free);

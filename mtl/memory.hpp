@@ -49,6 +49,9 @@ class Memory {
   virtual void didModifyRange(std::size_t /*offset*/, std::size_t /*length*/) {}
   /// Records the copy that makes device results visible in contents().
   virtual void synchronize(CommandBuffer& /*commandBuffer*/) {}
+  /// Writes zeros, for the host and for the commands from the next one on. Not for a heap's blocks: earlier
+  /// commands may still use them.
+  virtual void fillWithZeros();
 
   [[nodiscard]] const std::shared_ptr<Content>& content() const { return content_; }
   [[nodiscard]] std::string failure() const { return content_->failure(); }

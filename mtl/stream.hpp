@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstddef>
+#include <span>
+
 namespace mtl {
 
 /// The place where the commands of one queue run, in order.
@@ -9,6 +12,10 @@ namespace mtl {
 class Stream {
  public:
   virtual ~Stream() = default;
+
+  /// Copies what earlier commands wrote at a device address to the host. Waits for them: only for commands
+  /// whose work depends on the values.
+  virtual void read(const std::byte* address, std::span<std::byte> bytes) = 0;
 
  protected:
   Stream() = default;

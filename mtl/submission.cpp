@@ -234,7 +234,7 @@ void Submission::runHandlers(std::vector<CommandBuffer::Handler>& handlers) {
   runningHandlersOf_ = std::thread::id();
 }
 
-void Submission::execute(Stream& stream) {
+void Submission::begin() {
   const auto self = shared_from_this();
   {
     const std::lock_guard lock(mutex_);
@@ -253,7 +253,15 @@ void Submission::execute(Stream& stream) {
       self->changed_.notify_all();
     });
   }
-  runCommands(stream);
+}
+
+void Submission::end(const std::optional<CommandBufferError>& failure) {
+  const auto self = shared_from_this();
+  if (failure) {
+    fail(failure->code, failure->message);
+    for (const Command& command : commands_)
+      for (const ContentMark& write : command.writes) write.content->setFailure(failure->message);
+  }
   commands_.clear();
   {
     const std::lock_guard lock(mutex_);

@@ -80,11 +80,19 @@ class Submission : public std::enable_shared_from_this<Submission> {
   [[nodiscard]] std::string label() const;
   void setLabel(std::string label);
 
-  /// The executor's side: runs every command on the stream, then sets the status and posts the handlers.
-  void execute(Stream& stream);
+  /// @name The executor's side, in this order
+  /// @{
+  /// The device takes the work: sets the status and posts the handlers.
+  void begin();
+  /// Runs the commands, or hands them to the device.
+  void runCommands(Stream& stream);
+  /// All work is done: lets go of what the commands kept alive, sets the status and posts the handlers.
+  /// @param failure what the device found out after the commands were handed over; nothing that they wrote is
+  /// valid then
+  void end(const std::optional<CommandBufferError>& failure = std::nullopt);
+  /// @}
 
  private:
-  void runCommands(Stream& stream);
   void fail(CommandBufferErrorCode code, const std::string& message);
   void finishHandlers();
   void runHandlers(std::vector<CommandBuffer::Handler>& handlers);
@@ -107,6 +115,17 @@ class Submission : public std::enable_shared_from_this<Submission> {
   std::thread::id runningHandlersOf_;
   double startTime_ = 0;
   double endTime_ = 0;
+};
+
+/// Runs the committed work of a queue, in order. Engine-internal; Device::newExecutor makes it.
+class Executor {
+ public:
+  Executor() = default;
+  virtual ~Executor() = default;
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  virtual void submit(std::shared_ptr<Submission> submission) = 0;
 };
 
 }  // namespace mtl

@@ -164,7 +164,7 @@ class Conform {
   template <class Problem>
   [[nodiscard]] std::span<const Implementation<Problem>> implementations(
       const BackEnds<Problem>& backEnds) const {
-    return backEnds.cpu();
+    return backEnds.of(*device());
   }
 
   /// Runs a row unless the filter leaves it out.

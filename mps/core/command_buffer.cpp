@@ -2,7 +2,7 @@
 
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
+#include <span>
 #include <string_view>
 
 #include "mps/core/error.hpp"
@@ -10,6 +10,7 @@
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
+#include "mtl/stream.hpp"
 #include "mtl/submission.hpp"
 
 namespace mps {
@@ -66,8 +67,8 @@ void CommandBuffer::append(mtl::Command command) {
     command.retained.push_back(predicate_);
     command.run = [run = std::move(command.run), predicate = predicate_.get()](mtl::Stream& stream) {
       std::uint32_t value = 0;
-      std::memcpy(&value, predicate->predicateBuffer()->memory()->contents() + predicate->predicateOffset(),
-                  sizeof value);
+      stream.read(predicate->predicateBuffer()->memory()->address() + predicate->predicateOffset(),
+                  std::as_writable_bytes(std::span(&value, 1)));
       if (value != 0) run(stream);
     };
   }

@@ -19,6 +19,11 @@ struct FiniteCheckProblem {
 };
 
 std::span<const Implementation<FiniteCheckProblem>> finiteCheckImplementationsCpu();
-inline constexpr BackEnds<FiniteCheckProblem> finiteCheckBackEnds{finiteCheckImplementationsCpu};
+std::span<const Implementation<FiniteCheckProblem>> finiteCheckImplementationsCuda();
+inline constexpr BackEnds<FiniteCheckProblem> finiteCheckBackEnds{
+    finiteCheckImplementationsCpu, UNMETAL_CUDA_LIST(finiteCheckImplementationsCuda)};
+
+/// Throws the error of a value that is not finite. @param place its number among the elements, in order
+[[noreturn]] void throwNotFinite(const TensorShape& shape, std::int64_t place);
 
 }  // namespace mps::detail

@@ -35,13 +35,7 @@ class FiniteCheck final : public Plan {
       });
     });
     const std::int64_t place = first;
-    if (place == std::numeric_limits<std::int64_t>::max()) return;
-    const std::int64_t pixel = place / shape_.channels;
-    throw std::runtime_error("the result holds a value that is not finite (image " +
-                             std::to_string(pixel / (shape_.width * shape_.height)) + ", x " +
-                             std::to_string(pixel % shape_.width) + ", y " +
-                             std::to_string(pixel / shape_.width % shape_.height) + ", channel " +
-                             std::to_string(place % shape_.channels) + ")");
+    if (place != std::numeric_limits<std::int64_t>::max()) throwNotFinite(shape_, place);
   }
 
  private:
@@ -55,6 +49,15 @@ Preparation prepareFiniteCheck(const FiniteCheckProblem& problem) {
 constexpr Implementation<FiniteCheckProblem> implementations[] = {{"plain", prepareFiniteCheck}};
 
 }  // namespace
+
+void throwNotFinite(const TensorShape& shape, std::int64_t place) {
+  const std::int64_t pixel = place / shape.channels;
+  throw std::runtime_error("the result holds a value that is not finite (image " +
+                           std::to_string(pixel / (shape.width * shape.height)) + ", x " +
+                           std::to_string(pixel % shape.width) + ", y " +
+                           std::to_string(pixel / shape.width % shape.height) + ", channel " +
+                           std::to_string(place % shape.channels) + ")");
+}
 
 std::span<const Implementation<FiniteCheckProblem>> finiteCheckImplementationsCpu() {
   return implementations;

@@ -1,7 +1,5 @@
 #include "mps/core/image_storage.hpp"
 
-#include <cstring>
-
 #include "mps/core/error.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
@@ -76,10 +74,7 @@ std::shared_ptr<mtl::Memory> ImageStorage::memoryForWriting(bool whole) {
   const std::lock_guard lock(mutex_);
   auto memory = allocateLocked();
   // A temporary image starts undefined, and the host must not touch memory that earlier work may still use.
-  if (!written_ && !whole && !heap_) {
-    std::memset(memory->contents(), 0, memory->length());
-    memory->didModifyRange(0, memory->length());
-  }
+  if (!written_ && !whole && !heap_) memory->fillWithZeros();
   written_ = true;
   return memory;
 }

@@ -31,6 +31,8 @@ struct TensorCopyProblem {
 };
 
 std::span<const Implementation<TensorCopyProblem>> tensorCopyImplementationsCpu();
-inline constexpr BackEnds<TensorCopyProblem> tensorCopyBackEnds{tensorCopyImplementationsCpu};
+std::span<const Implementation<TensorCopyProblem>> tensorCopyImplementationsCuda();
+inline constexpr BackEnds<TensorCopyProblem> tensorCopyBackEnds{
+    tensorCopyImplementationsCpu, UNMETAL_CUDA_LIST(tensorCopyImplementationsCuda)};
 
 }  // namespace mps::detail

@@ -39,11 +39,11 @@ std::string processorName() {
 }
 
 /// The thread that runs the committed work of all queues of one device, in the order of commit.
-class Executor {
+class CpuExecutor final : public Executor {
  public:
-  explicit Executor(int threadCount) : state_(std::make_shared<State>(threadCount)) {}
+  explicit CpuExecutor(int threadCount) : state_(std::make_shared<State>(threadCount)) {}
 
-  ~Executor() {
+  ~CpuExecutor() override {
     {
       const std::lock_guard lock(state_->mutex);
       state_->stop = true;
@@ -56,10 +56,10 @@ class Executor {
     else
       thread_.join();
   }
-  Executor(const Executor&) = delete;
-  Executor& operator=(const Executor&) = delete;
+  CpuExecutor(const CpuExecutor&) = delete;
+  CpuExecutor& operator=(const CpuExecutor&) = delete;
 
-  void submit(std::shared_ptr<Submission> submission) {
+  void submit(std::shared_ptr<Submission> submission) override {
     {
       const std::lock_guard lock(state_->mutex);
       if (!thread_.joinable()) thread_ = std::thread([state = state_] { loop(state); });
@@ -91,7 +91,9 @@ class Executor {
       state->submissions.pop_front();
       lock.unlock();
       stream.setThreadCount(state->threadCount);
-      submission->execute(stream);
+      submission->begin();
+      submission->runCommands(stream);
+      submission->end();
       submission.reset();
       lock.lock();
     }
@@ -104,24 +106,26 @@ class Executor {
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(int threadCount)
-      : Device("cpu"), pool_(std::make_shared<MemoryPool>(physicalMemory() / 8)), executor_(threadCount) {}
+      : Device("cpu"),
+        pool_(std::make_shared<MemoryPool>(physicalMemory() / 8)),
+        executor_(std::make_shared<CpuExecutor>(threadCount)) {}
 
   [[nodiscard]] DeviceKind kind() const override { return DeviceKind::CPU; }
   [[nodiscard]] std::string description() const override { return processorName(); }
   [[nodiscard]] std::size_t recommendedMaxWorkingSetSize() const override { return physicalMemory(); }
   [[nodiscard]] std::size_t currentAllocatedSize() const override { return pool_->liveBytes(); }
   [[nodiscard]] std::size_t systemAllocationCount() const override { return pool_->systemAllocations(); }
-  [[nodiscard]] int threadCount() const override { return executor_.threadCount(); }
+  [[nodiscard]] int threadCount() const override { return executor_->threadCount(); }
   void setThreadCount(int count) override {
     if (count < 1) throw Error("Device: threadCount is " + std::to_string(count) + ", expected at least 1");
-    executor_.setThreadCount(count);
+    executor_->setThreadCount(count);
   }
   std::shared_ptr<Memory> allocate(std::size_t bytes) override { return pool_->allocate(bytes); }
-  void submit(std::shared_ptr<Submission> submission) override { executor_.submit(std::move(submission)); }
+  std::shared_ptr<Executor> newExecutor() override { return executor_; }
 
  private:
   std::shared_ptr<MemoryPool> pool_;
-  Executor executor_;
+  std::shared_ptr<CpuExecutor> executor_;
 };
 
 }  // namespace

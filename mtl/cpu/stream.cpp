@@ -45,6 +45,10 @@ void callRange(std::int64_t r, std::int64_t ranges, std::int64_t count, const Ra
 
 }  // namespace
 
+void Stream::read(const std::byte* address, std::span<std::byte> bytes) {
+  std::copy_n(address, bytes.size(), bytes.begin());
+}
+
 int Stream::rangeCount(std::int64_t count, std::int64_t grain) const {
   if (count <= 0) return 0;
   const std::int64_t useful = std::max<std::int64_t>(1, count / std::max<std::int64_t>(1, grain));

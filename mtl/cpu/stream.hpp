@@ -31,6 +31,8 @@ class Stream final : public mtl::Stream {
   /// @param threadCount number of threads that share a loop, at least 1.
   explicit Stream(int threadCount) : threadCount_(threadCount) {}
 
+  void read(const std::byte* address, std::span<std::byte> bytes) override;
+
   [[nodiscard]] int threadCount() const { return threadCount_; }
   void setThreadCount(int threadCount) { threadCount_ = threadCount; }
 

@@ -1,0 +1,157 @@
+#include <algorithm>
+#include <cstdint>
+
+#include "mps/core/rows_cuda.cuh"
+#include "mps/core/tensor_copy.hpp"
+
+namespace mps::detail {
+namespace {
+
+using cuda::Divider;
+using cuda::RowGrid;
+
+/// Lengths along a tensor, in bytes.
+struct ByteStrides {
+  std::int64_t image, row, pixel;
+
+  ByteStrides() = default;
+  explicit ByteStrides(const TensorShape& shape)
+      : image(shape.imageStride * size(shape)),
+        row(shape.rowStride * size(shape)),
+        pixel(shape.pixelStride * size(shape)) {}
+  static std::int64_t size(const TensorShape& shape) {
+    return static_cast<std::int64_t>(bytesPerChannel(shape.format));
+  }
+};
+
+struct CopyArguments {
+  RowGrid grid;  ///< over units of the destination
+  Divider height;
+  Divider unitsPerPixel;
+  ByteStrides source, destination;
+  std::int64_t sourceHeight, sourceWidth, offsetX, offsetY;
+  bool clampEdges, fillWithZeros;
+};
+
+__device__ std::int64_t clampInto(std::int64_t value, std::int64_t size) {
+  return value < 0 ? 0 : value < size ? value : size - 1;
+}
+
+/// One unit, of 1 to 16 bytes, is accessed at once.
+template <class Unit>
+__global__ void copyRows(CopyArguments a, const std::byte* source, std::byte* destination) {
+  cuda::forEachRow(a.grid, [&](std::uint32_t row) {
+    const std::uint32_t image = a.height.divide(row);
+    const std::uint32_t y = row - image * a.height.divisor();
+    std::int64_t sourceY = a.offsetY + y;
+    if (a.clampEdges) sourceY = clampInto(sourceY, a.sourceHeight);
+    const bool rowInside = !a.fillWithZeros && sourceY >= 0 && sourceY < a.sourceHeight;
+    const std::byte* const from = source + image * a.source.image + sourceY * a.source.row;
+    std::byte* const to = destination + image * a.destination.image + y * a.destination.row;
+    cuda::forEachPiece(a.grid, [&](std::uint32_t piece) {
+      const std::uint32_t x = a.unitsPerPixel.divide(piece);
+      const std::uint32_t inPixel =
+          (piece - x * a.unitsPerPixel.divisor()) * static_cast<std::uint32_t>(sizeof(Unit));
+      std::int64_t sourceX = a.offsetX + x;
+      if (a.clampEdges) sourceX = clampInto(sourceX, a.sourceWidth);
+      Unit unit{};
+      if (rowInside && sourceX >= 0 && sourceX < a.sourceWidth)
+        unit = *reinterpret_cast<const Unit*>(from + sourceX * a.source.pixel + inPixel);
+      *reinterpret_cast<Unit*>(to + x * a.destination.pixel + inPixel) = unit;
+    });
+  });
+}
+
+/// Elements that a pixel may grow to.
+constexpr std::int64_t kLongestRun = std::int64_t{1} << 28U;
+
+/// Neighbouring pixels and rows that are copied whole become longer pixels: fewer and larger units.
+void mergeRuns(TensorCopyProblem& problem) {
+  TensorShape& from = problem.source;
+  TensorShape& to = problem.destination;
+  const bool readsAll = problem.fillWithZeros || (problem.offsetX == 0 && from.width == to.width);
+  const bool adjacent =
+      to.pixelStride == to.channels && (problem.fillWithZeros || from.pixelStride == from.channels);
+  if (!readsAll || !adjacent || to.width * to.channels > kLongestRun) return;
+  const auto merge = [](TensorShape& shape) {
+    shape.channels *= shape.width;
+    shape.pixelStride = shape.channels;
+    shape.width = 1;
+  };
+  merge(from);
+  merge(to);
+  const bool readsAllRows = problem.fillWithZeros || (problem.offsetY == 0 && from.height == to.height);
+  const bool rowsAdjacent =
+      to.rowStride == to.channels && (problem.fillWithZeros || from.rowStride == from.channels);
+  if (!readsAllRows || !rowsAdjacent || to.height * to.channels > kLongestRun) return;
+  const auto mergeRows = [](TensorShape& shape) {
+    shape.channels *= shape.height;
+    shape.rowStride = shape.pixelStride = shape.channels;
+    shape.height = 1;
+  };
+  mergeRows(from);
+  mergeRows(to);
+}
+
+class RowCopy final : public Plan {
+ public:
+  explicit RowCopy(const TensorCopyProblem& problem) : problem_(problem) { mergeRuns(problem_); }
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    const TensorShape& to = problem_.destination;
+    if (to.elements() == 0) return;
+    const std::byte* const source = problem_.fillWithZeros ? nullptr : operands.source;
+    const ByteStrides from(problem_.source);
+    const ByteStrides into(to);
+    const std::int64_t pixelBytes = to.channels * ByteStrides::size(to);
+    std::int64_t mixed = reinterpret_cast<std::intptr_t>(operands.destination) | into.image | into.row |
+                         into.pixel | pixelBytes;
+    if (!problem_.fillWithZeros)
+      mixed |= reinterpret_cast<std::intptr_t>(source) | from.image | from.row | from.pixel;
+    const auto launchWith = [&](auto unit) {
+      const std::int64_t unitsPerPixel = pixelBytes / static_cast<std::int64_t>(sizeof unit);
+      CopyArguments a;
+      a.grid = RowGrid(to.images * to.height, to.width * unitsPerPixel);
+      a.height = Divider(to.height);
+      a.unitsPerPixel = Divider(unitsPerPixel);
+      a.source = from;
+      a.destination = into;
+      a.sourceHeight = problem_.source.height;
+      a.sourceWidth = problem_.source.width;
+      a.offsetX = problem_.offsetX;
+      a.offsetY = problem_.offsetY;
+      a.clampEdges = problem_.clampEdges;
+      a.fillWithZeros = problem_.fillWithZeros;
+      mtl::cuda::launch(stream, copyRows<decltype(unit)>, a.grid.grid, a.grid.block, 0, a, source,
+                        operands.destination);
+    };
+    if (mixed % 16 == 0)
+      launchWith(uint4{});
+    else if (mixed % 4 == 0)
+      launchWith(0U);
+    else if (mixed % 2 == 0)
+      launchWith(static_cast<unsigned short>(0));
+    else
+      launchWith(static_cast<unsigned char>(0));
+  }
+
+ private:
+  TensorCopyProblem problem_;
+};
+
+Preparation prepareRowCopy(const TensorCopyProblem& problem) {
+  const TensorShape& to = problem.destination;
+  if (!RowGrid::fits(to.images * to.height, to.width * to.channels * ByteStrides::size(to)))
+    return Refusal{"a row of 2 GiB or more, or 2^31 rows"};
+  return std::make_shared<const RowCopy>(problem);
+}
+
+constexpr Implementation<TensorCopyProblem> implementations[] = {{"rows", prepareRowCopy}};
+
+}  // namespace
+
+std::span<const Implementation<TensorCopyProblem>> tensorCopyImplementationsCuda() {
+  return implementations;
+}
+
+}  // namespace mps::detail

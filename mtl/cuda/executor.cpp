@@ -1,0 +1,145 @@
+#include "mtl/cuda/executor.hpp"
+
+#include <thread>
+#include <utility>
+
+#include "mtl/command_queue.hpp"
+
+namespace mtl::cuda {
+
+class Engine::QueueExecutor final : public Executor {
+ public:
+  QueueExecutor(std::shared_ptr<Engine> engine, std::unique_ptr<Stream> stream)
+      : engine_(std::move(engine)), stream_(std::move(stream)) {}
+  /// All work of the queue has ended: each submission keeps its queue, and the queue keeps this.
+  ~QueueExecutor() override {
+    const std::lock_guard lock(engine_->mutex_);
+    engine_->idleStreams_.push_back(std::move(stream_));
+  }
+  QueueExecutor(const QueueExecutor&) = delete;
+  QueueExecutor& operator=(const QueueExecutor&) = delete;
+
+  void submit(std::shared_ptr<Submission> submission) override {
+    engine_->submit({std::move(submission), stream_.get(), nullptr, std::nullopt});
+  }
+
+ private:
+  std::shared_ptr<Engine> engine_;
+  std::unique_ptr<Stream> stream_;
+};
+
+Engine::Engine(int device, std::shared_ptr<MemoryPool> pool)
+    : device_(device), name_("cuda:" + std::to_string(device)), pool_(std::move(pool)) {}
+
+std::shared_ptr<Executor> Engine::newExecutor() {
+  std::unique_ptr<Stream> stream;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idleStreams_.empty()) {
+      stream = std::move(idleStreams_.back());
+      idleStreams_.pop_back();
+    }
+  }
+  if (!stream) {
+    const CurrentDevice current(device_);
+    stream = std::make_unique<Stream>();
+  }
+  return std::make_shared<QueueExecutor>(shared_from_this(), std::move(stream));
+}
+
+void Engine::submit(Work work) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!started_) {
+      std::thread([self = shared_from_this()] { self->launchLoop(); }).detach();
+      std::thread([self = shared_from_this()] { self->completionLoop(); }).detach();
+      started_ = true;
+    }
+    toLaunch_.push_back(std::move(work));
+  }
+  committed_.notify_one();
+}
+
+void Engine::launchLoop() {
+  cudaSetDevice(device_);
+  std::unique_lock lock(mutex_);
+  while (true) {
+    committed_.wait(lock, [&] { return !toLaunch_.empty(); });
+    Work work = std::move(toLaunch_.front());
+    toLaunch_.pop_front();
+    lock.unlock();
+    launch(work);
+    lock.lock();
+    toFinish_.push_back(std::move(work));
+    launched_.notify_one();
+  }
+}
+
+void Engine::launch(Work& work) {
+  work.submission->begin();
+  {
+    const std::lock_guard lock(mutex_);
+    work.failure = fatal_;
+  }
+  if (work.failure) return;
+  try {
+    pool_->uploads().letWait(*work.stream);
+    const cudaEvent_t done = takeEvent();
+    work.submission->runCommands(*work.stream);
+    check(cudaEventRecord(done, work.stream->handle()), "cudaEventRecord");
+    work.done = done;
+  } catch (const CudaError& error) {
+    work.failure = report(error.code());
+  } catch (const std::exception& error) {
+    work.failure = CommandBufferError{CommandBufferErrorCode::Internal, name_ + ": " + error.what()};
+  }
+}
+
+std::optional<CommandBufferError> Engine::finish(const Work& work) {
+  if (work.failure) return work.failure;
+  const cudaError_t code = cudaEventSynchronize(work.done);
+  if (code == cudaSuccess) return std::nullopt;
+  return report(code);
+}
+
+CommandBufferError Engine::report(cudaError_t code) {
+  CommandBufferError error{commandBufferError(code), name_ + ": " + describe(code)};
+  const std::lock_guard lock(mutex_);
+  if (isFatal(code) && !fatal_)
+    fatal_ = CommandBufferError{
+        CommandBufferErrorCode::DeviceRemoved,
+        name_ + " cannot be used any more by this process, because earlier work failed: " + describe(code)};
+  return error;
+}
+
+cudaEvent_t Engine::takeEvent() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idleEvents_.empty()) {
+      const cudaEvent_t event = idleEvents_.back();
+      idleEvents_.pop_back();
+      return event;
+    }
+  }
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
+        "cudaEventCreateWithFlags");
+  return event;
+}
+
+void Engine::completionLoop() {
+  cudaSetDevice(device_);
+  std::unique_lock lock(mutex_);
+  while (true) {
+    launched_.wait(lock, [&] { return !toFinish_.empty(); });
+    Work work = std::move(toFinish_.front());
+    toFinish_.pop_front();
+    lock.unlock();
+    work.submission->end(finish(work));
+    work.submission.reset();
+    lock.lock();
+    if (work.done != nullptr) idleEvents_.push_back(work.done);
+  }
+}
+
+}  // namespace mtl::cuda

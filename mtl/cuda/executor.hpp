@@ -1,0 +1,62 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mtl/cuda/memory_pool.hpp"
+#include "mtl/submission.hpp"
+
+namespace mtl::cuda {
+
+/// Runs the committed work of all queues of one device. Engine-internal.
+///
+/// One thread hands the commands to their queue's stream, in the order of commit, and goes on; another waits
+/// for the device and ends the submissions in the same order. Lives as long as the process, as its threads
+/// do.
+class Engine : public std::enable_shared_from_this<Engine> {
+ public:
+  Engine(int device, std::shared_ptr<MemoryPool> pool);
+
+  /// The executor of one queue, with a stream of its own; streams are recycled.
+  std::shared_ptr<Executor> newExecutor();
+
+ private:
+  class QueueExecutor;
+  struct Work {
+    std::shared_ptr<Submission> submission;
+    Stream* stream = nullptr;
+    cudaEvent_t done = nullptr;                 ///< after its commands; null when they were not handed over
+    std::optional<CommandBufferError> failure;  ///< why they were not
+  };
+
+  void submit(Work work);
+  void launchLoop();
+  void completionLoop();
+  /// Hands the commands to the stream.
+  void launch(Work& work);
+  /// Waits for the device. @return what went wrong there
+  std::optional<CommandBufferError> finish(const Work& work);
+  /// For the command buffer; remembers an error after which the device cannot be used.
+  CommandBufferError report(cudaError_t code);
+  cudaEvent_t takeEvent();
+
+  int device_;
+  std::string name_;
+  std::shared_ptr<MemoryPool> pool_;
+  std::mutex mutex_;
+  std::condition_variable committed_;
+  std::condition_variable launched_;
+  std::deque<Work> toLaunch_;
+  std::deque<Work> toFinish_;
+  std::vector<std::unique_ptr<Stream>> idleStreams_;
+  std::vector<cudaEvent_t> idleEvents_;
+  std::optional<CommandBufferError> fatal_;  ///< for all later work
+  bool started_ = false;
+};
+
+}  // namespace mtl::cuda

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "mtl/cuda/stream.hpp"
+
+/// What .cu files start kernels with. Engine-internal.
+namespace mtl::cuda {
+
+/// Threads of a block where a kernel has no reason for another number.
+inline constexpr unsigned kBlockThreads = 256;
+
+/// Blocks so that there is a thread for each of `count` items; at least one. @throws Error above 2^31 - 1.
+inline unsigned blocksFor(std::int64_t count, unsigned threads = kBlockThreads) {
+  const std::int64_t blocks = count <= 0 ? 1 : (count + threads - 1) / threads;
+  if (blocks > 0x7FFFFFFF) throw Error("a CUDA grid of " + std::to_string(blocks) + " blocks is too large");
+  return static_cast<unsigned>(blocks);
+}
+
+/// Starts a kernel on a stream. @throws CudaError when it cannot be started.
+template <class... Parameters, class... Arguments>
+void launch(mtl::Stream& stream, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+            std::size_t sharedBytes, Arguments&&... arguments) {
+  std::tuple<std::remove_cv_t<Parameters>...> values(std::forward<Arguments>(arguments)...);
+  std::apply(
+      [&](auto&... value) {
+        void* pointers[] = {static_cast<void*>(&value)...};
+        check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers, sharedBytes,
+                               asCuda(stream).handle()),
+              "cudaLaunchKernel");
+      },
+      values);
+}
+
+}  // namespace mtl::cuda
