@@ -52,7 +52,7 @@ HWY_INLINE void forSlopes(const NNNeuronDescriptor& descriptor, const NeuronRun&
   }
 }
 
-void neuronValues(const NNNeuronDescriptor& descriptor, const NeuronRun& run, const float* x, float* y) {
+void neuronValues(const NNNeuronDescriptor& descriptor, const NeuronRun& run, ConstFloatRun x, FloatRun y) {
   const hn::ScalableTag<float> d;
   withNeuron(descriptor, [&](auto neuron) {
     forSlopes<decltype(neuron)>(
@@ -64,8 +64,8 @@ void neuronValues(const NNNeuronDescriptor& descriptor, const NeuronRun& run, co
   });
 }
 
-void neuronGradients(const NNNeuronDescriptor& descriptor, const NeuronRun& run, const float* x,
-                     const float* dy, float* dx) {
+void neuronGradients(const NNNeuronDescriptor& descriptor, const NeuronRun& run, ConstFloatRun x,
+                     ConstFloatRun dy, FloatRun dx) {
   const hn::ScalableTag<float> d;
   withNeuron(descriptor, [&](auto neuron) {
     forSlopes<decltype(neuron)>(
@@ -83,8 +83,8 @@ concept HasDerivativeFromResult = requires(Neuron neuron, hn::ScalableTag<float>
   neuron.derivativeFromResult(d, y, y);
 };
 
-void neuronGradientsFromResult(const NNNeuronDescriptor& descriptor, const NeuronRun& run, const float* y,
-                               const float* dy, float* dx) {
+void neuronGradientsFromResult(const NNNeuronDescriptor& descriptor, const NeuronRun& run, ConstFloatRun y,
+                               ConstFloatRun dy, FloatRun dx) {
   const hn::ScalableTag<float> d;
   withNeuron(descriptor, [&](auto neuron) {
     if constexpr (HasDerivativeFromResult<decltype(neuron)>)
@@ -109,17 +109,17 @@ HWY_EXPORT(neuronValues);
 HWY_EXPORT(neuronGradients);
 HWY_EXPORT(neuronGradientsFromResult);
 
-void neuronValues(const NNNeuronDescriptor& neuron, const NeuronRun& run, const float* x, float* y) {
+void neuronValues(const NNNeuronDescriptor& neuron, const NeuronRun& run, ConstFloatRun x, FloatRun y) {
   HWY_DYNAMIC_DISPATCH(neuronValues)(neuron, run, x, y);
 }
 
-void neuronGradients(const NNNeuronDescriptor& neuron, const NeuronRun& run, const float* x, const float* dy,
-                     float* dx) {
+void neuronGradients(const NNNeuronDescriptor& neuron, const NeuronRun& run, ConstFloatRun x,
+                     ConstFloatRun dy, FloatRun dx) {
   HWY_DYNAMIC_DISPATCH(neuronGradients)(neuron, run, x, dy, dx);
 }
 
-void neuronGradientsFromResult(const NNNeuronDescriptor& neuron, const NeuronRun& run, const float* y,
-                               const float* dy, float* dx) {
+void neuronGradientsFromResult(const NNNeuronDescriptor& neuron, const NeuronRun& run, ConstFloatRun y,
+                               ConstFloatRun dy, FloatRun dx) {
   HWY_DYNAMIC_DISPATCH(neuronGradientsFromResult)(neuron, run, y, dy, dx);
 }
 

@@ -2,9 +2,10 @@
 
 #include <cstdint>
 
+#include "mps/core/float_run.hpp"
 #include "mps/core/neuron_descriptor.hpp"
 
-/// Neurons on runs of float32 values in memory, vectorised: for the neuron kernels and for kernels that end
+/// Neurons on runs of values in memory, vectorised: for the neuron kernels and for kernels that end
 /// or begin with a neuron (tile by tile, while the tile is in the cache).
 namespace mps::detail {
 
@@ -18,15 +19,15 @@ struct NeuronRun {
 };
 
 /// y = f(x). y may be x.
-void neuronValues(const NNNeuronDescriptor& neuron, const NeuronRun& run, const float* x, float* y);
+void neuronValues(const NNNeuronDescriptor& neuron, const NeuronRun& run, ConstFloatRun x, FloatRun y);
 
 /// dx = dy * f'(x). dx may be x or dy.
-void neuronGradients(const NNNeuronDescriptor& neuron, const NeuronRun& run, const float* x, const float* dy,
-                     float* dx);
+void neuronGradients(const NNNeuronDescriptor& neuron, const NeuronRun& run, ConstFloatRun x,
+                     ConstFloatRun dy, FloatRun dx);
 
 /// dx = dy * f'(x), f' computed from y = f(x); only where derivativeFromResult(neuron). dx may be y or dy.
-void neuronGradientsFromResult(const NNNeuronDescriptor& neuron, const NeuronRun& run, const float* y,
-                               const float* dy, float* dx);
+void neuronGradientsFromResult(const NNNeuronDescriptor& neuron, const NeuronRun& run, ConstFloatRun y,
+                               ConstFloatRun dy, FloatRun dx);
 
 /// Whether f'(x) can be computed from y = f(x), stored as float16 or float32, so that the source need not be
 /// kept.

@@ -87,15 +87,19 @@ HWY_EXPORT(addPieces);
 
 namespace {
 
-/// Offset of the tile's first element if the tile lies in memory as adjacent float32, else -1.
-std::int64_t directOffset(const TensorShape& shape, const Tile& tile) {
-  if (shape.format != ImageFeatureChannelFormat::Float32) return -1;
+/// Offset of the tile's first element if its elements are adjacent in memory, else -1.
+std::int64_t adjacentOffset(const TensorShape& shape, const Tile& tile) {
   if (shape.isDense()) return tile.firstPixel * shape.channels + tile.firstChannel;
   const std::int64_t x = tile.firstPixel % shape.width;
   const bool oneRow = x + tile.pixels <= shape.width;
   if (!oneRow || (tile.pixels > 1 && shape.pixelStride != tile.channels)) return -1;
   return shape.offset(tile.firstPixel / shape.width / shape.height,
                       tile.firstPixel / shape.width % shape.height, x, tile.firstChannel);
+}
+
+/// The same of float32 alone.
+std::int64_t directOffset(const TensorShape& shape, const Tile& tile) {
+  return shape.format == ImageFeatureChannelFormat::Float32 ? adjacentOffset(shape, tile) : -1;
 }
 
 }  // namespace
@@ -125,6 +129,26 @@ float* tileTarget(const TensorShape& shape, std::byte* memory, const Tile& tile,
                   bool accumulate) {
   const std::int64_t offset = accumulate ? -1 : directOffset(shape, tile);
   return offset >= 0 ? reinterpret_cast<float*>(memory) + offset : buffer;
+}
+
+ConstFloatRun loadRun(const TensorShape& shape, const std::byte* memory, const Tile& tile, float* buffer) {
+  if (shape.format == ImageFeatureChannelFormat::Float16)
+    if (const std::int64_t offset = adjacentOffset(shape, tile); offset >= 0)
+      return ConstFloatRun(reinterpret_cast<const Float16*>(memory) + offset);
+  return loadTile(shape, memory, tile, buffer);
+}
+
+FloatRun runTarget(const TensorShape& shape, std::byte* memory, const Tile& tile, float* buffer,
+                   bool accumulate) {
+  if (shape.format == ImageFeatureChannelFormat::Float16)
+    if (const std::int64_t offset = adjacentOffset(shape, tile); offset >= 0)
+      return FloatRun(reinterpret_cast<Float16*>(memory) + offset);
+  return tileTarget(shape, memory, tile, buffer, accumulate);
+}
+
+void storeTile(const TensorShape& shape, std::byte* memory, const Tile& tile, FloatRun values,
+               bool accumulate) {
+  if (!values.isHalf) storeTile(shape, memory, tile, static_cast<const float*>(values.address), accumulate);
 }
 
 void storeTile(const TensorShape& shape, std::byte* memory, const Tile& tile, const float* values,

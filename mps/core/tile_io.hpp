@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "mps/core/float_run.hpp"
 #include "mps/core/tensor_shape.hpp"
 #include "mtl/cpu/stream.hpp"
 
@@ -52,10 +53,21 @@ const float* loadTile(const TensorShape& shape, const std::byte* memory, const T
 float* tileTarget(const TensorShape& shape, std::byte* memory, const Tile& tile, float* buffer,
                   bool accumulate = false);
 
-/// Rounds what tileTarget() returned to the elements of the tile; nothing to do where it was the memory
-/// itself.
+/// The elements of a tile where they lie, if they are adjacent float16 or float32, else as float32 in
+/// `buffer`.
+ConstFloatRun loadRun(const TensorShape& shape, const std::byte* memory, const Tile& tile, float* buffer);
+
+/// Where to store the elements of a tile: in the destination's memory under the same condition, if the
+/// results are not added to them, else in `buffer`. storeTile() must follow.
+FloatRun runTarget(const TensorShape& shape, std::byte* memory, const Tile& tile, float* buffer,
+                   bool accumulate = false);
+
+/// Rounds what tileTarget() or runTarget() returned to the elements of the tile; nothing to do where it was
+/// the memory itself.
 /// @param accumulate add to the elements; float32 only
 void storeTile(const TensorShape& shape, std::byte* memory, const Tile& tile, const float* values,
+               bool accumulate = false);
+void storeTile(const TensorShape& shape, std::byte* memory, const Tile& tile, FloatRun values,
                bool accumulate = false);
 
 /// Calls body(tile) for every tile, on the stream's threads.

@@ -58,6 +58,12 @@ TEST(Tiling, CoversEveryElementOnceInOrder) {
   EXPECT_EQ(Tiling(5, 0).count(), 0);
 }
 
+float valueOf(ConstFloatRun run, std::int64_t i) {
+  const ConstFloatRun at = run + static_cast<std::size_t>(i);
+  return at.isHalf ? loadFloat(static_cast<const mps::Float16*>(at.address))
+                   : *static_cast<const float*>(at.address);
+}
+
 TEST(TileIo, LoadsEveryFormatAndStride) {
   forEachTarget([](const std::string& target) {
     for (const auto format : {Unorm8, Unorm16, Float16, Float32})
@@ -69,12 +75,16 @@ TEST(TileIo, LoadsEveryFormatAndStride) {
         const Tiling tiling(shape.pixels(), shape.channels);
         std::vector<float> buffer(Tiling::capacity);
         std::vector<float> found;
+        std::vector<float> foundInRuns;
         for (std::int64_t i = 0; i < tiling.count(); ++i) {
           const Tile tile = tiling[i];
           const float* values = loadTile(shape, source.address(), tile, buffer.data());
           found.insert(found.end(), values, values + tile.elements());
+          const ConstFloatRun run = loadRun(shape, source.address(), tile, buffer.data());
+          for (std::int64_t e = 0; e < tile.elements(); ++e) foundInRuns.push_back(valueOf(run, e));
         }
         ASSERT_EQ(found.size(), expected.size());
+        EXPECT_EQ(foundInRuns, found);
         for (std::size_t i = 0; i < found.size(); ++i)
           ASSERT_EQ(found[i], static_cast<float>(expected[i])) << i;
         EXPECT_TRUE(source.isUnchanged());
@@ -83,15 +93,24 @@ TEST(TileIo, LoadsEveryFormatAndStride) {
 }
 
 /// Fills a destination tile by tile with the given values.
-void storeAll(TestTensor& destination, const std::vector<double>& values, bool accumulate) {
+void storeAll(TestTensor& destination, const std::vector<double>& values, bool accumulate, bool inRuns) {
   const TensorShape& shape = destination.shape();
   const Tiling tiling(shape.pixels(), shape.channels);
   std::vector<float> buffer(Tiling::capacity);
   auto next = values.begin();
   for (std::int64_t i = 0; i < tiling.count(); ++i) {
     const Tile tile = tiling[i];
-    float* target = tileTarget(shape, destination.address(), tile, buffer.data(), accumulate);
-    for (std::int64_t e = 0; e < tile.elements(); ++e) target[e] = static_cast<float>(*next++);
+    const FloatRun target =
+        inRuns ? runTarget(shape, destination.address(), tile, buffer.data(), accumulate)
+               : FloatRun(tileTarget(shape, destination.address(), tile, buffer.data(), accumulate));
+    for (std::int64_t e = 0; e < tile.elements(); ++e) {
+      const FloatRun at = target + static_cast<std::size_t>(e);
+      const auto value = static_cast<float>(*next++);
+      if (at.isHalf)
+        storeFloat(value, static_cast<mps::Float16*>(at.address));
+      else
+        *static_cast<float*>(at.address) = value;
+    }
     storeTile(shape, destination.address(), tile, target, accumulate);
   }
 }
@@ -101,14 +120,16 @@ TEST(TileIo, StoresEveryFormatAndStrideAndNothingElse) {
     for (const auto format : {Unorm8, Unorm16, Float16, Float32})
       for (const TensorShape& shape : shapes(format)) {
         SCOPED_TRACE(shape.describe() + " " + target);
-        TestTensor destination(testDevice(), shape, 5);
         const bool isUnorm = format == Unorm8 || format == Unorm16;
         const auto values = randomValues(static_cast<std::size_t>(shape.elements()), 2,
                                          isUnorm ? RandomKind::Positive : RandomKind::Uniform);
-        storeAll(destination, values, false);
-        const std::vector<double> found = destination.read();
-        for (std::size_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], roundTo(values[i], format)) << i;
-        EXPECT_TRUE(destination.surroundingsIntact());
+        for (const bool inRuns : {false, true}) {
+          TestTensor destination(testDevice(), shape, 5);
+          storeAll(destination, values, false, inRuns);
+          const std::vector<double> found = destination.read();
+          for (std::size_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], roundTo(values[i], format)) << i;
+          EXPECT_TRUE(destination.surroundingsIntact());
+        }
       }
   });
 }
@@ -117,16 +138,18 @@ TEST(TileIo, Accumulates) {
   forEachTarget([](const std::string& target) {
     for (const TensorShape& shape : shapes(Float32)) {
       SCOPED_TRACE(shape.describe() + " " + target);
-      TestTensor destination(testDevice(), shape);
       const auto before =
           randomValues(static_cast<std::size_t>(shape.elements()), 3, RandomKind::SmallIntegers);
       const auto values =
           randomValues(static_cast<std::size_t>(shape.elements()), 4, RandomKind::SmallIntegers);
-      destination.write(before);
-      storeAll(destination, values, true);
-      const std::vector<double> found = destination.read();
-      for (std::size_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], before[i] + values[i]) << i;
-      EXPECT_TRUE(destination.surroundingsIntact());
+      for (const bool inRuns : {false, true}) {
+        TestTensor destination(testDevice(), shape);
+        destination.write(before);
+        storeAll(destination, values, true, inRuns);
+        const std::vector<double> found = destination.read();
+        for (std::size_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], before[i] + values[i]) << i;
+        EXPECT_TRUE(destination.surroundingsIntact());
+      }
     }
   });
 }
@@ -140,6 +163,19 @@ TEST(TileIo, DenseFloat32IsNotCopied) {
   EXPECT_EQ(tileTarget(shape, tensor.address(), tile, buffer),
             reinterpret_cast<float*>(tensor.address()) + 30);
   EXPECT_EQ(tileTarget(shape, tensor.address(), tile, buffer, true), buffer);
+}
+
+TEST(TileIo, RunsOfDenseFloat16AreNotCopied) {
+  const TensorShape shape = TensorShape::dense(2, 3, 4, 5, Float16);
+  TestTensor tensor(testDevice(), shape);
+  const Tile tile{6, 10, 0, 5};
+  float buffer[50];
+  const ConstFloatRun run = loadRun(shape, tensor.address(), tile, buffer);
+  EXPECT_TRUE(run.isHalf);
+  EXPECT_EQ(run.address, tensor.address() + 60);
+  const FloatRun target = runTarget(shape, tensor.address(), tile, buffer);
+  EXPECT_TRUE(target.isHalf);
+  EXPECT_EQ(target.address, tensor.address() + 60);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 //
 //   function                     range                              error   outside the range
 //   vectorExp                    all                                2       overflow: infinity
-//   vectorExpNonPositive         -87.336544 <= x <= 0               2       0
+//   vectorExpNonPositive         -87.336544 <= x <= 0               2       below 2^-126; below -88.03 0
 //   vectorExpMinus1              x <= 0                             2
 //   vectorLog                    x >= 0, subnormal too              1       NaN
 //   vectorLog1p                  0 <= x <= 1                        2
@@ -34,6 +34,32 @@ HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
+
+// x86's maximum and minimum give their second operand if one is NaN; a comparison costs as much as a product.
+#define UNMETAL_MAXIMUM_IS_SECOND_IF_NAN (HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR)
+
+/// The larger of x and a bound; NaN stays NaN.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V atLeast(D d, V x, float bound) {
+  const V limit = hn::Set(d, bound);
+#if UNMETAL_MAXIMUM_IS_SECOND_IF_NAN
+  return hn::Max(limit, x);
+#else
+  return hn::IfThenElse(hn::Lt(x, limit), limit, x);
+#endif
+}
+/// The smaller one.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V atMost(D d, V x, float bound) {
+  const V limit = hn::Set(d, bound);
+#if UNMETAL_MAXIMUM_IS_SECOND_IF_NAN
+  return hn::Min(limit, x);
+#else
+  return hn::IfThenElse(hn::Gt(x, limit), limit, x);
+#endif
+}
+
+#undef UNMETAL_MAXIMUM_IS_SECOND_IF_NAN
 
 /// c[0] + c[1] x + c[2] x^2 + ...
 template <class D, class V = hn::Vec<D>, class Coefficient, std::size_t count>
@@ -85,14 +111,6 @@ HWY_INLINE ReducedExponential<D> reduceExponential(D d, V x) {
   return reducedExponential(d, subtractMultiplesOfLn2(d, x, n), shifted);
 }
 
-/// The same for x + rest with a small rest, to more digits than their sum has.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE ReducedExponential<D> reduceExponential(D d, V x, V rest) {
-  V shifted;
-  const V n = multiplesOfLn2(d, hn::Add(x, rest), shifted);
-  return reducedExponential(d, hn::Add(subtractMultiplesOfLn2(d, x, n), rest), shifted);
-}
-
 /// 2^n for -126 <= n <= 127.
 template <class D, class VI>
 HWY_INLINE hn::Vec<D> powerOfTwo(D d, VI n) {
@@ -108,36 +126,56 @@ HWY_INLINE hn::Vec<D> scaleExponential(D d, ReducedExponential<D> reduced) {
   return hn::Mul(hn::Mul(mantissa, powerOfTwo(d, half)), powerOfTwo(d, hn::Sub(reduced.n, half)));
 }
 
-/// The comparisons keep NaN, which minimum and maximum instructions need not do.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V atLeast(D d, V x, float bound) {
-  const V limit = hn::Set(d, bound);
-  return hn::IfThenElse(hn::Lt(x, limit), limit, x);
-}
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V atMost(D d, V x, float bound) {
-  const V limit = hn::Set(d, bound);
-  return hn::IfThenElse(hn::Gt(x, limit), limit, x);
-}
-
 /// exp(x).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V vectorExp(D d, V x) {
   return scaleExponential(d, reduceExponential(d, atMost(d, atLeast(d, x, -104.0F), 89.0F)));
 }
 
-/// 2^n (1 + fraction) for x <= 0; 0 where that is below 2^-126, whatever such lanes were computed to.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V scaleNonPositive(D d, V x, ReducedExponential<D> reduced) {
-  const V scale = powerOfTwo(d, reduced.n);
-  const V result = hn::MulAdd(reduced.fraction, scale, scale);
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.336544F)), result);
+/// -127 ln 2: with it the scale below is 0.
+constexpr float kLeastExponent = -88.0297F;
+
+/// exp(x) for kLeastExponent <= x <= 0; where it is below 2^-126, some number from 0 to 2^-126.
+/// @param subtract subtract(n, c) is x - n c: x may have more digits than float32 holds
+template <class D, class V = hn::Vec<D>, class Subtract>
+HWY_INLINE V exponentialNonPositive(D d, V x, Subtract&& subtract) {
+  V fraction;
+  V scale;
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (hn::MaxLanes(D()) == 16) {
+    // exp(x) = 2^(n / 16) (1 + fraction): a smaller fraction needs fewer terms. The low four bits of n choose
+    // 2^(k / 16) from a table, less what they add to its bits when n moves into the exponent.
+    HWY_ALIGN static constexpr std::uint32_t sixteenths[16] = {
+        0x3F800000, 0x3F7DAAC3, 0x3F7B95C2, 0x3F79C3D3, 0x3F7837F0, 0x3F76F532, 0x3F75FED7, 0x3F75583F,
+        0x3F7504F3, 0x3F7508A4, 0x3F75672A, 0x3F76248C, 0x3F7744FD, 0x3F78CCDF, 0x3F7AC0C7, 0x3F7D257D};
+    const hn::RebindToUnsigned<D> du;
+    const V shift = hn::Set(d, 12582912.0F);
+    const V shifted = hn::MulAdd(x, hn::Set(d, 16 * 1.44269504F), shift);
+    const V n = hn::Sub(shifted, shift);
+    const V r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4F / 16), subtract(n, 0.693359375F / 16));
+    fraction = hn::Mul(
+        r, hn::MulAdd(r, hn::MulAdd(r, hn::Set(d, 1.0F / 6), hn::Set(d, 0.50000983F)), hn::Set(d, 1.0F)));
+    const auto bits = hn::BitCast(du, shifted);
+    const hn::Vec<decltype(du)> mantissa{_mm512_permutexvar_epi32(bits.raw, hn::Load(du, sixteenths).raw)};
+    scale = hn::BitCast(d, hn::Add(mantissa, hn::ShiftLeft<19>(bits)));
+  } else
+#endif
+  {
+    V shifted;
+    const V n = multiplesOfLn2(d, x, shifted);
+    const V r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4F), subtract(n, 0.693359375F));
+    const ReducedExponential<D> reduced = reducedExponential(d, r, shifted);
+    fraction = reduced.fraction;
+    scale = powerOfTwo(d, reduced.n);
+  }
+  return hn::MulAdd(fraction, scale, scale);
 }
 
-/// exp(x) for x <= 0; 0 where it is below 2^-126.
+/// exp(x) for x <= 0; where it is below 2^-126, some number from 0 to 2^-126, and 0 below 2^-127.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V vectorExpNonPositive(D d, V x) {
-  return scaleNonPositive(d, x, reduceExponential(d, x));
+  x = atLeast(d, x, kLeastExponent);
+  return exponentialNonPositive(d, x, [&](V n, float c) { return hn::NegMulAdd(n, hn::Set(d, c), x); });
 }
 
 /// exp(x) - 1 for x <= 0, without the cancellation near 0.
@@ -201,19 +239,25 @@ struct Normal {
 /// it.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE Normal<D> vectorNormal(D d, V x) {
-  const hn::RebindToUnsigned<D> du;
   const V one = hn::Set(d, 1.0F);
-  const V z = atMost(d, hn::Abs(x), 14.6F);
+  const V z = atMost(d, hn::Abs(x), 13.2688F);  // z^2 / 2 = -kLeastExponent
   // q(z) as a quotient of polynomials with positive coefficients, minimax for 0 <= z <= 14.6.
   constexpr float numerator[] = {0.5F, 0.4385035F, 0.1833895F, 0.040685214F, 0.0041240104F};
   constexpr float denominator[] = {1.0F, 1.674892F, 1.2031447F, 0.46987805F, 0.10198909F, 0.010337243F};
   const V q = hn::Div(evaluatePolynomial(d, z, numerator), evaluatePolynomial(d, z, denominator));
-  // z = high + low with an exact high^2, so that the rounding of z^2 does not reach the exponential.
+  // The rounding of z^2 must not reach the exponential.
+  const V half = hn::Mul(z, hn::Set(d, -0.5F));
+#if HWY_NATIVE_FMA
+  const auto subtract = [&](V n, float c) { return hn::MulSub(half, z, hn::Mul(n, hn::Set(d, c))); };
+#else
+  // z = high + low with an exact high^2.
+  const hn::RebindToUnsigned<D> du;
   const V high = hn::BitCast(d, hn::And(hn::BitCast(du, z), hn::Set(du, 0xFFFFF000U)));
-  const V low = hn::Sub(z, high);
   const V square = hn::Mul(hn::Mul(high, high), hn::Set(d, -0.5F));
-  const V rest = hn::Mul(hn::Mul(low, hn::Add(z, high)), hn::Set(d, -0.5F));
-  const V exponential = scaleNonPositive(d, square, reduceExponential(d, square, rest));
+  const V rest = hn::Mul(hn::Mul(hn::Sub(z, high), hn::Add(z, high)), hn::Set(d, -0.5F));
+  const auto subtract = [&](V n, float c) { return hn::Add(hn::NegMulAdd(n, hn::Set(d, c), square), rest); };
+#endif
+  const V exponential = exponentialNonPositive(d, hn::Mul(half, z), subtract);
   const V tail = hn::Mul(exponential, q);
   return {hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(one, tail)),
           hn::Mul(exponential, hn::Set(d, 0.398942280F))};

@@ -173,7 +173,17 @@ TEST(VectorMath, ExpNonPositive) {
   const Apply apply = [](auto& x, auto& y) { HWY_DYNAMIC_DISPATCH(applyExpNonPositive)(x, y); };
   expectAccurate(
       apply, [](double x) { return std::exp(x); }, -87.336544F, 0.0F, 2);
-  expectValues(apply, {0.0F, -kInfinity, kNaN, -1e30F, -87.34F}, {1.0F, 0.0F, kNaN, 0.0F, 0.0F});
+  expectValues(apply, {0.0F, -kInfinity, kNaN, -1e30F, -88.04F}, {1.0F, 0.0F, kNaN, 0.0F, 0.0F});
+}
+
+TEST(VectorMath, ExpNonPositiveThatUnderflows) {
+  const std::vector<float> x = floatsBetween(-88.1F, -87.33656F);
+  forEachTarget([&](const std::string& target) {
+    std::vector<float> found(x.size(), kNaN);
+    HWY_DYNAMIC_DISPATCH(applyExpNonPositive)(x, found);
+    for (std::size_t i = 0; i < x.size(); ++i)
+      EXPECT_TRUE(found[i] >= 0 && found[i] <= 0x1p-126F) << target << " at " << x[i] << ": " << found[i];
+  });
 }
 
 TEST(VectorMath, ExpMinus1) {

@@ -1,5 +1,5 @@
-// Loops over runs of float32 values, once per instruction set. Include it after hwy/highway.h in a file that
-// hwy/foreach_target.h compiles several times; mps/core/highway_targets.hpp comes before both.
+// Loops over runs of float32 or float16 values, once per instruction set. Include it after hwy/highway.h in a
+// file that hwy/foreach_target.h compiles several times; mps/core/highway_targets.hpp comes before both.
 
 #if defined(UNMETAL_MPS_CORE_VECTOR_RUNS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef UNMETAL_MPS_CORE_VECTOR_RUNS_INL_HPP
@@ -12,6 +12,7 @@
 
 #include <cstddef>
 
+#include "mps/core/float_run.hpp"
 #include "mps/core/vector_io-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -29,6 +30,16 @@ struct AllLanes {
   HWY_INLINE void store(D d, V value, float* to) const {
     hn::StoreU(value, d, to);
   }
+  template <class D>
+  HWY_INLINE hn::Vec<D> load(D d, ConstFloatRun from) const {
+    if (from.isHalf) return loadFloats(d, static_cast<const Float16*>(from.address));
+    return load(d, static_cast<const float*>(from.address));
+  }
+  template <class D, class V>
+  HWY_INLINE void store(D d, V value, FloatRun to) const {
+    if (to.isHalf) return storeFloats(d, value, static_cast<Float16*>(to.address));
+    store(d, value, static_cast<float*>(to.address));
+  }
 };
 
 /// Loads and stores the first `count` lanes; the others are loaded as 0.
@@ -41,6 +52,16 @@ struct FirstLanes {
   template <class D, class V>
   HWY_INLINE void store(D d, V value, float* to) const {
     storeFloats(d, value, to, count);
+  }
+  template <class D>
+  HWY_INLINE hn::Vec<D> load(D d, ConstFloatRun from) const {
+    if (from.isHalf) return loadFloats(d, static_cast<const Float16*>(from.address), count);
+    return load(d, static_cast<const float*>(from.address));
+  }
+  template <class D, class V>
+  HWY_INLINE void store(D d, V value, FloatRun to) const {
+    if (to.isHalf) return storeFloats(d, value, static_cast<Float16*>(to.address), count);
+    store(d, value, static_cast<float*>(to.address));
   }
 };
 

@@ -59,8 +59,8 @@ const float* keepFactors(const KeepStream& stream, std::int64_t first, std::int6
 
 /// y = x M / keepProbability for the elements [first, first + count) of the mask, first a multiple of 4: the
 /// same as keepFactors and applyFactors, in one pass.
-void dropRun(const KeepStream& stream, std::int64_t first, std::int64_t count, const float* x,
-             float keepProbability, float* y) {
+void dropRun(const KeepStream& stream, std::int64_t first, std::int64_t count, ConstFloatRun x,
+             float keepProbability, FloatRun y) {
   const hn::ScalableTag<float> d;
   const hn::RebindToSigned<decltype(d)> di;
   const auto threshold = hn::Set(di, stream.threshold);
@@ -88,7 +88,8 @@ void dropRun(const KeepStream& stream, std::int64_t first, std::int64_t count, c
 }
 
 /// y = x * factor / keepProbability.
-void applyFactors(const float* x, const float* factors, float keepProbability, std::int64_t count, float* y) {
+void applyFactors(ConstFloatRun x, const float* factors, float keepProbability, std::int64_t count,
+                  FloatRun y) {
   const hn::ScalableTag<float> d;
   const auto divisor = hn::Set(d, keepProbability);
   forVectors(d, static_cast<std::size_t>(count), [&](std::size_t i, auto lanes) {
@@ -132,7 +133,7 @@ class TileMask {
         firstImage_(static_cast<std::int64_t>(operands.scalars[1])) {}
 
   /// y = x M / keepProbability for the elements of the tile. y may be x.
-  void apply(const Tile& tile, const float* x, float* y) const {
+  void apply(const Tile& tile, ConstFloatRun x, FloatRun y) const {
     const std::int64_t imagePixels = problem_.input.height * problem_.input.width;
     const std::int64_t image = tile.firstPixel / imagePixels;
     const std::int64_t inImage = tile.firstPixel % imagePixels;
@@ -209,9 +210,9 @@ class DropoutPlan final : public Plan {
     const Tiling tiling(problem_.destination.pixels(), problem_.destination.channels);
     forEachTile(stream, tiling, [&](const Tile& tile) {
       alignas(64) float buffer[Tiling::capacity];
-      const float* x = loadTile(problem_.input, input, tile, buffer);
-      float* result =
-          tileTarget(problem_.destination, operands.destination, tile, buffer, operands.accumulate);
+      const ConstFloatRun x = loadRun(problem_.input, input, tile, buffer);
+      const FloatRun result =
+          runTarget(problem_.destination, operands.destination, tile, buffer, operands.accumulate);
       mask.apply(tile, x, result);
       storeTile(problem_.destination, operands.destination, tile, result, operands.accumulate);
     });

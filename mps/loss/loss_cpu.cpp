@@ -130,10 +130,10 @@ void countItems(const LossRun& run, std::int64_t begin, std::int64_t end) {
     for (std::int64_t slice = 0; slice < run.layout.slices(); ++slice) {
       const Tile tile = run.layout.tile(item, slice);
       const std::int64_t elements = tile.elements() / item.images;
-      const float* weights = tiles.loadWeightsToCount(tile);
+      const ConstFloatRun weights = tiles.loadWeightsToCount(tile);
       for (std::int64_t n = 0; n < item.images; ++n) {
         const std::int64_t count =
-            weights == nullptr ? elements : countNonZero(weights + n * elements, elements);
+            weights ? countNonZero(weights + static_cast<std::size_t>(n * elements), elements) : elements;
         std::int64_t& share = counts[n];
         share = slice == 0 ? count : share + count;
       }

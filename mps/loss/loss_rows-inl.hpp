@@ -1,4 +1,4 @@
-// Losses and their derivatives on adjacent float32 values, once per instruction set. Include it after
+// Losses and their derivatives on adjacent values, once per instruction set. Include it after
 // hwy/highway.h in a file that hwy/foreach_target.h compiles several times; mps/core/highway_targets.hpp
 // comes before both.
 
@@ -251,14 +251,14 @@ HWY_INLINE V inLanes(D d, FirstLanes lanes, V value, V other) {
 /// w, or 1 without weights.
 template <class D, class Lanes>
 HWY_INLINE hn::Vec<D> loadWeights(D d, Lanes lanes, const LossRows& rows, std::size_t i) {
-  return rows.weights != nullptr ? lanes.load(d, rows.weights + i) : hn::Set(d, 1.0F);
+  return rows.weights ? lanes.load(d, rows.weights + i) : hn::Set(d, 1.0F);
 }
 
 /// What multiplies a derivative: w, the factor of the image and the incoming gradient of the element.
 template <class D, class Lanes, class V>
 HWY_INLINE V derivativeScale(D d, Lanes lanes, const LossRows& rows, std::size_t i, V w, V factor) {
   const V scale = hn::Mul(w, factor);
-  return rows.sourceGradient != nullptr ? hn::Mul(scale, lanes.load(d, rows.sourceGradient + i)) : scale;
+  return rows.sourceGradient ? hn::Mul(scale, lanes.load(d, rows.sourceGradient + i)) : scale;
 }
 
 /// Writes the wanted outputs of `count` elements from element `first` on and returns the sum of w l.
@@ -279,12 +279,12 @@ HWY_INLINE float runElements(const Vectors& vectors, const LossNumbers& numbers,
         if (rows.wantsLoss) {
           const V loss = hn::Mul(w, vectors.loss(d, y, t, shared));
           sum = hn::Add(sum, inLanes(d, lanes, loss, hn::Zero(d)));
-          if (rows.loss != nullptr) lanes.store(d, hn::Mul(loss, hn::Set(d, numbers.weight)), rows.loss + i);
+          if (rows.loss) lanes.store(d, hn::Mul(loss, hn::Set(d, numbers.weight)), rows.loss + i);
         }
         const V scale = derivativeScale(d, lanes, rows, i, w, factor);
-        if (rows.gradient != nullptr)
+        if (rows.gradient)
           lanes.store(d, hn::Mul(scale, vectors.gradient(d, y, t, shared)), rows.gradient + i);
-        if (rows.labelGradient != nullptr)
+        if (rows.labelGradient)
           lanes.store(d, hn::Mul(scale, vectors.labelGradient(d, y, t, shared)), rows.labelGradient + i);
       });
   return hn::GetLane(hn::SumOfLanes(d, sum));
@@ -330,7 +330,7 @@ inline void runImagesOf(CNNLossType type, const LossNumbers& numbers, const Loss
 // Softmax of one pixel, in parts, so that a row of channels can be longer than a tile.
 
 /// The largest of `count` predictions; NaN may be dropped, the exponentials have it.
-HWY_INLINE float largestPrediction(const float* predictions, std::size_t count) {
+HWY_INLINE float largestPrediction(ConstFloatRun predictions, std::size_t count) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const V lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
@@ -343,7 +343,7 @@ HWY_INLINE float largestPrediction(const float* predictions, std::size_t count) 
 }
 
 /// Sum of exp(y - largest). The exponentials go to memory that holds whole vectors, unless it is null.
-HWY_INLINE float sumExponentials(const float* predictions, std::size_t count, float largest,
+HWY_INLINE float sumExponentials(ConstFloatRun predictions, std::size_t count, float largest,
                                  float* exponentials) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
@@ -422,10 +422,10 @@ HWY_INLINE void runPixel(const LossNumbers& numbers, const LossRows& rows, std::
         if (rows.wantsLoss) {
           const V loss = hn::Mul(w, hn::IfThenZeroElse(hn::Eq(t, hn::Zero(d)), hn::Mul(t, negativeLog)));
           sum = hn::Add(sum, inLanes(d, lanes, loss, hn::Zero(d)));
-          if (rows.loss != nullptr) lanes.store(d, hn::Mul(loss, hn::Set(d, numbers.weight)), rows.loss + i);
+          if (rows.loss) lanes.store(d, hn::Mul(loss, hn::Set(d, numbers.weight)), rows.loss + i);
         }
         const V scale = derivativeScale(d, lanes, rows, i, w, factor);
-        if (rows.gradient != nullptr) {
+        if (rows.gradient) {
           const V e =
               exponentials != nullptr ? hn::LoadU(d, exponentials + offset) : vectorExpNonPositive(d, z);
           const V p = hn::Mul(e, reciprocal);
@@ -434,7 +434,7 @@ HWY_INLINE void runPixel(const LossNumbers& numbers, const LossRows& rows, std::
                                  : hn::Mul(scale, hn::Sub(p, t));
           lanes.store(d, gradient, rows.gradient + i);
         }
-        if (rows.labelGradient != nullptr) {
+        if (rows.labelGradient) {
           const V slope = hn::Mul(negativeLog, hn::Set(d, numbers.labelScale));
           lanes.store(d, hn::Mul(scale, slope), rows.labelGradient + i);
         }
@@ -443,7 +443,7 @@ HWY_INLINE void runPixel(const LossNumbers& numbers, const LossRows& rows, std::
 
 /// What the channels of each pixel of a tile share. In passes over the tile rather than over each pixel,
 /// because the processor overlaps pixels, but not the steps of one.
-inline void reducePixels(const float* predictions, std::size_t pixels, std::size_t channels,
+inline void reducePixels(ConstFloatRun predictions, std::size_t pixels, std::size_t channels,
                          SoftMaxTile& tile) {
   for (std::size_t i = 0; i < pixels; ++i)
     tile.largest[i] = largestPrediction(predictions + i * channels, channels);
@@ -473,7 +473,7 @@ inline void runSoftMaxImages(const LossNumbers& numbers, const LossRows& rows, L
 }
 
 /// Number of values that are not 0; NaN is not 0.
-inline std::int64_t countNonZero(const float* values, std::int64_t count) {
+inline std::int64_t countNonZero(ConstFloatRun values, std::int64_t count) {
   const hn::ScalableTag<float> d;
   std::size_t nonZero = 0;
   forVectors(

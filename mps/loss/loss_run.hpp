@@ -74,15 +74,15 @@ struct LossNumbers {
   bool exactSoftMaxGradient = false;
 };
 
-/// The adjacent float32 values of a tile; null where there is nothing or nothing is wanted.
+/// The adjacent values of a tile; null where there is nothing or nothing is wanted.
 struct LossRows {
-  const float* predictions = nullptr;
-  const float* labels = nullptr;
-  const float* weights = nullptr;
-  const float* sourceGradient = nullptr;  ///< of reduction None alone
-  float* gradient = nullptr;
-  float* labelGradient = nullptr;
-  float* loss = nullptr;   ///< of reduction None alone
+  ConstFloatRun predictions;
+  ConstFloatRun labels;
+  ConstFloatRun weights;
+  ConstFloatRun sourceGradient;  ///< of reduction None alone
+  FloatRun gradient;
+  FloatRun labelGradient;
+  FloatRun loss;           ///< of reduction None alone
   bool wantsLoss = false;  ///< as values or as a sum
 };
 

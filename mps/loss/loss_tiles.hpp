@@ -34,30 +34,37 @@ class LossTiles {
   }
 
   /// The weights of load() alone, with the pixels that are left out; null: all 1.
-  const float* loadWeightsToCount(const Tile& tile) {
+  ConstFloatRun loadWeightsToCount(const Tile& tile) {
     loadLabels(tile);
     return loadWeights(tile);
   }
 
   /// Moves the outputs of load() to where they belong.
   void store(const Tile& tile) const {
-    if (written_.gradient != nullptr)
+    if (written_.gradient)
       storeTile(problem_.gradient, run_.gradient, tile, written_.gradient, run_.accumulate);
-    if (written_.labelGradient != nullptr)
+    if (written_.labelGradient)
       storeTile(problem_.labelGradient, run_.labelGradient, tile, written_.labelGradient);
-    if (written_.loss != nullptr) storeTile(problem_.loss, run_.loss, tile, written_.loss);
+    if (written_.loss) storeTile(problem_.loss, run_.loss, tile, written_.loss);
   }
 
  private:
   using Buffer = std::array<float, kLossTile>;
 
-  static const float* input(const TensorShape& shape, const std::byte* memory, const Tile& tile,
-                            Buffer& buffer) {
-    return shape.channels == 0 ? nullptr : loadTile(shape, memory, tile, buffer.data());
+  static ConstFloatRun input(const TensorShape& shape, const std::byte* memory, const Tile& tile,
+                             Buffer& buffer) {
+    return shape.channels == 0 ? ConstFloatRun() : loadRun(shape, memory, tile, buffer.data());
   }
-  static float* target(const TensorShape& shape, std::byte* memory, const Tile& tile, Buffer& buffer,
-                       bool accumulate) {
-    return shape.channels == 0 ? nullptr : tileTarget(shape, memory, tile, buffer.data(), accumulate);
+  /// The same in the buffer, to be changed.
+  static float* inputCopy(const TensorShape& shape, const std::byte* memory, const Tile& tile,
+                          Buffer& buffer) {
+    const float* values = loadTile(shape, memory, tile, buffer.data());
+    if (values != buffer.data()) std::copy_n(values, tile.elements(), buffer.data());
+    return buffer.data();
+  }
+  static FloatRun target(const TensorShape& shape, std::byte* memory, const Tile& tile, Buffer& buffer,
+                         bool accumulate) {
+    return shape.channels == 0 ? FloatRun() : runTarget(shape, memory, tile, buffer.data(), accumulate);
   }
 
   /// In the order image, y, x.
@@ -66,17 +73,17 @@ class LossTiles {
     return shape.offset(row / shape.height, row % shape.height, pixel % shape.width, 0);
   }
 
-  const float* loadLabels(const Tile& tile) {
+  ConstFloatRun loadLabels(const Tile& tile) {
     leavesOut_ = false;
     switch (problem_.labelKind) {
       case LossLabels::Dense:
-        return loadTile(problem_.labels, run_.labels, tile, labels_.data());
+        return loadRun(problem_.labels, run_.labels, tile, labels_.data());
       case LossLabels::UInt8Indices:
         return expandIndices<std::uint8_t>(tile);
       case LossLabels::UInt32Indices:
         return expandIndices<std::uint32_t>(tile);
     }
-    return nullptr;
+    return {};
   }
 
   /// Labels 0 and 1 from class indices; remembers which pixels are left out.
@@ -102,16 +109,16 @@ class LossTiles {
     return labels_.data();
   }
 
-  const float* loadWeights(const Tile& tile) {
+  ConstFloatRun loadWeights(const Tile& tile) {
     const bool isPerPixel = problem_.weights.channels == 1 && run_.layout.channels > 1;
-    const float* weights =
-        isPerPixel ? spreadWeights(tile) : input(problem_.weights, run_.weights, tile, weights_);
-    if (!leavesOut_) return weights;
-    if (weights == nullptr) {
+    if (!leavesOut_)
+      return isPerPixel ? spreadWeights(tile) : input(problem_.weights, run_.weights, tile, weights_);
+    if (isPerPixel)
+      spreadWeights(tile);
+    else if (problem_.weights.channels == 0)
       weights_.fill(1.0F);
-    } else if (weights != weights_.data()) {
-      std::copy_n(weights, tile.elements(), weights_.data());
-    }
+    else
+      inputCopy(problem_.weights, run_.weights, tile, weights_);
     fillLeftOut(weights_, tile, 0.0F);
     return weights_.data();
   }
@@ -126,10 +133,9 @@ class LossTiles {
   }
 
   /// A pixel that is left out gets predictions whose losses and derivatives are finite in all types.
-  const float* loadPredictions(const Tile& tile) {
-    const float* predictions = input(problem_.predictions, run_.predictions, tile, predictions_);
-    if (!leavesOut_) return predictions;
-    if (predictions != predictions_.data()) std::copy_n(predictions, tile.elements(), predictions_.data());
+  ConstFloatRun loadPredictions(const Tile& tile) {
+    if (!leavesOut_) return input(problem_.predictions, run_.predictions, tile, predictions_);
+    inputCopy(problem_.predictions, run_.predictions, tile, predictions_);
     fillLeftOut(predictions_, tile, 0.5F);
     return predictions_.data();
   }

@@ -9,7 +9,7 @@
 namespace mps::detail {
 namespace {
 
-/// Tile by tile: convert to float32, apply, round once.
+/// Tile by tile; formats other than float16 and float32, and strides, through float32 copies.
 class NeuronPlan final : public Plan {
  public:
   explicit NeuronPlan(const NeuronProblem& problem) : problem_(problem) {}
@@ -22,8 +22,9 @@ class NeuronPlan final : public Plan {
       alignas(64) float inputBuffer[Tiling::capacity];
       alignas(64) float gradientBuffer[Tiling::capacity];
       const TensorShape& destination = problem_.destination;
-      const float* x = loadTile(problem_.input, input, tile, inputBuffer);
-      float* result = tileTarget(destination, operands.destination, tile, inputBuffer, operands.accumulate);
+      const ConstFloatRun x = loadRun(problem_.input, input, tile, inputBuffer);
+      const FloatRun result =
+          runTarget(destination, operands.destination, tile, inputBuffer, operands.accumulate);
       const NeuronRun run{tile.pixels, tile.channels, tile.firstChannel};
       switch (problem_.direction) {
         case NeuronDirection::Forward:
@@ -31,11 +32,11 @@ class NeuronPlan final : public Plan {
           break;
         case NeuronDirection::Gradient:
           neuronGradients(problem_.neuron, run, x,
-                          loadTile(problem_.gradient, operands.gradient, tile, gradientBuffer), result);
+                          loadRun(problem_.gradient, operands.gradient, tile, gradientBuffer), result);
           break;
         case NeuronDirection::GradientFromResult:
           neuronGradientsFromResult(problem_.neuron, run, x,
-                                    loadTile(problem_.gradient, operands.gradient, tile, gradientBuffer),
+                                    loadRun(problem_.gradient, operands.gradient, tile, gradientBuffer),
                                     result);
           break;
       }
