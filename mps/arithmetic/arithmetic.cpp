@@ -36,21 +36,6 @@ ImageBatch batchOf(const Kernel& kernel, const char* argument, const std::shared
   return ImageBatch::of(image);
 }
 
-/// Offset of a source of another size than the result, with a stride of 1, by the alignment of the padding
-/// policy.
-std::int64_t alignedOffset(NNPaddingMethod method, bool remainderFirst, std::size_t source,
-                           std::size_t result) {
-  const std::int64_t missing = asSigned(result) - asSigned(source);
-  switch (method & NNPaddingMethod::AlignMask) {
-    case NNPaddingMethod::AlignTopLeft:
-      return -missing;
-    case NNPaddingMethod::AlignBottomRight:
-      return 0;
-    default:
-      return -(missing + (remainderFirst ? 1 : 0)) / 2;
-  }
-}
-
 /// Channels that a source contributes: from its offset on, at most its count; 1 when they are repeated.
 std::size_t channelsRead(const Kernel& kernel, const char* argument, const detail::BinarySource& source,
                          std::size_t channels, std::size_t stride) {
@@ -183,8 +168,13 @@ ImageDescriptor CNNArithmetic::sizeDestination(const ImageDescriptor& primary,
                         std::size_t secondStride, bool remainderFirst, std::int64_t& firstOffset,
                         std::int64_t& secondOffset) {
     const std::size_t size = firstStride != 0 ? first : secondStride != 0 ? second : 1;
-    firstOffset = firstStride != 0 ? alignedOffset(method, remainderFirst, first, size) : 0;
-    secondOffset = secondStride != 0 ? alignedOffset(method, remainderFirst, second, size) : 0;
+    const auto offsetIn = [&](std::size_t source, std::size_t stride) {
+      return stride == 0
+                 ? 0
+                 : detail::forwardOffset(method, remainderFirst, asSigned(source), asSigned(size), 1, 1);
+    };
+    firstOffset = offsetIn(first, firstStride);
+    secondOffset = offsetIn(second, secondStride);
     return size;
   };
   destination.setWidth(axis(primary.width(), primaryStrideInPixelsX(), secondary.width(),

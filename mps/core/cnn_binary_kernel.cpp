@@ -15,21 +15,6 @@ std::int64_t asSigned(std::size_t value) {
   return static_cast<std::int64_t>(value);
 }
 
-/// Offset of one source against a destination of a size that is known already.
-std::int64_t offsetOf(NNPaddingMethod method, bool remainderFirst, std::size_t source,
-                      std::size_t destination, std::size_t kernel, std::size_t dilation, std::size_t stride) {
-  const std::int64_t dilated = (asSigned(kernel) - 1) * asSigned(dilation) + 1;
-  const std::int64_t missing = (asSigned(destination) - 1) * asSigned(stride) + dilated - asSigned(source);
-  switch (method & NNPaddingMethod::AlignMask) {
-    case NNPaddingMethod::AlignTopLeft:
-      return dilated / 2 - missing;
-    case NNPaddingMethod::AlignBottomRight:
-      return dilated / 2;
-    default:
-      return dilated / 2 - (missing + (remainderFirst ? 1 : 0)) / 2;
-  }
-}
-
 ImageBatch batchOf(const Kernel& kernel, const char* argument, const std::shared_ptr<Image>& image) {
   if (!image) throw Error(kernel.describe(), argument, "null", "an image");
   return ImageBatch::of(image);
@@ -86,10 +71,12 @@ ImageDescriptor CNNBinaryKernel::sizeDestination(const ImageDescriptor& primary,
   const auto height = static_cast<std::size_t>(y.destinationSize);
   const auto transfer = [&](detail::BinarySource& source, const ImageDescriptor& image) {
     Offset offset = source.offset.get();
-    offset.x = offsetOf(method, left, image.width(), width, source.kernelWidth.get(),
-                        source.dilationRateX.get(), source.strideInPixelsX.get());
-    offset.y = offsetOf(method, top, image.height(), height, source.kernelHeight.get(),
-                        source.dilationRateY.get(), source.strideInPixelsY.get());
+    offset.x = detail::forwardOffset(method, left, asSigned(image.width()), x.destinationSize,
+                                     dilated(source.kernelWidth.get(), source.dilationRateX.get()),
+                                     asSigned(source.strideInPixelsX.get()));
+    offset.y = detail::forwardOffset(method, top, asSigned(image.height()), y.destinationSize,
+                                     dilated(source.kernelHeight.get(), source.dilationRateY.get()),
+                                     asSigned(source.strideInPixelsY.get()));
     source.offset.transfer(offset);
   };
   transfer(primary_, primary);

@@ -58,38 +58,43 @@ ImageDescriptor CNNMultiaryKernel::destinationImageDescriptor(
     std::span<const std::shared_ptr<State>> sourceStates) {
   checkSourceCount(sourceImages.size());
   const NNPaddingMethod method = padding_->paddingMethod();
+  for (const auto& image : sourceImages)
+    if (!image) throw Error(describe(), "sourceImages", "null", "images");
+  const auto dilated = [](const detail::Settable<std::size_t>& kernel,
+                          const detail::Settable<std::size_t>& dilation) {
+    return static_cast<std::int64_t>((kernel.get() - 1) * dilation.get() + 1);
+  };
+  const auto stepOf = [](const detail::Settable<std::size_t>& stride) {
+    return static_cast<std::int64_t>(std::max<std::size_t>(1, stride.get()));
+  };
+  const auto signedSize = [](std::size_t size) { return static_cast<std::int64_t>(size); };
+  const detail::BinarySource& sized = sources_[0];
+  const bool left = detail::remainderToLeft(method);
+  const bool top = detail::remainderToTop(method);
+  const auto x =
+      detail::forwardPadding(method, left, signedSize(sourceImages[0]->width()),
+                             dilated(sized.kernelWidth, sized.dilationRateX), stepOf(sized.strideInPixelsX));
+  const auto y =
+      detail::forwardPadding(method, top, signedSize(sourceImages[0]->height()),
+                             dilated(sized.kernelHeight, sized.dilationRateY), stepOf(sized.strideInPixelsY));
+  if (x.destinationSize < 1 || y.destinationSize < 1)
+    throw Error(describe(), "sourceImages", sourceImages[0]->descriptor().describe(),
+                "at least the dilated window");
   std::vector<std::size_t> channels;
-  detail::PaddedAxis x;
-  detail::PaddedAxis y;
   for (std::size_t i = 0; i < sourceCount(); ++i) {
-    if (!sourceImages[i]) throw Error(describe(), "sourceImages", "null", "images");
     detail::BinarySource& source = sources_[i];
-    const auto axis = [&](std::size_t size, std::size_t kernel, std::size_t dilation, std::size_t stride,
-                          bool first) {
-      const auto dilated = static_cast<std::int64_t>((kernel - 1) * dilation + 1);
-      return detail::forwardPadding(method, first, static_cast<std::int64_t>(size), dilated,
-                                    static_cast<std::int64_t>(std::max<std::size_t>(1, stride)));
-    };
-    const auto sourceX = axis(sourceImages[i]->width(), source.kernelWidth.get(), source.dilationRateX.get(),
-                              source.strideInPixelsX.get(), detail::remainderToLeft(method));
-    const auto sourceY =
-        axis(sourceImages[i]->height(), source.kernelHeight.get(), source.dilationRateY.get(),
-             source.strideInPixelsY.get(), detail::remainderToTop(method));
-    if (i == 0) {
-      x = sourceX;
-      y = sourceY;
-    }
     Offset offset = source.offset.get();
-    offset.x = sourceX.offset;
-    offset.y = sourceY.offset;
+    offset.x = detail::forwardOffset(method, left, signedSize(sourceImages[i]->width()), x.destinationSize,
+                                     dilated(source.kernelWidth, source.dilationRateX),
+                                     stepOf(source.strideInPixelsX));
+    offset.y = detail::forwardOffset(method, top, signedSize(sourceImages[i]->height()), y.destinationSize,
+                                     dilated(source.kernelHeight, source.dilationRateY),
+                                     stepOf(source.strideInPixelsY));
     source.offset.transfer(offset);
     const std::size_t first = std::min(source.featureChannelOffset.get(), sourceImages[i]->featureChannels());
     channels.push_back(
         std::min(source.featureChannelMaxCount.get(), sourceImages[i]->featureChannels() - first));
   }
-  if (x.destinationSize < 1 || y.destinationSize < 1)
-    throw Error(describe(), "sourceImages", sourceImages[0]->descriptor().describe(),
-                "at least the dilated window");
   ImageDescriptor descriptor(sourceImages[0]->featureChannelFormat(),
                              static_cast<std::size_t>(x.destinationSize),
                              static_cast<std::size_t>(y.destinationSize),

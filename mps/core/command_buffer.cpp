@@ -17,7 +17,7 @@ namespace mps {
 
 std::shared_ptr<Predicate> Predicate::create(std::shared_ptr<mtl::Buffer> buffer, std::size_t offset) {
   if (!buffer) throw Error("Predicate", "buffer", "null", "a buffer");
-  if (offset % 4 != 0 || offset + 4 > buffer->length())
+  if (offset % 4 != 0 || buffer->length() < 4 || offset > buffer->length() - 4)
     throw Error("Predicate", "offset", std::to_string(offset),
                 "a multiple of 4 within a buffer of " + std::to_string(buffer->length()) + " bytes");
   return std::shared_ptr<Predicate>(new Predicate(std::move(buffer), offset));

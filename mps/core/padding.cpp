@@ -93,13 +93,18 @@ std::shared_ptr<NNPadding> NNDefaultPadding::inverse() const {
 
 namespace detail {
 
+std::int64_t forwardOffset(NNPaddingMethod method, bool remainderFirst, std::int64_t sourceSize,
+                           std::int64_t destinationSize, std::int64_t dilatedSize, std::int64_t stride) {
+  const std::int64_t missing = (destinationSize - 1) * stride + dilatedSize - sourceSize;
+  return dilatedSize / 2 - leftPadding(method, remainderFirst, missing);
+}
+
 PaddedAxis forwardPadding(NNPaddingMethod method, bool remainderFirst, std::int64_t sourceSize,
                           std::int64_t dilatedSize, std::int64_t stride) {
   const std::int64_t covered = sourceSize + sizeStyle(method) * (dilatedSize - 1);
   if (covered < 1) return {0, 0};
   const std::int64_t size = (covered + stride - 1) / stride;
-  const std::int64_t missing = (size - 1) * stride + dilatedSize - sourceSize;
-  return {size, dilatedSize / 2 - leftPadding(method, remainderFirst, missing)};
+  return {size, forwardOffset(method, remainderFirst, sourceSize, size, dilatedSize, stride)};
 }
 
 PaddedAxis backwardPadding(NNPaddingMethod method, bool remainderFirst, std::int64_t sourceSize,

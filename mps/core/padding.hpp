@@ -102,6 +102,9 @@ struct PaddedAxis {
   std::int64_t offset = 0;
 };
 
+/// Offset of a forward kernel on one axis, in a source against a destination of any size.
+std::int64_t forwardOffset(NNPaddingMethod method, bool remainderFirst, std::int64_t sourceSize,
+                           std::int64_t destinationSize, std::int64_t dilatedSize, std::int64_t stride);
 /// Size and offset of a forward kernel on one axis. `remainderFirst`: the odd pixel goes to the left or top.
 /// A destinationSize below 1 means that no window fits.
 PaddedAxis forwardPadding(NNPaddingMethod method, bool remainderFirst, std::int64_t sourceSize,

@@ -259,6 +259,10 @@ class Join : public CNNBinaryKernel {
   [[nodiscard]] std::string className() const override { return "Join"; }
   void setScratchBytes(std::size_t bytes) { scratchBytes_ = bytes; }
   void setMakesState(bool makes) { makesState_ = makes; }
+  void setSharesState(bool shares) { sharesState_ = shares; }
+  [[nodiscard]] bool isResultStateReusedAcrossBatch() const override { return sharesState_; }
+  /// States of the last encode.
+  [[nodiscard]] const StateBatch& encodedStates() const { return encodedStates_; }
 
  protected:
   explicit Join(std::shared_ptr<mtl::Device> device) : CNNBinaryKernel(std::move(device)) {}
@@ -268,8 +272,9 @@ class Join : public CNNBinaryKernel {
   }
   [[nodiscard]] bool makesState() const override { return makesState_; }
   void encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primary,
-                  const ImageBatch& secondary, const StateBatch& /*destinationStates*/,
+                  const ImageBatch& secondary, const StateBatch& destinationStates,
                   const ImageBatch& destinations) override {
+    encodedStates_ = destinationStates;
     const detail::BatchOperand a(primary);
     const detail::BatchOperand b(secondary);
     const detail::BatchOperand to(destinations, true);
@@ -287,6 +292,8 @@ class Join : public CNNBinaryKernel {
  private:
   std::size_t scratchBytes_ = 0;
   bool makesState_ = false;
+  bool sharesState_ = false;
+  StateBatch encodedStates_;
 };
 
 /// out = source 0 + 10 * source 1 + 100 * source 2 ..., over whole images of one size; the sources are added
@@ -298,6 +305,12 @@ class Digits : public CNNMultiaryKernel {
   }
   [[nodiscard]] std::string className() const override { return "Digits"; }
   void setMakesState(bool makes) { makesState_ = makes; }
+  void setSharesState(bool shares) { sharesState_ = shares; }
+  [[nodiscard]] bool isResultStateReusedAcrossBatch() const override { return sharesState_; }
+  /// The next encodes fail when they come to this source, with the ones before it recorded.
+  void setFailingSource(std::size_t index) { failingSource_ = index; }
+  /// States of the last encode that had any.
+  [[nodiscard]] const StateBatch& encodedStates() const { return encodedStates_; }
 
  protected:
   Digits(std::shared_ptr<mtl::Device> device, std::size_t sourceCount)
@@ -308,12 +321,13 @@ class Digits : public CNNMultiaryKernel {
   }
   [[nodiscard]] bool makesState() const override { return makesState_; }
   void encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                  std::span<const ImageBatch> sources, const StateBatch& /*destinationStates*/,
+                  std::span<const ImageBatch> sources, const StateBatch& destinationStates,
                   const ImageBatch& destinations) override {
     const detail::BatchOperand to(destinations);
     float factor = 1;
-    for (const ImageBatch& images : sources) {
-      const detail::BatchOperand from(images);
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      if (i == failingSource_) throw Error(describe() + ": no plan");
+      const detail::BatchOperand from(sources[i]);
       detail::PreparedCall prepared;
       prepared.plan =
           planOf([from = from.shape(), to = to.shape(), factor](const detail::Operands& operands) {
@@ -325,10 +339,14 @@ class Digits : public CNNMultiaryKernel {
       detail::recordCall(*commandBuffer, describe(), prepared, {&from, nullptr, nullptr, &to, nullptr, 0});
       factor *= 10;
     }
+    encodedStates_ = destinationStates;
   }
 
  private:
   bool makesState_ = false;
+  bool sharesState_ = false;
+  std::size_t failingSource_ = static_cast<std::size_t>(-1);
+  StateBatch encodedStates_;
 };
 
 /// Scale into permanent images.
