@@ -57,6 +57,9 @@ struct Command {
   std::function<void(Stream&)> run;  ///< called once, on the executing thread
   std::vector<ContentMark> reads;    ///< invalid content makes the command fail
   std::vector<ContentMark> writes;   ///< marked invalid when the command does not run to its end
+  /// Asked when the command is due; false leaves it out, with what it would have written as it was. Empty: it
+  /// always runs. What it throws makes the command fail.
+  std::function<bool(Stream&)> condition;
   std::vector<std::shared_ptr<const void>> retained;  ///< kept alive until the buffer has completed
 };
 

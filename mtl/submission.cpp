@@ -195,20 +195,31 @@ void Submission::fail(CommandBufferErrorCode code, const std::string& message) {
   if (status_ == CommandBufferStatus::Completed) status_ = CommandBufferStatus::Error;
 }
 
+bool Submission::runCommand(Command& command, Stream& stream, std::string& failure) {
+  bool isLeftOut = false;
+  const auto thrown = failureOf([&] {
+    isLeftOut = command.condition && !command.condition(stream);
+    if (isLeftOut) return;
+    if (auto invalid = firstFailure(command.reads); !invalid.empty()) {
+      failure = std::move(invalid);
+      fail(CommandBufferErrorCode::InvalidResource, failure);
+      return;
+    }
+    command.run(stream);
+  });
+  if (thrown) {
+    failure = command.label + ": " + thrown->message;
+    fail(thrown->code, failure);
+  }
+  return isLeftOut;
+}
+
 void Submission::runCommands(Stream& stream) {
   std::string failure;
   for (Command& command : commands_) {
-    if (failure.empty()) {
-      if (const auto invalid = firstFailure(command.reads); !invalid.empty()) {
-        failure = invalid;
-        fail(CommandBufferErrorCode::InvalidResource, failure);
-      }
-    }
-    if (failure.empty()) {
-      if (const auto thrown = failureOf([&] { command.run(stream); })) {
-        failure = command.label + ": " + thrown->message;
-        fail(thrown->code, failure);
-      }
+    if (failure.empty() && runCommand(command, stream, failure)) {
+      command.writes.clear();  // whatever the device finds out later, this command wrote nothing
+      continue;
     }
     for (const ContentMark& write : command.writes) {
       if (failure.empty())

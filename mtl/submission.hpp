@@ -93,6 +93,8 @@ class Submission : public std::enable_shared_from_this<Submission> {
   /// @}
 
  private:
+  /// Runs one command, or leaves it out. Returns whether it was left out; sets `failure` when it fails.
+  bool runCommand(Command& command, Stream& stream, std::string& failure);
   void fail(CommandBufferErrorCode code, const std::string& message);
   void finishHandlers();
   void runHandlers(std::vector<CommandBuffer::Handler>& handlers);

@@ -534,7 +534,9 @@ void checkNotStacked(const Kernel& kernel, const char* argument, const ImageBatc
 ImageBatch allocateImages(const Kernel& kernel, ImageAllocator& allocator,
                           const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                           const ImageDescriptor& descriptor, std::size_t count) {
-  ImageBatch images = allocator.imageBatch(commandBuffer, descriptor, kernel, count);
+  const bool isStack = count == 1 && descriptor.numberOfImages() > 1;
+  ImageBatch images = isStack ? ImageBatch::of(allocator.image(commandBuffer, descriptor, kernel))
+                              : allocator.imageBatch(commandBuffer, descriptor, kernel, count);
   if (images.count() != count)
     throw Error(kernel.describe(), "destinationImageAllocator", std::to_string(images.count()) + " images",
                 std::to_string(count));

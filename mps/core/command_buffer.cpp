@@ -64,12 +64,14 @@ void CommandBuffer::commitAndContinue() {
 
 void CommandBuffer::append(mtl::Command command) {
   if (predicate_) {
-    command.retained.push_back(predicate_);
-    command.run = [run = std::move(command.run), predicate = predicate_.get()](mtl::Stream& stream) {
+    command.condition = [predicate = predicate_](mtl::Stream& stream) {
+      const mtl::Memory& memory = *predicate->predicateBuffer()->memory();
+      if (const auto failure = memory.failure(); !failure.empty())
+        throw Error("the predicate is invalid because an earlier command failed: " + failure);
       std::uint32_t value = 0;
-      stream.read(predicate->predicateBuffer()->memory()->address() + predicate->predicateOffset(),
+      stream.read(memory.address() + predicate->predicateOffset(),
                   std::as_writable_bytes(std::span(&value, 1)));
-      if (value != 0) run(stream);
+      return value != 0;
     };
   }
   mtl::CommandBuffer::append(std::move(command));

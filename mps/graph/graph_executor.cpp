@@ -96,10 +96,6 @@ StateBatch pointwiseStates(const std::shared_ptr<mtl::Device>& device, const std
   return StateBatch(state, count);
 }
 
-bool isWanted(const ProgramState& state) {
-  return !state.readers.empty() || state.isExported;
-}
-
 void recordFiniteCheck(mtl::CommandBuffer& commandBuffer, const std::string& name, const ImageBatch& images) {
   const BatchOperand operand(images);
   if (operand.isLoose()) {
@@ -130,6 +126,8 @@ struct GraphExecutor::Run {
     std::shared_ptr<State> sourceState;
   };
   std::vector<HostUpdate> hostUpdates;
+  bool isStack = false;                ///< the images of a batch are parts of one stack
+  std::vector<ImageBatch> owned = {};  ///< what can be handed out; stacks are whole, `images` has their parts
 };
 
 GraphExecutor::GraphExecutor(std::shared_ptr<mtl::Device> device, std::shared_ptr<GraphProgram> program)
@@ -296,6 +294,25 @@ void GraphExecutor::waitForHostUpdates(const mtl::CommandBuffer& commandBuffer) 
   updated_.wait(lock, [&] { return pendingUpdate_.expired(); });
 }
 
+StateBatch GraphExecutor::makeStates(Run& run, const ProgramStep& step,
+                                     const std::function<StateBatch(bool isTemporary)>& make) {
+  if (!step.resultState) return {};
+  const ProgramState& state = program_->states[*step.resultState];
+  if (state.readers.empty() && !state.isExported) return {};
+  auto readsInside = static_cast<std::int64_t>(state.readers.size());
+  bool isTemporary = state.isExported && run.graph.outputStateIsTemporary();
+  for (const StepIndex reader : state.readers) {
+    const auto& update = program_->steps[reader].update;
+    if (!update) continue;
+    ++readsInside;
+    if (update->style() == NNTrainingStyle::UpdateDeviceCPU) isTemporary = false;  // the host reads it later
+  }
+  StateBatch states = make(isTemporary);
+  if (isTemporary) StateBatchIncrementReadCount(states, readsInside);  // the caller's read stays
+  run.states[*step.resultState] = states;
+  return states;
+}
+
 void GraphExecutor::encodeUpdate(Run& run, const ProgramStep& step) {
   const auto state = run.states[step.sourceStates[0]][0];
   if (step.update->style() == NNTrainingStyle::UpdateDeviceGPU) {
@@ -314,15 +331,10 @@ void GraphExecutor::encodeStep(Run& run, StepIndex index) {
     if (!step.sourceStates.empty()) {
       unary->encodeWithSourceStates(run.commandBuffer, source, run.states[step.sourceStates[0]], result);
     } else {
-      StateBatch states;
-      if (step.resultState) {
-        const ProgramState& state = program_->states[*step.resultState];
-        if (isWanted(state))
-          states = state.isExported && run.graph.outputStateIsTemporary()
-                       ? unary->temporaryResultStateBatch(run.commandBuffer, source)
-                       : unary->resultStateBatch(source);
-        run.states[*step.resultState] = states;
-      }
+      const StateBatch states = makeStates(run, step, [&](bool isTemporary) {
+        return isTemporary ? unary->temporaryResultStateBatch(run.commandBuffer, source)
+                           : unary->resultStateBatch(source);
+      });
       unary->encodeBatch(run.commandBuffer, source, states, result);
     }
     if (step.fusedNeuronState)
@@ -336,12 +348,12 @@ void GraphExecutor::encodeStep(Run& run, StepIndex index) {
     else
       gradient->encodeBatch(run.commandBuffer, source, image, states, result);
   } else if (auto* binary = dynamic_cast<CNNBinaryKernel*>(step.kernel.get())) {
-    StateBatch states;
-    if (step.resultState && isWanted(program_->states[*step.resultState])) {
-      states = binary->resultStateBatch(source, run.images[step.sources[1]]);
-      run.states[*step.resultState] = states;
-    }
-    binary->encodeBatch(run.commandBuffer, source, run.images[step.sources[1]], states, result);
+    const ImageBatch& secondary = run.images[step.sources[1]];
+    const StateBatch states = makeStates(run, step, [&](bool isTemporary) {
+      return isTemporary ? binary->temporaryResultStateBatch(run.commandBuffer, source, secondary)
+                         : binary->resultStateBatch(source, secondary);
+    });
+    binary->encodeBatch(run.commandBuffer, source, secondary, states, result);
   } else {
     std::vector<ImageBatch> sources;
     for (const ImageIndex i : step.sources) sources.push_back(run.images[i]);
@@ -352,11 +364,30 @@ void GraphExecutor::encodeStep(Run& run, StepIndex index) {
   if (step.update && run.updates) encodeUpdate(run, step);
 }
 
+void GraphExecutor::allocateOwned(Run& run) {
+  run.owned.resize(program_->images.size());
+  for (ImageIndex i = 0; i < program_->images.size(); ++i) {
+    const ProgramImage& image = program_->images[i];
+    if (image.producer == nowhere || image.isPlanned()) continue;
+    ImageAllocator& allocator = image.isNeededResult ? *run.graph.destinationImageAllocator()
+                                : image.allocator    ? *image.allocator
+                                                     : *TemporaryImage::defaultAllocator();
+    ImageDescriptor size = run.layout.images[i];
+    if (run.isStack) size.setNumberOfImages(run.layout.count);
+    run.owned[i] = allocateImages(*program_->steps[image.producer].kernel, allocator, run.commandBuffer, size,
+                                  run.isStack ? 1 : run.layout.count);
+    run.images[i] = run.isStack ? run.owned[i][0]->batchRepresentation() : run.owned[i];
+    // Readers inside the graph do not count for the caller: an exported image keeps one read, a result two.
+    ImageBatchIncrementReadCount(run.images[i], static_cast<std::int64_t>(image.readers.size()));
+    if (image.isNeededResult && image.isExported) ImageBatchIncrementReadCount(run.owned[i], 1);
+  }
+}
+
 ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                  const std::vector<ImageBatch>& sourceImages,
                                  const std::vector<StateBatch>& sourceStates,
                                  std::vector<ImageBatch>* intermediateImages,
-                                 std::vector<StateBatch>* destinationStates) {
+                                 std::vector<StateBatch>* destinationStates, bool isStack) {
   check(graph, commandBuffer, sourceImages, sourceStates);
   waitForHostUpdates(*commandBuffer);
   GraphLayout& layout = layoutFor(graph, sourceImages);
@@ -366,18 +397,8 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
     run.images[program_->sourceImages[i]] = sourceImages[i];
   for (std::size_t i = 0; i < sourceStates.size(); ++i)
     run.states[program_->sourceStates[i]] = sourceStates[i];
-  for (ImageIndex i = 0; i < program_->images.size(); ++i) {
-    const ProgramImage& image = program_->images[i];
-    if (image.producer == nowhere || image.isPlanned()) continue;
-    ImageAllocator& allocator = image.isNeededResult ? *graph.destinationImageAllocator()
-                                : image.allocator    ? *image.allocator
-                                                     : *TemporaryImage::defaultAllocator();
-    run.images[i] = allocateImages(*program_->steps[image.producer].kernel, allocator, commandBuffer,
-                                   layout.images[i], layout.count);
-    // Readers inside the graph do not count for the caller: an exported image keeps one read, a result two.
-    ImageBatchIncrementReadCount(run.images[i], static_cast<std::int64_t>(image.readers.size()) +
-                                                    (image.isNeededResult && image.isExported ? 1 : 0));
-  }
+  run.isStack = isStack;
+  allocateOwned(run);
 
   ReadCounts readCounts(sourceImages);
   KernelStates kernelStates(graph, *program_);
@@ -415,12 +436,12 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
         });
   }
   if (intermediateImages != nullptr)
-    for (const ImageIndex i : program_->intermediateImages) intermediateImages->push_back(run.images[i]);
+    for (const ImageIndex i : program_->intermediateImages) intermediateImages->push_back(run.owned[i]);
   for (const StateIndex i : program_->resultStates) {
     if (program_->states[i].synchronizes) StateBatchSynchronize(run.states[i], commandBuffer);
     if (destinationStates != nullptr) destinationStates->push_back(run.states[i]);
   }
-  return program_->firstResultIsNeeded ? run.images[program_->results[0]] : ImageBatch{};
+  return program_->firstResultIsNeeded ? run.owned[program_->results[0]] : ImageBatch{};
 }
 
 GraphTrace GraphExecutor::trace(NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -67,9 +68,11 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
  public:
   GraphExecutor(std::shared_ptr<mtl::Device> device, std::shared_ptr<GraphProgram> program);
 
+  /// @param isStack the images of each source are parts of one stack; so are then those of each result
   ImageBatch encode(NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                     const std::vector<ImageBatch>& sourceImages, const std::vector<StateBatch>& sourceStates,
-                    std::vector<ImageBatch>* intermediateImages, std::vector<StateBatch>* destinationStates);
+                    std::vector<ImageBatch>* intermediateImages, std::vector<StateBatch>* destinationStates,
+                    bool isStack);
 
   /// Encodes without updates and without sharing memory among images.
   GraphTrace trace(NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -90,6 +93,11 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
   void planImages(GraphLayout& layout);
   const std::vector<ImageBatch>& bind(GraphLayout& layout, const std::shared_ptr<mtl::CommandQueue>& queue);
   void encodeStep(Run& run, StepIndex index);
+  /// The states that a step leaves for its gradient and for the caller; empty when nobody wants them.
+  StateBatch makeStates(Run& run, const ProgramStep& step,
+                        const std::function<StateBatch(bool isTemporary)>& make);
+  /// The images that outlive the encode or come from an allocator of the user's.
+  void allocateOwned(Run& run);
   void encodeUpdate(Run& run, const ProgramStep& step);
   void waitForHostUpdates(const mtl::CommandBuffer& commandBuffer);
 

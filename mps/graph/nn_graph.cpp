@@ -1,5 +1,7 @@
 #include "mps/graph/nn_graph.hpp"
 
+#include <algorithm>
+
 #include "mps/core/error.hpp"
 #include "mps/dropout/dropout.hpp"
 #include "mps/graph/graph_executor.hpp"
@@ -88,7 +90,7 @@ ImageBatch NNGraph::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& comma
                                 std::vector<ImageBatch>* intermediateImages,
                                 std::vector<StateBatch>* destinationStates) {
   return executor_->encode(*this, commandBuffer, sourceImages, sourceStates, intermediateImages,
-                           destinationStates);
+                           destinationStates, false);
 }
 
 detail::GraphTrace NNGraph::trace(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -105,13 +107,22 @@ std::shared_ptr<Image> NNGraph::encode(const std::shared_ptr<mtl::CommandBuffer>
                                        std::vector<std::shared_ptr<State>> sourceStates,
                                        std::vector<std::shared_ptr<Image>>* intermediateImages,
                                        std::vector<std::shared_ptr<State>>* destinationStates) {
+  const auto holdsSeveral = [](const auto& image) { return image && image->numberOfImages() > 1; };
+  const bool isStack = std::ranges::any_of(sourceImages, holdsSeveral);
+  if (isStack && !(sourceStates.empty() && resultStateHandles().empty()))
+    throw Error(describe(), "sourceImages", (*std::ranges::find_if(sourceImages, holdsSeveral))->describe(),
+                "images with numberOfImages 1: the graph takes or exports states, one for each image");
   std::vector<ImageBatch> images;
   std::vector<StateBatch> states;
-  for (auto& image : sourceImages) images.push_back(ImageBatch{std::move(image)});
+  for (const auto& image : sourceImages)
+    images.push_back(isStack && image ? image->batchRepresentation() : ImageBatch{image});
   for (auto& state : sourceStates) states.push_back(StateBatch{std::move(state)});
   std::vector<ImageBatch> intermediateBatches;
   std::vector<StateBatch> stateBatches;
-  const ImageBatch result = encodeBatch(commandBuffer, images, states, &intermediateBatches, &stateBatches);
+  const ImageBatch result =
+      executor_->encode(*this, commandBuffer, images, states, &intermediateBatches, &stateBatches, isStack);
+  if (isStack)
+    for (const auto& image : sourceImages) ImageBatchIncrementReadCount(ImageBatch{image}, -1);
   if (intermediateImages != nullptr)
     for (const ImageBatch& batch : intermediateBatches) intermediateImages->push_back(batch[0]);
   if (destinationStates != nullptr)

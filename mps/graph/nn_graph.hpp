@@ -81,7 +81,8 @@ class NNGraph : public Kernel {
     return allocator_;
   }
   void setDestinationImageAllocator(std::shared_ptr<ImageAllocator> allocator);
-  /// Whether exported states are temporary. false.
+  /// Whether exported states that have memory are temporary, with one read left for the caller; those that a
+  /// host update needs (NNTrainingStyle::UpdateDeviceCPU) never are. false.
   [[nodiscard]] bool outputStateIsTemporary() const { return outputStateIsTemporary_; }
   void setOutputStateIsTemporary(bool isTemporary) { outputStateIsTemporary_ = isTemporary; }
   /// Whether the command buffer fails, naming the first node whose result holds a NaN or an infinity. Costs
@@ -96,6 +97,10 @@ class NNGraph : public Kernel {
   /// @param[out] intermediateImages  appended in the order of intermediateImageHandles(); may be null
   /// @param[out] destinationStates   appended in the order of resultStateHandles(); may be null
   /// @return result 0; null (empty) when it is not needed
+  ///
+  /// In the single form each source image may be a stack of n images (numberOfImages n, the same for all
+  /// sources). It runs like a batch of n, and the results are stacks of n. Graphs that take or export states
+  /// have one for each image and refuse stacks.
   /// @throws Error for wrong counts, lengths, devices, released images, or what a kernel refuses; nothing is
   /// encoded
   /// @{

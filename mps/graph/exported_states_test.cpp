@@ -1,0 +1,96 @@
+#include <gtest/gtest.h>
+
+#include "mps/arithmetic/arithmetic.hpp"
+#include "mps/graph/test_network.hpp"
+
+/// States that a graph hands out, permanent and temporary.
+namespace mps {
+namespace {
+
+const std::shared_ptr<mtl::Device>& device() {
+  static const auto device = mtl::createSystemDefaultDevice();
+  return device;
+}
+
+/// A sum whose state has a buffer, as no kernel of the library has so far.
+class SumWithBuffer final : public CNNAdd {
+ public:
+  explicit SumWithBuffer(const std::shared_ptr<mtl::Device>& device) : CNNAdd(device) {}
+
+ protected:
+  [[nodiscard]] std::shared_ptr<State> makeState(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const override {
+    StateResourceList list;
+    list.appendBuffer(16);
+    return commandBuffer ? State::createTemporary(commandBuffer, list) : State::create(device(), list);
+  }
+};
+
+class SumWithBufferNode final : public NNFilterNode {
+ public:
+  static std::shared_ptr<SumWithBufferNode> create() {
+    return std::shared_ptr<SumWithBufferNode>(new SumWithBufferNode());
+  }
+  [[nodiscard]] std::string className() const override { return "SumWithBufferNode"; }
+  [[nodiscard]] std::shared_ptr<Kernel> makeKernel(
+      const std::shared_ptr<mtl::Device>& device) const override {
+    return std::make_shared<SumWithBuffer>(device);
+  }
+
+ private:
+  SumWithBufferNode() : NNFilterNode({NNImageNode::create(), NNImageNode::create()}) {
+    addResultState(std::make_unique<NNBinaryGradientStateNode>());
+  }
+};
+
+TEST(ExportedStates, OfAKernelWithTwoSourcesFollowOutputStateIsTemporary) {
+  for (const bool isTemporary : {false, true}) {
+    const auto sum = SumWithBufferNode::create();
+    sum->resultState()->setExportFromGraph(true);
+    const auto graph = NNGraph::create(device(), sum->resultImage());
+    graph->setOutputStateIsTemporary(isTemporary);
+    const auto commandBuffer = device()->newCommandQueue()->commandBuffer();
+    std::vector<StateBatch> states;
+    graph->encodeBatch(commandBuffer, {test::pictures(device(), 0), test::pictures(device(), 1)}, {}, nullptr,
+                       &states);
+    ASSERT_EQ(states.size(), 1U);
+    EXPECT_EQ(states[0].count(), test::SmallNetwork::batch);
+    EXPECT_EQ(states[0][1]->isTemporary(), isTemporary);
+    EXPECT_EQ(states[0][1]->readCount(), isTemporary ? 1U : 0U);
+  }
+}
+
+/// A training network whose convolution hands out its gradient state.
+struct ExportingNetwork : test::SmallNetwork {
+  ExportingNetwork()
+      : SmallNetwork(test::layer(device(), 3, 1, 4, "conv"), test::layer(device(), 4, 4, 3, "dense"), false) {
+    convolution->resultState()->setExportFromGraph(true);
+  }
+  /// The state of one step.
+  std::shared_ptr<State> step() {
+    const auto graph = trainingGraph(device());
+    graph->setOutputStateIsTemporary(true);
+    const auto commandBuffer = device()->newCommandQueue()->commandBuffer();
+    std::vector<StateBatch> states;
+    graph->encodeBatch(commandBuffer, {test::pictures(device(), 0)}, {test::labels(device(), 0)}, nullptr,
+                       &states);
+    commandBuffer->commit();
+    commandBuffer->throwIfFailed();
+    return states.at(0)[0];
+  }
+};
+
+TEST(ExportedStates, ATemporaryOneThatTheGraphReadsKeepsOneReadForTheCaller) {
+  const auto state = ExportingNetwork().step();
+  EXPECT_TRUE(state->isTemporary());
+  EXPECT_EQ(state->readCount(), 1U) << "read by the gradient and by the update";
+}
+
+TEST(ExportedStates, OneThatTheHostReadsLaterIsPermanent) {
+  ExportingNetwork network;
+  network.convolution->setTrainingStyle(NNTrainingStyle::UpdateDeviceCPU);
+  EXPECT_FALSE(network.step()->isTemporary());
+}
+
+}  // namespace
+}  // namespace mps
