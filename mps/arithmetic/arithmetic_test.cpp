@@ -236,6 +236,38 @@ TEST_F(Arithmetic, ChannelRanges) {
   EXPECT_EQ(valuesOf(dy), (Values{0, 0, 0, 0, 4 + 10 + 18}));
 }
 
+TEST_F(Arithmetic, EachSourceHasItsEdgeModeAndItsOwnChannelsAndRows) {
+  const auto sumOf = [&](CNNAdd& add, const std::shared_ptr<Image>& x, const std::shared_ptr<Image>& y,
+                         std::size_t width, std::size_t height, std::size_t channels) {
+    const auto result = emptyImage(width, height, channels);
+    run([&](const auto& commandBuffer) { add.encode(commandBuffer, x, y, result); });
+    return valuesOf(result);
+  };
+  const auto row = image(2, 1, 1, {1, 2});
+  const auto tens = image(2, 1, 1, {10, 20});
+  auto add = CNNAdd::create(device_);
+  add->setPrimaryOffset({-1, 0, 0});
+  add->setSecondaryOffset({1, 0, 0});
+  EXPECT_EQ(sumOf(*add, row, tens, 2, 1, 1), (Values{0 + 20, 1 + 0}));
+  add->setPrimaryEdgeMode(ImageEdgeMode::Clamp);
+  EXPECT_EQ(sumOf(*add, row, tens, 2, 1, 1), (Values{1 + 20, 1 + 0}));
+  add->setSecondaryEdgeMode(ImageEdgeMode::Clamp);
+  EXPECT_EQ(sumOf(*add, row, tens, 2, 1, 1), (Values{1 + 20, 1 + 20}));
+
+  add = CNNAdd::create(device_);
+  const auto wide = image(1, 1, 6, {10, 20, 30, 40, 50, 60});
+  const auto two = image(1, 1, 2, {1, 2});
+  add->setSecondarySourceFeatureChannelMaxCount(2);
+  EXPECT_EQ(sumOf(*add, two, wide, 1, 1, 2), (Values{11, 22}));
+  add->setSecondarySourceFeatureChannelOffset(4);
+  EXPECT_EQ(sumOf(*add, two, wide, 1, 1, 2), (Values{51, 62}));
+
+  add = CNNAdd::create(device_);
+  add->setPrimaryStrideInPixelsY(0);
+  EXPECT_EQ(sumOf(*add, image(1, 2, 1, {1, 2}), image(1, 2, 1, {10, 20}), 1, 2, 1), (Values{11, 21}))
+      << "the first row, twice";
+}
+
 TEST_F(Arithmetic, EncodesWithoutAStateSumWhereTheDestinationIsOne) {
   const auto g = image(2, 2, 2, {1, 2, 3, 4, 5, 6, 7, 8});
   const auto dy = emptyImage(1, 1, 2);

@@ -80,7 +80,7 @@ struct Layers {
   SmallNetwork network{first, second};
 };
 
-TEST(CheckGradients, ATrainingGraphWithFusedNeuronAndDropoutIsRightInEveryTensor) {
+TEST(CheckGradients, D21ATrainingGraphWithFusedNeuronAndDropoutIsRightInEveryTensor) {
   const Layers layers;
   const auto graph = layers.network.trainingGraph(device());
   const auto before = test::weightsOf(*layers.first);
@@ -289,7 +289,7 @@ TEST(CheckGradients, AGraphThatIsChainedByHandIsRight) {
   EXPECT_TRUE(report.passed());
 }
 
-TEST(CheckGradients, APlantedWrongKernelIsNamedAndNothingElse) {
+TEST(CheckGradients, D21APlantedWrongKernelIsNamedAndNothingElse) {
   const HandChained net;
   const auto wrong = std::make_shared<AnyGradientNode>(
       net.bGradient->resultImage(), *net.elu, [&](const std::shared_ptr<mtl::Device>& on) {
@@ -322,7 +322,7 @@ TEST(CheckGradients, PlantedWrongWeightGradientsAreNamed) {
   EXPECT_TRUE(rowOf(report, "AnyGradientNode", "biases").passed());
 }
 
-TEST(CheckGradients, AGradientOfAnotherFunctionIsNamedByItsDerivative) {
+TEST(CheckGradients, D21AGradientOfAnotherFunctionIsNamedByItsDerivative) {
   const HandChained net;
   const auto wrong = std::make_shared<AnyGradientNode>(
       net.bGradient->resultImage(), *net.elu, [](const std::shared_ptr<mtl::Device>& on) {

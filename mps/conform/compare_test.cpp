@@ -106,14 +106,14 @@ TEST(Compare, SubnormalFloat16HasItsOwnStep) {
   EXPECT_EQ(halfStep(2, Format::Float16), 0x1p-10);
 }
 
-TEST(Compare, ExactTierAllowsNothing) {
+TEST(Compare, D22ExactTierAllowsNothing) {
   EXPECT_FALSE(passes(reference({1}, 100), {1 + 0x1p-23}, Format::Float32, Tier::Exact));
   EXPECT_TRUE(passes(reference({0.0}), {-0.0}, Format::Float32, Tier::Exact));
   const Comparison result = compare(reference({1}), std::vector<double>{2}, Format::Float32, Tier::Exact);
   EXPECT_EQ(result.worst, kInfinity);
 }
 
-TEST(Compare, BoundedTierIsTheDocumentedFormula) {
+TEST(Compare, D22BoundedTierIsTheDocumentedFormula) {
   ReferenceTensor expected = reference({1}, 10);
   expected.magnitude = {100};
   const double gamma10 = 10 * kU / (1 - 10 * kU);
@@ -132,13 +132,13 @@ TEST(Compare, WithoutMagnitudeTheValueCounts) {
   EXPECT_FALSE(passes(reference({1e-3}, 3), {1e-3 + 3 * kU}));
 }
 
-TEST(Compare, OneTranscendentalIsFourUnitsInTheLastPlace) {
+TEST(Compare, D22OneTranscendentalIsFourUnitsInTheLastPlace) {
   EXPECT_DOUBLE_EQ(arithmeticBound(1, 0, 1), gamma(8) + 0x1p-126);
   EXPECT_TRUE(passes(reference({1}, 0, 1), {1 + 4 * 0x1p-23}));
   EXPECT_FALSE(passes(reference({1}, 0, 1), {1 + 5 * 0x1p-23}));
 }
 
-TEST(Compare, Float16AddsHalfAStepToTheFloat32Bound) {
+TEST(Compare, D22Float16AddsHalfAStepToTheFloat32Bound) {
   EXPECT_TRUE(passes(reference({1 + 0x1p-11}, 1), {1}, Format::Float16));
   EXPECT_TRUE(passes(reference({1 + 0x1p-11}, 1), {1 + 0x1p-10}, Format::Float16));
   EXPECT_FALSE(passes(reference({1 + 0x1p-11}, 1), {1 + 0x1p-9}, Format::Float16));

@@ -57,6 +57,9 @@ std::vector<float> decode8Bit(const std::string& kernel, const CNNConvolutionDat
 
 std::vector<float> decode(const std::string& kernel, const CNNConvolutionDataSource& source,
                           const CNNConvolutionDescriptor& descriptor) {
+  if (source.weightsLayout() != CNNConvolutionWeightsLayout::OHWI)
+    throw Error(kernel, "weightsLayout", std::to_string(static_cast<std::uint32_t>(source.weightsLayout())),
+                "OHWI, 0");
   const auto bytes = source.weights();
   const std::size_t count = descriptor.weightCount();
   const std::size_t size = sizeInBytes(source.dataType());

@@ -92,7 +92,7 @@ TEST_F(KernelChecks, StacksInBatches) {
   EXPECT_TRUE(names(errorOf([&] { scale_->encode(commands_, stack); }), {"sourceImage", "numberOfImages"}));
 }
 
-TEST_F(KernelChecks, FormatsOfDestinations) {
+TEST_F(KernelChecks, D16FormatsOfDestinations) {
   for (const auto format : {ImageFeatureChannelFormat::Unorm8, ImageFeatureChannelFormat::Unorm16})
     EXPECT_TRUE(
         names(encode(source_, image(ImageDescriptor(format, 4, 4, 8))), {"destinationImage", name(format)}));
@@ -145,7 +145,7 @@ TEST_F(KernelChecks, InvalidContent) {
   EXPECT_EQ(encode(result_, source_), "") << "a new write is welcome";
 }
 
-TEST_F(KernelChecks, SkipAPIValidationSkipsThemAll) {
+TEST_F(KernelChecks, D15SkipAPIValidationSkipsThemAll) {
   const auto alike = image(sizeOf(4, 4, 8));
   source_->storage()->memory()->setFailure("broken");
   EXPECT_NE(encode(source_, result_), "");
@@ -157,7 +157,7 @@ TEST_F(KernelChecks, SkipAPIValidationSkipsThemAll) {
   EXPECT_EQ(encode(alike, result_), "");
 }
 
-TEST_F(KernelChecks, SkipAPIValidationDoesNotSkipTheChecksOfMemory) {
+TEST_F(KernelChecks, D15SkipAPIValidationDoesNotSkipTheChecksOfMemory) {
   scale_->setOptions(KernelOptions::SkipAPIValidation);
   const auto temporary = TemporaryImage::create(commands_, sizeOf(4, 4, 8));
   temporary->setReadCount(0);

@@ -116,7 +116,7 @@ TEST_F(KernelGeometry, ConcatenationWithoutACopy) {
   EXPECT_EQ(valuesOf(*result), scaled(counted(8)));
 }
 
-TEST_F(KernelGeometry, StacksAreAddressedByOffsetZAndClipOriginZ) {
+TEST_F(KernelGeometry, D16StacksAreAddressedByOffsetZAndClipOriginZ) {
   // The example of section 10.2: 5 sources, 4 destinations, images 2 and 3 go to 1 and 2.
   const auto source = image(sizeOf(1, 1, 1, 5), counted(5));
   const auto result = poisoned(sizeOf(1, 1, 1, 4));
@@ -160,7 +160,7 @@ TEST_F(KernelGeometry, ChannelOffsetsApplyToEveryImageOfAStack) {
   EXPECT_EQ(valuesOf(*result), (Values{10, 12, p, p, p, p, p, p, 26, 28, p, p, p, p, p, p}));
 }
 
-TEST_F(KernelGeometry, FormatsAreConverted) {
+TEST_F(KernelGeometry, D16FormatsAreConverted) {
   const auto half = Image::create(device_, {ImageFeatureChannelFormat::Float16, 2, 1, 1});
   testing::fill(*half, {3, 4});
   const auto unorm = Image::create(device_, {ImageFeatureChannelFormat::Unorm8, 2, 1, 1});

@@ -136,7 +136,7 @@ TEST_F(TemporaryImageTest, SettingTheCountToZeroFreesEarly) {
   EXPECT_EQ(used(), 0U);
 }
 
-TEST_F(TemporaryImageTest, ADroppedImageWithReadsLeftFreesItsMemoryAndIsNoError) {
+TEST_F(TemporaryImageTest, D15ADroppedImageWithReadsLeftFreesItsMemoryAndIsNoError) {
   written(source_);
   EXPECT_EQ(used(), 0U);
   EXPECT_NO_THROW(run(commands_));

@@ -255,8 +255,10 @@ class Compiler {
     GraphProgram& program = *program_;
     for (const ProgramStep& step : program.steps) {
       const ProgramImage& image = program.images[step.result];
-      const bool isResult = std::ranges::find(program.results, step.result) != program.results.end();
-      if (image.isExported && !isResult) program.intermediateImages.push_back(step.result);
+      // Further results are among them already; the first one, when it is exported, is handed out twice.
+      if (image.isExported &&
+          std::ranges::find(program.intermediateImages, step.result) == program.intermediateImages.end())
+        program.intermediateImages.push_back(step.result);
       if (step.resultState && program.states[*step.resultState].isExported)
         program.resultStates.push_back(*step.resultState);
     }

@@ -132,6 +132,7 @@ std::shared_ptr<Image> NNGraph::encode(const std::shared_ptr<mtl::CommandBuffer>
 
 std::shared_ptr<Image> NNGraph::executeAsync(std::vector<std::shared_ptr<Image>> sourceImages,
                                              CompletionHandler handler) {
+  if (!handler) throw Error(describe(), "completionHandler", "empty", "a function");
   if (!queue_) queue_ = device()->newCommandQueue();
   const auto commandBuffer = queue_->commandBuffer();
   auto result = encode(commandBuffer, std::move(sourceImages));

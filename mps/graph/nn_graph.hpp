@@ -116,7 +116,7 @@ class NNGraph : public Kernel {
                          std::vector<StateBatch>* destinationStates = nullptr);
   /// Encodes at once on a command buffer of the graph's own, commits, and calls the handler when it has run,
   /// on another thread: with the result, or with null and a message. The same image is returned; it is valid
-  /// in the handler.
+  /// in the handler. @throws Error for an empty handler, and as encode does.
   using CompletionHandler =
       std::function<void(const std::shared_ptr<Image>& result, const std::string& error)>;
   std::shared_ptr<Image> executeAsync(std::vector<std::shared_ptr<Image>> sourceImages,

@@ -154,6 +154,31 @@ TEST_F(Optimizer, DescriptorsOfEveryForm) {
   EXPECT_EQ(kernel->momentumScale(), 0.25F);
 }
 
+TEST_F(Optimizer, EachSetterOfADescriptorCounts) {
+  NNOptimizerDescriptor descriptor;
+  descriptor.setLearningRate(1);
+  descriptor.setGradientRescale(2);
+  descriptor.setApplyGradientClipping(true);
+  descriptor.setGradientClipMax(3);
+  descriptor.setGradientClipMin(-4);
+  descriptor.setRegularizationType(NNRegularizationType::L2);
+  descriptor.setRegularizationScale(0.5F);
+  EXPECT_EQ(descriptor, NNOptimizerDescriptor(1, 2, true, 3, -4, NNRegularizationType::L2, 0.5F));
+  const auto stepFrom10 = [&](float gradient) {
+    const auto value = vector({10});
+    const auto sgd = SGD::create(device_, 0, false, descriptor);
+    runWith(
+        [&](const auto& buffer) { sgd->encode(buffer, vector({gradient}), value, VectorPointer(), value); });
+    return valuesOf(value)[0];
+  };
+  EXPECT_EQ(stepFrom10(8), 10 - (3 * 2 + 5)) << "clipped, rescaled, half the value added";
+  EXPECT_EQ(stepFrom10(-8), 10 - (-4 * 2 + 5));
+  descriptor.setRegularizationType(NNRegularizationType::L1);
+  EXPECT_EQ(stepFrom10(1), 10 - (1 * 2 + 0.5F));
+  descriptor.setApplyGradientClipping(false);
+  EXPECT_EQ(stepFrom10(8), 10 - (8 * 2 + 0.5F));
+}
+
 TEST_F(Optimizer, PropertiesAreTakenWhenEncoding) {
   const auto sgd =
       SGD::create(device_, 0, false, NNOptimizerDescriptor(1, 1, true, 2, -2, NNRegularizationType::None, 0));

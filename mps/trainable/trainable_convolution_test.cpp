@@ -35,7 +35,7 @@ class TrainableConvolutionTest : public testing::Test {
   CNNConvolutionDescriptor descriptor_ = CNNConvolutionDescriptor::cnnConvolutionDescriptor(3, 3, 4, 6);
 };
 
-TEST_F(TrainableConvolutionTest, HeStaysWithinItsBoundAndComesNearIt) {
+TEST_F(TrainableConvolutionTest, D23HeStaysWithinItsBoundAndComesNearIt) {
   const auto values = weightsOf(*make(7));
   ASSERT_EQ(values.size(), 216U);
   const auto bound = static_cast<float>(std::sqrt(6.0 / 36));
@@ -46,7 +46,7 @@ TEST_F(TrainableConvolutionTest, HeStaysWithinItsBoundAndComesNearIt) {
   EXPECT_GT(*most, bound / 2);
 }
 
-TEST_F(TrainableConvolutionTest, GlorotDividesByBothFans) {
+TEST_F(TrainableConvolutionTest, D23GlorotDividesByBothFans) {
   const auto values = weightsOf(*make(7, WeightInitialization::Glorot));
   const auto bound = static_cast<float>(std::sqrt(6.0 / (36 + 54)));
   const auto [least, most] = std::minmax_element(values.begin(), values.end());
@@ -55,18 +55,18 @@ TEST_F(TrainableConvolutionTest, GlorotDividesByBothFans) {
   EXPECT_GT(*most, bound / 2);
 }
 
-TEST_F(TrainableConvolutionTest, ConstantGivesOneValueAndBiasesStartAtZero) {
+TEST_F(TrainableConvolutionTest, D23ConstantGivesOneValueAndBiasesStartAtZero) {
   const auto convolution = make(7, WeightInitialization::Constant);
   for (const float value : weightsOf(*convolution)) EXPECT_EQ(value, TrainableConvolution::constantWeight);
   for (const float value : convolution->biasTerms()) EXPECT_EQ(value, 0);
 }
 
-TEST_F(TrainableConvolutionTest, TheSeedDecidesTheWeights) {
+TEST_F(TrainableConvolutionTest, D23TheSeedDecidesTheWeights) {
   EXPECT_EQ(weightsOf(*make(7)), weightsOf(*make(7)));
   EXPECT_NE(weightsOf(*make(7)), weightsOf(*make(8)));
 }
 
-TEST_F(TrainableConvolutionTest, WeightsComeBackFromAFile) {
+TEST_F(TrainableConvolutionTest, D23WeightsComeBackFromAFile) {
   const detail::TestFolder folder;
   const auto path = folder / "layer.safetensors";
   const auto written = make(7);
@@ -139,7 +139,7 @@ void updateWith(const std::shared_ptr<mtl::Device>& device, TrainableConvolution
   commandBuffer->throwIfFailed();
 }
 
-TEST_F(TrainableConvolutionTest, EachOptimizerUpdatesWeightsAndBiases) {
+TEST_F(TrainableConvolutionTest, D23EachOptimizerUpdatesWeightsAndBiases) {
   constexpr double printed = 0.5e-6;  // section 13.7 has six digits
   const double within = printed + detail::arithmeticBound(1, 30, 3);
   for (const UpdateRule& rule : updateRules(device_)) {
@@ -195,7 +195,7 @@ TEST_F(TrainableConvolutionTest, AFileWithoutOptimizerStateChangesNothing) {
   EXPECT_EQ(weightsOf(*layer), before);
 }
 
-TEST_F(TrainableConvolutionTest, AFrozenLayerAndOneWithoutOptimizerStay) {
+TEST_F(TrainableConvolutionTest, D23AFrozenLayerAndOneWithoutOptimizerStay) {
   const auto frozen =
       TrainableConvolution::create(device_, descriptor_, "layer", 1, NNOptimizerAdam::create(device_, 0.1F));
   EXPECT_FALSE(frozen->isFrozen());

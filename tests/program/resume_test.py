@@ -47,9 +47,13 @@ class Resume(ProgramTest):
                             name)
 
     def test_the_metrics_go_on_as_if_nothing_had_happened(self):
+        # Checkpoints as often as the program chooses.
         self.train("whole", epochs=EPOCHS)
         self.kill_at("killed", 6 * STEPS // 10)
-        self.train("killed", "--resume", epochs=EPOCHS)
+        stood_at = position(self.folder / "killed" / "checkpoint.safetensors")
+        output = self.train("killed", "--resume", epochs=EPOCHS)
+        self.assertIn(f"going on after step {stood_at} of {STEPS}", output)
+        self.assertLessEqual(STEPS - stood_at, 0.45 * STEPS)
         self.assertEqual(without_speed(self.folder / "killed"), without_speed(self.folder / "whole"))
         self.assertEqual(sorted(contents(self.folder / "killed")), sorted(contents(self.folder / "whole")))
 

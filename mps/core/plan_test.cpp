@@ -1,0 +1,156 @@
+#include "mps/core/plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mps/core/plan_for.hpp"
+#include "mps/core/test_images.hpp"
+
+/// How an implementation is chosen, and the cache of what was chosen: design sections 4 and 6.
+namespace mps::detail {
+namespace {
+
+using testing::errorOf;
+using testing::names;
+
+struct Problem {
+  int number = 0;
+  bool operator==(const Problem&) const = default;
+  [[nodiscard]] std::size_t hash() const { return static_cast<std::size_t>(number) % 7; }  // collides
+  [[nodiscard]] std::string describe() const { return "problem " + std::to_string(number); }
+};
+
+int preparations = 0;
+int livePlans = 0;
+
+class CountedPlan final : public Plan {
+ public:
+  CountedPlan() { ++livePlans; }
+  ~CountedPlan() override { --livePlans; }
+  CountedPlan(const CountedPlan&) = delete;
+  CountedPlan& operator=(const CountedPlan&) = delete;
+  void run(mtl::Stream&, const Operands&) const override {}
+  [[nodiscard]] std::string describe() const override { return "by counting"; }
+};
+
+/// Takes even numbers.
+Preparation prepareEven(const Problem& problem) {
+  ++preparations;
+  if (problem.number % 2 != 0) return Refusal{"the number is odd"};
+  return std::make_shared<CountedPlan>();
+}
+/// Takes multiples of three.
+Preparation prepareThird(const Problem& problem) {
+  ++preparations;
+  if (problem.number % 3 != 0) return Refusal{"the number is no multiple of 3"};
+  return std::make_shared<CountedPlan>();
+}
+Preparation prepareAny(const Problem&) {
+  ++preparations;
+  return std::make_shared<CountedPlan>();
+}
+
+constexpr Implementation<Problem> even{"even", prepareEven};
+constexpr Implementation<Problem> third{"third", prepareThird};
+constexpr Implementation<Problem> any{"any", prepareAny};
+const std::vector all{even, third, any};
+
+std::span<const Implementation<Problem>> listOfAll() {
+  return all;
+}
+
+TEST(Dispatch, TheFirstImplementationThatAcceptsIsTaken) {
+  EXPECT_EQ(preparePlan<Problem>(all, {2}).implementation, "even");
+  EXPECT_EQ(preparePlan<Problem>(all, {6}).implementation, "even");
+  EXPECT_EQ(preparePlan<Problem>(all, {9}).implementation, "third");
+  EXPECT_EQ(preparePlan<Problem>(all, {7}).implementation, "any");
+}
+
+TEST(Dispatch, APlanKeepsItsProblem) {
+  const ChosenPlan chosen = preparePlan<Problem>(all, {9});
+  ASSERT_NE(chosen.problem, nullptr);
+  EXPECT_EQ(std::any_cast<Problem>(*chosen.problem), Problem{9});
+}
+
+TEST(Dispatch, WhereAllRefuseTheErrorListsTheReasonsInOrder) {
+  const std::vector list{even, third};
+  const std::string message = errorOf([&] { preparePlan<Problem>(list, {7}); });
+  EXPECT_TRUE(
+      names(message, {"problem 7", "even: the number is odd", "third: the number is no multiple of 3"}));
+  EXPECT_LT(message.find("even"), message.find("third"));
+  EXPECT_TRUE(names(errorOf([] { preparePlan<Problem>({}, {7}); }), {"problem 7", "none is built"}));
+}
+
+TEST(Dispatch, AForcedImplementationIsAskedAlone) {
+  const ForceImplementation force("third");
+  EXPECT_EQ(preparePlan<Problem>(all, {6}).implementation, "third");
+  const std::string message = errorOf([&] { preparePlan<Problem>(all, {2}); });
+  EXPECT_TRUE(names(message, {"third: the number is no multiple of 3"}));
+  EXPECT_EQ(message.find("odd"), std::string::npos);
+  {
+    const ForceImplementation inner("any");
+    EXPECT_EQ(preparePlan<Problem>(all, {6}).implementation, "any");
+  }
+  EXPECT_EQ(forcedImplementation(), "third") << "the outer one again";
+  const std::vector others{even, any};
+  EXPECT_EQ(preparePlan<Problem>(others, {6}).implementation, "even") << "lists without that name are free";
+}
+
+TEST(PlanCache, AProblemIsPreparedOnce) {
+  PlanCache<Problem> cache(4);
+  preparations = 0;
+  const auto first = cache.choose(all, {2});
+  EXPECT_EQ(preparations, 1);
+  EXPECT_EQ(cache.choose(all, {2}).plan, first.plan);
+  EXPECT_EQ(preparations, 1);
+  EXPECT_NE(cache.choose(all, {9}).plan, first.plan) << "of the same hash";
+  EXPECT_EQ(cache.size(), 2U);
+}
+
+TEST(PlanCache, TheOneThatWasNotUsedForTheLongestTimeGoesFirst) {
+  PlanCache<Problem> cache(3);
+  for (const int number : {2, 4, 6}) cache.choose(all, {number});
+  cache.choose(all, {2});
+  cache.choose(all, {8});  // drops 4
+  EXPECT_EQ(cache.size(), 3U);
+  preparations = 0;
+  for (const int number : {2, 6, 8}) cache.choose(all, {number});
+  EXPECT_EQ(preparations, 0);
+  cache.choose(all, {4});
+  EXPECT_EQ(preparations, 1);
+}
+
+TEST(PlanCache, AForcedChoiceIsNotKept) {
+  PlanCache<Problem> cache(3);
+  {
+    const ForceImplementation force("any");
+    EXPECT_EQ(cache.choose(all, {2}).implementation, "any");
+  }
+  EXPECT_EQ(cache.size(), 0U);
+  EXPECT_EQ(cache.choose(all, {2}).implementation, "even");
+}
+
+TEST(PlanCache, ARefusedProblemIsNotKept) {
+  PlanCache<Problem> cache(3);
+  const std::vector list{even};
+  EXPECT_NE(errorOf([&] { cache.choose(list, {7}); }), "");
+  EXPECT_EQ(cache.size(), 0U);
+}
+
+TEST(PlanCache, ManyShapesInALoopReachTheBoundAndNoMore) {
+  const auto device = mtl::newCPUDevice(3);
+  constexpr BackEnds<Problem> backEnds{listOfAll};
+  const int before = livePlans;
+  for (int number = 0; number < 1000; ++number) planFor(*device, backEnds, Problem{number});
+  EXPECT_EQ(planCache<Problem>(*device).size(), 256U);
+  EXPECT_EQ(livePlans - before, 256) << "dropped plans are freed";
+  preparations = 0;
+  for (int number = 1000 - 256; number < 1000; ++number) planFor(*device, backEnds, Problem{number});
+  EXPECT_EQ(preparations, 0) << "the last 256";
+}
+
+}  // namespace
+}  // namespace mps::detail

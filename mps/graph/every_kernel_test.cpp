@@ -1,0 +1,125 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "mps/arithmetic/arithmetic.hpp"
+#include "mps/convolution/fully_connected.hpp"
+#include "mps/core/test_images.hpp"
+#include "mps/graph/test_network.hpp"
+#include "mps/neuron/neuron.hpp"
+#include "mps/pooling/pooling.hpp"
+#include "mps/softmax/softmax.hpp"
+
+/// Decisions that hold for the kernels of every family.
+namespace mps {
+namespace {
+
+using testing::sizeOf;
+using testing::Values;
+using testing::valuesOf;
+
+class EveryKernel : public testing::DeviceTest {
+ protected:
+  static constexpr std::size_t side = 4, channels = 2, count = 4;
+  static constexpr std::size_t each = side * side * channels;
+
+  [[nodiscard]] std::vector<std::shared_ptr<CNNKernel>> unaryKernels() const {
+    const auto relu = NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU, 0.5F);
+    return {CNNPoolingMax::create(device_, 2, 2, 2, 2),
+            CNNPoolingAverage::create(device_, 3, 3),
+            CNNPoolingL2Norm::create(device_, 2, 2, 1, 1),
+            CNNDilatedPoolingMax::create(device_, 2, 2, 1, 1, 2, 2),
+            CNNConvolution::create(device_, test::layer(device_, 3, channels, 3, "conv")),
+            CNNFullyConnected::create(device_, test::layer(device_, side, channels, 3, "dense")),
+            CNNNeuron::create(device_, relu),
+            CNNSoftMax::create(device_),
+            CNNLogSoftMax::create(device_)};
+  }
+  static Values valuesOfImage(std::size_t number) {
+    Values values(each);
+    for (std::size_t i = 0; i < each; ++i) values[i] = static_cast<float>((i * 7 + number * 13) % 11) - 5;
+    return values;
+  }
+  [[nodiscard]] std::shared_ptr<Image> stack(std::size_t first = 0) const {
+    Values all;
+    for (std::size_t n = 0; n < count; ++n) {
+      const Values values = valuesOfImage(first + n);
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return image(sizeOf(side, side, channels, count), all);
+  }
+};
+
+/// spec/00 D16: images with several images and offset.z work in every kernel.
+TEST_F(EveryKernel, D16WithOneSourceTakesStacksAndOffsetZ) {
+  for (const auto& kernel : unaryKernels()) {
+    kernel->setDestinationImageAllocator(Image::defaultAllocator());
+    const auto buffer = commands();
+    std::vector<std::shared_ptr<Image>> alone;
+    for (std::size_t n = 0; n < count; ++n)
+      alone.push_back(kernel->encode(buffer, image(sizeOf(side, side, channels), valuesOfImage(n))));
+    ImageDescriptor size = alone[0]->descriptor();
+    size.setNumberOfImages(3);
+    const auto result = poisoned(size);
+    Offset offset = kernel->offset();
+    offset.z = 2;
+    kernel->setOffset(offset);
+    kernel->setClipRect({{0, 0, 1}, {size.width(), size.height(), 2}});
+    kernel->encode(buffer, stack(), result);
+    run(buffer);
+    Values expected(testing::elementsOf(size) / 3, poison);
+    for (const std::size_t n : {2U, 3U})
+      for (const float value : valuesOf(*alone[n])) expected.push_back(value);
+    EXPECT_EQ(valuesOf(*result), expected) << kernel->describe();
+  }
+}
+
+TEST_F(EveryKernel, D16WithTwoSourcesTakesStacksAndOffsetsZ) {
+  const std::vector<std::shared_ptr<CNNArithmetic>> kernels{
+      CNNAdd::create(device_), CNNSubtract::create(device_), CNNMultiply::create(device_),
+      CNNDivide::create(device_)};
+  for (const auto& kernel : kernels) {
+    const auto buffer = commands();
+    std::vector<std::shared_ptr<Image>> alone;
+    kernel->setDestinationImageAllocator(Image::defaultAllocator());
+    for (std::size_t n = 0; n < 2; ++n)
+      alone.push_back(kernel->encode(buffer, image(sizeOf(side, side, channels), valuesOfImage(n + 1)),
+                                     image(sizeOf(side, side, channels), valuesOfImage(n + 30))));
+    const auto result = poisoned(sizeOf(side, side, channels, 3));
+    kernel->setPrimaryOffset({0, 0, 1});
+    kernel->setSecondaryOffset({0, 0, 0});
+    kernel->setClipRect({{0, 0, 1}, {side, side, 2}});
+    kernel->encode(buffer, stack(), stack(30), result);
+    run(buffer);
+    Values expected(each, poison);
+    for (const auto& one : alone)
+      for (const float value : valuesOf(*one)) expected.push_back(value);
+    const Values found = valuesOf(*result);
+    ASSERT_EQ(found.size(), expected.size());
+    EXPECT_EQ(std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)), 0)
+        << kernel->describe();
+  }
+}
+
+/// spec/00 D16: unorm formats are sources only.
+TEST_F(EveryKernel, D16UnormIsASourceAndNoDestination) {
+  for (const auto format : {ImageFeatureChannelFormat::Unorm8, ImageFeatureChannelFormat::Unorm16}) {
+    for (const auto& kernel : unaryKernels()) {
+      const auto buffer = commands();
+      kernel->setDestinationImageAllocator(Image::defaultAllocator());
+      const auto result = kernel->encode(buffer, image({format, side, side, channels}));
+      EXPECT_EQ(result->featureChannelFormat(), ImageFeatureChannelFormat::Float32) << kernel->describe();
+      ImageDescriptor size = result->descriptor();
+      size.setChannelFormat(format);
+      EXPECT_TRUE(testing::names(
+          testing::errorOf([&] { kernel->encode(buffer, image(sizeOf(side, side, channels)), image(size)); }),
+          {"destinationImage"}))
+          << kernel->describe();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mps

@@ -1,0 +1,60 @@
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "mps/core/test_images.hpp"
+#include "mps/pooling/pooling.hpp"
+
+/// Decisions of spec/00 about pooling that no kernel before the gradient shows.
+namespace mps {
+namespace {
+
+using testing::sizeOf;
+using testing::Values;
+using testing::valuesOf;
+
+class PoolingDecisions : public testing::DeviceTest {
+ protected:
+  template <class Kernel>
+  static std::shared_ptr<Kernel> permanent(std::shared_ptr<Kernel> kernel) {
+    kernel->setDestinationImageAllocator(Image::defaultAllocator());
+    return kernel;
+  }
+};
+
+/// Windows of three around each of {3, 4}: repeated edges would give sqrt(34) and sqrt(41) and a gradient of
+/// their own.
+TEST_F(PoolingDecisions, D2L2NormWithClampAddsNothingFromOutside) {
+  const auto source = image(sizeOf(2, 1, 1), {3, 4});
+  const auto g = image(sizeOf(2, 1, 1), {5, 10});
+  for (const ImageEdgeMode edgeMode : {ImageEdgeMode::Clamp, ImageEdgeMode::Zero}) {
+    const auto norm = permanent(CNNPoolingL2Norm::create(device_, 3, 1));
+    norm->setEdgeMode(edgeMode);
+    const auto gradient = permanent(CNNPoolingL2NormGradient::create(device_, 3, 1, 1, 1));
+    const auto buffer = commands();
+    std::shared_ptr<State> state;
+    const auto result = norm->encode(buffer, source, state, false);
+    const auto dx = gradient->encode(buffer, g, source, state);
+    run(buffer);
+    EXPECT_EQ(valuesOf(*result), (Values{5, 5}));
+    EXPECT_EQ(valuesOf(*dx), (Values{3 * (5 + 10) / 5.0F, 4 * (5 + 10) / 5.0F}));
+  }
+}
+
+TEST_F(PoolingDecisions, D16TheGradientTakesStacksAndOffsetZ) {
+  // Four pairs; of the incoming gradients images 1 and 2 belong to the sources 2 and 3.
+  const auto source = image(sizeOf(2, 1, 1, 4), {1, 2, 4, 3, 5, 6, 8, 7});
+  const auto g = image(sizeOf(1, 1, 1, 3), {10, 20, 30});
+  const auto dx = poisoned(sizeOf(2, 1, 1, 4));
+  const auto gradient = CNNPoolingMaxGradient::create(device_, 2, 1, 2, 1);
+  gradient->setPrimaryOffset({0, 0, 1});
+  gradient->setSecondaryOffset({1, 0, 2});
+  gradient->setClipRect({{0, 0, 1}, {2, 1, 2}});
+  const auto buffer = commands();
+  gradient->encode(buffer, g, source, dx);
+  run(buffer);
+  EXPECT_EQ(valuesOf(*dx), (Values{poison, poison, 0, 20, 30, 0, poison, poison}));
+}
+
+}  // namespace
+}  // namespace mps

@@ -1,0 +1,32 @@
+#include <atomic>
+#include <cstdio>
+#include <thread>
+#include <utility>
+
+#include "mtl/command_buffer.hpp"
+#include "mtl/command_queue.hpp"
+#include "mtl/device.hpp"
+
+/// A mistake that the thread sanitizer must report, or its silence about the tests means nothing: the host
+/// touches what a command wrote without waiting for the command buffer. ctest runs it under that sanitizer and
+/// expects the report.
+int main() {
+  const auto device = mtl::newCPUDevice(1);
+  const auto buffer = device->newCommandQueue()->commandBuffer();
+  int shared = 0;
+  std::atomic<bool> hasRun = false;
+  mtl::Command command;
+  command.label = "planted race";
+  command.run = [&](mtl::Stream&) {
+    ++shared;
+    hasRun.store(true, std::memory_order_relaxed);
+  };
+  buffer->append(std::move(command));
+  buffer->commit();
+  // Relaxed: this makes the order certain without making it known to the memory model.
+  while (!hasRun.load(std::memory_order_relaxed)) std::this_thread::yield();
+  ++shared;
+  buffer->waitUntilCompleted();
+  std::printf("%d without a report\n", shared);
+  return 0;
+}
