@@ -6,10 +6,12 @@ unmetal_family(pooling
   TESTS pooling_decisions_test.cpp pooling_test.cpp)
 unmetal_family(convolution
   HEADERS convolution_node.hpp fully_connected.hpp
-  SOURCES convolution_matmul.cpp convolution_node.cpp convolution_onednn.cpp convolution_plain.cpp
-          convolution_slices.cpp convolution_staging.cpp convolution_weights.cpp fully_connected.cpp
+  SOURCES convolution_depthwise.cpp convolution_depthwise_rows.cpp convolution_matmul.cpp convolution_node.cpp
+          convolution_onednn.cpp convolution_plain.cpp convolution_slices.cpp convolution_staging.cpp
+          convolution_weights.cpp fully_connected.cpp
   CONFORM convolution_reference_call.cpp
-  TESTS convolution_gradient_test.cpp convolution_options_test.cpp convolution_test.cpp convolution_weights_test.cpp fully_connected_test.cpp)
+  TESTS convolution_depthwise_test.cpp convolution_gradient_test.cpp convolution_options_test.cpp convolution_test.cpp
+        convolution_weights_test.cpp fully_connected_test.cpp)
 unmetal_family(arithmetic
   HEADERS arithmetic_node.hpp
   SOURCES arithmetic_gradient.cpp arithmetic_node.cpp arithmetic_vectors.cpp

@@ -5,8 +5,9 @@
 namespace mps::detail {
 
 std::span<const Implementation<ConvolutionProblem>> convolutionImplementationsCpu() {
-  static constexpr std::array<Implementation<ConvolutionProblem>, 3> implementations = {{
+  static constexpr std::array<Implementation<ConvolutionProblem>, 4> implementations = {{
       {"matmul", prepareConvolutionMatmul},
+      {"depthwise", prepareConvolutionDepthwise},
       {"onednn", prepareConvolutionOneDnn},
       {"plain", prepareConvolutionPlain},
   }};

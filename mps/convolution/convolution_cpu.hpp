@@ -7,6 +7,8 @@ namespace mps::detail {
 
 /// oneDNN's matrix product, for fully connected layers; weights stay as they are.
 Preparation prepareConvolutionMatmul(const ConvolutionProblem& problem);
+/// Our own, for depth-wise convolutions with one result per channel; bound by memory.
+Preparation prepareConvolutionDepthwise(const ConvolutionProblem& problem);
 /// oneDNN's direct convolution.
 Preparation prepareConvolutionOneDnn(const ConvolutionProblem& problem);
 /// Our own loops; refuses nothing.

@@ -13,200 +13,10 @@
 #include <thread>
 #include <vector>
 
-#include "mps/conform/compare.hpp"
-#include "mps/conform/test_tensor.hpp"
-#include "mps/convolution/convolution_cases.hpp"
-#include "mps/convolution/convolution_problem.hpp"
-#include "mps/convolution/convolution_reference.hpp"
-#include "mtl/cpu/stream.hpp"
-#include "mtl/device.hpp"
+#include "mps/convolution/convolution_cases_setting.hpp"
 
 namespace mps::detail {
 namespace {
-
-using Format = ImageFeatureChannelFormat;
-using Values = std::vector<double>;
-
-constexpr ConvolutionOperation kOperations[] = {
-    ConvolutionOperation::Forward, ConvolutionOperation::DataGradient, ConvolutionOperation::WeightsGradient};
-constexpr int kThreads = 2;
-
-bool isUnorm(Format format) {
-  return format == Format::Unorm8 || format == Format::Unorm16;
-}
-
-/// Values of the exact tier are small integers (a normalised format has 0 and 1).
-RandomKind kindFor(Format format, Tier tier) {
-  if (isUnorm(format)) return tier == Tier::Exact ? RandomKind::ZeroOrOne : RandomKind::Positive;
-  return tier == Tier::Exact ? RandomKind::SmallIntegers : RandomKind::Uniform;
-}
-
-/// Whether the neuron keeps small integers, or multiples of 1/8 of them, exact.
-bool isExact(const NNNeuronDescriptor& neuron) {
-  const CNNNeuronType type = neuron.neuronType();
-  return type == CNNNeuronType::None || type == CNNNeuronType::ReLU || type == CNNNeuronType::PReLU;
-}
-
-/// What a run stored, or what it should have.
-struct Results {
-  Values image;
-  Values weights;
-  Values bias;
-};
-
-bool sameBits(const Values& a, const Values& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
-}
-bool sameBits(const Results& a, const Results& b) {
-  return sameBits(a.image, b.image) && sameBits(a.weights, b.weights) && sameBits(a.bias, b.bias);
-}
-
-struct Expected {
-  std::optional<ReferenceTensor> image;
-  std::optional<ReferenceTensor> weights;
-  std::optional<ReferenceTensor> bias;
-};
-
-/// The operands of a problem, with random values, and its outputs.
-class Setting {
- public:
-  Setting(const ConvolutionProblem& problem, Tier tier, std::uint64_t seed)
-      : problem_(problem),
-        device_(mtl::createSystemDefaultDevice()),
-        source_(device_, problem.source, 1),
-        gradient_(device_, problem.gradient, 1),
-        weights_(device_, TensorShape::dense(1, 1, 1, problem.weightCount()), 1),
-        bias_(device_, TensorShape::dense(1, 1, 1, problem.biasCount()), 1),
-        destination_(device_, problem.destination),
-        weightGradients_(device_, TensorShape::dense(1, 1, 1, problem.weightCount()), 3),
-        biasGradients_(device_, TensorShape::dense(1, 1, 1, problem.biasCount()), 5) {
-    const auto fill = [&](TensorShape shape, TensorShape format, std::uint64_t salt) {
-      return randomValues(static_cast<std::size_t>(shape.elements()), seed * 16 + salt,
-                          kindFor(format.format, tier));
-    };
-    source_.write(fill(problem.source, problem.source, 0));
-    gradient_.write(fill(problem.gradient, problem.gradient, 1));
-    weights_.write(fill(weights_.shape(), weights_.shape(), 2));
-    bias_.write(fill(bias_.shape(), bias_.shape(), 3));
-    initialImage_ = fill(problem.destination, problem.destination, 4);
-    initialWeights_ = fill(weights_.shape(), weights_.shape(), 5);
-    initialBias_ = fill(bias_.shape(), bias_.shape(), 6);
-  }
-
-  TestTensor& source() { return source_; }
-  TestTensor& gradient() { return gradient_; }
-  TestTensor& weights() { return weights_; }
-
-  /// Runs the plan on fresh outputs and scratch and checks that nothing else was touched.
-  Results run(const Plan& plan, bool accumulate, std::byte scratchFill = std::byte{0xFF}) {
-    const bool isGradientOfWeights = problem_.operation == ConvolutionOperation::WeightsGradient;
-    prepareOutput(destination_, initialImage_, accumulate && !isGradientOfWeights);
-    prepareOutput(weightGradients_, initialWeights_, accumulate && isGradientOfWeights);
-    prepareOutput(biasGradients_, initialBias_, accumulate && isGradientOfWeights);
-    GuardedMemory scratch(device_, plan.scratchBytes());
-    std::ranges::fill(scratch.bytes(), scratchFill);
-
-    Operands operands;
-    operands.source = source_.address();
-    operands.gradient = gradient_.address();
-    operands.destination = destination_.address();
-    operands.parameters = {weights_.address(), bias_.address(), weightGradients_.address(),
-                           biasGradients_.address()};
-    operands.scratch = scratch.address();
-    operands.accumulate = accumulate;
-    mtl::cpu::Stream stream(kThreads);
-    plan.run(stream, operands);
-
-    EXPECT_TRUE(scratch.guardsIntact());
-    for (TestTensor* input : {&source_, &gradient_, &weights_, &bias_}) EXPECT_TRUE(input->isUnchanged());
-    for (TestTensor* output : {&destination_, &weightGradients_, &biasGradients_})
-      EXPECT_TRUE(output->surroundingsIntact());
-    if (!isGradientOfWeights) {
-      EXPECT_TRUE(weightGradients_.isUnchanged());
-      return {destination_.read(), {}, {}};
-    }
-    EXPECT_TRUE(destination_.isUnchanged());
-    if (problem_.hasBias) return {{}, weightGradients_.read(), biasGradients_.read()};
-    EXPECT_TRUE(biasGradients_.isUnchanged());
-    return {{}, weightGradients_.read(), {}};
-  }
-
-  /// @param problem what the reference believes; the operands stay.
-  Expected expected(const ConvolutionProblem& problem, bool accumulate) {
-    const Values bias = problem.hasBias ? bias_.read() : Values{};
-    Expected expected;
-    switch (problem.operation) {
-      case ConvolutionOperation::Forward:
-        expected.image = convolutionForwardReference(problem, source_.reference(), weights_.read(), bias);
-        break;
-      case ConvolutionOperation::DataGradient:
-        expected.image =
-            convolutionDataGradientReference(problem, gradient_.reference(), weights_.read(), bias);
-        break;
-      case ConvolutionOperation::WeightsGradient: {
-        auto parameters =
-            convolutionWeightsGradientReference(problem, source_.reference(), gradient_.reference());
-        expected.weights = std::move(parameters.weights);
-        if (problem.hasBias) expected.bias = std::move(parameters.bias);
-        break;
-      }
-    }
-    if (accumulate) {
-      addInitial(expected.image, initialImage_);
-      addInitial(expected.weights, initialWeights_);
-      addInitial(expected.bias, initialBias_);
-    }
-    return expected;
-  }
-
-  /// "" or what is wrong.
-  [[nodiscard]] std::string compareWith(const Expected& expected, const Results& found, Tier tier) const {
-    std::string report;
-    const auto check = [&](const std::optional<ReferenceTensor>& reference, const Values& values,
-                           Format format) {
-      if (!reference) return;
-      const Comparison comparison = compare(*reference, values, format, tier);
-      if (!comparison.passed()) report += "not passed: " + comparison.report;
-    };
-    check(expected.image, found.image, problem_.destination.format);
-    check(expected.weights, found.weights, Format::Float32);
-    check(expected.bias, found.bias, Format::Float32);
-    return report;
-  }
-
- private:
-  static void prepareOutput(TestTensor& output, const Values& initial, bool accumulate) {
-    output.poison();
-    if (accumulate) output.write(initial);
-  }
-  static void addInitial(std::optional<ReferenceTensor>& reference, const Values& initial) {
-    if (!reference) return;
-    for (std::size_t i = 0; i < initial.size(); ++i) reference->add(i, initial[i]);
-    ++reference->roundings;
-  }
-
-  ConvolutionProblem problem_;
-  std::shared_ptr<mtl::Device> device_;
-  TestTensor source_;
-  TestTensor gradient_;
-  TestTensor weights_;
-  TestTensor bias_;
-  TestTensor destination_;
-  TestTensor weightGradients_;
-  TestTensor biasGradients_;
-  Values initialImage_;
-  Values initialWeights_;
-  Values initialBias_;
-};
-
-std::shared_ptr<const Plan> planOf(const Implementation<ConvolutionProblem>& implementation,
-                                   const ConvolutionProblem& problem) {
-  Preparation preparation = implementation.prepare(problem);
-  if (auto* plan = std::get_if<std::shared_ptr<const Plan>>(&preparation)) return std::move(*plan);
-  EXPECT_FALSE(std::get<Refusal>(preparation).reason.empty());
-  return nullptr;
-}
 
 /// Every implementation against the reference, twice with different scratch contents.
 void checkAll(const ConvolutionProblem& problem, Tier tier, bool accumulate, std::uint64_t seed) {
@@ -387,11 +197,6 @@ std::vector<ConvolutionCase> ordinaryCases() {
 
 INSTANTIATE_TEST_SUITE_P(Convolution, ConvolutionPlanCase, testing::ValuesIn(ordinaryCases()),
                          [](const auto& info) { return std::string(info.param.name); });
-
-const ConvolutionCase& caseNamed(std::string_view name) {
-  static const std::vector<ConvolutionCase> cases = convolutionCases();
-  return *std::ranges::find(cases, name, &ConvolutionCase::name);
-}
 
 /// Conversions are the same code for all geometries, so a few cases see every pair of formats.
 TEST(ConvolutionPlan, EveryFormatMatchesTheReference) {
@@ -594,18 +399,21 @@ TEST(ConvolutionProblem, EveryFieldCountsInEqualityAndHash) {
 
 /// A reference that believes another number must disagree with the kernels: no field is without effect.
 TEST(ConvolutionPlan, EveryFieldChangesTheResult) {
-  const ConvolutionCase base{.name = "Sensitive",
-                             .images = 2,
-                             .y = {9, 5, 3, 2, 2, 2},
-                             .x = {10, 4, 2, 2, 3, 2},
-                             .inputs = 8,
-                             .outputs = 8,
-                             .groups = 2,
-                             .neuron = NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU)};
+  const ConvolutionCase grouped{.name = "Sensitive",
+                                .images = 2,
+                                .y = {9, 5, 3, 2, 2, 2},
+                                .x = {10, 4, 2, 2, 3, 2},
+                                .inputs = 8,
+                                .outputs = 8,
+                                .groups = 2,
+                                .neuron = NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU)};
+  ConvolutionCase depthWise = grouped;
+  depthWise.groups = 8;
   struct Change {
     const char* field;
     void (*apply)(ConvolutionProblem&);
     bool forwardOnly = false;
+    bool changesGroups = false;
   };
   // Sizes shrink, so that the changed reference stays within the operands.
   const Change changes[] = {
@@ -621,33 +429,37 @@ TEST(ConvolutionPlan, EveryFieldChangesTheResult) {
       {"y.dilation", [](ConvolutionProblem& p) { --p.y.dilation; }},
       {"x.offset", [](ConvolutionProblem& p) { ++p.x.offset; }},
       {"y.offset", [](ConvolutionProblem& p) { --p.y.offset; }},
-      {"groups", [](ConvolutionProblem& p) { p.groups = 4; }},
-      {"inputFeatureChannels", [](ConvolutionProblem& p) { p.inputFeatureChannels = 4; }},
-      {"outputFeatureChannels", [](ConvolutionProblem& p) { p.outputFeatureChannels = 4; }},
+      {"groups", [](ConvolutionProblem& p) { p.groups = 4; }, false, true},
+      {"inputFeatureChannels", [](ConvolutionProblem& p) { p.inputFeatureChannels = 4; }, false, true},
+      {"outputFeatureChannels", [](ConvolutionProblem& p) { p.outputFeatureChannels = 4; }, false, true},
       {"edgeMode", [](ConvolutionProblem& p) { p.edgeMode = ImageEdgeMode::Clamp; }},
       {"transposed", [](ConvolutionProblem& p) { p.transposed = true; }},
       {"hasBias", [](ConvolutionProblem& p) { p.hasBias = !p.hasBias; }, true},
       {"neuron", [](ConvolutionProblem& p) { p.neuron.setA(0.5F); }, true},
   };
   constexpr std::uint64_t kSeed = 900;
-  for (const ConvolutionOperation operation : kOperations) {
-    ConvolutionProblem problem = base.problem(operation, Format::Float32, Format::Float32);
-    problem.threadCount = kThreads;
-    Setting setting(problem, Tier::Exact, kSeed);
-    for (const auto& implementation : convolutionImplementationsCpu()) {
-      const auto plan = planOf(implementation, problem);
-      if (!plan) continue;
-      const Results found = setting.run(*plan, false);
-      EXPECT_EQ(setting.compareWith(setting.expected(problem, false), found, Tier::Exact), "");
-      for (const Change& change : changes) {
-        if (change.forwardOnly && operation != ConvolutionOperation::Forward) continue;
-        ConvolutionProblem believed = problem;
-        change.apply(believed);
-        EXPECT_NE(setting.compareWith(setting.expected(believed, false), found, Tier::Bounded), "")
-            << change.field << ", " << name(operation) << ", " << implementation.name << ", seed " << kSeed;
+  for (const ConvolutionCase& base : {grouped, depthWise})
+    for (const ConvolutionOperation operation : kOperations) {
+      ConvolutionProblem problem = base.problem(operation, Format::Float32, Format::Float32);
+      problem.threadCount = kThreads;
+      Setting setting(problem, Tier::Exact, kSeed);
+      for (const auto& implementation : convolutionImplementationsCpu()) {
+        const auto plan = planOf(implementation, problem);
+        if (!plan) continue;
+        const Results found = setting.run(*plan, false);
+        EXPECT_EQ(setting.compareWith(setting.expected(problem, false), found, Tier::Exact), "");
+        for (const Change& change : changes) {
+          if (change.forwardOnly && operation != ConvolutionOperation::Forward) continue;
+          // The weights of a depth-wise convolution suffice for no other.
+          if (change.changesGroups && base.groups == base.inputs) continue;
+          ConvolutionProblem believed = problem;
+          change.apply(believed);
+          EXPECT_NE(setting.compareWith(setting.expected(believed, false), found, Tier::Bounded), "")
+              << change.field << ", " << name(operation) << ", " << implementation.name << ", groups "
+              << base.groups << ", seed " << kSeed;
+        }
       }
     }
-  }
 }
 
 }  // namespace

@@ -100,8 +100,8 @@ struct ConvolutionProblem {
   }
 };
 
-/// The CPU's implementations: "matmul" (oneDNN's matrix product, where the geometry is one), "onednn" (its
-/// convolution), "plain" (ours, takes everything).
+/// The CPU's implementations: "matmul" (oneDNN's matrix product, where the geometry is one), "depthwise" (ours,
+/// one result per channel, edge mode Zero), "onednn" (its convolution), "plain" (ours, takes everything).
 std::span<const Implementation<ConvolutionProblem>> convolutionImplementationsCpu();
 
 }  // namespace mps::detail

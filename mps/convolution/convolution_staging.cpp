@@ -23,10 +23,6 @@ void loadRow(const TensorShape& tensor, const std::byte* row, const AxisMap& col
     using Element = decltype(element);
     const auto* from = reinterpret_cast<const Element*>(row);
     const auto channels = static_cast<std::size_t>(tensor.channels);
-    if (columns.isIdentity() && tensor.pixelStride == tensor.channels) {
-      convertToFloats(from, to, static_cast<std::size_t>(tensor.width) * channels);
-      return;
-    }
     for (const std::int64_t column : columns.coordinates()) {
       if (column == AxisMap::kZero)
         std::fill_n(to, channels, 0.0F);
@@ -34,6 +30,18 @@ void loadRow(const TensorShape& tensor, const std::byte* row, const AxisMap& col
         convertToFloats(from + column * tensor.pixelStride, to, channels);
       to += channels;
     }
+  });
+}
+
+/// A dense row from all pixels of a tensor's row.
+void loadWholeRow(const TensorShape& tensor, const std::byte* row, float* to) {
+  withElementType(tensor.format, [&](auto element) {
+    using Element = decltype(element);
+    const auto* from = reinterpret_cast<const Element*>(row);
+    const bool isRun = tensor.pixelStride == tensor.channels;
+    const auto count = static_cast<std::size_t>(isRun ? tensor.width * tensor.channels : tensor.channels);
+    for (std::int64_t x = 0; x < (isRun ? 1 : tensor.width); ++x)
+      convertToFloats(from + x * tensor.pixelStride, to + x * tensor.channels, count);
   });
 }
 
@@ -80,6 +88,7 @@ namespace mps::detail {
 namespace {
 
 HWY_EXPORT(loadRow);
+HWY_EXPORT(loadWholeRow);
 HWY_EXPORT(storeRow);
 HWY_EXPORT(addRun);
 HWY_EXPORT(addRow);
@@ -106,7 +115,27 @@ void addBias(const float* bias, std::int64_t channels, float* values, std::int64
     HWY_DYNAMIC_DISPATCH(addRun)(bias, values + i * channels, static_cast<std::size_t>(channels));
 }
 
+void applyNeuron(const TensorShape& tensor, const NNNeuronDescriptor& neuron, float* row) {
+  if (neuron.neuronType() != CNNNeuronType::None)
+    neuronValues(neuron, {tensor.width, tensor.channels, 0}, row, row);
+}
+
 }  // namespace
+
+void loadImageRow(const TensorShape& tensor, const std::byte* memory, std::int64_t image, std::int64_t y,
+                  float* to) {
+  HWY_DYNAMIC_DISPATCH(loadWholeRow)(tensor, rowAddress(tensor, memory, image, y), to);
+}
+
+void storeImageRow(const TensorShape& tensor, const NNNeuronDescriptor& neuron, float* row, std::byte* memory,
+                   std::int64_t image, std::int64_t y, bool accumulate) {
+  applyNeuron(tensor, neuron, row);
+  std::byte* to = rowAddress(tensor, memory, image, y);
+  if (accumulate)
+    HWY_DYNAMIC_DISPATCH(addRow)(tensor, row, reinterpret_cast<float*>(to));
+  else
+    HWY_DYNAMIC_DISPATCH(storeRow)(tensor, row, to);
+}
 
 AxisMap::AxisMap(std::vector<std::int64_t> coordinates, std::int64_t tensorSize)
     : coordinates_(std::move(coordinates)), copies_(static_cast<std::size_t>(tensorSize)) {
@@ -164,6 +193,8 @@ const float* StagedInput::load(mtl::cpu::Stream& stream, const std::byte* tensor
                          const std::int64_t y = rows_[i % rows_.size()];
                          if (y == AxisMap::kZero)
                            std::fill_n(to, rowElements, 0.0F);
+                         else if (columns_.isIdentity())
+                           loadImageRow(tensor_, tensor, i / rows_.size(), y, to);
                          else
                            HWY_DYNAMIC_DISPATCH(loadRow)
                          (tensor_, rowAddress(tensor_, tensor, i / rows_.size(), y), columns_, to);
@@ -231,21 +262,18 @@ void StagedOutput::store(mtl::cpu::Stream& stream, const Operands& operands, con
   if (inPlace && unchanged) return;
 
   const std::int64_t rowElements = tensor_.width * tensor_.channels;
-  stream.parallelFor(
-      tensor_.images * tensor_.height, grainFor(rowElements), [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) {
-          float* row = values + i * rowElements;
-          if (bias != nullptr) addBias(bias, tensor_.channels, row, tensor_.width);
-          if (neuron_.neuronType() != CNNNeuronType::None)
-            neuronValues(neuron_, {tensor_.width, tensor_.channels, 0}, row, row);
-          if (inPlace) continue;
-          std::byte* to = rowAddress(tensor_, operands.destination, i / tensor_.height, i % tensor_.height);
-          if (operands.accumulate)
-            HWY_DYNAMIC_DISPATCH(addRow)(tensor_, row, reinterpret_cast<float*>(to));
-          else
-            HWY_DYNAMIC_DISPATCH(storeRow)(tensor_, row, to);
-        }
-      });
+  stream.parallelFor(tensor_.images * tensor_.height, grainFor(rowElements),
+                     [&](std::int64_t begin, std::int64_t end) {
+                       for (std::int64_t i = begin; i < end; ++i) {
+                         float* row = values + i * rowElements;
+                         if (bias != nullptr) addBias(bias, tensor_.channels, row, tensor_.width);
+                         if (inPlace)
+                           applyNeuron(tensor_, neuron_, row);
+                         else
+                           storeImageRow(tensor_, neuron_, row, operands.destination, i / tensor_.height,
+                                         i % tensor_.height, operands.accumulate);
+                       }
+                     });
 }
 
 void sumPixels(mtl::cpu::Stream& stream, const float* values, std::int64_t pixels, std::int64_t channels,

@@ -64,6 +64,14 @@ class ScratchLayout {
   std::size_t bytes_ = 0;
 };
 
+/// Row y of an image, as float32 pixels without gaps.
+void loadImageRow(const TensorShape& tensor, const std::byte* memory, std::int64_t image, std::int64_t y,
+                  float* to);
+/// The inverse, with the last steps of a result: the neuron, computed in `row`, the sum with what the tensor
+/// holds when accumulating (float32), and one rounding.
+void storeImageRow(const TensorShape& tensor, const NNNeuronDescriptor& neuron, float* row, std::byte* memory,
+                   std::int64_t image, std::int64_t y, bool accumulate);
+
 /// A dense float32 copy of a source or gradient, or the tensor itself when it is that already.
 class StagedInput {
  public:

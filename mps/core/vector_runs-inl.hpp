@@ -72,7 +72,7 @@ HWY_INLINE void forVectors(D d, std::size_t count, Body&& body) {
   const std::size_t step = hn::Lanes(d);
   std::size_t i = 0;
   for (; i + step <= count; i += step) body(i, AllLanes{});
-  if (i < count) body(i, FirstLanes{count - i});
+  if (i < count) body(i, FirstLanes{count % step});
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE

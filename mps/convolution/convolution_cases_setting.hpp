@@ -1,0 +1,214 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mps/conform/compare.hpp"
+#include "mps/conform/test_tensor.hpp"
+#include "mps/convolution/convolution_cases.hpp"
+#include "mps/convolution/convolution_problem.hpp"
+#include "mps/convolution/convolution_reference.hpp"
+#include "mtl/cpu/stream.hpp"
+#include "mtl/device.hpp"
+
+/// What the tests of plans share: a problem with its operands.
+namespace mps::detail {
+
+using Format = ImageFeatureChannelFormat;
+using Values = std::vector<double>;
+
+constexpr ConvolutionOperation kOperations[] = {
+    ConvolutionOperation::Forward, ConvolutionOperation::DataGradient, ConvolutionOperation::WeightsGradient};
+constexpr int kThreads = 2;
+
+inline bool isUnorm(Format format) {
+  return format == Format::Unorm8 || format == Format::Unorm16;
+}
+
+/// Values of the exact tier are small integers (a normalised format has 0 and 1).
+inline RandomKind kindFor(Format format, Tier tier) {
+  if (isUnorm(format)) return tier == Tier::Exact ? RandomKind::ZeroOrOne : RandomKind::Positive;
+  return tier == Tier::Exact ? RandomKind::SmallIntegers : RandomKind::Uniform;
+}
+
+/// Whether the neuron keeps small integers, or multiples of 1/8 of them, exact.
+inline bool isExact(const NNNeuronDescriptor& neuron) {
+  const CNNNeuronType type = neuron.neuronType();
+  return type == CNNNeuronType::None || type == CNNNeuronType::ReLU || type == CNNNeuronType::PReLU;
+}
+
+/// What a run stored, or what it should have.
+struct Results {
+  Values image;
+  Values weights;
+  Values bias;
+};
+
+inline bool sameBits(const Values& a, const Values& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
+}
+inline bool sameBits(const Results& a, const Results& b) {
+  return sameBits(a.image, b.image) && sameBits(a.weights, b.weights) && sameBits(a.bias, b.bias);
+}
+
+struct Expected {
+  std::optional<ReferenceTensor> image;
+  std::optional<ReferenceTensor> weights;
+  std::optional<ReferenceTensor> bias;
+};
+
+/// The operands of a problem, with random values, and its outputs.
+class Setting {
+ public:
+  Setting(const ConvolutionProblem& problem, Tier tier, std::uint64_t seed)
+      : problem_(problem),
+        device_(mtl::createSystemDefaultDevice()),
+        source_(device_, problem.source, 1),
+        gradient_(device_, problem.gradient, 1),
+        weights_(device_, TensorShape::dense(1, 1, 1, problem.weightCount()), 1),
+        bias_(device_, TensorShape::dense(1, 1, 1, problem.biasCount()), 1),
+        destination_(device_, problem.destination),
+        weightGradients_(device_, TensorShape::dense(1, 1, 1, problem.weightCount()), 3),
+        biasGradients_(device_, TensorShape::dense(1, 1, 1, problem.biasCount()), 5) {
+    const auto fill = [&](TensorShape shape, TensorShape format, std::uint64_t salt) {
+      return randomValues(static_cast<std::size_t>(shape.elements()), seed * 16 + salt,
+                          kindFor(format.format, tier));
+    };
+    source_.write(fill(problem.source, problem.source, 0));
+    gradient_.write(fill(problem.gradient, problem.gradient, 1));
+    weights_.write(fill(weights_.shape(), weights_.shape(), 2));
+    bias_.write(fill(bias_.shape(), bias_.shape(), 3));
+    initialImage_ = fill(problem.destination, problem.destination, 4);
+    initialWeights_ = fill(weights_.shape(), weights_.shape(), 5);
+    initialBias_ = fill(bias_.shape(), bias_.shape(), 6);
+  }
+
+  TestTensor& source() { return source_; }
+  TestTensor& gradient() { return gradient_; }
+  TestTensor& weights() { return weights_; }
+
+  /// Runs the plan on fresh outputs and scratch and checks that nothing else was touched.
+  Results run(const Plan& plan, bool accumulate, std::byte scratchFill = std::byte{0xFF},
+              int threads = kThreads) {
+    const bool isGradientOfWeights = problem_.operation == ConvolutionOperation::WeightsGradient;
+    prepareOutput(destination_, initialImage_, accumulate && !isGradientOfWeights);
+    prepareOutput(weightGradients_, initialWeights_, accumulate && isGradientOfWeights);
+    prepareOutput(biasGradients_, initialBias_, accumulate && isGradientOfWeights);
+    GuardedMemory scratch(device_, plan.scratchBytes());
+    std::ranges::fill(scratch.bytes(), scratchFill);
+
+    Operands operands;
+    operands.source = source_.address();
+    operands.gradient = gradient_.address();
+    operands.destination = destination_.address();
+    operands.parameters = {weights_.address(), bias_.address(), weightGradients_.address(),
+                           biasGradients_.address()};
+    operands.scratch = scratch.address();
+    operands.accumulate = accumulate;
+    mtl::cpu::Stream stream(threads);
+    plan.run(stream, operands);
+
+    EXPECT_TRUE(scratch.guardsIntact());
+    for (TestTensor* input : {&source_, &gradient_, &weights_, &bias_}) EXPECT_TRUE(input->isUnchanged());
+    for (TestTensor* output : {&destination_, &weightGradients_, &biasGradients_})
+      EXPECT_TRUE(output->surroundingsIntact());
+    if (!isGradientOfWeights) {
+      EXPECT_TRUE(weightGradients_.isUnchanged());
+      return {destination_.read(), {}, {}};
+    }
+    EXPECT_TRUE(destination_.isUnchanged());
+    if (problem_.hasBias) return {{}, weightGradients_.read(), biasGradients_.read()};
+    EXPECT_TRUE(biasGradients_.isUnchanged());
+    return {{}, weightGradients_.read(), {}};
+  }
+
+  /// @param problem what the reference believes; the operands stay.
+  Expected expected(const ConvolutionProblem& problem, bool accumulate) {
+    const Values bias = problem.hasBias ? bias_.read() : Values{};
+    Expected expected;
+    switch (problem.operation) {
+      case ConvolutionOperation::Forward:
+        expected.image = convolutionForwardReference(problem, source_.reference(), weights_.read(), bias);
+        break;
+      case ConvolutionOperation::DataGradient:
+        expected.image =
+            convolutionDataGradientReference(problem, gradient_.reference(), weights_.read(), bias);
+        break;
+      case ConvolutionOperation::WeightsGradient: {
+        auto parameters =
+            convolutionWeightsGradientReference(problem, source_.reference(), gradient_.reference());
+        expected.weights = std::move(parameters.weights);
+        if (problem.hasBias) expected.bias = std::move(parameters.bias);
+        break;
+      }
+    }
+    if (accumulate) {
+      addInitial(expected.image, initialImage_);
+      addInitial(expected.weights, initialWeights_);
+      addInitial(expected.bias, initialBias_);
+    }
+    return expected;
+  }
+
+  /// "" or what is wrong.
+  [[nodiscard]] std::string compareWith(const Expected& expected, const Results& found, Tier tier) const {
+    std::string report;
+    const auto check = [&](const std::optional<ReferenceTensor>& reference, const Values& values,
+                           Format format) {
+      if (!reference) return;
+      const Comparison comparison = compare(*reference, values, format, tier);
+      if (!comparison.passed()) report += "not passed: " + comparison.report;
+    };
+    check(expected.image, found.image, problem_.destination.format);
+    check(expected.weights, found.weights, Format::Float32);
+    check(expected.bias, found.bias, Format::Float32);
+    return report;
+  }
+
+ private:
+  static void prepareOutput(TestTensor& output, const Values& initial, bool accumulate) {
+    output.poison();
+    if (accumulate) output.write(initial);
+  }
+  static void addInitial(std::optional<ReferenceTensor>& reference, const Values& initial) {
+    if (!reference) return;
+    for (std::size_t i = 0; i < initial.size(); ++i) reference->add(i, initial[i]);
+    ++reference->roundings;
+  }
+
+  ConvolutionProblem problem_;
+  std::shared_ptr<mtl::Device> device_;
+  TestTensor source_;
+  TestTensor gradient_;
+  TestTensor weights_;
+  TestTensor bias_;
+  TestTensor destination_;
+  TestTensor weightGradients_;
+  TestTensor biasGradients_;
+  Values initialImage_;
+  Values initialWeights_;
+  Values initialBias_;
+};
+
+inline std::shared_ptr<const Plan> planOf(const Implementation<ConvolutionProblem>& implementation,
+                                          const ConvolutionProblem& problem) {
+  Preparation preparation = implementation.prepare(problem);
+  if (auto* plan = std::get_if<std::shared_ptr<const Plan>>(&preparation)) return std::move(*plan);
+  EXPECT_FALSE(std::get<Refusal>(preparation).reason.empty());
+  return nullptr;
+}
+
+inline const ConvolutionCase& caseNamed(std::string_view name) {
+  static const std::vector<ConvolutionCase> cases = convolutionCases();
+  return *std::ranges::find(cases, name, &ConvolutionCase::name);
+}
+
+}  // namespace mps::detail
