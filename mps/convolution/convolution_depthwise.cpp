@@ -210,9 +210,10 @@ class GatherPlan final : public DepthwisePlan {
     inputRows_ = perThread_.reserve(asSize(problem.y.kernelSize) * sizeof(InputRow));
     reserveWorkingMemory();
 
-    isDirect_ = result.format == ImageFeatureChannelFormat::Float32 &&
+    isFloat16_ = result.format == ImageFeatureChannelFormat::Float16;
+    isDirect_ = (result.format == ImageFeatureChannelFormat::Float32 || isFloat16_) &&
                 problem.neuron.neuronType() == CNNNeuronType::None;
-    writesPastCaches_ = input_.tensor.bytes() + result.bytes() > kBytesPastCaches;
+    writesPastCaches_ = !isFloat16_ && input_.tensor.bytes() + result.bytes() > kBytesPastCaches;
     for (const std::int64_t distance : {channels_, result.pixelStride, result.rowStride, result.imageStride})
       writesPastCaches_ =
           writesPastCaches_ && distance * static_cast<std::int64_t>(sizeof(float)) % kVectorBytes == 0;
@@ -260,10 +261,13 @@ class GatherPlan final : public DepthwisePlan {
     const TensorShape& result = problem_.destination;
     const bool isDirect = isDirect_ && !operands.accumulate;
     const bool isAligned = reinterpret_cast<std::uintptr_t>(operands.destination) % kVectorBytes == 0;
+    std::byte* const destination =
+        operands.destination +
+        result.offset(image, y, 0, 0) * static_cast<std::int64_t>(bytesPerChannel(result.format));
     const ResultRow row{.weights = floats(operands.scratch, weights_),
                         .bias = floats(operands.scratch, bias_),
-                        .values = isDirect ? floats(operands.destination) + result.offset(image, y, 0, 0)
-                                           : floats(working, row_),
+                        .values = isDirect ? destination : working + row_,
+                        .isFloat16 = isDirect && isFloat16_,
                         .channels = channels_,
                         .kernelWidth = problem_.x.kernelSize,
                         .inputPixel = input_.pixel(),
@@ -273,7 +277,8 @@ class GatherPlan final : public DepthwisePlan {
                         .writesPastCaches = isDirect && writesPastCaches_ && isAligned};
     gatherRow(x_, {inputRows, count}, row);
     if (!isDirect)
-      storeImageRow(result, problem_.neuron, row.values, operands.destination, image, y, operands.accumulate);
+      storeImageRow(result, problem_.neuron, floats(row.values), operands.destination, image, y,
+                    operands.accumulate);
   }
 
   bool isForward_;
@@ -285,7 +290,8 @@ class GatherPlan final : public DepthwisePlan {
   std::size_t row_ = 0;
   std::size_t rowTaps_ = 0;
   std::size_t inputRows_ = 0;
-  bool isDirect_ = false;  ///< sums are results, unless they are added to
+  bool isFloat16_ = false;  ///< the destination
+  bool isDirect_ = false;   ///< sums are results, unless they are added to
   bool writesPastCaches_ = false;
 };
 

@@ -32,7 +32,8 @@ class Prefetches {
         linesPerStep_((left_ + steps - 1) / std::max<std::int64_t>(1, steps)) {}
   HWY_INLINE void step() {
     const std::int64_t lines = std::min(linesPerStep_, left_);
-    for (std::int64_t i = 0; i < lines; ++i) hwy::Prefetch(next_ + i * kLine);
+    // To the second-level cache: a row would fill the first.
+    for (std::int64_t i = 0; i < lines; ++i) __builtin_prefetch(next_ + i * kLine, 0, 2);
     next_ += lines * kLine;
     left_ -= lines;
   }
@@ -44,8 +45,7 @@ class Prefetches {
   std::int64_t linesPerStep_;
 };
 
-template <class Lanes>
-HWY_INLINE void put(Lanes lanes, FloatVector value, float* to, bool /*pastCaches*/) {
+HWY_INLINE void put(FirstLanes lanes, FloatVector value, float* to, bool /*pastCaches*/) {
   lanes.store(FloatTag(), value, to);
 }
 HWY_INLINE void put(AllLanes lanes, FloatVector value, float* to, bool pastCaches) {
@@ -53,6 +53,12 @@ HWY_INLINE void put(AllLanes lanes, FloatVector value, float* to, bool pastCache
     hn::Stream(value, FloatTag(), to);
   else
     lanes.store(FloatTag(), value, to);
+}
+HWY_INLINE void put(FirstLanes lanes, FloatVector value, Float16* to, bool /*pastCaches*/) {
+  storeFloats(FloatTag(), value, to, lanes.count);
+}
+HWY_INLINE void put(AllLanes /*lanes*/, FloatVector value, Float16* to, bool /*pastCaches*/) {
+  storeFloats(FloatTag(), value, to);
 }
 
 /// The taps of a run: `triples` of three neighbours each, then `singles`.
@@ -62,9 +68,9 @@ struct RunTaps {
 };
 
 /// kPositions neighbouring results, `inputStep` and `resultStep` elements apart, channels c, c + 1, ...
-template <class Lanes>
+template <class Lanes, class T>
 HWY_INLINE void gatherSeveral(const ResultRow& row, const RunTaps& taps, std::size_t inputStep, std::size_t c,
-                              Lanes lanes, float* to, std::size_t resultStep) {
+                              Lanes lanes, T* to, std::size_t resultStep) {
   const FloatTag d;
   FloatVector sum0 = lanes.load(d, row.bias + c);
   FloatVector sum1 = sum0;
@@ -109,9 +115,9 @@ HWY_INLINE void gatherSeveral(const ResultRow& row, const RunTaps& taps, std::si
   put(lanes, sum3, to + 3 * resultStep + c, row.writesPastCaches);
 }
 
-template <class Lanes>
+template <class Lanes, class T>
 HWY_INLINE void gatherOne(const ResultRow& row, const RunTaps& taps, std::size_t inputStep, std::size_t c,
-                          Lanes lanes, float* to) {
+                          Lanes lanes, T* to) {
   const FloatTag d;
   FloatVector sum = lanes.load(d, row.bias + c);
   const auto add = [&](const float* weights, const float* input) {
@@ -147,7 +153,8 @@ RunTaps tapsOf(const GatherAxis& axis, const GatherRun& run, std::span<const Inp
   return {{row.taps, singles}, {singles, next}};
 }
 
-void gatherRow(const GatherAxis& axis, std::span<const InputRow> inputRows, const ResultRow& row) {
+template <class T>
+void gatherRowOf(const GatherAxis& axis, std::span<const InputRow> inputRows, const ResultRow& row) {
   const FloatTag d;
   const auto inputStep = static_cast<std::size_t>(axis.inputStep * row.inputPixel);
   const auto resultStep = static_cast<std::size_t>(axis.resultStep * row.resultPixel);
@@ -158,31 +165,39 @@ void gatherRow(const GatherAxis& axis, std::span<const InputRow> inputRows, cons
       for (std::int64_t block = 0; block < row.channels; block += kBlockChannels) {
         const auto channels = static_cast<std::size_t>(std::min(kBlockChannels, row.channels - block));
         const RunTaps taps = tapsOf(axis, run, inputRows, row);
-        float* to = row.values + (phase.first + axis.resultStep * run.positions.begin) * row.resultPixel;
-        std::int64_t left = run.positions.size();
+        T* to = reinterpret_cast<T*>(row.values) +
+                (phase.first + axis.resultStep * run.positions.begin) * row.resultPixel;
         const auto advance = [&](std::size_t positions) {
-          left -= static_cast<std::int64_t>(positions);
-          if (left == 0) return;
           for (TapValues& tap : taps.triples) tap.input += positions * inputStep;
           for (TapValues& tap : taps.singles) tap.input += positions * inputStep;
           to += positions * resultStep;
         };
         const auto first = static_cast<std::size_t>(block);
-        while (left >= kPositions) {
+        const std::int64_t end = run.positions.size();
+        std::int64_t i = 0;
+        for (; i + kPositions <= end; i += kPositions) {
+          if (i > 0) advance(kPositions);
           prefetches.step();
           forVectors(d, channels, [&](std::size_t c, auto lanes) {
             gatherSeveral(row, taps, inputStep, first + c, lanes, to, resultStep);
           });
-          advance(kPositions);
         }
-        while (left > 0) {
+        if (i > 0 && i < end) advance(kPositions);
+        for (; i < end; ++i) {
           forVectors(d, channels, [&](std::size_t c, auto lanes) {
             gatherOne(row, taps, inputStep, first + c, lanes, to);
           });
-          advance(1);
+          if (i + 1 < end) advance(1);
         }
       }
   if (row.writesPastCaches) hwy::FlushStream();
+}
+
+void gatherRow(const GatherAxis& axis, std::span<const InputRow> inputRows, const ResultRow& row) {
+  if (row.isFloat16)
+    gatherRowOf<Float16>(axis, inputRows, row);
+  else
+    gatherRowOf<float>(axis, inputRows, row);
 }
 
 /// Sums for one tap, or for three neighbours in a row of the kernel.

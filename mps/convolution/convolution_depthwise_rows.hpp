@@ -69,7 +69,8 @@ struct Ahead {
 struct ResultRow {
   const float* weights;  ///< [kH][kW][channels]
   const float* bias;     ///< [channels]
-  float* values;
+  std::byte* values;     ///< float32 or float16
+  bool isFloat16;
   std::int64_t channels;
   std::int64_t kernelWidth;
   std::int64_t inputPixel;
