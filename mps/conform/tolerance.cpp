@@ -89,6 +89,10 @@ double roundTo(double value, ImageFeatureChannelFormat format) {
   throw Error("a comparison needs a format");
 }
 
+double sampleTolerance(double variance, double samples) {
+  return 5 * std::sqrt(variance / samples);
+}
+
 double tolerance(double expected, double arithmetic, ImageFeatureChannelFormat format) {
   return arithmetic + halfStep(std::abs(expected) + arithmetic, format);
 }

@@ -73,6 +73,20 @@ inline constexpr double kDerivativeFloor = 1e-2;
 inline constexpr double kFloat64Tolerance = 1e-12;
 /// @}
 
+/// @name Numbers of spec/
+/// @{
+/// How far a float32 result near 1 may be from a number printed with so many decimals: half a unit of the last
+/// one for the printing, as much for float32.
+constexpr double printedTolerance(int decimals) {
+  double unit = 1;
+  for (int i = 0; i < decimals; ++i) unit /= 10;
+  return unit;
+}
+/// How far the mean of so many independent samples may be from its expectation: five of its deviations.
+/// @param variance of one sample
+double sampleTolerance(double variance, double samples);
+/// @}
+
 /// Largest relative difference of the losses of 20 steps of training, device against references (design
 /// section 11).
 inline constexpr double kCurveTolerance = 1e-5;

@@ -44,6 +44,7 @@ class CNNConvolutionDataSource {
   [[nodiscard]] virtual std::span<const std::array<float, 2>> rangesForUInt8Kernel() const { return {}; }
   /// 256 values.
   [[nodiscard]] virtual std::span<const float> lookupTableForUInt8Kernel() const { return {}; }
+  /// OHWI, the default, is the only one there is; kernels refuse another.
   [[nodiscard]] virtual CNNConvolutionWeightsLayout weightsLayout() const {
     return CNNConvolutionWeightsLayout::OHWI;
   }

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "mps/conform/tolerance.hpp"
 #include "mps/core/neuron_descriptor.hpp"
 
 namespace mps::detail {
@@ -22,7 +23,7 @@ struct NeuronCheckValue {
 
 /// The table prints six digits; parameters such as 0.1 are float32.
 inline double neuronPrecision(double printed) {
-  return 6e-6 * std::max(std::abs(printed), 0.1);
+  return 6 * printedTolerance(6) * std::max(std::abs(printed), 0.1);
 }
 
 inline std::vector<NeuronCheckValue> neuronCheckValues() {

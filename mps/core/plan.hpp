@@ -100,7 +100,7 @@ class ForceImplementation {
 
 /// True when UNMETAL_VERBOSE contains "dispatch".
 bool verboseDispatch();
-/// Prints one line of dispatch commentary to stderr.
+/// Prints dispatch commentary to stderr.
 void printDispatch(std::string_view line);
 /// Throws mps::Error: no implementation accepts the problem; lists the refusals.
 [[noreturn]] void throwNoImplementation(const std::string& problem, const std::string& refusals);
@@ -121,7 +121,7 @@ ChosenPlan preparePlan(std::span<const Implementation<Problem>> implementations,
     if (auto* plan = std::get_if<std::shared_ptr<const Plan>>(&preparation)) {
       if (verboseDispatch())
         printDispatch(problem.describe() + ": " + std::string(implementation.name) + " " +
-                      (*plan)->describe());
+                      (*plan)->describe() + (refusals.empty() ? "" : "; refused by" + refusals));
       return {std::move(*plan), implementation.name, std::make_shared<const std::any>(problem)};
     }
     refusals += "\n  " + std::string(implementation.name) + ": " + std::get<Refusal>(preparation).reason;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -97,6 +98,34 @@ TEST(Dispatch, AForcedImplementationIsAskedAlone) {
   EXPECT_EQ(forcedImplementation(), "third") << "the outer one again";
   const std::vector others{even, any};
   EXPECT_EQ(preparePlan<Problem>(others, {6}).implementation, "even") << "lists without that name are free";
+}
+
+TEST(Dispatch, VerboseDispatchPrintsTheChoiceAndTheRefusalsBeforeIt) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process of its own, which reads the variable anew
+  setenv("UNMETAL_VERBOSE", "dispatch", 1);
+  EXPECT_EXIT(
+      {
+        preparePlan<Problem>(all, {7});
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0),
+      "unmetal: problem 7: any by counting; refused by\n"
+      "  even: the number is odd\n"
+      "  third: the number is no multiple of 3");
+  EXPECT_EXIT(
+      {
+        preparePlan<Problem>(all, {4});
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "^unmetal: problem 4: even by counting\n$");
+  setenv("UNMETAL_VERBOSE", "something else", 1);
+  EXPECT_EXIT(
+      {
+        preparePlan<Problem>(all, {7});
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "^$");
+  unsetenv("UNMETAL_VERBOSE");
 }
 
 TEST(PlanCache, AProblemIsPreparedOnce) {

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "mps/arithmetic/arithmetic_node.hpp"
+#include "mps/conform/tolerance.hpp"
 #include "mps/graph/test_network.hpp"
 
 /// The passes that let images share memory: accumulation and work in place.
@@ -84,7 +85,9 @@ void expectSameTraining(const Fork::Branch& b, const Fork::Branch& c) {
   const auto found = shared.train(b, c, true);
   const auto expected = separate.train(b, c, false);
   ASSERT_EQ(found.size(), expected.size());
-  for (std::size_t i = 0; i < found.size(); ++i) EXPECT_FLOAT_EQ(found[i], expected[i]) << i;
+  // A gradient that is added to another one is rounded once less often; the sums over the batch pass that on.
+  for (std::size_t i = 0; i < found.size(); ++i)
+    EXPECT_NEAR(found[i], expected[i], detail::arithmeticBound(1, 8, 0)) << i;
   EXPECT_THAT(shared.description(), HasSubstr(", accumulates"));
   EXPECT_THAT(shared.description(), HasSubstr(", done by accumulation"));
   EXPECT_THAT(separate.description(), Not(HasSubstr(", accumulates")));
@@ -173,7 +176,7 @@ TEST(WorkInPlace, NotWhereTheSourceIsReadLater) {
   pictures.readBytes(std::span(x), DataLayout::HeightxWidthxFeatureChannels);
   result.readBytes(std::span(found), DataLayout::HeightxWidthxFeatureChannels);
   for (std::size_t i = 0; i < x.size(); ++i)
-    EXPECT_FLOAT_EQ(found[i], third[i] + 1 / (1 + std::exp(-x[i]))) << i;
+    EXPECT_NEAR(found[i], third[i] + 1 / (1 + std::exp(-x[i])), detail::arithmeticBound(2, 4, 1)) << i;
 }
 
 TEST(WorkInPlace, NotWhereTheFormatChanges) {

@@ -66,7 +66,8 @@ class NNGraph : public Kernel {
   /// to right. A node without handle has a place holder of its own.
   [[nodiscard]] const std::vector<std::shared_ptr<Handle>>& sourceImageHandles() const;
   [[nodiscard]] const std::vector<std::shared_ptr<Handle>>& sourceStateHandles() const;
-  /// Handles of exported images and states, in encode order; further results come first.
+  /// Handles of exported images and states, in encode order; further results come first. Result 0 is among
+  /// them when it is exported.
   [[nodiscard]] const std::vector<std::shared_ptr<Handle>>& intermediateImageHandles() const;
   [[nodiscard]] const std::vector<std::shared_ptr<Handle>>& resultStateHandles() const;
   /// Handle of result 0; may be null.

@@ -4,12 +4,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "mps/conform/tolerance.hpp"
 #include "mps/loss/loss_descriptor.hpp"
 
 namespace mps::detail {
 
 /// The check values are printed with six decimals.
-inline constexpr double kLossPrecision = 1e-6;
+inline constexpr double kLossPrecision = printedTolerance(6);
 
 /// One row of spec/04 section 11.8.
 struct LossCheckValueRow {

@@ -386,13 +386,9 @@ TYPED_TEST(MatrixRandomOf, WrongDistributionsAreRefused) {
   EXPECT_TRUE(names(errorOf([] { (void)TypeParam::create(nullptr); }), {"device", "null"}));
 }
 
-// How far means of a million numbers may be off: spec/05 section 13.
-constexpr double kUniformMean = 5e-4;
-constexpr double kBoundedMean = 5e-3;
-
-/// Five deviations of the mean of a million numbers.
-double fiveDeviations(double variance) {
-  return 5 * std::sqrt(variance / 1e6);
+/// How far a mean of a million numbers may be off.
+double millionTolerance(double variance) {
+  return detail::sampleTolerance(variance, 1e6);
 }
 
 TYPED_TEST(MatrixRandomOf, AMillionUniformNumbers) {
@@ -407,9 +403,9 @@ TYPED_TEST(MatrixRandomOf, AMillionUniformNumbers) {
     sum += static_cast<double>(number);
     squares += static_cast<double>(number) * static_cast<double>(number);
   }
-  EXPECT_NEAR(sum / 1e6, 0, kUniformMean);
+  EXPECT_NEAR(sum / 1e6, 0, millionTolerance(0.04 / 3));
   // E x^2 = w^2 / 3 and E x^4 = w^4 / 5 between -w and w.
-  EXPECT_NEAR(squares / 1e6, 0.04 / 3, fiveDeviations(0.0016 / 5 - 0.0016 / 9));
+  EXPECT_NEAR(squares / 1e6, 0.04 / 3, millionTolerance(0.0016 / 5 - 0.0016 / 9));
 }
 
 TYPED_TEST(MatrixRandomOf, AMillionNormalNumbers) {
@@ -425,9 +421,9 @@ TYPED_TEST(MatrixRandomOf, AMillionNormalNumbers) {
     squares += z * z;
     fourths += z * z * z * z;
   }
-  EXPECT_NEAR(sum / 1e6, 0, fiveDeviations(1));
-  EXPECT_NEAR(squares / 1e6, 1, fiveDeviations(2));
-  EXPECT_NEAR(fourths / 1e6, 3, fiveDeviations(96));
+  EXPECT_NEAR(sum / 1e6, 0, millionTolerance(1));
+  EXPECT_NEAR(squares / 1e6, 1, millionTolerance(2));
+  EXPECT_NEAR(fourths / 1e6, 3, millionTolerance(96));
 }
 
 TYPED_TEST(MatrixRandomOf, BoundedNormalNumbers) {
@@ -440,7 +436,7 @@ TYPED_TEST(MatrixRandomOf, BoundedNormalNumbers) {
     ASSERT_LE(number, 4);
     sum += static_cast<double>(number);
   }
-  EXPECT_NEAR(sum / 1e6, 1.7125, kBoundedMean);
+  EXPECT_NEAR(sum / 1e6, 1.7125, millionTolerance(1));
 }
 
 /// Every byte of the words takes each value about as often: chi squared with 255 degrees of freedom.
@@ -482,10 +478,9 @@ TEST_F(MatrixRandomTest, KnownAnswersOfSection4_7) {
   const std::vector<float> fromNormal = draw(*normal, 4);
   const double uniforms[] = {-0.0403814, 0.152208, 0.0942851, 0.0421927};
   const double normals[] = {-0.255816, 1.177591, 0.630184, 0.267562};
-  constexpr double kPrinted = 5.1e-7;
   for (std::size_t i = 0; i < 4; ++i) {
-    EXPECT_NEAR(static_cast<double>(fromUniform[i]), uniforms[i], kPrinted);
-    EXPECT_NEAR(static_cast<double>(fromNormal[i]), normals[i], kPrinted);
+    EXPECT_NEAR(static_cast<double>(fromUniform[i]), uniforms[i], detail::printedTolerance(6));
+    EXPECT_NEAR(static_cast<double>(fromNormal[i]), normals[i], detail::printedTolerance(6));
   }
   const auto mtgp = MatrixRandomMTGP32::create(device_, DataType::UInt32, 1);
   const Words words = draw<std::uint32_t>(*mtgp, 1001);
@@ -574,7 +569,7 @@ TEST(MatrixRandomDistributionDescriptorTest, Factories) {
   EXPECT_EQ(uniform.minimum(), -1);
   EXPECT_EQ(uniform.maximum(), 5);
   EXPECT_EQ(uniform.mean(), 2);
-  EXPECT_FLOAT_EQ(uniform.standardDeviation(), 6 / std::sqrt(12.0F));
+  EXPECT_NEAR(uniform.standardDeviation(), std::sqrt(3.0), detail::arithmeticBound(2, 2, 0));
   const auto normal = Descriptor::normalDistributionDescriptor(1, 2);
   EXPECT_EQ(normal.distributionType(), MatrixRandomDistribution::Normal);
   EXPECT_EQ(normal.minimum(), -kInfinity);

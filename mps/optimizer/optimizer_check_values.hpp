@@ -2,12 +2,13 @@
 
 #include <vector>
 
+#include "mps/conform/tolerance.hpp"
 #include "mps/optimizer/optimizer_problem.hpp"
 
 namespace mps::detail {
 
 /// The check values are printed with six decimals.
-inline constexpr double kOptimizerPrecision = 1e-6;
+inline constexpr double kOptimizerPrecision = printedTolerance(6);
 inline constexpr double kOptimizerGradients[] = {0.5, -0.25, 1.0};
 
 /// One row of spec/04 section 13.7: a value of 1 after each of three steps with learning rate 0.1.
