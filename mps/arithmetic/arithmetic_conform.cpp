@@ -74,19 +74,21 @@ void runPlan(ConformRun& run, const ArithmeticImplementation& implementation,
   TestTensor g = run.source(problem.gradient, operandValues(run, problem.gradient, tier, false), 2);
   TestTensor destination = run.destination(problem.destination, 1);
   SavedFields saved(run, problem);
-  run.execute(*plan, {.source = x.address(),
-                      .secondary = y.address(),
-                      .gradient = g.address(),
-                      .destination = destination.address(),
-                      .saved = saved.address()});
+  const Operands operands{.source = x.address(),
+                          .secondary = y.address(),
+                          .gradient = g.address(),
+                          .destination = destination.address(),
+                          .saved = saved.address()};
+  run.execute(*plan, operands);
   saved.synchronize();
   run.require(x.isUnchanged() && y.isUnchanged() && g.isUnchanged(), "an input was written");
   run.require(saved.guardsIntact(), "memory around the saved fields was written");
   if (!problem.isForward()) {
-    run.check(arithmeticGradientReference(problem, g.reference(), y.reference(),
-                                          referenceOf(problem.mask, saved.mask()),
-                                          referenceOf(problem.quotient, saved.quotient())),
-              destination, Zeros::Expected);
+    const ReferenceTensor expected = arithmeticGradientReference(
+        problem, g.reference(), y.reference(), referenceOf(problem.mask, saved.mask()),
+        referenceOf(problem.quotient, saved.quotient()));
+    run.check(expected, destination, Zeros::Expected);
+    run.checkAccumulated(*plan, operands, expected, destination);
     return;
   }
   const ArithmeticReference expected = arithmeticForwardReference(problem, x.reference(), y.reference());

@@ -119,7 +119,10 @@ bool ConformRun::encode(const std::function<void(const std::shared_ptr<mtl::Comm
 
 void ConformRun::check(const ReferenceTensor& expected, std::span<const double> found,
                        ImageFeatureChannelFormat format, Zeros zeros) {
-  const Comparison comparison = compare(expected, found, format, key_.tier, zeros);
+  judge(compare(expected, found, format, key_.tier, zeros));
+}
+
+void ConformRun::judge(const Comparison& comparison) {
   ++verdicts_;
   elements_ += comparison.elements;
   worst_ = std::max(worst_, comparison.worst);
@@ -134,6 +137,20 @@ void ConformRun::check(const ReferenceTensor& expected, TestTensor& found, Zeros
 void ConformRun::check(const ReferenceTensor& expected, const TestImages& found, Zeros zeros) {
   check(expected, found.read(), found.format(), zeros);
   require(found.surroundingsIntact(), "images or channels beside the destination were written");
+}
+
+void ConformRun::checkAccumulated(const Plan& plan, Operands operands, ReferenceTensor expected,
+                                  TestTensor& destination) {
+  if (!plan.canAccumulate()) return;
+  const std::vector<double> before = values(expected.values.size(), RandomKind::SmallIntegers);
+  destination.write(before);
+  operands.accumulate = true;
+  execute(plan, operands);
+  addTerms(expected, before);
+  // A result that needs no rounding may need one when something is added to it.
+  const Tier tier = key_.tier == Tier::Exact ? Tier::Bounded : key_.tier;
+  judge(compare(expected, destination.read(), destination.shape().format, tier, Zeros::Expected));
+  require(destination.surroundingsIntact(), "memory around the destination was written");
 }
 
 void ConformRun::require(bool holds, const std::string& what) {

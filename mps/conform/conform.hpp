@@ -120,6 +120,10 @@ class ConformRun {
   void check(const ReferenceTensor& expected, const TestImages& found, Zeros zeros = Zeros::Suspicious);
   void check(const ReferenceTensor& expected, std::span<const double> found, ImageFeatureChannelFormat format,
              Zeros zeros = Zeros::Suspicious);
+  /// Where the plan can add to its destination: runs it once more on known values and checks the sums.
+  /// @param operands those of the run that left `expected` behind
+  void checkAccumulated(const Plan& plan, Operands operands, ReferenceTensor expected,
+                        TestTensor& destination);
   /// Something that must hold besides, e.g. "the source is unchanged".
   void require(bool holds, const std::string& what);
   /// @}
@@ -141,6 +145,7 @@ class ConformRun {
 
  private:
   std::shared_ptr<const Plan> accept(Preparation preparation);
+  void judge(const Comparison& comparison);
 
   const ConformOptions& options_;
   const ConformKey& key_;

@@ -44,31 +44,46 @@ void runPlan(ConformRun& run, const ConvolutionImplementation& implementation, C
   TestTensor destination = run.destination(problem.destination);
   TestTensor weightGradients = run.destination(weightShape, 3);
   TestTensor biasGradients = run.destination(biasShape, 5);
+  const auto before = [&](TestTensor& output) {
+    if (!problem.accumulate) return Values();
+    Values values =
+        run.values(static_cast<std::size_t>(output.shape().elements()), RandomKind::SmallIntegers);
+    output.write(values);
+    return values;
+  };
+  const Values imageBefore = before(destination);
+  const Values weightsBefore = before(weightGradients);
+  const Values biasBefore = before(biasGradients);
   Operands operands;
   operands.source = source.address();
   operands.gradient = gradient.address();
   operands.destination = destination.address();
   operands.parameters = {weights.address(), bias.address(), weightGradients.address(),
                          biasGradients.address()};
+  operands.accumulate = problem.accumulate;
   run.execute(*plan, operands);
   for (TestTensor* input : {&source, &gradient, &weights, &bias})
     run.require(input->isUnchanged(), "an input was written");
   const Values biasValues = problem.hasBias ? bias.read() : Values();
   const Zeros zeros = expectedZeros(problem);
+  const auto check = [&](ReferenceTensor expected, TestTensor& found, const Values& terms) {
+    if (problem.accumulate) addTerms(expected, terms);
+    run.check(expected, found, zeros);
+  };
   switch (problem.operation) {
     case ConvolutionOperation::Forward:
-      run.check(convolutionForwardReference(problem, source.reference(), weights.read(), biasValues),
-                destination, zeros);
+      check(convolutionForwardReference(problem, source.reference(), weights.read(), biasValues), destination,
+            imageBefore);
       break;
     case ConvolutionOperation::DataGradient:
-      run.check(convolutionDataGradientReference(problem, gradient.reference(), weights.read(), biasValues),
-                destination, zeros);
+      check(convolutionDataGradientReference(problem, gradient.reference(), weights.read(), biasValues),
+            destination, imageBefore);
       break;
     case ConvolutionOperation::WeightsGradient: {
       const auto expected =
           convolutionWeightsGradientReference(problem, source.reference(), gradient.reference());
-      run.check(expected.weights, weightGradients, zeros);
-      if (problem.hasBias) run.check(expected.bias, biasGradients, zeros);
+      check(expected.weights, weightGradients, weightsBefore);
+      if (problem.hasBias) check(expected.bias, biasGradients, biasBefore);
       break;
     }
   }
@@ -234,10 +249,14 @@ void conformDirection(Conform& conform, const ConvolutionImplementation& impleme
          {ConvolutionOperation::Forward, ConvolutionOperation::DataGradient,
           ConvolutionOperation::WeightsGradient}) {
       if ((operation == ConvolutionOperation::Forward) != isForward) continue;
-      const ConvolutionProblem problem = one.problem(operation, formats.source, formats.result);
+      ConvolutionProblem problem = one.problem(operation, formats.source, formats.result);
       if (tier == Tier::Exact && !isExact(problem.neuron)) continue;
-      cases.push_back({std::string(one.name) + " " + name(operation),
-                       [=](ConformRun& run) { runPlan(run, implementation, problem, tier); }});
+      const std::string text = std::string(one.name) + " " + name(operation);
+      cases.push_back({text, [=](ConformRun& run) { runPlan(run, implementation, problem, tier); }});
+      problem.accumulate = formats.result == ImageFeatureChannelFormat::Float32;
+      if (!problem.accumulate || isForward) continue;
+      cases.push_back(
+          {text + " accumulating", [=](ConformRun& run) { runPlan(run, implementation, problem, tier); }});
     }
   for (const Layer& layer : layers(isFullyConnected))
     for (const KernelBatch& batch : kernelBatches())

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace mps::detail {
@@ -48,5 +49,13 @@ struct ReferenceTensor {
     magnitude[i] += term < 0 ? -term : term;
   }
 };
+
+/// Adds one term to each value, and a rounding: what a kernel that adds to its destination computes.
+inline void addTerms(ReferenceTensor& tensor, std::span<const double> terms) {
+  if (tensor.magnitude.empty())
+    for (const double value : tensor.values) tensor.magnitude.push_back(value < 0 ? -value : value);
+  for (std::size_t i = 0; i < terms.size(); ++i) tensor.add(i, terms[i]);
+  ++tensor.roundings;
+}
 
 }  // namespace mps::detail

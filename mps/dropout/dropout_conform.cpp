@@ -29,8 +29,10 @@ void runPlan(ConformRun& run, const DropoutImplementation& implementation, const
   operands.scalars = {static_cast<double>(item.encodeCounter), static_cast<double>(item.firstImage)};
   run.execute(*plan, operands);
   run.require(input.isUnchanged(), "the input was written");
-  run.check(dropoutReference(problem, input.reference(), item.encodeCounter, item.firstImage), destination,
-            Zeros::Expected);
+  const ReferenceTensor expected =
+      dropoutReference(problem, input.reference(), item.encodeCounter, item.firstImage);
+  run.check(expected, destination, Zeros::Expected);
+  run.checkAccumulated(*plan, operands, expected, destination);
 }
 
 /// The second encode of a kernel, whose mask is not that of the first.

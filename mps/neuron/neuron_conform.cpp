@@ -38,9 +38,11 @@ void runPlan(ConformRun& run, const NeuronImplementation& implementation, const 
   if (!isForward) operands.gradient = gradient.address();
   run.execute(*plan, operands);
   run.require(input.isUnchanged() && gradient.isUnchanged(), "an input was written");
-  run.check(isForward ? neuronForwardReference(problem, input.reference())
-                      : neuronGradientReference(problem, input.reference(), gradient.reference()),
-            destination, Zeros::Expected);
+  const ReferenceTensor expected =
+      isForward ? neuronForwardReference(problem, input.reference())
+                : neuronGradientReference(problem, input.reference(), gradient.reference());
+  run.check(expected, destination, Zeros::Expected);
+  run.checkAccumulated(*plan, operands, expected, destination);
 }
 
 void runKernel(ConformRun& run, const NeuronCase& item, const KernelBatch& batch, NeuronDirection direction,

@@ -117,8 +117,9 @@ void runPlan(ConformRun& run, const PoolingImplementation& implementation, const
   run.require(source.isUnchanged() && gradient.isUnchanged(), "an input was written");
   run.require(saved.guardsIntact(), "memory around the saved indices was written");
   run.require(std::ranges::equal(saved.bytes(), indices), "the saved indices differ");
-  run.check(reference(problem, source.reference(), gradient.reference()), destination,
-            expectedZeros(pooling, problem));
+  const ReferenceTensor expected = reference(problem, source.reference(), gradient.reference());
+  run.check(expected, destination, expectedZeros(pooling, problem));
+  run.checkAccumulated(*plan, operands, expected, destination);
 }
 
 /// A window of a kernel under test.

@@ -38,9 +38,11 @@ void runPlan(ConformRun& run, const SoftMaxImplementation& implementation, const
   if (!isForward) operands.gradient = gradient.address();
   run.execute(*plan, operands);
   run.require(input.isUnchanged() && gradient.isUnchanged(), "an input was written");
-  run.check(isForward ? softMaxForwardReference(problem, input.reference())
-                      : softMaxGradientReference(problem, input.reference(), gradient.reference()),
-            destination, Zeros::Expected);
+  const ReferenceTensor expected =
+      isForward ? softMaxForwardReference(problem, input.reference())
+                : softMaxGradientReference(problem, input.reference(), gradient.reference());
+  run.check(expected, destination, Zeros::Expected);
+  run.checkAccumulated(*plan, operands, expected, destination);
 }
 
 template <class Forward, class Gradient>
