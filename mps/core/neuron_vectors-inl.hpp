@@ -355,14 +355,16 @@ struct LogarithmNeuron {
 };
 
 struct GeLUNeuron {
+  /// x Phi(x) = max(x, 0) - |x| Phi(-|x|).
   template <class D, class V>
   HWY_INLINE V value(D d, V x, V /*slope*/) const {
-    return hn::Mul(x, vectorNormal(d, x).distribution);
+    const V magnitude = hn::Abs(atMost(d, x, std::numeric_limits<float>::max()));
+    return hn::NegMulAdd(magnitude, vectorNormal(d, x).tail, atLeast(d, x, 0.0F));
   }
   template <class D, class V>
   HWY_INLINE V derivative(D d, V x, V /*slope*/) const {
     const Normal<D> normal = vectorNormal(d, x);
-    return hn::MulAdd(x, normal.density, normal.distribution);
+    return hn::MulAdd(x, normal.density, normalDistribution(d, x, normal.tail));
   }
 };
 

@@ -24,11 +24,11 @@ struct Tile {
 /// The tiles of a tensor, in order.
 class Tiling {
  public:
-  /// Largest number of elements of a tile: two float32 buffers and three pieces of float16 images leave half
-  /// of a cache of 32 KiB free.
-  static constexpr std::int64_t capacity = 1024;
+  /// Largest number of elements of a tile: two float32 buffers and three pieces of float16 images fit into a
+  /// cache of 32 KiB.
+  static constexpr std::int64_t capacity = 2048;
   /// Number of tiles below which another thread does not pay.
-  static constexpr std::int64_t grain = 16;
+  static constexpr std::int64_t grain = 8;
 
   Tiling(std::int64_t pixels, std::int64_t channels);
 

@@ -61,12 +61,21 @@ HWY_INLINE V atMost(D d, V x, float bound) {
 
 #undef UNMETAL_MAXIMUM_IS_SECOND_IF_NAN
 
-/// c[0] + c[1] x + c[2] x^2 + ...
+/// c[i] + c[i + step] x + c[i + 2 step] x^2 + ...; no loop, because the compiler would keep it.
+template <std::size_t i, std::size_t step, class D, class V, class Coefficient, std::size_t count>
+HWY_INLINE V evaluateTerms(D d, V x, const Coefficient (&c)[count]) {
+  if constexpr (i + step >= count)
+    return hn::Set(d, c[i]);
+  else
+    return hn::MulAdd(evaluateTerms<i + step, step>(d, x, c), x, hn::Set(d, c[i]));
+}
+
+/// c[0] + c[1] x + c[2] x^2 + ... Even and odd powers apart: each step waits for the one before it.
 template <class D, class V = hn::Vec<D>, class Coefficient, std::size_t count>
 HWY_INLINE V evaluatePolynomial(D d, V x, const Coefficient (&c)[count]) {
-  V sum = hn::Set(d, c[count - 1]);
-  for (std::size_t i = count - 1; i-- > 0;) sum = hn::MulAdd(sum, x, hn::Set(d, c[i]));
-  return sum;
+  if constexpr (count < 4) return evaluateTerms<0, 1>(d, x, c);
+  const V square = hn::Mul(x, x);
+  return hn::MulAdd(evaluateTerms<1, 2>(d, square, c), x, evaluateTerms<0, 2>(d, square, c));
 }
 
 /// exp(x) = 2^n (1 + fraction), |fraction| < 0.42.
@@ -153,8 +162,8 @@ HWY_INLINE V exponentialNonPositive(D d, V x, Subtract&& subtract) {
     const V shifted = hn::MulAdd(x, hn::Set(d, 16 * 1.44269504F), shift);
     const V n = hn::Sub(shifted, shift);
     const V r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4F / 16), subtract(n, 0.693359375F / 16));
-    fraction = hn::Mul(
-        r, hn::MulAdd(r, hn::MulAdd(r, hn::Set(d, 1.0F / 6), hn::Set(d, 0.50000983F)), hn::Set(d, 1.0F)));
+    const V terms = hn::MulAdd(r, hn::Set(d, 1.0F / 6), hn::Set(d, 0.50000983F));
+    fraction = hn::MulAdd(hn::Mul(r, r), terms, r);
     const auto bits = hn::BitCast(du, shifted);
     const hn::Vec<decltype(du)> mantissa{_mm512_permutexvar_epi32(bits.raw, hn::Load(du, sixteenths).raw)};
     scale = hn::BitCast(d, hn::Add(mantissa, hn::ShiftLeft<19>(bits)));
@@ -224,27 +233,31 @@ HWY_INLINE V vectorLog1p(D d, V x) {
 /// tanh(x) = -t / (t + 2), t = exp(-2 |x|) - 1.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V vectorTanh(D d, V x) {
-  const V t = vectorExpMinus1(d, hn::Mul(hn::Abs(x), hn::Set(d, -2.0F)));
+  const V t = vectorExpMinus1(d, hn::Neg(hn::Abs(hn::Add(x, x))));
   return hn::CopySign(hn::Div(t, hn::Add(t, hn::Set(d, 2.0F))), x);
 }
 
-/// Normal distribution Phi(x) and density phi(x).
-template <class D>
-struct Normal {
-  hn::Vec<D> distribution;
-  hn::Vec<D> density;
-};
-
-/// Phi(-z) = exp(-z^2 / 2) q(z) with a smooth q keeps its relative accuracy in the tail, where 1 + erf loses
-/// it.
+/// q(z) for 0 <= z <= 13.27 with Phi(-z) = exp(-z^2 / 2) q(z): smooth, so that the product keeps its relative
+/// accuracy in the tail, where 1 + erf loses it.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE Normal<D> vectorNormal(D d, V x) {
-  const V one = hn::Set(d, 1.0F);
-  const V z = atMost(d, hn::Abs(x), 13.2688F);  // z^2 / 2 = -kLeastExponent
-  // q(z) as a quotient of polynomials with positive coefficients, minimax for 0 <= z <= 14.6.
+HWY_INLINE V normalQuotient(D d, V z) {
+  // A quotient of polynomials with positive coefficients, minimax.
   constexpr float numerator[] = {0.5F, 0.4385035F, 0.1833895F, 0.040685214F, 0.0041240104F};
   constexpr float denominator[] = {1.0F, 1.674892F, 1.2031447F, 0.46987805F, 0.10198909F, 0.010337243F};
-  const V q = hn::Div(evaluatePolynomial(d, z, numerator), evaluatePolynomial(d, z, denominator));
+  return hn::Div(evaluatePolynomial(d, z, numerator), evaluatePolynomial(d, z, denominator));
+}
+
+/// Of the normal distribution Phi and its density phi.
+template <class D>
+struct Normal {
+  hn::Vec<D> tail;     ///< Phi(-|x|)
+  hn::Vec<D> density;  ///< phi(x)
+};
+
+/// Both 0 for |x| > 13.27.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE Normal<D> vectorNormal(D d, V x) {
+  const V z = atMost(d, hn::Abs(x), 13.2688F);  // z^2 / 2 = -kLeastExponent
   // The rounding of z^2 must not reach the exponential.
   const V half = hn::Mul(z, hn::Set(d, -0.5F));
 #if HWY_NATIVE_FMA
@@ -258,9 +271,13 @@ HWY_INLINE Normal<D> vectorNormal(D d, V x) {
   const auto subtract = [&](V n, float c) { return hn::Add(hn::NegMulAdd(n, hn::Set(d, c), square), rest); };
 #endif
   const V exponential = exponentialNonPositive(d, hn::Mul(half, z), subtract);
-  const V tail = hn::Mul(exponential, q);
-  return {hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(one, tail)),
-          hn::Mul(exponential, hn::Set(d, 0.398942280F))};
+  return {hn::Mul(exponential, normalQuotient(d, z)), hn::Mul(exponential, hn::Set(d, 0.398942280F))};
+}
+
+/// Phi(x) from Phi(-|x|).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V normalDistribution(D d, V x, V tail) {
+  return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(hn::Set(d, 1.0F), tail));
 }
 
 /// ln(x) / ln(2) of a float64 that is 0 (gives -infinity), infinite, or positive and normal; relative error

@@ -50,7 +50,7 @@ void applyTanh(const std::vector<float>& x, std::vector<float>& y) {
   apply(x, y, [](auto d, auto v) { return vectorTanh(d, v); });
 }
 void applyNormalDistribution(const std::vector<float>& x, std::vector<float>& y) {
-  apply(x, y, [](auto d, auto v) { return vectorNormal(d, v).distribution; });
+  apply(x, y, [](auto d, auto v) { return normalDistribution(d, v, vectorNormal(d, v).tail); });
 }
 void applyNormalDensity(const std::vector<float>& x, std::vector<float>& y) {
   apply(x, y, [](auto d, auto v) { return vectorNormal(d, v).density; });

@@ -113,96 +113,124 @@ HWY_INLINE void finishGradient(D d, SoftMaxKind kind, const float* result, const
     });
 }
 
-// Whole pixels, one after the other
-// ---------------------------------------------------------------------------------
+// Whole pixels
+// ---------------------------------------------------------------------------------------------------
+//
+// In passes over a tile rather than over each pixel: the processor overlaps pixels, but not the steps of one, and
+// what needs no pixel borders fills its vectors whatever the number of channels.
 
-template <class D>
-HWY_INLINE void softMaxForward(D d, std::size_t pixels, std::size_t channels, const float* x, float* y) {
-  for (std::size_t p = 0; p < pixels; ++p, x += channels, y += channels)
-    normalize(d, y, channels, exponentials(d, x, channels, largest(d, x, channels), y));
+/// Room for a number per pixel or element of a tile, and for the rest of a vector behind the last one.
+using Numbers = float[Tiling::capacity + hn::MaxLanes(hn::ScalableTag<float>())];
+
+/// numbers[i] = function(numbers[i]).
+template <class Function>
+HWY_INLINE void replaceAll(std::size_t count, float* numbers, Function&& function) {
+  const hn::ScalableTag<float> d;
+  forVectors(d, count, [&](std::size_t i, auto lanes) {
+    lanes.store(d, function(d, lanes.load(d, numbers + i)), numbers + i);
+  });
 }
 
-/// The logarithms of several pixels are taken at once.
 template <class D>
-HWY_INLINE void logSoftMaxForward(D d, std::size_t pixels, std::size_t channels, const float* x, float* y) {
-  constexpr std::size_t group = 16;
-  float shifts[group];
-  float logarithms[group] = {};
-  for (std::size_t first = 0; first < pixels; first += group) {
-    const std::size_t count = std::min(group, pixels - first);
-    const float* from = x + first * channels;
-    for (std::size_t p = 0; p < count; ++p) {
-      const auto shift = largest(d, from + p * channels, channels);
-      shifts[p] = hn::GetLane(shift);
-      logarithms[p] = hn::GetLane(exponentialSum(d, from + p * channels, channels, shift));
-    }
-    forVectors(d, group, [&](std::size_t i, auto lanes) {
-      lanes.store(d, vectorLog(d, lanes.load(d, logarithms + i)), logarithms + i);
+HWY_INLINE void forwardPixels(D d, SoftMaxKind kind, std::size_t pixels, std::size_t channels,
+                              ConstFloatRun x, FloatRun y) {
+  using V = hn::Vec<D>;
+  constexpr float lowest = -std::numeric_limits<float>::infinity();
+  const auto larger = [](V a, V b) { return hn::Max(a, b); };
+  const auto sum = [](V a, V b) { return hn::Add(a, b); };
+  const bool isSoftMax = kind == SoftMaxKind::SoftMax;
+  alignas(64) Numbers shifts;
+  alignas(64) Numbers sums;
+  alignas(64) Numbers shifted;  // x - shift; for softmax their exponentials take its place
+  alignas(64) Numbers copies;
+  float* const exponentials = isSoftMax ? shifted : copies;
+  reduceRows(
+      d, pixels,
+      [&](std::size_t p) {
+        V result = hn::Set(d, lowest);
+        forVectors(d, channels, [&](std::size_t i, auto lanes) {
+          result = hn::Max(result, withFiller(d, lanes, lanes.load(d, x + (p * channels + i)), lowest));
+        });
+        return result;
+      },
+      larger, shifts);
+  // The last vector of a pixel reaches into the next one, which comes later.
+  for (std::size_t p = 0; p < pixels; ++p)
+    forVectors(d, channels, [&](std::size_t i, auto lanes) {
+      const std::size_t at = p * channels + i;
+      hn::StoreU(hn::Sub(lanes.load(d, x + at), hn::Set(d, shifts[p])), d, shifted + at);
     });
-    for (std::size_t p = 0; p < count; ++p)
-      subtractBoth(d, from + p * channels, channels, hn::Set(d, shifts[p]), hn::Set(d, logarithms[p]),
-                   y + (first + p) * channels);
+  const hn::ScalableTag<float> whole;
+  forVectors(whole, pixels * channels, [&](std::size_t i, auto lanes) {
+    lanes.store(whole, vectorExpNonPositive(whole, lanes.load(whole, shifted + i)), exponentials + i);
+  });
+  reduceRows(
+      d, pixels,
+      [&](std::size_t p) {
+        V result = hn::Zero(d);
+        forVectors(d, channels, [&](std::size_t i, auto lanes) {
+          result = hn::Add(result, lanes.load(d, exponentials + p * channels + i));
+        });
+        return result;
+      },
+      sum, sums);
+  if (isSoftMax) {
+    replaceAll(pixels, sums, [](auto dn, auto s) { return hn::Div(hn::Set(dn, 1.0F), s); });
+    for (std::size_t p = 0; p < pixels; ++p)
+      forVectors(d, channels, [&](std::size_t i, auto lanes) {
+        const std::size_t at = p * channels + i;
+        lanes.store(d, hn::Mul(hn::LoadU(d, shifted + at), hn::Set(d, sums[p])), y + at);
+      });
+  } else {
+    replaceAll(pixels, sums, [](auto dn, auto s) { return vectorLog(dn, s); });
+    for (std::size_t p = 0; p < pixels; ++p)
+      forVectors(d, channels, [&](std::size_t i, auto lanes) {
+        const std::size_t at = p * channels + i;
+        lanes.store(d, hn::Sub(hn::LoadU(d, shifted + at), hn::Set(d, sums[p])), y + at);
+      });
   }
-}
-
-template <class D>
-HWY_INLINE void forwardPixels(D d, SoftMaxKind kind, std::size_t pixels, std::size_t channels, const float* x,
-                              float* y) {
-  if (kind == SoftMaxKind::SoftMax)
-    softMaxForward(d, pixels, channels, x, y);
-  else
-    logSoftMaxForward(d, pixels, channels, x, y);
 }
 
 template <class D>
 HWY_INLINE void gradientPixels(D d, SoftMaxKind kind, std::size_t pixels, std::size_t channels,
-                               const float* result, const float* dy, float* dx) {
-  for (std::size_t p = 0; p < pixels; ++p, result += channels, dy += channels, dx += channels)
-    finishGradient(d, kind, result, dy, channels, gradientSum(d, kind, result, dy, channels), dx);
-}
-
-/// The same for `group` pixels of no more channels than a vector has lanes: nothing waits for memory, and the
-/// pixels, whose every step waits for the one before it, are computed side by side.
-template <std::size_t group, class D>
-HWY_INLINE void forwardShortPixels(D d, SoftMaxKind kind, std::size_t channels, const float* x, float* y) {
+                               ConstFloatRun result, ConstFloatRun dy, FloatRun dx) {
   using V = hn::Vec<D>;
-  constexpr float lowest = -std::numeric_limits<float>::infinity();
-  const FirstLanes lanes{channels};
-  V shifted[group];
-  V exponential[group];
-  V sum[group];
-  for (std::size_t p = 0; p < group; ++p) {
-    const V values = withFiller(d, lanes, lanes.load(d, x + p * channels), lowest);
-    shifted[p] = hn::Sub(values, hn::MaxOfLanes(d, values));
-  }
-  for (std::size_t p = 0; p < group; ++p) {
-    exponential[p] = vectorExpNonPositive(d, shifted[p]);
-    sum[p] = hn::SumOfLanes(d, exponential[p]);  // 0 in the lanes of the filler
-  }
-  if (kind == SoftMaxKind::SoftMax) {
-    for (std::size_t p = 0; p < group; ++p)
-      lanes.store(d, hn::Mul(exponential[p], hn::Div(hn::Set(d, 1.0F), sum[p])), y + p * channels);
+  const auto sum = [](V a, V b) { return hn::Add(a, b); };
+  const bool isSoftMax = kind == SoftMaxKind::SoftMax;
+  alignas(64) Numbers sums;
+  reduceRows(
+      d, pixels,
+      [&](std::size_t p) {
+        V total = hn::Zero(d);
+        forVectors(d, channels, [&](std::size_t i, auto lanes) {
+          const V g = lanes.load(d, dy + (p * channels + i));
+          total = isSoftMax ? hn::MulAdd(g, lanes.load(d, result + (p * channels + i)), total)
+                            : hn::Add(total, g);
+        });
+        return total;
+      },
+      sum, sums);
+  if (isSoftMax) {
+    for (std::size_t p = 0; p < pixels; ++p)
+      forVectors(d, channels, [&](std::size_t i, auto lanes) {
+        const std::size_t at = p * channels + i;
+        const V difference = hn::Sub(lanes.load(d, dy + at), hn::Set(d, sums[p]));
+        lanes.store(d, hn::Mul(lanes.load(d, result + at), difference), dx + at);
+      });
     return;
   }
-  const hn::CappedTag<float, group> perPixel;
-  HWY_ALIGN float logarithms[group];
-  for (std::size_t p = 0; p < group; ++p) logarithms[p] = hn::GetLane(sum[p]);
-  forVectors(perPixel, group, [&](std::size_t i, auto all) {
-    all.store(perPixel, vectorLog(perPixel, all.load(perPixel, logarithms + i)), logarithms + i);
+  alignas(64) Numbers exponentials;
+  const hn::ScalableTag<float> whole;
+  forVectors(whole, pixels * channels, [&](std::size_t i, auto lanes) {
+    lanes.store(whole, vectorExp(whole, lanes.load(whole, result + i)), exponentials + i);
   });
-  for (std::size_t p = 0; p < group; ++p)
-    lanes.store(d, hn::Sub(shifted[p], hn::Set(d, logarithms[p])), y + p * channels);
-}
-
-template <class D>
-HWY_INLINE void forwardPixelsOfAnyLength(D d, SoftMaxKind kind, std::size_t pixels, std::size_t channels,
-                                         const float* x, float* y) {
-  if (channels > hn::Lanes(d)) return forwardPixels(d, kind, pixels, channels, x, y);
-  constexpr std::size_t group = 4;
-  std::size_t p = 0;
-  for (; p + group <= pixels; p += group)
-    forwardShortPixels<group>(d, kind, channels, x + p * channels, y + p * channels);
-  for (; p < pixels; ++p) forwardShortPixels<1>(d, kind, channels, x + p * channels, y + p * channels);
+  for (std::size_t p = 0; p < pixels; ++p)
+    forVectors(d, channels, [&](std::size_t i, auto lanes) {
+      const std::size_t at = p * channels + i;
+      lanes.store(d,
+                  hn::NegMulAdd(hn::LoadU(d, exponentials + at), hn::Set(d, sums[p]), lanes.load(d, dy + at)),
+                  dx + at);
+    });
 }
 
 /// Calls call(d) with vectors that are not much longer than a pixel.
@@ -213,12 +241,12 @@ HWY_INLINE void withVectorsFor(std::size_t channels, Call&& call) {
   call(hn::ScalableTag<float>());
 }
 
-void softMaxPixels(SoftMaxKind kind, std::size_t pixels, std::size_t channels, const float* x, float* y) {
-  withVectorsFor(channels, [&](auto d) { forwardPixelsOfAnyLength(d, kind, pixels, channels, x, y); });
+void softMaxPixels(SoftMaxKind kind, std::size_t pixels, std::size_t channels, ConstFloatRun x, FloatRun y) {
+  withVectorsFor(channels, [&](auto d) { forwardPixels(d, kind, pixels, channels, x, y); });
 }
 
-void softMaxGradientPixels(SoftMaxKind kind, std::size_t pixels, std::size_t channels, const float* result,
-                           const float* dy, float* dx) {
+void softMaxGradientPixels(SoftMaxKind kind, std::size_t pixels, std::size_t channels, ConstFloatRun result,
+                           ConstFloatRun dy, FloatRun dx) {
   withVectorsFor(channels, [&](auto d) { gradientPixels(d, kind, pixels, channels, result, dy, dx); });
 }
 
@@ -282,17 +310,17 @@ class PixelPlan final : public Plan {
     forEachTile(stream, tiling, [&](const Tile& tile) {
       alignas(64) float buffer[Tiling::capacity];
       alignas(64) float gradientBuffer[Tiling::capacity];
-      alignas(64) float
-          targetBuffer[Tiling::capacity];  // in place, loads would wait for the previous pixel's stores
+      alignas(64) float targetBuffer[Tiling::capacity];
       const TensorShape& destination = problem_.destination;
-      float* target = tileTarget(destination, operands.destination, tile, targetBuffer, operands.accumulate);
+      const FloatRun target =
+          runTarget(destination, operands.destination, tile, targetBuffer, operands.accumulate);
       const auto pixels = static_cast<std::size_t>(tile.pixels);
       if (problem_.direction == SoftMaxDirection::Forward) {
-        const float* x = loadTile(problem_.input, operands.source, tile, buffer);
+        const ConstFloatRun x = loadRun(problem_.input, operands.source, tile, buffer);
         HWY_DYNAMIC_DISPATCH(softMaxPixels)(problem_.kind, pixels, channels, x, target);
       } else {
-        const float* result = loadTile(problem_.input, operands.secondary, tile, buffer);
-        const float* dy = loadTile(problem_.gradient, operands.gradient, tile, gradientBuffer);
+        const ConstFloatRun result = loadRun(problem_.input, operands.secondary, tile, buffer);
+        const ConstFloatRun dy = loadRun(problem_.gradient, operands.gradient, tile, gradientBuffer);
         HWY_DYNAMIC_DISPATCH(softMaxGradientPixels)(problem_.kind, pixels, channels, result, dy, target);
       }
       storeTile(destination, operands.destination, tile, target, operands.accumulate);
