@@ -23,7 +23,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 #if HWY_TARGET == HWY_SCALAR
 
 /// Calls store(first word, words) for the words of at least `blocks` blocks, from `counter` on, in order; up
-/// to 15 blocks more. `words` is a vector of std::uint32_t.
+/// to 31 blocks more. `words` is a vector of std::uint32_t.
 /// @tparam place where in the counter the number of the block is
 template <PhiloxBlockNumber place = PhiloxBlockNumber::FirstWord, class Store>
 HWY_INLINE void forPhiloxWords(PhiloxCounter counter, PhiloxKey key, std::size_t blocks, Store&& store) {
@@ -57,15 +57,18 @@ HWY_INLINE PhiloxVectors<V> philoxRound(D /*d*/, const PhiloxVectors<V>& counter
           hn::Xor3(hn::ShiftRight<32>(p), counter.c3, key1), p};
 }
 
-/// The rounds from `round` on, of two vectors of counters: each round waits for the one before it, so that
-/// one alone would leave the multipliers idle. No loop, so that the keys stay in registers.
+/// The rounds from `round` on, of four vectors of counters: each round waits for the one before it, so that
+/// fewer would leave the multipliers idle. No loop, so that all stays in registers.
 template <int round = 0, class D, class V = hn::Vec<D> >
-HWY_INLINE void philoxRounds(D d, const V (&keys)[kPhiloxRounds][2], PhiloxVectors<V>& one,
-                             PhiloxVectors<V>& other) {
+HWY_INLINE void philoxRounds(D d, const V (&keys)[kPhiloxRounds][2], PhiloxVectors<V> (&blocks)[4]) {
   if constexpr (round < kPhiloxRounds) {
-    one = philoxRound(d, one, keys[round][0], keys[round][1]);
-    other = philoxRound(d, other, keys[round][0], keys[round][1]);
-    philoxRounds<round + 1>(d, keys, one, other);
+    const V key0 = keys[round][0];
+    const V key1 = keys[round][1];
+    blocks[0] = philoxRound(d, blocks[0], key0, key1);
+    blocks[1] = philoxRound(d, blocks[1], key0, key1);
+    blocks[2] = philoxRound(d, blocks[2], key0, key1);
+    blocks[3] = philoxRound(d, blocks[3], key0, key1);
+    philoxRounds<round + 1>(d, keys, blocks);
   }
 }
 
@@ -115,13 +118,17 @@ HWY_INLINE void forPhiloxWords(PhiloxCounter counter, PhiloxKey key, std::size_t
     else
       return PhiloxVectors<V>{number, c1, c2, c3};
   };
-  for (std::size_t done = 0; done < blocks; done += 2 * lanes) {
-    PhiloxVectors<V> one = counters(block);
-    PhiloxVectors<V> other = counters(hn::Add(block, step));
-    philoxRounds(d, keys, one, other);
-    storePhiloxWords(d, one, 4 * done, store);
-    storePhiloxWords(d, other, 4 * (done + lanes), store);
-    block = hn::Add(hn::Add(block, step), step);
+  for (std::size_t done = 0; done < blocks; done += 4 * lanes) {
+    const V second = hn::Add(block, step);
+    const V third = hn::Add(second, step);
+    const V fourth = hn::Add(third, step);
+    PhiloxVectors<V> vectors[4] = {counters(block), counters(second), counters(third), counters(fourth)};
+    philoxRounds(d, keys, vectors);
+    storePhiloxWords(d, vectors[0], 4 * done, store);
+    storePhiloxWords(d, vectors[1], 4 * (done + lanes), store);
+    storePhiloxWords(d, vectors[2], 4 * (done + 2 * lanes), store);
+    storePhiloxWords(d, vectors[3], 4 * (done + 3 * lanes), store);
+    block = hn::Add(fourth, step);
   }
 }
 

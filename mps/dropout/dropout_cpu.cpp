@@ -27,7 +27,7 @@ struct KeepStream {
   PhiloxKey key{};
   std::uint32_t imageIndex = 0;
   std::uint32_t encodeCounter = 0;
-  std::int32_t threshold = 0;  ///< keep where word >> 8 is smaller
+  std::uint32_t lastKept = 0;  ///< keep where the word is not larger
 };
 
 /// What keepFactors() may write beyond the elements that it was asked for.
@@ -43,16 +43,16 @@ namespace mps::detail::HWY_NAMESPACE {
 /// inside of `buffer`, which has room for count + kKeepSlack values.
 const float* keepFactors(const KeepStream& stream, std::int64_t first, std::int64_t count, float* buffer) {
   const hn::ScalableTag<float> d;
-  const hn::RebindToSigned<decltype(d)> di;
-  const auto threshold = hn::Set(di, stream.threshold);
+  const hn::RebindToUnsigned<decltype(d)> du;
+  const auto lastKept = hn::Set(du, stream.lastKept);
   const auto one = hn::Set(d, 1.0F);
   const std::int64_t skipped = first % 4;
   const auto blocks = static_cast<std::size_t>((skipped + count + 3) / 4);
   const PhiloxCounter counter = {static_cast<std::uint32_t>(first / 4), stream.imageIndex,
                                  stream.encodeCounter, 0};
   forPhiloxWords(counter, stream.key, blocks, [&](std::size_t i, auto words) {
-    const auto isKept = hn::RebindMask(d, hn::Lt(hn::BitCast(di, hn::ShiftRight<8>(words)), threshold));
-    hn::StoreU(hn::IfThenElseZero(isKept, one), d, buffer + i);
+    const auto isDropped = hn::RebindMask(d, hn::Gt(words, lastKept));
+    hn::StoreU(hn::IfThenZeroElse(isDropped, one), d, buffer + i);
   });
   return buffer + skipped;
 }
@@ -62,8 +62,8 @@ const float* keepFactors(const KeepStream& stream, std::int64_t first, std::int6
 void dropRun(const KeepStream& stream, std::int64_t first, std::int64_t count, ConstFloatRun x,
              float keepProbability, FloatRun y) {
   const hn::ScalableTag<float> d;
-  const hn::RebindToSigned<decltype(d)> di;
-  const auto threshold = hn::Set(di, stream.threshold);
+  const hn::RebindToUnsigned<decltype(d)> du;
+  const auto lastKept = hn::Set(du, stream.lastKept);
   // The reciprocal of a power of two is exact (unless it overflows), and a product is cheaper than a
   // quotient.
   int exponent = 0;
@@ -74,8 +74,7 @@ void dropRun(const KeepStream& stream, std::int64_t first, std::int64_t count, C
   const PhiloxCounter counter = {static_cast<std::uint32_t>(first / 4), stream.imageIndex,
                                  stream.encodeCounter, 0};
   forPhiloxWords(counter, stream.key, (elements + 3) / 4, [&](std::size_t i, auto words) {
-    const auto isKept = hn::RebindMask(d, hn::Lt(hn::BitCast(di, hn::ShiftRight<8>(words)), threshold));
-    const auto factor = hn::IfThenElseZero(isKept, scale);
+    const auto factor = hn::IfThenZeroElse(hn::RebindMask(d, hn::Gt(words, lastKept)), scale);
     const auto apply = [&](auto lanes) {
       const auto kept = hn::Mul(lanes.load(d, x + i), factor);
       lanes.store(d, divides ? hn::Div(kept, divisor) : kept, y + i);
@@ -111,13 +110,15 @@ HWY_EXPORT(dropRun);
 
 namespace {
 
-/// (word >> 8) 2^-24 < keepProbability, in integers: exact, as 2^24 times a float is.
-std::int32_t keepThreshold(float keepProbability) {
-  return static_cast<std::int32_t>(std::ceil(static_cast<double>(keepProbability) * 0x1p24));
+/// (word >> 8) 2^-24 < keepProbability, in integers: exact, as 2^24 times a float is. Largest word for which it
+/// holds.
+std::uint32_t lastKeptWord(float keepProbability) {
+  const double threshold = std::ceil(static_cast<double>(keepProbability) * 0x1p24);
+  return static_cast<std::uint32_t>(threshold * 256 - 1);
 }
 
 KeepStream keepStream(const DropoutProblem& problem, std::uint32_t encodeCounter, std::uint32_t imageIndex) {
-  return {philoxKey(problem.seed), imageIndex, encodeCounter, keepThreshold(problem.keepProbability)};
+  return {philoxKey(problem.seed), imageIndex, encodeCounter, lastKeptWord(problem.keepProbability)};
 }
 
 const float* keepRun(const KeepStream& stream, std::int64_t first, std::int64_t count, float* buffer) {

@@ -54,8 +54,8 @@ inline std::vector<SoftMaxCase> softMaxCases() {
                      .channels = channels});
   cases.push_back({.name = "Classes10", .images = 64, .channels = 10});
   cases.push_back({.name = "Classes1000", .images = 5, .channels = 1000});
-  cases.push_back({.name = "WholeTile", .images = 3, .channels = 1024});
-  cases.push_back({.name = "MoreThanATile", .images = 2, .channels = 1025, .hasGaps = true});
+  cases.push_back({.name = "WholeTile", .images = 3, .channels = 2048});
+  cases.push_back({.name = "MoreThanATile", .images = 2, .channels = 2049, .hasGaps = true});
   cases.push_back({.name = "SeveralTiles", .images = 2, .width = 2, .channels = 5003});
   cases.push_back({.name = "Gaps3", .images = 2, .height = 4, .width = 5, .channels = 3, .hasGaps = true});
   cases.push_back({.name = "Gaps16", .images = 3, .height = 3, .width = 4, .channels = 16, .hasGaps = true});
