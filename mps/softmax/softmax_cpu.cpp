@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "mps/core/highway_targets.hpp"
 #include "mps/core/tile_io.hpp"
@@ -16,6 +18,25 @@
 
 #include "mps/core/vector_math-inl.hpp"
 #include "mps/core/vector_runs-inl.hpp"
+
+#ifndef UNMETAL_MPS_SOFTMAX_PACKED_PIXELS
+#define UNMETAL_MPS_SOFTMAX_PACKED_PIXELS
+namespace mps::detail {
+
+/// Adjacent pixels of at most kPackedChannels channels.
+struct PackedPixels {
+  std::size_t pixels = 0;
+  std::size_t channels = 0;
+  const std::int32_t* pixelOfElement = nullptr;  ///< i / channels, for kPackedGroup pixels
+};
+
+/// Channels beyond which a pixel fills enough vectors of its own.
+inline constexpr std::int64_t kPackedChannels = 128;
+/// No vector has more lanes.
+inline constexpr std::int64_t kPackedGroup = 16;
+
+}  // namespace mps::detail
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
@@ -35,7 +56,7 @@ HWY_INLINE V withFiller(D d, FirstLanes lanes, V v, float filler) {
 
 /// The largest x, in all lanes. NaN may be left out: it makes the sum of exponentials NaN.
 template <class D>
-HWY_INLINE hn::Vec<D> largest(D d, const float* x, std::size_t count) {
+HWY_INLINE hn::Vec<D> largest(D d, ConstFloatRun x, std::size_t count) {
   constexpr float lowest = -std::numeric_limits<float>::infinity();
   auto result = hn::Set(d, lowest);
   forVectors(d, count, [&](std::size_t i, auto lanes) {
@@ -46,7 +67,7 @@ HWY_INLINE hn::Vec<D> largest(D d, const float* x, std::size_t count) {
 
 /// sum exp(x - shift), in all lanes.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V exponentialSum(D d, const float* x, std::size_t count, V shift) {
+HWY_INLINE V exponentialSum(D d, ConstFloatRun x, std::size_t count, V shift) {
   auto sum = hn::Zero(d);
   forVectors(d, count, [&](std::size_t i, auto lanes) {
     const V exponential = vectorExpNonPositive(d, hn::Sub(lanes.load(d, x + i), shift));
@@ -57,7 +78,7 @@ HWY_INLINE V exponentialSum(D d, const float* x, std::size_t count, V shift) {
 
 /// y = exp(x - shift), and their sum in all lanes. y may be x.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V exponentials(D d, const float* x, std::size_t count, V shift, float* y) {
+HWY_INLINE V exponentials(D d, ConstFloatRun x, std::size_t count, V shift, float* y) {
   auto sum = hn::Zero(d);
   forVectors(d, count, [&](std::size_t i, auto lanes) {
     const V exponential = vectorExpNonPositive(d, hn::Sub(lanes.load(d, x + i), shift));
@@ -67,18 +88,18 @@ HWY_INLINE V exponentials(D d, const float* x, std::size_t count, V shift, float
   return hn::SumOfLanes(d, sum);
 }
 
-/// y = y / sum.
+/// y = exponentials / sum.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE void normalize(D d, float* y, std::size_t count, V sum) {
+HWY_INLINE void normalize(D d, const float* exponentials, std::size_t count, V sum, FloatRun y) {
   const V factor = hn::Div(hn::Set(d, 1.0F), sum);
   forVectors(d, count, [&](std::size_t i, auto lanes) {
-    lanes.store(d, hn::Mul(lanes.load(d, y + i), factor), y + i);
+    lanes.store(d, hn::Mul(lanes.load(d, exponentials + i), factor), y + i);
   });
 }
 
 /// y = x - shift - logarithm.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE void subtractBoth(D d, const float* x, std::size_t count, V shift, V logarithm, float* y) {
+HWY_INLINE void subtractBoth(D d, ConstFloatRun x, std::size_t count, V shift, V logarithm, FloatRun y) {
   forVectors(d, count, [&](std::size_t i, auto lanes) {
     lanes.store(d, hn::Sub(hn::Sub(lanes.load(d, x + i), shift), logarithm), y + i);
   });
@@ -86,7 +107,7 @@ HWY_INLINE void subtractBoth(D d, const float* x, std::size_t count, V shift, V 
 
 /// sum dy s, or sum dy, in all lanes.
 template <class D>
-HWY_INLINE hn::Vec<D> gradientSum(D d, SoftMaxKind kind, const float* result, const float* dy,
+HWY_INLINE hn::Vec<D> gradientSum(D d, SoftMaxKind kind, ConstFloatRun result, ConstFloatRun dy,
                                   std::size_t count) {
   auto sum = hn::Zero(d);
   if (kind == SoftMaxKind::SoftMax)
@@ -100,8 +121,8 @@ HWY_INLINE hn::Vec<D> gradientSum(D d, SoftMaxKind kind, const float* result, co
 
 /// dx = s (dy - sum), or dy - exp(l) sum.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE void finishGradient(D d, SoftMaxKind kind, const float* result, const float* dy, std::size_t count,
-                               V sum, float* dx) {
+HWY_INLINE void finishGradient(D d, SoftMaxKind kind, ConstFloatRun result, ConstFloatRun dy,
+                               std::size_t count, V sum, FloatRun dx) {
   if (kind == SoftMaxKind::SoftMax)
     forVectors(d, count, [&](std::size_t i, auto lanes) {
       lanes.store(d, hn::Mul(lanes.load(d, result + i), hn::Sub(lanes.load(d, dy + i), sum)), dx + i);
@@ -113,11 +134,12 @@ HWY_INLINE void finishGradient(D d, SoftMaxKind kind, const float* result, const
     });
 }
 
-// Whole pixels
-// ---------------------------------------------------------------------------------------------------
+// Short pixels, packed
+// -----------------------------------------------------------------------------------------------
 //
-// In passes over a tile rather than over each pixel: the processor overlaps pixels, but not the steps of one, and
-// what needs no pixel borders fills its vectors whatever the number of channels.
+// As many pixels as a vector has lanes fill as many vectors as they have channels, so that no lane is idle; what
+// a pixel's channels share is looked up in the vector of those pixels. In passes over a tile: the processor
+// overlaps pixels, but not the steps of one.
 
 /// Room for a number per pixel or element of a tile, and for the rest of a vector behind the last one.
 using Numbers = float[Tiling::capacity + hn::MaxLanes(hn::ScalableTag<float>())];
@@ -131,123 +153,131 @@ HWY_INLINE void replaceAll(std::size_t count, float* numbers, Function&& functio
   });
 }
 
-template <class D>
-HWY_INLINE void forwardPixels(D d, SoftMaxKind kind, std::size_t pixels, std::size_t channels,
-                              ConstFloatRun x, FloatRun y) {
+/// Calls body(element, lanes, spread) for the vectors of a tile; spread(numbers) has the number of each
+/// element's pixel.
+template <class D, class Body>
+HWY_INLINE void forPackedVectors(D d, const PackedPixels& tile, Body&& body) {
+  const std::size_t group = hn::Lanes(d) * tile.channels;
+  std::size_t inGroup = 0;
+  std::size_t firstPixel = 0;
+  // One loop without branches, not one for each group: a short loop ends with a misprediction.
+  forVectors(d, tile.pixels * tile.channels, [&](std::size_t i, auto lanes) {
+    const auto indices = hn::SetTableIndices(d, tile.pixelOfElement + inGroup);
+    const auto spread = [&](const float* numbers) {
+      return hn::TableLookupLanes(hn::LoadU(d, numbers + firstPixel), indices);
+    };
+    body(i, lanes, spread);
+    inGroup += hn::Lanes(d);
+    const bool isLast = inGroup == group;
+    inGroup = isLast ? 0 : inGroup;
+    firstPixel += isLast ? hn::Lanes(d) : 0;
+  });
+}
+
+/// sums[p] = the sum over the channels of a pixel of what value(element, lanes) returns, 0 in the lanes that
+/// are not used.
+template <class D, class Value>
+HWY_INLINE void sumPixels(D d, const PackedPixels& tile, Value&& value, float* sums) {
   using V = hn::Vec<D>;
-  constexpr float lowest = -std::numeric_limits<float>::infinity();
-  const auto larger = [](V a, V b) { return hn::Max(a, b); };
-  const auto sum = [](V a, V b) { return hn::Add(a, b); };
-  const bool isSoftMax = kind == SoftMaxKind::SoftMax;
+  reduceRows(
+      d, tile.pixels,
+      [&](std::size_t p) {
+        V sum = hn::Zero(d);
+        forVectors(d, tile.channels, [&](std::size_t i, auto lanes) {
+          sum = hn::Add(sum, value(p * tile.channels + i, lanes));
+        });
+        return sum;
+      },
+      [](V a, V b) { return hn::Add(a, b); }, sums);
+}
+
+void softMaxPackedPixels(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun x, FloatRun y) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
   alignas(64) Numbers shifts;
   alignas(64) Numbers sums;
-  alignas(64) Numbers shifted;  // x - shift; for softmax their exponentials take its place
-  alignas(64) Numbers copies;
-  float* const exponentials = isSoftMax ? shifted : copies;
-  reduceRows(
-      d, pixels,
-      [&](std::size_t p) {
-        V result = hn::Set(d, lowest);
-        forVectors(d, channels, [&](std::size_t i, auto lanes) {
-          result = hn::Max(result, withFiller(d, lanes, lanes.load(d, x + (p * channels + i)), lowest));
-        });
-        return result;
-      },
-      larger, shifts);
-  // The last vector of a pixel reaches into the next one, which comes later.
-  for (std::size_t p = 0; p < pixels; ++p)
-    forVectors(d, channels, [&](std::size_t i, auto lanes) {
-      const std::size_t at = p * channels + i;
-      hn::StoreU(hn::Sub(lanes.load(d, x + at), hn::Set(d, shifts[p])), d, shifted + at);
-    });
-  const hn::ScalableTag<float> whole;
-  forVectors(whole, pixels * channels, [&](std::size_t i, auto lanes) {
-    lanes.store(whole, vectorExpNonPositive(whole, lanes.load(whole, shifted + i)), exponentials + i);
-  });
-  reduceRows(
-      d, pixels,
-      [&](std::size_t p) {
-        V result = hn::Zero(d);
-        forVectors(d, channels, [&](std::size_t i, auto lanes) {
-          result = hn::Add(result, lanes.load(d, exponentials + p * channels + i));
-        });
-        return result;
-      },
-      sum, sums);
-  if (isSoftMax) {
-    replaceAll(pixels, sums, [](auto dn, auto s) { return hn::Div(hn::Set(dn, 1.0F), s); });
-    for (std::size_t p = 0; p < pixels; ++p)
-      forVectors(d, channels, [&](std::size_t i, auto lanes) {
-        const std::size_t at = p * channels + i;
-        lanes.store(d, hn::Mul(hn::LoadU(d, shifted + at), hn::Set(d, sums[p])), y + at);
-      });
-  } else {
-    replaceAll(pixels, sums, [](auto dn, auto s) { return vectorLog(dn, s); });
-    for (std::size_t p = 0; p < pixels; ++p)
-      forVectors(d, channels, [&](std::size_t i, auto lanes) {
-        const std::size_t at = p * channels + i;
-        lanes.store(d, hn::Sub(hn::LoadU(d, shifted + at), hn::Set(d, sums[p])), y + at);
-      });
-  }
-}
-
-template <class D>
-HWY_INLINE void gradientPixels(D d, SoftMaxKind kind, std::size_t pixels, std::size_t channels,
-                               ConstFloatRun result, ConstFloatRun dy, FloatRun dx) {
-  using V = hn::Vec<D>;
-  const auto sum = [](V a, V b) { return hn::Add(a, b); };
-  const bool isSoftMax = kind == SoftMaxKind::SoftMax;
-  alignas(64) Numbers sums;
-  reduceRows(
-      d, pixels,
-      [&](std::size_t p) {
-        V total = hn::Zero(d);
-        forVectors(d, channels, [&](std::size_t i, auto lanes) {
-          const V g = lanes.load(d, dy + (p * channels + i));
-          total = isSoftMax ? hn::MulAdd(g, lanes.load(d, result + (p * channels + i)), total)
-                            : hn::Add(total, g);
-        });
-        return total;
-      },
-      sum, sums);
-  if (isSoftMax) {
-    for (std::size_t p = 0; p < pixels; ++p)
-      forVectors(d, channels, [&](std::size_t i, auto lanes) {
-        const std::size_t at = p * channels + i;
-        const V difference = hn::Sub(lanes.load(d, dy + at), hn::Set(d, sums[p]));
-        lanes.store(d, hn::Mul(lanes.load(d, result + at), difference), dx + at);
-      });
-    return;
-  }
   alignas(64) Numbers exponentials;
-  const hn::ScalableTag<float> whole;
-  forVectors(whole, pixels * channels, [&](std::size_t i, auto lanes) {
-    lanes.store(whole, vectorExp(whole, lanes.load(whole, result + i)), exponentials + i);
+  reduceRows(
+      d, tile.pixels,
+      [&](std::size_t p) {
+        constexpr float lowest = -std::numeric_limits<float>::infinity();
+        V result = hn::Set(d, lowest);
+        forVectors(d, tile.channels, [&](std::size_t i, auto lanes) {
+          const V values = lanes.load(d, x + (p * tile.channels + i));
+          result = hn::Max(result, withFiller(d, lanes, values, lowest));
+        });
+        return result;
+      },
+      [](V a, V b) { return hn::Max(a, b); }, shifts);
+  forPackedVectors(d, tile, [&](std::size_t i, auto lanes, auto spread) {
+    const V shifted = hn::Sub(lanes.load(d, x + i), spread(shifts));
+    lanes.store(d, vectorExpNonPositive(d, shifted), exponentials + i);
   });
-  for (std::size_t p = 0; p < pixels; ++p)
-    forVectors(d, channels, [&](std::size_t i, auto lanes) {
-      const std::size_t at = p * channels + i;
-      lanes.store(d,
-                  hn::NegMulAdd(hn::LoadU(d, exponentials + at), hn::Set(d, sums[p]), lanes.load(d, dy + at)),
-                  dx + at);
+  sumPixels(
+      d, tile, [&](std::size_t i, auto lanes) { return lanes.load(d, exponentials + i); }, sums);
+  if (kind == SoftMaxKind::SoftMax) {
+    replaceAll(tile.pixels, sums, [](auto dn, auto sum) { return hn::Div(hn::Set(dn, 1.0F), sum); });
+    forPackedVectors(d, tile, [&](std::size_t i, auto lanes, auto spread) {
+      lanes.store(d, hn::Mul(lanes.load(d, exponentials + i), spread(sums)), y + i);
     });
+  } else {
+    replaceAll(tile.pixels, sums, [](auto dn, auto sum) { return vectorLog(dn, sum); });
+    forPackedVectors(d, tile, [&](std::size_t i, auto lanes, auto spread) {
+      const V shifted = hn::Sub(lanes.load(d, x + i), spread(shifts));
+      lanes.store(d, hn::Sub(shifted, spread(sums)), y + i);
+    });
+  }
 }
 
-/// Calls call(d) with vectors that are not much longer than a pixel.
-template <class Call>
-HWY_INLINE void withVectorsFor(std::size_t channels, Call&& call) {
-  if (channels <= 4) return call(hn::CappedTag<float, 4>());
-  if (channels <= 8) return call(hn::CappedTag<float, 8>());
-  call(hn::ScalableTag<float>());
+void softMaxPackedGradients(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun result,
+                            ConstFloatRun dy, FloatRun dx) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  alignas(64) Numbers sums;
+  if (kind == SoftMaxKind::SoftMax) {
+    const auto product = [&](std::size_t i, auto lanes) {
+      return hn::Mul(lanes.load(d, dy + i), lanes.load(d, result + i));
+    };
+    sumPixels(d, tile, product, sums);
+    forPackedVectors(d, tile, [&](std::size_t i, auto lanes, auto spread) {
+      const V difference = hn::Sub(lanes.load(d, dy + i), spread(sums));
+      lanes.store(d, hn::Mul(lanes.load(d, result + i), difference), dx + i);
+    });
+  } else {
+    sumPixels(
+        d, tile, [&](std::size_t i, auto lanes) { return lanes.load(d, dy + i); }, sums);
+    forPackedVectors(d, tile, [&](std::size_t i, auto lanes, auto spread) {
+      const V exponential = vectorExp(d, lanes.load(d, result + i));
+      lanes.store(d, hn::NegMulAdd(exponential, spread(sums), lanes.load(d, dy + i)), dx + i);
+    });
+  }
 }
+
+// Longer pixels, one after the other
+// ---------------------------------------------------------------------------------
 
 void softMaxPixels(SoftMaxKind kind, std::size_t pixels, std::size_t channels, ConstFloatRun x, FloatRun y) {
-  withVectorsFor(channels, [&](auto d) { forwardPixels(d, kind, pixels, channels, x, y); });
+  const hn::ScalableTag<float> d;
+  alignas(64) float buffer[Tiling::capacity];
+  for (std::size_t p = 0; p < pixels; ++p) {
+    const ConstFloatRun from = x + p * channels;
+    const FloatRun to = y + p * channels;
+    const auto shift = largest(d, from, channels);
+    if (kind == SoftMaxKind::SoftMax)
+      normalize(d, buffer, channels, exponentials(d, from, channels, shift, buffer), to);
+    else
+      subtractBoth(d, from, channels, shift, vectorLog(d, exponentialSum(d, from, channels, shift)), to);
+  }
 }
 
 void softMaxGradientPixels(SoftMaxKind kind, std::size_t pixels, std::size_t channels, ConstFloatRun result,
                            ConstFloatRun dy, FloatRun dx) {
-  withVectorsFor(channels, [&](auto d) { gradientPixels(d, kind, pixels, channels, result, dy, dx); });
+  const hn::ScalableTag<float> d;
+  for (std::size_t p = 0; p < pixels; ++p) {
+    const ConstFloatRun s = result + p * channels;
+    const ConstFloatRun g = dy + p * channels;
+    finishGradient(d, kind, s, g, channels, gradientSum(d, kind, s, g, channels), dx + p * channels);
+  }
 }
 
 // Parts of pixels
@@ -266,7 +296,7 @@ void finishPart(SoftMaxKind kind, const float* x, std::size_t count, float shift
   const hn::ScalableTag<float> d;
   if (kind == SoftMaxKind::SoftMax) {
     exponentials(d, x, count, hn::Set(d, shift), y);
-    normalize(d, y, count, hn::Set(d, sum));
+    normalize(d, y, count, hn::Set(d, sum), y);
   } else {
     subtractBoth(d, x, count, hn::Set(d, shift), vectorLog(d, hn::Set(d, sum)), y);
   }
@@ -289,6 +319,8 @@ HWY_AFTER_NAMESPACE();
 
 namespace mps::detail {
 
+HWY_EXPORT(softMaxPackedPixels);
+HWY_EXPORT(softMaxPackedGradients);
 HWY_EXPORT(softMaxPixels);
 HWY_EXPORT(softMaxGradientPixels);
 HWY_EXPORT(largestOf);
@@ -302,11 +334,16 @@ namespace {
 /// For pixels that fit into a tile: several pixels at a time, read once.
 class PixelPlan final : public Plan {
  public:
-  explicit PixelPlan(const SoftMaxProblem& problem) : problem_(problem) {}
+  explicit PixelPlan(const SoftMaxProblem& problem) : problem_(problem) {
+    const std::int64_t channels = problem.destination.channels;
+    if (channels > kPackedChannels) return;
+    pixelOfElement_.resize(static_cast<std::size_t>(kPackedGroup * channels));
+    for (std::size_t i = 0; i < pixelOfElement_.size(); ++i)
+      pixelOfElement_[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) / channels);
+  }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const Tiling tiling(problem_.destination.pixels(), problem_.destination.channels);
-    const auto channels = static_cast<std::size_t>(problem_.destination.channels);
     forEachTile(stream, tiling, [&](const Tile& tile) {
       alignas(64) float buffer[Tiling::capacity];
       alignas(64) float gradientBuffer[Tiling::capacity];
@@ -314,15 +351,11 @@ class PixelPlan final : public Plan {
       const TensorShape& destination = problem_.destination;
       const FloatRun target =
           runTarget(destination, operands.destination, tile, targetBuffer, operands.accumulate);
-      const auto pixels = static_cast<std::size_t>(tile.pixels);
-      if (problem_.direction == SoftMaxDirection::Forward) {
-        const ConstFloatRun x = loadRun(problem_.input, operands.source, tile, buffer);
-        HWY_DYNAMIC_DISPATCH(softMaxPixels)(problem_.kind, pixels, channels, x, target);
-      } else {
-        const ConstFloatRun result = loadRun(problem_.input, operands.secondary, tile, buffer);
-        const ConstFloatRun dy = loadRun(problem_.gradient, operands.gradient, tile, gradientBuffer);
-        HWY_DYNAMIC_DISPATCH(softMaxGradientPixels)(problem_.kind, pixels, channels, result, dy, target);
-      }
+      if (problem_.direction == SoftMaxDirection::Forward)
+        forward(tile, loadRun(problem_.input, operands.source, tile, buffer), target);
+      else
+        gradient(tile, loadRun(problem_.input, operands.secondary, tile, buffer),
+                 loadRun(problem_.gradient, operands.gradient, tile, gradientBuffer), target);
       storeTile(destination, operands.destination, tile, target, operands.accumulate);
     });
   }
@@ -333,7 +366,30 @@ class PixelPlan final : public Plan {
   }
 
  private:
+  [[nodiscard]] PackedPixels packed(const Tile& tile) const {
+    return {static_cast<std::size_t>(tile.pixels), static_cast<std::size_t>(tile.channels),
+            pixelOfElement_.data()};
+  }
+
+  void forward(const Tile& tile, ConstFloatRun x, FloatRun y) const {
+    const PackedPixels pixels = packed(tile);
+    if (!pixelOfElement_.empty())
+      HWY_DYNAMIC_DISPATCH(softMaxPackedPixels)(problem_.kind, pixels, x, y);
+    else
+      HWY_DYNAMIC_DISPATCH(softMaxPixels)(problem_.kind, pixels.pixels, pixels.channels, x, y);
+  }
+
+  void gradient(const Tile& tile, ConstFloatRun result, ConstFloatRun dy, FloatRun dx) const {
+    const PackedPixels pixels = packed(tile);
+    if (!pixelOfElement_.empty())
+      HWY_DYNAMIC_DISPATCH(softMaxPackedGradients)(problem_.kind, pixels, result, dy, dx);
+    else
+      HWY_DYNAMIC_DISPATCH(softMaxGradientPixels)
+    (problem_.kind, pixels.pixels, pixels.channels, result, dy, dx);
+  }
+
   SoftMaxProblem problem_;
+  std::vector<std::int32_t> pixelOfElement_;
 };
 
 /// For any number of channels: a pixel is read part by part, once for each step.
