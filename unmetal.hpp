@@ -6,6 +6,7 @@
 #include "mps/convolution/convolution.hpp"
 #include "mps/convolution/convolution_node.hpp"
 #include "mps/convolution/fully_connected.hpp"
+#include "mps/core/array.hpp"
 #include "mps/core/cnn_binary_kernel.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"

@@ -47,6 +47,9 @@ CommandBufferStatus CommandBuffer::status() const {
 std::optional<CommandBufferError> CommandBuffer::error() const {
   return submission()->error();
 }
+std::vector<std::string> CommandBuffer::logs() const {
+  return submission()->log()->lines();
+}
 double CommandBuffer::GPUStartTime() const {
   return submission()->startTime();
 }

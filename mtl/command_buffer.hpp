@@ -13,6 +13,7 @@ class CommandQueue;
 class Content;
 class Device;
 class Heap;
+class Log;
 class Memory;
 class Stream;
 class Submission;
@@ -105,6 +106,10 @@ class CommandBuffer {
   [[nodiscard]] CommandBufferStatus status() const;
   /// Set when status() is Error.
   [[nodiscard]] std::optional<CommandBufferError> error() const;
+  /// What is no error and yet worth a look (Metal's logs), such as a temporary image that was let go before
+  /// anybody read it (spec/00 D15): one sentence each, the first 100. Of a buffer that is committed in pieces:
+  /// of all pieces.
+  [[nodiscard]] std::vector<std::string> logs() const;
   /// Waits and throws Error with the message of error(), if there is one.
   void throwIfFailed();
 

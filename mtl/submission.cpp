@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <new>
 
 #include "mtl/command_queue.hpp"
@@ -91,6 +92,22 @@ void HandlerThread::loop(const std::shared_ptr<State>& state) {
   }
 }
 
+void Log::addUnread(const std::string& what, std::size_t reads) noexcept {
+  if (reads == 0 || std::uncaught_exceptions() > 0) return;
+  try {
+    const std::lock_guard lock(mutex_);
+    if (lines_.size() < most)
+      lines_.push_back(what + " was let go with " + std::to_string(reads) +
+                       (reads == 1 ? " read left" : " reads left"));
+  } catch (const std::bad_alloc&) {  // nobody misses a remark
+  }
+}
+
+std::vector<std::string> Log::lines() const {
+  const std::lock_guard lock(mutex_);
+  return lines_;
+}
+
 Submission::Submission(std::shared_ptr<CommandQueue> queue)
     : queue_(std::move(queue)), ownScope_(newScope()), scope_(ownScope_) {}
 
@@ -134,6 +151,7 @@ void Submission::continueFrom(const Submission& previous) {
   setLabel(previous.label());
   heap_ = previous.heap_;
   scope_ = previous.scope_;
+  log_ = previous.log_;
 }
 
 void Submission::enqueue() {

@@ -40,6 +40,20 @@ class HandlerThread {
   std::thread thread_;
 };
 
+/// What CommandBuffer::logs returns. Engine-internal. Thread safe.
+class Log {
+ public:
+  /// Something temporary is let go. No line unless reads are left, and none after a failed encode, which
+  /// nobody could have read. The first `most` lines stay; out of memory the line is lost.
+  void addUnread(const std::string& what, std::size_t reads) noexcept;
+  [[nodiscard]] std::vector<std::string> lines() const;
+
+ private:
+  static constexpr std::size_t most = 100;
+  mutable std::mutex mutex_;
+  std::vector<std::string> lines_;
+};
+
 /// What a command buffer holds and a queue runs. Engine-internal; CommandBuffer is its public face.
 class Submission : public std::enable_shared_from_this<Submission> {
  public:
@@ -59,7 +73,8 @@ class Submission : public std::enable_shared_from_this<Submission> {
   /// From now on temporary objects may be used in a successor too: they get a scope and a heap of their own,
   /// because another buffer that runs in between must not overwrite what crosses.
   void allowSuccessor();
-  /// Takes over label, scope and heap of the submission that this one continues.
+  [[nodiscard]] const std::shared_ptr<Log>& log() const { return log_; }
+  /// Takes over label, scope, heap and log of the submission that this one continues.
   void continueFrom(const Submission& previous);
 
   void append(Command command);
@@ -103,6 +118,7 @@ class Submission : public std::enable_shared_from_this<Submission> {
   std::uint64_t ownScope_;
   std::uint64_t scope_;
   std::shared_ptr<Heap> heap_;  ///< leased; null while the queue's serves
+  std::shared_ptr<Log> log_ = std::make_shared<Log>();
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Command> commands_;

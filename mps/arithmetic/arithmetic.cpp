@@ -31,13 +31,8 @@ std::int64_t asSigned(std::size_t value) {
   return static_cast<std::int64_t>(value);
 }
 
-ImageBatch batchOf(const Kernel& kernel, const char* argument, const std::shared_ptr<Image>& image) {
-  if (!image) throw Error(kernel.describe(), argument, "null", "an image");
-  return ImageBatch::of(image);
-}
-
 /// Channels that a source contributes: from its offset on, at most its count; 1 when they are repeated.
-std::size_t channelsRead(const Kernel& kernel, const char* argument, const detail::BinarySource& source,
+std::size_t channelsRead(const Kernel& kernel, const char* argument, const detail::SourceProperties& source,
                          std::size_t channels, std::size_t stride) {
   const std::size_t first = source.featureChannelOffset.get();
   if (first >= channels || source.featureChannelMaxCount.get() == 0)
@@ -46,7 +41,7 @@ std::size_t channelsRead(const Kernel& kernel, const char* argument, const detai
   return stride == 0 ? 1 : std::min(source.featureChannelMaxCount.get(), channels - first);
 }
 
-ArithmeticOperand describeOperand(const detail::BinarySource& source, const ImageBatch& images,
+ArithmeticOperand describeOperand(const detail::SourceProperties& source, const ImageBatch& images,
                                   std::size_t strideInFeatureChannels, std::size_t channels) {
   return {images.descriptor(),
           source.offset.get(),
@@ -141,9 +136,9 @@ void CNNArithmetic::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
                            const std::shared_ptr<State>& destinationState,
                            const std::shared_ptr<Image>& destinationImage) {
   if (!destinationState) throw Error(describe(), "destinationState", "null", "a state");
-  const ImageBatch primary = batchOf(*this, "primaryImage", primaryImage);
-  const ImageBatch secondary = batchOf(*this, "secondaryImage", secondaryImage);
-  const ImageBatch destination = batchOf(*this, "destinationImage", destinationImage);
+  const ImageBatch primary = detail::batchOf(*this, "primaryImage", primaryImage);
+  const ImageBatch secondary = detail::batchOf(*this, "secondaryImage", secondaryImage);
+  const ImageBatch destination = detail::batchOf(*this, "destinationImage", destinationImage);
   checkEncode(commandBuffer, "primaryImage", primary, "secondaryImage", secondary, destination, false);
   mtl::RecordingGuard guard(*commandBuffer);
   encodeCall(commandBuffer, primary, secondary, StateBatch{destinationState}, destination);
@@ -218,6 +213,42 @@ void CNNArithmetic::checkProperties() const {
                 "at most maximumValue, " + std::to_string(maximumValue_));
 }
 
+CNNArithmetic::Channels CNNArithmetic::resolveChannels(const TensorShape& primary,
+                                                       const TensorShape& secondary,
+                                                       const TensorShape& destination) const {
+  Channels channels;
+  channels.primary = channelsRead(*this, "primaryImage", primary_, static_cast<std::size_t>(primary.channels),
+                                  primaryStrideInFeatureChannels_);
+  channels.secondary =
+      channelsRead(*this, "secondaryImage", secondary_, static_cast<std::size_t>(secondary.channels),
+                   secondaryStrideInFeatureChannels_);
+  channels.produced = producedFeatureChannels(channels.primary, channels.secondary);
+  if (secondaryStrideInFeatureChannels_ != 0 && channels.secondary != channels.produced)
+    throw Error(
+        describe(), "secondaryImage", std::to_string(channels.secondary) + " feature channels",
+        std::to_string(channels.produced) + ", as of primaryImage, or secondaryStrideInFeatureChannels 0");
+  const auto room = static_cast<std::size_t>(destination.channels);
+  if (destinationFeatureChannelOffset() + channels.produced > room)
+    throw Error(describe(), "destinationImage", std::to_string(room) + " feature channels",
+                "at least " + std::to_string(destinationFeatureChannelOffset() + channels.produced));
+  return channels;
+}
+
+ArithmeticProblem CNNArithmetic::problemOf(const TensorShape& primary, const TensorShape& secondary,
+                                           const TensorShape& destination) const {
+  ArithmeticProblem problem;
+  problem.operation = operation_;
+  problem.primaryScale = primaryScale_;
+  problem.secondaryScale = secondaryScale_;
+  problem.bias = bias_;
+  problem.minimumValue = minimumValue_;
+  problem.maximumValue = maximumValue_;
+  problem.primary = primary;
+  problem.secondary = secondary;
+  problem.destination = destination;
+  return problem;
+}
+
 void CNNArithmetic::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                const ImageBatch& primary, const ImageBatch& secondary,
                                const StateBatch& destinationStates, const ImageBatch& destinations) {
@@ -229,33 +260,20 @@ void CNNArithmetic::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& comman
   BatchOperand x(primary);
   BatchOperand y(secondary);
   BatchOperand destination(destinations, true);
-  const std::size_t xChannels =
-      channelsRead(*this, "primaryImage", primary_, static_cast<std::size_t>(x.shape().channels),
-                   primaryStrideInFeatureChannels_);
-  const std::size_t yChannels =
-      channelsRead(*this, "secondaryImage", secondary_, static_cast<std::size_t>(y.shape().channels),
-                   secondaryStrideInFeatureChannels_);
-  const std::size_t produced = producedFeatureChannels(xChannels, yChannels);
-  if (secondaryStrideInFeatureChannels_ != 0 && yChannels != produced)
-    throw Error(describe(), "secondaryImage", std::to_string(yChannels) + " feature channels",
-                std::to_string(produced) + ", as of primaryImage, or secondaryStrideInFeatureChannels 0");
-  const auto room = static_cast<std::size_t>(destination.shape().channels);
-  if (destinationFeatureChannelOffset() + produced > room)
-    throw Error(describe(), "destinationImage", std::to_string(room) + " feature channels",
-                "at least " + std::to_string(destinationFeatureChannelOffset() + produced));
-
+  const Channels channels = resolveChannels(x.shape(), y.shape(), destination.shape());
   mtl::Region clip = detail::clipTo(destination.shape(), clipRect());
   const detail::SourceImages images[] = {{&x, primaryOffset().z, "primaryOffset.z"},
                                          {&y, secondaryOffset().z, "secondaryOffset.z"}};
   detail::selectImages(*this, images, destination, clip);
 
   ArithmeticRecord family;
-  family.primary = describeOperand(primary_, primary, primaryStrideInFeatureChannels_, xChannels);
-  family.secondary = describeOperand(secondary_, secondary, secondaryStrideInFeatureChannels_, yChannels);
+  family.primary = describeOperand(primary_, primary, primaryStrideInFeatureChannels_, channels.primary);
+  family.secondary =
+      describeOperand(secondary_, secondary, secondaryStrideInFeatureChannels_, channels.secondary);
   std::shared_ptr<ForwardRecord> record;
   if (!destinationStates.empty()) record = std::make_shared<ForwardRecord>();
 
-  destination.selectChannels(asSigned(destinationFeatureChannelOffset()), asSigned(produced));
+  destination.selectChannels(asSigned(destinationFeatureChannelOffset()), asSigned(channels.produced));
   if (record) record->resultPlace = detail::placeOf(destination);
   destination.selectRegion(asSigned(clip.origin.x), asSigned(clip.origin.y), asSigned(clip.size.width),
                            asSigned(clip.size.height));
@@ -266,16 +284,8 @@ void CNNArithmetic::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& comman
     operands.source = selectOperand(*commandBuffer, describe(), family.primary, clip, x, filledX);
     operands.secondary = selectOperand(*commandBuffer, describe(), family.secondary, clip, y, filledY);
     operands.destination = &destination;
-    ArithmeticProblem problem;
-    problem.operation = operation_;
-    problem.primaryScale = primaryScale_;
-    problem.secondaryScale = secondaryScale_;
-    problem.bias = bias_;
-    problem.minimumValue = minimumValue_;
-    problem.maximumValue = maximumValue_;
-    problem.primary = operands.source->shape();
-    problem.secondary = operands.secondary->shape();
-    problem.destination = destination.shape();
+    ArithmeticProblem problem =
+        problemOf(operands.source->shape(), operands.secondary->shape(), destination.shape());
     detail::PreparedCall prepared;
     if (record) {
       family.hasMask = minimumValue_ > -FLT_MAX || maximumValue_ < FLT_MAX;
@@ -287,22 +297,21 @@ void CNNArithmetic::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& comman
       operands.saved = record->saved;
     }
     prepared.plan = detail::planFor(*device(), arithmeticBackEnds, problem);
-    detail::recordCall(*commandBuffer, describe(), prepared, operands);
+    detail::recordCall(*commandBuffer, *this, prepared, operands);
   }
-  if (record) {
-    record->kernelClass = className();
-    record->clipRect = clip;
-    if (!destination.isStack()) record->clipRect.size.depth = 1;  // as for each image of the batch alone
-    record->destinationFeatureChannelOffset = destinationFeatureChannelOffset();
-    record->destinationFeatureChannels = produced;
-    record->destination = destinations.descriptor();
-    record->imageCount = primary.count();
-    const auto ofSecondary = std::make_shared<ForwardRecord>(*record);
-    describeSource(*ofSecondary, operation_, family, true);
-    family.ofSecondary = ofSecondary;
-    describeSource(*record, operation_, family, false);
-    destinationStates.setRecord(record);
-  }
+  if (!record) return;
+  record->kernelClass = className();
+  record->clipRect = clip;
+  if (!destination.isStack()) record->clipRect.size.depth = 1;  // as for each image of the batch alone
+  record->destinationFeatureChannelOffset = destinationFeatureChannelOffset();
+  record->destinationFeatureChannels = channels.produced;
+  record->destination = destinations.descriptor();
+  record->imageCount = primary.count();
+  const auto ofSecondary = std::make_shared<ForwardRecord>(*record);
+  describeSource(*ofSecondary, operation_, family, true);
+  family.ofSecondary = ofSecondary;
+  describeSource(*record, operation_, family, false);
+  destinationStates.setRecord(record);
 }
 
 CNNAdd::CNNAdd(const std::shared_ptr<mtl::Device>& device)

@@ -18,6 +18,7 @@ namespace mps {
 namespace detail {
 enum class ArithmeticOperation : std::uint8_t;
 struct ArithmeticGradientAxes;
+struct ArithmeticProblem;
 }  // namespace detail
 
 /// What one arithmetic encode leaves for its gradients (MPSCNNArithmeticGradientState): sizes, offsets and
@@ -96,7 +97,19 @@ class CNNArithmetic : public CNNBinaryKernel {
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const override;
 
  private:
+  /// Feature channels of one call.
+  struct Channels {
+    std::size_t primary, secondary, produced;
+  };
+
   void checkProperties() const;
+  /// @throws Error when sources and destination do not fit together.
+  [[nodiscard]] Channels resolveChannels(const detail::TensorShape& primary,
+                                         const detail::TensorShape& secondary,
+                                         const detail::TensorShape& destination) const;
+  [[nodiscard]] detail::ArithmeticProblem problemOf(const detail::TensorShape& primary,
+                                                    const detail::TensorShape& secondary,
+                                                    const detail::TensorShape& destination) const;
 
   detail::ArithmeticOperation operation_;
   float primaryScale_ = 1;

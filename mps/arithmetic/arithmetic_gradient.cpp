@@ -309,7 +309,7 @@ void CNNArithmeticGradient::encodeCall(const std::shared_ptr<mtl::CommandBuffer>
   axes.y = axis(primaryOffset().y, axes.gradient.height,
                 {secondaryOffset().y, asSigned(secondaryStrideInPixelsY()), axes.source.height},
                 axes.destination.height);
-  detail::recordCall(*commandBuffer, describe(), prepareAxes(axes),
+  detail::recordCall(*commandBuffer, *this, prepareAxes(axes),
                      {&source, nullptr, &gradient, &destination, nullptr, 0});
 }
 

@@ -80,6 +80,10 @@ ArrayStorage::ArrayStorage(const char* owner, const std::shared_ptr<mtl::Command
   scope_ = commandBuffer->submission()->scope();
 }
 
+ArrayStorage::~ArrayStorage() {
+  if (readCount_ > 0) commandBuffer_->submission()->log()->addUnread(owner_, readCount_);
+}
+
 std::shared_ptr<mtl::Buffer> ArrayStorage::buffer() {
   const std::lock_guard lock(mutex_);
   if (isTemporary_ && readCount_ == 0)

@@ -51,6 +51,11 @@ class ArrayStorage {
   ArrayStorage(const char* owner, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                const ArrayExtent& extent);
 
+  /// A temporary one with reads left is a line in the command buffer's logs (spec/00 D15).
+  ~ArrayStorage();
+  ArrayStorage(const ArrayStorage&) = delete;
+  ArrayStorage& operator=(const ArrayStorage&) = delete;
+
   [[nodiscard]] const std::shared_ptr<mtl::Device>& device() const { return device_; }
   [[nodiscard]] std::size_t offset() const { return offset_; }
   /// The buffer; takes the memory. @throws Error when the read count is 0.

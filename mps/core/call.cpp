@@ -307,6 +307,19 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
   if (scatters) scatter(commandBuffer, label, destination, *call.destination);
 }
 
+void recordCall(mtl::CommandBuffer& commandBuffer, const Kernel& kernel, const PreparedCall& prepared,
+                const CallOperands& operands) {
+  comment(kernel, prepared.plan);
+  recordCall(commandBuffer, kernel.describe(), prepared, operands);
+}
+
+void comment(const Kernel& kernel, const ChosenPlan& chosen) {
+  if (!has(kernel.options(), KernelOptions::Verbose)) return;
+  std::string line = kernel.describe() + ": " + std::string(chosen.implementation);
+  if (const std::string words = chosen.plan->describe(); !words.empty()) line += " " + words;
+  printDispatch(line);
+}
+
 void recordMemoryCopy(mtl::CommandBuffer& commandBuffer, const std::string& label,
                       const std::shared_ptr<mtl::Memory>& source, std::size_t sourceOffset,
                       const std::shared_ptr<mtl::Memory>& destination, std::size_t destinationOffset,
@@ -546,6 +559,17 @@ ImageBatch allocateImages(const Kernel& kernel, ImageAllocator& allocator,
       made.numberOfImages() != descriptor.numberOfImages())
     throw Error(kernel.describe(), "destinationImageAllocator", made.describe(), descriptor.describe());
   return images;
+}
+
+ImageBatch batchOf(const Kernel& kernel, const char* argument, const std::shared_ptr<Image>& image) {
+  if (!image) throw Error(kernel.describe(), argument, "null", "an image");
+  return ImageBatch::of(image);
+}
+
+ImageBatch standIns(const std::shared_ptr<mtl::Device>& device, const ImageDescriptor& size,
+                    std::size_t count) {
+  return size.numberOfImages() > 1 ? ImageBatch::of(Image::create(device, size))
+                                   : ImageBatch::create(device, size, count);
 }
 
 void setProducer(const ImageBatch& images, const std::string& producer) {

@@ -183,6 +183,11 @@ class CallObserver {
 /// anything is recorded or leaves what it recorded to the caller's RecordingGuard.
 void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, const PreparedCall& prepared,
                 const CallOperands& operands);
+/// The same for a call of a kernel, with its commentary when it is verbose.
+void recordCall(mtl::CommandBuffer& commandBuffer, const Kernel& kernel, const PreparedCall& prepared,
+                const CallOperands& operands);
+/// Says which implementation a verbose kernel uses.
+void comment(const Kernel& kernel, const ChosenPlan& chosen);
 
 /// Memory of an input as one tensor; loose images are gathered by recorded copies into heap memory, which the
 /// view keeps alive.
@@ -231,6 +236,13 @@ void checkNotStacked(const Kernel& kernel, const char* argument, const ImageBatc
 ImageBatch allocateImages(const Kernel& kernel, ImageAllocator& allocator,
                           const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                           const ImageDescriptor& descriptor, std::size_t count);
+
+/// The batch of one image. @throws Error when it is null.
+ImageBatch batchOf(const Kernel& kernel, const char* argument, const std::shared_ptr<Image>& image);
+
+/// Images of that size whose memory is never taken, for questions about an encode.
+ImageBatch standIns(const std::shared_ptr<mtl::Device>& device, const ImageDescriptor& size,
+                    std::size_t count);
 
 /// Remembers who writes the images, for messages.
 void setProducer(const ImageBatch& images, const std::string& producer);

@@ -1,26 +1,13 @@
 #include "mps/core/cnn_binary_kernel.hpp"
 
-#include <algorithm>
-
 #include "mps/core/call.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/gradient_state.hpp"
+#include "mps/core/several_sources.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 
 namespace mps {
-namespace {
-
-std::int64_t asSigned(std::size_t value) {
-  return static_cast<std::int64_t>(value);
-}
-
-ImageBatch batchOf(const Kernel& kernel, const char* argument, const std::shared_ptr<Image>& image) {
-  if (!image) throw Error(kernel.describe(), argument, "null", "an image");
-  return ImageBatch::of(image);
-}
-
-}  // namespace
 
 void CNNBinaryKernel::setPadding(std::shared_ptr<NNPadding> padding) {
   if (!padding) throw Error(describe(), "padding", "null", "a padding policy");
@@ -53,46 +40,11 @@ void CNNBinaryKernel::checkEncode(const std::shared_ptr<mtl::CommandBuffer>& com
 
 ImageDescriptor CNNBinaryKernel::sizeDestination(const ImageDescriptor& primary,
                                                  const ImageDescriptor& secondary) {
-  const NNPaddingMethod method = padding_->paddingMethod();
-  const auto dilated = [](std::size_t kernel, std::size_t dilation) {
-    return (asSigned(kernel) - 1) * asSigned(dilation) + 1;
-  };
-  const bool left = detail::remainderToLeft(method);
-  const bool top = detail::remainderToTop(method);
-  const auto x = detail::forwardPadding(method, left, asSigned(primary.width()),
-                                        dilated(primaryKernelWidth(), primaryDilationRateX()),
-                                        asSigned(std::max<std::size_t>(1, primaryStrideInPixelsX())));
-  const auto y = detail::forwardPadding(method, top, asSigned(primary.height()),
-                                        dilated(primaryKernelHeight(), primaryDilationRateY()),
-                                        asSigned(std::max<std::size_t>(1, primaryStrideInPixelsY())));
-  if (x.destinationSize < 1 || y.destinationSize < 1)
-    throw Error(describe(), "primaryImage", primary.describe(), "at least the dilated window");
-  const auto width = static_cast<std::size_t>(x.destinationSize);
-  const auto height = static_cast<std::size_t>(y.destinationSize);
-  const auto transfer = [&](detail::BinarySource& source, const ImageDescriptor& image) {
-    Offset offset = source.offset.get();
-    offset.x = detail::forwardOffset(method, left, asSigned(image.width()), x.destinationSize,
-                                     dilated(source.kernelWidth.get(), source.dilationRateX.get()),
-                                     asSigned(source.strideInPixelsX.get()));
-    offset.y = detail::forwardOffset(method, top, asSigned(image.height()), y.destinationSize,
-                                     dilated(source.kernelHeight.get(), source.dilationRateY.get()),
-                                     asSigned(source.strideInPixelsY.get()));
-    source.offset.transfer(offset);
-  };
-  transfer(primary_, primary);
-  transfer(secondary_, secondary);
-  ImageDescriptor destination(primary.channelFormat(), width, height, 1, primary.numberOfImages());
-  if (primary.channelFormat() == ImageFeatureChannelFormat::Unorm8 ||
-      primary.channelFormat() == ImageFeatureChannelFormat::Unorm16)
-    destination.setChannelFormat(ImageFeatureChannelFormat::Float32);
-  const auto read = [](const detail::BinarySource& source, const ImageDescriptor& image) {
-    const std::size_t first = source.featureChannelOffset.get();
-    return first < image.featureChannels()
-               ? std::min(source.featureChannelMaxCount.get(), image.featureChannels() - first)
-               : 0;
-  };
+  const detail::SourceOfSize sources[] = {{&primary_, primary}, {&secondary_, secondary}};
+  ImageDescriptor destination =
+      detail::sizeBySources(*this, "primaryImage", padding_->paddingMethod(), sources);
   destination.setFeatureChannels(
-      producedFeatureChannels(read(primary_, primary), read(secondary_, secondary)) +
+      producedFeatureChannels(sources[0].featureChannelsRead(), sources[1].featureChannelsRead()) +
       destinationFeatureChannelOffset_);
   return destination;
 }
@@ -103,12 +55,8 @@ ImageDescriptor CNNBinaryKernel::destinationImageDescriptor(
   if (sourceImages.size() != 2)
     throw Error(describe(), "sourceImages", std::to_string(sourceImages.size()) + " images", "exactly 2");
   if (!sourceImages[0] || !sourceImages[1]) throw Error(describe(), "sourceImages", "null", "images");
-  ImageDescriptor descriptor = sizeDestination(sourceImages[0]->descriptor(), sourceImages[1]->descriptor());
-  for (const auto& state : sourceStates)
-    if (state) descriptor = state->destinationImageDescriptor(sourceImages, sourceStates, *this, descriptor);
-  if ((padding_->paddingMethod() & NNPaddingMethod::Custom) == NNPaddingMethod::Custom)
-    descriptor = padding_->destinationImageDescriptor(sourceImages, sourceStates, *this, descriptor);
-  return descriptor;
+  return detail::askHooks(*this, *padding_, sourceImages, sourceStates,
+                          sizeDestination(sourceImages[0]->descriptor(), sourceImages[1]->descriptor()));
 }
 
 ImageBatch CNNBinaryKernel::makeDestinations(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -175,9 +123,9 @@ void CNNBinaryKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandB
                              const std::shared_ptr<Image>& primaryImage,
                              const std::shared_ptr<Image>& secondaryImage,
                              const std::shared_ptr<Image>& destinationImage) {
-  encodeInto(commandBuffer, batchOf(*this, "primaryImage", primaryImage),
-             batchOf(*this, "secondaryImage", secondaryImage), {},
-             batchOf(*this, "destinationImage", destinationImage), false);
+  encodeInto(commandBuffer, detail::batchOf(*this, "primaryImage", primaryImage),
+             detail::batchOf(*this, "secondaryImage", secondaryImage), {},
+             detail::batchOf(*this, "destinationImage", destinationImage), false);
 }
 
 void CNNBinaryKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -195,8 +143,8 @@ void CNNBinaryKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& com
 std::shared_ptr<Image> CNNBinaryKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                                const std::shared_ptr<Image>& primaryImage,
                                                const std::shared_ptr<Image>& secondaryImage) {
-  return encodeReturning(commandBuffer, batchOf(*this, "primaryImage", primaryImage),
-                         batchOf(*this, "secondaryImage", secondaryImage), nullptr, false, false)[0];
+  return encodeReturning(commandBuffer, detail::batchOf(*this, "primaryImage", primaryImage),
+                         detail::batchOf(*this, "secondaryImage", secondaryImage), nullptr, false, false)[0];
 }
 
 ImageBatch CNNBinaryKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -210,9 +158,9 @@ std::shared_ptr<Image> CNNBinaryKernel::encode(const std::shared_ptr<mtl::Comman
                                                std::shared_ptr<State>& destinationState,
                                                bool destinationStateIsTemporary) {
   StateBatch states;
-  const ImageBatch images = encodeReturning(commandBuffer, batchOf(*this, "primaryImage", primaryImage),
-                                            batchOf(*this, "secondaryImage", secondaryImage), &states,
-                                            destinationStateIsTemporary, false);
+  const ImageBatch images = encodeReturning(
+      commandBuffer, detail::batchOf(*this, "primaryImage", primaryImage),
+      detail::batchOf(*this, "secondaryImage", secondaryImage), &states, destinationStateIsTemporary, false);
   destinationState = states.empty() ? nullptr : states[0];
   return images[0];
 }
@@ -224,28 +172,65 @@ ImageBatch CNNBinaryKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer
                          destinationStatesAreTemporary, true);
 }
 
-std::shared_ptr<State> CNNBinaryKernel::resultState(const std::shared_ptr<Image>& /*primaryImage*/,
-                                                    const std::shared_ptr<Image>& /*secondaryImage*/) const {
+std::shared_ptr<State> CNNBinaryKernel::resultState(
+    const std::shared_ptr<Image>& /*primaryImage*/, const std::shared_ptr<Image>& /*secondaryImage*/,
+    std::span<const std::shared_ptr<State>> /*sourceStates*/,
+    const std::shared_ptr<Image>& /*destinationImage*/) const {
   return makesState() ? makeState(nullptr) : nullptr;
 }
 
 StateBatch CNNBinaryKernel::resultStateBatch(const ImageBatch& primaryImages,
-                                             const ImageBatch& /*secondaryImages*/) const {
+                                             const ImageBatch& /*secondaryImages*/,
+                                             std::span<const StateBatch> /*sourceStates*/,
+                                             const ImageBatch& /*destinationImages*/) const {
   return makeStates(nullptr, primaryImages.count());
 }
 
 std::shared_ptr<State> CNNBinaryKernel::temporaryResultState(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Image>& /*primaryImage*/,
-    const std::shared_ptr<Image>& /*secondaryImage*/) const {
+    const std::shared_ptr<Image>& /*secondaryImage*/,
+    std::span<const std::shared_ptr<State>> /*sourceStates*/,
+    const std::shared_ptr<Image>& /*destinationImage*/) const {
   detail::checkCommandBuffer(*this, commandBuffer);
   return makesState() ? makeState(commandBuffer) : nullptr;
 }
 
 StateBatch CNNBinaryKernel::temporaryResultStateBatch(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primaryImages,
-    const ImageBatch& /*secondaryImages*/) const {
+    const ImageBatch& /*secondaryImages*/, std::span<const StateBatch> /*sourceStates*/,
+    const ImageBatch& /*destinationImages*/) const {
   detail::checkCommandBuffer(*this, commandBuffer);
   return makeStates(commandBuffer, primaryImages.count());
+}
+
+std::size_t CNNBinaryKernel::encodingStorageSize(const std::shared_ptr<Image>& primaryImage,
+                                                 const std::shared_ptr<Image>& secondaryImage,
+                                                 std::span<const std::shared_ptr<State>> sourceStates,
+                                                 const std::shared_ptr<Image>& destinationImage) const {
+  std::vector<StateBatch> states;
+  for (const auto& state : sourceStates) states.push_back(StateBatch{state});
+  return batchEncodingStorageSize(detail::batchOf(*this, "primaryImage", primaryImage),
+                                  detail::batchOf(*this, "secondaryImage", secondaryImage), states,
+                                  destinationImage ? ImageBatch::of(destinationImage) : ImageBatch{});
+}
+
+std::size_t CNNBinaryKernel::batchEncodingStorageSize(const ImageBatch& primaryImages,
+                                                      const ImageBatch& secondaryImages,
+                                                      std::span<const StateBatch> sourceStates,
+                                                      const ImageBatch& destinationImages) const {
+  detail::checkCount(*this, "secondaryImages", secondaryImages.count(), primaryImages.count());
+  if (primaryImages.empty()) return 0;
+  const auto sized = std::static_pointer_cast<CNNBinaryKernel>(clone());  // sizing sets the offsets
+  ImageBatch destinations = destinationImages;
+  if (destinations.empty()) {
+    const std::shared_ptr<Image> images[] = {primaryImages[0], secondaryImages[0]};
+    std::vector<std::shared_ptr<State>> first;
+    for (const StateBatch& states : sourceStates) first.push_back(states[0]);
+    destinations =
+        detail::standIns(device(), sized->destinationImageDescriptor(images, first), primaryImages.count());
+  }
+  return sized->scratchBytes(primaryImages, secondaryImages,
+                             sourceStates.empty() ? StateBatch{} : sourceStates[0], destinations);
 }
 
 }  // namespace mps

@@ -38,8 +38,8 @@ class Settable {
   bool set_ = false;
 };
 
-/// What a binary kernel knows of one of its two sources.
-struct BinarySource {
+/// What a kernel with several sources knows of one of them.
+struct SourceProperties {
   Settable<Offset> offset{Offset{}};
   Settable<std::size_t> featureChannelOffset{0};
   Settable<std::size_t> featureChannelMaxCount{std::numeric_limits<std::size_t>::max()};
@@ -80,24 +80,30 @@ class CNNBinaryKernel : public Kernel {
   [[nodiscard]] std::size_t primarySourceFeatureChannelOffset() const {
     return primary_.featureChannelOffset.get();
   }
-  void setPrimarySourceFeatureChannelOffset(std::size_t v) { primary_.featureChannelOffset.set(v); }
+  void setPrimarySourceFeatureChannelOffset(std::size_t offset) { primary_.featureChannelOffset.set(offset); }
   [[nodiscard]] std::size_t secondarySourceFeatureChannelOffset() const {
     return secondary_.featureChannelOffset.get();
   }
-  void setSecondarySourceFeatureChannelOffset(std::size_t v) { secondary_.featureChannelOffset.set(v); }
+  void setSecondarySourceFeatureChannelOffset(std::size_t offset) {
+    secondary_.featureChannelOffset.set(offset);
+  }
   [[nodiscard]] std::size_t primarySourceFeatureChannelMaxCount() const {
     return primary_.featureChannelMaxCount.get();
   }
-  void setPrimarySourceFeatureChannelMaxCount(std::size_t v) { primary_.featureChannelMaxCount.set(v); }
+  void setPrimarySourceFeatureChannelMaxCount(std::size_t count) {
+    primary_.featureChannelMaxCount.set(count);
+  }
   [[nodiscard]] std::size_t secondarySourceFeatureChannelMaxCount() const {
     return secondary_.featureChannelMaxCount.get();
   }
-  void setSecondarySourceFeatureChannelMaxCount(std::size_t v) { secondary_.featureChannelMaxCount.set(v); }
+  void setSecondarySourceFeatureChannelMaxCount(std::size_t count) {
+    secondary_.featureChannelMaxCount.set(count);
+  }
   /// Zero or Clamp, for each source. Zero.
   [[nodiscard]] ImageEdgeMode primaryEdgeMode() const { return primary_.edgeMode.get(); }
-  void setPrimaryEdgeMode(ImageEdgeMode v) { primary_.edgeMode.set(v); }
+  void setPrimaryEdgeMode(ImageEdgeMode edgeMode) { primary_.edgeMode.set(edgeMode); }
   [[nodiscard]] ImageEdgeMode secondaryEdgeMode() const { return secondary_.edgeMode.get(); }
-  void setSecondaryEdgeMode(ImageEdgeMode v) { secondary_.edgeMode.set(v); }
+  void setSecondaryEdgeMode(ImageEdgeMode edgeMode) { secondary_.edgeMode.set(edgeMode); }
   /// Window and step in each source; 1 for kernels without a window. Strides can be set.
   [[nodiscard]] std::size_t primaryKernelWidth() const { return primary_.kernelWidth.get(); }
   [[nodiscard]] std::size_t primaryKernelHeight() const { return primary_.kernelHeight.get(); }
@@ -105,12 +111,12 @@ class CNNBinaryKernel : public Kernel {
   [[nodiscard]] std::size_t secondaryKernelHeight() const { return secondary_.kernelHeight.get(); }
   [[nodiscard]] std::size_t primaryStrideInPixelsX() const { return primary_.strideInPixelsX.get(); }
   [[nodiscard]] std::size_t primaryStrideInPixelsY() const { return primary_.strideInPixelsY.get(); }
-  void setPrimaryStrideInPixelsX(std::size_t v) { primary_.strideInPixelsX.set(v); }
-  void setPrimaryStrideInPixelsY(std::size_t v) { primary_.strideInPixelsY.set(v); }
+  void setPrimaryStrideInPixelsX(std::size_t stride) { primary_.strideInPixelsX.set(stride); }
+  void setPrimaryStrideInPixelsY(std::size_t stride) { primary_.strideInPixelsY.set(stride); }
   [[nodiscard]] std::size_t secondaryStrideInPixelsX() const { return secondary_.strideInPixelsX.get(); }
   [[nodiscard]] std::size_t secondaryStrideInPixelsY() const { return secondary_.strideInPixelsY.get(); }
-  void setSecondaryStrideInPixelsX(std::size_t v) { secondary_.strideInPixelsX.set(v); }
-  void setSecondaryStrideInPixelsY(std::size_t v) { secondary_.strideInPixelsY.set(v); }
+  void setSecondaryStrideInPixelsX(std::size_t stride) { secondary_.strideInPixelsX.set(stride); }
+  void setSecondaryStrideInPixelsY(std::size_t stride) { secondary_.strideInPixelsY.set(stride); }
   [[nodiscard]] std::size_t primaryDilationRateX() const { return primary_.dilationRateX.get(); }
   [[nodiscard]] std::size_t primaryDilationRateY() const { return primary_.dilationRateY.get(); }
   [[nodiscard]] std::size_t secondaryDilationRateX() const { return secondary_.dilationRateX.get(); }
@@ -165,17 +171,42 @@ class CNNBinaryKernel : public Kernel {
       std::span<const std::shared_ptr<State>> sourceStates = {});
 
   /// @name States to encode with; null (empty) for kernels without.
+  /// @param sourceStates     that the encode will read; in the batch forms one batch for each slot
+  /// @param destinationImage the one that will be written, when it is there already. No kernel of the library
+  ///                         looks at these two.
   /// @{
-  [[nodiscard]] std::shared_ptr<State> resultState(const std::shared_ptr<Image>& primaryImage,
-                                                   const std::shared_ptr<Image>& secondaryImage) const;
+  [[nodiscard]] std::shared_ptr<State> resultState(
+      const std::shared_ptr<Image>& primaryImage, const std::shared_ptr<Image>& secondaryImage,
+      std::span<const std::shared_ptr<State>> sourceStates = {},
+      const std::shared_ptr<Image>& destinationImage = nullptr) const;
   [[nodiscard]] StateBatch resultStateBatch(const ImageBatch& primaryImages,
-                                            const ImageBatch& secondaryImages) const;
+                                            const ImageBatch& secondaryImages,
+                                            std::span<const StateBatch> sourceStates = {},
+                                            const ImageBatch& destinationImages = {}) const;
   [[nodiscard]] std::shared_ptr<State> temporaryResultState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Image>& primaryImage,
-      const std::shared_ptr<Image>& secondaryImage) const;
+      const std::shared_ptr<Image>& secondaryImage, std::span<const std::shared_ptr<State>> sourceStates = {},
+      const std::shared_ptr<Image>& destinationImage = nullptr) const;
   [[nodiscard]] StateBatch temporaryResultStateBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                                      const ImageBatch& primaryImages,
-                                                     const ImageBatch& secondaryImages) const;
+                                                     const ImageBatch& secondaryImages,
+                                                     std::span<const StateBatch> sourceStates = {},
+                                                     const ImageBatch& destinationImages = {}) const;
+  /// @}
+
+  /// @name Bytes of scratch memory that an encode of these sources takes beside destination and state.
+  /// @param sourceStates     of a gradient kernel: the gradient state; in the batch form one batch for each
+  ///                         slot
+  /// @param destinationImage null (empty): one as destinationImageDescriptor would size it
+  /// @{
+  [[nodiscard]] std::size_t encodingStorageSize(
+      const std::shared_ptr<Image>& primaryImage, const std::shared_ptr<Image>& secondaryImage,
+      std::span<const std::shared_ptr<State>> sourceStates = {},
+      const std::shared_ptr<Image>& destinationImage = nullptr) const;
+  [[nodiscard]] std::size_t batchEncodingStorageSize(const ImageBatch& primaryImages,
+                                                     const ImageBatch& secondaryImages,
+                                                     std::span<const StateBatch> sourceStates = {},
+                                                     const ImageBatch& destinationImages = {}) const;
   /// @}
 
  protected:
@@ -198,6 +229,14 @@ class CNNBinaryKernel : public Kernel {
   [[nodiscard]] virtual std::shared_ptr<State> makeState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const;
 
+  /// Scratch memory of one encode; sizes and offsets are final. 0 for kernels without.
+  [[nodiscard]] virtual std::size_t scratchBytes(const ImageBatch& /*primary*/,
+                                                 const ImageBatch& /*secondary*/,
+                                                 const StateBatch& /*states*/,
+                                                 const ImageBatch& /*destinations*/) {
+    return 0;
+  }
+
   /// Whether the values of the secondary images are read in every call; where not, the destination may lie in
   /// their memory.
   [[nodiscard]] virtual bool readsSecondary() const { return true; }
@@ -209,8 +248,8 @@ class CNNBinaryKernel : public Kernel {
                               const ImageBatch& primary, const ImageBatch& secondary,
                               const StateBatch& states);
 
-  detail::BinarySource primary_;
-  detail::BinarySource secondary_;
+  detail::SourceProperties primary_;
+  detail::SourceProperties secondary_;
   bool clipRectIsSet_ = false;
 
  private:

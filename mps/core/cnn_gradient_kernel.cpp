@@ -5,6 +5,7 @@
 #include "mps/core/call.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/gradient_state.hpp"
+#include "mps/core/several_sources.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
@@ -23,11 +24,6 @@ std::int64_t asSigned(std::size_t value) {
 
 bool sameExtent(const ImageDescriptor& a, const ImageDescriptor& b) {
   return a.width() == b.width() && a.height() == b.height() && a.featureChannels() == b.featureChannels();
-}
-
-ImageBatch batchOf(const Kernel& kernel, const char* argument, const std::shared_ptr<Image>& image) {
-  if (!image) throw Error(kernel.describe(), argument, "null", "an image");
-  return ImageBatch::of(image);
 }
 
 StateBatch stateBatchOf(const Kernel& kernel, const std::shared_ptr<State>& state) {
@@ -164,10 +160,7 @@ ImageDescriptor CNNGradientKernel::destinationImageDescriptor(
     descriptor.setChannelFormat(sourceImages[0]->featureChannelFormat());
     descriptor.setNumberOfImages(sourceImages[0]->numberOfImages());
     descriptor.setStorageMode(mtl::StorageMode::Managed);
-    descriptor = sourceStates[0]->destinationImageDescriptor(sourceImages, sourceStates, *this, descriptor);
-    if ((padding()->paddingMethod() & NNPaddingMethod::Custom) == NNPaddingMethod::Custom)
-      descriptor = padding()->destinationImageDescriptor(sourceImages, sourceStates, *this, descriptor);
-    return descriptor;
+    return detail::askHooks(*this, *padding(), sourceImages, sourceStates, descriptor);
   }
   return CNNBinaryKernel::destinationImageDescriptor(sourceImages, sourceStates);
 }
@@ -358,7 +351,7 @@ void CNNGradientKernel::recordGradient(mtl::CommandBuffer& commandBuffer, const 
       operands.saved = forward.saved;
       operands.savedByteOffset = record.firstImage * forward.savedBytesPerImage;
     }
-    detail::recordCall(commandBuffer, describe(), part, operands);
+    detail::recordCall(commandBuffer, *this, part, operands);
   }
   calls.push_back(std::move(call));
 }
@@ -386,8 +379,29 @@ void CNNGradientKernel::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& co
   const GradientCall call = resolveCall(gradient, source, destination, nullptr, false);
   if (call.destination.elements() == 0) return;
   for (const detail::PreparedCall& prepared : prepareGradient(call))
-    detail::recordCall(*commandBuffer, describe(), prepared,
+    detail::recordCall(*commandBuffer, *this, prepared,
                        {&source, nullptr, &gradient, &destination, nullptr, 0});
+}
+
+std::size_t CNNGradientKernel::scratchBytes(const ImageBatch& primary, const ImageBatch& secondary,
+                                            const StateBatch& states, const ImageBatch& destinations) {
+  std::shared_ptr<const ForwardRecord> record;
+  if (!states.empty()) {
+    record = ownRecord(detail::recordOf(describe(), states).record);
+    checkRecord(*record, primary.descriptor(), secondary.descriptor());
+    transferProperties(*record, primary.descriptor());
+    willEncode(*states[0]);
+  }
+  BatchOperand gradient(primary);
+  BatchOperand source(secondary);
+  BatchOperand destination(destinations, true);
+  GradientCall call = resolveCall(gradient, source, destination, record, false);
+  if (call.destination.elements() == 0) return 0;
+  if (record) call.state = states[0];
+  std::size_t bytes = 0;
+  for (const detail::PreparedCall& prepared : prepareGradient(call))
+    bytes = std::max(bytes, prepared.plan.plan->scratchBytes());  // one after the other, in the same memory
+  return bytes;
 }
 
 ImageBatch CNNGradientKernel::encodeGradientReturning(
@@ -415,8 +429,8 @@ std::shared_ptr<Image> CNNGradientKernel::encode(const std::shared_ptr<mtl::Comm
                                                  const std::shared_ptr<Image>& sourceGradient,
                                                  const std::shared_ptr<Image>& sourceImage,
                                                  const std::shared_ptr<State>& gradientState) {
-  return encodeGradientReturning(commandBuffer, batchOf(*this, "sourceGradient", sourceGradient),
-                                 batchOf(*this, "sourceImage", sourceImage),
+  return encodeGradientReturning(commandBuffer, detail::batchOf(*this, "sourceGradient", sourceGradient),
+                                 detail::batchOf(*this, "sourceImage", sourceImage),
                                  stateBatchOf(*this, gradientState), false)[0];
 }
 
@@ -425,9 +439,9 @@ void CNNGradientKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& comman
                                const std::shared_ptr<Image>& sourceImage,
                                const std::shared_ptr<State>& gradientState,
                                const std::shared_ptr<Image>& destinationGradient) {
-  encodeGradient(commandBuffer, batchOf(*this, "sourceGradient", sourceGradient),
-                 batchOf(*this, "sourceImage", sourceImage), stateBatchOf(*this, gradientState),
-                 batchOf(*this, "destinationGradient", destinationGradient), {});
+  encodeGradient(commandBuffer, detail::batchOf(*this, "sourceGradient", sourceGradient),
+                 detail::batchOf(*this, "sourceImage", sourceImage), stateBatchOf(*this, gradientState),
+                 detail::batchOf(*this, "destinationGradient", destinationGradient), {});
 }
 
 ImageBatch CNNGradientKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

@@ -127,6 +127,8 @@ class CNNGradientKernel : public CNNBinaryKernel {
                   const ImageBatch& secondary, const StateBatch& destinationStates,
                   const ImageBatch& destinations) override;
   ImageDescriptor sizeDestination(const ImageDescriptor& primary, const ImageDescriptor& secondary) override;
+  [[nodiscard]] std::size_t scratchBytes(const ImageBatch& primary, const ImageBatch& secondary,
+                                         const StateBatch& states, const ImageBatch& destinations) override;
 
  private:
   /// How an encode with states goes.

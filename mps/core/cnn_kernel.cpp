@@ -5,6 +5,7 @@
 #include "mps/core/call.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/gradient_state.hpp"
+#include "mps/core/several_sources.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
@@ -174,7 +175,7 @@ void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
                                       call.x.destinationSize, call.y.destinationSize, edgeMode_);
       operands.source = &filled;
     }
-    detail::recordCall(*commandBuffer, describe(), prepared, operands);
+    detail::recordCall(*commandBuffer, *this, prepared, operands);
   } else if (withState) {
     record = std::make_shared<ForwardRecord>();
   }
@@ -251,12 +252,8 @@ ImageDescriptor CNNKernel::destinationImageDescriptor(std::span<const std::share
   if (sourceImages.size() != 1)
     throw Error(describe(), "sourceImages", std::to_string(sourceImages.size()) + " images", "exactly 1");
   if (!sourceImages[0]) throw Error(describe(), "sourceImages", "null", "an image");
-  ImageDescriptor descriptor = sizeDestination(sourceImages[0]->descriptor());
-  for (const auto& state : sourceStates)
-    if (state) descriptor = state->destinationImageDescriptor(sourceImages, sourceStates, *this, descriptor);
-  if ((padding_->paddingMethod() & NNPaddingMethod::Custom) == NNPaddingMethod::Custom)
-    descriptor = padding_->destinationImageDescriptor(sourceImages, sourceStates, *this, descriptor);
-  return descriptor;
+  return detail::askHooks(*this, *padding_, sourceImages, sourceStates,
+                          sizeDestination(sourceImages[0]->descriptor()));
 }
 
 ImageBatch CNNKernel::makeDestinations(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -301,20 +298,11 @@ ImageBatch CNNKernel::encodeReturning(const std::shared_ptr<mtl::CommandBuffer>&
   }
 }
 
-namespace {
-
-ImageBatch batchOf(const Kernel& kernel, const char* argument, const std::shared_ptr<Image>& image) {
-  if (!image) throw Error(kernel.describe(), argument, "null", "an image");
-  return ImageBatch::of(image);
-}
-
-}  // namespace
-
 void CNNKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                        const std::shared_ptr<Image>& sourceImage,
                        const std::shared_ptr<Image>& destinationImage) {
-  encodeInto(commandBuffer, batchOf(*this, "sourceImage", sourceImage), {},
-             batchOf(*this, "destinationImage", destinationImage), false);
+  encodeInto(commandBuffer, detail::batchOf(*this, "sourceImage", sourceImage), {},
+             detail::batchOf(*this, "destinationImage", destinationImage), false);
 }
 
 void CNNKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -322,8 +310,8 @@ void CNNKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                        const std::shared_ptr<State>& destinationState,
                        const std::shared_ptr<Image>& destinationImage) {
   if (!destinationState) throw Error(describe(), "destinationState", "null", "a state");
-  encodeInto(commandBuffer, batchOf(*this, "sourceImage", sourceImage), StateBatch{destinationState},
-             batchOf(*this, "destinationImage", destinationImage), false);
+  encodeInto(commandBuffer, detail::batchOf(*this, "sourceImage", sourceImage), StateBatch{destinationState},
+             detail::batchOf(*this, "destinationImage", destinationImage), false);
 }
 
 void CNNKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -339,7 +327,8 @@ void CNNKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBu
 
 std::shared_ptr<Image> CNNKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                          const std::shared_ptr<Image>& sourceImage) {
-  return encodeReturning(commandBuffer, batchOf(*this, "sourceImage", sourceImage), nullptr, false, false)[0];
+  return encodeReturning(commandBuffer, detail::batchOf(*this, "sourceImage", sourceImage), nullptr, false,
+                         false)[0];
 }
 
 std::shared_ptr<Image> CNNKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -347,7 +336,7 @@ std::shared_ptr<Image> CNNKernel::encode(const std::shared_ptr<mtl::CommandBuffe
                                          std::shared_ptr<State>& destinationState,
                                          bool destinationStateIsTemporary) {
   StateBatch states;
-  const ImageBatch images = encodeReturning(commandBuffer, batchOf(*this, "sourceImage", sourceImage),
+  const ImageBatch images = encodeReturning(commandBuffer, detail::batchOf(*this, "sourceImage", sourceImage),
                                             &states, destinationStateIsTemporary, false);
   destinationState = states.empty() ? nullptr : states[0];
   return images[0];
@@ -382,7 +371,9 @@ std::shared_ptr<State> CNNKernel::resultState(const std::shared_ptr<Image>& /*so
   return makesState() ? makeState(nullptr) : nullptr;
 }
 
-StateBatch CNNKernel::resultStateBatch(const ImageBatch& sourceImages) const {
+StateBatch CNNKernel::resultStateBatch(const ImageBatch& sourceImages,
+                                       std::span<const StateBatch> /*sourceStates*/,
+                                       const ImageBatch& /*destinationImages*/) const {
   return makeStates(nullptr, sourceImages.count());
 }
 
@@ -395,20 +386,31 @@ std::shared_ptr<State> CNNKernel::temporaryResultState(
 }
 
 StateBatch CNNKernel::temporaryResultStateBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                                const ImageBatch& sourceImages) const {
+                                                const ImageBatch& sourceImages,
+                                                std::span<const StateBatch> /*sourceStates*/,
+                                                const ImageBatch& /*destinationImages*/) const {
   detail::checkCommandBuffer(*this, commandBuffer);
   return makeStates(commandBuffer, sourceImages.count());
 }
 
 std::size_t CNNKernel::encodingStorageSize(const std::shared_ptr<Image>& sourceImage,
+                                           std::span<const std::shared_ptr<State>> /*sourceStates*/,
                                            const std::shared_ptr<Image>& destinationImage) const {
-  return batchEncodingStorageSize(batchOf(*this, "sourceImage", sourceImage),
-                                  batchOf(*this, "destinationImage", destinationImage));
+  return batchEncodingStorageSize(detail::batchOf(*this, "sourceImage", sourceImage), {},
+                                  destinationImage ? ImageBatch::of(destinationImage) : ImageBatch{});
 }
 
 std::size_t CNNKernel::batchEncodingStorageSize(const ImageBatch& sourceImages,
+                                                std::span<const StateBatch> /*sourceStates*/,
                                                 const ImageBatch& destinationImages) const {
   if (sourceImages.empty()) return 0;
+  if (destinationImages.empty()) {
+    const auto sized = std::static_pointer_cast<CNNKernel>(clone());  // sizing sets the offset
+    const std::shared_ptr<Image> first[] = {sourceImages[0]};
+    const ImageDescriptor size = sized->destinationImageDescriptor(first);
+    return sized->batchEncodingStorageSize(sourceImages, {},
+                                           detail::standIns(device(), size, sourceImages.count()));
+  }
   BatchOperand source(sourceImages);
   BatchOperand destination(destinationImages, true);
   const ForwardCall call = resolveCall(source, destination, false);

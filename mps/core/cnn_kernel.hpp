@@ -120,24 +120,37 @@ class CNNKernel : public Kernel {
 
   /// @name States to encode with; null (empty) for kernels without. Make them after all properties are final
   /// and destinationImageDescriptor was called.
+  /// @param sourceStates     that the encode will read; in the batch forms one batch for each slot
+  /// @param destinationImage the one that will be written, when it is there already. No kernel of the library
+  ///                         looks at these two.
   /// @{
   [[nodiscard]] std::shared_ptr<State> resultState(
       const std::shared_ptr<Image>& sourceImage, std::span<const std::shared_ptr<State>> sourceStates = {},
       const std::shared_ptr<Image>& destinationImage = nullptr) const;
-  [[nodiscard]] StateBatch resultStateBatch(const ImageBatch& sourceImages) const;
+  [[nodiscard]] StateBatch resultStateBatch(const ImageBatch& sourceImages,
+                                            std::span<const StateBatch> sourceStates = {},
+                                            const ImageBatch& destinationImages = {}) const;
   [[nodiscard]] std::shared_ptr<State> temporaryResultState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Image>& sourceImage,
       std::span<const std::shared_ptr<State>> sourceStates = {},
       const std::shared_ptr<Image>& destinationImage = nullptr) const;
   [[nodiscard]] StateBatch temporaryResultStateBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                                     const ImageBatch& sourceImages) const;
+                                                     const ImageBatch& sourceImages,
+                                                     std::span<const StateBatch> sourceStates = {},
+                                                     const ImageBatch& destinationImages = {}) const;
   /// @}
 
-  /// Bytes of scratch memory that an encode of this source takes beside destination and state.
-  [[nodiscard]] std::size_t encodingStorageSize(const std::shared_ptr<Image>& sourceImage,
-                                                const std::shared_ptr<Image>& destinationImage) const;
+  /// @name Bytes of scratch memory that an encode of this source takes beside destination and state.
+  /// @param sourceStates     as resultState takes them
+  /// @param destinationImage null (empty): one as destinationImageDescriptor would size it
+  /// @{
+  [[nodiscard]] std::size_t encodingStorageSize(
+      const std::shared_ptr<Image>& sourceImage, std::span<const std::shared_ptr<State>> sourceStates = {},
+      const std::shared_ptr<Image>& destinationImage = nullptr) const;
   [[nodiscard]] std::size_t batchEncodingStorageSize(const ImageBatch& sourceImages,
-                                                     const ImageBatch& destinationImages) const;
+                                                     std::span<const StateBatch> sourceStates = {},
+                                                     const ImageBatch& destinationImages = {}) const;
+  /// @}
 
   /// @name The library's own: what a compiled graph needs, without images.
   /// @{

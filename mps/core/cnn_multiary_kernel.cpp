@@ -1,11 +1,11 @@
 #include "mps/core/cnn_multiary_kernel.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "mps/core/call.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/gradient_state.hpp"
+#include "mps/core/several_sources.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 
@@ -16,15 +16,15 @@ CNNMultiaryKernel::CNNMultiaryKernel(std::shared_ptr<mtl::Device> device, std::s
   if (sourceCount == 0) throw Error("CNNMultiaryKernel", "sourceCount", "0", "at least 1");
 }
 
-const detail::BinarySource& CNNMultiaryKernel::at(std::size_t index) const {
+const detail::SourceProperties& CNNMultiaryKernel::at(std::size_t index) const {
   if (index >= sources_.size())
     throw Error(describe(), "index", std::to_string(index),
                 "less than sourceCount " + std::to_string(sources_.size()));
   return sources_[index];
 }
 
-detail::BinarySource& CNNMultiaryKernel::at(std::size_t index) {
-  return const_cast<detail::BinarySource&>(std::as_const(*this).at(index));
+detail::SourceProperties& CNNMultiaryKernel::at(std::size_t index) {
+  return const_cast<detail::SourceProperties&>(std::as_const(*this).at(index));
 }
 
 void CNNMultiaryKernel::setPadding(std::shared_ptr<NNPadding> padding) {
@@ -46,10 +46,7 @@ void CNNMultiaryKernel::checkSourceCount(std::size_t found) const {
 std::vector<ImageBatch> CNNMultiaryKernel::batchesOf(std::span<const std::shared_ptr<Image>> images) const {
   checkSourceCount(images.size());
   std::vector<ImageBatch> batches;
-  for (const auto& image : images) {
-    if (!image) throw Error(describe(), "sourceImages", "null", "an image");
-    batches.push_back(ImageBatch::of(image));
-  }
+  for (const auto& image : images) batches.push_back(detail::batchOf(*this, "sourceImages", image));
   return batches;
 }
 
@@ -57,57 +54,17 @@ ImageDescriptor CNNMultiaryKernel::destinationImageDescriptor(
     std::span<const std::shared_ptr<Image>> sourceImages,
     std::span<const std::shared_ptr<State>> sourceStates) {
   checkSourceCount(sourceImages.size());
-  const NNPaddingMethod method = padding_->paddingMethod();
-  for (const auto& image : sourceImages)
-    if (!image) throw Error(describe(), "sourceImages", "null", "images");
-  const auto dilated = [](const detail::Settable<std::size_t>& kernel,
-                          const detail::Settable<std::size_t>& dilation) {
-    return static_cast<std::int64_t>((kernel.get() - 1) * dilation.get() + 1);
-  };
-  const auto stepOf = [](const detail::Settable<std::size_t>& stride) {
-    return static_cast<std::int64_t>(std::max<std::size_t>(1, stride.get()));
-  };
-  const auto signedSize = [](std::size_t size) { return static_cast<std::int64_t>(size); };
-  const detail::BinarySource& sized = sources_[0];
-  const bool left = detail::remainderToLeft(method);
-  const bool top = detail::remainderToTop(method);
-  const auto x =
-      detail::forwardPadding(method, left, signedSize(sourceImages[0]->width()),
-                             dilated(sized.kernelWidth, sized.dilationRateX), stepOf(sized.strideInPixelsX));
-  const auto y =
-      detail::forwardPadding(method, top, signedSize(sourceImages[0]->height()),
-                             dilated(sized.kernelHeight, sized.dilationRateY), stepOf(sized.strideInPixelsY));
-  if (x.destinationSize < 1 || y.destinationSize < 1)
-    throw Error(describe(), "sourceImages", sourceImages[0]->descriptor().describe(),
-                "at least the dilated window");
+  std::vector<detail::SourceOfSize> sources;
   std::vector<std::size_t> channels;
   for (std::size_t i = 0; i < sourceCount(); ++i) {
-    detail::BinarySource& source = sources_[i];
-    Offset offset = source.offset.get();
-    offset.x = detail::forwardOffset(method, left, signedSize(sourceImages[i]->width()), x.destinationSize,
-                                     dilated(source.kernelWidth, source.dilationRateX),
-                                     stepOf(source.strideInPixelsX));
-    offset.y = detail::forwardOffset(method, top, signedSize(sourceImages[i]->height()), y.destinationSize,
-                                     dilated(source.kernelHeight, source.dilationRateY),
-                                     stepOf(source.strideInPixelsY));
-    source.offset.transfer(offset);
-    const std::size_t first = std::min(source.featureChannelOffset.get(), sourceImages[i]->featureChannels());
-    channels.push_back(
-        std::min(source.featureChannelMaxCount.get(), sourceImages[i]->featureChannels() - first));
+    if (!sourceImages[i]) throw Error(describe(), "sourceImages", "null", "images");
+    sources.push_back({&sources_[i], sourceImages[i]->descriptor()});
+    channels.push_back(sources[i].featureChannelsRead());
   }
-  ImageDescriptor descriptor(sourceImages[0]->featureChannelFormat(),
-                             static_cast<std::size_t>(x.destinationSize),
-                             static_cast<std::size_t>(y.destinationSize),
-                             producedFeatureChannels(channels) + destinationFeatureChannelOffset_,
-                             sourceImages[0]->numberOfImages());
-  if (descriptor.channelFormat() == ImageFeatureChannelFormat::Unorm8 ||
-      descriptor.channelFormat() == ImageFeatureChannelFormat::Unorm16)
-    descriptor.setChannelFormat(ImageFeatureChannelFormat::Float32);
-  for (const auto& state : sourceStates)
-    if (state) descriptor = state->destinationImageDescriptor(sourceImages, sourceStates, *this, descriptor);
-  if ((method & NNPaddingMethod::Custom) == NNPaddingMethod::Custom)
-    descriptor = padding_->destinationImageDescriptor(sourceImages, sourceStates, *this, descriptor);
-  return descriptor;
+  ImageDescriptor descriptor =
+      detail::sizeBySources(*this, "sourceImages", padding_->paddingMethod(), sources);
+  descriptor.setFeatureChannels(producedFeatureChannels(channels) + destinationFeatureChannelOffset_);
+  return detail::askHooks(*this, *padding_, sourceImages, sourceStates, descriptor);
 }
 
 StateBatch CNNMultiaryKernel::makeStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -220,27 +177,33 @@ ImageBatch CNNMultiaryKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuff
 }
 
 std::shared_ptr<State> CNNMultiaryKernel::resultState(
-    std::span<const std::shared_ptr<Image>> sourceImages) const {
+    std::span<const std::shared_ptr<Image>> sourceImages,
+    std::span<const std::shared_ptr<State>> /*sourceStates*/,
+    const std::shared_ptr<Image>& /*destinationImage*/) const {
   checkSourceCount(sourceImages.size());
   return makesState() ? makeState(nullptr) : nullptr;
 }
 
-StateBatch CNNMultiaryKernel::resultStateBatch(std::span<const ImageBatch> sourceImages) const {
+StateBatch CNNMultiaryKernel::resultStateBatch(std::span<const ImageBatch> sourceImages,
+                                               std::span<const StateBatch> /*sourceStates*/,
+                                               const ImageBatch& /*destinationImages*/) const {
   checkSourceCount(sourceImages.size());
   return makeStates(nullptr, sourceImages[0].count());
 }
 
 std::shared_ptr<State> CNNMultiaryKernel::temporaryResultState(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-    std::span<const std::shared_ptr<Image>> sourceImages) const {
+    std::span<const std::shared_ptr<Image>> sourceImages,
+    std::span<const std::shared_ptr<State>> /*sourceStates*/,
+    const std::shared_ptr<Image>& /*destinationImage*/) const {
   detail::checkCommandBuffer(*this, commandBuffer);
   checkSourceCount(sourceImages.size());
   return makesState() ? makeState(commandBuffer) : nullptr;
 }
 
 StateBatch CNNMultiaryKernel::temporaryResultStateBatch(
-    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-    std::span<const ImageBatch> sourceImages) const {
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, std::span<const ImageBatch> sourceImages,
+    std::span<const StateBatch> /*sourceStates*/, const ImageBatch& /*destinationImages*/) const {
   detail::checkCommandBuffer(*this, commandBuffer);
   checkSourceCount(sourceImages.size());
   return makeStates(commandBuffer, sourceImages[0].count());

@@ -22,33 +22,33 @@ class CNNMultiaryKernel : public Kernel {
   [[nodiscard]] std::size_t sourceFeatureChannelOffset(std::size_t index) const {
     return at(index).featureChannelOffset.get();
   }
-  void setSourceFeatureChannelOffset(std::size_t v, std::size_t index) {
-    at(index).featureChannelOffset.set(v);
+  void setSourceFeatureChannelOffset(std::size_t offset, std::size_t index) {
+    at(index).featureChannelOffset.set(offset);
   }
   [[nodiscard]] std::size_t sourceFeatureChannelMaxCount(std::size_t index) const {
     return at(index).featureChannelMaxCount.get();
   }
-  void setSourceFeatureChannelMaxCount(std::size_t v, std::size_t index) {
-    at(index).featureChannelMaxCount.set(v);
+  void setSourceFeatureChannelMaxCount(std::size_t count, std::size_t index) {
+    at(index).featureChannelMaxCount.set(count);
   }
   [[nodiscard]] ImageEdgeMode edgeMode(std::size_t index) const { return at(index).edgeMode.get(); }
-  void setEdgeMode(ImageEdgeMode v, std::size_t index) { at(index).edgeMode.set(v); }
+  void setEdgeMode(ImageEdgeMode edgeMode, std::size_t index) { at(index).edgeMode.set(edgeMode); }
   [[nodiscard]] std::size_t kernelWidth(std::size_t index) const { return at(index).kernelWidth.get(); }
-  void setKernelWidth(std::size_t v, std::size_t index) { at(index).kernelWidth.set(v); }
+  void setKernelWidth(std::size_t width, std::size_t index) { at(index).kernelWidth.set(width); }
   [[nodiscard]] std::size_t kernelHeight(std::size_t index) const { return at(index).kernelHeight.get(); }
-  void setKernelHeight(std::size_t v, std::size_t index) { at(index).kernelHeight.set(v); }
+  void setKernelHeight(std::size_t height, std::size_t index) { at(index).kernelHeight.set(height); }
   [[nodiscard]] std::size_t strideInPixelsX(std::size_t index) const {
     return at(index).strideInPixelsX.get();
   }
-  void setStrideInPixelsX(std::size_t v, std::size_t index) { at(index).strideInPixelsX.set(v); }
+  void setStrideInPixelsX(std::size_t stride, std::size_t index) { at(index).strideInPixelsX.set(stride); }
   [[nodiscard]] std::size_t strideInPixelsY(std::size_t index) const {
     return at(index).strideInPixelsY.get();
   }
-  void setStrideInPixelsY(std::size_t v, std::size_t index) { at(index).strideInPixelsY.set(v); }
+  void setStrideInPixelsY(std::size_t stride, std::size_t index) { at(index).strideInPixelsY.set(stride); }
   [[nodiscard]] std::size_t dilationRateX(std::size_t index) const { return at(index).dilationRateX.get(); }
-  void setDilationRateX(std::size_t v, std::size_t index) { at(index).dilationRateX.set(v); }
+  void setDilationRateX(std::size_t rate, std::size_t index) { at(index).dilationRateX.set(rate); }
   [[nodiscard]] std::size_t dilationRateY(std::size_t index) const { return at(index).dilationRateY.get(); }
-  void setDilationRateY(std::size_t v, std::size_t index) { at(index).dilationRateY.set(v); }
+  void setDilationRateY(std::size_t rate, std::size_t index) { at(index).dilationRateY.set(rate); }
 
   /// Destination pixels to write. RectNoClip.
   [[nodiscard]] const mtl::Region& clipRect() const { return clipRect_; }
@@ -95,15 +95,26 @@ class CNNMultiaryKernel : public Kernel {
                                              std::span<const std::shared_ptr<State>> sourceStates = {});
 
   /// @name States to encode with; null (empty) for kernels without.
+  /// @param sourceStates     that the encode will read; in the batch forms one batch for each slot
+  /// @param destinationImage the one that will be written, when it is there already. No kernel of the library
+  ///                         looks at these two.
   /// @{
   [[nodiscard]] std::shared_ptr<State> resultState(
-      std::span<const std::shared_ptr<Image>> sourceImages) const;
-  [[nodiscard]] StateBatch resultStateBatch(std::span<const ImageBatch> sourceImages) const;
+      std::span<const std::shared_ptr<Image>> sourceImages,
+      std::span<const std::shared_ptr<State>> sourceStates = {},
+      const std::shared_ptr<Image>& destinationImage = nullptr) const;
+  [[nodiscard]] StateBatch resultStateBatch(std::span<const ImageBatch> sourceImages,
+                                            std::span<const StateBatch> sourceStates = {},
+                                            const ImageBatch& destinationImages = {}) const;
   [[nodiscard]] std::shared_ptr<State> temporaryResultState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-      std::span<const std::shared_ptr<Image>> sourceImages) const;
+      std::span<const std::shared_ptr<Image>> sourceImages,
+      std::span<const std::shared_ptr<State>> sourceStates = {},
+      const std::shared_ptr<Image>& destinationImage = nullptr) const;
   [[nodiscard]] StateBatch temporaryResultStateBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                                     std::span<const ImageBatch> sourceImages) const;
+                                                     std::span<const ImageBatch> sourceImages,
+                                                     std::span<const StateBatch> sourceStates = {},
+                                                     const ImageBatch& destinationImages = {}) const;
   /// @}
 
  protected:
@@ -125,8 +136,8 @@ class CNNMultiaryKernel : public Kernel {
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const;
 
  private:
-  [[nodiscard]] const detail::BinarySource& at(std::size_t index) const;
-  [[nodiscard]] detail::BinarySource& at(std::size_t index);
+  [[nodiscard]] const detail::SourceProperties& at(std::size_t index) const;
+  [[nodiscard]] detail::SourceProperties& at(std::size_t index);
   void encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                   std::span<const ImageBatch> sources, const StateBatch& states,
                   const ImageBatch& destinations, bool isBatch);
@@ -138,7 +149,7 @@ class CNNMultiaryKernel : public Kernel {
                                       std::size_t count) const;
   [[nodiscard]] std::vector<ImageBatch> batchesOf(std::span<const std::shared_ptr<Image>> images) const;
 
-  std::vector<detail::BinarySource> sources_;
+  std::vector<detail::SourceProperties> sources_;
   mtl::Region clipRect_ = RectNoClip;
   std::size_t destinationFeatureChannelOffset_ = 0;
   std::shared_ptr<NNPadding> padding_ = detail::defaultPadding();

@@ -37,28 +37,30 @@ class CNNConvolutionDescriptor {
                                                            std::size_t outputFeatureChannels);
 
   [[nodiscard]] std::size_t kernelWidth() const { return kernelWidth_; }
-  void setKernelWidth(std::size_t v) { kernelWidth_ = checked("kernelWidth", v); }
+  void setKernelWidth(std::size_t width) { kernelWidth_ = checked("kernelWidth", width); }
   [[nodiscard]] std::size_t kernelHeight() const { return kernelHeight_; }
-  void setKernelHeight(std::size_t v) { kernelHeight_ = checked("kernelHeight", v); }
+  void setKernelHeight(std::size_t height) { kernelHeight_ = checked("kernelHeight", height); }
   [[nodiscard]] std::size_t inputFeatureChannels() const { return inputFeatureChannels_; }
-  void setInputFeatureChannels(std::size_t v) { inputFeatureChannels_ = checked("inputFeatureChannels", v); }
+  void setInputFeatureChannels(std::size_t channels) {
+    inputFeatureChannels_ = checked("inputFeatureChannels", channels);
+  }
   [[nodiscard]] std::size_t outputFeatureChannels() const { return outputFeatureChannels_; }
-  void setOutputFeatureChannels(std::size_t v) {
-    outputFeatureChannels_ = checked("outputFeatureChannels", v);
+  void setOutputFeatureChannels(std::size_t channels) {
+    outputFeatureChannels_ = checked("outputFeatureChannels", channels);
   }
   /// Step from window to window, in pixels. 1.
   [[nodiscard]] std::size_t strideInPixelsX() const { return strideInPixelsX_; }
-  void setStrideInPixelsX(std::size_t v) { strideInPixelsX_ = checked("strideInPixelsX", v); }
+  void setStrideInPixelsX(std::size_t stride) { strideInPixelsX_ = checked("strideInPixelsX", stride); }
   [[nodiscard]] std::size_t strideInPixelsY() const { return strideInPixelsY_; }
-  void setStrideInPixelsY(std::size_t v) { strideInPixelsY_ = checked("strideInPixelsY", v); }
+  void setStrideInPixelsY(std::size_t stride) { strideInPixelsY_ = checked("strideInPixelsY", stride); }
   /// Divides both channel counts; any divisor is taken (Apple wants multiples of 4 in each group). 1.
   [[nodiscard]] std::size_t groups() const { return groups_; }
-  void setGroups(std::size_t v) { groups_ = checked("groups", v); }
+  void setGroups(std::size_t groups) { groups_ = checked("groups", groups); }
   /// Pixels from tap to tap. 1.
   [[nodiscard]] std::size_t dilationRateX() const { return dilationRateX_; }
-  void setDilationRateX(std::size_t v) { dilationRateX_ = checked("dilationRateX", v); }
+  void setDilationRateX(std::size_t rate) { dilationRateX_ = checked("dilationRateX", rate); }
   [[nodiscard]] std::size_t dilationRateY() const { return dilationRateY_; }
-  void setDilationRateY(std::size_t v) { dilationRateY_ = checked("dilationRateY", v); }
+  void setDilationRateY(std::size_t rate) { dilationRateY_ = checked("dilationRateY", rate); }
   /// Applied to the result. None. Not for training: put a neuron of its own behind the convolution.
   [[nodiscard]] const NNNeuronDescriptor& fusedNeuronDescriptor() const { return neuron_; }
   void setFusedNeuronDescriptor(NNNeuronDescriptor neuron) { neuron_ = std::move(neuron); }

@@ -1,5 +1,7 @@
 #include "mps/core/image_storage.hpp"
 
+#include <numeric>
+
 #include "mps/core/error.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
@@ -18,6 +20,7 @@ ImageStorage::ImageStorage(mtl::CommandBuffer& commandBuffer, const TensorShape&
       shape_(shape),
       heap_(commandBuffer.heap()),
       scope_(commandBuffer.submission()->scope()),
+      log_(commandBuffer.submission()->log()),
       readCounts_(countedImages, 1),
       livingImages_(countedImages) {}
 
@@ -29,6 +32,13 @@ ImageStorage::ImageStorage(std::shared_ptr<mtl::Device> device, std::shared_ptr<
       ownsMemory_(false),
       memory_(std::move(memory)),
       written_(true) {}
+
+ImageStorage::~ImageStorage() {
+  if (!log_ || released_) return;
+  log_->addUnread("temporary image (" + shape_.describe() + ")" +
+                      (producer_.empty() ? std::string() : ", written by " + producer_ + ","),
+                  std::accumulate(readCounts_.begin(), readCounts_.end(), std::size_t{0}));
+}
 
 bool ImageStorage::belongsTo(const mtl::CommandBuffer& commandBuffer) const {
   return commandBuffer.submission()->isOfScope(scope_);

@@ -12,6 +12,7 @@ namespace mtl {
 class CommandBuffer;
 class Device;
 class Heap;
+class Log;
 class Memory;
 }  // namespace mtl
 
@@ -31,6 +32,10 @@ class ImageStorage {
   /// Over memory that exists already; the shape's strides may have gaps.
   ImageStorage(std::shared_ptr<mtl::Device> device, std::shared_ptr<mtl::Memory> memory,
                std::size_t byteOffset, const TensorShape& shape);
+  /// Temporary storage with reads left is a line in the command buffer's logs (spec/00 D15).
+  ~ImageStorage();
+  ImageStorage(const ImageStorage&) = delete;
+  ImageStorage& operator=(const ImageStorage&) = delete;
 
   [[nodiscard]] const std::shared_ptr<mtl::Device>& device() const { return device_; }
   [[nodiscard]] const TensorShape& shape() const { return shape_; }
@@ -71,6 +76,7 @@ class ImageStorage {
   TensorShape shape_;
   std::shared_ptr<mtl::Heap> heap_;
   std::uint64_t scope_ = 0;
+  std::shared_ptr<mtl::Log> log_;  ///< of the command buffer
   std::size_t byteOffset_ = 0;
   bool ownsMemory_ = true;
   mutable std::mutex mutex_;

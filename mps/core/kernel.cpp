@@ -1,10 +1,14 @@
 #include "mps/core/kernel.hpp"
 
+#include <cstdlib>
+
 #include "mps/core/error.hpp"
 
 namespace mps {
 
-Kernel::Kernel(std::shared_ptr<mtl::Device> device) : device_(std::move(device)) {
+Kernel::Kernel(std::shared_ptr<mtl::Device> device)
+    : device_(std::move(device)),
+      options_(std::getenv("MPS_LOG_INFO") != nullptr ? KernelOptions::Verbose : KernelOptions::None) {
   if (!device_) throw Error("Kernel", "device", "null", "a device");
 }
 

@@ -21,7 +21,8 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   Kernel& operator=(const Kernel&) = delete;
 
   [[nodiscard]] const std::shared_ptr<mtl::Device>& device() const { return device_; }
-  /// None by default. SkipAPIValidation skips all checks but those for memory.
+  /// None by default, Verbose when the environment has MPS_LOG_INFO. SkipAPIValidation skips all checks but
+  /// those for memory.
   [[nodiscard]] KernelOptions options() const { return options_; }
   void setOptions(KernelOptions options) { options_ = options; }
   /// Name for messages and debugging; empty by default.
@@ -46,7 +47,7 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
 
  private:
   std::shared_ptr<mtl::Device> device_;
-  KernelOptions options_ = KernelOptions::None;
+  KernelOptions options_;
   std::string label_;
 };
 

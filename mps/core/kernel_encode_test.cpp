@@ -277,9 +277,9 @@ TEST_F(KernelEncode, ScratchMemoryIsTakenAndReported) {
   scale_->setScratchBytes(1000);
   const auto source = image(sizeOf(2, 1, 1), {1, 2});
   const auto result = image(sizeOf(2, 1, 1));
-  EXPECT_EQ(scale_->encodingStorageSize(source, result), 1000U);
-  EXPECT_EQ(scale_->batchEncodingStorageSize(ImageBatch{source}, ImageBatch{result}), 1000U);
-  EXPECT_EQ(scale_->batchEncodingStorageSize(ImageBatch(), ImageBatch()), 0U);
+  EXPECT_EQ(scale_->encodingStorageSize(source, {}, result), 1000U);
+  EXPECT_EQ(scale_->batchEncodingStorageSize(ImageBatch{source}, {}, ImageBatch{result}), 1000U);
+  EXPECT_EQ(scale_->batchEncodingStorageSize(ImageBatch()), 0U);
   const auto buffer = commands();
   scale_->encode(buffer, source, result);
   EXPECT_EQ(queue_->heap()->peakBytes(), 1024U);

@@ -60,9 +60,7 @@ std::size_t MatrixDescriptor::rowBytes(std::size_t columns, DataType dataType) {
 }
 
 Matrix::Matrix(std::unique_ptr<detail::ArrayStorage> storage, const MatrixDescriptor& descriptor)
-    : storage_(std::move(storage)), descriptor_(descriptor) {}
-
-Matrix::~Matrix() = default;
+    : Array(std::move(storage)), descriptor_(descriptor) {}
 
 std::shared_ptr<Matrix> Matrix::create(std::shared_ptr<mtl::Buffer> buffer,
                                        const MatrixDescriptor& descriptor, std::size_t offset) {
@@ -78,30 +76,6 @@ std::shared_ptr<Matrix> Matrix::create(std::shared_ptr<mtl::Device> device,
       std::make_unique<detail::ArrayStorage>("Matrix", std::move(device), extentOf(descriptor)), descriptor));
 }
 
-const std::shared_ptr<mtl::Device>& Matrix::device() const {
-  return storage_->device();
-}
-
-std::size_t Matrix::offset() const {
-  return storage_->offset();
-}
-
-std::shared_ptr<mtl::Buffer> Matrix::data() {
-  return storage_->buffer();
-}
-
-std::size_t Matrix::resourceSize() const {
-  return storage_->resourceSize();
-}
-
-bool Matrix::isTemporary() const {
-  return storage_->isTemporary();
-}
-
-void Matrix::synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
-  storage_->synchronize(commandBuffer);
-}
-
 std::shared_ptr<TemporaryMatrix> TemporaryMatrix::create(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const MatrixDescriptor& descriptor) {
   return std::shared_ptr<TemporaryMatrix>(new TemporaryMatrix(
@@ -111,13 +85,5 @@ std::shared_ptr<TemporaryMatrix> TemporaryMatrix::create(
 
 void TemporaryMatrix::prefetchStorage(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
                                       std::span<const MatrixDescriptor> /*descriptors*/) {}
-
-std::size_t TemporaryMatrix::readCount() const {
-  return storage().readCount();
-}
-
-void TemporaryMatrix::setReadCount(std::size_t readCount) {
-  storage().setReadCount(readCount);
-}
 
 }  // namespace mps

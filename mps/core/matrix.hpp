@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 
+#include "mps/core/array.hpp"
 #include "mps/core/types.hpp"
 
 namespace mtl {
@@ -13,10 +14,6 @@ class Device;
 }  // namespace mtl
 
 namespace mps {
-
-namespace detail {
-class ArrayStorage;
-}
 
 /// Sizes and type of matrices (MPSMatrixDescriptor; spec/05 section 2.1). A value; a matrix that was made
 /// from it does not see later changes.
@@ -68,12 +65,8 @@ class MatrixDescriptor {
 /// data()->contents() + offset() + k * matrixBytes() + i * rowBytes() + j * size of the type.
 /// What the descriptor says is checked and taken over when the matrix is made; it may have no elements.
 /// Kernels neither read nor write the gaps between rows.
-class Matrix {
+class Matrix : public detail::Array {
  public:
-  virtual ~Matrix();
-  Matrix(const Matrix&) = delete;
-  Matrix& operator=(const Matrix&) = delete;
-
   /// Shares the buffer, which holds at least offset + (matrices - 1) * matrixBytes + (rows - 1) * rowBytes +
   /// columns * size bytes: no gap behind the last row. @param offset in bytes, a multiple of the element size
   /// @throws Error when rows or matrices overlap or leave the buffer.
@@ -83,32 +76,17 @@ class Matrix {
   static std::shared_ptr<Matrix> create(std::shared_ptr<mtl::Device> device,
                                         const MatrixDescriptor& descriptor);
 
-  [[nodiscard]] const std::shared_ptr<mtl::Device>& device() const;
   [[nodiscard]] std::size_t rows() const { return descriptor_.rows(); }
   [[nodiscard]] std::size_t columns() const { return descriptor_.columns(); }
   [[nodiscard]] std::size_t matrices() const { return descriptor_.matrices(); }
   [[nodiscard]] std::size_t rowBytes() const { return descriptor_.rowBytes(); }
   [[nodiscard]] std::size_t matrixBytes() const { return descriptor_.matrixBytes(); }
   [[nodiscard]] DataType dataType() const { return descriptor_.dataType(); }
-  [[nodiscard]] std::size_t offset() const;
-  /// The buffer; allocates it, in whichever thread asks first. @throws Error for a temporary matrix whose
-  /// readCount is 0.
-  [[nodiscard]] std::shared_ptr<mtl::Buffer> data();
-  /// Bytes of backing storage; 0 over a buffer of the caller. Does not allocate.
-  [[nodiscard]] std::size_t resourceSize() const;
-  [[nodiscard]] bool isTemporary() const;
-  /// Records the copy that makes device results visible in data(). Nothing to do for private, temporary or
-  /// unallocated storage. @throws Error after commit.
-  void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
-
-  /// The library's own.
-  [[nodiscard]] detail::ArrayStorage& storage() const { return *storage_; }
 
  protected:
   Matrix(std::unique_ptr<detail::ArrayStorage> storage, const MatrixDescriptor& descriptor);
 
  private:
-  std::unique_ptr<detail::ArrayStorage> storage_;
   MatrixDescriptor descriptor_;
 };
 
@@ -123,10 +101,8 @@ class TemporaryMatrix : public Matrix {
   /// A hint without effect.
   static void prefetchStorage(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                               std::span<const MatrixDescriptor> descriptors);
-  /// Reads that are still to come; starts at 1.
-  [[nodiscard]] std::size_t readCount() const;
-  /// 0 frees the memory now. @throws Error when it was 0 already.
-  void setReadCount(std::size_t readCount);
+  using Matrix::readCount;
+  using Matrix::setReadCount;
 
  private:
   using Matrix::Matrix;

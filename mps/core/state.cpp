@@ -38,7 +38,11 @@ State::State(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const Sta
   readCount_ = 1;
 }
 
-State::~State() = default;
+State::~State() {
+  if (readCount_ == 0) return;
+  commandBuffer_->submission()->log()->addUnread(
+      "temporary state" + (label_.empty() ? std::string() : " \"" + label_ + "\""), readCount_);
+}
 
 std::shared_ptr<State> State::create(const std::shared_ptr<mtl::Device>& device,
                                      const StateResourceList& resources) {

@@ -149,6 +149,8 @@ class ScaleGradient : public CNNGradientKernel {
   /// The images are taken one by one unless they are those of the forward batch in order.
   void setNeedsOrder(bool needsOrder) { needsOrder_ = needsOrder; }
   void setReadsSource(bool readsSource) { readsSource_ = readsSource; }
+  /// The next encodes make plans with that much scratch memory.
+  void setScratchBytes(std::size_t bytes) { scratchBytes_ = bytes; }
   void setWorksInPlace(bool worksInPlace) { worksInPlace_ = worksInPlace; }
   [[nodiscard]] bool worksInPlace() const override { return worksInPlace_; }
   /// The n-th recorded call of an encode fails while it is encoded; 0 for none.
@@ -163,15 +165,17 @@ class ScaleGradient : public CNNGradientKernel {
     usedSavedFields_ = call.savedFieldsFit;
     const float factor = call.record ? std::any_cast<float>(call.record->family) : 1;
     detail::PreparedCall prepared = detail::preparedPointwise(
-        views,
-        planOf([from = views.gradient, to = views.destination, factor](const detail::Operands& operands) {
-          forEach(to, operands.destination, [&](auto n, auto y, auto x, auto c) {
-            float used = factor;
-            if (operands.saved != nullptr)
-              std::memcpy(&used, operands.saved + n * static_cast<std::int64_t>(sizeof used), sizeof used);
-            return used * load(from, operands.gradient, n, y, x, c);
-          });
-        }));
+        views, planOf(
+                   [from = views.gradient, to = views.destination, factor](const detail::Operands& operands) {
+                     forEach(to, operands.destination, [&](auto n, auto y, auto x, auto c) {
+                       float used = factor;
+                       if (operands.saved != nullptr)
+                         std::memcpy(&used, operands.saved + n * static_cast<std::int64_t>(sizeof used),
+                                     sizeof used);
+                       return used * load(from, operands.gradient, n, y, x, c);
+                     });
+                   },
+                   scratchBytes_));
     prepared.readsSavedFields = call.savedFieldsFit;
     prepared.readsSource = readsSource_;
     return {prepared};
@@ -189,6 +193,7 @@ class ScaleGradient : public CNNGradientKernel {
   mutable bool usedSavedFields_ = false;
   mutable int calls_ = 0;
   int failingCall_ = 0;
+  std::size_t scratchBytes_ = 0;
   bool needsOrder_ = false;
   bool readsSource_ = true;
   bool worksInPlace_ = false;

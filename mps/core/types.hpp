@@ -46,8 +46,12 @@ enum class KernelOptions : std::uint64_t {
   SkipAPIValidation = 1,
   /// Let the kernel compute in TF32, bfloat16 or float16 where the back end has it. Off by default.
   AllowReducedPrecision = 2,
+  /// Without effect: how work is split among threads is the plan's own, and results do not depend on it.
   DisableInternalTiling = 4,
+  /// Without effect: commands carry class name and label already.
   InsertDebugGroups = 8,
+  /// Commentary on stderr: of a kernel which implementation each encode uses, of a graph its
+  /// debugDescription() when it meets new sizes. On by default when the environment has MPS_LOG_INFO.
   Verbose = 16,
 };
 constexpr KernelOptions operator|(KernelOptions a, KernelOptions b) {

@@ -45,9 +45,7 @@ std::size_t VectorDescriptor::vectorBytes(std::size_t length, DataType dataType)
 }
 
 Vector::Vector(std::unique_ptr<detail::ArrayStorage> storage, const VectorDescriptor& descriptor)
-    : storage_(std::move(storage)), descriptor_(descriptor) {}
-
-Vector::~Vector() = default;
+    : Array(std::move(storage)), descriptor_(descriptor) {}
 
 std::shared_ptr<Vector> Vector::create(std::shared_ptr<mtl::Buffer> buffer,
                                        const VectorDescriptor& descriptor, std::size_t offset) {
@@ -63,30 +61,6 @@ std::shared_ptr<Vector> Vector::create(std::shared_ptr<mtl::Device> device,
       std::make_unique<detail::ArrayStorage>("Vector", std::move(device), extentOf(descriptor)), descriptor));
 }
 
-const std::shared_ptr<mtl::Device>& Vector::device() const {
-  return storage_->device();
-}
-
-std::size_t Vector::offset() const {
-  return storage_->offset();
-}
-
-std::shared_ptr<mtl::Buffer> Vector::data() {
-  return storage_->buffer();
-}
-
-std::size_t Vector::resourceSize() const {
-  return storage_->resourceSize();
-}
-
-bool Vector::isTemporary() const {
-  return storage_->isTemporary();
-}
-
-void Vector::synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
-  storage_->synchronize(commandBuffer);
-}
-
 std::shared_ptr<TemporaryVector> TemporaryVector::create(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const VectorDescriptor& descriptor) {
   return std::shared_ptr<TemporaryVector>(new TemporaryVector(
@@ -96,13 +70,5 @@ std::shared_ptr<TemporaryVector> TemporaryVector::create(
 
 void TemporaryVector::prefetchStorage(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
                                       std::span<const VectorDescriptor> /*descriptors*/) {}
-
-std::size_t TemporaryVector::readCount() const {
-  return storage().readCount();
-}
-
-void TemporaryVector::setReadCount(std::size_t readCount) {
-  storage().setReadCount(readCount);
-}
 
 }  // namespace mps

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 
+#include "mps/core/array.hpp"
 #include "mps/core/types.hpp"
 
 namespace mtl {
@@ -13,10 +14,6 @@ class Device;
 }  // namespace mtl
 
 namespace mps {
-
-namespace detail {
-class ArrayStorage;
-}
 
 /// Lengths and type of vectors (MPSVectorDescriptor; spec/05 section 2.2). A value; a vector that was made
 /// from it does not see later changes.
@@ -52,12 +49,8 @@ class VectorDescriptor {
 /// One or several vectors in a buffer (MPSVector; spec/05 section 2.4).
 /// Element i of vector v lies at data()->contents() + offset() + v * vectorBytes() + i * size of the type.
 /// What the descriptor says is taken over when the vector is made; it may have no elements.
-class Vector {
+class Vector : public detail::Array {
  public:
-  virtual ~Vector();
-  Vector(const Vector&) = delete;
-  Vector& operator=(const Vector&) = delete;
-
   /// Shares the buffer, which holds at least offset + (vectors - 1) * vectorBytes + length * size bytes.
   /// @param offset in bytes, a multiple of the element size. @throws Error when the vectors overlap or leave
   /// the buffer.
@@ -67,30 +60,15 @@ class Vector {
   static std::shared_ptr<Vector> create(std::shared_ptr<mtl::Device> device,
                                         const VectorDescriptor& descriptor);
 
-  [[nodiscard]] const std::shared_ptr<mtl::Device>& device() const;
   [[nodiscard]] std::size_t length() const { return descriptor_.length(); }
   [[nodiscard]] std::size_t vectors() const { return descriptor_.vectors(); }
   [[nodiscard]] std::size_t vectorBytes() const { return descriptor_.vectorBytes(); }
   [[nodiscard]] DataType dataType() const { return descriptor_.dataType(); }
-  [[nodiscard]] std::size_t offset() const;
-  /// The buffer; allocates it, in whichever thread asks first. @throws Error for a temporary vector whose
-  /// readCount is 0.
-  [[nodiscard]] std::shared_ptr<mtl::Buffer> data();
-  /// Bytes of backing storage; 0 over a buffer of the caller. Does not allocate.
-  [[nodiscard]] std::size_t resourceSize() const;
-  [[nodiscard]] bool isTemporary() const;
-  /// Records the copy that makes device results visible in data(). Nothing to do for private, temporary or
-  /// unallocated storage. @throws Error after commit.
-  void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
-
-  /// The library's own.
-  [[nodiscard]] detail::ArrayStorage& storage() const { return *storage_; }
 
  protected:
   Vector(std::unique_ptr<detail::ArrayStorage> storage, const VectorDescriptor& descriptor);
 
  private:
-  std::unique_ptr<detail::ArrayStorage> storage_;
   VectorDescriptor descriptor_;
 };
 
@@ -105,10 +83,8 @@ class TemporaryVector : public Vector {
   /// A hint without effect.
   static void prefetchStorage(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                               std::span<const VectorDescriptor> descriptors);
-  /// Reads that are still to come; starts at 1.
-  [[nodiscard]] std::size_t readCount() const;
-  /// 0 frees the memory now. @throws Error when it was 0 already.
-  void setReadCount(std::size_t readCount);
+  using Vector::readCount;
+  using Vector::setReadCount;
 
  private:
   using Vector::Vector;

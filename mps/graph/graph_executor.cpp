@@ -184,6 +184,7 @@ GraphLayout& GraphExecutor::layoutFor(const NNGraph& graph, const std::vector<Im
   planImages(key);
   layouts_.push_front(std::move(key));
   if (layouts_.size() > mostLayouts) layouts_.pop_back();
+  if (has(graph.options(), KernelOptions::Verbose)) printDispatch(graph.debugDescription());
   return layouts_.front();
 }
 

@@ -99,6 +99,9 @@ class NNGraph : public Kernel {
   /// @param[out] destinationStates   appended in the order of resultStateHandles(); may be null
   /// @return result 0; null (empty) when it is not needed
   ///
+  /// One encode is one entry in the buffer, also when that is an mps::CommandBuffer: Apple's graph commits it
+  /// in pieces, which could not be taken back when a later step throws. Commit in pieces between encodes.
+  ///
   /// In the single form each source image may be a stack of n images (numberOfImages n, the same for all
   /// sources). It runs like a batch of n, and the results are stacks of n. Graphs that take or export states
   /// have one for each image and refuse stacks.

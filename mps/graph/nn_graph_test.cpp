@@ -99,7 +99,7 @@ TEST(NNGraph, TwoHostUpdatedEncodesOnOneCommandBufferAreRefused) {
   commandBuffer->throwIfFailed();
 }
 
-TEST(Usage, Behaviour2AnUpdateThatReturnsNothingLeavesTheLayerAlone) {
+TEST(Usage, Behaviour02AnUpdateThatReturnsNothingLeavesTheLayerAlone) {
   const Pair copies;
   const auto first = std::make_shared<test::UserSource>(device(), *copies.first);
   const auto second = std::make_shared<test::UserSource>(device(), *copies.second);
@@ -126,7 +126,7 @@ TEST(NNGraph, AFrozenFirstLayerHasNoGradientSteps) {
   EXPECT_EQ(test::weightsOf(*layers.first), before);
 }
 
-TEST(Usage, Behaviour6And20TheSameNodesServeAnInferenceGraphThatSeesNewWeightsAfterAReload) {
+TEST(Usage, Behaviour06And20TheSameNodesServeAnInferenceGraphThatSeesNewWeightsAfterAReload) {
   const Pair copies;
   const auto first = std::make_shared<test::UserSource>(device(), *copies.first);
   const auto second = std::make_shared<test::UserSource>(device(), *copies.second);

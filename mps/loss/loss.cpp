@@ -170,7 +170,7 @@ void CNNLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuff
   prepared.scalars[2] = epsilon();
   prepared.scalars[3] = delta();
   prepared.plan = detail::planFor(*device(), detail::lossBackEnds, problem);
-  detail::recordCall(*commandBuffer, describe(), prepared, call);
+  detail::recordCall(*commandBuffer, *this, prepared, call);
   if (losses.isLoose()) detail::scatter(*commandBuffer, describe(), written, losses);
   guard.keep();
   detail::consumeRead(sourceImages, describe());

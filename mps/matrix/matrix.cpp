@@ -53,7 +53,7 @@ void recordProduct(const Kernel& kernel, mtl::CommandBuffer& commandBuffer,
   operands.secondary = &secondary;
   operands.gradient = problem.beta != 0 ? &destination : nullptr;  // the old result is an input too
   operands.destination = &destination;
-  detail::recordCall(commandBuffer, kernel.describe(), prepared, operands);
+  detail::recordCall(commandBuffer, kernel, prepared, operands);
   guard.keep();
 }
 

@@ -57,7 +57,7 @@ void ImageMatrixCopy::record(const std::shared_ptr<mtl::CommandBuffer>& commandB
   detail::CallOperands operands;
   operands.source = toMatrix ? &imageOperand : &matrixOperand;
   operands.destination = toMatrix ? &matrixOperand : &imageOperand;
-  detail::recordCall(*commandBuffer, describe(), prepared, operands);
+  detail::recordCall(*commandBuffer, *this, prepared, operands);
   guard.keep();
   if (toMatrix) {
     detail::consumeRead(images, describe());

@@ -189,7 +189,7 @@ void MatrixRandomPhilox::record(mtl::CommandBuffer& commandBuffer, MatrixRandomP
   prepared.scalars[0] = static_cast<double>(block_);
   detail::CallOperands operands;
   operands.destination = &destination;
-  detail::recordCall(commandBuffer, describe(), prepared, operands);
+  detail::recordCall(commandBuffer, *this, prepared, operands);
   block_ += (static_cast<std::uint64_t>(problem.destination.elements()) + 3) / 4;
 }
 
@@ -237,7 +237,7 @@ void MatrixRandomMTGP32::record(mtl::CommandBuffer& commandBuffer, MatrixRandomP
   prepared.parameters[1] = {.memory = state_->memory(), .isWritten = false};
   detail::CallOperands operands;
   operands.destination = &destination;
-  detail::recordCall(commandBuffer, describe(), prepared, operands);
+  detail::recordCall(commandBuffer, *this, prepared, operands);
 }
 
 void MatrixRandomMTGP32::synchronizeState(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {

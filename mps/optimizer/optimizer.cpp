@@ -113,6 +113,7 @@ void NNOptimizer::record(mtl::CommandBuffer& commandBuffer, OptimizerKind kind,
     command.retained.push_back(buffer.memory);
   }
   const auto chosen = detail::planFor(*device(), detail::optimizerBackEnds, problem);
+  detail::comment(*this, chosen);
   command.run = [plan = chosen.plan, operands](mtl::Stream& stream) { plan->run(stream, operands); };
   commandBuffer.append(std::move(command));
 }
