@@ -15,22 +15,26 @@ unmetal_family(convolution
 unmetal_family(arithmetic
   HEADERS arithmetic_node.hpp
   SOURCES arithmetic_gradient.cpp arithmetic_node.cpp arithmetic_vectors.cpp
+  CUDA arithmetic_cuda.cu
   CONFORM arithmetic_reference_call.cpp
   TESTS arithmetic_test.cpp)
 unmetal_family(neuron
   HEADERS neuron_node.hpp
   SOURCES neuron_node.cpp
+  CUDA neuron_cuda.cu
   CONFORM neuron_reference_call.cpp
   TESTS neuron_test.cpp)
-unmetal_family(softmax CONFORM softmax_reference_call.cpp TESTS softmax_test.cpp)
-unmetal_family(dropout CONFORM dropout_reference_call.cpp TESTS dropout_test.cpp)
+unmetal_family(softmax CUDA softmax_cuda.cu CONFORM softmax_reference_call.cpp TESTS softmax_test.cpp)
+unmetal_family(dropout CUDA dropout_cuda.cu CONFORM dropout_reference_call.cpp TESTS dropout_test.cpp)
 unmetal_family(loss
   HEADERS loss_descriptor.hpp loss_node.hpp
   SOURCES loss_labels.cpp loss_node.cpp
+  CUDA loss_cuda.cu
   CONFORM loss_reference_call.cpp
   TESTS loss_labels_test.cpp loss_test.cpp)
 unmetal_family(optimizer
   HEADERS optimizer_descriptor.hpp
+  CUDA optimizer_cuda.cu
   TESTS optimizer_convolution_test.cpp optimizer_test.cpp)
 unmetal_family(matrix
   HEADERS matrix_image_copy.hpp matrix_random.hpp

@@ -25,8 +25,6 @@ using detail::TensorShape;
 
 namespace {
 
-constexpr detail::BackEnds<ArithmeticProblem> arithmeticBackEnds{detail::arithmeticImplementationsCpu};
-
 std::int64_t asSigned(std::size_t value) {
   return static_cast<std::int64_t>(value);
 }
@@ -296,7 +294,7 @@ void CNNArithmetic::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& comman
       if (prepared.savedBytes > 0) record->saved = device()->allocate(prepared.savedBytes);
       operands.saved = record->saved;
     }
-    prepared.plan = detail::planFor(*device(), arithmeticBackEnds, problem);
+    prepared.plan = detail::planFor(*device(), detail::arithmeticBackEnds, problem);
     detail::recordCall(*commandBuffer, *this, prepared, operands);
   }
   if (!record) return;

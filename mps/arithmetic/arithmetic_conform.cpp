@@ -7,7 +7,6 @@
 namespace mps::detail {
 namespace {
 
-constexpr BackEnds<ArithmeticProblem> kBackEnds{arithmeticImplementationsCpu};
 using ArithmeticImplementation = Implementation<ArithmeticProblem>;
 
 /// Divisors keep away from 0; in the exact tier they are powers of two.
@@ -185,7 +184,7 @@ void conformOperation(Conform& conform, const ArithmeticImplementation& implemen
 }  // namespace
 
 void conformArithmetic(Conform& conform) {
-  for (const ArithmeticImplementation& implementation : conform.implementations(kBackEnds)) {
+  for (const ArithmeticImplementation& implementation : conform.implementations(arithmeticBackEnds)) {
     conformOperation<CNNAdd>(conform, implementation, ArithmeticOperation::Add, "CNNAdd");
     conformOperation<CNNSubtract>(conform, implementation, ArithmeticOperation::Subtract, "CNNSubtract");
     conformOperation<CNNMultiply>(conform, implementation, ArithmeticOperation::Multiply, "CNNMultiply");

@@ -92,8 +92,6 @@ using detail::ArithmeticGradientAxis;
 
 namespace {
 
-constexpr detail::BackEnds<ArithmeticProblem> arithmeticBackEnds{detail::arithmeticImplementationsCpu};
-
 std::int64_t asSigned(std::size_t value) {
   return static_cast<std::int64_t>(value);
 }
@@ -215,7 +213,7 @@ detail::PreparedCall CNNArithmeticGradient::prepareAxes(ArithmeticGradientAxes& 
     problem.quotientOffset += skipped * axes.gradient.channels * 4;
     prepared.readsSavedFields = true;
   }
-  prepared.plan = detail::planFor(*device(), arithmeticBackEnds, problem);
+  prepared.plan = detail::planFor(*device(), detail::arithmeticBackEnds, problem);
   prepared.readsSource = needsSource;
   prepared.sourceIsSecondary = needsSource;
   prepared.gradientOrigin = origin(&ArithmeticGradientAxis::gradient);

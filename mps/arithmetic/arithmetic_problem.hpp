@@ -8,6 +8,7 @@
 #include <string>
 
 #include "mps/core/plan.hpp"
+#include "mps/core/plan_for.hpp"
 #include "mps/core/tensor_shape.hpp"
 
 namespace mps::detail {
@@ -96,5 +97,8 @@ std::size_t describeSavedFields(ArithmeticProblem& problem, const TensorShape& r
 
 /// In order of preference; the last one accepts every problem that is in the tables above.
 std::span<const Implementation<ArithmeticProblem>> arithmeticImplementationsCpu();
+std::span<const Implementation<ArithmeticProblem>> arithmeticImplementationsCuda();
+inline constexpr BackEnds<ArithmeticProblem> arithmeticBackEnds{
+    arithmeticImplementationsCpu, UNMETAL_CUDA_LIST(arithmeticImplementationsCuda)};
 
 }  // namespace mps::detail

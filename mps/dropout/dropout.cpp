@@ -16,8 +16,6 @@ using detail::DropoutProblem;
 
 namespace {
 
-constexpr detail::BackEnds<DropoutProblem> dropoutBackEnds{detail::dropoutImplementationsCpu};
-
 /// What draws the mask of one encode again.
 struct DropoutRecord {
   float keepProbability = 1;
@@ -108,7 +106,7 @@ detail::PreparedCall CNNDropout::prepareForward(const detail::ForwardCall& call)
   problem.input = call.source;
   problem.destination = call.destination;
   detail::PreparedCall prepared;
-  prepared.plan = detail::planFor(*device(), dropoutBackEnds, problem);
+  prepared.plan = detail::planFor(*device(), detail::dropoutBackEnds, problem);
   prepared.scalars[0] = encodeCount_;
   return prepared;
 }
@@ -155,7 +153,7 @@ std::vector<detail::PreparedCall> CNNDropoutGradient::prepareGradient(
   problem.input = views.gradient;
   problem.destination = views.destination;
   detail::PreparedCall prepared =
-      detail::preparedPointwise(views, detail::planFor(*device(), dropoutBackEnds, problem));
+      detail::preparedPointwise(views, detail::planFor(*device(), detail::dropoutBackEnds, problem));
   prepared.scalars[0] = drawn->encodeCount;
   prepared.scalars[1] = static_cast<double>(call.firstImage);
   prepared.readsSource = false;

@@ -6,7 +6,6 @@
 namespace mps::detail {
 namespace {
 
-constexpr BackEnds<DropoutProblem> kBackEnds{dropoutImplementationsCpu};
 using DropoutImplementation = Implementation<DropoutProblem>;
 
 /// Float results have one rounding, that of the division: exact in float32 whatever the values are.
@@ -89,7 +88,7 @@ void conformDirection(Conform& conform, const DropoutImplementation& implementat
 }  // namespace
 
 void conformDropout(Conform& conform) {
-  for (const DropoutImplementation& implementation : conform.implementations(kBackEnds)) {
+  for (const DropoutImplementation& implementation : conform.implementations(dropoutBackEnds)) {
     for (const ConformFormats formats : kForwardFormats)
       conformDirection(conform, implementation, DropoutDirection::Forward, formats);
     for (const auto format : kGradientFormats)

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "mps/core/plan.hpp"
+#include "mps/core/plan_for.hpp"
 #include "mps/core/tensor_shape.hpp"
 
 namespace mps::detail {
@@ -84,6 +85,9 @@ struct DropoutProblem {
 
 /// In order of preference; the last one accepts every problem.
 std::span<const Implementation<DropoutProblem>> dropoutImplementationsCpu();
+std::span<const Implementation<DropoutProblem>> dropoutImplementationsCuda();
+inline constexpr BackEnds<DropoutProblem> dropoutBackEnds{dropoutImplementationsCpu,
+                                                          UNMETAL_CUDA_LIST(dropoutImplementationsCuda)};
 
 /// What maskData() gives: a byte for each element of one image's mask, 1 kept, 0 dropped, in the order y, x,
 /// channel.

@@ -9,6 +9,7 @@
 #include "mps/core/highway_targets.hpp"
 #include "mps/core/plan.hpp"
 #include "mps/core/storage.hpp"
+#include "mps/loss/loss_numbers.hpp"
 #include "mps/loss/loss_problem.hpp"
 #include "mps/loss/loss_run.hpp"
 #include "mps/loss/loss_tiles.hpp"
@@ -161,39 +162,6 @@ bool isTranscendental(CNNLossType type) {
          type == CNNLossType::KullbackLeiblerDivergence;
 }
 
-bool countsWeights(const LossProblem& problem) {
-  return problem.reductionType == CNNReductionType::SumByNonZeroWeights &&
-         (problem.weights.channels > 0 || problem.labelKind != LossLabels::Dense);
-}
-
-LossNumbers numbersOf(const LossProblem& problem, const Operands& operands) {
-  LossNumbers numbers;
-  numbers.weight = static_cast<float>(operands.scalars[0]);
-  const double smoothing = operands.scalars[1];
-  if (smoothing > 0) {
-    const bool sigmoid = problem.lossType == CNNLossType::SigmoidCrossEntropy;
-    const double classes = sigmoid ? 2.0 : static_cast<double>(problem.numberOfClasses);
-    numbers.labelScale = static_cast<float>(1 - smoothing);
-    numbers.labelOffset = static_cast<float>(smoothing / classes);
-  }
-  numbers.epsilon = static_cast<float>(operands.scalars[2]);
-  numbers.delta = static_cast<float>(operands.scalars[3]);
-  numbers.exactSoftMaxGradient = problem.exactSoftMaxGradient;
-  return numbers;
-}
-
-/// The problem with tensors that have the counted channels alone.
-LossProblem narrowed(LossProblem problem) {
-  const std::int64_t channels = problem.countedChannels;
-  const bool isDense = problem.labelKind == LossLabels::Dense;
-  const bool perElement = problem.reductionType == CNNReductionType::None;
-  for (TensorShape* shape : {&problem.predictions, isDense ? &problem.labels : nullptr, &problem.weights,
-                             perElement ? &problem.sourceGradient : nullptr, &problem.gradient,
-                             perElement ? &problem.loss : nullptr, &problem.labelGradient})
-    if (shape != nullptr) shape->channels = std::min(shape->channels, channels);
-  return problem;
-}
-
 class LossPlan final : public Plan {
  public:
   explicit LossPlan(const LossProblem& problem)
@@ -230,7 +198,7 @@ class LossPlan final : public Plan {
 
  private:
   [[nodiscard]] LossRun prepareRun(const Operands& operands) const {
-    LossRun run{.problem = problem_, .layout = layout_, .numbers = numbersOf(problem_, operands)};
+    LossRun run{.problem = problem_, .layout = layout_, .numbers = lossNumbers(problem_, operands)};
     run.weight = operands.scalars[0];
     run.accumulate = operands.accumulate;
     run.predictions = operands.source;
@@ -260,21 +228,11 @@ class LossPlan final : public Plan {
   }
 
   [[nodiscard]] double divisorOfImage(const LossRun& run, std::int64_t image) const {
-    const std::int64_t pixels = layout_.pixelsPerImage;
-    switch (problem_.reductionType) {
-      case CNNReductionType::Mean:
-        return static_cast<double>(
-            problem_.lossType == CNNLossType::SoftMaxCrossEntropy ? pixels : pixels * layout_.channels);
-      case CNNReductionType::SumByNonZeroWeights: {
-        if (!countsWeights(problem_)) return static_cast<double>(pixels * layout_.channels);
-        std::int64_t count = 0;
-        for (std::int64_t j = 0; j < layout_.itemsPerImage; ++j)
-          count += run.counts[image * layout_.itemsPerImage + j];
-        return static_cast<double>(count);
-      }
-      default:
-        return 1;
-    }
+    if (!countsWeights(problem_)) return lossDivisor(problem_);
+    std::int64_t count = 0;
+    for (std::int64_t j = 0; j < layout_.itemsPerImage; ++j)
+      count += run.counts[image * layout_.itemsPerImage + j];
+    return static_cast<double>(count);
   }
 
   /// The losses of the images, each in the first element of its loss image; 0 in the others.

@@ -88,6 +88,8 @@ const char* name(CNNReductionType type);
 /// One vectorised implementation, which takes every problem. canAccumulate() (of the gradient): float32.
 /// The sums do not depend on the number of threads.
 std::span<const Implementation<LossProblem>> lossImplementationsCpu();
-inline constexpr BackEnds<LossProblem> lossBackEnds{lossImplementationsCpu};
+std::span<const Implementation<LossProblem>> lossImplementationsCuda();
+inline constexpr BackEnds<LossProblem> lossBackEnds{lossImplementationsCpu,
+                                                    UNMETAL_CUDA_LIST(lossImplementationsCuda)};
 
 }  // namespace mps::detail

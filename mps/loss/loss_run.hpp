@@ -7,6 +7,7 @@
 
 #include "mps/core/storage.hpp"
 #include "mps/core/tile_io.hpp"
+#include "mps/loss/loss_numbers.hpp"
 #include "mps/loss/loss_problem.hpp"
 
 /// What one run of a loss on the CPU hands to its vector code: how the pixels are cut into items of work, and
@@ -62,16 +63,6 @@ struct LossLayout {
   std::int64_t pixelsPerItem;
   std::int64_t itemsPerImage;
   std::int64_t items;
-};
-
-/// Numbers of one run that all elements share, rounded to float32.
-struct LossNumbers {
-  float weight = 1;
-  float labelScale = 1;  ///< t' = t * labelScale + labelOffset
-  float labelOffset = 0;
-  float epsilon = 0;
-  float delta = 0;
-  bool exactSoftMaxGradient = false;
 };
 
 /// The adjacent values of a tile; null where there is nothing or nothing is wanted.

@@ -16,8 +16,6 @@ using detail::NeuronProblem;
 
 namespace {
 
-constexpr detail::BackEnds<NeuronProblem> neuronBackEnds{detail::neuronImplementationsCpu};
-
 void checkDescriptor(const char* className, const NNNeuronDescriptor& descriptor) {
   const auto type = static_cast<std::int32_t>(descriptor.neuronType());
   if (type < 0 || type >= static_cast<std::int32_t>(CNNNeuronType::Count))
@@ -59,7 +57,7 @@ detail::PreparedCall CNNNeuron::prepareForward(const detail::ForwardCall& call) 
   problem.input = call.source;
   problem.destination = call.destination;
   detail::PreparedCall prepared;
-  prepared.plan = detail::planFor(*device(), neuronBackEnds, problem);
+  prepared.plan = detail::planFor(*device(), detail::neuronBackEnds, problem);
   return prepared;
 }
 
@@ -102,7 +100,7 @@ std::vector<detail::PreparedCall> CNNNeuronGradient::prepareGradient(const detai
   problem.gradient = views.gradient;
   problem.destination = views.destination;
   detail::PreparedCall prepared =
-      detail::preparedPointwise(views, detail::planFor(*device(), neuronBackEnds, problem));
+      detail::preparedPointwise(views, detail::planFor(*device(), detail::neuronBackEnds, problem));
   prepared.sourceIsSecondary = usesResult_;
   return {prepared};
 }

@@ -8,7 +8,6 @@
 namespace mps::detail {
 namespace {
 
-constexpr BackEnds<NeuronProblem> kBackEnds{neuronImplementationsCpu};
 using NeuronImplementation = Implementation<NeuronProblem>;
 
 /// Arguments where the neuron of the case is smooth or at least finite.
@@ -114,7 +113,7 @@ void conformDirection(Conform& conform, const NeuronImplementation& implementati
 }  // namespace
 
 void conformNeuron(Conform& conform) {
-  for (const NeuronImplementation& implementation : conform.implementations(kBackEnds))
+  for (const NeuronImplementation& implementation : conform.implementations(neuronBackEnds))
     for (const Tier tier : {Tier::Exact, Tier::Bounded}) {
       for (const ConformFormats formats : kForwardFormats)
         conformDirection(conform, implementation, true, formats, tier);

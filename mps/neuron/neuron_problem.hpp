@@ -7,6 +7,7 @@
 
 #include "mps/core/neuron_descriptor.hpp"
 #include "mps/core/plan.hpp"
+#include "mps/core/plan_for.hpp"
 #include "mps/core/tensor_shape.hpp"
 
 namespace mps::detail {
@@ -47,5 +48,8 @@ struct NeuronProblem {
 
 /// In order of preference; the last one accepts every problem that is in the table above.
 std::span<const Implementation<NeuronProblem>> neuronImplementationsCpu();
+std::span<const Implementation<NeuronProblem>> neuronImplementationsCuda();
+inline constexpr BackEnds<NeuronProblem> neuronBackEnds{neuronImplementationsCpu,
+                                                        UNMETAL_CUDA_LIST(neuronImplementationsCuda)};
 
 }  // namespace mps::detail

@@ -23,33 +23,6 @@ namespace mps::detail::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// OptimizerNumbers in float32. The complements are taken before the rounding: 1 - 0.999F has only 10 right
-/// bits.
-struct OptimizerFloats {
-  explicit OptimizerFloats(const OptimizerNumbers& numbers)
-      : learningRate(static_cast<float>(numbers.learningRate)),
-        gradientRescale(static_cast<float>(numbers.gradientRescale)),
-        gradientClipMin(static_cast<float>(numbers.gradientClipMin)),
-        gradientClipMax(static_cast<float>(numbers.gradientClipMax)),
-        regularizationScale(static_cast<float>(numbers.regularizationScale)),
-        decay(static_cast<float>(numbers.decay)),
-        decayComplement(static_cast<float>(1 - numbers.decay)),
-        beta2(static_cast<float>(numbers.beta2)),
-        beta2Complement(static_cast<float>(1 - numbers.beta2)),
-        epsilon(static_cast<float>(numbers.epsilon)) {}
-
-  float learningRate;
-  float gradientRescale;
-  float gradientClipMin;
-  float gradientClipMax;
-  float regularizationScale;
-  float decay;
-  float decayComplement;
-  float beta2;
-  float beta2Complement;
-  float epsilon;
-};
-
 /// Clipping, rescale, regularisation: spec/04 section 13.3.
 template <class D, class V>
 HWY_INLINE V prepareGradient(D d, const OptimizerRule& rule, const OptimizerFloats& numbers, V g, V value) {

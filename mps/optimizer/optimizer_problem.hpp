@@ -55,6 +55,33 @@ struct OptimizerNumbers {
   }
 };
 
+/// OptimizerNumbers in float32. The complements are taken before the rounding: 1 - 0.999F has only 10 right
+/// bits.
+struct OptimizerFloats {
+  explicit OptimizerFloats(const OptimizerNumbers& numbers)
+      : learningRate(static_cast<float>(numbers.learningRate)),
+        gradientRescale(static_cast<float>(numbers.gradientRescale)),
+        gradientClipMin(static_cast<float>(numbers.gradientClipMin)),
+        gradientClipMax(static_cast<float>(numbers.gradientClipMax)),
+        regularizationScale(static_cast<float>(numbers.regularizationScale)),
+        decay(static_cast<float>(numbers.decay)),
+        decayComplement(static_cast<float>(1 - numbers.decay)),
+        beta2(static_cast<float>(numbers.beta2)),
+        beta2Complement(static_cast<float>(1 - numbers.beta2)),
+        epsilon(static_cast<float>(numbers.epsilon)) {}
+
+  float learningRate;
+  float gradientRescale;
+  float gradientClipMin;
+  float gradientClipMax;
+  float regularizationScale;
+  float decay;
+  float decayComplement;
+  float beta2;
+  float beta2Complement;
+  float epsilon;
+};
+
 /// lr_t = learningRate sqrt(1 - beta2^t) / (1 - beta1^t), in float64. @param timeStep t, counted from 1
 inline double adamLearningRate(double learningRate, double beta1, double beta2, std::uint64_t timeStep) {
   const auto t = static_cast<double>(timeStep);
@@ -93,7 +120,9 @@ struct OptimizerProblem {
 
 /// One vectorised implementation, which takes every problem. Nothing depends on the number of threads.
 std::span<const Implementation<OptimizerProblem>> optimizerImplementationsCpu();
-inline constexpr BackEnds<OptimizerProblem> optimizerBackEnds{optimizerImplementationsCpu};
+std::span<const Implementation<OptimizerProblem>> optimizerImplementationsCuda();
+inline constexpr BackEnds<OptimizerProblem> optimizerBackEnds{
+    optimizerImplementationsCpu, UNMETAL_CUDA_LIST(optimizerImplementationsCuda)};
 
 /// How some of the tensors of updateTensorsCpu() are updated.
 struct OptimizerStep {

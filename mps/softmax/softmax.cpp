@@ -14,8 +14,6 @@ using detail::SoftMaxProblem;
 
 namespace {
 
-constexpr detail::BackEnds<SoftMaxProblem> softMaxBackEnds{detail::softMaxImplementationsCpu};
-
 detail::PreparedCall prepareForwardOf(const mtl::Device& device, SoftMaxKind kind,
                                       const detail::ForwardCall& call) {
   SoftMaxProblem problem;
@@ -24,7 +22,7 @@ detail::PreparedCall prepareForwardOf(const mtl::Device& device, SoftMaxKind kin
   problem.input = call.source;
   problem.destination = call.destination;
   detail::PreparedCall prepared;
-  prepared.plan = detail::planFor(device, softMaxBackEnds, problem);
+  prepared.plan = detail::planFor(device, detail::softMaxBackEnds, problem);
   return prepared;
 }
 
@@ -38,7 +36,7 @@ std::vector<detail::PreparedCall> prepareGradientOf(const mtl::Device& device, S
   problem.gradient = views.gradient;
   problem.destination = views.destination;
   detail::PreparedCall prepared =
-      detail::preparedPointwise(views, detail::planFor(device, softMaxBackEnds, problem));
+      detail::preparedPointwise(views, detail::planFor(device, detail::softMaxBackEnds, problem));
   prepared.sourceIsSecondary = true;
   return {prepared};
 }

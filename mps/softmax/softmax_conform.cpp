@@ -6,7 +6,6 @@
 namespace mps::detail {
 namespace {
 
-constexpr BackEnds<SoftMaxProblem> kBackEnds{softMaxImplementationsCpu};
 using SoftMaxImplementation = Implementation<SoftMaxProblem>;
 
 /// Arguments up to `range` on both sides of 0.
@@ -89,7 +88,7 @@ void conformKind(Conform& conform, SoftMaxKind kind, const char* name) {
     }
     conformRow(conform, key, cases);
   };
-  for (const SoftMaxImplementation& implementation : conform.implementations(kBackEnds)) {
+  for (const SoftMaxImplementation& implementation : conform.implementations(softMaxBackEnds)) {
     for (const ConformFormats formats : kForwardFormats)
       conformDirection(implementation, SoftMaxDirection::Forward, formats, Tier::Bounded);
     for (const auto format : kGradientFormats)

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "mps/core/plan.hpp"
+#include "mps/core/plan_for.hpp"
 #include "mps/core/tensor_shape.hpp"
 
 namespace mps::detail {
@@ -49,5 +50,8 @@ struct SoftMaxProblem {
 
 /// In order of preference; the last one accepts every problem.
 std::span<const Implementation<SoftMaxProblem>> softMaxImplementationsCpu();
+std::span<const Implementation<SoftMaxProblem>> softMaxImplementationsCuda();
+inline constexpr BackEnds<SoftMaxProblem> softMaxBackEnds{softMaxImplementationsCpu,
+                                                          UNMETAL_CUDA_LIST(softMaxImplementationsCuda)};
 
 }  // namespace mps::detail

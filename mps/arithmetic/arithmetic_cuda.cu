@@ -1,0 +1,226 @@
+#include "mps/arithmetic/arithmetic_cuda.cuh"
+
+#include <cstdint>
+#include <memory>
+
+#include "mps/arithmetic/arithmetic_sums_cuda.cuh"
+
+namespace mps::detail {
+namespace {
+
+using cuda::ElementGrid;
+using cuda::JoinedAxes;
+using cuda::SavedViews;
+using cuda::SumGrid;
+using cuda::SumShape;
+
+/// The operand over the whole result: axes of size 1 are repeated by strides of 0. Channels stay as they are.
+TensorShape repeated(TensorShape shape, const TensorShape& result) {
+  if (shape.width == 1) shape.pixelStride = 0;
+  if (shape.height == 1) shape.rowStride = 0;
+  shape.width = result.width;
+  shape.height = result.height;
+  return shape;
+}
+
+bool sumsAnything(const ArithmeticProblem& problem) {
+  const TensorShape& from = problem.gradient;
+  const TensorShape& to = problem.destination;
+  return !problem.isForward() &&
+         (to.width < from.width || to.height < from.height || to.channels < from.channels);
+}
+
+/// What the plans know of a problem: operands are repeated by strides, axes are joined.
+class ArithmeticShapes {
+ public:
+  explicit ArithmeticShapes(const ArithmeticProblem& problem) : problem_(problem) {
+    ArithmeticProblem& p = problem_;
+    TensorShape& result = p.isForward() ? p.destination : p.gradient;
+    if (p.isForward()) p.primary = repeated(p.primary, result);
+    if (p.needsSecondary()) p.secondary = repeated(p.secondary, result);
+    const bool sums = sumsAnything(problem);
+    cuda::joinAxes({&result,
+                    p.isForward() ? &p.primary
+                    : sums        ? nullptr
+                                  : &p.destination,
+                    p.needsSecondary() ? &p.secondary : nullptr, p.hasMask() ? &p.mask : nullptr,
+                    p.hasQuotient() ? &p.quotient : nullptr},
+                   sums ? JoinedAxes::None : JoinedAxes::All);
+  }
+
+  [[nodiscard]] const ArithmeticProblem& problem() const { return problem_; }
+  /// The first input, x or g.
+  [[nodiscard]] const TensorShape& first() const {
+    return problem_.isForward() ? problem_.primary : problem_.gradient;
+  }
+
+  [[nodiscard]] SavedViews savedViews(std::byte* saved) const {
+    SavedViews views;
+    if (problem_.hasMask()) views.mask = {problem_.mask, saved + problem_.maskOffset};
+    if (problem_.hasQuotient()) views.quotient = {problem_.quotient, saved + problem_.quotientOffset};
+    return views;
+  }
+
+  /// The format that all tensors have and take packs of, or None. Without the destination of a sum.
+  [[nodiscard]] ImageFeatureChannelFormat packFormat(const Operands& operands) const {
+    using Format = ImageFeatureChannelFormat;
+    const TensorShape& result = problem_.result();
+    const bool sums = sumsAnything(problem_);
+    const Format format =
+        cuda::commonFormat({&first(), problem_.needsSecondary() ? &problem_.secondary : nullptr,
+                            sums ? nullptr : &problem_.destination});
+    if (format != Format::Float32 && format != Format::Float16) return Format::None;
+    const auto* const firstAddress = problem_.isForward() ? operands.source : operands.gradient;
+    const bool takesPacks =
+        cuda::takesPacks(first(), firstAddress, result.channels) &&
+        (!problem_.needsSecondary() ||
+         cuda::takesPacks(problem_.secondary, operands.secondary, result.channels)) &&
+        (sums || cuda::takesPacks(problem_.destination, operands.destination, result.channels)) &&
+        takesSavedPacks(operands.saved, static_cast<std::int64_t>(16 / bytesPerChannel(format)));
+    return takesPacks ? format : Format::None;
+  }
+
+ private:
+  [[nodiscard]] bool takesSavedPacks(const std::byte* saved, std::int64_t lanes) const {
+    const auto takes = [&](const TensorShape& shape, std::int64_t offset, std::int64_t bytes) {
+      return reinterpret_cast<std::intptr_t>(saved + offset) % bytes == 0 && shape.channels % lanes == 0 &&
+             shape.pixelStride % lanes == 0 && shape.rowStride % lanes == 0 && shape.imageStride % lanes == 0;
+    };
+    return (!problem_.hasMask() || takes(problem_.mask, problem_.maskOffset, lanes)) &&
+           (!problem_.hasQuotient() || takes(problem_.quotient, problem_.quotientOffset, 16));
+  }
+
+  ArithmeticProblem problem_;
+};
+
+/// Calls body(std::integral_constant) with the number of inputs of a gradient.
+template <class Body>
+void withInputs(const ArithmeticProblem& problem, Body body) {
+  if (problem.needsSecondary())
+    body(std::integral_constant<int, 2>());
+  else
+    body(std::integral_constant<int, 1>());
+}
+
+template <int inputs>
+void setSources(cuda::SourceView (&sources)[inputs], const ArithmeticShapes& shapes,
+                const Operands& operands) {
+  const std::int64_t channels = shapes.problem().result().channels;
+  sources[0] = {shapes.first(), shapes.problem().isForward() ? operands.source : operands.gradient, channels};
+  if constexpr (inputs == 2) sources[1] = {shapes.problem().secondary, operands.secondary, channels};
+}
+
+/// Nothing is summed.
+class ElementPlan final : public Plan {
+ public:
+  explicit ElementPlan(const ArithmeticProblem& problem) : shapes_(problem) {}
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    const ArithmeticProblem& problem = shapes_.problem();
+    if (problem.destination.elements() == 0) return;
+    const ImageFeatureChannelFormat format = shapes_.packFormat(operands);
+    cuda::withAccess(format, true, [&](auto access) {
+      using Access = decltype(access);
+      const SavedViews saved = shapes_.savedViews(operands.saved);
+      const auto start = [&](auto inputs, const auto& function) {
+        cuda::MapArguments<inputs()> arguments;
+        setSources(arguments.sources, shapes_, operands);
+        arguments.destination = {problem.destination, operands.destination};
+        arguments.accumulate = operands.accumulate;
+        cuda::launchMap<Access>(stream, arguments, problem.destination, function);
+      };
+      if (problem.isForward())
+        start(std::integral_constant<int, 2>(), cuda::ArithmeticForward(problem, saved));
+      else
+        withInputs(problem, [&](auto inputs) { start(inputs, cuda::ArithmeticGradient(problem, saved)); });
+    });
+  }
+
+  [[nodiscard]] bool canAccumulate() const override {
+    return !shapes_.problem().isForward() &&
+           shapes_.problem().destination.format == ImageFeatureChannelFormat::Float32;
+  }
+
+ private:
+  ArithmeticShapes shapes_;
+};
+
+/// A gradient that sums over pixels, channels or both.
+class SumPlan final : public Plan {
+ public:
+  explicit SumPlan(const ArithmeticProblem& problem)
+      : shapes_(problem), sum_(problem.gradient, problem.destination) {}
+
+  /// Single elements make more chunks than packs.
+  [[nodiscard]] std::size_t scratchBytes() const override {
+    return static_cast<std::size_t>(sum_.keptPixels() * SumGrid(sum_, 1).grid.y * sum_.keptChannels()) *
+           sizeof(double);
+  }
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    const ArithmeticProblem& problem = shapes_.problem();
+    const TensorShape& destination = problem.destination;
+    if (destination.elements() == 0) return;
+    unsigned chunkCount = 0;
+    if (problem.gradient.elements() > 0) {
+      if (sum_.sumsChannels)
+        chunkCount = start<cuda::OneByOne>(stream, operands);
+      else
+        cuda::withAccess(shapes_.packFormat(operands), true,
+                         [&](auto access) { chunkCount = start<decltype(access)>(stream, operands); });
+    }
+    const ElementGrid grid(destination, 1, 1);
+    mtl::cuda::launch(stream, cuda::addChunks, grid.grid(), grid.block(), 0, grid, destination.height,
+                      destination.width, destination.channels, chunkCount,
+                      reinterpret_cast<const double*>(operands.scratch),
+                      cuda::ResultView(destination, operands.destination), operands.accumulate);
+  }
+
+  [[nodiscard]] bool canAccumulate() const override {
+    return shapes_.problem().destination.format == ImageFeatureChannelFormat::Float32;
+  }
+  [[nodiscard]] std::string describe() const override { return "sums in float64"; }
+
+ private:
+  /// Returns the number of chunks.
+  template <class Access>
+  unsigned start(mtl::Stream& stream, const Operands& operands) const {
+    const SumGrid grid(sum_, Access::lanes);
+    const cuda::ArithmeticGradient function(shapes_.problem(), shapes_.savedViews(operands.saved));
+    withInputs(shapes_.problem(), [&](auto inputs) {
+      cuda::SumArguments<inputs()> arguments;
+      arguments.grid = grid;
+      arguments.sums = reinterpret_cast<double*>(operands.scratch);
+      setSources(arguments.sources, shapes_, operands);
+      if (sum_.sumsChannels)
+        mtl::cuda::launch(stream, cuda::sumChannels<inputs(), cuda::ArithmeticGradient>, grid.grid,
+                          grid.block, 0, arguments, function);
+      else
+        mtl::cuda::launch(stream, cuda::sumPixels<Access, inputs(), cuda::ArithmeticGradient>, grid.grid,
+                          grid.block, 0, arguments, function);
+    });
+    return grid.grid.y;
+  }
+
+  ArithmeticShapes shapes_;
+  SumShape sum_;
+};
+
+Preparation prepareElements(const ArithmeticProblem& problem) {
+  for (const TensorShape* shape : {&problem.primary, &problem.secondary, &problem.gradient,
+                                   &problem.destination, &problem.mask, &problem.quotient})
+    if (!ElementGrid::fits(*shape)) return Refusal{ElementGrid::kTooLarge};
+  if (!sumsAnything(problem)) return std::make_shared<const ElementPlan>(problem);
+  if (!SumShape(problem.gradient, problem.destination).fits()) return Refusal{"a sum of about 2^31 elements"};
+  return std::make_shared<const SumPlan>(problem);
+}
+
+constexpr Implementation<ArithmeticProblem> implementations[] = {{"elements", prepareElements}};
+
+}  // namespace
+
+std::span<const Implementation<ArithmeticProblem>> arithmeticImplementationsCuda() {
+  return implementations;
+}
+
+}  // namespace mps::detail

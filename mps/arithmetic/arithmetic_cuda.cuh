@@ -1,0 +1,159 @@
+#pragma once
+
+#include "mps/arithmetic/arithmetic_problem.hpp"
+#include "mps/core/element_grid_cuda.cuh"
+
+/// The formulas of ArithmeticProblem, for packs of elements. Values holds a pack.
+namespace mps::detail::cuda {
+
+template <class Values>
+inline constexpr int kLanesOf = sizeof(Values) / sizeof(float);
+
+/// A byte for each lane. @param place in memory a multiple of the number of lanes
+template <int lanes>
+__device__ void storeBytes(const unsigned (&bytes)[lanes], std::byte* to) {
+  if constexpr (lanes == 1) {
+    *reinterpret_cast<std::uint8_t*>(to) = static_cast<std::uint8_t>(bytes[0]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < lanes; i += 4)
+      reinterpret_cast<unsigned*>(to)[i / 4] =
+          bytes[i] | bytes[i + 1] << 8U | bytes[i + 2] << 16U | bytes[i + 3] << 24U;
+  }
+}
+template <int lanes>
+__device__ void loadBytes(unsigned (&bytes)[lanes], const std::byte* from) {
+  if constexpr (lanes == 1) {
+    bytes[0] = *reinterpret_cast<const std::uint8_t*>(from);
+  } else {
+#pragma unroll
+    for (int i = 0; i < lanes; ++i)
+      bytes[i] = reinterpret_cast<const unsigned*>(from)[i / 4] >> 8 * (i % 4) & 0xFFU;
+  }
+}
+
+/// float32 values, whatever the format of the other tensors.
+template <class Values>
+__device__ void storeFloats(const Values& values, float* to) {
+  if constexpr (kLanesOf<Values> == 1) {
+    *to = values.values[0];
+  } else {
+#pragma unroll
+    for (int i = 0; i < kLanesOf<Values>; i += 4)
+      storeLanes(
+          Lanes<float>{{values.values[i], values.values[i + 1], values.values[i + 2], values.values[i + 3]}},
+          to + i);
+  }
+}
+template <class Values>
+__device__ void loadFloats(Values& values, const float* from) {
+  if constexpr (kLanesOf<Values> == 1) {
+    values.values[0] = *from;
+  } else {
+#pragma unroll
+    for (int i = 0; i < kLanesOf<Values>; i += 4) {
+      const Lanes<float> part = loadLanes(from + i);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) values.values[i + k] = part.values[k];
+    }
+  }
+}
+
+/// Mask and quotient; null where there are none.
+struct SavedViews {
+  ResultView mask;
+  ResultView quotient;
+};
+
+struct ArithmeticForward {
+  ArithmeticOperation operation;
+  float a, b, bias, minimum, maximum;
+  SavedViews saved;
+
+  ArithmeticForward(const ArithmeticProblem& problem, const SavedViews& savedViews)
+      : operation(problem.operation),
+        a(problem.primaryScale),
+        b(problem.secondaryScale),
+        bias(problem.bias),
+        minimum(problem.minimumValue),
+        maximum(problem.maximumValue),
+        saved(savedViews) {}
+
+  template <class Values>
+  __device__ void operator()(const ElementPlace& place, const Values (&in)[2], Values& result) const {
+    constexpr int lanes = kLanesOf<Values>;
+    const auto combine = [&](auto function) {
+#pragma unroll
+      for (int i = 0; i < lanes; ++i)
+        result.values[i] = function(a * in[0].values[i], b * in[1].values[i]) + bias;
+    };
+    switch (operation) {
+      case ArithmeticOperation::Add:
+        combine([](float x, float y) { return x + y; });
+        break;
+      case ArithmeticOperation::Subtract:
+        combine([](float x, float y) { return x - y; });
+        break;
+      case ArithmeticOperation::Multiply:
+        combine([](float x, float y) { return x * y; });
+        break;
+      case ArithmeticOperation::Divide:
+        combine([](float x, float y) { return x / y; });
+        break;
+    }
+    if (saved.mask.memory != nullptr) {
+      unsigned inside[lanes];
+      for (int i = 0; i < lanes; ++i)
+        inside[i] = result.values[i] > minimum && result.values[i] < maximum ? 0xFFU : 0U;
+      storeBytes(inside, saved.mask.memory + saved.mask.offset(place));
+    }
+    if (saved.quotient.memory != nullptr) {
+      Values quotient;
+      for (int i = 0; i < lanes; ++i) quotient.values[i] = in[0].values[i] / in[1].values[i];
+      storeFloats(quotient, reinterpret_cast<float*>(saved.quotient.memory) + saved.quotient.offset(place));
+    }
+    // Comparisons, because the minimum and maximum of two numbers drop NaN.
+    for (float& r : result.values) r = r > maximum ? maximum : r < minimum ? minimum : r;
+  }
+};
+
+/// The values that a gradient sums, of g, and of z where it is needed.
+struct ArithmeticGradient {
+  bool divides;
+  bool ofDivisor;
+  float a, b;
+  SavedViews saved;
+
+  ArithmeticGradient(const ArithmeticProblem& problem, const SavedViews& savedViews)
+      : divides(problem.operation == ArithmeticOperation::Divide),
+        ofDivisor(divides && problem.direction == ArithmeticDirection::SecondaryGradient),
+        a(problem.primaryScale),
+        b(problem.secondaryScale),
+        saved(savedViews) {}
+
+  template <class Values, int inputs>
+  __device__ void operator()(const ElementPlace& place, const Values (&in)[inputs], Values& result) const {
+    constexpr int lanes = kLanesOf<Values>;
+    for (int i = 0; i < lanes; ++i) result.values[i] = a * in[0].values[i];
+    if constexpr (inputs == 2) {
+      if (divides)
+        for (int i = 0; i < lanes; ++i) result.values[i] = result.values[i] / (b * in[1].values[i]);
+      else
+        for (int i = 0; i < lanes; ++i) result.values[i] = result.values[i] * (b * in[1].values[i]);
+      if (ofDivisor) {
+        Values quotient;
+        loadFloats(quotient,
+                   reinterpret_cast<const float*>(saved.quotient.memory) + saved.quotient.offset(place));
+        for (int i = 0; i < lanes; ++i) result.values[i] = -(result.values[i] * quotient.values[i]);
+      }
+    }
+    if (saved.mask.memory != nullptr) {
+      unsigned inside[lanes];
+      loadBytes(inside, saved.mask.memory + saved.mask.offset(place));
+      for (int i = 0; i < lanes; ++i)
+        if (inside[i] == 0) result.values[i] = 0;
+    }
+  }
+};
+
+}  // namespace mps::detail::cuda

@@ -1,0 +1,270 @@
+#pragma once
+
+#include <initializer_list>
+
+#include "mps/core/elements_cuda.cuh"
+#include "mps/core/rows_cuda.cuh"
+
+/// Kernels that treat every element of some tensors of the same sizes by itself, 16 bytes of channels at once
+/// where addresses and strides allow that.
+namespace mps::detail::cuda {
+
+/// Where in the tensors an element lies, or the first one of a pack.
+struct ElementPlace {
+  std::int32_t image;
+  std::int32_t y;
+  std::int32_t x;
+  std::int32_t channel;
+};
+
+/// A tensor as kernels see it. @tparam Byte std::byte, or const std::byte for what is only read
+template <class Byte>
+struct TensorView {
+  Byte* memory = nullptr;
+  std::int64_t image = 0;
+  std::int64_t row = 0;
+  std::int32_t pixel = 0;
+  bool oneChannel = false;  ///< which stands for all
+  ImageFeatureChannelFormat format = ImageFeatureChannelFormat::None;
+
+  TensorView() = default;
+  /// @param channels of the other tensors; this one may have 1
+  TensorView(const TensorShape& shape, Byte* address, std::int64_t channels)
+      : memory(address),
+        image(shape.imageStride),
+        row(shape.rowStride),
+        pixel(static_cast<std::int32_t>(shape.pixelStride)),
+        oneChannel(shape.channels < channels),
+        format(shape.format) {}
+  TensorView(const TensorShape& shape, Byte* address) : TensorView(shape, address, shape.channels) {}
+
+  [[nodiscard]] __device__ std::int64_t offset(const ElementPlace& place) const {
+    return place.image * image + place.y * row + static_cast<std::int64_t>(place.x) * pixel +
+           (oneChannel ? 0 : place.channel);
+  }
+};
+using SourceView = TensorView<const std::byte>;
+using ResultView = TensorView<std::byte>;
+
+// How kernels access tensors: `lanes` adjacent channels at once, as float32.
+
+/// Sixteen bytes at once, of elements of type T, float or Float16.
+template <class T>
+struct InPacks {
+  static constexpr int lanes = kLanes<T>;
+  using Values = Lanes<T>;
+
+  __device__ static Values load(const SourceView& view, const ElementPlace& place) {
+    const T* const from = reinterpret_cast<const T*>(view.memory) + view.offset(place);
+    if (!view.oneChannel) return loadLanes(from);
+    Values values;
+    const float value = cuda::load(from);
+    for (float& lane : values.values) lane = value;
+    return values;
+  }
+  /// @param accumulate add to what is there
+  __device__ static void store(Values values, const ResultView& view, const ElementPlace& place,
+                               bool accumulate = false) {
+    T* const to = reinterpret_cast<T*>(view.memory) + view.offset(place);
+    if (accumulate) {
+      const Values old = loadLanes(to);
+      for (int lane = 0; lane < lanes; ++lane) values.values[lane] += old.values[lane];
+    }
+    storeLanes(values, to);
+  }
+};
+
+/// One element at once, of any format and with any strides.
+struct OneByOne {
+  static constexpr int lanes = 1;
+  struct Values {
+    float values[1];
+  };
+
+  __device__ static Values load(const SourceView& view, const ElementPlace& place) {
+    return {{loadAs(view.format, view.memory, view.offset(place))}};
+  }
+  __device__ static void store(Values values, const ResultView& view, const ElementPlace& place,
+                               bool accumulate = false) {
+    const std::int64_t offset = view.offset(place);
+    const float old = accumulate ? loadAs(view.format, view.memory, offset) : 0.0F;
+    storeAs(accumulate ? old + values.values[0] : values.values[0], view.format, view.memory, offset);
+  }
+};
+
+/// Calls launch(InPacks<float>()), launch(InPacks<Float16>()) or launch(OneByOne()).
+/// @param format of all tensors; None: their formats differ
+/// @param takesPacks whether takesPacks() is true for all of them
+template <class Launch>
+void withAccess(ImageFeatureChannelFormat format, bool takesPacks, Launch launch) {
+  if (takesPacks && format == ImageFeatureChannelFormat::Float32)
+    launch(InPacks<float>());
+  else if (takesPacks && format == ImageFeatureChannelFormat::Float16)
+    launch(InPacks<Float16>());
+  else
+    launch(OneByOne());
+}
+
+/// Whether packs can be read from, or written to, a tensor. @param channels of the other tensors
+inline bool takesPacks(const TensorShape& shape, const std::byte* address, std::int64_t channels) {
+  return shape.channels < channels || takesLanes(shape, address);
+}
+
+/// The format of all shapes, or None. Null stands for a tensor that is not there; not the first one.
+inline ImageFeatureChannelFormat commonFormat(std::initializer_list<const TensorShape*> shapes) {
+  const ImageFeatureChannelFormat format = (*shapes.begin())->format;
+  for (const TensorShape* shape : shapes)
+    if (shape != nullptr && shape->format != format) return ImageFeatureChannelFormat::None;
+  return format;
+}
+
+/// How a grid goes over all elements of tensors of one size.
+class ElementGrid {
+ public:
+  static constexpr std::int64_t kLongestRow = 0x7FFFFFFF - 0x20000;
+
+  /// Whether the numbers are small enough.
+  static bool fits(const TensorShape& shape) {
+    return shape.pixelStride <= 0x7FFFFFFF && shape.images * shape.height <= 0x7FFFFFFF &&
+           shape.width * shape.channels <= kLongestRow;
+  }
+  static constexpr const char* kTooLarge = "a row of about 2^31 elements, or 2^31 rows";
+
+  ElementGrid() = default;
+  /// @param shape of the tensors, not empty
+  /// @param lanes elements of a pack
+  /// @param batch packs that a thread works on at once
+  ElementGrid(const TensorShape& shape, int lanes, int batch)
+      : rows_(shape.images * shape.height, shape.width * (shape.channels / lanes), batch),
+        height_(shape.height),
+        packs_(shape.channels / lanes) {}
+
+  [[nodiscard]] dim3 grid() const { return rows_.grid; }
+  [[nodiscard]] dim3 block() const { return rows_.block; }
+
+  /// For the packs of this thread, in batches: load(i, place) for all of a batch, then finish(i, place), with
+  /// i from 0 to batch - 1.
+  template <int batch, int lanes, class Load, class Finish>
+  __device__ void forEachBatch(Load load, Finish finish) const {
+    forEachRow(rows_, [&](std::uint32_t row) {
+      const std::uint32_t image = height_.divide(row);
+      const ElementPlace start{static_cast<std::int32_t>(image),
+                               static_cast<std::int32_t>(row - image * height_.divisor()), 0, 0};
+      const std::uint32_t step = gridDim.x * blockDim.x;
+      for (std::uint32_t first = blockIdx.x * blockDim.x + threadIdx.x; first < rows_.pieces;
+           first += batch * step) {
+        ElementPlace places[batch];
+#pragma unroll
+        for (int i = 0; i < batch; ++i) {
+          const std::uint32_t piece = first + static_cast<std::uint32_t>(i) * step;
+          if (piece >= rows_.pieces) continue;
+          const std::uint32_t x = packs_.divide(piece);
+          places[i] = start;
+          places[i].x = static_cast<std::int32_t>(x);
+          places[i].channel = static_cast<std::int32_t>((piece - x * packs_.divisor()) * lanes);
+          load(i, places[i]);
+        }
+#pragma unroll
+        for (int i = 0; i < batch; ++i)
+          if (first + static_cast<std::uint32_t>(i) * step < rows_.pieces) finish(i, places[i]);
+      }
+    });
+  }
+
+ private:
+  RowGrid rows_;
+  Divider height_;
+  Divider packs_;
+};
+
+/// Which axes joinAxes() may join.
+enum class JoinedAxes { None, OfAnImage, All };
+
+/// Joins axes along which every tensor goes on without a gap, or is repeated, so that rows get longer. The
+/// tensors have the same sizes, but for those of 1 channel. Strides along axes of size 1 become 0. Null stands
+/// for a tensor that is not there; not the first one.
+inline void joinAxes(std::initializer_list<TensorShape*> shapes, JoinedAxes joined) {
+  const TensorShape& result = **shapes.begin();
+  const auto all = [&](auto holds) {
+    return std::all_of(shapes.begin(), shapes.end(),
+                       [&](const TensorShape* shape) { return shape == nullptr || holds(*shape); });
+  };
+  const auto change = [&](auto how) {
+    for (TensorShape* shape : shapes)
+      if (shape != nullptr) how(*shape);
+  };
+  const auto takes = [&](std::int64_t factor) {
+    return result.width * result.channels * factor <= ElementGrid::kLongestRow;
+  };
+  if (joined != JoinedAxes::None && takes(result.height) && all([](const TensorShape& s) {
+        return s.height == 1 || s.width == 1 || s.rowStride == s.width * s.pixelStride;
+      }))
+    change([](TensorShape& s) {
+      if (s.width == 1) s.pixelStride = s.rowStride;
+      s.width *= s.height;
+      s.height = 1;
+    });
+  if (joined == JoinedAxes::All && result.height == 1 && takes(result.images) &&
+      all([](const TensorShape& s) {
+        return s.images == 1 || s.width == 1 || s.imageStride == s.width * s.pixelStride;
+      }))
+    change([](TensorShape& s) {
+      if (s.width == 1) s.pixelStride = s.imageStride;
+      s.width *= s.images;
+      s.images = 1;
+    });
+  const std::int64_t channels = result.channels;
+  if (joined != JoinedAxes::None && all([&](const TensorShape& s) {
+        return s.channels == channels && (s.width == 1 || s.pixelStride == s.channels);
+      }))
+    change([](TensorShape& s) {
+      s.channels *= s.width;
+      s.width = 1;
+    });
+  change([](TensorShape& s) {
+    if (s.images == 1) s.imageStride = 0;
+    if (s.height == 1) s.rowStride = 0;
+    if (s.width == 1) s.pixelStride = 0;
+  });
+}
+
+template <int inputs>
+struct MapArguments {
+  ElementGrid grid;
+  SourceView sources[inputs];
+  ResultView destination;
+  bool accumulate = false;
+};
+
+/// Packs that a thread loads from each input before it stores a result. Code that works element by element is
+/// long: it knows all formats.
+template <class Access, int inputs>
+inline constexpr int kBatch = std::max(1, (Access::lanes == 1 ? 2 : 16 / Access::lanes) / inputs);
+
+/// Stores function's results: function(place, inputs, result), on packs of values.
+template <class Access, int inputs, class Function>
+__global__ void mapElements(MapArguments<inputs> a, Function function) {
+  constexpr int batch = kBatch<Access, inputs>;
+  typename Access::Values values[batch][inputs];
+  a.grid.template forEachBatch<batch, Access::lanes>(
+      [&](int i, const ElementPlace& place) {
+#pragma unroll
+        for (int k = 0; k < inputs; ++k) values[i][k] = Access::load(a.sources[k], place);
+      },
+      [&](int i, const ElementPlace& place) {
+        typename Access::Values result;
+        function(place, values[i], result);
+        Access::store(result, a.destination, place, a.accumulate);
+      });
+}
+
+/// Starts mapElements. `shape` is that of the destination, not empty.
+template <class Access, int inputs, class Function>
+void launchMap(mtl::Stream& stream, MapArguments<inputs> arguments, const TensorShape& shape,
+               const Function& function) {
+  arguments.grid = ElementGrid(shape, Access::lanes, kBatch<Access, inputs>);
+  mtl::cuda::launch(stream, mapElements<Access, inputs, Function>, arguments.grid.grid(),
+                    arguments.grid.block(), 0, arguments, function);
+}
+
+}  // namespace mps::detail::cuda

@@ -1,0 +1,437 @@
+#include "mps/loss/loss_cuda.cuh"
+
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+#include "mps/core/row_reduction_cuda.cuh"
+
+namespace mps::detail {
+namespace {
+
+using cuda::Divider;
+using cuda::ElementGrid;
+using cuda::ElementPlace;
+using cuda::JoinedAxes;
+using cuda::LossArguments;
+using cuda::ResultView;
+
+/// Stands for a type that is known only when a kernel runs.
+constexpr auto kAnyType = CNNLossType::Count;
+
+/// The items of a block, which are of one image.
+struct Chunk {
+  std::uint32_t image;
+  std::uint32_t begin;
+  std::uint32_t end;
+
+  __device__ explicit Chunk(const LossArguments& a)
+      : image(a.chunks.divide(blockIdx.x)),
+        begin((blockIdx.x - image * a.chunks.divisor()) * a.itemsPerChunk),
+        end(min(begin + a.itemsPerChunk, a.items)) {}
+};
+
+/// Stores the sum of w l of a block.
+__device__ void storeSum(const LossArguments& a, double sum) {
+  __shared__ double shared[cuda::kMostWarps];
+  if (a.sums == nullptr) return;
+  sum = cuda::sumOfBlock(sum, shared);
+  if (threadIdx.x == 0 && threadIdx.y == 0) a.sums[blockIdx.x] = sum;
+}
+
+/// Stores the loss of each element where it is wanted, and returns the sum of w l of a pack.
+template <class Access, class LossOfLane>
+__device__ float storeLosses(const LossArguments& a, const ElementPlace& place,
+                             const typename Access::Values& w, LossOfLane lossOfLane) {
+  if (!a.wantsLoss) return 0.0F;
+  typename Access::Values values;
+  float sum = 0;
+  for (int i = 0; i < Access::lanes; ++i) {
+    values.values[i] = w.values[i] * lossOfLane(i);
+    sum += values.values[i];
+  }
+  if (a.loss.memory != nullptr) {
+    for (float& value : values.values) value *= a.numbers.weight;
+    Access::store(values, a.loss, place);
+  }
+  return sum;
+}
+
+/// Any type but softmax.
+template <class Access, CNNLossType constantType>
+__global__ void lossElements(LossArguments a) {
+  const CNNLossType type = constantType == kAnyType ? a.type : constantType;
+  const Chunk chunk(a);
+  const float factor = a.factor(chunk.image);
+  float sum = 0;
+  for (std::uint32_t item = chunk.begin + threadIdx.x; item < chunk.end; item += blockDim.x) {
+    const std::uint32_t pixel = a.packs.divide(item);
+    ElementPlace place = a.place(chunk.image, pixel);
+    place.channel = static_cast<std::int32_t>((item - pixel * a.packs.divisor()) * Access::lanes);
+    const std::uint32_t index = a.classOf(place);
+    const auto y = cuda::loadPredictions<Access>(a, place, index);
+    const auto t = cuda::loadLabels<Access>(a, place, index);
+    const auto w = cuda::loadWeights<Access>(a, place, index);
+    const auto scale = cuda::derivativeScale<Access>(a, place, w, factor);
+    sum += storeLosses<Access>(
+        a, place, w, [&](int i) { return cuda::lossOf(type, a.numbers, y.values[i], t.values[i]); });
+    if (a.gradient.memory != nullptr) {
+      auto values = scale;
+      for (int i = 0; i < Access::lanes; ++i)
+        values.values[i] *= cuda::lossGradient(type, a.numbers, y.values[i], t.values[i]);
+      Access::store(values, a.gradient, place, a.accumulate);
+    }
+    if (a.labelGradient.memory != nullptr) {
+      auto values = scale;
+      for (int i = 0; i < Access::lanes; ++i)
+        values.values[i] *= cuda::lossLabelGradient(type, a.numbers, y.values[i], t.values[i]);
+      Access::store(values, a.labelGradient, place);
+    }
+  }
+  storeSum(a, static_cast<double>(sum));
+}
+
+/// Softmax: a pixel for each row of the block. The pixel is read three times, but once from memory.
+template <class Access>
+__global__ void lossSoftMax(LossArguments a) {
+  __shared__ float shared[cuda::kMostWarps];
+  const Chunk chunk(a);
+  const float factor = a.factor(chunk.image);
+  double total = 0;
+  // All threads stay in the loop: they take part in the reductions.
+  for (std::uint32_t first = chunk.begin; first < chunk.end; first += blockDim.y) {
+    const std::uint32_t pixel = first + threadIdx.y;
+    ElementPlace place = a.place(chunk.image, min(pixel, chunk.end - 1));
+    const std::uint32_t packs = pixel < chunk.end ? a.packs.divisor() : 0;
+    const std::uint32_t index = a.classOf(place);
+    const auto forEachPack = [&](auto visit) {
+      for (std::uint32_t pack = threadIdx.x; pack < packs; pack += blockDim.x) {
+        place.channel = static_cast<std::int32_t>(pack * Access::lanes);
+        visit(cuda::loadPredictions<Access>(a, place, index));
+      }
+    };
+    float largest = -INFINITY;
+    forEachPack([&](const auto& y) {
+      for (const float value : y.values) largest = fmaxf(largest, value);  // exponentials keep NaN
+    });
+    largest = cuda::combineRow(largest, shared, cuda::Maximum());
+    float exponentials = 0;
+    float weightedLabels = 0;  // with the factors of the derivatives, for the exact gradient
+    forEachPack([&](const auto& y) {
+      for (const float value : y.values) exponentials += expf(value - largest);
+      if (!a.numbers.exactSoftMaxGradient) return;
+      const auto t = cuda::loadLabels<Access>(a, place, index);
+      const auto scale =
+          cuda::derivativeScale<Access>(a, place, cuda::loadWeights<Access>(a, place, index), factor);
+      for (int i = 0; i < Access::lanes; ++i)
+        weightedLabels += scale.values[i] * cuda::smoothedLabel(a.numbers, t.values[i]);
+    });
+    exponentials = cuda::combineRow(exponentials, shared, cuda::Sum());
+    if (a.numbers.exactSoftMaxGradient)
+      weightedLabels = cuda::combineRow(weightedLabels, shared, cuda::Sum());
+    const float logOfSum = logf(exponentials);
+    const float reciprocal = 1.0F / exponentials;
+    float sum = 0;
+    forEachPack([&](const auto& y) {
+      const auto w = cuda::loadWeights<Access>(a, place, index);
+      const auto scale = cuda::derivativeScale<Access>(a, place, w, factor);
+      auto t = cuda::loadLabels<Access>(a, place, index);
+      for (float& label : t.values) label = cuda::smoothedLabel(a.numbers, label);
+      const auto negativeLog = [&](int i) { return logOfSum - (y.values[i] - largest); };
+      sum += storeLosses<Access>(
+          a, place, w, [&](int i) { return t.values[i] == 0.0F ? 0.0F : t.values[i] * negativeLog(i); });
+      if (a.gradient.memory != nullptr) {
+        typename Access::Values values;
+        for (int i = 0; i < Access::lanes; ++i) {
+          const float p = expf(y.values[i] - largest) * reciprocal;
+          values.values[i] = a.numbers.exactSoftMaxGradient
+                                 ? p * weightedLabels - scale.values[i] * t.values[i]
+                                 : scale.values[i] * (p - t.values[i]);
+        }
+        Access::store(values, a.gradient, place, a.accumulate);
+      }
+      if (a.labelGradient.memory != nullptr) {
+        auto values = scale;
+        for (int i = 0; i < Access::lanes; ++i) values.values[i] *= negativeLog(i) * a.numbers.labelScale;
+        Access::store(values, a.labelGradient, place);
+      }
+    });
+    total += static_cast<double>(sum);
+  }
+  storeSum(a, total);
+}
+
+/// Counts the weights that are not 0, of single elements. Integers: their sum does not depend on the order.
+__global__ void countWeights(LossArguments a, unsigned long long* counts) {
+  __shared__ double shared[cuda::kMostWarps];
+  const Chunk chunk(a);
+  std::uint32_t count = 0;
+  for (std::uint32_t item = chunk.begin + threadIdx.x; item < chunk.end; item += blockDim.x) {
+    const std::uint32_t pixel = a.packs.divide(item);
+    ElementPlace place = a.place(chunk.image, pixel);
+    place.channel = static_cast<std::int32_t>(item - pixel * a.packs.divisor());
+    if (cuda::loadWeights<cuda::OneByOne>(a, place, a.classOf(place)).values[0] != 0.0F) ++count;
+  }
+  const auto sum = static_cast<unsigned long long>(cuda::sumOfBlock(count, shared));
+  if (threadIdx.x != 0) return;
+  atomicAdd(counts + chunk.image, sum);
+  atomicAdd(counts + a.images, sum);
+}
+
+__global__ void fillWithZeros(ElementGrid grid, ResultView view) {
+  grid.forEachBatch<1, 1>(
+      [](int, const ElementPlace&) {},
+      [&](int, const ElementPlace& place) { cuda::OneByOne::store({{0.0F}}, view, place); });
+}
+
+/// The loss of each image, by a block: to `losses`, or where there are none into the first element of its loss
+/// image.
+__global__ void reduceImages(LossArguments a, ResultView to, double* losses) {
+  __shared__ double shared[cuda::kMostWarps];
+  double sum = 0;
+  for (std::uint32_t chunk = threadIdx.x; chunk < a.chunks.divisor(); chunk += blockDim.x)
+    sum += a.sums[blockIdx.x * a.chunks.divisor() + chunk];
+  sum = cuda::sumOfBlock(sum, shared);
+  if (threadIdx.x != 0) return;
+  if (a.type == CNNLossType::CosineDistance) sum = 1 - sum;
+  const double by = a.divisorOf(blockIdx.x);
+  const double loss = by == 0 ? 0 : a.weight * sum / by;
+  if (losses != nullptr)
+    losses[blockIdx.x] = loss;
+  else
+    cuda::storeAs(static_cast<float>(loss), to.format, to.memory, blockIdx.x * to.image);
+}
+
+/// Image 0 gets the loss of the batch, the others 0.
+__global__ void reduceBatch(std::uint32_t images, ResultView to, const double* losses) {
+  __shared__ double shared[cuda::kMostWarps];
+  double sum = 0;
+  for (std::uint32_t image = threadIdx.x; image < images; image += blockDim.x) {
+    sum += losses[image];
+    if (image > 0) cuda::storeAs(0.0F, to.format, to.memory, image * to.image);
+  }
+  sum = cuda::sumOfBlock(sum, shared);
+  if (threadIdx.x == 0) cuda::storeAs(static_cast<float>(sum), to.format, to.memory, 0);
+}
+
+/// Elements of a chunk, about.
+constexpr std::int64_t kChunk = 8192;
+constexpr unsigned kThreads = 32 * cuda::kMostWarps;
+
+unsigned atLeastAWarp(unsigned threads) {
+  return std::max(32U, threads);
+}
+
+/// Calls launch(std::integral_constant) with a type that has kernels of its own for packs.
+template <CNNLossType... types, class Launch>
+void withOneOf(CNNLossType type, Launch launch) {
+  static_cast<void>(((type == types && (launch(std::integral_constant<CNNLossType, types>()), true)) || ...));
+}
+
+class LossPlan final : public Plan {
+ public:
+  explicit LossPlan(const LossProblem& problem) : whole_(problem), problem_(narrowed(problem)) {
+    LossProblem& p = problem_;
+    const auto ifThere = [](TensorShape& shape, bool belongs = true) {
+      return belongs && shape.channels > 0 ? &shape : nullptr;
+    };
+    cuda::joinAxes(
+        {&p.predictions, &p.labels, ifThere(p.weights), ifThere(p.sourceGradient, perElement()),
+         ifThere(p.gradient), ifThere(p.labelGradient), ifThere(p.loss, perElement())},
+        isSoftMax() || p.labelKind != LossLabels::Dense ? JoinedAxes::None : JoinedAxes::OfAnImage);
+  }
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    if (problem_.predictions.elements() == 0) return;
+    LossArguments a = makeArguments(operands);
+    if (countsWeights(whole_)) count(stream, operands, a);
+    cuda::withAccess(packFormat(operands), true, [&](auto access) { start<decltype(access)>(stream, a); });
+    if (whole_.loss.channels > 0 && !perElement()) reduce(stream, operands, a);
+    if (!operands.accumulate) zeroOthers(stream, whole_.gradient, operands.destination);
+    zeroOthers(stream, whole_.labelGradient, operands.parameters[2]);
+    if (perElement()) zeroOthers(stream, whole_.loss, operands.parameters[1]);
+  }
+
+  [[nodiscard]] std::size_t scratchBytes() const override {
+    const std::int64_t images = problem_.predictions.images;
+    return static_cast<std::size_t>(images * chunks() + images + images + 1) * sizeof(double);
+  }
+  [[nodiscard]] bool canAccumulate() const override {
+    return problem_.gradient.channels > 0 && problem_.gradient.format == ImageFeatureChannelFormat::Float32;
+  }
+
+ private:
+  [[nodiscard]] bool perElement() const { return whole_.reductionType == CNNReductionType::None; }
+  [[nodiscard]] bool isSoftMax() const { return whole_.lossType == CNNLossType::SoftMaxCrossEntropy; }
+  [[nodiscard]] std::int64_t imagePixels() const {
+    return problem_.predictions.height * problem_.predictions.width;
+  }
+  [[nodiscard]] std::int64_t imageElements() const { return imagePixels() * problem_.predictions.channels; }
+
+  /// Pixels of a chunk of softmax.
+  [[nodiscard]] std::int64_t chunkPixels() const {
+    return std::max<std::int64_t>(1, kChunk / problem_.predictions.channels);
+  }
+  /// Of an image; the same for packs and single elements.
+  [[nodiscard]] std::int64_t chunks() const {
+    return isSoftMax() ? (imagePixels() + chunkPixels() - 1) / chunkPixels()
+                       : (imageElements() + kChunk - 1) / kChunk;
+  }
+
+  [[nodiscard]] double* sums(const Operands& operands) const {
+    return reinterpret_cast<double*>(operands.scratch);
+  }
+  [[nodiscard]] double* imageLosses(const Operands& operands) const {
+    return sums(operands) + problem_.predictions.images * chunks();
+  }
+  [[nodiscard]] unsigned long long* counts(const Operands& operands) const {
+    return reinterpret_cast<unsigned long long*>(imageLosses(operands) + problem_.predictions.images);
+  }
+
+  [[nodiscard]] LossArguments makeArguments(const Operands& operands) const {
+    const LossProblem& p = problem_;
+    const std::int64_t channels = p.predictions.channels;
+    const auto source = [&](const TensorShape& shape, const std::byte* address) {
+      return shape.channels > 0 ? cuda::SourceView(shape, address, channels) : cuda::SourceView();
+    };
+    const auto result = [&](const TensorShape& shape, std::byte* address) {
+      return shape.channels > 0 ? ResultView(shape, address) : ResultView();
+    };
+    LossArguments a;
+    a.type = p.lossType;
+    a.numbers = lossNumbers(whole_, operands);
+    a.perElement = perElement();
+    a.wantsLoss = p.loss.channels > 0;
+    a.accumulate = operands.accumulate;
+    a.weight = operands.scalars[0];
+    a.divideGradient = p.divideGradient;
+    a.reduceAcrossBatch = p.reduceAcrossBatch;
+    a.divisor = lossDivisor(whole_);
+    if (p.reduceAcrossBatch && p.reductionType != CNNReductionType::Sum)
+      a.divisor *= static_cast<double>(p.predictions.images);
+    a.images = static_cast<std::uint32_t>(p.predictions.images);
+    a.chunks = Divider(chunks());
+    a.width = Divider(p.predictions.width);
+    a.classes = static_cast<std::uint32_t>(p.countedChannels);
+    a.predictions = source(p.predictions, operands.source);
+    a.labelKind = p.labelKind;
+    a.labels = source(p.labels, operands.secondary);
+    a.weights = source(p.weights, operands.parameters[0]);
+    a.sourceGradient = source(p.sourceGradient, operands.gradient);
+    a.gradient = result(p.gradient, operands.destination);
+    a.labelGradient = result(p.labelGradient, operands.parameters[2]);
+    if (perElement()) a.loss = result(p.loss, operands.parameters[1]);
+    if (a.wantsLoss && !perElement()) a.sums = sums(operands);
+    return a;
+  }
+
+  /// The format that all tensors have and take packs of, or None.
+  [[nodiscard]] ImageFeatureChannelFormat packFormat(const Operands& operands) const {
+    const LossProblem& p = problem_;
+    const ImageFeatureChannelFormat format = p.predictions.format;
+    const auto takes = [&](const TensorShape& shape, const std::byte* address) {
+      return shape.channels == 0 ||
+             (shape.format == format && cuda::takesPacks(shape, address, p.predictions.channels));
+    };
+    const bool takesPacks =
+        takes(p.predictions, operands.source) &&
+        (p.labelKind != LossLabels::Dense || takes(p.labels, operands.secondary)) &&
+        takes(p.weights, operands.parameters[0]) && takes(p.gradient, operands.destination) &&
+        takes(p.labelGradient, operands.parameters[2]) &&
+        (!perElement() ||
+         (takes(p.sourceGradient, operands.gradient) && takes(p.loss, operands.parameters[1])));
+    return takesPacks ? format : ImageFeatureChannelFormat::None;
+  }
+
+  void count(mtl::Stream& stream, const Operands& operands, LossArguments& a) const {
+    unsigned long long* const to = counts(operands);
+    mtl::cuda::check(cudaMemsetAsync(to, 0, (a.images + 1) * sizeof(*to), mtl::cuda::asCuda(stream).handle()),
+                     "cudaMemsetAsync");
+    LossArguments elements = a;
+    setChunks<cuda::OneByOne>(elements);
+    mtl::cuda::launch(stream, countWeights, dim3(a.images * elements.chunks.divisor()), dim3(kThreads), 0,
+                      elements, to);
+    a.counts = to;
+  }
+
+  /// Chunks of elements.
+  template <class Access>
+  void setChunks(LossArguments& a) const {
+    a.packs = Divider(problem_.predictions.channels / Access::lanes);
+    a.items = static_cast<std::uint32_t>(imageElements() / Access::lanes);
+    a.itemsPerChunk = static_cast<std::uint32_t>(kChunk / Access::lanes);
+    a.chunks = Divider((imageElements() + kChunk - 1) / kChunk);
+  }
+
+  template <class Access>
+  void start(mtl::Stream& stream, LossArguments a) const {
+    const dim3 grid(static_cast<unsigned>(problem_.predictions.images * chunks()));
+    setChunks<Access>(a);
+    if (isSoftMax()) {
+      const std::int64_t packs = a.packs.divisor();
+      a.items = static_cast<std::uint32_t>(imagePixels());
+      a.itemsPerChunk = static_cast<std::uint32_t>(chunkPixels());
+      a.chunks = Divider(chunks());
+      const unsigned across = cuda::threadsOfRow(packs, 2);
+      const unsigned rows = cuda::threadsOfRow(std::min<std::int64_t>(a.items, a.itemsPerChunk), 1);
+      const dim3 block(across, across > 32 ? 1 : std::clamp(rows, 32 / across, kThreads / across));
+      return mtl::cuda::launch(stream, lossSoftMax<Access>, grid, block, 0, a);
+    }
+    const dim3 block(atLeastAWarp(cuda::threadsOfRow(std::min(a.items, a.itemsPerChunk), 1)));
+    const auto launch = [&](auto type) {
+      mtl::cuda::launch(stream, lossElements<Access, type()>, grid, block, 0, a);
+    };
+    using enum CNNLossType;
+    if constexpr (Access::lanes == 1)
+      launch(std::integral_constant<CNNLossType, kAnyType>());
+    else
+      withOneOf<MeanAbsoluteError, MeanSquaredError, SigmoidCrossEntropy, CategoricalCrossEntropy, Hinge,
+                Huber, CosineDistance, Log, KullbackLeiblerDivergence>(a.type, launch);
+  }
+
+  void reduce(mtl::Stream& stream, const Operands& operands, const LossArguments& a) const {
+    const ResultView to(whole_.loss, operands.parameters[1]);
+    if (whole_.loss.elements() > whole_.loss.images) zero(stream, whole_.loss, to.memory);
+    double* const losses = a.reduceAcrossBatch ? imageLosses(operands) : nullptr;
+    const unsigned threads = atLeastAWarp(cuda::threadsOfRow(chunks(), 1));
+    mtl::cuda::launch(stream, reduceImages, dim3(a.images), dim3(threads), 0, a, to, losses);
+    if (losses != nullptr)
+      mtl::cuda::launch(stream, reduceBatch, dim3(1), dim3(kThreads), 0, a.images, to, losses);
+  }
+
+  /// The channels that do not count.
+  void zeroOthers(mtl::Stream& stream, TensorShape shape, std::byte* memory) const {
+    if (shape.channels <= whole_.countedChannels) return;
+    shape.channels -= whole_.countedChannels;
+    zero(stream, shape,
+         memory + whole_.countedChannels * static_cast<std::int64_t>(bytesPerChannel(shape.format)));
+  }
+  static void zero(mtl::Stream& stream, const TensorShape& shape, std::byte* memory) {
+    const ElementGrid grid(shape, 1, 1);
+    mtl::cuda::launch(stream, fillWithZeros, grid.grid(), grid.block(), 0, grid, ResultView(shape, memory));
+  }
+
+  LossProblem whole_;
+  LossProblem problem_;  ///< narrowed(), with joined axes
+};
+
+Preparation prepareElements(const LossProblem& problem) {
+  for (const TensorShape* shape :
+       {&problem.predictions, &problem.labels, &problem.weights, &problem.sourceGradient, &problem.gradient,
+        &problem.loss, &problem.labelGradient})
+    if (!ElementGrid::fits(*shape)) return Refusal{ElementGrid::kTooLarge};
+  const TensorShape& shape = problem.predictions;
+  if (shape.height * shape.width * shape.channels > ElementGrid::kLongestRow)
+    return Refusal{"an image of about 2^31 elements"};
+  return std::make_shared<const LossPlan>(problem);
+}
+
+constexpr Implementation<LossProblem> implementations[] = {{"elements", prepareElements}};
+
+}  // namespace
+
+std::span<const Implementation<LossProblem>> lossImplementationsCuda() {
+  return implementations;
+}
+
+}  // namespace mps::detail

@@ -1,0 +1,209 @@
+#pragma once
+
+#include <cstdint>
+
+#include "mps/core/element_grid_cuda.cuh"
+#include "mps/loss/loss_numbers.hpp"
+
+/// Losses and their derivatives (spec/04 sections 11.4, 11.6, 11.7) in kernels: the formulas of
+/// loss_rows-inl.hpp, and what a pack of elements needs and gives.
+namespace mps::detail::cuda {
+
+/// One run. Tensors of one value per element have the counted channels alone; one that is not there has a null
+/// address.
+struct LossArguments {
+  CNNLossType type = CNNLossType::MeanSquaredError;
+  LossNumbers numbers;
+  bool perElement = false;  ///< reduction None
+  bool wantsLoss = false;   ///< as values or as a sum
+  bool accumulate = false;
+
+  // What derivatives are multiplied with.
+  double weight = 1;
+  bool divideGradient = false;
+  bool reduceAcrossBatch = false;
+  double divisor = 1;                          ///< of the reduction
+  const unsigned long long* counts = nullptr;  ///< in place of it, of each image, and at last of the batch
+
+  std::uint32_t images = 0;
+  std::uint32_t items = 0;          ///< of an image: packs; for softmax, pixels
+  std::uint32_t itemsPerChunk = 0;  ///< of a block
+  Divider chunks;                   ///< of an image
+  Divider width;
+  Divider packs;  ///< of a pixel
+  std::uint32_t classes = 0;
+
+  SourceView predictions;
+  LossLabels labelKind = LossLabels::Dense;
+  SourceView labels;
+  SourceView weights;
+  SourceView sourceGradient;  ///< of reduction None per element, otherwise per image
+  ResultView gradient;
+  ResultView labelGradient;
+  ResultView loss;         ///< of reduction None
+  double* sums = nullptr;  ///< of w l, [image][chunk]
+
+  [[nodiscard]] __device__ double divisorOf(std::uint32_t image) const {
+    return counts == nullptr ? divisor : static_cast<double>(counts[reduceAcrossBatch ? images : image]);
+  }
+  /// What every derivative of an image is multiplied with.
+  [[nodiscard]] __device__ float factor(std::uint32_t image) const {
+    if (perElement) return numbers.weight;
+    double value = weight;
+    if (sourceGradient.memory != nullptr)
+      value *= static_cast<double>(loadAs(sourceGradient.format, sourceGradient.memory,
+                                          (reduceAcrossBatch ? 0 : image) * sourceGradient.image));
+    if (divideGradient) {
+      const double by = divisorOf(image);
+      value = by == 0 ? 0 : value / by;
+    }
+    return static_cast<float>(value);
+  }
+  /// @param pixel in the order y, x
+  [[nodiscard]] __device__ ElementPlace place(std::uint32_t image, std::uint32_t pixel) const {
+    const std::uint32_t y = width.divide(pixel);
+    return {static_cast<std::int32_t>(image), static_cast<std::int32_t>(y),
+            static_cast<std::int32_t>(pixel - y * width.divisor()), 0};
+  }
+  /// The class of a pixel; of dense labels 0.
+  [[nodiscard]] __device__ std::uint32_t classOf(ElementPlace place) const {
+    place.channel = 0;
+    if (labelKind == LossLabels::UInt8Indices)
+      return reinterpret_cast<const std::uint8_t*>(labels.memory)[labels.offset(place)];
+    if (labelKind == LossLabels::UInt32Indices)
+      return reinterpret_cast<const std::uint32_t*>(labels.memory)[labels.offset(place)];
+    return 0;
+  }
+  [[nodiscard]] __device__ bool isLeftOut(std::uint32_t index) const { return index >= classes; }
+};
+
+/// A pack of labels. @param index classOf() the pixel
+template <class Access>
+__device__ typename Access::Values loadLabels(const LossArguments& a, const ElementPlace& place,
+                                              std::uint32_t index) {
+  if (a.labelKind == LossLabels::Dense) return Access::load(a.labels, place);
+  typename Access::Values values;
+  for (int i = 0; i < Access::lanes; ++i)
+    values.values[i] = index == static_cast<std::uint32_t>(place.channel + i) ? 1.0F : 0.0F;
+  return values;
+}
+
+/// A pack of weights; 0 where the pixel is left out.
+template <class Access>
+__device__ typename Access::Values loadWeights(const LossArguments& a, const ElementPlace& place,
+                                               std::uint32_t index) {
+  typename Access::Values values;
+  if (a.weights.memory != nullptr && !a.isLeftOut(index)) return Access::load(a.weights, place);
+  for (float& value : values.values) value = a.isLeftOut(index) ? 0.0F : 1.0F;
+  return values;
+}
+
+/// A pack of predictions; where the pixel is left out such that losses and derivatives of all types are
+/// finite.
+template <class Access>
+__device__ typename Access::Values loadPredictions(const LossArguments& a, const ElementPlace& place,
+                                                   std::uint32_t index) {
+  typename Access::Values values;
+  if (!a.isLeftOut(index)) return Access::load(a.predictions, place);
+  for (float& value : values.values) value = 0.5F;
+  return values;
+}
+
+/// What derivatives are multiplied with: w, the factor of the image and the incoming gradient of the element.
+template <class Access>
+__device__ typename Access::Values derivativeScale(const LossArguments& a, const ElementPlace& place,
+                                                   typename Access::Values w, float factor) {
+  for (float& value : w.values) value *= factor;
+  if (!a.perElement || a.sourceGradient.memory == nullptr) return w;
+  const auto incoming = Access::load(a.sourceGradient, place);
+  for (int i = 0; i < Access::lanes; ++i) w.values[i] *= incoming.values[i];
+  return w;
+}
+
+__device__ inline float smoothedLabel(const LossNumbers& n, float t) {
+  return t * n.labelScale + n.labelOffset;
+}
+
+// One element of any type but softmax, without any weight. `type` may be a constant; then only its formula is
+// compiled. The comparisons let NaN through.
+
+__device__ __forceinline__ float lossOf(CNNLossType type, const LossNumbers& n, float y, float t) {
+  switch (type) {
+    case CNNLossType::MeanAbsoluteError:
+      return fabsf(y - t);
+    case CNNLossType::MeanSquaredError:
+      return (y - t) * (y - t);
+    case CNNLossType::SigmoidCrossEntropy:
+      return (y < 0.0F ? 0.0F : y) - y * smoothedLabel(n, t) + log1pf(expf(-fabsf(y)));
+    case CNNLossType::CategoricalCrossEntropy:
+      return t == 0.0F ? 0.0F : -(t * logf(y));
+    case CNNLossType::Hinge: {
+      const float margin = 1.0F - (2.0F * t - 1.0F) * y;
+      return margin < 0.0F ? 0.0F : margin;
+    }
+    case CNNLossType::Huber: {
+      const float d = fabsf(y - t);
+      return d <= n.delta ? 0.5F * (d * d) : n.delta * (d - n.delta) + 0.5F * (n.delta * n.delta);
+    }
+    case CNNLossType::CosineDistance:
+      return y * t;  // "1 minus" follows after the sum
+    case CNNLossType::Log:
+      return -(t * logf(y + n.epsilon) + (1.0F - t) * logf(1.0F - y + n.epsilon));
+    default:  // KullbackLeiblerDivergence
+      return t == 0.0F ? 0.0F : t * (logf(t) - y);
+  }
+}
+
+__device__ __forceinline__ float lossGradient(CNNLossType type, const LossNumbers& n, float y, float t) {
+  switch (type) {
+    case CNNLossType::MeanAbsoluteError: {
+      const float d = y - t;
+      return d < 0.0F ? -1.0F : d > 0.0F ? 1.0F : d;
+    }
+    case CNNLossType::MeanSquaredError:
+      return 2.0F * (y - t);
+    case CNNLossType::SigmoidCrossEntropy: {
+      const float e = expf(-fabsf(y));
+      return (y < 0.0F ? e : 1.0F) / (1.0F + e) - smoothedLabel(n, t);
+    }
+    case CNNLossType::CategoricalCrossEntropy:
+      return t == 0.0F ? 0.0F : -(t / y);
+    case CNNLossType::Hinge: {
+      const float s = 2.0F * t - 1.0F;
+      return s * y < 1.0F ? -s : 0.0F;
+    }
+    case CNNLossType::Huber: {
+      const float d = y - t;
+      return d < -n.delta ? -n.delta : d > n.delta ? n.delta : d;
+    }
+    case CNNLossType::Log:
+      // Two quotients: as one it cancels near y = t.
+      return (1.0F - t) / (1.0F - y + n.epsilon) - t / (y + n.epsilon);
+    default:  // CosineDistance, KullbackLeiblerDivergence
+      return -t;
+  }
+}
+
+__device__ __forceinline__ float lossLabelGradient(CNNLossType type, const LossNumbers& n, float y, float t) {
+  switch (type) {
+    case CNNLossType::MeanAbsoluteError:
+    case CNNLossType::Huber:
+      return -lossGradient(type, n, y, t);
+    case CNNLossType::MeanSquaredError:
+      return 2.0F * (t - y);
+    case CNNLossType::SigmoidCrossEntropy:
+      return y * -n.labelScale;
+    case CNNLossType::CategoricalCrossEntropy:
+      return -logf(y);
+    case CNNLossType::Hinge:
+      return (2.0F * t - 1.0F) * y < 1.0F ? y * -2.0F : 0.0F;
+    case CNNLossType::CosineDistance:
+      return -y;
+    case CNNLossType::Log:
+      return logf(1.0F - y + n.epsilon) - logf(y + n.epsilon);
+    default:  // KullbackLeiblerDivergence
+      return t == 0.0F ? 0.0F : logf(t) + 1.0F - y;
+  }
+}
+
+}  // namespace mps::detail::cuda
