@@ -34,6 +34,7 @@ void runBench(const BenchArguments& arguments) {
   std::cout << mps::detail::machineLine(bench.machine()) << std::endl;
   benchNetworks(bench, arguments.device);
   mps::detail::benchAllFamilies(bench);
+  for (const std::string& sentence : bench.missing()) std::cerr << "not timed: " << sentence << std::endl;
   if (bench.rows().empty())
     throw mps::Error("--filter " + arguments.filter + ": no kernel or net has these words");
   if (json) {

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "mtl/device.hpp"
+#include "mtl/error.hpp"
 #include "tools/commands.hpp"
 
 namespace unmetal {
@@ -10,17 +11,25 @@ namespace {
 
 void printDevice(const mtl::Device& device) {
   constexpr double gibibyte = 1U << 30U;
-  std::cout << std::left << std::setw(8) << device.name() << "  " << device.description() << ", "
-            << device.threadCount() << (device.threadCount() == 1 ? " thread, " : " threads, ") << std::fixed
-            << std::setprecision(1) << static_cast<double>(device.recommendedMaxWorkingSetSize()) / gibibyte
-            << " GiB\n";
+  std::cout << std::left << std::setw(8) << device.name() << "  " << device.description() << ", ";
+  if (device.kind() == mtl::DeviceKind::CPU)
+    std::cout << device.threadCount() << (device.threadCount() == 1 ? " thread, " : " threads, ");
+  std::cout << std::fixed << std::setprecision(1)
+            << static_cast<double>(device.recommendedMaxWorkingSetSize()) / gibibyte << " GiB\n";
 }
 
 }  // namespace
 
 void addDevicesCommand(CLI::App& program) {
   program.add_subcommand("devices", "List the devices of this machine that this build can use")->callback([] {
-    for (const auto& device : mtl::copyAllDevices()) printDevice(*device);
+    const auto devices = mtl::copyAllDevices();
+    for (const auto& device : devices) printDevice(*device);
+    if (devices.size() > 1) return;
+    try {
+      mtl::deviceNamed("cuda");
+    } catch (const mtl::Error& error) {
+      std::cout << error.what() << "\n";
+    }
   });
 }
 

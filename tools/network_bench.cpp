@@ -134,6 +134,11 @@ double firstStepMilliseconds(const std::string& network, const DeviceOptions& de
   return mps::detail::summarize(milliseconds).milliseconds;
 }
 
+std::string shapeOf(const NetworkOptions& options) {
+  return std::to_string(options.height) + "x" + std::to_string(options.width) + "x" +
+         std::to_string(options.channels);
+}
+
 mps::detail::BenchRow rowFor(const Network& network, std::size_t pictureBytes) {
   const auto batch = static_cast<double>(network.options.batchSize);
   constexpr double valuesPerParameter = 3;  // itself, Adam's momentum and velocity
@@ -143,8 +148,7 @@ mps::detail::BenchRow rowFor(const Network& network, std::size_t pictureBytes) {
   row.isNet = true;
   row.direction = "step";
   row.format = "float32";
-  row.shape = std::to_string(network.options.height) + "x" + std::to_string(network.options.width) + "x" +
-              std::to_string(network.options.channels);
+  row.shape = shapeOf(network.options);
   row.batch = static_cast<std::int64_t>(network.options.batchSize);
   row.bytes = batch * (static_cast<double>(pictureBytes) + labelAndLossBytes) +
               2 * valuesPerParameter * sizeof(float) * static_cast<double>(network.parameterCount());
@@ -159,9 +163,9 @@ void benchNetworks(mps::detail::Bench& bench, const DeviceOptions& device) {
     for (const std::size_t batch : batches) {
       const NetworkOptions options = optionsOf(name, batch);
       const std::size_t pictureBytes = options.width * options.height * options.channels * sizeof(float);
+      const std::string shape = shapeOf(options);
+      if (!bench.isSelected(name + " step float32 " + shape + " batch " + std::to_string(batch))) continue;
       mps::detail::BenchRow row = rowFor(buildNetwork(bench.device(), options), pictureBytes);
-      if (!bench.isSelected(row.kernel + " step float32 " + row.shape + " batch " + std::to_string(batch)))
-        continue;
       const ChildOutput child =
           runThisProgram(withDevice({stepCommand, "--net", name, "--batch", std::to_string(batch)}, device));
       const auto measured = nlohmann::json::parse(child.text);

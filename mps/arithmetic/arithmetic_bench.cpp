@@ -18,7 +18,7 @@ void benchFormat(Bench& bench, const ArithmeticBench& kernels, ImageFeatureChann
   const ImageDescriptor other = kernels.isVector ? ImageDescriptor(format, 1, 1, 64) : image;
   const auto imageBytes = static_cast<double>(bytesOf(image));
   const auto otherBytes = static_cast<double>(bytesOf(other));
-  const std::int64_t batch = Bench::batchFor(2 * bytesOf(image) + bytesOf(other));
+  const std::int64_t batch = bench.batchFor(2 * bytesOf(image) + bytesOf(other));
   const auto images = static_cast<double>(batch);
   const auto count = static_cast<std::size_t>(batch);
   const std::string shape = kernels.isVector ? "56x56x64, y 1x1x64" : "56x56x64";

@@ -6,7 +6,7 @@
 
 #include "mps/conform/run_on_device.hpp"
 #include "mps/conform/text.hpp"
-#include "mps/core/error.hpp"
+#include "mps/core/no_implementation.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
@@ -28,8 +28,17 @@ bool Bench::isSelected(const std::string& key) const {
   return containsIgnoringCase(key, options_.filter);
 }
 
-std::int64_t Bench::batchFor(std::size_t bytesPerImage) {
-  const std::size_t wanted = largeWorkingSetBytes();
+void Bench::family(void (*benchFamily)(Bench&)) {
+  try {
+    benchFamily(*this);
+  } catch (const NoImplementation& error) {
+    if (device()->kind() == mtl::DeviceKind::CPU) throw;
+    missing_.emplace_back(error.what());
+  }
+}
+
+std::int64_t Bench::batchFor(std::size_t bytesPerImage) const {
+  const std::size_t wanted = largeWorkingSetBytes(*device());
   return static_cast<std::int64_t>((wanted + bytesPerImage - 1) / std::max<std::size_t>(1, bytesPerImage));
 }
 
@@ -71,14 +80,18 @@ void Bench::time(const BenchKey& key, const BenchWork& work, const RepeatedWork&
   row.spread = timing.first.spread;
   row.bytes = work.bytes;
   row.flops = work.flops;
-  row.floorMilliseconds = std::max(timing.second.milliseconds, work.flops / machine_.matmulGflops * 1e-6);
+  row.floorMilliseconds = std::max(timing.second.milliseconds, matmulMilliseconds(work.flops));
   add(std::move(row));
+}
+
+double Bench::matmulMilliseconds(double flops) const {
+  return machine_.matmulGflops > 0 ? flops / machine_.matmulGflops * 1e-6 : 0;
 }
 
 void Bench::add(BenchRow row) {
   row.device = device()->name();
   if (row.floorMilliseconds == 0)
-    row.floorMilliseconds = std::max(row.bytes / machine_.copyGBps, row.flops / machine_.matmulGflops) * 1e-6;
+    row.floorMilliseconds = std::max(row.bytes / machine_.copyGBps * 1e-6, matmulMilliseconds(row.flops));
   if (row.milliseconds > 0) row.fractionOfFloor = row.floorMilliseconds / row.milliseconds;
   rows_.push_back(std::move(row));
   if (options_.rowFinished) options_.rowFinished(rows_.back());

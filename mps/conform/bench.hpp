@@ -84,7 +84,7 @@ class Bench {
 
   /// Images to process together so that the working set comes from memory and not from a cache.
   /// @param bytesPerImage that the kernel reads and writes
-  [[nodiscard]] static std::int64_t batchFor(std::size_t bytesPerImage);
+  [[nodiscard]] std::int64_t batchFor(std::size_t bytesPerImage) const;
 
   /// Times what `encode` records; a run records it several times in one command buffer.
   void kernel(const BenchKey& key, const BenchWork& work,
@@ -92,16 +92,25 @@ class Bench {
   /// Times a plan; it must not need other operands from one run to the next.
   void plan(const BenchKey& key, const BenchWork& work, const Plan& plan, Operands operands);
 
+  /// Calls the bench function of a family. One whose kernels the device does not have ends early; what it
+  /// lacks is remembered.
+  void family(void (*benchFamily)(Bench&));
+  /// A sentence for each family that ended early.
+  [[nodiscard]] const std::vector<std::string>& missing() const { return missing_; }
+
   /// A row that somebody else measured, e.g. a training step. Floor and fraction are filled in here from the
   /// machine's figures when they are 0.
   void add(BenchRow row);
 
  private:
   void time(const BenchKey& key, const BenchWork& work, const RepeatedWork& repeated);
+  /// At the machine's matrix rate; 0 where that is unknown.
+  [[nodiscard]] double matmulMilliseconds(double flops) const;
 
   BenchOptions options_;
   MachineFigures machine_;
   std::vector<BenchRow> rows_;
+  std::vector<std::string> missing_;
 };
 
 }  // namespace mps::detail

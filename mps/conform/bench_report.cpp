@@ -32,7 +32,8 @@ std::string machineLine(const MachineFigures& machine) {
   std::ostringstream line;
   line << std::fixed << std::setprecision(1) << machine.device << ", " << machine.name << ", "
        << machine.threads << (machine.threads == 1 ? " thread" : " threads") << ": copy " << machine.copyGBps
-       << " GB/s, matrix product " << machine.matmulGflops << " GFLOP/s";
+       << " GB/s";
+  if (machine.matmulGflops > 0) line << ", matrix product " << machine.matmulGflops << " GFLOP/s";
   return line.str();
 }
 

@@ -51,7 +51,10 @@ std::string ConformKey::describe() const {
 }
 
 ConformRun::ConformRun(const ConformOptions& options, const ConformKey& key, std::uint64_t seed)
-    : options_(options), key_(key), seed_(seed) {}
+    : options_(options),
+      key_(key),
+      seed_(seed),
+      isAligned_(options.device->kind() != mtl::DeviceKind::CPU && (seed >> 17U) % 2 == 0) {}
 
 std::uint64_t ConformRun::nextSeed() {
   return seed_++;
@@ -63,7 +66,7 @@ std::vector<double> ConformRun::values(std::size_t count, RandomKind kind) {
 
 TestTensor ConformRun::source(const TensorShape& shape, std::span<const double> values,
                               std::size_t firstElement) {
-  TestTensor tensor(device(), shape, firstElement);
+  TestTensor tensor(device(), shape, isAligned_ ? 0 : firstElement);
   tensor.write(values);
   return tensor;
 }
@@ -73,7 +76,7 @@ TestTensor ConformRun::source(const TensorShape& shape, RandomKind kind, std::si
 }
 
 TestTensor ConformRun::destination(const TensorShape& shape, std::size_t firstElement) {
-  return {device(), shape, firstElement};
+  return {device(), shape, isAligned_ ? 0 : firstElement};
 }
 
 std::shared_ptr<const Plan> ConformRun::accept(Preparation preparation) {

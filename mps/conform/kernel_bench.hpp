@@ -68,7 +68,7 @@ inline void benchPair(Bench& bench, BenchPair pair) {
     const double savedBytes =
         pair.savedBytesPerValue * resultBytes / static_cast<double>(bytesPerChannel(format));
     const std::int64_t batch =
-        pair.batch > 0 ? pair.batch : Bench::batchFor(bytesOf(pair.source) + bytesOf(result));
+        pair.batch > 0 ? pair.batch : bench.batchFor(bytesOf(pair.source) + bytesOf(result));
     const auto images = static_cast<double>(batch);
     const auto count = static_cast<std::size_t>(batch);
     const BenchKey forwardKey{pair.forward->className(), Direction::Forward, format, pair.shape, batch};

@@ -5,8 +5,11 @@
 #include <fstream>
 #include <vector>
 
+#include "mps/conform/run_on_device.hpp"
 #include "mps/core/error.hpp"
+#include "mps/core/plan_for.hpp"
 #include "mtl/device.hpp"
+#include "mtl/memory.hpp"
 
 namespace mps::detail {
 namespace {
@@ -75,6 +78,21 @@ TimingPair timeAlternating(const RepeatedWork& first, const RepeatedWork& second
   return {summarize(firstMilliseconds), summarize(secondMilliseconds)};
 }
 
+CopyWork::CopyWork(std::shared_ptr<mtl::Device> device, std::size_t workingSetBytes)
+    : device_(std::move(device)),
+      copy_(device_->kind() == mtl::DeviceKind::CUDA ? UNMETAL_CUDA_LIST(copyOnCuda) : copyOnCpu),
+      source_(device_->allocate(workingSetBytes / 2)),
+      destination_(device_->allocate(workingSetBytes / 2)) {
+  source_->fillWithZeros();
+}
+
+double CopyWork::run(int repetitions) const {
+  const auto copy = [this](mtl::Stream& stream) {
+    copy_(stream, destination_->address(), source_->address(), source_->length());
+  };
+  return runOnDevice(device_, "copy", copy, repetitions);
+}
+
 double copyBandwidth(const std::shared_ptr<mtl::Device>& device, std::size_t workingSetBytes) {
   const CopyWork copy(device, workingSetBytes);
   const Timing timing = timeRepeated([&](int repetitions) { return copy.run(repetitions); });
@@ -92,15 +110,16 @@ std::size_t lastLevelCacheBytes() {
   return largest > 0 ? largest : std::size_t{32} << 20U;
 }
 
-std::size_t largeWorkingSetBytes() {
-  return 4 * lastLevelCacheBytes();
+std::size_t largeWorkingSetBytes(const mtl::Device& device) {
+  constexpr std::size_t gpuBytes = std::size_t{512} << 20U;
+  return device.kind() == mtl::DeviceKind::CPU ? 4 * lastLevelCacheBytes() : gpuBytes;
 }
 
 MachineFigures measureMachine(const std::shared_ptr<mtl::Device>& device) {
   return {.name = device->description(),
           .device = device->name(),
           .threads = device->threadCount(),
-          .copyGBps = copyBandwidth(device, largeWorkingSetBytes()),
+          .copyGBps = copyBandwidth(device, largeWorkingSetBytes(*device)),
           .matmulGflops = matmulRate(device)};
 }
 

@@ -9,6 +9,7 @@
 namespace mtl {
 class Device;
 class Memory;
+class Stream;
 }  // namespace mtl
 
 /// Times, and what this machine can do at best. What the words mean: copy bandwidth counts the bytes read and
@@ -47,6 +48,11 @@ struct TimingPair {
 };
 TimingPair timeAlternating(const RepeatedWork& first, const RepeatedWork& second, int runs = kTimedRuns);
 
+/// Copies with all that a device has.
+using DeviceCopy = void (*)(mtl::Stream& stream, std::byte* to, const std::byte* from, std::size_t bytes);
+void copyOnCpu(mtl::Stream& stream, std::byte* to, const std::byte* from, std::size_t bytes);
+void copyOnCuda(mtl::Stream& stream, std::byte* to, const std::byte* from, std::size_t bytes);
+
 /// A copy by all threads of the device: the work that memory-bound kernels are compared with.
 class CopyWork {
  public:
@@ -57,6 +63,7 @@ class CopyWork {
 
  private:
   std::shared_ptr<mtl::Device> device_;
+  DeviceCopy copy_;
   std::shared_ptr<mtl::Memory> source_;
   std::shared_ptr<mtl::Memory> destination_;
 };
@@ -64,21 +71,22 @@ class CopyWork {
 /// Bytes that such a copy reads and writes, over its time, in GB/s.
 double copyBandwidth(const std::shared_ptr<mtl::Device>& device, std::size_t workingSetBytes);
 
-/// GFLOP/s of a product of float32 matrices of 2048 x 2048 through oneDNN.
+/// GFLOP/s of a product of float32 matrices of 2048 x 2048 through oneDNN; 0, unknown, on a GPU.
 double matmulRate(const std::shared_ptr<mtl::Device>& device);
 
 /// Bytes of the largest cache that the processor reports; 32 MiB where it reports none.
 std::size_t lastLevelCacheBytes();
 
-/// Working set at which a copy comes from memory: four times the last-level cache.
-std::size_t largeWorkingSetBytes();
+/// Working set at which a copy comes from memory: four times the last-level cache, or what is more than that
+/// on every GPU.
+std::size_t largeWorkingSetBytes(const mtl::Device& device);
 
 struct MachineFigures {
   std::string name;  ///< of the hardware
   std::string device;
   int threads = 1;
-  double copyGBps = 0;  ///< at largeWorkingSetBytes()
-  double matmulGflops = 0;
+  double copyGBps = 0;      ///< at largeWorkingSetBytes()
+  double matmulGflops = 0;  ///< 0: unknown
 };
 MachineFigures measureMachine(const std::shared_ptr<mtl::Device>& device);
 

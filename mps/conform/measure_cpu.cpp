@@ -4,7 +4,6 @@
 
 #include "mps/conform/measure.hpp"
 #include "mps/conform/run_on_device.hpp"
-#include "mps/core/error.hpp"
 #include "mtl/cpu/onednn.hpp"
 #include "mtl/cpu/stream.hpp"
 #include "mtl/device.hpp"
@@ -17,34 +16,17 @@ namespace {
 constexpr std::int64_t kMatrixSize = 2048;
 constexpr std::int64_t kCopyGrain = 64 << 10;
 
-void checkCpu(const mtl::Device& device) {
-  if (device.kind() != mtl::DeviceKind::CPU)
-    throw Error("measure", "device", device.name(), "a CPU: other devices have no figures yet");
-}
-
 }  // namespace
 
-CopyWork::CopyWork(std::shared_ptr<mtl::Device> device, std::size_t workingSetBytes)
-    : device_(std::move(device)),
-      source_(device_->allocate(workingSetBytes / 2)),
-      destination_(device_->allocate(workingSetBytes / 2)) {
-  checkCpu(*device_);
-  std::memset(source_->address(), 1, source_->length());
-}
-
-double CopyWork::run(int repetitions) const {
-  const auto copy = [&](mtl::Stream& stream) {
-    mtl::cpu::asCpu(stream).parallelFor(
-        static_cast<std::int64_t>(source_->length()), kCopyGrain, [&](std::int64_t begin, std::int64_t end) {
-          std::memcpy(destination_->address() + begin, source_->address() + begin,
-                      static_cast<std::size_t>(end - begin));
-        });
-  };
-  return runOnDevice(device_, "copy", copy, repetitions);
+void copyOnCpu(mtl::Stream& stream, std::byte* to, const std::byte* from, std::size_t bytes) {
+  mtl::cpu::asCpu(stream).parallelFor(
+      static_cast<std::int64_t>(bytes), kCopyGrain, [&](std::int64_t begin, std::int64_t end) {
+        std::memcpy(to + begin, from + begin, static_cast<std::size_t>(end - begin));
+      });
 }
 
 double matmulRate(const std::shared_ptr<mtl::Device>& device) {
-  checkCpu(*device);
+  if (device->kind() != mtl::DeviceKind::CPU) return 0;
   using dnnl::memory;
   const mtl::cpu::OneDnnThreads threads(device->threadCount());
   const memory::dims dims{kMatrixSize, kMatrixSize};

@@ -57,7 +57,7 @@ TEST(Measure, AlternatingRunsTakeTurns) {
 TEST(Measure, FiguresOfThisMachineArePlausible) {
   const auto device = mtl::createSystemDefaultDevice();
   EXPECT_GE(lastLevelCacheBytes(), std::size_t{1} << 15U);
-  EXPECT_EQ(largeWorkingSetBytes(), 4 * lastLevelCacheBytes());
+  EXPECT_EQ(largeWorkingSetBytes(*device), 4 * lastLevelCacheBytes());
   EXPECT_GT(copyBandwidth(device, 1 << 20U), 0);
   EXPECT_GT(residentBytes(), std::size_t{1} << 20U);
   EXPECT_GE(peakResidentBytes(), residentBytes());
@@ -130,9 +130,25 @@ TEST(Bench, RowsHaveFloorFractionAndTheDocumentedJson) {
 }
 
 TEST(Bench, ABatchFillsTheCachesSeveralTimes) {
-  EXPECT_EQ(Bench::batchFor(largeWorkingSetBytes()), 1);
-  EXPECT_EQ(Bench::batchFor(largeWorkingSetBytes() / 2), 2);
-  EXPECT_EQ(Bench::batchFor(largeWorkingSetBytes() - 1), 2);
+  BenchOptions options;
+  options.device = mtl::createSystemDefaultDevice();
+  options.machine = MachineFigures{};
+  const Bench bench(options);
+  const std::size_t bytes = largeWorkingSetBytes(*options.device);
+  EXPECT_EQ(bench.batchFor(bytes), 1);
+  EXPECT_EQ(bench.batchFor(bytes / 2), 2);
+  EXPECT_EQ(bench.batchFor(bytes - 1), 2);
+}
+
+TEST(Bench, OnlyADeviceThatIsNoCpuMayLackKernels) {
+  BenchOptions options;
+  options.device = mtl::createSystemDefaultDevice();
+  options.machine = MachineFigures{};
+  Bench bench(options);
+  EXPECT_THROW(bench.family([](Bench&) { throwNoImplementation("a problem", ""); }), Error);
+  bench.family([](Bench& inner) { inner.add({}); });
+  EXPECT_EQ(bench.rows().size(), 1U);
+  EXPECT_TRUE(bench.missing().empty());
 }
 
 }  // namespace

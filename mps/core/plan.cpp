@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "mps/core/error.hpp"
+#include "mps/core/no_implementation.hpp"
 
 namespace mps::detail {
 namespace {
@@ -33,8 +33,8 @@ void printDispatch(std::string_view line) {
 }
 
 void throwNoImplementation(const std::string& problem, const std::string& refusals) {
-  throw Error("no implementation accepts " + problem + ":" +
-              (refusals.empty() ? std::string(" none is built for this device") : refusals));
+  throw NoImplementation("no implementation accepts " + problem + ":" +
+                         (refusals.empty() ? std::string(" none is built for this device") : refusals));
 }
 
 }  // namespace mps::detail

@@ -9,7 +9,7 @@ namespace {
 void benchType(Bench& bench, CNNLossType type, std::size_t size, std::size_t channels) {
   for (const auto format : {ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float16}) {
     const ImageDescriptor descriptor{format, size, size, channels};
-    const std::int64_t batch = Bench::batchFor(3 * bytesOf(descriptor));
+    const std::int64_t batch = bench.batchFor(3 * bytesOf(descriptor));
     const std::string text =
         std::to_string(size) + "x" + std::to_string(size) + "x" + std::to_string(channels) + " " + name(type);
     const BenchKey key{"CNNLoss", Direction::Gradient, format, text, batch};

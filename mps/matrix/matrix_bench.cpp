@@ -45,7 +45,7 @@ void benchCopies(Bench& bench) {
       for (const auto& [size, channels] : {std::pair{14, 256}, {56, 64}}) {
         const auto side = static_cast<std::size_t>(size);
         const ImageDescriptor image(format, side, side, static_cast<std::size_t>(channels));
-        const auto batch = static_cast<std::size_t>(Bench::batchFor(2 * bytesOf(image)));
+        const auto batch = static_cast<std::size_t>(bench.batchFor(2 * bytesOf(image)));
         const std::string shape =
             std::to_string(size) + "x" + std::to_string(size) + "x" + std::to_string(channels) +
             (layout == DataLayout::FeatureChannelsxHeightxWidth ? " channels first" : " channels last");

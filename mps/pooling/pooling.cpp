@@ -10,13 +10,12 @@
 
 namespace mps {
 
+using detail::poolingBackEnds;
 using detail::PoolingDirection;
 using detail::PoolingKind;
 using detail::PoolingProblem;
 
 namespace {
-
-constexpr detail::BackEnds<PoolingProblem> poolingBackEnds{detail::poolingImplementationsCpu};
 
 /// What the average leaves in the forward record.
 struct ZeroPadSize {

@@ -10,7 +10,6 @@
 namespace mps::detail {
 namespace {
 
-constexpr BackEnds<PoolingProblem> kBackEnds{poolingImplementationsCpu};
 using PoolingImplementation = Implementation<PoolingProblem>;
 
 /// Gradients of the exact tier are multiples of this: divisible by the numbers of taps that windows have.
@@ -247,7 +246,7 @@ void conformDirection(Conform& conform, const PoolingImplementation& implementat
 
 void conformPooling(Conform& conform) {
   for (const PoolingClass kind : kClasses)
-    for (const PoolingImplementation& implementation : conform.implementations(kBackEnds))
+    for (const PoolingImplementation& implementation : conform.implementations(poolingBackEnds))
       for (const Tier tier : {Tier::Exact, Tier::Bounded}) {
         for (const ConformFormats formats : kForwardFormats)
           conformDirection(conform, implementation, kind, PoolingDirection::Forward, formats, tier);

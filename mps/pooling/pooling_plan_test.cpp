@@ -11,10 +11,12 @@
 #include <limits>
 
 #include "mps/conform/compare.hpp"
+#include "mps/conform/run_on_device.hpp"
 #include "mps/conform/test_tensor.hpp"
 #include "mps/pooling/pooling_cases.hpp"
 #include "mps/pooling/pooling_layout.hpp"
 #include "mps/pooling/pooling_reference.hpp"
+#include "mtl/back_ends.hpp"
 #include "mtl/cpu/stream.hpp"
 #include "mtl/device.hpp"
 
@@ -35,11 +37,34 @@ std::shared_ptr<mtl::Device> testDevice() {
   return device;
 }
 
-/// An implementation; the one with vectors once for each instruction set.
+/// Where the operands of a call lie.
+struct Place {
+  std::shared_ptr<mtl::Device> device = testDevice();
+  bool isAligned = false;  ///< to 16 bytes; else a few elements behind such an address
+  [[nodiscard]] bool isCpu() const { return device->kind() == mtl::DeviceKind::CPU; }
+};
+
+/// The CPU and, where there is one, a GPU.
+const std::vector<Place>& places() {
+  static const std::vector<Place> all = [] {
+    std::vector<Place> found(1);
+    if (const auto gpus = mtl::cudaDevices(); !gpus.empty()) {
+      found.push_back({gpus.front(), true});
+      found.push_back({gpus.front(), false});
+    }
+    return found;
+  }();
+  return all;
+}
+
+/// An implementation; the CPU's with vectors once for each instruction set.
 struct Entry {
   std::string_view implementation;
   std::int64_t target = 0;  ///< 0: the best one
+  Place place = {};
   [[nodiscard]] std::string name() const {
+    if (!place.isCpu())
+      return std::string("cuda_") + (place.isAligned ? "aligned_" : "") + std::string(implementation);
     return std::string(implementation) + (target == 0 ? "" : std::string("_") + hwy::TargetName(target));
   }
 };
@@ -47,15 +72,23 @@ void PrintTo(const Entry& entry, std::ostream* stream) {
   *stream << entry.name();
 }
 
-std::vector<Entry> entries() {
+std::vector<Entry> entriesAt(const Place& place) {
   std::vector<Entry> all;
-  for (const auto& implementation : poolingImplementationsCpu()) {
-    if (implementation.name != "vectors") {
-      all.push_back({implementation.name});
+  for (const auto& implementation : poolingBackEnds.of(*place.device)) {
+    if (!place.isCpu() || implementation.name != "vectors") {
+      all.push_back({implementation.name, 0, place});
       continue;
     }
-    for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) all.push_back({"vectors", target});
+    for (const std::int64_t target : hwy::SupportedAndGeneratedTargets())
+      all.push_back({"vectors", target, place});
   }
+  return all;
+}
+
+std::vector<Entry> entries() {
+  std::vector<Entry> all;
+  for (const Place& place : places())
+    for (const Entry& entry : entriesAt(place)) all.push_back(entry);
   return all;
 }
 
@@ -104,16 +137,28 @@ void writeIndices(const PoolingProblem& problem, std::span<const std::uint32_t> 
   for (std::size_t i = 0; i < indices.size(); ++i) std::memcpy(saved.data() + i * size, &indices[i], size);
 }
 
-std::shared_ptr<const Plan> preparedBy(std::string_view implementation, const PoolingProblem& problem) {
-  const ForceImplementation force(implementation);
-  return preparePlan(poolingImplementationsCpu(), problem).plan;
+/// Null when the entry refuses, which only those of a GPU do: the last one accepts everything.
+std::shared_ptr<const Plan> preparedBy(const Entry& entry, const PoolingProblem& problem) {
+  for (const auto& implementation : poolingBackEnds.of(*entry.place.device)) {
+    if (implementation.name != entry.implementation) continue;
+    const Preparation preparation = implementation.prepare(problem);
+    if (const auto* plan = std::get_if<std::shared_ptr<const Plan>>(&preparation)) return *plan;
+    EXPECT_TRUE(!entry.place.isCpu() && entry.implementation != "plain")
+        << std::get<Refusal>(preparation).reason;
+  }
+  return nullptr;
 }
 
-void run(const Plan& plan, Operands operands, int threads = kThreads) {
-  GuardedMemory scratch(testDevice(), plan.scratchBytes());
+void run(const Place& place, const Plan& plan, Operands operands, int threads = kThreads) {
+  GuardedMemory scratch(place.device, plan.scratchBytes());
   operands.scratch = scratch.address();
-  mtl::cpu::Stream stream(threads);
-  plan.run(stream, operands);
+  if (place.isCpu()) {
+    mtl::cpu::Stream stream(threads);
+    plan.run(stream, operands);
+  } else {
+    runOnDevice(place.device, "pooling", [&](mtl::Stream& stream) { plan.run(stream, operands); });
+    scratch.synchronize();
+  }
   EXPECT_TRUE(scratch.guardsIntact()) << "scratch memory was overrun";
 }
 
@@ -126,12 +171,13 @@ Zeros expectedZeros(const PoolingCase& pooling) {
 /// Everything of one call: operands, what came out and what the reference says.
 class Call {
  public:
-  Call(const PoolingProblem& problem, Values values, std::uint64_t seed = kSeed)
+  Call(const PoolingProblem& problem, Values values, const Place& place = {}, std::uint64_t seed = kSeed)
       : problem_(problem),
-        source_(testDevice(), problem.source, 1),
-        destination_(testDevice(), problem.destination, 3),
-        gradient_(testDevice(), problem.gradient, 1),
-        saved_(testDevice(), problem.saveIndices || problem.useIndices ? problem.savedBytes() : 0) {
+        place_(place),
+        source_(place.device, problem.source, place.isAligned ? 0 : 1),
+        destination_(place.device, problem.destination, place.isAligned ? 0 : 3),
+        gradient_(place.device, problem.gradient, place.isAligned ? 0 : 1),
+        saved_(place.device, problem.saveIndices || problem.useIndices ? problem.savedBytes() : 0) {
     source_.write(makeValues(problem.source.elements(), values, problem.source.format, seed));
     if (problem.direction == PoolingDirection::Forward) return;
     std::vector<double> gradient =
@@ -143,6 +189,7 @@ class Call {
     if (problem.useIndices) {
       writeIndices(problem, poolingIndicesReference(problem, source_.reference()), saved_.bytes());
       savedBefore_.assign(saved_.bytes().begin(), saved_.bytes().end());
+      saved_.didModify();
     }
   }
 
@@ -156,7 +203,8 @@ class Call {
     operands.destination = destination_.address();
     operands.saved = problem_.saveIndices || problem_.useIndices ? saved_.address() : nullptr;
     operands.accumulate = accumulate;
-    run(plan, operands, threads);
+    run(place_, plan, operands, threads);
+    saved_.synchronize();
     EXPECT_TRUE(source_.isUnchanged()) << "the source was written";
     EXPECT_TRUE(gradient_.isUnchanged()) << "the incoming gradient was written";
     EXPECT_TRUE(destination_.surroundingsIntact()) << "memory around the destination was written";
@@ -175,7 +223,9 @@ class Call {
   /// Forgets the results of the last execution.
   void poison() {
     destination_.poison();
-    if (problem_.saveIndices) fillWithPoison(saved_.bytes());
+    if (!problem_.saveIndices) return;
+    fillWithPoison(saved_.bytes());
+    saved_.didModify();
   }
   TestTensor& destination() { return destination_; }
   [[nodiscard]] std::vector<double> found() { return destination_.read(); }
@@ -188,6 +238,7 @@ class Call {
 
  private:
   PoolingProblem problem_;
+  Place place_;
   TestTensor source_;
   TestTensor destination_;
   TestTensor gradient_;
@@ -227,19 +278,23 @@ class WithTarget {
 /// Every entry, forced in turn, against the reference.
 void checkEntries(const PoolingCase& pooling, const PoolingProblem& problem, Values values) {
   SCOPED_TRACE(pooling.name + ": " + problem.describe());
-  Call call(problem, values);
-  const ReferenceTensor expected = call.expected();
-  const std::vector<std::uint32_t> indices =
-      problem.saveIndices ? call.expectedIndices() : std::vector<std::uint32_t>();
-  for (const Entry& entry : entries()) {
-    SCOPED_TRACE(entry.name());
-    const WithTarget target(entry);
-    call.poison();
-    call.execute(*preparedBy(entry.implementation, problem));
-    const Comparison comparison = compare(expected, call.found(), problem.destination.format,
-                                          tierOf(problem, values), expectedZeros(pooling));
-    EXPECT_TRUE(comparison.passed()) << comparison.report;
-    EXPECT_TRUE(!problem.saveIndices || call.foundIndices() == indices) << "other indices were saved";
+  for (const Place& place : places()) {
+    Call call(problem, values, place);
+    const ReferenceTensor expected = call.expected();
+    const std::vector<std::uint32_t> indices =
+        problem.saveIndices ? call.expectedIndices() : std::vector<std::uint32_t>();
+    for (const Entry& entry : entriesAt(place)) {
+      SCOPED_TRACE(entry.name());
+      const WithTarget target(entry);
+      const auto plan = preparedBy(entry, problem);
+      if (!plan) continue;
+      call.poison();
+      call.execute(*plan);
+      const Comparison comparison = compare(expected, call.found(), problem.destination.format,
+                                            tierOf(problem, values), expectedZeros(pooling));
+      EXPECT_TRUE(comparison.passed()) << comparison.report;
+      EXPECT_TRUE(!problem.saveIndices || call.foundIndices() == indices) << "other indices were saved";
+    }
   }
 }
 
@@ -311,9 +366,10 @@ TEST_P(PoolingPlan, Accumulates) {
     const PoolingProblem problem = pooling.gradient(Float32, Float32, pooling.kind == PoolingKind::Max);
     if (tierOf(problem, Values::Integers) != Tier::Exact) continue;
     SCOPED_TRACE(pooling.name);
-    const auto plan = preparedBy(GetParam().implementation, problem);
+    const auto plan = preparedBy(GetParam(), problem);
+    if (!plan) continue;
     ASSERT_TRUE(plan->canAccumulate());
-    Call call(problem, Values::Integers);
+    Call call(problem, Values::Integers, GetParam().place);
     const std::vector<double> before =
         makeValues(problem.destination.elements(), Values::Integers, Float32, kSeed + 100);
     call.destination().write(before);
@@ -327,8 +383,8 @@ TEST_P(PoolingPlan, Accumulates) {
 
 TEST_P(PoolingPlan, OnlyFloat32GradientsAccumulate) {
   const PoolingCase pooling = poolingCases().front();
-  EXPECT_FALSE(preparedBy(GetParam().implementation, pooling.forward(Float32, Float32))->canAccumulate());
-  EXPECT_FALSE(preparedBy(GetParam().implementation, pooling.gradient(Float32, Float16))->canAccumulate());
+  EXPECT_FALSE(preparedBy(GetParam(), pooling.forward(Float32, Float32))->canAccumulate());
+  EXPECT_FALSE(preparedBy(GetParam(), pooling.gradient(Float16, Float16))->canAccumulate());
 }
 
 /// The same bits whatever the number of threads.
@@ -338,8 +394,9 @@ TEST_P(PoolingPlan, ThreadCountDoesNotMatter) {
     for (const PoolingProblem& problem :
          {pooling.forward(Float32, Float32), pooling.gradient(Float32, Float32)}) {
       SCOPED_TRACE(problem.describe());
-      const auto plan = preparedBy(GetParam().implementation, problem);
-      Call call(problem, Values::Random);
+      const auto plan = preparedBy(GetParam(), problem);
+      if (!plan) continue;
+      Call call(problem, Values::Random, GetParam().place);
       call.execute(*plan, 1);
       const std::vector<double> one = call.found();
       for (const int threads : {2, 7}) {
@@ -358,8 +415,8 @@ TEST_P(PoolingPlan, WithoutWindowsTheGradientIsZero) {
     pooling.geometry.x.destinationSize = 0;
     const PoolingProblem problem = pooling.gradient(Float32, Float32);
     SCOPED_TRACE(problem.describe());
-    Call call(problem, Values::Random);
-    call.execute(*preparedBy(GetParam().implementation, problem));
+    Call call(problem, Values::Random, GetParam().place);
+    call.execute(*preparedBy(GetParam(), problem));
     for (const double value : call.found()) ASSERT_EQ(value, 0);
   }
 }
@@ -370,8 +427,8 @@ TEST_P(PoolingPlan, WithoutImagesNothingHappens) {
     pooling.geometry.images = 0;
     for (const PoolingProblem& problem :
          {pooling.forward(Float32, Float32), pooling.gradient(Float32, Float32)}) {
-      Call call(problem, Values::Random);
-      call.execute(*preparedBy(GetParam().implementation, problem));
+      Call call(problem, Values::Random, GetParam().place);
+      call.execute(*preparedBy(GetParam(), problem));
       EXPECT_TRUE(call.found().empty());
     }
   }
@@ -382,13 +439,12 @@ INSTANTIATE_TEST_SUITE_P(Entries, PoolingPlan, testing::ValuesIn(entries()),
 
 void checkExactly(const PoolingProblem& problem, const std::vector<Entry>& some) {
   SCOPED_TRACE(problem.describe());
-  Call call(problem, Values::Integers);
-  const ReferenceTensor expected = call.expected();
   for (const Entry& entry : some) {
     SCOPED_TRACE(entry.name());
     const WithTarget target(entry);
-    call.poison();
-    call.execute(*preparedBy(entry.implementation, problem));
+    Call call(problem, Values::Integers, entry.place);
+    const ReferenceTensor expected = call.expected();
+    call.execute(*preparedBy(entry, problem));
     const Comparison comparison = compare(expected, call.found(), problem.destination.format, Tier::Exact);
     EXPECT_TRUE(comparison.passed()) << comparison.report;
     EXPECT_TRUE(!problem.saveIndices || call.foundIndices() == call.expectedIndices());
@@ -399,13 +455,16 @@ void checkExactly(const PoolingProblem& problem, const std::vector<Entry>& some)
 /// written past the caches. float16 is written so in another way by each instruction set.
 TEST(PoolingPlanChoice, LargerThanTheCaches) {
   PoolingCase pooling = largePoolingCase();
-  const std::vector<Entry> best{{"vectors"}};
+  std::vector<Entry> best;
+  for (const Place& place : places())
+    if (place.isCpu() || place.isAligned) best.push_back({"vectors", 0, place});
   checkExactly(pooling.forward(Float32, Float32, true), best);
   checkExactly(pooling.gradient(Float32, Float32, true), best);
   checkExactly(pooling.gradient(Float32, Float32, false), best);
   pooling.geometry.images *= 2;
   std::vector<Entry> vectors = entries();
-  std::erase_if(vectors, [](const Entry& entry) { return entry.implementation != "vectors"; });
+  std::erase_if(vectors,
+                [](const Entry& entry) { return entry.implementation != "vectors" || entry.target == 0; });
   checkExactly(pooling.forward(Float16, Float16), vectors);
 }
 

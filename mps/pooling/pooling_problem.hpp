@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "mps/core/plan.hpp"
+#include "mps/core/plan_for.hpp"
 #include "mps/core/tensor_shape.hpp"
 #include "mps/core/types.hpp"
 #include "mps/core/window_geometry.hpp"
@@ -56,14 +56,14 @@ struct PoolingProblem {
 
   bool operator==(const PoolingProblem&) const = default;
 
-  [[nodiscard]] std::int64_t taps() const { return x.kernelSize * y.kernelSize; }
+  [[nodiscard]] constexpr std::int64_t taps() const { return x.kernelSize * y.kernelSize; }
   /// Bytes of one saved index: 1 for windows of up to 255 taps, then 2 and 4.
-  [[nodiscard]] std::size_t indexBytes() const {
+  [[nodiscard]] constexpr std::size_t indexBytes() const {
     if (taps() <= 0xFF) return 1;
     return taps() <= 0xFFFF ? 2 : 4;
   }
   /// The index that stands for "an outside zero won": the largest number of indexBytes() bytes.
-  [[nodiscard]] std::uint32_t noIndex() const { return 0xFFFFFFFFU >> (32U - 8U * indexBytes()); }
+  [[nodiscard]] constexpr std::uint32_t noIndex() const { return 0xFFFFFFFFU >> (32U - 8U * indexBytes()); }
   [[nodiscard]] std::int64_t windows() const { return source.images * y.destinationSize * x.destinationSize; }
   /// Size of Operands::saved.
   [[nodiscard]] std::size_t savedBytes() const {
@@ -82,5 +82,8 @@ struct PoolingProblem {
 
 /// In order of preference; the last one accepts every problem.
 std::span<const Implementation<PoolingProblem>> poolingImplementationsCpu();
+std::span<const Implementation<PoolingProblem>> poolingImplementationsCuda();
+inline constexpr BackEnds<PoolingProblem> poolingBackEnds{poolingImplementationsCpu,
+                                                          UNMETAL_CUDA_LIST(poolingImplementationsCuda)};
 
 }  // namespace mps::detail

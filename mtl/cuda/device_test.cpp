@@ -1,0 +1,255 @@
+#include "mtl/cuda/device.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <new>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "mtl/buffer.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/command_queue.hpp"
+#include "mtl/cuda/test_kernels.hpp"
+#include "mtl/error.hpp"
+#include "mtl/memory.hpp"
+#include "mtl/stream.hpp"
+
+namespace mtl::cuda {
+namespace {
+
+TEST(CudaDevices, ADeviceThatIsNotThereIsNamed) {
+  try {
+    deviceNamed("cuda:999");
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()).find("device cuda:999 cannot be used: "), 0U) << error.what();
+  }
+}
+
+class CudaDevice : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (devices().empty()) GTEST_SKIP() << "this machine has no CUDA device";
+    device_ = device(0);
+    queue_ = device_->newCommandQueue();
+  }
+
+  std::shared_ptr<Buffer> buffer(std::size_t count) {
+    return device_->newBuffer(count * sizeof(std::int32_t));
+  }
+  static std::int32_t* valuesOf(const Buffer& buffer) {
+    return reinterpret_cast<std::int32_t*>(buffer.memory()->address());
+  }
+  static Command command(std::function<void(Stream&)> run) {
+    Command made;
+    made.label = "test";
+    made.run = std::move(run);
+    return made;
+  }
+  /// Adds a number to all values of a buffer.
+  static Command add(const std::shared_ptr<Buffer>& buffer, std::int32_t number) {
+    Command made =
+        command([values = valuesOf(*buffer), count = buffer->length() / 4, number](Stream& stream) {
+          testing::add(stream, values, static_cast<std::int64_t>(count), number);
+        });
+    made.writes.push_back(buffer->memory());
+    made.retained.push_back(buffer);
+    return made;
+  }
+  std::vector<std::int32_t> read(const std::shared_ptr<Buffer>& buffer) {
+    const auto commandBuffer = queue_->commandBuffer();
+    buffer->synchronize(*commandBuffer);
+    commandBuffer->commit();
+    commandBuffer->throwIfFailed();
+    const auto values = buffer->contentsAs<std::int32_t>();
+    return {values.begin(), values.end()};
+  }
+
+  std::shared_ptr<Device> device_;
+  std::shared_ptr<CommandQueue> queue_;
+};
+
+TEST_F(CudaDevice, SaysWhatItIs) {
+  EXPECT_EQ(device_->kind(), DeviceKind::CUDA);
+  EXPECT_EQ(device_->name(), "cuda:0");
+  EXPECT_FALSE(device_->description().empty());
+  EXPECT_GT(device_->recommendedMaxWorkingSetSize(), std::size_t{1} << 28U);
+  EXPECT_EQ(device_->threadCount(), 1);
+  EXPECT_THROW(device_->setThreadCount(2), Error);
+  EXPECT_EQ(deviceNamed("cuda"), device_);
+  EXPECT_EQ(device(0), device_);
+}
+
+TEST_F(CudaDevice, ABufferBeginsWithZerosOrACopy) {
+  const auto zeros = buffer(1000);
+  EXPECT_EQ(read(zeros), std::vector<std::int32_t>(1000));
+  EXPECT_EQ(buffer(7)->contentsAs<std::int32_t>()[6], 0);
+  std::vector<std::int32_t> values(5000);
+  std::iota(values.begin(), values.end(), 1);
+  const auto copy = device_->newBuffer(std::as_bytes(std::span(values)));
+  EXPECT_EQ(copy->contentsAs<std::int32_t>()[4999], 5000);
+  EXPECT_EQ(read(copy), values);
+  EXPECT_EQ(device_->newBuffer(0)->length(), 0U);
+}
+
+TEST_F(CudaDevice, CommandsRunInOrderOverSeveralBuffers) {
+  const auto values = buffer(100'000);
+  for (std::int32_t step = 1; step <= 50; ++step) {
+    const auto commandBuffer = queue_->commandBuffer();
+    commandBuffer->append(add(values, step));
+    commandBuffer->append(add(values, -1));
+    commandBuffer->commit();
+  }
+  EXPECT_EQ(read(values), std::vector<std::int32_t>(100'000, 50 * 51 / 2 - 50));
+}
+
+/// What the host wrote is read before didModifyRange returns; more than the ring holds, too.
+TEST_F(CudaDevice, ModifiedRangesReachTheNextCommand) {
+  constexpr std::size_t count = 6'000'001;
+  const auto values = buffer(count);
+  const auto contents = values->contentsAs<std::int32_t>();
+  for (std::int32_t round = 1; round <= 3; ++round) {
+    std::fill(contents.begin(), contents.end(), round);
+    values->didModifyRange(0, values->length());
+    std::fill(contents.begin(), contents.end(), -1);
+    const auto commandBuffer = queue_->commandBuffer();
+    commandBuffer->append(add(values, 10));
+    commandBuffer->commit();
+    ASSERT_EQ(read(values), std::vector<std::int32_t>(count, round + 10));
+  }
+  contents[3] = 77;
+  contents[4] = 78;  // not said
+  values->didModifyRange(3 * sizeof(std::int32_t), sizeof(std::int32_t));
+  const auto found = read(values);
+  EXPECT_EQ(found[3], 77);
+  EXPECT_EQ(found[4], 13);
+}
+
+TEST_F(CudaDevice, ResultsShowAfterSynchronizeAndCompletionOnly) {
+  const auto values = buffer(16);
+  const auto contents = values->contentsAs<std::int32_t>();
+  const auto commandBuffer = queue_->commandBuffer();
+  commandBuffer->append(add(values, 5));
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+  EXPECT_EQ(contents[0], 0);
+  EXPECT_EQ(read(values)[0], 5);
+  EXPECT_EQ(contents[0], 5);
+}
+
+/// The host goes on while the device works; the handler comes when it has.
+TEST_F(CudaDevice, CommitDoesNotWaitAndHandlersComeAfterTheWork) {
+  const auto commandBuffer = queue_->commandBuffer();
+  commandBuffer->append(command([](Stream& stream) { testing::spin(stream, 200); }));
+  std::atomic<bool> done = false;
+  std::thread::id handlerThread;
+  commandBuffer->addCompletedHandler([&](CommandBuffer& buffer) {
+    EXPECT_EQ(buffer.status(), CommandBufferStatus::Completed);
+    handlerThread = std::this_thread::get_id();
+    done = true;
+  });
+  commandBuffer->commit();
+  commandBuffer->waitUntilScheduled();
+  EXPECT_FALSE(done);
+  commandBuffer->waitUntilCompleted();
+  EXPECT_TRUE(done);
+  EXPECT_NE(handlerThread, std::this_thread::get_id());
+  EXPECT_GT(commandBuffer->GPUEndTime() - commandBuffer->GPUStartTime(), 0.05);
+}
+
+TEST_F(CudaDevice, ACommandCanReadWhatEarlierOnesWrote) {
+  const auto values = buffer(8);
+  std::int32_t found = 0;
+  const auto commandBuffer = queue_->commandBuffer();
+  commandBuffer->append(add(values, 9));
+  commandBuffer->append(command([&](Stream& stream) {
+    stream.read(values->memory()->address() + 4, std::as_writable_bytes(std::span(&found, 1)));
+  }));
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+  EXPECT_EQ(found, 9);
+}
+
+TEST_F(CudaDevice, AFailedCommandLeavesQueueAndDeviceUsable) {
+  const auto values = buffer(8);
+  const auto commandBuffer = queue_->commandBuffer();
+  commandBuffer->append(command([](Stream&) { throw std::runtime_error("planted"); }));
+  commandBuffer->append(add(values, 1));
+  commandBuffer->commit();
+  commandBuffer->waitUntilCompleted();
+  ASSERT_TRUE(commandBuffer->error());
+  EXPECT_EQ(commandBuffer->error()->message, "test: planted");
+  EXPECT_FALSE(values->memory()->failure().empty());
+  EXPECT_EQ(read(buffer(8)), std::vector<std::int32_t>(8));
+}
+
+TEST_F(CudaDevice, WantOfMemoryIsAnErrorThatPasses) {
+  EXPECT_THROW(device_->allocate(std::size_t{1} << 45U), std::bad_alloc);
+  EXPECT_EQ(read(buffer(8)), std::vector<std::int32_t>(8));
+}
+
+TEST_F(CudaDevice, NothingIsAllocatedInTheSteadyState) {
+  const auto step = [&] {
+    const auto values = buffer(300'000);
+    values->contentsAs<std::int32_t>()[0] = 1;
+    values->didModifyRange(0, 4);
+    const auto commandBuffer = queue_->commandBuffer();
+    const auto scratch = commandBuffer->heap()->allocate(100'000);
+    commandBuffer->append(add(values, 1));
+    values->synchronize(*commandBuffer);
+    commandBuffer->commit();
+    commandBuffer->throwIfFailed();
+    EXPECT_EQ(values->contentsAs<std::int32_t>()[0], 2);
+  };
+  for (int i = 0; i < 3; ++i) step();
+  const std::size_t before = device_->systemAllocationCount();
+  for (int i = 0; i < 20; ++i) step();
+  EXPECT_EQ(device_->systemAllocationCount(), before);
+}
+
+TEST_F(CudaDevice, QueuesHaveStreamsOfTheirOwn) {
+  const auto other = device_->newCommandQueue();
+  const auto slow = queue_->commandBuffer();
+  const auto values = buffer(8);
+  slow->append(command([](Stream& stream) { testing::spin(stream, 100); }));
+  slow->commit();
+  const auto quick = other->commandBuffer();
+  quick->append(add(values, 3));
+  quick->commit();
+  quick->throwIfFailed();
+  slow->throwIfFailed();
+  EXPECT_EQ(read(values)[7], 3);
+}
+
+/// In a process of its own, because that one cannot use the device afterwards.
+TEST_F(CudaDevice, AfterAFatalErrorEachCommitSaysSo) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto fault = [] {
+    const auto faulty = device(0);
+    const auto queue = faulty->newCommandQueue();
+    const auto values = faulty->newBuffer(8);
+    for (int i = 0; i < 3; ++i) {
+      const auto commandBuffer = queue->commandBuffer();
+      Command made = command([](Stream& stream) { testing::writeToNowhere(stream); });
+      made.writes.push_back(values->memory());
+      commandBuffer->append(std::move(made));
+      commandBuffer->commit();
+      commandBuffer->waitUntilCompleted();
+      if (!commandBuffer->error() || values->memory()->failure().empty()) std::_Exit(1);
+      const std::string message = commandBuffer->error()->message;
+      if (message.find("cuda:0") == std::string::npos) std::_Exit(2);
+      if (i > 0 && message.find("cannot be used any more") == std::string::npos) std::_Exit(3);
+    }
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(fault(), ::testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace mtl::cuda

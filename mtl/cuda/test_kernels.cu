@@ -1,0 +1,35 @@
+#include "mtl/cuda/test_kernels.hpp"
+
+#include "mtl/cuda/launch.cuh"
+
+namespace mtl::cuda::testing {
+namespace {
+
+__global__ void addKernel(std::int32_t* values, std::int64_t count, std::int32_t number) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < count) values[i] += number;
+}
+
+__global__ void spinKernel(long long nanoseconds) {
+  for (long long waited = 0; waited < nanoseconds; waited += 1000) __nanosleep(1000);
+}
+
+__global__ void faultKernel(std::int32_t* address) {
+  *address = 1;
+}
+
+}  // namespace
+
+void add(mtl::Stream& stream, std::int32_t* values, std::int64_t count, std::int32_t number) {
+  launch(stream, addKernel, dim3(blocksFor(count)), dim3(kBlockThreads), 0, values, count, number);
+}
+
+void spin(mtl::Stream& stream, int milliseconds) {
+  launch(stream, spinKernel, dim3(1), dim3(1), 0, milliseconds * 1'000'000LL);
+}
+
+void writeToNowhere(mtl::Stream& stream) {
+  launch(stream, faultKernel, dim3(1), dim3(1), 0, reinterpret_cast<std::int32_t*>(256));
+}
+
+}  // namespace mtl::cuda::testing
