@@ -50,7 +50,7 @@ std::vector<CopyCase> copyCases() {
           cases.push_back(
               {{.clampEdges = true, .offsetX = -2, .offsetY = 3, .source = same, .destination = part},
                first});
-          cases.push_back({{.fillWithZeros = true, .destination = source}, first});
+          cases.push_back({{.fillWithZeros = true, .source = {}, .destination = source}, first});
         }
   return cases;
 }

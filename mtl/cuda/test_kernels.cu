@@ -10,8 +10,10 @@ __global__ void addKernel(std::int32_t* values, std::int64_t count, std::int32_t
   if (i < count) values[i] += number;
 }
 
-__global__ void spinKernel(long long nanoseconds) {
-  for (long long waited = 0; waited < nanoseconds; waited += 1000) __nanosleep(1000);
+__global__ void spinKernel(long long cycles) {
+  const long long start = clock64();
+  while (clock64() - start < cycles) {
+  }
 }
 
 __global__ void faultKernel(std::int32_t* address) {
@@ -25,7 +27,7 @@ void add(mtl::Stream& stream, std::int32_t* values, std::int64_t count, std::int
 }
 
 void spin(mtl::Stream& stream, int milliseconds) {
-  launch(stream, spinKernel, dim3(1), dim3(1), 0, milliseconds * 1'000'000LL);
+  launch(stream, spinKernel, dim3(1), dim3(1), 0, milliseconds * 1'500'000LL);
 }
 
 void writeToNowhere(mtl::Stream& stream) {
