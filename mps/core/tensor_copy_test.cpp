@@ -39,7 +39,7 @@ std::vector<CopyCase> copyCases() {
   for (const auto format : {Unorm8, Unorm16, Float16, Float32})
     for (const std::int64_t channels : {1, 3, 4, 8, 16, 21})
       for (const std::int64_t gap : {0, 1, 4, 16})
-        for (const std::size_t first : {0, 1, 4}) {
+        for (const std::size_t first : {0U, 1U, 4U}) {
           const TensorShape source = strided(TensorShape::dense(3, 5, 7, channels, format), gap);
           const TensorShape same = strided(TensorShape::dense(3, 5, 7, channels, format), 0);
           const TensorShape part = strided(TensorShape::dense(3, 4, 6, channels, format), gap);
