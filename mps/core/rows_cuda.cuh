@@ -81,4 +81,9 @@ inline bool takesLanes(const TensorShape& shape) {
          shape.imageStride % lanes == 0;
 }
 
+/// The same for its address, which shows when a plan runs.
+inline bool takesLanes(const TensorShape& shape, const std::byte* address) {
+  return reinterpret_cast<std::uintptr_t>(address) % 16 == 0 && takesLanes(shape);
+}
+
 }  // namespace mps::detail::cuda
