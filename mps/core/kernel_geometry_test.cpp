@@ -15,7 +15,6 @@ namespace {
 using testing::counted;
 using testing::errorOf;
 using testing::names;
-using testing::Scale;
 using testing::sizeOf;
 using testing::Values;
 using testing::valuesOf;
