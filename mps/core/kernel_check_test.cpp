@@ -18,7 +18,6 @@ using testing::errorOf;
 using testing::names;
 using testing::Scale;
 using testing::sizeOf;
-using testing::Values;
 
 class KernelChecks : public testing::DeviceTest {
  protected:

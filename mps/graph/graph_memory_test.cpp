@@ -18,7 +18,6 @@ namespace {
 
 using test::SmallNetwork;
 using testing::sizeOf;
-using testing::Values;
 
 class GraphMemory : public testing::DeviceTest {
  protected:
