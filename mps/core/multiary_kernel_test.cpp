@@ -153,7 +153,7 @@ TEST_F(MultiaryKernel, EveryFormGivesTheSame) {
   std::shared_ptr<State> state;
   const auto returnedWithState = digits_->encode(buffer, images, state, false);
   ASSERT_NE(state, nullptr);
-  ASSERT_EQ(digits_->encodedStates().count(), 1U);
+  ASSERT_EQ(digits_->encodedStates().size(), 1U);
   EXPECT_EQ(digits_->encodedStates()[0], state) << "what the caller is given is what was encoded with";
 
   const auto givenBatch = batch(sizeOf(2, 1, 2), 2, Values(8, poison));

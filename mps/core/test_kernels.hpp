@@ -255,6 +255,12 @@ class WindowSum : public CNNKernel {
   std::size_t dilation_;
 };
 
+inline std::vector<std::shared_ptr<State>> statesOf(const StateBatch& batch) {
+  std::vector<std::shared_ptr<State>> states;
+  for (std::size_t i = 0; i < batch.count(); ++i) states.push_back(batch[i]);
+  return states;
+}
+
 /// out = 10 * primary + secondary, over whole images.
 class Join : public CNNBinaryKernel {
  public:
@@ -267,7 +273,7 @@ class Join : public CNNBinaryKernel {
   void setSharesState(bool shares) { sharesState_ = shares; }
   [[nodiscard]] bool isResultStateReusedAcrossBatch() const override { return sharesState_; }
   /// States of the last encode.
-  [[nodiscard]] const StateBatch& encodedStates() const { return encodedStates_; }
+  [[nodiscard]] const std::vector<std::shared_ptr<State>>& encodedStates() const { return encodedStates_; }
 
  protected:
   explicit Join(std::shared_ptr<mtl::Device> device) : CNNBinaryKernel(std::move(device)) {}
@@ -279,7 +285,7 @@ class Join : public CNNBinaryKernel {
   void encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primary,
                   const ImageBatch& secondary, const StateBatch& destinationStates,
                   const ImageBatch& destinations) override {
-    encodedStates_ = destinationStates;
+    encodedStates_ = statesOf(destinationStates);
     const detail::BatchOperand a(primary);
     const detail::BatchOperand b(secondary);
     const detail::BatchOperand to(destinations, true);
@@ -298,7 +304,8 @@ class Join : public CNNBinaryKernel {
   std::size_t scratchBytes_ = 0;
   bool makesState_ = false;
   bool sharesState_ = false;
-  StateBatch encodedStates_;
+  // Not the batch, which holds this kernel to make its states.
+  std::vector<std::shared_ptr<State>> encodedStates_;
 };
 
 /// out = source 0 + 10 * source 1 + 100 * source 2 ..., over whole images of one size; the sources are added
@@ -315,7 +322,7 @@ class Digits : public CNNMultiaryKernel {
   /// The next encodes fail when they come to this source, with the ones before it recorded.
   void setFailingSource(std::size_t index) { failingSource_ = index; }
   /// States of the last encode that had any.
-  [[nodiscard]] const StateBatch& encodedStates() const { return encodedStates_; }
+  [[nodiscard]] const std::vector<std::shared_ptr<State>>& encodedStates() const { return encodedStates_; }
 
  protected:
   Digits(std::shared_ptr<mtl::Device> device, std::size_t sourceCount)
@@ -344,14 +351,15 @@ class Digits : public CNNMultiaryKernel {
       detail::recordCall(*commandBuffer, describe(), prepared, {&from, nullptr, nullptr, &to, nullptr, 0});
       factor *= 10;
     }
-    encodedStates_ = destinationStates;
+    encodedStates_ = statesOf(destinationStates);
   }
 
  private:
   bool makesState_ = false;
   bool sharesState_ = false;
   std::size_t failingSource_ = static_cast<std::size_t>(-1);
-  StateBatch encodedStates_;
+  // Not the batch, which holds this kernel to make its states.
+  std::vector<std::shared_ptr<State>> encodedStates_;
 };
 
 /// Scale into permanent images.
