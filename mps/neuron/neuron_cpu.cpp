@@ -54,14 +54,7 @@ class NeuronPlan final : public Plan {
 };
 
 Preparation prepareTiles(const NeuronProblem& problem) {
-  if (problem.direction == NeuronDirection::GradientFromResult) {
-    if (!derivativeFromResult(problem.neuron))
-      return Refusal{"the derivative of " + problem.neuron.describe() +
-                     " cannot be computed from its result"};
-    if (problem.input.format != ImageFeatureChannelFormat::Float16 &&
-        problem.input.format != ImageFeatureChannelFormat::Float32)
-      return Refusal{std::string("a result stored as ") + name(problem.input.format) + " has lost its sign"};
-  }
+  if (auto refusal = refusalOfResult(problem)) return *refusal;
   return std::make_shared<const NeuronPlan>(problem);
 }
 
@@ -76,6 +69,16 @@ std::string NeuronProblem::describe() const {
   text += ", " + neuron.describe() + ", " + input.describe();
   if (!isForward) text += ", gradient " + gradient.describe();
   return text + " -> " + destination.describe();
+}
+
+std::optional<Refusal> refusalOfResult(const NeuronProblem& problem) {
+  if (problem.direction != NeuronDirection::GradientFromResult) return std::nullopt;
+  if (!derivativeFromResult(problem.neuron))
+    return Refusal{"the derivative of " + problem.neuron.describe() + " cannot be computed from its result"};
+  if (problem.input.format != ImageFeatureChannelFormat::Float16 &&
+      problem.input.format != ImageFeatureChannelFormat::Float32)
+    return Refusal{std::string("a result stored as ") + name(problem.input.format) + " has lost its sign"};
+  return std::nullopt;
 }
 
 std::span<const Implementation<NeuronProblem>> neuronImplementationsCpu() {

@@ -135,14 +135,7 @@ class NeuronPlan final : public Plan {
 };
 
 Preparation prepareElements(const NeuronProblem& problem) {
-  if (problem.direction == NeuronDirection::GradientFromResult) {
-    if (!derivativeFromResult(problem.neuron))
-      return Refusal{"the derivative of " + problem.neuron.describe() +
-                     " cannot be computed from its result"};
-    if (problem.input.format != ImageFeatureChannelFormat::Float16 &&
-        problem.input.format != ImageFeatureChannelFormat::Float32)
-      return Refusal{std::string("a result stored as ") + name(problem.input.format) + " has lost its sign"};
-  }
+  if (auto refusal = refusalOfResult(problem)) return *refusal;
   for (const TensorShape* shape : {&problem.input, &problem.gradient, &problem.destination})
     if (!cuda::ElementGrid::fits(*shape)) return Refusal{cuda::ElementGrid::kTooLarge};
   return std::make_shared<const NeuronPlan>(problem);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -45,6 +46,9 @@ struct NeuronProblem {
   /// "neuron gradient, ReLU a=0.1, 8x56x56x64 float32, gradient 8x56x56x64 float32 -> 8x56x56x64 float32".
   [[nodiscard]] std::string describe() const;
 };
+
+/// Why no implementation can take the derivative from this result; nothing where it can, or need not.
+std::optional<Refusal> refusalOfResult(const NeuronProblem& problem);
 
 /// In order of preference; the last one accepts every problem that is in the table above.
 std::span<const Implementation<NeuronProblem>> neuronImplementationsCpu();
