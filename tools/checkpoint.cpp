@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "mps/core/error.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/command_queue.hpp"
 
 namespace unmetal {
 namespace {
@@ -32,8 +34,12 @@ std::string textOf(float value) {
 
 }  // namespace
 
-Checkpoint Checkpoint::take(const Network& network, const TrainingPosition& position,
-                            const TrainingSettings& settings) {
+Checkpoint Checkpoint::take(const Network& network, mtl::CommandQueue& queue,
+                            const TrainingPosition& position, const TrainingSettings& settings) {
+  const auto commandBuffer = queue.commandBuffer();
+  for (const auto& layer : network.layers) layer->synchronize(commandBuffer);
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
   Checkpoint checkpoint;
   for (const auto& layer : network.layers)
     for (const mps::SafetensorsTensor& tensor : layer->tensors(true))

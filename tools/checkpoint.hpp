@@ -13,6 +13,10 @@
 #include "mps/weights/safetensors.hpp"
 #include "tools/networks.hpp"
 
+namespace mtl {
+class CommandQueue;
+}
+
 namespace unmetal {
 
 /// Where a training stands.
@@ -31,8 +35,8 @@ using TrainingSettings = std::vector<std::pair<std::string, std::string>>;
 /// position gives the same bytes.
 class Checkpoint {
  public:
-  /// Copies; no work of the network may be in flight.
-  static Checkpoint take(const Network& network, const TrainingPosition& position,
+  /// Copies, from a device of its own through the queue; no other work of the network may be in flight.
+  static Checkpoint take(const Network& network, mtl::CommandQueue& queue, const TrainingPosition& position,
                          const TrainingSettings& settings);
   /// Bytes of the tensors, without the file's header.
   [[nodiscard]] static std::uint64_t sizeOf(const Network& network);

@@ -32,12 +32,17 @@ namespace {
 constexpr const char* stepCommand = "training-step";
 constexpr const char* optimizerName = "adam";
 constexpr std::size_t defaultBatch = 64;
-constexpr std::array<std::size_t, 3> batches{16, defaultBatch, 128};
+
+std::vector<std::size_t> batchesFor(const mtl::Device& device) {
+  if (device.kind() == mtl::DeviceKind::CPU) return {16, defaultBatch, 128};
+  return {defaultBatch, 128, 1024};
+}
 
 NetworkOptions optionsOf(const std::string& name, std::size_t batchSize) {
   NetworkOptions options;
   options.name = name;
   options.batchSize = batchSize;
+  options.allowReducedPrecision = true;
   return options;
 }
 
@@ -160,7 +165,7 @@ mps::detail::BenchRow rowFor(const Network& network, std::size_t pictureBytes) {
 
 void benchNetworks(mps::detail::Bench& bench, const DeviceOptions& device) {
   for (const std::string& name : networkNames()) {
-    for (const std::size_t batch : batches) {
+    for (const std::size_t batch : batchesFor(*bench.device())) {
       const NetworkOptions options = optionsOf(name, batch);
       const std::size_t pictureBytes = options.width * options.height * options.channels * sizeof(float);
       const std::string shape = shapeOf(options);

@@ -5,8 +5,9 @@
 
 namespace unmetal {
 
-/// Rows of `unmetal bench` for the training step of each network on synthetic pictures, with Adam in float32,
-/// in batches of 16, 64 and 128. Each is measured in a process of its own.
+/// Rows of `unmetal bench` for the training step of each network on synthetic pictures, with Adam in float32
+/// (a GPU may multiply in TF32), in batches of 16, 64 and 128, on a GPU of 64, 128 and 1,024. Each is measured
+/// in a process of its own.
 ///
 /// | number | meaning |
 /// |---|---|

@@ -187,6 +187,9 @@ Network buildNetwork(const std::shared_ptr<mtl::Device>& device, const NetworkOp
   builder.restart();
   const Image logits = build(builder, mps::NNImageNode::create(), options, false);
   network.inference = mps::NNGraph::create(device, mps::CNNSoftMaxNode::create(logits)->resultImage());
+  if (options.allowReducedPrecision)
+    for (const auto& graph : {network.training, network.inference})
+      if (graph) graph->setOptions(graph->options() | mps::KernelOptions::AllowReducedPrecision);
   network.layers = builder.layers();
   network.trainingFlopsPerPicture = builder.trainingFlops();
   return network;

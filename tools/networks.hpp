@@ -32,6 +32,8 @@ struct NetworkOptions {
   std::uint64_t seed = 0;                       ///< of weights and dropout
   std::shared_ptr<mps::NNOptimizer> optimizer;  ///< copied for each layer; null for inference
   mps::AdamForm adamForm = mps::AdamForm::Adam;
+  /// Whether a GPU may multiply with the 11 bits of TF32.
+  bool allowReducedPrecision = false;
 };
 
 /// Layers with their weights, and the graphs that train and use them.

@@ -60,6 +60,8 @@ void addTrainCommand(CLI::App& program) {
       ->type_name("N")
       ->check(wholeNumber(0))
       ->capture_default_str();
+  command->add_flag("--allow-reduced-precision", options->allowReducedPrecision,
+                    "A GPU may multiply with the 11 bits of TF32; faster, not the CPU's bits");
   command
       ->add_option("--out", options->out, "Folder for metrics.csv, curves.svg, graph.dot and the checkpoints")
       ->check(named)

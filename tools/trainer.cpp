@@ -33,6 +33,7 @@ Network networkFor(const std::shared_ptr<mtl::Device>& device, const TrainingOpt
   network.classNames = data.classNames;
   network.batchSize = options.batchSize;
   network.seed = options.seed;
+  network.allowReducedPrecision = options.allowReducedPrecision;
   network.optimizer = makeOptimizer(device, options.optimizer, learningRate, options.weightDecay);
   network.adamForm = adamFormOf(options.optimizer);
   return buildNetwork(device, network);
@@ -115,7 +116,8 @@ TrainingSettings Trainer::settings() const {
           {"lr", textOf(learningRate_)},
           {"lr-schedule", options_.schedule},
           {"weight-decay", textOf(options_.weightDecay)},
-          {"seed", std::to_string(options_.seed)}};
+          {"seed", std::to_string(options_.seed)},
+          {"allow-reduced-precision", options_.allowReducedPrecision ? "yes" : "no"}};
 }
 
 void Trainer::encodeStep(const Batch& batch, InFlight& slot) {
@@ -183,7 +185,8 @@ bool Trainer::isCheckpointDue() const {
 void Trainer::saveCheckpoint() {
   finishAll();
   metrics_->synchronize();
-  writer_.begin(Checkpoint::take(network_, position_, settings()), options_.out / "checkpoint.safetensors");
+  writer_.begin(Checkpoint::take(network_, *queue_, position_, settings()),
+                options_.out / "checkpoint.safetensors");
   lastCheckpointTime_ = steadySeconds();
   lastCheckpointStep_ = position_.step;
 }
@@ -204,7 +207,8 @@ void Trainer::finishEpoch(std::uint64_t epoch) {
   const bool best = static_cast<float>(accuracy_) > position_.bestAccuracy;
   if (best) position_.bestAccuracy = static_cast<float>(accuracy_);
   // Before the checkpoint: what is killed in between comes here again.
-  if (best) Checkpoint::take(network_, position_, settings()).write(options_.out / "best.safetensors");
+  if (best)
+    Checkpoint::take(network_, *queue_, position_, settings()).write(options_.out / "best.safetensors");
   saveCheckpoint();
   drawCurves();
 }

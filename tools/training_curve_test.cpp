@@ -19,7 +19,7 @@
 #include "tools/networks.hpp"
 #include "tools/optimizers.hpp"
 
-/// 20 steps of training, on the device in float32 and by the references in float64 (design section 11).
+/// 20 steps of training, on each device in float32 and by the references in float64 (design section 11).
 namespace unmetal {
 namespace {
 
@@ -31,21 +31,19 @@ using mps::detail::ReferenceTensor;
 constexpr std::uint32_t kSteps = 20;
 constexpr std::size_t kBatch = 2;
 
-const std::shared_ptr<mtl::Device>& device() {
-  static const auto device = mtl::createSystemDefaultDevice();
-  return device;
-}
+using DevicePointer = std::shared_ptr<mtl::Device>;
 
 /// The generated pictures that belong to one step, of other classes in each.
 struct Batch {
   mps::ImageBatch images;
-  mps::StateBatch labels = mps::CNNLossLabels::createClassBatch(device(), kBatch);
+  mps::StateBatch labels;
   ReferenceTensor values;
 
-  Batch(const Dataset& data, std::uint32_t step) {
+  Batch(const DevicePointer& device, const Dataset& data, std::uint32_t step)
+      : labels(mps::CNNLossLabels::createClassBatch(device, kBatch)) {
     const std::size_t first = step * kBatch;
     images = mps::ImageBatch::create(
-        device(), {mps::ImageFeatureChannelFormat::Float32, data.width, data.height, data.channels}, kBatch);
+        device, {mps::ImageFeatureChannelFormat::Float32, data.width, data.height, data.channels}, kBatch);
     std::vector<float> pixels;
     for (const std::uint8_t pixel :
          std::span(data.images).subspan(first * data.imageSize(), kBatch * data.imageSize()))
@@ -58,7 +56,7 @@ struct Batch {
 
 /// Loss of one step on the device, which also updates the weights.
 double deviceStep(mps::NNGraph& graph, const Batch& batch) {
-  const auto commandBuffer = device()->newCommandQueue()->commandBuffer();
+  const auto commandBuffer = graph.device()->newCommandQueue()->commandBuffer();
   graph.encodeBatch(commandBuffer, {batch.images}, {batch.labels});
   mps::StateBatchSynchronize(batch.labels, commandBuffer);
   commandBuffer->commit();
@@ -116,19 +114,20 @@ class ReferenceTraining {
   std::map<mps::detail::ParameterKey, mps::detail::OptimizerReferenceTensors> slots_;
 };
 
-void expectSameCurve(const std::string& optimizer, double learningRate, OptimizerKind kind,
-                     const ReferenceTraining::Numbers& numbers) {
+void expectSameCurve(const DevicePointer& device, const std::string& optimizer, double learningRate,
+                     OptimizerKind kind, const ReferenceTraining::Numbers& numbers) {
+  SCOPED_TRACE(device->name());
   const Dataset data = loadDataset("synthetic", Split::Training);
   NetworkOptions options;
   options.name = "mnist-cnn";
   options.batchSize = kBatch;
   options.seed = 5;
-  options.optimizer = makeOptimizer(device(), optimizer, learningRate, 0);
-  const Network network = buildNetwork(device(), options);
-  ReferenceTraining reference(*network.training, Batch(data, 0), kind, numbers);
+  options.optimizer = makeOptimizer(device, optimizer, learningRate, 0);
+  const Network network = buildNetwork(device, options);
+  ReferenceTraining reference(*network.training, Batch(device, data, 0), kind, numbers);
   std::vector<double> curve;
   for (std::uint32_t step = 0; step < kSteps; ++step) {
-    const Batch batch(data, step);
+    const Batch batch(device, data, step);
     const double expected = reference.step(step, batch);
     const double found = deviceStep(*network.training, batch);
     EXPECT_LE(std::abs(found - expected), mps::detail::kCurveTolerance * expected)
@@ -140,23 +139,27 @@ void expectSameCurve(const std::string& optimizer, double learningRate, Optimize
 }
 
 TEST(TrainingCurve, MomentumFollowsTheReferences) {
-  expectSameCurve("momentum", 1e-2, OptimizerKind::SGDMomentum, [](std::uint32_t) {
+  const auto numbersOf = [](std::uint32_t) {
     OptimizerNumbers numbers;
     numbers.learningRate = static_cast<double>(1e-2F);
     numbers.decay = static_cast<double>(0.9F);
     return numbers;
-  });
+  };
+  for (const auto& device : mtl::copyAllDevices())
+    expectSameCurve(device, "momentum", 1e-2, OptimizerKind::SGDMomentum, numbersOf);
 }
 
 TEST(TrainingCurve, AdamFollowsTheReferences) {
-  expectSameCurve("adam", 1e-3, OptimizerKind::Adam, [](std::uint32_t step) {
+  const auto numbersOf = [](std::uint32_t step) {
     OptimizerNumbers numbers;
     numbers.decay = 0.9;
     numbers.beta2 = 0.999;
     numbers.epsilon = static_cast<double>(1e-8F);
     numbers.learningRate = mps::detail::adamLearningRate(static_cast<double>(1e-3F), 0.9, 0.999, step + 1);
     return numbers;
-  });
+  };
+  for (const auto& device : mtl::copyAllDevices())
+    expectSameCurve(device, "adam", 1e-3, OptimizerKind::Adam, numbersOf);
 }
 
 }  // namespace

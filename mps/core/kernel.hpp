@@ -24,7 +24,7 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   /// None by default, Verbose when the environment has MPS_LOG_INFO. SkipAPIValidation skips all checks but
   /// those for memory.
   [[nodiscard]] KernelOptions options() const { return options_; }
-  void setOptions(KernelOptions options) { options_ = options; }
+  virtual void setOptions(KernelOptions options) { options_ = options; }
   /// Name for messages and debugging; empty by default.
   [[nodiscard]] const std::string& label() const { return label_; }
   void setLabel(std::string label) { label_ = std::move(label); }

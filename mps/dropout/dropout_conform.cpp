@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "mps/conform/kernel_cases.hpp"
 #include "mps/dropout/dropout.hpp"
 #include "mps/dropout/dropout_cases.hpp"
@@ -34,6 +36,27 @@ void runPlan(ConformRun& run, const DropoutImplementation& implementation, const
   run.checkAccumulated(*plan, operands, expected, destination);
 }
 
+/// The masks that the states of an encode hand out, image by image.
+void checkMasks(ConformRun& run, CNNDropout& kernel, const DropoutProblem& problem,
+                const TestImages& sources) {
+  StateBatch states;
+  const std::uint32_t encodeCount = kernel.encodeCount();
+  if (!run.encode([&](const auto& commandBuffer) {
+        kernel.encodeBatch(commandBuffer, sources.batch(), states, false);
+      }))
+    return;
+  run.require(states.size() == sources.batch().count(), "not every image has a state");
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    const auto mask = std::static_pointer_cast<CNNDropoutGradientState>(states[i])->maskData();
+    const auto expected = dropoutMaskReference(problem, encodeCount, static_cast<std::uint32_t>(i));
+    run.require(std::equal(mask.begin(), mask.end(), expected.begin(), expected.end(),
+                           [](std::byte kept, double reference) {
+                             return std::to_integer<int>(kept) == static_cast<int>(reference);
+                           }),
+                "maskData() is not the mask");
+  }
+}
+
 /// The second encode of a kernel, whose mask is not that of the first.
 void runKernel(ConformRun& run, const KernelBatch& batch, DropoutDirection direction, ConformFormats formats,
                const mtl::Size& strides) {
@@ -58,6 +81,7 @@ void runKernel(ConformRun& run, const KernelBatch& batch, DropoutDirection direc
   if (direction == DropoutDirection::Forward) {
     runForwardKernel(run, *forward, sources, batch.form, formats.result, reference);
     run.require(run.isRefused() || forward->encodeCount() == kEncodeCount + 1, "the encode was not counted");
+    checkMasks(run, *forward, problem, sources);
     return;
   }
   const auto gradient = CNNDropoutGradient::create(run.device(), kKeep, problem.seed, strides);

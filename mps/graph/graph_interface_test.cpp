@@ -95,6 +95,15 @@ TEST_F(GraphInterface, ResultImageIsNeededSaysWhetherEncodeReturnsOne) {
   EXPECT_THAT(unneeded->debugDescription(), ::testing::Not(HasSubstr("Pooling"))) << "cut back";
 }
 
+TEST_F(GraphInterface, OptionsReachEveryKernel) {
+  const auto graph = NNGraph::create(device_, pool_->resultImage());
+  graph->setOptions(KernelOptions::AllowReducedPrecision);
+  EXPECT_EQ(graph->options(), KernelOptions::AllowReducedPrecision);
+  EXPECT_GT(graph->program().steps.size(), 1U);
+  for (const auto& step : graph->program().steps)
+    EXPECT_EQ(step.kernel->options(), KernelOptions::AllowReducedPrecision) << step.name;
+}
+
 TEST_F(GraphInterface, SourcesAreAskedForInTheOrderOfTheWalkFromTheResult) {
   const auto a = NNImageNode::create(named("a"));
   const auto b = NNImageNode::create(named("b"));

@@ -60,6 +60,11 @@ void NNGraph::didMoveToDevice() {
   queue_ = nullptr;
 }
 
+void NNGraph::setOptions(KernelOptions options) {
+  Kernel::setOptions(options);
+  for (const detail::ProgramStep& step : program_->steps) step.kernel->setOptions(options);
+}
+
 const std::vector<std::shared_ptr<Handle>>& NNGraph::sourceImageHandles() const {
   return program_->sourceImageHandles;
 }

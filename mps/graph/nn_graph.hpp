@@ -62,6 +62,9 @@ class NNGraph : public Kernel {
     return detail::copyAs(*this, device);
   }
 
+  /// Also of all kernels of the graph, e.g. to allow them reduced precision.
+  void setOptions(KernelOptions options) override;
+
   /// Handles of the inputs in the order in which encode wants them: depth first from result 0, sources left
   /// to right. A node without handle has a place holder of its own.
   [[nodiscard]] const std::vector<std::shared_ptr<Handle>>& sourceImageHandles() const;

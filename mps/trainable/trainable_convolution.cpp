@@ -143,9 +143,16 @@ std::shared_ptr<CNNConvolutionWeightsAndBiasesState> TrainableConvolution::updat
 
 bool TrainableConvolution::update(const std::shared_ptr<CNNConvolutionGradientState>& gradientState,
                                   const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& sourceState) {
+  return runNow([&](const auto& commandBuffer) {
+    return update(commandBuffer, gradientState, sourceState) != nullptr;
+  });
+}
+
+bool TrainableConvolution::runNow(
+    const std::function<bool(const std::shared_ptr<mtl::CommandBuffer>&)>& record) {
   if (!queue_) queue_ = device_->newCommandQueue();
   const auto commandBuffer = queue_->commandBuffer();
-  if (!update(commandBuffer, gradientState, sourceState)) return false;
+  if (!record(commandBuffer)) return false;
   commandBuffer->commit();
   commandBuffer->throwIfFailed();
   return true;
@@ -155,6 +162,10 @@ std::shared_ptr<CNNConvolutionDataSource> TrainableConvolution::copy(
     const std::shared_ptr<mtl::Device>& device) {
   auto other = std::shared_ptr<TrainableConvolution>(
       new TrainableConvolution(device, descriptor_, label_, optimizer_, adamForm_));
+  runNow([&](const auto& commandBuffer) {
+    synchronize(commandBuffer);
+    return true;
+  });
   const auto copyBuffer = [](mtl::Buffer& from, mtl::Buffer& to) {
     std::memcpy(to.contents(), from.contents(), from.length());
     to.didModifyRange(0, to.length());

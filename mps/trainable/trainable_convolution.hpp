@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -94,6 +95,8 @@ class TrainableConvolution : public CNNConvolutionDataSource {
   /// A vector for the weights and one for the biases.
   using Slot = std::vector<std::shared_ptr<Vector>>;
   void checkOptimizer() const;
+  /// Records on a queue of its own, runs that and waits; false: nothing was recorded.
+  bool runNow(const std::function<bool(const std::shared_ptr<mtl::CommandBuffer>&)>& record);
   void initialize(std::uint64_t seed, WeightInitialization initialization);
   [[nodiscard]] std::vector<std::string> slotNames() const;
   [[nodiscard]] std::vector<std::uint64_t> weightShape() const;
@@ -106,7 +109,7 @@ class TrainableConvolution : public CNNConvolutionDataSource {
   std::shared_ptr<CNNConvolutionWeightsAndBiasesState> state_;
   std::vector<Slot> slots_;                   ///< momentum, velocity, ... as the optimiser has them
   std::shared_ptr<mtl::Buffer> timeStep_;     ///< host copy for files
-  std::shared_ptr<mtl::CommandQueue> queue_;  ///< of host-style updates
+  std::shared_ptr<mtl::CommandQueue> queue_;  ///< of host-style updates and copies
   bool frozen_ = false;
 };
 
