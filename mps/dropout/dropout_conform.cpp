@@ -45,8 +45,8 @@ void checkMasks(ConformRun& run, CNNDropout& kernel, const DropoutProblem& probl
         kernel.encodeBatch(commandBuffer, sources.batch(), states, false);
       }))
     return;
-  run.require(states.size() == sources.batch().count(), "not every image has a state");
-  for (std::size_t i = 0; i < states.size(); ++i) {
+  run.require(states.count() == sources.batch().count(), "not every image has a state");
+  for (std::size_t i = 0; i < states.count(); ++i) {
     const auto mask = std::static_pointer_cast<CNNDropoutGradientState>(states[i])->maskData();
     const auto expected = dropoutMaskReference(problem, encodeCount, static_cast<std::uint32_t>(i));
     run.require(std::equal(mask.begin(), mask.end(), expected.begin(), expected.end(),

@@ -4,6 +4,7 @@
 
 #include "mps/conform/guarded_memory.hpp"
 #include "mps/conform/kernel_cases.hpp"
+#include "mps/conform/stored_values.hpp"
 #include "mps/loss/loss.hpp"
 #include "mps/loss/loss_cases.hpp"
 #include "mps/loss/loss_reference.hpp"
@@ -202,10 +203,8 @@ void runKernel(ConformRun& run, CNNLossType type, CNNReductionType reduction, co
   inputs.epsilon = item.epsilon;
   const LossOutputs expected = lossReference(item.problem, inputs);
   run.check(expected.gradient, gradients, Zeros::Expected);
-  std::vector<float> losses(expected.loss.values.size());
-  CNNLossLabels::lossImages(labels).readBytes(std::span(losses), DataLayout::HeightxWidthxFeatureChannels);
-  run.check(expected.loss, Values(losses.begin(), losses.end()), ImageFeatureChannelFormat::Float32,
-            Zeros::Expected);
+  run.check(expected.loss, storedValues(CNNLossLabels::lossImages(labels)).values,
+            ImageFeatureChannelFormat::Float32, Zeros::Expected);
 }
 
 void addKernelCases(std::vector<ConformCase>& cases, ConformFormats formats) {

@@ -1,4 +1,5 @@
 #include "mps/conform/kernel_cases.hpp"
+#include "mps/conform/stored_values.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/optimizer/optimizer_cases.hpp"
 #include "mps/optimizer/optimizer_reference.hpp"
@@ -71,11 +72,13 @@ void runPlan(ConformRun& run, const OptimizerImplementation& implementation, con
 
 /// A vector of the public kernels and what it held.
 struct TestVector {
+  std::shared_ptr<mtl::Device> device;
   std::shared_ptr<Vector> vector;
   ReferenceTensor before;
 
   TestVector(ConformRun& run, std::size_t length, RandomKind kind)
-      : vector(Vector::create(run.device(), VectorDescriptor::vectorDescriptor(length, DataType::Float32))),
+      : device(run.device()),
+        vector(Vector::create(device, VectorDescriptor::vectorDescriptor(length, DataType::Float32))),
         before(1, 1, 1, static_cast<std::int64_t>(length)) {
     const auto stored = vector->data()->contentsAs<float>();
     const std::vector<double> values = run.values(length, kind);
@@ -86,8 +89,7 @@ struct TestVector {
     vector->data()->didModifyRange(0, vector->data()->length());
   }
   [[nodiscard]] std::vector<double> read() const {
-    const auto stored = vector->data()->contentsAs<const float>();
-    return {stored.begin(), stored.begin() + static_cast<std::ptrdiff_t>(vector->length())};
+    return storedFloats(device, vector->data()->memory(), vector->offset(), vector->length());
   }
 };
 
