@@ -2,7 +2,7 @@
 unmetal_family(pooling
   HEADERS pooling_node.hpp
   SOURCES pooling_layout.cpp pooling_node.cpp pooling_plain.cpp pooling_problem.cpp
-  CUDA pooling_cuda.cu
+  CUDA pooling_cuda.cu pooling_strips_cuda.cu
   CONFORM pooling_reference_call.cpp
   TESTS pooling_decisions_test.cpp pooling_test.cpp)
 unmetal_family(convolution

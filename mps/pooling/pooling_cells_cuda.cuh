@@ -22,6 +22,43 @@ struct CellRange {
 /// What the pixels of a window get.
 enum class CellKind { SavedMaximum, Maximum, Average, Norm };
 
+/// A cell of 2 x 2 pixels, which are those of its window. @param image first pixel in the source
+/// @param place first pixel in the destination
+template <class T, CellKind kind>
+__device__ void scatterSquare(const PoolingArguments& a, Lanes<T> g, const IndexBytes<kLanes<T>>& chosen,
+                              const T* image, T* place) {
+  constexpr int lanes = kLanes<T>;
+  Lanes<T> terms[4];
+  if constexpr (kind == CellKind::Norm) {
+    Lanes<T> sum{};
+#pragma unroll
+    for (int tap = 0; tap < 4; ++tap) {
+      terms[tap] = loadLanes(image + tap / 2 * a.source.row + tap % 2 * a.source.pixel);
+      for (int lane = 0; lane < lanes; ++lane) {
+        const float value = terms[tap].values[lane];
+        sum.values[lane] = fmaf(value, value, sum.values[lane]);
+      }
+    }
+    for (int lane = 0; lane < lanes; ++lane) {
+      const float norm = sqrtf(sum.values[lane]);
+      const float quotient = norm == 0 ? 0.0F : g.values[lane] / norm;
+      for (Lanes<T>& term : terms) term.values[lane] *= quotient;
+    }
+  } else {
+#pragma unroll
+    for (int tap = 0; tap < 4; ++tap)
+      for (int lane = 0; lane < lanes; ++lane)
+        terms[tap].values[lane] =
+            kind == CellKind::Average || chosen.at(lane) == tap ? g.values[lane] : 0.0F;
+  }
+#pragma unroll
+  for (int tap = 0; tap < 4; ++tap) {
+    T* const to = place + tap / 2 * a.destination.row + tap % 2 * a.destination.pixel;
+    if (a.accumulate) addTo(to, terms[tap]);
+    storeLanes(terms[tap], to);
+  }
+}
+
 template <class T, CellKind kind>
 __global__ void scatterCells(PoolingArguments a, const T* source, const T* gradient,
                              const std::uint8_t* saved, T* destination) {
@@ -49,9 +86,17 @@ __global__ void scatterCells(PoolingArguments a, const T* source, const T* gradi
         choose(a, rows, columns, image, value, index);
         chosen = IndexBytes<lanes>::of(index);
       }
+      const bool isSquare = a.y.kernelSize == 2 && a.x.kernelSize == 2 && rows.begin == 0 && rows.end == 2 &&
+                            columns.begin == 0 && columns.end == 2 && cellRows.begin == rows.first &&
+                            cellRows.end == rows.first + 2 && cellColumns.begin == columns.first &&
+                            cellColumns.end == columns.first + 2;
       if constexpr (kind == CellKind::Average)
         divideByTaps(a, a.y.countedTaps(row.y, a.countsNearTaps) * a.x.countedTaps(piece.x, a.countsNearTaps),
                      g);
+      if (isSquare)
+        return scatterSquare<T, kind>(a, g, chosen, image + rows.first * a.source.row + columns.first * a.source.pixel,
+                                      to + (rows.first - a.originY) * a.destination.row +
+                                          (columns.first - a.originX) * a.destination.pixel);
       if constexpr (kind == CellKind::Norm) {
         const Lanes<T> norm = normOf(a, rows, columns, image);
         for (int lane = 0; lane < lanes; ++lane)

@@ -1,15 +1,18 @@
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "mps/pooling/pooling_cells_cuda.cuh"
 #include "mps/pooling/pooling_plain_cuda.cuh"
 #include "mps/pooling/pooling_problem.hpp"
+#include "mps/pooling/pooling_strips_cuda.hpp"
 #include "mps/pooling/pooling_vectors_cuda.cuh"
 
 namespace mps::detail {
 namespace {
 
 using cuda::PoolingArguments;
+using cuda::PoolingStrips;
 
 bool isAligned(const void* address, std::size_t bytes) {
   return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
@@ -51,6 +54,8 @@ class VectorPlan final : public PlainPlan {
   explicit VectorPlan(const PoolingProblem& problem)
       : PlainPlan(problem), windows_(problem), pixels_(problem), areApart_(cuda::windowsAreApart(problem)) {
     const std::int64_t packs = problem.source.channels / cuda::kLanes<T>;
+    if (PoolingStrips::takes(problem)) strips_.emplace(problem);
+    gathersStrips_ = PoolingStrips::takesGradient(problem);
     windows_.cover(problem.source.images, problem.y.destinationSize, problem.x.destinationSize, packs);
     pixels_.cover(problem.destination.images, problem.destination.height, problem.destination.width, packs);
   }
@@ -77,12 +82,7 @@ class VectorPlan final : public PlainPlan {
   }
 
  private:
-  struct Addresses {
-    const T* source;
-    const T* gradient;
-    T* destination;
-    std::uint8_t* saved;
-  };
+  using Addresses = cuda::PoolingAddresses<T>;
 
   template <class... Parameters, class... Values>
   static void launch(mtl::Stream& stream, void (*kernel)(PoolingArguments, Parameters...),
@@ -92,6 +92,9 @@ class VectorPlan final : public PlainPlan {
 
   void pool(mtl::Stream& stream, const Addresses& at) const {
     using cuda::MaximumOutput;
+    if (strips_)
+      return strips_->pool(stream,
+                           Addresses{at.source, nullptr, at.destination, problem().saveIndices ? at.saved : nullptr});
     switch (problem().kind) {
       case PoolingKind::Max:
         if (problem().saveIndices)
@@ -116,12 +119,13 @@ class VectorPlan final : public PlainPlan {
       case PoolingKind::Max: {
         std::uint8_t* const chosen =
             problem().useIndices ? at.saved : reinterpret_cast<std::uint8_t*>(operands.scratch);
-        if (!problem().useIndices)
-          launch(stream, cuda::poolMaxima<T, cuda::MaximumOutput::Index>, windows_, at.source, at.destination,
-                 chosen);
+        if (!problem().useIndices) findPlaces(stream, at, chosen);
+        if (gathersStrips_)
+          return strips_->gather(stream, Addresses{at.source, at.gradient, at.destination, chosen}, operands.accumulate);
         return launch(stream, cuda::gatherMaxima<T>, pixels, at.gradient, chosen, at.destination);
       }
       case PoolingKind::Average:
+        if (gathersStrips_) return strips_->gather(stream, at, operands.accumulate);
         return launch(stream, cuda::gatherAverages<T>, pixels, at.gradient, at.destination);
       case PoolingKind::L2Norm: {
         auto* const quotients = reinterpret_cast<float*>(operands.scratch);
@@ -129,6 +133,12 @@ class VectorPlan final : public PlainPlan {
         return launch(stream, cuda::gatherNorms<T>, pixels, at.source, quotients, at.destination);
       }
     }
+  }
+
+  void findPlaces(mtl::Stream& stream, const Addresses& at, std::uint8_t* places) const {
+    if (strips_) return strips_->pool(stream, Addresses{at.source, nullptr, nullptr, places});
+    launch(stream, cuda::poolMaxima<T, cuda::MaximumOutput::Index>, windows_, at.source, at.destination,
+           places);
   }
 
   void scatter(mtl::Stream& stream, const PoolingArguments& cells, const Addresses& at) const {
@@ -149,7 +159,9 @@ class VectorPlan final : public PlainPlan {
 
   PoolingArguments windows_;
   PoolingArguments pixels_;
+  std::optional<PoolingStrips> strips_;
   bool areApart_;
+  bool gathersStrips_ = false;
 };
 
 Preparation preparePlain(const PoolingProblem& problem) {

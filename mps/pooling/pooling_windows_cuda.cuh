@@ -60,6 +60,7 @@ struct PoolingAxis {
   __device__ std::int32_t countedTaps(std::int32_t window, bool clamps) const {
     if (!clamps) return kernelSize;
     const std::int32_t first = firstTap(window);
+    if (first >= -zeroPadSize && first + dilatedSize <= sourceSize + zeroPadSize) return kernelSize;
     return tapFrom(first, sourceSize + zeroPadSize) - tapFrom(first, -zeroPadSize);
   }
   /// The coordinate of a tap; outside ones stand for the nearest pixel.

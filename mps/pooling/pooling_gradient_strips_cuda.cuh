@@ -1,0 +1,209 @@
+#pragma once
+
+#include "mps/pooling/pooling_strips_cuda.cuh"
+
+/// Gradients of windows that overlap, gathered in strips. A row of windows is read once and added to all rows
+/// of pixels that its taps read.
+namespace mps::detail::cuda {
+
+/// `kernelSize` over the taps of a window that count: exact for sizes up to 3.
+template <int kernelSize>
+__device__ float weightOf(std::int32_t taps) {
+  if (taps == kernelSize) return 1.0F;
+  return kernelSize == 3 && taps == 2 ? 1.5F : static_cast<float>(kernelSize);
+}
+
+/// Whether a lane's saved place is `tap`.
+template <int lanes>
+__device__ bool hasChosen(const IndexBytes<lanes>& chosen, int lane, unsigned tap) {
+  return ((chosen.words[lane / 4] ^ tap * 0x01010101U) & 0xFFU << (8 * (lane % 4))) == 0;
+}
+
+/// Calls visit(window, tap) for the windows of which a tap is outside and stands for a pixel at the border; of
+/// a window's several such taps the first, which alone can be chosen.
+template <class Visit>
+__device__ void forEachClampedTap(const PoolingAxis& axis, std::int32_t pixel, Visit visit) {
+  if (pixel == 0)
+    for (std::int32_t window = 0; window < axis.windows && axis.firstTap(window) < 0; ++window) visit(window, 0);
+  const std::int32_t last = axis.sourceSize - 1;
+  if (pixel != last) return;
+  for (std::int32_t window = axis.windows - 1; window >= 0; --window) {
+    const std::int32_t first = axis.firstTap(window);
+    if (first + axis.dilatedSize <= axis.sourceSize) break;
+    const std::int32_t tap = axis.tapFrom(first, last);
+    if (first + axis.dilation * tap != last) visit(window, tap);
+  }
+}
+
+template <class T, PoolingKind kind, int kernelSize, int stride>
+__global__ void __launch_bounds__(kStripThreads)
+    gatherStrips(StripArguments a, const T* gradient, const std::uint8_t* saved, T* destination) {
+  constexpr int lanes = kLanes<T>;
+  constexpr int reach = (kernelSize + stride - 1) / stride;  // windows of an axis that read a cell
+  constexpr bool isMaximum = kind == PoolingKind::Max;
+  const std::uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
+  if (thread >= a.threads) return;
+  const StripPlace at(a, thread, lanes);
+  if (at.count == 0) return;
+
+  struct Windows {
+    uint4 packs[reach];
+    IndexBytes<lanes> chosen[isMaximum ? reach : 1];
+  };
+  const std::int32_t cellX = a.firstColumn + at.column;
+  const std::int32_t firstX = a.x.firstTap(cellX);
+  const T* const from = gradient + at.image * a.gradient.image + at.channel;
+  const std::uint8_t* const places = saved + at.image * a.savedImage + at.channel;
+  const auto loadWindow = [&](std::int32_t row, std::int32_t column, uint4& pack, IndexBytes<lanes>& chosen) {
+    pack = loadPack(from + row * static_cast<std::int32_t>(a.gradient.row) +
+                    column * static_cast<std::int32_t>(a.gradient.pixel));
+    if constexpr (isMaximum)
+      chosen = IndexBytes<lanes>::load(places + (row * a.x.windows + column) * a.savedPixel);
+  };
+  bool isColumnInside[reach];
+  float weights[reach];
+#pragma unroll
+  for (int b = 0; b < reach; ++b) {
+    const std::int32_t column = cellX - a.x.dilation * b;
+    isColumnInside[b] = column >= 0 && column < a.x.windows;
+    weights[b] = 1;
+    if constexpr (!isMaximum)
+      weights[b] = weightOf<kernelSize>(a.x.countedTaps(column, a.countsNearTaps));
+  }
+  const auto loadRow = [&](std::int32_t row, Windows& windows) {
+    const bool isInside = row >= 0 && row < a.y.windows;
+#pragma unroll
+    for (int b = 0; b < reach; ++b) {
+      windows.packs[b] = {0, 0, 0, 0};
+      IndexBytes<lanes>& chosen = windows.chosen[isMaximum ? b : 0];
+      if constexpr (isMaximum)
+        for (unsigned& word : chosen.words) word = ~0U;
+      if (isInside && isColumnInside[b])
+        loadWindow(row, cellX - a.x.dilation * b, windows.packs[b], chosen);
+    }
+  };
+
+  // Rows of pixels from the one that tap row 0 of the present windows reads.
+  float sums[kernelSize][stride][lanes] = {};
+  /// Adds what has chosen tap (p, q) to column dx of a row of pixels.
+  const auto addChosen = [&](const Lanes<T>& g, const IndexBytes<lanes>& chosen, unsigned tap, float(&sum)[lanes]) {
+#pragma unroll
+    for (int lane = 0; lane < lanes; ++lane)
+      if (hasChosen(chosen, lane, tap)) sum[lane] += g.values[lane];
+  };
+  const auto addWindows = [&](std::int32_t row, const Windows& windows) {
+    const float rowWeight = isMaximum ? 1 : weightOf<kernelSize>(a.y.countedTaps(row, a.countsNearTaps));
+    float rowSums[stride][lanes];
+#pragma unroll
+    for (int b = 0; b < reach; ++b) {
+      const Lanes<T> g = lanesOf(windows.packs[b], static_cast<const T*>(nullptr));
+#pragma unroll
+      for (int dx = 0; dx < stride; ++dx) {
+        const int p = dx + stride * b;
+        if (p >= kernelSize) continue;
+        if constexpr (isMaximum) {
+#pragma unroll
+          for (int q = 0; q < kernelSize; ++q) addChosen(g, windows.chosen[b], p + kernelSize * q, sums[q][dx]);
+        } else {
+          const float weight = rowWeight * weights[b];
+#pragma unroll
+          for (int lane = 0; lane < lanes; ++lane)
+            rowSums[dx][lane] =
+                b == 0 ? weight * g.values[lane] : fmaf(weight, g.values[lane], rowSums[dx][lane]);
+        }
+      }
+    }
+    if constexpr (!isMaximum) {
+#pragma unroll
+      for (int q = 0; q < kernelSize; ++q)
+#pragma unroll
+        for (int dx = 0; dx < stride; ++dx)
+#pragma unroll
+          for (int lane = 0; lane < lanes; ++lane) sums[q][dx][lane] += rowSums[dx][lane];
+    }
+  };
+  /// Maxima whose taps are clamped to a column of the cell: calls add(dx, p, g, chosen).
+  const auto forEachClampedColumn = [&](std::int32_t row, auto add) {
+#pragma unroll
+    for (int dx = 0; dx < stride; ++dx)
+      forEachClampedTap(a.x, firstX + dx, [&](std::int32_t column, std::int32_t p) {
+        uint4 pack;
+        IndexBytes<lanes> chosen;
+        loadWindow(row, column, pack, chosen);
+        add(dx, static_cast<unsigned>(p), lanesOf(pack, static_cast<const T*>(nullptr)), chosen);
+      });
+  };
+  const bool isBorderColumn = a.clamps && firstX < a.x.sourceSize && firstX + stride > 0 &&
+                              (firstX <= 0 || firstX + stride >= a.x.sourceSize);
+  /// Adds row q of the taps of a row of windows to the cell's row dy.
+  const auto addTapRow = [&](std::int32_t row, std::int32_t q, float(&sum)[stride][lanes]) {
+    const unsigned firstTap = static_cast<unsigned>(kernelSize * q);
+    Windows windows;
+    loadRow(row, windows);
+#pragma unroll
+    for (int b = 0; b < reach; ++b)
+#pragma unroll
+      for (int dx = 0; dx < stride; ++dx)
+        if (dx + stride * b < kernelSize)
+          addChosen(lanesOf(windows.packs[b], static_cast<const T*>(nullptr)), windows.chosen[b],
+                    dx + stride * b + firstTap, sum[dx]);
+    if (isBorderColumn)
+      forEachClampedColumn(row, [&](int dx, unsigned p, const Lanes<T>& g, const IndexBytes<lanes>& chosen) {
+        addChosen(g, chosen, p + firstTap, sum[dx]);
+      });
+  };
+
+  std::int32_t row = a.firstLine + at.line - a.y.dilation * (reach - 1);
+  Windows next;
+  loadRow(row, next);
+  for (std::int32_t i = 1 - reach; i < at.count; ++i, row += a.y.dilation) {
+    addWindows(row, next);
+    if (i + 1 < at.count) loadRow(row + a.y.dilation, next);
+    if constexpr (isMaximum)
+      if (isBorderColumn && row >= 0 && row < a.y.windows)
+        forEachClampedColumn(row, [&](int dx, unsigned p, const Lanes<T>& g, const IndexBytes<lanes>& chosen) {
+#pragma unroll
+          for (int q = 0; q < kernelSize; ++q) addChosen(g, chosen, p + kernelSize * q, sums[q][dx]);
+        });
+    if (i >= 0) {
+#pragma unroll
+      for (int dy = 0; dy < stride; ++dy) {
+        const std::int32_t y = a.y.firstTap(row) + dy;
+        const std::int32_t viewY = y - a.originY;
+        if (viewY < 0 || viewY >= a.viewHeight) continue;
+        const bool isRowInside = y >= 0 && y < a.y.sourceSize;
+        if constexpr (isMaximum)
+          if (a.clamps && isRowInside)
+            forEachClampedTap(a.y, y, [&](std::int32_t windowRow, std::int32_t q) {
+              addTapRow(windowRow, q, sums[dy]);
+            });
+        T* const to = destination + at.image * a.destination.image + at.channel +
+                      viewY * static_cast<std::int32_t>(a.destination.row);
+#pragma unroll
+        for (int dx = 0; dx < stride; ++dx) {
+          const std::int32_t x = firstX + dx;
+          const std::int32_t viewX = x - a.originX;
+          if (viewX < 0 || viewX >= a.viewWidth) continue;
+          T* const place = to + viewX * static_cast<std::int32_t>(a.destination.pixel);
+          Lanes<T> sum{};
+          if (isRowInside && x >= 0 && x < a.x.sourceSize) {
+#pragma unroll
+            for (int lane = 0; lane < lanes; ++lane)
+              sum.values[lane] = isMaximum ? sums[dy][dx][lane] : a.byAllTaps(sums[dy][dx][lane]);
+          }
+          if (a.accumulate) addTo(place, sum);
+          storeLanes(sum, place);
+        }
+      }
+    }
+#pragma unroll
+    for (int q = 0; q < kernelSize; ++q)
+#pragma unroll
+      for (int dx = 0; dx < stride; ++dx)
+#pragma unroll
+        for (int lane = 0; lane < lanes; ++lane)
+          sums[q][dx][lane] = q + stride < kernelSize ? sums[min(q + stride, kernelSize - 1)][dx][lane] : 0.0F;
+  }
+}
+
+}  // namespace mps::detail::cuda

@@ -1,0 +1,270 @@
+#pragma once
+
+#include "mps/pooling/pooling_strips_cuda.hpp"
+#include "mps/pooling/pooling_vectors_cuda.cuh"
+
+/// Pooling with the windows that networks use. A thread goes down a strip of rows at one column and 16 bytes of
+/// channels, so that a row is read once for all windows of the strip; the next row is on its way meanwhile.
+namespace mps::detail::cuda {
+
+/// What a thread works on: lines `line`, `line` + dilation ..., and a column, of windows or cells.
+struct StripPlace {
+  std::int32_t image;
+  std::int32_t line;
+  std::int32_t count;  ///< of lines
+  std::int32_t column;
+  std::int32_t channel;
+
+  __device__ StripPlace(const StripArguments& a, std::uint32_t thread, int lanes) {
+    const std::uint32_t dilation = a.y.byDilation.divisor();
+    const std::uint32_t pixel = a.packs.divide(thread);
+    const std::uint32_t row = a.columns.divide(pixel);
+    const std::uint32_t picture = a.strips.divide(row);
+    const std::uint32_t strip = row - picture * a.strips.divisor();
+    const std::uint32_t part = a.y.byDilation.divide(strip);
+    image = static_cast<std::int32_t>(picture);
+    column = static_cast<std::int32_t>(pixel - row * a.columns.divisor());
+    channel = static_cast<std::int32_t>(thread - pixel * a.packs.divisor()) * lanes;
+    const std::uint32_t first = strip - part * dilation + part * a.length * dilation;
+    line = static_cast<std::int32_t>(first);
+    count = first >= a.lines
+                ? 0
+                : static_cast<std::int32_t>(min(a.length, a.y.byDilation.divide(a.lines - first + dilation - 1)));
+  }
+};
+
+__device__ inline uint4 loadPack(const void* from) {
+  return __ldg(static_cast<const uint4*>(from));
+}
+__device__ inline Lanes<float> lanesOf(const uint4& pack, const float* /*type*/) {
+  return {{__uint_as_float(pack.x), __uint_as_float(pack.y), __uint_as_float(pack.z), __uint_as_float(pack.w)}};
+}
+__device__ inline Lanes<Float16> lanesOf(const uint4& pack, const Float16* /*type*/) {
+  const float2 a = halvesOf(pack.x);
+  const float2 b = halvesOf(pack.y);
+  const float2 c = halvesOf(pack.z);
+  const float2 d = halvesOf(pack.w);
+  return {{a.x, a.y, b.x, b.y, c.x, c.y, d.x, d.y}};
+}
+
+/// The maxima of some taps, and their numbers.
+template <class T>
+struct Maxima;
+
+template <>
+struct Maxima<float> {
+  float value[4];
+  unsigned tap[4];
+
+  static constexpr unsigned kLeast = 0xFF800000U;  ///< minus infinity
+
+  __device__ static Maxima of(const uint4& pack) {
+    return {{__uint_as_float(pack.x), __uint_as_float(pack.y), __uint_as_float(pack.z), __uint_as_float(pack.w)},
+            {0, 0, 0, 0}};
+  }
+  /// Taps that come later; their numbers begin at `first`.
+  __device__ void join(const Maxima& later, unsigned first) {
+#pragma unroll
+    for (int lane = 0; lane < 4; ++lane) {
+      if (later.value[lane] <= value[lane] || value[lane] != value[lane]) continue;
+      value[lane] = later.value[lane];
+      tap[lane] = later.tap[lane] + first;
+    }
+  }
+  __device__ void joinOutsideZero() {
+#pragma unroll
+    for (int lane = 0; lane < 4; ++lane) {
+      if (!(value[lane] < 0)) continue;
+      value[lane] = 0;
+      tap[lane] = kNoIndex;
+    }
+  }
+  [[nodiscard]] __device__ uint4 pack() const {
+    return {__float_as_uint(value[0]), __float_as_uint(value[1]), __float_as_uint(value[2]),
+            __float_as_uint(value[3])};
+  }
+  [[nodiscard]] __device__ IndexBytes<4> places() const {
+    return {{tap[0] | tap[1] << 8U | tap[2] << 16U | tap[3] << 24U}};
+  }
+};
+
+/// Two lanes in a word, also of taps.
+template <>
+struct Maxima<Float16> {
+  unsigned value[4];
+  unsigned tap[4];
+
+  static constexpr unsigned kLeast = 0xFC00FC00U;
+
+  __device__ static Maxima of(const uint4& pack) { return {{pack.x, pack.y, pack.z, pack.w}, {0, 0, 0, 0}}; }
+  __device__ void join(const Maxima& later, unsigned first) {
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      const __half2 known = halves(value[pair]);
+      const unsigned wins = __hgtu2_mask(halves(later.value[pair]), known) & __heq2_mask(known, known);
+      value[pair] = (later.value[pair] & wins) | (value[pair] & ~wins);
+      tap[pair] = ((later.tap[pair] + first * 0x00010001U) & wins) | (tap[pair] & ~wins);
+    }
+  }
+  __device__ void joinOutsideZero() {
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      const unsigned wins = __hlt2_mask(halves(value[pair]), halves(0));
+      value[pair] &= ~wins;
+      tap[pair] |= wins & (kNoIndex * 0x00010001U);  // all bits of a byte
+    }
+  }
+  [[nodiscard]] __device__ uint4 pack() const { return {value[0], value[1], value[2], value[3]}; }
+  [[nodiscard]] __device__ IndexBytes<8> places() const {
+    return {{__byte_perm(tap[0], tap[1], 0x6420), __byte_perm(tap[2], tap[3], 0x6420)}};
+  }
+
+ private:
+  __device__ static __half2 halves(unsigned bits) {
+    __half2 both;
+    memcpy(&both, &bits, sizeof both);
+    return both;
+  }
+};
+
+/// What a row of taps, or a window, comes to. Taps outside the source are outside().
+template <class T, PoolingKind kind>
+struct WindowSum {
+  Lanes<T> sum;
+
+  __device__ static uint4 outside() { return {0, 0, 0, 0}; }
+  template <int taps>
+  __device__ static WindowSum ofRow(const uint4 (&packs)[taps]) {
+    WindowSum row{};
+#pragma unroll
+    for (int p = 0; p < taps; ++p) {
+      const Lanes<T> values = lanesOf(packs[p], static_cast<const T*>(nullptr));
+#pragma unroll
+      for (int lane = 0; lane < kLanes<T>; ++lane) {
+        const float value = values.values[lane];
+        const float term = kind == PoolingKind::L2Norm ? value * value : value;
+        if (p == 0)
+          row.sum.values[lane] = term;
+        else if (kind == PoolingKind::L2Norm)
+          row.sum.values[lane] = fmaf(value, value, row.sum.values[lane]);
+        else
+          row.sum.values[lane] += value;
+      }
+    }
+    return row;
+  }
+  __device__ void join(const WindowSum& below, int /*firstTap*/) {
+#pragma unroll
+    for (int lane = 0; lane < kLanes<T>; ++lane) sum.values[lane] += below.sum.values[lane];
+  }
+};
+
+template <class T>
+struct WindowSum<T, PoolingKind::Max> {
+  Maxima<T> maxima;
+
+  __device__ static uint4 outside() {
+    constexpr unsigned least = Maxima<T>::kLeast;  // where an outside zero wins, it wins over this, too
+    return {least, least, least, least};
+  }
+  template <int taps>
+  __device__ static WindowSum ofRow(const uint4 (&packs)[taps]) {
+    WindowSum row{Maxima<T>::of(packs[0])};
+#pragma unroll
+    for (int p = 1; p < taps; ++p) row.maxima.join(Maxima<T>::of(packs[p]), p);
+    return row;
+  }
+  __device__ void join(const WindowSum& below, int firstTap) {
+    maxima.join(below.maxima, static_cast<unsigned>(firstTap));
+  }
+};
+
+/// All lines of the strip's windows. @param destination null: only places are wanted
+/// @param saved null: no places are wanted
+template <class T, PoolingKind kind, int kernelSize, int stride>
+__global__ void __launch_bounds__(kStripThreads)
+    poolStrips(StripArguments a, const T* source, T* destination, std::uint8_t* saved) {
+  constexpr int lanes = kLanes<T>;
+  constexpr int kept = kernelSize - stride;  // rows that the next window reads, too
+  using Sum = WindowSum<T, kind>;
+  const std::uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
+  if (thread >= a.threads) return;
+  const StripPlace at(a, thread, lanes);
+  if (at.count == 0) return;
+
+  std::int32_t columnOffset[kernelSize];
+  bool isColumnInside[kernelSize];
+  bool isPartialColumn = false;
+#pragma unroll
+  for (int p = 0; p < kernelSize; ++p) {
+    const std::int32_t x = a.x.firstTap(at.column) + a.x.dilation * p;
+    const bool isInside = x >= 0 && x < a.x.sourceSize;
+    isColumnInside[p] = a.clamps || isInside;
+    isPartialColumn = isPartialColumn || !isInside;
+    columnOffset[p] = a.x.clamped(x) * static_cast<std::int32_t>(a.source.pixel);
+  }
+  const T* const image = source + at.image * a.source.image + at.channel;
+  std::int32_t y = a.y.firstTap(at.line);
+  const auto loadRow = [&](uint4(&packs)[kernelSize]) {
+    const bool isInside = a.clamps || (y >= 0 && y < a.y.sourceSize);
+    const T* const row = image + a.y.clamped(y) * static_cast<std::int32_t>(a.source.row);
+#pragma unroll
+    for (int p = 0; p < kernelSize; ++p) {
+      packs[p] = Sum::outside();
+      if (isInside && isColumnInside[p]) packs[p] = loadPack(row + columnOffset[p]);
+    }
+    y += a.y.dilation;
+  };
+
+  Sum rows[kernelSize];
+#pragma unroll
+  for (int q = 0; q < kept; ++q) {
+    uint4 packs[kernelSize];
+    loadRow(packs);
+    rows[q] = Sum::ofRow(packs);
+  }
+  uint4 next[stride][kernelSize];
+#pragma unroll
+  for (int k = 0; k < stride; ++k) loadRow(next[k]);
+
+  std::int32_t window = at.line;
+  std::int32_t countedColumns = 0;
+  if constexpr (kind == PoolingKind::Average)
+    countedColumns = a.x.countedTaps(at.column, a.countsNearTaps);
+#pragma unroll 2
+  for (std::int32_t i = 0; i < at.count; ++i, window += a.y.dilation) {
+#pragma unroll
+    for (int k = 0; k < stride; ++k) rows[kept + k] = Sum::ofRow(next[k]);
+    if (i + 1 < at.count) {
+#pragma unroll
+      for (int k = 0; k < stride; ++k) loadRow(next[k]);
+    }
+    Sum sum = rows[0];
+#pragma unroll
+    for (int q = 1; q < kernelSize; ++q) sum.join(rows[q], kernelSize * q);
+#pragma unroll
+    for (int q = 0; q < kept; ++q) rows[q] = rows[q + stride];
+
+    T* const to = destination + at.image * a.destination.image + at.channel +
+                  window * static_cast<std::int32_t>(a.destination.row) +
+                  at.column * static_cast<std::int32_t>(a.destination.pixel);
+    if constexpr (kind == PoolingKind::Max) {
+      const std::int32_t first = a.y.firstTap(window);
+      const bool isPartial =
+          isPartialColumn || first < 0 || first + a.y.dilatedSize > a.y.sourceSize;
+      if (a.zeroWins && isPartial) sum.maxima.joinOutsideZero();
+      if (destination != nullptr) *reinterpret_cast<uint4*>(to) = sum.maxima.pack();
+      if (saved != nullptr)
+        sum.maxima.places().store(saved + static_cast<std::int64_t>(at.image) * a.savedImage + at.channel +
+                                  (window * a.x.windows + at.column) * a.savedPixel);
+    } else {
+      if constexpr (kind == PoolingKind::Average)
+        divideByTaps(a, a.y.countedTaps(window, a.countsNearTaps) * countedColumns, sum.sum);
+      else
+        for (float& value : sum.sum.values) value = sqrtf(value);
+      storeLanes(sum.sum, to);
+    }
+  }
+}
+
+}  // namespace mps::detail::cuda

@@ -1,0 +1,63 @@
+#pragma once
+
+#include "mps/pooling/pooling_windows_cuda.cuh"
+
+namespace mps::detail::cuda {
+
+inline constexpr unsigned kStripThreads = 256;
+
+/// One call, for kernels whose threads go down strips of lines. Lines and columns are those of the windows,
+/// or, in a gradient, of cells: stride x stride pixels, of which the first one is tap 0 of a window.
+struct StripArguments : PoolingArguments {
+  Divider columns;
+  Divider strips;  ///< of a column, those of all phases of a dilation
+  std::uint32_t lines = 0;
+  std::uint32_t length = 1;  ///< most lines of a strip
+  std::uint32_t threads = 0;
+  std::int32_t firstLine = 0;  ///< number of the first line's and column's window
+  std::int32_t firstColumn = 0;
+  std::int64_t savedImage = 0;  ///< distances in saved places
+  std::int32_t savedPixel = 0;
+
+  StripArguments() = default;
+  explicit StripArguments(const PoolingProblem& problem)
+      : PoolingArguments(problem),
+        savedImage(problem.y.destinationSize * problem.x.destinationSize * problem.source.channels),
+        savedPixel(static_cast<std::int32_t>(problem.source.channels)) {}
+  void cover(std::int64_t images, std::int64_t lineCount, std::int64_t columnCount, std::int64_t packCount);
+  [[nodiscard]] unsigned blocks() const { return std::max(1U, (threads + kStripThreads - 1) / kStripThreads); }
+};
+
+/// Addresses of a call; all but those that PoolingProblem says are not used are multiples of 16.
+template <class T>
+struct PoolingAddresses {
+  const T* source;
+  const T* gradient;
+  T* destination;
+  std::uint8_t* saved;
+};
+
+/// Windows of 2 x 2 and 3 x 3 taps at strides 1, dilated or not, and 2.
+class PoolingStrips {
+ public:
+  /// Of problems that PoolingArguments fit.
+  static bool takes(const PoolingProblem& problem);
+  /// Whether the gradient of these windows, which overlap, is gathered in strips: of maxima and averages.
+  static bool takesGradient(const PoolingProblem& problem);
+
+  explicit PoolingStrips(const PoolingProblem& problem);
+
+  /// The forward pass. Of maxima the destination may be null, or the saved places.
+  template <class T>
+  void pool(mtl::Stream& stream, const PoolingAddresses<T>& at) const;
+  /// The gradient; of maxima from saved places.
+  template <class T>
+  void gather(mtl::Stream& stream, const PoolingAddresses<T>& at, bool accumulate) const;
+
+ private:
+  PoolingKind kind_;
+  StripArguments windows_;
+  StripArguments cells_;
+};
+
+}  // namespace mps::detail::cuda
