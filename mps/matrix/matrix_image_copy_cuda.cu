@@ -38,7 +38,8 @@ __global__ void transposeTiles(TransposeArguments a, const Bits* source, Bits* d
   const auto y = static_cast<int>(threadIdx.y);
   const auto inImage = [&](std::int64_t pixel, std::int64_t channel) {
     const std::uint32_t row = a.width.divide(static_cast<std::uint32_t>(pixel));
-    return image * a.imageStride + row * a.rowStride + (pixel - row * a.width.divisor()) * a.pixelStride + channel;
+    return image * a.imageStride + row * a.rowStride + (pixel - row * a.width.divisor()) * a.pixelStride +
+           channel;
   };
   const auto inMatrix = [&](std::int64_t pixel, std::int64_t channel) {
     return image * a.matrixRowStride + channel * a.pixels + pixel;
@@ -106,7 +107,8 @@ class TransposePlan final : public Plan {
   void transpose(mtl::Stream& stream, const Operands& operands) const {
     mtl::cuda::launch(stream, toMatrix_ ? transposeTiles<Bits, true> : transposeTiles<Bits, false>,
                       dim3(static_cast<unsigned>(arguments_.tiles)), dim3(kSide, kTileRows), 0, arguments_,
-                      reinterpret_cast<const Bits*>(operands.source), reinterpret_cast<Bits*>(operands.destination));
+                      reinterpret_cast<const Bits*>(operands.source),
+                      reinterpret_cast<Bits*>(operands.destination));
   }
 
   TransposeArguments arguments_;
@@ -128,7 +130,8 @@ Preparation prepareRows(const ImageMatrixCopyProblem& problem) {
   const TensorShape& images = problem.images;
   if (problem.channelsFirst && images.channels != 1 && images.height * images.width != 1)
     return Refusal{"the channels of a pixel do not stay together"};
-  TensorShape rows = TensorShape::dense(images.images, images.height, images.width, images.channels, images.format);
+  TensorShape rows =
+      TensorShape::dense(images.images, images.height, images.width, images.channels, images.format);
   rows.imageStride = problem.matrix.rowStride;
   TensorCopyProblem copy;
   copy.source = problem.toMatrix ? images : rows;

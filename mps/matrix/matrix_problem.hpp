@@ -45,8 +45,9 @@ struct MatrixMultiplicationProblem {
 
 /// In order of preference; the last one accepts every problem.
 std::span<const Implementation<MatrixMultiplicationProblem>> matrixMultiplicationImplementationsCpu();
+std::span<const Implementation<MatrixMultiplicationProblem>> matrixMultiplicationImplementationsCuda();
 inline constexpr BackEnds<MatrixMultiplicationProblem> matrixMultiplicationBackEnds{
-    matrixMultiplicationImplementationsCpu};
+    matrixMultiplicationImplementationsCpu, UNMETAL_CUDA_LIST(matrixMultiplicationImplementationsCuda)};
 
 /// Copies the elements of images to the rows of a matrix, or back, bit by bit (spec/05 section 5): image n is
 /// row n; a pixel's channel c is column (y W + x) C + c, or (c H + y) W + x with channels first.
@@ -69,9 +70,11 @@ struct ImageMatrixCopyProblem {
   [[nodiscard]] std::string describe() const;
 };
 
-/// One implementation, which takes every problem.
+/// The CPU has one implementation, which takes every problem.
 std::span<const Implementation<ImageMatrixCopyProblem>> imageMatrixCopyImplementationsCpu();
-inline constexpr BackEnds<ImageMatrixCopyProblem> imageMatrixCopyBackEnds{imageMatrixCopyImplementationsCpu};
+std::span<const Implementation<ImageMatrixCopyProblem>> imageMatrixCopyImplementationsCuda();
+inline constexpr BackEnds<ImageMatrixCopyProblem> imageMatrixCopyBackEnds{
+    imageMatrixCopyImplementationsCpu, UNMETAL_CUDA_LIST(imageMatrixCopyImplementationsCuda)};
 
 enum class RandomGenerator : std::uint8_t { MTGP32, Philox };
 
@@ -124,7 +127,9 @@ struct MatrixRandomProblem {
 
 /// One implementation, which takes every problem. Nothing depends on the number of threads.
 std::span<const Implementation<MatrixRandomProblem>> matrixRandomImplementationsCpu();
-inline constexpr BackEnds<MatrixRandomProblem> matrixRandomBackEnds{matrixRandomImplementationsCpu};
+std::span<const Implementation<MatrixRandomProblem>> matrixRandomImplementationsCuda();
+inline constexpr BackEnds<MatrixRandomProblem> matrixRandomBackEnds{
+    matrixRandomImplementationsCpu, UNMETAL_CUDA_LIST(matrixRandomImplementationsCuda)};
 
 /// Words of an MTGP32 state: the last ones of the sequence, oldest first.
 inline constexpr std::size_t kMTGP32StateWords = 351;

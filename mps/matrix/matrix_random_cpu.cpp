@@ -2,10 +2,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <memory>
-#include <numbers>
-#include <sstream>
 #include <string>
 
 #include "mps/core/highway_targets.hpp"

@@ -75,10 +75,12 @@ __global__ void fillPhilox(RandomPlaces places, RandomRule rule, std::uint64_t s
                            bool inWords, std::uint32_t* destination) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   const std::int64_t blocks = (places.count + 3) / 4;
-  for (std::int64_t b = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; b < blocks; b += step) {
+  for (std::int64_t b = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; b < blocks;
+       b += step) {
     const std::uint64_t number = firstBlock + static_cast<std::uint64_t>(b);
-    const PhiloxCounter words = philox(
-        {0, 0, static_cast<std::uint32_t>(number >> 32U), static_cast<std::uint32_t>(number)}, philoxKey(seed));
+    const PhiloxCounter words =
+        philox({0, 0, static_cast<std::uint32_t>(number >> 32U), static_cast<std::uint32_t>(number)},
+               philoxKey(seed));
     if (inWords && 4 * b + 4 <= places.count) {
       reinterpret_cast<uint4*>(destination)[b] = {numberOf(rule, words[0]), numberOf(rule, words[1]),
                                                   numberOf(rule, words[2]), numberOf(rule, words[3])};
@@ -153,16 +155,16 @@ class RandomPlan final : public Plan {
     if (problem_.generator == RandomGenerator::Philox) {
       const bool inWords = places_.columns == places_.count &&
                            reinterpret_cast<std::uintptr_t>(destination) % sizeof(uint4) == 0;
-      mtl::cuda::launch(stream, fillPhilox, blocksFor((places_.count + 3) / 4), dim3(mtl::cuda::kBlockThreads), 0,
-                        places_, rule_, problem_.seed, static_cast<std::uint64_t>(operands.scalars[0]), inWords,
-                        destination);
+      mtl::cuda::launch(stream, fillPhilox, blocksFor((places_.count + 3) / 4),
+                        dim3(mtl::cuda::kBlockThreads), 0, places_, rule_, problem_.seed,
+                        static_cast<std::uint64_t>(operands.scalars[0]), inWords, destination);
       return;
     }
     auto* const state = reinterpret_cast<std::uint32_t*>(operands.parameters[0]);
     mtl::cuda::launch(stream, fillMTGP32, dim3(1), dim3(kMTGP32Threads), 0, places_, state, destination);
     if (rule_.isConstant || rule_.numbers != RandomNumbers::Words)
-      mtl::cuda::launch(stream, convertWords, blocksFor(places_.count), dim3(mtl::cuda::kBlockThreads), 0, places_,
-                        rule_, destination);
+      mtl::cuda::launch(stream, convertWords, blocksFor(places_.count), dim3(mtl::cuda::kBlockThreads), 0,
+                        places_, rule_, destination);
   }
 
  private:

@@ -48,8 +48,7 @@ __device__ void scatterSquare(const PoolingArguments& a, Lanes<T> g, const Index
 #pragma unroll
     for (int tap = 0; tap < 4; ++tap)
       for (int lane = 0; lane < lanes; ++lane)
-        terms[tap].values[lane] =
-            kind == CellKind::Average || chosen.at(lane) == tap ? g.values[lane] : 0.0F;
+        terms[tap].values[lane] = kind == CellKind::Average || chosen.at(lane) == tap ? g.values[lane] : 0.0F;
   }
 #pragma unroll
   for (int tap = 0; tap < 4; ++tap) {
@@ -94,7 +93,8 @@ __global__ void scatterCells(PoolingArguments a, const T* source, const T* gradi
         divideByTaps(a, a.y.countedTaps(row.y, a.countsNearTaps) * a.x.countedTaps(piece.x, a.countsNearTaps),
                      g);
       if (isSquare)
-        return scatterSquare<T, kind>(a, g, chosen, image + rows.first * a.source.row + columns.first * a.source.pixel,
+        return scatterSquare<T, kind>(a, g, chosen,
+                                      image + rows.first * a.source.row + columns.first * a.source.pixel,
                                       to + (rows.first - a.originY) * a.destination.row +
                                           (columns.first - a.originX) * a.destination.pixel);
       if constexpr (kind == CellKind::Norm) {

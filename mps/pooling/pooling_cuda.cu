@@ -5,7 +5,7 @@
 #include "mps/pooling/pooling_cells_cuda.cuh"
 #include "mps/pooling/pooling_plain_cuda.cuh"
 #include "mps/pooling/pooling_problem.hpp"
-#include "mps/pooling/pooling_strips_cuda.hpp"
+#include "mps/pooling/pooling_strip_arguments_cuda.cuh"
 #include "mps/pooling/pooling_vectors_cuda.cuh"
 
 namespace mps::detail {
@@ -93,8 +93,8 @@ class VectorPlan final : public PlainPlan {
   void pool(mtl::Stream& stream, const Addresses& at) const {
     using cuda::MaximumOutput;
     if (strips_)
-      return strips_->pool(stream,
-                           Addresses{at.source, nullptr, at.destination, problem().saveIndices ? at.saved : nullptr});
+      return strips_->pool(
+          stream, Addresses{at.source, nullptr, at.destination, problem().saveIndices ? at.saved : nullptr});
     switch (problem().kind) {
       case PoolingKind::Max:
         if (problem().saveIndices)
@@ -121,7 +121,8 @@ class VectorPlan final : public PlainPlan {
             problem().useIndices ? at.saved : reinterpret_cast<std::uint8_t*>(operands.scratch);
         if (!problem().useIndices) findPlaces(stream, at, chosen);
         if (gathersStrips_)
-          return strips_->gather(stream, Addresses{at.source, at.gradient, at.destination, chosen}, operands.accumulate);
+          return strips_->gather(stream, Addresses{at.source, at.gradient, at.destination, chosen},
+                                 operands.accumulate);
         return launch(stream, cuda::gatherMaxima<T>, pixels, at.gradient, chosen, at.destination);
       }
       case PoolingKind::Average:

@@ -22,21 +22,22 @@ __device__ bool hasChosen(const IndexBytes<lanes>& chosen, int lane, unsigned ta
 /// Calls visit(window, tap) for the windows of which a tap is outside and stands for a pixel at the border; of
 /// a window's several such taps the first, which alone can be chosen.
 template <class Visit>
-__device__ void forEachClampedTap(const PoolingAxis& axis, std::int32_t pixel, Visit visit) {
-  if (pixel == 0)
-    for (std::int32_t window = 0; window < axis.windows && axis.firstTap(window) < 0; ++window) visit(window, 0);
+__device__ void forEachClampedTap(const PoolingAxis& axis, const StripArguments::ClampedWindows& windows,
+                                  std::int32_t pixel, Visit visit) {
   const std::int32_t last = axis.sourceSize - 1;
-  if (pixel != last) return;
-  for (std::int32_t window = axis.windows - 1; window >= 0; --window) {
+  const std::int32_t before = pixel == 0 ? windows.before : 0;
+  const std::int32_t count = before + (pixel == last ? windows.behind : 0);
+  for (std::int32_t i = 0; i < count; ++i) {
+    const bool isBefore = i < before;
+    const std::int32_t window = isBefore ? i : axis.windows - 1 - (i - before);
     const std::int32_t first = axis.firstTap(window);
-    if (first + axis.dilatedSize <= axis.sourceSize) break;
-    const std::int32_t tap = axis.tapFrom(first, last);
-    if (first + axis.dilation * tap != last) visit(window, tap);
+    const std::int32_t tap = isBefore ? 0 : axis.tapFrom(first, last);
+    if (isBefore || first + axis.dilation * tap != last) visit(window, tap);
   }
 }
 
 template <class T, PoolingKind kind, int kernelSize, int stride>
-__global__ void __launch_bounds__(kStripThreads)
+__global__ void __launch_bounds__(kStripThreads, kStripBlocks<T>)
     gatherStrips(StripArguments a, const T* gradient, const std::uint8_t* saved, T* destination) {
   constexpr int lanes = kLanes<T>;
   constexpr int reach = (kernelSize + stride - 1) / stride;  // windows of an axis that read a cell
@@ -52,41 +53,50 @@ __global__ void __launch_bounds__(kStripThreads)
   };
   const std::int32_t cellX = a.firstColumn + at.column;
   const std::int32_t firstX = a.x.firstTap(cellX);
-  const T* const from = gradient + at.image * a.gradient.image + at.channel;
-  const std::uint8_t* const places = saved + at.image * a.savedImage + at.channel;
-  const auto loadWindow = [&](std::int32_t row, std::int32_t column, uint4& pack, IndexBytes<lanes>& chosen) {
-    pack = loadPack(from + row * static_cast<std::int32_t>(a.gradient.row) +
-                    column * static_cast<std::int32_t>(a.gradient.pixel));
-    if constexpr (isMaximum)
-      chosen = IndexBytes<lanes>::load(places + (row * a.x.windows + column) * a.savedPixel);
-  };
+  const T* const from = settled(gradient + at.image * a.gradient.image + at.channel);
+  const std::uint8_t* const places = settled(saved + at.image * a.savedImage + at.channel);
+  const T* columns[reach];
+  const std::uint8_t* placeColumns[reach];
   bool isColumnInside[reach];
+  bool areColumnsInside = true;
   float weights[reach];
 #pragma unroll
   for (int b = 0; b < reach; ++b) {
     const std::int32_t column = cellX - a.x.dilation * b;
     isColumnInside[b] = column >= 0 && column < a.x.windows;
+    areColumnsInside = areColumnsInside && isColumnInside[b];
+    columns[b] = settled(from + column * a.gradient.pixel);
+    placeColumns[b] = settled(places + static_cast<std::int64_t>(column) * a.savedPixel);
     weights[b] = 1;
-    if constexpr (!isMaximum)
-      weights[b] = weightOf<kernelSize>(a.x.countedTaps(column, a.countsNearTaps));
+    if constexpr (!isMaximum) weights[b] = weightOf<kernelSize>(a.x.countedTaps(column, a.countsNearTaps));
   }
   const auto loadRow = [&](std::int32_t row, Windows& windows) {
     const bool isInside = row >= 0 && row < a.y.windows;
+    const std::int32_t offset = row * static_cast<std::int32_t>(a.gradient.row);
+    const std::int32_t placeOffset = row * static_cast<std::int32_t>(a.savedRow);
+    const auto load = [&](int b) {
+      windows.packs[b] = loadPack(columns[b] + offset);
+      if constexpr (isMaximum) windows.chosen[b] = IndexBytes<lanes>::load(placeColumns[b] + placeOffset);
+    };
+    if (isInside && areColumnsInside) {
+#pragma unroll
+      for (int b = 0; b < reach; ++b) load(b);
+      return;
+    }
 #pragma unroll
     for (int b = 0; b < reach; ++b) {
       windows.packs[b] = {0, 0, 0, 0};
-      IndexBytes<lanes>& chosen = windows.chosen[isMaximum ? b : 0];
       if constexpr (isMaximum)
-        for (unsigned& word : chosen.words) word = ~0U;
-      if (isInside && isColumnInside[b])
-        loadWindow(row, cellX - a.x.dilation * b, windows.packs[b], chosen);
+        for (unsigned& word : windows.chosen[b].words) word = ~0U;  // of no tap
+      if (isInside && isColumnInside[b]) load(b);
     }
   };
 
   // Rows of pixels from the one that tap row 0 of the present windows reads.
   float sums[kernelSize][stride][lanes] = {};
   /// Adds what has chosen tap (p, q) to column dx of a row of pixels.
-  const auto addChosen = [&](const Lanes<T>& g, const IndexBytes<lanes>& chosen, unsigned tap, float(&sum)[lanes]) {
+  const auto addChosen = [&](const Lanes<T>& g, const IndexBytes<lanes>& chosen, unsigned tap,
+                             float(&sum)[lanes]) {
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane)
       if (hasChosen(chosen, lane, tap)) sum[lane] += g.values[lane];
@@ -103,7 +113,8 @@ __global__ void __launch_bounds__(kStripThreads)
         if (p >= kernelSize) continue;
         if constexpr (isMaximum) {
 #pragma unroll
-          for (int q = 0; q < kernelSize; ++q) addChosen(g, windows.chosen[b], p + kernelSize * q, sums[q][dx]);
+          for (int q = 0; q < kernelSize; ++q)
+            addChosen(g, windows.chosen[b], p + kernelSize * q, sums[q][dx]);
         } else {
           const float weight = rowWeight * weights[b];
 #pragma unroll
@@ -126,10 +137,9 @@ __global__ void __launch_bounds__(kStripThreads)
   const auto forEachClampedColumn = [&](std::int32_t row, auto add) {
 #pragma unroll
     for (int dx = 0; dx < stride; ++dx)
-      forEachClampedTap(a.x, firstX + dx, [&](std::int32_t column, std::int32_t p) {
-        uint4 pack;
-        IndexBytes<lanes> chosen;
-        loadWindow(row, column, pack, chosen);
+      forEachClampedTap(a.x, a.clampedX, firstX + dx, [&](std::int32_t column, std::int32_t p) {
+        const uint4 pack = loadPack(from + row * a.gradient.row + column * a.gradient.pixel);
+        const auto chosen = IndexBytes<lanes>::load(places + row * a.savedRow + column * a.savedPixel);
         add(dx, static_cast<unsigned>(p), lanesOf(pack, static_cast<const T*>(nullptr)), chosen);
       });
   };
@@ -161,10 +171,12 @@ __global__ void __launch_bounds__(kStripThreads)
     if (i + 1 < at.count) loadRow(row + a.y.dilation, next);
     if constexpr (isMaximum)
       if (isBorderColumn && row >= 0 && row < a.y.windows)
-        forEachClampedColumn(row, [&](int dx, unsigned p, const Lanes<T>& g, const IndexBytes<lanes>& chosen) {
+        forEachClampedColumn(row,
+                             [&](int dx, unsigned p, const Lanes<T>& g, const IndexBytes<lanes>& chosen) {
 #pragma unroll
-          for (int q = 0; q < kernelSize; ++q) addChosen(g, chosen, p + kernelSize * q, sums[q][dx]);
-        });
+                               for (int q = 0; q < kernelSize; ++q)
+                                 addChosen(g, chosen, p + kernelSize * q, sums[q][dx]);
+                             });
     if (i >= 0) {
 #pragma unroll
       for (int dy = 0; dy < stride; ++dy) {
@@ -174,7 +186,7 @@ __global__ void __launch_bounds__(kStripThreads)
         const bool isRowInside = y >= 0 && y < a.y.sourceSize;
         if constexpr (isMaximum)
           if (a.clamps && isRowInside)
-            forEachClampedTap(a.y, y, [&](std::int32_t windowRow, std::int32_t q) {
+            forEachClampedTap(a.y, a.clampedY, y, [&](std::int32_t windowRow, std::int32_t q) {
               addTapRow(windowRow, q, sums[dy]);
             });
         T* const to = destination + at.image * a.destination.image + at.channel +
@@ -202,7 +214,8 @@ __global__ void __launch_bounds__(kStripThreads)
       for (int dx = 0; dx < stride; ++dx)
 #pragma unroll
         for (int lane = 0; lane < lanes; ++lane)
-          sums[q][dx][lane] = q + stride < kernelSize ? sums[min(q + stride, kernelSize - 1)][dx][lane] : 0.0F;
+          sums[q][dx][lane] =
+              q + stride < kernelSize ? sums[min(q + stride, kernelSize - 1)][dx][lane] : 0.0F;
   }
 }
 

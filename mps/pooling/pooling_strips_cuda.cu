@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "mps/pooling/pooling_gradient_strips_cuda.cuh"
+#include "mps/pooling/pooling_strip_arguments_cuda.cuh"
 #include "mps/pooling/pooling_strips_cuda.cuh"
-#include "mps/pooling/pooling_strips_cuda.hpp"
 
 namespace mps::detail::cuda {
 namespace {
@@ -44,6 +44,14 @@ void withWindow(const StripArguments& a, With with) {
 
 }  // namespace
 
+StripArguments::ClampedWindows::ClampedWindows(const WindowAxis& axis) {
+  for (std::int64_t window = 0; window < axis.destinationSize; ++window) {
+    const std::int64_t first = axis.firstTap(window);
+    before += first < 0 ? 1 : 0;
+    behind += first + axis.dilatedSize() > axis.sourceSize ? 1 : 0;
+  }
+}
+
 void StripArguments::cover(std::int64_t images, std::int64_t lineCount, std::int64_t columnCount,
                            std::int64_t packCount) {
   // Short enough that all multiprocessors work to the end, long enough that few rows are read twice.
@@ -71,7 +79,8 @@ bool PoolingStrips::takes(const PoolingProblem& problem) {
   const std::int64_t images = problem.source.images;
   // Lines are rounded up to the dilation.
   const std::int64_t windows = images * (y.destinationSize + y.dilation) * (x.destinationSize + 1);
-  const std::int64_t pixels = images * (problem.destination.height + y.dilation + 2) * (problem.destination.width + 2);
+  const std::int64_t pixels =
+      images * (problem.destination.height + y.dilation + 2) * (problem.destination.width + 2);
   return isKnown && x.kernelSize == y.kernelSize && x.stride == y.stride && y.destinationSize > 0 &&
          x.destinationSize > 0 && images > 0 && problem.destination.elements() > 0 &&
          std::max(windows, pixels) * problem.source.channels < 0x7FFFFFFF && imageFits(problem.source) &&

@@ -1,11 +1,15 @@
 #pragma once
 
-#include "mps/pooling/pooling_strips_cuda.hpp"
+#include "mps/pooling/pooling_strip_arguments_cuda.cuh"
 #include "mps/pooling/pooling_vectors_cuda.cuh"
 
 /// Pooling with the windows that networks use. A thread goes down a strip of rows at one column and 16 bytes of
 /// channels, so that a row is read once for all windows of the strip; the next row is on its way meanwhile.
 namespace mps::detail::cuda {
+
+/// Blocks of a multiprocessor at least: what registers are left for.
+template <class T>
+inline constexpr unsigned kStripBlocks = sizeof(T) == sizeof(float) ? 3 : 2;
 
 /// What a thread works on: lines `line`, `line` + dilation ..., and a column, of windows or cells.
 struct StripPlace {
@@ -27,17 +31,26 @@ struct StripPlace {
     channel = static_cast<std::int32_t>(thread - pixel * a.packs.divisor()) * lanes;
     const std::uint32_t first = strip - part * dilation + part * a.length * dilation;
     line = static_cast<std::int32_t>(first);
-    count = first >= a.lines
-                ? 0
-                : static_cast<std::int32_t>(min(a.length, a.y.byDilation.divide(a.lines - first + dilation - 1)));
+    count =
+        first >= a.lines
+            ? 0
+            : static_cast<std::int32_t>(min(a.length, a.y.byDilation.divide(a.lines - first + dilation - 1)));
   }
 };
 
 __device__ inline uint4 loadPack(const void* from) {
   return __ldg(static_cast<const uint4*>(from));
 }
+/// Keeps an address from being computed again from its parts wherever it is used.
+template <class T>
+__device__ T* settled(T* address) {
+  asm("" : "+l"(address));
+  __builtin_assume(__isGlobal(address));
+  return address;
+}
 __device__ inline Lanes<float> lanesOf(const uint4& pack, const float* /*type*/) {
-  return {{__uint_as_float(pack.x), __uint_as_float(pack.y), __uint_as_float(pack.z), __uint_as_float(pack.w)}};
+  return {
+      {__uint_as_float(pack.x), __uint_as_float(pack.y), __uint_as_float(pack.z), __uint_as_float(pack.w)}};
 }
 __device__ inline Lanes<Float16> lanesOf(const uint4& pack, const Float16* /*type*/) {
   const float2 a = halvesOf(pack.x);
@@ -59,8 +72,9 @@ struct Maxima<float> {
   static constexpr unsigned kLeast = 0xFF800000U;  ///< minus infinity
 
   __device__ static Maxima of(const uint4& pack) {
-    return {{__uint_as_float(pack.x), __uint_as_float(pack.y), __uint_as_float(pack.z), __uint_as_float(pack.w)},
-            {0, 0, 0, 0}};
+    return {
+        {__uint_as_float(pack.x), __uint_as_float(pack.y), __uint_as_float(pack.z), __uint_as_float(pack.w)},
+        {0, 0, 0, 0}};
   }
   /// Taps that come later; their numbers begin at `first`.
   __device__ void join(const Maxima& later, unsigned first) {
@@ -114,7 +128,9 @@ struct Maxima<Float16> {
       tap[pair] |= wins & (kNoIndex * 0x00010001U);  // all bits of a byte
     }
   }
-  [[nodiscard]] __device__ uint4 pack() const { return {value[0], value[1], value[2], value[3]}; }
+  [[nodiscard]] __device__ uint4 pack() const {
+    return {value[0], value[1], value[2], value[3]};
+  }
   [[nodiscard]] __device__ IndexBytes<8> places() const {
     return {{__byte_perm(tap[0], tap[1], 0x6420), __byte_perm(tap[2], tap[3], 0x6420)}};
   }
@@ -182,7 +198,7 @@ struct WindowSum<T, PoolingKind::Max> {
 /// All lines of the strip's windows. @param destination null: only places are wanted
 /// @param saved null: no places are wanted
 template <class T, PoolingKind kind, int kernelSize, int stride>
-__global__ void __launch_bounds__(kStripThreads)
+__global__ void __launch_bounds__(kStripThreads, kStripBlocks<T>)
     poolStrips(StripArguments a, const T* source, T* destination, std::uint8_t* saved) {
   constexpr int lanes = kLanes<T>;
   constexpr int kept = kernelSize - stride;  // rows that the next window reads, too
@@ -192,26 +208,29 @@ __global__ void __launch_bounds__(kStripThreads)
   const StripPlace at(a, thread, lanes);
   if (at.count == 0) return;
 
-  std::int32_t columnOffset[kernelSize];
+  const T* columns[kernelSize];
   bool isColumnInside[kernelSize];
   bool isPartialColumn = false;
 #pragma unroll
   for (int p = 0; p < kernelSize; ++p) {
     const std::int32_t x = a.x.firstTap(at.column) + a.x.dilation * p;
-    const bool isInside = x >= 0 && x < a.x.sourceSize;
-    isColumnInside[p] = a.clamps || isInside;
-    isPartialColumn = isPartialColumn || !isInside;
-    columnOffset[p] = a.x.clamped(x) * static_cast<std::int32_t>(a.source.pixel);
+    isColumnInside[p] = x >= 0 && x < a.x.sourceSize;
+    isPartialColumn = isPartialColumn || !isColumnInside[p];
+    columns[p] = settled(source + at.image * a.source.image + at.channel + a.x.clamped(x) * a.source.pixel);
   }
-  const T* const image = source + at.image * a.source.image + at.channel;
   std::int32_t y = a.y.firstTap(at.line);
   const auto loadRow = [&](uint4(&packs)[kernelSize]) {
-    const bool isInside = a.clamps || (y >= 0 && y < a.y.sourceSize);
-    const T* const row = image + a.y.clamped(y) * static_cast<std::int32_t>(a.source.row);
+    const bool isInside = y >= 0 && y < a.y.sourceSize;
+    const std::int32_t row = a.y.clamped(y) * static_cast<std::int32_t>(a.source.row);
+    if (a.clamps || (isInside && !isPartialColumn)) {
 #pragma unroll
-    for (int p = 0; p < kernelSize; ++p) {
-      packs[p] = Sum::outside();
-      if (isInside && isColumnInside[p]) packs[p] = loadPack(row + columnOffset[p]);
+      for (int p = 0; p < kernelSize; ++p) packs[p] = loadPack(columns[p] + row);
+    } else {
+#pragma unroll
+      for (int p = 0; p < kernelSize; ++p) {
+        packs[p] = Sum::outside();
+        if (isInside && isColumnInside[p]) packs[p] = loadPack(columns[p] + row);
+      }
     }
     y += a.y.dilation;
   };
@@ -227,10 +246,15 @@ __global__ void __launch_bounds__(kStripThreads)
 #pragma unroll
   for (int k = 0; k < stride; ++k) loadRow(next[k]);
 
+  T* to = settled(destination + at.image * a.destination.image + at.channel +
+                  static_cast<std::int64_t>(at.line) * a.destination.row + at.column * a.destination.pixel);
+  std::uint8_t* place =
+      settled(saved + at.image * a.savedImage + at.channel + at.column * a.savedPixel + at.line * a.savedRow);
+  const std::int64_t toNext = a.y.dilation * a.destination.row;
+  const std::int64_t placeNext = a.y.dilation * a.savedRow;
   std::int32_t window = at.line;
   std::int32_t countedColumns = 0;
-  if constexpr (kind == PoolingKind::Average)
-    countedColumns = a.x.countedTaps(at.column, a.countsNearTaps);
+  if constexpr (kind == PoolingKind::Average) countedColumns = a.x.countedTaps(at.column, a.countsNearTaps);
 #pragma unroll 2
   for (std::int32_t i = 0; i < at.count; ++i, window += a.y.dilation) {
 #pragma unroll
@@ -245,18 +269,13 @@ __global__ void __launch_bounds__(kStripThreads)
 #pragma unroll
     for (int q = 0; q < kept; ++q) rows[q] = rows[q + stride];
 
-    T* const to = destination + at.image * a.destination.image + at.channel +
-                  window * static_cast<std::int32_t>(a.destination.row) +
-                  at.column * static_cast<std::int32_t>(a.destination.pixel);
     if constexpr (kind == PoolingKind::Max) {
       const std::int32_t first = a.y.firstTap(window);
-      const bool isPartial =
-          isPartialColumn || first < 0 || first + a.y.dilatedSize > a.y.sourceSize;
+      const bool isPartial = isPartialColumn || first < 0 || first + a.y.dilatedSize > a.y.sourceSize;
       if (a.zeroWins && isPartial) sum.maxima.joinOutsideZero();
       if (destination != nullptr) *reinterpret_cast<uint4*>(to) = sum.maxima.pack();
-      if (saved != nullptr)
-        sum.maxima.places().store(saved + static_cast<std::int64_t>(at.image) * a.savedImage + at.channel +
-                                  (window * a.x.windows + at.column) * a.savedPixel);
+      if (saved != nullptr) sum.maxima.places().store(place);
+      place += placeNext;
     } else {
       if constexpr (kind == PoolingKind::Average)
         divideByTaps(a, a.y.countedTaps(window, a.countsNearTaps) * countedColumns, sum.sum);
@@ -264,6 +283,7 @@ __global__ void __launch_bounds__(kStripThreads)
         for (float& value : sum.sum.values) value = sqrtf(value);
       storeLanes(sum.sum, to);
     }
+    to += toNext;
   }
 }
 

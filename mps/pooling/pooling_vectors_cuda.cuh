@@ -35,12 +35,18 @@ struct IndexBytes {
   }
   /// @param from a multiple of `lanes`
   __device__ static IndexBytes load(const std::uint8_t* from) {
-    IndexBytes bytes;
-    for (int w = 0; w < lanes / 4; ++w) bytes.words[w] = reinterpret_cast<const unsigned*>(from)[w];
-    return bytes;
+    if constexpr (lanes == 8) {
+      const uint2 both = __ldg(reinterpret_cast<const uint2*>(from));
+      return {{both.x, both.y}};
+    } else {
+      return {{__ldg(reinterpret_cast<const unsigned*>(from))}};
+    }
   }
   __device__ void store(std::uint8_t* to) const {
-    for (int w = 0; w < lanes / 4; ++w) reinterpret_cast<unsigned*>(to)[w] = words[w];
+    if constexpr (lanes == 8)
+      *reinterpret_cast<uint2*>(to) = {words[0], words[1]};
+    else
+      *reinterpret_cast<unsigned*>(to) = words[0];
   }
   __device__ static IndexBytes of(const std::int32_t* indices) {
     IndexBytes bytes;

@@ -17,15 +17,30 @@ struct StripArguments : PoolingArguments {
   std::int32_t firstLine = 0;  ///< number of the first line's and column's window
   std::int32_t firstColumn = 0;
   std::int64_t savedImage = 0;  ///< distances in saved places
+  std::int64_t savedRow = 0;
   std::int32_t savedPixel = 0;
+  /// Windows with a tap outside that stands for the first pixel, and for the last.
+  struct ClampedWindows {
+    std::int32_t before = 0;
+    std::int32_t behind = 0;
+
+    ClampedWindows() = default;
+    explicit ClampedWindows(const WindowAxis& axis);
+  };
+  ClampedWindows clampedY, clampedX;
 
   StripArguments() = default;
   explicit StripArguments(const PoolingProblem& problem)
       : PoolingArguments(problem),
         savedImage(problem.y.destinationSize * problem.x.destinationSize * problem.source.channels),
-        savedPixel(static_cast<std::int32_t>(problem.source.channels)) {}
+        savedRow(problem.x.destinationSize * problem.source.channels),
+        savedPixel(static_cast<std::int32_t>(problem.source.channels)),
+        clampedY(problem.y),
+        clampedX(problem.x) {}
   void cover(std::int64_t images, std::int64_t lineCount, std::int64_t columnCount, std::int64_t packCount);
-  [[nodiscard]] unsigned blocks() const { return std::max(1U, (threads + kStripThreads - 1) / kStripThreads); }
+  [[nodiscard]] unsigned blocks() const {
+    return std::max(1U, (threads + kStripThreads - 1) / kStripThreads);
+  }
 };
 
 /// Addresses of a call; all but those that PoolingProblem says are not used are multiples of 16.
