@@ -6,7 +6,6 @@
 #include "mps/convolution/convolution_weights.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/error.hpp"
-#include "mps/core/plan_for.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
@@ -19,8 +18,6 @@ using detail::ConvolutionProblem;
 using detail::ConvolutionWeights;
 
 namespace {
-
-constexpr detail::BackEnds<ConvolutionProblem> convolutionBackEnds{detail::convolutionImplementationsCpu};
 
 /// What a forward encode leaves in its record: parts of the layer that the gradient does not differentiate.
 struct FusedParts {
@@ -48,6 +45,7 @@ ConvolutionProblem describedBy(const CNNConvolutionDescriptor& descriptor, const
       asSigned(descriptor.channelMultiplier() != 0 ? descriptor.inputFeatureChannels() : descriptor.groups());
   problem.allowReducedPrecision = has(options, KernelOptions::AllowReducedPrecision);
   problem.threadCount = device.threadCount();
+  problem.deviceName = device.name();
   for (detail::WindowAxis* axis : {&problem.x, &problem.y}) {
     const bool isX = axis == &problem.x;
     axis->kernelSize = asSigned(isX ? descriptor.kernelWidth() : descriptor.kernelHeight());
@@ -132,7 +130,7 @@ detail::PreparedCall CNNConvolution::prepareForward(const detail::ForwardCall& c
   problem.destination = call.destination;
   placeWindow(problem);
   detail::PreparedCall prepared;
-  prepared.plan = detail::planFor(*device(), convolutionBackEnds, problem);
+  prepared.plan = detail::planFor(*device(), detail::convolutionBackEnds, problem);
   prepared.parameters[0] = parameter(weights_->weights(), weights_->weightsOffset());
   prepared.parameters[1] = parameter(weights_->biases(), weights_->biasesOffset());
   return prepared;
@@ -284,7 +282,7 @@ std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(
     problem.destination = call.destination;
     placeWindow(problem);
     detail::PreparedCall prepared;
-    prepared.plan = detail::planFor(*device(), convolutionBackEnds, problem);
+    prepared.plan = detail::planFor(*device(), detail::convolutionBackEnds, problem);
     prepared.parameters[0] = parameter(weights_->weights(), weights_->weightsOffset());
     prepared.readsSource = false;
     calls.push_back(std::move(prepared));
@@ -313,7 +311,7 @@ std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(
   problem.accumulate = state->isAccumulating();
   placeWindow(problem);
   detail::PreparedCall prepared;
-  prepared.plan = detail::planFor(*device(), convolutionBackEnds, problem);
+  prepared.plan = detail::planFor(*device(), detail::convolutionBackEnds, problem);
   prepared.accumulate = problem.accumulate;
   prepared.parameters[2] = parameter(state->gradientForWeights()->memory(), 0, true);
   prepared.parameters[3] = parameter(state->gradientForBiases()->memory(), 0, true);

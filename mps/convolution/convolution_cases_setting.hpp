@@ -11,10 +11,12 @@
 #include <vector>
 
 #include "mps/conform/compare.hpp"
+#include "mps/conform/run_on_device.hpp"
 #include "mps/conform/test_tensor.hpp"
 #include "mps/convolution/convolution_cases.hpp"
 #include "mps/convolution/convolution_problem.hpp"
 #include "mps/convolution/convolution_reference.hpp"
+#include "mtl/back_ends.hpp"
 #include "mtl/cpu/stream.hpp"
 #include "mtl/device.hpp"
 
@@ -30,6 +32,25 @@ constexpr int kThreads = 2;
 
 inline bool isUnorm(Format format) {
   return format == Format::Unorm8 || format == Format::Unorm16;
+}
+
+/// Where the operands of a problem lie.
+struct Place {
+  std::shared_ptr<mtl::Device> device = mtl::createSystemDefaultDevice();
+  bool isAligned = false;  ///< to 16 bytes; else an element or more behind such an address
+  [[nodiscard]] bool isCpu() const { return device->kind() == mtl::DeviceKind::CPU; }
+};
+/// The CPU and, where there is one, a GPU.
+inline const std::vector<Place>& places() {
+  static const std::vector<Place> all = [] {
+    std::vector<Place> found(1);
+    if (const auto gpus = mtl::cudaDevices(); !gpus.empty()) {
+      found.push_back({gpus.front(), true});
+      found.push_back({gpus.front(), false});
+    }
+    return found;
+  }();
+  return all;
 }
 
 /// Values of the exact tier are small integers (a normalised format has 0 and 1).
@@ -68,16 +89,16 @@ struct Expected {
 /// The operands of a problem, with random values, and its outputs.
 class Setting {
  public:
-  Setting(const ConvolutionProblem& problem, Tier tier, std::uint64_t seed)
+  Setting(const ConvolutionProblem& problem, Tier tier, std::uint64_t seed, const Place& place = {})
       : problem_(problem),
-        device_(mtl::createSystemDefaultDevice()),
-        source_(device_, problem.source, 1),
-        gradient_(device_, problem.gradient, 1),
-        weights_(device_, TensorShape::dense(1, 1, 1, problem.weightCount()), 1),
-        bias_(device_, TensorShape::dense(1, 1, 1, problem.biasCount()), 1),
-        destination_(device_, problem.destination),
-        weightGradients_(device_, TensorShape::dense(1, 1, 1, problem.weightCount()), 3),
-        biasGradients_(device_, TensorShape::dense(1, 1, 1, problem.biasCount()), 5) {
+        place_(place),
+        source_(place.device, problem.source, firstElement(1)),
+        gradient_(place.device, problem.gradient, firstElement(1)),
+        weights_(place.device, TensorShape::dense(1, 1, 1, problem.weightCount()), firstElement(1)),
+        bias_(place.device, TensorShape::dense(1, 1, 1, problem.biasCount()), firstElement(1)),
+        destination_(place.device, problem.destination),
+        weightGradients_(place.device, TensorShape::dense(1, 1, 1, problem.weightCount()), firstElement(3)),
+        biasGradients_(place.device, TensorShape::dense(1, 1, 1, problem.biasCount()), firstElement(5)) {
     const auto fill = [&](TensorShape shape, TensorShape format, std::uint64_t salt) {
       return randomValues(static_cast<std::size_t>(shape.elements()), seed * 16 + salt,
                           kindFor(format.format, tier));
@@ -102,8 +123,9 @@ class Setting {
     prepareOutput(destination_, initialImage_, accumulate && !isGradientOfWeights);
     prepareOutput(weightGradients_, initialWeights_, accumulate && isGradientOfWeights);
     prepareOutput(biasGradients_, initialBias_, accumulate && isGradientOfWeights);
-    GuardedMemory scratch(device_, plan.scratchBytes());
+    GuardedMemory scratch(place_.device, plan.scratchBytes());
     std::ranges::fill(scratch.bytes(), scratchFill);
+    scratch.didModify();
 
     Operands operands;
     operands.source = source_.address();
@@ -113,8 +135,13 @@ class Setting {
                            biasGradients_.address()};
     operands.scratch = scratch.address();
     operands.accumulate = accumulate;
-    mtl::cpu::Stream stream(threads);
-    plan.run(stream, operands);
+    if (place_.isCpu()) {
+      mtl::cpu::Stream stream(threads);
+      plan.run(stream, operands);
+    } else {
+      runOnDevice(place_.device, "convolution", [&](mtl::Stream& stream) { plan.run(stream, operands); });
+      scratch.synchronize();
+    }
 
     EXPECT_TRUE(scratch.guardsIntact());
     for (TestTensor* input : {&source_, &gradient_, &weights_, &bias_}) EXPECT_TRUE(input->isUnchanged());
@@ -174,6 +201,7 @@ class Setting {
   }
 
  private:
+  [[nodiscard]] std::size_t firstElement(std::size_t element) const { return place_.isAligned ? 0 : element; }
   static void prepareOutput(TestTensor& output, const Values& initial, bool accumulate) {
     output.poison();
     if (accumulate) output.write(initial);
@@ -185,7 +213,7 @@ class Setting {
   }
 
   ConvolutionProblem problem_;
-  std::shared_ptr<mtl::Device> device_;
+  Place place_;
   TestTensor source_;
   TestTensor gradient_;
   TestTensor weights_;
@@ -199,7 +227,8 @@ class Setting {
 };
 
 inline std::shared_ptr<const Plan> planOf(const Implementation<ConvolutionProblem>& implementation,
-                                          const ConvolutionProblem& problem) {
+                                          ConvolutionProblem problem, const Place& place = {}) {
+  problem.deviceName = place.device->name();
   Preparation preparation = implementation.prepare(problem);
   if (auto* plan = std::get_if<std::shared_ptr<const Plan>>(&preparation)) return std::move(*plan);
   EXPECT_FALSE(std::get<Refusal>(preparation).reason.empty());

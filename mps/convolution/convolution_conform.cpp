@@ -10,7 +10,6 @@
 namespace mps::detail {
 namespace {
 
-constexpr BackEnds<ConvolutionProblem> kBackEnds{convolutionImplementationsCpu};
 using ConvolutionImplementation = Implementation<ConvolutionProblem>;
 using Values = std::vector<double>;
 
@@ -32,6 +31,7 @@ Zeros expectedZeros(const ConvolutionProblem& problem) {
 void runPlan(ConformRun& run, const ConvolutionImplementation& implementation, ConvolutionProblem problem,
              Tier tier) {
   problem.threadCount = run.device()->threadCount();
+  problem.deviceName = run.device()->name();
   const auto plan = run.prepare(implementation, problem);
   if (!plan) return;
   const TensorShape weightShape = TensorShape::dense(1, 1, 1, problem.weightCount());
@@ -268,7 +268,7 @@ void conformDirection(Conform& conform, const ConvolutionImplementation& impleme
 
 template <class Forward, class Gradient>
 void conformClass(Conform& conform) {
-  for (const ConvolutionImplementation& implementation : conform.implementations(kBackEnds))
+  for (const ConvolutionImplementation& implementation : conform.implementations(convolutionBackEnds))
     for (const Tier tier : {Tier::Exact, Tier::Bounded}) {
       for (const ConformFormats formats : kForwardFormats)
         conformDirection<Forward, Gradient>(conform, implementation, true, formats, tier);

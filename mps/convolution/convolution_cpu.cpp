@@ -1,6 +1,7 @@
 #include "mps/convolution/convolution_cpu.hpp"
 
 #include <array>
+#include <functional>
 
 namespace mps::detail {
 
@@ -28,8 +29,9 @@ const char* name(ConvolutionOperation operation) {
 
 std::size_t ConvolutionProblem::hash() const {
   return hashOf(operation, x.hash(), y.hash(), groups, inputFeatureChannels, outputFeatureChannels, edgeMode,
-                transposed, hasBias, allowReducedPrecision, accumulate, threadCount, neuron.hash(),
-                source.hash(), destination.hash(), gradient.hash());
+                transposed, hasBias, allowReducedPrecision, accumulate, threadCount,
+                std::hash<std::string>()(deviceName), neuron.hash(), source.hash(), destination.hash(),
+                gradient.hash());
 }
 
 namespace {

@@ -21,21 +21,23 @@ namespace {
 /// Every implementation against the reference, twice with different scratch contents.
 void checkAll(const ConvolutionProblem& problem, Tier tier, bool accumulate, std::uint64_t seed) {
   SCOPED_TRACE(testing::Message() << problem.describe() << ", tier " << name(tier) << ", seed " << seed);
-  Setting setting(problem, tier, seed);
-  const Expected expected = setting.expected(problem, accumulate);
-  int accepted = 0;
-  for (const auto& implementation : convolutionImplementationsCpu()) {
-    SCOPED_TRACE(std::string(implementation.name));
-    const auto plan = planOf(implementation, problem);
-    if (!plan) continue;
-    ++accepted;
-    EXPECT_EQ(plan->canAccumulate(), problem.accumulate);
-    const Results found = setting.run(*plan, accumulate);
-    EXPECT_EQ(setting.compareWith(expected, found, tier), "");
-    EXPECT_TRUE(sameBits(found, setting.run(*plan, accumulate, std::byte{0x3F})))
-        << "depends on scratch contents";
+  for (const Place& place : places()) {
+    Setting setting(problem, tier, seed, place);
+    const Expected expected = setting.expected(problem, accumulate);
+    int accepted = 0;
+    for (const auto& implementation : convolutionBackEnds.of(*place.device)) {
+      SCOPED_TRACE(place.device->name() + " " + std::string(implementation.name));
+      const auto plan = planOf(implementation, problem, place);
+      if (!plan) continue;
+      ++accepted;
+      EXPECT_EQ(plan->canAccumulate(), problem.accumulate);
+      const Results found = setting.run(*plan, accumulate);
+      EXPECT_EQ(setting.compareWith(expected, found, tier), "") << plan->describe();
+      EXPECT_TRUE(sameBits(found, setting.run(*plan, accumulate, std::byte{0x3F})))
+          << plan->describe() << " depends on scratch contents";
+    }
+    EXPECT_GE(accepted, 1);
   }
-  EXPECT_GE(accepted, 1);
 }
 
 class ConvolutionPlanCase : public testing::TestWithParam<ConvolutionCase> {
@@ -85,47 +87,52 @@ TEST_P(ConvolutionPlanCase, GradientsAreAdjoint) {
   const ConvolutionProblem forward = without(ConvolutionOperation::Forward);
   const ConvolutionProblem data = without(ConvolutionOperation::DataGradient);
   const ConvolutionProblem parameters = without(ConvolutionOperation::WeightsGradient);
-  // The same seed gives the same source, gradient and weights to all three.
-  Setting forwardSetting(forward, Tier::Exact, kSeed);
-  Setting dataSetting(data, Tier::Exact, kSeed);
-  Setting parametersSetting(parameters, Tier::Exact, kSeed);
-  int complete = 0;
-  for (const auto& implementation : convolutionImplementationsCpu()) {
-    SCOPED_TRACE(std::string(implementation.name));
-    const auto forwardPlan = planOf(implementation, forward);
-    const auto dataPlan = planOf(implementation, data);
-    const auto parametersPlan = planOf(implementation, parameters);
-    if (!forwardPlan || !dataPlan || !parametersPlan) continue;
-    ++complete;
-    const double expected = dot(forwardSetting.run(*forwardPlan, false).image, dataSetting.gradient().read());
-    EXPECT_EQ(dot(dataSetting.run(*dataPlan, false).image, forwardSetting.source().read()), expected);
-    EXPECT_EQ(dot(parametersSetting.run(*parametersPlan, false).weights, forwardSetting.weights().read()),
-              expected);
+  for (const Place& place : places()) {
+    // The same seed gives the same source, gradient and weights to all three.
+    Setting forwardSetting(forward, Tier::Exact, kSeed, place);
+    Setting dataSetting(data, Tier::Exact, kSeed, place);
+    Setting parametersSetting(parameters, Tier::Exact, kSeed, place);
+    int complete = 0;
+    for (const auto& implementation : convolutionBackEnds.of(*place.device)) {
+      SCOPED_TRACE(place.device->name() + " " + std::string(implementation.name));
+      const auto forwardPlan = planOf(implementation, forward, place);
+      const auto dataPlan = planOf(implementation, data, place);
+      const auto parametersPlan = planOf(implementation, parameters, place);
+      if (!forwardPlan || !dataPlan || !parametersPlan) continue;
+      ++complete;
+      const double expected =
+          dot(forwardSetting.run(*forwardPlan, false).image, dataSetting.gradient().read());
+      EXPECT_EQ(dot(dataSetting.run(*dataPlan, false).image, forwardSetting.source().read()), expected);
+      EXPECT_EQ(dot(parametersSetting.run(*parametersPlan, false).weights, forwardSetting.weights().read()),
+                expected);
+    }
+    EXPECT_GE(complete, 1);
   }
-  EXPECT_GE(complete, 1);
 }
 
 /// NaN and infinities reach what the sums say, and nothing else.
 TEST_P(ConvolutionPlanCase, NonFiniteValuesSpreadAsTheSumsSay) {
-  for (const ConvolutionOperation operation : kOperations) {
-    const ConvolutionProblem one = problem(operation, Format::Float32, Format::Float32);
-    Setting setting(one, Tier::Exact, 400);
-    TestTensor& input =
-        operation == ConvolutionOperation::DataGradient ? setting.gradient() : setting.source();
-    Values values = input.read();
-    if (values.empty()) continue;
-    values[values.size() / 3] = std::numeric_limits<double>::quiet_NaN();
-    values[values.size() * 2 / 3] = std::numeric_limits<double>::infinity();
-    values.back() = -std::numeric_limits<double>::infinity();
-    input.write(values);
-    const Expected expected = setting.expected(one, false);
-    for (const auto& implementation : convolutionImplementationsCpu()) {
-      SCOPED_TRACE(testing::Message() << one.describe() << " " << implementation.name);
-      const auto plan = planOf(implementation, one);
-      if (!plan) continue;
-      EXPECT_EQ(setting.compareWith(expected, setting.run(*plan, false), Tier::Bounded), "");
+  for (const ConvolutionOperation operation : kOperations)
+    for (const Place& place : places()) {
+      const ConvolutionProblem one = problem(operation, Format::Float32, Format::Float32);
+      Setting setting(one, Tier::Exact, 400, place);
+      TestTensor& input =
+          operation == ConvolutionOperation::DataGradient ? setting.gradient() : setting.source();
+      Values values = input.read();
+      if (values.empty()) continue;
+      values[values.size() / 3] = std::numeric_limits<double>::quiet_NaN();
+      values[values.size() * 2 / 3] = std::numeric_limits<double>::infinity();
+      values.back() = -std::numeric_limits<double>::infinity();
+      input.write(values);
+      const Expected expected = setting.expected(one, false);
+      for (const auto& implementation : convolutionBackEnds.of(*place.device)) {
+        SCOPED_TRACE(testing::Message() << one.describe() << " " << implementation.name);
+        const auto plan = planOf(implementation, one, place);
+        if (!plan) continue;
+        EXPECT_EQ(setting.compareWith(expected, setting.run(*plan, false), Tier::Bounded), "")
+            << plan->describe();
+      }
     }
-  }
 }
 
 /// Memory that ends, or begins, at a page that nobody may touch.
@@ -251,22 +258,27 @@ TEST(ConvolutionPlan, ConvertsLargeBatchesInSlices) {
 }
 
 TEST(ConvolutionPlan, NoImagesLeaveZeroGradients) {
-  ConvolutionProblem problem =
-      caseNamed("NoImages").problem(ConvolutionOperation::WeightsGradient, Format::Float32, Format::Float32);
-  problem.accumulate = true;
-  const ChosenPlan chosen = preparePlan(convolutionImplementationsCpu(), problem);
-  Setting setting(problem, Tier::Exact, 1);
-  for (const bool accumulate : {false, true}) {
-    const Results found = setting.run(*chosen.plan, accumulate);
-    const Expected expected = setting.expected(problem, accumulate);
-    EXPECT_EQ(found.weights, expected.weights->values);
-    EXPECT_EQ(found.bias, expected.bias->values);
-  }
-  for (const ConvolutionOperation operation :
-       {ConvolutionOperation::Forward, ConvolutionOperation::DataGradient}) {
-    const ConvolutionProblem one = caseNamed("NoImages").problem(operation, Format::Float32, Format::Float32);
-    Setting empty(one, Tier::Exact, 1);
-    EXPECT_TRUE(empty.run(*preparePlan(convolutionImplementationsCpu(), one).plan, false).image.empty());
+  for (const Place& place : places()) {
+    const auto implementations = convolutionBackEnds.of(*place.device);
+    ConvolutionProblem problem =
+        caseNamed("NoImages")
+            .problem(ConvolutionOperation::WeightsGradient, Format::Float32, Format::Float32);
+    problem.accumulate = true;
+    const ChosenPlan chosen = preparePlan(implementations, problem);
+    Setting setting(problem, Tier::Exact, 1, place);
+    for (const bool accumulate : {false, true}) {
+      const Results found = setting.run(*chosen.plan, accumulate);
+      const Expected expected = setting.expected(problem, accumulate);
+      EXPECT_EQ(found.weights, expected.weights->values);
+      EXPECT_EQ(found.bias, expected.bias->values);
+    }
+    for (const ConvolutionOperation operation :
+         {ConvolutionOperation::Forward, ConvolutionOperation::DataGradient}) {
+      const ConvolutionProblem one =
+          caseNamed("NoImages").problem(operation, Format::Float32, Format::Float32);
+      Setting empty(one, Tier::Exact, 1, place);
+      EXPECT_TRUE(empty.run(*preparePlan(implementations, one).plan, false).image.empty());
+    }
   }
 }
 
@@ -292,7 +304,8 @@ TEST(ConvolutionPlan, PlainTakesEveryCase) {
   for (const ConvolutionCase& convolution : convolutionCases())
     for (const ConvolutionOperation operation : kOperations) {
       const ConvolutionProblem problem = convolution.problem(operation, Format::Float16, Format::Float32);
-      EXPECT_EQ(preparePlan(convolutionImplementationsCpu(), problem).implementation, "plain");
+      for (const Place& place : places())
+        EXPECT_EQ(preparePlan(convolutionBackEnds.of(*place.device), problem).implementation, "plain");
     }
 }
 
@@ -351,14 +364,29 @@ TEST(ConvolutionPlan, RunsFromSeveralThreadsAtOnce) {
 TEST(ConvolutionPlan, NewPlansGiveTheSameBits) {
   for (const std::string_view name : {"SecondLayer5x5", "FullyConnected", "SameStride2TopLeft", "DepthWise"})
     for (const ConvolutionOperation operation : kOperations)
-      for (const auto& implementation : convolutionImplementationsCpu()) {
-        ConvolutionProblem problem = caseNamed(name).problem(operation, Format::Float32, Format::Float32);
+      for (const Place& place : places())
+        for (const auto& implementation : convolutionBackEnds.of(*place.device)) {
+          ConvolutionProblem problem = caseNamed(name).problem(operation, Format::Float32, Format::Float32);
+          problem.threadCount = kThreads;
+          const auto first = planOf(implementation, problem, place);
+          if (!first) continue;
+          Setting setting(problem, Tier::Bounded, 8, place);
+          EXPECT_TRUE(sameBits(setting.run(*first, false),
+                               setting.run(*planOf(implementation, problem, place), false)));
+        }
+}
+
+/// Inputs that are small integers lose nothing when they are rounded to TF32 or float16.
+TEST(ConvolutionPlan, ReducedPrecisionKeepsSmallIntegers) {
+  std::uint64_t seed = 700;
+  for (const ConvolutionCase& convolution : ordinaryCases())
+    for (const ConvolutionOperation operation : kOperations)
+      for (const Format format : {Format::Float32, Format::Float16}) {
+        ConvolutionProblem problem = convolution.problem(operation, format, format);
         problem.threadCount = kThreads;
-        const auto first = planOf(implementation, problem);
-        if (!first) continue;
-        Setting setting(problem, Tier::Bounded, 8);
-        EXPECT_TRUE(
-            sameBits(setting.run(*first, false), setting.run(*planOf(implementation, problem), false)));
+        problem.allowReducedPrecision = true;
+        problem.accumulate = format == Format::Float32;
+        if (isExact(problem.neuron)) checkAll(problem, Tier::Exact, false, ++seed);
       }
 }
 
@@ -381,6 +409,7 @@ TEST(ConvolutionProblem, EveryFieldCountsInEqualityAndHash) {
       [](ConvolutionProblem& p) { p.allowReducedPrecision = true; },
       [](ConvolutionProblem& p) { p.accumulate = true; },
       [](ConvolutionProblem& p) { ++p.threadCount; },
+      [](ConvolutionProblem& p) { p.deviceName = "cuda:1"; },
       [](ConvolutionProblem& p) { p.neuron = {}; },
       [](ConvolutionProblem& p) { ++p.source.rowStride; },
       [](ConvolutionProblem& p) { ++p.destination.rowStride; },
@@ -438,28 +467,29 @@ TEST(ConvolutionPlan, EveryFieldChangesTheResult) {
       {"neuron", [](ConvolutionProblem& p) { p.neuron.setA(0.5F); }, true},
   };
   constexpr std::uint64_t kSeed = 900;
-  for (const ConvolutionCase& base : {grouped, depthWise})
-    for (const ConvolutionOperation operation : kOperations) {
-      ConvolutionProblem problem = base.problem(operation, Format::Float32, Format::Float32);
-      problem.threadCount = kThreads;
-      Setting setting(problem, Tier::Exact, kSeed);
-      for (const auto& implementation : convolutionImplementationsCpu()) {
-        const auto plan = planOf(implementation, problem);
-        if (!plan) continue;
-        const Results found = setting.run(*plan, false);
-        EXPECT_EQ(setting.compareWith(setting.expected(problem, false), found, Tier::Exact), "");
-        for (const Change& change : changes) {
-          if (change.forwardOnly && operation != ConvolutionOperation::Forward) continue;
-          // The weights of a depth-wise convolution suffice for no other.
-          if (change.changesGroups && base.groups == base.inputs) continue;
-          ConvolutionProblem believed = problem;
-          change.apply(believed);
-          EXPECT_NE(setting.compareWith(setting.expected(believed, false), found, Tier::Bounded), "")
-              << change.field << ", " << name(operation) << ", " << implementation.name << ", groups "
-              << base.groups << ", seed " << kSeed;
+  for (const Place& place : places())
+    for (const ConvolutionCase& base : {grouped, depthWise})
+      for (const ConvolutionOperation operation : kOperations) {
+        ConvolutionProblem problem = base.problem(operation, Format::Float32, Format::Float32);
+        problem.threadCount = kThreads;
+        Setting setting(problem, Tier::Exact, kSeed, place);
+        for (const auto& implementation : convolutionBackEnds.of(*place.device)) {
+          const auto plan = planOf(implementation, problem, place);
+          if (!plan) continue;
+          const Results found = setting.run(*plan, false);
+          EXPECT_EQ(setting.compareWith(setting.expected(problem, false), found, Tier::Exact), "");
+          for (const Change& change : changes) {
+            if (change.forwardOnly && operation != ConvolutionOperation::Forward) continue;
+            // The weights of a depth-wise convolution suffice for no other.
+            if (change.changesGroups && base.groups == base.inputs) continue;
+            ConvolutionProblem believed = problem;
+            change.apply(believed);
+            EXPECT_NE(setting.compareWith(setting.expected(believed, false), found, Tier::Bounded), "")
+                << change.field << ", " << name(operation) << ", " << implementation.name << ", groups "
+                << base.groups << ", seed " << kSeed;
+          }
         }
       }
-    }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "mps/core/neuron_descriptor.hpp"
 #include "mps/core/plan.hpp"
+#include "mps/core/plan_for.hpp"
 #include "mps/core/tensor_shape.hpp"
 #include "mps/core/types.hpp"
 #include "mps/core/window_geometry.hpp"
@@ -67,7 +68,8 @@ struct ConvolutionProblem {
   ImageEdgeMode edgeMode = ImageEdgeMode::Zero;  ///< Zero or Clamp
   bool transposed = false;
   bool hasBias = false;
-  /// A permission, which today's CPU implementations do not use: they compute in float32.
+  /// A permission to round inputs to TF32, or to float16 where an image is; the CPU's implementations do not
+  /// use it.
   bool allowReducedPrecision = false;
   /// Prepare for Operands::accumulate: then a run adds to the destination, or to both parameter gradients,
   /// what it would otherwise store there. Destinations must be float32.
@@ -75,6 +77,8 @@ struct ConvolutionProblem {
   /// Threads of the device that will run the plan (mtl::Device::threadCount); libraries divide the work when
   /// a plan is made. 0: OpenMP's default.
   int threadCount = 0;
+  /// mtl::Device::name() of that device, for libraries that choose by the GPU. Empty: the current one.
+  std::string deviceName;
   NNNeuronDescriptor neuron;  ///< Forward, or DataGradient when transposed; None elsewhere
   TensorShape source;         ///< images of x.sourceSize by y.sourceSize, inputFeatureChannels
   TensorShape destination;    ///< Forward: as gradient; DataGradient: as source
@@ -103,5 +107,10 @@ struct ConvolutionProblem {
 /// The CPU's implementations: "matmul" (oneDNN's matrix product, where the geometry is one), "depthwise" (ours,
 /// one result per channel, edge mode Zero), "onednn" (its convolution), "plain" (ours, takes everything).
 std::span<const Implementation<ConvolutionProblem>> convolutionImplementationsCpu();
+/// NVIDIA GPUs': "matmul" (cuBLASLt's matrix product, where the geometry is one), "cudnn" (its convolution),
+/// "plain" (ours, takes everything).
+std::span<const Implementation<ConvolutionProblem>> convolutionImplementationsCuda();
+inline constexpr BackEnds<ConvolutionProblem> convolutionBackEnds{
+    convolutionImplementationsCpu, UNMETAL_CUDA_LIST(convolutionImplementationsCuda)};
 
 }  // namespace mps::detail

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "mps/convolution/convolution_problem.hpp"
+#include "mps/convolution/scratch_layout.hpp"
 #include "mtl/cpu/stream.hpp"
 
 /// Between the tensors of a problem (any format, any strides, taps outside the image) and the dense float32
@@ -47,21 +48,6 @@ class AxisMap {
   std::vector<std::int64_t> coordinates_;
   std::vector<Range> copies_;
   bool identity_ = false;
-};
-
-/// Where things lie in Operands::scratch.
-class ScratchLayout {
- public:
-  /// Offset of a new block, a multiple of a cache line.
-  std::size_t reserve(std::size_t bytes) {
-    const std::size_t offset = bytes_;
-    bytes_ += (bytes + 63) / 64 * 64;
-    return offset;
-  }
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }
-
- private:
-  std::size_t bytes_ = 0;
 };
 
 /// Row y of an image, as float32 pixels without gaps.

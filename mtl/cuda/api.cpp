@@ -60,6 +60,14 @@ CommandBufferErrorCode commandBufferError(cudaError_t code) {
   }
 }
 
+int deviceIndex(const std::string& name) {
+  const std::string prefix = "cuda:";
+  if (name.starts_with(prefix)) return std::stoi(name.substr(prefix.size()));
+  int current = 0;
+  check(cudaGetDevice(&current), "cudaGetDevice");
+  return current;
+}
+
 CurrentDevice::CurrentDevice(int index) {
   check(cudaGetDevice(&previous_), "cudaGetDevice");
   if (previous_ == index) return;

@@ -2,6 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <string>
+
 #include "mtl/command_buffer.hpp"
 #include "mtl/error.hpp"
 
@@ -29,6 +31,9 @@ bool isFatal(cudaError_t code);
 
 /// What a command buffer reports for it.
 CommandBufferErrorCode commandBufferError(cudaError_t code);
+
+/// The number in a device's name, "cuda:1"; for another name the calling thread's current device.
+int deviceIndex(const std::string& name);
 
 /// Makes a device the calling thread's current one, and then the previous one again.
 class CurrentDevice {

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "mps/convolution/convolution_problem.hpp"
+
+/// The entries of convolutionImplementationsCuda(), in order of preference.
+namespace mps::detail {
+
+/// cuBLASLt's matrix product, for fully connected layers and windows of one pixel; weights stay as they are.
+Preparation prepareConvolutionMatmulCuda(const ConvolutionProblem& problem);
+/// cuDNN's convolution, through its graph API.
+Preparation prepareConvolutionCudnn(const ConvolutionProblem& problem);
+/// Our own kernels, a thread for each element of a result; refuses nothing.
+Preparation prepareConvolutionPlainCuda(const ConvolutionProblem& problem);
+
+}  // namespace mps::detail

@@ -1,0 +1,194 @@
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "mps/convolution/convolution_cuda.hpp"
+#include "mps/convolution/convolution_staging_cuda.hpp"
+#include "mtl/cuda/cublaslt.hpp"
+#include "mtl/cuda/stream.hpp"
+
+namespace mps::detail {
+namespace {
+
+using cuda::DenseArray;
+using cuda::DenseWeights;
+using mtl::cuda::MatrixProduct;
+using mtl::cuda::MatrixProductShape;
+using Format = ImageFeatureChannelFormat;
+
+bool coversSource(const WindowAxis& axis) {
+  return axis.destinationSize == 1 && axis.kernelSize == axis.sourceSize &&
+         (axis.dilation == 1 || axis.kernelSize == 1) && axis.firstTap(0) == 0;
+}
+
+bool readsEachPixel(const WindowAxis& axis) {
+  return axis.kernelSize == 1 && axis.stride == 1 && axis.offset == 0 &&
+         axis.destinationSize == axis.sourceSize;
+}
+
+/// What the operands of the product are.
+struct Product {
+  std::int64_t windows;
+  std::int64_t inputs;
+  Format format;  ///< of its inputs
+  bool hasBias;   ///< which cuBLASLt adds
+};
+
+/// Each window reads one row of a matrix X [windows][inputs]; W [outputs][inputs] are the weights as they are:
+///
+///     forward            X W^T + bias
+///     data gradient      G W
+///     weights gradient   G^T X
+MatrixProductShape shapeOf(const ConvolutionProblem& problem, const Product& product) {
+  const std::int64_t outputs = problem.outputFeatureChannels;
+  const bool float16 = product.format == Format::Float16;
+  const bool tf32 = problem.allowReducedPrecision && !float16;
+  switch (problem.operation) {
+    case ConvolutionOperation::DataGradient:
+      return {product.windows, outputs, product.inputs, false, false, float16, tf32, false};
+    case ConvolutionOperation::WeightsGradient:
+      return {outputs, product.windows, product.inputs, true, false, float16, tf32, false};
+    case ConvolutionOperation::Forward:
+      break;
+  }
+  return {product.windows, product.inputs, outputs, false, true, float16, tf32, product.hasBias};
+}
+
+class MatmulPlan final : public Plan {
+ public:
+  MatmulPlan(const ConvolutionProblem& problem, const Product& product, std::shared_ptr<const Plan> plain)
+      : problem_(problem),
+        weights_{product.format, problem.outputFeatureChannels, problem.inputChannelsPerGroup()},
+        addsBias_(product.hasBias),
+        product_(shapeOf(problem, product)),
+        plain_(std::move(plain)) {
+    const bool isGradient = problem.operation == ConvolutionOperation::WeightsGradient;
+    const auto input = [&](const TensorShape& tensor) {
+      return cuda::StagedInput(tensor, DenseArray::of(tensor, product.format), ImageEdgeMode::Zero, scratch_);
+    };
+    if (problem.operation != ConvolutionOperation::DataGradient) source_ = input(problem.source);
+    if (problem.operation != ConvolutionOperation::Forward) gradient_ = input(problem.gradient);
+    if (!isGradient) {
+      destination_ =
+          cuda::StagedOutput(problem, DenseArray::of(problem.destination, Format::Float32), scratch_);
+      if (!weights_.areGiven(problem)) packedWeights_ = scratch_.reserve(weights_.bytes(problem));
+    } else if (problem.hasBias) {
+      biases_ = cuda::PixelSums(problem.gradient, scratch_);
+    }
+    workspace_ = scratch_.reserve(product_.workspaceBytes());
+  }
+
+  [[nodiscard]] std::size_t scratchBytes() const override {
+    return std::max(scratch_.bytes(), plain_->scratchBytes());
+  }
+  [[nodiscard]] bool canAccumulate() const override { return problem_.accumulate; }
+  [[nodiscard]] std::string describe() const override {
+    return weights_.format == Format::Float16 ? "float16" : "float32";
+  }
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    if (!isAligned(operands)) return plain_->run(stream, operands);
+    switch (problem_.operation) {
+      case ConvolutionOperation::Forward: {
+        const std::byte* const source = source_.load(stream, operands.source, operands.scratch);
+        const auto* const bias =
+            problem_.hasBias ? reinterpret_cast<const float*>(operands.parameters[1]) : nullptr;
+        multiply(stream, operands, source, loadWeights(stream, operands), addsBias_ ? bias : nullptr,
+                 destination_.target(operands), false);
+        return destination_.store(stream, operands, addsBias_ ? nullptr : bias);
+      }
+      case ConvolutionOperation::DataGradient: {
+        const std::byte* const gradient = gradient_.load(stream, operands.gradient, operands.scratch);
+        multiply(stream, operands, gradient, loadWeights(stream, operands), nullptr,
+                 destination_.target(operands), false);
+        return destination_.store(stream, operands, nullptr);
+      }
+      case ConvolutionOperation::WeightsGradient: {
+        const std::byte* const source = source_.load(stream, operands.source, operands.scratch);
+        const std::byte* const gradient = gradient_.load(stream, operands.gradient, operands.scratch);
+        multiply(stream, operands, gradient, source, nullptr, operands.parameters[2], operands.accumulate);
+        if (problem_.hasBias)
+          biases_.run(stream, operands.gradient, reinterpret_cast<float*>(operands.parameters[3]),
+                      operands.accumulate, operands.scratch);
+        return;
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] bool isAligned(const Operands& operands) const {
+    const bool isGradient = problem_.operation == ConvolutionOperation::WeightsGradient;
+    return cuda::isAligned(operands.source) && cuda::isAligned(operands.gradient) &&
+           cuda::isAligned(operands.parameters[isGradient ? 2 : 0]) &&
+           (isGradient || cuda::isAligned(operands.destination)) &&
+           (!addsBias_ || cuda::isAligned(operands.parameters[1]));
+  }
+
+  const std::byte* loadWeights(mtl::Stream& stream, const Operands& operands) const {
+    if (weights_.areGiven(problem_)) return operands.parameters[0];
+    std::byte* const packed = operands.scratch + packedWeights_;
+    cuda::packWeights(stream, problem_, weights_, reinterpret_cast<const float*>(operands.parameters[0]),
+                      packed);
+    return packed;
+  }
+
+  void multiply(mtl::Stream& stream, const Operands& operands, const std::byte* a, const std::byte* b,
+                const float* bias, std::byte* result, bool accumulate) const {
+    product_.run(mtl::cuda::asCuda(stream).handle(), a, b, bias, reinterpret_cast<float*>(result), accumulate,
+                 operands.scratch + workspace_);
+  }
+
+  ConvolutionProblem problem_;
+  DenseWeights weights_;
+  bool addsBias_;
+  MatrixProduct product_;
+  std::shared_ptr<const Plan> plain_;  ///< for addresses that libraries do not take
+  ScratchLayout scratch_;
+  cuda::StagedInput source_;
+  cuda::StagedInput gradient_;
+  cuda::StagedOutput destination_;
+  cuda::PixelSums biases_;
+  std::size_t packedWeights_ = 0;
+  std::size_t workspace_ = 0;
+};
+
+/// Weights lose bits in float16, two images of float16 lose none.
+Format formatOfProduct(const ConvolutionProblem& problem) {
+  const bool source = problem.source.format == Format::Float16;
+  const bool gradient = problem.gradient.format == Format::Float16;
+  const bool halves = problem.operation == ConvolutionOperation::WeightsGradient
+                          ? source && gradient
+                          : problem.allowReducedPrecision && (source || gradient);
+  return halves ? Format::Float16 : Format::Float32;
+}
+
+}  // namespace
+
+Preparation prepareConvolutionMatmulCuda(const ConvolutionProblem& problem) {
+  const bool wholeSource = coversSource(problem.x) && coversSource(problem.y);
+  const bool eachPixel = readsEachPixel(problem.x) && readsEachPixel(problem.y);
+  if (!wholeSource && !eachPixel)
+    return Refusal{"the windows are neither the whole source nor single pixels"};
+  if (problem.groups != 1) return Refusal{"groups of channels make several products"};
+  if (problem.transposed) return Refusal{"the weights of a transposed convolution have another order"};
+  if (problem.images() == 0) return Refusal{"there are no images"};
+  for (const TensorShape* shape : {&problem.source, &problem.gradient, &problem.destination})
+    if (shape->channels > 0 && !cuda::canStage(*shape)) return Refusal{"a tensor is too large"};
+
+  const Format format = formatOfProduct(problem);
+  const bool ends = problem.accumulate || problem.neuron.neuronType() != CNNNeuronType::None;
+  const Product product{
+      problem.images() * problem.y.destinationSize * problem.x.destinationSize,
+      problem.inputFeatureChannels * (wholeSource ? problem.y.kernelSize * problem.x.kernelSize : 1), format,
+      problem.operation == ConvolutionOperation::Forward && problem.hasBias && !ends};
+  try {
+    const mtl::cuda::CurrentDevice device(mtl::cuda::deviceIndex(problem.deviceName));
+    return std::make_shared<const MatmulPlan>(
+        problem, product, std::get<std::shared_ptr<const Plan>>(prepareConvolutionPlainCuda(problem)));
+  } catch (const mtl::Error& error) {
+    return Refusal{error.what()};
+  }
+}
+
+}  // namespace mps::detail

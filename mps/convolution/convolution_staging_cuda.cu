@@ -1,0 +1,482 @@
+#include <algorithm>
+#include <cstdint>
+
+#include "mps/convolution/convolution_staging_cuda.hpp"
+#include "mps/convolution/convolution_sums_cuda.cuh"
+#include "mps/core/element_grid_cuda.cuh"
+#include "mps/core/neuron_cuda.cuh"
+
+namespace mps::detail::cuda {
+namespace {
+
+/// Adjacent elements that a thread of the fast kernels takes at once.
+constexpr int kQuad = 4;
+/// Packs that a thread loads before it stores the first one.
+constexpr int kPacks = 4;
+
+template <int lanes>
+struct Pack {
+  float values[lanes];
+};
+
+/// Access to adjacent elements: T is float or Float16; or void, one element of any format.
+template <class T>
+struct Elements {
+  template <int lanes>
+  __device__ static Pack<lanes> loadPack(const std::byte* memory, std::int64_t offset,
+                                         ImageFeatureChannelFormat /*format*/) {
+    const T* const from = reinterpret_cast<const T*>(memory) + offset;
+    if constexpr (lanes == 1) {
+      return {{load(from)}};
+    } else if constexpr (sizeof(T) == sizeof(float)) {
+      const float4 v = *reinterpret_cast<const float4*>(from);
+      return {{v.x, v.y, v.z, v.w}};
+    } else {
+      const uint2 v = *reinterpret_cast<const uint2*>(from);
+      const float2 a = halvesOf(v.x);
+      const float2 b = halvesOf(v.y);
+      return {{a.x, a.y, b.x, b.y}};
+    }
+  }
+  template <int lanes>
+  __device__ static void storePack(const Pack<lanes>& pack, std::byte* memory, std::int64_t offset,
+                                   ImageFeatureChannelFormat /*format*/) {
+    T* const to = reinterpret_cast<T*>(memory) + offset;
+    const auto& v = pack.values;
+    if constexpr (lanes == 1)
+      store(v[0], to);
+    else if constexpr (sizeof(T) == sizeof(float))
+      *reinterpret_cast<float4*>(to) = float4{v[0], v[1], v[2], v[3]};
+    else
+      *reinterpret_cast<uint2*>(to) = uint2{toHalves(v[0], v[1]), toHalves(v[2], v[3])};
+  }
+};
+template <>
+struct Elements<void> {
+  template <int lanes>
+  __device__ static Pack<1> loadPack(const std::byte* memory, std::int64_t offset,
+                                     ImageFeatureChannelFormat format) {
+    return {{loadAs(format, memory, offset)}};
+  }
+  template <int lanes>
+  __device__ static void storePack(const Pack<1>& pack, std::byte* memory, std::int64_t offset,
+                                   ImageFeatureChannelFormat format) {
+    storeAs(pack.values[0], format, memory, offset);
+  }
+};
+
+/// The pixel of a tensor that a pixel of an array stands for; negative: none.
+struct PlaceMap {
+  std::int32_t height;  ///< of what is read
+  std::int32_t width;
+  std::int32_t originY;  ///< added to the coordinates of what is written
+  std::int32_t originX;
+  std::int32_t channels;  ///< of what is read
+  bool clamps;
+
+  __device__ static std::int32_t coordinate(std::int32_t at, std::int32_t size, bool clamps) {
+    if (at >= 0 && at < size) return at;
+    if (!clamps) return -1;
+    return at < 0 ? 0 : size - 1;
+  }
+  /// Where `to` reads. False: nowhere.
+  __device__ bool find(const ElementPlace& to, ElementPlace& from) const {
+    from.image = to.image;
+    from.y = coordinate(to.y + originY, height, clamps);
+    from.x = coordinate(to.x + originX, width, clamps);
+    from.channel = to.channel;
+    return from.y >= 0 && from.x >= 0 && to.channel < channels;
+  }
+};
+
+struct CopyArguments {
+  ElementGrid grid;
+  PlaceMap map;
+  SourceView source;
+  ResultView destination;
+};
+
+template <class From, class To, int lanes>
+__global__ void copyPlaces(CopyArguments a) {
+  Pack<lanes> packs[kPacks];
+  a.grid.template forEachBatch<kPacks, lanes>(
+      [&](int i, const ElementPlace& place) {
+        ElementPlace from;
+        if (a.map.find(place, from))
+          packs[i] = Elements<From>::template loadPack<lanes>(a.source.memory, a.source.offset(from),
+                                                              a.source.format);
+        else
+          packs[i] = {};
+      },
+      [&](int i, const ElementPlace& place) {
+        Elements<To>::template storePack<lanes>(packs[i], a.destination.memory, a.destination.offset(place),
+                                                a.destination.format);
+      });
+}
+
+struct FinishArguments {
+  ElementGrid grid;
+  PlaceMap map;
+  SourceView values;
+  ResultView destination;
+  const float* bias;  ///< or null
+  NeuronNumbers neuron;
+  const float* slopes;  ///< of PReLU
+  bool accumulate;
+};
+
+/// Stands for a neuron that is known only when a kernel runs.
+constexpr auto kAnyNeuron = CNNNeuronType::Count;
+
+template <class From, class To, int lanes, CNNNeuronType constantNeuron>
+__global__ void finishElements(FinishArguments a) {
+  const CNNNeuronType neuron = constantNeuron == kAnyNeuron ? a.neuron.type : constantNeuron;
+  Pack<lanes> packs[kPacks];
+  a.grid.template forEachBatch<kPacks, lanes>(
+      [&](int i, const ElementPlace& place) {
+        ElementPlace from;
+        if (a.map.find(place, from))
+          packs[i] = Elements<From>::template loadPack<lanes>(a.values.memory, a.values.offset(from),
+                                                              a.values.format);
+        else
+          packs[i] = {};
+      },
+      [&](int i, const ElementPlace& place) {
+        const std::int64_t to = a.destination.offset(place);
+        for (int lane = 0; lane < lanes; ++lane) {
+          const std::int32_t channel = place.channel + lane;
+          float& value = packs[i].values[lane];
+          if (a.bias != nullptr) value += __ldg(a.bias + channel);
+          const float slope = neuron == CNNNeuronType::PReLU ? __ldg(a.slopes + channel) : 0.0F;
+          value = neuronValue(neuron, a.neuron, slope, value);
+        }
+        if (a.accumulate) {
+          const Pack<lanes> old =
+              Elements<To>::template loadPack<lanes>(a.destination.memory, to, a.destination.format);
+          for (int lane = 0; lane < lanes; ++lane) packs[i].values[lane] += old.values[lane];
+        }
+        Elements<To>::template storePack<lanes>(packs[i], a.destination.memory, to, a.destination.format);
+      });
+}
+
+/// Whether four adjacent channels can be accessed together everywhere.
+bool takesQuads(const TensorShape& shape, const std::byte* address) {
+  return isAligned(address) && shape.channels % kQuad == 0 && shape.pixelStride % kQuad == 0 &&
+         shape.rowStride % kQuad == 0 && shape.imageStride % kQuad == 0;
+}
+
+PlaceMap mapInto(const TensorShape& read, std::int64_t originY, std::int64_t originX, bool clamps) {
+  return {static_cast<std::int32_t>(read.height),   static_cast<std::int32_t>(read.width),
+          static_cast<std::int32_t>(originY),       static_cast<std::int32_t>(originX),
+          static_cast<std::int32_t>(read.channels), clamps};
+}
+
+template <class From, class To, int lanes>
+void launchCopy(mtl::Stream& stream, CopyArguments& arguments, const TensorShape& to) {
+  arguments.grid = ElementGrid(to, lanes, kPacks);
+  mtl::cuda::launch(stream, copyPlaces<From, To, lanes>, arguments.grid.grid(), arguments.grid.block(), 0,
+                    arguments);
+}
+
+template <class From, class To, int lanes>
+void launchFinish(mtl::Stream& stream, FinishArguments& arguments, const TensorShape& to) {
+  arguments.grid = ElementGrid(to, lanes, kPacks);
+  const auto start = [&](void (*kernel)(FinishArguments)) {
+    mtl::cuda::launch(stream, kernel, arguments.grid.grid(), arguments.grid.block(), 0, arguments);
+  };
+  if constexpr (lanes > 1) {
+    if (arguments.neuron.type == CNNNeuronType::None)
+      return start(finishElements<From, To, lanes, CNNNeuronType::None>);
+    if (arguments.neuron.type == CNNNeuronType::ReLU)
+      return start(finishElements<From, To, lanes, CNNNeuronType::ReLU>);
+  }
+  start(finishElements<From, To, lanes, kAnyNeuron>);
+}
+
+bool isFloat32(const TensorShape& shape) {
+  return shape.format == ImageFeatureChannelFormat::Float32;
+}
+bool isFloat16(const TensorShape& shape) {
+  return shape.format == ImageFeatureChannelFormat::Float16;
+}
+
+}  // namespace
+
+bool isAligned(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
+}
+
+bool canStage(const TensorShape& tensor) {
+  return ElementGrid::fits(tensor);
+}
+
+DenseArray DenseArray::of(const TensorShape& tensor, ImageFeatureChannelFormat format) {
+  return {TensorShape::dense(tensor.images, tensor.height, tensor.width, tensor.channels, format), 0, 0};
+}
+
+bool DenseArray::isTensor(const TensorShape& tensor) const {
+  return tensor.isDense() && originY == 0 && originX == 0 && tensor.format == shape.format &&
+         tensor.height == shape.height && tensor.width == shape.width && tensor.channels == shape.channels;
+}
+
+StagedInput::StagedInput(const TensorShape& tensor, const DenseArray& array, ImageEdgeMode edgeMode,
+                         ScratchLayout& scratch)
+    : tensor_(tensor), array_(array), edgeMode_(edgeMode), copied_(!array.isTensor(tensor)) {
+  if (copied_) offset_ = scratch.reserve(array.bytes());
+}
+
+const std::byte* StagedInput::load(mtl::Stream& stream, const std::byte* tensor, std::byte* scratch) const {
+  if (!copied_) return tensor;
+  std::byte* const array = scratch + offset_;
+  const TensorShape& to = array_.shape;
+  CopyArguments arguments{
+      {}, mapInto(tensor_, array_.originY, array_.originX, edgeMode_ == ImageEdgeMode::Clamp), {}, {}};
+  arguments.source = {tensor_, tensor};
+  arguments.destination = {to, array};
+  const bool quads = takesQuads(tensor_, tensor) && takesQuads(to, array);
+  if (quads && isFloat32(tensor_) && isFloat32(to))
+    launchCopy<float, float, kQuad>(stream, arguments, to);
+  else if (quads && isFloat16(tensor_) && isFloat32(to))
+    launchCopy<Float16, float, kQuad>(stream, arguments, to);
+  else if (quads && isFloat16(tensor_) && isFloat16(to))
+    launchCopy<Float16, Float16, kQuad>(stream, arguments, to);
+  else
+    launchCopy<void, void, 1>(stream, arguments, to);
+  return array;
+}
+
+NeuronSlopes::NeuronSlopes(const NNNeuronDescriptor& neuron, ScratchLayout& scratch) : neuron_(neuron) {
+  if (neuron.neuronType() == CNNNeuronType::PReLU) offset_ = scratch.reserve(neuron.data().size_bytes());
+}
+
+const float* NeuronSlopes::load(mtl::Stream& stream, std::byte* scratch) const {
+  if (neuron_.neuronType() != CNNNeuronType::PReLU) return nullptr;
+  mtl::cuda::check(cudaMemcpyAsync(scratch + offset_, neuron_.data().data(), neuron_.data().size_bytes(),
+                                   cudaMemcpyHostToDevice, mtl::cuda::asCuda(stream).handle()),
+                   "cudaMemcpyAsync");
+  return reinterpret_cast<const float*>(scratch + offset_);
+}
+
+StagedOutput::StagedOutput(const ConvolutionProblem& problem, const DenseArray& array, ScratchLayout& scratch)
+    : tensor_(problem.destination),
+      neuron_(problem.neuron),
+      array_(array),
+      slopes_(problem.neuron, scratch),
+      direct_(array.isTensor(problem.destination)) {
+  if (!direct_ || problem.accumulate) offset_ = scratch.reserve(array.bytes());
+}
+
+std::byte* StagedOutput::target(const Operands& operands) const {
+  return isDirect(operands) ? operands.destination : operands.scratch + offset_;
+}
+
+void StagedOutput::store(mtl::Stream& stream, const Operands& operands, const float* bias) const {
+  const bool unchanged = bias == nullptr && neuron_.neuronType() == CNNNeuronType::None;
+  if (isDirect(operands) && unchanged) return;
+  const std::byte* const values = target(operands);
+  const TensorShape& from = array_.shape;
+  FinishArguments arguments{{},
+                            mapInto(from, -array_.originY, -array_.originX, false),
+                            {},
+                            {},
+                            bias,
+                            NeuronNumbers(neuron_),
+                            slopes_.load(stream, operands.scratch),
+                            operands.accumulate};
+  arguments.values = {from, values};
+  arguments.destination = {tensor_, operands.destination};
+  const bool quads = takesQuads(from, values) && takesQuads(tensor_, operands.destination);
+  if (quads && isFloat32(from) && isFloat32(tensor_))
+    launchFinish<float, float, kQuad>(stream, arguments, tensor_);
+  else if (quads && isFloat32(from) && isFloat16(tensor_))
+    launchFinish<float, Float16, kQuad>(stream, arguments, tensor_);
+  else if (quads && isFloat16(from) && isFloat16(tensor_))
+    launchFinish<Float16, Float16, kQuad>(stream, arguments, tensor_);
+  else
+    launchFinish<void, void, 1>(stream, arguments, tensor_);
+}
+
+namespace {
+
+struct SumArguments {
+  TensorShape shape;
+  const std::byte* memory;
+  bool isRun;  ///< pixels follow each other at a constant distance
+  float* partial;
+
+  [[nodiscard]] __device__ std::int64_t offset(std::int64_t pixel) const {
+    if (isRun) return pixel * shape.pixelStride;
+    const std::int64_t row = pixel / shape.width;
+    return shape.offset(row / shape.height, row % shape.height, pixel % shape.width, 0);
+  }
+};
+
+/// Slice blockIdx.y of the pixels. Threads of a row of the block take adjacent packs of channels, rows of the
+/// block take turns with the pixels.
+template <class T, int lanes>
+__global__ void sumPixelSlices(SumArguments a) {
+  constexpr int kUnrolled = 4;
+  extern __shared__ float shared[];  // [threads of the block][lanes]
+  const std::int64_t channel = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * lanes;
+  const std::int64_t pixels = a.shape.pixels();
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.y) * blockDim.y;
+  float sums[lanes] = {};
+  if (channel < a.shape.channels) {
+    std::int64_t pixel = static_cast<std::int64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
+    for (; pixel + (kUnrolled - 1) * step < pixels; pixel += kUnrolled * step) {
+      Pack<lanes> packs[kUnrolled];
+#pragma unroll
+      for (int i = 0; i < kUnrolled; ++i)
+        packs[i] = Elements<T>::template loadPack<lanes>(a.memory, a.offset(pixel + i * step) + channel,
+                                                         a.shape.format);
+#pragma unroll
+      for (int i = 0; i < kUnrolled; ++i)
+        for (int lane = 0; lane < lanes; ++lane) sums[lane] += packs[i].values[lane];
+    }
+    for (; pixel < pixels; pixel += step) {
+      const Pack<lanes> pack =
+          Elements<T>::template loadPack<lanes>(a.memory, a.offset(pixel) + channel, a.shape.format);
+      for (int lane = 0; lane < lanes; ++lane) sums[lane] += pack.values[lane];
+    }
+  }
+  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+  for (int lane = 0; lane < lanes; ++lane) shared[thread * lanes + lane] = sums[lane];
+  __syncthreads();
+  if (threadIdx.y != 0 || channel >= a.shape.channels) return;
+  for (unsigned row = 1; row < blockDim.y; ++row)
+    for (int lane = 0; lane < lanes; ++lane)
+      sums[lane] += shared[(row * blockDim.x + threadIdx.x) * lanes + lane];
+  for (int lane = 0; lane < lanes; ++lane)
+    a.partial[static_cast<std::int64_t>(blockIdx.y) * a.shape.channels + channel + lane] = sums[lane];
+}
+
+/// Threads of a block that share the channels of a pixel.
+unsigned threadsAcross(std::int64_t channels) {
+  unsigned threads = 1;
+  while (threads < mtl::cuda::kBlockThreads && threads < channels) threads *= 2;
+  return threads;
+}
+
+template <class T, int lanes>
+void launchSums(mtl::Stream& stream, const SumArguments& arguments, std::int64_t slices) {
+  const std::int64_t packs = arguments.shape.channels / lanes;
+  const unsigned across = threadsAcross(packs);
+  const dim3 block(across, mtl::cuda::kBlockThreads / across);
+  mtl::cuda::launch(stream, sumPixelSlices<T, lanes>,
+                    dim3(mtl::cuda::blocksFor(packs, across), static_cast<unsigned>(slices)), block,
+                    mtl::cuda::kBlockThreads * lanes * sizeof(float), arguments);
+}
+
+}  // namespace
+
+PixelSums::PixelSums(const TensorShape& tensor, ScratchLayout& scratch) : tensor_(tensor) {
+  // Threads take some pixels each, so that what comes after costs little.
+  constexpr std::int64_t kPixelsPerThread = 8;
+  const unsigned across = threadsAcross(tensor.channels);
+  const std::int64_t down = mtl::cuda::kBlockThreads / across;
+  slices_ = slicesFor((tensor.channels + across - 1) / across, tensor.pixels() / (down * kPixelsPerThread));
+  offset_ = scratch.reserve(static_cast<std::size_t>(slices_ * tensor.channels) * sizeof(float));
+}
+
+void PixelSums::run(mtl::Stream& stream, const std::byte* tensor, float* sums, bool accumulate,
+                    std::byte* scratch) const {
+  const bool isRun = tensor_.rowStride == tensor_.width * tensor_.pixelStride &&
+                     (tensor_.images <= 1 || tensor_.imageStride == tensor_.height * tensor_.rowStride);
+  auto* const partial = reinterpret_cast<float*>(scratch + offset_);
+  const SumArguments arguments{tensor_, tensor, isRun, partial};
+  const bool quads = takesQuads(tensor_, tensor);
+  if (quads && isFloat32(tensor_))
+    launchSums<float, kQuad>(stream, arguments, slices_);
+  else if (quads && isFloat16(tensor_))
+    launchSums<Float16, kQuad>(stream, arguments, slices_);
+  else
+    launchSums<void, 1>(stream, arguments, slices_);
+  launchSumSlices(stream, partial, slices_, tensor_.channels, sums, accumulate, SamePlace());
+}
+
+bool DenseWeights::areGiven(const ConvolutionProblem& problem) const {
+  return format == ImageFeatureChannelFormat::Float32 && outputs == problem.outputFeatureChannels &&
+         inputs == problem.inputChannelsPerGroup();
+}
+
+std::int64_t DenseWeights::count(const ConvolutionProblem& problem) const {
+  return outputs * problem.y.kernelSize * problem.x.kernelSize * inputs;
+}
+
+std::size_t DenseWeights::bytes(const ConvolutionProblem& problem) const {
+  return static_cast<std::size_t>(count(problem)) * bytesPerChannel(format);
+}
+
+namespace {
+
+/// Weights of `inputs` channels each among weights of `packedInputs` channels each.
+struct WeightMap {
+  std::int64_t count;  ///< of the packed ones
+  std::int64_t givenCount;
+  std::int64_t inputs;
+  std::int64_t packedInputs;
+
+  /// Number of the weight that a packed one is, or -1 for a zero.
+  __device__ std::int64_t given(std::int64_t packed) const {
+    const std::int64_t c = packed % packedInputs;
+    const std::int64_t i = packed / packedInputs * inputs + c;
+    return c < inputs && i < givenCount ? i : -1;
+  }
+};
+
+template <class T>
+__global__ void packElements(WeightMap map, const float* from, T* to) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < map.count;
+       i += step) {
+    const std::int64_t given = map.given(i);
+    store(given < 0 ? 0.0F : from[given], to + i);
+  }
+}
+
+template <class T>
+__global__ void unpackElements(WeightMap map, const T* from, float* to, bool accumulate) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < map.count;
+       i += step) {
+    const std::int64_t given = map.given(i);
+    if (given >= 0) to[given] = accumulate ? to[given] + load(from + i) : load(from + i);
+  }
+}
+
+WeightMap mapOf(const ConvolutionProblem& problem, const DenseWeights& weights) {
+  return {weights.count(problem), problem.weightCount(), problem.inputChannelsPerGroup(), weights.inputs};
+}
+
+dim3 gridOver(std::int64_t count) {
+  constexpr std::int64_t kMostThreads = std::int64_t{1} << 22U;
+  return dim3(mtl::cuda::blocksFor(std::min(count, kMostThreads)));
+}
+
+}  // namespace
+
+void packWeights(mtl::Stream& stream, const ConvolutionProblem& problem, const DenseWeights& weights,
+                 const float* from, std::byte* to) {
+  const WeightMap map = mapOf(problem, weights);
+  const dim3 block(mtl::cuda::kBlockThreads);
+  if (weights.format == ImageFeatureChannelFormat::Float16)
+    mtl::cuda::launch(stream, packElements<Float16>, gridOver(map.count), block, 0, map, from,
+                      reinterpret_cast<Float16*>(to));
+  else
+    mtl::cuda::launch(stream, packElements<float>, gridOver(map.count), block, 0, map, from,
+                      reinterpret_cast<float*>(to));
+}
+
+void unpackWeightGradients(mtl::Stream& stream, const ConvolutionProblem& problem,
+                           const DenseWeights& weights, const std::byte* from, float* to, bool accumulate) {
+  const WeightMap map = mapOf(problem, weights);
+  const dim3 block(mtl::cuda::kBlockThreads);
+  if (weights.format == ImageFeatureChannelFormat::Float16)
+    mtl::cuda::launch(stream, unpackElements<Float16>, gridOver(map.count), block, 0, map,
+                      reinterpret_cast<const Float16*>(from), to, accumulate);
+  else
+    mtl::cuda::launch(stream, unpackElements<float>, gridOver(map.count), block, 0, map,
+                      reinterpret_cast<const float*>(from), to, accumulate);
+}
+
+}  // namespace mps::detail::cuda

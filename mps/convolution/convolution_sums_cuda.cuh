@@ -1,0 +1,61 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "mps/core/elements_cuda.cuh"
+#include "mps/core/rows_cuda.cuh"
+
+/// Sums over many pixels in two steps of a fixed shape: blocks add up slices, then few threads add up the
+/// slices' sums in their order.
+namespace mps::detail::cuda {
+
+inline constexpr unsigned kSumLanes = 32;  ///< adjacent results of a block
+inline constexpr unsigned kSumRows = 8;    ///< threads that share one result
+
+/// The sum of the values of the block's threads of one threadIdx.x, for threadIdx.y = 0. All threads of the
+/// block, kSumLanes x kSumRows, take part.
+__device__ inline float sumOfRows(float value) {
+  __shared__ float shared[kSumRows][kSumLanes];
+  shared[threadIdx.y][threadIdx.x] = value;
+  __syncthreads();
+  float sum = shared[0][threadIdx.x];
+  for (unsigned row = 1; row < kSumRows; ++row) sum += shared[row][threadIdx.x];
+  __syncthreads();
+  return sum;
+}
+
+/// Where a sum with number i belongs: place(i).
+struct SamePlace {
+  __device__ std::int64_t operator()(std::int64_t i) const { return i; }
+};
+
+/// to[place(i)] = partial[0][i] + partial[1][i] + ..., or added to what is there.
+template <class Place>
+__global__ void sumSlices(const float* partial, std::int64_t slices, std::int64_t count, float* to,
+                          bool accumulate, Place place) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kSumLanes + threadIdx.x;
+  float sum = 0;
+  if (i < count)
+    for (std::int64_t slice = threadIdx.y; slice < slices; slice += kSumRows)
+      sum += partial[slice * count + i];
+  sum = sumOfRows(sum);
+  if (i >= count || threadIdx.y != 0) return;
+  float& result = to[place(i)];
+  result = accumulate ? result + sum : sum;
+}
+
+template <class Place>
+void launchSumSlices(mtl::Stream& stream, const float* partial, std::int64_t slices, std::int64_t count,
+                     float* to, bool accumulate, const Place& place) {
+  mtl::cuda::launch(stream, sumSlices<Place>, dim3(mtl::cuda::blocksFor(count, kSumLanes)),
+                    dim3(kSumLanes, kSumRows), 0, partial, slices, count, to, accumulate, place);
+}
+
+/// Slices that keep a GPU busy, `blocks` blocks for each of them; at most one for each of `items` items.
+inline std::int64_t slicesFor(std::int64_t blocks, std::int64_t items) {
+  constexpr std::int64_t kBusyBlocks = 1024;
+  return std::clamp<std::int64_t>(items, 1, std::max<std::int64_t>(1, kBusyBlocks / blocks));
+}
+
+}  // namespace mps::detail::cuda
