@@ -176,16 +176,23 @@ Preparation prepareConvolutionMatmulCuda(const ConvolutionProblem& problem) {
   for (const TensorShape* shape : {&problem.source, &problem.gradient, &problem.destination})
     if (shape->channels > 0 && !cuda::canStage(*shape)) return Refusal{"a tensor is too large"};
 
-  const Format format = formatOfProduct(problem);
   const bool ends = problem.accumulate || problem.neuron.neuronType() != CNNNeuronType::None;
-  const Product product{
+  Product product{
       problem.images() * problem.y.destinationSize * problem.x.destinationSize,
-      problem.inputFeatureChannels * (wholeSource ? problem.y.kernelSize * problem.x.kernelSize : 1), format,
+      problem.inputFeatureChannels * (wholeSource ? problem.y.kernelSize * problem.x.kernelSize : 1),
+      formatOfProduct(problem),
       problem.operation == ConvolutionOperation::Forward && problem.hasBias && !ends};
   try {
     const mtl::cuda::CurrentDevice device(mtl::cuda::deviceIndex(problem.deviceName));
-    return std::make_shared<const MatmulPlan>(
-        problem, product, std::get<std::shared_ptr<const Plan>>(prepareConvolutionPlainCuda(problem)));
+    const auto plain = std::get<std::shared_ptr<const Plan>>(prepareConvolutionPlainCuda(problem));
+    if (product.hasBias) {
+      try {
+        return std::make_shared<const MatmulPlan>(problem, product, plain);
+      } catch (const mtl::cuda::CublasLtError&) {
+        product.hasBias = false;  // then it is added afterwards
+      }
+    }
+    return std::make_shared<const MatmulPlan>(problem, product, plain);
   } catch (const mtl::Error& error) {
     return Refusal{error.what()};
   }
