@@ -304,6 +304,20 @@ TEST(ConvolutionPlan, AnyAddressWillDo) {
           }
 }
 
+/// A build with CUDA on a machine without a GPU: libraries say what is missing, and nothing is thrown.
+TEST(ConvolutionPlan, LibrariesRefuseWithoutAGpu) {
+  const BackEnds<ConvolutionProblem> backEnds = convolutionBackEnds;
+  if (backEnds.cuda == nullptr || !mtl::cudaDevices().empty()) return;
+  for (const std::string_view name : {"SecondLayer5x5", "FullyConnectedEven"})
+    for (const auto& implementation : backEnds.cuda()) {
+      const Preparation preparation = implementation.prepare(
+          caseNamed(name).problem(ConvolutionOperation::Forward, Format::Float32, Format::Float32));
+      const auto* const refusal = std::get_if<Refusal>(&preparation);
+      EXPECT_EQ(refusal == nullptr, implementation.name == "plain");
+      EXPECT_TRUE(refusal == nullptr || !refusal->reason.empty());
+    }
+}
+
 /// What is chosen first. On other processors oneDNN may have no kernels and refuse.
 #if defined(__x86_64__)
 TEST(ConvolutionPlan, OneDnnTakesEveryCase) {

@@ -1,8 +1,13 @@
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
+#include <filesystem>
+#include <optional>
 #include <string>
 
+#include "mtl/cuda/cublaslt.hpp"
 #include "mtl/cuda/cudnn.hpp"
 
 namespace mtl::cuda {
@@ -11,13 +16,22 @@ namespace {
 /// Sets a variable of the environment while it lives.
 class WithVariable {
  public:
-  WithVariable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
-  ~WithVariable() { unsetenv(name_); }
+  WithVariable(const char* name, const std::string& value) : name_(name) {
+    if (const char* const before = std::getenv(name)) before_ = before;
+    setenv(name, value.c_str(), 1);
+  }
+  ~WithVariable() {
+    if (before_)
+      setenv(name_, before_->c_str(), 1);
+    else
+      unsetenv(name_);
+  }
   WithVariable(const WithVariable&) = delete;
   WithVariable& operator=(const WithVariable&) = delete;
 
  private:
   const char* name_;
+  std::optional<std::string> before_;
 };
 
 std::string messageOf(const LibrarySearch& search) {
@@ -63,10 +77,29 @@ TEST(CudaLibraries, FunctionsAreFoundOrMissing) {
   EXPECT_THROW(library.find(cosine, "cosineOfAnotherLibrary"), Error);
 }
 
-TEST(CudaLibraries, AnotherLibraryIsNotCudnn) {
+/// As PyTorch's wheels lay them, beside a Python that is on the path.
+TEST(CudaLibraries, PythonsFoldersAreSearched) {
+  const std::filesystem::path root = std::filesystem::path(::testing::TempDir()) / "unmetal_python";
+  const std::filesystem::path folder = root / "lib/python3.99/site-packages/nvidia/something/lib";
+  std::filesystem::create_directories(folder);
+  Dl_info inLibm{};
+  double (*const cosine)(double) = std::cos;
+  ASSERT_NE(dladdr(reinterpret_cast<const void*>(cosine), &inLibm), 0);
+  const std::filesystem::path file = folder / "libsomething_from_a_wheel.so.7";
+  std::filesystem::remove(file);
+  std::filesystem::create_symlink(inLibm.dli_fname, file);
+  const WithVariable path("PATH", root.string() + "/bin:/usr/bin");
+  EXPECT_EQ(SharedLibrary(searchFor("libsomething_from_a_wheel.so.7")).path(), file.string());
+  std::filesystem::remove_all(root);
+}
+
+TEST(CudaLibraries, AnotherLibraryHasOtherFunctions) {
   LibrarySearch search = Cudnn::search();
   search.file = "libm.so.6";
   EXPECT_THROW(const Cudnn cudnn(search), Error);
+  search = CublasLt::search();
+  search.file = "libm.so.6";
+  EXPECT_THROW(const CublasLt lt(search), Error);
 }
 
 }  // namespace

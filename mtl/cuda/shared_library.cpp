@@ -4,6 +4,7 @@
 #include <glob.h>
 
 #include <cstdlib>
+#include <sstream>
 
 #include "mtl/error.hpp"
 
@@ -22,6 +23,20 @@ void appendMatches(const std::string& pattern, std::vector<std::string>& paths) 
   globfree(&found);
 }
 
+/// Folders that may have lib/python3.N: those of the programs that are on the path come first.
+std::vector<std::string> pythonRoots() {
+  std::vector<std::string> roots;
+  std::istringstream path(environment("PATH"));
+  const std::string bin = "/bin";
+  for (std::string folder; std::getline(path, folder, ':');)
+    if (folder.ends_with(bin)) roots.push_back(folder.substr(0, folder.size() - bin.size()));
+  const std::string home = environment("HOME");
+  for (const std::string& root : {home + "/.local", home + "/.pyenv/versions/*", std::string("/usr/local"),
+                                  std::string("/usr"), std::string("/opt/*")})
+    roots.push_back(root);
+  return roots;
+}
+
 /// Files that exist, in the order in which they are tried.
 std::vector<std::string> candidates(const LibrarySearch& search) {
   std::vector<std::string> paths;
@@ -32,16 +47,10 @@ std::vector<std::string> candidates(const LibrarySearch& search) {
   appendMatches("/usr/local/cuda-*/lib*/" + search.file, paths);
   for (const char* folder : {"/usr/lib/x86_64-linux-gnu/", "/usr/lib/aarch64-linux-gnu/", "/usr/lib64/"})
     appendMatches(folder + search.file, paths);
-  for (const std::string& wheel : search.wheelFolders) {
-    const std::string inside = "/" + wheel + "/" + search.file;
-    for (const std::string& root :
-         {environment("VIRTUAL_ENV"), environment("CONDA_PREFIX"), environment("HOME") + "/.local",
-          environment("HOME") + "/.pyenv/versions/*", std::string("/usr/local"), std::string("/usr"),
-          std::string("/opt/*")})
-      if (!root.empty())
-        for (const char* packages : {"/lib/python3*/site-packages", "/lib/python3*/dist-packages"})
-          appendMatches(root + packages + inside, paths);
-  }
+  for (const std::string& wheel : search.wheelFolders)
+    for (const std::string& root : pythonRoots())
+      for (const char* packages : {"/lib/python3*/site-packages/", "/lib/python3*/dist-packages/"})
+        appendMatches(root + packages + wheel + "/" + search.file, paths);
   return paths;
 }
 
