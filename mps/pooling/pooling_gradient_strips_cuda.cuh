@@ -54,7 +54,8 @@ __global__ void __launch_bounds__(kStripThreads, kStripBlocks<T>)
   const std::int32_t cellX = a.firstColumn + at.column;
   const std::int32_t firstX = a.x.firstTap(cellX);
   const T* const from = settled(gradient + at.image * a.gradient.image + at.channel);
-  const std::uint8_t* const places = settled(saved + at.image * a.savedImage + at.channel);
+  const std::uint8_t* const places =
+      isMaximum ? settled(saved + at.image * a.savedImage + at.channel) : nullptr;
   const T* columns[reach];
   const std::uint8_t* placeColumns[reach];
   bool isColumnInside[reach];
@@ -66,7 +67,8 @@ __global__ void __launch_bounds__(kStripThreads, kStripBlocks<T>)
     isColumnInside[b] = column >= 0 && column < a.x.windows;
     areColumnsInside = areColumnsInside && isColumnInside[b];
     columns[b] = settled(from + column * a.gradient.pixel);
-    placeColumns[b] = settled(places + static_cast<std::int64_t>(column) * a.savedPixel);
+    if constexpr (isMaximum)
+      placeColumns[b] = settled(places + static_cast<std::int64_t>(column) * a.savedPixel);
     weights[b] = 1;
     if constexpr (!isMaximum) weights[b] = weightOf<kernelSize>(a.x.countedTaps(column, a.countsNearTaps));
   }

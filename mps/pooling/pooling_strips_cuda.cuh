@@ -246,10 +246,10 @@ __global__ void __launch_bounds__(kStripThreads, kStripBlocks<T>)
 #pragma unroll
   for (int k = 0; k < stride; ++k) loadRow(next[k]);
 
-  T* to = settled(destination + at.image * a.destination.image + at.channel +
-                  static_cast<std::int64_t>(at.line) * a.destination.row + at.column * a.destination.pixel);
-  std::uint8_t* place =
-      settled(saved + at.image * a.savedImage + at.channel + at.column * a.savedPixel + at.line * a.savedRow);
+  T* to = settled(destination + at.image * a.destination.image + at.channel + at.line * a.destination.row +
+                  at.column * a.destination.pixel);
+  std::uint8_t* place = settled(saved + at.image * a.savedImage + at.channel + at.line * a.savedRow +
+                                static_cast<std::int64_t>(at.column) * a.savedPixel);
   const std::int64_t toNext = a.y.dilation * a.destination.row;
   const std::int64_t placeNext = a.y.dilation * a.savedRow;
   std::int32_t window = at.line;
@@ -275,7 +275,6 @@ __global__ void __launch_bounds__(kStripThreads, kStripBlocks<T>)
       if (a.zeroWins && isPartial) sum.maxima.joinOutsideZero();
       if (destination != nullptr) *reinterpret_cast<uint4*>(to) = sum.maxima.pack();
       if (saved != nullptr) sum.maxima.places().store(place);
-      place += placeNext;
     } else {
       if constexpr (kind == PoolingKind::Average)
         divideByTaps(a, a.y.countedTaps(window, a.countsNearTaps) * countedColumns, sum.sum);
@@ -284,6 +283,7 @@ __global__ void __launch_bounds__(kStripThreads, kStripBlocks<T>)
       storeLanes(sum.sum, to);
     }
     to += toNext;
+    place += placeNext;
   }
 }
 
