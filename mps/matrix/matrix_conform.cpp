@@ -2,6 +2,7 @@
 #include <array>
 #include <cstring>
 
+#include "mps/conform/guarded_memory.hpp"
 #include "mps/conform/kernel_cases.hpp"
 #include "mps/matrix/matrix.hpp"
 #include "mps/matrix/matrix_cases.hpp"
@@ -114,6 +115,7 @@ void runProductKernel(ConformRun& run, const MatrixMultiplicationCase& item, Tie
   kernel->setResultMatrixOrigin(TestMatrix::origin);
   if (!run.encode([&](const auto& commandBuffer) {
         kernel->encode(commandBuffer, left.matrix, right.matrix, result.matrix);
+        for (const TestMatrix* each : {&left, &right, &result}) each->matrix->synchronize(commandBuffer);
       }))
     return;
   run.require(left.stored() == left.bytes && right.stored() == right.bytes, "a factor was written");
@@ -163,6 +165,8 @@ void runVectorKernel(ConformRun& run, const MatrixMultiplicationCase& item, Tier
   kernel->setResultMatrixOrigin({TestVector::kFirst, 0, 0});
   if (!run.encode([&](const auto& commandBuffer) {
         kernel->encode(commandBuffer, matrix.matrix, input.vector, result.vector);
+        matrix.matrix->synchronize(commandBuffer);
+        for (const TestVector* each : {&input, &result}) each->vector->synchronize(commandBuffer);
       }))
     return;
   run.require(matrix.stored() == matrix.bytes && input.read() == input.before.values, "a factor was written");
@@ -238,6 +242,7 @@ void runCopyKernel(ConformRun& run, const KernelBatch& batch, bool toMatrix, boo
     kernel->setDestinationMatrixOrigin(TestMatrix::origin);
     if (!run.encode([&](const auto& commandBuffer) {
           kernel->encodeBatch(commandBuffer, images.batch(), matrix.matrix);
+          matrix.matrix->synchronize(commandBuffer);
         }))
       return;
     run.require(images.isUnchanged(), "the source was written");
@@ -251,6 +256,7 @@ void runCopyKernel(ConformRun& run, const KernelBatch& batch, bool toMatrix, boo
   kernel->setSourceMatrixOrigin(TestMatrix::origin);
   if (!run.encode([&](const auto& commandBuffer) {
         kernel->encodeBatch(commandBuffer, matrix.matrix, images.batch());
+        matrix.matrix->synchronize(commandBuffer);
       }))
     return;
   run.require(matrix.stored() == matrix.bytes, "the source was written");
@@ -316,10 +322,11 @@ void runRandom(ConformRun& run, const RandomImplementation& implementation, Rand
   TestTensor destination = run.destination(
       problem.numbers == RandomNumbers::Words ? inHalves(problem.destination) : problem.destination, 2);
   // The state of MTGP32, and what a second fill must find in it.
-  TestTensor state = run.destination(TensorShape::dense(1, 1, 1, kMTGP32StateWords));
+  GuardedMemory state(run.device(), kMTGP32StateWords * sizeof(std::uint32_t));
   std::array<std::uint32_t, kMTGP32StateWords> seeded{};
   seedMTGP32(foldedSeed(item.seed), seeded);
-  std::memcpy(state.address(), seeded.data(), sizeof seeded);
+  std::memcpy(state.bytes().data(), seeded.data(), sizeof seeded);
+  state.didModify();
   Operands operands;
   operands.destination = destination.address();
   operands.scalars[0] = static_cast<double>(item.skippedBlocks);
@@ -329,7 +336,8 @@ void runRandom(ConformRun& run, const RandomImplementation& implementation, Rand
   run.execute(*plan, operands);
   run.check(matrixRandomReference(problem, wordsOf(generator, item.seed, skipped, count)), destination,
             Zeros::Expected);
-  run.require(state.surroundingsIntact(), "memory around the state was written");
+  state.synchronize();
+  run.require(state.guardsIntact(), "memory around the state was written");
   if (generator == RandomGenerator::Philox) return;
   destination.poison();
   run.execute(*plan, operands);

@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "mps/conform/compare.hpp"
+#include "mps/conform/run_on_device.hpp"
 #include "mps/conform/test_tensor.hpp"
 #include "mps/core/for_each_target.hpp"
 #include "mps/matrix/matrix_cases.hpp"
 #include "mps/matrix/matrix_reference.hpp"
+#include "mtl/back_ends.hpp"
 #include "mtl/cpu/stream.hpp"
 #include "mtl/device.hpp"
 
@@ -26,22 +28,37 @@ std::shared_ptr<mtl::Device> testDevice() {
   return device;
 }
 
-void execute(const Plan& plan, Operands operands, int threads = kThreads) {
-  GuardedMemory scratch(testDevice(), plan.scratchBytes());
+/// Where the operands of a call lie: the CPU and, where there is one, a GPU.
+std::vector<std::shared_ptr<mtl::Device>> places() {
+  std::vector<std::shared_ptr<mtl::Device>> all{testDevice()};
+  if (const auto gpus = mtl::cudaDevices(); !gpus.empty()) all.push_back(gpus.front());
+  return all;
+}
+
+void execute(const Plan& plan, Operands operands, int threads = kThreads,
+             const std::shared_ptr<mtl::Device>& place = testDevice()) {
+  GuardedMemory scratch(place, plan.scratchBytes());
   operands.scratch = scratch.address();
-  mtl::cpu::Stream stream(threads);
-  plan.run(stream, operands);
+  if (place->kind() == mtl::DeviceKind::CPU) {
+    mtl::cpu::Stream stream(threads);
+    plan.run(stream, operands);
+  } else {
+    runOnDevice(place, "matrix", [&](mtl::Stream& stream) { plan.run(stream, operands); });
+    scratch.synchronize();
+  }
   EXPECT_TRUE(scratch.guardsIntact());
 }
 
 /// A product with its operands.
 class ProductCall {
  public:
-  ProductCall(const MatrixMultiplicationProblem& problem, RandomKind kind)
+  ProductCall(const MatrixMultiplicationProblem& problem, RandomKind kind,
+              const std::shared_ptr<mtl::Device>& place = testDevice())
       : problem_(problem),
-        left_(testDevice(), problem.left, 1),
-        right_(testDevice(), problem.right, 2),
-        result_(testDevice(), problem.result, 3) {
+        place_(place),
+        left_(place, problem.left, 1),
+        right_(place, problem.right, 2),
+        result_(place, problem.result, 3) {
     left_.write(values(problem.left, 1, kind));
     right_.write(values(problem.right, 2, kind));
     if (problem.beta != 0) result_.write(values(problem.result, 3, kind));
@@ -51,7 +68,7 @@ class ProductCall {
   void run(const Plan& plan, int threads = kThreads) {
     execute(plan,
             {.source = left_.address(), .secondary = right_.address(), .destination = result_.address()},
-            threads);
+            threads, place_);
     EXPECT_TRUE(left_.isUnchanged() && right_.isUnchanged()) << "a factor was written";
     EXPECT_TRUE(result_.surroundingsIntact()) << "memory around the result was written";
   }
@@ -70,14 +87,21 @@ class ProductCall {
   }
 
   MatrixMultiplicationProblem problem_;
+  std::shared_ptr<mtl::Device> place_;
   TestTensor left_;
   TestTensor right_;
   TestTensor result_;
   ReferenceTensor old_;
 };
 
-TEST(MatrixMultiplicationPlan, EveryImplementationAgreesWithTheReference) {
-  for (const auto& implementation : matrixMultiplicationImplementationsCpu())
+/// Whether an implementation may refuse a product; the last one of each place takes all.
+bool mayRefuse(std::string_view implementation, const MatrixMultiplicationCase& item) {
+  if (implementation == "matmul") return item.interior == 0;
+  return implementation == "vector" && item.rows != 1 && item.columns != 1;
+}
+
+void checkProducts(const std::shared_ptr<mtl::Device>& place) {
+  for (const auto& implementation : matrixMultiplicationBackEnds.of(*place))
     for (const MatrixMultiplicationCase& item : matrixMultiplicationCases())
       for (const auto format : {Float32, Float16})
         for (const Tier tier : {Tier::Exact, Tier::Bounded}) {
@@ -87,15 +111,22 @@ TEST(MatrixMultiplicationPlan, EveryImplementationAgreesWithTheReference) {
           const Preparation preparation = implementation.prepare(problem);
           const auto* plan = std::get_if<std::shared_ptr<const Plan>>(&preparation);
           if (plan == nullptr) {
-            EXPECT_EQ(implementation.name, "matmul");
-            EXPECT_EQ(item.interior, 0) << std::get<Refusal>(preparation).reason;
+            EXPECT_TRUE(mayRefuse(implementation.name, item)) << std::get<Refusal>(preparation).reason;
             continue;
           }
-          ProductCall call(problem, tier == Tier::Exact ? RandomKind::SmallIntegers : RandomKind::Uniform);
+          ProductCall call(problem, tier == Tier::Exact ? RandomKind::SmallIntegers : RandomKind::Uniform,
+                           place);
           call.run(**plan);
           const Comparison comparison = call.judge(problem, tier);
           EXPECT_TRUE(comparison.passed()) << comparison.report;
         }
+}
+
+TEST(MatrixMultiplicationPlan, EveryImplementationAgreesWithTheReference) {
+  for (const auto& place : places()) {
+    SCOPED_TRACE(place->name());
+    checkProducts(place);
+  }
 }
 
 TEST(MatrixMultiplicationPlan, PlainDoesNotDependOnTheThreads) {
@@ -111,28 +142,32 @@ TEST(MatrixMultiplicationPlan, PlainDoesNotDependOnTheThreads) {
 
 TEST(MatrixMultiplicationPlan, BetaZeroDoesNotReadTheResult) {
   const MatrixMultiplicationCase item{.name = "", .rows = 5, .columns = 6, .interior = 7};
-  for (const auto& implementation : matrixMultiplicationImplementationsCpu())
-    for (const auto format : {Float32, Float16}) {
-      const auto problem = item.problem(format);
-      ProductCall call(problem, RandomKind::SmallIntegers);
-      call.result().write(std::vector<double>(30, std::nan("")));
-      call.run(*std::get<std::shared_ptr<const Plan>>(implementation.prepare(problem)));
-      EXPECT_TRUE(call.judge(problem, Tier::Exact).passed()) << implementation.name;
-    }
+  for (const auto& place : places())
+    for (const auto& implementation : matrixMultiplicationBackEnds.of(*place))
+      for (const auto format : {Float32, Float16}) {
+        if (mayRefuse(implementation.name, item)) continue;
+        const auto problem = item.problem(format);
+        ProductCall call(problem, RandomKind::SmallIntegers, place);
+        call.result().write(std::vector<double>(30, std::nan("")));
+        call.run(*std::get<std::shared_ptr<const Plan>>(implementation.prepare(problem)));
+        EXPECT_TRUE(call.judge(problem, Tier::Exact).passed()) << implementation.name;
+      }
 }
 
 TEST(MatrixMultiplicationPlan, NotANumberSpreadsOverItsRow) {
   const MatrixMultiplicationCase item{.name = "", .rows = 5, .columns = 6, .interior = 7};
-  for (const auto& implementation : matrixMultiplicationImplementationsCpu()) {
-    const auto problem = item.problem(Float32);
-    ProductCall call(problem, RandomKind::Uniform);
-    std::vector<double> values = call.left().reference().values;
-    values[8] = std::nan("");
-    call.left().write(values);
-    call.run(*std::get<std::shared_ptr<const Plan>>(implementation.prepare(problem)));
-    EXPECT_TRUE(call.judge(problem, Tier::Bounded).passed()) << implementation.name;
-    EXPECT_TRUE(std::isnan(call.found()[6]));
-  }
+  for (const auto& place : places())
+    for (const auto& implementation : matrixMultiplicationBackEnds.of(*place)) {
+      if (mayRefuse(implementation.name, item)) continue;
+      const auto problem = item.problem(Float32);
+      ProductCall call(problem, RandomKind::Uniform, place);
+      std::vector<double> values = call.left().reference().values;
+      values[8] = std::nan("");
+      call.left().write(values);
+      call.run(*std::get<std::shared_ptr<const Plan>>(implementation.prepare(problem)));
+      EXPECT_TRUE(call.judge(problem, Tier::Bounded).passed()) << implementation.name;
+      EXPECT_TRUE(std::isnan(call.found()[6]));
+    }
 }
 
 /// A reference with one number changed must not agree, and is another key of the cache.
@@ -160,20 +195,28 @@ TEST(MatrixMultiplicationPlan, EveryFieldMatters) {
   expectSeen("threadCount", false, [](auto& p) { ++p.threadCount; });
 }
 
-void checkCopies() {
-  for (const auto& implementation : imageMatrixCopyImplementationsCpu())
+void checkCopies(const std::shared_ptr<mtl::Device>& place) {
+  for (const auto& implementation : imageMatrixCopyBackEnds.of(*place))
     for (const ImageMatrixCopyCase& item : imageMatrixCopyCases())
       for (const auto format : {Float32, Float16, Unorm8, Unorm16})
         for (const bool toMatrix : {false, true})
           for (const bool channelsFirst : {false, true}) {
             const auto problem = item.problem(toMatrix, channelsFirst, format);
             SCOPED_TRACE(item.name + ": " + problem.describe());
-            TestTensor source(testDevice(), toMatrix ? problem.images : problem.matrix, 1);
-            TestTensor destination(testDevice(), toMatrix ? problem.matrix : problem.images, 3);
+            const Preparation preparation = implementation.prepare(problem);
+            const auto* plan = std::get_if<std::shared_ptr<const Plan>>(&preparation);
+            if (plan == nullptr) {
+              const bool staysTogether =
+                  !channelsFirst || item.channels == 1 || item.height * item.width == 1;
+              EXPECT_EQ(implementation.name, staysTogether ? "tiles" : "rows");
+              continue;
+            }
+            TestTensor source(place, toMatrix ? problem.images : problem.matrix, 1);
+            TestTensor destination(place, toMatrix ? problem.matrix : problem.images, 3);
             source.write(randomValues(static_cast<std::size_t>(problem.images.elements()), kSeed,
                                       RandomKind::Positive));
-            const auto plan = std::get<std::shared_ptr<const Plan>>(implementation.prepare(problem));
-            execute(*plan, {.source = source.address(), .destination = destination.address()});
+            execute(**plan, {.source = source.address(), .destination = destination.address()}, kThreads,
+                    place);
             EXPECT_TRUE(source.isUnchanged());
             EXPECT_TRUE(destination.surroundingsIntact());
             const Comparison comparison = compare(imageMatrixCopyReference(problem, source.reference()),
@@ -185,8 +228,15 @@ void checkCopies() {
 TEST(ImageMatrixCopyPlan, AgreesWithTheReferenceOnEveryInstructionSet) {
   forEachTarget([](const std::string& target) {
     SCOPED_TRACE(target);
-    checkCopies();
+    checkCopies(testDevice());
   });
+}
+
+TEST(ImageMatrixCopyPlan, AgreesWithTheReferenceOnEveryDevice) {
+  for (const auto& place : places()) {
+    SCOPED_TRACE(place->name());
+    checkCopies(place);
+  }
 }
 
 /// Bits, not numbers: a signalling NaN arrives as it is.
