@@ -426,6 +426,19 @@ TEST(ConvolutionPlan, ReducedPrecisionKeepsSmallIntegers) {
       }
 }
 
+TEST(ConvolutionPlan, ReducedPrecisionIsCloseInTheNorm) {
+  std::uint64_t seed = 800;
+  for (const std::string_view name : {"FirstLayer5x5", "SecondLayer5x5", "SameStride2TopLeft", "Channels3To5",
+                                      "FullyConnected", "Clamp3x3", "DepthWise", "ReLU", "Sigmoid", "PReLU"})
+    for (const ConvolutionOperation operation : kOperations)
+      for (const Format format : {Format::Float32, Format::Float16}) {
+        ConvolutionProblem problem = caseNamed(name).problem(operation, format, format);
+        problem.threadCount = kThreads;
+        problem.allowReducedPrecision = true;
+        checkAll(problem, Tier::Norm, false, ++seed);
+      }
+}
+
 TEST(ConvolutionProblem, EveryFieldCountsInEqualityAndHash) {
   const ConvolutionProblem base =
       caseNamed("ReLU").problem(ConvolutionOperation::Forward, Format::Float32, Format::Float32);
