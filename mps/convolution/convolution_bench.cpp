@@ -16,9 +16,14 @@ void benchLayer(Bench& bench, const std::string& shape, const CNNConvolutionDesc
                                      std::vector<float>(descriptor.outputFeatureChannels(), 0.5F));
   const auto parameterCount =
       static_cast<double>(descriptor.weightCount() + descriptor.outputFeatureChannels());
+  // As PyTorch is timed: TF32, and float16 where images are. CPUs compute in float32 all the same.
+  const auto forward = Forward::create(bench.device(), weights);
+  forward->setOptions(KernelOptions::AllowReducedPrecision);
+  const auto gradient = Gradient::create(bench.device(), weights);
+  gradient->setOptions(KernelOptions::AllowReducedPrecision);
   benchPair(bench,
-            {.forward = Forward::create(bench.device(), weights),
-             .gradient = Gradient::create(bench.device(), weights),
+            {.forward = forward,
+             .gradient = gradient,
              .shape = shape,
              .source = {ImageFeatureChannelFormat::Float32, size, size, descriptor.inputFeatureChannels()},
              .flops = 2 * static_cast<double>(descriptor.weightCount() * resultPixels),
