@@ -154,8 +154,8 @@ __global__ void multiplyRows(ProductArguments a, VectorArguments v, bool packs, 
 
 /// Sums along the columns of the matrix: a block has 32 of them, its rows of threads share their elements.
 template <class T>
-__global__ void multiplyColumns(ProductArguments a, VectorArguments v, const T* matrix, const T* vector,
-                                T* result) {
+__global__ void __launch_bounds__(kWarp* kWarp)
+    multiplyColumns(ProductArguments a, VectorArguments v, const T* matrix, const T* vector, T* result) {
   __shared__ float sums[kWarp][kWarp + 1];
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kWarp + threadIdx.x;
   for (std::int64_t n = blockIdx.y; n < a.matrices; n += gridDim.y) {
