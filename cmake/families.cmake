@@ -37,8 +37,9 @@ unmetal_family(loss
   TESTS loss_labels_test.cpp loss_test.cpp)
 unmetal_family(optimizer
   HEADERS optimizer_descriptor.hpp
+  SOURCES combined_updates.cpp
   CUDA optimizer_cuda.cu
-  TESTS optimizer_convolution_test.cpp optimizer_test.cpp)
+  TESTS combined_updates_test.cpp optimizer_convolution_test.cpp optimizer_test.cpp)
 unmetal_family(matrix
   HEADERS matrix_image_copy.hpp matrix_random.hpp
   SOURCES matrix_call.cpp matrix_image_copy.cpp matrix_image_copy_cpu.cpp matrix_random.cpp matrix_random_cpu.cpp

@@ -9,6 +9,12 @@ namespace mtl {
 
 ContentMark::ContentMark(const std::shared_ptr<Memory>& memory) : content(memory->content()) {}
 
+std::string Command::invalidRead() const {
+  for (const ContentMark& read : reads)
+    if (auto failure = read.content->failure(); !failure.empty()) return failure;
+  return {};
+}
+
 CommandBuffer::CommandBuffer(std::shared_ptr<Submission> submission) : submission_(std::move(submission)) {}
 
 const std::shared_ptr<Device>& CommandBuffer::device() const {

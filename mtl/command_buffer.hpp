@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -52,16 +54,27 @@ struct ContentMark {
   std::shared_ptr<Content> content;
 };
 
+/// Says what a command does, so that a device can keep a sequence of commands and run it again (CUDA graphs):
+/// commands with equal keys do the same.
+struct ReplayKey {
+  std::shared_ptr<const void> work;         ///< null: always run by itself
+  std::array<std::uint64_t, 23> numbers{};  ///< what the work runs on: addresses and per-step scalars
+};
+
 /// One recorded piece of work. The library's own.
 struct Command {
   std::string label;                 ///< kernel and label, for messages
-  std::function<void(Stream&)> run;  ///< called once, on the executing thread
-  std::vector<ContentMark> reads;    ///< invalid content makes the command fail
-  std::vector<ContentMark> writes;   ///< marked invalid when the command does not run to its end
+  std::function<void(Stream&)> run;  ///< called on the executing thread, once unless it has a replay key
+  ReplayKey replay = {};
+  std::vector<ContentMark> reads;   ///< invalid content makes the command fail
+  std::vector<ContentMark> writes;  ///< marked invalid when the command does not run to its end
   /// Asked when the command is due; false leaves it out, with what it would have written as it was. Empty: it
   /// always runs. What it throws makes the command fail.
   std::function<bool(Stream&)> condition;
   std::vector<std::shared_ptr<const void>> retained;  ///< kept alive until the buffer has completed
+
+  /// Why something that it reads is invalid; empty while all is good.
+  [[nodiscard]] std::string invalidRead() const;
 };
 
 /// A list of recorded work (Metal's MTLCommandBuffer).

@@ -5,6 +5,8 @@
 
 namespace mtl {
 
+struct Command;
+
 /// The place where the commands of one queue run, in order.
 ///
 /// Each back end derives its own: mtl::cpu::Stream holds the workers, a CUDA stream the stream handle. A plan
@@ -16,6 +18,10 @@ class Stream {
   /// Copies what earlier commands wrote at a device address to the host. Waits for them: only for commands
   /// whose work depends on the values.
   virtual void read(const std::byte* address, std::span<std::byte> bytes) = 0;
+
+  /// Runs commands that all have a replay key at once, from what the device kept of an earlier run. False:
+  /// nothing has run; run them one by one.
+  virtual bool replay(std::span<Command> commands);
 
  protected:
   Stream() = default;

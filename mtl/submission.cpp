@@ -1,5 +1,6 @@
 #include "mtl/submission.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -24,10 +25,16 @@ std::uint64_t newScope() {
   return ++last;
 }
 
-std::string firstFailure(const std::vector<ContentMark>& reads) {
-  for (const ContentMark& read : reads)
-    if (auto failure = read.content->failure(); !failure.empty()) return failure;
-  return {};
+/// What the commands wrote is good, or, after a failure, is not.
+void mark(std::span<const Command> commands, const std::string& failure) {
+  for (const Command& command : commands) {
+    for (const ContentMark& write : command.writes) {
+      if (failure.empty())
+        write.content->clearFailure();
+      else
+        write.content->setFailure(failure);
+    }
+  }
 }
 
 /// Calls a function; returns what it threw, if anything.
@@ -218,7 +225,7 @@ bool Submission::runCommand(Command& command, Stream& stream, std::string& failu
   const auto thrown = failureOf([&] {
     isLeftOut = command.condition && !command.condition(stream);
     if (isLeftOut) return;
-    if (auto invalid = firstFailure(command.reads); !invalid.empty()) {
+    if (auto invalid = command.invalidRead(); !invalid.empty()) {
       failure = std::move(invalid);
       fail(CommandBufferErrorCode::InvalidResource, failure);
       return;
@@ -232,19 +239,38 @@ bool Submission::runCommand(Command& command, Stream& stream, std::string& failu
   return isLeftOut;
 }
 
+bool Submission::replay(std::span<Command> commands, Stream& stream, std::string& failure) {
+  if (!failure.empty() || commands.empty()) return false;
+  bool isDone = false;
+  if (const auto thrown = failureOf([&] { isDone = stream.replay(commands); })) {
+    failure = commands.front().label + " to " + commands.back().label + ": " + thrown->message;
+    fail(thrown->code, failure);
+    isDone = true;
+  }
+  if (isDone) mark(commands, failure);
+  return isDone;
+}
+
+void Submission::runCommands(std::span<Command> commands, Stream& stream, std::string& failure) {
+  for (Command& command : commands) {
+    if (failure.empty() && runCommand(command, stream, failure))
+      command.writes.clear();  // whatever the device finds out later, this command wrote nothing
+    else
+      mark({&command, 1}, failure);
+  }
+}
+
 void Submission::runCommands(Stream& stream) {
   std::string failure;
-  for (Command& command : commands_) {
-    if (failure.empty() && runCommand(command, stream, failure)) {
-      command.writes.clear();  // whatever the device finds out later, this command wrote nothing
-      continue;
-    }
-    for (const ContentMark& write : command.writes) {
-      if (failure.empty())
-        write.content->clearFailure();
-      else
-        write.content->setFailure(failure);
-    }
+  const auto isReplayable = [](const Command& command) {
+    return command.replay.work != nullptr && !command.condition;
+  };
+  auto first = commands_.begin();
+  while (first != commands_.end()) {
+    const auto end = std::find_if_not(first, commands_.end(), isReplayable);
+    if (!replay({first, end}, stream, failure)) runCommands({first, end}, stream, failure);
+    first = std::find_if(end, commands_.end(), isReplayable);
+    runCommands({end, first}, stream, failure);
   }
 }
 

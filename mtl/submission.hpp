@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -110,6 +111,9 @@ class Submission : public std::enable_shared_from_this<Submission> {
  private:
   /// Runs one command, or leaves it out. Returns whether it was left out; sets `failure` when it fails.
   bool runCommand(Command& command, Stream& stream, std::string& failure);
+  void runCommands(std::span<Command> commands, Stream& stream, std::string& failure);
+  /// Lets the device replay them. False: nothing has run.
+  bool replay(std::span<Command> commands, Stream& stream, std::string& failure);
   void fail(CommandBufferErrorCode code, const std::string& message);
   void finishHandlers();
   void runHandlers(std::vector<CommandBuffer::Handler>& handlers);

@@ -1,6 +1,7 @@
 #include "mps/core/call.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <unordered_set>
 #include <utility>
 
@@ -48,7 +49,7 @@ void recordCopy(mtl::CommandBuffer& commandBuffer, const std::string& label, Ten
   operands.destination = destination.address();
   mtl::Command command;
   command.label = label;
-  command.run = [plan = chosen.plan, operands](mtl::Stream& stream) { plan->run(stream, operands); };
+  setRun(command, chosen.plan, operands);
   if (source != nullptr) {
     command.reads.push_back(source->memory);
     retain(command, *source);
@@ -206,14 +207,24 @@ TensorView gather(mtl::CommandBuffer& commandBuffer, const std::string& label, c
   TensorView gathered;
   gathered.shape = operand.shape();
   gathered.memory = commandBuffer.heap()->allocate(static_cast<std::size_t>(gathered.shape.bytes()));
+  gatherInto(commandBuffer, label, operand, gathered);
+  return gathered;
+}
+
+void gatherInto(mtl::CommandBuffer& commandBuffer, const std::string& label, const BatchOperand& operand,
+                const TensorView& tensor) {
+  if (!operand.isLoose()) {
+    const TensorView images = operand.view(false);
+    return recordCopy(commandBuffer, label, {}, &images, tensor);
+  }
   const auto images = operand.looseViews(false);
-  TensorView part = gathered;
+  TensorView part = tensor;
   part.shape.images = 1;
   for (std::size_t i = 0; i < images.size(); ++i) {
-    part.byteOffset = i * static_cast<std::size_t>(gathered.shape.imageStride * elementSize(gathered.shape));
+    part.byteOffset = tensor.byteOffset +
+                      i * static_cast<std::size_t>(tensor.shape.imageStride * elementSize(tensor.shape));
     recordCopy(commandBuffer, label, {}, &images[i], part);
   }
-  return gathered;
 }
 
 void scatter(mtl::CommandBuffer& commandBuffer, const std::string& label, const TensorView& tensor,
@@ -238,6 +249,24 @@ CallObserver::CallObserver(Function function) : function_(std::move(function)), 
 
 CallObserver::~CallObserver() {
   callObserver = previous_;
+}
+
+void setRun(mtl::Command& command, std::shared_ptr<const Plan> plan, const Operands& operands) {
+  if (!plan->readsResults()) {
+    command.replay.work = plan;
+    auto number = command.replay.numbers.begin();
+    const auto add = [&](const std::byte* address) { *number++ = reinterpret_cast<std::uintptr_t>(address); };
+    add(operands.source);
+    add(operands.secondary);
+    add(operands.gradient);
+    add(operands.destination);
+    add(operands.saved);
+    add(operands.scratch);
+    for (const std::byte* parameter : operands.parameters) add(parameter);
+    for (const double scalar : operands.scalars) *number++ = std::bit_cast<std::uint64_t>(scalar);
+    *number = operands.accumulate ? 1 : 0;
+  }
+  command.run = [plan = std::move(plan), operands](mtl::Stream& stream) { plan->run(stream, operands); };
 }
 
 void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, const PreparedCall& prepared,
@@ -301,7 +330,7 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
     command.retained.push_back(parameter.memory);
     (parameter.isWritten ? command.writes : command.reads).push_back(parameter.memory);
   }
-  command.run = [plan = prepared.plan.plan, operands](mtl::Stream& stream) { plan->run(stream, operands); };
+  setRun(command, prepared.plan.plan, operands);
   commandBuffer.append(std::move(command));
 
   if (scatters) scatter(commandBuffer, label, destination, *call.destination);

@@ -179,6 +179,9 @@ class CallObserver {
   const Function* previous_;
 };
 
+/// Lets a command run a plan, and a device replay it.
+void setRun(mtl::Command& command, std::shared_ptr<const Plan> plan, const Operands& operands);
+
 /// Records the plan's run, with the gathers, scatters and fills around it. Takes memory; throws before
 /// anything is recorded or leaves what it recorded to the caller's RecordingGuard.
 void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, const PreparedCall& prepared,
@@ -192,6 +195,9 @@ void comment(const Kernel& kernel, const ChosenPlan& chosen);
 /// Memory of an input as one tensor; loose images are gathered by recorded copies into heap memory, which the
 /// view keeps alive.
 TensorView gather(mtl::CommandBuffer& commandBuffer, const std::string& label, const BatchOperand& operand);
+/// Records the copies of an input's images into one tensor of the same shape.
+void gatherInto(mtl::CommandBuffer& commandBuffer, const std::string& label, const BatchOperand& operand,
+                const TensorView& tensor);
 /// Records the copies from one tensor into the images of an output that is loose.
 void scatter(mtl::CommandBuffer& commandBuffer, const std::string& label, const TensorView& tensor,
              const BatchOperand& operand);

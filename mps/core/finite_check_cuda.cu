@@ -34,6 +34,7 @@ class FiniteCheck final : public Plan {
   explicit FiniteCheck(const FiniteCheckProblem& problem) : shape_(problem.source) {}
 
   [[nodiscard]] std::size_t scratchBytes() const override { return sizeof(Place); }
+  [[nodiscard]] bool readsResults() const override { return true; }
 
   /// Waits for the result: a command that fails must do so before those behind it.
   void run(mtl::Stream& stream, const Operands& operands) const override {

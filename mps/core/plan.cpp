@@ -1,7 +1,5 @@
 #include "mps/core/plan.hpp"
 
-#include <cstdio>
-#include <cstdlib>
 #include <utility>
 
 #include "mps/core/no_implementation.hpp"
@@ -18,18 +16,6 @@ std::string_view forcedImplementation() {
 ForceImplementation::ForceImplementation(std::string_view name) : previous_(std::exchange(forced, name)) {}
 ForceImplementation::~ForceImplementation() {
   forced = previous_;
-}
-
-bool verboseDispatch() {
-  static const bool verbose = [] {
-    const char* value = std::getenv("UNMETAL_VERBOSE");
-    return value != nullptr && std::string_view(value).find("dispatch") != std::string_view::npos;
-  }();
-  return verbose;
-}
-
-void printDispatch(std::string_view line) {
-  std::fprintf(stderr, "unmetal: %.*s\n", static_cast<int>(line.size()), line.data());
 }
 
 void throwNoImplementation(const std::string& problem, const std::string& refusals) {

@@ -15,6 +15,7 @@
 #include <variant>
 
 #include "mtl/stream.hpp"
+#include "mtl/verbose.hpp"
 
 namespace mtl {
 class Device;
@@ -57,6 +58,8 @@ class Plan {
   [[nodiscard]] virtual std::size_t scratchBytes() const { return 0; }
   /// Whether a run can add its result to what the destination holds (float32 only).
   [[nodiscard]] virtual bool canAccumulate() const { return false; }
+  /// Whether a run waits for what earlier work wrote (mtl::Stream::read): the device cannot replay it.
+  [[nodiscard]] virtual bool readsResults() const { return false; }
   /// Extra words for debugDescription, e.g. the library's name of the chosen algorithm.
   [[nodiscard]] virtual std::string describe() const { return {}; }
 };
@@ -98,10 +101,9 @@ class ForceImplementation {
   std::string previous_;
 };
 
-/// True when UNMETAL_VERBOSE contains "dispatch".
-bool verboseDispatch();
-/// Prints dispatch commentary to stderr.
-void printDispatch(std::string_view line);
+using mtl::printDispatch;
+using mtl::verboseDispatch;
+
 /// Throws mps::Error: no implementation accepts the problem; lists the refusals.
 [[noreturn]] void throwNoImplementation(const std::string& problem, const std::string& refusals);
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "mps/core/call.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mps/core/test_images.hpp"
 
@@ -179,6 +180,51 @@ TEST(PlanCache, ManyShapesInALoopReachTheBoundAndNoMore) {
   preparations = 0;
   for (int number = 1000 - 256; number < 1000; ++number) planFor(*device, backEnds, Problem{number});
   EXPECT_EQ(preparations, 0) << "the last 256";
+}
+
+/// A device replays work whose key it knows, so whatever a run depends on must be in it.
+TEST(ReplayKey, HasTheWorkAndEveryOperand) {
+  const auto plan = std::make_shared<const CountedPlan>();
+  const auto keyOf = [&](const Operands& operands) {
+    mtl::Command command;
+    setRun(command, plan, operands);
+    EXPECT_EQ(command.replay.work, plan);
+    return command.replay.numbers;
+  };
+  std::byte byte{};
+  std::vector<Operands> changed(6);
+  changed[0].source = &byte;
+  changed[1].secondary = &byte;
+  changed[2].gradient = &byte;
+  changed[3].destination = &byte;
+  changed[4].saved = &byte;
+  changed[5].scratch = &byte;
+  for (std::size_t i = 0; i < Operands{}.parameters.size(); ++i) {
+    changed.emplace_back();
+    changed.back().parameters[i] = &byte;
+  }
+  for (std::size_t i = 0; i < Operands{}.scalars.size(); ++i) {
+    changed.emplace_back();
+    changed.back().scalars[i] = 0x1p-40;
+  }
+  changed.emplace_back();
+  changed.back().accumulate = true;
+  changed.emplace_back();
+  for (std::size_t i = 0; i < changed.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j) EXPECT_NE(keyOf(changed[i]), keyOf(changed[j])) << i << ", " << j;
+  EXPECT_EQ(keyOf(changed[3]), keyOf(changed[3]));
+}
+
+TEST(ReplayKey, IsMissingWhereARunWaits) {
+  class Waiting final : public Plan {
+   public:
+    void run(mtl::Stream&, const Operands&) const override {}
+    [[nodiscard]] bool readsResults() const override { return true; }
+  };
+  mtl::Command command;
+  setRun(command, std::make_shared<const Waiting>(), {});
+  EXPECT_EQ(command.replay.work, nullptr);
+  EXPECT_TRUE(command.run);
 }
 
 }  // namespace

@@ -79,6 +79,11 @@ std::shared_ptr<mtl::Buffer> State::resource(std::size_t index, bool allocateMem
   return resource.buffer;
 }
 
+void State::useBuffer(std::size_t index, std::shared_ptr<mtl::Buffer> buffer) {
+  const std::lock_guard lock(mutex_);
+  resources_[index].buffer = std::move(buffer);
+}
+
 StateResourceType State::resourceType(std::size_t index) const {
   return index < resources_.size() ? StateResourceType::Buffer : StateResourceType::None;
 }

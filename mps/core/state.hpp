@@ -86,6 +86,11 @@ class State : public std::enable_shared_from_this<State> {
   /// private and temporary ones. @throws Error after commit.
   virtual void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
 
+  /// The library's own: whether its buffers begin with undefined content.
+  [[nodiscard]] bool beginsUndefined() const { return !zeroFilled_; }
+  /// The library's own: lets a resource be this buffer, of the same size, in place of a new one.
+  void useBuffer(std::size_t index, std::shared_ptr<mtl::Buffer> buffer);
+
   /// Hook of a kernel's destinationImageDescriptor: may change the descriptor or the kernel's offset. The
   /// default returns the suggestion.
   virtual ImageDescriptor destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,

@@ -1,6 +1,8 @@
 #include "mps/graph/graph_executor.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <unordered_map>
 
 #include "mps/core/call.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
@@ -9,6 +11,7 @@
 #include "mps/core/error.hpp"
 #include "mps/core/finite_check.hpp"
 #include "mps/graph/nn_graph.hpp"
+#include "mps/optimizer/combined_updates.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
@@ -126,12 +129,17 @@ struct GraphExecutor::Run {
     std::shared_ptr<State> sourceState;
   };
   std::vector<HostUpdate> hostUpdates;
-  bool isStack = false;                ///< the images of a batch are parts of one stack
+  /// Updates that wait for the end of the encode, on devices that run them in one launch.
+  std::optional<CombinedUpdates> combinedUpdates = {};
+  std::unordered_map<const void*, int> layersWith = {};  ///< how many use these device weights
+  bool isStack = false;                                  ///< the images of a batch are parts of one stack
   std::vector<ImageBatch> owned = {};  ///< what can be handed out; stacks are whole, `images` has their parts
 };
 
 GraphExecutor::GraphExecutor(std::shared_ptr<mtl::Device> device, std::shared_ptr<GraphProgram> program)
-    : device_(std::move(device)), program_(std::move(program)) {
+    : device_(std::move(device)),
+      program_(std::move(program)),
+      copiesSources_(device_->kind() == mtl::DeviceKind::CUDA) {
   for (const ProgramStep& step : program_->steps)
     hasCustomPadding_ = hasCustomPadding_ || hasCustomPadding(*step.kernel);
 }
@@ -274,8 +282,8 @@ const std::vector<ImageBatch>& GraphExecutor::bind(GraphLayout& layout,
     if (request != nowhere)
       bound.images[i] = ImageBatch::over(
           std::make_shared<ImageStorage>(device_, block, layout.plan.offsets[request], shape), size);
-    else if (program_->images[i].producer != nowhere && program_->images[i].isPlanned())
-      bound.images[i] = ImageBatch::create(device_, size, layout.count);  // never written, never allocated
+    else if (program_->images[i].producer == nowhere ? copiesSources_ : program_->images[i].isPlanned())
+      bound.images[i] = ImageBatch::create(device_, size, layout.count);  // allocated when it is written
   }
   layout.bound.push_back(std::move(bound));
   return layout.bound.back().images;
@@ -295,6 +303,43 @@ void GraphExecutor::waitForHostUpdates(const mtl::CommandBuffer& commandBuffer) 
   updated_.wait(lock, [&] { return pendingUpdate_.expired(); });
 }
 
+void GraphExecutor::reuseBuffers(const std::shared_ptr<mtl::CommandQueue>& queue, StateIndex index,
+                                 State& state) {
+  if (!state.beginsUndefined() || state.isTemporary()) return;
+  std::erase_if(stateBuffers_, [](const StateBuffers& buffers) { return buffers.queue.expired(); });
+  auto found = std::ranges::find_if(
+      stateBuffers_, [&](const StateBuffers& buffers) { return buffers.queue.lock() == queue; });
+  if (found == stateBuffers_.end()) {
+    stateBuffers_.push_back({queue, {}});
+    stateBuffers_.back().ofState.resize(program_->states.size());
+    found = std::prev(stateBuffers_.end());
+  }
+  auto& kept = found->ofState[index];
+  kept.resize(state.resourceCount());
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    if (kept[i].use_count() == 1)
+      state.useBuffer(i, kept[i]);
+    else
+      kept[i] = state.resource(i);
+  }
+}
+
+void GraphExecutor::enterSources(Run& run, const std::vector<ImageBatch>& sourceImages) {
+  for (std::size_t i = 0; i < sourceImages.size(); ++i) {
+    const ImageIndex image = program_->sourceImages[i];
+    if (copiesSources_) {
+      gatherInto(*run.commandBuffer, run.graph.describe(), BatchOperand(sourceImages[i]),
+                 BatchOperand(run.images[image]).view(true));
+      consumeRead(sourceImages[i], run.graph.describe());
+      continue;
+    }
+    run.images[image] = sourceImages[i];
+    // One encode takes one read, however many steps read the image.
+    const auto readers = static_cast<std::int64_t>(program_->images[image].readers.size());
+    ImageBatchIncrementReadCount(sourceImages[i], readers - 1);
+  }
+}
+
 StateBatch GraphExecutor::makeStates(Run& run, const ProgramStep& step,
                                      const std::function<StateBatch(bool isTemporary)>& make) {
   if (!step.resultState) return {};
@@ -310,6 +355,9 @@ StateBatch GraphExecutor::makeStates(Run& run, const ProgramStep& step,
   }
   StateBatch states = make(isTemporary);
   if (isTemporary) StateBatchIncrementReadCount(states, readsInside);  // the caller's read stays
+  if (!state.isExported)
+    for (const auto& made : states.existing())
+      reuseBuffers(run.commandBuffer->commandQueue(), *step.resultState, *made);
   run.states[*step.resultState] = states;
   return states;
 }
@@ -317,7 +365,10 @@ StateBatch GraphExecutor::makeStates(Run& run, const ProgramStep& step,
 void GraphExecutor::encodeUpdate(Run& run, const ProgramStep& step) {
   const auto state = run.states[step.sourceStates[0]][0];
   if (step.update->style() == NNTrainingStyle::UpdateDeviceGPU) {
-    step.update->encode(run.commandBuffer, state);
+    const bool isShared = step.forward == nowhere ||
+                          run.layersWith[deviceWeightsOf(*program_->steps[step.forward].kernel)] != 1;
+    const bool combines = run.combinedUpdates && !isShared;  // another layer must see the new weights
+    step.update->encode(run.commandBuffer, state, combines ? &*run.combinedUpdates : nullptr);
     return;
   }
   run.hostUpdates.push_back({step.update, state, step.update->prepareHostUpdate(run.commandBuffer, state)});
@@ -394,24 +445,27 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
   GraphLayout& layout = layoutFor(graph, sourceImages);
   Run run{graph, commandBuffer, layout, bind(layout, commandBuffer->commandQueue()), {}, true, {}};
   run.states.resize(program_->states.size());
-  for (std::size_t i = 0; i < sourceImages.size(); ++i)
-    run.images[program_->sourceImages[i]] = sourceImages[i];
   for (std::size_t i = 0; i < sourceStates.size(); ++i)
     run.states[program_->sourceStates[i]] = sourceStates[i];
   run.isStack = isStack;
+  for (const ImageBatch& images : run.images) {
+    // All of it is written before it is read, so an encode that failed does not matter.
+    if (const auto block = images.blockStorage())
+      if (const auto memory = block->allocatedMemory()) memory->clearFailure();
+  }
   allocateOwned(run);
 
   ReadCounts readCounts(sourceImages);
   KernelStates kernelStates(graph, *program_);
   mtl::RecordingGuard guard(*commandBuffer);
-  for (std::size_t i = 0; i < sourceImages.size(); ++i) {
-    // One encode takes one read, however many steps read the image.
-    const auto readers =
-        static_cast<std::int64_t>(program_->images[program_->sourceImages[i]].readers.size());
-    ImageBatchIncrementReadCount(sourceImages[i], readers - 1);
+  enterSources(run, sourceImages);
+  if (CombinedUpdates::helps(*device_)) {
+    run.combinedUpdates.emplace(program_);
+    for (const ProgramStep& step : program_->steps) ++run.layersWith[deviceWeightsOf(*step.kernel)];
   }
   for (StepIndex s = 0; s < program_->steps.size(); ++s)
     if (!layout.reuse.leavesOut[s]) encodeStep(run, s);
+  if (run.combinedUpdates) run.combinedUpdates->record(*commandBuffer);
   guard.keep();
   readCounts.keep();
   kernelStates.keep();

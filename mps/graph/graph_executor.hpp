@@ -19,6 +19,7 @@
 #include "mps/graph/memory_plan.hpp"
 
 namespace mtl {
+class Buffer;
 class CommandBuffer;
 class CommandQueue;
 class Memory;
@@ -44,7 +45,8 @@ struct GraphLayout {
   MemoryPlan plan;
   std::vector<std::size_t> requestOf;  ///< image to request, nowhere when it is not planned
 
-  /// The planned images in memory, one block per queue: commands of one queue run in order.
+  /// The planned images in memory, one block per queue: commands of one queue run in order. So are copies of
+  /// the sources on devices that replay commands with the same addresses.
   struct Bound {
     std::weak_ptr<mtl::CommandQueue> queue;
     std::vector<ImageBatch> images;
@@ -96,6 +98,11 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
   /// The states that a step leaves for its gradient and for the caller; empty when nobody wants them.
   StateBatch makeStates(Run& run, const ProgramStep& step,
                         const std::function<StateBatch(bool isTemporary)>& make);
+  /// Lets a state use the buffers that the one before it had on this queue, when nobody else has them: the
+  /// addresses stay the same from step to step.
+  void reuseBuffers(const std::shared_ptr<mtl::CommandQueue>& queue, StateIndex index, State& state);
+  /// The images that steps read as the sources of the graph.
+  void enterSources(Run& run, const std::vector<ImageBatch>& sourceImages);
   /// The images that outlive the encode or come from an allocator of the user's.
   void allocateOwned(Run& run);
   void encodeUpdate(Run& run, const ProgramStep& step);
@@ -106,7 +113,13 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
   std::shared_ptr<mtl::Device> device_;
   std::shared_ptr<GraphProgram> program_;
   bool hasCustomPadding_ = false;
+  bool copiesSources_;              ///< to where commands that the device replays find them each time
   std::list<GraphLayout> layouts_;  ///< the last used first
+  struct StateBuffers {
+    std::weak_ptr<mtl::CommandQueue> queue;
+    std::vector<std::vector<std::shared_ptr<mtl::Buffer>>> ofState;
+  };
+  std::vector<StateBuffers> stateBuffers_;
 
   std::mutex updateMutex_;
   std::condition_variable updated_;

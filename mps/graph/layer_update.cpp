@@ -1,7 +1,10 @@
 #include "mps/graph/layer_update.hpp"
 
+#include <optional>
+
 #include "mps/convolution/convolution.hpp"
 #include "mps/convolution/convolution_weights.hpp"
+#include "mps/optimizer/combined_updates.hpp"
 
 namespace mps::detail {
 namespace {
@@ -20,10 +23,13 @@ class ConvolutionUpdate final : public LayerUpdate {
   }
 
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-              const std::shared_ptr<State>& gradientState) override {
+              const std::shared_ptr<State>& gradientState, CombinedUpdates* combined) override {
     const auto gradients = std::static_pointer_cast<CNNConvolutionGradientState>(gradientState);
     CNNConvolutionDataSource& source = *forward_->dataSource();
     if (const auto live = source.deviceWeightsAndBiases(forward_->device())) {
+      // Memory of a temporary state serves others as soon as its update is encoded.
+      std::optional<CombinedUpdates::Scope> scope;
+      if (combined != nullptr && !gradients->isTemporary()) scope.emplace(*combined);
       source.update(commandBuffer, gradients, live);  // changes the buffers that both kernels use
       return;
     }
@@ -71,6 +77,12 @@ std::shared_ptr<LayerUpdate> LayerUpdate::create(const std::shared_ptr<Kernel>& 
   if (convolution && convolutionGradient)
     return std::make_shared<ConvolutionUpdate>(std::move(convolution), std::move(convolutionGradient), style);
   return nullptr;
+}
+
+const void* deviceWeightsOf(const Kernel& forward) {
+  const auto* convolution = dynamic_cast<const CNNConvolution*>(&forward);
+  if (convolution == nullptr || !convolution->weights()->isShared()) return nullptr;
+  return convolution->weights()->weights().get();
 }
 
 void reloadFromDataSource(Kernel& kernel) {

@@ -12,6 +12,8 @@ class CommandBuffer;
 
 namespace mps::detail {
 
+class CombinedUpdates;
+
 /// How one layer's weights are updated after its gradient (spec/04 section 6.4). The library's own.
 class LayerUpdate {
  public:
@@ -27,8 +29,9 @@ class LayerUpdate {
   /// The encode failed: what it recorded is gone, so the kernels use the remembered weights again.
   virtual void rollBack() = 0;
   /// Style UpdateDeviceGPU: right after the gradient was encoded.
+  /// @param combined takes updates of weights that the data source keeps on the device; null: recorded here
   virtual void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                      const std::shared_ptr<State>& gradientState) = 0;
+                      const std::shared_ptr<State>& gradientState, CombinedUpdates* combined) = 0;
   /// Style UpdateDeviceCPU: what the host will need, recorded after the gradient; null when nothing.
   virtual std::shared_ptr<State> prepareHostUpdate(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                                    const std::shared_ptr<State>& gradientState) = 0;
@@ -42,6 +45,9 @@ class LayerUpdate {
  private:
   NNTrainingStyle style_;
 };
+
+/// What stands for the weights of a forward kernel that its data source keeps on the device, or null.
+const void* deviceWeightsOf(const Kernel& forward);
 
 /// Reads the data source of a kernel again, if it has one.
 void reloadFromDataSource(Kernel& kernel);

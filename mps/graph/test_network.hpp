@@ -86,6 +86,10 @@ class UserSource : public CNNConvolutionDataSource {
     return true;
   }
 
+  void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
+    state_->synchronize(commandBuffer);
+  }
+
   int loads = 0, purges = 0, updates = 0, hostUpdates = 0;
   bool isFrozen = false, loadsWell = true;
 

@@ -161,6 +161,12 @@ __global__ void lossSoftMax(LossArguments a) {
   storeSum(a, total);
 }
 
+/// A launch, unlike a memset, can be given another address in a captured graph.
+__global__ void clearCounts(unsigned long long* counts, unsigned count) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) counts[i] = 0;
+}
+
 /// Counts the weights that are not 0, of single elements. Integers: their sum does not depend on the order.
 __global__ void countWeights(LossArguments a, unsigned long long* counts) {
   __shared__ double shared[cuda::kMostWarps];
@@ -345,8 +351,8 @@ class LossPlan final : public Plan {
 
   void count(mtl::Stream& stream, const Operands& operands, LossArguments& a) const {
     unsigned long long* const to = counts(operands);
-    mtl::cuda::check(cudaMemsetAsync(to, 0, (a.images + 1) * sizeof(*to), mtl::cuda::asCuda(stream).handle()),
-                     "cudaMemsetAsync");
+    mtl::cuda::launch(stream, clearCounts, dim3(mtl::cuda::blocksFor(std::int64_t{a.images} + 1)),
+                      dim3(mtl::cuda::kBlockThreads), 0, to, a.images + 1);
     LossArguments elements = a;
     setChunks<cuda::OneByOne>(elements);
     mtl::cuda::launch(stream, countWeights, dim3(a.images * elements.chunks.divisor()), dim3(kThreads), 0,

@@ -6,6 +6,7 @@
 #include "mps/core/element_grid_cuda.cuh"
 #include "mps/core/neuron_cuda.cuh"
 #include "mps/core/neuron_span.hpp"
+#include "mps/core/store_numbers_cuda.cuh"
 #include "mps/neuron/neuron_problem.hpp"
 
 namespace mps::detail {
@@ -71,7 +72,7 @@ class NeuronPlan final : public Plan {
       cuda::joinAxes({&problem_.input, &problem_.gradient, &problem_.destination}, joined);
   }
 
-  /// PReLU's slopes are copied there.
+  /// For PReLU's slopes.
   [[nodiscard]] std::size_t scratchBytes() const override { return slopes().size_bytes(); }
   [[nodiscard]] bool canAccumulate() const override {
     return !isForward() && problem_.destination.format == ImageFeatureChannelFormat::Float32;
@@ -79,10 +80,7 @@ class NeuronPlan final : public Plan {
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     if (problem_.destination.elements() == 0) return;
-    if (!slopes().empty())
-      mtl::cuda::check(cudaMemcpyAsync(operands.scratch, slopes().data(), slopes().size_bytes(),
-                                       cudaMemcpyHostToDevice, mtl::cuda::asCuda(stream).handle()),
-                       "cudaMemcpyAsync");
+    cuda::storeNumbers(stream, slopes(), reinterpret_cast<float*>(operands.scratch));
     switch (problem_.direction) {
       case NeuronDirection::Forward:
         return start<NeuronDirection::Forward, 1>(stream, operands);

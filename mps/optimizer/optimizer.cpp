@@ -7,6 +7,7 @@
 #include "mps/core/call.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/plan_for.hpp"
+#include "mps/optimizer/combined_updates.hpp"
 #include "mps/optimizer/optimizer_problem.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
@@ -112,9 +113,19 @@ void NNOptimizer::record(mtl::CommandBuffer& commandBuffer, OptimizerKind kind,
     command.writes.push_back(buffer.memory);
     command.retained.push_back(buffer.memory);
   }
+  if (auto* combined = detail::CombinedUpdates::current(); combined != nullptr && problem.rows == 1) {
+    const auto floats = [](std::byte* address) { return reinterpret_cast<float*>(address); };
+    combined->add(
+        {problem.rule, numbers},
+        {reinterpret_cast<const float*>(operands.gradient), reinterpret_cast<const float*>(operands.source),
+         floats(operands.destination), floats(operands.parameters[0]), floats(operands.parameters[1]),
+         floats(operands.parameters[2]), problem.count},
+        std::move(command));
+    return;
+  }
   const auto chosen = detail::planFor(*device(), detail::optimizerBackEnds, problem);
   detail::comment(*this, chosen);
-  command.run = [plan = chosen.plan, operands](mtl::Stream& stream) { plan->run(stream, operands); };
+  detail::setRun(command, chosen.plan, operands);
   commandBuffer.append(std::move(command));
 }
 

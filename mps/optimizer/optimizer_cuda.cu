@@ -1,5 +1,6 @@
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 
 #include "mps/core/elements_cuda.cuh"
 #include "mps/core/rows_cuda.cuh"
@@ -26,13 +27,24 @@ struct OptimizerArrays {
   float* maximumVelocity;
 };
 
+/// How a kind updates.
+struct StepArguments {
+  NNRegularizationType regularizationType = NNRegularizationType::None;
+  bool applyGradientClipping = false;
+  OptimizerFloats numbers{OptimizerNumbers()};
+
+  StepArguments() = default;
+  StepArguments(const OptimizerRule& rule, const OptimizerNumbers& numbersOfStep)
+      : regularizationType(rule.regularizationType),
+        applyGradientClipping(rule.applyGradientClipping),
+        numbers(numbersOfStep) {}
+};
+
 struct OptimizerArguments {
   RowGrid grid;
   RowStrides strides;
   OptimizerArrays arrays;
-  NNRegularizationType regularizationType;
-  bool applyGradientClipping;
-  OptimizerFloats numbers;
+  StepArguments step;
 };
 
 /// An element's numbers.
@@ -41,7 +53,7 @@ struct OptimizerElement {
 };
 
 /// Clipping, rescale, regularisation: spec/04 section 13.3. The comparisons keep NaN.
-__device__ float prepareGradient(const OptimizerArguments& a, float g, float value) {
+__device__ float prepareGradient(const StepArguments& a, float g, float value) {
   const OptimizerFloats& n = a.numbers;
   if (a.applyGradientClipping) {
     g = g < n.gradientClipMin ? n.gradientClipMin : g;
@@ -56,7 +68,7 @@ __device__ float prepareGradient(const OptimizerArguments& a, float g, float val
 
 /// The new numbers; the comments of OptimizerKind are the formulas.
 template <OptimizerKind kind>
-__device__ void update(const OptimizerArguments& a, OptimizerElement& e) {
+__device__ void update(const StepArguments& a, OptimizerElement& e) {
   const OptimizerFloats& n = a.numbers;
   const float g = prepareGradient(a, e.gradient, e.value);
   const auto average = [](float decay, float complement, float old, float term) {
@@ -110,63 +122,125 @@ __device__ void storePack(const Pack<lanes>& pack, float* to) {
     cuda::storeLanes(Lanes<float>{{pack.values[0], pack.values[1], pack.values[2], pack.values[3]}}, to);
 }
 
+/// Updates `lanes` elements of arrays, which lie at these addresses.
 template <OptimizerKind kind, int lanes>
-__global__ void updateElements(OptimizerArguments a) {
+__device__ void updatePack(const StepArguments& step, const OptimizerArrays& at) {
   constexpr bool hasMomentum = kind != OptimizerKind::SGD && kind != OptimizerKind::RMSProp;
   constexpr bool hasVelocity =
       kind == OptimizerKind::RMSProp || kind == OptimizerKind::Adam || kind == OptimizerKind::AMSGrad;
   constexpr bool hasMaximum = kind == OptimizerKind::AMSGrad;
+  const Pack<lanes> g = loadPack<lanes>(at.gradient);
+  Pack<lanes> v = loadPack<lanes>(at.values);
+  Pack<lanes> m{};
+  Pack<lanes> u{};
+  Pack<lanes> x{};
+  if constexpr (hasMomentum) m = loadPack<lanes>(at.momentum);
+  if constexpr (hasVelocity) u = loadPack<lanes>(at.velocity);
+  if constexpr (hasMaximum) x = loadPack<lanes>(at.maximumVelocity);
+#pragma unroll
+  for (int i = 0; i < lanes; ++i) {
+    OptimizerElement e{g.values[i], v.values[i], m.values[i], u.values[i], x.values[i]};
+    update<kind>(step, e);
+    v.values[i] = e.value;
+    m.values[i] = e.momentum;
+    u.values[i] = e.velocity;
+    x.values[i] = e.maximumVelocity;
+  }
+  storePack(v, at.result);
+  if constexpr (hasMomentum) storePack(m, at.momentum);
+  if constexpr (hasVelocity) storePack(u, at.velocity);
+  if constexpr (hasMaximum) storePack(x, at.maximumVelocity);
+}
+
+template <OptimizerKind kind, int lanes>
+__global__ void updateElements(OptimizerArguments a) {
   cuda::forEachRow(a.grid, [&](std::uint32_t row) {
     cuda::forEachPiece(a.grid, [&](std::uint32_t piece) {
       const std::int64_t first = static_cast<std::int64_t>(piece) * lanes;
-      float* const result = a.arrays.result + row * a.strides.result + first;
-      float* const momentum = a.arrays.momentum + row * a.strides.momentum + first;
-      float* const velocity = a.arrays.velocity + row * a.strides.velocity + first;
-      float* const maximum = a.arrays.maximumVelocity + row * a.strides.maximumVelocity + first;
-      const Pack<lanes> g = loadPack<lanes>(a.arrays.gradient + row * a.strides.gradient + first);
-      Pack<lanes> v = loadPack<lanes>(a.arrays.values + row * a.strides.values + first);
-      Pack<lanes> m{};
-      Pack<lanes> u{};
-      Pack<lanes> x{};
-      if constexpr (hasMomentum) m = loadPack<lanes>(momentum);
-      if constexpr (hasVelocity) u = loadPack<lanes>(velocity);
-      if constexpr (hasMaximum) x = loadPack<lanes>(maximum);
-#pragma unroll
-      for (int i = 0; i < lanes; ++i) {
-        OptimizerElement e{g.values[i], v.values[i], m.values[i], u.values[i], x.values[i]};
-        update<kind>(a, e);
-        v.values[i] = e.value;
-        m.values[i] = e.momentum;
-        u.values[i] = e.velocity;
-        x.values[i] = e.maximumVelocity;
-      }
-      storePack(v, result);
-      if constexpr (hasMomentum) storePack(m, momentum);
-      if constexpr (hasVelocity) storePack(u, velocity);
-      if constexpr (hasMaximum) storePack(x, maximum);
+      updatePack<kind, lanes>(a.step, {a.arrays.gradient + row * a.strides.gradient + first,
+                                       a.arrays.values + row * a.strides.values + first,
+                                       a.arrays.result + row * a.strides.result + first,
+                                       a.arrays.momentum + row * a.strides.momentum + first,
+                                       a.arrays.velocity + row * a.strides.velocity + first,
+                                       a.arrays.maximumVelocity + row * a.strides.maximumVelocity + first});
     });
   });
 }
 
+/// Some of the tensors of updateTensorsCuda(): as many as the arguments of a launch hold.
+struct TensorsArguments {
+  static constexpr int mostTensors = 40;
+  static constexpr int mostSteps = 24;
+  struct Tensor {
+    OptimizerArrays arrays{};
+    std::int64_t count = 0;
+    std::uint32_t firstBlock = 0;
+    std::uint16_t step = 0;
+    bool takesPacks = false;
+  };
+  Tensor tensors[mostTensors];
+  StepArguments steps[mostSteps];
+  int count = 0;
+};
+static_assert(sizeof(TensorsArguments) <= 4096);
+
+/// Elements that a block updates.
+constexpr std::int64_t kBlockElements = std::int64_t{16} * mtl::cuda::kBlockThreads;
+
+template <OptimizerKind kind, int lanes>
+__device__ void updateRange(const StepArguments& step, const OptimizerArrays& arrays, std::int64_t first,
+                            std::int64_t end) {
+  const auto stride = static_cast<std::int64_t>(blockDim.x) * lanes;
+  for (std::int64_t i = first + static_cast<std::int64_t>(threadIdx.x) * lanes; i + lanes <= end; i += stride)
+    updatePack<kind, lanes>(step, {arrays.gradient + i, arrays.values + i, arrays.result + i,
+                                   arrays.momentum + i, arrays.velocity + i, arrays.maximumVelocity + i});
+}
+
+template <OptimizerKind kind>
+__global__ void updateTensors(const __grid_constant__ TensorsArguments a) {
+  int t = a.count - 1;
+  while (a.tensors[t].firstBlock > blockIdx.x) --t;
+  const TensorsArguments::Tensor& tensor = a.tensors[t];
+  const StepArguments& step = a.steps[tensor.step];
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x - tensor.firstBlock) * kBlockElements;
+  const std::int64_t end = min(first + kBlockElements, tensor.count);
+  if (!tensor.takesPacks) return updateRange<kind, 1>(step, tensor.arrays, first, end);
+  const std::int64_t whole = first + (end - first) / 4 * 4;
+  updateRange<kind, 4>(step, tensor.arrays, first, whole);
+  updateRange<kind, 1>(step, tensor.arrays, whole, end);
+}
+
 using OptimizerKernel = void (*)(OptimizerArguments);
+using TensorsKernel = void (*)(TensorsArguments);
+
+/// What `choose` makes of the kind as a constant.
+template <class Choose>
+auto ofKind(OptimizerKind kind, Choose choose) {
+  using enum OptimizerKind;
+  switch (kind) {
+    case SGD:
+      return choose(std::integral_constant<OptimizerKind, SGD>());
+    case SGDMomentum:
+      return choose(std::integral_constant<OptimizerKind, SGDMomentum>());
+    case SGDNesterov:
+      return choose(std::integral_constant<OptimizerKind, SGDNesterov>());
+    case RMSProp:
+      return choose(std::integral_constant<OptimizerKind, RMSProp>());
+    case Adam:
+      return choose(std::integral_constant<OptimizerKind, Adam>());
+    case AMSGrad:
+      break;
+  }
+  return choose(std::integral_constant<OptimizerKind, AMSGrad>());
+}
 
 template <int lanes>
 OptimizerKernel kernelOf(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::SGD:
-      return updateElements<OptimizerKind::SGD, lanes>;
-    case OptimizerKind::SGDMomentum:
-      return updateElements<OptimizerKind::SGDMomentum, lanes>;
-    case OptimizerKind::SGDNesterov:
-      return updateElements<OptimizerKind::SGDNesterov, lanes>;
-    case OptimizerKind::RMSProp:
-      return updateElements<OptimizerKind::RMSProp, lanes>;
-    case OptimizerKind::Adam:
-      return updateElements<OptimizerKind::Adam, lanes>;
-    case OptimizerKind::AMSGrad:
-      break;
-  }
-  return updateElements<OptimizerKind::AMSGrad, lanes>;
+  return ofKind(kind, [](auto constant) -> OptimizerKernel { return updateElements<constant(), lanes>; });
+}
+
+TensorsKernel tensorsKernelOf(OptimizerKind kind) {
+  return ofKind(kind, [](auto constant) -> TensorsKernel { return updateTensors<constant()>; });
 }
 
 /// Whether each array that is there lies so that four elements can be accessed at once.
@@ -204,9 +278,7 @@ class OptimizerPlan final : public Plan {
                                        {p.gradientStride, p.valuesStride, p.resultStride, p.momentumStride,
                                         p.velocityStride, p.maximumVelocityStride},
                                        arrays,
-                                       p.rule.regularizationType,
-                                       p.rule.applyGradientClipping,
-                                       OptimizerFloats(OptimizerNumbers::fromScalars(operands.scalars))};
+                                       {p.rule, OptimizerNumbers::fromScalars(operands.scalars)}};
     mtl::cuda::launch(stream, kernelOf<lanes>(p.rule.kind), arguments.grid.grid, arguments.grid.block, 0,
                       arguments);
   }
@@ -220,12 +292,69 @@ Preparation prepareElements(const OptimizerProblem& problem) {
   return std::make_shared<const OptimizerPlan>(problem);
 }
 
+/// Tensors of one kind on their way into launches.
+class TensorsLaunch {
+ public:
+  TensorsLaunch(mtl::Stream& stream, OptimizerKind kind) : stream_(stream), kind_(kind) {}
+
+  void add(const OptimizerStep& step, const OptimizerTensor& tensor) {
+    const std::int64_t blocks = (tensor.count + kBlockElements - 1) / kBlockElements;
+    const bool isNewStep = steps_ == 0 || !(step == lastStep_);
+    if (arguments_.count == TensorsArguments::mostTensors || blocks_ + blocks > 0x7FFFFFFF ||
+        (isNewStep && steps_ == TensorsArguments::mostSteps))
+      start();
+    if (steps_ == 0 || isNewStep) {
+      arguments_.steps[steps_++] = {step.rule, step.numbers};
+      lastStep_ = step;
+    }
+    const OptimizerArrays arrays{tensor.gradient, tensor.values,   tensor.result,
+                                 tensor.momentum, tensor.velocity, tensor.maximumVelocity};
+    const auto isAligned = [](const float* address) {
+      return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
+    };
+    const bool takesPacks = isAligned(arrays.gradient) && isAligned(arrays.values) &&
+                            isAligned(arrays.result) && isAligned(arrays.momentum) &&
+                            isAligned(arrays.velocity) && isAligned(arrays.maximumVelocity);
+    arguments_.tensors[arguments_.count++] = {arrays, tensor.count, static_cast<std::uint32_t>(blocks_),
+                                              static_cast<std::uint16_t>(steps_ - 1), takesPacks};
+    blocks_ += blocks;
+  }
+
+  void start() {
+    if (arguments_.count == 0) return;
+    mtl::cuda::launch(stream_, tensorsKernelOf(kind_), dim3(static_cast<unsigned>(blocks_)),
+                      dim3(mtl::cuda::kBlockThreads), 0, arguments_);
+    arguments_.count = 0;
+    steps_ = 0;
+    blocks_ = 0;
+  }
+
+ private:
+  mtl::Stream& stream_;
+  OptimizerKind kind_;
+  TensorsArguments arguments_;
+  OptimizerStep lastStep_;
+  int steps_ = 0;
+  std::int64_t blocks_ = 0;
+};
+
 constexpr Implementation<OptimizerProblem> implementations[] = {{"elements", prepareElements}};
 
 }  // namespace
 
 std::span<const Implementation<OptimizerProblem>> optimizerImplementationsCuda() {
   return implementations;
+}
+
+void updateTensorsCuda(mtl::Stream& stream, std::span<const OptimizerStep> steps,
+                       std::span<const OptimizerTensor> tensors) {
+  using enum OptimizerKind;
+  for (const OptimizerKind kind : {SGD, SGDMomentum, SGDNesterov, RMSProp, Adam, AMSGrad}) {
+    TensorsLaunch launch(stream, kind);
+    for (const OptimizerTensor& tensor : tensors)
+      if (tensor.count > 0 && steps[tensor.step].rule.kind == kind) launch.add(steps[tensor.step], tensor);
+    launch.start();
+  }
 }
 
 }  // namespace mps::detail

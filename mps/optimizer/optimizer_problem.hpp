@@ -45,6 +45,7 @@ struct OptimizerNumbers {
   double decay = 0;  ///< momentumScale of SGD, decay of RMSProp, beta1 of Adam
   double beta2 = 0;
   double epsilon = 0;
+  bool operator==(const OptimizerNumbers&) const = default;
 
   [[nodiscard]] std::array<double, 8> scalars() const {
     return {learningRate,        gradientRescale, gradientClipMin, gradientClipMax,
@@ -124,13 +125,14 @@ std::span<const Implementation<OptimizerProblem>> optimizerImplementationsCuda()
 inline constexpr BackEnds<OptimizerProblem> optimizerBackEnds{
     optimizerImplementationsCpu, UNMETAL_CUDA_LIST(optimizerImplementationsCuda)};
 
-/// How some of the tensors of updateTensorsCpu() are updated.
+/// How some of the tensors of updateTensorsCpu() and updateTensorsCuda() are updated.
 struct OptimizerStep {
   OptimizerRule rule;
   OptimizerNumbers numbers;
+  bool operator==(const OptimizerStep&) const = default;
 };
 
-/// One tensor of updateTensorsCpu(). Buffers that its kind does not have may be null.
+/// One tensor of these. Buffers that its kind does not have may be null.
 struct OptimizerTensor {
   const float* gradient = nullptr;
   const float* values = nullptr;
@@ -145,5 +147,8 @@ struct OptimizerTensor {
 /// Updates all tensors of a net in one parallel loop, with the bits of separate plans.
 void updateTensorsCpu(mtl::Stream& stream, std::span<const OptimizerStep> steps,
                       std::span<const OptimizerTensor> tensors);
+/// The same in one launch, where the tensors are few and of one kind.
+void updateTensorsCuda(mtl::Stream& stream, std::span<const OptimizerStep> steps,
+                       std::span<const OptimizerTensor> tensors);
 
 }  // namespace mps::detail

@@ -15,6 +15,7 @@
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
+#include "mtl/cuda/stream.hpp"
 #include "mtl/cuda/test_kernels.hpp"
 #include "mtl/error.hpp"
 #include "mtl/memory.hpp"
@@ -46,7 +47,7 @@ class CudaDevice : public ::testing::Test {
   static std::int32_t* valuesOf(const Buffer& buffer) {
     return reinterpret_cast<std::int32_t*>(buffer.memory()->address());
   }
-  static Command command(std::function<void(Stream&)> run) {
+  static Command command(std::function<void(mtl::Stream&)> run) {
     Command made;
     made.label = "test";
     made.run = std::move(run);
@@ -55,7 +56,7 @@ class CudaDevice : public ::testing::Test {
   /// Adds a number to all values of a buffer.
   static Command add(const std::shared_ptr<Buffer>& buffer, std::int32_t number) {
     Command made =
-        command([values = valuesOf(*buffer), count = buffer->length() / 4, number](Stream& stream) {
+        command([values = valuesOf(*buffer), count = buffer->length() / 4, number](mtl::Stream& stream) {
           testing::add(stream, values, static_cast<std::int64_t>(count), number);
         });
     made.writes.push_back(buffer->memory());
@@ -146,7 +147,7 @@ TEST_F(CudaDevice, ResultsShowAfterSynchronizeAndCompletionOnly) {
 /// The host goes on while the device works; the handler comes when it has.
 TEST_F(CudaDevice, CommitDoesNotWaitAndHandlersComeAfterTheWork) {
   const auto commandBuffer = queue_->commandBuffer();
-  commandBuffer->append(command([](Stream& stream) { testing::spin(stream, 200); }));
+  commandBuffer->append(command([](mtl::Stream& stream) { testing::spin(stream, 200); }));
   std::atomic<bool> done = false;
   std::thread::id handlerThread;
   commandBuffer->addCompletedHandler([&](CommandBuffer& buffer) {
@@ -168,7 +169,7 @@ TEST_F(CudaDevice, ACommandCanReadWhatEarlierOnesWrote) {
   std::int32_t found = 0;
   const auto commandBuffer = queue_->commandBuffer();
   commandBuffer->append(add(values, 9));
-  commandBuffer->append(command([&](Stream& stream) {
+  commandBuffer->append(command([&](mtl::Stream& stream) {
     stream.read(values->memory()->address() + 4, std::as_writable_bytes(std::span(&found, 1)));
   }));
   commandBuffer->commit();
@@ -179,7 +180,7 @@ TEST_F(CudaDevice, ACommandCanReadWhatEarlierOnesWrote) {
 TEST_F(CudaDevice, AFailedCommandLeavesQueueAndDeviceUsable) {
   const auto values = buffer(8);
   const auto commandBuffer = queue_->commandBuffer();
-  commandBuffer->append(command([](Stream&) { throw std::runtime_error("planted"); }));
+  commandBuffer->append(command([](mtl::Stream&) { throw std::runtime_error("planted"); }));
   commandBuffer->append(add(values, 1));
   commandBuffer->commit();
   commandBuffer->waitUntilCompleted();
@@ -217,7 +218,7 @@ TEST_F(CudaDevice, QueuesHaveStreamsOfTheirOwn) {
   const auto other = device_->newCommandQueue();
   const auto slow = queue_->commandBuffer();
   const auto values = buffer(8);
-  slow->append(command([](Stream& stream) { testing::spin(stream, 100); }));
+  slow->append(command([](mtl::Stream& stream) { testing::spin(stream, 100); }));
   slow->commit();
   const auto quick = other->commandBuffer();
   quick->append(add(values, 3));
@@ -225,6 +226,112 @@ TEST_F(CudaDevice, QueuesHaveStreamsOfTheirOwn) {
   quick->throwIfFailed();
   slow->throwIfFailed();
   EXPECT_EQ(read(values)[7], 3);
+}
+
+/// Sequences of commands with replay keys, which the device keeps as CUDA graphs.
+class CudaReplays : public CudaDevice {
+ protected:
+  using Values = std::vector<std::int32_t>;
+
+  /// The same work each time that it has the same place in its sequence.
+  Command withKey(Command command, std::size_t place, std::uint64_t number) {
+    while (works_.size() <= place) works_.push_back(std::make_shared<int>());
+    command.replay.work = works_[place];
+    command.replay.numbers[0] = number;
+    return command;
+  }
+  /// Six additions to a buffer: 1, 2, ... times a number.
+  void appendAdditions(CommandBuffer& commandBuffer, const std::shared_ptr<Buffer>& buffer,
+                       std::int32_t number) {
+    for (std::int32_t i = 0; i < 6; ++i) {
+      Command command = withKey(add(buffer, (i + 1) * number), static_cast<std::size_t>(i),
+                                static_cast<std::uint64_t>(number));
+      command.replay.numbers[1] = reinterpret_cast<std::uintptr_t>(buffer->memory()->address());
+      commandBuffer.append(std::move(command));
+    }
+  }
+  void run(const std::shared_ptr<CommandBuffer>& commandBuffer) {
+    commandBuffer->commit();
+    commandBuffer->throwIfFailed();
+  }
+  std::size_t launchCount() {
+    std::size_t count = 0;
+    const auto commandBuffer = queue_->commandBuffer();
+    commandBuffer->append(
+        command([&](mtl::Stream& stream) { count = asCuda(stream).replays().launchCount(); }));
+    run(commandBuffer);
+    return count;
+  }
+
+  std::vector<std::shared_ptr<int>> works_;
+};
+
+TEST_F(CudaReplays, DoWhatTheCommandsSayNow) {
+  const auto first = buffer(1000);
+  const auto second = buffer(1000);
+  std::int32_t ofFirst = 0;
+  std::int32_t ofSecond = 0;
+  for (std::int32_t step = 1; step <= 10; ++step) {
+    const bool isFirst = step % 3 != 0;
+    const auto commandBuffer = queue_->commandBuffer();
+    appendAdditions(*commandBuffer, isFirst ? first : second, step);
+    commandBuffer->commit();
+    (isFirst ? ofFirst : ofSecond) += 21 * step;
+  }
+  EXPECT_EQ(read(first), Values(1000, ofFirst));
+  EXPECT_EQ(read(second), Values(1000, ofSecond));
+  EXPECT_EQ(launchCount(), 9U);
+}
+
+TEST_F(CudaReplays, OfWorkThatCannotBeUpdatedAreRightAndFew) {
+  const auto values = buffer(100);
+  for (std::uint64_t step = 1; step <= 12; ++step) {
+    const auto commandBuffer = queue_->commandBuffer();
+    Command set = command([address = valuesOf(*values), step](mtl::Stream& stream) {
+      check(cudaMemsetAsync(address, static_cast<int>(step), 400, asCuda(stream).handle()),
+            "cudaMemsetAsync");
+    });
+    set.writes.push_back(values->memory());
+    commandBuffer->append(withKey(std::move(set), 6, step));
+    appendAdditions(*commandBuffer, values, 1);
+    commandBuffer->commit();
+    const auto byte = static_cast<std::int32_t>(step);
+    EXPECT_EQ(read(values), Values(100, byte * 0x01010101 + 21)) << step;
+  }
+  EXPECT_EQ(launchCount(), ReplayCache::mostRecordings);
+}
+
+TEST_F(CudaReplays, DoNotTakeInWhatWaitsForResults) {
+  const auto values = buffer(100);
+  std::int32_t found = 0;
+  for (std::int32_t step = 1; step <= 4; ++step) {
+    const auto commandBuffer = queue_->commandBuffer();
+    appendAdditions(*commandBuffer, values, 1);
+    commandBuffer->append(withKey(command([&](mtl::Stream& stream) {
+                                    stream.read(values->memory()->address(),
+                                                std::as_writable_bytes(std::span(&found, 1)));
+                                  }),
+                                  6, 0));
+    run(commandBuffer);
+    EXPECT_EQ(found, 21 * step);
+  }
+  EXPECT_EQ(launchCount(), 0U);
+}
+
+TEST_F(CudaReplays, AreForgottenWithTheirQueue) {
+  const auto values = buffer(100);
+  for (int i = 0; i < 3; ++i) {
+    const auto commandBuffer = queue_->commandBuffer();
+    appendAdditions(*commandBuffer, values, 1);
+    run(commandBuffer);
+  }
+  const std::weak_ptr<int> work = works_[2];
+  works_.clear();
+  EXPECT_FALSE(work.expired());
+  queue_ = nullptr;
+  for (int i = 0; i < 1000 && !work.expired(); ++i)  // the last submission lets go on another thread
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(work.expired());
 }
 
 /// In a process of its own, because that one cannot use the device afterwards.
@@ -236,7 +343,7 @@ TEST_F(CudaDevice, AfterAFatalErrorEachCommitSaysSo) {
     const auto values = faulty->newBuffer(8);
     for (int i = 0; i < 3; ++i) {
       const auto commandBuffer = queue->commandBuffer();
-      Command made = command([](Stream& stream) { testing::writeToNowhere(stream); });
+      Command made = command([](mtl::Stream& stream) { testing::writeToNowhere(stream); });
       made.writes.push_back(values->memory());
       commandBuffer->append(std::move(made));
       commandBuffer->commit();

@@ -13,6 +13,7 @@ class Engine::QueueExecutor final : public Executor {
       : engine_(std::move(engine)), stream_(std::move(stream)) {}
   /// All work of the queue has ended: each submission keeps its queue, and the queue keeps this.
   ~QueueExecutor() override {
+    stream_->replays().clear();
     const std::lock_guard lock(engine_->mutex_);
     engine_->idleStreams_.push_back(std::move(stream_));
   }

@@ -30,9 +30,7 @@ void launch(mtl::Stream& stream, void (*kernel)(Parameters...), dim3 grid, dim3 
   std::apply(
       [&](auto&... value) {
         void* pointers[] = {static_cast<void*>(&value)...};
-        check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers, sharedBytes,
-                               asCuda(stream).handle()),
-              "cudaLaunchKernel");
+        asCuda(stream).launch(reinterpret_cast<const void*>(kernel), grid, block, pointers, sharedBytes);
       },
       values);
 }

@@ -1,19 +1,22 @@
 #include "mtl/cuda/stream.hpp"
 
+#include "mtl/cuda/captured_graph.hpp"
 #include "mtl/cuda/cudnn.hpp"
 
 namespace mtl::cuda {
 
-Stream::Stream() {
+Stream::Stream() : replays_([this](std::span<Command> commands) { return capture(*this, commands); }) {
   check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
 }
 
 Stream::~Stream() {
+  replays_.clear();
   cudnn_.reset();
   cudaStreamDestroy(handle_);
 }
 
 void Stream::read(const std::byte* address, std::span<std::byte> bytes) {
+  if (nodes_ != nullptr || update_ != nullptr) throw Error("a result is read inside a captured graph");
   check(cudaMemcpyAsync(bytes.data(), address, bytes.size(), cudaMemcpyDeviceToHost, handle_),
         "cudaMemcpyAsync");
   check(cudaStreamSynchronize(handle_), "cudaStreamSynchronize");
@@ -22,6 +25,24 @@ void Stream::read(const std::byte* address, std::span<std::byte> bytes) {
 const CudnnHandle& Stream::cudnn() {
   if (!cudnn_) cudnn_ = std::make_unique<CudnnHandle>(handle_);
   return *cudnn_;
+}
+
+void Stream::launch(const void* kernel, dim3 grid, dim3 block, void** arguments, std::size_t sharedBytes) {
+  if (update_ != nullptr) {
+    if (update_->nodes.empty()) throw Error("a captured command launches more kernels than before");
+    cudaKernelNodeParams node{};
+    node.func = const_cast<void*>(kernel);
+    node.gridDim = grid;
+    node.blockDim = block;
+    node.sharedMemBytes = static_cast<unsigned>(sharedBytes);
+    node.kernelParams = arguments;
+    check(cudaGraphExecKernelNodeSetParams(update_->graph, update_->nodes.front(), &node),
+          "cudaGraphExecKernelNodeSetParams");
+    update_->nodes = update_->nodes.subspan(1);
+    return;
+  }
+  check(cudaLaunchKernel(kernel, grid, block, arguments, sharedBytes, handle_), "cudaLaunchKernel");
+  if (nodes_ != nullptr) collectNodesOf(handle_, *nodes_);
 }
 
 }  // namespace mtl::cuda

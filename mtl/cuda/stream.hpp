@@ -1,8 +1,10 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "mtl/cuda/api.hpp"
+#include "mtl/replay_cache.hpp"
 #include "mtl/stream.hpp"
 
 namespace mtl::cuda {
@@ -10,6 +12,7 @@ namespace mtl::cuda {
 class CudnnHandle;
 
 /// A CUDA stream: a command is one or a few launches on it. The executing thread launches and does not wait.
+/// Sequences of commands that come again are replayed as CUDA graphs.
 class Stream final : public mtl::Stream {
  public:
   /// On the calling thread's current device.
@@ -18,15 +21,36 @@ class Stream final : public mtl::Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
+  /// @throws Error while work is captured, which must not wait.
   void read(const std::byte* address, std::span<std::byte> bytes) override;
+  bool replay(std::span<Command> commands) override { return replays_.run(commands); }
+
+  /// Starts a kernel. @throws CudaError when it cannot be started.
+  void launch(const void* kernel, dim3 grid, dim3 block, void** arguments, std::size_t sharedBytes);
 
   [[nodiscard]] cudaStream_t handle() const { return handle_; }
   /// cuDNN's handle that runs things on this stream, made by the first call. @throws Error when it cannot be made.
   const CudnnHandle& cudnn();
+  [[nodiscard]] ReplayCache& replays() { return replays_; }
+
+  /// @name Of captured graphs
+  /// @{
+  /// Where the nodes of launches are put from now on; null: nowhere.
+  void collectNodes(std::vector<cudaGraphNode_t>* nodes) { nodes_ = nodes; }
+  /// What launches become while it is set: new numbers of the nodes of a graph, one after the other.
+  struct NodeUpdate {
+    cudaGraphExec_t graph = nullptr;
+    std::span<const cudaGraphNode_t> nodes;  ///< those that are left
+  };
+  void updateNodes(NodeUpdate* update) { update_ = update; }
+  /// @}
 
  private:
   cudaStream_t handle_ = nullptr;
   std::unique_ptr<CudnnHandle> cudnn_;
+  std::vector<cudaGraphNode_t>* nodes_ = nullptr;
+  NodeUpdate* update_ = nullptr;
+  ReplayCache replays_;
 };
 
 /// The CUDA stream behind a plan's stream; the plan was prepared for this back end.

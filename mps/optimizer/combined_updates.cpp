@@ -1,0 +1,63 @@
+#include "mps/optimizer/combined_updates.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <iterator>
+#include <span>
+#include <utility>
+
+#include "mtl/device.hpp"
+
+namespace mps::detail {
+namespace {
+
+thread_local CombinedUpdates* currentUpdates = nullptr;
+
+using UpdateTensors = void (*)(mtl::Stream&, std::span<const OptimizerStep>,
+                               std::span<const OptimizerTensor>);
+constexpr UpdateTensors onCuda = UNMETAL_CUDA_LIST(updateTensorsCuda);
+
+}  // namespace
+
+bool CombinedUpdates::helps(const mtl::Device& device) {
+  return device.kind() == mtl::DeviceKind::CUDA;
+}
+
+CombinedUpdates::Scope::Scope(CombinedUpdates& updates)
+    : previous_(std::exchange(currentUpdates, &updates)) {}
+
+CombinedUpdates::Scope::~Scope() {
+  currentUpdates = previous_;
+}
+
+CombinedUpdates* CombinedUpdates::current() {
+  return currentUpdates;
+}
+
+void CombinedUpdates::add(const OptimizerStep& step, OptimizerTensor tensor, mtl::Command command) {
+  if (steps_.empty() || !(steps_.back() == step)) steps_.push_back(step);
+  tensor.step = steps_.size() - 1;
+  tensors_.push_back(tensor);
+  if (command_.label.empty()) command_.label = std::move(command.label);
+  const auto take = [](auto& from, auto& to) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+  };
+  take(command.reads, command_.reads);
+  take(command.writes, command_.writes);
+  take(command.retained, command_.retained);
+}
+
+void CombinedUpdates::record(mtl::CommandBuffer& commandBuffer) {
+  if (tensors_.empty()) return;
+  // The tensors are too many for the key, so it says that these updates are no others; that is nearly always
+  // so, for the numbers of each step are its own.
+  static std::atomic<std::uint64_t> last{0};
+  command_.replay.work = identity_;
+  command_.replay.numbers[0] = ++last;
+  command_.run = [update = helps(*commandBuffer.device()) ? onCuda : updateTensorsCpu,
+                  steps = std::move(steps_),
+                  tensors = std::move(tensors_)](mtl::Stream& stream) { update(stream, steps, tensors); };
+  commandBuffer.append(std::move(command_));
+}
+
+}  // namespace mps::detail

@@ -1,0 +1,148 @@
+#include "mps/optimizer/combined_updates.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mps/core/vector.hpp"
+#include "mps/optimizer/optimizer.hpp"
+#include "mtl/buffer.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/command_queue.hpp"
+#include "mtl/device.hpp"
+#include "mtl/memory.hpp"
+
+namespace mps::detail {
+namespace {
+
+/// A parameter with its optimiser.
+struct Parameter {
+  std::shared_ptr<Vector> gradient, values, momentum, velocity;
+  std::shared_ptr<NNOptimizerAdam> adam;
+  std::shared_ptr<NNOptimizerStochasticGradientDescent> sgd;
+
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const {
+    if (adam)
+      adam->encode(commandBuffer, gradient, values, momentum, velocity, values);
+    else
+      sgd->encode(commandBuffer, gradient, values, nullptr, values);
+  }
+};
+
+class Updates : public ::testing::TestWithParam<std::shared_ptr<mtl::Device>> {
+ protected:
+  std::shared_ptr<Vector> vector(std::size_t count, unsigned seed) const {
+    std::vector<float> values(count);
+    for (std::size_t i = 0; i < count; ++i)
+      values[i] = std::sin(static_cast<float>(i) + static_cast<float>(seed));
+    return Vector::create(device_->newBuffer(std::as_bytes(std::span(values))),
+                          VectorDescriptor::vectorDescriptor(count, DataType::Float32));
+  }
+  /// More than one launch holds, of sizes that do and do not fit 16 bytes and blocks, with both optimisers.
+  std::vector<Parameter> parameters() const {
+    std::vector<Parameter> all;
+    for (unsigned i = 0; i < 60; ++i) {
+      const std::size_t count = i == 7 ? 40'001 : 1 + i * i * 3;
+      Parameter p{vector(count, i), vector(count, 2 * i), vector(count, 0), vector(count, 1), nullptr,
+                  nullptr};
+      const auto squares = p.velocity->data()->contentsAs<float>();
+      for (float& value : squares) value *= value;
+      p.velocity->data()->didModifyRange(0, p.velocity->data()->length());
+      if (i % 3 == 0)
+        p.sgd = NNOptimizerStochasticGradientDescent::create(device_, 0.01F * static_cast<float>(i + 1));
+      else
+        p.adam = NNOptimizerAdam::create(device_, 0.001F * static_cast<float>(i + 1));
+      all.push_back(std::move(p));
+    }
+    return all;
+  }
+  void run(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const {
+    commandBuffer->commit();
+    commandBuffer->throwIfFailed();
+  }
+  std::vector<std::vector<std::uint32_t>> bitsOf(const std::vector<Parameter>& all) const {
+    const auto commandBuffer = queue_->commandBuffer();
+    for (const Parameter& p : all)
+      for (const auto& v : {p.values, p.momentum, p.velocity}) v->synchronize(commandBuffer);
+    run(commandBuffer);
+    std::vector<std::vector<std::uint32_t>> bits;
+    for (const Parameter& p : all)
+      for (const auto& v : {p.values, p.momentum, p.velocity}) {
+        const auto words = v->data()->contentsAs<const std::uint32_t>();
+        bits.emplace_back(words.begin(), words.end());
+      }
+    return bits;
+  }
+
+  std::shared_ptr<mtl::Device> device_ = GetParam();
+  std::shared_ptr<mtl::CommandQueue> queue_ = device_->newCommandQueue();
+  std::shared_ptr<const void> identity_ = std::make_shared<int>();
+};
+
+TEST_P(Updates, TogetherHaveTheBitsOfSeparateOnes) {
+  const auto separate = parameters();
+  const auto together = parameters();
+  for (int step = 0; step < 4; ++step) {
+    const auto one = queue_->commandBuffer();
+    for (const Parameter& p : separate) p.encode(one);
+    EXPECT_EQ(one->commandCount(), separate.size());
+    run(one);
+    const auto other = queue_->commandBuffer();
+    CombinedUpdates updates(identity_);
+    {
+      const CombinedUpdates::Scope scope(updates);
+      for (const Parameter& p : together) p.encode(other);
+    }
+    EXPECT_EQ(other->commandCount(), 0U);
+    updates.record(*other);
+    EXPECT_EQ(other->commandCount(), 1U);
+    run(other);
+  }
+  EXPECT_EQ(bitsOf(together), bitsOf(separate));
+  EXPECT_NE(bitsOf(together), bitsOf(parameters()));
+}
+
+TEST_P(Updates, BehindTheScopeAreNotPutOff) {
+  const auto all = parameters();
+  const auto commandBuffer = queue_->commandBuffer();
+  CombinedUpdates outer(identity_);
+  const CombinedUpdates::Scope outerScope(outer);
+  {
+    CombinedUpdates inner(identity_);
+    const CombinedUpdates::Scope innerScope(inner);
+    EXPECT_EQ(CombinedUpdates::current(), &inner);
+  }
+  EXPECT_EQ(CombinedUpdates::current(), &outer);
+  outer.record(*commandBuffer);
+  EXPECT_EQ(commandBuffer->commandCount(), 0U) << "nothing was put off";
+}
+
+/// What was put off counts for failures as if it had been recorded at once.
+TEST_P(Updates, KnowWhatTheyReadAndWrite) {
+  const auto all = parameters();
+  const auto commandBuffer = queue_->commandBuffer();
+  CombinedUpdates updates(identity_);
+  {
+    const CombinedUpdates::Scope scope(updates);
+    for (const Parameter& p : all) p.encode(commandBuffer);
+  }
+  updates.record(*commandBuffer);
+  all[1].gradient->data()->memory()->setFailure("planted");
+  commandBuffer->commit();
+  commandBuffer->waitUntilCompleted();
+  ASSERT_TRUE(commandBuffer->error());
+  EXPECT_NE(commandBuffer->error()->message.find("planted"), std::string::npos);
+  EXPECT_FALSE(all[5].values->data()->memory()->failure().empty());
+  EXPECT_FALSE(all[5].momentum->data()->memory()->failure().empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, Updates, ::testing::ValuesIn(mtl::copyAllDevices()), [](const auto& info) {
+  return info.param->kind() == mtl::DeviceKind::CPU ? std::string("cpu")
+                                                    : "cuda" + info.param->name().substr(5);
+});
+
+}  // namespace
+}  // namespace mps::detail
