@@ -308,7 +308,7 @@ class CudnnPlan final : public Plan {
     const bool isGradient = problem.operation == ConvolutionOperation::WeightsGradient;
     if (!weights_.areGiven(problem) || (isGradient && problem.accumulate))
       packedWeights_ = scratch_.reserve(weights_.bytes(problem));
-    workspace_ = scratch_.reserve(static_cast<std::size_t>(found_.workspace));
+    workspace_ = cuda::Workspace(static_cast<std::size_t>(found_.workspace), scratch_);
     description_ = found_.description;
     if (attempt.format == Format::Float16) description_ += " float16";
     if (attempt.channelsMultiple > 1) description_ += " channels filled up";
@@ -382,7 +382,7 @@ class CudnnPlan final : public Plan {
                const std::byte* weights, const std::byte* small) const {
     const Cudnn& cudnn = Cudnn::library();
     const std::array<const void*, 3> addresses{large, weights, small};
-    const void* const workspace = operands.scratch + workspace_;
+    const void* const workspace = workspace_.address(operands.scratch);
     CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
     pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, kIds);
     pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, addresses.data());
@@ -402,7 +402,7 @@ class CudnnPlan final : public Plan {
   cuda::StagedOutput destination_;
   cuda::PixelSums biases_;
   std::size_t packedWeights_ = 0;
-  std::size_t workspace_ = 0;
+  cuda::Workspace workspace_;
   std::string description_;
 };
 

@@ -76,7 +76,7 @@ class MatmulPlan final : public Plan {
     } else if (problem.hasBias) {
       biases_ = cuda::PixelSums(problem.gradient, scratch_);
     }
-    workspace_ = scratch_.reserve(product_.workspaceBytes());
+    workspace_ = cuda::Workspace(product_.workspaceBytes(), scratch_);
   }
 
   [[nodiscard]] std::size_t scratchBytes() const override {
@@ -136,7 +136,7 @@ class MatmulPlan final : public Plan {
   void multiply(mtl::Stream& stream, const Operands& operands, const std::byte* a, const std::byte* b,
                 const float* bias, std::byte* result, bool accumulate) const {
     product_.run(mtl::cuda::asCuda(stream).handle(), a, b, bias, reinterpret_cast<float*>(result), accumulate,
-                 operands.scratch + workspace_);
+                 workspace_.address(operands.scratch));
   }
 
   ConvolutionProblem problem_;
@@ -150,7 +150,7 @@ class MatmulPlan final : public Plan {
   cuda::StagedOutput destination_;
   cuda::PixelSums biases_;
   std::size_t packedWeights_ = 0;
-  std::size_t workspace_ = 0;
+  cuda::Workspace workspace_;
 };
 
 /// Weights lose bits in float16, two images of float16 lose none.

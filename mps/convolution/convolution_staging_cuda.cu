@@ -219,6 +219,14 @@ bool DenseArray::isTensor(const TensorShape& tensor) const {
          tensor.height == shape.height && tensor.width == shape.width && tensor.channels == shape.channels;
 }
 
+Workspace::Workspace(std::size_t bytes, ScratchLayout& scratch)
+    : offset_(scratch.reserve(bytes + kAlignment)) {}
+
+std::byte* Workspace::address(std::byte* scratch) const {
+  std::byte* const begin = scratch + offset_;
+  return begin + (kAlignment - reinterpret_cast<std::uintptr_t>(begin) % kAlignment) % kAlignment;
+}
+
 StagedInput::StagedInput(const TensorShape& tensor, const DenseArray& array, ImageEdgeMode edgeMode,
                          ScratchLayout& scratch)
     : tensor_(tensor), array_(array), edgeMode_(edgeMode), copied_(!array.isTensor(tensor)) {

@@ -27,6 +27,18 @@ struct DenseArray {
 /// Whether libraries, and kernels that take several channels at once, may use an address.
 bool isAligned(const void* address);
 
+/// Scratch memory for a library's own use, at an address as cudaMalloc gives it.
+class Workspace {
+ public:
+  Workspace() = default;
+  Workspace(std::size_t bytes, ScratchLayout& scratch);
+  [[nodiscard]] std::byte* address(std::byte* scratch) const;
+
+ private:
+  static constexpr std::size_t kAlignment = 256;
+  std::size_t offset_ = 0;
+};
+
 /// A source or gradient as a dense array: the tensor itself where it is one.
 class StagedInput {
  public:
