@@ -2,12 +2,17 @@
 
 #include <functional>
 #include <map>
+#include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "mps/graph/test_network.hpp"
+#include "mtl/cpu/stream.hpp"
+#include "mtl/replay_cache.hpp"
+#include "mtl/submission.hpp"
 
 /// Devices may keep the commands of a step and replay them (docs/architecture.md); nobody must notice. A step
 /// on a queue of its own is never a replay, so it is what the others are compared with.
@@ -235,6 +240,74 @@ TEST_P(ReplayedResults, OfDropoutDifferFromStepToStep) {
   EXPECT_EQ(found, results(*graph(), Queues::OneForEachStep, true));
   for (std::size_t i = 1; i < found.size(); ++i)
     for (std::size_t j = 0; j < i; ++j) EXPECT_NE(found[i], found[j]) << i << " and " << j;
+}
+
+/// Replays on the CPU as a GPU does: a sequence that comes again runs what it was recorded from, but for
+/// commands whose key says that they changed.
+class ReplayingStream final : public mtl::cpu::Stream {
+ public:
+  /// @param updatable of three commands in a row so many can be updated
+  explicit ReplayingStream(std::size_t updatable)
+      : Stream(2), cache_([this, updatable](std::span<mtl::Command> commands) {
+          return std::make_unique<Recording>(*this, commands, updatable);
+        }) {}
+  bool replay(std::span<mtl::Command> commands) override { return cache_.run(commands); }
+  [[nodiscard]] std::size_t launchCount() const { return cache_.launchCount(); }
+
+ private:
+  class Recording final : public mtl::ReplayCache::Recording {
+   public:
+    Recording(mtl::Stream& stream, std::span<mtl::Command> commands, std::size_t updatable)
+        : stream_(stream), updatable_(updatable) {
+      for (const mtl::Command& command : commands) work_.push_back(command.run);
+    }
+    [[nodiscard]] bool canUpdate(std::size_t index) const override { return index % 3 < updatable_; }
+    bool update(std::size_t index, mtl::Command& command) override {
+      work_[index] = command.run;
+      return true;
+    }
+    void launch() override {
+      for (const auto& work : work_) work(stream_);
+    }
+
+   private:
+    mtl::Stream& stream_;
+    std::size_t updatable_;
+    std::vector<std::function<void(mtl::Stream&)>> work_;
+  };
+
+  mtl::ReplayCache cache_;
+};
+
+/// Whatever the work of a step depends on is in the keys of its commands.
+TEST(ReplayKeys, OfATrainingStepSayAllThatItDoes) {
+  const auto device = mtl::newCPUDevice(2);
+  const auto trained = [&](mtl::cpu::Stream& stream) {
+    const auto adam = [&](std::size_t kernel, std::size_t in, std::size_t out) {
+      return TrainableConvolution::create(
+          device, CNNConvolutionDescriptor::cnnConvolutionDescriptor(kernel, kernel, in, out), "layer",
+          in + out, NNOptimizerAdam::create(device, 0.01F));
+    };
+    const auto first = adam(3, 1, 4);
+    const auto second = adam(4, 4, 3);
+    const auto graph = SmallNetwork(first, second).trainingGraph(device);
+    const auto queue = device->newCommandQueue();
+    for (unsigned step = 1; step <= 12; ++step) {
+      if (step == 6) first->optimizer()->setLearningRate(0.05F);
+      second->setFrozen(step == 9);
+      const auto commandBuffer = queue->commandBuffer();
+      graph->encodeBatch(commandBuffer, {test::pictures(device, step)}, {test::labels(device, step)});
+      commandBuffer->submission()->runCommands(stream);
+    }
+    return std::vector{test::weightsOf(*first), test::weightsOf(*second)};
+  };
+  mtl::cpu::Stream direct(2);
+  const auto expected = trained(direct);
+  for (std::size_t updatable = 0; updatable <= 3; ++updatable) {
+    ReplayingStream replaying(updatable);
+    EXPECT_EQ(trained(replaying), expected) << updatable;
+    EXPECT_GT(replaying.launchCount(), 0U);
+  }
 }
 
 std::string nameOf(const ::testing::TestParamInfo<std::shared_ptr<mtl::Device>>& info) {

@@ -26,7 +26,7 @@ class RangeFunction {
 };
 
 /// The CPU's stream: the executing thread and its workers.
-class Stream final : public mtl::Stream {
+class Stream : public mtl::Stream {
  public:
   /// @param threadCount number of threads that share a loop, at least 1.
   explicit Stream(int threadCount) : threadCount_(threadCount) {}
