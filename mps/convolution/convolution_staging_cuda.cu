@@ -5,6 +5,7 @@
 #include "mps/convolution/convolution_sums_cuda.cuh"
 #include "mps/core/element_grid_cuda.cuh"
 #include "mps/core/neuron_cuda.cuh"
+#include "mps/core/store_numbers_cuda.cuh"
 
 namespace mps::detail::cuda {
 namespace {
@@ -259,10 +260,9 @@ NeuronSlopes::NeuronSlopes(const NNNeuronDescriptor& neuron, ScratchLayout& scra
 
 const float* NeuronSlopes::load(mtl::Stream& stream, std::byte* scratch) const {
   if (neuron_.neuronType() != CNNNeuronType::PReLU) return nullptr;
-  mtl::cuda::check(cudaMemcpyAsync(scratch + offset_, neuron_.data().data(), neuron_.data().size_bytes(),
-                                   cudaMemcpyHostToDevice, mtl::cuda::asCuda(stream).handle()),
-                   "cudaMemcpyAsync");
-  return reinterpret_cast<const float*>(scratch + offset_);
+  auto* const slopes = reinterpret_cast<float*>(scratch + offset_);
+  storeNumbers(stream, neuron_.data(), slopes);
+  return slopes;
 }
 
 StagedOutput::StagedOutput(const ConvolutionProblem& problem, const DenseArray& array, ScratchLayout& scratch)
