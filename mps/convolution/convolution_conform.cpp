@@ -1,4 +1,5 @@
 #include "mps/conform/kernel_cases.hpp"
+#include "mps/conform/stored_values.hpp"
 #include "mps/convolution/convolution.hpp"
 #include "mps/convolution/convolution_cases.hpp"
 #include "mps/convolution/convolution_fixed_weights.hpp"
@@ -126,9 +127,8 @@ void checkParameterGradients(ConformRun& run, const ConvolutionParameterGradient
   run.require(state != nullptr, "the images do not share a gradient state");
   if (!state) return;
   const auto check = [&](const ReferenceTensor& reference, const std::shared_ptr<mtl::Buffer>& buffer) {
-    const auto found = buffer->contentsAs<const float>();
-    run.check(reference, Values(found.begin(), found.end()), ImageFeatureChannelFormat::Float32,
-              Zeros::Expected);
+    const Values found = storedFloats(run.device(), buffer->memory(), 0, buffer->length() / sizeof(float));
+    run.check(reference, found, ImageFeatureChannelFormat::Float32, Zeros::Expected);
   };
   check(expected.weights, state->gradientForWeights());
   check(expected.bias, state->gradientForBiases());

@@ -7,10 +7,13 @@ namespace mps::detail {
 /// Where things lie in Operands::scratch.
 class ScratchLayout {
  public:
-  /// Offset of a new block, a multiple of a cache line.
+  /// cuBLASLt refuses a workspace at other addresses.
+  static constexpr std::size_t kAlignment = 256;
+
+  /// Offset of a new block, a multiple of kAlignment.
   std::size_t reserve(std::size_t bytes) {
     const std::size_t offset = bytes_;
-    bytes_ += (bytes + 63) / 64 * 64;
+    bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
     return offset;
   }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }

@@ -37,7 +37,8 @@ struct Operands {
   const std::byte* gradient = nullptr;   ///< incoming gradient
   std::byte* destination = nullptr;
   std::byte* saved = nullptr;    ///< what the forward pass keeps for the gradient (spec/00 D14); may be null
-  std::byte* scratch = nullptr;  ///< Plan::scratchBytes() bytes, undefined content
+  /// Plan::scratchBytes() bytes at a multiple of 256, undefined content.
+  std::byte* scratch = nullptr;
   std::array<std::byte*, 8>
       parameters{};                 ///< weights, biases, optimiser slots: the family's problem numbers them
   std::array<double, 8> scalars{};  ///< values that change from step to step, numbered likewise
