@@ -261,6 +261,7 @@ std::size_t StateBatchIncrementReadCount(const StateBatch& batch, std::int64_t a
 
 void StateBatchSynchronize(const StateBatch& batch,
                            const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
+  if (const auto block = batch.block(); block && !batch.empty()) return block->synchronize(commandBuffer);
   for (const auto& state : batch.distinct()) state->synchronize(commandBuffer);
 }
 

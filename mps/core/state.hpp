@@ -128,6 +128,8 @@ namespace detail {
 class StateBlock {
  public:
   virtual ~StateBlock() = default;
+  /// State::synchronize of all its states, with as few copies as it takes.
+  virtual void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) = 0;
 };
 }  // namespace detail
 

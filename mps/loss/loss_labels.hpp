@@ -19,6 +19,9 @@ class LossLabelsBlock : public StateBlock, public std::enable_shared_from_this<L
   /// Class indices, one per image.
   LossLabelsBlock(std::shared_ptr<mtl::Device> device, std::size_t count);
 
+  void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) override {
+    ImageBatchSynchronize(losses_, commandBuffer);
+  }
   [[nodiscard]] std::shared_ptr<CNNLossLabels> state(std::size_t index);
   [[nodiscard]] StateBatch batch();
   [[nodiscard]] const ImageBatch& labels() const { return labels_; }

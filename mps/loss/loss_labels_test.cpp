@@ -334,6 +334,30 @@ TEST_F(LossLabels, WhatTheKernelRefuses) {
   EXPECT_TRUE(names(errorOf([&] { loss->encode(commands(), y, t); }), {"CNNLoss", "offset and clipRect"}));
 }
 
+TEST(LossLabelsOfABatch, AreSynchronizedByOneCopyAtMost) {
+  for (const auto& device : mtl::copyAllDevices()) {
+    constexpr std::size_t count = 100;
+    const auto labels = CNNLossLabels::createClassBatch(device, count);
+    const auto loss = CNNLoss::create(device, softMax());
+    auto predictions = ImageBatch::create(device, {ImageFeatureChannelFormat::Float32, 1, 1, 2}, count);
+    predictions.writeBytes(std::span<const float>(std::vector<float>(2 * count, 1.0F)),
+                           DataLayout::HeightxWidthxFeatureChannels);
+    const auto commandBuffer = device->newCommandQueue()->commandBuffer();
+    loss->encodeBatch(commandBuffer, predictions, labels);
+    const std::size_t before = commandBuffer->commandCount();
+    StateBatchSynchronize(labels, commandBuffer);
+    EXPECT_LE(commandBuffer->commandCount(), before + 1) << device->name();
+    commandBuffer->commit();
+    commandBuffer->throwIfFailed();
+    for (std::size_t i = 0; i < count; ++i) {
+      float found = 0;
+      std::static_pointer_cast<CNNLossLabels>(labels[i])->lossImage()->readBytes(
+          std::span(&found, 1), DataLayout::HeightxWidthxFeatureChannels);
+      EXPECT_GT(found, 0.0F) << device->name() << ", " << i;
+    }
+  }
+}
+
 TEST(LossNode, ItsResultIsTheGradient) {
   auto descriptor = softMax();
   descriptor.setWeight(0.5F);
