@@ -24,6 +24,7 @@
 #include "mps/core/image_descriptor.hpp"
 #include "mps/core/image_storage.hpp"
 #include "mps/core/kernel.hpp"
+#include "mps/core/loss_scale.hpp"
 #include "mps/core/matrix.hpp"
 #include "mps/core/neuron_descriptor.hpp"
 #include "mps/core/node.hpp"

@@ -1,9 +1,12 @@
 #include "mps/loss/loss.hpp"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "mps/core/call.hpp"
 #include "mps/core/error.hpp"
+#include "mps/core/loss_scale.hpp"
+#include "mps/core/loss_scale_problem.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mps/loss/loss_labels.hpp"
 #include "mps/loss/loss_problem.hpp"
@@ -56,6 +59,10 @@ CNNLoss::CNNLoss(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& l
         "reductionType", std::to_string(static_cast<int>(reductionType())), "a reduction type");
   check(numberOfClasses() >= 1, "numberOfClasses", "0", "at least 1");
   check(epsilon() > 0, "epsilon", std::to_string(epsilon()), "greater than 0");
+  check(!descriptor_.lossScale() || reductionType() != CNNReductionType::None, "lossScale",
+        "set with reduction None", "a reduction");
+  check(!descriptor_.lossScale() || descriptor_.lossScale()->device() == this->device(), "lossScale",
+        "of another device", "one of the loss's");
   check(lossType() != CNNLossType::CosineDistance || reductionType() == CNNReductionType::Sum,
         "reductionType", detail::name(reductionType()), "Sum for the cosine distance");
 }
@@ -156,6 +163,16 @@ void CNNLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuff
                 reductionType() == CNNReductionType::None
                     ? sizeText(problem.predictions) + ", as the predictions"
                     : "1x1x1, or " + sizeText(problem.predictions));
+  BatchOperand scale;
+  if (const auto& lossScale = descriptor_.lossScale()) {
+    // One number for all images.
+    problem.sourceGradient =
+        TensorShape::dense(problem.predictions.images, 1, 1, 1, ImageFeatureChannelFormat::Float32);
+    problem.sourceGradient.imageStride = 0;
+    scale = BatchOperand::ofMemory(problem.sourceGradient, lossScale->numbers()->memory(),
+                                   offsetof(detail::LossScaleNumbers, scale));
+    call.gradient = &scale;
+  }
   detail::TensorView written;
   if (losses.isLoose()) {
     written.shape = loss;

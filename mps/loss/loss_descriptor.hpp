@@ -2,8 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 namespace mps {
+
+class LossScale;
 
 /// MPSCNNLossType: the loss l of one element with prediction y and label t (spec/04 sections 11.4, 11.6).
 ///
@@ -87,6 +91,10 @@ class CNNLossDescriptor {
   [[nodiscard]] bool exactSoftMaxGradient() const { return exactSoftMaxGradient_; }
   void setExactSoftMaxGradient(bool value) { exactSoftMaxGradient_ = value; }
 
+  /// Extension, default null: multiplies the gradient of CNNLoss, not the loss. Needs a reduction.
+  [[nodiscard]] const std::shared_ptr<LossScale>& lossScale() const { return lossScale_; }
+  void setLossScale(std::shared_ptr<LossScale> value) { lossScale_ = std::move(value); }
+
   bool operator==(const CNNLossDescriptor&) const = default;
 
  private:
@@ -102,6 +110,7 @@ class CNNLossDescriptor {
   float epsilon_ = 1e-7F;
   float delta_ = 1.0F;
   bool exactSoftMaxGradient_ = false;
+  std::shared_ptr<LossScale> lossScale_;
 };
 
 }  // namespace mps

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "mps/core/loss_scale.hpp"
 #include "mps/core/test_images.hpp"
 #include "mps/loss/loss_check_values.hpp"
 
@@ -289,6 +290,44 @@ TEST_F(Loss, AnEncodeTakesOneReadOffTemporaryPredictions) {
   ASSERT_TRUE(gradient) << "temporary unless the allocator says otherwise";
   EXPECT_EQ(gradient->readCount(), 1U);
   EXPECT_EQ(y->readCount(), 1U);
+}
+
+TEST_F(Loss, ALossScaleMultipliesTheGradientAndNotTheLoss) {
+  const auto scale = LossScale::create(device_, {.initialScale = 8});
+  for (auto descriptor : {squared(), softMax(CNNReductionType::Mean)}) {
+    descriptor.setWeight(0.5F);
+    const auto plain = labels({0, 1, 0});
+    const Values expected = gradientOf(descriptor, {0.5F, 2, -1}, plain);
+    descriptor.setLossScale(scale);
+    const auto scaled = labels({0, 1, 0});
+    const Values found = gradientOf(descriptor, {0.5F, 2, -1}, scaled);
+    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(found[i], 8 * expected[i]);
+    EXPECT_EQ(lossOf(scaled), lossOf(plain));
+  }
+}
+
+TEST_F(Loss, ALossScaleOfABatchIsThatOfEachImage) {
+  auto descriptor = squared();
+  descriptor.setLossScale(LossScale::create(device_, {.initialScale = 4}));
+  const auto sources = ImageBatch::create(device_, sizeOf(1, 1, 2), 3);
+  sources.writeBytes(std::span<const float>(Values{1, 2, 3, 4, 5, 6}), kLayout);
+  const auto targets = ImageBatch::create(device_, sizeOf(1, 1, 2), 3);
+  targets.writeBytes(std::span<const float>(Values(6)), kLayout);
+  const auto buffer = commands();
+  const ImageBatch gradients =
+      kernel(descriptor)
+          ->encodeBatch(buffer, sources, CNNLossLabels::createBatch(device_, {1, 1, 1}, targets));
+  run(buffer);
+  Values found(6);
+  gradients.readBytes(std::span(found), kLayout);
+  EXPECT_EQ(found, (Values{8, 16, 24, 32, 40, 48}));
+}
+
+TEST_F(Loss, RefusesALossScaleWithoutReduction) {
+  auto descriptor = squared(CNNReductionType::None);
+  descriptor.setLossScale(LossScale::create(device_));
+  EXPECT_TRUE(testing::names(testing::errorOf([&] { CNNLoss::create(device_, descriptor); }),
+                             {"lossScale", "reduction"}));
 }
 
 }  // namespace

@@ -1,0 +1,121 @@
+#include "mps/core/loss_scale.hpp"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "mps/core/state.hpp"
+#include "mps/core/test_images.hpp"
+#include "mtl/buffer.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/command_queue.hpp"
+#include "mtl/device.hpp"
+
+/// Dynamic loss scaling, on every device of the machine.
+namespace mps {
+namespace {
+
+using testing::errorOf;
+using testing::names;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+class LossScaleTest : public ::testing::TestWithParam<std::shared_ptr<mtl::Device>> {
+ protected:
+  const std::shared_ptr<mtl::Device>& device() { return GetParam(); }
+
+  /// A state of two buffers with these values.
+  std::shared_ptr<State> state(const std::vector<float>& first, const std::vector<float>& second) {
+    std::vector<std::shared_ptr<mtl::Buffer>> buffers;
+    for (const auto* values : {&first, &second}) {
+      buffers.push_back(device()->newBuffer(values->size() * sizeof(float)));
+      std::ranges::copy(*values, buffers.back()->contentsAs<float>().begin());
+      buffers.back()->didModifyRange(0, buffers.back()->length());
+    }
+    return State::create(buffers);
+  }
+  /// One step with these gradients.
+  void step(LossScale& scale, const std::vector<float>& first, const std::vector<float>& second = {1}) {
+    const auto commandBuffer = device()->newCommandQueue()->commandBuffer();
+    scale.inspect(commandBuffer, state(first, second));
+    scale.update(commandBuffer);
+    scale.synchronize(commandBuffer);
+    commandBuffer->commit();
+    commandBuffer->throwIfFailed();
+  }
+};
+
+TEST_P(LossScaleTest, GrowsAfterTheIntervalAndShrinksAfterAnOverflow) {
+  const auto scale = LossScale::create(device(), {.initialScale = 1024, .growthInterval = 2});
+  EXPECT_EQ(scale->scale(), 1024);
+  step(*scale, {1, -2, 3});
+  EXPECT_EQ(scale->scale(), 1024);
+  EXPECT_EQ(scale->finiteSteps(), 1U);
+  step(*scale, {0});
+  EXPECT_EQ(scale->scale(), 2048);
+  EXPECT_EQ(scale->finiteSteps(), 0U);
+  step(*scale, {1});
+  step(*scale, {1, kInfinity});
+  EXPECT_EQ(scale->scale(), 1024);
+  EXPECT_EQ(scale->finiteSteps(), 0U);
+  EXPECT_EQ(scale->skippedSteps(), 1U);
+  step(*scale, {1});
+  EXPECT_EQ(scale->skippedSteps(), 1U) << "the next step starts anew";
+}
+
+TEST_P(LossScaleTest, FindsEachValueThatIsNotFiniteInEachBuffer) {
+  const auto scale = LossScale::create(device(), {.backoffFactor = 0.25F});
+  for (const float bad : {kInfinity, -kInfinity, kNaN}) {
+    for (const std::size_t place : {0, 7, 20000, 39999}) {
+      std::vector<float> values(40000, std::numeric_limits<float>::max());
+      scale->set(64, 3, 0);
+      step(*scale, values, values);
+      EXPECT_EQ(scale->finiteSteps(), 4U) << "large values are finite";
+      values[place] = bad;
+      step(*scale, values);
+      EXPECT_EQ(scale->scale(), 16) << bad << " at " << place;
+      step(*scale, {1}, values);
+      EXPECT_EQ(scale->scale(), 4) << bad << " at " << place << " of the second buffer";
+    }
+  }
+}
+
+TEST_P(LossScaleTest, StaysAmongTheNormalNumbers) {
+  const auto scale = LossScale::create(device(), {.growthInterval = 1});
+  scale->set(0x1p126F, 0, 0);
+  step(*scale, {1});
+  EXPECT_EQ(scale->scale(), 0x1p126F);
+  scale->set(0x1p-126F, 0, 0);
+  step(*scale, {kNaN});
+  EXPECT_EQ(scale->scale(), 0x1p-126F);
+  EXPECT_EQ(scale->skippedSteps(), 1U);
+}
+
+TEST_P(LossScaleTest, RefusesWhatItCannotUse) {
+  const auto refuses = [&](const LossScaleOptions& options, const char* property) {
+    EXPECT_TRUE(names(errorOf([&] { LossScale::create(device(), options); }), {"LossScale", property}));
+  };
+  for (const float wrong : {0.0F, -1.0F, kInfinity, kNaN}) {
+    refuses({.initialScale = wrong}, "initialScale");
+    refuses({.growthFactor = wrong}, "growthFactor");
+    refuses({.backoffFactor = wrong}, "backoffFactor");
+  }
+  refuses({.backoffFactor = 1}, "backoffFactor");
+  refuses({.growthInterval = 0}, "growthInterval");
+  EXPECT_TRUE(names(errorOf([&] { LossScale::create(nullptr); }), {"device"}));
+  const auto scale = LossScale::create(device());
+  EXPECT_TRUE(names(errorOf([&] { scale->set(0x1p127F, 0, 0); }), {"scale"}));
+  EXPECT_EQ(scale->scale(), 65536);
+  const auto commandBuffer = device()->newCommandQueue()->commandBuffer();
+  EXPECT_TRUE(names(errorOf([&] { scale->inspect(commandBuffer, nullptr); }), {"state"}));
+  EXPECT_TRUE(names(errorOf([&] { scale->update(nullptr); }), {"commandBuffer"}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, LossScaleTest, ::testing::ValuesIn(mtl::copyAllDevices()),
+                         [](const auto& info) { return "device" + std::to_string(info.index); });
+
+}  // namespace
+}  // namespace mps
