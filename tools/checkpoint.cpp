@@ -18,9 +18,10 @@ constexpr const char* countersName = "random.counters";
 constexpr const char* classPrefix = "class.";
 constexpr std::uint64_t mostClasses = 4096;
 
-std::uint64_t numberOf(const mps::SafetensorsFile& file, const std::string& key) {
+template <class Number>
+Number numberOf(const mps::SafetensorsFile& file, const std::string& key) {
   const std::string& text = file.metadata(key);
-  std::uint64_t value = 0;
+  Number value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size()) throw file.error(key + " is no number");
   return value;
@@ -38,6 +39,7 @@ Checkpoint Checkpoint::take(const Network& network, mtl::CommandQueue& queue,
                             const TrainingPosition& position, const TrainingSettings& settings) {
   const auto commandBuffer = queue.commandBuffer();
   for (const auto& layer : network.layers) layer->synchronize(commandBuffer);
+  if (network.lossScale) network.lossScale->synchronize(commandBuffer);
   commandBuffer->commit();
   commandBuffer->throwIfFailed();
   Checkpoint checkpoint;
@@ -55,6 +57,11 @@ Checkpoint Checkpoint::take(const Network& network, mtl::CommandQueue& queue,
                           {"position.batch", std::to_string(position.batch)},
                           {"position.step", std::to_string(position.step)},
                           {"position.best_accuracy", textOf(position.bestAccuracy)}};
+  if (const auto& scale = network.lossScale) {
+    checkpoint.metadata_["loss_scale.scale"] = textOf(scale->scale());
+    checkpoint.metadata_["loss_scale.finite_steps"] = std::to_string(scale->finiteSteps());
+    checkpoint.metadata_["loss_scale.skipped_steps"] = std::to_string(scale->skippedSteps());
+  }
   const NetworkOptions& options = network.options;
   checkpoint.metadata_["picture.width"] = std::to_string(options.width);
   checkpoint.metadata_["picture.height"] = std::to_string(options.height);
@@ -87,11 +94,10 @@ CheckpointFile CheckpointFile::read(const std::filesystem::path& path) {
     throw checkpoint.file_.error("it is no checkpoint of this program");
   for (const auto& [key, value] : metadata)
     if (key.starts_with(settingPrefix)) checkpoint.settings_[key.substr(std::strlen(settingPrefix))] = value;
-  checkpoint.position_.epoch = numberOf(checkpoint.file_, "position.epoch");
-  checkpoint.position_.batch = numberOf(checkpoint.file_, "position.batch");
-  checkpoint.position_.step = numberOf(checkpoint.file_, "position.step");
-  const std::string& best = checkpoint.file_.metadata("position.best_accuracy");
-  std::from_chars(best.data(), best.data() + best.size(), checkpoint.position_.bestAccuracy);
+  checkpoint.position_.epoch = numberOf<std::uint64_t>(checkpoint.file_, "position.epoch");
+  checkpoint.position_.batch = numberOf<std::uint64_t>(checkpoint.file_, "position.batch");
+  checkpoint.position_.step = numberOf<std::uint64_t>(checkpoint.file_, "position.step");
+  checkpoint.position_.bestAccuracy = numberOf<float>(checkpoint.file_, "position.best_accuracy");
   return checkpoint;
 }
 
@@ -104,10 +110,10 @@ const std::string& CheckpointFile::setting(const std::string& name) const {
 NetworkOptions CheckpointFile::networkOptions() const {
   NetworkOptions options;
   options.name = setting("net");
-  options.width = numberOf(file_, "picture.width");
-  options.height = numberOf(file_, "picture.height");
-  options.channels = numberOf(file_, "picture.channels");
-  const std::uint64_t classes = numberOf(file_, "classes");
+  options.width = numberOf<std::uint64_t>(file_, "picture.width");
+  options.height = numberOf<std::uint64_t>(file_, "picture.height");
+  options.channels = numberOf<std::uint64_t>(file_, "picture.channels");
+  const std::uint64_t classes = numberOf<std::uint64_t>(file_, "classes");
   // The file is not trusted: its numbers decide how much memory is taken before its tensors are looked at.
   constexpr std::uint64_t largestPicture = 4096;
   const auto isWrong = [](std::uint64_t extent) { return extent == 0 || extent > largestPicture; };
@@ -134,6 +140,10 @@ void CheckpointFile::restoreTraining(Network& network, const TrainingSettings& s
   std::vector<std::uint64_t> counters(shape[0]);
   if (!counters.empty()) std::memcpy(counters.data(), tensor.bytes.data(), tensor.bytes.size());
   network.training->setRandomCounters(counters);
+  if (network.lossScale)
+    network.lossScale->set(numberOf<float>(file_, "loss_scale.scale"),
+                           numberOf<std::uint64_t>(file_, "loss_scale.finite_steps"),
+                           numberOf<std::uint64_t>(file_, "loss_scale.skipped_steps"));
 }
 
 CheckpointWriter::~CheckpointWriter() {

@@ -198,10 +198,13 @@ void addTrainingStepCommand(CLI::App& program) {
   command->add_option("--batch", arguments->batch)->check(wholeNumber(1, 4096));
   command->callback([arguments] {
     const std::size_t idleBytes = mps::detail::residentBytes();
-    RepeatedStep step(openDevice(arguments->device), optionsOf(arguments->network, arguments->batch));
+    const auto device = openDevice(arguments->device);
+    RepeatedStep step(device, optionsOf(arguments->network, arguments->batch));
     const mps::detail::Timing timing =
         mps::detail::timeRepeated([&](int repetitions) { return step.run(repetitions); });
-    const std::size_t peakBytes = mps::detail::peakResidentBytes() - idleBytes;
+    const bool isCpu = device->kind() == mtl::DeviceKind::CPU;
+    const std::size_t peakBytes =
+        isCpu ? mps::detail::peakResidentBytes() - idleBytes : device->currentAllocatedSize();
     std::cout << nlohmann::json{{"ms", timing.milliseconds},
                                 {"spread", timing.spread},
                                 {"peak_bytes", peakBytes}}

@@ -14,7 +14,8 @@ namespace unmetal {
 /// | ms | a step with upload of its batch, in a training with two steps in flight, after a warm-up |
 /// | bytes | pictures, labels and losses once; weights and optimiser state read and written once |
 /// | flops | forward, data gradient (not of the first layer) and weight gradient of all layers |
-/// | peak_bytes | largest resident set of the process, over that before device and network were made |
+/// | peak_bytes | largest resident set of the process, over that before device and network were made; on a GPU
+/// the memory that the training has there, all of which it keeps |
 /// | first_step_ms | from the start of `unmetal train --data synthetic --net NET --steps 1` to its line for
 /// the first step; at batch 64 |
 void benchNetworks(mps::detail::Bench& bench, const DeviceOptions& device);

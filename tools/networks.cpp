@@ -147,10 +147,12 @@ BuildLogits find(const std::string& name) {
 }
 
 std::shared_ptr<mps::NNGraph> trainingGraph(const std::shared_ptr<mtl::Device>& device, const Image& logits,
-                                            std::size_t batchSize) {
+                                            std::size_t batchSize,
+                                            const std::shared_ptr<mps::LossScale>& lossScale) {
   auto descriptor = mps::CNNLossDescriptor::cnnLossDescriptor(mps::CNNLossType::SoftMaxCrossEntropy,
                                                               mps::CNNReductionType::Sum);
   descriptor.setWeight(1.0F / static_cast<float>(batchSize));
+  descriptor.setLossScale(lossScale);
   const auto loss = mps::CNNLossNode::create(logits, descriptor);
   std::vector<Image> results;
   for (const auto& terminus : loss->trainingGraph(nullptr)) results.push_back(terminus->resultImage());
@@ -183,13 +185,23 @@ Network buildNetwork(const std::shared_ptr<mtl::Device>& device, const NetworkOp
   network.options = options;
   Builder builder(device, network.options);
   const Image trainingLogits = build(builder, mps::NNImageNode::create(), options, true);
-  if (options.optimizer) network.training = trainingGraph(device, trainingLogits, options.batchSize);
+  if (options.optimizer) {
+    if (options.format == mps::ImageFeatureChannelFormat::Float16)
+      network.lossScale = mps::LossScale::create(device);
+    network.training = trainingGraph(device, trainingLogits, options.batchSize, network.lossScale);
+    for (const auto& layer : builder.layers()) layer->optimizer()->setLossScale(network.lossScale);
+  }
   builder.restart();
   const Image logits = build(builder, mps::NNImageNode::create(), options, false);
-  network.inference = mps::NNGraph::create(device, mps::CNNSoftMaxNode::create(logits)->resultImage());
-  if (options.allowReducedPrecision)
-    for (const auto& graph : {network.training, network.inference})
-      if (graph) graph->setOptions(graph->options() | mps::KernelOptions::AllowReducedPrecision);
+  const Image probabilities = mps::CNNSoftMaxNode::create(logits)->resultImage();
+  probabilities->setFormat(mps::ImageFeatureChannelFormat::Float32);
+  network.inference = mps::NNGraph::create(device, probabilities);
+  for (const auto& graph : {network.training, network.inference}) {
+    if (!graph) continue;
+    graph->setFormat(options.format);
+    if (options.allowReducedPrecision)
+      graph->setOptions(graph->options() | mps::KernelOptions::AllowReducedPrecision);
+  }
   network.layers = builder.layers();
   network.trainingFlopsPerPicture = builder.trainingFlops();
   return network;

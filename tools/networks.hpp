@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "mps/core/loss_scale.hpp"
 #include "mps/graph/nn_graph.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/trainable/trainable_convolution.hpp"
@@ -32,6 +33,9 @@ struct NetworkOptions {
   std::uint64_t seed = 0;                       ///< of weights and dropout
   std::shared_ptr<mps::NNOptimizer> optimizer;  ///< copied for each layer; null for inference
   mps::AdamForm adamForm = mps::AdamForm::Adam;
+  /// Of activations and their gradients, Float32 or Float16; weights are always float32. Training in Float16
+  /// scales the loss.
+  mps::ImageFeatureChannelFormat format = mps::ImageFeatureChannelFormat::Float32;
   /// Whether a GPU may multiply with the 11 bits of TF32.
   bool allowReducedPrecision = false;
 };
@@ -44,6 +48,7 @@ struct Network {
   std::shared_ptr<mps::NNGraph> training;
   /// Takes one batch of pictures and returns class probabilities; no dropout.
   std::shared_ptr<mps::NNGraph> inference;
+  std::shared_ptr<mps::LossScale> lossScale;  ///< null in float32
 
   /// Multiplications and additions of the layers: forward, weight gradient and, but for the first layer, data
   /// gradient.

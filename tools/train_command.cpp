@@ -60,6 +60,11 @@ void addTrainCommand(CLI::App& program) {
       ->type_name("N")
       ->check(wholeNumber(0))
       ->capture_default_str();
+  command
+      ->add_option("--format", options->format,
+                   "Of activations; weights stay float32. float16 scales the loss, dynamically")
+      ->check(CLI::IsMember({"float32", "float16"}))
+      ->capture_default_str();
   command->add_flag("--allow-reduced-precision", options->allowReducedPrecision,
                     "A GPU may multiply with the 11 bits of TF32; faster, not the CPU's bits");
   command

@@ -33,6 +33,8 @@ Network networkFor(const std::shared_ptr<mtl::Device>& device, const TrainingOpt
   network.classNames = data.classNames;
   network.batchSize = options.batchSize;
   network.seed = options.seed;
+  network.format = options.format == "float16" ? mps::ImageFeatureChannelFormat::Float16
+                                               : mps::ImageFeatureChannelFormat::Float32;
   network.allowReducedPrecision = options.allowReducedPrecision;
   network.optimizer = makeOptimizer(device, options.optimizer, learningRate, options.weightDecay);
   network.adamForm = adamFormOf(options.optimizer);
@@ -117,6 +119,7 @@ TrainingSettings Trainer::settings() const {
           {"lr-schedule", options_.schedule},
           {"weight-decay", textOf(options_.weightDecay)},
           {"seed", std::to_string(options_.seed)},
+          {"format", options_.format},
           {"allow-reduced-precision", options_.allowReducedPrecision ? "yes" : "no"}};
 }
 

@@ -36,6 +36,7 @@ struct TrainingOptions {
   std::string schedule = "constant";
   double weightDecay = 0;
   std::uint64_t seed = 0;
+  std::string format = "float32";  ///< of activations, or float16
   bool allowReducedPrecision = false;
   std::filesystem::path out = "unmetal-run";
   bool resume = false;

@@ -34,15 +34,17 @@ void checkScale(const char* property, float scale) {
   check(isPositive(scale) && std::isnormal(1 / scale), property, scale, "a number from 2^-126 to 2^126");
 }
 
-void record(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const LossScale& scale,
-            LossScaleOperation operation, const std::shared_ptr<mtl::Memory>& values) {
-  if (!commandBuffer) throw Error(className, "commandBuffer", "null", "a command buffer");
-  if (commandBuffer->device() != scale.device())
-    throw Error(className, "commandBuffer", "of " + commandBuffer->device()->name(),
+struct Values {
+  std::shared_ptr<mtl::Memory> memory;
+  std::size_t byteOffset = 0;
+  std::int64_t count = 0;
+};
+
+void record(mtl::CommandBuffer& commandBuffer, const LossScale& scale, LossScaleOperation operation,
+            const Values& values = {}) {
+  if (commandBuffer.device() != scale.device())
+    throw Error(className, "commandBuffer", "of " + commandBuffer.device()->name(),
                 "one of " + scale.device()->name());
-  detail::LossScaleProblem problem;
-  problem.operation = operation;
-  if (values) problem.count = static_cast<std::int64_t>(values->length() / sizeof(float));
   const auto& numbers = scale.numbers()->memory();
   detail::Operands operands;
   operands.destination = numbers->address();
@@ -53,14 +55,20 @@ void record(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const Loss
   command.reads = {numbers};
   command.writes = {numbers};
   command.retained = {numbers};
-  if (values) {
-    operands.source = values->address();
-    command.reads.push_back(values);
-    command.retained.push_back(values);
+  if (values.memory) {
+    operands.source = values.memory->address() + values.byteOffset;
+    command.reads.push_back(values.memory);
+    command.retained.push_back(values.memory);
   }
-  const auto chosen = detail::planFor(*scale.device(), detail::lossScaleBackEnds, problem);
-  command.run = [plan = chosen.plan, operands](mtl::Stream& stream) { plan->run(stream, operands); };
-  commandBuffer->append(std::move(command));
+  const auto chosen = detail::planFor(*scale.device(), detail::lossScaleBackEnds,
+                                      detail::LossScaleProblem{operation, values.count});
+  detail::setRun(command, chosen.plan, operands);
+  commandBuffer.append(std::move(command));
+}
+
+mtl::CommandBuffer& checked(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
+  if (!commandBuffer) throw Error(className, "commandBuffer", "null", "a command buffer");
+  return *commandBuffer;
 }
 
 }  // namespace
@@ -87,12 +95,23 @@ std::shared_ptr<LossScale> LossScale::create(const std::shared_ptr<mtl::Device>&
 void LossScale::inspect(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                         const std::shared_ptr<State>& state) {
   if (!state) throw Error(className, "state", "null", "a gradient state");
-  for (std::size_t i = 0; i < state->resourceCount(); ++i)
-    record(commandBuffer, *this, LossScaleOperation::Inspect, state->resource(i)->memory());
+  for (std::size_t i = 0; i < state->resourceCount(); ++i) {
+    const auto& memory = state->resource(i)->memory();
+    inspect(checked(commandBuffer), memory, 0, static_cast<std::int64_t>(memory->length() / sizeof(float)));
+  }
+}
+
+void LossScale::inspect(mtl::CommandBuffer& commandBuffer, const std::shared_ptr<mtl::Memory>& memory,
+                        std::size_t byteOffset, std::int64_t count) {
+  record(commandBuffer, *this, LossScaleOperation::Inspect, {memory, byteOffset, count});
 }
 
 void LossScale::update(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
-  record(commandBuffer, *this, LossScaleOperation::Update, nullptr);
+  update(checked(commandBuffer));
+}
+
+void LossScale::update(mtl::CommandBuffer& commandBuffer) {
+  record(commandBuffer, *this, LossScaleOperation::Update);
 }
 
 void LossScale::synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 namespace mtl {
 class Buffer;
 class CommandBuffer;
 class Device;
+class Memory;
 }  // namespace mtl
 
 namespace mps {
@@ -30,8 +32,8 @@ struct LossScaleOptions {
 ///
 /// A step whose gradients of weights hold an infinity or a NaN updates no layer (momentum and velocity stay,
 /// too), and the scale shrinks. An NNGraph checks the gradients of all of its layers before it updates the
-/// first one, and then records update(). Who chains kernels by hand records inspect() for each gradient state,
-/// the updates, and update(). The decision is made on the device; the host never waits, so what it counts,
+/// first one, and then records update(). An update alone checks its own gradients. Who chains kernels by hand
+/// records inspect() for each gradient state, the updates, and update(). The decision is made on the device; the host never waits, so what it counts,
 /// Adam's timeStep, counts the steps without an update as well.
 class LossScale {
  public:
@@ -46,6 +48,9 @@ class LossScale {
   /// Records a look at all float32 buffers of a state: one value that is not finite, and the updates up to the
   /// next update() are left out.
   void inspect(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<State>& state);
+  /// The library's own: at `count` values in a block of memory.
+  void inspect(mtl::CommandBuffer& commandBuffer, const std::shared_ptr<mtl::Memory>& memory,
+               std::size_t byteOffset, std::int64_t count);
   /// Records the end of a step:
   ///
   ///     overflowed   scale = scale backoffFactor, finiteSteps = 0, skippedSteps + 1
@@ -53,6 +58,8 @@ class LossScale {
   ///
   /// A scale never leaves the normal numbers of float32.
   void update(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
+  /// The library's own: the same.
+  void update(mtl::CommandBuffer& commandBuffer);
 
   /// Records the copy that makes the numbers below readable.
   void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);

@@ -129,8 +129,7 @@ struct GraphExecutor::Run {
     std::shared_ptr<State> sourceState;
   };
   std::vector<HostUpdate> hostUpdates;
-  /// Updates that wait for the end of the encode, on devices that run them in one launch.
-  std::optional<CombinedUpdates> combinedUpdates = {};
+  CombinedUpdates combinedUpdates;                       ///< those that wait for the end of the encode
   std::unordered_map<const void*, int> layersWith = {};  ///< how many use these device weights
   bool isStack = false;                                  ///< the images of a batch are parts of one stack
   std::vector<ImageBatch> owned = {};  ///< what can be handed out; stacks are whole, `images` has their parts
@@ -367,8 +366,8 @@ void GraphExecutor::encodeUpdate(Run& run, const ProgramStep& step) {
   if (step.update->style() == NNTrainingStyle::UpdateDeviceGPU) {
     const bool isShared = step.forward == nowhere ||
                           run.layersWith[deviceWeightsOf(*program_->steps[step.forward].kernel)] != 1;
-    const bool combines = run.combinedUpdates && !isShared;  // another layer must see the new weights
-    step.update->encode(run.commandBuffer, state, combines ? &*run.combinedUpdates : nullptr);
+    // Another layer must see the new weights.
+    step.update->encode(run.commandBuffer, state, isShared ? nullptr : &run.combinedUpdates);
     return;
   }
   run.hostUpdates.push_back({step.update, state, step.update->prepareHostUpdate(run.commandBuffer, state)});
@@ -443,7 +442,8 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
   check(graph, commandBuffer, sourceImages, sourceStates);
   waitForHostUpdates(*commandBuffer);
   GraphLayout& layout = layoutFor(graph, sourceImages);
-  Run run{graph, commandBuffer, layout, bind(layout, commandBuffer->commandQueue()), {}, true, {}};
+  Run run{graph, commandBuffer, layout, bind(layout, commandBuffer->commandQueue()),
+          {},    true,          {},     {*device_, program_}};
   run.states.resize(program_->states.size());
   for (std::size_t i = 0; i < sourceStates.size(); ++i)
     run.states[program_->sourceStates[i]] = sourceStates[i];
@@ -459,13 +459,10 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
   KernelStates kernelStates(graph, *program_);
   mtl::RecordingGuard guard(*commandBuffer);
   enterSources(run, sourceImages);
-  if (CombinedUpdates::helps(*device_)) {
-    run.combinedUpdates.emplace(program_);
-    for (const ProgramStep& step : program_->steps) ++run.layersWith[deviceWeightsOf(*step.kernel)];
-  }
+  for (const ProgramStep& step : program_->steps) ++run.layersWith[deviceWeightsOf(*step.kernel)];
   for (StepIndex s = 0; s < program_->steps.size(); ++s)
     if (!layout.reuse.leavesOut[s]) encodeStep(run, s);
-  if (run.combinedUpdates) run.combinedUpdates->record(*commandBuffer);
+  run.combinedUpdates.record(*commandBuffer);
   guard.keep();
   readCounts.keep();
   kernelStates.keep();
@@ -506,7 +503,8 @@ GraphTrace GraphExecutor::trace(NNGraph& graph, const std::shared_ptr<mtl::Comma
   waitForHostUpdates(*commandBuffer);
   GraphLayout layout = layoutFor(graph, sourceImages);
   layout.reuse = noReuse(*program_);
-  Run run{graph, commandBuffer, layout, std::vector<ImageBatch>(program_->images.size()), {}, false, {}};
+  Run run{graph, commandBuffer, layout, std::vector<ImageBatch>(program_->images.size()),
+          {},    false,         {},     {*device_, program_}};
   run.states.resize(program_->states.size());
   for (std::size_t i = 0; i < sourceImages.size(); ++i)
     run.images[program_->sourceImages[i]] = sourceImages[i];

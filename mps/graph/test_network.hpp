@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "mps/convolution/convolution_node.hpp"
+#include "mps/core/loss_scale.hpp"
 #include "mps/dropout/dropout.hpp"
 #include "mps/graph/nn_graph.hpp"
 #include "mps/loss/loss.hpp"
@@ -112,7 +113,8 @@ struct SmallNetwork {
   std::shared_ptr<CNNLossNode> loss;
 
   SmallNetwork(std::shared_ptr<CNNConvolutionDataSource> firstSource,
-               std::shared_ptr<CNNConvolutionDataSource> secondSource, bool withDropout = true)
+               std::shared_ptr<CNNConvolutionDataSource> secondSource, bool withDropout = true,
+               const std::shared_ptr<LossScale>& lossScale = nullptr)
       : first(std::move(firstSource)), second(std::move(secondSource)) {
     convolution = CNNConvolutionNode::create(NNImageNode::create(), first);
     convolution->setLabel("conv");
@@ -125,6 +127,7 @@ struct SmallNetwork {
     auto descriptor =
         CNNLossDescriptor::cnnLossDescriptor(CNNLossType::SoftMaxCrossEntropy, CNNReductionType::Sum);
     descriptor.setWeight(1.0F / batch);
+    descriptor.setLossScale(lossScale);
     loss = CNNLossNode::create(dense->resultImage(), descriptor);
   }
 

@@ -1,11 +1,13 @@
 #include "mps/optimizer/combined_updates.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <iterator>
 #include <span>
 #include <utility>
 
+#include "mps/core/loss_scale.hpp"
 #include "mtl/device.hpp"
 
 namespace mps::detail {
@@ -19,9 +21,8 @@ constexpr UpdateTensors onCuda = UNMETAL_CUDA_LIST(updateTensorsCuda);
 
 }  // namespace
 
-bool CombinedUpdates::helps(const mtl::Device& device) {
-  return device.kind() == mtl::DeviceKind::CUDA;
-}
+CombinedUpdates::CombinedUpdates(const mtl::Device& device, std::shared_ptr<const void> identity)
+    : onCuda_(device.kind() == mtl::DeviceKind::CUDA), identity_(std::move(identity)) {}
 
 CombinedUpdates::Scope::Scope(CombinedUpdates& updates)
     : previous_(std::exchange(currentUpdates, &updates)) {}
@@ -47,17 +48,28 @@ void CombinedUpdates::add(const OptimizerStep& step, OptimizerTensor tensor, mtl
   take(command.retained, command_.retained);
 }
 
+void CombinedUpdates::inspect(const std::shared_ptr<LossScale>& lossScale,
+                              const std::shared_ptr<mtl::Memory>& gradient, std::size_t byteOffset,
+                              std::int64_t count) {
+  inspections_.push_back({lossScale, gradient, byteOffset, count});
+}
+
 void CombinedUpdates::record(mtl::CommandBuffer& commandBuffer) {
   if (tensors_.empty()) return;
+  std::vector<std::shared_ptr<LossScale>> scales;
+  for (const Inspection& i : inspections_) {
+    i.lossScale->inspect(commandBuffer, i.gradient, i.byteOffset, i.count);
+    if (std::ranges::find(scales, i.lossScale) == scales.end()) scales.push_back(i.lossScale);
+  }
   // The tensors are too many for the key, so it says that these updates are no others; that is nearly always
   // so, for the numbers of each step are its own.
   static std::atomic<std::uint64_t> last{0};
   command_.replay.work = identity_;
   command_.replay.numbers[0] = ++last;
-  command_.run = [update = helps(*commandBuffer.device()) ? onCuda : updateTensorsCpu,
-                  steps = std::move(steps_),
+  command_.run = [update = onCuda_ ? onCuda : updateTensorsCpu, steps = std::move(steps_),
                   tensors = std::move(tensors_)](mtl::Stream& stream) { update(stream, steps, tensors); };
   commandBuffer.append(std::move(command_));
+  for (const auto& scale : scales) scale->update(commandBuffer);
 }
 
 }  // namespace mps::detail

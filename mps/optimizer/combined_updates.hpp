@@ -6,16 +6,17 @@
 #include "mps/optimizer/optimizer_problem.hpp"
 #include "mtl/command_buffer.hpp"
 
+namespace mps {
+class LossScale;
+}
+
 namespace mps::detail {
 
 /// Updates of several layers that become one command: a GPU then runs them in one launch. The library's own.
 class CombinedUpdates {
  public:
   /// @param identity stands for the updates of a graph from step to step, so that the device can replay them
-  explicit CombinedUpdates(std::shared_ptr<const void> identity) : identity_(std::move(identity)) {}
-
-  /// Whether the device has something to gain.
-  static bool helps(const mtl::Device& device);
+  CombinedUpdates(const mtl::Device& device, std::shared_ptr<const void> identity);
 
   /// While alive, updates in place that this thread encodes are put off. Their memory stays alive; nobody may
   /// read or write it until they are recorded.
@@ -32,13 +33,30 @@ class CombinedUpdates {
   /// That of the innermost scope, or null.
   static CombinedUpdates* current();
 
+  /// Whether an update with this loss scale (null: none) is to be put off: on devices that gain by it, and
+  /// where it must wait until all gradients were inspected.
+  [[nodiscard]] bool takes(const std::shared_ptr<LossScale>& lossScale) const {
+    return onCuda_ || lossScale != nullptr;
+  }
+  /// Records a look at a gradient before the updates, and the end of the scale's step behind them.
+  void inspect(const std::shared_ptr<LossScale>& lossScale, const std::shared_ptr<mtl::Memory>& gradient,
+               std::size_t byteOffset, std::int64_t count);
   /// @param command what would have been recorded: its label and memory count
   void add(const OptimizerStep& step, OptimizerTensor tensor, mtl::Command command);
   /// Records what was put off.
   void record(mtl::CommandBuffer& commandBuffer);
 
  private:
+  struct Inspection {
+    std::shared_ptr<LossScale> lossScale;
+    std::shared_ptr<mtl::Memory> gradient;
+    std::size_t byteOffset;
+    std::int64_t count;
+  };
+
+  bool onCuda_;
   std::shared_ptr<const void> identity_;
+  std::vector<Inspection> inspections_;
   std::vector<OptimizerStep> steps_;
   std::vector<OptimizerTensor> tensors_;
   mtl::Command command_;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "mps/core/loss_scale.hpp"
 #include "mps/core/vector.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mtl/buffer.hpp"
@@ -42,7 +43,8 @@ class Updates : public ::testing::TestWithParam<std::shared_ptr<mtl::Device>> {
                           VectorDescriptor::vectorDescriptor(count, DataType::Float32));
   }
   /// More than one launch holds, of sizes that do and do not fit 16 bytes and blocks, with both optimisers.
-  std::vector<Parameter> parameters() const {
+  /// @param lossScale of the optimisers, or null
+  std::vector<Parameter> parameters(const std::shared_ptr<LossScale>& lossScale = nullptr) const {
     std::vector<Parameter> all;
     for (unsigned i = 0; i < 60; ++i) {
       const std::size_t count = i == 7 ? 40'001 : 1 + i * i * 3;
@@ -55,6 +57,8 @@ class Updates : public ::testing::TestWithParam<std::shared_ptr<mtl::Device>> {
         p.sgd = NNOptimizerStochasticGradientDescent::create(device_, 0.01F * static_cast<float>(i + 1));
       else
         p.adam = NNOptimizerAdam::create(device_, 0.001F * static_cast<float>(i + 1));
+      if (p.sgd) p.sgd->setLossScale(lossScale);
+      if (p.adam) p.adam->setLossScale(lossScale);
       all.push_back(std::move(p));
     }
     return all;
@@ -83,22 +87,25 @@ class Updates : public ::testing::TestWithParam<std::shared_ptr<mtl::Device>> {
 };
 
 TEST_P(Updates, TogetherHaveTheBitsOfSeparateOnes) {
-  const auto separate = parameters();
-  const auto together = parameters();
+  // The CPU puts off only what waits for a loss scale.
+  const bool isScaled = device_->kind() == mtl::DeviceKind::CPU;
+  const auto scale = isScaled ? LossScale::create(device_, {.initialScale = 4}) : nullptr;
+  const auto separate = parameters(scale);
+  const auto together = parameters(scale);
   for (int step = 0; step < 4; ++step) {
     const auto one = queue_->commandBuffer();
     for (const Parameter& p : separate) p.encode(one);
-    EXPECT_EQ(one->commandCount(), separate.size());
+    EXPECT_EQ(one->commandCount(), (isScaled ? 2 : 1) * separate.size());
     run(one);
     const auto other = queue_->commandBuffer();
-    CombinedUpdates updates(identity_);
+    CombinedUpdates updates(*device_, identity_);
     {
       const CombinedUpdates::Scope scope(updates);
       for (const Parameter& p : together) p.encode(other);
     }
     EXPECT_EQ(other->commandCount(), 0U);
     updates.record(*other);
-    EXPECT_EQ(other->commandCount(), 1U);
+    EXPECT_EQ(other->commandCount(), isScaled ? together.size() + 2 : 1U) << "inspections, updates, scale";
     run(other);
   }
   EXPECT_EQ(bitsOf(together), bitsOf(separate));
@@ -108,10 +115,10 @@ TEST_P(Updates, TogetherHaveTheBitsOfSeparateOnes) {
 TEST_P(Updates, BehindTheScopeAreNotPutOff) {
   const auto all = parameters();
   const auto commandBuffer = queue_->commandBuffer();
-  CombinedUpdates outer(identity_);
+  CombinedUpdates outer(*device_, identity_);
   const CombinedUpdates::Scope outerScope(outer);
   {
-    CombinedUpdates inner(identity_);
+    CombinedUpdates inner(*device_, identity_);
     const CombinedUpdates::Scope innerScope(inner);
     EXPECT_EQ(CombinedUpdates::current(), &inner);
   }
@@ -120,11 +127,36 @@ TEST_P(Updates, BehindTheScopeAreNotPutOff) {
   EXPECT_EQ(commandBuffer->commandCount(), 0U) << "nothing was put off";
 }
 
+TEST_P(Updates, OfAllWaitForTheGradientsOfAll) {
+  const auto scale = LossScale::create(device_, {.initialScale = 4});
+  const auto all = parameters(scale);
+  const auto before = bitsOf(all);
+  const auto gradient = all[41].gradient->data();
+  gradient->contentsAs<float>()[5] = HUGE_VALF;
+  gradient->didModifyRange(0, gradient->length());
+  for (const bool isFinite : {false, true}) {
+    const auto commandBuffer = queue_->commandBuffer();
+    CombinedUpdates updates(*device_, identity_);
+    {
+      const CombinedUpdates::Scope scope(updates);
+      for (const Parameter& p : all) p.encode(commandBuffer);
+    }
+    updates.record(*commandBuffer);
+    scale->synchronize(commandBuffer);
+    run(commandBuffer);
+    EXPECT_EQ(bitsOf(all) == before, !isFinite);
+    EXPECT_EQ(scale->skippedSteps(), 1U);
+    EXPECT_EQ(scale->scale(), 2);
+    gradient->contentsAs<float>()[5] = 1;
+    gradient->didModifyRange(0, gradient->length());
+  }
+}
+
 /// What was put off counts for failures as if it had been recorded at once.
 TEST_P(Updates, KnowWhatTheyReadAndWrite) {
   const auto all = parameters();
   const auto commandBuffer = queue_->commandBuffer();
-  CombinedUpdates updates(identity_);
+  CombinedUpdates updates(*device_, identity_);
   {
     const CombinedUpdates::Scope scope(updates);
     for (const Parameter& p : all) p.encode(commandBuffer);

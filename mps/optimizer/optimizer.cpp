@@ -6,6 +6,7 @@
 #include "mps/core/array_storage.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/error.hpp"
+#include "mps/core/loss_scale.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mps/optimizer/combined_updates.hpp"
 #include "mps/optimizer/optimizer_problem.hpp"
@@ -72,6 +73,13 @@ struct NNOptimizer::Arrays {
 NNOptimizer::NNOptimizer(std::shared_ptr<mtl::Device> device, const NNOptimizerDescriptor& descriptor)
     : Kernel(std::move(device)), descriptor_(descriptor) {}
 
+void NNOptimizer::setLossScale(std::shared_ptr<LossScale> lossScale) {
+  if (lossScale && lossScale->device() != device())
+    throw Error(describe(), "lossScale", "one of " + lossScale->device()->name(),
+                "one of " + device()->name());
+  lossScale_ = std::move(lossScale);
+}
+
 OptimizerNumbers NNOptimizer::numbers() const {
   OptimizerNumbers numbers;
   numbers.learningRate = learningRate();
@@ -113,15 +121,30 @@ void NNOptimizer::record(mtl::CommandBuffer& commandBuffer, OptimizerKind kind,
     command.writes.push_back(buffer.memory);
     command.retained.push_back(buffer.memory);
   }
-  if (auto* combined = detail::CombinedUpdates::current(); combined != nullptr && problem.rows == 1) {
+  if (lossScale_) {
+    const auto& scale = lossScale_->numbers()->memory();
+    operands.parameters[3] = scale->address();
+    command.reads.push_back(scale);
+    command.retained.push_back(scale);
+  }
+  if (auto* combined = detail::CombinedUpdates::current();
+      combined != nullptr && problem.rows == 1 && combined->takes(lossScale_)) {
     const auto floats = [](std::byte* address) { return reinterpret_cast<float*>(address); };
+    if (lossScale_)
+      combined->inspect(lossScale_, arrays.gradient.memory, arrays.gradient.byteOffset, arrays.count);
     combined->add(
-        {problem.rule, numbers},
+        {problem.rule, numbers, reinterpret_cast<const detail::LossScaleNumbers*>(operands.parameters[3])},
         {reinterpret_cast<const float*>(operands.gradient), reinterpret_cast<const float*>(operands.source),
          floats(operands.destination), floats(operands.parameters[0]), floats(operands.parameters[1]),
          floats(operands.parameters[2]), problem.count},
         std::move(command));
     return;
+  }
+  if (lossScale_) {
+    const auto rowBytes = static_cast<std::size_t>(arrays.gradient.stride) * sizeof(float);
+    for (std::size_t row = 0; row < static_cast<std::size_t>(arrays.rows); ++row)
+      lossScale_->inspect(commandBuffer, arrays.gradient.memory, arrays.gradient.byteOffset + row * rowBytes,
+                          arrays.count);
   }
   const auto chosen = detail::planFor(*device(), detail::optimizerBackEnds, problem);
   detail::comment(*this, chosen);

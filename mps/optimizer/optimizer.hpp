@@ -21,6 +21,8 @@
 /// throw Error before anything is recorded.
 namespace mps {
 
+class LossScale;
+
 namespace detail {
 enum class OptimizerKind : std::uint8_t;
 struct OptimizerNumbers;
@@ -39,10 +41,15 @@ class NNOptimizer : public Kernel {
   [[nodiscard]] float gradientClipMin() const { return descriptor_.gradientClipMin(); }
   [[nodiscard]] float regularizationScale() const { return descriptor_.regularizationScale(); }
   [[nodiscard]] NNRegularizationType regularizationType() const { return descriptor_.regularizationType(); }
+  /// Extension: gradients are divided by its scale before all else, and an update whose gradients are not all
+  /// finite is left out. Null. Copies on other devices have none. @throws Error for one of another device.
+  [[nodiscard]] const std::shared_ptr<LossScale>& lossScale() const { return lossScale_; }
+  void setLossScale(std::shared_ptr<LossScale> lossScale);
 
  protected:
   NNOptimizer(std::shared_ptr<mtl::Device> device, const NNOptimizerDescriptor& descriptor);
   NNOptimizer(const NNOptimizer&) = default;
+  void didMoveToDevice() override { lossScale_ = nullptr; }
 
   using Vectors = std::vector<std::shared_ptr<Vector>>;
   /// Buffers of one update beside gradient, values and result: momentum, velocity, maximum velocity, as the
@@ -66,6 +73,7 @@ class NNOptimizer : public Kernel {
   void record(mtl::CommandBuffer& commandBuffer, detail::OptimizerKind kind,
               const detail::OptimizerNumbers& numbers, const Arrays& arrays) const;
   NNOptimizerDescriptor descriptor_;
+  std::shared_ptr<LossScale> lossScale_;
 };
 
 /// Stochastic gradient descent (MPSNNOptimizerStochasticGradientDescent):

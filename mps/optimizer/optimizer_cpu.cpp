@@ -23,9 +23,16 @@ namespace mps::detail::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Clipping, rescale, regularisation: spec/04 section 13.3.
+struct StepFloats : OptimizerFloats {
+  explicit StepFloats(const OptimizerStep& step)
+      : OptimizerFloats(step.numbers), unscale(step.lossScale != nullptr ? step.lossScale->inverse : 1.0F) {}
+  float unscale;
+};
+
+/// Loss scale, clipping, rescale, regularisation: spec/04 section 13.3.
 template <class D, class V>
-HWY_INLINE V prepareGradient(D d, const OptimizerRule& rule, const OptimizerFloats& numbers, V g, V value) {
+HWY_INLINE V prepareGradient(D d, const OptimizerRule& rule, const StepFloats& numbers, V g, V value) {
+  g = hn::Mul(g, hn::Set(d, numbers.unscale));
   if (rule.applyGradientClipping)
     g = atMost(d, atLeast(d, g, numbers.gradientClipMin), numbers.gradientClipMax);
   g = hn::Mul(g, hn::Set(d, numbers.gradientRescale));
@@ -40,7 +47,7 @@ HWY_INLINE V prepareGradient(D d, const OptimizerRule& rule, const OptimizerFloa
 
 /// value - lr numerator / (sqrt(square) + epsilon)
 template <class D, class V>
-HWY_INLINE V normalizedUpdate(D d, const OptimizerFloats& numbers, V value, V numerator, V square) {
+HWY_INLINE V normalizedUpdate(D d, const StepFloats& numbers, V value, V numerator, V square) {
   const V denominator = hn::Add(hn::Sqrt(square), hn::Set(d, numbers.epsilon));
   return hn::NegMulAdd(hn::Set(d, numbers.learningRate), hn::Div(numerator, denominator), value);
 }
@@ -55,7 +62,7 @@ HWY_INLINE V movingAverage(D d, float decay, float complement, V average, V term
 
 struct SGDUpdate {
   template <class D, class V, class Lanes>
-  static HWY_INLINE V apply(D d, const OptimizerFloats& numbers, const OptimizerTensor&, std::size_t, Lanes,
+  static HWY_INLINE V apply(D d, const StepFloats& numbers, const OptimizerTensor&, std::size_t, Lanes,
                             V value, V g) {
     return hn::NegMulAdd(hn::Set(d, numbers.learningRate), g, value);
   }
@@ -63,7 +70,7 @@ struct SGDUpdate {
 
 struct SGDMomentumUpdate {
   template <class D, class V, class Lanes>
-  static HWY_INLINE V apply(D d, const OptimizerFloats& numbers, const OptimizerTensor& tensor, std::size_t i,
+  static HWY_INLINE V apply(D d, const StepFloats& numbers, const OptimizerTensor& tensor, std::size_t i,
                             Lanes lanes, V value, V g) {
     const V m = movingAverage(d, numbers.decay, numbers.learningRate, lanes.load(d, tensor.momentum + i), g);
     lanes.store(d, m, tensor.momentum + i);
@@ -73,7 +80,7 @@ struct SGDMomentumUpdate {
 
 struct SGDNesterovUpdate {
   template <class D, class V, class Lanes>
-  static HWY_INLINE V apply(D d, const OptimizerFloats& numbers, const OptimizerTensor& tensor, std::size_t i,
+  static HWY_INLINE V apply(D d, const StepFloats& numbers, const OptimizerTensor& tensor, std::size_t i,
                             Lanes lanes, V value, V g) {
     const V decay = hn::Set(d, numbers.decay);
     const V m = hn::MulAdd(decay, lanes.load(d, tensor.momentum + i), g);
@@ -84,7 +91,7 @@ struct SGDNesterovUpdate {
 
 struct RMSPropUpdate {
   template <class D, class V, class Lanes>
-  static HWY_INLINE V apply(D d, const OptimizerFloats& numbers, const OptimizerTensor& tensor, std::size_t i,
+  static HWY_INLINE V apply(D d, const StepFloats& numbers, const OptimizerTensor& tensor, std::size_t i,
                             Lanes lanes, V value, V g) {
     const V s = movingAverage(d, numbers.decay, numbers.decayComplement, lanes.load(d, tensor.velocity + i),
                               hn::Mul(g, g));
@@ -96,7 +103,7 @@ struct RMSPropUpdate {
 template <bool isAMSGrad>
 struct AdamUpdate {
   template <class D, class V, class Lanes>
-  static HWY_INLINE V apply(D d, const OptimizerFloats& numbers, const OptimizerTensor& tensor, std::size_t i,
+  static HWY_INLINE V apply(D d, const StepFloats& numbers, const OptimizerTensor& tensor, std::size_t i,
                             Lanes lanes, V value, V g) {
     const V m =
         movingAverage(d, numbers.decay, numbers.decayComplement, lanes.load(d, tensor.momentum + i), g);
@@ -123,7 +130,7 @@ void updateElements(const OptimizerStep& step, const OptimizerTensor& tensor, st
   using V = hn::Vec<decltype(d)>;
   const OptimizerRule rule = step.rule;
   const OptimizerTensor pointers = tensor;  // a copy cannot be changed by the stores below
-  const OptimizerFloats numbers(step.numbers);
+  const StepFloats numbers(step);
   forVectors(
       d, count, [&](std::size_t offset, auto lanes) HWY_ATTR __attribute__((always_inline)) {
         const std::size_t i = first + offset;
@@ -137,6 +144,10 @@ void updateRange(const OptimizerStep& step, const OptimizerTensor& tensor, std::
                  std::int64_t count) {
   const auto begin = static_cast<std::size_t>(first);
   const auto size = static_cast<std::size_t>(count);
+  if (step.lossScale != nullptr && step.lossScale->overflowed != 0) {
+    if (tensor.result != tensor.values) std::copy_n(tensor.values + begin, size, tensor.result + begin);
+    return;
+  }
   switch (step.rule.kind) {
     case OptimizerKind::SGD:
       return updateElements<SGDUpdate>(step, tensor, begin, size);
@@ -188,7 +199,8 @@ class OptimizerPlan final : public Plan {
   explicit OptimizerPlan(const OptimizerProblem& problem) : problem_(problem) {}
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    const OptimizerStep step{problem_.rule, OptimizerNumbers::fromScalars(operands.scalars)};
+    const OptimizerStep step{problem_.rule, OptimizerNumbers::fromScalars(operands.scalars),
+                             reinterpret_cast<const LossScaleNumbers*>(operands.parameters[3])};
     const OptimizerTensor first = firstRow(operands);
     updateAll(stream, {&step, 1}, static_cast<std::size_t>(problem_.rows), [&](std::size_t i) {
       const auto row = static_cast<std::int64_t>(i);

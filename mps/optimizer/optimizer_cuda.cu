@@ -31,13 +31,19 @@ struct OptimizerArrays {
 struct StepArguments {
   NNRegularizationType regularizationType = NNRegularizationType::None;
   bool applyGradientClipping = false;
+  const LossScaleNumbers* lossScale = nullptr;
   OptimizerFloats numbers{OptimizerNumbers()};
 
   StepArguments() = default;
-  StepArguments(const OptimizerRule& rule, const OptimizerNumbers& numbersOfStep)
-      : regularizationType(rule.regularizationType),
-        applyGradientClipping(rule.applyGradientClipping),
-        numbers(numbersOfStep) {}
+  explicit StepArguments(const OptimizerStep& step)
+      : regularizationType(step.rule.regularizationType),
+        applyGradientClipping(step.rule.applyGradientClipping),
+        lossScale(step.lossScale),
+        numbers(step.numbers) {}
+  [[nodiscard]] __device__ bool isSkipped() const {
+    return lossScale != nullptr && lossScale->overflowed != 0;
+  }
+  [[nodiscard]] __device__ float unscale() const { return lossScale != nullptr ? lossScale->inverse : 1.0F; }
 };
 
 struct OptimizerArguments {
@@ -52,9 +58,10 @@ struct OptimizerElement {
   float gradient, value, momentum, velocity, maximumVelocity;
 };
 
-/// Clipping, rescale, regularisation: spec/04 section 13.3. The comparisons keep NaN.
+/// Loss scale, clipping, rescale, regularisation: spec/04 section 13.3. The comparisons keep NaN.
 __device__ float prepareGradient(const StepArguments& a, float g, float value) {
   const OptimizerFloats& n = a.numbers;
+  g = g * a.unscale();
   if (a.applyGradientClipping) {
     g = g < n.gradientClipMin ? n.gradientClipMin : g;
     g = g > n.gradientClipMax ? n.gradientClipMax : g;
@@ -129,6 +136,7 @@ __device__ void updatePack(const StepArguments& step, const OptimizerArrays& at)
   constexpr bool hasVelocity =
       kind == OptimizerKind::RMSProp || kind == OptimizerKind::Adam || kind == OptimizerKind::AMSGrad;
   constexpr bool hasMaximum = kind == OptimizerKind::AMSGrad;
+  if (step.isSkipped()) return storePack(loadPack<lanes>(at.values), at.result);
   const Pack<lanes> g = loadPack<lanes>(at.gradient);
   Pack<lanes> v = loadPack<lanes>(at.values);
   Pack<lanes> m{};
@@ -274,11 +282,13 @@ class OptimizerPlan final : public Plan {
   template <int lanes>
   void start(mtl::Stream& stream, const Operands& operands, const OptimizerArrays& arrays) const {
     const OptimizerProblem& p = problem_;
+    const OptimizerStep step{p.rule, OptimizerNumbers::fromScalars(operands.scalars),
+                             reinterpret_cast<const LossScaleNumbers*>(operands.parameters[3])};
     const OptimizerArguments arguments{RowGrid(p.rows, p.count / lanes),
                                        {p.gradientStride, p.valuesStride, p.resultStride, p.momentumStride,
                                         p.velocityStride, p.maximumVelocityStride},
                                        arrays,
-                                       {p.rule, OptimizerNumbers::fromScalars(operands.scalars)}};
+                                       StepArguments(step)};
     mtl::cuda::launch(stream, kernelOf<lanes>(p.rule.kind), arguments.grid.grid, arguments.grid.block, 0,
                       arguments);
   }
@@ -304,7 +314,7 @@ class TensorsLaunch {
         (isNewStep && steps_ == TensorsArguments::mostSteps))
       start();
     if (steps_ == 0 || isNewStep) {
-      arguments_.steps[steps_++] = {step.rule, step.numbers};
+      arguments_.steps[steps_++] = StepArguments(step);
       lastStep_ = step;
     }
     const OptimizerArrays arrays{tensor.gradient, tensor.values,   tensor.result,

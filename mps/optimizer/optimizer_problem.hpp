@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "mps/core/loss_scale_problem.hpp"
 #include "mps/core/plan.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mps/core/tensor_shape.hpp"
@@ -93,8 +94,8 @@ inline double adamLearningRate(double learningRate, double beta1, double beta2, 
 ///
 /// Operands: gradient, source (old values), destination (new values; may be the source), parameters[0]
 /// momentum m, parameters[1] velocity u (RMSProp: sum of squares s), parameters[2] maximum velocity x; the
-/// kinds that do not have a buffer ignore its address. The buffers are read and overwritten. scalars:
-/// OptimizerNumbers.
+/// kinds that do not have a buffer ignore its address. The buffers are read and overwritten. parameters[3]:
+/// LossScaleNumbers, or null for no loss scale. scalars: OptimizerNumbers.
 ///
 /// The result of an element depends on its own numbers alone.
 struct OptimizerProblem {
@@ -129,6 +130,7 @@ inline constexpr BackEnds<OptimizerProblem> optimizerBackEnds{
 struct OptimizerStep {
   OptimizerRule rule;
   OptimizerNumbers numbers;
+  const LossScaleNumbers* lossScale = nullptr;  ///< on the device; null: none
   bool operator==(const OptimizerStep&) const = default;
 };
 

@@ -2,13 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "mps/core/loss_scale.hpp"
 #include "mps/core/test_images.hpp"
 #include "mps/optimizer/optimizer_check_values.hpp"
 #include "mtl/buffer.hpp"
+#include "mtl/device.hpp"
 
 /// The public optimisers on vectors: spec/04 section 13.
 namespace mps {
@@ -344,6 +347,59 @@ TEST_F(Optimizer, CopiesForAnotherDevice) {
   buffer->commit();
   buffer->throwIfFailed();
   EXPECT_EQ(valuesOf(v), Values{-6});
+}
+
+TEST_F(Optimizer, ALossScaleIsTakenOutBeforeClipping) {
+  const auto scale = LossScale::create(device_, {.initialScale = 8});
+  const NNOptimizerDescriptor descriptor(0.5F, 2, true, 1, -1, NNRegularizationType::L2, 0.25F);
+  const auto update = [&](float factor, const std::shared_ptr<LossScale>& lossScale) {
+    const auto adam = NNOptimizerAdam::create(device_, 0.9, 0.99, 1e-6F, 0, descriptor);
+    adam->setLossScale(lossScale);
+    EXPECT_EQ(adam->lossScale(), lossScale);
+    const auto values = vector({1, -2, 3});
+    const auto momentum = vector({0.5F, 0.25F, -0.5F});
+    const auto velocity = vector({1, 2, 3});
+    const auto gradient = vector({0.75F * factor, -1.5F * factor, 0.125F * factor});
+    runWith([&](const auto& buffer) { adam->encode(buffer, gradient, values, momentum, velocity, values); });
+    Values all = valuesOf(values);
+    for (const auto& slot : {momentum, velocity})
+      for (const float value : valuesOf(slot)) all.push_back(value);
+    return all;
+  };
+  EXPECT_EQ(update(8, scale), update(1, nullptr));
+  EXPECT_NE(update(8, nullptr), update(1, nullptr));
+}
+
+TEST_F(Optimizer, AnUpdateWhoseGradientsAreNotFiniteIsLeftOut) {
+  const auto scale = LossScale::create(device_, {.initialScale = 4});
+  for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    const auto sgd = SGD::create(device_, 0.9F, false, rate(0.1F));
+    sgd->setLossScale(scale);
+    const auto momentum = vector({5, 6, 7});
+    const auto result = vector({0, 0, 0});
+    runWith([&](const auto& buffer) {
+      sgd->encode(buffer, vector({1, bad, 1}), vector({1, 2, 3}), momentum, result);
+    });
+    EXPECT_EQ(valuesOf(result), (Values{1, 2, 3})) << "the old values";
+    EXPECT_EQ(valuesOf(momentum), (Values{5, 6, 7}));
+    runWith([&](const auto& buffer) { scale->update(buffer); });
+    runWith([&](const auto& buffer) {
+      sgd->encode(buffer, vector({4, 8, 12}), vector({1, 2, 3}), nullptr, result);
+    });
+    EXPECT_NE(valuesOf(result), (Values{1, 2, 3})) << "the next step counts";
+  }
+  EXPECT_EQ(scale->skippedSteps(), 2U);
+}
+
+TEST_F(Optimizer, ALossScaleStaysOnItsDevice) {
+  const auto sgd = SGD::create(device_, 0.1F);
+  const auto other = mtl::newCPUDevice(1);
+  EXPECT_TRUE(
+      names(errorOf([&] { sgd->setLossScale(LossScale::create(other)); }), {"lossScale", other->name()}));
+  EXPECT_EQ(sgd->lossScale(), nullptr);
+  sgd->setLossScale(LossScale::create(device_));
+  EXPECT_EQ(sgd->copy()->lossScale(), sgd->lossScale());
+  EXPECT_EQ(sgd->copy(other)->lossScale(), nullptr);
 }
 
 }  // namespace
