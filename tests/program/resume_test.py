@@ -67,6 +67,15 @@ class Resume(ProgramTest):
         self.assertTrue((self.folder / "parts" / "checkpoint.safetensors").read_bytes() ==
                         (self.folder / "whole" / "checkpoint.safetensors").read_bytes())
 
+    def test_a_float16_training_goes_on_with_its_loss_scale(self):
+        options = ["--format", "float16"]
+        self.train("whole", *options)
+        self.train("parts", "--steps", 5, *options)
+        checkpoint = self.folder / "parts" / "checkpoint.safetensors"
+        self.assertEqual(header(checkpoint)["__metadata__"]["loss_scale.finite_steps"], "5")
+        self.train("parts", "--resume", *options)
+        self.assertTrue(checkpoint.read_bytes() == (self.folder / "whole" / "checkpoint.safetensors").read_bytes())
+
     def test_a_finished_training_stays_finished(self):
         first = self.train("run")
         before = contents(self.folder / "run")
@@ -108,7 +117,7 @@ class Resume(ProgramTest):
         checkpoint = self.folder / "run" / "checkpoint.safetensors"
         for option, value in (("--seed", 1), ("--optimizer", "sgd"), ("--lr", 0.5), ("--lr-schedule", "step"),
                               ("--weight-decay", 0.5), ("--data", "synthetic"), ("--batch", 8), ("--net", "mnist-cnn"),
-                              ("--epochs", 1)):
+                              ("--epochs", 1), ("--format", "float16")):
             arguments = self.with_option(self.train_arguments("run", "--resume"), option, value)
             self.expect_error(arguments, checkpoint, option)
 
