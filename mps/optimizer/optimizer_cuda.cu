@@ -178,7 +178,7 @@ __global__ void updateElements(OptimizerArguments a) {
 /// Some of the tensors of updateTensorsCuda(): as many as the arguments of a launch hold.
 struct TensorsArguments {
   static constexpr int mostTensors = 40;
-  static constexpr int mostSteps = 24;
+  static constexpr int mostSteps = 20;
   struct Tensor {
     OptimizerArrays arrays{};
     std::int64_t count = 0;
