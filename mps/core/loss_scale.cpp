@@ -87,7 +87,7 @@ std::shared_ptr<LossScale> LossScale::create(const std::shared_ptr<mtl::Device>&
   if (options.growthInterval == 0 || options.growthInterval > 0xFFFFFFFF)
     throw Error(className, "growthInterval", std::to_string(options.growthInterval), "1 to 2^32 - 1");
   checkScale("initialScale", options.initialScale);
-  const auto scale = std::shared_ptr<LossScale>(new LossScale(device, options));
+  auto scale = std::shared_ptr<LossScale>(new LossScale(device, options));
   scale->set(options.initialScale, 0, 0);
   return scale;
 }

@@ -69,7 +69,7 @@ TEST_P(LossScaleTest, GrowsAfterTheIntervalAndShrinksAfterAnOverflow) {
 TEST_P(LossScaleTest, FindsEachValueThatIsNotFiniteInEachBuffer) {
   const auto scale = LossScale::create(device(), {.backoffFactor = 0.25F});
   for (const float bad : {kInfinity, -kInfinity, kNaN}) {
-    for (const std::size_t place : {0, 7, 20000, 39999}) {
+    for (const std::size_t place : {0U, 7U, 20000U, 39999U}) {
       std::vector<float> values(40000, std::numeric_limits<float>::max());
       scale->set(64, 3, 0);
       step(*scale, values, values);
