@@ -5,8 +5,9 @@
 namespace mps::detail {
 
 std::span<const Implementation<ConvolutionProblem>> convolutionImplementationsCuda() {
-  static constexpr std::array<Implementation<ConvolutionProblem>, 3> implementations = {{
+  static constexpr std::array<Implementation<ConvolutionProblem>, 4> implementations = {{
       {"matmul", prepareConvolutionMatmulCuda},
+      {"few channels", prepareConvolutionFewChannelsCuda},
       {"cudnn", prepareConvolutionCudnn},
       {"plain", prepareConvolutionPlainCuda},
   }};

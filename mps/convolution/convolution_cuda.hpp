@@ -7,6 +7,9 @@ namespace mps::detail {
 
 /// cuBLASLt's matrix product, for fully connected layers and windows of one pixel; weights stay as they are.
 Preparation prepareConvolutionMatmulCuda(const ConvolutionProblem& problem);
+/// Our own kernels for layers of one to four input channels, whose time is that of their results' memory: forward and
+/// weights gradient.
+Preparation prepareConvolutionFewChannelsCuda(const ConvolutionProblem& problem);
 /// cuDNN's convolution, through its graph API.
 Preparation prepareConvolutionCudnn(const ConvolutionProblem& problem);
 /// Our own kernels, a thread for each element of a result; refuses nothing.

@@ -85,16 +85,17 @@ __global__ void sumWeightGradients(ConvolutionNumbers n, Source source, Gradient
   if (weight < n.weightCount)
     sum = cuda::weightGradientSum(n, source, gradient, weight, blockIdx.y * cuda::kSumRows + threadIdx.y,
                                   static_cast<std::int64_t>(gridDim.y) * cuda::kSumRows);
-  sum = cuda::sumOfRows(sum);
+  sum = cuda::sumOfRows<cuda::kSumRows>(sum);
   if (weight < n.weightCount && threadIdx.y == 0) partial[blockIdx.y * n.weightCount + weight] = sum;
 }
 
 /// Where the gradient of a weight with the number of weightGradientSum() belongs.
 struct PlaceOfWeight {
   ConvolutionNumbers n;
-  __device__ std::int64_t operator()(std::int64_t weight) const {
+  float* to;
+  __device__ float* operator()(std::int64_t weight) const {
     const std::int64_t tapOfOutput = weight / n.inputs;
-    return n.weightPlace(tapOfOutput / n.taps(), tapOfOutput % n.taps(), weight % n.inputs);
+    return to + n.weightPlace(tapOfOutput / n.taps(), tapOfOutput % n.taps(), weight % n.inputs);
   }
 };
 
@@ -177,9 +178,8 @@ class PlainPlan final : public Plan {
                         Read(problem_.source, operands.source), Read(problem_.gradient, operands.gradient),
                         partial);
     });
-    cuda::launchSumSlices(stream, partial, slices_, numbers_.weightCount,
-                          reinterpret_cast<float*>(operands.parameters[2]), operands.accumulate,
-                          PlaceOfWeight{numbers_});
+    cuda::launchSumSlices(stream, partial, slices_, numbers_.weightCount, operands.accumulate,
+                          PlaceOfWeight{numbers_, reinterpret_cast<float*>(operands.parameters[2])});
     if (problem_.hasBias)
       biases_.run(stream, problem_.transposed ? operands.source : operands.gradient,
                   reinterpret_cast<float*>(operands.parameters[3]), operands.accumulate, operands.scratch);

@@ -107,8 +107,8 @@ struct ConvolutionProblem {
 /// The CPU's implementations: "matmul" (oneDNN's matrix product, where the geometry is one), "depthwise" (ours,
 /// one result per channel, edge mode Zero), "onednn" (its convolution), "plain" (ours, takes everything).
 std::span<const Implementation<ConvolutionProblem>> convolutionImplementationsCpu();
-/// NVIDIA GPUs': "matmul" (cuBLASLt's matrix product, where the geometry is one), "cudnn" (its convolution),
-/// "plain" (ours, takes everything).
+/// NVIDIA GPUs': "matmul" (cuBLASLt's matrix product, where the geometry is one), "few channels" (ours, for first
+/// layers), "cudnn" (its convolution), "plain" (ours, takes everything).
 std::span<const Implementation<ConvolutionProblem>> convolutionImplementationsCuda();
 inline constexpr BackEnds<ConvolutionProblem> convolutionBackEnds{
     convolutionImplementationsCpu, UNMETAL_CUDA_LIST(convolutionImplementationsCuda)};

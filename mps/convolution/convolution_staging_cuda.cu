@@ -399,7 +399,7 @@ void PixelSums::run(mtl::Stream& stream, const std::byte* tensor, float* sums, b
     launchSums<Float16, kQuad>(stream, arguments, slices_);
   else
     launchSums<void, 1>(stream, arguments, slices_);
-  launchSumSlices(stream, partial, slices_, tensor_.channels, sums, accumulate, SamePlace());
+  launchSumSlices(stream, partial, slices_, tensor_.channels, accumulate, SamePlace{sums});
 }
 
 bool DenseWeights::areGiven(const ConvolutionProblem& problem) const {

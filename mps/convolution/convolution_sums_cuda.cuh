@@ -14,42 +14,47 @@ inline constexpr unsigned kSumLanes = 32;  ///< adjacent results of a block
 inline constexpr unsigned kSumRows = 8;    ///< threads that share one result
 
 /// The sum of the values of the block's threads of one threadIdx.x, for threadIdx.y = 0. All threads of the
-/// block, kSumLanes x kSumRows, take part.
-__device__ inline float sumOfRows(float value) {
-  __shared__ float shared[kSumRows][kSumLanes];
+/// block, kSumLanes x rows, take part.
+template <unsigned rows>
+__device__ float sumOfRows(float value) {
+  __shared__ float shared[rows][kSumLanes];
   shared[threadIdx.y][threadIdx.x] = value;
   __syncthreads();
   float sum = shared[0][threadIdx.x];
-  for (unsigned row = 1; row < kSumRows; ++row) sum += shared[row][threadIdx.x];
+  for (unsigned row = 1; row < rows; ++row) sum += shared[row][threadIdx.x];
   __syncthreads();
   return sum;
 }
 
-/// Where a sum with number i belongs: place(i).
+/// Where the sum with number i belongs: a function of i, or null where nobody wants it.
 struct SamePlace {
-  __device__ std::int64_t operator()(std::int64_t i) const { return i; }
+  float* to;
+  __device__ float* operator()(std::int64_t i) const { return to + i; }
 };
 
-/// to[place(i)] = partial[0][i] + partial[1][i] + ..., or added to what is there.
+inline constexpr unsigned kSliceRows = 32;  ///< threads that share one sum of slices
+
+/// *place(i) = partial[0][i] + partial[1][i] + ..., or added to what is there.
 template <class Place>
-__global__ void sumSlices(const float* partial, std::int64_t slices, std::int64_t count, float* to,
-                          bool accumulate, Place place) {
+__global__ void sumSlices(const float* partial, std::int64_t slices, std::int64_t count, bool accumulate,
+                          Place place) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kSumLanes + threadIdx.x;
   float sum = 0;
   if (i < count)
-    for (std::int64_t slice = threadIdx.y; slice < slices; slice += kSumRows)
+#pragma unroll 4
+    for (std::int64_t slice = threadIdx.y; slice < slices; slice += kSliceRows)
       sum += partial[slice * count + i];
-  sum = sumOfRows(sum);
+  sum = sumOfRows<kSliceRows>(sum);
   if (i >= count || threadIdx.y != 0) return;
-  float& result = to[place(i)];
-  result = accumulate ? result + sum : sum;
+  float* const to = place(i);
+  if (to != nullptr) *to = accumulate ? *to + sum : sum;
 }
 
 template <class Place>
 void launchSumSlices(mtl::Stream& stream, const float* partial, std::int64_t slices, std::int64_t count,
-                     float* to, bool accumulate, const Place& place) {
+                     bool accumulate, const Place& place) {
   mtl::cuda::launch(stream, sumSlices<Place>, dim3(mtl::cuda::blocksFor(count, kSumLanes)),
-                    dim3(kSumLanes, kSumRows), 0, partial, slices, count, to, accumulate, place);
+                    dim3(kSumLanes, kSliceRows), 0, partial, slices, count, accumulate, place);
 }
 
 /// Slices that keep a GPU busy, `blocks` blocks for each of them; at most one for each of `items` items.
