@@ -157,6 +157,11 @@ inline std::vector<ConvolutionCase> convolutionCases() {
       {.name = "Wide1x7", .images = 2, .y = sameWindow(4, 1), .x = sameWindow(17, 7), .inputs = 4, .outputs = 8},
       {.name = "Tall7x1", .images = 2, .y = sameWindow(17, 7), .x = sameWindow(4, 1), .inputs = 4, .outputs = 8},
       {.name = "Over256Taps", .y = sameWindow(18, 17), .x = sameWindow(11, 17), .inputs = 3, .outputs = 4},
+      // First layers: tiles side by side and below each other, several groups of channels and of taps.
+      {.name = "FirstLayer3x3", .images = 2, .y = sameWindow(9, 3), .x = sameWindow(70, 3), .inputs = 1, .outputs = 36},
+      {.name = "FirstLayer3x3Color", .images = 3, .y = sameWindow(17, 3), .x = sameWindow(18, 3), .inputs = 3, .outputs = 16, .neuron = neuron(CNNNeuronType::ReLU, 0.25F)},
+      {.name = "FirstLayer5x5Rows", .y = sameWindow(41, 5, 2), .x = validWindow(26, 5), .inputs = 2, .outputs = 64, .edgeMode = Clamp},
+      {.name = "FirstLayer11x11Stride4", .images = 2, .y = validWindow(23, 11, 4), .x = validWindow(31, 11, 4), .inputs = 3, .outputs = 8},
       // Windows: even, strided, dilated, every offset, larger than the image.
       {.name = "Even2x2", .images = 3, .y = sameWindow(6, 2), .x = sameWindow(7, 2), .inputs = 5, .outputs = 6},
       {.name = "Even4x4Stride2", .y = sameWindow(9, 4, 2), .x = sameWindow(10, 4, 2), .inputs = 16, .outputs = 16},

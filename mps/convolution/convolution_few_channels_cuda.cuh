@@ -94,22 +94,33 @@ struct Tile {
 
 /// All threads of the block put the pixels of a tile into shared memory, zeros for those outside of the source.
 __device__ inline void loadPixels(const TileNumbers& n, const Tile& tile, float* pixels) {
+  // Loads that wait for each other would take as long as all the arithmetic.
+  constexpr int kBatch = 4;
   const std::int32_t sourceRows = (tile.rows - 1) * n.strideY + (n.kernelHeight - 1) * n.dilationY + 1;
   const std::int32_t y = n.firstTapY + tile.firstRow * n.strideY;
   const std::int32_t x = n.firstTapX + tile.firstColumn * n.strideX;
   const std::uint32_t count = static_cast<std::uint32_t>(sourceRows) * n.elementsOfRow.divisor();
-  for (std::uint32_t i = threadIdx.x; i < count; i += kTileThreads) {
-    const std::uint32_t row = n.elementsOfRow.divide(i);
-    const std::uint32_t element = i - row * n.elementsOfRow.divisor();
-    const std::uint32_t column = n.channels.divide(element);
-    const std::uint32_t channel = element - column * n.channels.divisor();
-    const std::int64_t v = pixelAt(y + static_cast<std::int32_t>(row), n.source.height, n.clamps);
-    const std::int64_t u = pixelAt(x + static_cast<std::int32_t>(column), n.source.width, n.clamps);
-    const float value =
-        v < 0 || u < 0 ? 0.0F
-                       : loadAs(n.source.format, n.sourceMemory, n.source.offset(tile.image, v, u, channel));
-    pixels[static_cast<std::int32_t>(channel) * n.plane + static_cast<std::int32_t>(row) * n.pitch +
-           static_cast<std::int32_t>(column)] = value;
+  for (std::uint32_t first = threadIdx.x; first < count; first += kBatch * kTileThreads) {
+    float values[kBatch];
+    std::int32_t places[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const std::uint32_t number = min(first + static_cast<std::uint32_t>(i) * kTileThreads, count - 1);
+      const std::uint32_t row = n.elementsOfRow.divide(number);
+      const std::uint32_t element = number - row * n.elementsOfRow.divisor();
+      const std::uint32_t column = n.channels.divide(element);
+      const std::uint32_t channel = element - column * n.channels.divisor();
+      const std::int64_t v = pixelAt(y + static_cast<std::int32_t>(row), n.source.height, n.clamps);
+      const std::int64_t u = pixelAt(x + static_cast<std::int32_t>(column), n.source.width, n.clamps);
+      values[i] = v < 0 || u < 0
+                      ? 0.0F
+                      : loadAs(n.source.format, n.sourceMemory, n.source.offset(tile.image, v, u, channel));
+      places[i] = static_cast<std::int32_t>(channel) * n.plane + static_cast<std::int32_t>(row) * n.pitch +
+                  static_cast<std::int32_t>(column);
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i)
+      if (first + static_cast<std::uint32_t>(i) * kTileThreads < count) pixels[places[i]] = values[i];
   }
 }
 

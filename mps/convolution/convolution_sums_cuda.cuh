@@ -41,7 +41,7 @@ __global__ void sumSlices(const float* partial, std::int64_t slices, std::int64_
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kSumLanes + threadIdx.x;
   float sum = 0;
   if (i < count)
-#pragma unroll 4
+#pragma unroll 8
     for (std::int64_t slice = threadIdx.y; slice < slices; slice += kSliceRows)
       sum += partial[slice * count + i];
   sum = sumOfRows<kSliceRows>(sum);
