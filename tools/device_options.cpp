@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "mps/convolution/convolution_plan_file.hpp"
 #include "mps/core/error.hpp"
 #include "mtl/device.hpp"
 #include "tools/number_options.hpp"
@@ -15,6 +16,10 @@ void addDeviceOptions(CLI::App& command, DeviceOptions& options) {
   command.add_option("--threads", options.threads, "Threads that share a kernel on the CPU [all processors]")
       ->type_name("N")
       ->check(wholeNumber(1, 1024));
+  command
+      .add_option("--plans", options.plans,
+                  "Convolutions on a GPU as unmetal tune measured them, rather than the library's first choice")
+      ->type_name("FILE");
 }
 
 std::shared_ptr<mtl::Device> openDevice(const DeviceOptions& options) {
@@ -29,6 +34,10 @@ std::shared_ptr<mtl::Device> openDevice(const DeviceOptions& options) {
   } catch (const mtl::Error& error) {
     throw mps::Error("--threads " + std::to_string(options.threads) + ": " + error.what());
   }
+  if (options.plans.empty()) return device;
+  if (device->kind() == mtl::DeviceKind::CPU)
+    throw mps::Error("--plans " + options.plans + ": plans are for GPUs, --device is " + device->name());
+  mps::detail::useConvolutionPlans(options.plans);
   return device;
 }
 

@@ -16,9 +16,10 @@ namespace unmetal {
 struct DeviceOptions {
   std::string name = "cpu";
   int threads = 0;  ///< 0: as many as the device likes
+  std::string plans;  ///< file of `unmetal tune`, or empty
 };
 
-/// Adds --device and --threads.
+/// Adds --device, --threads and --plans.
 void addDeviceOptions(CLI::App& command, DeviceOptions& options);
 
 /// @throws mps::Error that names the option and the trouble.

@@ -104,6 +104,7 @@ class RepeatedStep {
 std::vector<std::string> withDevice(std::vector<std::string> arguments, const DeviceOptions& device) {
   arguments.insert(arguments.end(), {"--device", device.name});
   if (device.threads > 0) arguments.insert(arguments.end(), {"--threads", std::to_string(device.threads)});
+  if (!device.plans.empty()) arguments.insert(arguments.end(), {"--plans", device.plans});
   return arguments;
 }
 
@@ -182,6 +183,10 @@ void benchNetworks(mps::detail::Bench& bench, const DeviceOptions& device) {
       bench.add(row);
     }
   }
+}
+
+void runTrainingStep(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options) {
+  RepeatedStep(device, options).run(1);
 }
 
 void addTrainingStepCommand(CLI::App& program) {

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <memory>
+
 #include "mps/conform/bench.hpp"
 #include "tools/device_options.hpp"
+#include "tools/networks.hpp"
 
 namespace unmetal {
 
@@ -19,5 +22,8 @@ namespace unmetal {
 /// | first_step_ms | from the start of `unmetal train --data synthetic --net NET --steps 1` to its line for
 /// the first step; at batch 64 |
 void benchNetworks(mps::detail::Bench& bench, const DeviceOptions& device);
+
+/// One of these training steps.
+void runTrainingStep(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options);
 
 }  // namespace unmetal

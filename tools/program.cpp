@@ -28,6 +28,7 @@ void addCommands(CLI::App& program) {
   addConformCommand(program);
   addCheckGradientsCommand(program);
   addBenchCommand(program);
+  addTuneCommand(program);
   addTrainingStepCommand(program);
 }
 

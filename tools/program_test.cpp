@@ -50,6 +50,11 @@ TEST(Program, ErrorsAreOneLineThatNamesTheArgument) {
   expectError({"bench", "--json", "/no/such/folder/rows.json"}, "/no/such/folder/rows.json");
   expectError({"conform", "--filter", "no kernel is called so"}, "--filter no kernel is called so");
   expectError({"conform", "--seed", "-1"}, "--seed");
+  expectError({"tune", "--out", "plans.json"}, "--device cpu: only GPUs have plans to tune");
+  expectError({"tune", "--device", "abacus", "--out", "plans.json"}, "--device abacus");
+  expectError({"tune"}, "--out");
+  expectError({"tune", "--batch", "0", "--out", "plans.json"}, "--batch");
+  expectError({"conform", "--plans", "plans.json"}, "--plans plans.json: plans are for GPUs");
   expectError({"check-gradients", "--net", "fishnet"}, "network \"fishnet\" is unknown");
   expectError({"check-gradients", "--batch", "0"}, "--batch");
   expectError({"check-gradients", "--seed", "-1"}, "--seed");
@@ -61,7 +66,7 @@ TEST(Program, HelpListsTheCommandsAndTheirOptions) {
   const Outcome help = runWith({"--help"});
   EXPECT_EQ(help.status, 0);
   EXPECT_EQ(help.err, "");
-  for (const char* command : {"devices", "conform", "check-gradients", "bench"})
+  for (const char* command : {"devices", "conform", "check-gradients", "bench", "tune"})
     EXPECT_NE(help.out.find(command), std::string::npos) << command;
   const Outcome conform = runWith({"conform", "--help"});
   EXPECT_EQ(conform.status, 0);

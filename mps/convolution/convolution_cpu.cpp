@@ -53,6 +53,7 @@ std::string ConvolutionProblem::describe() const {
   if (hasBias) text += " bias";
   if (neuron.neuronType() != CNNNeuronType::None) text += " " + neuron.describe();
   if (accumulate) text += " accumulate";
+  if (allowReducedPrecision) text += " reduced precision";
   if (source.channels > 0) text += ", source " + source.describe();
   if (gradient.channels > 0) text += ", gradient " + gradient.describe();
   if (destination.channels > 0) text += ", destination " + destination.describe();

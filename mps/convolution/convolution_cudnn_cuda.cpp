@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -9,32 +10,29 @@
 #include <vector>
 
 #include "mps/convolution/convolution_cuda.hpp"
+#include "mps/convolution/convolution_cudnn_graph_cuda.hpp"
+#include "mps/convolution/convolution_plan_file.hpp"
 #include "mps/convolution/convolution_staging_cuda.hpp"
+#include "mps/convolution/convolution_timing_cuda.hpp"
+#include "mps/core/error.hpp"
 #include "mtl/cuda/cudnn.hpp"
+#include "mtl/cuda/device.hpp"
 #include "mtl/cuda/stream.hpp"
 
 namespace mps::detail {
 namespace {
 
-using cuda::DenseArray;
+using cuda::CudnnArrays;
+using cuda::CudnnAttempt;
+using cuda::CudnnGraph;
 using cuda::DenseWeights;
+using cuda::PaddedAxis;
 using mtl::cuda::Cudnn;
 using mtl::cuda::CudnnDescriptor;
 using mtl::cuda::CudnnError;
 using Format = ImageFeatureChannelFormat;
 
 constexpr std::int64_t kMostWorkspace = std::int64_t{256} << 20U;
-/// What cuDNN calls the three tensors of a convolution: the larger image, the weights, the smaller image.
-constexpr std::array<std::int64_t, 3> kIds{'x', 'w', 'y'};
-
-/// How one axis of the larger image's array follows from the tensor, and what cuDNN pads.
-struct PaddedAxis {
-  std::int64_t size;
-  std::int64_t origin;
-  std::int64_t before;
-  std::int64_t after;
-};
-
 /// The tensor as it is. Nothing where cuDNN cannot: it clamps no edge and cuts off no pixels.
 std::optional<PaddedAxis> paddedByCudnn(const WindowAxis& axis, ImageEdgeMode edgeMode) {
   const bool outside = axis.paddingBefore() > 0 || axis.paddingAfter() > 0;
@@ -46,160 +44,6 @@ std::optional<PaddedAxis> paddedByCudnn(const WindowAxis& axis, ImageEdgeMode ed
 /// A copy from the first tap of the first window to the last tap of the last one.
 PaddedAxis paddedByCopy(const WindowAxis& axis) {
   return {axis.stride * (axis.destinationSize - 1) + axis.dilatedSize(), axis.firstTap(0), 0, 0};
-}
-
-/// One way to have cuDNN compute a problem.
-struct Attempt {
-  PaddedAxis y;
-  PaddedAxis x;
-  Format format;                  ///< of what cuDNN reads and writes; it sums in float32
-  std::int64_t channelsMultiple;  ///< channels are filled up with zeros to a multiple of it
-
-  [[nodiscard]] std::int64_t filledUp(std::int64_t channels) const {
-    return (channels + channelsMultiple - 1) / channelsMultiple * channelsMultiple;
-  }
-};
-
-/// The arrays of an attempt.
-struct Arrays {
-  DenseArray large;  ///< source, or the data gradient
-  DenseArray small;  ///< result, or the incoming gradient
-  DenseWeights weights;
-
-  Arrays(const ConvolutionProblem& problem, const Attempt& attempt)
-      : large{TensorShape::dense(problem.images(), attempt.y.size, attempt.x.size,
-                                 attempt.filledUp(problem.inputFeatureChannels), attempt.format),
-              attempt.y.origin, attempt.x.origin},
-        small{TensorShape::dense(problem.images(), problem.y.destinationSize, problem.x.destinationSize,
-                                 attempt.filledUp(problem.outputFeatureChannels), attempt.format),
-              0, 0},
-        weights{attempt.format, attempt.filledUp(problem.outputFeatureChannels),
-                attempt.filledUp(problem.inputChannelsPerGroup())} {}
-};
-
-cudnnDataType_t typeOf(Format format) {
-  return format == Format::Float16 ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT;
-}
-
-/// @param sizes images (or outputs), channels, height, width; in memory channels are innermost
-CudnnDescriptor tensor(std::int64_t id, Format format, const std::array<std::int64_t, 4>& sizes) {
-  const std::array<std::int64_t, 4> strides{sizes[1] * sizes[2] * sizes[3], 1, sizes[1] * sizes[3], sizes[1]};
-  CudnnDescriptor descriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  descriptor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, typeOf(format));
-  descriptor.set(CUDNN_ATTR_TENSOR_DIMENSIONS, sizes);
-  descriptor.set(CUDNN_ATTR_TENSOR_STRIDES, strides);
-  descriptor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id);
-  descriptor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, std::int64_t{16});
-  descriptor.finalize();
-  return descriptor;
-}
-
-CudnnDescriptor tensor(std::int64_t id, const TensorShape& shape) {
-  return tensor(id, shape.format, {shape.images, shape.channels, shape.height, shape.width});
-}
-
-CudnnDescriptor geometry(const ConvolutionProblem& problem, const Attempt& attempt) {
-  const auto both = [](std::int64_t y, std::int64_t x) { return std::array<std::int64_t, 2>{y, x}; };
-  const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-  CudnnDescriptor descriptor(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
-  descriptor.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT);
-  descriptor.set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
-  descriptor.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, std::int64_t{2});
-  descriptor.set(CUDNN_ATTR_CONVOLUTION_DILATIONS, both(problem.y.dilation, problem.x.dilation));
-  descriptor.set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, both(problem.y.stride, problem.x.stride));
-  descriptor.set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, both(attempt.y.before, attempt.x.before));
-  descriptor.set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, both(attempt.y.after, attempt.x.after));
-  descriptor.finalize();
-  return descriptor;
-}
-
-/// The names of an operation and its attributes.
-struct OperationNames {
-  cudnnBackendDescriptorType_t type;
-  cudnnBackendAttributeName_t alpha, beta, geometry, large, weights, small;
-};
-OperationNames namesOf(ConvolutionOperation operation) {
-  switch (operation) {
-    case ConvolutionOperation::DataGradient:
-      return {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY};
-    case ConvolutionOperation::WeightsGradient:
-      return {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY};
-    case ConvolutionOperation::Forward:
-      break;
-  }
-  return {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
-          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y};
-}
-
-/// What cuDNN computes: one convolution. Whether a descriptor keeps those that it was made from is not documented,
-/// so all of them live as long as it.
-struct OperationGraph {
-  CudnnDescriptor geometry;
-  CudnnDescriptor large;
-  CudnnDescriptor weights;
-  CudnnDescriptor small;
-  CudnnDescriptor operation;
-  CudnnDescriptor graph;
-
-  OperationGraph(const ConvolutionProblem& problem, const Attempt& attempt, const Arrays& arrays,
-                 cudnnHandle_t handle)
-      : geometry(detail::geometry(problem, attempt)),
-        large(tensor(kIds[0], arrays.large.shape)),
-        weights(tensor(
-            kIds[1], arrays.weights.format,
-            {arrays.weights.outputs, arrays.weights.inputs, problem.y.kernelSize, problem.x.kernelSize})),
-        small(tensor(kIds[2], arrays.small.shape)),
-        operation(namesOf(problem.operation).type),
-        graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR) {
-    const OperationNames names = namesOf(problem.operation);
-    operation.set(names.alpha, 1.0F);
-    operation.set(names.beta, 0.0F);
-    operation.set(names.geometry, geometry);
-    operation.set(names.large, large);
-    operation.set(names.weights, weights);
-    operation.set(names.small, small);
-    operation.finalize();
-    graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);
-    graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle);
-    graph.finalize();
-  }
-};
-
-/// cuDNN's suggestions, best first.
-std::vector<CudnnDescriptor> suggestionsFor(const OperationGraph& graph, cudnnBackendHeurMode_t mode) {
-  CudnnDescriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-  heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph.graph);
-  heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-  heuristics.finalize();
-  const auto results = [&](std::int64_t count, void* values) {
-    return heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, values);
-  };
-  const std::int64_t count = results(0, nullptr);
-  std::vector<CudnnDescriptor> found;
-  std::vector<cudnnBackendDescriptor_t> addresses;
-  for (std::int64_t i = 0; i < count; ++i) {
-    found.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-    addresses.push_back(found.back().get());
-  }
-  if (count > 0) found.erase(found.begin() + std::min(count, results(count, addresses.data())), found.end());
-  return found;
 }
 
 /// Why an engine must not be used, or "".
@@ -234,7 +78,7 @@ std::string objection(const CudnnDescriptor& engine, const ConvolutionProblem& p
 
 /// A plan of cuDNN's, what it was made from, and what is to be said about it.
 struct Found {
-  std::shared_ptr<const OperationGraph> graph;
+  std::shared_ptr<const CudnnGraph> graph;
   CudnnDescriptor suggestion;
   CudnnDescriptor plan;
   std::int64_t workspace;
@@ -243,8 +87,8 @@ struct Found {
 };
 
 /// A plan from a suggestion. @throws CudnnError that says why not.
-Found planFrom(std::shared_ptr<const OperationGraph> graph, CudnnDescriptor suggestion,
-               const ConvolutionProblem& problem, Format format, cudnnHandle_t handle) {
+Found planFrom(std::shared_ptr<const CudnnGraph> graph, CudnnDescriptor suggestion,
+               const ConvolutionProblem& problem, Format format) {
   const CudnnDescriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t address = engine.get();
   suggestion.get(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &address);
@@ -253,7 +97,7 @@ Found planFrom(std::shared_ptr<const OperationGraph> graph, CudnnDescriptor sugg
   if (const std::string why = objection(engine, problem, format); !why.empty())
     throw CudnnError(words + ": " + why);
   CudnnDescriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-  plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle);
+  plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, mtl::cuda::CudnnHandle::forPreparing());
   plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, suggestion);
   plan.finalize();
   const std::int64_t workspace = plan.getNumber(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
@@ -262,32 +106,32 @@ Found planFrom(std::shared_ptr<const OperationGraph> graph, CudnnDescriptor sugg
   return {std::move(graph), std::move(suggestion), std::move(plan), workspace, index == 0, std::move(words)};
 }
 
-/// The first suggestion that may be used. @throws CudnnError with cuDNN's last words when there is none.
-Found findPlan(const ConvolutionProblem& problem, const Attempt& attempt, const Arrays& arrays) {
-  const cudnnHandle_t handle = mtl::cuda::CudnnHandle::forPreparing();
-  const auto graph = std::make_shared<const OperationGraph>(problem, attempt, arrays, handle);
-  std::string why = "it suggests nothing";
+/// What a search for a plan does next.
+enum class Search { GoOn, NextAttempt, Stop };
+
+/// What cuDNN offers for an attempt, best first: calls take(graph, suggestion) while it says GoOn.
+/// @param why set to cuDNN's words when it has no suggestions
+template <class Take>
+Search eachSuggestion(const ConvolutionProblem& problem, const CudnnAttempt& attempt, const CudnnArrays& arrays,
+                      std::string& why, Take take) {
+  const auto graph = std::make_shared<const CudnnGraph>(problem, attempt, arrays,
+                                                            mtl::cuda::CudnnHandle::forPreparing());
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     std::vector<CudnnDescriptor> suggestions;
     try {
-      suggestions = suggestionsFor(*graph, mode);
+      suggestions = graph->suggestions(mode);
     } catch (const CudnnError& error) {
       why = error.what();
     }
-    for (CudnnDescriptor& suggestion : suggestions) {
-      try {
-        return planFrom(graph, std::move(suggestion), problem, attempt.format, handle);
-      } catch (const CudnnError& error) {
-        why = error.what();
-      }
-    }
+    for (CudnnDescriptor& suggestion : suggestions)
+      if (const Search next = take(graph, std::move(suggestion)); next != Search::GoOn) return next;
   }
-  throw CudnnError(why);
+  return Search::GoOn;
 }
 
 class CudnnPlan final : public Plan {
  public:
-  CudnnPlan(const ConvolutionProblem& problem, const Attempt& attempt, const Arrays& arrays, Found found,
+  CudnnPlan(const ConvolutionProblem& problem, const CudnnAttempt& attempt, const CudnnArrays& arrays, Found found,
             std::shared_ptr<const Plan> plain)
       : problem_(problem), weights_(arrays.weights), found_(std::move(found)), plain_(std::move(plain)) {
     switch (problem.operation) {
@@ -384,7 +228,7 @@ class CudnnPlan final : public Plan {
     const std::array<const void*, 3> addresses{large, weights, small};
     const void* const workspace = workspace_.address(operands.scratch);
     CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, kIds);
+    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, cuda::kCudnnIds);
     pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, addresses.data());
     pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
     pack.finalize();
@@ -407,7 +251,7 @@ class CudnnPlan final : public Plan {
 };
 
 /// What to ask cuDNN for, in this order.
-std::vector<Attempt> attemptsFor(const ConvolutionProblem& problem) {
+std::vector<CudnnAttempt> attemptsFor(const ConvolutionProblem& problem) {
   std::vector<std::pair<PaddedAxis, PaddedAxis>> axes;
   const auto y = paddedByCudnn(problem.y, problem.edgeMode);
   const auto x = paddedByCudnn(problem.x, problem.edgeMode);
@@ -424,7 +268,7 @@ std::vector<Attempt> attemptsFor(const ConvolutionProblem& problem) {
   std::vector<Format> formats{Format::Float32};
   if (halves) formats.insert(formats.begin(), Format::Float16);
 
-  std::vector<Attempt> attempts;
+  std::vector<CudnnAttempt> attempts;
   for (const Format format : formats)
     for (const auto& [rows, columns] : axes) {
       attempts.push_back({rows, columns, format, 1});
@@ -434,6 +278,121 @@ std::vector<Attempt> attemptsFor(const ConvolutionProblem& problem) {
         attempts.push_back({rows, columns, format, multiple});
     }
   return attempts;
+}
+
+/// All of cuDNN's candidates for a problem, in the order in which they are tried.
+class Candidates {
+ public:
+  explicit Candidates(const ConvolutionProblem& problem)
+      : problem_(problem),
+        plain_(std::get<std::shared_ptr<const Plan>>(prepareConvolutionPlainCuda(problem))) {}
+
+  /// Calls take(number, plan, isGeneral) with the candidates whose number is wanted(); it says how to go on.
+  template <class Wanted, class Take>
+  void find(Wanted wanted, Take take) {
+    std::int64_t number = -1;
+    for (const CudnnAttempt& attempt : attemptsFor(problem_)) {
+      try {
+        const CudnnArrays arrays(problem_, attempt);
+        const auto takeOne = [&](const std::shared_ptr<const CudnnGraph>& graph,
+                                 CudnnDescriptor suggestion) {
+          if (!wanted(++number)) return Search::GoOn;
+          try {
+            Found found = planFrom(graph, std::move(suggestion), problem_, attempt.format);
+            const bool isGeneral = found.isGeneral;
+            return take(number,
+                        std::make_shared<const CudnnPlan>(problem_, attempt, arrays, std::move(found), plain_),
+                        isGeneral);
+          } catch (const CudnnError& error) {
+            why_ = error.what();
+            return Search::GoOn;
+          }
+        };
+        if (eachSuggestion(problem_, attempt, arrays, why_, takeOne) == Search::Stop) return;
+      } catch (const CudnnError& error) {
+        why_ = error.what();
+      }
+    }
+  }
+  /// cuDNN's last words about a candidate that may not be used.
+  [[nodiscard]] const std::string& why() const { return why_; }
+
+ private:
+  const ConvolutionProblem& problem_;
+  std::shared_ptr<const Plan> plain_;
+  std::string why_ = "it suggests nothing";
+};
+
+bool anyNumber(std::int64_t /*number*/) {
+  return true;
+}
+
+/// The first candidate that may be used and is not the general one, or the first general one, or null.
+std::shared_ptr<const Plan> firstPlan(Candidates& candidates) {
+  std::shared_ptr<const Plan> chosen;
+  std::shared_ptr<const Plan> general;
+  candidates.find(anyNumber, [&](std::int64_t, std::shared_ptr<const Plan> plan, bool isGeneral) {
+    if (!isGeneral) {
+      chosen = std::move(plan);
+      return Search::Stop;
+    }
+    if (!general) general = std::move(plan);
+    return Search::NextAttempt;
+  });
+  return chosen ? chosen : general;
+}
+
+/// The candidate that a plan file names. @throws Error when cuDNN does not offer it.
+std::shared_ptr<const Plan> namedPlan(Candidates& candidates, const ConvolutionProblem& problem,
+                                    const ConvolutionPlanFile& file, const ConvolutionChoice& choice) {
+  std::shared_ptr<const Plan> chosen;
+  candidates.find([&](std::int64_t number) { return number == choice.candidate; },
+                  [&](std::int64_t, std::shared_ptr<const Plan> plan, bool) {
+                    chosen = std::move(plan);
+                    return Search::Stop;
+                  });
+  if (chosen && chosen->describe() == choice.engine) return chosen;
+  throw Error("the plan file " + file.name + " names candidate " + std::to_string(choice.candidate) + ", " +
+              choice.engine + ", for the " + problem.describe() + ", which cuDNN does not offer");
+}
+
+/// The fastest candidate, or null.
+std::shared_ptr<const Plan> measuredPlan(Candidates& candidates, const ConvolutionProblem& problem,
+                                         const std::shared_ptr<mtl::Device>& device, const std::string& library,
+                                         ConvolutionTuning& tuning) {
+  const std::shared_ptr<const Plan> first = firstPlan(candidates);
+  if (!first) return nullptr;
+  cuda::ConvolutionTimer timer(device, problem);
+  ConvolutionChoice choice;
+  choice.firstMilliseconds = timer.milliseconds(*first, std::numeric_limits<double>::infinity());
+  choice.milliseconds = std::numeric_limits<double>::infinity();
+  std::shared_ptr<const Plan> fastest;
+  candidates.find(anyNumber, [&](std::int64_t number, const std::shared_ptr<const Plan>& plan, bool) {
+    const double milliseconds = timer.milliseconds(*plan, choice.milliseconds);
+    if (milliseconds < choice.milliseconds) {
+      choice.candidate = number;
+      choice.engine = plan->describe();
+      choice.milliseconds = milliseconds;
+      fastest = plan;
+    }
+    return Search::GoOn;
+  });
+  tuning.add(device->description(), library, problem.describe(), choice);
+  return fastest;
+}
+
+/// Null where cuDNN has no plan.
+std::shared_ptr<const Plan> choosePlan(Candidates& candidates, const ConvolutionProblem& problem) {
+  ConvolutionTuning* const tuning = ConvolutionTuning::current();
+  const auto file = convolutionPlansInUse();
+  if (tuning == nullptr && !file) return firstPlan(candidates);
+  const auto device = mtl::cuda::device(mtl::cuda::deviceIndex(problem.deviceName));
+  const std::string library = "cuDNN " + Cudnn::library().version();
+  if (tuning != nullptr) return measuredPlan(candidates, problem, device, library, *tuning);
+  file->requireMadeFor(device->description(), library);
+  const auto found = file->choices.find(problem.describe());
+  return found == file->choices.end() ? firstPlan(candidates)
+                                      : namedPlan(candidates, problem, *file, found->second);
 }
 
 }  // namespace
@@ -446,28 +405,17 @@ Preparation prepareConvolutionCudnn(const ConvolutionProblem& problem) {
   // Handles are for one thread at a time.
   static std::mutex& mutex = *new std::mutex;
   const std::lock_guard lock(mutex);
-  std::string why = "clamped edges have no gradient there";
+  if (attemptsFor(problem).empty()) return Refusal{"cuDNN: clamped edges have no gradient there"};
   try {
     const mtl::cuda::CurrentDevice device(mtl::cuda::deviceIndex(problem.deviceName));
-    const auto plain = std::get<std::shared_ptr<const Plan>>(prepareConvolutionPlainCuda(problem));
-    std::shared_ptr<const Plan> general;
-    for (const Attempt& attempt : attemptsFor(problem)) {
-      try {
-        const Arrays arrays(problem, attempt);
-        Found found = findPlan(problem, attempt, arrays);
-        const bool isGeneral = found.isGeneral;
-        auto plan = std::make_shared<const CudnnPlan>(problem, attempt, arrays, std::move(found), plain);
-        if (!isGeneral) return plan;
-        if (!general) general = std::move(plan);
-      } catch (const CudnnError& error) {
-        why = error.what();
-      }
-    }
-    if (general) return general;
+    Candidates candidates(problem);
+    if (auto plan = choosePlan(candidates, problem)) return plan;
+    return Refusal{"cuDNN: " + candidates.why()};
+  } catch (const Error&) {
+    throw;  // about a plan file
   } catch (const mtl::Error& error) {
     return Refusal{error.what()};
   }
-  return Refusal{"cuDNN: " + why};
 }
 
 }  // namespace mps::detail

@@ -1,0 +1,69 @@
+#include <CLI/CLI.hpp>
+#include <cstddef>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mps/convolution/convolution_plan_file.hpp"
+#include "mps/core/error.hpp"
+#include "mps/weights/atomic_file.hpp"
+#include "mtl/device.hpp"
+#include "tools/commands.hpp"
+#include "tools/device_options.hpp"
+#include "tools/network_bench.hpp"
+#include "tools/networks.hpp"
+#include "tools/number_options.hpp"
+
+namespace unmetal {
+namespace {
+
+struct TuneArguments {
+  DeviceOptions device;
+  std::string network = "mnist-cnn";
+  std::vector<std::size_t> batches{64};
+  bool allowReducedPrecision = false;
+  std::string out;
+};
+
+void runTune(const TuneArguments& arguments) {
+  const auto device = openDevice(arguments.device);
+  if (device->kind() == mtl::DeviceKind::CPU)
+    throw mps::Error("--device " + device->name() + ": only GPUs have plans to tune");
+  mps::AtomicFile file(arguments.out);
+  mps::detail::ConvolutionTuning tuning;
+  for (const std::size_t batch : arguments.batches) {
+    NetworkOptions options;
+    options.name = arguments.network;
+    options.batchSize = batch;
+    options.allowReducedPrecision = arguments.allowReducedPrecision;
+    runTrainingStep(device, options);
+  }
+  for (const auto& [problem, choice] : tuning.file().choices)
+    std::printf("%8.3f ms, first choice %8.3f ms: %s, %s\n", choice.milliseconds, choice.firstMilliseconds,
+                problem.c_str(), choice.engine.c_str());
+  file.write(tuning.file().text());
+  file.commit();
+}
+
+}  // namespace
+
+void addTuneCommand(CLI::App& program) {
+  const auto arguments = std::make_shared<TuneArguments>();
+  CLI::App* command = program.add_subcommand(
+      "tune", "Measure what computes the convolutions of a training step fastest; --plans takes the result");
+  addDeviceOptions(*command, arguments->device);
+  command->add_option("--net", arguments->network, "Network")
+      ->check(CLI::IsMember(networkNames()))
+      ->capture_default_str();
+  command->add_option("--batch", arguments->batches, "Pictures per step; several may follow each other")
+      ->type_name("N")
+      ->check(wholeNumber(1, 4096))
+      ->capture_default_str();
+  command->add_flag("--allow-reduced-precision", arguments->allowReducedPrecision,
+                    "A GPU may multiply with the 11 bits of TF32");
+  command->add_option("--out", arguments->out, "Where to write the plans")->type_name("FILE")->required();
+  command->callback([arguments] { runTune(*arguments); });
+}
+
+}  // namespace unmetal
