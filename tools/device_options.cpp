@@ -17,8 +17,9 @@ void addDeviceOptions(CLI::App& command, DeviceOptions& options) {
       ->type_name("N")
       ->check(wholeNumber(1, 1024));
   command
-      .add_option("--plans", options.plans,
-                  "Convolutions on a GPU as unmetal tune measured them, rather than the library's first choice")
+      .add_option(
+          "--plans", options.plans,
+          "Convolutions on a GPU as unmetal tune measured them, rather than the library's first choice")
       ->type_name("FILE");
 }
 

@@ -15,7 +15,7 @@ namespace unmetal {
 /// What commands that compute ask for.
 struct DeviceOptions {
   std::string name = "cpu";
-  int threads = 0;  ///< 0: as many as the device likes
+  int threads = 0;    ///< 0: as many as the device likes
   std::string plans;  ///< file of `unmetal tune`, or empty
 };
 

@@ -112,10 +112,10 @@ enum class Search { GoOn, NextAttempt, Stop };
 /// What cuDNN offers for an attempt, best first: calls take(graph, suggestion) while it says GoOn.
 /// @param why set to cuDNN's words when it has no suggestions
 template <class Take>
-Search eachSuggestion(const ConvolutionProblem& problem, const CudnnAttempt& attempt, const CudnnArrays& arrays,
-                      std::string& why, Take take) {
-  const auto graph = std::make_shared<const CudnnGraph>(problem, attempt, arrays,
-                                                            mtl::cuda::CudnnHandle::forPreparing());
+Search eachSuggestion(const ConvolutionProblem& problem, const CudnnAttempt& attempt,
+                      const CudnnArrays& arrays, std::string& why, Take take) {
+  const auto graph =
+      std::make_shared<const CudnnGraph>(problem, attempt, arrays, mtl::cuda::CudnnHandle::forPreparing());
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     std::vector<CudnnDescriptor> suggestions;
     try {
@@ -131,8 +131,8 @@ Search eachSuggestion(const ConvolutionProblem& problem, const CudnnAttempt& att
 
 class CudnnPlan final : public Plan {
  public:
-  CudnnPlan(const ConvolutionProblem& problem, const CudnnAttempt& attempt, const CudnnArrays& arrays, Found found,
-            std::shared_ptr<const Plan> plain)
+  CudnnPlan(const ConvolutionProblem& problem, const CudnnAttempt& attempt, const CudnnArrays& arrays,
+            Found found, std::shared_ptr<const Plan> plain)
       : problem_(problem), weights_(arrays.weights), found_(std::move(found)), plain_(std::move(plain)) {
     switch (problem.operation) {
       case ConvolutionOperation::Forward:
@@ -294,15 +294,15 @@ class Candidates {
     for (const CudnnAttempt& attempt : attemptsFor(problem_)) {
       try {
         const CudnnArrays arrays(problem_, attempt);
-        const auto takeOne = [&](const std::shared_ptr<const CudnnGraph>& graph,
-                                 CudnnDescriptor suggestion) {
+        const auto takeOne = [&](const std::shared_ptr<const CudnnGraph>& graph, CudnnDescriptor suggestion) {
           if (!wanted(++number)) return Search::GoOn;
           try {
             Found found = planFrom(graph, std::move(suggestion), problem_, attempt.format);
             const bool isGeneral = found.isGeneral;
-            return take(number,
-                        std::make_shared<const CudnnPlan>(problem_, attempt, arrays, std::move(found), plain_),
-                        isGeneral);
+            return take(
+                number,
+                std::make_shared<const CudnnPlan>(problem_, attempt, arrays, std::move(found), plain_),
+                isGeneral);
           } catch (const CudnnError& error) {
             why_ = error.what();
             return Search::GoOn;
@@ -344,7 +344,7 @@ std::shared_ptr<const Plan> firstPlan(Candidates& candidates) {
 
 /// The candidate that a plan file names. @throws Error when cuDNN does not offer it.
 std::shared_ptr<const Plan> namedPlan(Candidates& candidates, const ConvolutionProblem& problem,
-                                    const ConvolutionPlanFile& file, const ConvolutionChoice& choice) {
+                                      const ConvolutionPlanFile& file, const ConvolutionChoice& choice) {
   std::shared_ptr<const Plan> chosen;
   candidates.find([&](std::int64_t number) { return number == choice.candidate; },
                   [&](std::int64_t, std::shared_ptr<const Plan> plan, bool) {
@@ -358,8 +358,8 @@ std::shared_ptr<const Plan> namedPlan(Candidates& candidates, const ConvolutionP
 
 /// The fastest candidate, or null.
 std::shared_ptr<const Plan> measuredPlan(Candidates& candidates, const ConvolutionProblem& problem,
-                                         const std::shared_ptr<mtl::Device>& device, const std::string& library,
-                                         ConvolutionTuning& tuning) {
+                                         const std::shared_ptr<mtl::Device>& device,
+                                         const std::string& library, ConvolutionTuning& tuning) {
   const std::shared_ptr<const Plan> first = firstPlan(candidates);
   if (!first) return nullptr;
   cuda::ConvolutionTimer timer(device, problem);

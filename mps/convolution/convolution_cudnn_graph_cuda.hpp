@@ -26,7 +26,7 @@ struct CudnnAttempt {
   PaddedAxis y;
   PaddedAxis x;
   ImageFeatureChannelFormat format;  ///< of what cuDNN reads and writes; it sums in float32
-  std::int64_t channelsMultiple;  ///< channels are filled up with zeros to a multiple of it
+  std::int64_t channelsMultiple;     ///< channels are filled up with zeros to a multiple of it
 
   [[nodiscard]] std::int64_t filledUp(std::int64_t channels) const {
     return (channels + channelsMultiple - 1) / channelsMultiple * channelsMultiple;

@@ -64,7 +64,7 @@ __device__ void finishQuad(const TileNumbers& n, const TileResult& result, float
 template <class Taps>
 __global__ void __launch_bounds__(kTileThreads, cuda::kTileBlocks)
     convolveTiles(TileNumbers n, TileResult result) {
-  extern __shared__ float shared[];  // weights [tap][channel of the block], pixels
+  extern __shared__ __align__(16) float shared[];  // weights [tap][channel of the block], pixels
   const std::int32_t taps = n.taps();
   const std::int32_t first = static_cast<std::int32_t>(blockIdx.x) * n.blockChannels();
   float* const pixels = shared + taps * n.blockChannels();
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kTileThreads, cuda::kTileBlocks)
     sumTileGradients(TileNumbers n, const std::byte* memory, std::int32_t tapGroups, float* partial) {
   constexpr int kRows = Taps::kTaps + 1;
   constexpr unsigned kWarps = kTileThreads / kWarpThreads;
-  extern __shared__ float shared[];  // pixels; then the warps' sums
+  extern __shared__ __align__(16) float shared[];  // pixels; then the warps' sums
   const std::int32_t thread = static_cast<std::int32_t>(threadIdx.x);
   const std::int32_t quad = thread % n.quads * kQuad;
   const std::int32_t channel = static_cast<std::int32_t>(blockIdx.x) / tapGroups * n.blockChannels() + quad;

@@ -20,8 +20,7 @@ std::shared_ptr<const ConvolutionPlanFile> readPlans(const std::filesystem::path
   std::ostringstream text;
   text << stream.rdbuf();
   if (!stream || !text) throw Error("cannot read the plan file " + path.string());
-  return std::make_shared<const ConvolutionPlanFile>(
-      ConvolutionPlanFile::parse(text.str(), path.string()));
+  return std::make_shared<const ConvolutionPlanFile>(ConvolutionPlanFile::parse(text.str(), path.string()));
 }
 
 std::mutex& plansMutex() {

@@ -128,8 +128,8 @@ TEST(ConvolutionTuning, GpusTakeWhatWasMeasured) {
   const auto found = std::ranges::find(cases, std::string_view("SecondLayer5x5"), &ConvolutionCase::name);
   for (const auto operation : {ConvolutionOperation::Forward, ConvolutionOperation::DataGradient,
                                ConvolutionOperation::WeightsGradient}) {
-    ConvolutionProblem problem = found->problem(operation, ImageFeatureChannelFormat::Float32,
-                                                ImageFeatureChannelFormat::Float32);
+    ConvolutionProblem problem =
+        found->problem(operation, ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float32);
     problem.deviceName = gpu.name();
     ConvolutionPlanFile file;
     {
