@@ -22,6 +22,7 @@ struct TuneArguments {
   DeviceOptions device;
   std::string network = "mnist-cnn";
   std::vector<std::size_t> batches{64};
+  std::string format = "float32";
   bool allowReducedPrecision = false;
   std::string out;
 };
@@ -36,6 +37,7 @@ void runTune(const TuneArguments& arguments) {
     NetworkOptions options;
     options.name = arguments.network;
     options.batchSize = batch;
+    if (arguments.format == "float16") options.format = mps::ImageFeatureChannelFormat::Float16;
     options.allowReducedPrecision = arguments.allowReducedPrecision;
     runTrainingStep(device, options);
   }
@@ -59,6 +61,9 @@ void addTuneCommand(CLI::App& program) {
   command->add_option("--batch", arguments->batches, "Pictures per step; several may follow each other")
       ->type_name("N")
       ->check(wholeNumber(1, 4096))
+      ->capture_default_str();
+  command->add_option("--format", arguments->format, "Of images and gradients between the layers")
+      ->check(CLI::IsMember({"float32", "float16"}))
       ->capture_default_str();
   command->add_flag("--allow-reduced-precision", arguments->allowReducedPrecision,
                     "A GPU may multiply with the 11 bits of TF32");
