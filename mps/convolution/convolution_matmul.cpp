@@ -5,6 +5,7 @@
 #include "mps/convolution/convolution_cpu.hpp"
 #include "mps/convolution/convolution_slices.hpp"
 #include "mps/convolution/convolution_staging.hpp"
+#include "mps/convolution/convolution_windows.hpp"
 #include "mtl/cpu/onednn.hpp"
 
 namespace mps::detail {
@@ -12,16 +13,6 @@ namespace {
 
 using mtl::cpu::OneDnnPrimitive;
 using ShapeInMemory = dnnl::memory::desc;
-
-bool coversSource(const WindowAxis& axis) {
-  return axis.destinationSize == 1 && axis.kernelSize == axis.sourceSize &&
-         (axis.dilation == 1 || axis.kernelSize == 1) && axis.firstTap(0) == 0;
-}
-
-bool readsEachPixel(const WindowAxis& axis) {
-  return axis.kernelSize == 1 && axis.stride == 1 && axis.offset == 0 &&
-         axis.destinationSize == axis.sourceSize;
-}
 
 ShapeInMemory matrix(std::int64_t rows, std::int64_t columns) {
   return {{rows, columns}, dnnl::memory::data_type::f32, dnnl::memory::dims{columns, 1}};

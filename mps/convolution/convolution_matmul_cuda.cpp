@@ -5,6 +5,7 @@
 
 #include "mps/convolution/convolution_cuda.hpp"
 #include "mps/convolution/convolution_staging_cuda.hpp"
+#include "mps/convolution/convolution_windows.hpp"
 #include "mtl/cuda/cublaslt.hpp"
 #include "mtl/cuda/stream.hpp"
 
@@ -16,16 +17,6 @@ using cuda::DenseWeights;
 using mtl::cuda::MatrixProduct;
 using mtl::cuda::MatrixProductShape;
 using Format = ImageFeatureChannelFormat;
-
-bool coversSource(const WindowAxis& axis) {
-  return axis.destinationSize == 1 && axis.kernelSize == axis.sourceSize &&
-         (axis.dilation == 1 || axis.kernelSize == 1) && axis.firstTap(0) == 0;
-}
-
-bool readsEachPixel(const WindowAxis& axis) {
-  return axis.kernelSize == 1 && axis.stride == 1 && axis.offset == 0 &&
-         axis.destinationSize == axis.sourceSize;
-}
 
 /// What the operands of the product are.
 struct Product {

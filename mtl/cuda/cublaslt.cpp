@@ -122,20 +122,7 @@ CublasLt::CublasLt(const LibrarySearch& search) : library_(search) {
 }
 
 const CublasLt& CublasLt::library() {
-  // Never unloaded: the engine's threads run until the process ends.
-  static std::mutex& mutex = *new std::mutex;
-  static auto& loaded = *new std::optional<CublasLt>;
-  static auto& missing = *new std::string;
-  const std::lock_guard lock(mutex);
-  if (!loaded && missing.empty()) {
-    try {
-      loaded.emplace(search());
-    } catch (const Error& error) {
-      missing = error.what();
-    }
-  }
-  if (!loaded) throw Error(missing);
-  return *loaded;
+  return loadedOnce<CublasLt>();
 }
 
 void CublasLt::check(cublasStatus_t status, const char* call) const {

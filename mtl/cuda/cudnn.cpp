@@ -3,7 +3,6 @@
 #include <array>
 #include <map>
 #include <mutex>
-#include <optional>
 
 #include "mtl/cuda/api.hpp"
 
@@ -29,20 +28,7 @@ Cudnn::Cudnn(const LibrarySearch& search) : library_(search) {
 }
 
 const Cudnn& Cudnn::library() {
-  // Never unloaded: the engine's threads run until the process ends.
-  static std::mutex& mutex = *new std::mutex;
-  static auto& loaded = *new std::optional<Cudnn>;
-  static auto& missing = *new std::string;
-  const std::lock_guard lock(mutex);
-  if (!loaded && missing.empty()) {
-    try {
-      loaded.emplace(search());
-    } catch (const Error& error) {
-      missing = error.what();
-    }
-  }
-  if (!loaded) throw Error(missing);
-  return *loaded;
+  return loadedOnce<Cudnn>();
 }
 
 std::string Cudnn::version() const {

@@ -1,7 +1,11 @@
 #pragma once
 
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "mtl/error.hpp"
 
 /// Libraries that are found when the program runs, so that one binary serves machines with and without them.
 /// Engine-internal.
@@ -37,5 +41,24 @@ class SharedLibrary {
   void* handle_ = nullptr;
   std::string path_;
 };
+
+/// The library of this process, made from Library::search() by the first call. Never unloaded: the engine's threads
+/// run until the process ends. @throws Error, every time, when it cannot be loaded.
+template <class Library>
+const Library& loadedOnce() {
+  static std::mutex& mutex = *new std::mutex;
+  static auto& loaded = *new std::optional<Library>;
+  static auto& missing = *new std::string;
+  const std::lock_guard lock(mutex);
+  if (!loaded && missing.empty()) {
+    try {
+      loaded.emplace(Library::search());
+    } catch (const Error& error) {
+      missing = error.what();
+    }
+  }
+  if (!loaded) throw Error(missing);
+  return *loaded;
+}
 
 }  // namespace mtl::cuda
