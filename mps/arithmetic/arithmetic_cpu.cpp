@@ -153,6 +153,7 @@ class ForwardPlan final : public Plan {
       if (problem_.hasQuotient())
         run.newQuotient = tileTarget(problem_.quotient, quotient, tile, quotientBuffer);
       Element* result = resultTarget(destination, operands.destination, tile, xBuffer, false);
+      run.isStreamed = result != xBuffer && isStreamed(destination);
       arithmeticValues(problem_, run, result);
       storeResult(destination, operands.destination, tile, result, false);
       if (problem_.hasMask()) storeTile(problem_.mask, mask, tile, run.newMask);
@@ -218,9 +219,10 @@ class ElementGradientPlan final : public GradientPlan<Element> {
     const TensorShape& destination = this->problem().destination;
     forEachTile(stream, Tiling(destination.pixels(), destination.channels), [&](const Tile& tile) {
       typename GradientPlan<Element>::Buffers buffers;
-      const ArithmeticRun<Element> run = this->loadRun(operands, tile, buffers);
+      ArithmeticRun<Element> run = this->loadRun(operands, tile, buffers);
       Element* target =
           resultTarget(destination, operands.destination, tile, buffers.gradient, operands.accumulate);
+      run.isStreamed = target != buffers.gradient && isStreamed(destination);
       arithmeticGradients(this->problem(), run, target);
       storeResult(destination, operands.destination, tile, target, operands.accumulate);
     });

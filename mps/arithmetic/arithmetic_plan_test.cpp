@@ -11,6 +11,7 @@
 #include "mps/conform/guarded_memory.hpp"
 #include "mps/conform/test_tensor.hpp"
 #include "mps/core/for_each_target.hpp"
+#include "mps/core/streamed_stores.hpp"
 #include "mtl/cpu/stream.hpp"
 #include "mtl/device.hpp"
 
@@ -245,6 +246,26 @@ TEST(ArithmeticPlans, EveryInstructionSet) {
             check(problem, operation == Divide ? Tier::Bounded : Tier::Exact);
           }
   });
+}
+
+/// The result is written past the caches, also where an operand is a vector of channels.
+TEST(ArithmeticPlans, LargerThanTheCaches) {
+  for (const auto format : {Float32, Float16}) {
+    const std::int64_t images = format == Float16 ? 150 : 75;
+    const TensorShape pictures = TensorShape::dense(images, 64, 64, 21, format);
+    for (const auto& secondary : {pictures, TensorShape::dense(images, 1, 1, 21, format)})
+      for (const ArithmeticDirection direction : {Forward, PrimaryGradient}) {
+        ArithmeticProblem problem;
+        problem.operation = Multiply;
+        problem.direction = direction;
+        problem.primary = pictures;
+        problem.secondary = secondary;
+        if (direction != Forward) problem.gradient = pictures;
+        problem.destination = pictures;
+        ASSERT_TRUE(isStreamed(problem.destination));
+        check(problem, Tier::Exact);
+      }
+  }
 }
 
 TEST(ArithmeticPlans, NotANumberAndInfinity) {

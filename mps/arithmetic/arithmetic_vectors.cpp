@@ -33,6 +33,15 @@ template <class Element>
 HWY_INLINE void store(FirstLanes lanes, FloatVector value, Element* to) {
   storeFloats(Floats(), value, to, lanes.count);
 }
+/// Writes the result.
+template <class Element, class Result>
+HWY_INLINE void put(AllLanes /*lanes*/, FloatVector value, const ArithmeticRun<Element>& run, Result* to) {
+  storeOrStream(Floats(), value, to, run.isStreamed);
+}
+template <class Element, class Result>
+HWY_INLINE void put(FirstLanes lanes, FloatVector value, const ArithmeticRun<Element>& /*run*/, Result* to) {
+  store(lanes, value, to);
+}
 
 /// The operation without bias and limits, of scaled operands.
 template <ArithmeticOperation operation>
@@ -62,7 +71,7 @@ HWY_INLINE void computeValues(const ArithmeticProblem& problem, ArithmeticRun<El
     if (run.newQuotient != nullptr) store(lanes, hn::Div(x, y), run.newQuotient + i);
     // Comparisons, because minimum and maximum instructions may drop NaN.
     const auto below = hn::IfThenElse(hn::Gt(r, maximum), maximum, r);
-    store(lanes, hn::IfThenElse(hn::Lt(r, minimum), minimum, below), result + i);
+    put(lanes, hn::IfThenElse(hn::Lt(r, minimum), minimum, below), run, result + i);
   });
 }
 
@@ -141,7 +150,7 @@ HWY_INLINE void computeGradients(const ArithmeticProblem& problem, const Arithme
                                  Result* result) {
   withGradientValue(problem, run, [&](const auto& value) {
     forVectors(Floats(), static_cast<std::size_t>(run.count),
-               [&](std::size_t i, auto lanes) { store(lanes, value(i, lanes), result + i); });
+               [&](std::size_t i, auto lanes) { put(lanes, value(i, lanes), run, result + i); });
   });
 }
 

@@ -19,6 +19,7 @@ struct ArithmeticRun {
   const float* quotient = nullptr;
   float* newMask = nullptr;  ///< written by the forward pass; null for none
   float* newQuotient = nullptr;
+  bool isStreamed = false;  ///< the result is written past the caches
 };
 
 /// The result of the operation, cut to the limits. `result` may be one of the inputs.

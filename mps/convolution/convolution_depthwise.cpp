@@ -9,14 +9,13 @@
 #include "mps/convolution/convolution_cpu.hpp"
 #include "mps/convolution/convolution_depthwise_rows.hpp"
 #include "mps/convolution/convolution_staging.hpp"
+#include "mps/core/streamed_stores.hpp"
 
 namespace mps::detail {
 namespace {
 
 /// Elements below which another thread does not pay.
 constexpr std::int64_t kElementsPerRange = 16 * 1024;
-/// A call that moves more bytes leaves little of its destination in any cache: it writes past them.
-constexpr std::int64_t kBytesPastCaches = std::int64_t{48} << 20U;
 /// Windows times channels whose products are added up before partial sums are.
 constexpr std::int64_t kElementsPerChunk = 128 * 1024;
 constexpr std::int64_t kMostChunks = 256;
@@ -213,7 +212,7 @@ class GatherPlan final : public DepthwisePlan {
     isFloat16_ = result.format == ImageFeatureChannelFormat::Float16;
     isDirect_ = (result.format == ImageFeatureChannelFormat::Float32 || isFloat16_) &&
                 problem.neuron.neuronType() == CNNNeuronType::None;
-    writesPastCaches_ = !isFloat16_ && input_.tensor.bytes() + result.bytes() > kBytesPastCaches;
+    writesPastCaches_ = !isFloat16_ && writesPastCaches(input_.tensor.bytes() + result.bytes());
     for (const std::int64_t distance : {channels_, result.pixelStride, result.rowStride, result.imageStride})
       writesPastCaches_ =
           writesPastCaches_ && distance * static_cast<std::int64_t>(sizeof(float)) % kVectorBytes == 0;

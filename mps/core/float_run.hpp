@@ -28,6 +28,7 @@ struct FloatRun {
 
   void* address = nullptr;
   bool isHalf = false;
+  bool isStreamed = false;  ///< whole vectors are written past the caches where they are aligned
 };
 
 /// The run without its first `count` values.

@@ -1,6 +1,7 @@
 #include "mps/core/tile_io.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "mps/core/highway_targets.hpp"
 
@@ -104,10 +105,23 @@ std::int64_t directOffset(const TensorShape& shape, const Tile& tile) {
 
 }  // namespace
 
+namespace {
+
+/// So many that tiles begin at whole vectors, if that many fit.
+std::int64_t pixelsPerTile(std::int64_t channels) {
+  constexpr std::int64_t mostLanes = 16;
+  if (channels <= 0) return 1;
+  const std::int64_t pixels = std::max<std::int64_t>(1, Tiling::capacity / channels);
+  const std::int64_t unit = mostLanes / std::gcd(channels, mostLanes);
+  return pixels < unit ? pixels : pixels / unit * unit;
+}
+
+}  // namespace
+
 Tiling::Tiling(std::int64_t pixels, std::int64_t channels)
     : pixels_(pixels),
       channels_(channels),
-      pixelsPerTile_(channels > 0 ? std::max<std::int64_t>(1, capacity / channels) : 1),
+      pixelsPerTile_(pixelsPerTile(channels)),
       tilesPerPixel_((channels + capacity - 1) / capacity),
       count_((pixels + pixelsPerTile_ - 1) / pixelsPerTile_ * tilesPerPixel_) {}
 
@@ -140,10 +154,13 @@ ConstFloatRun loadRun(const TensorShape& shape, const std::byte* memory, const T
 
 FloatRun runTarget(const TensorShape& shape, std::byte* memory, const Tile& tile, float* buffer,
                    bool accumulate) {
-  if (shape.format == ImageFeatureChannelFormat::Float16)
-    if (const std::int64_t offset = adjacentOffset(shape, tile); offset >= 0)
-      return FloatRun(reinterpret_cast<Float16*>(memory) + offset);
-  return tileTarget(shape, memory, tile, buffer, accumulate);
+  const std::int64_t offset = accumulate ? -1 : adjacentOffset(shape, tile);
+  const bool isHalf = shape.format == ImageFeatureChannelFormat::Float16;
+  if (offset < 0 || (!isHalf && shape.format != ImageFeatureChannelFormat::Float32)) return buffer;
+  FloatRun run = isHalf ? FloatRun(reinterpret_cast<Float16*>(memory) + offset)
+                        : FloatRun(reinterpret_cast<float*>(memory) + offset);
+  run.isStreamed = isStreamed(shape);
+  return run;
 }
 
 void storeTile(const TensorShape& shape, std::byte* memory, const Tile& tile, FloatRun values,

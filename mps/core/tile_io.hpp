@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "mps/core/float_run.hpp"
+#include "mps/core/streamed_stores.hpp"
 #include "mps/core/tensor_shape.hpp"
 #include "mtl/cpu/stream.hpp"
 
@@ -58,7 +59,8 @@ float* tileTarget(const TensorShape& shape, std::byte* memory, const Tile& tile,
 ConstFloatRun loadRun(const TensorShape& shape, const std::byte* memory, const Tile& tile, float* buffer);
 
 /// Where to store the elements of a tile: in the destination's memory under the same condition, if the
-/// results are not added to them, else in `buffer`. storeTile() must follow.
+/// results are not added to them, else in `buffer`. storeTile() must follow; and where the run is streamed,
+/// outside forEachTile(), finishStreaming() behind the last tile of a thread.
 FloatRun runTarget(const TensorShape& shape, std::byte* memory, const Tile& tile, float* buffer,
                    bool accumulate = false);
 
@@ -76,6 +78,7 @@ void forEachTile(mtl::Stream& stream, const Tiling& tiling, Body&& body) {
   mtl::cpu::asCpu(stream).parallelFor(tiling.count(), Tiling::grain,
                                       [&](std::int64_t begin, std::int64_t end) {
                                         for (std::int64_t i = begin; i < end; ++i) body(tiling[i]);
+                                        finishStreaming();
                                       });
 }
 

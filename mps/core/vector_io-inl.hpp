@@ -235,6 +235,31 @@ HWY_INLINE void storeFloats(D, V value, Float16* HWY_RESTRICT to, std::size_t co
 
 #endif
 
+/// Writes all lanes past the caches; `to` is aligned to the vector it takes.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void streamFloats(D d, V value, float* to) {
+  hn::Stream(value, d, to);
+}
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void streamFloats(D d, V value, Float16* to) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  const hn::Rebind<hwy::float16_t, D> dh;
+  const hn::Rebind<std::uint16_t, D> du;
+  hn::Stream(hn::BitCast(du, hn::DemoteTo(dh, value)), du, reinterpret_cast<std::uint16_t*>(to));
+#else
+  storeFloats(d, value, to);
+#endif
+}
+
+/// Writes all lanes, past the caches if that is asked for and `to` is aligned to the vector.
+template <class D, class T, class V = hn::Vec<D>>
+HWY_INLINE void storeOrStream(D d, V value, T* to, bool pastCaches) {
+  if (pastCaches && reinterpret_cast<std::uintptr_t>(to) % (hn::Lanes(d) * sizeof(T)) == 0)
+    streamFloats(d, value, to);
+  else
+    storeFloats(d, value, to);
+}
+
 // Runs of elements
 // ------------------------------------------------------------------------------------------------
 

@@ -39,8 +39,8 @@ struct AllLanes {
   }
   template <class D, class V>
   HWY_INLINE void store(D d, V value, FloatRun to) const {
-    if (to.isHalf) return storeFloats(d, value, static_cast<Float16*>(to.address));
-    store(d, value, static_cast<float*>(to.address));
+    if (to.isHalf) return storeOrStream(d, value, static_cast<Float16*>(to.address), to.isStreamed);
+    storeOrStream(d, value, static_cast<float*>(to.address), to.isStreamed);
   }
 };
 

@@ -39,6 +39,8 @@ inline constexpr std::size_t kKeepSlack = 128;
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
+using Floats = hn::ScalableTag<float>;
+
 /// 1 or 0 for the elements [first, first + count) of the mask. They begin at the address that is returned,
 /// inside of `buffer`, which has room for count + kKeepSlack values.
 const float* keepFactors(const KeepStream& stream, std::int64_t first, std::int64_t count, float* buffer) {
@@ -57,6 +59,29 @@ const float* keepFactors(const KeepStream& stream, std::int64_t first, std::int6
   return buffer + skipped;
 }
 
+/// 1 / keepProbability, rounded like the quotient: by a factor where that is exact, which is cheaper.
+class KeepScale {
+ public:
+  explicit KeepScale(float keepProbability) : divisor_(hn::Set(Floats(), keepProbability)) {
+    int exponent = 0;
+    // The reciprocal of a power of two is exact, unless it overflows.
+    divides_ = std::frexp(keepProbability, &exponent) != 0.5F || exponent < -120;
+    factor_ = hn::Set(Floats(), divides_ ? 1.0F : 1.0F / keepProbability);
+  }
+
+  /// Before the product with the mask.
+  [[nodiscard]] HWY_INLINE hn::Vec<Floats> factor() const { return factor_; }
+  /// After it.
+  [[nodiscard]] HWY_INLINE hn::Vec<Floats> finish(hn::Vec<Floats> kept) const {
+    return divides_ ? hn::Div(kept, divisor_) : kept;
+  }
+
+ private:
+  bool divides_;
+  hn::Vec<Floats> factor_;
+  hn::Vec<Floats> divisor_;
+};
+
 /// y = x M / keepProbability for the elements [first, first + count) of the mask, first a multiple of 4: the
 /// same as keepFactors and applyFactors, in one pass.
 void dropRun(const KeepStream& stream, std::int64_t first, std::int64_t count, ConstFloatRun x,
@@ -64,20 +89,14 @@ void dropRun(const KeepStream& stream, std::int64_t first, std::int64_t count, C
   const hn::ScalableTag<float> d;
   const hn::RebindToUnsigned<decltype(d)> du;
   const auto lastKept = hn::Set(du, stream.lastKept);
-  // The reciprocal of a power of two is exact (unless it overflows), and a product is cheaper than a
-  // quotient.
-  int exponent = 0;
-  const bool divides = std::frexp(keepProbability, &exponent) != 0.5F || exponent < -120;
-  const auto scale = hn::Set(d, divides ? 1.0F : 1.0F / keepProbability);
-  const auto divisor = hn::Set(d, keepProbability);
+  const KeepScale scale(keepProbability);
   const auto elements = static_cast<std::size_t>(count);
   const PhiloxCounter counter = {static_cast<std::uint32_t>(first / 4), stream.imageIndex,
                                  stream.encodeCounter, 0};
   forPhiloxWords(counter, stream.key, (elements + 3) / 4, [&](std::size_t i, auto words) {
-    const auto factor = hn::IfThenZeroElse(hn::RebindMask(d, hn::Gt(words, lastKept)), scale);
+    const auto factor = hn::IfThenZeroElse(hn::RebindMask(d, hn::Gt(words, lastKept)), scale.factor());
     const auto apply = [&](auto lanes) {
-      const auto kept = hn::Mul(lanes.load(d, x + i), factor);
-      lanes.store(d, divides ? hn::Div(kept, divisor) : kept, y + i);
+      lanes.store(d, scale.finish(hn::Mul(lanes.load(d, x + i), factor)), y + i);
     };
     if (i + hn::Lanes(d) <= elements)
       apply(AllLanes{});
@@ -90,10 +109,10 @@ void dropRun(const KeepStream& stream, std::int64_t first, std::int64_t count, C
 void applyFactors(ConstFloatRun x, const float* factors, float keepProbability, std::int64_t count,
                   FloatRun y) {
   const hn::ScalableTag<float> d;
-  const auto divisor = hn::Set(d, keepProbability);
+  const KeepScale scale(keepProbability);
   forVectors(d, static_cast<std::size_t>(count), [&](std::size_t i, auto lanes) {
-    const auto kept = hn::Mul(lanes.load(d, x + i), lanes.load(d, factors + i));
-    lanes.store(d, hn::Div(kept, divisor), y + i);
+    const auto factor = hn::Mul(lanes.load(d, factors + i), scale.factor());
+    lanes.store(d, scale.finish(hn::Mul(lanes.load(d, x + i), factor)), y + i);
   });
 }
 
@@ -136,12 +155,24 @@ class TileMask {
   /// y = x M / keepProbability for the elements of the tile. y may be x.
   void apply(const Tile& tile, ConstFloatRun x, FloatRun y) const {
     const std::int64_t imagePixels = problem_.input.height * problem_.input.width;
-    const std::int64_t image = tile.firstPixel / imagePixels;
+    for (std::int64_t done = 0; done < tile.pixels;) {
+      const std::int64_t pixel = tile.firstPixel + done;
+      const std::int64_t pixels = std::min(tile.pixels - done, imagePixels - pixel % imagePixels);
+      const auto offset = static_cast<std::size_t>(done * tile.channels);
+      applyInImage({pixel, pixels, tile.firstChannel, tile.channels}, x + offset, y + offset);
+      done += pixels;
+    }
+  }
+
+ private:
+  /// The same for a tile of one image.
+  void applyInImage(const Tile& tile, ConstFloatRun x, FloatRun y) const {
+    const std::int64_t imagePixels = problem_.input.height * problem_.input.width;
     const std::int64_t inImage = tile.firstPixel % imagePixels;
     const std::int64_t first = problem_.maskIndex(0, 0, tile.firstChannel) + inImage * problem_.maskChannels;
-    if (isContiguous() && inImage + tile.pixels <= imagePixels && first % 4 == 0) {
+    if (isContiguous() && first % 4 == 0) {
       HWY_DYNAMIC_DISPATCH(dropRun)
-      (streamOf(image), first, tile.elements(), x, problem_.keepProbability, y);
+      (streamOf(tile.firstPixel / imagePixels), first, tile.elements(), x, problem_.keepProbability, y);
       return;
     }
     float factors[Tiling::capacity];
@@ -149,7 +180,6 @@ class TileMask {
     HWY_DYNAMIC_DISPATCH(applyFactors)(x, factors, problem_.keepProbability, tile.elements(), y);
   }
 
- private:
   /// Whether the elements of an image are adjacent in the mask.
   [[nodiscard]] bool isContiguous() const {
     return problem_.maskStrideX != 0 && problem_.maskStrideY != 0 && problem_.maskStrideChannel != 0 &&

@@ -120,6 +120,7 @@ void runItems(const LossRun& run, std::int64_t begin, std::int64_t end) {
       runWidePixel(run, buffers, run.layout.item(i));
     }
   }
+  finishStreaming();
 }
 
 /// Counts the weights that are not 0.

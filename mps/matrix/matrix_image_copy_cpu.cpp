@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "mps/core/highway_targets.hpp"
+#include "mps/core/streamed_stores.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 #include "mtl/cpu/stream.hpp"
 
@@ -219,8 +220,6 @@ constexpr std::int64_t kPieceBytes = std::int64_t{1} << 18U;
 constexpr std::int64_t kMostPixels = 512;
 /// Bytes below which another thread does not pay.
 constexpr std::int64_t kGrainBytes = 65536;
-/// A copy that moves more bytes than this leaves little of its result in any cache.
-constexpr std::int64_t kStreamedBytes = std::int64_t{1} << 26U;
 
 class ImageMatrixCopyPlan final : public Plan {
  public:
@@ -236,7 +235,7 @@ class ImageMatrixCopyPlan final : public Plan {
         std::clamp<std::int64_t>(kPieceBytes / std::max<std::int64_t>(1, pixelBytes()), 16,
                                  std::min(kMostPixels, std::max<std::int64_t>(16, images.width)));
     pieces_.count = (images.width + pieces_.pixels - 1) / pieces_.pixels;
-    pieces_.writesPastCaches = 2 * images.bytes() > kStreamedBytes;
+    pieces_.writesPastCaches = writesPastCaches(2 * images.bytes());
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {

@@ -1,4 +1,5 @@
 #include "mps/core/highway_targets.hpp"
+#include "mps/core/streamed_stores.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "mps/pooling/pooling_cpu.cpp"
@@ -102,8 +103,6 @@ HWY_EXPORT(poolGradientRows);
 constexpr std::int64_t kGrain = 16384;
 /// Working memory of a thread is not larger than this.
 constexpr std::size_t kLargestWorkingBytes = std::size_t{1} << 23U;
-/// A call that moves more bytes than this leaves little of its destination in any cache: it writes past them.
-constexpr std::int64_t kStreamedBytes = std::int64_t{48} << 20U;
 
 /// The destination's rows, in parts that threads take; each part has its own working memory.
 class RowPlan : public Plan {
@@ -134,7 +133,7 @@ class RowPlan : public Plan {
                        std::byte* working) const = 0;
   [[nodiscard]] const PoolingProblem& problem() const { return problem_; }
   [[nodiscard]] bool streams() const {
-    return problem_.source.bytes() + problem_.destination.bytes() > kStreamedBytes;
+    return writesPastCaches(problem_.source.bytes() + problem_.destination.bytes());
   }
 
  private:

@@ -42,20 +42,6 @@ inline std::size_t wholeVectors(std::int64_t elements) {
 // Stores
 // --------------------------------------------------------------------------------------------------------
 
-/// Writes a vector past the caches; `to` is aligned to its size.
-HWY_INLINE void streamFloats(FloatVector v, float* to) {
-  hn::Stream(v, FloatTag(), to);
-}
-HWY_INLINE void streamFloats(FloatVector v, Float16* to) {
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-  const hn::Rebind<hwy::float16_t, FloatTag> dh;
-  const hn::Rebind<std::uint16_t, FloatTag> du;
-  hn::Stream(hn::BitCast(du, hn::DemoteTo(dh, v)), du, reinterpret_cast<std::uint16_t*>(to));
-#else
-  storeFloats(FloatTag(), v, to);
-#endif
-}
-
 /// Where a run goes: an address, and whether past the caches.
 template <class T>
 struct Target {
@@ -64,7 +50,7 @@ struct Target {
 
   HWY_INLINE void put(FloatVector v, std::size_t offset) const {
     if (stream)
-      streamFloats(v, address + offset);
+      streamFloats(FloatTag(), v, address + offset);
     else
       storeFloats(FloatTag(), v, address + offset);
   }

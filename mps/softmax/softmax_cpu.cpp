@@ -408,6 +408,7 @@ class PartPlan final : public Plan {
                                             else
                                               gradient(operands, pixel);
                                           }
+                                          finishStreaming();
                                         });
   }
 

@@ -1,0 +1,134 @@
+#include "mps/core/streamed_stores.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "mps/conform/compare.hpp"
+#include "mps/conform/test_tensor.hpp"
+#include "mps/core/for_each_target.hpp"
+#include "mps/core/neuron_span.hpp"
+#include "mps/core/tile_io.hpp"
+#include "mtl/cpu/stream.hpp"
+#include "mtl/device.hpp"
+
+namespace mps::detail {
+namespace {
+
+using enum ImageFeatureChannelFormat;
+
+NNNeuronDescriptor rectifier() {
+  return NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU, 0.25F);
+}
+
+/// Room for values that begin `behind` elements behind a cache line, and for more around them.
+template <class T>
+class Room {
+ public:
+  Room(std::size_t behind, std::size_t count) : bytes_(kLine * 3 + count * sizeof(T), kUntouched) {
+    const std::size_t inLine = reinterpret_cast<std::uintptr_t>(bytes_.data()) % kLine;
+    first_ = kLine - inLine + behind * sizeof(T);
+    size_ = count * sizeof(T);
+  }
+
+  [[nodiscard]] T* values() { return reinterpret_cast<T*>(bytes_.data() + first_); }
+  [[nodiscard]] bool holdsTheSame(Room& other) { return std::memcmp(values(), other.values(), size_) == 0; }
+  [[nodiscard]] bool surroundingsIntact() const {
+    const auto isUntouched = [](std::byte b) { return b == kUntouched; };
+    const auto begin = bytes_.begin() + static_cast<std::ptrdiff_t>(first_);
+    return std::all_of(bytes_.begin(), begin, isUntouched) &&
+           std::all_of(begin + static_cast<std::ptrdiff_t>(size_), bytes_.end(), isUntouched);
+  }
+
+ private:
+  static constexpr std::size_t kLine = 64;
+  static constexpr std::byte kUntouched{0xA5};
+  std::vector<std::byte> bytes_;
+  std::size_t first_ = 0;
+  std::size_t size_ = 0;
+};
+
+/// The same values, streamed and not, from addresses on that are aligned to vectors or are not.
+template <class T>
+void compareStores() {
+  forEachTarget([](const std::string& target) {
+    for (const std::size_t behind : {0, 1, 8, 15})
+      for (const std::size_t count : {0, 1, 5, 16, 33, 64, 257}) {
+        SCOPED_TRACE(target + ": " + std::to_string(behind) + " elements behind a line, " +
+                     std::to_string(count));
+        const auto drawn = randomValues(count, 1, RandomKind::Uniform);
+        const std::vector<float> x(drawn.begin(), drawn.end());
+        const NeuronRun run{1, static_cast<std::int64_t>(count), 0};
+        Room<T> ordinary(behind, count);
+        Room<T> streamed(behind, count);
+        neuronValues(rectifier(), run, x.data(), FloatRun(ordinary.values()));
+        FloatRun past(streamed.values());
+        past.isStreamed = true;
+        neuronValues(rectifier(), run, x.data(), past);
+        finishStreaming();
+        EXPECT_TRUE(streamed.holdsTheSame(ordinary));
+        EXPECT_TRUE(streamed.surroundingsIntact());
+      }
+  });
+}
+
+TEST(StreamedStores, Float32) {
+  compareStores<float>();
+}
+TEST(StreamedStores, Float16) {
+  compareStores<mps::Float16>();
+}
+
+TEST(StreamedStores, OnlyOfLargeResults) {
+  EXPECT_FALSE(writesPastCaches(std::int64_t{48} << 20U));
+  EXPECT_TRUE(writesPastCaches((std::int64_t{48} << 20U) + 1));
+  const TensorShape small = TensorShape::dense(64, 64, 64, 24);  // 24 MiB, beside an input of 24 MiB
+  const TensorShape large = TensorShape::dense(65, 64, 64, 24);
+  std::byte memory[64];
+  float buffer[24];
+  const Tile tile{0, 1, 0, 24};
+  EXPECT_FALSE(runTarget(small, memory, tile, buffer).isStreamed);
+  EXPECT_TRUE(runTarget(large, memory, tile, buffer).isStreamed);
+  EXPECT_FALSE(runTarget(large, memory, tile, buffer, true).isStreamed) << "what is added to is read first";
+  EXPECT_FALSE(runTarget(TensorShape::dense(260, 64, 64, 24, Unorm8), memory, tile, buffer).isStreamed)
+      << "the buffer stays in the cache";
+  EXPECT_TRUE(runTarget(TensorShape::dense(130, 64, 64, 24, Float16), memory, tile, buffer).isStreamed);
+}
+
+/// On several threads; pixels of 21 channels begin anywhere in a line.
+TEST(StreamedStores, TilesOfALargeTensor) {
+  for (const auto format : {Float16, Float32}) {
+    const TensorShape shape = TensorShape::dense(format == Float16 ? 150 : 75, 64, 64, 21, format);
+    const auto device = mtl::newCPUDevice(3);
+    TestTensor destination(device, shape);
+    mtl::cpu::Stream stream(3);
+    const auto valueOf = [](std::int64_t element) { return static_cast<float>(element % 2039 - 1000); };
+    forEachTile(stream, Tiling(shape.pixels(), shape.channels), [&](const Tile& tile) {
+      float x[Tiling::capacity];
+      for (std::int64_t i = 0; i < tile.elements(); ++i) x[i] = valueOf(tile.firstPixel * shape.channels + i);
+      const FloatRun target = runTarget(shape, destination.address(), tile, nullptr);
+      EXPECT_TRUE(target.isStreamed);
+      neuronValues(rectifier(), {tile.pixels, tile.channels, 0}, x, target);
+    });
+    EXPECT_TRUE(destination.surroundingsIntact());
+    const std::vector<double> found = destination.read();
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const double x = valueOf(static_cast<std::int64_t>(i));
+      wrong += found[i] != roundTo(x < 0 ? 0.25 * x : x, format) ? 1U : 0U;
+    }
+    EXPECT_EQ(wrong, 0U);
+  }
+}
+
+TEST(StreamedStores, TilesBeginAtWholeVectors) {
+  for (const std::int64_t channels : {1, 10, 21, 64, 96, 100, 128})
+    for (std::int64_t i = 0; i < 8; ++i)
+      EXPECT_EQ(Tiling(100000, channels)[i].firstPixel * channels % 16, 0) << channels << " channels";
+}
+
+}  // namespace
+}  // namespace mps::detail
