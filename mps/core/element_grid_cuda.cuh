@@ -53,14 +53,20 @@ template <class T>
 struct InPacks {
   static constexpr int lanes = kLanes<T>;
   using Values = Lanes<T>;
+  using Fetched = uint4;  ///< as memory has it
 
-  __device__ static Values load(const SourceView& view, const ElementPlace& place) {
+  __device__ static Fetched fetch(const SourceView& view, const ElementPlace& place) {
     const T* const from = reinterpret_cast<const T*>(view.memory) + view.offset(place);
-    if (!view.oneChannel) return loadLanes(from);
-    Values values;
+    if (!view.oneChannel) return *reinterpret_cast<const uint4*>(from);
     const float value = cuda::load(from);
-    for (float& lane : values.values) lane = value;
-    return values;
+    const unsigned bits = sizeof(T) == sizeof(float) ? __float_as_uint(value) : toHalves(value, value);
+    return {bits, bits, bits, bits};
+  }
+  __device__ static Values valuesOf(const Fetched& fetched) {
+    return lanesOf(fetched, static_cast<const T*>(nullptr));
+  }
+  __device__ static Values load(const SourceView& view, const ElementPlace& place) {
+    return valuesOf(fetch(view, place));
   }
   /// @param accumulate add to what is there
   __device__ static void store(Values values, const ResultView& view, const ElementPlace& place,
@@ -80,9 +86,14 @@ struct OneByOne {
   struct Values {
     float values[1];
   };
+  using Fetched = Values;
 
-  __device__ static Values load(const SourceView& view, const ElementPlace& place) {
+  __device__ static Values fetch(const SourceView& view, const ElementPlace& place) {
     return {{loadAs(view.format, view.memory, view.offset(place))}};
+  }
+  __device__ static Values valuesOf(const Values& fetched) { return fetched; }
+  __device__ static Values load(const SourceView& view, const ElementPlace& place) {
+    return fetch(view, place);
   }
   __device__ static void store(Values values, const ResultView& view, const ElementPlace& place,
                                bool accumulate = false) {
@@ -177,8 +188,8 @@ class ElementGrid {
   Divider packs_;
 };
 
-/// Which axes joinAxes() may join.
-enum class JoinedAxes { None, OfAnImage, All };
+/// Which axes joinAxes() may join: Pixels, those of an image.
+enum class JoinedAxes { None, Pixels, OfAnImage, All };
 
 /// Joins axes along which every tensor goes on without a gap, or is repeated, so that rows get longer. The
 /// tensors have the same sizes, but for those of 1 channel. Strides along axes of size 1 become 0. Null stands
@@ -214,7 +225,8 @@ inline void joinAxes(std::initializer_list<TensorShape*> shapes, JoinedAxes join
       s.images = 1;
     });
   const std::int64_t channels = result.channels;
-  if (joined != JoinedAxes::None && all([&](const TensorShape& s) {
+  const bool joinsChannels = joined == JoinedAxes::OfAnImage || joined == JoinedAxes::All;
+  if (joinsChannels && all([&](const TensorShape& s) {
         return s.channels == channels && (s.width == 1 || s.pixelStride == s.channels);
       }))
     change([](TensorShape& s) {
@@ -236,24 +248,27 @@ struct MapArguments {
   bool accumulate = false;
 };
 
-/// Packs that a thread loads from each input before it stores a result. Code that works element by element is
-/// long: it knows all formats.
+/// Packs that a thread loads from each input before it stores a result: 64 bytes of all. Code that works
+/// element by element is long: it knows all formats.
 template <class Access, int inputs>
-inline constexpr int kBatch = std::max(1, (Access::lanes == 1 ? 2 : 16 / Access::lanes) / inputs);
+inline constexpr int kBatch = std::max(1, (Access::lanes == 1 ? 2 : 4) / inputs);
 
 /// Stores function's results: function(place, inputs, result), on packs of values.
 template <class Access, int inputs, class Function>
 __global__ void mapElements(MapArguments<inputs> a, Function function) {
   constexpr int batch = kBatch<Access, inputs>;
-  typename Access::Values values[batch][inputs];
+  typename Access::Fetched fetched[batch][inputs];
   a.grid.template forEachBatch<batch, Access::lanes>(
       [&](int i, const ElementPlace& place) {
 #pragma unroll
-        for (int k = 0; k < inputs; ++k) values[i][k] = Access::load(a.sources[k], place);
+        for (int k = 0; k < inputs; ++k) fetched[i][k] = Access::fetch(a.sources[k], place);
       },
       [&](int i, const ElementPlace& place) {
+        typename Access::Values values[inputs];
+#pragma unroll
+        for (int k = 0; k < inputs; ++k) values[k] = Access::valuesOf(fetched[i][k]);
         typename Access::Values result;
-        function(place, values[i], result);
+        function(place, values, result);
         Access::store(result, a.destination, place, a.accumulate);
       });
 }

@@ -2,6 +2,8 @@
 
 #include <cuda_fp16.h>
 
+#include <cstring>
+
 #include "mps/core/storage.hpp"
 
 /// The element types behind ImageFeatureChannelFormat on the device: storage.hpp's functions for kernels, to
@@ -84,27 +86,36 @@ struct Lanes {
 };
 
 __device__ inline float2 halvesOf(unsigned bits) {
-  return {__half2float(__ushort_as_half(static_cast<unsigned short>(bits & 0xFFFFU))),
-          __half2float(__ushort_as_half(static_cast<unsigned short>(bits >> 16U)))};
+  __half2 both;
+  memcpy(&both, &bits, sizeof both);
+  return __half22float2(both);
 }
 __device__ inline unsigned toHalves(float low, float high) {
-  const unsigned lowBits = __half_as_ushort(__float2half_rn(low));
-  const unsigned highBits = __half_as_ushort(__float2half_rn(high));
-  return lowBits | highBits << 16U;
+  const __half2 both = __floats2half2_rn(low, high);
+  unsigned bits = 0;
+  memcpy(&bits, &both, sizeof bits);
+  return bits;
 }
 
-/// @param from address that is a multiple of 16
-__device__ inline Lanes<float> loadLanes(const float* from) {
-  const float4 v = *reinterpret_cast<const float4*>(from);
-  return {{v.x, v.y, v.z, v.w}};
+/// @name Sixteen bytes of memory as elements. @param type null; it says which ones
+/// @{
+__device__ inline Lanes<float> lanesOf(const uint4& pack, const float* /*type*/) {
+  return {
+      {__uint_as_float(pack.x), __uint_as_float(pack.y), __uint_as_float(pack.z), __uint_as_float(pack.w)}};
 }
-__device__ inline Lanes<Float16> loadLanes(const Float16* from) {
-  const uint4 v = *reinterpret_cast<const uint4*>(from);
-  const float2 a = halvesOf(v.x);
-  const float2 b = halvesOf(v.y);
-  const float2 c = halvesOf(v.z);
-  const float2 d = halvesOf(v.w);
+__device__ inline Lanes<Float16> lanesOf(const uint4& pack, const Float16* /*type*/) {
+  const float2 a = halvesOf(pack.x);
+  const float2 b = halvesOf(pack.y);
+  const float2 c = halvesOf(pack.z);
+  const float2 d = halvesOf(pack.w);
   return {{a.x, a.y, b.x, b.y, c.x, c.y, d.x, d.y}};
+}
+/// @}
+
+/// @param from address that is a multiple of 16
+template <class T>
+__device__ Lanes<T> loadLanes(const T* from) {
+  return lanesOf(*reinterpret_cast<const uint4*>(from), from);
 }
 /// @param to address that is a multiple of 16
 __device__ inline void storeLanes(const Lanes<float>& lanes, float* to) {

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "mps/core/neuron_descriptor.hpp"
+#include "mps/core/special_functions_cuda.cuh"
 
 /// Neurons (spec/03 section 11) in kernels. The formulas, and what they give at 0, infinity and NaN, are those
 /// of neuron_vectors-inl.hpp.
@@ -44,19 +45,47 @@ __device__ inline float kinkedSlopeFromSign(float y, float slope) {
 /// 1 / (1 + exp(-x)) without overflow.
 __device__ inline float logistic(float x) {
   const float e = expf(-fabsf(x));
-  return (x < 0.0F ? e : 1.0F) / (1.0F + e);
+  return (x < 0.0F ? e : 1.0F) * reciprocal(1.0F + e);
 }
 /// base^exponent as C's pow. Squares are exact where they can be.
 static __device__ __noinline__ float powerOf(float base, float exponent) {
   if (exponent == 1.0F) return base;
   return exponent == 2.0F ? base * base : powf(base, exponent);
 }
-/// Density of the normal distribution; the rounding of x^2 does not reach the exponential.
-__device__ inline float normalDensity(float x) {
-  const float z = fminf(fabsf(x), 14.6F);
-  const float square = z * z;
-  const float rest = fmaf(z, z, -square);
-  return expf(-0.5F * square) * (1.0F - 0.5F * rest) * 0.398942280F;
+/// The normal distribution beyond z = |x|: density(z) = power / sqrt(2 pi), 1 - Phi(z) = quotient power. Beyond
+/// z = 16 power is 0.
+struct NormalTail {
+  float z;
+  float power;
+  float quotient;
+
+  __device__ explicit NormalTail(float x) : z(fminf(fabsf(x), 16.0F)) {
+    // exp(-z^2 / 2) as a power of 2. The exponent is large, so what its roundings lose counts.
+    const float square = z * z;
+    const float exponent = square * kFactor;
+    float lost = fmaf(square, kFactor, -exponent);
+    lost = fmaf(square, kRestOfFactor, lost);
+    lost = fmaf(fmaf(z, z, -square), kFactor, lost);
+    const float rounded = powerOfTwo(exponent);
+    power = fmaf(rounded, lost * 0.693147181F, rounded);
+    const float t = reciprocal(fmaf(z, 0.35F, 1.0F));
+    constexpr float coefficients[]{-0.0291652493F, 0.144067377F, -0.255915761F, 0.159409195F, -0.0232753437F,
+                                   0.105579816F,   0.119814187F, 0.139864519F,  0.139621243F};
+    quotient = polynomialOf(coefficients, t) * t;
+  }
+
+ private:
+  static constexpr float kFactor = -0.72134752F;  // -log2(e) / 2
+  static constexpr float kRestOfFactor = -9.62981517e-09F;
+};
+/// tanh x, by a polynomial where the exponential would leave no digits.
+__device__ inline float hyperbolicTangent(float x) {
+  const float size = fabsf(x);
+  const float square = x * x;
+  constexpr float coefficients[]{-0.0463218726F, 0.132466495F, -0.333304852F};
+  const float near = fmaf(x * square, polynomialOf(coefficients, square), x);
+  const float far = fmaf(-2.0F, reciprocal(powerOfTwo(size * 2.88539008F) + 1.0F), 1.0F);
+  return size < 0.45F ? near : copysignf(far, x);
 }
 
 // `type` may be a constant; then only its formula is compiled. `slope`: PReLU's, of the channel.
@@ -78,12 +107,12 @@ __device__ __forceinline__ float neuronValue(CNNNeuronType type, const NeuronNum
       return v < 0.0F ? 0.0F : v > 1.0F ? 1.0F : v;
     }
     case CNNNeuronType::TanH:
-      return n.a * tanhf(n.b * x);
+      return n.a * hyperbolicTangent(n.b * x);
     case CNNNeuronType::Absolute:
       return fabsf(x);
     case CNNNeuronType::SoftPlus: {
       const float v = n.b * x;
-      return n.a * ((v < 0.0F ? 0.0F : v) + log1pf(expf(-fabsf(v))));
+      return n.a * ((v < 0.0F ? 0.0F : v) + logOfOnePlus(expf(-fabsf(v))));
     }
     case CNNNeuronType::SoftSign:
       return x / (1.0F + fabsf(x));
@@ -99,8 +128,12 @@ __device__ __forceinline__ float neuronValue(CNNNeuronType type, const NeuronNum
       return n.c == -1.0F ? expf(n.a * x + n.b) : powerOf(n.c, n.a * x + n.b);
     case CNNNeuronType::Logarithm:
       return logf(n.a * x + n.b) / n.logOfBase;
-    case CNNNeuronType::GeLU:
-      return x * normcdff(x);
+    case CNNNeuronType::GeLU: {
+      // x Phi(x): x less what is beyond it.
+      const NormalTail tail(x);
+      const float factor = (x < 0.0F ? x : -tail.z) * tail.quotient;
+      return fmaf(factor, tail.power, x < 0.0F ? 0.0F : x);
+    }
     default:
       return x;
   }
@@ -119,7 +152,7 @@ __device__ __forceinline__ float neuronDerivative(CNNNeuronType type, const Neur
     case CNNNeuronType::Sigmoid: {
       // No cancellation where the sigmoid is close to 1.
       const float e = expf(-fabsf(x));
-      return e / ((1.0F + e) * (1.0F + e));
+      return e * reciprocal((1.0F + e) * (1.0F + e));
     }
     case CNNNeuronType::HardSigmoid: {
       const float v = n.a * x + n.b;
@@ -127,8 +160,8 @@ __device__ __forceinline__ float neuronDerivative(CNNNeuronType type, const Neur
     }
     case CNNNeuronType::TanH: {
       // 1 - tanh(v)^2 = 4 e / (1 + e)^2
-      const float e = expf(-2.0F * fabsf(n.b * x));
-      return 4.0F * n.a * n.b * (e / ((1.0F + e) * (1.0F + e)));
+      const float e = exponential(-2.0F * fabsf(n.b * x));
+      return 4.0F * n.a * n.b * (e * reciprocal((1.0F + e) * (1.0F + e)));
     }
     case CNNNeuronType::Absolute:
       return fabsf(x) > 0.0F ? copysignf(1.0F, x) : x;
@@ -148,8 +181,12 @@ __device__ __forceinline__ float neuronDerivative(CNNNeuronType type, const Neur
       return n.exponentialFactor * neuronValue(type, n, slope, x);
     case CNNNeuronType::Logarithm:
       return n.a / (n.logOfBase * (n.a * x + n.b));
-    case CNNNeuronType::GeLU:
-      return normcdff(x) + x * normalDensity(x);
+    case CNNNeuronType::GeLU: {
+      // Phi(x) + x density(x)
+      const NormalTail tail(x);
+      const float factor = fmaf(x, 0.398942280F, x < 0.0F ? tail.quotient : -tail.quotient);
+      return fmaf(tail.power, factor, x < 0.0F ? 0.0F : 1.0F);
+    }
     default:
       return 1.0F;
   }

@@ -12,15 +12,18 @@ struct Maximum {
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 struct Sum {
-  __device__ float operator()(float a, float b) const { return a + b; }
+  template <class Value>
+  __device__ Value operator()(Value a, Value b) const {
+    return a + b;
+  }
 };
 
 /// Combines the values of the threads of each row of the block (threadIdx.x); all of them get the result. The
 /// length of a row is a power of two, beyond 32 the block is one row, and it has at least 32 threads. All
 /// threads of the block take part.
 /// @param shared kMostWarps values of shared memory
-template <class Combine>
-__device__ float combineRow(float value, float* shared, Combine combine) {
+template <class Value, class Combine>
+__device__ Value combineRow(Value value, Value* shared, Combine combine) {
   const int lanes = min(static_cast<int>(blockDim.x), 32);
   for (int distance = lanes / 2; distance > 0; distance /= 2)
     value = combine(value, __shfl_xor_sync(0xFFFFFFFFU, value, distance));

@@ -52,6 +52,8 @@ struct RowGrid {
     std::int64_t across = 1;
     while (across < threads && across < wanted) across *= 2;
     const std::int64_t down = threads / across;
+    // A block of one row need not be a power of two.
+    if (down == 1) across = std::min(across, (wanted + 31) / 32 * 32);
     block = dim3(static_cast<unsigned>(across), static_cast<unsigned>(down));
     grid = dim3(static_cast<unsigned>((wanted + across - 1) / across),
                 static_cast<unsigned>(std::clamp<std::int64_t>((rowCount + down - 1) / down, 1, 65535)));

@@ -53,6 +53,8 @@ inline std::vector<SoftMaxCase> softMaxCases() {
                      .width = 3,
                      .channels = channels});
   cases.push_back({.name = "Classes10", .images = 64, .channels = 10});
+  cases.push_back({.name = "Pixels21", .images = 2, .height = 19, .width = 21, .channels = 21});
+  cases.push_back({.name = "Pixels701", .images = 2, .height = 3, .width = 7, .channels = 701});
   cases.push_back({.name = "Classes1000", .images = 5, .channels = 1000});
   cases.push_back({.name = "WholeTile", .images = 3, .channels = 2048});
   cases.push_back({.name = "MoreThanATile", .images = 2, .channels = 2049, .hasGaps = true});
