@@ -2,6 +2,7 @@
 
 #include "mps/arithmetic/arithmetic_problem.hpp"
 #include "mps/core/element_grid_cuda.cuh"
+#include "mps/core/special_functions_cuda.cuh"
 
 /// The formulas of ArithmeticProblem, for packs of elements. Values holds a pack.
 namespace mps::detail::cuda {
@@ -59,6 +60,25 @@ __device__ void loadFloats(Values& values, const float* from) {
   }
 }
 
+/// Quotients, but for the rarest to the bits of a division: that is left to packs with infinities, NaN, zeros or
+/// huge numbers in the divisor.
+template <class Values>
+__device__ Values divide(const Values& dividend, const Values& divisor) {
+  Values quotient;
+  bool isPlain = true;
+#pragma unroll
+  for (int i = 0; i < kLanesOf<Values>; ++i) {
+    const float by = divisor.values[i];
+    const float inverse = reciprocal(by);
+    const float about = dividend.values[i] * inverse;
+    quotient.values[i] = fmaf(fmaf(-about, by, dividend.values[i]), inverse, about);
+    isPlain = isPlain && fabsf(by) < 0x1p120F && fabsf(quotient.values[i]) < 0x1p120F;
+  }
+  if (isPlain) return quotient;
+  for (int i = 0; i < kLanesOf<Values>; ++i) quotient.values[i] = dividend.values[i] / divisor.values[i];
+  return quotient;
+}
+
 /// Mask and quotient; null where there are none.
 struct SavedViews {
   ResultView mask;
@@ -82,25 +102,31 @@ struct ArithmeticForward {
   template <class Values>
   __device__ void operator()(const ElementPlace& place, const Values (&in)[2], Values& result) const {
     constexpr int lanes = kLanesOf<Values>;
+    Values x, y;
+#pragma unroll
+    for (int i = 0; i < lanes; ++i) {
+      x.values[i] = a * in[0].values[i];
+      y.values[i] = b * in[1].values[i];
+    }
     const auto combine = [&](auto function) {
 #pragma unroll
-      for (int i = 0; i < lanes; ++i)
-        result.values[i] = function(a * in[0].values[i], b * in[1].values[i]) + bias;
+      for (int i = 0; i < lanes; ++i) result.values[i] = function(x.values[i], y.values[i]);
     };
     switch (operation) {
       case ArithmeticOperation::Add:
-        combine([](float x, float y) { return x + y; });
+        combine([](float p, float q) { return p + q; });
         break;
       case ArithmeticOperation::Subtract:
-        combine([](float x, float y) { return x - y; });
+        combine([](float p, float q) { return p - q; });
         break;
       case ArithmeticOperation::Multiply:
-        combine([](float x, float y) { return x * y; });
+        combine([](float p, float q) { return p * q; });
         break;
       case ArithmeticOperation::Divide:
-        combine([](float x, float y) { return x / y; });
+        result = divide(x, y);
         break;
     }
+    for (float& r : result.values) r += bias;
     if (saved.mask.memory != nullptr) {
       unsigned inside[lanes];
       for (int i = 0; i < lanes; ++i)
@@ -108,9 +134,8 @@ struct ArithmeticForward {
       storeBytes(inside, saved.mask.memory + saved.mask.offset(place));
     }
     if (saved.quotient.memory != nullptr) {
-      Values quotient;
-      for (int i = 0; i < lanes; ++i) quotient.values[i] = in[0].values[i] / in[1].values[i];
-      storeFloats(quotient, reinterpret_cast<float*>(saved.quotient.memory) + saved.quotient.offset(place));
+      storeFloats(divide(in[0], in[1]),
+                  reinterpret_cast<float*>(saved.quotient.memory) + saved.quotient.offset(place));
     }
     // Comparisons, because the minimum and maximum of two numbers drop NaN.
     for (float& r : result.values) r = r > maximum ? maximum : r < minimum ? minimum : r;
@@ -136,10 +161,12 @@ struct ArithmeticGradient {
     constexpr int lanes = kLanesOf<Values>;
     for (int i = 0; i < lanes; ++i) result.values[i] = a * in[0].values[i];
     if constexpr (inputs == 2) {
+      Values by;
+      for (int i = 0; i < lanes; ++i) by.values[i] = b * in[1].values[i];
       if (divides)
-        for (int i = 0; i < lanes; ++i) result.values[i] = result.values[i] / (b * in[1].values[i]);
+        result = divide(result, by);
       else
-        for (int i = 0; i < lanes; ++i) result.values[i] = result.values[i] * (b * in[1].values[i]);
+        for (int i = 0; i < lanes; ++i) result.values[i] = result.values[i] * by.values[i];
       if (ofDivisor) {
         Values quotient;
         loadFloats(quotient,

@@ -105,16 +105,30 @@ struct SumArguments {
   double* sums = nullptr;  ///< [pixel of the destination][chunk][channel]
 };
 
-/// function's results for one item.
-template <class Access, int inputs, class Function>
-__device__ typename Access::Values valuesAt(const SumArguments<inputs>& a, const Function& function,
-                                            const ElementPlace& place) {
-  typename Access::Values in[inputs];
+/// function's results for some items: visits those that `isInside` says, all loads first.
+template <class Access, int batch, int inputs, class Function, class PlaceOf, class Visit>
+__device__ void visitItems(const SumArguments<inputs>& a, const Function& function, PlaceOf placeOf,
+                           Visit visit) {
+  typename Access::Fetched fetched[batch][inputs];
+  ElementPlace places[batch];
+  bool isInside[batch];
 #pragma unroll
-  for (int k = 0; k < inputs; ++k) in[k] = Access::load(a.sources[k], place);
-  typename Access::Values result;
-  function(place, in, result);
-  return result;
+  for (int i = 0; i < batch; ++i) {
+    isInside[i] = placeOf(i, places[i]);
+    if (!isInside[i]) continue;
+#pragma unroll
+    for (int k = 0; k < inputs; ++k) fetched[i][k] = Access::fetch(a.sources[k], places[i]);
+  }
+#pragma unroll
+  for (int i = 0; i < batch; ++i) {
+    if (!isInside[i]) continue;
+    typename Access::Values in[inputs];
+#pragma unroll
+    for (int k = 0; k < inputs; ++k) in[k] = Access::valuesOf(fetched[i][k]);
+    typename Access::Values result;
+    function(places[i], in, result);
+    visit(result);
+  }
 }
 
 /// Sums function's results over pixels; channels are kept.
@@ -128,14 +142,20 @@ __global__ void sumPixels(SumArguments<inputs> a, Function function) {
   const bool isInside = pack < a.grid.packs.divisor();
   const std::uint32_t begin = blockIdx.y * a.grid.itemsPerChunk;
   const std::uint32_t end = isInside ? min(begin + a.grid.itemsPerChunk, a.grid.items) : 0;
+  constexpr int batch = (lanes == 1 ? 2 : 8) / inputs;  // on their way at once
   float sums[lanes] = {};
-#pragma unroll 4
-  for (std::uint32_t item = begin + threadIdx.y; item < end; item += blockDim.y) {
-    ElementPlace place = a.grid.place(pixel, item);
-    place.channel = static_cast<std::int32_t>(pack * lanes);
-    const auto values = valuesAt<Access>(a, function, place);
-    for (int i = 0; i < lanes; ++i) sums[i] += values.values[i];
-  }
+  for (std::uint32_t first = begin + threadIdx.y; first < end; first += batch * blockDim.y)
+    visitItems<Access, batch>(
+        a, function,
+        [&](int i, ElementPlace& place) {
+          const std::uint32_t item = first + static_cast<std::uint32_t>(i) * blockDim.y;
+          place = a.grid.place(pixel, item);
+          place.channel = static_cast<std::int32_t>(pack * lanes);
+          return item < end;
+        },
+        [&](const typename Access::Values& values) {
+          for (int lane = 0; lane < lanes; ++lane) sums[lane] += values.values[lane];
+        });
   const std::uint32_t thread = threadIdx.y * blockDim.x + threadIdx.x;
   for (int i = 0; i < lanes; ++i) partial[i][thread] = static_cast<double>(sums[i]);
   for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
@@ -161,7 +181,13 @@ __global__ void sumChannels(SumArguments<inputs> a, Function function) {
     const std::uint32_t summedPixel = a.grid.packs.divide(item);
     ElementPlace place = a.grid.place(pixel, summedPixel);
     place.channel = static_cast<std::int32_t>(item - summedPixel * a.grid.packs.divisor());
-    sum += valuesAt<OneByOne>(a, function, place).values[0];
+    visitItems<OneByOne, 1>(
+        a, function,
+        [&](int /*i*/, ElementPlace& at) {
+          at = place;
+          return true;
+        },
+        [&](const OneByOne::Values& values) { sum += values.values[0]; });
   }
   const std::uint32_t thread = threadIdx.y * blockDim.x + threadIdx.x;
   partial[thread] = static_cast<double>(sum);

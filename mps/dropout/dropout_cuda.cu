@@ -3,43 +3,20 @@
 #include <memory>
 
 #include "mps/core/element_grid_cuda.cuh"
-#include "mps/core/philox.hpp"
+#include "mps/core/philox_cuda.cuh"
+#include "mps/core/quotient_cuda.cuh"
+#include "mps/core/row_reduction_cuda.cuh"
 #include "mps/dropout/dropout_problem.hpp"
 
 namespace mps::detail {
 namespace {
 
+using cuda::Divider;
 using cuda::ElementGrid;
 using cuda::ElementPlace;
 using cuda::JoinedAxes;
-
-/// The keys of the rounds, which are the same for all elements.
-struct PhiloxKeys {
-  std::uint32_t words[kPhiloxRounds][2];
-
-  explicit PhiloxKeys(PhiloxKey key) {
-    for (auto& round : words) {
-      round[0] = key[0];
-      round[1] = key[1];
-      key[0] += kPhiloxKeyStep0;
-      key[1] += kPhiloxKeyStep1;
-    }
-  }
-};
-
-/// The four words of philox().
-__device__ uint4 draw(uint4 counter, const PhiloxKeys& keys) {
-#pragma unroll
-  for (int round = 0; round < kPhiloxRounds; ++round) {
-    const std::uint64_t p = static_cast<std::uint64_t>(kPhiloxMultiplier0) * counter.x;
-    const std::uint64_t q = static_cast<std::uint64_t>(kPhiloxMultiplier1) * counter.z;
-    counter = {static_cast<std::uint32_t>(q >> 32U) ^ counter.y ^ keys.words[round][0],
-               static_cast<std::uint32_t>(q),
-               static_cast<std::uint32_t>(p >> 32U) ^ counter.w ^ keys.words[round][1],
-               static_cast<std::uint32_t>(p)};
-  }
-  return counter;
-}
+using cuda::PhiloxKeys;
+using cuda::Quotient;
 
 __device__ std::uint32_t wordOf(const uint4& words, std::uint32_t number) {
   return number < 2 ? (number == 0 ? words.x : words.y) : (number == 2 ? words.z : words.w);
@@ -52,6 +29,11 @@ struct MaskIndex {
   std::uint32_t pixel = 0;
   std::uint32_t channel = 0;
 
+  /// Whether the lanes of every pack of a tensor have adjacent words, from the first one of a block on.
+  [[nodiscard]] bool takesPacks(const TensorShape& shape) const {
+    return channel == 1 && first % 4 == 0 && (shape.height == 1 || row % 4 == 0) &&
+           (shape.width == 1 || pixel % 4 == 0);
+  }
   explicit MaskIndex(const DropoutProblem& problem) {
     const auto at = [&](std::int64_t x, std::int64_t y, std::int64_t channelNumber) {
       return static_cast<std::uint32_t>(problem.maskIndex(x, y, channelNumber));
@@ -63,68 +45,115 @@ struct MaskIndex {
   }
 };
 
+/// What becomes of elements whose words are drawn.
 struct DropoutFunction {
   MaskIndex index;
   PhiloxKeys keys;
   std::uint32_t firstImage;
   std::uint32_t encodeCounter;
-  std::uint32_t threshold;  ///< keep where word >> 8 is smaller
+  std::uint32_t lastKept;  ///< keep where the word is not larger
   float keepProbability;
-  float reciprocal;  ///< of a power of two, for which it is exact; else 0
+  Quotient quotient;  ///< by it, where Quotient::takes() it
+
+  [[nodiscard]] __device__ uint4 block(const ElementPlace& place, std::uint32_t number) const {
+    return cuda::draw({number, firstImage + static_cast<std::uint32_t>(place.image), encodeCounter, 0}, keys);
+  }
+  [[nodiscard]] __device__ std::uint32_t maskIndex(const ElementPlace& place) const {
+    return index.first + static_cast<std::uint32_t>(place.y) * index.row +
+           static_cast<std::uint32_t>(place.x) * index.pixel +
+           static_cast<std::uint32_t>(place.channel) * index.channel;
+  }
+  [[nodiscard]] __device__ float maskOf(std::uint32_t word) const { return word <= lastKept ? 1.0F : 0.0F; }
+
+  /// M of a pack. @tparam Values with a multiple of 4 lanes, which are in the same order in the mask
+  template <class Values>
+  __device__ void drawMask(const ElementPlace& place, Values& mask) const {
+    constexpr int lanes = sizeof(Values) / sizeof(float);
+    const std::uint32_t first = maskIndex(place);
+#pragma unroll
+    for (int lane = 0; lane < lanes; lane += 4) {
+      const uint4 words = block(place, first / 4 + static_cast<std::uint32_t>(lane / 4));
+      mask.values[lane] = maskOf(words.x);
+      mask.values[lane + 1] = maskOf(words.y);
+      mask.values[lane + 2] = maskOf(words.z);
+      mask.values[lane + 3] = maskOf(words.w);
+    }
+  }
+  /// x M / keepProbability; M times NaN or infinity is NaN for M = 0.
+  template <class Values>
+  __device__ void apply(const Values& in, const Values& mask, Values& result) const {
+    constexpr int lanes = sizeof(Values) / sizeof(float);
+    for (int lane = 0; lane < lanes; ++lane) {
+      const float kept = in.values[lane] * mask.values[lane];
+      if constexpr (lanes == 1)
+        result.values[lane] = kept / keepProbability;
+      else
+        result.values[lane] = quotient(kept);
+    }
+  }
 
   template <class Values>
   __device__ void operator()(const ElementPlace& place, const Values (&in)[1], Values& result) const {
-    constexpr int lanes = sizeof(Values) / sizeof(float);
-    const std::uint32_t start = index.first + static_cast<std::uint32_t>(place.y) * index.row +
-                                static_cast<std::uint32_t>(place.x) * index.pixel +
-                                static_cast<std::uint32_t>(place.channel) * index.channel;
-    const std::uint32_t image = firstImage + static_cast<std::uint32_t>(place.image);
-    const auto block = [&](std::uint32_t number) { return draw({number, image, encodeCounter, 0}, keys); };
-    if constexpr (lanes % 4 == 0) {
-      if (index.channel == 1 && start % 4 == 0) {
-#pragma unroll
-        for (int lane = 0; lane < lanes; lane += 4) {
-          const uint4 words = block(start / 4 + static_cast<std::uint32_t>(lane / 4));
-          apply(in[0], result, lane, words.x);
-          apply(in[0], result, lane + 1, words.y);
-          apply(in[0], result, lane + 2, words.z);
-          apply(in[0], result, lane + 3, words.w);
-        }
-        return;
-      }
+    Values mask;
+    if constexpr (sizeof(Values) == sizeof(float)) {
+      const std::uint32_t i = maskIndex(place);
+      mask.values[0] = maskOf(wordOf(block(place, i / 4), i % 4));
+    } else {
+      drawMask(place, mask);
     }
-    std::uint32_t drawn = start / 4;
-    uint4 words = block(drawn);
-#pragma unroll
-    for (int lane = 0; lane < lanes; ++lane) {
-      const std::uint32_t i = start + static_cast<std::uint32_t>(lane) * index.channel;
-      if (i / 4 != drawn) {
-        drawn = i / 4;
-        words = block(drawn);
-      }
-      apply(in[0], result, lane, wordOf(words, i % 4));
-    }
-  }
-
- private:
-  /// x M / keepProbability; M times NaN or infinity is NaN for M = 0.
-  template <class Values>
-  __device__ void apply(const Values& in, Values& result, int lane, std::uint32_t word) const {
-    const float kept = in.values[lane] * (word >> 8U < threshold ? 1.0F : 0.0F);
-    result.values[lane] = reciprocal != 0.0F ? kept * reciprocal : kept / keepProbability;
+    apply(in[0], mask, result);
   }
 };
 
-/// (word >> 8) 2^-24 < keepProbability, in integers: exact, as 2^24 times a float is.
-std::uint32_t keepThreshold(float keepProbability) {
-  return static_cast<std::uint32_t>(std::ceil(static_cast<double>(keepProbability) * 0x1p24));
+/// One mask for all pixels of an image. A thread draws that of a pack, and goes over some pixels.
+struct ChannelArguments {
+  static constexpr std::uint32_t kPixels = 16;  ///< of a thread
+  static constexpr int kBatch = 4;              ///< on their way at once
+
+  cuda::MapArguments<1> tensors;
+  Divider width;
+  Divider blocksAcross;  ///< that share the packs of a pixel
+  std::uint32_t packs = 0;
+  std::uint32_t pixels = 0;  ///< of an image
+};
+
+template <class Access>
+__global__ void dropChannels(ChannelArguments a, DropoutFunction function) {
+  const std::uint32_t part = a.blocksAcross.divide(blockIdx.x);
+  const std::uint32_t pack = (blockIdx.x - part * a.blocksAcross.divisor()) * blockDim.x + threadIdx.x;
+  if (pack >= a.packs) return;
+  ElementPlace place{static_cast<std::int32_t>(blockIdx.y), 0, 0,
+                     static_cast<std::int32_t>(pack * Access::lanes)};
+  typename Access::Values mask;
+  function.drawMask(place, mask);
+  const std::uint32_t begin = part * blockDim.y * ChannelArguments::kPixels;
+  const std::uint32_t end = min(a.pixels, begin + blockDim.y * ChannelArguments::kPixels);
+  constexpr std::uint32_t batch = ChannelArguments::kBatch;
+  for (std::uint32_t first = begin + threadIdx.y; first < end; first += batch * blockDim.y) {
+    typename Access::Fetched fetched[batch];
+    const auto forEachPixel = [&](auto visit) {
+#pragma unroll
+      for (std::uint32_t i = 0; i < batch; ++i) {
+        const std::uint32_t pixel = first + i * blockDim.y;
+        if (pixel >= end) continue;
+        place.y = static_cast<std::int32_t>(a.width.divide(pixel));
+        place.x = static_cast<std::int32_t>(pixel - static_cast<std::uint32_t>(place.y) * a.width.divisor());
+        visit(i);
+      }
+    };
+    forEachPixel([&](std::uint32_t i) { fetched[i] = Access::fetch(a.tensors.sources[0], place); });
+    forEachPixel([&](std::uint32_t i) {
+      typename Access::Values result;
+      function.apply(Access::valuesOf(fetched[i]), mask, result);
+      Access::store(result, a.tensors.destination, place, a.tensors.accumulate);
+    });
+  }
 }
 
-/// 1 / keepProbability where it is exact, else 0.
-float exactReciprocal(float keepProbability) {
-  int exponent = 0;
-  const bool isExact = std::frexp(keepProbability, &exponent) == 0.5F && exponent >= -120;
-  return isExact ? 1.0F / keepProbability : 0.0F;
+/// The largest word with (word >> 8) 2^-24 < keepProbability; exact, as 2^24 times a float is.
+std::uint32_t lastKeptWord(float keepProbability) {
+  const double kept = std::ceil(static_cast<double>(keepProbability) * 0x1p24);  // at least 1
+  return static_cast<std::uint32_t>(kept * 256 - 1);
 }
 
 /// Whether the elements of an image lie in the mask as they do in a dense tensor.
@@ -133,11 +162,18 @@ bool isContiguous(const DropoutProblem& problem) {
          problem.maskWidth == problem.input.width && problem.maskChannels == problem.input.channels;
 }
 
+/// Whether one mask serves all pixels of an image.
+bool dropsChannels(const DropoutProblem& problem) {
+  return problem.maskStrideX == 0 && problem.maskStrideY == 0 && problem.maskStrideChannel != 0;
+}
+
 class DropoutPlan final : public Plan {
  public:
-  explicit DropoutPlan(const DropoutProblem& problem) : problem_(problem), index_(problem) {
-    cuda::joinAxes({&problem_.destination, &problem_.input},
-                   isContiguous(problem) ? JoinedAxes::OfAnImage : JoinedAxes::None);
+  explicit DropoutPlan(const DropoutProblem& problem)
+      : problem_(problem), index_(problem), dropsChannels_(mps::detail::dropsChannels(problem)) {
+    cuda::joinAxes({&problem_.destination, &problem_.input}, isContiguous(problem) ? JoinedAxes::OfAnImage
+                                                             : dropsChannels_      ? JoinedAxes::Pixels
+                                                                                   : JoinedAxes::None);
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
@@ -149,17 +185,24 @@ class DropoutPlan final : public Plan {
     arguments.sources[0] = {problem_.input, input};
     arguments.destination = {shape, operands.destination};
     arguments.accumulate = operands.accumulate;
+    const float keep = problem_.keepProbability;
     const DropoutFunction function{index_,
                                    PhiloxKeys(philoxKey(problem_.seed)),
                                    static_cast<std::uint32_t>(operands.scalars[1]),
                                    static_cast<std::uint32_t>(operands.scalars[0]),
-                                   keepThreshold(problem_.keepProbability),
-                                   problem_.keepProbability,
-                                   exactReciprocal(problem_.keepProbability)};
-    const bool takesPacks =
-        cuda::takesLanes(problem_.input, input) && cuda::takesLanes(shape, operands.destination);
+                                   lastKeptWord(keep),
+                                   keep,
+                                   Quotient::takes(keep) ? Quotient(keep) : Quotient()};
+    const bool takesPacks = index_.takesPacks(shape) && Quotient::takes(keep) &&
+                            cuda::takesLanes(problem_.input, input) &&
+                            cuda::takesLanes(shape, operands.destination);
     cuda::withAccess(cuda::commonFormat({&problem_.input, &shape}), takesPacks, [&](auto access) {
-      cuda::launchMap<decltype(access)>(stream, arguments, shape, function);
+      using Access = decltype(access);
+      if constexpr (Access::lanes > 1)
+        if (dropsChannels_ && shape.images <= kMostImages &&
+            shape.height * shape.width <= ElementGrid::kLongestRow)
+          return startChannels<Access>(stream, arguments, function);
+      cuda::launchMap<Access>(stream, arguments, shape, function);
     });
   }
 
@@ -169,8 +212,32 @@ class DropoutPlan final : public Plan {
   }
 
  private:
+  static constexpr std::int64_t kMostImages = 65535;  ///< of the grid's y
+
+  template <class Access>
+  void startChannels(mtl::Stream& stream, const cuda::MapArguments<1>& tensors,
+                     const DropoutFunction& function) const {
+    const TensorShape& shape = problem_.destination;
+    const std::int64_t packs = shape.channels / Access::lanes;
+    const unsigned across = cuda::threadsOfRow(packs, 1);
+    const unsigned down = mtl::cuda::kBlockThreads / across;
+    const std::int64_t pixels = shape.height * shape.width;
+    const std::int64_t blocksAcross = (packs + across - 1) / across;
+    const std::int64_t ofPart = std::int64_t{down} * ChannelArguments::kPixels;
+    ChannelArguments a;
+    a.tensors = tensors;
+    a.width = Divider(shape.width);
+    a.blocksAcross = Divider(blocksAcross);
+    a.packs = static_cast<std::uint32_t>(packs);
+    a.pixels = static_cast<std::uint32_t>(pixels);
+    const dim3 grid(static_cast<unsigned>(blocksAcross * ((pixels + ofPart - 1) / ofPart)),
+                    static_cast<unsigned>(shape.images));
+    mtl::cuda::launch(stream, dropChannels<Access>, grid, dim3(across, down), 0, a, function);
+  }
+
   DropoutProblem problem_;  ///< with joined axes
   MaskIndex index_;
+  bool dropsChannels_;
 };
 
 Preparation prepareElements(const DropoutProblem& problem) {
