@@ -37,7 +37,7 @@ __device__ void forEachClampedTap(const PoolingAxis& axis, const StripArguments:
 }
 
 template <class T, PoolingKind kind, int kernelSize, int stride>
-__global__ void __launch_bounds__(kStripThreads, kStripBlocks<T>)
+__global__ void __launch_bounds__(kStripThreads, kind == PoolingKind::Max ? kPlaceStripBlocks : kStripBlocks)
     gatherStrips(StripArguments a, const T* gradient, const std::uint8_t* saved, T* destination) {
   constexpr int lanes = kLanes<T>;
   constexpr int reach = (kernelSize + stride - 1) / stride;  // windows of an axis that read a cell
@@ -166,11 +166,13 @@ __global__ void __launch_bounds__(kStripThreads, kStripBlocks<T>)
   };
 
   std::int32_t row = a.firstLine + at.line - a.y.dilation * (reach - 1);
-  Windows next;
-  loadRow(row, next);
+  Windows next[2];  // on their way
+  loadRow(row, next[0]);
+  loadRow(row + a.y.dilation, next[1]);
   for (std::int32_t i = 1 - reach; i < at.count; ++i, row += a.y.dilation) {
-    addWindows(row, next);
-    if (i + 1 < at.count) loadRow(row + a.y.dilation, next);
+    addWindows(row, next[0]);
+    next[0] = next[1];
+    if (i + 2 < at.count) loadRow(row + 2 * a.y.dilation, next[1]);
     if constexpr (isMaximum)
       if (isBorderColumn && row >= 0 && row < a.y.windows)
         forEachClampedColumn(row,

@@ -113,7 +113,8 @@ void PoolingStrips::pool(mtl::Stream& stream, const PoolingAddresses<T>& at) con
     };
     switch (kind_) {
       case PoolingKind::Max:
-        return start(poolStrips<T, PoolingKind::Max, size, stride>);
+        return at.saved != nullptr ? start(poolStrips<T, PoolingKind::Max, size, stride, true>)
+                                   : start(poolStrips<T, PoolingKind::Max, size, stride>);
       case PoolingKind::Average:
         return start(poolStrips<T, PoolingKind::Average, size, stride>);
       case PoolingKind::L2Norm:

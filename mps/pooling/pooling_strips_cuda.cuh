@@ -1,5 +1,8 @@
 #pragma once
 
+#include <type_traits>
+
+#include "mps/core/special_functions_cuda.cuh"
 #include "mps/pooling/pooling_strip_arguments_cuda.cuh"
 #include "mps/pooling/pooling_vectors_cuda.cuh"
 
@@ -7,9 +10,9 @@
 /// channels, so that a row is read once for all windows of the strip; the next row is on its way meanwhile.
 namespace mps::detail::cuda {
 
-/// Blocks of a multiprocessor at least: what registers are left for.
-template <class T>
-inline constexpr unsigned kStripBlocks = sizeof(T) == sizeof(float) ? 3 : 2;
+/// Blocks of a multiprocessor at least: what registers are left for. Places of maxima take many.
+inline constexpr unsigned kStripBlocks = 3;
+inline constexpr unsigned kPlaceStripBlocks = 2;
 
 /// What a thread works on: lines `line`, `line` + dilation ..., and a column, of windows or cells.
 struct StripPlace {
@@ -47,17 +50,6 @@ __device__ T* settled(T* address) {
   asm("" : "+l"(address));
   __builtin_assume(__isGlobal(address));
   return address;
-}
-__device__ inline Lanes<float> lanesOf(const uint4& pack, const float* /*type*/) {
-  return {
-      {__uint_as_float(pack.x), __uint_as_float(pack.y), __uint_as_float(pack.z), __uint_as_float(pack.w)}};
-}
-__device__ inline Lanes<Float16> lanesOf(const uint4& pack, const Float16* /*type*/) {
-  const float2 a = halvesOf(pack.x);
-  const float2 b = halvesOf(pack.y);
-  const float2 c = halvesOf(pack.z);
-  const float2 d = halvesOf(pack.w);
-  return {{a.x, a.y, b.x, b.y, c.x, c.y, d.x, d.y}};
 }
 
 /// The maxima of some taps, and their numbers.
@@ -102,6 +94,12 @@ struct Maxima<float> {
   }
 };
 
+__device__ inline __half2 halves(unsigned bits) {
+  __half2 both;
+  memcpy(&both, &bits, sizeof both);
+  return both;
+}
+
 /// Two lanes in a word, also of taps.
 template <>
 struct Maxima<Float16> {
@@ -134,17 +132,36 @@ struct Maxima<Float16> {
   [[nodiscard]] __device__ IndexBytes<8> places() const {
     return {{__byte_perm(tap[0], tap[1], 0x6420), __byte_perm(tap[2], tap[3], 0x6420)}};
   }
+};
 
- private:
-  __device__ static __half2 halves(unsigned bits) {
-    __half2 both;
-    memcpy(&both, &bits, sizeof both);
-    return both;
+/// The maxima alone, two lanes in a word of halves.
+template <class T>
+struct MaximumValues {
+  unsigned word[4];
+
+  __device__ static MaximumValues of(const uint4& pack) { return {{pack.x, pack.y, pack.z, pack.w}}; }
+  __device__ void join(const MaximumValues& later, unsigned /*first*/) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (sizeof(T) == sizeof(float)) {
+        word[i] = __float_as_uint(largerOrNaN(__uint_as_float(word[i]), __uint_as_float(later.word[i])));
+      } else {
+        const __half2 larger = __hmax2_nan(halves(word[i]), halves(later.word[i]));
+        memcpy(&word[i], &larger, sizeof larger);
+      }
+    }
+  }
+  __device__ void joinOutsideZero() {
+    join({{0, 0, 0, 0}}, 0);
+  }
+  [[nodiscard]] __device__ uint4 pack() const {
+    return {word[0], word[1], word[2], word[3]};
   }
 };
 
 /// What a row of taps, or a window, comes to. Taps outside the source are outside().
-template <class T, PoolingKind kind>
+/// @tparam places whether those of maxima are wanted
+template <class T, PoolingKind kind, bool places = false>
 struct WindowSum {
   Lanes<T> sum;
 
@@ -175,9 +192,10 @@ struct WindowSum {
   }
 };
 
-template <class T>
-struct WindowSum<T, PoolingKind::Max> {
-  Maxima<T> maxima;
+template <class T, bool places>
+struct WindowSum<T, PoolingKind::Max, places> {
+  using Values = std::conditional_t<places, Maxima<T>, MaximumValues<T>>;
+  Values maxima;
 
   __device__ static uint4 outside() {
     constexpr unsigned least = Maxima<T>::kLeast;  // where an outside zero wins, it wins over this, too
@@ -185,9 +203,9 @@ struct WindowSum<T, PoolingKind::Max> {
   }
   template <int taps>
   __device__ static WindowSum ofRow(const uint4 (&packs)[taps]) {
-    WindowSum row{Maxima<T>::of(packs[0])};
+    WindowSum row{Values::of(packs[0])};
 #pragma unroll
-    for (int p = 1; p < taps; ++p) row.maxima.join(Maxima<T>::of(packs[p]), p);
+    for (int p = 1; p < taps; ++p) row.maxima.join(Values::of(packs[p]), p);
     return row;
   }
   __device__ void join(const WindowSum& below, int firstTap) {
@@ -196,13 +214,13 @@ struct WindowSum<T, PoolingKind::Max> {
 };
 
 /// All lines of the strip's windows. @param destination null: only places are wanted
-/// @param saved null: no places are wanted
-template <class T, PoolingKind kind, int kernelSize, int stride>
-__global__ void __launch_bounds__(kStripThreads, kStripBlocks<T>)
+/// @param saved of places
+template <class T, PoolingKind kind, int kernelSize, int stride, bool places = false>
+__global__ void __launch_bounds__(kStripThreads, places ? kPlaceStripBlocks : kStripBlocks)
     poolStrips(StripArguments a, const T* source, T* destination, std::uint8_t* saved) {
   constexpr int lanes = kLanes<T>;
   constexpr int kept = kernelSize - stride;  // rows that the next window reads, too
-  using Sum = WindowSum<T, kind>;
+  using Sum = WindowSum<T, kind, places>;
   const std::uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
   if (thread >= a.threads) return;
   const StripPlace at(a, thread, lanes);
@@ -235,16 +253,18 @@ __global__ void __launch_bounds__(kStripThreads, kStripBlocks<T>)
     y += a.y.dilation;
   };
 
+  constexpr int onTheirWay = 2;  // rows
+  constexpr int ahead = onTheirWay / stride;
+  uint4 first[kept + 1][kernelSize];
+  uint4 next[onTheirWay][kernelSize];
+#pragma unroll
+  for (int q = 0; q < kept; ++q) loadRow(first[q]);
+#pragma unroll
+  for (int k = 0; k < onTheirWay; ++k)
+    if (k / stride < at.count) loadRow(next[k]);
   Sum rows[kernelSize];
 #pragma unroll
-  for (int q = 0; q < kept; ++q) {
-    uint4 packs[kernelSize];
-    loadRow(packs);
-    rows[q] = Sum::ofRow(packs);
-  }
-  uint4 next[stride][kernelSize];
-#pragma unroll
-  for (int k = 0; k < stride; ++k) loadRow(next[k]);
+  for (int q = 0; q < kept; ++q) rows[q] = Sum::ofRow(first[q]);
 
   T* to = settled(destination + at.image * a.destination.image + at.channel + at.line * a.destination.row +
                   at.column * a.destination.pixel);
@@ -259,9 +279,13 @@ __global__ void __launch_bounds__(kStripThreads, kStripBlocks<T>)
   for (std::int32_t i = 0; i < at.count; ++i, window += a.y.dilation) {
 #pragma unroll
     for (int k = 0; k < stride; ++k) rows[kept + k] = Sum::ofRow(next[k]);
-    if (i + 1 < at.count) {
 #pragma unroll
-      for (int k = 0; k < stride; ++k) loadRow(next[k]);
+    for (int k = stride; k < onTheirWay; ++k)
+#pragma unroll
+      for (int p = 0; p < kernelSize; ++p) next[k - stride][p] = next[k][p];
+    if (i + ahead < at.count) {
+#pragma unroll
+      for (int k = onTheirWay - stride; k < onTheirWay; ++k) loadRow(next[k]);
     }
     Sum sum = rows[0];
 #pragma unroll
@@ -274,7 +298,7 @@ __global__ void __launch_bounds__(kStripThreads, kStripBlocks<T>)
       const bool isPartial = isPartialColumn || first < 0 || first + a.y.dilatedSize > a.y.sourceSize;
       if (a.zeroWins && isPartial) sum.maxima.joinOutsideZero();
       if (destination != nullptr) *reinterpret_cast<uint4*>(to) = sum.maxima.pack();
-      if (saved != nullptr) sum.maxima.places().store(place);
+      if constexpr (places) sum.maxima.places().store(place);
     } else {
       if constexpr (kind == PoolingKind::Average)
         divideByTaps(a, a.y.countedTaps(window, a.countsNearTaps) * countedColumns, sum.sum);

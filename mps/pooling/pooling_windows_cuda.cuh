@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "mps/core/elements_cuda.cuh"
+#include "mps/core/quotient_cuda.cuh"
 #include "mps/core/rows_cuda.cuh"
 #include "mps/pooling/pooling_problem.hpp"
 
@@ -127,19 +128,6 @@ struct Strides {
       : image(shape.imageStride), row(shape.rowStride), pixel(shape.pixelStride) {}
 };
 
-/// Divides by an integer up to 2^20, to the bits of the quotient: the reciprocal is in two parts, both
-/// positive so that infinities stay.
-struct Quotient {
-  float high = 1;
-  float low = 0;
-
-  Quotient() = default;
-  explicit Quotient(std::int64_t divisor)
-      : high(std::nextafter(1.0F / static_cast<float>(divisor), 0.0F)),
-        low(static_cast<float>(1.0 / static_cast<double>(divisor) - static_cast<double>(high))) {}
-  __device__ float operator()(float value) const { return fmaf(value, high, value * low); }
-};
-
 /// One call, for kernels that work on 16 bytes of channels at once.
 struct PoolingArguments {
   RowGrid grid;    ///< pieces: 16 bytes of channels
@@ -175,7 +163,7 @@ struct PoolingArguments {
         clamps(problem.kind == PoolingKind::Max && problem.edgeMode == ImageEdgeMode::Clamp),
         zeroWins(problem.kind == PoolingKind::Max && problem.edgeMode == ImageEdgeMode::Zero),
         countsNearTaps(problem.kind == PoolingKind::Average && problem.edgeMode == ImageEdgeMode::Clamp),
-        byAllTaps(problem.taps()),
+        byAllTaps(static_cast<float>(problem.taps())),
         allTaps(static_cast<std::int32_t>(problem.taps())),
         source(problem.source),
         destination(problem.destination),
