@@ -152,6 +152,13 @@ inline void addFormatCases(std::vector<LossCase>& cases) {
           *shape = withGaps(*shape);
         cases.push_back(formats);
       }
+  for (const CNNLossType type : {CNNLossType::SigmoidCrossEntropy, CNNLossType::SoftMaxCrossEntropy})
+    for (const std::int64_t channels : {24, 1000}) {
+      LossCase halves = lossCase(type, CNNReductionType::Sum, 2, 3, 2, channels);
+      halves.name += "Halves" + std::to_string(channels);
+      setFormats(halves.problem, Format::Float16, Format::Float16);
+      cases.push_back(halves);
+    }
   for (const CNNLossType type : lossTypes())
     for (const Format format : {Format::Unorm8, Format::Unorm16}) {
       LossCase codes = lossCase(type, CNNReductionType::Sum, 2, 4, 3, 18);

@@ -1,14 +1,14 @@
-#include "mps/loss/loss_cuda.cuh"
+#include "mps/loss/loss_softmax_cuda.cuh"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
 
-#include "mps/core/row_reduction_cuda.cuh"
-
 namespace mps::detail {
 namespace {
 
+using cuda::Chunk;
 using cuda::Divider;
 using cuda::ElementGrid;
 using cuda::ElementPlace;
@@ -19,61 +19,21 @@ using cuda::ResultView;
 /// Stands for a type that is known only when a kernel runs.
 constexpr auto kAnyType = CNNLossType::Count;
 
-/// The items of a block, which are of one image.
-struct Chunk {
-  std::uint32_t image;
-  std::uint32_t begin;
-  std::uint32_t end;
-
-  __device__ explicit Chunk(const LossArguments& a)
-      : image(a.chunks.divide(blockIdx.x)),
-        begin((blockIdx.x - image * a.chunks.divisor()) * a.itemsPerChunk),
-        end(min(begin + a.itemsPerChunk, a.items)) {}
-};
-
-/// Stores the sum of w l of a block.
-__device__ void storeSum(const LossArguments& a, double sum) {
-  __shared__ double shared[cuda::kMostWarps];
-  if (a.sums == nullptr) return;
-  sum = cuda::sumOfBlock(sum, shared);
-  if (threadIdx.x == 0 && threadIdx.y == 0) a.sums[blockIdx.x] = sum;
-}
-
-/// Stores the loss of each element where it is wanted, and returns the sum of w l of a pack.
-template <class Access, class LossOfLane>
-__device__ float storeLosses(const LossArguments& a, const ElementPlace& place,
-                             const typename Access::Values& w, LossOfLane lossOfLane) {
-  if (!a.wantsLoss) return 0.0F;
-  typename Access::Values values;
-  float sum = 0;
-  for (int i = 0; i < Access::lanes; ++i) {
-    values.values[i] = w.values[i] * lossOfLane(i);
-    sum += values.values[i];
-  }
-  if (a.loss.memory != nullptr) {
-    for (float& value : values.values) value *= a.numbers.weight;
-    Access::store(values, a.loss, place);
-  }
-  return sum;
-}
-
 /// Any type but softmax.
 template <class Access, CNNLossType constantType>
 __global__ void lossElements(LossArguments a) {
+  constexpr int batch = Access::lanes == 1 ? 1 : 2;  // on their way at once
   const CNNLossType type = constantType == kAnyType ? a.type : constantType;
   const Chunk chunk(a);
   const float factor = a.factor(chunk.image);
   float sum = 0;
-  for (std::uint32_t item = chunk.begin + threadIdx.x; item < chunk.end; item += blockDim.x) {
-    const std::uint32_t pixel = a.packs.divide(item);
-    ElementPlace place = a.place(chunk.image, pixel);
-    place.channel = static_cast<std::int32_t>((item - pixel * a.packs.divisor()) * Access::lanes);
+  const auto compute = [&](const ElementPlace& place, const cuda::FetchedInputs<Access>& fetched) {
     const std::uint32_t index = a.classOf(place);
-    const auto y = cuda::loadPredictions<Access>(a, place, index);
-    const auto t = cuda::loadLabels<Access>(a, place, index);
+    const auto y = fetched.predictionValues(a, index);
+    const auto t = fetched.labelValues(a, place, index);
     const auto w = cuda::loadWeights<Access>(a, place, index);
     const auto scale = cuda::derivativeScale<Access>(a, place, w, factor);
-    sum += storeLosses<Access>(
+    sum += cuda::storeLosses<Access>(
         a, place, w, [&](int i) { return cuda::lossOf(type, a.numbers, y.values[i], t.values[i]); });
     if (a.gradient.memory != nullptr) {
       auto values = scale;
@@ -87,78 +47,24 @@ __global__ void lossElements(LossArguments a) {
         values.values[i] *= cuda::lossLabelGradient(type, a.numbers, y.values[i], t.values[i]);
       Access::store(values, a.labelGradient, place);
     }
+  };
+  for (std::uint32_t first = chunk.begin + threadIdx.x; first < chunk.end; first += batch * blockDim.x) {
+    cuda::FetchedInputs<Access> fetched[batch];
+    ElementPlace places[batch];
+#pragma unroll
+    for (int i = 0; i < batch; ++i) {
+      const std::uint32_t item = first + static_cast<std::uint32_t>(i) * blockDim.x;
+      if (item >= chunk.end) continue;
+      const std::uint32_t pixel = a.packs.divide(item);
+      places[i] = a.place(chunk.image, pixel);
+      places[i].channel = static_cast<std::int32_t>((item - pixel * a.packs.divisor()) * Access::lanes);
+      fetched[i] = {a, places[i]};
+    }
+#pragma unroll
+    for (int i = 0; i < batch; ++i)
+      if (first + static_cast<std::uint32_t>(i) * blockDim.x < chunk.end) compute(places[i], fetched[i]);
   }
-  storeSum(a, static_cast<double>(sum));
-}
-
-/// Softmax: a pixel for each row of the block. The pixel is read three times, but once from memory.
-template <class Access>
-__global__ void lossSoftMax(LossArguments a) {
-  __shared__ float shared[cuda::kMostWarps];
-  const Chunk chunk(a);
-  const float factor = a.factor(chunk.image);
-  double total = 0;
-  // All threads stay in the loop: they take part in the reductions.
-  for (std::uint32_t first = chunk.begin; first < chunk.end; first += blockDim.y) {
-    const std::uint32_t pixel = first + threadIdx.y;
-    ElementPlace place = a.place(chunk.image, min(pixel, chunk.end - 1));
-    const std::uint32_t packs = pixel < chunk.end ? a.packs.divisor() : 0;
-    const std::uint32_t index = a.classOf(place);
-    const auto forEachPack = [&](auto visit) {
-      for (std::uint32_t pack = threadIdx.x; pack < packs; pack += blockDim.x) {
-        place.channel = static_cast<std::int32_t>(pack * Access::lanes);
-        visit(cuda::loadPredictions<Access>(a, place, index));
-      }
-    };
-    float largest = -INFINITY;
-    forEachPack([&](const auto& y) {
-      for (const float value : y.values) largest = fmaxf(largest, value);  // exponentials keep NaN
-    });
-    largest = cuda::combineRow(largest, shared, cuda::Maximum());
-    float exponentials = 0;
-    float weightedLabels = 0;  // with the factors of the derivatives, for the exact gradient
-    forEachPack([&](const auto& y) {
-      for (const float value : y.values) exponentials += expf(value - largest);
-      if (!a.numbers.exactSoftMaxGradient) return;
-      const auto t = cuda::loadLabels<Access>(a, place, index);
-      const auto scale =
-          cuda::derivativeScale<Access>(a, place, cuda::loadWeights<Access>(a, place, index), factor);
-      for (int i = 0; i < Access::lanes; ++i)
-        weightedLabels += scale.values[i] * cuda::smoothedLabel(a.numbers, t.values[i]);
-    });
-    exponentials = cuda::combineRow(exponentials, shared, cuda::Sum());
-    if (a.numbers.exactSoftMaxGradient)
-      weightedLabels = cuda::combineRow(weightedLabels, shared, cuda::Sum());
-    const float logOfSum = logf(exponentials);
-    const float reciprocal = 1.0F / exponentials;
-    float sum = 0;
-    forEachPack([&](const auto& y) {
-      const auto w = cuda::loadWeights<Access>(a, place, index);
-      const auto scale = cuda::derivativeScale<Access>(a, place, w, factor);
-      auto t = cuda::loadLabels<Access>(a, place, index);
-      for (float& label : t.values) label = cuda::smoothedLabel(a.numbers, label);
-      const auto negativeLog = [&](int i) { return logOfSum - (y.values[i] - largest); };
-      sum += storeLosses<Access>(
-          a, place, w, [&](int i) { return t.values[i] == 0.0F ? 0.0F : t.values[i] * negativeLog(i); });
-      if (a.gradient.memory != nullptr) {
-        typename Access::Values values;
-        for (int i = 0; i < Access::lanes; ++i) {
-          const float p = expf(y.values[i] - largest) * reciprocal;
-          values.values[i] = a.numbers.exactSoftMaxGradient
-                                 ? p * weightedLabels - scale.values[i] * t.values[i]
-                                 : scale.values[i] * (p - t.values[i]);
-        }
-        Access::store(values, a.gradient, place, a.accumulate);
-      }
-      if (a.labelGradient.memory != nullptr) {
-        auto values = scale;
-        for (int i = 0; i < Access::lanes; ++i) values.values[i] *= negativeLog(i) * a.numbers.labelScale;
-        Access::store(values, a.labelGradient, place);
-      }
-    });
-    total += static_cast<double>(sum);
-  }
-  storeSum(a, total);
+  cuda::storeSum(a, static_cast<double>(sum));
 }
 
 /// A launch, unlike a memset, can be given another address in a captured graph.
@@ -190,22 +96,24 @@ __global__ void fillWithZeros(ElementGrid grid, ResultView view) {
       [&](int, const ElementPlace& place) { cuda::OneByOne::store({{0.0F}}, view, place); });
 }
 
-/// The loss of each image, by a block: to `losses`, or where there are none into the first element of its loss
-/// image.
+/// The loss of each image, by a row of the block: to `losses`, or where there are none into the first element of
+/// its loss image.
 __global__ void reduceImages(LossArguments a, ResultView to, double* losses) {
   __shared__ double shared[cuda::kMostWarps];
+  const std::uint32_t image = blockIdx.x * blockDim.y + threadIdx.y;
+  const bool isInside = image < a.images;
   double sum = 0;
-  for (std::uint32_t chunk = threadIdx.x; chunk < a.chunks.divisor(); chunk += blockDim.x)
-    sum += a.sums[blockIdx.x * a.chunks.divisor() + chunk];
-  sum = cuda::sumOfBlock(sum, shared);
-  if (threadIdx.x != 0) return;
+  for (std::uint32_t chunk = threadIdx.x; isInside && chunk < a.chunks.divisor(); chunk += blockDim.x)
+    sum += a.sums[image * a.chunks.divisor() + chunk];
+  sum = cuda::combineRow(sum, shared, cuda::Sum());
+  if (threadIdx.x != 0 || !isInside) return;
   if (a.type == CNNLossType::CosineDistance) sum = 1 - sum;
-  const double by = a.divisorOf(blockIdx.x);
+  const double by = a.divisorOf(image);
   const double loss = by == 0 ? 0 : a.weight * sum / by;
   if (losses != nullptr)
-    losses[blockIdx.x] = loss;
+    losses[image] = loss;
   else
-    cuda::storeAs(static_cast<float>(loss), to.format, to.memory, blockIdx.x * to.image);
+    cuda::storeAs(static_cast<float>(loss), to.format, to.memory, image * to.image);
 }
 
 /// Image 0 gets the loss of the batch, the others 0.
@@ -365,8 +273,10 @@ class LossPlan final : public Plan {
   void setChunks(LossArguments& a) const {
     a.packs = Divider(problem_.predictions.channels / Access::lanes);
     a.items = static_cast<std::uint32_t>(imageElements() / Access::lanes);
-    a.itemsPerChunk = static_cast<std::uint32_t>(kChunk / Access::lanes);
-    a.chunks = Divider((imageElements() + kChunk - 1) / kChunk);
+    const std::int64_t chunkCount = (imageElements() + kChunk - 1) / kChunk;
+    a.itemsPerChunk =
+        (a.items + static_cast<std::uint32_t>(chunkCount) - 1) / static_cast<std::uint32_t>(chunkCount);
+    a.chunks = Divider(chunkCount);
   }
 
   template <class Access>
@@ -378,10 +288,19 @@ class LossPlan final : public Plan {
       a.items = static_cast<std::uint32_t>(imagePixels());
       a.itemsPerChunk = static_cast<std::uint32_t>(chunkPixels());
       a.chunks = Divider(chunks());
-      const unsigned across = cuda::threadsOfRow(packs, 2);
       const unsigned rows = cuda::threadsOfRow(std::min<std::int64_t>(a.items, a.itemsPerChunk), 1);
-      const dim3 block(across, across > 32 ? 1 : std::clamp(rows, 32 / across, kThreads / across));
-      return mtl::cuda::launch(stream, lossSoftMax<Access>, grid, block, 0, a);
+      const auto launch = [&](unsigned across, auto kernel) {
+        const dim3 block(across, across > 32 ? 1 : std::clamp(rows, 32 / across, kThreads / across));
+        mtl::cuda::launch(stream, kernel, grid, block, 0, a);
+      };
+      constexpr int few = Access::lanes == 1 ? 4 : 2;
+      constexpr int most = Access::lanes == 1 ? 4 : 32 / Access::lanes;
+      // Few packs for each thread, so that neighbours read neighbours; in long pixels as many as it holds.
+      if (packs <= 32 * few)
+        return launch(cuda::threadsOfRow(packs, few), cuda::lossHeldSoftMax<Access, few>);
+      if constexpr (most > few)
+        if (packs <= 32 * most) return launch(32, cuda::lossHeldSoftMax<Access, most>);
+      return launch(cuda::threadsOfRow(packs, 2), cuda::lossSoftMax<Access>);
     }
     const dim3 block(atLeastAWarp(cuda::threadsOfRow(std::min(a.items, a.itemsPerChunk), 1)));
     const auto launch = [&](auto type) {
@@ -399,8 +318,10 @@ class LossPlan final : public Plan {
     const ResultView to(whole_.loss, operands.parameters[1]);
     if (whole_.loss.elements() > whole_.loss.images) zero(stream, whole_.loss, to.memory);
     double* const losses = a.reduceAcrossBatch ? imageLosses(operands) : nullptr;
-    const unsigned threads = atLeastAWarp(cuda::threadsOfRow(chunks(), 1));
-    mtl::cuda::launch(stream, reduceImages, dim3(a.images), dim3(threads), 0, a, to, losses);
+    const unsigned across = cuda::threadsOfRow(chunks(), 1);
+    const dim3 block(across, across > 32 ? 1 : kThreads / across);
+    mtl::cuda::launch(stream, reduceImages, dim3((a.images + block.y - 1) / block.y), block, 0, a, to,
+                      losses);
     if (losses != nullptr)
       mtl::cuda::launch(stream, reduceBatch, dim3(1), dim3(kThreads), 0, a.images, to, losses);
   }

@@ -3,6 +3,8 @@
 #include <cstdint>
 
 #include "mps/core/element_grid_cuda.cuh"
+#include "mps/core/row_reduction_cuda.cuh"
+#include "mps/core/special_functions_cuda.cuh"
 #include "mps/loss/loss_numbers.hpp"
 
 /// Losses and their derivatives (spec/04 sections 11.4, 11.6, 11.7) in kernels: the formulas of
@@ -77,16 +79,36 @@ struct LossArguments {
   [[nodiscard]] __device__ bool isLeftOut(std::uint32_t index) const { return index >= classes; }
 };
 
-/// A pack of labels. @param index classOf() the pixel
+/// Predictions and labels of a pack, as memory has them.
 template <class Access>
-__device__ typename Access::Values loadLabels(const LossArguments& a, const ElementPlace& place,
-                                              std::uint32_t index) {
-  if (a.labelKind == LossLabels::Dense) return Access::load(a.labels, place);
-  typename Access::Values values;
-  for (int i = 0; i < Access::lanes; ++i)
-    values.values[i] = index == static_cast<std::uint32_t>(place.channel + i) ? 1.0F : 0.0F;
-  return values;
-}
+struct FetchedInputs {
+  typename Access::Fetched predictions;
+  typename Access::Fetched labels;
+
+  FetchedInputs() = default;
+  __device__ FetchedInputs(const LossArguments& a, const ElementPlace& place)
+      : predictions(Access::fetch(a.predictions, place)) {
+    if (a.labelKind == LossLabels::Dense) labels = Access::fetch(a.labels, place);
+  }
+  /// @param index classOf() the pixel
+  [[nodiscard]] __device__ typename Access::Values labelValues(const LossArguments& a,
+                                                               const ElementPlace& place,
+                                                               std::uint32_t index) const {
+    if (a.labelKind == LossLabels::Dense) return Access::valuesOf(labels);
+    typename Access::Values values;
+    for (int i = 0; i < Access::lanes; ++i)
+      values.values[i] = index == static_cast<std::uint32_t>(place.channel + i) ? 1.0F : 0.0F;
+    return values;
+  }
+  /// Where the pixel is left out such that losses and derivatives of all types are finite.
+  [[nodiscard]] __device__ typename Access::Values predictionValues(const LossArguments& a,
+                                                                    std::uint32_t index) const {
+    typename Access::Values values = Access::valuesOf(predictions);
+    if (a.isLeftOut(index))
+      for (float& value : values.values) value = 0.5F;
+    return values;
+  }
+};
 
 /// A pack of weights; 0 where the pixel is left out.
 template <class Access>
@@ -95,17 +117,6 @@ __device__ typename Access::Values loadWeights(const LossArguments& a, const Ele
   typename Access::Values values;
   if (a.weights.memory != nullptr && !a.isLeftOut(index)) return Access::load(a.weights, place);
   for (float& value : values.values) value = a.isLeftOut(index) ? 0.0F : 1.0F;
-  return values;
-}
-
-/// A pack of predictions; where the pixel is left out such that losses and derivatives of all types are
-/// finite.
-template <class Access>
-__device__ typename Access::Values loadPredictions(const LossArguments& a, const ElementPlace& place,
-                                                   std::uint32_t index) {
-  typename Access::Values values;
-  if (!a.isLeftOut(index)) return Access::load(a.predictions, place);
-  for (float& value : values.values) value = 0.5F;
   return values;
 }
 
@@ -118,6 +129,44 @@ __device__ typename Access::Values derivativeScale(const LossArguments& a, const
   const auto incoming = Access::load(a.sourceGradient, place);
   for (int i = 0; i < Access::lanes; ++i) w.values[i] *= incoming.values[i];
   return w;
+}
+
+/// The items of a block, which are of one image.
+struct Chunk {
+  std::uint32_t image;
+  std::uint32_t begin;
+  std::uint32_t end;
+
+  __device__ explicit Chunk(const LossArguments& a)
+      : image(a.chunks.divide(blockIdx.x)),
+        begin((blockIdx.x - image * a.chunks.divisor()) * a.itemsPerChunk),
+        end(min(begin + a.itemsPerChunk, a.items)) {}
+};
+
+/// Stores the sum of w l of a block.
+__device__ inline void storeSum(const LossArguments& a, double sum) {
+  __shared__ double shared[kMostWarps];
+  if (a.sums == nullptr) return;
+  sum = sumOfBlock(sum, shared);
+  if (threadIdx.x == 0 && threadIdx.y == 0) a.sums[blockIdx.x] = sum;
+}
+
+/// Stores the loss of each element where it is wanted, and returns the sum of w l of a pack.
+template <class Access, class LossOfLane>
+__device__ float storeLosses(const LossArguments& a, const ElementPlace& place,
+                             const typename Access::Values& w, LossOfLane lossOfLane) {
+  if (!a.wantsLoss) return 0.0F;
+  typename Access::Values values;
+  float sum = 0;
+  for (int i = 0; i < Access::lanes; ++i) {
+    values.values[i] = w.values[i] * lossOfLane(i);
+    sum += values.values[i];
+  }
+  if (a.loss.memory != nullptr) {
+    for (float& value : values.values) value *= a.numbers.weight;
+    Access::store(values, a.loss, place);
+  }
+  return sum;
 }
 
 __device__ inline float smoothedLabel(const LossNumbers& n, float t) {
@@ -134,7 +183,7 @@ __device__ __forceinline__ float lossOf(CNNLossType type, const LossNumbers& n, 
     case CNNLossType::MeanSquaredError:
       return (y - t) * (y - t);
     case CNNLossType::SigmoidCrossEntropy:
-      return (y < 0.0F ? 0.0F : y) - y * smoothedLabel(n, t) + log1pf(expf(-fabsf(y)));
+      return (y < 0.0F ? 0.0F : y) - y * smoothedLabel(n, t) + logOfOnePlus(expf(-fabsf(y)));
     case CNNLossType::CategoricalCrossEntropy:
       return t == 0.0F ? 0.0F : -(t * logf(y));
     case CNNLossType::Hinge: {
@@ -164,7 +213,7 @@ __device__ __forceinline__ float lossGradient(CNNLossType type, const LossNumber
       return 2.0F * (y - t);
     case CNNLossType::SigmoidCrossEntropy: {
       const float e = expf(-fabsf(y));
-      return (y < 0.0F ? e : 1.0F) / (1.0F + e) - smoothedLabel(n, t);
+      return (y < 0.0F ? e : 1.0F) * reciprocal(1.0F + e) - smoothedLabel(n, t);
     }
     case CNNLossType::CategoricalCrossEntropy:
       return t == 0.0F ? 0.0F : -(t / y);
