@@ -45,6 +45,6 @@ unmetal_family(matrix
   HEADERS matrix_image_copy.hpp matrix_random.hpp
   SOURCES matrix_call.cpp matrix_image_copy.cpp matrix_image_copy_cpu.cpp matrix_random.cpp matrix_random_cpu.cpp
           matrix_random_rule.cpp
-  CUDA matrix_cuda.cu matrix_image_copy_cuda.cu matrix_random_cuda.cu
+  CUDA matrix_cublaslt_cuda.cpp matrix_cuda.cu matrix_image_copy_cuda.cu matrix_random_cuda.cu
   CONFORM matrix_random_reference.cpp
   TESTS matrix_random_test.cpp matrix_test.cpp)

@@ -42,6 +42,7 @@ void recordProduct(const Kernel& kernel, mtl::CommandBuffer& commandBuffer,
   problem.right = right.region.shape;
   problem.result = result.region.shape;
   problem.threadCount = kernel.device()->threadCount();
+  problem.deviceName = kernel.device()->name();
   mtl::RecordingGuard guard(commandBuffer);
   detail::PreparedCall prepared;
   prepared.plan = detail::planFor(*kernel.device(), detail::matrixMultiplicationBackEnds, problem);

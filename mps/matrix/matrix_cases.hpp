@@ -114,6 +114,11 @@ inline std::vector<ImageMatrixCopyCase> imageMatrixCopyCases() {
       {.name = "ManyPieces", .images = 2, .height = 11, .width = 17, .channels = 33},
       {.name = "LongRows", .images = 1, .height = 2, .width = 200, .channels = 18, .rowGap = 5},
       {.name = "ChannelRange", .images = 2, .height = 4, .width = 6, .channels = 4, .pixelGap = 8},
+      // Runs of pixels that are multiples of 16 bytes, of 8, 4 and 2, and several tiles.
+      {.name = "Runs16", .images = 2, .height = 8, .width = 9, .channels = 72, .pixelGap = 8},
+      {.name = "Runs8", .images = 2, .height = 14, .width = 14, .channels = 80, .matrixGap = 4},
+      {.name = "Runs4", .images = 3, .height = 5, .width = 14, .channels = 24, .rowGap = 8},
+      {.name = "Runs2", .images = 2, .height = 7, .width = 11, .channels = 136, .matrixGap = 1},
       {.name = "AllGaps",
        .images = 3,
        .height = 5,

@@ -40,6 +40,7 @@ void runProduct(ConformRun& run, const ProductImplementation& implementation,
                 const MatrixMultiplicationCase& item, Tier tier) {
   MatrixMultiplicationProblem problem = item.problem(run.format());
   problem.threadCount = run.device()->threadCount();
+  problem.deviceName = run.device()->name();
   const auto plan = run.prepare(implementation, problem);
   if (!plan) return;
   const RandomKind kind = valuesFor(tier, run.format());

@@ -2,7 +2,7 @@
 #include <cstdint>
 
 #include "mps/core/elements_cuda.cuh"
-#include "mps/matrix/matrix_problem.hpp"
+#include "mps/matrix/matrix_cuda.hpp"
 #include "mtl/cuda/launch.cuh"
 
 namespace mps::detail {
@@ -272,8 +272,8 @@ Preparation prepareTiles(const MatrixMultiplicationProblem& problem) {
   return planOf<TilesPlan>(problem);
 }
 
-constexpr Implementation<MatrixMultiplicationProblem> kImplementations[] = {{"vector", prepareVector},
-                                                                            {"tiles", prepareTiles}};
+constexpr Implementation<MatrixMultiplicationProblem> kImplementations[] = {
+    {"vector", prepareVector}, {"cuBLASLt", prepareCublasLtProduct}, {"tiles", prepareTiles}};
 
 }  // namespace
 

@@ -1,82 +1,31 @@
-#include <algorithm>
 #include <cstdint>
+#include <string>
 
-#include "mps/core/rows_cuda.cuh"
 #include "mps/core/tensor_copy.hpp"
 #include "mps/matrix/matrix_problem.hpp"
+#include "mps/matrix/matrix_transpose_cuda.cuh"
 
 namespace mps::detail {
 namespace {
 
 using cuda::Divider;
+using cuda::TransposeArguments;
 
-constexpr int kSide = 32;  ///< of a tile: pixels and channels
-constexpr int kTileRows = 8;
-
-/// Tiles of pixels x channels: of a pixel the channels are adjacent, of the matrix the pixels of a channel.
-struct TransposeArguments {
-  Divider pixelTiles;
-  Divider channelTiles;
-  Divider width;
-  std::int64_t tiles = 0;
-  std::int64_t pixels = 1;  ///< of an image
-  std::int64_t channels = 1;
-  std::int64_t imageStride = 0, rowStride = 0, pixelStride = 0;
-  std::int64_t matrixRowStride = 0;
-};
-
-/// @tparam Bits as wide as an element
-template <class Bits, bool toMatrix>
-__global__ void transposeTiles(TransposeArguments a, const Bits* source, Bits* destination) {
-  __shared__ Bits tile[kSide][kSide + 1];  // [pixel][channel]
-  const std::uint32_t column = a.channelTiles.divide(blockIdx.x);
-  const std::uint32_t image = a.pixelTiles.divide(column);
-  const std::int64_t firstChannel =
-      static_cast<std::int64_t>(blockIdx.x - column * a.channelTiles.divisor()) * kSide;
-  const std::int64_t firstPixel = static_cast<std::int64_t>(column - image * a.pixelTiles.divisor()) * kSide;
-  const auto x = static_cast<int>(threadIdx.x);
-  const auto y = static_cast<int>(threadIdx.y);
-  const auto inImage = [&](std::int64_t pixel, std::int64_t channel) {
-    const std::uint32_t row = a.width.divide(static_cast<std::uint32_t>(pixel));
-    return image * a.imageStride + row * a.rowStride + (pixel - row * a.width.divisor()) * a.pixelStride +
-           channel;
-  };
-  const auto inMatrix = [&](std::int64_t pixel, std::int64_t channel) {
-    return image * a.matrixRowStride + channel * a.pixels + pixel;
-  };
-#pragma unroll
-  for (int k = 0; k < kSide; k += kTileRows) {
-    const std::int64_t pixel = firstPixel + (toMatrix ? y + k : x);
-    const std::int64_t channel = firstChannel + (toMatrix ? x : y + k);
-    if (pixel >= a.pixels || channel >= a.channels) continue;
-    if constexpr (toMatrix)
-      tile[y + k][x] = source[inImage(pixel, channel)];
-    else
-      tile[x][y + k] = source[inMatrix(pixel, channel)];
-  }
-  __syncthreads();
-#pragma unroll
-  for (int k = 0; k < kSide; k += kTileRows) {
-    const std::int64_t pixel = firstPixel + (toMatrix ? x : y + k);
-    const std::int64_t channel = firstChannel + (toMatrix ? y + k : x);
-    if (pixel >= a.pixels || channel >= a.channels) continue;
-    if constexpr (toMatrix)
-      destination[inMatrix(pixel, channel)] = tile[x][y + k];
-    else
-      destination[inImage(pixel, channel)] = tile[y + k][x];
-  }
-}
-
-TransposeArguments argumentsOf(const ImageMatrixCopyProblem& problem) {
+/// @param tileLines, tileColumns of a tile
+TransposeArguments argumentsOf(const ImageMatrixCopyProblem& problem, std::int64_t tileLines,
+                               std::int64_t tileColumns) {
   const TensorShape& images = problem.images;
-  const auto tilesOf = [](std::int64_t size) { return (size + kSide - 1) / kSide; };
+  const auto tilesOf = [](std::int64_t size, std::int64_t side) { return (size + side - 1) / side; };
   TransposeArguments a;
   a.pixels = images.height * images.width;
-  a.channels = images.channels;
-  a.pixelTiles = Divider(tilesOf(a.pixels));
-  a.channelTiles = Divider(tilesOf(a.channels));
+  a.lines = problem.toMatrix ? a.pixels : images.channels;
+  a.columns = problem.toMatrix ? images.channels : a.pixels;
+  const std::int64_t lineTiles = tilesOf(a.lines, tileLines);
+  const std::int64_t columnTiles = tilesOf(a.columns, tileColumns);
+  a.lineTiles = Divider(lineTiles);
+  a.columnTiles = Divider(columnTiles);
   a.width = Divider(images.width);
-  a.tiles = images.images * tilesOf(a.pixels) * tilesOf(a.channels);
+  a.tiles = images.images * lineTiles * columnTiles;
   a.imageStride = images.imageStride;
   a.rowStride = images.rowStride;
   a.pixelStride = images.pixelStride;
@@ -84,10 +33,14 @@ TransposeArguments argumentsOf(const ImageMatrixCopyProblem& problem) {
   return a;
 }
 
-class TransposePlan final : public Plan {
+TransposeArguments elementTiles(const ImageMatrixCopyProblem& problem) {
+  return argumentsOf(problem, cuda::kTileSide, cuda::kTileSide);
+}
+
+class TransposePlan : public Plan {
  public:
   explicit TransposePlan(const ImageMatrixCopyProblem& problem)
-      : arguments_(argumentsOf(problem)),
+      : arguments_(elementTiles(problem)),
         toMatrix_(problem.toMatrix),
         elementBytes_(bytesPerChannel(problem.images.format)) {}
 
@@ -105,10 +58,10 @@ class TransposePlan final : public Plan {
  private:
   template <class Bits>
   void transpose(mtl::Stream& stream, const Operands& operands) const {
-    mtl::cuda::launch(stream, toMatrix_ ? transposeTiles<Bits, true> : transposeTiles<Bits, false>,
-                      dim3(static_cast<unsigned>(arguments_.tiles)), dim3(kSide, kTileRows), 0, arguments_,
-                      reinterpret_cast<const Bits*>(operands.source),
-                      reinterpret_cast<Bits*>(operands.destination));
+    mtl::cuda::launch(
+        stream, toMatrix_ ? cuda::transposeElements<Bits, true> : cuda::transposeElements<Bits, false>,
+        dim3(static_cast<unsigned>(arguments_.tiles)), dim3(cuda::kTileSide, cuda::kTileRows), 0, arguments_,
+        reinterpret_cast<const Bits*>(operands.source), reinterpret_cast<Bits*>(operands.destination));
   }
 
   TransposeArguments arguments_;
@@ -116,12 +69,57 @@ class TransposePlan final : public Plan {
   std::size_t elementBytes_;
 };
 
-Preparation prepareTiles(const ImageMatrixCopyProblem& problem) {
+/// Sixteen bytes at once, where the address of the images allows it, which shows when it runs.
+template <class Bits>
+class PackPlan final : public TransposePlan {
+ public:
+  explicit PackPlan(const ImageMatrixCopyProblem& problem)
+      : TransposePlan(problem),
+        arguments_(argumentsOf(problem, cuda::kPackLines, cuda::kPackColumns<Bits>)),
+        toMatrix_(problem.toMatrix) {}
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    const auto addressOf = [](const std::byte* address) { return reinterpret_cast<std::uintptr_t>(address); };
+    const std::uintptr_t images = addressOf(toMatrix_ ? operands.source : operands.destination);
+    if (images % 16 != 0) return TransposePlan::run(stream, operands);
+    // What all runs of pixels in the matrix, and its address, are a multiple of.
+    const auto places = static_cast<std::uintptr_t>(arguments_.pixels | arguments_.matrixRowStride);
+    const std::uintptr_t all =
+        places * sizeof(Bits) | addressOf(toMatrix_ ? operands.destination : operands.source);
+    int unit = 16;
+    while (all % static_cast<std::uintptr_t>(unit) != 0) unit /= 2;
+    mtl::cuda::launch(
+        stream, toMatrix_ ? cuda::transposePacks<Bits, true> : cuda::transposePacks<Bits, false>,
+        dim3(static_cast<unsigned>(arguments_.tiles)), dim3(cuda::kPackThreads), 0, arguments_, unit,
+        reinterpret_cast<const Bits*>(operands.source), reinterpret_cast<Bits*>(operands.destination));
+  }
+
+ private:
+  TransposeArguments arguments_;
+  bool toMatrix_;
+};
+
+/// Why a copy is no transposition; empty if it is one.
+std::string refusal(const ImageMatrixCopyProblem& problem) {
   const TensorShape& images = problem.images;
   if (!problem.channelsFirst || images.channels == 1 || images.height * images.width == 1)
-    return Refusal{"the channels of a pixel stay together"};
-  if (images.height * images.width > 0x7FFFFFFF || argumentsOf(problem).tiles > 0x7FFFFFFF)
-    return Refusal{"2^31 pixels or tiles"};
+    return "the channels of a pixel stay together";
+  if (images.height * images.width > 0x7FFFFFFF || elementTiles(problem).tiles > 0x7FFFFFFF)
+    return "2^31 pixels or tiles";
+  return "";
+}
+
+Preparation preparePacks(const ImageMatrixCopyProblem& problem) {
+  if (std::string reason = refusal(problem); !reason.empty()) return Refusal{std::move(reason)};
+  const std::size_t bytes = bytesPerChannel(problem.images.format);
+  if (bytes == 1) return Refusal{"elements of one byte"};
+  if (!cuda::takesLanes(problem.images)) return Refusal{"channels or strides are no multiples of 16 bytes"};
+  if (bytes == 2) return std::make_shared<const PackPlan<std::uint16_t>>(problem);
+  return std::make_shared<const PackPlan<std::uint32_t>>(problem);
+}
+
+Preparation prepareTiles(const ImageMatrixCopyProblem& problem) {
+  if (std::string reason = refusal(problem); !reason.empty()) return Refusal{std::move(reason)};
   return std::make_shared<const TransposePlan>(problem);
 }
 
@@ -139,8 +137,8 @@ Preparation prepareRows(const ImageMatrixCopyProblem& problem) {
   return tensorCopyImplementationsCuda().back().prepare(copy);
 }
 
-constexpr Implementation<ImageMatrixCopyProblem> kImplementations[] = {{"tiles", prepareTiles},
-                                                                       {"rows", prepareRows}};
+constexpr Implementation<ImageMatrixCopyProblem> kImplementations[] = {
+    {"packs", preparePacks}, {"tiles", prepareTiles}, {"rows", prepareRows}};
 
 }  // namespace
 

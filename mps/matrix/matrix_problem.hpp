@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -31,13 +32,17 @@ struct MatrixMultiplicationProblem {
   TensorShape right;
   TensorShape result;
   int threadCount = 0;  ///< of the stream that will run the plan; 0: unknown
+  /// mtl::Device::name() of the device that will run it, for libraries that choose by the GPU. Empty: the current
+  /// one.
+  std::string deviceName;
 
   [[nodiscard]] std::int64_t interiorColumns() const { return transposeLeft ? left.height : left.channels; }
 
   bool operator==(const MatrixMultiplicationProblem&) const = default;
   [[nodiscard]] std::size_t hash() const {
     return hashOf(transposeLeft, transposeRight, std::bit_cast<std::uint32_t>(alpha),
-                  std::bit_cast<std::uint32_t>(beta), left.hash(), right.hash(), result.hash(), threadCount);
+                  std::bit_cast<std::uint32_t>(beta), left.hash(), right.hash(), result.hash(), threadCount,
+                  std::hash<std::string>()(deviceName));
   }
   /// "1 A^T B + 0 C, A 1x7x1x5 float32, B ..., C ...".
   [[nodiscard]] std::string describe() const;

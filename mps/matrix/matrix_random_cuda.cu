@@ -1,6 +1,7 @@
 #include <algorithm>
+#include <type_traits>
 
-#include "mps/core/philox.hpp"
+#include "mps/core/philox_cuda.cuh"
 #include "mps/matrix/matrix_random_rule.hpp"
 #include "mtl/cuda/launch.cuh"
 
@@ -35,61 +36,140 @@ __device__ double polynomial(const double (&c)[count], double x) {
   return result;
 }
 
-/// x with Phi(x) = u for 0 < u < 1.
-__device__ double normalQuantile(double u) {
+/// Whether u is near 0 or 1, where the quantile takes a logarithm.
+__device__ bool isInTail(double u) {
+  return fabs(u - 0.5) > 0.425;
+}
+/// x with Phi(x) = u in the centre, and in the tails for 0 < u < 1.
+__device__ double centralQuantile(double u) {
   constexpr NormalQuantileCoefficients c;
   const double q = u - 0.5;
-  if (fabs(q) <= 0.425) {
-    const double r = fma(-q, q, 0.180625);
-    return q * (polynomial(c.centre, r) / polynomial(c.underCentre, r));
-  }
+  const double r = fma(-q, q, 0.180625);
+  return q * (polynomial(c.centre, r) / polynomial(c.underCentre, r));
+}
+__device__ double tailQuantile(double u) {
+  constexpr NormalQuantileCoefficients c;
   const double s = sqrt(-log(fmin(u, 1.0 - u)));
   const double size = s > 5.0 ? polynomial(c.far, s - 5.0) / polynomial(c.underFar, s - 5.0)
                               : polynomial(c.near, s - 1.6) / polynomial(c.underNear, s - 1.6);
-  return copysign(size, q);
+  return copysign(size, u - 0.5);
 }
 
-/// What a word becomes, as the bits of an element.
-__device__ std::uint32_t numberOf(const RandomRule& rule, std::uint32_t word) {
-  if (rule.isConstant) return __float_as_uint(rule.minimum);
-  const float t = static_cast<float>(word >> 9U) * 0x1p-23F;
-  switch (rule.numbers) {
-    case RandomNumbers::Words:
-      return word;
-    case RandomNumbers::UnitInterval:
-      return __float_as_uint(t);
-    case RandomNumbers::Uniform: {
-      const float value = fmaf(rule.range, t, rule.minimum);
-      return __float_as_uint(value < rule.maximum ? value : rule.belowMaximum);
-    }
-    case RandomNumbers::Normal:
-      break;
-  }
-  const double u = fmax(fma(rule.width, static_cast<double>(t), rule.first), rule.least);
-  const auto value = static_cast<float>(fma(rule.scale, normalQuantile(u), rule.mean));
+/// The upper bits of a word as a fraction.
+__device__ float fractionOf(std::uint32_t word) {
+  return __uint_as_float(word >> 9U | 0x3F800000U) - 1.0F;
+}
+/// u of RandomRule's normal distribution.
+__device__ double probabilityOf(const RandomRule& rule, std::uint32_t word) {
+  return fmax(fma(rule.width, static_cast<double>(fractionOf(word)), rule.first), rule.least);
+}
+__device__ std::uint32_t normalOf(const RandomRule& rule, double quantile) {
+  const auto value = static_cast<float>(fma(rule.scale, quantile, rule.mean));
   return __float_as_uint(fminf(fmaxf(value, rule.minimum), rule.maximum));
 }
 
+/// What a word becomes, as the bits of an element. @tparam numbers of the rule, which is not constant
+template <RandomNumbers numbers>
+__device__ std::uint32_t numberOf(const RandomRule& rule, std::uint32_t word) {
+  if constexpr (numbers == RandomNumbers::Words) {
+    return word;
+  } else if constexpr (numbers == RandomNumbers::UnitInterval) {
+    return __float_as_uint(fractionOf(word));
+  } else if constexpr (numbers == RandomNumbers::Uniform) {
+    const float value = fmaf(rule.range, fractionOf(word), rule.minimum);
+    return __float_as_uint(value < rule.maximum ? value : rule.belowMaximum);
+  } else {
+    const double u = probabilityOf(rule, word);
+    return normalOf(rule, isInTail(u) ? tailQuantile(u) : centralQuantile(u));
+  }
+}
+
+constexpr unsigned kWarp = 32;
+
+/// Four words of each thread of a warp. The few in the tails are dealt out again, so that all threads work on them.
+/// @param queue 4 numbers for each thread of the warp
+__device__ uint4 normalsOf(const RandomRule& rule, const uint4& words, double* queue) {
+  const unsigned lane = threadIdx.x % kWarp;
+  const unsigned before = (1U << lane) - 1U;
+  const std::uint32_t word[]{words.x, words.y, words.z, words.w};
+  double quantiles[4];
+  unsigned places[4];
+  bool isTail[4];
+  unsigned count = 0;
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    const double u = probabilityOf(rule, word[k]);
+    isTail[k] = isInTail(u);
+    const unsigned tails = __ballot_sync(0xFFFFFFFFU, isTail[k]);
+    places[k] = count + static_cast<unsigned>(__popc(tails & before));
+    count += static_cast<unsigned>(__popc(tails));
+    if (isTail[k]) queue[places[k]] = u;
+    quantiles[k] = centralQuantile(u);
+  }
+  __syncwarp();
+  for (unsigned i = lane; i < count; i += kWarp) queue[i] = tailQuantile(queue[i]);
+  __syncwarp();
+#pragma unroll
+  for (int k = 0; k < 4; ++k)
+    if (isTail[k]) quantiles[k] = queue[places[k]];
+  __syncwarp();
+  return {normalOf(rule, quantiles[0]), normalOf(rule, quantiles[1]), normalOf(rule, quantiles[2]),
+          normalOf(rule, quantiles[3])};
+}
+
+/// Calls body(std::integral_constant) with the kind of numbers.
+template <class Body>
+void withNumbers(RandomNumbers numbers, Body body) {
+  using enum RandomNumbers;
+  switch (numbers) {
+    case Words:
+      return body(std::integral_constant<RandomNumbers, Words>());
+    case UnitInterval:
+      return body(std::integral_constant<RandomNumbers, UnitInterval>());
+    case Uniform:
+      return body(std::integral_constant<RandomNumbers, Uniform>());
+    case Normal:
+      return body(std::integral_constant<RandomNumbers, Normal>());
+  }
+}
+
 /// @param inWords the destination is a multiple of 16, and dense: blocks are stored whole
-__global__ void fillPhilox(RandomPlaces places, RandomRule rule, std::uint64_t seed, std::uint64_t firstBlock,
-                           bool inWords, std::uint32_t* destination) {
+template <RandomNumbers numbers>
+__global__ void fillPhilox(RandomPlaces places, RandomRule rule, cuda::PhiloxKeys keys,
+                           std::uint64_t firstBlock, bool inWords, std::uint32_t* destination) {
+  constexpr bool isNormal = numbers == RandomNumbers::Normal;
+  __shared__ double queues[isNormal ? 4 * mtl::cuda::kBlockThreads : 1];
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   const std::int64_t blocks = (places.count + 3) / 4;
-  for (std::int64_t b = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; b < blocks;
-       b += step) {
+  // All threads of a warp stay in the loop.
+#pragma unroll 1
+  for (std::int64_t b = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+       b - threadIdx.x % kWarp < blocks; b += step) {
     const std::uint64_t number = firstBlock + static_cast<std::uint64_t>(b);
-    const PhiloxCounter words =
-        philox({0, 0, static_cast<std::uint32_t>(number >> 32U), static_cast<std::uint32_t>(number)},
-               philoxKey(seed));
+    const uint4 words = cuda::draw(
+        {0, 0, static_cast<std::uint32_t>(number >> 32U), static_cast<std::uint32_t>(number)}, keys);
+    uint4 values{};
+    if constexpr (isNormal)
+      values = normalsOf(rule, words, queues + threadIdx.x / kWarp * kWarp * 4);
+    else
+      values = {numberOf<numbers>(rule, words.x), numberOf<numbers>(rule, words.y),
+                numberOf<numbers>(rule, words.z), numberOf<numbers>(rule, words.w)};
     if (inWords && 4 * b + 4 <= places.count) {
-      reinterpret_cast<uint4*>(destination)[b] = {numberOf(rule, words[0]), numberOf(rule, words[1]),
-                                                  numberOf(rule, words[2]), numberOf(rule, words[3])};
+      reinterpret_cast<uint4*>(destination)[b] = values;
       continue;
     }
+    const std::uint32_t single[]{values.x, values.y, values.z, values.w};
 #pragma unroll
     for (int k = 0; k < 4; ++k)
-      if (4 * b + k < places.count) destination[places.at(4 * b + k)] = numberOf(rule, words[k]);
+      if (4 * b + k < places.count) destination[places.at(4 * b + k)] = single[k];
   }
+}
+
+__global__ void fillConstant(RandomPlaces places, float value, std::uint32_t* destination) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t e = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; e < places.count;
+       e += step)
+    destination[places.at(e)] = __float_as_uint(value);
 }
 
 /// table[index & 15] of a table that is linear over exclusive or.
@@ -132,12 +212,13 @@ __global__ void fillMTGP32(RandomPlaces places, std::uint32_t* state, std::uint3
 }
 
 /// Words to numbers, in place.
+template <RandomNumbers numbers>
 __global__ void convertWords(RandomPlaces places, RandomRule rule, std::uint32_t* destination) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   for (std::int64_t e = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; e < places.count;
        e += step) {
     std::uint32_t& element = destination[places.at(e)];
-    element = numberOf(rule, element);
+    element = numberOf<numbers>(rule, element);
   }
 }
 
@@ -152,24 +233,31 @@ class RandomPlan final : public Plan {
   void run(mtl::Stream& stream, const Operands& operands) const override {
     if (places_.count == 0) return;
     auto* const destination = reinterpret_cast<std::uint32_t*>(operands.destination);
-    if (problem_.generator == RandomGenerator::Philox) {
-      const bool inWords = places_.columns == places_.count &&
-                           reinterpret_cast<std::uintptr_t>(destination) % sizeof(uint4) == 0;
-      mtl::cuda::launch(stream, fillPhilox, blocksFor((places_.count + 3) / 4),
-                        dim3(mtl::cuda::kBlockThreads), 0, places_, rule_, problem_.seed,
-                        static_cast<std::uint64_t>(operands.scalars[0]), inWords, destination);
-      return;
-    }
-    auto* const state = reinterpret_cast<std::uint32_t*>(operands.parameters[0]);
-    mtl::cuda::launch(stream, fillMTGP32, dim3(1), dim3(kMTGP32Threads), 0, places_, state, destination);
-    if (rule_.isConstant || rule_.numbers != RandomNumbers::Words)
-      mtl::cuda::launch(stream, convertWords, blocksFor(places_.count), dim3(mtl::cuda::kBlockThreads), 0,
-                        places_, rule_, destination);
+    const dim3 block(mtl::cuda::kBlockThreads);
+    const bool isPhilox = problem_.generator == RandomGenerator::Philox;
+    if (!isPhilox)
+      mtl::cuda::launch(stream, fillMTGP32, dim3(1), dim3(kMTGP32Threads), 0, places_,
+                        reinterpret_cast<std::uint32_t*>(operands.parameters[0]), destination);
+    if (rule_.isConstant)
+      return mtl::cuda::launch(stream, fillConstant, blocksFor(places_.count), block, 0, places_,
+                               rule_.minimum, destination);
+    withNumbers(rule_.numbers, [&](auto numbers) {
+      if (isPhilox) {
+        const bool inWords = places_.columns == places_.count &&
+                             reinterpret_cast<std::uintptr_t>(destination) % sizeof(uint4) == 0;
+        mtl::cuda::launch(stream, fillPhilox<numbers()>, blocksFor((places_.count + 3) / 4), block, 0,
+                          places_, rule_, cuda::PhiloxKeys(philoxKey(problem_.seed)),
+                          static_cast<std::uint64_t>(operands.scalars[0]), inWords, destination);
+      } else if constexpr (numbers() != RandomNumbers::Words) {
+        mtl::cuda::launch(stream, convertWords<numbers()>, blocksFor(places_.count), block, 0, places_, rule_,
+                          destination);
+      }
+    });
   }
 
  private:
   static dim3 blocksFor(std::int64_t threads) {
-    constexpr std::int64_t kMostThreads = std::int64_t{1} << 24U;  // each then works on several items
+    constexpr std::int64_t kMostThreads = std::int64_t{1} << 20U;  // each then works on several items
     return {mtl::cuda::blocksFor(std::min(threads, kMostThreads))};
   }
 

@@ -1,0 +1,65 @@
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "mps/matrix/matrix_cuda.hpp"
+#include "mtl/cuda/api.hpp"
+#include "mtl/cuda/cublaslt.hpp"
+#include "mtl/cuda/stream.hpp"
+
+namespace mps::detail {
+namespace {
+
+using mtl::cuda::MatrixProduct;
+
+class CublasLtPlan final : public Plan {
+ public:
+  CublasLtPlan(const MatrixMultiplicationProblem& problem, std::shared_ptr<const Plan> plain)
+      : problem_(problem),
+        product_({problem.result.height, problem.interiorColumns(), problem.result.channels,
+                  problem.transposeLeft, problem.transposeRight, false, false, false}),
+        plain_(std::move(plain)) {}
+
+  [[nodiscard]] std::size_t scratchBytes() const override { return product_.workspaceBytes(); }
+  [[nodiscard]] std::string describe() const override { return "cuBLASLt"; }
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    const auto isAligned = [](const std::byte* address) {
+      return reinterpret_cast<std::uintptr_t>(address) % MatrixProduct::kAlignment == 0;
+    };
+    if (!isAligned(operands.source) || !isAligned(operands.secondary) || !isAligned(operands.destination))
+      return plain_->run(stream, operands);
+    product_.run(mtl::cuda::asCuda(stream).handle(), operands.source, operands.secondary, nullptr,
+                 reinterpret_cast<float*>(operands.destination), problem_.beta != 0, operands.scratch);
+  }
+
+ private:
+  MatrixMultiplicationProblem problem_;
+  MatrixProduct product_;
+  std::shared_ptr<const Plan> plain_;  ///< for addresses that the library does not take
+};
+
+}  // namespace
+
+Preparation prepareCublasLtProduct(const MatrixMultiplicationProblem& problem) {
+  for (const TensorShape* shape : {&problem.left, &problem.right, &problem.result}) {
+    if (shape->format != ImageFeatureChannelFormat::Float32)
+      return Refusal{"the matrices are not of float32"};
+    if (shape->images != 1) return Refusal{"there is not one matrix"};
+    if (shape->elements() == 0) return Refusal{"there is nothing to multiply"};
+    if (shape->height > 1 && shape->rowStride != shape->channels) return Refusal{"rows have gaps"};
+  }
+  if (problem.alpha != 1 || (problem.beta != 0 && problem.beta != 1))
+    return Refusal{"alpha is not 1, or beta is neither 0 nor 1"};
+  try {
+    const mtl::cuda::CurrentDevice device(mtl::cuda::deviceIndex(problem.deviceName));
+    const auto plain = matrixMultiplicationImplementationsCuda().back().prepare(problem);
+    return std::make_shared<const CublasLtPlan>(problem, std::get<std::shared_ptr<const Plan>>(plain));
+  } catch (const mtl::Error& error) {
+    return Refusal{error.what()};
+  }
+}
+
+}  // namespace mps::detail

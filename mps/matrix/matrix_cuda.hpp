@@ -1,0 +1,11 @@
+#pragma once
+
+#include "mps/matrix/matrix_problem.hpp"
+
+namespace mps::detail {
+
+/// cuBLASLt's product, for float32 matrices in rows without gaps; an entry of
+/// matrixMultiplicationImplementationsCuda().
+Preparation prepareCublasLtProduct(const MatrixMultiplicationProblem& problem);
+
+}  // namespace mps::detail
