@@ -13,6 +13,7 @@ namespace {
 
 constexpr const char* format = "unmetal checkpoint 1";
 constexpr const char* settingPrefix = "setting.";
+constexpr const char* plansName = "plans";
 constexpr const char* countersName = "random.counters";
 
 constexpr const char* classPrefix = "class.";
@@ -107,6 +108,11 @@ const std::string& CheckpointFile::setting(const std::string& name) const {
   return found->second;
 }
 
+std::string CheckpointFile::plans() const {
+  const auto found = settings_.find(plansName);
+  return found == settings_.end() ? "none" : found->second;
+}
+
 NetworkOptions CheckpointFile::networkOptions() const {
   NetworkOptions options;
   options.name = setting("net");
@@ -132,7 +138,7 @@ void CheckpointFile::restoreWeights(Network& network) const {
 
 void CheckpointFile::restoreTraining(Network& network, const TrainingSettings& settings) const {
   for (const auto& [name, value] : settings)
-    if (setting(name) != value && !(name == "epochs" && setting("lr-schedule") == "constant"))
+    if (name != plansName && setting(name) != value && !(name == "epochs" && setting("lr-schedule") == "constant"))
       throw file_.error("it was made with --" + name + " " + setting(name) + ", not " + value);
   for (const auto& layer : network.layers) layer->read(file_, true);
   const std::vector<std::uint64_t> shape{network.training->randomCounters().size()};

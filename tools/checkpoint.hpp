@@ -27,7 +27,8 @@ struct TrainingPosition {
   float bestAccuracy = 0;   ///< of the epochs so far
 };
 
-/// What a training was started with, option and value; a resumed one must have the same.
+/// What a training was started with, option and value; a resumed one must have the same. But the setting `plans`, the
+/// plan file's ConvolutionPlanFile::title() or "none", may differ: another GPU needs other plans.
 using TrainingSettings = std::vector<std::pair<std::string, std::string>>;
 
 /// A copy of all that a training needs to go on: weights, optimiser state, random counters, position,
@@ -66,6 +67,8 @@ class CheckpointFile {
   [[nodiscard]] const TrainingPosition& position() const { return position_; }
   /// Takes the weights alone, for inference.
   void restoreWeights(Network& network) const;
+  /// The plan file that the training followed, or "none".
+  [[nodiscard]] std::string plans() const;
   /// Takes everything. @throws mps::Error naming the first setting that differs. At a constant learning rate
   /// the number of epochs may.
   void restoreTraining(Network& network, const TrainingSettings& settings) const;

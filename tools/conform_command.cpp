@@ -1,9 +1,12 @@
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdint>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
 
 #include "mps/conform/conform.hpp"
 #include "mps/conform/conform_report.hpp"
@@ -22,14 +25,30 @@ struct ConformArguments {
   DeviceOptions device;
   std::string filter;
   std::string json;
+  std::string share = "1/1";
   std::uint64_t seed = 1;
 };
+
+/// "2/12" -> the 1 and 12 of ConformOptions. @throws mps::Error for other text.
+std::pair<std::int64_t, std::int64_t> parseShare(const std::string& text) {
+  const char* const end = text.data() + text.size();
+  std::int64_t share = 0;
+  std::int64_t shares = 0;
+  const auto first = std::from_chars(text.data(), end, share);
+  if (first.ec == std::errc() && first.ptr != end && *first.ptr == '/') {
+    const auto second = std::from_chars(first.ptr + 1, end, shares);
+    if (second.ec == std::errc() && second.ptr == end && share >= 1 && share <= shares)
+      return {share - 1, shares};
+  }
+  throw mps::Error("--share " + text + ": expected K/N with 1 <= K <= N");
+}
 
 void runConform(const ConformArguments& arguments) {
   mps::detail::ConformOptions options;
   options.device = openDevice(arguments.device);
   options.filter = arguments.filter;
   options.seed = arguments.seed;
+  std::tie(options.share, options.shares) = parseShare(arguments.share);
   options.rowFinished = [](const auto& row) { std::cout << mps::detail::conformLine(row) << std::endl; };
   // Opened first: nobody waits for minutes to read that the folder is missing.
   std::optional<mps::AtomicFile> json;
@@ -37,7 +56,8 @@ void runConform(const ConformArguments& arguments) {
 
   mps::detail::Conform conform(options);
   mps::detail::conformAllFamilies(conform);
-  if (conform.rows().empty())
+  // A share may have nothing to do.
+  if (conform.rows().empty() && (options.shares == 1 || conform.selectedCount() == 0))
     throw mps::Error("--filter " + arguments.filter + ": no kernel has these words");
   if (json) {
     json->write(mps::detail::conformJson(conform.rows()));
@@ -59,6 +79,11 @@ void addConformCommand(CLI::App& program) {
           "--filter", arguments->filter,
           "Only rows that contain these words: kernel, forward or gradient, format, implementation, tier")
       ->type_name("TEXT");
+  command
+      ->add_option("--share", arguments->share,
+                   "Only every Nth of these rows, beginning with the Kth: processes side by side take a share each")
+      ->type_name("K/N")
+      ->capture_default_str();
   command->add_option("--json", arguments->json, "Also write the rows to this file")->type_name("FILE");
   command->add_option("--seed", arguments->seed, "Other random inputs")
       ->type_name("N")

@@ -42,4 +42,10 @@ std::shared_ptr<mtl::Device> openDevice(const DeviceOptions& options) {
   return device;
 }
 
+std::string plansOf(const mtl::Device& device) {
+  if (device.kind() == mtl::DeviceKind::CPU) return "none";
+  const auto plans = mps::detail::convolutionPlansInUse();
+  return plans ? plans->title() : "none";
+}
+
 }  // namespace unmetal

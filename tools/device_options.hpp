@@ -25,4 +25,7 @@ void addDeviceOptions(CLI::App& command, DeviceOptions& options);
 /// @throws mps::Error that names the option and the trouble.
 std::shared_ptr<mtl::Device> openDevice(const DeviceOptions& options);
 
+/// The plan file that convolutions on a device follow, by its title, or "none".
+std::string plansOf(const mtl::Device& device);
+
 }  // namespace unmetal

@@ -49,6 +49,8 @@ TEST(Program, ErrorsAreOneLineThatNamesTheArgument) {
   expectError({"conform", "--json", "/no/such/folder/rows.json"}, "/no/such/folder/rows.json");
   expectError({"bench", "--json", "/no/such/folder/rows.json"}, "/no/such/folder/rows.json");
   expectError({"conform", "--filter", "no kernel is called so"}, "--filter no kernel is called so");
+  for (const char* share : {"0/2", "3/2", "1", "1/", "/2", "1/2/3", "one/two"})
+    expectError({"conform", "--share", share}, std::string("--share ") + share + ": expected K/N");
   expectError({"conform", "--seed", "-1"}, "--seed");
   expectError({"tune", "--out", "plans.json"}, "--device cpu: only GPUs have plans to tune");
   expectError({"tune", "--device", "abacus", "--out", "plans.json"}, "--device abacus");
@@ -68,9 +70,10 @@ TEST(Program, HelpListsTheCommandsAndTheirOptions) {
   EXPECT_EQ(help.err, "");
   for (const char* command : {"devices", "conform", "check-gradients", "bench", "tune"})
     EXPECT_NE(help.out.find(command), std::string::npos) << command;
+  EXPECT_NE(runWith({"tune", "--help"}).out.find("--filter"), std::string::npos);
   const Outcome conform = runWith({"conform", "--help"});
   EXPECT_EQ(conform.status, 0);
-  for (const char* option : {"--device", "--threads", "--filter", "--json", "--seed"})
+  for (const char* option : {"--device", "--threads", "--filter", "--share", "--json", "--seed"})
     EXPECT_NE(conform.out.find(option), std::string::npos) << option;
   EXPECT_EQ(runWith({"--version"}).out, "unmetal " UNMETAL_VERSION "\n");
 }

@@ -11,6 +11,7 @@
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "tools/chart.hpp"
+#include "tools/device_options.hpp"
 #include "tools/evaluation.hpp"
 #include "tools/optimizers.hpp"
 
@@ -86,6 +87,9 @@ void Trainer::resume() {
                      std::to_string(options_.epochs));
   reserveRoom();
   metrics_.emplace(MetricsLog::resume(options_.out / "metrics.csv", position_.step));
+  if (const std::string ours = plansOf(*device_); file.plans() != ours)
+    display_.print("the checkpoint was made with the plans " + file.plans() + ", this training goes on with " +
+                   ours + ": its numbers may differ in their last bits");
   display_.print("going on after step " + std::to_string(position_.step) + " of " +
                  std::to_string(totalSteps_));
 }
@@ -120,7 +124,8 @@ TrainingSettings Trainer::settings() const {
           {"weight-decay", textOf(options_.weightDecay)},
           {"seed", std::to_string(options_.seed)},
           {"format", options_.format},
-          {"allow-reduced-precision", options_.allowReducedPrecision ? "yes" : "no"}};
+          {"allow-reduced-precision", options_.allowReducedPrecision ? "yes" : "no"},
+          {"plans", plansOf(*device_)}};
 }
 
 void Trainer::encodeStep(const Batch& batch, InFlight& slot) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "mps/conform/text.hpp"
 #include "mps/convolution/convolution_plan_file.hpp"
 #include "mps/core/error.hpp"
 #include "mps/weights/atomic_file.hpp"
@@ -24,6 +25,7 @@ struct TuneArguments {
   std::vector<std::size_t> batches{64};
   std::string format = "float32";
   bool allowReducedPrecision = false;
+  std::string filter;
   std::string out;
 };
 
@@ -32,7 +34,9 @@ void runTune(const TuneArguments& arguments) {
   if (device->kind() == mtl::DeviceKind::CPU)
     throw mps::Error("--device " + device->name() + ": only GPUs have plans to tune");
   mps::AtomicFile file(arguments.out);
-  mps::detail::ConvolutionTuning tuning;
+  mps::detail::ConvolutionTuning tuning([&](const std::string& problem) {
+    return mps::detail::containsIgnoringCase(problem, arguments.filter);
+  });
   for (const std::size_t batch : arguments.batches) {
     NetworkOptions options;
     options.name = arguments.network;
@@ -41,9 +45,13 @@ void runTune(const TuneArguments& arguments) {
     options.allowReducedPrecision = arguments.allowReducedPrecision;
     runTrainingStep(device, options);
   }
-  for (const auto& [problem, choice] : tuning.file().choices)
-    std::printf("%8.3f ms, first choice %8.3f ms: %s, %s\n", choice.milliseconds, choice.firstMilliseconds,
-                problem.c_str(), choice.engine.c_str());
+  if (tuning.file().libraries.empty())
+    throw mps::Error("no convolution of " + arguments.network + " has candidates to measure" +
+                     (arguments.filter.empty() ? "" : " and the words of --filter " + arguments.filter));
+  for (const auto& [library, choices] : tuning.file().libraries)
+    for (const auto& [problem, choice] : choices.convolutions)
+      std::printf("%8.3f ms, first choice %8.3f ms: %s, %s %s\n", choice.milliseconds, choice.firstMilliseconds,
+                  problem.c_str(), library.c_str(), choice.engine.c_str());
   file.write(tuning.file().text());
   file.commit();
 }
@@ -53,7 +61,9 @@ void runTune(const TuneArguments& arguments) {
 void addTuneCommand(CLI::App& program) {
   const auto arguments = std::make_shared<TuneArguments>();
   CLI::App* command = program.add_subcommand(
-      "tune", "Measure what computes the convolutions of a training step fastest; --plans takes the result");
+      "tune",
+      "Measure which of cuDNN's and cuBLASLt's candidates computes each convolution and fully connected layer of a "
+      "training step fastest; --plans takes the result");
   addDeviceOptions(*command, arguments->device);
   command->add_option("--net", arguments->network, "Network")
       ->check(CLI::IsMember(networkNames()))
@@ -67,6 +77,10 @@ void addTuneCommand(CLI::App& program) {
       ->capture_default_str();
   command->add_flag("--allow-reduced-precision", arguments->allowReducedPrecision,
                     "A GPU may multiply with the 11 bits of TF32");
+  command
+      ->add_option("--filter", arguments->filter,
+                   "Only convolutions whose description contains these words; the others keep the first choice")
+      ->type_name("TEXT");
   command->add_option("--out", arguments->out, "Where to write the plans")->type_name("FILE")->required();
   command->callback([arguments] { runTune(*arguments); });
 }

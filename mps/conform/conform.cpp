@@ -179,7 +179,7 @@ bool Conform::isSelected(const ConformKey& key) const {
 
 void Conform::runRow(const ConformKey& key, std::span<const std::string> caseNames,
                      const CaseFunction& runCase) {
-  if (!isSelected(key)) return;
+  if (!isSelected(key) || selectedCount_++ % options_.shares != options_.share) return;
   ConformRow row;
   row.key = key;
   row.device = options_.device->name();

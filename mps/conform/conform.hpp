@@ -71,6 +71,9 @@ struct ConformRow {
 struct ConformOptions {
   std::shared_ptr<mtl::Device> device;
   std::string filter;  ///< only rows whose key contains it, upper and lower case alike; empty: all
+  /// Only every shares-th of these rows, beginning with row `share`, counted from 0.
+  std::int64_t share = 0;
+  std::int64_t shares = 1;
   std::uint64_t seed = 1;
   std::int64_t casesPerRow = 100;
   std::int64_t elementsPerRow = 100'000;
@@ -193,12 +196,15 @@ class Conform {
   [[nodiscard]] const std::vector<ConformRow>& rows() const { return rows_; }
   [[nodiscard]] std::int64_t passedCount() const;
   [[nodiscard]] std::int64_t failedCount() const;
+  /// Rows of all shares.
+  [[nodiscard]] std::int64_t selectedCount() const { return selectedCount_; }
 
  private:
   using CaseFunction = std::function<void(std::size_t, ConformRun&)>;
   void runRow(const ConformKey& key, std::span<const std::string> caseNames, const CaseFunction& runCase);
 
   ConformOptions options_;
+  std::int64_t selectedCount_ = 0;  ///< rows that the filter let pass
   std::vector<ConformRow> rows_;
 };
 

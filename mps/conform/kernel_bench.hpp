@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,18 +25,24 @@ inline std::size_t bytesOf(const ImageDescriptor& descriptor) {
          bytesPerChannel(descriptor.channelFormat());
 }
 
-/// One block of images with values from a little above 0 to 1.
+/// One block of images with values from a little above 0 to 1. They repeat from image to image, or after some images
+/// where images are small: to make them all would take longer than what is timed.
 inline ImageBatch benchImages(const std::shared_ptr<mtl::Device>& device, const ImageDescriptor& descriptor,
                               std::size_t count) {
-  const TensorShape shape =
-      TensorShape::dense(static_cast<std::int64_t>(count), static_cast<std::int64_t>(descriptor.height()),
-                         static_cast<std::int64_t>(descriptor.width()),
-                         static_cast<std::int64_t>(descriptor.featureChannels()), descriptor.channelFormat());
+  constexpr std::size_t kDifferentBytes = std::size_t{4} << 20U;
+  const std::size_t different = std::min(count, kDifferentBytes / bytesOf(descriptor) + 1);
+  const TensorShape shape = TensorShape::dense(
+      static_cast<std::int64_t>(different), static_cast<std::int64_t>(descriptor.height()),
+      static_cast<std::int64_t>(descriptor.width()), static_cast<std::int64_t>(descriptor.featureChannels()),
+      descriptor.channelFormat());
   std::vector<double> values =
       randomValues(static_cast<std::size_t>(shape.elements()), 1, RandomKind::Positive);
   for (double& value : values) value = 0.03125 + 0.9375 * value;
-  std::vector<std::byte> bytes(static_cast<std::size_t>(shape.bytes()));
+  std::vector<std::byte> bytes(count * bytesOf(descriptor));
+  const auto differentBytes = static_cast<std::size_t>(shape.bytes());
   writeTensor(shape, bytes.data(), values);
+  for (std::size_t begin = differentBytes; begin < bytes.size(); begin += differentBytes)
+    std::memcpy(bytes.data() + begin, bytes.data(), std::min(differentBytes, bytes.size() - begin));
   ImageBatch images = ImageBatch::create(device, descriptor, count);
   images.writeBytes(std::span<const std::byte>(bytes), DataLayout::HeightxWidthxFeatureChannels);
   return images;

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -9,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "mps/convolution/convolution_choice.hpp"
 #include "mps/convolution/convolution_cuda.hpp"
 #include "mps/convolution/convolution_cudnn_graph_cuda.hpp"
-#include "mps/convolution/convolution_plan_file.hpp"
 #include "mps/convolution/convolution_staging_cuda.hpp"
 #include "mps/convolution/convolution_timing_cuda.hpp"
 #include "mps/core/error.hpp"
@@ -281,119 +280,67 @@ std::vector<CudnnAttempt> attemptsFor(const ConvolutionProblem& problem) {
 }
 
 /// All of cuDNN's candidates for a problem, in the order in which they are tried.
-class Candidates {
+class CudnnCandidates final : public cuda::CudaCandidates {
  public:
-  explicit Candidates(const ConvolutionProblem& problem)
-      : problem_(problem),
-        plain_(std::get<std::shared_ptr<const Plan>>(prepareConvolutionPlainCuda(problem))) {}
+  using CudaCandidates::CudaCandidates;
 
-  /// Calls take(number, plan, isGeneral) with the candidates whose number is wanted(); it says how to go on.
-  template <class Wanted, class Take>
-  void find(Wanted wanted, Take take) {
+  [[nodiscard]] std::string library() const override { return "cuDNN"; }
+  [[nodiscard]] std::string version() const override { return Cudnn::library().version(); }
+
+  /// The first candidate that is not the general one, or the first general one, or null.
+  std::shared_ptr<const Plan> first() override {
+    std::shared_ptr<const Plan> chosen;
+    std::shared_ptr<const Plan> general;
+    search([](std::int64_t) { return true; },
+           [&](std::int64_t, std::shared_ptr<const Plan> plan, bool isGeneral) {
+             if (!isGeneral) {
+               chosen = std::move(plan);
+               return Search::Stop;
+             }
+             if (!general) general = std::move(plan);
+             return Search::NextAttempt;
+           });
+    return chosen ? chosen : general;
+  }
+  void find(const Wanted& wanted, const Take& take) override {
+    search(wanted, [&](std::int64_t number, std::shared_ptr<const Plan> plan, bool) {
+      return take(number, std::move(plan)) ? Search::GoOn : Search::Stop;
+    });
+  }
+  /// cuDNN's last words about a candidate that may not be used.
+  [[nodiscard]] const std::string& why() const { return why_; }
+
+ private:
+  /// Calls visit(number, plan, isGeneral) with the candidates whose number is wanted(); it says how to go on.
+  template <class Visit>
+  void search(const Wanted& wanted, Visit visit) {
     std::int64_t number = -1;
-    for (const CudnnAttempt& attempt : attemptsFor(problem_)) {
+    for (const CudnnAttempt& attempt : attemptsFor(problem())) {
       try {
-        const CudnnArrays arrays(problem_, attempt);
+        const CudnnArrays arrays(problem(), attempt);
         const auto takeOne = [&](const std::shared_ptr<const CudnnGraph>& graph, CudnnDescriptor suggestion) {
           if (!wanted(++number)) return Search::GoOn;
           try {
-            Found found = planFrom(graph, std::move(suggestion), problem_, attempt.format);
+            Found found = planFrom(graph, std::move(suggestion), problem(), attempt.format);
             const bool isGeneral = found.isGeneral;
-            return take(
+            return visit(
                 number,
-                std::make_shared<const CudnnPlan>(problem_, attempt, arrays, std::move(found), plain_),
+                std::make_shared<const CudnnPlan>(problem(), attempt, arrays, std::move(found), plain()),
                 isGeneral);
           } catch (const CudnnError& error) {
             why_ = error.what();
             return Search::GoOn;
           }
         };
-        if (eachSuggestion(problem_, attempt, arrays, why_, takeOne) == Search::Stop) return;
+        if (eachSuggestion(problem(), attempt, arrays, why_, takeOne) == Search::Stop) return;
       } catch (const CudnnError& error) {
         why_ = error.what();
       }
     }
   }
-  /// cuDNN's last words about a candidate that may not be used.
-  [[nodiscard]] const std::string& why() const { return why_; }
 
- private:
-  const ConvolutionProblem& problem_;
-  std::shared_ptr<const Plan> plain_;
   std::string why_ = "it suggests nothing";
 };
-
-bool anyNumber(std::int64_t /*number*/) {
-  return true;
-}
-
-/// The first candidate that may be used and is not the general one, or the first general one, or null.
-std::shared_ptr<const Plan> firstPlan(Candidates& candidates) {
-  std::shared_ptr<const Plan> chosen;
-  std::shared_ptr<const Plan> general;
-  candidates.find(anyNumber, [&](std::int64_t, std::shared_ptr<const Plan> plan, bool isGeneral) {
-    if (!isGeneral) {
-      chosen = std::move(plan);
-      return Search::Stop;
-    }
-    if (!general) general = std::move(plan);
-    return Search::NextAttempt;
-  });
-  return chosen ? chosen : general;
-}
-
-/// The candidate that a plan file names. @throws Error when cuDNN does not offer it.
-std::shared_ptr<const Plan> namedPlan(Candidates& candidates, const ConvolutionProblem& problem,
-                                      const ConvolutionPlanFile& file, const ConvolutionChoice& choice) {
-  std::shared_ptr<const Plan> chosen;
-  candidates.find([&](std::int64_t number) { return number == choice.candidate; },
-                  [&](std::int64_t, std::shared_ptr<const Plan> plan, bool) {
-                    chosen = std::move(plan);
-                    return Search::Stop;
-                  });
-  if (chosen && chosen->describe() == choice.engine) return chosen;
-  throw Error("the plan file " + file.name + " names candidate " + std::to_string(choice.candidate) + ", " +
-              choice.engine + ", for the " + problem.describe() + ", which cuDNN does not offer");
-}
-
-/// The fastest candidate, or null.
-std::shared_ptr<const Plan> measuredPlan(Candidates& candidates, const ConvolutionProblem& problem,
-                                         const std::shared_ptr<mtl::Device>& device,
-                                         const std::string& library, ConvolutionTuning& tuning) {
-  const std::shared_ptr<const Plan> first = firstPlan(candidates);
-  if (!first) return nullptr;
-  cuda::ConvolutionTimer timer(device, problem);
-  ConvolutionChoice choice;
-  choice.firstMilliseconds = timer.milliseconds(*first, std::numeric_limits<double>::infinity());
-  choice.milliseconds = std::numeric_limits<double>::infinity();
-  std::shared_ptr<const Plan> fastest;
-  candidates.find(anyNumber, [&](std::int64_t number, const std::shared_ptr<const Plan>& plan, bool) {
-    const double milliseconds = timer.milliseconds(*plan, choice.milliseconds);
-    if (milliseconds < choice.milliseconds) {
-      choice.candidate = number;
-      choice.engine = plan->describe();
-      choice.milliseconds = milliseconds;
-      fastest = plan;
-    }
-    return Search::GoOn;
-  });
-  tuning.add(device->description(), library, problem.describe(), choice);
-  return fastest;
-}
-
-/// Null where cuDNN has no plan.
-std::shared_ptr<const Plan> choosePlan(Candidates& candidates, const ConvolutionProblem& problem) {
-  ConvolutionTuning* const tuning = ConvolutionTuning::current();
-  const auto file = convolutionPlansInUse();
-  if (tuning == nullptr && !file) return firstPlan(candidates);
-  const auto device = mtl::cuda::device(mtl::cuda::deviceIndex(problem.deviceName));
-  const std::string library = "cuDNN " + Cudnn::library().version();
-  if (tuning != nullptr) return measuredPlan(candidates, problem, device, library, *tuning);
-  file->requireMadeFor(device->description(), library);
-  const auto found = file->choices.find(problem.describe());
-  return found == file->choices.end() ? firstPlan(candidates)
-                                      : namedPlan(candidates, problem, *file, found->second);
-}
 
 }  // namespace
 
@@ -408,8 +355,8 @@ Preparation prepareConvolutionCudnn(const ConvolutionProblem& problem) {
   if (attemptsFor(problem).empty()) return Refusal{"cuDNN: clamped edges have no gradient there"};
   try {
     const mtl::cuda::CurrentDevice device(mtl::cuda::deviceIndex(problem.deviceName));
-    Candidates candidates(problem);
-    if (auto plan = choosePlan(candidates, problem)) return plan;
+    CudnnCandidates candidates(problem);
+    if (auto plan = chooseConvolutionPlan(candidates, problem)) return plan;
     return Refusal{"cuDNN: " + candidates.why()};
   } catch (const Error&) {
     throw;  // about a plan file

@@ -2,10 +2,15 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "mps/convolution/convolution_choice.hpp"
 #include "mps/convolution/convolution_cuda.hpp"
 #include "mps/convolution/convolution_staging_cuda.hpp"
+#include "mps/convolution/convolution_timing_cuda.hpp"
 #include "mps/convolution/convolution_windows.hpp"
+#include "mps/core/error.hpp"
 #include "mtl/cuda/cublaslt.hpp"
 #include "mtl/cuda/stream.hpp"
 
@@ -14,6 +19,7 @@ namespace {
 
 using cuda::DenseArray;
 using cuda::DenseWeights;
+using mtl::cuda::CublasLtError;
 using mtl::cuda::MatrixProduct;
 using mtl::cuda::MatrixProductShape;
 using Format = ImageFeatureChannelFormat;
@@ -48,11 +54,13 @@ MatrixProductShape shapeOf(const ConvolutionProblem& problem, const Product& pro
 
 class MatmulPlan final : public Plan {
  public:
-  MatmulPlan(const ConvolutionProblem& problem, const Product& product, std::shared_ptr<const Plan> plain)
+  /// @param algorithm for shapeOf(problem, product)
+  MatmulPlan(const ConvolutionProblem& problem, const Product& product, const MatrixProduct& algorithm,
+             std::shared_ptr<const Plan> plain)
       : problem_(problem),
         weights_{product.format, problem.outputFeatureChannels, problem.inputChannelsPerGroup()},
         addsBias_(product.hasBias),
-        product_(shapeOf(problem, product)),
+        product_(algorithm),
         plain_(std::move(plain)) {
     const bool isGradient = problem.operation == ConvolutionOperation::WeightsGradient;
     const auto input = [&](const TensorShape& tensor) {
@@ -75,7 +83,8 @@ class MatmulPlan final : public Plan {
   }
   [[nodiscard]] bool canAccumulate() const override { return problem_.accumulate; }
   [[nodiscard]] std::string describe() const override {
-    return weights_.format == Format::Float16 ? "float16" : "float32";
+    return product_.describe() + (weights_.format == Format::Float16 ? " float16" : "") +
+           (addsBias_ ? " with bias" : "");
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
@@ -154,6 +163,61 @@ Format formatOfProduct(const ConvolutionProblem& problem) {
   return halves ? Format::Float16 : Format::Float32;
 }
 
+/// All of cuBLASLt's algorithms for a problem: those that add the bias, then those after which it is added.
+class MatmulCandidates final : public cuda::CudaCandidates {
+ public:
+  MatmulCandidates(const ConvolutionProblem& problem, const Product& product)
+      : CudaCandidates(problem), products_{product} {
+    if (!product.hasBias) return;
+    products_.push_back(product);
+    products_.back().hasBias = false;
+  }
+
+  [[nodiscard]] std::string library() const override { return "cuBLASLt"; }
+  [[nodiscard]] std::string version() const override { return mtl::cuda::CublasLt::library().version(); }
+
+  std::shared_ptr<const Plan> first() override {
+    for (const Product& product : products_) {
+      try {
+        return plan(product, MatrixProduct(shapeOf(problem(), product)));
+      } catch (const CublasLtError& error) {
+        why_ = error.what();
+      }
+    }
+    return nullptr;
+  }
+  void find(const Wanted& wanted, const Take& take) override {
+    std::int64_t number = -1;
+    for (const Product& product : products_)
+      for (const MatrixProduct& algorithm : algorithmsFor(product)) {
+        if (!wanted(++number)) continue;
+        try {
+          if (!take(number, plan(product, algorithm))) return;
+        } catch (const CublasLtError& error) {
+          why_ = error.what();  // in a run
+        }
+      }
+  }
+  /// cuBLASLt's last words about what it cannot do.
+  [[nodiscard]] const std::string& why() const { return why_; }
+
+ private:
+  std::vector<MatrixProduct> algorithmsFor(const Product& product) {
+    try {
+      return MatrixProduct::candidates(shapeOf(problem(), product));
+    } catch (const CublasLtError& error) {
+      why_ = error.what();
+      return {};
+    }
+  }
+  [[nodiscard]] std::shared_ptr<const Plan> plan(const Product& product, const MatrixProduct& algorithm) const {
+    return std::make_shared<const MatmulPlan>(problem(), product, algorithm, plain());
+  }
+
+  std::vector<Product> products_;
+  std::string why_;
+};
+
 }  // namespace
 
 Preparation prepareConvolutionMatmulCuda(const ConvolutionProblem& problem) {
@@ -168,22 +232,18 @@ Preparation prepareConvolutionMatmulCuda(const ConvolutionProblem& problem) {
     if (shape->channels > 0 && !cuda::canStage(*shape)) return Refusal{"a tensor is too large"};
 
   const bool ends = problem.accumulate || problem.neuron.neuronType() != CNNNeuronType::None;
-  Product product{
+  const Product product{
       problem.images() * problem.y.destinationSize * problem.x.destinationSize,
       problem.inputFeatureChannels * (wholeSource ? problem.y.kernelSize * problem.x.kernelSize : 1),
       formatOfProduct(problem),
       problem.operation == ConvolutionOperation::Forward && problem.hasBias && !ends};
   try {
     const mtl::cuda::CurrentDevice device(mtl::cuda::deviceIndex(problem.deviceName));
-    const auto plain = std::get<std::shared_ptr<const Plan>>(prepareConvolutionPlainCuda(problem));
-    if (product.hasBias) {
-      try {
-        return std::make_shared<const MatmulPlan>(problem, product, plain);
-      } catch (const mtl::cuda::CublasLtError&) {
-        product.hasBias = false;  // then it is added afterwards
-      }
-    }
-    return std::make_shared<const MatmulPlan>(problem, product, plain);
+    MatmulCandidates candidates(problem, product);
+    if (auto plan = chooseConvolutionPlan(candidates, problem)) return plan;
+    return Refusal{candidates.why()};
+  } catch (const Error&) {
+    throw;  // about a plan file
   } catch (const mtl::Error& error) {
     return Refusal{error.what()};
   }

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
+#include <iomanip>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -13,7 +14,7 @@
 namespace mps::detail {
 namespace {
 
-constexpr const char* kFormat = "unmetal plans 1";
+constexpr const char* kFormat = "unmetal plans 2";
 
 std::shared_ptr<const ConvolutionPlanFile> readPlans(const std::filesystem::path& path) {
   std::ifstream stream(path, std::ios::binary);
@@ -21,6 +22,16 @@ std::shared_ptr<const ConvolutionPlanFile> readPlans(const std::filesystem::path
   text << stream.rdbuf();
   if (!stream || !text) throw Error("cannot read the plan file " + path.string());
   return std::make_shared<const ConvolutionPlanFile>(ConvolutionPlanFile::parse(text.str(), path.string()));
+}
+
+ConvolutionChoice readChoice(const nlohmann::json& value) {
+  ConvolutionChoice choice;
+  choice.candidate = value.at("candidate").get<std::int64_t>();
+  choice.engine = value.at("engine").get<std::string>();
+  choice.milliseconds = value.at("milliseconds").get<double>();
+  choice.firstMilliseconds = value.at("firstMilliseconds").get<double>();
+  if (choice.candidate < 0) throw Error("a candidate is below 0");
+  return choice;
 }
 
 std::mutex& plansMutex() {
@@ -44,15 +55,11 @@ ConvolutionPlanFile ConvolutionPlanFile::parse(std::string_view text, const std:
     ConvolutionPlanFile file;
     file.name = name;
     file.device = json.at("device").get<std::string>();
-    file.library = json.at("library").get<std::string>();
-    for (const auto& [problem, value] : json.at("convolutions").items()) {
-      ConvolutionChoice choice;
-      choice.candidate = value.at("candidate").get<std::int64_t>();
-      choice.engine = value.at("engine").get<std::string>();
-      choice.milliseconds = value.at("milliseconds").get<double>();
-      choice.firstMilliseconds = value.at("firstMilliseconds").get<double>();
-      if (choice.candidate < 0) throw Error("a candidate is below 0");
-      file.choices.emplace(problem, std::move(choice));
+    for (const auto& [library, value] : json.at("libraries").items()) {
+      ConvolutionChoices& choices = file.libraries[library];
+      choices.version = value.at("version").get<std::string>();
+      for (const auto& [problem, choice] : value.at("convolutions").items())
+        choices.convolutions.emplace(problem, readChoice(choice));
     }
     return file;
   } catch (const std::exception& error) {
@@ -61,22 +68,41 @@ ConvolutionPlanFile ConvolutionPlanFile::parse(std::string_view text, const std:
 }
 
 std::string ConvolutionPlanFile::text() const {
-  nlohmann::json convolutions = nlohmann::json::object();
-  for (const auto& [problem, choice] : choices)
-    convolutions[problem] = {{"candidate", choice.candidate},
-                             {"engine", choice.engine},
-                             {"milliseconds", choice.milliseconds},
-                             {"firstMilliseconds", choice.firstMilliseconds}};
-  const nlohmann::json json = {
-      {"format", kFormat}, {"device", device}, {"library", library}, {"convolutions", convolutions}};
+  nlohmann::json byName = nlohmann::json::object();
+  for (const auto& [library, choices] : libraries) {
+    nlohmann::json convolutions = nlohmann::json::object();
+    for (const auto& [problem, choice] : choices.convolutions)
+      convolutions[problem] = {{"candidate", choice.candidate},
+                               {"engine", choice.engine},
+                               {"milliseconds", choice.milliseconds},
+                               {"firstMilliseconds", choice.firstMilliseconds}};
+    byName[library] = {{"version", choices.version}, {"convolutions", std::move(convolutions)}};
+  }
+  const nlohmann::json json = {{"format", kFormat}, {"device", device}, {"libraries", std::move(byName)}};
   return json.dump(2) + "\n";
 }
 
-void ConvolutionPlanFile::requireMadeFor(const std::string& wantedDevice,
-                                         const std::string& wantedLibrary) const {
-  if (device == wantedDevice && library == wantedLibrary) return;
-  throw Error("the plan file " + name + " was made for " + device + " with " + library + ", this is " +
-              wantedDevice + " with " + wantedLibrary + ": make one with unmetal tune");
+std::string ConvolutionPlanFile::title() const {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
+  for (const char c : text()) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  std::ostringstream words;
+  words << std::filesystem::path(name).filename().string() << ' ' << std::hex << std::setfill('0')
+        << std::setw(16) << hash;
+  return words.str();
+}
+
+const ConvolutionChoice* ConvolutionPlanFile::choiceOf(const std::string& wantedDevice,
+                                                       const std::string& library, const std::string& version,
+                                                       const std::string& problem) const {
+  const auto found = libraries.find(library);
+  const bool hasLibrary = found != libraries.end();
+  if (device != wantedDevice || (hasLibrary && found->second.version != version))
+    throw Error("the plan file " + name + " was made for " + device +
+                (hasLibrary ? " with " + library + " " + found->second.version : "") + ", this is " +
+                wantedDevice + " with " + library + " " + version + ": make one with unmetal tune");
+  if (!hasLibrary) return nullptr;
+  const auto choice = found->second.convolutions.find(problem);
+  return choice == found->second.convolutions.end() ? nullptr : &choice->second;
 }
 
 void useConvolutionPlans(const std::filesystem::path& path) {
@@ -94,7 +120,8 @@ std::shared_ptr<const ConvolutionPlanFile> convolutionPlansInUse() {
   return plans;
 }
 
-ConvolutionTuning::ConvolutionTuning() {
+ConvolutionTuning::ConvolutionTuning(std::function<bool(const std::string&)> wanted)
+    : wanted_(std::move(wanted)) {
   ConvolutionTuning* none = nullptr;
   if (!currentTuning.compare_exchange_strong(none, this)) throw Error("plans are being tuned already");
 }
@@ -107,11 +134,12 @@ ConvolutionTuning* ConvolutionTuning::current() {
   return currentTuning;
 }
 
-void ConvolutionTuning::add(const std::string& device, const std::string& library, const std::string& problem,
-                            ConvolutionChoice choice) {
+void ConvolutionTuning::add(const std::string& device, const std::string& library, const std::string& version,
+                            const std::string& problem, ConvolutionChoice choice) {
   file_.device = device;
-  file_.library = library;
-  file_.choices[problem] = std::move(choice);
+  ConvolutionChoices& choices = file_.libraries[library];
+  choices.version = version;
+  choices.convolutions[problem] = std::move(choice);
 }
 
 }  // namespace mps::detail

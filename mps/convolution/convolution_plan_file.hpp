@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -22,20 +23,35 @@ struct ConvolutionChoice {
   bool operator==(const ConvolutionChoice&) const = default;
 };
 
-/// JSON: {"format": "unmetal plans 1", "device": "NVIDIA H200", "library": "cuDNN 9.19.0",
-///        "convolutions": {"convolution forward 5x5 ...": {"candidate": 3, "engine": "engine 67",
-///                         "milliseconds": 0.1, "firstMilliseconds": 0.2}, ...}}
+/// What the candidates of one library are.
+struct ConvolutionChoices {
+  std::string version;                                   ///< of the library, e.g. "9.19.0"
+  std::map<std::string, ConvolutionChoice> convolutions;  ///< by ConvolutionProblem::describe()
+
+  bool operator==(const ConvolutionChoices&) const = default;
+};
+
+/// JSON: {"format": "unmetal plans 2", "device": "NVIDIA H200",
+///        "libraries": {"cuDNN": {"version": "9.19.0",
+///                                "convolutions": {"convolution forward 5x5 ...":
+///                                                     {"candidate": 3, "engine": "engine 67",
+///                                                      "milliseconds": 0.1, "firstMilliseconds": 0.2}, ...}},
+///                      "cuBLASLt": {...}}}
 struct ConvolutionPlanFile {
   std::string name;  ///< of the file, for errors
   std::string device;
-  std::string library;
-  std::map<std::string, ConvolutionChoice> choices;  ///< by ConvolutionProblem::describe()
+  std::map<std::string, ConvolutionChoices> libraries;  ///< by name
 
   /// @throws Error in one sentence when the text is no such file.
   static ConvolutionPlanFile parse(std::string_view text, const std::string& name);
   [[nodiscard]] std::string text() const;
-  /// @throws Error in one sentence when it was made for another model of GPU or version of the library.
-  void requireMadeFor(const std::string& device, const std::string& library) const;
+  /// Its file's name and a number that changes with what it says, for checkpoints: "plans.json 9f86d081884c7d65".
+  [[nodiscard]] std::string title() const;
+  /// What it says about a problem, or null. @throws Error in one sentence when it was made for another model of GPU, or
+  /// for another version of the library.
+  [[nodiscard]] const ConvolutionChoice* choiceOf(const std::string& device, const std::string& library,
+                                                  const std::string& version,
+                                                  const std::string& problem) const;
 };
 
 /// Plans that are prepared from now on follow this file, instead of the one that UNMETAL_PLANS names.
@@ -48,7 +64,8 @@ std::shared_ptr<const ConvolutionPlanFile> convolutionPlansInUse();
 /// While one is alive, preparing a convolution measures all candidates, and takes the fastest.
 class ConvolutionTuning {
  public:
-  ConvolutionTuning();
+  /// @param wanted which problems, by ConvolutionProblem::describe(), are measured; empty: all
+  explicit ConvolutionTuning(std::function<bool(const std::string& problem)> wanted = {});
   ~ConvolutionTuning();
   ConvolutionTuning(const ConvolutionTuning&) = delete;
   ConvolutionTuning& operator=(const ConvolutionTuning&) = delete;
@@ -56,11 +73,13 @@ class ConvolutionTuning {
   /// The one that is alive, or null.
   static ConvolutionTuning* current();
 
-  void add(const std::string& device, const std::string& library, const std::string& problem,
-           ConvolutionChoice choice);
+  [[nodiscard]] bool wants(const std::string& problem) const { return !wanted_ || wanted_(problem); }
+  void add(const std::string& device, const std::string& library, const std::string& version,
+           const std::string& problem, ConvolutionChoice choice);
   [[nodiscard]] const ConvolutionPlanFile& file() const { return file_; }
 
  private:
+  std::function<bool(const std::string&)> wanted_;
   ConvolutionPlanFile file_;
 };
 

@@ -18,13 +18,14 @@
 namespace mps::detail {
 namespace {
 
-ConvolutionPlanFile twoPlans() {
+ConvolutionPlanFile threePlans() {
   ConvolutionPlanFile file;
   file.name = "plans.json";
   file.device = "GPU model 7";
-  file.library = "cuDNN 9.19.0";
-  file.choices["convolution forward 5x5"] = {3, "engine 67", 0.25, 0.5};
-  file.choices["convolution data gradient 3x3"] = {0, "engine 1 float16", 1.5, 1.5};
+  file.libraries["cuDNN"] = {"9.19.0",
+                             {{"convolution forward 5x5", {3, "engine 67", 0.25, 0.5}},
+                              {"convolution data gradient 3x3", {0, "engine 1 float16", 1.5, 1.5}}}};
+  file.libraries["cuBLASLt"] = {"13.1.0", {{"convolution forward 5x5", {7, "algorithm 66 tile 20", 0.125, 0.25}}}};
   return file;
 }
 
@@ -39,16 +40,15 @@ std::string errorOf(const std::function<void()>& call) {
 }
 
 TEST(ConvolutionPlanFile, ReadsWhatItWrote) {
-  const ConvolutionPlanFile file = twoPlans();
+  const ConvolutionPlanFile file = threePlans();
   const ConvolutionPlanFile read = ConvolutionPlanFile::parse(file.text(), "again.json");
   EXPECT_EQ(read.name, "again.json");
   EXPECT_EQ(read.device, file.device);
-  EXPECT_EQ(read.library, file.library);
-  EXPECT_EQ(read.choices, file.choices);
+  EXPECT_EQ(read.libraries, file.libraries);
 }
 
 TEST(ConvolutionPlanFile, RefusesDamagedFilesInOneSentence) {
-  const std::string good = twoPlans().text();
+  const std::string good = threePlans().text();
   const auto expectRefusal = [](const std::string& text) {
     const std::string error = errorOf([&] { ConvolutionPlanFile::parse(text, "plans.json"); });
     EXPECT_TRUE(error.starts_with("plans.json is no plan file of unmetal tune, or a damaged one: ")) << text;
@@ -61,32 +61,61 @@ TEST(ConvolutionPlanFile, RefusesDamagedFilesInOneSentence) {
     change(json);
     expectRefusal(json.dump());
   };
-  changed([](auto& json) { json["format"] = "unmetal plans 2"; });
+  changed([](auto& json) { json["format"] = "unmetal plans 1"; });
   changed([](auto& json) { json.erase("device"); });
-  changed([](auto& json) { json.erase("library"); });
-  changed([](auto& json) { json.erase("convolutions"); });
+  changed([](auto& json) { json.erase("libraries"); });
+  changed([](auto& json) { json["libraries"]["cuDNN"].erase("version"); });
+  changed([](auto& json) { json["libraries"]["cuDNN"].erase("convolutions"); });
+  changed([](auto& json) { json["libraries"]["cuBLASLt"] = "13.1.0"; });
+  const auto choiceOf = [](nlohmann::json& json) -> nlohmann::json& {
+    return json["libraries"]["cuDNN"]["convolutions"]["convolution forward 5x5"];
+  };
   for (const char* key : {"candidate", "engine", "milliseconds", "firstMilliseconds"})
-    changed([&](auto& json) { json["convolutions"]["convolution forward 5x5"].erase(key); });
-  changed([](auto& json) { json["convolutions"]["convolution forward 5x5"]["candidate"] = -1; });
-  changed([](auto& json) { json["convolutions"]["convolution forward 5x5"]["engine"] = 67; });
+    changed([&](auto& json) { choiceOf(json).erase(key); });
+  changed([&](auto& json) { choiceOf(json)["candidate"] = -1; });
+  changed([&](auto& json) { choiceOf(json)["engine"] = 67; });
 }
 
-TEST(ConvolutionPlanFile, IsForOneModelAndOneVersion) {
-  const ConvolutionPlanFile file = twoPlans();
-  EXPECT_NO_THROW(file.requireMadeFor("GPU model 7", "cuDNN 9.19.0"));
-  EXPECT_EQ(errorOf([&] { file.requireMadeFor("GPU model 8", "cuDNN 9.19.0"); }),
+TEST(ConvolutionPlanFile, IsForOneModelAndOneVersionOfEachLibrary) {
+  const ConvolutionPlanFile file = threePlans();
+  const auto choice = [&](const char* device, const char* library, const char* version) {
+    return file.choiceOf(device, library, version, "convolution forward 5x5");
+  };
+  ASSERT_NE(choice("GPU model 7", "cuDNN", "9.19.0"), nullptr);
+  EXPECT_EQ(choice("GPU model 7", "cuDNN", "9.19.0")->candidate, 3);
+  ASSERT_NE(choice("GPU model 7", "cuBLASLt", "13.1.0"), nullptr);
+  EXPECT_EQ(choice("GPU model 7", "cuBLASLt", "13.1.0")->candidate, 7);
+  EXPECT_EQ(choice("GPU model 7", "a library that was not measured", "1"), nullptr);
+  EXPECT_EQ(file.choiceOf("GPU model 7", "cuDNN", "9.19.0", "convolution forward 7x7"), nullptr);
+  EXPECT_EQ(errorOf([&] { choice("GPU model 8", "cuDNN", "9.19.0"); }),
             "the plan file plans.json was made for GPU model 7 with cuDNN 9.19.0, this is GPU model 8 with "
             "cuDNN 9.19.0: make one with unmetal tune");
-  EXPECT_NE(errorOf([&] { file.requireMadeFor("GPU model 7", "cuDNN 9.20.0"); }), "");
+  EXPECT_NE(errorOf([&] { choice("GPU model 8", "a library that was not measured", "1"); }), "");
+  EXPECT_NE(errorOf([&] { choice("GPU model 7", "cuDNN", "9.20.0"); }), "");
+  EXPECT_NE(errorOf([&] { choice("GPU model 7", "cuBLASLt", "13.2.0"); }), "");
+}
+
+TEST(ConvolutionPlanFile, ItsTitleChangesWithNameAndContent) {
+  const ConvolutionPlanFile file = threePlans();
+  EXPECT_TRUE(file.title().starts_with("plans.json "));
+  EXPECT_EQ(file.title().size(), std::string("plans.json ").size() + 16);
+  ConvolutionPlanFile other = file;
+  other.name = "/some/folder/plans.json";
+  EXPECT_EQ(other.title(), file.title());
+  other.libraries["cuDNN"].convolutions["convolution forward 5x5"].candidate = 4;
+  EXPECT_NE(other.title(), file.title());
+  other = file;
+  other.name = "plans2.json";
+  EXPECT_NE(other.title(), file.title());
 }
 
 TEST(ConvolutionPlanFile, IsReadFromAFile) {
   const std::string path = testing::TempDir() + "/convolution_plans.json";
-  writeFile(path, twoPlans().text());
+  writeFile(path, threePlans().text());
   useConvolutionPlans(path);
   const auto inUse = convolutionPlansInUse();
   ASSERT_TRUE(inUse);
-  EXPECT_EQ(inUse->choices, twoPlans().choices);
+  EXPECT_EQ(inUse->libraries, threePlans().libraries);
   EXPECT_EQ(errorOf([] { useConvolutionPlans("/no/such/plans.json"); }),
             "cannot read the plan file /no/such/plans.json");
   EXPECT_EQ(convolutionPlansInUse(), inUse);
@@ -101,28 +130,31 @@ TEST(ConvolutionTuning, OneAtATimeCollectsChoices) {
     EXPECT_EQ(ConvolutionTuning::current(), &tuning);
     EXPECT_EQ(errorOf([] { ConvolutionTuning(); }), "plans are being tuned already");
     EXPECT_EQ(ConvolutionTuning::current(), &tuning);
-    ConvolutionPlanFile expected = twoPlans();
-    for (const auto& [problem, choice] : expected.choices)
-      tuning.add(expected.device, expected.library, problem, choice);
+    ConvolutionPlanFile expected = threePlans();
+    for (const auto& [library, choices] : expected.libraries)
+      for (const auto& [problem, choice] : choices.convolutions)
+        tuning.add(expected.device, library, choices.version, problem, choice);
     expected.name.clear();
     EXPECT_EQ(tuning.file().text(), expected.text());
   }
   EXPECT_EQ(ConvolutionTuning::current(), nullptr);
 }
 
-/// What cuDNN prepares on a GPU. @return null where it has no plan
-std::shared_ptr<const Plan> cudnnPlan(const mtl::Device& device, const ConvolutionProblem& problem) {
+/// What an implementation prepares on a GPU. @return null where it has no plan
+std::shared_ptr<const Plan> planOnGpu(const mtl::Device& device, std::string_view name,
+                                      const ConvolutionProblem& problem) {
   for (const auto& implementation : convolutionBackEnds.of(device))
-    if (implementation.name == "cudnn") {
+    if (implementation.name == name) {
       Preparation preparation = implementation.prepare(problem);
       if (auto* const plan = std::get_if<std::shared_ptr<const Plan>>(&preparation)) return *plan;
     }
   return nullptr;
 }
 
-void expectMeasuredPlans(const mtl::Device& gpu) {
+void expectMeasuredPlans(const mtl::Device& gpu, std::string_view caseName, std::string_view implementation,
+                         const std::string& library) {
   const auto cases = convolutionCases();
-  const auto found = std::ranges::find(cases, std::string_view("SecondLayer5x5"), &ConvolutionCase::name);
+  const auto found = std::ranges::find(cases, caseName, &ConvolutionCase::name);
   for (const auto operation : {ConvolutionOperation::Forward, ConvolutionOperation::DataGradient,
                                ConvolutionOperation::WeightsGradient}) {
     ConvolutionProblem problem =
@@ -131,11 +163,12 @@ void expectMeasuredPlans(const mtl::Device& gpu) {
     ConvolutionPlanFile file;
     {
       ConvolutionTuning tuning;
-      const auto measured = cudnnPlan(gpu, problem);
+      const auto measured = planOnGpu(gpu, implementation, problem);
       ASSERT_TRUE(measured);
       file = tuning.file();
-      ASSERT_EQ(file.choices.size(), 1U);
-      const auto& [key, choice] = *file.choices.begin();
+      ASSERT_EQ(file.libraries.size(), 1U);
+      ASSERT_EQ(file.libraries[library].convolutions.size(), 1U);
+      const auto& [key, choice] = *file.libraries[library].convolutions.begin();
       EXPECT_EQ(key, problem.describe());
       EXPECT_EQ(choice.engine, measured->describe());
       EXPECT_GT(choice.milliseconds, 0);
@@ -145,16 +178,12 @@ void expectMeasuredPlans(const mtl::Device& gpu) {
     const auto prepareWith = [&] {
       writeFile(path, file.text());
       useConvolutionPlans(path);
-      return cudnnPlan(gpu, problem);
+      return planOnGpu(gpu, implementation, problem);
     };
-    ConvolutionChoice& choice = file.choices.begin()->second;
+    ConvolutionChoice& choice = file.libraries[library].convolutions.begin()->second;
     EXPECT_EQ(prepareWith()->describe(), choice.engine);
-    const ConvolutionPlanFile good = file;
     choice.engine = "engine of another library";
-    EXPECT_NE(errorOf(prepareWith).find("which cuDNN does not offer"), std::string::npos);
-    choice.candidate = 1'000'000;
-    EXPECT_NE(errorOf(prepareWith).find("which cuDNN does not offer"), std::string::npos);
-    file = good;
+    EXPECT_NE(errorOf(prepareWith).find("which " + library + " does not offer"), std::string::npos);
     file.device = "another GPU";
     EXPECT_NE(errorOf(prepareWith).find("was made for another GPU"), std::string::npos);
     useConvolutionPlans({});
@@ -162,7 +191,10 @@ void expectMeasuredPlans(const mtl::Device& gpu) {
 }
 
 TEST(ConvolutionTuning, GpusTakeWhatWasMeasured) {
-  for (const auto& gpu : mtl::cudaDevices()) expectMeasuredPlans(*gpu);
+  for (const auto& gpu : mtl::cudaDevices()) {
+    expectMeasuredPlans(*gpu, "SecondLayer5x5", "cudnn", "cuDNN");
+    expectMeasuredPlans(*gpu, "FullyConnected", "matmul", "cuBLASLt");
+  }
 }
 
 }  // namespace

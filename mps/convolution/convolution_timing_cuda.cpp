@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <utility>
+#include <variant>
 
+#include "mps/convolution/convolution_cuda.hpp"
+#include "mtl/cuda/device.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 
@@ -84,6 +87,19 @@ double ConvolutionTimer::milliseconds(const Plan& plan, double best) {
   for (double& time : times) time = run();
   std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
   return times[times.size() / 2];
+}
+
+CudaCandidates::CudaCandidates(const ConvolutionProblem& problem)
+    : problem_(problem),
+      plain_(std::get<std::shared_ptr<const Plan>>(prepareConvolutionPlainCuda(problem))) {}
+
+std::string CudaCandidates::device() const {
+  return mtl::cuda::device(mtl::cuda::deviceIndex(problem_.deviceName))->description();
+}
+
+double CudaCandidates::milliseconds(const Plan& plan, double best) {
+  if (!timer_) timer_.emplace(mtl::cuda::device(mtl::cuda::deviceIndex(problem_.deviceName)), problem_);
+  return timer_->milliseconds(plan, best);
 }
 
 }  // namespace mps::detail::cuda

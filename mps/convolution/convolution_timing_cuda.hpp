@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
-#include "mps/convolution/convolution_problem.hpp"
+#include "mps/convolution/convolution_choice.hpp"
 #include "mtl/cuda/stream.hpp"
 
 namespace mtl {
@@ -30,6 +32,25 @@ class ConvolutionTimer {
   std::vector<std::shared_ptr<mtl::Memory>> memory_;
   Operands operands_;
   mtl::cuda::Stream stream_;
+};
+
+/// Candidates that are timed on the problem's GPU, which must be the current one.
+class CudaCandidates : public ConvolutionCandidates {
+ public:
+  explicit CudaCandidates(const ConvolutionProblem& problem);
+
+  [[nodiscard]] std::string device() const final;
+  double milliseconds(const Plan& plan, double best) final;
+
+ protected:
+  [[nodiscard]] const ConvolutionProblem& problem() const { return problem_; }
+  /// Our own kernels, for what the library's do not take.
+  [[nodiscard]] const std::shared_ptr<const Plan>& plain() const { return plain_; }
+
+ private:
+  const ConvolutionProblem& problem_;
+  std::shared_ptr<const Plan> plain_;
+  std::optional<ConvolutionTimer> timer_;
 };
 
 }  // namespace mps::detail::cuda

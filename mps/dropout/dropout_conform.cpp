@@ -18,9 +18,20 @@ Tier tierOf(ConformFormats formats) {
              : Tier::Bounded;
 }
 
+/// The keep probability that equals the number drawn for the first element of a mask, which is just dropped then.
+float probabilityAsDrawn(DropoutProblem problem, std::uint32_t encodeCounter, std::uint32_t image) {
+  std::uint32_t drawn = 0;  // times 2^24
+  for (std::uint32_t bit = 1U << 23U; bit > 0; bit >>= 1U) {
+    problem.keepProbability = static_cast<float>(drawn + bit) * 0x1p-24F;
+    if (dropoutMaskReference(problem, encodeCounter, image).front() == 0) drawn += bit;
+  }
+  return static_cast<float>(std::max(drawn, 1U)) * 0x1p-24F;
+}
+
 void runPlan(ConformRun& run, const DropoutImplementation& implementation, const DropoutCase& item,
-             DropoutProblem problem) {
+             DropoutProblem problem, bool asDrawn = false) {
   problem.seed += run.nextSeed();
+  if (asDrawn) problem.keepProbability = probabilityAsDrawn(problem, item.encodeCounter, item.firstImage);
   const auto plan = run.prepare(implementation, problem);
   if (!plan) return;
   TestTensor input = run.source(problem.input, valuesFor(Tier::Bounded, problem.input.format), 1);
@@ -102,6 +113,9 @@ void conformDirection(Conform& conform, const DropoutImplementation& implementat
     const DropoutProblem problem = item.problem(direction, formats.source, formats.result);
     cases.push_back({item.name, [=](ConformRun& run) { runPlan(run, implementation, item, problem); }});
   }
+  const DropoutCase block{.name = "ProbabilityAsDrawn", .images = 2, .height = 3, .width = 5, .channels = 8};
+  const DropoutProblem problem = block.problem(direction, formats.source, formats.result);
+  cases.push_back({block.name, [=](ConformRun& run) { runPlan(run, implementation, block, problem, true); }});
   for (const KernelBatch& batch : kernelBatches())
     for (const mtl::Size strides : {mtl::Size{1, 1, 1}, mtl::Size{0, 0, 1}, mtl::Size{1, 1, 0}})
       cases.push_back(

@@ -1,5 +1,11 @@
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "mps/conform/kernel_cases.hpp"
 #include "mps/conform/stored_values.hpp"
+#include "mps/optimizer/combined_updates.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/optimizer/optimizer_cases.hpp"
 #include "mps/optimizer/optimizer_reference.hpp"
@@ -94,55 +100,94 @@ struct TestVector {
 };
 
 /// An update in place through the public kernel; of Adam the third one.
-void runKernel(ConformRun& run, OptimizerKind kind, std::size_t length, bool clips) {
-  constexpr double kDecay = 0.875;
-  constexpr double kBeta2 = 0.96875;
-  constexpr float kEpsilon = 1e-6F;
-  const NNOptimizerDescriptor descriptor(0.03125F, 0.75F, clips, 0.5F, -0.25F, NNRegularizationType::L2,
-                                         0.125F);
-  const TestVector gradient(run, length, RandomKind::Uniform);
-  const TestVector values(run, length, RandomKind::Uniform);
-  const TestVector momentum(run, length, RandomKind::Uniform);
-  const TestVector velocity(run, length, RandomKind::Positive);
-  const TestVector maximum(run, length, RandomKind::Positive);
-  const bool isAdam = kind == OptimizerKind::Adam || kind == OptimizerKind::AMSGrad;
-  const bool accepted = run.encode([&](const auto& commandBuffer) {
+struct KernelUpdate {
+  static constexpr double kDecay = 0.875;
+  static constexpr double kBeta2 = 0.96875;
+  static constexpr float kEpsilon = 1e-6F;
+
+  OptimizerRule rule;
+  TestVector gradient;
+  TestVector values;
+  TestVector momentum;
+  TestVector velocity;
+  TestVector maximum;
+
+  KernelUpdate(ConformRun& run, OptimizerKind kind, std::size_t length, bool clips)
+      : rule{kind, NNRegularizationType::L2, clips},
+        gradient(run, length, RandomKind::Uniform),
+        values(run, length, RandomKind::Uniform),
+        momentum(run, length, RandomKind::Uniform),
+        velocity(run, length, RandomKind::Positive),
+        maximum(run, length, RandomKind::Positive) {}
+
+  [[nodiscard]] bool isAdam() const {
+    return rule.kind == OptimizerKind::Adam || rule.kind == OptimizerKind::AMSGrad;
+  }
+  void encode(const std::shared_ptr<mtl::Device>& device,
+              const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const {
+    const OptimizerKind kind = rule.kind;
+    const NNOptimizerDescriptor descriptor(0.03125F, 0.75F, rule.applyGradientClipping, 0.5F, -0.25F, NNRegularizationType::L2,
+                                           0.125F);
     if (kind == OptimizerKind::RMSProp)
-      NNOptimizerRMSProp::create(run.device(), kDecay, kEpsilon, descriptor)
+      NNOptimizerRMSProp::create(device, kDecay, kEpsilon, descriptor)
           ->encode(commandBuffer, gradient.vector, values.vector, velocity.vector, values.vector);
-    else if (isAdam)
-      NNOptimizerAdam::create(run.device(), kDecay, kBeta2, kEpsilon, 2, descriptor)
+    else if (isAdam())
+      NNOptimizerAdam::create(device, kDecay, kBeta2, kEpsilon, 2, descriptor)
           ->encode(commandBuffer, gradient.vector, values.vector, momentum.vector, velocity.vector,
                    kind == OptimizerKind::AMSGrad ? maximum.vector : nullptr, values.vector);
     else
-      NNOptimizerStochasticGradientDescent::create(run.device(), static_cast<float>(kDecay),
+      NNOptimizerStochasticGradientDescent::create(device, static_cast<float>(kDecay),
                                                    kind == OptimizerKind::SGDNesterov, descriptor)
           ->encode(commandBuffer, gradient.vector, values.vector,
                    kind == OptimizerKind::SGD ? nullptr : momentum.vector, values.vector);
+  }
+  void check(ConformRun& run) const {
+    const OptimizerKind kind = rule.kind;
+    OptimizerNumbers numbers;
+    numbers.learningRate = isAdam() ? adamLearningRate(0.03125, kDecay, kBeta2, 3) : 0.03125;
+    numbers.gradientRescale = 0.75;
+    numbers.gradientClipMin = -0.25;
+    numbers.gradientClipMax = 0.5;
+    numbers.regularizationScale = 0.125;
+    numbers.decay = kDecay;
+    numbers.beta2 = kBeta2;
+    numbers.epsilon = static_cast<double>(kEpsilon);
+    OptimizerReferenceTensors before;
+    before.gradient = gradient.before;
+    before.values = values.before;
+    if (hasMomentum(kind)) before.momentum = momentum.before;
+    if (hasVelocity(kind)) before.velocity = velocity.before;
+    if (hasMaximumVelocity(kind)) before.maximumVelocity = maximum.before;
+    const OptimizerReferenceTensors expected = optimizerReference(rule, numbers, before);
+    run.check(expected.values, values.read(), kFloat32, Zeros::Expected);
+    if (hasMomentum(kind)) run.check(expected.momentum, momentum.read(), kFloat32, Zeros::Expected);
+    if (hasVelocity(kind)) run.check(expected.velocity, velocity.read(), kFloat32, Zeros::Expected);
+    if (hasMaximumVelocity(kind))
+      run.check(expected.maximumVelocity, maximum.read(), kFloat32, Zeros::Expected);
+  }
+};
+
+void runKernel(ConformRun& run, OptimizerKind kind, std::size_t length, bool clips) {
+  const KernelUpdate update(run, kind, length, clips);
+  if (run.encode([&](const auto& commandBuffer) { update.encode(run.device(), commandBuffer); }))
+    update.check(run);
+}
+
+/// Updates of tensors of several sizes that a graph puts together, on a GPU in one launch.
+void runCombined(ConformRun& run, OptimizerKind kind, bool clips) {
+  std::vector<KernelUpdate> updates;
+  constexpr std::array<std::size_t, 4> lengths{3, 9000, 64, 4097};
+  for (const std::size_t length : lengths) updates.emplace_back(run, kind, length, clips);
+  const bool accepted = run.encode([&](const auto& commandBuffer) {
+    CombinedUpdates combined(*run.device(), std::make_shared<int>());
+    {
+      const CombinedUpdates::Scope scope(combined);
+      for (const KernelUpdate& update : updates) update.encode(run.device(), commandBuffer);
+    }
+    combined.record(*commandBuffer);
   });
   if (!accepted) return;
-  OptimizerNumbers numbers;
-  numbers.learningRate = isAdam ? adamLearningRate(0.03125, kDecay, kBeta2, 3) : 0.03125;
-  numbers.gradientRescale = 0.75;
-  numbers.gradientClipMin = -0.25;
-  numbers.gradientClipMax = 0.5;
-  numbers.regularizationScale = 0.125;
-  numbers.decay = kDecay;
-  numbers.beta2 = kBeta2;
-  numbers.epsilon = static_cast<double>(kEpsilon);
-  OptimizerReferenceTensors before;
-  before.gradient = gradient.before;
-  before.values = values.before;
-  if (hasMomentum(kind)) before.momentum = momentum.before;
-  if (hasVelocity(kind)) before.velocity = velocity.before;
-  if (hasMaximumVelocity(kind)) before.maximumVelocity = maximum.before;
-  const OptimizerRule rule{kind, NNRegularizationType::L2, clips};
-  const OptimizerReferenceTensors expected = optimizerReference(rule, numbers, before);
-  run.check(expected.values, values.read(), kFloat32, Zeros::Expected);
-  if (hasMomentum(kind)) run.check(expected.momentum, momentum.read(), kFloat32, Zeros::Expected);
-  if (hasVelocity(kind)) run.check(expected.velocity, velocity.read(), kFloat32, Zeros::Expected);
-  if (hasMaximumVelocity(kind))
-    run.check(expected.maximumVelocity, maximum.read(), kFloat32, Zeros::Expected);
+  for (const KernelUpdate& update : updates) update.check(run);
 }
 
 void conformClass(Conform& conform, const OptimizerImplementation& implementation, const std::string& kernel,
@@ -155,11 +200,14 @@ void conformClass(Conform& conform, const OptimizerImplementation& implementatio
       cases.push_back({item.name, [=](ConformRun& run) { runPlan(run, implementation, item); }});
   if (tier == Tier::Bounded)
     for (const OptimizerKind kind : optimizerKinds())
-      for (const std::size_t length : {std::size_t{5}, std::size_t{1000}})
-        for (const bool clips : {false, true})
-          if (className(kind) == kernel)
-            cases.push_back({std::string("Kernel") + name(kind) + std::to_string(length),
-                             [=](ConformRun& run) { runKernel(run, kind, length, clips); }});
+      for (const bool clips : {false, true}) {
+        if (className(kind) != kernel) continue;
+        for (const std::size_t length : {std::size_t{5}, std::size_t{1000}})
+          cases.push_back({std::string("Kernel") + name(kind) + std::to_string(length),
+                           [=](ConformRun& run) { runKernel(run, kind, length, clips); }});
+        cases.push_back({std::string("Combined") + name(kind),
+                         [=](ConformRun& run) { runCombined(run, kind, clips); }});
+      }
   conformRow(conform, key, cases);
 }
 

@@ -1,9 +1,13 @@
 #include "mtl/cuda/cublaslt.hpp"
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "mtl/cuda/api.hpp"
 
@@ -11,6 +15,7 @@ namespace mtl::cuda {
 namespace {
 
 constexpr std::uint64_t kMostWorkspace = std::uint64_t{32} << 20U;
+constexpr std::size_t kMostCandidates = 32;
 
 /// cuBLASLt's matrices lie in columns, so it is given the transposed product R' = B' A'.
 struct Descriptions {
@@ -96,6 +101,46 @@ class Preference {
   cublasLtMatmulPreference_t preference_ = nullptr;
 };
 
+/// A number of an algorithm's configuration; nothing where the algorithm has none of this kind.
+template <class Number>
+std::optional<Number> numberOf(const cublasLtMatmulAlgo_t& algorithm,
+                               cublasLtMatmulAlgoConfigAttributes_t attribute) {
+  Number number = 0;
+  std::size_t written = 0;
+  const cublasStatus_t status =
+      CublasLt::library().getAlgorithmAttribute(&algorithm, attribute, &number, sizeof number, &written);
+  if (status != CUBLAS_STATUS_SUCCESS || written != sizeof number) return std::nullopt;
+  return number;
+}
+
+/// Whether parts of a sum, if there are any, are added up in a fixed order and in float32.
+bool addsInOrder(const cublasLtMatmulAlgo_t& algorithm) {
+  const auto scheme = numberOf<std::uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME);
+  return !scheme || *scheme == CUBLASLT_REDUCTION_SCHEME_NONE ||
+         *scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+}
+
+/// cuBLASLt's suggestions that may be used, `most` at most.
+std::vector<cublasLtMatmulHeuristicResult_t> suggestions(const MatrixProductShape& shape, std::size_t most) {
+  const CublasLt& lt = CublasLt::library();
+  // Only its alignment counts here.
+  alignas(MatrixProduct::kAlignment) static constexpr std::array<float, 4> kAlignedLikeABias{};
+  const Descriptions descriptions(shape, kAlignedLikeABias.data());
+  const Preference preference;
+  std::vector<cublasLtMatmulHeuristicResult_t> found(most);
+  int count = 0;
+  lt.check(lt.getHeuristic(CublasLt::handle(), descriptions.product, descriptions.first, descriptions.second,
+                           descriptions.result, descriptions.result, preference.get(),
+                           static_cast<int>(found.size()), found.data(), &count),
+           "cublasLtMatmulAlgoGetHeuristic");
+  found.resize(static_cast<std::size_t>(std::max(0, count)));
+  std::erase_if(found, [](const cublasLtMatmulHeuristicResult_t& one) {
+    return one.state != CUBLAS_STATUS_SUCCESS || !addsInOrder(one.algo);
+  });
+  if (found.empty()) throw CublasLtError("cublasLtMatmulAlgoGetHeuristic suggests nothing that may be used");
+  return found;
+}
+
 }  // namespace
 
 LibrarySearch CublasLt::search() {
@@ -110,7 +155,9 @@ CublasLt::CublasLt(const LibrarySearch& search) : library_(search) {
   library_.find(getStatusString, "cublasLtGetStatusString");
   library_.find(create, "cublasLtCreate");
   library_.find(matmul, "cublasLtMatmul");
+  library_.find(getProperty, "cublasLtGetProperty");
   library_.find(getHeuristic, "cublasLtMatmulAlgoGetHeuristic");
+  library_.find(getAlgorithmAttribute, "cublasLtMatmulAlgoConfigGetAttribute");
   library_.find(createMatmul, "cublasLtMatmulDescCreate");
   library_.find(destroyMatmul, "cublasLtMatmulDescDestroy");
   library_.find(setMatmulAttribute, "cublasLtMatmulDescSetAttribute");
@@ -130,6 +177,16 @@ void CublasLt::check(cublasStatus_t status, const char* call) const {
     throw CublasLtError(std::string(call) + ": " + getStatusString(status));
 }
 
+std::string CublasLt::version() const {
+  std::string text;
+  for (const libraryPropertyType part : {MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL}) {
+    int number = 0;
+    check(getProperty(part, &number), "cublasLtGetProperty");
+    text += (text.empty() ? "" : ".") + std::to_string(number);
+  }
+  return text;
+}
+
 cublasLtHandle_t CublasLt::handle() {
   const CublasLt& lt = library();
   int device = 0;
@@ -144,19 +201,35 @@ cublasLtHandle_t CublasLt::handle() {
   return handle;
 }
 
-MatrixProduct::MatrixProduct(const MatrixProductShape& shape) : shape_(shape) {
-  const CublasLt& lt = CublasLt::library();
-  // Only its alignment counts here.
-  alignas(kAlignment) static constexpr std::array<float, 4> kAlignedLikeABias{};
-  const Descriptions descriptions(shape, kAlignedLikeABias.data());
-  const Preference preference;
-  int count = 0;
-  lt.check(
-      lt.getHeuristic(CublasLt::handle(), descriptions.product, descriptions.first, descriptions.second,
-                      descriptions.result, descriptions.result, preference.get(), 1, &heuristic_, &count),
-      "cublasLtMatmulAlgoGetHeuristic");
-  if (count < 1) throw CublasLtError("cublasLtMatmulAlgoGetHeuristic suggests nothing");
-  lt.check(heuristic_.state, "cublasLtMatmulAlgoGetHeuristic");
+MatrixProduct::MatrixProduct(const MatrixProductShape& shape)
+    : MatrixProduct(shape, suggestions(shape, 1).front()) {}
+
+std::vector<MatrixProduct> MatrixProduct::candidates(const MatrixProductShape& shape) {
+  std::vector<MatrixProduct> products;
+  for (const cublasLtMatmulHeuristicResult_t& heuristic : suggestions(shape, kMostCandidates)) {
+    const MatrixProduct product(shape, heuristic);
+    products.push_back(product);
+  }
+  return products;
+}
+
+std::string MatrixProduct::describe() const {
+  const cublasLtMatmulAlgo_t& algorithm = heuristic_.algo;
+  std::string words;
+  // Numbers that are 0 say nothing.
+  const auto add = [&](const char* name, auto number, std::uint32_t usual = 0) {
+    if (number && static_cast<std::uint32_t>(*number) != usual)
+      words += (words.empty() ? "" : " ") + std::string(name) + " " + std::to_string(*number);
+  };
+  add("algorithm", numberOf<std::int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_ID));
+  add("tile", numberOf<std::uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID));
+  add("stages", numberOf<std::uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_STAGES_ID));
+  add("parts", numberOf<std::int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM), 1);
+  add("order", numberOf<std::uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING));
+  add("option", numberOf<std::uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION));
+  add("inner", numberOf<std::uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID));
+  add("cluster", numberOf<std::uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID));
+  return words;
 }
 
 void MatrixProduct::run(cudaStream_t stream, const void* a, const void* b, const float* bias, float* result,

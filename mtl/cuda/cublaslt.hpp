@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "mtl/cuda/shared_library.hpp"
 #include "mtl/error.hpp"
@@ -29,13 +30,17 @@ class CublasLt {
 
   /// @throws CublasLtError that names `call` when it did not succeed.
   void check(cublasStatus_t status, const char* call) const;
+  /// E.g. "13.1.0".
+  [[nodiscard]] std::string version() const;
   /// The current device's; lives as long as the process, serves all threads and streams.
   static cublasLtHandle_t handle();
 
   decltype(::cublasLtGetStatusString)* getStatusString = nullptr;
   decltype(::cublasLtCreate)* create = nullptr;
   decltype(::cublasLtMatmul)* matmul = nullptr;
+  decltype(::cublasLtGetProperty)* getProperty = nullptr;
   decltype(::cublasLtMatmulAlgoGetHeuristic)* getHeuristic = nullptr;
+  decltype(::cublasLtMatmulAlgoConfigGetAttribute)* getAlgorithmAttribute = nullptr;
   decltype(::cublasLtMatmulDescCreate)* createMatmul = nullptr;
   decltype(::cublasLtMatmulDescDestroy)* destroyMatmul = nullptr;
   decltype(::cublasLtMatmulDescSetAttribute)* setMatmulAttribute = nullptr;
@@ -61,14 +66,20 @@ struct MatrixProductShape {
   bool hasBias = false;      ///< a number for each column is added
 };
 
-/// A product with its algorithm: the first of cuBLASLt's suggestions. Every run gives the same bits.
+/// A product with its algorithm. Every run gives the same bits: only algorithms that add up parts of a sum in a fixed
+/// order, in float32, are taken.
 class MatrixProduct {
  public:
   static constexpr std::size_t kAlignment = 16;  ///< of all addresses, in bytes
 
-  /// For the calling thread's current device. @throws CublasLtError when cuBLASLt has no algorithm.
+  /// With the first algorithm that cuBLASLt suggests on the calling thread's current device. @throws CublasLtError
+  /// when it has none.
   explicit MatrixProduct(const MatrixProductShape& shape);
+  /// One for each algorithm that it suggests, best first in its opinion. @throws CublasLtError when it has none.
+  static std::vector<MatrixProduct> candidates(const MatrixProductShape& shape);
 
+  /// What tells the algorithm from others, e.g. "algorithm 66 tile 20 stages 36".
+  [[nodiscard]] std::string describe() const;
   [[nodiscard]] std::size_t workspaceBytes() const { return heuristic_.workspaceSize; }
   /// @param bias null without one
   /// @param accumulate add to what `result` holds; not with a bias
@@ -76,8 +87,11 @@ class MatrixProduct {
            bool accumulate, void* workspace) const;
 
  private:
+  MatrixProduct(const MatrixProductShape& shape, const cublasLtMatmulHeuristicResult_t& heuristic)
+      : shape_(shape), heuristic_(heuristic) {}
+
   MatrixProductShape shape_;
-  cublasLtMatmulHeuristicResult_t heuristic_{};
+  cublasLtMatmulHeuristicResult_t heuristic_;
 };
 
 }  // namespace mtl::cuda

@@ -1,0 +1,60 @@
+#include "tools/checkpoint.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "mps/core/error.hpp"
+#include "mps/weights/test_folder.hpp"
+#include "mtl/command_queue.hpp"
+#include "mtl/device.hpp"
+#include "tools/device_options.hpp"
+#include "tools/optimizers.hpp"
+
+namespace unmetal {
+namespace {
+
+using mps::detail::errorOf;
+using mps::detail::TestFolder;
+
+Network smallNetwork(const std::shared_ptr<mtl::Device>& device) {
+  NetworkOptions options;
+  options.name = "lenet";
+  options.batchSize = 1;
+  options.optimizer = makeOptimizer(device, "sgd", defaultLearningRate("sgd"), 0);
+  return buildNetwork(device, options);
+}
+
+TEST(Checkpoint, NamesItsPlanFileWhichMayDiffer) {
+  const auto device = mtl::createSystemDefaultDevice();
+  const auto queue = device->newCommandQueue();
+  Network network = smallNetwork(device);
+  const TestFolder folder;
+  const auto path = folder / "checkpoint.safetensors";
+  const TrainingSettings settings{{"net", "lenet"}, {"seed", "0"}, {"plans", "plans.json 0123456789abcdef"}};
+  Checkpoint::take(network, *queue, {}, settings).write(path);
+  const CheckpointFile file = CheckpointFile::read(path);
+  EXPECT_EQ(file.plans(), "plans.json 0123456789abcdef");
+  EXPECT_NO_THROW(file.restoreTraining(network, settings));
+  EXPECT_NO_THROW(file.restoreTraining(network, {{"net", "lenet"}, {"seed", "0"}, {"plans", "none"}}));
+  EXPECT_NE(errorOf([&] {
+              file.restoreTraining(network, {{"net", "lenet"}, {"seed", "1"}, {"plans", "none"}});
+            }).find("--seed 0, not 1"),
+            std::string::npos);
+}
+
+TEST(Checkpoint, OneThatNamesNoPlanFileHadNone) {
+  const auto device = mtl::createSystemDefaultDevice();
+  const auto queue = device->newCommandQueue();
+  Network network = smallNetwork(device);
+  const TestFolder folder;
+  const auto path = folder / "checkpoint.safetensors";
+  Checkpoint::take(network, *queue, {}, {{"net", "lenet"}}).write(path);
+  const CheckpointFile file = CheckpointFile::read(path);
+  EXPECT_EQ(file.plans(), "none");
+  EXPECT_EQ(plansOf(*device), "none");
+  EXPECT_NO_THROW(file.restoreTraining(network, {{"net", "lenet"}, {"plans", "plans.json 0123456789abcdef"}}));
+}
+
+}  // namespace
+}  // namespace unmetal
