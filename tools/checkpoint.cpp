@@ -138,7 +138,8 @@ void CheckpointFile::restoreWeights(Network& network) const {
 
 void CheckpointFile::restoreTraining(Network& network, const TrainingSettings& settings) const {
   for (const auto& [name, value] : settings)
-    if (name != plansName && setting(name) != value && !(name == "epochs" && setting("lr-schedule") == "constant"))
+    if (name != plansName && setting(name) != value &&
+        !(name == "epochs" && setting("lr-schedule") == "constant"))
       throw file_.error("it was made with --" + name + " " + setting(name) + ", not " + value);
   for (const auto& layer : network.layers) layer->read(file_, true);
   const std::vector<std::uint64_t> shape{network.training->randomCounters().size()};

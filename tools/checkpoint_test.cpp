@@ -37,7 +37,7 @@ TEST(Checkpoint, NamesItsPlanFileWhichMayDiffer) {
   EXPECT_EQ(file.plans(), "plans.json 0123456789abcdef");
   EXPECT_NO_THROW(file.restoreTraining(network, settings));
   EXPECT_NO_THROW(file.restoreTraining(network, {{"net", "lenet"}, {"seed", "0"}, {"plans", "none"}}));
-  EXPECT_NE(errorOf([&] {
+  EXPECT_NE(errorOf<mps::Error>([&] {
               file.restoreTraining(network, {{"net", "lenet"}, {"seed", "1"}, {"plans", "none"}});
             }).find("--seed 0, not 1"),
             std::string::npos);
@@ -53,7 +53,8 @@ TEST(Checkpoint, OneThatNamesNoPlanFileHadNone) {
   const CheckpointFile file = CheckpointFile::read(path);
   EXPECT_EQ(file.plans(), "none");
   EXPECT_EQ(plansOf(*device), "none");
-  EXPECT_NO_THROW(file.restoreTraining(network, {{"net", "lenet"}, {"plans", "plans.json 0123456789abcdef"}}));
+  EXPECT_NO_THROW(
+      file.restoreTraining(network, {{"net", "lenet"}, {"plans", "plans.json 0123456789abcdef"}}));
 }
 
 }  // namespace

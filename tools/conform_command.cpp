@@ -1,5 +1,5 @@
-#include <CLI/CLI.hpp>
 #include <charconv>
+#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <iostream>
 #include <memory>
@@ -80,8 +80,9 @@ void addConformCommand(CLI::App& program) {
           "Only rows that contain these words: kernel, forward or gradient, format, implementation, tier")
       ->type_name("TEXT");
   command
-      ->add_option("--share", arguments->share,
-                   "Only every Nth of these rows, beginning with the Kth: processes side by side take a share each")
+      ->add_option(
+          "--share", arguments->share,
+          "Only every Nth of these rows, beginning with the Kth: processes side by side take a share each")
       ->type_name("K/N")
       ->capture_default_str();
   command->add_option("--json", arguments->json, "Also write the rows to this file")->type_name("FILE");

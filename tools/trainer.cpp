@@ -88,8 +88,8 @@ void Trainer::resume() {
   reserveRoom();
   metrics_.emplace(MetricsLog::resume(options_.out / "metrics.csv", position_.step));
   if (const std::string ours = plansOf(*device_); file.plans() != ours)
-    display_.print("the checkpoint was made with the plans " + file.plans() + ", this training goes on with " +
-                   ours + ": its numbers may differ in their last bits");
+    display_.print("the checkpoint was made with the plans " + file.plans() +
+                   ", this training goes on with " + ours + ": its numbers may differ in their last bits");
   display_.print("going on after step " + std::to_string(position_.step) + " of " +
                  std::to_string(totalSteps_));
 }

@@ -50,8 +50,8 @@ void runTune(const TuneArguments& arguments) {
                      (arguments.filter.empty() ? "" : " and the words of --filter " + arguments.filter));
   for (const auto& [library, choices] : tuning.file().libraries)
     for (const auto& [problem, choice] : choices.convolutions)
-      std::printf("%8.3f ms, first choice %8.3f ms: %s, %s %s\n", choice.milliseconds, choice.firstMilliseconds,
-                  problem.c_str(), library.c_str(), choice.engine.c_str());
+      std::printf("%8.3f ms, first choice %8.3f ms: %s, %s %s\n", choice.milliseconds,
+                  choice.firstMilliseconds, problem.c_str(), library.c_str(), choice.engine.c_str());
   file.write(tuning.file().text());
   file.commit();
 }
@@ -60,10 +60,10 @@ void runTune(const TuneArguments& arguments) {
 
 void addTuneCommand(CLI::App& program) {
   const auto arguments = std::make_shared<TuneArguments>();
-  CLI::App* command = program.add_subcommand(
-      "tune",
-      "Measure which of cuDNN's and cuBLASLt's candidates computes each convolution and fully connected layer of a "
-      "training step fastest; --plans takes the result");
+  CLI::App* command = program.add_subcommand("tune",
+                                             "Measure which of cuDNN's and cuBLASLt's candidates computes "
+                                             "each convolution and fully connected layer of a "
+                                             "training step fastest; --plans takes the result");
   addDeviceOptions(*command, arguments->device);
   command->add_option("--net", arguments->network, "Network")
       ->check(CLI::IsMember(networkNames()))
@@ -78,8 +78,9 @@ void addTuneCommand(CLI::App& program) {
   command->add_flag("--allow-reduced-precision", arguments->allowReducedPrecision,
                     "A GPU may multiply with the 11 bits of TF32");
   command
-      ->add_option("--filter", arguments->filter,
-                   "Only convolutions whose description contains these words; the others keep the first choice")
+      ->add_option(
+          "--filter", arguments->filter,
+          "Only convolutions whose description contains these words; the others keep the first choice")
       ->type_name("TEXT");
   command->add_option("--out", arguments->out, "Where to write the plans")->type_name("FILE")->required();
   command->callback([arguments] { runTune(*arguments); });

@@ -31,10 +31,10 @@ inline ImageBatch benchImages(const std::shared_ptr<mtl::Device>& device, const 
                               std::size_t count) {
   constexpr std::size_t kDifferentBytes = std::size_t{4} << 20U;
   const std::size_t different = std::min(count, kDifferentBytes / bytesOf(descriptor) + 1);
-  const TensorShape shape = TensorShape::dense(
-      static_cast<std::int64_t>(different), static_cast<std::int64_t>(descriptor.height()),
-      static_cast<std::int64_t>(descriptor.width()), static_cast<std::int64_t>(descriptor.featureChannels()),
-      descriptor.channelFormat());
+  const TensorShape shape =
+      TensorShape::dense(static_cast<std::int64_t>(different), static_cast<std::int64_t>(descriptor.height()),
+                         static_cast<std::int64_t>(descriptor.width()),
+                         static_cast<std::int64_t>(descriptor.featureChannels()), descriptor.channelFormat());
   std::vector<double> values =
       randomValues(static_cast<std::size_t>(shape.elements()), 1, RandomKind::Positive);
   for (double& value : values) value = 0.03125 + 0.9375 * value;

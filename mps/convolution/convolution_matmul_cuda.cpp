@@ -210,7 +210,8 @@ class MatmulCandidates final : public cuda::CudaCandidates {
       return {};
     }
   }
-  [[nodiscard]] std::shared_ptr<const Plan> plan(const Product& product, const MatrixProduct& algorithm) const {
+  [[nodiscard]] std::shared_ptr<const Plan> plan(const Product& product,
+                                                 const MatrixProduct& algorithm) const {
     return std::make_shared<const MatmulPlan>(problem(), product, algorithm, plain());
   }
 

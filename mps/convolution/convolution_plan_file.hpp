@@ -25,7 +25,7 @@ struct ConvolutionChoice {
 
 /// What the candidates of one library are.
 struct ConvolutionChoices {
-  std::string version;                                   ///< of the library, e.g. "9.19.0"
+  std::string version;                                    ///< of the library, e.g. "9.19.0"
   std::map<std::string, ConvolutionChoice> convolutions;  ///< by ConvolutionProblem::describe()
 
   bool operator==(const ConvolutionChoices&) const = default;

@@ -25,7 +25,8 @@ ConvolutionPlanFile threePlans() {
   file.libraries["cuDNN"] = {"9.19.0",
                              {{"convolution forward 5x5", {3, "engine 67", 0.25, 0.5}},
                               {"convolution data gradient 3x3", {0, "engine 1 float16", 1.5, 1.5}}}};
-  file.libraries["cuBLASLt"] = {"13.1.0", {{"convolution forward 5x5", {7, "algorithm 66 tile 20", 0.125, 0.25}}}};
+  file.libraries["cuBLASLt"] = {"13.1.0",
+                                {{"convolution forward 5x5", {7, "algorithm 66 tile 20", 0.125, 0.25}}}};
   return file;
 }
 

@@ -126,8 +126,8 @@ struct KernelUpdate {
   void encode(const std::shared_ptr<mtl::Device>& device,
               const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const {
     const OptimizerKind kind = rule.kind;
-    const NNOptimizerDescriptor descriptor(0.03125F, 0.75F, rule.applyGradientClipping, 0.5F, -0.25F, NNRegularizationType::L2,
-                                           0.125F);
+    const NNOptimizerDescriptor descriptor(0.03125F, 0.75F, rule.applyGradientClipping, 0.5F, -0.25F,
+                                           NNRegularizationType::L2, 0.125F);
     if (kind == OptimizerKind::RMSProp)
       NNOptimizerRMSProp::create(device, kDecay, kEpsilon, descriptor)
           ->encode(commandBuffer, gradient.vector, values.vector, velocity.vector, values.vector);
@@ -205,8 +205,8 @@ void conformClass(Conform& conform, const OptimizerImplementation& implementatio
         for (const std::size_t length : {std::size_t{5}, std::size_t{1000}})
           cases.push_back({std::string("Kernel") + name(kind) + std::to_string(length),
                            [=](ConformRun& run) { runKernel(run, kind, length, clips); }});
-        cases.push_back({std::string("Combined") + name(kind),
-                         [=](ConformRun& run) { runCombined(run, kind, clips); }});
+        cases.push_back(
+            {std::string("Combined") + name(kind), [=](ConformRun& run) { runCombined(run, kind, clips); }});
       }
   conformRow(conform, key, cases);
 }
