@@ -24,7 +24,7 @@ std::shared_ptr<const Plan> namedPlan(ConvolutionCandidates& candidates, const s
 
 std::shared_ptr<const Plan> measuredPlan(ConvolutionCandidates& candidates, const std::string& problem,
                                          ConvolutionTuning& tuning) {
-  const std::shared_ptr<const Plan> first = candidates.first();
+  std::shared_ptr<const Plan> first = candidates.first();
   if (!first) return nullptr;
   ConvolutionChoice choice;
   choice.milliseconds = std::numeric_limits<double>::infinity();
