@@ -52,8 +52,19 @@ static __device__ __noinline__ float powerOf(float base, float exponent) {
   if (exponent == 1.0F) return base;
   return exponent == 2.0F ? base * base : powf(base, exponent);
 }
+/// (1 - Phi(z)) / exp(-z^2 / 2) for z >= 0.
+__device__ inline float tailQuotient(float z) {
+  const float t = reciprocal(fmaf(z, 0.35F, 1.0F));
+  constexpr float coefficients[]{-0.0291652493F, 0.144067377F, -0.255915761F, 0.159409195F, -0.0232753437F,
+                                 0.105579816F,   0.119814187F, 0.139864519F,  0.139621243F};
+  return polynomialOf(coefficients, t) * t;
+}
+constexpr float kHalfOfLog2E = 0.72134752F;
+constexpr float kDensityAtZero = 0.398942280F;  ///< of the normal distribution
+
 /// The normal distribution beyond z = |x|: density(z) = power / sqrt(2 pi), 1 - Phi(z) = quotient power. Beyond
-/// z = 16 power is 0.
+/// z = 16 power is 0. @tparam ofHalf x is a half, whose square is exact
+template <bool ofHalf>
 struct NormalTail {
   float z;
   float power;
@@ -62,22 +73,20 @@ struct NormalTail {
   __device__ explicit NormalTail(float x) : z(fminf(fabsf(x), 16.0F)) {
     // exp(-z^2 / 2) as a power of 2. The exponent is large, so what its roundings lose counts.
     const float square = z * z;
-    const float exponent = square * kFactor;
-    float lost = fmaf(square, kFactor, -exponent);
-    lost = fmaf(square, kRestOfFactor, lost);
-    lost = fmaf(fmaf(z, z, -square), kFactor, lost);
+    const float exponent = square * -kHalfOfLog2E;
+    float lost = fmaf(square, -kHalfOfLog2E, -exponent);
+    lost = fmaf(square, -9.62981517e-09F, lost);  // of the constant
+    if constexpr (!ofHalf) lost = fmaf(fmaf(z, z, -square), -kHalfOfLog2E, lost);
     const float rounded = powerOfTwo(exponent);
     power = fmaf(rounded, lost * 0.693147181F, rounded);
-    const float t = reciprocal(fmaf(z, 0.35F, 1.0F));
-    constexpr float coefficients[]{-0.0291652493F, 0.144067377F, -0.255915761F, 0.159409195F, -0.0232753437F,
-                                   0.105579816F,   0.119814187F, 0.139864519F,  0.139621243F};
-    quotient = polynomialOf(coefficients, t) * t;
+    quotient = tailQuotient(z);
   }
-
- private:
-  static constexpr float kFactor = -0.72134752F;  // -log2(e) / 2
-  static constexpr float kRestOfFactor = -9.62981517e-09F;
 };
+/// x Phi(x) of a half: where the exponent is so large that its roundings count, the result is 0 as a half.
+__device__ inline float geluOfHalf(float x) {
+  const float z = fabsf(smallerOrNaN(x, 16.0F));
+  return fmaf(-z * tailQuotient(z), powerOfTwo(z * z * -kHalfOfLog2E), fmaxf(x, 0.0F));
+}
 /// tanh x, by a polynomial where the exponential would leave no digits.
 __device__ inline float hyperbolicTangent(float x) {
   const float size = fabsf(x);
@@ -88,9 +97,11 @@ __device__ inline float hyperbolicTangent(float x) {
   return size < 0.45F ? near : copysignf(far, x);
 }
 
-// `type` may be a constant; then only its formula is compiled. `slope`: PReLU's, of the channel.
+// `type` may be a constant; then only its formula is compiled. `slope`: PReLU's, of the channel. `ofHalf`: x is a half,
+// and so will be the result.
 
 /// f(x)
+template <bool ofHalf = false>
 __device__ __forceinline__ float neuronValue(CNNNeuronType type, const NeuronNumbers& n, float slope,
                                              float x) {
   switch (type) {
@@ -130,9 +141,13 @@ __device__ __forceinline__ float neuronValue(CNNNeuronType type, const NeuronNum
       return logf(n.a * x + n.b) / n.logOfBase;
     case CNNNeuronType::GeLU: {
       // x Phi(x): x less what is beyond it.
-      const NormalTail tail(x);
-      const float factor = (x < 0.0F ? x : -tail.z) * tail.quotient;
-      return fmaf(factor, tail.power, x < 0.0F ? 0.0F : x);
+      if constexpr (ofHalf) {
+        return geluOfHalf(x);
+      } else {
+        const NormalTail<false> tail(x);
+        const float factor = (x < 0.0F ? x : -tail.z) * tail.quotient;
+        return fmaf(factor, tail.power, x < 0.0F ? 0.0F : x);
+      }
     }
     default:
       return x;
@@ -140,6 +155,7 @@ __device__ __forceinline__ float neuronValue(CNNNeuronType type, const NeuronNum
 }
 
 /// f'(x)
+template <bool ofHalf = false>
 __device__ __forceinline__ float neuronDerivative(CNNNeuronType type, const NeuronNumbers& n, float slope,
                                                   float x) {
   switch (type) {
@@ -183,8 +199,8 @@ __device__ __forceinline__ float neuronDerivative(CNNNeuronType type, const Neur
       return n.a / (n.logOfBase * (n.a * x + n.b));
     case CNNNeuronType::GeLU: {
       // Phi(x) + x density(x)
-      const NormalTail tail(x);
-      const float factor = fmaf(x, 0.398942280F, x < 0.0F ? tail.quotient : -tail.quotient);
+      const NormalTail<ofHalf> tail(x);
+      const float factor = fmaf(x, kDensityAtZero, x < 0.0F ? tail.quotient : -tail.quotient);
       return fmaf(tail.power, factor, x < 0.0F ? 0.0F : 1.0F);
     }
     default:

@@ -24,6 +24,12 @@ __device__ inline float largerOrNaN(float a, float b) {
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
   return result;
 }
+/// The smaller one; NaN where one is NaN.
+__device__ inline float smallerOrNaN(float a, float b) {
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
 /// exp x where an error of |x| roundings does no harm.
 __device__ inline float exponential(float x) {
   return powerOfTwo(x * 1.44269504F);

@@ -30,14 +30,15 @@ struct NeuronFunction {
   template <class Values, int inputs>
   __device__ void operator()(const ElementPlace& place, const Values (&in)[inputs], Values& result) const {
     constexpr int lanes = sizeof(Values) / sizeof(float);
+    constexpr bool areHalves = lanes == cuda::kLanes<Float16>;
     for (int lane = 0; lane < lanes; ++lane) {
       const float slope = type() == CNNNeuronType::PReLU ? __ldg(slopes + place.channel + lane) : 0.0F;
       const float x = in[0].values[lane];
       float& to = result.values[lane];
       if constexpr (direction == NeuronDirection::Forward)
-        to = cuda::neuronValue(type(), numbers, slope, x);
+        to = cuda::neuronValue<areHalves>(type(), numbers, slope, x);
       else if constexpr (direction == NeuronDirection::Gradient)
-        to = in[1].values[lane] * cuda::neuronDerivative(type(), numbers, slope, x);
+        to = in[1].values[lane] * cuda::neuronDerivative<areHalves>(type(), numbers, slope, x);
       else
         to = in[1].values[lane] * cuda::neuronDerivativeFromResult(type(), numbers, slope, x);
     }
