@@ -72,7 +72,7 @@ __device__ Values divide(const Values& dividend, const Values& divisor) {
     const float inverse = reciprocal(by);
     const float about = dividend.values[i] * inverse;
     quotient.values[i] = fmaf(fmaf(-about, by, dividend.values[i]), inverse, about);
-    isPlain = isPlain && fabsf(by) < 0x1p120F && fabsf(quotient.values[i]) < 0x1p120F;
+    isPlain = isPlain & fabsf(by) < 0x1p120F & fabsf(quotient.values[i]) < 0x1p120F;  // no branches
   }
   if (isPlain) return quotient;
   for (int i = 0; i < kLanesOf<Values>; ++i) quotient.values[i] = dividend.values[i] / divisor.values[i];

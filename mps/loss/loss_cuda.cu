@@ -16,12 +16,14 @@ using cuda::JoinedAxes;
 using cuda::LossArguments;
 using cuda::ResultView;
 
+constexpr unsigned kThreads = 32 * cuda::kMostWarps;
+
 /// Stands for a type that is known only when a kernel runs.
 constexpr auto kAnyType = CNNLossType::Count;
 
 /// Any type but softmax.
 template <class Access, CNNLossType constantType>
-__global__ void lossElements(LossArguments a) {
+__global__ void __launch_bounds__(kThreads, 3) lossElements(LossArguments a) {
   constexpr int batch = Access::lanes == 1 ? 1 : 2;  // on their way at once
   const CNNLossType type = constantType == kAnyType ? a.type : constantType;
   const Chunk chunk(a);
@@ -130,7 +132,6 @@ __global__ void reduceBatch(std::uint32_t images, ResultView to, const double* l
 
 /// Elements of a chunk, about.
 constexpr std::int64_t kChunk = 8192;
-constexpr unsigned kThreads = 32 * cuda::kMostWarps;
 
 unsigned atLeastAWarp(unsigned threads) {
   return std::max(32U, threads);

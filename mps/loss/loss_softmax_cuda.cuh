@@ -63,7 +63,8 @@ __device__ void forEachPixelOfChunk(const LossArguments& a, const Chunk& chunk, 
 
 /// Pixels of at most `held` packs for each thread of a row, which are read once.
 template <class Access, int held>
-__global__ void lossHeldSoftMax(LossArguments a) {
+__global__ void __launch_bounds__(held > 2 ? 384 : 32 * kMostWarps, held > 2 ? 1 : 3)
+    lossHeldSoftMax(LossArguments a) {
   __shared__ float shared[kMostWarps];
   const Chunk chunk(a);
   const float factor = a.factor(chunk.image);
