@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(kWarp* kWarp)
     if (column < v.length) {
       const T* const from = matrix + n * v.matrixImage + column;
       const T* const by = vector + n * v.vectorImage;
-#pragma unroll 8
+#pragma unroll 16
       for (std::int64_t k = threadIdx.y; k < v.interior; k += kWarp)
         sum = fmaf(cuda::load(from + k * v.matrixRow), cuda::load(by + k * v.vectorStep), sum);
     }

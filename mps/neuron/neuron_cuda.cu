@@ -27,20 +27,38 @@ struct NeuronFunction {
   [[nodiscard]] __device__ CNNNeuronType type() const {
     return constantType == kAnyType ? numbers.type : constantType;
   }
+  /// Those of a pack's channels, 16 bytes at once: the slopes lie at a multiple of 16.
+  template <class Values>
+  __device__ void loadSlopes(std::int32_t channel, Values& to) const {
+    if constexpr (sizeof(Values) == sizeof(float)) {
+      to.values[0] = __ldg(slopes + channel);
+    } else {
+#pragma unroll
+      for (int i = 0; i < static_cast<int>(sizeof(Values) / sizeof(float)); i += 4) {
+        const float4 four = __ldg(reinterpret_cast<const float4*>(slopes + channel + i));
+        to.values[i] = four.x;
+        to.values[i + 1] = four.y;
+        to.values[i + 2] = four.z;
+        to.values[i + 3] = four.w;
+      }
+    }
+  }
   template <class Values, int inputs>
   __device__ void operator()(const ElementPlace& place, const Values (&in)[inputs], Values& result) const {
     constexpr int lanes = sizeof(Values) / sizeof(float);
     constexpr bool areHalves = lanes == cuda::kLanes<Float16>;
+    Values slope{};
+    if (type() == CNNNeuronType::PReLU) loadSlopes(place.channel, slope);
+#pragma unroll
     for (int lane = 0; lane < lanes; ++lane) {
-      const float slope = type() == CNNNeuronType::PReLU ? __ldg(slopes + place.channel + lane) : 0.0F;
       const float x = in[0].values[lane];
       float& to = result.values[lane];
       if constexpr (direction == NeuronDirection::Forward)
-        to = cuda::neuronValue<areHalves>(type(), numbers, slope, x);
+        to = cuda::neuronValue<areHalves>(type(), numbers, slope.values[lane], x);
       else if constexpr (direction == NeuronDirection::Gradient)
-        to = in[1].values[lane] * cuda::neuronDerivative<areHalves>(type(), numbers, slope, x);
+        to = in[1].values[lane] * cuda::neuronDerivative<areHalves>(type(), numbers, slope.values[lane], x);
       else
-        to = in[1].values[lane] * cuda::neuronDerivativeFromResult(type(), numbers, slope, x);
+        to = in[1].values[lane] * cuda::neuronDerivativeFromResult(type(), numbers, slope.values[lane], x);
     }
   }
 };
