@@ -57,7 +57,7 @@ __device__ double tailQuantile(double u) {
 
 /// The upper bits of a word as a fraction.
 __device__ float fractionOf(std::uint32_t word) {
-  return __uint_as_float(word >> 9U | 0x3F800000U) - 1.0F;
+  return __uint_as_float(__funnelshift_r(word, 0x7FU, 9)) - 1.0F;  // 23 bits behind the exponent of 1
 }
 /// u of RandomRule's normal distribution.
 __device__ double probabilityOf(const RandomRule& rule, std::uint32_t word) {
@@ -76,8 +76,7 @@ __device__ std::uint32_t numberOf(const RandomRule& rule, std::uint32_t word) {
   } else if constexpr (numbers == RandomNumbers::UnitInterval) {
     return __float_as_uint(fractionOf(word));
   } else if constexpr (numbers == RandomNumbers::Uniform) {
-    const float value = fmaf(rule.range, fractionOf(word), rule.minimum);
-    return __float_as_uint(value < rule.maximum ? value : rule.belowMaximum);
+    return __float_as_uint(fminf(fmaf(rule.range, fractionOf(word), rule.minimum), rule.belowMaximum));
   } else {
     const double u = probabilityOf(rule, word);
     return normalOf(rule, isInTail(u) ? tailQuantile(u) : centralQuantile(u));
