@@ -50,6 +50,8 @@
 #include "mps/pooling/pooling_node.hpp"
 #include "mps/softmax/softmax.hpp"
 #include "mps/trainable/trainable_convolution.hpp"
+#include "mps/upsampling/upsampling.hpp"
+#include "mps/upsampling/upsampling_node.hpp"
 #include "mps/weights/safetensors.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"

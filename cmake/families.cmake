@@ -5,6 +5,11 @@ unmetal_family(pooling
   CUDA pooling_cuda.cu pooling_strips_cuda.cu
   CONFORM pooling_reference_call.cpp
   TESTS pooling_decisions_test.cpp pooling_test.cpp)
+unmetal_family(upsampling
+  HEADERS upsampling_node.hpp
+  SOURCES upsampling_node.cpp upsampling_plain.cpp upsampling_problem.cpp upsampling_taps.cpp
+  CONFORM upsampling_reference_call.cpp
+  TESTS upsampling_test.cpp)
 unmetal_family(convolution
   HEADERS convolution_node.hpp fully_connected.hpp
   SOURCES convolution_choice.cpp convolution_depthwise.cpp convolution_depthwise_rows.cpp convolution_matmul.cpp

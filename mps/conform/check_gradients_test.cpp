@@ -15,6 +15,7 @@
 #include "mps/graph/test_network.hpp"
 #include "mps/neuron/neuron.hpp"
 #include "mps/softmax/softmax.hpp"
+#include "mps/upsampling/upsampling_node.hpp"
 
 namespace mps {
 namespace {
@@ -133,6 +134,31 @@ TEST(CheckGradients, AForkOfArithmeticAveragesAndNormsIsRightBackToTheSourceImag
   EXPECT_EQ(report.describe(), "");
   EXPECT_TRUE(report.passed());
   // The whole graph's derivative by the source, beside the step's own.
+  EXPECT_GT(rowOf(report, "GradientNode \"a\"", "source gradient").derivatives, 6);
+}
+
+/// 3x2 pixels become 24x24 in four ways.
+TEST(CheckGradients, UpsamplingIsRightBackToTheSourceImages) {
+  const auto x = NNImageNode::create();
+  const auto a = CNNConvolutionNode::create(x, test::layer(device(), 3, 4, 4, "a"));
+  const auto nearest = CNNUpsamplingNearestNode::create(a->resultImage(), 2, 3);
+  const auto topLeft = CNNUpsamplingBilinearNode::create(nearest->resultImage(), 2, 1);
+  topLeft->setLabel("top left");
+  const auto aligned = CNNUpsamplingBilinearNode::create(topLeft->resultImage(), 1, 2, true);
+  aligned->setLabel("aligned");
+  const auto halfPixel = CNNUpsamplingBilinearNode::create(aligned->resultImage(), 2, 2);
+  halfPixel->setHalfPixelCenters(true);
+  halfPixel->setLabel("half pixel");
+  const auto average = CNNPoolingAverageNode::create(halfPixel->resultImage(), 6);
+  const auto b = CNNFullyConnectedNode::create(average->resultImage(), test::layer(device(), 4, 4, 4, "b"));
+  const auto loss = squaredError(b->resultImage());
+  const auto graph = graphOf(resultsOf(loss->trainingGraph(nullptr)), true);
+  const auto report = checkGradients(*graph, {randomImages(3, 3, 2, 4, 7)}, {randomLabels(3, 4, 8)},
+                                     {.elementsPerTensor = 6});
+  EXPECT_EQ(report.describe(), "");
+  EXPECT_TRUE(report.passed());
+  for (const char* node : {"CNNUpsamplingNearestGradientNode", "top left", "aligned", "half pixel"})
+    EXPECT_GT(rowOf(report, node, "source gradient").derivatives, 0) << node;
   EXPECT_GT(rowOf(report, "GradientNode \"a\"", "source gradient").derivatives, 6);
 }
 

@@ -11,6 +11,7 @@
 #include "mps/neuron/neuron.hpp"
 #include "mps/pooling/pooling.hpp"
 #include "mps/softmax/softmax.hpp"
+#include "mps/upsampling/upsampling.hpp"
 
 /// Decisions that hold for the kernels of every family.
 namespace mps {
@@ -35,7 +36,9 @@ class EveryKernel : public testing::DeviceTest {
             CNNFullyConnected::create(device_, test::layer(device_, side, channels, 3, "dense")),
             CNNNeuron::create(device_, relu),
             CNNSoftMax::create(device_),
-            CNNLogSoftMax::create(device_)};
+            CNNLogSoftMax::create(device_),
+            CNNUpsamplingNearest::create(device_, 2, 3),
+            CNNUpsamplingBilinear::create(device_, 3, 2)};
   }
   static Values valuesOfImage(std::size_t number) {
     Values values(each);

@@ -1,0 +1,206 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mps/upsampling/upsampling_problem.hpp"
+
+/// The problems that tests and conform share.
+namespace mps::detail {
+
+/// How the tensors of a case lie in memory.
+enum class UpsamplingMemory : std::uint8_t {
+  Dense,
+  Strided,        ///< gaps between pixels, rows and images
+  RepeatedImage,  ///< the input's images are all the same memory
+};
+
+/// One axis of a case.
+struct UpsamplingExtent {
+  std::int64_t sourceSize = 1;
+  std::int64_t scaleFactor = 1;
+  std::int64_t offset = 0;
+  std::int64_t results = 0;      ///< 0: sourceSize * scaleFactor
+  std::int64_t firstResult = 0;  ///< of the incoming gradient
+  /// The part of the source that the destination of the gradient shows; by default all of it.
+  std::int64_t viewOrigin = 0;
+  std::int64_t viewSize = 0;
+
+  [[nodiscard]] std::int64_t resultCount() const { return results == 0 ? sourceSize * scaleFactor : results; }
+  [[nodiscard]] std::int64_t viewCount() const { return viewSize == 0 ? sourceSize : viewSize; }
+  /// Whether results may lie outside the source.
+  [[nodiscard]] bool leavesSource() const {
+    return offset != 0 || firstResult + resultCount() > sourceSize * scaleFactor;
+  }
+};
+
+struct UpsamplingGeometry {
+  std::string_view name;
+  std::int64_t images = 1;
+  UpsamplingExtent y;
+  UpsamplingExtent x;
+  std::int64_t channels = 1;
+  UpsamplingMemory memory = UpsamplingMemory::Dense;
+  bool readsNothing = false;  ///< all results lie outside, or the view does
+};
+
+/// One way of sampling on one geometry.
+struct UpsamplingCase {
+  std::string name;
+  UpsamplingSampling sampling = UpsamplingSampling::Nearest;
+  ImageEdgeMode edgeMode = ImageEdgeMode::Zero;
+  UpsamplingGeometry geometry;
+
+  [[nodiscard]] UpsamplingProblem forward(ImageFeatureChannelFormat sourceFormat,
+                                          ImageFeatureChannelFormat resultFormat) const {
+    UpsamplingProblem problem = common(UpsamplingDirection::Forward);
+    problem.input = tensor(geometry.y.sourceSize, geometry.x.sourceSize, sourceFormat, false);
+    problem.destination = tensor(geometry.y.resultCount(), geometry.x.resultCount(), resultFormat, true);
+    return problem;
+  }
+
+  [[nodiscard]] UpsamplingProblem gradient(ImageFeatureChannelFormat gradientFormat,
+                                           ImageFeatureChannelFormat destinationFormat) const {
+    UpsamplingProblem problem = common(UpsamplingDirection::Gradient);
+    problem.x.firstResult = geometry.x.firstResult;
+    problem.y.firstResult = geometry.y.firstResult;
+    problem.x.destinationOrigin = geometry.x.viewOrigin;
+    problem.y.destinationOrigin = geometry.y.viewOrigin;
+    problem.input = tensor(geometry.y.resultCount(), geometry.x.resultCount(), gradientFormat, false);
+    problem.destination = tensor(geometry.y.viewCount(), geometry.x.viewCount(), destinationFormat, true);
+    return problem;
+  }
+
+ private:
+  [[nodiscard]] UpsamplingProblem common(UpsamplingDirection direction) const {
+    const auto axis = [](const UpsamplingExtent& extent) {
+      return UpsamplingAxis{
+          .sourceSize = extent.sourceSize, .scaleFactor = extent.scaleFactor, .offset = extent.offset};
+    };
+    UpsamplingProblem problem;
+    problem.sampling = sampling;
+    problem.direction = direction;
+    problem.edgeMode = edgeMode;
+    problem.x = axis(geometry.x);
+    problem.y = axis(geometry.y);
+    return problem;
+  }
+  [[nodiscard]] TensorShape tensor(std::int64_t height, std::int64_t width, ImageFeatureChannelFormat format,
+                                   bool isWritten) const {
+    TensorShape shape = TensorShape::dense(geometry.images, height, width, geometry.channels, format);
+    if (geometry.memory == UpsamplingMemory::Strided) {
+      shape.pixelStride = geometry.channels + 3;
+      shape.rowStride = width * shape.pixelStride + 5;
+      shape.imageStride = height * shape.rowStride + 7;
+    }
+    if (geometry.memory == UpsamplingMemory::RepeatedImage && !isWritten) shape.imageStride = 0;
+    return shape;
+  }
+};
+
+/// For GoogleTest's messages.
+inline void PrintTo(const UpsamplingCase& upsampling, std::ostream* stream) {
+  *stream << upsampling.name;
+}
+
+/// Awkward on purpose; small enough for a float64 reference. An axis is {source size, scale factor, offset, results,
+/// first result, view origin, view size}.
+inline std::vector<UpsamplingGeometry> upsamplingGeometries() {
+  using enum UpsamplingMemory;
+  // clang-format off
+  return {
+      // Channel counts, with the factors that networks use.
+      {.name = "Scale2", .images = 3, .y = {4, 2}, .x = {5, 2}, .channels = 16},
+      {.name = "Scale2Channels64", .images = 2, .y = {3, 2}, .x = {4, 2}, .channels = 64},
+      {.name = "Scale4", .images = 1, .y = {3, 4}, .x = {2, 4}, .channels = 17},
+      {.name = "Scale3", .images = 2, .y = {3, 3}, .x = {5, 3}, .channels = 21},
+      {.name = "OneChannel", .images = 3, .y = {5, 2}, .x = {19, 2}, .channels = 1},
+      {.name = "TwoChannels", .images = 1, .y = {3, 3}, .x = {9, 2}, .channels = 2},
+      {.name = "ThreeChannels", .images = 3, .y = {4, 2}, .x = {7, 3}, .channels = 3},
+      {.name = "FourChannels", .images = 1, .y = {3, 2}, .x = {6, 4}, .channels = 4},
+      {.name = "FiveChannels", .images = 3, .y = {3, 5}, .x = {5, 2}, .channels = 5},
+      {.name = "SeveralTiles", .images = 1, .y = {2, 2}, .x = {23, 3}, .channels = 260},
+      {.name = "MoreChannelsThanATile", .images = 1, .y = {2, 2}, .x = {3, 2}, .channels = 4100},
+      // Rows for more than one thread.
+      {.name = "Threads17", .images = 2, .y = {19, 2}, .x = {23, 2}, .channels = 17},
+      {.name = "Threads3", .images = 3, .y = {31, 2}, .x = {33, 2}, .channels = 3},
+      // Sizes and factors.
+      {.name = "Copy", .images = 2, .y = {4, 1}, .x = {5, 1}, .channels = 5},
+      {.name = "OneAxis", .images = 2, .y = {4, 1}, .x = {5, 4}, .channels = 3},
+      {.name = "OnePixel", .images = 1, .y = {1, 1}, .x = {1, 1}, .channels = 4},
+      {.name = "OnePixelEnlarged", .images = 3, .y = {1, 3}, .x = {1, 5}, .channels = 16},
+      {.name = "OneRow", .images = 1, .y = {1, 4}, .x = {6, 2}, .channels = 3},
+      {.name = "LargeFactors", .images = 1, .y = {3, 17}, .x = {2, 31}, .channels = 4},
+      {.name = "WholeEighths", .images = 2, .y = {3, 3}, .x = {13, 5}, .channels = 3},
+      {.name = "LargestFactors", .images = 1, .y = {2, 2}, .x = {2, 300}, .channels = 3},
+      // Offsets of every sign, fewer and more results than the whole enlarged source.
+      {.name = "FewerResults", .images = 2, .y = {5, 2, 0, 7}, .x = {6, 3, 0, 10}, .channels = 16},
+      {.name = "MoreResults", .images = 1, .y = {3, 2, 0, 9}, .x = {4, 2, 0, 13}, .channels = 5},
+      {.name = "OffsetPositive", .images = 2, .y = {5, 2, 1, 8}, .x = {6, 2, 3, 9}, .channels = 4},
+      {.name = "OffsetNegative", .images = 2, .y = {4, 3, -1, 12}, .x = {5, 2, -2, 11}, .channels = 16},
+      {.name = "OffsetBeyondSource", .images = 1, .y = {3, 2, 2}, .x = {3, 2, 3, 7}, .channels = 3, .readsNothing = true},
+      {.name = "FarOutside", .images = 1, .y = {2, 2, -7}, .x = {3, 3, -9}, .channels = 4, .readsNothing = true},
+      // What the gradient reads and writes.
+      {.name = "LaterGradient", .images = 2, .y = {4, 2, 0, 6, 1}, .x = {5, 3, 0, 9, 4}, .channels = 5},
+      {.name = "LaterGradientAndOffset", .images = 1, .y = {4, 2, 1, 4, 3}, .x = {5, 2, -1, 7, 2}, .channels = 16},
+      {.name = "NarrowView", .images = 2, .y = {6, 2, 0, 0, 0, 3, 2}, .x = {7, 2, 0, 0, 0, 1, 4}, .channels = 3},
+      {.name = "ViewBeyondSource", .images = 1, .y = {4, 2, 0, 0, 0, 2, 5}, .x = {4, 2, 0, 0, 0, 3, 4}, .channels = 17},
+      {.name = "ViewOutsideSource", .images = 1, .y = {3, 2, 0, 0, 0, 1, 3}, .x = {3, 2, 0, 0, 0, 3, 3}, .channels = 4, .readsNothing = true},
+      // Memory.
+      {.name = "Strided", .images = 3, .y = {3, 2}, .x = {4, 3}, .channels = 5, .memory = Strided},
+      {.name = "StridedWide", .images = 2, .y = {3, 2}, .x = {3, 2}, .channels = 40, .memory = Strided},
+      {.name = "RepeatedImage", .images = 3, .y = {3, 2}, .x = {4, 2}, .channels = 16, .memory = RepeatedImage},
+  };
+  // clang-format on
+}
+
+/// Every way of sampling on every geometry; both edge modes where results may lie outside.
+inline std::vector<UpsamplingCase> upsamplingCases() {
+  using enum UpsamplingSampling;
+  constexpr std::array<const char*, 4> names{"Nearest", "Bilinear", "AlignCorners", "HalfPixel"};
+  std::vector<UpsamplingCase> cases;
+  for (const UpsamplingGeometry& geometry : upsamplingGeometries())
+    for (const UpsamplingSampling sampling : {Nearest, Bilinear, BilinearAlignCorners, BilinearHalfPixel})
+      for (const ImageEdgeMode edgeMode : {ImageEdgeMode::Zero, ImageEdgeMode::Clamp}) {
+        const bool clamps = edgeMode == ImageEdgeMode::Clamp;
+        if (clamps && !geometry.x.leavesSource() && !geometry.y.leavesSource()) continue;
+        cases.push_back(
+            {std::string(geometry.name) + names[static_cast<std::size_t>(sampling)] + (clamps ? "Clamp" : ""),
+             sampling, edgeMode, geometry});
+      }
+  return cases;
+}
+
+/// Larger than the caches: 49 MiB of float32.
+inline UpsamplingCase largeUpsamplingCase(UpsamplingSampling sampling) {
+  return {"LargerThanCaches",
+          sampling,
+          ImageEdgeMode::Zero,
+          {.name = "LargerThanCaches", .images = 4, .y = {100, 2}, .x = {100, 2}, .channels = 64}};
+}
+
+/// Whether integers give results without rounding: all weights are multiples of 1 / 64.
+inline bool isExact(const UpsamplingProblem& problem) {
+  const auto isExactAxis = [&](const UpsamplingAxis& axis) {
+    const std::int64_t scale = axis.scaleFactor;
+    const auto divides = [](std::int64_t denominator) { return denominator != 0 && 64 % denominator == 0; };
+    switch (problem.sampling) {
+      case UpsamplingSampling::Nearest:
+        return true;
+      case UpsamplingSampling::Bilinear:
+        return divides(scale);
+      case UpsamplingSampling::BilinearAlignCorners:
+        return axis.sourceSize == 1 || divides(axis.sourceSize * scale - 1);
+      case UpsamplingSampling::BilinearHalfPixel:
+        return divides(2 * scale);
+    }
+    return false;
+  };
+  return isExactAxis(problem.x) && isExactAxis(problem.y);
+}
+
+}  // namespace mps::detail

@@ -1,0 +1,128 @@
+#include "mps/conform/kernel_cases.hpp"
+#include "mps/upsampling/upsampling.hpp"
+#include "mps/upsampling/upsampling_cases.hpp"
+#include "mps/upsampling/upsampling_reference.hpp"
+
+namespace mps::detail {
+namespace {
+
+using UpsamplingImplementation = Implementation<UpsamplingProblem>;
+
+std::string className(bool isNearest, UpsamplingDirection direction) {
+  return std::string(isNearest ? "CNNUpsamplingNearest" : "CNNUpsamplingBilinear") +
+         (direction == UpsamplingDirection::Forward ? "" : "Gradient");
+}
+
+/// Few inputs may all be 0.
+Zeros expectedZeros(const UpsamplingCase& upsampling, const UpsamplingProblem& problem) {
+  constexpr std::int64_t few = 64;
+  return upsampling.geometry.readsNothing || problem.input.elements() < few ? Zeros::Expected
+                                                                            : Zeros::Suspicious;
+}
+
+ReferenceTensor reference(const UpsamplingProblem& problem, const ReferenceTensor& input) {
+  return problem.direction == UpsamplingDirection::Forward ? upsamplingForwardReference(problem, input)
+                                                           : upsamplingGradientReference(problem, input);
+}
+
+void runPlan(ConformRun& run, const UpsamplingImplementation& implementation,
+             const UpsamplingCase& upsampling, const UpsamplingProblem& problem, Tier tier) {
+  const auto plan = run.prepare(implementation, problem);
+  if (!plan) return;
+  TestTensor input = run.source(problem.input, valuesFor(tier, problem.input.format), 1);
+  TestTensor destination = run.destination(problem.destination, 3);
+  Operands operands{.destination = destination.address()};
+  (problem.direction == UpsamplingDirection::Forward ? operands.source : operands.gradient) = input.address();
+  run.execute(*plan, operands);
+  run.require(input.isUnchanged(), "an input was written");
+  const ReferenceTensor expected = reference(problem, input.reference());
+  run.check(expected, destination, expectedZeros(upsampling, problem));
+  run.checkAccumulated(*plan, operands, expected, destination);
+}
+
+/// Factors of a kernel under test.
+constexpr std::int64_t kScaleX = 2;
+constexpr std::int64_t kScaleY = 3;
+
+void runKernelOf(ConformRun& run, CNNUpsampling& forward, CNNUpsamplingGradient& gradient,
+                 UpsamplingProblem problem, const KernelBatch& batch, ConformFormats formats) {
+  const Tier tier = Tier::Bounded;
+  const TestImages sources =
+      run.sources(batch.form, batch.descriptor(formats.source), batch.count, valuesFor(tier, formats.source));
+  const TensorShape small = sources.shape();
+  const TensorShape large = TensorShape::dense(small.images, small.height * kScaleY, small.width * kScaleX,
+                                               small.channels, formats.result);
+  problem.x = {.sourceSize = small.width, .scaleFactor = kScaleX};
+  problem.y = {.sourceSize = small.height, .scaleFactor = kScaleY};
+  const bool isForward = problem.direction == UpsamplingDirection::Forward;
+  problem.input = isForward ? small : large;
+  problem.destination = isForward ? large : small;
+  if (isForward)
+    runForwardKernel(run, forward, sources, batch.form, formats.result,
+                     [&](const ReferenceTensor& source) { return reference(problem, source); });
+  else
+    runGradientKernel(
+        run, forward, gradient, sources, batch.form, false, valuesFor(tier, formats.result),
+        [&](const ReferenceTensor&, const ReferenceTensor& dy) { return reference(problem, dy); });
+}
+
+void runKernel(ConformRun& run, UpsamplingSampling sampling, UpsamplingDirection direction,
+               const KernelBatch& batch, ConformFormats formats) {
+  UpsamplingProblem problem;
+  problem.sampling = sampling;
+  problem.direction = direction;
+  if (sampling == UpsamplingSampling::Nearest)
+    return runKernelOf(run, *CNNUpsamplingNearest::create(run.device(), kScaleX, kScaleY),
+                       *CNNUpsamplingNearestGradient::create(run.device(), kScaleX, kScaleY), problem, batch,
+                       formats);
+  const auto forward = CNNUpsamplingBilinear::create(run.device(), kScaleX, kScaleY,
+                                                     sampling == UpsamplingSampling::BilinearAlignCorners);
+  forward->setHalfPixelCenters(sampling == UpsamplingSampling::BilinearHalfPixel);
+  runKernelOf(run, *forward, *CNNUpsamplingBilinearGradient::create(run.device(), kScaleX, kScaleY), problem,
+              batch, formats);
+}
+
+std::vector<ConformCase> casesOf(const UpsamplingImplementation& implementation, bool isNearest,
+                                 UpsamplingDirection direction, ConformFormats formats, Tier tier) {
+  std::vector<ConformCase> cases;
+  for (const UpsamplingCase& upsampling : upsamplingCases()) {
+    if ((upsampling.sampling == UpsamplingSampling::Nearest) != isNearest) continue;
+    const UpsamplingProblem problem = direction == UpsamplingDirection::Forward
+                                          ? upsampling.forward(formats.source, formats.result)
+                                          : upsampling.gradient(formats.source, formats.result);
+    if (tier == Tier::Exact && !isExact(problem)) continue;
+    cases.push_back(
+        {upsampling.name, [=](ConformRun& run) { runPlan(run, implementation, upsampling, problem, tier); }});
+  }
+  if (tier == Tier::Exact) return cases;
+  using enum UpsamplingSampling;
+  for (const KernelBatch& batch : kernelBatches())
+    for (const auto sampling : {Nearest, Bilinear, BilinearAlignCorners, BilinearHalfPixel})
+      if ((sampling == Nearest) == isNearest)
+        cases.push_back(
+            {batch.name, [=](ConformRun& run) { runKernel(run, sampling, direction, batch, formats); }});
+  return cases;
+}
+
+}  // namespace
+
+void conformUpsampling(Conform& conform) {
+  const auto row = [&](const UpsamplingImplementation& implementation, bool isNearest,
+                       UpsamplingDirection direction, ConformFormats formats, Tier tier) {
+    const ConformKey key{className(isNearest, direction),
+                         direction == UpsamplingDirection::Forward ? Direction::Forward : Direction::Gradient,
+                         formats.source, std::string(implementation.name), tier};
+    if (conform.isSelected(key))
+      conformRow(conform, key, casesOf(implementation, isNearest, direction, formats, tier));
+  };
+  for (const bool isNearest : {true, false})
+    for (const UpsamplingImplementation& implementation : conform.implementations(upsamplingBackEnds))
+      for (const Tier tier : {Tier::Exact, Tier::Bounded}) {
+        for (const ConformFormats formats : kForwardFormats)
+          row(implementation, isNearest, UpsamplingDirection::Forward, formats, tier);
+        for (const auto format : kGradientFormats)
+          row(implementation, isNearest, UpsamplingDirection::Gradient, {format, format}, tier);
+      }
+}
+
+}  // namespace mps::detail

@@ -1,0 +1,448 @@
+#include "mps/core/highway_targets.hpp"
+
+#include <gtest/gtest.h>
+#include <hwy/highway.h>
+
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "mps/conform/compare.hpp"
+#include "mps/conform/run_on_device.hpp"
+#include "mps/conform/test_tensor.hpp"
+#include "mps/core/streamed_stores.hpp"
+#include "mps/upsampling/upsampling_cases.hpp"
+#include "mps/upsampling/upsampling_reference.hpp"
+#include "mps/upsampling/upsampling_taps.hpp"
+#include "mtl/back_ends.hpp"
+#include "mtl/cpu/stream.hpp"
+#include "mtl/device.hpp"
+
+namespace mps::detail {
+namespace {
+
+using enum ImageFeatureChannelFormat;
+using enum UpsamplingDirection;
+
+constexpr std::uint64_t kSeed = 20260618;
+constexpr int kThreads = 3;
+
+std::shared_ptr<mtl::Device> testDevice() {
+  static const std::shared_ptr<mtl::Device> device = mtl::newCPUDevice(kThreads);
+  return device;
+}
+
+/// An implementation; the CPU's with vectors once for each instruction set.
+struct Entry {
+  std::string_view implementation;
+  std::int64_t target = 0;  ///< 0: the best one
+  std::shared_ptr<mtl::Device> device = testDevice();
+  [[nodiscard]] bool isCpu() const { return device->kind() == mtl::DeviceKind::CPU; }
+  [[nodiscard]] std::string name() const {
+    return (isCpu() ? "" : "cuda_") + std::string(implementation) +
+           (target == 0 ? "" : std::string("_") + hwy::TargetName(target));
+  }
+};
+void PrintTo(const Entry& entry, std::ostream* stream) {
+  *stream << entry.name();
+}
+
+std::vector<Entry> entries() {
+  std::vector<Entry> all;
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) all.push_back({"vectors", target});
+  all.push_back({"plain"});
+  if (const auto gpus = mtl::cudaDevices(); !gpus.empty())
+    for (const auto& implementation : upsamplingBackEnds.of(*gpus.front()))
+      all.push_back({implementation.name, 0, gpus.front()});
+  return all;
+}
+
+/// Makes the vectors of an instruction set be used while it lives.
+class WithTarget {
+ public:
+  explicit WithTarget(const Entry& entry) { hwy::SetSupportedTargetsForTest(entry.target); }
+  ~WithTarget() { hwy::SetSupportedTargetsForTest(0); }
+  WithTarget(const WithTarget&) = delete;
+  WithTarget& operator=(const WithTarget&) = delete;
+};
+
+/// The plan of an entry; null when it refuses.
+std::shared_ptr<const Plan> preparedBy(const Entry& entry, const UpsamplingProblem& problem) {
+  for (const auto& implementation : upsamplingBackEnds.of(*entry.device)) {
+    if (implementation.name != entry.implementation) continue;
+    const Preparation preparation = implementation.prepare(problem);
+    if (const auto* plan = std::get_if<std::shared_ptr<const Plan>>(&preparation)) return *plan;
+    EXPECT_NE(entry.implementation, "plain") << std::get<Refusal>(preparation).reason;
+  }
+  return nullptr;
+}
+
+/// The numbers that the input gets.
+enum class Values : std::uint8_t {
+  Integers,
+  Random,
+  NonFinite,  ///< infinities and NaN among random ones
+};
+
+bool isUnorm(ImageFeatureChannelFormat format) {
+  return format == Unorm8 || format == Unorm16;
+}
+
+std::vector<double> makeValues(std::int64_t count, Values values, ImageFeatureChannelFormat format) {
+  const auto size = static_cast<std::size_t>(count);
+  if (isUnorm(format))
+    return randomValues(size, kSeed,
+                        values == Values::Integers ? RandomKind::ZeroOrOne : RandomKind::Positive);
+  if (values == Values::Integers) return randomValues(size, kSeed, RandomKind::SmallIntegers);
+  std::vector<double> result = randomValues(size, kSeed, RandomKind::Uniform);
+  if (values != Values::NonFinite) return result;
+  const std::vector<double> dice = randomValues(size, kSeed + 1, RandomKind::Positive);
+  for (std::size_t i = 0; i < size; ++i) {
+    if (dice[i] < 0.1) result[i] = std::numeric_limits<double>::quiet_NaN();
+    if (dice[i] > 0.9) result[i] = dice[i] > 0.95 ? HUGE_VAL : -HUGE_VAL;
+  }
+  return result;
+}
+
+/// Everything of one call: operands, what came out and what the reference says.
+class Call {
+ public:
+  Call(const UpsamplingProblem& problem, Values values,
+       const std::shared_ptr<mtl::Device>& device = testDevice())
+      : problem_(problem),
+        device_(device),
+        input_(device, problem.input, 1),
+        destination_(device, problem.destination, 3) {
+    input_.write(makeValues(problem.input.elements(), values, problem.input.format));
+  }
+
+  void execute(const Plan& plan, int threads = kThreads, bool accumulate = false) {
+    EXPECT_EQ(plan.scratchBytes(), 0U);
+    Operands operands;
+    (problem_.direction == Forward ? operands.source : operands.gradient) = input_.address();
+    operands.destination = destination_.address();
+    operands.accumulate = accumulate;
+    if (device_->kind() == mtl::DeviceKind::CPU) {
+      mtl::cpu::Stream stream(threads);
+      plan.run(stream, operands);
+    } else {
+      runOnDevice(device_, "upsampling", [&](mtl::Stream& stream) { plan.run(stream, operands); });
+    }
+    EXPECT_TRUE(input_.isUnchanged()) << "the input was written";
+    EXPECT_TRUE(destination_.surroundingsIntact()) << "memory around the destination was written";
+  }
+
+  /// What the reference gives for this input and possibly another problem.
+  [[nodiscard]] ReferenceTensor expected(const UpsamplingProblem& problem) const {
+    return problem.direction == Forward ? upsamplingForwardReference(problem, input_.reference())
+                                        : upsamplingGradientReference(problem, input_.reference());
+  }
+  [[nodiscard]] ReferenceTensor expected() const { return expected(problem_); }
+  TestTensor& destination() { return destination_; }
+  [[nodiscard]] std::vector<double> found() { return destination_.read(); }
+
+ private:
+  UpsamplingProblem problem_;
+  std::shared_ptr<mtl::Device> device_;
+  TestTensor input_;
+  TestTensor destination_;
+};
+
+Tier tierOf(const UpsamplingProblem& problem, Values values) {
+  const bool exact = values == Values::Integers && !isUnorm(problem.destination.format) && isExact(problem);
+  return exact ? Tier::Exact : Tier::Bounded;
+}
+
+Zeros expectedZeros(const UpsamplingCase& upsampling) {
+  return upsampling.geometry.readsNothing ? Zeros::Expected : Zeros::Suspicious;
+}
+
+struct Formats {
+  ImageFeatureChannelFormat input;
+  ImageFeatureChannelFormat destination;
+};
+
+/// What a test goes through the case table with.
+struct Pass {
+  UpsamplingDirection direction;
+  Values values;
+  Formats formats;
+  [[nodiscard]] UpsamplingProblem problem(const UpsamplingCase& upsampling) const {
+    return direction == Forward ? upsampling.forward(formats.input, formats.destination)
+                                : upsampling.gradient(formats.input, formats.destination);
+  }
+  [[nodiscard]] std::string name() const {
+    constexpr std::array<const char*, 3> words{"Integers", "Random", "NonFinite"};
+    return std::string(direction == Forward ? "Forward" : "Gradient") +
+           words[static_cast<std::size_t>(values)] + "_" + mps::name(formats.input) + "_" +
+           mps::name(formats.destination);
+  }
+};
+void PrintTo(const Pass& pass, std::ostream* stream) {
+  *stream << pass.name();
+}
+
+std::vector<Pass> passes() {
+  constexpr std::array<Formats, 6> formats{{{Float32, Float32},
+                                            {Float16, Float16},
+                                            {Unorm8, Float32},
+                                            {Unorm16, Float16},
+                                            {Float32, Float16},
+                                            {Float16, Float32}}};
+  constexpr std::array<Formats, 3> toUnorm{{{Float32, Unorm8}, {Float16, Unorm16}, {Unorm8, Unorm8}}};
+  std::vector<Pass> all;
+  for (const UpsamplingDirection direction : {Forward, Gradient})
+    for (const Formats& pair : formats) {
+      all.push_back({direction, Values::Integers, pair});
+      all.push_back({direction, Values::Random, pair});
+      if (!isUnorm(pair.input)) all.push_back({direction, Values::NonFinite, pair});
+    }
+  for (const Formats& pair : toUnorm) all.push_back({Forward, Values::Random, pair});
+  return all;
+}
+
+class UpsamplingTable : public testing::TestWithParam<Pass> {};
+
+/// Every entry, forced in turn, against the reference.
+TEST_P(UpsamplingTable, AgreesWithTheReference) {
+  const Pass& pass = GetParam();
+  const std::vector<Entry> all = entries();
+  for (const UpsamplingCase& upsampling : upsamplingCases()) {
+    const UpsamplingProblem problem = pass.problem(upsampling);
+    SCOPED_TRACE(upsampling.name + ": " + problem.describe());
+    const ReferenceTensor expected = Call(problem, pass.values).expected();
+    for (const Entry& entry : all) {
+      SCOPED_TRACE(entry.name());
+      const WithTarget target(entry);
+      const auto plan = preparedBy(entry, problem);
+      if (!plan) continue;
+      Call call(problem, pass.values, entry.device);
+      call.execute(*plan);
+      const Comparison comparison = compare(expected, call.found(), problem.destination.format,
+                                            tierOf(problem, pass.values), expectedZeros(upsampling));
+      EXPECT_TRUE(comparison.passed()) << comparison.report;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Passes, UpsamplingTable, testing::ValuesIn(passes()),
+                         [](const auto& info) { return info.param.name(); });
+
+/// What the table does not show; each test runs once for each entry.
+class UpsamplingPlan : public testing::TestWithParam<Entry> {
+ protected:
+  void SetUp() override { hwy::SetSupportedTargetsForTest(GetParam().target); }
+  void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
+};
+
+/// The gradient adds to what the destination holds.
+TEST_P(UpsamplingPlan, Accumulates) {
+  for (const UpsamplingCase& upsampling : upsamplingCases()) {
+    const UpsamplingProblem problem = upsampling.gradient(Float32, Float32);
+    if (!isExact(problem)) continue;
+    SCOPED_TRACE(upsampling.name);
+    const auto plan = preparedBy(GetParam(), problem);
+    if (!plan) continue;
+    ASSERT_TRUE(plan->canAccumulate());
+    Call call(problem, Values::Integers, GetParam().device);
+    const std::vector<double> before = randomValues(static_cast<std::size_t>(problem.destination.elements()),
+                                                    kSeed + 9, RandomKind::SmallIntegers);
+    call.destination().write(before);
+    call.execute(*plan, kThreads, true);
+    ReferenceTensor expected = call.expected();
+    addTerms(expected, before);
+    const Comparison comparison = compare(expected, call.found(), Float32, Tier::Exact, Zeros::Expected);
+    EXPECT_TRUE(comparison.passed()) << comparison.report;
+  }
+}
+
+TEST_P(UpsamplingPlan, OnlyFloat32GradientsAccumulate) {
+  const UpsamplingCase upsampling = upsamplingCases().front();
+  EXPECT_TRUE(preparedBy(GetParam(), upsampling.gradient(Float16, Float32))->canAccumulate());
+  EXPECT_FALSE(preparedBy(GetParam(), upsampling.gradient(Float32, Float16))->canAccumulate());
+  EXPECT_FALSE(preparedBy(GetParam(), upsampling.forward(Float32, Float32))->canAccumulate());
+}
+
+/// The same bits whatever the number of threads.
+TEST_P(UpsamplingPlan, ThreadCountDoesNotMatter) {
+  for (const UpsamplingCase& upsampling : upsamplingCases()) {
+    if (!upsampling.geometry.name.starts_with("Threads")) continue;
+    for (const UpsamplingProblem& problem :
+         {upsampling.forward(Float32, Float32), upsampling.gradient(Float32, Float32)}) {
+      SCOPED_TRACE(problem.describe());
+      const auto plan = preparedBy(GetParam(), problem);
+      Call call(problem, Values::Random, GetParam().device);
+      call.execute(*plan, 1);
+      const std::vector<double> one = call.found();
+      for (const int threads : {2, 7}) {
+        call.destination().poison();
+        call.execute(*plan, threads);
+        EXPECT_EQ(call.found(), one) << threads << " threads";
+      }
+    }
+  }
+}
+
+TEST_P(UpsamplingPlan, WithoutAnIncomingGradientTheGradientIsZero) {
+  for (const UpsamplingCase& upsampling : upsamplingCases()) {
+    if (upsampling.geometry.name != "Scale2") continue;
+    UpsamplingProblem problem = upsampling.gradient(Float32, Float32);
+    problem.input.width = 0;
+    Call call(problem, Values::Random, GetParam().device);
+    call.execute(*preparedBy(GetParam(), problem));
+    for (const double value : call.found()) ASSERT_EQ(value, 0);
+  }
+}
+
+TEST_P(UpsamplingPlan, WithoutImagesNothingHappens) {
+  UpsamplingCase upsampling = upsamplingCases().front();
+  upsampling.geometry.images = 0;
+  for (const UpsamplingProblem& problem :
+       {upsampling.forward(Float32, Float32), upsampling.gradient(Float32, Float32)}) {
+    Call call(problem, Values::Random, GetParam().device);
+    call.execute(*preparedBy(GetParam(), problem));
+    EXPECT_TRUE(call.found().empty());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Entries, UpsamplingPlan, testing::ValuesIn(entries()),
+                         [](const auto& info) { return info.param.name(); });
+
+/// Written past the caches.
+TEST(UpsamplingPlanChoice, LargerThanTheCaches) {
+  const UpsamplingProblem problem =
+      largeUpsamplingCase(UpsamplingSampling::Bilinear).forward(Float32, Float32);
+  ASSERT_TRUE(writesPastCaches(problem.input.bytes() + problem.destination.bytes()));
+  Call call(problem, Values::Integers);
+  call.execute(*preparePlan(upsamplingImplementationsCpu(), problem).plan);
+  const Comparison comparison = compare(call.expected(), call.found(), Float32, Tier::Exact);
+  EXPECT_TRUE(comparison.passed()) << comparison.report;
+}
+
+TEST(UpsamplingPlanChoice, VectorsComeFirst) {
+  for (const UpsamplingCase& upsampling : upsamplingCases())
+    for (const UpsamplingProblem& problem :
+         {upsampling.forward(Unorm8, Float16), upsampling.gradient(Float16, Float32)})
+      EXPECT_EQ(preparePlan(upsamplingImplementationsCpu(), problem).implementation, "vectors");
+}
+
+TEST(UpsamplingPlanChoice, SumsOfTooManyColumnsAreRefused) {
+  UpsamplingCase upsampling = upsamplingCases().front();
+  upsampling.geometry.images = 1;
+  upsampling.geometry.channels = 3;
+  upsampling.geometry.y = {.sourceSize = 1, .scaleFactor = 2};
+  upsampling.geometry.x = {.sourceSize = 2, .scaleFactor = UpsamplingLayout::capacity / 16 + 1};
+  const UpsamplingProblem problem = upsampling.gradient(Float32, Float32);
+  EXPECT_EQ(preparePlan(upsamplingImplementationsCpu(), problem).implementation, "vectors");
+  upsampling.geometry.channels = 17;
+  const UpsamplingProblem larger = upsampling.gradient(Float32, Float32);
+  const Preparation preparation = upsamplingImplementationsCpu().front().prepare(larger);
+  ASSERT_TRUE(std::holds_alternative<Refusal>(preparation));
+  EXPECT_NE(std::get<Refusal>(preparation).reason.find("more columns than"), std::string::npos);
+  EXPECT_EQ(preparePlan(upsamplingImplementationsCpu(), larger).implementation, "plain");
+}
+
+// Can these tests fail? A kernel that overlooks a field computes what the reference computes for another value. -------
+
+struct Perturbation {
+  const char* field;
+  std::function<void(UpsamplingProblem&)> change;
+};
+
+std::vector<Perturbation> perturbations() {
+  return {
+      {"sampling",
+       [](UpsamplingProblem& p) {
+         p.sampling = p.sampling == UpsamplingSampling::Nearest ? UpsamplingSampling::Bilinear
+                                                                : UpsamplingSampling::Nearest;
+       }},
+      {"edgeMode",
+       [](UpsamplingProblem& p) {
+         p.edgeMode = p.edgeMode == ImageEdgeMode::Zero ? ImageEdgeMode::Clamp : ImageEdgeMode::Zero;
+       }},
+      {"x.sourceSize", [](UpsamplingProblem& p) { p.x.sourceSize -= p.x.sourceSize > 1 ? 1 : 0; }},
+      {"y.sourceSize", [](UpsamplingProblem& p) { p.y.sourceSize -= p.y.sourceSize > 1 ? 1 : 0; }},
+      {"x.scaleFactor", [](UpsamplingProblem& p) { ++p.x.scaleFactor; }},
+      {"y.scaleFactor", [](UpsamplingProblem& p) { ++p.y.scaleFactor; }},
+      {"x.offset", [](UpsamplingProblem& p) { ++p.x.offset; }},
+      {"y.offset", [](UpsamplingProblem& p) { --p.y.offset; }},
+  };
+}
+
+std::vector<Perturbation> gradientPerturbations() {
+  std::vector<Perturbation> all = perturbations();
+  all.push_back({"x.firstResult", [](UpsamplingProblem& p) { ++p.x.firstResult; }});
+  all.push_back({"y.firstResult", [](UpsamplingProblem& p) { ++p.y.firstResult; }});
+  all.push_back({"x.destinationOrigin", [](UpsamplingProblem& p) { ++p.x.destinationOrigin; }});
+  all.push_back({"y.destinationOrigin", [](UpsamplingProblem& p) { --p.y.destinationOrigin; }});
+  all.push_back({"input.width", [](UpsamplingProblem& p) { --p.input.width; }});
+  all.push_back({"input.height", [](UpsamplingProblem& p) { --p.input.height; }});
+  return all;
+}
+
+/// Each way of sampling must notice each change in some case.
+void expectEachFieldCounts(UpsamplingDirection direction, const std::vector<Perturbation>& changes) {
+  for (int sampling = 0; sampling < 4; ++sampling) {
+    std::vector<int> noticed(changes.size());
+    for (const UpsamplingCase& upsampling : upsamplingCases()) {
+      if (static_cast<int>(upsampling.sampling) != sampling) continue;
+      const UpsamplingProblem problem =
+          direction == Forward ? upsampling.forward(Float32, Float32) : upsampling.gradient(Float32, Float32);
+      if (problem.input.elements() + problem.destination.elements() > 5000) continue;
+      Call call(problem, Values::Random);
+      call.execute(*preparePlan(upsamplingImplementationsCpu(), problem).plan);
+      const std::vector<double> found = call.found();
+      for (std::size_t i = 0; i < changes.size(); ++i) {
+        UpsamplingProblem other = problem;
+        changes[i].change(other);
+        if (!compare(call.expected(other), found, Float32, Tier::Bounded, Zeros::Expected).passed())
+          ++noticed[i];
+      }
+    }
+    for (std::size_t i = 0; i < changes.size(); ++i)
+      EXPECT_GT(noticed[i], 0) << "no case notices a wrong " << changes[i].field << " of sampling "
+                               << sampling;
+  }
+}
+
+TEST(UpsamplingSensitivity, EachFieldOfTheForwardProblemCounts) {
+  expectEachFieldCounts(Forward, perturbations());
+}
+
+TEST(UpsamplingSensitivity, EachFieldOfTheGradientProblemCounts) {
+  expectEachFieldCounts(Gradient, gradientPerturbations());
+}
+
+/// The ways of sampling differ.
+TEST(UpsamplingSensitivity, AnotherSamplingIsNoticed) {
+  for (const UpsamplingCase& upsampling : upsamplingCases()) {
+    if (upsampling.geometry.name != "Scale3") continue;
+    const UpsamplingProblem problem = upsampling.forward(Float32, Float32);
+    Call call(problem, Values::Random);
+    call.execute(*preparePlan(upsamplingImplementationsCpu(), problem).plan);
+    for (int sampling = 0; sampling < 4; ++sampling) {
+      UpsamplingProblem other = problem;
+      other.sampling = static_cast<UpsamplingSampling>(sampling);
+      EXPECT_EQ(compare(call.expected(other), call.found(), Float32, Tier::Bounded).passed(),
+                other.sampling == problem.sampling);
+    }
+  }
+}
+
+TEST(UpsamplingProblem, HashAndEqualitySeeEachField) {
+  std::vector<Perturbation> changes = gradientPerturbations();
+  changes.push_back({"direction", [](UpsamplingProblem& p) { p.direction = Forward; }});
+  changes.push_back({"input", [](UpsamplingProblem& p) { p.input.format = Unorm8; }});
+  changes.push_back({"destination", [](UpsamplingProblem& p) { ++p.destination.rowStride; }});
+  const UpsamplingProblem problem = upsamplingCases().front().gradient(Float32, Float32);
+  for (const Perturbation& perturbation : changes) {
+    UpsamplingProblem other = problem;
+    perturbation.change(other);
+    EXPECT_NE(other, problem) << perturbation.field;
+    EXPECT_NE(other.hash(), problem.hash()) << perturbation.field;
+  }
+}
+
+}  // namespace
+}  // namespace mps::detail

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "mps/core/plan_for.hpp"
+#include "mps/core/tensor_shape.hpp"
+#include "mps/core/types.hpp"
+
+namespace mps::detail {
+
+/// How a result pixel finds its source pixels (spec/02 section 4.3).
+enum class UpsamplingSampling : std::uint8_t { Nearest, Bilinear, BilinearAlignCorners, BilinearHalfPixel };
+
+enum class UpsamplingDirection : std::uint8_t { Forward, Gradient };
+
+/// One axis. Result pixel x, counted from the forward clip rectangle's origin, lies at source position
+/// offset + t(x), t being
+///
+/// | sampling             | t(x)                                                               |
+/// |----------------------|--------------------------------------------------------------------|
+/// | Nearest              | floor(x / scaleFactor)                                             |
+/// | Bilinear             | min(x / scaleFactor, sourceSize - 1)                               |
+/// | BilinearAlignCorners | x * (sourceSize - 1) / (sourceSize * scaleFactor - 1); 0 for 0 / 0 |
+/// | BilinearHalfPixel    | (x + 0.5) / scaleFactor - 0.5 within 0 ... sourceSize - 1          |
+///
+/// and is the sum of the source pixels beside that position, floor and floor + 1, with weights 1 - w and w, w
+/// being its fraction. A pixel outside counts as 0 (Zero) or as the edge pixel (Clamp). A source pixel of weight
+/// 0 is not looked at, whatever it holds.
+struct UpsamplingAxis {
+  std::int64_t sourceSize = 1;
+  std::int64_t scaleFactor = 1;
+  std::int64_t offset = 0;
+  std::int64_t firstResult = 0;  ///< gradient only: x of the incoming gradient's pixel 0, at least 0
+  std::int64_t destinationOrigin =
+      0;  ///< gradient only: the source pixel that destination pixel 0 stands for
+
+  bool operator==(const UpsamplingAxis&) const = default;
+  [[nodiscard]] constexpr std::size_t hash() const {
+    return hashOf(sourceSize, scaleFactor, offset, firstResult, destinationOrigin);
+  }
+};
+
+/// All numbers of one upsampling call, forward or gradient.
+///
+/// | operand     | forward                             | gradient                                              |
+/// |-------------|-------------------------------------|-------------------------------------------------------|
+/// | source      | forward source, `input`             |                                                       |
+/// | gradient    |                                     | gradient of the forward destination, `input`          |
+/// | destination | forward destination, clip rectangle | gradient of the source; 0 for pixels that stand for   |
+/// |             |                                     | nothing inside it                                     |
+///
+/// No parameters, no scalars, nothing saved. Every destination element is written.
+struct UpsamplingProblem {
+  UpsamplingSampling sampling = UpsamplingSampling::Nearest;
+  UpsamplingDirection direction = UpsamplingDirection::Forward;
+  ImageEdgeMode edgeMode = ImageEdgeMode::Zero;  ///< Zero or Clamp
+  UpsamplingAxis x;
+  UpsamplingAxis y;
+  TensorShape input;
+  TensorShape destination;
+
+  bool operator==(const UpsamplingProblem&) const = default;
+  [[nodiscard]] std::size_t hash() const {
+    return hashOf(sampling, direction, edgeMode, x.hash(), y.hash(), input.hash(), destination.hash());
+  }
+  /// One line with every number.
+  [[nodiscard]] std::string describe() const;
+};
+
+/// In order of preference; the last one accepts every problem.
+std::span<const Implementation<UpsamplingProblem>> upsamplingImplementationsCpu();
+inline constexpr BackEnds<UpsamplingProblem> upsamplingBackEnds{upsamplingImplementationsCpu, nullptr};
+
+}  // namespace mps::detail

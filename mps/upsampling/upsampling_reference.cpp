@@ -1,0 +1,133 @@
+#include "mps/upsampling/upsampling_reference.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace mps::detail {
+namespace {
+
+/// A source pixel that a result pixel takes a share of, on one axis.
+struct Share {
+  std::int64_t pixel = 0;
+  double weight = 0;
+};
+
+/// offset + t(x) of spec/02 section 4.3 and Q21.
+double position(UpsamplingSampling sampling, const UpsamplingAxis& axis, std::int64_t result) {
+  const auto x = static_cast<double>(result);
+  const auto f = static_cast<double>(axis.scaleFactor);
+  const auto size = static_cast<double>(axis.sourceSize);
+  double t = 0;
+  switch (sampling) {
+    case UpsamplingSampling::Nearest:
+      t = std::floor(x / f);
+      break;
+    case UpsamplingSampling::Bilinear:
+      t = std::min(x / f, size - 1);
+      break;
+    case UpsamplingSampling::BilinearAlignCorners: {
+      const double n = size * f;
+      t = n == 1 ? 0 : x * (size - 1) / (n - 1);
+      break;
+    }
+    case UpsamplingSampling::BilinearHalfPixel:
+      t = std::clamp((x + 0.5) / f - 0.5, 0.0, size - 1);
+      break;
+  }
+  return static_cast<double>(axis.offset) + t;
+}
+
+std::vector<Share> sharesOf(const UpsamplingProblem& problem, const UpsamplingAxis& axis,
+                            std::int64_t result) {
+  const double at = position(problem.sampling, axis, result);
+  const double below = std::floor(at);
+  std::vector<Share> shares;
+  for (const Share share : {Share{static_cast<std::int64_t>(below), 1 - (at - below)},
+                            Share{static_cast<std::int64_t>(below) + 1, at - below}}) {
+    const std::int64_t inside = std::clamp<std::int64_t>(share.pixel, 0, axis.sourceSize - 1);
+    const bool isLost = problem.edgeMode == ImageEdgeMode::Zero && inside != share.pixel;
+    if (share.weight == 0 || isLost) continue;
+    if (!shares.empty() && shares.back().pixel == inside)
+      shares.back().weight += share.weight;
+    else
+      shares.push_back({inside, share.weight});
+  }
+  return shares;
+}
+
+/// For each of `count` result pixels from `first` on.
+std::vector<std::vector<Share>> allShares(const UpsamplingProblem& problem, const UpsamplingAxis& axis,
+                                          std::int64_t first, std::int64_t count) {
+  std::vector<std::vector<Share>> shares;
+  for (std::int64_t i = 0; i < count; ++i) shares.push_back(sharesOf(problem, axis, first + i));
+  return shares;
+}
+
+/// Most result pixels that one source pixel gives a share to.
+std::int64_t mostReaders(const UpsamplingAxis& axis, const std::vector<std::vector<Share>>& shares) {
+  std::vector<std::int64_t> readers(static_cast<std::size_t>(axis.sourceSize));
+  for (const auto& result : shares)
+    for (const Share& share : result) ++readers[static_cast<std::size_t>(share.pixel)];
+  return *std::max_element(readers.begin(), readers.end());
+}
+
+/// A sum of `columns` terms on one axis, of `rows` such sums on the other: the additions, and where the weights
+/// are not all 1 two weights and their products.
+std::int64_t roundings(const UpsamplingProblem& problem, std::int64_t columns, std::int64_t rows) {
+  // A unorm code is a quotient, which float32 rounds.
+  const bool isCode = problem.input.format == ImageFeatureChannelFormat::Unorm8 ||
+                      problem.input.format == ImageFeatureChannelFormat::Unorm16;
+  const std::int64_t additions = std::max<std::int64_t>(1, columns) - 1 + std::max<std::int64_t>(1, rows) - 1;
+  return (isCode ? 1 : 0) + additions + (problem.sampling == UpsamplingSampling::Nearest ? 0 : 4);
+}
+
+/// Calls visit(image, y, x, channel) for all elements of a tensor of that size.
+template <class Visit>
+void forEachElement(const TensorShape& shape, Visit visit) {
+  for (std::int64_t n = 0; n < shape.images; ++n)
+    for (std::int64_t y = 0; y < shape.height; ++y)
+      for (std::int64_t x = 0; x < shape.width; ++x)
+        for (std::int64_t c = 0; c < shape.channels; ++c) visit(n, y, x, c);
+}
+
+}  // namespace
+
+ReferenceTensor upsamplingForwardReference(const UpsamplingProblem& problem, const ReferenceTensor& source) {
+  const TensorShape& shape = problem.destination;
+  ReferenceTensor result(shape.images, shape.height, shape.width, shape.channels);
+  result.magnitude.resize(result.values.size());
+  const auto rows = allShares(problem, problem.y, 0, shape.height);
+  const auto columns = allShares(problem, problem.x, 0, shape.width);
+  result.roundings =
+      problem.sampling == UpsamplingSampling::Nearest ? roundings(problem, 1, 1) : roundings(problem, 2, 2);
+  forEachElement(shape, [&](std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c) {
+    for (const Share& row : rows[static_cast<std::size_t>(y)])
+      for (const Share& column : columns[static_cast<std::size_t>(x)])
+        result.add(result.index(n, y, x, c),
+                   row.weight * column.weight * source.at(n, row.pixel, column.pixel, c));
+  });
+  return result;
+}
+
+ReferenceTensor upsamplingGradientReference(const UpsamplingProblem& problem,
+                                            const ReferenceTensor& gradient) {
+  const TensorShape& shape = problem.destination;
+  ReferenceTensor result(shape.images, shape.height, shape.width, shape.channels);
+  result.magnitude.resize(result.values.size());
+  const auto rows = allShares(problem, problem.y, problem.y.firstResult, problem.input.height);
+  const auto columns = allShares(problem, problem.x, problem.x.firstResult, problem.input.width);
+  result.roundings = roundings(problem, mostReaders(problem.x, columns), mostReaders(problem.y, rows));
+  forEachElement(problem.input, [&](std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c) {
+    for (const Share& row : rows[static_cast<std::size_t>(y)])
+      for (const Share& column : columns[static_cast<std::size_t>(x)]) {
+        const std::int64_t toY = row.pixel - problem.y.destinationOrigin;
+        const std::int64_t toX = column.pixel - problem.x.destinationOrigin;
+        if (toY < 0 || toY >= result.height || toX < 0 || toX >= result.width) continue;
+        result.add(result.index(n, toY, toX, c), row.weight * column.weight * gradient.at(n, y, x, c));
+      }
+  });
+  return result;
+}
+
+}  // namespace mps::detail

@@ -1,0 +1,15 @@
+#include "mps/conform/reference_call.hpp"
+#include "mps/upsampling/upsampling_reference.hpp"
+
+namespace mps::detail {
+
+bool computeUpsampling(ReferenceCall& call) {
+  const auto* problem = call.problem<UpsamplingProblem>();
+  if (problem == nullptr) return false;
+  call.setDestination(problem->direction == UpsamplingDirection::Forward
+                          ? upsamplingForwardReference(*problem, call.source(problem->input))
+                          : upsamplingGradientReference(*problem, call.gradient(problem->input)));
+  return true;
+}
+
+}  // namespace mps::detail
