@@ -10,6 +10,11 @@ namespace mtl {
 
 Memory::~Memory() = default;
 
+void Memory::write(std::size_t offset, std::span<const std::byte> bytes) {
+  std::ranges::copy(bytes, contents() + offset);
+  didModifyRange(offset, bytes.size());
+}
+
 void Memory::fillWithZeros() {
   std::fill_n(address_, length_, std::byte{0});
 }

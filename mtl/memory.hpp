@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,9 @@ class Memory {
   [[nodiscard]] virtual std::byte* contents() { return address_; }
   /// The host wrote bytes of contents(); the device reads them from the next command on.
   virtual void didModifyRange(std::size_t /*offset*/, std::size_t /*length*/) {}
+  /// Writes bytes of the host's at an offset, as contents() and didModifyRange() do, with one copy where there
+  /// is no mirror yet.
+  virtual void write(std::size_t offset, std::span<const std::byte> bytes);
   /// Records the copy that makes device results visible in contents().
   virtual void synchronize(CommandBuffer& /*commandBuffer*/) {}
   /// Writes zeros, for the host and for the commands from the next one on. Not for a heap's blocks: earlier

@@ -122,6 +122,20 @@ TEST_F(HeapTest, LiveBlocksNeverOverlap) {
   EXPECT_EQ(heap_->usedBytes(), 0U);
 }
 
+TEST_F(HeapTest, WrittenBytesAreInTheirPlace) {
+  const auto before = heap_->allocate(256);
+  const auto block = heap_->allocate(8);
+  const std::vector<std::byte> bytes{std::byte{1}, std::byte{2}, std::byte{3}};
+  for (const auto& memory : {block, device_->allocate(8)}) {
+    std::fill_n(memory->address(), 8, std::byte{9});
+    memory->write(2, bytes);
+    memory->write(7, {});
+    const std::vector<std::byte> found(memory->contents(), memory->contents() + 8);
+    const std::byte nine{9};
+    EXPECT_EQ(found, (std::vector{nine, nine, bytes[0], bytes[1], bytes[2], nine, nine, nine}));
+  }
+}
+
 TEST_F(HeapTest, RefusesSizesBeyondTheAddressSpace) {
   EXPECT_THROW(heap_->allocate(huge), std::bad_alloc);
   EXPECT_THROW(heap_->allocate(huge - 300), std::bad_alloc);

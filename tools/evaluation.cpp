@@ -21,9 +21,9 @@ ConfusionMatrix evaluate(const Network& network, const std::shared_ptr<mtl::Comm
   options.batchSize = std::min<std::size_t>(500, data.count());
   options.lastBatch = LastBatch::Keep;
   options.shuffle = false;
-  BatchLoader loader(data.count(), fillFrom(data, mps::ImageFeatureChannelFormat::Float32), options);
-  const mps::ImageDescriptor picture(mps::ImageFeatureChannelFormat::Float32, data.width, data.height,
-                                     data.channels);
+  const mps::ImageFeatureChannelFormat format = pictureFormat(*queue->device());
+  BatchLoader loader(data.count(), fillFrom(data, format), options);
+  const mps::ImageDescriptor picture(format, data.width, data.height, data.channels);
   ConfusionMatrix matrix(data.classNames);
   mps::ImageBatch images;
   std::vector<float> probabilities;

@@ -14,7 +14,10 @@ namespace unmetal {
 ///
 /// | number | meaning |
 /// |---|---|
-/// | ms | a step with upload of its batch, in a training with two steps in flight, after a warm-up |
+/// | ms | a step of a training that goes on as `unmetal train` does: upload of the batch (to a GPU as unorm8,
+/// to the CPU as float32) and of the labels, forward, gradients, updates, losses back to the host. Three steps
+/// are in flight, the losses are read two steps late. Wall time of a quarter of a second of steps, over their
+/// number, after a warm-up |
 /// | bytes | pictures, labels and losses once; weights and optimiser state read and written once |
 /// | flops | forward, data gradient (not of the first layer) and weight gradient of all layers |
 /// | peak_bytes | largest resident set of the process, over that before device and network were made; on a GPU

@@ -64,8 +64,8 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
   else
     begin();
 
-  const mps::ImageDescriptor picture(mps::ImageFeatureChannelFormat::Float32, training_.width,
-                                     training_.height, training_.channels);
+  const mps::ImageDescriptor picture(pictureFormat(*device_), training_.width, training_.height,
+                                     training_.channels);
   for (InFlight& slot : slots_) {
     slot.images = mps::ImageBatch::create(device_, picture, options_.batchSize);
     slot.labels = mps::CNNLossLabels::createClassBatch(device_, options_.batchSize);
@@ -175,10 +175,8 @@ void Trainer::finishStep(InFlight& slot) {
 }
 
 void Trainer::finishAll() {
-  // In the order of their steps.
-  const bool swapped = slots_[0].commandBuffer && slots_[1].commandBuffer && slots_[1].step < slots_[0].step;
-  finishStep(slots_[swapped ? 1 : 0]);
-  finishStep(slots_[swapped ? 0 : 1]);
+  // In the order of their steps: the one that the next step would use is the oldest.
+  for (std::size_t i = 0; i < slots_.size(); ++i) finishStep(slots_[(position_.step + i) % slots_.size()]);
 }
 
 bool Trainer::isCheckpointDue() const {
@@ -235,8 +233,7 @@ std::optional<double> Trainer::run() {
   batches.firstEpoch = position_.epoch;
   batches.firstBatch = position_.batch;
   batches.endEpoch = options_.epochs;
-  BatchLoader loader(training_.count(), fillFrom(training_, mps::ImageFeatureChannelFormat::Float32),
-                     batches);
+  BatchLoader loader(training_.count(), fillFrom(training_, pictureFormat(*device_)), batches);
   lastCheckpointTime_ = steadySeconds();
   lastCheckpointStep_ = position_.step;
   for (Batch batch; position_.step < lastStep && loader.next(batch);) {

@@ -46,11 +46,11 @@ struct TrainingOptions {
 
 /// One training, from the first step to the last.
 ///
-/// Two command buffers are in flight: while one step runs, the next batch is uploaded and encoded. In the
-/// folder: a row of metrics.csv per step; checkpoint.safetensors after each epoch, every few seconds and
-/// every 2 % of the steps (4 % where writing takes longer than that); best.safetensors after the best epoch;
-/// curves.svg and graph.dot. Each file is replaced as a whole, and those of an earlier training in the folder
-/// only when there is room for the new checkpoints.
+/// Three command buffers are in flight: while one step runs, the next batches are uploaded and encoded; the
+/// losses are looked at two steps late. In the folder: a row of metrics.csv per step; checkpoint.safetensors
+/// after each epoch, every few seconds and every 2 % of the steps (4 % where writing takes longer than that);
+/// best.safetensors after the best epoch; curves.svg and graph.dot. Each file is replaced as a whole, and those
+/// of an earlier training in the folder only when there is room for the new checkpoints.
 class Trainer {
  public:
   /// Loads data and, to resume, the checkpoint. @throws mps::Error in one sentence; nothing was changed then.
@@ -102,7 +102,7 @@ class Trainer {
   CheckpointWriter writer_;
   ProgressDisplay display_;
   ThroughputMeter throughput_;
-  std::array<InFlight, 2> slots_;
+  std::array<InFlight, 3> slots_;
   std::optional<MetricsRow> lastOfEpoch_;  ///< waits for the accuracy
   double lastCheckpointTime_ = 0;
   std::uint64_t lastCheckpointStep_ = 0;

@@ -110,10 +110,11 @@ class GradientChecker {
     }
     const bool between = edge && wiring_.startsBetween(s);
     for (const Derived& one : derived)
-      differentiate(
-          one, "as the derivative of " + wiring_.forwardNameOf(s), [&](std::size_t element, double h) {
-            return derivative_.ofStep(one.variable, element, h, run_.images[step.sources[0]], between);
-          });
+      differentiate(one, "as the derivative of " + wiring_.forwardNameOf(s),
+                    [&](std::size_t element, double h) {
+                      return derivative_.ofStep(one.variable, element, h, run_.images[step.sources[0]],
+                                                between, step.forward);
+                    });
     derived_.insert(derived_.end(), derived.begin(), derived.end());
   }
 

@@ -38,6 +38,7 @@ GradientWiring::GradientWiring(const GraphProgram& program)
     isGradientImage_[step.result] = backward_[s] || isLoss(s);
     claims_[step.result] = claimOf(s);
     if (const auto edge = edgeOf(s); edge && step.writesResult) open_.insert(*edge);
+    if (step.neuron != nowhere) open_.insert({step.forward, 0});  // from the neuron to the step after it
     if (isLoss(s)) open_.insert({s, 0});
   }
   for (StepIndex s = 0; s < program.steps.size(); ++s)
@@ -61,6 +62,8 @@ bool GradientWiring::startsBetween(StepIndex step) const {
 std::optional<GraphEdge> GradientWiring::edgeOf(StepIndex step) const {
   if (!isGradientStep(step)) return std::nullopt;
   const ProgramStep& described = program_.steps[step];
+  if (described.neuron != nowhere)
+    return GraphEdge{described.neuron, program_.steps[described.neuron].fused.empty() ? 0 : betweenFused};
   const ProgramStep& forward = program_.steps[described.forward];
   if (!forward.fused.empty() && described.sourceStates[0] == forward.fusedNeuronState)
     return GraphEdge{described.forward, betweenFused};
@@ -69,8 +72,11 @@ std::optional<GraphEdge> GradientWiring::edgeOf(StepIndex step) const {
 }
 
 std::string GradientWiring::forwardNameOf(StepIndex step) const {
-  const ProgramStep& forward = program_.steps[program_.steps[step].forward];
-  return edgeOf(step)->source == betweenFused ? forward.fused : nameOf(forward);
+  const GraphEdge edge = *edgeOf(step);
+  const ProgramStep& first = program_.steps[edge.step];
+  const std::string name = edge.source == betweenFused ? first.fused : nameOf(first);
+  const ProgramStep& described = program_.steps[step];
+  return described.neuron == nowhere ? name : name + " and " + nameOf(program_.steps[described.forward]);
 }
 
 std::optional<GradientWiring::Edges> GradientWiring::claimOf(StepIndex step) const {

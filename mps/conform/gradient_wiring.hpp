@@ -34,7 +34,8 @@ class GradientWiring {
   /// Gradient steps, and steps that combine gradients.
   [[nodiscard]] bool isBackward(StepIndex step) const { return backward_.at(step); }
   [[nodiscard]] bool isLoss(StepIndex step) const;
-  /// Of a gradient step: what its result is the gradient of. Nothing for other steps.
+  /// Of a gradient step: what its result is the gradient of. Nothing for other steps. Where it includes the
+  /// derivative of a neuron, a reading of that neuron.
   [[nodiscard]] std::optional<GraphEdge> edgeOf(StepIndex step) const;
   /// Of a gradient step: whether it must be given the gradient of what comes before the fused neuron, not of
   /// the forward step's result.

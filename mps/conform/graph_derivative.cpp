@@ -64,12 +64,19 @@ GraphDerivative::Moved GraphDerivative::move(StepInputs inputs, const GraphVaria
 }
 
 double GraphDerivative::ofStep(const GraphVariable& variable, std::size_t element, double h,
-                               const ReferenceTensor& gradient, bool between) const {
+                               const ReferenceTensor& gradient, bool between, StepIndex last) const {
+  const std::vector<ProgramStep>& steps = reference_.program().steps;
   const StepIndex step = variable.edge.step;
   const Moved moved = move(reference_.inputsOf(step, base_), variable, element, h);
+  if (last != step) {
+    StepInputs inputs = reference_.inputsOf(last, base_);
+    for (std::size_t i = 0; i < inputs.sources.size(); ++i)
+      if (steps[last].sources[i] == steps[step].result) inputs.sources[i] = &moved.outputs.result;
+    const Moved end = compute(last, std::move(inputs), nullptr);
+    return weightedChange(gradient, end.outputs.result, base_.images[steps[last].result]);
+  }
   if (between) return weightedChange(gradient, moved.between, base_.between[step]);
-  return weightedChange(gradient, moved.outputs.result,
-                        base_.images[reference_.program().steps[step].result]);
+  return weightedChange(gradient, moved.outputs.result, base_.images[steps[step].result]);
 }
 
 double GraphDerivative::ofLoss(StepIndex loss, std::size_t element, double h) const {

@@ -26,8 +26,9 @@ class GraphDerivative {
   /// Values of the variable.
   [[nodiscard]] std::vector<double> valuesOf(const GraphVariable& variable) const;
   /// Change of the sum of `gradient` times the step's result, or times what comes before its fused neuron.
+  /// @param last the step whose result it is; another one than the variable's where it reads that one's result
   [[nodiscard]] double ofStep(const GraphVariable& variable, std::size_t element, double h,
-                              const ReferenceTensor& gradient, bool between) const;
+                              const ReferenceTensor& gradient, bool between, StepIndex last) const;
   /// Change of a loss.
   [[nodiscard]] double ofLoss(StepIndex loss, std::size_t element, double h) const;
   /// Change of the total loss of the graph.

@@ -52,15 +52,15 @@ Timing summarize(std::span<const double> milliseconds) {
   return {median, spread, static_cast<int>(sorted.size())};
 }
 
-int chooseRepetitions(const RepeatedWork& work) {
+int chooseRepetitions(const RepeatedWork& work, double leastMilliseconds) {
   work(1);
   const double once = work(1);
-  const double wanted = once > 0 ? std::ceil(kLeastMillisecondsPerRun / once) : kMostRepetitions;
+  const double wanted = once > 0 ? std::ceil(leastMilliseconds / once) : kMostRepetitions;
   return static_cast<int>(std::clamp(wanted, 1.0, static_cast<double>(kMostRepetitions)));
 }
 
-Timing timeRepeated(const RepeatedWork& work, int runs) {
-  const int repetitions = chooseRepetitions(work);
+Timing timeRepeated(const RepeatedWork& work, int runs, double leastMilliseconds) {
+  const int repetitions = chooseRepetitions(work, leastMilliseconds);
   std::vector<double> milliseconds;
   for (int i = 0; i < runs; ++i) milliseconds.push_back(work(repetitions) / repetitions);
   return summarize(milliseconds);

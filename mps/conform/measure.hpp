@@ -36,10 +36,11 @@ Timing summarize(std::span<const double> milliseconds);
 using RepeatedWork = std::function<double(int repetitions)>;
 
 /// The number of repetitions that makes a run long enough. Runs the work twice, the first time to warm up.
-int chooseRepetitions(const RepeatedWork& work);
+int chooseRepetitions(const RepeatedWork& work, double leastMilliseconds = kLeastMillisecondsPerRun);
 
 /// Time of one repetition.
-Timing timeRepeated(const RepeatedWork& work, int runs = kTimedRuns);
+Timing timeRepeated(const RepeatedWork& work, int runs = kTimedRuns,
+                    double leastMilliseconds = kLeastMillisecondsPerRun);
 
 /// The same of two works whose runs alternate, so that both meet the same disturbances.
 struct TimingPair {

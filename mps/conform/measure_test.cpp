@@ -40,6 +40,16 @@ TEST(Measure, ShortWorkIsRepeatedAndTimesAreOfOneRepetition) {
   EXPECT_EQ(timing.runs, 3);
 }
 
+TEST(Measure, RunsCanBeLonger) {
+  std::vector<int> asked;
+  const RepeatedWork work = [&](int repetitions) {
+    asked.push_back(repetitions);
+    return 2.0 * repetitions;
+  };
+  EXPECT_EQ(timeRepeated(work, 2, 101).milliseconds, 2);
+  EXPECT_EQ(asked, (std::vector<int>{1, 1, 51, 51}));
+}
+
 TEST(Measure, AlternatingRunsTakeTurns) {
   std::string order;
   const auto work = [&](char letter, double milliseconds) {

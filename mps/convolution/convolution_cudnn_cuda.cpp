@@ -115,7 +115,9 @@ Search eachSuggestion(const ConvolutionProblem& problem, const CudnnAttempt& att
                       const CudnnArrays& arrays, std::string& why, Take take) {
   const auto graph =
       std::make_shared<const CudnnGraph>(problem, attempt, arrays, mtl::cuda::CudnnHandle::forPreparing());
-  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+  // Mode B knows more ways to run an engine. It comes last, so that the first candidates, and the numbers in
+  // plan files, are those of mode A.
+  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK, CUDNN_HEUR_MODE_B}) {
     std::vector<CudnnDescriptor> suggestions;
     try {
       suggestions = graph->suggestions(mode);

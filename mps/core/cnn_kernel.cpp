@@ -149,7 +149,7 @@ void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
   }
   const bool withState = !states.empty() && makesState();
   // What is left out at run time saves nothing for the gradient.
-  const bool savesFields = withState && !commandBuffer->mayLeaveOut();
+  const bool savesFields = withState && (savesFieldsUnderPredicates_ || !commandBuffer->mayLeaveOut());
   BatchOperand source(sources);
   BatchOperand destination(destinations, true);
   const ForwardCall call = resolveCall(source, destination, savesFields);

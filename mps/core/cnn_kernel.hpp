@@ -163,6 +163,9 @@ class CNNKernel : public Kernel {
   /// Whether the destination may be the source itself, element for element, while offset, clipRect.origin and
   /// the channel offsets say that pixel (x, y, c) becomes pixel (x, y, c).
   [[nodiscard]] virtual bool worksInPlace() const { return false; }
+  /// Whether saved fields are written under a predicate, too: whoever encodes the gradient under the same one
+  /// has both run or neither. Otherwise the gradient is computed from the source image.
+  void setSavesFieldsUnderPredicates(bool saves) { savesFieldsUnderPredicates_ = saves; }
   /// Encodes with states that are inputs beside the images: loss labels. The default throws.
   virtual void encodeWithSourceStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                       const ImageBatch& sourceImages, const StateBatch& sourceStates,
@@ -213,6 +216,7 @@ class CNNKernel : public Kernel {
   ImageEdgeMode edgeMode_ = ImageEdgeMode::Zero;
   std::shared_ptr<NNPadding> padding_ = detail::defaultPadding();
   std::shared_ptr<ImageAllocator> allocator_ = TemporaryImage::defaultAllocator();
+  bool savesFieldsUnderPredicates_ = false;
 };
 
 }  // namespace mps

@@ -129,19 +129,23 @@ ImageBatch ImageBatch::slice(std::size_t first, std::size_t count) const {
   return part;
 }
 
+bool ImageBatch::isOneRun(DataLayout layout) const {
+  if (!block_ || isTemporary() || layout != DataLayout::HeightxWidthxFeatureChannels) return false;
+  const detail::ImageStorage& storage = *block_->storage;
+  return count_ == static_cast<std::size_t>(storage.shape().images) && storage.byteOffset() == 0 &&
+         storage.shape().isDense();
+}
+
 void ImageBatch::writeBytes(std::span<const std::byte> source, DataLayout layout) const {
   if (empty()) return;
   const std::size_t bytes = bytesPerImage(descriptor());
   if (source.size() < bytes * count_)
     throw Error("ImageBatch", "bytes", std::to_string(source.size()) + " bytes",
                 "at least " + std::to_string(bytes * count_));
-  const bool whole = block_ && count_ == static_cast<std::size_t>(block_->storage->shape().images);
-  if (whole && block_->storage->byteOffset() == 0 && block_->storage->shape().isDense() && !isTemporary() &&
-      layout == DataLayout::HeightxWidthxFeatureChannels) {
+  if (isOneRun(layout)) {
     const auto memory = block_->storage->memoryForWriting(true);
-    std::memcpy(memory->contents(), source.data(), bytes * count_);
     memory->clearFailure();
-    memory->didModifyRange(0, bytes * count_);
+    memory->write(0, source.first(bytes * count_));
     return;
   }
   for (std::size_t i = 0; i < count_; ++i) (*this)[i]->writeBytes(source.subspan(i * bytes, bytes), layout);
@@ -153,6 +157,13 @@ void ImageBatch::readBytes(std::span<std::byte> destination, DataLayout layout) 
   if (destination.size() < bytes * count_)
     throw Error("ImageBatch", "bytes", std::to_string(destination.size()) + " bytes",
                 "at least " + std::to_string(bytes * count_));
+  if (isOneRun(layout) && descriptor().storageMode() != mtl::StorageMode::Private) {
+    const auto memory = block_->storage->memoryForReading();
+    if (memory->failure().empty()) {  // else the first image says what is wrong
+      std::memcpy(destination.data(), memory->contents(), bytes * count_);
+      return;
+    }
+  }
   for (std::size_t i = 0; i < count_; ++i)
     (*this)[i]->readBytes(destination.subspan(i * bytes, bytes), layout);
 }

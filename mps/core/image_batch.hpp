@@ -68,6 +68,9 @@ class ImageBatch {
   static ImageBatch of(const std::shared_ptr<Image>& image) { return ImageBatch{image}; }
 
  private:
+  /// Whether the elements are a whole block's, in the order of this layout.
+  [[nodiscard]] bool isOneRun(DataLayout layout) const;
+
   struct Block;
   std::shared_ptr<Block> block_;
   std::size_t first_ = 0;

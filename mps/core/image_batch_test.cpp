@@ -6,6 +6,7 @@
 
 #include "mps/core/image_storage.hpp"
 #include "mps/core/test_images.hpp"
+#include "mtl/memory.hpp"
 
 namespace mps {
 namespace {
@@ -44,6 +45,21 @@ TEST_F(ImageBatchTest, OneBlockIsWrittenAndReadInOneCopy) {
   const auto other = ImageBatch::create(device_, sizeOf(2, 2, 3), 3);
   other.writeBytes(std::span(planes), channelsFirst);
   EXPECT_EQ(valuesOfBatch(other), counted(36));
+}
+
+TEST_F(ImageBatchTest, WhatIsInvalidOrPrivateCannotBeRead) {
+  const auto batch = this->batch(sizeOf(2, 1, 1), 2, {1, 2, 3, 4});
+  Values found(4);
+  batch.blockStorage()->memory()->setFailure("no luck");
+  EXPECT_TRUE(
+      names(errorOf([&] { batch.readBytes(std::span(found), pixelsFirst); }), {"invalid", "no luck"}));
+  const Values written{5, 6, 7, 8};
+  batch.writeBytes(std::span(written), pixelsFirst);
+  EXPECT_EQ(valuesOfBatch(batch), written) << "valid again";
+  ImageDescriptor size = sizeOf(2, 1, 1);
+  size.setStorageMode(mtl::StorageMode::Private);
+  const auto closed = ImageBatch::create(device_, size, 2);
+  EXPECT_NE(errorOf([&] { closed.readBytes(std::span(found), pixelsFirst); }), "");
 }
 
 TEST_F(ImageBatchTest, IsOneBlockOfMemory) {

@@ -10,7 +10,7 @@
 
 namespace mps::detail {
 
-/// Copies elements between tensors of one format, or fills one with zeros.
+/// Copies elements between tensors, to the nearest value where the formats differ, or fills one with zeros.
 ///
 ///     destination(n, y, x, c) = source(n, offsetY + y, offsetX + x, c)
 ///

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "mps/core/storage.hpp"
 #include "mps/core/tensor_copy.hpp"
 #include "mtl/cpu/stream.hpp"
 
@@ -32,6 +33,8 @@ class RowCopy final : public Plan {
     std::int64_t sourceY = problem_.offsetY + y;
     if (problem_.clampEdges) sourceY = std::clamp<std::int64_t>(sourceY, 0, source.height - 1);
     const bool rowInside = !problem_.fillWithZeros && sourceY >= 0 && sourceY < source.height;
+    if (!problem_.fillWithZeros && source.format != destination.format)
+      return convertRow(operands, image, y, sourceY, rowInside);
     const bool adjacent =
         source.pixelStride == source.channels && destination.pixelStride == destination.channels;
     if (rowInside && adjacent && problem_.offsetX >= 0 &&
@@ -48,6 +51,27 @@ class RowCopy final : public Plan {
       else
         std::memset(to, 0, pixelBytes);
     }
+  }
+
+  void convertRow(const Operands& operands, std::int64_t image, std::int64_t y, std::int64_t sourceY,
+                  bool rowInside) const {
+    const TensorShape& source = problem_.source;
+    const TensorShape& destination = problem_.destination;
+    withElementType(source.format, [&](auto from) {
+      withElementType(destination.format, [&](auto to) {
+        for (std::int64_t x = 0; x < destination.width; ++x) {
+          std::int64_t sourceX = problem_.offsetX + x;
+          if (problem_.clampEdges) sourceX = std::clamp<std::int64_t>(sourceX, 0, source.width - 1);
+          const bool isInside = rowInside && sourceX >= 0 && sourceX < source.width;
+          const auto* const read = reinterpret_cast<const decltype(from)*>(operands.source) +
+                                   (isInside ? source.offset(image, sourceY, sourceX, 0) : 0);
+          auto* const written =
+              reinterpret_cast<decltype(to)*>(operands.destination) + destination.offset(image, y, x, 0);
+          for (std::int64_t c = 0; c < destination.channels; ++c)
+            storeFloat(isInside ? loadFloat(read + c) : 0.0F, written + c);
+        }
+      });
+    });
   }
 
   TensorCopyProblem problem_;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "mps/core/elements_cuda.cuh"
 #include "mps/core/rows_cuda.cuh"
 #include "mps/core/tensor_copy.hpp"
 
@@ -29,6 +30,7 @@ struct CopyArguments {
   Divider height;
   Divider unitsPerPixel;
   ByteStrides source, destination;
+  std::int64_t sourceElement, destinationElement;  ///< bytes
   std::int64_t sourceHeight, sourceWidth, offsetX, offsetY;
   bool clampEdges, fillWithZeros;
 };
@@ -37,9 +39,11 @@ __device__ std::int64_t clampInto(std::int64_t value, std::int64_t size) {
   return value < 0 ? 0 : value < size ? value : size - 1;
 }
 
-/// One unit, of 1 to 16 bytes, is accessed at once.
-template <class Unit>
-__global__ void copyRows(CopyArguments a, const std::byte* source, std::byte* destination) {
+/// Calls copy(from, to) with the places of this thread's units, which have so many bytes in the source and in
+/// the destination; `from` is null outside the source.
+template <class Copy>
+__device__ void forEachUnit(const CopyArguments& a, std::uint32_t sourceBytes, std::uint32_t destinationBytes,
+                            const std::byte* source, std::byte* destination, Copy copy) {
   cuda::forEachRow(a.grid, [&](std::uint32_t row) {
     const std::uint32_t image = a.height.divide(row);
     const std::uint32_t y = row - image * a.height.divisor();
@@ -50,16 +54,35 @@ __global__ void copyRows(CopyArguments a, const std::byte* source, std::byte* de
     std::byte* const to = destination + image * a.destination.image + y * a.destination.row;
     cuda::forEachPiece(a.grid, [&](std::uint32_t piece) {
       const std::uint32_t x = a.unitsPerPixel.divide(piece);
-      const std::uint32_t inPixel =
-          (piece - x * a.unitsPerPixel.divisor()) * static_cast<std::uint32_t>(sizeof(Unit));
+      const std::uint32_t unit = piece - x * a.unitsPerPixel.divisor();
       std::int64_t sourceX = a.offsetX + x;
       if (a.clampEdges) sourceX = clampInto(sourceX, a.sourceWidth);
-      Unit unit{};
-      if (rowInside && sourceX >= 0 && sourceX < a.sourceWidth)
-        unit = *reinterpret_cast<const Unit*>(from + sourceX * a.source.pixel + inPixel);
-      *reinterpret_cast<Unit*>(to + x * a.destination.pixel + inPixel) = unit;
+      const bool isInside = rowInside && sourceX >= 0 && sourceX < a.sourceWidth;
+      copy(isInside ? from + sourceX * a.source.pixel + unit * sourceBytes : nullptr,
+           to + x * a.destination.pixel + unit * destinationBytes);
     });
   });
+}
+
+/// One unit, of 1 to 16 bytes, is accessed at once.
+template <class Unit>
+__global__ void copyRows(CopyArguments a, const std::byte* source, std::byte* destination) {
+  forEachUnit(a, sizeof(Unit), sizeof(Unit), source, destination, [](const std::byte* from, std::byte* to) {
+    Unit unit{};
+    if (from != nullptr) unit = *reinterpret_cast<const Unit*>(from);
+    *reinterpret_cast<Unit*>(to) = unit;
+  });
+}
+
+/// A unit is an element.
+__global__ void convertRows(CopyArguments a, ImageFeatureChannelFormat fromFormat,
+                            ImageFeatureChannelFormat toFormat, const std::byte* source,
+                            std::byte* destination) {
+  forEachUnit(a, static_cast<std::uint32_t>(a.sourceElement),
+              static_cast<std::uint32_t>(a.destinationElement), source, destination,
+              [&](const std::byte* from, std::byte* to) {
+                cuda::storeAs(from != nullptr ? cuda::loadAs(fromFormat, from, 0) : 0.0F, toFormat, to, 0);
+              });
 }
 
 /// Elements that a pixel may grow to.
@@ -100,28 +123,21 @@ class RowCopy final : public Plan {
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& to = problem_.destination;
     if (to.elements() == 0) return;
-    const std::byte* const source = problem_.fillWithZeros ? nullptr : operands.source;
+    const bool readsSource = !problem_.fillWithZeros;
+    const std::byte* const source = readsSource ? operands.source : nullptr;
+    if (readsSource && problem_.source.format != to.format) {
+      const CopyArguments a = argumentsFor(to.channels);
+      return mtl::cuda::launch(stream, convertRows, a.grid.grid, a.grid.block, 0, a, problem_.source.format,
+                               to.format, source, operands.destination);
+    }
     const ByteStrides from(problem_.source);
     const ByteStrides into(to);
     const std::int64_t pixelBytes = to.channels * ByteStrides::size(to);
     std::int64_t mixed = reinterpret_cast<std::intptr_t>(operands.destination) | into.image | into.row |
                          into.pixel | pixelBytes;
-    if (!problem_.fillWithZeros)
-      mixed |= reinterpret_cast<std::intptr_t>(source) | from.image | from.row | from.pixel;
+    if (readsSource) mixed |= reinterpret_cast<std::intptr_t>(source) | from.image | from.row | from.pixel;
     const auto launchWith = [&](auto unit) {
-      const std::int64_t unitsPerPixel = pixelBytes / static_cast<std::int64_t>(sizeof unit);
-      CopyArguments a;
-      a.grid = RowGrid(to.images * to.height, to.width * unitsPerPixel);
-      a.height = Divider(to.height);
-      a.unitsPerPixel = Divider(unitsPerPixel);
-      a.source = from;
-      a.destination = into;
-      a.sourceHeight = problem_.source.height;
-      a.sourceWidth = problem_.source.width;
-      a.offsetX = problem_.offsetX;
-      a.offsetY = problem_.offsetY;
-      a.clampEdges = problem_.clampEdges;
-      a.fillWithZeros = problem_.fillWithZeros;
+      const CopyArguments a = argumentsFor(pixelBytes / static_cast<std::int64_t>(sizeof unit));
       mtl::cuda::launch(stream, copyRows<decltype(unit)>, a.grid.grid, a.grid.block, 0, a, source,
                         operands.destination);
     };
@@ -136,6 +152,25 @@ class RowCopy final : public Plan {
   }
 
  private:
+  [[nodiscard]] CopyArguments argumentsFor(std::int64_t unitsPerPixel) const {
+    const TensorShape& to = problem_.destination;
+    CopyArguments a;
+    a.grid = RowGrid(to.images * to.height, to.width * unitsPerPixel);
+    a.height = Divider(to.height);
+    a.unitsPerPixel = Divider(unitsPerPixel);
+    a.source = ByteStrides(problem_.source);
+    a.destination = ByteStrides(to);
+    a.sourceElement = ByteStrides::size(problem_.source);
+    a.destinationElement = ByteStrides::size(to);
+    a.sourceHeight = problem_.source.height;
+    a.sourceWidth = problem_.source.width;
+    a.offsetX = problem_.offsetX;
+    a.offsetY = problem_.offsetY;
+    a.clampEdges = problem_.clampEdges;
+    a.fillWithZeros = problem_.fillWithZeros;
+    return a;
+  }
+
   TensorCopyProblem problem_;
 };
 

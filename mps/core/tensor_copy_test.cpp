@@ -52,6 +52,18 @@ std::vector<CopyCase> copyCases() {
                first});
           cases.push_back({{.fillWithZeros = true, .source = {}, .destination = source}, first});
         }
+  for (const auto from : {Unorm8, Unorm16, Float16})
+    for (const std::int64_t gap : {0, 3})
+      for (const std::size_t first : {0U, 1U}) {
+        const TensorShape source = strided(TensorShape::dense(3, 5, 7, 3, from), gap);
+        const TensorShape whole = strided(TensorShape::dense(3, 5, 7, 3, Float32), gap);
+        const TensorShape part = strided(TensorShape::dense(3, 4, 6, 3, Float32), 0);
+        cases.push_back({{.source = source, .destination = whole}, first});
+        cases.push_back({{.offsetX = -3, .offsetY = 2, .source = source, .destination = part}, first});
+        cases.push_back(
+            {{.clampEdges = true, .offsetX = 2, .offsetY = -1, .source = source, .destination = part},
+             first});
+      }
   return cases;
 }
 
@@ -65,7 +77,8 @@ double expected(const TensorCopyProblem& problem, const ReferenceTensor& source,
     x = std::clamp<std::int64_t>(x, 0, source.width - 1);
   }
   if (y < 0 || y >= source.height || x < 0 || x >= source.width) return 0;
-  return source.at(n, y, x, c);
+  const double value = source.at(n, y, x, c);
+  return problem.source.format == problem.destination.format ? value : static_cast<float>(value);
 }
 
 TEST(TensorCopy, CopiesFillsAndExtendsOnEveryDevice) {

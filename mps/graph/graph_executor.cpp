@@ -225,8 +225,14 @@ ImageDescriptor GraphExecutor::sizeResult(GraphLayout& layout, StepIndex index) 
 void GraphExecutor::resolveGeometry(GraphLayout& layout) {
   layout.images.assign(program_->images.size(), {});
   layout.offsets.assign(program_->steps.size(), {});
-  for (std::size_t i = 0; i < program_->sourceImages.size(); ++i)
-    layout.images[program_->sourceImages[i]] = layout.sources[i];
+  for (std::size_t i = 0; i < program_->sourceImages.size(); ++i) {
+    ImageDescriptor& image = layout.images[program_->sourceImages[i]];
+    image = layout.sources[i];
+    const bool isUnorm = image.channelFormat() == ImageFeatureChannelFormat::Unorm8 ||
+                         image.channelFormat() == ImageFeatureChannelFormat::Unorm16;
+    if (copiesSources_ && isUnorm)  // the copy converts: kernels are faster with float32
+      image.setChannelFormat(ImageFeatureChannelFormat::Float32);
+  }
   for (StepIndex s = 0; s < program_->steps.size(); ++s) {
     const ImageIndex result = program_->steps[s].result;
     ImageDescriptor size = sizeResult(layout, s);

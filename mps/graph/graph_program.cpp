@@ -6,6 +6,7 @@
 
 #include "mps/convolution/convolution.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
+#include "mps/core/cnn_kernel.hpp"
 #include "mps/core/error.hpp"
 
 namespace mps::detail {
@@ -138,6 +139,8 @@ class Compiler {
     connectReaders();
     fuseNeurons(*program_);
     connectReaders();
+    fuseNeuronGradients(*program_);
+    connectReaders();
     decideGradients();
     connectReaders();
     listHandles();
@@ -178,6 +181,7 @@ class Compiler {
     ProgramStep step;
     step.name = filter->describe();
     step.kernel = filter->makeKernel(device_);
+    if (auto* unary = dynamic_cast<CNNKernel*>(step.kernel.get())) unary->setSavesFieldsUnderPredicates(true);
     if (filter->label().empty() && !step.kernel->label().empty())  // of the data source
       step.name += " \"" + step.kernel->label() + "\"";
     for (const auto& source : filter->sources()) step.sources.push_back(imageOf(source));

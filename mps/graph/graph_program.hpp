@@ -56,6 +56,8 @@ struct ProgramStep {
   std::optional<StateIndex> fusedNeuronState;  ///< of a neuron that was fused into this step
   bool writesResult = true;                    ///< false: weight gradients alone
   StepIndex forward = nowhere;                 ///< of a gradient step: the step whose gradient it is
+  StepIndex neuron = nowhere;                  ///< of a gradient step: the step whose neuron's derivative it
+                                               ///< includes; `fused` names that neuron's gradient
   std::shared_ptr<LayerUpdate> update;         ///< of a gradient step of a layer that trains
   std::string fused;                           ///< what was fused into it, for debugDescription
 };
@@ -83,5 +85,19 @@ std::shared_ptr<GraphProgram> compileGraph(const std::shared_ptr<mtl::Device>& d
 /// Pass: puts a neuron into the convolution before it, where its derivative can be computed from its result
 /// and nobody else wants the image between them.
 void fuseNeurons(GraphProgram& program);
+
+/// Pass: lets the gradient of a maximum pooling include the derivative of the ReLU before it, where that ReLU's
+/// gradient is computed from the pooling's alone and nobody else wants the image between them. The pooling then
+/// saves no place of what the ReLU cut off, so that the derivative costs nothing.
+void fuseNeuronGradients(GraphProgram& program);
+
+/// Drops the steps whose kernel a pass has taken away.
+void dropFusedSteps(GraphProgram& program);
+
+/// Gradient steps of a forward step.
+std::vector<StepIndex> gradientsOf(const GraphProgram& program, StepIndex forward);
+
+/// Whether a padding policy changes nothing, or says that it need not be asked.
+bool isDefaultPadding(const NNPadding& padding);
 
 }  // namespace mps::detail

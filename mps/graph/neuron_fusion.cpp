@@ -6,9 +6,7 @@
 #include "mps/neuron/neuron.hpp"
 
 namespace mps::detail {
-namespace {
 
-/// Gradient steps of a forward step.
 std::vector<StepIndex> gradientsOf(const GraphProgram& program, StepIndex forward) {
   std::vector<StepIndex> steps;
   for (StepIndex s = 0; s < program.steps.size(); ++s)
@@ -21,6 +19,22 @@ bool isDefaultPadding(const NNPadding& padding) {
          (padding.paddingMethod() & NNPaddingMethod::CustomWhitelistForNodeFusion) ==
              NNPaddingMethod::CustomWhitelistForNodeFusion;
 }
+
+void dropFusedSteps(GraphProgram& program) {
+  std::vector<StepIndex> moved(program.steps.size(), nowhere);
+  std::vector<ProgramStep> kept;
+  for (StepIndex s = 0; s < program.steps.size(); ++s) {
+    if (program.steps[s].kernel == nullptr) continue;
+    moved[s] = kept.size();
+    kept.push_back(std::move(program.steps[s]));
+  }
+  program.steps = std::move(kept);
+  for (ProgramStep& step : program.steps)
+    for (StepIndex* other : {&step.forward, &step.neuron})
+      if (*other != nowhere) *other = moved[*other];
+}
+
+namespace {
 
 /// Whether only the neuron and its gradients read the image between convolution and neuron, and nobody else
 /// sees it.
@@ -47,13 +61,12 @@ void fuse(GraphProgram& program, StepIndex convolution, StepIndex neuron,
     step.sources[1] = from.result;
     step.forward = convolution;
   }
-  from.kernel = nullptr;  // removed below
+  from.kernel = nullptr;
 }
 
 }  // namespace
 
 void fuseNeurons(GraphProgram& program) {
-  bool changed = false;
   for (StepIndex s = 0; s < program.steps.size(); ++s) {
     const auto* neuron = dynamic_cast<const CNNNeuron*>(program.steps[s].kernel.get());
     if (neuron == nullptr || !isDefaultPadding(*neuron->padding())) continue;
@@ -70,20 +83,8 @@ void fuseNeurons(GraphProgram& program) {
         program.steps[s].resultState && program.states[*program.steps[s].resultState].isExported;
     if (stateIsExported || !isPrivate(program, between, s, gradients)) continue;
     fuse(program, producer, s, gradients);
-    changed = true;
   }
-  if (!changed) return;
-
-  std::vector<StepIndex> moved(program.steps.size(), nowhere);
-  std::vector<ProgramStep> kept;
-  for (StepIndex s = 0; s < program.steps.size(); ++s) {
-    if (program.steps[s].kernel == nullptr) continue;
-    moved[s] = kept.size();
-    kept.push_back(std::move(program.steps[s]));
-  }
-  program.steps = std::move(kept);
-  for (ProgramStep& step : program.steps)
-    if (step.forward != nowhere) step.forward = moved[step.forward];
+  dropFusedSteps(program);
 }
 
 }  // namespace mps::detail

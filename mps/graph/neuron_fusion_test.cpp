@@ -15,7 +15,6 @@
 namespace mps {
 namespace {
 
-using test::SmallNetwork;
 using testing::Values;
 using testing::valuesOf;
 
@@ -194,12 +193,15 @@ TEST_F(NeuronFusion, InTrainingOnlyWhereTheDerivativeCanBeComputedFromTheResult)
 }
 
 TEST_F(NeuronFusion, InTrainingTheGradientReadsTheResultInPlaceOfTheSource) {
-  const SmallNetwork network(test::layer(device_, 3, 1, 4, "conv"), test::layer(device_, 4, 4, 3, "dense"),
-                             false);
-  const auto graph = network.trainingGraph(device_);
+  const auto relu = CNNNeuronReLUNode::create(convolution_->resultImage());
+  const auto loss = CNNLossNode::create(
+      relu->resultImage(),
+      CNNLossDescriptor::cnnLossDescriptor(CNNLossType::MeanSquaredError, CNNReductionType::Sum));
+  const auto termini = loss->trainingGraph(nullptr);
+  const auto graph = NNGraph::create(device_, termini.at(0)->resultImage(), false);
   const auto& steps = graph->program().steps;
   ASSERT_EQ(fusedSteps(*graph), 1U);
-  EXPECT_EQ(steps[0].fused, network.relu->describe());
+  EXPECT_EQ(steps[0].fused, relu->describe());
   bool found = false;
   for (const auto& step : steps) {
     if (step.name.find("NeuronGradient") == std::string::npos &&

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -139,6 +141,37 @@ TEST_P(ReplayedTraining, ABatchOfAnotherSizeInBetweenIsRight) {
   const auto countOf = [](unsigned step) { return step % 4 == 0 ? std::size_t{3} : SmallNetwork::batch; };
   EXPECT_EQ(trained(sgdLayers(), Queues::One, nullptr, countOf),
             trained(sgdLayers(), Queues::OneForEachStep, nullptr, countOf));
+}
+
+/// A graph's copies of its sources are float32, whatever those are.
+TEST_P(ReplayedTraining, UnormPicturesHaveTheBitsOfTheirValues) {
+  constexpr std::size_t pixels = SmallNetwork::batch * 64;
+  const auto weights = [&](ImageFeatureChannelFormat format) {
+    const Layers layers = sgdLayers();
+    const auto graph = SmallNetwork(layers.first, layers.second).trainingGraph(device_);
+    const auto queue = device_->newCommandQueue();
+    const auto images = ImageBatch::create(device_, {format, 8, 8, 1}, SmallNetwork::batch);
+    for (unsigned step = 1; step <= steps; ++step) {
+      std::vector<std::uint8_t> bytes(pixels);
+      for (std::size_t i = 0; i < pixels; ++i)
+        bytes[i] = static_cast<std::uint8_t>((i * 37 + step * 101) % 256);
+      std::vector<float> values(pixels);
+      std::ranges::transform(bytes, values.begin(),
+                             [](std::uint8_t byte) { return static_cast<float>(byte) / 255.0F; });
+      const auto written = format == ImageFeatureChannelFormat::Unorm8 ? std::as_bytes(std::span(bytes))
+                                                                       : std::as_bytes(std::span(values));
+      images.writeBytes(written, DataLayout::HeightxWidthxFeatureChannels);
+      const auto commandBuffer = queue->commandBuffer();
+      graph->encodeBatch(commandBuffer, {images}, {test::labels(device_, step)});
+      commandBuffer->commit();
+      commandBuffer->throwIfFailed();
+    }
+    return weightsOf(*layers.first, *layers.second);
+  };
+  const Weights found = weights(ImageFeatureChannelFormat::Unorm8);
+  EXPECT_EQ(found, weights(ImageFeatureChannelFormat::Float32));
+  const Layers untouched = sgdLayers();
+  EXPECT_NE(found, weightsOf(*untouched.first, *untouched.second));
 }
 
 /// A gradient that somebody keeps is not overwritten by the next step.

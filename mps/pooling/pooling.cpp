@@ -21,6 +21,8 @@ namespace {
 struct ZeroPadSize {
   std::size_t x, y;
 };
+/// What a maximum leaves there whose gradient includes the derivative of the ReLU before it.
+struct AfterReLU {};
 
 void checkAtLeastOne(const std::string& className, const char* property, std::size_t value) {
   if (value == 0) throw Error(className, property, "0", "at least 1");
@@ -87,11 +89,16 @@ detail::PreparedCall CNNPooling::prepareForward(const detail::ForwardCall& call)
   problem.source = call.source;
   problem.destination = call.destination;
   problem.saveIndices = call.wantsSavedFields && problem.kind == PoolingKind::Max;
+  problem.afterReLU = afterReLU_ && problem.saveIndices;
   describeProblem(problem);
   detail::PreparedCall prepared;
   prepared.plan = detail::planFor(*device(), poolingBackEnds, problem);
   if (problem.saveIndices) prepared.savedBytes = problem.savedBytes();
   return prepared;
+}
+
+void CNNPooling::describeForward(std::any& family) const {
+  if (afterReLU_) family = AfterReLU{};
 }
 
 CNNPoolingGradient::CNNPoolingGradient(std::shared_ptr<mtl::Device> device, const std::string& className,
@@ -171,6 +178,8 @@ std::vector<detail::PreparedCall> CNNPoolingGradient::prepareGradient(
   problem.gradient.height = y.windows.destinationSize;
   problem.destinationOriginX = x.destinationOrigin;
   problem.destinationOriginY = y.destinationOrigin;
+  problem.afterReLU = call.record && problem.kind == PoolingKind::Max &&
+                      std::any_cast<AfterReLU>(&call.record->family) != nullptr;
   if (call.record && call.savedFieldsFit && problem.kind == PoolingKind::Max) {
     const detail::ForwardRecord& forward = *call.record;
     problem.useIndices = forward.savedBytesPerImage > 0 &&

@@ -34,6 +34,10 @@ class CNNPooling : public CNNKernel {
   [[nodiscard]] std::size_t strideInPixelsY() const override { return strideInPixelsY_; }
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
+  /// The library's own, of maxima: the source is the result of a ReLU with slope 0, as this library computes
+  /// it, and the gradient kernel includes that ReLU's derivative. A graph sets it.
+  void setAfterReLU(bool afterReLU) { afterReLU_ = afterReLU; }
+
  protected:
   CNNPooling(std::shared_ptr<mtl::Device> device, const std::string& className, std::size_t kernelWidth,
              std::size_t kernelHeight, std::size_t strideInPixelsX, std::size_t strideInPixelsY);
@@ -41,12 +45,14 @@ class CNNPooling : public CNNKernel {
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] virtual detail::PoolingKind kind() const = 0;
   virtual void describeProblem(detail::PoolingProblem& /*problem*/) const {}
+  void describeForward(std::any& family) const override;
 
  private:
   std::size_t kernelWidth_;
   std::size_t kernelHeight_;
   std::size_t strideInPixelsX_;
   std::size_t strideInPixelsY_;
+  bool afterReLU_ = false;
 };
 
 /// out(x, y, c) = max over taps of in(tap, c) (MPSCNNPoolingMax).

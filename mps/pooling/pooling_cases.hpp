@@ -57,6 +57,11 @@ struct PoolingCase {
     problem.saveIndices = saveIndices;
     return problem;
   }
+  /// What a graph makes of a ReLU before a maximum.
+  [[nodiscard]] static PoolingProblem afterReLU(PoolingProblem problem) {
+    problem.afterReLU = true;
+    return problem;
+  }
 
   /// @param gradientFormat of the incoming and the outgoing gradient
   [[nodiscard]] PoolingProblem gradient(ImageFeatureChannelFormat sourceFormat,

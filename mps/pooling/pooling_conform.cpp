@@ -90,7 +90,12 @@ void runPlan(ConformRun& run, const PoolingImplementation& implementation, const
   if (!plan) return;
   const bool isForward = problem.direction == PoolingDirection::Forward;
   const bool hasIndices = problem.saveIndices || problem.useIndices;
-  TestTensor source = run.source(problem.source, valuesFor(tier, problem.source.format), 1);
+  std::vector<double> sourceValues =
+      run.values(static_cast<std::size_t>(problem.source.elements()), valuesFor(tier, problem.source.format));
+  if (problem.afterReLU)
+    for (double& value : sourceValues)
+      if (value < 0) value = -0.0;
+  TestTensor source = run.source(problem.source, sourceValues, 1);
   std::vector<double> gradientValues = run.values(static_cast<std::size_t>(problem.gradient.elements()),
                                                   valuesFor(tier, problem.gradient.format));
   for (double& value : gradientValues) value *= gradientFactor(problem.kind, tier);
@@ -217,8 +222,15 @@ std::vector<ConformCase> casesOf(const PoolingImplementation& implementation, Po
                                          ? pooling.forward(formats.source, formats.result, indices)
                                          : pooling.gradient(formats.source, formats.result, indices);
       if (tier == Tier::Exact && !isExact(problem)) continue;
-      cases.push_back({pooling.name + (indices ? " with indices" : ""),
-                       [=](ConformRun& run) { runPlan(run, implementation, pooling, problem, tier); }});
+      const auto add = [&](const std::string& name, const PoolingProblem& added) {
+        cases.push_back({name, [=](ConformRun& run) { runPlan(run, implementation, pooling, added, tier); }});
+      };
+      const std::string name = pooling.name + (indices ? " with indices" : "");
+      add(name, problem);
+      // Saved places say it themselves.
+      const bool findsPlaces =
+          pooling.kind == PoolingKind::Max && (direction == PoolingDirection::Forward ? indices : !indices);
+      if (findsPlaces) add(name + " after ReLU", PoolingCase::afterReLU(problem));
     }
   }
   if (cases.empty()) return cases;

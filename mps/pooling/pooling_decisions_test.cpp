@@ -5,7 +5,7 @@
 #include "mps/core/test_images.hpp"
 #include "mps/pooling/pooling.hpp"
 
-/// Decisions of spec/00 about pooling that no kernel before the gradient shows.
+/// Decisions of spec/00 about pooling that no kernel before the gradient shows, and what a graph asks of it.
 namespace mps {
 namespace {
 
@@ -54,6 +54,31 @@ TEST_F(PoolingDecisions, D16TheGradientTakesStacksAndOffsetZ) {
   gradient->encode(buffer, g, source, dx);
   run(buffer);
   EXPECT_EQ(valuesOf(*dx), (Values{poison, poison, 0, 20, 30, 0, poison, poison}));
+}
+
+/// Windows of two: in the first the ReLU let something through, in the second nothing; in the others a zero of
+/// one that was 0 meets one that was cut off, and the earlier is the maximum.
+TEST_F(PoolingDecisions, AfterAReLUTheGradientIncludesItsDerivative) {
+  const Values y{-0.0F, 3, -0.0F, -0.0F, -0.0F, 0, 0, -0.0F};
+  const auto source = image(sizeOf(8, 1, 1), y);
+  const auto sameValues = image(sizeOf(8, 1, 1), y);
+  const auto g = image(sizeOf(4, 1, 1), {1, 2, 3, 4});
+  for (const bool afterReLU : {false, true}) {
+    const auto maximum = permanent(CNNPoolingMax::create(device_, 2, 1, 2, 1));
+    maximum->setOffset({1, 0, 0});
+    maximum->setAfterReLU(afterReLU);
+    const auto gradient = permanent(CNNPoolingMaxGradient::create(device_, 2, 1, 2, 1));
+    const auto buffer = commands();
+    std::shared_ptr<State> state;
+    const auto result = maximum->encode(buffer, source, state, false);
+    const auto fromPlaces = gradient->encode(buffer, g, source, state);
+    const auto fromSource = gradient->encode(buffer, g, sameValues, state);
+    run(buffer);
+    const Values expected = afterReLU ? Values{0, 1, 0, 0, 0, 0, 4, 0} : Values{0, 1, 2, 0, 3, 0, 4, 0};
+    EXPECT_EQ(valuesOf(*result), (Values{3, 0, 0, 0}));
+    EXPECT_EQ(valuesOf(*fromPlaces), expected);
+    EXPECT_EQ(valuesOf(*fromSource), expected);
+  }
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ struct Window {
   std::int64_t channel;
 };
 
-/// The chosen tap, none for an outside zero, and its value.
+/// The chosen tap, none for an outside zero or what a ReLU cut off, and its value.
 struct Choice {
   std::optional<std::int64_t> tap;
   float value = 0;
@@ -71,6 +71,7 @@ class WindowReader {
       }
     }
     if (hasOutsideZero && (!best.tap || best.value < 0)) return {};
+    if (problem_.afterReLU && std::signbit(best.value) && !std::isnan(best.value)) best.tap.reset();
     return best;
   }
 

@@ -23,7 +23,7 @@ class PlainWindow {
                          std::int64_t y, std::int64_t x, std::int64_t channel)
       : problem_(problem), source_(source), image_(image), y_(y), x_(x), channel_(channel) {}
 
-  /// The chosen tap, negative for an outside zero.
+  /// The chosen tap, negative for an outside zero and for what a ReLU cut off.
   __device__ std::int64_t choose(float& value) const {
     const WindowAxis& axisX = problem_.x;
     const WindowAxis& axisY = problem_.y;
@@ -44,7 +44,8 @@ class PlainWindow {
     }
     const bool hasOutsideZero =
         !clamps && (rowEnd - rowBegin < axisY.kernelSize || columnEnd - columnBegin < axisX.kernelSize);
-    if (tap >= 0 && !(hasOutsideZero && value < 0)) return tap;
+    if (tap >= 0 && !(hasOutsideZero && value < 0))
+      return problem_.afterReLU && signbit(value) && value == value ? -1 : tap;
     value = 0;
     return -1;
   }

@@ -178,7 +178,11 @@ class Call {
         destination_(place.device, problem.destination, place.isAligned ? 0 : 3),
         gradient_(place.device, problem.gradient, place.isAligned ? 0 : 1),
         saved_(place.device, problem.saveIndices || problem.useIndices ? problem.savedBytes() : 0) {
-    source_.write(makeValues(problem.source.elements(), values, problem.source.format, seed));
+    std::vector<double> source = makeValues(problem.source.elements(), values, problem.source.format, seed);
+    if (problem.afterReLU && values == Values::Integers)  // zeros of both signs tie
+      for (double& value : source)
+        if (value < 0) value = -0.0;
+    source_.write(source);
     if (problem.direction == PoolingDirection::Forward) return;
     std::vector<double> gradient =
         makeValues(problem.gradient.elements(), values, problem.gradient.format, seed + 7);
@@ -346,6 +350,9 @@ TEST_P(PoolingTable, AgreesWithTheReference) {
               ? pooling.forward(pass.formats.source, pass.formats.result, indices)
               : pooling.gradient(pass.formats.source, pass.formats.result, indices);
       checkEntries(pooling, problem, pass.values);
+      const bool findsPlaces =
+          pooling.kind == PoolingKind::Max && indices == (pass.direction == PoolingDirection::Forward);
+      if (findsPlaces) checkEntries(pooling, PoolingCase::afterReLU(problem), pass.values);
     }
   }
 }
@@ -526,6 +533,7 @@ std::vector<Perturbation> gradientPerturbations() {
   all.push_back({"destinationOriginY", [](PoolingProblem& p) { --p.destinationOriginY; }});
   all.push_back({"x.destinationSize", [](PoolingProblem& p) { --p.x.destinationSize; }});
   all.push_back({"y.destinationSize", [](PoolingProblem& p) { --p.y.destinationSize; }});
+  all.push_back({"afterReLU", [](PoolingProblem& p) { p.afterReLU = !p.afterReLU; }});
   return all;
 }
 

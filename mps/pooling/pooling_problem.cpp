@@ -32,6 +32,7 @@ std::string PoolingProblem::describe() const {
   if (zeroPadSizeX != 0 || zeroPadSizeY != 0) text += " zero pad " + pair(zeroPadSizeX, zeroPadSizeY, ",");
   if (saveIndices) text += ", saves indices";
   if (useIndices) text += ", uses indices";
+  if (afterReLU) text += ", after ReLU";
   text += ", " + source.describe();
   if (isGradient) {
     text += ", gradient " + gradient.describe();

@@ -34,6 +34,10 @@ enum class PoolingDirection : std::uint8_t { Forward, Gradient };
 /// rows of x.destinationSize), in elements of indexBytes(). With edge mode Clamp a tap outside stands for the
 /// pixel it is clamped to. The chosen tap is the first NaN, otherwise the first maximum, in row-major order;
 /// an outside zero is chosen only where it is greater than all taps inside.
+///
+/// With afterReLU the gradient includes the derivative of the ReLU that made the source, which left the sign bit
+/// of what it cut off (neuron_span.hpp): a window whose maximum has its sign bit set and is no NaN has
+/// noIndex(), and its gradient goes nowhere. The maximum itself is as ever.
 struct PoolingProblem {
   PoolingKind kind = PoolingKind::Max;
   PoolingDirection direction = PoolingDirection::Forward;
@@ -53,6 +57,7 @@ struct PoolingProblem {
   std::int64_t destinationOriginY = 0;
   bool saveIndices = false;  ///< Max forward only
   bool useIndices = false;   ///< Max gradient only
+  bool afterReLU = false;    ///< Max only: where indices are saved, and in the gradient
 
   bool operator==(const PoolingProblem&) const = default;
 
@@ -73,7 +78,7 @@ struct PoolingProblem {
   [[nodiscard]] std::size_t hash() const {
     return hashOf(kind, direction, edgeMode, zeroPadSizeX, zeroPadSizeY, x.hash(), y.hash(), source.hash(),
                   destination.hash(), gradient.hash(), destinationOriginX, destinationOriginY, saveIndices,
-                  useIndices);
+                  useIndices, afterReLU);
   }
   /// One line with every number, e.g. "max pooling, zero edges, kernel 3x3 stride 2x2 offset 1,1, 8x56x56x64
   /// float32 -> 8x28x28x64 float32".

@@ -42,7 +42,7 @@ void forEachOutput(const PoolingProblem& problem, Visit visit) {
 
 struct Maximum {
   double value = 0;
-  std::int64_t tap = -1;  ///< -1: an outside zero
+  std::int64_t tap = -1;  ///< -1: an outside zero, or cut off by a ReLU
   Pixel pixel;
 };
 
@@ -66,6 +66,7 @@ Maximum findMaximum(const PoolingProblem& problem, const ReferenceTensor& source
     hasBest = true;
   });
   if (hasOutsideZero && (!hasBest || best.value < 0)) return {};
+  if (problem.afterReLU && std::signbit(best.value) && !std::isnan(best.value)) best.tap = -1;
   return best;
 }
 

@@ -211,6 +211,19 @@ inline void admitOutsideZero(float* values, std::int32_t* indices, std::int32_t 
   }
 }
 
+/// What a ReLU cut off gets `noIndex` as its index: its sign bit is set.
+inline void dropCutOff(const float* values, std::int32_t* indices, std::int32_t noIndex, std::size_t length) {
+  const FloatTag d;
+  const IndexTag di;
+  for (std::size_t e = 0; e < length; e += hn::Lanes(d)) {
+    const FloatVector v = hn::LoadU(d, values + e);
+    const auto isNegative = hn::Lt(hn::BitCast(di, v), hn::Zero(di));
+    const auto isCutOff = hn::AndNot(hn::RebindMask(di, hn::IsNaN(v)), isNegative);
+    const IndexVector index = hn::LoadU(di, indices + e);
+    hn::StoreU(hn::IfThenElse(isCutOff, hn::Set(di, noIndex), index), di, indices + e);
+  }
+}
+
 /// The first maximum, or first NaN, of the taps at one place.
 template <class T>
 void chooseWithNaN(const T* const* taps, const std::int32_t* codes, std::size_t count, std::size_t from,
@@ -241,7 +254,8 @@ struct Choice {
   HWY_INLINE void consider(const T* from, IndexVector other) {
     const FloatVector v = loadFloats(FloatTag(), from);
     const auto wins = hn::Gt(v, best);
-    best = hn::Max(v, best);
+    // Of two zeros the earlier one, as for the code: x86 takes the second operand then.
+    best = HWY_ARCH_X86 ? hn::Max(v, best) : hn::IfThenElse(wins, v, best);
     code = hn::IfThenElse(hn::RebindMask(IndexTag(), wins), other, code);
     sum = hn::Add(sum, v);
   }

@@ -85,6 +85,11 @@ struct Maxima<float> {
       tap[lane] = kNoIndex;
     }
   }
+  __device__ void dropCutOff() {
+#pragma unroll
+    for (int lane = 0; lane < 4; ++lane)
+      if (isCutOff(value[lane])) tap[lane] = kNoIndex;
+  }
   [[nodiscard]] __device__ uint4 pack() const {
     return {__float_as_uint(value[0]), __float_as_uint(value[1]), __float_as_uint(value[2]),
             __float_as_uint(value[3])};
@@ -124,6 +129,14 @@ struct Maxima<Float16> {
       const unsigned wins = __hlt2_mask(halves(value[pair]), halves(0));
       value[pair] &= ~wins;
       tap[pair] |= wins & (kNoIndex * 0x00010001U);  // all bits of a byte
+    }
+  }
+  __device__ void dropCutOff() {
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      const unsigned signs = (value[pair] & 0x80008000U) >> 15U;
+      const unsigned cutOff = signs * 0xFFFFU & __heq2_mask(halves(value[pair]), halves(value[pair]));
+      tap[pair] |= cutOff & (kNoIndex * 0x00010001U);
     }
   }
   [[nodiscard]] __device__ uint4 pack() const {
@@ -298,7 +311,10 @@ __global__ void __launch_bounds__(kStripThreads, places ? kPlaceStripBlocks : kS
       const bool isPartial = isPartialColumn || first < 0 || first + a.y.dilatedSize > a.y.sourceSize;
       if (a.zeroWins && isPartial) sum.maxima.joinOutsideZero();
       if (destination != nullptr) *reinterpret_cast<uint4*>(to) = sum.maxima.pack();
-      if constexpr (places) sum.maxima.places().store(place);
+      if constexpr (places) {
+        if (a.afterReLU) sum.maxima.dropCutOff();
+        sum.maxima.places().store(place);
+      }
     } else {
       if constexpr (kind == PoolingKind::Average)
         divideByTaps(a, a.y.countedTaps(window, a.countsNearTaps) * countedColumns, sum.sum);

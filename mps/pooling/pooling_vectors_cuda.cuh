@@ -93,12 +93,15 @@ __device__ void choose(const PoolingArguments& a, const TapRange& rows, const Ta
     }
     isFirst = false;
   });
-  if (!a.zeroWins || !(rows.isPartial(a.y) || columns.isPartial(a.x))) return;
-  for (int lane = 0; lane < lanes; ++lane) {
-    if (!isFirst && !(best.values[lane] < 0)) continue;
-    best.values[lane] = 0;
-    index[lane] = kNoIndex;
-  }
+  if (a.zeroWins && (rows.isPartial(a.y) || columns.isPartial(a.x)))
+    for (int lane = 0; lane < lanes; ++lane) {
+      if (!isFirst && !(best.values[lane] < 0)) continue;
+      best.values[lane] = 0;
+      index[lane] = kNoIndex;
+    }
+  if (a.afterReLU)
+    for (int lane = 0; lane < lanes; ++lane)
+      if (isCutOff(best.values[lane])) index[lane] = kNoIndex;
 }
 
 /// Maxima, and their places in `saved`, which is dense.

@@ -291,6 +291,7 @@ class WindowRows {
     chooseMaxima(taps, memory_.codes, count, windowRun(begin, end), values, indices);
     if (hasOutsideZeros() && (hasOutsideRow_ || !isInterior))
       admitOutsideZero(values, indices, noIndex, elements);
+    if (problem_.afterReLU) dropCutOff(values, indices, noIndex, elements);
   }
 
   const PoolingProblem& problem_;

@@ -117,6 +117,11 @@ __device__ inline std::int32_t tapAt(const PoolingAxis& axis, std::int32_t windo
   return tap * axis.byDilation.divisor() == distance ? static_cast<std::int32_t>(tap) : -1;
 }
 
+/// Whether a ReLU that left the sign bit of what it cut off made this value.
+__device__ inline bool isCutOff(float value) {
+  return signbit(value) && value == value;
+}
+
 /// Distances in a tensor, in elements.
 struct Strides {
   std::int64_t image = 0;
@@ -136,6 +141,7 @@ struct PoolingArguments {
   PoolingAxis y, x;
   bool clamps = false;          ///< maxima: outside taps stand for the nearest pixel
   bool zeroWins = false;        ///< maxima: an outside tap is 0
+  bool afterReLU = false;       ///< maxima: those that a ReLU cut off have no place
   bool countsNearTaps = false;  ///< averages: only taps near the source count
   Quotient byAllTaps;
   std::int32_t allTaps = 1;
@@ -162,6 +168,7 @@ struct PoolingArguments {
         x(problem.x, problem.zeroPadSizeX),
         clamps(problem.kind == PoolingKind::Max && problem.edgeMode == ImageEdgeMode::Clamp),
         zeroWins(problem.kind == PoolingKind::Max && problem.edgeMode == ImageEdgeMode::Zero),
+        afterReLU(problem.afterReLU),
         countsNearTaps(problem.kind == PoolingKind::Average && problem.edgeMode == ImageEdgeMode::Clamp),
         byAllTaps(static_cast<float>(problem.taps())),
         allTaps(static_cast<std::int32_t>(problem.taps())),

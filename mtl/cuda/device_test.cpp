@@ -132,6 +132,33 @@ TEST_F(CudaDevice, ModifiedRangesReachTheNextCommand) {
   EXPECT_EQ(found[4], 13);
 }
 
+/// With and without a mirror that the host has looked at before.
+TEST_F(CudaDevice, WrittenBytesReachTheNextCommandAndTheHost) {
+  constexpr std::size_t count = 300'001;
+  for (const bool hasMirror : {false, true}) {
+    const auto values = buffer(count);
+    if (hasMirror) ASSERT_EQ(values->contentsAs<std::int32_t>()[0], 0);
+    const std::vector<std::int32_t> threes(count, 3);
+    const std::int32_t seven = 7;
+    values->memory()->write(0, std::as_bytes(std::span(threes)));
+    values->memory()->write(5 * sizeof seven, std::as_bytes(std::span(&seven, 1)));
+    EXPECT_EQ(values->contentsAs<std::int32_t>()[4], 3);
+    EXPECT_EQ(values->contentsAs<std::int32_t>()[5], 7);
+    const auto commandBuffer = queue_->commandBuffer();
+    commandBuffer->append(add(values, 10));
+    commandBuffer->commit();
+    std::vector<std::int32_t> expected(count, 13);
+    expected[5] = 17;
+    EXPECT_EQ(read(values), expected);
+    values->memory()->write(0, std::as_bytes(std::span(&seven, 1)));
+    values->memory()->fillWithZeros();
+    EXPECT_EQ(read(values), std::vector<std::int32_t>(count));
+  }
+  const auto zeros = buffer(4);
+  zeros->memory()->write(0, {});
+  EXPECT_EQ(zeros->contentsAs<std::int32_t>()[3], 0);
+}
+
 TEST_F(CudaDevice, ResultsShowAfterSynchronizeAndCompletionOnly) {
   const auto values = buffer(16);
   const auto contents = values->contentsAs<std::int32_t>();

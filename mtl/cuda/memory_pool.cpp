@@ -40,13 +40,24 @@ class MemoryPool::Block final : public Memory, public std::enable_shared_from_th
     const std::lock_guard lock(mutex_);
     if (mirror_.address == nullptr) {
       mirror_ = pool_->take(pool_->hostBlocks_, length(), allocateHost, "cudaHostAlloc");
-      if (isZero_) std::memset(mirror_.address, 0, length());
+      if (wasWritten_)
+        pool_->uploads_.read(address(), {mirror_.address, length()});
+      else if (isZero_)
+        std::memset(mirror_.address, 0, length());
     }
     return mirror_.address;
   }
 
   void didModifyRange(std::size_t offset, std::size_t length) override {
     pool_->uploads_.write(address() + offset, {contents() + offset, length});
+  }
+
+  void write(std::size_t offset, std::span<const std::byte> bytes) override {
+    const std::lock_guard lock(mutex_);
+    pool_->uploads_.write(address() + offset, bytes);
+    wasWritten_ = true;
+    if (mirror_.address != nullptr && !bytes.empty())
+      std::memcpy(mirror_.address + offset, bytes.data(), bytes.size());
   }
 
   void synchronize(CommandBuffer& commandBuffer) override {
@@ -66,6 +77,7 @@ class MemoryPool::Block final : public Memory, public std::enable_shared_from_th
     pool_->uploads_.fillWithZeros(address(), length());
     const std::lock_guard lock(mutex_);
     isZero_ = true;
+    wasWritten_ = false;
     if (mirror_.address != nullptr) std::memset(mirror_.address, 0, length());
   }
 
@@ -74,7 +86,8 @@ class MemoryPool::Block final : public Memory, public std::enable_shared_from_th
   std::size_t capacity_;
   std::mutex mutex_;
   BlockCache::Block mirror_;
-  bool isZero_ = false;  ///< was, when the host last wrote it
+  bool isZero_ = false;      ///< was, when the host last wrote it
+  bool wasWritten_ = false;  ///< since then by write(): the mirror, if there is none, begins with a download
 };
 
 MemoryPool::MemoryPool(int device, std::size_t cacheLimit)

@@ -56,6 +56,12 @@ void Uploads::fillWithZeros(std::byte* address, std::size_t bytes) {
   check(cudaEventRecord(last_, stream_.handle()), "cudaEventRecord");
 }
 
+void Uploads::read(const std::byte* address, std::span<std::byte> bytes) {
+  const CurrentDevice current(device_);
+  const std::lock_guard lock(mutex_);
+  stream_.read(address, bytes);
+}
+
 void Uploads::letWait(const Stream& stream) {
   const std::lock_guard lock(mutex_);
   check(cudaStreamWaitEvent(stream.handle(), last_, 0), "cudaStreamWaitEvent");

@@ -21,6 +21,8 @@ class Uploads {
 
   void write(std::byte* address, std::span<const std::byte> bytes);
   void fillWithZeros(std::byte* address, std::size_t bytes);
+  /// Copies back what is at a device address after all uploads so far. Waits.
+  void read(const std::byte* address, std::span<std::byte> bytes);
 
   /// What the stream is given from now on begins after all uploads so far.
   void letWait(const Stream& stream);

@@ -9,6 +9,7 @@
 
 #include "mps/core/error.hpp"
 #include "mps/core/philox.hpp"
+#include "mtl/device.hpp"
 
 namespace unmetal {
 namespace {
@@ -60,6 +61,11 @@ BatchFill fillFrom(const Dataset& data, mps::ImageFeatureChannelFormat format) {
       batch.labels[i] = data.labels[numbers[i]];
     }
   };
+}
+
+mps::ImageFeatureChannelFormat pictureFormat(const mtl::Device& device) {
+  using enum mps::ImageFeatureChannelFormat;
+  return device.kind() == mtl::DeviceKind::CPU ? Float32 : Unorm8;
 }
 
 std::vector<std::uint32_t> shuffledOrder(std::size_t count, std::uint64_t seed, std::uint64_t epoch) {

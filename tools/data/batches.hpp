@@ -15,6 +15,10 @@
 #include "mps/core/types.hpp"
 #include "tools/data/dataset.hpp"
 
+namespace mtl {
+class Device;
+}
+
 namespace unmetal {
 
 /// Some pictures of a data set, in the order of an epoch.
@@ -58,6 +62,10 @@ using BatchFill = std::function<void(std::span<const std::uint32_t> numbers, Bat
 /// Copies from `data`, which must outlive the function: Unorm8 as it is, or Float32 as value / 255.
 /// Throws mps::Error for another format.
 BatchFill fillFrom(const Dataset& data, mps::ImageFeatureChannelFormat format);
+
+/// The format in which pictures go to a device: Unorm8 to a GPU, where a step begins with their upload, Float32
+/// on the CPU, whose kernels would convert them. The values are the same.
+mps::ImageFeatureChannelFormat pictureFormat(const mtl::Device& device);
 
 /// The numbers 0 to count - 1 in the order of an epoch: a Fisher-Yates shuffle with Philox numbers of key
 /// `seed`. The same on every machine.
