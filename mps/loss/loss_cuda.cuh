@@ -82,8 +82,8 @@ struct LossArguments {
 /// Predictions and labels of a pack, as memory has them.
 template <class Access>
 struct FetchedInputs {
-  typename Access::Fetched predictions;
-  typename Access::Fetched labels;
+  typename Access::Fetched predictions{};
+  typename Access::Fetched labels{};
 
   FetchedInputs() = default;
   __device__ FetchedInputs(const LossArguments& a, const ElementPlace& place)
