@@ -169,10 +169,10 @@ __global__ void __launch_bounds__(kStripThreads, kind == PoolingKind::Max ? kPla
   Windows next[2];  // on their way
   loadRow(row, next[0]);
   loadRow(row + a.y.dilation, next[1]);
-  for (std::int32_t i = 1 - reach; i < at.count; ++i, row += a.y.dilation) {
-    addWindows(row, next[0]);
-    next[0] = next[1];
-    if (i + 2 < at.count) loadRow(row + 2 * a.y.dilation, next[1]);
+  // Where windows were moved from one to the other, their loads would be waited for.
+  const auto finishRow = [&](std::int32_t i, Windows& windows) {
+    addWindows(row, windows);
+    if (i + 2 < at.count) loadRow(row + 2 * a.y.dilation, windows);
     if constexpr (isMaximum)
       if (isBorderColumn && row >= 0 && row < a.y.windows)
         forEachClampedColumn(row,
@@ -220,6 +220,11 @@ __global__ void __launch_bounds__(kStripThreads, kind == PoolingKind::Max ? kPla
         for (int lane = 0; lane < lanes; ++lane)
           sums[q][dx][lane] =
               q + stride < kernelSize ? sums[min(q + stride, kernelSize - 1)][dx][lane] : 0.0F;
+    row += a.y.dilation;
+  };
+  for (std::int32_t i = 1 - reach; i < at.count; i += 2) {
+    finishRow(i, next[0]);
+    if (i + 1 < at.count) finishRow(i + 1, next[1]);
   }
 }
 

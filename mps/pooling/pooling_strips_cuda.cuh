@@ -266,15 +266,16 @@ __global__ void __launch_bounds__(kStripThreads, places ? kPlaceStripBlocks : kS
     y += a.y.dilation;
   };
 
-  constexpr int onTheirWay = 2;  // rows
-  constexpr int ahead = onTheirWay / stride;
+  constexpr int ahead = 2 / stride;  // windows whose rows are on their way
   uint4 first[kept + 1][kernelSize];
-  uint4 next[onTheirWay][kernelSize];
+  uint4 next[ahead][stride][kernelSize];
 #pragma unroll
   for (int q = 0; q < kept; ++q) loadRow(first[q]);
 #pragma unroll
-  for (int k = 0; k < onTheirWay; ++k)
-    if (k / stride < at.count) loadRow(next[k]);
+  for (int w = 0; w < ahead; ++w)
+#pragma unroll
+    for (int k = 0; k < stride; ++k)
+      if (w < at.count) loadRow(next[w][k]);
   Sum rows[kernelSize];
 #pragma unroll
   for (int q = 0; q < kept; ++q) rows[q] = Sum::ofRow(first[q]);
@@ -288,17 +289,13 @@ __global__ void __launch_bounds__(kStripThreads, places ? kPlaceStripBlocks : kS
   std::int32_t window = at.line;
   std::int32_t countedColumns = 0;
   if constexpr (kind == PoolingKind::Average) countedColumns = a.x.countedTaps(at.column, a.countsNearTaps);
-#pragma unroll 2
-  for (std::int32_t i = 0; i < at.count; ++i, window += a.y.dilation) {
+  // Where rows were moved from one array to another, their loads would be waited for.
+  const auto finishWindow = [&](std::int32_t i, uint4(&packs)[stride][kernelSize]) {
 #pragma unroll
-    for (int k = 0; k < stride; ++k) rows[kept + k] = Sum::ofRow(next[k]);
-#pragma unroll
-    for (int k = stride; k < onTheirWay; ++k)
-#pragma unroll
-      for (int p = 0; p < kernelSize; ++p) next[k - stride][p] = next[k][p];
+    for (int k = 0; k < stride; ++k) rows[kept + k] = Sum::ofRow(packs[k]);
     if (i + ahead < at.count) {
 #pragma unroll
-      for (int k = onTheirWay - stride; k < onTheirWay; ++k) loadRow(next[k]);
+      for (int k = 0; k < stride; ++k) loadRow(packs[k]);
     }
     Sum sum = rows[0];
 #pragma unroll
@@ -324,7 +321,12 @@ __global__ void __launch_bounds__(kStripThreads, places ? kPlaceStripBlocks : kS
     }
     to += toNext;
     place += placeNext;
-  }
+    window += a.y.dilation;
+  };
+  for (std::int32_t i = 0; i < at.count; i += ahead)
+#pragma unroll
+    for (int w = 0; w < ahead; ++w)
+      if (i + w < at.count) finishWindow(i + w, next[w]);
 }
 
 }  // namespace mps::detail::cuda
