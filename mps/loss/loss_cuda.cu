@@ -51,7 +51,8 @@ __global__ void __launch_bounds__(kThreads, 3) lossElements(LossArguments a) {
     }
   };
   for (std::uint32_t first = chunk.begin + threadIdx.x; first < chunk.end; first += batch * blockDim.x) {
-    cuda::FetchedInputs<Access> fetched[batch];  // what is left out is 0, else loads would wait for one another
+    cuda::FetchedInputs<Access>
+        fetched[batch];  // what is left out is 0, else loads would wait for one another
     ElementPlace places[batch];
 #pragma unroll
     for (int i = 0; i < batch; ++i) {
