@@ -12,25 +12,54 @@
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
-/// Input rows that are added in one pass.
-inline constexpr std::size_t kMostRows = 8;
+/// Inputs that are added in one pass.
+inline constexpr std::size_t kMostAtOnce = 4;
 
+/// Adjacent values and what they count.
 struct WeightedRun {
   ConstFloatRun run;
   float weight = 0;
 };
 
-/// to = the sum of the weighted runs, or that added to it.
-void sumRuns(const WeightedRun* runs, std::size_t count, bool add, float* to, std::size_t length) {
+/// to = the sum of the weighted runs, each of elements of type T, or that added to it.
+template <class T, std::size_t count>
+void sumRunsOf(const WeightedRun* runs, bool add, FloatRun to, std::size_t length) {
   const hn::ScalableTag<float> d;
+  // Copies of their own, which no store can change.
+  const T* from[count];
+  float weights[count];
+  for (std::size_t k = 0; k < count; ++k) {
+    from[k] = static_cast<const T*>(runs[k].run.address);
+    weights[k] = runs[k].weight;
+  }
   forVectors(d, length, [&](std::size_t i, auto lanes) {
-    const auto value = [&](std::size_t k) { return lanes.load(d, runs[k].run + i); };
-    const auto weight = [&](std::size_t k) { return hn::Set(d, runs[k].weight); };
-    auto sum = hn::Mul(value(0), weight(0));
-    if (add) sum = hn::Add(sum, lanes.load(d, to + i));
-    for (std::size_t k = 1; k < count; ++k) sum = hn::MulAdd(value(k), weight(k), sum);
+    auto sum = hn::Mul(lanes.load(d, ConstFloatRun(from[0] + i)), hn::Set(d, weights[0]));
+    for (std::size_t k = 1; k < count; ++k)
+      sum = hn::MulAdd(lanes.load(d, ConstFloatRun(from[k] + i)), hn::Set(d, weights[k]), sum);
+    if (add) sum = hn::Add(sum, lanes.load(d, static_cast<const float*>(to.address) + i));
     lanes.store(d, sum, to + i);
   });
+}
+
+/// @param count 1 to kMostAtOnce  @param add `to` is float32
+void sumRuns(const WeightedRun* runs, std::size_t count, bool add, FloatRun to, std::size_t length) {
+  const auto sum = [&](auto element) {
+    using T = decltype(element);
+    switch (count) {
+      case 1:
+        return sumRunsOf<T, 1>(runs, add, to, length);
+      case 2:
+        return sumRunsOf<T, 2>(runs, add, to, length);
+      case 3:
+        return sumRunsOf<T, 3>(runs, add, to, length);
+      default:
+        return sumRunsOf<T, 4>(runs, add, to, length);
+    }
+  };
+  if (runs->run.isHalf)
+    sum(Float16{});
+  else
+    sum(0.0F);
 }
 
 /// Adjacent columns, `stride` elements apart.
@@ -39,36 +68,45 @@ struct Columns {
   std::size_t stride = 0;
 };
 
-/// A destination pixel: the weighted sum of columns, the first of which has the number `begin`.
-void sumColumns(const Columns& columns, std::int64_t begin, const UpsamplingTap* tap, std::size_t count,
-                std::size_t channels, FloatRun to) {
+/// The elements of a tile of pixels that do not fill vectors.
+struct ElementRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  std::int32_t inputBegin = 0;  ///< the element that sums[0] is
+  std::int32_t inputCount = 0;
+};
+
+/// @param sums a vector more than inputCount may be read
+void sumElements(const UpsamplingElements& elements, const ElementRange& range, const float* sums,
+                 bool accumulate, FloatRun to) {
   const hn::ScalableTag<float> d;
-  const auto at = [&](std::size_t k) {
-    return columns.first + static_cast<std::size_t>(tap[k].input - begin) * columns.stride;
-  };
-  if (count == 0) {
-    forVectors(d, channels, [&](std::size_t i, auto lanes) { lanes.store(d, hn::Zero(d), to + i); });
-  } else if (count == 1 && tap->weight == 1) {
-    const ConstFloatRun from = at(0);
-    forVectors(d, channels,
-               [&](std::size_t i, auto lanes) { lanes.store(d, lanes.load(d, from + i), to + i); });
-  } else if (count == 2) {
-    const ConstFloatRun first = at(0);
-    const ConstFloatRun second = at(1);
-    const auto firstWeight = hn::Set(d, tap[0].weight);
-    const auto secondWeight = hn::Set(d, tap[1].weight);
-    forVectors(d, channels, [&](std::size_t i, auto lanes) {
-      const auto sum = hn::Mul(lanes.load(d, first + i), firstWeight);
-      lanes.store(d, hn::MulAdd(lanes.load(d, second + i), secondWeight, sum), to + i);
-    });
-  } else {
-    forVectors(d, channels, [&](std::size_t i, auto lanes) {
-      auto sum = hn::Mul(lanes.load(d, at(0) + i), hn::Set(d, tap[0].weight));
-      for (std::size_t k = 1; k < count; ++k)
-        sum = hn::MulAdd(lanes.load(d, at(k) + i), hn::Set(d, tap[k].weight), sum);
-      lanes.store(d, sum, to + i);
-    });
-  }
+  const hn::RebindToSigned<decltype(d)> di;
+  const std::size_t lanesOfVector = hn::Lanes(d);
+  forVectors(d, range.end - range.begin, [&](std::size_t i, auto lanes) {
+    const std::size_t e = range.begin + i;
+    const std::size_t last = std::min(e + lanesOfVector, range.end) - 1;
+    const std::int32_t first = std::max(elements.begin[e], range.inputBegin);
+    // All that the vector reads is in one vector: shuffles, else a gather.
+    const bool isNear = elements.end[last] - first <= static_cast<std::int32_t>(lanesOfVector);
+    const auto base = hn::Set(di, isNear ? first : range.inputBegin);
+    // Lanes behind the tile's last element have indices of another one.
+    const auto limit =
+        hn::Set(di, isNear ? static_cast<std::int32_t>(lanesOfVector) - 1 : range.inputCount - 1);
+    const auto near = hn::LoadU(d, sums + (isNear ? first - range.inputBegin : 0));
+    auto sum = hn::Zero(d);
+    for (std::size_t k = 0; k < elements.taps; ++k) {
+      const std::size_t at = k * elements.stride + e;
+      const auto relative = hn::Sub(hn::LoadU(di, elements.indices.data() + at), base);
+      const auto index = hn::Min(hn::Max(relative, hn::Zero(di)), limit);
+      const auto weight = hn::LoadU(d, elements.weights.data() + at);
+      const auto value =
+          isNear ? hn::TableLookupLanes(near, hn::IndicesFromVec(d, index)) : hn::GatherIndex(d, sums, index);
+      const auto counted = hn::IfThenElseZero(hn::Ne(weight, hn::Zero(d)), value);
+      sum = hn::MulAdd(counted, weight, sum);
+    }
+    if (accumulate) sum = hn::Add(sum, lanes.load(d, static_cast<const float*>(to.address) + i));
+    lanes.store(d, sum, to + i);
+  });
 }
 
 /// Computes rows of the destination, tile by tile: the sum of the input rows first, then its columns.
@@ -82,6 +120,7 @@ class RowSums {
         input_(problem.direction == UpsamplingDirection::Forward ? operands.source : operands.gradient),
         readsDirectly_(isFloat(problem.input.format)),
         writesDirectly_(isFloat(problem.destination.format) && !operands.accumulate),
+        sumsElements_(layout.elements.taps > 0 && isFloat(problem.destination.format)),
         streams_(stream) {}
 
   void compute(std::int64_t n, std::int64_t y) {
@@ -104,17 +143,45 @@ class RowSums {
   void computeTile(std::int64_t n, std::int64_t y, const UpsamplingTile& tile, Channels channels) {
     const bool isEmpty = layout_.rows.begin(y) == layout_.rows.end(y) || tile.inputBegin == tile.inputEnd;
     const Columns columns = isEmpty ? Columns() : sumRows(n, y, tile, channels);
+    if (!isEmpty && sumsElements_) {
+      const auto at = [&](std::int64_t column) { return column * channels.count; };
+      const ElementRange range{static_cast<std::size_t>(at(tile.begin)),
+                               static_cast<std::size_t>(at(tile.end)),
+                               static_cast<std::int32_t>(at(tile.inputBegin)),
+                               static_cast<std::int32_t>(at(tile.inputEnd - tile.inputBegin))};
+      return sumElements(layout_.elements, range, sums_, operands_.accumulate,
+                         targetAt(problem_.destination.offset(n, y, tile.begin, 0)));
+    }
     const auto count = static_cast<std::size_t>(channels.count);
     for (std::int64_t x = tile.begin; x < tile.end; ++x) {
       const UpsamplingTap* const tap = layout_.columns.begin(x);
       const std::size_t taps = isEmpty ? 0 : static_cast<std::size_t>(layout_.columns.end(x) - tap);
       const std::int64_t offset = problem_.destination.offset(n, y, x, channels.first);
-      if (writesDirectly_) {
+      if (writesDirectly_ && taps <= kMostAtOnce) {
         sumColumns(columns, tile.inputBegin, tap, taps, count, targetAt(offset));
       } else {
         sumColumns(columns, tile.inputBegin, tap, taps, count, pixel_);
         storePixel(offset, count);
       }
+    }
+  }
+
+  /// A destination pixel: the weighted sum of columns, the first of which has the number `begin`.
+  /// @param to float32 where there are more than kMostAtOnce
+  static void sumColumns(const Columns& columns, std::int64_t begin, const UpsamplingTap* tap,
+                         std::size_t count, std::size_t channels, FloatRun to) {
+    if (count == 0) {
+      const hn::ScalableTag<float> d;
+      forVectors(d, channels, [&](std::size_t i, auto lanes) { lanes.store(d, hn::Zero(d), to + i); });
+    }
+    for (std::size_t done = 0; done < count; done += kMostAtOnce) {
+      WeightedRun runs[kMostAtOnce];
+      const std::size_t part = std::min(kMostAtOnce, count - done);
+      for (std::size_t k = 0; k < part; ++k) {
+        const auto column = static_cast<std::size_t>(tap[done + k].input - begin);
+        runs[k] = {columns.first + column * columns.stride, tap[done + k].weight};
+      }
+      sumRuns(runs, part, done > 0, to, channels);
     }
   }
 
@@ -140,21 +207,21 @@ class RowSums {
     });
   }
 
-  /// The columns of a tile; a single row that counts once stays where it lies.
+  /// The columns of a tile; a single row that counts once may stay where it lies.
   Columns sumRows(std::int64_t n, std::int64_t y, const UpsamplingTile& tile, Channels channels) {
     const UpsamplingTap* const row = layout_.rows.begin(y);
     const auto rows = static_cast<std::size_t>(layout_.rows.end(y) - row);
     const std::int64_t stride = problem_.input.pixelStride;
-    if (readsDirectly_ && rows == 1 && row->weight == 1)
+    if (readsDirectly_ && !sumsElements_ && rows == 1 && row->weight == 1)
       return {runAt(n, row->input, tile.inputBegin, channels.first, 0), static_cast<std::size_t>(stride)};
     const std::int64_t width = tile.inputEnd - tile.inputBegin;
     const bool isAdjacent = stride == channels.count;
     const auto length = static_cast<std::size_t>((isAdjacent ? width : 1) * channels.count);
-    const std::size_t most = readsDirectly_ ? kMostRows : 1;
+    const std::size_t most = readsDirectly_ ? kMostAtOnce : 1;
     for (std::int64_t x = 0; x < (isAdjacent ? 1 : width); ++x) {
       float* const to = sums_ + static_cast<std::size_t>(x) * length;
       for (std::size_t done = 0; done < rows; done += most) {
-        WeightedRun runs[kMostRows];
+        WeightedRun runs[kMostAtOnce];
         const std::size_t count = std::min(most, rows - done);
         for (std::size_t k = 0; k < count; ++k)
           runs[k] = {runAt(n, row[done + k].input, tile.inputBegin + x, channels.first, length),
@@ -185,8 +252,9 @@ class RowSums {
   const std::byte* input_;
   bool readsDirectly_;
   bool writesDirectly_;
+  bool sumsElements_;
   bool streams_;
-  alignas(64) float sums_[UpsamplingLayout::capacity];
+  alignas(64) float sums_[UpsamplingLayout::capacity + UpsamplingElements::padding];
   alignas(64) float stage_[UpsamplingLayout::capacity];
   alignas(64) float pixel_[UpsamplingLayout::capacity];
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 namespace mps::detail {
 namespace {
@@ -98,6 +99,44 @@ std::vector<UpsamplingTile> tilesOf(const UpsamplingTaps& columns, std::int64_t 
   return tiles;
 }
 
+UpsamplingElements elementsOf(const UpsamplingTaps& columns, const TensorShape& input,
+                              const TensorShape& destination) {
+  UpsamplingElements elements;
+  const std::int64_t channels = destination.channels;
+  std::int64_t most = 1;
+  for (std::int64_t x = 0; x < destination.width; ++x)
+    most = std::max<std::int64_t>(most, columns.end(x) - columns.begin(x));
+  constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max();
+  if (channels > UpsamplingElements::mostChannels || most > UpsamplingElements::mostTaps ||
+      destination.pixelStride != channels || input.width * channels > largest)
+    return elements;
+  const auto asIndex = [&](std::int64_t column) { return static_cast<std::int32_t>(column * channels); };
+  elements.taps = static_cast<std::size_t>(most);
+  elements.stride = static_cast<std::size_t>(destination.width * channels) + UpsamplingElements::padding;
+  elements.indices.resize(elements.taps * elements.stride);
+  elements.weights.resize(elements.taps * elements.stride);
+  elements.begin.resize(elements.stride);
+  elements.end.resize(elements.stride);
+  std::size_t e = 0;
+  for (std::int64_t x = 0; x < destination.width; ++x)
+    for (std::int64_t c = 0; c < channels; ++c, ++e) {
+      std::size_t k = e;
+      for (const UpsamplingTap* tap = columns.begin(x); tap != columns.end(x); ++tap, k += elements.stride) {
+        elements.indices[k] = asIndex(tap->input) + static_cast<std::int32_t>(c);
+        elements.weights[k] = tap->weight;
+      }
+      const bool isEmpty = columns.begin(x) == columns.end(x);
+      if (!isEmpty) {
+        elements.begin[e] = asIndex(columns.begin(x)->input);
+        elements.end[e] = asIndex((columns.end(x) - 1)->input + 1);
+      } else if (e > 0) {
+        elements.begin[e] = elements.begin[e - 1];
+        elements.end[e] = elements.end[e - 1];
+      }
+    }
+  return elements;
+}
+
 }  // namespace
 
 UpsamplingTaps::UpsamplingTaps(const UpsamplingProblem& problem, const UpsamplingAxis& axis,
@@ -142,6 +181,7 @@ UpsamplingLayout upsamplingLayout(const UpsamplingProblem& problem) {
       channels * widest <= capacity ? channels : capacity / widest / kLargestVector * kLargestVector;
   if (layout.channelStep > 0)
     layout.tiles = tilesOf(layout.columns, problem.destination.width, capacity / layout.channelStep);
+  layout.elements = elementsOf(layout.columns, problem.input, problem.destination);
   return layout;
 }
 

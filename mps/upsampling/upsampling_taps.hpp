@@ -52,6 +52,24 @@ struct UpsamplingTile {
   std::int64_t inputEnd = 0;
 };
 
+/// For each element of a destination row the input elements, of the row's sum, that it is a sum of: for pixels that
+/// do not fill a vector.
+struct UpsamplingElements {
+  /// More channels are vectors of their own; more taps are rare.
+  static constexpr std::int64_t mostChannels = 15;
+  static constexpr std::int64_t mostTaps = 4;
+  /// No vector has more lanes; so many elements follow the last one.
+  static constexpr std::size_t padding = 16;
+
+  std::size_t taps = 0;    ///< 0: not used
+  std::size_t stride = 0;  ///< elements from tap to tap
+  std::vector<std::int32_t> indices;
+  std::vector<float> weights;  ///< 0 where an element has fewer taps
+  /// The pixels that an element's column reads, as elements [begin, end).
+  std::vector<std::int32_t> begin;
+  std::vector<std::int32_t> end;
+};
+
 /// What the vector kernel works on at a time: the input columns of a tile, some channels of them, as one sum of
 /// rows that stays in the first-level cache.
 struct UpsamplingLayout {
@@ -61,6 +79,7 @@ struct UpsamplingLayout {
   UpsamplingTaps rows;
   UpsamplingTaps columns;
   std::vector<UpsamplingTile> tiles;
+  UpsamplingElements elements;
   std::int64_t channelStep = 0;  ///< 0: a single pixel needs too many columns
 };
 UpsamplingLayout upsamplingLayout(const UpsamplingProblem& problem);
