@@ -22,6 +22,11 @@ unmetal_family(convolution
   TESTS convolution_choice_test.cpp convolution_depthwise_test.cpp convolution_gradient_test.cpp
         convolution_options_test.cpp convolution_plan_file_test.cpp convolution_test.cpp convolution_weights_test.cpp
         fully_connected_test.cpp)
+unmetal_family(batch_normalization
+  HEADERS batch_normalization_node.hpp
+  SOURCES batch_normalization_gradient_call.cpp batch_normalization_node.cpp
+  CONFORM batch_normalization_reference_call.cpp
+  TESTS batch_normalization_gradient_test.cpp batch_normalization_test.cpp)
 unmetal_family(arithmetic
   HEADERS arithmetic_node.hpp
   SOURCES arithmetic_gradient.cpp arithmetic_node.cpp arithmetic_vectors.cpp
@@ -46,7 +51,8 @@ unmetal_family(optimizer
   HEADERS optimizer_descriptor.hpp
   SOURCES combined_updates.cpp
   CUDA optimizer_cuda.cu
-  TESTS combined_updates_test.cpp optimizer_convolution_test.cpp optimizer_test.cpp)
+  TESTS combined_updates_test.cpp optimizer_batch_normalization_test.cpp optimizer_convolution_test.cpp
+        optimizer_test.cpp)
 unmetal_family(matrix
   HEADERS matrix_image_copy.hpp matrix_random.hpp
   SOURCES matrix_call.cpp matrix_image_copy.cpp matrix_image_copy_cpu.cpp matrix_random.cpp matrix_random_cpu.cpp

@@ -1,5 +1,6 @@
 #include "mps/conform/graph_reference.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "mps/conform/families.hpp"
@@ -49,7 +50,12 @@ ImageFeatureChannelFormat GraphReference::formatOf(ImageIndex image) const {
 }
 
 const PreparedCall::Parameter& GraphReference::parameterOf(StepIndex step, std::size_t index) const {
-  return trace_.calls.at(step).at(0).prepared.parameters.at(index);
+  const auto& calls = trace_.calls.at(step);
+  const auto has = [&](const GraphTrace::Call& call) {
+    return call.prepared.parameters.at(index).memory != nullptr;
+  };
+  const auto found = std::ranges::find_if(calls, has);
+  return (found == calls.end() ? calls.at(0) : *found).prepared.parameters.at(index);
 }
 
 StepInputs GraphReference::commonInputs(StepIndex step) const {

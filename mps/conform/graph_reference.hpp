@@ -44,7 +44,7 @@ class GraphReference {
   [[nodiscard]] ImageFeatureChannelFormat formatOf(ImageIndex image) const;
   /// A step's reference on what the device stored, so that it is off by one kernel's errors alone.
   [[nodiscard]] const StepOutputs& onStored(StepIndex step) const { return onStored_.at(step); }
-  /// Parameters of a forward step: PreparedCall::Parameter of its first call.
+  /// Parameters of a forward step: PreparedCall::Parameter of its first call that has one of this index.
   [[nodiscard]] const PreparedCall::Parameter& parameterOf(StepIndex step, std::size_t index) const;
   /// @}
 

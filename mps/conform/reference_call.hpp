@@ -80,6 +80,8 @@ class ReferenceCall {
                             ReferenceTensor gradient);
   void setObjective(ReferenceTensor objective) { outputs_.objective = std::move(objective); }
   void setSaved(std::any saved) { outputs_.saved = std::move(saved); }
+  /// What an earlier call of the step has saved.
+  [[nodiscard]] const std::any& saved() const { return outputs_.saved; }
 
  private:
   [[nodiscard]] ReferenceTensor view(const std::optional<BatchOperand>& operand, std::size_t source,

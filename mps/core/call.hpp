@@ -106,7 +106,8 @@ struct ForwardCall {
   mtl::Region clipRect;  ///< that rectangle
   Offset offset;
   std::size_t sourceFeatureChannelOffset = 0;
-  bool needsEdgeCopy = false;  ///< windowless, and the region at offset leaves the source
+  bool needsEdgeCopy = false;    ///< windowless, and the region at offset leaves the source
+  std::shared_ptr<State> state;  ///< the (first) state of the encode, for families whose states hold buffers
 };
 
 /// One gradient call likewise.

@@ -366,7 +366,11 @@ void CNNGradientKernel::checkAliases(const std::vector<detail::PreparedCall>& pr
   const bool movesPixels = any([](const detail::PreparedCall& part) {
     return part.zeroDestinationFirst || part.gradientOrigin != part.destinationOrigin;
   });
-  if (worksInPlace() && (movesPixels || !writesAll || prepared.size() > 1))
+  // Parts before the last must leave the gradient as it is.
+  const bool writesEarly =
+      !prepared.empty() && std::any_of(prepared.begin(), prepared.end() - 1,
+                                       [](const auto& part) { return part.writesDestination; });
+  if (worksInPlace() && (movesPixels || !writesAll || writesEarly))
     detail::checkNoAlias(*this, "sourceGradient", gradients, destinations);
 }
 

@@ -152,7 +152,8 @@ void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
   const bool savesFields = withState && (savesFieldsUnderPredicates_ || !commandBuffer->mayLeaveOut());
   BatchOperand source(sources);
   BatchOperand destination(destinations, true);
-  const ForwardCall call = resolveCall(source, destination, savesFields);
+  ForwardCall call = resolveCall(source, destination, savesFields);
+  if (withState) call.state = states[0];
   mtl::RecordingGuard guard(*commandBuffer);
 
   std::shared_ptr<ForwardRecord> record;
@@ -207,7 +208,7 @@ void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
   }
   detail::setProducer(destinations, describe());
   detail::consumeRead(sources, describe());
-  didEncode();
+  didEncode(call);
 }
 
 ImageDescriptor CNNKernel::sizeDestination(const ImageDescriptor& source) {
@@ -358,6 +359,12 @@ void CNNKernel::encodeWithSourceStates(const std::shared_ptr<mtl::CommandBuffer>
                                        const ImageBatch& /*sourceImages*/, const StateBatch& /*sourceStates*/,
                                        const ImageBatch& /*destinationImages*/) {
   throw Error(describe() + ": takes no source states");
+}
+
+void CNNKernel::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                           const ImageBatch& sourceImages, const StateBatch& destinationStates,
+                           const ImageBatch& destinationImages) {
+  encodeInto(commandBuffer, sourceImages, destinationStates, destinationImages, true);
 }
 
 std::shared_ptr<State> CNNKernel::makeState(

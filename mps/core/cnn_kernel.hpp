@@ -170,6 +170,11 @@ class CNNKernel : public Kernel {
   virtual void encodeWithSourceStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                       const ImageBatch& sourceImages, const StateBatch& sourceStates,
                                       const ImageBatch& destinationImages);
+  /// Encodes a step of a graph, with what must have seen the whole batch before, such as batch statistics. The
+  /// default is encodeBatch.
+  virtual void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                          const ImageBatch& sourceImages, const StateBatch& destinationStates,
+                          const ImageBatch& destinationImages);
   /// @}
 
  protected:
@@ -194,7 +199,7 @@ class CNNKernel : public Kernel {
   /// Adds to the record that the states get. Called once per encode, after prepareForward.
   virtual void describeForward(std::any& /*family*/) const {}
   /// Called after an encode was recorded, e.g. to advance a random sequence.
-  virtual void didEncode() {}
+  virtual void didEncode(const detail::ForwardCall& /*call*/) {}
 
  private:
   struct Encoding;

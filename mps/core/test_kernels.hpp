@@ -123,7 +123,7 @@ class Scale : public CNNKernel {
     return producedChannels_ != 0 ? producedChannels_ : read;
   }
   void describeForward(std::any& family) const override { family = factor_; }
-  void didEncode() override { ++encodes_; }
+  void didEncode(const detail::ForwardCall& /*call*/) override { ++encodes_; }
 
  private:
   float factor_;

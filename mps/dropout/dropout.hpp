@@ -65,7 +65,7 @@ class CNNDropout : public CNNKernel {
   [[nodiscard]] std::shared_ptr<State> makeState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const override;
   void describeForward(std::any& family) const override;
-  void didEncode() override { ++encodeCount_; }
+  void didEncode(const detail::ForwardCall& /*call*/) override { ++encodeCount_; }
 
  private:
   float keepProbability_;

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "mps/arithmetic/arithmetic.hpp"
+#include "mps/batch_normalization/batch_normalization.hpp"
+#include "mps/batch_normalization/batch_normalization_fixed_source.hpp"
 #include "mps/convolution/fully_connected.hpp"
 #include "mps/core/test_images.hpp"
 #include "mps/graph/test_network.hpp"
@@ -35,6 +37,7 @@ class EveryKernel : public testing::DeviceTest {
             CNNConvolution::create(device_, test::layer(device_, 3, channels, 3, "conv")),
             CNNFullyConnected::create(device_, test::layer(device_, side, channels, 3, "dense")),
             CNNNeuron::create(device_, relu),
+            CNNBatchNormalization::create(device_, detail::FixedBatchNormalization::create(channels), relu),
             CNNSoftMax::create(device_),
             CNNLogSoftMax::create(device_),
             CNNUpsamplingNearest::create(device_, 2, 3),

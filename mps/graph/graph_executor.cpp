@@ -392,7 +392,7 @@ void GraphExecutor::encodeStep(Run& run, StepIndex index) {
         return isTemporary ? unary->temporaryResultStateBatch(run.commandBuffer, source)
                            : unary->resultStateBatch(source);
       });
-      unary->encodeBatch(run.commandBuffer, source, states, result);
+      unary->encodeStep(run.commandBuffer, source, states, result);
     }
     if (step.fusedNeuronState)
       run.states[*step.fusedNeuronState] =

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/convolution/convolution.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
@@ -239,19 +240,27 @@ class Compiler {
     }
   }
 
-  /// What each convolution gradient has to compute.
+  /// What gradients of layers with weights have to compute, and which statistics batch normalisations use.
   void decideGradients() {
     for (ProgramStep& step : program_->steps) {
-      auto* gradient = dynamic_cast<CNNConvolutionGradient*>(step.kernel.get());
-      if (gradient == nullptr) continue;
+      if (auto* normalization = dynamic_cast<CNNBatchNormalization*>(step.kernel.get()))
+        normalization->decideStatistics(step.resultState &&
+                                        !program_->states[*step.resultState].readers.empty());
+      auto* convolution = dynamic_cast<CNNConvolutionGradient*>(step.kernel.get());
+      auto* normalization = dynamic_cast<CNNBatchNormalizationStatisticsGradient*>(step.kernel.get());
+      if (convolution == nullptr && normalization == nullptr) continue;
       const ProgramImage& result = program_->images[step.result];
       const bool data = !result.readers.empty() || result.isExported || result.isNeededResult;
       const bool exported = !step.sourceStates.empty() && program_->states[step.sourceStates[0]].isExported;
       const bool weights = step.update != nullptr || exported || !data;
       step.writesResult = data;
-      gradient->setGradientOption(data && weights ? CNNConvolutionGradientOption::All
-                                  : data          ? CNNConvolutionGradientOption::GradientWithData
-                                                  : CNNConvolutionGradientOption::GradientWithWeightsAndBias);
+      if (normalization != nullptr) {
+        normalization->setComputesData(data);
+        continue;
+      }
+      convolution->setGradientOption(data && weights ? CNNConvolutionGradientOption::All
+                                     : data          ? CNNConvolutionGradientOption::GradientWithData
+                                            : CNNConvolutionGradientOption::GradientWithWeightsAndBias);
     }
   }
 

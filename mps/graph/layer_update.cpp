@@ -1,7 +1,9 @@
 #include "mps/graph/layer_update.hpp"
 
 #include <optional>
+#include <utility>
 
+#include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/convolution/convolution.hpp"
 #include "mps/convolution/convolution_weights.hpp"
 #include "mps/optimizer/combined_updates.hpp"
@@ -66,6 +68,59 @@ class ConvolutionUpdate final : public LayerUpdate {
   std::shared_ptr<const ConvolutionWeights> before_;
 };
 
+class BatchNormalizationUpdate final : public LayerUpdate {
+ public:
+  BatchNormalizationUpdate(std::shared_ptr<CNNBatchNormalization> forward, NNTrainingStyle style)
+      : LayerUpdate(style), forward_(std::move(forward)) {}
+
+  void begin() override { before_ = forward_->parameters(); }
+  void rollBack() override { forward_->useParameters(before_); }
+
+  /// The statistics first: the optimiser's encode takes a read off the state.
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<State>& gradientState, CombinedUpdates* combined) override {
+    const auto state = std::static_pointer_cast<CNNBatchNormalizationState>(gradientState);
+    CNNBatchNormalizationDataSource& source = *forward_->dataSource();
+    const std::size_t reads = state->readCount();
+    if (state->isTemporary()) state->setReadCount(reads + 2);  // whether or not the source takes them
+    // Memory of a temporary state serves others as soon as its update is encoded.
+    if (state->isTemporary()) combined = nullptr;
+    {
+      std::optional<CombinedUpdates::Scope> scope;
+      const bool isLive = source.deviceMeanAndVariance(forward_->device()) != nullptr;
+      if (combined != nullptr && isLive) scope.emplace(*combined);
+      const auto updated = source.updateMeanAndVariance(commandBuffer, state);
+      if (updated && !isLive) forward_->reloadMeanAndVariance(commandBuffer, updated);
+    }
+    {
+      std::optional<CombinedUpdates::Scope> scope;
+      const bool isLive = source.deviceGammaAndBeta(forward_->device()) != nullptr;
+      if (combined != nullptr && isLive) scope.emplace(*combined);
+      const auto updated = source.updateGammaAndBeta(commandBuffer, state);
+      if (updated && !isLive) forward_->reloadGammaAndBeta(commandBuffer, updated);
+    }
+    if (state->isTemporary()) state->setReadCount(reads - 1);  // the graph counts one for the update
+  }
+
+  std::shared_ptr<State> prepareHostUpdate(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                           const std::shared_ptr<State>& gradientState) override {
+    gradientState->synchronize(commandBuffer);
+    return nullptr;
+  }
+
+  void updateOnHost(const std::shared_ptr<State>& gradientState,
+                    const std::shared_ptr<State>& /*sourceState*/) override {
+    const auto state = std::static_pointer_cast<CNNBatchNormalizationState>(gradientState);
+    CNNBatchNormalizationDataSource& source = *forward_->dataSource();
+    if (source.updateMeanAndVariance(state)) forward_->reloadMeanAndVarianceFromDataSource();
+    if (source.updateGammaAndBeta(state)) forward_->reloadGammaAndBetaFromDataSource();
+  }
+
+ private:
+  std::shared_ptr<CNNBatchNormalization> forward_;
+  BatchNormalizationParameters before_;
+};
+
 }  // namespace
 
 std::shared_ptr<LayerUpdate> LayerUpdate::create(const std::shared_ptr<Kernel>& forward,
@@ -76,10 +131,14 @@ std::shared_ptr<LayerUpdate> LayerUpdate::create(const std::shared_ptr<Kernel>& 
   auto convolutionGradient = std::dynamic_pointer_cast<CNNConvolutionGradient>(gradient);
   if (convolution && convolutionGradient)
     return std::make_shared<ConvolutionUpdate>(std::move(convolution), std::move(convolutionGradient), style);
+  if (auto normalization = std::dynamic_pointer_cast<CNNBatchNormalization>(forward))
+    return std::make_shared<BatchNormalizationUpdate>(std::move(normalization), style);
   return nullptr;
 }
 
 const void* deviceWeightsOf(const Kernel& forward) {
+  if (const auto* normalization = dynamic_cast<const CNNBatchNormalization*>(&forward))
+    return normalization->parameters().sharesGammaAndBeta ? normalization->parameters().gamma.get() : nullptr;
   const auto* convolution = dynamic_cast<const CNNConvolution*>(&forward);
   if (convolution == nullptr || !convolution->weights()->isShared()) return nullptr;
   return convolution->weights()->weights().get();
@@ -89,6 +148,10 @@ void reloadFromDataSource(Kernel& kernel) {
   if (auto* forward = dynamic_cast<CNNConvolution*>(&kernel)) forward->reloadWeightsAndBiasesFromDataSource();
   if (auto* gradient = dynamic_cast<CNNConvolutionGradient*>(&kernel))
     gradient->reloadWeightsAndBiasesFromDataSource();
+  if (auto* normalization = dynamic_cast<CNNBatchNormalization*>(&kernel)) {
+    normalization->reloadGammaAndBetaFromDataSource();
+    normalization->reloadMeanAndVarianceFromDataSource();
+  }
 }
 
 }  // namespace mps::detail

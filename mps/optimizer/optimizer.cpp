@@ -209,37 +209,54 @@ void NNOptimizer::encodeConvolution(const std::shared_ptr<mtl::CommandBuffer>& c
   if (hasBiases)
     checkCounts(" biases", sourceState->biasCount(), resultState->biasCount(),
                 gradientState->bufferSize(1) / sizeof(float));
+  std::array<Arrays, 2> pair;
+  const auto fill = [](Arrays& arrays, std::size_t count, const mtl::Buffer& gradient,
+                       const Arrays::Array& values, const Arrays::Array& result) {
+    arrays.count = static_cast<std::int64_t>(count);
+    arrays.gradient = {gradient.memory(), 0, 0};
+    arrays.values = values;
+    arrays.result = result;
+  };
+  fill(pair[0], weightCount, *gradientState->gradientForWeights(),
+       {sourceState->weights()->memory(), sourceState->weightsOffset(), 0},
+       {resultState->weights()->memory(), resultState->weightsOffset(), 0});
+  if (hasBiases)
+    fill(pair[1], resultState->biasCount(), *gradientState->gradientForBiases(),
+         {sourceState->biases()->memory(), sourceState->biasesOffset(), 0},
+         {resultState->biases()->memory(), resultState->biasesOffset(), 0});
+  mtl::RecordingGuard guard(*commandBuffer);
+  recordPair(*commandBuffer, kind, numbers, std::span(pair).first(hasBiases ? 2 : 1), buffers);
+  guard.keep();
+  consumeRead(gradientState);
+  if (sourceState != resultState) consumeRead(sourceState);
+}
+
+void NNOptimizer::recordPair(mtl::CommandBuffer& commandBuffer, OptimizerKind kind,
+                             const OptimizerNumbers& numbers, std::span<Arrays> pair,
+                             const std::vector<Vectors>& buffers) const {
   std::size_t parts = 2;
   for (std::size_t b = 0; b < bufferCount(kind); ++b) {
     const Vectors& vectors = buffers[b];
     if (vectors.empty() || vectors.size() > 2)
       throw Error(describe(), bufferNames[firstSlot(kind) + b], std::to_string(vectors.size()) + " vectors",
-                  "1 (weights) or 2 (weights and biases)");
+                  "1 (weights, or gamma) or 2 (biases, or beta, too)");
     parts = std::min(parts, vectors.size());
   }
-  mtl::RecordingGuard guard(*commandBuffer);
-  for (std::size_t part = 0; part < (hasBiases ? 2U : 1U); ++part) {
-    const std::size_t count = part == 0 ? weightCount : resultState->biasCount();
-    const auto array = [part](CNNConvolutionWeightsAndBiasesState& state) {
-      return part == 0 ? Arrays::Array{state.weights()->memory(), state.weightsOffset(), 0}
-                       : Arrays::Array{state.biases()->memory(), state.biasesOffset(), 0};
-    };
-    Arrays arrays;
-    arrays.count = static_cast<std::int64_t>(count);
-    arrays.values = array(*sourceState);
-    arrays.result = array(*resultState);
+  for (std::size_t part = 0; part < pair.size(); ++part) {
+    Arrays& arrays = pair[part];
+    const auto count = static_cast<std::size_t>(arrays.count);
     if (part >= parts) {  // not updated: a reload from the result still finds them
-      if (sourceState != resultState)
-        detail::recordMemoryCopy(*commandBuffer, describe(), arrays.values.memory, arrays.values.byteOffset,
+      if (arrays.values.memory != arrays.result.memory ||
+          arrays.values.byteOffset != arrays.result.byteOffset)
+        detail::recordMemoryCopy(commandBuffer, describe(), arrays.values.memory, arrays.values.byteOffset,
                                  arrays.result.memory, arrays.result.byteOffset, count * sizeof(float));
       continue;
     }
-    arrays.gradient = {gradientState->resource(part)->memory(), 0, 0};
     for (std::size_t b = 0; b < bufferCount(kind); ++b) {
       const std::size_t slot = firstSlot(kind) + b;
       const auto& vector = buffers[b][part];
       if (!vector) throw Error(describe(), bufferNames[slot], "null", "a vector");
-      vector->storage().check(*this, bufferNames[slot], *commandBuffer, true);
+      vector->storage().check(*this, bufferNames[slot], commandBuffer, true);
       if (vector->dataType() != DataType::Float32)
         throw Error(describe(), bufferNames[slot], name(vector->dataType()), "Float32");
       const bool isDense =
@@ -251,11 +268,45 @@ void NNOptimizer::encodeConvolution(const std::shared_ptr<mtl::CommandBuffer>& c
             std::to_string(count) + " values without gaps");
       arrays.buffers[slot] = {vector->data()->memory(), vector->offset(), 0};
     }
-    record(*commandBuffer, kind, numbers, arrays);
+    record(commandBuffer, kind, numbers, arrays);
   }
+}
+
+void NNOptimizer::encodeBatchNormalization(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, OptimizerKind kind,
+    const OptimizerNumbers& numbers, const std::shared_ptr<CNNBatchNormalizationState>& gradientState,
+    const std::shared_ptr<CNNBatchNormalizationState>& sourceState, const std::vector<Vectors>& buffers,
+    const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  if (!gradientState || !sourceState || !resultState)
+    throw Error(describe(), "a state", "null", "gradient, source and result states");
+  detail::checkStates(*this, "batchNormalizationGradientState", *commandBuffer, StateBatch{gradientState}, 1);
+  detail::checkStates(*this, "batchNormalizationSourceState", *commandBuffer, StateBatch{sourceState}, 1);
+  detail::checkStates(*this, "resultState", *commandBuffer, StateBatch{resultState}, 1);
+  const std::size_t count = gradientState->numberOfFeatureChannels();
+  if (sourceState->numberOfFeatureChannels() != count || resultState->numberOfFeatureChannels() != count)
+    throw Error(describe(), "batchNormalizationSourceState and resultState",
+                std::to_string(sourceState->numberOfFeatureChannels()) + " and " +
+                    std::to_string(resultState->numberOfFeatureChannels()) + " feature channels",
+                std::to_string(count) + ", as in the gradient state");
+  if (!gradientState->hasGradientStatistics())
+    throw Error(describe(), "batchNormalizationGradientState", "without gradients",
+                "one that CNNBatchNormalizationStatisticsGradient has encoded with");
+  std::array<Arrays, 2> pair;
+  const auto fill = [&](Arrays& arrays, const mtl::Buffer& gradient, const mtl::Buffer& values,
+                        const mtl::Buffer& result) {
+    arrays.count = static_cast<std::int64_t>(count);
+    arrays.gradient = {gradient.memory(), 0, 0};
+    arrays.values = {values.memory(), 0, 0};
+    arrays.result = {result.memory(), 0, 0};
+  };
+  fill(pair[0], *gradientState->gradientForGamma(), *sourceState->gamma(), *resultState->gamma());
+  fill(pair[1], *gradientState->gradientForBeta(), *sourceState->beta(), *resultState->beta());
+  mtl::RecordingGuard guard(*commandBuffer);
+  recordPair(*commandBuffer, kind, numbers, pair, buffers);
   guard.keep();
   consumeRead(gradientState);
-  if (sourceState != resultState) consumeRead(sourceState);
+  if (sourceState != gradientState) consumeRead(sourceState);
 }
 
 NNOptimizerStochasticGradientDescent::NNOptimizerStochasticGradientDescent(
@@ -311,6 +362,27 @@ void NNOptimizerStochasticGradientDescent::encode(
                     convolutionSourceState, {inputMomentumVectors}, resultState);
 }
 
+void NNOptimizerStochasticGradientDescent::encode(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
+    const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+    const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  encode(commandBuffer, batchNormalizationState, batchNormalizationState, inputMomentumVectors, resultState);
+}
+
+void NNOptimizerStochasticGradientDescent::encode(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
+    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
+    const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+    const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  OptimizerNumbers step = numbers();
+  step.decay = momentumScale_;
+  encodeBatchNormalization(commandBuffer, kind(!inputMomentumVectors.empty()), step,
+                           batchNormalizationGradientState, batchNormalizationSourceState,
+                           {inputMomentumVectors}, resultState);
+}
+
 NNOptimizerRMSProp::NNOptimizerRMSProp(std::shared_ptr<mtl::Device> device, double decay, float epsilon,
                                        const NNOptimizerDescriptor& descriptor)
     : NNOptimizer(std::move(device), descriptor), decay_(decay), epsilon_(epsilon) {}
@@ -357,6 +429,25 @@ void NNOptimizerRMSProp::encode(
     const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState) {
   encodeConvolution(commandBuffer, OptimizerKind::RMSProp, ownNumbers(), convolutionGradientState,
                     convolutionSourceState, {inputSumOfSquaresVectors}, resultState);
+}
+
+void NNOptimizerRMSProp::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
+                                const std::vector<std::shared_ptr<Vector>>& inputSumOfSquaresVectors,
+                                const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  encode(commandBuffer, batchNormalizationState, batchNormalizationState, inputSumOfSquaresVectors,
+         resultState);
+}
+
+void NNOptimizerRMSProp::encode(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
+    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
+    const std::vector<std::shared_ptr<Vector>>& inputSumOfSquaresVectors,
+    const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  encodeBatchNormalization(commandBuffer, OptimizerKind::RMSProp, ownNumbers(),
+                           batchNormalizationGradientState, batchNormalizationSourceState,
+                           {inputSumOfSquaresVectors}, resultState);
 }
 
 NNOptimizerAdam::NNOptimizerAdam(std::shared_ptr<mtl::Device> device, double beta1, double beta2,
@@ -442,6 +533,51 @@ void NNOptimizerAdam::encode(
     const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState) {
   encode(commandBuffer, convolutionGradientState, convolutionSourceState, inputMomentumVectors,
          inputVelocityVectors, {}, resultState);
+}
+
+void NNOptimizerAdam::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                             const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
+                             const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+                             const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+                             const std::vector<std::shared_ptr<Vector>>& maximumVelocityVectors,
+                             const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  encode(commandBuffer, batchNormalizationState, batchNormalizationState, inputMomentumVectors,
+         inputVelocityVectors, maximumVelocityVectors, resultState);
+}
+
+void NNOptimizerAdam::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                             const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
+                             const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+                             const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+                             const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  encode(commandBuffer, batchNormalizationState, batchNormalizationState, inputMomentumVectors,
+         inputVelocityVectors, std::vector<std::shared_ptr<Vector>>(), resultState);
+}
+
+void NNOptimizerAdam::encode(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
+    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
+    const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+    const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+    const std::vector<std::shared_ptr<Vector>>& maximumVelocityVectors,
+    const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  const OptimizerKind kind = maximumVelocityVectors.empty() ? OptimizerKind::Adam : OptimizerKind::AMSGrad;
+  encodeBatchNormalization(commandBuffer, kind, numbersOfNextStep(), batchNormalizationGradientState,
+                           batchNormalizationSourceState,
+                           {inputMomentumVectors, inputVelocityVectors, maximumVelocityVectors}, resultState);
+  ++timeStep_;
+}
+
+void NNOptimizerAdam::encode(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
+    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
+    const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+    const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+    const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  encode(commandBuffer, batchNormalizationGradientState, batchNormalizationSourceState, inputMomentumVectors,
+         inputVelocityVectors, std::vector<std::shared_ptr<Vector>>(), resultState);
 }
 
 }  // namespace mps

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "mps/core/batch_normalization_state.hpp"
 #include "mps/core/convolution_state.hpp"
 #include "mps/core/kernel.hpp"
 #include "mps/core/vector.hpp"
@@ -17,8 +18,9 @@
 /// The result may be the values themselves. Momentum and other buffers are the application's: they start at 0
 /// and are read and overwritten. Vectors of one encode have the same length and number of vectors. The
 /// convolution forms update weights (vector 0) and biases (vector 1); with one vector the biases are copied
-/// unchanged. They take one read off each temporary state and vector that they read and do not write. All
-/// throw Error before anything is recorded.
+/// unchanged. The batch-normalisation forms do the same for gamma (vector 0) and beta (vector 1), with the
+/// gradients of one state and the current values of the same or of another one. They take one read off each
+/// temporary state and vector that they read and do not write. All throw Error before anything is recorded.
 namespace mps {
 
 class LossScale;
@@ -65,11 +67,23 @@ class NNOptimizer : public Kernel {
                          const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& sourceState,
                          const std::vector<Vectors>& buffers,
                          const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState);
+  /// @param buffers as of encodeConvolution
+  void encodeBatchNormalization(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                detail::OptimizerKind kind, const detail::OptimizerNumbers& numbers,
+                                const std::shared_ptr<CNNBatchNormalizationState>& gradientState,
+                                const std::shared_ptr<CNNBatchNormalizationState>& sourceState,
+                                const std::vector<Vectors>& buffers,
+                                const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
   /// The numbers that all kinds share.
   [[nodiscard]] detail::OptimizerNumbers numbers() const;
 
  private:
   struct Arrays;
+  /// One update of two arrays: weights and biases, gamma and beta. With shorter lists of buffers the second is
+  /// copied.
+  void recordPair(mtl::CommandBuffer& commandBuffer, detail::OptimizerKind kind,
+                  const detail::OptimizerNumbers& numbers, std::span<Arrays> pair,
+                  const std::vector<Vectors>& buffers) const;
   void record(mtl::CommandBuffer& commandBuffer, detail::OptimizerKind kind,
               const detail::OptimizerNumbers& numbers, const Arrays& arrays) const;
   NNOptimizerDescriptor descriptor_;
@@ -111,6 +125,15 @@ class NNOptimizerStochasticGradientDescent : public NNOptimizer {
               const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
               const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
               const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
+              const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
+              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
+              const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
 
  protected:
   NNOptimizerStochasticGradientDescent(std::shared_ptr<mtl::Device> device, float momentumScale,
@@ -152,6 +175,15 @@ class NNOptimizerRMSProp : public NNOptimizer {
               const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
               const std::vector<std::shared_ptr<Vector>>& inputSumOfSquaresVectors,
               const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
+              const std::vector<std::shared_ptr<Vector>>& inputSumOfSquaresVectors,
+              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
+              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
+              const std::vector<std::shared_ptr<Vector>>& inputSumOfSquaresVectors,
+              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
 
  protected:
   NNOptimizerRMSProp(std::shared_ptr<mtl::Device> device, double decay, float epsilon,
@@ -223,6 +255,30 @@ class NNOptimizerAdam : public NNOptimizer {
               const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
               const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
               const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
+              const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+              const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+              const std::vector<std::shared_ptr<Vector>>& maximumVelocityVectors,
+              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
+              const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+              const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
+              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
+              const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+              const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+              const std::vector<std::shared_ptr<Vector>>& maximumVelocityVectors,
+              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
+              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
+              const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+              const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
 
  protected:
   NNOptimizerAdam(std::shared_ptr<mtl::Device> device, double beta1, double beta2, float epsilon,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "mps/core/error.hpp"
 #include "mps/core/philox.hpp"
@@ -30,15 +29,10 @@ void fillUniform(std::span<float> values, std::uint64_t seed, float bound) {
   }
 }
 
-SafetensorsTensor tensorOf(std::string name, std::vector<std::uint64_t> shape, mtl::Buffer& buffer) {
-  return {std::move(name), DataType::Float32, std::move(shape), {buffer.contents(), buffer.length()}};
+const CNNConvolutionDescriptor& checked(const CNNConvolutionDescriptor& descriptor) {
+  descriptor.check("TrainableConvolution");
+  return descriptor;
 }
-
-/// Values on their way from a file into a buffer: all are read before the first is changed.
-struct Replacement {
-  std::vector<float> values;
-  std::shared_ptr<mtl::Buffer> buffer;
-};
 
 }  // namespace
 
@@ -46,23 +40,11 @@ TrainableConvolution::TrainableConvolution(const std::shared_ptr<mtl::Device>& d
                                            const CNNConvolutionDescriptor& descriptor, std::string label,
                                            const std::shared_ptr<NNOptimizer>& optimizer, AdamForm adamForm)
     : device_(device),
-      descriptor_(descriptor),
+      descriptor_(checked(descriptor)),
       label_(std::move(label)),
-      optimizer_(optimizer ? std::static_pointer_cast<NNOptimizer>(optimizer->copy(device)) : nullptr),
-      adamForm_(adamForm),
       state_(CNNConvolutionWeightsAndBiasesState::create(device, descriptor)),
-      timeStep_(device->newBuffer(sizeof(std::uint64_t))) {
-  descriptor_.check("TrainableConvolution");
-  checkOptimizer();
+      slots_("TrainableConvolution", device, optimizer, adamForm, arrays()) {
   state_->setLabel(label_);
-  const std::size_t counts[] = {descriptor_.weightCount(), descriptor_.outputFeatureChannels()};
-  for (std::size_t i = 0; i < slotNames().size(); ++i) {
-    Slot slot;
-    for (const std::size_t count : counts)
-      slot.push_back(Vector::create(device_->newBuffer(count * sizeof(float)),
-                                    VectorDescriptor::vectorDescriptor(count, DataType::Float32)));
-    slots_.push_back(std::move(slot));
-  }
 }
 
 std::shared_ptr<TrainableConvolution> TrainableConvolution::create(
@@ -95,27 +77,6 @@ void TrainableConvolution::initialize(std::uint64_t seed, WeightInitialization i
   state_->weights()->didModifyRange(0, state_->weights()->length());
 }
 
-void TrainableConvolution::checkOptimizer() const {
-  const bool isAdam = dynamic_cast<const NNOptimizerAdam*>(optimizer_.get()) != nullptr;
-  const bool isKnown =
-      isAdam || !optimizer_ ||
-      dynamic_cast<const NNOptimizerStochasticGradientDescent*>(optimizer_.get()) != nullptr ||
-      dynamic_cast<const NNOptimizerRMSProp*>(optimizer_.get()) != nullptr;
-  const std::string found = optimizer_ ? optimizer_->className() : "null";
-  if (!isKnown) throw Error("TrainableConvolution", "optimizer", found, "SGD, RMSProp or Adam");
-  if (adamForm_ == AdamForm::AMSGrad && !isAdam)
-    throw Error("TrainableConvolution", "optimizer", found, "Adam, which AMSGrad is a form of");
-}
-
-std::vector<std::string> TrainableConvolution::slotNames() const {
-  if (const auto* sgd = dynamic_cast<const NNOptimizerStochasticGradientDescent*>(optimizer_.get()))
-    return sgd->momentumScale() != 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{};
-  if (dynamic_cast<const NNOptimizerRMSProp*>(optimizer_.get()) != nullptr) return {"sumOfSquares"};
-  if (adamForm_ == AdamForm::AMSGrad) return {"momentum", "velocity", "maximumVelocity"};
-  if (optimizer_) return {"momentum", "velocity"};
-  return {};
-}
-
 std::span<const std::byte> TrainableConvolution::weights() const {
   const auto buffer = state_->weights();
   return {buffer->contents(), buffer->length()};
@@ -129,15 +90,8 @@ std::shared_ptr<CNNConvolutionWeightsAndBiasesState> TrainableConvolution::updat
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
     const std::shared_ptr<CNNConvolutionGradientState>& gradientState,
     const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& /*sourceState*/) {
-  if (frozen_ || !optimizer_) return nullptr;
-  if (auto* sgd = dynamic_cast<NNOptimizerStochasticGradientDescent*>(optimizer_.get()))
-    sgd->encode(commandBuffer, gradientState, state_, slots_.empty() ? Slot{} : slots_[0], state_);
-  else if (auto* rmsProp = dynamic_cast<NNOptimizerRMSProp*>(optimizer_.get()))
-    rmsProp->encode(commandBuffer, gradientState, state_, slots_[0], state_);
-  else
-    dynamic_cast<NNOptimizerAdam&>(*optimizer_)
-        .encode(commandBuffer, gradientState, state_, slots_[0], slots_[1],
-                adamForm_ == AdamForm::AMSGrad ? slots_[2] : Slot{}, state_);
+  if (frozen_ || !slots_.optimizer()) return nullptr;
+  slots_.encode(commandBuffer, state_, gradientState, state_);
   return state_;
 }
 
@@ -161,20 +115,14 @@ bool TrainableConvolution::runNow(
 std::shared_ptr<CNNConvolutionDataSource> TrainableConvolution::copy(
     const std::shared_ptr<mtl::Device>& device) {
   auto other = std::shared_ptr<TrainableConvolution>(
-      new TrainableConvolution(device, descriptor_, label_, optimizer_, adamForm_));
+      new TrainableConvolution(device, descriptor_, label_, slots_.optimizer(), slots_.adamForm()));
   runNow([&](const auto& commandBuffer) {
     synchronize(commandBuffer);
     return true;
   });
-  const auto copyBuffer = [](mtl::Buffer& from, mtl::Buffer& to) {
-    std::memcpy(to.contents(), from.contents(), from.length());
-    to.didModifyRange(0, to.length());
-  };
-  copyBuffer(*state_->weights(), *other->state_->weights());
-  copyBuffer(*state_->biases(), *other->state_->biases());
-  for (std::size_t i = 0; i < slots_.size(); ++i)
-    for (std::size_t part = 0; part < slots_[i].size(); ++part)
-      copyBuffer(*slots_[i][part]->data(), *other->slots_[i][part]->data());
+  detail::copyBuffer(*state_->weights(), *other->state_->weights());
+  detail::copyBuffer(*state_->biases(), *other->state_->biases());
+  other->slots_.copyFrom(slots_);
   other->frozen_ = frozen_;
   return other;
 }
@@ -186,53 +134,34 @@ std::shared_ptr<CNNConvolutionWeightsAndBiasesState> TrainableConvolution::devic
 
 void TrainableConvolution::synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
   state_->synchronize(commandBuffer);
-  for (const Slot& slot : slots_)
-    for (const auto& vector : slot) vector->synchronize(commandBuffer);
+  slots_.synchronize(commandBuffer);
 }
 
-std::vector<std::uint64_t> TrainableConvolution::weightShape() const {
-  return {descriptor_.outputFeatureChannels(), descriptor_.kernelHeight(), descriptor_.kernelWidth(),
-          descriptor_.weightsPerOutputChannel() / (descriptor_.kernelWidth() * descriptor_.kernelHeight())};
+std::vector<detail::TrainableArray> TrainableConvolution::arrays() const {
+  const std::size_t perChannel = descriptor_.weightsPerOutputChannel();
+  const std::vector<std::uint64_t> weightShape{
+      descriptor_.outputFeatureChannels(), descriptor_.kernelHeight(), descriptor_.kernelWidth(),
+      perChannel / (descriptor_.kernelWidth() * descriptor_.kernelHeight())};
+  return {{label_ + ".weight", weightShape, state_->weights()},
+          {label_ + ".bias", {descriptor_.outputFeatureChannels()}, state_->biases()}};
 }
 
 std::vector<SafetensorsTensor> TrainableConvolution::tensors(bool withOptimizerState) const {
-  const std::vector<std::uint64_t> biasShape{descriptor_.outputFeatureChannels()};
   std::vector<SafetensorsTensor> tensors;
-  tensors.push_back(tensorOf(label_ + ".weight", weightShape(), *state_->weights()));
-  tensors.push_back(tensorOf(label_ + ".bias", biasShape, *state_->biases()));
-  if (!withOptimizerState) return tensors;
-  const auto names = slotNames();
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    tensors.push_back(tensorOf(label_ + ".weight." + names[i], weightShape(), *slots_[i][0]->data()));
-    tensors.push_back(tensorOf(label_ + ".bias." + names[i], biasShape, *slots_[i][1]->data()));
-  }
-  if (const auto* adam = dynamic_cast<const NNOptimizerAdam*>(optimizer_.get())) {
-    const std::uint64_t step = adam->timeStep();
-    std::memcpy(timeStep_->contents(), &step, sizeof step);
-    tensors.push_back({label_ + ".step", DataType::UInt64, {}, {timeStep_->contents(), timeStep_->length()}});
-  }
+  for (const detail::TrainableArray& array : arrays()) tensors.push_back(array.tensor());
+  if (withOptimizerState) slots_.appendTensors(tensors, label_);
   return tensors;
 }
 
 void TrainableConvolution::read(const SafetensorsFile& file, bool withOptimizerState) {
-  const std::vector<std::uint64_t> biasShape{descriptor_.outputFeatureChannels()};
-  std::vector<Replacement> replacements;
-  replacements.push_back({file.floats(label_ + ".weight", weightShape()), state_->weights()});
-  replacements.push_back({file.floats(label_ + ".bias", biasShape), state_->biases()});
-  auto* adam = withOptimizerState ? dynamic_cast<NNOptimizerAdam*>(optimizer_.get()) : nullptr;
+  detail::Replacements replacements;
+  for (const detail::TrainableArray& array : arrays())
+    replacements.add(file, array.name, array.shape, array.buffer);
   if (withOptimizerState) {
-    const auto names = slotNames();
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-      replacements.push_back(
-          {file.floats(label_ + ".weight." + names[i], weightShape()), slots_[i][0]->data()});
-      replacements.push_back({file.floats(label_ + ".bias." + names[i], biasShape), slots_[i][1]->data()});
-    }
+    slots_.addReplacements(replacements, file);
+    slots_.readTimeStep(file, label_);
   }
-  if (adam != nullptr) adam->setTimeStep(file.unsignedNumber(label_ + ".step"));
-  for (const Replacement& replacement : replacements) {
-    std::memcpy(replacement.buffer->contents(), replacement.values.data(), replacement.buffer->length());
-    replacement.buffer->didModifyRange(0, replacement.buffer->length());
-  }
+  replacements.apply();
 }
 
 }  // namespace mps

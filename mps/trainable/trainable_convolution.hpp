@@ -8,9 +8,7 @@
 #include <vector>
 
 #include "mps/core/convolution_data_source.hpp"
-#include "mps/core/vector.hpp"
-#include "mps/optimizer/optimizer.hpp"
-#include "mps/weights/safetensors.hpp"
+#include "mps/trainable/optimizer_slots.hpp"
 
 namespace mtl {
 class CommandQueue;
@@ -24,12 +22,6 @@ enum class WeightInitialization {
   He,        ///< uniform in +-sqrt(6 / fanIn): keeps the variance through ReLU
   Glorot,    ///< uniform in +-sqrt(6 / (fanIn + fanOut)): through tanh, and before a softmax
   Constant,  ///< all weights TrainableConvolution::constantWeight
-};
-
-/// What a layer's Adam does with the squares of its gradients.
-enum class AdamForm {
-  Adam,
-  AMSGrad,  ///< divides by the root of the largest velocity so far
 };
 
 /// The ready-made data source of convolution and fully connected layers (spec/00 D23): weights and optimiser
@@ -76,8 +68,8 @@ class TrainableConvolution : public CNNConvolutionDataSource {
   [[nodiscard]] bool isFrozen() const { return frozen_; }
   void setFrozen(bool frozen) { frozen_ = frozen; }
   /// The layer's own optimiser, e.g. to set the learning rate; null without one.
-  [[nodiscard]] const std::shared_ptr<NNOptimizer>& optimizer() const { return optimizer_; }
-  [[nodiscard]] AdamForm adamForm() const { return adamForm_; }
+  [[nodiscard]] const std::shared_ptr<NNOptimizer>& optimizer() const { return slots_.optimizer(); }
+  [[nodiscard]] AdamForm adamForm() const { return slots_.adamForm(); }
 
   /// Records the copies that make weights and optimiser state readable.
   void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
@@ -92,23 +84,17 @@ class TrainableConvolution : public CNNConvolutionDataSource {
  private:
   TrainableConvolution(const std::shared_ptr<mtl::Device>& device, const CNNConvolutionDescriptor& descriptor,
                        std::string label, const std::shared_ptr<NNOptimizer>& optimizer, AdamForm adamForm);
-  /// A vector for the weights and one for the biases.
-  using Slot = std::vector<std::shared_ptr<Vector>>;
-  void checkOptimizer() const;
   /// Records on a queue of its own, runs that and waits; false: nothing was recorded.
   bool runNow(const std::function<bool(const std::shared_ptr<mtl::CommandBuffer>&)>& record);
   void initialize(std::uint64_t seed, WeightInitialization initialization);
-  [[nodiscard]] std::vector<std::string> slotNames() const;
-  [[nodiscard]] std::vector<std::uint64_t> weightShape() const;
+  /// Weights and biases, as in files.
+  [[nodiscard]] std::vector<detail::TrainableArray> arrays() const;
 
   std::shared_ptr<mtl::Device> device_;
   CNNConvolutionDescriptor descriptor_;
   std::string label_;
-  std::shared_ptr<NNOptimizer> optimizer_;
-  AdamForm adamForm_;
   std::shared_ptr<CNNConvolutionWeightsAndBiasesState> state_;
-  std::vector<Slot> slots_;                   ///< momentum, velocity, ... as the optimiser has them
-  std::shared_ptr<mtl::Buffer> timeStep_;     ///< host copy for files
+  detail::OptimizerSlots slots_;
   std::shared_ptr<mtl::CommandQueue> queue_;  ///< of host-style updates and copies
   bool frozen_ = false;
 };

@@ -1,0 +1,444 @@
+#include "mps/batch_normalization/batch_normalization.hpp"
+
+#include <span>
+#include <utility>
+
+#include "mps/batch_normalization/batch_normalization_problem.hpp"
+#include "mps/core/call.hpp"
+#include "mps/core/error.hpp"
+#include "mtl/buffer.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/device.hpp"
+#include "mtl/memory.hpp"
+
+namespace mps {
+
+using detail::BatchNormalizationOperation;
+using detail::BatchNormalizationParameters;
+using detail::BatchNormalizationProblem;
+
+namespace {
+
+/// Balances load() with purge(), also when reading throws.
+class Loaded {
+ public:
+  Loaded(const std::string& kernel, CNNBatchNormalizationDataSource& source) : source_(source) {
+    if (!source.load())
+      throw Error(
+          kernel, "dataSource",
+          "one" + (source.label().empty() ? "" : " \"" + source.label() + "\"") + " whose load() failed",
+          "one that loads");
+  }
+  ~Loaded() { source_.purge(); }
+  Loaded(const Loaded&) = delete;
+  Loaded& operator=(const Loaded&) = delete;
+
+ private:
+  CNNBatchNormalizationDataSource& source_;
+};
+
+/// Reads parameters of a data source for one kernel.
+class ParameterReader {
+ public:
+  ParameterReader(std::string kernel, std::shared_ptr<mtl::Device> device,
+                  CNNBatchNormalizationDataSource& source, std::size_t channels)
+      : kernel_(std::move(kernel)), device_(std::move(device)), source_(source), channels_(channels) {}
+
+  /// Loads the data source when it has values to read that are not on the device.
+  void read(BatchNormalizationParameters& parameters, bool gammaAndBeta, bool meanAndVariance) const {
+    const auto liveWeights = gammaAndBeta ? source_.deviceGammaAndBeta(device_) : nullptr;
+    const auto liveStatistics = meanAndVariance ? source_.deviceMeanAndVariance(device_) : nullptr;
+    if (liveWeights) {
+      checkChannels("deviceGammaAndBeta", liveWeights->numberOfFeatureChannels());
+      parameters.gamma = liveWeights->gamma();
+      parameters.beta = liveWeights->beta();
+      parameters.sharesGammaAndBeta = true;
+    }
+    if (liveStatistics) {
+      checkChannels("deviceMeanAndVariance", liveStatistics->numberOfFeatureChannels());
+      parameters.mean = liveStatistics->mean();
+      parameters.variance = liveStatistics->variance();
+    }
+    const bool readsWeights = gammaAndBeta && !liveWeights;
+    const bool readsStatistics = meanAndVariance && !liveStatistics;
+    if (!readsWeights && !readsStatistics) return;
+    const Loaded loaded(kernel_, source_);
+    if (readsWeights) {
+      const auto gamma = buffer("gamma", source_.gamma(), 1);
+      parameters.beta = buffer("beta", source_.beta(), 0);
+      parameters.gamma = gamma;
+      parameters.sharesGammaAndBeta = false;
+    }
+    if (readsStatistics) {
+      const auto mean = buffer("mean", source_.mean(), 0);
+      parameters.variance = buffer("variance", source_.variance(), 1);
+      parameters.mean = mean;
+    }
+  }
+
+  [[nodiscard]] BatchNormalizationParameters readAll() const {
+    BatchNormalizationParameters parameters;
+    read(parameters, true, true);
+    parameters.epsilon = source_.epsilon();
+    return parameters;
+  }
+
+ private:
+  void checkChannels(const char* argument, std::size_t found) const {
+    if (found != channels_)
+      throw Error(kernel_, argument, std::to_string(found) + " values",
+                  std::to_string(channels_) + ", the numberOfFeatureChannels");
+  }
+  [[nodiscard]] std::shared_ptr<mtl::Buffer> buffer(const char* argument, std::span<const float> values,
+                                                    float byDefault) const {
+    if (!values.empty()) {
+      checkChannels(argument, values.size());
+      return device_->newBuffer(std::as_bytes(values));
+    }
+    const std::vector<float> same(channels_, byDefault);
+    return device_->newBuffer(std::as_bytes(std::span(same)));
+  }
+
+  std::string kernel_;
+  std::shared_ptr<mtl::Device> device_;
+  CNNBatchNormalizationDataSource& source_;
+  std::size_t channels_;
+};
+
+CNNBatchNormalizationDataSource& checked(const std::shared_ptr<CNNBatchNormalizationDataSource>& source) {
+  if (!source) throw Error("CNNBatchNormalization", "dataSource", "null", "a data source");
+  if (source->numberOfFeatureChannels() == 0)
+    throw Error("CNNBatchNormalization", "numberOfFeatureChannels", "0", "at least 1");
+  return *source;
+}
+
+CNNBatchNormalizationState& checkedState(const Kernel& kernel, State* state, std::size_t channels) {
+  auto* own = dynamic_cast<CNNBatchNormalizationState*>(state);
+  if (own == nullptr)
+    throw Error(kernel.describe(), "batchNormalizationState", state == nullptr ? "null" : "of another kind",
+                "a CNNBatchNormalizationState");
+  if (own->numberOfFeatureChannels() != channels)
+    throw Error(kernel.describe(), "batchNormalizationState",
+                "of " + std::to_string(own->numberOfFeatureChannels()) + " feature channels",
+                std::to_string(channels));
+  return *own;
+}
+
+detail::PreparedCall::Parameter parameter(const std::shared_ptr<mtl::Buffer>& buffer,
+                                          bool isWritten = false) {
+  return {buffer->memory(), 0, isWritten};
+}
+
+void takeRead(State& state) {
+  if (state.isTemporary() && state.readCount() > 0) state.setReadCount(state.readCount() - 1);
+}
+
+/// A copy of a buffer as it is when the recorded copy runs.
+std::shared_ptr<mtl::Buffer> recordCopy(const Kernel& kernel, mtl::CommandBuffer& commandBuffer,
+                                        const std::shared_ptr<mtl::Buffer>& from) {
+  const auto& device = kernel.device();
+  auto copy =
+      std::make_shared<mtl::Buffer>(device, device->allocate(from->length()), mtl::StorageMode::Managed);
+  detail::recordMemoryCopy(commandBuffer, kernel.describe(), from->memory(), 0, copy->memory(), 0,
+                           from->length());
+  return copy;
+}
+
+template <class NormalizationState>
+void checkReload(const Kernel& kernel, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                 const char* argument, const std::shared_ptr<NormalizationState>& state,
+                 std::size_t channels) {
+  detail::checkCommandBuffer(kernel, commandBuffer);
+  if (!state) throw Error(kernel.describe(), argument, "null", "a state");
+  detail::checkStates(kernel, argument, *commandBuffer, StateBatch{state}, 1);
+  if (state->numberOfFeatureChannels() != channels)
+    throw Error(kernel.describe(), argument, std::to_string(state->numberOfFeatureChannels()) + " values",
+                std::to_string(channels) + ", the numberOfFeatureChannels");
+}
+
+}  // namespace
+
+std::shared_ptr<detail::ForwardRecord> detail::recordOfWholeImages(const ImageBatch& sourceImages) {
+  const ImageDescriptor& size = sourceImages.descriptor();
+  auto record = std::make_shared<ForwardRecord>();
+  record->kernelClass = "CNNBatchNormalization";
+  record->clipRect = {{0, 0, 0}, {size.width(), size.height(), 1}};
+  record->source = size;
+  record->destination = size;
+  record->sourceFeatureChannels = size.featureChannels();
+  record->destinationFeatureChannels = size.featureChannels();
+  record->imageCount = sourceImages.count();
+  return record;
+}
+
+void detail::checkImport(const Kernel& kernel, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                         const char* argument, const std::shared_ptr<mtl::Buffer>& accumulated,
+                         const std::shared_ptr<CNNBatchNormalizationState>& state) {
+  checkCommandBuffer(kernel, commandBuffer);
+  if (!state) throw Error(kernel.describe(), "batchNormalizationState", "null", "a state");
+  checkStates(kernel, "batchNormalizationState", *commandBuffer, StateBatch{state}, 1);
+  if (!accumulated) throw Error(kernel.describe(), argument, "null", "a buffer");
+  const std::size_t bytes = 2 * state->numberOfFeatureChannels() * sizeof(double);
+  if (accumulated->length() != bytes)
+    throw Error(kernel.describe(), argument, std::to_string(accumulated->length()) + " bytes",
+                std::to_string(bytes) + ", two float64 numbers for each feature channel");
+}
+
+CNNBatchNormalization::CNNBatchNormalization(std::shared_ptr<mtl::Device> device,
+                                             std::shared_ptr<CNNBatchNormalizationDataSource> dataSource,
+                                             const NNNeuronDescriptor& fusedNeuronDescriptor)
+    : CNNKernel(std::move(device)),
+      dataSource_(std::move(dataSource)),
+      channels_(checked(dataSource_).numberOfFeatureChannels()),
+      neuron_(fusedNeuronDescriptor),
+      parameters_(std::make_shared<BatchNormalizationParameters>(
+          ParameterReader("CNNBatchNormalization", this->device(), *dataSource_, channels_).readAll())) {
+  if (neuron_.neuronType() == CNNNeuronType::PReLU && neuron_.data().size() < channels_)
+    throw Error("CNNBatchNormalization", "fusedNeuronDescriptor",
+                std::to_string(neuron_.data().size()) + " slopes",
+                "at least " + std::to_string(channels_) + ", one for each feature channel");
+  if (!dataSource_->label().empty()) setLabel(dataSource_->label());
+}
+
+CNNBatchNormalization::CNNBatchNormalization(const CNNBatchNormalization& other)
+    : CNNKernel(other),
+      dataSource_(other.dataSource_),
+      channels_(other.channels_),
+      neuron_(other.neuron_),
+      parameters_(std::make_shared<BatchNormalizationParameters>(*other.parameters_)),
+      flags_(other.flags_),
+      computesStatistics_(other.computesStatistics_) {}
+
+std::shared_ptr<CNNBatchNormalization> CNNBatchNormalization::create(
+    const std::shared_ptr<mtl::Device>& device, std::shared_ptr<CNNBatchNormalizationDataSource> dataSource,
+    const NNNeuronDescriptor& fusedNeuronDescriptor) {
+  return std::shared_ptr<CNNBatchNormalization>(
+      new CNNBatchNormalization(device, std::move(dataSource), fusedNeuronDescriptor));
+}
+
+std::shared_ptr<Kernel> CNNBatchNormalization::clone() const {
+  return std::shared_ptr<CNNBatchNormalization>(new CNNBatchNormalization(*this));
+}
+
+void CNNBatchNormalization::didMoveToDevice() {
+  if (auto other = dataSource_->copy(device())) dataSource_ = std::move(other);
+  const float epsilon = parameters_->epsilon;
+  *parameters_ = ParameterReader(describe(), device(), *dataSource_, channels_).readAll();
+  parameters_->epsilon = epsilon;
+}
+
+void CNNBatchNormalization::reloadGammaAndBetaFromDataSource() {
+  ParameterReader(describe(), device(), *dataSource_, channels_).read(*parameters_, true, false);
+}
+
+void CNNBatchNormalization::reloadMeanAndVarianceFromDataSource() {
+  ParameterReader(describe(), device(), *dataSource_, channels_).read(*parameters_, false, true);
+}
+
+void CNNBatchNormalization::reloadDataSource(std::shared_ptr<CNNBatchNormalizationDataSource> dataSource) {
+  if (checked(dataSource).numberOfFeatureChannels() != channels_)
+    throw Error(describe(), "dataSource",
+                "of " + std::to_string(dataSource->numberOfFeatureChannels()) + " feature channels",
+                std::to_string(channels_));
+  *parameters_ = ParameterReader(describe(), device(), *dataSource, channels_).readAll();
+  dataSource_ = std::move(dataSource);
+}
+
+void CNNBatchNormalization::reloadGammaAndBeta(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const std::shared_ptr<CNNNormalizationGammaAndBetaState>& gammaAndBetaState) {
+  checkReload(*this, commandBuffer, "gammaAndBetaState", gammaAndBetaState, channels_);
+  mtl::RecordingGuard guard(*commandBuffer);
+  const auto gamma = recordCopy(*this, *commandBuffer, gammaAndBetaState->gamma());
+  parameters_->beta = recordCopy(*this, *commandBuffer, gammaAndBetaState->beta());
+  parameters_->gamma = gamma;
+  parameters_->sharesGammaAndBeta = false;
+  guard.keep();
+  takeRead(*gammaAndBetaState);
+}
+
+void CNNBatchNormalization::reloadMeanAndVariance(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const std::shared_ptr<CNNNormalizationMeanAndVarianceState>& meanAndVarianceState) {
+  checkReload(*this, commandBuffer, "meanAndVarianceState", meanAndVarianceState, channels_);
+  mtl::RecordingGuard guard(*commandBuffer);
+  const auto mean = recordCopy(*this, *commandBuffer, meanAndVarianceState->mean());
+  parameters_->variance = recordCopy(*this, *commandBuffer, meanAndVarianceState->variance());
+  parameters_->mean = mean;
+  guard.keep();
+  takeRead(*meanAndVarianceState);
+}
+
+std::size_t CNNBatchNormalization::producedFeatureChannels(std::size_t sourceFeatureChannels) const {
+  if (sourceFeatureChannels != channels_)
+    throw Error(describe(), "sourceImage", std::to_string(sourceFeatureChannels) + " feature channels",
+                std::to_string(channels_) + ", as the data source has");
+  return channels_;
+}
+
+std::shared_ptr<State> CNNBatchNormalization::makeState(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const {
+  return CNNBatchNormalizationState::create(
+      device(), commandBuffer, channels_,
+      std::static_pointer_cast<const CNNBatchNormalization>(shared_from_this()), parameters_);
+}
+
+BatchNormalizationParameters CNNBatchNormalization::parametersFor(const std::shared_ptr<State>& state) const {
+  BatchNormalizationParameters parameters = *parameters_;
+  if (!state) return parameters;
+  auto& statistics = checkedState(*this, state.get(), channels_);
+  parameters.mean = statistics.mean();
+  parameters.variance = statistics.variance();
+  return parameters;
+}
+
+detail::PreparedCall CNNBatchNormalization::prepareForward(const detail::ForwardCall& call) const {
+  const BatchNormalizationParameters used = parametersFor(call.state);
+  BatchNormalizationProblem problem;
+  problem.operation = BatchNormalizationOperation::Forward;
+  problem.neuron = neuron_;
+  problem.epsilon = used.epsilon;
+  problem.source = call.source;
+  problem.destination = call.destination;
+  detail::PreparedCall prepared;
+  prepared.plan = detail::planFor(*device(), detail::batchNormalizationBackEnds, problem);
+  prepared.parameters[0] = parameter(used.gamma);
+  prepared.parameters[1] = parameter(used.beta);
+  prepared.parameters[2] = parameter(used.mean);
+  prepared.parameters[3] = parameter(used.variance);
+  return prepared;
+}
+
+void CNNBatchNormalization::didEncode(const detail::ForwardCall& call) {
+  if (!call.state) return;
+  checkedState(*this, call.state.get(), channels_).didEncodeNormalization(parametersFor(call.state));
+  takeRead(*call.state);
+}
+
+void CNNBatchNormalization::encodeBatch(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceImages,
+    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
+    const ImageBatch& destinationImages) {
+  checkedState(*this, batchNormalizationState.get(), channels_);
+  encodeBatch(commandBuffer, sourceImages, StateBatch(batchNormalizationState, sourceImages.count()),
+              destinationImages);
+}
+
+void CNNBatchNormalization::decideStatistics(bool hasGradient) {
+  computesStatistics_ = flags_ == CNNBatchNormalizationFlags::CalculateStatisticsAlways ||
+                        (flags_ == CNNBatchNormalizationFlags::CalculateStatisticsAutomatic && hasGradient);
+}
+
+void CNNBatchNormalization::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                       const ImageBatch& sourceImages, const StateBatch& destinationStates,
+                                       const ImageBatch& destinationImages) {
+  StateBatch states = destinationStates;
+  // The graph counts the reads of the steps behind this one, and one of this step's source.
+  StateBatchIncrementReadCount(states, 1);
+  if (computesStatistics_) {
+    if (states.empty()) states = temporaryResultStateBatch(commandBuffer, sourceImages);
+    ImageBatchIncrementReadCount(sourceImages, 1);
+    const auto statistics = CNNBatchNormalizationStatistics::create(device());
+    statistics->setLabel(label());
+    statistics->setOptions(options());
+    statistics->setSourceFeatureChannelOffset(sourceFeatureChannelOffset());
+    statistics->setSourceFeatureChannelMaxCount(sourceFeatureChannelMaxCount());
+    statistics->encodeBatch(commandBuffer, sourceImages,
+                            std::static_pointer_cast<CNNBatchNormalizationState>(states[0]));
+  }
+  encodeBatch(commandBuffer, sourceImages, states, destinationImages);
+}
+
+std::shared_ptr<CNNBatchNormalizationStatistics> CNNBatchNormalizationStatistics::create(
+    const std::shared_ptr<mtl::Device>& device) {
+  return std::shared_ptr<CNNBatchNormalizationStatistics>(new CNNBatchNormalizationStatistics(device));
+}
+
+std::shared_ptr<Kernel> CNNBatchNormalizationStatistics::clone() const {
+  return std::shared_ptr<CNNBatchNormalizationStatistics>(new CNNBatchNormalizationStatistics(*this));
+}
+
+detail::PreparedCall CNNBatchNormalizationStatistics::prepareForward(
+    const detail::ForwardCall& /*call*/) const {
+  throw Error(describe(), "destinationImage", "given", "none: encodeBatch with a batchNormalizationState");
+}
+
+void CNNBatchNormalizationStatistics::encodeBatch(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceImages,
+    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState) {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  if (!batchNormalizationState) throw Error(describe(), "batchNormalizationState", "null", "a state");
+  if (sourceImages.empty()) return;
+  if (!has(options(), KernelOptions::SkipAPIValidation)) {
+    detail::checkSources(*this, "sourceImages", *commandBuffer, sourceImages);
+    detail::checkNotStacked(*this, "sourceImages", sourceImages);
+    detail::checkStates(*this, "batchNormalizationState", *commandBuffer, StateBatch{batchNormalizationState},
+                        1);
+  }
+  if (offset() != Offset{} || clipRect() != RectNoClip)
+    throw Error(describe(), "offset or clipRect", "set", "as it was: statistics are those of whole images");
+  CNNBatchNormalizationState& state = *batchNormalizationState;
+  detail::BatchOperand source(sourceImages);
+  detail::BatchOperand sizes = detail::BatchOperand::sizeOnly(source.shape());
+  const detail::ForwardCall call = resolveCall(source, sizes, false);
+  checkedState(*this, &state, static_cast<std::size_t>(call.source.channels));
+
+  mtl::RecordingGuard guard(*commandBuffer);
+  BatchNormalizationProblem problem;
+  problem.operation = BatchNormalizationOperation::Statistics;
+  problem.source = call.source;
+  detail::PreparedCall prepared;
+  prepared.plan = detail::planFor(*device(), detail::batchNormalizationBackEnds, problem);
+  prepared.writesDestination = false;
+  prepared.accumulate = state.addsStatistics();
+  prepared.scalars[0] = prepared.accumulate ? static_cast<double>(state.elementCount()) : 0;
+  prepared.parameters[2] = parameter(state.meanOfBatch(), true);
+  prepared.parameters[3] = parameter(state.varianceOfBatch(), true);
+  prepared.parameters[4] = parameter(state.accumulatedStatistics(), true);
+  detail::CallOperands operands;
+  operands.source = &source;
+  detail::recordCall(*commandBuffer, *this, prepared, operands);
+  guard.keep();
+
+  auto record = detail::recordOfWholeImages(sourceImages);
+  record->sourceFeatureChannelOffset = sourceFeatureChannelOffset();
+  record->sourceFeatureChannels = state.numberOfFeatureChannels();
+  record->destinationFeatureChannelOffset = sourceFeatureChannelOffset();
+  record->destinationFeatureChannels = state.numberOfFeatureChannels();
+  record->family = state.batchNormalization()->fusedNeuronDescriptor();
+  state.setRecord(std::move(record), 0);
+  state.didEncodeStatistics(static_cast<std::uint64_t>(call.source.pixels()));
+  detail::consumeRead(sourceImages, describe());
+}
+
+void CNNBatchNormalizationStatistics::importStatistics(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const std::shared_ptr<mtl::Buffer>& accumulatedStatistics, std::uint64_t elementCount,
+    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState) {
+  if (elementCount == 0) throw Error(describe(), "elementCount", "0", "at least 1");
+  detail::checkImport(*this, commandBuffer, "accumulatedStatistics", accumulatedStatistics,
+                      batchNormalizationState);
+  CNNBatchNormalizationState& state = *batchNormalizationState;
+  mtl::RecordingGuard guard(*commandBuffer);
+  const auto to = state.accumulatedStatistics();
+  detail::recordMemoryCopy(*commandBuffer, describe(), accumulatedStatistics->memory(), 0, to->memory(), 0,
+                           to->length());
+  // Statistics of no pixels, added to what was copied: what kernels and users read follows from it.
+  BatchNormalizationProblem problem;
+  problem.operation = BatchNormalizationOperation::Statistics;
+  problem.source =
+      detail::TensorShape::dense(0, 0, 0, static_cast<std::int64_t>(state.numberOfFeatureChannels()));
+  detail::PreparedCall prepared;
+  prepared.plan = detail::planFor(*device(), detail::batchNormalizationBackEnds, problem);
+  prepared.writesDestination = false;
+  prepared.accumulate = true;
+  prepared.scalars[0] = static_cast<double>(elementCount);
+  prepared.parameters[2] = parameter(state.meanOfBatch(), true);
+  prepared.parameters[3] = parameter(state.varianceOfBatch(), true);
+  prepared.parameters[4] = parameter(to, true);
+  detail::recordCall(*commandBuffer, *this, prepared, {});
+  guard.keep();
+  state.didImportStatistics(elementCount);
+}
+
+}  // namespace mps

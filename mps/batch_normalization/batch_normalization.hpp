@@ -1,0 +1,294 @@
+#pragma once
+
+#include <any>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mps/core/batch_normalization_data_source.hpp"
+#include "mps/core/cnn_gradient_kernel.hpp"
+#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/neuron_descriptor.hpp"
+
+/// Batch normalisation (MPSCNNBatchNormalization.h; spec/03 sections 1 to 5): four kernels, two for each
+/// direction, around one CNNBatchNormalizationState for the whole batch. Per feature channel, over all m pixels
+/// of all images:
+///
+///     mean     = 1/m sum x                     variance = 1/m sum (x - mean)^2
+///     r        = 1 / sqrt(variance + epsilon)  h = (x - mean) r
+///     z        = gamma h + beta                y = f(z), f the fused neuron
+///     g        = dy f'(z)
+///     dL/dbeta = sum g                         dL/dgamma = sum g h
+///     dx       = gamma r (g - 1/m sum g - h 1/m sum(g h))
+///
+/// With constant statistics (no CNNBatchNormalizationStatistics encoded) dx = gamma r g. A step:
+///
+///     auto state = normalization->resultState(...);  // or temporaryResultState: a batchState below
+///     statistics->encodeBatch(commandBuffer, x, batchState);
+///     normalization->encodeBatch(commandBuffer, x, batchState, y);
+///     ...                                            // the rest of the network, dy comes back
+///     statisticsGradient->encodeBatch(commandBuffer, dy, x, batchState);
+///     gradient->encodeBatch(commandBuffer, dy, x, batchState, dx);
+///     ...                                            // optimiser, then the reloads
+///
+/// Each kernel may be encoded in parts of the batch, one after the other; all parts of one before the first of
+/// the next. Statistics are float64 sums of differences from a pixel, so a large mean destroys nothing, and
+/// parts are joined exactly but for rounding. z is rounded the same way in all kernels and back ends:
+/// ((x - mean) * scale) + beta in float32, scale = gamma r rounded to float32.
+///
+/// Images have exactly the data source's number of feature channels, from sourceFeatureChannelOffset on.
+/// Statistics and gradients take whole images: no clip rectangle, no offset. Sources: every format; results:
+/// float16, float32.
+namespace mps {
+
+namespace detail {
+struct BatchNormalizationProblem;
+}
+
+/// Whether a node computes the statistics of its batch (MPSCNNBatchNormalizationFlags; spec/04 section 6.6).
+enum class CNNBatchNormalizationFlags : std::uint64_t {
+  Default = 0,
+  /// When a gradient node of the graph reads its state (training); otherwise the data source's are used.
+  CalculateStatisticsAutomatic = 0,
+  CalculateStatisticsAlways = 1,
+  /// The data source's are used, in training too: they are constants.
+  CalculateStatisticsNever = 2,
+  CalculateStatisticsMask = 3,
+};
+
+/// y = f(gamma (x - mean) / sqrt(variance + epsilon) + beta) (MPSCNNBatchNormalization). The destination may be
+/// the source.
+class CNNBatchNormalization : public CNNKernel {
+ public:
+  /// Reads the data source once. @throws Error when it is null, fails to load, or an array has another length
+  /// than numberOfFeatureChannels.
+  /// @param fusedNeuronDescriptor PReLU: one slope per feature channel
+  static std::shared_ptr<CNNBatchNormalization> create(
+      const std::shared_ptr<mtl::Device>& device, std::shared_ptr<CNNBatchNormalizationDataSource> dataSource,
+      const NNNeuronDescriptor& fusedNeuronDescriptor = {});
+  [[nodiscard]] std::string className() const override { return "CNNBatchNormalization"; }
+  /// On another device the data source's copy() is used, or the source shared.
+  [[nodiscard]] std::shared_ptr<CNNBatchNormalization> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+
+  [[nodiscard]] std::size_t numberOfFeatureChannels() const { return channels_; }
+  /// Added to the variance. The data source's. A state keeps what its last normalisation used.
+  [[nodiscard]] float epsilon() const { return parameters_->epsilon; }
+  void setEpsilon(float epsilon) { parameters_->epsilon = epsilon; }
+  [[nodiscard]] const std::shared_ptr<CNNBatchNormalizationDataSource>& dataSource() const {
+    return dataSource_;
+  }
+  [[nodiscard]] const NNNeuronDescriptor& fusedNeuronDescriptor() const { return neuron_; }
+  [[nodiscard]] bool isResultStateReusedAcrossBatch() const override { return true; }
+
+  /// Encodes without a state use the kernel's own statistics (inference); with one those of the batch. A state
+  /// without statistics, such as one that the inherited encodes make, holds the kernel's.
+  using CNNKernel::encode;
+  using CNNKernel::encodeBatch;
+  void encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceImages,
+                   const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
+                   const ImageBatch& destinationImages);
+
+  /// Reads the data source again, now; encoded work keeps the old values. @throws Error as create does.
+  void reloadGammaAndBetaFromDataSource();
+  void reloadMeanAndVarianceFromDataSource();
+  /// All of another data source (deprecated by Apple). @throws Error also for another number of channels
+  void reloadDataSource(std::shared_ptr<CNNBatchNormalizationDataSource> dataSource);
+  /// Encodes from now on use the state's values as they are when the recorded copy runs. Takes one read off the
+  /// state. @throws Error when its length differs.
+  void reloadGammaAndBeta(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                          const std::shared_ptr<CNNNormalizationGammaAndBetaState>& gammaAndBetaState);
+  void reloadMeanAndVariance(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+      const std::shared_ptr<CNNNormalizationMeanAndVarianceState>& meanAndVarianceState);
+
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+  [[nodiscard]] bool worksInPlace() const override { return true; }
+  /// The library's own: what encodes use now, and its exchange for what it was earlier.
+  [[nodiscard]] const detail::BatchNormalizationParameters& parameters() const { return *parameters_; }
+  void useParameters(const detail::BatchNormalizationParameters& parameters) { *parameters_ = parameters; }
+  /// The library's own: of the node, and what the graph makes of it.
+  void setFlags(CNNBatchNormalizationFlags flags) { flags_ = flags; }
+  void decideStatistics(bool hasGradient);
+  [[nodiscard]] bool computesStatistics() const { return computesStatistics_; }
+  void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceImages,
+                  const StateBatch& destinationStates, const ImageBatch& destinationImages) override;
+
+ protected:
+  CNNBatchNormalization(std::shared_ptr<mtl::Device> device,
+                        std::shared_ptr<CNNBatchNormalizationDataSource> dataSource,
+                        const NNNeuronDescriptor& fusedNeuronDescriptor);
+  CNNBatchNormalization(const CNNBatchNormalization& other);
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  void didMoveToDevice() override;
+  [[nodiscard]] std::size_t producedFeatureChannels(std::size_t sourceFeatureChannels) const override;
+  [[nodiscard]] std::shared_ptr<State> makeState(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const override;
+  void describeForward(std::any& family) const override { family = neuron_; }
+  void didEncode(const detail::ForwardCall& call) override;
+
+ private:
+  /// @param state null: none
+  [[nodiscard]] detail::BatchNormalizationParameters parametersFor(const std::shared_ptr<State>& state) const;
+  std::shared_ptr<CNNBatchNormalizationDataSource> dataSource_;
+  std::size_t channels_;
+  NNNeuronDescriptor neuron_;
+  std::shared_ptr<detail::BatchNormalizationParameters> parameters_;
+  CNNBatchNormalizationFlags flags_ = CNNBatchNormalizationFlags::Default;
+  bool computesStatistics_ = false;  ///< in steps of a graph
+};
+
+/// Adds the mean and variance of images to a state (MPSCNNBatchNormalizationStatistics). The other encodes
+/// throw: there is no destination.
+class CNNBatchNormalizationStatistics : public CNNKernel {
+ public:
+  static std::shared_ptr<CNNBatchNormalizationStatistics> create(const std::shared_ptr<mtl::Device>& device);
+  [[nodiscard]] std::string className() const override { return "CNNBatchNormalizationStatistics"; }
+  [[nodiscard]] std::shared_ptr<CNNBatchNormalizationStatistics> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  [[nodiscard]] bool isStateModified() const override { return true; }
+  [[nodiscard]] bool isResultStateReusedAcrossBatch() const override { return true; }
+  [[nodiscard]] bool appendBatchBarrier() const override { return true; }
+
+  using CNNKernel::encodeBatch;
+  /// Images of other sizes go into encodes of their own; each pixel counts once.
+  void encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceImages,
+                   const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState);
+  /// Extension: sets the state's statistics to those of a batch on several devices, as they are when the
+  /// recorded copy runs. @param accumulatedStatistics as CNNBatchNormalizationState::accumulatedStatistics()
+  /// @param elementCount of all devices together, above 0. @throws Error for another length
+  void importStatistics(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                        const std::shared_ptr<mtl::Buffer>& accumulatedStatistics, std::uint64_t elementCount,
+                        const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState);
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+
+ protected:
+  using CNNKernel::CNNKernel;
+  CNNBatchNormalizationStatistics(const CNNBatchNormalizationStatistics&) = default;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  [[nodiscard]] bool makesState() const override { return false; }
+};
+
+namespace detail {
+
+/// What a normalisation of whole images leaves for its gradient, but for the neuron.
+std::shared_ptr<ForwardRecord> recordOfWholeImages(const ImageBatch& sourceImages);
+/// Of sums that come from other devices. @throws Error
+void checkImport(const Kernel& kernel, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                 const char* argument, const std::shared_ptr<mtl::Buffer>& accumulated,
+                 const std::shared_ptr<CNNBatchNormalizationState>& state);
+
+/// What the two gradient kernels share. The library's own.
+class BatchNormalizationGradientKernel : public CNNGradientKernel {
+ public:
+  [[nodiscard]] const NNNeuronDescriptor& fusedNeuronDescriptor() const { return neuron_; }
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override {
+    return forwardClassName == "CNNBatchNormalization";
+  }
+  [[nodiscard]] bool worksInPlace() const override { return true; }
+  [[nodiscard]] bool canAccumulate() const override { return true; }
+
+ protected:
+  BatchNormalizationGradientKernel(std::shared_ptr<mtl::Device> device,
+                                   const NNNeuronDescriptor& fusedNeuronDescriptor);
+  BatchNormalizationGradientKernel(const BatchNormalizationGradientKernel&) = default;
+  void transferOwnProperties(const ForwardRecord& record) override;
+
+  /// The state of a call, checked against its images. @throws Error for another kind, other images than whole
+  /// ones of the same size, another number of channels
+  [[nodiscard]] CNNBatchNormalizationState& stateOf(const GradientCall& call) const;
+  [[nodiscard]] PreparedCall prepareStatistics(const GradientCall& call,
+                                               CNNBatchNormalizationState& state) const;
+  [[nodiscard]] PreparedCall prepareData(const GradientCall& call, CNNBatchNormalizationState& state) const;
+
+ private:
+  [[nodiscard]] BatchNormalizationProblem problemOf(const GradientCall& call,
+                                                    const BatchNormalizationParameters& parameters) const;
+  NNNeuronDescriptor neuron_;
+};
+
+}  // namespace detail
+
+/// Adds the gradients of images to a state: dL/dgamma, dL/dbeta, dL/dmean, dL/dvariance
+/// (MPSCNNBatchNormalizationStatisticsGradient). The images are those of the statistics; more of them throw.
+///
+/// The inherited encodes with gradient states compute the data gradient, too, once all elements of the
+/// statistics have come (spec/00 D3); before they throw and say how many elements are missing. They overwrite
+/// (or return) the destination as CNNBatchNormalizationGradient does.
+class CNNBatchNormalizationStatisticsGradient : public detail::BatchNormalizationGradientKernel {
+ public:
+  /// @param fusedNeuronDescriptor that of the forward kernel, else encodes throw
+  static std::shared_ptr<CNNBatchNormalizationStatisticsGradient> create(
+      const std::shared_ptr<mtl::Device>& device, const NNNeuronDescriptor& fusedNeuronDescriptor = {});
+  [[nodiscard]] std::string className() const override { return "CNNBatchNormalizationStatisticsGradient"; }
+  [[nodiscard]] std::shared_ptr<CNNBatchNormalizationStatisticsGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  [[nodiscard]] bool isStateModified() const override { return true; }
+  [[nodiscard]] bool isResultStateReusedAcrossBatch() const override { return true; }
+  [[nodiscard]] bool appendBatchBarrier() const override { return true; }
+
+  using CNNGradientKernel::encodeBatch;
+  /// The statistics gradient alone.
+  void encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                   const ImageBatch& sourceGradients, const ImageBatch& sourceImages,
+                   const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState);
+  /// Extension: sets the sums that the data gradient uses to those of a batch on several devices. Encode this
+  /// device's part first. @param accumulatedGradients as CNNBatchNormalizationState::accumulatedGradients()
+  void importGradients(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                       const std::shared_ptr<mtl::Buffer>& accumulatedGradients,
+                       const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState);
+  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
+      const detail::GradientCall& call) const override;
+  /// The library's own: whether the inherited encodes compute the data gradient. true.
+  void setComputesData(bool computes) { computesData_ = computes; }
+
+ protected:
+  using BatchNormalizationGradientKernel::BatchNormalizationGradientKernel;
+  CNNBatchNormalizationStatisticsGradient(const CNNBatchNormalizationStatisticsGradient&) = default;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  void didEncode(const detail::GradientCall& call) override;
+
+ private:
+  bool computesData_ = true;
+};
+
+/// dx, from a state whose statistics gradient has seen the whole batch (MPSCNNBatchNormalizationGradient).
+class CNNBatchNormalizationGradient : public detail::BatchNormalizationGradientKernel {
+ public:
+  /// @param fusedNeuronDescriptor that of the forward kernel, else encodes throw
+  static std::shared_ptr<CNNBatchNormalizationGradient> create(
+      const std::shared_ptr<mtl::Device>& device, const NNNeuronDescriptor& fusedNeuronDescriptor = {});
+  [[nodiscard]] std::string className() const override { return "CNNBatchNormalizationGradient"; }
+  [[nodiscard]] std::shared_ptr<CNNBatchNormalizationGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  [[nodiscard]] bool isResultStateReusedAcrossBatch() const override { return true; }
+
+  using CNNGradientKernel::encodeBatch;
+  void encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                   const ImageBatch& sourceGradients, const ImageBatch& sourceImages,
+                   const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
+                   const ImageBatch& destinationGradients);
+  ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                         const ImageBatch& sourceGradients, const ImageBatch& sourceImages,
+                         const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState);
+  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
+      const detail::GradientCall& call) const override;
+
+ protected:
+  using BatchNormalizationGradientKernel::BatchNormalizationGradientKernel;
+  CNNBatchNormalizationGradient(const CNNBatchNormalizationGradient&) = default;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  void didEncode(const detail::GradientCall& call) override;
+};
+
+}  // namespace mps

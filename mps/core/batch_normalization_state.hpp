@@ -1,0 +1,150 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "mps/core/gradient_state.hpp"
+#include "mps/core/normalization_state.hpp"
+
+namespace mps {
+
+class CNNBatchNormalization;
+class Vector;
+
+namespace detail {
+
+/// What a batch normalisation computes with: float32, one value per feature channel. A kernel and its states
+/// share one; a reload exchanges buffers, so that encoded work keeps the old ones.
+struct BatchNormalizationParameters {
+  std::shared_ptr<mtl::Buffer> gamma, beta, mean, variance;
+  float epsilon = 0;
+  bool sharesGammaAndBeta = false;  ///< gamma and beta are the data source's own buffers
+};
+
+}  // namespace detail
+
+/// Statistics, weights and weight gradients of one batch normalisation for one batch
+/// (MPSCNNBatchNormalizationState; spec/03 sections 1.5, 1.6 and 2.1). CNNBatchNormalization::resultState and
+/// temporaryResultState make it; one state serves the whole batch.
+///
+/// The four kernels take it through these phases, in the order in which they are encoded:
+///
+/// | encode | does |
+/// |---|---|
+/// | statistics | accumulates; the first one after anything else begins a new batch |
+/// | normalisation | uses the batch's statistics; without any, those of the kernel: the state is *frozen* |
+/// | statistics gradient | accumulates; the first one after anything else begins new sums |
+/// | gradient | needs a statistics gradient of as many elements as the statistics; frozen: of any |
+///
+/// A temporary state begins with readCount 1; normalisation, statistics gradient, gradient and each optimiser
+/// encode take one off per call, the statistics none. A step with S parts of the batch and u recorded updates
+/// needs 3 S + u; the inherited encodes of CNNBatchNormalizationStatisticsGradient compute both gradients and
+/// take one.
+///
+/// Buffers are float32, one value per feature channel; the host can read those of a permanent state after
+/// synchronize() and completion.
+class CNNBatchNormalizationState : public NNGradientState {
+ public:
+  /// The kernel that made the state.
+  [[nodiscard]] const std::shared_ptr<const CNNBatchNormalization>& batchNormalization() const {
+    return batchNormalization_;
+  }
+  [[nodiscard]] std::size_t numberOfFeatureChannels() const { return bufferSize(0) / sizeof(float); }
+
+  /// Back to how it was made, for the encodes that follow: no statistics, no gradients.
+  void reset();
+  /// Whether statistics that are encoded after a normalisation or gradient begin a new batch. true; false lets
+  /// them accumulate until reset().
+  [[nodiscard]] bool restartsAutomatically() const { return restartsAutomatically_; }
+  void setRestartsAutomatically(bool restarts) { restartsAutomatically_ = restarts; }
+
+  /// The kernel's own: after a reload the new values.
+  [[nodiscard]] std::shared_ptr<mtl::Buffer> gamma() const { return live_->gamma; }
+  [[nodiscard]] std::shared_ptr<mtl::Buffer> beta() const { return live_->beta; }
+  /// Of the batch so far; before, and in a frozen state, the kernel's. The variance is divided by the number
+  /// of elements (biased) and holds no epsilon.
+  [[nodiscard]] std::shared_ptr<mtl::Buffer> mean();
+  [[nodiscard]] std::shared_ptr<mtl::Buffer> variance();
+  /// Values per feature channel that the statistics are of, as encoded so far: the m of unbiased variances,
+  /// variance * m / (m - 1). 0 before the first and in a frozen state.
+  [[nodiscard]] std::uint64_t elementCount() const { return elementCount_; }
+
+  /// Sums over the elements of the batch, never divided: dL/dgamma and dL/dbeta. Null until a statistics
+  /// gradient is encoded.
+  [[nodiscard]] std::shared_ptr<mtl::Buffer> gradientForGamma();
+  [[nodiscard]] std::shared_ptr<mtl::Buffer> gradientForBeta();
+  /// Extension (spec/00 D4): the loss's derivatives by mean and variance, -gamma r sum(g) and
+  /// -1/2 gamma r^2 sum(g h), with the names of CNNBatchNormalizationStatisticsGradient. Null likewise.
+  [[nodiscard]] std::shared_ptr<Vector> gradientForMean();
+  [[nodiscard]] std::shared_ptr<Vector> gradientForVariance();
+
+  /// @name Extension: one batch on several devices (spec/03 section 4.3)
+  /// Between the statistics and the first normalisation each device takes the merged statistics of all, between
+  /// the statistics gradient and the first gradient their summed gradients:
+  /// CNNBatchNormalizationStatistics::importStatistics and
+  /// CNNBatchNormalizationStatisticsGradient::importGradients. gradientForGamma() and gradientForBeta() stay
+  /// those of this device.
+  /// @{
+  /// float64, the mean of each channel, then the sums M2 of squared differences from it; with elementCount() n
+  /// two devices merge to n = nA + nB, d = meanB - meanA, mean = meanA + d nB / n,
+  /// M2 = M2A + M2B + d^2 nA nB / n.
+  [[nodiscard]] std::shared_ptr<mtl::Buffer> accumulatedStatistics() { return resource(5); }
+  /// float64, sum(g) of each channel, then sum(g h); devices add them.
+  [[nodiscard]] std::shared_ptr<mtl::Buffer> accumulatedGradients() { return resource(6); }
+  /// @}
+
+  /// The kernel's buffers, too.
+  void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) override;
+
+  /// @name The library's own: the kernels' side
+  /// @{
+  /// @param commandBuffer null for a permanent state
+  static std::shared_ptr<CNNBatchNormalizationState> create(
+      const std::shared_ptr<mtl::Device>& device, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+      std::size_t numberOfFeatureChannels, std::shared_ptr<const CNNBatchNormalization> batchNormalization,
+      std::shared_ptr<const detail::BatchNormalizationParameters> live);
+
+  /// Whether the next statistics add to those that are there.
+  [[nodiscard]] bool addsStatistics() const;
+  void didEncodeStatistics(std::uint64_t elements);
+  /// @param elements of all devices
+  void didImportStatistics(std::uint64_t elements);
+  void didImportGradients();
+  void didEncodeNormalization(const detail::BatchNormalizationParameters& used);
+  /// What the last normalisation computed with: its gradients must use the same.
+  [[nodiscard]] detail::BatchNormalizationParameters parametersForGradient();
+  [[nodiscard]] bool addsGradientStatistics() const { return phase_ == Phase::GradientStatistics; }
+  /// Elements that statistics gradients have seen, of elementCount().
+  [[nodiscard]] std::uint64_t gradientElementCount() const { return gradientElementCount_; }
+  void didEncodeGradientStatistics(std::uint64_t elements);
+  [[nodiscard]] bool hasGradientStatistics() const { return phase_ >= Phase::GradientStatistics; }
+  void didEncodeGradient() { phase_ = Phase::Gradient; }
+  /// Whether the statistics are constants that no statistics kernel has computed from this batch.
+  [[nodiscard]] bool isFrozen() const { return elementCount_ == 0; }
+
+  [[nodiscard]] std::shared_ptr<mtl::Buffer> meanOfBatch() { return resource(0); }
+  [[nodiscard]] std::shared_ptr<mtl::Buffer> varianceOfBatch() { return resource(1); }
+  [[nodiscard]] std::shared_ptr<mtl::Buffer> gammaGradient() { return resource(2); }
+  [[nodiscard]] std::shared_ptr<mtl::Buffer> betaGradient() { return resource(3); }
+  /// By the mean, then by the variance.
+  [[nodiscard]] std::shared_ptr<mtl::Buffer> statisticsGradients() { return resource(4); }
+  /// @}
+
+ protected:
+  using NNGradientState::NNGradientState;
+
+ private:
+  enum class Phase { Fresh, Statistics, Normalized, GradientStatistics, Gradient };
+  [[nodiscard]] std::shared_ptr<Vector> statisticsGradient(std::size_t index);
+
+  std::shared_ptr<const CNNBatchNormalization> batchNormalization_;
+  std::shared_ptr<const detail::BatchNormalizationParameters> live_;
+  detail::BatchNormalizationParameters used_;  ///< by the last normalisation of this batch; empty before
+  Phase phase_ = Phase::Fresh;
+  bool restartsAutomatically_ = true;
+  std::uint64_t elementCount_ = 0;
+  std::uint64_t gradientElementCount_ = 0;
+};
+
+}  // namespace mps
