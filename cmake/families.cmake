@@ -8,6 +8,7 @@ unmetal_family(pooling
 unmetal_family(upsampling
   HEADERS upsampling_node.hpp
   SOURCES upsampling_node.cpp upsampling_plain.cpp upsampling_problem.cpp upsampling_taps.cpp
+  CUDA upsampling_cuda.cu
   CONFORM upsampling_reference_call.cpp
   TESTS upsampling_test.cpp)
 unmetal_family(convolution

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "mps/conform/compare.hpp"
+#include "mps/conform/guarded_memory.hpp"
 #include "mps/conform/run_on_device.hpp"
 #include "mps/conform/test_tensor.hpp"
 #include "mps/core/streamed_stores.hpp"
@@ -118,8 +119,9 @@ class Call {
   }
 
   void execute(const Plan& plan, int threads = kThreads, bool accumulate = false) {
-    EXPECT_EQ(plan.scratchBytes(), 0U);
+    GuardedMemory scratch(device_, plan.scratchBytes());
     Operands operands;
+    operands.scratch = scratch.address();
     (problem_.direction == Forward ? operands.source : operands.gradient) = input_.address();
     operands.destination = destination_.address();
     operands.accumulate = accumulate;
@@ -128,7 +130,9 @@ class Call {
       plan.run(stream, operands);
     } else {
       runOnDevice(device_, "upsampling", [&](mtl::Stream& stream) { plan.run(stream, operands); });
+      scratch.synchronize();
     }
+    EXPECT_TRUE(scratch.guardsIntact()) << "scratch memory was overrun";
     EXPECT_TRUE(input_.isUnchanged()) << "the input was written";
     EXPECT_TRUE(destination_.surroundingsIntact()) << "memory around the destination was written";
   }

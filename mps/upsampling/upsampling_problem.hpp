@@ -71,6 +71,8 @@ struct UpsamplingProblem {
 
 /// In order of preference; the last one accepts every problem.
 std::span<const Implementation<UpsamplingProblem>> upsamplingImplementationsCpu();
-inline constexpr BackEnds<UpsamplingProblem> upsamplingBackEnds{upsamplingImplementationsCpu, nullptr};
+std::span<const Implementation<UpsamplingProblem>> upsamplingImplementationsCuda();
+inline constexpr BackEnds<UpsamplingProblem> upsamplingBackEnds{
+    upsamplingImplementationsCpu, UNMETAL_CUDA_LIST(upsamplingImplementationsCuda)};
 
 }  // namespace mps::detail

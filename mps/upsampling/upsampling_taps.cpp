@@ -1,73 +1,15 @@
 #include "mps/upsampling/upsampling_taps.hpp"
 
 #include <algorithm>
-#include <array>
 #include <limits>
+
+#include "mps/upsampling/upsampling_samples.hpp"
 
 namespace mps::detail {
 namespace {
 
 /// Largest vector of any instruction set, in floats.
 constexpr std::int64_t kLargestVector = 16;
-
-/// Where a result pixel lies: a source pixel and the way from it to the next one.
-struct Position {
-  std::int64_t pixel = 0;
-  double fraction = 0;
-};
-
-/// In integers, so that fractions are rounded once.
-Position positionOf(UpsamplingSampling sampling, const UpsamplingAxis& axis, std::int64_t x) {
-  const std::int64_t scale = axis.scaleFactor;
-  const std::int64_t last = axis.sourceSize - 1;
-  std::int64_t numerator = 0;
-  std::int64_t denominator = 1;
-  switch (sampling) {
-    case UpsamplingSampling::Nearest:
-      numerator = x / scale;
-      break;
-    case UpsamplingSampling::Bilinear:
-      numerator = std::min(x, last * scale);
-      denominator = scale;
-      break;
-    case UpsamplingSampling::BilinearAlignCorners:
-      numerator = x * last;
-      denominator = std::max<std::int64_t>(1, axis.sourceSize * scale - 1);
-      break;
-    case UpsamplingSampling::BilinearHalfPixel:
-      denominator = 2 * scale;
-      numerator = std::clamp<std::int64_t>(2 * x + 1 - scale, 0, last * denominator);
-      break;
-  }
-  return {axis.offset + numerator / denominator,
-          static_cast<double>(numerator % denominator) / static_cast<double>(denominator)};
-}
-
-struct Sample {
-  std::int64_t pixel = 0;
-  double weight = 0;
-};
-struct Samples {
-  std::array<Sample, 2> all;
-  std::size_t count = 0;
-};
-
-/// The source pixels of a result pixel.
-Samples samplesOf(const UpsamplingProblem& problem, const UpsamplingAxis& axis, std::int64_t x) {
-  const Position position = positionOf(problem.sampling, axis, x);
-  Samples samples;
-  const auto add = [&](std::int64_t pixel, double weight) {
-    const std::int64_t inside = std::clamp<std::int64_t>(pixel, 0, axis.sourceSize - 1);
-    if (weight == 0 || (problem.edgeMode == ImageEdgeMode::Zero && inside != pixel)) return;
-    if (samples.count == 1 && samples.all[0].pixel == inside)
-      samples.all[0].weight = 1;
-    else
-      samples.all[samples.count++] = {inside, weight};
-  };
-  add(position.pixel, 1 - position.fraction);
-  add(position.pixel + 1, position.fraction);
-  return samples;
-}
 
 /// Columns of a tile beside the next one: all of them in one tile where they fit.
 std::vector<UpsamplingTile> tilesOf(const UpsamplingTaps& columns, std::int64_t width,
@@ -145,13 +87,15 @@ UpsamplingTaps::UpsamplingTaps(const UpsamplingProblem& problem, const Upsamplin
   const bool isForward = problem.direction == UpsamplingDirection::Forward;
   const std::int64_t results = isForward ? destinationSize : inputSize;
   for (std::int64_t i = 0; i < results; ++i) {
-    const Samples samples = samplesOf(problem, axis, isForward ? i : axis.firstResult + i);
-    for (std::size_t k = 0; k < samples.count; ++k) {
-      const auto& [pixel, weight] = samples.all[k];
+    const UpsamplingSamples samples =
+        upsamplingSamples(problem.sampling, problem.edgeMode, axis, isForward ? i : axis.firstResult + i);
+    const auto add = [&](std::int64_t pixel, double weight) {
       const std::int64_t to = isForward ? i : pixel - axis.destinationOrigin;
-      if (to < 0 || to >= destinationSize) continue;
+      if (weight == 0 || to < 0 || to >= destinationSize) return;
       lists[static_cast<std::size_t>(to)].push_back({isForward ? pixel : i, static_cast<float>(weight)});
-    }
+    };
+    add(samples.first, samples.firstWeight);
+    add(samples.second, samples.secondWeight);
   }
   first_.push_back(0);
   for (const auto& list : lists) {
