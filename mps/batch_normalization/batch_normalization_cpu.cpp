@@ -56,13 +56,16 @@ HWY_INLINE V usedLanes(D d, FirstLanes lanes, V v) {
   return hn::IfThenElseZero(hn::FirstN(d, lanes.count), v);
 }
 
-/// Calls body(first element, rows at once, elements of each), the rows in groups as far as they go.
+/// Calls body(first element, rows at once, elements of each), short rows in groups as far as they go. Of long
+/// ones a group would be read in as many places at once, which memory delivers slowly.
 template <class Body>
 HWY_INLINE void forRowGroups(const ChannelRows& rows, Body&& body) {
   constexpr std::size_t group = 4;
+  constexpr std::size_t longRow = 128;
   std::size_t first = 0;
-  for (; first + group * rows.length <= rows.elements; first += group * rows.length)
-    body(first, std::integral_constant<std::size_t, group>(), rows.length);
+  if (rows.length < longRow)
+    for (; first + group * rows.length <= rows.elements; first += group * rows.length)
+      body(first, std::integral_constant<std::size_t, group>(), rows.length);
   for (; first < rows.elements; first += rows.length)
     body(first, std::integral_constant<std::size_t, 1>(), std::min(rows.length, rows.elements - first));
 }
@@ -168,8 +171,8 @@ namespace {
 
 using Operation = BatchNormalizationOperation;
 
-/// No vector has more float64 lanes.
-constexpr std::int64_t kMostLanes = 8;
+/// No vector has more float32 lanes.
+constexpr std::int64_t kMostLanes = 16;
 /// Elements of a row, so that the vectors of one row keep the processor busy.
 constexpr std::int64_t kShortestRow = 64;
 
@@ -198,6 +201,7 @@ struct ChannelLayout {
     if (channels > 0) pixelsPerTile = std::max<std::int64_t>(1, Tiling::capacity / channels);
     if (channels > 0 && channels < kShortestRow)
       while (rowLength() < kShortestRow || rowLength() % kMostLanes != 0) ++pixelsPerRow;
+    if (pixelsPerTile > pixelsPerRow) pixelsPerTile = pixelsPerTile / pixelsPerRow * pixelsPerRow;
     const std::int64_t tiles = (pixels + pixelsPerTile - 1) / pixelsPerTile;
     tilesPerChunk = std::max({std::int64_t{1}, (tiles + mostChunks - 1) / mostChunks,
                               (fewestPixels + pixelsPerTile - 1) / pixelsPerTile});
