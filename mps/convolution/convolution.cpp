@@ -1,9 +1,12 @@
 #include "mps/convolution/convolution.hpp"
 
+#include <algorithm>
 #include <any>
+#include <variant>
 
 #include "mps/convolution/convolution_problem.hpp"
 #include "mps/convolution/convolution_weights.hpp"
+#include "mps/convolution/pooled_convolution.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/error.hpp"
 #include "mtl/buffer.hpp"
@@ -19,10 +22,11 @@ using detail::ConvolutionWeights;
 
 namespace {
 
-/// What a forward encode leaves in its record: parts of the layer that the gradient does not differentiate.
+/// What a forward encode leaves in its record.
 struct FusedParts {
-  bool neuron = false;
+  bool neuron = false;  ///< the gradient does not differentiate it
   bool normalisation = false;
+  bool pools = false;  ///< the result is that of a pooled convolution
 };
 
 std::int64_t asSigned(std::size_t value) {
@@ -53,6 +57,27 @@ ConvolutionProblem describedBy(const CNNConvolutionDescriptor& descriptor, const
     axis->dilation = asSigned(isX ? descriptor.dilationRateX() : descriptor.dilationRateY());
   }
   return problem;
+}
+
+/// The problem of a convolution whose maxima alone are in memory. @param pooled those, or their gradient
+detail::PooledConvolutionProblem pooledProblem(ConvolutionProblem convolution,
+                                               const detail::TensorShape& pooled) {
+  convolution.x.destinationSize = 2 * pooled.width;
+  convolution.y.destinationSize = 2 * pooled.height;
+  const auto shape =
+      detail::TensorShape::dense(pooled.images, convolution.y.destinationSize, convolution.x.destinationSize,
+                                 pooled.channels, pooled.format);
+  (convolution.operation == ConvolutionOperation::Forward ? convolution.destination : convolution.gradient) =
+      shape;
+  return {std::move(convolution), pooled};
+}
+
+/// Whether the device's implementations take a problem.
+bool isTaken(const mtl::Device& device, const detail::PooledConvolutionProblem& problem) {
+  const auto implementations = detail::pooledConvolutionBackEnds.of(device);
+  return std::ranges::any_of(implementations, [&](const auto& implementation) {
+    return std::holds_alternative<std::shared_ptr<const detail::Plan>>(implementation.prepare(problem));
+  });
 }
 
 detail::PreparedCall::Parameter parameter(const std::shared_ptr<mtl::Memory>& memory, std::size_t offset,
@@ -130,7 +155,13 @@ detail::PreparedCall CNNConvolution::prepareForward(const detail::ForwardCall& c
   problem.destination = call.destination;
   placeWindow(problem);
   detail::PreparedCall prepared;
-  prepared.plan = detail::planFor(*device(), detail::convolutionBackEnds, problem);
+  if (pools_) {
+    const detail::PooledConvolutionProblem pooled = pooledProblem(problem, call.destination);
+    prepared.plan = detail::planFor(*device(), detail::pooledConvolutionBackEnds, pooled);
+    if (call.wantsSavedFields) prepared.savedBytes = pooled.savedBytes();
+  } else {
+    prepared.plan = detail::planFor(*device(), detail::convolutionBackEnds, problem);
+  }
   prepared.parameters[0] = parameter(weights_->weights(), weights_->weightsOffset());
   prepared.parameters[1] = parameter(weights_->biases(), weights_->biasesOffset());
   return prepared;
@@ -145,7 +176,36 @@ std::shared_ptr<State> CNNConvolution::makeState(
 
 void CNNConvolution::describeForward(std::any& family) const {
   family = FusedParts{fusedNeuronDescriptor().neuronType() != CNNNeuronType::None,
-                      descriptor_.folding() != nullptr};
+                      descriptor_.folding() != nullptr, pools_};
+}
+
+bool CNNConvolution::canPool(const ImageDescriptor& source, const ImageDescriptor& result,
+                             std::size_t count) const {
+  constexpr auto float32 = ImageFeatureChannelFormat::Float32;
+  if (source.channelFormat() != float32 || result.channelFormat() != float32) return false;
+  // The CPU's implementation is there for tests.
+  const bool gains =
+      device()->kind() == mtl::DeviceKind::CUDA || detail::forcedImplementation() == detail::kPlainPooled;
+  if (!gains || result.width() % 2 != 0 || result.height() % 2 != 0) return false;
+  const auto shapeOf = [&](const ImageDescriptor& size, std::size_t divisor) {
+    return detail::TensorShape::dense(asSigned(count), asSigned(size.height() / divisor),
+                                      asSigned(size.width() / divisor), asSigned(size.featureChannels()),
+                                      float32);
+  };
+  ConvolutionProblem problem = describedBy(descriptor_, *device(), options());
+  problem.edgeMode = edgeMode();
+  problem.hasBias = true;
+  problem.source = shapeOf(source, 1);
+  problem.x.sourceSize = problem.source.width;
+  problem.y.sourceSize = problem.source.height;
+  problem.x.offset = offset().x;
+  problem.y.offset = offset().y;
+  problem.neuron = graphNeuron_;
+  placeWindow(problem);
+  const bool takesForward = isTaken(*device(), pooledProblem(problem, shapeOf(result, 2)));
+  problem.operation = ConvolutionOperation::WeightsGradient;
+  problem.neuron = {};
+  return takesForward && isTaken(*device(), pooledProblem(problem, shapeOf(result, 2)));
 }
 
 CNNConvolutionGradient::CNNConvolutionGradient(std::shared_ptr<mtl::Device> device,
@@ -256,6 +316,11 @@ std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(
       throw Error(describe(), argument, std::to_string(found) + " feature channels",
                   std::to_string(expected));
   };
+  const auto* const parts = call.record ? std::any_cast<FusedParts>(&call.record->family) : nullptr;
+  const bool pools = parts != nullptr && parts->pools;
+  if (pools && (has(gradientOption_, CNNConvolutionGradientOption::GradientWithData) || !call.savedFieldsFit))
+    throw Error(describe(), "gradientState", "of a forward pass that has kept maxima alone",
+                "GradientWithWeightsAndBias, and the forward source");
   checkChannels("sourceGradient", call.gradient.channels, descriptor_.outputFeatureChannels());
   checkChannels("sourceImage", call.source.channels, descriptor_.inputFeatureChannels());
 
@@ -311,7 +376,10 @@ std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(
   problem.accumulate = state->isAccumulating();
   placeWindow(problem);
   detail::PreparedCall prepared;
-  prepared.plan = detail::planFor(*device(), detail::convolutionBackEnds, problem);
+  prepared.readsSavedFields = pools;
+  prepared.plan = pools ? detail::planFor(*device(), detail::pooledConvolutionBackEnds,
+                                          pooledProblem(problem, call.gradient))
+                        : detail::planFor(*device(), detail::convolutionBackEnds, problem);
   prepared.accumulate = problem.accumulate;
   prepared.parameters[2] = parameter(state->gradientForWeights()->memory(), 0, true);
   prepared.parameters[3] = parameter(state->gradientForBiases()->memory(), 0, true);

@@ -84,6 +84,12 @@ class CNNConvolution : public CNNKernel {
   }
   /// The library's own: a neuron that a graph fuses behind the descriptor's.
   void setGraphNeuron(const NNNeuronDescriptor& neuron) { graphNeuron_ = neuron; }
+  /// The library's own: whether encodes of such images, and their weight gradients, can give the maxima of 2x2 windows
+  /// of the result in place of it, and gain by it. The neuron is the graph's, and the padding policy has set the offset.
+  [[nodiscard]] bool canPool(const ImageDescriptor& source, const ImageDescriptor& result,
+                             std::size_t count) const;
+  /// The library's own: from now on they do. The gradient kernel is then given the gradient of the maxima.
+  void setPooling(bool pools) { pools_ = pools; }
 
  protected:
   CNNConvolution(std::shared_ptr<mtl::Device> device, std::shared_ptr<CNNConvolutionDataSource> weights,
@@ -108,6 +114,7 @@ class CNNConvolution : public CNNKernel {
   std::shared_ptr<const detail::ConvolutionWeights> weights_;
   NNConvolutionAccumulatorPrecisionOption precision_ = NNConvolutionAccumulatorPrecisionOption::Float;
   NNNeuronDescriptor graphNeuron_;
+  bool pools_ = false;
 };
 
 /// Gradients of a convolution with respect to its source, weights and biases (MPSCNNConvolutionGradient).

@@ -4,6 +4,7 @@
 
 #include "mps/convolution/convolution_cuda.hpp"
 #include "mps/convolution/convolution_few_channels_cuda.cuh"
+#include "mps/convolution/convolution_few_channels_pooled_cuda.cuh"
 #include "mps/convolution/convolution_staging_cuda.hpp"
 #include "mps/convolution/convolution_sums_cuda.cuh"
 
@@ -31,6 +32,7 @@ struct TileResult {
   cuda::NeuronNumbers neuron;
   const float* slopes;  ///< of PReLU
   bool accumulate;
+  std::uint8_t* places;  ///< of maxima, or null
 };
 
 /// Kept out of the loops, which have no registers left: few layers have these.
@@ -38,10 +40,10 @@ __device__ __noinline__ float otherNeuron(const cuda::NeuronNumbers& neuron, flo
   return cuda::neuronValue(neuron.type, neuron, slope, value);
 }
 
-/// Stores four adjacent channels of one window. @tparam anyNeuron otherwise: ReLU or none
+/// Bias and neuron of four adjacent channels of one window. @tparam anyNeuron otherwise: ReLU or none
 template <bool anyNeuron>
-__device__ void finishQuad(const TileNumbers& n, const TileResult& result, float (&values)[kQuad],
-                           std::int64_t offset, std::int32_t channel) {
+__device__ void finishValues(const TileNumbers& n, const TileResult& result, float (&values)[kQuad],
+                             std::int32_t channel) {
   const std::int32_t channels = n.outputs - channel;
   for (int lane = 0; lane < kQuad; ++lane) {
     const std::int32_t k = channel + min(lane, channels - 1);
@@ -52,6 +54,14 @@ __device__ void finishQuad(const TileNumbers& n, const TileResult& result, float
       values[lane] = otherNeuron(result.neuron, result.slopes != nullptr ? __ldg(result.slopes + k) : 0.0F,
                                  values[lane]);
   }
+}
+
+/// Stores them.
+template <bool anyNeuron>
+__device__ void finishQuad(const TileNumbers& n, const TileResult& result, float (&values)[kQuad],
+                           std::int64_t offset, std::int32_t channel) {
+  const std::int32_t channels = n.outputs - channel;
+  finishValues<anyNeuron>(n, result, values, channel);
   if (result.accumulate) {
     float old[1][kQuad];
     cuda::loadQuads(n.small, result.memory, offset, channels, old);
@@ -60,8 +70,41 @@ __device__ void finishQuad(const TileNumbers& n, const TileResult& result, float
   cuda::storeQuad(n.small, values, result.memory, offset, channels);
 }
 
-/// Block (x, y): the channels of group x, tiles y, y + gridDim.y, ...
+/// Two rows of windows, and their maxima. @param from the pixels of the span
 template <class Taps>
+__device__ void poolSpan(const TileNumbers& n, const Tile& tile,
+                         const Span<Taps::kWindows, cuda::kPool>& span, const Taps& taps, const float* from,
+                         const float (&weights)[Taps::kTaps][kQuad], const TileResult& result,
+                         std::int32_t channel) {
+  constexpr int kMaxima = Taps::kWindows / cuda::kPool;
+  cuda::QuadMaximum maxima[kMaxima] = {};
+#pragma unroll
+  for (int row = 0; row < cuda::kPool; ++row) {
+    float sums[Taps::kWindows][kQuad] = {};
+    taps.convolve(from + row * n.strideY * n.pitch, weights, sums);
+#pragma unroll
+    for (int i = 0; i < Taps::kWindows; ++i) {
+      finishValues<false>(n, result, sums[i], channel);
+      maxima[i / cuda::kPool].consider(sums[i],
+                                       static_cast<std::uint32_t>(i % cuda::kPool + row * cuda::kPool));
+    }
+  }
+  const std::int32_t y = (tile.firstRow + span.row) / cuda::kPool;
+  const std::int32_t x = (tile.firstColumn + span.column) / cuda::kPool;
+#pragma unroll
+  for (int j = 0; j < kMaxima; ++j) {
+    if (j * cuda::kPool >= span.count) break;
+    maxima[j].dropCutOff();
+    cuda::storeQuad(n.pooled, maxima[j].value, result.memory,
+                    n.pooled.shape.offset(tile.image, y, x + j, channel), kQuad);
+    if (result.places != nullptr)
+      *reinterpret_cast<std::uint32_t*>(result.places + cuda::placeOf(n, tile.image, y, x + j, channel)) =
+          maxima[j].places;
+  }
+}
+
+/// Block (x, y): the channels of group x, tiles y, y + gridDim.y, ... @tparam pools the maxima alone are stored
+template <class Taps, bool pools>
 __global__ void __launch_bounds__(kTileThreads, cuda::kTileBlocks)
     convolveTiles(TileNumbers n, TileResult result) {
   extern __shared__ __align__(16) float shared[];  // weights [tap][channel of the block], pixels
@@ -96,40 +139,46 @@ __global__ void __launch_bounds__(kTileThreads, cuda::kTileBlocks)
     cuda::loadPixels(n, tile, pixels);
     __syncthreads();
     if (channel >= n.outputs) continue;
-    cuda::forEachSpan<Taps::kWindows>(n, tile, [&](const Span<Taps::kWindows>& span) {
-      float sums[Taps::kWindows][kQuad] = {};
-      const float* const from = pixels + span.offset(n);
-      if constexpr (Taps::kInRegisters) {
-        list.convolve(from, weights, sums);
-      } else {
-        std::int32_t places[Taps::kWindows];
+    if constexpr (pools)
+      cuda::forEachSpan<Taps::kWindows, cuda::kPool>(
+          n, tile, [&](const Span<Taps::kWindows, cuda::kPool>& span) {
+            poolSpan(n, tile, span, list, pixels + span.offset(n), weights, result, channel);
+          });
+    else
+      cuda::forEachSpan<Taps::kWindows>(n, tile, [&](const Span<Taps::kWindows>& span) {
+        float sums[Taps::kWindows][kQuad] = {};
+        const float* const from = pixels + span.offset(n);
+        if constexpr (Taps::kInRegisters) {
+          list.convolve(from, weights, sums);
+        } else {
+          std::int32_t places[Taps::kWindows];
 #pragma unroll
-        for (int i = 0; i < Taps::kWindows; ++i) places[i] = min(i, span.count - 1) * n.strideX;
-        const float* weight = shared + quad;
-        for (std::int32_t row = 0; row < n.inputs * n.kernelHeight; ++row) {
-          const float* pixel = from + n.tapOffset(row * n.kernelWidth);
-          for (std::int32_t tap = 0; tap < n.kernelWidth; ++tap) {
-            const float4 w = cuda::loadFour(weight);
+          for (int i = 0; i < Taps::kWindows; ++i) places[i] = min(i, span.count - 1) * n.strideX;
+          const float* weight = shared + quad;
+          for (std::int32_t row = 0; row < n.inputs * n.kernelHeight; ++row) {
+            const float* pixel = from + n.tapOffset(row * n.kernelWidth);
+            for (std::int32_t tap = 0; tap < n.kernelWidth; ++tap) {
+              const float4 w = cuda::loadFour(weight);
 #pragma unroll
-            for (int i = 0; i < Taps::kWindows; ++i) {
-              const float value = pixel[places[i]];
-              sums[i][0] = fmaf(w.x, value, sums[i][0]);
-              sums[i][1] = fmaf(w.y, value, sums[i][1]);
-              sums[i][2] = fmaf(w.z, value, sums[i][2]);
-              sums[i][3] = fmaf(w.w, value, sums[i][3]);
+              for (int i = 0; i < Taps::kWindows; ++i) {
+                const float value = pixel[places[i]];
+                sums[i][0] = fmaf(w.x, value, sums[i][0]);
+                sums[i][1] = fmaf(w.y, value, sums[i][1]);
+                sums[i][2] = fmaf(w.z, value, sums[i][2]);
+                sums[i][3] = fmaf(w.w, value, sums[i][3]);
+              }
+              weight += n.blockChannels();
+              pixel += n.dilationX;
             }
-            weight += n.blockChannels();
-            pixel += n.dilationX;
           }
         }
-      }
-      const std::int64_t to =
-          n.small.shape.offset(tile.image, tile.firstRow + span.row, tile.firstColumn + span.column, channel);
+        const std::int64_t to = n.small.shape.offset(tile.image, tile.firstRow + span.row,
+                                                     tile.firstColumn + span.column, channel);
 #pragma unroll
-      for (int i = 0; i < Taps::kWindows; ++i)
-        if (i < span.count)
-          finishQuad<!Taps::kInRegisters>(n, result, sums[i], to + i * n.small.shape.pixelStride, channel);
-    });
+        for (int i = 0; i < Taps::kWindows; ++i)
+          if (i < span.count)
+            finishQuad<!Taps::kInRegisters>(n, result, sums[i], to + i * n.small.shape.pixelStride, channel);
+      });
   }
 }
 
@@ -142,9 +191,11 @@ __device__ float sumOfWarp(float value, std::int32_t quads) {
 
 /// Block (x, y): the weights of one group of taps and one group of channels, in tiles y, y + gridDim.y, ...: sums of
 /// gradient * pixel [tap][channel of the block], and one more row, the sums of the gradients.
-template <class Taps>
+/// @tparam pools the gradients are those of maxima at `places`
+template <class Taps, bool pools>
 __global__ void __launch_bounds__(kTileThreads, cuda::kTileBlocks)
-    sumTileGradients(TileNumbers n, const std::byte* memory, std::int32_t tapGroups, float* partial) {
+    sumTileGradients(TileNumbers n, const std::byte* memory, const std::uint8_t* places,
+                     std::int32_t tapGroups, float* partial) {
   constexpr int kRows = Taps::kTaps + 1;
   constexpr unsigned kWarps = kTileThreads / kWarpThreads;
   extern __shared__ __align__(16) float shared[];  // pixels; then the warps' sums
@@ -163,8 +214,15 @@ __global__ void __launch_bounds__(kTileThreads, cuda::kTileBlocks)
     if (channels <= 0) continue;
     cuda::forEachSpan<kGradientWindows>(n, tile, [&](const Span<kGradientWindows>& span) {
       const float* const pixels = shared + span.offset(n);
-      const std::int64_t from =
-          n.small.shape.offset(tile.image, tile.firstRow + span.row, tile.firstColumn + span.column, channel);
+      const std::int32_t y = tile.firstRow + span.row;
+      const std::int32_t x = tile.firstColumn + span.column;
+      const auto load = [&]<int windows>(int first, float(&gradients)[windows][kQuad]) {
+        if constexpr (pools)
+          cuda::loadPooled(n, memory, places, tile.image, y, x + first, channel, gradients);
+        else
+          cuda::loadQuads(n.small, memory, n.small.shape.offset(tile.image, y, x + first, channel), channels,
+                          gradients);
+      };
       const auto add = [&]<int windows>(const float(&gradients)[windows][kQuad], int first) {
         taps.addProducts(pixels + first * n.strideX, n.strideX, gradients, sums);
 #pragma unroll
@@ -174,14 +232,14 @@ __global__ void __launch_bounds__(kTileThreads, cuda::kTileBlocks)
       };
       if (span.count == kGradientWindows) {
         float gradients[kGradientWindows][kQuad];
-        cuda::loadQuads(n.small, memory, from, channels, gradients);
+        load(0, gradients);
         add(gradients, 0);
         return;
       }
       // What a window beyond the tile would read may be infinite: a gradient of zero does not leave it out.
       for (int i = 0; i < span.count; ++i) {
         float gradients[1][kQuad];
-        cuda::loadQuads(n.small, memory, from + i * n.small.shape.pixelStride, channels, gradients);
+        load(i, gradients);
         add(gradients, i);
       }
     });
@@ -234,11 +292,24 @@ struct TileKernels {
   int windows;  ///< of a span, forward
   int taps;     ///< of a group
   void (*convolve)(TileNumbers, TileResult);
-  void (*sumGradients)(TileNumbers, const std::byte*, std::int32_t, float*);
+  void (*sumGradients)(TileNumbers, const std::byte*, const std::uint8_t*, std::int32_t, float*);
+  bool pools = false;
 
   template <class Taps>
   static TileKernels of(const char* name) {
-    return {name, Taps::kWindows, Taps::kTaps, convolveTiles<Taps>, sumTileGradients<Taps>};
+    return {name, Taps::kWindows, Taps::kTaps, convolveTiles<Taps, false>, sumTileGradients<Taps, false>};
+  }
+  template <class Taps>
+  static TileKernels pooling(const char* name) {
+    return {name, Taps::kWindows, Taps::kTaps, convolveTiles<Taps, true>, sumTileGradients<Taps, true>, true};
+  }
+  /// Those that pool, for kernels of one input channel or, for gradients, some; nothing for others.
+  static std::optional<TileKernels> forPooled(const ConvolutionProblem& problem) {
+    const TileKernels kernels = forProblem(problem);
+    const bool isAnyTaps = kernels.convolve == of<TapList>("").convolve;
+    if (isAnyTaps || problem.x.kernelSize * problem.inputFeatureChannels == 9) return std::nullopt;
+    return problem.x.kernelSize == 5 ? pooling<TapRows<5, 5>>(kernels.name)
+                                     : pooling<TapRows<3, 3>>(kernels.name);
   }
   static TileKernels forProblem(const ConvolutionProblem& problem) {
     const auto is = [&](std::int64_t size) {
@@ -313,28 +384,29 @@ std::int64_t setTile(TileNumbers& n, std::int64_t rows, std::int64_t columns, in
   return std::int64_t{n.plane} * n.inputs * static_cast<std::int64_t>(sizeof(float));
 }
 
-/// Tiles whose pixels fit into `room` bytes, of a height that leaves few threads and blocks without work. Nothing
-/// where even one window does not fit.
-std::optional<std::int64_t> chooseTile(TileNumbers& n, int windows, std::int64_t room) {
+/// Tiles whose pixels fit into `room` bytes, of a height that leaves few threads and blocks without work, a multiple
+/// of `rowsOfSpan`. Nothing where even one span does not fit.
+std::optional<std::int64_t> chooseTile(TileNumbers& n, int windows, int rowsOfSpan, std::int64_t room) {
   constexpr std::int64_t kMostColumns = 64;
   constexpr std::int64_t kMostRows = 32;
   // What a tile costs besides its windows, in turns of a thread.
   constexpr double kTurnsOfTile = 0.5;
   const std::int64_t across = (n.small.shape.width + kMostColumns - 1) / kMostColumns;
   std::int64_t columns = roundUp((n.small.shape.width + across - 1) / across, windows);
-  while (setTile(n, 1, columns, windows) > room) {
+  while (setTile(n, rowsOfSpan, columns, windows) > room) {
     if (columns == windows) return std::nullopt;
     columns = roundUp(columns / 2, windows);
   }
   const std::int64_t slots = kTileThreads / n.quads;
-  std::int64_t best = 1;
+  std::int64_t best = rowsOfSpan;
   double least = 0;
-  for (std::int64_t rows = 1; rows <= std::min(kMostRows, n.small.shape.height); ++rows) {
+  for (std::int64_t rows = rowsOfSpan; rows <= std::min(kMostRows, n.small.shape.height);
+       rows += rowsOfSpan) {
     if (setTile(n, rows, columns, windows) > room) break;
-    const std::int64_t turns = (rows * n.spansOfRow.divisor() + slots - 1) / slots;
+    const std::int64_t turns = (rows / rowsOfSpan * n.spansOfRow.divisor() + slots - 1) / slots * rowsOfSpan;
     const std::int64_t tilesOfBlock = (n.tiles + kBusyBlocks - 1) / kBusyBlocks;
     const double cost = static_cast<double>(tilesOfBlock) * (static_cast<double>(turns) + kTurnsOfTile);
-    if (rows > 1 && cost >= least) continue;
+    if (rows > rowsOfSpan && cost >= least) continue;
     least = cost;
     best = rows;
   }
@@ -380,28 +452,35 @@ class FewChannelsPlan final : public Plan {
     const dim3 block(kTileThreads);
     const auto shared = static_cast<std::size_t>(division_.sharedBytes);
     if (problem_.operation == ConvolutionOperation::Forward) {
-      n.small.access = accessTo(n.small.shape, operands.destination);
+      setAccess(n, operands.destination);
       const TileResult result{
           reinterpret_cast<const float*>(operands.parameters[0]),
           problem_.hasBias ? reinterpret_cast<const float*>(operands.parameters[1]) : nullptr,
           operands.destination,
           neuron_,
           slopes_.load(stream, operands.scratch),
-          operands.accumulate};
+          operands.accumulate,
+          reinterpret_cast<std::uint8_t*>(operands.saved)};
       mtl::cuda::launch(stream, kernels_.convolve, grid, block, shared, n, result);
       return;
     }
-    n.small.access = accessTo(n.small.shape, operands.gradient);
+    setAccess(n, operands.gradient);
+    const auto* const places = reinterpret_cast<const std::uint8_t*>(operands.saved);
     auto* const partial = reinterpret_cast<float*>(operands.scratch + partial_);
     const auto tapGroups = static_cast<std::int32_t>(tapGroups_);
-    mtl::cuda::launch(stream, kernels_.sumGradients, grid, block, shared, n, operands.gradient, tapGroups,
-                      partial);
+    mtl::cuda::launch(stream, kernels_.sumGradients, grid, block, shared, n, operands.gradient, places,
+                      tapGroups, partial);
     const PlaceOfTileSum place{n, kernels_.taps, tapGroups, reinterpret_cast<float*>(operands.parameters[2]),
                                problem_.hasBias ? reinterpret_cast<float*>(operands.parameters[3]) : nullptr};
     cuda::launchSumSlices(stream, partial, slices_, sums(), operands.accumulate, place);
   }
 
  private:
+  /// To the incoming gradient or the result.
+  void setAccess(TileNumbers& n, const std::byte* address) const {
+    cuda::QuadTensor& tensor = kernels_.pools ? n.pooled : n.small;
+    tensor.access = accessTo(tensor.shape, address);
+  }
   /// Of a slice.
   [[nodiscard]] std::int64_t blocks() const { return division_.channelGroups * tapGroups_; }
   [[nodiscard]] std::int64_t sums() const {
@@ -419,9 +498,8 @@ class FewChannelsPlan final : public Plan {
   std::size_t partial_ = 0;
 };
 
-}  // namespace
-
-Preparation prepareConvolutionFewChannelsCuda(const ConvolutionProblem& problem) {
+/// @param pooled null: the result itself
+Preparation prepareFewChannels(const ConvolutionProblem& problem, const TensorShape* pooled) {
   constexpr std::int64_t kMostChannels = 4;
   constexpr std::int64_t kMostKernel = 11;
   // Tensor cores win where there is more arithmetic.
@@ -445,20 +523,51 @@ Preparation prepareConvolutionFewChannelsCuda(const ConvolutionProblem& problem)
         axis.firstTap(0) < -kFarthest || axis.firstTap(axis.destinationSize) > kFarthest)
       return Refusal{"windows are too far apart"};
 
-  const TileKernels kernels = TileKernels::forProblem(problem);
+  const auto found =
+      pooled != nullptr ? TileKernels::forPooled(problem) : std::optional(TileKernels::forProblem(problem));
+  if (!found) return Refusal{"it pools 5 rows of 5 taps, and 3 of 3"};
+  const TileKernels& kernels = *found;
   Division division{numbersOf(problem, small), 0, 0};
   TileNumbers& n = division.numbers;
+  if (pooled != nullptr) n.pooled.shape = *pooled;
   const std::int64_t blockChannels = std::int64_t{n.quads} * kQuad;
   division.channelGroups = (problem.outputFeatureChannels + blockChannels - 1) / blockChannels;
   const auto floats = [](std::int64_t count) { return count * static_cast<std::int64_t>(sizeof(float)); };
   const std::int64_t weights = isForward ? floats(taps * blockChannels) : 0;
   // Room for three blocks.
-  const auto pixels = chooseTile(n, isForward ? kernels.windows : kGradientWindows, kMostShared - weights);
+  const auto pixels = chooseTile(n, isForward ? kernels.windows : kGradientWindows,
+                                 pooled != nullptr && isForward ? cuda::kPool : 1, kMostShared - weights);
   if (!pixels) return Refusal{"the pixels of a few windows do not fit into shared memory"};
   const std::int64_t warps = kTileThreads / kWarpThreads;
   division.sharedBytes =
       isForward ? weights + *pixels : std::max(*pixels, floats(warps * (kernels.taps + 1) * blockChannels));
   return std::make_shared<const FewChannelsPlan>(problem, kernels, division);
+}
+
+Preparation prepareFewChannelsPooled(const PooledConvolutionProblem& problem) {
+  const ConvolutionProblem& convolution = problem.convolution;
+  const NNNeuronDescriptor& neuron = convolution.neuron;
+  const bool isForward = convolution.operation == ConvolutionOperation::Forward;
+  if (isForward && (neuron.neuronType() != CNNNeuronType::ReLU || neuron.a() != 0))
+    return Refusal{"the neuron is no ReLU with slope 0"};
+  if (convolution.outputFeatureChannels % kQuad != 0) return Refusal{"channels are no multiple of four"};
+  if (convolution.x.destinationSize % cuda::kPool != 0 || convolution.y.destinationSize % cuda::kPool != 0)
+    return Refusal{"a side of the result is odd"};
+  if (isForward && convolution.inputFeatureChannels != 1) return Refusal{"there are several input channels"};
+  return prepareFewChannels(convolution, &problem.pooled);
+}
+
+constexpr Implementation<PooledConvolutionProblem> pooledImplementations[] = {
+    {"few channels pooled", prepareFewChannelsPooled}};
+
+}  // namespace
+
+Preparation prepareConvolutionFewChannelsCuda(const ConvolutionProblem& problem) {
+  return prepareFewChannels(problem, nullptr);
+}
+
+std::span<const Implementation<PooledConvolutionProblem>> pooledConvolutionImplementationsCuda() {
+  return pooledImplementations;
 }
 
 }  // namespace mps::detail

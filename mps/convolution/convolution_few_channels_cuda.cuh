@@ -59,6 +59,7 @@ struct TileNumbers {
   Divider elementsOfRow;  ///< of pixels, all channels
   Divider channels;
   std::int32_t quads;  ///< that threads side by side take: 1, 2, 4 or 8
+  QuadTensor pooled;   ///< of a pooled convolution, in place of `small`, which then has sizes only
 
   [[nodiscard]] __host__ __device__ std::int32_t taps() const { return inputs * kernelHeight * kernelWidth; }
   [[nodiscard]] __device__ std::int32_t blockChannels() const { return quads * kQuad; }
@@ -124,8 +125,8 @@ __device__ inline void loadPixels(const TileNumbers& n, const Tile& tile, float*
   }
 }
 
-/// Where a thread's windows are.
-template <int windows>
+/// Where a thread's windows are. @tparam rows of windows
+template <int windows, int rows = 1>
 struct Span {
   std::int32_t row;     ///< of the tile
   std::int32_t column;  ///< of the tile
@@ -133,7 +134,7 @@ struct Span {
 
   __device__ Span(const TileNumbers& n, const Tile& tile, std::uint32_t number) {
     const std::uint32_t quotient = n.spansOfRow.divide(number);
-    row = static_cast<std::int32_t>(quotient);
+    row = static_cast<std::int32_t>(quotient) * rows;
     column = static_cast<std::int32_t>(number - quotient * n.spansOfRow.divisor()) * windows;
     count = min(windows, tile.columns - column);
   }
@@ -144,13 +145,13 @@ struct Span {
 };
 
 /// Calls body(span) for the spans of this thread.
-template <int windows, class Body>
+template <int windows, int rows = 1, class Body>
 __device__ void forEachSpan(const TileNumbers& n, const Tile& tile, Body body) {
   const std::uint32_t slots = kTileThreads / static_cast<std::uint32_t>(n.quads);
-  const std::uint32_t count = static_cast<std::uint32_t>(tile.rows) * n.spansOfRow.divisor();
+  const std::uint32_t count = static_cast<std::uint32_t>(tile.rows) / rows * n.spansOfRow.divisor();
   for (std::uint32_t number = threadIdx.x / static_cast<std::uint32_t>(n.quads); number < count;
        number += slots) {
-    const Span<windows> span(n, tile, number);
+    const Span<windows, rows> span(n, tile, number);
     if (span.count > 0) body(span);
   }
 }

@@ -1,6 +1,7 @@
 #include <ostream>
 #include <sstream>
 
+#include "mps/arithmetic/arithmetic.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/graph/graph_executor.hpp"
 #include "mps/graph/graph_program.hpp"
@@ -37,6 +38,10 @@ std::string placeOf(const GraphProgram& program, const GraphLayout* layout, Imag
   return text;
 }
 
+bool isAddition(const Kernel& kernel) {
+  return dynamic_cast<const CNNAdd*>(&kernel) != nullptr;
+}
+
 /// Text inside a Graphviz string.
 std::string escaped(const std::string& text) {
   std::string result;
@@ -63,7 +68,9 @@ std::string NNGraph::debugDescription() const {
     if (!step.fused.empty()) out << " with " << step.fused;
     if (!step.writesResult) out << ", weight gradients only";
     if (step.update) out << ", updates weights";
-    if (layout != nullptr && layout->reuse.leavesOut[s]) out << ", done by accumulation";
+    if (layout != nullptr && layout->reuse.leavesOut[s])
+      out << (isAddition(*step.kernel) ? ", done by accumulation" : ", done by the convolution");
+    if (layout != nullptr && layout->reuse.maxima[s] != nowhere) out << ", maxima only";
     if (layout != nullptr && layout->reuse.accumulates[s]) out << ", accumulates";
     out << "\n      from";
     for (const ImageIndex source : step.sources) out << ' ' << imageName(program, source);

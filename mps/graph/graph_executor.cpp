@@ -4,6 +4,7 @@
 #include <iterator>
 #include <unordered_map>
 
+#include "mps/convolution/convolution.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
@@ -248,12 +249,13 @@ void GraphExecutor::planImages(GraphLayout& layout) {
   layout.bound.clear();
   layout.requestOf.assign(program_->images.size(), nowhere);
   layout.reuse = noReuse(*program_);
+  poolInConvolutions(*program_, layout.images, layout.offsets, layout.count, layout.reuse);
   accumulateGradients(*program_, layout.images, layout.reuse);
   workInPlace(*program_, layout.images, layout.offsets, layout.reuse);
   std::vector<MemoryRequest> requests;
   const auto needsMemory = [&](ImageIndex i) {
     const ProgramImage& image = program_->images[i];
-    return image.isPlanned() && program_->steps[image.producer].writesResult;
+    return image.isPlanned() && program_->steps[image.producer].writesResult && !layout.reuse.isAbsent[i];
   };
   for (ImageIndex i = 0; i < program_->images.size(); ++i) {
     if (!needsMemory(i) || layout.reuse.ownerOf(i) != i) continue;
@@ -261,7 +263,7 @@ void GraphExecutor::planImages(GraphLayout& layout) {
     const std::size_t bytes = layout.count * size.width() * size.height() * size.featureChannels() *
                               bytesPerChannel(size.channelFormat());
     layout.requestOf[i] = requests.size();
-    requests.push_back({bytes, program_->images[i].producer, layout.reuse.lastUse[i]});
+    requests.push_back({bytes, layout.reuse.firstUse[i], layout.reuse.lastUse[i]});
   }
   for (ImageIndex i = 0; i < program_->images.size(); ++i)
     if (needsMemory(i)) layout.requestOf[i] = layout.requestOf[layout.reuse.ownerOf(i)];
@@ -381,9 +383,13 @@ void GraphExecutor::encodeUpdate(Run& run, const ProgramStep& step) {
 
 void GraphExecutor::encodeStep(Run& run, StepIndex index) {
   const ProgramStep& step = program_->steps[index];
-  const ImageBatch& source = run.images[step.sources[0]];
-  const ImageBatch& result = run.images[step.result];
+  const ImageIndex maxima = run.layout.reuse.maxima[index];
+  const bool pools = maxima != nowhere;
+  const bool isGradient = step.forward != nowhere;
+  const ImageBatch& source = run.images[pools && isGradient ? maxima : step.sources[0]];
+  const ImageBatch& result = run.images[pools && !isGradient ? maxima : step.result];
   if (auto* unary = dynamic_cast<CNNKernel*>(step.kernel.get())) {
+    if (auto* convolution = dynamic_cast<CNNConvolution*>(unary)) convolution->setPooling(pools);
     unary->setOffset(run.layout.offsets[index]);
     if (!step.sourceStates.empty()) {
       unary->encodeWithSourceStates(run.commandBuffer, source, run.states[step.sourceStates[0]], result);

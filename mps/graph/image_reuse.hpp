@@ -9,12 +9,17 @@
 
 namespace mps::detail {
 
-/// Which images of a program, once their sizes are known, live in the memory of another one.
+/// Which images of a program, once their sizes are known, live in the memory of another one, or in none.
 struct ImageReuse {
-  std::vector<ImageIndex> memoryOf;  ///< of every image: the image whose memory it takes over, or itself
-  std::vector<bool> leavesOut;       ///< of every step: its work is done by another one
-  std::vector<bool> accumulates;     ///< of every step: adds to its result instead of overwriting it
-  std::vector<std::size_t> lastUse;  ///< of every image that is its own memory: the last step that needs it
+  std::vector<ImageIndex> memoryOf;   ///< of every image: the image whose memory it takes over, or itself
+  std::vector<bool> leavesOut;        ///< of every step: its work is done by another one
+  std::vector<bool> accumulates;      ///< of every step: adds to its result instead of overwriting it
+  std::vector<std::size_t> firstUse;  ///< of every image that is its own memory: the step that writes it
+  std::vector<std::size_t> lastUse;   ///< of every image that is its own memory: the last step that needs it
+  std::vector<bool> isAbsent;         ///< of every image: nobody reads or writes it
+  /// Of every step: of a convolution that pools, the maxima that it writes in place of its result; of its gradient, the
+  /// gradient of those that it reads; nowhere of others.
+  std::vector<ImageIndex> maxima;
 
   /// The image that owns the memory.
   [[nodiscard]] ImageIndex ownerOf(ImageIndex image) const {
@@ -30,6 +35,13 @@ ImageReuse noReuse(const GraphProgram& program);
 /// step is left out. Only in float32, where both are private to that step and the kernel can add.
 void accumulateGradients(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes,
                          ImageReuse& reuse);
+
+/// Pass: a convolution gives the maxima of its result in place of it where a pooling of 2x2 windows alone reads that,
+/// whose gradient includes that of the ReLU (fuseNeuronGradients) and goes to the layer's weights alone. The pooling's
+/// steps are left out, and two images four times as large as the maxima are never in memory. Where
+/// CNNConvolution::canPool says that it can. @param offsets of every step with a unary kernel
+void poolInConvolutions(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes,
+                        const std::vector<Offset>& offsets, std::size_t count, ImageReuse& reuse);
 
 /// Pass: a kernel that works in place writes over its source when nobody reads that afterwards.
 /// @param offsets of every step with a unary kernel

@@ -27,9 +27,12 @@ ImageReuse noReuse(const GraphProgram& program) {
   ImageReuse reuse;
   reuse.leavesOut.assign(program.steps.size(), false);
   reuse.accumulates.assign(program.steps.size(), false);
+  reuse.maxima.assign(program.steps.size(), nowhere);
+  reuse.isAbsent.assign(program.images.size(), false);
   for (ImageIndex i = 0; i < program.images.size(); ++i) {
     const ProgramImage& image = program.images[i];
     reuse.memoryOf.push_back(i);
+    reuse.firstUse.push_back(image.producer);
     reuse.lastUse.push_back(image.readers.empty() ? image.producer : image.readers.back());
   }
   return reuse;
