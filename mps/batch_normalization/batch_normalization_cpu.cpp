@@ -18,6 +18,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "mps/core/neuron_vectors-inl.hpp"
 #include "mps/core/vector_runs-inl.hpp"
 
 #ifndef UNMETAL_MPS_BATCH_NORMALIZATION_ROWS
@@ -38,6 +39,7 @@ struct ChannelNumbers {
   const float* beta = nullptr;
   const float* meanGradient = nullptr;  ///< B / m
   const float* factor = nullptr;        ///< r G / m
+  const float* slope = nullptr;         ///< of ReLU and PReLU below 0; null: another neuron, or none
 };
 
 }  // namespace mps::detail
@@ -92,28 +94,51 @@ void addMoments(const ChannelRows& rows, ConstFloatRun x, const float* shifts, d
   });
 }
 
+/// z = (x - mean) scale + beta, no two operations in one rounding.
+template <class D, class Lanes, class V = hn::Vec<D>>
+HWY_INLINE V normalized(D d, Lanes lanes, V x, const ChannelNumbers& numbers, std::size_t i) {
+  const V difference = hn::Sub(x, lanes.load(d, numbers.mean + i));
+  return hn::Add(hn::Mul(difference, lanes.load(d, numbers.scale + i)), lanes.load(d, numbers.beta + i));
+}
+
+/// dy f'(z) of a neuron that is a line with a kink at 0.
+template <class D, class Lanes, class V = hn::Vec<D>>
+HWY_INLINE V kinkedGradient(D d, Lanes lanes, V x, V dy, const ChannelNumbers& numbers, std::size_t i) {
+  const V z = normalized(d, lanes, x, numbers, i);
+  return hn::Mul(dy, kinkedSlope(d, z, lanes.load(d, numbers.slope + i)));
+}
+
 /// sums += g, products += g (x - mean), in float64. Both have room for a vector behind a row.
-void addGradientSums(const ChannelRows& rows, ConstFloatRun g, ConstFloatRun x, const float* means,
+/// @param g where numbers.slope is set dy
+void addGradientSums(const ChannelRows& rows, ConstFloatRun g, ConstFloatRun x, const ChannelNumbers& numbers,
                      double* sums, double* products) {
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, decltype(d)> df;
-  forRowGroups(rows, [&](std::size_t first, auto rowsAtOnce, std::size_t count) {
-    forVectors(d, count, [&](std::size_t i, auto lanes) {
-      const auto mean = hn::PromoteTo(d, lanes.load(df, means + i));
-      auto sum = hn::LoadU(d, sums + i);
-      auto product = hn::LoadU(d, products + i);
-      for (std::size_t row = 0; row < rowsAtOnce; ++row) {
-        const std::size_t at = first + row * rows.length + i;
-        const auto gradient = hn::PromoteTo(d, lanes.load(df, g + at));
-        const auto value = hn::PromoteTo(d, lanes.load(df, x + at));
-        const auto difference = usedLanes(d, lanes, hn::Sub(value, mean));
-        sum = hn::Add(sum, gradient);
-        product = hn::MulAdd(gradient, difference, product);
-      }
-      hn::StoreU(sum, d, sums + i);
-      hn::StoreU(product, d, products + i);
+  const auto add = [&](auto hasKink) {
+    forRowGroups(rows, [&](std::size_t first, auto rowsAtOnce, std::size_t count) {
+      forVectors(d, count, [&](std::size_t i, auto lanes) {
+        const auto mean = hn::PromoteTo(d, lanes.load(df, numbers.mean + i));
+        auto sum = hn::LoadU(d, sums + i);
+        auto product = hn::LoadU(d, products + i);
+        for (std::size_t row = 0; row < rowsAtOnce; ++row) {
+          const std::size_t at = first + row * rows.length + i;
+          const auto value = lanes.load(df, x + at);
+          auto gradient = lanes.load(df, g + at);
+          if constexpr (hasKink) gradient = kinkedGradient(df, lanes, value, gradient, numbers, i);
+          const auto wide = hn::PromoteTo(d, gradient);
+          const auto difference = usedLanes(d, lanes, hn::Sub(hn::PromoteTo(d, value), mean));
+          sum = hn::Add(sum, wide);
+          product = hn::MulAdd(wide, difference, product);
+        }
+        hn::StoreU(sum, d, sums + i);
+        hn::StoreU(product, d, products + i);
+      });
     });
-  });
+  };
+  if (numbers.slope != nullptr)
+    add(std::true_type());
+  else
+    add(std::false_type());
 }
 
 /// Calls body(element, its place in the row, lanes) for the vectors of all rows.
@@ -124,26 +149,33 @@ HWY_INLINE void forRowVectors(D d, const ChannelRows& rows, Body&& body) {
                [&](std::size_t i, auto lanes) { body(first + i, i, lanes); });
 }
 
-/// z = (x - mean) scale + beta, no two operations in one rounding. z may be x.
+/// z of BatchNormalizationProblem. z may be x.
 void normalizeRows(const ChannelRows& rows, ConstFloatRun x, const ChannelNumbers& numbers, FloatRun z) {
   const hn::ScalableTag<float> d;
   forRowVectors(d, rows, [&](std::size_t at, std::size_t i, auto lanes) {
-    const auto difference = hn::Sub(lanes.load(d, x + at), lanes.load(d, numbers.mean + i));
-    const auto product = hn::Mul(difference, lanes.load(d, numbers.scale + i));
-    lanes.store(d, hn::Add(product, lanes.load(d, numbers.beta + i)), z + at);
+    lanes.store(d, normalized(d, lanes, lanes.load(d, x + at), numbers, i), z + at);
   });
 }
 
-/// dx = scale (g - B / m - (x - mean) r G / m). dx may be g or x.
+/// dx = scale (g - B / m - (x - mean) r G / m). dx may be g or x. @param g where numbers.slope is set dy
 void gradientRows(const ChannelRows& rows, ConstFloatRun g, ConstFloatRun x, const ChannelNumbers& numbers,
                   FloatRun dx) {
   const hn::ScalableTag<float> d;
-  forRowVectors(d, rows, [&](std::size_t at, std::size_t i, auto lanes) {
-    const auto difference = hn::Sub(lanes.load(d, x + at), lanes.load(d, numbers.mean + i));
-    const auto centred = hn::Sub(lanes.load(d, g + at), lanes.load(d, numbers.meanGradient + i));
-    const auto sum = hn::NegMulAdd(difference, lanes.load(d, numbers.factor + i), centred);
-    lanes.store(d, hn::Mul(sum, lanes.load(d, numbers.scale + i)), dx + at);
-  });
+  const auto compute = [&](auto hasKink) {
+    forRowVectors(d, rows, [&](std::size_t at, std::size_t i, auto lanes) {
+      const auto value = lanes.load(d, x + at);
+      auto gradient = lanes.load(d, g + at);
+      if constexpr (hasKink) gradient = kinkedGradient(d, lanes, value, gradient, numbers, i);
+      const auto difference = hn::Sub(value, lanes.load(d, numbers.mean + i));
+      const auto centred = hn::Sub(gradient, lanes.load(d, numbers.meanGradient + i));
+      const auto sum = hn::NegMulAdd(difference, lanes.load(d, numbers.factor + i), centred);
+      lanes.store(d, hn::Mul(sum, lanes.load(d, numbers.scale + i)), dx + at);
+    });
+  };
+  if (numbers.slope != nullptr)
+    compute(std::true_type());
+  else
+    compute(std::false_type());
 }
 
 /// dx = scale g. dx may be g.
@@ -246,33 +278,33 @@ class ChannelPlan : public Plan {
       : problem_(problem), layout_(shape) {}
 
  protected:
-  static constexpr std::size_t kNumberRows = 5;
+  static constexpr std::size_t kNumberRows = 6;
   [[nodiscard]] std::size_t numberBytes() const {
     return kNumberRows * static_cast<std::size_t>(layout_.roomyRow()) * sizeof(float);
   }
 
-  /// Fills the numbers of every channel: set(channel, r, row of each number at the channel).
+  /// Fills the numbers of every channel.
   ChannelNumbers channelNumbers(const Operands& operands, bool withSums) const {
     auto* rows = reinterpret_cast<float*>(operands.scratch);
     std::array<float*, kNumberRows> number{};
     for (std::size_t i = 0; i < kNumberRows; ++i)
       number[i] = rows + i * static_cast<std::size_t>(layout_.roomyRow());
     const auto channels = static_cast<std::size_t>(layout_.channels);
+    const bool isPReLU = problem_.neuron.neuronType() == CNNNeuronType::PReLU;
     for (std::size_t c = 0; c < channels; ++c) {
       const double r = inverseDeviation(operands, c);
       number[0][c] = at<const float>(operands, 2)[c];
       number[1][c] = static_cast<float>(static_cast<double>(at<const float>(operands, 0)[c]) * r);
       number[2][c] = at<const float>(operands, 1)[c];
-      if (!withSums) continue;
       const double* sums = at<const double>(operands, 4);
-      number[3][c] = static_cast<float>(sums[c] / operands.scalars[0]);
-      number[4][c] = static_cast<float>(r * (sums[channels + c] / operands.scalars[0]));
+      number[3][c] = withSums ? static_cast<float>(sums[c] / operands.scalars[0]) : 0;
+      number[4][c] = withSums ? static_cast<float>(r * (sums[channels + c] / operands.scalars[0])) : 0;
+      number[5][c] = isPReLU ? problem_.neuron.data()[c] : problem_.neuron.a();
     }
-    const std::size_t filled = withSums ? kNumberRows : 3;
-    for (std::size_t i = 0; i < filled; ++i)
+    for (float* row : number)
       for (std::size_t j = channels; j < static_cast<std::size_t>(layout_.rowLength()); ++j)
-        number[i][j] = number[i][j - channels];
-    return {number[0], number[1], number[2], number[3], number[4]};
+        row[j] = row[j - channels];
+    return {number[0], number[1], number[2], number[3], number[4], hasKink() ? number[5] : nullptr};
   }
 
   [[nodiscard]] double inverseDeviation(const Operands& operands, std::size_t channel) const {
@@ -283,11 +315,18 @@ class ChannelPlan : public Plan {
   /// The numbers of a tile's first channel on.
   static ChannelNumbers from(const ChannelNumbers& numbers, const Tile& tile) {
     const auto first = static_cast<std::size_t>(tile.firstChannel);
-    return {numbers.mean + first, numbers.scale + first, numbers.beta + first, numbers.meanGradient + first,
-            numbers.factor + first};
+    return {numbers.mean + first,   numbers.scale + first,
+            numbers.beta + first,   numbers.meanGradient + first,
+            numbers.factor + first, numbers.slope == nullptr ? nullptr : numbers.slope + first};
   }
 
   [[nodiscard]] bool hasNeuron() const { return problem_.neuron.neuronType() != CNNNeuronType::None; }
+
+  /// Neurons whose derivative the sums and gradients compute themselves.
+  [[nodiscard]] bool hasKink() const {
+    return problem_.neuron.neuronType() == CNNNeuronType::ReLU ||
+           problem_.neuron.neuronType() == CNNNeuronType::PReLU;
+  }
 
   /// g = dy f'(z): in `buffer` where there is a neuron, else dy itself.
   ConstFloatRun neuronGradient(const Tile& tile, const ChannelNumbers& numbers, ConstFloatRun x,
@@ -449,9 +488,9 @@ class StatisticsGradientPlan final : public SumPlan {
       const ChannelNumbers own = from(numbers, tile);
       const ConstFloatRun x = loadRun(problem_.source, operands.source, tile, sourceBuffer);
       const ConstFloatRun dy = loadRun(problem_.gradient, operands.gradient, tile, gradientBuffer);
+      const ConstFloatRun g = hasKink() ? dy : neuronGradient(tile, own, x, dy, neuronBuffer);
       HWY_DYNAMIC_DISPATCH(addGradientSums)
-      (layout_.rowsOf(tile), neuronGradient(tile, own, x, dy, neuronBuffer), x, own.mean,
-       first + tile.firstChannel, second + tile.firstChannel);
+      (layout_.rowsOf(tile), g, x, own, first + tile.firstChannel, second + tile.firstChannel);
     });
     foldRow(first);
     foldRow(second);
@@ -526,8 +565,10 @@ class ElementPlan final : public ChannelPlan {
     const ConstFloatRun dy = loadRun(problem_.gradient, operands.gradient, tile, gradientBuffer);
     ConstFloatRun x;
     if (problem_.readsSource()) x = loadRun(problem_.source, operands.source, tile, sourceBuffer);
-    const ConstFloatRun g = neuronGradient(tile, numbers, x, dy, neuronBuffer);
-    if (problem_.hasConstantStatistics)
+    const bool isConstant = problem_.hasConstantStatistics;
+    const bool needsGradient = isConstant || !hasKink();
+    const ConstFloatRun g = needsGradient ? neuronGradient(tile, numbers, x, dy, neuronBuffer) : dy;
+    if (isConstant)
       HWY_DYNAMIC_DISPATCH(scaleRows)(layout_.rowsOf(tile), g, numbers, target);
     else
       HWY_DYNAMIC_DISPATCH(gradientRows)(layout_.rowsOf(tile), g, x, numbers, target);
