@@ -5,7 +5,6 @@
 #include "mps/convolution/convolution_fixed_weights.hpp"
 #include "mps/convolution/convolution_reference.hpp"
 #include "mps/convolution/fully_connected.hpp"
-#include "mps/convolution/pooled_convolution_conform.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/device.hpp"
 
@@ -283,7 +282,6 @@ void conformClass(Conform& conform) {
 void conformConvolution(Conform& conform) {
   conformClass<CNNConvolution, CNNConvolutionGradient>(conform);
   conformClass<CNNFullyConnected, CNNFullyConnectedGradient>(conform);
-  conformPooledConvolution(conform);
 }
 
 }  // namespace mps::detail
