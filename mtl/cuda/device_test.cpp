@@ -262,6 +262,10 @@ class CudaReplays : public CudaDevice {
  protected:
   using Values = std::vector<std::int32_t>;
 
+  void SetUp() override {
+    CudaDevice::SetUp();
+    if (queue_ != nullptr) launchedBefore_ = launchesOfStream();
+  }
   /// The same work each time that it has the same place in its sequence.
   Command withKey(Command command, std::size_t place, std::uint64_t number) {
     while (works_.size() <= place) works_.push_back(std::make_shared<int>());
@@ -283,7 +287,14 @@ class CudaReplays : public CudaDevice {
     commandBuffer->commit();
     commandBuffer->throwIfFailed();
   }
-  std::size_t launchCount() {
+  /// Since the test began.
+  std::size_t launchCount() { return launchesOfStream() - launchedBefore_; }
+
+  std::vector<std::shared_ptr<int>> works_;
+
+ private:
+  /// Also those of queues that had the stream before.
+  std::size_t launchesOfStream() {
     std::size_t count = 0;
     const auto commandBuffer = queue_->commandBuffer();
     commandBuffer->append(
@@ -292,7 +303,7 @@ class CudaReplays : public CudaDevice {
     return count;
   }
 
-  std::vector<std::shared_ptr<int>> works_;
+  std::size_t launchedBefore_ = 0;
 };
 
 TEST_F(CudaReplays, DoWhatTheCommandsSayNow) {
