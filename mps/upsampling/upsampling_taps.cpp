@@ -72,8 +72,7 @@ UpsamplingElements elementsOf(const UpsamplingTaps& columns, const TensorShape& 
         elements.begin[e] = asIndex(columns.begin(x)->input);
         elements.end[e] = asIndex((columns.end(x) - 1)->input + 1);
       } else if (e > 0) {
-        elements.begin[e] = elements.begin[e - 1];
-        elements.end[e] = elements.end[e - 1];
+        elements.end[e] = elements.end[e - 1];  // so that ends ascend
       }
     }
   return elements;

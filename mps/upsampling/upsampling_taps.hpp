@@ -65,7 +65,7 @@ struct UpsamplingElements {
   std::size_t stride = 0;  ///< elements from tap to tap
   std::vector<std::int32_t> indices;
   std::vector<float> weights;  ///< 0 where an element has fewer taps
-  /// The pixels that an element's column reads, as elements [begin, end).
+  /// The pixels that an element's column reads, as elements [begin, end); an end is not below the one before.
   std::vector<std::int32_t> begin;
   std::vector<std::int32_t> end;
 };
