@@ -197,7 +197,9 @@ void conformProducts(Conform& conform) {
         const std::string name(implementation.name);
         conformRow(conform, {"MatrixMultiplication", Direction::Forward, format, name, tier}, cases);
         cases.clear();
-        for (const MatrixMultiplicationCase& item : matrixMultiplicationCases())
+        std::vector<MatrixMultiplicationCase> items = matrixMultiplicationCases();
+        items.push_back({.name = "LongVectors", .rows = 3000, .interior = 40, .matrices = 4});
+        for (const MatrixMultiplicationCase& item : items)
           if (item.interior > 0)
             cases.push_back({item.name, [=](ConformRun& run) { runVectorKernel(run, item, tier); }});
         conformRow(conform, {"MatrixVectorMultiplication", Direction::Forward, format, name, tier}, cases);
