@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -55,8 +56,8 @@ class Room {
 template <class T>
 void compareStores() {
   forEachTarget([](const std::string& target) {
-    for (const std::size_t behind : {0, 1, 8, 15})
-      for (const std::size_t count : {0, 1, 5, 16, 33, 64, 257}) {
+    for (const std::size_t behind : std::initializer_list<std::size_t>{0, 1, 8, 15})
+      for (const std::size_t count : std::initializer_list<std::size_t>{0, 1, 5, 16, 33, 64, 257}) {
         SCOPED_TRACE(target + ": " + std::to_string(behind) + " elements behind a line, " +
                      std::to_string(count));
         const auto drawn = randomValues(count, 1, RandomKind::Uniform);
