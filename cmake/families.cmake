@@ -27,6 +27,7 @@ unmetal_family(convolution
 unmetal_family(batch_normalization
   HEADERS batch_normalization_node.hpp
   SOURCES batch_normalization_gradient_call.cpp batch_normalization_node.cpp
+  CUDA batch_normalization_cuda.cu
   CONFORM batch_normalization_reference_call.cpp
   TESTS batch_normalization_gradient_test.cpp batch_normalization_test.cpp)
 unmetal_family(arithmetic

@@ -67,6 +67,9 @@ inline std::vector<BatchNormalizationTensors> batchNormalizationTensors() {
        .width = 2,
        .channels = 4099,
        .hasGaps = true},
+      {.name = "Channels3InPacks", .images = 2, .height = 4, .width = 8, .channels = 3},
+      {.name = "Channels3SeveralChunks", .images = 4, .height = 24, .width = 32, .channels = 3},
+      {.name = "Channels1028", .images = 2, .height = 1, .width = 2, .channels = 1028},
       {.name = "SeveralChunks", .images = 9, .height = 16, .width = 15, .channels = 32},
   };
 }

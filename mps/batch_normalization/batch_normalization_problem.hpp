@@ -76,7 +76,8 @@ struct BatchNormalizationProblem {
 
 /// In order of preference; the last one accepts every problem that is in the table above.
 std::span<const Implementation<BatchNormalizationProblem>> batchNormalizationImplementationsCpu();
+std::span<const Implementation<BatchNormalizationProblem>> batchNormalizationImplementationsCuda();
 inline constexpr BackEnds<BatchNormalizationProblem> batchNormalizationBackEnds{
-    batchNormalizationImplementationsCpu, nullptr};
+    batchNormalizationImplementationsCpu, UNMETAL_CUDA_LIST(batchNormalizationImplementationsCuda)};
 
 }  // namespace mps::detail

@@ -1,0 +1,203 @@
+#include "mps/batch_normalization/batch_normalization_cuda.cuh"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <type_traits>
+
+#include "mps/batch_normalization/batch_normalization_problem.hpp"
+#include "mps/core/store_numbers_cuda.cuh"
+
+namespace mps::detail {
+namespace {
+
+using cuda::ChannelGrid;
+using cuda::ChannelNumbers;
+using cuda::ChannelParameters;
+using cuda::ChunkSums;
+using cuda::FusedNeuron;
+using Operation = BatchNormalizationOperation;
+
+constexpr std::int64_t kPixelsOfMap = 16;     ///< of a thread that stores results, at least
+constexpr std::int64_t kPixelsOfSum = 8;      ///< of a thread that sums, at least
+constexpr std::int64_t kMostSumBlocks = 512;  ///< so that few numbers are left to join
+
+template <class T>
+T* at(const Operands& operands, std::size_t parameter) {
+  return reinterpret_cast<T*>(operands.parameters[parameter]);
+}
+
+/// Calls body with the fused neuron as a constant, where that is worth an instance.
+template <class Access, class Body>
+void withNeuron(CNNNeuronType type, Body body) {
+  using enum CNNNeuronType;
+  if constexpr (Access::lanes > 1) {
+    if (type == None) return body(std::integral_constant<FusedNeuron, FusedNeuron::None>());
+    if (type == ReLU || type == PReLU) return body(std::integral_constant<FusedNeuron, FusedNeuron::Kink>());
+  }
+  body(std::integral_constant<FusedNeuron, FusedNeuron::Any>());
+}
+
+/// One launch for the numbers of the channels and one for the pixels; of sums a last one, which joins chunks.
+class BatchNormalizationPlan final : public Plan {
+ public:
+  explicit BatchNormalizationPlan(const BatchNormalizationProblem& problem)
+      : problem_(problem), neuron_(problem.neuron) {
+    channels_ = shape().channels;
+    pixels_ = static_cast<double>(shape().pixels());
+    // What is not read has no format to agree with.
+    TensorShape* const source = problem.readsSource() && !sumsUp() ? &problem_.source : nullptr;
+    TensorShape* const gradient = hasGradient() ? &problem_.gradient : nullptr;
+    format_ = cuda::commonFormat({&shape(), source, gradient});
+    if (format_ != ImageFeatureChannelFormat::Float32 && format_ != ImageFeatureChannelFormat::Float16)
+      return;
+    const auto lanes = static_cast<std::int64_t>(16 / bytesPerChannel(format_));
+    cuda::widenPixels({&shape(), source, gradient}, lanes);
+  }
+
+  [[nodiscard]] std::size_t scratchBytes() const override { return sumsOffset() + sumBytes(); }
+  [[nodiscard]] bool canAccumulate() const override {
+    return sumsUp() || (problem_.operation == Operation::Gradient &&
+                        problem_.destination.format == ImageFeatureChannelFormat::Float32);
+  }
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    if (channels_ == 0) return;
+    ChunkSums sums{reinterpret_cast<double*>(operands.scratch + sumsOffset()), shape().channels, 0};
+    if (shape().elements() > 0) {
+      if (problem_.operation != Operation::Statistics) storeNumbers(stream, operands);
+      cuda::withAccess(format_, takesPacks(operands),
+                       [&](auto access) { runPixels<decltype(access)>(stream, operands, sums); });
+    }
+    if (problem_.operation == Operation::Statistics) joinStatistics(stream, operands, sums);
+    if (problem_.operation == Operation::StatisticsGradient) joinGradients(stream, operands, sums);
+  }
+
+ private:
+  [[nodiscard]] bool sumsUp() const {
+    return problem_.operation == Operation::Statistics || problem_.operation == Operation::StatisticsGradient;
+  }
+  [[nodiscard]] bool hasGradient() const {
+    return problem_.operation == Operation::StatisticsGradient || problem_.operation == Operation::Gradient;
+  }
+  /// Of what is worked on.
+  [[nodiscard]] const TensorShape& shape() const { return sumsUp() ? problem_.source : problem_.destination; }
+  [[nodiscard]] TensorShape& shape() { return sumsUp() ? problem_.source : problem_.destination; }
+  [[nodiscard]] bool takesPacks(const Operands& operands) const {
+    return (!problem_.readsSource() || cuda::takesLanes(problem_.source, operands.source)) &&
+           (!hasGradient() || cuda::takesLanes(problem_.gradient, operands.gradient)) &&
+           (sumsUp() || cuda::takesLanes(problem_.destination, operands.destination));
+  }
+
+  // Scratch memory: numbers of channels, slopes of PReLU, sums of chunks.
+  static std::size_t rounded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+  [[nodiscard]] std::size_t slopesOffset() const {
+    if (problem_.operation == Operation::Statistics) return 0;
+    return rounded(ChannelNumbers::Rows * static_cast<std::size_t>(shape().channels) * sizeof(float));
+  }
+  [[nodiscard]] std::size_t sumsOffset() const { return slopesOffset() + rounded(slopes().size_bytes()); }
+  [[nodiscard]] std::size_t sumBytes() const {
+    if (!sumsUp() || shape().elements() == 0) return 0;
+    std::size_t chunks = 0;
+    for (const std::int64_t lanes : {1, 4, 8})
+      if (shape().channels % lanes == 0) chunks = std::max<std::size_t>(chunks, sumGrid(lanes).grid.x);
+    return chunks * 2 * static_cast<std::size_t>(shape().channels) * sizeof(double);
+  }
+  [[nodiscard]] ChannelGrid sumGrid(std::int64_t lanes) const {
+    return {shape(), lanes, kPixelsOfSum, kMostSumBlocks};
+  }
+  [[nodiscard]] std::span<const float> slopes() const {
+    if (problem_.neuron.neuronType() != CNNNeuronType::PReLU) return {};
+    return problem_.neuron.data().first(static_cast<std::size_t>(channels_));
+  }
+  [[nodiscard]] ChannelNumbers numbers(const Operands& operands) const {
+    return {reinterpret_cast<float*>(operands.scratch), shape().channels};
+  }
+  [[nodiscard]] ChannelParameters parameters(const Operands& operands) const {
+    return {at<const float>(operands, 0), at<const float>(operands, 1), at<const float>(operands, 2),
+            at<const float>(operands, 3), static_cast<double>(problem_.epsilon)};
+  }
+
+  void storeNumbers(mtl::Stream& stream, const Operands& operands) const {
+    const std::span<const float> slopes = this->slopes();
+    auto* const slopesAt = reinterpret_cast<float*>(operands.scratch + slopesOffset());
+    cuda::storeNumbers(stream, slopes, slopesAt);
+    const bool withSums = problem_.operation == Operation::Gradient && !problem_.hasConstantStatistics;
+    mtl::cuda::launch(stream, cuda::storeChannelNumbers, dim3(mtl::cuda::blocksFor(shape().channels)),
+                      dim3(mtl::cuda::kBlockThreads), 0, parameters(operands), channels_,
+                      slopes.empty() ? nullptr : slopesAt, problem_.neuron.a(),
+                      withSums ? at<const double>(operands, 4) : nullptr, operands.scalars[0],
+                      numbers(operands));
+  }
+
+  template <class Access>
+  void runPixels(mtl::Stream& stream, const Operands& operands, ChunkSums& sums) const {
+    const cuda::SourceView source(problem_.source, operands.source);
+    const cuda::SourceView gradient(problem_.gradient, operands.gradient);
+    const cuda::ResultView destination(problem_.destination, operands.destination);
+    const ChannelGrid grid =
+        sumsUp() ? sumGrid(Access::lanes) : ChannelGrid(shape(), Access::lanes, kPixelsOfMap);
+    sums.chunks = grid.grid.x;
+    const auto start = [&](auto* kernel, const auto&... arguments) {
+      mtl::cuda::launch(stream, kernel, grid.grid, grid.block, 0, arguments...);
+    };
+    if (problem_.operation == Operation::Statistics)
+      return start(cuda::sumMoments<Access>, grid, channels_, source, sums);
+    withNeuron<Access>(neuron_.type, [&](auto kind) {
+      if (problem_.operation == Operation::Forward)
+        start(cuda::normalizePixels<Access, kind()>,
+              cuda::NormalizeArguments{grid, source, destination, numbers(operands), neuron_});
+      else if (problem_.operation == Operation::StatisticsGradient)
+        start(cuda::sumGradients<Access, kind()>, grid, source, gradient, numbers(operands), neuron_, sums);
+      else
+        start(cuda::gradientOfPixels<Access, kind()>,
+              cuda::DataGradientArguments{grid, gradient, source, destination, numbers(operands), neuron_,
+                                          problem_.hasConstantStatistics, operands.accumulate});
+    });
+  }
+
+  /// A block of few channels and of many threads for each.
+  [[nodiscard]] dim3 joinBlock() const {
+    const auto across = static_cast<unsigned>(std::min<std::int64_t>(channels_, 32));
+    return {across, cuda::kJoinThreads / across};
+  }
+  [[nodiscard]] dim3 joinGrid() const { return {mtl::cuda::blocksFor(channels_, joinBlock().x)}; }
+
+  void joinStatistics(mtl::Stream& stream, const Operands& operands, const ChunkSums& sums) const {
+    mtl::cuda::launch(stream, cuda::joinMoments, joinGrid(), joinBlock(), 0, sums, channels_,
+                      cuda::SourceView(problem_.source, operands.source),
+                      operands.accumulate ? operands.scalars[0] : 0.0, pixels_, at<double>(operands, 4),
+                      at<float>(operands, 2), at<float>(operands, 3));
+  }
+
+  void joinGradients(mtl::Stream& stream, const Operands& operands, const ChunkSums& sums) const {
+    mtl::cuda::launch(stream, cuda::joinGradients, joinGrid(), joinBlock(), 0,
+                      cuda::JoinGradientArguments{sums, parameters(operands), channels_, operands.accumulate,
+                                                  at<double>(operands, 4), at<float>(operands, 5),
+                                                  at<float>(operands, 6), at<float>(operands, 7)});
+  }
+
+  BatchNormalizationProblem problem_;  ///< whose pixels may have been widened
+  cuda::NeuronNumbers neuron_;
+  std::int64_t channels_ = 0;  ///< before that
+  double pixels_ = 0;
+  ImageFeatureChannelFormat format_ = ImageFeatureChannelFormat::None;
+};
+
+Preparation prepareChannels(const BatchNormalizationProblem& problem) {
+  for (const TensorShape* shape : {&problem.source, &problem.gradient, &problem.destination})
+    if (!ChannelGrid::fits(*shape)) return Refusal{ChannelGrid::kTooLarge};
+  return std::make_shared<const BatchNormalizationPlan>(problem);
+}
+
+constexpr Implementation<BatchNormalizationProblem> implementations[] = {{"channels", prepareChannels}};
+
+}  // namespace
+
+std::span<const Implementation<BatchNormalizationProblem>> batchNormalizationImplementationsCuda() {
+  return implementations;
+}
+
+}  // namespace mps::detail

@@ -1,0 +1,378 @@
+#pragma once
+
+#include <cstdint>
+
+#include "mps/core/channel_grid_cuda.cuh"
+#include "mps/core/neuron_cuda.cuh"
+
+/// Kernels of batch normalisation; what they compute, and in which roundings, says BatchNormalizationProblem.
+namespace mps::detail::cuda {
+
+/// What is compiled in: no neuron, ReLU or PReLU, or whatever NeuronNumbers says.
+enum class FusedNeuron { None, Kink, Any };
+
+/// Threads of a block that joins chunks.
+inline constexpr unsigned kJoinThreads = 1024;
+/// Packs that a thread has on their way.
+template <class Access, int inputs>
+inline constexpr int kPixelBatch = (Access::lanes == 1 ? 2 : 4) / inputs;
+
+static __device__ __noinline__ float valueOfAny(NeuronNumbers neuron, float slope, float z) {
+  return neuronValue(neuron.type, neuron, slope, z);
+}
+static __device__ __noinline__ float derivativeOfAny(NeuronNumbers neuron, float slope, float z) {
+  return neuronDerivative(neuron.type, neuron, slope, z);
+}
+
+/// The parameters of a call.
+struct ChannelParameters {
+  const float* gamma = nullptr;
+  const float* beta = nullptr;
+  const float* mean = nullptr;
+  const float* variance = nullptr;
+  double epsilon = 0;
+
+  [[nodiscard]] __device__ double inverseDeviation(std::int64_t c) const {
+    return 1 / sqrt(static_cast<double>(variance[c]) + epsilon);
+  }
+};
+
+/// Numbers of the channels in device memory, rows of as many as the tensors have channels.
+struct ChannelNumbers {
+  enum Row { Mean, Scale, Beta, MeanGradient, Factor, Slope, Rows };
+  float* memory = nullptr;
+  std::int64_t channels = 0;
+
+  [[nodiscard]] __device__ float* at(Row row, std::int64_t channel) const {
+    return memory + row * channels + channel;
+  }
+};
+
+/// Those of one row for a pack of channels.
+template <int lanes>
+struct PackNumbers {
+  float values[lanes];
+
+  __device__ PackNumbers(const ChannelNumbers& numbers, ChannelNumbers::Row row, std::uint32_t channel) {
+    const float* const from = numbers.at(row, channel);
+    if constexpr (lanes % 4 == 0) {
+#pragma unroll
+      for (int i = 0; i < lanes; i += 4) {
+        const float4 four = *reinterpret_cast<const float4*>(from + i);
+        values[i] = four.x;
+        values[i + 1] = four.y;
+        values[i + 2] = four.z;
+        values[i + 3] = four.w;
+      }
+    } else {
+      for (int i = 0; i < lanes; ++i) values[i] = from[i];
+    }
+  }
+};
+
+/// z, and the neuron behind it, of a pack of channels.
+template <int lanes, FusedNeuron kind>
+struct PackFunction {
+  PackNumbers<lanes> mean, scale, beta, slope;
+  NeuronNumbers neuron;
+
+  __device__ PackFunction(const ChannelNumbers& numbers, std::uint32_t channel, const NeuronNumbers& function)
+      : mean(numbers, ChannelNumbers::Mean, channel),
+        scale(numbers, ChannelNumbers::Scale, channel),
+        beta(numbers, ChannelNumbers::Beta, channel),
+        slope(numbers, ChannelNumbers::Slope, channel),
+        neuron(function) {}
+
+  [[nodiscard]] __device__ float z(int lane, float x) const {
+    return (x - mean.values[lane]) * scale.values[lane] + beta.values[lane];
+  }
+  [[nodiscard]] __device__ float value(int lane, float x) const {
+    const float input = z(lane, x);
+    if constexpr (kind == FusedNeuron::None)
+      return input;
+    else if constexpr (kind == FusedNeuron::Kink)
+      return kinkedLine(input, slope.values[lane]);
+    else
+      return valueOfAny(neuron, slope.values[lane], input);
+  }
+  /// dy f'(z)
+  [[nodiscard]] __device__ float gradient(int lane, float dy, float x) const {
+    if constexpr (kind == FusedNeuron::None)
+      return dy;
+    else if constexpr (kind == FusedNeuron::Kink)
+      return dy * kinkedSlope(z(lane, x), slope.values[lane]);
+    else
+      return dy * derivativeOfAny(neuron, slope.values[lane], z(lane, x));
+  }
+};
+
+/// One thread for each channel of the tensors. @param in of `channels` channels, which are repeated
+/// @param slopes of PReLU, else null @param sums null: none
+static __global__ void storeChannelNumbers(ChannelParameters in, std::int64_t channels, const float* slopes,
+                                           float slope, const double* sums, double count,
+                                           ChannelNumbers numbers) {
+  const std::int64_t place = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (place >= numbers.channels) return;
+  const std::int64_t c = place % channels;
+  const double r = in.inverseDeviation(c);
+  *numbers.at(ChannelNumbers::Mean, place) = in.mean[c];
+  *numbers.at(ChannelNumbers::Scale, place) = static_cast<float>(static_cast<double>(in.gamma[c]) * r);
+  *numbers.at(ChannelNumbers::Beta, place) = in.beta[c];
+  *numbers.at(ChannelNumbers::Slope, place) = slopes == nullptr ? slope : slopes[c];
+  if (sums == nullptr) return;
+  *numbers.at(ChannelNumbers::MeanGradient, place) = static_cast<float>(sums[c] / count);
+  *numbers.at(ChannelNumbers::Factor, place) = static_cast<float>(r * (sums[channels + c] / count));
+}
+
+struct NormalizeArguments {
+  ChannelGrid grid;
+  SourceView source;
+  ResultView destination;
+  ChannelNumbers numbers;
+  NeuronNumbers neuron;
+};
+
+template <class Access, FusedNeuron kind>
+__global__ void __launch_bounds__(ChannelGrid::kThreads, 2) normalizePixels(NormalizeArguments a) {
+  constexpr int lanes = Access::lanes;
+  constexpr int batch = kPixelBatch<Access, 1>;
+  const std::uint32_t pack = a.grid.pack();
+  if (pack >= a.grid.packs) return;
+  const PackFunction<lanes, kind> function(a.numbers, pack * lanes, a.neuron);
+  typename Access::Fetched fetched[batch];
+  a.grid.template forEachBatch<batch>(
+      pack * lanes, [&](int i, const ElementPlace& place) { fetched[i] = Access::fetch(a.source, place); },
+      [&](int i, const ElementPlace& place) {
+        typename Access::Values values = Access::valuesOf(fetched[i]);
+#pragma unroll
+        for (int lane = 0; lane < lanes; ++lane)
+          values.values[lane] = function.value(lane, values.values[lane]);
+        Access::store(values, a.destination, place);
+      });
+}
+
+struct DataGradientArguments {
+  ChannelGrid grid;
+  SourceView gradient;
+  SourceView source;  ///< memory null: it is not read
+  ResultView destination;
+  ChannelNumbers numbers;
+  NeuronNumbers neuron;
+  bool hasConstantStatistics = false;
+  bool accumulate = false;
+};
+
+template <class Access, FusedNeuron kind>
+__global__ void __launch_bounds__(ChannelGrid::kThreads, 2) gradientOfPixels(DataGradientArguments a) {
+  constexpr int lanes = Access::lanes;
+  constexpr int batch = kPixelBatch<Access, 2>;
+  const std::uint32_t pack = a.grid.pack();
+  if (pack >= a.grid.packs) return;
+  const std::uint32_t channel = pack * lanes;
+  const PackFunction<lanes, kind> function(a.numbers, channel, a.neuron);
+  const PackNumbers<lanes> meanGradient(a.numbers, ChannelNumbers::MeanGradient, channel);
+  const PackNumbers<lanes> factor(a.numbers, ChannelNumbers::Factor, channel);
+  typename Access::Fetched fetchedX[batch];
+  typename Access::Fetched fetchedDy[batch];
+  a.grid.template forEachBatch<batch>(
+      channel,
+      [&](int i, const ElementPlace& place) {
+        fetchedDy[i] = Access::fetch(a.gradient, place);
+        fetchedX[i] = a.source.memory == nullptr ? fetchedDy[i] : Access::fetch(a.source, place);
+      },
+      [&](int i, const ElementPlace& place) {
+        const typename Access::Values x = Access::valuesOf(fetchedX[i]);
+        typename Access::Values values = Access::valuesOf(fetchedDy[i]);
+#pragma unroll
+        for (int lane = 0; lane < lanes; ++lane) {
+          float g = function.gradient(lane, values.values[lane], x.values[lane]);
+          if (!a.hasConstantStatistics)
+            g = fmaf(-(x.values[lane] - function.mean.values[lane]), factor.values[lane],
+                     g - meanGradient.values[lane]);
+          values.values[lane] = g * function.scale.values[lane];
+        }
+        Access::store(values, a.destination, place, a.accumulate);
+      });
+}
+
+// Sums over pixels, in float64
+// -----------------------------------------------------------------------------------
+
+/// Two sums of each channel of the tensors from each chunk: [chunk][which][channel].
+struct ChunkSums {
+  double* memory = nullptr;
+  std::int64_t channels = 0;  ///< of the tensors, a multiple of the caller's
+  std::uint32_t chunks = 0;
+
+  [[nodiscard]] __device__ double* of(std::uint32_t chunk, std::int64_t channel) const {
+    return memory + chunk * 2 * channels + channel;
+  }
+};
+
+/// Stores the sums of a block's chunk. All threads of the block take part.
+template <int lanes>
+__device__ void storeChunk(const ChunkSums& to, std::uint32_t pack, bool isInside, double (&first)[lanes],
+                           double (&second)[lanes]) {
+  __shared__ double shared[lanes][ChannelGrid::kThreads];
+  sumColumns(first, shared);
+  sumColumns(second, shared);
+  if (threadIdx.y != 0 || !isInside) return;
+  double* const sums = to.of(blockIdx.x, static_cast<std::int64_t>(pack) * lanes);
+#pragma unroll
+  for (int lane = 0; lane < lanes; ++lane) {
+    sums[lane] = first[lane];
+    sums[to.channels + lane] = second[lane];
+  }
+}
+
+/// What moments of a channel are taken of differences from: its first pixel of all. An infinite one would make
+/// NaN of every difference.
+static __device__ __noinline__ double shiftOf(SourceView source, std::int64_t channel) {
+  const float first = OneByOne::load(source, {0, 0, 0, static_cast<std::int32_t>(channel)}).values[0];
+  return first - first == 0.0F ? static_cast<double>(first) : 0.0;
+}
+
+/// sum (x - shift) and sum (x - shift)^2 of each chunk. @param channels as the caller has them
+template <class Access>
+__global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
+    sumMoments(ChannelGrid grid, std::int64_t channels, SourceView source, ChunkSums sums) {
+  constexpr int lanes = Access::lanes;
+  constexpr int batch = kPixelBatch<Access, 1>;
+  const std::uint32_t pack = grid.pack();
+  const bool isInside = pack < grid.packs;
+  double first[lanes] = {};
+  double second[lanes] = {};
+  if (isInside) {
+    double shift[lanes];
+#pragma unroll
+    for (int lane = 0; lane < lanes; ++lane)
+      shift[lane] = shiftOf(source, (static_cast<std::int64_t>(pack) * lanes + lane) % channels);
+    typename Access::Fetched fetched[batch];
+    grid.template forEachBatch<batch>(
+        pack * lanes, [&](int i, const ElementPlace& place) { fetched[i] = Access::fetch(source, place); },
+        [&](int i, const ElementPlace& /*place*/) {
+          const typename Access::Values values = Access::valuesOf(fetched[i]);
+#pragma unroll
+          for (int lane = 0; lane < lanes; ++lane) {
+            const double difference = static_cast<double>(values.values[lane]) - shift[lane];
+            first[lane] += difference;
+            second[lane] = fma(difference, difference, second[lane]);
+          }
+        });
+  }
+  storeChunk(sums, pack, isInside, first, second);
+}
+
+/// sum g and sum g (x - mean) of each chunk.
+template <class Access, FusedNeuron kind>
+__global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
+    sumGradients(ChannelGrid grid, SourceView source, SourceView gradient, ChannelNumbers numbers,
+                 NeuronNumbers neuron, ChunkSums sums) {
+  constexpr int lanes = Access::lanes;
+  constexpr int batch = kPixelBatch<Access, 2>;
+  const std::uint32_t pack = grid.pack();
+  const bool isInside = pack < grid.packs;
+  double first[lanes] = {};
+  double second[lanes] = {};
+  if (isInside) {
+    const PackFunction<lanes, kind> function(numbers, pack * lanes, neuron);
+    double mean[lanes];
+#pragma unroll
+    for (int lane = 0; lane < lanes; ++lane) mean[lane] = static_cast<double>(function.mean.values[lane]);
+    typename Access::Fetched fetchedX[batch];
+    typename Access::Fetched fetchedDy[batch];
+    grid.template forEachBatch<batch>(
+        pack * lanes,
+        [&](int i, const ElementPlace& place) {
+          fetchedX[i] = Access::fetch(source, place);
+          fetchedDy[i] = Access::fetch(gradient, place);
+        },
+        [&](int i, const ElementPlace& /*place*/) {
+          const typename Access::Values x = Access::valuesOf(fetchedX[i]);
+          const typename Access::Values dy = Access::valuesOf(fetchedDy[i]);
+#pragma unroll
+          for (int lane = 0; lane < lanes; ++lane) {
+            const double g = static_cast<double>(function.gradient(lane, dy.values[lane], x.values[lane]));
+            first[lane] += g;
+            second[lane] = fma(g, static_cast<double>(x.values[lane]) - mean[lane], second[lane]);
+          }
+        });
+  }
+  storeChunk(sums, pack, isInside, first, second);
+}
+
+/// The sums of all chunks for the channel of this column of threads, in the threads with threadIdx.y 0.
+struct JoinedSums {
+  double both[2] = {};
+
+  /// @param channels as the caller has them; all threads of the block take part
+  __device__ JoinedSums(const ChunkSums& sums, std::int64_t channels, std::int64_t channel) {
+    __shared__ double shared[2][kJoinThreads];
+    if (channel < channels) {
+      const auto repeats = static_cast<std::uint32_t>(sums.channels / channels);
+#pragma unroll 4
+      for (std::uint32_t i = threadIdx.y; i < sums.chunks * repeats; i += blockDim.y) {
+        const std::uint32_t chunk = i / repeats;
+        const double* const from = sums.of(chunk, (i - chunk * repeats) * channels + channel);
+        both[0] += from[0];
+        both[1] += from[sums.channels];
+      }
+    }
+    sumColumns(both, shared);
+  }
+};
+
+/// Joins the chunks, and what was there before by Chan's formula; then what kernels and users read.
+/// @param count of elements that `accumulated` has, 0: none @param added elements of each channel
+static __global__ void __launch_bounds__(kJoinThreads)
+    joinMoments(ChunkSums sums, std::int64_t channels, SourceView source, double count, double added,
+                double* accumulated, float* mean, float* variance) {
+  const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const JoinedSums joined(sums, channels, c);
+  if (threadIdx.y != 0 || c >= channels) return;
+  double average = count > 0 ? accumulated[c] : 0;
+  double squares = count > 0 ? accumulated[channels + c] : 0;
+  if (added > 0) {
+    const double quotient = joined.both[0] / added;
+    const double ownAverage = shiftOf(source, c) + quotient;
+    const double ownSquares = joined.both[1] - joined.both[0] * quotient;
+    const double part = added / (count + added);
+    const double difference = ownAverage - average;
+    average = count > 0 ? average + difference * part : ownAverage;
+    squares = count > 0 ? squares + (ownSquares + difference * difference * (count * part)) : ownSquares;
+  }
+  accumulated[c] = average;
+  accumulated[channels + c] = squares;
+  mean[c] = static_cast<float>(average);
+  const double quotient = squares / (count + added);
+  variance[c] = static_cast<float>(quotient < 0 ? 0.0 : quotient);
+}
+
+struct JoinGradientArguments {
+  ChunkSums sums;
+  ChannelParameters in;
+  std::int64_t channels = 0;
+  bool accumulate = false;
+  double* accumulated = nullptr;
+  float* gammaGradient = nullptr;
+  float* betaGradient = nullptr;
+  float* statisticsGradients = nullptr;
+};
+
+static __global__ void __launch_bounds__(kJoinThreads) joinGradients(JoinGradientArguments a) {
+  const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const JoinedSums joined(a.sums, a.channels, c);
+  if (threadIdx.y != 0 || c >= a.channels) return;
+  const double r = a.in.inverseDeviation(c);
+  const auto gamma = static_cast<double>(a.in.gamma[c]);
+  const double sum = (a.accumulate ? a.accumulated[c] : 0) + joined.both[0];
+  const double product = (a.accumulate ? a.accumulated[a.channels + c] : 0) + r * joined.both[1];
+  a.accumulated[c] = sum;
+  a.accumulated[a.channels + c] = product;
+  a.gammaGradient[c] = static_cast<float>(product);
+  a.betaGradient[c] = static_cast<float>(sum);
+  a.statisticsGradients[c] = static_cast<float>(-gamma * r * sum);
+  a.statisticsGradients[a.channels + c] = static_cast<float>(-gamma * r * r * product / 2);
+}
+
+}  // namespace mps::detail::cuda

@@ -1,0 +1,126 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <numeric>
+
+#include "mps/core/element_grid_cuda.cuh"
+
+/// Kernels whose threads stay with their channels and go from pixel to pixel, so that what belongs to a channel
+/// is loaded, or summed up, once for many pixels.
+namespace mps::detail::cuda {
+
+/// Makes pixels of tensors without gaps wider until packs of `lanes` elements fill them, and one row of all:
+/// channel c stands at c, c + channels and so on then. Tensors of the same sizes; null stands for one that is not
+/// there, not the first one. @return how many pixels make up one; 1 where nothing changed
+inline std::int64_t widenPixels(std::initializer_list<TensorShape*> shapes, std::int64_t lanes) {
+  const TensorShape first = **shapes.begin();
+  const std::int64_t channels = std::max<std::int64_t>(1, first.channels);
+  const std::int64_t repeats = lanes / std::gcd(channels, lanes);
+  const bool areDense = std::all_of(shapes.begin(), shapes.end(),
+                                    [](const TensorShape* s) { return s == nullptr || s->isDense(); });
+  if (repeats == 1 || !areDense || first.pixels() % repeats != 0) return 1;
+  for (TensorShape* shape : shapes)
+    if (shape != nullptr)
+      *shape = TensorShape::dense(1, 1, first.pixels() / repeats, channels * repeats, shape->format);
+  return repeats;
+}
+
+/// How the threads share the pixels: in a block x goes over packs of channels and y over pixels; blocks go over
+/// chunks of pixels (x), and over the packs that one block does not hold (y).
+struct ChannelGrid {
+  static constexpr std::int64_t kThreads = mtl::cuda::kBlockThreads;
+
+  Divider width, height;
+  std::uint32_t packs = 0;
+  std::uint32_t pixels = 0;
+  std::uint32_t pixelsPerChunk = 0;
+  dim3 grid;
+  dim3 block;
+
+  /// Whether the numbers are small enough.
+  static bool fits(const TensorShape& shape) {
+    return shape.pixelStride <= 0x7FFFFFFF && shape.pixels() <= 0x7FFFFFFF - 0x10000 &&
+           shape.channels <= 65535 * kThreads;
+  }
+  static constexpr const char* kTooLarge = "about 2^31 pixels, or 2^24 feature channels";
+
+  ChannelGrid() = default;
+  /// @param shape not empty
+  /// @param lanes of a pack
+  /// @param pixelsPerThread at least
+  /// @param mostBlocks about; more pixels make larger chunks
+  ChannelGrid(const TensorShape& shape, std::int64_t lanes, std::int64_t pixelsPerThread,
+              std::int64_t mostBlocks = 0x7FFFFFFF)
+      : width(shape.width),
+        height(shape.height),
+        packs(static_cast<std::uint32_t>(shape.channels / lanes)),
+        pixels(static_cast<std::uint32_t>(shape.pixels())) {
+    const std::int64_t ofChannels = divideUp(packs, kThreads);
+    const std::int64_t across = divideUp(packs, ofChannels);
+    const std::int64_t down = kThreads / across;
+    const std::int64_t mostChunks = std::max<std::int64_t>(1, mostBlocks / ofChannels);
+    pixelsPerChunk =
+        static_cast<std::uint32_t>(std::max(down * pixelsPerThread, divideUp(pixels, mostChunks)));
+    block = dim3(static_cast<unsigned>(across), static_cast<unsigned>(down));
+    grid = dim3(static_cast<unsigned>(divideUp(pixels, pixelsPerChunk)), static_cast<unsigned>(ofChannels));
+  }
+
+  [[nodiscard]] __device__ std::uint32_t pack() const { return blockIdx.y * blockDim.x + threadIdx.x; }
+
+  /// For the pixels of this thread, in batches: load(i, place) for all of a batch, then finish(i, place), with
+  /// i from 0 to batch - 1.
+  template <int batch, class Load, class Finish>
+  __device__ void forEachBatch(std::uint32_t channel, Load load, Finish finish) const {
+    const std::uint32_t begin = blockIdx.x * pixelsPerChunk;
+    const std::uint32_t end = min(begin + pixelsPerChunk, pixels);
+    for (std::uint32_t first = begin + threadIdx.y; first < end; first += batch * blockDim.y) {
+      ElementPlace places[batch];
+#pragma unroll
+      for (int i = 0; i < batch; ++i) {
+        const std::uint32_t pixel = first + static_cast<std::uint32_t>(i) * blockDim.y;
+        if (pixel >= end) continue;
+        places[i] = placeOf(pixel, channel);
+        load(i, places[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < batch; ++i)
+        if (first + static_cast<std::uint32_t>(i) * blockDim.y < end) finish(i, places[i]);
+    }
+  }
+
+ private:
+  static std::int64_t divideUp(std::int64_t a, std::int64_t b) {
+    return (a + b - 1) / b;
+  }
+
+  [[nodiscard]] __device__ ElementPlace placeOf(std::uint32_t pixel, std::uint32_t channel) const {
+    const std::uint32_t row = width.divide(pixel);
+    const std::uint32_t image = height.divide(row);
+    return {static_cast<std::int32_t>(image), static_cast<std::int32_t>(row - image * height.divisor()),
+            static_cast<std::int32_t>(pixel - row * width.divisor()), static_cast<std::int32_t>(channel)};
+  }
+};
+
+/// Adds up the numbers of each column of threads, in a fixed order; those with threadIdx.y 0 get the sums. All
+/// threads of the block take part.
+template <int count, int threads>
+__device__ void sumColumns(double (&values)[count], double (&shared)[count][threads]) {
+  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+  __syncthreads();  // the sums of the call before were read
+#pragma unroll
+  for (int i = 0; i < count; ++i) shared[i][thread] = values[i];
+  for (unsigned rows = blockDim.y; rows > 1;) {
+    const unsigned half = (rows + 1) / 2;
+    __syncthreads();
+    if (threadIdx.y < rows - half)
+#pragma unroll
+      for (int i = 0; i < count; ++i) shared[i][thread] += shared[i][thread + half * blockDim.x];
+    rows = half;
+  }
+#pragma unroll
+  for (int i = 0; i < count; ++i) values[i] = shared[i][thread];
+}
+
+}  // namespace mps::detail::cuda
