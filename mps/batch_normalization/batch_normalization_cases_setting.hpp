@@ -24,17 +24,19 @@ using NewValues = std::function<std::vector<double>(std::size_t count, RandomKin
 ///
 /// Every third channel of floating-point sources has a large mean. Of the exact tier all values are small
 /// integers, 1 / sqrt(variance + epsilon) a power of two and the shares of the sums integers.
+/// Addresses are multiples of 16 where `isAligned`, else elements off them.
 class BatchNormalizationSetting {
  public:
   BatchNormalizationSetting(const std::shared_ptr<mtl::Device>& device,
-                            const BatchNormalizationProblem& problem, Tier tier, NewValues values)
+                            const BatchNormalizationProblem& problem, Tier tier, NewValues values,
+                            bool isAligned = false)
       : problem_(problem),
         tier_(tier),
         values_(std::move(values)),
         channels_(problem.source.channels),
-        source_(device, problem.source, 1),
-        gradient_(device, problem.gradient, 3),
-        destination_(device, problem.destination, 2),
+        source_(device, problem.source, isAligned ? 0 : 1),
+        gradient_(device, problem.gradient, isAligned ? 0 : 3),
+        destination_(device, problem.destination, isAligned ? 0 : 2),
         gamma_(device, numbersOf(1), 1),
         beta_(device, numbersOf(1), 1),
         mean_(device, numbersOf(1), 1),

@@ -35,12 +35,12 @@ bool isExact(Operation operation, const NNNeuronDescriptor& neuron) {
 }
 
 void runPlan(ConformRun& run, const BatchNormalizationImplementation& implementation,
-             const BatchNormalizationProblem& problem, Tier tier) {
+             const BatchNormalizationProblem& problem, Tier tier, bool isAligned) {
   const auto plan = run.prepare(implementation, problem);
   if (!plan) return;
-  BatchNormalizationSetting setting(run.device(), problem, tier, [&](std::size_t count, RandomKind kind) {
-    return run.values(count, kind);
-  });
+  BatchNormalizationSetting setting(
+      run.device(), problem, tier,
+      [&](std::size_t count, RandomKind kind) { return run.values(count, kind); }, isAligned);
   const auto judge = [&] {
     setting.judge([&](const ReferenceTensor& expected, TestTensor& found) {
       run.check(expected, found, Zeros::Expected);
@@ -178,8 +178,9 @@ void addPlanCases(std::vector<ConformCase>& cases, const BatchNormalizationImple
         BatchNormalizationProblem problem =
             tensors.problem(operation, item.neuron, formats.source, formats.result);
         problem.hasConstantStatistics = isConstant;
-        cases.push_back({tensors.name + ": " + problem.describe(),
-                         [=](ConformRun& run) { runPlan(run, implementation, problem, tier); }});
+        for (const bool isAligned : {false, true})
+          cases.push_back({tensors.name + ": " + problem.describe(),
+                           [=](ConformRun& run) { runPlan(run, implementation, problem, tier, isAligned); }});
       }
     }
 }

@@ -25,12 +25,14 @@ ReferenceTensor reference(const UpsamplingProblem& problem, const ReferenceTenso
                                                            : upsamplingGradientReference(problem, input);
 }
 
+/// @param firstElement of the memory that the tensors begin at; 0: addresses are aligned for vectors
 void runPlan(ConformRun& run, const UpsamplingImplementation& implementation,
-             const UpsamplingCase& upsampling, const UpsamplingProblem& problem, Tier tier) {
+             const UpsamplingCase& upsampling, const UpsamplingProblem& problem, Tier tier,
+             std::size_t firstElement) {
   const auto plan = run.prepare(implementation, problem);
   if (!plan) return;
-  TestTensor input = run.source(problem.input, valuesFor(tier, problem.input.format), 1);
-  TestTensor destination = run.destination(problem.destination, 3);
+  TestTensor input = run.source(problem.input, valuesFor(tier, problem.input.format), firstElement);
+  TestTensor destination = run.destination(problem.destination, 3 * firstElement);
   Operands operands{.destination = destination.address()};
   (problem.direction == UpsamplingDirection::Forward ? operands.source : operands.gradient) = input.address();
   run.execute(*plan, operands);
@@ -91,8 +93,10 @@ std::vector<ConformCase> casesOf(const UpsamplingImplementation& implementation,
                                           ? upsampling.forward(formats.source, formats.result)
                                           : upsampling.gradient(formats.source, formats.result);
     if (tier == Tier::Exact && !isExact(problem)) continue;
-    cases.push_back(
-        {upsampling.name, [=](ConformRun& run) { runPlan(run, implementation, upsampling, problem, tier); }});
+    for (const std::size_t firstElement : {std::size_t{0}, std::size_t{1}})
+      cases.push_back({upsampling.name, [=](ConformRun& run) {
+                         runPlan(run, implementation, upsampling, problem, tier, firstElement);
+                       }});
   }
   if (tier == Tier::Exact) return cases;
   using enum UpsamplingSampling;

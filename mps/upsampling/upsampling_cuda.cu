@@ -8,6 +8,7 @@
 namespace mps::detail {
 namespace {
 
+using cuda::Divider;
 using cuda::ElementGrid;
 using cuda::ElementPlace;
 using cuda::ResultView;
@@ -82,59 +83,202 @@ __global__ void fillTables(TableArguments a) {
   }
 }
 
+/// A thread stays with a pack of a row of the destination and goes down some rows, so that what rows share is
+/// computed once.
 struct UpsamplingArguments {
-  ElementGrid grid;
+  Divider pieces;  ///< packs of a row
+  Divider packs;   ///< packs of a pixel
+  Divider chunks;  ///< of the rows of an image
+  std::uint32_t items = 0;
+  std::int32_t rowsPerChunk = 0;
+  std::int32_t height = 0;
   SourceView input;
   ResultView destination;
   AxisTables x;
   AxisTables y;
   std::int64_t originX = 0;
   std::int64_t originY = 0;
+  std::int32_t channels = 0;
   bool accumulate = false;
+
+  /// @param packsOfRow, packsOfPixel of the destination
+  void setGrid(const TensorShape& shape, std::int64_t packsOfRow, std::int64_t packsOfPixel) {
+    // Enough threads for a large GPU come first.
+    constexpr std::int64_t threads = std::int64_t{1} << 19;
+    constexpr std::int64_t fewestRows = 4;
+    constexpr std::int64_t mostRows = 16;
+    const std::int64_t all = shape.images * packsOfRow;
+    const std::int64_t rows = std::clamp<std::int64_t>(shape.height * all / threads, fewestRows, mostRows);
+    const std::int64_t most = std::max<std::int64_t>(1, 0x7FFFFFFF / all);
+    const std::int64_t count = std::min(most, (shape.height + rows - 1) / rows);
+    rowsPerChunk = static_cast<std::int32_t>((shape.height + count - 1) / count);
+    chunks = Divider((shape.height + rowsPerChunk - 1) / rowsPerChunk);
+    pieces = Divider(packsOfRow);
+    packs = Divider(packsOfPixel);
+    items = static_cast<std::uint32_t>(all * chunks.divisor());
+    height = static_cast<std::int32_t>(shape.height);
+    channels = static_cast<std::int32_t>(shape.channels);
+  }
+  /// Whether the numbers are small enough.
+  static bool fits(const TensorShape& shape) {
+    return shape.images * shape.width * shape.channels <= 0x7FFFFFFF;
+  }
+};
+
+/// The work of this thread: a pack, and rows [begin, end) of an image.
+struct Work {
+  bool isAny;
+  std::uint32_t piece;
+  std::int32_t image;
+  std::int32_t begin;
+  std::int32_t end;
+
+  __device__ explicit Work(const UpsamplingArguments& a) {
+    const std::uint32_t item = blockIdx.x * blockDim.x + threadIdx.x;
+    isAny = item < a.items;
+    const std::uint32_t row = a.pieces.divide(item);
+    piece = item - row * a.pieces.divisor();
+    const std::uint32_t ofImage = a.chunks.divide(row);
+    image = static_cast<std::int32_t>(ofImage);
+    begin = static_cast<std::int32_t>(row - ofImage * a.chunks.divisor()) * a.rowsPerChunk;
+    end = min(begin + a.rowsPerChunk, a.height);
+  }
+};
+
+/// One element of type T, float or Float16.
+template <class T>
+struct OneOf {
+  static constexpr int lanes = 1;
+  using Values = cuda::OneByOne::Values;
+  using Fetched = Values;
+
+  __device__ static Fetched fetch(const SourceView& view, const ElementPlace& place) {
+    return {{cuda::load(reinterpret_cast<const T*>(view.memory) + view.offset(place))}};
+  }
+  __device__ static Values valuesOf(const Fetched& fetched) { return fetched; }
+  __device__ static void store(Values values, const ResultView& view, const ElementPlace& place,
+                               bool accumulate) {
+    T* const to = reinterpret_cast<T*>(view.memory) + view.offset(place);
+    cuda::store(accumulate ? cuda::load(to) + values.values[0] : values.values[0], to);
+  }
 };
 
 /// sum += weight * values.
 template <class Values>
 __device__ void addWeighted(Values& sum, float weight, const Values& values) {
+#pragma unroll
   for (int lane = 0; lane < static_cast<int>(sizeof(Values) / sizeof(float)); ++lane)
     sum.values[lane] = fmaf(weight, values.values[lane], sum.values[lane]);
 }
 
-/// The sum of the columns of a row that a result pixel is made of.
+/// The columns that results of one pixel are made of.
 template <class Access>
-__device__ typename Access::Values sumOfColumns(const SourceView& input, ElementPlace place,
-                                                const Samples& columns) {
-  typename Access::Values sum{};
-  if (columns.firstWeight != 0) {
-    place.x = columns.first;
-    addWeighted(sum, columns.firstWeight, Access::load(input, place));
-  }
-  if (columns.secondWeight != 0) {
-    place.x = columns.second;
-    addWeighted(sum, columns.secondWeight, Access::load(input, place));
-  }
-  return sum;
-}
+struct PixelColumns {
+  using Values = typename Access::Values;
+  ElementPlace place;
+  Samples samples;
 
-template <class Access>
-__global__ void upsample(UpsamplingArguments a) {
-  a.grid.template forEachBatch<1, Access::lanes>(
-      [](int, const ElementPlace&) {},
-      [&](int, const ElementPlace& place) {
-        const Samples rows = a.y.samples[place.y];
-        const Samples columns = a.x.samples[place.x];
-        typename Access::Values sum{};
-        ElementPlace from = place;
-        if (rows.firstWeight != 0) {
-          from.y = rows.first;
-          addWeighted(sum, rows.firstWeight, sumOfColumns<Access>(a.input, from, columns));
-        }
-        if (rows.secondWeight != 0) {
-          from.y = rows.second;
-          addWeighted(sum, rows.secondWeight, sumOfColumns<Access>(a.input, from, columns));
-        }
-        Access::store(sum, a.destination, place);
-      });
+  __device__ PixelColumns(const UpsamplingArguments& a, const Work& work) {
+    const std::uint32_t x = a.packs.divide(work.piece);
+    const std::uint32_t pack = work.piece - x * a.packs.divisor();
+    place = {work.image, 0, static_cast<std::int32_t>(x), static_cast<std::int32_t>(pack * Access::lanes)};
+    samples = a.x.samples[x];
+  }
+  /// Their sum in a row of the input.
+  __device__ Values sum(const SourceView& input, std::int32_t row) const {
+    typename Access::Fetched first;
+    typename Access::Fetched second;
+    if (samples.firstWeight != 0)
+      first = Access::fetch(input, {place.image, row, samples.first, place.channel});
+    if (samples.secondWeight != 0)
+      second = Access::fetch(input, {place.image, row, samples.second, place.channel});
+    Values result{};
+    if (samples.firstWeight != 0) addWeighted(result, samples.firstWeight, Access::valuesOf(first));
+    if (samples.secondWeight != 0) addWeighted(result, samples.secondWeight, Access::valuesOf(second));
+    return result;
+  }
+  __device__ void store(const Values& values, const ResultView& destination, std::int32_t row) const {
+    Access::store(values, destination, {place.image, row, place.x, place.channel});
+  }
+};
+
+/// The columns that 16 bytes of adjacent results are made of, which belong to several pixels of few channels
+/// without gaps.
+template <class T>
+struct ElementColumns {
+  static constexpr int lanes = cuda::kLanes<T>;
+  using Values = cuda::Lanes<T>;
+  std::int32_t image;
+  std::int32_t element;
+  std::int32_t first[lanes];
+  std::int32_t second[lanes];
+  float firstWeight[lanes];
+  float secondWeight[lanes];
+
+  __device__ ElementColumns(const UpsamplingArguments& a, const Work& work)
+      : image(work.image), element(static_cast<std::int32_t>(work.piece) * lanes) {
+#pragma unroll
+    for (int lane = 0; lane < lanes; ++lane) {
+      const std::uint32_t x = a.packs.divide(static_cast<std::uint32_t>(element + lane));
+      const std::int32_t channel = element + lane - static_cast<std::int32_t>(x) * a.channels;
+      const Samples samples = a.x.samples[x];
+      first[lane] = samples.first * a.input.pixel + channel;
+      second[lane] = samples.second * a.input.pixel + channel;
+      firstWeight[lane] = samples.firstWeight;
+      secondWeight[lane] = samples.secondWeight;
+    }
+  }
+  __device__ Values sum(const SourceView& input, std::int32_t row) const {
+    const T* const from = reinterpret_cast<const T*>(input.memory) + image * input.image + row * input.row;
+    float firsts[lanes];
+    float seconds[lanes];
+#pragma unroll
+    for (int lane = 0; lane < lanes; ++lane) {
+      if (firstWeight[lane] != 0) firsts[lane] = cuda::load(from + first[lane]);
+      if (secondWeight[lane] != 0) seconds[lane] = cuda::load(from + second[lane]);
+    }
+    Values result{};
+#pragma unroll
+    for (int lane = 0; lane < lanes; ++lane) {
+      if (firstWeight[lane] != 0) result.values[lane] = fmaf(firstWeight[lane], firsts[lane], 0.0F);
+      if (secondWeight[lane] != 0)
+        result.values[lane] = fmaf(secondWeight[lane], seconds[lane], result.values[lane]);
+    }
+    return result;
+  }
+  __device__ void store(const Values& values, const ResultView& destination, std::int32_t row) const {
+    cuda::storeLanes(values, reinterpret_cast<T*>(destination.memory) + image * destination.image +
+                                 row * destination.row + element);
+  }
+};
+
+/// @tparam Columns PixelColumns or ElementColumns
+template <class Columns>
+__global__ void __launch_bounds__(mtl::cuda::kBlockThreads, 2) upsample(UpsamplingArguments a) {
+  using Values = typename Columns::Values;
+  const Work work(a);
+  if (!work.isAny) return;
+  const Columns columns(a, work);
+  Values firstSum{};
+  Values secondSum{};
+  std::int32_t firstRow = -1;  // none
+  std::int32_t secondRow = -1;
+  for (std::int32_t y = work.begin; y < work.end; ++y) {
+    const Samples rows = a.y.samples[y];
+    Values sum{};
+    if (rows.firstWeight != 0) {
+      if (firstRow != rows.first)
+        firstSum = secondRow == rows.first ? secondSum : columns.sum(a.input, rows.first);
+      firstRow = rows.first;
+      addWeighted(sum, rows.firstWeight, firstSum);
+    }
+    if (rows.secondWeight != 0) {
+      if (secondRow != rows.second) secondSum = columns.sum(a.input, rows.second);
+      secondRow = rows.second;
+      addWeighted(sum, rows.secondWeight, secondSum);
+    }
+    columns.store(sum, a.destination, y);
+  }
 }
 
 /// What a pixel counts in a result.
@@ -143,28 +287,65 @@ __device__ inline float weightOf(const Samples& samples, std::int64_t pixel) {
   return first + (samples.second == pixel ? samples.secondWeight : 0.0F);
 }
 
+/// Some of the results in a row that read a pixel, with what it counts in each.
+struct ColumnGroup {
+  static constexpr int most = 4;
+  float weights[most];
+
+  __device__ ColumnGroup(const AxisTables& x, std::int32_t begin, std::int32_t end, std::int64_t pixel) {
+#pragma unroll
+    for (int i = 0; i < most; ++i)
+      weights[i] = begin + i < end ? weightOf(x.samples[begin + i], pixel) : 0.0F;
+  }
+  /// sum += the results times what the pixel counts in them. @param from of the first one
+  template <class Access>
+  __device__ void addTo(typename Access::Values& sum, const SourceView& input, ElementPlace from) const {
+    typename Access::Fetched fetched[most];
+#pragma unroll
+    for (int i = 0; i < most; ++i) {
+      if (weights[i] != 0) fetched[i] = Access::fetch(input, from);
+      ++from.x;
+    }
+#pragma unroll
+    for (int i = 0; i < most; ++i)
+      if (weights[i] != 0) addWeighted(sum, weights[i], Access::valuesOf(fetched[i]));
+  }
+};
+
 template <class Access>
-__global__ void gatherGradient(UpsamplingArguments a) {
-  a.grid.template forEachBatch<1, Access::lanes>(
-      [](int, const ElementPlace&) {},
-      [&](int, const ElementPlace& place) {
-        const Readers rows = a.y.readers[place.y];
-        const Readers columns = a.x.readers[place.x];
-        const std::int64_t pixelY = place.y + a.originY;
-        const std::int64_t pixelX = place.x + a.originX;
-        typename Access::Values sum{};
-        ElementPlace from = place;
-        for (from.y = rows.begin; from.y < rows.end; ++from.y) {
-          const float rowWeight = weightOf(a.y.samples[from.y], pixelY);
-          if (rowWeight == 0) continue;
-          typename Access::Values inRow{};
-          for (from.x = columns.begin; from.x < columns.end; ++from.x)
-            if (const float weight = weightOf(a.x.samples[from.x], pixelX); weight != 0)
-              addWeighted(inRow, weight, Access::load(a.input, from));
-          addWeighted(sum, rowWeight, inRow);
-        }
-        Access::store(sum, a.destination, place, a.accumulate);
-      });
+__global__ void __launch_bounds__(mtl::cuda::kBlockThreads, 2) gatherGradient(UpsamplingArguments a) {
+  using Values = typename Access::Values;
+  const Work work(a);
+  if (!work.isAny) return;
+  const std::uint32_t x = a.packs.divide(work.piece);
+  ElementPlace place{work.image, 0, static_cast<std::int32_t>(x),
+                     static_cast<std::int32_t>((work.piece - x * a.packs.divisor()) * Access::lanes)};
+  const Readers columns = a.x.readers[x];
+  const std::int64_t pixelX = static_cast<std::int64_t>(x) + a.originX;
+  const ColumnGroup firstGroup(a.x, columns.begin, columns.end, pixelX);
+  Values sum{};
+  Values next{};  // of the row below: a result counts in two rows at most
+  std::int32_t row = 0;
+  for (place.y = work.begin; place.y < work.end; ++place.y) {
+    const Readers rows = a.y.readers[place.y];
+    const std::int64_t pixelY = place.y + a.originY;
+    for (row = max(row, rows.begin); row < rows.end; ++row) {
+      const Samples samples = a.y.samples[row];
+      const float weight = weightOf(samples, pixelY);
+      const float nextWeight = weightOf(samples, pixelY + 1);
+      if (weight == 0 && nextWeight == 0) continue;
+      Values inRow{};
+      ElementPlace from{place.image, row, columns.begin, place.channel};
+      firstGroup.addTo<Access>(inRow, a.input, from);
+      for (from.x += ColumnGroup::most; from.x < columns.end; from.x += ColumnGroup::most)
+        ColumnGroup(a.x, from.x, columns.end, pixelX).addTo<Access>(inRow, a.input, from);
+      if (weight != 0) addWeighted(sum, weight, inRow);
+      if (nextWeight != 0) addWeighted(next, nextWeight, inRow);
+    }
+    Access::store(sum, a.destination, place, a.accumulate);
+    sum = next;
+    next = {};
+  }
 }
 
 class UpsamplingPlan final : public Plan {
@@ -203,19 +384,52 @@ class UpsamplingPlan final : public Plan {
     a.originX = problem_.x.destinationOrigin;
     a.originY = problem_.y.destinationOrigin;
     a.accumulate = operands.accumulate;
-    const bool takesPacks = cuda::takesLanes(problem_.input, input) &&
-                            cuda::takesLanes(problem_.destination, operands.destination);
     const auto format = cuda::commonFormat({&problem_.input, &problem_.destination});
-    cuda::withAccess(format, takesPacks, [&](auto access) {
-      using Access = decltype(access);
-      a.grid = ElementGrid(problem_.destination, Access::lanes, 1);
-      mtl::cuda::launch(stream, isForward() ? upsample<Access> : gatherGradient<Access>, a.grid.grid(),
-                        a.grid.block(), 0, a);
-    });
+    if (format == ImageFeatureChannelFormat::Float32)
+      runTyped<float>(stream, a);
+    else if (format == ImageFeatureChannelFormat::Float16)
+      runTyped<Float16>(stream, a);
+    else
+      runPixels<cuda::OneByOne, cuda::OneByOne>(stream, a);
   }
 
  private:
   [[nodiscard]] bool isForward() const { return problem_.direction == UpsamplingDirection::Forward; }
+
+  /// Input and destination have elements of type T.
+  template <class T>
+  void runTyped(mtl::Stream& stream, const UpsamplingArguments& a) const {
+    if (cuda::takesLanes(problem_.input, a.input.memory) &&
+        cuda::takesLanes(problem_.destination, a.destination.memory))
+      return runPixels<cuda::InPacks<T>, cuda::InPacks<T>>(stream, a);
+    if (isForward() && takesRows(a.destination.memory)) {
+      const std::int64_t elements = problem_.destination.width * problem_.destination.channels;
+      return launch(stream, upsample<ElementColumns<T>>, a, elements / cuda::kLanes<T>,
+                    problem_.destination.channels);
+    }
+    runPixels<cuda::OneByOne, OneOf<T>>(stream, a);
+  }
+  template <class ForwardAccess, class GradientAccess>
+  void runPixels(mtl::Stream& stream, const UpsamplingArguments& a) const {
+    static_assert(ForwardAccess::lanes == GradientAccess::lanes);
+    const std::int64_t packs = problem_.destination.channels / ForwardAccess::lanes;
+    launch(stream, isForward() ? upsample<PixelColumns<ForwardAccess>> : gatherGradient<GradientAccess>, a,
+           problem_.destination.width * packs, packs);
+  }
+  void launch(mtl::Stream& stream, void (*kernel)(UpsamplingArguments), UpsamplingArguments a,
+              std::int64_t packsOfRow, std::int64_t packsOfPixel) const {
+    a.setGrid(problem_.destination, packsOfRow, packsOfPixel);
+    mtl::cuda::launch(stream, kernel, dim3(mtl::cuda::blocksFor(a.items)), dim3(mtl::cuda::kBlockThreads), 0,
+                      a);
+  }
+  /// Whether 16 bytes of adjacent elements can be stored together everywhere, of several pixels or not.
+  [[nodiscard]] bool takesRows(const std::byte* address) const {
+    TensorShape rows = problem_.destination;
+    if (rows.pixelStride != rows.channels) return false;
+    rows.channels *= rows.width;
+    rows.pixelStride = rows.channels;
+    return problem_.input.width * problem_.input.pixelStride <= 0x7FFFFFFF && cuda::takesLanes(rows, address);
+  }
 
   /// Sizes alone.
   [[nodiscard]] AxisTables tablesOf(bool isX) const {
@@ -245,7 +459,8 @@ class UpsamplingPlan final : public Plan {
 
 Preparation prepareElements(const UpsamplingProblem& problem) {
   for (const TensorShape* shape : {&problem.input, &problem.destination})
-    if (!ElementGrid::fits(*shape)) return Refusal{ElementGrid::kTooLarge};
+    if (!ElementGrid::fits(*shape) || !UpsamplingArguments::fits(*shape))
+      return Refusal{ElementGrid::kTooLarge};
   return std::make_shared<const UpsamplingPlan>(problem);
 }
 
