@@ -63,15 +63,17 @@ class SavedFields {
   GuardedMemory memory_;
 };
 
+/// @param step of the first elements; 0: addresses are aligned for vectors
 void runPlan(ConformRun& run, const ArithmeticImplementation& implementation,
-             const ArithmeticProblem& problem, Tier tier) {
+             const ArithmeticProblem& problem, Tier tier, std::size_t step) {
   const auto plan = run.prepare(implementation, problem);
   if (!plan) return;
   const bool divides = problem.operation == ArithmeticOperation::Divide;
-  TestTensor x = run.source(problem.primary, operandValues(run, problem.primary, tier, false), 1);
-  TestTensor y = run.source(problem.secondary, operandValues(run, problem.secondary, tier, divides), 3);
-  TestTensor g = run.source(problem.gradient, operandValues(run, problem.gradient, tier, false), 2);
-  TestTensor destination = run.destination(problem.destination, 1);
+  TestTensor x = run.source(problem.primary, operandValues(run, problem.primary, tier, false), step);
+  TestTensor y =
+      run.source(problem.secondary, operandValues(run, problem.secondary, tier, divides), 3 * step);
+  TestTensor g = run.source(problem.gradient, operandValues(run, problem.gradient, tier, false), 2 * step);
+  TestTensor destination = run.destination(problem.destination, step);
   SavedFields saved(run, problem);
   const Operands operands{.source = x.address(),
                           .secondary = y.address(),
@@ -109,8 +111,9 @@ void addPlanCases(std::vector<ConformCase>& cases, const ArithmeticImplementatio
       ArithmeticProblem problem =
           tensors.problem(operation, direction, formats.source, formats.result, limits);
       numbers.setIn(problem);
-      cases.push_back({tensors.name + ": " + problem.describe(),
-                       [=](ConformRun& run) { runPlan(run, implementation, problem, tier); }});
+      for (const std::size_t step : {std::size_t{0}, std::size_t{1}})
+        cases.push_back({tensors.name + ": " + problem.describe(),
+                         [=](ConformRun& run) { runPlan(run, implementation, problem, tier, step); }});
     }
 }
 

@@ -1,5 +1,6 @@
 #include "mps/arithmetic/arithmetic_cuda.cuh"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 
@@ -129,6 +130,9 @@ class ElementPlan final : public Plan {
         arguments.accumulate = operands.accumulate;
         cuda::launchMap<Access>(stream, arguments, problem.destination, function);
       };
+      if constexpr (Access::lanes > 1)
+        if (problem.isForward() && repeatsPixel(problem.secondary))
+          return mapPixels<Access>(stream, operands, cuda::ArithmeticForward(problem, saved));
       if (problem.isForward())
         start(std::integral_constant<int, 2>(), cuda::ArithmeticForward(problem, saved));
       else
@@ -142,6 +146,29 @@ class ElementPlan final : public Plan {
   }
 
  private:
+  /// Whether all pixels of an image are one, of an operand over the whole result.
+  static bool repeatsPixel(const TensorShape& shape) {
+    return shape.height * shape.width > 1 && shape.rowStride == 0 && shape.pixelStride == 0 &&
+           shape.height * shape.width <= ElementGrid::kLongestRow;
+  }
+
+  template <class Access>
+  void mapPixels(mtl::Stream& stream, const Operands& operands,
+                 const cuda::ArithmeticForward& function) const {
+    constexpr std::int64_t pixelsPerThread = 16;
+    constexpr std::int64_t mostImages = 65535;  // of the grid's z
+    TensorShape image = shapes_.problem().destination;
+    image.images = 1;
+    cuda::MapArguments<2> arguments;
+    setSources(arguments.sources, shapes_, operands);
+    arguments.destination = {shapes_.problem().destination, operands.destination};
+    const cuda::ChannelGrid grid(image, Access::lanes, pixelsPerThread);
+    const std::int64_t images = shapes_.problem().destination.images;
+    mtl::cuda::launch(stream, cuda::mapPixels<Access, cuda::ArithmeticForward>,
+                      dim3(grid.grid.x, grid.grid.y, static_cast<unsigned>(std::min(images, mostImages))),
+                      grid.block, 0, grid, static_cast<std::int32_t>(images), arguments, function);
+  }
+
   ArithmeticShapes shapes_;
 };
 
@@ -151,10 +178,11 @@ class SumPlan final : public Plan {
   explicit SumPlan(const ArithmeticProblem& problem)
       : shapes_(problem), sum_(problem.gradient, problem.destination) {}
 
-  /// Single elements make more chunks than packs.
   [[nodiscard]] std::size_t scratchBytes() const override {
-    return static_cast<std::size_t>(sum_.keptPixels() * SumGrid(sum_, 1).grid.y * sum_.keptChannels()) *
-           sizeof(double);
+    unsigned chunks = 1;
+    for (const int lanes : {1, cuda::kLanes<float>, cuda::kLanes<Float16>})
+      if (sum_.channels % lanes == 0) chunks = std::max(chunks, SumGrid(sum_, lanes).grid.y);
+    return static_cast<std::size_t>(sum_.keptPixels() * chunks * sum_.keptChannels()) * sizeof(double);
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "mps/arithmetic/arithmetic_problem.hpp"
-#include "mps/core/element_grid_cuda.cuh"
+#include "mps/core/channel_grid_cuda.cuh"
 #include "mps/core/special_functions_cuda.cuh"
 
 /// The formulas of ArithmeticProblem, for packs of elements. Values holds a pack.
@@ -88,6 +88,8 @@ struct SavedViews {
 struct ArithmeticForward {
   ArithmeticOperation operation;
   float a, b, bias, minimum, maximum;
+  bool hasScales;
+  bool hasLimits;
   SavedViews saved;
 
   ArithmeticForward(const ArithmeticProblem& problem, const SavedViews& savedViews)
@@ -97,16 +99,23 @@ struct ArithmeticForward {
         bias(problem.bias),
         minimum(problem.minimumValue),
         maximum(problem.maximumValue),
+        hasScales(a != 1 || b != 1),
+        // What is beyond the largest numbers is infinite as a half in any case.
+        hasLimits(minimum > -FLT_MAX || maximum < FLT_MAX ||
+                  problem.destination.format != ImageFeatureChannelFormat::Float16),
         saved(savedViews) {}
 
   template <class Values>
   __device__ void operator()(const ElementPlace& place, const Values (&in)[2], Values& result) const {
     constexpr int lanes = kLanesOf<Values>;
-    Values x, y;
+    Values x = in[0];
+    Values y = in[1];
+    if (hasScales) {
 #pragma unroll
-    for (int i = 0; i < lanes; ++i) {
-      x.values[i] = a * in[0].values[i];
-      y.values[i] = b * in[1].values[i];
+      for (int i = 0; i < lanes; ++i) {
+        x.values[i] *= a;
+        y.values[i] *= b;
+      }
     }
     const auto combine = [&](auto function) {
 #pragma unroll
@@ -137,10 +146,40 @@ struct ArithmeticForward {
       storeFloats(divide(in[0], in[1]),
                   reinterpret_cast<float*>(saved.quotient.memory) + saved.quotient.offset(place));
     }
+    if (!hasLimits) return;
     // Comparisons, because the minimum and maximum of two numbers drop NaN.
     for (float& r : result.values) r = r > maximum ? maximum : r < minimum ? minimum : r;
   }
 };
+
+/// function(place, x and y, result) where y has one pixel for each image: threads keep their channels of it.
+/// blockIdx.z goes over images.
+template <class Access, class Function>
+__global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
+    mapPixels(ChannelGrid grid, std::int32_t images, MapArguments<2> a, Function function) {
+  constexpr int batch = 4;
+  const std::uint32_t pack = grid.pack();
+  if (pack >= grid.packs) return;
+  const std::uint32_t channel = pack * Access::lanes;
+  for (std::int32_t image = static_cast<std::int32_t>(blockIdx.z); image < images;
+       image += static_cast<std::int32_t>(gridDim.z)) {
+    typename Access::Values in[2];
+    in[1] = Access::load(a.sources[1], {image, 0, 0, static_cast<std::int32_t>(channel)});
+    typename Access::Fetched fetched[batch];
+    grid.template forEachBatch<batch>(
+        channel,
+        [&](int i, ElementPlace& place) {
+          place.image = image;
+          fetched[i] = Access::fetch(a.sources[0], place);
+        },
+        [&](int i, const ElementPlace& place) {
+          in[0] = Access::valuesOf(fetched[i]);
+          typename Access::Values result;
+          function(place, in, result);
+          Access::store(result, a.destination, place, a.accumulate);
+        });
+  }
+}
 
 /// The values that a gradient sums, of g, and of z where it is needed.
 struct ArithmeticGradient {
@@ -158,6 +197,20 @@ struct ArithmeticGradient {
 
   template <class Values, int inputs>
   __device__ void operator()(const ElementPlace& place, const Values (&in)[inputs], Values& result) const {
+    finish(place, in, quotientAt<Values>(place), result);
+  }
+  /// Zeros where it is not needed.
+  template <class Values>
+  __device__ Values quotientAt(const ElementPlace& place) const {
+    Values quotient{};
+    if (ofDivisor)
+      loadFloats(quotient,
+                 reinterpret_cast<const float*>(saved.quotient.memory) + saved.quotient.offset(place));
+    return quotient;
+  }
+  template <class Values, int inputs>
+  __device__ void finish(const ElementPlace& place, const Values (&in)[inputs], const Values& quotient,
+                         Values& result) const {
     constexpr int lanes = kLanesOf<Values>;
     for (int i = 0; i < lanes; ++i) result.values[i] = a * in[0].values[i];
     if constexpr (inputs == 2) {
@@ -168,9 +221,6 @@ struct ArithmeticGradient {
       else
         for (int i = 0; i < lanes; ++i) result.values[i] = result.values[i] * by.values[i];
       if (ofDivisor) {
-        Values quotient;
-        loadFloats(quotient,
-                   reinterpret_cast<const float*>(saved.quotient.memory) + saved.quotient.offset(place));
         for (int i = 0; i < lanes; ++i) result.values[i] = -(result.values[i] * quotient.values[i]);
       }
     }

@@ -4,7 +4,7 @@
 
 #include "mps/core/element_grid_cuda.cuh"
 
-/// Sums over axes of a tensor, of a fixed shape: float32 in a thread, float64 from there on. Chunks of what
+/// Sums over axes of a tensor, of a fixed shape: float32 for some items of a thread, float64 from there on. Chunks of what
 /// one element of the destination sums go to different blocks; their sums are added in order.
 namespace mps::detail::cuda {
 
@@ -39,7 +39,8 @@ struct SumShape {
 /// How the threads share a sum.
 struct SumGrid {
   static constexpr std::int64_t kMostChunks = 256;
-  static constexpr std::int64_t kItemsPerThread = 16;
+  static constexpr std::int64_t kItemsPerThread = 16;  ///< at least
+  static constexpr std::int64_t kWantedBlocks = 2048;
 
   Divider keptHeight, keptWidth;  ///< a pixel of the destination
   Divider summedWidth;            ///< a pixel among those that are summed
@@ -67,12 +68,14 @@ struct SumGrid {
     block = dim3(static_cast<unsigned>(across), static_cast<unsigned>(down));
     const std::int64_t perPass = shape.sumsChannels ? across : down;
     items = static_cast<std::uint32_t>(count);
-    itemsPerChunk = static_cast<std::uint32_t>(
-        std::max(perPass * kItemsPerThread, (count + kMostChunks - 1) / kMostChunks));
     const std::int64_t ofChannels = (pixelPacks + across - 1) / across;
     blocksOfChannels = Divider(ofChannels);
     const std::int64_t blocks =
         shape.sumsChannels ? (shape.keptPixels() + down - 1) / down : shape.keptPixels() * ofChannels;
+    const std::int64_t chunks =
+        std::clamp<std::int64_t>(kWantedBlocks / std::max<std::int64_t>(1, blocks), 1, kMostChunks);
+    itemsPerChunk =
+        static_cast<std::uint32_t>(std::max(perPass * kItemsPerThread, (count + chunks - 1) / chunks));
     grid = dim3(static_cast<unsigned>(blocks), (items + itemsPerChunk - 1) / itemsPerChunk);
   }
 
@@ -105,11 +108,13 @@ struct SumArguments {
   double* sums = nullptr;  ///< [pixel of the destination][chunk][channel]
 };
 
-/// function's results for some items: visits those that `isInside` says, all loads first.
+/// function's results for some items: visits those that `isInside` says, all loads first. A function of two inputs
+/// may read a third one, the quotient.
 template <class Access, int batch, int inputs, class Function, class PlaceOf, class Visit>
 __device__ void visitItems(const SumArguments<inputs>& a, const Function& function, PlaceOf placeOf,
                            Visit visit) {
   typename Access::Fetched fetched[batch][inputs];
+  typename Access::Values quotients[batch];
   ElementPlace places[batch];
   bool isInside[batch];
 #pragma unroll
@@ -118,6 +123,8 @@ __device__ void visitItems(const SumArguments<inputs>& a, const Function& functi
     if (!isInside[i]) continue;
 #pragma unroll
     for (int k = 0; k < inputs; ++k) fetched[i][k] = Access::fetch(a.sources[k], places[i]);
+    if constexpr (inputs == 2)
+      quotients[i] = function.template quotientAt<typename Access::Values>(places[i]);
   }
 #pragma unroll
   for (int i = 0; i < batch; ++i) {
@@ -126,7 +133,7 @@ __device__ void visitItems(const SumArguments<inputs>& a, const Function& functi
 #pragma unroll
     for (int k = 0; k < inputs; ++k) in[k] = Access::valuesOf(fetched[i][k]);
     typename Access::Values result;
-    function(places[i], in, result);
+    function.finish(places[i], in, quotients[i], result);
     visit(result);
   }
 }
@@ -142,9 +149,11 @@ __global__ void sumPixels(SumArguments<inputs> a, Function function) {
   const bool isInside = pack < a.grid.packs.divisor();
   const std::uint32_t begin = blockIdx.y * a.grid.itemsPerChunk;
   const std::uint32_t end = isInside ? min(begin + a.grid.itemsPerChunk, a.grid.items) : 0;
-  constexpr int batch = (lanes == 1 ? 2 : 8) / inputs;  // on their way at once
-  float sums[lanes] = {};
-  for (std::uint32_t first = begin + threadIdx.y; first < end; first += batch * blockDim.y)
+  // On their way at once; two inputs may have quotients beside them.
+  constexpr int batch = lanes == 1 ? 2 / inputs : inputs == 1 ? 8 : 16 / lanes;
+  double sums[lanes] = {};
+  for (std::uint32_t first = begin + threadIdx.y; first < end; first += batch * blockDim.y) {
+    float ofBatch[lanes] = {};
     visitItems<Access, batch>(
         a, function,
         [&](int i, ElementPlace& place) {
@@ -154,10 +163,12 @@ __global__ void sumPixels(SumArguments<inputs> a, Function function) {
           return item < end;
         },
         [&](const typename Access::Values& values) {
-          for (int lane = 0; lane < lanes; ++lane) sums[lane] += values.values[lane];
+          for (int lane = 0; lane < lanes; ++lane) ofBatch[lane] += values.values[lane];
         });
+    for (int lane = 0; lane < lanes; ++lane) sums[lane] += static_cast<double>(ofBatch[lane]);
+  }
   const std::uint32_t thread = threadIdx.y * blockDim.x + threadIdx.x;
-  for (int i = 0; i < lanes; ++i) partial[i][thread] = static_cast<double>(sums[i]);
+  for (int i = 0; i < lanes; ++i) partial[i][thread] = sums[i];
   for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
     __syncthreads();
     if (threadIdx.y < half)

@@ -70,7 +70,7 @@ struct ChannelGrid {
   [[nodiscard]] __device__ std::uint32_t pack() const { return blockIdx.y * blockDim.x + threadIdx.x; }
 
   /// For the pixels of this thread, in batches: load(i, place) for all of a batch, then finish(i, place), with
-  /// i from 0 to batch - 1.
+  /// i from 0 to batch - 1. What load changes in place, finish sees.
   template <int batch, class Load, class Finish>
   __device__ void forEachBatch(std::uint32_t channel, Load load, Finish finish) const {
     const std::uint32_t begin = blockIdx.x * pixelsPerChunk;
