@@ -28,15 +28,15 @@ __global__ void __launch_bounds__(kThreads, 3) lossElements(LossArguments a) {
   const CNNLossType type = constantType == kAnyType ? a.type : constantType;
   const Chunk chunk(a);
   const float factor = a.factor(chunk.image);
-  float sum = 0;
+  double sum = 0;
   const auto compute = [&](const ElementPlace& place, const cuda::FetchedInputs<Access>& fetched) {
     const std::uint32_t index = a.classOf(place);
     const auto y = fetched.predictionValues(a, index);
     const auto t = fetched.labelValues(a, place, index);
     const auto w = cuda::loadWeights<Access>(a, place, index);
     const auto scale = cuda::derivativeScale<Access>(a, place, w, factor);
-    sum += cuda::storeLosses<Access>(
-        a, place, w, [&](int i) { return cuda::lossOf(type, a.numbers, y.values[i], t.values[i]); });
+    sum += static_cast<double>(cuda::storeLosses<Access>(
+        a, place, w, [&](int i) { return cuda::lossOf(type, a.numbers, y.values[i], t.values[i]); }));
     if (a.gradient.memory != nullptr) {
       auto values = scale;
       for (int i = 0; i < Access::lanes; ++i)
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads, 3) lossElements(LossArguments a) {
     for (int i = 0; i < batch; ++i)
       if (first + static_cast<std::uint32_t>(i) * blockDim.x < chunk.end) compute(places[i], fetched[i]);
   }
-  cuda::storeSum(a, static_cast<double>(sum));
+  cuda::storeSum(a, sum);
 }
 
 /// A launch, unlike a memset, can be given another address in a captured graph.
@@ -131,8 +131,10 @@ __global__ void reduceBatch(std::uint32_t images, ResultView to, const double* l
   if (threadIdx.x == 0) cuda::storeAs(static_cast<float>(sum), to.format, to.memory, 0);
 }
 
-/// Elements of a chunk, about.
-constexpr std::int64_t kChunk = 8192;
+/// Elements of a chunk, about: few where there would be too few blocks, else many for each beginning and end.
+constexpr std::int64_t kSmallestChunk = 8192;
+constexpr std::int64_t kLargestChunk = 32768;
+constexpr std::int64_t kWantedBlocks = 2048;
 
 unsigned atLeastAWarp(unsigned threads) {
   return std::max(32U, threads);
@@ -184,14 +186,19 @@ class LossPlan final : public Plan {
   }
   [[nodiscard]] std::int64_t imageElements() const { return imagePixels() * problem_.predictions.channels; }
 
+  [[nodiscard]] std::int64_t chunkElements() const {
+    return std::clamp(problem_.predictions.elements() / kWantedBlocks, kSmallestChunk, kLargestChunk);
+  }
   /// Pixels of a chunk of softmax.
   [[nodiscard]] std::int64_t chunkPixels() const {
-    return std::max<std::int64_t>(1, kChunk / problem_.predictions.channels);
+    return std::max<std::int64_t>(1, chunkElements() / problem_.predictions.channels);
+  }
+  [[nodiscard]] std::int64_t chunksOfElements() const {
+    return (imageElements() + chunkElements() - 1) / chunkElements();
   }
   /// Of an image; the same for packs and single elements.
   [[nodiscard]] std::int64_t chunks() const {
-    return isSoftMax() ? (imagePixels() + chunkPixels() - 1) / chunkPixels()
-                       : (imageElements() + kChunk - 1) / kChunk;
+    return isSoftMax() ? (imagePixels() + chunkPixels() - 1) / chunkPixels() : chunksOfElements();
   }
 
   [[nodiscard]] double* sums(const Operands& operands) const {
@@ -275,7 +282,7 @@ class LossPlan final : public Plan {
   void setChunks(LossArguments& a) const {
     a.packs = Divider(problem_.predictions.channels / Access::lanes);
     a.items = static_cast<std::uint32_t>(imageElements() / Access::lanes);
-    const std::int64_t chunkCount = (imageElements() + kChunk - 1) / kChunk;
+    const std::int64_t chunkCount = chunksOfElements();
     a.itemsPerChunk =
         (a.items + static_cast<std::uint32_t>(chunkCount) - 1) / static_cast<std::uint32_t>(chunkCount);
     a.chunks = Divider(chunkCount);
