@@ -212,6 +212,7 @@ void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
 }
 
 ImageDescriptor CNNKernel::sizeDestination(const ImageDescriptor& source) {
+  static_cast<void>(detail::resolvedDescriptor(describe().c_str(), source));
   const NNPaddingMethod method = padding_->paddingMethod();
   const auto axis = [&](std::size_t size, std::size_t kernel, std::size_t dilation, std::size_t stride,
                         bool first) {

@@ -103,7 +103,7 @@ PaddedAxis forwardPadding(NNPaddingMethod method, bool remainderFirst, std::int6
                           std::int64_t dilatedSize, std::int64_t stride) {
   const std::int64_t covered = sourceSize + sizeStyle(method) * (dilatedSize - 1);
   if (covered < 1) return {0, 0};
-  const std::int64_t size = (covered + stride - 1) / stride;
+  const std::int64_t size = (covered - 1) / stride + 1;
   return {size, forwardOffset(method, remainderFirst, sourceSize, size, dilatedSize, stride)};
 }
 
