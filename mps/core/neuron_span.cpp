@@ -52,9 +52,23 @@ HWY_INLINE void forSlopes(const NNNeuronDescriptor& descriptor, const NeuronRun&
   }
 }
 
+template <class Neuron>
+concept HasValueForHalf = requires(Neuron neuron, hn::ScalableTag<float> d, hn::Vec<decltype(d)> x) {
+  neuron.valueForHalf(d, x, x);
+};
+
 void neuronValues(const NNNeuronDescriptor& descriptor, const NeuronRun& run, ConstFloatRun x, FloatRun y) {
   const hn::ScalableTag<float> d;
   withNeuron(descriptor, [&](auto neuron) {
+    if constexpr (HasValueForHalf<decltype(neuron)>)
+      if (y.isHalf) {
+        const std::size_t count =
+            static_cast<std::size_t>(run.pixels) * static_cast<std::size_t>(run.channels);
+        return forVectors(d, count, [&](std::size_t i, auto lanes) {
+          const auto values = lanes.load(d, x + i);
+          lanes.store(d, neuron.valueForHalf(d, values, values), y + i);
+        });
+      }
     forSlopes<decltype(neuron)>(
         descriptor, run, [&](std::size_t first, const float* slopes, std::size_t count) {
           forNeuronVectors(neuron, d, slopes, count, [&](std::size_t i, auto lanes, auto slope) {

@@ -32,6 +32,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 //
 //   derivativeFromResult(d, y, slope)
 //
+// and, where it is cheaper,
+//
+//   valueForHalf(d, x, slope)     f(x), to be rounded to float16
+//
 // `slope` is PReLU's slope of each lane; the other types ignore it. NaN in gives NaN out, as
 // neuron_reference.hpp says. Where a type has a kink at 0, its result has the sign bit set exactly where x <
 // 0 (a zero slope gives -0), so that the result tells the side, also at x = 0.
@@ -66,12 +70,17 @@ HWY_INLINE V line(D d, V x, float a, float b) {
   return hn::MulAdd(hn::Set(d, a), x, hn::Set(d, b));
 }
 
+/// 1 / (1 + exp(-x)) from e = exp(-|x|).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V logisticFrom(D d, V x, V e) {
+  const V one = hn::Set(d, 1.0F);
+  return hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one), hn::Add(one, e));
+}
+
 /// 1 / (1 + exp(-x)) without overflow.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V logistic(D d, V x) {
-  const V one = hn::Set(d, 1.0F);
-  const V e = vectorExpNonPositive(d, hn::Neg(hn::Abs(x)));
-  return hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one), hn::Add(one, e));
+  return logisticFrom(d, x, vectorExpNonPositive(d, hn::Neg(hn::Abs(x))));
 }
 
 struct IdentityNeuron {
@@ -142,6 +151,10 @@ struct SigmoidNeuron {
   HWY_INLINE V value(D d, V x, V /*slope*/) const {
     return logistic(d, x);
   }
+  template <class D, class V>
+  HWY_INLINE V valueForHalf(D d, V x, V /*slope*/) const {
+    return logisticFrom(d, x, vectorExpNonPositiveForHalf(d, hn::Neg(hn::Abs(x))));
+  }
   /// e / (1 + e)^2 with e = exp(-|x|): no cancellation where the sigmoid is close to 1.
   template <class D, class V>
   HWY_INLINE V derivative(D d, V x, V /*slope*/) const {
@@ -181,6 +194,10 @@ struct TanHNeuron {
   template <class D, class V>
   HWY_INLINE V value(D d, V x, V /*slope*/) const {
     return hn::Mul(hn::Set(d, a), vectorTanh(d, hn::Mul(hn::Set(d, b), x)));
+  }
+  template <class D, class V>
+  HWY_INLINE V valueForHalf(D d, V x, V /*slope*/) const {
+    return hn::Mul(hn::Set(d, a), vectorTanhForHalf(d, hn::Mul(hn::Set(d, b), x)));
   }
   /// 1 - tanh(v)^2 = 4 e / (1 + e)^2 with e = exp(-2 |v|).
   template <class D, class V>
@@ -360,6 +377,11 @@ struct GeLUNeuron {
   HWY_INLINE V value(D d, V x, V /*slope*/) const {
     const V magnitude = hn::Abs(atMost(d, x, std::numeric_limits<float>::max()));
     return hn::NegMulAdd(magnitude, vectorNormal(d, x).tail, atLeast(d, x, 0.0F));
+  }
+  /// max(x, 0) as (x + |x|) / 2, which makes the NaN of -infinity * 0.
+  template <class D, class V>
+  HWY_INLINE V valueForHalf(D d, V x, V /*slope*/) const {
+    return hn::MulSub(hn::Set(d, 0.5F), hn::Add(x, hn::Abs(x)), vectorTailProductForHalf(d, x));
   }
   template <class D, class V>
   HWY_INLINE V derivative(D d, V x, V /*slope*/) const {

@@ -15,6 +15,12 @@
 //   vectorNormal, distribution   x >= -13                           8       0
 //   vectorNormal, density        |x| <= 13                          3       0
 //
+// and of those for results that are rounded to float16:
+//
+//   vectorExpNonPositiveForHalf  -20 <= x <= 0              12      -87.336544 <= x < -20: 32
+//   vectorTanhForHalf            all                        16
+//   vectorTailProductForHalf     |x| <= 5.75                20      that of 5.75, which is below 2^-25
+//
 // The 8 is the product of an exponential and a quotient of polynomials, for negative x; it is a relative
 // error even in the tail, where 1 + erf(x) with an erf of 4 units would have no correct digit.
 
@@ -141,6 +147,22 @@ HWY_INLINE V vectorExp(D d, V x) {
   return scaleExponential(d, reduceExponential(d, atMost(d, atLeast(d, x, -104.0F), 89.0F)));
 }
 
+#if HWY_TARGET == HWY_AVX3
+/// 2^(n / 16) for -127 <= n / 16 <= 127, n in the low bits of `shifted`; 0 for the lowest n.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V powerOfSixteenths(D d, V shifted) {
+  // The low four bits of n choose 2^(k / 16) from a table, less what they add to its bits when n moves into the
+  // exponent.
+  HWY_ALIGN static constexpr std::uint32_t sixteenths[16] = {
+      0x3F800000, 0x3F7DAAC3, 0x3F7B95C2, 0x3F79C3D3, 0x3F7837F0, 0x3F76F532, 0x3F75FED7, 0x3F75583F,
+      0x3F7504F3, 0x3F7508A4, 0x3F75672A, 0x3F76248C, 0x3F7744FD, 0x3F78CCDF, 0x3F7AC0C7, 0x3F7D257D};
+  const hn::RebindToUnsigned<D> du;
+  const auto bits = hn::BitCast(du, shifted);
+  const hn::Vec<decltype(du)> mantissa{_mm512_permutexvar_epi32(bits.raw, hn::Load(du, sixteenths).raw)};
+  return hn::BitCast(d, hn::Add(mantissa, hn::ShiftLeft<19>(bits)));
+}
+#endif
+
 /// -127 ln 2: with it the scale below is 0.
 constexpr float kLeastExponent = -88.0297F;
 
@@ -152,21 +174,14 @@ HWY_INLINE V exponentialNonPositive(D d, V x, Subtract&& subtract) {
   V scale;
 #if HWY_TARGET == HWY_AVX3
   if constexpr (hn::MaxLanes(D()) == 16) {
-    // exp(x) = 2^(n / 16) (1 + fraction): a smaller fraction needs fewer terms. The low four bits of n choose
-    // 2^(k / 16) from a table, less what they add to its bits when n moves into the exponent.
-    HWY_ALIGN static constexpr std::uint32_t sixteenths[16] = {
-        0x3F800000, 0x3F7DAAC3, 0x3F7B95C2, 0x3F79C3D3, 0x3F7837F0, 0x3F76F532, 0x3F75FED7, 0x3F75583F,
-        0x3F7504F3, 0x3F7508A4, 0x3F75672A, 0x3F76248C, 0x3F7744FD, 0x3F78CCDF, 0x3F7AC0C7, 0x3F7D257D};
-    const hn::RebindToUnsigned<D> du;
+    // A smaller fraction needs fewer terms.
     const V shift = hn::Set(d, 12582912.0F);
     const V shifted = hn::MulAdd(x, hn::Set(d, 16 * 1.44269504F), shift);
     const V n = hn::Sub(shifted, shift);
     const V r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4F / 16), subtract(n, 0.693359375F / 16));
     const V terms = hn::MulAdd(r, hn::Set(d, 1.0F / 6), hn::Set(d, 0.50000983F));
     fraction = hn::MulAdd(hn::Mul(r, r), terms, r);
-    const auto bits = hn::BitCast(du, shifted);
-    const hn::Vec<decltype(du)> mantissa{_mm512_permutexvar_epi32(bits.raw, hn::Load(du, sixteenths).raw)};
-    scale = hn::BitCast(d, hn::Add(mantissa, hn::ShiftLeft<19>(bits)));
+    scale = powerOfSixteenths(d, shifted);
   } else
 #endif
   {
@@ -279,6 +294,97 @@ template <class D, class V = hn::Vec<D>>
 HWY_INLINE V normalDistribution(D d, V x, V tail) {
   return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(hn::Set(d, 1.0F), tail));
 }
+
+// For results that are rounded to float16
+// ----------------------------------------------------------------------------------------------
+
+#if HWY_NATIVE_FMA
+
+/// Whether a power of two is computed as 2^(n / 16) from a table and a small fraction.
+template <class D>
+constexpr bool hasSixteenths() {
+  return HWY_TARGET == HWY_AVX3 && hn::MaxLanes(D()) == 16;
+}
+
+/// 2^(a b) = scale (1 + fraction).
+template <class D>
+struct ScaledFraction {
+  hn::Vec<D> scale;
+  hn::Vec<D> fraction;
+};
+
+/// For -127 <= a b <= 127; scale = 0 for the lowest.
+/// @tparam isNearZero the fraction has a small relative error too
+template <bool isNearZero, class D, class V = hn::Vec<D>>
+HWY_INLINE ScaledFraction<D> powerOfTwoForHalf(D d, V a, float b) {
+  const V shift = hn::Set(d, 12582912.0F);
+  const V factor = hn::Set(d, hasSixteenths<D>() ? 16 * b : b);
+  const V shifted = hn::MulAdd(a, factor, shift);
+  const V r = hn::MulSub(a, factor, hn::Sub(shifted, shift));
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (hasSixteenths<D>()) {
+    // (2^(r / 16) - 1) / r, minimax; the first one of 2^(r / 16).
+    constexpr float two[] = {4.3324233e-02F, 9.3838454e-04F};
+    constexpr float three[] = {4.3321699e-02F, 9.3841231e-04F, 1.3550808e-05F};
+    const V scale = powerOfSixteenths(d, shifted);
+    if constexpr (isNearZero)
+      return {scale, hn::Mul(r, evaluateTerms<0, 1>(d, r, three))};
+    else
+      return {scale, hn::Mul(r, evaluateTerms<0, 1>(d, r, two))};
+  }
+#endif
+  // (2^r - 1) / r, minimax.
+  constexpr float coefficients[] = {6.9314714e-01F, 2.4022351e-01F, 5.5505002e-02F, 9.6662460e-03F,
+                                    1.3333539e-03F};
+  const hn::RebindToSigned<D> di;
+  const auto n = hn::Sub(hn::BitCast(di, shifted), hn::Set(di, 0x4B400000));
+  return {powerOfTwo(d, n), hn::Mul(r, evaluatePolynomial(d, r, coefficients))};
+}
+
+/// exp(x) for x <= 0; 0 below -127 ln 2.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V vectorExpNonPositiveForHalf(D d, V x) {
+  const auto power = powerOfTwoForHalf<false>(d, atLeast(d, x, kLeastExponent), 1.44269504F);
+  return hn::MulAdd(power.fraction, power.scale, power.scale);
+}
+
+/// As vectorTanh(), with t = 2^n - 1 + 2^n fraction.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V vectorTanhForHalf(D d, V x) {
+  const auto power = powerOfTwoForHalf<true>(d, atMost(d, hn::Abs(x), 10.0F), -2 * 1.44269504F);
+  const V t = hn::MulAdd(power.fraction, power.scale, hn::Sub(power.scale, hn::Set(d, 1.0F)));
+  return hn::CopySign(hn::Div(t, hn::Add(t, hn::Set(d, 2.0F))), x);
+}
+
+/// |x| Phi(-|x|).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V vectorTailProductForHalf(D d, V x) {
+  // q of normalQuotient() for z <= 5.75.
+  constexpr float numerator[] = {0.49999997F, 0.33300861F, 0.10364879F, 0.013452601F};
+  constexpr float denominator[] = {1.0F, 1.4638986F, 0.87535063F, 0.25922827F, 0.033742721F};
+  const V z = atMost(d, hn::Abs(x), 5.75F);
+  const auto power = powerOfTwoForHalf<false>(d, hn::Mul(z, z), -0.5F * 1.44269504F);
+  const V quotient = hn::Div(evaluatePolynomial(d, z, numerator), evaluatePolynomial(d, z, denominator));
+  return hn::Mul(hn::Mul(z, hn::MulAdd(power.fraction, power.scale, power.scale)), quotient);
+}
+
+#else
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V vectorExpNonPositiveForHalf(D d, V x) {
+  return vectorExpNonPositive(d, x);
+}
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V vectorTanhForHalf(D d, V x) {
+  return vectorTanh(d, x);
+}
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V vectorTailProductForHalf(D d, V x) {
+  const V z = atMost(d, hn::Abs(x), 5.75F);
+  return hn::Mul(z, vectorNormal(d, z).tail);
+}
+
+#endif
 
 /// ln(x) / ln(2) of a float64 that is 0 (gives -infinity), infinite, or positive and normal; relative error
 /// below 2^-44.

@@ -49,6 +49,15 @@ void applyLog1p(const std::vector<float>& x, std::vector<float>& y) {
 void applyTanh(const std::vector<float>& x, std::vector<float>& y) {
   apply(x, y, [](auto d, auto v) { return vectorTanh(d, v); });
 }
+void applyExpNonPositiveForHalf(const std::vector<float>& x, std::vector<float>& y) {
+  apply(x, y, [](auto d, auto v) { return vectorExpNonPositiveForHalf(d, v); });
+}
+void applyTanhForHalf(const std::vector<float>& x, std::vector<float>& y) {
+  apply(x, y, [](auto d, auto v) { return vectorTanhForHalf(d, v); });
+}
+void applyTailProductForHalf(const std::vector<float>& x, std::vector<float>& y) {
+  apply(x, y, [](auto d, auto v) { return vectorTailProductForHalf(d, v); });
+}
 void applyNormalDistribution(const std::vector<float>& x, std::vector<float>& y) {
   apply(x, y, [](auto d, auto v) { return normalDistribution(d, v, vectorNormal(d, v).tail); });
 }
@@ -77,6 +86,9 @@ HWY_EXPORT(applyExpMinus1);
 HWY_EXPORT(applyLog);
 HWY_EXPORT(applyLog1p);
 HWY_EXPORT(applyTanh);
+HWY_EXPORT(applyExpNonPositiveForHalf);
+HWY_EXPORT(applyTanhForHalf);
+HWY_EXPORT(applyTailProductForHalf);
 HWY_EXPORT(applyNormalDistribution);
 HWY_EXPORT(applyNormalDensity);
 HWY_EXPORT(applyPow);
@@ -213,6 +225,35 @@ TEST(VectorMath, Tanh) {
   expectAccurate(
       apply, [](double x) { return std::tanh(x); }, -100.0F, 100.0F, 3);
   expectValues(apply, {0.0F, -kInfinity, kInfinity, kNaN}, {0.0F, -1.0F, 1.0F, kNaN});
+}
+
+TEST(VectorMath, ExpNonPositiveForHalf) {
+  const Apply apply = [](auto& x, auto& y) { HWY_DYNAMIC_DISPATCH(applyExpNonPositiveForHalf)(x, y); };
+  const auto exact = [](double x) { return std::exp(x); };
+  expectAccurate(apply, exact, -20.0F, 0.0F, 12);
+  expectAccurate(apply, exact, -87.336544F, -20.0F, 32);
+  expectValues(apply, {0.0F, -kInfinity, kNaN, -1e30F, -88.04F}, {1.0F, 0.0F, kNaN, 0.0F, 0.0F});
+}
+
+TEST(VectorMath, TanhForHalf) {
+  const Apply apply = [](auto& x, auto& y) { HWY_DYNAMIC_DISPATCH(applyTanhForHalf)(x, y); };
+  expectAccurate(
+      apply, [](double x) { return std::tanh(x); }, -100.0F, 100.0F, 16);
+  expectValues(apply, {0.0F, -kInfinity, kInfinity, kNaN}, {0.0F, -1.0F, 1.0F, kNaN});
+}
+
+TEST(VectorMath, TailProductForHalf) {
+  const Apply apply = [](auto& x, auto& y) { HWY_DYNAMIC_DISPATCH(applyTailProductForHalf)(x, y); };
+  const auto exact = [](double x) {
+    return 0.5 * std::abs(x) * std::erfc(std::abs(x) * std::numbers::sqrt2 / 2);
+  };
+  expectAccurate(apply, exact, -5.75F, 5.75F, 20);
+  expectValues(apply, {0.0F, kNaN}, {0.0F, kNaN});
+  for (const float x : {kInfinity, -kInfinity, 100.0F, -5.76F}) {
+    std::vector<float> found(1);
+    apply({x}, found);
+    EXPECT_TRUE(found[0] > 0 && found[0] < 0x1p-25F) << x << ": " << found[0];
+  }
 }
 
 TEST(VectorMath, NormalDistribution) {

@@ -94,13 +94,13 @@ HWY_INLINE void reduceRows(D d, std::size_t count, Row&& row, Op&& op, float* re
     for (std::size_t i = 0; i < last; ++i) hn::Store(row(first + i), d, rows + i * lanes);
     for (std::size_t i = last; i < lanes; ++i) hn::Store(hn::Zero(d), d, rows + i * lanes);
     // Each block of four lanes: parts of two rows, alternating.
-    const auto two = [&](std::size_t i) {
+    const auto two = [&](std::size_t i) HWY_ATTR __attribute__((always_inline)) {
       const V a = hn::Load(d, rows + i * lanes);
       const V b = hn::Load(d, rows + (i + 1) * lanes);
       return op(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
     };
     // Each block of four lanes: parts of four rows.
-    const auto four = [&](std::size_t i) {
+    const auto four = [&](std::size_t i) HWY_ATTR __attribute__((always_inline)) {
       const auto a = hn::BitCast(pairs, two(i));
       const auto b = hn::BitCast(pairs, two(i + 2));
       return op(hn::BitCast(d, hn::InterleaveLower(pairs, a, b)),
@@ -109,7 +109,7 @@ HWY_INLINE void reduceRows(D d, std::size_t count, Row&& row, Op&& op, float* re
     if constexpr (lanes == 4) {
       hn::StoreU(four(0), d, results + first);
     } else {
-      const auto eight = [&](std::size_t i, std::size_t j) {
+      const auto eight = [&](std::size_t i, std::size_t j) HWY_ATTR __attribute__((always_inline)) {
         const V a = four(i);
         const V b = four(j);
         return op(hn::ConcatLowerLower(d, b, a), hn::ConcatUpperUpper(d, b, a));
