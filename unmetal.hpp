@@ -49,6 +49,8 @@
 #include "mps/matrix/matrix_random.hpp"
 #include "mps/neuron/neuron.hpp"
 #include "mps/neuron/neuron_node.hpp"
+#include "mps/normalization/normalization.hpp"
+#include "mps/normalization/normalization_node.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/optimizer/optimizer_descriptor.hpp"
 #include "mps/pooling/pooling.hpp"

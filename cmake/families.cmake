@@ -30,6 +30,12 @@ unmetal_family(batch_normalization
   CUDA batch_normalization_cuda.cu
   CONFORM batch_normalization_reference_call.cpp
   TESTS batch_normalization_gradient_test.cpp batch_normalization_test.cpp)
+unmetal_family(normalization
+  HEADERS normalization_node.hpp
+  SOURCES normalization_channels.cpp normalization_node.cpp normalization_plain.cpp normalization_problem.cpp
+          normalization_window_rows.cpp
+  CONFORM normalization_reference_call.cpp
+  TESTS normalization_test.cpp)
 unmetal_family(arithmetic
   HEADERS arithmetic_node.hpp
   SOURCES arithmetic_gradient.cpp arithmetic_node.cpp arithmetic_vectors.cpp

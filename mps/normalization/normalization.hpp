@@ -1,0 +1,299 @@
+#pragma once
+
+#include <any>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mps/core/cnn_gradient_kernel.hpp"
+#include "mps/core/cnn_kernel.hpp"
+
+/// Normalisations by what lies around a value: neighbouring channels, or neighbouring pixels of its own channel
+/// (MPSCNNNormalization.h; spec/03 sections 8 to 10).
+///
+/// A window of kernelWidth x kernelHeight pixels, N = kernelWidth * kernelHeight, of destination pixel (x, y) covers
+/// source pixels x + offset.x - floor(kernelWidth / 2) ... x + offset.x + floor((kernelWidth - 1) / 2), and rows
+/// likewise: an even one has one pixel more to the left and to the top. Pixels outside the source are 0 (edge mode
+/// Zero) or the edge pixel (Clamp); the divisor is N all the same. Strides are 1.
+///
+/// The encodes that return an image set `offset` by the padding policy; its remainder bits are ignored (spec/03 Q28),
+/// so that with size "same" and centred alignment, the default, offset is 0 and no window moves the image.
+///
+/// The gradients are those of the formulas, exactly; what Apple's header prints differs in places (spec/03 section
+/// 14). Each parameter of a gradient kernel that has not been set comes from the gradient state (Apple: all must be
+/// set by hand to the forward kernel's); in the encodes without a state it is the default.
+namespace mps {
+
+namespace detail {
+enum class NormalizationKind : std::uint8_t;
+struct NormalizationProblem;
+
+/// The parameters of the formulas; p0, pm and ps of local contrast alone.
+struct NormalizationParameters {
+  float alpha = 1;
+  float beta = 5;
+  float delta = 1;
+  float p0 = 1;
+  float pm = 0;
+  float ps = 1;
+};
+}  // namespace detail
+
+/// Base of the forward kernels. Sources: every format; destinations: float16, float32. Edge mode Zero by default.
+class CNNNormalization : public CNNKernel {
+ public:
+  [[nodiscard]] float alpha() const { return parameters_.alpha; }
+  /// @throws Error unless finite and at least 0
+  void setAlpha(float alpha);
+  [[nodiscard]] float beta() const { return parameters_.beta; }
+  /// Multiples of a quarter from 0 to 16, and whole numbers from -16 on, are faster than others.
+  /// @throws Error unless finite
+  void setBeta(float beta);
+  [[nodiscard]] float delta() const { return parameters_.delta; }
+  /// Where T becomes 0 the result is undefined. @throws Error unless finite
+  void setDelta(float delta);
+  [[nodiscard]] std::size_t kernelWidth() const override { return kernelWidth_; }
+  [[nodiscard]] std::size_t kernelHeight() const override { return kernelHeight_; }
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+
+ protected:
+  CNNNormalization(std::shared_ptr<mtl::Device> device, const std::string& className, std::size_t kernelWidth,
+                   std::size_t kernelHeight, const detail::NormalizationParameters& parameters);
+  CNNNormalization(const CNNNormalization&) = default;
+  [[nodiscard]] bool hasWindow() const override;
+  void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
+  void describeForward(std::any& family) const override;
+  [[nodiscard]] virtual detail::NormalizationKind kind() const = 0;
+  /// Channels of a window; 1 for windows of pixels.
+  [[nodiscard]] virtual std::size_t windowChannels() const { return 1; }
+  detail::NormalizationParameters parameters_;
+
+ private:
+  std::size_t kernelWidth_;
+  std::size_t kernelHeight_;
+};
+
+/// Division by a power of the mean square in a window of the own channel (MPSCNNSpatialNormalization):
+///
+///     T = delta + alpha / N * sum of X^2 over the window
+///     Y = X * T^-beta
+///
+/// alpha 1, beta 5, delta 1.
+class CNNSpatialNormalization : public CNNNormalization {
+ public:
+  /// @param kernelWidth,kernelHeight at least 1; they may differ
+  /// @throws Error for 0
+  static std::shared_ptr<CNNSpatialNormalization> create(const std::shared_ptr<mtl::Device>& device,
+                                                         std::size_t kernelWidth, std::size_t kernelHeight);
+  [[nodiscard]] std::string className() const override { return "CNNSpatialNormalization"; }
+  [[nodiscard]] std::shared_ptr<CNNSpatialNormalization> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+
+ protected:
+  using CNNNormalization::CNNNormalization;
+  [[nodiscard]] detail::NormalizationKind kind() const override;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+/// Subtraction of the mean in a window of the own channel, division by a power of the variance there
+/// (MPSCNNLocalContrastNormalization):
+///
+///     M = 1 / N * sum of X over the window        V = 1 / N * sum of (X - M)^2 over the window
+///     T = delta + alpha * V
+///     Y = pm + ps * (X - p0 * M) * T^-beta
+///
+/// alpha 0, which leaves the subtraction of the mean alone; beta 0.5, delta 1/1024, p0 1, pm 0, ps 1. The variance
+/// does not suffer where the mean is large.
+class CNNLocalContrastNormalization : public CNNNormalization {
+ public:
+  /// Parameters as for CNNSpatialNormalization.
+  static std::shared_ptr<CNNLocalContrastNormalization> create(const std::shared_ptr<mtl::Device>& device,
+                                                               std::size_t kernelWidth,
+                                                               std::size_t kernelHeight);
+  [[nodiscard]] std::string className() const override { return "CNNLocalContrastNormalization"; }
+  [[nodiscard]] std::shared_ptr<CNNLocalContrastNormalization> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  /// @name Each throws Error unless finite.
+  /// @{
+  [[nodiscard]] float p0() const { return parameters_.p0; }
+  void setP0(float p0);
+  [[nodiscard]] float pm() const { return parameters_.pm; }
+  void setPm(float pm);
+  [[nodiscard]] float ps() const { return parameters_.ps; }
+  void setPs(float ps);
+  /// @}
+
+ protected:
+  using CNNNormalization::CNNNormalization;
+  [[nodiscard]] detail::NormalizationKind kind() const override;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+/// Division by a power of the mean square over neighbouring channels of the same pixel
+/// (MPSCNNCrossChannelNormalization; "local response normalisation"). Of the D channels that are read, with
+/// N = kernelSize,
+///
+///     T(k) = delta + alpha / N * sum of X(q)^2, q = k - floor(N / 2) ... k + floor((N - 1) / 2) within 0 ... D - 1
+///     Y(k) = X(k) * T(k)^-beta
+///
+/// The divisor is N also where the window is cut; an even one has one channel more below. As PyTorch's
+/// LocalResponseNorm(size, alpha, beta, k = delta). alpha 1, beta 5, delta 1; kernelWidth and kernelHeight are 1.
+class CNNCrossChannelNormalization : public CNNNormalization {
+ public:
+  /// @param kernelSize at least 1
+  /// @throws Error for 0
+  static std::shared_ptr<CNNCrossChannelNormalization> create(const std::shared_ptr<mtl::Device>& device,
+                                                              std::size_t kernelSize = 5);
+  [[nodiscard]] std::string className() const override { return "CNNCrossChannelNormalization"; }
+  [[nodiscard]] std::shared_ptr<CNNCrossChannelNormalization> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  /// Channels of a window.
+  [[nodiscard]] std::size_t kernelSize() const { return kernelSize_; }
+
+ protected:
+  CNNCrossChannelNormalization(std::shared_ptr<mtl::Device> device, std::size_t kernelSize);
+  CNNCrossChannelNormalization(const CNNCrossChannelNormalization&) = default;
+  [[nodiscard]] detail::NormalizationKind kind() const override;
+  [[nodiscard]] std::size_t windowChannels() const override { return kernelSize_; }
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  std::size_t kernelSize_;
+};
+
+/// Base of the gradient kernels. sourceImage is the forward source. Destination pixel (x, y) is the gradient of source
+/// pixel (x, y), in all encodes; pixels that no window sees get 0. The result is deterministic.
+///
+///     auto normalization = mps::CNNCrossChannelNormalization::create(device, 5);
+///     normalization->setBeta(0.75F);
+///     std::shared_ptr<mps::State> state;
+///     auto y = normalization->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::CNNCrossChannelNormalizationGradient::create(device, 5);
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);     // with beta 0.75
+class CNNNormalizationGradient : public CNNGradientKernel {
+ public:
+  /// As in the forward kernel.
+  [[nodiscard]] float alpha() const { return alpha_.get(); }
+  void setAlpha(float alpha);
+  [[nodiscard]] float beta() const { return beta_.get(); }
+  void setBeta(float beta);
+  [[nodiscard]] float delta() const { return delta_.get(); }
+  void setDelta(float delta);
+  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
+      const detail::GradientCall& call) const override;
+  [[nodiscard]] bool canAccumulate() const override { return true; }
+
+ protected:
+  CNNNormalizationGradient(std::shared_ptr<mtl::Device> device, const std::string& className,
+                           std::size_t kernelWidth, std::size_t kernelHeight,
+                           const detail::NormalizationParameters& parameters);
+  CNNNormalizationGradient(const CNNNormalizationGradient&) = default;
+  void transferOwnProperties(const detail::ForwardRecord& record) override;
+  [[nodiscard]] virtual detail::NormalizationKind kind() const = 0;
+  [[nodiscard]] virtual std::size_t windowChannels() const { return 1; }
+
+  detail::Settable<float> p0_;
+  detail::Settable<float> pm_;
+  detail::Settable<float> ps_;
+
+ private:
+  [[nodiscard]] detail::PreparedCall prepareChannels(const detail::GradientCall& call,
+                                                     detail::NormalizationProblem problem) const;
+  [[nodiscard]] detail::PreparedCall prepareWindows(const detail::GradientCall& call,
+                                                    detail::NormalizationProblem problem) const;
+
+  detail::Settable<float> alpha_;
+  detail::Settable<float> beta_;
+  detail::Settable<float> delta_;
+};
+
+/// (MPSCNNSpatialNormalizationGradient.) With S = dY * X * T^(-beta - 1) of each window,
+///
+///     dX = dY * T^-beta - 2 * alpha * beta / N * X * (sum of S over the windows that see the pixel)
+///
+/// An edge pixel that stands for others (Clamp) counts as often as a window sees it.
+class CNNSpatialNormalizationGradient : public CNNNormalizationGradient {
+ public:
+  /// Parameters as for CNNSpatialNormalization.
+  static std::shared_ptr<CNNSpatialNormalizationGradient> create(const std::shared_ptr<mtl::Device>& device,
+                                                                 std::size_t kernelWidth,
+                                                                 std::size_t kernelHeight);
+  [[nodiscard]] std::string className() const override { return "CNNSpatialNormalizationGradient"; }
+  [[nodiscard]] std::shared_ptr<CNNSpatialNormalizationGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
+
+ protected:
+  using CNNNormalizationGradient::CNNNormalizationGradient;
+  [[nodiscard]] detail::NormalizationKind kind() const override;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+/// (MPSCNNLocalContrastNormalizationGradient.) With A = dY * T^-beta and B = dY * (X - p0 * M) * T^(-beta - 1) of each
+/// window and sums over the windows that see the pixel,
+///
+///     dX = ps * (A - p0 / N * sum of A - 2 * alpha * beta / N * (X * sum of B - sum of B * M))
+///
+/// pm has no part in it. Defaults as in the forward kernel, alpha 0 included.
+class CNNLocalContrastNormalizationGradient : public CNNNormalizationGradient {
+ public:
+  /// Parameters as for CNNSpatialNormalization.
+  static std::shared_ptr<CNNLocalContrastNormalizationGradient> create(
+      const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth, std::size_t kernelHeight);
+  [[nodiscard]] std::string className() const override { return "CNNLocalContrastNormalizationGradient"; }
+  [[nodiscard]] std::shared_ptr<CNNLocalContrastNormalizationGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
+  [[nodiscard]] float p0() const { return p0_.get(); }
+  void setP0(float p0);
+  [[nodiscard]] float pm() const { return pm_.get(); }
+  void setPm(float pm);
+  [[nodiscard]] float ps() const { return ps_.get(); }
+  void setPs(float ps);
+
+ protected:
+  using CNNNormalizationGradient::CNNNormalizationGradient;
+  [[nodiscard]] detail::NormalizationKind kind() const override;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+/// (MPSCNNCrossChannelNormalizationGradient.) With S = dY * X * T^(-beta - 1) of each channel,
+///
+///     dX(k) = dY(k) * T(k)^-beta - 2 * alpha * beta / N * X(k) * (sum of S(r) over the channels r whose windows hold k)
+class CNNCrossChannelNormalizationGradient : public CNNNormalizationGradient {
+ public:
+  /// @param kernelSize that of the forward kernel  @throws Error for 0
+  static std::shared_ptr<CNNCrossChannelNormalizationGradient> create(
+      const std::shared_ptr<mtl::Device>& device, std::size_t kernelSize = 5);
+  [[nodiscard]] std::string className() const override { return "CNNCrossChannelNormalizationGradient"; }
+  [[nodiscard]] std::shared_ptr<CNNCrossChannelNormalizationGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
+  [[nodiscard]] std::size_t kernelSize() const { return kernelSize_; }
+
+ protected:
+  CNNCrossChannelNormalizationGradient(std::shared_ptr<mtl::Device> device, std::size_t kernelSize);
+  CNNCrossChannelNormalizationGradient(const CNNCrossChannelNormalizationGradient&) = default;
+  [[nodiscard]] detail::NormalizationKind kind() const override;
+  [[nodiscard]] std::size_t windowChannels() const override { return kernelSize_; }
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+
+ private:
+  std::size_t kernelSize_;
+};
+
+}  // namespace mps

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "mps/normalization/normalization_problem.hpp"
+
+namespace mps::detail {
+
+/// @name Vectors over pixels and channels: one file for windows of channels, one for windows of pixels.
+/// @{
+Preparation prepareChannelNormalization(const NormalizationProblem& problem);
+Preparation prepareWindowNormalization(const NormalizationProblem& problem);
+/// @}
+
+}  // namespace mps::detail

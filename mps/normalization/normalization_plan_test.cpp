@@ -1,0 +1,529 @@
+#include "mps/core/highway_targets.hpp"
+
+#include <gtest/gtest.h>
+#include <hwy/highway.h>
+
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "mps/conform/compare.hpp"
+#include "mps/conform/guarded_memory.hpp"
+#include "mps/conform/run_on_device.hpp"
+#include "mps/conform/test_tensor.hpp"
+#include "mps/core/streamed_stores.hpp"
+#include "mps/normalization/normalization_cases.hpp"
+#include "mps/normalization/normalization_reference.hpp"
+#include "mps/normalization/normalization_tiles.hpp"
+#include "mtl/back_ends.hpp"
+#include "mtl/cpu/stream.hpp"
+#include "mtl/device.hpp"
+
+namespace mps::detail {
+namespace {
+
+using enum ImageFeatureChannelFormat;
+using enum NormalizationDirection;
+using enum NormalizationKind;
+
+constexpr std::uint64_t kSeed = 20260618;
+constexpr int kThreads = 3;
+
+std::shared_ptr<mtl::Device> testDevice() {
+  static const std::shared_ptr<mtl::Device> device = mtl::newCPUDevice(kThreads);
+  return device;
+}
+
+/// An implementation; the CPU's with vectors once for each instruction set.
+struct Entry {
+  std::string_view implementation;
+  std::int64_t target = 0;  ///< 0: the best one
+  std::shared_ptr<mtl::Device> device = testDevice();
+  [[nodiscard]] bool isCpu() const { return device->kind() == mtl::DeviceKind::CPU; }
+  [[nodiscard]] std::string name() const {
+    return (isCpu() ? "" : "cuda_") + std::string(implementation) +
+           (target == 0 ? "" : std::string("_") + hwy::TargetName(target));
+  }
+};
+void PrintTo(const Entry& entry, std::ostream* stream) {
+  *stream << entry.name();
+}
+
+std::vector<Entry> entries() {
+  std::vector<Entry> all;
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) all.push_back({"vectors", target});
+  all.push_back({"plain"});
+  if (const auto gpus = mtl::cudaDevices(); !gpus.empty())
+    for (const auto& implementation : normalizationBackEnds.of(*gpus.front()))
+      all.push_back({implementation.name, 0, gpus.front()});
+  return all;
+}
+
+/// Makes the vectors of an instruction set be used while it lives.
+class WithTarget {
+ public:
+  explicit WithTarget(const Entry& entry) { hwy::SetSupportedTargetsForTest(entry.target); }
+  ~WithTarget() { hwy::SetSupportedTargetsForTest(0); }
+  WithTarget(const WithTarget&) = delete;
+  WithTarget& operator=(const WithTarget&) = delete;
+};
+
+/// The plan of an entry; null when it refuses.
+std::shared_ptr<const Plan> preparedBy(const Entry& entry, const NormalizationProblem& problem) {
+  for (const auto& implementation : normalizationBackEnds.of(*entry.device)) {
+    if (implementation.name != entry.implementation) continue;
+    const Preparation preparation = implementation.prepare(problem);
+    if (const auto* plan = std::get_if<std::shared_ptr<const Plan>>(&preparation)) return *plan;
+    EXPECT_NE(entry.implementation, "plain") << std::get<Refusal>(preparation).reason;
+  }
+  return nullptr;
+}
+
+/// The numbers that the inputs get.
+enum class Values : std::uint8_t {
+  Integers,
+  Random,
+  NonFinite,  ///< infinities and NaN among random ones
+};
+
+bool isUnorm(ImageFeatureChannelFormat format) {
+  return format == Unorm8 || format == Unorm16;
+}
+
+std::vector<double> makeValues(std::int64_t count, Values values, ImageFeatureChannelFormat format,
+                               std::uint64_t seed) {
+  const auto size = static_cast<std::size_t>(count);
+  if (isUnorm(format))
+    return randomValues(size, seed,
+                        values == Values::Integers ? RandomKind::ZeroOrOne : RandomKind::Positive);
+  if (values == Values::Integers) return randomValues(size, seed, RandomKind::SmallIntegers);
+  std::vector<double> result = randomValues(size, seed, RandomKind::Uniform);
+  if (values != Values::NonFinite) return result;
+  const std::vector<double> dice = randomValues(size, seed + 1, RandomKind::Positive);
+  for (std::size_t i = 0; i < size; ++i) {
+    if (dice[i] < 0.02) result[i] = std::numeric_limits<double>::quiet_NaN();
+    if (dice[i] > 0.97) result[i] = dice[i] > 0.985 ? HUGE_VAL : -HUGE_VAL;
+  }
+  return result;
+}
+
+/// Everything of one call: operands, what came out and what the reference says.
+class Call {
+ public:
+  Call(const NormalizationProblem& problem, Values values,
+       const std::shared_ptr<mtl::Device>& device = testDevice())
+      : problem_(problem),
+        device_(device),
+        source_(device, problem.source, 1),
+        gradient_(device, problem.gradient, 2),
+        destination_(device, problem.destination, 3) {
+    source_.write(makeValues(problem.source.elements(), values, problem.source.format, kSeed));
+    gradient_.write(makeValues(problem.gradient.elements(), values, problem.gradient.format, kSeed + 2));
+  }
+
+  void execute(const Plan& plan, int threads = kThreads, bool accumulate = false) {
+    GuardedMemory scratch(device_, plan.scratchBytes());
+    Operands operands;
+    operands.scratch = scratch.address();
+    operands.source = source_.address();
+    operands.gradient = problem_.isGradient() ? gradient_.address() : nullptr;
+    operands.destination = destination_.address();
+    operands.accumulate = accumulate;
+    if (device_->kind() == mtl::DeviceKind::CPU) {
+      mtl::cpu::Stream stream(threads);
+      plan.run(stream, operands);
+    } else {
+      runOnDevice(device_, "normalization", [&](mtl::Stream& stream) { plan.run(stream, operands); });
+      scratch.synchronize();
+    }
+    EXPECT_TRUE(scratch.guardsIntact()) << "scratch memory was overrun";
+    EXPECT_TRUE(source_.isUnchanged() && gradient_.isUnchanged()) << "an input was written";
+    EXPECT_TRUE(destination_.surroundingsIntact()) << "memory around the destination was written";
+  }
+
+  /// What the reference gives for these inputs and possibly another problem.
+  [[nodiscard]] ReferenceTensor expected(const NormalizationProblem& problem) const {
+    return problem.isGradient()
+               ? normalizationGradientReference(problem, source_.reference(), gradient_.reference())
+               : normalizationForwardReference(problem, source_.reference());
+  }
+  [[nodiscard]] ReferenceTensor expected() const { return expected(problem_); }
+  TestTensor& destination() { return destination_; }
+  [[nodiscard]] std::vector<double> found() { return destination_.read(); }
+
+ private:
+  NormalizationProblem problem_;
+  std::shared_ptr<mtl::Device> device_;
+  TestTensor source_;
+  TestTensor gradient_;
+  TestTensor destination_;
+};
+
+Tier tierOf(const NormalizationProblem& problem, Values values) {
+  return values == Values::Integers && isExact(problem) ? Tier::Exact : Tier::Bounded;
+}
+
+struct Formats {
+  ImageFeatureChannelFormat source;
+  ImageFeatureChannelFormat gradient;
+  ImageFeatureChannelFormat destination;
+};
+
+/// What a test goes through the case table with.
+struct Pass {
+  NormalizationDirection direction;
+  Values values;
+  Formats formats;
+  [[nodiscard]] NormalizationProblem problem(const NormalizationCase& normalization) const {
+    if (direction == Forward) return normalization.forward(formats.source, formats.destination);
+    NormalizationProblem problem = normalization.gradient(formats.gradient, formats.destination);
+    problem.source.format = formats.source;
+    return problem;
+  }
+  [[nodiscard]] std::string name() const {
+    constexpr std::array<const char*, 3> words{"Integers", "Random", "NonFinite"};
+    return std::string(direction == Forward ? "Forward" : "Gradient") +
+           words[static_cast<std::size_t>(values)] + "_" + mps::name(formats.source) + "_" +
+           mps::name(formats.gradient) + "_" + mps::name(formats.destination);
+  }
+};
+void PrintTo(const Pass& pass, std::ostream* stream) {
+  *stream << pass.name();
+}
+
+std::vector<Pass> passes() {
+  constexpr std::array<Formats, 4> formats{{{Float32, Float32, Float32},
+                                            {Float16, Float16, Float16},
+                                            {Unorm8, Float16, Float32},
+                                            {Unorm16, Float32, Float16}}};
+  std::vector<Pass> all;
+  for (const NormalizationDirection direction : {Forward, Gradient})
+    for (const Formats& set : formats) {
+      all.push_back({direction, Values::Integers, set});
+      all.push_back({direction, Values::Random, set});
+      if (!isUnorm(set.source)) all.push_back({direction, Values::NonFinite, set});
+    }
+  return all;
+}
+
+class NormalizationTable : public testing::TestWithParam<Pass> {};
+
+/// Every entry, forced in turn, against the reference.
+TEST_P(NormalizationTable, AgreesWithTheReference) {
+  const Pass& pass = GetParam();
+  const std::vector<Entry> all = entries();
+  for (const NormalizationCase& normalization : normalizationCases()) {
+    // Without a power, infinities of either sign may meet in one order of the sums and not in another.
+    if (pass.values == Values::NonFinite && normalization.setting.beta <= 0) continue;
+    const NormalizationProblem problem = pass.problem(normalization);
+    SCOPED_TRACE(normalization.name + ": " + problem.describe());
+    const ReferenceTensor expected = Call(problem, pass.values).expected();
+    const Zeros zeros = normalization.geometry.readsNothing || pass.values == Values::NonFinite
+                            ? Zeros::Expected
+                            : Zeros::Suspicious;
+    for (const Entry& entry : all) {
+      SCOPED_TRACE(entry.name());
+      const WithTarget target(entry);
+      const auto plan = preparedBy(entry, problem);
+      if (!plan) continue;
+      Call call(problem, pass.values, entry.device);
+      call.execute(*plan);
+      const Comparison comparison =
+          compare(expected, call.found(), problem.destination.format, tierOf(problem, pass.values), zeros);
+      EXPECT_TRUE(comparison.passed()) << comparison.report;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Passes, NormalizationTable, testing::ValuesIn(passes()),
+                         [](const auto& info) { return info.param.name(); });
+
+/// What the table does not show; each test runs once for each entry.
+class NormalizationPlan : public testing::TestWithParam<Entry> {
+ protected:
+  void SetUp() override { hwy::SetSupportedTargetsForTest(GetParam().target); }
+  void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
+};
+
+/// The gradient adds to what the destination holds.
+TEST_P(NormalizationPlan, Accumulates) {
+  for (const NormalizationCase& normalization : normalizationCases()) {
+    const NormalizationProblem problem = normalization.gradient(Float32, Float32);
+    if (!isExact(problem)) continue;
+    SCOPED_TRACE(normalization.name);
+    const auto plan = preparedBy(GetParam(), problem);
+    if (!plan) continue;
+    ASSERT_TRUE(plan->canAccumulate());
+    Call call(problem, Values::Integers, GetParam().device);
+    const std::vector<double> before = randomValues(static_cast<std::size_t>(problem.destination.elements()),
+                                                    kSeed + 9, RandomKind::SmallIntegers);
+    call.destination().write(before);
+    call.execute(*plan, kThreads, true);
+    ReferenceTensor expected = call.expected();
+    addTerms(expected, before);
+    const Comparison comparison = compare(expected, call.found(), Float32, Tier::Exact, Zeros::Expected);
+    EXPECT_TRUE(comparison.passed()) << comparison.report;
+  }
+}
+
+/// The first case of each kind.
+std::vector<NormalizationCase> firstCases() {
+  std::vector<NormalizationCase> first;
+  for (const NormalizationCase& normalization : normalizationCases())
+    if (first.empty() || first.back().kind != normalization.kind) first.push_back(normalization);
+  return first;
+}
+
+TEST_P(NormalizationPlan, OnlyFloat32GradientsAccumulate) {
+  for (const NormalizationCase& normalization : firstCases()) {
+    EXPECT_TRUE(preparedBy(GetParam(), normalization.gradient(Float16, Float32))->canAccumulate());
+    EXPECT_FALSE(preparedBy(GetParam(), normalization.gradient(Float32, Float16))->canAccumulate());
+    EXPECT_FALSE(preparedBy(GetParam(), normalization.forward(Float32, Float32))->canAccumulate());
+  }
+}
+
+/// The same bits whatever the number of threads.
+TEST_P(NormalizationPlan, ThreadCountDoesNotMatter) {
+  for (const NormalizationCase& normalization : normalizationCases()) {
+    if (!normalization.geometry.name.starts_with("Threads")) continue;
+    for (const NormalizationProblem& problem :
+         {normalization.forward(Float32, Float32), normalization.gradient(Float32, Float32)}) {
+      SCOPED_TRACE(problem.describe());
+      const auto plan = preparedBy(GetParam(), problem);
+      Call call(problem, Values::Random, GetParam().device);
+      call.execute(*plan, 1);
+      const std::vector<double> one = call.found();
+      for (const int threads : {2, 7}) {
+        call.destination().poison();
+        call.execute(*plan, threads);
+        EXPECT_EQ(call.found(), one) << threads << " threads";
+      }
+    }
+  }
+}
+
+/// Of a source that is 1,000 but for a little, the variance is that of the little.
+TEST_P(NormalizationPlan, LargeMeansLeaveTheVarianceAlone) {
+  NormalizationCase normalization = firstCases().back();
+  ASSERT_EQ(normalization.kind, LocalContrast);
+  normalization.edgeMode = ImageEdgeMode::Clamp;
+  normalization.setting = {"Deviation", 1, 0.5F, 0};
+  NormalizationProblem problem = normalization.forward(Float32, Float32);
+  problem.p0 = 1;
+  problem.pm = 0;
+  problem.ps = 1;
+  ReferenceTensor source(problem.source.images, problem.source.height, problem.source.width,
+                         problem.source.channels);
+  source.values =
+      randomValues(static_cast<std::size_t>(problem.source.elements()), kSeed, RandomKind::SmallIntegers);
+  const ReferenceTensor little = normalizationForwardReference(problem, source);
+  for (double& value : source.values) value += 1000;
+  TestTensor input(GetParam().device, problem.source);
+  TestTensor destination(GetParam().device, problem.destination);
+  input.write(source.values);
+  const auto plan = preparedBy(GetParam(), problem);
+  GuardedMemory scratch(GetParam().device, plan->scratchBytes());
+  Operands operands{.source = input.address(), .destination = destination.address()};
+  operands.scratch = scratch.address();
+  runOnDevice(GetParam().device, "normalization", [&](mtl::Stream& stream) { plan->run(stream, operands); });
+  ReferenceTensor expected = little;
+  // A mean of numbers near 1,000 has so much less of what they differ by.
+  for (double& size : expected.magnitude) size *= 100;
+  const Comparison comparison = compare(expected, destination.read(), Float32, Tier::Bounded);
+  EXPECT_TRUE(comparison.passed()) << comparison.report;
+}
+
+TEST_P(NormalizationPlan, WithoutAnIncomingGradientTheGradientIsZero) {
+  for (const NormalizationCase& normalization : firstCases()) {
+    if (normalization.kind == CrossChannel) continue;  // its tensors have one size
+    NormalizationProblem problem = normalization.gradient(Float32, Float32);
+    problem.gradient.width = problem.x.destinationSize = 0;
+    Call call(problem, Values::Random, GetParam().device);
+    call.execute(*preparedBy(GetParam(), problem));
+    for (const double value : call.found()) ASSERT_EQ(value, 0);
+  }
+}
+
+TEST_P(NormalizationPlan, WithoutImagesNothingHappens) {
+  for (NormalizationCase normalization : firstCases()) {
+    normalization.geometry.images = 0;
+    for (const NormalizationProblem& problem :
+         {normalization.forward(Float32, Float32), normalization.gradient(Float32, Float32)}) {
+      Call call(problem, Values::Random, GetParam().device);
+      call.execute(*preparedBy(GetParam(), problem));
+      EXPECT_TRUE(call.found().empty());
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Entries, NormalizationPlan, testing::ValuesIn(entries()),
+                         [](const auto& info) { return info.param.name(); });
+
+/// Written past the caches.
+TEST(NormalizationPlanChoice, LargerThanTheCaches) {
+  for (const NormalizationKind kind : {CrossChannel, Spatial, LocalContrast}) {
+    NormalizationProblem problem = largeNormalizationCase(kind).forward(Float32, Float32);
+    ASSERT_TRUE(writesPastCaches(problem.source.bytes() + problem.destination.bytes()));
+    Call call(problem, Values::Integers);
+    call.execute(*preparePlan(normalizationImplementationsCpu(), problem).plan);
+    const Comparison comparison = compare(call.expected(), call.found(), Float32, Tier::Exact);
+    EXPECT_TRUE(comparison.passed()) << comparison.report;
+  }
+}
+
+TEST(NormalizationPlanChoice, VectorsComeFirst) {
+  int others = 0;
+  for (const NormalizationCase& normalization : normalizationCases())
+    for (const NormalizationProblem& problem :
+         {normalization.forward(Unorm8, Float16), normalization.gradient(Float16, Float32)}) {
+      const auto implementation = preparePlan(normalizationImplementationsCpu(), problem).implementation;
+      if (implementation == "vectors") continue;
+      ++others;
+      EXPECT_TRUE(normalization.name.starts_with("MoreChannelsThanATileChannels") ||
+                  normalization.edgeMode == ImageEdgeMode::Clamp)
+          << normalization.name;
+    }
+  EXPECT_LT(others, 30);
+}
+
+void expectRefusal(const NormalizationProblem& problem, const std::string& reason) {
+  const Preparation preparation = normalizationImplementationsCpu().front().prepare(problem);
+  ASSERT_TRUE(std::holds_alternative<Refusal>(preparation));
+  EXPECT_NE(std::get<Refusal>(preparation).reason.find(reason), std::string::npos)
+      << std::get<Refusal>(preparation).reason;
+  EXPECT_EQ(preparePlan(normalizationImplementationsCpu(), problem).implementation, "plain");
+}
+
+TEST(NormalizationPlanChoice, WhatDoesNotFitIsRefused) {
+  const std::vector<NormalizationCase> first = firstCases();
+  NormalizationCase channels = first.front();
+  channels.geometry.channels = 2049;
+  expectRefusal(channels.forward(Float32, Float32), "2049 channels are more than the 2048");
+  NormalizationCase window = first.back();
+  window.geometry.x.kernelSize = WindowTiles::capacity;
+  EXPECT_EQ(preparePlan(normalizationImplementationsCpu(), window.forward(Float32, Float32)).implementation,
+            "vectors");
+  ++window.geometry.x.kernelSize;
+  expectRefusal(window.forward(Float32, Float32), "larger than the working memory");
+  window.geometry.x.kernelSize = 1;
+  window.geometry.y.kernelSize = WindowTiles::mostRows + 1;
+  expectRefusal(window.gradient(Float32, Float32), "larger than the working memory");
+  window = first.back();
+  window.edgeMode = ImageEdgeMode::Clamp;
+  window.geometry.y.offset = -window.geometry.y.kernelSize;
+  expectRefusal(window.gradient(Float32, Float32), "wholly outside");
+}
+
+/// The largest windows that the vectors take.
+TEST(NormalizationPlanChoice, LargestWindows) {
+  for (NormalizationCase normalization : firstCases()) {
+    if (normalization.kind == CrossChannel) continue;
+    normalization.geometry.images = 1;
+    normalization.geometry.channels = 3;
+    normalization.setting = kNormalizationSettings[0];
+    for (const bool isWide : {false, true}) {
+      normalization.geometry.x.kernelSize = isWide ? WindowTiles::capacity : 3;
+      normalization.geometry.y.kernelSize = isWide ? 2 : WindowTiles::mostRows;
+      for (const ImageEdgeMode edgeMode : {ImageEdgeMode::Zero, ImageEdgeMode::Clamp}) {
+        normalization.edgeMode = edgeMode;
+        for (const NormalizationProblem& problem :
+             {normalization.forward(Float16, Float32), normalization.gradient(Float32, Float32)}) {
+          SCOPED_TRACE(problem.describe());
+          const ChosenPlan chosen = preparePlan(normalizationImplementationsCpu(), problem);
+          ASSERT_EQ(chosen.implementation, "vectors");
+          Call call(problem, Values::Random);
+          call.execute(*chosen.plan);
+          const Comparison comparison = compare(call.expected(), call.found(), Float32, Tier::Bounded);
+          EXPECT_TRUE(comparison.passed()) << comparison.report;
+        }
+      }
+    }
+  }
+}
+
+// Can these tests fail? A kernel that overlooks a field computes what the reference computes for another value. -------
+
+struct Perturbation {
+  const char* field;
+  std::function<void(NormalizationProblem&)> change;
+};
+
+std::vector<Perturbation> perturbations(NormalizationKind kind, NormalizationDirection direction) {
+  using P = NormalizationProblem;
+  std::vector<Perturbation> all{{"alpha", [](P& p) { p.alpha *= 1.5F; }},
+                                {"beta", [](P& p) { p.beta += 0.25F; }},
+                                {"delta", [](P& p) { p.delta += 0.5F; }}};
+  if (kind == CrossChannel) {
+    all.push_back({"kernelSize", [](P& p) { ++p.kernelSize; }});
+    return all;
+  }
+  all.push_back({"edgeMode", [](P& p) {
+                   p.edgeMode =
+                       p.edgeMode == ImageEdgeMode::Zero ? ImageEdgeMode::Clamp : ImageEdgeMode::Zero;
+                 }});
+  all.push_back({"x.kernelSize", [](P& p) { ++p.x.kernelSize; }});
+  all.push_back({"y.kernelSize", [](P& p) { ++p.y.kernelSize; }});
+  all.push_back({"x.offset", [](P& p) { ++p.x.offset; }});
+  all.push_back({"y.offset", [](P& p) { --p.y.offset; }});
+  if (kind == LocalContrast) {
+    all.push_back({"p0", [](P& p) { p.p0 += 0.25F; }});
+    all.push_back({"ps", [](P& p) { p.ps += 0.25F; }});
+    if (direction == Forward) all.push_back({"pm", [](P& p) { p.pm += 0.25F; }});
+  }
+  if (direction == Forward) return all;
+  all.push_back({"destinationOriginX", [](P& p) { ++p.destinationOriginX; }});
+  all.push_back({"destinationOriginY", [](P& p) { --p.destinationOriginY; }});
+  all.push_back({"gradient.width", [](P& p) { p.x.destinationSize = --p.gradient.width; }});
+  all.push_back({"gradient.height", [](P& p) { p.y.destinationSize = --p.gradient.height; }});
+  return all;
+}
+
+/// Each formula must notice each change in some case.
+TEST(NormalizationSensitivity, EachFieldCounts) {
+  for (const NormalizationKind kind : {CrossChannel, Spatial, LocalContrast})
+    for (const NormalizationDirection direction : {Forward, Gradient}) {
+      const std::vector<Perturbation> changes = perturbations(kind, direction);
+      std::vector<int> noticed(changes.size());
+      for (const NormalizationCase& normalization : normalizationCases()) {
+        if (normalization.kind != kind) continue;
+        const NormalizationProblem problem = direction == Forward ? normalization.forward(Float32, Float32)
+                                                                  : normalization.gradient(Float32, Float32);
+        if (problem.source.elements() * problem.taps() > 5000) continue;
+        Call call(problem, Values::Random);
+        call.execute(*preparePlan(normalizationImplementationsCpu(), problem).plan);
+        const std::vector<double> found = call.found();
+        for (std::size_t i = 0; i < changes.size(); ++i) {
+          NormalizationProblem other = problem;
+          changes[i].change(other);
+          if (!compare(call.expected(other), found, Float32, Tier::Bounded, Zeros::Expected).passed())
+            ++noticed[i];
+        }
+      }
+      for (std::size_t i = 0; i < changes.size(); ++i)
+        EXPECT_GT(noticed[i], 0) << "no case notices a wrong " << changes[i].field << " of kind "
+                                 << static_cast<int>(kind) << ", direction " << static_cast<int>(direction);
+    }
+}
+
+TEST(NormalizationProblem, HashAndEqualitySeeEachField) {
+  using P = NormalizationProblem;
+  std::vector<Perturbation> changes = perturbations(LocalContrast, Gradient);
+  changes.push_back({"kind", [](P& p) { p.kind = Spatial; }});
+  changes.push_back({"direction", [](P& p) { p.direction = Forward; }});
+  changes.push_back({"pm", [](P& p) { p.pm += 1; }});
+  changes.push_back({"kernelSize", [](P& p) { ++p.kernelSize; }});
+  changes.push_back({"source", [](P& p) { p.source.format = Unorm8; }});
+  changes.push_back({"gradient", [](P& p) { ++p.gradient.imageStride; }});
+  changes.push_back({"destination", [](P& p) { ++p.destination.rowStride; }});
+  const NormalizationProblem problem = firstCases().back().gradient(Float32, Float32);
+  for (const Perturbation& perturbation : changes) {
+    NormalizationProblem other = problem;
+    perturbation.change(other);
+    EXPECT_NE(other, problem) << perturbation.field;
+    EXPECT_NE(other.hash(), problem.hash()) << perturbation.field;
+  }
+}
+
+}  // namespace
+}  // namespace mps::detail

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "mps/normalization/normalization_powers.hpp"
+#include "mps/normalization/normalization_problem.hpp"
+#include "mps/normalization/normalization_windows.hpp"
+
+namespace mps::detail {
+
+/// How the rows of a call of Spatial or LocalContrast are cut into tiles, so that all that a tile works on stays in
+/// the cache. A tile is a range of columns and channels that goes down the rows.
+struct WindowTiles {
+  /// Floats of one row of a tile, the columns beside it that its windows reach included: all rows of a 5 x 5
+  /// window's gradient fit into a second-level cache of 512 KiB.
+  static constexpr std::int64_t capacity = 4096;
+  /// Rows of a window for which pointers are kept.
+  static constexpr std::int64_t mostRows = 256;
+
+  explicit WindowTiles(const NormalizationProblem& problem);
+
+  PowerRule power;
+  std::int64_t channelStep = 0;  ///< 0: not even one column fits
+  std::int64_t columnStep = 0;
+  std::size_t rowFloats = 0;  ///< a multiple of 16
+  std::int64_t workingRows = 0;
+};
+
+}  // namespace mps::detail

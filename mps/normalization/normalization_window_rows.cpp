@@ -1,0 +1,637 @@
+#include <algorithm>
+
+#include "mps/core/highway_targets.hpp"
+#include "mps/core/streamed_stores.hpp"
+#include "mps/normalization/normalization_tiles.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "mps/normalization/normalization_window_rows.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "mps/core/vector_runs-inl.hpp"
+#include "mps/normalization/normalization_powers-inl.hpp"
+#include "mps/normalization/normalization_sums-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace mps::detail::HWY_NAMESPACE {
+
+/// The columns whose statistics a row of windows needs: `count` from source column `first` on, those outside
+/// included, of which [begin, end) are read.
+struct Columns {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+/// Numbers of the formulas, in float32.
+struct Constants {
+  explicit Constants(const NormalizationProblem& problem)
+      : delta(problem.delta),
+        alphaShare(
+            static_cast<float>(static_cast<double>(problem.alpha) / static_cast<double>(problem.taps()))),
+        columnTaps(static_cast<float>(problem.y.kernelSize)),
+        columnShare(1.0F / static_cast<float>(problem.x.kernelSize)),
+        p0(problem.p0),
+        pm(problem.pm),
+        ps(problem.ps),
+        p0Share(static_cast<float>(static_cast<double>(problem.p0) / static_cast<double>(problem.taps()))),
+        factor(static_cast<float>(2.0 * static_cast<double>(problem.alpha) *
+                                  static_cast<double>(problem.beta) / static_cast<double>(problem.taps()))) {}
+  float delta;
+  float alphaShare;
+  float columnTaps;
+  float columnShare;
+  float p0;
+  float pm;
+  float ps;
+  float p0Share;
+  float factor;
+};
+
+/// Statistics of a vector of windows.
+template <class V>
+struct Window {
+  V mean;
+  V t;
+};
+
+/// Computes rows of the destination, tile by tile.
+class WindowRows {
+ public:
+  WindowRows(const NormalizationProblem& problem, const WindowTiles& tiles, const Operands& operands,
+             std::byte* working)
+      : problem_(problem),
+        tiles_(tiles),
+        operands_(operands),
+        constants_(problem),
+        isContrast_(problem.kind == NormalizationKind::LocalContrast),
+        kernelWidth_(problem.x.kernelSize),
+        kernelHeight_(problem.y.kernelSize),
+        streams_(writesPastCaches(problem.source.bytes() + problem.gradient.bytes() +
+                                  problem.destination.bytes())) {
+    auto* next = reinterpret_cast<float*>(working);
+    const auto take = [&](std::int64_t rows) {
+      float* const taken = next;
+      next += static_cast<std::size_t>(rows) * tiles.rowFloats;
+      return taken;
+    };
+    converted_ = take(kernelHeight_);
+    zeros_ = take(1);
+    statistics_ = take(1);
+    squares_ = take(1);
+    center_ = take(1);
+    target_ = take(1);
+    std::fill_n(zeros_, tiles.rowFloats, 0.0F);
+    if (!problem.isGradient()) return;
+    ones_ = take(1);
+    convertedGradient_ = take(1);
+    centerSum_ = take(1);
+    edgeWeights_ = take(1);
+    for (Field& field : fields_) {
+      if (&field == &fields_[2] && !isContrast_) break;
+      field.sum = take(1);
+      field.rows = take(kernelHeight_);
+    }
+    std::fill_n(ones_, tiles.rowFloats, 1.0F);
+  }
+
+  /// Rows [begin, end) of image n.
+  void compute(std::int64_t n, std::int64_t begin, std::int64_t end) {
+    const TensorShape& shape = problem_.destination;
+    image_ = n;
+    for (firstChannel_ = 0; firstChannel_ < shape.channels; firstChannel_ += tiles_.channelStep) {
+      channels_ = std::min(tiles_.channelStep, shape.channels - firstChannel_);
+      for (std::int64_t first = 0; first < shape.width; first += tiles_.columnStep) {
+        firstColumn_ = first;
+        columns_ = std::min(tiles_.columnStep, shape.width - first);
+        std::fill_n(convertedRow_, kernelHeight_, std::int64_t{-1});
+        if (problem_.isGradient()) {
+          computeGradients(begin, end);
+        } else {
+          setWindows({first, first + columns_});
+          for (std::int64_t y = begin; y < end; ++y) computeResults(y);
+        }
+      }
+    }
+  }
+
+ private:
+  /// What a row of windows leaves for the gradient: rows of dY T^-beta, of dY numerator T^(-beta - 1), and of the
+  /// latter times the mean. The sums of the first two are needed by LocalContrast alone, of the second by both.
+  struct Field {
+    float* rows = nullptr;  ///< of the last kernelHeight windows
+    float* sum = nullptr;
+  };
+
+  [[nodiscard]] std::size_t floats(std::int64_t columns) const {
+    return static_cast<std::size_t>(columns * channels_);
+  }
+
+  void setWindows(const WindowRange& windows) {
+    windows_ = windows;
+    const WindowAxis& axis = problem_.x;
+    read_.first = axis.firstTap(windows.begin);
+    read_.count = windows.end - windows.begin + axis.kernelSize - 1;
+    const std::int64_t end = read_.first + read_.count;
+    if (problem_.edgeMode == ImageEdgeMode::Clamp) {
+      read_.begin = std::clamp<std::int64_t>(read_.first, 0, axis.sourceSize - 1);
+      read_.end = std::clamp<std::int64_t>(end - 1, 0, axis.sourceSize - 1) + 1;
+    } else {
+      read_.begin = std::clamp<std::int64_t>(read_.first, 0, axis.sourceSize);
+      read_.end = std::clamp<std::int64_t>(end, read_.begin, axis.sourceSize);
+    }
+  }
+
+  /// The columns that are read, of a row of the source, as float32.
+  const float* sourceRow(std::int64_t y) {
+    if (y < 0 || y >= problem_.y.sourceSize) {
+      if (problem_.edgeMode != ImageEdgeMode::Clamp) return zeros_;
+      y = std::clamp<std::int64_t>(y, 0, problem_.y.sourceSize - 1);
+    }
+    const auto slot = static_cast<std::size_t>(y % kernelHeight_);
+    float* const row = converted_ + slot * tiles_.rowFloats;
+    const std::int64_t width = read_.end - read_.begin;
+    if (const float* direct = directRow(problem_.source, operands_.source, y, read_.begin, width))
+      return direct;
+    if (convertedRow_[slot] != y) {
+      convertRow(problem_.source, operands_.source, y, read_.begin, width, row);
+      convertedRow_[slot] = y;
+    }
+    return row;
+  }
+
+  /// Where float32 elements lie side by side; else null.
+  const float* directRow(const TensorShape& shape, const std::byte* memory, std::int64_t y, std::int64_t x,
+                         std::int64_t width) const {
+    if (shape.format != ImageFeatureChannelFormat::Float32) return nullptr;
+    if (shape.pixelStride != channels_ && width > 1) return nullptr;
+    return reinterpret_cast<const float*>(memory) + shape.offset(image_, y, x, firstChannel_);
+  }
+  void convertRow(const TensorShape& shape, const std::byte* memory, std::int64_t y, std::int64_t x,
+                  std::int64_t width, float* to) const {
+    const bool isAdjacent = shape.pixelStride == channels_;
+    const std::size_t length = floats(isAdjacent ? width : 1);
+    for (std::int64_t i = 0; i < (isAdjacent ? 1 : width); ++i)
+      withElementType(shape.format, [&](auto element) {
+        convertToFloats(reinterpret_cast<const decltype(element)*>(memory) +
+                            shape.offset(image_, y, x + i, firstChannel_),
+                        to + static_cast<std::size_t>(i) * length, length);
+      });
+  }
+
+  /// Sums over the columns of the windows of row y.
+  void sumColumns(std::int64_t y) {
+    const float* rows[WindowTiles::mostRows];
+    std::size_t count = 0;
+    for (std::int64_t j = 0; j < kernelHeight_; ++j) {
+      const float* const row = sourceRow(problem_.y.firstTap(y) + j);
+      if (isContrast_ || row != zeros_) rows[count++] = row;
+    }
+    const std::size_t length = floats(read_.end - read_.begin);
+    if (length > 0) {
+      const std::size_t begin = floats(read_.begin - read_.first);
+      if (isContrast_)
+        meanAndSquares(rows, count, statistics_ + begin, squares_ + begin, length);
+      else
+        sumSquares(rows, count, statistics_ + begin, length);
+    }
+    extend(statistics_);
+    if (isContrast_) extend(squares_);
+  }
+
+  /// Fills the columns that lie outside the source.
+  void extend(float* row) const {
+    const std::size_t channels = floats(1);
+    const auto fill = [&](std::int64_t from, std::int64_t to, std::int64_t edge) {
+      for (std::int64_t x = from; x < to; ++x)
+        if (problem_.edgeMode == ImageEdgeMode::Clamp)
+          std::copy_n(row + floats(edge), channels, row + floats(x));
+        else
+          std::fill_n(row + floats(x), channels, 0.0F);
+    };
+    // Where nothing is read the columns all lie outside.
+    fill(0, std::min(read_.count, read_.begin - read_.first), read_.begin - read_.first);
+    fill(std::max<std::int64_t>(0, read_.end - read_.first), read_.count, read_.end - 1 - read_.first);
+  }
+
+  /// The source pixels that the windows of row y are centered at.
+  const float* centers(std::int64_t y) {
+    const std::int64_t first = problem_.x.offset + windows_.begin;
+    const std::int64_t count = windows_.end - windows_.begin;
+    const float* const row = sourceRow(problem_.y.offset + y);
+    if (row == zeros_) return zeros_;
+    if (first >= read_.begin && first + count <= read_.end) return row + floats(first - read_.begin);
+    const std::size_t channels = floats(1);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t x = first + i;
+      const bool isInside = x >= 0 && x < problem_.x.sourceSize;
+      if (isInside || problem_.edgeMode == ImageEdgeMode::Clamp)
+        std::copy_n(row + floats(std::clamp<std::int64_t>(x, 0, problem_.x.sourceSize - 1) - read_.begin),
+                    channels, center_ + floats(i));
+      else
+        std::fill_n(center_ + floats(i), channels, 0.0F);
+    }
+    return center_;
+  }
+
+  template <class D, class Lanes, class V = hn::Vec<D>>
+  HWY_INLINE Window<V> windowAt(D d, Lanes lanes, std::size_t i) const {
+    const auto channels = static_cast<std::size_t>(channels_);
+    const auto taps = static_cast<std::size_t>(kernelWidth_);
+    V sum = hn::Zero(d);
+    for (std::size_t m = 0; m < taps; ++m) sum = hn::Add(sum, lanes.load(d, statistics_ + i + m * channels));
+    V mean = hn::Zero(d);
+    V squares = sum;
+    if (isContrast_) {
+      mean = hn::Mul(sum, hn::Set(d, constants_.columnShare));
+      V between = hn::Zero(d);
+      squares = hn::Zero(d);
+      for (std::size_t m = 0; m < taps; ++m) {
+        const V distance = hn::Sub(lanes.load(d, statistics_ + i + m * channels), mean);
+        between = hn::MulAdd(distance, distance, between);
+        squares = hn::Add(squares, lanes.load(d, squares_ + i + m * channels));
+      }
+      squares = hn::MulAdd(between, hn::Set(d, constants_.columnTaps), squares);
+    }
+    return {mean, hn::MulAdd(squares, hn::Set(d, constants_.alphaShare), hn::Set(d, constants_.delta))};
+  }
+
+  void computeResults(std::int64_t y) {
+    const hn::ScalableTag<float> d;
+    sumColumns(y);
+    const float* const x = centers(y);
+    const FloatRun to = target(y);
+    const auto p0 = hn::Set(d, constants_.p0);
+    const auto pm = hn::Set(d, constants_.pm);
+    const auto ps = hn::Set(d, constants_.ps);
+    forVectors(d, floats(columns_), [&](std::size_t i, auto lanes) {
+      const auto window = windowAt(d, lanes, i);
+      const auto power = negativePower(d, window.t, tiles_.power);
+      const auto value = lanes.load(d, x + i);
+      if (isContrast_)
+        lanes.store(d, hn::MulAdd(hn::Mul(hn::NegMulAdd(p0, window.mean, value), ps), power, pm), to + i);
+      else
+        lanes.store(d, hn::Mul(value, power), to + i);
+    });
+    storeTarget(y);
+  }
+
+  void computeGradients(std::int64_t begin, std::int64_t end) {
+    const WindowAxis& axis = problem_.x;
+    const std::int64_t first = problem_.destinationOriginX + firstColumn_;
+    firstField_ = first - axis.offset - (kernelWidth_ - 1) / 2;
+    fieldColumns_ = columns_ + kernelWidth_ - 1;
+    const WindowRange windows{std::clamp<std::int64_t>(firstField_, 0, axis.destinationSize),
+                              std::clamp<std::int64_t>(firstField_ + fieldColumns_, 0, axis.destinationSize)};
+    // Pixels that windows see: all else gets no gradient.
+    const std::int64_t seenBegin = std::max<std::int64_t>(0, axis.firstTap(0));
+    const std::int64_t seenEnd =
+        std::min(axis.sourceSize, axis.firstTap(axis.destinationSize - 1) + kernelWidth_);
+    seen_ = {std::clamp(seenBegin - first, std::int64_t{0}, columns_),
+             std::clamp(seenEnd - first, std::int64_t{0}, columns_)};
+    if (windows.count() == 0) seen_ = {0, 0};
+    if (seen_.count() > 0) {
+      setWindows(windows);
+      std::fill_n(fieldRow_, kernelHeight_, std::int64_t{-1});
+      for (const Field& field : fields_)
+        if (field.rows != nullptr)
+          std::fill_n(field.rows, static_cast<std::size_t>(kernelHeight_) * tiles_.rowFloats, 0.0F);
+    }
+    for (std::int64_t y = begin; y < end; ++y) computeGradientRow(y);
+  }
+
+  /// dY T^-beta and so on of the windows of row y.
+  void computeFields(std::int64_t y) {
+    const hn::ScalableTag<float> d;
+    sumColumns(y);
+    const float* const x = centers(y);
+    const std::int64_t count = windows_.end - windows_.begin;
+    const float* dy = directRow(problem_.gradient, operands_.gradient, y, windows_.begin, count);
+    if (dy == nullptr) {
+      convertRow(problem_.gradient, operands_.gradient, y, windows_.begin, count, convertedGradient_);
+      dy = convertedGradient_;
+    }
+    const std::size_t at = fieldOffset(y) + floats(windows_.begin - firstField_);
+    const auto p0 = hn::Set(d, constants_.p0);
+    forVectors(d, floats(count), [&](std::size_t i, auto lanes) {
+      const auto window = windowAt(d, lanes, i);
+      const auto power = negativePower(d, window.t, tiles_.power);
+      const auto next = nextNegativePower(d, window.t, power, tiles_.power);
+      const auto gradient = lanes.load(d, dy + i);
+      auto numerator = lanes.load(d, x + i);
+      if (isContrast_) numerator = hn::NegMulAdd(p0, window.mean, numerator);
+      const auto b = hn::Mul(hn::Mul(gradient, numerator), next);
+      lanes.store(d, hn::Mul(gradient, power), fields_[0].rows + at + i);
+      lanes.store(d, b, fields_[1].rows + at + i);
+      if (isContrast_) lanes.store(d, hn::Mul(b, window.mean), fields_[2].rows + at + i);
+    });
+  }
+
+  [[nodiscard]] std::size_t fieldOffset(std::int64_t y) const {
+    return static_cast<std::size_t>(y % kernelHeight_) * tiles_.rowFloats;
+  }
+
+  void computeGradientRow(std::int64_t y) {
+    const std::int64_t pixel = problem_.destinationOriginY + y;
+    const WindowRange rows = windowsSeeing(problem_.y, problem_.edgeMode, pixel);
+    const FloatRun to = target(y);
+    if (rows.count() == 0 || seen_.count() == 0) {
+      zero(to, 0, columns_);
+      return storeTarget(y);
+    }
+    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+      std::int64_t& computed = fieldRow_[row % kernelHeight_];
+      if (computed != row) computeFields(row);
+      computed = row;
+    }
+    sumFields(rows, pixel);
+    const float* const centerRow = sumCenters(pixel);
+    zero(to, 0, seen_.begin);
+    std::int64_t x = seen_.begin;
+    const std::int64_t first = problem_.destinationOriginX + firstColumn_;
+    if (problem_.edgeMode == ImageEdgeMode::Clamp && first + x == 0) finishEdge(pixel, x++, centerRow, to);
+    const bool endsAtEdge = problem_.edgeMode == ImageEdgeMode::Clamp && x < seen_.end &&
+                            first + seen_.end == problem_.x.sourceSize;
+    const std::int64_t end = endsAtEdge ? seen_.end - 1 : seen_.end;
+    finish(pixel, {x, end}, ones_, centerRow + floats(x + kernelWidth_ - 1 - kernelWidth_ / 2), to);
+    if (endsAtEdge) finishEdge(pixel, end, centerRow, to);
+    zero(to, seen_.end, columns_);
+    storeTarget(y);
+  }
+
+  void sumFields(const WindowRange& rows, std::int64_t pixel) {
+    float weights[WindowTiles::mostRows];
+    const float* inputs[WindowTiles::mostRows];
+    const auto count = static_cast<std::size_t>(rows.count());
+    for (std::size_t j = 0; j < count; ++j)
+      weights[j] = static_cast<float>(
+          timesSeen(problem_.y, problem_.edgeMode, rows.begin + static_cast<std::int64_t>(j), pixel));
+    for (std::size_t f = isContrast_ ? 0 : 1; f < (isContrast_ ? 3U : 2U); ++f) {
+      for (std::size_t j = 0; j < count; ++j)
+        inputs[j] = fields_[f].rows + fieldOffset(rows.begin + static_cast<std::int64_t>(j));
+      sumRows(inputs, weights, count, fields_[f].sum, floats(fieldColumns_));
+    }
+  }
+
+  /// dY T^-beta of the windows that are centered at a row.
+  const float* sumCenters(std::int64_t pixel) {
+    const WindowRange rows = windowsCenteredAt(problem_.y, problem_.edgeMode, pixel);
+    if (rows.count() == 0) return zeros_;
+    if (rows.count() == 1) return fields_[0].rows + fieldOffset(rows.begin);
+    const float* inputs[WindowTiles::mostRows];
+    for (std::int64_t j = 0; j < rows.count(); ++j) inputs[j] = fields_[0].rows + fieldOffset(rows.begin + j);
+    // A tile that is narrower than its kernel is high has fewer floats in a row than there are rows.
+    float weights[WindowTiles::mostRows];
+    std::fill_n(weights, rows.count(), 1.0F);
+    sumRows(inputs, weights, static_cast<std::size_t>(rows.count()), centerSum_, floats(fieldColumns_));
+    return centerSum_;
+  }
+
+  /// An edge pixel that stands for those beyond it.
+  void finishEdge(std::int64_t pixelY, std::int64_t column, const float* centerRow, FloatRun to) {
+    const std::int64_t pixel = problem_.destinationOriginX + firstColumn_ + column;
+    for (std::int64_t m = 0; m < kernelWidth_; ++m) {
+      const std::int64_t window = firstField_ + column + m;
+      const bool isWindow = window >= 0 && window < problem_.x.destinationSize;
+      edgeWeights_[m] =
+          isWindow ? static_cast<float>(timesSeen(problem_.x, problem_.edgeMode, window, pixel)) : 0.0F;
+    }
+    const WindowRange centered = windowsCenteredAt(problem_.x, problem_.edgeMode, pixel);
+    const hn::ScalableTag<float> d;
+    forVectors(d, floats(1), [&](std::size_t i, auto lanes) {
+      auto sum = hn::Zero(d);
+      for (std::int64_t window = centered.begin; window < centered.end; ++window)
+        sum = hn::Add(sum, lanes.load(d, centerRow + floats(window - firstField_) + i));
+      lanes.store(d, sum, center_ + i);
+    });
+    finish(pixelY, {column, column + 1}, edgeWeights_, center_, to);
+  }
+
+  /// The gradients of some columns of the tile. @param a of their centers
+  void finish(std::int64_t pixelY, const WindowRange& columns, const float* weights, const float* a,
+              FloatRun to) {
+    const hn::ScalableTag<float> d;
+    if (columns.count() == 0) return;
+    const std::size_t begin = floats(columns.begin);
+    const auto channels = static_cast<std::size_t>(channels_);
+    const auto taps = static_cast<std::size_t>(kernelWidth_);
+    const float* const x =
+        sourceRow(pixelY) + floats(problem_.destinationOriginX + firstColumn_ + columns.begin - read_.begin);
+    const auto sumOf = [&](std::size_t field, std::size_t i, auto lanes) {
+      const float* const from = fields_[field].sum + begin + i;
+      auto sum = hn::Zero(d);
+      for (std::size_t m = 0; m < taps; ++m)
+        sum = hn::MulAdd(lanes.load(d, from + m * channels), hn::Set(d, weights[m]), sum);
+      return sum;
+    };
+    const auto factor = hn::Set(d, constants_.factor);
+    const auto p0Share = hn::Set(d, constants_.p0Share);
+    const auto ps = hn::Set(d, constants_.ps);
+    const FloatRun out = to + begin;
+    forVectors(d, floats(columns.count()), [&](std::size_t i, auto lanes) {
+      auto inner = hn::Mul(lanes.load(d, x + i), sumOf(1, i, lanes));
+      auto value = lanes.load(d, a + i);
+      if (isContrast_) {
+        inner = hn::Sub(inner, sumOf(2, i, lanes));
+        value = hn::NegMulAdd(p0Share, sumOf(0, i, lanes), value);
+      }
+      value = hn::NegMulAdd(factor, inner, value);
+      if (isContrast_) value = hn::Mul(value, ps);
+      if (addsInPlace_) value = hn::Add(value, lanes.load(d, static_cast<const float*>(out.address) + i));
+      lanes.store(d, value, out + i);
+    });
+  }
+
+  void zero(FloatRun to, std::int64_t begin, std::int64_t end) const {
+    if (addsInPlace_ || end <= begin) return;
+    const hn::ScalableTag<float> d;
+    forVectors(d, floats(end - begin),
+               [&](std::size_t i, auto lanes) { lanes.store(d, hn::Zero(d), to + (floats(begin) + i)); });
+  }
+
+  /// Where to compute a row of the tile: in the destination if its elements lie side by side.
+  FloatRun target(std::int64_t y) {
+    const TensorShape& shape = problem_.destination;
+    const std::int64_t offset = shape.offset(image_, y, firstColumn_, firstChannel_);
+    const bool isAdjacent = shape.pixelStride == channels_ || columns_ == 1;
+    const bool isHalf = shape.format == ImageFeatureChannelFormat::Float16;
+    isDirect_ = isAdjacent && (isHalf || shape.format == ImageFeatureChannelFormat::Float32);
+    addsInPlace_ = isDirect_ && operands_.accumulate;
+    if (!isDirect_) return target_;
+    FloatRun run = isHalf ? FloatRun(reinterpret_cast<Float16*>(operands_.destination) + offset)
+                          : FloatRun(reinterpret_cast<float*>(operands_.destination) + offset);
+    run.isStreamed = streams_;
+    return run;
+  }
+
+  void storeTarget(std::int64_t y) {
+    if (isDirect_) return;
+    const hn::ScalableTag<float> d;
+    const TensorShape& shape = problem_.destination;
+    for (std::int64_t i = 0; i < columns_; ++i) {
+      const float* const from = target_ + floats(i);
+      const std::int64_t offset = shape.offset(image_, y, firstColumn_ + i, firstChannel_);
+      if (operands_.accumulate) {
+        float* const to = reinterpret_cast<float*>(operands_.destination) + offset;
+        forVectors(d, floats(1), [&](std::size_t k, auto lanes) {
+          lanes.store(d, hn::Add(lanes.load(d, to + k), lanes.load(d, from + k)), to + k);
+        });
+        continue;
+      }
+      withElementType(shape.format, [&](auto element) {
+        convertFromFloats(from, reinterpret_cast<decltype(element)*>(operands_.destination) + offset,
+                          floats(1));
+      });
+    }
+  }
+
+  const NormalizationProblem& problem_;
+  const WindowTiles& tiles_;
+  const Operands& operands_;
+  Constants constants_;
+  bool isContrast_;
+  std::int64_t kernelWidth_;
+  std::int64_t kernelHeight_;
+  bool streams_;
+  bool isDirect_ = false;
+  bool addsInPlace_ = false;
+
+  // The tile.
+  std::int64_t image_ = 0;
+  std::int64_t firstChannel_ = 0;
+  std::int64_t channels_ = 0;
+  std::int64_t firstColumn_ = 0;  ///< of the destination
+  std::int64_t columns_ = 0;
+  WindowRange windows_;  ///< along a row
+  Columns read_;
+  std::int64_t firstField_ = 0;  ///< the window that element 0 of a field's row belongs to, were it there
+  std::int64_t fieldColumns_ = 0;
+  WindowRange seen_;  ///< columns of the tile that windows see
+  std::int64_t convertedRow_[WindowTiles::mostRows];
+  std::int64_t fieldRow_[WindowTiles::mostRows];
+
+  // Rows of rowFloats.
+  float* converted_ = nullptr;
+  float* zeros_ = nullptr;
+  float* statistics_ = nullptr;
+  float* squares_ = nullptr;
+  float* center_ = nullptr;
+  float* target_ = nullptr;
+  float* ones_ = nullptr;
+  float* convertedGradient_ = nullptr;
+  float* centerSum_ = nullptr;
+  float* edgeWeights_ = nullptr;
+  Field fields_[3];
+};
+
+void normalizeRows(const NormalizationProblem& problem, const WindowTiles& tiles, const Operands& operands,
+                   std::byte* working, std::int64_t begin, std::int64_t end) {
+  const std::int64_t height = problem.destination.height;
+  WindowRows rows(problem, tiles, operands, working);
+  while (begin < end) {
+    const std::int64_t image = begin / height;
+    const std::int64_t last = std::min(end, (image + 1) * height);
+    rows.compute(image, begin - image * height, last - image * height);
+    begin = last;
+  }
+  finishStreaming();
+}
+
+}  // namespace mps::detail::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+#include <thread>
+
+#include "mps/normalization/normalization_cpu.hpp"
+#include "mtl/cpu/stream.hpp"
+
+namespace mps::detail {
+
+HWY_EXPORT(normalizeRows);
+
+WindowTiles::WindowTiles(const NormalizationProblem& problem) : power(problem.beta) {
+  const std::int64_t beside = problem.x.kernelSize - 1;
+  const std::int64_t width = problem.destination.width;
+  const std::int64_t channels = problem.destination.channels;
+  if (problem.x.kernelSize > capacity || problem.y.kernelSize > mostRows) return;
+  // Columns beside the tile are computed once more for the tile next to it: four times as many of its own.
+  const std::int64_t wanted = std::min(width, 4 * beside + 1);
+  const std::int64_t most = std::max<std::int64_t>(1, capacity / (wanted + beside));
+  constexpr std::int64_t largestVector = 16;
+  channelStep = std::clamp<std::int64_t>(channels, 1,
+                                         most < largestVector ? most : most / largestVector * largestVector);
+  columnStep = std::clamp<std::int64_t>(capacity / channelStep - beside, 1, std::max<std::int64_t>(1, width));
+  const std::int64_t floats = channelStep * (columnStep + 2 * beside);
+  rowFloats = static_cast<std::size_t>((std::max(floats, problem.x.kernelSize) + 15) / 16 * 16);
+  workingRows = problem.y.kernelSize + 5;
+  if (problem.isGradient()) {
+    const std::int64_t fields = problem.kind == NormalizationKind::LocalContrast ? 3 : 2;
+    workingRows += 4 + fields * (1 + problem.y.kernelSize);
+  }
+}
+
+namespace {
+
+/// Elements below which another thread does not pay.
+constexpr std::int64_t kGrain = 8192;
+
+class WindowPlan final : public Plan {
+ public:
+  WindowPlan(const NormalizationProblem& problem, const WindowTiles& tiles)
+      : problem_(problem),
+        tiles_(tiles),
+        rows_(problem.destination.images * problem.destination.height),
+        workingBytes_(static_cast<std::size_t>(tiles.workingRows) * tiles.rowFloats * sizeof(float)) {
+    // A few parts for each processor, so that any number of threads shares them evenly.
+    const auto most = std::int64_t{4} * std::max(1U, std::thread::hardware_concurrency());
+    parts_ = std::clamp<std::int64_t>(problem.destination.elements() / kGrain, 1,
+                                      std::max<std::int64_t>(1, std::min(rows_, most)));
+  }
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    mtl::cpu::asCpu(stream).parallelFor(parts_, 1, [&](std::int64_t begin, std::int64_t end) {
+      // Parts that one thread takes are neighbours: one range of rows, with the first part's memory.
+      std::byte* const working = operands.scratch + static_cast<std::size_t>(begin) * workingBytes_;
+      HWY_DYNAMIC_DISPATCH(normalizeRows)
+      (problem_, tiles_, operands, working, rows_ * begin / parts_, rows_ * end / parts_);
+    });
+  }
+  [[nodiscard]] std::size_t scratchBytes() const override {
+    return static_cast<std::size_t>(parts_) * workingBytes_;
+  }
+  [[nodiscard]] bool canAccumulate() const override {
+    return problem_.isGradient() && problem_.destination.format == ImageFeatureChannelFormat::Float32;
+  }
+
+ private:
+  NormalizationProblem problem_;
+  WindowTiles tiles_;
+  std::int64_t rows_;
+  std::int64_t parts_;
+  std::size_t workingBytes_;
+};
+
+/// Whether a window lies wholly outside the source.
+bool hasDistantWindows(const WindowAxis& axis) {
+  return axis.offset < -((axis.kernelSize - 1) / 2) ||
+         axis.destinationSize - 1 > axis.sourceSize - 1 - axis.offset + axis.kernelSize / 2;
+}
+
+}  // namespace
+
+Preparation prepareWindowNormalization(const NormalizationProblem& problem) {
+  const WindowTiles tiles(problem);
+  if (tiles.channelStep == 0) return Refusal{"the window is larger than the working memory"};
+  if (problem.edgeMode == ImageEdgeMode::Clamp &&
+      (hasDistantWindows(problem.x) || hasDistantWindows(problem.y)))
+    return Refusal{"windows lie wholly outside the source and stand for its edge"};
+  return std::make_shared<const WindowPlan>(problem, tiles);
+}
+
+}  // namespace mps::detail
+
+#endif
