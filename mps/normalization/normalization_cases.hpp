@@ -147,9 +147,9 @@ inline std::vector<NormalizationGeometry> pixelWindowGeometries() {
       {.name = "OnePixel", .images = 1, .y = {1, 3}, .x = {1, 3}, .channels = 4},
       {.name = "OneRow", .images = 2, .y = {1, 2}, .x = {8, 2}, .channels = 16},
       {.name = "KernelLargerThanImage", .images = 1, .y = {3, 7}, .x = {4, 10}, .channels = 5},
-      {.name = "MoreThan256Taps", .images = 1, .y = {20, 17}, .x = {19, 16}, .channels = 2},
-      {.name = "SeveralTiles", .images = 1, .y = {3, 2}, .x = {23, 2}, .channels = 260},
-      {.name = "MoreChannelsThanATile", .images = 1, .y = {2, 3}, .x = {3, 3}, .channels = 4100},
+      {.name = "MoreThan256Taps", .images = 1, .y = {12, 17}, .x = {11, 16}, .channels = 2},
+      {.name = "SeveralTiles", .images = 1, .y = {2, 2}, .x = {12, 2}, .channels = 400},
+      {.name = "MoreChannelsThanATile", .images = 1, .y = {2, 1}, .x = {3, 2}, .channels = 1030},
       // Rows for more than one thread.
       {.name = "Threads17", .images = 2, .y = {19, 2}, .x = {23, 3}, .channels = 17},
       {.name = "Threads3", .images = 3, .y = {31, 3}, .x = {33, 2}, .channels = 3},

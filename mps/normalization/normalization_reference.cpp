@@ -23,15 +23,16 @@ std::int64_t inside(std::int64_t at, std::int64_t size) {
   return std::clamp<std::int64_t>(at, 0, size - 1);
 }
 
-Window windowAt(const NormalizationProblem& problem, std::int64_t y, std::int64_t x, std::int64_t c) {
-  Window window;
+void setWindow(const NormalizationProblem& problem, std::int64_t y, std::int64_t x, std::int64_t c,
+               Window& window) {
+  window.taps.clear();
   if (problem.kind == NormalizationKind::CrossChannel) {
     const std::int64_t size = problem.kernelSize;
     window.center = {y, x, c};
     const std::int64_t end = std::min(problem.source.channels - 1, c + (size - 1) / 2);
     for (std::int64_t q = std::max<std::int64_t>(0, c - size / 2); q <= end; ++q)
       window.taps.push_back({y, x, q});
-    return window;
+    return;
   }
   const bool clamps = problem.edgeMode == ImageEdgeMode::Clamp;
   const std::int64_t width = problem.x.sourceSize;
@@ -48,7 +49,6 @@ Window windowAt(const NormalizationProblem& problem, std::int64_t y, std::int64_
   for (std::int64_t l = centerY - kh / 2; l <= centerY + (kh - 1) / 2; ++l)
     for (std::int64_t k = centerX - kw / 2; k <= centerX + (kw - 1) / 2; ++k)
       if (clamps || !isOutside(l, k)) window.taps.push_back({inside(l, height), inside(k, width), c});
-  return window;
 }
 
 /// What a window makes of its values. The "size" of a number is what its float32 roundings are relative to:
@@ -136,8 +136,10 @@ ReferenceTensor normalizationForwardReference(const NormalizationProblem& proble
   const double ps = isContrast ? problem.ps : 1;
   const double pm = isContrast ? problem.pm : 0;
   const double beta = problem.beta;
+  Window window;
   forEachElement(problem.destination, [&](std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c) {
-    const Statistics s = statisticsOf(problem, source, n, windowAt(problem, y, x, c));
+    setWindow(problem, y, x, c, window);
+    const Statistics s = statisticsOf(problem, source, n, window);
     const double power = std::pow(s.t, -beta);
     const std::size_t i = result.index(n, y, x, c);
     result.values[i] = pm + ps * s.numerator * power;
@@ -166,8 +168,9 @@ ReferenceTensor normalizationGradientReference(const NormalizationProblem& probl
     result.values[i] += value;
     result.magnitude[i] += size;
   };
+  Window window;
   forEachElement(problem.gradient, [&](std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c) {
-    const Window window = windowAt(problem, y, x, c);
+    setWindow(problem, y, x, c, window);
     const Statistics s = statisticsOf(problem, source, n, window);
     const double dy = gradient.at(n, y, x, c);
     const double a = dy * std::pow(s.t, -beta);

@@ -577,7 +577,7 @@ WindowTiles::WindowTiles(const NormalizationProblem& problem) : power(problem.be
 namespace {
 
 /// Elements below which another thread does not pay.
-constexpr std::int64_t kGrain = 8192;
+constexpr std::int64_t kGrain = 4096;
 
 class WindowPlan final : public Plan {
  public:
