@@ -14,6 +14,7 @@
 #include "mps/core/error.hpp"
 #include "mps/graph/test_network.hpp"
 #include "mps/neuron/neuron.hpp"
+#include "mps/normalization/normalization_node.hpp"
 #include "mps/softmax/softmax.hpp"
 #include "mps/upsampling/upsampling_node.hpp"
 
@@ -159,6 +160,32 @@ TEST(CheckGradients, UpsamplingIsRightBackToTheSourceImages) {
   EXPECT_EQ(report.describe(), "");
   EXPECT_TRUE(report.passed());
   for (const char* node : {"CNNUpsamplingNearestGradientNode", "top left", "aligned", "half pixel"})
+    EXPECT_GT(rowOf(report, node, "source gradient").derivatives, 0) << node;
+  EXPECT_GT(rowOf(report, "GradientNode \"a\"", "source gradient").derivatives, 6);
+}
+
+TEST(CheckGradients, NormalisationByNeighboursIsRightBackToTheSourceImages) {
+  const auto x = NNImageNode::create();
+  const auto a = CNNConvolutionNode::create(x, test::layer(device(), 3, 4, 4, "a"));
+  const auto channels = CNNCrossChannelNormalizationNode::create(a->resultImage(), 3);
+  channels->setBeta(0.75F);
+  const auto spatial = CNNSpatialNormalizationNode::create(channels->resultImage(), 3);
+  spatial->setAlpha(2);
+  spatial->setBeta(0.5F);
+  spatial->setKernelHeight(2);
+  const auto contrast = CNNLocalContrastNormalizationNode::create(spatial->resultImage(), 4);
+  contrast->setDelta(0.25F);
+  contrast->setP0(0.75F);
+  contrast->setPs(2);
+  const auto b = CNNFullyConnectedNode::create(contrast->resultImage(), test::layer(device(), 5, 4, 4, "b"));
+  const auto loss = squaredError(b->resultImage());
+  const auto graph = graphOf(resultsOf(loss->trainingGraph(nullptr)), true);
+  const auto report = checkGradients(*graph, {randomImages(3, 5, 5, 4, 7)}, {randomLabels(3, 4, 8)},
+                                     {.elementsPerTensor = 6});
+  EXPECT_EQ(report.describe(), "");
+  EXPECT_TRUE(report.passed());
+  for (const char* node : {"CNNCrossChannelNormalizationGradientNode", "CNNSpatialNormalizationGradientNode",
+                           "CNNLocalContrastNormalizationGradientNode"})
     EXPECT_GT(rowOf(report, node, "source gradient").derivatives, 0) << node;
   EXPECT_GT(rowOf(report, "GradientNode \"a\"", "source gradient").derivatives, 6);
 }

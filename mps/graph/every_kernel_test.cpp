@@ -11,6 +11,7 @@
 #include "mps/core/test_images.hpp"
 #include "mps/graph/test_network.hpp"
 #include "mps/neuron/neuron.hpp"
+#include "mps/normalization/normalization.hpp"
 #include "mps/pooling/pooling.hpp"
 #include "mps/softmax/softmax.hpp"
 #include "mps/upsampling/upsampling.hpp"
@@ -38,6 +39,9 @@ class EveryKernel : public testing::DeviceTest {
             CNNFullyConnected::create(device_, test::layer(device_, side, channels, 3, "dense")),
             CNNNeuron::create(device_, relu),
             CNNBatchNormalization::create(device_, detail::FixedBatchNormalization::create(channels), relu),
+            CNNSpatialNormalization::create(device_, 3, 2),
+            CNNLocalContrastNormalization::create(device_, 2, 3),
+            CNNCrossChannelNormalization::create(device_, 2),
             CNNSoftMax::create(device_),
             CNNLogSoftMax::create(device_),
             CNNUpsamplingNearest::create(device_, 2, 3),

@@ -31,8 +31,6 @@ struct Constants {
       : delta(problem.delta),
         alphaShare(
             static_cast<float>(static_cast<double>(problem.alpha) / static_cast<double>(problem.taps()))),
-        columnTaps(static_cast<float>(problem.y.kernelSize)),
-        columnShare(1.0F / static_cast<float>(problem.x.kernelSize)),
         p0(problem.p0),
         pm(problem.pm),
         ps(problem.ps),
@@ -41,20 +39,11 @@ struct Constants {
                                   static_cast<double>(problem.beta) / static_cast<double>(problem.taps()))) {}
   float delta;
   float alphaShare;
-  float columnTaps;
-  float columnShare;
   float p0;
   float pm;
   float ps;
   float p0Share;
   float factor;
-};
-
-/// Statistics of a vector of windows.
-template <class V>
-struct Window {
-  V mean;
-  V t;
 };
 
 /// Computes rows of the destination, tile by tile.
@@ -83,9 +72,12 @@ class WindowRows {
     squares_ = take(1);
     center_ = take(1);
     target_ = take(1);
+    windowSquares_ = take(1);
+    windowMeans_ = take(1);
+    ones_ = take(1);
+    std::fill_n(ones_, tiles.rowFloats, 1.0F);
     std::fill_n(zeros_, tiles.rowFloats, 0.0F);
     if (!problem.isGradient()) return;
-    ones_ = take(1);
     convertedGradient_ = take(1);
     centerSum_ = take(1);
     edgeWeights_ = take(1);
@@ -94,7 +86,6 @@ class WindowRows {
       field.sum = take(1);
       field.rows = take(kernelHeight_);
     }
-    std::fill_n(ones_, tiles.rowFloats, 1.0F);
   }
 
   /// Rows [begin, end) of image n.
@@ -192,13 +183,29 @@ class WindowRows {
     const std::size_t length = floats(read_.end - read_.begin);
     if (length > 0) {
       const std::size_t begin = floats(read_.begin - read_.first);
-      if (isContrast_)
-        meanAndSquares(rows, count, statistics_ + begin, squares_ + begin, length);
-      else
-        sumSquares(rows, count, statistics_ + begin, length);
+      const auto row = [&](std::size_t j) { return rows[j]; };
+      if (isContrast_) {
+        std::fill_n(squares_ + begin, length, 0.0F);
+        meanAndSquares(row, count, 1, statistics_ + begin, squares_ + begin, length);
+      } else {
+        sumSquares(row, count, statistics_ + begin, length);
+      }
     }
     extend(statistics_);
     if (isContrast_) extend(squares_);
+    sumWindows();
+  }
+
+  /// Of each window the sum of its columns' squares; of LocalContrast its mean and the squared distances from it,
+  /// which are those of the columns from their means and of these from the window's.
+  void sumWindows() {
+    const auto channels = static_cast<std::size_t>(channels_);
+    const auto taps = static_cast<std::size_t>(kernelWidth_);
+    const std::size_t length = floats(windows_.end - windows_.begin);
+    const auto column = [&](std::size_t m) { return statistics_ + m * channels; };
+    if (!isContrast_) return sumRows(column, ones_, taps, windowSquares_, length);
+    sumRows([&](std::size_t m) { return squares_ + m * channels; }, ones_, taps, windowSquares_, length);
+    meanAndSquares(column, taps, static_cast<float>(kernelHeight_), windowMeans_, windowSquares_, length);
   }
 
   /// Fills the columns that lie outside the source.
@@ -236,44 +243,27 @@ class WindowRows {
     return center_;
   }
 
-  template <class D, class Lanes, class V = hn::Vec<D>>
-  HWY_INLINE Window<V> windowAt(D d, Lanes lanes, std::size_t i) const {
-    const auto channels = static_cast<std::size_t>(channels_);
-    const auto taps = static_cast<std::size_t>(kernelWidth_);
-    V sum = hn::Zero(d);
-    for (std::size_t m = 0; m < taps; ++m) sum = hn::Add(sum, lanes.load(d, statistics_ + i + m * channels));
-    V mean = hn::Zero(d);
-    V squares = sum;
-    if (isContrast_) {
-      mean = hn::Mul(sum, hn::Set(d, constants_.columnShare));
-      V between = hn::Zero(d);
-      squares = hn::Zero(d);
-      for (std::size_t m = 0; m < taps; ++m) {
-        const V distance = hn::Sub(lanes.load(d, statistics_ + i + m * channels), mean);
-        between = hn::MulAdd(distance, distance, between);
-        squares = hn::Add(squares, lanes.load(d, squares_ + i + m * channels));
-      }
-      squares = hn::MulAdd(between, hn::Set(d, constants_.columnTaps), squares);
-    }
-    return {mean, hn::MulAdd(squares, hn::Set(d, constants_.alphaShare), hn::Set(d, constants_.delta))};
-  }
-
   void computeResults(std::int64_t y) {
     const hn::ScalableTag<float> d;
     sumColumns(y);
     const float* const x = centers(y);
     const FloatRun to = target(y);
+    const auto alphaShare = hn::Set(d, constants_.alphaShare);
+    const auto delta = hn::Set(d, constants_.delta);
     const auto p0 = hn::Set(d, constants_.p0);
     const auto pm = hn::Set(d, constants_.pm);
     const auto ps = hn::Set(d, constants_.ps);
     forVectors(d, floats(columns_), [&](std::size_t i, auto lanes) {
-      const auto window = windowAt(d, lanes, i);
-      const auto power = negativePower(d, window.t, tiles_.power);
-      const auto value = lanes.load(d, x + i);
-      if (isContrast_)
-        lanes.store(d, hn::MulAdd(hn::Mul(hn::NegMulAdd(p0, window.mean, value), ps), power, pm), to + i);
-      else
-        lanes.store(d, hn::Mul(value, power), to + i);
+      const auto t = hn::MulAdd(lanes.load(d, windowSquares_ + i), alphaShare, delta);
+      const auto power = negativePower(d, t, tiles_.power);
+      auto value = lanes.load(d, x + i);
+      if (isContrast_) {
+        value = hn::Mul(hn::NegMulAdd(p0, lanes.load(d, windowMeans_ + i), value), ps);
+        value = hn::MulAdd(value, power, pm);
+      } else {
+        value = hn::Mul(value, power);
+      }
+      lanes.store(d, value, to + i);
     });
     storeTarget(y);
   }
@@ -314,18 +304,20 @@ class WindowRows {
       dy = convertedGradient_;
     }
     const std::size_t at = fieldOffset(y) + floats(windows_.begin - firstField_);
+    const auto alphaShare = hn::Set(d, constants_.alphaShare);
+    const auto delta = hn::Set(d, constants_.delta);
     const auto p0 = hn::Set(d, constants_.p0);
     forVectors(d, floats(count), [&](std::size_t i, auto lanes) {
-      const auto window = windowAt(d, lanes, i);
-      const auto power = negativePower(d, window.t, tiles_.power);
-      const auto next = nextNegativePower(d, window.t, power, tiles_.power);
+      const auto t = hn::MulAdd(lanes.load(d, windowSquares_ + i), alphaShare, delta);
+      const auto power = negativePower(d, t, tiles_.power);
+      const auto next = nextNegativePower(d, t, power, tiles_.power);
       const auto gradient = lanes.load(d, dy + i);
-      auto numerator = lanes.load(d, x + i);
-      if (isContrast_) numerator = hn::NegMulAdd(p0, window.mean, numerator);
-      const auto b = hn::Mul(hn::Mul(gradient, numerator), next);
       lanes.store(d, hn::Mul(gradient, power), fields_[0].rows + at + i);
+      auto numerator = lanes.load(d, x + i);
+      if (isContrast_) numerator = hn::NegMulAdd(p0, lanes.load(d, windowMeans_ + i), numerator);
+      const auto b = hn::Mul(hn::Mul(gradient, numerator), next);
       lanes.store(d, b, fields_[1].rows + at + i);
-      if (isContrast_) lanes.store(d, hn::Mul(b, window.mean), fields_[2].rows + at + i);
+      if (isContrast_) lanes.store(d, hn::Mul(b, lanes.load(d, windowMeans_ + i)), fields_[2].rows + at + i);
     });
   }
 
@@ -371,7 +363,8 @@ class WindowRows {
     for (std::size_t f = isContrast_ ? 0 : 1; f < (isContrast_ ? 3U : 2U); ++f) {
       for (std::size_t j = 0; j < count; ++j)
         inputs[j] = fields_[f].rows + fieldOffset(rows.begin + static_cast<std::int64_t>(j));
-      sumRows(inputs, weights, count, fields_[f].sum, floats(fieldColumns_));
+      sumRows([&](std::size_t j) { return inputs[j]; }, weights, count, fields_[f].sum,
+              floats(fieldColumns_));
     }
   }
 
@@ -380,12 +373,13 @@ class WindowRows {
     const WindowRange rows = windowsCenteredAt(problem_.y, problem_.edgeMode, pixel);
     if (rows.count() == 0) return zeros_;
     if (rows.count() == 1) return fields_[0].rows + fieldOffset(rows.begin);
-    const float* inputs[WindowTiles::mostRows];
-    for (std::int64_t j = 0; j < rows.count(); ++j) inputs[j] = fields_[0].rows + fieldOffset(rows.begin + j);
-    // A tile that is narrower than its kernel is high has fewer floats in a row than there are rows.
+    const auto row = [&](std::size_t j) {
+      return fields_[0].rows + fieldOffset(rows.begin + static_cast<std::int64_t>(j));
+    };
+    // A row of ones may be shorter than the kernel is high.
     float weights[WindowTiles::mostRows];
     std::fill_n(weights, rows.count(), 1.0F);
-    sumRows(inputs, weights, static_cast<std::size_t>(rows.count()), centerSum_, floats(fieldColumns_));
+    sumRows(row, weights, static_cast<std::size_t>(rows.count()), centerSum_, floats(fieldColumns_));
     return centerSum_;
   }
 
@@ -419,23 +413,25 @@ class WindowRows {
     const auto taps = static_cast<std::size_t>(kernelWidth_);
     const float* const x =
         sourceRow(pixelY) + floats(problem_.destinationOriginX + firstColumn_ + columns.begin - read_.begin);
-    const auto sumOf = [&](std::size_t field, std::size_t i, auto lanes) {
-      const float* const from = fields_[field].sum + begin + i;
-      auto sum = hn::Zero(d);
-      for (std::size_t m = 0; m < taps; ++m)
-        sum = hn::MulAdd(lanes.load(d, from + m * channels), hn::Set(d, weights[m]), sum);
-      return sum;
-    };
+    // In place: what lies before a column is not needed any more.
+    const std::size_t length = floats(columns.count());
+    for (std::size_t f = isContrast_ ? 0 : 1; f < (isContrast_ ? 3U : 2U); ++f) {
+      float* const sum = fields_[f].sum + begin;
+      sumRows([&](std::size_t m) { return sum + m * channels; }, weights, taps, sum, length);
+    }
+    const float* const sumA = fields_[0].sum + begin;
+    const float* const sumB = fields_[1].sum + begin;
+    const float* const sumBMean = isContrast_ ? fields_[2].sum + begin : nullptr;
     const auto factor = hn::Set(d, constants_.factor);
     const auto p0Share = hn::Set(d, constants_.p0Share);
     const auto ps = hn::Set(d, constants_.ps);
     const FloatRun out = to + begin;
-    forVectors(d, floats(columns.count()), [&](std::size_t i, auto lanes) {
-      auto inner = hn::Mul(lanes.load(d, x + i), sumOf(1, i, lanes));
+    forVectors(d, length, [&](std::size_t i, auto lanes) {
+      auto inner = hn::Mul(lanes.load(d, x + i), lanes.load(d, sumB + i));
       auto value = lanes.load(d, a + i);
       if (isContrast_) {
-        inner = hn::Sub(inner, sumOf(2, i, lanes));
-        value = hn::NegMulAdd(p0Share, sumOf(0, i, lanes), value);
+        inner = hn::Sub(inner, lanes.load(d, sumBMean + i));
+        value = hn::NegMulAdd(p0Share, lanes.load(d, sumA + i), value);
       }
       value = hn::NegMulAdd(factor, inner, value);
       if (isContrast_) value = hn::Mul(value, ps);
@@ -519,6 +515,8 @@ class WindowRows {
   float* squares_ = nullptr;
   float* center_ = nullptr;
   float* target_ = nullptr;
+  float* windowSquares_ = nullptr;
+  float* windowMeans_ = nullptr;
   float* ones_ = nullptr;
   float* convertedGradient_ = nullptr;
   float* centerSum_ = nullptr;
@@ -567,10 +565,10 @@ WindowTiles::WindowTiles(const NormalizationProblem& problem) : power(problem.be
   columnStep = std::clamp<std::int64_t>(capacity / channelStep - beside, 1, std::max<std::int64_t>(1, width));
   const std::int64_t floats = channelStep * (columnStep + 2 * beside);
   rowFloats = static_cast<std::size_t>((std::max(floats, problem.x.kernelSize) + 15) / 16 * 16);
-  workingRows = problem.y.kernelSize + 5;
+  workingRows = problem.y.kernelSize + 8;
   if (problem.isGradient()) {
     const std::int64_t fields = problem.kind == NormalizationKind::LocalContrast ? 3 : 2;
-    workingRows += 4 + fields * (1 + problem.y.kernelSize);
+    workingRows += 3 + fields * (1 + problem.y.kernelSize);
   }
 }
 
