@@ -72,18 +72,40 @@ HWY_INLINE void philoxRounds(D d, const V (&keys)[kPhiloxRounds][2], PhiloxVecto
   }
 }
 
+/// In each block of 16 bytes: lanes 0 and 2 of a, then of b; or 1 and 3.
+template <class D, class V = hn::Vec<D> >
+HWY_INLINE V evenLanesOfBlocks(D d, V a, V b) {
+#if HWY_TARGET == HWY_AVX3
+  const auto mixed = _mm512_shuffle_ps(_mm512_castsi512_ps(a.raw), _mm512_castsi512_ps(b.raw), 0x88);
+  return hn::BitCast(d, hn::Vec<hn::Rebind<float, D> >{mixed});
+#elif HWY_TARGET == HWY_AVX2
+  const auto mixed = _mm256_shuffle_ps(_mm256_castsi256_ps(a.raw), _mm256_castsi256_ps(b.raw), 0x88);
+  return hn::BitCast(d, hn::Vec<hn::Rebind<float, D> >{mixed});
+#else
+  return hn::ConcatEven(d, b, a);  // a vector is a block
+#endif
+}
+template <class D, class V = hn::Vec<D> >
+HWY_INLINE V oddLanesOfBlocks(D d, V a, V b) {
+#if HWY_TARGET == HWY_AVX3
+  const auto mixed = _mm512_shuffle_ps(_mm512_castsi512_ps(a.raw), _mm512_castsi512_ps(b.raw), 0xDD);
+  return hn::BitCast(d, hn::Vec<hn::Rebind<float, D> >{mixed});
+#elif HWY_TARGET == HWY_AVX2
+  const auto mixed = _mm256_shuffle_ps(_mm256_castsi256_ps(a.raw), _mm256_castsi256_ps(b.raw), 0xDD);
+  return hn::BitCast(d, hn::Vec<hn::Rebind<float, D> >{mixed});
+#else
+  return hn::ConcatOdd(d, b, a);
+#endif
+}
+
 /// Calls store(offset, words) for the words of a vector of blocks, in order.
 template <class D, class V = hn::Vec<D>, class Store>
 HWY_INLINE void storePhiloxWords(D d, const PhiloxVectors<V>& blocks, std::size_t offset, Store&& store) {
   const hn::Repartition<std::uint32_t, D> dw;
-  // Words 0 and 1, or words 2 and 3 of each block, as pairs.
-  const auto pair = [&](V even, V odd) {
-    return hn::BitCast(d, hn::OddEven(hn::BitCast(dw, hn::ShiftLeft<32>(odd)), hn::BitCast(dw, even)));
-  };
-  const V first = pair(blocks.c0, blocks.c1);
-  const V second = pair(blocks.c2, blocks.c3);
-  store(offset, hn::BitCast(dw, hn::InterleaveLower(d, first, second)));
-  store(offset + hn::Lanes(dw), hn::BitCast(dw, hn::InterleaveUpper(d, first, second)));
+  const auto first = evenLanesOfBlocks(dw, hn::BitCast(dw, blocks.c0), hn::BitCast(dw, blocks.c1));
+  const auto second = evenLanesOfBlocks(dw, hn::BitCast(dw, blocks.c2), hn::BitCast(dw, blocks.c3));
+  store(offset, evenLanesOfBlocks(dw, first, second));
+  store(offset + hn::Lanes(dw), oddLanesOfBlocks(dw, first, second));
 }
 
 /// As above.

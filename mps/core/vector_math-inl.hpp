@@ -18,6 +18,7 @@
 // and of those for results that are rounded to float16:
 //
 //   vectorExpNonPositiveForHalf  -20 <= x <= 0              12      -87.336544 <= x < -20: 32
+//   vectorLog1pForHalf           0 <= x <= 1                24
 //   vectorTanhForHalf            all                        16
 //   vectorTailProductForHalf     |x| <= 5.75                20      that of 5.75, which is below 2^-25
 //
@@ -348,6 +349,15 @@ HWY_INLINE V vectorExpNonPositiveForHalf(D d, V x) {
   return hn::MulAdd(power.fraction, power.scale, power.scale);
 }
 
+/// ln(1 + x) for 0 <= x <= 1.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V vectorLog1pForHalf(D d, V x) {
+  // As in vectorLog1p().
+  constexpr float coefficients[] = {8.109300897e-01F, -2.885413028e-01F, 1.326273563e-01F, -6.724278851e-02F,
+                                    3.624821237e-02F, -2.397875278e-02F, 1.414103127e-02F};
+  return hn::Mul(x, evaluatePolynomial(d, hn::Sub(x, hn::Set(d, 0.5F)), coefficients));
+}
+
 /// As vectorTanh(), with t = 2^n - 1 + 2^n fraction.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V vectorTanhForHalf(D d, V x) {
@@ -370,6 +380,10 @@ HWY_INLINE V vectorTailProductForHalf(D d, V x) {
 
 #else
 
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V vectorLog1pForHalf(D d, V x) {
+  return vectorLog1p(d, x);
+}
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V vectorExpNonPositiveForHalf(D d, V x) {
   return vectorExpNonPositive(d, x);

@@ -52,6 +52,9 @@ void applyTanh(const std::vector<float>& x, std::vector<float>& y) {
 void applyExpNonPositiveForHalf(const std::vector<float>& x, std::vector<float>& y) {
   apply(x, y, [](auto d, auto v) { return vectorExpNonPositiveForHalf(d, v); });
 }
+void applyLog1pForHalf(const std::vector<float>& x, std::vector<float>& y) {
+  apply(x, y, [](auto d, auto v) { return vectorLog1pForHalf(d, v); });
+}
 void applyTanhForHalf(const std::vector<float>& x, std::vector<float>& y) {
   apply(x, y, [](auto d, auto v) { return vectorTanhForHalf(d, v); });
 }
@@ -87,6 +90,7 @@ HWY_EXPORT(applyLog);
 HWY_EXPORT(applyLog1p);
 HWY_EXPORT(applyTanh);
 HWY_EXPORT(applyExpNonPositiveForHalf);
+HWY_EXPORT(applyLog1pForHalf);
 HWY_EXPORT(applyTanhForHalf);
 HWY_EXPORT(applyTailProductForHalf);
 HWY_EXPORT(applyNormalDistribution);
@@ -233,6 +237,13 @@ TEST(VectorMath, ExpNonPositiveForHalf) {
   expectAccurate(apply, exact, -20.0F, 0.0F, 12);
   expectAccurate(apply, exact, -87.336544F, -20.0F, 32);
   expectValues(apply, {0.0F, -kInfinity, kNaN, -1e30F, -88.04F}, {1.0F, 0.0F, kNaN, 0.0F, 0.0F});
+}
+
+TEST(VectorMath, Log1pForHalf) {
+  const Apply apply = [](auto& x, auto& y) { HWY_DYNAMIC_DISPATCH(applyLog1pForHalf)(x, y); };
+  expectAccurate(
+      apply, [](double x) { return std::log1p(x); }, 0.0F, 1.0F, 24);
+  expectValues(apply, {0.0F, kNaN}, {0.0F, kNaN});
 }
 
 TEST(VectorMath, TanhForHalf) {

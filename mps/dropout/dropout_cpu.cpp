@@ -93,16 +93,19 @@ void dropRun(const KeepStream& stream, std::int64_t first, std::int64_t count, C
   const auto elements = static_cast<std::size_t>(count);
   const PhiloxCounter counter = {static_cast<std::uint32_t>(first / 4), stream.imageIndex,
                                  stream.encodeCounter, 0};
-  forPhiloxWords(counter, stream.key, (elements + 3) / 4, [&](std::size_t i, auto words) {
-    const auto factor = hn::IfThenZeroElse(hn::RebindMask(d, hn::Gt(words, lastKept)), scale.factor());
-    const auto apply = [&](auto lanes) {
-      lanes.store(d, scale.finish(hn::Mul(lanes.load(d, x + i), factor)), y + i);
-    };
-    if (i + hn::Lanes(d) <= elements)
-      apply(AllLanes{});
-    else if (i < elements)
-      apply(FirstLanes{elements - i});
-  });
+  // always_inline: the compiler would call it, and then keep all constants in memory.
+  forPhiloxWords(
+      counter, stream.key,
+      (elements + 3) / 4, [&](std::size_t i, auto words) HWY_ATTR __attribute__((always_inline)) {
+        const auto factor = hn::IfThenZeroElse(hn::RebindMask(d, hn::Gt(words, lastKept)), scale.factor());
+        const auto apply = [&](auto lanes) HWY_ATTR __attribute__((always_inline)) {
+          lanes.store(d, scale.finish(hn::Mul(lanes.load(d, x + i), factor)), y + i);
+        };
+        if (i + hn::Lanes(d) <= elements)
+          apply(AllLanes{});
+        else if (i < elements)
+          apply(FirstLanes{elements - i});
+      });
 }
 
 /// y = x * factor / keepProbability.

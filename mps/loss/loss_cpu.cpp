@@ -44,7 +44,8 @@ void runWholePixels(const LossRun& run, LossBuffers& buffers, const LossItem& it
     images.factors[n] = run.factor(item.firstImage + static_cast<std::int64_t>(n));
   const LossRows rows = buffers.tiles.load(tile);
   if (run.problem.lossType == CNNLossType::SoftMaxCrossEntropy) {
-    reducePixels(rows.predictions, static_cast<std::size_t>(tile.pixels), channels, buffers.softMax);
+    const auto reduce = isAllHalf(rows) ? reducePixels<true> : reducePixels<false>;
+    reduce(rows.predictions, static_cast<std::size_t>(tile.pixels), channels, buffers.softMax);
     runSoftMaxImages(run.numbers, rows, images, channels, buffers.softMax);
   } else {
     runImagesOf(run.problem.lossType, run.numbers, rows, images);
@@ -72,7 +73,7 @@ void reduceWidePixel(const LossRun& run, LossBuffers& buffers, const LossItem& i
   double sum = 0;
   double weightedLabels = 0;
   forSlices(run, buffers.tiles, item, [&](const Tile&, const LossRows& rows, std::size_t count) HWY_ATTR {
-    sum += static_cast<double>(sumExponentials(rows.predictions, count, largest, nullptr));
+    sum += static_cast<double>(sumExponentials<false>(rows.predictions, count, largest, nullptr));
     if (run.numbers.exactSoftMaxGradient)
       weightedLabels += static_cast<double>(sumWeightedLabels(run.numbers, rows, 0, count, factor));
   });
@@ -87,7 +88,7 @@ float runSoftMaxSlice(const LossRun& run, const LossRows& rows, std::size_t coun
                       const SoftMaxTile& softMax) {
   const hn::ScalableTag<float> d;
   hn::Vec<decltype(d)> sum = hn::Zero(d);
-  runPixel(run.numbers, rows, 0, count, factor, softMax, 0, nullptr, sum);
+  runPixel<false>(run.numbers, rows, 0, count, factor, softMax, 0, nullptr, sum);
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 

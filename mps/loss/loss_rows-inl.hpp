@@ -25,6 +25,16 @@ namespace mps::detail::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+/// exp(x) for x <= 0, as exact as the results need it.
+/// @tparam isHalf predictions and gradient are float16
+template <bool isHalf, class D, class V>
+HWY_INLINE V exponential(D d, V x) {
+  if constexpr (isHalf)
+    return vectorExpNonPositiveForHalf(d, x);
+  else
+    return vectorExpNonPositive(d, x);
+}
+
 // Element-wise losses
 // --------------------------------------------------------------------------------------------------------
 //
@@ -74,17 +84,23 @@ struct MeanSquaredErrorVectors : NothingShared {
   }
 };
 
+/// @tparam isHalf predictions and gradient are float16
+template <bool isHalf>
 struct SigmoidCrossEntropyVectors {
   explicit SigmoidCrossEntropyVectors(const LossNumbers& numbers)
       : labelScale(numbers.labelScale), labelOffset(numbers.labelOffset) {}
   /// exp(-|y|).
   template <class D, class V>
   HWY_INLINE V shared(D d, V y) const {
-    return vectorExpNonPositive(d, hn::Neg(hn::Abs(y)));
+    return exponential<isHalf>(d, hn::Neg(hn::Abs(y)));
   }
   template <class D, class V>
   HWY_INLINE V loss(D d, V y, V t, V shared) const {
-    return hn::Add(hn::NegMulAdd(y, smoothed(d, t), atLeast(d, y, 0.0F)), vectorLog1p(d, shared));
+    const V line = hn::NegMulAdd(y, smoothed(d, t), atLeast(d, y, 0.0F));
+    if constexpr (isHalf)
+      return hn::Add(line, vectorLog1pForHalf(d, shared));
+    else
+      return hn::Add(line, vectorLog1p(d, shared));
   }
   template <class D, class V>
   HWY_INLINE V gradient(D d, V y, V t, V shared) const {
@@ -261,6 +277,11 @@ HWY_INLINE V derivativeScale(D d, Lanes lanes, const LossRows& rows, std::size_t
   return rows.sourceGradient ? hn::Mul(scale, lanes.load(d, rows.sourceGradient + i)) : scale;
 }
 
+/// Whether predictions and gradient are float16.
+inline bool isAllHalf(const LossRows& rows) {
+  return rows.predictions.isHalf && rows.gradient.isHalf;
+}
+
 /// Writes the wanted outputs of `count` elements from element `first` on and returns the sum of w l.
 template <class Vectors>
 HWY_INLINE float runElements(const Vectors& vectors, const LossNumbers& numbers, const LossRows& rows,
@@ -308,7 +329,8 @@ inline void runImagesOf(CNNLossType type, const LossNumbers& numbers, const Loss
     case CNNLossType::MeanSquaredError:
       return runImages<MeanSquaredErrorVectors>(numbers, rows, images);
     case CNNLossType::SigmoidCrossEntropy:
-      return runImages<SigmoidCrossEntropyVectors>(numbers, rows, images);
+      return isAllHalf(rows) ? runImages<SigmoidCrossEntropyVectors<true>>(numbers, rows, images)
+                             : runImages<SigmoidCrossEntropyVectors<false>>(numbers, rows, images);
     case CNNLossType::CategoricalCrossEntropy:
       return runImages<CategoricalCrossEntropyVectors>(numbers, rows, images);
     case CNNLossType::Hinge:
@@ -343,6 +365,7 @@ HWY_INLINE float largestPrediction(ConstFloatRun predictions, std::size_t count)
 }
 
 /// Sum of exp(y - largest). The exponentials go to memory that holds whole vectors, unless it is null.
+template <bool isHalf>
 HWY_INLINE float sumExponentials(ConstFloatRun predictions, std::size_t count, float largest,
                                  float* exponentials) {
   const hn::ScalableTag<float> d;
@@ -350,7 +373,7 @@ HWY_INLINE float sumExponentials(ConstFloatRun predictions, std::size_t count, f
   V sum = hn::Zero(d);
   forVectors(
       d, count, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-        const V e = vectorExpNonPositive(d, hn::Sub(lanes.load(d, predictions + i), hn::Set(d, largest)));
+        const V e = exponential<isHalf>(d, hn::Sub(lanes.load(d, predictions + i), hn::Set(d, largest)));
         if (exponentials != nullptr) hn::StoreU(e, d, exponentials + i);
         sum = hn::Add(sum, inLanes(d, lanes, e, hn::Zero(d)));
       });
@@ -401,9 +424,16 @@ HWY_INLINE void finishSums(SoftMaxTile& tile, std::size_t pixels) {
   }
 }
 
+/// Whether loss and gradient are wanted, by nothing but the predictions and one factor for each image.
+inline bool isPlain(const LossNumbers& numbers, const LossRows& rows) {
+  return rows.wantsLoss && rows.gradient && !rows.loss && !rows.labelGradient && !rows.weights &&
+         !rows.sourceGradient && !numbers.exactSoftMaxGradient;
+}
+
 /// Writes the wanted outputs of `count` channels of a pixel, from element `first` of the rows on, and adds w
 /// l to `sum`. `exponentials` are those of sumExponentials(), or null: computed again.
-template <class V>
+/// @tparam plain isPlain(): the processor foresees the branches, but there are many
+template <bool plain, class V>
 HWY_INLINE void runPixel(const LossNumbers& numbers, const LossRows& rows, std::size_t first,
                          std::size_t count, float imageFactor, const SoftMaxTile& tile, std::size_t pixel,
                          const float* exponentials, V& sum) {
@@ -417,8 +447,16 @@ HWY_INLINE void runPixel(const LossNumbers& numbers, const LossRows& rows, std::
         const std::size_t i = first + offset;
         const V z = hn::Sub(lanes.load(d, rows.predictions + i), largest);
         const V t = smoothedLabel(d, numbers, lanes.load(d, rows.labels + i));
-        const V w = loadWeights(d, lanes, rows, i);
         const V negativeLog = hn::Sub(logOfSum, z);
+        if constexpr (plain) {
+          sum = hn::Add(sum,
+                        inLanes(d, lanes, hn::IfThenZeroElse(hn::Eq(t, hn::Zero(d)), hn::Mul(t, negativeLog)),
+                                hn::Zero(d)));
+          const V p = hn::Mul(hn::LoadU(d, exponentials + offset), reciprocal);
+          lanes.store(d, hn::Mul(factor, hn::Sub(p, t)), rows.gradient + i);
+          return;
+        }
+        const V w = loadWeights(d, lanes, rows, i);
         if (rows.wantsLoss) {
           const V loss = hn::Mul(w, hn::IfThenZeroElse(hn::Eq(t, hn::Zero(d)), hn::Mul(t, negativeLog)));
           sum = hn::Add(sum, inLanes(d, lanes, loss, hn::Zero(d)));
@@ -443,20 +481,22 @@ HWY_INLINE void runPixel(const LossNumbers& numbers, const LossRows& rows, std::
 
 /// What the channels of each pixel of a tile share. In passes over the tile rather than over each pixel,
 /// because the processor overlaps pixels, but not the steps of one.
+template <bool isHalf>
 inline void reducePixels(ConstFloatRun predictions, std::size_t pixels, std::size_t channels,
                          SoftMaxTile& tile) {
   for (std::size_t i = 0; i < pixels; ++i)
     tile.largest[i] = largestPrediction(predictions + i * channels, channels);
   // The last vector of a pixel reaches into the next one, which comes later.
   for (std::size_t i = 0; i < pixels; ++i)
-    tile.sum[i] = sumExponentials(predictions + i * channels, channels, tile.largest[i],
-                                  tile.exponentials.data() + i * channels);
+    tile.sum[i] = sumExponentials<isHalf>(predictions + i * channels, channels, tile.largest[i],
+                                          tile.exponentials.data() + i * channels);
   finishSums(tile, pixels);
 }
 
 /// The outputs of the images of a tile that went through reducePixels().
-inline void runSoftMaxImages(const LossNumbers& numbers, const LossRows& rows, LossImages& images,
-                             std::size_t channels, SoftMaxTile& tile) {
+template <bool plain>
+void runSoftMaxImagesOf(const LossNumbers& numbers, const LossRows& rows, LossImages& images,
+                        std::size_t channels, SoftMaxTile& tile) {
   const hn::ScalableTag<float> d;
   std::size_t pixel = 0;
   for (std::size_t n = 0; n < images.count; ++n) {
@@ -466,10 +506,19 @@ inline void runSoftMaxImages(const LossNumbers& numbers, const LossRows& rows, L
       const std::size_t first = pixel * channels;
       if (numbers.exactSoftMaxGradient)
         tile.weightedLabels[pixel] = sumWeightedLabels(numbers, rows, first, channels, factor);
-      runPixel(numbers, rows, first, channels, factor, tile, pixel, tile.exponentials.data() + first, sum);
+      runPixel<plain>(numbers, rows, first, channels, factor, tile, pixel, tile.exponentials.data() + first,
+                      sum);
     }
     images.sums[n] = hn::GetLane(hn::SumOfLanes(d, sum));
   }
+}
+
+inline void runSoftMaxImages(const LossNumbers& numbers, const LossRows& rows, LossImages& images,
+                             std::size_t channels, SoftMaxTile& tile) {
+  if (isPlain(numbers, rows))
+    runSoftMaxImagesOf<true>(numbers, rows, images, channels, tile);
+  else
+    runSoftMaxImagesOf<false>(numbers, rows, images, channels, tile);
 }
 
 /// Number of values that are not 0; NaN is not 0.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -116,23 +117,45 @@ HWY_INLINE void copyRun(const Bits* from, Bits* to, std::int64_t count, bool pas
   std::memcpy(to + i, from + i, (elements - i) * sizeof(Bits));
 }
 
-/// Asks for all lines of a matrix, in the order of memory, which the blocks are not read in.
+/// Asks for the lines of a matrix, in the order of memory, which the blocks are not read in.
 template <class Bits>
-HWY_INLINE void prefetchRows(const Bits* from, std::int64_t stride, std::int64_t rows, std::int64_t columns) {
-  constexpr std::int64_t kLine = 64 / sizeof(Bits);
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t c = 0; c < columns; c += kLine) hwy::Prefetch(from + r * stride + c);
-}
+class LinePrefetch {
+ public:
+  LinePrefetch() = default;
+  LinePrefetch(const Bits* from, std::int64_t stride, std::int64_t rows, std::int64_t columns)
+      : from_(from), stride_(stride), rows_(rows), columns_(columns) {}
+
+  /// The next lines of so many elements.
+  void advance(std::int64_t elements) {
+    while (rows_ > 0 && elements > 0) {
+      hwy::Prefetch(from_ + column_);
+      elements -= kLine;
+      column_ += kLine;
+      if (column_ < columns_) continue;
+      column_ = 0;
+      from_ += stride_;
+      --rows_;
+    }
+  }
+  void finish() { advance(std::numeric_limits<std::int64_t>::max()); }
+
+ private:
+  static constexpr std::int64_t kLine = 64 / sizeof(Bits);
+  const Bits* from_ = nullptr;
+  std::int64_t stride_ = 0;
+  std::int64_t rows_ = 0;
+  std::int64_t columns_ = 0;
+  std::int64_t column_ = 0;
+};
 
 /// to[c * toStride + r] = from[r * fromStride + c]. Blocks are transposed in the cache and written in long
-/// runs.
+/// runs. `next` is asked for meanwhile, so that memory is read while it is written.
 template <class Bits>
 void transpose(const Bits* from, std::int64_t fromStride, std::int64_t rows, std::int64_t columns, Bits* to,
-               std::int64_t toStride, bool pastCaches) {
+               std::int64_t toStride, bool pastCaches, LinePrefetch<Bits>& next) {
   constexpr std::int64_t kLine = 64 / sizeof(Bits);
   constexpr std::int64_t kMostRows = 256;
   alignas(64) Bits block[kMostRows * kLine];
-  prefetchRows(from, fromStride, rows, columns);
   for (std::int64_t r = 0; r < rows; r += kMostRows) {
     const std::int64_t blockRows = std::min(kMostRows, rows - r);
     const std::int64_t mostColumns = kMostRows / blockRows * kLine;
@@ -140,37 +163,86 @@ void transpose(const Bits* from, std::int64_t fromStride, std::int64_t rows, std
       const std::int64_t blockColumns = std::min(mostColumns, columns - c);
       transposeBlock(from + r * fromStride + c, fromStride, blockRows, blockColumns, block);
       if (toStride == blockRows) {
+        next.advance(blockRows * blockColumns);
         copyRun(block, to + c * toStride, blockRows * blockColumns, pastCaches);
         continue;
       }
-      for (std::int64_t i = 0; i < blockColumns; ++i)
+      for (std::int64_t i = 0; i < blockColumns; ++i) {
+        next.advance(blockRows);
         copyRun(block + i * blockRows, to + (c + i) * toStride + r, blockRows, pastCaches);
+      }
     }
+  }
+  next.finish();
+}
+
+/// Adjacent pixels of one row of an image.
+struct PixelRun {
+  std::int64_t image = 0;
+  std::int64_t y = 0;
+  std::int64_t first = 0;
+  std::int64_t pixels = 0;
+};
+
+inline PixelRun pieceOf(const ImageMatrixCopyProblem& problem, const CopyPieces& pieces, std::int64_t i) {
+  const TensorShape& images = problem.images;
+  const std::int64_t row = i / pieces.count;
+  const std::int64_t first = i % pieces.count * pieces.pixels;
+  return {row / images.height, row % images.height, first, std::min(pieces.pixels, images.width - first)};
+}
+
+/// Where a run begins in the images, and in the matrix if channels come first.
+inline std::int64_t inImages(const ImageMatrixCopyProblem& problem, const PixelRun& run) {
+  return problem.images.offset(run.image, run.y, run.first, 0);
+}
+inline std::int64_t inPlane(const ImageMatrixCopyProblem& problem, const PixelRun& run) {
+  return problem.matrix.offset(0, run.image, 0, run.y * problem.images.width + run.first);
+}
+
+/// Transposes pieces [begin, end): channels first.
+template <class Bits>
+void transposePieces(const ImageMatrixCopyProblem& problem, const CopyPieces& pieces,
+                     const Operands& operands, std::int64_t begin, std::int64_t end) {
+  const TensorShape& images = problem.images;
+  const std::int64_t plane = images.height * images.width;
+  const auto* from = reinterpret_cast<const Bits*>(operands.source);
+  auto* to = reinterpret_cast<Bits*>(operands.destination);
+  const auto linesOf = [&](std::int64_t i) {
+    if (i >= end) return LinePrefetch<Bits>();
+    const PixelRun run = pieceOf(problem, pieces, i);
+    return problem.toMatrix
+               ? LinePrefetch<Bits>(from + inImages(problem, run), images.pixelStride, run.pixels,
+                                    images.channels)
+               : LinePrefetch<Bits>(from + inPlane(problem, run), plane, images.channels, run.pixels);
+  };
+  linesOf(begin).finish();
+  for (std::int64_t i = begin; i < end; ++i) {
+    const PixelRun run = pieceOf(problem, pieces, i);
+    const std::int64_t imageAt = inImages(problem, run);
+    const std::int64_t planeAt = inPlane(problem, run);
+    LinePrefetch<Bits> next = linesOf(i + 1);
+    if (problem.toMatrix)
+      transpose(from + imageAt, images.pixelStride, run.pixels, images.channels, to + planeAt, plane,
+                pieces.writesPastCaches, next);
+    else
+      transpose(from + planeAt, plane, images.channels, run.pixels, to + imageAt, images.pixelStride,
+                pieces.writesPastCaches, next);
   }
 }
 
-/// Copies pixels [first, first + pixels) of row y of image n.
+/// Copies a run of pixels: channels last.
 template <class Bits>
-void copyPixels(const ImageMatrixCopyProblem& problem, const Operands& operands, std::int64_t n,
-                std::int64_t y, std::int64_t first, std::int64_t pixels, bool pastCaches) {
+void copyPixels(const ImageMatrixCopyProblem& problem, const Operands& operands, const PixelRun& pixels,
+                bool pastCaches) {
   const TensorShape& images = problem.images;
-  const std::int64_t imageAt = images.offset(n, y, first, 0);
-  const std::int64_t pixel = y * images.width + first;
-  const std::int64_t rowAt =
-      problem.matrix.offset(0, n, 0, problem.channelsFirst ? pixel : pixel * images.channels);
+  const std::int64_t imageAt = inImages(problem, pixels);
+  const std::int64_t pixel = pixels.y * images.width + pixels.first;
+  const std::int64_t rowAt = problem.matrix.offset(0, pixels.image, 0, pixel * images.channels);
   const auto* from = reinterpret_cast<const Bits*>(operands.source);
   auto* to = reinterpret_cast<Bits*>(operands.destination);
-  const std::int64_t plane = images.height * images.width;
-  if (problem.channelsFirst && images.channels > 1 && plane > 1) {
-    if (problem.toMatrix)
-      transpose(from + imageAt, images.pixelStride, pixels, images.channels, to + rowAt, plane, pastCaches);
-    else
-      transpose(from + rowAt, plane, images.channels, pixels, to + imageAt, images.pixelStride, pastCaches);
-    return;
-  }
   const bool adjacent = images.pixelStride == images.channels;
-  const std::int64_t run = adjacent ? pixels * images.channels : images.channels;
-  for (std::int64_t p = 0; p < (adjacent ? 1 : pixels); ++p) {
+  const std::int64_t run = adjacent ? pixels.pixels * images.channels : images.channels;
+  for (std::int64_t p = 0; p < (adjacent ? 1 : pixels.pixels); ++p) {
     const std::int64_t inImage = imageAt + p * images.pixelStride;
     const std::int64_t inRow = rowAt + p * images.channels;
     copyRun(from + (problem.toMatrix ? inImage : inRow), to + (problem.toMatrix ? inRow : inImage), run,
@@ -182,12 +254,10 @@ template <class Bits>
 void copyPiecesOf(const ImageMatrixCopyProblem& problem, const CopyPieces& pieces, const Operands& operands,
                   std::int64_t begin, std::int64_t end) {
   const TensorShape& images = problem.images;
-  for (std::int64_t i = begin; i < end; ++i) {
-    const std::int64_t row = i / pieces.count;
-    const std::int64_t first = i % pieces.count * pieces.pixels;
-    copyPixels<Bits>(problem, operands, row / images.height, row % images.height, first,
-                     std::min(pieces.pixels, images.width - first), pieces.writesPastCaches);
-  }
+  if (problem.channelsFirst && images.channels > 1 && images.height * images.width > 1)
+    return transposePieces<Bits>(problem, pieces, operands, begin, end);
+  for (std::int64_t i = begin; i < end; ++i)
+    copyPixels<Bits>(problem, operands, pieceOf(problem, pieces, i), pieces.writesPastCaches);
 }
 
 /// Copies pieces [begin, end) of all rows of all images.

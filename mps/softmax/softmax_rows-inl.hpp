@@ -206,13 +206,10 @@ HWY_INLINE void sumPixels(D d, const PackedPixels& tile, Value&& value, float* s
       [](V a, V b) { return hn::Add(a, b); }, sums);
 }
 
-template <bool isHalf>
-HWY_INLINE void softMaxPackedPixels(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun x, FloatRun y) {
+/// shifts[p] = the largest channel of each pixel.
+HWY_INLINE void largestOfPixels(const PackedPixels& tile, ConstFloatRun x, float* shifts) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
-  alignas(64) Numbers shifts;
-  alignas(64) Numbers sums;
-  alignas(64) Numbers exponentials;
   reduceRows(
       d, tile.pixels,
       [&](std::size_t p) HWY_ATTR __attribute__((always_inline)) {
@@ -226,30 +223,82 @@ HWY_INLINE void softMaxPackedPixels(SoftMaxKind kind, const PackedPixels& tile, 
         return result;
       },
       [](V a, V b) { return hn::Max(a, b); }, shifts);
-  forPackedVectors(
-      d, tile, [&](std::size_t i, auto lanes, auto spread) HWY_ATTR __attribute__((always_inline)) {
-        const V shifted = hn::Sub(lanes.load(d, x + i), spread(shifts));
-        lanes.store(d, exponential<isHalf>(d, shifted), exponentials + i);
+}
+
+/// Whether no x lies so far below `shift` that exp(x - shift) would lose digits.
+HWY_INLINE bool staysNormal(ConstFloatRun x, std::size_t count, float shift) {
+  const hn::ScalableTag<float> d;
+  auto smallest = hn::Set(d, shift);
+  forVectors(d, count, [&](std::size_t i, auto lanes) {
+    smallest = hn::Min(smallest, withFiller(d, lanes, lanes.load(d, x + i), shift));
+  });
+  return shift - hn::GetLane(hn::MinOfLanes(d, smallest)) < 87.0F;
+}
+
+/// Whether no sum is NaN or so small that the shift was far from the pixel's largest channel.
+HWY_INLINE bool areWellScaled(std::size_t pixels, const float* sums) {
+  const hn::ScalableTag<float> d;
+  bool all = true;
+  forVectors(d, pixels, [&](std::size_t i, auto lanes) {
+    const auto values = withFiller(d, lanes, lanes.load(d, sums + i), 1.0F);
+    all &= hn::AllTrue(d, hn::Ge(values, hn::Set(d, 0x1p-16F)));
+  });
+  return all;
+}
+
+template <bool isHalf>
+HWY_INLINE void softMaxPackedPixels(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun x, FloatRun y) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  alignas(64) Numbers shifts;
+  alignas(64) Numbers sums;
+  alignas(64) Numbers exponentials;
+  const auto sum = [&] {
+    sumPixels(
+        d, tile,
+        [&](std::size_t i, auto lanes) HWY_ATTR
+        __attribute__((always_inline)) { return lanes.load(d, exponentials + i); },
+        sums);
+  };
+  // Any shift serves that is not far from a pixel's largest channel; one for the tile is cheaper.
+  const V common = largest(d, x, tile.pixels * tile.channels);
+  forVectors(
+      d, tile.pixels * tile.channels, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        lanes.store(d, exponential<isHalf>(d, hn::Sub(lanes.load(d, x + i), common)), exponentials + i);
       });
-  sumPixels(
-      d, tile,
-      [&](std::size_t i, auto lanes) HWY_ATTR
-      __attribute__((always_inline)) { return lanes.load(d, exponentials + i); },
-      sums);
+  sum();
+  const bool needsAllDigits = !isHalf && kind == SoftMaxKind::SoftMax;
+  const bool isCommon = areWellScaled(tile.pixels, sums) &&
+                        (!needsAllDigits || staysNormal(x, tile.pixels * tile.channels, hn::GetLane(common)));
+  if (!isCommon) {
+    largestOfPixels(tile, x, shifts);
+    forPackedVectors(
+        d, tile, [&](std::size_t i, auto lanes, auto spread) HWY_ATTR __attribute__((always_inline)) {
+          const V shifted = hn::Sub(lanes.load(d, x + i), spread(shifts));
+          lanes.store(d, exponential<isHalf>(d, shifted), exponentials + i);
+        });
+    sum();
+  }
   if (kind == SoftMaxKind::SoftMax) {
     replaceAll(tile.pixels, sums, [](auto dn, auto sum) { return hn::Div(hn::Set(dn, 1.0F), sum); });
     forPackedVectors(
         d, tile, [&](std::size_t i, auto lanes, auto spread) HWY_ATTR __attribute__((always_inline)) {
           lanes.store(d, hn::Mul(lanes.load(d, exponentials + i), spread(sums)), y + i);
         });
-  } else {
-    replaceAll(tile.pixels, sums, [](auto dn, auto sum) { return vectorLog(dn, sum); });
+    return;
+  }
+  replaceAll(tile.pixels, sums, [](auto dn, auto sum) { return vectorLog(dn, sum); });
+  if (isCommon)
+    forPackedVectors(
+        d, tile, [&](std::size_t i, auto lanes, auto spread) HWY_ATTR __attribute__((always_inline)) {
+          lanes.store(d, hn::Sub(hn::Sub(lanes.load(d, x + i), common), spread(sums)), y + i);
+        });
+  else
     forPackedVectors(
         d, tile, [&](std::size_t i, auto lanes, auto spread) HWY_ATTR __attribute__((always_inline)) {
           const V shifted = hn::Sub(lanes.load(d, x + i), spread(shifts));
           lanes.store(d, hn::Sub(shifted, spread(sums)), y + i);
         });
-  }
 }
 
 inline void softMaxPackedGradients(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun result,
