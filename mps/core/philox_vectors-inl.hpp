@@ -100,7 +100,7 @@ HWY_INLINE V oddLanesOfBlocks(D d, V a, V b) {
 
 /// Calls store(offset, words) for the words of a vector of blocks, in order.
 template <class D, class V = hn::Vec<D>, class Store>
-HWY_INLINE void storePhiloxWords(D d, const PhiloxVectors<V>& blocks, std::size_t offset, Store&& store) {
+HWY_INLINE void storePhiloxWords(D /*d*/, const PhiloxVectors<V>& blocks, std::size_t offset, Store&& store) {
   const hn::Repartition<std::uint32_t, D> dw;
   const auto first = evenLanesOfBlocks(dw, hn::BitCast(dw, blocks.c0), hn::BitCast(dw, blocks.c1));
   const auto second = evenLanesOfBlocks(dw, hn::BitCast(dw, blocks.c2), hn::BitCast(dw, blocks.c3));

@@ -9,6 +9,7 @@
 #define UNMETAL_MPS_LOSS_LOSS_ROWS_INL_HPP
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <array>
@@ -493,6 +494,13 @@ inline void reducePixels(ConstFloatRun predictions, std::size_t pixels, std::siz
   finishSums(tile, pixels);
 }
 
+/// Asks for `count` values: the next tile, while the processor computes this one.
+HWY_INLINE void prefetch(ConstFloatRun values, std::size_t count) {
+  const std::size_t line = values.isHalf ? 32 : 16;
+  for (std::size_t i = 0; i < count; i += line)
+    hwy::Prefetch(static_cast<const std::byte*>((values + i).address));
+}
+
 /// The outputs of the images of a tile that went through reducePixels().
 template <bool plain>
 void runSoftMaxImagesOf(const LossNumbers& numbers, const LossRows& rows, LossImages& images,
@@ -504,6 +512,9 @@ void runSoftMaxImagesOf(const LossNumbers& numbers, const LossRows& rows, LossIm
     hn::Vec<decltype(d)> sum = hn::Zero(d);
     for (const std::size_t end = pixel + images.elements / channels; pixel < end; ++pixel) {
       const std::size_t first = pixel * channels;
+      const std::size_t next = first + images.count * images.elements;
+      prefetch(rows.predictions + next, channels);
+      prefetch(rows.labels + next, channels);
       if (numbers.exactSoftMaxGradient)
         tile.weightedLabels[pixel] = sumWeightedLabels(numbers, rows, first, channels, factor);
       runPixel<plain>(numbers, rows, first, channels, factor, tile, pixel, tile.exponentials.data() + first,

@@ -8,6 +8,7 @@
 #define UNMETAL_MPS_SOFTMAX_SOFTMAX_ROWS_INL_HPP
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -47,6 +48,14 @@ namespace mps::detail::HWY_NAMESPACE {
 // Runs: the channels of a pixel, or some of them
 // --------------------------------------------------------------------
 
+// The compiler would call the bodies of the loops, and then keep all constants in memory. Sanitized builds may: what
+// they add to every access makes inlined bodies slow to compile.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define UNMETAL_INLINE_BODY HWY_ATTR
+#else
+#define UNMETAL_INLINE_BODY HWY_ATTR __attribute__((always_inline))
+#endif
+
 /// The first lanes of v, `filler` behind them.
 template <class D, class V>
 HWY_INLINE V withFiller(D /*d*/, AllLanes /*lanes*/, V v, float /*filler*/) {
@@ -78,11 +87,17 @@ HWY_INLINE V exponential(D d, V x) {
     return vectorExpNonPositive(d, x);
 }
 
+/// Asks for what lies `count` values behind a place of a run: the next pixel or tile, while the processor computes.
+HWY_INLINE void prefetch(ConstFloatRun x, std::size_t i, std::size_t count) {
+  hwy::Prefetch(static_cast<const std::byte*>((x + (i + count)).address));
+}
+
 /// sum exp(x - shift), in all lanes.
 template <bool isHalf, class D, class V = hn::Vec<D>>
 HWY_INLINE V exponentialSum(D d, ConstFloatRun x, std::size_t count, V shift) {
   auto sum = hn::Zero(d);
   forVectors(d, count, [&](std::size_t i, auto lanes) {
+    prefetch(x, i, count);
     const V e = exponential<isHalf>(d, hn::Sub(lanes.load(d, x + i), shift));
     sum = hn::Add(sum, withFiller(d, lanes, e, 0.0F));
   });
@@ -94,6 +109,7 @@ template <bool isHalf, class D, class V = hn::Vec<D>>
 HWY_INLINE V exponentials(D d, ConstFloatRun x, std::size_t count, V shift, float* y) {
   auto sum = hn::Zero(d);
   forVectors(d, count, [&](std::size_t i, auto lanes) {
+    prefetch(x, i, count);
     const V e = exponential<isHalf>(d, hn::Sub(lanes.load(d, x + i), shift));
     lanes.store(d, e, y + i);
     sum = hn::Add(sum, withFiller(d, lanes, e, 0.0F));
@@ -174,18 +190,17 @@ HWY_INLINE void forPackedVectors(D d, const PackedPixels& tile, Body&& body) {
   std::size_t inGroup = 0;
   std::size_t firstPixel = 0;
   // One loop without branches, not one for each group: a short loop ends with a misprediction.
-  forVectors(
-      d, tile.pixels * tile.channels, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-        const auto indices = hn::SetTableIndices(d, tile.pixelOfElement + inGroup);
-        const auto spread = [&](const float* numbers) HWY_ATTR __attribute__((always_inline)) {
-          return hn::TableLookupLanes(hn::LoadU(d, numbers + firstPixel), indices);
-        };
-        body(i, lanes, spread);
-        inGroup += hn::Lanes(d);
-        const bool isLast = inGroup == group;
-        inGroup = isLast ? 0 : inGroup;
-        firstPixel += isLast ? hn::Lanes(d) : 0;
-      });
+  forVectors(d, tile.pixels * tile.channels, [&](std::size_t i, auto lanes) UNMETAL_INLINE_BODY {
+    const auto indices = hn::SetTableIndices(d, tile.pixelOfElement + inGroup);
+    const auto spread = [&](const float* numbers) UNMETAL_INLINE_BODY {
+      return hn::TableLookupLanes(hn::LoadU(d, numbers + firstPixel), indices);
+    };
+    body(i, lanes, spread);
+    inGroup += hn::Lanes(d);
+    const bool isLast = inGroup == group;
+    inGroup = isLast ? 0 : inGroup;
+    firstPixel += isLast ? hn::Lanes(d) : 0;
+  });
 }
 
 /// sums[p] = the sum over the channels of a pixel of what value(element, lanes) returns, 0 in the lanes that
@@ -195,38 +210,36 @@ HWY_INLINE void sumPixels(D d, const PackedPixels& tile, Value&& value, float* s
   using V = hn::Vec<D>;
   reduceRows(
       d, tile.pixels,
-      [&](std::size_t p) HWY_ATTR __attribute__((always_inline)) {
+      [&](std::size_t p) UNMETAL_INLINE_BODY {
         V sum = hn::Zero(d);
-        forVectors(
-            d, tile.channels, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-              sum = hn::Add(sum, value(p * tile.channels + i, lanes));
-            });
+        forVectors(d, tile.channels, [&](std::size_t i, auto lanes) UNMETAL_INLINE_BODY {
+          sum = hn::Add(sum, value(p * tile.channels + i, lanes));
+        });
         return sum;
       },
       [](V a, V b) { return hn::Add(a, b); }, sums);
 }
 
 /// shifts[p] = the largest channel of each pixel.
-HWY_INLINE void largestOfPixels(const PackedPixels& tile, ConstFloatRun x, float* shifts) {
+inline void largestOfPixels(const PackedPixels& tile, ConstFloatRun x, float* shifts) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   reduceRows(
       d, tile.pixels,
-      [&](std::size_t p) HWY_ATTR __attribute__((always_inline)) {
+      [&](std::size_t p) UNMETAL_INLINE_BODY {
         constexpr float lowest = -std::numeric_limits<float>::infinity();
         V result = hn::Set(d, lowest);
-        forVectors(
-            d, tile.channels, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-              const V values = lanes.load(d, x + (p * tile.channels + i));
-              result = hn::Max(result, withFiller(d, lanes, values, lowest));
-            });
+        forVectors(d, tile.channels, [&](std::size_t i, auto lanes) UNMETAL_INLINE_BODY {
+          const V values = lanes.load(d, x + (p * tile.channels + i));
+          result = hn::Max(result, withFiller(d, lanes, values, lowest));
+        });
         return result;
       },
       [](V a, V b) { return hn::Max(a, b); }, shifts);
 }
 
 /// Whether no x lies so far below `shift` that exp(x - shift) would lose digits.
-HWY_INLINE bool staysNormal(ConstFloatRun x, std::size_t count, float shift) {
+inline bool staysNormal(ConstFloatRun x, std::size_t count, float shift) {
   const hn::ScalableTag<float> d;
   auto smallest = hn::Set(d, shift);
   forVectors(d, count, [&](std::size_t i, auto lanes) {
@@ -236,7 +249,7 @@ HWY_INLINE bool staysNormal(ConstFloatRun x, std::size_t count, float shift) {
 }
 
 /// Whether no sum is NaN or so small that the shift was far from the pixel's largest channel.
-HWY_INLINE bool areWellScaled(std::size_t pixels, const float* sums) {
+inline bool areWellScaled(std::size_t pixels, const float* sums) {
   const hn::ScalableTag<float> d;
   bool all = true;
   forVectors(d, pixels, [&](std::size_t i, auto lanes) {
@@ -247,7 +260,7 @@ HWY_INLINE bool areWellScaled(std::size_t pixels, const float* sums) {
 }
 
 template <bool isHalf>
-HWY_INLINE void softMaxPackedPixels(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun x, FloatRun y) {
+void softMaxPackedPixels(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun x, FloatRun y) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   alignas(64) Numbers shifts;
@@ -256,49 +269,44 @@ HWY_INLINE void softMaxPackedPixels(SoftMaxKind kind, const PackedPixels& tile, 
   const auto sum = [&] {
     sumPixels(
         d, tile,
-        [&](std::size_t i, auto lanes) HWY_ATTR
-        __attribute__((always_inline)) { return lanes.load(d, exponentials + i); },
-        sums);
+        [&](std::size_t i, auto lanes) UNMETAL_INLINE_BODY { return lanes.load(d, exponentials + i); }, sums);
   };
   // Any shift serves that is not far from a pixel's largest channel; one for the tile is cheaper.
-  const V common = largest(d, x, tile.pixels * tile.channels);
-  forVectors(
-      d, tile.pixels * tile.channels, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-        lanes.store(d, exponential<isHalf>(d, hn::Sub(lanes.load(d, x + i), common)), exponentials + i);
-      });
+  const std::size_t count = tile.pixels * tile.channels;
+  const V common = largest(d, x, count);
+  forVectors(d, count, [&](std::size_t i, auto lanes) UNMETAL_INLINE_BODY {
+    prefetch(x, i, count);
+    lanes.store(d, exponential<isHalf>(d, hn::Sub(lanes.load(d, x + i), common)), exponentials + i);
+  });
   sum();
   const bool needsAllDigits = !isHalf && kind == SoftMaxKind::SoftMax;
-  const bool isCommon = areWellScaled(tile.pixels, sums) &&
-                        (!needsAllDigits || staysNormal(x, tile.pixels * tile.channels, hn::GetLane(common)));
+  const bool isCommon =
+      areWellScaled(tile.pixels, sums) && (!needsAllDigits || staysNormal(x, count, hn::GetLane(common)));
   if (!isCommon) {
     largestOfPixels(tile, x, shifts);
-    forPackedVectors(
-        d, tile, [&](std::size_t i, auto lanes, auto spread) HWY_ATTR __attribute__((always_inline)) {
-          const V shifted = hn::Sub(lanes.load(d, x + i), spread(shifts));
-          lanes.store(d, exponential<isHalf>(d, shifted), exponentials + i);
-        });
+    forPackedVectors(d, tile, [&](std::size_t i, auto lanes, auto spread) UNMETAL_INLINE_BODY {
+      const V shifted = hn::Sub(lanes.load(d, x + i), spread(shifts));
+      lanes.store(d, exponential<isHalf>(d, shifted), exponentials + i);
+    });
     sum();
   }
   if (kind == SoftMaxKind::SoftMax) {
     replaceAll(tile.pixels, sums, [](auto dn, auto sum) { return hn::Div(hn::Set(dn, 1.0F), sum); });
-    forPackedVectors(
-        d, tile, [&](std::size_t i, auto lanes, auto spread) HWY_ATTR __attribute__((always_inline)) {
-          lanes.store(d, hn::Mul(lanes.load(d, exponentials + i), spread(sums)), y + i);
-        });
+    forPackedVectors(d, tile, [&](std::size_t i, auto lanes, auto spread) UNMETAL_INLINE_BODY {
+      lanes.store(d, hn::Mul(lanes.load(d, exponentials + i), spread(sums)), y + i);
+    });
     return;
   }
   replaceAll(tile.pixels, sums, [](auto dn, auto sum) { return vectorLog(dn, sum); });
   if (isCommon)
-    forPackedVectors(
-        d, tile, [&](std::size_t i, auto lanes, auto spread) HWY_ATTR __attribute__((always_inline)) {
-          lanes.store(d, hn::Sub(hn::Sub(lanes.load(d, x + i), common), spread(sums)), y + i);
-        });
+    forPackedVectors(d, tile, [&](std::size_t i, auto lanes, auto spread) UNMETAL_INLINE_BODY {
+      lanes.store(d, hn::Sub(hn::Sub(lanes.load(d, x + i), common), spread(sums)), y + i);
+    });
   else
-    forPackedVectors(
-        d, tile, [&](std::size_t i, auto lanes, auto spread) HWY_ATTR __attribute__((always_inline)) {
-          const V shifted = hn::Sub(lanes.load(d, x + i), spread(shifts));
-          lanes.store(d, hn::Sub(shifted, spread(sums)), y + i);
-        });
+    forPackedVectors(d, tile, [&](std::size_t i, auto lanes, auto spread) UNMETAL_INLINE_BODY {
+      const V shifted = hn::Sub(lanes.load(d, x + i), spread(shifts));
+      lanes.store(d, hn::Sub(shifted, spread(sums)), y + i);
+    });
 }
 
 inline void softMaxPackedGradients(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun result,
@@ -329,8 +337,8 @@ inline void softMaxPackedGradients(SoftMaxKind kind, const PackedPixels& tile, C
 // ---------------------------------------------------------------------------------
 
 template <bool isHalf>
-HWY_INLINE void softMaxLongPixels(SoftMaxKind kind, std::size_t pixels, std::size_t channels, ConstFloatRun x,
-                                  FloatRun y) {
+void softMaxLongPixels(SoftMaxKind kind, std::size_t pixels, std::size_t channels, ConstFloatRun x,
+                       FloatRun y) {
   const hn::ScalableTag<float> d;
   alignas(64) float buffer[Tiling::capacity];
   for (std::size_t p = 0; p < pixels; ++p) {
@@ -348,79 +356,76 @@ HWY_INLINE void softMaxLongPixels(SoftMaxKind kind, std::size_t pixels, std::siz
 // Pixels of a few vectors, in registers
 // -----------------------------------------------------------------------------------------------
 
-// The bodies of the loops say always_inline: the compiler would call them.
+/// Vectors of a pixel of softMaxInRegisters(), and its pixels at once: the processor overlaps them.
+inline constexpr std::size_t kRegisterVectors = 4;
+inline constexpr std::size_t kRegisterPixels = 2;
 
-/// Calls function(k) for k = 0 ... count - 1, each a constant: no loop, so that all stays in registers.
-template <std::size_t count, std::size_t k = 0, class Function>
-HWY_INLINE void forConstants(Function&& function) {
-  if constexpr (k < count) {
-    function(std::integral_constant<std::size_t, k>());
-    forConstants<count, k + 1>(function);
-  }
-}
-
-/// Pixels of so many vectors. If the last one is not whole, whole ones are written nevertheless, in order.
-template <std::size_t vectors, bool isHalf>
-HWY_INLINE void softMaxInRegisters(SoftMaxKind kind, std::size_t pixels, std::size_t channels,
-                                   ConstFloatRun x, FloatRun y) {
+/// Pixels of so many vectors; the last vector of each may have lanes that are not used.
+template <bool isHalf>
+void softMaxInRegisters(SoftMaxKind kind, std::size_t pixels, std::size_t channels, ConstFloatRun x,
+                        FloatRun y) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   constexpr float lowest = -std::numeric_limits<float>::infinity();
   const std::size_t step = hn::Lanes(d);
-  const std::size_t rest = channels - (vectors - 1) * step;
-  const auto load = [&](std::size_t p, auto k) HWY_ATTR __attribute__((always_inline)) {
+  const std::size_t rest = channels - (kRegisterVectors - 1) * step;
+  const auto load = [&](std::size_t p, std::size_t k) UNMETAL_INLINE_BODY {
     const ConstFloatRun from = x + (p * channels + k * step);
-    if (k + 1 < vectors || rest == step) return AllLanes{}.load(d, from);
+    if (k + 1 < kRegisterVectors || rest == step) return AllLanes{}.load(d, from);
     return withFiller(d, FirstLanes{rest}, FirstLanes{rest}.load(d, from), lowest);
   };
-  const auto store = [&](std::size_t p, auto k, V value) HWY_ATTR __attribute__((always_inline)) {
-    AllLanes{}.store(d, value, y + (p * channels + k * step));
+  const auto store = [&](std::size_t p, std::size_t k, V value) UNMETAL_INLINE_BODY {
+    const FloatRun to = y + (p * channels + k * step);
+    if (k + 1 < kRegisterVectors || rest == step) return AllLanes{}.store(d, value, to);
+    FirstLanes{rest}.store(d, value, to);
   };
   alignas(64) Numbers shifts;
   alignas(64) Numbers sums;
-  const auto run = [&](std::size_t first, auto together) HWY_ATTR __attribute__((always_inline)) {
-    V values[together * vectors];
-    V shift[together];
-    V sum[together];
-    forConstants<together>([&](auto i) HWY_ATTR __attribute__((always_inline)) {
-      shift[i] = hn::Set(d, lowest);
-      forConstants<vectors>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
-        values[i * vectors + k] = load(first + i, k);
-        shift[i] = hn::Max(shift[i], values[i * vectors + k]);
-      });
-    });
-    forConstants<together>([&](auto i) HWY_ATTR __attribute__((always_inline)) {
-      shift[i] = hn::MaxOfLanes(d, shift[i]);
-      sum[i] = hn::Zero(d);
-    });
-    forConstants<together * vectors>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
-      constexpr std::size_t i = k / vectors;
-      values[k] = exponential<isHalf>(d, hn::Sub(values[k], shift[i]));  // 0 where the filler is
-      sum[i] = hn::Add(sum[i], values[k]);
-    });
-    forConstants<together>([&](auto i) HWY_ATTR __attribute__((always_inline)) {
-      sum[i] = hn::SumOfLanes(d, sum[i]);
-      if (kind == SoftMaxKind::SoftMax) {
-        const V factor = hn::Div(hn::Set(d, 1.0F), sum[i]);
-        forConstants<vectors>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
-          store(first + i, k, hn::Mul(values[i * vectors + k], factor));
-        });
-      } else {
-        shifts[first + i] = hn::GetLane(shift[i]);
-        sums[first + i] = hn::GetLane(sum[i]);
-      }
-    });
-  };
   std::size_t p = 0;
-  for (; p + 2 <= pixels; p += 2) run(p, std::integral_constant<std::size_t, 2>());
-  if (p < pixels) run(p, std::integral_constant<std::size_t, 1>());
-  if (kind == SoftMaxKind::SoftMax) return;
-  // A logarithm costs as much for one pixel as for a vector of them.
-  replaceAll(pixels, sums, [](auto dn, auto sum) { return vectorLog(dn, sum); });
-  for (p = 0; p < pixels; ++p)
-    forConstants<vectors>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
-      store(p, k, hn::Sub(hn::Sub(load(p, k), hn::Set(d, shifts[p])), hn::Set(d, sums[p])));
-    });
+  for (; p + kRegisterPixels <= pixels; p += kRegisterPixels) {
+    V values[kRegisterPixels * kRegisterVectors];
+    V shift[kRegisterPixels];
+    V sum[kRegisterPixels];
+    HWY_UNROLL(8)
+    for (std::size_t k = 0; k < kRegisterPixels * kRegisterVectors; ++k) {
+      const std::size_t i = k / kRegisterVectors;
+      values[k] = load(p + i, k % kRegisterVectors);
+      shift[i] = k % kRegisterVectors == 0 ? values[k] : hn::Max(shift[i], values[k]);
+    }
+    shift[0] = hn::MaxOfLanes(d, shift[0]);
+    shift[1] = hn::MaxOfLanes(d, shift[1]);
+    HWY_UNROLL(8)
+    for (std::size_t k = 0; k < kRegisterPixels * kRegisterVectors; ++k) {
+      const std::size_t i = k / kRegisterVectors;
+      values[k] = exponential<isHalf>(d, hn::Sub(values[k], shift[i]));  // 0 where the filler is
+      sum[i] = k % kRegisterVectors == 0 ? values[k] : hn::Add(sum[i], values[k]);
+    }
+    sum[0] = hn::SumOfLanes(d, sum[0]);
+    sum[1] = hn::SumOfLanes(d, sum[1]);
+    if (kind == SoftMaxKind::SoftMax) {
+      const V factors[kRegisterPixels] = {hn::Div(hn::Set(d, 1.0F), sum[0]),
+                                          hn::Div(hn::Set(d, 1.0F), sum[1])};
+      HWY_UNROLL(8)
+      for (std::size_t k = 0; k < kRegisterPixels * kRegisterVectors; ++k)
+        store(p + k / kRegisterVectors, k % kRegisterVectors,
+              hn::Mul(values[k], factors[k / kRegisterVectors]));
+    } else {
+      for (std::size_t i = 0; i < kRegisterPixels; ++i) {
+        shifts[p + i] = hn::GetLane(shift[i]);
+        sums[p + i] = hn::GetLane(sum[i]);
+      }
+    }
+  }
+  if (kind == SoftMaxKind::LogSoftMax) {
+    // A logarithm costs as much for one pixel as for a vector of them.
+    replaceAll(p, sums, [](auto dn, auto sum) { return vectorLog(dn, sum); });
+    for (std::size_t q = 0; q < p; ++q) {
+      HWY_UNROLL(4)
+      for (std::size_t k = 0; k < kRegisterVectors; ++k)
+        store(q, k, hn::Sub(hn::Sub(load(q, k), hn::Set(d, shifts[q])), hn::Set(d, sums[q])));
+    }
+  }
+  softMaxLongPixels<isHalf>(kind, pixels - p, channels, x + p * channels, y + p * channels);
 }
 
 /// Writes `count` values past the caches where whole vectors are aligned.
@@ -437,56 +442,39 @@ HWY_INLINE void streamValues(const T* from, std::size_t count, T* to) {
   std::memcpy(target + i, source + i, bytes - i);
 }
 
-/// Most vectors of softMaxInRegisters().
-inline constexpr std::size_t kRegisterVectors = 4;
-
-template <bool isHalf>
-HWY_INLINE void softMaxPixelsOf(SoftMaxKind kind, std::size_t pixels, std::size_t channels, ConstFloatRun x,
-                                FloatRun y) {
-  const std::size_t lanes = hn::Lanes(hn::ScalableTag<float>());
-  switch ((channels + lanes - 1) / lanes) {
-    case 1:
-      return softMaxInRegisters<1, isHalf>(kind, pixels, channels, x, y);
-    case 2:
-      return softMaxInRegisters<2, isHalf>(kind, pixels, channels, x, y);
-    case 3:
-      return softMaxInRegisters<3, isHalf>(kind, pixels, channels, x, y);
-    case kRegisterVectors:
-      return softMaxInRegisters<kRegisterVectors, isHalf>(kind, pixels, channels, x, y);
-    default:
-      return softMaxLongPixels<isHalf>(kind, pixels, channels, x, y);
-  }
-}
-
 /// Pixels one after the other.
 /// @tparam T of the result
 template <class T>
-HWY_INLINE void softMaxPixels(SoftMaxKind kind, std::size_t pixels, std::size_t channels, ConstFloatRun x,
-                              FloatRun y) {
+void softMaxPixels(SoftMaxKind kind, std::size_t pixels, std::size_t channels, ConstFloatRun x, FloatRun y) {
   constexpr bool isHalf = std::is_same_v<T, Float16>;
-  constexpr std::size_t lanes = hn::MaxLanes(hn::ScalableTag<float>());
-  if (channels % lanes == 0 || (channels > kRegisterVectors * lanes && !y.isStreamed))
-    return softMaxPixelsOf<isHalf>(kind, pixels, channels, x, y);
-  // Room for whole vectors; and of the pixels few are aligned, while the tile is.
-  alignas(64) T results[Tiling::capacity + lanes];
-  softMaxPixelsOf<isHalf>(kind, pixels, channels, x, FloatRun(results));
-  if (y.isStreamed)
-    streamValues(results, pixels * channels, static_cast<T*>(y.address));
+  if (!y.isStreamed || channels % hn::Lanes(hn::ScalableTag<float>()) == 0)
+    return softMaxLongPixels<isHalf>(kind, pixels, channels, x, y);
+  // Few of the pixels are aligned, the tile is.
+  alignas(64) T results[Tiling::capacity];
+  softMaxLongPixels<isHalf>(kind, pixels, channels, x, FloatRun(results));
+  streamValues(results, pixels * channels, static_cast<T*>(y.address));
+}
+
+/// The tile by the fastest way.
+/// @tparam T of the result
+template <class T>
+void softMaxTileOf(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun x, FloatRun y) {
+  constexpr bool isHalf = std::is_same_v<T, Float16>;
+  const std::size_t registers = kRegisterVectors * hn::Lanes(hn::ScalableTag<float>());
+  // Few lanes may be idle.
+  if (tile.channels <= registers && 8 * tile.channels >= 7 * registers)
+    softMaxInRegisters<isHalf>(kind, tile.pixels, tile.channels, x, y);
+  else if (tile.pixelOfElement != nullptr)
+    softMaxPackedPixels<isHalf>(kind, tile, x, y);
   else
-    std::memcpy(y.address, results, pixels * channels * sizeof(T));
+    softMaxPixels<T>(kind, tile.pixels, tile.channels, x, y);
 }
 
 inline void softMaxTile(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun x, FloatRun y) {
-  const std::size_t lanes = hn::Lanes(hn::ScalableTag<float>());
-  const std::size_t vectors = (tile.channels + lanes - 1) / lanes;
-  // Few lanes may be idle.
-  const bool fitsRegisters = vectors <= kRegisterVectors && 8 * tile.channels >= 7 * vectors * lanes;
-  if (tile.pixelOfElement != nullptr && !fitsRegisters)
-    y.isHalf ? softMaxPackedPixels<true>(kind, tile, x, y) : softMaxPackedPixels<false>(kind, tile, x, y);
-  else if (y.isHalf)
-    softMaxPixels<Float16>(kind, tile.pixels, tile.channels, x, y);
+  if (y.isHalf)
+    softMaxTileOf<Float16>(kind, tile, x, y);
   else
-    softMaxPixels<float>(kind, tile.pixels, tile.channels, x, y);
+    softMaxTileOf<float>(kind, tile, x, y);
 }
 
 inline void softMaxGradientPixels(SoftMaxKind kind, std::size_t pixels, std::size_t channels,
@@ -498,6 +486,8 @@ inline void softMaxGradientPixels(SoftMaxKind kind, std::size_t pixels, std::siz
     finishGradient(d, kind, s, g, channels, gradientSum(d, kind, s, g, channels), dx + p * channels);
   }
 }
+
+#undef UNMETAL_INLINE_BODY
 
 }  // namespace mps::detail::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
