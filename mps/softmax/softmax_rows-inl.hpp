@@ -49,11 +49,13 @@ namespace mps::detail::HWY_NAMESPACE {
 // --------------------------------------------------------------------
 
 // The compiler would call the bodies of the loops, and then keep all constants in memory. Sanitized builds may: what
-// they add to every access makes inlined bodies slow to compile.
+// they add to every access makes inlined and unrolled bodies slow to compile.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define UNMETAL_INLINE_BODY HWY_ATTR
+#define UNMETAL_UNROLL(factor)
 #else
 #define UNMETAL_INLINE_BODY HWY_ATTR __attribute__((always_inline))
+#define UNMETAL_UNROLL(factor) HWY_UNROLL(factor)
 #endif
 
 /// The first lanes of v, `filler` behind them.
@@ -386,7 +388,7 @@ void softMaxInRegisters(SoftMaxKind kind, std::size_t pixels, std::size_t channe
     V values[kRegisterPixels * kRegisterVectors];
     V shift[kRegisterPixels];
     V sum[kRegisterPixels];
-    HWY_UNROLL(8)
+    UNMETAL_UNROLL(8)
     for (std::size_t k = 0; k < kRegisterPixels * kRegisterVectors; ++k) {
       const std::size_t i = k / kRegisterVectors;
       values[k] = load(p + i, k % kRegisterVectors);
@@ -394,7 +396,7 @@ void softMaxInRegisters(SoftMaxKind kind, std::size_t pixels, std::size_t channe
     }
     shift[0] = hn::MaxOfLanes(d, shift[0]);
     shift[1] = hn::MaxOfLanes(d, shift[1]);
-    HWY_UNROLL(8)
+    UNMETAL_UNROLL(8)
     for (std::size_t k = 0; k < kRegisterPixels * kRegisterVectors; ++k) {
       const std::size_t i = k / kRegisterVectors;
       values[k] = exponential<isHalf>(d, hn::Sub(values[k], shift[i]));  // 0 where the filler is
@@ -405,7 +407,7 @@ void softMaxInRegisters(SoftMaxKind kind, std::size_t pixels, std::size_t channe
     if (kind == SoftMaxKind::SoftMax) {
       const V factors[kRegisterPixels] = {hn::Div(hn::Set(d, 1.0F), sum[0]),
                                           hn::Div(hn::Set(d, 1.0F), sum[1])};
-      HWY_UNROLL(8)
+      UNMETAL_UNROLL(8)
       for (std::size_t k = 0; k < kRegisterPixels * kRegisterVectors; ++k)
         store(p + k / kRegisterVectors, k % kRegisterVectors,
               hn::Mul(values[k], factors[k / kRegisterVectors]));
@@ -420,7 +422,7 @@ void softMaxInRegisters(SoftMaxKind kind, std::size_t pixels, std::size_t channe
     // A logarithm costs as much for one pixel as for a vector of them.
     replaceAll(p, sums, [](auto dn, auto sum) { return vectorLog(dn, sum); });
     for (std::size_t q = 0; q < p; ++q) {
-      HWY_UNROLL(4)
+      UNMETAL_UNROLL(4)
       for (std::size_t k = 0; k < kRegisterVectors; ++k)
         store(q, k, hn::Sub(hn::Sub(load(q, k), hn::Set(d, shifts[q])), hn::Set(d, sums[q])));
     }
@@ -488,6 +490,7 @@ inline void softMaxGradientPixels(SoftMaxKind kind, std::size_t pixels, std::siz
 }
 
 #undef UNMETAL_INLINE_BODY
+#undef UNMETAL_UNROLL
 
 }  // namespace mps::detail::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
