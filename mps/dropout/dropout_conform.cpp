@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "mps/conform/kernel_cases.hpp"
+#include "mps/core/philox.hpp"
 #include "mps/dropout/dropout.hpp"
 #include "mps/dropout/dropout_cases.hpp"
 #include "mps/dropout/dropout_reference.hpp"
@@ -18,20 +19,31 @@ Tier tierOf(ConformFormats formats) {
              : Tier::Bounded;
 }
 
-/// The keep probability that equals the number drawn for the first element of a mask, which is just dropped then.
-float probabilityAsDrawn(DropoutProblem problem, std::uint32_t encodeCounter, std::uint32_t image) {
-  std::uint32_t drawn = 0;  // times 2^24
-  for (std::uint32_t bit = 1U << 23U; bit > 0; bit >>= 1U) {
-    problem.keepProbability = static_cast<float>(drawn + bit) * 0x1p-24F;
-    if (dropoutMaskReference(problem, encodeCounter, image).front() == 0) drawn += bit;
+/// Keep probabilities at which the first element of the first image decides whether a comparison is right.
+enum class KeepProbability {
+  OfTheCase,
+  AsDrawn,     ///< the number drawn for it, which just drops it
+  AboveDrawn,  ///< 2^-24 more, which just keeps it, with the largest of the words that give this number
+};
+
+void decide(DropoutProblem& problem, const DropoutCase& item, KeepProbability kind) {
+  const auto word = [&] {
+    const PhiloxKey key = {static_cast<std::uint32_t>(problem.seed),
+                           static_cast<std::uint32_t>(problem.seed >> 32U)};
+    return philox({0, item.firstImage, item.encodeCounter, 0}, key)[0];
+  };
+  if (kind == KeepProbability::AsDrawn) {
+    problem.keepProbability = static_cast<float>(std::max(word() >> 8U, 1U)) * 0x1p-24F;
+  } else if (kind == KeepProbability::AboveDrawn) {
+    while ((word() & 0xFFU) != 0xFFU) ++problem.seed;
+    problem.keepProbability = static_cast<float>((word() >> 8U) + 1) * 0x1p-24F;
   }
-  return static_cast<float>(std::max(drawn, 1U)) * 0x1p-24F;
 }
 
 void runPlan(ConformRun& run, const DropoutImplementation& implementation, const DropoutCase& item,
-             DropoutProblem problem, bool asDrawn = false) {
+             DropoutProblem problem, KeepProbability kind = KeepProbability::OfTheCase) {
   problem.seed += run.nextSeed();
-  if (asDrawn) problem.keepProbability = probabilityAsDrawn(problem, item.encodeCounter, item.firstImage);
+  decide(problem, item, kind);
   const auto plan = run.prepare(implementation, problem);
   if (!plan) return;
   TestTensor input = run.source(problem.input, valuesFor(Tier::Bounded, problem.input.format), 1);
@@ -113,11 +125,20 @@ void conformDirection(Conform& conform, const DropoutImplementation& implementat
     const DropoutProblem problem = item.problem(direction, formats.source, formats.result);
     cases.push_back({item.name, [=](ConformRun& run) { runPlan(run, implementation, item, problem); }});
   }
-  const DropoutCase block{.name = "ProbabilityAsDrawn", .images = 2, .height = 3, .width = 5, .channels = 8};
-  const DropoutProblem problem = block.problem(direction, formats.source, formats.result);
-  cases.push_back({block.name, [=](ConformRun& run) { runPlan(run, implementation, block, problem, true); }});
+  for (const KeepProbability kind : {KeepProbability::AsDrawn, KeepProbability::AboveDrawn}) {
+    const DropoutCase block{
+        .name = kind == KeepProbability::AsDrawn ? "ProbabilityAsDrawn" : "ProbabilityAboveDrawn",
+        .images = 2,
+        .height = 3,
+        .width = 5,
+        .channels = 8};
+    const DropoutProblem problem = block.problem(direction, formats.source, formats.result);
+    cases.push_back(
+        {block.name, [=](ConformRun& run) { runPlan(run, implementation, block, problem, kind); }});
+  }
   for (const KernelBatch& batch : kernelBatches())
-    for (const mtl::Size strides : {mtl::Size{1, 1, 1}, mtl::Size{0, 0, 1}, mtl::Size{1, 1, 0}})
+    for (const mtl::Size strides :
+         {mtl::Size{1, 1, 1}, mtl::Size{0, 0, 1}, mtl::Size{1, 1, 0}, mtl::Size{0, 0, 0}})
       cases.push_back(
           {batch.name, [=](ConformRun& run) { runKernel(run, batch, direction, formats, strides); }});
   conformRow(conform, key, cases);
