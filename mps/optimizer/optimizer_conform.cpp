@@ -38,7 +38,9 @@ TensorShape rowsOf(const OptimizerProblem& problem, std::int64_t stride) {
   return {1, problem.rows, 1, problem.count, problem.rows * stride, stride, problem.count, kFloat32};
 }
 
-void runPlan(ConformRun& run, const OptimizerImplementation& implementation, const OptimizerCase& item) {
+/// @param isScaled  the gradients are those of a loss 4 times as large
+void runPlan(ConformRun& run, const OptimizerImplementation& implementation, const OptimizerCase& item,
+             bool isScaled) {
   const OptimizerProblem& problem = item.problem;
   const OptimizerKind kind = problem.rule.kind;
   const auto plan = run.prepare(implementation, problem);
@@ -52,6 +54,8 @@ void runPlan(ConformRun& run, const OptimizerImplementation& implementation, con
   TestTensor momentum = run.source(rowsOf(problem, problem.momentumStride), random, 1);
   TestTensor velocity = run.source(rowsOf(problem, problem.velocityStride), RandomKind::Positive, 1);
   TestTensor maximum = run.source(rowsOf(problem, problem.maximumVelocityStride), RandomKind::Positive, 1);
+  TestTensor lossScale =
+      run.source(TensorShape::dense(1, 1, 1, 5, kFloat32), std::vector<double>{4, 0.25, 0, 0, 0}, 1);
   TestTensor& written = item.inPlace ? values : result;
   Operands operands;
   operands.gradient = gradient.address();
@@ -60,6 +64,7 @@ void runPlan(ConformRun& run, const OptimizerImplementation& implementation, con
   if (hasMomentum(kind)) operands.parameters[0] = momentum.address();
   if (hasVelocity(kind)) operands.parameters[1] = velocity.address();
   if (hasMaximumVelocity(kind)) operands.parameters[2] = maximum.address();
+  if (isScaled) operands.parameters[3] = lossScale.address();
   operands.scalars = item.numbers.scalars();
   OptimizerReferenceTensors before;
   before.gradient = gradient.reference();
@@ -69,6 +74,8 @@ void runPlan(ConformRun& run, const OptimizerImplementation& implementation, con
   if (hasMaximumVelocity(kind)) before.maximumVelocity = maximum.reference();
   run.execute(*plan, operands);
   run.require(gradient.isUnchanged() && (item.inPlace || values.isUnchanged()), "an input was written");
+  if (isScaled)
+    for (double& value : before.gradient.values) value /= 4;
   const OptimizerReferenceTensors expected = optimizerReference(problem.rule, item.numbers, before);
   run.check(expected.values, written, Zeros::Expected);
   if (hasMomentum(kind)) run.check(expected.momentum, momentum, Zeros::Expected);
@@ -176,7 +183,7 @@ void runKernel(ConformRun& run, OptimizerKind kind, std::size_t length, bool cli
 /// Updates of tensors of several sizes that a graph puts together, on a GPU in one launch.
 void runCombined(ConformRun& run, OptimizerKind kind, bool clips) {
   std::vector<KernelUpdate> updates;
-  constexpr std::array<std::size_t, 4> lengths{3, 9000, 64, 4097};
+  constexpr std::array<std::size_t, 4> lengths{3, 40000, 64, 4097};
   for (const std::size_t length : lengths) updates.emplace_back(run, kind, length, clips);
   const bool accepted = run.encode([&](const auto& commandBuffer) {
     CombinedUpdates combined(*run.device(), std::make_shared<int>());
@@ -197,7 +204,9 @@ void conformClass(Conform& conform, const OptimizerImplementation& implementatio
   std::vector<ConformCase> cases;
   for (const OptimizerCase& item : optimizerCases())
     if (className(item.problem.rule.kind) == kernel && item.exact == (tier == Tier::Exact))
-      cases.push_back({item.name, [=](ConformRun& run) { runPlan(run, implementation, item); }});
+      for (const bool isScaled : {false, true})
+        cases.push_back({item.name + (isScaled ? "Scaled" : ""),
+                         [=](ConformRun& run) { runPlan(run, implementation, item, isScaled); }});
   if (tier == Tier::Bounded)
     for (const OptimizerKind kind : optimizerKinds())
       for (const bool clips : {false, true}) {
