@@ -78,6 +78,9 @@ inline std::vector<OptimizerCase> optimizerCases() {
     separate.name += "SeparateResult";
     separate.inPlace = false;
     cases.push_back(separate);
+    OptimizerCase large = optimizerCase(kind, 3, 13001);  // rows that threads share
+    large.name += "LargeRows";
+    cases.push_back(large);
     OptimizerCase rows = optimizerCase(kind, 23, 37);
     rows.name += "RowsWithGaps";
     rows.problem.gradientStride = 40;

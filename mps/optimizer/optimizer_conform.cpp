@@ -183,7 +183,7 @@ void runKernel(ConformRun& run, OptimizerKind kind, std::size_t length, bool cli
 /// Updates of tensors of several sizes that a graph puts together, on a GPU in one launch.
 void runCombined(ConformRun& run, OptimizerKind kind, bool clips) {
   std::vector<KernelUpdate> updates;
-  constexpr std::array<std::size_t, 4> lengths{3, 40000, 64, 4097};
+  constexpr std::array<std::size_t, 4> lengths{3, 9000, 64, 4097};
   for (const std::size_t length : lengths) updates.emplace_back(run, kind, length, clips);
   const bool accepted = run.encode([&](const auto& commandBuffer) {
     CombinedUpdates combined(*run.device(), std::make_shared<int>());
