@@ -59,6 +59,7 @@
 #include "mps/trainable/optimizer_slots.hpp"
 #include "mps/trainable/trainable_batch_normalization.hpp"
 #include "mps/trainable/trainable_convolution.hpp"
+#include "mps/trainable/trainable_layer.hpp"
 #include "mps/upsampling/upsampling.hpp"
 #include "mps/upsampling/upsampling_node.hpp"
 #include "mps/weights/safetensors.hpp"

@@ -69,7 +69,7 @@ void runCheckGradients(const CheckGradientsArguments& arguments) {
   std::size_t passed = 0;
   std::size_t failed = 0;
   std::vector<NetworkGradientRow> rows;
-  const auto names = arguments.network.empty() ? networkNames() : std::vector{arguments.network};
+  const auto names = arguments.network.empty() ? narrowNetworkNames() : std::vector{arguments.network};
   for (const std::string& name : names) {
     const mps::GradientCheckReport report = check(device, name, arguments);
     for (const mps::GradientCheckRow& row : report.rows) {
@@ -96,7 +96,10 @@ void addCheckGradientsCommand(CLI::App& program) {
       "Compare the gradients of the nets with float64 references, and these with central differences; exit "
       "status 1 when one is off");
   addDeviceOptions(*command, arguments->device);
-  command->add_option("--net", arguments->network, "Only this net [all]")->type_name("NAME");
+  command
+      ->add_option("--net", arguments->network,
+                   "Only this net [all, resnets and alexnet-lrn with 2 channels in the first layer]")
+      ->type_name("NAME");
   command->add_option("--batch", arguments->batchSize, "Pictures, of 12 x 12 pixels")
       ->type_name("N")
       ->check(wholeNumber(1, kMostPictures))

@@ -21,6 +21,7 @@
 #include "tools/child_program.hpp"
 #include "tools/commands.hpp"
 #include "tools/data/batches.hpp"
+#include "tools/network_option.hpp"
 #include "tools/networks.hpp"
 #include "tools/number_options.hpp"
 #include "tools/optimizers.hpp"
@@ -161,7 +162,7 @@ mps::detail::BenchRow rowFor(const Network& network, std::size_t pictureBytes) {
   row.shape = shapeOf(network.options);
   row.batch = static_cast<std::int64_t>(network.options.batchSize);
   row.bytes = batch * (static_cast<double>(pictureBytes) + labelAndLossBytes) +
-              2 * valuesPerParameter * sizeof(float) * static_cast<double>(network.parameterCount());
+              2 * valuesPerParameter * sizeof(float) * static_cast<double>(network.parameterCount);
   row.flops = batch * network.trainingFlopsPerPicture;
   return row;
 }
@@ -204,7 +205,7 @@ void addTrainingStepCommand(CLI::App& program) {
   CLI::App* command = program.add_subcommand(stepCommand, "What bench runs to time a network");
   command->group("");  // not in the list of commands
   addDeviceOptions(*command, arguments->device);
-  command->add_option("--net", arguments->network)->required()->check(CLI::IsMember(networkNames()));
+  addNetworkOption(*command, arguments->network)->required();
   command->add_option("--batch", arguments->batch)->check(wholeNumber(1, 4096));
   command->callback([arguments] {
     const std::size_t idleBytes = mps::detail::residentBytes();

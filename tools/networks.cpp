@@ -1,147 +1,50 @@
 #include "tools/networks.hpp"
 
-#include "mps/convolution/convolution_node.hpp"
+#include <algorithm>
+#include <charconv>
+
 #include "mps/core/error.hpp"
-#include "mps/dropout/dropout.hpp"
 #include "mps/loss/loss_node.hpp"
-#include "mps/neuron/neuron_node.hpp"
-#include "mps/pooling/pooling_node.hpp"
 #include "mps/softmax/softmax.hpp"
+#include "tools/networks/network_builder.hpp"
 
 namespace unmetal {
 namespace {
 
 using Image = std::shared_ptr<mps::NNImageNode>;
 
-/// Makes layers when the training graph is built and finds them again for the inference graph.
-class Builder {
- public:
-  Builder(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options)
-      : device_(device),
-        options_(options),
-        width_(options.width),
-        height_(options.height),
-        channels_(options.channels) {}
-
-  [[nodiscard]] std::vector<std::shared_ptr<mps::TrainableConvolution>>& layers() { return layers_; }
-  /// The same network again, on the layers that there are.
-  void restart() {
-    next_ = 0;
-    trainingFlops_ = 0;
-    width_ = options_.width;
-    height_ = options_.height;
-    channels_ = options_.channels;
-  }
-
-  Image convolution(const Image& source, std::size_t size, std::size_t outputs, bool same) {
-    auto node = mps::CNNConvolutionNode::create(source, layer("conv", size, size, outputs));
-    if (!same) {
-      node->setPaddingPolicy(mps::NNDefaultPadding::padding(mps::NNPaddingMethod::SizeValidOnly));
-      shrink(width_, size);
-      shrink(height_, size);
-    }
-    node->setLabel(layers_[next_ - 1]->label());
-    channels_ = outputs;
-    countFlops(width_ * height_);
-    return node->resultImage();
-  }
-
-  Image dense(const Image& source, std::size_t outputs) {
-    auto node = mps::CNNFullyConnectedNode::create(source, layer("dense", width_, height_, outputs));
-    node->setLabel(layers_[next_ - 1]->label());
-    width_ = height_ = 1;
-    channels_ = outputs;
-    countFlops(1);
-    return node->resultImage();
-  }
-
-  /// Halves the picture, an odd last row or column included.
-  template <class Node>
-  Image pool(const Image& source) {
-    width_ = (width_ + 1) / 2;
-    height_ = (height_ + 1) / 2;
-    return Node::create(source, 2)->resultImage();
-  }
-
-  /// Of the network since restart().
-  [[nodiscard]] double trainingFlops() const { return trainingFlops_; }
-
- private:
-  /// @param places that the layer's kernel is applied at
-  void countFlops(std::size_t places) {
-    const double forward =
-        2 * static_cast<double>(places) * static_cast<double>(layers_[next_ - 1]->descriptor().weightCount());
-    trainingFlops_ += next_ == 1 ? 2 * forward : 3 * forward;
-  }
-
-  void shrink(std::size_t& side, std::size_t size) const {
-    if (side < size)
-      throw mps::Error("network " + options_.name + ": pictures of " + std::to_string(options_.width) + "x" +
-                       std::to_string(options_.height) + " pixels are too small");
-    side -= size - 1;
-  }
-
-  std::shared_ptr<mps::TrainableConvolution> layer(const char* kind, std::size_t width, std::size_t height,
-                                                   std::size_t outputs) {
-    if (next_ == layers_.size()) {
-      const auto descriptor =
-          mps::CNNConvolutionDescriptor::cnnConvolutionDescriptor(width, height, channels_, outputs);
-      layers_.push_back(mps::TrainableConvolution::create(
-          device_, descriptor, kind + std::to_string(next_ + 1), options_.seed * 1000 + next_,
-          options_.optimizer, mps::WeightInitialization::He, options_.adamForm));
-    }
-    return layers_[next_++];
-  }
-
-  std::shared_ptr<mtl::Device> device_;
-  const NetworkOptions& options_;
-  std::vector<std::shared_ptr<mps::TrainableConvolution>> layers_;
-  std::size_t next_ = 0;
-  double trainingFlops_ = 0;
-  std::size_t width_;
-  std::size_t height_;
-  std::size_t channels_;
-};
-
-Image tanh(const Image& source) {
-  return mps::CNNNeuronTanHNode::create(source)->resultImage();
-}
-Image relu(const Image& source) {
-  return mps::CNNNeuronReLUNode::create(source)->resultImage();
-}
-
-Image lenet(Builder& builder, const Image& input, const NetworkOptions& options, bool /*training*/) {
-  Image x = tanh(builder.convolution(input, 5, 6, true));
-  x = builder.pool<mps::CNNPoolingAverageNode>(x);
-  x = tanh(builder.convolution(x, 5, 16, false));
-  x = builder.pool<mps::CNNPoolingAverageNode>(x);
-  x = tanh(builder.dense(x, 120));
-  x = tanh(builder.dense(x, 84));
-  return builder.dense(x, options.classNames.size());
-}
-
-Image mnistCnn(Builder& builder, const Image& input, const NetworkOptions& options, bool training) {
-  Image x = relu(builder.convolution(input, 5, 32, true));
-  x = builder.pool<mps::CNNPoolingMaxNode>(x);
-  x = relu(builder.convolution(x, 5, 64, true));
-  x = builder.pool<mps::CNNPoolingMaxNode>(x);
-  x = relu(builder.dense(x, 1024));
-  if (training) x = mps::CNNDropoutNode::create(x, 0.5F, options.seed * 1000 + 999)->resultImage();
-  return builder.dense(x, options.classNames.size());
-}
-
-using BuildLogits = Image (*)(Builder&, const Image&, const NetworkOptions&, bool);
 struct NamedNetwork {
   const char* name;
-  BuildLogits build;
+  Features (*build)(NetworkBuilder&, const Features& pictures);
+  /// Of its first layer; 0: it has no narrow forms.
+  std::size_t firstChannels;
 };
-constexpr NamedNetwork networks[] = {{"lenet", lenet}, {"mnist-cnn", mnistCnn}};
+constexpr std::size_t usualChannels = 64;
+constexpr NamedNetwork networks[] = {{"lenet", lenet, 0},
+                                     {"mnist-cnn", mnistCnn, 0},
+                                     {"resnet18", resnet18, usualChannels},
+                                     {"resnet50", resnet50, usualChannels},
+                                     {"alexnet-lrn", alexnetLrn, usualChannels}};
 
-BuildLogits find(const std::string& name) {
+/// The network of a name such as "resnet18" or "resnet18:16".
+NamedNetwork find(const std::string& name) {
+  const std::size_t colon = std::min(name.find(':'), name.size());
   std::string known;
-  for (const NamedNetwork& network : networks) {
-    if (name == network.name) return network.build;
+  for (NamedNetwork network : networks) {
     known += (known.empty() ? "" : ", ") + std::string(network.name);
+    if (name.compare(0, colon, network.name) != 0) continue;
+    if (colon == name.size()) return network;
+    constexpr std::size_t mostChannels = 1024;
+    std::size_t channels = 0;
+    const auto [end, error] = std::from_chars(name.data() + colon + 1, name.data() + name.size(), channels);
+    if (network.firstChannels == 0 || error != std::errc{} || end != name.data() + name.size() ||
+        channels == 0 || channels > mostChannels)
+      throw mps::Error("network \"" + name + "\": " +
+                       (network.firstChannels == 0
+                            ? std::string(network.name) + " takes no number of channels"
+                            : "give a number of channels from 1 to " + std::to_string(mostChannels)));
+    network.firstChannels = channels;
+    return network;
   }
   throw mps::Error("network \"" + name + "\" is unknown; there are " + known);
 }
@@ -167,11 +70,15 @@ std::vector<std::string> networkNames() {
   return names;
 }
 
-std::size_t Network::parameterCount() const {
-  std::size_t count = 0;
-  for (const auto& layer : layers)
-    count += layer->descriptor().weightCount() + layer->descriptor().outputFeatureChannels();
-  return count;
+std::vector<std::string> narrowNetworkNames() {
+  std::vector<std::string> names;
+  for (const NamedNetwork& network : networks)
+    names.push_back(network.name + std::string(network.firstChannels == 0 ? "" : ":2"));
+  return names;
+}
+
+void checkNetworkName(const std::string& name) {
+  find(name);
 }
 
 void Network::setLearningRate(double rate) {
@@ -180,19 +87,20 @@ void Network::setLearningRate(double rate) {
 }
 
 Network buildNetwork(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options) {
-  const BuildLogits build = find(options.name);
+  const NamedNetwork named = find(options.name);
   Network network;
   network.options = options;
-  Builder builder(device, network.options);
-  const Image trainingLogits = build(builder, mps::NNImageNode::create(), options, true);
+  NetworkBuilder builder(device, network.options, named.firstChannels);
+  // First, because it makes the layers and counts their work.
+  const Image trainingLogits = named.build(builder, builder.begin(true)).image;
+  network.trainingFlopsPerPicture = builder.trainingFlops();
   if (options.optimizer) {
     if (options.format == mps::ImageFeatureChannelFormat::Float16)
       network.lossScale = mps::LossScale::create(device);
     network.training = trainingGraph(device, trainingLogits, options.batchSize, network.lossScale);
     for (const auto& layer : builder.layers()) layer->optimizer()->setLossScale(network.lossScale);
   }
-  builder.restart();
-  const Image logits = build(builder, mps::NNImageNode::create(), options, false);
+  const Image logits = named.build(builder, builder.begin(false)).image;
   const Image probabilities = mps::CNNSoftMaxNode::create(logits)->resultImage();
   probabilities->setFormat(mps::ImageFeatureChannelFormat::Float32);
   network.inference = mps::NNGraph::create(device, probabilities);
@@ -203,7 +111,7 @@ Network buildNetwork(const std::shared_ptr<mtl::Device>& device, const NetworkOp
       graph->setOptions(graph->options() | mps::KernelOptions::AllowReducedPrecision);
   }
   network.layers = builder.layers();
-  network.trainingFlopsPerPicture = builder.trainingFlops();
+  network.parameterCount = builder.parameterCount();
   return network;
 }
 

@@ -4,23 +4,36 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "mps/core/loss_scale.hpp"
 #include "mps/graph/nn_graph.hpp"
 #include "mps/optimizer/optimizer.hpp"
-#include "mps/trainable/trainable_convolution.hpp"
+#include "mps/trainable/optimizer_slots.hpp"
+#include "mps/trainable/trainable_layer.hpp"
 
 namespace unmetal {
 
-/// The networks that the program knows by name, built over the public graph API.
+/// The networks that the program knows by name, built over the public graph API; each is a file of
+/// tools/networks. Their training graphs end in a softmax cross-entropy.
 ///
-/// lenet:     conv 5x5x6 + tanh, average pool 2, conv 5x5x16 valid + tanh, average pool 2, 120 + tanh,
-///            84 + tanh, classes
-/// mnist-cnn: conv 5x5x32 + ReLU, max pool 2, conv 5x5x64 + ReLU, max pool 2, 1024 + ReLU, dropout 0.5,
-///            classes
+/// | name | layers |
+/// |---|---|
+/// | lenet | conv 5x5x6 + tanh, average pool 2, conv 5x5x16 valid + tanh, average pool 2, 120 + tanh, 84 + tanh, classes |
+/// | mnist-cnn | conv 5x5x32 + ReLU, max pool 2, conv 5x5x64 + ReLU, max pool 2, 1024 + ReLU, dropout 0.5, classes |
+/// | resnet18 | conv, batch normalisation, ReLU; 4 stages of 2 blocks with 64, 128, 256, 512 channels, each block two 3x3 convolutions with batch normalisation beside its shortcut; global average pool, classes |
+/// | resnet50 | the same with 3, 4, 6, 3 bottlenecks (1x1, 3x3 with the stride, 1x1 with four times the channels) |
+/// | alexnet-lrn | conv 64, 192, 384, 256, 256 with ReLU, the first two with cross-channel normalisation; max pool 3 by 2 after the first, second and last; dropout 0.5, 4096 + ReLU, twice; classes |
+///
+/// The first layer of a resnet is 7x7 by 2 with a max pool 3 by 2 behind it, that of alexnet-lrn 11x11 by 4; for
+/// pictures with a side below 64 both are 3x3 by 1 without that pool, and the dense layers of alexnet-lrn have
+/// 1024 outputs. "resnet18:16" begins with 16 channels in place of 64 and has a quarter of them everywhere; so can the
+/// others but lenet and mnist-cnn be made narrow. Layers and tensors of a resnet have torchvision's names.
 std::vector<std::string> networkNames();
+/// The same with two channels in the first layer where that is possible, for checks that take their time.
+std::vector<std::string> narrowNetworkNames();
+/// Throws mps::Error unless `name` is one of these, with a number of channels or not.
+void checkNetworkName(const std::string& name);
 
 /// What a network is built for.
 struct NetworkOptions {
@@ -43,18 +56,20 @@ struct NetworkOptions {
 /// Layers with their weights, and the graphs that train and use them.
 struct Network {
   NetworkOptions options;
-  std::vector<std::shared_ptr<mps::TrainableConvolution>> layers;
+  std::vector<std::shared_ptr<mps::TrainableLayer>> layers;
   /// Takes one batch of pictures and one of labels, writes the losses into the labels, updates the layers.
   std::shared_ptr<mps::NNGraph> training;
-  /// Takes one batch of pictures and returns class probabilities; no dropout.
+  /// Takes one batch of pictures and returns class probabilities; no dropout, running statistics.
   std::shared_ptr<mps::NNGraph> inference;
   std::shared_ptr<mps::LossScale> lossScale;  ///< null in float32
 
-  /// Multiplications and additions of the layers: forward, weight gradient and, but for the first layer, data
+  /// Multiplications and additions of convolutions and dense layers: forward, weight gradient and, but for the first layer, data
   /// gradient.
   double trainingFlopsPerPicture = 0;
 
-  [[nodiscard]] std::size_t parameterCount() const;
+  /// Weights, biases and what normalisations scale and add.
+  std::size_t parameterCount = 0;
+
   void setLearningRate(double rate);
 };
 

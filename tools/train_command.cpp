@@ -4,6 +4,7 @@
 
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"
+#include "tools/network_option.hpp"
 #include "tools/number_options.hpp"
 #include "tools/optimizers.hpp"
 #include "tools/trainer.hpp"
@@ -25,9 +26,7 @@ void addTrainCommand(CLI::App& program) {
   auto device = std::make_shared<DeviceOptions>();
   auto learningRate = std::make_shared<double>(0);
   command->add_option("--data", options->data, "fashion-mnist[:FOLDER] or synthetic")->capture_default_str();
-  command->add_option("--net", options->network, "Network")
-      ->check(CLI::IsMember(networkNames()))
-      ->capture_default_str();
+  addNetworkOption(*command, options->network)->capture_default_str();
   command->add_option("--epochs", options->epochs, "Passes over the data")
       ->type_name("N")
       ->check(wholeNumber(1, 1'000'000))

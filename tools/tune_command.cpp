@@ -13,6 +13,7 @@
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"
 #include "tools/network_bench.hpp"
+#include "tools/network_option.hpp"
 #include "tools/networks.hpp"
 #include "tools/number_options.hpp"
 
@@ -65,9 +66,7 @@ void addTuneCommand(CLI::App& program) {
                                              "each convolution and fully connected layer of a "
                                              "training step fastest; --plans takes the result");
   addDeviceOptions(*command, arguments->device);
-  command->add_option("--net", arguments->network, "Network")
-      ->check(CLI::IsMember(networkNames()))
-      ->capture_default_str();
+  addNetworkOption(*command, arguments->network)->capture_default_str();
   command->add_option("--batch", arguments->batches, "Pictures per step; several may follow each other")
       ->type_name("N")
       ->check(wholeNumber(1, 4096))

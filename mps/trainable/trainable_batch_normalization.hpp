@@ -9,6 +9,7 @@
 
 #include "mps/core/batch_normalization_data_source.hpp"
 #include "mps/trainable/optimizer_slots.hpp"
+#include "mps/trainable/trainable_layer.hpp"
 
 namespace mtl {
 class CommandQueue;
@@ -27,7 +28,7 @@ namespace mps {
 /// biased one):
 ///
 ///     running = running + (1 - u) (batch - running)
-class TrainableBatchNormalization : public CNNBatchNormalizationDataSource {
+class TrainableBatchNormalization : public CNNBatchNormalizationDataSource, public TrainableLayer {
  public:
   static constexpr float defaultMomentum = 0.9F;
   static constexpr float defaultEpsilon = 1e-3F;
@@ -75,18 +76,14 @@ class TrainableBatchNormalization : public CNNBatchNormalizationDataSource {
   /// A frozen layer is not updated, nor are its running statistics. false.
   [[nodiscard]] bool isFrozen() const { return frozen_; }
   void setFrozen(bool frozen) { frozen_ = frozen; }
-  /// The layer's own optimiser, e.g. to set the learning rate; null without one.
-  [[nodiscard]] const std::shared_ptr<NNOptimizer>& optimizer() const { return slots_.optimizer(); }
+  [[nodiscard]] const std::shared_ptr<NNOptimizer>& optimizer() const override { return slots_.optimizer(); }
 
-  /// Records the copies that make all values and the optimiser state readable.
-  void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
+  void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) override;
   /// "<label>.weight" (gamma), "<label>.bias" (beta), "<label>.running_mean" and "<label>.running_var"; with the
   /// optimiser state also "<label>.weight.momentum" and so on, and "<label>.step". The bytes stay this
   /// object's; no work may be in flight.
-  [[nodiscard]] std::vector<SafetensorsTensor> tensors(bool withOptimizerState) const;
-  /// Takes the values of such tensors. No work may be in flight. @throws Error when one is missing or has
-  /// another shape; nothing has changed then.
-  void read(const SafetensorsFile& file, bool withOptimizerState);
+  [[nodiscard]] std::vector<SafetensorsTensor> tensors(bool withOptimizerState) const override;
+  void read(const SafetensorsFile& file, bool withOptimizerState) override;
 
  private:
   TrainableBatchNormalization(const std::shared_ptr<mtl::Device>& device, std::size_t channels,

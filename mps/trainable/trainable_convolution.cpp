@@ -34,15 +34,24 @@ const CNNConvolutionDescriptor& checked(const CNNConvolutionDescriptor& descript
   return descriptor;
 }
 
+std::shared_ptr<CNNConvolutionWeightsAndBiasesState> makeState(const std::shared_ptr<mtl::Device>& device,
+                                                               const CNNConvolutionDescriptor& descriptor,
+                                                               LayerBiases biases) {
+  if (biases == LayerBiases::Trained) return CNNConvolutionWeightsAndBiasesState::create(device, descriptor);
+  return CNNConvolutionWeightsAndBiasesState::create(
+      device->newBuffer(descriptor.weightCount() * sizeof(float)), nullptr);
+}
+
 }  // namespace
 
 TrainableConvolution::TrainableConvolution(const std::shared_ptr<mtl::Device>& device,
                                            const CNNConvolutionDescriptor& descriptor, std::string label,
-                                           const std::shared_ptr<NNOptimizer>& optimizer, AdamForm adamForm)
+                                           const std::shared_ptr<NNOptimizer>& optimizer, AdamForm adamForm,
+                                           LayerBiases biases)
     : device_(device),
       descriptor_(checked(descriptor)),
       label_(std::move(label)),
-      state_(CNNConvolutionWeightsAndBiasesState::create(device, descriptor)),
+      state_(makeState(device, descriptor, biases)),
       slots_("TrainableConvolution", device, optimizer, adamForm, arrays()) {
   state_->setLabel(label_);
 }
@@ -50,10 +59,10 @@ TrainableConvolution::TrainableConvolution(const std::shared_ptr<mtl::Device>& d
 std::shared_ptr<TrainableConvolution> TrainableConvolution::create(
     const std::shared_ptr<mtl::Device>& device, const CNNConvolutionDescriptor& descriptor, std::string label,
     std::uint64_t seed, const std::shared_ptr<NNOptimizer>& optimizer, WeightInitialization initialization,
-    AdamForm adamForm) {
+    AdamForm adamForm, LayerBiases biases) {
   if (!device) throw Error("TrainableConvolution", "device", "null", "a device");
   auto source = std::shared_ptr<TrainableConvolution>(
-      new TrainableConvolution(device, descriptor, std::move(label), optimizer, adamForm));
+      new TrainableConvolution(device, descriptor, std::move(label), optimizer, adamForm, biases));
   source->initialize(seed, initialization);
   return source;
 }
@@ -83,7 +92,8 @@ std::span<const std::byte> TrainableConvolution::weights() const {
 }
 
 std::span<const float> TrainableConvolution::biasTerms() const {
-  return state_->biases()->contentsAs<const float>();
+  const auto buffer = state_->biases();
+  return buffer ? buffer->contentsAs<const float>() : std::span<const float>();
 }
 
 std::shared_ptr<CNNConvolutionWeightsAndBiasesState> TrainableConvolution::update(
@@ -114,14 +124,16 @@ bool TrainableConvolution::runNow(
 
 std::shared_ptr<CNNConvolutionDataSource> TrainableConvolution::copy(
     const std::shared_ptr<mtl::Device>& device) {
+  const auto biases = state_->biases();
   auto other = std::shared_ptr<TrainableConvolution>(
-      new TrainableConvolution(device, descriptor_, label_, slots_.optimizer(), slots_.adamForm()));
+      new TrainableConvolution(device, descriptor_, label_, slots_.optimizer(), slots_.adamForm(),
+                               biases ? LayerBiases::Trained : LayerBiases::None));
   runNow([&](const auto& commandBuffer) {
     synchronize(commandBuffer);
     return true;
   });
   detail::copyBuffer(*state_->weights(), *other->state_->weights());
-  detail::copyBuffer(*state_->biases(), *other->state_->biases());
+  if (biases) detail::copyBuffer(*biases, *other->state_->biases());
   other->slots_.copyFrom(slots_);
   other->frozen_ = frozen_;
   return other;
@@ -142,8 +154,10 @@ std::vector<detail::TrainableArray> TrainableConvolution::arrays() const {
   const std::vector<std::uint64_t> weightShape{
       descriptor_.outputFeatureChannels(), descriptor_.kernelHeight(), descriptor_.kernelWidth(),
       perChannel / (descriptor_.kernelWidth() * descriptor_.kernelHeight())};
-  return {{label_ + ".weight", weightShape, state_->weights()},
-          {label_ + ".bias", {descriptor_.outputFeatureChannels()}, state_->biases()}};
+  std::vector<detail::TrainableArray> arrays{{label_ + ".weight", weightShape, state_->weights()}};
+  if (const auto biases = state_->biases())
+    arrays.push_back({label_ + ".bias", {descriptor_.outputFeatureChannels()}, biases});
+  return arrays;
 }
 
 std::vector<SafetensorsTensor> TrainableConvolution::tensors(bool withOptimizerState) const {

@@ -9,6 +9,7 @@
 
 #include "mps/core/convolution_data_source.hpp"
 #include "mps/trainable/optimizer_slots.hpp"
+#include "mps/trainable/trainable_layer.hpp"
 
 namespace mtl {
 class CommandQueue;
@@ -24,6 +25,11 @@ enum class WeightInitialization {
   Constant,  ///< all weights TrainableConvolution::constantWeight
 };
 
+enum class LayerBiases {
+  Trained,  ///< one per output channel
+  None,
+};
+
 /// The ready-made data source of convolution and fully connected layers (spec/00 D23): weights and optimiser
 /// on the device, updated in place by recorded work; kernels use its buffers without copies.
 ///
@@ -31,19 +37,21 @@ enum class WeightInitialization {
 ///     auto adam = mps::NNOptimizerAdam::create(device, 1e-3F);
 ///     auto layer = mps::TrainableConvolution::create(device, shape, "conv1", seed, adam);
 ///     auto node = mps::CNNConvolutionNode::create(source, layer);
-class TrainableConvolution : public CNNConvolutionDataSource {
+class TrainableConvolution : public CNNConvolutionDataSource, public TrainableLayer {
  public:
   static constexpr float constantWeight = 0.01F;
 
   /// Biases start at 0. @param label name of the layer, and of its tensors in files
   /// @param seed   of the initial weights; give each layer another one
   /// @param optimizer copied; null: the layer is never updated
+  /// @param biases None for a layer before a normalisation, which takes any constant away
   /// @throws Error for a null device, a wrong descriptor, an optimizer that is not SGD, RMSProp or Adam,
   /// AMSGrad with another one than Adam
   static std::shared_ptr<TrainableConvolution> create(
       const std::shared_ptr<mtl::Device>& device, const CNNConvolutionDescriptor& descriptor,
       std::string label, std::uint64_t seed, const std::shared_ptr<NNOptimizer>& optimizer,
-      WeightInitialization initialization = WeightInitialization::He, AdamForm adamForm = AdamForm::Adam);
+      WeightInitialization initialization = WeightInitialization::He, AdamForm adamForm = AdamForm::Adam,
+      LayerBiases biases = LayerBiases::Trained);
 
   [[nodiscard]] DataType dataType() const override { return DataType::Float32; }
   [[nodiscard]] CNNConvolutionDescriptor descriptor() const override { return descriptor_; }
@@ -67,27 +75,24 @@ class TrainableConvolution : public CNNConvolutionDataSource {
   /// A frozen layer is not updated. false.
   [[nodiscard]] bool isFrozen() const { return frozen_; }
   void setFrozen(bool frozen) { frozen_ = frozen; }
-  /// The layer's own optimiser, e.g. to set the learning rate; null without one.
-  [[nodiscard]] const std::shared_ptr<NNOptimizer>& optimizer() const { return slots_.optimizer(); }
+  [[nodiscard]] const std::shared_ptr<NNOptimizer>& optimizer() const override { return slots_.optimizer(); }
   [[nodiscard]] AdamForm adamForm() const { return slots_.adamForm(); }
 
-  /// Records the copies that make weights and optimiser state readable.
-  void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
-  /// "<label>.weight" [out][kernel row][kernel column][in / groups] and "<label>.bias"; with the optimiser
-  /// state also "<label>.weight.momentum" and so on, and "<label>.step". The bytes stay this object's; no work
-  /// may be in flight.
-  [[nodiscard]] std::vector<SafetensorsTensor> tensors(bool withOptimizerState) const;
-  /// Takes the values of such tensors. No work may be in flight. @throws Error when one is missing or has
-  /// another shape; nothing has changed then.
-  void read(const SafetensorsFile& file, bool withOptimizerState);
+  void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) override;
+  /// "<label>.weight" [out][kernel row][kernel column][in / groups] and, where there are biases, "<label>.bias";
+  /// with the optimiser state also "<label>.weight.momentum" and so on, and "<label>.step". The bytes stay this
+  /// object's; no work may be in flight.
+  [[nodiscard]] std::vector<SafetensorsTensor> tensors(bool withOptimizerState) const override;
+  void read(const SafetensorsFile& file, bool withOptimizerState) override;
 
  private:
   TrainableConvolution(const std::shared_ptr<mtl::Device>& device, const CNNConvolutionDescriptor& descriptor,
-                       std::string label, const std::shared_ptr<NNOptimizer>& optimizer, AdamForm adamForm);
+                       std::string label, const std::shared_ptr<NNOptimizer>& optimizer, AdamForm adamForm,
+                       LayerBiases biases);
   /// Records on a queue of its own, runs that and waits; false: nothing was recorded.
   bool runNow(const std::function<bool(const std::shared_ptr<mtl::CommandBuffer>&)>& record);
   void initialize(std::uint64_t seed, WeightInitialization initialization);
-  /// Weights and biases, as in files.
+  /// Weights and, where there are any, biases, as in files.
   [[nodiscard]] std::vector<detail::TrainableArray> arrays() const;
 
   std::shared_ptr<mtl::Device> device_;

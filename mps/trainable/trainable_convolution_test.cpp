@@ -184,6 +184,34 @@ TEST_F(TrainableConvolutionTest, OptimizerStateComesBackFromAFileAndInACopy) {
   }
 }
 
+TEST_F(TrainableConvolutionTest, ALayerWithoutBiasesUpdatesItsWeightsAlone) {
+  const detail::TestFolder folder;
+  const auto path = folder / "layer.safetensors";
+  for (const UpdateRule& rule : updateRules(device_)) {
+    const auto make = [&](LayerBiases biases) {
+      return TrainableConvolution::create(device_, descriptor_, "layer", 1, rule.optimizer,
+                                          WeightInitialization::He, rule.form, biases);
+    };
+    const auto layer = make(LayerBiases::None);
+    const auto withBiases = make(LayerBiases::Trained);
+    for (const auto& each : {layer, withBiases}) updateWith(device_, *each, 0.5F);
+    EXPECT_TRUE(layer->biasTerms().empty());
+    EXPECT_EQ(weightsOf(*layer), weightsOf(*withBiases)) << rule.name;
+
+    writeSafetensors(path, layer->tensors(true), {});
+    const SafetensorsFile file = SafetensorsFile::read(path);
+    EXPECT_EQ(file.tensors().size(), 1 + rule.tensors.size()) << rule.name;
+    EXPECT_FALSE(file.contains("layer.bias"));
+    const auto read = make(LayerBiases::None);
+    read->read(file, true);
+    const auto copy = std::static_pointer_cast<TrainableConvolution>(layer->copy(device_));
+    EXPECT_TRUE(copy->biasTerms().empty());
+    for (const auto& each : {layer, read, copy}) updateWith(device_, *each, 1);
+    EXPECT_EQ(weightsOf(*read), weightsOf(*layer)) << rule.name;
+    EXPECT_EQ(weightsOf(*copy), weightsOf(*layer)) << rule.name;
+  }
+}
+
 TEST_F(TrainableConvolutionTest, AFileWithoutOptimizerStateChangesNothing) {
   const detail::TestFolder folder;
   const auto path = folder / "layer.safetensors";

@@ -58,14 +58,17 @@ class Resume(ProgramTest):
         self.assertEqual(sorted(contents(self.folder / "killed")), sorted(contents(self.folder / "whole")))
 
     def test_stopping_anywhere_in_an_epoch_changes_nothing(self):
-        # mnist-cnn: dropout's random numbers go on too.
-        self.train("whole", net="mnist-cnn", batch=64)
-        for steps in (3, 4, 5):
-            self.train("parts", "--steps", steps, *(["--resume"] if steps > 3 else []), net="mnist-cnn", batch=64)
-            self.assertEqual(position(self.folder / "parts" / "checkpoint.safetensors"), steps)
-        self.train("parts", "--resume", net="mnist-cnn", batch=64)
-        self.assertTrue((self.folder / "parts" / "checkpoint.safetensors").read_bytes() ==
-                        (self.folder / "whole" / "checkpoint.safetensors").read_bytes())
+        # mnist-cnn: dropout's random numbers go on too. resnet18: so do the running statistics.
+        for net in ("mnist-cnn", "resnet18:4"):
+            with self.subTest(net=net):
+                whole, parts = f"whole {net}", f"parts {net}"
+                self.train(whole, net=net, batch=64)
+                for steps in (3, 4, 5):
+                    self.train(parts, "--steps", steps, *(["--resume"] if steps > 3 else []), net=net, batch=64)
+                    self.assertEqual(position(self.folder / parts / "checkpoint.safetensors"), steps)
+                self.train(parts, "--resume", net=net, batch=64)
+                self.assertTrue((self.folder / parts / "checkpoint.safetensors").read_bytes() ==
+                                (self.folder / whole / "checkpoint.safetensors").read_bytes())
 
     def test_a_float16_training_goes_on_with_its_loss_scale(self):
         options = ["--format", "float16"]
@@ -97,6 +100,13 @@ class Resume(ProgramTest):
             self.assertIn(name, names)
         self.assertEqual({key: names["__metadata__"][key] for key in ("position.epoch", "position.batch", "position.step")},
                          {"position.epoch": "0", "position.batch": "5", "position.step": "5"})
+
+    def test_a_checkpoint_holds_the_state_of_a_batch_normalisation(self):
+        self.train("run", "--steps", 2, net="resnet18:4")
+        names = header(self.folder / "run" / "checkpoint.safetensors")
+        for name in ("conv1.weight", "bn1.weight", "bn1.bias", "bn1.running_mean", "bn1.running_var",
+                     "bn1.weight.velocity", "layer2.0.downsample.1.running_var", "layer4.1.bn2.step", "fc.bias"):
+            self.assertIn(name, names)
 
     def test_a_damaged_checkpoint_is_refused(self):
         self.train("run", "--steps", 20)

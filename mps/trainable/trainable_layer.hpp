@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mps/weights/safetensors.hpp"
+
+namespace mtl {
+class CommandBuffer;
+}
+
+namespace mps {
+
+class NNOptimizer;
+
+/// What the ready-made data sources have in common (spec/00 D23): a program holds the layers of a network as
+/// these, whatever their kind, to write and read files and to set learning rates.
+class TrainableLayer {
+ public:
+  virtual ~TrainableLayer() = default;
+
+  /// The layer's own optimiser, e.g. to set the learning rate; null without one.
+  [[nodiscard]] virtual const std::shared_ptr<NNOptimizer>& optimizer() const = 0;
+  /// Records the copies that make all values and the optimiser state readable.
+  virtual void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) = 0;
+  /// The layer's values, named "<label>.weight" and so on, and with the optimiser state also that. The bytes stay
+  /// this object's; no work may be in flight.
+  [[nodiscard]] virtual std::vector<SafetensorsTensor> tensors(bool withOptimizerState) const = 0;
+  /// Takes the values of such tensors. No work may be in flight. @throws Error when one is missing or has
+  /// another shape; nothing has changed then.
+  virtual void read(const SafetensorsFile& file, bool withOptimizerState) = 0;
+
+ protected:
+  TrainableLayer() = default;
+  TrainableLayer(const TrainableLayer&) = default;
+  TrainableLayer& operator=(const TrainableLayer&) = default;
+};
+
+}  // namespace mps
