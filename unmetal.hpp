@@ -5,6 +5,8 @@
 #include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/batch_normalization/batch_normalization_node.hpp"
+#include "mps/concatenation/concatenation.hpp"
+#include "mps/concatenation/concatenation_node.hpp"
 #include "mps/convolution/convolution.hpp"
 #include "mps/convolution/convolution_node.hpp"
 #include "mps/convolution/fully_connected.hpp"

@@ -42,6 +42,12 @@ unmetal_family(arithmetic
   CUDA arithmetic_cuda.cu
   CONFORM arithmetic_reference_call.cpp
   TESTS arithmetic_test.cpp)
+unmetal_family(concatenation
+  HEADERS concatenation_node.hpp
+  SOURCES concatenation_node.cpp
+  CUDA concatenation_cuda.cu
+  CONFORM concatenation_reference_call.cpp
+  TESTS concatenation_test.cpp)
 unmetal_family(neuron
   HEADERS neuron_node.hpp
   SOURCES neuron_node.cpp

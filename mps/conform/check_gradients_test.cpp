@@ -8,6 +8,7 @@
 #include <string>
 
 #include "mps/arithmetic/arithmetic_node.hpp"
+#include "mps/concatenation/concatenation_node.hpp"
 #include "mps/conform/compare.hpp"
 #include "mps/convolution/convolution.hpp"
 #include "mps/core/call.hpp"
@@ -162,6 +163,29 @@ TEST(CheckGradients, UpsamplingIsRightBackToTheSourceImages) {
   for (const char* node : {"CNNUpsamplingNearestGradientNode", "top left", "aligned", "half pixel"})
     EXPECT_GT(rowOf(report, node, "source gradient").derivatives, 0) << node;
   EXPECT_GT(rowOf(report, "GradientNode \"a\"", "source gradient").derivatives, 6);
+}
+
+/// A fork that meets again by concatenation, with padded channels and without, of one image twice.
+TEST(CheckGradients, ConcatenationIsRightBackToTheSourceImages) {
+  const auto x = NNImageNode::create();
+  const auto a = CNNConvolutionNode::create(x, test::layer(device(), 3, 4, 3, "a"));
+  const auto tanh = CNNNeuronTanHNode::create(a->resultImage());
+  const auto b = CNNConvolutionNode::create(tanh->resultImage(), test::layer(device(), 1, 3, 2, "b"));
+  const auto padded = NNConcatenationNode::create({b->resultImage(), tanh->resultImage(), b->resultImage()});
+  padded->setLabel("padded");
+  const auto adjacent = NNConcatenationNode::create({tanh->resultImage(), padded->resultImage(), x});
+  adjacent->setChannelAlignment(1);
+  adjacent->setLabel("adjacent");
+  const auto c = CNNFullyConnectedNode::create(adjacent->resultImage(), test::layer(device(), 3, 19, 4, "c"));
+  const auto loss = squaredError(c->resultImage());
+  const auto graph = graphOf(resultsOf(loss->trainingGraph(nullptr)), true);
+  const auto report = checkGradients(*graph, {randomImages(3, 3, 3, 4, 7)}, {randomLabels(3, 4, 8)},
+                                     {.elementsPerTensor = 6});
+  EXPECT_EQ(report.describe(), "");
+  EXPECT_TRUE(report.passed());
+  for (const char* node : {"padded gradient", "adjacent gradient"})
+    EXPECT_GT(rowOf(report, node, "source gradient").derivatives, 0) << node;
+  EXPECT_GT(rowOf(report, "GradientNode \"a\"", "weights").derivatives, 6);
 }
 
 TEST(CheckGradients, NormalisationByNeighboursIsRightBackToTheSourceImages) {

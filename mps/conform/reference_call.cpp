@@ -60,7 +60,8 @@ ReferenceTensor ReferenceCall::view(const std::optional<BatchOperand>& operand, 
 }
 
 ReferenceTensor ReferenceCall::source(const TensorShape& shape) const {
-  return view(call_.source, isGradient() ? 1 : 0, call_.prepared.sourceOrigin, shape);
+  return view(call_.source, isGradient() ? 1 : call_.prepared.sourceIndex, call_.prepared.sourceOrigin,
+              shape);
 }
 
 ReferenceTensor ReferenceCall::secondary(const TensorShape& shape) const {

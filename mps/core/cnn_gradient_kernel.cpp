@@ -201,10 +201,13 @@ GradientCall CNNGradientKernel::resolveCall(BatchOperand& gradient, BatchOperand
                                             const std::shared_ptr<const ForwardRecord>& record,
                                             bool stateDriven) const {
   if (!has(options(), KernelOptions::SkipAPIValidation)) {
-    detail::checkChannelOffset(*this, "primarySourceFeatureChannelOffset",
-                               primarySourceFeatureChannelOffset());
-    detail::checkChannelOffset(*this, "secondarySourceFeatureChannelOffset",
-                               secondarySourceFeatureChannelOffset());
+    // What comes from the state was right for the forward kernel.
+    if (primary_.featureChannelOffset.isSet())
+      detail::checkChannelOffset(*this, "primarySourceFeatureChannelOffset",
+                                 primarySourceFeatureChannelOffset());
+    if (secondary_.featureChannelOffset.isSet())
+      detail::checkChannelOffset(*this, "secondarySourceFeatureChannelOffset",
+                                 secondarySourceFeatureChannelOffset());
     detail::checkChannelOffset(*this, "destinationFeatureChannelOffset", destinationFeatureChannelOffset());
     if (!usesKernelOffset() && (kernelOffsetX() != 0 || kernelOffsetY() != 0))
       throw Error(describe(), "kernelOffset",

@@ -63,10 +63,10 @@ ForwardCall CNNKernel::resolveCall(BatchOperand& source, BatchOperand& destinati
                               static_cast<std::size_t>(from.channels) - sourceFeatureChannelOffset_);
   if (const std::size_t required = requiredFeatureChannels(); required != 0) {
     if (read < required)
-      throw Error(
-          describe(), "sourceImage",
-          std::to_string(read) + " feature channels from sourceFeatureChannelOffset on",
-          "at least " + std::to_string(required) + " (a concatenation pads each part to a multiple of 4)");
+      throw Error(describe(), "sourceImage",
+                  std::to_string(read) + " feature channels from sourceFeatureChannelOffset on",
+                  "at least " + std::to_string(required) +
+                      " (a concatenation pads each part to a multiple of its channelAlignment, 4 or 1)");
     read = required;
   }
   const std::size_t produced = producedFeatureChannels(read);

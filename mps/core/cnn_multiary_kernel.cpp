@@ -97,6 +97,8 @@ void CNNMultiaryKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& co
       if (isBatch) detail::checkNotStacked(*this, "sourceImages", source);
     }
     if (isBatch) detail::checkNotStacked(*this, "destinationImages", destinations);
+    if (!states.empty())
+      detail::checkStates(*this, "destinationStates", *commandBuffer, states, destinations.count());
   }
   mtl::RecordingGuard guard(*commandBuffer);
   encodeCall(commandBuffer, sources, states, destinations);
@@ -146,6 +148,13 @@ void CNNMultiaryKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& c
                                     std::span<const ImageBatch> sourceImages,
                                     const ImageBatch& destinationImages) {
   encodeInto(commandBuffer, sourceImages, {}, destinationImages, true);
+}
+
+void CNNMultiaryKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                    std::span<const ImageBatch> sourceImages,
+                                    const StateBatch& destinationStates,
+                                    const ImageBatch& destinationImages) {
+  encodeInto(commandBuffer, sourceImages, destinationStates, destinationImages, true);
 }
 
 std::shared_ptr<Image> CNNMultiaryKernel::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

@@ -78,6 +78,10 @@ class CNNMultiaryKernel : public Kernel {
               const std::shared_ptr<Image>& destinationImage);
   void encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                    std::span<const ImageBatch> sourceImages, const ImageBatch& destinationImages);
+  /// @param destinationStates as many as images of a source, or empty for none
+  void encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                   std::span<const ImageBatch> sourceImages, const StateBatch& destinationStates,
+                   const ImageBatch& destinationImages);
   std::shared_ptr<Image> encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                 std::span<const std::shared_ptr<Image>> sourceImages);
   ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

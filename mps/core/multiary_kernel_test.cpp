@@ -164,10 +164,17 @@ TEST_F(MultiaryKernel, EveryFormGivesTheSame) {
   const auto returnedBatchWithStates = digits_->encodeBatch(buffer, batches, states, true);
   ASSERT_EQ(states.count(), 2U);
   EXPECT_EQ(digits_->encodedStates()[1], states[1]);
+  const auto givenStates = digits_->resultStateBatch(batches);
+  const auto givenBoth = batch(sizeOf(2, 1, 2), 2, Values(8, poison));
+  digits_->encodeBatch(buffer, batches, givenStates, givenBoth);
+  EXPECT_EQ(digits_->encodedStates()[1], givenStates[1]);
+  EXPECT_TRUE(
+      names(errorOf([&] { digits_->encodeBatch(buffer, batches, StateBatch{givenStates[0]}, givenBoth); }),
+            {"Digits", "destinationStates"}));
 
   run(buffer);
   for (const auto& result : {given, returned, returnedWithState}) EXPECT_EQ(valuesOf(*result), sum_);
-  for (const auto& result : {givenBatch, returnedBatch, returnedBatchWithStates})
+  for (const auto& result : {givenBatch, returnedBatch, returnedBatchWithStates, givenBoth})
     EXPECT_EQ(valuesOfBatch(result), sums_);
 }
 

@@ -2,6 +2,7 @@
 
 #include "mps/core/cnn_binary_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
+#include "mps/core/cnn_multiary_kernel.hpp"
 #include "mps/core/error.hpp"
 
 namespace mps {
@@ -58,6 +59,7 @@ void NNFilterNode::configure(Kernel& kernel) const {
   if (auto* unary = dynamic_cast<CNNKernel*>(&kernel)) unary->setPadding(paddingPolicy_);
   if (auto* binary = dynamic_cast<CNNBinaryKernel*>(&kernel); binary != nullptr && !isGradient())
     binary->setPadding(paddingPolicy_);
+  if (auto* multiary = dynamic_cast<CNNMultiaryKernel*>(&kernel)) multiary->setPadding(paddingPolicy_);
 }
 
 std::vector<std::shared_ptr<NNGradientFilterNode>> NNFilterNode::makeGradientFilters(

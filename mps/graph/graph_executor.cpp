@@ -4,6 +4,7 @@
 #include <iterator>
 #include <unordered_map>
 
+#include "mps/concatenation/concatenation.hpp"
 #include "mps/convolution/convolution.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
@@ -32,6 +33,19 @@ bool hasCustomPadding(const Kernel& kernel) {
   if (const auto* multiary = dynamic_cast<const CNNMultiaryKernel*>(&kernel))
     return isCustom(*multiary->padding());
   return false;
+}
+
+/// A convolution of fewer channels than a concatenation gives would leave out the last ones, or take padding for
+/// channels (spec/00 D18).
+void checkConcatenation(const ProgramStep& step, const ProgramStep& producer, const ImageDescriptor& source) {
+  const auto* concatenation = dynamic_cast<const NNConcatenation*>(producer.kernel.get());
+  const auto* convolution = dynamic_cast<const CNNConvolution*>(step.kernel.get());
+  if (concatenation == nullptr || convolution == nullptr) return;
+  if (source.featureChannels() == convolution->inputFeatureChannels()) return;
+  throw Error(step.name, "inputFeatureChannels", std::to_string(convolution->inputFeatureChannels()),
+              std::to_string(source.featureChannels()) + ", as " + producer.name +
+                  " gives with channelAlignment " + std::to_string(concatenation->channelAlignment()) +
+                  ", which pads each source to a multiple of that");
 }
 
 /// Read counts of temporary sources, put back when an encode fails.
@@ -205,6 +219,8 @@ ImageDescriptor GraphExecutor::sizeResult(GraphLayout& layout, StepIndex index) 
     return images;
   };
   if (auto* unary = dynamic_cast<CNNKernel*>(step.kernel.get())) {
+    if (const StepIndex producer = program_->images[step.sources[0]].producer; producer != nowhere)
+      checkConcatenation(step, program_->steps[producer], layout.images[step.sources[0]]);
     const ImageDescriptor size = hasCustomPadding(*unary)
                                      ? unary->destinationImageDescriptor(standIns())
                                      : unary->sizeDestination(layout.images[step.sources[0]]);
@@ -420,7 +436,12 @@ void GraphExecutor::encodeStep(Run& run, StepIndex index) {
   } else {
     std::vector<ImageBatch> sources;
     for (const ImageIndex i : step.sources) sources.push_back(run.images[i]);
-    dynamic_cast<CNNMultiaryKernel&>(*step.kernel).encodeBatch(run.commandBuffer, sources, result);
+    auto& multiary = dynamic_cast<CNNMultiaryKernel&>(*step.kernel);
+    const StateBatch states = makeStates(run, step, [&](bool isTemporary) {
+      return isTemporary ? multiary.temporaryResultStateBatch(run.commandBuffer, sources)
+                         : multiary.resultStateBatch(sources);
+    });
+    multiary.encodeBatch(run.commandBuffer, sources, states, result);
   }
   if (run.graph.stopsAtNonFiniteValues() && step.writesResult)
     recordFiniteCheck(*run.commandBuffer, step.name, result);

@@ -42,11 +42,15 @@ class UserSource : public CNNConvolutionDataSource {
  public:
   /// Begins with the weights of a ready-made source.
   UserSource(const std::shared_ptr<mtl::Device>& device, TrainableConvolution& start)
-      : descriptor_(start.descriptor()),
-        optimizer_(std::static_pointer_cast<NNOptimizerStochasticGradientDescent>(sgd(device))) {
-    const auto copy = [&](std::span<const std::byte> bytes) { return device->newBuffer(bytes); };
-    weights_ = copy(start.weights());
-    biases_ = copy(std::as_bytes(start.biasTerms()));
+      : UserSource(device, start.descriptor(), start.weights(), start.biasTerms()) {}
+  /// With the optimiser sgd(device, learningRate).
+  UserSource(const std::shared_ptr<mtl::Device>& device, const CNNConvolutionDescriptor& descriptor,
+             std::span<const std::byte> weights, std::span<const float> biases, float learningRate = 0.05F)
+      : descriptor_(descriptor),
+        optimizer_(
+            std::static_pointer_cast<NNOptimizerStochasticGradientDescent>(sgd(device, learningRate))) {
+    weights_ = device->newBuffer(weights);
+    biases_ = device->newBuffer(std::as_bytes(biases));
     state_ = CNNConvolutionWeightsAndBiasesState::create(weights_, biases_);
     for (const auto& buffer : {weights_, biases_}) {
       const std::size_t count = buffer->length() / sizeof(float);

@@ -1,0 +1,219 @@
+#include "mps/concatenation/concatenation.hpp"
+
+#include <algorithm>
+#include <any>
+
+#include "mps/concatenation/concatenation_problem.hpp"
+#include "mps/core/call.hpp"
+#include "mps/core/error.hpp"
+#include "mps/core/plan_for.hpp"
+#include "mps/core/pointwise.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/device.hpp"
+
+namespace mps {
+
+using detail::BatchOperand;
+using detail::ConcatenationDirection;
+using detail::ConcatenationProblem;
+using detail::ForwardRecord;
+
+namespace {
+
+std::int64_t asSigned(std::size_t value) {
+  return static_cast<std::int64_t>(value);
+}
+
+/// What the record of a call keeps for the gradients: the call as each source sees it.
+struct ConcatenationRecord {
+  std::vector<std::shared_ptr<const ForwardRecord>> ofSource;
+};
+
+/// [origin, origin + size) cut to [0, limit).
+void cut(std::size_t& origin, std::size_t& size, std::int64_t limit) {
+  const auto most = static_cast<std::size_t>(limit);
+  origin = std::min(origin, most);
+  size = std::min(size, most - origin);
+}
+
+}  // namespace
+
+NNConcatenation::NNConcatenation(std::shared_ptr<mtl::Device> device, std::size_t sourceCount)
+    : CNNMultiaryKernel(std::move(device), sourceCount) {}
+
+std::shared_ptr<NNConcatenation> NNConcatenation::create(const std::shared_ptr<mtl::Device>& device,
+                                                         std::size_t sourceCount) {
+  return std::shared_ptr<NNConcatenation>(new NNConcatenation(device, sourceCount));
+}
+
+std::shared_ptr<Kernel> NNConcatenation::clone() const {
+  return std::shared_ptr<NNConcatenation>(new NNConcatenation(*this));
+}
+
+void NNConcatenation::setChannelAlignment(std::size_t channelAlignment) {
+  if (channelAlignment != 1 && channelAlignment != 4)
+    throw Error(describe(), "channelAlignment", std::to_string(channelAlignment), "1 or 4");
+  channelAlignment_ = channelAlignment;
+}
+
+std::size_t NNConcatenation::aligned(std::size_t channels) const {
+  return (channels + channelAlignment_ - 1) / channelAlignment_ * channelAlignment_;
+}
+
+std::size_t NNConcatenation::producedFeatureChannels(std::span<const std::size_t> sourceChannels) const {
+  std::size_t sum = 0;
+  for (const std::size_t channels : sourceChannels) sum += aligned(channels);
+  return sum;
+}
+
+void NNConcatenation::checkProperties() const {
+  for (std::size_t i = 0; i < sourceCount(); ++i) {
+    if (kernelWidth(i) != 1 || kernelHeight(i) != 1 || strideInPixelsX(i) != 1 || strideInPixelsY(i) != 1 ||
+        dilationRateX(i) != 1 || dilationRateY(i) != 1)
+      throw Error(describe(), "kernel size, stride or dilation", "not 1 for source " + std::to_string(i),
+                  "1: a concatenation has no window");
+    detail::checkChannelOffset(*this, "sourceFeatureChannelOffset", sourceFeatureChannelOffset(i));
+  }
+  detail::checkChannelOffset(*this, "destinationFeatureChannelOffset", destinationFeatureChannelOffset());
+}
+
+std::vector<std::size_t> NNConcatenation::channelsOf(std::span<const ImageBatch> sources) const {
+  std::vector<std::size_t> channels;
+  const ImageDescriptor& first = sources[0].descriptor();
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const ImageDescriptor& source = sources[i].descriptor();
+    if (source.width() != first.width() || source.height() != first.height())
+      throw Error(
+          describe(), "sourceImages", "source " + std::to_string(i) + " is " + source.describe(),
+          std::to_string(first.width()) + "x" + std::to_string(first.height()) + " pixels, as source 0");
+    const std::size_t begin = sourceFeatureChannelOffset(i);
+    if (begin >= source.featureChannels() || sourceFeatureChannelMaxCount(i) == 0)
+      throw Error(describe(), "sourceImages",
+                  "source " + std::to_string(i) + " with " + std::to_string(source.featureChannels()) +
+                      " feature channels",
+                  "more than the channel offset " + std::to_string(begin));
+    channels.push_back(std::min(sourceFeatureChannelMaxCount(i), source.featureChannels() - begin));
+  }
+  return channels;
+}
+
+void NNConcatenation::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                 std::span<const ImageBatch> sources, const StateBatch& destinationStates,
+                                 const ImageBatch& destinations) {
+  checkProperties();
+  const std::vector<std::size_t> channels = channelsOf(sources);
+  BatchOperand destination(destinations, true);
+  const std::size_t produced = producedFeatureChannels(channels);
+  if (const auto room = static_cast<std::size_t>(destination.shape().channels);
+      destinationFeatureChannelOffset() + produced > room)
+    throw Error(describe(), "destinationImage", std::to_string(room) + " feature channels",
+                "at least " + std::to_string(destinationFeatureChannelOffset() + produced) +
+                    " with channelAlignment " + std::to_string(channelAlignment_));
+
+  mtl::Region clip = clipRect();
+  cut(clip.origin.x, clip.size.width, destination.shape().width);
+  cut(clip.origin.y, clip.size.height, destination.shape().height);
+  std::vector<BatchOperand> operands(sources.begin(), sources.end());
+  std::vector<detail::SourceImages> images;
+  for (std::size_t i = 0; i < sources.size(); ++i) images.push_back({&operands[i], offset(i).z, "offset.z"});
+  detail::selectImages(*this, images, destination, clip);
+  const auto width = asSigned(clip.size.width);
+  const auto height = asSigned(clip.size.height);
+  destination.selectRegion(asSigned(clip.origin.x), asSigned(clip.origin.y), width, height);
+
+  const auto record = std::make_shared<ForwardRecord>();
+  ConcatenationRecord family;
+  record->kernelClass = className();
+  record->clipRect = clip;
+  if (!destination.isStack()) record->clipRect.size.depth = 1;  // as for each image of the batch alone
+  record->destination = destinations.descriptor();
+  record->imageCount = destinations.count();
+
+  std::size_t first = destinationFeatureChannelOffset();
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const Offset from = offset(i);
+    BatchOperand& source = operands[i];
+    if (from.x < 0 || from.y < 0 || from.x + width > source.shape().width ||
+        from.y + height > source.shape().height)
+      throw Error(describe(), "sourceImages",
+                  "source " + std::to_string(i) + " is " + sources[i].descriptor().describe(),
+                  "one that holds the " + std::to_string(width) + "x" + std::to_string(height) +
+                      " pixels of clipRect from offset " + std::to_string(from.x) + ", " +
+                      std::to_string(from.y) + " on");
+    source.selectChannels(asSigned(sourceFeatureChannelOffset(i)), asSigned(channels[i]));
+    source.selectRegion(from.x, from.y, width, height);
+    BatchOperand part = destination;
+    part.selectChannels(asSigned(first), asSigned(aligned(channels[i])));
+
+    ForwardRecord ofSource = *record;
+    ofSource.offset = from;
+    ofSource.sourceFeatureChannelOffset = sourceFeatureChannelOffset(i);
+    ofSource.sourceFeatureChannels = channels[i];
+    ofSource.destinationFeatureChannelOffset = first;
+    ofSource.destinationFeatureChannels = channels[i];
+    ofSource.source = sources[i].descriptor();
+    ofSource.sourcePlace = detail::placeOf(source);
+    family.ofSource.push_back(std::make_shared<const ForwardRecord>(std::move(ofSource)));
+    first += aligned(channels[i]);
+
+    if (part.shape().elements() == 0) continue;
+    ConcatenationProblem problem;
+    problem.direction = ConcatenationDirection::Forward;
+    problem.input = source.shape();
+    problem.destination = part.shape();
+    detail::PreparedCall prepared;
+    prepared.plan = detail::planFor(*device(), detail::concatenationBackEnds, problem);
+    prepared.sourceIndex = i;
+    detail::recordCall(*commandBuffer, *this, prepared, {&source, nullptr, nullptr, &part, nullptr, 0});
+  }
+  if (destinationStates.empty()) return;
+  record->family = std::move(family);
+  destinationStates.setRecord(record);
+}
+
+NNConcatenationGradient::NNConcatenationGradient(std::shared_ptr<mtl::Device> device, std::size_t sourceIndex)
+    : CNNGradientKernel(std::move(device)), sourceIndex_(sourceIndex) {}
+
+std::shared_ptr<NNConcatenationGradient> NNConcatenationGradient::create(
+    const std::shared_ptr<mtl::Device>& device, std::size_t sourceIndex) {
+  return std::shared_ptr<NNConcatenationGradient>(new NNConcatenationGradient(device, sourceIndex));
+}
+
+std::shared_ptr<Kernel> NNConcatenationGradient::clone() const {
+  return std::shared_ptr<NNConcatenationGradient>(new NNConcatenationGradient(*this));
+}
+
+bool NNConcatenationGradient::acceptsForward(const std::string& forwardClassName) const {
+  return forwardClassName == "NNConcatenation";
+}
+
+std::shared_ptr<const ForwardRecord> NNConcatenationGradient::ownRecord(
+    std::shared_ptr<const ForwardRecord> record) const {
+  const auto* family = std::any_cast<ConcatenationRecord>(&record->family);
+  if (family == nullptr) return record;  // of another kernel: the base class refuses it
+  if (sourceIndex_ >= family->ofSource.size())
+    throw Error(
+        describe(), "sourceIndex", std::to_string(sourceIndex_),
+        "less than the " + std::to_string(family->ofSource.size()) + " sources of the forward kernel");
+  return family->ofSource[sourceIndex_];
+}
+
+std::vector<detail::PreparedCall> NNConcatenationGradient::prepareGradient(
+    const detail::GradientCall& call) const {
+  if (call.gradient.channels < call.destination.channels)
+    throw Error(describe(), "sourceGradient",
+                std::to_string(call.gradient.channels) + " feature channels of the slice",
+                std::to_string(call.destination.channels) + ", as the gradient of the source");
+  detail::PointwiseGradient views = detail::pointwiseGradient(call);
+  views.gradient.channels = views.destination.channels;
+  ConcatenationProblem problem;
+  problem.direction = ConcatenationDirection::Gradient;
+  problem.input = views.gradient;
+  problem.destination = views.destination;
+  detail::PreparedCall prepared =
+      detail::preparedPointwise(views, detail::planFor(*device(), detail::concatenationBackEnds, problem));
+  prepared.readsSource = false;
+  return {prepared};
+}
+
+}  // namespace mps

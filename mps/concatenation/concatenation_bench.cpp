@@ -1,0 +1,45 @@
+#include "mps/concatenation/concatenation.hpp"
+#include "mps/conform/kernel_bench.hpp"
+
+namespace mps::detail {
+namespace {
+
+/// Two sources of 28x28 pixels with so many channels each, and the gradient of the second one.
+void benchFormat(Bench& bench, std::size_t channels, ImageFeatureChannelFormat format) {
+  const auto forward = NNConcatenation::create(bench.device(), 2);
+  forward->setChannelAlignment(1);
+  const auto gradient = NNConcatenationGradient::create(bench.device(), 1);
+  const ImageDescriptor source(format, 28, 28, channels);
+  const ImageDescriptor result(format, 28, 28, 2 * channels);
+  const std::int64_t batch = bench.batchFor(4 * bytesOf(source));
+  const auto count = static_cast<std::size_t>(batch);
+  const double sourceBytes = static_cast<double>(batch) * static_cast<double>(bytesOf(source));
+  const std::string shape = "2 of 28x28x" + std::to_string(channels);
+  const BenchKey key{forward->className(), Direction::Forward, format, shape, batch};
+  const BenchKey gradientKey{gradient->className(), Direction::Gradient, format, shape, batch};
+  if (!bench.isSelected(key.describe()) && !bench.isSelected(gradientKey.describe())) return;
+
+  const std::vector sources(2, benchImages(bench.device(), source, count));
+  const ImageBatch results = ImageBatch::create(bench.device(), result, count);
+  const StateBatch states = forward->resultStateBatch(sources);
+  const auto commandBuffer = bench.device()->newCommandQueue()->commandBuffer();
+  forward->encodeBatch(commandBuffer, sources, states, results);
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+  bench.kernel(key, {.bytes = 4 * sourceBytes},
+               [&](const auto& buffer) { forward->encodeBatch(buffer, sources, results); });
+  const ImageBatch destinations = ImageBatch::create(bench.device(), source, count);
+  bench.kernel(gradientKey, {.bytes = 2 * sourceBytes}, [&](const auto& buffer) {
+    gradient->encodeBatch(buffer, results, sources[1], states, destinations);
+  });
+}
+
+}  // namespace
+
+void benchConcatenation(Bench& bench) {
+  for (const std::size_t channels : {std::size_t{64}, std::size_t{12}})
+    for (const auto format : {ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float16})
+      benchFormat(bench, channels, format);
+}
+
+}  // namespace mps::detail

@@ -1,0 +1,118 @@
+#include "mps/concatenation/concatenation.hpp"
+#include "mps/concatenation/concatenation_cases.hpp"
+#include "mps/concatenation/concatenation_reference.hpp"
+#include "mps/conform/kernel_cases.hpp"
+
+namespace mps::detail {
+namespace {
+
+using ConcatenationImplementation = Implementation<ConcatenationProblem>;
+
+/// @param firstElement of the memory that the tensors begin at; 0: addresses are aligned for vectors
+void runPlan(ConformRun& run, const ConcatenationImplementation& implementation,
+             const ConcatenationProblem& problem, Tier tier, std::size_t firstElement) {
+  const auto plan = run.prepare(implementation, problem);
+  if (!plan) return;
+  TestTensor input = run.source(problem.input, valuesFor(tier, problem.input.format), firstElement);
+  TestTensor destination = run.destination(problem.destination, 3 * firstElement);
+  Operands operands{.destination = destination.address()};
+  (problem.direction == ConcatenationDirection::Forward ? operands.source : operands.gradient) =
+      input.address();
+  run.execute(*plan, operands);
+  run.require(input.isUnchanged(), "an input was written");
+  const ReferenceTensor expected = concatenationReference(problem, input.reference());
+  run.check(expected, destination, Zeros::Expected);
+  run.checkAccumulated(*plan, operands, expected, destination);
+}
+
+/// Three sources of different channels, and the gradient of the second one.
+void runKernel(ConformRun& run, const KernelBatch& batch, ConcatenationDirection direction,
+               ConformFormats formats, Tier tier, std::size_t channelAlignment) {
+  const auto kernel = NNConcatenation::create(run.device(), 3);
+  kernel->setChannelAlignment(channelAlignment);
+  std::vector<TestImages> images;
+  std::vector<ImageBatch> sources;
+  std::vector<ReferenceTensor> references;
+  std::size_t channels = 0;
+  for (const std::size_t more : {std::size_t{0}, std::size_t{2}, std::size_t{5}}) {
+    KernelBatch one = batch;
+    one.channels += more;
+    images.push_back(run.sources(batch.form, one.descriptor(formats.source), batch.count,
+                                 valuesFor(tier, formats.source)));
+    sources.push_back(images.back().batch());
+    references.push_back(images.back().reference());
+    channels += (one.channels + channelAlignment - 1) / channelAlignment * channelAlignment;
+  }
+  const ImageDescriptor result(formats.result, batch.width, batch.height, channels);
+  const TestImages results = run.destinations(batch.form, result, batch.count);
+  const StateBatch states = kernel->resultStateBatch(sources);
+  const TestImages gradients = run.sources(batch.form, result, batch.count, valuesFor(tier, formats.result));
+  const auto gradient = NNConcatenationGradient::create(run.device(), 1);
+  ImageDescriptor second = sources[1].descriptor();
+  second.setChannelFormat(formats.result);
+  const TestImages destinations = run.destinations(batch.form, second, batch.count);
+  if (!run.encode([&](const auto& commandBuffer) {
+        kernel->encodeBatch(commandBuffer, sources, states, results.batch());
+        gradient->encodeBatch(commandBuffer, gradients.batch(), sources[1], states, destinations.batch());
+      }))
+    return;
+  for (const TestImages& source : images) run.require(source.isUnchanged(), "a source was written");
+  run.require(gradients.isUnchanged(), "the incoming gradient was written");
+  if (direction == ConcatenationDirection::Forward) {
+    ReferenceTensor expected = concatenatedReference(references, static_cast<std::int64_t>(channelAlignment));
+    expected.roundings = isUnorm(formats.source) ? 1 : 0;
+    return run.check(expected, results, Zeros::Expected);
+  }
+  const ReferenceTensor incoming = gradients.reference();
+  const TensorShape shape = destinations.shape();
+  ReferenceTensor expected(shape.images, shape.height, shape.width, shape.channels);
+  const auto first = static_cast<std::int64_t>((batch.channels + channelAlignment - 1) / channelAlignment *
+                                               channelAlignment);
+  for (std::int64_t n = 0; n < shape.images; ++n)
+    for (std::int64_t y = 0; y < shape.height; ++y)
+      for (std::int64_t x = 0; x < shape.width; ++x)
+        for (std::int64_t c = 0; c < shape.channels; ++c)
+          expected.at(n, y, x, c) = incoming.at(n, y, x, first + c);
+  run.check(expected, destinations, Zeros::Expected);
+}
+
+std::vector<ConformCase> casesOf(const ConcatenationImplementation& implementation,
+                                 ConcatenationDirection direction, ConformFormats formats, Tier tier) {
+  std::vector<ConformCase> cases;
+  for (const ConcatenationCase& concatenation : concatenationCases()) {
+    const ConcatenationProblem problem = direction == ConcatenationDirection::Forward
+                                             ? concatenation.forward(formats.source, formats.result)
+                                             : concatenation.gradient(formats.source, formats.result);
+    for (const std::size_t firstElement : {std::size_t{0}, std::size_t{1}})
+      cases.push_back({std::string(concatenation.name),
+                       [=](ConformRun& run) { runPlan(run, implementation, problem, tier, firstElement); }});
+  }
+  for (const KernelBatch& batch : kernelBatches())
+    for (const std::size_t channelAlignment : {std::size_t{1}, std::size_t{4}})
+      cases.push_back({batch.name, [=](ConformRun& run) {
+                         runKernel(run, batch, direction, formats, tier, channelAlignment);
+                       }});
+  return cases;
+}
+
+}  // namespace
+
+void conformConcatenation(Conform& conform) {
+  const auto row = [&](const ConcatenationImplementation& implementation, ConcatenationDirection direction,
+                       ConformFormats formats, Tier tier) {
+    const bool isForward = direction == ConcatenationDirection::Forward;
+    const ConformKey key{isForward ? "NNConcatenation" : "NNConcatenationGradient",
+                         isForward ? Direction::Forward : Direction::Gradient, formats.source,
+                         std::string(implementation.name), tier};
+    if (conform.isSelected(key)) conformRow(conform, key, casesOf(implementation, direction, formats, tier));
+  };
+  for (const ConcatenationImplementation& implementation : conform.implementations(concatenationBackEnds))
+    for (const Tier tier : {Tier::Exact, Tier::Bounded}) {
+      for (const ConformFormats formats : kForwardFormats)
+        row(implementation, ConcatenationDirection::Forward, formats, tier);
+      for (const auto format : kGradientFormats)
+        row(implementation, ConcatenationDirection::Gradient, {format, format}, tier);
+    }
+}
+
+}  // namespace mps::detail

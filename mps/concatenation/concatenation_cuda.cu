@@ -1,0 +1,160 @@
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "mps/concatenation/concatenation_problem.hpp"
+#include "mps/core/elements_cuda.cuh"
+#include "mps/core/rows_cuda.cuh"
+
+namespace mps::detail {
+namespace {
+
+using cuda::Divider;
+using cuda::RowGrid;
+
+struct PartArguments {
+  RowGrid grid;  ///< over units of the destination
+  Divider height;
+  Divider unitsPerPixel;
+  std::uint32_t copied;  ///< units of a pixel that are not padding
+  std::int64_t inputImage, inputRow, inputPixel;
+  std::int64_t destinationImage, destinationRow, destinationPixel;
+};
+
+/// Strides in units. A unit is so many elements.
+PartArguments argumentsOf(const ConcatenationProblem& problem, std::int64_t unit) {
+  const TensorShape& from = problem.input;
+  const TensorShape& to = problem.destination;
+  PartArguments a;
+  a.grid = RowGrid(to.images * to.height, to.width * (to.channels / unit));
+  a.height = Divider(to.height);
+  a.unitsPerPixel = Divider(to.channels / unit);
+  a.copied = static_cast<std::uint32_t>(from.channels / unit);
+  a.inputImage = from.imageStride / unit;
+  a.inputRow = from.rowStride / unit;
+  a.inputPixel = from.pixelStride / unit;
+  a.destinationImage = to.imageStride / unit;
+  a.destinationRow = to.rowStride / unit;
+  a.destinationPixel = to.pixelStride / unit;
+  return a;
+}
+
+/// Calls copy(from, to, isCopied) with the places of this thread's units; padding has no place in the input.
+template <class Copy>
+__device__ void forEachUnit(const PartArguments& a, Copy copy) {
+  cuda::forEachRow(a.grid, [&](std::uint32_t row) {
+    const std::uint32_t image = a.height.divide(row);
+    const std::uint32_t y = row - image * a.height.divisor();
+    const std::int64_t from = image * a.inputImage + y * a.inputRow;
+    const std::int64_t to = image * a.destinationImage + y * a.destinationRow;
+    cuda::forEachPiece(a.grid, [&](std::uint32_t piece) {
+      const std::uint32_t x = a.unitsPerPixel.divide(piece);
+      const std::uint32_t unit = piece - x * a.unitsPerPixel.divisor();
+      copy(from + x * a.inputPixel + unit, to + x * a.destinationPixel + unit, unit < a.copied);
+    });
+  });
+}
+
+/// Units of 16 or 4 bytes or one element.
+template <class Unit>
+__global__ void copyPart(PartArguments a, const Unit* input, Unit* destination) {
+  forEachUnit(a, [&](std::int64_t from, std::int64_t to, bool isCopied) {
+    Unit unit{};
+    if (isCopied) unit = input[from];
+    destination[to] = unit;
+  });
+}
+
+/// Four sums of float32 at once.
+__global__ void addPart4(PartArguments a, const float4* input, float4* destination) {
+  forEachUnit(a, [&](std::int64_t from, std::int64_t to, bool) {
+    const float4 added = input[from];
+    float4 sum = destination[to];
+    sum.x += added.x;
+    sum.y += added.y;
+    sum.z += added.z;
+    sum.w += added.w;
+    destination[to] = sum;
+  });
+}
+
+/// Element by element, where formats differ or the destination is added to.
+__global__ void convertPart(PartArguments a, ImageFeatureChannelFormat inputFormat,
+                            ImageFeatureChannelFormat destinationFormat, bool accumulate,
+                            const std::byte* input, std::byte* destination) {
+  forEachUnit(a, [&](std::int64_t from, std::int64_t to, bool isCopied) {
+    float value = isCopied ? cuda::loadAs(inputFormat, input, from) : 0.0F;
+    if (accumulate) value += cuda::loadAs(destinationFormat, destination, to);
+    cuda::storeAs(value, destinationFormat, destination, to);
+  });
+}
+
+class PartPlan final : public Plan {
+ public:
+  explicit PartPlan(const ConcatenationProblem& problem) : problem_(problem) {}
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    const TensorShape& from = problem_.input;
+    const TensorShape& to = problem_.destination;
+    if (to.elements() == 0) return;
+    const std::byte* const input =
+        problem_.direction == ConcatenationDirection::Forward ? operands.source : operands.gradient;
+    std::byte* const destination = operands.destination;
+    const bool isSame = from.format == to.format;
+    if (operands.accumulate && isSame && cuda::takesLanes(from, input) && cuda::takesLanes(to, destination)) {
+      const PartArguments a = argumentsOf(problem_, 4);
+      return mtl::cuda::launch(stream, addPart4, a.grid.grid, a.grid.block, 0, a,
+                               reinterpret_cast<const float4*>(input),
+                               reinterpret_cast<float4*>(destination));
+    }
+    if (operands.accumulate || !isSame) {
+      const PartArguments a = argumentsOf(problem_, 1);
+      return mtl::cuda::launch(stream, convertPart, a.grid.grid, a.grid.block, 0, a, from.format, to.format,
+                               operands.accumulate, input, destination);
+    }
+    const auto element = static_cast<std::int64_t>(bytesPerChannel(to.format));
+    const auto copy = [&](auto unit) {
+      using Unit = decltype(unit);
+      const PartArguments a = argumentsOf(problem_, static_cast<std::int64_t>(sizeof(Unit)) / element);
+      mtl::cuda::launch(stream, copyPart<Unit>, a.grid.grid, a.grid.block, 0, a,
+                        reinterpret_cast<const Unit*>(input), reinterpret_cast<Unit*>(destination));
+    };
+    const std::int64_t lengths = from.channels | to.channels | from.pixelStride | to.pixelStride |
+                                 from.rowStride | to.rowStride | from.imageStride | to.imageStride;
+    const std::int64_t mixed = lengths * element | reinterpret_cast<std::intptr_t>(input) |
+                               reinterpret_cast<std::intptr_t>(destination);
+    if (mixed % 16 == 0)
+      copy(uint4{});
+    else if (mixed % 4 == 0)
+      copy(0U);
+    else if (mixed % 2 == 0)
+      copy(static_cast<unsigned short>(0));
+    else
+      copy(static_cast<unsigned char>(0));
+  }
+
+  [[nodiscard]] bool canAccumulate() const override {
+    return problem_.direction == ConcatenationDirection::Gradient &&
+           problem_.destination.format == ImageFeatureChannelFormat::Float32;
+  }
+
+ private:
+  ConcatenationProblem problem_;
+};
+
+Preparation prepareParts(const ConcatenationProblem& problem) {
+  const TensorShape& to = problem.destination;
+  if (!RowGrid::fits(to.images * to.height, to.width * to.channels * 4))
+    return Refusal{"a row of 2 GiB or more, or 2^31 rows"};
+  return std::make_shared<const PartPlan>(problem);
+}
+
+constexpr std::array<Implementation<ConcatenationProblem>, 1> kImplementations{{{"rows", prepareParts}}};
+
+}  // namespace
+
+std::span<const Implementation<ConcatenationProblem>> concatenationImplementationsCuda() {
+  return kImplementations;
+}
+
+}  // namespace mps::detail

@@ -1,0 +1,41 @@
+#include "mps/concatenation/concatenation_reference.hpp"
+
+namespace mps::detail {
+
+ReferenceTensor concatenationReference(const ConcatenationProblem& problem, const ReferenceTensor& input) {
+  const TensorShape& shape = problem.destination;
+  ReferenceTensor result(shape.images, shape.height, shape.width, shape.channels);
+  // A unorm code is a quotient, which float32 rounds.
+  if (problem.input.format == ImageFeatureChannelFormat::Unorm8 ||
+      problem.input.format == ImageFeatureChannelFormat::Unorm16)
+    result.roundings = 1;
+  for (std::int64_t n = 0; n < shape.images; ++n)
+    for (std::int64_t y = 0; y < shape.height; ++y)
+      for (std::int64_t x = 0; x < shape.width; ++x)
+        for (std::int64_t c = 0; c < shape.channels; ++c)
+          result.at(n, y, x, c) = c < problem.input.channels ? input.at(n, y, x, c) : 0;
+  return result;
+}
+
+ReferenceTensor concatenatedReference(std::span<const ReferenceTensor> sources,
+                                      std::int64_t channelAlignment) {
+  const auto padded = [&](const ReferenceTensor& source) {
+    return (source.channels + channelAlignment - 1) / channelAlignment * channelAlignment;
+  };
+  std::int64_t channels = 0;
+  for (const ReferenceTensor& source : sources) channels += padded(source);
+  const ReferenceTensor& first = sources.front();
+  ReferenceTensor result(first.images, first.height, first.width, channels);
+  std::int64_t begin = 0;
+  for (const ReferenceTensor& source : sources) {
+    for (std::int64_t n = 0; n < source.images; ++n)
+      for (std::int64_t y = 0; y < source.height; ++y)
+        for (std::int64_t x = 0; x < source.width; ++x)
+          for (std::int64_t c = 0; c < source.channels; ++c)
+            result.at(n, y, x, begin + c) = source.at(n, y, x, c);
+    begin += padded(source);
+  }
+  return result;
+}
+
+}  // namespace mps::detail

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "mps/concatenation/concatenation_problem.hpp"
+#include "mps/core/reference_tensor.hpp"
+
+/// Concatenation in float64, straight from spec/04 section 8.3. Of the problem the formats count only for the error
+/// bounds, the strides not at all.
+namespace mps::detail {
+
+/// One part of the concatenated image, or the gradient of one source.
+ReferenceTensor concatenationReference(const ConcatenationProblem& problem, const ReferenceTensor& input);
+
+/// The concatenated image: source i begins at the sum of the channels before it, each rounded up to a multiple of
+/// channelAlignment.
+ReferenceTensor concatenatedReference(std::span<const ReferenceTensor> sources,
+                                      std::int64_t channelAlignment);
+
+}  // namespace mps::detail

@@ -1,0 +1,168 @@
+#pragma once
+
+#include "mps/core/for_each_target.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "mps/conform/compare.hpp"
+#include "mps/conform/guarded_memory.hpp"
+#include "mps/conform/run_on_device.hpp"
+#include "mps/conform/test_tensor.hpp"
+#include "mps/core/plan_for.hpp"
+#include "mtl/back_ends.hpp"
+#include "mtl/cpu/stream.hpp"
+#include "mtl/device.hpp"
+
+/// What the families' tests of plans share: each implementation in turn, on each instruction set and device, and the
+/// memory of one call.
+namespace mps::detail::plan_testing {
+
+inline constexpr int kThreads = 3;
+
+inline std::shared_ptr<mtl::Device> testDevice() {
+  static const std::shared_ptr<mtl::Device> device = mtl::newCPUDevice(kThreads);
+  return device;
+}
+
+/// An implementation; one of the CPU with vectors once for each instruction set.
+struct Entry {
+  std::string_view implementation;
+  std::int64_t target = 0;  ///< 0: the best one
+  std::shared_ptr<mtl::Device> device = testDevice();
+  [[nodiscard]] bool isCpu() const { return device->kind() == mtl::DeviceKind::CPU; }
+  [[nodiscard]] std::string name() const {
+    return (isCpu() ? "" : "cuda_") + std::string(implementation) +
+           (target == 0 ? "" : std::string("_") + hwy::TargetName(target));
+  }
+};
+inline void PrintTo(const Entry& entry, std::ostream* stream) {
+  *stream << entry.name();
+}
+
+/// All implementations of the CPU, and of the first GPU if there is one. @param plain the one without vectors, or none
+template <class Problem>
+std::vector<Entry> entriesOf(const BackEnds<Problem>& backEnds, std::string_view plain = {}) {
+  std::vector<Entry> all;
+  for (const auto& implementation : backEnds.of(*testDevice())) {
+    if (implementation.name == plain)
+      all.push_back({implementation.name});
+    else
+      for (const std::int64_t target : hwy::SupportedAndGeneratedTargets())
+        all.push_back({implementation.name, target});
+  }
+  if (const auto gpus = mtl::cudaDevices(); !gpus.empty())
+    for (const auto& implementation : backEnds.of(*gpus.front()))
+      all.push_back({implementation.name, 0, gpus.front()});
+  return all;
+}
+
+/// Makes the vectors of an entry's instruction set be used while it lives.
+class WithTarget {
+ public:
+  explicit WithTarget(const Entry& entry) { hwy::SetSupportedTargetsForTest(entry.target); }
+  ~WithTarget() { hwy::SetSupportedTargetsForTest(0); }
+  WithTarget(const WithTarget&) = delete;
+  WithTarget& operator=(const WithTarget&) = delete;
+};
+
+/// The plan of an entry; null, or a failure for the last of its list, when it refuses.
+template <class Problem>
+std::shared_ptr<const Plan> preparedBy(const Entry& entry, const BackEnds<Problem>& backEnds,
+                                       const Problem& problem) {
+  const auto list = backEnds.of(*entry.device);
+  for (const auto& implementation : list) {
+    if (implementation.name != entry.implementation) continue;
+    const Preparation preparation = implementation.prepare(problem);
+    if (const auto* plan = std::get_if<std::shared_ptr<const Plan>>(&preparation)) return *plan;
+    EXPECT_NE(implementation.name, list.back().name) << std::get<Refusal>(preparation).reason;
+  }
+  return nullptr;
+}
+
+/// The numbers that an input gets.
+enum class Values : std::uint8_t {
+  Integers,
+  Random,
+  NonFinite,  ///< infinities and NaN among random ones
+};
+
+inline bool isCode(ImageFeatureChannelFormat format) {
+  return format == ImageFeatureChannelFormat::Unorm8 || format == ImageFeatureChannelFormat::Unorm16;
+}
+
+inline std::vector<double> makeValues(std::int64_t count, Values values, ImageFeatureChannelFormat format,
+                                      std::uint64_t seed) {
+  const auto size = static_cast<std::size_t>(count);
+  if (isCode(format))
+    return randomValues(size, seed,
+                        values == Values::Integers ? RandomKind::ZeroOrOne : RandomKind::Positive);
+  if (values == Values::Integers) return randomValues(size, seed, RandomKind::SmallIntegers);
+  std::vector<double> result = randomValues(size, seed, RandomKind::Uniform);
+  if (values != Values::NonFinite) return result;
+  const std::vector<double> dice = randomValues(size, seed + 1, RandomKind::Positive);
+  for (std::size_t i = 0; i < size; ++i) {
+    if (dice[i] < 0.1) result[i] = std::numeric_limits<double>::quiet_NaN();
+    if (dice[i] > 0.9) result[i] = dice[i] > 0.95 ? HUGE_VAL : -HUGE_VAL;
+  }
+  return result;
+}
+
+/// The memory of a call with one input, the forward source or the incoming gradient, and one destination.
+class Call {
+ public:
+  struct Operand {
+    TensorShape input, destination;
+    bool isGradient = false;             ///< the input is the incoming gradient
+    std::size_t destinationElement = 3;  ///< of the memory that the destination begins at; 0: aligned
+  };
+  Call(const Operand& operand, Values values, std::uint64_t seed,
+       const std::shared_ptr<mtl::Device>& device = testDevice())
+      : isGradient_(operand.isGradient),
+        device_(device),
+        input_(device, operand.input, 1),
+        destination_(device, operand.destination, operand.destinationElement) {
+    input_.write(makeValues(operand.input.elements(), values, operand.input.format, seed));
+  }
+
+  void execute(const Plan& plan, int threads = kThreads, bool accumulate = false) {
+    GuardedMemory scratch(device_, plan.scratchBytes());
+    Operands operands;
+    operands.scratch = scratch.address();
+    (isGradient_ ? operands.gradient : operands.source) = input_.address();
+    operands.destination = destination_.address();
+    operands.accumulate = accumulate;
+    if (device_->kind() == mtl::DeviceKind::CPU) {
+      mtl::cpu::Stream stream(threads);
+      plan.run(stream, operands);
+    } else {
+      runOnDevice(device_, "plan", [&](mtl::Stream& stream) { plan.run(stream, operands); });
+      scratch.synchronize();
+    }
+    EXPECT_TRUE(scratch.guardsIntact()) << "scratch memory was overrun";
+    EXPECT_TRUE(input_.isUnchanged()) << "the input was written";
+    EXPECT_TRUE(destination_.surroundingsIntact()) << "memory around the destination was written";
+  }
+
+  /// What the reference takes.
+  [[nodiscard]] ReferenceTensor input() const { return input_.reference(); }
+  TestTensor& destination() { return destination_; }
+  [[nodiscard]] std::vector<double> found() { return destination_.read(); }
+
+ private:
+  bool isGradient_;
+  std::shared_ptr<mtl::Device> device_;
+  TestTensor input_;
+  TestTensor destination_;
+};
+
+}  // namespace mps::detail::plan_testing
