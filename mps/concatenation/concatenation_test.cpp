@@ -28,13 +28,13 @@ class Concatenation : public DeviceTest {
  protected:
   [[nodiscard]] std::shared_ptr<NNConcatenation> concatenation(std::size_t sources,
                                                                std::size_t alignment = 4) const {
-    const auto kernel = NNConcatenation::create(device_, sources);
+    auto kernel = NNConcatenation::create(device_, sources);
     kernel->setDestinationImageAllocator(Image::defaultAllocator());
     kernel->setChannelAlignment(alignment);
     return kernel;
   }
   [[nodiscard]] std::shared_ptr<NNConcatenationGradient> gradientOf(std::size_t source) const {
-    const auto kernel = NNConcatenationGradient::create(device_, source);
+    auto kernel = NNConcatenationGradient::create(device_, source);
     kernel->setDestinationImageAllocator(Image::defaultAllocator());
     return kernel;
   }
