@@ -30,6 +30,10 @@ unmetal_family(batch_normalization
   CUDA batch_normalization_cuda.cu
   CONFORM batch_normalization_reference_call.cpp
   TESTS batch_normalization_gradient_test.cpp batch_normalization_test.cpp)
+unmetal_family(instance_normalization
+  HEADERS group_normalization.hpp
+  SOURCES group_normalization.cpp
+  TESTS group_normalization_test.cpp instance_normalization_test.cpp)
 unmetal_family(normalization
   HEADERS normalization_node.hpp
   SOURCES normalization_channels.cpp normalization_node.cpp normalization_plain.cpp normalization_problem.cpp

@@ -19,6 +19,10 @@ void Memory::fillWithZeros() {
   std::fill_n(address_, length_, std::byte{0});
 }
 
+void MemoryPart::fillWithZeros() {
+  write(0, std::vector<std::byte>(length()));
+}
+
 std::string Content::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace mtl {
@@ -64,11 +65,39 @@ class Memory {
 
  protected:
   Memory(std::byte* address, std::size_t length) : address_(address), length_(length) {}
+  /// Of bytes whose content is good or not together with that of others.
+  Memory(std::byte* address, std::size_t length, std::shared_ptr<Content> content)
+      : address_(address), length_(length), content_(std::move(content)) {}
 
  private:
   std::byte* address_;
   std::size_t length_;
   std::shared_ptr<Content> content_ = std::make_shared<Content>();
+};
+
+/// Some bytes of a block, which they keep alive.
+class MemoryPart final : public Memory {
+ public:
+  /// @param offset with `length` within the block
+  MemoryPart(std::shared_ptr<Memory> whole, std::size_t offset, std::size_t length)
+      : Memory(whole->address() + offset, length, whole->content()),
+        whole_(std::move(whole)),
+        offset_(offset) {}
+
+  std::byte* contents() override { return whole_->contents() + offset_; }
+  void didModifyRange(std::size_t offset, std::size_t length) override {
+    whole_->didModifyRange(offset_ + offset, length);
+  }
+  void write(std::size_t offset, std::span<const std::byte> bytes) override {
+    whole_->write(offset_ + offset, bytes);
+  }
+  /// The whole block's.
+  void synchronize(CommandBuffer& commandBuffer) override { whole_->synchronize(commandBuffer); }
+  void fillWithZeros() override;
+
+ private:
+  std::shared_ptr<Memory> whole_;
+  std::size_t offset_;
 };
 
 /// Chunked arena for temporary memory: stable addresses, best fit, neighbours merged (design section 4).

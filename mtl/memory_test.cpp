@@ -259,6 +259,37 @@ TEST(Device, ThreadCountCanBeSet) {
   EXPECT_EQ(device->threadCount(), 3);
 }
 
+TEST(MemoryPart, IsAWindowOnTheBlock) {
+  const auto device = newCPUDevice(1);
+  const auto whole = device->allocate(16);
+  whole->fillWithZeros();
+  auto part = std::make_shared<MemoryPart>(whole, 4, 8);
+  EXPECT_EQ(part->address(), whole->address() + 4);
+  EXPECT_EQ(part->contents(), whole->contents() + 4);
+  EXPECT_EQ(part->length(), 8U);
+  part->write(1, std::vector<std::byte>{std::byte{7}, std::byte{8}});
+  EXPECT_EQ(whole->contents()[5], std::byte{7});
+  EXPECT_EQ(whole->contents()[6], std::byte{8});
+  whole->contents()[3] = whole->contents()[12] = std::byte{9};
+  part->fillWithZeros();
+  EXPECT_EQ(whole->contents()[5], std::byte{0});
+  EXPECT_EQ(whole->contents()[3], std::byte{9});
+  EXPECT_EQ(whole->contents()[12], std::byte{9});
+  whole->setFailure("broken");
+  EXPECT_EQ(part->failure(), "broken");
+  part->clearFailure();
+  EXPECT_EQ(whole->failure(), "");
+}
+
+TEST(MemoryPart, KeepsTheBlockAlive) {
+  const auto device = newCPUDevice(1);
+  const auto heap = std::make_shared<Heap>(*device);
+  auto part = std::make_shared<MemoryPart>(heap->allocate(64), 0, 32);
+  EXPECT_GT(heap->usedBytes(), 0U);
+  part.reset();
+  EXPECT_EQ(heap->usedBytes(), 0U);
+}
+
 /// A training step's use of temporary memory: blocks of several sizes whose lives overlap.
 void encodeStep(CommandBuffer& buffer, std::size_t step) {
   std::shared_ptr<Memory> previous = buffer.heap()->allocate(1 << 18);

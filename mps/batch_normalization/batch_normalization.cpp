@@ -6,6 +6,7 @@
 #include "mps/batch_normalization/batch_normalization_problem.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/error.hpp"
+#include "mps/core/normalization_parameters.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
@@ -49,13 +50,15 @@ class ParameterReader {
     const auto liveWeights = gammaAndBeta ? source_.deviceGammaAndBeta(device_) : nullptr;
     const auto liveStatistics = meanAndVariance ? source_.deviceMeanAndVariance(device_) : nullptr;
     if (liveWeights) {
-      checkChannels("deviceGammaAndBeta", liveWeights->numberOfFeatureChannels());
+      detail::checkParameterCount(kernel_, "deviceGammaAndBeta", liveWeights->numberOfFeatureChannels(),
+                                  channels_);
       parameters.gamma = liveWeights->gamma();
       parameters.beta = liveWeights->beta();
       parameters.sharesGammaAndBeta = true;
     }
     if (liveStatistics) {
-      checkChannels("deviceMeanAndVariance", liveStatistics->numberOfFeatureChannels());
+      detail::checkParameterCount(kernel_, "deviceMeanAndVariance", liveStatistics->numberOfFeatureChannels(),
+                                  channels_);
       parameters.mean = liveStatistics->mean();
       parameters.variance = liveStatistics->variance();
     }
@@ -84,19 +87,9 @@ class ParameterReader {
   }
 
  private:
-  void checkChannels(const char* argument, std::size_t found) const {
-    if (found != channels_)
-      throw Error(kernel_, argument, std::to_string(found) + " values",
-                  std::to_string(channels_) + ", the numberOfFeatureChannels");
-  }
   [[nodiscard]] std::shared_ptr<mtl::Buffer> buffer(const char* argument, std::span<const float> values,
                                                     float byDefault) const {
-    if (!values.empty()) {
-      checkChannels(argument, values.size());
-      return device_->newBuffer(std::as_bytes(values));
-    }
-    const std::vector<float> same(channels_, byDefault);
-    return device_->newBuffer(std::as_bytes(std::span(same)));
+    return detail::parameterBuffer(kernel_, device_, argument, values, channels_, byDefault);
   }
 
   std::string kernel_;
@@ -131,29 +124,6 @@ detail::PreparedCall::Parameter parameter(const std::shared_ptr<mtl::Buffer>& bu
 
 void takeRead(State& state) {
   if (state.isTemporary() && state.readCount() > 0) state.setReadCount(state.readCount() - 1);
-}
-
-/// A copy of a buffer as it is when the recorded copy runs.
-std::shared_ptr<mtl::Buffer> recordCopy(const Kernel& kernel, mtl::CommandBuffer& commandBuffer,
-                                        const std::shared_ptr<mtl::Buffer>& from) {
-  const auto& device = kernel.device();
-  auto copy =
-      std::make_shared<mtl::Buffer>(device, device->allocate(from->length()), mtl::StorageMode::Managed);
-  detail::recordMemoryCopy(commandBuffer, kernel.describe(), from->memory(), 0, copy->memory(), 0,
-                           from->length());
-  return copy;
-}
-
-template <class NormalizationState>
-void checkReload(const Kernel& kernel, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                 const char* argument, const std::shared_ptr<NormalizationState>& state,
-                 std::size_t channels) {
-  detail::checkCommandBuffer(kernel, commandBuffer);
-  if (!state) throw Error(kernel.describe(), argument, "null", "a state");
-  detail::checkStates(kernel, argument, *commandBuffer, StateBatch{state}, 1);
-  if (state->numberOfFeatureChannels() != channels)
-    throw Error(kernel.describe(), argument, std::to_string(state->numberOfFeatureChannels()) + " values",
-                std::to_string(channels) + ", the numberOfFeatureChannels");
 }
 
 }  // namespace
@@ -247,10 +217,10 @@ void CNNBatchNormalization::reloadDataSource(std::shared_ptr<CNNBatchNormalizati
 void CNNBatchNormalization::reloadGammaAndBeta(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
     const std::shared_ptr<CNNNormalizationGammaAndBetaState>& gammaAndBetaState) {
-  checkReload(*this, commandBuffer, "gammaAndBetaState", gammaAndBetaState, channels_);
+  detail::checkReload(*this, commandBuffer, "gammaAndBetaState", gammaAndBetaState, channels_);
   mtl::RecordingGuard guard(*commandBuffer);
-  const auto gamma = recordCopy(*this, *commandBuffer, gammaAndBetaState->gamma());
-  parameters_->beta = recordCopy(*this, *commandBuffer, gammaAndBetaState->beta());
+  const auto gamma = detail::recordCopyOf(*this, *commandBuffer, gammaAndBetaState->gamma());
+  parameters_->beta = detail::recordCopyOf(*this, *commandBuffer, gammaAndBetaState->beta());
   parameters_->gamma = gamma;
   parameters_->sharesGammaAndBeta = false;
   guard.keep();
@@ -260,10 +230,10 @@ void CNNBatchNormalization::reloadGammaAndBeta(
 void CNNBatchNormalization::reloadMeanAndVariance(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
     const std::shared_ptr<CNNNormalizationMeanAndVarianceState>& meanAndVarianceState) {
-  checkReload(*this, commandBuffer, "meanAndVarianceState", meanAndVarianceState, channels_);
+  detail::checkReload(*this, commandBuffer, "meanAndVarianceState", meanAndVarianceState, channels_);
   mtl::RecordingGuard guard(*commandBuffer);
-  const auto mean = recordCopy(*this, *commandBuffer, meanAndVarianceState->mean());
-  parameters_->variance = recordCopy(*this, *commandBuffer, meanAndVarianceState->variance());
+  const auto mean = detail::recordCopyOf(*this, *commandBuffer, meanAndVarianceState->mean());
+  parameters_->variance = detail::recordCopyOf(*this, *commandBuffer, meanAndVarianceState->variance());
   parameters_->mean = mean;
   guard.keep();
   takeRead(*meanAndVarianceState);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -16,9 +15,6 @@
 
 /// What tests of plans and conform share: a problem with its operands.
 namespace mps::detail {
-
-/// New values with every call.
-using NewValues = std::function<std::vector<double>(std::size_t count, RandomKind kind)>;
 
 /// Operands of a problem, what the reference makes of them, and further parts of the batch.
 ///
@@ -138,11 +134,8 @@ class BatchNormalizationSetting {
   }
 
  private:
-  /// What a kernel loads: normalised formats become the nearest float32.
   [[nodiscard]] static ReferenceTensor loaded(const TestTensor& tensor) {
-    ReferenceTensor values = tensor.reference();
-    for (double& value : values.values) value = static_cast<double>(static_cast<float>(value));
-    return values;
+    return asLoaded(tensor.reference());
   }
   [[nodiscard]] TensorShape numbersOf(std::int64_t perChannel) const {
     return TensorShape::dense(1, 1, 1, perChannel * channels_);

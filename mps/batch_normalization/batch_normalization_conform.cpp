@@ -135,12 +135,7 @@ class Step {
   static std::vector<double> asNumbers(const std::vector<float>& values) {
     return {values.begin(), values.end()};
   }
-  /// What a kernel loads: normalised formats become the nearest float32.
-  static ReferenceTensor loaded(const TestImages& images) {
-    ReferenceTensor tensor = images.reference();
-    for (double& value : tensor.values) value = static_cast<double>(static_cast<float>(value));
-    return tensor;
-  }
+  static ReferenceTensor loaded(const TestImages& images) { return asLoaded(images.reference()); }
   [[nodiscard]] std::vector<double> read(mtl::Buffer& buffer) const {
     return storedFloats(run_.device(), buffer.memory(), 0, buffer.length() / sizeof(float));
   }

@@ -6,9 +6,8 @@
 #include <vector>
 
 #include "mps/batch_normalization/batch_normalization_cases_setting.hpp"
+#include "mps/conform/plan_test.hpp"
 #include "mps/core/for_each_target.hpp"
-#include "mtl/cpu/stream.hpp"
-#include "mtl/device.hpp"
 
 namespace mps::detail {
 namespace {
@@ -17,30 +16,15 @@ using enum ImageFeatureChannelFormat;
 using enum BatchNormalizationOperation;
 
 constexpr std::uint64_t kSeed = 20250611;
-constexpr int kThreads = 3;
 constexpr BatchNormalizationOperation kOperations[] = {Statistics, Forward, StatisticsGradient, Gradient};
 
-std::shared_ptr<mtl::Device> testDevice() {
-  static const std::shared_ptr<mtl::Device> device = mtl::newCPUDevice(kThreads);
-  return device;
-}
-
-NewValues valuesFrom(std::uint64_t seed) {
-  return
-      [next = seed](std::size_t count, RandomKind kind) mutable { return randomValues(count, next++, kind); };
-}
-
 BatchNormalizationSetting settingOf(const BatchNormalizationProblem& problem, Tier tier = Tier::Bounded) {
-  return {testDevice(), problem, tier, valuesFrom(kSeed)};
+  return {planTestDevice(), problem, tier, valuesFrom(kSeed)};
 }
 
-void execute(const BatchNormalizationProblem& problem, Operands operands, int threads = kThreads) {
-  const ChosenPlan chosen = preparePlan(batchNormalizationImplementationsCpu(), problem);
-  GuardedMemory scratch(testDevice(), chosen.plan->scratchBytes());
-  operands.scratch = scratch.address();
-  mtl::cpu::Stream stream(threads);
-  chosen.plan->run(stream, operands);
-  EXPECT_TRUE(scratch.guardsIntact()) << "memory around the scratch memory was written";
+void execute(const BatchNormalizationProblem& problem, const Operands& operands,
+             int threads = kPlanTestThreads) {
+  runOnCpu(batchNormalizationImplementationsCpu(), problem, operands, threads);
 }
 
 void check(const BatchNormalizationProblem& problem, Tier tier) {
@@ -216,7 +200,7 @@ TEST(BatchNormalizationPlan, AConstantChannelHasNoVariance) {
 TEST(BatchNormalizationPlan, SlopesAtZeroFollowTheForwardPass) {
   const auto relu = NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU, 0.5F);
   const BatchNormalizationTensors tensors{.name = "Zero", .images = 2, .width = 2, .channels = 1};
-  const auto device = testDevice();
+  const auto& device = planTestDevice();
   const TensorShape one = TensorShape::dense(1, 1, 1, 1);
   const auto stored = [&](const TensorShape& shape, const std::vector<double>& values) {
     TestTensor tensor(device, shape);
@@ -339,7 +323,7 @@ TEST(BatchNormalizationPlan, InPlace) {
           BatchNormalizationSetting setting = settingOf(problem);
           const ReferenceTensor expected = setting.expected(problem);
           Operands operands = setting.operands();
-          TestTensor shared(testDevice(), problem.destination);
+          TestTensor shared(planTestDevice(), problem.destination);
           // What the setting has made, in the memory of the destination.
           const auto before = isForward ? setting.source().reference() : setting.gradient().reference();
           shared.write(before.values);

@@ -20,21 +20,8 @@ using testing::errorOf;
 using testing::names;
 using testing::sizeOf;
 using testing::Values;
+using testing::valuesOf;
 using State = std::shared_ptr<CNNBatchNormalizationState>;
-
-Values valuesOf(const std::shared_ptr<mtl::Buffer>& buffer) {
-  const auto values = buffer->contentsAs<const float>();
-  return {values.begin(), values.end()};
-}
-
-Values valuesOf(const ImageBatch& batch) {
-  Values all;
-  for (std::size_t i = 0; i < batch.count(); ++i) {
-    const Values values = testing::valuesOf(*batch[i]);
-    all.insert(all.end(), values.begin(), values.end());
-  }
-  return all;
-}
 
 class BatchNormalization : public testing::DeviceTest {
  protected:
@@ -94,7 +81,7 @@ TEST_F(BatchNormalization, DefaultsOfTheDataSource) {
   const auto commandBuffer = commands();
   kernel->encode(commandBuffer, x, y);
   run(commandBuffer);
-  EXPECT_EQ(testing::valuesOf(*y), (Values{-3, 8})) << "gamma 1, beta 0, mean 0, variance 1";
+  EXPECT_EQ(valuesOf(*y), (Values{-3, 8})) << "gamma 1, beta 0, mean 0, variance 1";
 }
 
 TEST_F(BatchNormalization, WithoutAStateTheKernelsStatisticsServe) {
@@ -108,8 +95,8 @@ TEST_F(BatchNormalization, WithoutAStateTheKernelsStatisticsServe) {
   const auto returnedBatch = normalization_->encodeBatch(commandBuffer, x_);
   run(commandBuffer);
   EXPECT_EQ(valuesOf(y), ofKernel);
-  EXPECT_EQ(testing::valuesOf(*single), (Values{ofKernel[0], ofKernel[1]}));
-  EXPECT_EQ(testing::valuesOf(*returned), (Values{ofKernel[2], ofKernel[3]}));
+  EXPECT_EQ(valuesOf(*single), (Values{ofKernel[0], ofKernel[1]}));
+  EXPECT_EQ(valuesOf(*returned), (Values{ofKernel[2], ofKernel[3]}));
   EXPECT_EQ(valuesOf(returnedBatch), ofKernel);
 }
 

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "mps/conform/compare.hpp"
 #include "mps/conform/guarded_memory.hpp"
 #include "mps/core/reference_tensor.hpp"
 #include "mps/core/tensor_shape.hpp"
@@ -52,6 +54,15 @@ class TestTensor {
   GuardedMemory memory_;
   std::vector<std::byte> written_;
 };
+
+/// What a kernel loads: stored values of normalised formats become the nearest float32.
+inline ReferenceTensor asLoaded(ReferenceTensor stored) {
+  for (double& value : stored.values) value = static_cast<double>(static_cast<float>(value));
+  return stored;
+}
+
+/// New values with every call.
+using NewValues = std::function<std::vector<double>(std::size_t count, RandomKind kind)>;
 
 /// Bytes from the first to one past the last element of a tensor, gaps included.
 std::size_t extentInBytes(const TensorShape& shape);

@@ -131,6 +131,7 @@ struct GradientCall {
   bool savedFieldsFit = false;   ///< record->saved belongs to exactly this source
   std::size_t firstImage = 0;    ///< position in the forward batch of the first image
   std::shared_ptr<State> state;  ///< the (first) gradient state, for families whose states hold buffers
+  StateBatch states;             ///< all of them
   KernelOptions options = KernelOptions::None;
 };
 

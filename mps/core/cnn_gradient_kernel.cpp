@@ -309,7 +309,7 @@ void CNNGradientKernel::recordGradient(mtl::CommandBuffer& commandBuffer, const 
   record.record = ownRecord(record.record);
   const ForwardRecord& forward = *record.record;
   checkRecord(forward, gradients.descriptor(), sources.descriptor());
-  if (!record.inOrder && needsStatesInOrder() && gradients.count() > 1) {
+  if (gradients.count() > 1 && ((!record.inOrder && needsStatesInOrder()) || !takesTogether(states))) {
     for (std::size_t i = 0; i < gradients.count(); ++i)
       recordGradient(commandBuffer, gradients.slice(i, 1), sources.slice(i, 1), states.slice(i, 1),
                      destinations.slice(i, 1), manner, calls);
@@ -324,6 +324,7 @@ void CNNGradientKernel::recordGradient(mtl::CommandBuffer& commandBuffer, const 
   GradientCall call = resolveCall(gradient, source, destination, record.record, manner.stateDriven);
   call.accumulate = manner.accumulate;
   call.state = states[0];
+  call.states = states;
   call.firstImage = record.firstImage;
   checkRole(forward, source);
   call.savedFieldsFit =
@@ -404,7 +405,10 @@ std::size_t CNNGradientKernel::scratchBytes(const ImageBatch& primary, const Ima
   BatchOperand destination(destinations, true);
   GradientCall call = resolveCall(gradient, source, destination, record, false);
   if (call.destination.elements() == 0) return 0;
-  if (record) call.state = states[0];
+  if (record) {
+    call.state = states[0];
+    call.states = states;
+  }
   std::size_t bytes = 0;
   for (const detail::PreparedCall& prepared : prepareGradient(call))
     bytes = std::max(bytes, prepared.plan.plan->scratchBytes());  // one after the other, in the same memory

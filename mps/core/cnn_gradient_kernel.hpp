@@ -114,6 +114,8 @@ class CNNGradientKernel : public CNNBinaryKernel {
   [[nodiscard]] virtual bool takesForwardResult() const { return false; }
   /// Whether the images must be those of the forward batch in order; others are then encoded one by one.
   [[nodiscard]] virtual bool needsStatesInOrder() const { return false; }
+  /// Whether one call can serve all of these states; else the images are encoded one by one.
+  [[nodiscard]] virtual bool takesTogether(const StateBatch& /*states*/) const { return true; }
   /// @throws Error when sourceImage can be told to be another image than the kernel takes.
   virtual void checkRole(const detail::ForwardRecord& record, const detail::BatchOperand& source) const;
   /// Before a call with states is resolved: take from the state what the kernel needs beside the record.

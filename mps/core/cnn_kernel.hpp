@@ -194,6 +194,9 @@ class CNNKernel : public Kernel {
   /// A fresh state. @param commandBuffer null for a permanent one
   [[nodiscard]] virtual std::shared_ptr<State> makeState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const;
+  /// Fresh states of a batch, made by makeState() unless a class keeps them together.
+  [[nodiscard]] virtual StateBatch makeStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                              std::size_t count) const;
   /// What the class changes in the built-in size.
   virtual void adjustDestination(ImageDescriptor& /*destination*/, const ImageDescriptor& /*source*/) {}
   /// Adds to the record that the states get. Called once per encode, after prepareForward.
@@ -208,7 +211,6 @@ class CNNKernel : public Kernel {
                   const StateBatch& states, const ImageBatch& destinations, bool isBatch);
   ImageBatch makeDestinations(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                               const ImageBatch& sources);
-  StateBatch makeStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, std::size_t count) const;
   ImageBatch encodeReturning(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                              const ImageBatch& sources, StateBatch* states, bool temporaryStates,
                              bool isBatch);

@@ -13,6 +13,7 @@
 #include "mps/core/float16.hpp"
 #include "mps/core/image.hpp"
 #include "mps/core/image_batch.hpp"
+#include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
@@ -72,6 +73,22 @@ inline Values valuesOf(const Image& image) {
     for (const Float16 half : halves) values.push_back(toFloat(half));
   }
   return values;
+}
+
+/// Reads all images of a batch.
+inline Values valuesOf(const ImageBatch& batch) {
+  Values all;
+  for (std::size_t i = 0; i < batch.count(); ++i) {
+    const Values values = valuesOf(*batch[i]);
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+/// Reads a buffer of float32 values.
+inline Values valuesOf(const std::shared_ptr<mtl::Buffer>& buffer) {
+  const auto values = buffer->contentsAs<const float>();
+  return {values.begin(), values.end()};
 }
 
 /// The text of the Error that a call throws; empty when it throws none.

@@ -1,0 +1,57 @@
+#include "mps/core/normalization_parameters.hpp"
+
+#include <vector>
+
+#include "mps/core/call.hpp"
+#include "mps/core/error.hpp"
+#include "mtl/buffer.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/device.hpp"
+#include "mtl/memory.hpp"
+
+namespace mps::detail {
+
+void checkParameterCount(const std::string& kernel, const char* argument, std::size_t found,
+                         std::size_t channels) {
+  if (found != channels)
+    throw Error(kernel, argument, std::to_string(found) + " values",
+                std::to_string(channels) + ", the numberOfFeatureChannels");
+}
+
+std::shared_ptr<mtl::Buffer> parameterBuffer(const std::string& kernel,
+                                             const std::shared_ptr<mtl::Device>& device, const char* argument,
+                                             std::span<const float> values, std::size_t channels,
+                                             float byDefault) {
+  if (!values.empty()) {
+    checkParameterCount(kernel, argument, values.size(), channels);
+    return device->newBuffer(std::as_bytes(values));
+  }
+  const std::vector<float> same(channels, byDefault);
+  return device->newBuffer(std::as_bytes(std::span(same)));
+}
+
+std::shared_ptr<mtl::Buffer> recordCopyOf(const Kernel& kernel, mtl::CommandBuffer& commandBuffer,
+                                          const std::shared_ptr<mtl::Buffer>& buffer) {
+  const auto& device = kernel.device();
+  auto copy =
+      std::make_shared<mtl::Buffer>(device, device->allocate(buffer->length()), mtl::StorageMode::Managed);
+  recordMemoryCopy(commandBuffer, kernel.describe(), buffer->memory(), 0, copy->memory(), 0,
+                   buffer->length());
+  return copy;
+}
+
+template <class NormalizationState>
+void checkReload(const Kernel& kernel, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                 const char* argument, const std::shared_ptr<NormalizationState>& state,
+                 std::size_t channels) {
+  checkCommandBuffer(kernel, commandBuffer);
+  if (!state) throw Error(kernel.describe(), argument, "null", "a state");
+  checkStates(kernel, argument, *commandBuffer, StateBatch{state}, 1);
+  checkParameterCount(kernel.describe(), argument, state->numberOfFeatureChannels(), channels);
+}
+template void checkReload(const Kernel&, const std::shared_ptr<mtl::CommandBuffer>&, const char*,
+                          const std::shared_ptr<CNNNormalizationGammaAndBetaState>&, std::size_t);
+template void checkReload(const Kernel&, const std::shared_ptr<mtl::CommandBuffer>&, const char*,
+                          const std::shared_ptr<CNNNormalizationMeanAndVarianceState>&, std::size_t);
+
+}  // namespace mps::detail

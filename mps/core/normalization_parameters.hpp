@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "mps/core/kernel.hpp"
+#include "mps/core/normalization_state.hpp"
+
+/// How normalisations get their parameters: one float32 value per feature channel. The library's own.
+namespace mps::detail {
+
+/// @throws Error when an array has another length than the feature channels
+void checkParameterCount(const std::string& kernel, const char* argument, std::size_t found,
+                         std::size_t channels);
+
+/// The values of a data source in a buffer. @param values empty: all are `byDefault`
+std::shared_ptr<mtl::Buffer> parameterBuffer(const std::string& kernel,
+                                             const std::shared_ptr<mtl::Device>& device, const char* argument,
+                                             std::span<const float> values, std::size_t channels,
+                                             float byDefault);
+
+/// A copy of a buffer as it is when the recorded copy runs.
+std::shared_ptr<mtl::Buffer> recordCopyOf(const Kernel& kernel, mtl::CommandBuffer& commandBuffer,
+                                          const std::shared_ptr<mtl::Buffer>& buffer);
+
+/// Of a state that a kernel is reloaded from. @throws Error when it is null, unusable or of another length
+template <class NormalizationState>
+void checkReload(const Kernel& kernel, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                 const char* argument, const std::shared_ptr<NormalizationState>& state,
+                 std::size_t channels);
+extern template void checkReload(const Kernel&, const std::shared_ptr<mtl::CommandBuffer>&, const char*,
+                                 const std::shared_ptr<CNNNormalizationGammaAndBetaState>&, std::size_t);
+extern template void checkReload(const Kernel&, const std::shared_ptr<mtl::CommandBuffer>&, const char*,
+                                 const std::shared_ptr<CNNNormalizationMeanAndVarianceState>&, std::size_t);
+
+}  // namespace mps::detail

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "mps/instance_normalization/instance_normalization.hpp"
+
+/// Group normalisation (MPSCNNGroupNormalization.h; spec/03 section 7): as instance normalisation, but mean and
+/// variance are those of a group of K = channels / groups adjacent channels, over m = K width height values; gamma and
+/// beta stay per channel:
+///
+///     y  = gamma h + beta              e = gamma dy
+///     dx = r (e - 1/m sum e - h 1/m sum(e h)), the sums over the group
+///
+/// One group is layer normalisation with gamma and beta per channel; as many groups as channels are instance
+/// normalisation.
+namespace mps {
+
+/// MPSCNNGroupNormalization.
+class CNNGroupNormalization : public detail::ImageNormalizationKernel {
+ public:
+  /// Reads the data source once. @throws Error when it is null, has no channels, its number of groups does not divide
+  /// that of the channels, or an array has another length than numberOfFeatureChannels.
+  static std::shared_ptr<CNNGroupNormalization> create(
+      const std::shared_ptr<mtl::Device>& device,
+      std::shared_ptr<CNNGroupNormalizationDataSource> dataSource);
+  [[nodiscard]] std::string className() const override { return "CNNGroupNormalization"; }
+  /// On another device the data source's copy() is used, or the source shared.
+  [[nodiscard]] std::shared_ptr<CNNGroupNormalization> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  [[nodiscard]] const std::shared_ptr<CNNGroupNormalizationDataSource>& dataSource() const {
+    return dataSource_;
+  }
+  /// As the data source said when the kernel was made.
+  [[nodiscard]] std::size_t numberOfGroups() const { return parameters().groups; }
+  [[nodiscard]] detail::ImageNormalizationDataSource& parameterSource() const override {
+    return *dataSource_;
+  }
+
+ protected:
+  CNNGroupNormalization(std::shared_ptr<mtl::Device> device,
+                        std::shared_ptr<CNNGroupNormalizationDataSource> dataSource);
+  CNNGroupNormalization(const CNNGroupNormalization&) = default;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  void didMoveToDevice() override;
+  [[nodiscard]] std::shared_ptr<State> makeGradientState(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+      std::shared_ptr<detail::ImageNormalizationGradients> gradients, std::size_t row) const override;
+
+ private:
+  std::shared_ptr<CNNGroupNormalizationDataSource> dataSource_;
+};
+
+/// dx, and dL/dgamma and dL/dbeta of each image into its state (MPSCNNGroupNormalizationGradient); as
+/// CNNInstanceNormalizationGradient.
+class CNNGroupNormalizationGradient : public detail::ImageNormalizationGradientKernel {
+ public:
+  static std::shared_ptr<CNNGroupNormalizationGradient> create(const std::shared_ptr<mtl::Device>& device);
+  [[nodiscard]] std::string className() const override { return "CNNGroupNormalizationGradient"; }
+  [[nodiscard]] std::shared_ptr<CNNGroupNormalizationGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override {
+    return forwardClassName == "CNNGroupNormalization";
+  }
+
+ protected:
+  using ImageNormalizationGradientKernel::ImageNormalizationGradientKernel;
+  CNNGroupNormalizationGradient(const CNNGroupNormalizationGradient&) = default;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+}  // namespace mps

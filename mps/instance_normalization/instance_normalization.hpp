@@ -1,0 +1,158 @@
+#pragma once
+
+#include <any>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mps/core/cnn_gradient_kernel.hpp"
+#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/image_normalization_data_source.hpp"
+
+/// Instance normalisation (MPSCNNInstanceNormalization.h; spec/03 section 6): each channel of each image is
+/// normalised with its own mean and variance over the m = width height pixels, in training and inference alike.
+///
+///     mean     = 1/m sum x             variance  = 1/m sum (x - mean)^2
+///     r        = 1 / sqrt(variance + epsilon)    h = (x - mean) r
+///     y        = gamma h + beta
+///     dL/dbeta = sum dy                dL/dgamma = sum dy h                  per image
+///     dx       = gamma r (dy - 1/m sum dy - h 1/m sum(dy h))
+///
+/// Of one pixel y is beta and dx is 0. Sums are float64 sums of differences from a pixel, so a large mean destroys
+/// nothing. The forward pass keeps mean and r of each image for the gradient.
+///
+/// Images have exactly the data source's number of feature channels, from sourceFeatureChannelOffset on, and are
+/// taken whole: no clip rectangle, no offset (but for the images of a stack). Sources: every format; results: float16,
+/// float32. The destination may be the source, the destination gradient the source gradient.
+namespace mps {
+
+namespace detail {
+
+/// What instance and group normalisation have in common. The library's own.
+class ImageNormalizationKernel : public CNNKernel {
+ public:
+  [[nodiscard]] std::size_t numberOfFeatureChannels() const { return channels_; }
+  /// Added to the variance. The data source's. States keep what their forward pass used.
+  [[nodiscard]] float epsilon() const { return parameters_.epsilon; }
+  void setEpsilon(float epsilon) { parameters_.epsilon = epsilon; }
+
+  /// Reads the data source again, now; encoded work keeps the old values. @throws Error as create does.
+  void reloadGammaAndBetaFromDataSource();
+  /// Encodes from now on use the state's values as they are when the recorded copy runs. Takes one read off the
+  /// state. @throws Error when its length differs.
+  void reloadGammaAndBeta(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                          const std::shared_ptr<CNNNormalizationGammaAndBetaState>& gammaAndBetaState);
+
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+  [[nodiscard]] bool worksInPlace() const override { return true; }
+  /// What encodes use now, and its exchange for what it was earlier.
+  [[nodiscard]] const ImageNormalizationParameters& parameters() const { return parameters_; }
+  void useParameters(const ImageNormalizationParameters& parameters) { parameters_ = parameters; }
+  [[nodiscard]] virtual ImageNormalizationDataSource& parameterSource() const = 0;
+
+ protected:
+  /// @param source null throws @param groups 0: as many as channels
+  ImageNormalizationKernel(const char* className, std::shared_ptr<mtl::Device> device,
+                           const ImageNormalizationDataSource* source, std::size_t groups);
+  ImageNormalizationKernel(const ImageNormalizationKernel&) = default;
+  [[nodiscard]] std::size_t producedFeatureChannels(std::size_t sourceFeatureChannels) const override;
+  [[nodiscard]] std::shared_ptr<State> makeState(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const override;
+  [[nodiscard]] StateBatch makeStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                      std::size_t count) const override;
+  void describeForward(std::any& family) const override { family = parameters_; }
+  [[nodiscard]] virtual std::shared_ptr<State> makeGradientState(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+      std::shared_ptr<ImageNormalizationGradients> gradients, std::size_t row) const = 0;
+  /// Around each reading of the data source.
+  [[nodiscard]] virtual bool loadSource() const { return true; }
+  virtual void purgeSource() const {}
+
+ private:
+  std::size_t channels_;
+  ImageNormalizationParameters parameters_;
+};
+
+/// What their gradient kernels have in common. The library's own.
+class ImageNormalizationGradientKernel : public CNNGradientKernel {
+ public:
+  [[nodiscard]] bool worksInPlace() const override { return true; }
+  [[nodiscard]] bool canAccumulate() const override { return true; }
+  [[nodiscard]] std::vector<PreparedCall> prepareGradient(const GradientCall& call) const override;
+  /// Of a step of a graph: whether somebody reads the data gradient. true.
+  void setComputesData(bool computes) { computesData_ = computes; }
+
+ protected:
+  using CNNGradientKernel::CNNGradientKernel;
+  ImageNormalizationGradientKernel(const ImageNormalizationGradientKernel&) = default;
+  [[nodiscard]] bool takesTogether(const StateBatch& states) const override;
+  void didEncode(const GradientCall& call) override;
+
+ private:
+  bool computesData_ = true;
+};
+
+}  // namespace detail
+
+/// MPSCNNInstanceNormalization.
+class CNNInstanceNormalization : public detail::ImageNormalizationKernel {
+ public:
+  /// Reads the data source once. @throws Error when it is null, fails to load, has no channels, or an array has
+  /// another length than numberOfFeatureChannels.
+  static std::shared_ptr<CNNInstanceNormalization> create(
+      const std::shared_ptr<mtl::Device>& device,
+      std::shared_ptr<CNNInstanceNormalizationDataSource> dataSource);
+  [[nodiscard]] std::string className() const override { return "CNNInstanceNormalization"; }
+  /// On another device the data source's copy() is used, or the source shared.
+  [[nodiscard]] std::shared_ptr<CNNInstanceNormalization> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  [[nodiscard]] const std::shared_ptr<CNNInstanceNormalizationDataSource>& dataSource() const {
+    return dataSource_;
+  }
+  /// All of another data source (deprecated by Apple). @throws Error also for another number of channels
+  void reloadDataSource(std::shared_ptr<CNNInstanceNormalizationDataSource> dataSource);
+  [[nodiscard]] detail::ImageNormalizationDataSource& parameterSource() const override {
+    return *dataSource_;
+  }
+
+ protected:
+  CNNInstanceNormalization(std::shared_ptr<mtl::Device> device,
+                           std::shared_ptr<CNNInstanceNormalizationDataSource> dataSource);
+  CNNInstanceNormalization(const CNNInstanceNormalization&) = default;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  void didMoveToDevice() override;
+  [[nodiscard]] std::shared_ptr<State> makeGradientState(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+      std::shared_ptr<detail::ImageNormalizationGradients> gradients, std::size_t row) const override;
+  [[nodiscard]] bool loadSource() const override { return dataSource_->load(); }
+  void purgeSource() const override { dataSource_->purge(); }
+
+ private:
+  std::shared_ptr<CNNInstanceNormalizationDataSource> dataSource_;
+};
+
+/// dx, and dL/dgamma and dL/dbeta of each image into its state (MPSCNNInstanceNormalizationGradient). sourceImage is
+/// the forward source. Needs gradient states; without their kept statistics (another source image) they are
+/// computed again.
+class CNNInstanceNormalizationGradient : public detail::ImageNormalizationGradientKernel {
+ public:
+  static std::shared_ptr<CNNInstanceNormalizationGradient> create(const std::shared_ptr<mtl::Device>& device);
+  [[nodiscard]] std::string className() const override { return "CNNInstanceNormalizationGradient"; }
+  [[nodiscard]] std::shared_ptr<CNNInstanceNormalizationGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override {
+    return forwardClassName == "CNNInstanceNormalization";
+  }
+
+ protected:
+  using ImageNormalizationGradientKernel::ImageNormalizationGradientKernel;
+  CNNInstanceNormalizationGradient(const CNNInstanceNormalizationGradient&) = default;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+}  // namespace mps
