@@ -94,6 +94,22 @@ class ArithmeticShapes {
   ArithmeticProblem problem_;
 };
 
+/// Calls body with PlainForward of the operation.
+template <class Body>
+void withPlain(ArithmeticOperation operation, Body body) {
+  using enum ArithmeticOperation;
+  switch (operation) {
+    case Add:
+      return body(cuda::PlainForward<Add>());
+    case Subtract:
+      return body(cuda::PlainForward<Subtract>());
+    case Multiply:
+      return body(cuda::PlainForward<Multiply>());
+    case Divide:
+      return body(cuda::PlainForward<Divide>());
+  }
+}
+
 /// Calls body(std::integral_constant) with the number of inputs of a gradient.
 template <class Body>
 void withInputs(const ArithmeticProblem& problem, Body body) {
@@ -130,13 +146,19 @@ class ElementPlan final : public Plan {
         arguments.accumulate = operands.accumulate;
         cuda::launchMap<Access>(stream, arguments, problem.destination, function);
       };
-      if constexpr (Access::lanes > 1)
-        if (problem.isForward() && repeatsPixel(problem.secondary))
-          return mapPixels<Access>(stream, operands, cuda::ArithmeticForward(problem, saved));
-      if (problem.isForward())
-        start(std::integral_constant<int, 2>(), cuda::ArithmeticForward(problem, saved));
-      else
-        withInputs(problem, [&](auto inputs) { start(inputs, cuda::ArithmeticGradient(problem, saved)); });
+      if (!problem.isForward())
+        return withInputs(problem,
+                          [&](auto inputs) { start(inputs, cuda::ArithmeticGradient(problem, saved)); });
+      const auto forward = [&](const auto& function) {
+        if constexpr (Access::lanes > 1)
+          if (repeatsPixel(problem.secondary)) return mapPixels<Access>(stream, operands, function);
+        start(std::integral_constant<int, 2>(), function);
+      };
+      const cuda::ArithmeticForward function(problem, saved);
+      // Of float32 memory is the bound in any case.
+      if constexpr (Access::lanes == cuda::kLanes<Float16>)
+        if (function.isPlain()) return withPlain(problem.operation, forward);
+      forward(function);
     });
   }
 
@@ -152,9 +174,8 @@ class ElementPlan final : public Plan {
            shape.height * shape.width <= ElementGrid::kLongestRow;
   }
 
-  template <class Access>
-  void mapPixels(mtl::Stream& stream, const Operands& operands,
-                 const cuda::ArithmeticForward& function) const {
+  template <class Access, class Function>
+  void mapPixels(mtl::Stream& stream, const Operands& operands, const Function& function) const {
     constexpr std::int64_t pixelsPerThread = 16;
     constexpr std::int64_t mostImages = 65535;  // of the grid's z
     TensorShape image = shapes_.problem().destination;
@@ -164,7 +185,7 @@ class ElementPlan final : public Plan {
     arguments.destination = {shapes_.problem().destination, operands.destination};
     const cuda::ChannelGrid grid(image, Access::lanes, pixelsPerThread);
     const std::int64_t images = shapes_.problem().destination.images;
-    mtl::cuda::launch(stream, cuda::mapPixels<Access, cuda::ArithmeticForward>,
+    mtl::cuda::launch(stream, cuda::mapPixels<Access, Function>,
                       dim3(grid.grid.x, grid.grid.y, static_cast<unsigned>(std::min(images, mostImages))),
                       grid.block, 0, grid, static_cast<std::int32_t>(images), arguments, function);
   }

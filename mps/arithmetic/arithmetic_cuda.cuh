@@ -105,6 +105,12 @@ struct ArithmeticForward {
                   problem.destination.format != ImageFeatureChannelFormat::Float16),
         saved(savedViews) {}
 
+  /// Whether PlainForward gives the same.
+  [[nodiscard]] bool isPlain() const {
+    return !hasScales && !hasLimits && bias == 0 && saved.mask.memory == nullptr &&
+           saved.quotient.memory == nullptr;
+  }
+
   template <class Values>
   __device__ void operator()(const ElementPlace& place, const Values (&in)[2], Values& result) const {
     constexpr int lanes = kLanesOf<Values>;
@@ -149,6 +155,26 @@ struct ArithmeticForward {
     if (!hasLimits) return;
     // Comparisons, because the minimum and maximum of two numbers drop NaN.
     for (float& r : result.values) r = r > maximum ? maximum : r < minimum ? minimum : r;
+  }
+};
+
+/// x and y combined and nothing else: ArithmeticForward where that is all there is to do.
+template <ArithmeticOperation operation>
+struct PlainForward {
+  template <class Values>
+  __device__ void operator()(const ElementPlace& /*place*/, const Values (&in)[2], Values& result) const {
+    if constexpr (operation == ArithmeticOperation::Divide) {
+      result = divide(in[0], in[1]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kLanesOf<Values>; ++i) {
+        const float x = in[0].values[i];
+        const float y = in[1].values[i];
+        result.values[i] = operation == ArithmeticOperation::Add        ? x + y
+                           : operation == ArithmeticOperation::Subtract ? x - y
+                                                                        : x * y;
+      }
+    }
   }
 };
 

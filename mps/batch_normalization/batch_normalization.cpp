@@ -247,7 +247,8 @@ std::size_t CNNBatchNormalization::producedFeatureChannels(std::size_t sourceFea
 }
 
 std::shared_ptr<State> CNNBatchNormalization::makeState(
-    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const {
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    std::span<const std::shared_ptr<State>> /*sourceStates*/) const {
   return CNNBatchNormalizationState::create(
       device(), commandBuffer, channels_,
       std::static_pointer_cast<const CNNBatchNormalization>(shared_from_this()), parameters_);

@@ -127,7 +127,8 @@ class CNNBatchNormalization : public CNNKernel {
   void didMoveToDevice() override;
   [[nodiscard]] std::size_t producedFeatureChannels(std::size_t sourceFeatureChannels) const override;
   [[nodiscard]] std::shared_ptr<State> makeState(
-      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const override;
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+      std::span<const std::shared_ptr<State>> sourceStates) const override;
   void describeForward(std::any& family) const override { family = neuron_; }
   void didEncode(const detail::ForwardCall& call) override;
 

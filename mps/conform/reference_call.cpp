@@ -59,18 +59,26 @@ ReferenceTensor ReferenceCall::view(const std::optional<BatchOperand>& operand, 
   return part;
 }
 
-ReferenceTensor ReferenceCall::source(const TensorShape& shape) const {
+ReferenceTensor ReferenceCall::sourceImage(const TensorShape& shape) const {
   return view(call_.source, isGradient() ? 1 : call_.prepared.sourceIndex, call_.prepared.sourceOrigin,
               shape);
 }
 
+ReferenceTensor ReferenceCall::gradientImage(const TensorShape& shape) const {
+  return view(call_.gradient, 0, call_.prepared.gradientOrigin, shape);
+}
+
+ReferenceTensor ReferenceCall::source(const TensorShape& shape) const {
+  return call_.prepared.exchangesSourceAndGradient ? gradientImage(shape) : sourceImage(shape);
+}
+
 ReferenceTensor ReferenceCall::secondary(const TensorShape& shape) const {
-  if (call_.prepared.sourceIsSecondary) return source(shape);
+  if (call_.prepared.sourceIsSecondary) return sourceImage(shape);
   return view(call_.secondary, 1, {}, shape);
 }
 
 ReferenceTensor ReferenceCall::gradient(const TensorShape& shape) const {
-  return view(call_.gradient, 0, call_.prepared.gradientOrigin, shape);
+  return call_.prepared.exchangesSourceAndGradient ? sourceImage(shape) : gradientImage(shape);
 }
 
 std::span<const double> ReferenceCall::parameter(std::size_t index, std::int64_t count) const {

@@ -86,6 +86,8 @@ class ReferenceCall {
  private:
   [[nodiscard]] ReferenceTensor view(const std::optional<BatchOperand>& operand, std::size_t source,
                                      const mtl::Origin& origin, const TensorShape& shape) const;
+  [[nodiscard]] ReferenceTensor sourceImage(const TensorShape& shape) const;
+  [[nodiscard]] ReferenceTensor gradientImage(const TensorShape& shape) const;
   [[nodiscard]] bool isGradient() const;
 
   const ProgramStep& step_;

@@ -2,20 +2,16 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "mps/convolution/kernel_with_weights.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
-#include "mps/core/convolution_data_source.hpp"
 
 /// Convolution and its gradients (MPSCNNConvolution.h; spec/02 section 2).
 namespace mps {
-
-namespace detail {
-class ConvolutionWeights;
-struct ConvolutionProblem;
-}  // namespace detail
 
 /// Two-dimensional cross-correlation with bias and optional neuron (MPSCNNConvolution).
 ///
@@ -29,7 +25,7 @@ struct ConvolutionProblem;
 ///
 /// Sources: every format; results: float16, float32. Gradient states are CNNConvolutionGradientState, one per
 /// batch.
-class CNNConvolution : public CNNKernel {
+class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights {
  public:
   /// Reads the data source once. @throws Error when it is null, fails to load, or its sizes disagree.
   static std::shared_ptr<CNNConvolution> create(const std::shared_ptr<mtl::Device>& device,
@@ -41,47 +37,20 @@ class CNNConvolution : public CNNKernel {
     return detail::copyAs(*this, device);
   }
 
-  [[nodiscard]] const CNNConvolutionDescriptor& descriptor() const { return descriptor_; }
-  [[nodiscard]] std::size_t inputFeatureChannels() const { return descriptor_.inputFeatureChannels(); }
-  [[nodiscard]] std::size_t outputFeatureChannels() const { return descriptor_.outputFeatureChannels(); }
-  [[nodiscard]] std::size_t groups() const { return descriptor_.groups(); }
   /// 0 for an ordinary convolution, else the depth-wise multiplier.
-  [[nodiscard]] std::size_t channelMultiplier() const { return descriptor_.channelMultiplier(); }
+  [[nodiscard]] std::size_t channelMultiplier() const { return descriptor().channelMultiplier(); }
   [[nodiscard]] const NNNeuronDescriptor& fusedNeuronDescriptor() const {
-    return descriptor_.fusedNeuronDescriptor();
+    return descriptor().fusedNeuronDescriptor();
   }
-  [[nodiscard]] const std::shared_ptr<CNNConvolutionDataSource>& dataSource() const { return dataSource_; }
-  /// Half is a permission that is not used: sums are float32. Float.
-  [[nodiscard]] NNConvolutionAccumulatorPrecisionOption accumulatorPrecisionOption() const {
-    return precision_;
-  }
-  void setAccumulatorPrecisionOption(NNConvolutionAccumulatorPrecisionOption option) { precision_ = option; }
-  [[nodiscard]] std::size_t kernelWidth() const override { return descriptor_.kernelWidth(); }
-  [[nodiscard]] std::size_t kernelHeight() const override { return descriptor_.kernelHeight(); }
-  [[nodiscard]] std::size_t strideInPixelsX() const override { return descriptor_.strideInPixelsX(); }
-  [[nodiscard]] std::size_t strideInPixelsY() const override { return descriptor_.strideInPixelsY(); }
-  [[nodiscard]] std::size_t dilationRateX() const override { return descriptor_.dilationRateX(); }
-  [[nodiscard]] std::size_t dilationRateY() const override { return descriptor_.dilationRateY(); }
+  [[nodiscard]] std::size_t kernelWidth() const override { return descriptor().kernelWidth(); }
+  [[nodiscard]] std::size_t kernelHeight() const override { return descriptor().kernelHeight(); }
+  [[nodiscard]] std::size_t strideInPixelsX() const override { return descriptor().strideInPixelsX(); }
+  [[nodiscard]] std::size_t strideInPixelsY() const override { return descriptor().strideInPixelsY(); }
+  [[nodiscard]] std::size_t dilationRateX() const override { return descriptor().dilationRateX(); }
+  [[nodiscard]] std::size_t dilationRateY() const override { return descriptor().dilationRateY(); }
   [[nodiscard]] bool isResultStateReusedAcrossBatch() const override { return true; }
 
-  /// Reads the data source again, now; encoded work keeps the old weights. @throws Error as create does.
-  void reloadWeightsAndBiasesFromDataSource();
-  /// Encodes from now on use the state's values as they are when the recorded copy runs. Takes one read off
-  /// the state. A state without biases sets them to 0. @throws Error when a size differs.
-  void reloadWeightsAndBiases(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                              const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& state);
-  /// Records a copy of the weights (float32, OHWI) and biases that the kernel uses.
-  /// @param resultStateCanBeTemporary true: the state is temporary, with readCount 1
-  std::shared_ptr<CNNConvolutionWeightsAndBiasesState> exportWeightsAndBiases(
-      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, bool resultStateCanBeTemporary);
-
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
-  /// The library's own: the weights that encodes use now.
-  [[nodiscard]] const std::shared_ptr<const detail::ConvolutionWeights>& weights() const { return weights_; }
-  /// The library's own: the weights that weights() returned earlier.
-  void useWeights(std::shared_ptr<const detail::ConvolutionWeights> weights) {
-    weights_ = std::move(weights);
-  }
   /// The library's own: a neuron that a graph fuses behind the descriptor's.
   void setGraphNeuron(const NNNeuronDescriptor& neuron) { graphNeuron_ = neuron; }
   /// The library's own: whether encodes of such images, and their weight gradients, can give the maxima of 2x2 windows
@@ -103,16 +72,14 @@ class CNNConvolution : public CNNKernel {
     return outputFeatureChannels();
   }
   [[nodiscard]] std::shared_ptr<State> makeState(
-      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const override;
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+      std::span<const std::shared_ptr<State>> sourceStates) const override;
   void describeForward(std::any& family) const override;
   /// Where the window lies; fully connected covers the whole source.
   virtual void placeWindow(detail::ConvolutionProblem& /*problem*/) const {}
+  [[nodiscard]] const Kernel& kernel() const override { return *this; }
 
  private:
-  std::shared_ptr<CNNConvolutionDataSource> dataSource_;
-  CNNConvolutionDescriptor descriptor_;
-  std::shared_ptr<const detail::ConvolutionWeights> weights_;
-  NNConvolutionAccumulatorPrecisionOption precision_ = NNConvolutionAccumulatorPrecisionOption::Float;
   NNNeuronDescriptor graphNeuron_;
   bool pools_ = false;
 };
@@ -139,7 +106,7 @@ class CNNConvolution : public CNNKernel {
 ///     auto y = conv->encode(commandBuffer, x, state, false);
 ///     auto gradient = mps::CNNConvolutionGradient::create(device, dataSource);
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
-class CNNConvolutionGradient : public CNNGradientKernel {
+class CNNConvolutionGradient : public CNNGradientKernel, public detail::GradientKernelWithWeights {
  public:
   /// @param weights the data source of the forward kernel
   static std::shared_ptr<CNNConvolutionGradient> create(const std::shared_ptr<mtl::Device>& device,
@@ -150,33 +117,16 @@ class CNNConvolutionGradient : public CNNGradientKernel {
     return detail::copyAs(*this, device);
   }
 
-  /// Channels of the source gradient, and of source and result.
-  [[nodiscard]] std::size_t sourceGradientFeatureChannels() const {
-    return descriptor_.outputFeatureChannels();
-  }
-  [[nodiscard]] std::size_t sourceImageFeatureChannels() const { return descriptor_.inputFeatureChannels(); }
-  [[nodiscard]] std::size_t groups() const { return descriptor_.groups(); }
-  [[nodiscard]] std::size_t channelMultiplier() const { return descriptor_.channelMultiplier(); }
-  [[nodiscard]] const std::shared_ptr<CNNConvolutionDataSource>& dataSource() const { return dataSource_; }
-  /// What to compute. All. With GradientWithWeightsAndBias the destination is not written.
-  [[nodiscard]] CNNConvolutionGradientOption gradientOption() const { return gradientOption_; }
-  void setGradientOption(CNNConvolutionGradientOption option) { gradientOption_ = option; }
+  [[nodiscard]] std::size_t channelMultiplier() const { return descriptor().channelMultiplier(); }
   [[nodiscard]] bool isStateModified() const override { return true; }
-
-  /// As for CNNConvolution.
-  void reloadWeightsAndBiasesFromDataSource();
-  void reloadWeightsAndBiases(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                              const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& state);
 
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool canAccumulate() const override { return true; }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
   [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override {
-    return has(gradientOption_, CNNConvolutionGradientOption::GradientWithWeightsAndBias);
+    return computesWeights();
   }
-  /// The library's own: uses the forward kernel's weights from now on, without a copy.
-  void shareWeights(const CNNConvolution& forward) { weights_ = forward.weights(); }
 
  protected:
   CNNConvolutionGradient(std::shared_ptr<mtl::Device> device,
@@ -191,13 +141,7 @@ class CNNConvolutionGradient : public CNNGradientKernel {
   void willEncode(State& gradientState) override;
   void didEncode(const detail::GradientCall& call) override;
   virtual void placeWindow(detail::ConvolutionProblem& /*problem*/) const {}
-
- private:
-  std::shared_ptr<CNNConvolutionDataSource> dataSource_;
-  CNNConvolutionDescriptor descriptor_;
-  std::shared_ptr<const detail::ConvolutionWeights> weights_;
-  bool adoptsWeights_ = true;  ///< until the first encode with a state, or a reload
-  CNNConvolutionGradientOption gradientOption_ = CNNConvolutionGradientOption::All;
+  [[nodiscard]] const Kernel& kernel() const override { return *this; }
 };
 
 }  // namespace mps

@@ -4,6 +4,7 @@
 #include "mps/convolution/convolution_cases.hpp"
 #include "mps/convolution/convolution_fixed_weights.hpp"
 #include "mps/convolution/convolution_reference.hpp"
+#include "mps/convolution/convolution_transpose.hpp"
 #include "mps/convolution/fully_connected.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/device.hpp"
@@ -89,6 +90,8 @@ void runPlan(ConformRun& run, const ConvolutionImplementation& implementation, C
     }
   }
 }
+
+enum class LayerKind { Convolution, FullyConnected, Transpose };
 
 /// A layer of the public kernels.
 struct Layer {
@@ -197,8 +200,72 @@ void runKernel(ConformRun& run, const Layer& layer, const KernelBatch& batch, bo
             images.destinations, Zeros::Expected);
 }
 
+/// As runKernel, of transposed convolution.
+void runTransposeKernel(ConformRun& run, const Layer& layer, const KernelBatch& batch, bool isForward,
+                        ConformFormats formats, Tier tier) {
+  const CNNConvolutionDescriptor descriptor = describedBy(layer, batch, false);
+  const RandomKind kind = valuesFor(tier, ImageFeatureChannelFormat::Float32);
+  const Values weights = run.values(descriptor.weightCount(), kind);
+  const Values biases = run.values(descriptor.outputFeatureChannels(), kind);
+  const auto parameters = std::make_shared<FixedWeights>(descriptor, toFloats(weights), toFloats(biases));
+  const auto forward = CNNConvolutionTranspose::create(run.device(), parameters);
+  const TestImages sources =
+      run.sources(batch.form, batch.descriptor(formats.source), batch.count, valuesFor(tier, formats.source));
+  const ImageDescriptor result = forward->sizeDestination(sources.batch().descriptor());
+
+  ConvolutionProblem problem;
+  problem.transposed = true;
+  problem.operation = ConvolutionOperation::DataGradient;
+  problem.inputFeatureChannels = static_cast<std::int64_t>(descriptor.outputFeatureChannels());
+  problem.outputFeatureChannels = static_cast<std::int64_t>(descriptor.inputFeatureChannels());
+  problem.hasBias = true;
+  const auto axis = [&](std::size_t size, std::size_t enlarged, std::int64_t shift) {
+    return transposedWindow(static_cast<std::int64_t>(size), static_cast<std::int64_t>(enlarged),
+                            static_cast<std::int64_t>(layer.kernel), static_cast<std::int64_t>(layer.stride),
+                            shift, static_cast<std::int64_t>(layer.dilation));
+  };
+  problem.x = axis(batch.width, result.width(), forward->kernelOffsetX());
+  problem.y = axis(batch.height, result.height(), forward->kernelOffsetY());
+  problem.gradient = sources.shape();
+  const TensorShape resultShape =
+      TensorShape::dense(problem.gradient.images, problem.y.sourceSize, problem.x.sourceSize,
+                         problem.inputFeatureChannels, formats.result);
+  if (isForward) {
+    problem.destination = resultShape;
+    runForwardKernel(run, *forward, sources, batch.form, formats.result, [&](const ReferenceTensor& source) {
+      return convolutionDataGradientReference(problem, source, weights, biases);
+    });
+    return;
+  }
+
+  const auto gradient = CNNConvolutionTransposeGradient::create(run.device(), parameters);
+  const GradientImages images =
+      gradientImages(run, *forward, sources, batch.form, formats.result, valuesFor(tier, formats.result));
+  if (!encodeGradientKernel(run, *forward, *gradient, sources, false, images)) return;
+  problem.source = resultShape;
+  problem.operation = ConvolutionOperation::WeightsGradient;
+  checkParameterGradients(
+      run, convolutionWeightsGradientReference(problem, images.gradients.reference(), sources.reference()),
+      images.states);
+  problem.operation = ConvolutionOperation::Forward;
+  problem.hasBias = false;
+  problem.destination = problem.gradient;
+  problem.destination.format = formats.result;
+  problem.gradient = {};
+  run.check(convolutionForwardReference(problem, images.gradients.reference(), weights, {}),
+            images.destinations, Zeros::Expected);
+}
+
+LayerKind kindOf(const ConvolutionCase& one) {
+  if (one.transposed) return LayerKind::Transpose;
+  const bool coversSource = one.x == wholeWindow(one.x.sourceSize) &&
+                            one.y == wholeWindow(one.y.sourceSize) && one.groups == 1 &&
+                            one.edgeMode == ImageEdgeMode::Zero;
+  return coversSource ? LayerKind::FullyConnected : LayerKind::Convolution;
+}
+
 /// The shared table but for the cases that compare nothing or take long, and some with many results.
-std::vector<ConvolutionCase> planCases(bool isFullyConnected) {
+std::vector<ConvolutionCase> planCases(LayerKind kind) {
   std::vector<ConvolutionCase> cases = {
       {.name = "FullyConnectedManyImages",
        .images = 64,
@@ -221,18 +288,23 @@ std::vector<ConvolutionCase> planCases(bool isFullyConnected) {
   };
   for (const ConvolutionCase& one : convolutionCases())
     if (one.name != "NoImages" && one.name != "LargerThanCaches") cases.push_back(one);
-  std::erase_if(cases, [&](const ConvolutionCase& one) {
-    const bool coversSource = one.x == wholeWindow(one.x.sourceSize) &&
-                              one.y == wholeWindow(one.y.sourceSize) && one.groups == 1 &&
-                              one.edgeMode == ImageEdgeMode::Zero && !one.transposed;
-    return coversSource != isFullyConnected;
-  });
+  std::erase_if(cases, [&](const ConvolutionCase& one) { return kindOf(one) != kind; });
   return cases;
 }
 
-std::vector<Layer> layers(bool isFullyConnected) {
-  if (isFullyConnected) return {{"WholeImage"}};
+std::vector<Layer> layers(LayerKind kind) {
   using enum ImageEdgeMode;
+  switch (kind) {
+    case LayerKind::FullyConnected:
+      return {{"WholeImage"}};
+    case LayerKind::Transpose:
+      return {{"Kernel3x3Stride2", 3, 2, 1, false, Zero},
+              {"Kernel4x4Stride2", 4, 2, 1, false, Zero},
+              {"Kernel2x2Stride3", 2, 3, 1, false, Zero},
+              {"Dilated3x3", 3, 1, 2, false, Zero}};
+    case LayerKind::Convolution:
+      break;
+  }
   return {{"Kernel3x3", 3, 1, 1, false, Zero},
           {"Kernel2x2Stride2", 2, 2, 1, false, Zero},
           {"Dilated3x3Clamp", 3, 1, 2, false, Clamp},
@@ -240,54 +312,74 @@ std::vector<Layer> layers(bool isFullyConnected) {
           {"DepthWise3x3", 3, 1, 1, true, Zero}};
 }
 
-template <class Forward, class Gradient>
-void conformDirection(Conform& conform, const ConvolutionImplementation& implementation, bool isForward,
-                      ConformFormats formats, Tier tier) {
-  constexpr bool isFullyConnected = std::is_same_v<Forward, CNNFullyConnected>;
-  const std::string className = isFullyConnected ? "CNNFullyConnected" : "CNNConvolution";
-  const ConformKey key{className + (isForward ? "" : "Gradient"),
+const char* className(LayerKind kind) {
+  switch (kind) {
+    case LayerKind::FullyConnected:
+      return "CNNFullyConnected";
+    case LayerKind::Transpose:
+      return "CNNConvolutionTranspose";
+    case LayerKind::Convolution:
+      break;
+  }
+  return "CNNConvolution";
+}
+
+void runLayer(ConformRun& run, LayerKind kind, const Layer& layer, const KernelBatch& batch, bool isForward,
+              ConformFormats formats, Tier tier) {
+  switch (kind) {
+    case LayerKind::Convolution:
+      return runKernel<CNNConvolution, CNNConvolutionGradient>(run, layer, batch, isForward, formats, tier);
+    case LayerKind::FullyConnected:
+      return runKernel<CNNFullyConnected, CNNFullyConnectedGradient>(run, layer, batch, isForward, formats,
+                                                                     tier);
+    case LayerKind::Transpose:
+      return runTransposeKernel(run, layer, batch, isForward, formats, tier);
+  }
+}
+
+void conformDirection(Conform& conform, LayerKind kind, const ConvolutionImplementation& implementation,
+                      bool isForward, ConformFormats formats, Tier tier) {
+  const ConformKey key{std::string(className(kind)) + (isForward ? "" : "Gradient"),
                        isForward ? Direction::Forward : Direction::Gradient, formats.source,
                        std::string(implementation.name), tier};
   if (!conform.isSelected(key)) return;
+  // A transposed convolution is the data gradient of its partner.
+  const ConvolutionOperation forward =
+      kind == LayerKind::Transpose ? ConvolutionOperation::DataGradient : ConvolutionOperation::Forward;
   std::vector<ConformCase> cases;
-  for (const ConvolutionCase& one : planCases(isFullyConnected))
+  for (const ConvolutionCase& one : planCases(kind))
     for (const ConvolutionOperation operation :
          {ConvolutionOperation::Forward, ConvolutionOperation::DataGradient,
           ConvolutionOperation::WeightsGradient}) {
-      if ((operation == ConvolutionOperation::Forward) != isForward) continue;
+      if ((operation == forward) != isForward) continue;
       ConvolutionProblem problem = one.problem(operation, formats.source, formats.result);
       if (tier == Tier::Exact && !isExact(problem.neuron)) continue;
       const std::string text = std::string(one.name) + " " + name(operation);
       cases.push_back({text, [=](ConformRun& run) { runPlan(run, implementation, problem, tier); }});
       problem.accumulate = formats.result == ImageFeatureChannelFormat::Float32;
-      if (!problem.accumulate || isForward) continue;
+      if (!problem.accumulate || operation == ConvolutionOperation::Forward) continue;
       cases.push_back(
           {text + " accumulating", [=](ConformRun& run) { runPlan(run, implementation, problem, tier); }});
     }
-  for (const Layer& layer : layers(isFullyConnected))
+  for (const Layer& layer : layers(kind))
     for (const KernelBatch& batch : kernelBatches())
       cases.push_back({layer.name + batch.name, [=](ConformRun& run) {
-                         runKernel<Forward, Gradient>(run, layer, batch, isForward, formats, tier);
+                         runLayer(run, kind, layer, batch, isForward, formats, tier);
                        }});
   conformRow(conform, key, cases);
-}
-
-template <class Forward, class Gradient>
-void conformClass(Conform& conform) {
-  for (const ConvolutionImplementation& implementation : conform.implementations(convolutionBackEnds))
-    for (const Tier tier : {Tier::Exact, Tier::Bounded}) {
-      for (const ConformFormats formats : kForwardFormats)
-        conformDirection<Forward, Gradient>(conform, implementation, true, formats, tier);
-      for (const auto format : kGradientFormats)
-        conformDirection<Forward, Gradient>(conform, implementation, false, {format, format}, tier);
-    }
 }
 
 }  // namespace
 
 void conformConvolution(Conform& conform) {
-  conformClass<CNNConvolution, CNNConvolutionGradient>(conform);
-  conformClass<CNNFullyConnected, CNNFullyConnectedGradient>(conform);
+  for (const LayerKind kind : {LayerKind::Convolution, LayerKind::FullyConnected, LayerKind::Transpose})
+    for (const ConvolutionImplementation& implementation : conform.implementations(convolutionBackEnds))
+      for (const Tier tier : {Tier::Exact, Tier::Bounded}) {
+        for (const ConformFormats formats : kForwardFormats)
+          conformDirection(conform, kind, implementation, true, formats, tier);
+        for (const auto format : kGradientFormats)
+          conformDirection(conform, kind, implementation, false, {format, format}, tier);
+      }
 }
 
 }  // namespace mps::detail

@@ -1,6 +1,7 @@
 #include "mps/convolution/convolution_node.hpp"
 
 #include "mps/convolution/convolution.hpp"
+#include "mps/convolution/convolution_transpose.hpp"
 #include "mps/convolution/fully_connected.hpp"
 #include "mps/core/error.hpp"
 
@@ -23,10 +24,12 @@ std::shared_ptr<CNNConvolutionDataSource> sourceFor(std::shared_ptr<CNNConvoluti
 }  // namespace
 
 CNNConvolutionNode::CNNConvolutionNode(std::shared_ptr<NNImageNode> source,
-                                       std::shared_ptr<CNNConvolutionDataSource> weights)
-    : NNFilterNode({std::move(source)}), weights_(std::move(weights)) {
+                                       std::shared_ptr<CNNConvolutionDataSource> weights,
+                                       std::vector<std::shared_ptr<NNStateNode>> sourceStates,
+                                       std::unique_ptr<NNStateNode> resultState)
+    : NNFilterNode({std::move(source)}, std::move(sourceStates)), weights_(std::move(weights)) {
   if (!weights_) throw Error("CNNConvolutionNode", "weights", "null", "a data source");
-  addResultState(std::make_unique<CNNConvolutionGradientStateNode>());
+  addResultState(std::move(resultState));
 }
 
 std::shared_ptr<CNNConvolutionNode> CNNConvolutionNode::create(
@@ -73,6 +76,46 @@ NodeList CNNFullyConnectedNode::makeGradientFilters(const std::shared_ptr<NNImag
   return {gradient};
 }
 
+CNNConvolutionTransposeNode::CNNConvolutionTransposeNode(
+    std::shared_ptr<NNImageNode> source, std::vector<std::shared_ptr<NNStateNode>> sourceStates,
+    std::shared_ptr<CNNConvolutionDataSource> weights)
+    : CNNConvolutionNode(std::move(source), std::move(weights), std::move(sourceStates),
+                         std::make_unique<CNNConvolutionTransposeGradientStateNode>()) {}
+
+std::shared_ptr<CNNConvolutionTransposeNode> CNNConvolutionTransposeNode::create(
+    std::shared_ptr<NNImageNode> source, std::shared_ptr<NNStateNode> convolutionGradientState,
+    std::shared_ptr<CNNConvolutionDataSource> weights) {
+  if (!convolutionGradientState) return create(std::move(source), std::move(weights));
+  const auto* undone = convolutionGradientState->producer();
+  if (undone == nullptr || undone->className() != "CNNConvolutionNode")
+    throw Error("CNNConvolutionTransposeNode", "convolutionGradientState",
+                undone == nullptr ? "a state without a node" : "of " + undone->describe(),
+                "the state of a CNNConvolutionNode");
+  return std::shared_ptr<CNNConvolutionTransposeNode>(new CNNConvolutionTransposeNode(
+      std::move(source), {std::move(convolutionGradientState)}, std::move(weights)));
+}
+
+std::shared_ptr<CNNConvolutionTransposeNode> CNNConvolutionTransposeNode::create(
+    std::shared_ptr<NNImageNode> source, std::shared_ptr<CNNConvolutionDataSource> weights) {
+  return std::shared_ptr<CNNConvolutionTransposeNode>(
+      new CNNConvolutionTransposeNode(std::move(source), {}, std::move(weights)));
+}
+
+std::shared_ptr<Kernel> CNNConvolutionTransposeNode::makeKernel(
+    const std::shared_ptr<mtl::Device>& device) const {
+  auto kernel = CNNConvolutionTranspose::create(device, weights());
+  configure(*kernel);
+  kernel->setAccumulatorPrecisionOption(accumulatorPrecision());
+  return kernel;
+}
+
+NodeList CNNConvolutionTransposeNode::makeGradientFilters(const std::shared_ptr<NNImageNode>& gradientImage) {
+  auto gradient =
+      CNNConvolutionTransposeGradientNode::create(gradientImage, sources()[0], resultState(), weights());
+  gradient->setTrainingStyle(trainingStyle());
+  return {gradient};
+}
+
 CNNConvolutionGradientNode::CNNConvolutionGradientNode(std::shared_ptr<NNImageNode> sourceGradient,
                                                        std::shared_ptr<NNImageNode> sourceImage,
                                                        std::shared_ptr<NNStateNode> convolutionGradientState,
@@ -109,6 +152,22 @@ std::shared_ptr<CNNFullyConnectedGradientNode> CNNFullyConnectedGradientNode::cr
 std::shared_ptr<Kernel> CNNFullyConnectedGradientNode::makeKernel(
     const std::shared_ptr<mtl::Device>& device) const {
   auto kernel = CNNFullyConnectedGradient::create(device, weights());
+  configure(*kernel);
+  return kernel;
+}
+
+std::shared_ptr<CNNConvolutionTransposeGradientNode> CNNConvolutionTransposeGradientNode::create(
+    std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
+    std::shared_ptr<NNStateNode> convolutionTransposeGradientState,
+    std::shared_ptr<CNNConvolutionDataSource> weights) {
+  return std::shared_ptr<CNNConvolutionTransposeGradientNode>(new CNNConvolutionTransposeGradientNode(
+      std::move(sourceGradient), std::move(sourceImage), std::move(convolutionTransposeGradientState),
+      std::move(weights)));
+}
+
+std::shared_ptr<Kernel> CNNConvolutionTransposeGradientNode::makeKernel(
+    const std::shared_ptr<mtl::Device>& device) const {
+  auto kernel = CNNConvolutionTransposeGradient::create(device, weights());
   configure(*kernel);
   return kernel;
 }

@@ -12,6 +12,8 @@ namespace mps {
 
 /// Stands for a CNNConvolutionGradientState.
 class CNNConvolutionGradientStateNode : public NNGradientStateNode {};
+/// Stands for a CNNConvolutionTransposeGradientState.
+class CNNConvolutionTransposeGradientStateNode : public CNNConvolutionGradientStateNode {};
 
 /// Stands for CNNConvolution (MPSCNNConvolutionNode). For training the data source's descriptor holds no
 /// neuron: put a neuron node behind, the graph fuses it where that is allowed.
@@ -29,7 +31,10 @@ class CNNConvolutionNode : public NNFilterNode, public NNTrainableNode {
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
 
  protected:
-  CNNConvolutionNode(std::shared_ptr<NNImageNode> source, std::shared_ptr<CNNConvolutionDataSource> weights);
+  CNNConvolutionNode(
+      std::shared_ptr<NNImageNode> source, std::shared_ptr<CNNConvolutionDataSource> weights,
+      std::vector<std::shared_ptr<NNStateNode>> sourceStates = {},
+      std::unique_ptr<NNStateNode> resultState = std::make_unique<CNNConvolutionGradientStateNode>());
   std::vector<std::shared_ptr<NNGradientFilterNode>> makeGradientFilters(
       const std::shared_ptr<NNImageNode>& gradientImage) override;
 
@@ -50,6 +55,30 @@ class CNNFullyConnectedNode : public CNNConvolutionNode {
  protected:
   CNNFullyConnectedNode(std::shared_ptr<NNImageNode> source,
                         std::shared_ptr<CNNConvolutionDataSource> weights);
+  std::vector<std::shared_ptr<NNGradientFilterNode>> makeGradientFilters(
+      const std::shared_ptr<NNImageNode>& gradientImage) override;
+};
+
+/// Stands for CNNConvolutionTranspose (MPSCNNConvolutionTransposeNode).
+class CNNConvolutionTransposeNode : public CNNConvolutionNode {
+ public:
+  /// @param convolutionGradientState the state of the convolution node to undo: the result has the size of that node's
+  ///                                 source; null: the padding policy decides
+  /// @throws Error for the state of another kind of node.
+  static std::shared_ptr<CNNConvolutionTransposeNode> create(
+      std::shared_ptr<NNImageNode> source, std::shared_ptr<NNStateNode> convolutionGradientState,
+      std::shared_ptr<CNNConvolutionDataSource> weights);
+  static std::shared_ptr<CNNConvolutionTransposeNode> create(
+      std::shared_ptr<NNImageNode> source, std::shared_ptr<CNNConvolutionDataSource> weights);
+  [[nodiscard]] std::string className() const override { return "CNNConvolutionTransposeNode"; }
+  [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
+  /// Its state undoes nothing: resultState().
+  std::shared_ptr<NNStateNode> convolutionGradientState() = delete;
+
+ protected:
+  CNNConvolutionTransposeNode(std::shared_ptr<NNImageNode> source,
+                              std::vector<std::shared_ptr<NNStateNode>> sourceStates,
+                              std::shared_ptr<CNNConvolutionDataSource> weights);
   std::vector<std::shared_ptr<NNGradientFilterNode>> makeGradientFilters(
       const std::shared_ptr<NNImageNode>& gradientImage) override;
 };
@@ -86,6 +115,20 @@ class CNNFullyConnectedGradientNode : public CNNConvolutionGradientNode {
       std::shared_ptr<NNStateNode> convolutionGradientState,
       std::shared_ptr<CNNConvolutionDataSource> weights);
   [[nodiscard]] std::string className() const override { return "CNNFullyConnectedGradientNode"; }
+  [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
+
+ protected:
+  using CNNConvolutionGradientNode::CNNConvolutionGradientNode;
+};
+
+/// Stands for CNNConvolutionTransposeGradient (MPSCNNConvolutionTransposeGradientNode).
+class CNNConvolutionTransposeGradientNode : public CNNConvolutionGradientNode {
+ public:
+  static std::shared_ptr<CNNConvolutionTransposeGradientNode> create(
+      std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
+      std::shared_ptr<NNStateNode> convolutionTransposeGradientState,
+      std::shared_ptr<CNNConvolutionDataSource> weights);
+  [[nodiscard]] std::string className() const override { return "CNNConvolutionTransposeGradientNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
 
  protected:

@@ -296,6 +296,7 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
   operands.secondary = bindInput(call.secondary, {});
   if (prepared.sourceIsSecondary) operands.secondary = std::exchange(operands.source, nullptr);
   if (prepared.readsGradient) operands.gradient = bindInput(call.gradient, prepared.gradientOrigin);
+  if (prepared.exchangesSourceAndGradient) std::swap(operands.source, operands.gradient);
 
   TensorView destination;
   bool scatters = false;

@@ -150,6 +150,8 @@ struct PreparedCall {
   bool readsGradient = true;
   std::size_t sourceIndex = 0;  ///< of kernels with any number of sources: which one CallOperands::source is
   bool sourceIsSecondary = false;  ///< the plan takes the source image as Operands::secondary
+  /// The plan takes the source image as Operands::gradient, and the gradient as Operands::source.
+  bool exchangesSourceAndGradient = false;
   bool readsSavedFields = false;
   bool writesDestination = true;
   bool accumulate = false;            ///< Operands::accumulate

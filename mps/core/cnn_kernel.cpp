@@ -211,6 +211,22 @@ void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
   didEncode(call);
 }
 
+ImageDescriptor CNNKernel::destinationOf(const ImageDescriptor& source, std::size_t width,
+                                         std::size_t height) const {
+  ImageDescriptor destination(source.channelFormat(), width, height, 1, source.numberOfImages());
+  // unorm images are sources only (spec/00 D16)
+  if (source.channelFormat() == ImageFeatureChannelFormat::Unorm8 ||
+      source.channelFormat() == ImageFeatureChannelFormat::Unorm16)
+    destination.setChannelFormat(ImageFeatureChannelFormat::Float32);
+  std::size_t read =
+      sourceFeatureChannelOffset_ < source.featureChannels()
+          ? std::min(sourceFeatureChannelMaxCount_, source.featureChannels() - sourceFeatureChannelOffset_)
+          : 0;
+  if (requiredFeatureChannels() != 0) read = requiredFeatureChannels();
+  destination.setFeatureChannels(producedFeatureChannels(read) + destinationFeatureChannelOffset_);
+  return destination;
+}
+
 ImageDescriptor CNNKernel::sizeDestination(const ImageDescriptor& source) {
   static_cast<void>(detail::resolvedDescriptor(describe().c_str(), source));
   const NNPaddingMethod method = padding_->paddingMethod();
@@ -229,22 +245,9 @@ ImageDescriptor CNNKernel::sizeDestination(const ImageDescriptor& source) {
                 "at least the dilated window, " + std::to_string((kernelWidth() - 1) * dilationRateX() + 1) +
                     "x" + std::to_string((kernelHeight() - 1) * dilationRateY() + 1) +
                     ", with valid-only padding");
-  ImageDescriptor destination(source.channelFormat(), static_cast<std::size_t>(x.destinationSize),
-                              static_cast<std::size_t>(y.destinationSize), 1, source.numberOfImages());
-  // unorm images are sources only (spec/00 D16)
-  if (source.channelFormat() == ImageFeatureChannelFormat::Unorm8 ||
-      source.channelFormat() == ImageFeatureChannelFormat::Unorm16)
-    destination.setChannelFormat(ImageFeatureChannelFormat::Float32);
-  std::size_t read =
-      sourceFeatureChannelOffset_ < source.featureChannels()
-          ? std::min(sourceFeatureChannelMaxCount_, source.featureChannels() - sourceFeatureChannelOffset_)
-          : 0;
-  if (requiredFeatureChannels() != 0) read = requiredFeatureChannels();
-  destination.setFeatureChannels(producedFeatureChannels(read) + destinationFeatureChannelOffset_);
-  if (!isBackwards()) {
-    offset_.x = x.offset;
-    offset_.y = y.offset;
-  }
+  ImageDescriptor destination = destinationOf(source, static_cast<std::size_t>(x.destinationSize),
+                                              static_cast<std::size_t>(y.destinationSize));
+  setPlacement({x.offset, y.offset, offset_.z});
   adjustDestination(destination, source);
   return destination;
 }
@@ -271,12 +274,18 @@ ImageBatch CNNKernel::makeDestinations(const std::shared_ptr<mtl::CommandBuffer>
   return detail::allocateImages(*this, *allocator_, commandBuffer, descriptor, sources.count());
 }
 
-StateBatch CNNKernel::makeStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                 std::size_t count) const {
+StateBatch CNNKernel::makeStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, std::size_t count,
+                                 std::span<const StateBatch> sourceStates) const {
   if (!makesState() || count == 0) return {};
-  if (isResultStateReusedAcrossBatch()) return StateBatch(makeState(commandBuffer), count);
   const auto self = std::static_pointer_cast<const CNNKernel>(shared_from_this());
-  return StateBatch([self, commandBuffer](std::size_t) { return self->makeState(commandBuffer); }, count);
+  const auto makeFor = [self, commandBuffer,
+                        slots = std::vector(sourceStates.begin(), sourceStates.end())](std::size_t image) {
+    std::vector<std::shared_ptr<State>> states;
+    for (const StateBatch& slot : slots) states.push_back(slot.empty() ? nullptr : slot[image]);
+    return self->makeState(commandBuffer, states);
+  };
+  if (isResultStateReusedAcrossBatch()) return StateBatch(makeFor(0), count);
+  return StateBatch(makeFor, count);
 }
 
 ImageBatch CNNKernel::encodeReturning(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -287,14 +296,16 @@ ImageBatch CNNKernel::encodeReturning(const std::shared_ptr<mtl::CommandBuffer>&
   if (sources.empty()) return {};
   detail::checkNotStacked(*this, isBatch ? "sourceImages" : "sourceImage", sources);
   const Offset before = offset_;
+  const Offset placed = placement();
   try {
     ImageBatch destinations = makeDestinations(commandBuffer, sources);
     StateBatch made;
-    if (states != nullptr) made = makeStates(temporaryStates ? commandBuffer : nullptr, sources.count());
+    if (states != nullptr) made = makeStates(temporaryStates ? commandBuffer : nullptr, sources.count(), {});
     encodeInto(commandBuffer, sources, made, destinations, isBatch);
     if (states != nullptr) *states = made;
     return destinations;
   } catch (...) {
+    setPlacement(placed);
     offset_ = before;
     throw;
   }
@@ -358,6 +369,7 @@ ImageBatch CNNKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& com
 
 void CNNKernel::encodeWithSourceStates(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
                                        const ImageBatch& /*sourceImages*/, const StateBatch& /*sourceStates*/,
+                                       const StateBatch& /*destinationStates*/,
                                        const ImageBatch& /*destinationImages*/) {
   throw Error(describe() + ": takes no source states");
 }
@@ -368,37 +380,37 @@ void CNNKernel::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
   encodeInto(commandBuffer, sourceImages, destinationStates, destinationImages, true);
 }
 
-std::shared_ptr<State> CNNKernel::makeState(
-    const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/) const {
+std::shared_ptr<State> CNNKernel::makeState(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
+                                            std::span<const std::shared_ptr<State>> /*sourceStates*/) const {
   return NNGradientState::create(device());
 }
 
 std::shared_ptr<State> CNNKernel::resultState(const std::shared_ptr<Image>& /*sourceImage*/,
-                                              std::span<const std::shared_ptr<State>> /*sourceStates*/,
+                                              std::span<const std::shared_ptr<State>> sourceStates,
                                               const std::shared_ptr<Image>& /*destinationImage*/) const {
-  return makesState() ? makeState(nullptr) : nullptr;
+  return makesState() ? makeState(nullptr, sourceStates) : nullptr;
 }
 
 StateBatch CNNKernel::resultStateBatch(const ImageBatch& sourceImages,
-                                       std::span<const StateBatch> /*sourceStates*/,
+                                       std::span<const StateBatch> sourceStates,
                                        const ImageBatch& /*destinationImages*/) const {
-  return makeStates(nullptr, sourceImages.count());
+  return makeStates(nullptr, sourceImages.count(), sourceStates);
 }
 
 std::shared_ptr<State> CNNKernel::temporaryResultState(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Image>& /*sourceImage*/,
-    std::span<const std::shared_ptr<State>> /*sourceStates*/,
+    std::span<const std::shared_ptr<State>> sourceStates,
     const std::shared_ptr<Image>& /*destinationImage*/) const {
   detail::checkCommandBuffer(*this, commandBuffer);
-  return makesState() ? makeState(commandBuffer) : nullptr;
+  return makesState() ? makeState(commandBuffer, sourceStates) : nullptr;
 }
 
 StateBatch CNNKernel::temporaryResultStateBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                                 const ImageBatch& sourceImages,
-                                                std::span<const StateBatch> /*sourceStates*/,
+                                                std::span<const StateBatch> sourceStates,
                                                 const ImageBatch& /*destinationImages*/) const {
   detail::checkCommandBuffer(*this, commandBuffer);
-  return makeStates(commandBuffer, sourceImages.count());
+  return makeStates(commandBuffer, sourceImages.count(), sourceStates);
 }
 
 std::size_t CNNKernel::encodingStorageSize(const std::shared_ptr<Image>& sourceImage,

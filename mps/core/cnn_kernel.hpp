@@ -122,7 +122,7 @@ class CNNKernel : public Kernel {
   /// and destinationImageDescriptor was called.
   /// @param sourceStates     that the encode will read; in the batch forms one batch for each slot
   /// @param destinationImage the one that will be written, when it is there already. No kernel of the library
-  ///                         looks at these two.
+  ///                         looks at it.
   /// @{
   [[nodiscard]] std::shared_ptr<State> resultState(
       const std::shared_ptr<Image>& sourceImage, std::span<const std::shared_ptr<State>> sourceStates = {},
@@ -154,7 +154,7 @@ class CNNKernel : public Kernel {
 
   /// @name The library's own: what a compiled graph needs, without images.
   /// @{
-  /// Built-in padding and class rule on sizes alone; sets `offset`.
+  /// Built-in padding and class rule on sizes alone; sets the placement.
   ImageDescriptor sizeDestination(const ImageDescriptor& source);
   /// The call for operands of these shapes, all properties resolved and checked.
   [[nodiscard]] detail::ForwardCall resolveCall(detail::BatchOperand& source,
@@ -166,10 +166,15 @@ class CNNKernel : public Kernel {
   /// Whether saved fields are written under a predicate, too: whoever encodes the gradient under the same one
   /// has both run or neither. Otherwise the gradient is computed from the source image.
   void setSavesFieldsUnderPredicates(bool saves) { savesFieldsUnderPredicates_ = saves; }
-  /// Encodes with states that are inputs beside the images: loss labels. The default throws.
+  /// Encodes a step of a graph with states that are inputs beside the images: loss labels, the state of a convolution
+  /// that is undone. The default throws.
   virtual void encodeWithSourceStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                       const ImageBatch& sourceImages, const StateBatch& sourceStates,
+                                      const StateBatch& destinationStates,
                                       const ImageBatch& destinationImages);
+  /// What sizing sets, for another encode: the offset, or what places an enlarged source.
+  [[nodiscard]] virtual Offset placement() const { return offset_; }
+  virtual void setPlacement(const Offset& placement) { offset_ = placement; }
   /// Encodes a step of a graph, with what must have seen the whole batch before, such as batch statistics. The
   /// default is encodeBatch.
   virtual void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -191,12 +196,17 @@ class CNNKernel : public Kernel {
   [[nodiscard]] virtual bool hasWindow() const { return false; }
   /// Whether the kernel makes gradient states at all.
   [[nodiscard]] virtual bool makesState() const { return true; }
-  /// A fresh state. @param commandBuffer null for a permanent one
+  /// A fresh state. @param commandBuffer null for a permanent one  @param sourceStates as resultState takes them
   [[nodiscard]] virtual std::shared_ptr<State> makeState(
-      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const;
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+      std::span<const std::shared_ptr<State>> sourceStates) const;
   /// Fresh states of a batch, made by makeState() unless a class keeps them together.
   [[nodiscard]] virtual StateBatch makeStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                              std::size_t count) const;
+                                              std::size_t count,
+                                              std::span<const StateBatch> sourceStates) const;
+  /// A destination of that size, in the format and with the channels that the class gives it for such a source.
+  [[nodiscard]] ImageDescriptor destinationOf(const ImageDescriptor& source, std::size_t width,
+                                              std::size_t height) const;
   /// What the class changes in the built-in size.
   virtual void adjustDestination(ImageDescriptor& /*destination*/, const ImageDescriptor& /*source*/) {}
   /// Adds to the record that the states get. Called once per encode, after prepareForward.

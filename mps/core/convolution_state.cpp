@@ -82,4 +82,20 @@ std::shared_ptr<CNNConvolutionGradientState> CNNConvolutionGradientState::create
   return state;
 }
 
+std::shared_ptr<CNNConvolutionTransposeGradientState> CNNConvolutionTransposeGradientState::create(
+    const std::shared_ptr<mtl::Device>& device, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const CNNConvolutionDescriptor& descriptor,
+    std::shared_ptr<const CNNConvolutionTranspose> convolutionTranspose,
+    std::shared_ptr<CNNConvolutionGradientState> convolutionGradientState) {
+  const StateResourceList buffers = buffersOf(descriptor);
+  auto state = std::shared_ptr<CNNConvolutionTransposeGradientState>(
+      commandBuffer ? new CNNConvolutionTransposeGradientState(commandBuffer, buffers)
+                    : new CNNConvolutionTransposeGradientState(device, buffers));
+  state->convolutionTranspose_ = std::move(convolutionTranspose);
+  if (convolutionGradientState) state->setConvolution(convolutionGradientState->convolution());
+  state->convolutionGradientState_ = std::move(convolutionGradientState);
+  state->leaveUninitialised();
+  return state;
+}
+
 }  // namespace mps

@@ -9,6 +9,7 @@
 namespace mps {
 
 class CNNConvolution;
+class CNNConvolutionTranspose;
 
 /// Weights and biases on the device, for update, reload and export (MPSCNNConvolutionWeightsAndBiasesState;
 /// spec/02 section 2.7.3). Weights: float32, [out][kernel row][kernel column][in / groups]; biases: float32,
@@ -66,7 +67,7 @@ class CNNConvolutionGradientState : public NNGradientState {
   [[nodiscard]] CNNConvolutionWeightsLayout gradientForWeightsLayout() const {
     return CNNConvolutionWeightsLayout::OHWI;
   }
-  /// The forward kernel that made the state.
+  /// The forward kernel that made the state; null in a CNNConvolutionTransposeGradientState without partner.
   [[nodiscard]] const std::shared_ptr<const CNNConvolution>& convolution() const { return convolution_; }
 
   /// The library's own: use CNNConvolution::resultState. @param commandBuffer null for a permanent state
@@ -79,11 +80,44 @@ class CNNConvolutionGradientState : public NNGradientState {
 
  protected:
   using NNGradientState::NNGradientState;
+  void setConvolution(std::shared_ptr<const CNNConvolution> convolution) {
+    convolution_ = std::move(convolution);
+  }
 
  private:
   std::shared_ptr<const CNNConvolution> convolution_;
   bool accumulating_ = false;
 };
 using CNNConvolutionGradientStateBatch = StateBatch;
+
+/// Record of a transposed convolution's forward pass and the gradients of its own weights and biases
+/// (MPSCNNConvolutionTransposeGradientState; spec/02 section 2.7.2). One serves a whole batch, as its parent does.
+/// convolution() is the convolution that the transposed one undoes, where it was told.
+class CNNConvolutionTransposeGradientState : public CNNConvolutionGradientState {
+ public:
+  /// The forward kernel that made the state.
+  [[nodiscard]] const std::shared_ptr<const CNNConvolutionTranspose>& convolutionTranspose() const {
+    return convolutionTranspose_;
+  }
+  /// The state of convolution(), which places and sizes the result; or null.
+  [[nodiscard]] const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState() const {
+    return convolutionGradientState_;
+  }
+
+  /// The library's own: use CNNConvolutionTranspose::resultState. @param commandBuffer null for a permanent state
+  static std::shared_ptr<CNNConvolutionTransposeGradientState> create(
+      const std::shared_ptr<mtl::Device>& device, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+      const CNNConvolutionDescriptor& descriptor,
+      std::shared_ptr<const CNNConvolutionTranspose> convolutionTranspose,
+      std::shared_ptr<CNNConvolutionGradientState> convolutionGradientState);
+
+ protected:
+  using CNNConvolutionGradientState::CNNConvolutionGradientState;
+
+ private:
+  std::shared_ptr<const CNNConvolutionTranspose> convolutionTranspose_;
+  std::shared_ptr<CNNConvolutionGradientState> convolutionGradientState_;
+};
+using CNNConvolutionTransposeGradientStateBatch = StateBatch;
 
 }  // namespace mps

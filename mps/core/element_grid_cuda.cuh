@@ -154,16 +154,16 @@ class ElementGrid {
   [[nodiscard]] dim3 block() const { return rows_.block; }
 
   /// For the packs of this thread, in batches: load(i, place) for all of a batch, then finish(i, place), with
-  /// i from 0 to batch - 1.
+  /// i from 0 to batch - 1. A block's batch is one stretch of memory: far fewer pages at a time are in use.
   template <int batch, int lanes, class Load, class Finish>
   __device__ void forEachBatch(Load load, Finish finish) const {
     forEachRow(rows_, [&](std::uint32_t row) {
       const std::uint32_t image = height_.divide(row);
       const ElementPlace start{static_cast<std::int32_t>(image),
                                static_cast<std::int32_t>(row - image * height_.divisor()), 0, 0};
-      const std::uint32_t step = gridDim.x * blockDim.x;
-      for (std::uint32_t first = blockIdx.x * blockDim.x + threadIdx.x; first < rows_.pieces;
-           first += batch * step) {
+      const std::uint32_t step = blockDim.x;
+      for (std::uint32_t first = batch * step * blockIdx.x + threadIdx.x; first < rows_.pieces;
+           first += batch * step * gridDim.x) {
         ElementPlace places[batch];
 #pragma unroll
         for (int i = 0; i < batch; ++i) {

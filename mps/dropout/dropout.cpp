@@ -88,8 +88,8 @@ std::shared_ptr<Kernel> CNNDropout::clone() const {
   return std::shared_ptr<CNNDropout>(new CNNDropout(*this));
 }
 
-std::shared_ptr<State> CNNDropout::makeState(
-    const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/) const {
+std::shared_ptr<State> CNNDropout::makeState(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
+                                             std::span<const std::shared_ptr<State>> /*sourceStates*/) const {
   return CNNDropoutGradientState::create(device());
 }
 

@@ -63,7 +63,8 @@ class CNNDropout : public CNNKernel {
   CNNDropout(const CNNDropout&) = default;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] std::shared_ptr<State> makeState(
-      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const override;
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+      std::span<const std::shared_ptr<State>> sourceStates) const override;
   void describeForward(std::any& family) const override;
   void didEncode(const detail::ForwardCall& /*call*/) override { ++encodeCount_; }
 

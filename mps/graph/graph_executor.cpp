@@ -6,6 +6,7 @@
 
 #include "mps/concatenation/concatenation.hpp"
 #include "mps/convolution/convolution.hpp"
+#include "mps/convolution/convolution_transpose.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
@@ -221,10 +222,18 @@ ImageDescriptor GraphExecutor::sizeResult(GraphLayout& layout, StepIndex index) 
   if (auto* unary = dynamic_cast<CNNKernel*>(step.kernel.get())) {
     if (const StepIndex producer = program_->images[step.sources[0]].producer; producer != nowhere)
       checkConcatenation(step, program_->steps[producer], layout.images[step.sources[0]]);
-    const ImageDescriptor size = hasCustomPadding(*unary)
-                                     ? unary->destinationImageDescriptor(standIns())
-                                     : unary->sizeDestination(layout.images[step.sources[0]]);
-    layout.offsets[index] = unary->offset();
+    const ImageDescriptor& source = layout.images[step.sources[0]];
+    auto* transpose = dynamic_cast<CNNConvolutionTranspose*>(unary);
+    ImageDescriptor size;
+    if (transpose != nullptr && !step.sourceStates.empty()) {
+      const StepIndex undone = program_->states[step.sourceStates[0]].producer;
+      size = transpose->sizeDestination(source, layout.images[program_->steps[undone].sources[0]],
+                                        layout.placements[undone]);
+    } else {
+      size = hasCustomPadding(*unary) ? unary->destinationImageDescriptor(standIns())
+                                      : unary->sizeDestination(source);
+    }
+    layout.placements[index] = unary->placement();
     return size;
   }
   if (const auto* gradient = dynamic_cast<const CNNGradientKernel*>(step.kernel.get())) {
@@ -241,7 +250,7 @@ ImageDescriptor GraphExecutor::sizeResult(GraphLayout& layout, StepIndex index) 
 
 void GraphExecutor::resolveGeometry(GraphLayout& layout) {
   layout.images.assign(program_->images.size(), {});
-  layout.offsets.assign(program_->steps.size(), {});
+  layout.placements.assign(program_->steps.size(), {});
   for (std::size_t i = 0; i < program_->sourceImages.size(); ++i) {
     ImageDescriptor& image = layout.images[program_->sourceImages[i]];
     image = layout.sources[i];
@@ -265,9 +274,9 @@ void GraphExecutor::planImages(GraphLayout& layout) {
   layout.bound.clear();
   layout.requestOf.assign(program_->images.size(), nowhere);
   layout.reuse = noReuse(*program_);
-  poolInConvolutions(*program_, layout.images, layout.offsets, layout.count, layout.reuse);
+  poolInConvolutions(*program_, layout.images, layout.placements, layout.count, layout.reuse);
   accumulateGradients(*program_, layout.images, layout.reuse);
-  workInPlace(*program_, layout.images, layout.offsets, layout.reuse);
+  workInPlace(*program_, layout.images, layout.placements, layout.reuse);
   std::vector<MemoryRequest> requests;
   const auto needsMemory = [&](ImageIndex i) {
     const ProgramImage& image = program_->images[i];
@@ -406,16 +415,17 @@ void GraphExecutor::encodeStep(Run& run, StepIndex index) {
   const ImageBatch& result = run.images[pools && !isGradient ? maxima : step.result];
   if (auto* unary = dynamic_cast<CNNKernel*>(step.kernel.get())) {
     if (auto* convolution = dynamic_cast<CNNConvolution*>(unary)) convolution->setPooling(pools);
-    unary->setOffset(run.layout.offsets[index]);
-    if (!step.sourceStates.empty()) {
-      unary->encodeWithSourceStates(run.commandBuffer, source, run.states[step.sourceStates[0]], result);
-    } else {
-      const StateBatch states = makeStates(run, step, [&](bool isTemporary) {
-        return isTemporary ? unary->temporaryResultStateBatch(run.commandBuffer, source)
-                           : unary->resultStateBatch(source);
-      });
+    unary->setPlacement(run.layout.placements[index]);
+    std::vector<StateBatch> sourceStates;
+    for (const StateIndex state : step.sourceStates) sourceStates.push_back(run.states[state]);
+    const StateBatch states = makeStates(run, step, [&](bool isTemporary) {
+      return isTemporary ? unary->temporaryResultStateBatch(run.commandBuffer, source, sourceStates)
+                         : unary->resultStateBatch(source, sourceStates);
+    });
+    if (sourceStates.empty())
       unary->encodeStep(run.commandBuffer, source, states, result);
-    }
+    else
+      unary->encodeWithSourceStates(run.commandBuffer, source, sourceStates[0], states, result);
     if (step.fusedNeuronState)
       run.states[*step.fusedNeuronState] =
           pointwiseStates(device_, "CNNNeuron", result.descriptor(), result.count());

@@ -40,7 +40,7 @@ struct GraphLayout {
   std::vector<ImageDescriptor> sources;
 
   std::vector<ImageDescriptor> images;  ///< of every image of the program
-  std::vector<Offset> offsets;          ///< of every step with a unary kernel
+  std::vector<Offset> placements;       ///< CNNKernel::placement of every step with a unary kernel
   ImageReuse reuse;
   MemoryPlan plan;
   std::vector<std::size_t> requestOf;  ///< image to request, nowhere when it is not planned

@@ -5,7 +5,7 @@
 #include <unordered_set>
 
 #include "mps/batch_normalization/batch_normalization.hpp"
-#include "mps/convolution/convolution.hpp"
+#include "mps/convolution/kernel_with_weights.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
 #include "mps/core/error.hpp"
@@ -246,7 +246,7 @@ class Compiler {
       if (auto* normalization = dynamic_cast<CNNBatchNormalization*>(step.kernel.get()))
         normalization->decideStatistics(step.resultState &&
                                         !program_->states[*step.resultState].readers.empty());
-      auto* convolution = dynamic_cast<CNNConvolutionGradient*>(step.kernel.get());
+      auto* convolution = dynamic_cast<GradientKernelWithWeights*>(step.kernel.get());
       auto* normalization = dynamic_cast<CNNBatchNormalizationStatisticsGradient*>(step.kernel.get());
       if (convolution == nullptr && normalization == nullptr) continue;
       const ProgramImage& result = program_->images[step.result];

@@ -39,12 +39,12 @@ void accumulateGradients(const GraphProgram& program, const std::vector<ImageDes
 /// Pass: a convolution gives the maxima of its result in place of it where a pooling of 2x2 windows alone reads that,
 /// whose gradient includes that of the ReLU (fuseNeuronGradients) and goes to the layer's weights alone. The pooling's
 /// steps are left out, and two images four times as large as the maxima are never in memory. Where
-/// CNNConvolution::canPool says that it can. @param offsets of every step with a unary kernel
+/// CNNConvolution::canPool says that it can. @param offsets CNNKernel::placement of every step with a unary kernel
 void poolInConvolutions(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes,
                         const std::vector<Offset>& offsets, std::size_t count, ImageReuse& reuse);
 
 /// Pass: a kernel that works in place writes over its source when nobody reads that afterwards.
-/// @param offsets of every step with a unary kernel
+/// @param offsets CNNKernel::placement of every step with a unary kernel
 void workInPlace(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes,
                  const std::vector<Offset>& offsets, ImageReuse& reuse);
 

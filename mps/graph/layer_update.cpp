@@ -4,18 +4,18 @@
 #include <utility>
 
 #include "mps/batch_normalization/batch_normalization.hpp"
-#include "mps/convolution/convolution.hpp"
 #include "mps/convolution/convolution_weights.hpp"
+#include "mps/convolution/kernel_with_weights.hpp"
 #include "mps/optimizer/combined_updates.hpp"
 
 namespace mps::detail {
 namespace {
 
-/// Convolution and fully connected layers.
+/// Convolution, transposed convolution and fully connected layers.
 class ConvolutionUpdate final : public LayerUpdate {
  public:
-  ConvolutionUpdate(std::shared_ptr<CNNConvolution> forward, std::shared_ptr<CNNConvolutionGradient> gradient,
-                    NNTrainingStyle style)
+  ConvolutionUpdate(std::shared_ptr<ForwardKernelWithWeights> forward,
+                    std::shared_ptr<GradientKernelWithWeights> gradient, NNTrainingStyle style)
       : LayerUpdate(style), forward_(std::move(forward)), gradient_(std::move(gradient)) {}
 
   void begin() override { before_ = forward_->weights(); }
@@ -28,7 +28,7 @@ class ConvolutionUpdate final : public LayerUpdate {
               const std::shared_ptr<State>& gradientState, CombinedUpdates* combined) override {
     const auto gradients = std::static_pointer_cast<CNNConvolutionGradientState>(gradientState);
     CNNConvolutionDataSource& source = *forward_->dataSource();
-    if (const auto live = source.deviceWeightsAndBiases(forward_->device())) {
+    if (const auto live = source.deviceWeightsAndBiases(commandBuffer->device())) {
       // Memory of a temporary state serves others as soon as its update is encoded.
       std::optional<CombinedUpdates::Scope> scope;
       if (combined != nullptr && !gradients->isTemporary()) scope.emplace(*combined);
@@ -63,8 +63,8 @@ class ConvolutionUpdate final : public LayerUpdate {
   }
 
  private:
-  std::shared_ptr<CNNConvolution> forward_;
-  std::shared_ptr<CNNConvolutionGradient> gradient_;
+  std::shared_ptr<ForwardKernelWithWeights> forward_;
+  std::shared_ptr<GradientKernelWithWeights> gradient_;
   std::shared_ptr<const ConvolutionWeights> before_;
 };
 
@@ -127,8 +127,8 @@ std::shared_ptr<LayerUpdate> LayerUpdate::create(const std::shared_ptr<Kernel>& 
                                                  const std::shared_ptr<Kernel>& gradient,
                                                  NNTrainingStyle style) {
   if (style == NNTrainingStyle::UpdateDeviceNone) return nullptr;
-  auto convolution = std::dynamic_pointer_cast<CNNConvolution>(forward);
-  auto convolutionGradient = std::dynamic_pointer_cast<CNNConvolutionGradient>(gradient);
+  auto convolution = std::dynamic_pointer_cast<ForwardKernelWithWeights>(forward);
+  auto convolutionGradient = std::dynamic_pointer_cast<GradientKernelWithWeights>(gradient);
   if (convolution && convolutionGradient)
     return std::make_shared<ConvolutionUpdate>(std::move(convolution), std::move(convolutionGradient), style);
   if (auto normalization = std::dynamic_pointer_cast<CNNBatchNormalization>(forward))
@@ -139,15 +139,13 @@ std::shared_ptr<LayerUpdate> LayerUpdate::create(const std::shared_ptr<Kernel>& 
 const void* deviceWeightsOf(const Kernel& forward) {
   if (const auto* normalization = dynamic_cast<const CNNBatchNormalization*>(&forward))
     return normalization->parameters().sharesGammaAndBeta ? normalization->parameters().gamma.get() : nullptr;
-  const auto* convolution = dynamic_cast<const CNNConvolution*>(&forward);
+  const auto* convolution = dynamic_cast<const ForwardKernelWithWeights*>(&forward);
   if (convolution == nullptr || !convolution->weights()->isShared()) return nullptr;
   return convolution->weights()->weights().get();
 }
 
 void reloadFromDataSource(Kernel& kernel) {
-  if (auto* forward = dynamic_cast<CNNConvolution*>(&kernel)) forward->reloadWeightsAndBiasesFromDataSource();
-  if (auto* gradient = dynamic_cast<CNNConvolutionGradient*>(&kernel))
-    gradient->reloadWeightsAndBiasesFromDataSource();
+  if (auto* layer = dynamic_cast<KernelWithWeights*>(&kernel)) layer->reloadWeightsAndBiasesFromDataSource();
   if (auto* normalization = dynamic_cast<CNNBatchNormalization*>(&kernel)) {
     normalization->reloadGammaAndBetaFromDataSource();
     normalization->reloadMeanAndVarianceFromDataSource();

@@ -88,13 +88,15 @@ std::size_t ImageNormalizationKernel::producedFeatureChannels(std::size_t source
 }
 
 std::shared_ptr<State> ImageNormalizationKernel::makeState(
-    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const {
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    std::span<const std::shared_ptr<State>> /*sourceStates*/) const {
   return makeGradientState(
       commandBuffer, std::make_shared<ImageNormalizationGradients>(device(), commandBuffer, 1, channels_), 0);
 }
 
 StateBatch ImageNormalizationKernel::makeStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                                std::size_t count) const {
+                                                std::size_t count,
+                                                std::span<const StateBatch> /*sourceStates*/) const {
   if (count == 0) return {};
   const auto self = std::static_pointer_cast<const ImageNormalizationKernel>(shared_from_this());
   auto gradients = std::make_shared<ImageNormalizationGradients>(device(), commandBuffer, count, channels_);

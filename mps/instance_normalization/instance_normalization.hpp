@@ -58,9 +58,11 @@ class ImageNormalizationKernel : public CNNKernel {
   ImageNormalizationKernel(const ImageNormalizationKernel&) = default;
   [[nodiscard]] std::size_t producedFeatureChannels(std::size_t sourceFeatureChannels) const override;
   [[nodiscard]] std::shared_ptr<State> makeState(
-      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const override;
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+      std::span<const std::shared_ptr<State>> sourceStates) const override;
   [[nodiscard]] StateBatch makeStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                      std::size_t count) const override;
+                                      std::size_t count,
+                                      std::span<const StateBatch> sourceStates) const override;
   void describeForward(std::any& family) const override { family = parameters_; }
   [[nodiscard]] virtual std::shared_ptr<State> makeGradientState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

@@ -82,6 +82,7 @@ detail::PreparedCall CNNLoss::prepareForward(const detail::ForwardCall& /*call*/
 
 void CNNLoss::encodeWithSourceStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                      const ImageBatch& sourceImages, const StateBatch& sourceStates,
+                                     const StateBatch& /*destinationStates*/,
                                      const ImageBatch& destinationImages) {
   encodeBatch(commandBuffer, sourceImages, sourceStates, destinationImages);
 }

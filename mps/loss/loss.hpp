@@ -150,6 +150,7 @@ class CNNLoss : public CNNKernel {
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
   void encodeWithSourceStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                               const ImageBatch& sourceImages, const StateBatch& sourceStates,
+                              const StateBatch& destinationStates,
                               const ImageBatch& destinationImages) override;
 
  protected:

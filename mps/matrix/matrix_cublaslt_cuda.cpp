@@ -51,6 +51,7 @@ Preparation prepareCublasLtProduct(const MatrixMultiplicationProblem& problem) {
     if (shape->elements() == 0) return Refusal{"there is nothing to multiply"};
     if (shape->height > 1 && shape->rowStride != shape->channels) return Refusal{"rows have gaps"};
   }
+  if (problem.result.channels == 1 || problem.result.height == 1) return Refusal{"the result is a vector"};
   if (problem.alpha != 1 || (problem.beta != 0 && problem.beta != 1))
     return Refusal{"alpha is not 1, or beta is neither 0 nor 1"};
   try {

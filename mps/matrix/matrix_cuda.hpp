@@ -4,7 +4,7 @@
 
 namespace mps::detail {
 
-/// cuBLASLt's product, for float32 matrices in rows without gaps; an entry of
+/// cuBLASLt's product, for float32 matrices in rows without gaps whose product is no vector; an entry of
 /// matrixMultiplicationImplementationsCuda().
 Preparation prepareCublasLtProduct(const MatrixMultiplicationProblem& problem);
 

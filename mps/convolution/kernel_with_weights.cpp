@@ -1,0 +1,162 @@
+#include "mps/convolution/kernel_with_weights.hpp"
+
+#include "mps/convolution/convolution_problem.hpp"
+#include "mps/convolution/convolution_weights.hpp"
+#include "mps/core/call.hpp"
+#include "mps/core/error.hpp"
+#include "mtl/buffer.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/device.hpp"
+
+namespace mps::detail {
+namespace {
+
+const CNNConvolutionDataSource& checked(const char* className,
+                                        const std::shared_ptr<CNNConvolutionDataSource>& source) {
+  if (!source) throw Error(className, "weights", "null", "a data source");
+  return *source;
+}
+
+void takeRead(CNNConvolutionWeightsAndBiasesState& state) {
+  if (state.isTemporary() && state.readCount() > 0) state.setReadCount(state.readCount() - 1);
+}
+
+std::int64_t asSigned(std::size_t value) {
+  return static_cast<std::int64_t>(value);
+}
+
+}  // namespace
+
+KernelWithWeights::KernelWithWeights(const char* className, const std::shared_ptr<mtl::Device>& device,
+                                     std::shared_ptr<CNNConvolutionDataSource> dataSource)
+    : dataSource_(std::move(dataSource)), descriptor_(checked(className, dataSource_).descriptor()) {
+  descriptor_.check(className);
+  weights_ = ConvolutionWeights::read(className, device, *dataSource_, descriptor_);
+}
+
+void KernelWithWeights::read() {
+  weights_ = ConvolutionWeights::read(kernel().describe(), kernel().device(), *dataSource_, descriptor_);
+}
+
+void KernelWithWeights::moveWeightsToDevice() {
+  if (auto other = dataSource_->copy(kernel().device())) dataSource_ = std::move(other);
+  read();
+  didReload();
+}
+
+void KernelWithWeights::reloadWeightsAndBiasesFromDataSource() {
+  read();
+  didReload();
+}
+
+void KernelWithWeights::reloadWeightsAndBiases(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& state) {
+  checkCommandBuffer(kernel(), commandBuffer);
+  if (!state) throw Error(kernel().describe(), "state", "null", "weights and biases");
+  checkStates(kernel(), "state", *commandBuffer, StateBatch{state}, 1);
+  mtl::RecordingGuard guard(*commandBuffer);
+  weights_ = ConvolutionWeights::copy(kernel().describe(), *commandBuffer, *state, descriptor_);
+  guard.keep();
+  didReload();
+  takeRead(*state);
+}
+
+ConvolutionProblem KernelWithWeights::describedProblem(KernelOptions options) const {
+  ConvolutionProblem problem;
+  problem.inputFeatureChannels = asSigned(descriptor_.inputFeatureChannels());
+  problem.outputFeatureChannels = asSigned(descriptor_.outputFeatureChannels());
+  problem.groups = asSigned(descriptor_.channelMultiplier() != 0 ? descriptor_.inputFeatureChannels()
+                                                                 : descriptor_.groups());
+  problem.allowReducedPrecision = has(options, KernelOptions::AllowReducedPrecision);
+  problem.threadCount = kernel().device()->threadCount();
+  problem.deviceName = kernel().device()->name();
+  problem.x.kernelSize = asSigned(descriptor_.kernelWidth());
+  problem.x.stride = asSigned(descriptor_.strideInPixelsX());
+  problem.x.dilation = asSigned(descriptor_.dilationRateX());
+  problem.y.kernelSize = asSigned(descriptor_.kernelHeight());
+  problem.y.stride = asSigned(descriptor_.strideInPixelsY());
+  problem.y.dilation = asSigned(descriptor_.dilationRateY());
+  return problem;
+}
+
+void KernelWithWeights::giveWeights(PreparedCall& call, bool withBiases) const {
+  call.parameters[0] = {weights_->weights(), weights_->weightsOffset()};
+  if (withBiases) call.parameters[1] = {weights_->biases(), weights_->biasesOffset()};
+}
+
+std::shared_ptr<CNNConvolutionWeightsAndBiasesState> ForwardKernelWithWeights::exportWeightsAndBiases(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, bool resultStateCanBeTemporary) {
+  checkCommandBuffer(kernel(), commandBuffer);
+  auto state = resultStateCanBeTemporary
+                   ? CNNConvolutionWeightsAndBiasesState::createTemporary(commandBuffer, descriptor())
+                   : CNNConvolutionWeightsAndBiasesState::create(kernel().device(), descriptor());
+  mtl::RecordingGuard guard(*commandBuffer);
+  weights()->copyTo(kernel().describe(), *commandBuffer, *state);
+  guard.keep();
+  return state;
+}
+
+bool GradientKernelWithWeights::computesData() const {
+  return has(gradientOption_, CNNConvolutionGradientOption::GradientWithData);
+}
+
+bool GradientKernelWithWeights::computesWeights() const {
+  return has(gradientOption_, CNNConvolutionGradientOption::GradientWithWeightsAndBias);
+}
+
+void GradientKernelWithWeights::checkForward(const ForwardRecord& record, bool hasNeuron,
+                                             bool foldsNormalisation) const {
+  if (hasNeuron || foldsNormalisation) {
+    const std::string part = hasNeuron ? "fused neuron" : "folded batch normalisation";
+    throw Error(kernel().describe(), "gradientState",
+                "of a convolution with a " + part + ", whose derivative would be missing",
+                "of one without; put it into a kernel of its own");
+  }
+  const CNNConvolutionDescriptor& own = descriptor();
+  if (record.kernelWidth != own.kernelWidth() || record.kernelHeight != own.kernelHeight() ||
+      record.strideInPixelsX != own.strideInPixelsX() || record.strideInPixelsY != own.strideInPixelsY() ||
+      record.dilationRateX != own.dilationRateX() || record.dilationRateY != own.dilationRateY() ||
+      record.destinationFeatureChannels != own.outputFeatureChannels())
+    throw Error(kernel().describe(), "weights", own.describe(),
+                "the data source of the forward kernel of gradientState");
+}
+
+void GradientKernelWithWeights::checkChannels(const GradientCall& call) const {
+  const auto check = [&](const char* argument, std::int64_t found, std::size_t expected) {
+    if (found != asSigned(expected))
+      throw Error(kernel().describe(), argument, std::to_string(found) + " feature channels",
+                  std::to_string(expected));
+  };
+  check("sourceGradient", call.gradient.channels, descriptor().outputFeatureChannels());
+  check("sourceImage", call.source.channels, descriptor().inputFeatureChannels());
+}
+
+CNNConvolutionGradientState& GradientKernelWithWeights::stateOf(const GradientCall& call) const {
+  if (!call.state)
+    throw Error(kernel().describe(), "gradientOption",
+                "with weights and bias in an encode without a gradient state", "GradientWithData");
+  auto* state = dynamic_cast<CNNConvolutionGradientState*>(call.state.get());
+  if (state == nullptr)
+    throw Error(kernel().describe(), "gradientState", "a state of another kind",
+                "a CNNConvolutionGradientState");
+  return *state;
+}
+
+void GradientKernelWithWeights::adoptWeights(const KernelWithWeights& forward) {
+  if (adoptsWeights_) shareWeights(forward);
+}
+
+void GradientKernelWithWeights::giveGradients(PreparedCall& call, CNNConvolutionGradientState& state) const {
+  call.parameters[2] = {state.gradientForWeights()->memory(), 0, true};
+  call.parameters[3] = {state.gradientForBiases()->memory(), 0, true};
+  call.accumulate = state.isAccumulating();
+  call.writesDestination = false;
+}
+
+void GradientKernelWithWeights::didEncodeWith(CNNConvolutionGradientState& state) {
+  adoptsWeights_ = false;
+  if (computesWeights()) state.setAccumulating(true);
+}
+
+}  // namespace mps::detail

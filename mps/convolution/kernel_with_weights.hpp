@@ -1,0 +1,139 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "mps/core/convolution_data_source.hpp"
+#include "mps/core/convolution_state.hpp"
+#include "mps/core/types.hpp"
+
+namespace mtl {
+class CommandBuffer;
+class Device;
+}  // namespace mtl
+
+namespace mps {
+
+class Kernel;
+
+namespace detail {
+
+class ConvolutionWeights;
+struct ConvolutionProblem;
+struct ForwardRecord;
+struct GradientCall;
+struct PreparedCall;
+
+/// What the kernels of the convolution family have in common: a data source, what it describes, and the weights
+/// that encodes use.
+class KernelWithWeights {
+ public:
+  virtual ~KernelWithWeights() = default;
+
+  [[nodiscard]] const CNNConvolutionDescriptor& descriptor() const { return descriptor_; }
+  [[nodiscard]] std::size_t groups() const { return descriptor_.groups(); }
+  [[nodiscard]] const std::shared_ptr<CNNConvolutionDataSource>& dataSource() const { return dataSource_; }
+
+  /// Reads the data source again, now; encoded work keeps the old weights. @throws Error as create does.
+  void reloadWeightsAndBiasesFromDataSource();
+  /// Encodes from now on use the state's values as they are when the recorded copy runs. Takes one read off
+  /// the state. A state without biases sets them to 0. @throws Error when a size differs.
+  void reloadWeightsAndBiases(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                              const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& state);
+
+  /// The library's own: the weights that encodes use now.
+  [[nodiscard]] const std::shared_ptr<const ConvolutionWeights>& weights() const { return weights_; }
+  /// The library's own: the weights that weights() returned earlier.
+  void useWeights(std::shared_ptr<const ConvolutionWeights> weights) { weights_ = std::move(weights); }
+  /// The library's own: uses the other kernel's weights from now on, without a copy.
+  void shareWeights(const KernelWithWeights& other) { weights_ = other.weights_; }
+
+ protected:
+  /// Reads the data source once. @throws Error when it is null, fails to load, or its sizes disagree.
+  KernelWithWeights(const char* className, const std::shared_ptr<mtl::Device>& device,
+                    std::shared_ptr<CNNConvolutionDataSource> dataSource);
+  KernelWithWeights(const KernelWithWeights&) = default;
+  /// On another device the data source's copy() is used, or the source shared.
+  void moveWeightsToDevice();
+  /// The part of a problem that descriptor, device and options fix.
+  [[nodiscard]] ConvolutionProblem describedProblem(KernelOptions options) const;
+  /// The operands of the weights, and of the biases where there are any.
+  void giveWeights(PreparedCall& call, bool withBiases) const;
+
+  /// This object.
+  [[nodiscard]] virtual const Kernel& kernel() const = 0;
+
+ private:
+  /// The user has given the kernel weights of its own.
+  virtual void didReload() {}
+  void read();
+
+  std::shared_ptr<CNNConvolutionDataSource> dataSource_;
+  CNNConvolutionDescriptor descriptor_;
+  std::shared_ptr<const ConvolutionWeights> weights_;
+};
+
+/// Of the forward kernels.
+class ForwardKernelWithWeights : public KernelWithWeights {
+ public:
+  [[nodiscard]] std::size_t inputFeatureChannels() const { return descriptor().inputFeatureChannels(); }
+  [[nodiscard]] std::size_t outputFeatureChannels() const { return descriptor().outputFeatureChannels(); }
+  /// Half is a permission that is not used: sums are float32. Float.
+  [[nodiscard]] NNConvolutionAccumulatorPrecisionOption accumulatorPrecisionOption() const {
+    return precision_;
+  }
+  void setAccumulatorPrecisionOption(NNConvolutionAccumulatorPrecisionOption option) { precision_ = option; }
+  /// Records a copy of the weights (float32, OHWI) and biases that the kernel uses.
+  /// @param resultStateCanBeTemporary true: the state is temporary, with readCount 1
+  std::shared_ptr<CNNConvolutionWeightsAndBiasesState> exportWeightsAndBiases(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, bool resultStateCanBeTemporary);
+
+ protected:
+  using KernelWithWeights::KernelWithWeights;
+  ForwardKernelWithWeights(const ForwardKernelWithWeights&) = default;
+
+ private:
+  NNConvolutionAccumulatorPrecisionOption precision_ = NNConvolutionAccumulatorPrecisionOption::Float;
+};
+
+/// Of the gradient kernels. The data gradient uses the weights that the forward kernel had at the first encode with
+/// a state; later ones only come by a reload, so reload both kernels.
+class GradientKernelWithWeights : public KernelWithWeights {
+ public:
+  /// Channels of the source gradient, and of source and result.
+  [[nodiscard]] std::size_t sourceGradientFeatureChannels() const {
+    return descriptor().outputFeatureChannels();
+  }
+  [[nodiscard]] std::size_t sourceImageFeatureChannels() const { return descriptor().inputFeatureChannels(); }
+  /// What to compute. All. With GradientWithWeightsAndBias the destination is not written.
+  [[nodiscard]] CNNConvolutionGradientOption gradientOption() const { return gradientOption_; }
+  void setGradientOption(CNNConvolutionGradientOption option) { gradientOption_ = option; }
+
+ protected:
+  using KernelWithWeights::KernelWithWeights;
+  GradientKernelWithWeights(const GradientKernelWithWeights&) = default;
+  [[nodiscard]] bool computesData() const;
+  [[nodiscard]] bool computesWeights() const;
+  /// @param hasNeuron,foldsNormalisation of the forward kernel
+  /// @throws Error when the record is of a kernel with another descriptor, or with what no gradient includes.
+  void checkForward(const ForwardRecord& record, bool hasNeuron, bool foldsNormalisation) const;
+  /// @throws Error when an image does not have the channels of the descriptor.
+  void checkChannels(const GradientCall& call) const;
+  /// The state of the call, for the weights gradient. @throws Error when there is none.
+  [[nodiscard]] CNNConvolutionGradientState& stateOf(const GradientCall& call) const;
+  /// Before an encode with a state of that forward kernel.
+  void adoptWeights(const KernelWithWeights& forward);
+  /// The operands of the state's gradients, which the call sets or adds to.
+  void giveGradients(PreparedCall& call, CNNConvolutionGradientState& state) const;
+  /// After it: from then on only reloads change the weights; the next encode with the state adds.
+  void didEncodeWith(CNNConvolutionGradientState& state);
+
+ private:
+  void didReload() override { adoptsWeights_ = false; }
+
+  bool adoptsWeights_ = true;  ///< until the first encode with a state, or a reload
+  CNNConvolutionGradientOption gradientOption_ = CNNConvolutionGradientOption::All;
+};
+
+}  // namespace detail
+}  // namespace mps
