@@ -22,7 +22,7 @@ std::shared_ptr<TrainableConvolution> layer(std::size_t kernel, std::size_t in, 
   descriptor.setStrideInPixelsX(stride);
   descriptor.setStrideInPixelsY(stride);
   return TrainableConvolution::create(device(), descriptor, label, in * 100 + out,
-                                      test::sgd(device(), 0.02F));
+                                      test::sgd(device(), 0.002F));
 }
 
 /// Pictures are made smaller, then as large again, and compared with themselves.
