@@ -18,7 +18,6 @@ namespace mps {
 
 using detail::ConvolutionOperation;
 using detail::ConvolutionProblem;
-using detail::ConvolutionWeights;
 
 namespace {
 
