@@ -9,6 +9,7 @@
 
 #include "mps/core/convolution_data_source.hpp"
 #include "mps/core/convolution_state.hpp"
+#include "mps/core/test_images.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/device.hpp"
 
@@ -71,11 +72,6 @@ class ArraySource : public CNNConvolutionDataSource {
 inline std::shared_ptr<mtl::Buffer> bufferOf(const std::shared_ptr<mtl::Device>& device,
                                              const std::vector<float>& values) {
   return device->newBuffer(std::as_bytes(std::span(values)));
-}
-
-inline std::vector<float> valuesOf(const std::shared_ptr<mtl::Buffer>& buffer) {
-  const auto values = buffer->contentsAs<const float>();
-  return {values.begin(), values.end()};
 }
 
 }  // namespace mps::testing
