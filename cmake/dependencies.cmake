@@ -19,6 +19,7 @@ if(UNMETAL_BUILD_PROGRAM)
   find_package(fmt REQUIRED)
   find_package(ZLIB REQUIRED)
   find_package(PNG REQUIRED)
+  find_package(JPEG REQUIRED)
 endif()
 
 # oneDNN brings GCC's OpenMP run time (libgomp) into every process. GCC's code shares its pool; clang's would

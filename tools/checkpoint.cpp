@@ -14,6 +14,7 @@ namespace {
 constexpr const char* format = "unmetal checkpoint 1";
 constexpr const char* settingPrefix = "setting.";
 constexpr const char* plansName = "plans";
+constexpr const char* validationName = "validation";
 constexpr const char* countersName = "random.counters";
 
 constexpr const char* classPrefix = "class.";
@@ -129,6 +130,18 @@ NetworkOptions CheckpointFile::networkOptions() const {
   options.classNames.clear();
   for (std::uint64_t i = 0; i < classes; ++i)
     options.classNames.push_back(file_.metadata(classPrefix + std::to_string(i)));
+  return options;
+}
+
+PictureFolderOptions CheckpointFile::pictureOptions() const {
+  const NetworkOptions network = networkOptions();
+  PictureFolderOptions options;
+  options.size = {network.height, network.width, network.channels};
+  if (settings_.contains(validationName)) {
+    const double share = numberOf<double>(file_, std::string(settingPrefix) + validationName);
+    if (!(share > 0 && share < 1)) throw file_.error("the share for validation is wrong");
+    options.validation = share;
+  }
   return options;
 }
 

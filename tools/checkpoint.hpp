@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "mps/weights/safetensors.hpp"
+#include "tools/data/dataset.hpp"
 #include "tools/networks.hpp"
 
 namespace mtl {
@@ -64,6 +65,8 @@ class CheckpointFile {
   [[nodiscard]] const std::string& setting(const std::string& name) const;
   /// Name, sizes and classes of the network, for inference.
   [[nodiscard]] NetworkOptions networkOptions() const;
+  /// How the training read a folder of pictures, in case it did.
+  [[nodiscard]] PictureFolderOptions pictureOptions() const;
   [[nodiscard]] const TrainingPosition& position() const { return position_; }
   /// Takes the weights alone, for inference.
   void restoreWeights(Network& network) const;

@@ -18,6 +18,7 @@ void addEvalCommand(CLI::App& program) {
   struct Options {
     std::filesystem::path checkpoint;
     std::string data;
+    bool skipBad = false;
     DeviceOptions device;
   };
   auto* command =
@@ -26,11 +27,16 @@ void addEvalCommand(CLI::App& program) {
   command->add_option("--checkpoint", options->checkpoint, "File that train wrote")->required();
   command->add_option("--data", options->data,
                       "Data whose test pictures are classified (default: the checkpoint's)");
+  command->add_flag("--skip-bad", options->skipBad,
+                    "Of a folder: name what cannot be used and go on without it");
   addDeviceOptions(*command, options->device);
   command->callback([options] {
     const CheckpointFile file = CheckpointFile::read(options->checkpoint);
+    PictureFolderOptions pictures = file.pictureOptions();
+    pictures.skipBad = options->skipBad;
     const Dataset data =
-        loadDataset(options->data.empty() ? file.setting("data") : options->data, Split::Test);
+        loadDataset(options->data.empty() ? file.setting("data") : options->data, Split::Test, pictures);
+    for (const std::string& trouble : data.leftOut) std::printf("left out: %s\n", trouble.c_str());
     const auto device = openDevice(options->device);
     Network built = buildNetwork(device, file.networkOptions());
     file.restoreWeights(built);

@@ -132,10 +132,7 @@ Picture parsePng(std::span<const std::byte> file, const std::string& name) {
     return mps::Error(name + " is not a valid PNG picture: " + image->message);
   };
   if (!::png_image_begin_read_from_memory(image.get(), file.data(), file.size())) throw fail();
-  if (std::uint64_t{image->width} * image->height > mostPicturePixels) {
-    throw mps::Error(name + " has " + std::to_string(image->width) + " x " + std::to_string(image->height) +
-                     " pixels, more than the " + std::to_string(mostPicturePixels) + " that are allowed");
-  }
+  detail::checkPictureSize(name, image->width, image->height);
   // Numbers of 16 bits are taken to be on the same scale as those of 8 bits, not proportional to light.
   image->flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
   image->format &= PNG_FORMAT_FLAG_COLOR | PNG_FORMAT_FLAG_ALPHA;
@@ -147,14 +144,47 @@ Picture parsePng(std::span<const std::byte> file, const std::string& name) {
   return {image->height, image->width, channels, std::move(pixels)};
 }
 
-Picture readPng(const std::filesystem::path& path) {
-  return parsePng(mps::readFile(path, largestFile), path.string());
+Picture parsePicture(std::span<const std::byte> file, const std::string& name) {
+  const auto beginsWith = [&](std::initializer_list<unsigned> bytes) {
+    return file.size() >= bytes.size() &&
+           std::ranges::equal(bytes, file.first(bytes.size()), {}, {}, std::to_integer<unsigned>);
+  };
+  if (file.empty()) throw mps::Error(name + " is empty");
+  if (beginsWith({0xFF, 0xD8, 0xFF})) return parseJpeg(file, name);
+  if (beginsWith({0x89, 'P', 'N', 'G'})) return parsePng(file, name);
+  throw mps::Error(name + " is no PNG or JPEG picture");
+}
+
+Picture readPicture(const std::filesystem::path& path) {
+  return parsePicture(mps::readFile(path, largestFile), path.string());
 }
 
 Picture fitPicture(const Picture& picture, std::size_t height, std::size_t width, std::size_t channels) {
   Picture converted = convertChannels(picture, channels);
   if (converted.height == height && converted.width == width) return converted;
   return resize(converted, height, width);
+}
+
+Picture coverPicture(const Picture& picture, std::size_t height, std::size_t width, std::size_t channels) {
+  // The largest part of the wanted proportions.
+  const std::size_t wide = std::max<std::size_t>(1, picture.height * width / height);
+  const std::size_t high = std::max<std::size_t>(1, picture.width * height / width);
+  Picture part{std::min(picture.height, high), std::min(picture.width, wide), picture.channels, {}};
+  const std::size_t top = (picture.height - part.height) / 2;
+  const std::size_t left = (picture.width - part.width) / 2;
+  const std::size_t rowBytes = part.width * picture.channels;
+  part.pixels.reserve(part.height * rowBytes);
+  for (std::size_t row = 0; row < part.height; ++row) {
+    const std::uint8_t* source = &picture.pixels[((top + row) * picture.width + left) * picture.channels];
+    part.pixels.insert(part.pixels.end(), source, source + rowBytes);
+  }
+  return fitPicture(part, height, width, channels);
+}
+
+void detail::checkPictureSize(const std::string& name, std::uint64_t width, std::uint64_t height) {
+  if (height == 0 || width <= mostPicturePixels / height) return;
+  throw mps::Error(name + " has " + std::to_string(width) + " x " + std::to_string(height) +
+                   " pixels, more than the " + std::to_string(mostPicturePixels) + " that are allowed");
 }
 
 }  // namespace unmetal

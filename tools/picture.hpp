@@ -26,12 +26,26 @@ inline constexpr std::uint64_t mostPicturePixels = std::uint64_t{1} << 26;
 /// PNG, damaged, cut off or larger than mostPicturePixels.
 Picture parsePng(std::span<const std::byte> file, const std::string& name);
 
-/// parsePng() for a file; throws mps::Error as well when it cannot be read.
-Picture readPng(const std::filesystem::path& path);
+/// Decodes a JPEG file of 8 bits: grey, colour (YCbCr, RGB) or print (CMYK, YCCK, mixed as if inks were perfect),
+/// baseline or progressive. Throws mps::Error as parsePng() does; data that ends early counts as damaged.
+Picture parseJpeg(std::span<const std::byte> file, const std::string& name);
+
+/// A PNG or JPEG file, told apart by its first bytes. Throws mps::Error as these do, and when it is neither.
+Picture parsePicture(std::span<const std::byte> file, const std::string& name);
+/// parsePicture() for a file; throws mps::Error as well when it cannot be read.
+Picture readPicture(const std::filesystem::path& path);
 
 /// The picture with another size and number of channels (1 or 3), stretched where the proportions differ.
 /// Where an axis shrinks, a pixel is the mean of the area that it covers; where it grows, a linear mixture of
 /// the two nearest. Colour becomes grey as 0.299 red + 0.587 green + 0.114 blue.
 Picture fitPicture(const Picture& picture, std::size_t height, std::size_t width, std::size_t channels);
+
+/// The same without stretching: what sticks out is cut off, as much on one side as on the other.
+Picture coverPicture(const Picture& picture, std::size_t height, std::size_t width, std::size_t channels);
+
+namespace detail {
+/// Throws mps::Error when it is more than mostPicturePixels.
+void checkPictureSize(const std::string& name, std::uint64_t width, std::uint64_t height);
+}  // namespace detail
 
 }  // namespace unmetal

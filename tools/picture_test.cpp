@@ -129,12 +129,12 @@ TEST(PictureTest, DamagedPixels) {
 TEST(PictureTest, OtherFilesAreNamed) {
   const mps::detail::TestFolder folder;
   mps::detail::writeText(folder / "a.png", "GIF89a and more");
-  EXPECT_EQ(errorOf<mps::Error>([&] { readPng(folder / "a.png"); }),
-            (folder / "a.png").string() + " is not a valid PNG picture: Not a PNG file");
-  EXPECT_EQ(errorOf<mps::Error>([&] { readPng(folder / "b.png"); }),
+  EXPECT_EQ(errorOf<mps::Error>([&] { readPicture(folder / "a.png"); }),
+            (folder / "a.png").string() + " is no PNG or JPEG picture");
+  EXPECT_EQ(errorOf<mps::Error>([&] { readPicture(folder / "b.png"); }),
             "cannot read " + (folder / "b.png").string() + ": No such file or directory");
   mps::detail::writeText(folder / "c.png", pngOf({1, 1, 8, Grey}, {{0, 7}}));
-  EXPECT_EQ(readPng(folder / "c.png").pixels, Pixels{7});
+  EXPECT_EQ(readPicture(folder / "c.png").pixels, Pixels{7});
 }
 
 TEST(PictureTest, SizeIsCheckedBeforeMemoryIsTaken) {

@@ -47,7 +47,7 @@ void predict(const PredictOptions& options) {
 
   std::vector<float> values;
   for (const auto& path : options.pictures) {
-    const Picture picture = fitPicture(readPng(path), network.height, network.width, network.channels);
+    const Picture picture = coverPicture(readPicture(path), network.height, network.width, network.channels);
     for (const std::uint8_t pixel : picture.pixels) values.push_back(static_cast<float>(pixel) / 255.0F);
   }
   const auto images = mps::ImageBatch::create(
@@ -73,7 +73,9 @@ void addPredictCommand(CLI::App& program) {
   auto* command = program.add_subcommand("predict", "Classify pictures with a checkpoint");
   auto options = std::make_shared<PredictOptions>();
   command->add_option("--checkpoint", options->checkpoint, "File that train wrote")->required();
-  command->add_option("pictures", options->pictures, "PNG files; light on dark, as the training pictures")
+  command
+      ->add_option("pictures", options->pictures,
+                   "PNG or JPEG files, like the training pictures; of Fashion-MNIST light on dark")
       ->required();
   command->add_option("--top", options->top, "Classes to print for each")
       ->type_name("N")

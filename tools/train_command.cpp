@@ -7,6 +7,7 @@
 #include "tools/network_option.hpp"
 #include "tools/number_options.hpp"
 #include "tools/optimizers.hpp"
+#include "tools/picture_options.hpp"
 #include "tools/trainer.hpp"
 
 namespace unmetal {
@@ -25,7 +26,18 @@ void addTrainCommand(CLI::App& program) {
   auto options = std::make_shared<TrainingOptions>();
   auto device = std::make_shared<DeviceOptions>();
   auto learningRate = std::make_shared<double>(0);
-  command->add_option("--data", options->data, "fashion-mnist[:FOLDER] or synthetic")->capture_default_str();
+  command
+      ->add_option(
+          "--data", options->data,
+          "fashion-mnist[:FOLDER], folder:FOLDER of pictures with a folder for each class, synthetic[:HxWxC]")
+      ->capture_default_str();
+  addPictureOptions(*command, options->pictures);
+  command
+      ->add_option("--validation", options->pictures.validation,
+                   "Of a folder: the share of each class that is kept for tests")
+      ->type_name("SHARE")
+      ->check(number(0.001, 0.999))
+      ->capture_default_str();
   addNetworkOption(*command, options->network)->capture_default_str();
   command->add_option("--epochs", options->epochs, "Passes over the data")
       ->type_name("N")
@@ -70,7 +82,15 @@ void addTrainCommand(CLI::App& program) {
       ->add_option("--out", options->out, "Folder for metrics.csv, curves.svg, graph.dot and the checkpoints")
       ->check(named)
       ->capture_default_str();
-  command->add_flag("--resume", options->resume, "Go on from the folder's checkpoint.safetensors");
+  auto* resume =
+      command->add_flag("--resume", options->resume, "Go on from the folder's checkpoint.safetensors");
+  command
+      ->add_option(
+          "--init-from", options->initialWeights,
+          "Begin with weights of PyTorch: a safetensors file with the names of the network's tensors, which "
+          "are torchvision's for resnets")
+      ->type_name("FILE")
+      ->excludes(resume);
   command
       ->add_option("--checkpoint-every", options->checkpointSeconds,
                    "Most seconds between checkpoints, 0 for one after each step; short trainings write more")

@@ -13,6 +13,7 @@
 #include "tools/chart.hpp"
 #include "tools/device_options.hpp"
 #include "tools/evaluation.hpp"
+#include "tools/initial_weights.hpp"
 #include "tools/optimizers.hpp"
 
 namespace unmetal {
@@ -48,14 +49,15 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
     : device_(device),
       queue_(device->newCommandQueue()),
       options_(options),
-      training_(loadDataset(options.data, Split::Training)),
-      test_(loadDataset(options.data, Split::Test)),
+      training_(loadDataset(options.data, Split::Training, options.pictures)),
+      test_(loadDataset(options.data, Split::Test, options.pictures)),
       learningRate_(options.learningRate.value_or(defaultLearningRate(options.optimizer))),
       network_(networkFor(device, options, training_, learningRate_)),
       display_(ProgressDisplay::onStandardOutput()) {
   if (options_.batchSize == 0 || options_.batchSize > training_.count())
     throw mps::Error("--batch " + std::to_string(options_.batchSize) + ": give a number from 1 to the " +
                      std::to_string(training_.count()) + " pictures of " + options_.data);
+  if (!options_.initialWeights.empty()) readInitialWeights(network_.layers, options_.initialWeights);
   stepsPerEpoch_ = training_.count() / options_.batchSize;
   totalSteps_ = stepsPerEpoch_ * options_.epochs;
   schedule_.emplace(options_.schedule, learningRate_, totalSteps_);
@@ -63,6 +65,8 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
     resume();
   else
     begin();
+  for (const Dataset* data : {&training_, &test_})
+    for (const std::string& trouble : data->leftOut) display_.print("left out: " + trouble);
 
   const mps::ImageDescriptor picture(pictureFormat(*device_), training_.width, training_.height,
                                      training_.channels);
@@ -114,18 +118,25 @@ void Trainer::reserveRoom() const {
 }
 
 TrainingSettings Trainer::settings() const {
-  return {{"data", options_.data},
-          {"net", options_.network},
-          {"epochs", std::to_string(options_.epochs)},
-          {"batch", std::to_string(options_.batchSize)},
-          {"optimizer", options_.optimizer},
-          {"lr", textOf(learningRate_)},
-          {"lr-schedule", options_.schedule},
-          {"weight-decay", textOf(options_.weightDecay)},
-          {"seed", std::to_string(options_.seed)},
-          {"format", options_.format},
-          {"allow-reduced-precision", options_.allowReducedPrecision ? "yes" : "no"},
-          {"plans", plansOf(*device_)}};
+  TrainingSettings settings{{"data", options_.data},
+                            {"net", options_.network},
+                            {"epochs", std::to_string(options_.epochs)},
+                            {"batch", std::to_string(options_.batchSize)},
+                            {"optimizer", options_.optimizer},
+                            {"lr", textOf(learningRate_)},
+                            {"lr-schedule", options_.schedule},
+                            {"weight-decay", textOf(options_.weightDecay)},
+                            {"seed", std::to_string(options_.seed)},
+                            {"format", options_.format},
+                            {"allow-reduced-precision", options_.allowReducedPrecision ? "yes" : "no"},
+                            {"plans", plansOf(*device_)}};
+  if (isPictureFolder(options_.data)) {
+    const auto& [height, width, channels] = options_.pictures.size;
+    settings.emplace_back("picture-size", std::to_string(height) + "x" + std::to_string(width) + "x" +
+                                              std::to_string(channels));
+    settings.emplace_back("validation", textOf(options_.pictures.validation));
+  }
+  return settings;
 }
 
 void Trainer::encodeStep(const Batch& batch, InFlight& slot) {
@@ -233,7 +244,7 @@ std::optional<double> Trainer::run() {
   batches.firstEpoch = position_.epoch;
   batches.firstBatch = position_.batch;
   batches.endEpoch = options_.epochs;
-  BatchLoader loader(training_.count(), fillFrom(training_, pictureFormat(*device_)), batches);
+  BatchLoader loader(training_.count(), fillFrom(training_, pictureFormat(*device_), options_.seed), batches);
   lastCheckpointTime_ = steadySeconds();
   lastCheckpointStep_ = position_.step;
   for (Batch batch; position_.step < lastStep && loader.next(batch);) {

@@ -28,6 +28,7 @@ namespace unmetal {
 /// What `unmetal train` was asked for.
 struct TrainingOptions {
   std::string data = "fashion-mnist";
+  PictureFolderOptions pictures;  ///< of a folder
   std::string network = "mnist-cnn";
   std::uint64_t epochs = 5;
   std::size_t batchSize = 64;
@@ -40,6 +41,7 @@ struct TrainingOptions {
   bool allowReducedPrecision = false;
   std::filesystem::path out = "unmetal-run";
   bool resume = false;
+  std::filesystem::path initialWeights;  ///< written by PyTorch; empty: the seed's
   double checkpointSeconds = 5;
   std::optional<std::uint64_t> lastStep;  ///< stop here, before the last epoch ends
 };

@@ -91,4 +91,7 @@ double sampleTolerance(double variance, double samples);
 /// section 11).
 inline constexpr double kCurveTolerance = 1e-5;
 
+/// Largest difference of a network's results from PyTorch's with the same weights.
+inline constexpr double kPyTorchTolerance = 1e-4;
+
 }  // namespace mps::detail

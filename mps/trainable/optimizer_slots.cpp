@@ -14,7 +14,11 @@ SafetensorsTensor TrainableArray::tensor() const {
 
 void Replacements::add(const SafetensorsFile& file, const std::string& name,
                        const std::vector<std::uint64_t>& shape, std::shared_ptr<mtl::Buffer> buffer) {
-  replacements_.push_back({file.floats(name, shape), std::move(buffer)});
+  add(file.floats(name, shape), std::move(buffer));
+}
+
+void Replacements::add(std::vector<float> values, std::shared_ptr<mtl::Buffer> buffer) {
+  replacements_.push_back({std::move(values), std::move(buffer)});
 }
 
 void Replacements::apply() const {

@@ -37,6 +37,8 @@ class Replacements {
   /// @throws Error when the file lacks the tensor or has it with another shape
   void add(const SafetensorsFile& file, const std::string& name, const std::vector<std::uint64_t>& shape,
            std::shared_ptr<mtl::Buffer> buffer);
+  /// @param values as many as the buffer takes
+  void add(std::vector<float> values, std::shared_ptr<mtl::Buffer> buffer);
   void apply() const;
 
  private:

@@ -178,4 +178,25 @@ void TrainableConvolution::read(const SafetensorsFile& file, bool withOptimizerS
   replacements.apply();
 }
 
+void TrainableConvolution::readFromPyTorch(const SafetensorsFile& file) {
+  const std::size_t outputs = descriptor_.outputFeatureChannels();
+  const std::size_t places = descriptor_.kernelWidth() * descriptor_.kernelHeight();
+  const std::size_t inputs = descriptor_.weightsPerOutputChannel() / places;
+  const std::string name = label_ + ".weight";
+  const bool isMatrix = file.tensor(name).shape.size() == 2;
+  const auto shape = isMatrix ? std::vector<std::uint64_t>{outputs, inputs * places}
+                              : std::vector<std::uint64_t>{outputs, inputs, descriptor_.kernelHeight(),
+                                                           descriptor_.kernelWidth()};
+  const std::vector<float> theirs = file.floats(name, shape);
+  std::vector<float> ours(theirs.size());
+  for (std::size_t out = 0; out < outputs; ++out)
+    for (std::size_t in = 0; in < inputs; ++in)
+      for (std::size_t place = 0; place < places; ++place)
+        ours[(out * places + place) * inputs + in] = theirs[(out * inputs + in) * places + place];
+  detail::Replacements replacements;
+  replacements.add(std::move(ours), state_->weights());
+  if (const auto biases = state_->biases()) replacements.add(file, label_ + ".bias", {outputs}, biases);
+  replacements.apply();
+}
+
 }  // namespace mps

@@ -84,6 +84,7 @@ class TrainableConvolution : public CNNConvolutionDataSource, public TrainableLa
   /// object's; no work may be in flight.
   [[nodiscard]] std::vector<SafetensorsTensor> tensors(bool withOptimizerState) const override;
   void read(const SafetensorsFile& file, bool withOptimizerState) override;
+  void readFromPyTorch(const SafetensorsFile& file) override;
 
  private:
   TrainableConvolution(const std::shared_ptr<mtl::Device>& device, const CNNConvolutionDescriptor& descriptor,

@@ -76,6 +76,50 @@ TEST_F(TrainableConvolutionTest, D23WeightsComeBackFromAFile) {
   EXPECT_EQ(weightsOf(*read), weightsOf(*written));
 }
 
+/// A file in PyTorch's order whose weights say where they belong: out, row, column, in as decimal digits.
+SafetensorsFile writtenByPyTorch(const std::filesystem::path& path, const std::vector<std::uint64_t>& shape,
+                                 const CNNConvolutionDescriptor& descriptor, std::size_t biases) {
+  std::vector<float> weights;
+  const std::size_t inputs =
+      descriptor.weightsPerOutputChannel() / (descriptor.kernelWidth() * descriptor.kernelHeight());
+  for (std::size_t out = 0; out < descriptor.outputFeatureChannels(); ++out)
+    for (std::size_t in = 0; in < inputs; ++in)
+      for (std::size_t y = 0; y < descriptor.kernelHeight(); ++y)
+        for (std::size_t x = 0; x < descriptor.kernelWidth(); ++x)
+          weights.push_back(static_cast<float>(1000 * out + 100 * y + 10 * x + in));
+  const std::vector<float> terms(biases, 7);
+  writeSafetensors(path,
+                   {{"layer.weight", DataType::Float32, shape, std::as_bytes(std::span(weights))},
+                    {"layer.bias", DataType::Float32, {biases}, std::as_bytes(std::span(terms))}},
+                   {});
+  return SafetensorsFile::read(path);
+}
+
+TEST_F(TrainableConvolutionTest, PyTorchsWeightsAreTakenInOurOrder) {
+  const detail::TestFolder folder;
+  const auto path = folder / "layer.safetensors";
+  const auto descriptor = CNNConvolutionDescriptor::cnnConvolutionDescriptor(2, 3, 5, 4);
+  const auto makeLayer = [&] {
+    return TrainableConvolution::create(device_, descriptor, "layer", 1, nullptr);
+  };
+  for (const std::vector<std::uint64_t>& shape : {std::vector<std::uint64_t>{4, 5, 3, 2}, {4, 30}}) {
+    const auto layer = makeLayer();
+    layer->readFromPyTorch(writtenByPyTorch(path, shape, descriptor, 4));
+    const auto weights = weightsOf(*layer);
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      ASSERT_EQ(weights[i], 1000 * (i / 30) + 100 * (i / 10 % 3) + 10 * (i / 5 % 2) + i % 5) << i;
+    for (const float bias : layer->biasTerms()) EXPECT_EQ(bias, 7);
+  }
+  const auto layer = makeLayer();
+  const auto before = weightsOf(*layer);
+  for (const auto& [shape, biases] : {std::pair<std::vector<std::uint64_t>, std::size_t>{{4, 3, 2, 5}, 4},
+                                      {{30, 4}, 4},
+                                      {{4, 5, 3, 2}, 3},
+                                      {{120}, 4}})
+    EXPECT_THROW(layer->readFromPyTorch(writtenByPyTorch(path, shape, descriptor, biases)), Error);
+  EXPECT_EQ(weightsOf(*layer), before);
+}
+
 TEST_F(TrainableConvolutionTest, RefusesAMissingDevice) {
   EXPECT_THROW(TrainableConvolution::create(nullptr, descriptor_, "layer", 1, nullptr), Error);
 }

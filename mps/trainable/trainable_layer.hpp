@@ -30,6 +30,9 @@ class TrainableLayer {
   /// Takes the values of such tensors. No work may be in flight. @throws Error when one is missing or has
   /// another shape; nothing has changed then.
   virtual void read(const SafetensorsFile& file, bool withOptimizerState) = 0;
+  /// The same from a file with PyTorch's shapes: a convolution's weights are [out][in / groups][kernel row][kernel
+  /// column], or [out][in * kernel row * kernel column] as of a Linear; all else is as in files of our own.
+  virtual void readFromPyTorch(const SafetensorsFile& file) { read(file, false); }
 
  protected:
   TrainableLayer() = default;

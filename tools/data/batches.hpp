@@ -59,9 +59,10 @@ struct BatchOptions {
 /// Puts the pictures of these numbers into a batch. Called on the loader's thread.
 using BatchFill = std::function<void(std::span<const std::uint32_t> numbers, Batch& batch)>;
 
-/// Copies from `data`, which must outlive the function: Unorm8 as it is, or Float32 as value / 255.
+/// Copies from `data`, which must outlive the function: Unorm8 as it is, or Float32 as value / 255. Where the data set
+/// says so, pictures are cut out at random places and mirrored: a function of seed, epoch and number alone.
 /// Throws mps::Error for another format.
-BatchFill fillFrom(const Dataset& data, mps::ImageFeatureChannelFormat format);
+BatchFill fillFrom(const Dataset& data, mps::ImageFeatureChannelFormat format, std::uint64_t seed = 0);
 
 /// The format in which pictures go to a device: Unorm8 to a GPU, where a step begins with their upload, Float32
 /// on the CPU, whose kernels would convert them. The values are the same.

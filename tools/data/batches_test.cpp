@@ -232,5 +232,60 @@ TEST(BatchLoaderTest, WrongOptions) {
             "pictures are handed out as unorm8 or float32 only");
 }
 
+/// Pictures of 2 x 2 in 3 x 4 stored pixels, 12 n to 12 n + 11.
+Dataset variedDataset() {
+  Dataset data{"varied", 2, 2, 1, {}, {}, {}};
+  data.moreRows = 1;
+  data.moreColumns = 2;
+  data.mirrors = true;
+  for (std::uint8_t i = 0; i < 240; ++i) data.images.push_back(i);
+  data.labels.resize(20);
+  return data;
+}
+
+std::vector<int> pixelsOf(const Dataset& data, const Numbers& numbers, std::uint64_t epoch,
+                          std::uint64_t seed) {
+  Batch batch;
+  batch.epoch = epoch;
+  fillFrom(data, ImageFeatureChannelFormat::Unorm8, seed)(numbers, batch);
+  std::vector<int> pixels;
+  for (const std::byte value : batch.images) pixels.push_back(std::to_integer<int>(value));
+  return pixels;
+}
+
+TEST(FillTest, EachEpochCutsOutAndMirrorsInItsOwnWay) {
+  const Dataset data = variedDataset();
+  std::set<std::vector<int>> found;
+  for (std::uint64_t epoch = 0; epoch < 100; ++epoch) {
+    const auto pixels = pixelsOf(data, {3}, epoch, 1);
+    ASSERT_EQ(pixels.size(), 4U);
+    found.insert(pixels);
+    EXPECT_EQ(pixelsOf(data, {3}, epoch, 1), pixels) << "the same every time";
+    const auto both = pixelsOf(data, {5, 3}, epoch, 1);
+    EXPECT_EQ(std::vector<int>(both.begin() + 4, both.end()), pixels) << "whatever else is in the batch";
+  }
+  // 2 x 3 places, mirrored or not.
+  std::set<std::vector<int>> expected;
+  for (int top : {0, 1})
+    for (int left : {0, 1, 2}) {
+      const int first = 36 + 4 * top + left;
+      expected.insert({first, first + 1, first + 4, first + 5});
+      expected.insert({first + 1, first, first + 5, first + 4});
+    }
+  EXPECT_EQ(found, expected);
+  int differing = 0;
+  for (std::uint64_t epoch = 0; epoch < 100; ++epoch)
+    if (pixelsOf(data, {3}, epoch, 1) != pixelsOf(data, {3}, epoch, 2)) ++differing;
+  EXPECT_GT(differing, 50) << "the seed decides";
+}
+
+TEST(FillTest, MirrorsWholePixels) {
+  Dataset data{"colour", 1, 2, 3, {1, 2, 3, 4, 5, 6}, {0}, {}};
+  data.mirrors = true;
+  std::set<std::vector<int>> found;
+  for (std::uint64_t epoch = 0; epoch < 50; ++epoch) found.insert(pixelsOf(data, {0}, epoch, 1));
+  EXPECT_EQ(found, (std::set<std::vector<int>>{{1, 2, 3, 4, 5, 6}, {4, 5, 6, 1, 2, 3}}));
+}
+
 }  // namespace
 }  // namespace unmetal

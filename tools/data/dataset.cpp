@@ -1,21 +1,60 @@
 #include "tools/data/dataset.hpp"
 
+#include <charconv>
+#include <optional>
+
 #include "mps/core/error.hpp"
 #include "tools/data/fashion_mnist.hpp"
+#include "tools/data/picture_folder.hpp"
 #include "tools/data/synthetic.hpp"
 
 namespace unmetal {
+namespace {
 
-Dataset loadDataset(std::string_view specification, Split split) {
-  constexpr std::string_view fashionMnist = "fashion-mnist";
-  constexpr std::string_view fashionMnistIn = "fashion-mnist:";
-  if (specification == "synthetic") return makeSyntheticDataset(split);
-  if (specification == fashionMnist) return loadFashionMnist(fashionMnistFolder, split);
-  if (specification.starts_with(fashionMnistIn) && specification != fashionMnistIn) {
-    return loadFashionMnist(specification.substr(fashionMnistIn.size()), split);
+constexpr std::string_view folderOf = "folder:";
+
+std::optional<std::string_view> after(std::string_view prefix, std::string_view text) {
+  if (!text.starts_with(prefix) || text.size() == prefix.size()) return std::nullopt;
+  return text.substr(prefix.size());
+}
+
+}  // namespace
+
+std::optional<PictureSize> parsePictureSize(std::string_view text) {
+  constexpr std::size_t leastSide = 8;
+  constexpr std::size_t mostSide = 1024;
+  constexpr std::size_t mostChannels = 4;
+  PictureSize size;
+  const char* begin = text.data();
+  const char* const end = begin + text.size();
+  for (std::size_t* extent : {&size.height, &size.width, &size.channels}) {
+    const auto [stopped, error] = std::from_chars(begin, end, *extent);
+    if (error != std::errc{}) return std::nullopt;
+    const bool isLast = extent == &size.channels;
+    if (isLast ? stopped != end : stopped == end || *stopped != 'x') return std::nullopt;
+    begin = stopped + 1;
   }
-  throw mps::Error("the data set \"" + std::string(specification) +
-                   "\" is not known, expected fashion-mnist, fashion-mnist:FOLDER or synthetic");
+  const auto isSide = [](std::size_t side) { return side >= leastSide && side <= mostSide; };
+  if (!isSide(size.height) || !isSide(size.width) || size.channels == 0 || size.channels > mostChannels)
+    return std::nullopt;
+  return size;
+}
+
+bool isPictureFolder(std::string_view specification) {
+  return after(folderOf, specification).has_value();
+}
+
+Dataset loadDataset(std::string_view specification, Split split, const PictureFolderOptions& options) {
+  if (specification == "synthetic") return makeSyntheticDataset(split, {28, 28, 1});
+  if (const auto text = after("synthetic:", specification))
+    if (const auto size = parsePictureSize(*text)) return makeSyntheticDataset(split, *size);
+  if (specification == "fashion-mnist") return loadFashionMnist(fashionMnistFolder, split);
+  if (const auto folder = after("fashion-mnist:", specification)) return loadFashionMnist(*folder, split);
+  if (const auto folder = after(folderOf, specification)) return loadPictureFolder(*folder, split, options);
+  throw mps::Error(
+      "the data set \"" + std::string(specification) +
+      "\" is not known, expected fashion-mnist, fashion-mnist:FOLDER, folder:FOLDER, synthetic or "
+      "synthetic:HxWxC");
 }
 
 }  // namespace unmetal

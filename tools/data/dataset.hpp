@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,20 +16,47 @@ struct Dataset {
   std::size_t height = 0;
   std::size_t width = 0;
   std::size_t channels = 0;
-  /// One picture after the other, each height x width x channels, 0 is black and 255 is 1.0.
+  /// One picture after the other, each storedHeight() x storedWidth() x channels, 0 is black and 255 is 1.0.
   std::vector<std::uint8_t> images;
   /// Class of each picture, an index into classNames.
   std::vector<std::uint8_t> labels;
   std::vector<std::string> classNames;
+  /// Rows and columns beyond height and width: each epoch cuts the picture out at another place.
+  std::size_t moreRows = 0;
+  std::size_t moreColumns = 0;
+  /// Whether half of the pictures of an epoch are mirrored, left and right.
+  bool mirrors = false;
+  /// A sentence for each file that was left out.
+  std::vector<std::string> leftOut = {};
 
   std::size_t count() const { return labels.size(); }
   std::size_t imageSize() const { return height * width * channels; }
+  std::size_t storedHeight() const { return height + moreRows; }
+  std::size_t storedWidth() const { return width + moreColumns; }
+  std::size_t storedSize() const { return storedHeight() * storedWidth() * channels; }
   std::span<const std::uint8_t> image(std::size_t index) const {
-    return std::span(images).subspan(index * imageSize(), imageSize());
+    return std::span(images).subspan(index * storedSize(), storedSize());
   }
 };
 
 enum class Split { Training, Test };
+
+/// Extent of a picture.
+struct PictureSize {
+  std::size_t height = 0;
+  std::size_t width = 0;
+  std::size_t channels = 0;
+};
+
+/// "HxWxC", e.g. "224x224x3": sides from 8 to 1024, 1 to 4 channels; nothing for another text.
+std::optional<PictureSize> parsePictureSize(std::string_view text);
+
+/// How a folder of pictures is read.
+struct PictureFolderOptions {
+  PictureSize size{64, 64, 3};  ///< 1 channel (grey) or 3
+  double validation = 0.2;      ///< share of each class that is not learned from, above 0 and below 1
+  bool skipBad = false;         ///< whether what cannot be used is left out, not an error
+};
 
 /// Makes or reads the data set that `specification` names:
 ///
@@ -36,9 +64,13 @@ enum class Split { Training, Test };
 /// |---|---|
 /// | `fashion-mnist` | Fashion-MNIST from the folder of Debian's package dataset-fashion-mnist |
 /// | `fashion-mnist:FOLDER` | the same, or MNIST itself, from another folder |
-/// | `synthetic` | generated pictures of the same size, for benchmarks and tests |
+/// | `folder:FOLDER` | pictures in one folder for each class, see loadPictureFolder() |
+/// | `synthetic` | generated pictures of the same size as Fashion-MNIST's, for benchmarks and tests |
+/// | `synthetic:HxWxC` | generated pictures of that size, see parsePictureSize() |
 ///
 /// Throws mps::Error with one sentence that names the file or the argument.
-Dataset loadDataset(std::string_view specification, Split split);
+Dataset loadDataset(std::string_view specification, Split split, const PictureFolderOptions& options = {});
+/// Whether it names a folder of pictures.
+bool isPictureFolder(std::string_view specification);
 
 }  // namespace unmetal

@@ -111,11 +111,32 @@ TEST(SyntheticTest, BrightestPlaceTellsTheClass) {
   }
 }
 
+TEST(SyntheticTest, OfAnySize) {
+  EXPECT_EQ(loadDataset("synthetic:28x28x1", Split::Test).images,
+            loadDataset("synthetic", Split::Test).images);
+  const Dataset data = loadDataset("synthetic:16x32x3", Split::Training);
+  EXPECT_EQ(data.count(), 4096U);
+  EXPECT_EQ(data.height, 16U);
+  EXPECT_EQ(data.width, 32U);
+  EXPECT_EQ(data.channels, 3U);
+  EXPECT_EQ(data.images.size(), 4096U * 16 * 32 * 3);
+  // Class 6 stands in the second row of cells and the third column.
+  const auto image = data.image(6);
+  const auto brightest = std::max_element(image.begin(), image.end()) - image.begin();
+  EXPECT_EQ(brightest / (32 * 3) / 4, 1);
+  EXPECT_EQ(brightest / 3 % 32 / 8, 2);
+  EXPECT_EQ(loadDataset("synthetic:256x256x3", Split::Training).count(), 341U) << "64 MiB of them";
+}
+
 TEST(DatasetTest, UnknownSpecification) {
-  for (const std::string specification : {"", "mnist", "fashion-mnist:", "synthetic:3"}) {
-    EXPECT_EQ(errorOf<mps::Error>([&] { loadDataset(specification, Split::Test); }),
-              "the data set \"" + specification +
-                  "\" is not known, expected fashion-mnist, fashion-mnist:FOLDER or synthetic");
+  for (const std::string specification :
+       {"", "mnist", "fashion-mnist:", "folder:", "synthetic:3", "synthetic:7x8x1", "synthetic:8x8x5",
+        "synthetic:8x8", "synthetic:8x8x1x1", "synthetic:8x8x0", "synthetic:8x1025x1", "synthetic:x8x1"}) {
+    EXPECT_EQ(
+        errorOf<mps::Error>([&] { loadDataset(specification, Split::Test); }),
+        "the data set \"" + specification +
+            "\" is not known, expected fashion-mnist, fashion-mnist:FOLDER, folder:FOLDER, synthetic or "
+            "synthetic:HxWxC");
   }
 }
 

@@ -7,46 +7,55 @@
 namespace unmetal {
 namespace {
 
-constexpr std::size_t extent = 28;
 constexpr std::size_t classes = 10;
 constexpr std::size_t columns = 4;  // of the grid that the classes' squares stand on
-constexpr std::size_t cell = 7;
-constexpr std::size_t square = 5;
 constexpr unsigned noiseLevels = 96;
 constexpr unsigned darkestSquare = 160;
+/// Large pictures are fewer.
+constexpr std::size_t mostBytes = std::size_t{1} << 26;
+constexpr std::size_t leastPictures = 256;
 
 /// Random numbers, 16 with each step of the generator.
 void fillWithNoise(std::span<std::uint8_t> pixels, std::uint32_t picture, mps::detail::PhiloxKey key) {
   constexpr std::size_t wordBytes = 4;
   constexpr std::size_t stepBytes = 4 * wordBytes;
-  static_assert(extent * extent % stepBytes == 0, "each picture takes whole steps");
-  for (std::size_t step = 0; step < pixels.size() / stepBytes; ++step) {
-    const auto words = mps::detail::philox({static_cast<std::uint32_t>(step), picture, 0, 0}, key);
-    for (std::size_t i = 0; i < stepBytes; ++i) {
+  for (std::size_t first = 0; first < pixels.size(); first += stepBytes) {
+    const auto words =
+        mps::detail::philox({static_cast<std::uint32_t>(first / stepBytes), picture, 0, 0}, key);
+    for (std::size_t i = 0; i < std::min(stepBytes, pixels.size() - first); ++i) {
       const std::uint32_t byte = (words[i / wordBytes] >> (8 * (i % wordBytes))) & 0xFF;
-      pixels[step * stepBytes + i] = static_cast<std::uint8_t>(byte * noiseLevels / 256);
+      pixels[first + i] = static_cast<std::uint8_t>(byte * noiseLevels / 256);
     }
   }
 }
 
-void drawSquare(std::span<std::uint8_t> pixels, std::size_t label, std::uint32_t picture,
+/// A square, as far as the picture is one, somewhere in the cell of its class.
+void drawSquare(std::span<std::uint8_t> pixels, const Dataset& data, std::size_t label, std::uint32_t picture,
                 mps::detail::PhiloxKey key) {
+  const std::size_t cellWidth = data.width / columns;
+  const std::size_t cellHeight = data.height / columns;
+  const std::size_t width = std::max<std::size_t>(1, cellWidth * 5 / 7);
+  const std::size_t height = std::max<std::size_t>(1, cellHeight * 5 / 7);
   const mps::detail::PhiloxCounter random = mps::detail::philox({0, picture, 1, 0}, key);
-  const std::size_t left = label % columns * cell + random[0] % (cell - square + 1);
-  const std::size_t top = label / columns * cell + random[1] % (cell - square + 1);
+  const std::size_t left = label % columns * cellWidth + random[0] % (cellWidth - width + 1);
+  const std::size_t top = label / columns * cellHeight + random[1] % (cellHeight - height + 1);
   const auto brightness = static_cast<std::uint8_t>(darkestSquare + random[2] % (256 - darkestSquare));
-  for (std::size_t y = top; y < top + square; ++y) {
-    std::ranges::fill(pixels.subspan(y * extent + left, square), brightness);
+  for (std::size_t y = top; y < top + height; ++y) {
+    std::ranges::fill(pixels.subspan((y * data.width + left) * data.channels, width * data.channels),
+                      brightness);
   }
 }
 
 }  // namespace
 
-Dataset makeSyntheticDataset(Split split) {
+Dataset makeSyntheticDataset(Split split, const PictureSize& size) {
   const bool isTraining = split == Split::Training;
-  const std::size_t count = isTraining ? 4096 : 1024;
+  const std::size_t room = mostBytes / (size.height * size.width * size.channels);
+  const std::size_t trainingCount = std::clamp(room, leastPictures, std::size_t{4096});
+  const std::size_t count = isTraining ? trainingCount : trainingCount / 4;
   const mps::detail::PhiloxKey key{isTraining ? 1U : 2U, 0};
-  Dataset data{"synthetic", extent, extent, 1, std::vector<std::uint8_t>(count * extent * extent), {}, {}};
+  Dataset data{"synthetic", size.height, size.width, size.channels, {}, {}, {}};
+  data.images.resize(count * data.imageSize());
   for (std::size_t label = 0; label < classes; ++label)
     data.classNames.push_back("square " + std::to_string(label));
   for (std::size_t i = 0; i < count; ++i) {
@@ -54,7 +63,7 @@ Dataset makeSyntheticDataset(Split split) {
     const auto picture = static_cast<std::uint32_t>(i);
     const std::span pixels = std::span(data.images).subspan(i * data.imageSize(), data.imageSize());
     fillWithNoise(pixels, picture, key);
-    drawSquare(pixels, label, picture, key);
+    drawSquare(pixels, data, label, picture, key);
     data.labels.push_back(static_cast<std::uint8_t>(label));
   }
   return data;

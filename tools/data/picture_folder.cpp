@@ -1,0 +1,213 @@
+#include "tools/data/picture_folder.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cctype>
+#include <cmath>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "mps/core/error.hpp"
+#include "tools/picture.hpp"
+
+namespace unmetal {
+namespace {
+
+using Path = std::filesystem::path;
+
+constexpr std::size_t mostClasses = std::size_t{std::numeric_limits<std::uint8_t>::max()} + 1;
+/// A training picture is by this share of its size larger than what is cut out of it.
+constexpr std::size_t cropDivisor = 8;
+
+struct PictureFile {
+  Path path;
+  std::uint8_t label = 0;
+};
+
+struct Contents {
+  std::vector<std::string> classNames;
+  std::vector<PictureFile> training;
+  std::vector<PictureFile> validation;
+  std::vector<std::string> troubles;
+};
+
+bool isPictureName(const Path& path) {
+  std::string extension = path.extension().string();
+  for (char& letter : extension) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  return extension == ".png" || extension == ".jpg" || extension == ".jpeg";
+}
+
+/// What is in a folder, by name. @throws mps::Error
+std::vector<Path> entriesOf(const Path& folder) {
+  std::vector<Path> entries;
+  try {
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      if (!entry.path().filename().string().starts_with('.')) entries.push_back(entry.path());
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw mps::Error("cannot read the folder " + folder.string() + ": " + error.code().message());
+  }
+  std::ranges::sort(entries);
+  return entries;
+}
+
+/// Links are followed.
+bool isFolder(const Path& path) {
+  std::error_code error;
+  return std::filesystem::is_directory(path, error);
+}
+
+/// Finds the pictures of one class.
+class ClassScan {
+ public:
+  explicit ClassScan(std::vector<std::string>& troubles) : troubles_(troubles) {}
+
+  std::vector<Path> run(const Path& root, const Path& folder) {
+    above_ = {std::filesystem::canonical(root)};
+    enter(folder);
+    return std::move(files_);
+  }
+
+ private:
+  void enter(const Path& folder) {
+    std::error_code error;
+    const Path real = std::filesystem::canonical(folder, error);
+    if (std::ranges::find(above_, real) != above_.end()) {
+      troubles_.push_back(folder.string() + " leads back to " + real.string() + ", a folder above it");
+      return;
+    }
+    above_.push_back(real);
+    try {
+      for (const Path& entry : entriesOf(folder)) {
+        if (isFolder(entry))
+          enter(entry);
+        else if (isPictureName(entry))
+          files_.push_back(entry);
+      }
+    } catch (const mps::Error& unreadable) {
+      troubles_.emplace_back(unreadable.what());
+    }
+    above_.pop_back();
+  }
+
+  std::vector<std::string>& troubles_;
+  std::vector<Path> above_;
+  std::vector<Path> files_;
+};
+
+/// Whether number i is one of those that are spread evenly over a class.
+bool isForValidation(std::size_t i, double share) {
+  const auto until = [share](std::size_t count) { return std::floor(static_cast<double>(count) * share); };
+  return until(i + 1) > until(i);
+}
+
+Contents scan(const Path& folder, double validation) {
+  Contents contents;
+  for (const Path& entry : entriesOf(folder)) {
+    if (!isFolder(entry)) {
+      if (isPictureName(entry))
+        contents.troubles.push_back(entry.string() + " lies beside the folders of the classes, not in one");
+      continue;
+    }
+    const std::string name = entry.filename().string();
+    try {
+      static_cast<void>(nlohmann::json(name).dump());
+    } catch (const nlohmann::json::exception&) {
+      throw mps::Error("the folder " + entry.string() + " has a name that is not UTF-8");
+    }
+    const std::vector<Path> files = ClassScan(contents.troubles).run(folder, entry);
+    if (files.empty()) {
+      contents.troubles.push_back("the folder " + entry.string() + " holds no PNG or JPEG pictures");
+      continue;
+    }
+    if (contents.classNames.size() == mostClasses)
+      throw mps::Error(folder.string() + " has more than " + std::to_string(mostClasses) + " classes");
+    const auto label = static_cast<std::uint8_t>(contents.classNames.size());
+    contents.classNames.push_back(name);
+    for (std::size_t i = 0; i < files.size(); ++i)
+      (isForValidation(i, validation) ? contents.validation : contents.training).push_back({files[i], label});
+  }
+  if (contents.classNames.empty())
+    throw mps::Error(folder.string() + " has no folders of PNG or JPEG pictures, one for each class");
+  return contents;
+}
+
+/// Decodes all files, side by side. @return for each what is wrong with it, or nothing
+std::vector<std::string> decode(const std::vector<PictureFile>& files, Dataset& data) {
+  std::vector<std::string> troubles(files.size());
+  std::atomic<std::size_t> next = 0;
+  std::exception_ptr failure;
+  std::mutex mutex;
+  const auto work = [&] {
+    try {
+      for (std::size_t i = next++; i < files.size(); i = next++) {
+        try {
+          const Picture picture = coverPicture(readPicture(files[i].path), data.storedHeight(),
+                                               data.storedWidth(), data.channels);
+          std::ranges::copy(picture.pixels,
+                            data.images.begin() + static_cast<std::ptrdiff_t>(i * data.storedSize()));
+        } catch (const mps::Error& error) {
+          troubles[i] = error.what();
+        }
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      failure = std::current_exception();
+    }
+  };
+  const std::size_t threads =
+      std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, std::max<std::size_t>(1, files.size()));
+  {
+    std::vector<std::jthread> workers;
+    for (std::size_t i = 1; i < threads; ++i) workers.emplace_back(work);
+    work();
+  }
+  if (failure) std::rethrow_exception(failure);
+  return troubles;
+}
+
+[[noreturn]] void refuse(const std::vector<std::string>& troubles) {
+  const std::size_t more = troubles.size() - 1;
+  throw mps::Error(troubles.front() +
+                   (more == 0 ? "; " : ", and there are " + std::to_string(more) + " more troubles; ") +
+                   "--skip-bad goes on without");
+}
+
+}  // namespace
+
+Dataset loadPictureFolder(const Path& folder, Split split, const PictureFolderOptions& options) {
+  const bool isTraining = split == Split::Training;
+  const Contents contents = scan(folder, options.validation);
+  const std::vector<PictureFile>& files = isTraining ? contents.training : contents.validation;
+  const PictureSize& size = options.size;
+  Dataset data{"folder:" + folder.string(), size.height, size.width, size.channels, {}, {}, {}};
+  data.classNames = contents.classNames;
+  if (isTraining) {
+    data.moreRows = size.height / cropDivisor;
+    data.moreColumns = size.width / cropDivisor;
+    data.mirrors = true;
+  }
+  data.images.resize(files.size() * data.storedSize());
+  const std::vector<std::string> troubles = decode(files, data);
+  if (isTraining) data.leftOut = contents.troubles;
+  for (const std::string& trouble : troubles)
+    if (!trouble.empty()) data.leftOut.push_back(trouble);
+  if (!data.leftOut.empty() && !options.skipBad) refuse(data.leftOut);
+
+  const auto bytes = static_cast<std::ptrdiff_t>(data.storedSize());
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    if (!troubles[i].empty()) continue;
+    const auto from = data.images.begin() + static_cast<std::ptrdiff_t>(i) * bytes;
+    const auto to = data.images.begin() + static_cast<std::ptrdiff_t>(data.labels.size()) * bytes;
+    if (from != to) std::copy(from, from + bytes, to);
+    data.labels.push_back(files[i].label);
+  }
+  data.images.resize(data.labels.size() * data.storedSize());
+  if (data.labels.empty())
+    throw mps::Error(folder.string() + " has no pictures for " + (isTraining ? "training" : "validation"));
+  return data;
+}
+
+}  // namespace unmetal

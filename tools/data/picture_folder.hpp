@@ -1,0 +1,24 @@
+#pragma once
+
+#include <filesystem>
+
+#include "tools/data/dataset.hpp"
+
+namespace unmetal {
+
+/// Reads a folder of pictures: PNG and JPEG files (names that end in .png, .jpg or .jpeg), one sub-folder per class,
+/// with further folders inside or not. Classes and files are in the order of their names; names that begin with a
+/// dot and other files are passed over. Of each class every n-th picture, as many as the options say, is for
+/// validation (Split::Test). All are decoded once, by as many threads as there are processors, and kept in memory.
+///
+/// Pictures cover the wanted size, see coverPicture(). Those for training are an eighth larger, for crops at random
+/// places, and may be mirrored.
+///
+/// Throws mps::Error in one sentence for a folder without classes, and for what cannot be used: a damaged or empty
+/// picture, one beside the class folders, a class without pictures, a link to a folder above it. With the option
+/// skipBad these are left out, each with a sentence in Dataset::leftOut. What is wrong with the folders, not with
+/// pictures, is looked at for Split::Training alone.
+Dataset loadPictureFolder(const std::filesystem::path& folder, Split split,
+                          const PictureFolderOptions& options);
+
+}  // namespace unmetal

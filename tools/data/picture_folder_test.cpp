@@ -1,0 +1,192 @@
+#include "tools/data/picture_folder.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "mps/core/error.hpp"
+#include "mps/weights/test_folder.hpp"
+#include "tools/test_pictures.hpp"
+
+namespace unmetal {
+namespace {
+
+using mps::detail::errorOf;
+using mps::detail::TestFolder;
+using mps::detail::writeText;
+using testing::deepPngOf;
+using testing::jpegOf;
+using testing::pngOf;
+using Path = std::filesystem::path;
+
+/// A grey square of one value.
+Picture plain(std::uint8_t value, std::size_t side = 16) {
+  return {side, side, 1, std::vector<std::uint8_t>(side * side, value)};
+}
+
+class PictureFolder : public ::testing::Test {
+ protected:
+  PictureFolder() { options_.size = {8, 8, 1}; }
+
+  void write(const std::string& name, const std::string& content) const {
+    const Path path = folder_ / name;
+    std::filesystem::create_directories(path.parent_path());
+    writeText(path, content);
+  }
+  /// Five pictures of each of two classes, the values 10 to 14 and 20 to 24.
+  void writeTwoClasses() const {
+    for (std::size_t i = 0; i < 5; ++i) {
+      write("cat/" + std::to_string(i) + ".png", pngOf(plain(static_cast<std::uint8_t>(10 + i))));
+      write("dog/" + std::to_string(i) + ".png", pngOf(plain(static_cast<std::uint8_t>(20 + i))));
+    }
+  }
+  Dataset load(Split split) const {
+    return loadDataset("folder:" + folder_.path().string(), split, options_);
+  }
+  [[nodiscard]] std::string shown(const std::string& name) const { return (folder_ / name).string(); }
+  /// The sentence without --skip-bad, which leaves out the same with it.
+  [[nodiscard]] std::string trouble(Split split = Split::Training) {
+    options_.skipBad = false;
+    const std::string sentence = errorOf<mps::Error>([&] { load(split); });
+    const std::string end = "; --skip-bad goes on without";
+    EXPECT_TRUE(sentence.ends_with(end)) << sentence;
+    options_.skipBad = true;
+    const Dataset data = load(split);
+    EXPECT_EQ(data.leftOut, std::vector{sentence.substr(0, sentence.size() - end.size())});
+    return data.leftOut.empty() ? "" : data.leftOut[0];
+  }
+
+  TestFolder folder_;
+  PictureFolderOptions options_;
+};
+
+/// First value of each picture.
+std::vector<int> valuesOf(const Dataset& data) {
+  std::vector<int> values;
+  for (std::size_t i = 0; i < data.count(); ++i) values.push_back(data.image(i)[0]);
+  return values;
+}
+
+using Values = std::vector<int>;
+using Labels = std::vector<std::uint8_t>;
+
+TEST_F(PictureFolder, ClassesAreSubfoldersAndEveryFifthPictureIsForValidation) {
+  writeTwoClasses();
+  const Dataset training = load(Split::Training);
+  EXPECT_EQ(training.classNames, (std::vector<std::string>{"cat", "dog"}));
+  EXPECT_EQ(valuesOf(training), (Values{10, 11, 12, 13, 20, 21, 22, 23}));
+  EXPECT_EQ(training.labels, (Labels{0, 0, 0, 0, 1, 1, 1, 1}));
+  EXPECT_EQ(training.height, 8U);
+  EXPECT_EQ(training.storedHeight(), 9U);
+  EXPECT_EQ(training.storedWidth(), 9U);
+  EXPECT_TRUE(training.mirrors);
+  const Dataset test = load(Split::Test);
+  EXPECT_EQ(valuesOf(test), (Values{14, 24}));
+  EXPECT_EQ(test.labels, (Labels{0, 1}));
+  EXPECT_EQ(test.storedSize(), test.imageSize());
+  EXPECT_FALSE(test.mirrors);
+  options_.validation = 0.4;
+  EXPECT_EQ(valuesOf(load(Split::Test)), (Values{12, 14, 22, 24}));
+}
+
+TEST_F(PictureFolder, TakesPngAndJpegOfAllKindsAndFoldersInFolders) {
+  writeTwoClasses();
+  const std::vector<std::uint8_t> inks(std::size_t{8} * 8 * 4, 255);  // inverted: no ink
+  write("cat/deeper/a.JPG",
+        jpegOf(8, 8, std::vector<std::uint8_t>(64, 33), {1, JCS_GRAYSCALE, JCS_GRAYSCALE}));
+  write("cat/deeper/b.jpeg", jpegOf(8, 8, inks, {4, JCS_CMYK, JCS_CMYK, true}));
+  write("cat/deeper/c.png", deepPngOf(8, 8, 65535));
+  write("cat/deeper/d.png",
+        jpegOf(8, 8, std::vector<std::uint8_t>(64, 44), {1, JCS_GRAYSCALE, JCS_GRAYSCALE}));
+  write("cat/notes.txt", "not a picture");
+  write("cat/.hidden.png", "not one either");
+  options_.validation = 0.1;
+  const Dataset data = load(Split::Training);
+  EXPECT_EQ(valuesOf(data), (Values{10, 11, 12, 13, 14, 33, 255, 255, 44, 20, 21, 22, 23, 24}));
+  EXPECT_TRUE(data.leftOut.empty());
+}
+
+TEST_F(PictureFolder, ACorruptPictureIsNamed) {
+  writeTwoClasses();
+  const std::string whole = pngOf(plain(9));
+  write("cat/2.png", whole.substr(0, whole.size() / 2));
+  EXPECT_TRUE(trouble().starts_with(shown("cat/2.png") + " is not a valid PNG picture: "));
+  EXPECT_EQ(valuesOf(load(Split::Training)), (Values{10, 11, 13, 20, 21, 22, 23}));
+  EXPECT_EQ(load(Split::Training).labels, (Labels{0, 0, 0, 1, 1, 1, 1}));
+  write("cat/2.png", "GIF89a");
+  EXPECT_EQ(trouble(), shown("cat/2.png") + " is no PNG or JPEG picture");
+}
+
+TEST_F(PictureFolder, AnEmptyPictureIsNamed) {
+  writeTwoClasses();
+  write("dog/4.png", "");
+  EXPECT_EQ(trouble(Split::Test), shown("dog/4.png") + " is empty");
+  // No rows: the header says so.
+  std::string zero = pngOf(plain(9));
+  std::fill_n(zero.begin() + 20, 4, '\0');
+  write("dog/4.png", zero);
+  EXPECT_TRUE(trouble(Split::Test).starts_with(shown("dog/4.png") + " is not a valid PNG picture: "));
+}
+
+TEST_F(PictureFolder, ALoopOfFoldersIsNamed) {
+  writeTwoClasses();
+  std::filesystem::create_directory_symlink(folder_.path(), folder_ / "dog" / "loop");
+  EXPECT_EQ(trouble(), shown("dog/loop") + " leads back to " +
+                           std::filesystem::canonical(folder_.path()).string() + ", a folder above it");
+  EXPECT_EQ(load(Split::Training).count(), 8U);
+  std::filesystem::remove(folder_ / "dog" / "loop");
+  std::filesystem::create_symlink("itself.png", folder_ / "dog" / "itself.png");
+  EXPECT_EQ(trouble(Split::Test),
+            "cannot read " + shown("dog/itself.png") + ": Too many levels of symbolic links");
+}
+
+TEST_F(PictureFolder, WhatIsNoPictureIsNamed) {
+  writeTwoClasses();
+  ASSERT_EQ(::mkfifo((folder_ / "cat" / "0.5.png").c_str(), 0600), 0);
+  EXPECT_TRUE(trouble().find(shown("cat/0.5.png")) != std::string::npos);
+  std::filesystem::remove(folder_ / "cat" / "0.5.png");
+  write("stray.png", pngOf(plain(1)));
+  EXPECT_EQ(trouble(), shown("stray.png") + " lies beside the folders of the classes, not in one");
+  std::filesystem::remove(folder_ / "stray.png");
+  std::filesystem::create_directory(folder_ / "empty");
+  EXPECT_EQ(trouble(), "the folder " + shown("empty") + " holds no PNG or JPEG pictures");
+  EXPECT_EQ(load(Split::Training).classNames.size(), 2U);
+}
+
+TEST_F(PictureFolder, SeveralTroublesAreCounted) {
+  writeTwoClasses();
+  for (const char* name : {"cat/0.png", "cat/1.png", "dog/0.png"}) write(name, "");
+  EXPECT_EQ(errorOf<mps::Error>([&] { load(Split::Training); }),
+            shown("cat/0.png") + " is empty, and there are 2 more troubles; --skip-bad goes on without");
+  options_.skipBad = true;
+  EXPECT_EQ(load(Split::Training).leftOut.size(), 3U);
+}
+
+TEST_F(PictureFolder, AFolderWithoutPicturesIsRefused) {
+  options_.skipBad = true;
+  const std::string all = folder_.path().string();
+  EXPECT_EQ(errorOf<mps::Error>([&] { load(Split::Training); }),
+            all + " has no folders of PNG or JPEG pictures, one for each class");
+  EXPECT_EQ(errorOf<mps::Error>([&] { loadDataset("folder:" + shown("nowhere"), Split::Test, options_); }),
+            "cannot read the folder " + shown("nowhere") + ": No such file or directory");
+  write("cat/a.png", pngOf(plain(1)));
+  EXPECT_EQ(errorOf<mps::Error>([&] { load(Split::Test); }), all + " has no pictures for validation");
+  write("cat/a.png", "");
+  EXPECT_EQ(errorOf<mps::Error>([&] { load(Split::Training); }), all + " has no pictures for training");
+  std::filesystem::create_directory(folder_ / "\xFF");
+  EXPECT_EQ(errorOf<mps::Error>([&] { load(Split::Training); }),
+            "the folder " + shown("\xFF") + " has a name that is not UTF-8");
+}
+
+TEST_F(PictureFolder, ThereAreAtMost256Classes) {
+  for (int i = 0; i < 257; ++i) write(std::to_string(1000 + i) + "/a.png", pngOf(plain(1, 1)));
+  EXPECT_EQ(errorOf<mps::Error>([&] { load(Split::Training); }),
+            folder_.path().string() + " has more than 256 classes");
+}
+
+}  // namespace
+}  // namespace unmetal

@@ -1,0 +1,24 @@
+#include "tools/initial_weights.hpp"
+
+#include <set>
+#include <string>
+
+namespace unmetal {
+
+void readInitialWeights(std::span<const std::shared_ptr<mps::TrainableLayer>> layers,
+                        const std::filesystem::path& path) {
+  const mps::SafetensorsFile file = mps::SafetensorsFile::read(path);
+  // Its shapes could be taken for PyTorch's where the sides of a tensor are alike.
+  if (file.metadata().contains("setting.net"))
+    throw file.error("it is a checkpoint of this program, not weights of PyTorch; --resume goes on from one");
+  std::set<std::string> known;
+  for (const auto& layer : layers) {
+    layer->readFromPyTorch(file);
+    for (const mps::SafetensorsTensor& tensor : layer->tensors(false)) known.insert(tensor.name);
+  }
+  for (const mps::SafetensorsTensor& tensor : file.tensors())
+    if (!known.contains(tensor.name) && !tensor.name.ends_with(".num_batches_tracked"))
+      throw file.error("no layer of the network takes its tensor \"" + tensor.name + "\"");
+}
+
+}  // namespace unmetal

@@ -1,0 +1,120 @@
+#include "tools/initial_weights.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "mps/conform/tolerance.hpp"
+#include "mps/core/error.hpp"
+#include "mps/graph/nn_graph.hpp"
+#include "mps/weights/test_folder.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/command_queue.hpp"
+#include "mtl/device.hpp"
+#include "tools/networks/network_builder.hpp"
+
+namespace unmetal {
+namespace {
+
+using mps::detail::errorOf;
+using mps::detail::TestFolder;
+
+constexpr std::size_t side = 64;
+constexpr std::size_t channels = 3;
+constexpr std::size_t count = 2;
+constexpr std::size_t classes = 10;
+
+/// The network that test_data/make describes, and its pictures.
+class InitialWeights : public ::testing::Test {
+ protected:
+  InitialWeights() {
+    options_.name = "resnet18:2";
+    options_.width = options_.height = side;
+    options_.channels = channels;
+  }
+  [[nodiscard]] mps::ImageBatch pictures() const {
+    std::vector<float> values;
+    for (std::size_t n = 0; n < count; ++n)
+      for (std::size_t y = 0; y < side; ++y)
+        for (std::size_t x = 0; x < side; ++x)
+          for (std::size_t c = 0; c < channels; ++c)
+            values.push_back(static_cast<float>((y * y + (3 + 2 * n) * x * x + x * y + 29 * c) % 97) / 97.0F);
+    auto images = mps::ImageBatch::create(
+        device_, {mps::ImageFeatureChannelFormat::Float32, side, side, channels}, count);
+    images.writeBytes(std::span<const float>(values), mps::DataLayout::HeightxWidthxFeatureChannels);
+    return images;
+  }
+  /// What refuses the file's tensors after a change.
+  [[nodiscard]] std::string refusal(std::vector<mps::SafetensorsTensor> tensors,
+                                    const mps::SafetensorsMetadata& metadata = {}) const {
+    const TestFolder folder;
+    const auto path = folder / "weights.safetensors";
+    mps::writeSafetensors(path, std::move(tensors), metadata);
+    const Network network = buildNetwork(device_, options_);
+    return errorOf<mps::Error>([&] { readInitialWeights(network.layers, path); });
+  }
+
+  const std::filesystem::path file_ = std::filesystem::path(UNMETAL_TEST_DATA) / "resnet18-2.safetensors";
+  std::shared_ptr<mtl::Device> device_ = mtl::createSystemDefaultDevice();
+  NetworkOptions options_;
+};
+
+TEST_F(InitialWeights, OfTorchvisionsResnetGivePyTorchsLogits) {
+  NetworkBuilder builder(device_, options_, 2);
+  const auto graph = mps::NNGraph::create(device_, resnet18(builder, builder.begin(false)).image);
+  graph->setFormat(mps::ImageFeatureChannelFormat::Float32);
+  readInitialWeights(builder.layers(), file_);
+  graph->reloadFromDataSources();
+  const auto commandBuffer = device_->newCommandQueue()->commandBuffer();
+  const mps::ImageBatch result = graph->encodeBatch(commandBuffer, {pictures()});
+  mps::ImageBatchSynchronize(result, commandBuffer);
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+  std::vector<float> logits(count * classes);
+  result.readBytes(std::span(logits), mps::DataLayout::HeightxWidthxFeatureChannels);
+
+  std::istringstream expected(mps::SafetensorsFile::read(file_).metadata("logits"));
+  for (const float logit : logits) {
+    double theirs = 0;
+    ASSERT_TRUE(expected >> theirs);
+    EXPECT_NEAR(static_cast<double>(logit), theirs, mps::detail::kPyTorchTolerance);
+  }
+  EXPECT_FALSE(expected >> std::ws && !expected.eof());
+}
+
+TEST_F(InitialWeights, AMissingAWrongAndAnExtraTensorAreNamed) {
+  const auto file = mps::SafetensorsFile::read(file_);
+  const auto without = [&](const std::string& name) {
+    std::vector<mps::SafetensorsTensor> tensors;
+    for (const auto& tensor : file.tensors())
+      if (tensor.name != name) tensors.push_back(tensor);
+    return tensors;
+  };
+  EXPECT_NE(
+      refusal(without("layer3.1.bn2.running_var")).find("it has no tensor \"layer3.1.bn2.running_var\""),
+      std::string::npos);
+  EXPECT_NE(refusal(without("conv1.weight")).find("it has no tensor \"conv1.weight\""), std::string::npos);
+
+  auto wrong = without("fc.weight");
+  auto matrix = file.tensor("fc.weight");
+  std::swap(matrix.shape[0], matrix.shape[1]);
+  wrong.push_back(matrix);
+  const std::string sentence = refusal(wrong);
+  EXPECT_NE(sentence.find("\"fc.weight\""), std::string::npos) << sentence;
+  EXPECT_NE(sentence.find("expected"), std::string::npos) << sentence;
+
+  auto extra = without("");
+  auto added = file.tensor("fc.bias");
+  added.name = "conv1.bias";
+  extra.push_back(added);
+  EXPECT_NE(refusal(extra).find("no layer of the network takes its tensor \"conv1.bias\""),
+            std::string::npos);
+  EXPECT_NE(refusal(without(""), {{"setting.net", "resnet18:2"}}).find("it is a checkpoint of this program"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace unmetal

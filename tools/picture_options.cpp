@@ -1,0 +1,23 @@
+#include "tools/picture_options.hpp"
+
+namespace unmetal {
+
+void addPictureOptions(CLI::App& command, PictureFolderOptions& options) {
+  const auto parse = [&options](const std::string& text) {
+    const auto size = parsePictureSize(text);
+    if (!size || (size->channels != 1 && size->channels != 3))
+      throw CLI::ValidationError(
+          "--picture-size",
+          "give HEIGHTxWIDTHxCHANNELS, sides from 8 to 1024 and 1 or 3 channels, not \"" + text + "\"");
+    options.size = *size;
+  };
+  command
+      .add_option_function<std::string>("--picture-size", parse,
+                                        "Of a folder: what its pictures are made to fit")
+      ->type_name("HxWxC")
+      ->default_str("64x64x3");
+  command.add_flag("--skip-bad", options.skipBad,
+                   "Of a folder: name what cannot be used and go on without it");
+}
+
+}  // namespace unmetal
