@@ -26,9 +26,10 @@ class Arguments(ProgramTest):
                               ("--weight-decay", "nan"), ("--seed", "-1"), ("--seed", "18446744073709551616"),
                               ("--seed", "1.5"), ("--threads", "0"), ("--threads", "2000"), ("--steps", "0"),
                               ("--checkpoint-every", "-1"), ("--checkpoint-every", "nan"), ("--optimizer", "sdg"),
-                              ("--lr-schedule", "linear"), ("--net", "lenet6"), ("--device", "abacus"),
+                              ("--lr-schedule", "linear"), ("--net", "lenet6"), ("--net", "resnet18:0"), ("--device", "abacus"),
                               ("--device", "cuda:99"), ("--out", ""), ("--data", "mnist"), ("--data", ""),
-                              ("--data", "fashion-mnist:")):
+                              ("--data", "fashion-mnist:"), ("--data", "synthetic:3x3x3"),
+                              ("--picture-size", "64x64"), ("--picture-size", "64x64x2"), ("--validation", "1")):
             with self.subTest(option=option, value=value):
                 arguments = self.with_option(self.train_arguments("run"), option, value)
                 done = self.expect_error(arguments, option.strip("-") if option == "--data" else option)
@@ -109,6 +110,18 @@ class Checkpoints(ProgramTest):
         other = self.folder / "other.safetensors"
         other.write_bytes(len(content).to_bytes(8, "little") + content + bytes(4))
         self.expect_error(["eval", "--checkpoint", other], other)
+
+    def test_initial_weights_that_do_not_fit_are_named(self):
+        self.train("run", "--steps", 2)
+        checkpoint = self.folder / "run" / "checkpoint.safetensors"
+        other = self.folder / "weights.safetensors"
+        for path, words in ((self.folder / "nowhere", ["nowhere"]), (checkpoint, [checkpoint, "checkpoint of this program"]),
+                            (other, [other, "conv1.weight"])):
+            content = b'{"weight":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}     '
+            other.write_bytes(len(content).to_bytes(8, "little") + content + bytes(4))
+            self.expect_error(self.train_arguments("new", "--init-from", path), *words)
+            self.assertFalse((self.folder / "new").exists())
+        self.expect_error(self.train_arguments("run", "--init-from", other, "--resume"), "--init-from")
 
     def test_pictures_that_are_none_are_named(self):
         self.train("run", epochs=1)

@@ -142,6 +142,36 @@ class Training(ProgramTest):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertRegex(done.stdout, r"(?m)^cpu .* GiB$")
 
+    def test_learns_from_a_folder_of_pictures(self):
+        generator = random.Random(2)
+        pictures = self.folder / "pictures"
+        for label in range(3):
+            (pictures / f"class {label}").mkdir(parents=True)
+            for number in range(20):
+                (pictures / f"class {label}" / f"{number:02}.png").write_bytes(png(SIDE, SIDE, picture(label, generator)))
+        bad = pictures / "class 1" / "07.png"
+        bad.write_bytes(b"")
+        arguments = ["train", "--data", f"folder:{pictures}", "--picture-size", "28x28x1", "--net", "lenet", "--batch", 8,
+                     "--epochs", 4, "--out", self.folder / "run"]
+        self.expect_error(arguments, bad, "is empty", "--skip-bad")
+        whole = run(*arguments, "--skip-bad")
+        self.assertEqual((whole.returncode, whole.stderr), (0, ""))
+        self.assertIn(f"left out: {bad} is empty", whole.stdout)
+        names = header(self.folder / "run" / "checkpoint.safetensors")["__metadata__"]
+        self.assertEqual([names[f"class.{label}"] for label in range(3)], ["class 0", "class 1", "class 2"])
+        parts = arguments[:-1] + [self.folder / "parts"]
+        self.assertEqual(run(*parts, "--skip-bad", "--steps", 9).returncode, 0)
+        self.expect_error([*parts, "--skip-bad", "--resume", "--validation", 0.5], "--validation")
+        self.assertEqual(run(*parts, "--skip-bad", "--resume").returncode, 0)
+        self.assertTrue((self.folder / "parts" / "checkpoint.safetensors").read_bytes() ==
+                        (self.folder / "run" / "checkpoint.safetensors").read_bytes())
+        best = self.folder / "run" / "best.safetensors"
+        evaluated = run("eval", "--checkpoint", best, "--skip-bad")
+        self.assertEqual((evaluated.returncode, evaluated.stderr), (0, ""))
+        self.assertRegex(evaluated.stdout, r"test accuracy \d+\.\d\d % \(\d+ of 12\)")
+        predicted = run("predict", "--checkpoint", best, pictures / "class 2" / "03.png")
+        self.assertRegex(predicted.stdout, r"03\.png: class \d \d+\.\d %")
+
     def test_takes_a_device_and_a_number_of_threads(self):
         self.train("run", "--device", "cpu", "--threads", 1, epochs=1)
 
