@@ -140,8 +140,7 @@ TEST_F(PictureFolder, ALoopOfFoldersIsNamed) {
   EXPECT_EQ(load(Split::Training).count(), 8U);
   std::filesystem::remove(folder_ / "dog" / "loop");
   std::filesystem::create_symlink("itself.png", folder_ / "dog" / "itself.png");
-  EXPECT_EQ(trouble(),
-            "cannot read " + shown("dog/itself.png") + ": Too many levels of symbolic links");
+  EXPECT_EQ(trouble(), "cannot read " + shown("dog/itself.png") + ": Too many levels of symbolic links");
 }
 
 TEST_F(PictureFolder, WhatIsNoPictureIsNamed) {
