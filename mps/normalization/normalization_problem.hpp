@@ -69,6 +69,8 @@ struct NormalizationProblem {
 
 /// In order of preference; the last one accepts every problem.
 std::span<const Implementation<NormalizationProblem>> normalizationImplementationsCpu();
-inline constexpr BackEnds<NormalizationProblem> normalizationBackEnds{.cpu = normalizationImplementationsCpu};
+std::span<const Implementation<NormalizationProblem>> normalizationImplementationsCuda();
+inline constexpr BackEnds<NormalizationProblem> normalizationBackEnds{
+    normalizationImplementationsCpu, UNMETAL_CUDA_LIST(normalizationImplementationsCuda)};
 
 }  // namespace mps::detail
