@@ -31,8 +31,10 @@ unmetal_family(batch_normalization
   CONFORM batch_normalization_reference_call.cpp
   TESTS batch_normalization_gradient_test.cpp batch_normalization_test.cpp)
 unmetal_family(instance_normalization
-  HEADERS group_normalization.hpp
-  SOURCES group_normalization.cpp
+  HEADERS group_normalization.hpp instance_normalization_node.hpp
+  SOURCES group_normalization.cpp instance_normalization_node.cpp
+  CUDA instance_normalization_cuda.cu
+  CONFORM instance_normalization_reference_call.cpp
   TESTS group_normalization_test.cpp instance_normalization_test.cpp)
 unmetal_family(normalization
   HEADERS normalization_node.hpp
@@ -72,7 +74,7 @@ unmetal_family(optimizer
   SOURCES combined_updates.cpp
   CUDA optimizer_cuda.cu
   TESTS combined_updates_test.cpp optimizer_batch_normalization_test.cpp optimizer_convolution_test.cpp
-        optimizer_test.cpp)
+        optimizer_image_normalization_test.cpp optimizer_test.cpp)
 unmetal_family(matrix
   HEADERS matrix_image_copy.hpp matrix_random.hpp
   SOURCES matrix_call.cpp matrix_image_copy.cpp matrix_image_copy_cpu.cpp matrix_random.cpp matrix_random_cpu.cpp

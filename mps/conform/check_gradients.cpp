@@ -1,6 +1,7 @@
 #include "mps/conform/check_gradients.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <random>
 #include <utility>
 
@@ -63,6 +64,15 @@ class GradientChecker {
     return report_.rows.size() - 1;
   }
 
+  const ReferenceTensor& overTheBatch(const ParameterGradient& gradient) {
+    if (!gradient.isPerImage) return gradient.values;
+    const std::size_t each = gradient.values.values.size() / static_cast<std::size_t>(gradient.values.images);
+    ReferenceTensor& sum = sums_.emplace_back(1, 1, 1, static_cast<std::int64_t>(each));
+    for (std::size_t i = 0; i < gradient.values.values.size(); ++i)
+      sum.values[i % each] += gradient.values.values[i];
+    return sum;
+  }
+
   void differentiate(const Derived& derived, const std::string& what, const Change& change) {
     const DerivativeComparison comparison =
         compareDerivative(*derived.gradient, derivative_.valuesOf(derived.variable), change,
@@ -101,7 +111,7 @@ class GradientChecker {
       if (reference_.parameterOf(step.forward, onStored.forwardIndex).memory)
         derived.push_back({row,
                            {{step.forward, 0}, onStored.forwardIndex},
-                           &run_.outputs[s].parameterGradients[i].values,
+                           &overTheBatch(run_.outputs[s].parameterGradients[i]),
                            true});
     }
     if (edge && !wiring_.errorAt(s).empty()) {
@@ -127,6 +137,7 @@ class GradientChecker {
   std::mt19937_64 random_;
   GradientCheckReport report_;
   std::vector<Derived> derived_;
+  std::deque<ReferenceTensor> sums_;  ///< of gradients that come image by image
 };
 
 }  // namespace

@@ -107,11 +107,11 @@ void ReferenceCall::setDestination(const ReferenceTensor& tensor) {
 }
 
 void ReferenceCall::setParameterGradient(std::size_t index, std::size_t forwardIndex, std::string name,
-                                         ReferenceTensor gradient) {
+                                         ReferenceTensor gradient, bool isPerImage) {
   if (call_.prepared.accumulate)
     throw Error(step_.name + ": adds to the gradients of another node with the same state");
   outputs_.parameterGradients.push_back(
-      {std::move(name), forwardIndex, call_.prepared.parameters.at(index), std::move(gradient)});
+      {std::move(name), forwardIndex, call_.prepared.parameters.at(index), std::move(gradient), isPerImage});
 }
 
 }  // namespace mps::detail

@@ -36,6 +36,7 @@ struct ParameterGradient {
   std::size_t forwardIndex = 0;  ///< the array in PreparedCall::parameters of the forward step
   PreparedCall::Parameter at;    ///< where the kernel wrote it
   ReferenceTensor values;
+  bool isPerImage = false;  ///< one array for each image of `values`; the derivative of the loss is their sum
 };
 
 /// What it computes.
@@ -76,8 +77,9 @@ class ReferenceCall {
 
   void setDestination(const ReferenceTensor& tensor);
   /// Gradient of the forward step's parameters[forwardIndex], which the kernel writes to parameters[index].
+  /// @param isPerImage see ParameterGradient
   void setParameterGradient(std::size_t index, std::size_t forwardIndex, std::string name,
-                            ReferenceTensor gradient);
+                            ReferenceTensor gradient, bool isPerImage = false);
   void setObjective(ReferenceTensor objective) { outputs_.objective = std::move(objective); }
   void setSaved(std::any saved) { outputs_.saved = std::move(saved); }
   /// What an earlier call of the step has saved.

@@ -10,6 +10,8 @@
 #include "mps/convolution/fully_connected.hpp"
 #include "mps/core/test_images.hpp"
 #include "mps/graph/test_network.hpp"
+#include "mps/instance_normalization/group_normalization.hpp"
+#include "mps/instance_normalization/instance_normalization_fixed_source.hpp"
 #include "mps/neuron/neuron.hpp"
 #include "mps/normalization/normalization.hpp"
 #include "mps/pooling/pooling.hpp"
@@ -39,6 +41,8 @@ class EveryKernel : public testing::DeviceTest {
             CNNFullyConnected::create(device_, test::layer(device_, side, channels, 3, "dense")),
             CNNNeuron::create(device_, relu),
             CNNBatchNormalization::create(device_, detail::FixedBatchNormalization::create(channels), relu),
+            CNNInstanceNormalization::create(device_, detail::FixedInstanceNormalization::create(channels)),
+            CNNGroupNormalization::create(device_, detail::FixedGroupNormalization::create(channels, 1)),
             CNNSpatialNormalization::create(device_, 3, 2),
             CNNLocalContrastNormalization::create(device_, 2, 3),
             CNNCrossChannelNormalization::create(device_, 2),

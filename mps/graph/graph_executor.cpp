@@ -141,7 +141,7 @@ struct GraphExecutor::Run {
   bool updates = true;  ///< layers are updated
   struct HostUpdate {
     std::shared_ptr<LayerUpdate> update;
-    std::shared_ptr<State> gradientState;
+    StateBatch gradientStates;
     std::shared_ptr<State> sourceState;
   };
   std::vector<HostUpdate> hostUpdates;
@@ -395,15 +395,15 @@ StateBatch GraphExecutor::makeStates(Run& run, const ProgramStep& step,
 }
 
 void GraphExecutor::encodeUpdate(Run& run, const ProgramStep& step) {
-  const auto state = run.states[step.sourceStates[0]][0];
+  const StateBatch& states = run.states[step.sourceStates[0]];
   if (step.update->style() == NNTrainingStyle::UpdateDeviceGPU) {
     const bool isShared = step.forward == nowhere ||
                           run.layersWith[deviceWeightsOf(*program_->steps[step.forward].kernel)] != 1;
     // Another layer must see the new weights.
-    step.update->encode(run.commandBuffer, state, isShared ? nullptr : &run.combinedUpdates);
+    step.update->encode(run.commandBuffer, states, isShared ? nullptr : &run.combinedUpdates);
     return;
   }
-  run.hostUpdates.push_back({step.update, state, step.update->prepareHostUpdate(run.commandBuffer, state)});
+  run.hostUpdates.push_back({step.update, states, step.update->prepareHostUpdate(run.commandBuffer, states)});
 }
 
 void GraphExecutor::encodeStep(Run& run, StepIndex index) {
@@ -521,8 +521,8 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
     commandBuffer->addCompletedHandler(
         [self = shared_from_this(), updates = std::move(run.hostUpdates)](mtl::CommandBuffer& completed) {
           if (completed.status() == mtl::CommandBufferStatus::Completed)
-            for (const auto& [update, gradientState, sourceState] : updates)
-              update->updateOnHost(gradientState, sourceState);
+            for (const auto& [update, gradientStates, sourceState] : updates)
+              update->updateOnHost(gradientStates, sourceState);
           {
             const std::lock_guard lock(self->updateMutex_);
             self->pendingUpdate_.reset();

@@ -9,6 +9,7 @@
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
 #include "mps/core/error.hpp"
+#include "mps/instance_normalization/instance_normalization.hpp"
 
 namespace mps::detail {
 namespace {
@@ -248,7 +249,8 @@ class Compiler {
                                         !program_->states[*step.resultState].readers.empty());
       auto* convolution = dynamic_cast<GradientKernelWithWeights*>(step.kernel.get());
       auto* normalization = dynamic_cast<CNNBatchNormalizationStatisticsGradient*>(step.kernel.get());
-      if (convolution == nullptr && normalization == nullptr) continue;
+      auto* ofImages = dynamic_cast<ImageNormalizationGradientKernel*>(step.kernel.get());
+      if (convolution == nullptr && normalization == nullptr && ofImages == nullptr) continue;
       const ProgramImage& result = program_->images[step.result];
       const bool data = !result.readers.empty() || result.isExported || result.isNeededResult;
       const bool exported = !step.sourceStates.empty() && program_->states[step.sourceStates[0]].isExported;
@@ -256,6 +258,10 @@ class Compiler {
       step.writesResult = data;
       if (normalization != nullptr) {
         normalization->setComputesData(data);
+        continue;
+      }
+      if (ofImages != nullptr) {
+        ofImages->setComputesData(data);
         continue;
       }
       convolution->setGradientOption(data && weights ? CNNConvolutionGradientOption::All

@@ -6,6 +6,7 @@
 #include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/convolution/convolution_weights.hpp"
 #include "mps/convolution/kernel_with_weights.hpp"
+#include "mps/instance_normalization/instance_normalization.hpp"
 #include "mps/optimizer/combined_updates.hpp"
 
 namespace mps::detail {
@@ -24,9 +25,9 @@ class ConvolutionUpdate final : public LayerUpdate {
     gradient_->shareWeights(*forward_);
   }
 
-  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-              const std::shared_ptr<State>& gradientState, CombinedUpdates* combined) override {
-    const auto gradients = std::static_pointer_cast<CNNConvolutionGradientState>(gradientState);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& gradientStates,
+              CombinedUpdates* combined) override {
+    const auto gradients = std::static_pointer_cast<CNNConvolutionGradientState>(gradientStates[0]);
     CNNConvolutionDataSource& source = *forward_->dataSource();
     if (const auto live = source.deviceWeightsAndBiases(commandBuffer->device())) {
       // Memory of a temporary state serves others as soon as its update is encoded.
@@ -45,17 +46,16 @@ class ConvolutionUpdate final : public LayerUpdate {
   }
 
   std::shared_ptr<State> prepareHostUpdate(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                           const std::shared_ptr<State>& gradientState) override {
-    gradientState->synchronize(commandBuffer);
+                                           const StateBatch& gradientStates) override {
+    gradientStates[0]->synchronize(commandBuffer);
     auto weights = forward_->exportWeightsAndBiases(commandBuffer, false);
     weights->synchronize(commandBuffer);
     return weights;
   }
 
-  void updateOnHost(const std::shared_ptr<State>& gradientState,
-                    const std::shared_ptr<State>& sourceState) override {
+  void updateOnHost(const StateBatch& gradientStates, const std::shared_ptr<State>& sourceState) override {
     const bool changed = forward_->dataSource()->update(
-        std::static_pointer_cast<CNNConvolutionGradientState>(gradientState),
+        std::static_pointer_cast<CNNConvolutionGradientState>(gradientStates[0]),
         std::static_pointer_cast<CNNConvolutionWeightsAndBiasesState>(sourceState));
     if (!changed) return;
     forward_->reloadWeightsAndBiasesFromDataSource();
@@ -77,9 +77,9 @@ class BatchNormalizationUpdate final : public LayerUpdate {
   void rollBack() override { forward_->useParameters(before_); }
 
   /// The statistics first: the optimiser's encode takes a read off the state.
-  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-              const std::shared_ptr<State>& gradientState, CombinedUpdates* combined) override {
-    const auto state = std::static_pointer_cast<CNNBatchNormalizationState>(gradientState);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& gradientStates,
+              CombinedUpdates* combined) override {
+    const auto state = std::static_pointer_cast<CNNBatchNormalizationState>(gradientStates[0]);
     CNNBatchNormalizationDataSource& source = *forward_->dataSource();
     const std::size_t reads = state->readCount();
     if (state->isTemporary()) state->setReadCount(reads + 2);  // whether or not the source takes them
@@ -103,14 +103,14 @@ class BatchNormalizationUpdate final : public LayerUpdate {
   }
 
   std::shared_ptr<State> prepareHostUpdate(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                           const std::shared_ptr<State>& gradientState) override {
-    gradientState->synchronize(commandBuffer);
+                                           const StateBatch& gradientStates) override {
+    gradientStates[0]->synchronize(commandBuffer);
     return nullptr;
   }
 
-  void updateOnHost(const std::shared_ptr<State>& gradientState,
+  void updateOnHost(const StateBatch& gradientStates,
                     const std::shared_ptr<State>& /*sourceState*/) override {
-    const auto state = std::static_pointer_cast<CNNBatchNormalizationState>(gradientState);
+    const auto state = std::static_pointer_cast<CNNBatchNormalizationState>(gradientStates[0]);
     CNNBatchNormalizationDataSource& source = *forward_->dataSource();
     if (source.updateMeanAndVariance(state)) forward_->reloadMeanAndVarianceFromDataSource();
     if (source.updateGammaAndBeta(state)) forward_->reloadGammaAndBetaFromDataSource();
@@ -119,6 +119,51 @@ class BatchNormalizationUpdate final : public LayerUpdate {
  private:
   std::shared_ptr<CNNBatchNormalization> forward_;
   BatchNormalizationParameters before_;
+};
+
+/// Instance and group normalisation, whose states are those of the images.
+class ImageNormalizationUpdate final : public LayerUpdate {
+ public:
+  ImageNormalizationUpdate(std::shared_ptr<ImageNormalizationKernel> forward, NNTrainingStyle style)
+      : LayerUpdate(style), forward_(std::move(forward)) {}
+
+  void begin() override { before_ = forward_->parameters(); }
+  void rollBack() override { forward_->useParameters(before_); }
+
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& gradientStates,
+              CombinedUpdates* combined) override {
+    ImageNormalizationDataSource& source = forward_->parameterSource();
+    const bool areTemporary = gradientStates[0]->isTemporary();
+    const std::size_t reads = gradientStates[0]->readCount();
+    StateBatchIncrementReadCount(gradientStates, 1);  // whether or not the source takes them
+    {
+      std::optional<CombinedUpdates::Scope> scope;
+      const bool isLive = source.deviceGammaAndBeta(forward_->device()) != nullptr;
+      // Memory of temporary states serves others as soon as their update is encoded.
+      if (combined != nullptr && isLive && !areTemporary) scope.emplace(*combined);
+      const auto updated = source.updateGammaAndBeta(commandBuffer, gradientStates);
+      if (updated && !isLive) forward_->reloadGammaAndBeta(commandBuffer, updated);
+    }
+    if (!areTemporary) return;
+    // The graph counts one for the update.
+    for (std::size_t i = 0; i < gradientStates.count(); ++i) gradientStates[i]->setReadCount(reads - 1);
+  }
+
+  std::shared_ptr<State> prepareHostUpdate(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                           const StateBatch& gradientStates) override {
+    StateBatchSynchronize(gradientStates, commandBuffer);
+    return nullptr;
+  }
+
+  void updateOnHost(const StateBatch& gradientStates,
+                    const std::shared_ptr<State>& /*sourceState*/) override {
+    if (forward_->parameterSource().updateGammaAndBeta(gradientStates))
+      forward_->reloadGammaAndBetaFromDataSource();
+  }
+
+ private:
+  std::shared_ptr<ImageNormalizationKernel> forward_;
+  ImageNormalizationParameters before_;
 };
 
 }  // namespace
@@ -133,10 +178,14 @@ std::shared_ptr<LayerUpdate> LayerUpdate::create(const std::shared_ptr<Kernel>& 
     return std::make_shared<ConvolutionUpdate>(std::move(convolution), std::move(convolutionGradient), style);
   if (auto normalization = std::dynamic_pointer_cast<CNNBatchNormalization>(forward))
     return std::make_shared<BatchNormalizationUpdate>(std::move(normalization), style);
+  if (auto normalization = std::dynamic_pointer_cast<ImageNormalizationKernel>(forward))
+    return std::make_shared<ImageNormalizationUpdate>(std::move(normalization), style);
   return nullptr;
 }
 
 const void* deviceWeightsOf(const Kernel& forward) {
+  if (const auto* normalization = dynamic_cast<const ImageNormalizationKernel*>(&forward))
+    return normalization->parameters().sharesGammaAndBeta ? normalization->parameters().gamma.get() : nullptr;
   if (const auto* normalization = dynamic_cast<const CNNBatchNormalization*>(&forward))
     return normalization->parameters().sharesGammaAndBeta ? normalization->parameters().gamma.get() : nullptr;
   const auto* convolution = dynamic_cast<const ForwardKernelWithWeights*>(&forward);
@@ -150,6 +199,8 @@ void reloadFromDataSource(Kernel& kernel) {
     normalization->reloadGammaAndBetaFromDataSource();
     normalization->reloadMeanAndVarianceFromDataSource();
   }
+  if (auto* normalization = dynamic_cast<ImageNormalizationKernel*>(&kernel))
+    normalization->reloadGammaAndBetaFromDataSource();
 }
 
 }  // namespace mps::detail

@@ -29,15 +29,15 @@ class LayerUpdate {
   /// The encode failed: what it recorded is gone, so the kernels use the remembered weights again.
   virtual void rollBack() = 0;
   /// Style UpdateDeviceGPU: right after the gradient was encoded.
+  /// @param gradientStates of the batch; layers whose states are one take the first
   /// @param combined takes updates of weights that the data source keeps on the device; null: recorded here
   virtual void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                      const std::shared_ptr<State>& gradientState, CombinedUpdates* combined) = 0;
+                      const StateBatch& gradientStates, CombinedUpdates* combined) = 0;
   /// Style UpdateDeviceCPU: what the host will need, recorded after the gradient; null when nothing.
   virtual std::shared_ptr<State> prepareHostUpdate(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                                   const std::shared_ptr<State>& gradientState) = 0;
+                                                   const StateBatch& gradientStates) = 0;
   /// In the completion handler. @param sourceState what prepareHostUpdate returned
-  virtual void updateOnHost(const std::shared_ptr<State>& gradientState,
-                            const std::shared_ptr<State>& sourceState) = 0;
+  virtual void updateOnHost(const StateBatch& gradientStates, const std::shared_ptr<State>& sourceState) = 0;
 
  protected:
   explicit LayerUpdate(NNTrainingStyle style) : style_(style) {}

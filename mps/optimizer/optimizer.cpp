@@ -8,6 +8,7 @@
 #include "mps/core/error.hpp"
 #include "mps/core/loss_scale.hpp"
 #include "mps/core/plan_for.hpp"
+#include "mps/core/row_sum.hpp"
 #include "mps/optimizer/combined_updates.hpp"
 #include "mps/optimizer/optimizer_problem.hpp"
 #include "mtl/buffer.hpp"
@@ -309,6 +310,69 @@ void NNOptimizer::encodeBatchNormalization(
   if (sourceState != gradientState) consumeRead(sourceState);
 }
 
+void NNOptimizer::encodeImageNormalization(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, OptimizerKind kind,
+    const OptimizerNumbers& numbers, const StateBatch& states, const std::vector<Vectors>& buffers,
+    const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  if (states.empty()) throw Error(describe(), "normalizationStates", "empty", "the states of a batch");
+  if (!resultState) throw Error(describe(), "resultState", "null", "a state");
+  detail::checkStates(*this, "normalizationStates", *commandBuffer, states, states.count());
+  detail::checkStates(*this, "resultState", *commandBuffer, StateBatch{resultState}, 1);
+  using GradientState = detail::ImageNormalizationGradientState;
+  const detail::ImageNormalizationRows rows = detail::gradientRowsOf(describe(), states);
+  std::vector<std::shared_ptr<GradientState>> distinct;  // one after the other in `rows`, or anywhere
+  for (std::size_t i = 0; i < rows.rows; ++i) {
+    distinct.push_back(std::dynamic_pointer_cast<GradientState>(states[i]));
+    if (!distinct[i])
+      throw Error(describe(), "normalizationStates", "a state of another kind", "of one kind");
+    if (!distinct[i]->gradients()->hasGradient(distinct[i]->gradientRow()))
+      throw Error(describe(), "normalizationStates", "without gradients",
+                  "states that the gradient kernel has encoded with");
+  }
+  const std::size_t count = distinct[0]->numberOfFeatureChannels();
+  if (resultState->numberOfFeatureChannels() != count)
+    throw Error(describe(), "resultState",
+                std::to_string(resultState->numberOfFeatureChannels()) + " feature channels",
+                std::to_string(count) + ", as in the gradient states");
+  const detail::ImageNormalizationParameters& forward = *distinct[0]->parameters();
+  std::array<Arrays, 2> pair;
+  mtl::RecordingGuard guard(*commandBuffer);
+  const std::size_t rowBytes = count * sizeof(float);
+  const auto sums = rows.rows > 1 ? device()->allocate(2 * rowBytes) : nullptr;
+  const auto fill = [&](std::size_t part, const mtl::Buffer& values, const mtl::Buffer& result) {
+    const auto offsetOf = [&](const GradientState& state) {
+      const std::size_t row = state.gradientRow();
+      return part == 0 ? state.gradients()->gammaOffset(row) : state.gradients()->betaOffset(row);
+    };
+    pair[part].count = static_cast<std::int64_t>(count);
+    pair[part].values = {values.memory(), 0, 0};
+    pair[part].result = {result.memory(), 0, 0};
+    auto memory = distinct[0]->gradients()->memory();
+    std::size_t offset = offsetOf(*distinct[0]);
+    if (sums) {
+      if (!rows.gradients) {
+        memory = device()->allocate(rows.rows * rowBytes);
+        for (std::size_t i = 0; i < rows.rows; ++i)
+          detail::recordMemoryCopy(*commandBuffer, describe(), distinct[i]->gradients()->memory(),
+                                   offsetOf(*distinct[i]), memory, i * rowBytes, rowBytes);
+        offset = 0;
+      }
+      detail::recordRowSum(*commandBuffer, describe(),
+                           {static_cast<std::int64_t>(rows.rows), static_cast<std::int64_t>(count)}, memory,
+                           offset, sums, part * rowBytes);
+      memory = sums;
+      offset = part * rowBytes;
+    }
+    pair[part].gradient = {std::move(memory), offset, 0};
+  };
+  fill(0, *forward.gamma, *resultState->gamma());
+  fill(1, *forward.beta, *resultState->beta());
+  recordPair(*commandBuffer, kind, numbers, pair, buffers);
+  guard.keep();
+  detail::consumeRead(states);
+}
+
 NNOptimizerStochasticGradientDescent::NNOptimizerStochasticGradientDescent(
     std::shared_ptr<mtl::Device> device, float momentumScale, bool useNesterovMomentum,
     const NNOptimizerDescriptor& descriptor)
@@ -383,6 +447,16 @@ void NNOptimizerStochasticGradientDescent::encode(
                            {inputMomentumVectors}, resultState);
 }
 
+void NNOptimizerStochasticGradientDescent::encode(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& normalizationStates,
+    const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+    const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  OptimizerNumbers step = numbers();
+  step.decay = momentumScale_;
+  encodeImageNormalization(commandBuffer, kind(!inputMomentumVectors.empty()), step, normalizationStates,
+                           {inputMomentumVectors}, resultState);
+}
+
 NNOptimizerRMSProp::NNOptimizerRMSProp(std::shared_ptr<mtl::Device> device, double decay, float epsilon,
                                        const NNOptimizerDescriptor& descriptor)
     : NNOptimizer(std::move(device), descriptor), decay_(decay), epsilon_(epsilon) {}
@@ -447,6 +521,14 @@ void NNOptimizerRMSProp::encode(
     const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
   encodeBatchNormalization(commandBuffer, OptimizerKind::RMSProp, ownNumbers(),
                            batchNormalizationGradientState, batchNormalizationSourceState,
+                           {inputSumOfSquaresVectors}, resultState);
+}
+
+void NNOptimizerRMSProp::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                const StateBatch& normalizationStates,
+                                const std::vector<std::shared_ptr<Vector>>& inputSumOfSquaresVectors,
+                                const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  encodeImageNormalization(commandBuffer, OptimizerKind::RMSProp, ownNumbers(), normalizationStates,
                            {inputSumOfSquaresVectors}, resultState);
 }
 
@@ -578,6 +660,18 @@ void NNOptimizerAdam::encode(
     const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
   encode(commandBuffer, batchNormalizationGradientState, batchNormalizationSourceState, inputMomentumVectors,
          inputVelocityVectors, std::vector<std::shared_ptr<Vector>>(), resultState);
+}
+
+void NNOptimizerAdam::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                             const StateBatch& normalizationStates,
+                             const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+                             const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+                             const std::vector<std::shared_ptr<Vector>>& maximumVelocityVectors,
+                             const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  const OptimizerKind kind = maximumVelocityVectors.empty() ? OptimizerKind::Adam : OptimizerKind::AMSGrad;
+  encodeImageNormalization(commandBuffer, kind, numbersOfNextStep(), normalizationStates,
+                           {inputMomentumVectors, inputVelocityVectors, maximumVelocityVectors}, resultState);
+  ++timeStep_;
 }
 
 }  // namespace mps

@@ -8,6 +8,7 @@
 
 #include "mps/core/batch_normalization_state.hpp"
 #include "mps/core/convolution_state.hpp"
+#include "mps/core/image_normalization_state.hpp"
 #include "mps/core/kernel.hpp"
 #include "mps/core/vector.hpp"
 #include "mps/optimizer/optimizer_descriptor.hpp"
@@ -19,7 +20,9 @@
 /// and are read and overwritten. Vectors of one encode have the same length and number of vectors. The
 /// convolution forms update weights (vector 0) and biases (vector 1); with one vector the biases are copied
 /// unchanged. The batch-normalisation forms do the same for gamma (vector 0) and beta (vector 1), with the
-/// gradients of one state and the current values of the same or of another one. They take one read off each
+/// gradients of one state and the current values of the same or of another one. Extension: the forms with a batch of
+/// states of an instance or group normalisation sum the gradients of the images first and begin with the values that
+/// the forward pass used. They take one read off each
 /// temporary state and vector that they read and do not write. All throw Error before anything is recorded.
 namespace mps {
 
@@ -73,6 +76,11 @@ class NNOptimizer : public Kernel {
                                 const std::shared_ptr<CNNBatchNormalizationState>& gradientState,
                                 const std::shared_ptr<CNNBatchNormalizationState>& sourceState,
                                 const std::vector<Vectors>& buffers,
+                                const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
+  /// @param states of an instance or group normalisation @param buffers as of encodeConvolution
+  void encodeImageNormalization(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                detail::OptimizerKind kind, const detail::OptimizerNumbers& numbers,
+                                const StateBatch& states, const std::vector<Vectors>& buffers,
                                 const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
   /// The numbers that all kinds share.
   [[nodiscard]] detail::OptimizerNumbers numbers() const;
@@ -134,6 +142,9 @@ class NNOptimizerStochasticGradientDescent : public NNOptimizer {
               const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
               const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
               const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& normalizationStates,
+              const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
 
  protected:
   NNOptimizerStochasticGradientDescent(std::shared_ptr<mtl::Device> device, float momentumScale,
@@ -182,6 +193,9 @@ class NNOptimizerRMSProp : public NNOptimizer {
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
               const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
               const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
+              const std::vector<std::shared_ptr<Vector>>& inputSumOfSquaresVectors,
+              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& normalizationStates,
               const std::vector<std::shared_ptr<Vector>>& inputSumOfSquaresVectors,
               const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
 
@@ -278,6 +292,11 @@ class NNOptimizerAdam : public NNOptimizer {
               const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
               const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
               const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& normalizationStates,
+              const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+              const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+              const std::vector<std::shared_ptr<Vector>>& maximumVelocityVectors,
               const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
 
  protected:

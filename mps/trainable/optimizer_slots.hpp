@@ -64,7 +64,7 @@ class OptimizerSlots {
   /// Encodes the optimiser on states: encode(commandBuffer, sources..., buffers..., result).
   template <class Result, class... Sources>
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Result>& result,
-              const std::shared_ptr<Sources>&... sources) {
+              const Sources&... sources) {
     if (auto* sgd = dynamic_cast<NNOptimizerStochasticGradientDescent*>(optimizer_.get()))
       sgd->encode(commandBuffer, sources..., slots_.empty() ? Slot{} : slots_[0], result);
     else if (auto* rmsProp = dynamic_cast<NNOptimizerRMSProp*>(optimizer_.get()))

@@ -1,0 +1,189 @@
+#include "mps/instance_normalization/instance_normalization_cuda.cuh"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "mps/instance_normalization/instance_normalization_problem.hpp"
+
+namespace mps::detail {
+namespace {
+
+using cuda::ChannelGrid;
+using cuda::GroupStatistics;
+using cuda::ImageChunkSums;
+using cuda::ImageSums;
+using Operation = InstanceNormalizationOperation;
+
+constexpr std::int64_t kPixelsOfMap = 16;     ///< of a thread that stores results, at least
+constexpr std::int64_t kPixelsOfSum = 8;      ///< of a thread that sums, at least
+constexpr std::int64_t kMostSumBlocks = 512;  ///< of all images, so that few numbers are left to join
+constexpr std::int64_t kMostImages = 65535;   ///< along z
+
+/// Of each image: sums of chunks, their join, statistics of the groups (but where they were saved), and the map.
+class ImagesPlan final : public Plan {
+ public:
+  explicit ImagesPlan(const InstanceNormalizationProblem& problem)
+      : problem_(problem),
+        channels_(problem.source.channels),
+        images_(problem.source.images),
+        pixels_(static_cast<double>(problem.source.height * problem.source.width)) {
+    TensorShape* const gradient = isForward() ? nullptr : &problem_.gradient;
+    TensorShape* const destination = problem.computesData ? &problem_.destination : nullptr;
+    format_ = cuda::commonFormat({&problem_.source, gradient, destination});
+    if (format_ != ImageFeatureChannelFormat::Float32 && format_ != ImageFeatureChannelFormat::Float16)
+      return;
+    // Pixels of an image are widened, not across images.
+    const auto lanes = static_cast<std::int64_t>(16 / bytesPerChannel(format_));
+    for (TensorShape* shape : {&problem_.source, gradient, destination})
+      if (shape != nullptr) shape->images = 1;
+    cuda::widenPixels({&problem_.source, gradient, destination}, lanes);
+    const auto restore = [&](TensorShape& widened, const TensorShape& original) {
+      widened.images = original.images;
+      widened.imageStride = original.imageStride;
+    };
+    restore(problem_.source, problem.source);
+    if (gradient != nullptr) restore(*gradient, problem.gradient);
+    if (destination != nullptr) restore(*destination, problem.destination);
+  }
+
+  [[nodiscard]] std::size_t scratchBytes() const override { return chunksOffset() + chunkBytes(); }
+  [[nodiscard]] bool canAccumulate() const override {
+    return !isForward() && problem_.destination.format == ImageFeatureChannelFormat::Float32;
+  }
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    if (problem_.source.elements() == 0) return;
+    cuda::withAccess(format_, takesPacks(operands),
+                     [&](auto access) { runImages<decltype(access)>(stream, operands); });
+  }
+
+ private:
+  [[nodiscard]] bool isForward() const { return problem_.operation == Operation::Forward; }
+  [[nodiscard]] bool takesPacks(const Operands& operands) const {
+    return cuda::takesLanes(problem_.source, operands.source) &&
+           (isForward() || cuda::takesLanes(problem_.gradient, operands.gradient)) &&
+           (!problem_.computesData || cuda::takesLanes(problem_.destination, operands.destination));
+  }
+
+  // Scratch memory: sums of images, statistics, shares of groups, sums of chunks.
+  static std::size_t doubles(std::int64_t count) {
+    return (static_cast<std::size_t>(count) * sizeof(double) + 255) / 256 * 256;
+  }
+  [[nodiscard]] std::size_t statisticsOffset() const { return doubles(2 * images_ * channels_); }
+  [[nodiscard]] std::size_t sharesOffset() const {
+    return statisticsOffset() + (problem_.hasSavedStatistics ? 0 : doubles(2 * images_ * problem_.groups));
+  }
+  [[nodiscard]] std::size_t chunksOffset() const {
+    return sharesOffset() + (isForward() ? 0 : doubles(2 * images_ * problem_.groups));
+  }
+  [[nodiscard]] std::size_t chunkBytes() const {
+    if (problem_.source.elements() == 0) return 0;
+    std::int64_t chunks = 0;
+    for (const std::int64_t lanes : {1, 4, 8})
+      if (problem_.source.channels % lanes == 0)
+        chunks = std::max<std::int64_t>(chunks, sumGrid(lanes).grid.x);
+    return doubles(images_ * chunks * 2 * problem_.source.channels);
+  }
+  template <class T>
+  static T* scratch(const Operands& operands, std::size_t offset) {
+    return reinterpret_cast<T*>(operands.scratch + offset);
+  }
+
+  /// Of one image; images go along z.
+  [[nodiscard]] ChannelGrid gridOf(std::int64_t lanes, std::int64_t pixelsPerThread,
+                                   std::int64_t mostBlocks) const {
+    TensorShape one = problem_.source;
+    one.images = 1;
+    ChannelGrid grid(one, lanes, pixelsPerThread, mostBlocks);
+    grid.grid.z = static_cast<unsigned>(images_);
+    return grid;
+  }
+  [[nodiscard]] ChannelGrid sumGrid(std::int64_t lanes) const {
+    return gridOf(lanes, kPixelsOfSum, std::max<std::int64_t>(1, kMostSumBlocks / images_));
+  }
+
+  template <class Access>
+  void runImages(mtl::Stream& stream, const Operands& operands) const {
+    const cuda::SourceView source(problem_.source, operands.source);
+    const cuda::SourceView gradient(problem_.gradient, operands.gradient);
+    const cuda::ResultView destination(problem_.destination, operands.destination);
+    const auto* gamma = reinterpret_cast<const float*>(operands.parameters[0]);
+    const ChannelGrid sums = sumGrid(Access::lanes);
+    const ChannelGrid map = gridOf(Access::lanes, kPixelsOfMap, 0x7FFFFFFF);
+    const ImageChunkSums chunks{scratch<double>(operands, chunksOffset()), problem_.source.channels,
+                                sums.grid.x};
+    const ImageSums perImage{scratch<double>(operands, 0), channels_};
+    const GroupStatistics statistics{problem_.hasSavedStatistics
+                                         ? reinterpret_cast<double*>(operands.saved)
+                                         : scratch<double>(operands, statisticsOffset()),
+                                     problem_.groups, channels_};
+    if (isForward() || !problem_.hasSavedStatistics) {
+      mtl::cuda::launch(stream, cuda::sumImageMoments<Access>, sums.grid, sums.block, 0, sums, channels_,
+                        source, chunks);
+      join(stream, chunks, source, pixels_, perImage);
+      mtl::cuda::launch(stream, cuda::finishStatistics, groupGrid(), dim3(kGroupThreads), 0, perImage,
+                        pixels_, static_cast<double>(problem_.epsilon), statistics);
+    }
+    if (isForward())
+      return mtl::cuda::launch(
+          stream, cuda::normalizeImagePixels<Access>, map.grid, map.block, 0,
+          cuda::NormalizeImageArguments{map, source, destination, statistics, gamma,
+                                        reinterpret_cast<const float*>(operands.parameters[1])});
+    auto* const gammaGradient = reinterpret_cast<float*>(operands.parameters[2]);
+    auto* const betaGradient = reinterpret_cast<float*>(operands.parameters[3]);
+    auto* const shares = scratch<double>(operands, sharesOffset());
+    mtl::cuda::launch(stream, cuda::sumImageGradients<Access>, sums.grid, sums.block, 0, sums, source,
+                      gradient, statistics, chunks);
+    join(stream, chunks, source, 0, perImage);
+    mtl::cuda::launch(
+        stream, cuda::finishGradients, groupGrid(), dim3(kGroupThreads), 0,
+        cuda::FinishGradientArguments{perImage, statistics, pixels_, gamma,
+                                      problem_.sumsImages ? nullptr : gammaGradient, betaGradient, shares});
+    if (problem_.sumsImages)
+      mtl::cuda::launch(stream, cuda::sumImages, dim3(mtl::cuda::blocksFor(channels_)),
+                        dim3(mtl::cuda::kBlockThreads), 0, perImage, images_, gammaGradient, betaGradient);
+    if (problem_.computesData)
+      mtl::cuda::launch(stream, cuda::imageGradientOfPixels<Access>, map.grid, map.block, 0,
+                        cuda::ImageGradientArguments{map, gradient, source, destination, statistics, gamma,
+                                                     shares, operands.accumulate});
+  }
+
+  static constexpr unsigned kGroupThreads = 64;
+  [[nodiscard]] dim3 groupGrid() const {
+    return {mtl::cuda::blocksFor(problem_.groups, kGroupThreads), static_cast<unsigned>(images_)};
+  }
+
+  /// Blocks of few channels and of many threads for each.
+  void join(mtl::Stream& stream, const ImageChunkSums& chunks, const cuda::SourceView& source, double pixels,
+            const ImageSums& result) const {
+    const auto across = static_cast<unsigned>(std::min<std::int64_t>(channels_, 32));
+    const dim3 block(across, cuda::kImageJoinThreads / across);
+    const dim3 grid(mtl::cuda::blocksFor(channels_, across), 1, static_cast<unsigned>(images_));
+    mtl::cuda::launch(stream, cuda::joinImageChunks, grid, block, 0, chunks, source, pixels, result);
+  }
+
+  InstanceNormalizationProblem problem_;  ///< whose pixels may have been widened
+  std::int64_t channels_;                 ///< before that
+  std::int64_t images_;
+  double pixels_;  ///< of an image
+  ImageFeatureChannelFormat format_ = ImageFeatureChannelFormat::None;
+};
+
+Preparation prepareImages(const InstanceNormalizationProblem& problem) {
+  for (const TensorShape* shape : {&problem.source, &problem.gradient, &problem.destination})
+    if (!ChannelGrid::fits(*shape)) return Refusal{ChannelGrid::kTooLarge};
+  if (problem.source.images > kMostImages) return Refusal{"more than 65535 images"};
+  return std::make_shared<const ImagesPlan>(problem);
+}
+
+constexpr Implementation<InstanceNormalizationProblem> implementations[] = {{"images", prepareImages}};
+
+}  // namespace
+
+std::span<const Implementation<InstanceNormalizationProblem>> instanceNormalizationImplementationsCuda() {
+  return implementations;
+}
+
+}  // namespace mps::detail

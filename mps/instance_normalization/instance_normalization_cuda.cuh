@@ -1,0 +1,365 @@
+#pragma once
+
+#include <cstdint>
+
+#include "mps/core/channel_grid_cuda.cuh"
+
+/// Kernels of instance and group normalisation; what they compute, and in which roundings, says
+/// InstanceNormalizationProblem. blockIdx.z is the image, or in those with a thread for each group or channel
+/// blockIdx.y. Tensors may have been widened: channel c of theirs is channel c % channels then.
+namespace mps::detail::cuda {
+
+/// Threads of a block that joins chunks.
+inline constexpr unsigned kImageJoinThreads = 256;
+/// Packs that a thread has on their way.
+template <class Access, int inputs>
+inline constexpr int kImagePixelBatch = (Access::lanes == 1 ? 2 : 4) / inputs;
+
+/// mean and r of the groups of each image.
+struct GroupStatistics {
+  double* memory = nullptr;
+  std::int64_t groups = 0;
+  std::int64_t channels = 0;
+
+  [[nodiscard]] __device__ double* means(std::int64_t image) const { return memory + 2 * image * groups; }
+  [[nodiscard]] __device__ double* inverseDeviations(std::int64_t image) const {
+    return means(image) + groups;
+  }
+  [[nodiscard]] __device__ std::int64_t groupChannels() const { return channels / groups; }
+};
+
+/// The mean of a channel's group as a float32 number and what that lacks, and r.
+struct ChannelStatistics {
+  float nearMean;
+  double restOfMean;
+  double r;
+
+  __device__ ChannelStatistics(const GroupStatistics& statistics, std::int64_t image, std::int64_t group)
+      : nearMean(static_cast<float>(statistics.means(image)[group])),
+        restOfMean(statistics.means(image)[group] - static_cast<double>(nearMean)),
+        r(statistics.inverseDeviations(image)[group]) {}
+};
+
+/// Two float64 numbers of each channel of each image: [image][which][channel].
+struct ImageSums {
+  double* memory = nullptr;
+  std::int64_t channels = 0;
+
+  [[nodiscard]] __device__ double* first(std::int64_t image) const { return memory + 2 * image * channels; }
+  [[nodiscard]] __device__ double* second(std::int64_t image) const { return first(image) + channels; }
+};
+
+/// Two sums of each channel of the tensors from each chunk of each image: [image][chunk][which][channel].
+struct ImageChunkSums {
+  double* memory = nullptr;
+  std::int64_t channels = 0;  ///< of the tensors, a multiple of the caller's
+  std::uint32_t chunks = 0;
+
+  [[nodiscard]] __device__ double* of(std::int64_t image, std::uint32_t chunk, std::int64_t channel) const {
+    return memory + (image * chunks + chunk) * 2 * channels + channel;
+  }
+};
+
+/// Stores the sums of a block's chunk. All threads of the block take part.
+template <int lanes>
+__device__ void storeImageChunk(const ImageChunkSums& to, std::uint32_t pack, bool isInside,
+                                double (&first)[lanes], double (&second)[lanes]) {
+  __shared__ double shared[lanes][ChannelGrid::kThreads];
+  sumColumns(first, shared);
+  sumColumns(second, shared);
+  if (threadIdx.y != 0 || !isInside) return;
+  double* const sums = to.of(blockIdx.z, blockIdx.x, static_cast<std::int64_t>(pack) * lanes);
+#pragma unroll
+  for (int lane = 0; lane < lanes; ++lane) {
+    sums[lane] = first[lane];
+    sums[to.channels + lane] = second[lane];
+  }
+}
+
+/// What moments of a channel are taken of differences from: the image's first pixel. An infinite one would make NaN
+/// of every difference.
+static __device__ __noinline__ double imageShiftOf(SourceView source, std::int64_t image,
+                                                   std::int64_t channel) {
+  const ElementPlace place{static_cast<std::int32_t>(image), 0, 0, static_cast<std::int32_t>(channel)};
+  const float first = OneByOne::load(source, place).values[0];
+  return first - first == 0.0F ? static_cast<double>(first) : 0.0;
+}
+
+/// sum (x - shift) and sum (x - shift)^2 of each chunk. @param channels as the caller has them
+template <class Access>
+__global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
+    sumImageMoments(ChannelGrid grid, std::int64_t channels, SourceView source, ImageChunkSums sums) {
+  constexpr int lanes = Access::lanes;
+  constexpr int batch = kImagePixelBatch<Access, 1>;
+  const std::uint32_t pack = grid.pack();
+  const bool isInside = pack < grid.packs;
+  double first[lanes] = {};
+  double second[lanes] = {};
+  if (isInside) {
+    double shift[lanes];
+#pragma unroll
+    for (int lane = 0; lane < lanes; ++lane)
+      shift[lane] =
+          imageShiftOf(source, blockIdx.z, (static_cast<std::int64_t>(pack) * lanes + lane) % channels);
+    typename Access::Fetched fetched[batch];
+    grid.template forEachBatch<batch>(
+        pack * lanes,
+        [&](int i, ElementPlace& place) {
+          place.image = static_cast<std::int32_t>(blockIdx.z);
+          fetched[i] = Access::fetch(source, place);
+        },
+        [&](int i, const ElementPlace& /*place*/) {
+          const typename Access::Values values = Access::valuesOf(fetched[i]);
+#pragma unroll
+          for (int lane = 0; lane < lanes; ++lane) {
+            const double difference = static_cast<double>(values.values[lane]) - shift[lane];
+            first[lane] += difference;
+            second[lane] = fma(difference, difference, second[lane]);
+          }
+        });
+  }
+  storeImageChunk(sums, pack, isInside, first, second);
+}
+
+/// sum dy and sum dy (x - mean) of each chunk, with the float32 number next to the mean.
+template <class Access>
+__global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
+    sumImageGradients(ChannelGrid grid, SourceView source, SourceView gradient, GroupStatistics statistics,
+                      ImageChunkSums sums) {
+  constexpr int lanes = Access::lanes;
+  constexpr int batch = kImagePixelBatch<Access, 2>;
+  const std::uint32_t pack = grid.pack();
+  const bool isInside = pack < grid.packs;
+  double first[lanes] = {};
+  double second[lanes] = {};
+  if (isInside) {
+    double mean[lanes];
+#pragma unroll
+    for (int lane = 0; lane < lanes; ++lane) {
+      const std::int64_t c = (static_cast<std::int64_t>(pack) * lanes + lane) % statistics.channels;
+      mean[lane] = static_cast<double>(
+          ChannelStatistics(statistics, blockIdx.z, c / statistics.groupChannels()).nearMean);
+    }
+    typename Access::Fetched fetchedX[batch];
+    typename Access::Fetched fetchedDy[batch];
+    grid.template forEachBatch<batch>(
+        pack * lanes,
+        [&](int i, ElementPlace& place) {
+          place.image = static_cast<std::int32_t>(blockIdx.z);
+          fetchedX[i] = Access::fetch(source, place);
+          fetchedDy[i] = Access::fetch(gradient, place);
+        },
+        [&](int i, const ElementPlace& /*place*/) {
+          const typename Access::Values x = Access::valuesOf(fetchedX[i]);
+          const typename Access::Values dy = Access::valuesOf(fetchedDy[i]);
+#pragma unroll
+          for (int lane = 0; lane < lanes; ++lane) {
+            const auto g = static_cast<double>(dy.values[lane]);
+            first[lane] += g;
+            second[lane] = fma(g, static_cast<double>(x.values[lane]) - mean[lane], second[lane]);
+          }
+        });
+  }
+  storeImageChunk(sums, pack, isInside, first, second);
+}
+
+/// Joins the chunks of each image. @param pixels of an image: the results are means and sums of squared differences;
+/// 0: they are sums
+static __global__ void __launch_bounds__(kImageJoinThreads)
+    joinImageChunks(ImageChunkSums sums, SourceView source, double pixels, ImageSums result) {
+  __shared__ double shared[2][kImageJoinThreads];
+  const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  double both[2] = {};
+  if (c < result.channels) {
+    const auto repeats = static_cast<std::uint32_t>(sums.channels / result.channels);
+    for (std::uint32_t i = threadIdx.y; i < sums.chunks * repeats; i += blockDim.y) {
+      const std::uint32_t chunk = i / repeats;
+      const double* const from = sums.of(blockIdx.z, chunk, (i - chunk * repeats) * result.channels + c);
+      both[0] += from[0];
+      both[1] += from[sums.channels];
+    }
+  }
+  sumColumns(both, shared);
+  if (threadIdx.y != 0 || c >= result.channels) return;
+  if (pixels > 0) {
+    const double quotient = both[0] / pixels;
+    both[1] -= both[0] * quotient;
+    both[0] = imageShiftOf(source, blockIdx.z, c) + quotient;
+  }
+  result.first(blockIdx.z)[c] = both[0];
+  result.second(blockIdx.z)[c] = both[1];
+}
+
+/// From moments of channels to the statistics of groups; one thread for each group.
+static __global__ void finishStatistics(ImageSums moments, double pixels, double epsilon,
+                                        GroupStatistics statistics) {
+  const std::int64_t group = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (group >= statistics.groups) return;
+  const std::int64_t each = statistics.groupChannels();
+  const double* const means = moments.first(blockIdx.y) + group * each;
+  const double* const squares = moments.second(blockIdx.y) + group * each;
+  double mean = means[0];
+  if (each > 1) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < each; ++i) sum += means[i] - mean;
+    mean += sum / static_cast<double>(each);
+  }
+  double sum = 0;
+  for (std::int64_t i = 0; i < each; ++i) sum += squares[i] + pixels * (means[i] - mean) * (means[i] - mean);
+  const double variance = sum / (pixels * static_cast<double>(each));
+  statistics.means(blockIdx.y)[group] = mean;
+  statistics.inverseDeviations(blockIdx.y)[group] = 1 / sqrt((variance < 0 ? 0.0 : variance) + epsilon);
+}
+
+struct FinishGradientArguments {
+  ImageSums sums;  ///< B and the sums of dy (x - mean)
+  GroupStatistics statistics;
+  double pixels = 0;
+  const float* gamma = nullptr;
+  float* gammaGradient = nullptr;  ///< rows of channels; null: `sums` becomes B and G
+  float* betaGradient = nullptr;
+  double* shares = nullptr;  ///< 1/m sum e of each group of each image, then 1/m sum(e h)
+};
+
+/// G, and the shares of the groups; one thread for each group.
+static __global__ void finishGradients(FinishGradientArguments a) {
+  const std::int64_t group = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (group >= a.statistics.groups) return;
+  const std::int64_t image = blockIdx.y;
+  const std::int64_t each = a.statistics.groupChannels();
+  const ChannelStatistics own(a.statistics, image, group);
+  double sum = 0;
+  double product = 0;
+  for (std::int64_t c = group * each; c < (group + 1) * each; ++c) {
+    const double b = a.sums.first(image)[c];
+    const double g = own.r * (a.sums.second(image)[c] - own.restOfMean * b);
+    if (a.gammaGradient == nullptr) {
+      a.sums.second(image)[c] = g;
+    } else {
+      a.gammaGradient[image * a.statistics.channels + c] = static_cast<float>(g);
+      a.betaGradient[image * a.statistics.channels + c] = static_cast<float>(b);
+    }
+    sum += static_cast<double>(a.gamma[c]) * b;
+    product += static_cast<double>(a.gamma[c]) * g;
+  }
+  const double count = a.pixels * static_cast<double>(each);
+  double* const shares = a.shares + 2 * image * a.statistics.groups + group;
+  shares[0] = sum / count;
+  shares[a.statistics.groups] = product / count;
+}
+
+/// One thread for each channel: image after image.
+static __global__ void sumImages(ImageSums sums, std::int64_t images, float* gammaGradient,
+                                 float* betaGradient) {
+  const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (c >= sums.channels) return;
+  double gamma = 0;
+  double beta = 0;
+  for (std::int64_t image = 0; image < images; ++image) {
+    gamma += sums.second(image)[c];
+    beta += sums.first(image)[c];
+  }
+  gammaGradient[c] = static_cast<float>(gamma);
+  betaGradient[c] = static_cast<float>(beta);
+}
+
+struct NormalizeImageArguments {
+  ChannelGrid grid;
+  SourceView source;
+  ResultView destination;
+  GroupStatistics statistics;
+  const float* gamma = nullptr;
+  const float* beta = nullptr;
+};
+
+template <class Access>
+__global__ void __launch_bounds__(ChannelGrid::kThreads, 2) normalizeImagePixels(NormalizeImageArguments a) {
+  constexpr int lanes = Access::lanes;
+  constexpr int batch = kImagePixelBatch<Access, 1>;
+  const std::uint32_t pack = a.grid.pack();
+  if (pack >= a.grid.packs) return;
+  float mean[lanes];
+  float scale[lanes];
+  float shift[lanes];
+#pragma unroll
+  for (int lane = 0; lane < lanes; ++lane) {
+    const std::int64_t c = (static_cast<std::int64_t>(pack) * lanes + lane) % a.statistics.channels;
+    const ChannelStatistics own(a.statistics, blockIdx.z, c / a.statistics.groupChannels());
+    mean[lane] = own.nearMean;
+    scale[lane] = static_cast<float>(static_cast<double>(a.gamma[c]) * own.r);
+    shift[lane] = static_cast<float>(static_cast<double>(a.beta[c]) -
+                                     own.restOfMean * static_cast<double>(scale[lane]));
+  }
+  typename Access::Fetched fetched[batch];
+  a.grid.template forEachBatch<batch>(
+      pack * lanes,
+      [&](int i, ElementPlace& place) {
+        place.image = static_cast<std::int32_t>(blockIdx.z);
+        fetched[i] = Access::fetch(a.source, place);
+      },
+      [&](int i, const ElementPlace& place) {
+        typename Access::Values values = Access::valuesOf(fetched[i]);
+#pragma unroll
+        for (int lane = 0; lane < lanes; ++lane)
+          values.values[lane] = (values.values[lane] - mean[lane]) * scale[lane] + shift[lane];
+        Access::store(values, a.destination, place);
+      });
+}
+
+struct ImageGradientArguments {
+  ChannelGrid grid;
+  SourceView gradient;
+  SourceView source;
+  ResultView destination;
+  GroupStatistics statistics;
+  const float* gamma = nullptr;
+  const double* shares = nullptr;  ///< as FinishGradientArguments
+  bool accumulate = false;
+};
+
+template <class Access>
+__global__ void __launch_bounds__(ChannelGrid::kThreads, 2) imageGradientOfPixels(ImageGradientArguments a) {
+  constexpr int lanes = Access::lanes;
+  constexpr int batch = kImagePixelBatch<Access, 2>;
+  const std::uint32_t pack = a.grid.pack();
+  if (pack >= a.grid.packs) return;
+  float mean[lanes];
+  float gamma[lanes];
+  float meanGradient[lanes];
+  float factor[lanes];
+  float inverseDeviation[lanes];
+#pragma unroll
+  for (int lane = 0; lane < lanes; ++lane) {
+    const std::int64_t c = (static_cast<std::int64_t>(pack) * lanes + lane) % a.statistics.channels;
+    const std::int64_t group = c / a.statistics.groupChannels();
+    const ChannelStatistics own(a.statistics, blockIdx.z, group);
+    const double* const shares = a.shares + 2 * blockIdx.z * a.statistics.groups + group;
+    mean[lane] = own.nearMean;
+    gamma[lane] = a.gamma[c];
+    factor[lane] = static_cast<float>(own.r * shares[a.statistics.groups]);
+    meanGradient[lane] = static_cast<float>(shares[0] - own.restOfMean * static_cast<double>(factor[lane]));
+    inverseDeviation[lane] = static_cast<float>(own.r);
+  }
+  typename Access::Fetched fetchedX[batch];
+  typename Access::Fetched fetchedDy[batch];
+  a.grid.template forEachBatch<batch>(
+      pack * lanes,
+      [&](int i, ElementPlace& place) {
+        place.image = static_cast<std::int32_t>(blockIdx.z);
+        fetchedDy[i] = Access::fetch(a.gradient, place);
+        fetchedX[i] = Access::fetch(a.source, place);
+      },
+      [&](int i, const ElementPlace& place) {
+        const typename Access::Values x = Access::valuesOf(fetchedX[i]);
+        typename Access::Values values = Access::valuesOf(fetchedDy[i]);
+#pragma unroll
+        for (int lane = 0; lane < lanes; ++lane) {
+          const float centred = values.values[lane] * gamma[lane] - meanGradient[lane];
+          values.values[lane] =
+              fmaf(-(x.values[lane] - mean[lane]), factor[lane], centred) * inverseDeviation[lane];
+        }
+        Access::store(values, a.destination, place, a.accumulate);
+      });
+}
+
+}  // namespace mps::detail::cuda
