@@ -212,8 +212,19 @@ std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(
   ConvolutionProblem common = describedProblem(call.options);
   common.edgeMode = call.edgeMode;
   common.gradient = call.gradient;
-  common.x.destinationSize = call.gradient.width;
-  common.y.destinationSize = call.gradient.height;
+  mtl::Origin gradientOrigin;
+  if (call.record) {  // of a whole result the part counts that was written
+    const mtl::Region& clip = call.record->clipRect;
+    const auto cut = [](std::int64_t& size, std::size_t written, std::size_t first, std::size_t& origin) {
+      if (size <= asSigned(written)) return;
+      size = asSigned(written);
+      origin = first;
+    };
+    cut(common.gradient.width, clip.size.width, clip.origin.x, gradientOrigin.x);
+    cut(common.gradient.height, clip.size.height, clip.origin.y, gradientOrigin.y);
+  }
+  common.x.destinationSize = common.gradient.width;
+  common.y.destinationSize = common.gradient.height;
   std::vector<detail::PreparedCall> calls;
 
   if (computesData()) {
@@ -235,6 +246,7 @@ std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(
     prepared.plan = detail::planFor(*device(), detail::convolutionBackEnds, problem);
     giveWeights(prepared, false);
     prepared.readsSource = false;
+    prepared.gradientOrigin = gradientOrigin;
     calls.push_back(std::move(prepared));
   }
   if (!computesWeights()) return calls;
@@ -260,6 +272,7 @@ std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(
                                           pooledProblem(problem, call.gradient))
                         : detail::planFor(*device(), detail::convolutionBackEnds, problem);
   giveGradients(prepared, state);
+  prepared.gradientOrigin = gradientOrigin;
   calls.push_back(std::move(prepared));
   return calls;
 }

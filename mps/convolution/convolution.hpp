@@ -91,7 +91,8 @@ class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights
 ///     dW[k][q][p][c] = sum over images, y, x of E[y][x][k] * in(tap q of y, tap p of x, group(k) Cg + c)
 ///     db[k]          = sum over images, y, x of E[y][x][k]
 ///
-/// E, the source gradient, has the size of the forward clip rectangle. dIn goes to the destination; dW and db
+/// E, the source gradient, has the size of the forward clip rectangle, or of the whole result: then the part in the
+/// clip rectangle counts. dIn goes to the destination; dW and db
 /// go to the gradient state: the first encode with a state sets them, later ones add. dIn uses the weights
 /// that the forward kernel had at the first encode; later ones only come by a reload, so reload both kernels.
 ///

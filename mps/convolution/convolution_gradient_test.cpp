@@ -105,6 +105,25 @@ TEST_F(ConvolutionGradient, GradientWithWeightsAndBiasLeavesTheDestinationAlone)
   EXPECT_EQ(returned->width(), 2U) << "an image is returned, its content undefined (spec/02, Q11)";
 }
 
+TEST_F(ConvolutionGradient, OfAWholeResultTheClipRectangleCounts) {
+  kernel_->setClipRect({{1, 2, 0}, {2, 1, 1}});
+  const auto result = poisoned(sizeOf(4, 3, 1));
+  for (const Values& e : {Values{9, 9, 9, 9, 9, 9, 9, 9, 9, 1, 2, 9}, Values{1, 2}}) {
+    const auto state = kernel_->resultState(in_);
+    const auto buffer = commands();
+    kernel_->encode(buffer, in_, state, result);
+    const auto size = e.size() == 2 ? sizeOf(2, 1, 1) : sizeOf(4, 3, 1);
+    const auto gradient = CNNConvolutionGradient::create(device_, source_);
+    gradient->setDestinationImageAllocator(Image::defaultAllocator());
+    const auto dIn = gradient->encode(buffer, image(size, e), in_, state);
+    run(buffer);
+    // result[x] = in[x - 1] + 10 in[x]
+    EXPECT_EQ(valuesOf(*dIn), (Values{12, 20})) << e.size();
+    EXPECT_EQ(weightsOf(state), (Values{6, 13})) << e.size();
+    EXPECT_EQ(biasesOf(state), (Values{3})) << e.size();
+  }
+}
+
 TEST_F(ConvolutionGradient, EncodesWithOneStateAddUpAndANewStateBeginsAnew) {
   const auto state = forward(in_);
   set(state, 77);
