@@ -34,17 +34,65 @@ constexpr const char* stepCommand = "training-step";
 constexpr const char* optimizerName = "adam";
 constexpr std::size_t defaultBatch = 64;
 
-std::vector<std::size_t> batchesFor(const mtl::Device& device) {
-  if (device.kind() == mtl::DeviceKind::CPU) return {16, defaultBatch, 128};
-  return {defaultBatch, 128, 1024};
+using Format = mps::ImageFeatureChannelFormat;
+
+/// What the steps of a network are timed with.
+struct TimedStep {
+  std::string network;
+  PictureSize size;
+  std::size_t batch = defaultBatch;
+  Format format = Format::Float32;
+  /// Only when the filter has the network's name.
+  bool takesLong = false;
+};
+
+constexpr PictureSize smallPicture{28, 28, 1};
+constexpr PictureSize mediumPicture{64, 64, 3};
+constexpr PictureSize largePicture{224, 224, 3};
+
+std::vector<TimedStep> stepsFor(const mtl::Device& device) {
+  const bool isCpu = device.kind() == mtl::DeviceKind::CPU;
+  std::vector<TimedStep> steps;
+  const std::vector<std::size_t> batches = isCpu ? std::vector<std::size_t>{16, defaultBatch, 128}
+                                                 : std::vector<std::size_t>{defaultBatch, 128, 1024};
+  for (const char* network : {"lenet", "mnist-cnn"})
+    for (const std::size_t batch : batches) steps.push_back({network, smallPicture, batch});
+  const auto addLong = [&](const char* network, const PictureSize& size, std::size_t batch,
+                           Format format = Format::Float32) {
+    steps.push_back({network, size, batch, format, true});
+  };
+  if (isCpu) {
+    addLong("resnet18", smallPicture, 16);
+    addLong("resnet50", mediumPicture, 16);
+    addLong("alexnet-lrn", smallPicture, 16);
+  } else {
+    addLong("resnet18", smallPicture, 128);
+    addLong("resnet50", largePicture, 256);
+    addLong("resnet50", largePicture, 256, Format::Float16);
+    addLong("alexnet-lrn", largePicture, 128);
+  }
+  return steps;
 }
 
-NetworkOptions optionsOf(const std::string& name, std::size_t batchSize) {
+NetworkOptions optionsOf(const TimedStep& step) {
   NetworkOptions options;
-  options.name = name;
-  options.batchSize = batchSize;
+  options.name = step.network;
+  options.height = step.size.height;
+  options.width = step.size.width;
+  options.channels = step.size.channels;
+  options.batchSize = step.batch;
+  options.format = step.format;
   options.allowReducedPrecision = true;
   return options;
+}
+
+std::string shapeOf(const NetworkOptions& options) {
+  return std::to_string(options.height) + "x" + std::to_string(options.width) + "x" +
+         std::to_string(options.channels);
+}
+
+std::string nameOf(Format format) {
+  return format == Format::Float16 ? "float16" : "float32";
 }
 
 /// The step that `unmetal train` repeats, on one batch.
@@ -55,7 +103,7 @@ class RepeatedStep {
     const double rate = defaultLearningRate(optimizerName);
     options.optimizer = makeOptimizer(device, optimizerName, rate, 0);
     network_ = buildNetwork(device, options);
-    const Dataset data = loadDataset("synthetic", Split::Training);
+    const Dataset data = loadDataset("synthetic:" + shapeOf(options), Split::Training);
     const auto numbers = shuffledOrder(data.count(), 0, 0);
     const mps::ImageFeatureChannelFormat format = pictureFormat(*device);
     fillFrom(data, format)(std::span(numbers).first(options.batchSize), batch_);
@@ -145,11 +193,6 @@ double firstStepMilliseconds(const std::string& network, const DeviceOptions& de
   return mps::detail::summarize(milliseconds).milliseconds;
 }
 
-std::string shapeOf(const NetworkOptions& options) {
-  return std::to_string(options.height) + "x" + std::to_string(options.width) + "x" +
-         std::to_string(options.channels);
-}
-
 mps::detail::BenchRow rowFor(const Network& network, std::size_t pictureBytes) {
   const auto batch = static_cast<double>(network.options.batchSize);
   constexpr double valuesPerParameter = 3;  // itself, Adam's momentum and velocity
@@ -158,7 +201,7 @@ mps::detail::BenchRow rowFor(const Network& network, std::size_t pictureBytes) {
   row.kernel = network.options.name;
   row.isNet = true;
   row.direction = "step";
-  row.format = "float32";
+  row.format = nameOf(network.options.format);
   row.shape = shapeOf(network.options);
   row.batch = static_cast<std::int64_t>(network.options.batchSize);
   row.bytes = batch * (static_cast<double>(pictureBytes) + labelAndLossBytes) +
@@ -170,24 +213,26 @@ mps::detail::BenchRow rowFor(const Network& network, std::size_t pictureBytes) {
 }  // namespace
 
 void benchNetworks(mps::detail::Bench& bench, const DeviceOptions& device) {
-  for (const std::string& name : networkNames()) {
-    for (const std::size_t batch : batchesFor(*bench.device())) {
-      const NetworkOptions options = optionsOf(name, batch);
-      const std::size_t pictureBytes = options.width * options.height * options.channels *
-                                       mps::bytesPerChannel(pictureFormat(*bench.device()));
-      const std::string shape = shapeOf(options);
-      if (!bench.isSelected(name + " step float32 " + shape + " batch " + std::to_string(batch))) continue;
-      mps::detail::BenchRow row = rowFor(buildNetwork(bench.device(), options), pictureBytes);
-      const ChildOutput child =
-          runThisProgram(withDevice({stepCommand, "--net", name, "--batch", std::to_string(batch)}, device));
-      const auto measured = nlohmann::json::parse(child.text);
-      row.milliseconds = measured.at("ms");
-      row.spread = measured.at("spread");
-      row.imagesPerSecond = 1e3 * static_cast<double>(batch) / row.milliseconds;
-      row.peakBytes = measured.at("peak_bytes").get<double>();
-      if (batch == defaultBatch) row.firstStepMilliseconds = firstStepMilliseconds(name, device);
-      bench.add(row);
-    }
+  for (const TimedStep& step : stepsFor(*bench.device())) {
+    const NetworkOptions options = optionsOf(step);
+    const std::size_t pictureBytes = options.width * options.height * options.channels *
+                                     mps::bytesPerChannel(pictureFormat(*bench.device()));
+    const std::string shape = shapeOf(options);
+    const std::string format = nameOf(step.format);
+    const std::string batch = std::to_string(step.batch);
+    if (!bench.isSelected(step.network + " step " + format + " " + shape + " batch " + batch)) continue;
+    if (step.takesLong && !bench.filterHas(step.network)) continue;
+    mps::detail::BenchRow row = rowFor(buildNetwork(bench.device(), options), pictureBytes);
+    const ChildOutput child = runThisProgram(withDevice(
+        {stepCommand, "--net", step.network, "--batch", batch, "--picture-size", shape, "--format", format},
+        device));
+    const auto measured = nlohmann::json::parse(child.text);
+    row.milliseconds = measured.at("ms");
+    row.spread = measured.at("spread");
+    row.imagesPerSecond = 1e3 * static_cast<double>(step.batch) / row.milliseconds;
+    row.peakBytes = measured.at("peak_bytes").get<double>();
+    if (step.batch == defaultBatch) row.firstStepMilliseconds = firstStepMilliseconds(step.network, device);
+    bench.add(row);
   }
 }
 
@@ -198,19 +243,28 @@ void runTrainingStep(const std::shared_ptr<mtl::Device>& device, const NetworkOp
 void addTrainingStepCommand(CLI::App& program) {
   struct Arguments {
     DeviceOptions device;
-    std::string network;
-    std::size_t batch = defaultBatch;
+    TimedStep step;
+    std::string size;
+    std::string format;
   };
   const auto arguments = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand(stepCommand, "What bench runs to time a network");
   command->group("");  // not in the list of commands
   addDeviceOptions(*command, arguments->device);
-  addNetworkOption(*command, arguments->network)->required();
-  command->add_option("--batch", arguments->batch)->check(wholeNumber(1, 4096));
+  addNetworkOption(*command, arguments->step.network)->required();
+  command->add_option("--batch", arguments->step.batch)->check(wholeNumber(1, 4096));
+  command->add_option("--picture-size", arguments->size)->required();
+  command->add_option("--format", arguments->format)
+      ->required()
+      ->check(CLI::IsMember({"float32", "float16"}));
   command->callback([arguments] {
     const std::size_t idleBytes = mps::detail::residentBytes();
     const auto device = openDevice(arguments->device);
-    RepeatedStep step(device, optionsOf(arguments->network, arguments->batch));
+    const auto size = parsePictureSize(arguments->size);
+    if (!size) throw mps::Error("--picture-size " + arguments->size + ": give HEIGHTxWIDTHxCHANNELS");
+    arguments->step.size = *size;
+    if (arguments->format == "float16") arguments->step.format = Format::Float16;
+    RepeatedStep step(device, optionsOf(arguments->step));
     // By then a device has recorded the step for replays; and filling and emptying the pipeline, once in a run,
     // must not count.
     constexpr int warmUpSteps = 12;

@@ -8,9 +8,15 @@
 
 namespace unmetal {
 
-/// Rows of `unmetal bench` for the training step of each network on synthetic pictures, with Adam in float32
-/// (a GPU may multiply in TF32), in batches of 16, 64 and 128, on a GPU of 64, 128 and 1,024. Each is measured
-/// in a process of its own.
+/// Rows of `unmetal bench` for the training step of networks on generated pictures, with Adam (a GPU may multiply in
+/// TF32): lenet and mnist-cnn in batches of 16, 64 and 128, on a GPU of 64, 128 and 1,024; where the filter has their
+/// name, the larger ones, too:
+///
+/// | | CPU | GPU |
+/// |---|---|---|
+/// | resnet18 | 28x28x1 batch 16 | 28x28x1 batch 128 |
+/// | resnet50 | 64x64x3 batch 16 | 224x224x3 batch 256, also in float16 |
+/// | alexnet-lrn | 28x28x1 batch 16 | 224x224x3 batch 128 |
 ///
 /// | number | meaning |
 /// |---|---|

@@ -28,6 +28,10 @@ bool Bench::isSelected(const std::string& key) const {
   return containsIgnoringCase(key, options_.filter);
 }
 
+bool Bench::filterHas(const std::string& words) const {
+  return containsIgnoringCase(options_.filter, words);
+}
+
 void Bench::family(void (*benchFamily)(Bench&)) {
   try {
     benchFamily(*this);

@@ -81,6 +81,8 @@ class Bench {
   [[nodiscard]] const std::vector<BenchRow>& rows() const { return rows_; }
   /// Whether the filter lets this row run; ask before making large images.
   [[nodiscard]] bool isSelected(const std::string& key) const;
+  /// Whether the filter contains these words: for rows that take too long to be run unasked.
+  [[nodiscard]] bool filterHas(const std::string& words) const;
 
   /// Images to process together so that the working set comes from memory and not from a cache.
   /// @param bytesPerImage that the kernel reads and writes
