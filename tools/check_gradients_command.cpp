@@ -98,7 +98,7 @@ void addCheckGradientsCommand(CLI::App& program) {
   addDeviceOptions(*command, arguments->device);
   command
       ->add_option("--net", arguments->network,
-                   "Only this net [all, resnets and alexnet-lrn with 2 channels in the first layer]")
+                   "Only this net [all, the larger ones with 2 channels in the first layer]")
       ->type_name("NAME");
   command->add_option("--batch", arguments->batchSize, "Pictures, of 12 x 12 pixels")
       ->type_name("N")

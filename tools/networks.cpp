@@ -20,11 +20,13 @@ struct NamedNetwork {
   std::size_t firstChannels;
 };
 constexpr std::size_t usualChannels = 64;
+constexpr std::size_t unetChannels = 16;
 constexpr NamedNetwork networks[] = {{"lenet", lenet, 0},
                                      {"mnist-cnn", mnistCnn, 0},
                                      {"resnet18", resnet18, usualChannels},
                                      {"resnet50", resnet50, usualChannels},
-                                     {"alexnet-lrn", alexnetLrn, usualChannels}};
+                                     {"alexnet-lrn", alexnetLrn, usualChannels},
+                                     {"unet-small", unetSmall, unetChannels}};
 
 /// The network of a name such as "resnet18" or "resnet18:16".
 NamedNetwork find(const std::string& name) {

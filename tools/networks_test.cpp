@@ -175,6 +175,14 @@ TEST_F(Networks, CountTheirWork) {
   EXPECT_EQ(std::round(forward / 1e6), 1814);
 }
 
+TEST_F(Networks, UnetsTakePicturesThatHalveTwice) {
+  NetworkOptions options;
+  options.name = "unet-small:2";
+  options.width = 30;
+  EXPECT_NE(errorOf<mps::Error>([&] { buildNetwork(device_, options); }).find("multiples of 4, not 30x28"),
+            std::string::npos);
+}
+
 TEST_F(Networks, WrongNamesAreRefused) {
   const auto refusal = [&](const std::string& name) {
     return errorOf<mps::Error>([&] { checkNetworkName(name); });

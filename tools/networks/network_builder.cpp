@@ -2,6 +2,7 @@
 
 #include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/batch_normalization/batch_normalization_node.hpp"
+#include "mps/concatenation/concatenation_node.hpp"
 #include "mps/convolution/convolution_node.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/padding.hpp"
@@ -9,6 +10,7 @@
 #include "mps/neuron/neuron_node.hpp"
 #include "mps/normalization/normalization_node.hpp"
 #include "mps/pooling/pooling_node.hpp"
+#include "mps/upsampling/upsampling_node.hpp"
 
 namespace unmetal {
 namespace {
@@ -164,6 +166,18 @@ Features globalAveragePool(const Features& source) {
                                                        source.width, source.height);
   node->setPaddingPolicy(validOnly());
   return {node->resultImage(), 1, 1, source.channels};
+}
+
+Features concatenate(const Features& left, const Features& right) {
+  const auto node = mps::NNConcatenationNode::create({left.image, right.image});
+  node->setChannelAlignment(1);
+  return {node->resultImage(), left.width, left.height, left.channels + right.channels};
+}
+
+Features doubled(const Features& source) {
+  const auto node = mps::CNNUpsamplingBilinearNode::create(source.image, 2, 2);
+  node->setHalfPixelCenters(true);
+  return {node->resultImage(), 2 * source.width, 2 * source.height, source.channels};
 }
 
 }  // namespace unmetal

@@ -101,6 +101,11 @@ Features averagePool(const Features& source, std::size_t kernelSize);
 /// One pixel: the mean of each channel.
 Features globalAveragePool(const Features& source);
 
+/// Both of one width and height: the channels of the left one, then those of the right one.
+Features concatenate(const Features& left, const Features& right);
+/// Twice as wide and high, bilinear between the centres of pixels.
+Features doubled(const Features& source);
+
 /// @name The networks: from pictures to one number for each class. networks.hpp says what they are.
 /// @{
 Features lenet(NetworkBuilder& builder, const Features& pictures);
@@ -108,6 +113,7 @@ Features mnistCnn(NetworkBuilder& builder, const Features& pictures);
 Features resnet18(NetworkBuilder& builder, const Features& pictures);
 Features resnet50(NetworkBuilder& builder, const Features& pictures);
 Features alexnetLrn(NetworkBuilder& builder, const Features& pictures);
+Features unetSmall(NetworkBuilder& builder, const Features& pictures);
 /// @}
 
 }  // namespace unmetal
