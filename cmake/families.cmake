@@ -61,6 +61,16 @@ unmetal_family(neuron
   CUDA neuron_cuda.cu
   CONFORM neuron_reference_call.cpp
   TESTS neuron_test.cpp)
+unmetal_family(reduction
+  HEADERS reduction_node.hpp reduction_operation.hpp
+  SOURCES reduction_node.cpp
+  CONFORM reduction_reference_call.cpp
+  TESTS reduction_test.cpp)
+unmetal_family(reshape
+  HEADERS pad.hpp reshape_node.hpp
+  SOURCES pad.cpp reshape_node.cpp
+  CONFORM reshape_reference_call.cpp
+  TESTS pad_test.cpp reshape_test.cpp)
 unmetal_family(softmax CUDA softmax_cuda.cu CONFORM softmax_reference_call.cpp TESTS softmax_test.cpp)
 unmetal_family(dropout CUDA dropout_cuda.cu CONFORM dropout_reference_call.cpp TESTS dropout_test.cpp)
 unmetal_family(loss

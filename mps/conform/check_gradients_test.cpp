@@ -16,6 +16,8 @@
 #include "mps/graph/test_network.hpp"
 #include "mps/neuron/neuron.hpp"
 #include "mps/normalization/normalization_node.hpp"
+#include "mps/reduction/reduction_node.hpp"
+#include "mps/reshape/reshape_node.hpp"
 #include "mps/softmax/softmax.hpp"
 #include "mps/upsampling/upsampling_node.hpp"
 
@@ -186,6 +188,59 @@ TEST(CheckGradients, ConcatenationIsRightBackToTheSourceImages) {
   for (const char* node : {"padded gradient", "adjacent gradient"})
     EXPECT_GT(rowOf(report, node, "source gradient").derivatives, 0) << node;
   EXPECT_GT(rowOf(report, "GradientNode \"a\"", "weights").derivatives, 6);
+}
+
+/// Each way of padding behind the other, and another shape at the end.
+TEST(CheckGradients, PaddingAndReshapeAreRightBackToTheSourceImages) {
+  const auto x = NNImageNode::create();
+  const auto a = CNNConvolutionNode::create(x, test::layer(device(), 3, 4, 3, "a"));
+  const auto mirror = NNPadNode::create(a->resultImage(), {2, 1, 1}, {1, 3, 0}, ImageEdgeMode::Mirror);
+  mirror->setLabel("mirror");
+  const auto clamp = NNPadNode::create(mirror->resultImage(), {1, 0, 0}, {0, 1, 0}, ImageEdgeMode::Clamp);
+  clamp->setLabel("clamp");
+  const auto constant =
+      NNPadNode::create(clamp->resultImage(), {0, 0, 1}, {1, 1, 0}, ImageEdgeMode::Constant);
+  constant->setFillValue(0.5F);
+  constant->setLabel("constant");
+  const auto average = CNNPoolingAverageNode::create(constant->resultImage(), 2);
+  const auto flat = NNReshapeNode::create(average->resultImage(), 1, 1, 4 * 5 * 5);
+  const auto b = CNNFullyConnectedNode::create(flat->resultImage(), test::layer(device(), 1, 100, 4, "b"));
+  const auto loss = squaredError(b->resultImage());
+  const auto graph = graphOf(resultsOf(loss->trainingGraph(nullptr)), true);
+  const auto report = checkGradients(*graph, {randomImages(3, 3, 3, 4, 7)}, {randomLabels(3, 4, 8)},
+                                     {.elementsPerTensor = 6});
+  EXPECT_EQ(report.describe(), "");
+  EXPECT_TRUE(report.passed());
+  for (const char* node : {"mirror gradient", "clamp gradient", "constant gradient", "NNReshapeGradientNode"})
+    EXPECT_GT(rowOf(report, node, "source gradient").derivatives, 0) << node;
+  EXPECT_GT(rowOf(report, "GradientNode \"a\"", "source gradient").derivatives, 6);
+}
+
+TEST(CheckGradients, ReductionsAreRightBackToTheSourceImages) {
+  const auto x = NNImageNode::create();
+  const auto a = CNNConvolutionNode::create(x, test::layer(device(), 3, 4, 6, "a"));
+  const auto maximum = NNReductionRowMaxNode::create(a->resultImage());
+  const auto minimum = NNReductionColumnMinNode::create(a->resultImage());
+  const auto product = NNMultiplicationNode::create(a->resultImage(), maximum->resultImage());
+  product->setSecondaryStrideInPixelsX(0);
+  const auto other = NNMultiplicationNode::create(product->resultImage(), minimum->resultImage());
+  other->setSecondaryStrideInPixelsY(0);
+  const auto sum = NNReductionFeatureChannelsSumNode::create(other->resultImage());
+  sum->setWeight(0.5F);
+  const auto scaled = NNMultiplicationNode::create(other->resultImage(), sum->resultImage());
+  scaled->setSecondaryStrideInFeatureChannels(0);
+  const auto mean = NNReductionSpatialMeanNode::create(scaled->resultImage());
+  mean->setClipRectSource({{1, 0, 0}, {3, 2, 1}});
+  const auto b = CNNFullyConnectedNode::create(mean->resultImage(), test::layer(device(), 1, 6, 4, "b"));
+  const auto loss = squaredError(b->resultImage());
+  const auto graph = graphOf(resultsOf(loss->trainingGraph(nullptr)), true);
+  const auto report = checkGradients(*graph, {randomImages(3, 4, 3, 4, 7)}, {randomLabels(3, 4, 8)},
+                                     {.elementsPerTensor = 6});
+  EXPECT_EQ(report.describe(), "");
+  EXPECT_TRUE(report.passed());
+  EXPECT_GT(rowOf(report, "NNReductionSpatialMeanGradientNode", "source gradient").derivatives, 0);
+  EXPECT_GT(rowOf(report, "NNUnaryReductionGradientNode", "source gradient").derivatives, 0);
+  EXPECT_GT(rowOf(report, "GradientNode \"a\"", "source gradient").derivatives, 6);
 }
 
 TEST(CheckGradients, NormalisationByNeighboursIsRightBackToTheSourceImages) {

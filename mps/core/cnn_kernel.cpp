@@ -50,9 +50,10 @@ ForwardCall CNNKernel::resolveCall(BatchOperand& source, BatchOperand& destinati
   const detail::TensorShape from = source.shape();
   const detail::TensorShape to = destination.shape();
   if (checks) {
-    detail::checkChannelOffset(*this, "sourceFeatureChannelOffset", sourceFeatureChannelOffset_);
+    if (sourceChannelAlignment() > 1)
+      detail::checkChannelOffset(*this, "sourceFeatureChannelOffset", sourceFeatureChannelOffset_);
     detail::checkChannelOffset(*this, "destinationFeatureChannelOffset", destinationFeatureChannelOffset_);
-    if (edgeMode_ != ImageEdgeMode::Zero && edgeMode_ != ImageEdgeMode::Clamp)
+    if (!takesEdgeMode(edgeMode_))
       throw Error(describe(), "edgeMode", std::to_string(static_cast<int>(edgeMode_)), "Zero or Clamp");
     if (sourceFeatureChannelOffset_ >= static_cast<std::size_t>(from.channels) ||
         sourceFeatureChannelMaxCount_ == 0)
@@ -69,7 +70,11 @@ ForwardCall CNNKernel::resolveCall(BatchOperand& source, BatchOperand& destinati
                       " (a concatenation pads each part to a multiple of its channelAlignment, 4 or 1)");
     read = required;
   }
-  const std::size_t produced = producedFeatureChannels(read);
+  const bool fills =
+      fillsDestination() && destinationFeatureChannelOffset_ < static_cast<std::size_t>(to.channels);
+  const std::size_t produced = fills
+                                   ? static_cast<std::size_t>(to.channels) - destinationFeatureChannelOffset_
+                                   : producedFeatureChannels(read);
   if (const auto room = static_cast<std::size_t>(to.channels);
       produced > room || destinationFeatureChannelOffset_ > room - produced)
     throw Error(describe(), "destinationImage", std::to_string(to.channels) + " feature channels",
@@ -247,7 +252,7 @@ ImageDescriptor CNNKernel::sizeDestination(const ImageDescriptor& source) {
                     ", with valid-only padding");
   ImageDescriptor destination = destinationOf(source, static_cast<std::size_t>(x.destinationSize),
                                               static_cast<std::size_t>(y.destinationSize));
-  setPlacement({x.offset, y.offset, offset_.z});
+  if (!keepsOffset()) setPlacement({x.offset, y.offset, offset_.z});
   adjustDestination(destination, source);
   return destination;
 }

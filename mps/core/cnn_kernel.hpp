@@ -54,7 +54,7 @@ class CNNKernel : public Kernel {
   /// Most channels read from there; cut to what the source has. No limit.
   [[nodiscard]] std::size_t sourceFeatureChannelMaxCount() const { return sourceFeatureChannelMaxCount_; }
   void setSourceFeatureChannelMaxCount(std::size_t count) { sourceFeatureChannelMaxCount_ = count; }
-  /// Zero or Clamp. Zero.
+  /// Zero or Clamp, unless a class takes more. Zero.
   [[nodiscard]] ImageEdgeMode edgeMode() const { return edgeMode_; }
   void setEdgeMode(ImageEdgeMode edgeMode) { edgeMode_ = edgeMode; }
   /// Never null. Same size, centred, remainder to the top left, unless a class says otherwise.
@@ -194,6 +194,16 @@ class CNNKernel : public Kernel {
   [[nodiscard]] virtual std::size_t requiredFeatureChannels() const { return 0; }
   /// Windowless kernels see source regions of the destination's size, cut out (or filled) by the base class.
   [[nodiscard]] virtual bool hasWindow() const { return false; }
+  /// Zero and Clamp.
+  [[nodiscard]] virtual bool takesEdgeMode(ImageEdgeMode edgeMode) const {
+    return edgeMode == ImageEdgeMode::Zero || edgeMode == ImageEdgeMode::Clamp;
+  }
+  /// What sourceFeatureChannelOffset is a multiple of.
+  [[nodiscard]] virtual std::size_t sourceChannelAlignment() const { return 4; }
+  /// Whether all channels of a given destination are written, however many are read.
+  [[nodiscard]] virtual bool fillsDestination() const { return false; }
+  /// Whether the encodes that return an image leave `offset` as it is.
+  [[nodiscard]] virtual bool keepsOffset() const { return false; }
   /// Whether the kernel makes gradient states at all.
   [[nodiscard]] virtual bool makesState() const { return true; }
   /// A fresh state. @param commandBuffer null for a permanent one  @param sourceStates as resultState takes them

@@ -15,6 +15,9 @@
 #include "mps/neuron/neuron.hpp"
 #include "mps/normalization/normalization.hpp"
 #include "mps/pooling/pooling.hpp"
+#include "mps/reduction/reduction.hpp"
+#include "mps/reshape/pad.hpp"
+#include "mps/reshape/reshape.hpp"
 #include "mps/softmax/softmax.hpp"
 #include "mps/upsampling/upsampling.hpp"
 
@@ -32,6 +35,8 @@ class EveryKernel : public testing::DeviceTest {
   static constexpr std::size_t each = side * side * channels;
 
   [[nodiscard]] std::vector<std::shared_ptr<CNNKernel>> unaryKernels() const {
+    const auto reshape = NNReshape::create(device_);
+    reshape->setReshapedSize(side * channels, 1, side);
     const auto relu = NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU, 0.5F);
     return {CNNPoolingMax::create(device_, 2, 2, 2, 2),
             CNNPoolingAverage::create(device_, 3, 3),
@@ -46,6 +51,13 @@ class EveryKernel : public testing::DeviceTest {
             CNNSpatialNormalization::create(device_, 3, 2),
             CNNLocalContrastNormalization::create(device_, 2, 3),
             CNNCrossChannelNormalization::create(device_, 2),
+            reshape,
+            NNPad::create(device_, {1, 2, 3}, {3, 1, 2}),
+            NNSlice::create(device_),
+            NNReduceRowMax::create(device_),
+            NNReduceColumnMean::create(device_),
+            NNReduceFeatureChannelsSum::create(device_),
+            NNReduceSpatialMean::create(device_),
             CNNSoftMax::create(device_),
             CNNLogSoftMax::create(device_),
             CNNUpsamplingNearest::create(device_, 2, 3),

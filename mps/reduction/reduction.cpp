@@ -1,0 +1,214 @@
+#include "mps/reduction/reduction.hpp"
+
+#include <algorithm>
+#include <any>
+
+#include "mps/core/call.hpp"
+#include "mps/core/error.hpp"
+#include "mps/core/plan_for.hpp"
+#include "mps/reduction/reduction_problem.hpp"
+#include "mtl/device.hpp"
+
+namespace mps {
+
+using detail::ReductionDirection;
+using detail::ReductionProblem;
+
+namespace {
+
+/// What the record of a reduction keeps for its gradient.
+struct ReductionRecord {
+  mtl::Region region;
+  float scale = 1;
+};
+
+const char* name(ReductionOperation operation) {
+  switch (operation) {
+    case ReductionOperation::Min:
+      return "Min";
+    case ReductionOperation::Max:
+      return "Max";
+    case ReductionOperation::Sum:
+      return "Sum";
+    case ReductionOperation::Mean:
+      return "Mean";
+    case ReductionOperation::ArgumentMin:
+      return "ArgumentMin";
+    case ReductionOperation::ArgumentMax:
+      break;
+  }
+  return "ArgumentMax";
+}
+
+const char* name(ReductionAxis axis) {
+  switch (axis) {
+    case ReductionAxis::Row:
+      return "Row";
+    case ReductionAxis::Column:
+      return "Column";
+    case ReductionAxis::FeatureChannels:
+      return "FeatureChannels";
+    case ReductionAxis::Spatial:
+      break;
+  }
+  return "Spatial";
+}
+
+std::int64_t asSigned(std::size_t value) {
+  return static_cast<std::int64_t>(value);
+}
+
+/// The region cut to an image of that size; empty when it lies outside.
+mtl::Region within(mtl::Region region, std::size_t width, std::size_t height) {
+  const auto cut = [](std::size_t& origin, std::size_t& size, std::size_t limit) {
+    origin = std::min(origin, limit);
+    size = std::min(size, limit - origin);
+  };
+  cut(region.origin.x, region.size.width, width);
+  cut(region.origin.y, region.size.height, height);
+  region.origin.z = 0;
+  region.size.depth = 1;
+  return region;
+}
+
+/// Sets the region's pixels of a shape.
+void select(detail::TensorShape& shape, const mtl::Region& region) {
+  shape.width = asSigned(region.size.width);
+  shape.height = asSigned(region.size.height);
+}
+
+}  // namespace
+
+std::string detail::reductionClassName(ReductionOperation operation, ReductionAxis axis) {
+  return std::string("NNReduce") + name(axis) + name(operation);
+}
+
+NNReduceUnary::NNReduceUnary(std::shared_ptr<mtl::Device> device, ReductionOperation operation,
+                             ReductionAxis axis)
+    : CNNKernel(std::move(device)), operation_(operation), axis_(axis) {}
+
+std::string NNReduceUnary::className() const {
+  return detail::reductionClassName(operation_, axis_);
+}
+
+std::size_t NNReduceUnary::producedFeatureChannels(std::size_t sourceFeatureChannels) const {
+  return axis_ == ReductionAxis::FeatureChannels ? 1 : sourceFeatureChannels;
+}
+
+void NNReduceUnary::adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) {
+  const mtl::Region region = within(clipRectSource_, source.width(), source.height());
+  if (region.size.width == 0 || region.size.height == 0)
+    throw Error(describe(), "clipRectSource", "outside the source", "a part of " + source.describe());
+  const bool overX = axis_ == ReductionAxis::Row || axis_ == ReductionAxis::Spatial;
+  const bool overY = axis_ == ReductionAxis::Column || axis_ == ReductionAxis::Spatial;
+  destination.setWidth(clipRect().origin.x + (overX ? 1 : region.size.width));
+  destination.setHeight(clipRect().origin.y + (overY ? 1 : region.size.height));
+}
+
+void NNReduceUnary::describeForward(std::any& family) const {
+  family = ReductionRecord{clipRectSource_, scale()};
+}
+
+detail::PreparedCall NNReduceUnary::prepareForward(const detail::ForwardCall& call) const {
+  const mtl::Region region = within(clipRectSource_, static_cast<std::size_t>(call.source.width),
+                                    static_cast<std::size_t>(call.source.height));
+  ReductionProblem problem;
+  problem.direction = ReductionDirection::Forward;
+  problem.operation = operation_;
+  problem.axis = axis_;
+  problem.scale = scale();
+  problem.source = call.source;
+  select(problem.source, region);
+  if (problem.source.elements() == 0)
+    throw Error(describe(), "clipRectSource", "outside the source", "a part of it");
+  const detail::TensorShape block = detail::reducedShape(problem.source, axis_, call.destination.format);
+  problem.result = call.destination;
+  problem.result.width = block.width;
+  problem.result.height = block.height;
+  if (block.width > call.destination.width || block.height > call.destination.height)
+    throw Error(describe(), "destinationImage",
+                std::to_string(call.destination.width) + "x" + std::to_string(call.destination.height) +
+                    " pixels within clipRect",
+                std::to_string(block.width) + "x" + std::to_string(block.height));
+  detail::PreparedCall prepared;
+  prepared.plan = detail::planFor(*device(), detail::reductionBackEnds, problem);
+  prepared.sourceOrigin = region.origin;
+  return prepared;
+}
+
+std::shared_ptr<NNReduceFeatureChannelsSum> NNReduceFeatureChannelsSum::create(
+    const std::shared_ptr<mtl::Device>& device) {
+  return std::shared_ptr<NNReduceFeatureChannelsSum>(new NNReduceFeatureChannelsSum(device));
+}
+
+std::shared_ptr<Kernel> NNReduceFeatureChannelsSum::clone() const {
+  return std::shared_ptr<NNReduceFeatureChannelsSum>(new NNReduceFeatureChannelsSum(*this));
+}
+
+NNReduceUnaryGradient::NNReduceUnaryGradient(std::shared_ptr<mtl::Device> device,
+                                             ReductionOperation operation, ReductionAxis axis)
+    : CNNGradientKernel(std::move(device)), operation_(operation), axis_(axis) {
+  if (operation == ReductionOperation::ArgumentMin || operation == ReductionOperation::ArgumentMax)
+    throw Error("NNReduceUnaryGradient: the argument of a minimum or maximum has no gradient");
+}
+
+std::shared_ptr<NNReduceUnaryGradient> NNReduceUnaryGradient::create(
+    const std::shared_ptr<mtl::Device>& device, ReductionOperation operation, ReductionAxis axis) {
+  return std::shared_ptr<NNReduceUnaryGradient>(new NNReduceUnaryGradient(device, operation, axis));
+}
+
+std::shared_ptr<Kernel> NNReduceUnaryGradient::clone() const {
+  return std::shared_ptr<NNReduceUnaryGradient>(new NNReduceUnaryGradient(*this));
+}
+
+bool NNReduceUnaryGradient::acceptsForward(const std::string& forwardClassName) const {
+  return forwardClassName == detail::reductionClassName(operation_, axis_);
+}
+
+bool NNReduceUnaryGradient::needsSourceMemory(bool /*forwardSavesFields*/) const {
+  return operation_ == ReductionOperation::Min || operation_ == ReductionOperation::Max;
+}
+
+std::vector<detail::PreparedCall> NNReduceUnaryGradient::prepareGradient(
+    const detail::GradientCall& call) const {
+  const auto* forward = call.record ? std::any_cast<ReductionRecord>(&call.record->family) : nullptr;
+  if (forward == nullptr)
+    throw Error(describe(), "gradientState", "missing",
+                "that of the forward encode, which knows what was reduced");
+  if (call.clipRectIsSet)
+    throw Error(describe(), "clipRect", "set", "no clip: the gradient is that of the whole source");
+  const mtl::Region region =
+      within(forward->region, call.record->source.width(), call.record->source.height());
+  ReductionProblem problem;
+  problem.direction = ReductionDirection::Gradient;
+  problem.operation = operation_;
+  problem.axis = axis_;
+  problem.scale = forward->scale;
+  problem.source = call.source;
+  select(problem.source, region);
+  problem.destination = call.destination;
+  select(problem.destination, region);
+  const detail::TensorShape block = detail::reducedShape(problem.destination, axis_, call.gradient.format);
+  problem.result = call.gradient;
+  problem.result.width = block.width;
+  problem.result.height = block.height;
+  problem.result.channels = block.channels;
+  if (call.primaryOffset.x < 0 || call.primaryOffset.x + block.width > call.gradient.width ||
+      call.primaryOffset.y < 0 || call.primaryOffset.y + block.height > call.gradient.height)
+    throw Error(describe(), "sourceGradient",
+                std::to_string(call.gradient.width) + "x" + std::to_string(call.gradient.height) + " pixels",
+                "one that holds the " + std::to_string(block.width) + "x" + std::to_string(block.height) +
+                    " of the forward result from primaryOffset on");
+  detail::PreparedCall prepared;
+  prepared.plan = detail::planFor(*device(), detail::reductionBackEnds, problem);
+  prepared.readsSource = problem.selects();
+  prepared.sourceOrigin = region.origin;
+  prepared.destinationOrigin = region.origin;
+  prepared.gradientOrigin = {static_cast<std::size_t>(call.primaryOffset.x),
+                             static_cast<std::size_t>(call.primaryOffset.y), 0};
+  prepared.zeroDestinationFirst = problem.destination.width != call.destination.width ||
+                                  problem.destination.height != call.destination.height;
+  return {prepared};
+}
+
+}  // namespace mps

@@ -1,0 +1,218 @@
+#include "mps/conform/plan_testing.hpp"
+
+#include <functional>
+
+#include "mps/reduction/reduction_cases.hpp"
+#include "mps/reduction/reduction_reference.hpp"
+
+namespace mps::detail {
+namespace {
+
+using namespace plan_testing;
+using enum ImageFeatureChannelFormat;
+using enum ReductionDirection;
+
+constexpr std::uint64_t kSeed = 20261122;
+
+/// The memory of a call: source, incoming gradient and destination.
+class ReductionCall {
+ public:
+  ReductionCall(const ReductionProblem& problem, Values values,
+                const std::shared_ptr<mtl::Device>& device = testDevice())
+      : problem_(problem),
+        device_(device),
+        source_(device, problem.source, 1),
+        gradient_(device, problem.result, 2),
+        destination_(device, problem.direction == Forward ? problem.result : problem.destination, 3) {
+    source_.write(makeValues(problem.source.elements(), values, problem.source.format, kSeed));
+    gradient_.write(makeValues(problem.result.elements(), values, problem.result.format, kSeed + 5));
+  }
+  void execute(const Plan& plan, int threads = kThreads, bool accumulate = false) {
+    Operands operands;
+    if (problem_.direction == Forward || problem_.selects()) operands.source = source_.address();
+    if (problem_.direction == Gradient) operands.gradient = gradient_.address();
+    operands.destination = destination_.address();
+    operands.accumulate = accumulate;
+    if (device_->kind() == mtl::DeviceKind::CPU) {
+      mtl::cpu::Stream stream(threads);
+      plan.run(stream, operands);
+    } else {
+      runOnDevice(device_, "plan", [&](mtl::Stream& stream) { plan.run(stream, operands); });
+    }
+    EXPECT_TRUE(source_.isUnchanged() && gradient_.isUnchanged()) << "an input was written";
+    EXPECT_TRUE(destination_.surroundingsIntact()) << "memory around the destination was written";
+  }
+  [[nodiscard]] ReferenceTensor expected(const ReductionProblem& problem) const {
+    return problem.direction == Forward
+               ? reductionForwardReference(problem, source_.reference())
+               : reductionGradientReference(problem, source_.reference(), gradient_.reference());
+  }
+  [[nodiscard]] ReferenceTensor expected() const { return expected(problem_); }
+  TestTensor& destination() { return destination_; }
+  [[nodiscard]] std::vector<double> found() { return destination_.read(); }
+
+ private:
+  ReductionProblem problem_;
+  std::shared_ptr<mtl::Device> device_;
+  TestTensor source_, gradient_, destination_;
+};
+
+std::shared_ptr<const Plan> planOf(const Entry& entry, const ReductionProblem& problem) {
+  return preparedBy(entry, reductionBackEnds, problem);
+}
+
+struct Formats {
+  ImageFeatureChannelFormat source, result;
+};
+
+/// What a test goes through the case table with.
+struct Pass {
+  ReductionDirection direction;
+  Values values;
+  Formats formats;
+  [[nodiscard]] std::string name() const {
+    const char* const words[] = {"Integers", "Random", "NonFinite"};
+    return std::string(direction == Forward ? "Forward" : "Gradient") +
+           words[static_cast<std::size_t>(values)] + "_" + mps::name(formats.source) + "_" +
+           mps::name(formats.result);
+  }
+};
+void PrintTo(const Pass& pass, std::ostream* stream) {
+  *stream << pass.name();
+}
+
+std::vector<Pass> passes() {
+  std::vector<Pass> all;
+  for (const auto direction : {Forward, Gradient})
+    for (const Formats formats : {Formats{Float32, Float32}, Formats{Float16, Float16},
+                                  Formats{Unorm8, Float32}, Formats{Float32, Float16}}) {
+      if (direction == Gradient && isCode(formats.source)) continue;
+      all.push_back({direction, Values::Integers, formats});
+      all.push_back({direction, Values::Random, formats});
+      if (!isCode(formats.source)) all.push_back({direction, Values::NonFinite, formats});
+    }
+  return all;
+}
+
+class ReductionTable : public testing::TestWithParam<Pass> {};
+
+/// Every entry, forced in turn, against the reference.
+TEST_P(ReductionTable, AgreesWithTheReference) {
+  const Pass& pass = GetParam();
+  for (const ReductionCase& reduction : reductionCases()) {
+    if (pass.direction == Gradient && !reduction.hasGradient()) continue;
+    const ReductionProblem problem = pass.direction == Forward
+                                         ? reduction.forward(pass.formats.source, pass.formats.result)
+                                         : reduction.gradient(pass.formats.result, pass.formats.source);
+    SCOPED_TRACE(reduction.name + ": " + problem.describe());
+    const ReferenceTensor expected = ReductionCall(problem, pass.values).expected();
+    const bool isExact = pass.values == Values::Integers && reduction.isExact();
+    for (const Entry& entry : entriesOf(reductionBackEnds)) {
+      SCOPED_TRACE(entry.name());
+      const WithTarget target(entry);
+      const auto plan = planOf(entry, problem);
+      if (!plan) continue;
+      ReductionCall call(problem, pass.values, entry.device);
+      call.execute(*plan);
+      const auto format = pass.direction == Forward ? problem.result.format : problem.destination.format;
+      const Comparison comparison =
+          compare(expected, call.found(), format, isExact ? Tier::Exact : Tier::Bounded, Zeros::Expected);
+      EXPECT_TRUE(comparison.passed()) << comparison.report;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Passes, ReductionTable, testing::ValuesIn(passes()),
+                         [](const auto& info) { return info.param.name(); });
+
+class ReductionPlan : public testing::TestWithParam<Entry> {};
+
+/// The gradient adds to what the destination holds; the same bits whatever the number of threads.
+TEST_P(ReductionPlan, Accumulates) {
+  const WithTarget target(GetParam());
+  for (const ReductionCase& reduction : reductionCases()) {
+    if (!reduction.hasGradient() || !reduction.isExact()) continue;
+    const ReductionProblem problem = reduction.gradient(Float32, Float32);
+    SCOPED_TRACE(problem.describe());
+    const auto plan = planOf(GetParam(), problem);
+    if (!plan) continue;
+    ASSERT_TRUE(plan->canAccumulate());
+    ReductionCall call(problem, Values::Integers, GetParam().device);
+    const std::vector<double> before = randomValues(static_cast<std::size_t>(problem.destination.elements()),
+                                                    kSeed + 9, RandomKind::SmallIntegers);
+    ReferenceTensor expected = call.expected();
+    addTerms(expected, before);
+    for (const int threads : {1, 7}) {
+      call.destination().write(before);
+      call.execute(*plan, threads, true);
+      const Comparison comparison = compare(expected, call.found(), Float32, Tier::Exact, Zeros::Expected);
+      EXPECT_TRUE(comparison.passed()) << comparison.report;
+    }
+  }
+}
+
+TEST_P(ReductionPlan, OnlyFloat32GradientsAccumulate) {
+  const ReductionCase reduction = reductionCases().front();
+  EXPECT_TRUE(planOf(GetParam(), reduction.gradient(Float16, Float32))->canAccumulate());
+  EXPECT_FALSE(planOf(GetParam(), reduction.gradient(Float32, Float16))->canAccumulate());
+  EXPECT_FALSE(planOf(GetParam(), reduction.forward(Float32, Float32))->canAccumulate());
+}
+
+INSTANTIATE_TEST_SUITE_P(Entries, ReductionPlan, testing::ValuesIn(entriesOf(reductionBackEnds)),
+                         [](const auto& info) { return info.param.name(); });
+
+// Can these tests fail? A kernel that overlooks a field computes what the reference computes for another value. -------
+
+struct Perturbation {
+  const char* field;
+  std::function<void(ReductionProblem&)> change;
+};
+
+TEST(ReductionSensitivity, OperationAndScaleCount) {
+  const std::vector<Perturbation> changes = {
+      {"operation",
+       [](ReductionProblem& p) {
+         p.operation =
+             p.operation == ReductionOperation::Max ? ReductionOperation::Min : ReductionOperation::Max;
+       }},
+      {"scale", [](ReductionProblem& p) { p.scale *= 2; }},
+  };
+  std::vector<int> noticed(2 * changes.size());
+  for (const ReductionCase& reduction : reductionCases())
+    for (const auto direction : {Forward, Gradient}) {
+      if (direction == Gradient && !reduction.hasGradient()) continue;
+      const ReductionProblem problem =
+          direction == Forward ? reduction.forward(Float32, Float32) : reduction.gradient(Float32, Float32);
+      ReductionCall call(problem, Values::Random);
+      call.execute(*preparePlan(reductionImplementationsCpu(), problem).plan);
+      for (std::size_t i = 0; i < changes.size(); ++i) {
+        ReductionProblem other = problem;
+        changes[i].change(other);
+        if (!compare(call.expected(other), call.found(), Float32, Tier::Bounded, Zeros::Expected).passed())
+          ++noticed[2 * i + (direction == Forward ? 0 : 1)];
+      }
+    }
+  for (std::size_t i = 0; i < noticed.size(); ++i)
+    EXPECT_GT(noticed[i], 0) << "no case notices a wrong " << changes[i / 2].field;
+}
+
+TEST(ReductionProblem, HashAndEqualitySeeEachField) {
+  const ReductionProblem problem = reductionCases().front().gradient(Float32, Float32);
+  const std::vector<Perturbation> changes = {
+      {"direction", [](ReductionProblem& p) { p.direction = Forward; }},
+      {"operation", [](ReductionProblem& p) { p.operation = ReductionOperation::Mean; }},
+      {"axis", [](ReductionProblem& p) { p.axis = ReductionAxis::Column; }},
+      {"scale", [](ReductionProblem& p) { p.scale = 3; }},
+      {"source", [](ReductionProblem& p) { ++p.source.width; }},
+      {"result", [](ReductionProblem& p) { ++p.result.rowStride; }},
+      {"destination", [](ReductionProblem& p) { p.destination.format = Float16; }}};
+  for (const Perturbation& perturbation : changes) {
+    ReductionProblem other = problem;
+    perturbation.change(other);
+    EXPECT_NE(other, problem) << perturbation.field;
+    EXPECT_NE(other.hash(), problem.hash()) << perturbation.field;
+  }
+}
+
+}  // namespace
+}  // namespace mps::detail

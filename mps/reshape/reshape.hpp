@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mps/core/cnn_gradient_kernel.hpp"
+#include "mps/core/cnn_kernel.hpp"
+
+/// Images of another shape with the same elements (MPSNNReshape.h; spec/04 section 15.1).
+namespace mps {
+
+/// The elements of each image in their order, channels fastest, then x, then y, in another shape (MPSNNReshape):
+///
+///     out[(y W + x) C + c] = in[(y' W' + x') C' + c']      where both indices are equal
+///
+/// This is the order of a fully connected layer's weights; PyTorch's view has the channels slowest. A given
+/// destination, from destinationFeatureChannelOffset on, says the shape; so do the encodes that take one. Those that
+/// return an image and take none give the source's shape.
+///
+/// Sources: every format; destinations: float16, float32. offset and clipRect are those of a whole image.
+///
+/// @throws Error (encodes) when source and destination differ in the number of elements, or offset or clipRect is set
+class NNReshape : public CNNKernel {
+ public:
+  static std::shared_ptr<NNReshape> create(const std::shared_ptr<mtl::Device>& device);
+  [[nodiscard]] std::string className() const override { return "NNReshape"; }
+  [[nodiscard]] std::shared_ptr<NNReshape> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+
+  using CNNKernel::encode;
+  using CNNKernel::encodeBatch;
+  /// @name Encodes that return an image of this shape. States as in CNNKernel.
+  /// @{
+  std::shared_ptr<Image> encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                const std::shared_ptr<Image>& sourceImage, std::size_t reshapedWidth,
+                                std::size_t reshapedHeight, std::size_t reshapedFeatureChannels);
+  std::shared_ptr<Image> encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                const std::shared_ptr<Image>& sourceImage,
+                                std::shared_ptr<State>& destinationState, bool destinationStateIsTemporary,
+                                std::size_t reshapedWidth, std::size_t reshapedHeight,
+                                std::size_t reshapedFeatureChannels);
+  ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                         const ImageBatch& sourceImages, std::size_t reshapedWidth,
+                         std::size_t reshapedHeight, std::size_t reshapedFeatureChannels);
+  ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                         const ImageBatch& sourceImages, StateBatch& destinationStates,
+                         bool destinationStatesAreTemporary, std::size_t reshapedWidth,
+                         std::size_t reshapedHeight, std::size_t reshapedFeatureChannels);
+  /// @}
+
+  /// The library's own: the shape of the encodes that return an image. @throws Error when a size is 0
+  void setReshapedSize(std::size_t width, std::size_t height, std::size_t featureChannels);
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+
+ protected:
+  using CNNKernel::CNNKernel;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  /// Elements are not where they were.
+  [[nodiscard]] bool hasWindow() const override { return true; }
+  [[nodiscard]] bool fillsDestination() const override { return true; }
+  void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
+
+ private:
+  struct Size {
+    std::size_t width, height, featureChannels;
+  };
+  template <class Encode>
+  auto reshapedTo(const Size& size, Encode encode);
+
+  std::optional<Size> reshapedSize_;
+};
+
+/// dIn = the incoming gradient in the shape of the forward source (MPSNNReshapeGradient). Of sourceImage only the size
+/// counts.
+///
+///     auto reshape = mps::NNReshape::create(device);
+///     std::shared_ptr<mps::State> state;
+///     auto y = reshape->encode(commandBuffer, x, state, false, 1, 1, 3136);
+///     auto dx = mps::NNReshapeGradient::create(device)->encode(commandBuffer, dy, x, state);
+///
+/// @throws Error (encodes) without a state, when clipRect is set, and when the sizes are not those of the forward call
+class NNReshapeGradient : public CNNGradientKernel {
+ public:
+  static std::shared_ptr<NNReshapeGradient> create(const std::shared_ptr<mtl::Device>& device);
+  [[nodiscard]] std::string className() const override { return "NNReshapeGradient"; }
+  [[nodiscard]] std::shared_ptr<NNReshapeGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
+      const detail::GradientCall& call) const override;
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
+  [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override { return false; }
+  [[nodiscard]] bool canAccumulate() const override { return true; }
+
+ protected:
+  using CNNGradientKernel::CNNGradientKernel;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+}  // namespace mps

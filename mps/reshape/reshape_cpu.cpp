@@ -1,0 +1,373 @@
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "mps/core/pixel_copy.hpp"
+#include "mps/core/storage.hpp"
+#include "mps/core/streamed_stores.hpp"
+#include "mps/reshape/reshape_map.hpp"
+#include "mps/reshape/reshape_problem.hpp"
+#include "mtl/cpu/stream.hpp"
+
+namespace mps::detail {
+namespace {
+
+/// Elements below which another thread does not pay.
+constexpr std::int64_t kGrain = 16384;
+
+std::int64_t elementBytes(const TensorShape& shape) {
+  return static_cast<std::int64_t>(bytesPerChannel(shape.format));
+}
+
+const std::byte* inputOf(const ReshapeProblem& problem, const Operands& operands) {
+  return problem.direction == ReshapeDirection::Forward ? operands.source : operands.gradient;
+}
+
+/// Both formats, no strides.
+PixelCopy copyBetween(const TensorShape& input, const TensorShape& destination) {
+  PixelCopy copy;
+  copy.inputFormat = input.format;
+  copy.destinationFormat = destination.format;
+  copy.inputStride = input.pixelStride;
+  copy.destinationStride = destination.pixelStride;
+  return copy;
+}
+
+bool accumulates(const ReshapeProblem& problem) {
+  return problem.direction == ReshapeDirection::Gradient &&
+         problem.destination.format == ImageFeatureChannelFormat::Float32;
+}
+
+// The order of elements -----------------------------------------------------------------------------------------------
+
+/// Where the elements of one image lie, in their order.
+class ElementOrder {
+ public:
+  explicit ElementOrder(const TensorShape& shape)
+      : shape_(shape),
+        rowIsRun_(shape.pixelStride == shape.channels),
+        imageIsRun_(rowIsRun_ && shape.rowStride == shape.width * shape.channels) {}
+
+  /// Element k of image n, and how many from there on are adjacent.
+  struct Run {
+    std::int64_t offset, length;
+  };
+  [[nodiscard]] Run at(std::int64_t n, std::int64_t k) const {
+    const std::int64_t row = shape_.width * shape_.channels;
+    const std::int64_t y = k / row;
+    const std::int64_t x = k % row / shape_.channels;
+    const std::int64_t c = k % shape_.channels;
+    const std::int64_t length = imageIsRun_ ? shape_.height * row - k
+                                : rowIsRun_ ? row - k % row
+                                            : shape_.channels - c;
+    return {shape_.offset(n, y, x, c), length};
+  }
+
+ private:
+  TensorShape shape_;
+  bool rowIsRun_;
+  bool imageIsRun_;
+};
+
+class OrderPlan final : public Plan {
+ public:
+  explicit OrderPlan(const ReshapeProblem& problem)
+      : problem_(problem), from_(problem.input), to_(problem.destination) {}
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    const TensorShape& shape = problem_.destination;
+    const std::int64_t elements = shape.height * shape.width * shape.channels;
+    const std::int64_t pieces = (elements + kGrain - 1) / kGrain;
+    const std::byte* const input = inputOf(problem_, operands);
+    PixelCopy whole = copyBetween(problem_.input, shape);
+    whole.accumulate = operands.accumulate;
+    whole.pastCaches = !operands.accumulate && writesPastCaches(problem_.input.bytes() + shape.bytes());
+    mtl::cpu::asCpu(stream).parallelFor(shape.images * pieces, 1, [&](std::int64_t begin, std::int64_t end) {
+      PixelCopy copy = whole;
+      for (std::int64_t piece = begin; piece < end; ++piece) {
+        const std::int64_t n = piece / pieces;
+        const std::int64_t last = std::min(elements, (piece % pieces + 1) * kGrain);
+        for (std::int64_t k = piece % pieces * kGrain; k < last; k += copy.channels) {
+          const ElementOrder::Run from = from_.at(n, k);
+          const ElementOrder::Run to = to_.at(n, k);
+          copy.channels = std::min({from.length, to.length, last - k});
+          copyPixels(copy, input + from.offset * elementBytes(problem_.input),
+                     operands.destination + to.offset * elementBytes(shape), 1);
+        }
+      }
+      if (whole.pastCaches) finishStreaming();
+    });
+  }
+
+  [[nodiscard]] bool canAccumulate() const override { return accumulates(problem_); }
+
+ private:
+  ReshapeProblem problem_;
+  ElementOrder from_;
+  ElementOrder to_;
+};
+
+// Padding and slices --------------------------------------------------------------------------------------------------
+
+/// One axis of the forward result.
+class AxisMap {
+ public:
+  AxisMap(const ReshapeAxis& axis, ImageEdgeMode edgeMode, std::int64_t resultSize, std::int64_t sourceSize)
+      : before_(axis.before),
+        begin_(std::clamp<std::int64_t>(axis.before, 0, resultSize)),
+        end_(std::clamp<std::int64_t>(axis.before + sourceSize, begin_, resultSize)) {
+    readers_.resize(static_cast<std::size_t>(sourceSize));
+    for (std::int64_t i = 0; i < resultSize; ++i) {
+      source_.push_back(mappedIndex(edgeMode, i - axis.before, sourceSize));
+      if (source_.back() >= 0) readers_[static_cast<std::size_t>(source_.back())].push_back(i);
+    }
+  }
+  /// Source index of a result index; -1 for none.
+  [[nodiscard]] std::int64_t source(std::int64_t result) const {
+    return source_[static_cast<std::size_t>(result)];
+  }
+  /// Result indices that read a source index, in their order.
+  [[nodiscard]] const std::vector<std::int64_t>& readers(std::int64_t source) const {
+    return readers_[static_cast<std::size_t>(source)];
+  }
+  /// Result indices [begin, end) lie inside the source: index i reads i - before.
+  [[nodiscard]] std::int64_t begin() const { return begin_; }
+  [[nodiscard]] std::int64_t end() const { return end_; }
+  [[nodiscard]] std::int64_t before() const { return before_; }
+  [[nodiscard]] bool isInside(std::int64_t result) const { return result >= begin_ && result < end_; }
+
+ private:
+  std::int64_t before_;
+  std::int64_t begin_;
+  std::int64_t end_;
+  std::vector<std::int64_t> source_;
+  std::vector<std::vector<std::int64_t>> readers_;
+};
+
+class AxesPlan final : public Plan {
+ public:
+  explicit AxesPlan(const ReshapeProblem& problem)
+      : problem_(problem),
+        x_(problem.x, problem.edgeMode, problem.result().width, problem.source().width),
+        y_(problem.y, problem.edgeMode, problem.result().height, problem.source().height),
+        c_(problem.channels, problem.edgeMode, problem.result().channels, problem.source().channels),
+        readsOnce_(problem.edgeMode == ImageEdgeMode::Zero || problem.edgeMode == ImageEdgeMode::Constant),
+        copiesChannels_(readsOnce_ || (c_.begin() == 0 && c_.end() == problem.result().channels)) {
+    if (problem.direction == ReshapeDirection::Forward && readsOnce_) {
+      outsidePixel_ = fillPixel(false);
+      insidePixel_ = fillPixel(true);
+    }
+  }
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    const TensorShape& shape = problem_.destination;
+    const std::int64_t rowElements = std::max<std::int64_t>(
+        1, std::max(shape.width * shape.channels, problem_.input.width * problem_.input.channels));
+    const bool isForward = problem_.direction == ReshapeDirection::Forward;
+    const bool streams =
+        !operands.accumulate && readsOnce_ && writesPastCaches(problem_.input.bytes() + shape.bytes());
+    const std::byte* const input = inputOf(problem_, operands);
+    mtl::cpu::asCpu(stream).parallelFor(
+        shape.images * shape.height, kGrain / rowElements + 1, [&](std::int64_t begin, std::int64_t end) {
+          std::vector<float> sums;
+          for (std::int64_t row = begin; row < end; ++row) {
+            const std::int64_t n = row / shape.height;
+            const std::int64_t y = row % shape.height;
+            std::byte* const to = operands.destination + shape.offset(n, y, 0, 0) * elementBytes(shape);
+            if (isForward)
+              forwardRow(input, n, y_.source(y), to, streams);
+            else if (readsOnce_)
+              sliceRow(input, n, y, to, operands.accumulate, streams);
+            else
+              sumRow(input, n, y, to, operands.accumulate, sums);
+          }
+          if (streams) finishStreaming();
+        });
+  }
+
+  [[nodiscard]] bool canAccumulate() const override { return accumulates(problem_); }
+
+ private:
+  [[nodiscard]] const std::byte* inputAt(const std::byte* input, std::int64_t n, std::int64_t y,
+                                         std::int64_t x, std::int64_t c) const {
+    return input + problem_.input.offset(n, y, x, c) * elementBytes(problem_.input);
+  }
+
+  /// A result pixel without source elements, in the destination's format. @param isInside in x and y
+  [[nodiscard]] std::vector<std::byte> fillPixel(bool isInside) const {
+    const TensorShape& shape = problem_.destination;
+    std::vector<std::byte> pixel(static_cast<std::size_t>(shape.channels * elementBytes(shape)));
+    const bool fillsAll = problem_.edgeMode == ImageEdgeMode::Constant && !isInside;
+    withElementType(shape.format, [&](auto element) {
+      for (std::int64_t c = 0; c < shape.channels; ++c) {
+        const bool isFilled = !problem_.fill.empty() && (fillsAll || !c_.isInside(c));
+        storeFloat(isFilled ? problem_.fill[static_cast<std::size_t>(c)] : 0.0F, &element);
+        std::memcpy(pixel.data() + c * elementBytes(shape), &element, sizeof element);
+      }
+    });
+    return pixel;
+  }
+
+  void forwardRow(const std::byte* input, std::int64_t n, std::int64_t sourceY, std::byte* to,
+                  bool streams) const {
+    const std::int64_t width = problem_.destination.width;
+    const std::int64_t stride = problem_.destination.pixelStride * elementBytes(problem_.destination);
+    if (sourceY < 0) return fillPixels(outsidePixel_, to, width);
+    for (std::int64_t x = 0; x < width;) {
+      const bool isInside = x_.isInside(x);
+      const std::int64_t count = isInside ? x_.end() - x : 1;
+      if (x_.source(x) < 0)
+        fillPixels(outsidePixel_, to + x * stride, count);
+      else
+        forwardPixels(inputAt(input, n, sourceY, x_.source(x), 0), to + x * stride, count, streams);
+      x += count;
+    }
+  }
+
+  void fillPixels(const std::vector<std::byte>& pixel, std::byte* to, std::int64_t count) const {
+    const std::int64_t stride = problem_.destination.pixelStride * elementBytes(problem_.destination);
+    for (std::int64_t x = 0; x < count; ++x) std::memcpy(to + x * stride, pixel.data(), pixel.size());
+  }
+
+  /// Adjacent result pixels that read adjacent source pixels.
+  void forwardPixels(const std::byte* from, std::byte* to, std::int64_t count, bool streams) const {
+    const TensorShape& shape = problem_.destination;
+    const std::int64_t element = elementBytes(shape);
+    if (!copiesChannels_) return mapChannels(from, to, count);
+    PixelCopy copy = copyBetween(problem_.input, shape);
+    copy.channels = c_.end() - c_.begin();
+    copy.pastCaches = streams;
+    const std::int64_t first = (c_.begin() - c_.before()) * elementBytes(problem_.input);
+    copyPixels(copy, from + first, to + c_.begin() * element, count);
+    if (copy.channels == shape.channels) return;
+    const auto head = static_cast<std::size_t>(c_.begin() * element);
+    const auto tail = static_cast<std::size_t>((shape.channels - c_.end()) * element);
+    for (std::int64_t x = 0; x < count; ++x) {
+      std::byte* const pixel = to + x * shape.pixelStride * element;
+      std::memcpy(pixel, insidePixel_.data(), head);
+      std::memcpy(pixel + c_.end() * element, insidePixel_.data() + c_.end() * element, tail);
+    }
+  }
+
+  /// Channels that are mirrored or repeated, one by one.
+  void mapChannels(const std::byte* from, std::byte* to, std::int64_t count) const {
+    const TensorShape& shape = problem_.destination;
+    withElementType(problem_.input.format, [&](auto input) {
+      withElementType(shape.format, [&](auto output) {
+        for (std::int64_t x = 0; x < count; ++x) {
+          const auto* const read =
+              reinterpret_cast<const decltype(input)*>(from) + x * problem_.input.pixelStride;
+          auto* const written = reinterpret_cast<decltype(output)*>(to) + x * shape.pixelStride;
+          for (std::int64_t c = 0; c < shape.channels; ++c)
+            storeFloat(loadFloat(read + c_.source(c)), written + c);
+        }
+      });
+    });
+  }
+
+  /// A row of the gradient where each source element was read once at most.
+  void sliceRow(const std::byte* input, std::int64_t n, std::int64_t y, std::byte* to, bool accumulate,
+                bool streams) const {
+    const TensorShape& shape = problem_.destination;
+    const std::int64_t element = elementBytes(shape);
+    const bool isRead = !y_.readers(y).empty() && x_.begin() < x_.end() && c_.begin() < c_.end();
+    const std::int64_t firstX = isRead ? x_.begin() - x_.before() : 0;
+    const std::int64_t countX = isRead ? x_.end() - x_.begin() : 0;
+    const std::int64_t firstC = isRead ? c_.begin() - c_.before() : 0;
+    const std::int64_t countC = isRead ? c_.end() - c_.begin() : 0;
+    if (!accumulate && (countX < shape.width || countC < shape.channels))
+      for (std::int64_t x = 0; x < shape.width; ++x)
+        if (countC < shape.channels || x < firstX || x >= firstX + countX)
+          std::memset(to + x * shape.pixelStride * element, 0,
+                      static_cast<std::size_t>(shape.channels * element));
+    if (!isRead) return;
+    PixelCopy copy = copyBetween(problem_.input, shape);
+    copy.channels = countC;
+    copy.accumulate = accumulate;
+    copy.pastCaches = streams;
+    copyPixels(copy, inputAt(input, n, y_.readers(y).front(), x_.begin(), c_.begin()),
+               to + (firstX * shape.pixelStride + firstC) * element, countX);
+  }
+
+  /// A row of the gradient where elements were read more than once: summed in float32, in the order of the result.
+  void sumRow(const std::byte* input, std::int64_t n, std::int64_t y, std::byte* to, bool accumulate,
+              std::vector<float>& sums) const {
+    const TensorShape& shape = problem_.destination;
+    sums.assign(static_cast<std::size_t>(shape.width * shape.channels), 0.0F);
+    PixelCopy add;
+    add.inputFormat = problem_.input.format;
+    add.inputStride = problem_.input.pixelStride;
+    add.destinationStride = shape.channels;
+    add.channels = problem_.input.channels;
+    add.accumulate = true;
+    const std::int64_t firstC = copiesChannels_ ? c_.begin() - c_.before() : 0;
+    for (const std::int64_t row : y_.readers(y))
+      for (std::int64_t x = 0; x < problem_.input.width;) {
+        const std::int64_t count = copiesChannels_ && x_.isInside(x) ? x_.end() - x : 1;
+        float* const sum = sums.data() + x_.source(x) * shape.channels + firstC;
+        const std::byte* const from = inputAt(input, n, row, x, 0);
+        if (copiesChannels_)
+          copyPixels(add, from, reinterpret_cast<std::byte*>(sum), count);
+        else
+          addChannels(from, sum);
+        x += count;
+      }
+    PixelCopy store;
+    store.destinationFormat = shape.format;
+    store.inputStride = shape.channels;
+    store.destinationStride = shape.pixelStride;
+    store.channels = shape.channels;
+    store.accumulate = accumulate;
+    copyPixels(store, reinterpret_cast<const std::byte*>(sums.data()), to, shape.width);
+  }
+
+  void addChannels(const std::byte* from, float* sums) const {
+    withElementType(problem_.input.format, [&](auto element) {
+      const auto* const read = reinterpret_cast<const decltype(element)*>(from);
+      for (std::int64_t c = 0; c < problem_.input.channels; ++c) sums[c_.source(c)] += loadFloat(read + c);
+    });
+  }
+
+  ReshapeProblem problem_;
+  AxisMap x_;
+  AxisMap y_;
+  AxisMap c_;
+  bool readsOnce_;
+  bool copiesChannels_;  ///< those inside the source follow one another, the others are filled
+  std::vector<std::byte> outsidePixel_;
+  std::vector<std::byte> insidePixel_;
+};
+
+Preparation prepareRows(const ReshapeProblem& problem) {
+  if (problem.mapping == ReshapeMapping::Order) return std::make_shared<const OrderPlan>(problem);
+  return std::make_shared<const AxesPlan>(problem);
+}
+
+constexpr std::array<Implementation<ReshapeProblem>, 1> kImplementations{{{"rows", prepareRows}}};
+
+}  // namespace
+
+std::size_t ReshapeProblem::hash() const {
+  std::size_t seed = hashOf(direction, mapping, edgeMode, x.before, y.before, channels.before, input.hash(),
+                            destination.hash());
+  for (const float value : fill) seed = hashCombine(seed, std::bit_cast<std::uint32_t>(value));
+  return seed;
+}
+
+std::string ReshapeProblem::describe() const {
+  const bool isOrder = mapping == ReshapeMapping::Order;
+  std::string text = isOrder ? "reshape" : "padding";
+  if (direction == ReshapeDirection::Gradient) text += " gradient";
+  if (!isOrder)
+    text += ", edge mode " + std::to_string(static_cast<int>(edgeMode)) + ", source at " +
+            std::to_string(x.before) + "," + std::to_string(y.before) + "," + std::to_string(channels.before);
+  return text + ", " + input.describe() + " -> " + destination.describe();
+}
+
+std::span<const Implementation<ReshapeProblem>> reshapeImplementationsCpu() {
+  return kImplementations;
+}
+
+}  // namespace mps::detail

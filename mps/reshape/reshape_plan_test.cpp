@@ -1,0 +1,229 @@
+#include "mps/conform/plan_testing.hpp"
+
+#include <functional>
+
+#include "mps/core/streamed_stores.hpp"
+#include "mps/reshape/reshape_cases.hpp"
+#include "mps/reshape/reshape_reference.hpp"
+
+namespace mps::detail {
+namespace {
+
+using namespace plan_testing;
+using enum ImageFeatureChannelFormat;
+using enum ReshapeDirection;
+
+constexpr std::uint64_t kSeed = 20261122;
+
+Call callOf(const ReshapeProblem& problem, Values values,
+            const std::shared_ptr<mtl::Device>& device = testDevice()) {
+  return {{problem.input, problem.destination, problem.direction == Gradient}, values, kSeed, device};
+}
+
+std::shared_ptr<const Plan> planOf(const Entry& entry, const ReshapeProblem& problem) {
+  return preparedBy(entry, reshapeBackEnds, problem);
+}
+
+struct Formats {
+  ImageFeatureChannelFormat input, destination;
+};
+
+/// What a test goes through the case table with.
+struct Pass {
+  ReshapeDirection direction;
+  Values values;
+  Formats formats;
+  [[nodiscard]] ReshapeProblem problem(const ReshapeCase& reshape) const {
+    return direction == Forward ? reshape.forward(formats.input, formats.destination)
+                                : reshape.gradient(formats.input, formats.destination);
+  }
+  [[nodiscard]] std::string name() const {
+    const char* const words[] = {"Integers", "Random", "NonFinite"};
+    return std::string(direction == Forward ? "Forward" : "Gradient") +
+           words[static_cast<std::size_t>(values)] + "_" + mps::name(formats.input) + "_" +
+           mps::name(formats.destination);
+  }
+};
+void PrintTo(const Pass& pass, std::ostream* stream) {
+  *stream << pass.name();
+}
+
+std::vector<Pass> passes() {
+  std::vector<Pass> all;
+  for (const auto direction : {Forward, Gradient})
+    for (const Formats formats : {Formats{Float32, Float32}, Formats{Float16, Float16},
+                                  Formats{Unorm8, Float32}, Formats{Float32, Float16}}) {
+      all.push_back({direction, Values::Integers, formats});
+      all.push_back({direction, Values::Random, formats});
+      if (!isCode(formats.input)) all.push_back({direction, Values::NonFinite, formats});
+    }
+  return all;
+}
+
+class ReshapeTable : public testing::TestWithParam<Pass> {};
+
+/// Every entry, forced in turn, against the reference.
+TEST_P(ReshapeTable, AgreesWithTheReference) {
+  const Pass& pass = GetParam();
+  for (const ReshapeCase& reshape : reshapeCases()) {
+    const ReshapeProblem problem = pass.problem(reshape);
+    SCOPED_TRACE(reshape.name + ": " + problem.describe());
+    const ReferenceTensor expected = reshapeReference(problem, callOf(problem, pass.values).input());
+    for (const Entry& entry : entriesOf(reshapeBackEnds)) {
+      SCOPED_TRACE(entry.name());
+      const WithTarget target(entry);
+      const auto plan = planOf(entry, problem);
+      if (!plan) continue;
+      Call call = callOf(problem, pass.values, entry.device);
+      call.execute(*plan);
+      const Comparison comparison =
+          compare(expected, call.found(), problem.destination.format,
+                  pass.values == Values::Integers ? Tier::Exact : Tier::Bounded, Zeros::Expected);
+      EXPECT_TRUE(comparison.passed()) << comparison.report;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Passes, ReshapeTable, testing::ValuesIn(passes()),
+                         [](const auto& info) { return info.param.name(); });
+
+class ReshapePlan : public testing::TestWithParam<Entry> {};
+
+/// The gradient adds to what the destination holds.
+TEST_P(ReshapePlan, Accumulates) {
+  const WithTarget target(GetParam());
+  for (const ReshapeCase& reshape : reshapeCases()) {
+    const ReshapeProblem problem = reshape.gradient(Float32, Float32);
+    SCOPED_TRACE(problem.describe());
+    const auto plan = planOf(GetParam(), problem);
+    if (!plan) continue;
+    ASSERT_TRUE(plan->canAccumulate());
+    Call call = callOf(problem, Values::Integers, GetParam().device);
+    const std::vector<double> before = randomValues(static_cast<std::size_t>(problem.destination.elements()),
+                                                    kSeed + 9, RandomKind::SmallIntegers);
+    call.destination().write(before);
+    call.execute(*plan, kThreads, true);
+    ReferenceTensor expected = reshapeReference(problem, call.input());
+    addTerms(expected, before);
+    const Comparison comparison = compare(expected, call.found(), Float32, Tier::Exact, Zeros::Expected);
+    EXPECT_TRUE(comparison.passed()) << comparison.report;
+  }
+}
+
+TEST_P(ReshapePlan, OnlyFloat32GradientsAccumulate) {
+  for (const std::size_t number : {std::size_t{0}, reshapeCases().size() - 1}) {
+    const ReshapeCase reshape = reshapeCases()[number];
+    EXPECT_TRUE(planOf(GetParam(), reshape.gradient(Float16, Float32))->canAccumulate());
+    EXPECT_FALSE(planOf(GetParam(), reshape.gradient(Float32, Float16))->canAccumulate());
+    EXPECT_FALSE(planOf(GetParam(), reshape.forward(Float32, Float32))->canAccumulate());
+  }
+}
+
+/// The same bits whatever the number of threads.
+TEST_P(ReshapePlan, ThreadCountDoesNotMatter) {
+  for (const ReshapeCase& reshape : reshapeCases()) {
+    if (!reshape.name.starts_with("Threads")) continue;
+    const ReshapeProblem problem = reshape.gradient(Float32, Float32);
+    const auto plan = planOf(GetParam(), problem);
+    Call call = callOf(problem, Values::Random, GetParam().device);
+    call.execute(*plan, 1);
+    const std::vector<double> one = call.found();
+    call.destination().poison();
+    call.execute(*plan, 7);
+    EXPECT_EQ(call.found(), one) << problem.describe();
+  }
+}
+
+TEST_P(ReshapePlan, WithoutImagesNothingHappens) {
+  for (ReshapeCase reshape : {reshapeCases().front(), reshapeCases().back()}) {
+    reshape.images = 0;
+    for (const ReshapeProblem& problem :
+         {reshape.forward(Float32, Float32), reshape.gradient(Float32, Float32)}) {
+      Call call = callOf(problem, Values::Random, GetParam().device);
+      call.execute(*planOf(GetParam(), problem));
+      EXPECT_TRUE(call.found().empty());
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Entries, ReshapePlan, testing::ValuesIn(entriesOf(reshapeBackEnds)),
+                         [](const auto& info) { return info.param.name(); });
+
+// Can these tests fail? A kernel that overlooks a field computes what the reference computes for another value. -------
+
+struct Perturbation {
+  const char* field;
+  std::function<void(ReshapeProblem&)> change;
+};
+
+std::vector<Perturbation> perturbations() {
+  return {
+      {"edgeMode",
+       [](ReshapeProblem& p) {
+         p.edgeMode = p.edgeMode == ImageEdgeMode::Mirror ? ImageEdgeMode::Clamp : ImageEdgeMode::Mirror;
+       }},
+      {"x.before", [](ReshapeProblem& p) { ++p.x.before; }},
+      {"y.before", [](ReshapeProblem& p) { --p.y.before; }},
+      {"channels.before", [](ReshapeProblem& p) { ++p.channels.before; }},
+  };
+}
+
+void expectEachFieldCounts(ReshapeDirection direction) {
+  const std::vector<Perturbation> changes = perturbations();
+  std::vector<int> noticed(changes.size());
+  for (const ReshapeCase& reshape : reshapeCases()) {
+    if (reshape.mapping != ReshapeMapping::Axes || reshape.name.starts_with("Threads")) continue;
+    const ReshapeProblem problem =
+        direction == Forward ? reshape.forward(Float32, Float32) : reshape.gradient(Float32, Float32);
+    Call call = callOf(problem, Values::Random);
+    call.execute(*preparePlan(reshapeImplementationsCpu(), problem).plan);
+    const std::vector<double> found = call.found();
+    for (std::size_t i = 0; i < changes.size(); ++i) {
+      ReshapeProblem other = problem;
+      changes[i].change(other);
+      const ReferenceTensor expected = reshapeReference(other, call.input());
+      if (!compare(expected, found, Float32, Tier::Bounded, Zeros::Expected).passed()) ++noticed[i];
+    }
+  }
+  for (std::size_t i = 0; i < changes.size(); ++i)
+    EXPECT_GT(noticed[i], 0) << "no case notices a wrong " << changes[i].field;
+}
+
+TEST(ReshapeSensitivity, EachFieldCounts) {
+  expectEachFieldCounts(Forward);
+  expectEachFieldCounts(Gradient);
+}
+
+TEST(ReshapeSensitivity, FillValuesCount) {
+  int noticed = 0;
+  for (const ReshapeCase& reshape : reshapeCases()) {
+    if (!reshape.fills) continue;
+    const ReshapeProblem problem = reshape.forward(Float32, Float32);
+    Call call = callOf(problem, Values::Random);
+    call.execute(*preparePlan(reshapeImplementationsCpu(), problem).plan);
+    ReshapeProblem other = problem;
+    other.fill.clear();
+    const ReferenceTensor expected = reshapeReference(other, call.input());
+    if (!compare(expected, call.found(), Float32, Tier::Bounded, Zeros::Expected).passed()) ++noticed;
+  }
+  EXPECT_GT(noticed, 10);
+}
+
+TEST(ReshapeProblem, HashAndEqualitySeeEachField) {
+  std::vector<Perturbation> changes = perturbations();
+  changes.push_back({"direction", [](ReshapeProblem& p) { p.direction = Gradient; }});
+  changes.push_back({"mapping", [](ReshapeProblem& p) { p.mapping = ReshapeMapping::Axes; }});
+  changes.push_back({"input", [](ReshapeProblem& p) { p.input.format = Unorm8; }});
+  changes.push_back({"destination", [](ReshapeProblem& p) { ++p.destination.rowStride; }});
+  changes.push_back({"fill", [](ReshapeProblem& p) { p.fill.push_back(1); }});
+  const ReshapeProblem problem = reshapeCases().front().forward(Float32, Float32);
+  for (const Perturbation& perturbation : changes) {
+    ReshapeProblem other = problem;
+    perturbation.change(other);
+    EXPECT_NE(other, problem) << perturbation.field;
+    EXPECT_NE(other.hash(), problem.hash()) << perturbation.field;
+  }
+}
+
+}  // namespace
+}  // namespace mps::detail
