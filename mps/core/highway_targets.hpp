@@ -8,8 +8,9 @@
 #error "include mps/core/highway_targets.hpp before Highway's headers"
 #endif
 
-/// Sanitized builds leave SSE4 and AVX-512 out, too: a sanitizer multiplies the time that each set compiles, and
-/// sees the loads and stores of AVX2 (plain accesses to the compiler) but not AVX-512's masked ones (builtins).
+/// Sanitized builds leave SSE4 and AVX-512 out, too, and on x86 the fallback (cmake/targets.cmake): a sanitizer
+/// multiplies the time that each set compiles, and sees the loads and stores of AVX2 (plain accesses to the compiler)
+/// but not AVX-512's masked ones (builtins).
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)

@@ -241,7 +241,7 @@ HWY_INLINE void streamFloats(D d, V value, float* to) {
   hn::Stream(value, d, to);
 }
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE void streamFloats(D d, V value, Float16* to) {
+HWY_INLINE void streamFloats([[maybe_unused]] D d, V value, Float16* to) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
   const hn::Rebind<hwy::float16_t, D> dh;
   const hn::Rebind<std::uint16_t, D> du;

@@ -63,6 +63,7 @@ class NNPad : public CNNKernel {
 
  protected:
   using CNNKernel::CNNKernel;
+  NNPad(const NNPad&) = default;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] bool takesEdgeMode(ImageEdgeMode edgeMode) const override;
@@ -102,6 +103,7 @@ class NNPadGradient : public CNNGradientKernel {
 
  protected:
   using CNNGradientKernel::CNNGradientKernel;
+  NNPadGradient(const NNPadGradient&) = default;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
@@ -125,6 +127,7 @@ class NNSlice : public CNNKernel {
 
  protected:
   using CNNKernel::CNNKernel;
+  NNSlice(const NNSlice&) = default;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] bool makesState() const override { return false; }

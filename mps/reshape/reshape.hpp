@@ -58,6 +58,7 @@ class NNReshape : public CNNKernel {
 
  protected:
   using CNNKernel::CNNKernel;
+  NNReshape(const NNReshape&) = default;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   /// Elements are not where they were.
   [[nodiscard]] bool hasWindow() const override { return true; }
@@ -99,6 +100,7 @@ class NNReshapeGradient : public CNNGradientKernel {
 
  protected:
   using CNNGradientKernel::CNNGradientKernel;
+  NNReshapeGradient(const NNReshapeGradient&) = default;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
