@@ -124,7 +124,9 @@ TEST_F(Reshape, NodesMakeTheirKernels) {
   EXPECT_EQ(pad->sizeDestination(sizeOf(1, 1, 1)), sizeOf(6, 8, 10));
   const auto padGradient = padNode->gradientFilter(NNImageNode::create());
   EXPECT_NE(std::dynamic_pointer_cast<NNPadGradient>(padGradient->makeKernel(device_)), nullptr);
-  EXPECT_TRUE(names(errorOf([&] { static_cast<void>(NNReshapeNode::create(x, 0, 1, 1)->makeKernel(device_)); }), {"0x1x1"}));
+  EXPECT_TRUE(
+      names(errorOf([&] { static_cast<void>(NNReshapeNode::create(x, 0, 1, 1)->makeKernel(device_)); }),
+            {"0x1x1"}));
 }
 
 }  // namespace
