@@ -100,8 +100,9 @@ inline bool isCode(ImageFeatureChannelFormat format) {
   return format == ImageFeatureChannelFormat::Unorm8 || format == ImageFeatureChannelFormat::Unorm16;
 }
 
+/// @param share of NaN, and of infinities, where there are any
 inline std::vector<double> makeValues(std::int64_t count, Values values, ImageFeatureChannelFormat format,
-                                      std::uint64_t seed) {
+                                      std::uint64_t seed, double share = 0.1) {
   const auto size = static_cast<std::size_t>(count);
   if (isCode(format))
     return randomValues(size, seed,
@@ -111,8 +112,8 @@ inline std::vector<double> makeValues(std::int64_t count, Values values, ImageFe
   if (values != Values::NonFinite) return result;
   const std::vector<double> dice = randomValues(size, seed + 1, RandomKind::Positive);
   for (std::size_t i = 0; i < size; ++i) {
-    if (dice[i] < 0.1) result[i] = std::numeric_limits<double>::quiet_NaN();
-    if (dice[i] > 0.9) result[i] = dice[i] > 0.95 ? HUGE_VAL : -HUGE_VAL;
+    if (dice[i] < share) result[i] = std::numeric_limits<double>::quiet_NaN();
+    if (dice[i] > 1 - share) result[i] = dice[i] > 1 - share / 2 ? HUGE_VAL : -HUGE_VAL;
   }
   return result;
 }

@@ -1,24 +1,16 @@
-#include "mps/core/highway_targets.hpp"
+#include "mps/conform/plan_testing.hpp"
 
 #include <gtest/gtest.h>
-#include <hwy/highway.h>
 
 #include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
 
-#include "mps/conform/compare.hpp"
-#include "mps/conform/guarded_memory.hpp"
-#include "mps/conform/run_on_device.hpp"
-#include "mps/conform/test_tensor.hpp"
 #include "mps/core/streamed_stores.hpp"
 #include "mps/normalization/normalization_cases.hpp"
 #include "mps/normalization/normalization_reference.hpp"
 #include "mps/normalization/normalization_tiles.hpp"
-#include "mtl/back_ends.hpp"
-#include "mtl/cpu/stream.hpp"
-#include "mtl/device.hpp"
 
 namespace mps::detail {
 namespace {
@@ -28,84 +20,19 @@ using enum NormalizationDirection;
 using enum NormalizationKind;
 
 constexpr std::uint64_t kSeed = 20260618;
-constexpr int kThreads = 3;
-
-std::shared_ptr<mtl::Device> testDevice() {
-  static const std::shared_ptr<mtl::Device> device = mtl::newCPUDevice(kThreads);
-  return device;
-}
-
-/// An implementation; the CPU's with vectors once for each instruction set.
-struct Entry {
-  std::string_view implementation;
-  std::int64_t target = 0;  ///< 0: the best one
-  std::shared_ptr<mtl::Device> device = testDevice();
-  [[nodiscard]] bool isCpu() const { return device->kind() == mtl::DeviceKind::CPU; }
-  [[nodiscard]] std::string name() const {
-    return (isCpu() ? "" : "cuda_") + std::string(implementation) +
-           (target == 0 ? "" : std::string("_") + hwy::TargetName(target));
-  }
-};
-void PrintTo(const Entry& entry, std::ostream* stream) {
-  *stream << entry.name();
-}
+/// Small: a window with one of them is not finite.
+constexpr double kNonFiniteShare = 0.02;
+using plan_testing::Entry;
+using plan_testing::isCode;
+using plan_testing::kThreads;
+using plan_testing::makeValues;
+using plan_testing::preparedBy;
+using plan_testing::testDevice;
+using plan_testing::Values;
+using plan_testing::WithTarget;
 
 std::vector<Entry> entries() {
-  std::vector<Entry> all;
-  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) all.push_back({"vectors", target});
-  all.push_back({"plain"});
-  if (const auto gpus = mtl::cudaDevices(); !gpus.empty())
-    for (const auto& implementation : normalizationBackEnds.of(*gpus.front()))
-      all.push_back({implementation.name, 0, gpus.front()});
-  return all;
-}
-
-/// Makes the vectors of an instruction set be used while it lives.
-class WithTarget {
- public:
-  explicit WithTarget(const Entry& entry) { hwy::SetSupportedTargetsForTest(entry.target); }
-  ~WithTarget() { hwy::SetSupportedTargetsForTest(0); }
-  WithTarget(const WithTarget&) = delete;
-  WithTarget& operator=(const WithTarget&) = delete;
-};
-
-/// The plan of an entry; null when it refuses.
-std::shared_ptr<const Plan> preparedBy(const Entry& entry, const NormalizationProblem& problem) {
-  for (const auto& implementation : normalizationBackEnds.of(*entry.device)) {
-    if (implementation.name != entry.implementation) continue;
-    const Preparation preparation = implementation.prepare(problem);
-    if (const auto* plan = std::get_if<std::shared_ptr<const Plan>>(&preparation)) return *plan;
-    EXPECT_NE(entry.implementation, "plain") << std::get<Refusal>(preparation).reason;
-  }
-  return nullptr;
-}
-
-/// The numbers that the inputs get.
-enum class Values : std::uint8_t {
-  Integers,
-  Random,
-  NonFinite,  ///< infinities and NaN among random ones
-};
-
-bool isUnorm(ImageFeatureChannelFormat format) {
-  return format == Unorm8 || format == Unorm16;
-}
-
-std::vector<double> makeValues(std::int64_t count, Values values, ImageFeatureChannelFormat format,
-                               std::uint64_t seed) {
-  const auto size = static_cast<std::size_t>(count);
-  if (isUnorm(format))
-    return randomValues(size, seed,
-                        values == Values::Integers ? RandomKind::ZeroOrOne : RandomKind::Positive);
-  if (values == Values::Integers) return randomValues(size, seed, RandomKind::SmallIntegers);
-  std::vector<double> result = randomValues(size, seed, RandomKind::Uniform);
-  if (values != Values::NonFinite) return result;
-  const std::vector<double> dice = randomValues(size, seed + 1, RandomKind::Positive);
-  for (std::size_t i = 0; i < size; ++i) {
-    if (dice[i] < 0.02) result[i] = std::numeric_limits<double>::quiet_NaN();
-    if (dice[i] > 0.97) result[i] = dice[i] > 0.985 ? HUGE_VAL : -HUGE_VAL;
-  }
-  return result;
+  return plan_testing::entriesOf(normalizationBackEnds, "plain");
 }
 
 /// Everything of one call: operands, what came out and what the reference says.
@@ -118,8 +45,10 @@ class Call {
         source_(device, problem.source, 1),
         gradient_(device, problem.gradient, 2),
         destination_(device, problem.destination, 3) {
-    source_.write(makeValues(problem.source.elements(), values, problem.source.format, kSeed));
-    gradient_.write(makeValues(problem.gradient.elements(), values, problem.gradient.format, kSeed + 2));
+    source_.write(
+        makeValues(problem.source.elements(), values, problem.source.format, kSeed, kNonFiniteShare));
+    gradient_.write(
+        makeValues(problem.gradient.elements(), values, problem.gradient.format, kSeed + 2, kNonFiniteShare));
   }
 
   void execute(const Plan& plan, int threads = kThreads, bool accumulate = false) {
@@ -226,7 +155,7 @@ TEST_P(NormalizationTable, AgreesWithTheReference) {
     for (const Entry& entry : all) {
       SCOPED_TRACE(entry.name());
       const WithTarget target(entry);
-      const auto plan = preparedBy(entry, problem);
+      const auto plan = preparedBy(entry, normalizationBackEnds, problem);
       if (!plan) continue;
       Call call(problem, pass.values, entry.device);
       call.execute(*plan);
@@ -253,7 +182,7 @@ TEST_P(NormalizationPlan, Accumulates) {
     const NormalizationProblem problem = normalization.gradient(Float32, Float32);
     if (!isExact(problem)) continue;
     SCOPED_TRACE(normalization.name);
-    const auto plan = preparedBy(GetParam(), problem);
+    const auto plan = preparedBy(GetParam(), normalizationBackEnds, problem);
     if (!plan) continue;
     ASSERT_TRUE(plan->canAccumulate());
     Call call(problem, Values::Integers, GetParam().device);
@@ -278,9 +207,12 @@ std::vector<NormalizationCase> firstCases() {
 
 TEST_P(NormalizationPlan, OnlyFloat32GradientsAccumulate) {
   for (const NormalizationCase& normalization : firstCases()) {
-    EXPECT_TRUE(preparedBy(GetParam(), normalization.gradient(Float16, Float32))->canAccumulate());
-    EXPECT_FALSE(preparedBy(GetParam(), normalization.gradient(Float32, Float16))->canAccumulate());
-    EXPECT_FALSE(preparedBy(GetParam(), normalization.forward(Float32, Float32))->canAccumulate());
+    EXPECT_TRUE(preparedBy(GetParam(), normalizationBackEnds, normalization.gradient(Float16, Float32))
+                    ->canAccumulate());
+    EXPECT_FALSE(preparedBy(GetParam(), normalizationBackEnds, normalization.gradient(Float32, Float16))
+                     ->canAccumulate());
+    EXPECT_FALSE(preparedBy(GetParam(), normalizationBackEnds, normalization.forward(Float32, Float32))
+                     ->canAccumulate());
   }
 }
 
@@ -291,7 +223,7 @@ TEST_P(NormalizationPlan, ThreadCountDoesNotMatter) {
     for (const NormalizationProblem& problem :
          {normalization.forward(Float32, Float32), normalization.gradient(Float32, Float32)}) {
       SCOPED_TRACE(problem.describe());
-      const auto plan = preparedBy(GetParam(), problem);
+      const auto plan = preparedBy(GetParam(), normalizationBackEnds, problem);
       Call call(problem, Values::Random, GetParam().device);
       call.execute(*plan, 1);
       const std::vector<double> one = call.found();
@@ -323,7 +255,7 @@ TEST_P(NormalizationPlan, LargeMeansLeaveTheVarianceAlone) {
   TestTensor input(GetParam().device, problem.source);
   TestTensor destination(GetParam().device, problem.destination);
   input.write(source.values);
-  const auto plan = preparedBy(GetParam(), problem);
+  const auto plan = preparedBy(GetParam(), normalizationBackEnds, problem);
   GuardedMemory scratch(GetParam().device, plan->scratchBytes());
   Operands operands{.source = input.address(), .destination = destination.address()};
   operands.scratch = scratch.address();
@@ -341,7 +273,7 @@ TEST_P(NormalizationPlan, WithoutAnIncomingGradientTheGradientIsZero) {
     NormalizationProblem problem = normalization.gradient(Float32, Float32);
     problem.gradient.width = problem.x.destinationSize = 0;
     Call call(problem, Values::Random, GetParam().device);
-    call.execute(*preparedBy(GetParam(), problem));
+    call.execute(*preparedBy(GetParam(), normalizationBackEnds, problem));
     for (const double value : call.found()) ASSERT_EQ(value, 0);
   }
 }
@@ -352,7 +284,7 @@ TEST_P(NormalizationPlan, WithoutImagesNothingHappens) {
     for (const NormalizationProblem& problem :
          {normalization.forward(Float32, Float32), normalization.gradient(Float32, Float32)}) {
       Call call(problem, Values::Random, GetParam().device);
-      call.execute(*preparedBy(GetParam(), problem));
+      call.execute(*preparedBy(GetParam(), normalizationBackEnds, problem));
       EXPECT_TRUE(call.found().empty());
     }
   }

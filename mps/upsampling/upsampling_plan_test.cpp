@@ -1,24 +1,16 @@
-#include "mps/core/highway_targets.hpp"
+#include "mps/conform/plan_testing.hpp"
 
 #include <gtest/gtest.h>
-#include <hwy/highway.h>
 
 #include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
 
-#include "mps/conform/compare.hpp"
-#include "mps/conform/guarded_memory.hpp"
-#include "mps/conform/run_on_device.hpp"
-#include "mps/conform/test_tensor.hpp"
 #include "mps/core/streamed_stores.hpp"
 #include "mps/upsampling/upsampling_cases.hpp"
 #include "mps/upsampling/upsampling_reference.hpp"
 #include "mps/upsampling/upsampling_taps.hpp"
-#include "mtl/back_ends.hpp"
-#include "mtl/cpu/stream.hpp"
-#include "mtl/device.hpp"
 
 namespace mps::detail {
 namespace {
@@ -27,83 +19,17 @@ using enum ImageFeatureChannelFormat;
 using enum UpsamplingDirection;
 
 constexpr std::uint64_t kSeed = 20260618;
-constexpr int kThreads = 3;
-
-std::shared_ptr<mtl::Device> testDevice() {
-  static const std::shared_ptr<mtl::Device> device = mtl::newCPUDevice(kThreads);
-  return device;
-}
-
-/// An implementation; the CPU's with vectors once for each instruction set.
-struct Entry {
-  std::string_view implementation;
-  std::int64_t target = 0;  ///< 0: the best one
-  std::shared_ptr<mtl::Device> device = testDevice();
-  [[nodiscard]] bool isCpu() const { return device->kind() == mtl::DeviceKind::CPU; }
-  [[nodiscard]] std::string name() const {
-    return (isCpu() ? "" : "cuda_") + std::string(implementation) +
-           (target == 0 ? "" : std::string("_") + hwy::TargetName(target));
-  }
-};
-void PrintTo(const Entry& entry, std::ostream* stream) {
-  *stream << entry.name();
-}
+using plan_testing::Entry;
+using plan_testing::isCode;
+using plan_testing::kThreads;
+using plan_testing::makeValues;
+using plan_testing::preparedBy;
+using plan_testing::testDevice;
+using plan_testing::Values;
+using plan_testing::WithTarget;
 
 std::vector<Entry> entries() {
-  std::vector<Entry> all;
-  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) all.push_back({"vectors", target});
-  all.push_back({"plain"});
-  if (const auto gpus = mtl::cudaDevices(); !gpus.empty())
-    for (const auto& implementation : upsamplingBackEnds.of(*gpus.front()))
-      all.push_back({implementation.name, 0, gpus.front()});
-  return all;
-}
-
-/// Makes the vectors of an instruction set be used while it lives.
-class WithTarget {
- public:
-  explicit WithTarget(const Entry& entry) { hwy::SetSupportedTargetsForTest(entry.target); }
-  ~WithTarget() { hwy::SetSupportedTargetsForTest(0); }
-  WithTarget(const WithTarget&) = delete;
-  WithTarget& operator=(const WithTarget&) = delete;
-};
-
-/// The plan of an entry; null when it refuses.
-std::shared_ptr<const Plan> preparedBy(const Entry& entry, const UpsamplingProblem& problem) {
-  for (const auto& implementation : upsamplingBackEnds.of(*entry.device)) {
-    if (implementation.name != entry.implementation) continue;
-    const Preparation preparation = implementation.prepare(problem);
-    if (const auto* plan = std::get_if<std::shared_ptr<const Plan>>(&preparation)) return *plan;
-    EXPECT_NE(entry.implementation, "plain") << std::get<Refusal>(preparation).reason;
-  }
-  return nullptr;
-}
-
-/// The numbers that the input gets.
-enum class Values : std::uint8_t {
-  Integers,
-  Random,
-  NonFinite,  ///< infinities and NaN among random ones
-};
-
-bool isUnorm(ImageFeatureChannelFormat format) {
-  return format == Unorm8 || format == Unorm16;
-}
-
-std::vector<double> makeValues(std::int64_t count, Values values, ImageFeatureChannelFormat format) {
-  const auto size = static_cast<std::size_t>(count);
-  if (isUnorm(format))
-    return randomValues(size, kSeed,
-                        values == Values::Integers ? RandomKind::ZeroOrOne : RandomKind::Positive);
-  if (values == Values::Integers) return randomValues(size, kSeed, RandomKind::SmallIntegers);
-  std::vector<double> result = randomValues(size, kSeed, RandomKind::Uniform);
-  if (values != Values::NonFinite) return result;
-  const std::vector<double> dice = randomValues(size, kSeed + 1, RandomKind::Positive);
-  for (std::size_t i = 0; i < size; ++i) {
-    if (dice[i] < 0.1) result[i] = std::numeric_limits<double>::quiet_NaN();
-    if (dice[i] > 0.9) result[i] = dice[i] > 0.95 ? HUGE_VAL : -HUGE_VAL;
-  }
-  return result;
+  return plan_testing::entriesOf(upsamplingBackEnds, "plain");
 }
 
 /// Everything of one call: operands, what came out and what the reference says.
@@ -115,7 +41,7 @@ class Call {
         device_(device),
         input_(device, problem.input, 1),
         destination_(device, problem.destination, 3) {
-    input_.write(makeValues(problem.input.elements(), values, problem.input.format));
+    input_.write(makeValues(problem.input.elements(), values, problem.input.format, kSeed));
   }
 
   void execute(const Plan& plan, int threads = kThreads, bool accumulate = false) {
@@ -154,7 +80,7 @@ class Call {
 };
 
 Tier tierOf(const UpsamplingProblem& problem, Values values) {
-  const bool exact = values == Values::Integers && !isUnorm(problem.destination.format) && isExact(problem);
+  const bool exact = values == Values::Integers && !isCode(problem.destination.format) && isExact(problem);
   return exact ? Tier::Exact : Tier::Bounded;
 }
 
@@ -200,7 +126,7 @@ std::vector<Pass> passes() {
     for (const Formats& pair : formats) {
       all.push_back({direction, Values::Integers, pair});
       all.push_back({direction, Values::Random, pair});
-      if (!isUnorm(pair.input)) all.push_back({direction, Values::NonFinite, pair});
+      if (!isCode(pair.input)) all.push_back({direction, Values::NonFinite, pair});
     }
   for (const Formats& pair : toUnorm) all.push_back({Forward, Values::Random, pair});
   return all;
@@ -219,7 +145,7 @@ TEST_P(UpsamplingTable, AgreesWithTheReference) {
     for (const Entry& entry : all) {
       SCOPED_TRACE(entry.name());
       const WithTarget target(entry);
-      const auto plan = preparedBy(entry, problem);
+      const auto plan = preparedBy(entry, upsamplingBackEnds, problem);
       if (!plan) continue;
       Call call(problem, pass.values, entry.device);
       call.execute(*plan);
@@ -246,7 +172,7 @@ TEST_P(UpsamplingPlan, Accumulates) {
     const UpsamplingProblem problem = upsampling.gradient(Float32, Float32);
     if (!isExact(problem)) continue;
     SCOPED_TRACE(upsampling.name);
-    const auto plan = preparedBy(GetParam(), problem);
+    const auto plan = preparedBy(GetParam(), upsamplingBackEnds, problem);
     if (!plan) continue;
     ASSERT_TRUE(plan->canAccumulate());
     Call call(problem, Values::Integers, GetParam().device);
@@ -263,9 +189,12 @@ TEST_P(UpsamplingPlan, Accumulates) {
 
 TEST_P(UpsamplingPlan, OnlyFloat32GradientsAccumulate) {
   const UpsamplingCase upsampling = upsamplingCases().front();
-  EXPECT_TRUE(preparedBy(GetParam(), upsampling.gradient(Float16, Float32))->canAccumulate());
-  EXPECT_FALSE(preparedBy(GetParam(), upsampling.gradient(Float32, Float16))->canAccumulate());
-  EXPECT_FALSE(preparedBy(GetParam(), upsampling.forward(Float32, Float32))->canAccumulate());
+  EXPECT_TRUE(
+      preparedBy(GetParam(), upsamplingBackEnds, upsampling.gradient(Float16, Float32))->canAccumulate());
+  EXPECT_FALSE(
+      preparedBy(GetParam(), upsamplingBackEnds, upsampling.gradient(Float32, Float16))->canAccumulate());
+  EXPECT_FALSE(
+      preparedBy(GetParam(), upsamplingBackEnds, upsampling.forward(Float32, Float32))->canAccumulate());
 }
 
 /// The same bits whatever the number of threads.
@@ -275,7 +204,7 @@ TEST_P(UpsamplingPlan, ThreadCountDoesNotMatter) {
     for (const UpsamplingProblem& problem :
          {upsampling.forward(Float32, Float32), upsampling.gradient(Float32, Float32)}) {
       SCOPED_TRACE(problem.describe());
-      const auto plan = preparedBy(GetParam(), problem);
+      const auto plan = preparedBy(GetParam(), upsamplingBackEnds, problem);
       Call call(problem, Values::Random, GetParam().device);
       call.execute(*plan, 1);
       const std::vector<double> one = call.found();
@@ -294,7 +223,7 @@ TEST_P(UpsamplingPlan, WithoutAnIncomingGradientTheGradientIsZero) {
     UpsamplingProblem problem = upsampling.gradient(Float32, Float32);
     problem.input.width = 0;
     Call call(problem, Values::Random, GetParam().device);
-    call.execute(*preparedBy(GetParam(), problem));
+    call.execute(*preparedBy(GetParam(), upsamplingBackEnds, problem));
     for (const double value : call.found()) ASSERT_EQ(value, 0);
   }
 }
@@ -305,7 +234,7 @@ TEST_P(UpsamplingPlan, WithoutImagesNothingHappens) {
   for (const UpsamplingProblem& problem :
        {upsampling.forward(Float32, Float32), upsampling.gradient(Float32, Float32)}) {
     Call call(problem, Values::Random, GetParam().device);
-    call.execute(*preparedBy(GetParam(), problem));
+    call.execute(*preparedBy(GetParam(), upsamplingBackEnds, problem));
     EXPECT_TRUE(call.found().empty());
   }
 }
