@@ -23,7 +23,6 @@ constexpr std::uint64_t kSeed = 20260618;
 /// Small: a window with one of them is not finite.
 constexpr double kNonFiniteShare = 0.02;
 using plan_testing::Entry;
-using plan_testing::isCode;
 using plan_testing::kThreads;
 using plan_testing::makeValues;
 using plan_testing::preparedBy;
