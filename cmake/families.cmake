@@ -40,7 +40,7 @@ unmetal_family(normalization
   HEADERS normalization_node.hpp
   SOURCES normalization_channels.cpp normalization_node.cpp normalization_plain.cpp normalization_problem.cpp
           normalization_window_rows.cpp
-  CUDA normalization_cuda.cu
+  CUDA normalization_channels_cuda.cu normalization_cuda.cu normalization_strips_cuda.cu
   CONFORM normalization_reference_call.cpp
   TESTS normalization_test.cpp)
 unmetal_family(arithmetic
@@ -64,11 +64,13 @@ unmetal_family(neuron
 unmetal_family(reduction
   HEADERS reduction_node.hpp reduction_operation.hpp
   SOURCES reduction_node.cpp
+  CUDA reduction_cuda.cu
   CONFORM reduction_reference_call.cpp
   TESTS reduction_test.cpp)
 unmetal_family(reshape
   HEADERS pad.hpp reshape_node.hpp
   SOURCES pad.cpp reshape_node.cpp
+  CUDA reshape_cuda.cu
   CONFORM reshape_reference_call.cpp
   TESTS pad_test.cpp reshape_test.cpp)
 unmetal_family(softmax CUDA softmax_cuda.cu CONFORM softmax_reference_call.cpp TESTS softmax_test.cpp)

@@ -21,10 +21,30 @@ struct PartArguments {
   std::int64_t destinationImage, destinationRow, destinationPixel;
 };
 
+/// Makes rows of all pixels that follow one another alike in both tensors, so that no threads of a block are left over.
+void joinPixels(TensorShape& from, TensorShape& to) {
+  const auto follow = [](const TensorShape& shape, std::int64_t stride, std::int64_t inner,
+                         std::int64_t count) { return count == 1 || stride == inner * shape.pixelStride; };
+  constexpr std::int64_t longest = std::int64_t{1} << 29;
+  if (follow(from, from.rowStride, from.width, from.height) &&
+      follow(to, to.rowStride, to.width, to.height) && to.width * to.height * to.channels <= longest)
+    for (TensorShape* shape : {&from, &to}) {
+      shape->width *= shape->height;
+      shape->height = 1;
+    }
+  if (to.height == 1 && follow(from, from.imageStride, from.width, from.images) &&
+      follow(to, to.imageStride, to.width, to.images) && to.width * to.images * to.channels <= longest)
+    for (TensorShape* shape : {&from, &to}) {
+      shape->width *= shape->images;
+      shape->images = 1;
+    }
+}
+
 /// Strides in units. A unit is so many elements.
 PartArguments argumentsOf(const ConcatenationProblem& problem, std::int64_t unit) {
-  const TensorShape& from = problem.input;
-  const TensorShape& to = problem.destination;
+  TensorShape from = problem.input;
+  TensorShape to = problem.destination;
+  joinPixels(from, to);
   PartArguments a;
   a.grid = RowGrid(to.images * to.height, to.width * (to.channels / unit));
   a.height = Divider(to.height);
@@ -55,7 +75,7 @@ __device__ void forEachUnit(const PartArguments& a, Copy copy) {
   });
 }
 
-/// Units of 16 or 4 bytes or one element.
+/// Units of 16, 8 or 4 bytes or one element.
 template <class Unit>
 __global__ void copyPart(PartArguments a, const Unit* input, Unit* destination) {
   forEachUnit(a, [&](std::int64_t from, std::int64_t to, bool isCopied) {
@@ -125,6 +145,8 @@ class PartPlan final : public Plan {
                                reinterpret_cast<std::intptr_t>(destination);
     if (mixed % 16 == 0)
       copy(uint4{});
+    else if (mixed % 8 == 0)
+      copy(uint2{});
     else if (mixed % 4 == 0)
       copy(0U);
     else if (mixed % 2 == 0)

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "mps/core/element_grid_cuda.cuh"
-#include "mps/normalization/normalization_problem.hpp"
+#include "mps/normalization/normalization_cuda.hpp"
 #include "mps/normalization/normalization_windows.hpp"
 
 namespace mps::detail {
@@ -231,15 +231,18 @@ class ElementPlan final : public Plan {
   TensorShape windows_;
 };
 
-Preparation prepareElements(const NormalizationProblem& problem) {
+constexpr Implementation<NormalizationProblem> kImplementations[] = {
+    {"channels", prepareNormalizationChannelsCuda},
+    {"strips", prepareNormalizationStripsCuda},
+    {"elements", prepareNormalizationElementsCuda}};
+
+}  // namespace
+
+Preparation prepareNormalizationElementsCuda(const NormalizationProblem& problem) {
   for (const TensorShape* shape : {&problem.source, &problem.gradient, &problem.destination})
     if (!ElementGrid::fits(*shape)) return Refusal{ElementGrid::kTooLarge};
   return std::make_shared<const ElementPlan>(problem);
 }
-
-constexpr Implementation<NormalizationProblem> kImplementations[] = {{"elements", prepareElements}};
-
-}  // namespace
 
 std::span<const Implementation<NormalizationProblem>> normalizationImplementationsCuda() {
   return kImplementations;

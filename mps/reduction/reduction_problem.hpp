@@ -73,6 +73,8 @@ TensorShape reducedShape(const TensorShape& source, ReductionAxis axis, ImageFea
 
 /// In order of preference; the last one accepts every problem.
 std::span<const Implementation<ReductionProblem>> reductionImplementationsCpu();
-inline constexpr BackEnds<ReductionProblem> reductionBackEnds{reductionImplementationsCpu, nullptr};
+std::span<const Implementation<ReductionProblem>> reductionImplementationsCuda();
+inline constexpr BackEnds<ReductionProblem> reductionBackEnds{
+    reductionImplementationsCpu, UNMETAL_CUDA_LIST(reductionImplementationsCuda)};
 
 }  // namespace mps::detail

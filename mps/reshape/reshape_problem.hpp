@@ -75,6 +75,8 @@ struct ReshapeProblem {
 
 /// In order of preference; the last one accepts every problem.
 std::span<const Implementation<ReshapeProblem>> reshapeImplementationsCpu();
-inline constexpr BackEnds<ReshapeProblem> reshapeBackEnds{reshapeImplementationsCpu, nullptr};
+std::span<const Implementation<ReshapeProblem>> reshapeImplementationsCuda();
+inline constexpr BackEnds<ReshapeProblem> reshapeBackEnds{reshapeImplementationsCpu,
+                                                          UNMETAL_CUDA_LIST(reshapeImplementationsCuda)};
 
 }  // namespace mps::detail

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "mps/normalization/normalization_problem.hpp"
+
+/// The implementations for NVIDIA GPUs, in order of preference.
+namespace mps::detail {
+
+/// Windows of a few channels, 16 bytes of a pixel at once.
+Preparation prepareNormalizationChannelsCuda(const NormalizationProblem& problem);
+/// Windows of a few pixels: sums of rows, then of columns.
+Preparation prepareNormalizationStripsCuda(const NormalizationProblem& problem);
+/// Everything, element by element.
+Preparation prepareNormalizationElementsCuda(const NormalizationProblem& problem);
+
+}  // namespace mps::detail

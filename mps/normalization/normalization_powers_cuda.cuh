@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cmath>
+
+#include "mps/normalization/normalization_powers.hpp"
+
+/// T^-beta on the device, of several T at once.
+namespace mps::detail::cuda {
+
+/// x^n for n >= 0.
+__device__ inline float wholePower(float x, int n) {
+  float result = (n & 1) != 0 ? x : 1.0F;
+  for (n >>= 1; n != 0; n >>= 1) {
+    x *= x;
+    if ((n & 1) != 0) result *= x;
+  }
+  return result;
+}
+
+/// The root of a normal number to a unit in the last place.
+__device__ inline float rootOf(float x) {
+  float result;
+  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+/// T^-beta.
+template <int count>
+__device__ void negativePowers(const PowerRule& rule, const float (&t)[count], float (&powers)[count]) {
+  if (rule.isGeneral) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) powers[i] = powf(t[i], -rule.beta);
+    return;
+  }
+  if (rule.whole < 0) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) powers[i] = wholePower(t[i], -rule.whole);
+    return;
+  }
+  if (rule.whole == 0) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) powers[i] = 1;
+  } else {
+    // The reciprocal first: it overflows no sooner than the result.
+#pragma unroll
+    for (int i = 0; i < count; ++i) powers[i] = wholePower(1.0F / t[i], rule.whole);
+  }
+  if (!rule.hasRoot && !rule.hasFourthRoot) return;
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    const float root = rsqrtf(t[i]);
+    if (rule.hasRoot) powers[i] *= root;
+    if (rule.hasFourthRoot) powers[i] *= rootOf(root);
+  }
+}
+
+/// T^(-beta - 1), given T^-beta.
+template <int count>
+__device__ void nextNegativePowers(const PowerRule& rule, const float (&t)[count],
+                                   const float (&powers)[count], float (&next)[count]) {
+  // A product of T alone stays exact.
+  if (rule.whole < 0) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) next[i] = wholePower(t[i], -rule.whole - 1);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < count; ++i) next[i] = __fdividef(powers[i], t[i]);
+}
+
+}  // namespace mps::detail::cuda

@@ -1,0 +1,335 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "mps/core/element_grid_cuda.cuh"
+#include "mps/normalization/normalization_powers_cuda.cuh"
+#include "mps/normalization/normalization_problem.hpp"
+
+/// Sums over windows of pixels: a thread stays with a pack of channels of a column and goes down some rows. What a
+/// row's part of its window gives is kept in shared memory until the last window that has it.
+namespace mps::detail::cuda {
+
+inline constexpr unsigned kStripThreads = 128;
+/// Pixels that the rows of a window have at most: a thread holds their values.
+inline constexpr int kWidestWindow = 7;
+
+/// How strips access tensors of type T: `count` channels at once, 4 or 1.
+template <class T, int count>
+struct Few {
+  static constexpr int lanes = count;
+  using Type = T;
+  struct alignas(count * sizeof(float)) Values {
+    float values[count];
+  };
+  struct alignas(count * sizeof(T)) Stored {
+    T values[count];
+  };
+
+  __device__ static Values load(const SourceView& view, const ElementPlace& place) {
+    const auto stored =
+        *reinterpret_cast<const Stored*>(reinterpret_cast<const T*>(view.memory) + view.offset(place));
+    Values result;
+#pragma unroll
+    for (int i = 0; i < count; ++i) result.values[i] = cuda::load(&stored.values[i]);
+    return result;
+  }
+  __device__ static void store(Values values, const ResultView& view, const ElementPlace& place,
+                               bool accumulate = false) {
+    auto* const to = reinterpret_cast<Stored*>(reinterpret_cast<T*>(view.memory) + view.offset(place));
+    Stored stored;
+    if (accumulate) stored = *to;
+#pragma unroll
+    for (int i = 0; i < count; ++i)
+      cuda::store(accumulate ? cuda::load(&stored.values[i]) + values.values[i] : values.values[i],
+                  &stored.values[i]);
+    *to = stored;
+  }
+};
+
+/// What the gradients of all windows have, in scratch memory: dense tensors of their size, one after the other.
+struct TermPlanes {
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::int64_t channels = 0;
+  std::int64_t size = 0;
+  float* memory = nullptr;
+
+  [[nodiscard]] __device__ float* at(int plane, const ElementPlace& place) const {
+    return memory + plane * size + ((place.image * height + place.y) * width + place.x) * channels +
+           place.channel;
+  }
+};
+
+struct StripArguments {
+  Divider pieces;  ///< packs of a row of what is written
+  Divider packs;   ///< of a pixel
+  Divider chunks;  ///< of the rows of an image
+  std::uint32_t items = 0;
+  std::int32_t rowsPerChunk = 0;
+  std::int32_t height = 0;
+  /// Windows: their size, where those of pixel 0 begin, and the size of what they see.
+  std::int32_t kernelWidth = 1, kernelHeight = 1;
+  std::int32_t firstX = 0, firstY = 0;
+  std::int32_t seenWidth = 1, seenHeight = 1;
+  bool clamps = false;
+  bool accumulate = false;
+  /// Of windows: from the first pixel to the one in the middle. Of a gradient: what destination pixel 0 stands for, and
+  /// the size of the source.
+  std::int32_t centerX = 0, centerY = 0;
+  std::int32_t sourceWidth = 1, sourceHeight = 1;
+  SourceView source;
+  SourceView gradient;
+  ResultView destination;
+  TermPlanes terms;
+  float ofWindow = 1;  ///< 1 / taps
+  float ofRow = 1;     ///< 1 / width of a window
+  float delta = 0, ofSquares = 0, p0 = 0, pm = 0, ps = 1;
+  float ofSum = 0;   ///< 2 alpha beta / taps
+  float ofMean = 0;  ///< p0 / taps
+  PowerRule rule{1.0F};
+
+  /// @param shape of what is written, not empty
+  void setGrid(const TensorShape& shape, std::int64_t lanes) {
+    constexpr std::int64_t threads = std::int64_t{1} << 19;
+    const std::int64_t packsOfPixel = shape.channels / lanes;
+    const std::int64_t packsOfRow = shape.width * packsOfPixel;
+    const std::int64_t all = shape.images * packsOfRow;
+    // Enough threads for a large GPU come first; each chunk begins with rows that the one before it has, too.
+    const std::int64_t rows = std::clamp<std::int64_t>(shape.height * all / threads, 8, 64);
+    const std::int64_t most = std::max<std::int64_t>(1, 0x7FFFFFFF / all);
+    const std::int64_t count = std::min(most, (shape.height + rows - 1) / rows);
+    rowsPerChunk = static_cast<std::int32_t>((shape.height + count - 1) / count);
+    chunks = Divider((shape.height + rowsPerChunk - 1) / rowsPerChunk);
+    pieces = Divider(packsOfRow);
+    packs = Divider(packsOfPixel);
+    items = static_cast<std::uint32_t>(all * chunks.divisor());
+    height = static_cast<std::int32_t>(shape.height);
+  }
+  static bool fits(const TensorShape& shape) {
+    return shape.images * shape.width * shape.channels <= 0x7FFFFFFF;
+  }
+};
+
+/// Calls finish(place) for the packs of this thread, after row(y, x, place, slot) for each row of its window: slots
+/// of rows that the window before it had are still filled.
+template <int lanes, class Row, class Finish>
+__device__ void goDown(const StripArguments& a, Row row, Finish finish) {
+  const std::uint32_t item = blockIdx.x * blockDim.x + threadIdx.x;
+  if (item >= a.items) return;
+  const std::uint32_t strip = a.pieces.divide(item);
+  const std::uint32_t piece = item - strip * a.pieces.divisor();
+  const std::uint32_t image = a.chunks.divide(strip);
+  const std::uint32_t x = a.packs.divide(piece);
+  ElementPlace place{static_cast<std::int32_t>(image), 0, static_cast<std::int32_t>(x),
+                     static_cast<std::int32_t>(piece - x * a.packs.divisor()) * lanes};
+  const std::int32_t begin = static_cast<std::int32_t>(strip - image * a.chunks.divisor()) * a.rowsPerChunk;
+  const std::int32_t end = min(begin + a.rowsPerChunk, a.height);
+  std::int32_t slot = 0;
+  for (std::int32_t seen = begin; seen < end + a.kernelHeight - 1; ++seen) {
+    row(seen + a.firstY, place.x + a.firstX, place, slot);
+    slot = slot + 1 == a.kernelHeight ? 0 : slot + 1;
+    place.y = seen - (a.kernelHeight - 1);
+    if (place.y >= begin) finish(place);
+  }
+}
+
+/// The position of an axis that is read for `at`; -1: what is there counts as 0.
+__device__ inline std::int32_t insideOf(std::int32_t at, std::int32_t size, bool clamps) {
+  if (at >= 0 && at < size) return at;
+  if (!clamps) return -1;
+  return at < 0 ? 0 : size - 1;
+}
+
+/// Shared memory that belongs to this thread: `kernelHeight` slots of each of several numbers. @tparam Values of a pack
+template <class Values>
+struct Slots {
+  Values* memory;
+  std::int32_t count;
+
+  [[nodiscard]] __device__ Values& at(int number, std::int32_t slot) const {
+    return memory[(number * count + slot) * static_cast<std::int32_t>(kStripThreads) +
+                  static_cast<std::int32_t>(threadIdx.x)];
+  }
+  /// The sum of all slots of a number.
+  [[nodiscard]] __device__ Values sum(int number) const {
+    Values result = at(number, 0);
+    for (std::int32_t slot = 1; slot < count; ++slot) {
+      const Values other = at(number, slot);
+#pragma unroll
+      for (int i = 0; i < static_cast<int>(sizeof(Values) / sizeof(float)); ++i)
+        result.values[i] += other.values[i];
+    }
+    return result;
+  }
+};
+
+/// The slots of this thread, behind which lies what the launch gave.
+template <class Values>
+__device__ Slots<Values> slotsOf(const StripArguments& a) {
+  extern __shared__ float4 stripMemory[];
+  return {reinterpret_cast<Values*>(stripMemory), a.kernelHeight};
+}
+
+/// Results of windows, or the terms of their gradients. Of local contrast a row gives the sum of its values and of their
+/// squared distances from their mean: sums of what is never negative lose nothing.
+template <class Access, bool isContrast, bool isGradient>
+__global__ void __launch_bounds__(kStripThreads) normalizeStrips(StripArguments a) {
+  using Values = typename Access::Values;
+  constexpr int lanes = Access::lanes;
+  const Slots<Values> slots = slotsOf<Values>(a);
+  const auto row = [&](std::int32_t y, std::int32_t x, ElementPlace place, std::int32_t slot) {
+    Values first{};
+    Values second{};
+    place.y = insideOf(y, a.seenHeight, a.clamps);
+    if (place.y >= 0) {
+      Values held[kWidestWindow];
+#pragma unroll
+      for (int k = 0; k < kWidestWindow; ++k) {
+        held[k] = {};
+        place.x = insideOf(x + k, a.seenWidth, a.clamps);
+        if (k < a.kernelWidth && place.x >= 0) held[k] = Access::load(a.source, place);
+      }
+#pragma unroll
+      for (int k = 0; k < kWidestWindow; ++k) {
+        if (k >= a.kernelWidth) continue;
+#pragma unroll
+        for (int i = 0; i < lanes; ++i)
+          first.values[i] = isContrast ? first.values[i] + held[k].values[i]
+                                       : fmaf(held[k].values[i], held[k].values[i], first.values[i]);
+      }
+      if (isContrast) {
+#pragma unroll
+        for (int k = 0; k < kWidestWindow; ++k) {
+          if (k >= a.kernelWidth) continue;
+#pragma unroll
+          for (int i = 0; i < lanes; ++i) {
+            const float distance = held[k].values[i] - first.values[i] * a.ofRow;
+            second.values[i] = fmaf(distance, distance, second.values[i]);
+          }
+        }
+      }
+    }
+    slots.at(0, slot) = first;
+    if (isContrast) slots.at(1, slot) = second;
+  };
+  const auto finish = [&](const ElementPlace& place) {
+    const Values sums = slots.sum(0);
+    float means[lanes];
+    float squares[lanes];
+#pragma unroll
+    for (int i = 0; i < lanes; ++i) {
+      means[i] = isContrast ? sums.values[i] * a.ofWindow : 0;
+      squares[i] = sums.values[i];
+    }
+    if (isContrast) {
+      const Values distances = slots.sum(1);
+      const auto width = static_cast<float>(a.kernelWidth);
+      float between[lanes]{};
+      for (std::int32_t slot = 0; slot < a.kernelHeight; ++slot) {
+        const Values ofRow = slots.at(0, slot);
+#pragma unroll
+        for (int i = 0; i < lanes; ++i) {
+          const float distance = ofRow.values[i] * a.ofRow - means[i];
+          between[i] = fmaf(distance, distance, between[i]);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < lanes; ++i) squares[i] = fmaf(width, between[i], distances.values[i]);
+    }
+    Values center{};
+    const std::int32_t centerY = insideOf(place.y + a.centerY, a.seenHeight, a.clamps);
+    const std::int32_t centerX = insideOf(place.x + a.centerX, a.seenWidth, a.clamps);
+    if (centerY >= 0 && centerX >= 0)
+      center = Access::load(a.source, {place.image, centerY, centerX, place.channel});
+    float t[lanes];
+    float powers[lanes];
+#pragma unroll
+    for (int i = 0; i < lanes; ++i) {
+      t[i] = fmaf(a.ofSquares, squares[i], a.delta);
+      if (isContrast) center.values[i] -= a.p0 * means[i];
+    }
+    negativePowers(a.rule, t, powers);
+    Values result;
+    if (!isGradient) {
+#pragma unroll
+      for (int i = 0; i < lanes; ++i) {
+        const float value = center.values[i] * powers[i];
+        result.values[i] = isContrast ? fmaf(a.ps, value, a.pm) : value;
+      }
+      return Access::store(result, a.destination, place);
+    }
+    const Values dy = Access::load(a.gradient, place);
+    float next[lanes];
+    nextNegativePowers(a.rule, t, powers, next);
+    Values sum;
+    Values rest;
+#pragma unroll
+    for (int i = 0; i < lanes; ++i) {
+      result.values[i] = dy.values[i] * powers[i];
+      sum.values[i] = dy.values[i] * center.values[i] * next[i];
+      rest.values[i] = a.ofSum * (sum.values[i] * means[i]) - a.ofMean * result.values[i];
+    }
+    *reinterpret_cast<Values*>(a.terms.at(0, place)) = result;
+    *reinterpret_cast<Values*>(a.terms.at(1, place)) = sum;
+    if (isContrast) *reinterpret_cast<Values*>(a.terms.at(2, place)) = rest;
+  };
+  goDown<lanes>(a, row, finish);
+}
+
+/// dX = what the window of which it is the center gives - ofSum X (the sum over the windows that see it) + the sum of the
+/// rest of these, times ps.
+template <class Access, bool isContrast>
+__global__ void __launch_bounds__(kStripThreads) gatherStrips(StripArguments a) {
+  using Values = typename Access::Values;
+  constexpr int lanes = Access::lanes;
+  const Slots<Values> slots = slotsOf<Values>(a);
+  const auto row = [&](std::int32_t y, std::int32_t x, ElementPlace place, std::int32_t slot) {
+#pragma unroll
+    for (int number = 0; number < (isContrast ? 2 : 1); ++number) {
+      Values sum{};
+      place.y = y;
+      if (y >= 0 && y < a.seenHeight) {
+#pragma unroll
+        for (int k = 0; k < kWidestWindow; ++k) {
+          place.x = x + k;
+          if (k >= a.kernelWidth || place.x < 0 || place.x >= a.seenWidth) continue;
+          const Values term = *reinterpret_cast<const Values*>(a.terms.at(1 + number, place));
+#pragma unroll
+          for (int i = 0; i < lanes; ++i) sum.values[i] += term.values[i];
+        }
+      }
+      slots.at(number, slot) = sum;
+    }
+  };
+  const auto finish = [&](const ElementPlace& place) {
+    Values result{};
+    const ElementPlace from{place.image, place.y + a.centerY, place.x + a.centerX, place.channel};
+    const std::int32_t y = place.y + a.firstY;
+    const std::int32_t x = place.x + a.firstX;
+    // What no window sees has no gradient, whatever the source holds there.
+    if (from.y >= 0 && from.y < a.sourceHeight && from.x >= 0 && from.x < a.sourceWidth &&
+        y + a.kernelHeight > 0 && y < a.seenHeight && x + a.kernelWidth > 0 && x < a.seenWidth) {
+      const Values value = Access::load(a.source, from);
+      const Values sum = slots.sum(0);
+      // The window whose center it is lies as far from the first one that sees it as a window's last pixel from its center.
+      const ElementPlace window{place.image, y + (a.kernelHeight - 1) / 2, x + (a.kernelWidth - 1) / 2,
+                                place.channel};
+      if (window.y >= 0 && window.y < a.seenHeight && window.x >= 0 && window.x < a.seenWidth)
+        result = *reinterpret_cast<const Values*>(a.terms.at(0, window));
+#pragma unroll
+      for (int i = 0; i < lanes; ++i)
+        result.values[i] = fmaf(-a.ofSum * value.values[i], sum.values[i], result.values[i]);
+      if (isContrast) {
+        const Values rest = slots.sum(1);
+#pragma unroll
+        for (int i = 0; i < lanes; ++i) result.values[i] = a.ps * (result.values[i] + rest.values[i]);
+      }
+    }
+    Access::store(result, a.destination, place, a.accumulate);
+  };
+  goDown<lanes>(a, row, finish);
+}
+
+}  // namespace mps::detail::cuda

@@ -1,0 +1,165 @@
+#include "mps/reduction/reduction_cuda.cuh"
+
+#include <array>
+#include <memory>
+
+#include "mps/core/quotient_cuda.cuh"
+
+namespace mps::detail {
+namespace {
+
+using cuda::AxisArguments;
+using cuda::ChannelArguments;
+using cuda::ElementGrid;
+using cuda::Extremum;
+using cuda::PlaceOfExtremum;
+using cuda::SumOfElements;
+
+/// What each element of a sum or mean is given.
+struct Share {
+  cuda::Quotient quotient;
+  float factor;
+  bool divides;
+
+  template <class Values>
+  __device__ void operator()(const cuda::ElementPlace& /*place*/, const Values (&inputs)[1],
+                             Values& result) const {
+#pragma unroll
+    for (int lane = 0; lane < static_cast<int>(sizeof(Values) / sizeof(float)); ++lane) {
+      const float value = inputs[0].values[lane];
+      result.values[lane] = divides ? quotient(value) : value * factor;
+    }
+  }
+};
+
+class ReductionPlan final : public Plan {
+ public:
+  explicit ReductionPlan(const ReductionProblem& problem) : problem_(problem) {}
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    if (problem_.source.elements() == 0) return;
+    if (problem_.direction == ReductionDirection::Gradient)
+      return problem_.selects() ? select(stream, operands) : spread(stream, operands);
+    switch (problem_.operation) {
+      case ReductionOperation::Min:
+      case ReductionOperation::Max:
+        return reduce(stream, operands, Extremum{isMin()});
+      case ReductionOperation::Sum:
+      case ReductionOperation::Mean:
+        return reduce(stream, operands, SumOfElements{factor(), divides()});
+      case ReductionOperation::ArgumentMin:
+      case ReductionOperation::ArgumentMax:
+        return reduceChannels(stream, operands, PlaceOfExtremum{isMin()});
+    }
+  }
+
+  [[nodiscard]] bool canAccumulate() const override {
+    return problem_.direction == ReductionDirection::Gradient &&
+           problem_.destination.format == ImageFeatureChannelFormat::Float32;
+  }
+
+ private:
+  [[nodiscard]] bool isMin() const {
+    return problem_.operation == ReductionOperation::Min ||
+           problem_.operation == ReductionOperation::ArgumentMin;
+  }
+  [[nodiscard]] bool divides() const { return problem_.operation == ReductionOperation::Mean; }
+  [[nodiscard]] float factor() const {
+    return divides() ? static_cast<float>(problem_.count()) : problem_.scale;
+  }
+
+  template <class Reduce>
+  void reduce(mtl::Stream& stream, const Operands& operands, const Reduce& how) const {
+    if (problem_.axis == ReductionAxis::FeatureChannels) return reduceChannels(stream, operands, how);
+    const auto start = [&](auto access) {
+      using Access = decltype(access);
+      AxisArguments a(problem_, problem_.source, Access::lanes);
+      a.source = {problem_.source, operands.source};
+      a.destination = {problem_.result, operands.destination};
+      mtl::cuda::launch(stream, cuda::reduceAlongAxis<Access, Reduce>, a.grid, a.block, 0, a, how);
+    };
+    cuda::withAccess(cuda::commonFormat({&problem_.source, &problem_.result}),
+                     cuda::takesLanes(problem_.source, operands.source) &&
+                         cuda::takesLanes(problem_.result, operands.destination),
+                     start);
+  }
+
+  template <class Reduce>
+  void reduceChannels(mtl::Stream& stream, const Operands& operands, const Reduce& how) const {
+    const auto start = [&](auto access) {
+      using Access = decltype(access);
+      ChannelArguments a(problem_.source, Access::lanes);
+      a.source = {problem_.source, operands.source};
+      a.destination = {problem_.result, operands.destination};
+      mtl::cuda::launch(stream, cuda::reduceChannels<Access, Reduce>, a.grid, a.block, 0, a, how);
+    };
+    cuda::withAccess(problem_.source.format, cuda::takesLanes(problem_.source, operands.source), start);
+  }
+
+  void select(mtl::Stream& stream, const Operands& operands) const {
+    const TensorShape& destination = problem_.destination;
+    const bool overChannels = problem_.axis == ReductionAxis::FeatureChannels;
+    const auto start = [&](auto access) {
+      using Access = decltype(access);
+      const auto launch = [&](auto kernel, auto a) {
+        a.source = {problem_.source, operands.source};
+        a.gradient = {problem_.result, operands.gradient};
+        a.destination = {destination, operands.destination};
+        a.accumulate = operands.accumulate;
+        mtl::cuda::launch(stream, kernel, a.grid, a.block, 0, a, PlaceOfExtremum{isMin()});
+      };
+      if (overChannels)
+        launch(cuda::selectChannels<Access>, ChannelArguments(problem_.source, Access::lanes));
+      else
+        launch(cuda::selectAlongAxis<Access>, AxisArguments(problem_, problem_.source, Access::lanes));
+    };
+    // Of feature channels the gradient has one, which is read by itself.
+    const TensorShape* const gradient = overChannels ? nullptr : &problem_.result;
+    cuda::withAccess(cuda::commonFormat({&problem_.source, &destination, gradient}),
+                     cuda::takesLanes(problem_.source, operands.source) &&
+                         cuda::takesLanes(destination, operands.destination) &&
+                         (overChannels || cuda::takesLanes(problem_.result, operands.gradient)),
+                     start);
+  }
+
+  void spread(mtl::Stream& stream, const Operands& operands) const {
+    const TensorShape& destination = problem_.destination;
+    TensorShape gradient = problem_.result;
+    if (gradient.height == 1) gradient.rowStride = 0;
+    if (gradient.width == 1) gradient.pixelStride = 0;
+    const auto start = [&](auto access) {
+      using Access = decltype(access);
+      cuda::MapArguments<1> a;
+      a.sources[0] = {gradient, operands.gradient, destination.channels};
+      a.destination = {destination, operands.destination};
+      a.accumulate = operands.accumulate;
+      cuda::launchMap<Access>(
+          stream, a, destination,
+          Share{divides() ? cuda::Quotient(factor()) : cuda::Quotient(), factor(), divides()});
+    };
+    cuda::withAccess(cuda::commonFormat({&gradient, &destination}),
+                     cuda::takesPacks(gradient, operands.gradient, destination.channels) &&
+                         cuda::takesLanes(destination, operands.destination),
+                     start);
+  }
+
+  ReductionProblem problem_;
+};
+
+Preparation prepareAxes(const ReductionProblem& problem) {
+  for (const TensorShape* shape : {&problem.source, &problem.result, &problem.destination}) {
+    if (!ElementGrid::fits(*shape)) return Refusal{ElementGrid::kTooLarge};
+    if (shape->pixels() > ElementGrid::kLongestRow) return Refusal{"2^31 pixels"};
+  }
+  return std::make_shared<const ReductionPlan>(problem);
+}
+
+constexpr std::array<Implementation<ReductionProblem>, 1> kImplementations{{{"axes", prepareAxes}}};
+
+}  // namespace
+
+std::span<const Implementation<ReductionProblem>> reductionImplementationsCuda() {
+  return kImplementations;
+}
+
+}  // namespace mps::detail

@@ -1,0 +1,322 @@
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "mps/core/element_grid_cuda.cuh"
+#include "mps/core/store_numbers_cuda.cuh"
+#include "mps/reshape/reshape_map.hpp"
+#include "mps/reshape/reshape_problem.hpp"
+
+namespace mps::detail {
+namespace {
+
+using cuda::Divider;
+using cuda::ElementGrid;
+using cuda::ElementPlace;
+using cuda::ResultView;
+using cuda::RowGrid;
+using cuda::SourceView;
+
+bool accumulates(const ReshapeProblem& problem) {
+  return problem.direction == ReshapeDirection::Gradient &&
+         problem.destination.format == ImageFeatureChannelFormat::Float32;
+}
+
+const std::byte* inputOf(const ReshapeProblem& problem, const Operands& operands) {
+  return problem.direction == ReshapeDirection::Forward ? operands.source : operands.gradient;
+}
+
+// The order of elements -----------------------------------------------------------------------------------------------
+
+/// Where element k of an image lies.
+struct ElementOrder {
+  Divider channels;
+  Divider width;
+
+  ElementOrder() = default;
+  explicit ElementOrder(const TensorShape& shape) : channels(shape.channels), width(shape.width) {}
+
+  [[nodiscard]] __device__ ElementPlace at(std::uint32_t image, std::uint32_t k) const {
+    const std::uint32_t pixel = channels.divide(k);
+    const std::uint32_t y = width.divide(pixel);
+    return {static_cast<std::int32_t>(image), static_cast<std::int32_t>(y),
+            static_cast<std::int32_t>(pixel - y * width.divisor()),
+            static_cast<std::int32_t>(k - pixel * channels.divisor())};
+  }
+};
+
+struct OrderArguments {
+  RowGrid grid;  ///< over the elements of images
+  ElementOrder from;
+  ElementOrder to;
+  SourceView input;
+  ResultView destination;
+  bool accumulate;
+};
+
+__global__ void moveElements(OrderArguments a) {
+  cuda::forEachRow(a.grid, [&](std::uint32_t image) {
+    cuda::forEachPiece(a.grid, [&](std::uint32_t k) {
+      const auto value = cuda::OneByOne::load(a.input, a.from.at(image, k));
+      cuda::OneByOne::store(value, a.destination, a.to.at(image, k), a.accumulate);
+    });
+  });
+}
+
+/// Images without gaps, in units of 16 bytes. @param inputStride, destinationStride from image to image
+__global__ void copyImages(RowGrid grid, const uint4* input, std::int64_t inputStride, uint4* destination,
+                           std::int64_t destinationStride) {
+  cuda::forEachRow(grid, [&](std::uint32_t image) {
+    cuda::forEachPiece(grid, [&](std::uint32_t unit) {
+      destination[image * destinationStride + unit] = input[image * inputStride + unit];
+    });
+  });
+}
+
+class OrderPlan final : public Plan {
+ public:
+  explicit OrderPlan(const ReshapeProblem& problem) : problem_(problem) {}
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    const TensorShape& from = problem_.input;
+    const TensorShape& to = problem_.destination;
+    if (to.elements() == 0) return;
+    const std::byte* const input = inputOf(problem_, operands);
+    const std::int64_t elements = to.height * to.width * to.channels;
+    if (!operands.accumulate && takesUnits(input, operands.destination)) {
+      const auto unit = static_cast<std::int64_t>(16 / bytesPerChannel(to.format));
+      const RowGrid grid(to.images, elements / unit);
+      return mtl::cuda::launch(stream, copyImages, grid.grid, grid.block, 0, grid,
+                               reinterpret_cast<const uint4*>(input), from.imageStride / unit,
+                               reinterpret_cast<uint4*>(operands.destination), to.imageStride / unit);
+    }
+    const OrderArguments a{RowGrid(to.images, elements), ElementOrder(from), ElementOrder(to), {from, input},
+                           {to, operands.destination},   operands.accumulate};
+    mtl::cuda::launch(stream, moveElements, a.grid.grid, a.grid.block, 0, a);
+  }
+
+  [[nodiscard]] bool canAccumulate() const override { return accumulates(problem_); }
+
+ private:
+  [[nodiscard]] bool takesUnits(const std::byte* input, const std::byte* destination) const {
+    const auto isRun = [](const TensorShape& shape, const std::byte* address) {
+      const std::int64_t elements = shape.height * shape.width * shape.channels;
+      const auto element = static_cast<std::int64_t>(bytesPerChannel(shape.format));
+      const std::int64_t mixed = (elements | shape.imageStride) * element |
+                                 static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(address));
+      return shape.pixelStride == shape.channels && shape.rowStride == shape.width * shape.channels &&
+             mixed % 16 == 0;
+    };
+    return problem_.input.format == problem_.destination.format && isRun(problem_.input, input) &&
+           isRun(problem_.destination, destination);
+  }
+
+  ReshapeProblem problem_;
+};
+
+// Padding and slices --------------------------------------------------------------------------------------------------
+
+/// Every `step`-th position from `begin` on, `count` of them.
+struct Positions {
+  std::int32_t begin = 0;
+  std::int32_t step = 1;
+  std::int32_t count = 0;
+};
+
+struct Axis {
+  std::int32_t before = 0;
+  std::int32_t source = 0;  ///< elements of the axis
+  std::int32_t result = 0;
+
+  Axis() = default;
+  Axis(const ReshapeAxis& axis, std::int64_t sourceSize, std::int64_t resultSize)
+      : before(static_cast<std::int32_t>(axis.before)),
+        source(static_cast<std::int32_t>(sourceSize)),
+        result(static_cast<std::int32_t>(resultSize)) {}
+
+  [[nodiscard]] __device__ std::int32_t sourceOf(ImageEdgeMode edgeMode, std::int32_t position) const {
+    return mappedIndex<std::int32_t>(edgeMode, position - before, source);
+  }
+  /// Positions first, first + 1 ... last of the result, as far as they exist.
+  [[nodiscard]] __device__ Positions between(std::int32_t first, std::int32_t last) const {
+    first = max(first, 0);
+    return {first, 1, max(0, min(last, result - 1) - first + 1)};
+  }
+  /// Positions of the result at `position` and every whole number of periods from there.
+  [[nodiscard]] __device__ Positions periodic(std::int32_t position, std::int32_t period) const {
+    const std::int32_t rest = position % period;
+    const std::int32_t begin = rest < 0 ? rest + period : rest;
+    return {begin, period, begin < result ? (result - 1 - begin) / period + 1 : 0};
+  }
+  /// Calls visit(position) for the positions of the result that read source element i.
+  template <class Visit>
+  __device__ void forEachReader(ImageEdgeMode edgeMode, std::int32_t i, Visit visit) const {
+    const std::int32_t own = i + before;
+    Positions all[2];
+    if (edgeMode == ImageEdgeMode::Clamp)
+      all[0] = between(i == 0 ? 0 : own, i == source - 1 ? result - 1 : own);
+    else if (edgeMode == ImageEdgeMode::Mirror && source == 1)
+      all[0] = between(0, result - 1);
+    else if (edgeMode == ImageEdgeMode::Mirror || edgeMode == ImageEdgeMode::MirrorWithEdge) {
+      const bool repeatsEdge = edgeMode == ImageEdgeMode::MirrorWithEdge;
+      const std::int32_t period = repeatsEdge ? 2 * source : 2 * source - 2;
+      const std::int32_t mirrored = repeatsEdge ? period - 1 - i : period - i;
+      all[0] = periodic(own, period);
+      // Without their own repetition both ends are their own images.
+      if (repeatsEdge || (i != 0 && i != source - 1)) all[1] = periodic(mirrored + before, period);
+    } else {
+      all[0] = between(own, own);
+    }
+    for (const Positions& positions : all)
+      for (std::int32_t k = 0; k < positions.count; ++k) visit(positions.begin + k * positions.step);
+  }
+};
+
+struct AxesArguments {
+  RowGrid grid;  ///< over the destination's rows and the packs of a row
+  Divider height;
+  Divider packs;  ///< of a pixel
+  ImageEdgeMode edgeMode;
+  Axis x, y, channels;
+  SourceView input;
+  ResultView destination;
+  const float* fill;  ///< of each channel of a forward result, or null
+  bool accumulate;
+};
+
+/// Calls visit(place) for the packs of the destination of this thread.
+template <int lanes, class Visit>
+__device__ void forEachPlace(const AxesArguments& a, Visit visit) {
+  cuda::forEachRow(a.grid, [&](std::uint32_t row) {
+    const std::uint32_t image = a.height.divide(row);
+    cuda::forEachPiece(a.grid, [&](std::uint32_t piece) {
+      const std::uint32_t x = a.packs.divide(piece);
+      visit(ElementPlace{
+          static_cast<std::int32_t>(image), static_cast<std::int32_t>(row - image * a.height.divisor()),
+          static_cast<std::int32_t>(x), static_cast<std::int32_t>(piece - x * a.packs.divisor()) * lanes});
+    });
+  });
+}
+
+/// Packs lie wholly inside the source's channels, in their order, or outside.
+template <class Access>
+__global__ void pad(AxesArguments a) {
+  forEachPlace<Access::lanes>(a, [&](const ElementPlace& place) {
+    const ElementPlace from{place.image, a.y.sourceOf(a.edgeMode, place.y), a.x.sourceOf(a.edgeMode, place.x),
+                            a.channels.sourceOf(a.edgeMode, place.channel)};
+    typename Access::Values values{};
+    if (from.y >= 0 && from.x >= 0 && from.channel >= 0) {
+      values = Access::load(a.input, from);
+    } else if (a.fill != nullptr && (a.edgeMode == ImageEdgeMode::Constant || from.channel < 0)) {
+#pragma unroll
+      for (int lane = 0; lane < Access::lanes; ++lane) values.values[lane] = a.fill[place.channel + lane];
+    }
+    Access::store(values, a.destination, place);
+  });
+}
+
+template <class Access>
+__global__ void padGradient(AxesArguments a) {
+  forEachPlace<Access::lanes>(a, [&](const ElementPlace& place) {
+    typename Access::Values sums{};
+    const auto add = [&](const ElementPlace& from) {
+      const typename Access::Values values = Access::load(a.input, from);
+#pragma unroll
+      for (int lane = 0; lane < Access::lanes; ++lane) sums.values[lane] += values.values[lane];
+    };
+    a.y.forEachReader(a.edgeMode, place.y, [&](std::int32_t y) {
+      a.x.forEachReader(a.edgeMode, place.x, [&](std::int32_t x) {
+        if (Access::lanes == 1)
+          return a.channels.forEachReader(a.edgeMode, place.channel, [&](std::int32_t channel) {
+            add({place.image, y, x, channel});
+          });
+        const std::int32_t channel = place.channel + a.channels.before;
+        if (channel >= 0 && channel < a.channels.result) add({place.image, y, x, channel});
+      });
+    });
+    Access::store(sums, a.destination, place, a.accumulate);
+  });
+}
+
+class AxesPlan final : public Plan {
+ public:
+  explicit AxesPlan(const ReshapeProblem& problem)
+      : problem_(problem),
+        x_(problem.x, problem.source().width, problem.result().width),
+        y_(problem.y, problem.source().height, problem.result().height),
+        channels_(problem.channels, problem.source().channels, problem.result().channels) {}
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    const TensorShape& to = problem_.destination;
+    if (to.elements() == 0) return;
+    const std::byte* const input = inputOf(problem_, operands);
+    auto* const fill = reinterpret_cast<float*>(operands.scratch);
+    cuda::storeNumbers(stream, problem_.fill, fill);
+    const bool isForward = problem_.direction == ReshapeDirection::Forward;
+    const auto start = [&](auto access) {
+      using Access = decltype(access);
+      const std::int64_t packs = to.channels / Access::lanes;
+      const AxesArguments a{RowGrid(to.images * to.height, to.width * packs),
+                            Divider(to.height),
+                            Divider(packs),
+                            problem_.edgeMode,
+                            x_,
+                            y_,
+                            channels_,
+                            {problem_.input, input},
+                            {to, operands.destination},
+                            problem_.fill.empty() ? nullptr : fill,
+                            operands.accumulate};
+      mtl::cuda::launch(stream, isForward ? pad<Access> : padGradient<Access>, a.grid.grid, a.grid.block, 0,
+                        a);
+    };
+    cuda::withAccess(
+        cuda::commonFormat({&problem_.input, &to}),
+        cuda::takesLanes(problem_.input, input) && cuda::takesLanes(to, operands.destination) && keepsPacks(),
+        start);
+  }
+
+  [[nodiscard]] std::size_t scratchBytes() const override { return problem_.fill.size() * sizeof(float); }
+  [[nodiscard]] bool canAccumulate() const override { return accumulates(problem_); }
+
+ private:
+  /// Whether the channels of a pack stay together, if both tensors have whole packs.
+  [[nodiscard]] bool keepsPacks() const {
+    const auto lanes = static_cast<std::int32_t>(16 / bytesPerChannel(problem_.destination.format));
+    const bool readsOnce =
+        problem_.edgeMode == ImageEdgeMode::Zero || problem_.edgeMode == ImageEdgeMode::Constant;
+    return readsOnce ? channels_.before % lanes == 0
+                     : channels_.before == 0 && channels_.source == channels_.result;
+  }
+
+  ReshapeProblem problem_;
+  Axis x_;
+  Axis y_;
+  Axis channels_;
+};
+
+Preparation prepareElements(const ReshapeProblem& problem) {
+  constexpr std::int64_t most = std::int64_t{1} << 29;
+  for (const ReshapeAxis& axis : {problem.x, problem.y, problem.channels})
+    if (axis.before < -most || axis.before > most) return Refusal{"a padding of about 2^29 elements"};
+  const bool isOrder = problem.mapping == ReshapeMapping::Order;
+  for (const TensorShape* shape : {&problem.input, &problem.destination}) {
+    if (!ElementGrid::fits(*shape)) return Refusal{ElementGrid::kTooLarge};
+    if (std::max({shape->width, shape->height, shape->channels}) > most)
+      return Refusal{"an axis of about 2^29 elements"};
+    if (isOrder && !RowGrid::fits(shape->images, shape->height * shape->width * shape->channels))
+      return Refusal{"an image of about 2^31 elements"};
+  }
+  if (isOrder) return std::make_shared<const OrderPlan>(problem);
+  return std::make_shared<const AxesPlan>(problem);
+}
+
+constexpr std::array<Implementation<ReshapeProblem>, 1> kImplementations{{{"elements", prepareElements}}};
+
+}  // namespace
+
+std::span<const Implementation<ReshapeProblem>> reshapeImplementationsCuda() {
+  return kImplementations;
+}
+
+}  // namespace mps::detail
