@@ -46,6 +46,8 @@
 #include "mps/core/types.hpp"
 #include "mps/core/vector.hpp"
 #include "mps/dropout/dropout.hpp"
+#include "mps/gram_matrix/gram_matrix.hpp"
+#include "mps/gram_matrix/gram_matrix_node.hpp"
 #include "mps/graph/nn_graph.hpp"
 #include "mps/instance_normalization/group_normalization.hpp"
 #include "mps/instance_normalization/instance_normalization.hpp"

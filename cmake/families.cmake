@@ -73,6 +73,12 @@ unmetal_family(reshape
   CUDA reshape_cuda.cu
   CONFORM reshape_reference_call.cpp
   TESTS pad_test.cpp reshape_test.cpp)
+unmetal_family(gram_matrix
+  HEADERS gram_matrix_node.hpp
+  SOURCES gram_matrix_node.cpp
+  CUDA gram_matrix_cuda.cu
+  CONFORM gram_matrix_reference_call.cpp
+  TESTS gram_matrix_test.cpp)
 unmetal_family(softmax CUDA softmax_cuda.cu CONFORM softmax_reference_call.cpp TESTS softmax_test.cpp)
 unmetal_family(dropout CUDA dropout_cuda.cu CONFORM dropout_reference_call.cpp TESTS dropout_test.cpp)
 unmetal_family(loss

@@ -13,6 +13,7 @@
 #include "mps/convolution/convolution.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/error.hpp"
+#include "mps/gram_matrix/gram_matrix_node.hpp"
 #include "mps/graph/test_network.hpp"
 #include "mps/neuron/neuron.hpp"
 #include "mps/normalization/normalization_node.hpp"
@@ -240,6 +241,22 @@ TEST(CheckGradients, ReductionsAreRightBackToTheSourceImages) {
   EXPECT_TRUE(report.passed());
   EXPECT_GT(rowOf(report, "NNReductionSpatialMeanGradientNode", "source gradient").derivatives, 0);
   EXPECT_GT(rowOf(report, "NNUnaryReductionGradientNode", "source gradient").derivatives, 0);
+  EXPECT_GT(rowOf(report, "GradientNode \"a\"", "source gradient").derivatives, 6);
+}
+
+TEST(CheckGradients, GramMatricesAreRightBackToTheSourceImages) {
+  const auto x = NNImageNode::create();
+  const auto a = CNNConvolutionNode::create(x, test::layer(device(), 3, 4, 3, "a"));
+  const auto gram = NNGramMatrixCalculationNode::create(a->resultImage(), 0.25F);
+  const auto flat = NNReshapeNode::create(gram->resultImage(), 1, 1, 9);
+  const auto b = CNNFullyConnectedNode::create(flat->resultImage(), test::layer(device(), 1, 9, 4, "b"));
+  const auto loss = squaredError(b->resultImage());
+  const auto graph = graphOf(resultsOf(loss->trainingGraph(nullptr)), true);
+  const auto report = checkGradients(*graph, {randomImages(3, 5, 4, 4, 7)}, {randomLabels(3, 4, 8)},
+                                     {.elementsPerTensor = 6});
+  EXPECT_EQ(report.describe(), "");
+  EXPECT_TRUE(report.passed());
+  EXPECT_GT(rowOf(report, "NNGramMatrixCalculationGradientNode", "source gradient").derivatives, 0);
   EXPECT_GT(rowOf(report, "GradientNode \"a\"", "source gradient").derivatives, 6);
 }
 

@@ -9,6 +9,7 @@
 #include "mps/batch_normalization/batch_normalization_fixed_source.hpp"
 #include "mps/convolution/fully_connected.hpp"
 #include "mps/core/test_images.hpp"
+#include "mps/gram_matrix/gram_matrix.hpp"
 #include "mps/graph/test_network.hpp"
 #include "mps/instance_normalization/group_normalization.hpp"
 #include "mps/instance_normalization/instance_normalization_fixed_source.hpp"
@@ -58,6 +59,7 @@ class EveryKernel : public testing::DeviceTest {
             NNReduceColumnMean::create(device_),
             NNReduceFeatureChannelsSum::create(device_),
             NNReduceSpatialMean::create(device_),
+            NNGramMatrixCalculation::create(device_, 0.5F),
             CNNSoftMax::create(device_),
             CNNLogSoftMax::create(device_),
             CNNUpsamplingNearest::create(device_, 2, 3),

@@ -1,0 +1,141 @@
+#include "mps/gram_matrix/gram_matrix.hpp"
+
+#include <cstdint>
+#include <utility>
+
+#include "mps/core/call.hpp"
+#include "mps/core/error.hpp"
+#include "mps/core/image.hpp"
+#include "mps/core/plan_for.hpp"
+#include "mps/gram_matrix/gram_matrix_problem.hpp"
+#include "mtl/device.hpp"
+
+namespace mps {
+
+using detail::GramMatrixDirection;
+using detail::GramMatrixProblem;
+
+namespace {
+
+/// What the record keeps for the gradient.
+struct GramMatrixRecord {
+  float alpha = 1;
+};
+
+std::string sizeOf(const detail::TensorShape& shape) {
+  return std::to_string(shape.width) + "x" + std::to_string(shape.height) + "x" +
+         std::to_string(shape.channels);
+}
+
+std::string matrixSize(std::int64_t channels) {
+  return std::to_string(channels) + "x1x" + std::to_string(channels);
+}
+
+bool isMatrix(const detail::TensorShape& shape, std::int64_t channels) {
+  return shape.width == channels && shape.height == 1 && shape.channels == channels;
+}
+
+void checkNoOffset(const Kernel& kernel, const char* property, const Offset& offset) {
+  if (offset.x != 0 || offset.y != 0)
+    throw Error(kernel.describe(), property, std::to_string(offset.x) + ", " + std::to_string(offset.y),
+                "0, 0: all pixels are summed");
+}
+
+}  // namespace
+
+NNGramMatrixCalculation::NNGramMatrixCalculation(std::shared_ptr<mtl::Device> device, float alpha)
+    : CNNKernel(std::move(device)), alpha_(alpha) {}
+
+std::shared_ptr<NNGramMatrixCalculation> NNGramMatrixCalculation::create(
+    const std::shared_ptr<mtl::Device>& device, float alpha) {
+  return std::shared_ptr<NNGramMatrixCalculation>(new NNGramMatrixCalculation(device, alpha));
+}
+
+std::shared_ptr<Kernel> NNGramMatrixCalculation::clone() const {
+  return std::shared_ptr<NNGramMatrixCalculation>(new NNGramMatrixCalculation(*this));
+}
+
+void NNGramMatrixCalculation::adjustDestination(ImageDescriptor& destination,
+                                                const ImageDescriptor& /*source*/) {
+  destination.setWidth(destination.featureChannels() - destinationFeatureChannelOffset());
+  destination.setHeight(1);
+}
+
+void NNGramMatrixCalculation::describeForward(std::any& family) const {
+  family = GramMatrixRecord{alpha_};
+}
+
+void NNGramMatrixCalculation::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                         const ImageBatch& sourceImages, const StateBatch& destinationStates,
+                                         const ImageBatch& destinationImages) {
+  if (propertyCallBack_ && !sourceImages.empty())
+    alpha_ = propertyCallBack_->alphaForSourceImage(sourceImages[0], destinationImages[0]);
+  encodeBatch(commandBuffer, sourceImages, destinationStates, destinationImages);
+}
+
+detail::PreparedCall NNGramMatrixCalculation::prepareForward(const detail::ForwardCall& call) const {
+  checkNoOffset(*this, "offset", call.offset);
+  if (call.clipRect.origin.x != 0 || call.clipRect.origin.y != 0)
+    throw Error(
+        describe(), "clipRect",
+        "at " + std::to_string(call.clipRect.origin.x) + ", " + std::to_string(call.clipRect.origin.y),
+        "the whole result");
+  if (!isMatrix(call.destination, call.source.channels))
+    throw Error(describe(), "destinationImage", sizeOf(call.destination) + " within clipRect",
+                matrixSize(call.source.channels));
+  GramMatrixProblem problem;
+  problem.direction = GramMatrixDirection::Forward;
+  problem.source = call.source;
+  problem.matrix = call.destination;
+  problem.threadCount = device()->threadCount();
+  detail::PreparedCall prepared;
+  prepared.plan = detail::planFor(*device(), detail::gramMatrixBackEnds, problem);
+  prepared.scalars[0] = static_cast<double>(alpha_);
+  return prepared;
+}
+
+NNGramMatrixCalculationGradient::NNGramMatrixCalculationGradient(std::shared_ptr<mtl::Device> device,
+                                                                 float alpha)
+    : CNNGradientKernel(std::move(device)), alpha_(alpha) {}
+
+std::shared_ptr<NNGramMatrixCalculationGradient> NNGramMatrixCalculationGradient::create(
+    const std::shared_ptr<mtl::Device>& device, float alpha) {
+  return std::shared_ptr<NNGramMatrixCalculationGradient>(new NNGramMatrixCalculationGradient(device, alpha));
+}
+
+std::shared_ptr<Kernel> NNGramMatrixCalculationGradient::clone() const {
+  return std::shared_ptr<NNGramMatrixCalculationGradient>(new NNGramMatrixCalculationGradient(*this));
+}
+
+bool NNGramMatrixCalculationGradient::acceptsForward(const std::string& forwardClassName) const {
+  return forwardClassName == "NNGramMatrixCalculation";
+}
+
+void NNGramMatrixCalculationGradient::transferOwnProperties(const detail::ForwardRecord& record) {
+  if (const auto* forward = std::any_cast<GramMatrixRecord>(&record.family)) alpha_ = forward->alpha;
+}
+
+std::vector<detail::PreparedCall> NNGramMatrixCalculationGradient::prepareGradient(
+    const detail::GradientCall& call) const {
+  checkNoOffset(*this, "primaryOffset", call.primaryOffset);
+  checkNoOffset(*this, "secondaryOffset", call.secondaryOffset);
+  if (call.clipRectIsSet)
+    throw Error(describe(), "clipRect", "set", "no clip: the gradient is that of the whole source");
+  if (!isMatrix(call.gradient, call.source.channels))
+    throw Error(describe(), "sourceGradient", sizeOf(call.gradient), matrixSize(call.source.channels));
+  if (call.destination.width != call.source.width || call.destination.height != call.source.height)
+    throw Error(describe(), "destinationGradient", sizeOf(call.destination),
+                sizeOf(call.source) + ", the size of sourceImage");
+  GramMatrixProblem problem;
+  problem.direction = GramMatrixDirection::Gradient;
+  problem.source = call.source;
+  problem.matrix = call.gradient;
+  problem.destination = call.destination;
+  problem.threadCount = device()->threadCount();
+  detail::PreparedCall prepared;
+  prepared.plan = detail::planFor(*device(), detail::gramMatrixBackEnds, problem);
+  prepared.scalars[0] = static_cast<double>(alpha_);
+  return {prepared};
+}
+
+}  // namespace mps

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <any>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mps/core/cnn_gradient_kernel.hpp"
+#include "mps/core/cnn_kernel.hpp"
+
+/// Gram matrices of feature channels, the measure of style (MPSCNNConvolution.h; spec/02 section 7).
+namespace mps {
+
+class Image;
+
+/// Chooses alpha for each encode of a graph (protocol MPSNNGramMatrixCallback; spec/04 section 7.8).
+class NNGramMatrixCallback {
+ public:
+  virtual ~NNGramMatrixCallback() = default;
+  /// Called right before the kernel is encoded. @param sourceImage, destinationImage one of the batch, as a sample: its
+  /// size tells how many pixels are summed, its content is not there yet
+  virtual float alphaForSourceImage(const std::shared_ptr<Image>& sourceImage,
+                                    const std::shared_ptr<Image>& destinationImage) = 0;
+};
+
+/// Uncentred correlation of all pairs of feature channels (MPSNNGramMatrixCalculation). Of each image, with C channels:
+///
+///     result(x = f, y = 0, channel c) = alpha * sum over all pixels (x, y) of source(x, y, f) * source(x, y, c)
+///
+/// The result is C pixels wide, 1 high and has C channels. Sources: every format; results: float16 and float32. Sums
+/// are float32. Cut the channels with sourceFeatureChannelOffset and sourceFeatureChannelMaxCount.
+///
+/// @throws Error when offset or clipRect select other pixels than all, and when the destination has another size
+class NNGramMatrixCalculation final : public CNNKernel {
+ public:
+  static std::shared_ptr<NNGramMatrixCalculation> create(const std::shared_ptr<mtl::Device>& device,
+                                                         float alpha = 1);
+  [[nodiscard]] std::shared_ptr<NNGramMatrixCalculation> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  /// 1.
+  [[nodiscard]] float alpha() const { return alpha_; }
+  void setAlpha(float alpha) { alpha_ = alpha; }
+  [[nodiscard]] std::string className() const override { return "NNGramMatrixCalculation"; }
+
+  /// @name The library's own
+  /// @{
+  /// Asked by encodeStep, and by no other encode. May be null.
+  void setPropertyCallBack(std::shared_ptr<NNGramMatrixCallback> callback) {
+    propertyCallBack_ = std::move(callback);
+  }
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+  void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceImages,
+                  const StateBatch& destinationStates, const ImageBatch& destinationImages) override;
+  /// @}
+
+ protected:
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  [[nodiscard]] bool hasWindow() const override { return true; }
+  [[nodiscard]] bool keepsOffset() const override { return true; }
+  void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
+  void describeForward(std::any& family) const override;
+
+ private:
+  NNGramMatrixCalculation(std::shared_ptr<mtl::Device> device, float alpha);
+  NNGramMatrixCalculation(const NNGramMatrixCalculation&) = default;
+
+  float alpha_;
+  std::shared_ptr<NNGramMatrixCallback> propertyCallBack_;
+};
+
+/// The gradient of a Gram matrix (MPSNNGramMatrixCalculationGradient). With G the incoming gradient, which need not be
+/// symmetric, G[f][c] = gradient(x = f, y = 0, channel c):
+///
+///     dSource(x, y, c) = alpha * sum over f of (G[f][c] + G[c][f]) * source(x, y, f)
+///
+/// sourceImage is the forward source. Encodes with a state take alpha from it, those without use the property.
+///
+/// @throws Error when offsets or clipRect are set, and when sizes do not belong together
+class NNGramMatrixCalculationGradient final : public CNNGradientKernel {
+ public:
+  static std::shared_ptr<NNGramMatrixCalculationGradient> create(const std::shared_ptr<mtl::Device>& device,
+                                                                 float alpha = 1);
+  [[nodiscard]] std::shared_ptr<NNGramMatrixCalculationGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  /// 1; after an encode with a state, what the forward kernel had.
+  [[nodiscard]] float alpha() const { return alpha_; }
+  void setAlpha(float alpha) { alpha_ = alpha; }
+  [[nodiscard]] std::string className() const override { return "NNGramMatrixCalculationGradient"; }
+
+  /// @name The library's own
+  /// @{
+  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
+      const detail::GradientCall& call) const override;
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
+  [[nodiscard]] bool canAccumulate() const override { return true; }
+  /// @}
+
+ protected:
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  void transferOwnProperties(const detail::ForwardRecord& record) override;
+
+ private:
+  NNGramMatrixCalculationGradient(std::shared_ptr<mtl::Device> device, float alpha);
+  NNGramMatrixCalculationGradient(const NNGramMatrixCalculationGradient&) = default;
+
+  float alpha_;
+};
+
+}  // namespace mps

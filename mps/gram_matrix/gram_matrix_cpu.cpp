@@ -1,0 +1,362 @@
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "mps/core/storage.hpp"
+#include "mps/core/tensor_copy.hpp"
+#include "mps/gram_matrix/gram_matrix_problem.hpp"
+#include "mtl/cpu/onednn.hpp"
+#include "mtl/cpu/stream.hpp"
+
+namespace mps::detail {
+namespace {
+
+using mtl::cpu::OneDnnPrimitive;
+using Matrices = dnnl::memory::desc;
+
+constexpr std::int64_t kGrain = 16384;  ///< elements below which another thread does not pay
+constexpr std::size_t kAlignment = 64;
+
+std::size_t aligned(std::int64_t bytes) {
+  return (static_cast<std::size_t>(bytes) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+float alphaOf(const Operands& operands) {
+  return static_cast<float>(operands.scalars[0]);
+}
+
+/// G + G^T, times alpha: dense float32.
+void addTranspose(const mtl::cpu::Stream& stream, const GramMatrixProblem& problem, const Operands& operands,
+                  float* sums) {
+  const TensorShape& g = problem.matrix;
+  const std::int64_t channels = g.channels;
+  const float alpha = alphaOf(operands);
+  withElementType(g.format, [&](auto element) {
+    const auto* const memory = reinterpret_cast<const decltype(element)*>(operands.gradient);
+    stream.parallelFor(g.images * channels, kGrain / channels + 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        const std::int64_t n = row / channels;
+        const std::int64_t f = row % channels;
+        for (std::int64_t c = 0; c < channels; ++c)
+          sums[row * channels + c] =
+              alpha * (loadFloat(memory + g.offset(n, 0, f, c)) + loadFloat(memory + g.offset(n, 0, c, f)));
+      }
+    });
+  });
+}
+
+/// A tensor as oneDNN sees it: where it lies, or a dense float32 copy in scratch memory.
+class Staged {
+ public:
+  explicit Staged(const TensorShape& shape)
+      : isDirect_(shape.format == ImageFeatureChannelFormat::Float32 &&
+                  (shape.height == 1 || shape.rowStride == shape.width * shape.pixelStride)),
+        shape_(isDirect_ ? shape
+                         : TensorShape::dense(shape.images, shape.height, shape.width, shape.channels)) {
+    if (isDirect_) return;
+    load_ = copying(shape, shape_);
+    store_ = copying(shape_, shape);
+  }
+
+  [[nodiscard]] std::size_t bytes() const { return isDirect_ ? 0 : aligned(shape_.bytes()); }
+  void place(std::size_t offset) { offset_ = offset; }
+  [[nodiscard]] const TensorShape& shape() const { return shape_; }
+  [[nodiscard]] bool isDirect() const { return isDirect_; }
+  /// Of some images: images x pixels x channels. @param transposed images x channels x pixels
+  [[nodiscard]] Matrices matrices(std::int64_t images, bool transposed) const {
+    const std::int64_t pixels = shape_.height * shape_.width;
+    const auto type = dnnl::memory::data_type::f32;
+    if (transposed)
+      return {{images, shape_.channels, pixels},
+              type,
+              dnnl::memory::dims{shape_.imageStride, 1, shape_.pixelStride}};
+    return {{images, pixels, shape_.channels},
+            type,
+            dnnl::memory::dims{shape_.imageStride, shape_.pixelStride, 1}};
+  }
+  [[nodiscard]] std::byte* address(const std::byte* memory, std::byte* scratch,
+                                   std::int64_t image = 0) const {
+    std::byte* const first = isDirect_ ? const_cast<std::byte*>(memory) : scratch + offset_;
+    return first + image * shape_.imageStride * static_cast<std::int64_t>(sizeof(float));
+  }
+  void load(mtl::Stream& stream, const std::byte* memory, std::byte* scratch) const {
+    if (!isDirect_) run(*load_, stream, memory, scratch + offset_);
+  }
+  void store(mtl::Stream& stream, std::byte* memory, const std::byte* scratch) const {
+    if (!isDirect_) run(*store_, stream, scratch + offset_, memory);
+  }
+
+ private:
+  static std::shared_ptr<const Plan> copying(const TensorShape& from, const TensorShape& to) {
+    TensorCopyProblem problem;
+    problem.source = from;
+    problem.destination = to;
+    return preparePlan(tensorCopyImplementationsCpu(), problem).plan;
+  }
+  static void run(const Plan& copy, mtl::Stream& stream, const std::byte* from, std::byte* to) {
+    Operands operands;
+    operands.source = from;
+    operands.destination = to;
+    copy.run(stream, operands);
+  }
+
+  bool isDirect_;
+  TensorShape shape_;
+  std::shared_ptr<const Plan> load_;
+  std::shared_ptr<const Plan> store_;
+  std::size_t offset_ = 0;
+};
+
+/// Images of one product. Threads that have no image of their own would share the sums over the pixels of one: there
+/// oneDNN 2.6 adds memory up that it did not write when there are several images.
+std::int64_t imagesOfProduct(const GramMatrixProblem& problem) {
+  const auto threads = std::max<std::int64_t>(problem.threadCount, std::thread::hardware_concurrency());
+  return problem.source.images >= threads ? problem.source.images : 1;
+}
+
+/// oneDNN's products of all images.
+class MatmulPlan final : public Plan {
+ public:
+  explicit MatmulPlan(const GramMatrixProblem& problem)
+      : problem_(problem),
+        together_(imagesOfProduct(problem)),
+        source_(problem.source),
+        result_(problem.isForward() ? problem.matrix : problem.destination) {
+    result_.place(source_.bytes());
+    sums_ = source_.bytes() + result_.bytes();
+    const TensorShape& g = problem.matrix;
+    const TensorShape sums = TensorShape::dense(g.images, 1, g.channels, g.channels);
+    scratchpad_ = sums_ + (problem.isForward() ? 0 : aligned(sums.bytes()));
+    const Matrices left = source_.matrices(together_, problem.isForward());
+    const Matrices right =
+        problem.isForward() ? source_.matrices(together_, false) : Staged(sums).matrices(together_, false);
+    product_ = makeProduct(left, right, false);
+    if (canAccumulate()) adding_ = makeProduct(left, right, true);
+  }
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    mtl::cpu::Stream& cpu = mtl::cpu::asCpu(stream);
+    const mtl::cpu::OneDnnThreads threads(problem_.threadCount);
+    source_.load(cpu, operands.source, operands.scratch);
+    if (operands.accumulate) result_.load(cpu, operands.destination, operands.scratch);
+    auto* const sums = reinterpret_cast<float*>(operands.scratch + sums_);
+    if (!problem_.isForward()) addTranspose(cpu, problem_, operands, sums);
+    const std::int64_t elements = problem_.channels() * problem_.channels();
+    for (std::int64_t image = 0; image < problem_.source.images; image += together_) {
+      const std::byte* const source = source_.address(operands.source, operands.scratch, image);
+      const void* const right =
+          problem_.isForward() ? static_cast<const void*>(source) : sums + image * elements;
+      (operands.accumulate ? adding_ : product_)
+          .run({{DNNL_ARG_SRC, source},
+                {DNNL_ARG_WEIGHTS, right},
+                {DNNL_ARG_DST, result_.address(operands.destination, operands.scratch, image)}},
+               operands.scratch + scratchpad_);
+    }
+    if (problem_.isForward()) scale(cpu, operands);
+    result_.store(cpu, operands.destination, operands.scratch);
+  }
+
+  [[nodiscard]] const OneDnnPrimitive& primitive() const { return product_; }
+  [[nodiscard]] std::size_t scratchBytes() const override {
+    return scratchpad_ +
+           std::max(product_.scratchpadBytes(), canAccumulate() ? adding_.scratchpadBytes() : 0);
+  }
+  [[nodiscard]] bool canAccumulate() const override {
+    return !problem_.isForward() && problem_.destination.format == ImageFeatureChannelFormat::Float32;
+  }
+  [[nodiscard]] std::string describe() const override { return product_.implementation(); }
+
+ private:
+  [[nodiscard]] OneDnnPrimitive makeProduct(const Matrices& left, const Matrices& right, bool adds) const {
+    dnnl::primitive_attr attributes = mtl::cpu::oneDnnAttributes();
+    if (adds) {
+      dnnl::post_ops operations;
+      operations.append_sum(1.0F);
+      attributes.set_post_ops(operations);
+    }
+    const dnnl::matmul::desc description(left, right, result_.matrices(together_, false));
+    return OneDnnPrimitive(dnnl::matmul::primitive_desc(description, attributes, mtl::cpu::oneDnnEngine()));
+  }
+
+  /// alpha is not known when the product is made.
+  void scale(const mtl::cpu::Stream& stream, const Operands& operands) const {
+    const float alpha = alphaOf(operands);
+    if (alpha == 1) return;
+    const TensorShape& shape = result_.shape();
+    auto* const memory = reinterpret_cast<float*>(result_.address(operands.destination, operands.scratch));
+    stream.parallelFor(
+        shape.images * shape.width, kGrain / shape.channels + 1, [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t row = begin; row < end; ++row) {
+            float* const values = memory + shape.offset(row / shape.width, 0, row % shape.width, 0);
+            for (std::int64_t c = 0; c < shape.channels; ++c) values[c] *= alpha;
+          }
+        });
+  }
+
+  GramMatrixProblem problem_;
+  std::int64_t together_;  ///< images of a product: all, or one
+  Staged source_;
+  Staged result_;
+  std::size_t sums_ = 0;  ///< of gradients, behind the copies
+  std::size_t scratchpad_ = 0;
+  OneDnnPrimitive product_;
+  OneDnnPrimitive adding_;
+};
+
+GramMatrixProblem ofImages(GramMatrixProblem problem, std::int64_t images) {
+  problem.source.images = problem.matrix.images = images;
+  if (!problem.isForward()) problem.destination.images = images;
+  return problem;
+}
+
+/// Some images after the others, so that copies stay in the caches.
+class GroupsPlan final : public Plan {
+ public:
+  GroupsPlan(const GramMatrixProblem& problem, std::int64_t images)
+      : problem_(problem), images_(images), group_(ofImages(problem, images)) {
+    if (const std::int64_t rest = problem.source.images % images; rest != 0)
+      rest_.emplace(ofImages(problem, rest));
+  }
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    const auto skip = [](auto*& memory, const TensorShape& shape, std::int64_t image) {
+      if (memory != nullptr)
+        memory += image * shape.imageStride * static_cast<std::int64_t>(bytesPerChannel(shape.format));
+    };
+    for (std::int64_t first = 0; first < problem_.source.images; first += images_) {
+      Operands part = operands;
+      skip(part.source, problem_.source, first);
+      skip(part.gradient, problem_.matrix, first);
+      skip(part.destination, problem_.isForward() ? problem_.matrix : problem_.destination, first);
+      const bool isWhole = first + images_ <= problem_.source.images;
+      (isWhole ? group_ : *rest_).run(stream, part);
+    }
+  }
+
+  [[nodiscard]] const OneDnnPrimitive& primitive() const { return group_.primitive(); }
+  [[nodiscard]] std::size_t scratchBytes() const override {
+    return std::max(group_.scratchBytes(), rest_ ? rest_->scratchBytes() : 0);
+  }
+  [[nodiscard]] bool canAccumulate() const override { return group_.canAccumulate(); }
+  [[nodiscard]] std::string describe() const override { return group_.describe(); }
+
+ private:
+  GramMatrixProblem problem_;
+  std::int64_t images_;
+  MatmulPlan group_;
+  std::optional<MatmulPlan> rest_;
+};
+
+/// Images whose copies are made at a time.
+std::int64_t imagesAtATime(const GramMatrixProblem& problem) {
+  constexpr std::size_t kMostBytes = std::size_t{8} << 20U;
+  const GramMatrixProblem one = ofImages(problem, 1);
+  const std::size_t bytes =
+      Staged(one.source).bytes() + Staged(one.isForward() ? one.matrix : one.destination).bytes();
+  if (bytes == 0) return problem.source.images;
+  return static_cast<std::int64_t>(
+      std::clamp<std::size_t>(kMostBytes / bytes, 1, static_cast<std::size_t>(problem.source.images)));
+}
+
+Preparation prepareMatmul(const GramMatrixProblem& problem) {
+  if (problem.source.elements() == 0) return Refusal{"there is nothing to multiply"};
+  const mtl::cpu::OneDnnThreads threads(problem.threadCount);
+  try {
+    auto plan = std::make_shared<const GroupsPlan>(problem, imagesAtATime(problem));
+    if (plan->primitive().isReference()) return Refusal{"oneDNN has only its reference code for it"};
+    return plan;
+  } catch (const dnnl::error& error) {
+    return Refusal{std::string("oneDNN: ") + error.what()};
+  }
+}
+
+/// Pixel after pixel, some channels of the result at a time.
+class PlainPlan final : public Plan {
+ public:
+  explicit PlainPlan(const GramMatrixProblem& problem) : problem_(problem) {}
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    const mtl::cpu::Stream& cpu = mtl::cpu::asCpu(stream);
+    auto* const sums = reinterpret_cast<float*>(operands.scratch);
+    if (!problem_.isForward()) addTranspose(cpu, problem_, operands, sums);
+    const TensorShape& result = problem_.isForward() ? problem_.matrix : problem_.destination;
+    withElementType(problem_.source.format, [&](auto from) {
+      withElementType(result.format, [&](auto to) {
+        cpu.parallelFor(result.pixels(), 1, [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t pixel = begin; pixel < end; ++pixel)
+            computePixel<decltype(from), decltype(to)>(operands, sums, result, pixel);
+        });
+      });
+    });
+  }
+
+  [[nodiscard]] std::size_t scratchBytes() const override {
+    const TensorShape& g = problem_.matrix;
+    return problem_.isForward() ? 0 : static_cast<std::size_t>(g.elements()) * sizeof(float);
+  }
+  [[nodiscard]] bool canAccumulate() const override {
+    return !problem_.isForward() && problem_.destination.format == ImageFeatureChannelFormat::Float32;
+  }
+
+ private:
+  static constexpr std::int64_t kBlock = 256;
+
+  template <class From, class To>
+  void computePixel(const Operands& operands, const float* sums, const TensorShape& result,
+                    std::int64_t pixel) const {
+    const TensorShape& source = problem_.source;
+    const std::int64_t x = pixel % result.width;
+    const std::int64_t y = pixel / result.width % result.height;
+    const std::int64_t n = pixel / (result.width * result.height);
+    const auto* const from = reinterpret_cast<const From*>(operands.source);
+    auto* const to = reinterpret_cast<To*>(operands.destination) + result.offset(n, y, x, 0);
+    for (std::int64_t first = 0; first < result.channels; first += kBlock) {
+      const std::int64_t count = std::min(kBlock, result.channels - first);
+      float totals[kBlock] = {};
+      if (problem_.isForward()) {
+        for (std::int64_t row = 0; row < source.height; ++row)
+          for (std::int64_t column = 0; column < source.width; ++column) {
+            const From* const values = from + source.offset(n, row, column, 0);
+            const float factor = loadFloat(values + x);
+            for (std::int64_t i = 0; i < count; ++i) totals[i] += factor * loadFloat(values + first + i);
+          }
+        const float alpha = alphaOf(operands);
+        for (std::int64_t i = 0; i < count; ++i) totals[i] *= alpha;
+      } else {
+        const From* const values = from + source.offset(n, y, x, 0);
+        for (std::int64_t f = 0; f < source.channels; ++f) {
+          const float factor = loadFloat(values + f);
+          const float* const row = sums + (n * source.channels + f) * source.channels + first;
+          for (std::int64_t i = 0; i < count; ++i) totals[i] += factor * row[i];
+        }
+      }
+      for (std::int64_t i = 0; i < count; ++i)
+        storeFloat(operands.accumulate ? totals[i] + loadFloat(to + first + i) : totals[i], to + first + i);
+    }
+  }
+
+  GramMatrixProblem problem_;
+};
+
+Preparation preparePlain(const GramMatrixProblem& problem) {
+  return std::make_shared<const PlainPlan>(problem);
+}
+
+constexpr Implementation<GramMatrixProblem> kImplementations[] = {{"matmul", prepareMatmul},
+                                                                  {"plain", preparePlain}};
+
+}  // namespace
+
+std::span<const Implementation<GramMatrixProblem>> gramMatrixImplementationsCpu() {
+  return kImplementations;
+}
+
+std::string GramMatrixProblem::describe() const {
+  return isForward() ? "Gram matrix, " + source.describe() + " -> " + matrix.describe()
+                     : "Gram matrix, gradient " + matrix.describe() + ", source " + source.describe() +
+                           " -> " + destination.describe();
+}
+
+}  // namespace mps::detail
