@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "mps/core/special_functions_cuda.cuh"
 #include "mps/normalization/normalization_powers.hpp"
 
 /// T^-beta on the device, of several T at once.
@@ -24,12 +25,26 @@ __device__ inline float rootOf(float x) {
   return result;
 }
 
+/// x^exponent. The binary exponent of x is taken apart, so that the logarithm of what is left is small.
+__device__ inline float generalPower(float x, float exponent) {
+  const int bits = __float_as_int(x);
+  if (bits < 0x00800000 || bits >= 0x7F800000) return powf(x, exponent);  // not a normal positive number
+  const int binary = (bits - 0x3F400000) >> 23;                           // the rest is 0.75 ... 1.5
+  float logarithm;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(logarithm) : "f"(__int_as_float(bits - (binary << 23))));
+  const auto factor = static_cast<float>(binary);
+  const float product = exponent * factor;
+  const float whole = rintf(product);
+  const float rest = fmaf(exponent, factor, -product) + (product - whole);
+  return powerOfTwo(fmaf(exponent, logarithm, rest)) * powerOfTwo(whole);
+}
+
 /// T^-beta.
 template <int count>
 __device__ void negativePowers(const PowerRule& rule, const float (&t)[count], float (&powers)[count]) {
   if (rule.isGeneral) {
 #pragma unroll
-    for (int i = 0; i < count; ++i) powers[i] = powf(t[i], -rule.beta);
+    for (int i = 0; i < count; ++i) powers[i] = generalPower(t[i], -rule.beta);
     return;
   }
   if (rule.whole < 0) {

@@ -134,7 +134,8 @@ Preparation prepareNormalizationStripsCuda(const NormalizationProblem& problem) 
     if (number < -most || number > most) return Refusal{"an offset of about 2^29 pixels"};
   for (const TensorShape* shape : {&problem.source, &problem.destination, gradient})
     if (shape != nullptr && (!cuda::ElementGrid::fits(*shape) || !StripArguments::fits(*shape) ||
-                             std::max(shape->width, shape->height) > most))
+                             std::max(shape->width, shape->height) > most ||
+                             shape->width * std::max(shape->pixelStride, shape->channels) > 0x7FFFFFFF))
       return Refusal{cuda::ElementGrid::kTooLarge};
   const Format format = cuda::commonFormat({&problem.source, &problem.destination, gradient});
   if (format == Format::Float32) return std::make_shared<const StripPlan<float>>(problem);

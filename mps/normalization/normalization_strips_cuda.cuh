@@ -27,13 +27,15 @@ struct Few {
     T values[count];
   };
 
-  __device__ static Values load(const SourceView& view, const ElementPlace& place) {
-    const auto stored =
-        *reinterpret_cast<const Stored*>(reinterpret_cast<const T*>(view.memory) + view.offset(place));
+  __device__ static Values loadAt(const T* from) {
+    const auto stored = *reinterpret_cast<const Stored*>(from);
     Values result;
 #pragma unroll
     for (int i = 0; i < count; ++i) result.values[i] = cuda::load(&stored.values[i]);
     return result;
+  }
+  __device__ static Values load(const SourceView& view, const ElementPlace& place) {
+    return loadAt(reinterpret_cast<const T*>(view.memory) + view.offset(place));
   }
   __device__ static void store(Values values, const ResultView& view, const ElementPlace& place,
                                bool accumulate = false) {
@@ -112,28 +114,39 @@ struct StripArguments {
   }
 };
 
-/// Calls finish(place) for the packs of this thread, after row(y, x, place, slot) for each row of its window: slots
-/// of rows that the window before it had are still filled.
-template <int lanes, class Row, class Finish>
-__device__ void goDown(const StripArguments& a, Row row, Finish finish) {
-  const std::uint32_t item = blockIdx.x * blockDim.x + threadIdx.x;
-  if (item >= a.items) return;
-  const std::uint32_t strip = a.pieces.divide(item);
-  const std::uint32_t piece = item - strip * a.pieces.divisor();
-  const std::uint32_t image = a.chunks.divide(strip);
-  const std::uint32_t x = a.packs.divide(piece);
-  ElementPlace place{static_cast<std::int32_t>(image), 0, static_cast<std::int32_t>(x),
-                     static_cast<std::int32_t>(piece - x * a.packs.divisor()) * lanes};
-  const std::int32_t begin = static_cast<std::int32_t>(strip - image * a.chunks.divisor()) * a.rowsPerChunk;
-  const std::int32_t end = min(begin + a.rowsPerChunk, a.height);
-  std::int32_t slot = 0;
-  for (std::int32_t seen = begin; seen < end + a.kernelHeight - 1; ++seen) {
-    row(seen + a.firstY, place.x + a.firstX, place, slot);
-    slot = slot + 1 == a.kernelHeight ? 0 : slot + 1;
-    place.y = seen - (a.kernelHeight - 1);
-    if (place.y >= begin) finish(place);
+/// The work of this thread: a pack of a column, and rows [begin, end) of an image.
+struct Strip {
+  bool isAny;
+  ElementPlace place;  ///< in row 0
+  std::int32_t begin;
+  std::int32_t end;
+
+  __device__ Strip(const StripArguments& a, int lanes) {
+    const std::uint32_t item = blockIdx.x * blockDim.x + threadIdx.x;
+    isAny = item < a.items;
+    const std::uint32_t strip = a.pieces.divide(item);
+    const std::uint32_t piece = item - strip * a.pieces.divisor();
+    const std::uint32_t image = a.chunks.divide(strip);
+    const std::uint32_t x = a.packs.divide(piece);
+    place = {static_cast<std::int32_t>(image), 0, static_cast<std::int32_t>(x),
+             static_cast<std::int32_t>(piece - x * a.packs.divisor()) * lanes};
+    begin = static_cast<std::int32_t>(strip - image * a.chunks.divisor()) * a.rowsPerChunk;
+    end = min(begin + a.rowsPerChunk, a.height);
   }
-}
+  /// Calls finish(place) from row to row, after row(y, slot) for each row of its window: slots of rows that the window
+  /// before it had are still filled.
+  template <class Row, class Finish>
+  __device__ void goDown(const StripArguments& a, Row row, Finish finish) const {
+    std::int32_t slot = 0;
+    ElementPlace at = place;
+    for (std::int32_t seen = begin; seen < end + a.kernelHeight - 1; ++seen) {
+      row(seen + a.firstY, slot);
+      slot = slot + 1 == a.kernelHeight ? 0 : slot + 1;
+      at.y = seen - (a.kernelHeight - 1);
+      if (at.y >= begin) finish(at);
+    }
+  }
+};
 
 /// The position of an axis that is read for `at`; -1: what is there counts as 0.
 __device__ inline std::int32_t insideOf(std::int32_t at, std::int32_t size, bool clamps) {
@@ -141,6 +154,20 @@ __device__ inline std::int32_t insideOf(std::int32_t at, std::int32_t size, bool
   if (!clamps) return -1;
   return at < 0 ? 0 : size - 1;
 }
+
+/// Where in a row the pixels of the windows of a column lie; -1: nothing is read.
+struct Columns {
+  std::int32_t offsets[kWidestWindow];
+
+  /// @param pixel from pixel to pixel
+  __device__ Columns(const StripArguments& a, const Strip& strip, std::int32_t pixel) {
+#pragma unroll
+    for (int k = 0; k < kWidestWindow; ++k) {
+      const std::int32_t x = insideOf(strip.place.x + a.firstX + k, a.seenWidth, a.clamps);
+      offsets[k] = k < a.kernelWidth && x >= 0 ? x * pixel : -1;
+    }
+  }
+};
 
 /// Shared memory that belongs to this thread: `kernelHeight` slots of each of several numbers. @tparam Values of a pack
 template <class Values>
@@ -178,18 +205,24 @@ template <class Access, bool isContrast, bool isGradient>
 __global__ void __launch_bounds__(kStripThreads) normalizeStrips(StripArguments a) {
   using Values = typename Access::Values;
   constexpr int lanes = Access::lanes;
+  using T = typename Access::Type;
+  const Strip strip(a, lanes);
+  if (!strip.isAny) return;
   const Slots<Values> slots = slotsOf<Values>(a);
-  const auto row = [&](std::int32_t y, std::int32_t x, ElementPlace place, std::int32_t slot) {
+  const Columns columns(a, strip, a.source.pixel);
+  const T* const image =
+      reinterpret_cast<const T*>(a.source.memory) + strip.place.image * a.source.image + strip.place.channel;
+  const auto row = [&](std::int32_t y, std::int32_t slot) {
     Values first{};
     Values second{};
-    place.y = insideOf(y, a.seenHeight, a.clamps);
-    if (place.y >= 0) {
+    const std::int32_t inside = insideOf(y, a.seenHeight, a.clamps);
+    if (inside >= 0) {
+      const T* const from = image + inside * a.source.row;
       Values held[kWidestWindow];
 #pragma unroll
       for (int k = 0; k < kWidestWindow; ++k) {
         held[k] = {};
-        place.x = insideOf(x + k, a.seenWidth, a.clamps);
-        if (k < a.kernelWidth && place.x >= 0) held[k] = Access::load(a.source, place);
+        if (columns.offsets[k] >= 0) held[k] = Access::loadAt(from + columns.offsets[k]);
       }
 #pragma unroll
       for (int k = 0; k < kWidestWindow; ++k) {
@@ -275,7 +308,7 @@ __global__ void __launch_bounds__(kStripThreads) normalizeStrips(StripArguments 
     *reinterpret_cast<Values*>(a.terms.at(1, place)) = sum;
     if (isContrast) *reinterpret_cast<Values*>(a.terms.at(2, place)) = rest;
   };
-  goDown<lanes>(a, row, finish);
+  strip.goDown(a, row, finish);
 }
 
 /// dX = what the window of which it is the center gives - ofSum X (the sum over the windows that see it) + the sum of the
@@ -284,18 +317,20 @@ template <class Access, bool isContrast>
 __global__ void __launch_bounds__(kStripThreads) gatherStrips(StripArguments a) {
   using Values = typename Access::Values;
   constexpr int lanes = Access::lanes;
+  const Strip strip(a, lanes);
+  if (!strip.isAny) return;
   const Slots<Values> slots = slotsOf<Values>(a);
-  const auto row = [&](std::int32_t y, std::int32_t x, ElementPlace place, std::int32_t slot) {
+  const Columns columns(a, strip, static_cast<std::int32_t>(a.terms.channels));
+  const auto row = [&](std::int32_t y, std::int32_t slot) {
 #pragma unroll
     for (int number = 0; number < (isContrast ? 2 : 1); ++number) {
       Values sum{};
-      place.y = y;
       if (y >= 0 && y < a.seenHeight) {
+        const float* const from = a.terms.at(1 + number, {strip.place.image, y, 0, strip.place.channel});
 #pragma unroll
         for (int k = 0; k < kWidestWindow; ++k) {
-          place.x = x + k;
-          if (k >= a.kernelWidth || place.x < 0 || place.x >= a.seenWidth) continue;
-          const Values term = *reinterpret_cast<const Values*>(a.terms.at(1 + number, place));
+          if (columns.offsets[k] < 0) continue;
+          const Values term = *reinterpret_cast<const Values*>(from + columns.offsets[k]);
 #pragma unroll
           for (int i = 0; i < lanes; ++i) sum.values[i] += term.values[i];
         }
@@ -329,7 +364,7 @@ __global__ void __launch_bounds__(kStripThreads) gatherStrips(StripArguments a) 
     }
     Access::store(result, a.destination, place, a.accumulate);
   };
-  goDown<lanes>(a, row, finish);
+  strip.goDown(a, row, finish);
 }
 
 }  // namespace mps::detail::cuda

@@ -137,6 +137,24 @@ struct Axis {
   [[nodiscard]] __device__ std::int32_t sourceOf(ImageEdgeMode edgeMode, std::int32_t position) const {
     return mappedIndex<std::int32_t>(edgeMode, position - before, source);
   }
+  static constexpr std::int32_t kNone = -1;
+  static constexpr std::int32_t kPerhapsSeveral = -2;
+  /// The position of the result that reads source element i, if that is easily said.
+  [[nodiscard]] __device__ std::int32_t onlyReader(ImageEdgeMode edgeMode, std::int32_t i) const {
+    const std::int32_t own = i + before;
+    const bool isThere = own >= 0 && own < result;
+    bool isOnly = true;
+    if (edgeMode == ImageEdgeMode::Clamp) {
+      isOnly = i > 0 && i < source - 1;
+    } else if (edgeMode == ImageEdgeMode::Mirror || edgeMode == ImageEdgeMode::MirrorWithEdge) {
+      // Neither mirrored image of it is there, so none further off.
+      const std::int32_t edge = edgeMode == ImageEdgeMode::MirrorWithEdge ? 1 : 0;
+      const std::int32_t period = 2 * source - 2 + 2 * edge;
+      isOnly = isThere && before - i - edge < 0 && before + 2 * source - 2 + edge - i >= result &&
+               own - period < 0 && own + period >= result;
+    }
+    return !isOnly ? kPerhapsSeveral : isThere ? own : kNone;
+  }
   /// Positions first, first + 1 ... last of the result, as far as they exist.
   [[nodiscard]] __device__ Positions between(std::int32_t first, std::int32_t last) const {
     first = max(first, 0);
@@ -224,6 +242,16 @@ __global__ void padGradient(AxesArguments a) {
 #pragma unroll
       for (int lane = 0; lane < Access::lanes; ++lane) sums.values[lane] += values.values[lane];
     };
+    const std::int32_t onlyY = a.y.onlyReader(a.edgeMode, place.y);
+    const std::int32_t onlyX = a.x.onlyReader(a.edgeMode, place.x);
+    // The channels of a pack stay together.
+    const std::int32_t onlyChannel =
+        a.channels.onlyReader(Access::lanes > 1 ? ImageEdgeMode::Zero : a.edgeMode, place.channel);
+    if (min(onlyY, min(onlyX, onlyChannel)) > Axis::kPerhapsSeveral) {
+      if (min(onlyY, min(onlyX, onlyChannel)) != Axis::kNone)
+        sums = Access::load(a.input, {place.image, onlyY, onlyX, onlyChannel});
+      return Access::store(sums, a.destination, place, a.accumulate);
+    }
     a.y.forEachReader(a.edgeMode, place.y, [&](std::int32_t y) {
       a.x.forEachReader(a.edgeMode, place.x, [&](std::int32_t x) {
         if (Access::lanes == 1)
