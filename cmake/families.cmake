@@ -19,7 +19,7 @@ unmetal_family(convolution
           fully_connected.cpp kernel_with_weights.cpp pooled_convolution_cpu.cpp
   CUDA convolution_cuda.cpp convolution_cudnn_cuda.cpp convolution_cudnn_graph_cuda.cpp
        convolution_few_channels_cuda.cu convolution_matmul_cuda.cpp convolution_plain_cuda.cu
-       convolution_staging_cuda.cu convolution_timing_cuda.cpp
+       convolution_staging_cuda.cu convolution_tensor_cores_cuda.cu convolution_timing_cuda.cpp
   CONFORM convolution_reference_call.cpp pooled_convolution_conform.cpp
   TESTS convolution_choice_test.cpp convolution_depthwise_test.cpp convolution_gradient_test.cpp
         convolution_options_test.cpp convolution_plan_file_test.cpp convolution_test.cpp

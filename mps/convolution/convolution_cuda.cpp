@@ -5,9 +5,10 @@
 namespace mps::detail {
 
 std::span<const Implementation<ConvolutionProblem>> convolutionImplementationsCuda() {
-  static constexpr std::array<Implementation<ConvolutionProblem>, 4> implementations = {{
+  static constexpr std::array<Implementation<ConvolutionProblem>, 5> implementations = {{
       {"matmul", prepareConvolutionMatmulCuda},
       {"few channels", prepareConvolutionFewChannelsCuda},
+      {"tensor cores", prepareConvolutionTensorCoresCuda},
       {"cudnn", prepareConvolutionCudnn},
       {"plain", prepareConvolutionPlainCuda},
   }};

@@ -108,7 +108,7 @@ struct ConvolutionProblem {
 /// one result per channel, edge mode Zero), "onednn" (its convolution), "plain" (ours, takes everything).
 std::span<const Implementation<ConvolutionProblem>> convolutionImplementationsCpu();
 /// NVIDIA GPUs': "matmul" (cuBLASLt's matrix product, where the geometry is one), "few channels" (ours, for first
-/// layers), "cudnn" (its convolution), "plain" (ours, takes everything).
+/// layers), "tensor cores" (ours, some weights gradients in TF32), "cudnn" (its convolution), "plain" (ours, takes everything).
 std::span<const Implementation<ConvolutionProblem>> convolutionImplementationsCuda();
 inline constexpr BackEnds<ConvolutionProblem> convolutionBackEnds{
     convolutionImplementationsCpu, UNMETAL_CUDA_LIST(convolutionImplementationsCuda)};
