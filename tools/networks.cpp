@@ -21,12 +21,14 @@ struct NamedNetwork {
 };
 constexpr std::size_t usualChannels = 64;
 constexpr std::size_t unetChannels = 16;
+constexpr std::size_t styleChannels = 32;
 constexpr NamedNetwork networks[] = {{"lenet", lenet, 0},
                                      {"mnist-cnn", mnistCnn, 0},
                                      {"resnet18", resnet18, usualChannels},
                                      {"resnet50", resnet50, usualChannels},
                                      {"alexnet-lrn", alexnetLrn, usualChannels},
-                                     {"unet-small", unetSmall, unetChannels}};
+                                     {"unet-small", unetSmall, unetChannels},
+                                     {"style", style, styleChannels}};
 
 /// The network of a name such as "resnet18" or "resnet18:16".
 NamedNetwork find(const std::string& name) {

@@ -25,6 +25,7 @@ namespace unmetal {
 /// | resnet50 | the same with 3, 4, 6, 3 bottlenecks (1x1, 3x3 with the stride, 1x1 with four times the channels) |
 /// | alexnet-lrn | conv 64, 192, 384, 256, 256 with ReLU, the first two with cross-channel normalisation; max pool 3 by 2 after the first, second and last; dropout 0.5, 4096 + ReLU, twice; classes |
 /// | unet-small | two 3x3 conv with batch normalisation and ReLU at each of 16, 32, 64 channels with max pool 2 between; back to 32 and 16 with bilinear upsampling, each joined by concatenation; conv 1x1 to classes, global average pool |
+/// | style | generator of fast style transfer with instance normalisation and ReLU: conv 9x9x32, 3x3 by 2 to 64 and 128 channels, 5 residual blocks; back to 64 and 32 with repeated pixels and 3x3 conv; conv 9x9 to classes where it had colours, global average pool |
 ///
 /// The first layer of a resnet is 7x7 by 2 with a max pool 3 by 2 behind it, that of alexnet-lrn 11x11 by 4; for
 /// pictures with a side below 64 both are 3x3 by 1 without that pool, and the dense layers of alexnet-lrn have

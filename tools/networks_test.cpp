@@ -175,12 +175,41 @@ TEST_F(Networks, CountTheirWork) {
   EXPECT_EQ(std::round(forward / 1e6), 1814);
 }
 
-TEST_F(Networks, UnetsTakePicturesThatHalveTwice) {
+TEST_F(Networks, SomeTakePicturesThatHalveTwice) {
+  for (const char* name : {"unet-small:2", "style:2"}) {
+    NetworkOptions options;
+    options.name = name;
+    options.width = 30;
+    EXPECT_NE(errorOf<mps::Error>([&] { buildNetwork(device_, options); }).find("multiples of 4, not 30x28"),
+              std::string::npos)
+        << name;
+  }
+}
+
+/// The layers of Johnson's generator as PyTorch's example names them, with a plane for each class at the end.
+TEST_F(Networks, StyleIsTheGeneratorOfStyleTransfer) {
   NetworkOptions options;
-  options.name = "unet-small:2";
-  options.width = 30;
-  EXPECT_NE(errorOf<mps::Error>([&] { buildNetwork(device_, options); }).find("multiples of 4, not 30x28"),
-            std::string::npos);
+  options.name = "style";
+  options.channels = 3;
+  options.classNames.resize(3);
+  const Network network = buildNetwork(device_, options);
+  const auto tensors = tensorsOf(network);
+  using Shape = std::vector<std::uint64_t>;
+  const std::map<std::string, Shape> expected{{"conv1.weight", {32, 9, 9, 3}},
+                                              {"in1.weight", {32}},
+                                              {"conv3.weight", {128, 3, 3, 64}},
+                                              {"res1.conv1.weight", {128, 3, 3, 128}},
+                                              {"res5.in2.bias", {128}},
+                                              {"deconv1.weight", {64, 3, 3, 128}},
+                                              {"in5.weight", {32}},
+                                              {"deconv3.weight", {3, 9, 9, 32}},
+                                              {"deconv3.bias", {3}}};
+  for (const auto& [name, shape] : expected) {
+    ASSERT_TRUE(tensors.contains(name)) << name;
+    EXPECT_EQ(tensors.at(name).shape, shape) << name;
+  }
+  // PyTorch's example has 1,679,235, among them 1,600 biases of layers that a normalisation follows.
+  EXPECT_EQ(network.parameterCount, 1'679'235U - 1'600U);
 }
 
 TEST_F(Networks, WrongNamesAreRefused) {

@@ -7,6 +7,7 @@
 #include "mps/core/error.hpp"
 #include "mps/core/padding.hpp"
 #include "mps/dropout/dropout.hpp"
+#include "mps/instance_normalization/instance_normalization_node.hpp"
 #include "mps/neuron/neuron_node.hpp"
 #include "mps/normalization/normalization_node.hpp"
 #include "mps/pooling/pooling_node.hpp"
@@ -33,6 +34,13 @@ Features NetworkBuilder::begin(bool training) {
   trainingFlops_ = 0;
   pictures_ = mps::NNImageNode::create();
   return {pictures_, options_.width, options_.height, options_.channels};
+}
+
+void NetworkBuilder::checkSidesAreMultiplesOf(std::size_t factor) const {
+  if (options_.width % factor == 0 && options_.height % factor == 0) return;
+  throw mps::Error("network " + options_.name + ": give pictures whose sides are multiples of " +
+                   std::to_string(factor) + ", not " + std::to_string(options_.width) + "x" +
+                   std::to_string(options_.height));
 }
 
 std::shared_ptr<mps::TrainableConvolution> NetworkBuilder::weights(
@@ -120,6 +128,20 @@ Features NetworkBuilder::batchNormalization(const Features& source, const std::s
   return {node->resultImage(), source.width, source.height, source.channels};
 }
 
+Features NetworkBuilder::instanceNormalization(const Features& source, const std::string& label) {
+  constexpr float epsilon = 1e-5F;
+  auto& layer = imageNormalizations_[label];
+  if (!layer) {
+    layer = mps::TrainableInstanceNormalization::create(device_, source.channels, label, options_.optimizer,
+                                                        epsilon, options_.adamForm);
+    layers_.push_back(layer);
+    parameterCount_ += 2 * source.channels;
+  }
+  const auto node = mps::CNNInstanceNormalizationNode::create(source.image, layer);
+  node->setLabel(label);
+  return {node->resultImage(), source.width, source.height, source.channels};
+}
+
 Features NetworkBuilder::crossChannelNormalization(const Features& source) const {
   constexpr std::size_t channels = 5;
   const auto node = mps::CNNCrossChannelNormalizationNode::create(source.image, channels);
@@ -178,6 +200,11 @@ Features doubled(const Features& source) {
   const auto node = mps::CNNUpsamplingBilinearNode::create(source.image, 2, 2);
   node->setHalfPixelCenters(true);
   return {node->resultImage(), 2 * source.width, 2 * source.height, source.channels};
+}
+
+Features repeated(const Features& source) {
+  return {mps::CNNUpsamplingNearestNode::create(source.image, 2, 2)->resultImage(), 2 * source.width,
+          2 * source.height, source.channels};
 }
 
 }  // namespace unmetal

@@ -9,6 +9,7 @@
 #include "mps/core/node.hpp"
 #include "mps/trainable/trainable_batch_normalization.hpp"
 #include "mps/trainable/trainable_convolution.hpp"
+#include "mps/trainable/trainable_image_normalization.hpp"
 #include "tools/networks.hpp"
 
 namespace unmetal {
@@ -43,6 +44,8 @@ class NetworkBuilder {
   Features begin(bool training);
 
   [[nodiscard]] const NetworkOptions& options() const { return options_; }
+  /// @throws mps::Error unless the pictures can be halved so often
+  void checkSidesAreMultiplesOf(std::size_t factor) const;
   /// Channels of the first layer, of networks that can be made narrow.
   [[nodiscard]] std::size_t firstChannels() const { return firstChannels_; }
 
@@ -55,6 +58,8 @@ class NetworkBuilder {
                  mps::WeightInitialization initialization = mps::WeightInitialization::He);
   /// With PyTorch's momentum (0.9 in our terms) and epsilon, 1e-5.
   Features batchNormalization(const Features& source, const std::string& label);
+  /// With PyTorch's epsilon, 1e-5.
+  Features instanceNormalization(const Features& source, const std::string& label);
   /// Across five channels, as AlexNet has it: 2 + 1e-4 mean of squares, to the power of 0.75.
   [[nodiscard]] Features crossChannelNormalization(const Features& source) const;
 
@@ -86,6 +91,7 @@ class NetworkBuilder {
   std::vector<std::shared_ptr<mps::TrainableLayer>> layers_;
   std::map<std::string, std::shared_ptr<mps::TrainableConvolution>> convolutions_;
   std::map<std::string, std::shared_ptr<mps::TrainableBatchNormalization>> normalizations_;
+  std::map<std::string, std::shared_ptr<mps::TrainableInstanceNormalization>> imageNormalizations_;
   std::size_t parameterCount_ = 0;
   double trainingFlops_ = 0;
 };
@@ -105,6 +111,8 @@ Features globalAveragePool(const Features& source);
 Features concatenate(const Features& left, const Features& right);
 /// Twice as wide and high, bilinear between the centres of pixels.
 Features doubled(const Features& source);
+/// Twice as wide and high, each pixel as four.
+Features repeated(const Features& source);
 
 /// @name The networks: from pictures to one number for each class. networks.hpp says what they are.
 /// @{
@@ -114,6 +122,7 @@ Features resnet18(NetworkBuilder& builder, const Features& pictures);
 Features resnet50(NetworkBuilder& builder, const Features& pictures);
 Features alexnetLrn(NetworkBuilder& builder, const Features& pictures);
 Features unetSmall(NetworkBuilder& builder, const Features& pictures);
+Features style(NetworkBuilder& builder, const Features& pictures);
 /// @}
 
 }  // namespace unmetal

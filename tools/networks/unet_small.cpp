@@ -1,4 +1,5 @@
-#include "mps/core/error.hpp"
+#include <string>
+
 #include "tools/networks/network_builder.hpp"
 
 namespace unmetal {
@@ -18,10 +19,7 @@ Features twoLayers(NetworkBuilder& builder, const Features& source, std::size_t 
 /// After Ronneberger et al., 2015, with two halvings and padded convolutions. Its classes for each pixel become one
 /// vote for the picture.
 Features unetSmall(NetworkBuilder& builder, const Features& pictures) {
-  if (pictures.width % 4 != 0 || pictures.height % 4 != 0)
-    throw mps::Error("network " + builder.options().name +
-                     ": give pictures whose sides are multiples of 4, not " + std::to_string(pictures.width) +
-                     "x" + std::to_string(pictures.height));
+  builder.checkSidesAreMultiplesOf(4);
   const std::size_t channels = builder.firstChannels();
   const Features whole = twoLayers(builder, pictures, channels, "down1.");
   const Features half = twoLayers(builder, maxPool(whole, 2, 2), 2 * channels, "down2.");
