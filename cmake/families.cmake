@@ -6,11 +6,12 @@ unmetal_family(pooling
   CONFORM pooling_reference_call.cpp
   TESTS pooling_decisions_test.cpp pooling_test.cpp)
 unmetal_family(upsampling
-  HEADERS upsampling_node.hpp
-  SOURCES upsampling_node.cpp upsampling_plain.cpp upsampling_problem.cpp upsampling_taps.cpp
+  HEADERS resize.hpp scale_node.hpp upsampling_node.hpp
+  SOURCES resize.cpp scale_node.cpp upsampling_call.cpp upsampling_node.cpp upsampling_plain.cpp
+          upsampling_problem.cpp upsampling_taps.cpp
   CUDA upsampling_cuda.cu
   CONFORM upsampling_reference_call.cpp
-  TESTS upsampling_test.cpp)
+  TESTS resize_test.cpp upsampling_test.cpp)
 unmetal_family(convolution
   HEADERS convolution_node.hpp convolution_transpose.hpp fully_connected.hpp kernel_with_weights.hpp
   SOURCES convolution_choice.cpp convolution_depthwise.cpp convolution_depthwise_rows.cpp convolution_matmul.cpp
@@ -44,11 +45,11 @@ unmetal_family(normalization
   CONFORM normalization_reference_call.cpp
   TESTS normalization_test.cpp)
 unmetal_family(arithmetic
-  HEADERS arithmetic_node.hpp
-  SOURCES arithmetic_gradient.cpp arithmetic_node.cpp arithmetic_vectors.cpp
+  HEADERS arithmetic_node.hpp compare.hpp
+  SOURCES arithmetic_gradient.cpp arithmetic_node.cpp arithmetic_vectors.cpp compare.cpp
   CUDA arithmetic_cuda.cu
   CONFORM arithmetic_reference_call.cpp
-  TESTS arithmetic_test.cpp)
+  TESTS arithmetic_test.cpp compare_test.cpp)
 unmetal_family(concatenation
   HEADERS concatenation_node.hpp
   SOURCES concatenation_node.cpp
@@ -62,11 +63,11 @@ unmetal_family(neuron
   CONFORM neuron_reference_call.cpp
   TESTS neuron_test.cpp)
 unmetal_family(reduction
-  HEADERS reduction_node.hpp reduction_operation.hpp
-  SOURCES reduction_node.cpp
-  CUDA reduction_cuda.cu
-  CONFORM reduction_reference_call.cpp
-  TESTS reduction_test.cpp)
+  HEADERS reduce_binary.hpp reduction_node.hpp reduction_operation.hpp
+  SOURCES reduce_binary.cpp reduce_binary_cpu.cpp reduction_node.cpp
+  CUDA reduce_binary_cuda.cu reduction_cuda.cu
+  CONFORM reduce_binary_conform.cpp reduce_binary_reference.cpp reduction_reference_call.cpp
+  TESTS reduce_binary_test.cpp reduction_test.cpp)
 unmetal_family(reshape
   HEADERS pad.hpp reshape_node.hpp
   SOURCES pad.cpp reshape_node.cpp

@@ -244,6 +244,7 @@ ArithmeticProblem CNNArithmetic::problemOf(const TensorShape& primary, const Ten
   problem.primary = primary;
   problem.secondary = secondary;
   problem.destination = destination;
+  describeOperation(problem);
   return problem;
 }
 

@@ -95,6 +95,8 @@ class CNNArithmetic : public CNNBinaryKernel {
   [[nodiscard]] bool makesState() const override { return true; }
   [[nodiscard]] std::shared_ptr<State> makeState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const override;
+  /// What a class changes in the problem of a call.
+  virtual void describeOperation(detail::ArithmeticProblem& /*problem*/) const {}
 
  private:
   /// Feature channels of one call.

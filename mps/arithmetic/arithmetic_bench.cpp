@@ -1,4 +1,5 @@
 #include "mps/arithmetic/arithmetic.hpp"
+#include "mps/arithmetic/compare.hpp"
 #include "mps/conform/kernel_bench.hpp"
 
 namespace mps::detail {
@@ -70,12 +71,30 @@ void benchOperation(Bench& bench, bool readsSourceImage) {
   }
 }
 
+void benchComparison(Bench& bench) {
+  const auto kernel = NNCompare::create(bench.device());
+  kernel->setComparisonType(NNComparisonType::Greater);
+  for (const auto format : {ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float16}) {
+    const ImageDescriptor image(format, 56, 56, 64);
+    const std::int64_t batch = bench.batchFor(3 * bytesOf(image));
+    const BenchKey key{kernel->className(), Direction::Forward, format, "56x56x64", batch};
+    if (!bench.isSelected(key.describe())) continue;
+    const auto count = static_cast<std::size_t>(batch);
+    const ImageBatch x = benchImages(bench.device(), image, count);
+    const ImageBatch y = benchImages(bench.device(), image, count);
+    const ImageBatch results = ImageBatch::create(bench.device(), image, count);
+    bench.kernel(key, {.bytes = 3 * static_cast<double>(batch) * static_cast<double>(bytesOf(image))},
+                 [&](const auto& buffer) { kernel->encodeBatch(buffer, x, y, results); });
+  }
+}
+
 }  // namespace
 
 void benchArithmetic(Bench& bench) {
   benchOperation<CNNAdd, CNNAddGradient>(bench, false);
   benchOperation<CNNMultiply, CNNMultiplyGradient>(bench, true);
   benchOperation<CNNDivide, CNNDivideGradient>(bench, true);
+  benchComparison(bench);
 }
 
 }  // namespace mps::detail

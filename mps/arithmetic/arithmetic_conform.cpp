@@ -1,6 +1,7 @@
 #include "mps/arithmetic/arithmetic.hpp"
 #include "mps/arithmetic/arithmetic_cases.hpp"
 #include "mps/arithmetic/arithmetic_reference.hpp"
+#include "mps/arithmetic/compare.hpp"
 #include "mps/conform/guarded_memory.hpp"
 #include "mps/conform/kernel_cases.hpp"
 
@@ -151,6 +152,40 @@ void addKernelCases(
                      }});
 }
 
+/// Forward alone; each case with and without a threshold. Values of the exact tier are often equal.
+void conformComparison(Conform& conform, const ArithmeticImplementation& implementation) {
+  for (const Tier tier : {Tier::Exact, Tier::Bounded})
+    for (const ConformFormats formats : kForwardFormats) {
+      const ConformKey key{"NNCompare", Direction::Forward, formats.source, std::string(implementation.name),
+                           tier};
+      if (!conform.isSelected(key)) continue;
+      std::vector<ConformCase> cases;
+      for (auto type = NNComparisonType::Equal; type <= NNComparisonType::GreaterOrEqual;
+           type = static_cast<NNComparisonType>(static_cast<std::uint64_t>(type) + 1)) {
+        const auto operation = static_cast<ArithmeticOperation>(
+            static_cast<std::uint64_t>(ArithmeticOperation::Equal) + static_cast<std::uint64_t>(type));
+        for (const ArithmeticTensors& tensors : arithmeticTensors())
+          for (const float threshold : {0.0F, 1.0F})
+            for (const std::size_t step : {std::size_t{0}, std::size_t{1}}) {
+              ArithmeticProblem problem =
+                  tensors.problem(operation, ArithmeticDirection::Forward, formats.source, formats.result);
+              problem.threshold = threshold;
+              cases.push_back({tensors.name + ": " + problem.describe(),
+                               [=](ConformRun& run) { runPlan(run, implementation, problem, tier, step); }});
+            }
+        addKernelCases(
+            cases, operation,
+            [type](const auto& device) {
+              auto kernel = NNCompare::create(device);
+              kernel->setComparisonType(type);
+              return kernel;
+            },
+            formats, tier);
+      }
+      conformRow(conform, key, cases);
+    }
+}
+
 template <class Kernel>
 void conformOperation(Conform& conform, const ArithmeticImplementation& implementation,
                       ArithmeticOperation operation, const char* className) {
@@ -192,6 +227,7 @@ void conformArithmetic(Conform& conform) {
     conformOperation<CNNSubtract>(conform, implementation, ArithmeticOperation::Subtract, "CNNSubtract");
     conformOperation<CNNMultiply>(conform, implementation, ArithmeticOperation::Multiply, "CNNMultiply");
     conformOperation<CNNDivide>(conform, implementation, ArithmeticOperation::Divide, "CNNDivide");
+    conformComparison(conform, implementation);
   }
 }
 

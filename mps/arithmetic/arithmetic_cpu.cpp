@@ -407,6 +407,18 @@ const char* name(ArithmeticOperation operation) {
       return "multiply";
     case ArithmeticOperation::Divide:
       return "divide";
+    case ArithmeticOperation::Equal:
+      return "equal";
+    case ArithmeticOperation::NotEqual:
+      return "notEqual";
+    case ArithmeticOperation::Less:
+      return "less";
+    case ArithmeticOperation::LessOrEqual:
+      return "lessOrEqual";
+    case ArithmeticOperation::Greater:
+      return "greater";
+    case ArithmeticOperation::GreaterOrEqual:
+      return "greaterOrEqual";
   }
   return "unknown";
 }

@@ -107,6 +107,8 @@ void withPlain(ArithmeticOperation operation, Body body) {
       return body(cuda::PlainForward<Multiply>());
     case Divide:
       return body(cuda::PlainForward<Divide>());
+    default:
+      break;  // comparisons are not plain
   }
 }
 

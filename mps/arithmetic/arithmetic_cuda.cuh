@@ -87,7 +87,7 @@ struct SavedViews {
 
 struct ArithmeticForward {
   ArithmeticOperation operation;
-  float a, b, bias, minimum, maximum;
+  float a, b, bias, minimum, maximum, threshold;
   bool hasScales;
   bool hasLimits;
   SavedViews saved;
@@ -99,6 +99,7 @@ struct ArithmeticForward {
         bias(problem.bias),
         minimum(problem.minimumValue),
         maximum(problem.maximumValue),
+        threshold(problem.threshold),
         hasScales(a != 1 || b != 1),
         // What is beyond the largest numbers is infinite as a half in any case.
         hasLimits(minimum > -FLT_MAX || maximum < FLT_MAX ||
@@ -107,13 +108,19 @@ struct ArithmeticForward {
 
   /// Whether PlainForward gives the same.
   [[nodiscard]] bool isPlain() const {
-    return !hasScales && !hasLimits && bias == 0 && saved.mask.memory == nullptr &&
-           saved.quotient.memory == nullptr;
+    return !isComparison(operation) && !hasScales && !hasLimits && bias == 0 &&
+           saved.mask.memory == nullptr && saved.quotient.memory == nullptr;
   }
 
   template <class Values>
   __device__ void operator()(const ElementPlace& place, const Values (&in)[2], Values& result) const {
     constexpr int lanes = kLanesOf<Values>;
+    if (isComparison(operation)) {
+#pragma unroll
+      for (int i = 0; i < lanes; ++i)
+        result.values[i] = holds(in[0].values[i], in[1].values[i]) ? 1.0F : 0.0F;
+      return;
+    }
     Values x = in[0];
     Values y = in[1];
     if (hasScales) {
@@ -137,7 +144,7 @@ struct ArithmeticForward {
       case ArithmeticOperation::Multiply:
         combine([](float p, float q) { return p * q; });
         break;
-      case ArithmeticOperation::Divide:
+      default:
         result = divide(x, y);
         break;
     }
@@ -155,6 +162,25 @@ struct ArithmeticForward {
     if (!hasLimits) return;
     // Comparisons, because the minimum and maximum of two numbers drop NaN.
     for (float& r : result.values) r = r > maximum ? maximum : r < minimum ? minimum : r;
+  }
+
+ private:
+  /// Whether a comparison does.
+  __device__ bool holds(float x, float y) const {
+    switch (operation) {
+      case ArithmeticOperation::Equal:
+        return fabsf(x - y) <= threshold;
+      case ArithmeticOperation::NotEqual:
+        return !(fabsf(x - y) <= threshold);
+      case ArithmeticOperation::Less:
+        return x < y;
+      case ArithmeticOperation::LessOrEqual:
+        return x <= y;
+      case ArithmeticOperation::Greater:
+        return x > y;
+      default:
+        return x >= y;
+    }
   }
 };
 

@@ -121,6 +121,21 @@ std::shared_ptr<Kernel> NNDivisionNode::makeKernel(const std::shared_ptr<mtl::De
   return configured(CNNDivide::create(device));
 }
 
+std::shared_ptr<NNComparisonNode> NNComparisonNode::create(std::shared_ptr<NNImageNode> leftSource,
+                                                           std::shared_ptr<NNImageNode> rightSource) {
+  return std::shared_ptr<NNComparisonNode>(
+      new NNComparisonNode(std::move(leftSource), std::move(rightSource)));
+}
+std::shared_ptr<NNComparisonNode> NNComparisonNode::create(
+    std::span<const std::shared_ptr<NNImageNode>> sources) {
+  return std::shared_ptr<NNComparisonNode>(new NNComparisonNode(sources));
+}
+std::shared_ptr<Kernel> NNComparisonNode::makeKernel(const std::shared_ptr<mtl::Device>& device) const {
+  auto kernel = NNCompare::create(device);
+  kernel->setComparisonType(comparisonType_);
+  return configured(kernel);
+}
+
 std::vector<std::shared_ptr<NNGradientFilterNode>> NNAdditionNode::makeGradientFilters(
     const std::shared_ptr<NNImageNode>& gradientImage) {
   return gradientNodes<NNAdditionGradientNode>(gradientImage, {0, primaryScale()}, {1, secondaryScale()});

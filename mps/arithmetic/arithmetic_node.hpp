@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "mps/arithmetic/compare.hpp"
 #include "mps/core/node.hpp"
 
 /// Graph nodes of the arithmetic kernels (spec/04 sections 7.5 and 8.2).
@@ -145,6 +146,28 @@ class NNDivisionNode : public NNBinaryArithmeticNode {
   using NNBinaryArithmeticNode::NNBinaryArithmeticNode;
   std::vector<std::shared_ptr<NNGradientFilterNode>> makeGradientFilters(
       const std::shared_ptr<NNImageNode>& gradientImage) override;
+};
+
+/// 1 where a comparison of x with y holds, else 0 (MPSNNComparisonNode); of the base's properties only the strides are
+/// used. It has no gradient: trainingGraph through it throws.
+class NNComparisonNode : public NNBinaryArithmeticNode {
+ public:
+  static std::shared_ptr<NNComparisonNode> create(std::shared_ptr<NNImageNode> leftSource,
+                                                  std::shared_ptr<NNImageNode> rightSource);
+  static std::shared_ptr<NNComparisonNode> create(std::span<const std::shared_ptr<NNImageNode>> sources);
+  /// Equal.
+  [[nodiscard]] NNComparisonType comparisonType() const { return comparisonType_; }
+  void setComparisonType(NNComparisonType type) { comparisonType_ = type; }
+  [[nodiscard]] std::string className() const override { return "NNComparisonNode"; }
+  /// Empty: there is none.
+  [[nodiscard]] std::string gradientClass() const override { return {}; }
+  [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
+
+ protected:
+  using NNBinaryArithmeticNode::NNBinaryArithmeticNode;
+
+ private:
+  NNComparisonType comparisonType_ = NNComparisonType::Equal;
 };
 
 /// Base of the gradient nodes (MPSNNArithmeticGradientNode; spec/04 section 8.2). Properties as of

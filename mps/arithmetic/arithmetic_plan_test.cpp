@@ -248,6 +248,30 @@ TEST(ArithmeticPlans, EveryInstructionSet) {
   });
 }
 
+constexpr ArithmeticOperation kComparisons[] = {Equal, NotEqual, Less, LessOrEqual, Greater, GreaterOrEqual};
+
+/// Among small integers many are equal.
+TEST(ArithmeticPlans, Comparisons) {
+  for (const ArithmeticOperation operation : kComparisons)
+    for (const Formats& formats : kFormats)
+      for (const ArithmeticTensors& tensors : arithmeticTensors())
+        for (const float threshold : {0.0F, 1.0F}) {
+          ArithmeticProblem problem =
+              tensors.problem(operation, Forward, formats.source, formats.destination);
+          problem.threshold = threshold;
+          check(problem, Tier::Exact);
+        }
+}
+
+TEST(ArithmeticPlans, ComparisonsOnEveryInstructionSet) {
+  forEachTarget([](const std::string& target) {
+    SCOPED_TRACE(target);
+    for (const ArithmeticOperation operation : kComparisons)
+      for (const auto format : {Float32, Float16})
+        check(arithmeticTensors()[5].problem(operation, Forward, format, format), Tier::Exact);
+  });
+}
+
 /// The result is written past the caches, also where an operand is a vector of channels.
 TEST(ArithmeticPlans, LargerThanTheCaches) {
   for (const auto format : {Float32, Float16}) {
@@ -405,6 +429,11 @@ TEST(ArithmeticPlans, EveryNumberMatters) {
       expectSeen(operation, direction, "minimumValue", [](auto& p) { p.minimumValue *= factor; });
       expectSeen(operation, direction, "maximumValue", [](auto& p) { p.maximumValue *= factor; });
     }
+  expectSeen(Equal, Forward, "threshold", [](auto& p) { p.threshold = 1; });
+  expectSeen(Equal, Forward, "operation", [](auto& p) { p.operation = NotEqual; });
+  expectSeen(NotEqual, Forward, "operation", [](auto& p) { p.operation = Equal; });
+  expectSeen(Less, Forward, "operation", [](auto& p) { p.operation = GreaterOrEqual; });
+  expectSeen(LessOrEqual, Forward, "operation", [](auto& p) { p.operation = Greater; });
   expectSeen(Add, Forward, "operation", [](auto& p) { p.operation = Subtract; });
   expectSeen(Divide, PrimaryGradient, "operation", [](auto& p) { p.operation = Multiply; });
 }

@@ -13,7 +13,22 @@
 
 namespace mps::detail {
 
-enum class ArithmeticOperation : std::uint8_t { Add, Subtract, Multiply, Divide };
+/// The comparisons are in the order of NNComparisonType.
+enum class ArithmeticOperation : std::uint8_t {
+  Add,
+  Subtract,
+  Multiply,
+  Divide,
+  Equal,
+  NotEqual,
+  Less,
+  LessOrEqual,
+  Greater,
+  GreaterOrEqual
+};
+constexpr bool isComparison(ArithmeticOperation operation) {
+  return operation >= ArithmeticOperation::Equal;
+}
 const char* name(ArithmeticOperation operation);
 
 enum class ArithmeticDirection : std::uint8_t {
@@ -30,6 +45,9 @@ enum class ArithmeticDirection : std::uint8_t {
 /// | Subtract | a x - b y + bias | a g | a g |
 /// | Multiply | (a x)(b y) + bias | (a g)(b z), z = y | (a g)(b z), z = x |
 /// | Divide | (a x) / (b y) + bias | (a g) / (b z), z = y | -((a g) / (b z)) q, z = y, q = x / y |
+///
+/// Comparisons, section 5.4, are forward only and use neither scales, bias nor limits: r is 1 where |x - y| <= threshold
+/// (Equal), where not (NotEqual), x < y, x <= y, x > y, x >= y; else 0.
 ///
 /// Forward stores r cut to minimumValue ... maximumValue; NaN stays. Scales and sign of a gradient are those
 /// of its kernel, which need not be those of the forward kernel.
@@ -59,6 +77,7 @@ struct ArithmeticProblem {
   float bias = 0;  ///< forward only, as the limits
   float minimumValue = -FLT_MAX;
   float maximumValue = FLT_MAX;
+  float threshold = 0;    ///< of Equal and NotEqual
   TensorShape primary;    ///< x; forward only
   TensorShape secondary;  ///< y or z
   TensorShape gradient;   ///< g; gradients only
@@ -83,8 +102,9 @@ struct ArithmeticProblem {
   [[nodiscard]] std::size_t hash() const {
     const auto bits = [](float value) { return std::bit_cast<std::uint32_t>(value); };
     return hashOf(operation, direction, bits(primaryScale), bits(secondaryScale), bits(bias),
-                  bits(minimumValue), bits(maximumValue), primary.hash(), secondary.hash(), gradient.hash(),
-                  destination.hash(), mask.hash(), quotient.hash(), maskOffset, quotientOffset);
+                  bits(minimumValue), bits(maximumValue), bits(threshold), primary.hash(), secondary.hash(),
+                  gradient.hash(), destination.hash(), mask.hash(), quotient.hash(), maskOffset,
+                  quotientOffset);
   }
   /// "add 8x56x56x64 float32, 8x1x1x64 float32 -> 8x56x56x64 float32".
   [[nodiscard]] std::string describe() const;

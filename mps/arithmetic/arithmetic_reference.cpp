@@ -27,6 +27,25 @@ ReferenceTensor emptyTensor(const TensorShape& shape) {
   return tensor;
 }
 
+/// Section 5.4.
+bool holds(const ArithmeticProblem& problem, double x, double y) {
+  const bool isNear = std::abs(x - y) <= static_cast<double>(problem.threshold);
+  switch (problem.operation) {
+    case ArithmeticOperation::Equal:
+      return isNear;
+    case ArithmeticOperation::NotEqual:
+      return !isNear;
+    case ArithmeticOperation::Less:
+      return x < y;
+    case ArithmeticOperation::LessOrEqual:
+      return x <= y;
+    case ArithmeticOperation::Greater:
+      return x > y;
+    default:
+      return x >= y;
+  }
+}
+
 }  // namespace
 
 ArithmeticReference arithmeticForwardReference(const ArithmeticProblem& problem, const ReferenceTensor& x,
@@ -37,6 +56,11 @@ ArithmeticReference arithmeticForwardReference(const ArithmeticProblem& problem,
                  [&](std::int64_t n, std::int64_t row, std::int64_t column, std::int64_t c) {
                    const double xValue = x.values[operandIndex(x, n, row, column, c)];
                    const double yValue = y.values[operandIndex(y, n, row, column, c)];
+                   if (isComparison(problem.operation)) {
+                     const std::size_t at = reference.result.index(n, row, column, c);
+                     reference.result.values[at] = holds(problem, xValue, yValue) ? 1 : 0;
+                     return;
+                   }
                    const double ax = static_cast<double>(problem.primaryScale) * xValue;
                    const double by = static_cast<double>(problem.secondaryScale) * yValue;
                    const double bias = static_cast<double>(problem.bias);
@@ -58,6 +82,8 @@ ArithmeticReference arithmeticForwardReference(const ArithmeticProblem& problem,
                      case ArithmeticOperation::Divide:
                        r = ax / by + bias;
                        magnitude = std::abs(ax / by) + std::abs(bias);
+                       break;
+                     default:
                        break;
                    }
                    const double minimum = static_cast<double>(problem.minimumValue);

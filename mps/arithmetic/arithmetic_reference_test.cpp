@@ -100,6 +100,8 @@ void setGradientScales(ArithmeticProblem& problem, float a, float b) {
       problem.primaryScale = a;
       problem.secondaryScale = b;
       break;
+    default:
+      break;  // comparisons have no gradient
   }
 }
 

@@ -75,6 +75,29 @@ HWY_INLINE void computeValues(const ArithmeticProblem& problem, ArithmeticRun<El
   });
 }
 
+/// Where a comparison of x and y holds.
+template <ArithmeticOperation operation>
+HWY_INLINE auto compare(FloatVector x, FloatVector y, FloatVector threshold) {
+  if constexpr (operation == ArithmeticOperation::Equal) return hn::Le(hn::Abs(hn::Sub(x, y)), threshold);
+  if constexpr (operation == ArithmeticOperation::NotEqual)
+    return hn::Not(hn::Le(hn::Abs(hn::Sub(x, y)), threshold));
+  if constexpr (operation == ArithmeticOperation::Less) return hn::Lt(x, y);
+  if constexpr (operation == ArithmeticOperation::LessOrEqual) return hn::Le(x, y);
+  if constexpr (operation == ArithmeticOperation::Greater) return hn::Gt(x, y);
+  if constexpr (operation == ArithmeticOperation::GreaterOrEqual) return hn::Ge(x, y);
+}
+
+template <ArithmeticOperation operation, class Element>
+HWY_INLINE void compareValues(const ArithmeticProblem& problem, ArithmeticRun<Element> run, Element* result) {
+  const Floats d;
+  const auto threshold = hn::Set(d, problem.threshold);
+  forVectors(d, static_cast<std::size_t>(run.count), [&](std::size_t i, auto lanes) {
+    const auto holds =
+        compare<operation>(load(lanes, run.primary + i), load(lanes, run.secondary + i), threshold);
+    put(lanes, hn::IfThenElseZero(holds, hn::Set(d, 1.0F)), run, result + i);
+  });
+}
+
 template <class Element>
 HWY_INLINE void dispatchValues(const ArithmeticProblem& problem, const ArithmeticRun<Element>& run,
                                Element* result) {
@@ -87,6 +110,18 @@ HWY_INLINE void dispatchValues(const ArithmeticProblem& problem, const Arithmeti
       return computeValues<ArithmeticOperation::Multiply>(problem, run, result);
     case ArithmeticOperation::Divide:
       return computeValues<ArithmeticOperation::Divide>(problem, run, result);
+    case ArithmeticOperation::Equal:
+      return compareValues<ArithmeticOperation::Equal>(problem, run, result);
+    case ArithmeticOperation::NotEqual:
+      return compareValues<ArithmeticOperation::NotEqual>(problem, run, result);
+    case ArithmeticOperation::Less:
+      return compareValues<ArithmeticOperation::Less>(problem, run, result);
+    case ArithmeticOperation::LessOrEqual:
+      return compareValues<ArithmeticOperation::LessOrEqual>(problem, run, result);
+    case ArithmeticOperation::Greater:
+      return compareValues<ArithmeticOperation::Greater>(problem, run, result);
+    case ArithmeticOperation::GreaterOrEqual:
+      return compareValues<ArithmeticOperation::GreaterOrEqual>(problem, run, result);
   }
 }
 
@@ -142,6 +177,8 @@ HWY_INLINE void withGradientValue(const ArithmeticProblem& problem, const Arithm
       if (problem.direction == ArithmeticDirection::PrimaryGradient)
         return body(GradientValue<GradientFormula::Divide, Element>(problem, run));
       return body(GradientValue<GradientFormula::DivideSecondary, Element>(problem, run));
+    default:
+      break;  // comparisons have none
   }
 }
 

@@ -20,6 +20,7 @@
 #include "mps/reduction/reduction_node.hpp"
 #include "mps/reshape/reshape_node.hpp"
 #include "mps/softmax/softmax.hpp"
+#include "mps/upsampling/scale_node.hpp"
 #include "mps/upsampling/upsampling_node.hpp"
 
 namespace mps {
@@ -164,6 +165,25 @@ TEST(CheckGradients, UpsamplingIsRightBackToTheSourceImages) {
   EXPECT_EQ(report.describe(), "");
   EXPECT_TRUE(report.passed());
   for (const char* node : {"CNNUpsamplingNearestGradientNode", "top left", "aligned", "half pixel"})
+    EXPECT_GT(rowOf(report, node, "source gradient").derivatives, 0) << node;
+  EXPECT_GT(rowOf(report, "GradientNode \"a\"", "source gradient").derivatives, 6);
+}
+
+TEST(CheckGradients, ResizingIsRightBackToTheSourceImages) {
+  const auto x = NNImageNode::create();
+  const auto a = CNNConvolutionNode::create(x, test::layer(device(), 3, 4, 4, "a"));
+  const auto larger = NNBilinearScaleNode::create(a->resultImage(), {7, 5, 1});
+  larger->setLabel("larger");
+  const auto smaller = NNBilinearScaleNode::create(larger->resultImage(), {2, 2, 1});
+  smaller->setLabel("smaller");
+  const auto b = CNNFullyConnectedNode::create(smaller->resultImage(), test::layer(device(), 2, 4, 4, "b"));
+  const auto loss = squaredError(b->resultImage());
+  const auto graph = graphOf(resultsOf(loss->trainingGraph(nullptr)), true);
+  const auto report = checkGradients(*graph, {randomImages(3, 3, 4, 4, 7)}, {randomLabels(3, 4, 8)},
+                                     {.elementsPerTensor = 6});
+  EXPECT_EQ(report.describe(), "");
+  EXPECT_TRUE(report.passed());
+  for (const char* node : {"larger gradient", "smaller gradient"})
     EXPECT_GT(rowOf(report, node, "source gradient").derivatives, 0) << node;
   EXPECT_GT(rowOf(report, "GradientNode \"a\"", "source gradient").derivatives, 6);
 }

@@ -1,12 +1,12 @@
 #include "mps/reduction/reduction.hpp"
 
-#include <algorithm>
 #include <any>
 
 #include "mps/core/call.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mps/reduction/reduction_problem.hpp"
+#include "mps/reduction/reduction_region.hpp"
 #include "mtl/device.hpp"
 
 namespace mps {
@@ -58,14 +58,9 @@ std::int64_t asSigned(std::size_t value) {
   return static_cast<std::int64_t>(value);
 }
 
-/// The region cut to an image of that size; empty when it lies outside.
+/// The region cut to one image of that size; empty when it lies outside.
 mtl::Region within(mtl::Region region, std::size_t width, std::size_t height) {
-  const auto cut = [](std::size_t& origin, std::size_t& size, std::size_t limit) {
-    origin = std::min(origin, limit);
-    size = std::min(size, limit - origin);
-  };
-  cut(region.origin.x, region.size.width, width);
-  cut(region.origin.y, region.size.height, height);
+  region = detail::regionWithin(region, width, height);
   region.origin.z = 0;
   region.size.depth = 1;
   return region;

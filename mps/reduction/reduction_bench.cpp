@@ -1,7 +1,29 @@
 #include "mps/conform/kernel_bench.hpp"
+#include "mps/reduction/reduce_binary.hpp"
 #include "mps/reduction/reduction.hpp"
 
 namespace mps::detail {
+
+namespace {
+
+void benchWeighted(Bench& bench, const std::shared_ptr<NNReduceBinary>& kernel) {
+  for (const auto format : {ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float16}) {
+    const ImageDescriptor image(format, 28, 28, 64);
+    const ImageDescriptor result(format, 28, 28, 1);
+    const std::size_t bytes = 2 * bytesOf(image) + bytesOf(result);
+    const std::int64_t batch = bench.batchFor(bytes);
+    const BenchKey key{kernel->className(), Direction::Forward, format, "28x28x64", batch};
+    if (!bench.isSelected(key.describe())) continue;
+    const auto count = static_cast<std::size_t>(batch);
+    const ImageBatch x = benchImages(bench.device(), image, count);
+    const ImageBatch weights = benchImages(bench.device(), image, count);
+    const ImageBatch results = ImageBatch::create(bench.device(), result, count);
+    bench.kernel(key, {.bytes = static_cast<double>(batch) * static_cast<double>(bytes)},
+                 [&](const auto& buffer) { kernel->encodeBatch(buffer, x, weights, results); });
+  }
+}
+
+}  // namespace
 
 void benchReduction(Bench& bench) {
   const auto& device = bench.device();
@@ -16,6 +38,7 @@ void benchReduction(Bench& bench) {
   row(NNReduceSpatialMean::create(device), false);
   row(NNReduceFeatureChannelsSum::create(device), false);
   row(NNReduceRowMax::create(device), true);
+  benchWeighted(bench, NNReduceFeatureChannelsAndWeightsSum::create(device, true));
 }
 
 }  // namespace mps::detail

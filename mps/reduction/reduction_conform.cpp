@@ -1,3 +1,4 @@
+#include "mps/reduction/reduction_conform.hpp"
 #include "mps/conform/kernel_cases.hpp"
 #include "mps/reduction/reduction.hpp"
 #include "mps/reduction/reduction_cases.hpp"
@@ -92,6 +93,7 @@ void conformReduction(Conform& conform) {
       for (const auto format : kGradientFormats)
         row(implementation, ReductionDirection::Gradient, {format, format}, tier);
     }
+  conformReduceBinary(conform);
 }
 
 }  // namespace mps::detail

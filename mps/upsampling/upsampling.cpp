@@ -1,19 +1,14 @@
 #include "mps/upsampling/upsampling.hpp"
 
-#include <algorithm>
 #include <any>
 #include <limits>
 
-#include "mps/core/call.hpp"
 #include "mps/core/error.hpp"
-#include "mps/core/plan_for.hpp"
-#include "mps/upsampling/upsampling_problem.hpp"
+#include "mps/upsampling/upsampling_call.hpp"
 #include "mtl/device.hpp"
 
 namespace mps {
 
-using detail::UpsamplingDirection;
-using detail::UpsamplingProblem;
 using detail::UpsamplingSampling;
 
 namespace {
@@ -47,25 +42,6 @@ std::int64_t asSigned(std::size_t value) {
   return static_cast<std::int64_t>(value);
 }
 
-/// Which gradient pixels count on one axis, and what they stand for.
-struct GradientPixels {
-  std::int64_t first = 0;
-  std::int64_t count = 0;
-  std::int64_t firstResult = 0;
-};
-
-/// @param position of the gradient pixel of result pixel 0  @param results pixels of the forward clip rectangle
-GradientPixels gradientPixels(std::int64_t position, std::int64_t gradientSize, std::int64_t results) {
-  GradientPixels pixels;
-  pixels.first = std::clamp<std::int64_t>(position, 0, gradientSize);
-  pixels.firstResult = pixels.first - position;
-  const std::int64_t end = results > gradientSize - position ? gradientSize : position + results;
-  pixels.count = std::max<std::int64_t>(0, end - pixels.first);
-  // Pixels beyond the gradient image stand for nothing.
-  if (pixels.count == 0) pixels.firstResult = 0;
-  return pixels;
-}
-
 }  // namespace
 
 CNNUpsampling::CNNUpsampling(std::shared_ptr<mtl::Device> device, const std::string& className,
@@ -84,19 +60,11 @@ void CNNUpsampling::describeForward(std::any& family) const {
 }
 
 detail::PreparedCall CNNUpsampling::prepareForward(const detail::ForwardCall& call) const {
-  UpsamplingProblem problem;
-  problem.sampling = sampling();
-  problem.direction = UpsamplingDirection::Forward;
-  problem.edgeMode = call.edgeMode;
-  problem.x = {
-      .sourceSize = call.source.width, .scaleFactor = asSigned(scaleFactorX_), .offset = call.offset.x};
-  problem.y = {
-      .sourceSize = call.source.height, .scaleFactor = asSigned(scaleFactorY_), .offset = call.offset.y};
-  problem.input = call.source;
-  problem.destination = call.destination;
-  detail::PreparedCall prepared;
-  prepared.plan = detail::planFor(*device(), detail::upsamplingBackEnds, problem);
-  return prepared;
+  return detail::prepareUpsampling(*this,
+                                   {.sampling = sampling(),
+                                    .resultWidth = call.source.width * asSigned(scaleFactorX_),
+                                    .resultHeight = call.source.height * asSigned(scaleFactorY_)},
+                                   call);
 }
 
 CNNUpsamplingGradient::CNNUpsamplingGradient(std::shared_ptr<mtl::Device> device,
@@ -122,42 +90,13 @@ void CNNUpsamplingGradient::transferOwnProperties(const detail::ForwardRecord& r
 
 std::vector<detail::PreparedCall> CNNUpsamplingGradient::prepareGradient(
     const detail::GradientCall& call) const {
-  if (call.edgeMode != ImageEdgeMode::Zero && call.edgeMode != ImageEdgeMode::Clamp &&
-      !has(options(), KernelOptions::SkipAPIValidation))
-    throw Error(describe(), "secondaryEdgeMode", std::to_string(static_cast<int>(call.edgeMode)),
-                "Zero or Clamp");
   const auto* forward = call.record ? std::any_cast<UpsamplingRecord>(&call.record->family) : nullptr;
-  const mtl::Size clip = call.record ? call.record->clipRect.size : RectNoClip.size;
-  const auto results = [](std::size_t size) {
-    return asSigned(std::min(size, static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max())));
-  };
-  const GradientPixels x =
-      gradientPixels(call.primaryOffset.x + call.kernelOffsetX, call.gradient.width, results(clip.width));
-  const GradientPixels y =
-      gradientPixels(call.primaryOffset.y + call.kernelOffsetY, call.gradient.height, results(clip.height));
-  UpsamplingProblem problem;
-  problem.sampling = forward != nullptr ? forward->sampling : defaultSampling();
-  problem.direction = UpsamplingDirection::Gradient;
-  problem.edgeMode = call.edgeMode;
-  problem.x = {.sourceSize = call.source.width,
-               .scaleFactor = asSigned(scaleFactorX_),
-               .offset = call.secondaryOffset.x,
-               .firstResult = x.firstResult,
-               .destinationOrigin = asSigned(call.clipRect.origin.x)};
-  problem.y = {.sourceSize = call.source.height,
-               .scaleFactor = asSigned(scaleFactorY_),
-               .offset = call.secondaryOffset.y,
-               .firstResult = y.firstResult,
-               .destinationOrigin = asSigned(call.clipRect.origin.y)};
-  problem.input = call.gradient;
-  problem.input.width = x.count;
-  problem.input.height = y.count;
-  problem.destination = call.destination;
-  detail::PreparedCall prepared;
-  prepared.plan = detail::planFor(*device(), detail::upsamplingBackEnds, problem);
-  prepared.gradientOrigin = {static_cast<std::size_t>(x.first), static_cast<std::size_t>(y.first), 0};
-  prepared.readsSource = false;
-  return {prepared};
+  return {detail::prepareUpsamplingGradient(
+      *this,
+      {.sampling = forward != nullptr ? forward->sampling : defaultSampling(),
+       .resultWidth = call.source.width * asSigned(scaleFactorX_),
+       .resultHeight = call.source.height * asSigned(scaleFactorY_)},
+      call)};
 }
 
 std::shared_ptr<CNNUpsamplingNearest> CNNUpsamplingNearest::create(const std::shared_ptr<mtl::Device>& device,

@@ -1,4 +1,5 @@
 #include "mps/conform/kernel_bench.hpp"
+#include "mps/upsampling/resize.hpp"
 #include "mps/upsampling/upsampling.hpp"
 
 namespace mps::detail {
@@ -31,6 +32,11 @@ void benchUpsampling(Bench& bench) {
     benchUpsampling(bench, CNNUpsamplingBilinear::create(device, 2, 2, true),
                     CNNUpsamplingBilinearGradient::create(device, 2, 2), shape + " align corners", channels);
   }
+  benchPair(bench, {.forward = NNResizeBilinear::create(device, 40, 40),
+                    .gradient = NNResizeBilinearGradient::create(device),
+                    .shape = "56x56x64 to 40x40",
+                    .source = {ImageFeatureChannelFormat::Float32, 56, 56, 64},
+                    .gradientReads = BenchPair::Input::Nothing});
 }
 
 }  // namespace mps::detail

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <numeric>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -24,17 +25,21 @@ struct UpsamplingExtent {
   std::int64_t sourceSize = 1;
   std::int64_t scaleFactor = 1;
   std::int64_t offset = 0;
-  std::int64_t results = 0;      ///< 0: sourceSize * scaleFactor
+  std::int64_t results = 0;      ///< 0: wholeResult()
   std::int64_t firstResult = 0;  ///< of the incoming gradient
   /// The part of the source that the destination of the gradient shows; by default all of it.
   std::int64_t viewOrigin = 0;
   std::int64_t viewSize = 0;
+  std::int64_t resultSize = 0;  ///< of a resize; 0: sourceSize * scaleFactor
 
-  [[nodiscard]] std::int64_t resultCount() const { return results == 0 ? sourceSize * scaleFactor : results; }
+  [[nodiscard]] std::int64_t wholeResult() const {
+    return resultSize == 0 ? sourceSize * scaleFactor : resultSize;
+  }
+  [[nodiscard]] std::int64_t resultCount() const { return results == 0 ? wholeResult() : results; }
   [[nodiscard]] std::int64_t viewCount() const { return viewSize == 0 ? sourceSize : viewSize; }
   /// Whether results may lie outside the source.
   [[nodiscard]] bool leavesSource() const {
-    return offset != 0 || firstResult + resultCount() > sourceSize * scaleFactor;
+    return offset != 0 || firstResult + resultCount() > wholeResult();
   }
 };
 
@@ -79,7 +84,7 @@ struct UpsamplingCase {
   [[nodiscard]] UpsamplingProblem common(UpsamplingDirection direction) const {
     const auto axis = [](const UpsamplingExtent& extent) {
       return UpsamplingAxis{
-          .sourceSize = extent.sourceSize, .scaleFactor = extent.scaleFactor, .offset = extent.offset};
+          .sourceSize = extent.sourceSize, .resultSize = extent.wholeResult(), .offset = extent.offset};
     };
     UpsamplingProblem problem;
     problem.sampling = sampling;
@@ -139,6 +144,14 @@ inline std::vector<UpsamplingGeometry> upsamplingGeometries() {
       {.name = "LargeFactors", .images = 1, .y = {3, 17}, .x = {2, 31}, .channels = 4},
       {.name = "WholeEighths", .images = 2, .y = {3, 3}, .x = {13, 5}, .channels = 3},
       {.name = "LargestFactors", .images = 1, .y = {2, 2}, .x = {2, 300}, .channels = 3},
+      // Resizing: results that are no multiple of the source, larger, smaller, one pixel.
+      {.name = "ResizeLarger", .images = 2, .y = {.sourceSize = 5, .resultSize = 7}, .x = {.sourceSize = 4, .resultSize = 9}, .channels = 16},
+      {.name = "ResizeSmaller", .images = 3, .y = {.sourceSize = 9, .resultSize = 4}, .x = {.sourceSize = 11, .resultSize = 5}, .channels = 3},
+      {.name = "ResizeMuchSmaller", .images = 1, .y = {.sourceSize = 40, .resultSize = 3}, .x = {.sourceSize = 31, .resultSize = 2}, .channels = 17},
+      {.name = "ResizeOneAxisSmaller", .images = 2, .y = {.sourceSize = 8, .resultSize = 2}, .x = {.sourceSize = 6, .resultSize = 16}, .channels = 8},
+      {.name = "ResizeToOnePixel", .images = 2, .y = {.sourceSize = 6, .resultSize = 1}, .x = {.sourceSize = 5, .resultSize = 1}, .channels = 5},
+      {.name = "ResizeOffset", .images = 1, .y = {.sourceSize = 7, .offset = -1, .resultSize = 5}, .x = {.sourceSize = 6, .offset = 2, .resultSize = 4}, .channels = 4},
+      {.name = "ResizeLaterGradient", .images = 2, .y = {.sourceSize = 7, .results = 3, .firstResult = 1, .resultSize = 5}, .x = {.sourceSize = 6, .results = 4, .firstResult = 3, .viewOrigin = 1, .viewSize = 4, .resultSize = 9}, .channels = 6},
       // Offsets of every sign, fewer and more results than the whole enlarged source.
       {.name = "FewerResults", .images = 2, .y = {5, 2, 0, 7}, .x = {6, 3, 0, 10}, .channels = 16},
       {.name = "MoreResults", .images = 1, .y = {3, 2, 0, 9}, .x = {4, 2, 0, 13}, .channels = 5},
@@ -188,17 +201,18 @@ inline UpsamplingCase largeUpsamplingCase(UpsamplingSampling sampling) {
 /// Whether integers give results without rounding: all weights are multiples of 1 / 64.
 inline bool isExact(const UpsamplingProblem& problem) {
   const auto isExactAxis = [&](const UpsamplingAxis& axis) {
-    const std::int64_t scale = axis.scaleFactor;
+    const std::int64_t common = std::gcd(axis.resultSize, axis.sourceSize);
     const auto divides = [](std::int64_t denominator) { return denominator != 0 && 64 % denominator == 0; };
     switch (problem.sampling) {
       case UpsamplingSampling::Nearest:
         return true;
       case UpsamplingSampling::Bilinear:
-        return divides(scale);
+        return divides(axis.resultSize / common);
       case UpsamplingSampling::BilinearAlignCorners:
-        return axis.sourceSize == 1 || divides(axis.sourceSize * scale - 1);
+        return axis.sourceSize == 1 || axis.resultSize == 1 ||
+               divides((axis.resultSize - 1) / std::gcd(axis.resultSize - 1, axis.sourceSize - 1));
       case UpsamplingSampling::BilinearHalfPixel:
-        return divides(2 * scale);
+        return divides(2 * (axis.resultSize / common));
     }
     return false;
   };

@@ -1,4 +1,5 @@
 #include "mps/conform/kernel_cases.hpp"
+#include "mps/upsampling/resize.hpp"
 #include "mps/upsampling/upsampling.hpp"
 #include "mps/upsampling/upsampling_cases.hpp"
 #include "mps/upsampling/upsampling_reference.hpp"
@@ -46,16 +47,20 @@ void runPlan(ConformRun& run, const UpsamplingImplementation& implementation,
 constexpr std::int64_t kScaleX = 2;
 constexpr std::int64_t kScaleY = 3;
 
-void runKernelOf(ConformRun& run, CNNUpsampling& forward, CNNUpsamplingGradient& gradient,
-                 UpsamplingProblem problem, const KernelBatch& batch, ConformFormats formats) {
+/// @param resized of a resize: the size of the result
+void runKernelOf(ConformRun& run, CNNKernel& forward, CNNGradientKernel& gradient, UpsamplingProblem problem,
+                 const KernelBatch& batch, ConformFormats formats, mtl::Size resized = {}) {
   const Tier tier = Tier::Bounded;
   const TestImages sources =
       run.sources(batch.form, batch.descriptor(formats.source), batch.count, valuesFor(tier, formats.source));
   const TensorShape small = sources.shape();
-  const TensorShape large = TensorShape::dense(small.images, small.height * kScaleY, small.width * kScaleX,
-                                               small.channels, formats.result);
-  problem.x = {.sourceSize = small.width, .scaleFactor = kScaleX};
-  problem.y = {.sourceSize = small.height, .scaleFactor = kScaleY};
+  const bool isResize = resized.width > 0;
+  const TensorShape large = TensorShape::dense(
+      small.images, isResize ? static_cast<std::int64_t>(resized.height) : small.height * kScaleY,
+      isResize ? static_cast<std::int64_t>(resized.width) : small.width * kScaleX, small.channels,
+      formats.result);
+  problem.x = {.sourceSize = small.width, .resultSize = large.width};
+  problem.y = {.sourceSize = small.height, .resultSize = large.height};
   const bool isForward = problem.direction == UpsamplingDirection::Forward;
   problem.input = isForward ? small : large;
   problem.destination = isForward ? large : small;
@@ -84,6 +89,21 @@ void runKernel(ConformRun& run, UpsamplingSampling sampling, UpsamplingDirection
               batch, formats);
 }
 
+/// Narrower and higher.
+void runResize(ConformRun& run, UpsamplingSampling sampling, UpsamplingDirection direction,
+               const KernelBatch& batch, ConformFormats formats) {
+  constexpr std::size_t width = 4;
+  constexpr std::size_t height = 11;
+  UpsamplingProblem problem;
+  problem.sampling = sampling;
+  problem.direction = direction;
+  const auto forward = NNResizeBilinear::create(run.device(), width, height,
+                                                sampling == UpsamplingSampling::BilinearAlignCorners);
+  forward->setHalfPixelCenters(sampling == UpsamplingSampling::BilinearHalfPixel);
+  runKernelOf(run, *forward, *NNResizeBilinearGradient::create(run.device()), problem, batch, formats,
+              {width, height, 1});
+}
+
 std::vector<ConformCase> casesOf(const UpsamplingImplementation& implementation, bool isNearest,
                                  UpsamplingDirection direction, ConformFormats formats, Tier tier) {
   std::vector<ConformCase> cases;
@@ -108,6 +128,31 @@ std::vector<ConformCase> casesOf(const UpsamplingImplementation& implementation,
   return cases;
 }
 
+/// The plans are those of upsampling.
+void conformResize(Conform& conform) {
+  using enum UpsamplingSampling;
+  const auto row = [&](UpsamplingDirection direction, ConformFormats formats,
+                       const UpsamplingImplementation& implementation) {
+    const bool isForward = direction == UpsamplingDirection::Forward;
+    const ConformKey key{isForward ? "NNResizeBilinear" : "NNResizeBilinearGradient",
+                         isForward ? Direction::Forward : Direction::Gradient, formats.source,
+                         std::string(implementation.name), Tier::Bounded};
+    if (!conform.isSelected(key)) return;
+    std::vector<ConformCase> cases;
+    for (const KernelBatch& batch : kernelBatches())
+      for (const auto sampling : {Bilinear, BilinearAlignCorners, BilinearHalfPixel})
+        cases.push_back(
+            {batch.name, [=](ConformRun& run) { runResize(run, sampling, direction, batch, formats); }});
+    conformRow(conform, key, cases);
+  };
+  for (const UpsamplingImplementation& implementation : conform.implementations(upsamplingBackEnds)) {
+    for (const ConformFormats formats : kForwardFormats)
+      row(UpsamplingDirection::Forward, formats, implementation);
+    for (const auto format : kGradientFormats)
+      row(UpsamplingDirection::Gradient, {format, format}, implementation);
+  }
+}
+
 }  // namespace
 
 void conformUpsampling(Conform& conform) {
@@ -127,6 +172,7 @@ void conformUpsampling(Conform& conform) {
         for (const auto format : kGradientFormats)
           row(implementation, isNearest, UpsamplingDirection::Gradient, {format, format}, tier);
       }
+  conformResize(conform);
 }
 
 }  // namespace mps::detail

@@ -296,8 +296,8 @@ std::vector<Perturbation> perturbations() {
        }},
       {"x.sourceSize", [](UpsamplingProblem& p) { p.x.sourceSize -= p.x.sourceSize > 1 ? 1 : 0; }},
       {"y.sourceSize", [](UpsamplingProblem& p) { p.y.sourceSize -= p.y.sourceSize > 1 ? 1 : 0; }},
-      {"x.scaleFactor", [](UpsamplingProblem& p) { ++p.x.scaleFactor; }},
-      {"y.scaleFactor", [](UpsamplingProblem& p) { ++p.y.scaleFactor; }},
+      {"x.resultSize", [](UpsamplingProblem& p) { ++p.x.resultSize; }},
+      {"y.resultSize", [](UpsamplingProblem& p) { ++p.y.resultSize; }},
       {"x.offset", [](UpsamplingProblem& p) { ++p.x.offset; }},
       {"y.offset", [](UpsamplingProblem& p) { --p.y.offset; }},
   };

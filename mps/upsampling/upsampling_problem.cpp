@@ -28,8 +28,8 @@ std::string UpsamplingProblem::describe() const {
   const bool isGradient = direction == UpsamplingDirection::Gradient;
   if (isGradient) text += ", gradient";
   text += edgeMode == ImageEdgeMode::Clamp ? ", clamped edges" : ", zero edges";
-  text += ", scale " + pair(x.scaleFactor, y.scaleFactor, "x") + " of " +
-          pair(x.sourceSize, y.sourceSize, "x") + " offset " + pair(x.offset, y.offset, ",");
+  text += ", " + pair(x.sourceSize, y.sourceSize, "x") + " to " + pair(x.resultSize, y.resultSize, "x") +
+          " offset " + pair(x.offset, y.offset, ",");
   if (isGradient) {
     if (x.firstResult != 0 || y.firstResult != 0)
       text += ", gradient starts at " + pair(x.firstResult, y.firstResult, ",");

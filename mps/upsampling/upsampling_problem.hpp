@@ -16,21 +16,21 @@ enum class UpsamplingSampling : std::uint8_t { Nearest, Bilinear, BilinearAlignC
 enum class UpsamplingDirection : std::uint8_t { Forward, Gradient };
 
 /// One axis. Result pixel x, counted from the forward clip rectangle's origin, lies at source position
-/// offset + t(x), t being
+/// offset + t(x), t being, with f = resultSize / sourceSize
 ///
-/// | sampling             | t(x)                                                               |
-/// |----------------------|--------------------------------------------------------------------|
-/// | Nearest              | floor(x / scaleFactor)                                             |
-/// | Bilinear             | min(x / scaleFactor, sourceSize - 1)                               |
-/// | BilinearAlignCorners | x * (sourceSize - 1) / (sourceSize * scaleFactor - 1); 0 for 0 / 0 |
-/// | BilinearHalfPixel    | (x + 0.5) / scaleFactor - 0.5 within 0 ... sourceSize - 1          |
+/// | sampling             | t(x)                                                   |
+/// |----------------------|--------------------------------------------------------|
+/// | Nearest              | floor(x / f)                                           |
+/// | Bilinear             | min(x / f, sourceSize - 1)                             |
+/// | BilinearAlignCorners | x * (sourceSize - 1) / (resultSize - 1); 0 for one     |
+/// | BilinearHalfPixel    | (x + 0.5) / f - 0.5 within 0 ... sourceSize - 1        |
 ///
 /// and is the sum of the source pixels beside that position, floor and floor + 1, with weights 1 - w and w, w
 /// being its fraction. A pixel outside counts as 0 (Zero) or as the edge pixel (Clamp). A source pixel of weight
 /// 0 is not looked at, whatever it holds.
 struct UpsamplingAxis {
   std::int64_t sourceSize = 1;
-  std::int64_t scaleFactor = 1;
+  std::int64_t resultSize = 1;  ///< of the whole source; upsampling by a factor: sourceSize times it
   std::int64_t offset = 0;
   std::int64_t firstResult = 0;  ///< gradient only: x of the incoming gradient's pixel 0, at least 0
   std::int64_t destinationOrigin =
@@ -38,11 +38,11 @@ struct UpsamplingAxis {
 
   bool operator==(const UpsamplingAxis&) const = default;
   [[nodiscard]] constexpr std::size_t hash() const {
-    return hashOf(sourceSize, scaleFactor, offset, firstResult, destinationOrigin);
+    return hashOf(sourceSize, resultSize, offset, firstResult, destinationOrigin);
   }
 };
 
-/// All numbers of one upsampling call, forward or gradient.
+/// All numbers of one call of upsampling or resizing, forward or gradient.
 ///
 /// | operand     | forward                             | gradient                                              |
 /// |-------------|-------------------------------------|-------------------------------------------------------|

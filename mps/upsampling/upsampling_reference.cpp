@@ -13,26 +13,24 @@ struct Share {
   double weight = 0;
 };
 
-/// offset + t(x) of spec/02 section 4.3 and Q21.
+/// offset + t(x) of spec/02 section 4.3 and Q21, spec/04 section 15.4.
 double position(UpsamplingSampling sampling, const UpsamplingAxis& axis, std::int64_t result) {
   const auto x = static_cast<double>(result);
-  const auto f = static_cast<double>(axis.scaleFactor);
   const auto size = static_cast<double>(axis.sourceSize);
+  const auto n = static_cast<double>(axis.resultSize);
   double t = 0;
   switch (sampling) {
     case UpsamplingSampling::Nearest:
-      t = std::floor(x / f);
+      t = std::floor(x * size / n);
       break;
     case UpsamplingSampling::Bilinear:
-      t = std::min(x / f, size - 1);
+      t = std::min(x * size / n, size - 1);
       break;
-    case UpsamplingSampling::BilinearAlignCorners: {
-      const double n = size * f;
+    case UpsamplingSampling::BilinearAlignCorners:
       t = n == 1 ? 0 : x * (size - 1) / (n - 1);
       break;
-    }
     case UpsamplingSampling::BilinearHalfPixel:
-      t = std::clamp((x + 0.5) / f - 0.5, 0.0, size - 1);
+      t = std::clamp((x + 0.5) * size / n - 0.5, 0.0, size - 1);
       break;
   }
   return static_cast<double>(axis.offset) + t;

@@ -26,7 +26,8 @@ struct Example {
   Numbers source;
   std::int64_t offset = 0;
   ImageEdgeMode edgeMode = ImageEdgeMode::Zero;
-  std::int64_t results = 0;  ///< 0: as many as the enlarged source has
+  std::int64_t results = 0;     ///< 0: as many as the enlarged source has
+  std::int64_t resultSize = 0;  ///< of a resize
 
   [[nodiscard]] UpsamplingProblem problem(UpsamplingDirection direction) const {
     const auto size = static_cast<std::int64_t>(source.size());
@@ -34,9 +35,10 @@ struct Example {
     problem.sampling = sampling;
     problem.direction = direction;
     problem.edgeMode = edgeMode;
-    problem.x = {.sourceSize = size, .scaleFactor = scaleFactor, .offset = offset};
+    const std::int64_t whole = resultSize == 0 ? size * scaleFactor : resultSize;
+    problem.x = {.sourceSize = size, .resultSize = whole, .offset = offset};
     const TensorShape small = TensorShape::dense(1, 1, size, 1);
-    const TensorShape large = TensorShape::dense(1, 1, results == 0 ? size * scaleFactor : results, 1);
+    const TensorShape large = TensorShape::dense(1, 1, results == 0 ? whole : results, 1);
     const bool isForward = direction == UpsamplingDirection::Forward;
     problem.input = isForward ? small : large;
     problem.destination = isForward ? large : small;
@@ -72,7 +74,7 @@ TEST(UpsamplingExamples, Nearest) {
 /// Section 4.2: [a b; c d] by 2x2.
 TEST(UpsamplingExamples, NearestOnTwoAxes) {
   UpsamplingProblem problem;
-  problem.x = problem.y = {.sourceSize = 2, .scaleFactor = 2};
+  problem.x = problem.y = {.sourceSize = 2, .resultSize = 4};
   problem.input = TensorShape::dense(1, 2, 2, 1);
   problem.destination = TensorShape::dense(1, 4, 4, 1);
   ReferenceTensor source(1, 2, 2, 1);
@@ -207,6 +209,28 @@ void expectCentralDifferenceAndAdjoint(const UpsamplingCase& upsampling) {
   }
   const double left = dot(upsamplingForwardReference(forward, source), incoming);
   EXPECT_NEAR(left, dot(source, gradient), kDerivativeTolerance * std::max(1.0, std::abs(left)));
+}
+
+/// The table of spec/04 section 15.4, to the digits that it prints.
+TEST(ResizeExamples, RowOfFourPixels) {
+  const auto resized = [](UpsamplingSampling sampling, std::int64_t size) {
+    return Example{.sampling = sampling, .source = {0, 10, 20, 30}, .resultSize = size}.forward();
+  };
+  const auto expectPrinted = [](const Numbers& found, const Numbers& expected) {
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i)
+      EXPECT_NEAR(found[i], expected[i], printedTolerance(4)) << "pixel " << i;
+  };
+  expectPrinted(resized(BilinearAlignCorners, 8),
+                {0, 4.2857, 8.5714, 12.8571, 17.1429, 21.4286, 25.7143, 30});
+  expectPrinted(resized(Bilinear, 8), {0, 5, 10, 15, 20, 25, 30, 30});
+  expectPrinted(resized(BilinearHalfPixel, 8), {0, 2.5, 7.5, 12.5, 17.5, 22.5, 27.5, 30});
+  expectPrinted(resized(BilinearAlignCorners, 6), {0, 6, 12, 18, 24, 30});
+  expectPrinted(resized(Bilinear, 6), {0, 6.6667, 13.3333, 20, 26.6667, 30});
+  expectPrinted(resized(BilinearHalfPixel, 6), {0, 5, 11.6667, 18.3333, 25, 30});
+  expectPrinted(resized(BilinearAlignCorners, 2), {0, 30});
+  expectPrinted(resized(Bilinear, 2), {0, 20});
+  expectPrinted(resized(BilinearHalfPixel, 2), {5, 25});
 }
 
 TEST(UpsamplingReferenceTable, GradientIsTheCentralDifferenceAndTheAdjoint) {

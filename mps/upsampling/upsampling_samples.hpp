@@ -17,25 +17,26 @@ struct UpsamplingPosition {
 /// In integers, so that fractions are rounded once.
 constexpr UpsamplingPosition upsamplingPosition(UpsamplingSampling sampling, const UpsamplingAxis& axis,
                                                 std::int64_t x) {
-  const std::int64_t scale = axis.scaleFactor;
-  const std::int64_t last = axis.sourceSize - 1;
+  const std::int64_t source = axis.sourceSize;
+  const std::int64_t result = axis.resultSize;
+  const std::int64_t last = source - 1;
   std::int64_t numerator = 0;
   std::int64_t denominator = 1;
   switch (sampling) {
     case UpsamplingSampling::Nearest:
-      numerator = x / scale;
+      numerator = x * source / result;
       break;
     case UpsamplingSampling::Bilinear:
-      numerator = std::min(x, last * scale);
-      denominator = scale;
+      numerator = std::min(x * source, last * result);
+      denominator = result;
       break;
     case UpsamplingSampling::BilinearAlignCorners:
       numerator = x * last;
-      denominator = std::max<std::int64_t>(1, axis.sourceSize * scale - 1);
+      denominator = std::max<std::int64_t>(1, result - 1);
       break;
     case UpsamplingSampling::BilinearHalfPixel:
-      denominator = 2 * scale;
-      numerator = std::clamp<std::int64_t>(2 * x + 1 - scale, 0, last * denominator);
+      denominator = 2 * result;
+      numerator = std::clamp<std::int64_t>((2 * x + 1) * source - result, 0, last * denominator);
       break;
   }
   return {axis.offset + numerator / denominator,

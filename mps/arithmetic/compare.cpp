@@ -1,0 +1,34 @@
+#include "mps/arithmetic/compare.hpp"
+
+#include "mps/arithmetic/arithmetic_problem.hpp"
+#include "mps/core/error.hpp"
+
+namespace mps {
+
+using detail::ArithmeticOperation;
+
+NNCompare::NNCompare(const std::shared_ptr<mtl::Device>& device)
+    : CNNArithmetic(device, ArithmeticOperation::Equal) {}
+
+std::shared_ptr<NNCompare> NNCompare::create(const std::shared_ptr<mtl::Device>& device) {
+  return std::shared_ptr<NNCompare>(new NNCompare(device));
+}
+
+std::shared_ptr<Kernel> NNCompare::clone() const {
+  return std::shared_ptr<NNCompare>(new NNCompare(*this));
+}
+
+void NNCompare::setComparisonType(NNComparisonType type) {
+  if (type > NNComparisonType::GreaterOrEqual)
+    throw Error(describe(), "comparisonType", std::to_string(static_cast<std::uint64_t>(type)),
+                "0, Equal, to 5, GreaterOrEqual");
+  comparisonType_ = type;
+}
+
+void NNCompare::describeOperation(detail::ArithmeticProblem& problem) const {
+  const auto first = static_cast<std::uint64_t>(ArithmeticOperation::Equal);
+  problem.operation = static_cast<ArithmeticOperation>(first + static_cast<std::uint64_t>(comparisonType_));
+  problem.threshold = threshold_;
+}
+
+}  // namespace mps

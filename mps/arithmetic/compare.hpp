@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "mps/arithmetic/arithmetic.hpp"
+
+/// Comparison of two images, element by element (MPSCNNMath.h; spec/02 section 5.4).
+namespace mps {
+
+/// When a comparison of x with y gives 1 (MPSNNComparisonType). Consecutive numbers, no bits.
+enum class NNComparisonType : std::uint64_t {
+  Equal = 0,     ///< |x - y| <= threshold
+  NotEqual = 1,  ///< not that
+  Less = 2,
+  LessOrEqual = 3,
+  Greater = 4,
+  GreaterOrEqual = 5
+};
+
+/// 1 where the comparison of the primary source x with the secondary source y holds, else 0 (MPSNNCompare). Comparisons
+/// with NaN do not hold, but for NotEqual. Strides of 0 repeat a source as in all arithmetic kernels; scales, bias and
+/// limits are not used, nor is threshold in the comparisons that order. Makes no state: there is no gradient.
+class NNCompare final : public CNNArithmetic {
+ public:
+  static std::shared_ptr<NNCompare> create(const std::shared_ptr<mtl::Device>& device);
+  [[nodiscard]] std::string className() const override { return "NNCompare"; }
+  [[nodiscard]] std::shared_ptr<NNCompare> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  /// Equal.
+  [[nodiscard]] NNComparisonType comparisonType() const { return comparisonType_; }
+  /// @throws Error for a number that is none of the types
+  void setComparisonType(NNComparisonType type);
+  /// 0.
+  [[nodiscard]] float threshold() const { return threshold_; }
+  void setThreshold(float threshold) { threshold_ = threshold; }
+
+ protected:
+  explicit NNCompare(const std::shared_ptr<mtl::Device>& device);
+  NNCompare(const NNCompare&) = default;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  [[nodiscard]] bool makesState() const override { return false; }
+  void describeOperation(detail::ArithmeticProblem& problem) const override;
+
+ private:
+  NNComparisonType comparisonType_ = NNComparisonType::Equal;
+  float threshold_ = 0;
+};
+
+}  // namespace mps

@@ -1,0 +1,50 @@
+#include "mps/upsampling/scale_node.hpp"
+
+#include "mps/core/error.hpp"
+#include "mps/upsampling/resize.hpp"
+
+namespace mps {
+
+NNScaleNode::NNScaleNode(const char* className, std::shared_ptr<NNImageNode> source,
+                         const mtl::Size& outputSize)
+    : NNFilterNode({std::move(source)}), outputSize_(outputSize) {
+  if (outputSize.depth != 1)
+    throw Error(className, "outputSize", "depth " + std::to_string(outputSize.depth), "depth 1");
+  addResultState(std::make_unique<NNGradientStateNode>());
+}
+
+NNBilinearScaleNode::NNBilinearScaleNode(std::shared_ptr<NNImageNode> source, const mtl::Size& outputSize)
+    : NNScaleNode("NNBilinearScaleNode", std::move(source), outputSize) {}
+
+std::shared_ptr<NNBilinearScaleNode> NNBilinearScaleNode::create(std::shared_ptr<NNImageNode> source,
+                                                                 const mtl::Size& outputSize) {
+  return std::shared_ptr<NNBilinearScaleNode>(new NNBilinearScaleNode(std::move(source), outputSize));
+}
+
+std::shared_ptr<Kernel> NNBilinearScaleNode::makeKernel(const std::shared_ptr<mtl::Device>& device) const {
+  auto kernel = NNResizeBilinear::create(device, outputSize().width, outputSize().height);
+  configure(*kernel);
+  kernel->setHalfPixelCenters(true);
+  return kernel;
+}
+
+std::vector<std::shared_ptr<NNGradientFilterNode>> NNBilinearScaleNode::makeGradientFilters(
+    const std::shared_ptr<NNImageNode>& gradientImage) {
+  return {NNBilinearScaleGradientNode::create(gradientImage, sources()[0], resultState())};
+}
+
+std::shared_ptr<NNBilinearScaleGradientNode> NNBilinearScaleGradientNode::create(
+    std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
+    std::shared_ptr<NNStateNode> gradientState) {
+  return std::shared_ptr<NNBilinearScaleGradientNode>(new NNBilinearScaleGradientNode(
+      std::move(sourceGradient), std::move(sourceImage), std::move(gradientState)));
+}
+
+std::shared_ptr<Kernel> NNBilinearScaleGradientNode::makeKernel(
+    const std::shared_ptr<mtl::Device>& device) const {
+  auto kernel = NNResizeBilinearGradient::create(device);
+  configure(*kernel);
+  return kernel;
+}
+
+}  // namespace mps

@@ -1,0 +1,92 @@
+#include "mps/upsampling/upsampling_call.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "mps/core/error.hpp"
+#include "mps/core/plan_for.hpp"
+#include "mtl/device.hpp"
+
+namespace mps::detail {
+namespace {
+
+std::int64_t asSigned(std::size_t value) {
+  return static_cast<std::int64_t>(value);
+}
+
+/// Which gradient pixels count on one axis, and what they stand for.
+struct GradientPixels {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+  std::int64_t firstResult = 0;
+};
+
+/// @param position of the gradient pixel of result pixel 0  @param results pixels of the forward clip rectangle
+GradientPixels gradientPixels(std::int64_t position, std::int64_t gradientSize, std::int64_t results) {
+  GradientPixels pixels;
+  pixels.first = std::clamp<std::int64_t>(position, 0, gradientSize);
+  pixels.firstResult = pixels.first - position;
+  const std::int64_t end = results > gradientSize - position ? gradientSize : position + results;
+  pixels.count = std::max<std::int64_t>(0, end - pixels.first);
+  // Pixels beyond the gradient image stand for nothing.
+  if (pixels.count == 0) pixels.firstResult = 0;
+  return pixels;
+}
+
+}  // namespace
+
+PreparedCall prepareUpsampling(const Kernel& kernel, const UpsamplingManner& manner,
+                               const ForwardCall& call) {
+  UpsamplingProblem problem;
+  problem.sampling = manner.sampling;
+  problem.direction = UpsamplingDirection::Forward;
+  problem.edgeMode = call.edgeMode;
+  problem.x = {.sourceSize = call.source.width, .resultSize = manner.resultWidth, .offset = call.offset.x};
+  problem.y = {.sourceSize = call.source.height, .resultSize = manner.resultHeight, .offset = call.offset.y};
+  problem.input = call.source;
+  problem.destination = call.destination;
+  PreparedCall prepared;
+  prepared.plan = planFor(*kernel.device(), upsamplingBackEnds, problem);
+  return prepared;
+}
+
+PreparedCall prepareUpsamplingGradient(const Kernel& kernel, const UpsamplingManner& manner,
+                                       const GradientCall& call) {
+  if (call.edgeMode != ImageEdgeMode::Zero && call.edgeMode != ImageEdgeMode::Clamp &&
+      !has(kernel.options(), KernelOptions::SkipAPIValidation))
+    throw Error(kernel.describe(), "secondaryEdgeMode", std::to_string(static_cast<int>(call.edgeMode)),
+                "Zero or Clamp");
+  const mtl::Size clip = call.record ? call.record->clipRect.size : RectNoClip.size;
+  const auto results = [](std::size_t size) {
+    return asSigned(std::min(size, static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max())));
+  };
+  const GradientPixels x =
+      gradientPixels(call.primaryOffset.x + call.kernelOffsetX, call.gradient.width, results(clip.width));
+  const GradientPixels y =
+      gradientPixels(call.primaryOffset.y + call.kernelOffsetY, call.gradient.height, results(clip.height));
+  UpsamplingProblem problem;
+  problem.sampling = manner.sampling;
+  problem.direction = UpsamplingDirection::Gradient;
+  problem.edgeMode = call.edgeMode;
+  problem.x = {.sourceSize = call.source.width,
+               .resultSize = manner.resultWidth,
+               .offset = call.secondaryOffset.x,
+               .firstResult = x.firstResult,
+               .destinationOrigin = asSigned(call.clipRect.origin.x)};
+  problem.y = {.sourceSize = call.source.height,
+               .resultSize = manner.resultHeight,
+               .offset = call.secondaryOffset.y,
+               .firstResult = y.firstResult,
+               .destinationOrigin = asSigned(call.clipRect.origin.y)};
+  problem.input = call.gradient;
+  problem.input.width = x.count;
+  problem.input.height = y.count;
+  problem.destination = call.destination;
+  PreparedCall prepared;
+  prepared.plan = planFor(*kernel.device(), upsamplingBackEnds, problem);
+  prepared.gradientOrigin = {static_cast<std::size_t>(x.first), static_cast<std::size_t>(y.first), 0};
+  prepared.readsSource = false;
+  return prepared;
+}
+
+}  // namespace mps::detail

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+#include "mps/core/call.hpp"
+#include "mps/upsampling/upsampling_problem.hpp"
+
+/// What upsampling and resizing have in common: from calls to plans.
+namespace mps::detail {
+
+/// How the kernels sample.
+struct UpsamplingManner {
+  UpsamplingSampling sampling = UpsamplingSampling::Nearest;
+  std::int64_t resultWidth = 1;  ///< of the whole source
+  std::int64_t resultHeight = 1;
+};
+
+PreparedCall prepareUpsampling(const Kernel& kernel, const UpsamplingManner& manner, const ForwardCall& call);
+
+/// @throws Error for another edge mode than Zero and Clamp
+PreparedCall prepareUpsamplingGradient(const Kernel& kernel, const UpsamplingManner& manner,
+                                       const GradientCall& call);
+
+}  // namespace mps::detail
