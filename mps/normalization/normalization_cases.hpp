@@ -136,6 +136,7 @@ inline std::vector<NormalizationGeometry> pixelWindowGeometries() {
       {.name = "Kernel3", .images = 3, .y = {6, 3}, .x = {7, 3}, .channels = 16},
       {.name = "Kernel5", .images = 1, .y = {6, 5}, .x = {9, 5}, .channels = 64},
       {.name = "Kernel5Channels17", .images = 2, .y = {5, 5}, .x = {6, 5}, .channels = 17},
+      {.name = "Kernel7", .images = 2, .y = {9, 7}, .x = {8, 6}, .channels = 8},
       {.name = "EvenKernel", .images = 2, .y = {6, 4}, .x = {7, 4}, .channels = 5},
       {.name = "Kernel2", .images = 3, .y = {5, 2}, .x = {6, 2}, .channels = 3},
       {.name = "RowKernel", .images = 2, .y = {6, 1}, .x = {7, 4}, .channels = 4},

@@ -24,11 +24,13 @@ class StripPlan final : public Plan {
       : problem_(problem), windows_(problem.isGradient() ? problem.gradient : problem.destination) {}
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    if (takesFour(problem_.source, operands.source) && takesFour(problem_.gradient, operands.gradient) &&
-        takesFour(problem_.destination, operands.destination))
-      runAs<Few<T, 4>>(stream, operands);
-    else
-      runAs<Few<T, 1>>(stream, operands);
+    const bool takesFours = takesFour(problem_.source, operands.source) &&
+                            takesFour(problem_.gradient, operands.gradient) &&
+                            takesFour(problem_.destination, operands.destination);
+    if (std::max(problem_.x.kernelSize, problem_.y.kernelSize) > 5)
+      return takesFours ? runAs<Few<T, 4>, cuda::kWidestWindow>(stream, operands)
+                        : runAs<Few<T, 1>, cuda::kWidestWindow>(stream, operands);
+    return takesFours ? runAs<Few<T, 4>, 5>(stream, operands) : runAs<Few<T, 1>, 5>(stream, operands);
   }
 
   /// For the terms of all windows.
@@ -74,14 +76,13 @@ class StripPlan final : public Plan {
     return a;
   }
 
-  template <class Access>
+  template <class Access, int most>
   void runAs(mtl::Stream& stream, const Operands& operands) const {
     const auto start = [&](auto kernel, StripArguments& a, const TensorShape& shape) {
       if (shape.elements() == 0) return;
       a.setGrid(shape, Access::lanes);
-      const std::size_t slots = static_cast<std::size_t>(a.kernelHeight) * (isContrast() ? 2 : 1);
       mtl::cuda::launch(stream, kernel, dim3(mtl::cuda::blocksFor(a.items, kStripThreads)),
-                        dim3(kStripThreads), slots * kStripThreads * sizeof(typename Access::Values), a);
+                        dim3(kStripThreads), 0, a);
     };
     const WindowAxis& x = problem_.x;
     const WindowAxis& y = problem_.y;
@@ -94,12 +95,12 @@ class StripPlan final : public Plan {
     a.centerY = narrow(y.offset);
     a.clamps = problem_.edgeMode == ImageEdgeMode::Clamp;
     if (!problem_.isGradient())
-      return start(isContrast() ? cuda::normalizeStrips<Access, true, false>
-                                : cuda::normalizeStrips<Access, false, false>,
+      return start(isContrast() ? cuda::normalizeStrips<Access, true, false, most>
+                                : cuda::normalizeStrips<Access, false, false, most>,
                    a, windows_);
-    start(
-        isContrast() ? cuda::normalizeStrips<Access, true, true> : cuda::normalizeStrips<Access, false, true>,
-        a, windows_);
+    start(isContrast() ? cuda::normalizeStrips<Access, true, true, most>
+                       : cuda::normalizeStrips<Access, false, true, most>,
+          a, windows_);
 
     StripArguments gathered = argumentsFor(operands);
     gathered.centerX = narrow(problem_.destinationOriginX);
@@ -110,8 +111,8 @@ class StripPlan final : public Plan {
     gathered.seenHeight = narrow(y.destinationSize);
     gathered.firstX = narrow(problem_.destinationOriginX - x.offset - (x.kernelSize - 1) / 2);
     gathered.firstY = narrow(problem_.destinationOriginY - y.offset - (y.kernelSize - 1) / 2);
-    start(isContrast() ? cuda::gatherStrips<Access, true> : cuda::gatherStrips<Access, false>, gathered,
-          problem_.destination);
+    start(isContrast() ? cuda::gatherStrips<Access, true, most> : cuda::gatherStrips<Access, false, most>,
+          gathered, problem_.destination);
   }
 
   NormalizationProblem problem_;

@@ -8,11 +8,11 @@
 #include "mps/normalization/normalization_problem.hpp"
 
 /// Sums over windows of pixels: a thread stays with a pack of channels of a column and goes down some rows. What a
-/// row's part of its window gives is kept in shared memory until the last window that has it.
+/// row's part of its window gives is kept until the last window that has it.
 namespace mps::detail::cuda {
 
 inline constexpr unsigned kStripThreads = 128;
-/// Pixels that the rows of a window have at most: a thread holds their values.
+/// Sides that windows have at most: a thread holds the values of a row, and what it knows of that many rows.
 inline constexpr int kWidestWindow = 7;
 
 /// How strips access tensors of type T: `count` channels at once, 4 or 1.
@@ -133,15 +133,12 @@ struct Strip {
     begin = static_cast<std::int32_t>(strip - image * a.chunks.divisor()) * a.rowsPerChunk;
     end = min(begin + a.rowsPerChunk, a.height);
   }
-  /// Calls finish(place) from row to row, after row(y, slot) for each row of its window: slots of rows that the window
-  /// before it had are still filled.
+  /// Calls finish(place) from row to row, each after the last call of row(y) that belongs to its window.
   template <class Row, class Finish>
   __device__ void goDown(const StripArguments& a, Row row, Finish finish) const {
-    std::int32_t slot = 0;
     ElementPlace at = place;
     for (std::int32_t seen = begin; seen < end + a.kernelHeight - 1; ++seen) {
-      row(seen + a.firstY, slot);
-      slot = slot + 1 == a.kernelHeight ? 0 : slot + 1;
+      row(seen + a.firstY);
       at.y = seen - (a.kernelHeight - 1);
       if (at.y >= begin) finish(at);
     }
@@ -155,77 +152,77 @@ __device__ inline std::int32_t insideOf(std::int32_t at, std::int32_t size, bool
   return at < 0 ? 0 : size - 1;
 }
 
-/// Where in a row the pixels of the windows of a column lie; -1: nothing is read.
+/// Where in a row the pixels of the windows of a column lie; -1: nothing is read. @tparam most pixels
+template <int most>
 struct Columns {
-  std::int32_t offsets[kWidestWindow];
+  std::int32_t offsets[most];
 
   /// @param pixel from pixel to pixel
   __device__ Columns(const StripArguments& a, const Strip& strip, std::int32_t pixel) {
 #pragma unroll
-    for (int k = 0; k < kWidestWindow; ++k) {
+    for (int k = 0; k < most; ++k) {
       const std::int32_t x = insideOf(strip.place.x + a.firstX + k, a.seenWidth, a.clamps);
       offsets[k] = k < a.kernelWidth && x >= 0 ? x * pixel : -1;
     }
   }
 };
 
-/// Shared memory that belongs to this thread: `kernelHeight` slots of each of several numbers. @tparam Values of a pack
-template <class Values>
-struct Slots {
-  Values* memory;
-  std::int32_t count;
+/// What the rows of a window gave, the latest one last. @tparam most rows
+template <class Values, int most>
+struct Rows {
+  Values values[most];
 
-  [[nodiscard]] __device__ Values& at(int number, std::int32_t slot) const {
-    return memory[(number * count + slot) * static_cast<std::int32_t>(kStripThreads) +
-                  static_cast<std::int32_t>(threadIdx.x)];
+  __device__ void push(const Values& latest) {
+#pragma unroll
+    for (int k = 0; k < most - 1; ++k) values[k] = values[k + 1];
+    values[most - 1] = latest;
   }
-  /// The sum of all slots of a number.
-  [[nodiscard]] __device__ Values sum(int number) const {
-    Values result = at(number, 0);
-    for (std::int32_t slot = 1; slot < count; ++slot) {
-      const Values other = at(number, slot);
+  template <class Visit>
+  __device__ void forEach(std::int32_t count, Visit visit) const {
+#pragma unroll
+    for (int k = 0; k < most; ++k)
+      if (k >= most - count) visit(values[k]);
+  }
+  [[nodiscard]] __device__ Values sum(std::int32_t count) const {
+    Values result{};
+    forEach(count, [&](const Values& row) {
 #pragma unroll
       for (int i = 0; i < static_cast<int>(sizeof(Values) / sizeof(float)); ++i)
-        result.values[i] += other.values[i];
-    }
+        result.values[i] += row.values[i];
+    });
     return result;
   }
 };
 
-/// The slots of this thread, behind which lies what the launch gave.
-template <class Values>
-__device__ Slots<Values> slotsOf(const StripArguments& a) {
-  extern __shared__ float4 stripMemory[];
-  return {reinterpret_cast<Values*>(stripMemory), a.kernelHeight};
-}
-
 /// Results of windows, or the terms of their gradients. Of local contrast a row gives the sum of its values and of their
 /// squared distances from their mean: sums of what is never negative lose nothing.
-template <class Access, bool isContrast, bool isGradient>
+/// @tparam most of a window's sides
+template <class Access, bool isContrast, bool isGradient, int most>
 __global__ void __launch_bounds__(kStripThreads) normalizeStrips(StripArguments a) {
   using Values = typename Access::Values;
   constexpr int lanes = Access::lanes;
   using T = typename Access::Type;
   const Strip strip(a, lanes);
   if (!strip.isAny) return;
-  const Slots<Values> slots = slotsOf<Values>(a);
-  const Columns columns(a, strip, a.source.pixel);
+  Rows<Values, most> firsts{};
+  Rows<Values, most> seconds{};
+  const Columns<most> columns(a, strip, a.source.pixel);
   const T* const image =
       reinterpret_cast<const T*>(a.source.memory) + strip.place.image * a.source.image + strip.place.channel;
-  const auto row = [&](std::int32_t y, std::int32_t slot) {
+  const auto row = [&](std::int32_t y) {
     Values first{};
     Values second{};
     const std::int32_t inside = insideOf(y, a.seenHeight, a.clamps);
     if (inside >= 0) {
       const T* const from = image + inside * a.source.row;
-      Values held[kWidestWindow];
+      Values held[most];
 #pragma unroll
-      for (int k = 0; k < kWidestWindow; ++k) {
+      for (int k = 0; k < most; ++k) {
         held[k] = {};
         if (columns.offsets[k] >= 0) held[k] = Access::loadAt(from + columns.offsets[k]);
       }
 #pragma unroll
-      for (int k = 0; k < kWidestWindow; ++k) {
+      for (int k = 0; k < most; ++k) {
         if (k >= a.kernelWidth) continue;
 #pragma unroll
         for (int i = 0; i < lanes; ++i)
@@ -234,7 +231,7 @@ __global__ void __launch_bounds__(kStripThreads) normalizeStrips(StripArguments 
       }
       if (isContrast) {
 #pragma unroll
-        for (int k = 0; k < kWidestWindow; ++k) {
+        for (int k = 0; k < most; ++k) {
           if (k >= a.kernelWidth) continue;
 #pragma unroll
           for (int i = 0; i < lanes; ++i) {
@@ -244,11 +241,11 @@ __global__ void __launch_bounds__(kStripThreads) normalizeStrips(StripArguments 
         }
       }
     }
-    slots.at(0, slot) = first;
-    if (isContrast) slots.at(1, slot) = second;
+    firsts.push(first);
+    if (isContrast) seconds.push(second);
   };
   const auto finish = [&](const ElementPlace& place) {
-    const Values sums = slots.sum(0);
+    const Values sums = firsts.sum(a.kernelHeight);
     float means[lanes];
     float squares[lanes];
 #pragma unroll
@@ -257,17 +254,16 @@ __global__ void __launch_bounds__(kStripThreads) normalizeStrips(StripArguments 
       squares[i] = sums.values[i];
     }
     if (isContrast) {
-      const Values distances = slots.sum(1);
+      const Values distances = seconds.sum(a.kernelHeight);
       const auto width = static_cast<float>(a.kernelWidth);
       float between[lanes]{};
-      for (std::int32_t slot = 0; slot < a.kernelHeight; ++slot) {
-        const Values ofRow = slots.at(0, slot);
+      firsts.forEach(a.kernelHeight, [&](const Values& ofRow) {
 #pragma unroll
         for (int i = 0; i < lanes; ++i) {
           const float distance = ofRow.values[i] * a.ofRow - means[i];
           between[i] = fmaf(distance, distance, between[i]);
         }
-      }
+      });
 #pragma unroll
       for (int i = 0; i < lanes; ++i) squares[i] = fmaf(width, between[i], distances.values[i]);
     }
@@ -313,30 +309,35 @@ __global__ void __launch_bounds__(kStripThreads) normalizeStrips(StripArguments 
 
 /// dX = what the window of which it is the center gives - ofSum X (the sum over the windows that see it) + the sum of the
 /// rest of these, times ps.
-template <class Access, bool isContrast>
+template <class Access, bool isContrast, int most>
 __global__ void __launch_bounds__(kStripThreads) gatherStrips(StripArguments a) {
   using Values = typename Access::Values;
   constexpr int lanes = Access::lanes;
   const Strip strip(a, lanes);
   if (!strip.isAny) return;
-  const Slots<Values> slots = slotsOf<Values>(a);
-  const Columns columns(a, strip, static_cast<std::int32_t>(a.terms.channels));
-  const auto row = [&](std::int32_t y, std::int32_t slot) {
+  Rows<Values, most> sums{};
+  Rows<Values, most> rests{};
+  const Columns<most> columns(a, strip, static_cast<std::int32_t>(a.terms.channels));
+  const auto sumOf = [&](int plane, std::int32_t y) {
+    Values sum{};
+    if (y < 0 || y >= a.seenHeight) return sum;
+    const float* const from = a.terms.at(plane, {strip.place.image, y, 0, strip.place.channel});
+    Values held[most];
 #pragma unroll
-    for (int number = 0; number < (isContrast ? 2 : 1); ++number) {
-      Values sum{};
-      if (y >= 0 && y < a.seenHeight) {
-        const float* const from = a.terms.at(1 + number, {strip.place.image, y, 0, strip.place.channel});
-#pragma unroll
-        for (int k = 0; k < kWidestWindow; ++k) {
-          if (columns.offsets[k] < 0) continue;
-          const Values term = *reinterpret_cast<const Values*>(from + columns.offsets[k]);
-#pragma unroll
-          for (int i = 0; i < lanes; ++i) sum.values[i] += term.values[i];
-        }
-      }
-      slots.at(number, slot) = sum;
+    for (int k = 0; k < most; ++k) {
+      held[k] = {};
+      if (columns.offsets[k] >= 0) held[k] = *reinterpret_cast<const Values*>(from + columns.offsets[k]);
     }
+#pragma unroll
+    for (int k = 0; k < most; ++k) {
+#pragma unroll
+      for (int i = 0; i < lanes; ++i) sum.values[i] += held[k].values[i];
+    }
+    return sum;
+  };
+  const auto row = [&](std::int32_t y) {
+    sums.push(sumOf(1, y));
+    if (isContrast) rests.push(sumOf(2, y));
   };
   const auto finish = [&](const ElementPlace& place) {
     Values result{};
@@ -347,7 +348,7 @@ __global__ void __launch_bounds__(kStripThreads) gatherStrips(StripArguments a) 
     if (from.y >= 0 && from.y < a.sourceHeight && from.x >= 0 && from.x < a.sourceWidth &&
         y + a.kernelHeight > 0 && y < a.seenHeight && x + a.kernelWidth > 0 && x < a.seenWidth) {
       const Values value = Access::load(a.source, from);
-      const Values sum = slots.sum(0);
+      const Values sum = sums.sum(a.kernelHeight);
       // The window whose center it is lies as far from the first one that sees it as a window's last pixel from its center.
       const ElementPlace window{place.image, y + (a.kernelHeight - 1) / 2, x + (a.kernelWidth - 1) / 2,
                                 place.channel};
@@ -357,7 +358,7 @@ __global__ void __launch_bounds__(kStripThreads) gatherStrips(StripArguments a) 
       for (int i = 0; i < lanes; ++i)
         result.values[i] = fmaf(-a.ofSum * value.values[i], sum.values[i], result.values[i]);
       if (isContrast) {
-        const Values rest = slots.sum(1);
+        const Values rest = rests.sum(a.kernelHeight);
 #pragma unroll
         for (int i = 0; i < lanes; ++i) result.values[i] = a.ps * (result.values[i] + rest.values[i]);
       }
