@@ -53,6 +53,7 @@
 #include "mps/instance_normalization/group_normalization.hpp"
 #include "mps/instance_normalization/instance_normalization.hpp"
 #include "mps/instance_normalization/instance_normalization_node.hpp"
+#include "mps/loss/forward_loss.hpp"
 #include "mps/loss/loss.hpp"
 #include "mps/loss/loss_descriptor.hpp"
 #include "mps/loss/loss_node.hpp"

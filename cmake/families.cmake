@@ -83,11 +83,11 @@ unmetal_family(gram_matrix
 unmetal_family(softmax CUDA softmax_cuda.cu CONFORM softmax_reference_call.cpp TESTS softmax_test.cpp)
 unmetal_family(dropout CUDA dropout_cuda.cu CONFORM dropout_reference_call.cpp TESTS dropout_test.cpp)
 unmetal_family(loss
-  HEADERS loss_descriptor.hpp loss_node.hpp
-  SOURCES loss_labels.cpp loss_node.cpp
+  HEADERS forward_loss.hpp loss_descriptor.hpp loss_node.hpp
+  SOURCES forward_loss.cpp loss_call.cpp loss_labels.cpp loss_node.cpp
   CUDA loss_cuda.cu
   CONFORM loss_reference_call.cpp
-  TESTS loss_labels_test.cpp loss_test.cpp)
+  TESTS forward_loss_test.cpp loss_labels_test.cpp loss_test.cpp)
 unmetal_family(optimizer
   HEADERS optimizer_descriptor.hpp
   SOURCES combined_updates.cpp

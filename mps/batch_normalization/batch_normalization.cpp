@@ -301,8 +301,10 @@ void CNNBatchNormalization::decideStatistics(bool hasGradient) {
 }
 
 void CNNBatchNormalization::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                       const ImageBatch& sourceImages, const StateBatch& destinationStates,
+                                       std::span<const ImageBatch> sources,
+                                       const StateBatch& destinationStates,
                                        const ImageBatch& destinationImages) {
+  const ImageBatch& sourceImages = sources[0];
   StateBatch states = destinationStates;
   // The graph counts the reads of the steps behind this one, and one of this step's source.
   StateBatchIncrementReadCount(states, 1);

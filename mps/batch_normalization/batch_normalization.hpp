@@ -115,8 +115,9 @@ class CNNBatchNormalization : public CNNKernel {
   void setFlags(CNNBatchNormalizationFlags flags) { flags_ = flags; }
   void decideStatistics(bool hasGradient);
   [[nodiscard]] bool computesStatistics() const { return computesStatistics_; }
-  void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceImages,
-                  const StateBatch& destinationStates, const ImageBatch& destinationImages) override;
+  void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                  std::span<const ImageBatch> sources, const StateBatch& destinationStates,
+                  const ImageBatch& destinationImages) override;
 
  protected:
   CNNBatchNormalization(std::shared_ptr<mtl::Device> device,

@@ -4,7 +4,7 @@
 
 #include "mps/arithmetic/arithmetic.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
-#include "mps/loss/loss.hpp"
+#include "mps/core/cnn_kernel.hpp"
 
 namespace mps::detail {
 namespace {
@@ -46,7 +46,8 @@ GradientWiring::GradientWiring(const GraphProgram& program)
 }
 
 bool GradientWiring::isLoss(StepIndex step) const {
-  return dynamic_cast<const CNNLoss*>(program_.steps[step].kernel.get()) != nullptr;
+  const auto* kernel = dynamic_cast<const CNNKernel*>(program_.steps[step].kernel.get());
+  return kernel != nullptr && kernel->isItsOwnGradient();
 }
 
 bool GradientWiring::isGradientStep(StepIndex step) const {

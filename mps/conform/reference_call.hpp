@@ -69,6 +69,10 @@ class ReferenceCall {
   [[nodiscard]] ReferenceTensor secondary(const TensorShape& shape) const;
   [[nodiscard]] ReferenceTensor gradient(const TensorShape& shape) const;
   [[nodiscard]] std::span<const double> parameter(std::size_t index, std::int64_t count) const;
+  /// A whole image that the step reads, of ProgramStep::sources.
+  [[nodiscard]] const ReferenceTensor& stepSource(std::size_t index) const {
+    return *inputs_.sources.at(index);
+  }
   [[nodiscard]] const StateBatch& sourceStates() const;
   [[nodiscard]] std::uint32_t laterEncodes() const { return inputs_.laterEncodes; }
   [[nodiscard]] const std::any& forwardSaved() const { return inputs_.forwardSaved; }

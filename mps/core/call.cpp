@@ -313,7 +313,7 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
     }
     if (prepared.zeroDestinationFirst) {
       TensorCopyProblem zeros;
-      zeros.fillWithZeros = true;
+      zeros.fills = true;
       recordCopy(commandBuffer, label, zeros, nullptr, destination);
     }
     operands.destination = shifted(destination, prepared.destinationOrigin);
@@ -331,6 +331,8 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
     command.retained.push_back(parameter.memory);
     (parameter.isWritten ? command.writes : command.reads).push_back(parameter.memory);
   }
+  if (prepared.destinationParameter)
+    operands.parameters.at(*prepared.destinationParameter) = operands.destination;
   setRun(command, prepared.plan.plan, operands);
   commandBuffer.append(std::move(command));
 
@@ -371,7 +373,7 @@ void recordMemoryCopy(mtl::CommandBuffer& commandBuffer, const std::string& labe
 void recordZeros(mtl::CommandBuffer& commandBuffer, const std::string& label,
                  const BatchOperand& destination) {
   TensorCopyProblem zeros;
-  zeros.fillWithZeros = true;
+  zeros.fills = true;
   if (!destination.isLoose()) return recordCopy(commandBuffer, label, zeros, nullptr, destination.view(true));
   for (const TensorView& view : destination.looseViews(true))
     recordCopy(commandBuffer, label, zeros, nullptr, view);

@@ -152,6 +152,7 @@ struct PreparedCall {
   bool sourceIsSecondary = false;  ///< the plan takes the source image as Operands::secondary
   /// The plan takes the source image as Operands::gradient, and the gradient as Operands::source.
   bool exchangesSourceAndGradient = false;
+  std::optional<std::size_t> destinationParameter;  ///< the plan takes the destination as that parameter
   bool readsSavedFields = false;
   bool writesDestination = true;
   bool accumulate = false;            ///< Operands::accumulate

@@ -470,6 +470,15 @@ void CNNGradientKernel::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& c
                  {.isBatch = true});
 }
 
+void CNNGradientKernel::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                   std::span<const ImageBatch> sources, const StateBatch& gradientStates,
+                                   const ImageBatch& destinationGradients, bool accumulates) {
+  if (accumulates)
+    encodeBatchAccumulating(commandBuffer, sources[0], sources[1], gradientStates, destinationGradients);
+  else
+    encodeBatch(commandBuffer, sources[0], sources[1], gradientStates, destinationGradients);
+}
+
 void CNNGradientKernel::encodeBatchAccumulating(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                                 const ImageBatch& sourceGradients,
                                                 const ImageBatch& sourceImages,

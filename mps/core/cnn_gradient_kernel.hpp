@@ -81,6 +81,11 @@ class CNNGradientKernel : public CNNBinaryKernel {
   void encodeBatchAccumulating(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                const ImageBatch& sourceGradients, const ImageBatch& sourceImages,
                                const StateBatch& gradientStates, const ImageBatch& destinationGradients);
+  /// Encodes a step of a graph. @param sources the gradient, the forward source, and what else the kernel reads, such as
+  /// labels; the default takes the first two  @param accumulates adds to the destinations
+  virtual void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                          std::span<const ImageBatch> sources, const StateBatch& gradientStates,
+                          const ImageBatch& destinationGradients, bool accumulates);
   /// Which source of the forward kernel the destination is the gradient of, where sourceImage does not have
   /// its size.
   [[nodiscard]] virtual std::optional<std::size_t> forwardSourceIndex() const { return std::nullopt; }

@@ -380,9 +380,9 @@ void CNNKernel::encodeWithSourceStates(const std::shared_ptr<mtl::CommandBuffer>
 }
 
 void CNNKernel::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                           const ImageBatch& sourceImages, const StateBatch& destinationStates,
+                           std::span<const ImageBatch> sources, const StateBatch& destinationStates,
                            const ImageBatch& destinationImages) {
-  encodeInto(commandBuffer, sourceImages, destinationStates, destinationImages, true);
+  encodeInto(commandBuffer, sources[0], destinationStates, destinationImages, true);
 }
 
 std::shared_ptr<State> CNNKernel::makeState(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,

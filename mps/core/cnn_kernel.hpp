@@ -175,11 +175,14 @@ class CNNKernel : public Kernel {
   /// What sizing sets, for another encode: the offset, or what places an enlarged source.
   [[nodiscard]] virtual Offset placement() const { return offset_; }
   virtual void setPlacement(const Offset& placement) { offset_ = placement; }
-  /// Encodes a step of a graph, with what must have seen the whole batch before, such as batch statistics. The
-  /// default is encodeBatch.
+  /// Encodes a step of a graph, with what must have seen the whole batch before, such as batch statistics, and with
+  /// what the kernel reads beside its source, such as labels. The default is encodeBatch of the first source.
   virtual void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                          const ImageBatch& sourceImages, const StateBatch& destinationStates,
+                          std::span<const ImageBatch> sources, const StateBatch& destinationStates,
                           const ImageBatch& destinationImages);
+  /// Whether the result is the gradient of a number that the kernel computes from its source: a graph's gradients begin
+  /// there.
+  [[nodiscard]] virtual bool isItsOwnGradient() const { return false; }
   /// @}
 
  protected:

@@ -85,7 +85,7 @@ std::vector<std::shared_ptr<NNGradientFilterNode>> NNFilterNode::gradientFilters
 
 std::shared_ptr<NNGradientFilterNode> NNFilterNode::gradientFilter(
     const std::shared_ptr<NNImageNode>& gradientImage) {
-  if ((sources_.size() > 1 && !isGradient()) || isItsOwnGradient())
+  if ((!hasMainSource() && !isGradient()) || isItsOwnGradient())
     throw Error(describe() + ": gradientFilter is for filters with one input; call gradientFilters");
   return gradientFilters(gradientImage).front();
 }
@@ -97,10 +97,22 @@ std::shared_ptr<NNGradientFilterNode> NNFilterNode::gradientFilter(
   return gradientFilter(gradientImages[0]);
 }
 
+namespace {
+
+std::vector<std::shared_ptr<NNImageNode>> withFurther(
+    std::vector<std::shared_ptr<NNImageNode>> sources,
+    std::span<const std::shared_ptr<NNImageNode>> furtherSources) {
+  sources.insert(sources.end(), furtherSources.begin(), furtherSources.end());
+  return sources;
+}
+
+}  // namespace
+
 NNGradientFilterNode::NNGradientFilterNode(std::shared_ptr<NNImageNode> sourceGradient,
                                            std::shared_ptr<NNImageNode> sourceImage,
-                                           std::shared_ptr<NNStateNode> gradientState)
-    : NNFilterNode({sourceGradient, sourceImage},
+                                           std::shared_ptr<NNStateNode> gradientState,
+                                           std::span<const std::shared_ptr<NNImageNode>> furtherSources)
+    : NNFilterNode(withFurther({sourceGradient, sourceImage}, furtherSources),
                    gradientState ? std::vector{gradientState} : std::vector<std::shared_ptr<NNStateNode>>{}),
       sourceGradient_(std::move(sourceGradient)),
       sourceImage_(std::move(sourceImage)),

@@ -201,6 +201,8 @@ class NNFilterNode : public std::enable_shared_from_this<NNFilterNode> {
   /// Whether the result image is the gradient of the first source (loss nodes).
   [[nodiscard]] virtual bool isItsOwnGradient() const { return false; }
   [[nodiscard]] virtual bool isGradient() const { return false; }
+  /// Whether trainingGraph builds the gradient of that source.
+  [[nodiscard]] virtual bool buildsGradientOf(std::size_t /*source*/) const { return true; }
   /// @}
 
  protected:
@@ -209,6 +211,8 @@ class NNFilterNode : public std::enable_shared_from_this<NNFilterNode> {
                std::vector<std::shared_ptr<NNStateNode>> sourceStates = {});
   /// Gives the filter a result state; called by constructors.
   void addResultState(std::unique_ptr<NNStateNode> state);
+  /// Whether gradientFilter means something: one input, or one that matters.
+  [[nodiscard]] virtual bool hasMainSource() const { return sources_.size() == 1; }
   /// One gradient node per input. The default throws: no gradient.
   virtual std::vector<std::shared_ptr<NNGradientFilterNode>> makeGradientFilters(
       const std::shared_ptr<NNImageNode>& gradientImage);
@@ -235,8 +239,10 @@ class NNGradientFilterNode : public NNFilterNode {
   [[nodiscard]] bool isGradient() const override { return true; }
 
  protected:
+  /// @param furtherSources what the kernel reads beside gradient and source image
   NNGradientFilterNode(std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
-                       std::shared_ptr<NNStateNode> gradientState);
+                       std::shared_ptr<NNStateNode> gradientState,
+                       std::span<const std::shared_ptr<NNImageNode>> furtherSources = {});
   std::vector<std::shared_ptr<NNGradientFilterNode>> makeGradientFilters(
       const std::shared_ptr<NNImageNode>& gradientImage) override;
   /// Label and padding of a gradient node made by a forward node.

@@ -10,13 +10,14 @@
 
 namespace mps::detail {
 
-/// Copies elements between tensors, to the nearest value where the formats differ, or fills one with zeros.
+/// Copies elements between tensors, to the nearest value where the formats differ, or fills one with a number.
 ///
 ///     destination(n, y, x, c) = source(n, offsetY + y, offsetX + x, c)
 ///
-/// Outside the source: 0, or the nearest pixel when clampEdges is set. Uses Operands::source and destination.
+/// Outside the source: 0, or the nearest pixel when clampEdges is set. Uses Operands::source and destination, and scalars[0],
+/// the number of a fill.
 struct TensorCopyProblem {
-  bool fillWithZeros = false;  ///< the source is not read
+  bool fills = false;  ///< destination = scalars[0]; the source is not read
   bool clampEdges = false;
   std::int64_t offsetX = 0;
   std::int64_t offsetY = 0;
@@ -25,7 +26,7 @@ struct TensorCopyProblem {
 
   bool operator==(const TensorCopyProblem&) const = default;
   [[nodiscard]] std::size_t hash() const {
-    return hashOf(fillWithZeros, clampEdges, offsetX, offsetY, source.hash(), destination.hash());
+    return hashOf(fills, clampEdges, offsetX, offsetY, source.hash(), destination.hash());
   }
   [[nodiscard]] std::string describe() const;
 };

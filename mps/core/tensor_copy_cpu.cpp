@@ -30,11 +30,11 @@ class RowCopy final : public Plan {
     const auto size = static_cast<std::int64_t>(bytesPerChannel(destination.format));
     const auto pixelBytes = static_cast<std::size_t>(destination.channels * size);
     std::byte* to = operands.destination + destination.offset(image, y, 0, 0) * size;
+    if (problem_.fills) return fillRow(static_cast<float>(operands.scalars[0]), to);
     std::int64_t sourceY = problem_.offsetY + y;
     if (problem_.clampEdges) sourceY = std::clamp<std::int64_t>(sourceY, 0, source.height - 1);
-    const bool rowInside = !problem_.fillWithZeros && sourceY >= 0 && sourceY < source.height;
-    if (!problem_.fillWithZeros && source.format != destination.format)
-      return convertRow(operands, image, y, sourceY, rowInside);
+    const bool rowInside = sourceY >= 0 && sourceY < source.height;
+    if (source.format != destination.format) return convertRow(operands, image, y, sourceY, rowInside);
     const bool adjacent =
         source.pixelStride == source.channels && destination.pixelStride == destination.channels;
     if (rowInside && adjacent && problem_.offsetX >= 0 &&
@@ -51,6 +51,20 @@ class RowCopy final : public Plan {
       else
         std::memset(to, 0, pixelBytes);
     }
+  }
+
+  void fillRow(float number, std::byte* row) const {
+    const TensorShape& destination = problem_.destination;
+    withElementType(destination.format, [&](auto element) {
+      storeFloat(number, &element);
+      auto* to = reinterpret_cast<decltype(element)*>(row);
+      if (destination.pixelStride == destination.channels) {
+        std::fill_n(to, destination.width * destination.channels, element);
+        return;
+      }
+      for (std::int64_t x = 0; x < destination.width; ++x, to += destination.pixelStride)
+        std::fill_n(to, destination.channels, element);
+    });
   }
 
   void convertRow(const Operands& operands, std::int64_t image, std::int64_t y, std::int64_t sourceY,
@@ -86,8 +100,7 @@ constexpr Implementation<TensorCopyProblem> implementations[] = {{"rows", prepar
 }  // namespace
 
 std::string TensorCopyProblem::describe() const {
-  return (fillWithZeros ? std::string("zeros") : "copy of " + source.describe()) + " into " +
-         destination.describe();
+  return (fills ? std::string("number") : "copy of " + source.describe()) + " into " + destination.describe();
 }
 
 std::span<const Implementation<TensorCopyProblem>> tensorCopyImplementationsCpu() {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "mps/core/elements_cuda.cuh"
 #include "mps/core/rows_cuda.cuh"
@@ -32,7 +33,8 @@ struct CopyArguments {
   ByteStrides source, destination;
   std::int64_t sourceElement, destinationElement;  ///< bytes
   std::int64_t sourceHeight, sourceWidth, offsetX, offsetY;
-  bool clampEdges, fillWithZeros;
+  bool clampEdges, fills;
+  uint4 outside;  ///< what stands where nothing is read: elements side by side
 };
 
 __device__ std::int64_t clampInto(std::int64_t value, std::int64_t size) {
@@ -49,7 +51,7 @@ __device__ void forEachUnit(const CopyArguments& a, std::uint32_t sourceBytes, s
     const std::uint32_t y = row - image * a.height.divisor();
     std::int64_t sourceY = a.offsetY + y;
     if (a.clampEdges) sourceY = clampInto(sourceY, a.sourceHeight);
-    const bool rowInside = !a.fillWithZeros && sourceY >= 0 && sourceY < a.sourceHeight;
+    const bool rowInside = !a.fills && sourceY >= 0 && sourceY < a.sourceHeight;
     const std::byte* const from = source + image * a.source.image + sourceY * a.source.row;
     std::byte* const to = destination + image * a.destination.image + y * a.destination.row;
     cuda::forEachPiece(a.grid, [&](std::uint32_t piece) {
@@ -67,8 +69,10 @@ __device__ void forEachUnit(const CopyArguments& a, std::uint32_t sourceBytes, s
 /// One unit, of 1 to 16 bytes, is accessed at once.
 template <class Unit>
 __global__ void copyRows(CopyArguments a, const std::byte* source, std::byte* destination) {
-  forEachUnit(a, sizeof(Unit), sizeof(Unit), source, destination, [](const std::byte* from, std::byte* to) {
-    Unit unit{};
+  Unit outside;
+  memcpy(&outside, &a.outside, sizeof outside);
+  forEachUnit(a, sizeof(Unit), sizeof(Unit), source, destination, [&](const std::byte* from, std::byte* to) {
+    Unit unit = outside;
     if (from != nullptr) unit = *reinterpret_cast<const Unit*>(from);
     *reinterpret_cast<Unit*>(to) = unit;
   });
@@ -92,9 +96,8 @@ constexpr std::int64_t kLongestRun = std::int64_t{1} << 28U;
 void mergeRuns(TensorCopyProblem& problem) {
   TensorShape& from = problem.source;
   TensorShape& to = problem.destination;
-  const bool readsAll = problem.fillWithZeros || (problem.offsetX == 0 && from.width == to.width);
-  const bool adjacent =
-      to.pixelStride == to.channels && (problem.fillWithZeros || from.pixelStride == from.channels);
+  const bool readsAll = problem.fills || (problem.offsetX == 0 && from.width == to.width);
+  const bool adjacent = to.pixelStride == to.channels && (problem.fills || from.pixelStride == from.channels);
   if (!readsAll || !adjacent || to.width * to.channels > kLongestRun) return;
   const auto merge = [](TensorShape& shape) {
     shape.channels *= shape.width;
@@ -103,9 +106,8 @@ void mergeRuns(TensorCopyProblem& problem) {
   };
   merge(from);
   merge(to);
-  const bool readsAllRows = problem.fillWithZeros || (problem.offsetY == 0 && from.height == to.height);
-  const bool rowsAdjacent =
-      to.rowStride == to.channels && (problem.fillWithZeros || from.rowStride == from.channels);
+  const bool readsAllRows = problem.fills || (problem.offsetY == 0 && from.height == to.height);
+  const bool rowsAdjacent = to.rowStride == to.channels && (problem.fills || from.rowStride == from.channels);
   if (!readsAllRows || !rowsAdjacent || to.height * to.channels > kLongestRun) return;
   const auto mergeRows = [](TensorShape& shape) {
     shape.channels *= shape.height;
@@ -116,6 +118,17 @@ void mergeRuns(TensorCopyProblem& problem) {
   mergeRows(to);
 }
 
+/// 16 bytes of elements with that number.
+uint4 filledWith(float number, ImageFeatureChannelFormat format) {
+  uint4 filled{};
+  withElementType(format, [&](auto element) {
+    storeFloat(number, &element);
+    for (std::size_t byte = 0; byte < sizeof filled; byte += sizeof element)
+      std::memcpy(reinterpret_cast<std::byte*>(&filled) + byte, &element, sizeof element);
+  });
+  return filled;
+}
+
 class RowCopy final : public Plan {
  public:
   explicit RowCopy(const TensorCopyProblem& problem) : problem_(problem) { mergeRuns(problem_); }
@@ -123,7 +136,7 @@ class RowCopy final : public Plan {
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& to = problem_.destination;
     if (to.elements() == 0) return;
-    const bool readsSource = !problem_.fillWithZeros;
+    const bool readsSource = !problem_.fills;
     const std::byte* const source = readsSource ? operands.source : nullptr;
     if (readsSource && problem_.source.format != to.format) {
       const CopyArguments a = argumentsFor(to.channels);
@@ -137,7 +150,8 @@ class RowCopy final : public Plan {
                          into.pixel | pixelBytes;
     if (readsSource) mixed |= reinterpret_cast<std::intptr_t>(source) | from.image | from.row | from.pixel;
     const auto launchWith = [&](auto unit) {
-      const CopyArguments a = argumentsFor(pixelBytes / static_cast<std::int64_t>(sizeof unit));
+      CopyArguments a = argumentsFor(pixelBytes / static_cast<std::int64_t>(sizeof unit));
+      if (problem_.fills) a.outside = filledWith(static_cast<float>(operands.scalars[0]), to.format);
       mtl::cuda::launch(stream, copyRows<decltype(unit)>, a.grid.grid, a.grid.block, 0, a, source,
                         operands.destination);
     };
@@ -167,7 +181,8 @@ class RowCopy final : public Plan {
     a.offsetX = problem_.offsetX;
     a.offsetY = problem_.offsetY;
     a.clampEdges = problem_.clampEdges;
-    a.fillWithZeros = problem_.fillWithZeros;
+    a.fills = problem_.fills;
+    a.outside = {};
     return a;
   }
 

@@ -24,6 +24,7 @@ using enum ImageFeatureChannelFormat;
 struct CopyCase {
   TensorCopyProblem problem;
   std::size_t firstElement;
+  double number = 0;  ///< of a fill
 };
 
 TensorShape strided(TensorShape shape, std::int64_t gap) {
@@ -50,7 +51,8 @@ std::vector<CopyCase> copyCases() {
           cases.push_back(
               {{.clampEdges = true, .offsetX = -2, .offsetY = 3, .source = same, .destination = part},
                first});
-          cases.push_back({{.fillWithZeros = true, .source = {}, .destination = source}, first});
+          for (const double number : {0, 1})
+            cases.push_back({{.fills = true, .source = {}, .destination = source}, first, number});
         }
   for (const auto from : {Unorm8, Unorm16, Float16})
     for (const std::int64_t gap : {0, 3})
@@ -67,9 +69,10 @@ std::vector<CopyCase> copyCases() {
   return cases;
 }
 
-double expected(const TensorCopyProblem& problem, const ReferenceTensor& source, std::int64_t n,
-                std::int64_t y, std::int64_t x, std::int64_t c) {
-  if (problem.fillWithZeros) return 0;
+double expected(const CopyCase& copy, const ReferenceTensor& source, std::int64_t n, std::int64_t y,
+                std::int64_t x, std::int64_t c) {
+  const TensorCopyProblem& problem = copy.problem;
+  if (problem.fills) return copy.number;
   y += problem.offsetY;
   x += problem.offsetX;
   if (problem.clampEdges) {
@@ -90,16 +93,16 @@ TEST(TensorCopy, CopiesFillsAndExtendsOnEveryDevice) {
       const TensorCopyProblem& problem = copy.problem;
       SCOPED_TRACE(device->name() + ": " + problem.describe() + " from element " +
                    std::to_string(copy.firstElement));
-      TestTensor source(device, problem.fillWithZeros ? problem.destination : problem.source,
-                        copy.firstElement);
+      TestTensor source(device, problem.fills ? problem.destination : problem.source, copy.firstElement);
       std::vector<double> values(static_cast<std::size_t>(source.shape().elements()));
       for (double& value : values) value = static_cast<double>(random() % 256) / 255;
       source.write(values);
       TestTensor destination(device, problem.destination, copy.firstElement);
       const ChosenPlan chosen = preparePlan(tensorCopyBackEnds.of(*device), problem);
       Operands operands;
-      operands.source = problem.fillWithZeros ? nullptr : source.address();
+      operands.source = problem.fills ? nullptr : source.address();
       operands.destination = destination.address();
+      operands.scalars[0] = copy.number;
       runOnDevice(device, "copy", [&](mtl::Stream& stream) { chosen.plan->run(stream, operands); });
       const ReferenceTensor from = source.reference();
       const std::vector<double> found = destination.read();
@@ -109,7 +112,7 @@ TEST(TensorCopy, CopiesFillsAndExtendsOnEveryDevice) {
         for (std::int64_t y = 0; y < problem.destination.height; ++y)
           for (std::int64_t x = 0; x < problem.destination.width; ++x)
             for (std::int64_t c = 0; c < problem.destination.channels; ++c)
-              isRight = isRight && found[i++] == expected(problem, from, n, y, x, c);
+              isRight = isRight && found[i++] == expected(copy, from, n, y, x, c);
       EXPECT_TRUE(isRight);
       EXPECT_TRUE(source.isUnchanged());
       EXPECT_TRUE(destination.surroundingsIntact());

@@ -66,11 +66,12 @@ void NNGramMatrixCalculation::describeForward(std::any& family) const {
 }
 
 void NNGramMatrixCalculation::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                         const ImageBatch& sourceImages, const StateBatch& destinationStates,
+                                         std::span<const ImageBatch> sources,
+                                         const StateBatch& destinationStates,
                                          const ImageBatch& destinationImages) {
-  if (propertyCallBack_ && !sourceImages.empty())
-    alpha_ = propertyCallBack_->alphaForSourceImage(sourceImages[0], destinationImages[0]);
-  encodeBatch(commandBuffer, sourceImages, destinationStates, destinationImages);
+  if (propertyCallBack_ && !sources[0].empty())
+    alpha_ = propertyCallBack_->alphaForSourceImage(sources[0][0], destinationImages[0]);
+  encodeBatch(commandBuffer, sources[0], destinationStates, destinationImages);
 }
 
 detail::PreparedCall NNGramMatrixCalculation::prepareForward(const detail::ForwardCall& call) const {

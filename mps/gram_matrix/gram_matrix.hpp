@@ -3,6 +3,7 @@
 #include <any>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,8 +53,9 @@ class NNGramMatrixCalculation final : public CNNKernel {
     propertyCallBack_ = std::move(callback);
   }
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
-  void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceImages,
-                  const StateBatch& destinationStates, const ImageBatch& destinationImages) override;
+  void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                  std::span<const ImageBatch> sources, const StateBatch& destinationStates,
+                  const ImageBatch& destinationImages) override;
   /// @}
 
  protected:

@@ -411,7 +411,10 @@ void GraphExecutor::encodeStep(Run& run, StepIndex index) {
   const ImageIndex maxima = run.layout.reuse.maxima[index];
   const bool pools = maxima != nowhere;
   const bool isGradient = step.forward != nowhere;
-  const ImageBatch& source = run.images[pools && isGradient ? maxima : step.sources[0]];
+  std::vector<ImageBatch> sources;
+  for (const ImageIndex i : step.sources) sources.push_back(run.images[i]);
+  if (pools && isGradient) sources[0] = run.images[maxima];
+  const ImageBatch& source = sources[0];
   const ImageBatch& result = run.images[pools && !isGradient ? maxima : step.result];
   if (auto* unary = dynamic_cast<CNNKernel*>(step.kernel.get())) {
     if (auto* convolution = dynamic_cast<CNNConvolution*>(unary)) convolution->setPooling(pools);
@@ -423,29 +426,23 @@ void GraphExecutor::encodeStep(Run& run, StepIndex index) {
                          : unary->resultStateBatch(source, sourceStates);
     });
     if (sourceStates.empty())
-      unary->encodeStep(run.commandBuffer, source, states, result);
+      unary->encodeStep(run.commandBuffer, sources, states, result);
     else
       unary->encodeWithSourceStates(run.commandBuffer, source, sourceStates[0], states, result);
     if (step.fusedNeuronState)
       run.states[*step.fusedNeuronState] =
           pointwiseStates(device_, "CNNNeuron", result.descriptor(), result.count());
   } else if (auto* gradient = dynamic_cast<CNNGradientKernel*>(step.kernel.get())) {
-    const ImageBatch& image = run.images[step.sources[1]];
-    const StateBatch& states = run.states[step.sourceStates[0]];
-    if (run.layout.reuse.accumulates[index])
-      gradient->encodeBatchAccumulating(run.commandBuffer, source, image, states, result);
-    else
-      gradient->encodeBatch(run.commandBuffer, source, image, states, result);
+    const StateBatch states = step.sourceStates.empty() ? StateBatch{} : run.states[step.sourceStates[0]];
+    gradient->encodeStep(run.commandBuffer, sources, states, result, run.layout.reuse.accumulates[index]);
   } else if (auto* binary = dynamic_cast<CNNBinaryKernel*>(step.kernel.get())) {
-    const ImageBatch& secondary = run.images[step.sources[1]];
+    const ImageBatch& secondary = sources[1];
     const StateBatch states = makeStates(run, step, [&](bool isTemporary) {
       return isTemporary ? binary->temporaryResultStateBatch(run.commandBuffer, source, secondary)
                          : binary->resultStateBatch(source, secondary);
     });
     binary->encodeBatch(run.commandBuffer, source, secondary, states, result);
   } else {
-    std::vector<ImageBatch> sources;
-    for (const ImageIndex i : step.sources) sources.push_back(run.images[i]);
     auto& multiary = dynamic_cast<CNNMultiaryKernel&>(*step.kernel);
     const StateBatch states = makeStates(run, step, [&](bool isTemporary) {
       return isTemporary ? multiary.temporaryResultStateBatch(run.commandBuffer, sources)

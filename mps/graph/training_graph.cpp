@@ -72,6 +72,7 @@ class TrainingGraphBuilder {
     const auto gradient = join(result, found->second);
     const auto gradientFilters = filter.gradientFilters(gradient);
     for (std::size_t i = 0; i < gradientFilters.size(); ++i) {
+      if (!filter.buildsGradientOf(i)) continue;
       const auto source = filter.sources()[i];
       announce(gradientFilters[i], filter.shared_from_this(), source, gradient);
       const auto sourceGradient = gradientFilters[i]->resultImage();

@@ -146,6 +146,7 @@ class CNNLoss : public CNNKernel {
   ImageBatch encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                          const ImageBatch& sourceImages, const CNNLossLabelsBatch& labels);
   /// @}
+  [[nodiscard]] bool isItsOwnGradient() const override { return true; }
   /// A loss needs labels: throws.
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
   void encodeWithSourceStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

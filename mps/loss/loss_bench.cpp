@@ -1,4 +1,5 @@
 #include "mps/conform/kernel_bench.hpp"
+#include "mps/loss/forward_loss.hpp"
 #include "mps/loss/loss.hpp"
 #include "mps/loss/loss_problem.hpp"
 
@@ -28,6 +29,39 @@ void benchType(Bench& bench, CNNLossType type, std::size_t size, std::size_t cha
   }
 }
 
+/// Predictions and labels are read; the gradient kernel writes the gradient.
+void benchForwardLoss(Bench& bench, CNNLossType type, std::size_t size, std::size_t channels) {
+  for (const auto format : {ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float16})
+    for (const Direction direction : {Direction::Forward, Direction::Gradient}) {
+      const ImageDescriptor descriptor{format, size, size, channels};
+      const double arrays = direction == Direction::Forward ? 2 : 3;
+      const std::int64_t batch = bench.batchFor(3 * bytesOf(descriptor));
+      const std::string text = std::to_string(size) + "x" + std::to_string(size) + "x" +
+                               std::to_string(channels) + " " + name(type);
+      const BenchKey key{direction == Direction::Forward ? "NNForwardLoss" : "NNLossGradient", direction,
+                         format, text, batch};
+      if (!bench.isSelected(key.describe())) continue;
+      const auto count = static_cast<std::size_t>(batch);
+      const ImageBatch predictions = benchImages(bench.device(), descriptor, count);
+      const ImageBatch labels = benchImages(bench.device(), descriptor, count);
+      const ImageDescriptor single{ImageFeatureChannelFormat::Float32, 1, 1, 1};
+      const ImageBatch incoming = benchImages(bench.device(), single, count);
+      const ImageBatch losses = ImageBatch::create(bench.device(), single, count);
+      const ImageBatch gradients = ImageBatch::create(bench.device(), descriptor, count);
+      const auto lossType = CNNLossDescriptor::cnnLossDescriptor(type, CNNReductionType::Sum);
+      const auto forward = NNForwardLoss::create(bench.device(), lossType);
+      const auto gradient = NNLossGradient::create(bench.device(), lossType);
+      bench.kernel(key,
+                   {.bytes = arrays * static_cast<double>(batch) * static_cast<double>(bytesOf(descriptor))},
+                   [&](const auto& commandBuffer) {
+                     if (direction == Direction::Forward)
+                       forward->encodeBatch(commandBuffer, predictions, labels, {}, {}, losses);
+                     else
+                       gradient->encodeBatch(commandBuffer, incoming, predictions, labels, {}, {}, gradients);
+                   });
+    }
+}
+
 }  // namespace
 
 void benchLoss(Bench& bench) {
@@ -35,6 +69,7 @@ void benchLoss(Bench& bench) {
   benchType(bench, CNNLossType::SigmoidCrossEntropy, 56, 64);
   benchType(bench, CNNLossType::SoftMaxCrossEntropy, 56, 64);
   benchType(bench, CNNLossType::SoftMaxCrossEntropy, 1, 1000);
+  benchForwardLoss(bench, CNNLossType::MeanSquaredError, 56, 64);
 }
 
 }  // namespace mps::detail

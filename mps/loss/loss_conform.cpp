@@ -5,6 +5,8 @@
 #include "mps/conform/guarded_memory.hpp"
 #include "mps/conform/kernel_cases.hpp"
 #include "mps/conform/stored_values.hpp"
+#include "mps/core/tensor_copy.hpp"
+#include "mps/loss/forward_loss.hpp"
 #include "mps/loss/loss.hpp"
 #include "mps/loss/loss_cases.hpp"
 #include "mps/loss/loss_reference.hpp"
@@ -168,46 +170,134 @@ void runPlan(ConformRun& run, const LossImplementation& implementation, const Lo
   if (problem.gradient.channels > 0) run.checkAccumulated(*plan, operands, expected.gradient, gradient);
 }
 
-/// The public kernel with dense labels.
+/// What the public kernels are given: predictions and dense labels.
+struct KernelInputs {
+  KernelInputs(ConformRun& run, CNNLossType type, CNNReductionType reduction, const KernelBatch& batch,
+               ConformFormats formats)
+      : item(lossCase(type, reduction, static_cast<std::int64_t>(batch.count),
+                      static_cast<std::int64_t>(batch.height), static_cast<std::int64_t>(batch.width),
+                      static_cast<std::int64_t>(batch.channels))),
+        descriptor(CNNLossDescriptor::cnnLossDescriptor(type, reduction)),
+        sources(imagesOf(run, batch.form, batch.descriptor(formats.source), batch.count,
+                         predictionValues(run, item, elementsOf(item.problem.predictions)))),
+        labelImages(imagesOf(run, batch.form, batch.descriptor(ImageFeatureChannelFormat::Float32),
+                             batch.count, labelValues(run, item, elementsOf(item.problem.predictions)))) {
+    descriptor.setWeight(0.75F);
+    descriptor.setNumberOfClasses(batch.channels);
+  }
+  [[nodiscard]] LossInputs reference() const {
+    LossInputs inputs;
+    inputs.predictions = sources.reference();
+    inputs.labels = labelImages.reference();
+    inputs.weight = static_cast<double>(descriptor.weight());
+    inputs.epsilon = static_cast<double>(descriptor.epsilon());
+    return inputs;
+  }
+  void requireUnchanged(ConformRun& run) const {
+    run.require(sources.isUnchanged() && labelImages.isUnchanged(), "an input was written");
+  }
+
+  LossCase item;
+  CNNLossDescriptor descriptor;
+  TestImages sources;
+  TestImages labelImages;
+};
+
+/// CNNLoss.
 void runKernel(ConformRun& run, CNNLossType type, CNNReductionType reduction, const KernelBatch& batch,
                ConformFormats formats) {
-  LossCase item = lossCase(type, reduction, static_cast<std::int64_t>(batch.count),
-                           static_cast<std::int64_t>(batch.height), static_cast<std::int64_t>(batch.width),
-                           static_cast<std::int64_t>(batch.channels));
-  item.weight = 0.75;
-  CNNLossDescriptor descriptor = CNNLossDescriptor::cnnLossDescriptor(type, reduction);
-  descriptor.setWeight(0.75F);
-  descriptor.setNumberOfClasses(batch.channels);
-  item.epsilon = static_cast<double>(descriptor.epsilon());
-  const std::size_t count = elementsOf(item.problem.predictions);
-  const TestImages sources = imagesOf(run, batch.form, batch.descriptor(formats.source), batch.count,
-                                      predictionValues(run, item, count));
-  const TestImages labelImages =
-      imagesOf(run, batch.form, batch.descriptor(ImageFeatureChannelFormat::Float32), batch.count,
-               labelValues(run, item, count));
+  const KernelInputs given(run, type, reduction, batch, formats);
   const TestImages gradients = run.destinations(batch.form, batch.descriptor(formats.result), batch.count);
   const bool perElement = reduction == CNNReductionType::None;
   const mtl::Size lossSize =
       perElement ? mtl::Size{batch.width, batch.height, batch.channels} : mtl::Size{1, 1, 1};
-  const StateBatch labels = CNNLossLabels::createBatch(run.device(), lossSize, labelImages.batch());
-  const auto kernel = CNNLoss::create(run.device(), descriptor);
+  const StateBatch labels = CNNLossLabels::createBatch(run.device(), lossSize, given.labelImages.batch());
+  const auto kernel = CNNLoss::create(run.device(), given.descriptor);
   if (!run.encode([&](const auto& commandBuffer) {
-        kernel->encodeBatch(commandBuffer, sources.batch(), labels, gradients.batch());
+        kernel->encodeBatch(commandBuffer, given.sources.batch(), labels, gradients.batch());
       }))
     return;
-  run.require(sources.isUnchanged() && labelImages.isUnchanged(), "an input was written");
-  LossInputs inputs;
-  inputs.predictions = sources.reference();
-  inputs.labels = labelImages.reference();
-  inputs.weight = item.weight;
-  inputs.epsilon = item.epsilon;
-  const LossOutputs expected = lossReference(item.problem, inputs);
+  given.requireUnchanged(run);
+  const LossOutputs expected = lossReference(given.item.problem, given.reference());
   run.check(expected.gradient, gradients, Zeros::Expected);
   run.check(expected.loss, storedValues(CNNLossLabels::lossImages(labels)).values,
             ImageFeatureChannelFormat::Float32, Zeros::Expected);
 }
 
-void addKernelCases(std::vector<ConformCase>& cases, ConformFormats formats) {
+void runForwardKernel(ConformRun& run, CNNLossType type, CNNReductionType reduction, const KernelBatch& batch,
+                      ConformFormats formats) {
+  const KernelInputs given(run, type, reduction, batch, formats);
+  const auto kernel = NNForwardLoss::create(run.device(), given.descriptor);
+  ImageDescriptor result = kernel->sizeDestination(batch.descriptor(formats.source));
+  result.setChannelFormat(formats.result);
+  const TestImages losses = run.destinations(batch.form, result, batch.count);
+  if (!run.encode([&](const auto& commandBuffer) {
+        kernel->encodeBatch(commandBuffer, given.sources.batch(), given.labelImages.batch(), {}, {},
+                            losses.batch());
+      }))
+    return;
+  given.requireUnchanged(run);
+  run.check(lossReference(given.item.problem, given.reference()).loss, losses, Zeros::Expected);
+}
+
+/// The gradient kernel after the forward kernel, whose state holds the numbers.
+void runGradientKernel(ConformRun& run, CNNLossType type, CNNReductionType reduction,
+                       const KernelBatch& batch, ConformFormats formats, bool ofLabels) {
+  const KernelInputs given(run, type, reduction, batch, formats);
+  const auto forward = NNForwardLoss::create(run.device(), given.descriptor);
+  CNNLossDescriptor others = given.descriptor;
+  others.setWeight(100);  // the state's counts
+  const auto kernel = NNLossGradient::create(run.device(), others);
+  kernel->setComputeLabelGradients(ofLabels);
+  ImageDescriptor lossSize = forward->sizeDestination(batch.descriptor(formats.source));
+  lossSize.setChannelFormat(ImageFeatureChannelFormat::Float32);
+  const TestImages losses = run.destinations(batch.form, lossSize, batch.count);
+  const TestImages incoming = run.sources(batch.form, lossSize, batch.count, RandomKind::Uniform);
+  const TestImages gradients = run.destinations(batch.form, batch.descriptor(formats.result), batch.count);
+  const StateBatch states = forward->resultStateBatch(given.sources.batch());
+  if (!run.encode([&](const auto& commandBuffer) {
+        forward->encodeBatch(commandBuffer, given.sources.batch(), given.labelImages.batch(), {}, states,
+                             losses.batch());
+        kernel->encodeBatch(commandBuffer, incoming.batch(), given.sources.batch(), given.labelImages.batch(),
+                            {}, states, gradients.batch());
+      }))
+    return;
+  given.requireUnchanged(run);
+  run.require(incoming.isUnchanged(), "the source gradient was written");
+  LossProblem problem = given.item.problem;
+  problem.divideGradient = true;
+  problem.sourceGradient = problem.loss;
+  LossInputs inputs = given.reference();
+  inputs.sourceGradient = incoming.reference();
+  const LossOutputs expected = lossReference(problem, inputs);
+  run.check(ofLabels ? expected.labelGradient : expected.gradient, gradients, Zeros::Expected);
+}
+
+/// Which kernel of the family a row is about.
+struct LossClass {
+  const char* name;
+  Direction direction;
+  bool hasLoss, hasGradients;
+};
+constexpr LossClass kBoth{"CNNLoss", Direction::Gradient, true, true};
+constexpr LossClass kForward{"NNForwardLoss", Direction::Forward, true, false};
+constexpr LossClass kGradient{"NNLossGradient", Direction::Gradient, false, true};
+
+/// A case with the outputs of that kernel alone; none when it has no such output.
+std::vector<LossCase> casesOf(const LossClass& kernel) {
+  std::vector<LossCase> cases;
+  for (LossCase item : lossCases()) {
+    if (!kernel.hasLoss) item.problem.loss = {};
+    if (!kernel.hasGradients)
+      item.problem.gradient = item.problem.labelGradient = item.problem.sourceGradient = {};
+    const LossProblem& problem = item.problem;
+    if (problem.loss.channels + problem.gradient.channels + problem.labelGradient.channels > 0)
+      cases.push_back(item);
+  }
+  return cases;
+}
+
+void addKernelCases(std::vector<ConformCase>& cases, const LossClass& kernel, ConformFormats formats) {
   const std::vector<KernelBatch> batches = kernelBatches();
   std::size_t next = 0;
   for (const CNNLossType type : lossTypes())
@@ -216,28 +306,79 @@ void addKernelCases(std::vector<ConformCase>& cases, ConformFormats formats) {
       const bool onlySums = type == CNNLossType::CosineDistance;
       if (onlySums && reduction != CNNReductionType::Sum) continue;
       const KernelBatch& batch = batches[next++ % batches.size()];
-      cases.push_back({batch.name + name(type) + name(reduction),
-                       [=](ConformRun& run) { runKernel(run, type, reduction, batch, formats); }});
+      cases.push_back({batch.name + name(type) + name(reduction), [=](ConformRun& run) {
+                         if (!kernel.hasGradients)
+                           return runForwardKernel(run, type, reduction, batch, formats);
+                         if (kernel.hasLoss) return runKernel(run, type, reduction, batch, formats);
+                         runGradientKernel(run, type, reduction, batch, formats, false);
+                         if (run.report().empty() && !run.isRefused())
+                           runGradientKernel(run, type, reduction, batch, formats, true);
+                       }});
+    }
+}
+
+void conformLossClass(Conform& conform, const LossClass& kernel) {
+  for (const LossImplementation& implementation : conform.implementations(lossBackEnds))
+    for (const Tier tier : {Tier::Exact, Tier::Bounded})
+      for (const ConformFormats formats : kForwardFormats) {
+        const ConformKey key{kernel.name, kernel.direction, formats.source, std::string(implementation.name),
+                             tier};
+        if (!conform.isSelected(key)) continue;
+        std::vector<ConformCase> cases;
+        for (const LossCase& item : casesOf(kernel))
+          if (item.problem.predictions.format == formats.source && item.exact == (tier == Tier::Exact))
+            cases.push_back({item.name, [=](ConformRun& run) { runPlan(run, implementation, item); }});
+        if (tier == Tier::Bounded && !isUnorm(formats.source)) addKernelCases(cases, kernel, formats);
+        conformRow(conform, key, cases);
+      }
+}
+
+/// Ones, in images of every form and in tensors with gaps.
+void conformInitialGradient(Conform& conform) {
+  for (const auto& implementation : conform.implementations(tensorCopyBackEnds))
+    for (const ImageFeatureChannelFormat format : kGradientFormats) {
+      const ConformKey key{"NNInitialGradient", Direction::Forward, format, std::string(implementation.name),
+                           Tier::Exact};
+      if (!conform.isSelected(key)) continue;
+      const auto ones = [](const TensorShape& shape) {
+        ReferenceTensor tensor(shape.images, shape.height, shape.width, shape.channels);
+        std::fill(tensor.values.begin(), tensor.values.end(), 1.0);
+        return tensor;
+      };
+      std::vector<ConformCase> cases;
+      for (const KernelBatch& batch : kernelBatches()) {
+        cases.push_back({batch.name, [=](ConformRun& run) {
+                           const TestImages losses = run.sources(batch.form, batch.descriptor(format),
+                                                                 batch.count, RandomKind::Uniform);
+                           runForwardKernel(run, *NNInitialGradient::create(run.device()), losses, batch.form,
+                                            format,
+                                            [&](const ReferenceTensor&) { return ones(losses.shape()); });
+                         }});
+        cases.push_back({batch.name + "Gaps", [=](ConformRun& run) {
+                           TensorCopyProblem problem;
+                           problem.fills = true;
+                           problem.destination = withGaps(TensorShape::dense(
+                               3, 16, 5, static_cast<std::int64_t>(batch.channels), format));
+                           const auto plan = run.prepare(implementation, problem);
+                           if (!plan) return;
+                           TestTensor destination = run.destination(problem.destination, 1);
+                           Operands operands;
+                           operands.destination = destination.address();
+                           operands.scalars[0] = 1;
+                           run.execute(*plan, operands);
+                           run.check(ones(problem.destination), destination);
+                         }});
+      }
+      conformRow(conform, key, cases);
     }
 }
 
 }  // namespace
 
-/// A call gives loss and gradient together.
+/// A call of CNNLoss gives loss and gradient together; the other kernels give one of them.
 void conformLoss(Conform& conform) {
-  for (const LossImplementation& implementation : conform.implementations(lossBackEnds))
-    for (const Tier tier : {Tier::Exact, Tier::Bounded})
-      for (const ConformFormats formats : kForwardFormats) {
-        const ConformKey key{"CNNLoss", Direction::Gradient, formats.source, std::string(implementation.name),
-                             tier};
-        if (!conform.isSelected(key)) continue;
-        std::vector<ConformCase> cases;
-        for (const LossCase& item : lossCases())
-          if (item.problem.predictions.format == formats.source && item.exact == (tier == Tier::Exact))
-            cases.push_back({item.name, [=](ConformRun& run) { runPlan(run, implementation, item); }});
-        if (tier == Tier::Bounded && !isUnorm(formats.source)) addKernelCases(cases, formats);
-        conformRow(conform, key, cases);
-      }
+  for (const LossClass& kernel : {kBoth, kForward, kGradient}) conformLossClass(conform, kernel);
+  conformInitialGradient(conform);
 }
 
 }  // namespace mps::detail

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -5,6 +6,7 @@
 #include "mps/conform/reference_call.hpp"
 #include "mps/conform/stored_values.hpp"
 #include "mps/conform/tolerance.hpp"
+#include "mps/core/tensor_copy.hpp"
 #include "mps/loss/loss_labels.hpp"
 #include "mps/loss/loss_reference.hpp"
 #include "mtl/buffer.hpp"
@@ -24,13 +26,19 @@ ReferenceTensor expanded(const ReferenceTensor& tensor, const LossProblem& probl
   return result;
 }
 
-LossInputs inputsOf(const ReferenceCall& call, const LossProblem& problem) {
+LossInputs numbersOf(const ReferenceCall& call) {
   LossInputs inputs;
-  inputs.predictions = call.source(problem.predictions);
   inputs.weight = call.scalar(0);
   inputs.labelSmoothing = call.scalar(1);
   inputs.epsilon = call.scalar(2);
   inputs.delta = call.scalar(3);
+  return inputs;
+}
+
+/// Of CNNLoss, whose labels are states.
+LossInputs inputsWithStates(const ReferenceCall& call, const LossProblem& problem) {
+  LossInputs inputs = numbersOf(call);
+  inputs.predictions = call.source(problem.predictions);
   const LossOperands operands = lossOperands(problem.describe(), call.sourceStates());
   if (operands.classIndices) {
     const auto images = problem.predictions.images;
@@ -45,6 +53,15 @@ LossInputs inputsOf(const ReferenceCall& call, const LossProblem& problem) {
   return inputs;
 }
 
+/// Of the kernels whose labels are images: sources `first` and those behind it.
+LossInputs inputsWithImages(const ReferenceCall& call, const LossProblem& problem, std::size_t first) {
+  LossInputs inputs = numbersOf(call);
+  inputs.predictions = call.stepSource(first);
+  inputs.labels = expanded(call.stepSource(first + 1), problem);
+  if (problem.weights.channels > 0) inputs.weights = expanded(call.stepSource(first + 2), problem);
+  return inputs;
+}
+
 bool isDerivative(const ReferenceTensor& gradient, const ReferenceTensor& derivative) {
   for (std::size_t i = 0; i < gradient.values.size(); ++i)
     if (!(std::abs(gradient.values[i] - derivative.values[i]) <= kFloat64Tolerance * derivative.magnitude[i]))
@@ -52,16 +69,13 @@ bool isDerivative(const ReferenceTensor& gradient, const ReferenceTensor& deriva
   return true;
 }
 
-}  // namespace
-
-bool computeLoss(ReferenceCall& call) {
-  const auto* problem = call.problem<LossProblem>();
-  if (problem == nullptr) return false;
-  const LossInputs inputs = inputsOf(call, *problem);
-  const LossOutputs outputs = lossReference(*problem, inputs);
+/// CNNLoss: the gradient, and the loss beside it.
+void computeLossAndGradient(ReferenceCall& call, const LossProblem& problem) {
+  const LossInputs inputs = inputsWithStates(call, problem);
+  const LossOutputs outputs = lossReference(problem, inputs);
   call.setDestination(outputs.gradient);
   // CNNLoss divides the loss by the count of a reduction, but not the gradient.
-  LossProblem undivided = *problem;
+  LossProblem undivided = problem;
   if (undivided.reductionType != CNNReductionType::None && !undivided.divideGradient)
     undivided.reductionType = CNNReductionType::Sum;
   undivided.exactSoftMaxGradient = true;
@@ -69,6 +83,40 @@ bool computeLoss(ReferenceCall& call) {
   // The usual softmax formula is a derivative only where the labels of a pixel, with their weights, add up
   // to 1.
   if (isDerivative(outputs.gradient, exact.gradient)) call.setObjective(std::move(exact.loss));
+}
+
+/// NNLossGradient.
+void computeLossGradient(ReferenceCall& call, const LossProblem& problem) {
+  LossInputs inputs = inputsWithImages(call, problem, 1);
+  inputs.sourceGradient = call.stepSource(0);
+  const LossOutputs outputs = lossReference(problem, inputs);
+  call.setDestination(problem.gradient.channels > 0 ? outputs.gradient : outputs.labelGradient);
+}
+
+/// NNInitialGradient: the derivative of the sum of its source.
+void computeOnes(ReferenceCall& call) {
+  const ReferenceTensor& source = call.stepSource(0);
+  ReferenceTensor ones = source;
+  std::fill(ones.values.begin(), ones.values.end(), 1.0);
+  call.setDestination(ones);
+  call.setObjective(source);
+}
+
+}  // namespace
+
+bool computeLoss(ReferenceCall& call) {
+  if (const auto* fill = call.problem<TensorCopyProblem>(); fill != nullptr && fill->fills) {
+    computeOnes(call);
+    return true;
+  }
+  const auto* problem = call.problem<LossProblem>();
+  if (problem == nullptr) return false;
+  if (problem->loss.channels == 0)
+    computeLossGradient(call, *problem);
+  else if (problem->gradient.channels == 0)
+    call.setDestination(lossReference(*problem, inputsWithImages(call, *problem, 0)).loss);
+  else
+    computeLossAndGradient(call, *problem);
   return true;
 }
 

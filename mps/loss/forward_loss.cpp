@@ -1,0 +1,260 @@
+#include "mps/loss/forward_loss.hpp"
+
+#include "mps/core/call.hpp"
+#include "mps/core/error.hpp"
+#include "mps/core/gradient_state.hpp"
+#include "mps/core/tensor_copy.hpp"
+#include "mps/loss/loss_call.hpp"
+#include "mtl/command_buffer.hpp"
+
+namespace mps {
+
+using detail::LossCall;
+using detail::LossRecord;
+
+namespace {
+
+void checkDescriptor(const char* className, const CNNLossDescriptor& descriptor) {
+  detail::checkLossDescriptor(className, descriptor);
+  if (descriptor.lossScale())
+    throw Error(className, "lossScale", "set", "null: CNNLoss takes it; here the first gradient is scaled");
+}
+
+/// Labels and weights, checked against what is written.
+void checkTargets(const Kernel& kernel, const ImageBatch& sources, const ImageBatch& labels,
+                  const ImageBatch& weights, const ImageBatch& destinations) {
+  detail::checkCount(kernel, "destinationImages", destinations.count(), sources.count());
+  detail::checkCount(kernel, "labels", labels.count(), sources.count());
+  if (!weights.empty()) detail::checkCount(kernel, "weights", weights.count(), sources.count());
+  detail::checkNoAlias(kernel, "labels", labels, destinations);
+  if (!weights.empty()) detail::checkNoAlias(kernel, "weights", weights, destinations);
+}
+
+/// Forward sources of a graph's step with weights: predictions, labels, weights.
+constexpr std::size_t kStepWithWeights = 3;
+
+}  // namespace
+
+NNForwardLoss::NNForwardLoss(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& lossDescriptor)
+    : CNNKernel(std::move(device)), descriptor_(lossDescriptor) {
+  checkDescriptor("NNForwardLoss", descriptor_);
+}
+
+std::shared_ptr<NNForwardLoss> NNForwardLoss::create(const std::shared_ptr<mtl::Device>& device,
+                                                     const CNNLossDescriptor& lossDescriptor) {
+  return std::shared_ptr<NNForwardLoss>(new NNForwardLoss(device, lossDescriptor));
+}
+
+std::shared_ptr<Kernel> NNForwardLoss::clone() const {
+  return std::shared_ptr<NNForwardLoss>(new NNForwardLoss(*this));
+}
+
+detail::PreparedCall NNForwardLoss::prepareForward(const detail::ForwardCall& /*call*/) const {
+  throw Error(describe() + ": encoded without labels; call encodeBatch with labels");
+}
+
+std::size_t NNForwardLoss::producedFeatureChannels(std::size_t sourceFeatureChannels) const {
+  return reductionType() == CNNReductionType::None ? sourceFeatureChannels : 1;
+}
+
+void NNForwardLoss::adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) {
+  const bool perElement = reductionType() == CNNReductionType::None;
+  destination.setWidth(perElement ? source.width() : 1);
+  destination.setHeight(perElement ? source.height() : 1);
+}
+
+void NNForwardLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                const ImageBatch& sourceImages, const ImageBatch& labels,
+                                const ImageBatch& weights, const StateBatch& destinationStates,
+                                const ImageBatch& destinationImages) {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  checkTargets(*this, sourceImages, labels, weights, destinationImages);
+  if (sourceImages.empty()) return;
+  if (!destinationStates.empty())
+    detail::checkStates(*this, "destinationStates", *commandBuffer, destinationStates, sourceImages.count());
+  detail::checkLossImages(*this, *commandBuffer, sourceImages, destinationImages);
+  if (!(offset() == Offset{}) || !(clipRect() == RectNoClip))
+    throw Error(describe(), "offset and clipRect", "changed", "their defaults: a loss covers whole images");
+
+  LossRecord numbers{weight(), labelSmoothing(), epsilon(), delta()};
+  if (callback_) numbers.weight = callback_->scalarWeight(sourceImages[0], destinationImages[0]);
+  mtl::RecordingGuard guard(*commandBuffer);
+  LossCall call(*this, *commandBuffer, descriptor_, sourceImages);
+  call.setNumbers(numbers);
+  call.setLabels(labels);
+  if (!weights.empty()) call.setWeights(weights);
+  call.setOnlyLosses(destinationImages);
+  call.record();
+  guard.keep();
+
+  if (!destinationStates.empty()) {
+    auto record = std::make_shared<detail::ForwardRecord>();
+    record->kernelClass = className();
+    record->source = sourceImages.descriptor();
+    record->destination = destinationImages.descriptor();
+    record->imageCount = sourceImages.count();
+    record->family = numbers;
+    destinationStates.setRecord(record);
+  }
+  detail::setProducer(destinationImages, describe());
+  detail::consumeRead(sourceImages, describe());
+  detail::consumeRead(labels, describe());
+  if (!weights.empty()) detail::consumeRead(weights, describe());
+}
+
+ImageBatch NNForwardLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                      const ImageBatch& sourceImages, const ImageBatch& labels,
+                                      const ImageBatch& weights) {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  if (sourceImages.empty()) return {};
+  detail::checkNotStacked(*this, "sourceImages", sourceImages);
+  ImageBatch destinations =
+      detail::allocateImages(*this, *destinationImageAllocator(), commandBuffer,
+                             sizeDestination(sourceImages.descriptor()), sourceImages.count());
+  encodeBatch(commandBuffer, sourceImages, labels, weights, {}, destinations);
+  return destinations;
+}
+
+ImageBatch NNForwardLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                      const ImageBatch& sourceImages, const ImageBatch& labels,
+                                      const ImageBatch& weights, StateBatch& destinationStates,
+                                      bool destinationStatesAreTemporary) {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  destinationStates = {};
+  if (sourceImages.empty()) return {};
+  detail::checkNotStacked(*this, "sourceImages", sourceImages);
+  ImageBatch destinations =
+      detail::allocateImages(*this, *destinationImageAllocator(), commandBuffer,
+                             sizeDestination(sourceImages.descriptor()), sourceImages.count());
+  const StateBatch states = destinationStatesAreTemporary
+                                ? temporaryResultStateBatch(commandBuffer, sourceImages)
+                                : resultStateBatch(sourceImages);
+  encodeBatch(commandBuffer, sourceImages, labels, weights, states, destinations);
+  destinationStates = states;
+  return destinations;
+}
+
+void NNForwardLoss::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                               std::span<const ImageBatch> sources, const StateBatch& destinationStates,
+                               const ImageBatch& destinationImages) {
+  encodeBatch(commandBuffer, sources[0], sources[1],
+              sources.size() == kStepWithWeights ? sources[2] : ImageBatch{}, destinationStates,
+              destinationImages);
+}
+
+NNLossGradient::NNLossGradient(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& lossDescriptor)
+    : CNNGradientKernel(std::move(device)), descriptor_(lossDescriptor) {
+  checkDescriptor("NNLossGradient", descriptor_);
+}
+
+std::shared_ptr<NNLossGradient> NNLossGradient::create(const std::shared_ptr<mtl::Device>& device,
+                                                       const CNNLossDescriptor& lossDescriptor) {
+  return std::shared_ptr<NNLossGradient>(new NNLossGradient(device, lossDescriptor));
+}
+
+std::shared_ptr<Kernel> NNLossGradient::clone() const {
+  return std::shared_ptr<NNLossGradient>(new NNLossGradient(*this));
+}
+
+bool NNLossGradient::acceptsForward(const std::string& forwardClassName) const {
+  return forwardClassName == "NNForwardLoss";
+}
+
+std::vector<detail::PreparedCall> NNLossGradient::prepareGradient(
+    const detail::GradientCall& /*call*/) const {
+  throw Error(describe() + ": encoded without labels; call encodeBatch with labels");
+}
+
+void NNLossGradient::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                 const ImageBatch& sourceGradients, const ImageBatch& sourceImages,
+                                 const ImageBatch& labels, const ImageBatch& weights,
+                                 const StateBatch& sourceStates, const ImageBatch& destinationGradients) {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  checkTargets(*this, sourceImages, labels, weights, destinationGradients);
+  detail::checkCount(*this, "sourceGradients", sourceGradients.count(), sourceImages.count());
+  if (sourceImages.empty()) return;
+  detail::checkLossImages(*this, *commandBuffer, sourceImages, destinationGradients);
+  detail::checkSources(*this, "sourceGradients", *commandBuffer, sourceGradients);
+  detail::checkNotStacked(*this, "sourceGradients", sourceGradients);
+  detail::checkNoAlias(*this, "sourceGradients", sourceGradients, destinationGradients);
+  if (!(primaryOffset() == Offset{}) || !(secondaryOffset() == Offset{}) || !(clipRect() == RectNoClip))
+    throw Error(describe(), "offsets and clipRect", "changed", "their defaults: a loss covers whole images");
+
+  LossRecord numbers{weight(), labelSmoothing(), epsilon(), delta()};
+  if (!sourceStates.empty()) {
+    detail::checkStates(*this, "sourceStates", *commandBuffer, sourceStates, sourceImages.count());
+    const auto record = detail::recordOf(describe(), sourceStates).record;
+    const auto* recorded = std::any_cast<LossRecord>(&record->family);
+    if (recorded == nullptr)
+      throw Error(describe(), "sourceStates", "of " + record->kernelClass, "of NNForwardLoss");
+    const ImageDescriptor found = sourceImages.descriptor();
+    if (found.width() != record->source.width() || found.height() != record->source.height() ||
+        found.featureChannels() != record->source.featureChannels())
+      throw Error(describe(), "sourceImages", found.describe(),
+                  record->source.describe() + ", as the forward kernel's");
+    numbers = *recorded;
+  }
+  if (callback_) numbers.weight = callback_->scalarWeight(sourceImages[0], destinationGradients[0]);
+  mtl::RecordingGuard guard(*commandBuffer);
+  LossCall call(*this, *commandBuffer, descriptor_, sourceImages);
+  call.setNumbers(numbers);
+  call.setLabels(labels);
+  if (!weights.empty()) call.setWeights(weights);
+  call.setSourceGradients(sourceGradients, dividesByCount_);
+  if (computeLabelGradients_)
+    call.setLabelGradients(destinationGradients);
+  else
+    call.setGradients(destinationGradients);
+  call.record();
+  guard.keep();
+
+  detail::setProducer(destinationGradients, describe());
+  for (const ImageBatch* read : {&sourceGradients, &sourceImages, &labels})
+    detail::consumeRead(*read, describe());
+  if (!weights.empty()) detail::consumeRead(weights, describe());
+}
+
+ImageBatch NNLossGradient::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                       const ImageBatch& sourceGradients, const ImageBatch& sourceImages,
+                                       const ImageBatch& labels, const ImageBatch& weights,
+                                       const StateBatch& sourceStates) {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  detail::checkCount(*this, "sourceGradients", sourceGradients.count(), sourceImages.count());
+  if (sourceImages.empty()) return {};
+  detail::checkNotStacked(*this, "sourceImages", sourceImages);
+  ImageBatch destinations = detail::allocateImages(
+      *this, *destinationImageAllocator(), commandBuffer,
+      sizeDestination(sourceGradients.descriptor(), sourceImages.descriptor()), sourceImages.count());
+  encodeBatch(commandBuffer, sourceGradients, sourceImages, labels, weights, sourceStates, destinations);
+  return destinations;
+}
+
+void NNLossGradient::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                std::span<const ImageBatch> sources, const StateBatch& gradientStates,
+                                const ImageBatch& destinationGradients, bool /*accumulates*/) {
+  const std::span<const ImageBatch> forward = sources.subspan(1);
+  encodeBatch(commandBuffer, sources[0], forward[0], forward[1],
+              forward.size() == kStepWithWeights ? forward[2] : ImageBatch{}, gradientStates,
+              destinationGradients);
+}
+
+std::shared_ptr<NNInitialGradient> NNInitialGradient::create(const std::shared_ptr<mtl::Device>& device) {
+  return std::shared_ptr<NNInitialGradient>(new NNInitialGradient(device));
+}
+
+std::shared_ptr<Kernel> NNInitialGradient::clone() const {
+  return std::shared_ptr<NNInitialGradient>(new NNInitialGradient(*this));
+}
+
+detail::PreparedCall NNInitialGradient::prepareForward(const detail::ForwardCall& call) const {
+  detail::TensorCopyProblem ones;
+  ones.fills = true;
+  ones.destination = call.destination;
+  detail::PreparedCall prepared;
+  prepared.scalars[0] = 1;
+  prepared.readsSource = false;
+  prepared.plan = detail::planFor(*device(), detail::tensorCopyBackEnds, ones);
+  return prepared;
+}
+
+}  // namespace mps

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <any>
+#include <cstddef>
+#include <memory>
+
+#include "mps/core/call.hpp"
+#include "mps/core/image_batch.hpp"
+#include "mps/core/loss_scale.hpp"
+#include "mps/loss/loss_problem.hpp"
+
+namespace mtl {
+class Buffer;
+}
+
+namespace mps::detail {
+
+/// What an encode of NNForwardLoss leaves for its gradient, in ForwardRecord::family.
+struct LossRecord {
+  float weight = 1;
+  float labelSmoothing = 0;
+  float epsilon = 0;
+  float delta = 0;
+};
+
+/// @throws Error, naming the class, for values out of the ranges that CNNLossDescriptor names.
+void checkLossDescriptor(const char* className, const CNNLossDescriptor& descriptor);
+
+/// What every encode checks of its images. @throws Error
+void checkLossImages(const Kernel& kernel, mtl::CommandBuffer& commandBuffer, const ImageBatch& sources,
+                     const ImageBatch& destinations);
+
+/// One call of a kernel of this family, put together from images: sizes are checked, then the plan is recorded. The
+/// library's own.
+class LossCall {
+ public:
+  /// Checks and takes the predictions; they stay alive until the call is recorded.
+  LossCall(const Kernel& kernel, mtl::CommandBuffer& commandBuffer, const CNNLossDescriptor& descriptor,
+           const ImageBatch& predictions);
+
+  /// @name Inputs. Axes of size 1 are repeated over the predictions. @throws Error when an image does not fit.
+  /// @{
+  void setLabels(const ImageBatch& labels);
+  /// One class per image, of predictions of one pixel.
+  void setClassIndices(const std::shared_ptr<mtl::Buffer>& indices, std::size_t first);
+  void setWeights(const ImageBatch& weights);
+  /// As the predictions for reduction None, else 1 x 1 x 1. @param divides LossProblem::divideGradient
+  void setSourceGradients(const ImageBatch& gradients, bool divides);
+  /// One number for all images.
+  void setScale(const LossScale& scale);
+  /// The numbers that count, in place of the descriptor's.
+  void setNumbers(const LossRecord& numbers) { numbers_ = numbers; }
+  /// @}
+
+  /// @name Outputs
+  /// @{
+  /// As the predictions.
+  void setGradients(const ImageBatch& gradients);
+  /// As the predictions; the only output.
+  void setLabelGradients(const ImageBatch& gradients);
+  /// The losses beside a gradient: as the predictions for reduction None, else 1 x 1 x 1 or as the predictions.
+  void setLosses(const ImageBatch& losses);
+  /// The losses alone.
+  void setOnlyLosses(const ImageBatch& losses);
+  /// @}
+
+  void record();
+
+ private:
+  void checkLossSize(const char* argument, const TensorShape& loss) const;
+  void checkAsPredictions(const char* argument, const TensorShape& shape) const;
+
+  const Kernel& kernel_;
+  mtl::CommandBuffer& commandBuffer_;
+  LossProblem problem_;
+  LossRecord numbers_;
+  PreparedCall prepared_;
+  BatchOperand predictions_;
+  BatchOperand labels_;
+  BatchOperand sourceGradient_;
+  BatchOperand destination_;
+  BatchOperand losses_;
+  TensorView looseLosses_;  ///< where the losses are written when their images lie apart
+};
+
+}  // namespace mps::detail
