@@ -15,10 +15,11 @@ function(unmetal_configure_target target)
     target_compile_options(${target} PRIVATE
       $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${UNMETAL_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer>)
     target_link_options(${target} PUBLIC -fsanitize=${UNMETAL_SANITIZE})
-    # Most of a sanitized build is the compiling of tests and program; only kernels and references need speed.
-    if(NOT target MATCHES "^unmetal(_conform)?$")
-      target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
-    endif()
+  endif()
+  # Tests, and in a sanitized build the program, take longer to compile than to run: only kernels and references need
+  # speed.
+  if(target MATCHES "_tests$" OR (UNMETAL_SANITIZE AND NOT target MATCHES "^unmetal(_conform)?$"))
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
   endif()
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
   if(UNMETAL_HAS_CUDA)
