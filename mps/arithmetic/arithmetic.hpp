@@ -274,6 +274,13 @@ class CNNArithmeticGradient : public CNNGradientKernel {
 };
 
 /// Gradient of CNNAdd (MPSCNNAddGradient).
+///
+///     auto add = mps::CNNAdd::create(device);
+///     std::shared_ptr<mps::State> state;
+///     auto z = add->encode(commandBuffer, x, y, state, false);
+///     auto dx = mps::CNNAddGradient::create(device, false)->encode(commandBuffer, dz, x, state);
+///     auto ofY = mps::CNNAddGradient::create(device, true);
+///     auto dy = ofY->encode(commandBuffer, dz, y, state);
 class CNNAddGradient : public CNNArithmeticGradient {
  public:
   static std::shared_ptr<CNNAddGradient> create(const std::shared_ptr<mtl::Device>& device,
@@ -291,6 +298,14 @@ class CNNAddGradient : public CNNArithmeticGradient {
 };
 
 /// Gradient of CNNSubtract (MPSCNNSubtractGradient). It does not negate: for y set primaryScale to -b.
+///
+///     auto subtract = mps::CNNSubtract::create(device);
+///     std::shared_ptr<mps::State> state;
+///     auto z = subtract->encode(commandBuffer, x, y, state, false);
+///     auto dx = mps::CNNSubtractGradient::create(device, false)->encode(commandBuffer, dz, x, state);
+///     auto ofY = mps::CNNSubtractGradient::create(device, true);
+///     ofY->setPrimaryScale(-1);
+///     auto dy = ofY->encode(commandBuffer, dz, y, state);
 class CNNSubtractGradient : public CNNArithmeticGradient {
  public:
   static std::shared_ptr<CNNSubtractGradient> create(const std::shared_ptr<mtl::Device>& device,
@@ -308,6 +323,13 @@ class CNNSubtractGradient : public CNNArithmeticGradient {
 };
 
 /// Gradient of CNNMultiply (MPSCNNMultiplyGradient). sourceImage is the other operand.
+///
+///     auto multiply = mps::CNNMultiply::create(device);
+///     std::shared_ptr<mps::State> state;
+///     auto z = multiply->encode(commandBuffer, x, y, state, false);
+///     auto dx = mps::CNNMultiplyGradient::create(device, false)->encode(commandBuffer, dz, y, state);
+///     auto ofY = mps::CNNMultiplyGradient::create(device, true);
+///     auto dy = ofY->encode(commandBuffer, dz, x, state);
 class CNNMultiplyGradient : public CNNArithmeticGradient {
  public:
   static std::shared_ptr<CNNMultiplyGradient> create(const std::shared_ptr<mtl::Device>& device,
@@ -325,6 +347,13 @@ class CNNMultiplyGradient : public CNNArithmeticGradient {
 };
 
 /// Gradient of CNNDivide, an extension (spec/00 D6). sourceImage is the divisor y; for y a state is needed.
+///
+///     auto divide = mps::CNNDivide::create(device);
+///     std::shared_ptr<mps::State> state;
+///     auto z = divide->encode(commandBuffer, x, y, state, false);
+///     auto dx = mps::CNNDivideGradient::create(device, false)->encode(commandBuffer, dz, y, state);
+///     auto ofY = mps::CNNDivideGradient::create(device, true);
+///     auto dy = ofY->encode(commandBuffer, dz, y, state);
 class CNNDivideGradient : public CNNArithmeticGradient {
  public:
   static std::shared_ptr<CNNDivideGradient> create(const std::shared_ptr<mtl::Device>& device,

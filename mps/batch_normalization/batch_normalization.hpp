@@ -223,6 +223,15 @@ class BatchNormalizationGradientKernel : public CNNGradientKernel {
 /// The inherited encodes with gradient states compute the data gradient, too, once all elements of the
 /// statistics have come (spec/00 D3); before they throw and say how many elements are missing. They overwrite
 /// (or return) the destination as CNNBatchNormalizationGradient does.
+///
+///     auto statistics = mps::CNNBatchNormalizationStatistics::create(device);
+///     auto normalization = mps::CNNBatchNormalization::create(device, dataSource);
+///     auto state = std::static_pointer_cast<mps::CNNBatchNormalizationState>(normalization->resultState(x[0]));
+///     statistics->encodeBatch(commandBuffer, x, state);
+///     normalization->encodeBatch(commandBuffer, x, state, y);
+///     auto sums = mps::CNNBatchNormalizationStatisticsGradient::create(device);
+///     sums->encodeBatch(commandBuffer, dy, x, state);
+///     auto dGamma = state->gradientForGamma();
 class CNNBatchNormalizationStatisticsGradient : public detail::BatchNormalizationGradientKernel {
  public:
   /// @param fusedNeuronDescriptor that of the forward kernel, else encodes throw
@@ -263,6 +272,15 @@ class CNNBatchNormalizationStatisticsGradient : public detail::BatchNormalizatio
 };
 
 /// dx, from a state whose statistics gradient has seen the whole batch (MPSCNNBatchNormalizationGradient).
+///
+///     auto statistics = mps::CNNBatchNormalizationStatistics::create(device);
+///     auto normalization = mps::CNNBatchNormalization::create(device, dataSource);
+///     auto state = std::static_pointer_cast<mps::CNNBatchNormalizationState>(normalization->resultState(x[0]));
+///     statistics->encodeBatch(commandBuffer, x, state);
+///     normalization->encodeBatch(commandBuffer, x, state, y);
+///     mps::CNNBatchNormalizationStatisticsGradient::create(device)->encodeBatch(commandBuffer, dy, x, state);
+///     auto gradient = mps::CNNBatchNormalizationGradient::create(device);
+///     auto dx = gradient->encodeBatch(commandBuffer, dy, x, state);
 class CNNBatchNormalizationGradient : public detail::BatchNormalizationGradientKernel {
  public:
   /// @param fusedNeuronDescriptor that of the forward kernel, else encodes throw

@@ -85,7 +85,7 @@ class BatchNormalizationGradients : public testing::DeviceTest {
   void SetUp() override { normalization_ = CNNBatchNormalization::create(device_, source_, relu_); }
 };
 
-TEST_F(BatchNormalizationGradients, AWholeStep) {
+TEST_F(BatchNormalizationGradients, D4AWholeStepWithTheGradientsOfMeanAndVariance) {
   const auto commandBuffer = commands();
   const State state = newState();
   const auto dx = destinations();

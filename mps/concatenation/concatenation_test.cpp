@@ -66,7 +66,7 @@ TEST_F(Concatenation, ExampleChannels23And5And8) {
 }
 
 /// spec/06 section 4.
-TEST_F(Concatenation, Example7And11Gives20AndTheGradientUndoesIt) {
+TEST_F(Concatenation, Behaviour13SevenAndElevenChannelsGive20AndTheGradientUndoesIt) {
   const Images sources{pixel(counted(7)), pixel(counted(11, 50))};
   const auto buffer = commands();
   std::shared_ptr<State> state;

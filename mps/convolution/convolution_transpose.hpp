@@ -159,6 +159,12 @@ class CNNConvolutionTranspose : public CNNKernel, public detail::ForwardKernelWi
 /// Encodes with a state take T from it as kernelOffset, and where the clip rectangle of the forward pass lies as
 /// primaryOffset. A state of a kernel with a fused neuron or folded batch normalisation throws: the derivative would be
 /// missing.
+///
+///     auto up = mps::CNNConvolutionTranspose::create(device, dataSource);
+///     std::shared_ptr<mps::State> state;
+///     auto y = up->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::CNNConvolutionTransposeGradient::create(device, dataSource);
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNConvolutionTransposeGradient : public CNNGradientKernel, public detail::GradientKernelWithWeights {
  public:
   /// @param weights the data source of the forward kernel

@@ -39,6 +39,12 @@ class CNNFullyConnected : public CNNConvolution {
 ///     db[k]          = sum over images of E[k]
 ///
 /// State, accumulation and reload as for CNNConvolutionGradient.
+///
+///     auto dense = mps::CNNFullyConnected::create(device, dataSource);
+///     std::shared_ptr<mps::State> state;
+///     auto y = dense->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::CNNFullyConnectedGradient::create(device, dataSource);
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNFullyConnectedGradient : public CNNConvolutionGradient {
  public:
   static std::shared_ptr<CNNFullyConnectedGradient> create(const std::shared_ptr<mtl::Device>& device,

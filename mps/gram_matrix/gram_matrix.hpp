@@ -81,6 +81,12 @@ class NNGramMatrixCalculation final : public CNNKernel {
 /// sourceImage is the forward source. Encodes with a state take alpha from it, those without use the property.
 ///
 /// @throws Error when offsets or clipRect are set, and when sizes do not belong together
+///
+///     auto gram = mps::NNGramMatrixCalculation::create(device);
+///     std::shared_ptr<mps::State> state;
+///     auto y = gram->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::NNGramMatrixCalculationGradient::create(device);
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class NNGramMatrixCalculationGradient final : public CNNGradientKernel {
  public:
   static std::shared_ptr<NNGramMatrixCalculationGradient> create(const std::shared_ptr<mtl::Device>& device,

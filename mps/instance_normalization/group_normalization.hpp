@@ -56,6 +56,12 @@ class CNNGroupNormalization : public detail::ImageNormalizationKernel {
 
 /// dx, and dL/dgamma and dL/dbeta of each image into its state (MPSCNNGroupNormalizationGradient); as
 /// CNNInstanceNormalizationGradient.
+///
+///     auto normalization = mps::CNNGroupNormalization::create(device, dataSource);
+///     std::shared_ptr<mps::State> state;
+///     auto y = normalization->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::CNNGroupNormalizationGradient::create(device);
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNGroupNormalizationGradient : public detail::ImageNormalizationGradientKernel {
  public:
   static std::shared_ptr<CNNGroupNormalizationGradient> create(const std::shared_ptr<mtl::Device>& device);

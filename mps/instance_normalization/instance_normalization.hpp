@@ -139,6 +139,12 @@ class CNNInstanceNormalization : public detail::ImageNormalizationKernel {
 /// dx, and dL/dgamma and dL/dbeta of each image into its state (MPSCNNInstanceNormalizationGradient). sourceImage is
 /// the forward source. Needs gradient states; without their kept statistics (another source image) they are
 /// computed again.
+///
+///     auto normalization = mps::CNNInstanceNormalization::create(device, dataSource);
+///     std::shared_ptr<mps::State> state;
+///     auto y = normalization->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::CNNInstanceNormalizationGradient::create(device);
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNInstanceNormalizationGradient : public detail::ImageNormalizationGradientKernel {
  public:
   static std::shared_ptr<CNNInstanceNormalizationGradient> create(const std::shared_ptr<mtl::Device>& device);

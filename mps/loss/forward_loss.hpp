@@ -113,6 +113,13 @@ class NNForwardLoss : public CNNKernel {
 ///
 /// D is 1 for Sum, else the count that the loss was divided by: the chain rule. Apple's text can be read as "never divide"
 /// (spec/04 question Q5); setDividesByCount(false) does that.
+///
+///     auto loss = mps::NNForwardLoss::create(device, descriptor);
+///     mps::StateBatch states;
+///     auto value = loss->encodeBatch(commandBuffer, x, labels, {}, states, false);
+///     auto ones = mps::NNInitialGradient::create(device)->encodeBatch(commandBuffer, value);
+///     auto gradient = mps::NNLossGradient::create(device, descriptor);
+///     auto dx = gradient->encodeBatch(commandBuffer, ones, x, labels, {}, states);
 class NNLossGradient : public CNNGradientKernel {
  public:
   /// @throws Error as NNForwardLoss::create.

@@ -171,13 +171,6 @@ class CNNCrossChannelNormalization : public CNNNormalization {
 
 /// Base of the gradient kernels. sourceImage is the forward source. Destination pixel (x, y) is the gradient of source
 /// pixel (x, y), in all encodes; pixels that no window sees get 0. The result is deterministic.
-///
-///     auto normalization = mps::CNNCrossChannelNormalization::create(device, 5);
-///     normalization->setBeta(0.75F);
-///     std::shared_ptr<mps::State> state;
-///     auto y = normalization->encode(commandBuffer, x, state, false);
-///     auto gradient = mps::CNNCrossChannelNormalizationGradient::create(device, 5);
-///     auto dx = gradient->encode(commandBuffer, dy, x, state);     // with beta 0.75
 class CNNNormalizationGradient : public CNNGradientKernel {
  public:
   /// As in the forward kernel.
@@ -220,6 +213,12 @@ class CNNNormalizationGradient : public CNNGradientKernel {
 ///     dX = dY * T^-beta - 2 * alpha * beta / N * X * (sum of S over the windows that see the pixel)
 ///
 /// An edge pixel that stands for others (Clamp) counts as often as a window sees it.
+///
+///     auto normalization = mps::CNNSpatialNormalization::create(device, 3, 3);
+///     std::shared_ptr<mps::State> state;
+///     auto y = normalization->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::CNNSpatialNormalizationGradient::create(device, 3, 3);
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNSpatialNormalizationGradient : public CNNNormalizationGradient {
  public:
   /// Parameters as for CNNSpatialNormalization.
@@ -245,6 +244,12 @@ class CNNSpatialNormalizationGradient : public CNNNormalizationGradient {
 ///     dX = ps * (A - p0 / N * sum of A - 2 * alpha * beta / N * (X * sum of B - sum of B * M))
 ///
 /// pm has no part in it. Defaults as in the forward kernel, alpha 0 included.
+///
+///     auto normalization = mps::CNNLocalContrastNormalization::create(device, 3, 3);
+///     std::shared_ptr<mps::State> state;
+///     auto y = normalization->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::CNNLocalContrastNormalizationGradient::create(device, 3, 3);
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNLocalContrastNormalizationGradient : public CNNNormalizationGradient {
  public:
   /// Parameters as for CNNSpatialNormalization.
@@ -272,6 +277,13 @@ class CNNLocalContrastNormalizationGradient : public CNNNormalizationGradient {
 /// (MPSCNNCrossChannelNormalizationGradient.) With S = dY * X * T^(-beta - 1) of each channel,
 ///
 ///     dX(k) = dY(k) * T(k)^-beta - 2 * alpha * beta / N * X(k) * (sum of S(r) over the channels r whose windows hold k)
+///
+///     auto normalization = mps::CNNCrossChannelNormalization::create(device, 5);
+///     normalization->setBeta(0.75F);
+///     std::shared_ptr<mps::State> state;
+///     auto y = normalization->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::CNNCrossChannelNormalizationGradient::create(device, 5);
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);     // with beta 0.75
 class CNNCrossChannelNormalizationGradient : public CNNNormalizationGradient {
  public:
   /// @param kernelSize that of the forward kernel  @throws Error for 0

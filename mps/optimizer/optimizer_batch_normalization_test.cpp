@@ -130,7 +130,7 @@ TEST_F(BatchNormalizationOptimizer, BuffersOfEveryKind) {
   EXPECT_EQ(valuesOf(most[0]->data()), (Values{0.75F, 3}));
 }
 
-TEST_F(BatchNormalizationOptimizer, EachEncodeTakesAReadOffEachState) {
+TEST_F(BatchNormalizationOptimizer, Behaviour03EachEncodeTakesAReadOffEachState) {
   const auto commandBuffer = commands();
   const auto temporary = newState(commandBuffer), source = newState(commandBuffer);
   temporary->setReadCount(2);

@@ -242,7 +242,13 @@ class CNNPoolingMaxGradient : public CNNPoolingGradient {
 
 /// dIn(y) = sum over windows x that contain y of g(x) / N(x), N as in the forward pass
 /// (MPSCNNPoolingAverageGradient). Only the size of sourceImage counts: an unwritten temporary image will do
-/// (spec/00 D10). Example as for CNNPoolingMaxGradient.
+/// (spec/00 D10).
+///
+///     auto pool = mps::CNNPoolingAverage::create(device, 3, 3);
+///     std::shared_ptr<mps::State> state;
+///     auto y = pool->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::CNNPoolingAverageGradient::create(device, 3, 3);
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNPoolingAverageGradient : public CNNPoolingGradient {
  public:
   /// Parameters as for CNNPoolingMaxGradient.
@@ -275,8 +281,13 @@ class CNNPoolingAverageGradient : public CNNPoolingGradient {
 };
 
 /// dIn(y) = in(y) * sum over windows x that contain y of g(x) / out(x), with 0 for a window whose norm is 0
-/// (MPSCNNPoolingL2NormGradient). out(x) is computed again from sourceImage. Example as for
-/// CNNPoolingMaxGradient.
+/// (MPSCNNPoolingL2NormGradient). out(x) is computed again from sourceImage.
+///
+///     auto pool = mps::CNNPoolingL2Norm::create(device, 2, 2, 2, 2);
+///     std::shared_ptr<mps::State> state;
+///     auto y = pool->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::CNNPoolingL2NormGradient::create(device, 2, 2, 2, 2);
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNPoolingL2NormGradient : public CNNPoolingGradient {
  public:
   /// Parameters as for CNNPoolingMaxGradient.
@@ -299,6 +310,12 @@ class CNNPoolingL2NormGradient : public CNNPoolingGradient {
 
 /// The gradient of CNNDilatedPoolingMax (MPSCNNDilatedPoolingMaxGradient); rules as for
 /// CNNPoolingMaxGradient.
+///
+///     auto pool = mps::CNNDilatedPoolingMax::create(device, 3, 3, 2, 2, 1, 1);
+///     std::shared_ptr<mps::State> state;
+///     auto y = pool->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::CNNDilatedPoolingMaxGradient::create(device, 3, 3, 2, 2, 1, 1);
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNDilatedPoolingMaxGradient : public CNNPoolingGradient {
  public:
   /// Parameters of the forward kernel; the rates read back as secondaryDilationRateX and -Y.

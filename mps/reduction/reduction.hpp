@@ -128,6 +128,12 @@ class NNReduceFeatureChannelsSum final : public NNReduceUnary {
 ///
 /// @throws Error (create) for arguments of minimum and maximum, which have no gradient; (encodes) without a state and
 /// when clipRect is set
+///
+///     auto mean = mps::NNReduceSpatialMean::create(device);
+///     std::shared_ptr<mps::State> state;
+///     auto y = mean->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::NNReduceUnaryGradient::create(device, mean->operation(), mean->axis());
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class NNReduceUnaryGradient : public CNNGradientKernel {
  public:
   static std::shared_ptr<NNReduceUnaryGradient> create(const std::shared_ptr<mtl::Device>& device,

@@ -87,6 +87,12 @@ class NNPad : public CNNKernel {
 ///     Mirror, 4 before, 1 after, of 3:  g0 + g4, g1 + g3 + g5 + g7, g2 + g6
 ///
 /// @throws Error (encodes) without a state and when clipRect is set
+///
+///     auto pad = mps::NNPad::create(device, mps::ImageCoordinate{1, 1, 0}, mps::ImageCoordinate{1, 1, 0});
+///     std::shared_ptr<mps::State> state;
+///     auto y = pad->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::NNPadGradient::create(device);
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class NNPadGradient : public CNNGradientKernel {
  public:
   static std::shared_ptr<NNPadGradient> create(const std::shared_ptr<mtl::Device>& device);

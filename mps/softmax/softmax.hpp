@@ -75,6 +75,12 @@ class CNNSoftMaxGradient : public CNNGradientKernel {
 
 /// dx_k = dy_k - exp(l_k) sum_j dy_j (MPSCNNLogSoftMaxGradient). sourceImage is the forward RESULT l. Example
 /// as for CNNSoftMaxGradient.
+///
+///     auto logSoftMax = mps::CNNLogSoftMax::create(device);
+///     std::shared_ptr<mps::State> state;
+///     auto y = logSoftMax->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::CNNLogSoftMaxGradient::create(device);
+///     auto dx = gradient->encode(commandBuffer, dy, y, state);
 class CNNLogSoftMaxGradient : public CNNGradientKernel {
  public:
   static std::shared_ptr<CNNLogSoftMaxGradient> create(const std::shared_ptr<mtl::Device>& device);

@@ -80,6 +80,12 @@ class NNResizeBilinear final : public CNNKernel {
 /// of are 0. What was resized and how comes from the state. Of sourceImage only the size counts.
 ///
 /// @throws Error (encodes) without a state
+///
+///     auto resize = mps::NNResizeBilinear::create(device, 12, 6);
+///     std::shared_ptr<mps::State> state;
+///     auto y = resize->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::NNResizeBilinearGradient::create(device);
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class NNResizeBilinearGradient final : public CNNGradientKernel {
  public:
   static std::shared_ptr<NNResizeBilinearGradient> create(const std::shared_ptr<mtl::Device>& device);

@@ -121,12 +121,6 @@ class CNNUpsamplingBilinear : public CNNUpsampling {
 /// encodes; pixels that no result takes a share of are 0. Of sourceImage only the size counts: an unwritten
 /// temporary image will do. The gradient image is as fine as the gradient itself, so kernelOffset (spec/00 D8)
 /// counts its pixels. The result is deterministic. How the forward kernel aligned its samples stands in the state.
-///
-///     auto upsampling = mps::CNNUpsamplingBilinear::create(device, 2, 2, true);
-///     std::shared_ptr<mps::State> state;
-///     auto y = upsampling->encode(commandBuffer, x, state, false);
-///     auto gradient = mps::CNNUpsamplingBilinearGradient::create(device, 2, 2);
-///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNUpsamplingGradient : public CNNGradientKernel {
  public:
   /// The factors of the forward kernel; the gradient is that much smaller than what comes in.
@@ -152,6 +146,12 @@ class CNNUpsamplingGradient : public CNNGradientKernel {
 };
 
 /// dIn[i] = the sum, not the mean, of the gradients of its block (MPSCNNUpsamplingNearestGradient).
+///
+///     auto upsampling = mps::CNNUpsamplingNearest::create(device, 2, 2);
+///     std::shared_ptr<mps::State> state;
+///     auto y = upsampling->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::CNNUpsamplingNearestGradient::create(device, 2, 2);
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNUpsamplingNearestGradient : public CNNUpsamplingGradient {
  public:
   /// Parameters as for CNNUpsamplingNearest.
@@ -173,6 +173,12 @@ class CNNUpsamplingNearestGradient : public CNNUpsamplingGradient {
 
 /// dIn[i] = sum over x of weight(x, i) * g[x] (MPSCNNUpsamplingBilinearGradient). alignCorners and
 /// halfPixelCenters come from the state; in the inherited encodes without one both are false (spec/02 Q20).
+///
+///     auto upsampling = mps::CNNUpsamplingBilinear::create(device, 2, 2, true);
+///     std::shared_ptr<mps::State> state;
+///     auto y = upsampling->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::CNNUpsamplingBilinearGradient::create(device, 2, 2);
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNUpsamplingBilinearGradient : public CNNUpsamplingGradient {
  public:
   /// Parameters as for CNNUpsamplingNearest.
