@@ -127,12 +127,20 @@ struct Axis {
   std::int32_t before = 0;
   std::int32_t source = 0;  ///< elements of the axis
   std::int32_t result = 0;
+  std::int32_t shift = 0;  ///< periods that make positions positive
+  Divider period;          ///< of mirrored images
 
   Axis() = default;
-  Axis(const ReshapeAxis& axis, std::int64_t sourceSize, std::int64_t resultSize)
+  Axis(const ReshapeAxis& axis, ImageEdgeMode edgeMode, std::int64_t sourceSize, std::int64_t resultSize)
       : before(static_cast<std::int32_t>(axis.before)),
         source(static_cast<std::int32_t>(sourceSize)),
-        result(static_cast<std::int32_t>(resultSize)) {}
+        result(static_cast<std::int32_t>(resultSize)) {
+    const std::int64_t length =
+        std::max<std::int64_t>(1, 2 * sourceSize - (edgeMode == ImageEdgeMode::Mirror ? 2 : 0));
+    period = Divider(length);
+    shift =
+        static_cast<std::int32_t>((std::max<std::int64_t>(0, -axis.before) + length - 1) / length * length);
+  }
 
   [[nodiscard]] __device__ std::int32_t sourceOf(ImageEdgeMode edgeMode, std::int32_t position) const {
     return mappedIndex<std::int32_t>(edgeMode, position - before, source);
@@ -149,9 +157,9 @@ struct Axis {
     } else if (edgeMode == ImageEdgeMode::Mirror || edgeMode == ImageEdgeMode::MirrorWithEdge) {
       // Neither mirrored image of it is there, so none further off.
       const std::int32_t edge = edgeMode == ImageEdgeMode::MirrorWithEdge ? 1 : 0;
-      const std::int32_t period = 2 * source - 2 + 2 * edge;
+      const auto length = static_cast<std::int32_t>(period.divisor());
       isOnly = isThere && before - i - edge < 0 && before + 2 * source - 2 + edge - i >= result &&
-               own - period < 0 && own + period >= result;
+               own - length < 0 && own + length >= result;
     }
     return !isOnly ? kPerhapsSeveral : isThere ? own : kNone;
   }
@@ -161,10 +169,13 @@ struct Axis {
     return {first, 1, max(0, min(last, result - 1) - first + 1)};
   }
   /// Positions of the result at `position` and every whole number of periods from there.
-  [[nodiscard]] __device__ Positions periodic(std::int32_t position, std::int32_t period) const {
-    const std::int32_t rest = position % period;
-    const std::int32_t begin = rest < 0 ? rest + period : rest;
-    return {begin, period, begin < result ? (result - 1 - begin) / period + 1 : 0};
+  [[nodiscard]] __device__ Positions periodic(std::int32_t position) const {
+    const auto step = static_cast<std::int32_t>(period.divisor());
+    const auto number = static_cast<std::uint32_t>(position + shift);
+    const auto begin = static_cast<std::int32_t>(number - period.divide(number) * period.divisor());
+    if (begin >= result) return {};
+    const std::uint32_t more = period.divide(static_cast<std::uint32_t>(result - 1 - begin));
+    return {begin, step, static_cast<std::int32_t>(more) + 1};
   }
   /// Calls visit(position) for the positions of the result that read source element i.
   template <class Visit>
@@ -177,11 +188,10 @@ struct Axis {
       all[0] = between(0, result - 1);
     else if (edgeMode == ImageEdgeMode::Mirror || edgeMode == ImageEdgeMode::MirrorWithEdge) {
       const bool repeatsEdge = edgeMode == ImageEdgeMode::MirrorWithEdge;
-      const std::int32_t period = repeatsEdge ? 2 * source : 2 * source - 2;
-      const std::int32_t mirrored = repeatsEdge ? period - 1 - i : period - i;
-      all[0] = periodic(own, period);
+      const std::int32_t mirrored = static_cast<std::int32_t>(period.divisor()) - i - (repeatsEdge ? 1 : 0);
+      all[0] = periodic(own);
       // Without their own repetition both ends are their own images.
-      if (repeatsEdge || (i != 0 && i != source - 1)) all[1] = periodic(mirrored + before, period);
+      if (repeatsEdge || (i != 0 && i != source - 1)) all[1] = periodic(mirrored + before);
     } else {
       all[0] = between(own, own);
     }
@@ -270,9 +280,9 @@ class AxesPlan final : public Plan {
  public:
   explicit AxesPlan(const ReshapeProblem& problem)
       : problem_(problem),
-        x_(problem.x, problem.source().width, problem.result().width),
-        y_(problem.y, problem.source().height, problem.result().height),
-        channels_(problem.channels, problem.source().channels, problem.result().channels) {}
+        x_(problem.x, problem.edgeMode, problem.source().width, problem.result().width),
+        y_(problem.y, problem.edgeMode, problem.source().height, problem.result().height),
+        channels_(problem.channels, problem.edgeMode, problem.source().channels, problem.result().channels) {}
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& to = problem_.destination;
@@ -324,14 +334,14 @@ class AxesPlan final : public Plan {
 };
 
 Preparation prepareElements(const ReshapeProblem& problem) {
-  constexpr std::int64_t most = std::int64_t{1} << 29;
+  constexpr std::int64_t most = std::int64_t{1} << 28;
   for (const ReshapeAxis& axis : {problem.x, problem.y, problem.channels})
-    if (axis.before < -most || axis.before > most) return Refusal{"a padding of about 2^29 elements"};
+    if (axis.before < -most || axis.before > most) return Refusal{"a padding of about 2^28 elements"};
   const bool isOrder = problem.mapping == ReshapeMapping::Order;
   for (const TensorShape* shape : {&problem.input, &problem.destination}) {
     if (!ElementGrid::fits(*shape)) return Refusal{ElementGrid::kTooLarge};
     if (std::max({shape->width, shape->height, shape->channels}) > most)
-      return Refusal{"an axis of about 2^29 elements"};
+      return Refusal{"an axis of about 2^28 elements"};
     if (isOrder && !RowGrid::fits(shape->images, shape->height * shape->width * shape->channels))
       return Refusal{"an image of about 2^31 elements"};
   }
