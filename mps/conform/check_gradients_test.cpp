@@ -15,6 +15,7 @@
 #include "mps/core/error.hpp"
 #include "mps/gram_matrix/gram_matrix_node.hpp"
 #include "mps/graph/test_network.hpp"
+#include "mps/loss/yolo_loss_node.hpp"
 #include "mps/neuron/neuron.hpp"
 #include "mps/normalization/normalization_node.hpp"
 #include "mps/reduction/reduction_node.hpp"
@@ -277,6 +278,36 @@ TEST(CheckGradients, GramMatricesAreRightBackToTheSourceImages) {
   EXPECT_EQ(report.describe(), "");
   EXPECT_TRUE(report.passed());
   EXPECT_GT(rowOf(report, "NNGramMatrixCalculationGradientNode", "source gradient").derivatives, 0);
+  EXPECT_GT(rowOf(report, "GradientNode \"a\"", "source gradient").derivatives, 6);
+}
+
+/// Without rescoring the gradient of YOLO's loss is a derivative.
+TEST(CheckGradients, TheLossOfYOLOIsRightBackToTheSourceImages) {
+  constexpr std::size_t channels = 2 * 7;
+  const auto x = NNImageNode::create();
+  const auto a = CNNConvolutionNode::create(x, test::layer(device(), 3, 4, channels, "a"));
+  using enum CNNLossType;
+  const std::vector<float> anchors{1, 1, 2, 3};
+  auto descriptor =
+      CNNYOLOLossDescriptor::cnnLossDescriptor(MeanSquaredError, MeanSquaredError, SigmoidCrossEntropy,
+                                               SoftMaxCrossEntropy, CNNReductionType::Sum, anchors, 2);
+  descriptor.setRescore(false);
+  const auto loss = CNNYOLOLossNode::create(a->resultImage(), descriptor);
+  const auto graph = graphOf(resultsOf(loss->trainingGraph(nullptr)), true);
+  std::vector<float> values(3 * 2 * channels);
+  for (std::size_t cell = 0; cell < 3 * 2; cell += 2) {
+    const std::vector<float> object{0.25F, 0.5F, 1.5F, 2, 1, 0, 1};
+    std::copy(object.begin(), object.end(),
+              values.begin() + static_cast<std::ptrdiff_t>(cell * channels + 7));
+  }
+  auto labels = ImageBatch::create(device(), {ImageFeatureChannelFormat::Float32, 2, 1, channels}, 3);
+  labels.writeBytes(std::span<const float>(values), DataLayout::HeightxWidthxFeatureChannels);
+  const auto report =
+      checkGradients(*graph, {randomImages(3, 2, 1, 4, 7)},
+                     {CNNLossLabels::createBatch(device(), {1, 1, 1}, labels)}, {.elementsPerTensor = 6});
+  EXPECT_EQ(report.describe(), "");
+  EXPECT_TRUE(report.passed());
+  EXPECT_GT(rowOf(report, "CNNYOLOLossNode", "source gradient").derivatives, 0);
   EXPECT_GT(rowOf(report, "GradientNode \"a\"", "source gradient").derivatives, 6);
 }
 

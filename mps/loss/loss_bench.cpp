@@ -2,6 +2,7 @@
 #include "mps/loss/forward_loss.hpp"
 #include "mps/loss/loss.hpp"
 #include "mps/loss/loss_problem.hpp"
+#include "mps/loss/yolo_loss.hpp"
 
 namespace mps::detail {
 namespace {
@@ -62,6 +63,33 @@ void benchForwardLoss(Bench& bench, CNNLossType type, std::size_t size, std::siz
     }
 }
 
+/// A grid of 13x13 cells with 5 anchors and 20 classes.
+void benchYOLO(Bench& bench) {
+  constexpr std::size_t size = 13;
+  constexpr std::size_t channels = 5 * 25;
+  const std::vector<float> anchors{1, 1, 2, 2, 3, 4, 5, 4, 8, 8};
+  for (const auto format : {ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float16}) {
+    const ImageDescriptor descriptor{format, size, size, channels};
+    const std::int64_t batch = bench.batchFor(3 * bytesOf(descriptor));
+    const BenchKey key{"CNNYOLOLoss", Direction::Gradient, format, "13x13x125", batch};
+    if (!bench.isSelected(key.describe())) continue;
+    const auto count = static_cast<std::size_t>(batch);
+    const ImageBatch predictions = benchImages(bench.device(), descriptor, count);
+    const ImageBatch gradients = ImageBatch::create(bench.device(), descriptor, count);
+    const StateBatch labels =
+        CNNLossLabels::createBatch(bench.device(), {1, 1, 1}, benchImages(bench.device(), descriptor, count));
+    using enum CNNLossType;
+    const auto kernel = CNNYOLOLoss::create(
+        bench.device(), CNNYOLOLossDescriptor::cnnLossDescriptor(MeanSquaredError, Huber, SigmoidCrossEntropy,
+                                                                 SoftMaxCrossEntropy, CNNReductionType::Sum,
+                                                                 anchors, anchors.size() / 2));
+    bench.kernel(key, {.bytes = 3.0 * static_cast<double>(batch) * static_cast<double>(bytesOf(descriptor))},
+                 [&](const auto& commandBuffer) {
+                   kernel->encodeBatch(commandBuffer, predictions, labels, gradients);
+                 });
+  }
+}
+
 }  // namespace
 
 void benchLoss(Bench& bench) {
@@ -70,6 +98,7 @@ void benchLoss(Bench& bench) {
   benchType(bench, CNNLossType::SoftMaxCrossEntropy, 56, 64);
   benchType(bench, CNNLossType::SoftMaxCrossEntropy, 1, 1000);
   benchForwardLoss(bench, CNNLossType::MeanSquaredError, 56, 64);
+  benchYOLO(bench);
 }
 
 }  // namespace mps::detail

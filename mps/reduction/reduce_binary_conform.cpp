@@ -1,7 +1,6 @@
 #include "mps/conform/kernel_cases.hpp"
 #include "mps/reduction/reduce_binary.hpp"
 #include "mps/reduction/reduce_binary_cases.hpp"
-#include "mps/reduction/reduction_conform.hpp"
 
 namespace mps::detail {
 namespace {

@@ -1,4 +1,3 @@
-#include "mps/reduction/reduction_conform.hpp"
 #include "mps/conform/kernel_cases.hpp"
 #include "mps/reduction/reduction.hpp"
 #include "mps/reduction/reduction_cases.hpp"
@@ -93,7 +92,6 @@ void conformReduction(Conform& conform) {
       for (const auto format : kGradientFormats)
         row(implementation, ReductionDirection::Gradient, {format, format}, tier);
     }
-  conformReduceBinary(conform);
 }
 
 }  // namespace mps::detail

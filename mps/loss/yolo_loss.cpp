@@ -1,0 +1,216 @@
+#include "mps/loss/yolo_loss.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "mps/core/call.hpp"
+#include "mps/core/error.hpp"
+#include "mps/core/plan_for.hpp"
+#include "mps/loss/loss_labels.hpp"
+#include "mps/loss/loss_problem.hpp"
+#include "mps/loss/yolo_loss_problem.hpp"
+#include "mtl/command_buffer.hpp"
+#include "mtl/device.hpp"
+#include "mtl/memory.hpp"
+
+namespace mps {
+
+using detail::BatchOperand;
+using detail::LossOperands;
+using detail::TensorShape;
+using detail::YOLOLossPart;
+using detail::YOLOLossProblem;
+
+namespace {
+
+std::string sizeText(const TensorShape& shape) {
+  return std::to_string(shape.width) + "x" + std::to_string(shape.height) + "x" +
+         std::to_string(shape.channels);
+}
+
+bool sameSize(const TensorShape& a, const TensorShape& b) {
+  return a.width == b.width && a.height == b.height && a.channels == b.channels;
+}
+
+/// One of the four, checked.
+std::shared_ptr<CNNLoss> partOf(const std::shared_ptr<mtl::Device>& device, const char* property,
+                                CNNLossDescriptor descriptor, CNNReductionType reduction) {
+  if (descriptor.lossType() == CNNLossType::CosineDistance)
+    throw Error("CNNYOLOLoss", property, "the cosine distance", "a loss of single elements, or softmax");
+  if (descriptor.lossScale()) throw Error("CNNYOLOLoss", property, "with a loss scale", "one without");
+  descriptor.setReductionType(reduction);
+  return CNNLoss::create(device, descriptor);
+}
+
+YOLOLossPart numbersOf(const CNNLoss& loss) {
+  return {loss.lossType(),
+          loss.weight(),
+          loss.labelSmoothing(),
+          static_cast<std::int64_t>(loss.numberOfClasses()),
+          loss.epsilon(),
+          loss.delta(),
+          loss.descriptor().exactSoftMaxGradient()};
+}
+
+}  // namespace
+
+CNNYOLOLoss::CNNYOLOLoss(std::shared_ptr<mtl::Device> device, const CNNYOLOLossDescriptor& lossDescriptor)
+    : CNNKernel(std::move(device)),
+      descriptor_(lossDescriptor),
+      lossXY_(partOf(this->device(), "XYLossDescriptor", descriptor_.XYLossDescriptor(), reductionType())),
+      lossWH_(partOf(this->device(), "WHLossDescriptor", descriptor_.WHLossDescriptor(), reductionType())),
+      lossConfidence_(partOf(this->device(), "confidenceLossDescriptor",
+                             descriptor_.confidenceLossDescriptor(), reductionType())),
+      lossClasses_(partOf(this->device(), "classesLossDescriptor", descriptor_.classesLossDescriptor(),
+                          reductionType())) {
+  if (numberOfAnchorBoxes() < 1) throw Error("CNNYOLOLoss", "numberOfAnchorBoxes", "0", "at least 1");
+  if (anchorBoxes().size() != 2 * numberOfAnchorBoxes())
+    throw Error("CNNYOLOLoss", "anchorBoxes", std::to_string(anchorBoxes().size()) + " numbers",
+                std::to_string(2 * numberOfAnchorBoxes()) + ", a width and a height for each anchor");
+  for (const float size : anchorBoxes())
+    if (!(size > 0)) throw Error("CNNYOLOLoss", "anchorBoxes", std::to_string(size), "sizes above 0");
+}
+
+std::shared_ptr<CNNYOLOLoss> CNNYOLOLoss::create(const std::shared_ptr<mtl::Device>& device,
+                                                 const CNNYOLOLossDescriptor& lossDescriptor) {
+  return std::shared_ptr<CNNYOLOLoss>(new CNNYOLOLoss(device, lossDescriptor));
+}
+
+std::shared_ptr<Kernel> CNNYOLOLoss::clone() const {
+  return std::shared_ptr<CNNYOLOLoss>(new CNNYOLOLoss(*this));
+}
+
+detail::PreparedCall CNNYOLOLoss::prepareForward(const detail::ForwardCall& /*call*/) const {
+  throw Error(describe() + ": encoded without labels; pass CNNLossLabels");
+}
+
+void CNNYOLOLoss::encodeWithSourceStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                         const ImageBatch& sourceImages, const StateBatch& sourceStates,
+                                         const StateBatch& /*destinationStates*/,
+                                         const ImageBatch& destinationImages) {
+  encodeBatch(commandBuffer, sourceImages, sourceStates, destinationImages);
+}
+
+void CNNYOLOLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                              const ImageBatch& sourceImages, const CNNLossLabelsBatch& labels,
+                              const ImageBatch& destinationImages) {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  detail::checkCount(*this, "destinationImages", destinationImages.count(), sourceImages.count());
+  detail::checkStates(*this, "labels", *commandBuffer, labels, sourceImages.count());
+  if (sourceImages.empty()) return;
+  detail::checkSources(*this, "sourceImages", *commandBuffer, sourceImages);
+  detail::checkDestinations(*this, "destinationImages", *commandBuffer, destinationImages);
+  detail::checkNoAlias(*this, "sourceImages", sourceImages, destinationImages);
+  detail::checkNotStacked(*this, "sourceImages", sourceImages);
+  detail::checkNotStacked(*this, "destinationImages", destinationImages);
+  if (!(offset() == Offset{}) || !(clipRect() == RectNoClip))
+    throw Error(describe(), "offset and clipRect", "changed", "their defaults: a loss covers whole images");
+
+  const LossOperands operands = detail::lossOperands(describe(), labels);
+  if (operands.classIndices) throw Error(describe(), "labels", "class indices", "images of labels");
+  const BatchOperand source(sourceImages);
+  const BatchOperand destination(destinationImages);
+  YOLOLossProblem problem;
+  problem.parts = {numbersOf(*lossXY_), numbersOf(*lossWH_), numbersOf(*lossConfidence_),
+                   numbersOf(*lossClasses_)};
+  problem.reductionType = reductionType();
+  problem.reduceAcrossBatch = reduceAcrossBatch() && reductionType() != CNNReductionType::None;
+  problem.rescore = descriptor_.rescore();
+  problem.scaleXY = scaleXY();
+  problem.scaleWH = scaleWH();
+  problem.scaleNoObject = scaleNoObject();
+  problem.scaleObject = scaleObject();
+  problem.scaleClass = scaleClass();
+  problem.minIOUForObjectPresence = minIOUForObjectPresence();
+  problem.maxIOUForObjectAbsence = maxIOUForObjectAbsence();
+  problem.anchorBoxes = anchorBoxes();
+  problem.predictions = source.shape();
+  problem.gradient = destination.shape();
+  constexpr std::int64_t fewestChannels = 5;
+  if (problem.predictions.channels % problem.anchors() != 0 || problem.channelsPerAnchor() < fewestChannels)
+    throw Error(describe(), "sourceImages",
+                std::to_string(problem.predictions.channels) + " feature channels",
+                "5 + number of classes for each of " + std::to_string(problem.anchors()) + " anchors");
+  if (!sameSize(problem.gradient, problem.predictions))
+    throw Error(describe(), "destinationImages", sizeText(problem.gradient), sizeText(problem.predictions));
+
+  mtl::RecordingGuard guard(*commandBuffer);
+  const auto check = [&](const char* argument, const ImageBatch& images, const TensorShape& shape) {
+    detail::checkSources(*this, argument, *commandBuffer, images);
+    detail::checkNotStacked(*this, argument, images);
+    if (!sameSize(shape, problem.predictions))
+      throw Error(describe(), argument, sizeText(shape),
+                  sizeText(problem.predictions) + ", as the predictions");
+  };
+  const BatchOperand targets(operands.labels);
+  check("labels", operands.labels, targets.shape());
+  problem.labels = targets.shape();
+  detail::PreparedCall prepared;
+  if (!operands.weights.empty()) {
+    const BatchOperand weights(operands.weights);
+    check("weights", operands.weights, weights.shape());
+    const detail::TensorView view = detail::gather(*commandBuffer, describe(), weights);
+    problem.weights = view.shape;
+    prepared.parameters[0] = {view.memory, view.byteOffset, false};
+  }
+  const BatchOperand losses(operands.losses);
+  const TensorShape loss = losses.shape();
+  const bool single = loss.width == 1 && loss.height == 1 && loss.channels == 1;
+  if (!sameSize(loss, problem.predictions) && !(single && reductionType() != CNNReductionType::None))
+    throw Error(describe(), "lossImageSize", sizeText(loss),
+                (reductionType() == CNNReductionType::None ? "" : "1x1x1, or ") +
+                    sizeText(problem.predictions) + ", as the predictions");
+  detail::TensorView written;
+  if (losses.isLoose()) {
+    written.shape = loss;
+    written.memory = commandBuffer->heap()->allocate(static_cast<std::size_t>(loss.bytes()));
+  } else {
+    written = losses.view(true);
+  }
+  problem.loss = written.shape;
+  prepared.parameters[1] = {written.memory, written.byteOffset, true};
+  prepared.plan = detail::planFor(*device(), detail::yoloLossBackEnds, problem);
+  detail::CallOperands call;
+  call.source = &source;
+  call.secondary = &targets;
+  call.destination = &destination;
+  detail::recordCall(*commandBuffer, *this, prepared, call);
+  if (losses.isLoose()) detail::scatter(*commandBuffer, describe(), written, losses);
+  guard.keep();
+  detail::setProducer(destinationImages, describe());
+  detail::consumeRead(sourceImages, describe());
+}
+
+ImageBatch CNNYOLOLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                    const ImageBatch& sourceImages, const CNNLossLabelsBatch& labels) {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  if (sourceImages.empty()) return {};
+  detail::checkNotStacked(*this, "sourceImages", sourceImages);
+  ImageDescriptor size = sizeDestination(sourceImages.descriptor());
+  size.setNumberOfImages(1);
+  ImageBatch destinations =
+      detail::allocateImages(*this, *destinationImageAllocator(), commandBuffer, size, sourceImages.count());
+  encodeBatch(commandBuffer, sourceImages, labels, destinations);
+  return destinations;
+}
+
+void CNNYOLOLoss::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                         const std::shared_ptr<Image>& sourceImage,
+                         const std::shared_ptr<CNNLossLabels>& labels,
+                         const std::shared_ptr<Image>& destinationImage) {
+  if (!sourceImage || !destinationImage)
+    throw Error(describe(), "sourceImage or destinationImage", "null", "an image");
+  if (!labels) throw Error(describe(), "labels", "null", "CNNLossLabels");
+  encodeBatch(commandBuffer, ImageBatch{sourceImage}, StateBatch{labels}, ImageBatch{destinationImage});
+}
+
+std::shared_ptr<Image> CNNYOLOLoss::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                           const std::shared_ptr<Image>& sourceImage,
+                                           const std::shared_ptr<CNNLossLabels>& labels) {
+  if (!sourceImage) throw Error(describe(), "sourceImage", "null", "an image");
+  if (!labels) throw Error(describe(), "labels", "null", "CNNLossLabels");
+  return encodeBatch(commandBuffer, ImageBatch{sourceImage}, StateBatch{labels})[0];
+}
+
+}  // namespace mps

@@ -1,0 +1,154 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <ostream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "mps/conform/test_tensor.hpp"
+#include "mps/loss/yolo_loss_problem.hpp"
+
+/// The problems that tests and conform share, and inputs for them.
+namespace mps::detail {
+
+struct YOLOLossCase {
+  std::string name;
+  std::int64_t images = 1, height = 1, width = 1, classes = 3;
+  std::size_t anchors = 2;
+  CNNReductionType reductionType = CNNReductionType::Sum;
+  bool reduceAcrossBatch = false;
+  bool hasWeights = false;
+  bool rescore = true;
+  bool hasGaps = false;  ///< between pixels, rows and images
+  /// Of position, size, confidence and classes.
+  std::array<CNNLossType, kYOLOLossParts> types{CNNLossType::MeanSquaredError, CNNLossType::Huber,
+                                                CNNLossType::SigmoidCrossEntropy,
+                                                CNNLossType::SoftMaxCrossEntropy};
+
+  [[nodiscard]] YOLOLossProblem problem(ImageFeatureChannelFormat format) const {
+    YOLOLossProblem problem;
+    for (std::size_t i = 0; i < kYOLOLossParts; ++i) {
+      problem.parts[i].type = types[i];
+      problem.parts[i].weight = 1 + 0.25F * static_cast<float>(i);
+    }
+    problem.parts[1].delta = 0.5F;
+    problem.reductionType = reductionType;
+    problem.reduceAcrossBatch = reduceAcrossBatch;
+    problem.rescore = rescore;
+    for (std::size_t i = 0; i < anchors; ++i) {
+      problem.anchorBoxes.push_back(0.75F + static_cast<float>(i));
+      problem.anchorBoxes.push_back(1.5F + 0.5F * static_cast<float>(i % 3));
+    }
+    const std::int64_t channels = static_cast<std::int64_t>(anchors) * (5 + classes);
+    const auto shape = [&](ImageFeatureChannelFormat of, std::int64_t gap) {
+      TensorShape dense = TensorShape::dense(images, height, width, channels, of);
+      if (!hasGaps) return dense;
+      dense.pixelStride += gap;
+      dense.rowStride = width * dense.pixelStride + 2 * gap;
+      dense.imageStride = height * dense.rowStride + 3 * gap;
+      return dense;
+    };
+    problem.predictions = shape(format, 1);
+    problem.labels = shape(ImageFeatureChannelFormat::Float32, 2);
+    if (hasWeights) problem.weights = shape(format, 3);
+    problem.gradient = shape(format, 4);
+    problem.loss = reductionType == CNNReductionType::None ? shape(ImageFeatureChannelFormat::Float32, 5)
+                                                           : TensorShape::dense(images, 1, 1, 1);
+    return problem;
+  }
+};
+
+/// For GoogleTest's messages.
+inline void PrintTo(const YOLOLossCase& item, std::ostream* stream) {
+  *stream << item.name;
+}
+
+inline std::vector<YOLOLossCase> yoloLossCases() {
+  using enum CNNLossType;
+  using Reduction = CNNReductionType;
+  return {
+      {.name = "OneCell", .classes = 1, .anchors = 1},
+      {.name = "Usual", .images = 3, .height = 5, .width = 4, .classes = 6, .anchors = 3},
+      {.name = "NoClasses", .images = 2, .height = 3, .width = 3, .classes = 0},
+      {.name = "Weights", .images = 2, .height = 4, .width = 3, .hasWeights = true},
+      {.name = "GapsAndWeights", .images = 2, .height = 3, .width = 3, .hasWeights = true, .hasGaps = true},
+      {.name = "NoRescore", .images = 2, .height = 4, .width = 4, .rescore = false},
+      {.name = "None",
+       .images = 2,
+       .height = 3,
+       .width = 4,
+       .reductionType = Reduction::None,
+       .hasWeights = true},
+      {.name = "NoneGaps",
+       .images = 2,
+       .height = 3,
+       .width = 4,
+       .reductionType = Reduction::None,
+       .hasGaps = true},
+      {.name = "Mean", .images = 3, .height = 3, .width = 4, .reductionType = Reduction::Mean},
+      {.name = "MeanOfBatch",
+       .images = 3,
+       .height = 3,
+       .width = 4,
+       .reductionType = Reduction::Mean,
+       .reduceAcrossBatch = true},
+      {.name = "NonZeroWeights",
+       .images = 2,
+       .height = 4,
+       .width = 4,
+       .reductionType = Reduction::SumByNonZeroWeights,
+       .hasWeights = true},
+      {.name = "NonZeroWeightsOfBatch",
+       .images = 2,
+       .height = 4,
+       .width = 4,
+       .reductionType = Reduction::SumByNonZeroWeights,
+       .reduceAcrossBatch = true,
+       .hasWeights = true},
+      {.name = "NonZeroWithoutWeights",
+       .images = 2,
+       .height = 2,
+       .width = 2,
+       .reductionType = Reduction::SumByNonZeroWeights},
+      {.name = "SumOfBatch", .images = 3, .height = 2, .width = 2, .reduceAcrossBatch = true},
+      {.name = "OtherTypes",
+       .images = 2,
+       .height = 4,
+       .width = 4,
+       .types = {MeanAbsoluteError, MeanSquaredError, MeanSquaredError, SigmoidCrossEntropy}},
+  };
+}
+
+/// Labels with an object in about half of the cells, at one anchor.
+inline std::vector<double> yoloLabels(const YOLOLossProblem& problem, std::uint64_t seed) {
+  std::mt19937_64 generator(seed);
+  std::uniform_real_distribution<double> inside(0.1, 0.9);
+  const std::int64_t perAnchor = problem.channelsPerAnchor();
+  std::vector<double> values(static_cast<std::size_t>(problem.predictions.elements()));
+  for (std::int64_t cell = 0; cell < problem.predictions.pixels(); ++cell) {
+    if (generator() % 2 == 0 && cell > 0) continue;
+    const auto anchor =
+        static_cast<std::int64_t>(generator() % static_cast<std::uint64_t>(problem.anchors()));
+    const auto first = static_cast<std::size_t>(cell * problem.predictions.channels + anchor * perAnchor);
+    values[first] = inside(generator);
+    values[first + 1] = inside(generator);
+    values[first + 2] = 3 * inside(generator);
+    values[first + 3] = 3 * inside(generator);
+    values[first + 4] = 1;
+    if (problem.channelsOf(3) > 0)
+      values[first + 5 + generator() % static_cast<std::uint64_t>(problem.channelsOf(3))] = 1;
+  }
+  return values;
+}
+
+/// Weights of 0, 1/2 and 1.
+inline std::vector<double> yoloWeights(const YOLOLossProblem& problem, std::uint64_t seed) {
+  std::mt19937_64 generator(seed);
+  std::vector<double> values(static_cast<std::size_t>(problem.weights.elements()));
+  for (double& value : values) value = static_cast<double>(generator() % 3) / 2;
+  return values;
+}
+
+}  // namespace mps::detail
