@@ -7,6 +7,7 @@
 #include "mps/arithmetic/arithmetic_problem.hpp"
 #include "mps/arithmetic/arithmetic_record.hpp"
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mtl/command_buffer.hpp"
@@ -347,6 +348,17 @@ std::shared_ptr<CNNDivide> CNNDivide::create(const std::shared_ptr<mtl::Device>&
 }
 std::shared_ptr<Kernel> CNNDivide::clone() const {
   return std::shared_ptr<CNNDivide>(new CNNDivide(*this));
+}
+
+void CNNArithmetic::codeProperties(Coder& coder) {
+  CNNBinaryKernel::codeProperties(coder);
+  coder.code("primaryScale", primaryScale_);
+  coder.code("secondaryScale", secondaryScale_);
+  coder.code("bias", bias_);
+  coder.code("minimumValue", minimumValue_);
+  coder.code("maximumValue", maximumValue_);
+  coder.code("primaryStrideInFeatureChannels", primaryStrideInFeatureChannels_);
+  coder.code("secondaryStrideInFeatureChannels", secondaryStrideInFeatureChannels_);
 }
 
 }  // namespace mps

@@ -85,6 +85,7 @@ class CNNArithmetic : public CNNBinaryKernel {
  protected:
   CNNArithmetic(std::shared_ptr<mtl::Device> device, detail::ArithmeticOperation operation);
   CNNArithmetic(const CNNArithmetic&) = default;
+  void codeProperties(Coder& coder) override;
 
   void encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primary,
                   const ImageBatch& secondary, const StateBatch& destinationStates,
@@ -126,10 +127,15 @@ class CNNArithmetic : public CNNBinaryKernel {
 /// primaryScale x + secondaryScale y + bias (MPSCNNAdd).
 class CNNAdd : public CNNArithmetic {
  public:
+  /// The library's own.
+  CNNAdd(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/) : CNNAdd(device) {}
   static std::shared_ptr<CNNAdd> create(const std::shared_ptr<mtl::Device>& device);
   [[nodiscard]] std::string className() const override { return "CNNAdd"; }
   [[nodiscard]] std::shared_ptr<CNNAdd> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNAdd> decode(Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNAdd>(coder, device);
   }
 
  protected:
@@ -141,11 +147,17 @@ class CNNAdd : public CNNArithmetic {
 /// primaryScale x - secondaryScale y + bias (MPSCNNSubtract).
 class CNNSubtract : public CNNArithmetic {
  public:
+  /// The library's own.
+  CNNSubtract(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/) : CNNSubtract(device) {}
   static std::shared_ptr<CNNSubtract> create(const std::shared_ptr<mtl::Device>& device);
   [[nodiscard]] std::string className() const override { return "CNNSubtract"; }
   [[nodiscard]] std::shared_ptr<CNNSubtract> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNSubtract> decode(Coder& coder,
+                                             const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNSubtract>(coder, device);
   }
 
  protected:
@@ -157,11 +169,17 @@ class CNNSubtract : public CNNArithmetic {
 /// (primaryScale x)(secondaryScale y) + bias (MPSCNNMultiply).
 class CNNMultiply : public CNNArithmetic {
  public:
+  /// The library's own.
+  CNNMultiply(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/) : CNNMultiply(device) {}
   static std::shared_ptr<CNNMultiply> create(const std::shared_ptr<mtl::Device>& device);
   [[nodiscard]] std::string className() const override { return "CNNMultiply"; }
   [[nodiscard]] std::shared_ptr<CNNMultiply> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNMultiply> decode(Coder& coder,
+                                             const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNMultiply>(coder, device);
   }
 
  protected:
@@ -174,10 +192,16 @@ class CNNMultiply : public CNNArithmetic {
 /// of y: 4 bytes for each element of the result.
 class CNNDivide : public CNNArithmetic {
  public:
+  /// The library's own.
+  CNNDivide(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/) : CNNDivide(device) {}
   static std::shared_ptr<CNNDivide> create(const std::shared_ptr<mtl::Device>& device);
   [[nodiscard]] std::string className() const override { return "CNNDivide"; }
   [[nodiscard]] std::shared_ptr<CNNDivide> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNDivide> decode(Coder& coder,
+                                           const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNDivide>(coder, device);
   }
 
  protected:
@@ -252,6 +276,7 @@ class CNNArithmeticGradient : public CNNGradientKernel {
   CNNArithmeticGradient(std::shared_ptr<mtl::Device> device, detail::ArithmeticOperation operation,
                         bool isSecondarySourceFilter);
   CNNArithmeticGradient(const CNNArithmeticGradient&) = default;
+  void codeProperties(Coder& coder) override;
 
   [[nodiscard]] bool needsStatesInOrder() const override { return true; }
   void checkRole(const detail::ForwardRecord& record, const detail::BatchOperand& source) const override;
@@ -283,12 +308,19 @@ class CNNArithmeticGradient : public CNNGradientKernel {
 ///     auto dy = ofY->encode(commandBuffer, dz, y, state);
 class CNNAddGradient : public CNNArithmeticGradient {
  public:
+  /// The library's own.
+  CNNAddGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : CNNAddGradient(device, false) {}
   static std::shared_ptr<CNNAddGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                 bool isSecondarySourceFilter);
   [[nodiscard]] std::string className() const override { return "CNNAddGradient"; }
   [[nodiscard]] std::shared_ptr<CNNAddGradient> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNAddGradient> decode(Coder& coder,
+                                                const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNAddGradient>(coder, device);
   }
 
  protected:
@@ -308,12 +340,19 @@ class CNNAddGradient : public CNNArithmeticGradient {
 ///     auto dy = ofY->encode(commandBuffer, dz, y, state);
 class CNNSubtractGradient : public CNNArithmeticGradient {
  public:
+  /// The library's own.
+  CNNSubtractGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : CNNSubtractGradient(device, false) {}
   static std::shared_ptr<CNNSubtractGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                      bool isSecondarySourceFilter);
   [[nodiscard]] std::string className() const override { return "CNNSubtractGradient"; }
   [[nodiscard]] std::shared_ptr<CNNSubtractGradient> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNSubtractGradient> decode(Coder& coder,
+                                                     const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNSubtractGradient>(coder, device);
   }
 
  protected:
@@ -332,12 +371,19 @@ class CNNSubtractGradient : public CNNArithmeticGradient {
 ///     auto dy = ofY->encode(commandBuffer, dz, x, state);
 class CNNMultiplyGradient : public CNNArithmeticGradient {
  public:
+  /// The library's own.
+  CNNMultiplyGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : CNNMultiplyGradient(device, false) {}
   static std::shared_ptr<CNNMultiplyGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                      bool isSecondarySourceFilter);
   [[nodiscard]] std::string className() const override { return "CNNMultiplyGradient"; }
   [[nodiscard]] std::shared_ptr<CNNMultiplyGradient> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNMultiplyGradient> decode(Coder& coder,
+                                                     const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNMultiplyGradient>(coder, device);
   }
 
  protected:
@@ -356,12 +402,19 @@ class CNNMultiplyGradient : public CNNArithmeticGradient {
 ///     auto dy = ofY->encode(commandBuffer, dz, y, state);
 class CNNDivideGradient : public CNNArithmeticGradient {
  public:
+  /// The library's own.
+  CNNDivideGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : CNNDivideGradient(device, false) {}
   static std::shared_ptr<CNNDivideGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                    bool isSecondarySourceFilter);
   [[nodiscard]] std::string className() const override { return "CNNDivideGradient"; }
   [[nodiscard]] std::shared_ptr<CNNDivideGradient> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNDivideGradient> decode(Coder& coder,
+                                                   const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNDivideGradient>(coder, device);
   }
 
  protected:

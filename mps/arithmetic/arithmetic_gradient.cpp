@@ -5,6 +5,7 @@
 #include "mps/arithmetic/arithmetic_problem.hpp"
 #include "mps/arithmetic/arithmetic_record.hpp"
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mtl/command_buffer.hpp"
@@ -351,6 +352,17 @@ std::shared_ptr<CNNDivideGradient> CNNDivideGradient::create(const std::shared_p
 }
 std::shared_ptr<Kernel> CNNDivideGradient::clone() const {
   return std::shared_ptr<CNNDivideGradient>(new CNNDivideGradient(*this));
+}
+
+void CNNArithmeticGradient::codeProperties(Coder& coder) {
+  CNNGradientKernel::codeProperties(coder);
+  coder.code("isSecondarySourceFilter", isSecondarySourceFilter_);
+  coder.code("primaryScale", primaryScale_);
+  coder.code("secondaryScale", secondaryScale_);
+  coder.code("bias", bias_);
+  coder.code("minimumValue", minimumValue_);
+  coder.code("maximumValue", maximumValue_);
+  secondaryStrideInFeatureChannels_.code(coder, "secondaryStrideInFeatureChannels");
 }
 
 }  // namespace mps

@@ -1,6 +1,7 @@
 #include "mps/arithmetic/compare.hpp"
 
 #include "mps/arithmetic/arithmetic_problem.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 
 namespace mps {
@@ -29,6 +30,12 @@ void NNCompare::describeOperation(detail::ArithmeticProblem& problem) const {
   const auto first = static_cast<std::uint64_t>(ArithmeticOperation::Equal);
   problem.operation = static_cast<ArithmeticOperation>(first + static_cast<std::uint64_t>(comparisonType_));
   problem.threshold = threshold_;
+}
+
+void NNCompare::codeProperties(Coder& coder) {
+  CNNArithmetic::codeProperties(coder);
+  coder.codeEnumeration("comparisonType", comparisonType_, NNComparisonType::GreaterOrEqual);
+  coder.code("threshold", threshold_);
 }
 
 }  // namespace mps

@@ -24,10 +24,16 @@ enum class NNComparisonType : std::uint64_t {
 /// limits are not used, nor is threshold in the comparisons that order. Makes no state: there is no gradient.
 class NNCompare final : public CNNArithmetic {
  public:
+  /// The library's own.
+  NNCompare(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/) : NNCompare(device) {}
   static std::shared_ptr<NNCompare> create(const std::shared_ptr<mtl::Device>& device);
   [[nodiscard]] std::string className() const override { return "NNCompare"; }
   [[nodiscard]] std::shared_ptr<NNCompare> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<NNCompare> decode(Coder& coder,
+                                           const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNCompare>(coder, device);
   }
   /// Equal.
   [[nodiscard]] NNComparisonType comparisonType() const { return comparisonType_; }
@@ -40,6 +46,7 @@ class NNCompare final : public CNNArithmetic {
  protected:
   explicit NNCompare(const std::shared_ptr<mtl::Device>& device);
   NNCompare(const NNCompare&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool makesState() const override { return false; }
   void describeOperation(detail::ArithmeticProblem& problem) const override;

@@ -5,6 +5,8 @@
 
 #include "mps/batch_normalization/batch_normalization_problem.hpp"
 #include "mps/core/call.hpp"
+#include "mps/core/coded_data_sources.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/normalization_parameters.hpp"
 #include "mtl/buffer.hpp"
@@ -412,6 +414,26 @@ void CNNBatchNormalizationStatistics::importStatistics(
   detail::recordCall(*commandBuffer, *this, prepared, {});
   guard.keep();
   state.didImportStatistics(elementCount);
+}
+
+void CNNBatchNormalization::codeProperties(Coder& coder) {
+  CNNKernel::codeProperties(coder);
+  const auto source = detail::codeDataSource<detail::CodedBatchNormalizationDataSource>(coder, dataSource_);
+  coder.code("fusedNeuronDescriptor", neuron_);
+  const auto kernel = create(device(), source, neuron_);
+  const BatchNormalizationParameters& usual = kernel->parameters();
+  if (coder.isDecoding()) {
+    channels_ = kernel->channels_;
+    *parameters_ = usual;
+  }
+  detail::codeUnusualPair(coder, device(), "gamma", parameters_->gamma, usual.gamma, "beta",
+                          parameters_->beta, usual.beta);
+  detail::codeUnusualPair(coder, device(), "mean", parameters_->mean, usual.mean, "variance",
+                          parameters_->variance, usual.variance);
+  if (coder.isDecoding() && parameters_->gamma != usual.gamma) parameters_->sharesGammaAndBeta = false;
+  coder.code("epsilon", parameters_->epsilon);
+  coder.codeEnumeration("flags", flags_, CNNBatchNormalizationFlags::CalculateStatisticsMask);
+  coder.code("computesStatistics", computesStatistics_);
 }
 
 }  // namespace mps

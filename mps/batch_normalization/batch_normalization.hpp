@@ -62,6 +62,9 @@ enum class CNNBatchNormalizationFlags : std::uint64_t {
 /// the source.
 class CNNBatchNormalization : public CNNKernel {
  public:
+  /// The library's own.
+  CNNBatchNormalization(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
+      : CNNKernel(std::move(device), decoding) {}
   /// Reads the data source once. @throws Error when it is null, fails to load, or an array has another length
   /// than numberOfFeatureChannels.
   /// @param fusedNeuronDescriptor PReLU: one slope per feature channel
@@ -73,6 +76,10 @@ class CNNBatchNormalization : public CNNKernel {
   [[nodiscard]] std::shared_ptr<CNNBatchNormalization> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNBatchNormalization> decode(Coder& coder,
+                                                       const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNBatchNormalization>(coder, device);
   }
 
   [[nodiscard]] std::size_t numberOfFeatureChannels() const { return channels_; }
@@ -124,6 +131,7 @@ class CNNBatchNormalization : public CNNKernel {
                         std::shared_ptr<CNNBatchNormalizationDataSource> dataSource,
                         const NNNeuronDescriptor& fusedNeuronDescriptor);
   CNNBatchNormalization(const CNNBatchNormalization& other);
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void didMoveToDevice() override;
   [[nodiscard]] std::size_t producedFeatureChannels(std::size_t sourceFeatureChannels) const override;
@@ -137,9 +145,10 @@ class CNNBatchNormalization : public CNNKernel {
   /// @param state null: none
   [[nodiscard]] detail::BatchNormalizationParameters parametersFor(const std::shared_ptr<State>& state) const;
   std::shared_ptr<CNNBatchNormalizationDataSource> dataSource_;
-  std::size_t channels_;
+  std::size_t channels_ = 0;
   NNNeuronDescriptor neuron_;
-  std::shared_ptr<detail::BatchNormalizationParameters> parameters_;
+  std::shared_ptr<detail::BatchNormalizationParameters> parameters_ =
+      std::make_shared<detail::BatchNormalizationParameters>();
   CNNBatchNormalizationFlags flags_ = CNNBatchNormalizationFlags::Default;
   bool computesStatistics_ = false;  ///< in steps of a graph
 };
@@ -153,6 +162,10 @@ class CNNBatchNormalizationStatistics : public CNNKernel {
   [[nodiscard]] std::shared_ptr<CNNBatchNormalizationStatistics> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNBatchNormalizationStatistics> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNBatchNormalizationStatistics>(coder, device);
   }
   [[nodiscard]] bool isStateModified() const override { return true; }
   [[nodiscard]] bool isResultStateReusedAcrossBatch() const override { return true; }
@@ -189,6 +202,8 @@ void checkImport(const Kernel& kernel, const std::shared_ptr<mtl::CommandBuffer>
 /// What the two gradient kernels share. The library's own.
 class BatchNormalizationGradientKernel : public CNNGradientKernel {
  public:
+  BatchNormalizationGradientKernel(std::shared_ptr<mtl::Device> device, Decoding decoding)
+      : CNNGradientKernel(std::move(device), decoding) {}
   [[nodiscard]] const NNNeuronDescriptor& fusedNeuronDescriptor() const { return neuron_; }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override {
     return forwardClassName == "CNNBatchNormalization";
@@ -200,6 +215,7 @@ class BatchNormalizationGradientKernel : public CNNGradientKernel {
   BatchNormalizationGradientKernel(std::shared_ptr<mtl::Device> device,
                                    const NNNeuronDescriptor& fusedNeuronDescriptor);
   BatchNormalizationGradientKernel(const BatchNormalizationGradientKernel&) = default;
+  void codeProperties(Coder& coder) override;
   void transferOwnProperties(const ForwardRecord& record) override;
 
   /// The state of a call, checked against its images. @throws Error for another kind, other images than whole
@@ -242,6 +258,10 @@ class CNNBatchNormalizationStatisticsGradient : public detail::BatchNormalizatio
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<CNNBatchNormalizationStatisticsGradient> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNBatchNormalizationStatisticsGradient>(coder, device);
+  }
   [[nodiscard]] bool isStateModified() const override { return true; }
   [[nodiscard]] bool isResultStateReusedAcrossBatch() const override { return true; }
   [[nodiscard]] bool appendBatchBarrier() const override { return true; }
@@ -264,6 +284,7 @@ class CNNBatchNormalizationStatisticsGradient : public detail::BatchNormalizatio
  protected:
   using BatchNormalizationGradientKernel::BatchNormalizationGradientKernel;
   CNNBatchNormalizationStatisticsGradient(const CNNBatchNormalizationStatisticsGradient&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void didEncode(const detail::GradientCall& call) override;
 
@@ -290,6 +311,10 @@ class CNNBatchNormalizationGradient : public detail::BatchNormalizationGradientK
   [[nodiscard]] std::shared_ptr<CNNBatchNormalizationGradient> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNBatchNormalizationGradient> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNBatchNormalizationGradient>(coder, device);
   }
   [[nodiscard]] bool isResultStateReusedAcrossBatch() const override { return true; }
 

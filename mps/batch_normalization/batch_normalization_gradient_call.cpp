@@ -4,6 +4,7 @@
 #include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/batch_normalization/batch_normalization_problem.hpp"
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
@@ -255,6 +256,16 @@ ImageBatch CNNBatchNormalizationGradient::encodeBatch(
   if (!batchNormalizationState) throw Error(describe(), "batchNormalizationState", "null", "a state");
   return encodeBatch(commandBuffer, sourceGradients, sourceImages,
                      StateBatch(batchNormalizationState, sourceGradients.count()));
+}
+
+void BatchNormalizationGradientKernel::codeProperties(Coder& coder) {
+  CNNGradientKernel::codeProperties(coder);
+  coder.code("fusedNeuronDescriptor", neuron_);
+}
+
+void CNNBatchNormalizationStatisticsGradient::codeProperties(Coder& coder) {
+  BatchNormalizationGradientKernel::codeProperties(coder);
+  coder.code("computesData", computesData_);
 }
 
 }  // namespace mps

@@ -5,6 +5,7 @@
 
 #include "mps/concatenation/concatenation_problem.hpp"
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mps/core/pointwise.hpp"
@@ -214,6 +215,17 @@ std::vector<detail::PreparedCall> NNConcatenationGradient::prepareGradient(
       detail::preparedPointwise(views, detail::planFor(*device(), detail::concatenationBackEnds, problem));
   prepared.readsSource = false;
   return {prepared};
+}
+
+void NNConcatenation::codeProperties(Coder& coder) {
+  CNNMultiaryKernel::codeProperties(coder);
+  coder.code("channelAlignment", channelAlignment_);
+  setChannelAlignment(channelAlignment_);
+}
+
+void NNConcatenationGradient::codeProperties(Coder& coder) {
+  CNNGradientKernel::codeProperties(coder);
+  coder.code("sourceIndex", sourceIndex_);
 }
 
 }  // namespace mps

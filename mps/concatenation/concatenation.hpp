@@ -32,6 +32,9 @@ namespace mps {
 /// and when a window, stride or dilation is not 1.
 class NNConcatenation : public CNNMultiaryKernel {
  public:
+  /// The library's own.
+  NNConcatenation(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
+      : CNNMultiaryKernel(std::move(device), decoding) {}
   /// @throws Error when sourceCount is 0
   static std::shared_ptr<NNConcatenation> create(const std::shared_ptr<mtl::Device>& device,
                                                  std::size_t sourceCount);
@@ -39,6 +42,10 @@ class NNConcatenation : public CNNMultiaryKernel {
   [[nodiscard]] std::shared_ptr<NNConcatenation> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<NNConcatenation> decode(Coder& coder,
+                                                 const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNConcatenation>(coder, device);
   }
   /// What each part is rounded up to a multiple of (spec/00 D18): 4, Apple's rule, or 1, nothing between the parts.
   /// 4.
@@ -49,6 +56,7 @@ class NNConcatenation : public CNNMultiaryKernel {
  protected:
   NNConcatenation(std::shared_ptr<mtl::Device> device, std::size_t sourceCount);
   NNConcatenation(const NNConcatenation&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool makesState() const override { return true; }
   [[nodiscard]] std::size_t producedFeatureChannels(
@@ -80,6 +88,9 @@ class NNConcatenation : public CNNMultiaryKernel {
 ///     auto db = mps::NNConcatenationGradient::create(device, 1)->encode(commandBuffer, dy, b, state);
 class NNConcatenationGradient : public CNNGradientKernel {
  public:
+  /// The library's own.
+  NNConcatenationGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : NNConcatenationGradient(std::move(device), std::size_t{0}) {}
   /// @param sourceIndex the source of the forward kernel that the gradient belongs to
   static std::shared_ptr<NNConcatenationGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                          std::size_t sourceIndex);
@@ -87,6 +98,10 @@ class NNConcatenationGradient : public CNNGradientKernel {
   [[nodiscard]] std::shared_ptr<NNConcatenationGradient> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<NNConcatenationGradient> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNConcatenationGradient>(coder, device);
   }
   [[nodiscard]] std::size_t sourceIndex() const { return sourceIndex_; }
 
@@ -102,6 +117,7 @@ class NNConcatenationGradient : public CNNGradientKernel {
  protected:
   NNConcatenationGradient(std::shared_ptr<mtl::Device> device, std::size_t sourceIndex);
   NNConcatenationGradient(const NNConcatenationGradient&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 
  private:

@@ -8,6 +8,7 @@
 #include "mps/convolution/convolution_weights.hpp"
 #include "mps/convolution/pooled_convolution.hpp"
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
@@ -275,6 +276,18 @@ std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(
   prepared.gradientOrigin = gradientOrigin;
   calls.push_back(std::move(prepared));
   return calls;
+}
+
+void CNNConvolution::codeProperties(Coder& coder) {
+  CNNKernel::codeProperties(coder);
+  codeWeights(coder);
+  coder.code("graphNeuron", graphNeuron_);
+}
+
+void CNNConvolutionGradient::codeProperties(Coder& coder) {
+  CNNGradientKernel::codeProperties(coder);
+  codeWeights(coder);
+  checkWindow(coder, secondary_);
 }
 
 }  // namespace mps

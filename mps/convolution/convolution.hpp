@@ -27,6 +27,9 @@ namespace mps {
 /// batch.
 class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights {
  public:
+  /// The library's own.
+  CNNConvolution(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
+      : CNNKernel(std::move(device), decoding), ForwardKernelWithWeights(decoding) {}
   /// Reads the data source once. @throws Error when it is null, fails to load, or its sizes disagree.
   static std::shared_ptr<CNNConvolution> create(const std::shared_ptr<mtl::Device>& device,
                                                 std::shared_ptr<CNNConvolutionDataSource> weights);
@@ -35,6 +38,10 @@ class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights
   [[nodiscard]] std::shared_ptr<CNNConvolution> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNConvolution> decode(Coder& coder,
+                                                const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNConvolution>(coder, device);
   }
 
   /// 0 for an ordinary convolution, else the depth-wise multiplier.
@@ -64,6 +71,7 @@ class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights
   CNNConvolution(std::shared_ptr<mtl::Device> device, std::shared_ptr<CNNConvolutionDataSource> weights,
                  const char* className);
   CNNConvolution(const CNNConvolution&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void didMoveToDevice() override;
   [[nodiscard]] bool hasWindow() const override { return true; }
@@ -109,6 +117,9 @@ class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNConvolutionGradient : public CNNGradientKernel, public detail::GradientKernelWithWeights {
  public:
+  /// The library's own.
+  CNNConvolutionGradient(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
+      : CNNGradientKernel(std::move(device), decoding), GradientKernelWithWeights(decoding) {}
   /// @param weights the data source of the forward kernel
   static std::shared_ptr<CNNConvolutionGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                         std::shared_ptr<CNNConvolutionDataSource> weights);
@@ -116,6 +127,10 @@ class CNNConvolutionGradient : public CNNGradientKernel, public detail::Gradient
   [[nodiscard]] std::shared_ptr<CNNConvolutionGradient> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNConvolutionGradient> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNConvolutionGradient>(coder, device);
   }
 
   [[nodiscard]] std::size_t channelMultiplier() const { return descriptor().channelMultiplier(); }
@@ -133,6 +148,7 @@ class CNNConvolutionGradient : public CNNGradientKernel, public detail::Gradient
   CNNConvolutionGradient(std::shared_ptr<mtl::Device> device,
                          std::shared_ptr<CNNConvolutionDataSource> weights, const char* className);
   CNNConvolutionGradient(const CNNConvolutionGradient&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void didMoveToDevice() override;
   [[nodiscard]] Geometry geometryFor(const detail::ForwardRecord& record,

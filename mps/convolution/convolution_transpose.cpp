@@ -6,6 +6,7 @@
 #include "mps/convolution/convolution_problem.hpp"
 #include "mps/convolution/convolution_weights.hpp"
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mtl/command_buffer.hpp"
 
@@ -35,6 +36,11 @@ ConvolutionProblem partnerOf(ConvolutionProblem own) {
   return own;
 }
 
+void checkNotDepthWise(const CNNConvolutionDescriptor& descriptor) {
+  if (descriptor.channelMultiplier() != 0)
+    throw Error("CNNConvolutionTranspose", "weights", "of a depth-wise convolution", "groups instead");
+}
+
 void place(detail::WindowAxis& partner, std::int64_t larger, std::int64_t smaller, std::int64_t shift) {
   partner.sourceSize = larger;
   partner.destinationSize = smaller;
@@ -47,8 +53,7 @@ CNNConvolutionTranspose::CNNConvolutionTranspose(std::shared_ptr<mtl::Device> de
                                                  std::shared_ptr<CNNConvolutionDataSource> weights)
     : CNNKernel(std::move(device)),
       ForwardKernelWithWeights("CNNConvolutionTranspose", this->device(), std::move(weights)) {
-  if (descriptor().channelMultiplier() != 0)
-    throw Error("CNNConvolutionTranspose", "weights", "of a depth-wise convolution", "groups instead");
+  checkNotDepthWise(descriptor());
   setLabel(dataSource()->label());
 }
 
@@ -340,6 +345,20 @@ std::vector<detail::PreparedCall> CNNConvolutionTransposeGradient::prepareGradie
     giveGradients(calls.back(), state);
   }
   return calls;
+}
+
+void CNNConvolutionTranspose::codeProperties(Coder& coder) {
+  CNNKernel::codeProperties(coder);
+  codeWeights(coder);
+  kernelOffsetX_.code(coder, "kernelOffsetX");
+  kernelOffsetY_.code(coder, "kernelOffsetY");
+  checkNotDepthWise(descriptor());
+}
+
+void CNNConvolutionTransposeGradient::codeProperties(Coder& coder) {
+  CNNGradientKernel::codeProperties(coder);
+  codeWeights(coder);
+  checkWindow(coder, secondary_);
 }
 
 }  // namespace mps

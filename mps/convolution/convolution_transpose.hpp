@@ -43,6 +43,9 @@ namespace mps {
 ///     auto y = up->encode(commandBuffer, x, convolutionState);   // as large as the source of that convolution
 class CNNConvolutionTranspose : public CNNKernel, public detail::ForwardKernelWithWeights {
  public:
+  /// The library's own.
+  CNNConvolutionTranspose(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
+      : CNNKernel(std::move(device), decoding), ForwardKernelWithWeights(decoding) {}
   /// Reads the data source once. @throws Error when it is null, fails to load, its sizes disagree, or it is
   /// depth-wise.
   static std::shared_ptr<CNNConvolutionTranspose> create(const std::shared_ptr<mtl::Device>& device,
@@ -51,6 +54,10 @@ class CNNConvolutionTranspose : public CNNKernel, public detail::ForwardKernelWi
   [[nodiscard]] std::shared_ptr<CNNConvolutionTranspose> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNConvolutionTranspose> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNConvolutionTranspose>(coder, device);
   }
 
   /// Position in the source with zeros between its pixels, added to offset * stride. 0.
@@ -118,6 +125,7 @@ class CNNConvolutionTranspose : public CNNKernel, public detail::ForwardKernelWi
   CNNConvolutionTranspose(std::shared_ptr<mtl::Device> device,
                           std::shared_ptr<CNNConvolutionDataSource> weights);
   CNNConvolutionTranspose(const CNNConvolutionTranspose&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void didMoveToDevice() override { moveWeightsToDevice(); }
   [[nodiscard]] bool hasWindow() const override { return true; }
@@ -167,6 +175,9 @@ class CNNConvolutionTranspose : public CNNKernel, public detail::ForwardKernelWi
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNConvolutionTransposeGradient : public CNNGradientKernel, public detail::GradientKernelWithWeights {
  public:
+  /// The library's own.
+  CNNConvolutionTransposeGradient(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
+      : CNNGradientKernel(std::move(device), decoding), GradientKernelWithWeights(decoding) {}
   /// @param weights the data source of the forward kernel
   static std::shared_ptr<CNNConvolutionTransposeGradient> create(
       const std::shared_ptr<mtl::Device>& device, std::shared_ptr<CNNConvolutionDataSource> weights);
@@ -174,6 +185,10 @@ class CNNConvolutionTransposeGradient : public CNNGradientKernel, public detail:
   [[nodiscard]] std::shared_ptr<CNNConvolutionTransposeGradient> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNConvolutionTransposeGradient> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNConvolutionTransposeGradient>(coder, device);
   }
   [[nodiscard]] bool isStateModified() const override { return true; }
 
@@ -191,6 +206,7 @@ class CNNConvolutionTransposeGradient : public CNNGradientKernel, public detail:
   CNNConvolutionTransposeGradient(std::shared_ptr<mtl::Device> device,
                                   std::shared_ptr<CNNConvolutionDataSource> weights);
   CNNConvolutionTransposeGradient(const CNNConvolutionTransposeGradient&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void didMoveToDevice() override { moveWeightsToDevice(); }
   [[nodiscard]] Geometry geometryFor(const detail::ForwardRecord& record,

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "mps/core/call.hpp"
+#include "mps/core/coded_floats.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/float16.hpp"
 #include "mtl/buffer.hpp"
@@ -175,6 +177,31 @@ void ConvolutionWeights::copyTo(const std::string& kernel, mtl::CommandBuffer& c
   const std::vector<float> zeros(state.biasCount());
   recordMemoryCopy(commandBuffer, kernel, upload(*commandBuffer.device(), zeros), 0, biases->memory(),
                    state.biasesOffset(), bytes);
+}
+
+std::shared_ptr<const ConvolutionWeights> ConvolutionWeights::code(
+    Coder& coder, mtl::Device& device, const std::shared_ptr<const ConvolutionWeights>& weights,
+    const std::shared_ptr<const ConvolutionWeights>& usual, const CNNConvolutionDescriptor& descriptor) {
+  const ConvolutionWeights& own = weights ? *weights : *usual;
+  const std::size_t count = descriptor.weightCount();
+  const std::size_t channels = descriptor.outputFeatureChannels();
+  const auto values = codeUnusualFloats(coder, "weights", device, {own.weights_, own.weightsOffset_, count},
+                                        {usual->weights_, usual->weightsOffset_, count}, count);
+  const auto biases = codeUnusualFloats(coder, "biases", device, {own.biases_, own.biasesOffset_, channels},
+                                        {usual->biases_, usual->biasesOffset_, channels}, channels, true);
+  if (!values && !biases) return usual;
+  // Those of the data source are not the kernel's to change: what was read stands beside the others.
+  auto result = std::make_shared<ConvolutionWeights>(*usual);
+  if (values) {
+    result->weights_ = upload(device, *values);
+    result->weightsOffset_ = 0;
+  }
+  if (biases) {
+    result->biases_ = biases->empty() ? nullptr : upload(device, *biases);
+    result->biasesOffset_ = 0;
+  }
+  result->shared_ = false;
+  return result;
 }
 
 }  // namespace mps::detail

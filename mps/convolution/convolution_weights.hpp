@@ -31,6 +31,13 @@ class ConvolutionWeights {
   void copyTo(const std::string& kernel, mtl::CommandBuffer& commandBuffer,
               CNNConvolutionWeightsAndBiasesState& state) const;
 
+  /// Codes weights that usually are what a data source gives: written where they differ from it.
+  /// @param weights what the kernel has; null when reading @param usual of the data source
+  /// @return what was read, or `usual` @throws Error for another number of values
+  static std::shared_ptr<const ConvolutionWeights> code(
+      Coder& coder, mtl::Device& device, const std::shared_ptr<const ConvolutionWeights>& weights,
+      const std::shared_ptr<const ConvolutionWeights>& usual, const CNNConvolutionDescriptor& descriptor);
+
   [[nodiscard]] const std::shared_ptr<mtl::Memory>& weights() const { return weights_; }
   [[nodiscard]] std::size_t weightsOffset() const { return weightsOffset_; }
   [[nodiscard]] const std::shared_ptr<mtl::Memory>& biases() const { return biases_; }

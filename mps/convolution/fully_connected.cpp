@@ -85,4 +85,14 @@ void CNNFullyConnectedGradient::placeWindow(detail::ConvolutionProblem& problem)
               data ? problem.destination.height : problem.source.height);
 }
 
+void CNNFullyConnected::codeProperties(Coder& coder) {
+  CNNConvolution::codeProperties(coder);
+  checkDescriptor("CNNFullyConnected", descriptor());
+}
+
+void CNNFullyConnectedGradient::codeProperties(Coder& coder) {
+  CNNConvolutionGradient::codeProperties(coder);
+  checkDescriptor("CNNFullyConnectedGradient", descriptor());
+}
+
 }  // namespace mps

@@ -17,6 +17,9 @@ namespace mps {
 /// column are permuted.
 class CNNFullyConnected : public CNNConvolution {
  public:
+  /// The library's own.
+  CNNFullyConnected(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
+      : CNNConvolution(std::move(device), decoding) {}
   static std::shared_ptr<CNNFullyConnected> create(const std::shared_ptr<mtl::Device>& device,
                                                    std::shared_ptr<CNNConvolutionDataSource> weights);
   [[nodiscard]] std::string className() const override { return "CNNFullyConnected"; }
@@ -24,10 +27,15 @@ class CNNFullyConnected : public CNNConvolution {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<CNNFullyConnected> decode(Coder& coder,
+                                                   const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNFullyConnected>(coder, device);
+  }
 
  protected:
   CNNFullyConnected(std::shared_ptr<mtl::Device> device, std::shared_ptr<CNNConvolutionDataSource> weights);
   CNNFullyConnected(const CNNFullyConnected&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void placeWindow(detail::ConvolutionProblem& problem) const override;
 };
@@ -47,6 +55,9 @@ class CNNFullyConnected : public CNNConvolution {
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNFullyConnectedGradient : public CNNConvolutionGradient {
  public:
+  /// The library's own.
+  CNNFullyConnectedGradient(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
+      : CNNConvolutionGradient(std::move(device), decoding) {}
   static std::shared_ptr<CNNFullyConnectedGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                            std::shared_ptr<CNNConvolutionDataSource> weights);
   [[nodiscard]] std::string className() const override { return "CNNFullyConnectedGradient"; }
@@ -54,12 +65,17 @@ class CNNFullyConnectedGradient : public CNNConvolutionGradient {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<CNNFullyConnectedGradient> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNFullyConnectedGradient>(coder, device);
+  }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
   CNNFullyConnectedGradient(std::shared_ptr<mtl::Device> device,
                             std::shared_ptr<CNNConvolutionDataSource> weights);
   CNNFullyConnectedGradient(const CNNFullyConnectedGradient&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void placeWindow(detail::ConvolutionProblem& problem) const override;
 };

@@ -3,6 +3,9 @@
 #include "mps/convolution/convolution_problem.hpp"
 #include "mps/convolution/convolution_weights.hpp"
 #include "mps/core/call.hpp"
+#include "mps/core/cnn_binary_kernel.hpp"
+#include "mps/core/coded_data_sources.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
@@ -33,6 +36,9 @@ KernelWithWeights::KernelWithWeights(const char* className, const std::shared_pt
   descriptor_.check(className);
   weights_ = ConvolutionWeights::read(className, device, *dataSource_, descriptor_);
 }
+
+KernelWithWeights::KernelWithWeights(Decoding /*decoding*/)
+    : descriptor_(CNNConvolutionDescriptor::cnnConvolutionDescriptor(1, 1, 1, 1)) {}
 
 void KernelWithWeights::read() {
   weights_ = ConvolutionWeights::read(kernel().describe(), kernel().device(), *dataSource_, descriptor_);
@@ -157,6 +163,36 @@ void GradientKernelWithWeights::giveGradients(PreparedCall& call, CNNConvolution
 void GradientKernelWithWeights::didEncodeWith(CNNConvolutionGradientState& state) {
   adoptsWeights_ = false;
   if (computesWeights()) state.setAccumulating(true);
+}
+
+void KernelWithWeights::codeWeights(Coder& coder) {
+  const auto source = codeDataSource<CodedConvolutionDataSource>(coder, dataSource_);
+  coder.code("descriptor", descriptor_);
+  descriptor_.check(kernel().className());
+  const auto& device = kernel().device();
+  const auto usual = ConvolutionWeights::read(kernel().className(), device, *source, descriptor_);
+  const auto weights = ConvolutionWeights::code(coder, *device, weights_, usual, descriptor_);
+  if (coder.isDecoding()) weights_ = weights;
+}
+
+void ForwardKernelWithWeights::codeWeights(Coder& coder) {
+  KernelWithWeights::codeWeights(coder);
+  coder.codeEnumeration("accumulatorPrecisionOption", precision_,
+                        NNConvolutionAccumulatorPrecisionOption::Float);
+}
+
+void GradientKernelWithWeights::codeWeights(Coder& coder) {
+  KernelWithWeights::codeWeights(coder);
+  coder.code("adoptsWeights", adoptsWeights_);
+  coder.codeBits("gradientOption", gradientOption_, CNNConvolutionGradientOption::All);
+}
+
+void GradientKernelWithWeights::checkWindow(const Coder& coder, const SourceProperties& source) const {
+  if (source.kernelWidth.get() != descriptor().kernelWidth() ||
+      source.kernelHeight.get() != descriptor().kernelHeight() ||
+      source.dilationRateX.get() != descriptor().dilationRateX() ||
+      source.dilationRateY.get() != descriptor().dilationRateY())
+    coder.refuse("secondary", "a window of another size", "that of " + descriptor().describe());
 }
 
 }  // namespace mps::detail

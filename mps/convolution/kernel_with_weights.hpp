@@ -5,6 +5,7 @@
 
 #include "mps/core/convolution_data_source.hpp"
 #include "mps/core/convolution_state.hpp"
+#include "mps/core/kernel.hpp"
 #include "mps/core/types.hpp"
 
 namespace mtl {
@@ -14,8 +15,6 @@ class Device;
 
 namespace mps {
 
-class Kernel;
-
 namespace detail {
 
 class ConvolutionWeights;
@@ -23,6 +22,7 @@ struct ConvolutionProblem;
 struct ForwardRecord;
 struct GradientCall;
 struct PreparedCall;
+struct SourceProperties;
 
 /// What the kernels of the convolution family have in common: a data source, what it describes, and the weights
 /// that encodes use.
@@ -52,7 +52,10 @@ class KernelWithWeights {
   /// Reads the data source once. @throws Error when it is null, fails to load, or its sizes disagree.
   KernelWithWeights(const char* className, const std::shared_ptr<mtl::Device>& device,
                     std::shared_ptr<CNNConvolutionDataSource> dataSource);
+  explicit KernelWithWeights(Decoding /*decoding*/);
   KernelWithWeights(const KernelWithWeights&) = default;
+  /// Codes the data source, and the weights where the kernel has others. @throws Error as create does
+  virtual void codeWeights(Coder& coder);
   /// On another device the data source's copy() is used, or the source shared.
   void moveWeightsToDevice();
   /// The part of a problem that descriptor, device and options fix.
@@ -91,6 +94,7 @@ class ForwardKernelWithWeights : public KernelWithWeights {
  protected:
   using KernelWithWeights::KernelWithWeights;
   ForwardKernelWithWeights(const ForwardKernelWithWeights&) = default;
+  void codeWeights(Coder& coder) override;
 
  private:
   NNConvolutionAccumulatorPrecisionOption precision_ = NNConvolutionAccumulatorPrecisionOption::Float;
@@ -112,6 +116,9 @@ class GradientKernelWithWeights : public KernelWithWeights {
  protected:
   using KernelWithWeights::KernelWithWeights;
   GradientKernelWithWeights(const GradientKernelWithWeights&) = default;
+  void codeWeights(Coder& coder) override;
+  /// @throws Error when a coded window is another one than the descriptor's
+  void checkWindow(const Coder& coder, const SourceProperties& source) const;
   [[nodiscard]] bool computesData() const;
   [[nodiscard]] bool computesWeights() const;
   /// @param hasNeuron,foldsNormalisation of the forward kernel

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "mps/core/batch_normalization_state.hpp"
+#include "mps/core/secure_coding.hpp"
 
 namespace mps {
 
@@ -16,10 +17,8 @@ namespace mps {
 /// The library calls load(), reads, copies, calls purge(), when a kernel is made and when it is reloaded. It may
 /// do so from any thread. Running statistics are the data source's business: the library applies no momentum
 /// and no correction of the variance.
-class CNNBatchNormalizationDataSource {
+class CNNBatchNormalizationDataSource : public SecureCoding {
  public:
-  virtual ~CNNBatchNormalizationDataSource() = default;
-
   /// Feature channels of the images to normalise.
   [[nodiscard]] virtual std::size_t numberOfFeatureChannels() const = 0;
   /// @name One value per feature channel, or empty for the default

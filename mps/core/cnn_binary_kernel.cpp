@@ -1,6 +1,7 @@
 #include "mps/core/cnn_binary_kernel.hpp"
 
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/gradient_state.hpp"
 #include "mps/core/several_sources.hpp"
@@ -231,6 +232,30 @@ std::size_t CNNBinaryKernel::batchEncodingStorageSize(const ImageBatch& primaryI
   }
   return sized->scratchBytes(primaryImages, secondaryImages,
                              sourceStates.empty() ? StateBatch{} : sourceStates[0], destinations);
+}
+
+void detail::SourceProperties::codeProperties(Coder& coder) {
+  offset.code(coder, "offset");
+  featureChannelOffset.code(coder, "featureChannelOffset");
+  featureChannelMaxCount.code(coder, "featureChannelMaxCount");
+  edgeMode.code(coder, "edgeMode");
+  kernelWidth.code(coder, "kernelWidth");
+  kernelHeight.code(coder, "kernelHeight");
+  strideInPixelsX.code(coder, "strideInPixelsX");
+  strideInPixelsY.code(coder, "strideInPixelsY");
+  dilationRateX.code(coder, "dilationRateX");
+  dilationRateY.code(coder, "dilationRateY");
+}
+
+void CNNBinaryKernel::codeProperties(Coder& coder) {
+  Kernel::codeProperties(coder);
+  coder.codeGroup("primary", [&] { primary_.codeProperties(coder); });
+  coder.codeGroup("secondary", [&] { secondary_.codeProperties(coder); });
+  coder.code("clipRect", clipRect_);
+  coder.code("clipRectIsSet", clipRectIsSet_);
+  coder.code("destinationFeatureChannelOffset", destinationFeatureChannelOffset_);
+  coder.code("padding", padding_);
+  coder.code("destinationImageAllocator", allocator_);
 }
 
 }  // namespace mps

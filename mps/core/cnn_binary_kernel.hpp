@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <span>
+#include <type_traits>
 
 #include "mps/core/image_allocator.hpp"
 #include "mps/core/image_batch.hpp"
@@ -32,6 +33,16 @@ class Settable {
   }
   /// The library's value, shown by the getter; the user's flag stays.
   void transfer(T value) { value_ = value; }
+  template <class AnyCoder>
+  void code(AnyCoder& coder, const char* key) {
+    coder.codeGroup(key, [&] {
+      if constexpr (std::is_same_v<T, ImageEdgeMode>)
+        coder.codeEnumeration("value", value_, ImageEdgeMode::Constant);
+      else
+        coder.code("value", value_);
+      coder.code("isSet", set_);
+    });
+  }
 
  private:
   T value_;
@@ -50,6 +61,7 @@ struct SourceProperties {
   Settable<std::size_t> strideInPixelsY{1};
   Settable<std::size_t> dilationRateX{1};
   Settable<std::size_t> dilationRateY{1};
+  void codeProperties(Coder& coder);
 };
 
 }  // namespace detail
@@ -137,6 +149,7 @@ class CNNBinaryKernel : public Kernel {
   /// The library's own: whether the destination may be the primary source itself, element for element.
   [[nodiscard]] virtual bool worksInPlace() const { return false; }
 
+  using Kernel::encode;
   /// @name Encodes with a given destination; properties are used as they stand.
   /// @{
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -212,6 +225,7 @@ class CNNBinaryKernel : public Kernel {
  protected:
   using Kernel::Kernel;
   CNNBinaryKernel(const CNNBinaryKernel&) = default;
+  void codeProperties(Coder& coder) override;
 
   /// Records one call of the class; arguments are checked, batches not empty. The base of gradient kernels
   /// and of the arithmetic kernels each have their own.

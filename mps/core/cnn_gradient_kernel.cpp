@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/gradient_state.hpp"
 #include "mps/core/several_sources.hpp"
@@ -487,6 +488,12 @@ void CNNGradientKernel::encodeBatchAccumulating(const std::shared_ptr<mtl::Comma
   detail::checkCount(*this, "gradientStates", gradientStates.count(), sourceGradients.count());
   encodeGradient(commandBuffer, sourceGradients, sourceImages, gradientStates, destinationGradients,
                  {.isBatch = true, .accumulate = true});
+}
+
+void CNNGradientKernel::codeProperties(Coder& coder) {
+  CNNBinaryKernel::codeProperties(coder);
+  kernelOffsetX_.code(coder, "kernelOffsetX");
+  kernelOffsetY_.code(coder, "kernelOffsetY");
 }
 
 }  // namespace mps

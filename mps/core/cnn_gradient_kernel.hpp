@@ -101,6 +101,7 @@ class CNNGradientKernel : public CNNBinaryKernel {
  protected:
   using CNNBinaryKernel::CNNBinaryKernel;
   CNNGradientKernel(const CNNGradientKernel&) = default;
+  void codeProperties(Coder& coder) override;
 
   /// Offsets that make the gradient match the forward call.
   struct Geometry {

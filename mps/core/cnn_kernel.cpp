@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/gradient_state.hpp"
 #include "mps/core/several_sources.hpp"
@@ -440,6 +441,19 @@ std::size_t CNNKernel::batchEncodingStorageSize(const ImageBatch& sourceImages,
   BatchOperand destination(destinationImages, true);
   const ForwardCall call = resolveCall(source, destination, false);
   return call.destination.elements() == 0 ? 0 : prepareForward(call).plan.plan->scratchBytes();
+}
+
+void CNNKernel::codeProperties(Coder& coder) {
+  Kernel::codeProperties(coder);
+  coder.code("offset", offset_);
+  coder.code("clipRect", clipRect_);
+  coder.code("destinationFeatureChannelOffset", destinationFeatureChannelOffset_);
+  coder.code("sourceFeatureChannelOffset", sourceFeatureChannelOffset_);
+  coder.code("sourceFeatureChannelMaxCount", sourceFeatureChannelMaxCount_);
+  coder.codeEnumeration("edgeMode", edgeMode_, ImageEdgeMode::Constant);
+  coder.code("padding", padding_);
+  coder.code("destinationImageAllocator", allocator_);
+  coder.code("savesFieldsUnderPredicates", savesFieldsUnderPredicates_);
 }
 
 }  // namespace mps

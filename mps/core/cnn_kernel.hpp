@@ -82,6 +82,7 @@ class CNNKernel : public Kernel {
   /// Whether dependent kernels must wait for the whole batch.
   [[nodiscard]] virtual bool appendBatchBarrier() const { return false; }
 
+  using Kernel::encode;
   /// @name Encodes with a given destination. `destinationState(s)` receive what the gradient kernel needs.
   /// @{
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -188,6 +189,7 @@ class CNNKernel : public Kernel {
  protected:
   using Kernel::Kernel;
   CNNKernel(const CNNKernel&) = default;
+  void codeProperties(Coder& coder) override;
 
   /// Channels of the result for that many channels read. @throws Error when the kernel cannot take so many.
   [[nodiscard]] virtual std::size_t producedFeatureChannels(std::size_t sourceFeatureChannels) const {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/gradient_state.hpp"
 #include "mps/core/several_sources.hpp"
@@ -216,6 +217,17 @@ StateBatch CNNMultiaryKernel::temporaryResultStateBatch(
   detail::checkCommandBuffer(*this, commandBuffer);
   checkSourceCount(sourceImages.size());
   return makeStates(commandBuffer, sourceImages[0].count());
+}
+
+void CNNMultiaryKernel::codeProperties(Coder& coder) {
+  Kernel::codeProperties(coder);
+  coder.codeList("sources", sources_,
+                 [&](detail::SourceProperties& source) { source.codeProperties(coder); });
+  if (sources_.empty()) coder.refuse("sources", "empty", "at least one");
+  coder.code("clipRect", clipRect_);
+  coder.code("destinationFeatureChannelOffset", destinationFeatureChannelOffset_);
+  coder.code("padding", padding_);
+  coder.code("destinationImageAllocator", allocator_);
 }
 
 }  // namespace mps

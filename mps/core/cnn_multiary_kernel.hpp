@@ -16,6 +16,8 @@ namespace mps {
 /// it.
 class CNNMultiaryKernel : public Kernel {
  public:
+  CNNMultiaryKernel(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
+      : Kernel(std::move(device), decoding) {}
   [[nodiscard]] std::size_t sourceCount() const { return sources_.size(); }
   [[nodiscard]] Offset offset(std::size_t index) const { return at(index).offset.get(); }
   void setOffset(const Offset& offset, std::size_t index) { at(index).offset.set(offset); }
@@ -71,6 +73,7 @@ class CNNMultiaryKernel : public Kernel {
   [[nodiscard]] virtual bool isResultStateReusedAcrossBatch() const { return false; }
   [[nodiscard]] virtual bool appendBatchBarrier() const { return false; }
 
+  using Kernel::encode;
   /// @name Encodes; sourceImages has sourceCount() entries, of a batch each in the batch forms.
   /// @{
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -125,6 +128,7 @@ class CNNMultiaryKernel : public Kernel {
   /// @throws Error when sourceCount is 0.
   CNNMultiaryKernel(std::shared_ptr<mtl::Device> device, std::size_t sourceCount);
   CNNMultiaryKernel(const CNNMultiaryKernel&) = default;
+  void codeProperties(Coder& coder) override;
 
   /// Records one call; arguments are checked, batches not empty.
   virtual void encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

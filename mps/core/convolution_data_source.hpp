@@ -8,6 +8,7 @@
 
 #include "mps/core/convolution_descriptor.hpp"
 #include "mps/core/convolution_state.hpp"
+#include "mps/core/secure_coding.hpp"
 
 namespace mps {
 
@@ -16,10 +17,8 @@ namespace mps {
 ///
 /// The library calls load(), reads, copies, calls purge(), when a kernel is made and when it is reloaded. It
 /// may do so from any thread.
-class CNNConvolutionDataSource {
+class CNNConvolutionDataSource : public SecureCoding {
  public:
-  virtual ~CNNConvolutionDataSource() = default;
-
   /// Type of weights(): Float32, Float16 or UInt8.
   [[nodiscard]] virtual DataType dataType() const = 0;
   [[nodiscard]] virtual CNNConvolutionDescriptor descriptor() const = 0;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 
 namespace mps {
@@ -91,6 +92,58 @@ std::string CNNConvolutionDescriptor::describe() const {
   if (groups_ != 1) text += ", " + std::to_string(groups_) + " groups";
   if (depthWise_) text += ", depth-wise";
   return text;
+}
+
+void CNNConvolutionDescriptor::encode(Coder& coder) const {
+  coder.codeClass("CNNConvolutionDescriptor");
+  coder.encode("kernelWidth", kernelWidth_);
+  coder.encode("kernelHeight", kernelHeight_);
+  coder.encode("inputFeatureChannels", inputFeatureChannels_);
+  coder.encode("outputFeatureChannels", outputFeatureChannels_);
+  coder.encode("isDepthWise", depthWise_);
+  coder.encode("strideInPixelsX", strideInPixelsX_);
+  coder.encode("strideInPixelsY", strideInPixelsY_);
+  coder.encode("groups", groups_);
+  coder.encode("dilationRateX", dilationRateX_);
+  coder.encode("dilationRateY", dilationRateY_);
+  coder.encode("fusedNeuronDescriptor", neuron_);
+  coder.encode("folds", folding_ != nullptr);
+  if (!folding_) return;
+  coder.encode("foldedScale", folding_->scale);
+  coder.encode("foldedShift", folding_->shift);
+}
+
+CNNConvolutionDescriptor CNNConvolutionDescriptor::decode(Coder& coder) {
+  coder.codeClass("CNNConvolutionDescriptor");
+  const auto number = [&](const char* key) {
+    std::size_t value = 0;
+    coder.decode(key, value);
+    return value;
+  };
+  bool depthWise = false;
+  coder.decode("isDepthWise", depthWise);
+  CNNConvolutionDescriptor descriptor(number("kernelWidth"), number("kernelHeight"),
+                                      number("inputFeatureChannels"), number("outputFeatureChannels"),
+                                      depthWise);
+  descriptor.setStrideInPixelsX(number("strideInPixelsX"));
+  descriptor.setStrideInPixelsY(number("strideInPixelsY"));
+  descriptor.setGroups(number("groups"));
+  descriptor.setDilationRateX(number("dilationRateX"));
+  descriptor.setDilationRateY(number("dilationRateY"));
+  coder.decode("fusedNeuronDescriptor", descriptor.neuron_);
+  bool folds = false;
+  coder.decode("folds", folds);
+  if (folds) {
+    auto folding = std::make_shared<Folding>();
+    coder.decode("foldedScale", folding->scale);
+    coder.decode("foldedShift", folding->shift);
+    if (folding->shift.size() != folding->scale.size())
+      coder.refuse("foldedShift", std::to_string(folding->shift.size()) + " values",
+                   "as many as foldedScale");
+    descriptor.folding_ = std::move(folding);
+  }
+  descriptor.check("CNNConvolutionDescriptor");
+  return descriptor;
 }
 
 }  // namespace mps

@@ -11,6 +11,8 @@
 
 namespace mps {
 
+class Coder;
+
 /// Order of convolution weights: [out][kernel row][kernel column][in / groups], the only one.
 enum class CNNConvolutionWeightsLayout : std::uint32_t { OHWI = 0 };
 
@@ -81,6 +83,9 @@ class CNNConvolutionDescriptor {
   [[nodiscard]] std::size_t weightsPerOutputChannel() const {
     return kernelWidth_ * kernelHeight_ * (depthWise_ ? 1 : inputFeatureChannels_ / groups_);
   }
+  void encode(Coder& coder) const;
+  /// A depth-wise one stays one. @throws Error also for what check() refuses
+  static CNNConvolutionDescriptor decode(Coder& coder);
   /// @throws Error naming `kernel` when groups do not divide the channels, or do not fit depth-wise filters
   /// or the folded normalisation.
   void check(const std::string& kernel) const;

@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <limits>
 
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/image_allocator.hpp"
 #include "mps/core/image_batch.hpp"
@@ -39,8 +40,15 @@ TensorShape denseShape(const ImageDescriptor& descriptor) {
       descriptor.channelFormat());
 }
 
-class DefaultImageAllocator final : public ImageAllocator {
+/// Has no properties to code: which of the two it is is all.
+class LibraryAllocator : public ImageAllocator {
  public:
+  void encode(Coder& coder) const override { coder.codeClass(className()); }
+};
+
+class DefaultImageAllocator final : public LibraryAllocator {
+ public:
+  [[nodiscard]] std::string className() const override { return "DefaultImageAllocator"; }
   std::shared_ptr<Image> image(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                const ImageDescriptor& descriptor, const Kernel& /*kernel*/) override {
     return Image::create(commandBuffer->device(), descriptor);
@@ -52,8 +60,9 @@ class DefaultImageAllocator final : public ImageAllocator {
   }
 };
 
-class TemporaryImageAllocator final : public ImageAllocator {
+class TemporaryImageAllocator final : public LibraryAllocator {
  public:
+  [[nodiscard]] std::string className() const override { return "TemporaryImageAllocator"; }
   std::shared_ptr<Image> image(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                const ImageDescriptor& descriptor, const Kernel& /*kernel*/) override {
     return TemporaryImage::create(commandBuffer, descriptor);

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "mps/core/image_batch.hpp"
+#include "mps/core/secure_coding.hpp"
 
 namespace mps {
 
@@ -12,11 +13,10 @@ class Kernel;
 
 /// Makes the destination images of kernels (protocol MPSImageAllocator; spec/01 section 5.1).
 ///
-/// Derive from it to control where results live. The descriptor is the final output of the padding policy.
-class ImageAllocator {
+/// Derive from it to control where results live. The descriptor is the final output of the padding policy. Kernels with
+/// an allocator of your own can be coded when it overrides what SecureCoding asks for.
+class ImageAllocator : public SecureCoding {
  public:
-  virtual ~ImageAllocator() = default;
-
   /// One image that lives at least until the command buffer completes, on the buffer's device. The kernel is
   /// informational. Returning null, or an image of another size, makes the encode throw.
   virtual std::shared_ptr<Image> image(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

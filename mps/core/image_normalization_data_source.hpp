@@ -7,16 +7,15 @@
 #include <string>
 
 #include "mps/core/image_normalization_state.hpp"
+#include "mps/core/secure_coding.hpp"
 
 namespace mps {
 
 namespace detail {
 
 /// What the data sources of instance and group normalisation have in common.
-class ImageNormalizationDataSource {
+class ImageNormalizationDataSource : public SecureCoding {
  public:
-  virtual ~ImageNormalizationDataSource() = default;
-
   /// Feature channels of the images to normalise.
   [[nodiscard]] virtual std::size_t numberOfFeatureChannels() const = 0;
   /// @name One value per feature channel, or empty for the default

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 
 namespace mps {
@@ -14,6 +15,32 @@ Kernel::Kernel(std::shared_ptr<mtl::Device> device)
 
 std::string Kernel::describe() const {
   return label_.empty() ? className() : className() + " \"" + label_ + "\"";
+}
+
+void Kernel::encode(Coder& coder) const {
+  coder.codeClass(className());
+  // One function lists the properties for both directions; a coder that encodes changes none.
+  const_cast<Kernel*>(this)->codeProperties(coder);
+}
+
+void Kernel::decodeProperties(Coder& coder) {
+  coder.codeClass(className());
+  const std::shared_ptr<mtl::Device> outer = coder.device();
+  coder.setDevice(device_);
+  codeProperties(coder);
+  coder.setDevice(outer);
+  coder.checkAllRead();
+}
+
+void Kernel::codeProperties(Coder& coder) {
+  constexpr KernelOptions coded = KernelOptions::AllowReducedPrecision |
+                                  KernelOptions::DisableInternalTiling | KernelOptions::InsertDebugGroups |
+                                  KernelOptions::Verbose;
+  KernelOptions options =
+      static_cast<KernelOptions>(static_cast<std::uint64_t>(options_) & static_cast<std::uint64_t>(coded));
+  coder.codeBits("options", options, coded);
+  if (coder.isDecoding()) options_ = options;
+  coder.code("label", label_);
 }
 
 std::shared_ptr<Kernel> Kernel::copy(const std::shared_ptr<mtl::Device>& device) const {

@@ -2,7 +2,9 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "mps/core/secure_coding.hpp"
 #include "mps/core/types.hpp"
 
 namespace mtl {
@@ -11,13 +13,34 @@ class Device;
 
 namespace mps {
 
+namespace detail {
+template <class KernelType>
+std::shared_ptr<KernelType> decodeAs(Coder& coder, const std::shared_ptr<mtl::Device>& device);
+
+/// Says that the kernel gets its properties from a coder. The library's own: only decodeAs has one.
+class Decoding {
+  Decoding() = default;
+  template <class KernelType>
+  friend std::shared_ptr<KernelType> decodeAs(Coder& coder, const std::shared_ptr<mtl::Device>& device);
+};
+}  // namespace detail
+
 /// Base of everything that encodes work (MPSKernel; spec/01 section 3).
 ///
 /// Kernels are cheap and meant to be reused. One kernel is used by one thread at a time; make copies for
 /// others. All properties are read when encoding: later changes do not touch recorded work.
-class Kernel : public std::enable_shared_from_this<Kernel> {
+///
+/// A kernel is written to a coder by encode(coder) and made again by the static decode(coder, device) of its class
+/// (spec/00 D1): on that device, null meaning the one that the coder names (DeviceProvider), otherwise the system's
+/// default device. All properties go along, also which of them the user has set, seeds and counters of random kernels,
+/// and weights: the data source where its class can be coded, otherwise what it holds, and what was reloaded since. The
+/// result computes the same bits. No work of the kernel may be in flight. KernelOptions::SkipAPIValidation alone does not
+/// go along: coded data need not be trusted.
+/// encode throws Error for an object of a class that cannot be coded, decode for what is wrong with the data.
+class Kernel : public SecureCoding, public std::enable_shared_from_this<Kernel> {
  public:
-  virtual ~Kernel() = default;
+  /// The library's own.
+  Kernel(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/) : Kernel(std::move(device)) {}
   Kernel& operator=(const Kernel&) = delete;
 
   [[nodiscard]] const std::shared_ptr<mtl::Device>& device() const { return device_; }
@@ -29,12 +52,13 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   [[nodiscard]] const std::string& label() const { return label_; }
   void setLabel(std::string label) { label_ = std::move(label); }
   /// The class name, e.g. "CNNPoolingMax".
-  [[nodiscard]] virtual std::string className() const = 0;
+  [[nodiscard]] std::string className() const override = 0;
   /// Class name and label: `CNNPoolingMax "pool1"`.
   [[nodiscard]] std::string describe() const;
 
   /// Another kernel with the same properties. @param device null means the same device
   [[nodiscard]] std::shared_ptr<Kernel> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const;
+  void encode(Coder& coder) const override;
 
  protected:
   /// @throws Error when the device is null.
@@ -44,8 +68,15 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   [[nodiscard]] virtual std::shared_ptr<Kernel> clone() const = 0;
   /// The copy now belongs to another device: weights and such go along.
   virtual void didMoveToDevice() {}
+  /// Writes or reads all properties, those of the base class first, and checks what was read as create does.
+  virtual void codeProperties(Coder& coder);
 
  private:
+  template <class KernelType>
+  friend std::shared_ptr<KernelType> detail::decodeAs(Coder& coder,
+                                                      const std::shared_ptr<mtl::Device>& device);
+  void decodeProperties(Coder& coder);
+
   std::shared_ptr<mtl::Device> device_;
   KernelOptions options_;
   std::string label_;
@@ -57,6 +88,17 @@ template <class KernelType>
 std::shared_ptr<KernelType> copyAs(const KernelType& kernel,
                                    const std::shared_ptr<mtl::Device>& device = nullptr) {
   return std::static_pointer_cast<KernelType>(kernel.Kernel::copy(device));
+}
+
+/// That device, where it is not null; otherwise the one that decode(coder) takes.
+std::shared_ptr<mtl::Device> deviceToDecodeOn(const Coder& coder, const std::shared_ptr<mtl::Device>& device);
+
+/// A kernel of that very class from the object at hand.
+template <class KernelType>
+std::shared_ptr<KernelType> decodeAs(Coder& coder, const std::shared_ptr<mtl::Device>& device) {
+  const auto kernel = std::make_shared<KernelType>(deviceToDecodeOn(coder, device), Decoding());
+  static_cast<Kernel&>(*kernel).decodeProperties(coder);
+  return kernel;
 }
 }  // namespace detail
 

@@ -3,11 +3,14 @@
 #include <cmath>
 
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
+#include "mps/core/kernel.hpp"
 #include "mps/core/loss_scale_problem.hpp"
 #include "mps/core/state.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
+#include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 
@@ -18,14 +21,14 @@ using detail::LossScaleOperation;
 
 namespace {
 
-constexpr const char* className = "LossScale";
+constexpr const char* lossScaleName = "LossScale";
 
 LossScaleNumbers& numbersIn(const mtl::Buffer& buffer) {
   return buffer.contentsAs<LossScaleNumbers>()[0];
 }
 
 void check(bool isRight, const char* property, float found, const char* expected) {
-  if (!isRight) throw Error(className, property, std::to_string(found), expected);
+  if (!isRight) throw Error(lossScaleName, property, std::to_string(found), expected);
 }
 bool isPositive(float value) {
   return std::isnormal(value) && value > 0;
@@ -43,7 +46,7 @@ struct Values {
 void record(mtl::CommandBuffer& commandBuffer, const LossScale& scale, LossScaleOperation operation,
             const Values& values = {}) {
   if (commandBuffer.device() != scale.device())
-    throw Error(className, "commandBuffer", "of " + commandBuffer.device()->name(),
+    throw Error(lossScaleName, "commandBuffer", "of " + commandBuffer.device()->name(),
                 "one of " + scale.device()->name());
   const auto& numbers = scale.numbers()->memory();
   detail::Operands operands;
@@ -51,7 +54,7 @@ void record(mtl::CommandBuffer& commandBuffer, const LossScale& scale, LossScale
   operands.scalars = {scale.options().growthFactor, scale.options().backoffFactor,
                       static_cast<double>(scale.options().growthInterval)};
   mtl::Command command;
-  command.label = className;
+  command.label = lossScaleName;
   command.reads = {numbers};
   command.writes = {numbers};
   command.retained = {numbers};
@@ -67,7 +70,7 @@ void record(mtl::CommandBuffer& commandBuffer, const LossScale& scale, LossScale
 }
 
 mtl::CommandBuffer& checked(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
-  if (!commandBuffer) throw Error(className, "commandBuffer", "null", "a command buffer");
+  if (!commandBuffer) throw Error(lossScaleName, "commandBuffer", "null", "a command buffer");
   return *commandBuffer;
 }
 
@@ -80,12 +83,12 @@ LossScale::~LossScale() = default;
 
 std::shared_ptr<LossScale> LossScale::create(const std::shared_ptr<mtl::Device>& device,
                                              const LossScaleOptions& options) {
-  if (!device) throw Error(className, "device", "null", "a device");
+  if (!device) throw Error(lossScaleName, "device", "null", "a device");
   check(isPositive(options.growthFactor), "growthFactor", options.growthFactor, "a number greater than 0");
   check(isPositive(options.backoffFactor) && options.backoffFactor < 1, "backoffFactor",
         options.backoffFactor, "a number between 0 and 1");
   if (options.growthInterval == 0 || options.growthInterval > 0xFFFFFFFF)
-    throw Error(className, "growthInterval", std::to_string(options.growthInterval), "1 to 2^32 - 1");
+    throw Error(lossScaleName, "growthInterval", std::to_string(options.growthInterval), "1 to 2^32 - 1");
   checkScale("initialScale", options.initialScale);
   auto scale = std::shared_ptr<LossScale>(new LossScale(device, options));
   scale->set(options.initialScale, 0, 0);
@@ -94,7 +97,7 @@ std::shared_ptr<LossScale> LossScale::create(const std::shared_ptr<mtl::Device>&
 
 void LossScale::inspect(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                         const std::shared_ptr<State>& state) {
-  if (!state) throw Error(className, "state", "null", "a gradient state");
+  if (!state) throw Error(lossScaleName, "state", "null", "a gradient state");
   for (std::size_t i = 0; i < state->resourceCount(); ++i) {
     const auto& memory = state->resource(i)->memory();
     inspect(checked(commandBuffer), memory, 0, static_cast<std::int64_t>(memory->length() / sizeof(float)));
@@ -137,6 +140,39 @@ void LossScale::set(float scale, std::size_t finiteSteps, std::size_t skippedSte
   numbers.finiteSteps = static_cast<std::uint32_t>(finiteSteps);
   numbers.skippedSteps = static_cast<std::uint32_t>(skippedSteps);
   numbers_->didModifyRange(0, sizeof(LossScaleNumbers));
+}
+
+void LossScale::encode(Coder& coder) const {
+  const auto commandBuffer = device_->newCommandQueue()->commandBuffer();
+  numbers_->synchronize(*commandBuffer);
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+  coder.codeClass(className());
+  coder.encode("initialScale", options_.initialScale);
+  coder.encode("growthFactor", options_.growthFactor);
+  coder.encode("backoffFactor", options_.backoffFactor);
+  coder.encode("growthInterval", options_.growthInterval);
+  coder.encode("scale", scale());
+  coder.encode("finiteSteps", static_cast<std::uint32_t>(finiteSteps()));
+  coder.encode("skippedSteps", static_cast<std::uint32_t>(skippedSteps()));
+}
+
+std::shared_ptr<LossScale> LossScale::decode(Coder& coder, const std::shared_ptr<mtl::Device>& device) {
+  coder.codeClass(lossScaleName);
+  LossScaleOptions options;
+  coder.decode("initialScale", options.initialScale);
+  coder.decode("growthFactor", options.growthFactor);
+  coder.decode("backoffFactor", options.backoffFactor);
+  coder.decode("growthInterval", options.growthInterval);
+  float scale = 0;
+  std::uint32_t finiteSteps = 0;
+  std::uint32_t skippedSteps = 0;
+  coder.decode("scale", scale);
+  coder.decode("finiteSteps", finiteSteps);
+  coder.decode("skippedSteps", skippedSteps);
+  auto decoded = create(detail::deviceToDecodeOn(coder, device), options);
+  decoded->set(scale, finiteSteps, skippedSteps);
+  return decoded;
 }
 
 }  // namespace mps

@@ -3,6 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+
+#include "mps/core/secure_coding.hpp"
 
 namespace mtl {
 class Buffer;
@@ -35,12 +38,17 @@ struct LossScaleOptions {
 /// first one, and then records update(). An update alone checks its own gradients. Who chains kernels by hand
 /// records inspect() for each gradient state, the updates, and update(). The decision is made on the device; the host never waits, so what it counts,
 /// Adam's timeStep, counts the steps without an update as well.
-class LossScale {
+class LossScale : public SecureCoding {
  public:
   /// @throws Error for a null device and options out of range.
   static std::shared_ptr<LossScale> create(const std::shared_ptr<mtl::Device>& device,
                                            const LossScaleOptions& options = {});
-  ~LossScale();
+  ~LossScale() override;
+  [[nodiscard]] std::string className() const override { return "LossScale"; }
+  /// Scale and counts as the last work left them; none may be in flight.
+  void encode(Coder& coder) const override;
+  static std::shared_ptr<LossScale> decode(Coder& coder,
+                                           const std::shared_ptr<mtl::Device>& device = nullptr);
 
   [[nodiscard]] const std::shared_ptr<mtl::Device>& device() const { return device_; }
   [[nodiscard]] const LossScaleOptions& options() const { return options_; }

@@ -4,6 +4,7 @@
 #include <bit>
 #include <sstream>
 
+#include "mps/core/coder.hpp"
 #include "mps/core/tensor_shape.hpp"
 
 namespace mps {
@@ -168,6 +169,29 @@ std::string NNNeuronDescriptor::describe() const {
   if (count > 2) text << " c=" << c_;
   if (neuronType_ == CNNNeuronType::PReLU) text << " " << data().size() << " slopes";
   return text.str();
+}
+
+void NNNeuronDescriptor::encode(Coder& coder) const {
+  coder.codeClass("NNNeuronDescriptor");
+  coder.encode("neuronType", static_cast<std::uint32_t>(neuronType_));
+  coder.encode("a", a_);
+  coder.encode("b", b_);
+  coder.encode("c", c_);
+  coder.encode("data", std::vector<float>(data().begin(), data().end()));
+}
+
+NNNeuronDescriptor NNNeuronDescriptor::decode(Coder& coder) {
+  coder.codeClass("NNNeuronDescriptor");
+  NNNeuronDescriptor descriptor;
+  constexpr auto last = static_cast<CNNNeuronType>(static_cast<std::int32_t>(CNNNeuronType::Count) - 1);
+  coder.codeEnumeration("neuronType", descriptor.neuronType_, last);
+  coder.decode("a", descriptor.a_);
+  coder.decode("b", descriptor.b_);
+  coder.decode("c", descriptor.c_);
+  std::vector<float> slopes;
+  coder.decode("data", slopes);
+  if (!slopes.empty()) descriptor.setData(slopes);
+  return descriptor;
 }
 
 }  // namespace mps

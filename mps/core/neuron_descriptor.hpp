@@ -9,6 +9,8 @@
 
 namespace mps {
 
+class Coder;
+
 /// Activation functions (MPSCNNNeuronType; spec/03 section 11). Values are Apple's: ReLU is 1, Linear is 2.
 enum class CNNNeuronType : std::int32_t {
   None = 0,          ///< x
@@ -82,6 +84,9 @@ class NNNeuronDescriptor {
   /// Copies the slopes.
   void setData(std::span<const float> data);
 
+  void encode(Coder& coder) const;
+  /// @throws Error for a type that does not exist
+  static NNNeuronDescriptor decode(Coder& coder);
   /// Same type and bitwise the same parameters and slopes.
   bool operator==(const NNNeuronDescriptor& other) const;
   /// Equal descriptors have equal hashes.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mps/core/padding.hpp"
+#include "mps/core/secure_coding.hpp"
 #include "mps/core/types.hpp"
 
 namespace mtl {
@@ -23,9 +24,8 @@ class NNGradientFilterNode;
 
 /// What an application hangs on nodes to find its images and states again (protocol MPSHandle; spec/04
 /// section 2.1). The graph hands handles back in the order in which resources are supplied or returned.
-class Handle {
+class Handle : public SecureCoding {
  public:
-  virtual ~Handle() = default;
   /// Name for debugging; empty for none.
   [[nodiscard]] virtual std::string label() const { return {}; }
 };

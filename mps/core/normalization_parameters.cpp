@@ -3,6 +3,8 @@
 #include <vector>
 
 #include "mps/core/call.hpp"
+#include "mps/core/coded_floats.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
@@ -53,5 +55,29 @@ template void checkReload(const Kernel&, const std::shared_ptr<mtl::CommandBuffe
                           const std::shared_ptr<CNNNormalizationGammaAndBetaState>&, std::size_t);
 template void checkReload(const Kernel&, const std::shared_ptr<mtl::CommandBuffer>&, const char*,
                           const std::shared_ptr<CNNNormalizationMeanAndVarianceState>&, std::size_t);
+
+void codeUnusualPair(Coder& coder, const std::shared_ptr<mtl::Device>& device, const char* firstKey,
+                     std::shared_ptr<mtl::Buffer>& first, const std::shared_ptr<mtl::Buffer>& usualFirst,
+                     const char* secondKey, std::shared_ptr<mtl::Buffer>& second,
+                     const std::shared_ptr<mtl::Buffer>& usualSecond) {
+  const auto codeOne = [&](const char* key, std::shared_ptr<mtl::Buffer>& buffer,
+                           const std::shared_ptr<mtl::Buffer>& usual) {
+    const std::size_t count = usual->length() / sizeof(float);
+    const auto read = codeUnusualFloats(coder, key, *device, {buffer->memory(), 0, count},
+                                        {usual->memory(), 0, count}, count);
+    if (read) buffer = device->newBuffer(std::as_bytes(std::span(*read)));
+    return read.has_value();
+  };
+  const bool hasFirst = codeOne(firstKey, first, usualFirst);
+  const bool hasSecond = codeOne(secondKey, second, usualSecond);
+  // The two leave the data source's buffers together: what is updated in place must not be half of a pair.
+  const auto copyOf = [&](const std::shared_ptr<mtl::Buffer>& buffer) {
+    const std::size_t count = buffer->length() / sizeof(float);
+    const std::vector<float> values = floatsOf(*device, {buffer->memory(), 0, count});
+    return device->newBuffer(std::as_bytes(std::span(values)));
+  };
+  if (hasFirst && !hasSecond) second = copyOf(second);
+  if (hasSecond && !hasFirst) first = copyOf(first);
+}
 
 }  // namespace mps::detail

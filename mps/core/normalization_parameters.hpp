@@ -35,4 +35,10 @@ extern template void checkReload(const Kernel&, const std::shared_ptr<mtl::Comma
 extern template void checkReload(const Kernel&, const std::shared_ptr<mtl::CommandBuffer>&, const char*,
                                  const std::shared_ptr<CNNNormalizationMeanAndVarianceState>&, std::size_t);
 
+/// Codes two arrays that usually are those of a data source: written where they differ from it; when either was, both are the kernel's own.
+void codeUnusualPair(Coder& coder, const std::shared_ptr<mtl::Device>& device, const char* firstKey,
+                     std::shared_ptr<mtl::Buffer>& first, const std::shared_ptr<mtl::Buffer>& usualFirst,
+                     const char* secondKey, std::shared_ptr<mtl::Buffer>& second,
+                     const std::shared_ptr<mtl::Buffer>& usualSecond);
+
 }  // namespace mps::detail

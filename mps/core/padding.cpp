@@ -2,6 +2,7 @@
 
 #include "mps/core/cnn_binary_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 
 namespace mps {
@@ -51,6 +52,21 @@ std::shared_ptr<NNDefaultPadding> NNDefaultPadding::paddingForTensorflowAverageP
 std::shared_ptr<NNDefaultPadding> NNDefaultPadding::paddingForTensorflowAveragePoolingValidOnly() {
   return std::shared_ptr<NNDefaultPadding>(new NNDefaultPadding(
       NNPaddingMethod::Custom | NNPaddingMethod::SizeValidOnly | NNPaddingMethod::AddRemainderToBottomRight));
+}
+
+void NNDefaultPadding::encode(Coder& coder) const {
+  coder.codeClass(className());
+  coder.encode("paddingMethod", static_cast<std::uint64_t>(method_));
+}
+
+std::shared_ptr<NNDefaultPadding> NNDefaultPadding::decode(Coder& coder) {
+  auto policy = padding(NNPaddingMethod::AlignCentered);
+  coder.codeClass(policy->className());
+  coder.codeBits("paddingMethod", policy->method_,
+                 NNPaddingMethod::AlignMask | NNPaddingMethod::AddRemainderToMask |
+                     NNPaddingMethod::SizeMask | NNPaddingMethod::CustomWhitelistForNodeFusion |
+                     NNPaddingMethod::Custom | NNPaddingMethod::ExcludeEdges);
+  return policy;
 }
 
 std::string NNDefaultPadding::label() const {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "mps/core/image_descriptor.hpp"
+#include "mps/core/secure_coding.hpp"
 
 namespace mps {
 
@@ -52,10 +53,10 @@ constexpr NNPaddingMethod operator&(NNPaddingMethod a, NNPaddingMethod b) {
 ///
 /// Derive from it for a policy of your own: set the bit Custom and override destinationImageDescriptor, which
 /// may also change the kernel (offset, edge mode, channel ranges). Changes to the kernel stay; only the
-/// offset is computed anew each time.
-class NNPadding {
+/// offset is computed anew each time. Kernels with a policy of your own can be coded when it overrides what
+/// SecureCoding asks for.
+class NNPadding : public SecureCoding {
  public:
-  virtual ~NNPadding() = default;
   [[nodiscard]] virtual NNPaddingMethod paddingMethod() const = 0;
   /// For people.
   [[nodiscard]] virtual std::string label() const { return {}; }
@@ -88,6 +89,9 @@ class NNDefaultPadding : public NNPadding {
                                              const ImageDescriptor& suggestedDescriptor) override;
   /// ValidOnly and Full change places, Same stays and swaps its remainder side (spec/00 D19); never custom.
   [[nodiscard]] std::shared_ptr<NNPadding> inverse() const override;
+  [[nodiscard]] std::string className() const override { return "NNDefaultPadding"; }
+  void encode(Coder& coder) const override;
+  static std::shared_ptr<NNDefaultPadding> decode(Coder& coder);
 
  private:
   explicit NNDefaultPadding(NNPaddingMethod method) : method_(method) {}

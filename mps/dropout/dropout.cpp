@@ -3,6 +3,7 @@
 #include <any>
 
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mps/core/pointwise.hpp"
@@ -212,6 +213,23 @@ std::shared_ptr<Kernel> CNNDropoutGradientNode::makeKernel(const std::shared_ptr
   auto kernel = CNNDropoutGradient::create(device, keepProbability_, seed_, maskStride_);
   configure(*kernel);
   return kernel;
+}
+
+void CNNDropout::codeProperties(Coder& coder) {
+  CNNKernel::codeProperties(coder);
+  coder.code("keepProbability", keepProbability_);
+  coder.code("seed", seed_);
+  coder.code("maskStrideInPixels", maskStride_);
+  coder.code("encodeCount", encodeCount_);
+  checkArguments("CNNDropout", keepProbability_, maskStride_);
+}
+
+void CNNDropoutGradient::codeProperties(Coder& coder) {
+  CNNGradientKernel::codeProperties(coder);
+  coder.code("keepProbability", keepProbability_);
+  coder.code("seed", seed_);
+  coder.code("maskStrideInPixels", maskStride_);
+  checkArguments("CNNDropoutGradient", keepProbability_, maskStride_);
 }
 
 }  // namespace mps

@@ -36,6 +36,9 @@ using CNNDropoutGradientStateBatch = StateBatch;
 /// draws anew, and the same kernel draws the same masks in every run, on every device.
 class CNNDropout : public CNNKernel {
  public:
+  /// The library's own.
+  CNNDropout(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : CNNDropout(std::move(device), 1, 0, {1, 1, 1}) {}
   /// @param keepProbability P, above 0 and up to 1 (1: the identity). PyTorch's p is 1 - P
   /// @param maskStrideInPixels 0 along an axis (width, height, depth for channels): one value for the whole
   /// axis; else 1
@@ -46,6 +49,10 @@ class CNNDropout : public CNNKernel {
   [[nodiscard]] std::string className() const override { return "CNNDropout"; }
   [[nodiscard]] std::shared_ptr<CNNDropout> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNDropout> decode(Coder& coder,
+                                            const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNDropout>(coder, device);
   }
   [[nodiscard]] float keepProbability() const { return keepProbability_; }
   [[nodiscard]] std::uint64_t seed() const { return seed_; }
@@ -61,6 +68,7 @@ class CNNDropout : public CNNKernel {
   CNNDropout(std::shared_ptr<mtl::Device> device, float keepProbability, std::uint64_t seed,
              const mtl::Size& maskStrideInPixels);
   CNNDropout(const CNNDropout&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] std::shared_ptr<State> makeState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -85,6 +93,9 @@ class CNNDropout : public CNNKernel {
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNDropoutGradient : public CNNGradientKernel {
  public:
+  /// The library's own.
+  CNNDropoutGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : CNNDropoutGradient(std::move(device), 1, 0, {1, 1, 1}) {}
   /// The values of the forward kernel.
   static std::shared_ptr<CNNDropoutGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                     float keepProbability, std::uint64_t seed,
@@ -93,6 +104,10 @@ class CNNDropoutGradient : public CNNGradientKernel {
   [[nodiscard]] std::shared_ptr<CNNDropoutGradient> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNDropoutGradient> decode(Coder& coder,
+                                                    const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNDropoutGradient>(coder, device);
   }
   [[nodiscard]] float keepProbability() const { return keepProbability_; }
   [[nodiscard]] std::uint64_t seed() const { return seed_; }
@@ -109,6 +124,7 @@ class CNNDropoutGradient : public CNNGradientKernel {
   CNNDropoutGradient(std::shared_ptr<mtl::Device> device, float keepProbability, std::uint64_t seed,
                      const mtl::Size& maskStrideInPixels);
   CNNDropoutGradient(const CNNDropoutGradient&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool needsStatesInOrder() const override { return true; }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/image.hpp"
 #include "mps/core/plan_for.hpp"
@@ -137,6 +138,17 @@ std::vector<detail::PreparedCall> NNGramMatrixCalculationGradient::prepareGradie
   prepared.plan = detail::planFor(*device(), detail::gramMatrixBackEnds, problem);
   prepared.scalars[0] = static_cast<double>(alpha_);
   return {prepared};
+}
+
+void NNGramMatrixCalculation::codeProperties(Coder& coder) {
+  CNNKernel::codeProperties(coder);
+  coder.code("alpha", alpha_);
+  coder.codeOptional("propertyCallBack", propertyCallBack_);
+}
+
+void NNGramMatrixCalculationGradient::codeProperties(Coder& coder) {
+  CNNGradientKernel::codeProperties(coder);
+  coder.code("alpha", alpha_);
 }
 
 }  // namespace mps

@@ -16,9 +16,8 @@ namespace mps {
 class Image;
 
 /// Chooses alpha for each encode of a graph (protocol MPSNNGramMatrixCallback; spec/04 section 7.8).
-class NNGramMatrixCallback {
+class NNGramMatrixCallback : public SecureCoding {
  public:
-  virtual ~NNGramMatrixCallback() = default;
   /// Called right before the kernel is encoded. @param sourceImage, destinationImage one of the batch, as a sample: its
   /// size tells how many pixels are summed, its content is not there yet
   virtual float alphaForSourceImage(const std::shared_ptr<Image>& sourceImage,
@@ -35,11 +34,18 @@ class NNGramMatrixCallback {
 /// @throws Error when offset or clipRect select other pixels than all, and when the destination has another size
 class NNGramMatrixCalculation final : public CNNKernel {
  public:
+  /// The library's own.
+  NNGramMatrixCalculation(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : NNGramMatrixCalculation(std::move(device), 1) {}
   static std::shared_ptr<NNGramMatrixCalculation> create(const std::shared_ptr<mtl::Device>& device,
                                                          float alpha = 1);
   [[nodiscard]] std::shared_ptr<NNGramMatrixCalculation> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<NNGramMatrixCalculation> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNGramMatrixCalculation>(coder, device);
   }
   /// 1.
   [[nodiscard]] float alpha() const { return alpha_; }
@@ -59,6 +65,7 @@ class NNGramMatrixCalculation final : public CNNKernel {
   /// @}
 
  protected:
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] bool keepsOffset() const override { return true; }
@@ -89,11 +96,18 @@ class NNGramMatrixCalculation final : public CNNKernel {
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class NNGramMatrixCalculationGradient final : public CNNGradientKernel {
  public:
+  /// The library's own.
+  NNGramMatrixCalculationGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : NNGramMatrixCalculationGradient(std::move(device), 1) {}
   static std::shared_ptr<NNGramMatrixCalculationGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                                  float alpha = 1);
   [[nodiscard]] std::shared_ptr<NNGramMatrixCalculationGradient> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<NNGramMatrixCalculationGradient> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNGramMatrixCalculationGradient>(coder, device);
   }
   /// 1; after an encode with a state, what the forward kernel had.
   [[nodiscard]] float alpha() const { return alpha_; }
@@ -109,6 +123,7 @@ class NNGramMatrixCalculationGradient final : public CNNGradientKernel {
   /// @}
 
  protected:
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void transferOwnProperties(const detail::ForwardRecord& record) override;
 

@@ -132,20 +132,18 @@ class Compiler {
       const ImageIndex image = imageOf(results[i]);
       if (program_->images[image].producer == nowhere)
         throw Error("NNGraph", "resultImages", "an input of the graph", "the result of a filter");
-      program_->images[image].isNeededResult = true;
       program_->results.push_back(image);
-      if (i > 0) program_->intermediateImages.push_back(image);
     }
-    program_->firstResultIsNeeded = needed[0];
+    markResults(*program_);
     sortInputs(order);
-    connectReaders();
+    connectReaders(*program_);
     fuseNeurons(*program_);
-    connectReaders();
+    connectReaders(*program_);
     fuseNeuronGradients(*program_);
-    connectReaders();
+    connectReaders(*program_);
     decideGradients();
-    connectReaders();
-    listHandles();
+    connectReaders(*program_);
+    listHandles(*program_);
   }
 
   std::shared_ptr<GraphProgram> take() { return program_; }
@@ -216,31 +214,6 @@ class Compiler {
     std::ranges::sort(program_->sourceStates, {}, [&](StateIndex state) { return stateRank[state]; });
   }
 
-  /// Who makes and reads what, as far as memory and order go.
-  void connectReaders() {
-    for (auto& image : program_->images) {
-      image.producer = nowhere;
-      image.readers.clear();
-    }
-    for (auto& state : program_->states) {
-      state.producer = nowhere;
-      state.readers.clear();
-    }
-    for (StepIndex s = 0; s < program_->steps.size(); ++s) {
-      const ProgramStep& step = program_->steps[s];
-      program_->images[step.result].producer = s;
-      if (step.resultState) program_->states[*step.resultState].producer = s;
-      if (step.fusedNeuronState) program_->states[*step.fusedNeuronState].producer = s;
-      for (std::size_t i = 0; i < step.sources.size(); ++i) {
-        const auto* gradient = dynamic_cast<const CNNGradientKernel*>(step.kernel.get());
-        const bool sizeOnly =
-            gradient != nullptr && i == 1 && !gradient->needsSourceMemory(step.forward != nowhere);
-        if (!sizeOnly) program_->images[step.sources[i]].readers.push_back(s);
-      }
-      for (const StateIndex state : step.sourceStates) program_->states[state].readers.push_back(s);
-    }
-  }
-
   /// What gradients of layers with weights have to compute, and which statistics batch normalisations use.
   void decideGradients() {
     for (ProgramStep& step : program_->steps) {
@@ -270,27 +243,6 @@ class Compiler {
     }
   }
 
-  void listHandles() {
-    GraphProgram& program = *program_;
-    for (const ProgramStep& step : program.steps) {
-      const ProgramImage& image = program.images[step.result];
-      // Further results are among them already; the first one, when it is exported, is handed out twice.
-      if (image.isExported &&
-          std::ranges::find(program.intermediateImages, step.result) == program.intermediateImages.end())
-        program.intermediateImages.push_back(step.result);
-      if (step.resultState && program.states[*step.resultState].isExported)
-        program.resultStates.push_back(*step.resultState);
-    }
-    for (const ImageIndex i : program.sourceImages)
-      program.sourceImageHandles.push_back(handleOf(program.images[i].handle));
-    for (const StateIndex i : program.sourceStates)
-      program.sourceStateHandles.push_back(handleOf(program.states[i].handle));
-    for (const ImageIndex i : program.intermediateImages)
-      program.intermediateImageHandles.push_back(handleOf(program.images[i].handle));
-    for (const StateIndex i : program.resultStates)
-      program.resultStateHandles.push_back(handleOf(program.states[i].handle));
-  }
-
   std::shared_ptr<mtl::Device> device_;
   std::shared_ptr<GraphProgram> program_;
   std::unordered_map<const NNImageNode*, ImageIndex> images_;
@@ -298,6 +250,59 @@ class Compiler {
 };
 
 }  // namespace
+
+void markResults(GraphProgram& program) {
+  for (std::size_t i = 0; i < program.results.size(); ++i) {
+    if (program.results[i] == nowhere) continue;
+    program.images[program.results[i]].isNeededResult = true;
+    if (i > 0) program.intermediateImages.push_back(program.results[i]);
+  }
+  program.firstResultIsNeeded = program.results[0] != nowhere;
+}
+
+void connectReaders(GraphProgram& program) {
+  for (auto& image : program.images) {
+    image.producer = nowhere;
+    image.readers.clear();
+  }
+  for (auto& state : program.states) {
+    state.producer = nowhere;
+    state.readers.clear();
+  }
+  for (StepIndex s = 0; s < program.steps.size(); ++s) {
+    const ProgramStep& step = program.steps[s];
+    program.images[step.result].producer = s;
+    if (step.resultState) program.states[*step.resultState].producer = s;
+    if (step.fusedNeuronState) program.states[*step.fusedNeuronState].producer = s;
+    for (std::size_t i = 0; i < step.sources.size(); ++i) {
+      const auto* gradient = dynamic_cast<const CNNGradientKernel*>(step.kernel.get());
+      const bool sizeOnly =
+          gradient != nullptr && i == 1 && !gradient->needsSourceMemory(step.forward != nowhere);
+      if (!sizeOnly) program.images[step.sources[i]].readers.push_back(s);
+    }
+    for (const StateIndex state : step.sourceStates) program.states[state].readers.push_back(s);
+  }
+}
+
+void listHandles(GraphProgram& program) {
+  for (const ProgramStep& step : program.steps) {
+    const ProgramImage& image = program.images[step.result];
+    // Further results are among them already; the first one, when it is exported, is handed out twice.
+    if (image.isExported &&
+        std::ranges::find(program.intermediateImages, step.result) == program.intermediateImages.end())
+      program.intermediateImages.push_back(step.result);
+    if (step.resultState && program.states[*step.resultState].isExported)
+      program.resultStates.push_back(*step.resultState);
+  }
+  for (const ImageIndex i : program.sourceImages)
+    program.sourceImageHandles.push_back(handleOf(program.images[i].handle));
+  for (const StateIndex i : program.sourceStates)
+    program.sourceStateHandles.push_back(handleOf(program.states[i].handle));
+  for (const ImageIndex i : program.intermediateImages)
+    program.intermediateImageHandles.push_back(handleOf(program.images[i].handle));
+  for (const StateIndex i : program.resultStates)
+    program.resultStateHandles.push_back(handleOf(program.states[i].handle));
+}
 
 std::shared_ptr<GraphProgram> compileGraph(const std::shared_ptr<mtl::Device>& device,
                                            const std::vector<std::shared_ptr<NNImageNode>>& resultImages,

@@ -77,6 +77,13 @@ struct GraphProgram {
       resultStateHandles;
 };
 
+/// Sets what follows from `results`: isNeededResult, firstResultIsNeeded, the first intermediate images.
+void markResults(GraphProgram& program);
+/// Sets who makes and reads what, as far as memory and order go.
+void connectReaders(GraphProgram& program);
+/// Sets what follows from the order of steps and inputs: exported images and states, and all handles.
+void listHandles(GraphProgram& program);
+
 /// Compiles nodes: reachability, pruning, order, kernels, fusion. @throws Error as NNGraph::create does.
 std::shared_ptr<GraphProgram> compileGraph(const std::shared_ptr<mtl::Device>& device,
                                            const std::vector<std::shared_ptr<NNImageNode>>& resultImages,

@@ -19,6 +19,7 @@ class ConvolutionUpdate final : public LayerUpdate {
                     std::shared_ptr<GradientKernelWithWeights> gradient, NNTrainingStyle style)
       : LayerUpdate(style), forward_(std::move(forward)), gradient_(std::move(gradient)) {}
 
+  [[nodiscard]] const SecureCoding& dataSource() const override { return *forward_->dataSource(); }
   void begin() override { before_ = forward_->weights(); }
   void rollBack() override {
     forward_->useWeights(before_);
@@ -73,6 +74,7 @@ class BatchNormalizationUpdate final : public LayerUpdate {
   BatchNormalizationUpdate(std::shared_ptr<CNNBatchNormalization> forward, NNTrainingStyle style)
       : LayerUpdate(style), forward_(std::move(forward)) {}
 
+  [[nodiscard]] const SecureCoding& dataSource() const override { return *forward_->dataSource(); }
   void begin() override { before_ = forward_->parameters(); }
   void rollBack() override { forward_->useParameters(before_); }
 
@@ -127,6 +129,7 @@ class ImageNormalizationUpdate final : public LayerUpdate {
   ImageNormalizationUpdate(std::shared_ptr<ImageNormalizationKernel> forward, NNTrainingStyle style)
       : LayerUpdate(style), forward_(std::move(forward)) {}
 
+  [[nodiscard]] const SecureCoding& dataSource() const override { return forward_->parameterSource(); }
   void begin() override { before_ = forward_->parameters(); }
   void rollBack() override { forward_->useParameters(before_); }
 

@@ -24,6 +24,8 @@ class LayerUpdate {
                                              const std::shared_ptr<Kernel>& gradient, NNTrainingStyle style);
 
   [[nodiscard]] NNTrainingStyle style() const { return style_; }
+  /// What is updated, and does it.
+  [[nodiscard]] virtual const SecureCoding& dataSource() const = 0;
   /// Before an encode of the graph: remembers the weights that the kernels use.
   virtual void begin() = 0;
   /// The encode failed: what it recorded is gone, so the kernels use the remembered weights again.

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/dropout/dropout.hpp"
+#include "mps/graph/graph_coding.hpp"
 #include "mps/graph/graph_executor.hpp"
 #include "mps/graph/graph_program.hpp"
+#include "mps/trainable/trainable_layer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
@@ -189,6 +192,25 @@ std::size_t NNGraph::readCountForSourceState(std::size_t index) const {
 std::size_t NNGraph::plannedTemporaryBytes() const {
   const detail::GraphLayout* layout = executor_->lastLayout();
   return layout == nullptr ? 0 : layout->plan.peakBytes;
+}
+
+NNGraph::NNGraph(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
+    : Kernel(std::move(device), decoding), program_(std::make_shared<GraphProgram>()) {}
+
+std::shared_ptr<NNGraph> NNGraph::decode(Coder& coder, const std::shared_ptr<mtl::Device>& device) {
+  detail::addKernelDecoders(coder);
+  addTrainableDecoders(coder);
+  return detail::decodeAs<NNGraph>(coder, device);
+}
+
+void NNGraph::codeProperties(Coder& coder) {
+  Kernel::codeProperties(coder);
+  coder.codeEnumeration("format", format_, ImageFeatureChannelFormat::Float32);
+  coder.code("destinationImageAllocator", allocator_);
+  coder.code("outputStateIsTemporary", outputStateIsTemporary_);
+  coder.code("stopsAtNonFiniteValues", stopsAtNonFiniteValues_);
+  detail::codeProgram(coder, *program_);
+  if (coder.isDecoding()) executor_ = std::make_shared<detail::GraphExecutor>(device(), program_);
 }
 
 }  // namespace mps

@@ -61,6 +61,11 @@ class NNGraph : public Kernel {
   [[nodiscard]] std::shared_ptr<NNGraph> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  /// Kernels with their weights, wiring, handles, allocators and training styles: a graph that computes, and trains, on
+  /// that device what the coded one would. Layers that train can be coded when their data sources can; the
+  /// coder finds the library's kernels and data sources itself, your own by KeyedUnarchiver::setDecoder.
+  static std::shared_ptr<NNGraph> decode(Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr);
+  NNGraph(std::shared_ptr<mtl::Device> device, detail::Decoding decoding);
 
   /// Also of all kernels of the graph, e.g. to allow them reduced precision.
   void setOptions(KernelOptions options) override;
@@ -94,6 +99,7 @@ class NNGraph : public Kernel {
   [[nodiscard]] bool stopsAtNonFiniteValues() const { return stopsAtNonFiniteValues_; }
   void setStopsAtNonFiniteValues(bool stops) { stopsAtNonFiniteValues_ = stops; }
 
+  using Kernel::encode;
   /// @name Encodes
   /// Takes one read off each temporary source image and state, however often nodes read it.
   /// @param sourceImages in the order of sourceImageHandles(), batches of one length
@@ -161,6 +167,7 @@ class NNGraph : public Kernel {
  protected:
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void didMoveToDevice() override;
+  void codeProperties(Coder& coder) override;
 
  private:
   NNGraph(std::shared_ptr<mtl::Device> device, std::shared_ptr<detail::GraphProgram> program);

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "mps/core/coded_data_sources.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 
 namespace mps {
@@ -58,6 +60,12 @@ std::shared_ptr<CNNGroupNormalizationGradient> CNNGroupNormalizationGradient::cr
 
 std::shared_ptr<Kernel> CNNGroupNormalizationGradient::clone() const {
   return std::shared_ptr<CNNGroupNormalizationGradient>(new CNNGroupNormalizationGradient(*this));
+}
+
+void CNNGroupNormalization::codeProperties(Coder& coder) {
+  CNNKernel::codeProperties(coder);
+  const auto source = detail::codeDataSource<detail::CodedGroupNormalizationDataSource>(coder, dataSource_);
+  codeParameters(coder, *create(device(), source));
 }
 
 }  // namespace mps

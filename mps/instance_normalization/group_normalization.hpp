@@ -20,6 +20,9 @@ namespace mps {
 /// MPSCNNGroupNormalization.
 class CNNGroupNormalization : public detail::ImageNormalizationKernel {
  public:
+  /// The library's own.
+  CNNGroupNormalization(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
+      : ImageNormalizationKernel(std::move(device), decoding) {}
   /// Reads the data source once. @throws Error when it is null, has no channels, its number of groups does not divide
   /// that of the channels, or an array has another length than numberOfFeatureChannels.
   static std::shared_ptr<CNNGroupNormalization> create(
@@ -30,6 +33,10 @@ class CNNGroupNormalization : public detail::ImageNormalizationKernel {
   [[nodiscard]] std::shared_ptr<CNNGroupNormalization> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNGroupNormalization> decode(Coder& coder,
+                                                       const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNGroupNormalization>(coder, device);
   }
   [[nodiscard]] const std::shared_ptr<CNNGroupNormalizationDataSource>& dataSource() const {
     return dataSource_;
@@ -44,6 +51,7 @@ class CNNGroupNormalization : public detail::ImageNormalizationKernel {
   CNNGroupNormalization(std::shared_ptr<mtl::Device> device,
                         std::shared_ptr<CNNGroupNormalizationDataSource> dataSource);
   CNNGroupNormalization(const CNNGroupNormalization&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void didMoveToDevice() override;
   [[nodiscard]] std::shared_ptr<State> makeGradientState(
@@ -69,6 +77,10 @@ class CNNGroupNormalizationGradient : public detail::ImageNormalizationGradientK
   [[nodiscard]] std::shared_ptr<CNNGroupNormalizationGradient> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNGroupNormalizationGradient> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNGroupNormalizationGradient>(coder, device);
   }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override {
     return forwardClassName == "CNNGroupNormalization";

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "mps/core/call.hpp"
+#include "mps/core/coded_data_sources.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/normalization_parameters.hpp"
 #include "mps/instance_normalization/instance_normalization_problem.hpp"
@@ -78,6 +80,27 @@ void ImageNormalizationKernel::reloadGammaAndBeta(
   parameters_.sharesGammaAndBeta = false;
   guard.keep();
   consumeRead(StateBatch{gammaAndBetaState});
+}
+
+void ImageNormalizationKernel::codeParameters(Coder& coder, const ImageNormalizationKernel& usual) {
+  if (coder.isDecoding()) {
+    channels_ = usual.channels_;
+    parameters_ = usual.parameters_;
+  }
+  codeUnusualPair(coder, device(), "gamma", parameters_.gamma, usual.parameters_.gamma, "beta",
+                  parameters_.beta, usual.parameters_.beta);
+  if (coder.isDecoding() && parameters_.gamma != usual.parameters_.gamma)
+    parameters_.sharesGammaAndBeta = false;
+  coder.code("epsilon", parameters_.epsilon);
+  coder.code("groups", parameters_.groups);
+  if (parameters_.groups == 0 || channels_ % parameters_.groups != 0)
+    coder.refuse("groups", std::to_string(parameters_.groups),
+                 "a divisor of " + std::to_string(channels_) + " feature channels");
+}
+
+void ImageNormalizationGradientKernel::codeProperties(Coder& coder) {
+  CNNGradientKernel::codeProperties(coder);
+  coder.code("computesData", computesData_);
 }
 
 std::size_t ImageNormalizationKernel::producedFeatureChannels(std::size_t sourceFeatureChannels) const {
@@ -240,6 +263,13 @@ std::shared_ptr<CNNInstanceNormalizationGradient> CNNInstanceNormalizationGradie
 
 std::shared_ptr<Kernel> CNNInstanceNormalizationGradient::clone() const {
   return std::shared_ptr<CNNInstanceNormalizationGradient>(new CNNInstanceNormalizationGradient(*this));
+}
+
+void CNNInstanceNormalization::codeProperties(Coder& coder) {
+  CNNKernel::codeProperties(coder);
+  const auto source =
+      detail::codeDataSource<detail::CodedInstanceNormalizationDataSource>(coder, dataSource_);
+  codeParameters(coder, *create(device(), source));
 }
 
 }  // namespace mps

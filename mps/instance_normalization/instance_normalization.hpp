@@ -32,6 +32,8 @@ namespace detail {
 /// What instance and group normalisation have in common. The library's own.
 class ImageNormalizationKernel : public CNNKernel {
  public:
+  ImageNormalizationKernel(std::shared_ptr<mtl::Device> device, Decoding decoding)
+      : CNNKernel(std::move(device), decoding) {}
   [[nodiscard]] std::size_t numberOfFeatureChannels() const { return channels_; }
   /// Added to the variance. The data source's. States keep what their forward pass used.
   [[nodiscard]] float epsilon() const { return parameters_.epsilon; }
@@ -56,6 +58,8 @@ class ImageNormalizationKernel : public CNNKernel {
   ImageNormalizationKernel(const char* className, std::shared_ptr<mtl::Device> device,
                            const ImageNormalizationDataSource* source, std::size_t groups);
   ImageNormalizationKernel(const ImageNormalizationKernel&) = default;
+  /// Codes epsilon, groups, and gamma and beta where they are not those of `usual`, a kernel of the coded data source.
+  void codeParameters(Coder& coder, const ImageNormalizationKernel& usual);
   [[nodiscard]] std::size_t producedFeatureChannels(std::size_t sourceFeatureChannels) const override;
   [[nodiscard]] std::shared_ptr<State> makeState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -72,7 +76,7 @@ class ImageNormalizationKernel : public CNNKernel {
   virtual void purgeSource() const {}
 
  private:
-  std::size_t channels_;
+  std::size_t channels_ = 0;
   ImageNormalizationParameters parameters_;
 };
 
@@ -88,6 +92,7 @@ class ImageNormalizationGradientKernel : public CNNGradientKernel {
  protected:
   using CNNGradientKernel::CNNGradientKernel;
   ImageNormalizationGradientKernel(const ImageNormalizationGradientKernel&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] bool takesTogether(const StateBatch& states) const override;
   void didEncode(const GradientCall& call) override;
 
@@ -100,6 +105,9 @@ class ImageNormalizationGradientKernel : public CNNGradientKernel {
 /// MPSCNNInstanceNormalization.
 class CNNInstanceNormalization : public detail::ImageNormalizationKernel {
  public:
+  /// The library's own.
+  CNNInstanceNormalization(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
+      : ImageNormalizationKernel(std::move(device), decoding) {}
   /// Reads the data source once. @throws Error when it is null, fails to load, has no channels, or an array has
   /// another length than numberOfFeatureChannels.
   static std::shared_ptr<CNNInstanceNormalization> create(
@@ -110,6 +118,10 @@ class CNNInstanceNormalization : public detail::ImageNormalizationKernel {
   [[nodiscard]] std::shared_ptr<CNNInstanceNormalization> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNInstanceNormalization> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNInstanceNormalization>(coder, device);
   }
   [[nodiscard]] const std::shared_ptr<CNNInstanceNormalizationDataSource>& dataSource() const {
     return dataSource_;
@@ -124,6 +136,7 @@ class CNNInstanceNormalization : public detail::ImageNormalizationKernel {
   CNNInstanceNormalization(std::shared_ptr<mtl::Device> device,
                            std::shared_ptr<CNNInstanceNormalizationDataSource> dataSource);
   CNNInstanceNormalization(const CNNInstanceNormalization&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void didMoveToDevice() override;
   [[nodiscard]] std::shared_ptr<State> makeGradientState(
@@ -152,6 +165,10 @@ class CNNInstanceNormalizationGradient : public detail::ImageNormalizationGradie
   [[nodiscard]] std::shared_ptr<CNNInstanceNormalizationGradient> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNInstanceNormalizationGradient> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNInstanceNormalizationGradient>(coder, device);
   }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override {
     return forwardClassName == "CNNInstanceNormalization";

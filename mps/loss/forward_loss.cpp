@@ -1,6 +1,7 @@
 #include "mps/loss/forward_loss.hpp"
 
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/gradient_state.hpp"
 #include "mps/core/tensor_copy.hpp"
@@ -255,6 +256,22 @@ detail::PreparedCall NNInitialGradient::prepareForward(const detail::ForwardCall
   prepared.readsSource = false;
   prepared.plan = detail::planFor(*device(), detail::tensorCopyBackEnds, ones);
   return prepared;
+}
+
+void NNForwardLoss::codeProperties(Coder& coder) {
+  CNNKernel::codeProperties(coder);
+  coder.code("descriptor", descriptor_);
+  coder.codeOptional("propertyCallBack", callback_);
+  checkDescriptor("NNForwardLoss", descriptor_);
+}
+
+void NNLossGradient::codeProperties(Coder& coder) {
+  CNNGradientKernel::codeProperties(coder);
+  coder.code("descriptor", descriptor_);
+  coder.code("computeLabelGradients", computeLabelGradients_);
+  coder.code("dividesByCount", dividesByCount_);
+  coder.codeOptional("propertyCallBack", callback_);
+  checkDescriptor("NNLossGradient", descriptor_);
 }
 
 }  // namespace mps

@@ -16,9 +16,8 @@
 namespace mps {
 
 /// Asked for the weight of a loss at each encode (protocol MPSNNLossCallback).
-class NNLossCallback {
+class NNLossCallback : public SecureCoding {
  public:
-  virtual ~NNLossCallback() = default;
   /// In place of the kernel's weight, for this encode. @param sourceImage the first image of the predictions
   /// @param destinationImage the first image that is written
   [[nodiscard]] virtual float scalarWeight(const std::shared_ptr<Image>& sourceImage,
@@ -36,6 +35,9 @@ class NNLossCallback {
 /// alone: scale the first gradient instead.
 class NNForwardLoss : public CNNKernel {
  public:
+  /// The library's own.
+  NNForwardLoss(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : NNForwardLoss(std::move(device), CNNLossDescriptor::cnnLossDescriptor({}, {})) {}
   /// @throws Error for values out of the ranges that CNNLossDescriptor names, and with a lossScale.
   static std::shared_ptr<NNForwardLoss> create(const std::shared_ptr<mtl::Device>& device,
                                                const CNNLossDescriptor& lossDescriptor);
@@ -43,6 +45,10 @@ class NNForwardLoss : public CNNKernel {
   [[nodiscard]] std::shared_ptr<NNForwardLoss> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<NNForwardLoss> decode(Coder& coder,
+                                               const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNForwardLoss>(coder, device);
   }
   [[nodiscard]] CNNLossType lossType() const { return descriptor_.lossType(); }
   [[nodiscard]] CNNReductionType reductionType() const { return descriptor_.reductionType(); }
@@ -87,6 +93,7 @@ class NNForwardLoss : public CNNKernel {
  protected:
   NNForwardLoss(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& lossDescriptor);
   NNForwardLoss(const NNForwardLoss&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] std::size_t producedFeatureChannels(std::size_t sourceFeatureChannels) const override;
   void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
@@ -122,6 +129,9 @@ class NNForwardLoss : public CNNKernel {
 ///     auto dx = gradient->encodeBatch(commandBuffer, ones, x, labels, {}, states);
 class NNLossGradient : public CNNGradientKernel {
  public:
+  /// The library's own.
+  NNLossGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : NNLossGradient(std::move(device), CNNLossDescriptor::cnnLossDescriptor({}, {})) {}
   /// @throws Error as NNForwardLoss::create.
   static std::shared_ptr<NNLossGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                 const CNNLossDescriptor& lossDescriptor);
@@ -129,6 +139,10 @@ class NNLossGradient : public CNNGradientKernel {
   [[nodiscard]] std::shared_ptr<NNLossGradient> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<NNLossGradient> decode(Coder& coder,
+                                                const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNLossGradient>(coder, device);
   }
   [[nodiscard]] CNNLossType lossType() const { return descriptor_.lossType(); }
   [[nodiscard]] CNNReductionType reductionType() const { return descriptor_.reductionType(); }
@@ -182,6 +196,7 @@ class NNLossGradient : public CNNGradientKernel {
  protected:
   NNLossGradient(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& lossDescriptor);
   NNLossGradient(const NNLossGradient&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 
  private:
@@ -201,6 +216,10 @@ class NNInitialGradient : public CNNKernel {
   [[nodiscard]] std::shared_ptr<NNInitialGradient> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<NNInitialGradient> decode(Coder& coder,
+                                                   const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNInitialGradient>(coder, device);
   }
   [[nodiscard]] bool isItsOwnGradient() const override { return true; }
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;

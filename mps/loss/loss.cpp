@@ -1,6 +1,7 @@
 #include "mps/loss/loss.hpp"
 
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/loss_scale.hpp"
 #include "mps/loss/loss_call.hpp"
@@ -11,6 +12,10 @@ namespace mps {
 
 CNNLoss::CNNLoss(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& lossDescriptor)
     : CNNKernel(std::move(device)), descriptor_(lossDescriptor) {
+  checkDescriptor();
+}
+
+void CNNLoss::checkDescriptor() const {
   detail::checkLossDescriptor("CNNLoss", descriptor_);
   if (!descriptor_.lossScale()) return;
   if (reductionType() == CNNReductionType::None)
@@ -94,6 +99,42 @@ std::shared_ptr<Image> CNNLoss::encode(const std::shared_ptr<mtl::CommandBuffer>
   if (!sourceImage) throw Error(describe(), "sourceImage", "null", "an image");
   if (!labels) throw Error(describe(), "labels", "null", "CNNLossLabels");
   return encodeBatch(commandBuffer, ImageBatch{sourceImage}, StateBatch{labels})[0];
+}
+
+void CNNLossDescriptor::encode(Coder& coder) const {
+  coder.codeClass("CNNLossDescriptor");
+  coder.encode("lossType", static_cast<std::uint32_t>(lossType_));
+  coder.encode("reductionType", static_cast<std::uint32_t>(reductionType_));
+  coder.encode("reduceAcrossBatch", reduceAcrossBatch_);
+  coder.encode("weight", weight_);
+  coder.encode("labelSmoothing", labelSmoothing_);
+  coder.encode("numberOfClasses", numberOfClasses_);
+  coder.encode("epsilon", epsilon_);
+  coder.encode("delta", delta_);
+  coder.encode("exactSoftMaxGradient", exactSoftMaxGradient_);
+  coder.encode("lossScale", lossScale_);
+}
+
+CNNLossDescriptor CNNLossDescriptor::decode(Coder& coder) {
+  coder.codeClass("CNNLossDescriptor");
+  CNNLossDescriptor descriptor({}, {});
+  coder.codeEnumeration("lossType", descriptor.lossType_, CNNLossType::KullbackLeiblerDivergence);
+  coder.codeEnumeration("reductionType", descriptor.reductionType_, CNNReductionType::SumByNonZeroWeights);
+  coder.decode("reduceAcrossBatch", descriptor.reduceAcrossBatch_);
+  coder.decode("weight", descriptor.weight_);
+  coder.decode("labelSmoothing", descriptor.labelSmoothing_);
+  coder.decode("numberOfClasses", descriptor.numberOfClasses_);
+  coder.decode("epsilon", descriptor.epsilon_);
+  coder.decode("delta", descriptor.delta_);
+  coder.decode("exactSoftMaxGradient", descriptor.exactSoftMaxGradient_);
+  coder.decodeOptional("lossScale", descriptor.lossScale_);
+  return descriptor;
+}
+
+void CNNLoss::codeProperties(Coder& coder) {
+  CNNKernel::codeProperties(coder);
+  coder.code("descriptor", descriptor_);
+  checkDescriptor();
 }
 
 }  // namespace mps

@@ -116,12 +116,18 @@ using CNNLossLabelsBatch = StateBatch;
 /// channels of the predictions.
 class CNNLoss : public CNNKernel {
  public:
+  /// The library's own.
+  CNNLoss(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : CNNLoss(std::move(device), CNNLossDescriptor::cnnLossDescriptor({}, {})) {}
   /// @throws Error for values out of the ranges that CNNLossDescriptor names.
   static std::shared_ptr<CNNLoss> create(const std::shared_ptr<mtl::Device>& device,
                                          const CNNLossDescriptor& lossDescriptor);
   [[nodiscard]] std::string className() const override { return "CNNLoss"; }
   [[nodiscard]] std::shared_ptr<CNNLoss> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNLoss> decode(Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNLoss>(coder, device);
   }
   [[nodiscard]] CNNLossType lossType() const { return descriptor_.lossType(); }
   [[nodiscard]] CNNReductionType reductionType() const { return descriptor_.reductionType(); }
@@ -135,6 +141,7 @@ class CNNLoss : public CNNKernel {
 
   /// @name Encodes; offset and clipRect keep their defaults
   /// @{
+  using Kernel::encode;
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
               const std::shared_ptr<Image>& sourceImage, const std::shared_ptr<CNNLossLabels>& labels,
               const std::shared_ptr<Image>& destinationImage);
@@ -157,10 +164,13 @@ class CNNLoss : public CNNKernel {
  protected:
   CNNLoss(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& lossDescriptor);
   CNNLoss(const CNNLoss&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool makesState() const override { return false; }
 
  private:
+  void checkDescriptor() const;
+
   CNNLossDescriptor descriptor_;
 };
 

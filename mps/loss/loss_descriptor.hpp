@@ -7,6 +7,7 @@
 
 namespace mps {
 
+class Coder;
 class LossScale;
 
 /// MPSCNNLossType: the loss l of one element with prediction y and label t (spec/04 sections 11.4, 11.6).
@@ -95,6 +96,8 @@ class CNNLossDescriptor {
   [[nodiscard]] const std::shared_ptr<LossScale>& lossScale() const { return lossScale_; }
   void setLossScale(std::shared_ptr<LossScale> value) { lossScale_ = std::move(value); }
 
+  void encode(Coder& coder) const;
+  static CNNLossDescriptor decode(Coder& coder);
   bool operator==(const CNNLossDescriptor&) const = default;
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mps/core/array_storage.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/matrix/matrix_call.hpp"
 #include "mps/matrix/matrix_problem.hpp"
@@ -204,6 +205,48 @@ void MatrixVectorMultiplication::encode(const std::shared_ptr<mtl::CommandBuffer
   recordProduct(*this, *commandBuffer, problem, areRows ? vectorFactor : matrixFactor,
                 areRows ? matrixFactor : vectorFactor, resultFactor);
   detail::consumeRead({&inputMatrix->storage(), &inputVector->storage()});
+}
+
+void MatrixKernel::codeProperties(Coder& coder) {
+  Kernel::codeProperties(coder);
+  coder.code("batchStart", batchStart_);
+  coder.code("batchSize", batchSize_);
+}
+
+void MatrixUnaryKernel::codeProperties(Coder& coder) {
+  MatrixKernel::codeProperties(coder);
+  coder.code("sourceMatrixOrigin", sourceMatrixOrigin_);
+  coder.code("resultMatrixOrigin", resultMatrixOrigin_);
+}
+
+void MatrixBinaryKernel::codeProperties(Coder& coder) {
+  MatrixKernel::codeProperties(coder);
+  coder.code("primarySourceMatrixOrigin", primarySourceMatrixOrigin_);
+  coder.code("secondarySourceMatrixOrigin", secondarySourceMatrixOrigin_);
+  coder.code("resultMatrixOrigin", resultMatrixOrigin_);
+}
+
+void MatrixMultiplication::codeProperties(Coder& coder) {
+  MatrixKernel::codeProperties(coder);
+  coder.code("transposeLeft", transposeLeft_);
+  coder.code("transposeRight", transposeRight_);
+  coder.code("resultRows", resultRows_);
+  coder.code("resultColumns", resultColumns_);
+  coder.code("interiorColumns", interiorColumns_);
+  coder.code("alpha", alpha_);
+  coder.code("beta", beta_);
+  coder.code("leftMatrixOrigin", leftMatrixOrigin_);
+  coder.code("rightMatrixOrigin", rightMatrixOrigin_);
+  coder.code("resultMatrixOrigin", resultMatrixOrigin_);
+}
+
+void MatrixVectorMultiplication::codeProperties(Coder& coder) {
+  MatrixBinaryKernel::codeProperties(coder);
+  coder.code("transpose", transpose_);
+  coder.code("rows", rows_);
+  coder.code("columns", columns_);
+  coder.code("alpha", alpha_);
+  coder.code("beta", beta_);
 }
 
 }  // namespace mps

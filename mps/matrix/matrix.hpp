@@ -32,6 +32,7 @@ class MatrixKernel : public Kernel {
  protected:
   using Kernel::Kernel;
   MatrixKernel(const MatrixKernel&) = default;
+  void codeProperties(Coder& coder) override;
 
  private:
   std::size_t batchStart_ = 0;
@@ -49,6 +50,7 @@ class MatrixUnaryKernel : public MatrixKernel {
  protected:
   using MatrixKernel::MatrixKernel;
   MatrixUnaryKernel(const MatrixUnaryKernel&) = default;
+  void codeProperties(Coder& coder) override;
 
  private:
   mtl::Origin sourceMatrixOrigin_;
@@ -70,6 +72,7 @@ class MatrixBinaryKernel : public MatrixKernel {
  protected:
   using MatrixKernel::MatrixKernel;
   MatrixBinaryKernel(const MatrixBinaryKernel&) = default;
+  void codeProperties(Coder& coder) override;
 
  private:
   mtl::Origin primarySourceMatrixOrigin_;
@@ -87,6 +90,9 @@ class MatrixBinaryKernel : public MatrixKernel {
 ///     product->encode(commandBuffer, left, right, result);
 class MatrixMultiplication : public MatrixKernel {
  public:
+  /// The library's own.
+  MatrixMultiplication(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : MatrixMultiplication(std::move(device), false, false, 0, 0, 0, 1, 0) {}
   /// alpha and beta are converted to float32.
   static std::shared_ptr<MatrixMultiplication> create(const std::shared_ptr<mtl::Device>& device,
                                                       bool transposeLeft, bool transposeRight,
@@ -101,6 +107,10 @@ class MatrixMultiplication : public MatrixKernel {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<MatrixMultiplication> decode(Coder& coder,
+                                                      const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<MatrixMultiplication>(coder, device);
+  }
   [[nodiscard]] const mtl::Origin& leftMatrixOrigin() const { return leftMatrixOrigin_; }
   void setLeftMatrixOrigin(const mtl::Origin& origin) { leftMatrixOrigin_ = origin; }
   [[nodiscard]] const mtl::Origin& rightMatrixOrigin() const { return rightMatrixOrigin_; }
@@ -110,6 +120,7 @@ class MatrixMultiplication : public MatrixKernel {
 
   /// A temporary result keeps its readCount. @throws Error for types that are not Float32 or Float16 or
   /// differ, for matrices too small from their origin on, or a result that shares elements with a factor.
+  using Kernel::encode;
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
               const std::shared_ptr<Matrix>& leftMatrix, const std::shared_ptr<Matrix>& rightMatrix,
               const std::shared_ptr<Matrix>& resultMatrix);
@@ -119,6 +130,7 @@ class MatrixMultiplication : public MatrixKernel {
                        std::size_t resultRows, std::size_t resultColumns, std::size_t interiorColumns,
                        double alpha, double beta);
   MatrixMultiplication(const MatrixMultiplication&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 
  private:
@@ -140,6 +152,9 @@ class MatrixMultiplication : public MatrixKernel {
 /// resultMatrixOrigin is the first element of x and y, their y is 0. With beta 0 the old y is not read.
 class MatrixVectorMultiplication : public MatrixBinaryKernel {
  public:
+  /// The library's own.
+  MatrixVectorMultiplication(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : MatrixVectorMultiplication(std::move(device), false, 0, 0, 1, 0) {}
   static std::shared_ptr<MatrixVectorMultiplication> create(const std::shared_ptr<mtl::Device>& device,
                                                             bool transpose, std::size_t rows,
                                                             std::size_t columns, double alpha, double beta);
@@ -151,8 +166,13 @@ class MatrixVectorMultiplication : public MatrixBinaryKernel {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<MatrixVectorMultiplication> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<MatrixVectorMultiplication>(coder, device);
+  }
 
   /// @throws Error as MatrixMultiplication::encode
+  using Kernel::encode;
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
               const std::shared_ptr<Matrix>& inputMatrix, const std::shared_ptr<Vector>& inputVector,
               const std::shared_ptr<Vector>& resultVector);
@@ -161,6 +181,7 @@ class MatrixVectorMultiplication : public MatrixBinaryKernel {
   MatrixVectorMultiplication(std::shared_ptr<mtl::Device> device, bool transpose, std::size_t rows,
                              std::size_t columns, double alpha, double beta);
   MatrixVectorMultiplication(const MatrixVectorMultiplication&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 
  private:

@@ -1,6 +1,7 @@
 #include "mps/matrix/matrix_image_copy.hpp"
 
 #include "mps/core/array_storage.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/matrix/matrix_call.hpp"
 #include "mps/matrix/matrix_problem.hpp"
@@ -115,6 +116,13 @@ void MatrixCopyToImage::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& c
   if (destinationImages.empty()) return detail::checkCommandBuffer(*this, commandBuffer);
   detail::checkNotStacked(*this, "destinationImages", destinationImages);
   record(commandBuffer, false, destinationImages, "destinationImages", sourceMatrix, "sourceMatrix");
+}
+
+void ImageMatrixCopy::codeProperties(Coder& coder) {
+  Kernel::codeProperties(coder);
+  coder.codeEnumeration("dataLayout", dataLayout_, DataLayout::FeatureChannelsxHeightxWidth);
+  coder.code("matrixOrigin", matrixOrigin_);
+  coder.code("matrixBatchIndex", matrixBatchIndex_);
 }
 
 }  // namespace mps

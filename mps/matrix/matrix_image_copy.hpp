@@ -26,12 +26,16 @@ namespace mps {
 /// What both copies have in common.
 class ImageMatrixCopy : public Kernel {
  public:
+  /// The library's own.
+  ImageMatrixCopy(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : ImageMatrixCopy(std::move(device), DataLayout::FeatureChannelsxHeightxWidth) {}
   [[nodiscard]] DataLayout dataLayout() const { return dataLayout_; }
 
  protected:
   ImageMatrixCopy(std::shared_ptr<mtl::Device> device, DataLayout dataLayout)
       : Kernel(std::move(device)), dataLayout_(dataLayout) {}
   ImageMatrixCopy(const ImageMatrixCopy&) = default;
+  void codeProperties(Coder& coder) override;
   /// Checks and records one copy. @param matrixArgument for messages
   void record(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, bool toMatrix,
               const ImageBatch& images, const char* imageArgument, const std::shared_ptr<Matrix>& matrix,
@@ -58,6 +62,10 @@ class ImageCopyToMatrix : public ImageMatrixCopy {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<ImageCopyToMatrix> decode(Coder& coder,
+                                                   const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<ImageCopyToMatrix>(coder, device);
+  }
   /// Where the first element goes: x is the row, y the column, z is 0. {0, 0, 0}.
   [[nodiscard]] const mtl::Origin& destinationMatrixOrigin() const { return matrixOrigin(); }
   void setDestinationMatrixOrigin(const mtl::Origin& origin) { setMatrixOrigin(origin); }
@@ -66,6 +74,7 @@ class ImageCopyToMatrix : public ImageMatrixCopy {
   void setDestinationMatrixBatchIndex(std::size_t index) { setMatrixBatchIndex(index); }
 
   /// @throws Error for a matrix of another type, too small from the origin on, or otherwise unusable.
+  using Kernel::encode;
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
               const std::shared_ptr<Image>& sourceImage, const std::shared_ptr<Matrix>& destinationMatrix);
   /// Images of one size with numberOfImages 1; the rows are in their order.
@@ -88,6 +97,10 @@ class MatrixCopyToImage : public ImageMatrixCopy {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<MatrixCopyToImage> decode(Coder& coder,
+                                                   const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<MatrixCopyToImage>(coder, device);
+  }
   /// Where the first element comes from: x is the row, y the column, z is 0. {0, 0, 0}.
   [[nodiscard]] const mtl::Origin& sourceMatrixOrigin() const { return matrixOrigin(); }
   void setSourceMatrixOrigin(const mtl::Origin& origin) { setMatrixOrigin(origin); }
@@ -96,6 +109,7 @@ class MatrixCopyToImage : public ImageMatrixCopy {
   void setSourceMatrixBatchIndex(std::size_t index) { setMatrixBatchIndex(index); }
 
   /// @throws Error for a matrix of another type, too small from the origin on, or otherwise unusable.
+  using Kernel::encode;
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
               const std::shared_ptr<Matrix>& sourceMatrix, const std::shared_ptr<Image>& destinationImage);
   void encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

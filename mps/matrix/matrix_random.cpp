@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "mps/core/array_storage.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/matrix/matrix_call.hpp"
 #include "mps/matrix/matrix_problem.hpp"
@@ -115,10 +116,14 @@ MatrixRandom::MatrixRandom(const char* className, std::shared_ptr<mtl::Device> d
                            DataType destinationDataType,
                            const MatrixRandomDistributionDescriptor& distribution)
     : Kernel(std::move(device)), destinationDataType_(destinationDataType), distribution_(distribution) {
-  if (destinationDataType != DataType::UInt32 && destinationDataType != DataType::Float32)
-    throw Error(className, "destinationDataType", name(destinationDataType), "UInt32 or Float32");
-  checkDistribution(className, distribution);
-  if (destinationDataType == DataType::UInt32 && distributionType() != MatrixRandomDistribution::Default)
+  check(className);
+}
+
+void MatrixRandom::check(const char* className) const {
+  if (destinationDataType_ != DataType::UInt32 && destinationDataType_ != DataType::Float32)
+    throw Error(className, "destinationDataType", name(destinationDataType_), "UInt32 or Float32");
+  checkDistribution(className, distribution_);
+  if (destinationDataType_ == DataType::UInt32 && distributionType() != MatrixRandomDistribution::Default)
     throw Error(className, "distributionType", std::string(name(distributionType())) + " with UInt32",
                 "Default, or the type Float32");
 }
@@ -245,6 +250,51 @@ void MatrixRandomMTGP32::synchronizeState(const std::shared_ptr<mtl::CommandBuff
   detail::recordMemoryCopy(*commandBuffer, describe(), state_->memory(), 0, synchronizedState_->memory(), 0,
                            state_->length());
   synchronizedState_->synchronize(*commandBuffer);
+}
+
+void MatrixRandomDistributionDescriptor::encode(Coder& coder) const {
+  coder.codeClass("MatrixRandomDistributionDescriptor");
+  coder.encode("distributionType", static_cast<std::uint64_t>(distributionType_));
+  coder.encode("minimum", minimum_);
+  coder.encode("maximum", maximum_);
+  coder.encode("mean", mean_);
+  coder.encode("standardDeviation", standardDeviation_);
+}
+
+MatrixRandomDistributionDescriptor MatrixRandomDistributionDescriptor::decode(Coder& coder) {
+  coder.codeClass("MatrixRandomDistributionDescriptor");
+  MatrixRandomDistributionDescriptor descriptor;
+  coder.codeEnumeration("distributionType", descriptor.distributionType_, MatrixRandomDistribution::Normal);
+  coder.decode("minimum", descriptor.minimum_);
+  coder.decode("maximum", descriptor.maximum_);
+  coder.decode("mean", descriptor.mean_);
+  coder.decode("standardDeviation", descriptor.standardDeviation_);
+  return descriptor;
+}
+
+void MatrixRandom::codeProperties(Coder& coder) {
+  Kernel::codeProperties(coder);
+  coder.codeEnumeration("destinationDataType", destinationDataType_, DataType::Float32);
+  coder.code("distribution", distribution_);
+  coder.code("batchStart", batchStart_);
+  coder.code("batchSize", batchSize_);
+  check(className().c_str());
+}
+
+void MatrixRandomPhilox::codeProperties(Coder& coder) {
+  MatrixRandom::codeProperties(coder);
+  coder.code("seed", seed_);
+  coder.code("block", block_);
+}
+
+void MatrixRandomMTGP32::codeProperties(Coder& coder) {
+  MatrixRandom::codeProperties(coder);
+  const auto synchronized = std::as_bytes(synchronizedState_->contentsAs<const std::byte>());
+  std::vector<std::byte> state(synchronized.begin(), synchronized.end());
+  coder.code("state", state);
+  if (state.size() != synchronized.size())
+    coder.refuse("state", std::to_string(state.size()) + " bytes", std::to_string(synchronized.size()));
+  if (coder.isDecoding()) start(state);
 }
 
 }  // namespace mps

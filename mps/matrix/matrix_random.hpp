@@ -64,6 +64,8 @@ class MatrixRandomDistributionDescriptor {
   void setMean(float mean) { mean_ = mean; }
   [[nodiscard]] float standardDeviation() const { return standardDeviation_; }
   void setStandardDeviation(float standardDeviation) { standardDeviation_ = standardDeviation; }
+  void encode(Coder& coder) const;
+  static MatrixRandomDistributionDescriptor decode(Coder& coder);
 
  private:
   MatrixRandomDistributionDescriptor() = default;
@@ -92,6 +94,7 @@ class MatrixRandom : public Kernel {
   [[nodiscard]] std::size_t batchSize() const { return batchSize_; }
   void setBatchSize(std::size_t batchSize) { batchSize_ = batchSize; }
 
+  using Kernel::encode;
   /// @throws Error when the destination is null, of another device or type, or a temporary one that cannot be
   /// used, or when batchStart leaves it.
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -106,12 +109,14 @@ class MatrixRandom : public Kernel {
   MatrixRandom(const char* className, std::shared_ptr<mtl::Device> device, DataType destinationDataType,
                const MatrixRandomDistributionDescriptor& distribution);
   MatrixRandom(const MatrixRandom&) = default;
+  void codeProperties(Coder& coder) override;
 
   /// Records the fill and goes on by its number of elements. The generator and its seed are still to be set.
   virtual void record(mtl::CommandBuffer& commandBuffer, detail::MatrixRandomProblem problem,
                       const detail::BatchOperand& destination) = 0;
 
  private:
+  void check(const char* className) const;
   template <class Array>
   void encodeArray(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const char* argument,
                    const std::shared_ptr<Array>& destination);
@@ -127,6 +132,10 @@ class MatrixRandom : public Kernel {
 /// encode begins with a new block.
 class MatrixRandomPhilox : public MatrixRandom {
  public:
+  /// The library's own.
+  MatrixRandomPhilox(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : MatrixRandomPhilox(std::move(device), DataType::UInt32, 0,
+                           MatrixRandomDistributionDescriptor::defaultDistributionDescriptor()) {}
   static std::shared_ptr<MatrixRandomPhilox> create(
       const std::shared_ptr<mtl::Device>& device, DataType destinationDataType = DataType::UInt32,
       std::uint64_t seed = 0,
@@ -138,11 +147,16 @@ class MatrixRandomPhilox : public MatrixRandom {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<MatrixRandomPhilox> decode(Coder& coder,
+                                                    const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<MatrixRandomPhilox>(coder, device);
+  }
 
  protected:
   MatrixRandomPhilox(std::shared_ptr<mtl::Device> device, DataType destinationDataType, std::uint64_t seed,
                      const MatrixRandomDistributionDescriptor& distribution);
   MatrixRandomPhilox(const MatrixRandomPhilox&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void record(mtl::CommandBuffer& commandBuffer, detail::MatrixRandomProblem problem,
               const detail::BatchOperand& destination) override;
@@ -161,6 +175,10 @@ class MatrixRandomPhilox : public MatrixRandom {
 /// encodes into buffers of several queues draw in the order in which they run.
 class MatrixRandomMTGP32 : public MatrixRandom {
  public:
+  /// The library's own.
+  MatrixRandomMTGP32(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : MatrixRandomMTGP32(std::move(device), DataType::UInt32, 0,
+                           MatrixRandomDistributionDescriptor::defaultDistributionDescriptor()) {}
   static std::shared_ptr<MatrixRandomMTGP32> create(
       const std::shared_ptr<mtl::Device>& device, DataType destinationDataType = DataType::UInt32,
       std::uint64_t seed = 0,
@@ -172,6 +190,10 @@ class MatrixRandomMTGP32 : public MatrixRandom {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<MatrixRandomMTGP32> decode(Coder& coder,
+                                                    const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<MatrixRandomMTGP32>(coder, device);
+  }
   /// Records the copy of the state to the host, for copy(). @throws Error after commit.
   void synchronizeState(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
 
@@ -179,6 +201,7 @@ class MatrixRandomMTGP32 : public MatrixRandom {
   MatrixRandomMTGP32(std::shared_ptr<mtl::Device> device, DataType destinationDataType, std::uint64_t seed,
                      const MatrixRandomDistributionDescriptor& distribution);
   MatrixRandomMTGP32(const MatrixRandomMTGP32& other);
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void didMoveToDevice() override;
   void record(mtl::CommandBuffer& commandBuffer, detail::MatrixRandomProblem problem,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/gradient_state.hpp"
 #include "mps/core/plan_for.hpp"
@@ -182,6 +183,19 @@ std::shared_ptr<CNNNeuronPReLU> CNNNeuronPReLU::create(const std::shared_ptr<mtl
                                                        std::span<const float> a) {
   return std::shared_ptr<CNNNeuronPReLU>(
       new CNNNeuronPReLU(device, NNNeuronDescriptor::cnnNeuronPReLUDescriptor(a)));
+}
+
+void CNNNeuron::codeProperties(Coder& coder) {
+  CNNKernel::codeProperties(coder);
+  coder.code("neuronDescriptor", descriptor_);
+  checkDescriptor("CNNNeuron", descriptor_);
+}
+
+void CNNNeuronGradient::codeProperties(Coder& coder) {
+  CNNGradientKernel::codeProperties(coder);
+  coder.code("neuronDescriptor", descriptor_);
+  coder.code("usesResult", usesResult_);
+  checkDescriptor("CNNNeuronGradient", descriptor_);
 }
 
 }  // namespace mps

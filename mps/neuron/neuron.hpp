@@ -18,12 +18,19 @@ namespace mps {
 /// The destination may be the source.
 class CNNNeuron : public CNNKernel {
  public:
+  /// The library's own.
+  CNNNeuron(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : CNNNeuron(std::move(device), NNNeuronDescriptor()) {}
   /// Takes a copy of the descriptor. @throws Error for PReLU without slopes or a type that does not exist
   static std::shared_ptr<CNNNeuron> create(const std::shared_ptr<mtl::Device>& device,
                                            const NNNeuronDescriptor& neuronDescriptor);
   [[nodiscard]] std::string className() const override { return "CNNNeuron"; }
   [[nodiscard]] std::shared_ptr<CNNNeuron> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNNeuron> decode(Coder& coder,
+                                           const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNNeuron>(coder, device);
   }
   [[nodiscard]] CNNNeuronType neuronType() const { return descriptor_.neuronType(); }
   [[nodiscard]] float a() const { return descriptor_.a(); }
@@ -38,6 +45,7 @@ class CNNNeuron : public CNNKernel {
  protected:
   CNNNeuron(std::shared_ptr<mtl::Device> device, const NNNeuronDescriptor& neuronDescriptor);
   CNNNeuron(const CNNNeuron&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void describeForward(std::any& family) const override { family = descriptor_; }
 
@@ -57,12 +65,19 @@ class CNNNeuron : public CNNKernel {
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class CNNNeuronGradient : public CNNGradientKernel {
  public:
+  /// The library's own.
+  CNNNeuronGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : CNNNeuronGradient(std::move(device), NNNeuronDescriptor()) {}
   static std::shared_ptr<CNNNeuronGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                    const NNNeuronDescriptor& neuronDescriptor);
   [[nodiscard]] std::string className() const override { return "CNNNeuronGradient"; }
   [[nodiscard]] std::shared_ptr<CNNNeuronGradient> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNNeuronGradient> decode(Coder& coder,
+                                                   const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNNeuronGradient>(coder, device);
   }
   [[nodiscard]] CNNNeuronType neuronType() const { return descriptor_.neuronType(); }
   [[nodiscard]] float a() const { return descriptor_.a(); }
@@ -83,6 +98,7 @@ class CNNNeuronGradient : public CNNGradientKernel {
  protected:
   CNNNeuronGradient(std::shared_ptr<mtl::Device> device, const NNNeuronDescriptor& neuronDescriptor);
   CNNNeuronGradient(const CNNNeuronGradient&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   void transferOwnProperties(const detail::ForwardRecord& record) override;
 

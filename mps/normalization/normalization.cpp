@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mps/core/pointwise.hpp"
@@ -45,6 +46,15 @@ float notNegative(const Kernel& kernel, const char* property, float value) {
   if (!(value >= 0) || std::isinf(value))
     throw Error(kernel.describe(), property, std::to_string(value), "a finite number, at least 0");
   return value;
+}
+
+void checkParameters(const Kernel& kernel, const NormalizationParameters& parameters) {
+  notNegative(kernel, "alpha", parameters.alpha);
+  finite(kernel, "beta", parameters.beta);
+  finite(kernel, "delta", parameters.delta);
+  finite(kernel, "p0", parameters.p0);
+  finite(kernel, "pm", parameters.pm);
+  finite(kernel, "ps", parameters.ps);
 }
 
 std::int64_t asSigned(std::size_t value) {
@@ -335,6 +345,46 @@ NormalizationKind CNNCrossChannelNormalizationGradient::kind() const {
 std::shared_ptr<Kernel> CNNCrossChannelNormalizationGradient::clone() const {
   return std::shared_ptr<CNNCrossChannelNormalizationGradient>(
       new CNNCrossChannelNormalizationGradient(*this));
+}
+
+void CNNNormalization::codeProperties(Coder& coder) {
+  CNNKernel::codeProperties(coder);
+  coder.code("kernelWidth", kernelWidth_);
+  coder.code("kernelHeight", kernelHeight_);
+  coder.code("alpha", parameters_.alpha);
+  coder.code("beta", parameters_.beta);
+  coder.code("delta", parameters_.delta);
+  coder.code("p0", parameters_.p0);
+  coder.code("pm", parameters_.pm);
+  coder.code("ps", parameters_.ps);
+  checkWindow(className(), "kernelWidth", kernelWidth_);
+  checkWindow(className(), "kernelHeight", kernelHeight_);
+  checkParameters(*this, parameters_);
+}
+
+void CNNCrossChannelNormalization::codeProperties(Coder& coder) {
+  CNNNormalization::codeProperties(coder);
+  coder.code("kernelSize", kernelSize_);
+  checkWindow(className(), "kernelSize", kernelSize_);
+}
+
+void CNNNormalizationGradient::codeProperties(Coder& coder) {
+  CNNGradientKernel::codeProperties(coder);
+  alpha_.code(coder, "alpha");
+  beta_.code(coder, "beta");
+  delta_.code(coder, "delta");
+  p0_.code(coder, "p0");
+  pm_.code(coder, "pm");
+  ps_.code(coder, "ps");
+  checkWindow(className(), "kernelWidth", secondaryKernelWidth());
+  checkWindow(className(), "kernelHeight", secondaryKernelHeight());
+  checkParameters(*this, {alpha(), beta(), delta(), p0_.get(), pm_.get(), ps_.get()});
+}
+
+void CNNCrossChannelNormalizationGradient::codeProperties(Coder& coder) {
+  CNNNormalizationGradient::codeProperties(coder);
+  coder.code("kernelSize", kernelSize_);
+  checkWindow(className(), "kernelSize", kernelSize_);
 }
 
 }  // namespace mps

@@ -44,6 +44,9 @@ struct NormalizationParameters {
 /// Base of the forward kernels. Sources: every format; destinations: float16, float32. Edge mode Zero by default.
 class CNNNormalization : public CNNKernel {
  public:
+  /// The library's own.
+  CNNNormalization(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : CNNNormalization(std::move(device), "CNNNormalization", 1, 1, {}) {}
   [[nodiscard]] float alpha() const { return parameters_.alpha; }
   /// @throws Error unless finite and at least 0
   void setAlpha(float alpha);
@@ -62,6 +65,7 @@ class CNNNormalization : public CNNKernel {
   CNNNormalization(std::shared_ptr<mtl::Device> device, const std::string& className, std::size_t kernelWidth,
                    std::size_t kernelHeight, const detail::NormalizationParameters& parameters);
   CNNNormalization(const CNNNormalization&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] bool hasWindow() const override;
   void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
   void describeForward(std::any& family) const override;
@@ -92,6 +96,10 @@ class CNNSpatialNormalization : public CNNNormalization {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<CNNSpatialNormalization> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNSpatialNormalization>(coder, device);
+  }
 
  protected:
   using CNNNormalization::CNNNormalization;
@@ -118,6 +126,10 @@ class CNNLocalContrastNormalization : public CNNNormalization {
   [[nodiscard]] std::shared_ptr<CNNLocalContrastNormalization> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNLocalContrastNormalization> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNLocalContrastNormalization>(coder, device);
   }
   /// @name Each throws Error unless finite.
   /// @{
@@ -146,6 +158,9 @@ class CNNLocalContrastNormalization : public CNNNormalization {
 /// LocalResponseNorm(size, alpha, beta, k = delta). alpha 1, beta 5, delta 1; kernelWidth and kernelHeight are 1.
 class CNNCrossChannelNormalization : public CNNNormalization {
  public:
+  /// The library's own.
+  CNNCrossChannelNormalization(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : CNNCrossChannelNormalization(std::move(device), 1) {}
   /// @param kernelSize at least 1
   /// @throws Error for 0
   static std::shared_ptr<CNNCrossChannelNormalization> create(const std::shared_ptr<mtl::Device>& device,
@@ -155,12 +170,17 @@ class CNNCrossChannelNormalization : public CNNNormalization {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<CNNCrossChannelNormalization> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNCrossChannelNormalization>(coder, device);
+  }
   /// Channels of a window.
   [[nodiscard]] std::size_t kernelSize() const { return kernelSize_; }
 
  protected:
   CNNCrossChannelNormalization(std::shared_ptr<mtl::Device> device, std::size_t kernelSize);
   CNNCrossChannelNormalization(const CNNCrossChannelNormalization&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] detail::NormalizationKind kind() const override;
   [[nodiscard]] std::size_t windowChannels() const override { return kernelSize_; }
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
@@ -173,6 +193,9 @@ class CNNCrossChannelNormalization : public CNNNormalization {
 /// pixel (x, y), in all encodes; pixels that no window sees get 0. The result is deterministic.
 class CNNNormalizationGradient : public CNNGradientKernel {
  public:
+  /// The library's own.
+  CNNNormalizationGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : CNNNormalizationGradient(std::move(device), "CNNNormalizationGradient", 1, 1, {}) {}
   /// As in the forward kernel.
   [[nodiscard]] float alpha() const { return alpha_.get(); }
   void setAlpha(float alpha);
@@ -189,6 +212,7 @@ class CNNNormalizationGradient : public CNNGradientKernel {
                            std::size_t kernelWidth, std::size_t kernelHeight,
                            const detail::NormalizationParameters& parameters);
   CNNNormalizationGradient(const CNNNormalizationGradient&) = default;
+  void codeProperties(Coder& coder) override;
   void transferOwnProperties(const detail::ForwardRecord& record) override;
   [[nodiscard]] virtual detail::NormalizationKind kind() const = 0;
   [[nodiscard]] virtual std::size_t windowChannels() const { return 1; }
@@ -230,6 +254,10 @@ class CNNSpatialNormalizationGradient : public CNNNormalizationGradient {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<CNNSpatialNormalizationGradient> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNSpatialNormalizationGradient>(coder, device);
+  }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
@@ -260,6 +288,10 @@ class CNNLocalContrastNormalizationGradient : public CNNNormalizationGradient {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<CNNLocalContrastNormalizationGradient> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNLocalContrastNormalizationGradient>(coder, device);
+  }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
   [[nodiscard]] float p0() const { return p0_.get(); }
   void setP0(float p0);
@@ -286,6 +318,9 @@ class CNNLocalContrastNormalizationGradient : public CNNNormalizationGradient {
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);     // with beta 0.75
 class CNNCrossChannelNormalizationGradient : public CNNNormalizationGradient {
  public:
+  /// The library's own.
+  CNNCrossChannelNormalizationGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : CNNCrossChannelNormalizationGradient(std::move(device), 1) {}
   /// @param kernelSize that of the forward kernel  @throws Error for 0
   static std::shared_ptr<CNNCrossChannelNormalizationGradient> create(
       const std::shared_ptr<mtl::Device>& device, std::size_t kernelSize = 5);
@@ -294,12 +329,17 @@ class CNNCrossChannelNormalizationGradient : public CNNNormalizationGradient {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<CNNCrossChannelNormalizationGradient> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNCrossChannelNormalizationGradient>(coder, device);
+  }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
   [[nodiscard]] std::size_t kernelSize() const { return kernelSize_; }
 
  protected:
   CNNCrossChannelNormalizationGradient(std::shared_ptr<mtl::Device> device, std::size_t kernelSize);
   CNNCrossChannelNormalizationGradient(const CNNCrossChannelNormalizationGradient&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] detail::NormalizationKind kind() const override;
   [[nodiscard]] std::size_t windowChannels() const override { return kernelSize_; }
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;

@@ -54,6 +54,7 @@ class NNOptimizer : public Kernel {
  protected:
   NNOptimizer(std::shared_ptr<mtl::Device> device, const NNOptimizerDescriptor& descriptor);
   NNOptimizer(const NNOptimizer&) = default;
+  void codeProperties(Coder& coder) override;
   void didMoveToDevice() override { lossScale_ = nullptr; }
 
   using Vectors = std::vector<std::shared_ptr<Vector>>;
@@ -105,6 +106,9 @@ class NNOptimizer : public Kernel {
 ///     Nesterov                  m = mu m + g;     v = v - lr (g + mu m), m the new one
 class NNOptimizerStochasticGradientDescent : public NNOptimizer {
  public:
+  /// The library's own.
+  NNOptimizerStochasticGradientDescent(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : NNOptimizerStochasticGradientDescent(std::move(device), 0, false, {}) {}
   static std::shared_ptr<NNOptimizerStochasticGradientDescent> create(
       const std::shared_ptr<mtl::Device>& device, float learningRate);
   static std::shared_ptr<NNOptimizerStochasticGradientDescent> create(
@@ -115,6 +119,11 @@ class NNOptimizerStochasticGradientDescent : public NNOptimizer {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<NNOptimizerStochasticGradientDescent> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNOptimizerStochasticGradientDescent>(coder, device);
+  }
+  using Kernel::encode;
   /// mu. 0.
   [[nodiscard]] float momentumScale() const { return momentumScale_; }
   [[nodiscard]] bool useNesterovMomentum() const { return useNesterovMomentum_; }
@@ -150,6 +159,7 @@ class NNOptimizerStochasticGradientDescent : public NNOptimizer {
   NNOptimizerStochasticGradientDescent(std::shared_ptr<mtl::Device> device, float momentumScale,
                                        bool useNesterovMomentum, const NNOptimizerDescriptor& descriptor);
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  void codeProperties(Coder& coder) override;
 
  private:
   [[nodiscard]] detail::OptimizerKind kind(bool hasMomentum) const;
@@ -160,6 +170,9 @@ class NNOptimizerStochasticGradientDescent : public NNOptimizer {
 /// s = decay s + (1 - decay) g^2;  v = v - lr g / (sqrt(s) + epsilon) (MPSNNOptimizerRMSProp).
 class NNOptimizerRMSProp : public NNOptimizer {
  public:
+  /// The library's own.
+  NNOptimizerRMSProp(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : NNOptimizerRMSProp(std::move(device), 0, 0, {}) {}
   static std::shared_ptr<NNOptimizerRMSProp> create(const std::shared_ptr<mtl::Device>& device,
                                                     float learningRate);
   static std::shared_ptr<NNOptimizerRMSProp> create(const std::shared_ptr<mtl::Device>& device, double decay,
@@ -170,6 +183,11 @@ class NNOptimizerRMSProp : public NNOptimizer {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<NNOptimizerRMSProp> decode(Coder& coder,
+                                                    const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNOptimizerRMSProp>(coder, device);
+  }
+  using Kernel::encode;
   /// 0.9.
   [[nodiscard]] double decay() const { return decay_; }
   /// 1e-8.
@@ -203,6 +221,7 @@ class NNOptimizerRMSProp : public NNOptimizer {
   NNOptimizerRMSProp(std::shared_ptr<mtl::Device> device, double decay, float epsilon,
                      const NNOptimizerDescriptor& descriptor);
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  void codeProperties(Coder& coder) override;
 
  private:
   [[nodiscard]] detail::OptimizerNumbers ownNumbers() const;
@@ -221,6 +240,9 @@ class NNOptimizerRMSProp : public NNOptimizer {
 /// object per layer.
 class NNOptimizerAdam : public NNOptimizer {
  public:
+  /// The library's own.
+  NNOptimizerAdam(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : NNOptimizerAdam(std::move(device), 0, 0, 0, 0, {}) {}
   static std::shared_ptr<NNOptimizerAdam> create(const std::shared_ptr<mtl::Device>& device,
                                                  float learningRate);
   static std::shared_ptr<NNOptimizerAdam> create(const std::shared_ptr<mtl::Device>& device, double beta1,
@@ -231,6 +253,11 @@ class NNOptimizerAdam : public NNOptimizer {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<NNOptimizerAdam> decode(Coder& coder,
+                                                 const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNOptimizerAdam>(coder, device);
+  }
+  using Kernel::encode;
   /// 0.9.
   [[nodiscard]] double beta1() const { return beta1_; }
   /// 0.999.
@@ -303,6 +330,7 @@ class NNOptimizerAdam : public NNOptimizer {
   NNOptimizerAdam(std::shared_ptr<mtl::Device> device, double beta1, double beta2, float epsilon,
                   std::size_t timeStep, const NNOptimizerDescriptor& descriptor);
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  void codeProperties(Coder& coder) override;
 
  private:
   [[nodiscard]] detail::OptimizerNumbers numbersOfNextStep() const;

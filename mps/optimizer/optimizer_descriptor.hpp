@@ -4,6 +4,8 @@
 
 namespace mps {
 
+class Coder;
+
 /// MPSNNRegularizationType: the term that is added to the gradient of a value v (spec/04 section 13.1).
 enum class NNRegularizationType : std::uint64_t {
   None = 0,
@@ -89,6 +91,8 @@ class NNOptimizerDescriptor {
   [[nodiscard]] NNRegularizationType regularizationType() const { return regularizationType_; }
   void setRegularizationType(NNRegularizationType value) { regularizationType_ = value; }
 
+  void encode(Coder& coder) const;
+  static NNOptimizerDescriptor decode(Coder& coder);
   bool operator==(const NNOptimizerDescriptor&) const = default;
 
  private:

@@ -4,6 +4,7 @@
 #include <any>
 
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mps/pooling/pooling_problem.hpp"
@@ -348,6 +349,42 @@ bool CNNDilatedPoolingMaxGradient::acceptsForward(const std::string& forwardClas
 }
 std::shared_ptr<Kernel> CNNDilatedPoolingMaxGradient::clone() const {
   return std::make_shared<CNNDilatedPoolingMaxGradient>(*this);
+}
+
+void CNNPooling::codeProperties(Coder& coder) {
+  CNNKernel::codeProperties(coder);
+  coder.code("kernelWidth", kernelWidth_);
+  coder.code("kernelHeight", kernelHeight_);
+  coder.code("strideInPixelsX", strideInPixelsX_);
+  coder.code("strideInPixelsY", strideInPixelsY_);
+  coder.code("afterReLU", afterReLU_);
+  checkWindow(className(), kernelWidth_, kernelHeight_, strideInPixelsX_, strideInPixelsY_, 1, 1);
+}
+
+void CNNPoolingAverage::codeProperties(Coder& coder) {
+  CNNPooling::codeProperties(coder);
+  coder.code("zeroPadSizeX", zeroPadSizeX_);
+  coder.code("zeroPadSizeY", zeroPadSizeY_);
+}
+
+void CNNDilatedPoolingMax::codeProperties(Coder& coder) {
+  CNNPooling::codeProperties(coder);
+  coder.code("dilationRateX", dilationRateX_);
+  coder.code("dilationRateY", dilationRateY_);
+  checkWindow(className(), 1, 1, 1, 1, dilationRateX_, dilationRateY_);
+}
+
+void CNNPoolingGradient::codeProperties(Coder& coder) {
+  CNNGradientKernel::codeProperties(coder);
+  sourceSize_.code(coder, "sourceSize");
+  checkWindow(className(), secondaryKernelWidth(), secondaryKernelHeight(), secondaryStrideInPixelsX(),
+              secondaryStrideInPixelsY(), secondaryDilationRateX(), secondaryDilationRateY());
+}
+
+void CNNPoolingAverageGradient::codeProperties(Coder& coder) {
+  CNNPoolingGradient::codeProperties(coder);
+  zeroPadSizeX_.code(coder, "zeroPadSizeX");
+  zeroPadSizeY_.code(coder, "zeroPadSizeY");
 }
 
 }  // namespace mps

@@ -28,6 +28,9 @@ struct PoolingProblem;
 /// float32.
 class CNNPooling : public CNNKernel {
  public:
+  /// The library's own.
+  CNNPooling(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : CNNPooling(std::move(device), "CNNPooling", 1, 1, 1, 1) {}
   [[nodiscard]] std::size_t kernelWidth() const override { return kernelWidth_; }
   [[nodiscard]] std::size_t kernelHeight() const override { return kernelHeight_; }
   [[nodiscard]] std::size_t strideInPixelsX() const override { return strideInPixelsX_; }
@@ -42,6 +45,7 @@ class CNNPooling : public CNNKernel {
   CNNPooling(std::shared_ptr<mtl::Device> device, const std::string& className, std::size_t kernelWidth,
              std::size_t kernelHeight, std::size_t strideInPixelsX, std::size_t strideInPixelsY);
   CNNPooling(const CNNPooling&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] virtual detail::PoolingKind kind() const = 0;
   virtual void describeProblem(detail::PoolingProblem& /*problem*/) const {}
@@ -74,6 +78,10 @@ class CNNPoolingMax : public CNNPooling {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<CNNPoolingMax> decode(Coder& coder,
+                                               const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNPoolingMax>(coder, device);
+  }
 
  protected:
   using CNNPooling::CNNPooling;
@@ -99,6 +107,10 @@ class CNNPoolingAverage : public CNNPooling {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<CNNPoolingAverage> decode(Coder& coder,
+                                                   const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNPoolingAverage>(coder, device);
+  }
   /// Width of the band of zeros that the divisor counts, in pixels; with Clamp only. 0.
   [[nodiscard]] std::size_t zeroPadSizeX() const { return zeroPadSizeX_; }
   [[nodiscard]] std::size_t zeroPadSizeY() const { return zeroPadSizeY_; }
@@ -109,6 +121,7 @@ class CNNPoolingAverage : public CNNPooling {
   using CNNPooling::CNNPooling;
   [[nodiscard]] detail::PoolingKind kind() const override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  void codeProperties(Coder& coder) override;
   void describeProblem(detail::PoolingProblem& problem) const override;
   void describeForward(std::any& family) const override;
 
@@ -131,6 +144,10 @@ class CNNPoolingL2Norm : public CNNPooling {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<CNNPoolingL2Norm> decode(Coder& coder,
+                                                  const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNPoolingL2Norm>(coder, device);
+  }
 
  protected:
   using CNNPooling::CNNPooling;
@@ -142,6 +159,9 @@ class CNNPoolingL2Norm : public CNNPooling {
 /// repeats the edge pixel even where that is no tap of the window.
 class CNNDilatedPoolingMax : public CNNPooling {
  public:
+  /// The library's own.
+  CNNDilatedPoolingMax(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : CNNDilatedPoolingMax(std::move(device), 1, 1, 1, 1, 1, 1) {}
   /// @param dilationRateX,dilationRateY pixels from tap to tap, at least 1; the others as for CNNPoolingMax
   static std::shared_ptr<CNNDilatedPoolingMax> create(const std::shared_ptr<mtl::Device>& device,
                                                       std::size_t kernelWidth, std::size_t kernelHeight,
@@ -153,6 +173,10 @@ class CNNDilatedPoolingMax : public CNNPooling {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<CNNDilatedPoolingMax> decode(Coder& coder,
+                                                      const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNDilatedPoolingMax>(coder, device);
+  }
   [[nodiscard]] std::size_t dilationRateX() const override { return dilationRateX_; }
   [[nodiscard]] std::size_t dilationRateY() const override { return dilationRateY_; }
 
@@ -161,6 +185,7 @@ class CNNDilatedPoolingMax : public CNNPooling {
                        std::size_t dilationRateX, std::size_t dilationRateY, std::size_t strideInPixelsX,
                        std::size_t strideInPixelsY);
   CNNDilatedPoolingMax(const CNNDilatedPoolingMax&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] detail::PoolingKind kind() const override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 
@@ -183,6 +208,9 @@ class CNNDilatedPoolingMax : public CNNPooling {
 /// pixels (spec/00 D8). The result is deterministic; pixels without a window are 0.
 class CNNPoolingGradient : public CNNGradientKernel {
  public:
+  /// The library's own.
+  CNNPoolingGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : CNNPoolingGradient(std::move(device), "CNNPoolingGradient", 1, 1, 1, 1) {}
   /// How many gradient pixels count, from primaryOffset on. All.
   [[nodiscard]] mtl::Size sourceSize() const { return sourceSize_.get(); }
   void setSourceSize(const mtl::Size& size) { sourceSize_.set(size); }
@@ -197,6 +225,7 @@ class CNNPoolingGradient : public CNNGradientKernel {
                      std::size_t strideInPixelsY, std::size_t dilationRateX = 1,
                      std::size_t dilationRateY = 1);
   CNNPoolingGradient(const CNNPoolingGradient&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] virtual detail::PoolingKind kind() const = 0;
   virtual void describeProblem(detail::PoolingProblem& /*problem*/) const {}
   [[nodiscard]] bool usesKernelOffset() const override { return true; }
@@ -232,6 +261,10 @@ class CNNPoolingMaxGradient : public CNNPoolingGradient {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<CNNPoolingMaxGradient> decode(Coder& coder,
+                                                       const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNPoolingMaxGradient>(coder, device);
+  }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
@@ -261,6 +294,10 @@ class CNNPoolingAverageGradient : public CNNPoolingGradient {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<CNNPoolingAverageGradient> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNPoolingAverageGradient>(coder, device);
+  }
   /// As for the forward kernel; taken from the state unless set. 0.
   [[nodiscard]] std::size_t zeroPadSizeX() const { return zeroPadSizeX_.get(); }
   [[nodiscard]] std::size_t zeroPadSizeY() const { return zeroPadSizeY_.get(); }
@@ -272,6 +309,7 @@ class CNNPoolingAverageGradient : public CNNPoolingGradient {
   using CNNPoolingGradient::CNNPoolingGradient;
   [[nodiscard]] detail::PoolingKind kind() const override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  void codeProperties(Coder& coder) override;
   void describeProblem(detail::PoolingProblem& problem) const override;
   void transferOwnProperties(const detail::ForwardRecord& record) override;
 
@@ -300,6 +338,10 @@ class CNNPoolingL2NormGradient : public CNNPoolingGradient {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<CNNPoolingL2NormGradient> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNPoolingL2NormGradient>(coder, device);
+  }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
@@ -327,6 +369,10 @@ class CNNDilatedPoolingMaxGradient : public CNNPoolingGradient {
   [[nodiscard]] std::shared_ptr<CNNDilatedPoolingMaxGradient> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNDilatedPoolingMaxGradient> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNDilatedPoolingMaxGradient>(coder, device);
   }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 

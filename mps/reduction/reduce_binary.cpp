@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mps/reduction/reduce_binary_problem.hpp"
@@ -155,6 +156,17 @@ std::shared_ptr<Kernel> NNReduceFeatureChannelsAndWeightsSum::clone() const {
 
 ReduceBinaryDivisor NNReduceFeatureChannelsAndWeightsSum::divisor() const {
   return doWeightedSumByNonZeroWeights_ ? ReduceBinaryDivisor::NonZeroWeights : ReduceBinaryDivisor::One;
+}
+
+void NNReduceBinary::codeProperties(Coder& coder) {
+  CNNBinaryKernel::codeProperties(coder);
+  coder.code("primarySourceClipRect", primarySourceClipRect_);
+  coder.code("secondarySourceClipRect", secondarySourceClipRect_);
+}
+
+void NNReduceFeatureChannelsAndWeightsSum::codeProperties(Coder& coder) {
+  NNReduceBinary::codeProperties(coder);
+  coder.code("doWeightedSumByNonZeroWeights", doWeightedSumByNonZeroWeights_);
 }
 
 }  // namespace mps

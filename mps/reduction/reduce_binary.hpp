@@ -34,6 +34,7 @@ class NNReduceBinary : public CNNBinaryKernel {
  protected:
   explicit NNReduceBinary(const std::shared_ptr<mtl::Device>& device);
   NNReduceBinary(const NNReduceBinary&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] virtual detail::ReduceBinaryDivisor divisor() const = 0;
   void encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& primary,
                   const ImageBatch& secondary, const StateBatch& destinationStates,
@@ -56,11 +57,19 @@ class NNReduceBinary : public CNNBinaryKernel {
 /// The weighted sum divided by the number of feature channels (MPSNNReduceFeatureChannelsAndWeightsMean).
 class NNReduceFeatureChannelsAndWeightsMean final : public NNReduceBinary {
  public:
+  /// The library's own.
+  NNReduceFeatureChannelsAndWeightsMean(const std::shared_ptr<mtl::Device>& device,
+                                        detail::Decoding /*decoding*/)
+      : NNReduceFeatureChannelsAndWeightsMean(device) {}
   static std::shared_ptr<NNReduceFeatureChannelsAndWeightsMean> create(
       const std::shared_ptr<mtl::Device>& device);
   [[nodiscard]] std::shared_ptr<NNReduceFeatureChannelsAndWeightsMean> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<NNReduceFeatureChannelsAndWeightsMean> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNReduceFeatureChannelsAndWeightsMean>(coder, device);
   }
   [[nodiscard]] std::string className() const override { return "NNReduceFeatureChannelsAndWeightsMean"; }
 
@@ -75,11 +84,19 @@ class NNReduceFeatureChannelsAndWeightsMean final : public NNReduceBinary {
 /// (MPSNNReduceFeatureChannelsAndWeightsSum).
 class NNReduceFeatureChannelsAndWeightsSum final : public NNReduceBinary {
  public:
+  /// The library's own.
+  NNReduceFeatureChannelsAndWeightsSum(const std::shared_ptr<mtl::Device>& device,
+                                       detail::Decoding /*decoding*/)
+      : NNReduceFeatureChannelsAndWeightsSum(device, false) {}
   static std::shared_ptr<NNReduceFeatureChannelsAndWeightsSum> create(
       const std::shared_ptr<mtl::Device>& device, bool doWeightedSumByNonZeroWeights = false);
   [[nodiscard]] std::shared_ptr<NNReduceFeatureChannelsAndWeightsSum> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<NNReduceFeatureChannelsAndWeightsSum> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNReduceFeatureChannelsAndWeightsSum>(coder, device);
   }
   [[nodiscard]] bool doWeightedSumByNonZeroWeights() const { return doWeightedSumByNonZeroWeights_; }
   [[nodiscard]] std::string className() const override { return "NNReduceFeatureChannelsAndWeightsSum"; }
@@ -89,6 +106,7 @@ class NNReduceFeatureChannelsAndWeightsSum final : public NNReduceBinary {
                                        bool doWeightedSumByNonZeroWeights)
       : NNReduceBinary(device), doWeightedSumByNonZeroWeights_(doWeightedSumByNonZeroWeights) {}
   NNReduceFeatureChannelsAndWeightsSum(const NNReduceFeatureChannelsAndWeightsSum&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] detail::ReduceBinaryDivisor divisor() const override;
 

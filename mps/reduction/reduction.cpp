@@ -3,6 +3,7 @@
 #include <any>
 
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mps/reduction/reduction_problem.hpp"
@@ -204,6 +205,23 @@ std::vector<detail::PreparedCall> NNReduceUnaryGradient::prepareGradient(
   prepared.zeroDestinationFirst = problem.destination.width != call.destination.width ||
                                   problem.destination.height != call.destination.height;
   return {prepared};
+}
+
+void NNReduceUnary::codeProperties(Coder& coder) {
+  CNNKernel::codeProperties(coder);
+  coder.code("clipRectSource", clipRectSource_);
+}
+
+void NNReduceFeatureChannelsSum::codeProperties(Coder& coder) {
+  NNReduceUnary::codeProperties(coder);
+  coder.code("weight", weight_);
+}
+
+void NNReduceUnaryGradient::codeProperties(Coder& coder) {
+  CNNGradientKernel::codeProperties(coder);
+  // Arguments of minimum and maximum, which have no gradient, come last.
+  coder.codeEnumeration("operation", operation_, ReductionOperation::Mean);
+  coder.codeEnumeration("axis", axis_, ReductionAxis::Spatial);
 }
 
 }  // namespace mps

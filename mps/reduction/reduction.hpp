@@ -46,6 +46,7 @@ class NNReduceUnary : public CNNKernel {
  protected:
   NNReduceUnary(std::shared_ptr<mtl::Device> device, ReductionOperation operation, ReductionAxis axis);
   NNReduceUnary(const NNReduceUnary&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] virtual float scale() const { return 1; }
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] std::size_t producedFeatureChannels(std::size_t sourceFeatureChannels) const override;
@@ -62,11 +63,17 @@ class NNReduceUnary : public CNNKernel {
 template <ReductionOperation Operation, ReductionAxis Axis>
 class NNReduce final : public NNReduceUnary {
  public:
+  /// The library's own.
+  NNReduce(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/) : NNReduce(device) {}
   static std::shared_ptr<NNReduce> create(const std::shared_ptr<mtl::Device>& device) {
     return std::shared_ptr<NNReduce>(new NNReduce(device));
   }
   [[nodiscard]] std::shared_ptr<NNReduce> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<NNReduce> decode(Coder& coder,
+                                          const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNReduce>(coder, device);
   }
 
  private:
@@ -98,10 +105,17 @@ using NNReduceSpatialMean = NNReduce<ReductionOperation::Mean, ReductionAxis::Sp
 /// weight * the sum over the channels.
 class NNReduceFeatureChannelsSum final : public NNReduceUnary {
  public:
+  /// The library's own.
+  NNReduceFeatureChannelsSum(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : NNReduceFeatureChannelsSum(std::move(device)) {}
   static std::shared_ptr<NNReduceFeatureChannelsSum> create(const std::shared_ptr<mtl::Device>& device);
   [[nodiscard]] std::shared_ptr<NNReduceFeatureChannelsSum> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<NNReduceFeatureChannelsSum> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNReduceFeatureChannelsSum>(coder, device);
   }
   /// 1.
   [[nodiscard]] float weight() const { return weight_; }
@@ -111,6 +125,7 @@ class NNReduceFeatureChannelsSum final : public NNReduceUnary {
   explicit NNReduceFeatureChannelsSum(const std::shared_ptr<mtl::Device>& device)
       : NNReduceUnary(device, ReductionOperation::Sum, ReductionAxis::FeatureChannels) {}
   NNReduceFeatureChannelsSum(const NNReduceFeatureChannelsSum&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] float scale() const override { return weight_; }
 
@@ -136,12 +151,19 @@ class NNReduceFeatureChannelsSum final : public NNReduceUnary {
 ///     auto dx = gradient->encode(commandBuffer, dy, x, state);
 class NNReduceUnaryGradient : public CNNGradientKernel {
  public:
+  /// The library's own.
+  NNReduceUnaryGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : NNReduceUnaryGradient(std::move(device), ReductionOperation::Sum, ReductionAxis::Row) {}
   static std::shared_ptr<NNReduceUnaryGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                        ReductionOperation operation, ReductionAxis axis);
   [[nodiscard]] std::string className() const override { return "NNReduceUnaryGradient"; }
   [[nodiscard]] std::shared_ptr<NNReduceUnaryGradient> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<NNReduceUnaryGradient> decode(Coder& coder,
+                                                       const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNReduceUnaryGradient>(coder, device);
   }
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
@@ -153,6 +175,7 @@ class NNReduceUnaryGradient : public CNNGradientKernel {
   NNReduceUnaryGradient(std::shared_ptr<mtl::Device> device, ReductionOperation operation,
                         ReductionAxis axis);
   NNReduceUnaryGradient(const NNReduceUnaryGradient&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 
  private:

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mps/reshape/reshape_problem.hpp"
@@ -192,6 +193,16 @@ void NNSlice::adjustDestination(ImageDescriptor& destination, const ImageDescrip
 
 detail::PreparedCall NNSlice::prepareForward(const detail::ForwardCall& call) const {
   return prepared(*this, problemOf(call));
+}
+
+void NNPad::codeProperties(Coder& coder) {
+  CNNKernel::codeProperties(coder);
+  coder.code("paddingSizeBefore", before_);
+  coder.code("paddingSizeAfter", after_);
+  coder.code("fillValue", fillValue_);
+  coder.code("fillValueArray", fillValueArray_);
+  checkPadding(*this, "paddingSizeBefore", before_);
+  checkPadding(*this, "paddingSizeAfter", after_);
 }
 
 }  // namespace mps

@@ -49,6 +49,9 @@ class NNPad : public CNNKernel {
   [[nodiscard]] std::shared_ptr<NNPad> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<NNPad> decode(Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNPad>(coder, device);
+  }
   /// 0, 0, 0. @throws Error (setters) for a size above 2^31
   [[nodiscard]] const ImageCoordinate& paddingSizeBefore() const { return before_; }
   void setPaddingSizeBefore(const ImageCoordinate& size);
@@ -64,6 +67,7 @@ class NNPad : public CNNKernel {
  protected:
   using CNNKernel::CNNKernel;
   NNPad(const NNPad&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] bool takesEdgeMode(ImageEdgeMode edgeMode) const override;
@@ -101,6 +105,10 @@ class NNPadGradient : public CNNGradientKernel {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<NNPadGradient> decode(Coder& coder,
+                                               const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNPadGradient>(coder, device);
+  }
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
@@ -128,6 +136,9 @@ class NNSlice : public CNNKernel {
   [[nodiscard]] std::string className() const override { return "NNSlice"; }
   [[nodiscard]] std::shared_ptr<NNSlice> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<NNSlice> decode(Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNSlice>(coder, device);
   }
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 

@@ -1,6 +1,7 @@
 #include "mps/reshape/reshape.hpp"
 
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mps/reshape/reshape_problem.hpp"
@@ -141,6 +142,18 @@ std::vector<detail::PreparedCall> NNReshapeGradient::prepareGradient(const detai
   detail::PreparedCall prepared = prepare(*this, ReshapeDirection::Gradient, call.gradient, call.destination);
   prepared.readsSource = false;
   return {prepared};
+}
+
+void NNReshape::codeProperties(Coder& coder) {
+  CNNKernel::codeProperties(coder);
+  bool isSet = reshapedSize_.has_value();
+  coder.code("reshapedSizeIsSet", isSet);
+  if (!isSet) return;
+  Size size = reshapedSize_.value_or(Size{});
+  coder.code("reshapedWidth", size.width);
+  coder.code("reshapedHeight", size.height);
+  coder.code("reshapedFeatureChannels", size.featureChannels);
+  setReshapedSize(size.width, size.height, size.featureChannels);
 }
 
 }  // namespace mps

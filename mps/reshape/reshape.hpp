@@ -30,6 +30,10 @@ class NNReshape : public CNNKernel {
   [[nodiscard]] std::shared_ptr<NNReshape> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<NNReshape> decode(Coder& coder,
+                                           const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNReshape>(coder, device);
+  }
 
   using CNNKernel::encode;
   using CNNKernel::encodeBatch;
@@ -59,6 +63,7 @@ class NNReshape : public CNNKernel {
  protected:
   using CNNKernel::CNNKernel;
   NNReshape(const NNReshape&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   /// Elements are not where they were.
   [[nodiscard]] bool hasWindow() const override { return true; }
@@ -91,6 +96,10 @@ class NNReshapeGradient : public CNNGradientKernel {
   [[nodiscard]] std::shared_ptr<NNReshapeGradient> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<NNReshapeGradient> decode(Coder& coder,
+                                                   const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNReshapeGradient>(coder, device);
   }
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;

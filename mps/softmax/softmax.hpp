@@ -20,6 +20,10 @@ class CNNSoftMax : public CNNKernel {
   [[nodiscard]] std::shared_ptr<CNNSoftMax> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<CNNSoftMax> decode(Coder& coder,
+                                            const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNSoftMax>(coder, device);
+  }
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
  protected:
@@ -36,6 +40,10 @@ class CNNLogSoftMax : public CNNKernel {
   [[nodiscard]] std::shared_ptr<CNNLogSoftMax> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNLogSoftMax> decode(Coder& coder,
+                                               const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNLogSoftMax>(coder, device);
   }
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
 
@@ -60,6 +68,10 @@ class CNNSoftMaxGradient : public CNNGradientKernel {
   [[nodiscard]] std::shared_ptr<CNNSoftMaxGradient> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNSoftMaxGradient> decode(Coder& coder,
+                                                    const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNSoftMaxGradient>(coder, device);
   }
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
@@ -88,6 +100,10 @@ class CNNLogSoftMaxGradient : public CNNGradientKernel {
   [[nodiscard]] std::shared_ptr<CNNLogSoftMaxGradient> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNLogSoftMaxGradient> decode(Coder& coder,
+                                                       const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNLogSoftMaxGradient>(coder, device);
   }
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;

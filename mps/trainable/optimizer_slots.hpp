@@ -49,6 +49,18 @@ class Replacements {
   std::vector<Replacement> replacements_;
 };
 
+/// The coded part of ready-made data sources: optimiser, its state and the layer's arrays. The library's own.
+struct CodedLayer {
+  std::string label;
+  std::shared_ptr<NNOptimizer> optimizer;
+  AdamForm adamForm = AdamForm::Adam;
+  bool frozen = false;
+  std::vector<std::vector<float>> values;  ///< of each array
+  std::vector<std::vector<float>> slots;   ///< of each slot and array
+
+  void code(Coder& coder);
+};
+
 /// A layer's own optimiser with its buffers, for ready-made data sources. The library's own.
 class OptimizerSlots {
  public:
@@ -78,6 +90,10 @@ class OptimizerSlots {
   /// Buffers of another one of the same kind; the host's view of them must be valid.
   void copyFrom(const OptimizerSlots& other);
 
+  /// What is to be coded. @param label,frozen of the layer
+  [[nodiscard]] CodedLayer coded(mtl::Device& device, const std::string& label, bool frozen) const;
+  /// Takes values and slots of coded data. @throws Error, by the coder, for other lengths
+  void take(const Coder& coder, const CodedLayer& layer);
   /// "<array>.momentum" and so on, and "<label>.step".
   void appendTensors(std::vector<SafetensorsTensor>& tensors, const std::string& label) const;
   void addReplacements(Replacements& replacements, const SafetensorsFile& file) const;

@@ -73,6 +73,12 @@ class TrainableBatchNormalization : public CNNBatchNormalizationDataSource, publ
   std::shared_ptr<CNNNormalizationMeanAndVarianceState> deviceMeanAndVariance(
       const std::shared_ptr<mtl::Device>& device) override;
 
+  [[nodiscard]] std::string className() const override { return "TrainableBatchNormalization"; }
+  /// Values, optimiser and its state; no work may be in flight.
+  void encode(Coder& coder) const override;
+  static std::shared_ptr<TrainableBatchNormalization> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr);
+
   /// A frozen layer is not updated, nor are its running statistics. false.
   [[nodiscard]] bool isFrozen() const { return frozen_; }
   void setFrozen(bool frozen) { frozen_ = frozen; }

@@ -72,6 +72,12 @@ class TrainableConvolution : public CNNConvolutionDataSource, public TrainableLa
   std::shared_ptr<CNNConvolutionWeightsAndBiasesState> deviceWeightsAndBiases(
       const std::shared_ptr<mtl::Device>& device) override;
 
+  [[nodiscard]] std::string className() const override { return "TrainableConvolution"; }
+  /// Values, optimiser and its state; no work may be in flight.
+  void encode(Coder& coder) const override;
+  static std::shared_ptr<TrainableConvolution> decode(Coder& coder,
+                                                      const std::shared_ptr<mtl::Device>& device = nullptr);
+
   /// A frozen layer is not updated. false.
   [[nodiscard]] bool isFrozen() const { return frozen_; }
   void setFrozen(bool frozen) { frozen_ = frozen; }

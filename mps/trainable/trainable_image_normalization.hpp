@@ -44,6 +44,11 @@ class TrainableGammaAndBeta {
   void read(const SafetensorsFile& file, bool withOptimizerState);
   /// Values and optimiser state of another one of the same kind, which no work uses.
   void copyFrom(TrainableGammaAndBeta& other);
+  /// Writes all; the class is coded already.
+  void encode(Coder& coder) const;
+  /// @throws Error also for what the constructor refuses
+  static TrainableGammaAndBeta decode(const std::string& className, Coder& coder,
+                                      const std::shared_ptr<mtl::Device>& device);
 
  private:
   [[nodiscard]] std::vector<TrainableArray> weights() const;
@@ -136,6 +141,11 @@ class TrainableInstanceNormalization
   /// Another source with the same values and optimiser state. No work on this one may be in flight.
   std::shared_ptr<CNNInstanceNormalizationDataSource> copy(
       const std::shared_ptr<mtl::Device>& device) override;
+  [[nodiscard]] std::string className() const override { return "TrainableInstanceNormalization"; }
+  /// Values, optimiser and its state; no work may be in flight.
+  void encode(Coder& coder) const override;
+  static std::shared_ptr<TrainableInstanceNormalization> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr);
 
  private:
   using TrainableImageNormalization::TrainableImageNormalization;
@@ -155,6 +165,11 @@ class TrainableGroupNormalization
   [[nodiscard]] std::size_t numberOfGroups() const override { return groups_; }
   /// Another source with the same values and optimiser state. No work on this one may be in flight.
   std::shared_ptr<CNNGroupNormalizationDataSource> copy(const std::shared_ptr<mtl::Device>& device) override;
+  [[nodiscard]] std::string className() const override { return "TrainableGroupNormalization"; }
+  /// Values, optimiser and its state; no work may be in flight.
+  void encode(Coder& coder) const override;
+  static std::shared_ptr<TrainableGroupNormalization> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr);
 
  private:
   TrainableGroupNormalization(detail::TrainableGammaAndBeta values, std::size_t groups)

@@ -12,6 +12,7 @@ class CommandBuffer;
 
 namespace mps {
 
+class Coder;
 class NNOptimizer;
 
 /// What the ready-made data sources have in common (spec/00 D23): a program holds the layers of a network as
@@ -39,5 +40,8 @@ class TrainableLayer {
   TrainableLayer(const TrainableLayer&) = default;
   TrainableLayer& operator=(const TrainableLayer&) = default;
 };
+
+/// Lets a coder find the ready-made data sources, when a kernel that has one is decoded by itself. NNGraph::decode does it.
+void addTrainableDecoders(Coder& coder);
 
 }  // namespace mps

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/upsampling/upsampling_call.hpp"
 #include "mtl/device.hpp"
@@ -90,6 +91,17 @@ std::vector<detail::PreparedCall> NNResizeBilinearGradient::prepareGradient(
     throw Error(describe(), "gradientState", "missing",
                 "that of the forward encode, which knows how the image was resized");
   return {detail::prepareUpsamplingGradient(*this, *forward, call)};
+}
+
+void NNResizeBilinear::codeProperties(Coder& coder) {
+  CNNKernel::codeProperties(coder);
+  coder.code("resizeWidth", resizeWidth_);
+  coder.code("resizeHeight", resizeHeight_);
+  coder.code("alignCorners", alignCorners_);
+  coder.code("halfPixelCenters", halfPixelCenters_);
+  checkedSize("resizeWidth", resizeWidth_);
+  checkedSize("resizeHeight", resizeHeight_);
+  setHalfPixelCenters(halfPixelCenters_);
 }
 
 }  // namespace mps

@@ -34,6 +34,9 @@ enum class UpsamplingSampling : std::uint8_t;
 /// (Clamp). Sources: every format; destinations: float16, float32. A source pixel whose weight is 0 is not looked at.
 class NNResizeBilinear final : public CNNKernel {
  public:
+  /// The library's own.
+  NNResizeBilinear(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : NNResizeBilinear(std::move(device), 1, 1, false) {}
   /// @param resizeWidth,resizeHeight 1 to 2^24  @throws Error for another size
   static std::shared_ptr<NNResizeBilinear> create(const std::shared_ptr<mtl::Device>& device,
                                                   std::size_t resizeWidth, std::size_t resizeHeight,
@@ -42,6 +45,10 @@ class NNResizeBilinear final : public CNNKernel {
   [[nodiscard]] std::shared_ptr<NNResizeBilinear> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<NNResizeBilinear> decode(Coder& coder,
+                                                  const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNResizeBilinear>(coder, device);
   }
   [[nodiscard]] std::size_t resizeWidth() const { return resizeWidth_; }
   [[nodiscard]] std::size_t resizeHeight() const { return resizeHeight_; }
@@ -64,6 +71,7 @@ class NNResizeBilinear final : public CNNKernel {
   NNResizeBilinear(std::shared_ptr<mtl::Device> device, std::size_t resizeWidth, std::size_t resizeHeight,
                    bool alignCorners);
   NNResizeBilinear(const NNResizeBilinear&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] detail::UpsamplingSampling sampling() const;
 
   std::size_t resizeWidth_;
@@ -93,6 +101,10 @@ class NNResizeBilinearGradient final : public CNNGradientKernel {
   [[nodiscard]] std::shared_ptr<NNResizeBilinearGradient> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<NNResizeBilinearGradient> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<NNResizeBilinearGradient>(coder, device);
   }
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;

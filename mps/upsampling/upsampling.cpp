@@ -3,6 +3,7 @@
 #include <any>
 #include <limits>
 
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/upsampling/upsampling_call.hpp"
 #include "mtl/device.hpp"
@@ -166,6 +167,27 @@ UpsamplingSampling CNNUpsamplingBilinearGradient::defaultSampling() const {
 }
 std::shared_ptr<Kernel> CNNUpsamplingBilinearGradient::clone() const {
   return std::make_shared<CNNUpsamplingBilinearGradient>(*this);
+}
+
+void CNNUpsampling::codeProperties(Coder& coder) {
+  CNNKernel::codeProperties(coder);
+  coder.code("scaleFactorX", scaleFactorX_);
+  coder.code("scaleFactorY", scaleFactorY_);
+  checkScaleFactors(className(), scaleFactorX_, scaleFactorY_);
+}
+
+void CNNUpsamplingBilinear::codeProperties(Coder& coder) {
+  CNNUpsampling::codeProperties(coder);
+  coder.code("alignCorners", alignCorners_);
+  coder.code("halfPixelCenters", halfPixelCenters_);
+  setHalfPixelCenters(halfPixelCenters_);
+}
+
+void CNNUpsamplingGradient::codeProperties(Coder& coder) {
+  CNNGradientKernel::codeProperties(coder);
+  coder.code("scaleFactorX", scaleFactorX_);
+  coder.code("scaleFactorY", scaleFactorY_);
+  checkScaleFactors(className(), scaleFactorX_, scaleFactorY_);
 }
 
 }  // namespace mps

@@ -26,6 +26,9 @@ enum class UpsamplingSampling : std::uint8_t;
 /// float32. Edge mode Zero by default.
 class CNNUpsampling : public CNNKernel {
  public:
+  /// The library's own.
+  CNNUpsampling(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : CNNUpsampling(std::move(device), "CNNUpsampling", 1, 1) {}
   /// A whole number, at least 1; 1 copies.
   [[nodiscard]] double scaleFactorX() const { return static_cast<double>(scaleFactorX_); }
   [[nodiscard]] double scaleFactorY() const { return static_cast<double>(scaleFactorY_); }
@@ -37,6 +40,7 @@ class CNNUpsampling : public CNNKernel {
   CNNUpsampling(std::shared_ptr<mtl::Device> device, const std::string& className,
                 std::size_t integerScaleFactorX, std::size_t integerScaleFactorY);
   CNNUpsampling(const CNNUpsampling&) = default;
+  void codeProperties(Coder& coder) override;
   /// Positions, not windows: the base class leaves edges to the family.
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] virtual detail::UpsamplingSampling sampling() const = 0;
@@ -61,6 +65,10 @@ class CNNUpsamplingNearest : public CNNUpsampling {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<CNNUpsamplingNearest> decode(Coder& coder,
+                                                      const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNUpsamplingNearest>(coder, device);
+  }
 
  protected:
   using CNNUpsampling::CNNUpsampling;
@@ -83,6 +91,9 @@ class CNNUpsamplingNearest : public CNNUpsampling {
 /// A source pixel whose weight is 0 is not looked at: NaN or infinity there does not spread.
 class CNNUpsamplingBilinear : public CNNUpsampling {
  public:
+  /// The library's own.
+  CNNUpsamplingBilinear(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : CNNUpsamplingBilinear(std::move(device), 1, 1, false) {}
   /// Parameters as for CNNUpsamplingNearest.
   static std::shared_ptr<CNNUpsamplingBilinear> create(const std::shared_ptr<mtl::Device>& device,
                                                        std::size_t integerScaleFactorX,
@@ -92,6 +103,10 @@ class CNNUpsamplingBilinear : public CNNUpsampling {
   [[nodiscard]] std::shared_ptr<CNNUpsamplingBilinear> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNUpsamplingBilinear> decode(Coder& coder,
+                                                       const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNUpsamplingBilinear>(coder, device);
   }
   [[nodiscard]] bool alignCorners() const override { return alignCorners_; }
   /// Whether pixels are sampled at their centres. Not in Apple's class. false.
@@ -103,6 +118,7 @@ class CNNUpsamplingBilinear : public CNNUpsampling {
   CNNUpsamplingBilinear(std::shared_ptr<mtl::Device> device, std::size_t integerScaleFactorX,
                         std::size_t integerScaleFactorY, bool alignCorners);
   CNNUpsamplingBilinear(const CNNUpsamplingBilinear&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] detail::UpsamplingSampling sampling() const override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 
@@ -123,6 +139,9 @@ class CNNUpsamplingBilinear : public CNNUpsampling {
 /// counts its pixels. The result is deterministic. How the forward kernel aligned its samples stands in the state.
 class CNNUpsamplingGradient : public CNNGradientKernel {
  public:
+  /// The library's own.
+  CNNUpsamplingGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+      : CNNUpsamplingGradient(std::move(device), "CNNUpsamplingGradient", 1, 1) {}
   /// The factors of the forward kernel; the gradient is that much smaller than what comes in.
   [[nodiscard]] double scaleFactorX() const { return static_cast<double>(scaleFactorX_); }
   [[nodiscard]] double scaleFactorY() const { return static_cast<double>(scaleFactorY_); }
@@ -135,6 +154,7 @@ class CNNUpsamplingGradient : public CNNGradientKernel {
   CNNUpsamplingGradient(std::shared_ptr<mtl::Device> device, const std::string& className,
                         std::size_t integerScaleFactorX, std::size_t integerScaleFactorY);
   CNNUpsamplingGradient(const CNNUpsamplingGradient&) = default;
+  void codeProperties(Coder& coder) override;
   /// Where there is no state.
   [[nodiscard]] virtual detail::UpsamplingSampling defaultSampling() const = 0;
   [[nodiscard]] bool usesKernelOffset() const override { return true; }
@@ -163,6 +183,10 @@ class CNNUpsamplingNearestGradient : public CNNUpsamplingGradient {
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
+  static std::shared_ptr<CNNUpsamplingNearestGradient> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNUpsamplingNearestGradient>(coder, device);
+  }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 
  protected:
@@ -189,6 +213,10 @@ class CNNUpsamplingBilinearGradient : public CNNUpsamplingGradient {
   [[nodiscard]] std::shared_ptr<CNNUpsamplingBilinearGradient> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNUpsamplingBilinearGradient> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNUpsamplingBilinearGradient>(coder, device);
   }
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
 

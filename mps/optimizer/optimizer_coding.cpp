@@ -1,0 +1,59 @@
+#include "mps/core/coder.hpp"
+#include "mps/core/error.hpp"
+#include "mps/core/loss_scale.hpp"
+#include "mps/optimizer/optimizer.hpp"
+
+namespace mps {
+
+void NNOptimizerDescriptor::encode(Coder& coder) const {
+  coder.codeClass("NNOptimizerDescriptor");
+  coder.encode("learningRate", learningRate_);
+  coder.encode("gradientRescale", gradientRescale_);
+  coder.encode("applyGradientClipping", applyGradientClipping_);
+  coder.encode("gradientClipMax", gradientClipMax_);
+  coder.encode("gradientClipMin", gradientClipMin_);
+  coder.encode("regularizationType", static_cast<std::uint64_t>(regularizationType_));
+  coder.encode("regularizationScale", regularizationScale_);
+}
+
+NNOptimizerDescriptor NNOptimizerDescriptor::decode(Coder& coder) {
+  coder.codeClass("NNOptimizerDescriptor");
+  NNOptimizerDescriptor descriptor;
+  coder.decode("learningRate", descriptor.learningRate_);
+  coder.decode("gradientRescale", descriptor.gradientRescale_);
+  coder.decode("applyGradientClipping", descriptor.applyGradientClipping_);
+  coder.decode("gradientClipMax", descriptor.gradientClipMax_);
+  coder.decode("gradientClipMin", descriptor.gradientClipMin_);
+  coder.codeEnumeration("regularizationType", descriptor.regularizationType_, NNRegularizationType::L2);
+  coder.decode("regularizationScale", descriptor.regularizationScale_);
+  return descriptor;
+}
+
+void NNOptimizer::codeProperties(Coder& coder) {
+  Kernel::codeProperties(coder);
+  coder.code("descriptor", descriptor_);
+  coder.codeOptional("lossScale", lossScale_);
+  setLossScale(lossScale_);
+}
+
+void NNOptimizerStochasticGradientDescent::codeProperties(Coder& coder) {
+  NNOptimizer::codeProperties(coder);
+  coder.code("momentumScale", momentumScale_);
+  coder.code("useNesterovMomentum", useNesterovMomentum_);
+}
+
+void NNOptimizerRMSProp::codeProperties(Coder& coder) {
+  NNOptimizer::codeProperties(coder);
+  coder.code("decay", decay_);
+  coder.code("epsilon", epsilon_);
+}
+
+void NNOptimizerAdam::codeProperties(Coder& coder) {
+  NNOptimizer::codeProperties(coder);
+  coder.code("beta1", beta1_);
+  coder.code("beta2", beta2_);
+  coder.code("epsilon", epsilon_);
+  coder.code("timeStep", timeStep_);
+}
+
+}  // namespace mps
