@@ -13,6 +13,7 @@
 #include "mps/instance_normalization/instance_normalization.hpp"
 #include "mps/loss/forward_loss.hpp"
 #include "mps/loss/loss.hpp"
+#include "mps/loss/yolo_loss.hpp"
 #include "mps/neuron/neuron.hpp"
 #include "mps/normalization/normalization.hpp"
 #include "mps/pooling/pooling.hpp"
@@ -67,6 +68,7 @@ void addKernelDecoders(Coder& coder) {
   add<CNNInstanceNormalization>(coder, "CNNInstanceNormalization");
   add<CNNInstanceNormalizationGradient>(coder, "CNNInstanceNormalizationGradient");
   add<CNNLoss>(coder, "CNNLoss");
+  add<CNNYOLOLoss>(coder, "CNNYOLOLoss");
   add<NNForwardLoss>(coder, "NNForwardLoss");
   add<NNLossGradient>(coder, "NNLossGradient");
   add<NNInitialGradient>(coder, "NNInitialGradient");

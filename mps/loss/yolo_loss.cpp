@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mps/loss/loss_labels.hpp"
@@ -211,6 +212,83 @@ std::shared_ptr<Image> CNNYOLOLoss::encode(const std::shared_ptr<mtl::CommandBuf
   if (!sourceImage) throw Error(describe(), "sourceImage", "null", "an image");
   if (!labels) throw Error(describe(), "labels", "null", "CNNLossLabels");
   return encodeBatch(commandBuffer, ImageBatch{sourceImage}, StateBatch{labels})[0];
+}
+
+namespace {
+
+/// Of both directions. @param values read or written
+void codeDescriptor(Coder& coder, CNNYOLOLossDescriptor& values) {
+  CNNLossDescriptor xy = values.XYLossDescriptor();
+  CNNLossDescriptor wh = values.WHLossDescriptor();
+  CNNLossDescriptor confidence = values.confidenceLossDescriptor();
+  CNNLossDescriptor classes = values.classesLossDescriptor();
+  CNNReductionType reductionType = values.reductionType();
+  bool reduceAcrossBatch = values.reduceAcrossBatch();
+  bool rescore = values.rescore();
+  std::vector<float> numbers{values.scaleXY(),
+                             values.scaleWH(),
+                             values.scaleNoObject(),
+                             values.scaleObject(),
+                             values.scaleClass(),
+                             values.minIOUForObjectPresence(),
+                             values.maxIOUForObjectAbsence()};
+  std::size_t numberOfAnchorBoxes = values.numberOfAnchorBoxes();
+  std::vector<float> anchorBoxes = values.anchorBoxes();
+  coder.codeClass("CNNYOLOLossDescriptor");
+  coder.code("XYLossDescriptor", xy);
+  coder.code("WHLossDescriptor", wh);
+  coder.code("confidenceLossDescriptor", confidence);
+  coder.code("classesLossDescriptor", classes);
+  coder.codeEnumeration("reductionType", reductionType, CNNReductionType::SumByNonZeroWeights);
+  coder.code("reduceAcrossBatch", reduceAcrossBatch);
+  coder.code("rescore", rescore);
+  coder.code("scalesAndOverlaps", numbers);
+  coder.code("numberOfAnchorBoxes", numberOfAnchorBoxes);
+  coder.code("anchorBoxes", anchorBoxes);
+  if (numbers.size() != 7)
+    coder.refuse("scalesAndOverlaps", std::to_string(numbers.size()) + " numbers", "7");
+  if (anchorBoxes.size() / 2 != numberOfAnchorBoxes)
+    coder.refuse("anchorBoxes", std::to_string(anchorBoxes.size()) + " numbers", "two for each anchor");
+  values.setXYLossDescriptor(xy);
+  values.setWHLossDescriptor(wh);
+  values.setConfidenceLossDescriptor(confidence);
+  values.setClassesLossDescriptor(classes);
+  values.setReductionType(reductionType);
+  values.setReduceAcrossBatch(reduceAcrossBatch);
+  values.setRescore(rescore);
+  values.setScaleXY(numbers[0]);
+  values.setScaleWH(numbers[1]);
+  values.setScaleNoObject(numbers[2]);
+  values.setScaleObject(numbers[3]);
+  values.setScaleClass(numbers[4]);
+  values.setMinIOUForObjectPresence(numbers[5]);
+  values.setMaxIOUForObjectAbsence(numbers[6]);
+  values.setNumberOfAnchorBoxes(numberOfAnchorBoxes);
+  values.setAnchorBoxes(anchorBoxes);
+}
+
+}  // namespace
+
+void CNNYOLOLossDescriptor::encode(Coder& coder) const {
+  CNNYOLOLossDescriptor copy = *this;
+  codeDescriptor(coder, copy);
+}
+
+CNNYOLOLossDescriptor CNNYOLOLossDescriptor::decode(Coder& coder) {
+  auto descriptor = cnnLossDescriptor({}, {}, {}, {}, {}, {}, 0);
+  codeDescriptor(coder, descriptor);
+  return descriptor;
+}
+
+void CNNYOLOLoss::codeProperties(Coder& coder) {
+  CNNKernel::codeProperties(coder);
+  coder.code("descriptor", descriptor_);
+  if (!coder.isDecoding()) return;
+  const auto made = create(device(), descriptor_);
+  lossXY_ = made->lossXY_;
+  lossWH_ = made->lossWH_;
+  lossConfidence_ = made->lossConfidence_;
+  lossClasses_ = made->lossClasses_;
 }
 
 }  // namespace mps

@@ -37,6 +37,10 @@ namespace mps {
 /// whatever predictions and labels are there. Labels and weights have the size of the predictions and every format.
 class CNNYOLOLoss final : public CNNKernel {
  public:
+  /// The library's own.
+  CNNYOLOLoss(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
+      : CNNKernel(std::move(device), decoding),
+        descriptor_(CNNYOLOLossDescriptor::cnnLossDescriptor({}, {}, {}, {}, {}, {}, 0)) {}
   /// @throws Error unless there is an anchor, there are as many pairs as anchors, sizes of anchors are positive, and the
   /// four losses are in the ranges that CNNLossDescriptor names; for the cosine distance and a loss scale
   static std::shared_ptr<CNNYOLOLoss> create(const std::shared_ptr<mtl::Device>& device,
@@ -45,6 +49,10 @@ class CNNYOLOLoss final : public CNNKernel {
   [[nodiscard]] std::shared_ptr<CNNYOLOLoss> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<CNNYOLOLoss> decode(Coder& coder,
+                                             const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<CNNYOLOLoss>(coder, device);
   }
   /// The four losses, for their properties. @{
   [[nodiscard]] const std::shared_ptr<CNNLoss>& lossXY() const { return lossXY_; }
@@ -67,6 +75,7 @@ class CNNYOLOLoss final : public CNNKernel {
 
   /// @name Encodes; offset and clipRect keep their defaults
   /// @{
+  using Kernel::encode;
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
               const std::shared_ptr<Image>& sourceImage, const std::shared_ptr<CNNLossLabels>& labels,
               const std::shared_ptr<Image>& destinationImage);
@@ -93,6 +102,7 @@ class CNNYOLOLoss final : public CNNKernel {
  private:
   CNNYOLOLoss(std::shared_ptr<mtl::Device> device, const CNNYOLOLossDescriptor& lossDescriptor);
   CNNYOLOLoss(const CNNYOLOLoss&) = default;
+  void codeProperties(Coder& coder) override;
 
   CNNYOLOLossDescriptor descriptor_;
   std::shared_ptr<CNNLoss> lossXY_;

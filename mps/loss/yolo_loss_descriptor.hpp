@@ -72,6 +72,8 @@ class CNNYOLOLossDescriptor {
   [[nodiscard]] const std::vector<float>& anchorBoxes() const { return anchorBoxes_; }
   void setAnchorBoxes(std::span<const float> boxes) { anchorBoxes_.assign(boxes.begin(), boxes.end()); }
 
+  void encode(Coder& coder) const;
+  static CNNYOLOLossDescriptor decode(Coder& coder);
   bool operator==(const CNNYOLOLossDescriptor&) const = default;
 
  private:
