@@ -25,6 +25,7 @@
 #include "mps/instance_normalization/instance_normalization_fixed_source.hpp"
 #include "mps/loss/forward_loss.hpp"
 #include "mps/loss/loss.hpp"
+#include "mps/loss/yolo_loss.hpp"
 #include "mps/matrix/matrix.hpp"
 #include "mps/matrix/matrix_image_copy.hpp"
 #include "mps/matrix/matrix_random.hpp"
@@ -176,6 +177,18 @@ inline Values ofLoss(Kernel& kernel, int seed) {
   const auto labels = CNNLossLabels::create(kernel.device(), {1, 1, 1}, source(kernel, seed + 1), nullptr);
   return valuesOf(
       *ran(kernel, [&](const auto& buffer) { return loss.encode(buffer, source(kernel, seed), labels); }));
+}
+
+/// Cells with two anchors and two classes.
+inline Values ofBoxes(Kernel& kernel, int seed) {
+  const ImageDescriptor cells = sizeOf(side, side, 2 * (5 + 2));
+  auto& loss = dynamic_cast<CNNYOLOLoss&>(kernel);
+  loss.setDestinationImageAllocator(Image::defaultAllocator());
+  const auto labels =
+      CNNLossLabels::create(kernel.device(), {1, 1, 1}, image(kernel.device(), cells, seed + 1), nullptr);
+  return valuesOf(*ran(kernel, [&](const auto& buffer) {
+    return loss.encode(buffer, image(kernel.device(), cells, seed), labels);
+  }));
 }
 
 /// A forward loss, or the gradient of one.
@@ -430,6 +443,12 @@ inline std::vector<CodedKernel> everyKernel(const Device& device) {
   descriptor.setLossScale(LossScale::create(device));
   all.push_back(coded(CNNLoss::create(device, descriptor), ofLoss));
   descriptor.setLossScale(nullptr);
+  auto boxes = CNNYOLOLossDescriptor::cnnLossDescriptor(
+      CNNLossType::Huber, CNNLossType::MeanSquaredError, CNNLossType::SigmoidCrossEntropy,
+      CNNLossType::SoftMaxCrossEntropy, CNNReductionType::Mean, std::vector<float>{1, 2, 3, 0.5F}, 2);
+  boxes.setScaleXY(7);
+  boxes.setMinIOUForObjectPresence(0.25F);
+  all.push_back(coded(CNNYOLOLoss::create(device, boxes), ofBoxes));
   all.push_back(coded(NNForwardLoss::create(device, descriptor), ofImageLosses));
   all.push_back(coded(NNLossGradient::create(device, descriptor), ofImageLosses));
   all.push_back(unary(NNInitialGradient::create(device)));

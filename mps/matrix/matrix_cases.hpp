@@ -60,6 +60,14 @@ inline std::vector<MatrixMultiplicationCase> matrixMultiplicationCases() {
       {.name = "NothingInsideNorBefore", .rows = 3, .columns = 4, .interior = 0},
       {.name = "LongSum", .rows = 3, .columns = 5, .interior = 3000},
       {.name = "ManyTiles", .rows = 66, .columns = 131, .interior = 65},
+      // Fewer products than threads, each long enough to be shared.
+      {.name = "FewLongProducts", .rows = 16, .columns = 16, .interior = 3000, .matrices = 2},
+      {.name = "FewLongProductsTransposed",
+       .rows = 24,
+       .columns = 24,
+       .interior = 3000,
+       .matrices = 2,
+       .transposeLeft = true},
   };
   for (int transposes = 0; transposes < 4; ++transposes)
     for (const float beta : {0.0F, 0.5F}) {

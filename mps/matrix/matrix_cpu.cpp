@@ -2,6 +2,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <thread>
 
 #include "mps/core/storage.hpp"
 #include "mps/matrix/matrix_problem.hpp"
@@ -14,14 +15,14 @@ namespace {
 using mtl::cpu::OneDnnPrimitive;
 using ShapeInMemory = dnnl::memory::desc;
 
-/// The matrices as oneDNN sees them: matrices x rows x columns.
-ShapeInMemory describeMatrices(const TensorShape& shape, bool isTransposed) {
+/// Some of the matrices as oneDNN sees them: matrices x rows x columns.
+ShapeInMemory describeMatrices(const TensorShape& shape, std::int64_t matrices, bool isTransposed) {
   const auto type = dnnl::memory::data_type::f32;
   if (isTransposed)
-    return {{shape.images, shape.channels, shape.height},
+    return {{matrices, shape.channels, shape.height},
             type,
             dnnl::memory::dims{shape.imageStride, 1, shape.rowStride}};
-  return {{shape.images, shape.height, shape.channels},
+  return {{matrices, shape.height, shape.channels},
           type,
           dnnl::memory::dims{shape.imageStride, shape.rowStride, 1}};
 }
@@ -39,8 +40,9 @@ class Staged {
   }
 
   [[nodiscard]] const TensorShape& shape() const { return staged_; }
-  [[nodiscard]] std::byte* address(const std::byte* memory, std::byte* scratch) const {
-    return isCopied() ? scratch + offset_ : const_cast<std::byte*>(memory);
+  [[nodiscard]] std::byte* address(const std::byte* memory, std::byte* scratch, std::int64_t matrix) const {
+    std::byte* const first = isCopied() ? scratch + offset_ : const_cast<std::byte*>(memory);
+    return first + matrix * staged_.imageStride * static_cast<std::int64_t>(sizeof(float));
   }
   void load(mtl::cpu::Stream& stream, const std::byte* memory, std::byte* scratch) const {
     if (!isCopied()) return;
@@ -80,10 +82,18 @@ class Staged {
   std::size_t offset_ = 0;
 };
 
+/// Matrices of one product of oneDNN. Threads that have none of their own would share the sums of one: there oneDNN 2.6 adds
+/// memory up that it did not write when there are several.
+std::int64_t matricesTogether(const MatrixMultiplicationProblem& problem) {
+  const auto threads = std::max<std::int64_t>(problem.threadCount, std::thread::hardware_concurrency());
+  return problem.result.images >= threads ? problem.result.images : 1;
+}
+
 class MatmulPlan final : public Plan {
  public:
   explicit MatmulPlan(const MatrixMultiplicationProblem& problem)
       : problem_(problem),
+        together_(matricesTogether(problem)),
         left_(problem.left, scratchpad_),
         right_(problem.right, scratchpad_),
         result_(problem.result, scratchpad_) {
@@ -94,9 +104,9 @@ class MatmulPlan final : public Plan {
       operations.append_sum(problem.beta);
       attributes.set_post_ops(operations);
     }
-    const dnnl::matmul::desc description(describeMatrices(left_.shape(), problem.transposeLeft),
-                                         describeMatrices(right_.shape(), problem.transposeRight),
-                                         describeMatrices(result_.shape(), false));
+    const dnnl::matmul::desc description(describeMatrices(left_.shape(), together_, problem.transposeLeft),
+                                         describeMatrices(right_.shape(), together_, problem.transposeRight),
+                                         describeMatrices(result_.shape(), together_, false));
     product_ =
         OneDnnPrimitive(dnnl::matmul::primitive_desc(description, attributes, mtl::cpu::oneDnnEngine()));
   }
@@ -109,10 +119,11 @@ class MatmulPlan final : public Plan {
     left_.load(cpu, operands.source, operands.scratch);
     right_.load(cpu, operands.secondary, operands.scratch);
     if (problem_.beta != 0) result_.load(cpu, operands.destination, operands.scratch);
-    product_.run({{DNNL_ARG_SRC, left_.address(operands.source, operands.scratch)},
-                  {DNNL_ARG_WEIGHTS, right_.address(operands.secondary, operands.scratch)},
-                  {DNNL_ARG_DST, result_.address(operands.destination, operands.scratch)}},
-                 operands.scratch + scratchpad_);
+    for (std::int64_t matrix = 0; matrix < problem_.result.images; matrix += together_)
+      product_.run({{DNNL_ARG_SRC, left_.address(operands.source, operands.scratch, matrix)},
+                    {DNNL_ARG_WEIGHTS, right_.address(operands.secondary, operands.scratch, matrix)},
+                    {DNNL_ARG_DST, result_.address(operands.destination, operands.scratch, matrix)}},
+                   operands.scratch + scratchpad_);
     result_.store(cpu, operands.destination, operands.scratch);
   }
 
@@ -121,6 +132,7 @@ class MatmulPlan final : public Plan {
 
  private:
   MatrixMultiplicationProblem problem_;
+  std::int64_t together_;
   std::size_t scratchpad_ = 0;  ///< behind the copies
   Staged left_;
   Staged right_;
