@@ -46,7 +46,7 @@ struct SoftMaxCase {
 inline std::vector<SoftMaxCase> softMaxCases() {
   std::vector<SoftMaxCase> cases;
   // Numbers of channels around the lengths of vectors; pixels that do not fill the last group.
-  for (const std::int64_t channels : {1, 2, 3, 4, 5, 8, 9, 10, 16, 17, 33, 64, 100, 128, 129})
+  for (const std::int64_t channels : {1, 2, 3, 4, 5, 8, 9, 10, 15, 16, 17, 29, 32, 33, 61, 64, 100, 128, 129})
     cases.push_back({.name = "Channels" + std::to_string(channels),
                      .images = 3,
                      .height = 5,
