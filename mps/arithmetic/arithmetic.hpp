@@ -128,7 +128,7 @@ class CNNArithmetic : public CNNBinaryKernel {
 class CNNAdd : public CNNArithmetic {
  public:
   /// The library's own.
-  CNNAdd(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/) : CNNAdd(device) {}
+  CNNAdd(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/) : CNNAdd(device) {}
   static std::shared_ptr<CNNAdd> create(const std::shared_ptr<mtl::Device>& device);
   [[nodiscard]] std::string className() const override { return "CNNAdd"; }
   [[nodiscard]] std::shared_ptr<CNNAdd> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
@@ -148,7 +148,8 @@ class CNNAdd : public CNNArithmetic {
 class CNNSubtract : public CNNArithmetic {
  public:
   /// The library's own.
-  CNNSubtract(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/) : CNNSubtract(device) {}
+  CNNSubtract(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
+      : CNNSubtract(device) {}
   static std::shared_ptr<CNNSubtract> create(const std::shared_ptr<mtl::Device>& device);
   [[nodiscard]] std::string className() const override { return "CNNSubtract"; }
   [[nodiscard]] std::shared_ptr<CNNSubtract> copy(
@@ -170,7 +171,8 @@ class CNNSubtract : public CNNArithmetic {
 class CNNMultiply : public CNNArithmetic {
  public:
   /// The library's own.
-  CNNMultiply(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/) : CNNMultiply(device) {}
+  CNNMultiply(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
+      : CNNMultiply(device) {}
   static std::shared_ptr<CNNMultiply> create(const std::shared_ptr<mtl::Device>& device);
   [[nodiscard]] std::string className() const override { return "CNNMultiply"; }
   [[nodiscard]] std::shared_ptr<CNNMultiply> copy(
@@ -193,7 +195,7 @@ class CNNMultiply : public CNNArithmetic {
 class CNNDivide : public CNNArithmetic {
  public:
   /// The library's own.
-  CNNDivide(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/) : CNNDivide(device) {}
+  CNNDivide(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/) : CNNDivide(device) {}
   static std::shared_ptr<CNNDivide> create(const std::shared_ptr<mtl::Device>& device);
   [[nodiscard]] std::string className() const override { return "CNNDivide"; }
   [[nodiscard]] std::shared_ptr<CNNDivide> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
@@ -309,7 +311,7 @@ class CNNArithmeticGradient : public CNNGradientKernel {
 class CNNAddGradient : public CNNArithmeticGradient {
  public:
   /// The library's own.
-  CNNAddGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+  CNNAddGradient(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
       : CNNAddGradient(device, false) {}
   static std::shared_ptr<CNNAddGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                 bool isSecondarySourceFilter);
@@ -341,7 +343,7 @@ class CNNAddGradient : public CNNArithmeticGradient {
 class CNNSubtractGradient : public CNNArithmeticGradient {
  public:
   /// The library's own.
-  CNNSubtractGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+  CNNSubtractGradient(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
       : CNNSubtractGradient(device, false) {}
   static std::shared_ptr<CNNSubtractGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                      bool isSecondarySourceFilter);
@@ -372,7 +374,7 @@ class CNNSubtractGradient : public CNNArithmeticGradient {
 class CNNMultiplyGradient : public CNNArithmeticGradient {
  public:
   /// The library's own.
-  CNNMultiplyGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+  CNNMultiplyGradient(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
       : CNNMultiplyGradient(device, false) {}
   static std::shared_ptr<CNNMultiplyGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                      bool isSecondarySourceFilter);
@@ -403,7 +405,7 @@ class CNNMultiplyGradient : public CNNArithmeticGradient {
 class CNNDivideGradient : public CNNArithmeticGradient {
  public:
   /// The library's own.
-  CNNDivideGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
+  CNNDivideGradient(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
       : CNNDivideGradient(device, false) {}
   static std::shared_ptr<CNNDivideGradient> create(const std::shared_ptr<mtl::Device>& device,
                                                    bool isSecondarySourceFilter);

@@ -25,7 +25,7 @@ enum class NNComparisonType : std::uint64_t {
 class NNCompare final : public CNNArithmetic {
  public:
   /// The library's own.
-  NNCompare(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/) : NNCompare(device) {}
+  NNCompare(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/) : NNCompare(device) {}
   static std::shared_ptr<NNCompare> create(const std::shared_ptr<mtl::Device>& device);
   [[nodiscard]] std::string className() const override { return "NNCompare"; }
   [[nodiscard]] std::shared_ptr<NNCompare> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {

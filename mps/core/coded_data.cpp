@@ -17,6 +17,9 @@ constexpr const char* objectsKey = "$objects";
 /// for what is nested.
 class TreeBuilder final : public nlohmann::json_sax<Value> {
  public:
+  TreeBuilder() = default;
+  TreeBuilder(const TreeBuilder&) = delete;
+  TreeBuilder& operator=(const TreeBuilder&) = delete;
   bool null() override { return add(nullptr); }
   bool boolean(bool value) override { return add(value); }
   bool number_integer(number_integer_t value) override { return add(value); }

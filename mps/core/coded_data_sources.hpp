@@ -132,8 +132,7 @@ std::shared_ptr<Source> codeDataSource(Coder& coder, std::shared_ptr<Source>& so
     coder.decode("dataSource", source);
     return source;
   }
-  const std::shared_ptr<Source> coded =
-      source->className().empty() ? std::make_shared<Values>(*source) : source;
+  std::shared_ptr<Source> coded = source->className().empty() ? std::make_shared<Values>(*source) : source;
   coder.encode("dataSource", coded);
   return coded;
 }

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -85,7 +87,8 @@ void expectSameBits() {
   for (const Float value : {Float{0}, -Float{0}, Float{1} / 3, Limits::denorm_min(), Limits::min(),
                             Limits::max(), Limits::lowest(), Limits::infinity(), -Limits::infinity()}) {
     const Float found = decoded<Float>(encoded(value));
-    EXPECT_EQ(std::memcmp(&found, &value, sizeof value), 0) << value;
+    using Bits = std::array<std::byte, sizeof value>;
+    EXPECT_EQ(std::bit_cast<Bits>(found), std::bit_cast<Bits>(value)) << value;
   }
   EXPECT_TRUE(std::isnan(decoded<Float>(encoded(Limits::quiet_NaN()))));
 }

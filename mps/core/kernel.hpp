@@ -96,7 +96,7 @@ std::shared_ptr<mtl::Device> deviceToDecodeOn(const Coder& coder, const std::sha
 /// A kernel of that very class from the object at hand.
 template <class KernelType>
 std::shared_ptr<KernelType> decodeAs(Coder& coder, const std::shared_ptr<mtl::Device>& device) {
-  const auto kernel = std::make_shared<KernelType>(deviceToDecodeOn(coder, device), Decoding());
+  auto kernel = std::make_shared<KernelType>(deviceToDecodeOn(coder, device), Decoding());
   static_cast<Kernel&>(*kernel).decodeProperties(coder);
   return kernel;
 }

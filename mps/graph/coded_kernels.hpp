@@ -203,7 +203,7 @@ inline Values ofImageLosses(Kernel& kernel, int seed) {
   const ImageBatch labels{source(kernel, seed + 1)};
   return valuesOf(ran(kernel, [&](const auto& buffer) {
     StateBatch states;
-    const ImageBatch y = loss->encodeBatch(buffer, x, labels, ImageBatch{}, states, false);
+    ImageBatch y = loss->encodeBatch(buffer, x, labels, ImageBatch{}, states, false);
     if (gradient == nullptr) return y;
     return gradient->encodeBatch(buffer, ImageBatch{image(device, y.descriptor(), seed + 2)}, x, labels,
                                  ImageBatch{}, states);

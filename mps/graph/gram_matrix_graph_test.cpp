@@ -38,7 +38,7 @@ TEST_F(GramMatrixGraph, ACallbackChoosesAlpha) {
   node->setPropertyCallBack(mean);
   EXPECT_EQ(node->propertyCallBack(), mean);
   const auto gradient = node->gradientFilter(NNImageNode::create());
-  const auto graph = NNGraph::create(device_, {gradient->resultImage()}, {true});
+  const auto graph = NNGraph::create(device_, gradient->resultImage(), true);
   graph->setDestinationImageAllocator(Image::defaultAllocator());
   const auto g = image(sizeOf(2, 1, 2), {1, 0, 0, 0});
   const auto encode = [&](const std::shared_ptr<Image>& source, const Values& matrix, const Values& dx) {

@@ -24,7 +24,6 @@ namespace {
 using nlohmann::json;
 using testing::errorOf;
 using testing::names;
-using testing::sizeOf;
 using testing::Values;
 using testing::valuesOf;
 using Bytes = std::vector<std::byte>;

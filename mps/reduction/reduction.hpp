@@ -106,8 +106,8 @@ using NNReduceSpatialMean = NNReduce<ReductionOperation::Mean, ReductionAxis::Sp
 class NNReduceFeatureChannelsSum final : public NNReduceUnary {
  public:
   /// The library's own.
-  NNReduceFeatureChannelsSum(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
-      : NNReduceFeatureChannelsSum(std::move(device)) {}
+  NNReduceFeatureChannelsSum(const std::shared_ptr<mtl::Device>& device, detail::Decoding /*decoding*/)
+      : NNReduceFeatureChannelsSum(device) {}
   static std::shared_ptr<NNReduceFeatureChannelsSum> create(const std::shared_ptr<mtl::Device>& device);
   [[nodiscard]] std::shared_ptr<NNReduceFeatureChannelsSum> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {

@@ -11,7 +11,6 @@
 namespace mps {
 namespace {
 
-using testing::counted;
 using testing::DeviceTest;
 using testing::errorOf;
 using testing::names;
