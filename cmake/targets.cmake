@@ -11,15 +11,12 @@ function(unmetal_configure_target target)
   if(UNMETAL_WARNINGS_AS_ERRORS)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
   endif()
-  if(UNMETAL_SANITIZE)
-    target_compile_options(${target} PRIVATE
-      $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${UNMETAL_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer>)
-    target_link_options(${target} PUBLIC -fsanitize=${UNMETAL_SANITIZE})
+  # Tests take longer to compile than to run.
+  if(target MATCHES "_tests$")
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0 -D_GLIBCXX_ASSERTIONS>)
   endif()
-  # Tests, and in a sanitized build the program, take longer to compile than to run: only kernels and references need
-  # speed.
-  if(target MATCHES "_tests$" OR (UNMETAL_SANITIZE AND NOT target MATCHES "^unmetal(_conform)?$"))
-    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
+  if(UNMETAL_SANITIZE)
+    unmetal_sanitize_target(${target})
   endif()
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
   if(UNMETAL_HAS_CUDA)
@@ -36,6 +33,52 @@ function(unmetal_configure_target target)
   endif()
 endfunction()
 
+# Which targets the sanitizers watch. The rest is compiled as in a release build, so that ccache has it from there:
+# the thread sanitizer is there for mtl and the graph, the others for all that reads and writes memory of a user's.
+function(unmetal_sanitize_target target)
+  target_link_options(${target} PUBLIC -fsanitize=${UNMETAL_SANITIZE})
+  if(UNMETAL_SANITIZE MATCHES "thread")
+    set(unwatched "^unmetal_conform$")
+  else()
+    set(unwatched "_tests$")
+  endif()
+  if(target MATCHES "${unwatched}" AND NOT UNMETAL_SANITIZE_EVERYTHING)
+    return()
+  endif()
+  target_compile_options(${target} PRIVATE
+    "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${UNMETAL_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer>"
+    $<$<COMPILE_LANGUAGE:CXX>:-O0> $<$<COMPILE_LANGUAGE:CXX>:-UNDEBUG>)  # most code takes longer to compile than to run
+endfunction()
+
+# unmetal_sanitize_kernels(<target> <source>...)
+# What a sanitized build compiles differently of those sources that hold loops over images.
+function(unmetal_sanitize_kernels target)
+  set(loop_options "")
+  set(vector_options "")
+  if(UNMETAL_SANITIZE MATCHES "address")
+    set(loop_options -O1)
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      # Vector code whose accesses are checked on the spot, not by calls, takes GCC minutes.
+      set(vector_options --param=asan-instrumentation-with-call-threshold=100)
+    endif()
+  endif()
+  # The least that the processor must have is AVX2: then the plain fallback is not compiled, which takes as long.
+  if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+    list(APPEND vector_options -march=haswell -maes)
+  endif()
+  foreach(source IN LISTS ARGN)
+    file(STRINGS "${source}" vector_code REGEX "hwy/foreach_target" LIMIT_COUNT 1)
+    if(vector_code)
+      set(options ${loop_options} ${vector_options})
+    elseif(source MATCHES "(_(plain|cpu|reference)[a-z_]*|/conform/[a-z_]*)\\.cpp$")
+      set(options ${loop_options})
+    else()
+      continue()
+    endif()
+    set_source_files_properties("${source}" TARGET_DIRECTORY ${target} PROPERTIES COMPILE_OPTIONS "${options}")
+  endforeach()
+endfunction()
+
 # The library itself: its settings and what it links.
 function(unmetal_configure_library target)
   unmetal_configure_target(${target})
@@ -43,8 +86,7 @@ function(unmetal_configure_library target)
     EXPORT_NAME unmetal
     VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
-    POSITION_INDEPENDENT_CODE ON
-    VERIFY_INTERFACE_HEADER_SETS ${UNMETAL_BUILD_TESTS})
+    POSITION_INDEPENDENT_CODE ON)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}")
   target_link_libraries(${target} PRIVATE OneDNN::OneDNN hwy::hwy Threads::Threads
@@ -73,23 +115,8 @@ function(unmetal_sources target)
   list(TRANSFORM ARG_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
   list(TRANSFORM ARG_HEADERS PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
   target_sources(${target} PRIVATE ${ARG_SOURCES})
-  if(UNMETAL_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    set(vector_options "")
-    # Vector code whose accesses are checked on the spot, not by calls, takes GCC minutes.
-    if(UNMETAL_SANITIZE MATCHES "address")
-      list(APPEND vector_options --param=asan-instrumentation-with-call-threshold=100)
-    endif()
-    # The least that the processor must have is AVX2: then the plain fallback is not compiled, which takes as long.
-    if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
-      list(APPEND vector_options -march=haswell -maes)
-    endif()
-    foreach(source IN LISTS ARG_SOURCES)
-      file(STRINGS "${source}" vector_code REGEX "hwy/foreach_target" LIMIT_COUNT 1)
-      if(vector_code)
-        set_source_files_properties("${source}" TARGET_DIRECTORY ${target} PROPERTIES
-          COMPILE_OPTIONS "${vector_options}")
-      endif()
-    endforeach()
+  if(UNMETAL_SANITIZE)
+    unmetal_sanitize_kernels(${target} ${ARG_SOURCES})
   endif()
   if(ARG_HEADERS)
     target_sources(${target} PUBLIC FILE_SET HEADERS FILES ${ARG_HEADERS})

@@ -17,7 +17,7 @@ constexpr const char* objectsKey = "$objects";
 /// for what is nested.
 class TreeBuilder final : public nlohmann::json_sax<Value> {
  public:
-  TreeBuilder() = default;
+  TreeBuilder() noexcept(false) = default;  // as the constructor of JSON's null is, whatever it promises
   TreeBuilder(const TreeBuilder&) = delete;
   TreeBuilder& operator=(const TreeBuilder&) = delete;
   bool null() override { return add(nullptr); }
