@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstdint>
+#include <vector>
 
 #include "mps/core/highway_targets.hpp"
 #include "mps/core/tile_io.hpp"
@@ -21,7 +23,14 @@ struct ChannelWindow {
             static_cast<float>(static_cast<double>(problem.alpha) / static_cast<double>(problem.kernelSize))),
         factor(
             static_cast<float>(2.0 * static_cast<double>(problem.alpha) * static_cast<double>(problem.beta) /
-                               static_cast<double>(problem.kernelSize))) {}
+                               static_cast<double>(problem.kernelSize))) {
+    if (channels > 0 && channels < fewChannels) maskNeighbours();
+  }
+
+  /// Fewer channels than that do not fill a vector: pixels stay side by side, and masks leave out neighbours that
+  /// belong to another pixel. Else pixels are moved apart and have zeros between them.
+  static constexpr std::int64_t fewChannels = 16;
+  static constexpr std::int64_t mostLanes = 64;
 
   std::int64_t channels;
   std::int64_t below;
@@ -31,12 +40,30 @@ struct ChannelWindow {
   float alphaShare;
   float factor;  ///< 2 alpha beta / kernelSize
 
+  [[nodiscard]] bool isPacked() const { return !masks_.empty(); }
   /// Floats of a pixel with zeros for the channels beside it.
   [[nodiscard]] std::int64_t stride() const { return channels + below + above; }
+  /// For elements from a channel on: all bits of those whose neighbour `distance` channels away is of their pixel.
+  [[nodiscard]] const std::uint32_t* masks(std::int64_t distance, std::size_t channel) const {
+    return masks_.data() + static_cast<std::size_t>((distance + reach()) * maskStride()) + channel;
+  }
+
+ private:
+  [[nodiscard]] std::int64_t reach() const { return std::max(below, above); }
+  [[nodiscard]] std::int64_t maskStride() const { return channels + mostLanes; }
+  void maskNeighbours() {
+    for (std::int64_t distance = -reach(); distance <= reach(); ++distance)
+      for (std::int64_t i = 0; i < maskStride(); ++i) {
+        const std::int64_t neighbour = i % channels + distance;
+        masks_.push_back(neighbour >= 0 && neighbour < channels ? ~std::uint32_t{0} : 0);
+      }
+  }
+
+  std::vector<std::uint32_t> masks_;
 };
 
-/// The largest that a tile's padded pixels become.
-inline constexpr std::size_t kPaddedCapacity = 3 * static_cast<std::size_t>(Tiling::capacity);
+/// The largest that a tile's pixels become, moved apart or with what is read beside them.
+inline constexpr std::size_t kMovedCapacity = 3 * static_cast<std::size_t>(Tiling::capacity);
 
 }  // namespace mps::detail
 #endif
@@ -52,75 +79,143 @@ inline constexpr std::size_t kPaddedCapacity = 3 * static_cast<std::size_t>(Tili
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
-/// Calls body(element, element of the padded pixels, lanes) for the vectors of a tile's pixels.
+/// A vector's place in a tile.
+struct Place {
+  std::size_t element = 0;  ///< of the tile
+  std::size_t moved = 0;    ///< of the pixels that are moved apart, or the element
+  std::size_t channel = 0;  ///< of the first lane
+};
+
+/// Calls body(place, lanes) for the vectors of a tile's pixels, which are side by side.
 template <class D, class Body>
-HWY_INLINE void forPixelVectors(D d, const ChannelWindow& window, std::size_t pixels, Body&& body) {
+HWY_INLINE void forPackedVectors(D d, const ChannelWindow& window, std::size_t pixels, Body&& body) {
+  const auto channels = static_cast<std::size_t>(window.channels);
+  const std::size_t step = hn::Lanes(d) % channels;
+  std::size_t channel = 0;
+  forVectors(d, pixels * channels, [&](std::size_t i, auto lanes) {
+    body(Place{i, i, channel}, lanes);
+    channel += step;
+    if (channel >= channels) channel -= channels;
+  });
+}
+
+/// The same for pixels that are moved apart; no vector has channels of two.
+template <class D, class Body>
+HWY_INLINE void forMovedVectors(D d, const ChannelWindow& window, std::size_t pixels, Body&& body) {
   const auto channels = static_cast<std::size_t>(window.channels);
   const auto stride = static_cast<std::size_t>(window.stride());
   for (std::size_t p = 0; p < pixels; ++p)
-    forVectors(d, channels,
-               [&](std::size_t c, auto lanes) { body(p * channels + c, p * stride + c, lanes); });
+    forVectors(d, channels, [&](std::size_t c, auto lanes) {
+      body(Place{p * channels + c, p * stride + c, c}, lanes);
+    });
 }
 
-/// The sum of `count` neighbours from each element on.
-template <class D, class Lanes>
-HWY_INLINE hn::Vec<D> neighbourSum(D d, Lanes lanes, const float* from, std::size_t count) {
-  auto sum = lanes.load(d, from);
-  for (std::size_t m = 1; m < count; ++m) sum = hn::Add(sum, lanes.load(d, from + m));
+template <bool isPacked, class D, class Body>
+HWY_INLINE void forPixelVectors(D d, const ChannelWindow& window, std::size_t pixels, Body&& body) {
+  if constexpr (isPacked)
+    forPackedVectors(d, window, pixels, body);
+  else
+    forMovedVectors(d, window, pixels, body);
+}
+
+/// The sum of a channel's neighbours, from `before` channels below it to `behind` above. Values of the channel itself
+/// lie `before` floats behind its place.
+template <bool isPacked, class D, class Lanes>
+HWY_INLINE hn::Vec<D> neighbourSum(D d, Lanes lanes, const ChannelWindow& window, const float* values,
+                                   const Place& place, std::int64_t before, std::int64_t behind) {
+  const hn::RebindToUnsigned<D> bits;
+  const float* const from = values + place.moved;
+  auto sum = hn::Zero(d);
+  for (std::int64_t m = 0; m <= before + behind; ++m) {
+    auto value = lanes.load(d, from + m);
+    if constexpr (isPacked)
+      value = hn::And(value, hn::BitCast(d, hn::LoadU(bits, window.masks(m - before, place.channel))));
+    sum = hn::Add(sum, value);
+  }
   return sum;
 }
 
-/// The squares of a tile, with zeros beside each pixel's channels.
-template <class D>
+/// Zeros beside the channels of each pixel, or beside a tile's pixels.
+template <bool isPacked>
+HWY_INLINE void clearNeighbours(const ChannelWindow& window, std::size_t pixels, float* values) {
+  const auto beside = static_cast<std::size_t>(window.below + window.above);
+  if constexpr (isPacked) {
+    std::fill_n(values, beside, 0.0F);
+    std::fill_n(values + pixels * static_cast<std::size_t>(window.channels), beside, 0.0F);
+  } else {
+    std::fill_n(values, pixels * static_cast<std::size_t>(window.stride()), 0.0F);
+  }
+}
+
+/// The squares of a tile, each `below` floats behind its place.
+template <bool isPacked, class D>
 HWY_INLINE void squareChannels(D d, const ChannelWindow& window, std::size_t pixels, ConstFloatRun x,
                                float* squares) {
-  std::fill_n(squares, pixels * static_cast<std::size_t>(window.stride()), 0.0F);
-  const auto below = static_cast<std::size_t>(window.below);
-  forPixelVectors(d, window, pixels, [&](std::size_t i, std::size_t padded, auto lanes) {
-    const auto value = lanes.load(d, x + i);
-    lanes.store(d, hn::Mul(value, value), squares + padded + below);
+  clearNeighbours<isPacked>(window, pixels, squares);
+  forPixelVectors<isPacked>(d, window, pixels, [&](const Place& place, auto lanes) {
+    const auto value = lanes.load(d, x + place.element);
+    lanes.store(d, hn::Mul(value, value), squares + place.moved + window.below);
+  });
+}
+
+template <bool isPacked>
+HWY_INLINE void normalizePixels(const ChannelWindow& window, std::size_t pixels, ConstFloatRun x,
+                                FloatRun y) {
+  const hn::ScalableTag<float> d;
+  alignas(64) float squares[kMovedCapacity];
+  squareChannels<isPacked>(d, window, pixels, x, squares);
+  const auto delta = hn::Set(d, window.delta);
+  const auto alphaShare = hn::Set(d, window.alphaShare);
+  forPixelVectors<isPacked>(d, window, pixels, [&](const Place& place, auto lanes) {
+    const auto sum = neighbourSum<isPacked>(d, lanes, window, squares, place, window.below, window.above);
+    const auto power = negativePower(d, hn::MulAdd(sum, alphaShare, delta), window.power);
+    lanes.store(d, hn::Mul(lanes.load(d, x + place.element), power), y + place.element);
+  });
+}
+
+template <bool isPacked>
+HWY_INLINE void normalizePixelGradients(const ChannelWindow& window, std::size_t pixels, ConstFloatRun x,
+                                        ConstFloatRun dy, FloatRun dx) {
+  const hn::ScalableTag<float> d;
+  alignas(64) float squares[kMovedCapacity];
+  alignas(64) float terms[kMovedCapacity];
+  alignas(64) float direct[Tiling::capacity];
+  squareChannels<isPacked>(d, window, pixels, x, squares);
+  clearNeighbours<isPacked>(window, pixels, terms);
+  const auto delta = hn::Set(d, window.delta);
+  const auto alphaShare = hn::Set(d, window.alphaShare);
+  forPixelVectors<isPacked>(d, window, pixels, [&](const Place& place, auto lanes) {
+    const auto sum = neighbourSum<isPacked>(d, lanes, window, squares, place, window.below, window.above);
+    const auto t = hn::MulAdd(sum, alphaShare, delta);
+    const auto power = negativePower(d, t, window.power);
+    const auto gradient = lanes.load(d, dy + place.element);
+    const auto product = hn::Mul(gradient, lanes.load(d, x + place.element));
+    lanes.store(d, hn::Mul(gradient, power), direct + place.element);
+    lanes.store(d, hn::Mul(product, nextNegativePower(d, t, power, window.power)),
+                terms + place.moved + window.above);
+  });
+  const auto factor = hn::Set(d, window.factor);
+  forPixelVectors<isPacked>(d, window, pixels, [&](const Place& place, auto lanes) {
+    // The channels whose windows hold a channel: as many above it as its own window has below.
+    const auto sum = neighbourSum<isPacked>(d, lanes, window, terms, place, window.above, window.below);
+    const auto inner = hn::Mul(lanes.load(d, x + place.element), sum);
+    lanes.store(d, hn::NegMulAdd(factor, inner, lanes.load(d, direct + place.element)), dx + place.element);
   });
 }
 
 void normalizeChannels(const ChannelWindow& window, std::size_t pixels, ConstFloatRun x, FloatRun y) {
-  const hn::ScalableTag<float> d;
-  alignas(64) float squares[kPaddedCapacity];
-  squareChannels(d, window, pixels, x, squares);
-  const auto count = static_cast<std::size_t>(window.below + window.above + 1);
-  const auto delta = hn::Set(d, window.delta);
-  const auto alphaShare = hn::Set(d, window.alphaShare);
-  forPixelVectors(d, window, pixels, [&](std::size_t i, std::size_t padded, auto lanes) {
-    const auto t = hn::MulAdd(neighbourSum(d, lanes, squares + padded, count), alphaShare, delta);
-    lanes.store(d, hn::Mul(lanes.load(d, x + i), negativePower(d, t, window.power)), y + i);
-  });
+  if (window.isPacked())
+    normalizePixels<true>(window, pixels, x, y);
+  else
+    normalizePixels<false>(window, pixels, x, y);
 }
 
 void normalizeChannelGradients(const ChannelWindow& window, std::size_t pixels, ConstFloatRun x,
                                ConstFloatRun dy, FloatRun dx) {
-  const hn::ScalableTag<float> d;
-  alignas(64) float squares[kPaddedCapacity];
-  alignas(64) float terms[kPaddedCapacity];
-  alignas(64) float direct[Tiling::capacity];
-  squareChannels(d, window, pixels, x, squares);
-  std::fill_n(terms, pixels * static_cast<std::size_t>(window.stride()), 0.0F);
-  const auto count = static_cast<std::size_t>(window.below + window.above + 1);
-  // The channels whose windows hold a channel: as many above it as its own window has below.
-  const auto above = static_cast<std::size_t>(window.above);
-  const auto delta = hn::Set(d, window.delta);
-  const auto alphaShare = hn::Set(d, window.alphaShare);
-  forPixelVectors(d, window, pixels, [&](std::size_t i, std::size_t padded, auto lanes) {
-    const auto t = hn::MulAdd(neighbourSum(d, lanes, squares + padded, count), alphaShare, delta);
-    const auto power = negativePower(d, t, window.power);
-    const auto gradient = lanes.load(d, dy + i);
-    const auto product = hn::Mul(gradient, lanes.load(d, x + i));
-    lanes.store(d, hn::Mul(gradient, power), direct + i);
-    lanes.store(d, hn::Mul(product, nextNegativePower(d, t, power, window.power)), terms + padded + above);
-  });
-  const auto factor = hn::Set(d, window.factor);
-  forPixelVectors(d, window, pixels, [&](std::size_t i, std::size_t padded, auto lanes) {
-    const auto sum = hn::Mul(lanes.load(d, x + i), neighbourSum(d, lanes, terms + padded, count));
-    lanes.store(d, hn::NegMulAdd(factor, sum, lanes.load(d, direct + i)), dx + i);
-  });
+  if (window.isPacked())
+    normalizePixelGradients<true>(window, pixels, x, dy, dx);
+  else
+    normalizePixelGradients<false>(window, pixels, x, dy, dx);
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE
