@@ -94,7 +94,7 @@ class GraphCoding : public testing::DeviceTest {
 };
 
 /// With a fused neuron, a fused neuron gradient and dropout.
-TEST_F(GraphCoding, TrainingGoesOn) {
+TEST_F(GraphCoding, D1TrainingGoesOn) {
   const test::SmallNetwork network(test::layer(device_, 3, 1, 4, "conv"),
                                    test::layer(device_, 4, 4, 3, "dense"));
   const auto graph = network.trainingGraph(device_);

@@ -51,7 +51,7 @@ class KernelCoding : public testing::DeviceTest {
   Device other_ = mtl::newCPUDevice(2);
 };
 
-TEST_F(KernelCoding, DecodedOnAnotherDeviceTheyComputeTheSameBits) {
+TEST_F(KernelCoding, D1DecodedOnAnotherDeviceTheyComputeTheSameBits) {
   for (const CodedKernel& one : everyKernel(device_)) {
     SCOPED_TRACE(one.kernel->className());
     const Bytes bytes = encoded(*one.kernel);
@@ -69,7 +69,7 @@ TEST_F(KernelCoding, DecodedOnAnotherDeviceTheyComputeTheSameBits) {
   }
 }
 
-TEST_F(KernelCoding, TheDeviceIsTheGivenOneOrTheCodersOrTheDefault) {
+TEST_F(KernelCoding, D1TheDeviceIsTheGivenOneOrTheCodersOrTheDefault) {
   const Bytes bytes = encoded(*CNNPoolingMax::create(device_, 2, 2));
   KeyedUnarchiver withDevice(bytes, other_);
   EXPECT_EQ(withDevice.mpsMTLDevice(), other_);
@@ -272,7 +272,7 @@ TEST_F(KernelCoding, TrainableSourcesAreShared) {
                     {"dataSource", "TrainableConvolution", "setDecoder"}));
 }
 
-TEST_F(KernelCoding, AnotherClassThrows) {
+TEST_F(KernelCoding, D1AnotherClassThrows) {
   const Bytes bytes = encoded(*CNNPoolingMax::create(device_, 2, 2));
   for (const CodedKernel& one : everyKernel(device_)) {
     if (one.kernel->className() == "CNNPoolingMax") continue;
