@@ -13,6 +13,15 @@ constexpr bool writesPastCaches(std::int64_t bytesMoved) {
   return bytesMoved > std::int64_t{48} << 20U;
 }
 
+/// The same for kernels that write row after row. Of rows that begin amid a cache line some parts would be written past
+/// the caches and some not, which costs more than it saves.
+constexpr bool writesRowsPastCaches(std::int64_t bytesMoved, const TensorShape& destination) {
+  constexpr std::int64_t cacheLine = 64;
+  const auto rowBytes =
+      destination.rowStride * static_cast<std::int64_t>(bytesPerChannel(destination.format));
+  return writesPastCaches(bytesMoved) && rowBytes % cacheLine == 0;
+}
+
 /// Whether kernels that work tile by tile write a result of this shape, beside an input of its size, past the caches.
 constexpr bool isStreamed(const TensorShape& shape) {
   return writesPastCaches(2 * shape.bytes());

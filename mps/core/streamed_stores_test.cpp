@@ -99,6 +99,16 @@ TEST(StreamedStores, OnlyOfLargeResults) {
   EXPECT_TRUE(runTarget(TensorShape::dense(130, 64, 64, 24, Float16), memory, tile, buffer).isStreamed);
 }
 
+TEST(StreamedStores, RowsOnlyWhereEachBeginsALine) {
+  const std::int64_t large = std::int64_t{64} << 20U;
+  EXPECT_TRUE(writesRowsPastCaches(large, TensorShape::dense(8, 56, 56, 64)));
+  EXPECT_FALSE(writesRowsPastCaches(std::int64_t{48} << 20U, TensorShape::dense(8, 56, 56, 64)));
+  EXPECT_FALSE(writesRowsPastCaches(large, TensorShape::dense(8, 56, 56, 3)))
+      << "672 bytes are 10 lines and a half";
+  EXPECT_TRUE(writesRowsPastCaches(large, TensorShape::dense(8, 64, 64, 3)));
+  EXPECT_FALSE(writesRowsPastCaches(large, TensorShape::dense(8, 56, 56, 3, Float16)));
+}
+
 /// On several threads; pixels of 21 channels begin anywhere in a line.
 TEST(StreamedStores, TilesOfALargeTensor) {
   for (const auto format : {Float16, Float32}) {

@@ -58,8 +58,9 @@ class WindowRows {
         isContrast_(problem.kind == NormalizationKind::LocalContrast),
         kernelWidth_(problem.x.kernelSize),
         kernelHeight_(problem.y.kernelSize),
-        streams_(writesPastCaches(problem.source.bytes() + problem.gradient.bytes() +
-                                  problem.destination.bytes())) {
+        streams_(writesRowsPastCaches(
+            problem.source.bytes() + problem.gradient.bytes() + problem.destination.bytes(),
+            problem.destination)) {
     auto* next = reinterpret_cast<float*>(working);
     const auto take = [&](std::int64_t rows) {
       float* const taken = next;

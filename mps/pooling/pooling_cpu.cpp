@@ -133,7 +133,7 @@ class RowPlan : public Plan {
                        std::byte* working) const = 0;
   [[nodiscard]] const PoolingProblem& problem() const { return problem_; }
   [[nodiscard]] bool streams() const {
-    return writesPastCaches(problem_.source.bytes() + problem_.destination.bytes());
+    return writesRowsPastCaches(problem_.source.bytes() + problem_.destination.bytes(), problem_.destination);
   }
 
  private:

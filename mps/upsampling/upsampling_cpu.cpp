@@ -76,37 +76,71 @@ struct ElementRange {
   std::int32_t inputCount = 0;
 };
 
-/// @param sums a vector more than inputCount may be read
-void sumElements(const UpsamplingElements& elements, const ElementRange& range, const float* sums,
-                 bool accumulate, FloatRun to) {
+/// The weighted sum of an element's taps, which value(indices) gives. A tap of weight 0 is none, whatever its value.
+template <std::size_t taps, class D, class Value>
+HWY_INLINE hn::Vec<D> sumTaps(D d, const std::int32_t* indices, const float* weights, std::size_t stride,
+                              Value&& value) {
+  const hn::RebindToSigned<D> di;
+  auto sum = hn::Zero(d);
+  for (std::size_t k = 0; k < taps; ++k) {
+    const auto weight = hn::LoadU(d, weights + k * stride);
+    const auto counted =
+        hn::IfThenElseZero(hn::Ne(weight, hn::Zero(d)), value(hn::LoadU(di, indices + k * stride)));
+    sum = hn::MulAdd(counted, weight, sum);
+  }
+  return sum;
+}
+
+template <std::size_t taps>
+void sumElementsOf(const UpsamplingElements& elements, const ElementRange& range, const float* sums,
+                   bool accumulate, FloatRun to) {
   const hn::ScalableTag<float> d;
   const hn::RebindToSigned<decltype(d)> di;
-  const std::size_t lanesOfVector = hn::Lanes(d);
-  forVectors(d, range.end - range.begin, [&](std::size_t i, auto lanes) {
-    const std::size_t e = range.begin + i;
-    const std::size_t last = std::min(e + lanesOfVector, range.end) - 1;
-    const std::int32_t first = std::max(elements.begin[e], range.inputBegin);
-    // All that the vector reads is in one vector: shuffles, else a gather.
-    const bool isNear = elements.end[last] - first <= static_cast<std::int32_t>(lanesOfVector);
-    const auto base = hn::Set(di, isNear ? first : range.inputBegin);
-    // Lanes behind the tile's last element have indices of another one.
-    const auto limit =
-        hn::Set(di, isNear ? static_cast<std::int32_t>(lanesOfVector) - 1 : range.inputCount - 1);
-    const auto near = hn::LoadU(d, sums + (isNear ? first - range.inputBegin : 0));
+  const auto lanesOfVector = static_cast<std::int32_t>(hn::Lanes(d));
+  // Copies of their own, which no store can change.
+  const std::int32_t* const begins = elements.begin.data();
+  const std::int32_t* const ends = elements.end.data();
+  const std::int32_t* const indices = elements.indices.data();
+  const float* const weights = elements.weights.data();
+  const std::size_t stride = elements.stride;
+  const ElementRange own = range;
+  forVectors(d, own.end - own.begin, [&](std::size_t i, auto lanes) {
+    const std::size_t e = own.begin + i;
+    const std::size_t last = std::min(e + static_cast<std::size_t>(lanesOfVector), own.end) - 1;
+    const std::int32_t base = std::max(begins[e], own.inputBegin);
     auto sum = hn::Zero(d);
-    for (std::size_t k = 0; k < elements.taps; ++k) {
-      const std::size_t at = k * elements.stride + e;
-      const auto relative = hn::Sub(hn::LoadU(di, elements.indices.data() + at), base);
-      const auto index = hn::Min(hn::Max(relative, hn::Zero(di)), limit);
-      const auto weight = hn::LoadU(d, elements.weights.data() + at);
-      const auto value =
-          isNear ? hn::TableLookupLanes(near, hn::IndicesFromVec(d, index)) : hn::GatherIndex(d, sums, index);
-      const auto counted = hn::IfThenElseZero(hn::Ne(weight, hn::Zero(d)), value);
-      sum = hn::MulAdd(counted, weight, sum);
+    if (ends[last] - base <= lanesOfVector) {
+      // All that the vector reads is in one vector. Lanes behind the tile's last element have indices of another one.
+      const auto near = hn::LoadU(d, sums + (base - own.inputBegin));
+      sum = sumTaps<taps>(d, indices + e, weights + e, stride, [&](auto index) {
+        const auto relative = hn::And(hn::Sub(index, hn::Set(di, base)), hn::Set(di, lanesOfVector - 1));
+        return hn::TableLookupLanes(near, hn::IndicesFromVec(d, relative));
+      });
+    } else {
+      sum = sumTaps<taps>(d, indices + e, weights + e, stride, [&](auto index) {
+        const auto relative = hn::Max(hn::Sub(index, hn::Set(di, own.inputBegin)), hn::Zero(di));
+        return hn::GatherIndex(d, sums, hn::Min(relative, hn::Set(di, own.inputCount - 1)));
+      });
     }
     if (accumulate) sum = hn::Add(sum, lanes.load(d, static_cast<const float*>(to.address) + i));
     lanes.store(d, sum, to + i);
   });
+}
+
+/// @param sums a vector more than inputCount may be read
+void sumElements(const UpsamplingElements& elements, const ElementRange& range, const float* sums,
+                 bool accumulate, FloatRun to) {
+  static_assert(UpsamplingElements::mostTaps == 4);
+  switch (elements.taps) {
+    case 1:
+      return sumElementsOf<1>(elements, range, sums, accumulate, to);
+    case 2:
+      return sumElementsOf<2>(elements, range, sums, accumulate, to);
+    case 3:
+      return sumElementsOf<3>(elements, range, sums, accumulate, to);
+    default:
+      return sumElementsOf<4>(elements, range, sums, accumulate, to);
+  }
 }
 
 /// Computes rows of the destination, tile by tile: the sum of the input rows first, then its columns.
@@ -134,6 +168,13 @@ class RowSums {
   struct Channels {
     std::int64_t first;
     std::int64_t count;
+  };
+  /// What the columns in sums_ belong to.
+  struct SummedRow {
+    std::int64_t image = -1;
+    std::int64_t row = 0;
+    std::int64_t column = 0;
+    std::int64_t channel = 0;
   };
 
   static bool isFloat(ImageFeatureChannelFormat format) {
@@ -214,6 +255,9 @@ class RowSums {
     const std::int64_t stride = problem_.input.pixelStride;
     if (readsDirectly_ && !sumsElements_ && rows == 1 && row->weight == 1)
       return {runAt(n, row->input, tile.inputBegin, channels.first, 0), static_cast<std::size_t>(stride)};
+    const SummedRow wanted{n, y, tile.begin, channels.first};
+    if (isSummed(wanted)) return {sums_, static_cast<std::size_t>(channels.count)};
+    summed_ = wanted;
     const std::int64_t width = tile.inputEnd - tile.inputBegin;
     const bool isAdjacent = stride == channels.count;
     const auto length = static_cast<std::size_t>((isAdjacent ? width : 1) * channels.count);
@@ -230,6 +274,14 @@ class RowSums {
       }
     }
     return {sums_, static_cast<std::size_t>(channels.count)};
+  }
+
+  /// Whether sums_ holds that already: neighbouring rows may be sums of the same.
+  [[nodiscard]] bool isSummed(const SummedRow& wanted) const {
+    return wanted.image == summed_.image && wanted.column == summed_.column &&
+           wanted.channel == summed_.channel &&
+           std::equal(layout_.rows.begin(wanted.row), layout_.rows.end(wanted.row),
+                      layout_.rows.begin(summed_.row), layout_.rows.end(summed_.row));
   }
 
   /// Elements from that one on: where they lie, or `length` of them converted.
@@ -254,6 +306,7 @@ class RowSums {
   bool writesDirectly_;
   bool sumsElements_;
   bool streams_;
+  SummedRow summed_;
   alignas(64) float sums_[UpsamplingLayout::capacity + UpsamplingElements::padding];
   alignas(64) float stage_[UpsamplingLayout::capacity];
   alignas(64) float pixel_[UpsamplingLayout::capacity];
@@ -294,7 +347,7 @@ class VectorPlan final : public Plan {
     const std::int64_t rows = shape.images * shape.height;
     const std::int64_t elements = std::max(shape.elements(), problem_.input.elements());
     const std::int64_t grain = std::max<std::int64_t>(1, kGrain * rows / std::max<std::int64_t>(1, elements));
-    const bool streams = writesPastCaches(problem_.input.bytes() + shape.bytes());
+    const bool streams = writesRowsPastCaches(problem_.input.bytes() + shape.bytes(), shape);
     mtl::cpu::asCpu(stream).parallelFor(rows, grain, [&](std::int64_t begin, std::int64_t end) {
       HWY_DYNAMIC_DISPATCH(upsampleRows)(problem_, layout_, operands, streams, begin, end);
       finishStreaming();

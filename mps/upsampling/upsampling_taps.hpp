@@ -15,6 +15,7 @@ namespace mps::detail {
 struct UpsamplingTap {
   std::int64_t input = 0;
   float weight = 0;
+  bool operator==(const UpsamplingTap&) const = default;
 };
 
 /// For each destination row (or column) the input rows (columns) that it is a sum of, ascending; possibly none.
