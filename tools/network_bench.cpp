@@ -65,11 +65,15 @@ std::vector<TimedStep> stepsFor(const mtl::Device& device) {
     addLong("resnet18", smallPicture, 16);
     addLong("resnet50", mediumPicture, 16);
     addLong("alexnet-lrn", smallPicture, 16);
+    addLong("unet-small", smallPicture, 16);
+    addLong("style", smallPicture, 16);
   } else {
     addLong("resnet18", smallPicture, 128);
     addLong("resnet50", largePicture, 256);
     addLong("resnet50", largePicture, 256, Format::Float16);
     addLong("alexnet-lrn", largePicture, 128);
+    addLong("unet-small", mediumPicture, 128);
+    addLong("style", mediumPicture, 128);
   }
   return steps;
 }

@@ -17,6 +17,7 @@ namespace unmetal {
 /// | resnet18 | 28x28x1 batch 16 | 28x28x1 batch 128 |
 /// | resnet50 | 64x64x3 batch 16 | 224x224x3 batch 256, also in float16 |
 /// | alexnet-lrn | 28x28x1 batch 16 | 224x224x3 batch 128 |
+/// | unet-small, style | 28x28x1 batch 16 | 64x64x3 batch 128 |
 ///
 /// | number | meaning |
 /// |---|---|

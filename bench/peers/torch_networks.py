@@ -1,5 +1,6 @@
 """Networks in PyTorch as `unmetal` builds them, for bench/peers/pytorch and tools/test_data/make."""
 
+import torch
 from torch import nn
 
 
@@ -109,3 +110,53 @@ class AlexNetLRN(nn.Module):
 
     def forward(self, x):
         return self.classifier(self.features(x).flatten(1))
+
+
+def two_layers(inputs, channels):
+    return nn.Sequential(nn.Conv2d(inputs, channels, 3, 1, 1, bias=False), nn.BatchNorm2d(channels), nn.ReLU(inplace=True),
+                         nn.Conv2d(channels, channels, 3, 1, 1, bias=False), nn.BatchNorm2d(channels), nn.ReLU(inplace=True))
+
+
+class UNetSmall(nn.Module):
+    def __init__(self, side, inputs, classes, channels=16):
+        super().__init__()
+        self.down1, self.down2 = two_layers(inputs, channels), two_layers(channels, 2 * channels)
+        self.bottom = two_layers(2 * channels, 4 * channels)
+        self.up2, self.up1 = two_layers(6 * channels, 2 * channels), two_layers(3 * channels, channels)
+        self.pixels = nn.Conv2d(channels, classes, 1)
+        self.halved = nn.MaxPool2d(2)
+        self.doubled = nn.Upsample(scale_factor=2, mode="bilinear")
+
+    def forward(self, x):
+        whole = self.down1(x)
+        half = self.down2(self.halved(whole))
+        x = self.doubled(self.bottom(self.halved(half)))
+        x = self.doubled(self.up2(torch.cat([half, x], 1)))
+        return self.pixels(self.up1(torch.cat([whole, x], 1))).mean((2, 3))
+
+
+def normalized(inputs, channels, kernel=3, stride=1):
+    return [nn.Conv2d(inputs, channels, kernel, stride, kernel // 2, bias=False), nn.InstanceNorm2d(channels, affine=True)]
+
+
+class Residual(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.layers = nn.Sequential(*normalized(channels, channels), nn.ReLU(inplace=True), *normalized(channels, channels))
+
+    def forward(self, x):
+        return self.layers(x) + x
+
+
+class Style(nn.Module):
+    def __init__(self, side, inputs, classes, channels=32):
+        super().__init__()
+        c, relu = channels, nn.ReLU(inplace=True)
+        self.layers = nn.Sequential(
+            *normalized(inputs, c, 9), relu, *normalized(c, 2 * c, 3, 2), relu, *normalized(2 * c, 4 * c, 3, 2), relu,
+            *[Residual(4 * c) for _ in range(5)],
+            nn.Upsample(scale_factor=2), *normalized(4 * c, 2 * c), relu,
+            nn.Upsample(scale_factor=2), *normalized(2 * c, c), relu, nn.Conv2d(c, classes, 9, 1, 4))
+
+    def forward(self, x):
+        return self.layers(x).mean((2, 3))
