@@ -10,7 +10,7 @@ set_property(CACHE UNMETAL_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(UNMETAL_CUDA_ARCHITECTURES "80;90-real;90-virtual" CACHE STRING "GPU architectures of the CUDA back end.")
 set(UNMETAL_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize: address,undefined or thread.")
 set_property(CACHE UNMETAL_SANITIZE PROPERTY STRINGS "" "address,undefined" thread)
-option(UNMETAL_SANITIZE_EVERYTHING "Let the sanitizers watch tests and references, too; takes twice as long to compile." OFF)
+option(UNMETAL_SANITIZE_EVERYTHING "Let the sanitizers watch every source; takes twice as long to compile." OFF)
 
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type." FORCE)
