@@ -7,6 +7,7 @@
 #include "mps/convolution/convolution_problem.hpp"
 #include "mps/convolution/convolution_weights.hpp"
 #include "mps/convolution/pooled_convolution.hpp"
+#include "mps/convolution/sub_pixel_convolution.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
@@ -26,6 +27,7 @@ namespace {
 struct FusedParts {
   bool neuron = false;  ///< the gradient does not differentiate it
   bool normalisation = false;
+  bool subPixels = false;
   bool pools = false;  ///< the result is that of a pooled convolution
 };
 
@@ -44,6 +46,18 @@ detail::PooledConvolutionProblem pooledProblem(ConvolutionProblem convolution,
   (convolution.operation == ConvolutionOperation::Forward ? convolution.destination : convolution.gradient) =
       shape;
   return {std::move(convolution), pooled};
+}
+
+/// The problem of a convolution whose result is spread over more pixels. @param destination those
+detail::SubPixelConvolutionProblem subPixelProblem(ConvolutionProblem convolution, std::size_t scaleFactor,
+                                                   const detail::TensorShape& destination) {
+  const std::int64_t factor = asSigned(scaleFactor);
+  convolution.x.destinationSize = (destination.width + factor - 1) / factor;
+  convolution.y.destinationSize = (destination.height + factor - 1) / factor;
+  convolution.destination = detail::TensorShape::dense(destination.images, convolution.y.destinationSize,
+                                                       convolution.x.destinationSize,
+                                                       convolution.outputFeatureChannels, destination.format);
+  return {std::move(convolution), factor, destination};
 }
 
 /// Whether the device's implementations take a problem.
@@ -91,11 +105,20 @@ detail::PreparedCall CNNConvolution::prepareForward(const detail::ForwardCall& c
     const detail::PooledConvolutionProblem pooled = pooledProblem(problem, call.destination);
     prepared.plan = detail::planFor(*device(), detail::pooledConvolutionBackEnds, pooled);
     if (call.wantsSavedFields) prepared.savedBytes = pooled.savedBytes();
+  } else if (subPixelScaleFactor() != 1) {
+    prepared.plan =
+        detail::planFor(*device(), detail::subPixelConvolutionBackEnds,
+                        subPixelProblem(std::move(problem), subPixelScaleFactor(), call.destination));
   } else {
     prepared.plan = detail::planFor(*device(), detail::convolutionBackEnds, problem);
   }
   giveWeights(prepared, true);
   return prepared;
+}
+
+void CNNConvolution::adjustDestination(ImageDescriptor& destination, const ImageDescriptor& /*source*/) {
+  destination.setWidth(destination.width() * subPixelScaleFactor());
+  destination.setHeight(destination.height() * subPixelScaleFactor());
 }
 
 std::shared_ptr<State> CNNConvolution::makeState(
@@ -108,7 +131,7 @@ std::shared_ptr<State> CNNConvolution::makeState(
 
 void CNNConvolution::describeForward(std::any& family) const {
   family = FusedParts{fusedNeuronDescriptor().neuronType() != CNNNeuronType::None,
-                      descriptor().folding() != nullptr, pools_};
+                      descriptor().folding() != nullptr, subPixelScaleFactor() != 1, pools_};
 }
 
 bool CNNConvolution::canPool(const ImageDescriptor& source, const ImageDescriptor& result,
@@ -189,6 +212,9 @@ CNNConvolutionGradient::Geometry CNNConvolutionGradient::geometryFor(const detai
 
 void CNNConvolutionGradient::transferOwnProperties(const detail::ForwardRecord& record) {
   const auto* fused = std::any_cast<FusedParts>(&record.family);
+  if (fused != nullptr && fused->subPixels)
+    throw Error(describe(), "gradientState", "of a sub-pixel convolution",
+                "of one with subPixelScaleFactor 1: back-propagation through sub-pixels is not supported");
   checkForward(record, fused != nullptr && fused->neuron, fused != nullptr && fused->normalisation);
 }
 

@@ -23,6 +23,10 @@ namespace mps {
 /// Outside the source: 0 (edge mode Zero) or the nearest pixel (Clamp). Sums are float32, rounded once to the
 /// result's format. Weights are float32 in the kernel, whatever the data source has.
 ///
+/// With a CNNSubPixelConvolutionDescriptor each pixel of this result becomes a block of r x r pixels: the padding policy sizes
+/// the convolution, the destination is r times as wide and high with 1 / r^2 of the channels, clipRect and
+/// destinationFeatureChannelOffset are the destination's, and blocks begin at clipRect.origin. There is no gradient.
+///
 /// Sources: every format; results: float16, float32. Gradient states are CNNConvolutionGradientState, one per
 /// batch.
 class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights {
@@ -77,8 +81,9 @@ class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] std::size_t requiredFeatureChannels() const override { return inputFeatureChannels(); }
   [[nodiscard]] std::size_t producedFeatureChannels(std::size_t) const override {
-    return outputFeatureChannels();
+    return outputFeatureChannels() / (subPixelScaleFactor() * subPixelScaleFactor());
   }
+  void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
   [[nodiscard]] std::shared_ptr<State> makeState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
       std::span<const std::shared_ptr<State>> sourceStates) const override;

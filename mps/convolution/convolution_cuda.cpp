@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "mps/convolution/sub_pixel_convolution.hpp"
+
 namespace mps::detail {
 
 std::span<const Implementation<ConvolutionProblem>> convolutionImplementationsCuda() {
@@ -12,6 +14,21 @@ std::span<const Implementation<ConvolutionProblem>> convolutionImplementationsCu
       {"cudnn", prepareConvolutionCudnn},
       {"plain", prepareConvolutionPlainCuda},
   }};
+  return implementations;
+}
+
+namespace {
+
+Preparation prepareBlockShuffle(const SubPixelConvolutionProblem& problem) {
+  return prepareSubPixelConvolution(problem, convolutionImplementationsCuda(),
+                                    tensorCopyImplementationsCuda());
+}
+
+}  // namespace
+
+std::span<const Implementation<SubPixelConvolutionProblem>> subPixelConvolutionImplementationsCuda() {
+  static constexpr Implementation<SubPixelConvolutionProblem> implementations[] = {
+      {kBlockShuffle, prepareBlockShuffle}};
   return implementations;
 }
 

@@ -172,6 +172,26 @@ ReferenceTensor convolutionDataGradientReference(const ConvolutionProblem& probl
   return result;
 }
 
+ReferenceTensor subPixelReference(const ReferenceTensor& convolution, std::int64_t scaleFactor,
+                                  std::int64_t height, std::int64_t width) {
+  const std::int64_t r = scaleFactor;
+  const std::int64_t channels = convolution.channels / (r * r);
+  ReferenceTensor result(convolution.images, height, width, channels);
+  result.roundings = convolution.roundings;
+  result.transcendental = convolution.transcendental;
+  if (!convolution.magnitude.empty()) result.magnitude.resize(result.values.size());
+  for (std::int64_t n = 0; n < result.images; ++n)
+    for (std::int64_t y = 0; y < height; ++y)
+      for (std::int64_t x = 0; x < width; ++x)
+        for (std::int64_t c = 0; c < channels; ++c) {
+          const std::size_t to = result.index(n, y, x, c);
+          const std::size_t from = convolution.index(n, y / r, x / r, channels * (r * (y % r) + x % r) + c);
+          result.values[to] = convolution.values[from];
+          if (!convolution.magnitude.empty()) result.magnitude[to] = convolution.magnitude[from];
+        }
+  return result;
+}
+
 ConvolutionParameterGradients convolutionWeightsGradientReference(const ConvolutionProblem& problem,
                                                                   const ReferenceTensor& source,
                                                                   const ReferenceTensor& gradient) {

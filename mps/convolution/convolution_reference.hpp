@@ -20,6 +20,11 @@ ReferenceTensor convolutionDataGradientReference(const ConvolutionProblem& probl
                                                  std::span<const double> weights,
                                                  std::span<const double> bias);
 
+/// The result of a convolution spread over height x width pixels (spec/02 section 2.3).
+/// @param scaleFactor r: each pixel of `convolution` becomes a block of r x r
+ReferenceTensor subPixelReference(const ReferenceTensor& convolution, std::int64_t scaleFactor,
+                                  std::int64_t height, std::int64_t width);
+
 struct ConvolutionParameterGradients {
   ReferenceTensor
       weights;           ///< an image for each first index of the weights, then [kH][kW][channels of a group]

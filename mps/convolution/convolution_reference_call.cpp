@@ -2,6 +2,7 @@
 
 #include "mps/conform/reference_call.hpp"
 #include "mps/convolution/convolution_reference.hpp"
+#include "mps/convolution/sub_pixel_convolution.hpp"
 #include "mps/core/neuron_reference.hpp"
 
 namespace mps::detail {
@@ -30,6 +31,11 @@ ReferenceTensor forward(const ReferenceCall& call, const ConvolutionProblem& pro
 }  // namespace
 
 bool computeConvolution(ReferenceCall& call) {
+  if (const auto* spread = call.problem<SubPixelConvolutionProblem>()) {
+    call.setDestination(subPixelReference(forward(call, spread->convolution), spread->scaleFactor,
+                                          spread->destination.height, spread->destination.width));
+    return true;
+  }
   const auto* problem = call.problem<ConvolutionProblem>();
   if (problem == nullptr) return false;
   switch (problem->operation) {

@@ -36,9 +36,12 @@ ConvolutionProblem partnerOf(ConvolutionProblem own) {
   return own;
 }
 
-void checkNotDepthWise(const CNNConvolutionDescriptor& descriptor) {
+void checkDescriptor(const CNNConvolutionDescriptor& descriptor) {
   if (descriptor.channelMultiplier() != 0)
     throw Error("CNNConvolutionTranspose", "weights", "of a depth-wise convolution", "groups instead");
+  if (descriptor.subPixelScaleFactor() != 1)
+    throw Error("CNNConvolutionTranspose", "subPixelScaleFactor",
+                std::to_string(descriptor.subPixelScaleFactor()), "1");
 }
 
 void place(detail::WindowAxis& partner, std::int64_t larger, std::int64_t smaller, std::int64_t shift) {
@@ -53,7 +56,7 @@ CNNConvolutionTranspose::CNNConvolutionTranspose(std::shared_ptr<mtl::Device> de
                                                  std::shared_ptr<CNNConvolutionDataSource> weights)
     : CNNKernel(std::move(device)),
       ForwardKernelWithWeights("CNNConvolutionTranspose", this->device(), std::move(weights)) {
-  checkNotDepthWise(descriptor());
+  checkDescriptor(descriptor());
   setLabel(dataSource()->label());
 }
 
@@ -352,7 +355,7 @@ void CNNConvolutionTranspose::codeProperties(Coder& coder) {
   codeWeights(coder);
   kernelOffsetX_.code(coder, "kernelOffsetX");
   kernelOffsetY_.code(coder, "kernelOffsetY");
-  checkNotDepthWise(descriptor());
+  checkDescriptor(descriptor());
 }
 
 void CNNConvolutionTransposeGradient::codeProperties(Coder& coder) {

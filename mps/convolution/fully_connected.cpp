@@ -16,6 +16,7 @@ void checkDescriptor(const char* className, const CNNConvolutionDescriptor& desc
   one("dilationRateX", descriptor.dilationRateX());
   one("dilationRateY", descriptor.dilationRateY());
   one("groups", descriptor.groups());
+  one("subPixelScaleFactor", descriptor.subPixelScaleFactor());
 }
 
 /// One window that covers the whole source.

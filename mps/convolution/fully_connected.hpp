@@ -12,7 +12,7 @@ namespace mps {
 ///
 ///     result[k] = neuron(bias[k] + sum over q, p, c of W[k][q][p][c] * in[q][p][c])
 ///
-/// kernelWidth x kernelHeight is the size of the source; stride, dilation and groups are 1; offset is
+/// kernelWidth x kernelHeight is the size of the source; stride, dilation, groups and subPixelScaleFactor are 1; offset is
 /// ignored. The source is flattened row, column, channel: weights from libraries that flatten channel, row,
 /// column are permuted.
 class CNNFullyConnected : public CNNConvolution {

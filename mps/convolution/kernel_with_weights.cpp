@@ -28,6 +28,12 @@ std::int64_t asSigned(std::size_t value) {
   return static_cast<std::int64_t>(value);
 }
 
+void checkDifferentiable(const std::string& kernel, const CNNConvolutionDescriptor& descriptor) {
+  if (descriptor.subPixelScaleFactor() != 1)
+    throw Error(kernel, "weights", "of a sub-pixel convolution",
+                "subPixelScaleFactor 1: back-propagation through sub-pixels is not supported");
+}
+
 }  // namespace
 
 KernelWithWeights::KernelWithWeights(const char* className, const std::shared_ptr<mtl::Device>& device,
@@ -101,6 +107,13 @@ std::shared_ptr<CNNConvolutionWeightsAndBiasesState> ForwardKernelWithWeights::e
   weights()->copyTo(kernel().describe(), *commandBuffer, *state);
   guard.keep();
   return state;
+}
+
+GradientKernelWithWeights::GradientKernelWithWeights(const char* className,
+                                                     const std::shared_ptr<mtl::Device>& device,
+                                                     std::shared_ptr<CNNConvolutionDataSource> dataSource)
+    : KernelWithWeights(className, device, std::move(dataSource)) {
+  checkDifferentiable(className, descriptor());
 }
 
 bool GradientKernelWithWeights::computesData() const {
@@ -183,6 +196,7 @@ void ForwardKernelWithWeights::codeWeights(Coder& coder) {
 
 void GradientKernelWithWeights::codeWeights(Coder& coder) {
   KernelWithWeights::codeWeights(coder);
+  checkDifferentiable(kernel().className(), descriptor());
   coder.code("adoptsWeights", adoptsWeights_);
   coder.codeBits("gradientOption", gradientOption_, CNNConvolutionGradientOption::All);
 }

@@ -81,6 +81,7 @@ class ForwardKernelWithWeights : public KernelWithWeights {
  public:
   [[nodiscard]] std::size_t inputFeatureChannels() const { return descriptor().inputFeatureChannels(); }
   [[nodiscard]] std::size_t outputFeatureChannels() const { return descriptor().outputFeatureChannels(); }
+  [[nodiscard]] std::size_t subPixelScaleFactor() const { return descriptor().subPixelScaleFactor(); }
   /// Half is a permission that is not used: sums are float32. Float.
   [[nodiscard]] NNConvolutionAccumulatorPrecisionOption accumulatorPrecisionOption() const {
     return precision_;
@@ -114,6 +115,9 @@ class GradientKernelWithWeights : public KernelWithWeights {
   void setGradientOption(CNNConvolutionGradientOption option) { gradientOption_ = option; }
 
  protected:
+  /// @throws Error also for a sub-pixel convolution
+  GradientKernelWithWeights(const char* className, const std::shared_ptr<mtl::Device>& device,
+                            std::shared_ptr<CNNConvolutionDataSource> dataSource);
   using KernelWithWeights::KernelWithWeights;
   GradientKernelWithWeights(const GradientKernelWithWeights&) = default;
   void codeWeights(Coder& coder) override;

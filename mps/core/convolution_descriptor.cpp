@@ -32,6 +32,12 @@ CNNDepthWiseConvolutionDescriptor CNNDepthWiseConvolutionDescriptor::cnnConvolut
   return {kernelWidth, kernelHeight, inputFeatureChannels, outputFeatureChannels, true};
 }
 
+CNNSubPixelConvolutionDescriptor CNNSubPixelConvolutionDescriptor::cnnConvolutionDescriptor(
+    std::size_t kernelWidth, std::size_t kernelHeight, std::size_t inputFeatureChannels,
+    std::size_t outputFeatureChannels) {
+  return {kernelWidth, kernelHeight, inputFeatureChannels, outputFeatureChannels, false};
+}
+
 void CNNConvolutionDescriptor::setBatchNormalizationParametersForInference(std::span<const float> mean,
                                                                            std::span<const float> variance,
                                                                            std::span<const float> gamma,
@@ -76,6 +82,10 @@ void CNNConvolutionDescriptor::check(const std::string& kernel) const {
   if (depthWise_ && outputFeatureChannels_ % inputFeatureChannels_ != 0)
     throw Error(kernel, "outputFeatureChannels", std::to_string(outputFeatureChannels_),
                 "a multiple of the " + std::to_string(inputFeatureChannels_) + " input channels");
+  if (outputFeatureChannels_ % (subPixelScaleFactor_ * subPixelScaleFactor_) != 0)
+    throw Error(
+        kernel, "subPixelScaleFactor", std::to_string(subPixelScaleFactor_),
+        "a number whose square divides the " + std::to_string(outputFeatureChannels_) + " output channels");
   const double weights = static_cast<double>(kernelWidth_) * static_cast<double>(kernelHeight_) *
                          static_cast<double>(inputFeatureChannels_) *
                          static_cast<double>(outputFeatureChannels_);
@@ -91,6 +101,7 @@ std::string CNNConvolutionDescriptor::describe() const {
                      " channels";
   if (groups_ != 1) text += ", " + std::to_string(groups_) + " groups";
   if (depthWise_) text += ", depth-wise";
+  if (subPixelScaleFactor_ != 1) text += ", sub-pixel scale factor " + std::to_string(subPixelScaleFactor_);
   return text;
 }
 
@@ -106,6 +117,7 @@ void CNNConvolutionDescriptor::encode(Coder& coder) const {
   coder.encode("groups", groups_);
   coder.encode("dilationRateX", dilationRateX_);
   coder.encode("dilationRateY", dilationRateY_);
+  if (subPixelScaleFactor_ != 1) coder.encode("subPixelScaleFactor", subPixelScaleFactor_);
   coder.encode("fusedNeuronDescriptor", neuron_);
   coder.encode("folds", folding_ != nullptr);
   if (!folding_) return;
@@ -130,6 +142,7 @@ CNNConvolutionDescriptor CNNConvolutionDescriptor::decode(Coder& coder) {
   descriptor.setGroups(number("groups"));
   descriptor.setDilationRateX(number("dilationRateX"));
   descriptor.setDilationRateY(number("dilationRateY"));
+  if (coder.contains("subPixelScaleFactor")) descriptor.setSubPixelScaleFactor(number("subPixelScaleFactor"));
   coder.decode("fusedNeuronDescriptor", descriptor.neuron_);
   bool folds = false;
   coder.decode("folds", folds);

@@ -78,16 +78,18 @@ class CNNConvolutionDescriptor {
   [[nodiscard]] std::size_t channelMultiplier() const {
     return depthWise_ ? outputFeatureChannels_ / inputFeatureChannels_ : 0;
   }
+  /// Side of the block of pixels that each pixel of the result becomes; 1 but for sub-pixel convolutions.
+  [[nodiscard]] std::size_t subPixelScaleFactor() const { return subPixelScaleFactor_; }
   /// Weights of the whole filter and of one output channel.
   [[nodiscard]] std::size_t weightCount() const { return outputFeatureChannels_ * weightsPerOutputChannel(); }
   [[nodiscard]] std::size_t weightsPerOutputChannel() const {
     return kernelWidth_ * kernelHeight_ * (depthWise_ ? 1 : inputFeatureChannels_ / groups_);
   }
   void encode(Coder& coder) const;
-  /// A depth-wise one stays one. @throws Error also for what check() refuses
+  /// A depth-wise or sub-pixel one stays one. @throws Error also for what check() refuses
   static CNNConvolutionDescriptor decode(Coder& coder);
   /// @throws Error naming `kernel` when groups do not divide the channels, or do not fit depth-wise filters
-  /// or the folded normalisation.
+  /// or the folded normalisation, or when blocks of sub-pixels do not divide the output channels.
   void check(const std::string& kernel) const;
   /// "5x5, 1 to 32 channels, ...".
   [[nodiscard]] std::string describe() const;
@@ -103,6 +105,9 @@ class CNNConvolutionDescriptor {
   CNNConvolutionDescriptor(std::size_t kernelWidth, std::size_t kernelHeight,
                            std::size_t inputFeatureChannels, std::size_t outputFeatureChannels,
                            bool depthWise);
+  void setSubPixelScaleFactor(std::size_t factor) {
+    subPixelScaleFactor_ = checked("subPixelScaleFactor", factor);
+  }
 
  private:
   /// @throws Error when a value is out of range.
@@ -118,6 +123,7 @@ class CNNConvolutionDescriptor {
   std::size_t groups_ = 1;
   std::size_t dilationRateX_ = 1;
   std::size_t dilationRateY_ = 1;
+  std::size_t subPixelScaleFactor_ = 1;
   NNNeuronDescriptor neuron_;
   std::shared_ptr<const Folding> folding_;
 };
@@ -132,6 +138,29 @@ class CNNDepthWiseConvolutionDescriptor : public CNNConvolutionDescriptor {
                                                                     std::size_t kernelHeight,
                                                                     std::size_t inputFeatureChannels,
                                                                     std::size_t outputFeatureChannels);
+
+ private:
+  using CNNConvolutionDescriptor::CNNConvolutionDescriptor;
+};
+
+/// A convolution whose result is spread over more pixels (MPSCNNSubPixelConvolutionDescriptor; spec/02 section 2.3).
+/// With r = subPixelScaleFactor and C = outputFeatureChannels / r^2, each pixel of the result becomes r x r pixels of C
+/// channels:
+///
+///     result[y][x][c] = convolution[floor(y / r)][floor(x / r)][C (r (y mod r) + x mod r) + c]
+///
+/// The block comes first in the order of channels, as in TensorFlow's depth_to_space; PyTorch's PixelShuffle has it last.
+/// outputFeatureChannels stays the number of filters. For CNNConvolution alone, and forward only: gradient kernels, fully
+/// connected and transposed layers throw.
+class CNNSubPixelConvolutionDescriptor : public CNNConvolutionDescriptor {
+ public:
+  /// As CNNConvolutionDescriptor's, with subPixelScaleFactor 1.
+  static CNNSubPixelConvolutionDescriptor cnnConvolutionDescriptor(std::size_t kernelWidth,
+                                                                   std::size_t kernelHeight,
+                                                                   std::size_t inputFeatureChannels,
+                                                                   std::size_t outputFeatureChannels);
+  /// Its square divides outputFeatureChannels: kernels throw otherwise when they are made.
+  using CNNConvolutionDescriptor::setSubPixelScaleFactor;
 
  private:
   using CNNConvolutionDescriptor::CNNConvolutionDescriptor;

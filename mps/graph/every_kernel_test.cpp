@@ -38,12 +38,16 @@ class EveryKernel : public testing::DeviceTest {
   [[nodiscard]] std::vector<std::shared_ptr<CNNKernel>> unaryKernels() const {
     const auto reshape = NNReshape::create(device_);
     reshape->setReshapedSize(side * channels, 1, side);
+    auto subPixels = CNNSubPixelConvolutionDescriptor::cnnConvolutionDescriptor(3, 3, channels, 8);
+    subPixels.setSubPixelScaleFactor(2);
     const auto relu = NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU, 0.5F);
     return {CNNPoolingMax::create(device_, 2, 2, 2, 2),
             CNNPoolingAverage::create(device_, 3, 3),
             CNNPoolingL2Norm::create(device_, 2, 2, 1, 1),
             CNNDilatedPoolingMax::create(device_, 2, 2, 1, 1, 2, 2),
             CNNConvolution::create(device_, test::layer(device_, 3, channels, 3, "conv")),
+            CNNConvolution::create(device_,
+                                   TrainableConvolution::create(device_, subPixels, "spread", 1, nullptr)),
             CNNFullyConnected::create(device_, test::layer(device_, side, channels, 3, "dense")),
             CNNNeuron::create(device_, relu),
             CNNBatchNormalization::create(device_, detail::FixedBatchNormalization::create(channels), relu),

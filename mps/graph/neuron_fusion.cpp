@@ -74,7 +74,8 @@ void fuseNeurons(GraphProgram& program) {
     const StepIndex producer = program.images[between].producer;
     if (producer == nowhere) continue;
     const auto* convolution = dynamic_cast<const CNNConvolution*>(program.steps[producer].kernel.get());
-    if (convolution == nullptr || convolution->fusedNeuronDescriptor().neuronType() != CNNNeuronType::None)
+    if (convolution == nullptr || convolution->fusedNeuronDescriptor().neuronType() != CNNNeuronType::None ||
+        convolution->subPixelScaleFactor() != 1)  // a fused neuron has the filters' channels
       continue;
     if (program.images[between].format != program.images[program.steps[s].result].format) continue;
     const auto gradients = gradientsOf(program, s);
