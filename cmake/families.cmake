@@ -6,12 +6,12 @@ unmetal_family(pooling
   CONFORM pooling_reference_call.cpp
   TESTS pooling_decisions_test.cpp pooling_test.cpp)
 unmetal_family(upsampling
-  HEADERS resize.hpp scale_node.hpp upsampling_node.hpp
-  SOURCES resize.cpp scale_node.cpp upsampling_call.cpp upsampling_node.cpp upsampling_plain.cpp
-          upsampling_problem.cpp upsampling_taps.cpp
-  CUDA upsampling_cuda.cu
-  CONFORM upsampling_reference_call.cpp
-  TESTS resize_test.cpp upsampling_test.cpp)
+  HEADERS crop_and_resize.hpp grid_sample.hpp image_scale.hpp resize.hpp scale_node.hpp upsampling_node.hpp
+  SOURCES crop_and_resize.cpp crop_and_resize_problem.cpp grid_sample.cpp grid_sample_cpu.cpp image_scale.cpp
+          resize.cpp scale_node.cpp upsampling_call.cpp upsampling_node.cpp upsampling_plain.cpp upsampling_problem.cpp upsampling_taps.cpp
+  CUDA grid_sample_cuda.cu lanczos_cuda.cu upsampling_cuda.cu
+  CONFORM grid_sample_conform.cpp grid_sample_reference.cpp image_scale_conform.cpp upsampling_reference_call.cpp
+  TESTS crop_and_resize_test.cpp grid_sample_test.cpp image_scale_test.cpp resize_test.cpp upsampling_test.cpp)
 unmetal_family(convolution
   HEADERS convolution_node.hpp convolution_transpose.hpp fully_connected.hpp kernel_with_weights.hpp
   SOURCES convolution_choice.cpp convolution_depthwise.cpp convolution_depthwise_rows.cpp convolution_matmul.cpp

@@ -38,6 +38,9 @@
 #include "mps/reshape/pad.hpp"
 #include "mps/reshape/reshape.hpp"
 #include "mps/softmax/softmax.hpp"
+#include "mps/upsampling/crop_and_resize.hpp"
+#include "mps/upsampling/grid_sample.hpp"
+#include "mps/upsampling/image_scale.hpp"
 #include "mps/upsampling/resize.hpp"
 #include "mps/upsampling/upsampling.hpp"
 
@@ -97,6 +100,13 @@ inline Values forward(Kernel& kernel, int seed) {
   unary.setDestinationImageAllocator(Image::defaultAllocator());
   return valuesOf(
       *ran(kernel, [&](const auto& buffer) { return unary.encode(buffer, source(kernel, seed)); }));
+}
+
+inline Values ofRegions(Kernel& kernel, int seed) {
+  auto& crop = dynamic_cast<NNCropAndResizeBilinear&>(kernel);
+  crop.setDestinationImageAllocator(Image::defaultAllocator());
+  return valuesOf(
+      *ran(kernel, [&](const auto& buffer) { return crop.encode(buffer, source(kernel, seed)); }));
 }
 
 inline Values ofTwo(Kernel& kernel, int seed) {
@@ -465,6 +475,18 @@ inline std::vector<CodedKernel> everyKernel(const Device& device) {
         return kernel;
       },
       [](const Device& d) { return NNResizeBilinearGradient::create(d); });
+  const auto scaled = [](auto kernel) {
+    kernel->setScaleTransform(ScaleTransform{1.5, 0.5, -0.25, 1});
+    return unary(kernel);
+  };
+  all.push_back(scaled(ImageBilinearScale::create(device, 5, 3)));
+  all.push_back(scaled(ImageLanczosScale::create(device, 3, 5)));
+  const auto gridSample = NNGridSample::create(device);
+  gridSample->setUseGridValueAsInputCoordinate(false);
+  gridSample->setPrimaryEdgeMode(ImageEdgeMode::Clamp);
+  all.push_back(coded(gridSample, ofTwo));
+  const std::vector<NormalizedRegion> regions{{0.25, 0.5, 0.5, -0.25}, {}};
+  all.push_back(coded(NNCropAndResizeBilinear::create(device, 3, 2, regions), ofRegions));
   all.push_back(coded(MatrixMultiplication::create(device, true, false, 2, 3, side, 0.5, 2), ofMatrices));
   all.push_back(coded(MatrixVectorMultiplication::create(device, true, side, side, 0.5, 2), ofVectors));
   all.push_back(

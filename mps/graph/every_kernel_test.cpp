@@ -20,6 +20,7 @@
 #include "mps/reshape/pad.hpp"
 #include "mps/reshape/reshape.hpp"
 #include "mps/softmax/softmax.hpp"
+#include "mps/upsampling/image_scale.hpp"
 #include "mps/upsampling/upsampling.hpp"
 
 /// Decisions that hold for the kernels of every family.
@@ -67,7 +68,9 @@ class EveryKernel : public testing::DeviceTest {
             CNNSoftMax::create(device_),
             CNNLogSoftMax::create(device_),
             CNNUpsamplingNearest::create(device_, 2, 3),
-            CNNUpsamplingBilinear::create(device_, 3, 2)};
+            CNNUpsamplingBilinear::create(device_, 3, 2),
+            ImageBilinearScale::create(device_, 3, 7),
+            ImageLanczosScale::create(device_, 7, 3)};
   }
   static Values valuesOfImage(std::size_t number) {
     Values values(each);

@@ -22,6 +22,9 @@
 #include "mps/reshape/pad.hpp"
 #include "mps/reshape/reshape.hpp"
 #include "mps/softmax/softmax.hpp"
+#include "mps/upsampling/crop_and_resize.hpp"
+#include "mps/upsampling/grid_sample.hpp"
+#include "mps/upsampling/image_scale.hpp"
 #include "mps/upsampling/resize.hpp"
 #include "mps/upsampling/upsampling.hpp"
 
@@ -75,6 +78,10 @@ void addKernelDecoders(Coder& coder) {
   add<NNCompare>(coder, "NNCompare");
   add<NNReduceFeatureChannelsAndWeightsMean>(coder, "NNReduceFeatureChannelsAndWeightsMean");
   add<NNReduceFeatureChannelsAndWeightsSum>(coder, "NNReduceFeatureChannelsAndWeightsSum");
+  add<ImageBilinearScale>(coder, "ImageBilinearScale");
+  add<ImageLanczosScale>(coder, "ImageLanczosScale");
+  add<NNCropAndResizeBilinear>(coder, "NNCropAndResizeBilinear");
+  add<NNGridSample>(coder, "NNGridSample");
   add<NNResizeBilinear>(coder, "NNResizeBilinear");
   add<NNResizeBilinearGradient>(coder, "NNResizeBilinearGradient");
   add<CNNNeuron>(coder, "CNNNeuron");

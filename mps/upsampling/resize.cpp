@@ -13,25 +13,19 @@ namespace mps {
 using detail::UpsamplingManner;
 using detail::UpsamplingSampling;
 
-namespace {
-
-/// Positions of pixels times sizes stay within 64 bits.
-constexpr std::size_t kLargestSize = std::size_t{1} << 24U;
-
-std::size_t checkedSize(const char* property, std::size_t size) {
-  if (size < 1 || size > kLargestSize)
-    throw Error("NNResizeBilinear", property, std::to_string(size), "1 to " + std::to_string(kLargestSize));
-  return size;
-}
-
-}  // namespace
-
 NNResizeBilinear::NNResizeBilinear(std::shared_ptr<mtl::Device> device, std::size_t resizeWidth,
                                    std::size_t resizeHeight, bool alignCorners)
     : CNNKernel(std::move(device)),
-      resizeWidth_(checkedSize("resizeWidth", resizeWidth)),
-      resizeHeight_(checkedSize("resizeHeight", resizeHeight)),
-      alignCorners_(alignCorners) {}
+      resizeWidth_(resizeWidth),
+      resizeHeight_(resizeHeight),
+      alignCorners_(alignCorners) {
+  checkSize();
+}
+
+void NNResizeBilinear::checkSize() const {
+  detail::checkResultSize("NNResizeBilinear", "resizeWidth", resizeWidth_);
+  detail::checkResultSize("NNResizeBilinear", "resizeHeight", resizeHeight_);
+}
 
 std::shared_ptr<NNResizeBilinear> NNResizeBilinear::create(const std::shared_ptr<mtl::Device>& device,
                                                            std::size_t resizeWidth, std::size_t resizeHeight,
@@ -99,8 +93,7 @@ void NNResizeBilinear::codeProperties(Coder& coder) {
   coder.code("resizeHeight", resizeHeight_);
   coder.code("alignCorners", alignCorners_);
   coder.code("halfPixelCenters", halfPixelCenters_);
-  checkedSize("resizeWidth", resizeWidth_);
-  checkedSize("resizeHeight", resizeHeight_);
+  checkSize();
   setHalfPixelCenters(halfPixelCenters_);
 }
 

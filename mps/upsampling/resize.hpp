@@ -73,6 +73,7 @@ class NNResizeBilinear final : public CNNKernel {
   NNResizeBilinear(const NNResizeBilinear&) = default;
   void codeProperties(Coder& coder) override;
   [[nodiscard]] detail::UpsamplingSampling sampling() const;
+  void checkSize() const;
 
   std::size_t resizeWidth_;
   std::size_t resizeHeight_;

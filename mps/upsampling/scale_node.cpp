@@ -6,22 +6,43 @@
 namespace mps {
 
 NNScaleNode::NNScaleNode(const char* className, std::shared_ptr<NNImageNode> source,
+                         std::shared_ptr<ImageTransformProvider> transformProvider,
                          const mtl::Size& outputSize)
-    : NNFilterNode({std::move(source)}), outputSize_(outputSize) {
+    : NNFilterNode({std::move(source)}), outputSize_(outputSize), provider_(std::move(transformProvider)) {
   if (outputSize.depth != 1)
     throw Error(className, "outputSize", "depth " + std::to_string(outputSize.depth), "depth 1");
-  addResultState(std::make_unique<NNGradientStateNode>());
 }
 
-NNBilinearScaleNode::NNBilinearScaleNode(std::shared_ptr<NNImageNode> source, const mtl::Size& outputSize)
-    : NNScaleNode("NNBilinearScaleNode", std::move(source), outputSize) {}
+void NNScaleNode::configureScale(ImageScale& kernel) const {
+  configure(kernel);
+  kernel.setTransformProvider(provider_, sources()[0]->handle());
+}
+
+NNBilinearScaleNode::NNBilinearScaleNode(std::shared_ptr<NNImageNode> source,
+                                         std::shared_ptr<ImageTransformProvider> transformProvider,
+                                         const mtl::Size& outputSize)
+    : NNScaleNode("NNBilinearScaleNode", std::move(source), std::move(transformProvider), outputSize) {
+  if (!this->transformProvider()) addResultState(std::make_unique<NNGradientStateNode>());
+}
 
 std::shared_ptr<NNBilinearScaleNode> NNBilinearScaleNode::create(std::shared_ptr<NNImageNode> source,
                                                                  const mtl::Size& outputSize) {
-  return std::shared_ptr<NNBilinearScaleNode>(new NNBilinearScaleNode(std::move(source), outputSize));
+  return create(std::move(source), nullptr, outputSize);
+}
+
+std::shared_ptr<NNBilinearScaleNode> NNBilinearScaleNode::create(
+    std::shared_ptr<NNImageNode> source, std::shared_ptr<ImageTransformProvider> transformProvider,
+    const mtl::Size& outputSize) {
+  return std::shared_ptr<NNBilinearScaleNode>(
+      new NNBilinearScaleNode(std::move(source), std::move(transformProvider), outputSize));
 }
 
 std::shared_ptr<Kernel> NNBilinearScaleNode::makeKernel(const std::shared_ptr<mtl::Device>& device) const {
+  if (transformProvider()) {
+    auto kernel = ImageBilinearScale::create(device, outputSize().width, outputSize().height);
+    configureScale(*kernel);
+    return kernel;
+  }
   auto kernel = NNResizeBilinear::create(device, outputSize().width, outputSize().height);
   configure(*kernel);
   kernel->setHalfPixelCenters(true);
@@ -30,7 +51,26 @@ std::shared_ptr<Kernel> NNBilinearScaleNode::makeKernel(const std::shared_ptr<mt
 
 std::vector<std::shared_ptr<NNGradientFilterNode>> NNBilinearScaleNode::makeGradientFilters(
     const std::shared_ptr<NNImageNode>& gradientImage) {
+  if (transformProvider()) return NNFilterNode::makeGradientFilters(gradientImage);
   return {NNBilinearScaleGradientNode::create(gradientImage, sources()[0], resultState())};
+}
+
+std::shared_ptr<NNLanczosScaleNode> NNLanczosScaleNode::create(std::shared_ptr<NNImageNode> source,
+                                                               const mtl::Size& outputSize) {
+  return create(std::move(source), nullptr, outputSize);
+}
+
+std::shared_ptr<NNLanczosScaleNode> NNLanczosScaleNode::create(
+    std::shared_ptr<NNImageNode> source, std::shared_ptr<ImageTransformProvider> transformProvider,
+    const mtl::Size& outputSize) {
+  return std::shared_ptr<NNLanczosScaleNode>(new NNLanczosScaleNode(
+      "NNLanczosScaleNode", std::move(source), std::move(transformProvider), outputSize));
+}
+
+std::shared_ptr<Kernel> NNLanczosScaleNode::makeKernel(const std::shared_ptr<mtl::Device>& device) const {
+  auto kernel = ImageLanczosScale::create(device, outputSize().width, outputSize().height);
+  configureScale(*kernel);
+  return kernel;
 }
 
 std::shared_ptr<NNBilinearScaleGradientNode> NNBilinearScaleGradientNode::create(

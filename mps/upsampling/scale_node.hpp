@@ -5,31 +5,43 @@
 #include <vector>
 
 #include "mps/core/node.hpp"
+#include "mps/upsampling/image_scale.hpp"
 #include "mtl/types.hpp"
 
 /// Graph nodes that resize images (spec/04 section 7.7).
 namespace mps {
 
-/// Base of the nodes that give an image another size (MPSNNScaleNode): the source fills the result.
+/// Base of the nodes that give an image another size (MPSNNScaleNode). The source fills the result, or lies where the
+/// transform provider says, which is asked at each encode of the graph for each image.
 class NNScaleNode : public NNFilterNode {
  public:
   /// Width and height of the result, whatever paddingPolicy says; depth 1.
   [[nodiscard]] const mtl::Size& outputSize() const { return outputSize_; }
+  /// null: the source fills the result.
+  [[nodiscard]] const std::shared_ptr<ImageTransformProvider>& transformProvider() const { return provider_; }
 
  protected:
   /// @throws Error for another depth than 1
-  NNScaleNode(const char* className, std::shared_ptr<NNImageNode> source, const mtl::Size& outputSize);
+  NNScaleNode(const char* className, std::shared_ptr<NNImageNode> source,
+              std::shared_ptr<ImageTransformProvider> transformProvider, const mtl::Size& outputSize);
+  /// Label, padding policy and provider.
+  void configureScale(ImageScale& kernel) const;
 
  private:
   mtl::Size outputSize_;
+  std::shared_ptr<ImageTransformProvider> provider_;
 };
 
-/// Stands for NNResizeBilinear with halfPixelCenters: pixels are sampled at their centres (MPSNNBilinearScaleNode).
-/// Apple's has no gradient (spec/00 D6).
+/// Stands for NNResizeBilinear with halfPixelCenters: pixels are sampled at their centres (MPSNNBilinearScaleNode). With a
+/// provider it stands for ImageBilinearScale, and has no gradient; Apple's has none in any case (spec/00 D6).
 class NNBilinearScaleNode final : public NNScaleNode {
  public:
   static std::shared_ptr<NNBilinearScaleNode> create(std::shared_ptr<NNImageNode> source,
                                                      const mtl::Size& outputSize);
+  /// @param transformProvider may be null
+  static std::shared_ptr<NNBilinearScaleNode> create(
+      std::shared_ptr<NNImageNode> source, std::shared_ptr<ImageTransformProvider> transformProvider,
+      const mtl::Size& outputSize);
   [[nodiscard]] std::string className() const override { return "NNBilinearScaleNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
 
@@ -38,7 +50,24 @@ class NNBilinearScaleNode final : public NNScaleNode {
       const std::shared_ptr<NNImageNode>& gradientImage) override;
 
  private:
-  NNBilinearScaleNode(std::shared_ptr<NNImageNode> source, const mtl::Size& outputSize);
+  NNBilinearScaleNode(std::shared_ptr<NNImageNode> source,
+                      std::shared_ptr<ImageTransformProvider> transformProvider, const mtl::Size& outputSize);
+};
+
+/// Stands for ImageLanczosScale (MPSNNLanczosScaleNode). It has no gradient: set stopGradient on its result.
+class NNLanczosScaleNode final : public NNScaleNode {
+ public:
+  static std::shared_ptr<NNLanczosScaleNode> create(std::shared_ptr<NNImageNode> source,
+                                                    const mtl::Size& outputSize);
+  /// @param transformProvider may be null
+  static std::shared_ptr<NNLanczosScaleNode> create(std::shared_ptr<NNImageNode> source,
+                                                    std::shared_ptr<ImageTransformProvider> transformProvider,
+                                                    const mtl::Size& outputSize);
+  [[nodiscard]] std::string className() const override { return "NNLanczosScaleNode"; }
+  [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
+
+ private:
+  using NNScaleNode::NNScaleNode;
 };
 
 /// Stands for NNResizeBilinearGradient.

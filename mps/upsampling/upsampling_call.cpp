@@ -35,6 +35,12 @@ GradientPixels gradientPixels(std::int64_t position, std::int64_t gradientSize, 
 
 }  // namespace
 
+void checkResultSize(const char* className, const char* property, std::size_t size) {
+  constexpr std::size_t most = std::size_t{1} << 24U;
+  if (size < 1 || size > most)
+    throw Error(className, property, std::to_string(size), "1 to " + std::to_string(most));
+}
+
 PreparedCall prepareUpsampling(const Kernel& kernel, const UpsamplingManner& manner,
                                const ForwardCall& call) {
   UpsamplingProblem problem;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "mps/core/call.hpp"
@@ -14,6 +15,9 @@ struct UpsamplingManner {
   std::int64_t resultWidth = 1;  ///< of the whole source
   std::int64_t resultHeight = 1;
 };
+
+/// Sizes are 1 to 2^24: positions of pixels times sizes stay within 64 bits. @throws Error for another one
+void checkResultSize(const char* className, const char* property, std::size_t size);
 
 PreparedCall prepareUpsampling(const Kernel& kernel, const UpsamplingManner& manner, const ForwardCall& call);
 

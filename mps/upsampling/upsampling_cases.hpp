@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <numeric>
 #include <ostream>
@@ -31,6 +32,8 @@ struct UpsamplingExtent {
   std::int64_t viewOrigin = 0;
   std::int64_t viewSize = 0;
   std::int64_t resultSize = 0;  ///< of a resize; 0: sourceSize * scaleFactor
+  double start = 0;             ///< of crops and scales
+  double step = 0;
 
   [[nodiscard]] std::int64_t wholeResult() const {
     return resultSize == 0 ? sourceSize * scaleFactor : resultSize;
@@ -83,8 +86,11 @@ struct UpsamplingCase {
  private:
   [[nodiscard]] UpsamplingProblem common(UpsamplingDirection direction) const {
     const auto axis = [](const UpsamplingExtent& extent) {
-      return UpsamplingAxis{
-          .sourceSize = extent.sourceSize, .resultSize = extent.wholeResult(), .offset = extent.offset};
+      return UpsamplingAxis{.sourceSize = extent.sourceSize,
+                            .resultSize = extent.wholeResult(),
+                            .offset = extent.offset,
+                            .start = extent.start,
+                            .step = extent.step};
     };
     UpsamplingProblem problem;
     problem.sampling = sampling;
@@ -190,6 +196,54 @@ inline std::vector<UpsamplingCase> upsamplingCases() {
   return cases;
 }
 
+/// Crops and scales, forward only: positions go on in steps.
+inline std::vector<UpsamplingCase> steppedCases() {
+  using enum UpsamplingMemory;
+  using enum UpsamplingSampling;
+  const auto axis = [](std::int64_t sourceSize, std::int64_t resultSize, double start, double step,
+                       std::int64_t offset = 0) {
+    return UpsamplingExtent{
+        .sourceSize = sourceSize, .offset = offset, .resultSize = resultSize, .start = start, .step = step};
+  };
+  // clang-format off
+  const std::vector<UpsamplingGeometry> geometries{
+      {.name = "Whole", .images = 2, .y = axis(5, 9, 0, 0.5), .x = axis(6, 11, 0, 0.5), .channels = 16},
+      {.name = "Part", .images = 3, .y = axis(9, 4, 1.25, 1.5), .x = axis(11, 7, 2.5, 0.75), .channels = 3},
+      {.name = "Outside", .images = 1, .y = axis(5, 8, -2.25, 1.25), .x = axis(4, 9, -1.5, 0.875), .channels = 5},
+      {.name = "HalfAPixelOutside", .images = 2, .y = axis(4, 8, -0.5, 0.5), .x = axis(5, 12, -0.375, 0.4375), .channels = 17},
+      {.name = "FarOutside", .images = 1, .y = axis(3, 4, -40, 2), .x = axis(4, 3, 9, 1), .channels = 4, .readsNothing = true},
+      {.name = "Thirds", .images = 2, .y = axis(7, 10, -1.0 / 3, 2.0 / 3), .x = axis(8, 5, 1.0 / 7, 4.0 / 3), .channels = 21},
+      {.name = "MuchSmaller", .images = 1, .y = axis(40, 3, 6.2, 13.1), .x = axis(31, 2, 7.3, 15.5), .channels = 8},
+      {.name = "MuchLarger", .images = 1, .y = axis(3, 34, -0.4, 0.083), .x = axis(2, 60, -0.48, 0.033), .channels = 4},
+      {.name = "OnePixel", .images = 2, .y = axis(6, 1, 2.5, 0), .x = axis(1, 4, 0, 0), .channels = 3},
+      {.name = "Offset", .images = 1, .y = axis(7, 5, 0.25, 0.5, 2), .x = axis(6, 4, 2, 0.75, -1), .channels = 4},
+      {.name = "SeveralTiles", .images = 1, .y = axis(4, 3, 0.5, 1), .x = axis(23, 41, 0, 0.5), .channels = 260},
+      {.name = "Threads", .images = 2, .y = axis(33, 40, 0, 0.75), .x = axis(35, 37, 1, 0.875), .channels = 12},
+      {.name = "Strided", .images = 3, .y = axis(5, 6, -1, 0.75), .x = axis(6, 5, 0.5, 1.25), .channels = 5, .memory = Strided},
+      {.name = "RepeatedImage", .images = 3, .y = axis(5, 6, 0, 0.75), .x = axis(6, 5, 0, 1.25), .channels = 16, .memory = RepeatedImage},
+  };
+  // clang-format on
+  constexpr std::array<const char*, 3> names{"Region", "Bilinear", "Lanczos"};
+  std::vector<UpsamplingCase> cases;
+  for (const UpsamplingGeometry& geometry : geometries)
+    for (std::size_t i = 0; i < names.size(); ++i)
+      for (const ImageEdgeMode edgeMode : {ImageEdgeMode::Zero, ImageEdgeMode::Clamp})
+        cases.push_back(
+            {std::string(geometry.name) + names[i] + (edgeMode == ImageEdgeMode::Clamp ? "Clamp" : ""),
+             static_cast<UpsamplingSampling>(static_cast<std::size_t>(BilinearRegion) + i), edgeMode,
+             geometry});
+  // Mirrored: crops alone.
+  cases.push_back({"MirroredRegion",
+                   BilinearRegion,
+                   ImageEdgeMode::Zero,
+                   {.name = "Mirrored",
+                    .images = 2,
+                    .y = axis(5, 4, 4.5, -1.25),
+                    .x = axis(6, 9, 5, -0.5),
+                    .channels = 7}});
+  return cases;
+}
+
 /// Larger than the caches: 49 MiB of float32.
 inline UpsamplingCase largeUpsamplingCase(UpsamplingSampling sampling) {
   return {"LargerThanCaches",
@@ -213,6 +267,11 @@ inline bool isExact(const UpsamplingProblem& problem) {
                divides((axis.resultSize - 1) / std::gcd(axis.resultSize - 1, axis.sourceSize - 1));
       case UpsamplingSampling::BilinearHalfPixel:
         return divides(2 * (axis.resultSize / common));
+      case UpsamplingSampling::BilinearRegion:
+      case UpsamplingSampling::BilinearScale:
+        return std::floor(8 * axis.start) == 8 * axis.start && std::floor(8 * axis.step) == 8 * axis.step;
+      case UpsamplingSampling::LanczosScale:
+        return false;
     }
     return false;
   };

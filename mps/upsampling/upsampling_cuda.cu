@@ -2,6 +2,8 @@
 #include <memory>
 
 #include "mps/core/element_grid_cuda.cuh"
+#include "mps/upsampling/crop_and_resize_problem.hpp"
+#include "mps/upsampling/lanczos_cuda.hpp"
 #include "mps/upsampling/upsampling_problem.hpp"
 #include "mps/upsampling/upsampling_samples.hpp"
 
@@ -458,6 +460,10 @@ class UpsamplingPlan final : public Plan {
 };
 
 Preparation prepareElements(const UpsamplingProblem& problem) {
+  if (problem.sampling == UpsamplingSampling::LanczosScale) return prepareLanczosCuda(problem);
+  if (problem.sampling >= UpsamplingSampling::BilinearRegion &&
+      problem.direction == UpsamplingDirection::Gradient)
+    return Refusal{"results need not be in the order of their source pixels"};
   for (const TensorShape* shape : {&problem.input, &problem.destination})
     if (!ElementGrid::fits(*shape) || !UpsamplingArguments::fits(*shape))
       return Refusal{ElementGrid::kTooLarge};
@@ -466,10 +472,20 @@ Preparation prepareElements(const UpsamplingProblem& problem) {
 
 constexpr Implementation<UpsamplingProblem> implementations[] = {{"elements", prepareElements}};
 
+Preparation prepareRegions(const CropAndResizeProblem& problem) {
+  return prepareCropAndResize(problem, upsamplingImplementationsCuda());
+}
+
+constexpr Implementation<CropAndResizeProblem> cropImplementations[] = {{kRegionByRegion, prepareRegions}};
+
 }  // namespace
 
 std::span<const Implementation<UpsamplingProblem>> upsamplingImplementationsCuda() {
   return implementations;
+}
+
+std::span<const Implementation<CropAndResizeProblem>> cropAndResizeImplementationsCuda() {
+  return cropImplementations;
 }
 
 }  // namespace mps::detail

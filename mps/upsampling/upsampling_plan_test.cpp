@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <string_view>
 
 #include "mps/core/streamed_stores.hpp"
 #include "mps/upsampling/upsampling_cases.hpp"
@@ -132,13 +133,21 @@ std::vector<Pass> passes() {
   return all;
 }
 
+/// Crops and scales have no gradient.
+std::vector<UpsamplingCase> casesOf(UpsamplingDirection direction) {
+  std::vector<UpsamplingCase> cases = upsamplingCases();
+  const std::vector<UpsamplingCase> stepped = steppedCases();
+  if (direction == Forward) cases.insert(cases.end(), stepped.begin(), stepped.end());
+  return cases;
+}
+
 class UpsamplingTable : public testing::TestWithParam<Pass> {};
 
 /// Every entry, forced in turn, against the reference.
 TEST_P(UpsamplingTable, AgreesWithTheReference) {
   const Pass& pass = GetParam();
   const std::vector<Entry> all = entries();
-  for (const UpsamplingCase& upsampling : upsamplingCases()) {
+  for (const UpsamplingCase& upsampling : casesOf(pass.direction)) {
     const UpsamplingProblem problem = pass.problem(upsampling);
     SCOPED_TRACE(upsampling.name + ": " + problem.describe());
     const ReferenceTensor expected = Call(problem, pass.values).expected();
@@ -254,6 +263,9 @@ TEST(UpsamplingPlanChoice, LargerThanTheCaches) {
 }
 
 TEST(UpsamplingPlanChoice, VectorsComeFirst) {
+  for (const UpsamplingCase& stepped : steppedCases())
+    EXPECT_EQ(preparePlan(upsamplingImplementationsCpu(), stepped.forward(Float16, Float32)).implementation,
+              "vectors");
   for (const UpsamplingCase& upsampling : upsamplingCases())
     for (const UpsamplingProblem& problem :
          {upsampling.forward(Unorm8, Float16), upsampling.gradient(Float16, Float32)})
@@ -303,6 +315,19 @@ std::vector<Perturbation> perturbations() {
   };
 }
 
+/// The result's size does not count.
+std::vector<Perturbation> steppedPerturbations() {
+  std::vector<Perturbation> all = perturbations();
+  std::erase_if(all, [](const Perturbation& one) {
+    return std::string_view(one.field).find("resultSize") != std::string_view::npos;
+  });
+  all.push_back({"x.start", [](UpsamplingProblem& p) { p.x.start += 0.125; }});
+  all.push_back({"y.start", [](UpsamplingProblem& p) { p.y.start -= 0.125; }});
+  all.push_back({"x.step", [](UpsamplingProblem& p) { p.x.step *= 1.5; }});
+  all.push_back({"y.step", [](UpsamplingProblem& p) { p.y.step *= 0.75; }});
+  return all;
+}
+
 std::vector<Perturbation> gradientPerturbations() {
   std::vector<Perturbation> all = perturbations();
   all.push_back({"x.firstResult", [](UpsamplingProblem& p) { ++p.x.firstResult; }});
@@ -314,11 +339,12 @@ std::vector<Perturbation> gradientPerturbations() {
   return all;
 }
 
-/// Each way of sampling must notice each change in some case.
-void expectEachFieldCounts(UpsamplingDirection direction, const std::vector<Perturbation>& changes) {
-  for (int sampling = 0; sampling < 4; ++sampling) {
+/// Each way of sampling, from `first` to `last`, must notice each change in some case.
+void expectEachFieldCounts(UpsamplingDirection direction, UpsamplingSampling first, UpsamplingSampling last,
+                           const std::vector<Perturbation>& changes) {
+  for (int sampling = static_cast<int>(first); sampling <= static_cast<int>(last); ++sampling) {
     std::vector<int> noticed(changes.size());
-    for (const UpsamplingCase& upsampling : upsamplingCases()) {
+    for (const UpsamplingCase& upsampling : casesOf(direction)) {
       if (static_cast<int>(upsampling.sampling) != sampling) continue;
       const UpsamplingProblem problem =
           direction == Forward ? upsampling.forward(Float32, Float32) : upsampling.gradient(Float32, Float32);
@@ -340,11 +366,18 @@ void expectEachFieldCounts(UpsamplingDirection direction, const std::vector<Pert
 }
 
 TEST(UpsamplingSensitivity, EachFieldOfTheForwardProblemCounts) {
-  expectEachFieldCounts(Forward, perturbations());
+  expectEachFieldCounts(Forward, UpsamplingSampling::Nearest, UpsamplingSampling::BilinearHalfPixel,
+                        perturbations());
+}
+
+TEST(UpsamplingSensitivity, EachFieldOfCropsAndScalesCounts) {
+  expectEachFieldCounts(Forward, UpsamplingSampling::BilinearRegion, UpsamplingSampling::LanczosScale,
+                        steppedPerturbations());
 }
 
 TEST(UpsamplingSensitivity, EachFieldOfTheGradientProblemCounts) {
-  expectEachFieldCounts(Gradient, gradientPerturbations());
+  expectEachFieldCounts(Gradient, UpsamplingSampling::Nearest, UpsamplingSampling::BilinearHalfPixel,
+                        gradientPerturbations());
 }
 
 /// The ways of sampling differ.
@@ -365,10 +398,12 @@ TEST(UpsamplingSensitivity, AnotherSamplingIsNoticed) {
 
 TEST(UpsamplingProblem, HashAndEqualitySeeEachField) {
   std::vector<Perturbation> changes = gradientPerturbations();
+  for (const Perturbation& stepped : steppedPerturbations()) changes.push_back(stepped);
   changes.push_back({"direction", [](UpsamplingProblem& p) { p.direction = Forward; }});
   changes.push_back({"input", [](UpsamplingProblem& p) { p.input.format = Unorm8; }});
   changes.push_back({"destination", [](UpsamplingProblem& p) { ++p.destination.rowStride; }});
-  const UpsamplingProblem problem = upsamplingCases().front().gradient(Float32, Float32);
+  UpsamplingProblem problem = upsamplingCases().front().gradient(Float32, Float32);
+  problem.x.step = problem.y.step = 1;
   for (const Perturbation& perturbation : changes) {
     UpsamplingProblem other = problem;
     perturbation.change(other);

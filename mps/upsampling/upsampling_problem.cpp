@@ -13,11 +13,18 @@ const char* name(UpsamplingSampling sampling) {
       return "bilinear upsampling, aligned corners";
     case UpsamplingSampling::BilinearHalfPixel:
       return "bilinear upsampling, half-pixel centers";
+    case UpsamplingSampling::BilinearRegion:
+      return "bilinear crop";
+    case UpsamplingSampling::BilinearScale:
+      return "bilinear scale";
+    case UpsamplingSampling::LanczosScale:
+      return "Lanczos scale";
   }
   return "upsampling";
 }
 
-std::string pair(std::int64_t x, std::int64_t y, const char* separator) {
+template <class Number>
+std::string pair(Number x, Number y, const char* separator) {
   return std::to_string(x) + separator + std::to_string(y);
 }
 
@@ -30,6 +37,8 @@ std::string UpsamplingProblem::describe() const {
   text += edgeMode == ImageEdgeMode::Clamp ? ", clamped edges" : ", zero edges";
   text += ", " + pair(x.sourceSize, y.sourceSize, "x") + " to " + pair(x.resultSize, y.resultSize, "x") +
           " offset " + pair(x.offset, y.offset, ",");
+  if (sampling >= UpsamplingSampling::BilinearRegion)
+    text += ", from " + pair(x.start, y.start, ",") + " in steps of " + pair(x.step, y.step, ",");
   if (isGradient) {
     if (x.firstResult != 0 || y.firstResult != 0)
       text += ", gradient starts at " + pair(x.firstResult, y.firstResult, ",");

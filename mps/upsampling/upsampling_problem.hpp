@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -10,8 +11,16 @@
 
 namespace mps::detail {
 
-/// How a result pixel finds its source pixels (spec/02 section 4.3).
-enum class UpsamplingSampling : std::uint8_t { Nearest, Bilinear, BilinearAlignCorners, BilinearHalfPixel };
+/// How a result pixel finds its source pixels (spec/02 section 4.3; spec/04 sections 7.7 and 15.4).
+enum class UpsamplingSampling : std::uint8_t {
+  Nearest,
+  Bilinear,
+  BilinearAlignCorners,
+  BilinearHalfPixel,
+  BilinearRegion,
+  BilinearScale,
+  LanczosScale
+};
 
 enum class UpsamplingDirection : std::uint8_t { Forward, Gradient };
 
@@ -28,17 +37,27 @@ enum class UpsamplingDirection : std::uint8_t { Forward, Gradient };
 /// and is the sum of the source pixels beside that position, floor and floor + 1, with weights 1 - w and w, w
 /// being its fraction. A pixel outside counts as 0 (Zero) or as the edge pixel (Clamp). A source pixel of weight
 /// 0 is not looked at, whatever it holds.
+///
+/// The last three are for the forward direction: t(x) = start + step * x. Inside are the positions from 0 to
+/// sourceSize - 1, for the scales half a pixel more on both sides, which BilinearScale counts as the edge. Outside is 0
+/// (Zero), or the edge pixel's position (Clamp). LanczosScale takes all source pixels i closer than 3 s, s = max(1, step):
+///
+///     weight(i) = L((i - t(x)) / s) / sum over source pixels j of L((j - t(x)) / s)
+///     L(u) = sinc(u) sinc(u / 3), sinc(u) = sin(pi u) / (pi u)
 struct UpsamplingAxis {
   std::int64_t sourceSize = 1;
   std::int64_t resultSize = 1;  ///< of the whole source; upsampling by a factor: sourceSize times it
   std::int64_t offset = 0;
+  double start = 0;
+  double step = 0;               ///< of a scale above 0
   std::int64_t firstResult = 0;  ///< gradient only: x of the incoming gradient's pixel 0, at least 0
   std::int64_t destinationOrigin =
       0;  ///< gradient only: the source pixel that destination pixel 0 stands for
 
   bool operator==(const UpsamplingAxis&) const = default;
   [[nodiscard]] constexpr std::size_t hash() const {
-    return hashOf(sourceSize, resultSize, offset, firstResult, destinationOrigin);
+    return hashOf(sourceSize, resultSize, offset, std::bit_cast<std::uint64_t>(start),
+                  std::bit_cast<std::uint64_t>(step), firstResult, destinationOrigin);
   }
 };
 

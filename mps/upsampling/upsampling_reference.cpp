@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <vector>
 
 namespace mps::detail {
@@ -32,13 +33,51 @@ double position(UpsamplingSampling sampling, const UpsamplingAxis& axis, std::in
     case UpsamplingSampling::BilinearHalfPixel:
       t = std::clamp((x + 0.5) * size / n - 0.5, 0.0, size - 1);
       break;
+    case UpsamplingSampling::BilinearRegion:
+    case UpsamplingSampling::BilinearScale:
+    case UpsamplingSampling::LanczosScale:
+      t = axis.start + axis.step * x;
+      break;
   }
   return static_cast<double>(axis.offset) + t;
 }
 
+/// Exactly 0 for whole numbers.
+double sinc(double u) {
+  if (u == 0) return 1;
+  if (u == std::floor(u)) return 0;
+  return std::sin(std::numbers::pi * u) / (std::numbers::pi * u);
+}
+
+/// All source pixels within three lobes, weighted so that the sum is 1.
+std::vector<Share> lanczosShares(const UpsamplingAxis& axis, double at) {
+  const double scale = std::max(1.0, axis.step);
+  std::vector<Share> shares;
+  double sum = 0;
+  for (std::int64_t i = 0; i < axis.sourceSize; ++i) {
+    const double u = (static_cast<double>(i) - at) / scale;
+    if (std::abs(u) >= 3) continue;
+    const double weight = sinc(u) * sinc(u / 3);
+    sum += weight;
+    if (weight != 0) shares.push_back({i, weight});
+  }
+  for (Share& share : shares) share.weight /= sum;
+  return shares;
+}
+
 std::vector<Share> sharesOf(const UpsamplingProblem& problem, const UpsamplingAxis& axis,
                             std::int64_t result) {
-  const double at = position(problem.sampling, axis, result);
+  double at = position(problem.sampling, axis, result);
+  if (problem.sampling >= UpsamplingSampling::BilinearRegion) {
+    const auto last = static_cast<double>(axis.sourceSize - 1);
+    // A position that was computed from fractions is not outside for a last digit.
+    const double margin = 1e-6 + (problem.sampling == UpsamplingSampling::BilinearRegion ? 0 : 0.5);
+    const bool isOutside = at < -margin || at > last + margin;
+    if (isOutside && problem.edgeMode == ImageEdgeMode::Zero) return {};
+    const bool isLanczos = problem.sampling == UpsamplingSampling::LanczosScale;
+    if (isOutside || !isLanczos) at = std::clamp(at, 0.0, last);
+    if (isLanczos) return lanczosShares(axis, at);
+  }
   const double below = std::floor(at);
   std::vector<Share> shares;
   for (const Share share : {Share{static_cast<std::int64_t>(below), 1 - (at - below)},
@@ -70,6 +109,13 @@ std::int64_t mostReaders(const UpsamplingAxis& axis, const std::vector<std::vect
   return *std::max_element(readers.begin(), readers.end());
 }
 
+/// Most source pixels that one result pixel takes a share of.
+std::int64_t mostShares(const std::vector<std::vector<Share>>& shares) {
+  std::size_t most = 0;
+  for (const auto& result : shares) most = std::max(most, result.size());
+  return static_cast<std::int64_t>(most);
+}
+
 /// A sum of `columns` terms on one axis, of `rows` such sums on the other: the additions, and where the weights
 /// are not all 1 two weights and their products.
 std::int64_t roundings(const UpsamplingProblem& problem, std::int64_t columns, std::int64_t rows) {
@@ -97,8 +143,7 @@ ReferenceTensor upsamplingForwardReference(const UpsamplingProblem& problem, con
   result.magnitude.resize(result.values.size());
   const auto rows = allShares(problem, problem.y, 0, shape.height);
   const auto columns = allShares(problem, problem.x, 0, shape.width);
-  result.roundings =
-      problem.sampling == UpsamplingSampling::Nearest ? roundings(problem, 1, 1) : roundings(problem, 2, 2);
+  result.roundings = roundings(problem, mostShares(columns), mostShares(rows));
   forEachElement(shape, [&](std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c) {
     for (const Share& row : rows[static_cast<std::size_t>(y)])
       for (const Share& column : columns[static_cast<std::size_t>(x)])

@@ -46,8 +46,13 @@ UpsamplingElements elementsOf(const UpsamplingTaps& columns, const TensorShape& 
   UpsamplingElements elements;
   const std::int64_t channels = destination.channels;
   std::int64_t most = 1;
-  for (std::int64_t x = 0; x < destination.width; ++x)
+  std::int64_t before = 0;
+  for (std::int64_t x = 0; x < destination.width; ++x) {
+    if (columns.begin(x) == columns.end(x)) continue;
+    if (columns.begin(x)->input < before) return elements;  // mirrored
+    before = columns.begin(x)->input;
     most = std::max<std::int64_t>(most, columns.end(x) - columns.begin(x));
+  }
   constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max();
   if (channels > UpsamplingElements::mostChannels || most > UpsamplingElements::mostTaps ||
       destination.pixelStride != channels || input.width * channels > largest)
@@ -80,21 +85,38 @@ UpsamplingElements elementsOf(const UpsamplingTaps& columns, const TensorShape& 
 
 }  // namespace
 
+namespace {
+
+/// Calls visit(source pixel, weight) for what a result is made of, in ascending order.
+template <class Visit>
+void forEachSample(const UpsamplingProblem& problem, const UpsamplingAxis& axis, std::int64_t x,
+                   Visit visit) {
+  if (problem.sampling != UpsamplingSampling::LanczosScale) {
+    const UpsamplingSamples samples = upsamplingSamples(problem.sampling, problem.edgeMode, axis, x);
+    visit(samples.first, samples.firstWeight);
+    visit(samples.second, samples.secondWeight);
+    return;
+  }
+  const LanczosSamples samples = lanczosSamples(problem.edgeMode, axis, x);
+  double sum = 0;
+  for (std::int64_t i = samples.first; i < samples.end; ++i) sum += lanczosWeight(samples, i);
+  for (std::int64_t i = samples.first; i < samples.end; ++i) visit(i, lanczosWeight(samples, i) / sum);
+}
+
+}  // namespace
+
 UpsamplingTaps::UpsamplingTaps(const UpsamplingProblem& problem, const UpsamplingAxis& axis,
                                std::int64_t inputSize, std::int64_t destinationSize) {
   std::vector<std::vector<UpsamplingTap>> lists(static_cast<std::size_t>(destinationSize));
   const bool isForward = problem.direction == UpsamplingDirection::Forward;
   const std::int64_t results = isForward ? destinationSize : inputSize;
   for (std::int64_t i = 0; i < results; ++i) {
-    const UpsamplingSamples samples =
-        upsamplingSamples(problem.sampling, problem.edgeMode, axis, isForward ? i : axis.firstResult + i);
     const auto add = [&](std::int64_t pixel, double weight) {
       const std::int64_t to = isForward ? i : pixel - axis.destinationOrigin;
       if (weight == 0 || to < 0 || to >= destinationSize) return;
       lists[static_cast<std::size_t>(to)].push_back({isForward ? pixel : i, static_cast<float>(weight)});
     };
-    add(samples.first, samples.firstWeight);
-    add(samples.second, samples.secondWeight);
+    forEachSample(problem, axis, isForward ? i : axis.firstResult + i, add);
   }
   first_.push_back(0);
   for (const auto& list : lists) {

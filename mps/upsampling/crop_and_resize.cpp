@@ -1,0 +1,146 @@
+#include "mps/upsampling/crop_and_resize.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+#include "mps/core/call.hpp"
+#include "mps/core/coder.hpp"
+#include "mps/core/error.hpp"
+#include "mps/upsampling/crop_and_resize_problem.hpp"
+#include "mps/upsampling/upsampling_call.hpp"
+#include "mtl/device.hpp"
+
+namespace mps {
+namespace {
+
+/// An axis of a region.
+detail::UpsamplingAxis axisOf(double origin, double size, std::int64_t sourceSize, std::size_t resultSize,
+                              std::int64_t offset) {
+  const auto steps = static_cast<double>(resultSize - 1);
+  const auto whole = static_cast<double>(sourceSize - 1);
+  detail::UpsamplingAxis axis;
+  axis.sourceSize = sourceSize;
+  axis.resultSize = static_cast<std::int64_t>(resultSize);
+  axis.offset = offset;
+  axis.start = (resultSize == 1 ? origin + size / 2 : origin) * whole;
+  axis.step = resultSize == 1 ? 0 : size * whole / steps;
+  return axis;
+}
+
+/// Each source as often as there are regions.
+ImageBatch repeated(const ImageBatch& sources, std::size_t times) {
+  std::vector<std::shared_ptr<Image>> images;
+  for (std::size_t n = 0; n < sources.count(); ++n) images.insert(images.end(), times, sources[n]);
+  return images;
+}
+
+}  // namespace
+
+NNCropAndResizeBilinear::NNCropAndResizeBilinear(std::shared_ptr<mtl::Device> device, std::size_t resizeWidth,
+                                                 std::size_t resizeHeight,
+                                                 std::span<const NormalizedRegion> regions)
+    : CNNKernel(std::move(device)),
+      resizeWidth_(resizeWidth),
+      resizeHeight_(resizeHeight),
+      regions_(regions.begin(), regions.end()) {
+  check();
+}
+
+void NNCropAndResizeBilinear::check() const {
+  detail::checkResultSize("NNCropAndResizeBilinear", "resizeWidth", resizeWidth_);
+  detail::checkResultSize("NNCropAndResizeBilinear", "resizeHeight", resizeHeight_);
+  if (regions_.empty()) throw Error("NNCropAndResizeBilinear", "regions", "none", "one or more");
+  for (const NormalizedRegion& region : regions_)
+    for (const double number : {region.x, region.y, region.width, region.height})
+      if (!(std::abs(number) <= 1e9))
+        throw Error("NNCropAndResizeBilinear", "regions", std::to_string(number), "-1e9 to 1e9");
+}
+
+std::shared_ptr<NNCropAndResizeBilinear> NNCropAndResizeBilinear::create(
+    const std::shared_ptr<mtl::Device>& device, std::size_t resizeWidth, std::size_t resizeHeight,
+    std::span<const NormalizedRegion> regions) {
+  return std::shared_ptr<NNCropAndResizeBilinear>(
+      new NNCropAndResizeBilinear(device, resizeWidth, resizeHeight, regions));
+}
+
+std::shared_ptr<Kernel> NNCropAndResizeBilinear::clone() const {
+  return std::shared_ptr<NNCropAndResizeBilinear>(new NNCropAndResizeBilinear(*this));
+}
+
+void NNCropAndResizeBilinear::adjustDestination(ImageDescriptor& destination,
+                                                const ImageDescriptor& /*source*/) {
+  destination.setWidth(resizeWidth_);
+  destination.setHeight(resizeHeight_);
+  destination.setNumberOfImages(regions_.size());
+}
+
+ImageDescriptor NNCropAndResizeBilinear::sizeOfResults(const std::shared_ptr<Image>& source) {
+  const std::shared_ptr<Image> sources[] = {source};
+  return destinationImageDescriptor(sources);
+}
+
+std::shared_ptr<Image> NNCropAndResizeBilinear::encode(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const std::shared_ptr<Image>& sourceImage) {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  auto destination = detail::allocateImages(*this, *destinationImageAllocator(), commandBuffer,
+                                            sizeOfResults(sourceImage), 1)[0];
+  encode(commandBuffer, sourceImage, destination);
+  return destination;
+}
+
+ImageBatch NNCropAndResizeBilinear::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                                const ImageBatch& sourceImages) {
+  detail::checkCommandBuffer(*this, commandBuffer);
+  if (sourceImages.empty()) return {};
+  ImageDescriptor size = sizeOfResults(sourceImages[0]);
+  size.setNumberOfImages(1);
+  ImageBatch destinations = detail::allocateImages(*this, *destinationImageAllocator(), commandBuffer, size,
+                                                   sourceImages.count() * regions_.size());
+  encodeBatch(commandBuffer, sourceImages, destinations);
+  return destinations;
+}
+
+void NNCropAndResizeBilinear::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                     const std::shared_ptr<Image>& sourceImage,
+                                     const std::shared_ptr<Image>& destinationImage) {
+  const ImageBatch sources = detail::batchOf(*this, "sourceImage", sourceImage);
+  const ImageBatch stack = detail::batchOf(*this, "destinationImage", destinationImage);
+  encodeBatch(commandBuffer, sources, stack[0]->batchRepresentation());
+}
+
+void NNCropAndResizeBilinear::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                          const ImageBatch& sourceImages,
+                                          const ImageBatch& destinationImages) {
+  CNNKernel::encodeBatch(commandBuffer, repeated(sourceImages, regions_.size()), destinationImages);
+}
+
+detail::PreparedCall NNCropAndResizeBilinear::prepareForward(const detail::ForwardCall& call) const {
+  const auto images = static_cast<std::size_t>(call.destination.images);
+  if (images % regions_.size() != 0)
+    throw Error(describe(), "destinationImages", std::to_string(images) + " images",
+                std::to_string(regions_.size()) + " for each source, one for each region");
+  detail::CropAndResizeProblem problem;
+  problem.edgeMode = call.edgeMode;
+  for (std::size_t n = 0; n < images; ++n) {
+    const NormalizedRegion& region = regions_[n % regions_.size()];
+    problem.regions.push_back(
+        {axisOf(region.x, region.width, call.source.width, resizeWidth_, call.offset.x),
+         axisOf(region.y, region.height, call.source.height, resizeHeight_, call.offset.y)});
+  }
+  problem.input = call.source;
+  problem.destination = call.destination;
+  detail::PreparedCall prepared;
+  prepared.plan = detail::planFor(*device(), detail::cropAndResizeBackEnds, problem);
+  return prepared;
+}
+
+void NNCropAndResizeBilinear::codeProperties(Coder& coder) {
+  CNNKernel::codeProperties(coder);
+  coder.code("resizeWidth", resizeWidth_);
+  coder.code("resizeHeight", resizeHeight_);
+  coder.code("regions", regions_);
+  check();
+}
+
+}  // namespace mps

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mps/upsampling/upsampling_problem.hpp"
+
+namespace mps::detail {
+
+/// All numbers of one call: image n of `destination` is a region of image n of `input`, resized. Operands as of upsampling,
+/// forward. Every destination element is written.
+struct CropAndResizeProblem {
+  struct Region {
+    UpsamplingAxis x;
+    UpsamplingAxis y;
+    bool operator==(const Region&) const = default;
+  };
+  ImageEdgeMode edgeMode = ImageEdgeMode::Zero;  ///< Zero or Clamp
+  std::vector<Region> regions;                   ///< one for each image
+  TensorShape input;
+  TensorShape destination;
+
+  bool operator==(const CropAndResizeProblem&) const = default;
+  [[nodiscard]] std::size_t hash() const;
+  [[nodiscard]] std::string describe() const;
+  /// That of one image.
+  [[nodiscard]] UpsamplingProblem resizeOf(std::size_t image) const;
+};
+
+inline constexpr std::string_view kRegionByRegion = "region by region";
+
+Preparation prepareCropAndResize(const CropAndResizeProblem& problem,
+                                 std::span<const Implementation<UpsamplingProblem>> resizes);
+
+std::span<const Implementation<CropAndResizeProblem>> cropAndResizeImplementationsCpu();
+std::span<const Implementation<CropAndResizeProblem>> cropAndResizeImplementationsCuda();
+inline constexpr BackEnds<CropAndResizeProblem> cropAndResizeBackEnds{
+    cropAndResizeImplementationsCpu, UNMETAL_CUDA_LIST(cropAndResizeImplementationsCuda)};
+
+}  // namespace mps::detail

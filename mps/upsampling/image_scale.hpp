@@ -1,0 +1,156 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/node.hpp"
+#include "mps/core/secure_coding.hpp"
+
+/// Scaling and moving images (MPSImageResampling.h; spec/04 section 7.7).
+namespace mps {
+
+/// Where the points of a source lie in the result, in pixels from the top left corner of the image, on both axes
+/// result = scale * source + translate (MPSScaleTransform).
+struct ScaleTransform {
+  double scaleX = 1;
+  double scaleY = 1;
+  double translateX = 0;
+  double translateY = 0;
+  bool operator==(const ScaleTransform&) const = default;
+};
+
+/// Chooses the transform of each image of a graph (protocol MPSImageTransformProvider). A graph with one can be coded when
+/// it overrides what SecureCoding asks for.
+class ImageTransformProvider : public SecureCoding {
+ public:
+  /// Called whenever the graph is encoded, once for each image. @param handle of the source's node; may be null
+  virtual ScaleTransform transformForSourceImage(const std::shared_ptr<Image>& image,
+                                                 const std::shared_ptr<Handle>& handle) = 0;
+};
+
+/// Base of the kernels that scale and move images (MPSImageScale). The result has outputWidth x outputHeight pixels for
+/// every padding policy. On each axis the centre of result pixel x lies at source position
+///
+///     t(x) = (x + 0.5 - translate) / scale - 0.5
+///
+/// of the pixels' centres. Without a transform the source fills the result: scale = result size / source size,
+/// translate = 0. More than half a pixel outside the source is 0 (edge mode Zero) or the edge pixel (Clamp).
+///
+/// Of a destination that is given, the pixels in clipRect are written: x counts from clipRect.origin, and offset is added
+/// to t(x). Sources: every format; destinations: float16, float32. No gradient, no state.
+class ImageScale : public CNNKernel {
+ public:
+  [[nodiscard]] std::size_t outputWidth() const { return outputWidth_; }
+  [[nodiscard]] std::size_t outputHeight() const { return outputHeight_; }
+  /// Empty: the source fills the result. Empty.
+  [[nodiscard]] const std::optional<ScaleTransform>& scaleTransform() const { return transform_; }
+  /// @throws Error for a scale outside of 1e-9 to 1e9, or a translation outside of -1e9 to 1e9
+  void setScaleTransform(const std::optional<ScaleTransform>& transform);
+
+  [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+  /// The library's own: steps of graphs ask it, and leave its answer for the last image in scaleTransform.
+  void setTransformProvider(std::shared_ptr<ImageTransformProvider> provider,
+                            std::shared_ptr<Handle> handle) {
+    provider_ = std::move(provider);
+    handle_ = std::move(handle);
+  }
+  void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                  std::span<const ImageBatch> sources, const StateBatch& destinationStates,
+                  const ImageBatch& destinationImages) override;
+
+ protected:
+  ImageScale(const char* className, std::shared_ptr<mtl::Device> device, std::size_t outputWidth,
+             std::size_t outputHeight);
+  ImageScale(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
+      : CNNKernel(std::move(device), decoding) {}
+  ImageScale(const ImageScale&) = default;
+  void codeProperties(Coder& coder) override;
+  /// Positions, not windows: the base class leaves edges to the family.
+  [[nodiscard]] bool hasWindow() const override { return true; }
+  [[nodiscard]] bool keepsOffset() const override { return true; }
+  [[nodiscard]] bool makesState() const override { return false; }
+  void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
+  [[nodiscard]] virtual bool isLanczos() const = 0;
+
+ private:
+  std::size_t outputWidth_ = 1;
+  std::size_t outputHeight_ = 1;
+  std::optional<ScaleTransform> transform_;
+  std::shared_ptr<ImageTransformProvider> provider_;
+  std::shared_ptr<Handle> handle_;
+};
+
+/// Interpolates between the two source pixels beside t(x) on each axis (MPSImageBilinearScale):
+///
+///     out = (1 - w) in[i] + w in[i + 1], i below t(x), w its fraction
+///
+/// t(x) being moved to the centre of the edge pixel where it is less than half a pixel outside. Nothing is filtered: where
+/// the result is much smaller, most source pixels do not count. Without a transform it gives the bits of NNResizeBilinear
+/// with halfPixelCenters, or neighbours of them.
+class ImageBilinearScale final : public ImageScale {
+ public:
+  /// The library's own.
+  ImageBilinearScale(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
+      : ImageScale(std::move(device), decoding) {}
+  /// @param outputWidth,outputHeight 1 to 2^24  @throws Error for another size
+  static std::shared_ptr<ImageBilinearScale> create(const std::shared_ptr<mtl::Device>& device,
+                                                    std::size_t outputWidth, std::size_t outputHeight);
+  [[nodiscard]] std::string className() const override { return "ImageBilinearScale"; }
+  [[nodiscard]] std::shared_ptr<ImageBilinearScale> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<ImageBilinearScale> decode(Coder& coder,
+                                                    const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<ImageBilinearScale>(coder, device);
+  }
+
+ protected:
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  [[nodiscard]] bool isLanczos() const override { return false; }
+
+ private:
+  using ImageScale::ImageScale;
+  ImageBilinearScale(const ImageBilinearScale&) = default;
+};
+
+/// Weighs all source pixels within three lobes of a windowed sinc around t(x) on each axis (MPSImageLanczosScale):
+///
+///     out = sum over i of L((i - t(x)) / s) in[i] / sum over i of L((i - t(x)) / s), |i - t(x)| < 3 s
+///     L(u) = sinc(u) sinc(u / 3), sinc(u) = sin(pi u) / (pi u)
+///
+/// with s = 1 where the result is larger than the source, else 1 / scale, so that every source pixel counts. Pixels outside
+/// the source are left out of both sums. Weights may be negative: results overshoot at sharp edges. The formula is this
+/// library's choice; Apple publishes none.
+class ImageLanczosScale final : public ImageScale {
+ public:
+  /// The library's own.
+  ImageLanczosScale(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
+      : ImageScale(std::move(device), decoding) {}
+  /// @param outputWidth,outputHeight 1 to 2^24  @throws Error for another size
+  static std::shared_ptr<ImageLanczosScale> create(const std::shared_ptr<mtl::Device>& device,
+                                                   std::size_t outputWidth, std::size_t outputHeight);
+  [[nodiscard]] std::string className() const override { return "ImageLanczosScale"; }
+  [[nodiscard]] std::shared_ptr<ImageLanczosScale> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<ImageLanczosScale> decode(Coder& coder,
+                                                   const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<ImageLanczosScale>(coder, device);
+  }
+
+ protected:
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  [[nodiscard]] bool isLanczos() const override { return true; }
+
+ private:
+  using ImageScale::ImageScale;
+  ImageLanczosScale(const ImageLanczosScale&) = default;
+};
+
+}  // namespace mps

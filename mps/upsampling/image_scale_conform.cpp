@@ -1,0 +1,157 @@
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "mps/conform/kernel_cases.hpp"
+#include "mps/upsampling/crop_and_resize.hpp"
+#include "mps/upsampling/crop_and_resize_problem.hpp"
+#include "mps/upsampling/image_scale.hpp"
+#include "mps/upsampling/upsampling_cases.hpp"
+#include "mps/upsampling/upsampling_reference.hpp"
+
+/// Crops and scales: the plans are those of upsampling.
+namespace mps::detail {
+namespace {
+
+using UpsamplingImplementation = Implementation<UpsamplingProblem>;
+
+void runPlan(ConformRun& run, const UpsamplingImplementation& implementation, const UpsamplingCase& one,
+             const UpsamplingProblem& problem, Tier tier, std::size_t firstElement) {
+  const auto plan = run.prepare(implementation, problem);
+  if (!plan) return;
+  TestTensor source = run.source(problem.input, valuesFor(tier, problem.input.format), firstElement);
+  TestTensor destination = run.destination(problem.destination, 3 * firstElement);
+  run.execute(*plan, {.source = source.address(), .destination = destination.address()});
+  run.require(source.isUnchanged(), "the source was written");
+  constexpr std::int64_t few = 64;
+  const bool mayBeZero = one.geometry.readsNothing || problem.input.elements() < few;
+  run.check(upsamplingForwardReference(problem, source.reference()), destination,
+            mayBeZero ? Zeros::Expected : Zeros::Suspicious);
+}
+
+/// That part of an image, as spec/04 section 15.4 has it.
+UpsamplingAxis regionAxis(double origin, double size, std::int64_t sourceSize, std::int64_t resultSize) {
+  const auto in = static_cast<double>(sourceSize - 1);
+  const auto out = static_cast<double>(resultSize - 1);
+  return {.sourceSize = sourceSize,
+          .resultSize = resultSize,
+          .start = resultSize == 1 ? (origin + size / 2) * in : origin * in,
+          .step = resultSize == 1 ? 0 : size / out * in};
+}
+
+void runCrop(ConformRun& run, const KernelBatch& batch, ConformFormats formats) {
+  constexpr std::size_t width = 4;
+  constexpr std::size_t height = 7;
+  const std::vector<NormalizedRegion> regions{{}, {0.25, 0.5, 0.5, 0.25}, {-0.5, 0.75, 2.1, -0.7}};
+  const auto kernel = NNCropAndResizeBilinear::create(run.device(), width, height, regions);
+  const TestImages sources = run.sources(batch.form, batch.descriptor(formats.source), batch.count,
+                                         valuesFor(Tier::Bounded, formats.source));
+  const ImageDescriptor size(formats.result, width, height, batch.channels);
+  const TestImages results = run.destinations(batch.form, size, batch.count * regions.size());
+  if (!run.encode([&](const auto& commandBuffer) {
+        kernel->encodeBatch(commandBuffer, sources.batch(), results.batch());
+      }))
+    return;
+  run.require(sources.isUnchanged(), "the source was written");
+
+  const ReferenceTensor source = sources.reference();
+  const TensorShape shape = results.shape();
+  ReferenceTensor expected(shape.images, shape.height, shape.width, shape.channels);
+  expected.values.clear();
+  for (std::int64_t n = 0; n < shape.images; ++n) {
+    const auto count = static_cast<std::int64_t>(regions.size());
+    const NormalizedRegion& region = regions[static_cast<std::size_t>(n % count)];
+    UpsamplingProblem problem;
+    problem.sampling = UpsamplingSampling::BilinearRegion;
+    problem.x = regionAxis(region.x, region.width, source.width, shape.width);
+    problem.y = regionAxis(region.y, region.height, source.height, shape.height);
+    problem.input = TensorShape::dense(1, source.height, source.width, source.channels, formats.source);
+    problem.destination = TensorShape::dense(1, shape.height, shape.width, shape.channels, formats.result);
+    ReferenceTensor one(1, source.height, source.width, source.channels);
+    const auto first = source.values.begin() + static_cast<std::ptrdiff_t>(source.index(n / count, 0, 0, 0));
+    one.values.assign(first, first + static_cast<std::ptrdiff_t>(one.values.size()));
+    const ReferenceTensor result = upsamplingForwardReference(problem, one);
+    expected.values.insert(expected.values.end(), result.values.begin(), result.values.end());
+    expected.magnitude.insert(expected.magnitude.end(), result.magnitude.begin(), result.magnitude.end());
+    expected.roundings = std::max(expected.roundings, result.roundings);
+  }
+  run.check(expected, results, Zeros::Expected);
+}
+
+/// The source, moved and of another size.
+void runScale(ConformRun& run, ImageScale& kernel, UpsamplingSampling sampling, const KernelBatch& batch,
+              ConformFormats formats) {
+  const ScaleTransform transform{1.5, 0.625, -0.75, 1.25};
+  kernel.setScaleTransform(transform);
+  const TestImages sources = run.sources(batch.form, batch.descriptor(formats.source), batch.count,
+                                         valuesFor(Tier::Bounded, formats.source));
+  UpsamplingProblem problem;
+  problem.sampling = sampling;
+  const auto axis = [](std::int64_t sourceSize, std::size_t resultSize, double scale, double translate) {
+    return UpsamplingAxis{.sourceSize = sourceSize,
+                          .resultSize = static_cast<std::int64_t>(resultSize),
+                          .start = (0.5 - translate) / scale - 0.5,
+                          .step = 1 / scale};
+  };
+  problem.input = sources.shape();
+  problem.x = axis(problem.input.width, kernel.outputWidth(), transform.scaleX, transform.translateX);
+  problem.y = axis(problem.input.height, kernel.outputHeight(), transform.scaleY, transform.translateY);
+  problem.destination = TensorShape::dense(problem.input.images, problem.y.resultSize, problem.x.resultSize,
+                                           problem.input.channels, formats.result);
+  runForwardKernel(run, kernel, sources, batch.form, formats.result, [&](const ReferenceTensor& source) {
+    return upsamplingForwardReference(problem, source);
+  });
+}
+
+void runKernel(ConformRun& run, UpsamplingSampling sampling, const KernelBatch& batch,
+               ConformFormats formats) {
+  constexpr std::size_t width = 9;
+  constexpr std::size_t height = 4;
+  switch (sampling) {
+    case UpsamplingSampling::BilinearScale:
+      return runScale(run, *ImageBilinearScale::create(run.device(), width, height), sampling, batch,
+                      formats);
+    case UpsamplingSampling::LanczosScale:
+      return runScale(run, *ImageLanczosScale::create(run.device(), width, height), sampling, batch, formats);
+    default:
+      return runCrop(run, batch, formats);
+  }
+}
+
+}  // namespace
+
+void conformImageScale(Conform& conform) {
+  struct Class {
+    UpsamplingSampling sampling;
+    const char* name;
+  };
+  constexpr Class classes[] = {{UpsamplingSampling::BilinearRegion, "NNCropAndResizeBilinear"},
+                               {UpsamplingSampling::BilinearScale, "ImageBilinearScale"},
+                               {UpsamplingSampling::LanczosScale, "ImageLanczosScale"}};
+  const auto row = [&](const UpsamplingImplementation& implementation, const Class& one, Tier tier,
+                       ConformFormats formats) {
+    const ConformKey key{one.name, Direction::Forward, formats.source, std::string(implementation.name),
+                         tier};
+    if (!conform.isSelected(key)) return;
+    std::vector<ConformCase> cases;
+    for (const UpsamplingCase& stepped : steppedCases()) {
+      const UpsamplingProblem problem = stepped.forward(formats.source, formats.result);
+      if (stepped.sampling != one.sampling || (tier == Tier::Exact && !isExact(problem))) continue;
+      for (const std::size_t firstElement : {std::size_t{0}, std::size_t{1}})
+        cases.push_back({stepped.name, [=](ConformRun& run) {
+                           runPlan(run, implementation, stepped, problem, tier, firstElement);
+                         }});
+    }
+    if (tier == Tier::Bounded)
+      for (const KernelBatch& batch : kernelBatches())
+        cases.push_back({batch.name, [=](ConformRun& run) { runKernel(run, one.sampling, batch, formats); }});
+    conformRow(conform, key, cases);
+  };
+  for (const Class& one : classes)
+    for (const UpsamplingImplementation& implementation : conform.implementations(upsamplingBackEnds))
+      for (const Tier tier : {Tier::Exact, Tier::Bounded})
+        for (const ConformFormats formats : kForwardFormats) row(implementation, one, tier, formats);
+}
+
+}  // namespace mps::detail
