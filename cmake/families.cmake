@@ -28,11 +28,13 @@ unmetal_family(convolution
         convolution_transpose_test.cpp convolution_weights_test.cpp fully_connected_test.cpp pooled_convolution_test.cpp
         sub_pixel_convolution_test.cpp)
 unmetal_family(batch_normalization
-  HEADERS batch_normalization_node.hpp
-  SOURCES batch_normalization_gradient_call.cpp batch_normalization_node.cpp
+  HEADERS batch_normalization_node.hpp matrix_batch_normalization.hpp matrix_neuron.hpp
+  SOURCES batch_normalization_gradient_call.cpp batch_normalization_node.cpp matrix_batch_normalization.cpp
+          matrix_columns.cpp matrix_neuron.cpp
   CUDA batch_normalization_cuda.cu
-  CONFORM batch_normalization_reference_call.cpp
-  TESTS batch_normalization_gradient_test.cpp batch_normalization_test.cpp)
+  CONFORM batch_normalization_reference_call.cpp matrix_columns_conform.cpp
+  TESTS batch_normalization_gradient_test.cpp batch_normalization_test.cpp matrix_batch_normalization_test.cpp
+        matrix_neuron_test.cpp)
 unmetal_family(instance_normalization
   HEADERS group_normalization.hpp instance_normalization_node.hpp
   SOURCES group_normalization.cpp instance_normalization_node.cpp
@@ -82,7 +84,12 @@ unmetal_family(gram_matrix
   CUDA gram_matrix_cuda.cu
   CONFORM gram_matrix_reference_call.cpp
   TESTS gram_matrix_test.cpp)
-unmetal_family(softmax CUDA softmax_cuda.cu CONFORM softmax_reference_call.cpp TESTS softmax_test.cpp)
+unmetal_family(softmax
+  HEADERS matrix_softmax.hpp
+  SOURCES matrix_softmax.cpp
+  CUDA softmax_cuda.cu
+  CONFORM softmax_reference_call.cpp
+  TESTS matrix_softmax_test.cpp softmax_test.cpp)
 unmetal_family(dropout CUDA dropout_cuda.cu CONFORM dropout_reference_call.cpp TESTS dropout_test.cpp)
 unmetal_family(loss
   HEADERS forward_loss.hpp loss_descriptor.hpp loss_node.hpp yolo_loss.hpp yolo_loss_descriptor.hpp
@@ -100,7 +107,7 @@ unmetal_family(optimizer
         optimizer_image_normalization_test.cpp optimizer_test.cpp)
 unmetal_family(matrix
   HEADERS matrix_image_copy.hpp matrix_random.hpp
-  SOURCES matrix_call.cpp matrix_image_copy.cpp matrix_image_copy_cpu.cpp matrix_random.cpp matrix_random_cpu.cpp
+  SOURCES matrix_image_copy.cpp matrix_image_copy_cpu.cpp matrix_random.cpp matrix_random_cpu.cpp
           matrix_random_rule.cpp
   CUDA matrix_cublaslt_cuda.cpp matrix_cuda.cu matrix_image_copy_cuda.cu matrix_random_cuda.cu
   CONFORM matrix_random_reference.cpp

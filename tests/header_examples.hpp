@@ -24,6 +24,18 @@ class HeaderExamples : public ::testing::Test {
     for (std::size_t i = 0; i < results.count(); ++i) gradients.push_back(gradientOf(results[i]));
     return gradients;
   }
+  [[nodiscard]] std::shared_ptr<mps::Matrix> matrix(bool isSource) {
+    return matrixOf(side, channels, isSource);
+  }
+  [[nodiscard]] std::shared_ptr<mps::Matrix> square(bool isSource) {
+    return matrixOf(channels, channels, isSource);
+  }
+  [[nodiscard]] std::shared_ptr<mps::Vector> vector(bool isSource) {
+    auto vector = mps::Vector::create(
+        device, mps::VectorDescriptor::vectorDescriptor(channels, mps::DataType::Float32));
+    if (isSource) draw(*vector->data());
+    return vector;
+  }
   /// The data source of a layer of that class.
   template <class Forward>
   [[nodiscard]] auto dataSourceFor() const {
@@ -78,16 +90,36 @@ class HeaderExamples : public ::testing::Test {
     expectNumbers({values.begin(), values.end()});
   }
 
+  static void expectGradient(const std::shared_ptr<mps::Matrix>& gradient) {
+    const auto values = gradient->data()->contentsAs<const float>();
+    expectNumbers({values.begin(), values.end()});
+  }
+  static void expectGradient(const std::shared_ptr<mps::Vector>& gradient) {
+    expectGradient(gradient->data());
+  }
+
   std::shared_ptr<mtl::Device> device = mtl::createSystemDefaultDevice();
   std::shared_ptr<mtl::CommandBuffer> commandBuffer = device->newCommandQueue()->commandBuffer();
 
  private:
+  [[nodiscard]] float nextValue() { return 1.5F + std::sin(static_cast<float>(++drawn_)); }
+  void draw(mtl::Buffer& buffer) {
+    for (float& value : buffer.contentsAs<float>()) value = nextValue();
+    buffer.didModifyRange(0, buffer.length());
+  }
+  [[nodiscard]] std::shared_ptr<mps::Matrix> matrixOf(std::size_t rows, std::size_t columns, bool isSource) {
+    auto matrix =
+        mps::Matrix::create(device, mps::MatrixDescriptor::matrixDescriptor(
+                                        rows, columns, columns * sizeof(float), mps::DataType::Float32));
+    if (isSource) draw(*matrix->data());
+    return matrix;
+  }
   static constexpr auto format = mps::ImageFeatureChannelFormat::Float32;
 
   std::shared_ptr<mps::Image> imageOf(const mps::ImageDescriptor& size) {
     auto image = mps::Image::create(device, size);
     std::vector<float> values(size.width() * size.height() * size.featureChannels());
-    for (float& value : values) value = 1.5F + std::sin(static_cast<float>(++drawn_));
+    for (float& value : values) value = nextValue();
     image->writeBytes(std::span<const float>(values), mps::DataLayout::HeightxWidthxFeatureChannels);
     return image;
   }

@@ -5,7 +5,8 @@
 
 The example of a gradient kernel is the indented code at the end of its class's comment; a class without one is an error. Each becomes
 a test: what the code names and does not declare is declared before it by the functions of header_examples.hpp (sources, labels,
-data sources, the gradient of the forward result), and the gradients that it leaves in dx, dy, db and dGamma are looked at.
+data sources, the gradient of the forward result), and the gradients that it leaves in dx, dy, db and dGamma are looked at; of
+matrix kernels those in all names that begin with d.
 """
 
 import pathlib
@@ -17,6 +18,9 @@ CLASS = re.compile(r"((?:^///.*\n)+)^class (\w+Gradient)(?: final)? : public ", 
 # Bases, which nobody makes; and where a gradient begins, which is part of the example of NNLossGradient.
 WITHOUT = {"CNNPoolingGradient", "CNNUpsamplingGradient", "CNNNormalizationGradient", "CNNArithmeticGradient", "NNInitialGradient"}
 SOURCES = ("x", "y", "a", "b", "labels")
+# Of matrix kernels all arguments stand there before.
+MATRICES = ("x", "y", "dy", "dx", "weights", "dWeights")
+VECTORS = ("bias", "mean", "variance", "gamma", "beta", "dBias", "dGamma", "dBeta")
 GRADIENTS = ("dx", "dy", "db", "dGamma")
 # The forward result: made by a kernel, or given to it as the last argument.
 RESULT = re.compile(r"auto (\w) = \w+->encode\w*\(|->encodeBatch\(commandBuffer, x, state, (y)\);")
@@ -50,7 +54,24 @@ def declarations(code, declared, words):
         yield "const auto descriptor = lossDescriptor();"
 
 
+def test_of_matrices(name, lines):
+    words = set(re.findall(r"\w+", "\n".join(lines)))
+    checked = [word for word in MATRICES + VECTORS if word in words and word[0] == "d" and word != "dy"]
+    body = []
+    for word in MATRICES + VECTORS:
+        kind = "vector" if word in VECTORS else "square" if word.lower().endswith("weights") else "matrix"
+        if word in words:
+            body.append(f"const auto {word} = {kind}({'false' if word in checked else 'true'});")
+    if not checked:
+        raise ValueError("leaves no gradient")
+    body += lines + [f"{word}->synchronize(commandBuffer);" for word in checked]
+    body += ["run();"] + [f"expectGradient({word});" for word in checked]
+    return f"TEST_F(HeaderExamples, {name}) {{\n  " + "\n  ".join(body) + "\n}\n"
+
+
 def test_of(name, lines):
+    if name.startswith("Matrix"):
+        return test_of_matrices(name, lines)
     code = "\n".join(lines)
     declared = set(re.findall(r"(?:auto|State>|StateBatch|vector) (\w+)", code))
     words = set(re.findall(r"\w+", code))

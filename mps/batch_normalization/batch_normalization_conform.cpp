@@ -1,6 +1,7 @@
 #include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/batch_normalization/batch_normalization_cases_setting.hpp"
 #include "mps/batch_normalization/batch_normalization_fixed_source.hpp"
+#include "mps/batch_normalization/matrix_columns_conform.hpp"
 #include "mps/conform/kernel_cases.hpp"
 #include "mps/conform/stored_values.hpp"
 #include "mps/core/vector.hpp"
@@ -218,6 +219,7 @@ void conformBatchNormalization(Conform& conform) {
         for (const auto format : kGradientFormats)
           conformOperation(conform, implementation, operation, {format, format}, tier);
     }
+  conformMatrixColumns(conform);
 }
 
 }  // namespace mps::detail

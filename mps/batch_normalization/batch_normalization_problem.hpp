@@ -44,7 +44,7 @@ enum class BatchNormalizationOperation : std::uint8_t {
 /// parameters[4] is float64, two values per channel, one kind after the other; M2 is the sum of squared
 /// differences from the mean. The others are float32. Operands::accumulate: Statistics and StatisticsGradient
 /// go on from what parameters[4] holds, Gradient adds to a float32 destination. Destinations may be the memory
-/// of source (Forward) or gradient (Gradient), where formats and strides are equal.
+/// of source or gradient, where formats and strides are equal.
 struct BatchNormalizationProblem {
   BatchNormalizationOperation operation = BatchNormalizationOperation::Forward;
   NNNeuronDescriptor neuron;  ///< PReLU: one slope for each channel

@@ -130,7 +130,7 @@ void ArrayStorage::check(const Kernel& kernel, const char* argument, mtl::Comman
                 " is invalid because an earlier command failed: " + failure);
 }
 
-void consumeRead(std::initializer_list<ArrayStorage*> arrays) {
+void consumeRead(std::span<ArrayStorage* const> arrays) {
   for (auto array = arrays.begin(); array != arrays.end(); ++array)
     if (*array != nullptr && (*array)->isTemporary() && (*array)->readCount() > 0 &&
         std::find(arrays.begin(), array, *array) == array)

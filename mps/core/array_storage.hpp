@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "mps/core/types.hpp"
@@ -90,6 +91,9 @@ class ArrayStorage {
 };
 
 /// Takes one read off each distinct temporary array of an encode; null entries do not count.
-void consumeRead(std::initializer_list<ArrayStorage*> arrays);
+void consumeRead(std::span<ArrayStorage* const> arrays);
+inline void consumeRead(std::initializer_list<ArrayStorage*> arrays) {
+  consumeRead(std::span(arrays.begin(), arrays.size()));
+}
 
 }  // namespace mps::detail

@@ -1,9 +1,7 @@
 #pragma once
 
-#include <cstring>
 #include <functional>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -15,19 +13,17 @@
 #include "mps/convolution/convolution_fixed_weights.hpp"
 #include "mps/convolution/convolution_transpose.hpp"
 #include "mps/convolution/fully_connected.hpp"
-#include "mps/core/coder.hpp"
 #include "mps/core/loss_scale.hpp"
-#include "mps/core/test_images.hpp"
 #include "mps/dropout/dropout.hpp"
 #include "mps/gram_matrix/gram_matrix.hpp"
+#include "mps/graph/coded_kernel.hpp"
+#include "mps/graph/coded_matrix_kernels.hpp"
 #include "mps/graph/test_network.hpp"
 #include "mps/instance_normalization/group_normalization.hpp"
 #include "mps/instance_normalization/instance_normalization_fixed_source.hpp"
 #include "mps/loss/forward_loss.hpp"
 #include "mps/loss/loss.hpp"
 #include "mps/loss/yolo_loss.hpp"
-#include "mps/matrix/matrix.hpp"
-#include "mps/matrix/matrix_image_copy.hpp"
 #include "mps/matrix/matrix_random.hpp"
 #include "mps/neuron/neuron.hpp"
 #include "mps/normalization/normalization.hpp"
@@ -47,53 +43,6 @@
 /// A list of kernels of every class, with properties that are not the defaults, and what they compute: for tests of
 /// coding and for the corpus of the fuzz targets. A new class adds its line to everyKernel.
 namespace mps::test {
-
-using testing::sizeOf;
-using testing::Values;
-using testing::valuesOf;
-using Bytes = std::vector<std::byte>;
-using Device = std::shared_ptr<mtl::Device>;
-
-inline constexpr std::size_t side = 4;
-inline constexpr std::size_t channels = 4;
-
-inline Bytes encoded(const Kernel& kernel) {
-  KeyedArchiver archiver;
-  kernel.encode(archiver);
-  return archiver.encodedData();
-}
-
-/// What a kernel computes from values that depend on `seed` alone.
-using Compute = std::function<Values(Kernel& kernel, int seed)>;
-
-struct CodedKernel {
-  std::shared_ptr<Kernel> kernel;
-  std::function<std::shared_ptr<Kernel>(Coder& coder, const Device& device)> decode;
-  Compute compute;
-};
-
-inline std::shared_ptr<Image> image(const Device& device, const ImageDescriptor& size, int seed) {
-  std::mt19937 random(static_cast<unsigned>(seed));
-  Values values(testing::elementsOf(size));
-  for (float& value : values) value = static_cast<float>(random() % 64) / 16 - 2;
-  auto made = Image::create(device, size);
-  testing::fill(*made, values);
-  return made;
-}
-
-inline std::shared_ptr<Image> source(const Kernel& kernel, int seed) {
-  return image(kernel.device(), sizeOf(side, side, channels), seed);
-}
-
-/// Records on a queue of the kernel's device and runs that.
-template <class Record>
-auto ran(const Kernel& kernel, Record record) {
-  const auto commandBuffer = kernel.device()->newCommandQueue()->commandBuffer();
-  auto result = record(commandBuffer);
-  commandBuffer->commit();
-  commandBuffer->throwIfFailed();
-  return result;
-}
 
 inline Values forward(Kernel& kernel, int seed) {
   auto& unary = dynamic_cast<CNNKernel&>(kernel);
@@ -220,37 +169,6 @@ inline Values ofImageLosses(Kernel& kernel, int seed) {
   }));
 }
 
-inline std::shared_ptr<Matrix> matrix(const Device& device, int seed) {
-  const auto buffer = device->newBuffer(side * side * sizeof(float));
-  std::mt19937 random(static_cast<unsigned>(seed));
-  for (float& value : buffer->contentsAs<float>()) value = static_cast<float>(random() % 16) - 8;
-  buffer->didModifyRange(0, buffer->length());
-  return Matrix::create(
-      buffer, MatrixDescriptor::matrixDescriptor(side, side, side * sizeof(float), DataType::Float32));
-}
-
-inline std::shared_ptr<Vector> vector(const Device& device, int seed, std::size_t count = side,
-                                      DataType type = DataType::Float32) {
-  const auto buffer = device->newBuffer(count * sizeof(float));
-  std::mt19937 random(static_cast<unsigned>(seed));
-  for (float& value : buffer->contentsAs<float>()) value = static_cast<float>(random() % 16) / 4;
-  buffer->didModifyRange(0, buffer->length());
-  return Vector::create(buffer, VectorDescriptor::vectorDescriptor(count, type));
-}
-
-inline Values ofMatrices(Kernel& kernel, int seed) {
-  const auto& device = kernel.device();
-  const auto result = matrix(device, seed + 2);
-  ran(kernel, [&](const auto& buffer) {
-    if (auto* product = dynamic_cast<MatrixMultiplication*>(&kernel))
-      product->encode(buffer, matrix(device, seed), matrix(device, seed + 1), result);
-    else if (auto* toMatrix = dynamic_cast<ImageCopyToMatrix*>(&kernel))
-      toMatrix->encode(buffer, image(device, sizeOf(2, 2, 1), seed), result);
-    return 0;
-  });
-  return valuesOf(result->data());
-}
-
 inline Values ofVectors(Kernel& kernel, int seed) {
   const auto& device = kernel.device();
   const bool isRandom = dynamic_cast<MatrixRandom*>(&kernel) != nullptr;
@@ -262,8 +180,6 @@ inline Values ofVectors(Kernel& kernel, int seed) {
     const auto second = vector(device, seed + 4);
     if (auto* random = dynamic_cast<MatrixRandom*>(&kernel))
       random->encode(buffer, result);
-    else if (auto* product = dynamic_cast<MatrixVectorMultiplication*>(&kernel))
-      product->encode(buffer, matrix(device, seed), gradient, result);
     else if (auto* sgd = dynamic_cast<NNOptimizerStochasticGradientDescent*>(&kernel))
       sgd->encode(buffer, gradient, values, first, result);
     else if (auto* rmsProp = dynamic_cast<NNOptimizerRMSProp*>(&kernel))
@@ -273,22 +189,6 @@ inline Values ofVectors(Kernel& kernel, int seed) {
     return 0;
   });
   return valuesOf(result->data());
-}
-
-inline Values ofImageFromMatrix(Kernel& kernel, int seed) {
-  const auto result = Image::create(kernel.device(), sizeOf(2, 2, 1));
-  ran(kernel, [&](const auto& buffer) {
-    dynamic_cast<MatrixCopyToImage&>(kernel).encode(buffer, matrix(kernel.device(), seed), result);
-    return 0;
-  });
-  return valuesOf(*result);
-}
-
-template <class KernelType>
-inline CodedKernel coded(std::shared_ptr<KernelType> kernel, Compute compute) {
-  return {std::move(kernel),
-          [](Coder& coder, const Device& device) { return KernelType::decode(coder, device); },
-          std::move(compute)};
 }
 
 inline std::shared_ptr<CNNConvolutionDataSource> weights(std::size_t kernel, std::size_t out) {
@@ -487,12 +387,7 @@ inline std::vector<CodedKernel> everyKernel(const Device& device) {
   all.push_back(coded(gridSample, ofTwo));
   const std::vector<NormalizedRegion> regions{{0.25, 0.5, 0.5, -0.25}, {}};
   all.push_back(coded(NNCropAndResizeBilinear::create(device, 3, 2, regions), ofRegions));
-  all.push_back(coded(MatrixMultiplication::create(device, true, false, 2, 3, side, 0.5, 2), ofMatrices));
-  all.push_back(coded(MatrixVectorMultiplication::create(device, true, side, side, 0.5, 2), ofVectors));
-  all.push_back(
-      coded(ImageCopyToMatrix::create(device, DataLayout::HeightxWidthxFeatureChannels), ofMatrices));
-  all.push_back(
-      coded(MatrixCopyToImage::create(device, DataLayout::HeightxWidthxFeatureChannels), ofImageFromMatrix));
+  addMatrixKernels(all, device);
   const auto uniform = MatrixRandomDistributionDescriptor::uniformDistributionDescriptor(-3, 4);
   all.push_back(coded(MatrixRandomPhilox::create(device, DataType::Float32, 9, uniform), ofVectors));
   all.push_back(coded(MatrixRandomMTGP32::create(device, DataType::Float32, 9, uniform), ofVectors));

@@ -1,62 +1,40 @@
 #include "mps/matrix/matrix.hpp"
 
-#include <algorithm>
+#include <string>
 
-#include "mps/core/array_storage.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
-#include "mps/matrix/matrix_call.hpp"
+#include "mps/core/matrix_encoding.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 
 namespace mps {
 
+using detail::MatrixArgument;
+using detail::MatrixEncoding;
 using detail::MatrixMultiplicationProblem;
-using detail::MatrixRegion;
+using detail::MatrixPart;
 
 namespace {
 
-void checkType(const Kernel& kernel, const char* argument, DataType type, DataType expected) {
-  if (type != DataType::Float32 && type != DataType::Float16)
-    throw Error(kernel.describe(), argument, name(type), "Float32 or Float16");
-  if (type != expected)
-    throw Error(kernel.describe(), argument, name(type), std::string(name(expected)) + ", as the result");
-}
-
-struct Factor {
-  detail::ArrayStorage* storage;
-  MatrixRegion region;
-  const char* argument;
-};
-
 /// Records a product; the problem's shapes are still to be set.
-void recordProduct(const Kernel& kernel, mtl::CommandBuffer& commandBuffer,
-                   MatrixMultiplicationProblem problem, const Factor& left, const Factor& right,
-                   const Factor& result) {
-  if (result.region.shape.elements() == 0) return;
-  for (const Factor* factor : {&left, &right})
-    if (detail::overlap(*factor->storage, factor->region, *result.storage, result.region))
-      throw Error(kernel.describe(), result.argument,
-                  std::string("sharing elements with ") + factor->argument, "elements of its own");
+void recordProduct(MatrixEncoding& encoding, MatrixMultiplicationProblem problem, const MatrixPart& left,
+                   const MatrixPart& right, const MatrixPart& result) {
+  if (result.isEmpty()) return encoding.finish();
+  encoding.checkApart({&result}, {&left, &right});
   problem.left = left.region.shape;
   problem.right = right.region.shape;
   problem.result = result.region.shape;
-  problem.threadCount = kernel.device()->threadCount();
-  problem.deviceName = kernel.device()->name();
-  mtl::RecordingGuard guard(commandBuffer);
+  const mtl::Device& device = *encoding.kernel().device();
+  problem.threadCount = device.threadCount();
+  problem.deviceName = device.name();
   detail::PreparedCall prepared;
-  prepared.plan = detail::planFor(*kernel.device(), detail::matrixMultiplicationBackEnds, problem);
-  const detail::BatchOperand source = detail::operandOf(*left.storage, left.region);
-  const detail::BatchOperand secondary = detail::operandOf(*right.storage, right.region);
-  const detail::BatchOperand destination = detail::operandOf(*result.storage, result.region);
-  detail::CallOperands operands;
-  operands.source = &source;
-  operands.secondary = &secondary;
-  operands.gradient = problem.beta != 0 ? &destination : nullptr;  // the old result is an input too
-  operands.destination = &destination;
-  detail::recordCall(commandBuffer, kernel, prepared, operands);
-  guard.keep();
+  prepared.plan = detail::planFor(device, detail::matrixMultiplicationBackEnds, problem);
+  // The old result is an input, too.
+  const MatrixPart* old = problem.beta != 0 ? &result : nullptr;
+  encoding.record(prepared, {.source = &left, .secondary = &right, .gradient = old, .destination = &result});
+  encoding.finish();
 }
 
 }  // namespace
@@ -99,39 +77,24 @@ void MatrixMultiplication::encode(const std::shared_ptr<mtl::CommandBuffer>& com
                                   const std::shared_ptr<Matrix>& leftMatrix,
                                   const std::shared_ptr<Matrix>& rightMatrix,
                                   const std::shared_ptr<Matrix>& resultMatrix) {
-  detail::checkCommandBuffer(*this, commandBuffer);
+  MatrixEncoding encoding(*this, commandBuffer);
   MatrixMultiplicationProblem problem;
   problem.transposeLeft = transposeLeft_;
   problem.transposeRight = transposeRight_;
   problem.alpha = static_cast<float>(alpha_);
   problem.beta = static_cast<float>(beta_);
-  const auto left = detail::tensorOf(*this, "leftMatrix", *commandBuffer, leftMatrix, true);
-  const auto right = detail::tensorOf(*this, "rightMatrix", *commandBuffer, rightMatrix, true);
-  const auto result =
-      detail::tensorOf(*this, "resultMatrix", *commandBuffer, resultMatrix, problem.beta != 0);
-  checkType(*this, "resultMatrix", resultMatrix->dataType(), resultMatrix->dataType());
-  checkType(*this, "leftMatrix", leftMatrix->dataType(), resultMatrix->dataType());
-  checkType(*this, "rightMatrix", rightMatrix->dataType(), resultMatrix->dataType());
-  const std::size_t count =
-      detail::batchCount(*this, batchStart(), batchSize(),
-                         static_cast<std::size_t>(std::min({left.images, right.images, result.images})));
-  const auto region = [&](const char* argument, const detail::TensorShape& whole, const mtl::Origin& origin,
-                          std::size_t rows, std::size_t columns, bool isTransposed) {
-    return detail::regionOf(*this, argument, whole, origin, batchStart(), count,
-                            isTransposed ? columns : rows, isTransposed ? rows : columns);
+  const MatrixArgument left = encoding.reads("leftMatrix", leftMatrix);
+  const MatrixArgument right = encoding.reads("rightMatrix", rightMatrix);
+  const MatrixArgument result = encoding.writes("resultMatrix", resultMatrix, problem.beta != 0);
+  encoding.checkTypes(result);
+  const auto part = [&](const MatrixArgument& argument, const mtl::Origin& origin, std::size_t rows,
+                        std::size_t columns, bool isTransposed) {
+    return encoding.part(argument, origin, isTransposed ? columns : rows, isTransposed ? rows : columns);
   };
-  recordProduct(
-      *this, *commandBuffer, problem,
-      {&leftMatrix->storage(),
-       region("leftMatrix", left, leftMatrixOrigin_, resultRows_, interiorColumns_, transposeLeft_),
-       "leftMatrix"},
-      {&rightMatrix->storage(),
-       region("rightMatrix", right, rightMatrixOrigin_, interiorColumns_, resultColumns_, transposeRight_),
-       "rightMatrix"},
-      {&resultMatrix->storage(),
-       region("resultMatrix", result, resultMatrixOrigin_, resultRows_, resultColumns_, false),
-       "resultMatrix"});
-  detail::consumeRead({&leftMatrix->storage(), &rightMatrix->storage()});
+  recordProduct(encoding, problem,
+                part(left, leftMatrixOrigin_, resultRows_, interiorColumns_, transposeLeft_),
+                part(right, rightMatrixOrigin_, interiorColumns_, resultColumns_, transposeRight_),
+                part(result, resultMatrixOrigin_, resultRows_, resultColumns_, false));
 }
 
 MatrixVectorMultiplication::MatrixVectorMultiplication(std::shared_ptr<mtl::Device> device, bool transpose,
@@ -164,66 +127,30 @@ void MatrixVectorMultiplication::encode(const std::shared_ptr<mtl::CommandBuffer
                                         const std::shared_ptr<Matrix>& inputMatrix,
                                         const std::shared_ptr<Vector>& inputVector,
                                         const std::shared_ptr<Vector>& resultVector) {
-  detail::checkCommandBuffer(*this, commandBuffer);
+  MatrixEncoding encoding(*this, commandBuffer);
   // So that oneDNN need not transpose: y = A x with columns, or y^T = x^T A with rows.
   const bool areRows = transpose_;
   MatrixMultiplicationProblem problem;
   problem.alpha = static_cast<float>(alpha_);
   problem.beta = static_cast<float>(beta_);
-  const auto matrix = detail::tensorOf(*this, "inputMatrix", *commandBuffer, inputMatrix, true);
-  const auto vector = detail::tensorOf(*this, "inputVector", *commandBuffer, inputVector, true);
-  const auto result =
-      detail::tensorOf(*this, "resultVector", *commandBuffer, resultVector, problem.beta != 0);
-  checkType(*this, "resultVector", resultVector->dataType(), resultVector->dataType());
-  checkType(*this, "inputMatrix", inputMatrix->dataType(), resultVector->dataType());
-  checkType(*this, "inputVector", inputVector->dataType(), resultVector->dataType());
-  const std::size_t count =
-      detail::batchCount(*this, batchStart(), batchSize(),
-                         static_cast<std::size_t>(std::min({matrix.images, vector.images, result.images})));
-  const auto vectorRegion = [&](const char* argument, detail::TensorShape whole, const mtl::Origin& origin,
-                                std::size_t length) {
+  const MatrixArgument matrix = encoding.reads("inputMatrix", inputMatrix);
+  const MatrixArgument vector = encoding.reads("inputVector", inputVector);
+  const MatrixArgument result = encoding.writes("resultVector", resultVector, problem.beta != 0);
+  encoding.checkTypes(result);
+  const auto vectorPart = [&](MatrixArgument argument, const mtl::Origin& origin, std::size_t length) {
     if (origin.y != 0)
-      throw Error(describe(), std::string("origin of ") + argument, "y " + std::to_string(origin.y), "y 0");
-    if (areRows)
-      return detail::regionOf(*this, argument, whole, {0, origin.x, origin.z}, batchStart(), count, 1,
-                              length);
-    whole.height = whole.channels;
-    whole.channels = whole.rowStride = whole.pixelStride = 1;
-    return detail::regionOf(*this, argument, whole, origin, batchStart(), count, length, 1);
+      throw Error(describe(), std::string("origin of ") + argument.name, "y " + std::to_string(origin.y),
+                  "y 0");
+    if (areRows) return encoding.part(argument, {0, origin.x, origin.z}, 1, length);
+    argument.whole.height = argument.whole.channels;
+    argument.whole.channels = argument.whole.rowStride = argument.whole.pixelStride = 1;
+    return encoding.part(argument, origin, length, 1);
   };
-  const Factor matrixFactor{
-      &inputMatrix->storage(),
-      detail::regionOf(*this, "inputMatrix", matrix, primarySourceMatrixOrigin(), batchStart(), count,
-                       transpose_ ? columns_ : rows_, transpose_ ? rows_ : columns_),
-      "inputMatrix"};
-  const Factor vectorFactor{&inputVector->storage(),
-                            vectorRegion("inputVector", vector, secondarySourceMatrixOrigin(), columns_),
-                            "inputVector"};
-  const Factor resultFactor{&resultVector->storage(),
-                            vectorRegion("resultVector", result, resultMatrixOrigin(), rows_),
-                            "resultVector"};
-  recordProduct(*this, *commandBuffer, problem, areRows ? vectorFactor : matrixFactor,
-                areRows ? matrixFactor : vectorFactor, resultFactor);
-  detail::consumeRead({&inputMatrix->storage(), &inputVector->storage()});
-}
-
-void MatrixKernel::codeProperties(Coder& coder) {
-  Kernel::codeProperties(coder);
-  coder.code("batchStart", batchStart_);
-  coder.code("batchSize", batchSize_);
-}
-
-void MatrixUnaryKernel::codeProperties(Coder& coder) {
-  MatrixKernel::codeProperties(coder);
-  coder.code("sourceMatrixOrigin", sourceMatrixOrigin_);
-  coder.code("resultMatrixOrigin", resultMatrixOrigin_);
-}
-
-void MatrixBinaryKernel::codeProperties(Coder& coder) {
-  MatrixKernel::codeProperties(coder);
-  coder.code("primarySourceMatrixOrigin", primarySourceMatrixOrigin_);
-  coder.code("secondarySourceMatrixOrigin", secondarySourceMatrixOrigin_);
-  coder.code("resultMatrixOrigin", resultMatrixOrigin_);
+  const MatrixPart matrixPart = encoding.part(matrix, primarySourceMatrixOrigin(),
+                                              transpose_ ? columns_ : rows_, transpose_ ? rows_ : columns_);
+  const MatrixPart input = vectorPart(vector, secondarySourceMatrixOrigin(), columns_);
+  recordProduct(encoding, problem, areRows ? input : matrixPart, areRows ? matrixPart : input,
+                vectorPart(result, resultMatrixOrigin(), rows_));
 }
 
 void MatrixMultiplication::codeProperties(Coder& coder) {

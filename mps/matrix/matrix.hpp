@@ -1,84 +1,17 @@
 #pragma once
 
 #include <cstddef>
-#include <limits>
 #include <memory>
 #include <string>
 
-#include "mps/core/kernel.hpp"
 #include "mps/core/matrix.hpp"
+#include "mps/core/matrix_kernel.hpp"
 #include "mps/core/vector.hpp"
 #include "mtl/types.hpp"
 
-/// Kernels on matrices (MPSMatrixTypes.h, MPSMatrixMultiplication.h; spec/05 sections 1 and 6).
-///
-/// An origin is the first element that a kernel touches in each matrix: **x is the row, y the column**, z is
-/// 0. Matrices batchStart to batchStart + batchSize - 1 of every argument are worked on; a batchSize beyond
-/// what all arguments have means all of them, 0 means nothing. Elements are Float32 or Float16, the same in
-/// all arguments; sums are float32 and rounded once. What lies outside the region stays as it is. An encode
-/// takes one read off each temporary argument that it reads. All throw Error before anything is recorded.
+/// Products (MPSMatrixMultiplication.h; spec/05 sections 6.1 and 6.2). Origins, batches and types are described in
+/// mps/core/matrix_kernel.hpp.
 namespace mps {
-
-/// The batch of matrices that a kernel works on.
-class MatrixKernel : public Kernel {
- public:
-  /// 0.
-  [[nodiscard]] std::size_t batchStart() const { return batchStart_; }
-  void setBatchStart(std::size_t batchStart) { batchStart_ = batchStart; }
-  /// All.
-  [[nodiscard]] std::size_t batchSize() const { return batchSize_; }
-  void setBatchSize(std::size_t batchSize) { batchSize_ = batchSize; }
-
- protected:
-  using Kernel::Kernel;
-  MatrixKernel(const MatrixKernel&) = default;
-  void codeProperties(Coder& coder) override;
-
- private:
-  std::size_t batchStart_ = 0;
-  std::size_t batchSize_ = std::numeric_limits<std::size_t>::max();
-};
-
-/// Base of kernels with one source (MPSMatrixUnaryKernel).
-class MatrixUnaryKernel : public MatrixKernel {
- public:
-  [[nodiscard]] const mtl::Origin& sourceMatrixOrigin() const { return sourceMatrixOrigin_; }
-  void setSourceMatrixOrigin(const mtl::Origin& origin) { sourceMatrixOrigin_ = origin; }
-  [[nodiscard]] const mtl::Origin& resultMatrixOrigin() const { return resultMatrixOrigin_; }
-  void setResultMatrixOrigin(const mtl::Origin& origin) { resultMatrixOrigin_ = origin; }
-
- protected:
-  using MatrixKernel::MatrixKernel;
-  MatrixUnaryKernel(const MatrixUnaryKernel&) = default;
-  void codeProperties(Coder& coder) override;
-
- private:
-  mtl::Origin sourceMatrixOrigin_;
-  mtl::Origin resultMatrixOrigin_;
-};
-
-/// Base of kernels with two sources (MPSMatrixBinaryKernel).
-class MatrixBinaryKernel : public MatrixKernel {
- public:
-  [[nodiscard]] const mtl::Origin& primarySourceMatrixOrigin() const { return primarySourceMatrixOrigin_; }
-  void setPrimarySourceMatrixOrigin(const mtl::Origin& origin) { primarySourceMatrixOrigin_ = origin; }
-  [[nodiscard]] const mtl::Origin& secondarySourceMatrixOrigin() const {
-    return secondarySourceMatrixOrigin_;
-  }
-  void setSecondarySourceMatrixOrigin(const mtl::Origin& origin) { secondarySourceMatrixOrigin_ = origin; }
-  [[nodiscard]] const mtl::Origin& resultMatrixOrigin() const { return resultMatrixOrigin_; }
-  void setResultMatrixOrigin(const mtl::Origin& origin) { resultMatrixOrigin_ = origin; }
-
- protected:
-  using MatrixKernel::MatrixKernel;
-  MatrixBinaryKernel(const MatrixBinaryKernel&) = default;
-  void codeProperties(Coder& coder) override;
-
- private:
-  mtl::Origin primarySourceMatrixOrigin_;
-  mtl::Origin secondarySourceMatrixOrigin_;
-  mtl::Origin resultMatrixOrigin_;
-};
 
 /// C = alpha op(A) op(B) + beta C, op the identity or the transpose (MPSMatrixMultiplication).
 ///

@@ -4,6 +4,7 @@
 
 #include "mps/conform/guarded_memory.hpp"
 #include "mps/conform/kernel_cases.hpp"
+#include "mps/conform/test_matrices.hpp"
 #include "mps/matrix/matrix.hpp"
 #include "mps/matrix/matrix_cases.hpp"
 #include "mps/matrix/matrix_image_copy.hpp"
@@ -22,19 +23,6 @@ constexpr auto kFloat32 = ImageFeatureChannelFormat::Float32;
 // -------------------------------------------------------------------------------------------------
 
 using ProductImplementation = Implementation<MatrixMultiplicationProblem>;
-
-DataType dataTypeOf(ImageFeatureChannelFormat format) {
-  switch (format) {
-    case ImageFeatureChannelFormat::Unorm8:
-      return DataType::UInt8;
-    case ImageFeatureChannelFormat::Unorm16:
-      return DataType::UInt16;
-    case ImageFeatureChannelFormat::Float16:
-      return DataType::Float16;
-    default:
-      return DataType::Float32;
-  }
-}
 
 void runProduct(ConformRun& run, const ProductImplementation& implementation,
                 const MatrixMultiplicationCase& item, Tier tier) {
@@ -56,51 +44,6 @@ void runProduct(ConformRun& run, const ProductImplementation& implementation,
             Zeros::Expected);
 }
 
-/// A matrix of the public kernels with a frame of elements around the region, and what it holds.
-struct TestMatrix {
-  static constexpr std::size_t kRow = 2;
-  static constexpr std::size_t kColumn = 3;
-  static constexpr mtl::Origin origin{kRow, kColumn, 0};
-
-  std::shared_ptr<Matrix> matrix;
-  TensorShape shape;  ///< of the region
-  ReferenceTensor before;
-  std::vector<std::byte> bytes;
-
-  /// @param shape dense, of the region
-  TestMatrix(ConformRun& run, const TensorShape& region, RandomKind kind) : shape(region) {
-    const DataType type = dataTypeOf(region.format);
-    const std::size_t columns = static_cast<std::size_t>(region.channels) + kColumn + 1;
-    const std::size_t rows = static_cast<std::size_t>(region.height) + kRow + 1;
-    const std::size_t rowBytes = MatrixDescriptor::rowBytes(columns, type);
-    const auto descriptor = MatrixDescriptor::matrixDescriptor(
-        rows, columns, static_cast<std::size_t>(region.images), rowBytes, rows * rowBytes, type);
-    matrix = Matrix::create(run.device(), descriptor);
-    shape.rowStride = static_cast<std::int64_t>(rowBytes / sizeInBytes(type));
-    shape.imageStride = static_cast<std::int64_t>(rows) * shape.rowStride;
-    before = ReferenceTensor(region.images, region.height, 1, region.channels);
-    writeTensor(shape, address(), run.values(static_cast<std::size_t>(region.elements()), kind));
-    before.values = read();
-    matrix->data()->didModifyRange(0, matrix->data()->length());
-    bytes = stored();
-  }
-  [[nodiscard]] std::byte* address() const {
-    return matrix->data()->contents() + kRow * matrix->rowBytes() + kColumn * sizeInBytes(matrix->dataType());
-  }
-  [[nodiscard]] std::vector<double> read() const { return readTensor(shape, address()); }
-  [[nodiscard]] std::vector<std::byte> stored() const {
-    const auto contents = matrix->data()->contentsAs<const std::byte>();
-    return {contents.begin(), contents.end()};
-  }
-  /// Whether nothing but the region was written.
-  [[nodiscard]] bool surroundingsIntact() const {
-    std::vector<std::byte> found = stored();
-    const std::size_t first = static_cast<std::size_t>(address() - matrix->data()->contents());
-    writeTensor(shape, found.data() + first, before.values);
-    return found == bytes;
-  }
-};
-
 void runProductKernel(ConformRun& run, const MatrixMultiplicationCase& item, Tier tier) {
   const MatrixMultiplicationProblem problem = item.problem(run.format());
   const RandomKind kind = valuesFor(tier, run.format());
@@ -114,42 +57,13 @@ void runProductKernel(ConformRun& run, const MatrixMultiplicationCase& item, Tie
   kernel->setLeftMatrixOrigin(TestMatrix::origin);
   kernel->setRightMatrixOrigin(TestMatrix::origin);
   kernel->setResultMatrixOrigin(TestMatrix::origin);
-  if (!run.encode([&](const auto& commandBuffer) {
+  if (!encodeMatrices(run, {&left, &right}, {&result}, [&](const auto& commandBuffer) {
         kernel->encode(commandBuffer, left.matrix, right.matrix, result.matrix);
-        for (const TestMatrix* each : {&left, &right, &result}) each->matrix->synchronize(commandBuffer);
       }))
     return;
-  run.require(left.stored() == left.bytes && right.stored() == right.bytes, "a factor was written");
-  run.require(result.surroundingsIntact(), "memory around the result was written");
   run.check(matrixMultiplicationReference(problem, left.before, right.before, result.before), result.read(),
             run.format(), Zeros::Expected);
 }
-
-/// A vector of the public kernels: the region begins at element 2 of each, and what it holds.
-struct TestVector {
-  static constexpr std::size_t kFirst = 2;
-
-  std::shared_ptr<Vector> vector;
-  TensorShape shape;  ///< of the region
-  ReferenceTensor before;
-
-  TestVector(ConformRun& run, std::int64_t length, std::int64_t vectors, RandomKind kind)
-      : shape(TensorShape::dense(vectors, 1, 1, length, run.format())), before(vectors, 1, 1, length) {
-    const DataType type = dataTypeOf(run.format());
-    const std::size_t whole = static_cast<std::size_t>(length) + kFirst + 1;
-    const std::size_t bytes = VectorDescriptor::vectorBytes(whole, type);
-    vector = Vector::create(run.device(), VectorDescriptor::vectorDescriptor(
-                                              whole, static_cast<std::size_t>(vectors), bytes, type));
-    shape.imageStride = static_cast<std::int64_t>(bytes / sizeInBytes(type));
-    writeTensor(shape, address(), run.values(static_cast<std::size_t>(shape.elements()), kind));
-    before.values = read();
-    vector->data()->didModifyRange(0, vector->data()->length());
-  }
-  [[nodiscard]] std::byte* address() const {
-    return vector->data()->contents() + kFirst * sizeInBytes(vector->dataType());
-  }
-  [[nodiscard]] std::vector<double> read() const { return readTensor(shape, address()); }
-};
 
 /// op(A) x of the cases' left factors; `columns` is not used.
 void runVectorKernel(ConformRun& run, const MatrixMultiplicationCase& item, Tier tier) {
@@ -164,13 +78,10 @@ void runVectorKernel(ConformRun& run, const MatrixMultiplicationCase& item, Tier
   kernel->setPrimarySourceMatrixOrigin(TestMatrix::origin);
   kernel->setSecondarySourceMatrixOrigin({TestVector::kFirst, 0, 0});
   kernel->setResultMatrixOrigin({TestVector::kFirst, 0, 0});
-  if (!run.encode([&](const auto& commandBuffer) {
+  if (!encodeMatrices(run, {&matrix, &input}, {&result}, [&](const auto& commandBuffer) {
         kernel->encode(commandBuffer, matrix.matrix, input.vector, result.vector);
-        matrix.matrix->synchronize(commandBuffer);
-        for (const TestVector* each : {&input, &result}) each->vector->synchronize(commandBuffer);
       }))
     return;
-  run.require(matrix.stored() == matrix.bytes && input.read() == input.before.values, "a factor was written");
   MatrixMultiplicationProblem problem = item.problem(run.format());
   problem.transposeRight = false;
   problem.result = TensorShape::dense(item.matrices, item.rows, 1, 1, run.format());
@@ -243,13 +154,11 @@ void runCopyKernel(ConformRun& run, const KernelBatch& batch, bool toMatrix, boo
     const TestImages images = run.sources(batch.form, descriptor, batch.count, kindFor(run.format()));
     const auto kernel = ImageCopyToMatrix::create(run.device(), layout);
     kernel->setDestinationMatrixOrigin(TestMatrix::origin);
-    if (!run.encode([&](const auto& commandBuffer) {
+    if (!encodeMatrices(run, {}, {&matrix}, [&](const auto& commandBuffer) {
           kernel->encodeBatch(commandBuffer, images.batch(), matrix.matrix);
-          matrix.matrix->synchronize(commandBuffer);
         }))
       return;
     run.require(images.isUnchanged(), "the source was written");
-    run.require(matrix.surroundingsIntact(), "memory around the rows was written");
     run.check(imageMatrixCopyReference(problem, images.reference()), matrix.read(), run.format(),
               Zeros::Expected);
     return;
@@ -257,12 +166,10 @@ void runCopyKernel(ConformRun& run, const KernelBatch& batch, bool toMatrix, boo
   const TestImages images = run.destinations(batch.form, descriptor, batch.count);
   const auto kernel = MatrixCopyToImage::create(run.device(), layout);
   kernel->setSourceMatrixOrigin(TestMatrix::origin);
-  if (!run.encode([&](const auto& commandBuffer) {
+  if (!encodeMatrices(run, {&matrix}, {}, [&](const auto& commandBuffer) {
         kernel->encodeBatch(commandBuffer, matrix.matrix, images.batch());
-        matrix.matrix->synchronize(commandBuffer);
       }))
     return;
-  run.require(matrix.stored() == matrix.bytes, "the source was written");
   run.check(imageMatrixCopyReference(problem, matrix.before), images, Zeros::Expected);
 }
 

@@ -3,7 +3,7 @@
 #include "mps/core/array_storage.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
-#include "mps/matrix/matrix_call.hpp"
+#include "mps/core/matrix_call.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 #include "mtl/command_buffer.hpp"
 

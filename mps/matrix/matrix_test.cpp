@@ -3,14 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
 
-#include "mps/core/error.hpp"
 #include "mps/core/float16.hpp"
+#include "mps/core/test_matrices.hpp"
 #include "mps/matrix/matrix_image_copy.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
@@ -21,75 +20,18 @@
 namespace mps {
 namespace {
 
-using Values = std::vector<float>;
 using Half = mps::Float16;
+using testing::errorOf;
+using testing::MatrixTest;
+using testing::names;
+using testing::Values;
 using enum ImageFeatureChannelFormat;
 constexpr auto kChannelsFirst = DataLayout::FeatureChannelsxHeightxWidth;
 constexpr auto kChannelsLast = DataLayout::HeightxWidthxFeatureChannels;
-constexpr float kPoison = -77;
 
-std::string errorOf(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const mtl::Error& error) {
-    return error.what();
-  }
-  return {};
-}
-
-testing::AssertionResult names(const std::string& text, const std::vector<std::string>& words) {
-  for (const std::string& word : words)
-    if (text.find(word) == std::string::npos)
-      return testing::AssertionFailure() << "\"" << word << "\" is not in \"" << text << "\"";
-  return testing::AssertionSuccess();
-}
-
-class MatrixKernels : public testing::Test {
+class MatrixKernels : public MatrixTest {
  protected:
-  std::shared_ptr<mtl::Device> device_ = mtl::newCPUDevice(2);
-  std::shared_ptr<mtl::CommandQueue> queue_ = device_->newCommandQueue();
-
-  /// With a gap of 8 bytes behind each row; everything is filled with `values` first, then with poison.
-  [[nodiscard]] std::shared_ptr<Matrix> matrix(std::size_t rows, std::size_t columns,
-                                               const Values& values = {}, std::size_t matrices = 1) const {
-    const std::size_t rowBytes = columns * sizeof(float) + 8;
-    auto made =
-        Matrix::create(device_, MatrixDescriptor::matrixDescriptor(rows, columns, matrices, rowBytes,
-                                                                   rows * rowBytes, DataType::Float32));
-    const auto contents = made->data()->contentsAs<float>();
-    std::fill(contents.begin(), contents.end(), kPoison);
-    for (std::size_t i = 0; i < values.size(); ++i)
-      contents[i / columns * (columns + 2) + i % columns] = values[i];
-    made->data()->didModifyRange(0, made->data()->length());
-    return made;
-  }
-  /// All elements; the gaps must be poison.
-  static Values valuesOf(Matrix& matrix) {
-    Values values;
-    const auto contents = matrix.data()->contentsAs<float>();
-    for (std::size_t row = 0; row < matrix.rows() * matrix.matrices(); ++row)
-      for (std::size_t i = 0; i < matrix.columns() + 2; ++i) {
-        const float value = contents[row * (matrix.columns() + 2) + i];
-        if (i < matrix.columns())
-          values.push_back(value);
-        else
-          EXPECT_EQ(value, kPoison) << "a gap was written";
-      }
-    return values;
-  }
-  [[nodiscard]] std::shared_ptr<Matrix> matrixOf(std::size_t rows, std::size_t columns, DataType type) const {
-    return Matrix::create(device_, MatrixDescriptor::matrixDescriptor(
-                                       rows, columns, MatrixDescriptor::rowBytes(columns, type), type));
-  }
-  [[nodiscard]] std::shared_ptr<Vector> vector(const Values& values) const {
-    auto made = Vector::create(device_, VectorDescriptor::vectorDescriptor(values.size(), DataType::Float32));
-    std::copy(values.begin(), values.end(), made->data()->contentsAs<float>().begin());
-    return made;
-  }
-  static Values valuesOf(Vector& vector) {
-    const auto contents = vector.data()->contentsAs<float>();
-    return {contents.begin(), contents.end()};
-  }
+  using MatrixTest::valuesOf;
   [[nodiscard]] std::shared_ptr<Image> image(std::size_t width, std::size_t height, std::size_t channels,
                                              float first, std::size_t count = 1) const {
     auto made = Image::create(device_, ImageDescriptor(Float32, width, height, channels, count));
@@ -104,12 +46,6 @@ class MatrixKernels : public testing::Test {
     Values values(image.width() * image.height() * image.featureChannels());
     image.readBytes(std::span(values), layout, index);
     return values;
-  }
-  void run(const std::function<void(const std::shared_ptr<mtl::CommandBuffer>&)>& encode) {
-    const auto commandBuffer = queue_->commandBuffer();
-    encode(commandBuffer);
-    commandBuffer->commit();
-    commandBuffer->throwIfFailed();
   }
 };
 

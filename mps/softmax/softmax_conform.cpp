@@ -1,4 +1,6 @@
 #include "mps/conform/kernel_cases.hpp"
+#include "mps/conform/test_matrices.hpp"
+#include "mps/softmax/matrix_softmax.hpp"
 #include "mps/softmax/softmax.hpp"
 #include "mps/softmax/softmax_cases.hpp"
 #include "mps/softmax/softmax_reference.hpp"
@@ -62,6 +64,63 @@ void runKernel(ConformRun& run, const SoftMaxProblem& problem, const KernelBatch
 }
 
 template <class Forward, class Gradient>
+void runMatrices(ConformRun& run, const SoftMaxProblem& problem, const MatrixSize& size) {
+  const TensorShape shape = size.shape(run.format());
+  const auto count = static_cast<std::size_t>(shape.elements());
+  const TestMatrix result(run, shape, RandomKind::Uniform);
+  if (problem.direction == SoftMaxDirection::Forward) {
+    const TestMatrix x(run, shape, arguments(run, run.format(), count, 6));
+    const auto kernel = Forward::create(run.device());
+    kernel->setSourceMatrixOrigin(TestMatrix::origin);
+    kernel->setResultMatrixOrigin(TestMatrix::origin);
+    kernel->setSourceRows(static_cast<std::size_t>(size.rows));
+    kernel->setSourceColumns(static_cast<std::size_t>(size.columns));
+    if (encodeMatrices(run, {&x}, {&result}, [&](const auto& commandBuffer) {
+          kernel->encode(commandBuffer, x.matrix, result.matrix);
+        }))
+      run.check(softMaxForwardReference(problem, x.before), result.read(), run.format(), Zeros::Expected);
+    return;
+  }
+  ReferenceTensor x(shape.images, shape.height, 1, shape.channels);
+  x.values = arguments(run, run.format(), count, 6);
+  const TestMatrix y(run, shape, softMaxForwardReference(problem, x).values);
+  const TestMatrix dy(run, shape, RandomKind::Uniform);
+  const auto kernel = Gradient::create(run.device());
+  kernel->setPrimarySourceMatrixOrigin(TestMatrix::origin);
+  kernel->setSecondarySourceMatrixOrigin(TestMatrix::origin);
+  kernel->setResultMatrixOrigin(TestMatrix::origin);
+  kernel->setSourceRows(static_cast<std::size_t>(size.rows));
+  kernel->setSourceColumns(static_cast<std::size_t>(size.columns));
+  if (encodeMatrices(run, {&y, &dy}, {&result}, [&](const auto& commandBuffer) {
+        kernel->encode(commandBuffer, dy.matrix, y.matrix, result.matrix);
+      }))
+    run.check(softMaxGradientReference(problem, y.before, dy.before), result.read(), run.format(),
+              Zeros::Expected);
+}
+
+/// The front ends over matrices, one row for each direction, format and implementation.
+template <class Forward, class Gradient>
+void conformMatrices(Conform& conform, SoftMaxKind kind, const char* name) {
+  for (const SoftMaxImplementation& implementation : conform.implementations(softMaxBackEnds))
+    for (const auto direction : {SoftMaxDirection::Forward, SoftMaxDirection::Gradient})
+      for (const auto format : kGradientFormats) {
+        SoftMaxProblem problem;
+        problem.kind = kind;
+        problem.direction = direction;
+        std::vector<ConformCase> cases;
+        for (const MatrixSize& size : matrixSizes())
+          cases.push_back(
+              {size.name, [=](ConformRun& run) { runMatrices<Forward, Gradient>(run, problem, size); }});
+        const bool isForward = direction == SoftMaxDirection::Forward;
+        conformRow(conform,
+                   {std::string(name) + (isForward ? "" : "Gradient"),
+                    isForward ? Direction::Forward : Direction::Gradient, format,
+                    std::string(implementation.name), Tier::Bounded},
+                   cases);
+      }
+}
+
+template <class Forward, class Gradient>
 void conformKind(Conform& conform, SoftMaxKind kind, const char* name) {
   const auto conformDirection = [&](const SoftMaxImplementation& implementation, SoftMaxDirection direction,
                                     ConformFormats formats, Tier tier) {
@@ -102,6 +161,9 @@ void conformKind(Conform& conform, SoftMaxKind kind, const char* name) {
 void conformSoftmax(Conform& conform) {
   conformKind<CNNSoftMax, CNNSoftMaxGradient>(conform, SoftMaxKind::SoftMax, "CNNSoftMax");
   conformKind<CNNLogSoftMax, CNNLogSoftMaxGradient>(conform, SoftMaxKind::LogSoftMax, "CNNLogSoftMax");
+  conformMatrices<MatrixSoftMax, MatrixSoftMaxGradient>(conform, SoftMaxKind::SoftMax, "MatrixSoftMax");
+  conformMatrices<MatrixLogSoftMax, MatrixLogSoftMaxGradient>(conform, SoftMaxKind::LogSoftMax,
+                                                              "MatrixLogSoftMax");
 }
 
 }  // namespace mps::detail

@@ -1,4 +1,4 @@
-#include "mps/matrix/matrix_call.hpp"
+#include "mps/core/matrix_call.hpp"
 
 #include <algorithm>
 #include <string>
@@ -107,6 +107,18 @@ bool overlap(ArrayStorage& one, const MatrixRegion& oneRegion, ArrayStorage& oth
              const MatrixRegion& otherRegion) {
   if (oneRegion.shape.elements() == 0 || otherRegion.shape.elements() == 0) return false;
   if (one.buffer()->memory() != other.buffer()->memory()) return false;
+  const auto end = [](const ArrayStorage& storage, const MatrixRegion& region) {
+    const TensorShape& shape = region.shape;
+    const std::int64_t last = shape.offset(shape.images - 1, shape.height - 1, 0, shape.channels - 1);
+    return static_cast<std::int64_t>(storage.offset()) +
+           (region.firstElement + last + 1) * static_cast<std::int64_t>(bytesPerChannel(shape.format));
+  };
+  const auto begin = [](const ArrayStorage& storage, const MatrixRegion& region) {
+    return static_cast<std::int64_t>(storage.offset()) +
+           region.firstElement * static_cast<std::int64_t>(bytesPerChannel(region.shape.format));
+  };
+  if (end(one, oneRegion) <= begin(other, otherRegion) || end(other, otherRegion) <= begin(one, oneRegion))
+    return false;
   // Interleaved regions that share rows of one matrix may still be apart: compare row by row.
   const auto forRows = [](ArrayStorage& storage, const MatrixRegion& region, auto&& visit) {
     const auto size = static_cast<std::int64_t>(bytesPerChannel(region.shape.format));

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "mps/core/kernel_neuron.hpp"
+#include "mps/core/matrix.hpp"
+#include "mps/core/matrix_kernel.hpp"
+#include "mps/core/vector.hpp"
+
+/// Neurons of matrices whose rows are samples and whose columns are channels (MPSMatrixNeuron.h; spec/05 section 7.2).
+/// Origins, batches and types are described in mps/core/matrix_kernel.hpp; vectors have the type of the matrices.
+namespace mps {
+
+namespace detail {
+/// What MatrixNeuron and its gradient have in common.
+class MatrixNeuronProperties : public KernelNeuron, public MatrixSampleLimits {
+ public:
+  /// What the input is multiplied with, as float32. 1.
+  [[nodiscard]] double alpha() const { return alpha_; }
+  void setAlpha(double alpha) { alpha_ = alpha; }
+  /// PReLU with one slope for each column, the first one for the first column that is read; they are copied. Parameters
+  /// A and B become 0. @throws Error for no slopes; fewer than columns throw when encoding
+  void setNeuronToPReLU(std::span<const float> parametersA);
+  /// PReLU's slopes.
+  [[nodiscard]] std::span<const float> neuronParametersA() const { return neuron().data(); }
+
+ protected:
+  void codeNeuronProperties(Coder& coder);
+
+ private:
+  double alpha_ = 1;
+};
+}  // namespace detail
+
+/// y_ij = f(alpha x_ij + bias_j) (MPSMatrixNeuron).
+class MatrixNeuron : public MatrixUnaryKernel, public detail::MatrixNeuronProperties {
+ public:
+  static std::shared_ptr<MatrixNeuron> create(const std::shared_ptr<mtl::Device>& device);
+  [[nodiscard]] std::string className() const override { return "MatrixNeuron"; }
+  [[nodiscard]] std::shared_ptr<MatrixNeuron> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<MatrixNeuron> decode(Coder& coder,
+                                              const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<MatrixNeuron>(coder, device);
+  }
+
+  /// @param biasVector one element for each column, from its first element on; null: 0. The result may be the very
+  /// region of the input. @throws Error for types that are not Float32 or Float16 or differ, an origin outside its
+  /// matrix, a result or bias that is too small, a result that shares other elements with the input, too few slopes.
+  using Kernel::encode;
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<Matrix>& inputMatrix, const std::shared_ptr<Vector>& biasVector,
+              const std::shared_ptr<Matrix>& resultMatrix);
+
+ protected:
+  using MatrixUnaryKernel::MatrixUnaryKernel;
+  MatrixNeuron(const MatrixNeuron&) = default;
+  void codeProperties(Coder& coder) override;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+/// The gradients of MatrixNeuron (MPSMatrixNeuronGradient), with z = alpha x + bias:
+///
+///     dx_ij  = alpha dy_ij f'(z_ij)
+///     dBias_j = sum_i dy_ij f'(z_ij)
+///
+/// alpha, neuron and bias are to be those of the forward kernel. The primary source is the incoming gradient, the
+/// secondary one the forward input. Results are overwritten. PReLU's slopes get no gradient.
+///
+///     auto neuron = mps::MatrixNeuron::create(device);
+///     neuron->setNeuronType(mps::CNNNeuronType::TanH, 1, 1, 0);
+///     neuron->encode(commandBuffer, x, bias, y);
+///     auto gradient = mps::MatrixNeuronGradient::create(device);
+///     gradient->setNeuronType(mps::CNNNeuronType::TanH, 1, 1, 0);
+///     gradient->encode(commandBuffer, dy, x, bias, dx, dBias);
+class MatrixNeuronGradient : public MatrixBinaryKernel, public detail::MatrixNeuronProperties {
+ public:
+  static std::shared_ptr<MatrixNeuronGradient> create(const std::shared_ptr<mtl::Device>& device);
+  [[nodiscard]] std::string className() const override { return "MatrixNeuronGradient"; }
+  [[nodiscard]] std::shared_ptr<MatrixNeuronGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<MatrixNeuronGradient> decode(Coder& coder,
+                                                      const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<MatrixNeuronGradient>(coder, device);
+  }
+
+  /// @param biasVector that of the forward call; null: 0 @param resultGradientForBiasVector null: not computed; begins
+  /// at its first element. The data's gradient may be the very region of either source.
+  /// @throws Error as MatrixNeuron::encode
+  using Kernel::encode;
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<Matrix>& gradientMatrix, const std::shared_ptr<Matrix>& inputMatrix,
+              const std::shared_ptr<Vector>& biasVector,
+              const std::shared_ptr<Matrix>& resultGradientForDataMatrix,
+              const std::shared_ptr<Vector>& resultGradientForBiasVector);
+
+ protected:
+  using MatrixBinaryKernel::MatrixBinaryKernel;
+  MatrixNeuronGradient(const MatrixNeuronGradient&) = default;
+  void codeProperties(Coder& coder) override;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+}  // namespace mps

@@ -1,0 +1,147 @@
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "mps/core/matrix.hpp"
+#include "mps/core/matrix_kernel.hpp"
+
+/// Softmax and log-softmax of the rows of matrices, one row per sample (MPSMatrixSoftMax.h; spec/05 section 7.3). The
+/// largest value of a row is subtracted before the exponential, so nothing overflows. Origins, batches and types are
+/// described in mps/core/matrix_kernel.hpp.
+namespace mps {
+
+/// y_ij = exp(x_ij) / sum_k exp(x_ik) (MPSMatrixSoftMax).
+class MatrixSoftMax : public MatrixUnaryKernel {
+ public:
+  static std::shared_ptr<MatrixSoftMax> create(const std::shared_ptr<mtl::Device>& device);
+  [[nodiscard]] std::string className() const override { return "MatrixSoftMax"; }
+  [[nodiscard]] std::shared_ptr<MatrixSoftMax> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<MatrixSoftMax> decode(Coder& coder,
+                                               const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<MatrixSoftMax>(coder, device);
+  }
+  /// Rows, at most those of the input from its origin on. All.
+  [[nodiscard]] std::size_t sourceRows() const { return sourceRows_; }
+  void setSourceRows(std::size_t rows) { sourceRows_ = rows; }
+  /// Elements of a row, likewise. All.
+  [[nodiscard]] std::size_t sourceColumns() const { return sourceColumns_; }
+  void setSourceColumns(std::size_t columns) { sourceColumns_ = columns; }
+
+  /// The result may be the very region of the input. @throws Error for types that are not Float32 or Float16 or
+  /// differ, an origin outside its matrix, a result that is too small or shares other elements with the input.
+  using Kernel::encode;
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<Matrix>& inputMatrix, const std::shared_ptr<Matrix>& resultMatrix);
+
+ protected:
+  using MatrixUnaryKernel::MatrixUnaryKernel;
+  MatrixSoftMax(const MatrixSoftMax&) = default;
+  void codeProperties(Coder& coder) override;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  [[nodiscard]] virtual bool isLogarithm() const { return false; }
+
+ private:
+  std::size_t sourceRows_ = std::numeric_limits<std::size_t>::max();
+  std::size_t sourceColumns_ = std::numeric_limits<std::size_t>::max();
+};
+
+/// y_ij = x_ij - ln sum_k exp(x_ik) (MPSMatrixLogSoftMax).
+class MatrixLogSoftMax : public MatrixSoftMax {
+ public:
+  static std::shared_ptr<MatrixLogSoftMax> create(const std::shared_ptr<mtl::Device>& device);
+  [[nodiscard]] std::string className() const override { return "MatrixLogSoftMax"; }
+  [[nodiscard]] std::shared_ptr<MatrixLogSoftMax> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<MatrixLogSoftMax> decode(Coder& coder,
+                                                  const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<MatrixLogSoftMax>(coder, device);
+  }
+
+ protected:
+  using MatrixSoftMax::MatrixSoftMax;
+  MatrixLogSoftMax(const MatrixLogSoftMax&) = default;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  [[nodiscard]] bool isLogarithm() const override { return true; }
+};
+
+/// dx_ij = y_ij (dy_ij - sum_k dy_ik y_ik), y being the forward RESULT (MPSMatrixSoftMaxGradient). The primary source
+/// is the incoming gradient, the secondary one the forward result.
+///
+///     auto softMax = mps::MatrixSoftMax::create(device);
+///     softMax->encode(commandBuffer, x, y);
+///     auto gradient = mps::MatrixSoftMaxGradient::create(device);
+///     gradient->encode(commandBuffer, dy, y, dx);
+class MatrixSoftMaxGradient : public MatrixBinaryKernel {
+ public:
+  static std::shared_ptr<MatrixSoftMaxGradient> create(const std::shared_ptr<mtl::Device>& device);
+  [[nodiscard]] std::string className() const override { return "MatrixSoftMaxGradient"; }
+  [[nodiscard]] std::shared_ptr<MatrixSoftMaxGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<MatrixSoftMaxGradient> decode(Coder& coder,
+                                                       const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<MatrixSoftMaxGradient>(coder, device);
+  }
+  /// Rows, at most those of both sources from their origins on. All.
+  [[nodiscard]] std::size_t sourceRows() const { return sourceRows_; }
+  void setSourceRows(std::size_t rows) { sourceRows_ = rows; }
+  /// Elements of a row, likewise. All.
+  [[nodiscard]] std::size_t sourceColumns() const { return sourceColumns_; }
+  void setSourceColumns(std::size_t columns) { sourceColumns_ = columns; }
+
+  /// The result may be the very region of either source. @throws Error as MatrixSoftMax::encode
+  using Kernel::encode;
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<Matrix>& gradientMatrix,
+              const std::shared_ptr<Matrix>& forwardOutputMatrix,
+              const std::shared_ptr<Matrix>& resultMatrix);
+
+ protected:
+  using MatrixBinaryKernel::MatrixBinaryKernel;
+  MatrixSoftMaxGradient(const MatrixSoftMaxGradient&) = default;
+  void codeProperties(Coder& coder) override;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  [[nodiscard]] virtual bool isLogarithm() const { return false; }
+
+ private:
+  std::size_t sourceRows_ = std::numeric_limits<std::size_t>::max();
+  std::size_t sourceColumns_ = std::numeric_limits<std::size_t>::max();
+};
+
+/// dx_ij = dy_ij - exp(y_ij) sum_k dy_ik (MPSMatrixLogSoftMaxGradient). Apple's header has the sum inside the
+/// exponential, which is not the derivative.
+///
+///     auto logSoftMax = mps::MatrixLogSoftMax::create(device);
+///     logSoftMax->encode(commandBuffer, x, y);
+///     auto gradient = mps::MatrixLogSoftMaxGradient::create(device);
+///     gradient->encode(commandBuffer, dy, y, dx);
+class MatrixLogSoftMaxGradient : public MatrixSoftMaxGradient {
+ public:
+  static std::shared_ptr<MatrixLogSoftMaxGradient> create(const std::shared_ptr<mtl::Device>& device);
+  [[nodiscard]] std::string className() const override { return "MatrixLogSoftMaxGradient"; }
+  [[nodiscard]] std::shared_ptr<MatrixLogSoftMaxGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<MatrixLogSoftMaxGradient> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<MatrixLogSoftMaxGradient>(coder, device);
+  }
+
+ protected:
+  using MatrixSoftMaxGradient::MatrixSoftMaxGradient;
+  MatrixLogSoftMaxGradient(const MatrixLogSoftMaxGradient&) = default;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  [[nodiscard]] bool isLogarithm() const override { return true; }
+};
+
+}  // namespace mps
