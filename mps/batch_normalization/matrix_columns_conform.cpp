@@ -202,7 +202,7 @@ std::vector<ConformCase> neuronCasesOf(bool isForward) {
   const std::vector<MatrixSize> sizes = matrixSizes();
   const std::size_t neurons = neuronCases(1).size();
   for (std::size_t i = 0; i < neurons; ++i) {
-    const MatrixSize size = sizes[i % sizes.size()];
+    const MatrixSize& size = sizes[i % sizes.size()];
     const NeuronCase item = neuronCases(size.columns)[i];
     cases.push_back({size.name + ": " + item.neuron.describe(),
                      [=](ConformRun& run) { runNeuron(run, item, size, isForward); }});

@@ -69,6 +69,17 @@ MatrixEncoding::MatrixEncoding(const Kernel& kernel, const std::shared_ptr<mtl::
       batchStart_(batchStart),
       batchSize_(batchSize) {}
 
+std::optional<MatrixPart> MatrixEncoding::readsNumbers(const char* name,
+                                                       const std::shared_ptr<Vector>& vector,
+                                                       DataType dataType, std::size_t first,
+                                                       std::size_t count) {
+  if (!vector) return std::nullopt;
+  const MatrixArgument argument = reads(name, vector);
+  if (argument.dataType != dataType)
+    throw Error(kernel_.describe(), name, mps::name(argument.dataType), mps::name(dataType));
+  return part(argument, {0, first, 0}, 1, count);
+}
+
 void MatrixEncoding::checkTypes(const MatrixArgument& result) const {
   const auto isFloat = [](DataType type) { return type == DataType::Float32 || type == DataType::Float16; };
   for (const MatrixArgument& argument : arguments_) {

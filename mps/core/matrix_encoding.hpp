@@ -77,6 +77,10 @@ class MatrixEncoding {
   std::optional<MatrixArgument> readsOptional(const char* name, const std::shared_ptr<Array>& array) {
     return array ? std::optional(reads(name, array)) : std::nullopt;
   }
+  /// `count` elements of a vector of numbers of a given type, from element `first` on. @throws Error for another type or
+  /// a vector that is too short
+  std::optional<MatrixPart> readsNumbers(const char* name, const std::shared_ptr<Vector>& vector,
+                                         DataType dataType, std::size_t first, std::size_t count);
   /// An argument that is written. @param isRead its old content is an input, too, which takes no read off
   template <class Array>
   MatrixArgument writes(const char* name, const std::shared_ptr<Array>& array, bool isRead = false) {

@@ -9,7 +9,10 @@
 #include "mps/batch_normalization/matrix_neuron.hpp"
 #include "mps/graph/coded_kernel.hpp"
 #include "mps/matrix/matrix.hpp"
+#include "mps/matrix/matrix_copy.hpp"
+#include "mps/matrix/matrix_fully_connected.hpp"
 #include "mps/matrix/matrix_image_copy.hpp"
+#include "mps/matrix/matrix_sum.hpp"
 #include "mps/softmax/matrix_softmax.hpp"
 
 /// The kernels on matrices of the list in coded_kernels.hpp.
@@ -105,6 +108,41 @@ inline void addMatrixColumnKernels(std::vector<CodedKernel>& all, const Device& 
   all.push_back(ofMatrixColumns(normalizationGradient));
 }
 
+inline void addMatrixLayers(std::vector<CodedKernel>& all, const Device& device) {
+  const auto sum = MatrixSum::create(device, 2, 2, 3, true);
+  sum->setNeuronType(CNNNeuronType::TanH, 0.5F, 2, 0);
+  sum->setResultMatrixOrigin({1, 1, 0});
+  all.push_back(codedMatrixKernel(sum, [](auto& one, const auto& buffer, int seed, const auto& result) {
+    const std::vector<std::shared_ptr<Matrix>> sources{matrix(one.device(), seed),
+                                                       matrix(one.device(), seed + 1)};
+    one.encode(buffer, sources, result, vector(one.device(), seed));
+  }));
+  all.push_back(codedMatrixKernel(MatrixCopy::create(device, 2, 3, false, true), [](auto& one,
+                                                                                    const auto& buffer,
+                                                                                    int seed,
+                                                                                    const auto& result) {
+    one.encode(buffer, MatrixCopyDescriptor::descriptor(matrix(one.device(), seed), result, {1, 1, 1, 1}));
+  }));
+  const auto configured = [](auto kernel) {
+    kernel->setAlpha(0.25);
+    kernel->setSourceNumberOfFeatureVectors(3);
+    kernel->setSourceInputFeatureChannels(3);
+    kernel->setSourceOutputFeatureChannels(2);
+    return kernel;
+  };
+  const auto layer = configured(MatrixFullyConnected::create(device));
+  layer->setNeuronType(CNNNeuronType::TanH, 0.5F, 2, 0);
+  all.push_back(codedMatrixKernel(layer, [](auto& one, const auto& buffer, int seed, const auto& result) {
+    one.encode(buffer, matrix(one.device(), seed), matrix(one.device(), seed + 1), vector(one.device(), seed),
+               result);
+  }));
+  all.push_back(codedMatrixKernel(configured(MatrixFullyConnectedGradient::create(device)),
+                                  [](auto& one, const auto& buffer, int seed, const auto& result) {
+                                    one.encodeGradientForData(buffer, matrix(one.device(), seed),
+                                                              matrix(one.device(), seed + 1), result);
+                                  }));
+}
+
 inline void addMatrixKernels(std::vector<CodedKernel>& all, const Device& device) {
   all.push_back(ofTwoMatrices(MatrixMultiplication::create(device, true, false, 2, 3, side, 0.5, 2)));
   all.push_back(
@@ -125,6 +163,7 @@ inline void addMatrixKernels(std::vector<CodedKernel>& all, const Device& device
   all.push_back(ofTwoMatrices(limited(MatrixSoftMaxGradient::create(device))));
   all.push_back(ofTwoMatrices(limited(MatrixLogSoftMaxGradient::create(device))));
   addMatrixColumnKernels(all, device);
+  addMatrixLayers(all, device);
 }
 
 }  // namespace mps::test

@@ -165,6 +165,31 @@ TEST_F(KernelCoding, EveryPropertyIsCoded) {
                          [&] {
                            product->setResultMatrixOrigin({1, 1, 0});
                          }});
+  const auto rows = MatrixSoftMax::create(device_);
+  expectCoded(*rows, {[&] { rows->setSourceRows(1); }, [&] { rows->setSourceColumns(1); },
+                      [&] {
+                        rows->setSourceMatrixOrigin({1, 1, 0});
+                      },
+                      [&] {
+                        rows->setResultMatrixOrigin({1, 1, 0});
+                      }});
+  const auto neuron = MatrixNeuronGradient::create(device_);
+  expectCoded(*neuron, {[&] { neuron->setAlpha(2); }, [&] { neuron->setSourceNumberOfFeatureVectors(2); },
+                        [&] { neuron->setSourceInputFeatureChannels(2); },
+                        [&] { neuron->setNeuronType(CNNNeuronType::TanH, 1, 2, 3); },
+                        [&] {
+                          neuron->setSecondarySourceMatrixOrigin({1, 1, 0});
+                        },
+                        [&] {
+                          neuron->setNeuronToPReLU(Values{1, 2});
+                        }});
+  const auto columns = MatrixBatchNormalization::create(device_);
+  expectCoded(*columns, {[&] { columns->setComputeStatistics(true); }, [&] { columns->setEpsilon(2); },
+                         [&] { columns->setNeuronType(CNNNeuronType::ReLU, 1, 2, 3); }});
+  const auto connected = MatrixFullyConnected::create(device_);
+  expectCoded(*connected,
+              {[&] { connected->setAlpha(2); }, [&] { connected->setSourceOutputFeatureChannels(2); },
+               [&] { connected->setNeuronType(CNNNeuronType::ReLU, 1, 2, 3); }});
   const auto normalization = CNNLocalContrastNormalizationGradient::create(device_, 3, 3);
   expectCoded(*normalization, {[&] { normalization->setAlpha(2); }, [&] { normalization->setBeta(2); },
                                [&] { normalization->setDelta(2); }, [&] { normalization->setP0(2); },

@@ -6,8 +6,7 @@
 #include "mps/core/error.hpp"
 #include "mps/core/matrix_encoding.hpp"
 #include "mps/matrix/matrix_problem.hpp"
-#include "mtl/command_buffer.hpp"
-#include "mtl/device.hpp"
+#include "mps/matrix/matrix_product.hpp"
 
 namespace mps {
 
@@ -18,22 +17,13 @@ using detail::MatrixPart;
 
 namespace {
 
-/// Records a product; the problem's shapes are still to be set.
-void recordProduct(MatrixEncoding& encoding, MatrixMultiplicationProblem problem, const MatrixPart& left,
-                   const MatrixPart& right, const MatrixPart& result) {
-  if (result.isEmpty()) return encoding.finish();
-  encoding.checkApart({&result}, {&left, &right});
-  problem.left = left.region.shape;
-  problem.right = right.region.shape;
-  problem.result = result.region.shape;
-  const mtl::Device& device = *encoding.kernel().device();
-  problem.threadCount = device.threadCount();
-  problem.deviceName = device.name();
-  detail::PreparedCall prepared;
-  prepared.plan = detail::planFor(device, detail::matrixMultiplicationBackEnds, problem);
-  // The old result is an input, too.
-  const MatrixPart* old = problem.beta != 0 ? &result : nullptr;
-  encoding.record(prepared, {.source = &left, .secondary = &right, .gradient = old, .destination = &result});
+/// Checks that the result is apart from its factors, and records the product.
+void finishProduct(MatrixEncoding& encoding, const MatrixMultiplicationProblem& problem,
+                   const MatrixPart& left, const MatrixPart& right, const MatrixPart& result) {
+  if (!result.isEmpty()) {
+    encoding.checkApart({&result}, {&left, &right});
+    detail::recordProduct(encoding, problem, left.operand(), right.operand(), result.operand());
+  }
   encoding.finish();
 }
 
@@ -91,7 +81,7 @@ void MatrixMultiplication::encode(const std::shared_ptr<mtl::CommandBuffer>& com
                         std::size_t columns, bool isTransposed) {
     return encoding.part(argument, origin, isTransposed ? columns : rows, isTransposed ? rows : columns);
   };
-  recordProduct(encoding, problem,
+  finishProduct(encoding, problem,
                 part(left, leftMatrixOrigin_, resultRows_, interiorColumns_, transposeLeft_),
                 part(right, rightMatrixOrigin_, interiorColumns_, resultColumns_, transposeRight_),
                 part(result, resultMatrixOrigin_, resultRows_, resultColumns_, false));
@@ -149,7 +139,7 @@ void MatrixVectorMultiplication::encode(const std::shared_ptr<mtl::CommandBuffer
   const MatrixPart matrixPart = encoding.part(matrix, primarySourceMatrixOrigin(),
                                               transpose_ ? columns_ : rows_, transpose_ ? rows_ : columns_);
   const MatrixPart input = vectorPart(vector, secondarySourceMatrixOrigin(), columns_);
-  recordProduct(encoding, problem, areRows ? input : matrixPart, areRows ? matrixPart : input,
+  finishProduct(encoding, problem, areRows ? input : matrixPart, areRows ? matrixPart : input,
                 vectorPart(result, resultMatrixOrigin(), rows_));
 }
 

@@ -8,6 +8,7 @@
 #include "mps/matrix/matrix.hpp"
 #include "mps/matrix/matrix_cases.hpp"
 #include "mps/matrix/matrix_image_copy.hpp"
+#include "mps/matrix/matrix_layers_conform.hpp"
 #include "mps/matrix/matrix_random.hpp"
 #include "mps/matrix/matrix_reference.hpp"
 #include "mtl/buffer.hpp"
@@ -277,6 +278,7 @@ void conformMatrix(Conform& conform) {
   conformRandom(conform);
   conformCopies(conform);
   conformProducts(conform);
+  conformMatrixLayers(conform);
 }
 
 }  // namespace mps::detail

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "mps/core/neuron_descriptor.hpp"
 #include "mps/core/plan.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mps/core/tensor_shape.hpp"
@@ -80,6 +81,85 @@ std::span<const Implementation<ImageMatrixCopyProblem>> imageMatrixCopyImplement
 std::span<const Implementation<ImageMatrixCopyProblem>> imageMatrixCopyImplementationsCuda();
 inline constexpr BackEnds<ImageMatrixCopyProblem> imageMatrixCopyBackEnds{
     imageMatrixCopyImplementationsCpu, UNMETAL_CUDA_LIST(imageMatrixCopyImplementationsCuda)};
+
+/// One term of a sum of matrices (spec/05 section 7.1). With (r, c) = offsets, of a row and a column:
+///
+///     term_ij   = scale B(r + i, c + j), transposed: scale B(r + j, c + i); 0 outside B
+///     sum_ij    = term_ij, or sumBefore_ij + term_ij
+///     result_ij = sum_ij, of the last term f(sum_ij + bias_j)
+///
+/// | operand | what |
+/// |---|---|
+/// | source | B |
+/// | secondary | sumBefore, float32 without gaps, of the destination's size; where addsToSum |
+/// | destination | result; may be the memory of secondary, or the very elements of B that are read |
+/// | parameters[0] | scale, one float32; where hasScale, else 1 |
+/// | parameters[1] | r and c, two 32-bit integers; where hasOffsets, else 0 |
+/// | parameters[2] | bias, of the last term and in the destination's format; where hasBias, else 0 |
+struct MatrixTermProblem {
+  bool transpose = false;
+  bool hasScale = false;
+  bool hasOffsets = false;
+  bool hasBias = false;
+  bool addsToSum = false;
+  NNNeuronDescriptor neuron;  ///< f; no PReLU
+  TensorShape source;         ///< one matrix
+  TensorShape destination;    ///< one matrix
+
+  bool operator==(const MatrixTermProblem&) const = default;
+  [[nodiscard]] std::size_t hash() const {
+    return hashOf(transpose, hasScale, hasOffsets, hasBias, addsToSum, neuron.hash(), source.hash(),
+                  destination.hash());
+  }
+  /// "scaled term at an offset of 1x7x1x5 float32, added, with bias -> 1x7x1x5 float32".
+  [[nodiscard]] std::string describe() const;
+};
+
+/// One implementation, which takes every problem.
+std::span<const Implementation<MatrixTermProblem>> matrixTermImplementationsCpu();
+std::span<const Implementation<MatrixTermProblem>> matrixTermImplementationsCuda();
+inline constexpr BackEnds<MatrixTermProblem> matrixTermBackEnds{
+    matrixTermImplementationsCpu, UNMETAL_CUDA_LIST(matrixTermImplementationsCuda)};
+
+/// Copies a region of a matrix to a place in another one, bit by bit (spec/05 section 6.3). Of the region's rows x
+/// columns elements (i, j), with s and d the offsets, P and Q the indices:
+///
+///     value = source(s.row + i, s.column + j), of a transposed source source(s.row + j, s.column + i)
+///     (r, c) = (i, j), of a transposed destination (j, i)
+///     destination(d.row + P(r), d.column + Q(c)) = value
+///
+/// What would lie outside either matrix is left out.
+///
+/// | operand | what |
+/// |---|---|
+/// | source | the whole matrix |
+/// | destination | the whole matrix; shares no element that is read |
+/// | parameters[0] | s.row, s.column, d.row, d.column, 32-bit integers |
+/// | parameters[1], [2] | P, Q, 32-bit integers; where there are some, else P(r) = r, Q(c) = c |
+struct MatrixCopyProblem {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  bool sourceIsTransposed = false;
+  bool destinationIsTransposed = false;
+  bool hasRowIndices = false;
+  bool hasColumnIndices = false;
+  TensorShape source;  ///< one matrix; both have elements of the same size
+  TensorShape destination;
+
+  bool operator==(const MatrixCopyProblem&) const = default;
+  [[nodiscard]] std::size_t hash() const {
+    return hashOf(rows, columns, sourceIsTransposed, destinationIsTransposed, hasRowIndices, hasColumnIndices,
+                  source.hash(), destination.hash());
+  }
+  /// "copy of 3x4 of 1x7x1x5 float32 transposed into 1x5x1x7 float32".
+  [[nodiscard]] std::string describe() const;
+};
+
+/// One implementation, which takes every problem.
+std::span<const Implementation<MatrixCopyProblem>> matrixCopyImplementationsCpu();
+std::span<const Implementation<MatrixCopyProblem>> matrixCopyImplementationsCuda();
+inline constexpr BackEnds<MatrixCopyProblem> matrixCopyBackEnds{
+    matrixCopyImplementationsCpu, UNMETAL_CUDA_LIST(matrixCopyImplementationsCuda)};
 
 enum class RandomGenerator : std::uint8_t { MTGP32, Philox };
 

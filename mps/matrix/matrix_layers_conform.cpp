@@ -1,0 +1,308 @@
+#include "mps/matrix/matrix_layers_conform.hpp"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "mps/conform/kernel_cases.hpp"
+#include "mps/conform/test_matrices.hpp"
+#include "mps/matrix/matrix_copy.hpp"
+#include "mps/matrix/matrix_fully_connected.hpp"
+#include "mps/matrix/matrix_layers_reference.hpp"
+#include "mps/matrix/matrix_reference.hpp"
+#include "mps/matrix/matrix_sum.hpp"
+
+namespace mps::detail {
+namespace {
+
+using Words = std::vector<std::uint32_t>;
+
+template <class T>
+std::shared_ptr<Vector> vectorOf(ConformRun& run, const std::vector<T>& values, DataType type) {
+  auto vector = Vector::create(run.device(), VectorDescriptor::vectorDescriptor(values.size(), type));
+  std::copy(values.begin(), values.end(), vector->data()->template contentsAs<T>().begin());
+  vector->data()->didModifyRange(0, vector->data()->length());
+  return vector;
+}
+std::shared_ptr<Vector> vectorOf(ConformRun& run, const Words& words) {
+  return vectorOf(run, words, DataType::UInt32);
+}
+
+TensorShape matrixOf(std::int64_t rows, std::int64_t columns, ImageFeatureChannelFormat format) {
+  return TensorShape::dense(1, rows, 1, columns, format);
+}
+
+/// The whole matrix of an array, frame and all.
+ReferenceTensor wholeOf(const TestMatrix& array) {
+  TensorShape whole = array.shape;
+  whole.height = static_cast<std::int64_t>(array.matrix->rows());
+  whole.channels = static_cast<std::int64_t>(array.matrix->columns());
+  ReferenceTensor tensor(1, whole.height, 1, whole.channels);
+  tensor.values = readTensor(whole, array.buffer->contents());
+  return tensor;
+}
+
+// -------------------------------------------------------------------------------------------------
+// Sums
+// -------------------------------------------------------------------------------------------------
+
+struct SumCase {
+  MatrixSize size;
+  std::size_t count = 1;
+  bool transpose = false;
+  CNNNeuronType neuron = CNNNeuronType::None;
+};
+
+void runSum(ConformRun& run, const SumCase& item, Tier tier) {
+  const RandomKind kind = valuesFor(tier, run.format());
+  const std::int64_t height = item.transpose ? item.size.columns : item.size.rows;
+  const std::int64_t width = item.transpose ? item.size.rows : item.size.columns;
+  std::vector<TestMatrix> sources;
+  std::vector<std::shared_ptr<Matrix>> matrices;
+  std::vector<float> scales;
+  Words offsets;
+  std::vector<MatrixTermReference> terms;
+  for (std::size_t k = 0; k < item.count; ++k) {
+    const TestMatrix& source =
+        sources.emplace_back(run, matrixOf(item.size.rows, item.size.columns, run.format()), kind);
+    matrices.push_back(source.matrix);
+    scales.push_back(tier == Tier::Exact ? static_cast<float>(k) - 1 : 0.75F / static_cast<float>(k + 1));
+    // Elements of the frame take part, and what lies beyond it.
+    offsets.push_back(static_cast<std::uint32_t>(k));
+    offsets.push_back(static_cast<std::uint32_t>(3 * k));
+    terms.push_back({wholeOf(source), static_cast<double>(scales[k]), offsets[2 * k], offsets[2 * k + 1]});
+  }
+  const TestMatrix result(run, matrixOf(height, width, run.format()), kind);
+  const TestVector bias(run, width, 1, run.values(static_cast<std::size_t>(width), kind));
+  const auto kernel = MatrixSum::create(run.device(), item.count, static_cast<std::size_t>(item.size.rows),
+                                        static_cast<std::size_t>(item.size.columns), item.transpose);
+  kernel->setNeuronType(item.neuron, 1, 1, 0);
+  kernel->setResultMatrixOrigin(TestMatrix::origin);
+  std::vector<const TestArray*> read{&bias};
+  for (const TestMatrix& source : sources) read.push_back(&source);
+  if (!encodeMatrices(run, read, {&result}, [&](const auto& commandBuffer) {
+        kernel->encode(commandBuffer, matrices, result.matrix, vectorOf(run, scales, DataType::Float32),
+                       vectorOf(run, offsets), bias.vector);
+      }))
+    return;
+  const auto neuron = NNNeuronDescriptor::cnnNeuronDescriptor(item.neuron, 1, 1, 0);
+  run.check(matrixSumReference(ReferenceTensor(1, height, 1, width), terms, item.transpose,
+                               bias.before.values, neuron),
+            result.read(), run.format(), Zeros::Expected);
+}
+
+void conformSums(Conform& conform) {
+  for (const auto& implementation : conform.implementations(matrixTermBackEnds))
+    for (const auto format : kGradientFormats)
+      for (const Tier tier : {Tier::Exact, Tier::Bounded}) {
+        std::vector<ConformCase> cases;
+        for (const MatrixSize& size : matrixSizes())
+          for (const bool transpose : {false, true})
+            for (const std::size_t count : {1U, 3U})
+              for (const auto neuron : {CNNNeuronType::None, CNNNeuronType::TanH}) {
+                if (tier == Tier::Exact && neuron != CNNNeuronType::None) continue;
+                const SumCase item{size, count, transpose, neuron};
+                cases.push_back({size.name, [=](ConformRun& run) { runSum(run, item, tier); }});
+              }
+        conformRow(conform, {"MatrixSum", Direction::Forward, format, std::string(implementation.name), tier},
+                   cases);
+      }
+}
+
+// -------------------------------------------------------------------------------------------------
+// Copies
+// -------------------------------------------------------------------------------------------------
+
+/// Indices 0 to count - 1 in another order.
+Words permuted(ConformRun& run, std::int64_t count) {
+  const auto size = static_cast<std::size_t>(count);
+  const std::vector<double> keys = run.values(size, RandomKind::Uniform);
+  Words indices(size);
+  std::iota(indices.begin(), indices.end(), 0U);
+  std::sort(indices.begin(), indices.end(),
+            [&](std::uint32_t a, std::uint32_t b) { return keys[a] < keys[b]; });
+  return indices;
+}
+
+void runCopy(ConformRun& run, MatrixCopyProblem problem) {
+  const RandomKind kind = isUnorm(run.format()) ? RandomKind::Positive : RandomKind::Uniform;
+  const auto shapeOf = [&](bool isTransposed) {
+    return isTransposed ? matrixOf(problem.columns, problem.rows, run.format())
+                        : matrixOf(problem.rows, problem.columns, run.format());
+  };
+  const TestMatrix source(run, shapeOf(problem.sourceIsTransposed), kind);
+  const TestMatrix destination(run, shapeOf(problem.destinationIsTransposed), kind);
+  const Words offsets{1, 2, TestMatrix::kRow, TestMatrix::kColumn};
+  const Words rows = problem.hasRowIndices ? permuted(run, destination.shape.height) : Words();
+  const Words columns = problem.hasColumnIndices ? permuted(run, destination.shape.channels) : Words();
+  const ReferenceTensor whole = wholeOf(destination);
+  const auto kernel = MatrixCopy::create(run.device(), static_cast<std::size_t>(problem.rows),
+                                         static_cast<std::size_t>(problem.columns),
+                                         problem.sourceIsTransposed, problem.destinationIsTransposed);
+  const std::vector<std::shared_ptr<Matrix>> sources{source.matrix};
+  const std::vector<std::shared_ptr<Matrix>> destinations{destination.matrix};
+  const auto indices = [&](const Words& words) { return words.empty() ? nullptr : vectorOf(run, words); };
+  if (!encodeMatrices(run, {&source}, {&destination}, [&](const auto& commandBuffer) {
+        kernel->encode(commandBuffer, MatrixCopyDescriptor(sources, destinations, vectorOf(run, offsets)),
+                       indices(rows), 0, indices(columns), 0);
+      }))
+    return;
+  run.check(matrixCopyReference(problem, wholeOf(source), whole, offsets, rows, columns),
+            wholeOf(destination).values, run.format(), Zeros::Expected);
+}
+
+void conformMatrixCopies(Conform& conform) {
+  constexpr std::array<ImageFeatureChannelFormat, 4> formats{
+      ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float16,
+      ImageFeatureChannelFormat::Unorm8, ImageFeatureChannelFormat::Unorm16};
+  for (const auto& implementation : conform.implementations(matrixCopyBackEnds))
+    for (const auto format : formats) {
+      std::vector<ConformCase> cases;
+      for (const MatrixSize& size : matrixSizes())
+        for (int flags = 0; flags < 16; ++flags) {
+          MatrixCopyProblem problem;
+          problem.rows = size.rows;
+          problem.columns = size.columns;
+          problem.sourceIsTransposed = (flags & 1) != 0;
+          problem.destinationIsTransposed = (flags & 2) != 0;
+          problem.hasRowIndices = (flags & 4) != 0;
+          problem.hasColumnIndices = (flags & 8) != 0;
+          cases.push_back({size.name, [=](ConformRun& run) { runCopy(run, problem); }});
+        }
+      conformRow(conform,
+                 {"MatrixCopy", Direction::Forward, format, std::string(implementation.name), Tier::Exact},
+                 cases);
+    }
+}
+
+// -------------------------------------------------------------------------------------------------
+// Fully connected
+// -------------------------------------------------------------------------------------------------
+
+struct LayerCase {
+  std::string name;
+  std::int64_t matrices, rows, inputs, outputs;
+  CNNNeuronType neuron = CNNNeuronType::None;
+
+  [[nodiscard]] TensorShape shape(std::int64_t height, std::int64_t width,
+                                  ImageFeatureChannelFormat format) const {
+    return TensorShape::dense(matrices, height, 1, width, format);
+  }
+};
+
+std::vector<LayerCase> layerCases() {
+  return {{"OneElement", 1, 1, 1, 1},
+          {"OneSample", 1, 1, 70, 40, CNNNeuronType::TanH},
+          {"Classes10", 1, 64, 84, 10},
+          {"Outputs33", 1, 17, 21, 33, CNNNeuronType::Sigmoid},
+          {"Matrices", 3, 9, 16, 12, CNNNeuronType::TanH},
+          {"Wide", 2, 5, 300, 130},
+          {"Tall", 1, 300, 7, 9, CNNNeuronType::Sigmoid}};
+}
+
+constexpr double kAlpha = 0.75;
+
+/// alpha times the product of two arrays.
+ReferenceTensor productOf(const TestMatrix& left, const TestMatrix& right, const TensorShape& result,
+                          bool transposeLeft, bool transposeRight) {
+  MatrixMultiplicationProblem problem;
+  problem.alpha = static_cast<float>(kAlpha);
+  problem.transposeLeft = transposeLeft;
+  problem.transposeRight = transposeRight;
+  problem.left = left.shape;
+  problem.right = right.shape;
+  problem.result = result;
+  return matrixMultiplicationReference(problem, left.before, right.before, {});
+}
+
+template <class KernelType>
+void configure(KernelType& kernel, const LayerCase& item) {
+  kernel.setAlpha(kAlpha);
+  kernel.setPrimarySourceMatrixOrigin(TestMatrix::origin);
+  kernel.setSecondarySourceMatrixOrigin(TestMatrix::origin);
+  kernel.setResultMatrixOrigin(TestMatrix::origin);
+  kernel.setSourceNumberOfFeatureVectors(static_cast<std::size_t>(item.rows));
+  kernel.setSourceInputFeatureChannels(static_cast<std::size_t>(item.inputs));
+  kernel.setSourceOutputFeatureChannels(static_cast<std::size_t>(item.outputs));
+}
+
+void runLayer(ConformRun& run, const LayerCase& item) {
+  const TestMatrix x(run, item.shape(item.rows, item.inputs, run.format()), RandomKind::Uniform);
+  const TestMatrix w(run, item.shape(item.inputs, item.outputs, run.format()), RandomKind::Uniform);
+  const TestMatrix y(run, item.shape(item.rows, item.outputs, run.format()), RandomKind::Uniform);
+  const TestVector bias(
+      run, item.outputs, item.matrices,
+      run.values(static_cast<std::size_t>(item.outputs * item.matrices), RandomKind::Uniform));
+  const auto kernel = MatrixFullyConnected::create(run.device());
+  configure(*kernel, item);
+  kernel->setNeuronType(item.neuron, 1, 1, 0);
+  if (!encodeMatrices(run, {&x, &w, &bias}, {&y}, [&](const auto& commandBuffer) {
+        kernel->encode(commandBuffer, x.matrix, w.matrix, bias.vector, y.matrix);
+      }))
+    return;
+  const ReferenceTensor product = productOf(x, w, y.shape, false, false);
+  const auto elements = static_cast<std::ptrdiff_t>(item.rows * item.outputs);
+  for (std::int64_t k = 0; k < item.matrices; ++k) {
+    ReferenceTensor one(1, item.rows, 1, item.outputs);
+    one.roundings = product.roundings;
+    one.values.assign(product.values.begin() + k * elements, product.values.begin() + (k + 1) * elements);
+    one.magnitude.assign(product.magnitude.begin() + k * elements,
+                         product.magnitude.begin() + (k + 1) * elements);
+    run.check(withBiasAndNeuron(std::move(one), bias.beforeOf(k).values,
+                                NNNeuronDescriptor::cnnNeuronDescriptor(item.neuron, 1, 1, 0)),
+              y.read(k), run.format(), Zeros::Expected);
+  }
+}
+
+void runLayerGradients(ConformRun& run, const LayerCase& item) {
+  const TestMatrix dy(run, item.shape(item.rows, item.outputs, run.format()), RandomKind::Uniform);
+  const TestMatrix x(run, item.shape(item.rows, item.inputs, run.format()), RandomKind::Uniform);
+  const TestMatrix w(run, item.shape(item.inputs, item.outputs, run.format()), RandomKind::Uniform);
+  const TestMatrix dx(run, item.shape(item.rows, item.inputs, run.format()), RandomKind::Uniform);
+  const TestMatrix dw(run, item.shape(item.inputs, item.outputs, run.format()), RandomKind::Uniform);
+  const TestVector dBias(
+      run, item.outputs, item.matrices,
+      run.values(static_cast<std::size_t>(item.outputs * item.matrices), RandomKind::Uniform));
+  const auto kernel = MatrixFullyConnectedGradient::create(run.device());
+  configure(*kernel, item);
+  if (!encodeMatrices(run, {&dy, &x, &w}, {&dx, &dw, &dBias}, [&](const auto& commandBuffer) {
+        kernel->encodeGradientForData(commandBuffer, dy.matrix, w.matrix, dx.matrix);
+        kernel->encodeGradientForWeightsAndBias(commandBuffer, dy.matrix, x.matrix, dw.matrix, dBias.vector);
+      }))
+    return;
+  run.check(productOf(dy, w, dx.shape, false, true), dx.read(), run.format(), Zeros::Expected);
+  run.check(productOf(x, dy, dw.shape, true, false), dw.read(), run.format(), Zeros::Expected);
+  for (std::int64_t k = 0; k < item.matrices; ++k)
+    run.check(columnSumsReference(dy.beforeOf(k)), dBias.read(k), run.format(), Zeros::Expected);
+}
+
+void conformLayers(Conform& conform) {
+  for (const auto& implementation : conform.implementations(matrixMultiplicationBackEnds))
+    for (const auto format : kGradientFormats)
+      for (const bool isForward : {true, false}) {
+        std::vector<ConformCase> cases;
+        for (const LayerCase& item : layerCases())
+          cases.push_back({item.name, [=](ConformRun& run) {
+                             isForward ? runLayer(run, item) : runLayerGradients(run, item);
+                           }});
+        conformRow(conform,
+                   {isForward ? "MatrixFullyConnected" : "MatrixFullyConnectedGradient",
+                    isForward ? Direction::Forward : Direction::Gradient, format,
+                    std::string(implementation.name), Tier::Bounded},
+                   cases);
+      }
+}
+
+}  // namespace
+
+void conformMatrixLayers(Conform& conform) {
+  conformSums(conform);
+  conformMatrixCopies(conform);
+  conformLayers(conform);
+}
+
+}  // namespace mps::detail
