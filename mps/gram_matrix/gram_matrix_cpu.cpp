@@ -2,12 +2,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 
+#include "mps/core/onednn_plan_cpu.hpp"
 #include "mps/core/storage.hpp"
 #include "mps/core/tensor_copy.hpp"
 #include "mps/gram_matrix/gram_matrix_problem.hpp"
-#include "mtl/cpu/onednn.hpp"
 #include "mtl/cpu/stream.hpp"
 
 namespace mps::detail {
@@ -109,19 +108,12 @@ class Staged {
   std::size_t offset_ = 0;
 };
 
-/// Images of one product. Threads that have no image of their own would share the sums over the pixels of one: there
-/// oneDNN 2.6 adds memory up that it did not write when there are several images.
-std::int64_t imagesOfProduct(const GramMatrixProblem& problem) {
-  const auto threads = std::max<std::int64_t>(problem.threadCount, std::thread::hardware_concurrency());
-  return problem.source.images >= threads ? problem.source.images : 1;
-}
-
 /// oneDNN's products of all images.
 class MatmulPlan final : public Plan {
  public:
   explicit MatmulPlan(const GramMatrixProblem& problem)
       : problem_(problem),
-        together_(imagesOfProduct(problem)),
+        together_(matricesOfProduct(problem.source.images, problem.threadCount)),
         source_(problem.source),
         result_(problem.isForward() ? problem.matrix : problem.destination) {
     result_.place(source_.bytes());
@@ -262,14 +254,7 @@ std::int64_t imagesAtATime(const GramMatrixProblem& problem) {
 
 Preparation prepareMatmul(const GramMatrixProblem& problem) {
   if (problem.source.elements() == 0) return Refusal{"there is nothing to multiply"};
-  const mtl::cpu::OneDnnThreads threads(problem.threadCount);
-  try {
-    auto plan = std::make_shared<const GroupsPlan>(problem, imagesAtATime(problem));
-    if (plan->primitive().isReference()) return Refusal{"oneDNN has only its reference code for it"};
-    return plan;
-  } catch (const dnnl::error& error) {
-    return Refusal{std::string("oneDNN: ") + error.what()};
-  }
+  return prepareByOneDnn<GroupsPlan>(problem.threadCount, problem, imagesAtATime(problem));
 }
 
 /// Pixel after pixel, some channels of the result at a time.

@@ -2,11 +2,10 @@
 #include <memory>
 #include <sstream>
 #include <string>
-#include <thread>
 
+#include "mps/core/onednn_plan_cpu.hpp"
 #include "mps/core/storage.hpp"
 #include "mps/matrix/matrix_problem.hpp"
-#include "mtl/cpu/onednn.hpp"
 #include "mtl/cpu/stream.hpp"
 
 namespace mps::detail {
@@ -82,18 +81,11 @@ class Staged {
   std::size_t offset_ = 0;
 };
 
-/// Matrices of one product of oneDNN. Threads that have none of their own would share the sums of one: there oneDNN 2.6 adds
-/// memory up that it did not write when there are several.
-std::int64_t matricesTogether(const MatrixMultiplicationProblem& problem) {
-  const auto threads = std::max<std::int64_t>(problem.threadCount, std::thread::hardware_concurrency());
-  return problem.result.images >= threads ? problem.result.images : 1;
-}
-
 class MatmulPlan final : public Plan {
  public:
   explicit MatmulPlan(const MatrixMultiplicationProblem& problem)
       : problem_(problem),
-        together_(matricesTogether(problem)),
+        together_(matricesOfProduct(problem.result.images, problem.threadCount)),
         left_(problem.left, scratchpad_),
         right_(problem.right, scratchpad_),
         result_(problem.result, scratchpad_) {
@@ -143,14 +135,7 @@ class MatmulPlan final : public Plan {
 Preparation prepareMatmul(const MatrixMultiplicationProblem& problem) {
   if (problem.interiorColumns() == 0 || problem.result.elements() == 0)
     return Refusal{"there is nothing to multiply"};
-  const mtl::cpu::OneDnnThreads threads(problem.threadCount);
-  try {
-    auto plan = std::make_shared<const MatmulPlan>(problem);
-    if (plan->primitive().isReference()) return Refusal{"oneDNN has only its reference code for it"};
-    return plan;
-  } catch (const dnnl::error& error) {
-    return Refusal{std::string("oneDNN: ") + error.what()};
-  }
+  return prepareByOneDnn<MatmulPlan>(problem.threadCount, problem);
 }
 
 /// One sum after the other.
