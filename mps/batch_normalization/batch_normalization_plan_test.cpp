@@ -1,3 +1,5 @@
+#include "mps/conform/plan_testing.hpp"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -6,8 +8,6 @@
 #include <vector>
 
 #include "mps/batch_normalization/batch_normalization_cases_setting.hpp"
-#include "mps/conform/plan_test.hpp"
-#include "mps/core/for_each_target.hpp"
 
 namespace mps::detail {
 namespace {
@@ -15,16 +15,21 @@ namespace {
 using enum ImageFeatureChannelFormat;
 using enum BatchNormalizationOperation;
 
+using plan_testing::Formats;
+using plan_testing::kThreads;
+using plan_testing::testDevice;
+using plan_testing::valuesFrom;
+
 constexpr std::uint64_t kSeed = 20250611;
 constexpr BatchNormalizationOperation kOperations[] = {Statistics, Forward, StatisticsGradient, Gradient};
 
 BatchNormalizationSetting settingOf(const BatchNormalizationProblem& problem, Tier tier = Tier::Bounded) {
-  return {planTestDevice(), problem, tier, valuesFrom(kSeed)};
+  return {testDevice(), problem, tier, valuesFrom(kSeed)};
 }
 
-void execute(const BatchNormalizationProblem& problem, const Operands& operands,
-             int threads = kPlanTestThreads) {
-  runOnCpu(batchNormalizationImplementationsCpu(), problem, operands, threads);
+void execute(const BatchNormalizationProblem& problem, const Operands& operands, int threads = kThreads) {
+  plan_testing::runPlan(*preparePlan(batchNormalizationImplementationsCpu(), problem).plan, operands,
+                        testDevice(), threads);
 }
 
 void check(const BatchNormalizationProblem& problem, Tier tier) {
@@ -48,10 +53,6 @@ void check(const BatchNormalizationProblem& problem, Tier tier) {
   judge();
 }
 
-struct Formats {
-  ImageFeatureChannelFormat source;
-  ImageFeatureChannelFormat destination;
-};
 constexpr Formats kFormats[] = {{Float32, Float32}, {Float16, Float16}, {Unorm8, Float32},
                                 {Unorm16, Float16}, {Float32, Float16}, {Float16, Float32}};
 
@@ -200,7 +201,7 @@ TEST(BatchNormalizationPlan, AConstantChannelHasNoVariance) {
 TEST(BatchNormalizationPlan, SlopesAtZeroFollowTheForwardPass) {
   const auto relu = NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU, 0.5F);
   const BatchNormalizationTensors tensors{.name = "Zero", .images = 2, .width = 2, .channels = 1};
-  const auto& device = planTestDevice();
+  const auto& device = testDevice();
   const TensorShape one = TensorShape::dense(1, 1, 1, 1);
   const auto stored = [&](const TensorShape& shape, const std::vector<double>& values) {
     TestTensor tensor(device, shape);
@@ -323,7 +324,7 @@ TEST(BatchNormalizationPlan, InPlace) {
           BatchNormalizationSetting setting = settingOf(problem);
           const ReferenceTensor expected = setting.expected(problem);
           Operands operands = setting.operands();
-          TestTensor shared(planTestDevice(), problem.destination);
+          TestTensor shared(testDevice(), problem.destination);
           // What the setting has made, in the memory of the destination.
           const auto before = isForward ? setting.source().reference() : setting.gradient().reference();
           shared.write(before.values);

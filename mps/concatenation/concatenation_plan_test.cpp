@@ -1,7 +1,5 @@
 #include "mps/conform/plan_testing.hpp"
 
-#include <functional>
-
 #include "mps/concatenation/concatenation_cases.hpp"
 #include "mps/concatenation/concatenation_reference.hpp"
 #include "mps/core/streamed_stores.hpp"
@@ -26,43 +24,7 @@ std::shared_ptr<const Plan> planOf(const Entry& entry, const ConcatenationProble
   return preparedBy(entry, concatenationBackEnds, problem);
 }
 
-struct Formats {
-  ImageFeatureChannelFormat input, destination;
-};
-
-/// What a test goes through the case table with.
-struct Pass {
-  ConcatenationDirection direction;
-  Values values;
-  Formats formats;
-  [[nodiscard]] ConcatenationProblem problem(const ConcatenationCase& concatenation) const {
-    return direction == ConcatenationDirection::Forward
-               ? concatenation.forward(formats.input, formats.destination)
-               : concatenation.gradient(formats.input, formats.destination);
-  }
-  [[nodiscard]] std::string name() const {
-    const char* const words[] = {"Integers", "Random", "NonFinite"};
-    return std::string(direction == ConcatenationDirection::Forward ? "Forward" : "Gradient") +
-           words[static_cast<std::size_t>(values)] + "_" + mps::name(formats.input) + "_" +
-           mps::name(formats.destination);
-  }
-};
-void PrintTo(const Pass& pass, std::ostream* stream) {
-  *stream << pass.name();
-}
-
-std::vector<Pass> passes() {
-  std::vector<Pass> all;
-  for (const auto direction : {ConcatenationDirection::Forward, ConcatenationDirection::Gradient})
-    for (const Formats formats :
-         {Formats{Float32, Float32}, Formats{Float16, Float16}, Formats{Unorm8, Float32},
-          Formats{Unorm16, Float16}, Formats{Float32, Float16}, Formats{Float16, Float32}}) {
-      all.push_back({direction, Values::Integers, formats});
-      all.push_back({direction, Values::Random, formats});
-      if (!isCode(formats.input)) all.push_back({direction, Values::NonFinite, formats});
-    }
-  return all;
-}
+using Pass = TablePass<ConcatenationDirection>;
 
 class ConcatenationTable : public testing::TestWithParam<Pass> {};
 
@@ -73,22 +35,19 @@ TEST_P(ConcatenationTable, AgreesWithTheReference) {
     const ConcatenationProblem problem = pass.problem(concatenation);
     SCOPED_TRACE(std::string(concatenation.name) + ": " + problem.describe());
     const ReferenceTensor expected = concatenationReference(problem, callOf(problem, pass.values).input());
-    for (const Entry& entry : entriesOf(concatenationBackEnds)) {
-      SCOPED_TRACE(entry.name());
-      const WithTarget target(entry);
-      const auto plan = planOf(entry, problem);
-      if (!plan) continue;
-      Call call = callOf(problem, pass.values, entry.device);
-      call.execute(*plan);
-      const Comparison comparison =
-          compare(expected, call.found(), problem.destination.format,
-                  pass.values == Values::Integers ? Tier::Exact : Tier::Bounded, Zeros::Expected);
-      EXPECT_TRUE(comparison.passed()) << comparison.report;
-    }
+    expectAgreement(entriesOf(concatenationBackEnds), concatenationBackEnds, problem, expected,
+                    problem.destination.format, pass.tier(),
+                    [&](const auto& device) { return callOf(problem, pass.values, device); });
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Passes, ConcatenationTable, testing::ValuesIn(passes()),
+INSTANTIATE_TEST_SUITE_P(Passes, ConcatenationTable,
+                         testing::ValuesIn(passesWith<ConcatenationDirection>({{Float32, Float32},
+                                                                               {Float16, Float16},
+                                                                               {Unorm8, Float32},
+                                                                               {Unorm16, Float16},
+                                                                               {Float32, Float16},
+                                                                               {Float16, Float32}})),
                          [](const auto& info) { return info.param.name(); });
 
 class ConcatenationPlan : public testing::TestWithParam<Entry> {};
@@ -102,16 +61,8 @@ TEST_P(ConcatenationPlan, Accumulates) {
       SCOPED_TRACE(problem.describe());
       const auto plan = planOf(GetParam(), problem);
       if (!plan) continue;
-      ASSERT_TRUE(plan->canAccumulate());
       Call call = callOf(problem, Values::Integers, GetParam().device);
-      const std::vector<double> before = randomValues(
-          static_cast<std::size_t>(problem.destination.elements()), kSeed + 9, RandomKind::SmallIntegers);
-      call.destination().write(before);
-      call.execute(*plan, kThreads, true);
-      ReferenceTensor expected = concatenationReference(problem, call.input());
-      addTerms(expected, before);
-      const Comparison comparison = compare(expected, call.found(), Float32, Tier::Exact, Zeros::Expected);
-      EXPECT_TRUE(comparison.passed()) << comparison.report;
+      expectAccumulation(*plan, call, concatenationReference(problem, call.input()), kSeed + 9);
     }
 }
 
@@ -160,12 +111,7 @@ TEST(ConcatenationPlanSize, LargerThanTheCaches) {
   }
 }
 
-// Can these tests fail? A kernel that overlooks a field computes what the reference computes for another value. -------
-
-struct Perturbation {
-  const char* field;
-  std::function<void(ConcatenationProblem&)> change;
-};
+// Can these tests fail? -----------------------------------------------------------------------------------------------
 
 TEST(ConcatenationSensitivity, TheNumberOfChannelsCounts) {
   int noticed = 0;
@@ -184,15 +130,14 @@ TEST(ConcatenationSensitivity, TheNumberOfChannelsCounts) {
 
 TEST(ConcatenationProblem, HashAndEqualitySeeEachField) {
   const ConcatenationProblem problem = concatenationCases().front().forward(Float32, Float32);
-  const std::vector<Perturbation> changes = {
+  const std::vector<Perturbation<ConcatenationProblem>> changes = {
       {"direction", [](ConcatenationProblem& p) { p.direction = ConcatenationDirection::Gradient; }},
       {"input", [](ConcatenationProblem& p) { p.input.format = Unorm8; }},
       {"destination", [](ConcatenationProblem& p) { ++p.destination.pixelStride; }}};
-  for (const Perturbation& perturbation : changes) {
+  expectHashAndEqualitySee(problem, changes);
+  for (const auto& perturbation : changes) {
     ConcatenationProblem other = problem;
     perturbation.change(other);
-    EXPECT_NE(other, problem) << perturbation.field;
-    EXPECT_NE(other.hash(), problem.hash()) << perturbation.field;
     EXPECT_NE(other.describe(), problem.describe()) << perturbation.field;
   }
 }

@@ -6,9 +6,12 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <ostream>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -29,7 +32,8 @@ namespace mps::detail::plan_testing {
 
 inline constexpr int kThreads = 3;
 
-inline std::shared_ptr<mtl::Device> testDevice() {
+/// One device for all tests of a program: they use its memory alone.
+inline const std::shared_ptr<mtl::Device>& testDevice() {
   static const std::shared_ptr<mtl::Device> device = mtl::newCPUDevice(kThreads);
   return device;
 }
@@ -89,6 +93,27 @@ std::shared_ptr<const Plan> preparedBy(const Entry& entry, const BackEnds<Proble
   return nullptr;
 }
 
+/// Runs a plan with scratch memory of its own, poisoned, around which it must not write.
+inline void runPlan(const Plan& plan, Operands operands,
+                    const std::shared_ptr<mtl::Device>& device = testDevice(), int threads = kThreads) {
+  GuardedMemory scratch(device, plan.scratchBytes());
+  operands.scratch = scratch.address();
+  if (device->kind() == mtl::DeviceKind::CPU) {
+    mtl::cpu::Stream stream(threads);
+    plan.run(stream, operands);
+  } else {
+    runOnDevice(device, "plan", [&](mtl::Stream& stream) { plan.run(stream, operands); });
+    scratch.synchronize();
+  }
+  EXPECT_TRUE(scratch.guardsIntact()) << "memory around the scratch memory was written";
+}
+
+/// Random numbers, others for each call.
+inline NewValues valuesFrom(std::uint64_t seed) {
+  return
+      [next = seed](std::size_t count, RandomKind kind) mutable { return randomValues(count, next++, kind); };
+}
+
 /// The numbers that an input gets.
 enum class Values : std::uint8_t {
   Integers,
@@ -118,6 +143,100 @@ inline std::vector<double> makeValues(std::int64_t count, Values values, ImageFe
   return result;
 }
 
+struct Formats {
+  ImageFeatureChannelFormat source, destination;
+};
+
+/// What a test goes through a family's case table with. @tparam Direction an enumeration with Forward and Gradient
+template <class Direction>
+struct TablePass {
+  Direction direction;
+  Values values;
+  Formats formats;
+  [[nodiscard]] bool isForward() const { return direction == Direction::Forward; }
+  [[nodiscard]] Tier tier() const { return values == Values::Integers ? Tier::Exact : Tier::Bounded; }
+  /// Of a table whose cases make problems from two formats.
+  template <class Case>
+  [[nodiscard]] auto problem(const Case& item) const {
+    return isForward() ? item.forward(formats.source, formats.destination)
+                       : item.gradient(formats.source, formats.destination);
+  }
+  [[nodiscard]] std::string name() const {
+    const char* const words[] = {"Integers", "Random", "NonFinite"};
+    return std::string(isForward() ? "Forward" : "Gradient") + words[static_cast<std::size_t>(values)] + "_" +
+           mps::name(formats.source) + "_" + mps::name(formats.destination);
+  }
+};
+template <class Direction>
+void PrintTo(const TablePass<Direction>& pass, std::ostream* stream) {
+  *stream << pass.name();
+}
+
+/// Both directions with these formats and all values that the source's format can have.
+template <class Direction>
+std::vector<TablePass<Direction>> passesWith(std::initializer_list<Formats> pairs) {
+  std::vector<TablePass<Direction>> all;
+  for (const auto direction : {Direction::Forward, Direction::Gradient})
+    for (const Formats& formats : pairs)
+      for (const Values values : {Values::Integers, Values::Random, Values::NonFinite})
+        if (values != Values::NonFinite || !isCode(formats.source))
+          all.push_back({direction, values, formats});
+  return all;
+}
+
+/// Every entry that accepts the problem, forced in turn, against the reference.
+/// @param callOn the memory of the call on a device, with execute(plan) and found()
+template <class Problem, class CallOn>
+void expectAgreement(std::span<const Entry> entries, const BackEnds<Problem>& backEnds,
+                     const Problem& problem, const ReferenceTensor& expected,
+                     ImageFeatureChannelFormat format, Tier tier, CallOn callOn,
+                     Zeros zeros = Zeros::Expected) {
+  for (const Entry& entry : entries) {
+    SCOPED_TRACE(entry.name());
+    const WithTarget target(entry);
+    const auto plan = preparedBy(entry, backEnds, problem);
+    if (!plan) continue;
+    auto call = callOn(entry.device);
+    call.execute(*plan);
+    const Comparison comparison = compare(expected, call.found(), format, tier, zeros);
+    EXPECT_TRUE(comparison.passed()) << comparison.report;
+  }
+}
+
+/// The plan adds to what the destination holds; the same bits whatever the number of threads.
+/// @param call of integers  @param expected without what the destination holds
+template <class SomeCall>
+void expectAccumulation(const Plan& plan, SomeCall& call, ReferenceTensor expected, std::uint64_t seed) {
+  ASSERT_TRUE(plan.canAccumulate());
+  const std::vector<double> before = randomValues(expected.values.size(), seed, RandomKind::SmallIntegers);
+  addTerms(expected, before);
+  for (const int threads : {1, 7}) {
+    call.destination().write(before);
+    call.execute(plan, threads, true);
+    const Comparison comparison =
+        compare(expected, call.found(), ImageFeatureChannelFormat::Float32, Tier::Exact, Zeros::Expected);
+    EXPECT_TRUE(comparison.passed()) << comparison.report;
+  }
+}
+
+/// A change of one field of a problem: a kernel that overlooks it computes what the reference computes for another
+/// value.
+template <class Problem>
+struct Perturbation {
+  const char* field;
+  std::function<void(Problem&)> change;
+};
+
+template <class Problem>
+void expectHashAndEqualitySee(const Problem& problem, const std::vector<Perturbation<Problem>>& changes) {
+  for (const auto& perturbation : changes) {
+    Problem other = problem;
+    perturbation.change(other);
+    EXPECT_NE(other, problem) << perturbation.field;
+    EXPECT_NE(other.hash(), problem.hash()) << perturbation.field;
+  }
+}
+
 /// The memory of a call with one input, the forward source or the incoming gradient, and one destination.
 class Call {
  public:
@@ -136,20 +255,11 @@ class Call {
   }
 
   void execute(const Plan& plan, int threads = kThreads, bool accumulate = false) {
-    GuardedMemory scratch(device_, plan.scratchBytes());
     Operands operands;
-    operands.scratch = scratch.address();
     (isGradient_ ? operands.gradient : operands.source) = input_.address();
     operands.destination = destination_.address();
     operands.accumulate = accumulate;
-    if (device_->kind() == mtl::DeviceKind::CPU) {
-      mtl::cpu::Stream stream(threads);
-      plan.run(stream, operands);
-    } else {
-      runOnDevice(device_, "plan", [&](mtl::Stream& stream) { plan.run(stream, operands); });
-      scratch.synchronize();
-    }
-    EXPECT_TRUE(scratch.guardsIntact()) << "scratch memory was overrun";
+    runPlan(plan, operands, device_, threads);
     EXPECT_TRUE(input_.isUnchanged()) << "the input was written";
     EXPECT_TRUE(destination_.surroundingsIntact()) << "memory around the destination was written";
   }

@@ -1,7 +1,5 @@
 #include "mps/conform/plan_testing.hpp"
 
-#include <functional>
-
 #include "mps/gram_matrix/gram_matrix_cases.hpp"
 #include "mps/gram_matrix/gram_matrix_reference.hpp"
 
@@ -29,22 +27,13 @@ class GramMatrixCall {
     gradient_.write(makeValues(problem.matrix.elements(), values, problem.matrix.format, kSeed + 5, 0.002));
   }
   void execute(const Plan& plan, int threads = kThreads, bool accumulate = false) {
-    GuardedMemory scratch(device_, plan.scratchBytes());
     Operands operands;
-    operands.scratch = scratch.address();
     operands.source = source_.address();
     if (!problem_.isForward()) operands.gradient = gradient_.address();
     operands.destination = destination_.address();
     operands.scalars[0] = kAlpha;
     operands.accumulate = accumulate;
-    if (device_->kind() == mtl::DeviceKind::CPU) {
-      mtl::cpu::Stream stream(threads);
-      plan.run(stream, operands);
-    } else {
-      runOnDevice(device_, "plan", [&](mtl::Stream& stream) { plan.run(stream, operands); });
-      scratch.synchronize();
-    }
-    EXPECT_TRUE(scratch.guardsIntact()) << "scratch memory was overrun";
+    runPlan(plan, operands, device_, threads);
     EXPECT_TRUE(source_.isUnchanged() && gradient_.isUnchanged()) << "an input was written";
     EXPECT_TRUE(destination_.surroundingsIntact()) << "memory around the destination was written";
   }
@@ -78,39 +67,12 @@ std::vector<Entry> entries() {
   return once;
 }
 
-/// What a test goes through the case table with.
-struct Pass {
-  GramMatrixDirection direction;
-  Values values;
-  ImageFeatureChannelFormat source, result;
-  [[nodiscard]] GramMatrixProblem problemOf(const GramMatrixCase& item) const {
-    return direction == Forward ? item.forward(source, result, kThreads)
-                                : item.gradient(source, result, result, kThreads);
-  }
-  [[nodiscard]] std::string name() const {
-    const char* const words[] = {"Integers", "Random", "NonFinite"};
-    return std::string(direction == Forward ? "Forward" : "Gradient") +
-           words[static_cast<std::size_t>(values)] + "_" + mps::name(source) + "_" + mps::name(result);
-  }
-};
-void PrintTo(const Pass& pass, std::ostream* stream) {
-  *stream << pass.name();
-}
+using Pass = TablePass<GramMatrixDirection>;
 
-std::vector<Pass> passes() {
-  std::vector<Pass> all;
-  for (const auto direction : {Forward, Gradient})
-    for (const auto& [source, result] : {std::pair{Float32, Float32},
-                                         {Float16, Float16},
-                                         {Unorm8, Float32},
-                                         {Unorm16, Float16},
-                                         {Float32, Float16},
-                                         {Float16, Float32}}) {
-      all.push_back({direction, Values::Integers, source, result});
-      all.push_back({direction, Values::Random, source, result});
-      if (!isCode(source)) all.push_back({direction, Values::NonFinite, source, result});
-    }
-  return all;
+GramMatrixProblem problemOf(const Pass& pass, const GramMatrixCase& item) {
+  const auto& [source, result] = pass.formats;
+  return pass.isForward() ? item.forward(source, result, kThreads)
+                          : item.gradient(source, result, result, kThreads);
 }
 
 class GramMatrixTable : public testing::TestWithParam<Pass> {};
@@ -119,23 +81,21 @@ class GramMatrixTable : public testing::TestWithParam<Pass> {};
 TEST_P(GramMatrixTable, AgreesWithTheReference) {
   const Pass& pass = GetParam();
   for (const GramMatrixCase& item : gramMatrixCases()) {
-    const GramMatrixProblem problem = pass.problemOf(item);
+    const GramMatrixProblem problem = problemOf(pass, item);
     SCOPED_TRACE(item.name + ": " + problem.describe() + ", seed " + std::to_string(kSeed));
     const ReferenceTensor expected = GramMatrixCall(problem, pass.values).expected();
-    for (const Entry& entry : entries()) {
-      SCOPED_TRACE(entry.name());
-      const auto plan = planOf(entry, problem);
-      if (!plan) continue;
-      GramMatrixCall call(problem, pass.values, entry.device);
-      call.execute(*plan);
-      const auto tier = pass.values == Values::Integers ? Tier::Exact : Tier::Bounded;
-      const Comparison comparison = compare(expected, call.found(), pass.result, tier, Zeros::Expected);
-      EXPECT_TRUE(comparison.passed()) << comparison.report;
-    }
+    expectAgreement(entries(), gramMatrixBackEnds, problem, expected, pass.formats.destination, pass.tier(),
+                    [&](const auto& device) { return GramMatrixCall(problem, pass.values, device); });
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Passes, GramMatrixTable, testing::ValuesIn(passes()),
+INSTANTIATE_TEST_SUITE_P(Passes, GramMatrixTable,
+                         testing::ValuesIn(passesWith<GramMatrixDirection>({{Float32, Float32},
+                                                                            {Float16, Float16},
+                                                                            {Unorm8, Float32},
+                                                                            {Unorm16, Float16},
+                                                                            {Float32, Float16},
+                                                                            {Float16, Float32}})),
                          [](const auto& info) { return info.param.name(); });
 
 class GramMatrixPlan : public testing::TestWithParam<Entry> {};
@@ -146,16 +106,8 @@ TEST_P(GramMatrixPlan, Accumulates) {
     SCOPED_TRACE(problem.describe());
     const auto plan = planOf(GetParam(), problem);
     if (!plan) continue;
-    ASSERT_TRUE(plan->canAccumulate());
     GramMatrixCall call(problem, Values::Integers, GetParam().device);
-    const std::vector<double> before = randomValues(static_cast<std::size_t>(problem.destination.elements()),
-                                                    kSeed + 9, RandomKind::SmallIntegers);
-    ReferenceTensor expected = call.expected();
-    addTerms(expected, before);
-    call.destination().write(before);
-    call.execute(*plan, kThreads, true);
-    const Comparison comparison = compare(expected, call.found(), Float32, Tier::Exact, Zeros::Expected);
-    EXPECT_TRUE(comparison.passed()) << comparison.report;
+    expectAccumulation(*plan, call, call.expected(), kSeed + 9);
   }
 }
 
@@ -170,7 +122,7 @@ TEST_P(GramMatrixPlan, OnlyFloat32GradientsAccumulate) {
 TEST_P(GramMatrixPlan, ManyImagesThatAreCopied) {
   const GramMatrixCase item{"", 5, 600, 583, 2};
   for (const auto direction : {Forward, Gradient}) {
-    const GramMatrixProblem problem = Pass{direction, Values::Random, Float16, Float32}.problemOf(item);
+    const GramMatrixProblem problem = problemOf({direction, Values::Random, {Float16, Float32}}, item);
     SCOPED_TRACE(problem.describe() + ", seed " + std::to_string(kSeed));
     const auto plan = planOf(GetParam(), problem);
     ASSERT_NE(plan, nullptr);
@@ -188,32 +140,21 @@ INSTANTIATE_TEST_SUITE_P(Entries, GramMatrixPlan, testing::ValuesIn(entries()),
 TEST(GramMatrixSensitivity, AlphaCounts) {
   for (const auto direction : {Forward, Gradient}) {
     const GramMatrixProblem problem =
-        Pass{direction, Values::Random, Float32, Float32}.problemOf(gramMatrixCases()[3]);
+        problemOf({direction, Values::Random, {Float32, Float32}}, gramMatrixCases()[3]);
     GramMatrixCall call(problem, Values::Random);
     call.execute(*preparePlan(gramMatrixImplementationsCpu(), problem).plan);
     EXPECT_FALSE(compare(call.expected(problem, 2 * kAlpha), call.found(), Float32, Tier::Bounded).passed());
   }
 }
 
-struct Perturbation {
-  const char* field;
-  std::function<void(GramMatrixProblem&)> change;
-};
-
 TEST(GramMatrixProblem, HashAndEqualitySeeEachField) {
   const GramMatrixProblem problem = gramMatrixCases().front().gradient(Float32, Float32, Float32, 1);
-  const std::vector<Perturbation> changes = {
-      {"direction", [](GramMatrixProblem& p) { p.direction = Forward; }},
-      {"source", [](GramMatrixProblem& p) { ++p.source.width; }},
-      {"matrix", [](GramMatrixProblem& p) { ++p.matrix.rowStride; }},
-      {"destination", [](GramMatrixProblem& p) { p.destination.format = Float16; }},
-      {"threadCount", [](GramMatrixProblem& p) { ++p.threadCount; }}};
-  for (const Perturbation& perturbation : changes) {
-    GramMatrixProblem other = problem;
-    perturbation.change(other);
-    EXPECT_NE(other, problem) << perturbation.field;
-    EXPECT_NE(other.hash(), problem.hash()) << perturbation.field;
-  }
+  expectHashAndEqualitySee<GramMatrixProblem>(
+      problem, {{"direction", [](GramMatrixProblem& p) { p.direction = Forward; }},
+                {"source", [](GramMatrixProblem& p) { ++p.source.width; }},
+                {"matrix", [](GramMatrixProblem& p) { ++p.matrix.rowStride; }},
+                {"destination", [](GramMatrixProblem& p) { p.destination.format = Float16; }},
+                {"threadCount", [](GramMatrixProblem& p) { ++p.threadCount; }}});
 }
 
 }  // namespace

@@ -1,3 +1,5 @@
+#include "mps/conform/plan_testing.hpp"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -5,8 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "mps/conform/plan_test.hpp"
-#include "mps/core/for_each_target.hpp"
 #include "mps/instance_normalization/instance_normalization_cases_setting.hpp"
 
 namespace mps::detail {
@@ -15,16 +15,21 @@ namespace {
 using enum ImageFeatureChannelFormat;
 using enum InstanceNormalizationOperation;
 
+using plan_testing::Formats;
+using plan_testing::kThreads;
+using plan_testing::testDevice;
+using plan_testing::valuesFrom;
+
 constexpr std::uint64_t kSeed = 20261122;
 
 InstanceNormalizationSetting settingOf(const InstanceNormalizationProblem& problem,
                                        Tier tier = Tier::Bounded) {
-  return {planTestDevice(), problem, tier, valuesFrom(kSeed)};
+  return {testDevice(), problem, tier, valuesFrom(kSeed)};
 }
 
-void execute(const InstanceNormalizationProblem& problem, const Operands& operands,
-             int threads = kPlanTestThreads) {
-  runOnCpu(instanceNormalizationImplementationsCpu(), problem, operands, threads);
+void execute(const InstanceNormalizationProblem& problem, const Operands& operands, int threads = kThreads) {
+  plan_testing::runPlan(*preparePlan(instanceNormalizationImplementationsCpu(), problem).plan, operands,
+                        testDevice(), threads);
 }
 
 void judge(InstanceNormalizationSetting& setting, Tier tier) {
@@ -36,17 +41,13 @@ void judge(InstanceNormalizationSetting& setting, Tier tier) {
   EXPECT_TRUE(setting.surroundingsAreIntact());
 }
 
-void check(const InstanceNormalizationProblem& problem, Tier tier, int threads = kPlanTestThreads) {
+void check(const InstanceNormalizationProblem& problem, Tier tier, int threads = kThreads) {
   SCOPED_TRACE(problem.describe() + " " + name(tier));
   InstanceNormalizationSetting setting = settingOf(problem, tier);
   execute(problem, setting.operands(), threads);
   judge(setting, tier);
 }
 
-struct Formats {
-  ImageFeatureChannelFormat source;
-  ImageFeatureChannelFormat destination;
-};
 constexpr Formats kFormats[] = {{Float32, Float32}, {Float16, Float16}, {Unorm8, Float32},
                                 {Unorm16, Float16}, {Float32, Float16}, {Float16, Float32}};
 
@@ -306,7 +307,7 @@ TEST(InstanceNormalizationPlan, InPlace) {
         InstanceNormalizationSetting setting = settingOf(problem);
         const ReferenceTensor expected = setting.expected(problem);
         Operands operands = setting.operands();
-        TestTensor shared(planTestDevice(), problem.destination);
+        TestTensor shared(testDevice(), problem.destination);
         shared.write((isForward ? setting.source() : setting.gradient()).reference().values);
         operands.destination = shared.address();
         (isForward ? operands.source : operands.gradient) = shared.address();

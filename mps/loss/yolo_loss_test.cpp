@@ -169,22 +169,13 @@ Found runPlan(const plans::Entry& entry, const YOLOLossProblem& problem, int thr
   predictions.write(inputs.predictions.values);
   labels.write(inputs.labels.values);
   weights.write(inputs.weights.values);
-  detail::GuardedMemory scratch(entry.device, plan->scratchBytes());
   detail::Operands operands;
   operands.source = predictions.address();
   operands.secondary = labels.address();
   if (problem.weights.channels > 0) operands.parameters[0] = weights.address();
   operands.parameters[1] = loss.address();
   operands.destination = gradient.address();
-  operands.scratch = scratch.address();
-  if (entry.isCpu()) {
-    mtl::cpu::Stream stream(threads);
-    plan->run(stream, operands);
-  } else {
-    detail::runOnDevice(entry.device, "plan", [&](mtl::Stream& stream) { plan->run(stream, operands); });
-    scratch.synchronize();
-  }
-  EXPECT_TRUE(scratch.guardsIntact()) << "scratch memory was overrun";
+  plans::runPlan(*plan, operands, entry.device, threads);
   EXPECT_TRUE(predictions.isUnchanged() && labels.isUnchanged()) << "an input was written";
   EXPECT_TRUE(gradient.surroundingsIntact() && loss.surroundingsIntact()) << "memory around was written";
   return {gradient.read(), loss.read(),

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <optional>
 
@@ -29,7 +28,6 @@ using plan_testing::makeValues;
 using plan_testing::preparedBy;
 using plan_testing::testDevice;
 using plan_testing::Values;
-using plan_testing::WithTarget;
 
 std::vector<Entry> entries() {
   return plan_testing::entriesOf(normalizationBackEnds, "plain");
@@ -52,21 +50,12 @@ class Call {
   }
 
   void execute(const Plan& plan, int threads = kThreads, bool accumulate = false) {
-    GuardedMemory scratch(device_, plan.scratchBytes());
     Operands operands;
-    operands.scratch = scratch.address();
     operands.source = source_.address();
     operands.gradient = problem_.isGradient() ? gradient_.address() : nullptr;
     operands.destination = destination_.address();
     operands.accumulate = accumulate;
-    if (device_->kind() == mtl::DeviceKind::CPU) {
-      mtl::cpu::Stream stream(threads);
-      plan.run(stream, operands);
-    } else {
-      runOnDevice(device_, "normalization", [&](mtl::Stream& stream) { plan.run(stream, operands); });
-      scratch.synchronize();
-    }
-    EXPECT_TRUE(scratch.guardsIntact()) << "scratch memory was overrun";
+    plan_testing::runPlan(plan, operands, device_, threads);
     EXPECT_TRUE(source_.isUnchanged() && gradient_.isUnchanged()) << "an input was written";
     EXPECT_TRUE(destination_.surroundingsIntact()) << "memory around the destination was written";
   }
@@ -152,17 +141,10 @@ TEST_P(NormalizationTable, AgreesWithTheReference) {
     const Zeros zeros = normalization.geometry.readsNothing || pass.values == Values::NonFinite
                             ? Zeros::Expected
                             : Zeros::Suspicious;
-    for (const Entry& entry : all) {
-      SCOPED_TRACE(entry.name());
-      const WithTarget target(entry);
-      const auto plan = preparedBy(entry, normalizationBackEnds, problem);
-      if (!plan) continue;
-      Call call(problem, pass.values, entry.device);
-      call.execute(*plan);
-      const Comparison comparison =
-          compare(expected, call.found(), problem.destination.format, tierOf(problem, pass.values), zeros);
-      EXPECT_TRUE(comparison.passed()) << comparison.report;
-    }
+    plan_testing::expectAgreement(
+        all, normalizationBackEnds, problem, expected, problem.destination.format,
+        tierOf(problem, pass.values), [&](const auto& device) { return Call(problem, pass.values, device); },
+        zeros);
   }
 }
 
@@ -184,16 +166,8 @@ TEST_P(NormalizationPlan, Accumulates) {
     SCOPED_TRACE(normalization.name);
     const auto plan = preparedBy(GetParam(), normalizationBackEnds, problem);
     if (!plan) continue;
-    ASSERT_TRUE(plan->canAccumulate());
     Call call(problem, Values::Integers, GetParam().device);
-    const std::vector<double> before = randomValues(static_cast<std::size_t>(problem.destination.elements()),
-                                                    kSeed + 9, RandomKind::SmallIntegers);
-    call.destination().write(before);
-    call.execute(*plan, kThreads, true);
-    ReferenceTensor expected = call.expected();
-    addTerms(expected, before);
-    const Comparison comparison = compare(expected, call.found(), Float32, Tier::Exact, Zeros::Expected);
-    EXPECT_TRUE(comparison.passed()) << comparison.report;
+    plan_testing::expectAccumulation(*plan, call, call.expected(), kSeed + 9);
   }
 }
 
@@ -384,12 +358,9 @@ TEST(NormalizationPlanChoice, LargestWindows) {
   }
 }
 
-// Can these tests fail? A kernel that overlooks a field computes what the reference computes for another value. -------
+// Can these tests fail? -----------------------------------------------------------------------------------------------
 
-struct Perturbation {
-  const char* field;
-  std::function<void(NormalizationProblem&)> change;
-};
+using Perturbation = plan_testing::Perturbation<NormalizationProblem>;
 
 std::vector<Perturbation> perturbations(NormalizationKind kind, NormalizationDirection direction) {
   using P = NormalizationProblem;
@@ -459,12 +430,7 @@ TEST(NormalizationProblem, HashAndEqualitySeeEachField) {
   changes.push_back({"gradient", [](P& p) { ++p.gradient.imageStride; }});
   changes.push_back({"destination", [](P& p) { ++p.destination.rowStride; }});
   const NormalizationProblem problem = firstCases().back().gradient(Float32, Float32);
-  for (const Perturbation& perturbation : changes) {
-    NormalizationProblem other = problem;
-    perturbation.change(other);
-    EXPECT_NE(other, problem) << perturbation.field;
-    EXPECT_NE(other.hash(), problem.hash()) << perturbation.field;
-  }
+  plan_testing::expectHashAndEqualitySee(problem, changes);
 }
 
 }  // namespace

@@ -46,12 +46,7 @@ std::vector<double> runPlan(const plans::Entry& entry, const ReduceBinaryProblem
   operands.source = source.address();
   operands.secondary = weights.address();
   operands.destination = result.address();
-  if (entry.isCpu()) {
-    mtl::cpu::Stream stream(threads);
-    plan->run(stream, operands);
-  } else {
-    detail::runOnDevice(entry.device, "plan", [&](mtl::Stream& stream) { plan->run(stream, operands); });
-  }
+  plans::runPlan(*plan, operands, entry.device, threads);
   EXPECT_TRUE(source.isUnchanged() && weights.isUnchanged()) << "an input was written";
   EXPECT_TRUE(result.surroundingsIntact()) << "memory around the result was written";
   inputs = {source.reference(), weights.reference()};

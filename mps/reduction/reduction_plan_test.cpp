@@ -1,7 +1,5 @@
 #include "mps/conform/plan_testing.hpp"
 
-#include <functional>
-
 #include "mps/reduction/reduction_cases.hpp"
 #include "mps/reduction/reduction_reference.hpp"
 
@@ -33,12 +31,7 @@ class ReductionCall {
     if (problem_.direction == Gradient) operands.gradient = gradient_.address();
     operands.destination = destination_.address();
     operands.accumulate = accumulate;
-    if (device_->kind() == mtl::DeviceKind::CPU) {
-      mtl::cpu::Stream stream(threads);
-      plan.run(stream, operands);
-    } else {
-      runOnDevice(device_, "plan", [&](mtl::Stream& stream) { plan.run(stream, operands); });
-    }
+    runPlan(plan, operands, device_, threads);
     EXPECT_TRUE(source_.isUnchanged() && gradient_.isUnchanged()) << "an input was written";
     EXPECT_TRUE(destination_.surroundingsIntact()) << "memory around the destination was written";
   }
@@ -61,36 +54,13 @@ std::shared_ptr<const Plan> planOf(const Entry& entry, const ReductionProblem& p
   return preparedBy(entry, reductionBackEnds, problem);
 }
 
-struct Formats {
-  ImageFeatureChannelFormat source, result;
-};
+using Pass = TablePass<ReductionDirection>;
 
-/// What a test goes through the case table with.
-struct Pass {
-  ReductionDirection direction;
-  Values values;
-  Formats formats;
-  [[nodiscard]] std::string name() const {
-    const char* const words[] = {"Integers", "Random", "NonFinite"};
-    return std::string(direction == Forward ? "Forward" : "Gradient") +
-           words[static_cast<std::size_t>(values)] + "_" + mps::name(formats.source) + "_" +
-           mps::name(formats.result);
-  }
-};
-void PrintTo(const Pass& pass, std::ostream* stream) {
-  *stream << pass.name();
-}
-
+/// The formats are those of source and result in both directions; gradients cannot be stored in codes.
 std::vector<Pass> passes() {
-  std::vector<Pass> all;
-  for (const auto direction : {Forward, Gradient})
-    for (const Formats formats : {Formats{Float32, Float32}, Formats{Float16, Float16},
-                                  Formats{Unorm8, Float32}, Formats{Float32, Float16}}) {
-      if (direction == Gradient && isCode(formats.source)) continue;
-      all.push_back({direction, Values::Integers, formats});
-      all.push_back({direction, Values::Random, formats});
-      if (!isCode(formats.source)) all.push_back({direction, Values::NonFinite, formats});
-    }
+  std::vector<Pass> all = passesWith<ReductionDirection>(
+      {{Float32, Float32}, {Float16, Float16}, {Unorm8, Float32}, {Float32, Float16}});
+  std::erase_if(all, [](const Pass& pass) { return !pass.isForward() && isCode(pass.formats.source); });
   return all;
 }
 
@@ -100,25 +70,16 @@ class ReductionTable : public testing::TestWithParam<Pass> {};
 TEST_P(ReductionTable, AgreesWithTheReference) {
   const Pass& pass = GetParam();
   for (const ReductionCase& reduction : reductionCases()) {
-    if (pass.direction == Gradient && !reduction.hasGradient()) continue;
-    const ReductionProblem problem = pass.direction == Forward
-                                         ? reduction.forward(pass.formats.source, pass.formats.result)
-                                         : reduction.gradient(pass.formats.result, pass.formats.source);
+    if (!pass.isForward() && !reduction.hasGradient()) continue;
+    const ReductionProblem problem = pass.isForward()
+                                         ? reduction.forward(pass.formats.source, pass.formats.destination)
+                                         : reduction.gradient(pass.formats.destination, pass.formats.source);
     SCOPED_TRACE(reduction.name + ": " + problem.describe());
     const ReferenceTensor expected = ReductionCall(problem, pass.values).expected();
-    const bool isExact = pass.values == Values::Integers && reduction.isExact();
-    for (const Entry& entry : entriesOf(reductionBackEnds)) {
-      SCOPED_TRACE(entry.name());
-      const WithTarget target(entry);
-      const auto plan = planOf(entry, problem);
-      if (!plan) continue;
-      ReductionCall call(problem, pass.values, entry.device);
-      call.execute(*plan);
-      const auto format = pass.direction == Forward ? problem.result.format : problem.destination.format;
-      const Comparison comparison =
-          compare(expected, call.found(), format, isExact ? Tier::Exact : Tier::Bounded, Zeros::Expected);
-      EXPECT_TRUE(comparison.passed()) << comparison.report;
-    }
+    expectAgreement(entriesOf(reductionBackEnds), reductionBackEnds, problem, expected,
+                    pass.isForward() ? problem.result.format : problem.destination.format,
+                    reduction.isExact() ? pass.tier() : Tier::Bounded,
+                    [&](const auto& device) { return ReductionCall(problem, pass.values, device); });
   }
 }
 
@@ -127,7 +88,6 @@ INSTANTIATE_TEST_SUITE_P(Passes, ReductionTable, testing::ValuesIn(passes()),
 
 class ReductionPlan : public testing::TestWithParam<Entry> {};
 
-/// The gradient adds to what the destination holds; the same bits whatever the number of threads.
 TEST_P(ReductionPlan, Accumulates) {
   const WithTarget target(GetParam());
   for (const ReductionCase& reduction : reductionCases()) {
@@ -136,18 +96,8 @@ TEST_P(ReductionPlan, Accumulates) {
     SCOPED_TRACE(problem.describe());
     const auto plan = planOf(GetParam(), problem);
     if (!plan) continue;
-    ASSERT_TRUE(plan->canAccumulate());
     ReductionCall call(problem, Values::Integers, GetParam().device);
-    const std::vector<double> before = randomValues(static_cast<std::size_t>(problem.destination.elements()),
-                                                    kSeed + 9, RandomKind::SmallIntegers);
-    ReferenceTensor expected = call.expected();
-    addTerms(expected, before);
-    for (const int threads : {1, 7}) {
-      call.destination().write(before);
-      call.execute(*plan, threads, true);
-      const Comparison comparison = compare(expected, call.found(), Float32, Tier::Exact, Zeros::Expected);
-      EXPECT_TRUE(comparison.passed()) << comparison.report;
-    }
+    expectAccumulation(*plan, call, call.expected(), kSeed + 9);
   }
 }
 
@@ -161,12 +111,9 @@ TEST_P(ReductionPlan, OnlyFloat32GradientsAccumulate) {
 INSTANTIATE_TEST_SUITE_P(Entries, ReductionPlan, testing::ValuesIn(entriesOf(reductionBackEnds)),
                          [](const auto& info) { return info.param.name(); });
 
-// Can these tests fail? A kernel that overlooks a field computes what the reference computes for another value. -------
+// Can these tests fail? -----------------------------------------------------------------------------------------------
 
-struct Perturbation {
-  const char* field;
-  std::function<void(ReductionProblem&)> change;
-};
+using Perturbation = plan_testing::Perturbation<ReductionProblem>;
 
 TEST(ReductionSensitivity, OperationAndScaleCount) {
   const std::vector<Perturbation> changes = {
@@ -198,20 +145,14 @@ TEST(ReductionSensitivity, OperationAndScaleCount) {
 
 TEST(ReductionProblem, HashAndEqualitySeeEachField) {
   const ReductionProblem problem = reductionCases().front().gradient(Float32, Float32);
-  const std::vector<Perturbation> changes = {
-      {"direction", [](ReductionProblem& p) { p.direction = Forward; }},
-      {"operation", [](ReductionProblem& p) { p.operation = ReductionOperation::Mean; }},
-      {"axis", [](ReductionProblem& p) { p.axis = ReductionAxis::Column; }},
-      {"scale", [](ReductionProblem& p) { p.scale = 3; }},
-      {"source", [](ReductionProblem& p) { ++p.source.width; }},
-      {"result", [](ReductionProblem& p) { ++p.result.rowStride; }},
-      {"destination", [](ReductionProblem& p) { p.destination.format = Float16; }}};
-  for (const Perturbation& perturbation : changes) {
-    ReductionProblem other = problem;
-    perturbation.change(other);
-    EXPECT_NE(other, problem) << perturbation.field;
-    EXPECT_NE(other.hash(), problem.hash()) << perturbation.field;
-  }
+  expectHashAndEqualitySee<ReductionProblem>(
+      problem, {{"direction", [](ReductionProblem& p) { p.direction = Forward; }},
+                {"operation", [](ReductionProblem& p) { p.operation = ReductionOperation::Mean; }},
+                {"axis", [](ReductionProblem& p) { p.axis = ReductionAxis::Column; }},
+                {"scale", [](ReductionProblem& p) { p.scale = 3; }},
+                {"source", [](ReductionProblem& p) { ++p.source.width; }},
+                {"result", [](ReductionProblem& p) { ++p.result.rowStride; }},
+                {"destination", [](ReductionProblem& p) { p.destination.format = Float16; }}});
 }
 
 }  // namespace

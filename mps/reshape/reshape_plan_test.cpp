@@ -1,7 +1,5 @@
 #include "mps/conform/plan_testing.hpp"
 
-#include <functional>
-
 #include "mps/core/streamed_stores.hpp"
 #include "mps/reshape/reshape_cases.hpp"
 #include "mps/reshape/reshape_reference.hpp"
@@ -24,41 +22,7 @@ std::shared_ptr<const Plan> planOf(const Entry& entry, const ReshapeProblem& pro
   return preparedBy(entry, reshapeBackEnds, problem);
 }
 
-struct Formats {
-  ImageFeatureChannelFormat input, destination;
-};
-
-/// What a test goes through the case table with.
-struct Pass {
-  ReshapeDirection direction;
-  Values values;
-  Formats formats;
-  [[nodiscard]] ReshapeProblem problem(const ReshapeCase& reshape) const {
-    return direction == Forward ? reshape.forward(formats.input, formats.destination)
-                                : reshape.gradient(formats.input, formats.destination);
-  }
-  [[nodiscard]] std::string name() const {
-    const char* const words[] = {"Integers", "Random", "NonFinite"};
-    return std::string(direction == Forward ? "Forward" : "Gradient") +
-           words[static_cast<std::size_t>(values)] + "_" + mps::name(formats.input) + "_" +
-           mps::name(formats.destination);
-  }
-};
-void PrintTo(const Pass& pass, std::ostream* stream) {
-  *stream << pass.name();
-}
-
-std::vector<Pass> passes() {
-  std::vector<Pass> all;
-  for (const auto direction : {Forward, Gradient})
-    for (const Formats formats : {Formats{Float32, Float32}, Formats{Float16, Float16},
-                                  Formats{Unorm8, Float32}, Formats{Float32, Float16}}) {
-      all.push_back({direction, Values::Integers, formats});
-      all.push_back({direction, Values::Random, formats});
-      if (!isCode(formats.input)) all.push_back({direction, Values::NonFinite, formats});
-    }
-  return all;
-}
+using Pass = TablePass<ReshapeDirection>;
 
 class ReshapeTable : public testing::TestWithParam<Pass> {};
 
@@ -69,22 +33,17 @@ TEST_P(ReshapeTable, AgreesWithTheReference) {
     const ReshapeProblem problem = pass.problem(reshape);
     SCOPED_TRACE(reshape.name + ": " + problem.describe());
     const ReferenceTensor expected = reshapeReference(problem, callOf(problem, pass.values).input());
-    for (const Entry& entry : entriesOf(reshapeBackEnds)) {
-      SCOPED_TRACE(entry.name());
-      const WithTarget target(entry);
-      const auto plan = planOf(entry, problem);
-      if (!plan) continue;
-      Call call = callOf(problem, pass.values, entry.device);
-      call.execute(*plan);
-      const Comparison comparison =
-          compare(expected, call.found(), problem.destination.format,
-                  pass.values == Values::Integers ? Tier::Exact : Tier::Bounded, Zeros::Expected);
-      EXPECT_TRUE(comparison.passed()) << comparison.report;
-    }
+    expectAgreement(entriesOf(reshapeBackEnds), reshapeBackEnds, problem, expected,
+                    problem.destination.format, pass.tier(),
+                    [&](const auto& device) { return callOf(problem, pass.values, device); });
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Passes, ReshapeTable, testing::ValuesIn(passes()),
+INSTANTIATE_TEST_SUITE_P(Passes, ReshapeTable,
+                         testing::ValuesIn(passesWith<ReshapeDirection>({{Float32, Float32},
+                                                                         {Float16, Float16},
+                                                                         {Unorm8, Float32},
+                                                                         {Float32, Float16}})),
                          [](const auto& info) { return info.param.name(); });
 
 class ReshapePlan : public testing::TestWithParam<Entry> {};
@@ -97,16 +56,8 @@ TEST_P(ReshapePlan, Accumulates) {
     SCOPED_TRACE(problem.describe());
     const auto plan = planOf(GetParam(), problem);
     if (!plan) continue;
-    ASSERT_TRUE(plan->canAccumulate());
     Call call = callOf(problem, Values::Integers, GetParam().device);
-    const std::vector<double> before = randomValues(static_cast<std::size_t>(problem.destination.elements()),
-                                                    kSeed + 9, RandomKind::SmallIntegers);
-    call.destination().write(before);
-    call.execute(*plan, kThreads, true);
-    ReferenceTensor expected = reshapeReference(problem, call.input());
-    addTerms(expected, before);
-    const Comparison comparison = compare(expected, call.found(), Float32, Tier::Exact, Zeros::Expected);
-    EXPECT_TRUE(comparison.passed()) << comparison.report;
+    expectAccumulation(*plan, call, reshapeReference(problem, call.input()), kSeed + 9);
   }
 }
 
@@ -149,12 +100,9 @@ TEST_P(ReshapePlan, WithoutImagesNothingHappens) {
 INSTANTIATE_TEST_SUITE_P(Entries, ReshapePlan, testing::ValuesIn(entriesOf(reshapeBackEnds)),
                          [](const auto& info) { return info.param.name(); });
 
-// Can these tests fail? A kernel that overlooks a field computes what the reference computes for another value. -------
+// Can these tests fail? -----------------------------------------------------------------------------------------------
 
-struct Perturbation {
-  const char* field;
-  std::function<void(ReshapeProblem&)> change;
-};
+using Perturbation = plan_testing::Perturbation<ReshapeProblem>;
 
 std::vector<Perturbation> perturbations() {
   return {
@@ -217,12 +165,7 @@ TEST(ReshapeProblem, HashAndEqualitySeeEachField) {
   changes.push_back({"destination", [](ReshapeProblem& p) { ++p.destination.rowStride; }});
   changes.push_back({"fill", [](ReshapeProblem& p) { p.fill.push_back(1); }});
   const ReshapeProblem problem = reshapeCases().front().forward(Float32, Float32);
-  for (const Perturbation& perturbation : changes) {
-    ReshapeProblem other = problem;
-    perturbation.change(other);
-    EXPECT_NE(other, problem) << perturbation.field;
-    EXPECT_NE(other.hash(), problem.hash()) << perturbation.field;
-  }
+  expectHashAndEqualitySee(problem, changes);
 }
 
 }  // namespace
