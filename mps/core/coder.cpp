@@ -154,6 +154,8 @@ void Coder::putBytes(std::string_view key, std::span<const std::byte> bytes) {
 void Coder::putObject(std::string_view key, const std::shared_ptr<const SecureCoding>& object) {
   Value& reference = newValue(*this, *data_, key);
   if (!object) return;
+  if (object->className().empty())
+    refuse(key, "an object without className() and encode(coder)", "one whose class can be coded");
   const auto [entry, isNew] = data_->numbers.emplace(object.get(), data_->objectMaps.size());
   reference = entry->second;
   if (!isNew) return;

@@ -11,8 +11,10 @@
 #include "mps/concatenation/concatenation_node.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/test_images.hpp"
+#include "mps/gram_matrix/gram_matrix_node.hpp"
 #include "mps/graph/test_network.hpp"
 #include "mps/instance_normalization/instance_normalization_node.hpp"
+#include "mps/loss/forward_loss.hpp"
 #include "mps/softmax/softmax.hpp"
 #include "mps/trainable/trainable_batch_normalization.hpp"
 #include "mps/trainable/trainable_image_normalization.hpp"
@@ -24,6 +26,7 @@ namespace {
 using nlohmann::json;
 using testing::errorOf;
 using testing::names;
+using testing::sizeOf;
 using testing::Values;
 using testing::valuesOf;
 using Bytes = std::vector<std::byte>;
@@ -66,6 +69,71 @@ class NamedHandle final : public Handle {
   std::string label_;
 };
 
+/// A call-back of the user's own with a number, which can be coded.
+template <class Protocol>
+class CodedCallback : public Protocol {
+ public:
+  CodedCallback(std::string className, float number) : className_(std::move(className)), number_(number) {}
+  [[nodiscard]] std::string className() const override { return className_; }
+  void encode(Coder& coder) const override {
+    coder.codeClass(className_);
+    coder.encode("number", number_);
+  }
+
+ protected:
+  [[nodiscard]] float& number() { return number_; }
+
+ private:
+  std::string className_;
+  float number_;
+};
+
+/// Alpha is the number over that of the pixels.
+class FactorOverPixels final : public CodedCallback<NNGramMatrixCallback> {
+ public:
+  explicit FactorOverPixels(float factor) : CodedCallback("FactorOverPixels", factor) {}
+  float alphaForSourceImage(const std::shared_ptr<Image>& sourceImage,
+                            const std::shared_ptr<Image>& /*destinationImage*/) override {
+    return number() / static_cast<float>(sourceImage->width() * sourceImage->height());
+  }
+};
+
+/// The weight halves from encode to encode.
+class HalvedWeight final : public CodedCallback<NNLossCallback> {
+ public:
+  explicit HalvedWeight(float weight) : CodedCallback("HalvedWeight", weight) {}
+  float scalarWeight(const std::shared_ptr<Image>& /*sourceImage*/,
+                     const std::shared_ptr<Image>& /*destinationImage*/) override {
+    return number() /= 2;
+  }
+};
+
+template <class Callback>
+void addDecoder(Coder& coder, const std::string& className) {
+  coder.setDecoder(className, [className](Coder& data, const std::shared_ptr<mtl::Device>&) {
+    data.codeClass(className);
+    float number = 0;
+    data.decode("number", number);
+    return std::make_shared<Callback>(number);
+  });
+}
+
+/// Without a name under which to find a decoder.
+class UncodableAlpha final : public NNGramMatrixCallback {
+ public:
+  float alphaForSourceImage(const std::shared_ptr<Image>& /*sourceImage*/,
+                            const std::shared_ptr<Image>& /*destinationImage*/) override {
+    return 1;
+  }
+};
+class UncodableWeight final : public NNLossCallback {
+ public:
+  float scalarWeight(const std::shared_ptr<Image>& /*sourceImage*/,
+                     const std::shared_ptr<Image>& /*destinationImage*/) override {
+    return 1;
+  }
+};
+
 class GraphCoding : public testing::DeviceTest {
  protected:
   [[nodiscard]] std::shared_ptr<NNGraph> decoded(std::span<const std::byte> bytes) const {
@@ -73,7 +141,21 @@ class GraphCoding : public testing::DeviceTest {
     unarchiver.setDecoder("NamedHandle", [](Coder& coder, const std::shared_ptr<mtl::Device>&) {
       return NamedHandle::decode(coder);
     });
+    addDecoder<FactorOverPixels>(unarchiver, "FactorOverPixels");
+    addDecoder<HalvedWeight>(unarchiver, "HalvedWeight");
     return NNGraph::decode(unarchiver);
+  }
+  /// The gradient of a loss of a Gram matrix, with call-backs; sources: the picture and the labels.
+  [[nodiscard]] std::shared_ptr<NNGraph> styleGraph(const std::shared_ptr<NNGramMatrixCallback>& alpha,
+                                                    const std::shared_ptr<NNLossCallback>& weight) const {
+    const auto gram = NNGramMatrixCalculationNode::create(NNImageNode::create());
+    gram->setPropertyCallBack(alpha);
+    const auto loss = NNForwardLossNode::create(
+        gram->resultImage(), NNImageNode::create(),
+        CNNLossDescriptor::cnnLossDescriptor(CNNLossType::MeanSquaredError, CNNReductionType::Sum));
+    loss->setPropertyCallBack(weight);
+    const auto termini = NNInitialGradientNode::create(loss->resultImage())->trainingGraph(nullptr);
+    return NNGraph::create(device_, termini.at(0)->resultImage());
   }
   /// Three steps, then two more with the graph and with what its data becomes on another device. The data after that
   /// holds all weights, statistics, optimisers' state and counters.
@@ -178,6 +260,49 @@ TEST_F(GraphCoding, ALayerThatTrainsByAnUncodableSourceThrows) {
                                    test::layer(device_, 4, 4, 3, "dense"));
   EXPECT_TRUE(names(errorOf([&] { encoded(*network.trainingGraph(device_)); }),
                     {"NNGraph", "conv", "data source", "className()"}));
+}
+
+/// With what they remember: the second encode has half the weight of the first.
+TEST_F(GraphCoding, CallBacksGoAlong) {
+  const auto graph =
+      styleGraph(std::make_shared<FactorOverPixels>(3.0F), std::make_shared<HalvedWeight>(1.0F));
+  const auto encode = [](NNGraph& run, const std::shared_ptr<mtl::Device>& device) {
+    const auto picture = Image::create(device, sizeOf(2, 1, 2));
+    const auto labels = Image::create(device, sizeOf(2, 1, 2));
+    testing::fill(*picture, {1, 2, 3, 4});
+    testing::fill(*labels, {5, 6, 7, 8});
+    const auto buffer = device->newCommandQueue()->commandBuffer();
+    const auto result = run.encode(buffer, {picture, labels});
+    buffer->commit();
+    buffer->throwIfFailed();
+    return valuesOf(*result);
+  };
+  const Values first = encode(*graph, device_);
+  const Bytes bytes = encoded(*graph);
+  const auto copy = decoded(bytes);
+  EXPECT_EQ(encoded(*copy), bytes);
+  const Values second = encode(*graph, device_);
+  for (std::size_t i = 0; i < first.size(); ++i) EXPECT_EQ(second[i], first[i] / 2) << i;
+  // G = 1.5 X^T X = (15, 21; 21, 30), the last weight 1/4: dG = (G - T) / 2, dX = 1.5 X (dG + dG^T)
+  EXPECT_EQ(second, (Values{58.5F, 87.75F, 132, 197.25F}));
+  EXPECT_EQ(encode(*copy, other_), second);
+}
+
+TEST_F(GraphCoding, UncodableCallBacksThrow) {
+  const auto ofAlpha = styleGraph(std::make_shared<UncodableAlpha>(), nullptr);
+  EXPECT_TRUE(names(errorOf([&] { encoded(*ofAlpha); }),
+                    {"NNGramMatrixCalculation", "propertyCallBack", "className()"}));
+  const auto ofWeight = styleGraph(nullptr, std::make_shared<UncodableWeight>());
+  EXPECT_TRUE(
+      names(errorOf([&] { encoded(*ofWeight); }), {"NNForwardLoss", "propertyCallBack", "className()"}));
+}
+
+/// Whoever decodes must say how to make them.
+TEST_F(GraphCoding, CallBacksOfUnknownClassesThrow) {
+  const auto graph = styleGraph(std::make_shared<FactorOverPixels>(1.0F), nullptr);
+  const Bytes bytes = encoded(*graph);
+  KeyedUnarchiver unarchiver(bytes, other_);
+  EXPECT_TRUE(names(errorOf([&] { NNGraph::decode(unarchiver); }), {"FactorOverPixels", "setDecoder"}));
 }
 
 TEST_F(GraphCoding, AnUncodableHandleThrows) {
