@@ -23,12 +23,12 @@ std::shared_ptr<NNStateNode> stateOf(const std::shared_ptr<NNFilterNode>& forwar
 NNBinaryArithmeticNode::NNBinaryArithmeticNode(std::shared_ptr<NNImageNode> leftSource,
                                                std::shared_ptr<NNImageNode> rightSource)
     : NNFilterNode({std::move(leftSource), std::move(rightSource)}) {
-  addResultState(std::make_unique<NNBinaryGradientStateNode>());
+  addResultState(std::make_unique<NNArithmeticGradientStateNode>());
 }
 
 NNBinaryArithmeticNode::NNBinaryArithmeticNode(std::span<const std::shared_ptr<NNImageNode>> sources)
     : NNFilterNode(twoImages(sources, "sources")) {
-  addResultState(std::make_unique<NNBinaryGradientStateNode>());
+  addResultState(std::make_unique<NNArithmeticGradientStateNode>());
 }
 
 std::shared_ptr<Kernel> NNBinaryArithmeticNode::configured(

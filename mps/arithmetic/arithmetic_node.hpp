@@ -18,6 +18,9 @@ class CNNArithmetic;
 class CNNArithmeticGradient;
 class NNArithmeticGradientNode;
 
+/// Stands for a CNNArithmeticGradientState (MPSNNArithmeticGradientStateNode).
+class NNArithmeticGradientStateNode final : public NNBinaryGradientStateNode {};
+
 /// Base of the nodes with a left and a right source (MPSNNBinaryArithmeticNode); left is x, the primary
 /// source of the kernel, right is y. Two gradient nodes: [0] of the left source, [1] of the right one; they
 /// copy the properties when they are made.

@@ -345,6 +345,7 @@ TEST_F(Arithmetic, NodesMakeTheGradientNodesOfTheTable) {
     const auto gradients = node->gradientFilters(node->resultImage());
     ASSERT_EQ(gradients.size(), 2U);
     EXPECT_EQ(node->gradientClass(), name);
+    EXPECT_TRUE(std::dynamic_pointer_cast<NNArithmeticGradientStateNode>(node->resultState()));
     for (std::size_t i = 0; i < 2; ++i) {
       const auto gradient = std::dynamic_pointer_cast<NNArithmeticGradientNode>(gradients[i]);
       ASSERT_TRUE(gradient);

@@ -315,7 +315,7 @@ TEST_F(GraphInterface, ExecuteAsyncRefusesAnEmptyHandlerAndWrongSourcesAtOnce) {
   graph->setDestinationImageAllocator(allocator);
   EXPECT_TRUE(names(errorOf([&] { graph->executeAsync({picture()}, nullptr); }),
                     {"NNGraph", "completionHandler", "empty"}));
-  const NNGraph::CompletionHandler handler = [](const std::shared_ptr<Image>&, const std::string&) {
+  const NNGraphCompletionHandler handler = [](const std::shared_ptr<Image>&, const std::string&) {
     FAIL() << "nothing was committed";
   };
   EXPECT_TRUE(names(errorOf([&] { graph->executeAsync({}, handler); }), {"NNGraph", "sourceImages"}));

@@ -139,7 +139,7 @@ std::shared_ptr<Image> NNGraph::encode(const std::shared_ptr<mtl::CommandBuffer>
 }
 
 std::shared_ptr<Image> NNGraph::executeAsync(std::vector<std::shared_ptr<Image>> sourceImages,
-                                             CompletionHandler handler) {
+                                             NNGraphCompletionHandler handler) {
   if (!handler) throw Error(describe(), "completionHandler", "empty", "a function");
   if (!queue_) queue_ = device()->newCommandQueue();
   const auto commandBuffer = queue_->commandBuffer();

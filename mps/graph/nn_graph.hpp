@@ -28,6 +28,10 @@ struct GraphProgram;
 struct GraphTrace;
 }  // namespace detail
 
+/// Gets the result of NNGraph::executeAsync, or null and a message (MPSNNGraphCompletionHandler).
+using NNGraphCompletionHandler =
+    std::function<void(const std::shared_ptr<Image>& result, const std::string& error)>;
+
 /// A network, compiled (MPSNNGraph; spec/04 sections 5 and 6).
 ///
 /// Made from the image nodes that are wanted; everything that they depend on belongs to the graph, unless
@@ -130,10 +134,8 @@ class NNGraph : public Kernel {
   /// Encodes at once on a command buffer of the graph's own, commits, and calls the handler when it has run,
   /// on another thread: with the result, or with null and a message. The same image is returned; it is valid
   /// in the handler. @throws Error for an empty handler, and as encode does.
-  using CompletionHandler =
-      std::function<void(const std::shared_ptr<Image>& result, const std::string& error)>;
   std::shared_ptr<Image> executeAsync(std::vector<std::shared_ptr<Image>> sourceImages,
-                                      CompletionHandler handler);
+                                      NNGraphCompletionHandler handler);
   /// @}
 
   /// Reads all data sources again, now. No work of this graph may be in flight.
