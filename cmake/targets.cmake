@@ -157,13 +157,8 @@ function(unmetal_tests name)
   unmetal_configure_target(${name})
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} unmetal_conform GTest::gtest GTest::gmock GTest::gtest_main)
   if(UNMETAL_SANITIZE)
-    # One process for all: starting a sanitized program costs more than most tests. Tensors that no cache holds take it
-    # minutes.
-    set(filter "")
-    if(NOT UNMETAL_SANITIZE_EVERYTHING)
-      set(filter "--gtest_filter=-*LargerThan*Caches*")
-    endif()
-    add_test(NAME ${name} COMMAND ${name} ${filter})
+    # One process for all: starting a sanitized program costs more than most tests.
+    add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES
       TIMEOUT 600 LABELS "${ARG_LABELS}" ENVIRONMENT "${UNMETAL_TEST_ENVIRONMENT}")
   else()
