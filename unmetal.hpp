@@ -102,6 +102,7 @@
 #include "mps/upsampling/upsampling.hpp"
 #include "mps/upsampling/upsampling_node.hpp"
 #include "mps/weights/safetensors.hpp"
+#include "mtl/blit_command_encoder.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"

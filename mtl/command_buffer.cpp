@@ -1,5 +1,6 @@
 #include "mtl/command_buffer.hpp"
 
+#include "mtl/blit_command_encoder.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/error.hpp"
 #include "mtl/memory.hpp"
@@ -28,6 +29,10 @@ std::string CommandBuffer::label() const {
 }
 void CommandBuffer::setLabel(std::string label) {
   submission()->setLabel(std::move(label));
+}
+std::shared_ptr<BlitCommandEncoder> CommandBuffer::blitCommandEncoder() {
+  submission()->checkOpen();
+  return std::make_shared<BlitCommandEncoder>(shared_from_this());
 }
 void CommandBuffer::enqueue() {
   submission()->enqueue();
@@ -67,6 +72,7 @@ void CommandBuffer::append(Command command) {
 }
 void CommandBuffer::checkOpen() const {
   submission()->checkOpen();
+  submission()->checkNoEncoder();
 }
 std::size_t CommandBuffer::commandCount() const {
   return submission()->commandCount();

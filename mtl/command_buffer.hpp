@@ -11,6 +11,7 @@
 
 namespace mtl {
 
+class BlitCommandEncoder;
 class CommandQueue;
 class Content;
 class Device;
@@ -85,7 +86,7 @@ struct Command {
 /// When a command fails, the buffer's error() is set, its later commands are skipped and what they would have
 /// written is marked invalid: using it later throws (or fails) with the first message. Later buffers of the
 /// queue run.
-class CommandBuffer {
+class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
  public:
   using Handler = std::function<void(CommandBuffer&)>;
 
@@ -100,9 +101,13 @@ class CommandBuffer {
   [[nodiscard]] std::string label() const;
   void setLabel(std::string label);
 
+  /// Copies and fills of buffers, until its endEncoding. @throws Error after commit, and while another is open.
+  std::shared_ptr<BlitCommandEncoder> blitCommandEncoder();
+
   /// Reserves the place in the queue. Later calls have no effect.
   void enqueue();
-  /// Hands the buffer to its queue, enqueued first when it was not. @throws Error on a second call.
+  /// Hands the buffer to its queue, enqueued first when it was not. @throws Error on a second call, and while an
+  /// encoder is open.
   void commit();
   /// Returns when the buffer was handed to the device and its scheduled handlers have run.
   /// @throws Error before commit.
@@ -132,7 +137,7 @@ class CommandBuffer {
 
   /// The library's own: appends work. @throws Error after commit.
   virtual void append(Command command);
-  /// The library's own: throws Error when the buffer was committed already.
+  /// The library's own: throws Error when the buffer was committed already or an encoder is open.
   void checkOpen() const;
   /// The library's own: number of commands recorded so far; rollback(count) drops the later ones.
   [[nodiscard]] std::size_t commandCount() const;

@@ -20,6 +20,8 @@ namespace {
 class FakeStream final : public Stream {
  public:
   void read(const std::byte* /*address*/, std::span<std::byte> /*bytes*/) override {}
+  void copy(const std::byte* /*from*/, std::byte* /*to*/, std::size_t /*bytes*/) override {}
+  void fill(std::byte* /*to*/, std::size_t /*bytes*/, std::uint8_t /*value*/) override {}
   bool replay(std::span<Command> commands) override {
     std::string labels;
     for (const Command& command : commands) labels += command.label;

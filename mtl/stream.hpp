@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 namespace mtl {
@@ -18,6 +19,11 @@ class Stream {
   /// Copies what earlier commands wrote at a device address to the host. Waits for them: only for commands
   /// whose work depends on the values.
   virtual void read(const std::byte* address, std::span<std::byte> bytes) = 0;
+
+  /// Copies between device addresses; the two ranges do not overlap.
+  virtual void copy(const std::byte* from, std::byte* to, std::size_t bytes) = 0;
+  /// Sets bytes at a device address.
+  virtual void fill(std::byte* to, std::size_t bytes, std::uint8_t value) = 0;
 
   /// Runs commands that all have a replay key at once, from what the device kept of an earlier run. False:
   /// nothing has run; run them one by one.

@@ -131,6 +131,24 @@ void Submission::checkOpen() const {
     throw Error("CommandBuffer \"" + label_ + "\": encode after commit; make a new command buffer");
 }
 
+void Submission::checkNoEncoder() const {
+  const std::lock_guard lock(mutex_);
+  if (encoderIsOpen_)
+    throw Error("CommandBuffer \"" + label_ + "\": an encoder is open; call its endEncoding first");
+}
+
+void Submission::openEncoder() {
+  checkOpen();
+  checkNoEncoder();
+  const std::lock_guard lock(mutex_);
+  encoderIsOpen_ = true;
+}
+
+void Submission::closeEncoder() {
+  const std::lock_guard lock(mutex_);
+  encoderIsOpen_ = false;
+}
+
 void Submission::append(Command command) {
   checkOpen();
   commands_.push_back(std::move(command));
@@ -173,6 +191,7 @@ void Submission::enqueue() {
 
 void Submission::commit() {
   checkOpen();
+  checkNoEncoder();
   enqueue();
   {
     const std::lock_guard lock(mutex_);

@@ -80,6 +80,10 @@ class Submission : public std::enable_shared_from_this<Submission> {
 
   void append(Command command);
   void checkOpen() const;
+  /// While an encoder of the user's is open, nothing but the encoder appends, and commit throws.
+  void openEncoder();
+  void closeEncoder();
+  void checkNoEncoder() const;
   [[nodiscard]] std::size_t commandCount() const;
   void rollback(std::size_t commandCount);
   void enqueue();
@@ -132,6 +136,7 @@ class Submission : public std::enable_shared_from_this<Submission> {
   std::shared_ptr<Submission> self_;  ///< from commit until the device has it: its user may let go meanwhile
   std::optional<CommandBufferError> error_;
   std::string label_;
+  bool encoderIsOpen_ = false;
   bool scheduledHandlersDone_ = false;
   bool completedHandlersDone_ = false;
   std::thread::id runningHandlersOf_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "mps/core/test_kernels.hpp"
+#include "mtl/blit_command_encoder.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/memory.hpp"
 
@@ -56,6 +57,18 @@ TEST_F(CommandBufferTest, AWrapperAndTheBufferInItAreOneBuffer) {
   inner->throwIfFailed();
   EXPECT_EQ(inner->status(), mtl::CommandBufferStatus::Completed);
   EXPECT_EQ(valuesOf(*source_), scaled(in_, 4));
+}
+
+/// spec/01 section 18: the user's encoder must have ended.
+TEST_F(CommandBufferTest, KernelsAndCommitsWaitForTheEndOfAnEncoder) {
+  const auto blit = buffer_->blitCommandEncoder();
+  EXPECT_TRUE(names(errorOf([&] { scale_->encode(buffer_, source_, result_); }), {"endEncoding"}));
+  EXPECT_TRUE(names(errorOf([&] { buffer_->commitAndContinue(); }), {"endEncoding"}));
+  EXPECT_TRUE(names(errorOf([&] { result_->synchronize(buffer_); }), {"endEncoding"}));
+  blit->endEncoding();
+  scale_->encode(buffer_, source_, result_);
+  run(buffer_);
+  EXPECT_EQ(valuesOf(*result_), scaled(in_, 2));
 }
 
 TEST_F(CommandBufferTest, PiecesRunInTheOrderInWhichTheyWereCommitted) {

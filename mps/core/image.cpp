@@ -169,6 +169,10 @@ std::size_t Image::precision() const {
   return 0;
 }
 
+TextureType Image::textureType() const {
+  return featureChannels() <= 4 && numberOfImages() == 1 ? TextureType::Type2D : TextureType::Type2DArray;
+}
+
 std::size_t Image::pixelSize() const {
   const std::size_t lanes = featureChannels() > 2 ? 4 : featureChannels();
   return lanes * bytesPerChannel(featureChannelFormat());

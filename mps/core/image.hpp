@@ -77,6 +77,8 @@ class Image : public std::enable_shared_from_this<Image> {
   [[nodiscard]] std::size_t numberOfImages() const;
   [[nodiscard]] ImageFeatureChannelFormat featureChannelFormat() const;
   [[nodiscard]] PixelFormat pixelFormat() const { return descriptor_.pixelFormat(); }
+  /// Type2D for one image of up to four channels, else Type2DArray.
+  [[nodiscard]] TextureType textureType() const;
   [[nodiscard]] TextureUsage usage() const { return descriptor_.usage(); }
   /// Size and format as a descriptor.
   [[nodiscard]] const ImageDescriptor& descriptor() const { return descriptor_; }

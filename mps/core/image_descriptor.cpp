@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 
 namespace mps {
@@ -39,6 +40,28 @@ std::string ImageDescriptor::describe() const {
                      std::to_string(height_) + "x" + std::to_string(featureChannels_);
   if (numberOfImages_ != 1) text += " x " + std::to_string(numberOfImages_) + " images";
   return text;
+}
+
+void ImageDescriptor::encode(Coder& coder) const {
+  ImageDescriptor(*this).codeFields(coder);
+}
+
+ImageDescriptor ImageDescriptor::decode(Coder& coder) {
+  ImageDescriptor descriptor;
+  descriptor.codeFields(coder);
+  return descriptor;
+}
+
+void ImageDescriptor::codeFields(Coder& coder) {
+  coder.codeClass("ImageDescriptor");
+  coder.codeEnumeration("channelFormat", channelFormat_, ImageFeatureChannelFormat::Float32);
+  coder.code("width", width_);
+  coder.code("height", height_);
+  coder.code("featureChannels", featureChannels_);
+  coder.code("numberOfImages", numberOfImages_);
+  coder.codeEnumeration("storageMode", storageMode_, mtl::StorageMode::Memoryless);
+  coder.codeEnumeration("cpuCacheMode", cpuCacheMode_, mtl::CPUCacheMode::WriteCombined);
+  coder.codeEnumeration("usage", usage_, TextureUsage::ShaderReadWrite);
 }
 
 ImageDescriptor detail::resolvedDescriptor(const char* className, ImageDescriptor descriptor) {

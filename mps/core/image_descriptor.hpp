@@ -8,6 +8,8 @@
 
 namespace mps {
 
+class Coder;
+
 /// Metal's names of the twelve pixel formats that images are made of (spec/01 section 2.4).
 enum class PixelFormat : std::uint64_t {
   Invalid = 0,
@@ -24,6 +26,9 @@ enum class PixelFormat : std::uint64_t {
   RGBA16Float = 115,
   RGBA32Float = 125,
 };
+
+/// What Metal would keep an image in (spec/01 section 4.2); its numbers.
+enum class TextureType : std::uint64_t { Type1D = 0, Type2D = 2, Type2DArray = 3 };
 
 /// What a texture may be used for; bits as in Metal. Kept for ported code, without effect here.
 enum class TextureUsage : std::uint64_t { Unknown = 0, ShaderRead = 1, ShaderWrite = 2, ShaderReadWrite = 3 };
@@ -69,9 +74,14 @@ class ImageDescriptor {
   /// "float32 28x28x1", width first, with " x N images" for stacks.
   [[nodiscard]] std::string describe() const;
 
+  void encode(Coder& coder) const;
+  /// @throws Error for formats, modes and usages that do not exist
+  static ImageDescriptor decode(Coder& coder);
   bool operator==(const ImageDescriptor&) const = default;
 
  private:
+  void codeFields(Coder& coder);
+
   ImageFeatureChannelFormat channelFormat_ = ImageFeatureChannelFormat::None;
   std::size_t width_ = 1;
   std::size_t height_ = 1;

@@ -73,6 +73,19 @@ TEST_F(ImageTest, FormatsHaveTheirSizesAndApplesPixelFormats) {
   EXPECT_EQ(static_cast<int>(PixelFormat::RGBA32Float), 125);
 }
 
+/// The table of spec/01 section 4.2.
+TEST_F(ImageTest, SeveralSlicesMakeATextureArray) {
+  const auto typeOf = [&](std::size_t channels, std::size_t images) {
+    return Image::create(device_, {Format::Float32, 2, 2, channels, images})->textureType();
+  };
+  EXPECT_EQ(typeOf(1, 1), TextureType::Type2D);
+  EXPECT_EQ(typeOf(4, 1), TextureType::Type2D);
+  EXPECT_EQ(typeOf(5, 1), TextureType::Type2DArray);
+  EXPECT_EQ(typeOf(4, 2), TextureType::Type2DArray);
+  EXPECT_EQ(static_cast<int>(TextureType::Type2D), 2);
+  EXPECT_EQ(static_cast<int>(TextureType::Type2DArray), 3);
+}
+
 TEST_F(ImageTest, FormatNoneBecomesFloat16) {
   EXPECT_EQ(ImageDescriptor().channelFormat(), Format::None);
   EXPECT_EQ(Image::create(device_, {Format::None, 2, 2, 1})->featureChannelFormat(), Format::Float16);

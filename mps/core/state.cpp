@@ -92,6 +92,10 @@ std::size_t State::bufferSize(std::size_t index) const {
   return index < resources_.size() ? resources_[index].size : 0;
 }
 
+StateTextureInfo State::textureInfo(std::size_t /*index*/) const {
+  return {};
+}
+
 std::size_t State::resourceSize() const {
   std::size_t bytes = 0;
   if (ownsResources_)

@@ -30,6 +30,18 @@ struct ForwardRecord;
 /// What a resource of a state is. Textures are not modelled; the value keeps Apple's numbers.
 enum class StateResourceType : std::uint64_t { None = 0, Buffer = 1, Texture = 2 };
 
+/// What a texture of a state is (MPSStateTextureInfo).
+struct StateTextureInfo {
+  std::size_t width = 0;
+  std::size_t height = 0;
+  std::size_t depth = 0;
+  std::size_t arrayLength = 0;
+  PixelFormat pixelFormat = PixelFormat::Invalid;
+  TextureType textureType = TextureType::Type1D;
+  TextureUsage usage = TextureUsage::Unknown;
+  bool operator==(const StateTextureInfo&) const = default;
+};
+
 /// Sizes of the buffers of a state (MPSStateResourceList; spec/01 section 7.1).
 class StateResourceList {
  public:
@@ -69,6 +81,8 @@ class State : public std::enable_shared_from_this<State> {
   [[nodiscard]] StateResourceType resourceType(std::size_t index) const;
   /// Bytes of a buffer; 0 beyond the last resource. Does not allocate.
   [[nodiscard]] std::size_t bufferSize(std::size_t index) const;
+  /// Zeros: no resource of a state is a texture.
+  [[nodiscard]] StateTextureInfo textureInfo(std::size_t index) const;
   /// Bytes of backing storage; 0 when built around buffers of the caller.
   [[nodiscard]] std::size_t resourceSize() const;
 

@@ -35,6 +35,7 @@ TEST_F(StateTest, APermanentStateHasZeroFilledBuffersThatItTakesAtFirstUse) {
     EXPECT_EQ(state->bufferSize(2), 0U);
     EXPECT_EQ(state->resourceType(1), StateResourceType::Buffer);
     EXPECT_EQ(state->resourceType(2), StateResourceType::None);
+    EXPECT_EQ(state->textureInfo(0), StateTextureInfo());
     EXPECT_EQ(state->resourceSize(), 320U);
     const auto buffer = state->resource(1);
     EXPECT_EQ(state->resource(1), buffer);

@@ -26,6 +26,13 @@ struct ImageCoordinate {
   bool operator==(const ImageCoordinate&) const = default;
 };
 
+/// Pixels and channels of an image, from `offset` on.
+struct ImageRegion {
+  ImageCoordinate offset;
+  ImageCoordinate size;
+  bool operator==(const ImageRegion&) const = default;
+};
+
 /// Window of feature channels for Image::readBytes and writeBytes.
 /// The offset is a multiple of 4; the count is positive, and a multiple of 4 or up to the last channel.
 struct ImageReadWriteParams {

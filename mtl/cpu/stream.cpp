@@ -1,6 +1,7 @@
 #include "mtl/cpu/stream.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <mutex>
 
@@ -13,6 +14,9 @@
 
 namespace mtl::cpu {
 namespace {
+
+/// Bytes of a copy that are worth a thread.
+constexpr std::int64_t leastShare = std::int64_t{1} << 18U;
 
 /// Keeps the first exception of a team of threads.
 class FirstException {
@@ -47,6 +51,18 @@ void callRange(std::int64_t r, std::int64_t ranges, std::int64_t count, const Ra
 
 void Stream::read(const std::byte* address, std::span<std::byte> bytes) {
   std::copy_n(address, bytes.size(), bytes.begin());
+}
+
+void Stream::copy(const std::byte* from, std::byte* to, std::size_t bytes) {
+  parallelFor(static_cast<std::int64_t>(bytes), leastShare, [&](std::int64_t begin, std::int64_t end) {
+    std::memcpy(to + begin, from + begin, static_cast<std::size_t>(end - begin));
+  });
+}
+
+void Stream::fill(std::byte* to, std::size_t bytes, std::uint8_t value) {
+  parallelFor(static_cast<std::int64_t>(bytes), leastShare, [&](std::int64_t begin, std::int64_t end) {
+    std::memset(to + begin, value, static_cast<std::size_t>(end - begin));
+  });
 }
 
 int Stream::rangeCount(std::int64_t count, std::int64_t grain) const {

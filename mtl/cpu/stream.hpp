@@ -32,6 +32,8 @@ class Stream : public mtl::Stream {
   explicit Stream(int threadCount) : threadCount_(threadCount) {}
 
   void read(const std::byte* address, std::span<std::byte> bytes) override;
+  void copy(const std::byte* from, std::byte* to, std::size_t bytes) override;
+  void fill(std::byte* to, std::size_t bytes, std::uint8_t value) override;
 
   [[nodiscard]] int threadCount() const { return threadCount_; }
   void setThreadCount(int threadCount) { threadCount_ = threadCount; }

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "mtl/blit_command_encoder.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
@@ -108,6 +109,28 @@ TEST_F(CudaDevice, CommandsRunInOrderOverSeveralBuffers) {
     commandBuffer->commit();
   }
   EXPECT_EQ(read(values), std::vector<std::int32_t>(100'000, 50 * 51 / 2 - 50));
+}
+
+TEST_F(CudaDevice, BlitsRunOnTheDeviceInOrder) {
+  const auto values = buffer(100'000);
+  const auto copy = buffer(100'001);
+  const auto commandBuffer = queue_->commandBuffer();
+  commandBuffer->append(add(values, 5));
+  const auto blit = commandBuffer->blitCommandEncoder();
+  blit->fillBuffer(values, 4, 7, 0xFF);
+  blit->copyFromBuffer(values, 0, copy, 4, values->length());
+  blit->fillBuffer(values, 0, values->length(), 0);
+  blit->synchronizeResource(copy);
+  blit->endEncoding();
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+  std::vector<std::int32_t> expected(100'001, 5);
+  expected[0] = 0;
+  expected[2] = -1;
+  expected[3] = 0x00FFFFFF;
+  const auto found = copy->contentsAs<std::int32_t>();
+  EXPECT_EQ(std::vector<std::int32_t>(found.begin(), found.end()), expected);
+  EXPECT_EQ(read(values), std::vector<std::int32_t>(100'000));
 }
 
 /// What the host wrote is read before didModifyRange returns; more than the ring holds, too.

@@ -22,6 +22,14 @@ void Stream::read(const std::byte* address, std::span<std::byte> bytes) {
   check(cudaStreamSynchronize(handle_), "cudaStreamSynchronize");
 }
 
+void Stream::copy(const std::byte* from, std::byte* to, std::size_t bytes) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, handle_), "cudaMemcpyAsync");
+}
+
+void Stream::fill(std::byte* to, std::size_t bytes, std::uint8_t value) {
+  check(cudaMemsetAsync(to, value, bytes, handle_), "cudaMemsetAsync");
+}
+
 const CudnnHandle& Stream::cudnn() {
   if (!cudnn_) cudnn_ = std::make_unique<CudnnHandle>(handle_);
   return *cudnn_;

@@ -23,6 +23,8 @@ class Stream final : public mtl::Stream {
 
   /// @throws Error while work is captured, which must not wait.
   void read(const std::byte* address, std::span<std::byte> bytes) override;
+  void copy(const std::byte* from, std::byte* to, std::size_t bytes) override;
+  void fill(std::byte* to, std::size_t bytes, std::uint8_t value) override;
   bool replay(std::span<Command> commands) override { return replays_.run(commands); }
 
   /// Starts a kernel. @throws CudaError when it cannot be started.
