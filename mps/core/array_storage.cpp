@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/kernel.hpp"
 #include "mtl/buffer.hpp"
@@ -39,6 +40,12 @@ std::size_t recommendedStride(std::size_t elements, DataType dataType) {
   const bool isFloat =
       (static_cast<std::uint32_t>(dataType) & static_cast<std::uint32_t>(DataType::FloatBit)) != 0;
   return isFloat ? (elements * size + 15) / 16 * 16 : (elements + 3) / 4 * 4 * size;
+}
+
+void codeElementType(Coder& coder, DataType& dataType) {
+  coder.codeEnumeration("dataType", dataType, DataType::Unorm8);
+  if (std::string_view(name(dataType)) == "unknown" || sizeInBytes(dataType) == 0)
+    coder.refuse("dataType", std::to_string(static_cast<std::uint32_t>(dataType)), "a type of whole bytes");
 }
 
 void checkElementType(const char* owner, DataType dataType) {

@@ -17,8 +17,9 @@ class Device;
 }  // namespace mtl
 
 namespace mps {
+class Coder;
 class Kernel;
-}
+}  // namespace mps
 
 namespace mps::detail {
 
@@ -34,6 +35,8 @@ struct ArrayExtent {
 [[nodiscard]] std::size_t recommendedStride(std::size_t elements, DataType dataType);
 /// @throws Error for a type that has no whole bytes.
 void checkElementType(const char* owner, DataType dataType);
+/// Property "dataType". @throws Error for a type that does not exist or has no whole bytes
+void codeElementType(Coder& coder, DataType& dataType);
 /// a * b. @throws Error when that is more than memory can have.
 [[nodiscard]] std::size_t checkedProduct(const char* owner, std::size_t a, std::size_t b);
 

@@ -17,9 +17,11 @@
 #include "mps/core/image.hpp"
 #include "mps/core/image_allocator.hpp"
 #include "mps/core/loss_scale.hpp"
+#include "mps/core/matrix.hpp"
 #include "mps/core/neuron_descriptor.hpp"
 #include "mps/core/padding.hpp"
 #include "mps/core/test_images.hpp"
+#include "mps/core/vector.hpp"
 
 /// The coder by itself: spec/00 D1. Kernels are tested in mps/graph, which knows them all.
 namespace mps {
@@ -151,6 +153,42 @@ TEST(Coder, ConvolutionDescriptor) {
   EXPECT_TRUE(names(errorWith("outputFeatureChannels", 5U), {"outputFeatureChannels", "5"}));
   EXPECT_TRUE(names(errorWith("foldedShift", json::binary({0, 0, 0, 0})), {"foldedShift", "1 values"}));
   EXPECT_TRUE(names(errorWith("inputFeatureChannels", 4294967296U), {"inputFeatureChannels", "4294967296"}));
+}
+
+TEST(Coder, ImageDescriptor) {
+  ImageDescriptor descriptor(ImageFeatureChannelFormat::Unorm16, 7, 5, 3, 2, TextureUsage::ShaderRead);
+  descriptor.setStorageMode(mtl::StorageMode::Private);
+  descriptor.setCpuCacheMode(mtl::CPUCacheMode::WriteCombined);
+  EXPECT_EQ(decoded<ImageDescriptor>(encoded(descriptor)), descriptor);
+  EXPECT_EQ(decoded<ImageDescriptor>(encoded(ImageDescriptor())), ImageDescriptor());
+  const auto errorWith = [&](const char* key, std::uint64_t value) {
+    json tree = treeOf(encoded(descriptor));
+    tree["value"][key] = value;
+    return errorOf([&] { decoded<ImageDescriptor>(bytesOf(tree)); });
+  };
+  EXPECT_TRUE(names(errorWith("channelFormat", 5), {"ImageDescriptor", "channelFormat", "5", "0 to 4"}));
+  EXPECT_TRUE(names(errorWith("storageMode", 4), {"storageMode", "4"}));
+  EXPECT_TRUE(names(errorWith("cpuCacheMode", 2), {"cpuCacheMode", "2"}));
+  EXPECT_TRUE(names(errorWith("usage", 4), {"usage", "4"}));
+}
+
+TEST(Coder, DescriptorsOfArrays) {
+  const auto matrix = MatrixDescriptor::matrixDescriptor(3, 5, 2, 32, 128, DataType::Float32);
+  const auto vector = VectorDescriptor::vectorDescriptor(5, 3, 12, DataType::Float16);
+  const auto otherMatrix = MatrixDescriptor::matrixDescriptor(1, 1, 4, DataType::Int32);
+  const auto otherVector = VectorDescriptor::vectorDescriptor(1, DataType::UInt8);
+  EXPECT_EQ(decoded(encoded(matrix), otherMatrix), matrix);
+  EXPECT_EQ(decoded(encoded(vector), otherVector), vector);
+  // No bytes, a bit alone, a float of 8 bits, and more than there is.
+  for (const std::uint32_t type : {0x40000001U, 0x20000000U, 0x10000008U, 0x40000010U}) {
+    const auto errorWithType = [&](const auto& descriptor) {
+      json tree = treeOf(encoded(descriptor));
+      tree["value"]["dataType"] = type;
+      return errorOf([&] { decoded(bytesOf(tree), descriptor); });
+    };
+    EXPECT_TRUE(names(errorWithType(matrix), {"MatrixDescriptor", "dataType", std::to_string(type)}));
+    EXPECT_TRUE(names(errorWithType(vector), {"VectorDescriptor", "dataType", std::to_string(type)}));
+  }
 }
 
 TEST(Coder, AnotherTypeThrows) {

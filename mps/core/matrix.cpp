@@ -1,6 +1,7 @@
 #include "mps/core/matrix.hpp"
 
 #include "mps/core/array_storage.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 
 namespace mps {
@@ -57,6 +58,26 @@ MatrixDescriptor MatrixDescriptor::matrixDescriptor(std::size_t rows, std::size_
 std::size_t MatrixDescriptor::rowBytes(std::size_t columns, DataType dataType) {
   detail::checkElementType(kDescriptor, dataType);
   return detail::recommendedStride(columns, dataType);
+}
+
+void MatrixDescriptor::encode(Coder& coder) const {
+  MatrixDescriptor(*this).codeFields(coder);
+}
+
+MatrixDescriptor MatrixDescriptor::decode(Coder& coder) {
+  MatrixDescriptor descriptor(0, 0, 0, 0, 0, DataType::Float32);
+  descriptor.codeFields(coder);
+  return descriptor;
+}
+
+void MatrixDescriptor::codeFields(Coder& coder) {
+  coder.codeClass(kDescriptor);
+  coder.code("rows", rows_);
+  coder.code("columns", columns_);
+  coder.code("matrices", matrices_);
+  coder.code("rowBytes", rowBytes_);
+  coder.code("matrixBytes", matrixBytes_);
+  detail::codeElementType(coder, dataType_);
 }
 
 Matrix::Matrix(std::unique_ptr<detail::ArrayStorage> storage, const MatrixDescriptor& descriptor)

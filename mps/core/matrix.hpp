@@ -15,6 +15,8 @@ class Device;
 
 namespace mps {
 
+class Coder;
+
 /// Sizes and type of matrices (MPSMatrixDescriptor; spec/05 section 2.1). A value; a matrix that was made
 /// from it does not see later changes.
 class MatrixDescriptor {
@@ -43,7 +45,13 @@ class MatrixDescriptor {
   /// Fixed when the descriptor is made; only several matrices use it.
   [[nodiscard]] std::size_t matrixBytes() const { return matrixBytes_; }
 
+  void encode(Coder& coder) const;
+  /// Strides are checked when a matrix is made. @throws Error for a type that does not exist
+  static MatrixDescriptor decode(Coder& coder);
+  bool operator==(const MatrixDescriptor&) const = default;
+
  private:
+  void codeFields(Coder& coder);
   MatrixDescriptor(std::size_t rows, std::size_t columns, std::size_t matrices, std::size_t rowBytes,
                    std::size_t matrixBytes, DataType dataType)
       : rows_(rows),

@@ -1,6 +1,7 @@
 #include "mps/core/vector.hpp"
 
 #include "mps/core/array_storage.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 
 namespace mps {
@@ -42,6 +43,24 @@ VectorDescriptor VectorDescriptor::vectorDescriptor(std::size_t length, std::siz
 std::size_t VectorDescriptor::vectorBytes(std::size_t length, DataType dataType) {
   detail::checkElementType(kDescriptor, dataType);
   return detail::recommendedStride(length, dataType);
+}
+
+void VectorDescriptor::encode(Coder& coder) const {
+  VectorDescriptor(*this).codeFields(coder);
+}
+
+VectorDescriptor VectorDescriptor::decode(Coder& coder) {
+  VectorDescriptor descriptor(0, 0, 0, DataType::Float32);
+  descriptor.codeFields(coder);
+  return descriptor;
+}
+
+void VectorDescriptor::codeFields(Coder& coder) {
+  coder.codeClass(kDescriptor);
+  coder.code("length", length_);
+  coder.code("vectors", vectors_);
+  coder.code("vectorBytes", vectorBytes_);
+  detail::codeElementType(coder, dataType_);
 }
 
 Vector::Vector(std::unique_ptr<detail::ArrayStorage> storage, const VectorDescriptor& descriptor)

@@ -15,6 +15,8 @@ class Device;
 
 namespace mps {
 
+class Coder;
+
 /// Lengths and type of vectors (MPSVectorDescriptor; spec/05 section 2.2). A value; a vector that was made
 /// from it does not see later changes.
 class VectorDescriptor {
@@ -37,7 +39,13 @@ class VectorDescriptor {
   /// Fixed when the descriptor is made; only several vectors use it.
   [[nodiscard]] std::size_t vectorBytes() const { return vectorBytes_; }
 
+  void encode(Coder& coder) const;
+  /// Strides are checked when a vector is made. @throws Error for a type that does not exist
+  static VectorDescriptor decode(Coder& coder);
+  bool operator==(const VectorDescriptor&) const = default;
+
  private:
+  void codeFields(Coder& coder);
   VectorDescriptor(std::size_t length, std::size_t vectors, std::size_t vectorBytes, DataType dataType)
       : length_(length), vectors_(vectors), vectorBytes_(vectorBytes), dataType_(dataType) {}
   std::size_t length_;
