@@ -39,6 +39,7 @@
 #include "mps/core/image_storage.hpp"
 #include "mps/core/kernel.hpp"
 #include "mps/core/kernel_neuron.hpp"
+#include "mps/core/layer_kernel.hpp"
 #include "mps/core/loss_scale.hpp"
 #include "mps/core/matrix.hpp"
 #include "mps/core/matrix_kernel.hpp"

@@ -297,6 +297,15 @@ void CNNBatchNormalization::encodeBatch(
               destinationImages);
 }
 
+void CNNBatchNormalization::reloadFromDataSource() {
+  reloadGammaAndBetaFromDataSource();
+  reloadMeanAndVarianceFromDataSource();
+}
+
+const void* CNNBatchNormalization::deviceParameters() const {
+  return parameters_->sharesGammaAndBeta ? parameters_->gamma.get() : nullptr;
+}
+
 void CNNBatchNormalization::decideStatistics(bool hasGradient) {
   computesStatistics_ = flags_ == CNNBatchNormalizationFlags::CalculateStatisticsAlways ||
                         (flags_ == CNNBatchNormalizationFlags::CalculateStatisticsAutomatic && hasGradient);

@@ -10,6 +10,7 @@
 #include "mps/core/batch_normalization_data_source.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
+#include "mps/core/layer_kernel.hpp"
 #include "mps/core/neuron_descriptor.hpp"
 
 /// Batch normalisation (MPSCNNBatchNormalization.h; spec/03 sections 1 to 5): four kernels, two for each
@@ -60,7 +61,7 @@ enum class CNNBatchNormalizationFlags : std::uint64_t {
 
 /// y = f(gamma (x - mean) / sqrt(variance + epsilon) + beta) (MPSCNNBatchNormalization). The destination may be
 /// the source.
-class CNNBatchNormalization : public CNNKernel {
+class CNNBatchNormalization : public CNNKernel, public detail::LayerKernel {
  public:
   /// The library's own.
   CNNBatchNormalization(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
@@ -103,6 +104,7 @@ class CNNBatchNormalization : public CNNKernel {
   /// Reads the data source again, now; encoded work keeps the old values. @throws Error as create does.
   void reloadGammaAndBetaFromDataSource();
   void reloadMeanAndVarianceFromDataSource();
+  void reloadFromDataSource() override;
   /// All of another data source (deprecated by Apple). @throws Error also for another number of channels
   void reloadDataSource(std::shared_ptr<CNNBatchNormalizationDataSource> dataSource);
   /// Encodes from now on use the state's values as they are when the recorded copy runs. Takes one read off the
@@ -118,6 +120,7 @@ class CNNBatchNormalization : public CNNKernel {
   /// The library's own: what encodes use now, and its exchange for what it was earlier.
   [[nodiscard]] const detail::BatchNormalizationParameters& parameters() const { return *parameters_; }
   void useParameters(const detail::BatchNormalizationParameters& parameters) { *parameters_ = parameters; }
+  [[nodiscard]] const void* deviceParameters() const override;
   /// The library's own: of the node, and what the graph makes of it.
   void setFlags(CNNBatchNormalizationFlags flags) { flags_ = flags; }
   void decideStatistics(bool hasGradient);
@@ -248,7 +251,8 @@ class BatchNormalizationGradientKernel : public CNNGradientKernel {
 ///     auto sums = mps::CNNBatchNormalizationStatisticsGradient::create(device);
 ///     sums->encodeBatch(commandBuffer, dy, x, state);
 ///     auto dGamma = state->gradientForGamma();
-class CNNBatchNormalizationStatisticsGradient : public detail::BatchNormalizationGradientKernel {
+class CNNBatchNormalizationStatisticsGradient : public detail::BatchNormalizationGradientKernel,
+                                                public detail::LayerGradientKernel {
  public:
   /// @param fusedNeuronDescriptor that of the forward kernel, else encodes throw
   static std::shared_ptr<CNNBatchNormalizationStatisticsGradient> create(
@@ -279,7 +283,7 @@ class CNNBatchNormalizationStatisticsGradient : public detail::BatchNormalizatio
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   /// The library's own: whether the inherited encodes compute the data gradient. true.
-  void setComputesData(bool computes) { computesData_ = computes; }
+  void chooseGradients(bool ofData, bool /*ofParameters*/) override { computesData_ = ofData; }
 
  protected:
   using BatchNormalizationGradientKernel::BatchNormalizationGradientKernel;

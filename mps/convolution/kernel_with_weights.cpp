@@ -116,6 +116,16 @@ GradientKernelWithWeights::GradientKernelWithWeights(const char* className,
   checkDifferentiable(className, descriptor());
 }
 
+const void* ForwardKernelWithWeights::deviceParameters() const {
+  return weights()->isShared() ? weights()->weights().get() : nullptr;
+}
+
+void GradientKernelWithWeights::chooseGradients(bool ofData, bool ofParameters) {
+  gradientOption_ = ofData && ofParameters ? CNNConvolutionGradientOption::All
+                    : ofData               ? CNNConvolutionGradientOption::GradientWithData
+                                           : CNNConvolutionGradientOption::GradientWithWeightsAndBias;
+}
+
 bool GradientKernelWithWeights::computesData() const {
   return has(gradientOption_, CNNConvolutionGradientOption::GradientWithData);
 }

@@ -6,6 +6,7 @@
 #include "mps/core/convolution_data_source.hpp"
 #include "mps/core/convolution_state.hpp"
 #include "mps/core/kernel.hpp"
+#include "mps/core/layer_kernel.hpp"
 #include "mps/core/types.hpp"
 
 namespace mtl {
@@ -26,16 +27,15 @@ struct SourceProperties;
 
 /// What the kernels of the convolution family have in common: a data source, what it describes, and the weights
 /// that encodes use.
-class KernelWithWeights {
+class KernelWithWeights : public LayerKernel {
  public:
-  virtual ~KernelWithWeights() = default;
-
   [[nodiscard]] const CNNConvolutionDescriptor& descriptor() const { return descriptor_; }
   [[nodiscard]] std::size_t groups() const { return descriptor_.groups(); }
   [[nodiscard]] const std::shared_ptr<CNNConvolutionDataSource>& dataSource() const { return dataSource_; }
 
   /// Reads the data source again, now; encoded work keeps the old weights. @throws Error as create does.
   void reloadWeightsAndBiasesFromDataSource();
+  void reloadFromDataSource() override { reloadWeightsAndBiasesFromDataSource(); }
   /// Encodes from now on use the state's values as they are when the recorded copy runs. Takes one read off
   /// the state. A state without biases sets them to 0. @throws Error when a size differs.
   void reloadWeightsAndBiases(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -87,6 +87,7 @@ class ForwardKernelWithWeights : public KernelWithWeights {
     return precision_;
   }
   void setAccumulatorPrecisionOption(NNConvolutionAccumulatorPrecisionOption option) { precision_ = option; }
+  [[nodiscard]] const void* deviceParameters() const override;
   /// Records a copy of the weights (float32, OHWI) and biases that the kernel uses.
   /// @param resultStateCanBeTemporary true: the state is temporary, with readCount 1
   std::shared_ptr<CNNConvolutionWeightsAndBiasesState> exportWeightsAndBiases(
@@ -103,7 +104,7 @@ class ForwardKernelWithWeights : public KernelWithWeights {
 
 /// Of the gradient kernels. The data gradient uses the weights that the forward kernel had at the first encode with
 /// a state; later ones only come by a reload, so reload both kernels.
-class GradientKernelWithWeights : public KernelWithWeights {
+class GradientKernelWithWeights : public KernelWithWeights, public LayerGradientKernel {
  public:
   /// Channels of the source gradient, and of source and result.
   [[nodiscard]] std::size_t sourceGradientFeatureChannels() const {
@@ -113,6 +114,7 @@ class GradientKernelWithWeights : public KernelWithWeights {
   /// What to compute. All. With GradientWithWeightsAndBias the destination is not written.
   [[nodiscard]] CNNConvolutionGradientOption gradientOption() const { return gradientOption_; }
   void setGradientOption(CNNConvolutionGradientOption option) { gradientOption_ = option; }
+  void chooseGradients(bool ofData, bool ofParameters) override;
 
  protected:
   /// @throws Error also for a sub-pixel convolution

@@ -13,6 +13,7 @@
 #include "mps/core/cnn_multiary_kernel.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/finite_check.hpp"
+#include "mps/core/layer_kernel.hpp"
 #include "mps/graph/nn_graph.hpp"
 #include "mps/optimizer/combined_updates.hpp"
 #include "mtl/command_buffer.hpp"
@@ -113,6 +114,12 @@ StateBatch pointwiseStates(const std::shared_ptr<mtl::Device>& device, const std
   auto state = NNGradientState::create(device);
   state->setRecord(std::move(record), 0);
   return StateBatch(state, count);
+}
+
+/// LayerKernel::deviceParameters; null for kernels without.
+const void* deviceParametersOf(const Kernel& kernel) {
+  const auto* layer = dynamic_cast<const LayerKernel*>(&kernel);
+  return layer != nullptr ? layer->deviceParameters() : nullptr;
 }
 
 void recordFiniteCheck(mtl::CommandBuffer& commandBuffer, const std::string& name, const ImageBatch& images) {
@@ -398,7 +405,7 @@ void GraphExecutor::encodeUpdate(Run& run, const ProgramStep& step) {
   const StateBatch& states = run.states[step.sourceStates[0]];
   if (step.update->style() == NNTrainingStyle::UpdateDeviceGPU) {
     const bool isShared = step.forward == nowhere ||
-                          run.layersWith[deviceWeightsOf(*program_->steps[step.forward].kernel)] != 1;
+                          run.layersWith[deviceParametersOf(*program_->steps[step.forward].kernel)] != 1;
     // Another layer must see the new weights.
     step.update->encode(run.commandBuffer, states, isShared ? nullptr : &run.combinedUpdates);
     return;
@@ -499,7 +506,7 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
   KernelStates kernelStates(graph, *program_);
   mtl::RecordingGuard guard(*commandBuffer);
   enterSources(run, sourceImages);
-  for (const ProgramStep& step : program_->steps) ++run.layersWith[deviceWeightsOf(*step.kernel)];
+  for (const ProgramStep& step : program_->steps) ++run.layersWith[deviceParametersOf(*step.kernel)];
   for (StepIndex s = 0; s < program_->steps.size(); ++s)
     if (!layout.reuse.leavesOut[s]) encodeStep(run, s);
   run.combinedUpdates.record(*commandBuffer);

@@ -5,11 +5,10 @@
 #include <unordered_set>
 
 #include "mps/batch_normalization/batch_normalization.hpp"
-#include "mps/convolution/kernel_with_weights.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
 #include "mps/core/error.hpp"
-#include "mps/instance_normalization/instance_normalization.hpp"
+#include "mps/core/layer_kernel.hpp"
 
 namespace mps::detail {
 namespace {
@@ -220,26 +219,14 @@ class Compiler {
       if (auto* normalization = dynamic_cast<CNNBatchNormalization*>(step.kernel.get()))
         normalization->decideStatistics(step.resultState &&
                                         !program_->states[*step.resultState].readers.empty());
-      auto* convolution = dynamic_cast<GradientKernelWithWeights*>(step.kernel.get());
-      auto* normalization = dynamic_cast<CNNBatchNormalizationStatisticsGradient*>(step.kernel.get());
-      auto* ofImages = dynamic_cast<ImageNormalizationGradientKernel*>(step.kernel.get());
-      if (convolution == nullptr && normalization == nullptr && ofImages == nullptr) continue;
+      auto* gradient = dynamic_cast<LayerGradientKernel*>(step.kernel.get());
+      if (gradient == nullptr) continue;
       const ProgramImage& result = program_->images[step.result];
       const bool data = !result.readers.empty() || result.isExported || result.isNeededResult;
       const bool exported = !step.sourceStates.empty() && program_->states[step.sourceStates[0]].isExported;
       const bool weights = step.update != nullptr || exported || !data;
       step.writesResult = data;
-      if (normalization != nullptr) {
-        normalization->setComputesData(data);
-        continue;
-      }
-      if (ofImages != nullptr) {
-        ofImages->setComputesData(data);
-        continue;
-      }
-      convolution->setGradientOption(data && weights ? CNNConvolutionGradientOption::All
-                                     : data          ? CNNConvolutionGradientOption::GradientWithData
-                                            : CNNConvolutionGradientOption::GradientWithWeightsAndBias);
+      gradient->chooseGradients(data, weights);
     }
   }
 

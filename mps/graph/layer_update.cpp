@@ -186,24 +186,4 @@ std::shared_ptr<LayerUpdate> LayerUpdate::create(const std::shared_ptr<Kernel>& 
   return nullptr;
 }
 
-const void* deviceWeightsOf(const Kernel& forward) {
-  if (const auto* normalization = dynamic_cast<const ImageNormalizationKernel*>(&forward))
-    return normalization->parameters().sharesGammaAndBeta ? normalization->parameters().gamma.get() : nullptr;
-  if (const auto* normalization = dynamic_cast<const CNNBatchNormalization*>(&forward))
-    return normalization->parameters().sharesGammaAndBeta ? normalization->parameters().gamma.get() : nullptr;
-  const auto* convolution = dynamic_cast<const ForwardKernelWithWeights*>(&forward);
-  if (convolution == nullptr || !convolution->weights()->isShared()) return nullptr;
-  return convolution->weights()->weights().get();
-}
-
-void reloadFromDataSource(Kernel& kernel) {
-  if (auto* layer = dynamic_cast<KernelWithWeights*>(&kernel)) layer->reloadWeightsAndBiasesFromDataSource();
-  if (auto* normalization = dynamic_cast<CNNBatchNormalization*>(&kernel)) {
-    normalization->reloadGammaAndBetaFromDataSource();
-    normalization->reloadMeanAndVarianceFromDataSource();
-  }
-  if (auto* normalization = dynamic_cast<ImageNormalizationKernel*>(&kernel))
-    normalization->reloadGammaAndBetaFromDataSource();
-}
-
 }  // namespace mps::detail

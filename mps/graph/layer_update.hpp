@@ -48,10 +48,4 @@ class LayerUpdate {
   NNTrainingStyle style_;
 };
 
-/// What stands for the weights of a forward kernel that its data source keeps on the device, or null.
-const void* deviceWeightsOf(const Kernel& forward);
-
-/// Reads the data source of a kernel again, if it has one.
-void reloadFromDataSource(Kernel& kernel);
-
 }  // namespace mps::detail

@@ -4,6 +4,7 @@
 
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
+#include "mps/core/layer_kernel.hpp"
 #include "mps/dropout/dropout.hpp"
 #include "mps/graph/graph_coding.hpp"
 #include "mps/graph/graph_executor.hpp"
@@ -154,7 +155,8 @@ std::shared_ptr<Image> NNGraph::executeAsync(std::vector<std::shared_ptr<Image>>
 }
 
 void NNGraph::reloadFromDataSources() {
-  for (const detail::ProgramStep& step : program_->steps) detail::reloadFromDataSource(*step.kernel);
+  for (const detail::ProgramStep& step : program_->steps)
+    if (auto* layer = dynamic_cast<detail::LayerKernel*>(step.kernel.get())) layer->reloadFromDataSource();
 }
 
 std::vector<std::uint64_t> NNGraph::randomCounters() const {

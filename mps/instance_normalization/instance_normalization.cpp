@@ -48,6 +48,10 @@ ImageNormalizationKernel::ImageNormalizationKernel(const char* className, std::s
   if (!source->label().empty()) setLabel(source->label());
 }
 
+const void* ImageNormalizationKernel::deviceParameters() const {
+  return parameters_.sharesGammaAndBeta ? parameters_.gamma.get() : nullptr;
+}
+
 void ImageNormalizationKernel::reloadGammaAndBetaFromDataSource() {
   ImageNormalizationDataSource& source = parameterSource();
   if (const auto live = source.deviceGammaAndBeta(device())) {

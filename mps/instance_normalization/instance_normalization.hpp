@@ -9,6 +9,7 @@
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
 #include "mps/core/image_normalization_data_source.hpp"
+#include "mps/core/layer_kernel.hpp"
 
 /// Instance normalisation (MPSCNNInstanceNormalization.h; spec/03 section 6): each channel of each image is
 /// normalised with its own mean and variance over the m = width height pixels, in training and inference alike.
@@ -30,7 +31,7 @@ namespace mps {
 namespace detail {
 
 /// What instance and group normalisation have in common. The library's own.
-class ImageNormalizationKernel : public CNNKernel {
+class ImageNormalizationKernel : public CNNKernel, public LayerKernel {
  public:
   ImageNormalizationKernel(std::shared_ptr<mtl::Device> device, Decoding decoding)
       : CNNKernel(std::move(device), decoding) {}
@@ -41,6 +42,7 @@ class ImageNormalizationKernel : public CNNKernel {
 
   /// Reads the data source again, now; encoded work keeps the old values. @throws Error as create does.
   void reloadGammaAndBetaFromDataSource();
+  void reloadFromDataSource() override { reloadGammaAndBetaFromDataSource(); }
   /// Encodes from now on use the state's values as they are when the recorded copy runs. Takes one read off the
   /// state. @throws Error when its length differs.
   void reloadGammaAndBeta(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -51,6 +53,7 @@ class ImageNormalizationKernel : public CNNKernel {
   /// What encodes use now, and its exchange for what it was earlier.
   [[nodiscard]] const ImageNormalizationParameters& parameters() const { return parameters_; }
   void useParameters(const ImageNormalizationParameters& parameters) { parameters_ = parameters; }
+  [[nodiscard]] const void* deviceParameters() const override;
   [[nodiscard]] virtual ImageNormalizationDataSource& parameterSource() const = 0;
 
  protected:
@@ -81,13 +84,13 @@ class ImageNormalizationKernel : public CNNKernel {
 };
 
 /// What their gradient kernels have in common. The library's own.
-class ImageNormalizationGradientKernel : public CNNGradientKernel {
+class ImageNormalizationGradientKernel : public CNNGradientKernel, public LayerGradientKernel {
  public:
   [[nodiscard]] bool worksInPlace() const override { return true; }
   [[nodiscard]] bool canAccumulate() const override { return true; }
   [[nodiscard]] std::vector<PreparedCall> prepareGradient(const GradientCall& call) const override;
   /// Of a step of a graph: whether somebody reads the data gradient. true.
-  void setComputesData(bool computes) { computesData_ = computes; }
+  void chooseGradients(bool ofData, bool /*ofParameters*/) override { computesData_ = ofData; }
 
  protected:
   using CNNGradientKernel::CNNGradientKernel;
