@@ -6,7 +6,7 @@
 #include "mps/convolution/convolution_slices.hpp"
 #include "mps/convolution/convolution_staging.hpp"
 #include "mps/convolution/convolution_windows.hpp"
-#include "mtl/cpu/onednn.hpp"
+#include "mps/core/onednn_plan_cpu.hpp"
 
 namespace mps::detail {
 namespace {
@@ -140,14 +140,7 @@ Preparation prepareBatch(const ConvolutionProblem& problem) {
   const std::int64_t windows = problem.images() * problem.y.destinationSize * problem.x.destinationSize;
   const std::int64_t inputs =
       problem.inputFeatureChannels * (wholeSource ? problem.y.kernelSize * problem.x.kernelSize : 1);
-  const mtl::cpu::OneDnnThreads threads(problem.threadCount);
-  try {
-    auto plan = std::make_shared<const MatmulPlan>(problem, windows, inputs);
-    if (plan->primitive().isReference()) return Refusal{"oneDNN has only its reference code for it"};
-    return plan;
-  } catch (const dnnl::error& error) {
-    return Refusal{std::string("oneDNN: ") + error.what()};
-  }
+  return prepareByOneDnn<MatmulPlan>(problem.threadCount, problem, windows, inputs);
 }
 
 }  // namespace
