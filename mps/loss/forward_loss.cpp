@@ -37,7 +37,7 @@ constexpr std::size_t kStepWithWeights = 3;
 }  // namespace
 
 NNForwardLoss::NNForwardLoss(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& lossDescriptor)
-    : CNNKernel(std::move(device)), descriptor_(lossDescriptor) {
+    : CNNKernel(std::move(device)), LossKernelProperties(lossDescriptor) {
   checkDescriptor("NNForwardLoss", descriptor_);
 }
 
@@ -144,7 +144,7 @@ void NNForwardLoss::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& comman
 }
 
 NNLossGradient::NNLossGradient(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& lossDescriptor)
-    : CNNGradientKernel(std::move(device)), descriptor_(lossDescriptor) {
+    : CNNGradientKernel(std::move(device)), LossKernelProperties(lossDescriptor) {
   checkDescriptor("NNLossGradient", descriptor_);
 }
 

@@ -33,7 +33,7 @@ class NNLossCallback : public SecureCoding {
 /// None, else 1 x 1 x 1 per image; across the batch the first image gets the loss, the others 0. State: the numbers of
 /// the encode, for NNLossGradient. Offset and clipRect keep their defaults. CNNLossDescriptor::lossScale is for CNNLoss
 /// alone: scale the first gradient instead.
-class NNForwardLoss : public CNNKernel {
+class NNForwardLoss : public CNNKernel, public detail::LossKernelProperties {
  public:
   /// The library's own.
   NNForwardLoss(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -50,24 +50,6 @@ class NNForwardLoss : public CNNKernel {
                                                const std::shared_ptr<mtl::Device>& device = nullptr) {
     return detail::decodeAs<NNForwardLoss>(coder, device);
   }
-  [[nodiscard]] CNNLossType lossType() const { return descriptor_.lossType(); }
-  [[nodiscard]] CNNReductionType reductionType() const { return descriptor_.reductionType(); }
-  [[nodiscard]] bool reduceAcrossBatch() const { return descriptor_.reduceAcrossBatch(); }
-  [[nodiscard]] std::size_t numberOfClasses() const { return descriptor_.numberOfClasses(); }
-  /// @name As in CNNLossDescriptor; may change between encodes. @{
-  [[nodiscard]] float weight() const { return descriptor_.weight(); }
-  void setWeight(float value) { descriptor_.setWeight(value); }
-  [[nodiscard]] float labelSmoothing() const { return descriptor_.labelSmoothing(); }
-  void setLabelSmoothing(float value) { descriptor_.setLabelSmoothing(value); }
-  [[nodiscard]] float epsilon() const { return descriptor_.epsilon(); }
-  void setEpsilon(float value) { descriptor_.setEpsilon(value); }
-  [[nodiscard]] float delta() const { return descriptor_.delta(); }
-  void setDelta(float value) { descriptor_.setDelta(value); }
-  /// @}
-  /// Null: weight counts.
-  [[nodiscard]] const std::shared_ptr<NNLossCallback>& propertyCallBack() const { return callback_; }
-  void setPropertyCallBack(std::shared_ptr<NNLossCallback> callback) { callback_ = std::move(callback); }
-  [[nodiscard]] const CNNLossDescriptor& descriptor() const { return descriptor_; }
 
   /// @name Encodes. The forms without labels that the base class has throw.
   /// @param weights           empty: 1
@@ -97,10 +79,6 @@ class NNForwardLoss : public CNNKernel {
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] std::size_t producedFeatureChannels(std::size_t sourceFeatureChannels) const override;
   void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
-
- private:
-  CNNLossDescriptor descriptor_;
-  std::shared_ptr<NNLossCallback> callback_;
 };
 
 /// The gradient of NNForwardLoss with respect to the predictions or the labels (MPSNNLossGradient).
@@ -127,7 +105,7 @@ class NNForwardLoss : public CNNKernel {
 ///     auto ones = mps::NNInitialGradient::create(device)->encodeBatch(commandBuffer, value);
 ///     auto gradient = mps::NNLossGradient::create(device, descriptor);
 ///     auto dx = gradient->encodeBatch(commandBuffer, ones, x, labels, {}, states);
-class NNLossGradient : public CNNGradientKernel {
+class NNLossGradient : public CNNGradientKernel, public detail::LossKernelProperties {
  public:
   /// The library's own.
   NNLossGradient(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -144,30 +122,12 @@ class NNLossGradient : public CNNGradientKernel {
                                                 const std::shared_ptr<mtl::Device>& device = nullptr) {
     return detail::decodeAs<NNLossGradient>(coder, device);
   }
-  [[nodiscard]] CNNLossType lossType() const { return descriptor_.lossType(); }
-  [[nodiscard]] CNNReductionType reductionType() const { return descriptor_.reductionType(); }
-  [[nodiscard]] bool reduceAcrossBatch() const { return descriptor_.reduceAcrossBatch(); }
-  [[nodiscard]] std::size_t numberOfClasses() const { return descriptor_.numberOfClasses(); }
-  /// @name As in CNNLossDescriptor; used where no state is given. @{
-  [[nodiscard]] float weight() const { return descriptor_.weight(); }
-  void setWeight(float value) { descriptor_.setWeight(value); }
-  [[nodiscard]] float labelSmoothing() const { return descriptor_.labelSmoothing(); }
-  void setLabelSmoothing(float value) { descriptor_.setLabelSmoothing(value); }
-  [[nodiscard]] float epsilon() const { return descriptor_.epsilon(); }
-  void setEpsilon(float value) { descriptor_.setEpsilon(value); }
-  [[nodiscard]] float delta() const { return descriptor_.delta(); }
-  void setDelta(float value) { descriptor_.setDelta(value); }
-  /// @}
   /// false: of the predictions; true: of the labels, which then have the size of the predictions. false.
   [[nodiscard]] bool computeLabelGradients() const { return computeLabelGradients_; }
   void setComputeLabelGradients(bool value) { computeLabelGradients_ = value; }
   /// Whether reductions with a count divide by it. true.
   [[nodiscard]] bool dividesByCount() const { return dividesByCount_; }
   void setDividesByCount(bool value) { dividesByCount_ = value; }
-  /// Null: the weight of the state, or the kernel's, counts.
-  [[nodiscard]] const std::shared_ptr<NNLossCallback>& propertyCallBack() const { return callback_; }
-  void setPropertyCallBack(std::shared_ptr<NNLossCallback> callback) { callback_ = std::move(callback); }
-  [[nodiscard]] const CNNLossDescriptor& descriptor() const { return descriptor_; }
 
   /// @name Encodes. The forms without labels that the base class has throw.
   /// @param weights      empty: 1
@@ -200,10 +160,8 @@ class NNLossGradient : public CNNGradientKernel {
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 
  private:
-  CNNLossDescriptor descriptor_;
   bool computeLabelGradients_ = false;
   bool dividesByCount_ = true;
-  std::shared_ptr<NNLossCallback> callback_;
 };
 
 /// The gradient of a number with respect to itself (MPSNNInitialGradient): ones, as many as the source has elements.

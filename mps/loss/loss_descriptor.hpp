@@ -9,6 +9,7 @@ namespace mps {
 
 class Coder;
 class LossScale;
+class NNLossCallback;
 
 /// MPSCNNLossType: the loss l of one element with prediction y and label t (spec/04 sections 11.4, 11.6).
 ///
@@ -115,5 +116,45 @@ class CNNLossDescriptor {
   bool exactSoftMaxGradient_ = false;
   std::shared_ptr<LossScale> lossScale_;
 };
+
+namespace detail {
+
+/// What the kernels of losses that are images, and their nodes, tell of the descriptor that they were made with.
+class LossProperties {
+ public:
+  /// A copy of what the kernel or node was made with.
+  [[nodiscard]] const CNNLossDescriptor& descriptor() const { return descriptor_; }
+  [[nodiscard]] CNNLossType lossType() const { return descriptor_.lossType(); }
+  [[nodiscard]] CNNReductionType reductionType() const { return descriptor_.reductionType(); }
+  [[nodiscard]] bool reduceAcrossBatch() const { return descriptor_.reduceAcrossBatch(); }
+  [[nodiscard]] std::size_t numberOfClasses() const { return descriptor_.numberOfClasses(); }
+  [[nodiscard]] float weight() const { return descriptor_.weight(); }
+  [[nodiscard]] float labelSmoothing() const { return descriptor_.labelSmoothing(); }
+  [[nodiscard]] float epsilon() const { return descriptor_.epsilon(); }
+  [[nodiscard]] float delta() const { return descriptor_.delta(); }
+  /// Asked for the weight at each encode. Null, the default: the weight counts, of a gradient that of the state, where it
+  /// has one.
+  [[nodiscard]] const std::shared_ptr<NNLossCallback>& propertyCallBack() const { return callback_; }
+  void setPropertyCallBack(std::shared_ptr<NNLossCallback> callback) { callback_ = std::move(callback); }
+
+ protected:
+  explicit LossProperties(const CNNLossDescriptor& descriptor) : descriptor_(descriptor) {}
+  CNNLossDescriptor descriptor_;
+  std::shared_ptr<NNLossCallback> callback_;
+};
+
+/// Of the kernels: some may change between encodes.
+class LossKernelProperties : public LossProperties {
+ public:
+  void setWeight(float value) { descriptor_.setWeight(value); }
+  void setLabelSmoothing(float value) { descriptor_.setLabelSmoothing(value); }
+  void setEpsilon(float value) { descriptor_.setEpsilon(value); }
+  void setDelta(float value) { descriptor_.setDelta(value); }
+
+ protected:
+  using LossProperties::LossProperties;
+};
+
+}  // namespace detail
 
 }  // namespace mps

@@ -41,7 +41,7 @@ std::shared_ptr<Kernel> CNNLossNode::makeKernel(const std::shared_ptr<mtl::Devic
 }
 
 NNForwardLossNode::NNForwardLossNode(Sources sources, const CNNLossDescriptor& lossDescriptor)
-    : NNFilterNode(std::move(sources)), descriptor_(lossDescriptor) {
+    : NNFilterNode(std::move(sources)), LossProperties(lossDescriptor) {
   addResultState(std::make_unique<NNGradientStateNode>());
 }
 
@@ -88,7 +88,7 @@ NNLossGradientNode::NNLossGradientNode(std::span<const std::shared_ptr<NNImageNo
                                        std::shared_ptr<NNStateNode> gradientState,
                                        const CNNLossDescriptor& lossDescriptor, bool isLabelsGradientFilter)
     : NNGradientFilterNode(sources[0], sources[1], std::move(gradientState), sources.subspan(2)),
-      descriptor_(lossDescriptor),
+      LossProperties(lossDescriptor),
       isLabelsGradientFilter_(isLabelsGradientFilter) {}
 
 std::shared_ptr<NNLossGradientNode> NNLossGradientNode::create(std::shared_ptr<NNImageNode> sourceGradient,

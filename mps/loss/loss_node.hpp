@@ -41,15 +41,13 @@ class CNNLossNode : public NNFilterNode {
   CNNLossDescriptor descriptor_;
 };
 
-class NNLossCallback;
-
 /// Stands for NNForwardLoss (MPSNNForwardLossNode; spec/04 section 7.9): predictions and labels, and weights if there
 /// are any, are images of the graph. Make an NNInitialGradientNode of the result, or of what other nodes make of it, and
 /// call trainingGraph on that.
 ///
 /// gradientFilter gives the node of the predictions' gradient; gradientFilters those of predictions and labels.
 /// trainingGraph builds that of the labels only where a filter of the graph makes them (and stopGradient is not set).
-class NNForwardLossNode : public NNFilterNode {
+class NNForwardLossNode : public NNFilterNode, public detail::LossProperties {
  public:
   /// @param weights may be null
   static std::shared_ptr<NNForwardLossNode> create(std::shared_ptr<NNImageNode> source,
@@ -62,19 +60,6 @@ class NNForwardLossNode : public NNFilterNode {
   /// @param sources predictions, labels and, if there are any, weights @throws Error for another number
   static std::shared_ptr<NNForwardLossNode> create(std::span<const std::shared_ptr<NNImageNode>> sources,
                                                    const CNNLossDescriptor& lossDescriptor);
-  /// A copy of what the node was made with.
-  [[nodiscard]] const CNNLossDescriptor& descriptor() const { return descriptor_; }
-  [[nodiscard]] CNNLossType lossType() const { return descriptor_.lossType(); }
-  [[nodiscard]] CNNReductionType reductionType() const { return descriptor_.reductionType(); }
-  [[nodiscard]] bool reduceAcrossBatch() const { return descriptor_.reduceAcrossBatch(); }
-  [[nodiscard]] std::size_t numberOfClasses() const { return descriptor_.numberOfClasses(); }
-  [[nodiscard]] float weight() const { return descriptor_.weight(); }
-  [[nodiscard]] float labelSmoothing() const { return descriptor_.labelSmoothing(); }
-  [[nodiscard]] float epsilon() const { return descriptor_.epsilon(); }
-  [[nodiscard]] float delta() const { return descriptor_.delta(); }
-  /// Null, the default: weight counts. The gradient takes what the forward encode recorded.
-  [[nodiscard]] const std::shared_ptr<NNLossCallback>& propertyCallBack() const { return callback_; }
-  void setPropertyCallBack(std::shared_ptr<NNLossCallback> callback) { callback_ = std::move(callback); }
   [[nodiscard]] std::string className() const override { return "NNForwardLossNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
   [[nodiscard]] bool buildsGradientOf(std::size_t source) const override;
@@ -85,14 +70,10 @@ class NNForwardLossNode : public NNFilterNode {
   [[nodiscard]] bool hasMainSource() const override { return true; }
   std::vector<std::shared_ptr<NNGradientFilterNode>> makeGradientFilters(
       const std::shared_ptr<NNImageNode>& gradientImage) override;
-
- private:
-  CNNLossDescriptor descriptor_;
-  std::shared_ptr<NNLossCallback> callback_;
 };
 
 /// Stands for NNLossGradient (MPSNNLossGradientNode; spec/04 section 8.4).
-class NNLossGradientNode : public NNGradientFilterNode {
+class NNLossGradientNode : public NNGradientFilterNode, public detail::LossProperties {
  public:
   /// @param weights       may be null
   /// @param gradientState of the forward node, whose numbers then count; may be null
@@ -114,20 +95,8 @@ class NNLossGradientNode : public NNGradientFilterNode {
                                                     std::shared_ptr<NNStateNode> gradientState,
                                                     const CNNLossDescriptor& lossDescriptor,
                                                     bool isLabelsGradientFilter);
-  [[nodiscard]] const CNNLossDescriptor& descriptor() const { return descriptor_; }
-  [[nodiscard]] CNNLossType lossType() const { return descriptor_.lossType(); }
-  [[nodiscard]] CNNReductionType reductionType() const { return descriptor_.reductionType(); }
-  [[nodiscard]] bool reduceAcrossBatch() const { return descriptor_.reduceAcrossBatch(); }
-  [[nodiscard]] std::size_t numberOfClasses() const { return descriptor_.numberOfClasses(); }
-  [[nodiscard]] float weight() const { return descriptor_.weight(); }
-  [[nodiscard]] float labelSmoothing() const { return descriptor_.labelSmoothing(); }
-  [[nodiscard]] float epsilon() const { return descriptor_.epsilon(); }
-  [[nodiscard]] float delta() const { return descriptor_.delta(); }
   /// Whether the result is the gradient of the labels.
   [[nodiscard]] bool isLabelsGradientFilter() const { return isLabelsGradientFilter_; }
-  /// Null, the default: the weight of the state counts.
-  [[nodiscard]] const std::shared_ptr<NNLossCallback>& propertyCallBack() const { return callback_; }
-  void setPropertyCallBack(std::shared_ptr<NNLossCallback> callback) { callback_ = std::move(callback); }
   [[nodiscard]] std::string className() const override { return "NNLossGradientNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
 
@@ -138,9 +107,7 @@ class NNLossGradientNode : public NNGradientFilterNode {
                      bool isLabelsGradientFilter);
 
  private:
-  CNNLossDescriptor descriptor_;
   bool isLabelsGradientFilter_;
-  std::shared_ptr<NNLossCallback> callback_;
 };
 
 /// Stands for NNInitialGradient (MPSNNInitialGradientNode; spec/04 section 7.9): the result, ones, is the gradient of
