@@ -373,10 +373,59 @@ void NNOptimizer::encodeImageNormalization(
   detail::consumeRead(states);
 }
 
+namespace detail {
+
+void OneBufferOptimizer::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                const std::shared_ptr<Vector>& inputGradientVector,
+                                const std::shared_ptr<Vector>& inputValuesVector,
+                                const std::shared_ptr<Vector>& inputBufferVector,
+                                const std::shared_ptr<Vector>& resultValuesVector) {
+  encodeVectors(commandBuffer, kind(inputBufferVector != nullptr), ownNumbers(), inputGradientVector,
+                inputValuesVector, {inputBufferVector}, resultValuesVector);
+}
+
+void OneBufferOptimizer::encode(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
+    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
+    const std::vector<std::shared_ptr<Vector>>& inputBufferVectors,
+    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState) {
+  encodeConvolution(commandBuffer, kind(!inputBufferVectors.empty()), ownNumbers(), convolutionGradientState,
+                    convolutionSourceState, {inputBufferVectors}, resultState);
+}
+
+void OneBufferOptimizer::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
+                                const std::vector<std::shared_ptr<Vector>>& inputBufferVectors,
+                                const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  encode(commandBuffer, batchNormalizationState, batchNormalizationState, inputBufferVectors, resultState);
+}
+
+void OneBufferOptimizer::encode(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
+    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
+    const std::vector<std::shared_ptr<Vector>>& inputBufferVectors,
+    const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  encodeBatchNormalization(commandBuffer, kind(!inputBufferVectors.empty()), ownNumbers(),
+                           batchNormalizationGradientState, batchNormalizationSourceState,
+                           {inputBufferVectors}, resultState);
+}
+
+void OneBufferOptimizer::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                const StateBatch& normalizationStates,
+                                const std::vector<std::shared_ptr<Vector>>& inputBufferVectors,
+                                const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  encodeImageNormalization(commandBuffer, kind(!inputBufferVectors.empty()), ownNumbers(),
+                           normalizationStates, {inputBufferVectors}, resultState);
+}
+
+}  // namespace detail
+
 NNOptimizerStochasticGradientDescent::NNOptimizerStochasticGradientDescent(
     std::shared_ptr<mtl::Device> device, float momentumScale, bool useNesterovMomentum,
     const NNOptimizerDescriptor& descriptor)
-    : NNOptimizer(std::move(device), descriptor),
+    : OneBufferOptimizer(std::move(device), descriptor),
       momentumScale_(momentumScale),
       useNesterovMomentum_(useNesterovMomentum) {}
 
@@ -398,68 +447,20 @@ std::shared_ptr<Kernel> NNOptimizerStochasticGradientDescent::clone() const {
   return std::shared_ptr<Kernel>(new NNOptimizerStochasticGradientDescent(*this));
 }
 
-OptimizerKind NNOptimizerStochasticGradientDescent::kind(bool hasMomentum) const {
-  if (!hasMomentum) return OptimizerKind::SGD;
+OptimizerKind NNOptimizerStochasticGradientDescent::kind(bool hasBuffer) const {
+  if (!hasBuffer) return OptimizerKind::SGD;
   return useNesterovMomentum_ ? OptimizerKind::SGDNesterov : OptimizerKind::SGDMomentum;
 }
 
-void NNOptimizerStochasticGradientDescent::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                                  const std::shared_ptr<Vector>& inputGradientVector,
-                                                  const std::shared_ptr<Vector>& inputValuesVector,
-                                                  const std::shared_ptr<Vector>& inputMomentumVector,
-                                                  const std::shared_ptr<Vector>& resultValuesVector) {
+OptimizerNumbers NNOptimizerStochasticGradientDescent::ownNumbers() const {
   OptimizerNumbers step = numbers();
   step.decay = momentumScale_;
-  encodeVectors(commandBuffer, kind(inputMomentumVector != nullptr), step, inputGradientVector,
-                inputValuesVector, {inputMomentumVector}, resultValuesVector);
-}
-
-void NNOptimizerStochasticGradientDescent::encode(
-    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-    const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
-    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
-    const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
-    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState) {
-  OptimizerNumbers step = numbers();
-  step.decay = momentumScale_;
-  encodeConvolution(commandBuffer, kind(!inputMomentumVectors.empty()), step, convolutionGradientState,
-                    convolutionSourceState, {inputMomentumVectors}, resultState);
-}
-
-void NNOptimizerStochasticGradientDescent::encode(
-    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
-    const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
-    const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
-  encode(commandBuffer, batchNormalizationState, batchNormalizationState, inputMomentumVectors, resultState);
-}
-
-void NNOptimizerStochasticGradientDescent::encode(
-    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
-    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
-    const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
-    const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
-  OptimizerNumbers step = numbers();
-  step.decay = momentumScale_;
-  encodeBatchNormalization(commandBuffer, kind(!inputMomentumVectors.empty()), step,
-                           batchNormalizationGradientState, batchNormalizationSourceState,
-                           {inputMomentumVectors}, resultState);
-}
-
-void NNOptimizerStochasticGradientDescent::encode(
-    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& normalizationStates,
-    const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
-    const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
-  OptimizerNumbers step = numbers();
-  step.decay = momentumScale_;
-  encodeImageNormalization(commandBuffer, kind(!inputMomentumVectors.empty()), step, normalizationStates,
-                           {inputMomentumVectors}, resultState);
+  return step;
 }
 
 NNOptimizerRMSProp::NNOptimizerRMSProp(std::shared_ptr<mtl::Device> device, double decay, float epsilon,
                                        const NNOptimizerDescriptor& descriptor)
-    : NNOptimizer(std::move(device), descriptor), decay_(decay), epsilon_(epsilon) {}
+    : OneBufferOptimizer(std::move(device), descriptor), decay_(decay), epsilon_(epsilon) {}
 
 std::shared_ptr<NNOptimizerRMSProp> NNOptimizerRMSProp::create(const std::shared_ptr<mtl::Device>& device,
                                                                float learningRate) {
@@ -479,57 +480,15 @@ std::shared_ptr<Kernel> NNOptimizerRMSProp::clone() const {
   return std::shared_ptr<Kernel>(new NNOptimizerRMSProp(*this));
 }
 
+OptimizerKind NNOptimizerRMSProp::kind(bool /*hasBuffer*/) const {
+  return OptimizerKind::RMSProp;
+}
+
 OptimizerNumbers NNOptimizerRMSProp::ownNumbers() const {
   OptimizerNumbers step = numbers();
   step.decay = decay_;
   step.epsilon = epsilon_;
   return step;
-}
-
-void NNOptimizerRMSProp::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                const std::shared_ptr<Vector>& inputGradientVector,
-                                const std::shared_ptr<Vector>& inputValuesVector,
-                                const std::shared_ptr<Vector>& inputSumOfSquaresVector,
-                                const std::shared_ptr<Vector>& resultValuesVector) {
-  encodeVectors(commandBuffer, OptimizerKind::RMSProp, ownNumbers(), inputGradientVector, inputValuesVector,
-                {inputSumOfSquaresVector}, resultValuesVector);
-}
-
-void NNOptimizerRMSProp::encode(
-    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-    const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
-    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
-    const std::vector<std::shared_ptr<Vector>>& inputSumOfSquaresVectors,
-    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState) {
-  encodeConvolution(commandBuffer, OptimizerKind::RMSProp, ownNumbers(), convolutionGradientState,
-                    convolutionSourceState, {inputSumOfSquaresVectors}, resultState);
-}
-
-void NNOptimizerRMSProp::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
-                                const std::vector<std::shared_ptr<Vector>>& inputSumOfSquaresVectors,
-                                const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
-  encode(commandBuffer, batchNormalizationState, batchNormalizationState, inputSumOfSquaresVectors,
-         resultState);
-}
-
-void NNOptimizerRMSProp::encode(
-    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
-    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
-    const std::vector<std::shared_ptr<Vector>>& inputSumOfSquaresVectors,
-    const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
-  encodeBatchNormalization(commandBuffer, OptimizerKind::RMSProp, ownNumbers(),
-                           batchNormalizationGradientState, batchNormalizationSourceState,
-                           {inputSumOfSquaresVectors}, resultState);
-}
-
-void NNOptimizerRMSProp::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-                                const StateBatch& normalizationStates,
-                                const std::vector<std::shared_ptr<Vector>>& inputSumOfSquaresVectors,
-                                const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
-  encodeImageNormalization(commandBuffer, OptimizerKind::RMSProp, ownNumbers(), normalizationStates,
-                           {inputSumOfSquaresVectors}, resultState);
 }
 
 NNOptimizerAdam::NNOptimizerAdam(std::shared_ptr<mtl::Device> device, double beta1, double beta2,

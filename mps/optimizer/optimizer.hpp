@@ -99,12 +99,56 @@ class NNOptimizer : public Kernel {
   std::shared_ptr<LossScale> lossScale_;
 };
 
+namespace detail {
+
+/// What the optimisers with one buffer have in common: stochastic gradient descent, whose buffer is the momentum, and
+/// RMSProp, whose buffer is the sum of squares.
+class OneBufferOptimizer : public NNOptimizer {
+ public:
+  using Kernel::encode;
+  /// @name Encodes.
+  /// @param inputBufferVectors the momentum, null or empty for none, or the sum of squares, which must be there: one
+  ///                             vector, or with biases or beta two
+  /// @{
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<Vector>& inputGradientVector,
+              const std::shared_ptr<Vector>& inputValuesVector,
+              const std::shared_ptr<Vector>& inputBufferVector,
+              const std::shared_ptr<Vector>& resultValuesVector);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
+              const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
+              const std::vector<std::shared_ptr<Vector>>& inputBufferVectors,
+              const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
+              const std::vector<std::shared_ptr<Vector>>& inputBufferVectors,
+              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
+              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
+              const std::vector<std::shared_ptr<Vector>>& inputBufferVectors,
+              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& normalizationStates,
+              const std::vector<std::shared_ptr<Vector>>& inputBufferVectors,
+              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
+  /// @}
+
+ protected:
+  using NNOptimizer::NNOptimizer;
+  [[nodiscard]] virtual OptimizerKind kind(bool hasBuffer) const = 0;
+  /// All numbers of an update.
+  [[nodiscard]] virtual OptimizerNumbers ownNumbers() const = 0;
+};
+
+}  // namespace detail
+
 /// Stochastic gradient descent (MPSNNOptimizerStochasticGradientDescent):
 ///
 ///     without momentum buffer   v = v - lr g
 ///     momentum                  m = mu m + lr g;  v = v - m
 ///     Nesterov                  m = mu m + g;     v = v - lr (g + mu m), m the new one
-class NNOptimizerStochasticGradientDescent : public NNOptimizer {
+class NNOptimizerStochasticGradientDescent : public detail::OneBufferOptimizer {
  public:
   /// The library's own.
   NNOptimizerStochasticGradientDescent(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -123,37 +167,11 @@ class NNOptimizerStochasticGradientDescent : public NNOptimizer {
       Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
     return detail::decodeAs<NNOptimizerStochasticGradientDescent>(coder, device);
   }
-  using Kernel::encode;
   /// mu. 0.
   [[nodiscard]] float momentumScale() const { return momentumScale_; }
   [[nodiscard]] bool useNesterovMomentum() const { return useNesterovMomentum_; }
   /// Apple's first spelling.
   [[nodiscard]] bool useNestrovMomentum() const { return useNesterovMomentum_; }
-
-  /// @param inputMomentumVector null: no momentum
-  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-              const std::shared_ptr<Vector>& inputGradientVector,
-              const std::shared_ptr<Vector>& inputValuesVector,
-              const std::shared_ptr<Vector>& inputMomentumVector,
-              const std::shared_ptr<Vector>& resultValuesVector);
-  /// @param inputMomentumVectors empty: no momentum
-  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-              const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
-              const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
-              const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
-              const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState);
-  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
-              const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
-              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
-  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
-              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
-              const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
-              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
-  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& normalizationStates,
-              const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
-              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
 
  protected:
   NNOptimizerStochasticGradientDescent(std::shared_ptr<mtl::Device> device, float momentumScale,
@@ -162,13 +180,14 @@ class NNOptimizerStochasticGradientDescent : public NNOptimizer {
   void codeProperties(Coder& coder) override;
 
  private:
-  [[nodiscard]] detail::OptimizerKind kind(bool hasMomentum) const;
+  [[nodiscard]] detail::OptimizerKind kind(bool hasBuffer) const override;
+  [[nodiscard]] detail::OptimizerNumbers ownNumbers() const override;
   float momentumScale_;
   bool useNesterovMomentum_;
 };
 
 /// s = decay s + (1 - decay) g^2;  v = v - lr g / (sqrt(s) + epsilon) (MPSNNOptimizerRMSProp).
-class NNOptimizerRMSProp : public NNOptimizer {
+class NNOptimizerRMSProp : public detail::OneBufferOptimizer {
  public:
   /// The library's own.
   NNOptimizerRMSProp(std::shared_ptr<mtl::Device> device, detail::Decoding /*decoding*/)
@@ -187,35 +206,10 @@ class NNOptimizerRMSProp : public NNOptimizer {
                                                     const std::shared_ptr<mtl::Device>& device = nullptr) {
     return detail::decodeAs<NNOptimizerRMSProp>(coder, device);
   }
-  using Kernel::encode;
   /// 0.9.
   [[nodiscard]] double decay() const { return decay_; }
   /// 1e-8.
   [[nodiscard]] float epsilon() const { return epsilon_; }
-
-  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-              const std::shared_ptr<Vector>& inputGradientVector,
-              const std::shared_ptr<Vector>& inputValuesVector,
-              const std::shared_ptr<Vector>& inputSumOfSquaresVector,
-              const std::shared_ptr<Vector>& resultValuesVector);
-  /// @param inputSumOfSquaresVectors one or two vectors
-  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-              const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
-              const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
-              const std::vector<std::shared_ptr<Vector>>& inputSumOfSquaresVectors,
-              const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState);
-  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
-              const std::vector<std::shared_ptr<Vector>>& inputSumOfSquaresVectors,
-              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
-  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
-              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
-              const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
-              const std::vector<std::shared_ptr<Vector>>& inputSumOfSquaresVectors,
-              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
-  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& normalizationStates,
-              const std::vector<std::shared_ptr<Vector>>& inputSumOfSquaresVectors,
-              const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState);
 
  protected:
   NNOptimizerRMSProp(std::shared_ptr<mtl::Device> device, double decay, float epsilon,
@@ -224,7 +218,8 @@ class NNOptimizerRMSProp : public NNOptimizer {
   void codeProperties(Coder& coder) override;
 
  private:
-  [[nodiscard]] detail::OptimizerNumbers ownNumbers() const;
+  [[nodiscard]] detail::OptimizerKind kind(bool hasBuffer) const override;
+  [[nodiscard]] detail::OptimizerNumbers ownNumbers() const override;
   double decay_;
   float epsilon_;
 };
