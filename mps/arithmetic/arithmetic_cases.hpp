@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "mps/arithmetic/arithmetic_problem.hpp"
+#include "mps/core/case_shapes.hpp"
 
 /// The problems that tests, conform and bench share.
 namespace mps::detail {
@@ -31,13 +32,9 @@ struct ArithmeticTensors {
   /// @param gap what an operand adds to its strides where the case has gaps
   [[nodiscard]] TensorShape shape(ImageFeatureChannelFormat format, const ArithmeticRepeats& repeats,
                                   std::int64_t gap) const {
-    TensorShape result = TensorShape::dense(images, repeats.height ? 1 : height, repeats.width ? 1 : width,
-                                            repeats.channels ? 1 : channels, format);
-    if (!hasGaps) return result;
-    result.pixelStride += gap;
-    result.rowStride = result.width * result.pixelStride + 2 * gap;
-    result.imageStride = result.height * result.rowStride + 3 * gap;
-    return result;
+    return withGaps(TensorShape::dense(images, repeats.height ? 1 : height, repeats.width ? 1 : width,
+                                       repeats.channels ? 1 : channels, format),
+                    hasGaps ? gap : 0);
   }
 
   /// The repeats of the operand whose gradient is computed.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "mps/batch_normalization/batch_normalization_problem.hpp"
+#include "mps/core/case_shapes.hpp"
 #include "mps/core/neuron_cases.hpp"
 
 /// The problems that tests, conform and bench share.
@@ -22,12 +23,7 @@ struct BatchNormalizationTensors {
 
   /// @param gap what an operand adds to its strides where the case has gaps
   [[nodiscard]] TensorShape shape(ImageFeatureChannelFormat format, std::int64_t gap) const {
-    TensorShape result = TensorShape::dense(images, height, width, channels, format);
-    if (!hasGaps) return result;
-    result.pixelStride += gap;
-    result.rowStride = width * result.pixelStride + 2 * gap;
-    result.imageStride = height * result.rowStride + 3 * gap;
-    return result;
+    return withGaps(TensorShape::dense(images, height, width, channels, format), hasGaps ? gap : 0);
   }
 
   [[nodiscard]] BatchNormalizationProblem problem(BatchNormalizationOperation operation,

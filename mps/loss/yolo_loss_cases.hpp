@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mps/conform/test_tensor.hpp"
+#include "mps/core/case_shapes.hpp"
 #include "mps/loss/yolo_loss_problem.hpp"
 
 /// The problems that tests and conform share, and inputs for them.
@@ -43,12 +44,7 @@ struct YOLOLossCase {
     }
     const std::int64_t channels = static_cast<std::int64_t>(anchors) * (5 + classes);
     const auto shape = [&](ImageFeatureChannelFormat of, std::int64_t gap) {
-      TensorShape dense = TensorShape::dense(images, height, width, channels, of);
-      if (!hasGaps) return dense;
-      dense.pixelStride += gap;
-      dense.rowStride = width * dense.pixelStride + 2 * gap;
-      dense.imageStride = height * dense.rowStride + 3 * gap;
-      return dense;
+      return withGaps(TensorShape::dense(images, height, width, channels, of), hasGaps ? gap : 0);
     };
     problem.predictions = shape(format, 1);
     problem.labels = shape(ImageFeatureChannelFormat::Float32, 2);

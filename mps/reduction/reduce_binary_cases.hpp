@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "mps/core/case_shapes.hpp"
 #include "mps/core/reference_tensor.hpp"
 #include "mps/reduction/reduce_binary_problem.hpp"
 
@@ -19,12 +20,7 @@ struct ReduceBinaryCase {
                                             ImageFeatureChannelFormat sourceFormat,
                                             ImageFeatureChannelFormat resultFormat) const {
     const auto shape = [&](std::int64_t count, ImageFeatureChannelFormat format, std::int64_t gap) {
-      TensorShape dense = TensorShape::dense(images, height, width, count, format);
-      if (!hasGaps) return dense;
-      dense.pixelStride += gap;
-      dense.rowStride = width * dense.pixelStride + 2 * gap;
-      dense.imageStride = height * dense.rowStride + 3 * gap;
-      return dense;
+      return withGaps(TensorShape::dense(images, height, width, count, format), hasGaps ? gap : 0);
     };
     return {divisor, shape(channels, sourceFormat, 3), shape(channels, sourceFormat, 2),
             shape(1, resultFormat, 5)};

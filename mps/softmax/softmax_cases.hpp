@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "mps/core/case_shapes.hpp"
 #include "mps/softmax/softmax_problem.hpp"
 
 /// The problems that tests, conform and bench share.
@@ -34,12 +35,7 @@ struct SoftMaxCase {
  private:
   /// @param gap what an operand adds to its strides where the case has gaps
   [[nodiscard]] TensorShape shape(ImageFeatureChannelFormat format, std::int64_t gap) const {
-    TensorShape result = TensorShape::dense(images, height, width, channels, format);
-    if (!hasGaps) return result;
-    result.pixelStride += gap;
-    result.rowStride = width * result.pixelStride + 2 * gap;
-    result.imageStride = height * result.rowStride + 3 * gap;
-    return result;
+    return withGaps(TensorShape::dense(images, height, width, channels, format), hasGaps ? gap : 0);
   }
 };
 
