@@ -144,7 +144,7 @@ class BatchNormalizationPlan final : public Plan {
       mtl::cuda::launch(stream, kernel, grid.grid, grid.block, 0, arguments...);
     };
     if (problem_.operation == Operation::Statistics)
-      return start(cuda::sumMoments<Access>, grid, channels_, source, sums);
+      return start(cuda::sumMoments<Access, false>, grid, channels_, source, sums);
     withNeuron<Access>(neuron_.type, [&](auto kind) {
       if (problem_.operation == Operation::Forward)
         start(cuda::normalizePixels<Access, kind()>,

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "mps/core/channel_grid_cuda.cuh"
+#include "mps/core/channel_sums_cuda.cuh"
 #include "mps/core/neuron_cuda.cuh"
 
 /// Kernels of batch normalisation; what they compute, and in which roundings, says BatchNormalizationProblem.
@@ -13,10 +13,6 @@ enum class FusedNeuron { None, Kink, Any };
 
 /// Threads of a block that joins chunks.
 inline constexpr unsigned kJoinThreads = 1024;
-/// Packs that a thread has on their way.
-template <class Access, int inputs>
-inline constexpr int kPixelBatch = (Access::lanes == 1 ? 2 : 4) / inputs;
-
 static __device__ __noinline__ float valueOfAny(NeuronNumbers neuron, float slope, float z) {
   return neuronValue(neuron.type, neuron, slope, z);
 }
@@ -198,78 +194,12 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) gradientOfPixels(Dat
 // Sums over pixels, in float64
 // -----------------------------------------------------------------------------------
 
-/// Two sums of each channel of the tensors from each chunk: [chunk][which][channel].
-struct ChunkSums {
-  double* memory = nullptr;
-  std::int64_t channels = 0;  ///< of the tensors, a multiple of the caller's
-  std::uint32_t chunks = 0;
-
-  [[nodiscard]] __device__ double* of(std::uint32_t chunk, std::int64_t channel) const {
-    return memory + chunk * 2 * channels + channel;
-  }
-};
-
-/// Stores the sums of a block's chunk. All threads of the block take part.
-template <int lanes>
-__device__ void storeChunk(const ChunkSums& to, std::uint32_t pack, bool isInside, double (&first)[lanes],
-                           double (&second)[lanes]) {
-  __shared__ double shared[lanes][ChannelGrid::kThreads];
-  sumColumns(first, shared);
-  sumColumns(second, shared);
-  if (threadIdx.y != 0 || !isInside) return;
-  double* const sums = to.of(blockIdx.x, static_cast<std::int64_t>(pack) * lanes);
-#pragma unroll
-  for (int lane = 0; lane < lanes; ++lane) {
-    sums[lane] = first[lane];
-    sums[to.channels + lane] = second[lane];
-  }
-}
-
-/// What moments of a channel are taken of differences from: its first pixel of all. An infinite one would make
-/// NaN of every difference.
-static __device__ __noinline__ double shiftOf(SourceView source, std::int64_t channel) {
-  const float first = OneByOne::load(source, {0, 0, 0, static_cast<std::int32_t>(channel)}).values[0];
-  return first - first == 0.0F ? static_cast<double>(first) : 0.0;
-}
-
-/// sum (x - shift) and sum (x - shift)^2 of each chunk. @param channels as the caller has them
-template <class Access>
-__global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
-    sumMoments(ChannelGrid grid, std::int64_t channels, SourceView source, ChunkSums sums) {
-  constexpr int lanes = Access::lanes;
-  constexpr int batch = kPixelBatch<Access, 1>;
-  const std::uint32_t pack = grid.pack();
-  const bool isInside = pack < grid.packs;
-  double first[lanes] = {};
-  double second[lanes] = {};
-  if (isInside) {
-    double shift[lanes];
-#pragma unroll
-    for (int lane = 0; lane < lanes; ++lane)
-      shift[lane] = shiftOf(source, (static_cast<std::int64_t>(pack) * lanes + lane) % channels);
-    typename Access::Fetched fetched[batch];
-    grid.template forEachBatch<batch>(
-        pack * lanes, [&](int i, const ElementPlace& place) { fetched[i] = Access::fetch(source, place); },
-        [&](int i, const ElementPlace& /*place*/) {
-          const typename Access::Values values = Access::valuesOf(fetched[i]);
-#pragma unroll
-          for (int lane = 0; lane < lanes; ++lane) {
-            const double difference = static_cast<double>(values.values[lane]) - shift[lane];
-            first[lane] += difference;
-            second[lane] = fma(difference, difference, second[lane]);
-          }
-        });
-  }
-  storeChunk(sums, pack, isInside, first, second);
-}
-
 /// sum g and sum g (x - mean) of each chunk.
 template <class Access, FusedNeuron kind>
 __global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
     sumGradients(ChannelGrid grid, SourceView source, SourceView gradient, ChannelNumbers numbers,
                  NeuronNumbers neuron, ChunkSums sums) {
   constexpr int lanes = Access::lanes;
-  constexpr int batch = kPixelBatch<Access, 2>;
   const std::uint32_t pack = grid.pack();
   const bool isInside = pack < grid.packs;
   double first[lanes] = {};
@@ -279,48 +209,11 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
     double mean[lanes];
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane) mean[lane] = static_cast<double>(function.mean.values[lane]);
-    typename Access::Fetched fetchedX[batch];
-    typename Access::Fetched fetchedDy[batch];
-    grid.template forEachBatch<batch>(
-        pack * lanes,
-        [&](int i, const ElementPlace& place) {
-          fetchedX[i] = Access::fetch(source, place);
-          fetchedDy[i] = Access::fetch(gradient, place);
-        },
-        [&](int i, const ElementPlace& /*place*/) {
-          const typename Access::Values x = Access::valuesOf(fetchedX[i]);
-          const typename Access::Values dy = Access::valuesOf(fetchedDy[i]);
-#pragma unroll
-          for (int lane = 0; lane < lanes; ++lane) {
-            const double g = static_cast<double>(function.gradient(lane, dy.values[lane], x.values[lane]));
-            first[lane] += g;
-            second[lane] = fma(g, static_cast<double>(x.values[lane]) - mean[lane], second[lane]);
-          }
-        });
+    const auto gradientOf = [&](int lane, float dy, float x) { return function.gradient(lane, dy, x); };
+    addGradients<Access, false>(grid, source, gradient, mean, gradientOf, first, second);
   }
   storeChunk(sums, pack, isInside, first, second);
 }
-
-/// The sums of all chunks for the channel of this column of threads, in the threads with threadIdx.y 0.
-struct JoinedSums {
-  double both[2] = {};
-
-  /// @param channels as the caller has them; all threads of the block take part
-  __device__ JoinedSums(const ChunkSums& sums, std::int64_t channels, std::int64_t channel) {
-    __shared__ double shared[2][kJoinThreads];
-    if (channel < channels) {
-      const auto repeats = static_cast<std::uint32_t>(sums.channels / channels);
-#pragma unroll 4
-      for (std::uint32_t i = threadIdx.y; i < sums.chunks * repeats; i += blockDim.y) {
-        const std::uint32_t chunk = i / repeats;
-        const double* const from = sums.of(chunk, (i - chunk * repeats) * channels + channel);
-        both[0] += from[0];
-        both[1] += from[sums.channels];
-      }
-    }
-    sumColumns(both, shared);
-  }
-};
 
 /// Joins the chunks, and what was there before by Chan's formula; then what kernels and users read.
 /// @param count of elements that `accumulated` has, 0: none @param added elements of each channel
@@ -328,13 +221,13 @@ static __global__ void __launch_bounds__(kJoinThreads)
     joinMoments(ChunkSums sums, std::int64_t channels, SourceView source, double count, double added,
                 double* accumulated, float* mean, float* variance) {
   const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const JoinedSums joined(sums, channels, c);
+  const JoinedSums<kJoinThreads> joined(sums, channels, c);
   if (threadIdx.y != 0 || c >= channels) return;
   double average = count > 0 ? accumulated[c] : 0;
   double squares = count > 0 ? accumulated[channels + c] : 0;
   if (added > 0) {
     const double quotient = joined.both[0] / added;
-    const double ownAverage = shiftOf(source, c) + quotient;
+    const double ownAverage = shiftOf(source, 0, c) + quotient;
     const double ownSquares = joined.both[1] - joined.both[0] * quotient;
     const double part = added / (count + added);
     const double difference = ownAverage - average;
@@ -361,7 +254,7 @@ struct JoinGradientArguments {
 
 static __global__ void __launch_bounds__(kJoinThreads) joinGradients(JoinGradientArguments a) {
   const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const JoinedSums joined(a.sums, a.channels, c);
+  const JoinedSums<kJoinThreads> joined(a.sums, a.channels, c);
   if (threadIdx.y != 0 || c >= a.channels) return;
   const double r = a.in.inverseDeviation(c);
   const auto gamma = static_cast<double>(a.in.gamma[c]);

@@ -11,8 +11,8 @@ namespace mps::detail {
 namespace {
 
 using cuda::ChannelGrid;
+using cuda::ChunkSums;
 using cuda::GroupStatistics;
-using cuda::ImageChunkSums;
 using cuda::ImageSums;
 using Operation = InstanceNormalizationOperation;
 
@@ -112,15 +112,14 @@ class ImagesPlan final : public Plan {
     const auto* gamma = reinterpret_cast<const float*>(operands.parameters[0]);
     const ChannelGrid sums = sumGrid(Access::lanes);
     const ChannelGrid map = gridOf(Access::lanes, kPixelsOfMap, 0x7FFFFFFF);
-    const ImageChunkSums chunks{scratch<double>(operands, chunksOffset()), problem_.source.channels,
-                                sums.grid.x};
+    const ChunkSums chunks{scratch<double>(operands, chunksOffset()), problem_.source.channels, sums.grid.x};
     const ImageSums perImage{scratch<double>(operands, 0), channels_};
     const GroupStatistics statistics{problem_.hasSavedStatistics
                                          ? reinterpret_cast<double*>(operands.saved)
                                          : scratch<double>(operands, statisticsOffset()),
                                      problem_.groups, channels_};
     if (isForward() || !problem_.hasSavedStatistics) {
-      mtl::cuda::launch(stream, cuda::sumImageMoments<Access>, sums.grid, sums.block, 0, sums, channels_,
+      mtl::cuda::launch(stream, cuda::sumMoments<Access, true>, sums.grid, sums.block, 0, sums, channels_,
                         source, chunks);
       join(stream, chunks, source, pixels_, perImage);
       mtl::cuda::launch(stream, cuda::finishStatistics, groupGrid(), dim3(kGroupThreads), 0, perImage,
@@ -156,7 +155,7 @@ class ImagesPlan final : public Plan {
   }
 
   /// Blocks of few channels and of many threads for each.
-  void join(mtl::Stream& stream, const ImageChunkSums& chunks, const cuda::SourceView& source, double pixels,
+  void join(mtl::Stream& stream, const ChunkSums& chunks, const cuda::SourceView& source, double pixels,
             const ImageSums& result) const {
     const auto across = static_cast<unsigned>(std::min<std::int64_t>(channels_, 32));
     const dim3 block(across, cuda::kImageJoinThreads / across);

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "mps/core/channel_grid_cuda.cuh"
+#include "mps/core/channel_sums_cuda.cuh"
 
 /// Kernels of instance and group normalisation; what they compute, and in which roundings, says
 /// InstanceNormalizationProblem. blockIdx.z is the image, or in those with a thread for each group or channel
@@ -11,9 +11,6 @@ namespace mps::detail::cuda {
 
 /// Threads of a block that joins chunks.
 inline constexpr unsigned kImageJoinThreads = 256;
-/// Packs that a thread has on their way.
-template <class Access, int inputs>
-inline constexpr int kImagePixelBatch = (Access::lanes == 1 ? 2 : 4) / inputs;
 
 /// mean and r of the groups of each image.
 struct GroupStatistics {
@@ -49,85 +46,12 @@ struct ImageSums {
   [[nodiscard]] __device__ double* second(std::int64_t image) const { return first(image) + channels; }
 };
 
-/// Two sums of each channel of the tensors from each chunk of each image: [image][chunk][which][channel].
-struct ImageChunkSums {
-  double* memory = nullptr;
-  std::int64_t channels = 0;  ///< of the tensors, a multiple of the caller's
-  std::uint32_t chunks = 0;
-
-  [[nodiscard]] __device__ double* of(std::int64_t image, std::uint32_t chunk, std::int64_t channel) const {
-    return memory + (image * chunks + chunk) * 2 * channels + channel;
-  }
-};
-
-/// Stores the sums of a block's chunk. All threads of the block take part.
-template <int lanes>
-__device__ void storeImageChunk(const ImageChunkSums& to, std::uint32_t pack, bool isInside,
-                                double (&first)[lanes], double (&second)[lanes]) {
-  __shared__ double shared[lanes][ChannelGrid::kThreads];
-  sumColumns(first, shared);
-  sumColumns(second, shared);
-  if (threadIdx.y != 0 || !isInside) return;
-  double* const sums = to.of(blockIdx.z, blockIdx.x, static_cast<std::int64_t>(pack) * lanes);
-#pragma unroll
-  for (int lane = 0; lane < lanes; ++lane) {
-    sums[lane] = first[lane];
-    sums[to.channels + lane] = second[lane];
-  }
-}
-
-/// What moments of a channel are taken of differences from: the image's first pixel. An infinite one would make NaN
-/// of every difference.
-static __device__ __noinline__ double imageShiftOf(SourceView source, std::int64_t image,
-                                                   std::int64_t channel) {
-  const ElementPlace place{static_cast<std::int32_t>(image), 0, 0, static_cast<std::int32_t>(channel)};
-  const float first = OneByOne::load(source, place).values[0];
-  return first - first == 0.0F ? static_cast<double>(first) : 0.0;
-}
-
-/// sum (x - shift) and sum (x - shift)^2 of each chunk. @param channels as the caller has them
-template <class Access>
-__global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
-    sumImageMoments(ChannelGrid grid, std::int64_t channels, SourceView source, ImageChunkSums sums) {
-  constexpr int lanes = Access::lanes;
-  constexpr int batch = kImagePixelBatch<Access, 1>;
-  const std::uint32_t pack = grid.pack();
-  const bool isInside = pack < grid.packs;
-  double first[lanes] = {};
-  double second[lanes] = {};
-  if (isInside) {
-    double shift[lanes];
-#pragma unroll
-    for (int lane = 0; lane < lanes; ++lane)
-      shift[lane] =
-          imageShiftOf(source, blockIdx.z, (static_cast<std::int64_t>(pack) * lanes + lane) % channels);
-    typename Access::Fetched fetched[batch];
-    grid.template forEachBatch<batch>(
-        pack * lanes,
-        [&](int i, ElementPlace& place) {
-          place.image = static_cast<std::int32_t>(blockIdx.z);
-          fetched[i] = Access::fetch(source, place);
-        },
-        [&](int i, const ElementPlace& /*place*/) {
-          const typename Access::Values values = Access::valuesOf(fetched[i]);
-#pragma unroll
-          for (int lane = 0; lane < lanes; ++lane) {
-            const double difference = static_cast<double>(values.values[lane]) - shift[lane];
-            first[lane] += difference;
-            second[lane] = fma(difference, difference, second[lane]);
-          }
-        });
-  }
-  storeImageChunk(sums, pack, isInside, first, second);
-}
-
 /// sum dy and sum dy (x - mean) of each chunk, with the float32 number next to the mean.
 template <class Access>
 __global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
     sumImageGradients(ChannelGrid grid, SourceView source, SourceView gradient, GroupStatistics statistics,
-                      ImageChunkSums sums) {
+                      ChunkSums sums) {
   constexpr int lanes = Access::lanes;
-  constexpr int batch = kImagePixelBatch<Access, 2>;
   const std::uint32_t pack = grid.pack();
   const bool isInside = pack < grid.packs;
   double first[lanes] = {};
@@ -140,54 +64,26 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
       mean[lane] = static_cast<double>(
           ChannelStatistics(statistics, blockIdx.z, c / statistics.groupChannels()).nearMean);
     }
-    typename Access::Fetched fetchedX[batch];
-    typename Access::Fetched fetchedDy[batch];
-    grid.template forEachBatch<batch>(
-        pack * lanes,
-        [&](int i, ElementPlace& place) {
-          place.image = static_cast<std::int32_t>(blockIdx.z);
-          fetchedX[i] = Access::fetch(source, place);
-          fetchedDy[i] = Access::fetch(gradient, place);
-        },
-        [&](int i, const ElementPlace& /*place*/) {
-          const typename Access::Values x = Access::valuesOf(fetchedX[i]);
-          const typename Access::Values dy = Access::valuesOf(fetchedDy[i]);
-#pragma unroll
-          for (int lane = 0; lane < lanes; ++lane) {
-            const auto g = static_cast<double>(dy.values[lane]);
-            first[lane] += g;
-            second[lane] = fma(g, static_cast<double>(x.values[lane]) - mean[lane], second[lane]);
-          }
-        });
+    const auto gradientOf = [](int /*lane*/, float dy, float /*x*/) { return dy; };
+    addGradients<Access, true>(grid, source, gradient, mean, gradientOf, first, second);
   }
-  storeImageChunk(sums, pack, isInside, first, second);
+  storeChunk(sums, pack, isInside, first, second);
 }
 
 /// Joins the chunks of each image. @param pixels of an image: the results are means and sums of squared differences;
 /// 0: they are sums
 static __global__ void __launch_bounds__(kImageJoinThreads)
-    joinImageChunks(ImageChunkSums sums, SourceView source, double pixels, ImageSums result) {
-  __shared__ double shared[2][kImageJoinThreads];
+    joinImageChunks(ChunkSums sums, SourceView source, double pixels, ImageSums result) {
   const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  double both[2] = {};
-  if (c < result.channels) {
-    const auto repeats = static_cast<std::uint32_t>(sums.channels / result.channels);
-    for (std::uint32_t i = threadIdx.y; i < sums.chunks * repeats; i += blockDim.y) {
-      const std::uint32_t chunk = i / repeats;
-      const double* const from = sums.of(blockIdx.z, chunk, (i - chunk * repeats) * result.channels + c);
-      both[0] += from[0];
-      both[1] += from[sums.channels];
-    }
-  }
-  sumColumns(both, shared);
+  JoinedSums<kImageJoinThreads> joined(sums, result.channels, c);
   if (threadIdx.y != 0 || c >= result.channels) return;
   if (pixels > 0) {
-    const double quotient = both[0] / pixels;
-    both[1] -= both[0] * quotient;
-    both[0] = imageShiftOf(source, blockIdx.z, c) + quotient;
+    const double quotient = joined.both[0] / pixels;
+    joined.both[1] -= joined.both[0] * quotient;
+    joined.both[0] = shiftOf(source, blockIdx.z, c) + quotient;
   }
-  result.first(blockIdx.z)[c] = both[0];
-  result.second(blockIdx.z)[c] = both[1];
+  result.first(blockIdx.z)[c] = joined.both[0];
+  result.second(blockIdx.z)[c] = joined.both[1];
 }
 
 /// From moments of channels to the statistics of groups; one thread for each group.
@@ -275,7 +171,7 @@ struct NormalizeImageArguments {
 template <class Access>
 __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) normalizeImagePixels(NormalizeImageArguments a) {
   constexpr int lanes = Access::lanes;
-  constexpr int batch = kImagePixelBatch<Access, 1>;
+  constexpr int batch = kPixelBatch<Access, 1>;
   const std::uint32_t pack = a.grid.pack();
   if (pack >= a.grid.packs) return;
   float mean[lanes];
@@ -320,7 +216,7 @@ struct ImageGradientArguments {
 template <class Access>
 __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) imageGradientOfPixels(ImageGradientArguments a) {
   constexpr int lanes = Access::lanes;
-  constexpr int batch = kImagePixelBatch<Access, 2>;
+  constexpr int batch = kPixelBatch<Access, 2>;
   const std::uint32_t pack = a.grid.pack();
   if (pack >= a.grid.packs) return;
   float mean[lanes];
