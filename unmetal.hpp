@@ -34,6 +34,7 @@
 #include "mps/core/image_allocator.hpp"
 #include "mps/core/image_batch.hpp"
 #include "mps/core/image_descriptor.hpp"
+#include "mps/core/image_kernel.hpp"
 #include "mps/core/image_normalization_data_source.hpp"
 #include "mps/core/image_normalization_state.hpp"
 #include "mps/core/image_storage.hpp"

@@ -10,16 +10,6 @@
 
 namespace mps {
 
-void CNNBinaryKernel::setPadding(std::shared_ptr<NNPadding> padding) {
-  if (!padding) throw Error(describe(), "padding", "null", "a padding policy");
-  padding_ = std::move(padding);
-}
-
-void CNNBinaryKernel::setDestinationImageAllocator(std::shared_ptr<ImageAllocator> allocator) {
-  if (!allocator) throw Error(describe(), "destinationImageAllocator", "null", "an image allocator");
-  allocator_ = std::move(allocator);
-}
-
 void CNNBinaryKernel::checkEncode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                   const char* primaryName, const ImageBatch& primary,
                                   const char* secondaryName, const ImageBatch& secondary,
@@ -43,10 +33,10 @@ ImageDescriptor CNNBinaryKernel::sizeDestination(const ImageDescriptor& primary,
                                                  const ImageDescriptor& secondary) {
   const detail::SourceOfSize sources[] = {{&primary_, primary}, {&secondary_, secondary}};
   ImageDescriptor destination =
-      detail::sizeBySources(*this, "primaryImage", padding_->paddingMethod(), sources);
+      detail::sizeBySources(*this, "primaryImage", padding()->paddingMethod(), sources);
   destination.setFeatureChannels(
       producedFeatureChannels(sources[0].featureChannelsRead(), sources[1].featureChannelsRead()) +
-      destinationFeatureChannelOffset_);
+      destinationFeatureChannelOffset());
   return destination;
 }
 
@@ -56,7 +46,7 @@ ImageDescriptor CNNBinaryKernel::destinationImageDescriptor(
   if (sourceImages.size() != 2)
     throw Error(describe(), "sourceImages", std::to_string(sourceImages.size()) + " images", "exactly 2");
   if (!sourceImages[0] || !sourceImages[1]) throw Error(describe(), "sourceImages", "null", "images");
-  return detail::askHooks(*this, *padding_, sourceImages, sourceStates,
+  return detail::askHooks(*this, *padding(), sourceImages, sourceStates,
                           sizeDestination(sourceImages[0]->descriptor(), sourceImages[1]->descriptor()));
 }
 
@@ -68,7 +58,8 @@ ImageBatch CNNBinaryKernel::makeDestinations(const std::shared_ptr<mtl::CommandB
   if (!states.empty()) first.push_back(states[0]);
   ImageDescriptor descriptor = destinationImageDescriptor(images, first);
   descriptor.setNumberOfImages(1);
-  return detail::allocateImages(*this, *allocator_, commandBuffer, descriptor, primary.count());
+  return detail::allocateImages(*this, *destinationImageAllocator(), commandBuffer, descriptor,
+                                primary.count());
 }
 
 StateBatch CNNBinaryKernel::makeStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -234,6 +225,17 @@ std::size_t CNNBinaryKernel::batchEncodingStorageSize(const ImageBatch& primaryI
                              sourceStates.empty() ? StateBatch{} : sourceStates[0], destinations);
 }
 
+StateBatch CNNBinaryKernel::makeStepStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                           std::span<const ImageBatch> sources,
+                                           std::span<const StateBatch> /*sourceStates*/) const {
+  return makeStates(commandBuffer, sources[0].count());
+}
+
+void CNNBinaryKernel::encodeGraphStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                      const detail::GraphStep& step) {
+  encodeBatch(commandBuffer, step.sources[0], step.sources[1], step.resultStates, step.result);
+}
+
 void detail::SourceProperties::codeProperties(Coder& coder) {
   offset.code(coder, "offset");
   featureChannelOffset.code(coder, "featureChannelOffset");
@@ -248,14 +250,11 @@ void detail::SourceProperties::codeProperties(Coder& coder) {
 }
 
 void CNNBinaryKernel::codeProperties(Coder& coder) {
-  Kernel::codeProperties(coder);
+  ImageKernel::codeProperties(coder);
   coder.codeGroup("primary", [&] { primary_.codeProperties(coder); });
   coder.codeGroup("secondary", [&] { secondary_.codeProperties(coder); });
   coder.code("clipRect", clipRect_);
   coder.code("clipRectIsSet", clipRectIsSet_);
-  coder.code("destinationFeatureChannelOffset", destinationFeatureChannelOffset_);
-  coder.code("padding", padding_);
-  coder.code("destinationImageAllocator", allocator_);
 }
 
 }  // namespace mps

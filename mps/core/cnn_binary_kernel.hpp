@@ -7,12 +7,7 @@
 #include <span>
 #include <type_traits>
 
-#include "mps/core/image_allocator.hpp"
-#include "mps/core/image_batch.hpp"
-#include "mps/core/kernel.hpp"
-#include "mps/core/padding.hpp"
-#include "mps/core/state.hpp"
-#include "mps/core/types.hpp"
+#include "mps/core/image_kernel.hpp"
 
 namespace mps {
 
@@ -70,7 +65,7 @@ struct SourceProperties {
 ///
 /// The encodes are those of CNNKernel with two sources. Size and offsets come from the padding policy on the
 /// primary image; each source gets its own offset against the common destination.
-class CNNBinaryKernel : public Kernel {
+class CNNBinaryKernel : public detail::ImageKernel {
  public:
   /// Position in each source for the first pixel of clipRect; z: first image of a stack. {0,0,0}.
   [[nodiscard]] Offset primaryOffset() const { return primary_.offset.get(); }
@@ -83,11 +78,6 @@ class CNNBinaryKernel : public Kernel {
     clipRect_ = clipRect;
     clipRectIsSet_ = true;
   }
-  /// First destination channel written, a multiple of 4. 0.
-  [[nodiscard]] std::size_t destinationFeatureChannelOffset() const {
-    return destinationFeatureChannelOffset_;
-  }
-  void setDestinationFeatureChannelOffset(std::size_t offset) { destinationFeatureChannelOffset_ = offset; }
   /// First channel read of each source, a multiple of 4, and how many at most. 0, no limit.
   [[nodiscard]] std::size_t primarySourceFeatureChannelOffset() const {
     return primary_.featureChannelOffset.get();
@@ -133,19 +123,7 @@ class CNNBinaryKernel : public Kernel {
   [[nodiscard]] std::size_t primaryDilationRateY() const { return primary_.dilationRateY.get(); }
   [[nodiscard]] std::size_t secondaryDilationRateX() const { return secondary_.dilationRateX.get(); }
   [[nodiscard]] std::size_t secondaryDilationRateY() const { return secondary_.dilationRateY.get(); }
-  /// Never null. Same size, centred, remainder to the top left.
-  [[nodiscard]] const std::shared_ptr<NNPadding>& padding() const { return padding_; }
-  void setPadding(std::shared_ptr<NNPadding> padding);
-  /// Never null. TemporaryImage::defaultAllocator().
-  [[nodiscard]] const std::shared_ptr<ImageAllocator>& destinationImageAllocator() const {
-    return allocator_;
-  }
-  void setDestinationImageAllocator(std::shared_ptr<ImageAllocator> allocator);
 
-  [[nodiscard]] virtual bool isBackwards() const { return false; }
-  [[nodiscard]] virtual bool isStateModified() const { return false; }
-  [[nodiscard]] virtual bool isResultStateReusedAcrossBatch() const { return false; }
-  [[nodiscard]] virtual bool appendBatchBarrier() const { return false; }
   /// The library's own: whether the destination may be the primary source itself, element for element.
   [[nodiscard]] virtual bool worksInPlace() const { return false; }
 
@@ -179,9 +157,18 @@ class CNNBinaryKernel : public Kernel {
   /// @}
 
   /// Size and format of the destination; sets the offsets. @param sourceImages {primary, secondary}
-  virtual ImageDescriptor destinationImageDescriptor(
+  ImageDescriptor destinationImageDescriptor(
       std::span<const std::shared_ptr<Image>> sourceImages,
-      std::span<const std::shared_ptr<State>> sourceStates = {});
+      std::span<const std::shared_ptr<State>> sourceStates = {}) override;
+  [[nodiscard]] std::size_t sourceCount() const override { return 2; }
+  /// @name The library's own
+  /// @{
+  [[nodiscard]] StateBatch makeStepStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                          std::span<const ImageBatch> sources,
+                                          std::span<const StateBatch> sourceStates) const override;
+  void encodeGraphStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                       const detail::GraphStep& step) override;
+  /// @}
 
   /// @name States to encode with; null (empty) for kernels without.
   /// @param sourceStates     that the encode will read; in the batch forms one batch for each slot
@@ -223,7 +210,7 @@ class CNNBinaryKernel : public Kernel {
   /// @}
 
  protected:
-  using Kernel::Kernel;
+  using ImageKernel::ImageKernel;
   CNNBinaryKernel(const CNNBinaryKernel&) = default;
   void codeProperties(Coder& coder) override;
 
@@ -277,9 +264,6 @@ class CNNBinaryKernel : public Kernel {
                                       std::size_t count) const;
 
   mtl::Region clipRect_ = RectNoClip;
-  std::size_t destinationFeatureChannelOffset_ = 0;
-  std::shared_ptr<NNPadding> padding_ = detail::defaultPadding();
-  std::shared_ptr<ImageAllocator> allocator_ = TemporaryImage::defaultAllocator();
 };
 
 }  // namespace mps

@@ -480,6 +480,12 @@ void CNNGradientKernel::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& co
     encodeBatch(commandBuffer, sources[0], sources[1], gradientStates, destinationGradients);
 }
 
+void CNNGradientKernel::encodeGraphStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                        const detail::GraphStep& step) {
+  encodeStep(commandBuffer, step.sources, step.sourceStates.empty() ? StateBatch{} : step.sourceStates[0],
+             step.result, step.accumulates);
+}
+
 void CNNGradientKernel::encodeBatchAccumulating(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                                 const ImageBatch& sourceGradients,
                                                 const ImageBatch& sourceImages,

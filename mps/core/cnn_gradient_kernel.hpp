@@ -86,6 +86,8 @@ class CNNGradientKernel : public CNNBinaryKernel {
   virtual void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                           std::span<const ImageBatch> sources, const StateBatch& gradientStates,
                           const ImageBatch& destinationGradients, bool accumulates);
+  void encodeGraphStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                       const detail::GraphStep& step) override;
   /// Which source of the forward kernel the destination is the gradient of, where sourceImage does not have
   /// its size.
   [[nodiscard]] virtual std::optional<std::size_t> forwardSourceIndex() const { return std::nullopt; }

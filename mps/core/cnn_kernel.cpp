@@ -36,16 +36,6 @@ void intersect(std::size_t& origin, std::size_t& size, std::size_t limit) {
 
 }  // namespace
 
-void CNNKernel::setPadding(std::shared_ptr<NNPadding> padding) {
-  if (!padding) throw Error(describe(), "padding", "null", "a padding policy");
-  padding_ = std::move(padding);
-}
-
-void CNNKernel::setDestinationImageAllocator(std::shared_ptr<ImageAllocator> allocator) {
-  if (!allocator) throw Error(describe(), "destinationImageAllocator", "null", "an image allocator");
-  allocator_ = std::move(allocator);
-}
-
 ForwardCall CNNKernel::resolveCall(BatchOperand& source, BatchOperand& destination, bool withState) const {
   const bool checks = !has(options(), KernelOptions::SkipAPIValidation);
   const detail::TensorShape from = source.shape();
@@ -53,7 +43,7 @@ ForwardCall CNNKernel::resolveCall(BatchOperand& source, BatchOperand& destinati
   if (checks) {
     if (sourceChannelAlignment() > 1)
       detail::checkChannelOffset(*this, "sourceFeatureChannelOffset", sourceFeatureChannelOffset_);
-    detail::checkChannelOffset(*this, "destinationFeatureChannelOffset", destinationFeatureChannelOffset_);
+    detail::checkChannelOffset(*this, "destinationFeatureChannelOffset", destinationFeatureChannelOffset());
     if (!takesEdgeMode(edgeMode_))
       throw Error(describe(), "edgeMode", std::to_string(static_cast<int>(edgeMode_)), "Zero or Clamp");
     if (sourceFeatureChannelOffset_ >= static_cast<std::size_t>(from.channels) ||
@@ -72,14 +62,14 @@ ForwardCall CNNKernel::resolveCall(BatchOperand& source, BatchOperand& destinati
     read = required;
   }
   const bool fills =
-      fillsDestination() && destinationFeatureChannelOffset_ < static_cast<std::size_t>(to.channels);
+      fillsDestination() && destinationFeatureChannelOffset() < static_cast<std::size_t>(to.channels);
   const std::size_t produced = fills
-                                   ? static_cast<std::size_t>(to.channels) - destinationFeatureChannelOffset_
+                                   ? static_cast<std::size_t>(to.channels) - destinationFeatureChannelOffset()
                                    : producedFeatureChannels(read);
   if (const auto room = static_cast<std::size_t>(to.channels);
-      produced > room || destinationFeatureChannelOffset_ > room - produced)
+      produced > room || destinationFeatureChannelOffset() > room - produced)
     throw Error(describe(), "destinationImage", std::to_string(to.channels) + " feature channels",
-                "at least " + std::to_string(destinationFeatureChannelOffset_ + produced));
+                "at least " + std::to_string(destinationFeatureChannelOffset() + produced));
 
   mtl::Region clip = clipRect_;
   const detail::SourceImages images[] = {{&source, offset_.z, "offset.z"}};
@@ -89,7 +79,7 @@ ForwardCall CNNKernel::resolveCall(BatchOperand& source, BatchOperand& destinati
   if (clip.size.width == 0 || clip.size.height == 0) clip.size.width = clip.size.height = 0;
 
   source.selectChannels(asSigned(sourceFeatureChannelOffset_), asSigned(read));
-  destination.selectChannels(asSigned(destinationFeatureChannelOffset_), asSigned(produced));
+  destination.selectChannels(asSigned(destinationFeatureChannelOffset()), asSigned(produced));
   destination.selectRegion(asSigned(clip.origin.x), asSigned(clip.origin.y), asSigned(clip.size.width),
                            asSigned(clip.size.height));
 
@@ -133,7 +123,7 @@ ForwardCall CNNKernel::resolveCall(BatchOperand& source, BatchOperand& destinati
 
 bool CNNKernel::movesPixels() const {
   return offset_ != Offset{} || clipRect_.origin != mtl::Origin{} ||
-         sourceFeatureChannelOffset_ != destinationFeatureChannelOffset_;
+         sourceFeatureChannelOffset_ != destinationFeatureChannelOffset();
 }
 
 void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -202,7 +192,7 @@ void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
     record->dilationRateY = dilationRateY();
     record->sourceFeatureChannelOffset = sourceFeatureChannelOffset_;
     record->sourceFeatureChannels = static_cast<std::size_t>(call.source.channels);
-    record->destinationFeatureChannelOffset = destinationFeatureChannelOffset_;
+    record->destinationFeatureChannelOffset = destinationFeatureChannelOffset();
     record->destinationFeatureChannels = static_cast<std::size_t>(call.destination.channels);
     record->source = sources.descriptor();
     record->destination = destinations.descriptor();
@@ -229,13 +219,13 @@ ImageDescriptor CNNKernel::destinationOf(const ImageDescriptor& source, std::siz
           ? std::min(sourceFeatureChannelMaxCount_, source.featureChannels() - sourceFeatureChannelOffset_)
           : 0;
   if (requiredFeatureChannels() != 0) read = requiredFeatureChannels();
-  destination.setFeatureChannels(producedFeatureChannels(read) + destinationFeatureChannelOffset_);
+  destination.setFeatureChannels(producedFeatureChannels(read) + destinationFeatureChannelOffset());
   return destination;
 }
 
 ImageDescriptor CNNKernel::sizeDestination(const ImageDescriptor& source) {
   static_cast<void>(detail::resolvedDescriptor(describe().c_str(), source));
-  const NNPaddingMethod method = padding_->paddingMethod();
+  const NNPaddingMethod method = padding()->paddingMethod();
   const auto axis = [&](std::size_t size, std::size_t kernel, std::size_t dilation, std::size_t stride,
                         bool first) {
     const std::int64_t dilated = (asSigned(kernel) - 1) * asSigned(dilation) + 1;
@@ -263,21 +253,22 @@ ImageDescriptor CNNKernel::destinationImageDescriptor(std::span<const std::share
   if (sourceImages.size() != 1)
     throw Error(describe(), "sourceImages", std::to_string(sourceImages.size()) + " images", "exactly 1");
   if (!sourceImages[0]) throw Error(describe(), "sourceImages", "null", "an image");
-  return detail::askHooks(*this, *padding_, sourceImages, sourceStates,
+  return detail::askHooks(*this, *padding(), sourceImages, sourceStates,
                           sizeDestination(sourceImages[0]->descriptor()));
 }
 
 ImageBatch CNNKernel::makeDestinations(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                        const ImageBatch& sources) {
   ImageDescriptor descriptor;
-  if ((padding_->paddingMethod() & NNPaddingMethod::Custom) == NNPaddingMethod::Custom) {
+  if ((padding()->paddingMethod() & NNPaddingMethod::Custom) == NNPaddingMethod::Custom) {
     const std::shared_ptr<Image> first[] = {sources[0]};  // the policy wants to see an image
     descriptor = destinationImageDescriptor(first);
   } else {
     descriptor = sizeDestination(sources.descriptor());
   }
   descriptor.setNumberOfImages(1);
-  return detail::allocateImages(*this, *allocator_, commandBuffer, descriptor, sources.count());
+  return detail::allocateImages(*this, *destinationImageAllocator(), commandBuffer, descriptor,
+                                sources.count());
 }
 
 StateBatch CNNKernel::makeStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, std::size_t count,
@@ -386,6 +377,21 @@ void CNNKernel::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
   encodeInto(commandBuffer, sources[0], destinationStates, destinationImages, true);
 }
 
+StateBatch CNNKernel::makeStepStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                     std::span<const ImageBatch> sources,
+                                     std::span<const StateBatch> sourceStates) const {
+  return makeStates(commandBuffer, sources[0].count(), sourceStates);
+}
+
+void CNNKernel::encodeGraphStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                const detail::GraphStep& step) {
+  if (step.sourceStates.empty())
+    encodeStep(commandBuffer, step.sources, step.resultStates, step.result);
+  else
+    encodeWithSourceStates(commandBuffer, step.sources[0], step.sourceStates[0], step.resultStates,
+                           step.result);
+}
+
 std::shared_ptr<State> CNNKernel::makeState(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
                                             std::span<const std::shared_ptr<State>> /*sourceStates*/) const {
   return NNGradientState::create(device());
@@ -444,15 +450,12 @@ std::size_t CNNKernel::batchEncodingStorageSize(const ImageBatch& sourceImages,
 }
 
 void CNNKernel::codeProperties(Coder& coder) {
-  Kernel::codeProperties(coder);
+  ImageKernel::codeProperties(coder);
   coder.code("offset", offset_);
   coder.code("clipRect", clipRect_);
-  coder.code("destinationFeatureChannelOffset", destinationFeatureChannelOffset_);
   coder.code("sourceFeatureChannelOffset", sourceFeatureChannelOffset_);
   coder.code("sourceFeatureChannelMaxCount", sourceFeatureChannelMaxCount_);
   coder.codeEnumeration("edgeMode", edgeMode_, ImageEdgeMode::Constant);
-  coder.code("padding", padding_);
-  coder.code("destinationImageAllocator", allocator_);
   coder.code("savesFieldsUnderPredicates", savesFieldsUnderPredicates_);
 }
 

@@ -6,12 +6,7 @@
 #include <memory>
 #include <span>
 
-#include "mps/core/image_allocator.hpp"
-#include "mps/core/image_batch.hpp"
-#include "mps/core/kernel.hpp"
-#include "mps/core/padding.hpp"
-#include "mps/core/state.hpp"
-#include "mps/core/types.hpp"
+#include "mps/core/image_kernel.hpp"
 
 namespace mps {
 
@@ -34,7 +29,7 @@ struct PreparedCall;
 /// The encodes that take a destination use offset and clipRect as they stand; those that return one size it
 /// by `padding`, set `offset` (it stays set) and take the image from `destinationImageAllocator`. The encodes
 /// with states make or fill one gradient state per image. All throw Error before anything is recorded.
-class CNNKernel : public Kernel {
+class CNNKernel : public detail::ImageKernel {
  public:
   /// Source position of the window's centre for the first pixel of clipRect; z: first image of a stack.
   /// {0,0,0}.
@@ -43,11 +38,6 @@ class CNNKernel : public Kernel {
   /// Destination pixels to write (z: images of a stack). RectNoClip.
   [[nodiscard]] const mtl::Region& clipRect() const { return clipRect_; }
   void setClipRect(const mtl::Region& clipRect) { clipRect_ = clipRect; }
-  /// First destination channel written, a multiple of 4. 0. Writing side by side concatenates without a copy.
-  [[nodiscard]] std::size_t destinationFeatureChannelOffset() const {
-    return destinationFeatureChannelOffset_;
-  }
-  void setDestinationFeatureChannelOffset(std::size_t offset) { destinationFeatureChannelOffset_ = offset; }
   /// First source channel read, a multiple of 4. 0.
   [[nodiscard]] std::size_t sourceFeatureChannelOffset() const { return sourceFeatureChannelOffset_; }
   void setSourceFeatureChannelOffset(std::size_t offset) { sourceFeatureChannelOffset_ = offset; }
@@ -57,14 +47,6 @@ class CNNKernel : public Kernel {
   /// Zero or Clamp, unless a class takes more. Zero.
   [[nodiscard]] ImageEdgeMode edgeMode() const { return edgeMode_; }
   void setEdgeMode(ImageEdgeMode edgeMode) { edgeMode_ = edgeMode; }
-  /// Never null. Same size, centred, remainder to the top left, unless a class says otherwise.
-  [[nodiscard]] const std::shared_ptr<NNPadding>& padding() const { return padding_; }
-  void setPadding(std::shared_ptr<NNPadding> padding);
-  /// Never null. TemporaryImage::defaultAllocator().
-  [[nodiscard]] const std::shared_ptr<ImageAllocator>& destinationImageAllocator() const {
-    return allocator_;
-  }
-  void setDestinationImageAllocator(std::shared_ptr<ImageAllocator> allocator);
 
   /// Window; 1 for kernels without one.
   [[nodiscard]] virtual std::size_t kernelWidth() const { return 1; }
@@ -73,14 +55,6 @@ class CNNKernel : public Kernel {
   [[nodiscard]] virtual std::size_t strideInPixelsY() const { return 1; }
   [[nodiscard]] virtual std::size_t dilationRateX() const { return 1; }
   [[nodiscard]] virtual std::size_t dilationRateY() const { return 1; }
-  /// Whether strides enlarge (convolution transpose).
-  [[nodiscard]] virtual bool isBackwards() const { return false; }
-  /// Whether encoding changes a state that it accepts.
-  [[nodiscard]] virtual bool isStateModified() const { return false; }
-  /// Whether the states of a batch are one object.
-  [[nodiscard]] virtual bool isResultStateReusedAcrossBatch() const { return false; }
-  /// Whether dependent kernels must wait for the whole batch.
-  [[nodiscard]] virtual bool appendBatchBarrier() const { return false; }
 
   using Kernel::encode;
   /// @name Encodes with a given destination. `destinationState(s)` receive what the gradient kernel needs.
@@ -116,8 +90,10 @@ class CNNKernel : public Kernel {
   /// section 11.7: built-in rule, the class, each source state, the policy's own hook.
   /// @param sourceImages exactly one
   /// @throws Error when no window fits.
-  ImageDescriptor destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
-                                             std::span<const std::shared_ptr<State>> sourceStates = {});
+  ImageDescriptor destinationImageDescriptor(
+      std::span<const std::shared_ptr<Image>> sourceImages,
+      std::span<const std::shared_ptr<State>> sourceStates = {}) override;
+  [[nodiscard]] std::size_t sourceCount() const override { return 1; }
 
   /// @name States to encode with; null (empty) for kernels without. Make them after all properties are final
   /// and destinationImageDescriptor was called.
@@ -173,9 +149,13 @@ class CNNKernel : public Kernel {
                                       const ImageBatch& sourceImages, const StateBatch& sourceStates,
                                       const StateBatch& destinationStates,
                                       const ImageBatch& destinationImages);
-  /// What sizing sets, for another encode: the offset, or what places an enlarged source.
-  [[nodiscard]] virtual Offset placement() const { return offset_; }
-  virtual void setPlacement(const Offset& placement) { offset_ = placement; }
+  [[nodiscard]] Offset placement() const override { return offset_; }
+  void setPlacement(const Offset& placement) override { offset_ = placement; }
+  [[nodiscard]] StateBatch makeStepStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                          std::span<const ImageBatch> sources,
+                                          std::span<const StateBatch> sourceStates) const override;
+  void encodeGraphStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                       const detail::GraphStep& step) override;
   /// Encodes a step of a graph, with what must have seen the whole batch before, such as batch statistics, and with
   /// what the kernel reads beside its source, such as labels. The default is encodeBatch of the first source.
   virtual void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -187,7 +167,7 @@ class CNNKernel : public Kernel {
   /// @}
 
  protected:
-  using Kernel::Kernel;
+  using ImageKernel::ImageKernel;
   CNNKernel(const CNNKernel&) = default;
   void codeProperties(Coder& coder) override;
 
@@ -242,12 +222,9 @@ class CNNKernel : public Kernel {
 
   Offset offset_;
   mtl::Region clipRect_ = RectNoClip;
-  std::size_t destinationFeatureChannelOffset_ = 0;
   std::size_t sourceFeatureChannelOffset_ = 0;
   std::size_t sourceFeatureChannelMaxCount_ = std::numeric_limits<std::size_t>::max();
   ImageEdgeMode edgeMode_ = ImageEdgeMode::Zero;
-  std::shared_ptr<NNPadding> padding_ = detail::defaultPadding();
-  std::shared_ptr<ImageAllocator> allocator_ = TemporaryImage::defaultAllocator();
   bool savesFieldsUnderPredicates_ = false;
 };
 

@@ -13,7 +13,7 @@
 namespace mps {
 
 CNNMultiaryKernel::CNNMultiaryKernel(std::shared_ptr<mtl::Device> device, std::size_t sourceCount)
-    : Kernel(std::move(device)), sources_(sourceCount) {
+    : ImageKernel(std::move(device)), sources_(sourceCount) {
   if (sourceCount == 0) throw Error("CNNMultiaryKernel", "sourceCount", "0", "at least 1");
 }
 
@@ -26,16 +26,6 @@ const detail::SourceProperties& CNNMultiaryKernel::at(std::size_t index) const {
 
 detail::SourceProperties& CNNMultiaryKernel::at(std::size_t index) {
   return const_cast<detail::SourceProperties&>(std::as_const(*this).at(index));
-}
-
-void CNNMultiaryKernel::setPadding(std::shared_ptr<NNPadding> padding) {
-  if (!padding) throw Error(describe(), "padding", "null", "a padding policy");
-  padding_ = std::move(padding);
-}
-
-void CNNMultiaryKernel::setDestinationImageAllocator(std::shared_ptr<ImageAllocator> allocator) {
-  if (!allocator) throw Error(describe(), "destinationImageAllocator", "null", "an image allocator");
-  allocator_ = std::move(allocator);
 }
 
 void CNNMultiaryKernel::checkSourceCount(std::size_t found) const {
@@ -63,9 +53,9 @@ ImageDescriptor CNNMultiaryKernel::destinationImageDescriptor(
     channels.push_back(sources[i].featureChannelsRead());
   }
   ImageDescriptor descriptor =
-      detail::sizeBySources(*this, "sourceImages", padding_->paddingMethod(), sources);
-  descriptor.setFeatureChannels(producedFeatureChannels(channels) + destinationFeatureChannelOffset_);
-  return detail::askHooks(*this, *padding_, sourceImages, sourceStates, descriptor);
+      detail::sizeBySources(*this, "sourceImages", padding()->paddingMethod(), sources);
+  descriptor.setFeatureChannels(producedFeatureChannels(channels) + destinationFeatureChannelOffset());
+  return detail::askHooks(*this, *padding(), sourceImages, sourceStates, descriptor);
 }
 
 StateBatch CNNMultiaryKernel::makeStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -125,8 +115,8 @@ ImageBatch CNNMultiaryKernel::encodeReturning(const std::shared_ptr<mtl::Command
     }
     ImageDescriptor descriptor = destinationImageDescriptor(first);
     descriptor.setNumberOfImages(1);
-    ImageBatch destinations =
-        detail::allocateImages(*this, *allocator_, commandBuffer, descriptor, sources[0].count());
+    ImageBatch destinations = detail::allocateImages(*this, *destinationImageAllocator(), commandBuffer,
+                                                     descriptor, sources[0].count());
     StateBatch made;
     if (states != nullptr) made = makeStates(temporaryStates ? commandBuffer : nullptr, sources[0].count());
     encodeInto(commandBuffer, sources, made, destinations, isBatch);
@@ -219,15 +209,23 @@ StateBatch CNNMultiaryKernel::temporaryResultStateBatch(
   return makeStates(commandBuffer, sourceImages[0].count());
 }
 
+StateBatch CNNMultiaryKernel::makeStepStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                             std::span<const ImageBatch> sources,
+                                             std::span<const StateBatch> /*sourceStates*/) const {
+  return makeStates(commandBuffer, sources[0].count());
+}
+
+void CNNMultiaryKernel::encodeGraphStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                        const detail::GraphStep& step) {
+  encodeBatch(commandBuffer, step.sources, step.resultStates, step.result);
+}
+
 void CNNMultiaryKernel::codeProperties(Coder& coder) {
-  Kernel::codeProperties(coder);
+  ImageKernel::codeProperties(coder);
   coder.codeList("sources", sources_,
                  [&](detail::SourceProperties& source) { source.codeProperties(coder); });
   if (sources_.empty()) coder.refuse("sources", "empty", "at least one");
   coder.code("clipRect", clipRect_);
-  coder.code("destinationFeatureChannelOffset", destinationFeatureChannelOffset_);
-  coder.code("padding", padding_);
-  coder.code("destinationImageAllocator", allocator_);
 }
 
 }  // namespace mps

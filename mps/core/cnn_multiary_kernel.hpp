@@ -14,11 +14,11 @@ namespace mps {
 /// Properties of source i are read and set with an index from 0 to sourceCount() - 1; another index throws
 /// Error. The destination is sized by the padding policy on source 0; each source gets its own offset against
 /// it.
-class CNNMultiaryKernel : public Kernel {
+class CNNMultiaryKernel : public detail::ImageKernel {
  public:
   CNNMultiaryKernel(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
-      : Kernel(std::move(device), decoding) {}
-  [[nodiscard]] std::size_t sourceCount() const { return sources_.size(); }
+      : ImageKernel(std::move(device), decoding) {}
+  [[nodiscard]] std::size_t sourceCount() const override { return sources_.size(); }
   [[nodiscard]] Offset offset(std::size_t index) const { return at(index).offset.get(); }
   void setOffset(const Offset& offset, std::size_t index) { at(index).offset.set(offset); }
   [[nodiscard]] std::size_t sourceFeatureChannelOffset(std::size_t index) const {
@@ -55,23 +55,6 @@ class CNNMultiaryKernel : public Kernel {
   /// Destination pixels to write. RectNoClip.
   [[nodiscard]] const mtl::Region& clipRect() const { return clipRect_; }
   void setClipRect(const mtl::Region& clipRect) { clipRect_ = clipRect; }
-  /// First destination channel written, a multiple of 4. 0.
-  [[nodiscard]] std::size_t destinationFeatureChannelOffset() const {
-    return destinationFeatureChannelOffset_;
-  }
-  void setDestinationFeatureChannelOffset(std::size_t offset) { destinationFeatureChannelOffset_ = offset; }
-  /// Never null. Same size, centred, remainder to the top left.
-  [[nodiscard]] const std::shared_ptr<NNPadding>& padding() const { return padding_; }
-  void setPadding(std::shared_ptr<NNPadding> padding);
-  /// Never null. TemporaryImage::defaultAllocator().
-  [[nodiscard]] const std::shared_ptr<ImageAllocator>& destinationImageAllocator() const {
-    return allocator_;
-  }
-  void setDestinationImageAllocator(std::shared_ptr<ImageAllocator> allocator);
-  [[nodiscard]] virtual bool isBackwards() const { return false; }
-  [[nodiscard]] virtual bool isStateModified() const { return false; }
-  [[nodiscard]] virtual bool isResultStateReusedAcrossBatch() const { return false; }
-  [[nodiscard]] virtual bool appendBatchBarrier() const { return false; }
 
   using Kernel::encode;
   /// @name Encodes; sourceImages has sourceCount() entries, of a batch each in the batch forms.
@@ -98,8 +81,17 @@ class CNNMultiaryKernel : public Kernel {
   /// @}
 
   /// Size and format of the destination; sets the offsets. @param sourceImages sourceCount() images
-  ImageDescriptor destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
-                                             std::span<const std::shared_ptr<State>> sourceStates = {});
+  ImageDescriptor destinationImageDescriptor(
+      std::span<const std::shared_ptr<Image>> sourceImages,
+      std::span<const std::shared_ptr<State>> sourceStates = {}) override;
+  /// @name The library's own
+  /// @{
+  [[nodiscard]] StateBatch makeStepStates(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                          std::span<const ImageBatch> sources,
+                                          std::span<const StateBatch> sourceStates) const override;
+  void encodeGraphStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                       const detail::GraphStep& step) override;
+  /// @}
 
   /// @name States to encode with; null (empty) for kernels without.
   /// @param sourceStates     that the encode will read; in the batch forms one batch for each slot
@@ -159,9 +151,6 @@ class CNNMultiaryKernel : public Kernel {
 
   std::vector<detail::SourceProperties> sources_;
   mtl::Region clipRect_ = RectNoClip;
-  std::size_t destinationFeatureChannelOffset_ = 0;
-  std::shared_ptr<NNPadding> padding_ = detail::defaultPadding();
-  std::shared_ptr<ImageAllocator> allocator_ = TemporaryImage::defaultAllocator();
 };
 
 }  // namespace mps

@@ -5,10 +5,8 @@
 #include "mps/convolution/convolution_transpose.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
-#include "mps/core/cnn_multiary_kernel.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/graph/graph_program.hpp"
-#include "mps/loss/forward_loss.hpp"
 
 namespace mps::detail {
 namespace {
@@ -110,22 +108,15 @@ class Check {
   }
   void kernel(const ProgramStep& step) const {
     const Kernel* const kernel = step.kernel.get();
-    const auto* multiary = dynamic_cast<const CNNMultiaryKernel*>(kernel);
-    const bool isGradient = dynamic_cast<const CNNGradientKernel*>(kernel) != nullptr;
-    const bool isBinary = dynamic_cast<const CNNBinaryKernel*>(kernel) != nullptr;
-    const bool isUnary = dynamic_cast<const CNNKernel*>(kernel) != nullptr;
-    if (!isUnary && !isBinary && multiary == nullptr)
+    const auto* ofImages = dynamic_cast<const ImageKernel*>(kernel);
+    if (ofImages == nullptr)
       coder_.refuse("kernel", "a " + kernel->className(), "a kernel that graphs can run");
-    const std::size_t sources = multiary != nullptr ? multiary->sourceCount() : isBinary ? 2 : 1;
-    // Losses of images take labels, and may take weights.
-    const bool takesLabels = dynamic_cast<const NNForwardLoss*>(kernel) != nullptr ||
-                             dynamic_cast<const NNLossGradient*>(kernel) != nullptr;
-    const std::size_t least = takesLabels ? sources + 1 : sources;
-    const std::size_t most = takesLabels ? sources + 2 : sources;
+    const bool isGradient = dynamic_cast<const CNNGradientKernel*>(kernel) != nullptr;
+    const bool isUnary = dynamic_cast<const CNNKernel*>(kernel) != nullptr;
     const std::size_t states = isGradient || isUnary ? 1 : 0;
-    if (step.sources.size() < least || step.sources.size() > most || step.sourceStates.size() > states)
+    if (!ofImages->takesSources(step.sources.size()) || step.sourceStates.size() > states)
       coder_.refuse("sources", "others than the kernel takes",
-                    std::to_string(sources) + " for a " + kernel->className());
+                    std::to_string(ofImages->sourceCount()) + " for a " + kernel->className());
   }
 
   const Coder& coder_;

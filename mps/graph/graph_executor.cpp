@@ -10,7 +10,6 @@
 #include "mps/core/call.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
-#include "mps/core/cnn_multiary_kernel.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/finite_check.hpp"
 #include "mps/core/layer_kernel.hpp"
@@ -25,16 +24,13 @@
 namespace mps::detail {
 namespace {
 
-bool isCustom(const NNPadding& padding) {
-  return (padding.paddingMethod() & NNPaddingMethod::Custom) == NNPaddingMethod::Custom;
+bool hasCustomPadding(const ImageKernel& kernel) {
+  return (kernel.padding()->paddingMethod() & NNPaddingMethod::Custom) == NNPaddingMethod::Custom;
 }
 
-bool hasCustomPadding(const Kernel& kernel) {
-  if (const auto* unary = dynamic_cast<const CNNKernel*>(&kernel)) return isCustom(*unary->padding());
-  if (const auto* binary = dynamic_cast<const CNNBinaryKernel*>(&kernel)) return isCustom(*binary->padding());
-  if (const auto* multiary = dynamic_cast<const CNNMultiaryKernel*>(&kernel))
-    return isCustom(*multiary->padding());
-  return false;
+ImageKernel& kernelOf(const ProgramStep& step) {
+  if (auto* kernel = dynamic_cast<ImageKernel*>(step.kernel.get())) return *kernel;
+  throw Error("NNGraph: a graph cannot run " + step.name);
 }
 
 /// A convolution of fewer channels than a concatenation gives would leave out the last ones, or take padding for
@@ -163,7 +159,7 @@ GraphExecutor::GraphExecutor(std::shared_ptr<mtl::Device> device, std::shared_pt
       program_(std::move(program)),
       copiesSources_(device_->kind() == mtl::DeviceKind::CUDA) {
   for (const ProgramStep& step : program_->steps)
-    hasCustomPadding_ = hasCustomPadding_ || hasCustomPadding(*step.kernel);
+    hasCustomPadding_ = hasCustomPadding_ || hasCustomPadding(kernelOf(step));
 }
 
 void GraphExecutor::check(const NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -226,7 +222,8 @@ ImageDescriptor GraphExecutor::sizeResult(GraphLayout& layout, StepIndex index) 
       images.push_back(Image::create(device_, layout.images[source]));
     return images;
   };
-  if (auto* unary = dynamic_cast<CNNKernel*>(step.kernel.get())) {
+  ImageKernel& kernel = kernelOf(step);
+  if (auto* unary = dynamic_cast<CNNKernel*>(&kernel)) {
     if (const StepIndex producer = program_->images[step.sources[0]].producer; producer != nowhere)
       checkConcatenation(step, program_->steps[producer], layout.images[step.sources[0]]);
     const ImageDescriptor& source = layout.images[step.sources[0]];
@@ -243,16 +240,12 @@ ImageDescriptor GraphExecutor::sizeResult(GraphLayout& layout, StepIndex index) 
     layout.placements[index] = unary->placement();
     return size;
   }
-  if (const auto* gradient = dynamic_cast<const CNNGradientKernel*>(step.kernel.get())) {
+  if (const auto* gradient = dynamic_cast<const CNNGradientKernel*>(&kernel)) {
     const auto index = gradient->forwardSourceIndex();
     const bool ofForward = index && step.forward != nowhere;
     return layout.images[ofForward ? program_->steps[step.forward].sources[*index] : step.sources[1]];
   }
-  if (auto* binary = dynamic_cast<CNNBinaryKernel*>(step.kernel.get()))
-    return binary->destinationImageDescriptor(standIns());
-  if (auto* multiary = dynamic_cast<CNNMultiaryKernel*>(step.kernel.get()))
-    return multiary->destinationImageDescriptor(standIns());
-  throw Error("NNGraph: a graph cannot run " + step.name);
+  return kernel.destinationImageDescriptor(standIns());
 }
 
 void GraphExecutor::resolveGeometry(GraphLayout& layout) {
@@ -421,42 +414,20 @@ void GraphExecutor::encodeStep(Run& run, StepIndex index) {
   std::vector<ImageBatch> sources;
   for (const ImageIndex i : step.sources) sources.push_back(run.images[i]);
   if (pools && isGradient) sources[0] = run.images[maxima];
-  const ImageBatch& source = sources[0];
   const ImageBatch& result = run.images[pools && !isGradient ? maxima : step.result];
-  if (auto* unary = dynamic_cast<CNNKernel*>(step.kernel.get())) {
-    if (auto* convolution = dynamic_cast<CNNConvolution*>(unary)) convolution->setPooling(pools);
-    unary->setPlacement(run.layout.placements[index]);
-    std::vector<StateBatch> sourceStates;
-    for (const StateIndex state : step.sourceStates) sourceStates.push_back(run.states[state]);
-    const StateBatch states = makeStates(run, step, [&](bool isTemporary) {
-      return isTemporary ? unary->temporaryResultStateBatch(run.commandBuffer, source, sourceStates)
-                         : unary->resultStateBatch(source, sourceStates);
-    });
-    if (sourceStates.empty())
-      unary->encodeStep(run.commandBuffer, sources, states, result);
-    else
-      unary->encodeWithSourceStates(run.commandBuffer, source, sourceStates[0], states, result);
-    if (step.fusedNeuronState)
-      run.states[*step.fusedNeuronState] =
-          pointwiseStates(device_, "CNNNeuron", result.descriptor(), result.count());
-  } else if (auto* gradient = dynamic_cast<CNNGradientKernel*>(step.kernel.get())) {
-    const StateBatch states = step.sourceStates.empty() ? StateBatch{} : run.states[step.sourceStates[0]];
-    gradient->encodeStep(run.commandBuffer, sources, states, result, run.layout.reuse.accumulates[index]);
-  } else if (auto* binary = dynamic_cast<CNNBinaryKernel*>(step.kernel.get())) {
-    const ImageBatch& secondary = sources[1];
-    const StateBatch states = makeStates(run, step, [&](bool isTemporary) {
-      return isTemporary ? binary->temporaryResultStateBatch(run.commandBuffer, source, secondary)
-                         : binary->resultStateBatch(source, secondary);
-    });
-    binary->encodeBatch(run.commandBuffer, source, secondary, states, result);
-  } else {
-    auto& multiary = dynamic_cast<CNNMultiaryKernel&>(*step.kernel);
-    const StateBatch states = makeStates(run, step, [&](bool isTemporary) {
-      return isTemporary ? multiary.temporaryResultStateBatch(run.commandBuffer, sources)
-                         : multiary.resultStateBatch(sources);
-    });
-    multiary.encodeBatch(run.commandBuffer, sources, states, result);
-  }
+  std::vector<StateBatch> sourceStates;
+  for (const StateIndex state : step.sourceStates) sourceStates.push_back(run.states[state]);
+  ImageKernel& kernel = kernelOf(step);
+  if (auto* convolution = dynamic_cast<CNNConvolution*>(&kernel)) convolution->setPooling(pools);
+  kernel.setPlacement(run.layout.placements[index]);
+  const StateBatch states = makeStates(run, step, [&](bool isTemporary) {
+    return kernel.makeStepStates(isTemporary ? run.commandBuffer : nullptr, sources, sourceStates);
+  });
+  kernel.encodeGraphStep(run.commandBuffer,
+                         {sources, sourceStates, states, result, run.layout.reuse.accumulates[index]});
+  if (step.fusedNeuronState)
+    run.states[*step.fusedNeuronState] =
+        pointwiseStates(device_, "CNNNeuron", result.descriptor(), result.count());
   if (run.graph.stopsAtNonFiniteValues() && step.writesResult)
     recordFiniteCheck(*run.commandBuffer, step.name, result);
   if (step.update && run.updates) encodeUpdate(run, step);

@@ -12,6 +12,7 @@
 #include "mps/core/test_images.hpp"
 #include "mps/graph/graph_program.hpp"
 #include "mps/graph/test_network.hpp"
+#include "mps/optimizer/optimizer.hpp"
 #include "mtl/memory.hpp"
 
 /// What goes into a graph's encodes and what comes out: spec/04 section 5.
@@ -321,6 +322,23 @@ TEST_F(GraphInterface, ExecuteAsyncRefusesAnEmptyHandlerAndWrongSourcesAtOnce) {
   EXPECT_TRUE(names(errorOf([&] { graph->executeAsync({}, handler); }), {"NNGraph", "sourceImages"}));
   EXPECT_NE(errorOf([&] { graph->executeAsync({nullptr}, handler); }), "");
   EXPECT_TRUE(allocator->asked.empty());
+}
+
+/// A node of the user's own whose kernel takes no images.
+class OptimizerNode final : public NNFilterNode {
+ public:
+  OptimizerNode() : NNFilterNode({NNImageNode::create()}) {}
+  [[nodiscard]] std::string className() const override { return "OptimizerNode"; }
+  [[nodiscard]] std::shared_ptr<Kernel> makeKernel(
+      const std::shared_ptr<mtl::Device>& device) const override {
+    return NNOptimizerAdam::create(device, 0.1F);
+  }
+};
+
+TEST_F(GraphInterface, AKernelWithoutImagesIsRefused) {
+  const auto node = std::make_shared<OptimizerNode>();
+  EXPECT_TRUE(names(errorOf([&] { NNGraph::create(device_, node->resultImage()); }),
+                    {"NNGraph", "cannot run", "OptimizerNode"}));
 }
 
 }  // namespace

@@ -67,6 +67,7 @@ class NNForwardLoss : public CNNKernel, public detail::LossKernelProperties {
   /// @}
 
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
+  [[nodiscard]] bool takesSources(std::size_t count) const override { return count == 2 || count == 3; }
   /// @param sources predictions, labels and, if there are any, weights
   void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                   std::span<const ImageBatch> sources, const StateBatch& destinationStates,
@@ -148,6 +149,7 @@ class NNLossGradient : public CNNGradientKernel, public detail::LossKernelProper
   [[nodiscard]] std::optional<std::size_t> forwardSourceIndex() const override {
     return computeLabelGradients_ ? 1 : 0;
   }
+  [[nodiscard]] bool takesSources(std::size_t count) const override { return count == 3 || count == 4; }
   /// @param sources gradient, predictions, labels and, if there are any, weights
   void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                   std::span<const ImageBatch> sources, const StateBatch& gradientStates,
