@@ -78,6 +78,7 @@ unmetal_family(reshape
   CUDA reshape_cuda.cu
   CONFORM reshape_reference_call.cpp
   TESTS pad_test.cpp reshape_test.cpp)
+unmetal_family(gather CUDA gather_cuda.cu TESTS gather_test.cpp)
 unmetal_family(gram_matrix
   HEADERS gram_matrix_node.hpp
   SOURCES gram_matrix_node.cpp

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -35,6 +38,21 @@ class HeaderExamples : public ::testing::Test {
         device, mps::VectorDescriptor::vectorDescriptor(channels, mps::DataType::Float32));
     if (isSource) draw(*vector->data());
     return vector;
+  }
+  [[nodiscard]] std::shared_ptr<mps::NDArray> array(bool isSource) {
+    auto array = mps::NDArray::create(
+        device, mps::NDArrayDescriptor::descriptor(mps::DataType::Float32, {channels, side}));
+    if (isSource) draw(*array->data());
+    return array;
+  }
+  /// Of as many rows as there are, from the last one on.
+  [[nodiscard]] std::shared_ptr<mps::NDArray> indexArray(bool /*isSource*/) const {
+    auto array =
+        mps::NDArray::create(device, mps::NDArrayDescriptor::descriptor(mps::DataType::UInt32, {side}));
+    std::vector<std::uint32_t> rows(side);
+    for (std::size_t i = 0; i < side; ++i) rows[i] = static_cast<std::uint32_t>(side - 1 - i);
+    array->writeBytes(std::span(rows));
+    return array;
   }
   /// The data source of a layer of that class.
   template <class Forward>
@@ -91,6 +109,10 @@ class HeaderExamples : public ::testing::Test {
   }
 
   static void expectGradient(const std::shared_ptr<mps::Matrix>& gradient) {
+    const auto values = gradient->data()->contentsAs<const float>();
+    expectNumbers({values.begin(), values.end()});
+  }
+  static void expectGradient(const std::shared_ptr<mps::NDArray>& gradient) {
     const auto values = gradient->data()->contentsAs<const float>();
     expectNumbers({values.begin(), values.end()});
   }

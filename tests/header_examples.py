@@ -6,7 +6,7 @@
 The example of a gradient kernel is the indented code at the end of its class's comment; a class without one is an error. Each becomes
 a test: what the code names and does not declare is declared before it by the functions of header_examples.hpp (sources, labels,
 data sources, the gradient of the forward result), and the gradients that it leaves in dx, dy, db and dGamma are looked at; of
-matrix kernels those in all names that begin with d.
+kernels on matrices and arrays those in all names that begin with d.
 """
 
 import pathlib
@@ -18,8 +18,9 @@ CLASS = re.compile(r"((?:^///.*\n)+)^class (\w+Gradient)(?: final)? : public ", 
 # Bases, which nobody makes; and where a gradient begins, which is part of the example of NNLossGradient.
 WITHOUT = {"CNNPoolingGradient", "CNNUpsamplingGradient", "CNNNormalizationGradient", "CNNArithmeticGradient", "NNInitialGradient"}
 SOURCES = ("x", "y", "a", "b", "labels")
-# Of matrix kernels all arguments stand there before.
+# Of kernels on matrices and arrays all arguments stand there before.
 MATRICES = ("x", "y", "dy", "dx", "weights", "dWeights")
+ARRAYS = ("x", "y", "dy", "dx", "indices")
 VECTORS = ("bias", "mean", "variance", "gamma", "beta", "dBias", "dGamma", "dBeta")
 GRADIENTS = ("dx", "dy", "db", "dGamma")
 # The forward result: made by a kernel, or given to it as the last argument.
@@ -54,14 +55,21 @@ def declarations(code, declared, words):
         yield "const auto descriptor = lossDescriptor();"
 
 
+def kind_of(word, is_array):
+    if is_array:
+        return "indexArray" if word == "indices" else "array"
+    return "vector" if word in VECTORS else "square" if word.lower().endswith("weights") else "matrix"
+
+
 def test_of_matrices(name, lines):
+    is_array = name.startswith("NDArray")
+    arguments = ARRAYS if is_array else MATRICES + VECTORS
     words = set(re.findall(r"\w+", "\n".join(lines)))
-    checked = [word for word in MATRICES + VECTORS if word in words and word[0] == "d" and word != "dy"]
+    checked = [word for word in arguments if word in words and word[0] == "d" and word != "dy"]
     body = []
-    for word in MATRICES + VECTORS:
-        kind = "vector" if word in VECTORS else "square" if word.lower().endswith("weights") else "matrix"
+    for word in arguments:
         if word in words:
-            body.append(f"const auto {word} = {kind}({'false' if word in checked else 'true'});")
+            body.append(f"const auto {word} = {kind_of(word, is_array)}({'false' if word in checked else 'true'});")
     if not checked:
         raise ValueError("leaves no gradient")
     body += lines + [f"{word}->synchronize(commandBuffer);" for word in checked]
@@ -70,7 +78,7 @@ def test_of_matrices(name, lines):
 
 
 def test_of(name, lines):
-    if name.startswith("Matrix"):
+    if name.startswith(("Matrix", "NDArray")):
         return test_of_matrices(name, lines)
     code = "\n".join(lines)
     declared = set(re.findall(r"(?:auto|State>|StateBatch|vector) (\w+)", code))

@@ -16,6 +16,7 @@
 #include "mps/core/loss_scale.hpp"
 #include "mps/dropout/dropout.hpp"
 #include "mps/gram_matrix/gram_matrix.hpp"
+#include "mps/graph/coded_array_kernels.hpp"
 #include "mps/graph/coded_kernel.hpp"
 #include "mps/graph/coded_matrix_kernels.hpp"
 #include "mps/graph/test_network.hpp"
@@ -388,6 +389,7 @@ inline std::vector<CodedKernel> everyKernel(const Device& device) {
   const std::vector<NormalizedRegion> regions{{0.25, 0.5, 0.5, -0.25}, {}};
   all.push_back(coded(NNCropAndResizeBilinear::create(device, 3, 2, regions), ofRegions));
   addMatrixKernels(all, device);
+  addArrayKernels(all, device);
   const auto uniform = MatrixRandomDistributionDescriptor::uniformDistributionDescriptor(-3, 4);
   all.push_back(coded(MatrixRandomPhilox::create(device, DataType::Float32, 9, uniform), ofVectors));
   all.push_back(coded(MatrixRandomMTGP32::create(device, DataType::Float32, 9, uniform), ofVectors));
