@@ -134,6 +134,9 @@ inline std::vector<GatherCase> gatherCases() {
       {.name = "Strided", .images = 3, .rows = 11, .channels = 16, .count = 19, .isStrided = true},
       // More rows than one digit and than two have in the sort of the CUDA kernels.
       {.name = "ManyRows", .rows = 5000, .channels = 2, .count = 700},
+      // As many sums as the CPU keeps of an image, and one more.
+      {.name = "MostSums", .rows = 16384, .count = 300, .pattern = Outside},
+      {.name = "OneSumMore", .rows = 16385, .count = 300, .pattern = Outside},
   };
   for (const auto type : {GatherIndices::UInt32, GatherIndices::Int32, GatherIndices::UInt16})
     for (const GatherPattern pattern : {Any, Outside})

@@ -3,8 +3,8 @@
 #include "mps/conform/kernel_cases.hpp"
 #include "mps/conform/test_matrices.hpp"
 #include "mps/gather/gather.hpp"
+#include "mps/gather/gather_arrays_conform.hpp"
 #include "mps/gather/gather_cases.hpp"
-#include "mps/gather/gather_conform_arrays.hpp"
 #include "mps/gather/gather_reference.hpp"
 
 namespace mps::detail {

@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "mps/gather/gather_conform_arrays.hpp"
+#include "mps/gather/gather_arrays_conform.hpp"
 #include "mps/gather/gather_reference.hpp"
 
 namespace mps::detail {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "mps/conform/compare.hpp"
-#include "mps/gather/gather_conform_arrays.hpp"
+#include "mps/gather/gather_arrays_conform.hpp"
 
 /// The reference against spec/04 section 15.6.
 namespace mps::detail {

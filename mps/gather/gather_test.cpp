@@ -9,7 +9,7 @@
 #include "mps/core/coder.hpp"
 #include "mps/core/gradient_state.hpp"
 #include "mps/core/test_images.hpp"
-#include "mps/gather/gather_conform_arrays.hpp"
+#include "mps/gather/gather_arrays_conform.hpp"
 #include "mps/gather/gather_reference.hpp"
 #include "mtl/memory.hpp"
 
