@@ -8,6 +8,7 @@
 
 #include "fuzz/fuzz_target.hpp"
 #include "mps/core/coder.hpp"
+#include "mps/gather/gather.hpp"
 #include "mps/graph/graph_coding.hpp"
 #include "mps/graph/nn_graph.hpp"
 #include "mps/matrix/matrix.hpp"
@@ -46,6 +47,8 @@ std::shared_ptr<mps::Kernel> decoded(std::span<const std::byte> bytes) {
   add<mps::MatrixCopyToImage>(coder, "MatrixCopyToImage");
   add<mps::MatrixRandomPhilox>(coder, "MatrixRandomPhilox");
   add<mps::MatrixRandomMTGP32>(coder, "MatrixRandomMTGP32");
+  add<mps::NDArrayGather>(coder, "NDArrayGather");
+  add<mps::NDArrayGatherGradient>(coder, "NDArrayGatherGradient");
   add<mps::NNOptimizerStochasticGradientDescent>(coder, "NNOptimizerStochasticGradientDescent");
   add<mps::NNOptimizerRMSProp>(coder, "NNOptimizerRMSProp");
   add<mps::NNOptimizerAdam>(coder, "NNOptimizerAdam");
