@@ -1,9 +1,10 @@
-#include "mps/loss/loss_softmax_cuda.cuh"
-
 #include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
+
+#include "mps/loss/loss_dense_cuda.cuh"
+#include "mps/loss/loss_softmax_cuda.cuh"
 
 namespace mps::detail {
 namespace {
@@ -136,6 +137,10 @@ constexpr std::int64_t kSmallestChunk = 8192;
 constexpr std::int64_t kLargestChunk = 32768;
 constexpr std::int64_t kWantedBlocks = 2048;
 
+/// What packs of so many lanes consist of.
+template <int lanes>
+using ElementOf = std::conditional_t<lanes == cuda::kLanes<float>, float, Float16>;
+
 unsigned atLeastAWarp(unsigned threads) {
   return std::max(32U, threads);
 }
@@ -153,10 +158,11 @@ class LossPlan final : public Plan {
     const auto ifThere = [](TensorShape& shape, bool belongs = true) {
       return belongs && shape.channels > 0 ? &shape : nullptr;
     };
-    cuda::joinAxes(
-        {&p.predictions, &p.labels, ifThere(p.weights), ifThere(p.sourceGradient, perElement()),
-         ifThere(p.gradient), ifThere(p.labelGradient), ifThere(p.loss, perElement())},
-        isSoftMax() || p.labelKind != LossLabels::Dense ? JoinedAxes::None : JoinedAxes::OfAnImage);
+    cuda::joinAxes({&p.predictions, &p.labels, ifThere(p.weights), ifThere(p.sourceGradient, perElement()),
+                    ifThere(p.gradient), ifThere(p.labelGradient), ifThere(p.loss, perElement())},
+                   p.labelKind != LossLabels::Dense ? JoinedAxes::None
+                   : isSoftMax()                    ? JoinedAxes::Pixels
+                                                    : JoinedAxes::OfAnImage);
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
@@ -288,6 +294,12 @@ class LossPlan final : public Plan {
     a.chunks = Divider(chunkCount);
   }
 
+  /// Whether the kernels of loss_dense_cuda.cuh compute a call. Its tensors take packs.
+  [[nodiscard]] bool isDense(const LossArguments& a) const {
+    const TensorShape& shape = problem_.predictions;
+    return shape.height == 1 && (isSoftMax() || shape.width == 1) && cuda::isDenseLoss(a);
+  }
+
   template <class Access>
   void start(mtl::Stream& stream, LossArguments a) const {
     const dim3 grid(static_cast<unsigned>(problem_.predictions.images * chunks()));
@@ -302,9 +314,21 @@ class LossPlan final : public Plan {
         const dim3 block(across, across > 32 ? 1 : std::clamp(rows, 32 / across, kThreads / across));
         mtl::cuda::launch(stream, kernel, grid, block, 0, a);
       };
+      const auto launchDense = [&](unsigned across, auto kernel) {
+        if (a.items > 1) return launch(across, kernel);
+        const unsigned images = kThreads / across;
+        mtl::cuda::launch(stream, kernel, dim3((a.images + images - 1) / images), dim3(across, images), 0, a);
+      };
       constexpr int few = Access::lanes == 1 ? 4 : 2;
       constexpr int most = Access::lanes == 1 ? 4 : 32 / Access::lanes;
       // Few packs for each thread, so that neighbours read neighbours; in long pixels as many as it holds.
+      if constexpr (Access::lanes > 1)
+        if (packs <= 32 * most && isDense(a)) {
+          using T = ElementOf<Access::lanes>;
+          return packs <= 32 * few
+                     ? launchDense(cuda::threadsOfRow(packs, few), cuda::lossDenseSoftMax<T, few>)
+                     : launchDense(32, cuda::lossDenseSoftMax<T, most>);
+        }
       if (packs <= 32 * few)
         return launch(cuda::threadsOfRow(packs, few), cuda::lossHeldSoftMax<Access, few>);
       if constexpr (most > few)
@@ -313,6 +337,11 @@ class LossPlan final : public Plan {
     }
     const dim3 block(atLeastAWarp(cuda::threadsOfRow(std::min(a.items, a.itemsPerChunk), 1)));
     const auto launch = [&](auto type) {
+      if constexpr (Access::lanes > 1)
+        if (isDense(a)) {
+          using T = ElementOf<Access::lanes>;
+          return mtl::cuda::launch(stream, cuda::lossDenseElements<T, type()>, grid, block, 0, a);
+        }
       mtl::cuda::launch(stream, lossElements<Access, type()>, grid, block, 0, a);
     };
     using enum CNNLossType;

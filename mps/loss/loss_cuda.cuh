@@ -170,12 +170,19 @@ __device__ float storeLosses(const LossArguments& a, const ElementPlace& place,
 }
 
 __device__ inline float smoothedLabel(const LossNumbers& n, float t) {
-  return t * n.labelScale + n.labelOffset;
+  return fmaf(t, n.labelScale, n.labelOffset);
+}
+
+/// exp(-|y|). @tparam ofHalf y is a half, as the gradient will be; of its loss the smaller the exponential the less counts
+template <bool ofHalf>
+__device__ float exponentialOfDistance(float y) {
+  return ofHalf ? exponential(-fabsf(y)) : expf(-fabsf(y));
 }
 
 // One element of any type but softmax, without any weight. `type` may be a constant; then only its formula is
-// compiled. The comparisons let NaN through.
+// compiled. The comparisons let NaN through. `ofHalf`: predictions and gradient are halves.
 
+template <bool ofHalf = false>
 __device__ __forceinline__ float lossOf(CNNLossType type, const LossNumbers& n, float y, float t) {
   switch (type) {
     case CNNLossType::MeanAbsoluteError:
@@ -183,7 +190,8 @@ __device__ __forceinline__ float lossOf(CNNLossType type, const LossNumbers& n, 
     case CNNLossType::MeanSquaredError:
       return (y - t) * (y - t);
     case CNNLossType::SigmoidCrossEntropy:
-      return (y < 0.0F ? 0.0F : y) - y * smoothedLabel(n, t) + logOfOnePlus(expf(-fabsf(y)));
+      return fmaf(-y, smoothedLabel(n, t), y < 0.0F ? 0.0F : y) +
+             logOfOnePlus(exponentialOfDistance<ofHalf>(y));
     case CNNLossType::CategoricalCrossEntropy:
       return t == 0.0F ? 0.0F : -(t * logf(y));
     case CNNLossType::Hinge: {
@@ -203,6 +211,7 @@ __device__ __forceinline__ float lossOf(CNNLossType type, const LossNumbers& n, 
   }
 }
 
+template <bool ofHalf = false>
 __device__ __forceinline__ float lossGradient(CNNLossType type, const LossNumbers& n, float y, float t) {
   switch (type) {
     case CNNLossType::MeanAbsoluteError: {
@@ -212,8 +221,8 @@ __device__ __forceinline__ float lossGradient(CNNLossType type, const LossNumber
     case CNNLossType::MeanSquaredError:
       return 2.0F * (y - t);
     case CNNLossType::SigmoidCrossEntropy: {
-      const float e = expf(-fabsf(y));
-      return (y < 0.0F ? e : 1.0F) * reciprocal(1.0F + e) - smoothedLabel(n, t);
+      const float e = exponentialOfDistance<ofHalf>(y);
+      return fmaf(y < 0.0F ? e : 1.0F, reciprocal(1.0F + e), -smoothedLabel(n, t));
     }
     case CNNLossType::CategoricalCrossEntropy:
       return t == 0.0F ? 0.0F : -(t / y);

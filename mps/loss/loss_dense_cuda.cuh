@@ -1,0 +1,198 @@
+#pragma once
+
+#include "mps/loss/loss_cuda.cuh"
+
+/// The losses that training asks for most: dense labels without weights, of which the sum and the gradient for the
+/// predictions are wanted. What other calls may have besides costs instructions at each element, even where it is
+/// left out; here only the type is left.
+namespace mps::detail::cuda {
+
+/// Whether the kernels below compute a call. Its tensors take packs.
+[[nodiscard]] inline bool isDenseLoss(const LossArguments& a) {
+  return a.labelKind == LossLabels::Dense && a.weights.memory == nullptr && !a.perElement && !a.accumulate &&
+         a.gradient.memory != nullptr && a.labelGradient.memory == nullptr && !a.predictions.oneChannel &&
+         !a.labels.oneChannel && !a.gradient.oneChannel && !a.numbers.exactSoftMaxGradient;
+}
+
+/// The first elements of an image, or of a pixel.
+template <class T>
+struct DenseAddresses {
+  const T* predictions;
+  const T* labels;
+  T* gradient;
+
+  __device__ DenseAddresses(const LossArguments& a, std::uint32_t image, std::uint32_t pixel)
+      : predictions(reinterpret_cast<const T*>(a.predictions.memory) + image * a.predictions.image +
+                    static_cast<std::int64_t>(pixel) * a.predictions.pixel),
+        labels(reinterpret_cast<const T*>(a.labels.memory) + image * a.labels.image +
+               static_cast<std::int64_t>(pixel) * a.labels.pixel),
+        gradient(reinterpret_cast<T*>(a.gradient.memory) + image * a.gradient.image +
+                 static_cast<std::int64_t>(pixel) * a.gradient.pixel) {}
+};
+
+template <class T>
+__device__ uint4 fetchPack(const T* from, std::uint32_t pack) {
+  return *(reinterpret_cast<const uint4*>(from) + pack);
+}
+template <class T>
+__device__ Lanes<T> valuesOf(const uint4& pack) {
+  return lanesOf(pack, static_cast<const T*>(nullptr));
+}
+
+/// Any type but softmax, of images whose elements lie one behind the other.
+template <class T, CNNLossType type>
+__global__ void __launch_bounds__(32 * kMostWarps, 4) lossDenseElements(LossArguments a) {
+  constexpr int lanes = kLanes<T>;
+  constexpr bool ofHalf = lanes == 8;
+  constexpr int batch = 2;  // on their way at once
+  const Chunk chunk(a);
+  const float factor = a.factor(chunk.image);
+  const DenseAddresses<T> at(a, chunk.image, 0);
+  double sum = 0;
+  const auto compute = [&](std::uint32_t pack, const uint4& predictions, const uint4& labels) {
+    const Lanes<T> y = valuesOf<T>(predictions);
+    const Lanes<T> t = valuesOf<T>(labels);
+    Lanes<T> gradient;
+    float ofPack = 0;
+#pragma unroll
+    for (int i = 0; i < lanes; ++i) {
+      ofPack += lossOf<ofHalf>(type, a.numbers, y.values[i], t.values[i]);
+      gradient.values[i] = factor * lossGradient<ofHalf>(type, a.numbers, y.values[i], t.values[i]);
+    }
+    sum += static_cast<double>(ofPack);
+    storeLanes(gradient, at.gradient + static_cast<std::int64_t>(pack) * lanes);
+  };
+  std::uint32_t pack = chunk.begin + threadIdx.x;
+  for (; pack + (batch - 1) * blockDim.x < chunk.end; pack += batch * blockDim.x) {
+    uint4 predictions[batch];
+    uint4 labels[batch];
+#pragma unroll
+    for (int i = 0; i < batch; ++i) {
+      const std::uint32_t number = pack + static_cast<std::uint32_t>(i) * blockDim.x;
+      predictions[i] = fetchPack(at.predictions, number);
+      labels[i] = fetchPack(at.labels, number);
+    }
+#pragma unroll
+    for (int i = 0; i < batch; ++i)
+      compute(pack + static_cast<std::uint32_t>(i) * blockDim.x, predictions[i], labels[i]);
+  }
+  for (; pack < chunk.end; pack += blockDim.x)
+    compute(pack, fetchPack(at.predictions, pack), fetchPack(at.labels, pack));
+  storeSum(a, sum);
+}
+
+/// Minus infinity everywhere.
+template <class T>
+__device__ uint4 leastPack() {
+  const unsigned least = kLanes<T> == kLanes<float> ? 0xFF800000U : 0xFC00FC00U;
+  return {least, least, least, least};
+}
+/// @name The largest element of a pack; NaN only where all are. @param type null
+/// @{
+__device__ inline float largestOf(const uint4& pack, const float* /*type*/) {
+  return fmaxf(fmaxf(__uint_as_float(pack.x), __uint_as_float(pack.y)),
+               fmaxf(__uint_as_float(pack.z), __uint_as_float(pack.w)));
+}
+__device__ inline float largestOf(const uint4& pack, const Float16* /*type*/) {
+  __half2 pairs[4];
+  memcpy(pairs, &pack, sizeof pack);
+  const float2 largest = __half22float2(__hmax2(__hmax2(pairs[0], pairs[1]), __hmax2(pairs[2], pairs[3])));
+  return fmaxf(largest.x, largest.y);
+}
+/// @}
+
+/// Combines the values of the threads of each row of the block, of at most a warp, which all take part.
+template <class Combine>
+__device__ float combineInWarp(float value, Combine combine) {
+  for (unsigned distance = blockDim.x / 2; distance > 0; distance /= 2)
+    value = combine(value, __shfl_xor_sync(0xFFFFFFFFU, value, static_cast<int>(distance)));
+  return value;
+}
+
+/// Blocks of a multiprocessor at least: what the packs leave registers for.
+template <class T, int held>
+inline constexpr int kDenseSoftMaxBlocks = held <= 2                    ? 4
+                                           : kLanes<T> == kLanes<float> ? 2
+                                                                        : 3;
+
+/// Softmax of pixels of at most `held` packs for each thread of a row of threads, which stay in registers; a row is at
+/// most a warp. Images of one pixel share a block.
+template <class T, int held>
+__global__ void __launch_bounds__(32 * kMostWarps, kDenseSoftMaxBlocks<T, held>)
+    lossDenseSoftMax(LossArguments a) {
+  constexpr int lanes = kLanes<T>;
+  const std::uint32_t packs = a.packs.divisor();
+  /// The loss of a pixel, or this thread's part of it. @param isInside whether there is such a pixel
+  const auto lossOfPixel = [&](std::uint32_t image, std::uint32_t pixel, bool isInside, float factor) {
+    const DenseAddresses<T> at(a, image, pixel);
+    const auto isThere = [&](int i) {
+      return isInside && threadIdx.x + static_cast<unsigned>(i) * blockDim.x < packs;
+    };
+    uint4 predictions[held];
+    uint4 labels[held];
+#pragma unroll
+    for (int i = 0; i < held; ++i) {
+      predictions[i] = leastPack<T>();
+      labels[i] = {0, 0, 0, 0};
+      if (!isThere(i)) continue;
+      const std::uint32_t pack = threadIdx.x + static_cast<std::uint32_t>(i) * blockDim.x;
+      predictions[i] = fetchPack(at.predictions, pack);
+      labels[i] = fetchPack(at.labels, pack);
+    }
+    float largest = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < held; ++i)
+      largest = fmaxf(largest, largestOf(predictions[i], static_cast<const T*>(nullptr)));
+    largest = combineInWarp(largest, Maximum());  // exponentials keep NaN
+    Lanes<T> shifted[held];
+    float exponentials = 0;
+#pragma unroll
+    for (int i = 0; i < held; ++i) {
+      shifted[i] = valuesOf<T>(predictions[i]);
+      if (!isThere(i)) continue;
+#pragma unroll
+      for (float& value : shifted[i].values) {
+        value -= largest;
+        exponentials += exponential(value);
+      }
+    }
+    exponentials = combineInWarp(exponentials, Sum());
+    const float logOfSum = logf(exponentials);
+    const float overSum = reciprocal(exponentials);
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < held; ++i) {
+      if (!isThere(i)) continue;
+      Lanes<T> values = valuesOf<T>(labels[i]);
+#pragma unroll
+      for (int lane = 0; lane < lanes; ++lane) {
+        const float s = shifted[i].values[lane];
+        const float t = fmaf(values.values[lane], a.numbers.labelScale, a.numbers.labelOffset);
+        if (t != 0.0F) sum = fmaf(t, logOfSum - s, sum);
+        values.values[lane] = factor * fmaf(exponential(s), overSum, -t);
+      }
+      const std::uint32_t pack = threadIdx.x + static_cast<std::uint32_t>(i) * blockDim.x;
+      storeLanes(values, at.gradient + static_cast<std::int64_t>(pack) * lanes);
+    }
+    return sum;
+  };
+  if (a.items == 1) {
+    const std::uint32_t image = blockIdx.x * blockDim.y + threadIdx.y;
+    const bool isInside = image < a.images;
+    const std::uint32_t known = isInside ? image : 0;
+    const float sum = combineInWarp(lossOfPixel(known, 0, isInside, a.factor(known)), Sum());
+    if (isInside && threadIdx.x == 0 && a.sums != nullptr) a.sums[image] = static_cast<double>(sum);
+    return;
+  }
+  const Chunk chunk(a);
+  const float factor = a.factor(chunk.image);
+  double total = 0;
+  for (std::uint32_t first = chunk.begin; first < chunk.end; first += blockDim.y) {
+    const std::uint32_t pixel = first + threadIdx.y;
+    total +=
+        static_cast<double>(lossOfPixel(chunk.image, min(pixel, chunk.end - 1), pixel < chunk.end, factor));
+  }
+  storeSum(a, total);
+}
+
+}  // namespace mps::detail::cuda
