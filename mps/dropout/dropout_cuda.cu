@@ -53,7 +53,8 @@ struct DropoutFunction {
   std::uint32_t encodeCounter;
   std::uint32_t lastKept;  ///< keep where the word is not larger
   float keepProbability;
-  Quotient quotient;  ///< by it, where Quotient::takes() it
+  Quotient quotient;          ///< by it, where Quotient::takes() it
+  float overKeepProbability;  ///< 1 / it
 
   [[nodiscard]] __device__ uint4 block(const ElementPlace& place, std::uint32_t number) const {
     return cuda::draw({number, firstImage + static_cast<std::uint32_t>(place.image), encodeCounter, 0}, keys);
@@ -63,23 +64,28 @@ struct DropoutFunction {
            static_cast<std::uint32_t>(place.x) * index.pixel +
            static_cast<std::uint32_t>(place.channel) * index.channel;
   }
-  [[nodiscard]] __device__ float maskOf(std::uint32_t word) const { return word <= lastKept ? 1.0F : 0.0F; }
+  [[nodiscard]] __device__ float maskOf(std::uint32_t word, float kept = 1.0F) const {
+    return word <= lastKept ? kept : 0.0F;
+  }
 
-  /// M of a pack. @tparam Values with a multiple of 4 lanes, which are in the same order in the mask
+  /// M of a pack; of halves times 1 / keepProbability. @tparam Values with a multiple of 4 lanes, which are in the same
+  /// order in the mask
   template <class Values>
   __device__ void drawMask(const ElementPlace& place, Values& mask) const {
     constexpr int lanes = sizeof(Values) / sizeof(float);
+    const float kept = lanes == cuda::kLanes<Float16> ? overKeepProbability : 1.0F;
     const std::uint32_t first = maskIndex(place);
 #pragma unroll
     for (int lane = 0; lane < lanes; lane += 4) {
       const uint4 words = block(place, first / 4 + static_cast<std::uint32_t>(lane / 4));
-      mask.values[lane] = maskOf(words.x);
-      mask.values[lane + 1] = maskOf(words.y);
-      mask.values[lane + 2] = maskOf(words.z);
-      mask.values[lane + 3] = maskOf(words.w);
+      mask.values[lane] = maskOf(words.x, kept);
+      mask.values[lane + 1] = maskOf(words.y, kept);
+      mask.values[lane + 2] = maskOf(words.z, kept);
+      mask.values[lane + 3] = maskOf(words.w, kept);
     }
   }
-  /// x M / keepProbability; M times NaN or infinity is NaN for M = 0.
+  /// x M / keepProbability; M times NaN or infinity is NaN for M = 0. Halves are too coarse to show that the quotient
+  /// has a rounding more.
   template <class Values>
   __device__ void apply(const Values& in, const Values& mask, Values& result) const {
     constexpr int lanes = sizeof(Values) / sizeof(float);
@@ -88,7 +94,7 @@ struct DropoutFunction {
       if constexpr (lanes == 1)
         result.values[lane] = kept / keepProbability;
       else
-        result.values[lane] = quotient(kept);
+        result.values[lane] = lanes == cuda::kLanes<Float16> ? kept : quotient(kept);
     }
   }
 
@@ -104,6 +110,53 @@ struct DropoutFunction {
     apply(in[0], mask, result);
   }
 };
+
+/// Images whose elements lie one behind the other, in the mask too.
+struct DenseArguments {
+  static constexpr unsigned kBatch = 2;  ///< packs of a thread, on their way at once
+
+  const std::byte* source;
+  std::byte* destination;
+  std::int64_t sourceImage, destinationImage;  ///< distances, in elements
+  std::uint32_t images;
+  std::uint32_t packs;  ///< of an image
+  bool accumulate;
+};
+
+template <class T>
+__global__ void __launch_bounds__(mtl::cuda::kBlockThreads, 4)
+    dropDense(DenseArguments a, DropoutFunction function) {
+  constexpr unsigned batch = DenseArguments::kBatch;
+  constexpr unsigned lanes = cuda::kLanes<T>;
+  const std::uint32_t first = blockIdx.x * (batch * blockDim.x) + threadIdx.x;
+  for (std::uint32_t image = blockIdx.y * blockDim.y + threadIdx.y; image < a.images;
+       image += gridDim.y * blockDim.y) {
+    const auto* const from =
+        reinterpret_cast<const uint4*>(reinterpret_cast<const T*>(a.source) + image * a.sourceImage);
+    T* const to = reinterpret_cast<T*>(a.destination) + image * a.destinationImage;
+    uint4 fetched[batch];
+#pragma unroll
+    for (unsigned i = 0; i < batch; ++i)
+      if (first + i * blockDim.x < a.packs) fetched[i] = from[first + i * blockDim.x];
+#pragma unroll
+    for (unsigned i = 0; i < batch; ++i) {
+      const std::uint32_t pack = first + i * blockDim.x;
+      if (pack >= a.packs) break;
+      const ElementPlace place{static_cast<std::int32_t>(image), 0, 0,
+                               static_cast<std::int32_t>(pack * lanes)};
+      cuda::Lanes<T> mask;
+      cuda::Lanes<T> result;
+      function.drawMask(place, mask);
+      function.apply(cuda::lanesOf(fetched[i], static_cast<const T*>(nullptr)), mask, result);
+      T* const at = to + static_cast<std::int64_t>(pack) * lanes;
+      if (lanes == cuda::kLanes<float> && a.accumulate) {
+        const cuda::Lanes<T> old = cuda::loadLanes(at);
+        for (unsigned lane = 0; lane < lanes; ++lane) result.values[lane] += old.values[lane];
+      }
+      cuda::storeLanes(result, at);
+    }
+  }
+}
 
 /// One mask for all pixels of an image. A thread draws that of a pack, and goes over some pixels.
 struct ChannelArguments {
@@ -192,7 +245,8 @@ class DropoutPlan final : public Plan {
                                    static_cast<std::uint32_t>(operands.scalars[0]),
                                    lastKeptWord(keep),
                                    keep,
-                                   Quotient::takes(keep) ? Quotient(keep) : Quotient()};
+                                   Quotient::takes(keep) ? Quotient(keep) : Quotient(),
+                                   1 / keep};
     const bool takesPacks = index_.takesPacks(shape) && Quotient::takes(keep) &&
                             cuda::takesLanes(problem_.input, input) &&
                             cuda::takesLanes(shape, operands.destination);
@@ -202,6 +256,9 @@ class DropoutPlan final : public Plan {
         if (dropsChannels_ && shape.images <= kMostImages &&
             shape.height * shape.width <= ElementGrid::kLongestRow)
           return startChannels<Access>(stream, arguments, function);
+      if constexpr (Access::lanes > 1)
+        if (shape.height == 1 && shape.width == 1 && index_.channel == 1)
+          return startDense<Access>(stream, arguments, function);
       cuda::launchMap<Access>(stream, arguments, shape, function);
     });
   }
@@ -213,6 +270,31 @@ class DropoutPlan final : public Plan {
 
  private:
   static constexpr std::int64_t kMostImages = 65535;  ///< of the grid's y
+  static constexpr std::int64_t kWantedBlocks =
+      8192;  ///< where there is work for more, threads do more of it
+
+  template <class Access>
+  void startDense(mtl::Stream& stream, const cuda::MapArguments<1>& tensors,
+                  const DropoutFunction& function) const {
+    using T = std::conditional_t<Access::lanes == cuda::kLanes<float>, float, Float16>;
+    const TensorShape& shape = problem_.destination;
+    const std::int64_t packs = shape.channels / Access::lanes;
+    const DenseArguments a{tensors.sources[0].memory,
+                           tensors.destination.memory,
+                           tensors.sources[0].image,
+                           tensors.destination.image,
+                           static_cast<std::uint32_t>(shape.images),
+                           static_cast<std::uint32_t>(packs),
+                           tensors.accumulate};
+    const unsigned across = cuda::threadsOfRow(packs, DenseArguments::kBatch);
+    const unsigned down = mtl::cuda::kBlockThreads / across;
+    const std::int64_t ofBlock = std::int64_t{across} * DenseArguments::kBatch;
+    const std::int64_t blocksAcross = (packs + ofBlock - 1) / ofBlock;
+    const std::int64_t blocksDown =
+        std::min((shape.images + down - 1) / down, std::max<std::int64_t>(1, kWantedBlocks / blocksAcross));
+    const dim3 grid(static_cast<unsigned>(blocksAcross), static_cast<unsigned>(blocksDown));
+    mtl::cuda::launch(stream, dropDense<T>, grid, dim3(across, down), 0, a, function);
+  }
 
   template <class Access>
   void startChannels(mtl::Stream& stream, const cuda::MapArguments<1>& tensors,
