@@ -13,10 +13,33 @@ __device__ float weightOf(std::int32_t taps) {
   return kernelSize == 3 && taps == 2 ? 1.5F : static_cast<float>(kernelSize);
 }
 
-/// Whether a lane's saved place is `tap`.
+/// Saved places of a pack's lanes, two in a word: as halves, of which one instruction compares two.
 template <int lanes>
-__device__ bool hasChosen(const IndexBytes<lanes>& chosen, int lane, unsigned tap) {
-  return ((chosen.words[lane / 4] ^ tap * 0x01010101U) & 0xFFU << (8 * (lane % 4))) == 0;
+struct PlacePairs {
+  unsigned words[lanes / 2];
+
+  __device__ explicit PlacePairs(const IndexBytes<lanes>& places) {
+#pragma unroll
+    for (int pair = 0; pair < lanes / 2; ++pair)
+      words[pair] = __byte_perm(places.words[pair / 2], 0, pair % 2 == 0 ? 0x4140 : 0x4342);
+  }
+};
+
+/// Adds what has chosen `tap`.
+template <class T>
+__device__ void addChosen(const Lanes<T>& g, const PlacePairs<kLanes<T>>& chosen, unsigned tap,
+                          float (&sum)[kLanes<T>]) {
+#pragma unroll
+  for (int pair = 0; pair < kLanes<T> / 2; ++pair)
+    asm("{\n"
+        ".reg .pred low, high;\n"
+        "setp.eq.f16x2 low|high, %4, %5;\n"
+        "@low add.rn.f32 %0, %0, %2;\n"
+        "@high add.rn.f32 %1, %1, %3;\n"
+        "}"
+        : "+f"(sum[2 * pair]), "+f"(sum[2 * pair + 1])
+        : "f"(g.values[2 * pair]), "f"(g.values[2 * pair + 1]), "r"(chosen.words[pair]),
+          "r"(tap * 0x00010001U));
 }
 
 /// Calls visit(window, tap) for the windows of which a tap is outside and stands for a pixel at the border; of
@@ -36,8 +59,13 @@ __device__ void forEachClampedTap(const PoolingAxis& axis, const StripArguments:
   }
 }
 
+/// Blocks of a multiprocessor at least: what registers are left for. Blocks are small, since warps at the border
+/// take longer where taps are clamped.
+template <PoolingKind kind>
+inline constexpr unsigned kCellBlocks = kind == PoolingKind::Max ? 8 : 12;
+
 template <class T, PoolingKind kind, int kernelSize, int stride>
-__global__ void __launch_bounds__(kStripThreads, kind == PoolingKind::Max ? kPlaceStripBlocks : kStripBlocks)
+__global__ void __launch_bounds__(kCellThreads, kCellBlocks<kind>)
     gatherStrips(StripArguments a, const T* gradient, const std::uint8_t* saved, T* destination) {
   constexpr int lanes = kLanes<T>;
   constexpr int reach = (kernelSize + stride - 1) / stride;  // windows of an axis that read a cell
@@ -96,27 +124,20 @@ __global__ void __launch_bounds__(kStripThreads, kind == PoolingKind::Max ? kPla
 
   // Rows of pixels from the one that tap row 0 of the present windows reads.
   float sums[kernelSize][stride][lanes] = {};
-  /// Adds what has chosen tap (p, q) to column dx of a row of pixels.
-  const auto addChosen = [&](const Lanes<T>& g, const IndexBytes<lanes>& chosen, unsigned tap,
-                             float(&sum)[lanes]) {
-#pragma unroll
-    for (int lane = 0; lane < lanes; ++lane)
-      if (hasChosen(chosen, lane, tap)) sum[lane] += g.values[lane];
-  };
   const auto addWindows = [&](std::int32_t row, const Windows& windows) {
     const float rowWeight = isMaximum ? 1 : weightOf<kernelSize>(a.y.countedTaps(row, a.countsNearTaps));
     float rowSums[stride][lanes];
 #pragma unroll
     for (int b = 0; b < reach; ++b) {
       const Lanes<T> g = lanesOf(windows.packs[b], static_cast<const T*>(nullptr));
+      const PlacePairs<lanes> chosen(windows.chosen[isMaximum ? b : 0]);
 #pragma unroll
       for (int dx = 0; dx < stride; ++dx) {
         const int p = dx + stride * b;
         if (p >= kernelSize) continue;
         if constexpr (isMaximum) {
 #pragma unroll
-          for (int q = 0; q < kernelSize; ++q)
-            addChosen(g, windows.chosen[b], p + kernelSize * q, sums[q][dx]);
+          for (int q = 0; q < kernelSize; ++q) addChosen(g, chosen, p + kernelSize * q, sums[q][dx]);
         } else {
           const float weight = rowWeight * weights[b];
 #pragma unroll
@@ -142,7 +163,8 @@ __global__ void __launch_bounds__(kStripThreads, kind == PoolingKind::Max ? kPla
       forEachClampedTap(a.x, a.clampedX, firstX + dx, [&](std::int32_t column, std::int32_t p) {
         const uint4 pack = loadPack(from + row * a.gradient.row + column * a.gradient.pixel);
         const auto chosen = IndexBytes<lanes>::load(places + row * a.savedRow + column * a.savedPixel);
-        add(dx, static_cast<unsigned>(p), lanesOf(pack, static_cast<const T*>(nullptr)), chosen);
+        add(dx, static_cast<unsigned>(p), lanesOf(pack, static_cast<const T*>(nullptr)),
+            PlacePairs<lanes>(chosen));
       });
   };
   const bool isBorderColumn = a.clamps && firstX < a.x.sourceSize && firstX + stride > 0 &&
@@ -153,14 +175,16 @@ __global__ void __launch_bounds__(kStripThreads, kind == PoolingKind::Max ? kPla
     Windows windows;
     loadRow(row, windows);
 #pragma unroll
-    for (int b = 0; b < reach; ++b)
+    for (int b = 0; b < reach; ++b) {
+      const PlacePairs<lanes> chosen(windows.chosen[b]);
 #pragma unroll
       for (int dx = 0; dx < stride; ++dx)
         if (dx + stride * b < kernelSize)
-          addChosen(lanesOf(windows.packs[b], static_cast<const T*>(nullptr)), windows.chosen[b],
+          addChosen(lanesOf(windows.packs[b], static_cast<const T*>(nullptr)), chosen,
                     dx + stride * b + firstTap, sum[dx]);
+    }
     if (isBorderColumn)
-      forEachClampedColumn(row, [&](int dx, unsigned p, const Lanes<T>& g, const IndexBytes<lanes>& chosen) {
+      forEachClampedColumn(row, [&](int dx, unsigned p, const Lanes<T>& g, const PlacePairs<lanes>& chosen) {
         addChosen(g, chosen, p + firstTap, sum[dx]);
       });
   };
@@ -176,7 +200,7 @@ __global__ void __launch_bounds__(kStripThreads, kind == PoolingKind::Max ? kPla
     if constexpr (isMaximum)
       if (isBorderColumn && row >= 0 && row < a.y.windows)
         forEachClampedColumn(row,
-                             [&](int dx, unsigned p, const Lanes<T>& g, const IndexBytes<lanes>& chosen) {
+                             [&](int dx, unsigned p, const Lanes<T>& g, const PlacePairs<lanes>& chosen) {
 #pragma unroll
                                for (int q = 0; q < kernelSize; ++q)
                                  addChosen(g, chosen, p + kernelSize * q, sums[q][dx]);

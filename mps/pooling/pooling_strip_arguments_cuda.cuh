@@ -5,6 +5,7 @@
 namespace mps::detail::cuda {
 
 inline constexpr unsigned kStripThreads = 256;
+inline constexpr unsigned kCellThreads = 64;  ///< of gradients
 
 /// One call, for kernels whose threads go down strips of lines. Lines and columns are those of the windows,
 /// or, in a gradient, of cells: stride x stride pixels, of which the first one is tap 0 of a window.
@@ -37,9 +38,11 @@ struct StripArguments : PoolingArguments {
         savedPixel(static_cast<std::int32_t>(problem.source.channels)),
         clampedY(problem.y),
         clampedX(problem.x) {}
-  void cover(std::int64_t images, std::int64_t lineCount, std::int64_t columnCount, std::int64_t packCount);
-  [[nodiscard]] unsigned blocks() const {
-    return std::max(1U, (threads + kStripThreads - 1) / kStripThreads);
+  /// @param longest lines of a strip
+  void cover(std::int64_t images, std::int64_t lineCount, std::int64_t columnCount, std::int64_t packCount,
+             std::int64_t longest);
+  [[nodiscard]] unsigned blocks(unsigned blockThreads) const {
+    return std::max(1U, (threads + blockThreads - 1) / blockThreads);
   }
 };
 

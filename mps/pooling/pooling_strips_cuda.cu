@@ -30,6 +30,12 @@ struct CellSpan {
         count(divideDown(origin + size - 1 - axis.firstTap(0), axis.stride) - first + 1) {}
 };
 
+/// Lines of a strip at most: few enough that all multiprocessors work to the end, but the more the more rows two
+/// strips share, which both compute. @param shared rows
+constexpr std::int64_t longestStrip(std::int64_t shared) {
+  return shared < 2 ? 8 : 32;
+}
+
 /// Calls with(kernel size, stride) as constants.
 template <class With>
 void withWindow(const StripArguments& a, With with) {
@@ -53,14 +59,12 @@ StripArguments::ClampedWindows::ClampedWindows(const WindowAxis& axis) {
 }
 
 void StripArguments::cover(std::int64_t images, std::int64_t lineCount, std::int64_t columnCount,
-                           std::int64_t packCount) {
-  // Short enough that all multiprocessors work to the end, long enough that few rows are read twice.
-  constexpr std::int64_t kLength = 8;
+                           std::int64_t packCount, std::int64_t longest) {
   constexpr std::int64_t kEnoughThreads = std::int64_t{1} << 18U;
   const std::int64_t dilation = y.dilation;
   const std::int64_t ofPhase = divideUp(lineCount, dilation);
   const std::int64_t across = images * columnCount * packCount * dilation;
-  const std::int64_t wanted = std::max(divideUp(ofPhase, kLength), divideUp(kEnoughThreads, across));
+  const std::int64_t wanted = std::max(divideUp(ofPhase, longest), divideUp(kEnoughThreads, across));
   length = static_cast<std::uint32_t>(divideUp(ofPhase, std::min(wanted, divideUp(ofPhase, 2))));
   const std::int64_t parts = divideUp(ofPhase, length);
   lines = static_cast<std::uint32_t>(lineCount);
@@ -96,10 +100,12 @@ PoolingStrips::PoolingStrips(const PoolingProblem& problem)
   const std::int64_t images = problem.source.images;
   const std::int64_t packs = divideUp(problem.source.channels,
                                       16 / static_cast<std::int64_t>(bytesPerChannel(problem.source.format)));
-  windows_.cover(images, problem.y.destinationSize, problem.x.destinationSize, packs);
+  windows_.cover(images, problem.y.destinationSize, problem.x.destinationSize, packs,
+                 longestStrip(problem.y.kernelSize - problem.y.stride));
   const CellSpan rows(problem.y, problem.destinationOriginY, problem.destination.height);
   const CellSpan columns(problem.x, problem.destinationOriginX, problem.destination.width);
-  cells_.cover(images, rows.count, columns.count, packs);
+  cells_.cover(images, rows.count, columns.count, packs,
+               longestStrip(divideUp(problem.y.kernelSize, problem.y.stride) - 1));
   cells_.firstLine = static_cast<std::int32_t>(rows.first);
   cells_.firstColumn = static_cast<std::int32_t>(columns.first);
 }
@@ -108,8 +114,8 @@ template <class T>
 void PoolingStrips::pool(mtl::Stream& stream, const PoolingAddresses<T>& at) const {
   withWindow(windows_, [&](auto size, auto stride) {
     const auto start = [&](auto kernel) {
-      mtl::cuda::launch(stream, kernel, dim3(windows_.blocks()), dim3(kStripThreads), 0, windows_, at.source,
-                        at.destination, at.saved);
+      mtl::cuda::launch(stream, kernel, dim3(windows_.blocks(kStripThreads)), dim3(kStripThreads), 0,
+                        windows_, at.source, at.destination, at.saved);
     };
     switch (kind_) {
       case PoolingKind::Max:
@@ -129,8 +135,8 @@ void PoolingStrips::gather(mtl::Stream& stream, const PoolingAddresses<T>& at, b
   cells.accumulate = accumulate;
   withWindow(cells, [&](auto size, auto stride) {
     const auto start = [&](auto kernel) {
-      mtl::cuda::launch(stream, kernel, dim3(cells.blocks()), dim3(kStripThreads), 0, cells, at.gradient,
-                        at.saved, at.destination);
+      mtl::cuda::launch(stream, kernel, dim3(cells.blocks(kCellThreads)), dim3(kCellThreads), 0, cells,
+                        at.gradient, at.saved, at.destination);
     };
     if constexpr (stride < size) {
       if (kind_ == PoolingKind::Max)
