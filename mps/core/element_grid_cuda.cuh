@@ -78,6 +78,10 @@ struct InPacks {
     }
     storeLanes(values, to);
   }
+  /// @param memory of a stretch
+  __device__ static void storePack(const Values& values, std::byte* memory, std::uint32_t pack) {
+    storeLanes(values, reinterpret_cast<T*>(memory) + static_cast<std::int64_t>(pack) * lanes);
+  }
 };
 
 /// One element at once, of any format and with any strides.
@@ -273,10 +277,66 @@ __global__ void mapElements(MapArguments<inputs> a, Function function) {
       });
 }
 
+/// Tensors that are one stretch of memory each.
+template <int inputs>
+struct StretchArguments {
+  const std::byte* sources[inputs];
+  std::byte* destination = nullptr;
+  std::uint32_t packs = 0;
+};
+
+/// mapElements for stretches: there is next to nothing to compute of a place. Places have the channel alone.
+template <class Access, int inputs, class Function>
+__global__ void __launch_bounds__(mtl::cuda::kBlockThreads)
+    mapStretches(StretchArguments<inputs> a, Function function) {
+  constexpr int batch = kBatch<Access, inputs>;
+  const std::uint32_t first = batch * mtl::cuda::kBlockThreads * blockIdx.x + threadIdx.x;
+  typename Access::Fetched fetched[batch][inputs];
+#pragma unroll
+  for (int i = 0; i < batch; ++i) {
+    const std::uint32_t pack = first + static_cast<std::uint32_t>(i) * mtl::cuda::kBlockThreads;
+    if (pack >= a.packs) continue;
+#pragma unroll
+    for (int k = 0; k < inputs; ++k)
+      fetched[i][k] = reinterpret_cast<const typename Access::Fetched*>(a.sources[k])[pack];
+  }
+#pragma unroll
+  for (int i = 0; i < batch; ++i) {
+    const std::uint32_t pack = first + static_cast<std::uint32_t>(i) * mtl::cuda::kBlockThreads;
+    if (pack >= a.packs) continue;
+    const ElementPlace place{0, 0, 0, static_cast<std::int32_t>(pack * Access::lanes)};
+    typename Access::Values values[inputs];
+#pragma unroll
+    for (int k = 0; k < inputs; ++k) values[k] = Access::valuesOf(fetched[i][k]);
+    typename Access::Values result;
+    function(place, values, result);
+    Access::storePack(result, a.destination, pack);
+  }
+}
+
+/// Whether all tensors of a map are stretches.
+template <int inputs>
+bool areStretches(const MapArguments<inputs>& arguments, const TensorShape& shape) {
+  return shape.images == 1 && shape.height == 1 && shape.width == 1 && !arguments.accumulate &&
+         std::none_of(std::begin(arguments.sources), std::end(arguments.sources),
+                      [](const SourceView& source) { return source.oneChannel; });
+}
+
 /// Starts mapElements. `shape` is that of the destination, not empty.
 template <class Access, int inputs, class Function>
 void launchMap(mtl::Stream& stream, MapArguments<inputs> arguments, const TensorShape& shape,
                const Function& function) {
+  if constexpr (Access::lanes > 1)
+    if (areStretches(arguments, shape)) {
+      StretchArguments<inputs> a;
+      for (int k = 0; k < inputs; ++k) a.sources[k] = arguments.sources[k].memory;
+      a.destination = arguments.destination.memory;
+      a.packs = static_cast<std::uint32_t>(shape.channels / Access::lanes);
+      constexpr std::int64_t batch = kBatch<Access, inputs>;
+      return mtl::cuda::launch(stream, mapStretches<Access, inputs, Function>,
+                               dim3(mtl::cuda::blocksFor((a.packs + batch - 1) / batch)),
+                               dim3(mtl::cuda::kBlockThreads), 0, a, function);
+    }
   arguments.grid = ElementGrid(shape, Access::lanes, kBatch<Access, inputs>);
   mtl::cuda::launch(stream, mapElements<Access, inputs, Function>, arguments.grid.grid(),
                     arguments.grid.block(), 0, arguments, function);
