@@ -149,8 +149,12 @@ class ElementPlan final : public Plan {
         cuda::launchMap<Access>(stream, arguments, problem.destination, function);
       };
       if (!problem.isForward())
-        return withInputs(problem,
-                          [&](auto inputs) { start(inputs, cuda::ArithmeticGradient(problem, saved)); });
+        return withInputs(problem, [&](auto inputs) {
+          const cuda::ArithmeticGradient function(problem, saved);
+          if constexpr (Access::lanes > 1 && inputs() == 2)
+            if (repeatsPixel(problem.secondary)) return mapPixels<Access>(stream, operands, function);
+          start(inputs, function);
+        });
       const auto forward = [&](const auto& function) {
         if constexpr (Access::lanes > 1)
           if (repeatsPixel(problem.secondary)) return mapPixels<Access>(stream, operands, function);
@@ -185,6 +189,7 @@ class ElementPlan final : public Plan {
     cuda::MapArguments<2> arguments;
     setSources(arguments.sources, shapes_, operands);
     arguments.destination = {shapes_.problem().destination, operands.destination};
+    arguments.accumulate = operands.accumulate;
     const cuda::ChannelGrid grid(image, Access::lanes, pixelsPerThread);
     const std::int64_t images = shapes_.problem().destination.images;
     mtl::cuda::launch(stream, cuda::mapPixels<Access, Function>,
