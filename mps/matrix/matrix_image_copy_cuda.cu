@@ -76,6 +76,7 @@ class PackPlan final : public TransposePlan {
   explicit PackPlan(const ImageMatrixCopyProblem& problem)
       : TransposePlan(problem),
         arguments_(argumentsOf(problem, cuda::kPackLines, cuda::kPackColumns<Bits>)),
+        whole_(argumentsOf(problem, arguments_.pixels, cuda::WholeTile<Bits>::channels)),
         toMatrix_(problem.toMatrix) {}
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
@@ -88,6 +89,14 @@ class PackPlan final : public TransposePlan {
         places * sizeof(Bits) | addressOf(toMatrix_ ? operands.destination : operands.source);
     int unit = 16;
     while (all % static_cast<std::uintptr_t>(unit) != 0) unit /= 2;
+    if (takesWhole(unit)) {
+      constexpr int ofUnit = cuda::WholeTile<Bits>::pixelsOfUnit;
+      return mtl::cuda::launch(stream, cuda::transposeWhole<Bits>, dim3(static_cast<unsigned>(whole_.tiles)),
+                               dim3(cuda::kPackThreads), cuda::WholeTile<Bits>::bytes(whole_.pixels), whole_,
+                               Divider(whole_.pixels / ofUnit),
+                               reinterpret_cast<const Bits*>(operands.source),
+                               reinterpret_cast<Bits*>(operands.destination));
+    }
     mtl::cuda::launch(
         stream, toMatrix_ ? cuda::transposePacks<Bits, true> : cuda::transposePacks<Bits, false>,
         dim3(static_cast<unsigned>(arguments_.tiles)), dim3(cuda::kPackThreads), 0, arguments_, unit,
@@ -95,7 +104,15 @@ class PackPlan final : public TransposePlan {
   }
 
  private:
+  /// Whether a block takes all pixels. @param unit bytes that all runs of pixels are a multiple of
+  [[nodiscard]] bool takesWhole(int unit) const {
+    using Tile = cuda::WholeTile<Bits>;
+    return toMatrix_ && unit >= Tile::pixelsOfUnit * static_cast<int>(sizeof(Bits)) &&
+           whole_.pixels <= Tile::kMostPixels && Tile::bytes(whole_.pixels) <= Tile::kMostBytes;
+  }
+
   TransposeArguments arguments_;
+  TransposeArguments whole_;  ///< for tiles of all pixels
   bool toMatrix_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "mps/core/rows_cuda.cuh"
 
@@ -192,6 +193,82 @@ __global__ void __launch_bounds__(kPackThreads)
       store(line, column, halvesOf(0x5410));
       store(line, column + 1, halvesOf(0x7632));
     }
+  }
+}
+
+// Small images to the matrix: a block takes all pixels of 128 bytes of channels, so that what it writes is one stretch.
+
+/// Pixels of `channels` channels, transposed, in shared memory: words of 4 bytes, with 1 or 2 pixels.
+template <class Bits>
+struct WholeTile {
+  static constexpr int lanes = static_cast<int>(sizeof(uint4) / sizeof(Bits));
+  static constexpr int channels = kLinePacks * lanes;
+  static constexpr int pixelsOfWord = static_cast<int>(sizeof(unsigned) / sizeof(Bits));
+  static constexpr int pixelsOfUnit = 4;             ///< what a thread stores at once
+  static constexpr std::int64_t kMostPixels = 4096;  ///< so that the numbers below are small
+  static constexpr std::size_t kMostBytes = std::size_t{48} << 10U;
+
+  /// Words of a channel: all banks, so that the places below decide on the bank alone.
+  __host__ __device__ static int pitch(std::int64_t pixels) {
+    return static_cast<int>((pixels + 32 * pixelsOfWord - 1) / (32 * pixelsOfWord)) * 32;
+  }
+  static std::size_t bytes(std::int64_t pixels) {
+    return static_cast<std::size_t>(pitch(pixels)) * channels * sizeof(unsigned);
+  }
+  /// Four words stay together, and change places such that the packs of a pixel do not share banks.
+  __device__ static int place(int pitch, int channel, int word) {
+    return channel * pitch + (word ^ channel / lanes * 4);
+  }
+};
+
+template <class Bits>
+__global__ void __launch_bounds__(kPackThreads)
+    transposeWhole(TransposeArguments a, Divider units, const Bits* source, Bits* destination) {
+  using Tile = WholeTile<Bits>;
+  constexpr int lanes = Tile::lanes;
+  constexpr int pixelsOfWord = Tile::pixelsOfWord;
+  extern __shared__ uint4 wholeTile[];
+  auto* const words = reinterpret_cast<unsigned*>(wholeTile);
+  const TransposeTile at(a, static_cast<int>(a.lines), Tile::channels);
+  const auto pixels = static_cast<int>(a.lines);
+  const int pitch = Tile::pitch(a.lines);
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int pack = thread % kLinePacks;
+  const std::int64_t column = at.firstColumn + pack * lanes;
+  if (column < a.columns) {
+#pragma unroll 4
+    for (int word = thread / kLinePacks; word * pixelsOfWord < pixels;
+         word += static_cast<int>(kPackThreads) / kLinePacks) {
+      uint4 packs[pixelsOfWord];
+#pragma unroll
+      for (int i = 0; i < pixelsOfWord; ++i)
+        packs[i] =
+            *reinterpret_cast<const uint4*>(source + a.inImage(at.image, word * pixelsOfWord + i, column));
+      unsigned parts[pixelsOfWord][4];
+      memcpy(parts, packs, sizeof parts);
+#pragma unroll
+      for (int lane = 0; lane < lanes; ++lane) {
+        unsigned& to = words[Tile::place(pitch, pack * lanes + lane, word)];
+        if constexpr (pixelsOfWord == 1)
+          to = parts[0][lane];
+        else
+          to = __byte_perm(parts[0][lane / 2], parts[1][lane / 2], lane % 2 == 0 ? 0x5410 : 0x7632);
+      }
+    }
+  }
+  __syncthreads();
+  const auto columnsLeft = static_cast<int>(min(a.columns - at.firstColumn, std::int64_t{Tile::channels}));
+  Bits* const to = destination + a.inMatrix(at.image, 0, at.firstColumn);
+  const std::uint32_t count = units.divisor() * static_cast<std::uint32_t>(columnsLeft);
+#pragma unroll 4
+  for (std::uint32_t unit = threadIdx.x; unit < count; unit += kPackThreads) {
+    const std::uint32_t channel = units.divide(unit);
+    const std::uint32_t ofChannel = unit - channel * units.divisor();
+    constexpr int wordsOfUnit = Tile::pixelsOfUnit / pixelsOfWord;
+    const int place =
+        Tile::place(pitch, static_cast<int>(channel), static_cast<int>(ofChannel) * wordsOfUnit);
+    using Unit = std::conditional_t<wordsOfUnit == 4, uint4, uint2>;
+    reinterpret_cast<Unit*>(to)[unit] = *reinterpret_cast<const Unit*>(words + place);
   }
 }
 
