@@ -46,7 +46,9 @@ class ArithmeticShapes {
                                   : &p.destination,
                     p.needsSecondary() ? &p.secondary : nullptr, p.hasMask() ? &p.mask : nullptr,
                     p.hasQuotient() ? &p.quotient : nullptr},
-                   sums ? JoinedAxes::None : JoinedAxes::All);
+                   !sums                                                         ? JoinedAxes::All
+                   : problem.destination.height * problem.destination.width == 1 ? JoinedAxes::Pixels
+                                                                                 : JoinedAxes::None);
   }
 
   [[nodiscard]] const ArithmeticProblem& problem() const { return problem_; }
@@ -112,6 +114,23 @@ void withPlain(ArithmeticOperation operation, Body body) {
   }
 }
 
+/// Calls body with PlainGradient where that is all there is to do, else with `function`.
+template <class Access, int inputs, class Body>
+void withGradient(const cuda::ArithmeticGradient& function, Body body) {
+  using cuda::PlainKind;
+  if constexpr (Access::lanes > 1) {
+    if (function.isPlain()) {
+      if constexpr (inputs == 1)
+        return body(cuda::PlainGradient<PlainKind::Scale>{function.a, function.b});
+      else if (function.divides)
+        return body(cuda::PlainGradient<PlainKind::Divide>{function.a, function.b});
+      else
+        return body(cuda::PlainGradient<PlainKind::Multiply>{function.a, function.b});
+    }
+  }
+  body(function);
+}
+
 /// Calls body(std::integral_constant) with the number of inputs of a gradient.
 template <class Body>
 void withInputs(const ArithmeticProblem& problem, Body body) {
@@ -150,10 +169,11 @@ class ElementPlan final : public Plan {
       };
       if (!problem.isForward())
         return withInputs(problem, [&](auto inputs) {
-          const cuda::ArithmeticGradient function(problem, saved);
-          if constexpr (Access::lanes > 1 && inputs() == 2)
-            if (repeatsPixel(problem.secondary)) return mapPixels<Access>(stream, operands, function);
-          start(inputs, function);
+          withGradient<Access, inputs()>({problem, saved}, [&](const auto& function) {
+            if constexpr (Access::lanes > 1 && inputs() == 2)
+              if (repeatsPixel(problem.secondary)) return mapPixels<Access>(stream, operands, function);
+            start(inputs, function);
+          });
         });
       const auto forward = [&](const auto& function) {
         if constexpr (Access::lanes > 1)
@@ -204,7 +224,7 @@ class ElementPlan final : public Plan {
 class SumPlan final : public Plan {
  public:
   explicit SumPlan(const ArithmeticProblem& problem)
-      : shapes_(problem), sum_(problem.gradient, problem.destination) {}
+      : shapes_(problem), sum_(shapes_.first(), problem.destination) {}
 
   [[nodiscard]] std::size_t scratchBytes() const override {
     unsigned chunks = 1;
@@ -252,8 +272,10 @@ class SumPlan final : public Plan {
         mtl::cuda::launch(stream, cuda::sumChannels<inputs(), cuda::ArithmeticGradient>, grid.grid,
                           grid.block, 0, arguments, function);
       else
-        mtl::cuda::launch(stream, cuda::sumPixels<Access, inputs(), cuda::ArithmeticGradient>, grid.grid,
-                          grid.block, 0, arguments, function);
+        withGradient<Access, inputs()>(function, [&](const auto& known) {
+          mtl::cuda::launch(stream, cuda::sumPixels<Access, inputs(), std::remove_cvref_t<decltype(known)>>,
+                            grid.grid, grid.block, 0, arguments, known);
+        });
     });
     return grid.grid.y;
   }

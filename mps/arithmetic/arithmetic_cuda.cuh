@@ -247,6 +247,9 @@ struct ArithmeticGradient {
         b(problem.secondaryScale),
         saved(savedViews) {}
 
+  /// Whether PlainGradient gives the same.
+  [[nodiscard]] bool isPlain() const { return !ofDivisor && saved.mask.memory == nullptr; }
+
   template <class Values, int inputs>
   __device__ void operator()(const ElementPlace& place, const Values (&in)[inputs], Values& result) const {
     finish(place, in, quotientAt<Values>(place), result);
@@ -281,6 +284,42 @@ struct ArithmeticGradient {
       loadBytes(inside, saved.mask.memory + saved.mask.offset(place));
       for (int i = 0; i < lanes; ++i)
         if (inside[i] == 0) result.values[i] = 0;
+    }
+  }
+};
+
+/// What a gradient does with g where nothing was saved.
+enum class PlainKind { Scale, Multiply, Divide };
+
+/// ArithmeticGradient where there is no mask, and no quotient.
+template <PlainKind kind>
+struct PlainGradient {
+  float a, b;
+
+  template <class Values, int inputs>
+  __device__ void operator()(const ElementPlace& place, const Values (&in)[inputs], Values& result) const {
+    finish(place, in, Values{}, result);
+  }
+  template <class Values>
+  __device__ Values quotientAt(const ElementPlace& /*place*/) const {
+    return {};
+  }
+  template <class Values, int inputs>
+  __device__ void finish(const ElementPlace& /*place*/, const Values (&in)[inputs],
+                         const Values& /*quotient*/, Values& result) const {
+    constexpr int lanes = kLanesOf<Values>;
+#pragma unroll
+    for (int i = 0; i < lanes; ++i) result.values[i] = a * in[0].values[i];
+    if constexpr (inputs == 2) {
+      Values by;
+#pragma unroll
+      for (int i = 0; i < lanes; ++i) by.values[i] = b * in[1].values[i];
+      if constexpr (kind == PlainKind::Divide) {
+        result = divide(result, by);
+      } else {
+#pragma unroll
+        for (int i = 0; i < lanes; ++i) result.values[i] = result.values[i] * by.values[i];
+      }
     }
   }
 };
