@@ -173,6 +173,37 @@ inline void addFormatCases(std::vector<LossCase>& cases) {
   cases.push_back(unorm);
 }
 
+/// What training asks for: dense labels, no weights, a sum and the gradient for the predictions. Whole packs of channels.
+inline void addTrainingCases(std::vector<LossCase>& cases) {
+  using Format = ImageFeatureChannelFormat;
+  struct Size {
+    std::int64_t images, height, width, channels;
+  };
+  for (const CNNLossType type : lossTypes())
+    for (const Format format : {Format::Float32, Format::Float16})
+      for (const Size size :
+           {Size{3, 5, 7, 24}, Size{9, 1, 1, 64}, Size{3, 1, 1, 1000}, Size{2, 3, 2, 1000}}) {
+        const bool isSoftMax = type == CNNLossType::SoftMaxCrossEntropy;
+        if (!isSoftMax && (size.channels == 1000 ||
+                           (format == Format::Float16 && type != CNNLossType::SigmoidCrossEntropy)))
+          continue;
+        LossCase training =
+            lossCase(type, CNNReductionType::Sum, size.images, size.height, size.width, size.channels);
+        training.name += std::string("Training") + name(format) + std::to_string(size.images) + "x" +
+                         std::to_string(size.height) + "x" + std::to_string(size.width) + "x" +
+                         std::to_string(size.channels);
+        setFormats(training.problem, format, format);
+        training.problem.labelGradient = {};
+        cases.push_back(training);
+        training.name += "Smoothed";
+        training.weight = 0.75;
+        training.labelSmoothing = 0.125;
+        training.problem.divideGradient = true;
+        training.problem.reduceAcrossBatch = true;
+        cases.push_back(training);
+      }
+}
+
 /// Labels with more channels than predictions, predictions that do not count, broadcast weights.
 inline void addChannelCases(std::vector<LossCase>& cases) {
   for (const CNNReductionType reduction : {CNNReductionType::None, CNNReductionType::Mean})
@@ -278,6 +309,7 @@ inline std::vector<LossCase> lossCases() {
   addExactCases(cases);
   addSizeCases(cases);
   addFormatCases(cases);
+  addTrainingCases(cases);
   addChannelCases(cases);
   addIndexCases(cases);
   addOutputCases(cases);

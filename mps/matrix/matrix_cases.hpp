@@ -127,6 +127,7 @@ inline std::vector<ImageMatrixCopyCase> imageMatrixCopyCases() {
       {.name = "Runs8", .images = 2, .height = 14, .width = 14, .channels = 80, .matrixGap = 4},
       {.name = "Runs4", .images = 3, .height = 5, .width = 14, .channels = 24, .rowGap = 8},
       {.name = "Runs2", .images = 2, .height = 7, .width = 11, .channels = 136, .matrixGap = 1},
+      {.name = "ManyPixels", .images = 2, .height = 30, .width = 30, .channels = 72},
       {.name = "AllGaps",
        .images = 3,
        .height = 5,
