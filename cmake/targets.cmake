@@ -157,8 +157,13 @@ function(unmetal_tests name)
   unmetal_configure_target(${name})
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} unmetal_conform GTest::gtest GTest::gmock GTest::gtest_main)
   if(UNMETAL_SANITIZE)
-    # One process for all: starting a sanitized program costs more than most tests.
-    add_test(NAME ${name} COMMAND ${name})
+    # One process for all: starting a sanitized program costs more than most tests. Tables of cases run with random and
+    # with non-finite numbers; whole numbers would touch the same memory once more.
+    set(filter "")
+    if(NOT UNMETAL_SANITIZE_EVERYTHING)
+      set(filter --gtest_filter=-*Table.*Integers_*)
+    endif()
+    add_test(NAME ${name} COMMAND ${name} ${filter})
     set_tests_properties(${name} PROPERTIES
       TIMEOUT 600 LABELS "${ARG_LABELS}" ENVIRONMENT "${UNMETAL_TEST_ENVIRONMENT}")
   else()

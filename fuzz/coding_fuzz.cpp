@@ -7,14 +7,20 @@
 #include <vector>
 
 #include "fuzz/fuzz_target.hpp"
+#include "mps/batch_normalization/matrix_batch_normalization.hpp"
+#include "mps/batch_normalization/matrix_neuron.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/gather/gather.hpp"
 #include "mps/graph/graph_coding.hpp"
 #include "mps/graph/nn_graph.hpp"
 #include "mps/matrix/matrix.hpp"
+#include "mps/matrix/matrix_copy.hpp"
+#include "mps/matrix/matrix_fully_connected.hpp"
 #include "mps/matrix/matrix_image_copy.hpp"
 #include "mps/matrix/matrix_random.hpp"
+#include "mps/matrix/matrix_sum.hpp"
 #include "mps/optimizer/optimizer.hpp"
+#include "mps/softmax/matrix_softmax.hpp"
 #include "mps/trainable/trainable_layer.hpp"
 #include "mtl/device.hpp"
 
@@ -47,6 +53,18 @@ std::shared_ptr<mps::Kernel> decoded(std::span<const std::byte> bytes) {
   add<mps::MatrixCopyToImage>(coder, "MatrixCopyToImage");
   add<mps::MatrixRandomPhilox>(coder, "MatrixRandomPhilox");
   add<mps::MatrixRandomMTGP32>(coder, "MatrixRandomMTGP32");
+  add<mps::MatrixSum>(coder, "MatrixSum");
+  add<mps::MatrixCopy>(coder, "MatrixCopy");
+  add<mps::MatrixFullyConnected>(coder, "MatrixFullyConnected");
+  add<mps::MatrixFullyConnectedGradient>(coder, "MatrixFullyConnectedGradient");
+  add<mps::MatrixNeuron>(coder, "MatrixNeuron");
+  add<mps::MatrixNeuronGradient>(coder, "MatrixNeuronGradient");
+  add<mps::MatrixSoftMax>(coder, "MatrixSoftMax");
+  add<mps::MatrixSoftMaxGradient>(coder, "MatrixSoftMaxGradient");
+  add<mps::MatrixLogSoftMax>(coder, "MatrixLogSoftMax");
+  add<mps::MatrixLogSoftMaxGradient>(coder, "MatrixLogSoftMaxGradient");
+  add<mps::MatrixBatchNormalization>(coder, "MatrixBatchNormalization");
+  add<mps::MatrixBatchNormalizationGradient>(coder, "MatrixBatchNormalizationGradient");
   add<mps::NDArrayGather>(coder, "NDArrayGather");
   add<mps::NDArrayGatherGradient>(coder, "NDArrayGatherGradient");
   add<mps::NNOptimizerStochasticGradientDescent>(coder, "NNOptimizerStochasticGradientDescent");

@@ -201,7 +201,10 @@ std::vector<LayerCase> layerCases() {
           {"Outputs33", 1, 17, 21, 33, CNNNeuronType::Sigmoid},
           {"Matrices", 3, 9, 16, 12, CNNNeuronType::TanH},
           {"Wide", 2, 5, 300, 130},
-          {"Tall", 1, 300, 7, 9, CNNNeuronType::Sigmoid}};
+          {"Tall", 1, 300, 7, 9, CNNNeuronType::Sigmoid},
+          // For implementations whose result is one row or one column.
+          {"OneOutput", 1, 3000, 40, 1},
+          {"OneInputAndOutput", 1, 4000, 1, 1}};
 }
 
 constexpr double kAlpha = 0.75;
