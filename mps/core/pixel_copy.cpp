@@ -26,7 +26,7 @@ void copyBytes(const std::uint8_t* from, std::uint8_t* to, std::size_t bytes) {
 #endif
 }
 
-inline constexpr std::size_t kCacheLine = 64;
+constexpr std::size_t kCacheLine = 64;
 
 /// Bytes in whole cache lines go past the caches.
 void streamBytes(const std::uint8_t* from, std::uint8_t* to, std::size_t bytes) {
@@ -40,7 +40,7 @@ void streamBytes(const std::uint8_t* from, std::uint8_t* to, std::size_t bytes) 
 }
 
 /// Elements that are converted, or added to, at a time.
-inline constexpr std::int64_t kStage = 512;
+constexpr std::int64_t kStage = 512;
 
 void convertElements(const PixelCopy& copy, const std::byte* from, std::byte* to, std::int64_t count) {
   alignas(64) float stage[kStage];

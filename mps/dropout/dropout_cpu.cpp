@@ -31,7 +31,7 @@ struct KeepStream {
 };
 
 /// What keepFactors() may write beyond the elements that it was asked for.
-inline constexpr std::size_t kKeepSlack = 128;
+constexpr std::size_t kKeepSlack = 128;
 
 }  // namespace mps::detail
 #endif

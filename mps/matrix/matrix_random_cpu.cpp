@@ -25,12 +25,12 @@
 namespace mps::detail {
 
 /// Numbers that are made together.
-inline constexpr std::size_t kRandomTile = 2048;
+constexpr std::size_t kRandomTile = 2048;
 /// What philoxWords() and mtgp32Words() may write behind the words that they were asked for.
-inline constexpr std::size_t kRandomSlack = 128;
+constexpr std::size_t kRandomSlack = 128;
 using RandomBuffer = std::array<float, kRandomTile + kRandomSlack>;
 
-inline constexpr MTGP32Constants kMTGP32;
+constexpr MTGP32Constants kMTGP32;
 
 /// The state and the words that follow it.
 using MTGP32Sequence = std::array<std::uint32_t, kMTGP32StateWords + kRandomTile + kRandomSlack>;

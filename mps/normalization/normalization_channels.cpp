@@ -63,7 +63,7 @@ struct ChannelWindow {
 };
 
 /// The largest that a tile's pixels become, moved apart or with what is read beside them.
-inline constexpr std::size_t kMovedCapacity = 3 * static_cast<std::size_t>(Tiling::capacity);
+constexpr std::size_t kMovedCapacity = 3 * static_cast<std::size_t>(Tiling::capacity);
 
 }  // namespace mps::detail
 #endif

@@ -18,7 +18,7 @@ namespace mps::detail::HWY_NAMESPACE {
 
 /// The columns whose statistics a row of windows needs: `count` from source column `first` on, those outside
 /// included, of which [begin, end) are read.
-struct Columns {
+struct WindowColumns {
   std::int64_t first = 0;
   std::int64_t count = 0;
   std::int64_t begin = 0;
@@ -502,7 +502,7 @@ class WindowRows {
   std::int64_t firstColumn_ = 0;  ///< of the destination
   std::int64_t columns_ = 0;
   WindowRange windows_;  ///< along a row
-  Columns read_;
+  WindowColumns read_;
   std::int64_t firstField_ = 0;  ///< the window that element 0 of a field's row belongs to, were it there
   std::int64_t fieldColumns_ = 0;
   WindowRange seen_;  ///< columns of the tile that windows see

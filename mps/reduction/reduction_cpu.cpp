@@ -15,7 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
 /// Values that are converted, or reduced beside each other, at a time.
-inline constexpr std::int64_t kStage = 1024;
+constexpr std::int64_t kStage = 1024;
 
 /// a, or b if that is what the operation takes: a sum, or an extremum through which NaN goes.
 template <class D, class V = hn::Vec<D>>

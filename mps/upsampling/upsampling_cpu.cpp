@@ -13,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
 /// Inputs that are added in one pass.
-inline constexpr std::size_t kMostAtOnce = 4;
+constexpr std::size_t kMostAtOnce = 4;
 
 /// Adjacent values and what they count.
 struct WeightedRun {
