@@ -84,6 +84,8 @@ __global__ void __launch_bounds__(kCellThreads, kCellBlocks<kind>)
   const T* const from = settled(gradient + at.image * a.gradient.image + at.channel);
   const std::uint8_t* const places =
       isMaximum ? settled(saved + at.image * a.savedImage + at.channel) : nullptr;
+  std::int32_t row = a.firstLine + at.line - a.y.dilation * (reach - 1);
+  std::int32_t nextRow = row;  // where the columns' addresses are, which go on from row to row
   const T* columns[reach];
   const std::uint8_t* placeColumns[reach];
   bool isColumnInside[reach];
@@ -94,16 +96,16 @@ __global__ void __launch_bounds__(kCellThreads, kCellBlocks<kind>)
     const std::int32_t column = cellX - a.x.dilation * b;
     isColumnInside[b] = column >= 0 && column < a.x.windows;
     areColumnsInside = areColumnsInside && isColumnInside[b];
-    columns[b] = settled(from + column * a.gradient.pixel);
+    columns[b] = settled(from + row * a.gradient.row + column * a.gradient.pixel);
     if constexpr (isMaximum)
-      placeColumns[b] = settled(places + static_cast<std::int64_t>(column) * a.savedPixel);
+      placeColumns[b] = settled(places + row * a.savedRow + static_cast<std::int64_t>(column) * a.savedPixel);
     weights[b] = 1;
     if constexpr (!isMaximum) weights[b] = weightOf<kernelSize>(a.x.countedTaps(column, a.countsNearTaps));
   }
-  const auto loadRow = [&](std::int32_t row, Windows& windows) {
-    const bool isInside = row >= 0 && row < a.y.windows;
-    const std::int32_t offset = row * static_cast<std::int32_t>(a.gradient.row);
-    const std::int32_t placeOffset = row * static_cast<std::int32_t>(a.savedRow);
+  /// @param offset of the row from the columns' addresses, @param placeOffset likewise
+  const auto loadRow = [&](std::int32_t number, std::int64_t offset, std::int64_t placeOffset,
+                           Windows& windows) {
+    const bool isInside = number >= 0 && number < a.y.windows;
     const auto load = [&](int b) {
       windows.packs[b] = loadPack(columns[b] + offset);
       if constexpr (isMaximum) windows.chosen[b] = IndexBytes<lanes>::load(placeColumns[b] + placeOffset);
@@ -121,10 +123,19 @@ __global__ void __launch_bounds__(kCellThreads, kCellBlocks<kind>)
       if (isInside && isColumnInside[b]) load(b);
     }
   };
+  const auto loadNextRow = [&](Windows& windows) {
+    loadRow(nextRow, 0, 0, windows);
+    nextRow += a.y.dilation;
+#pragma unroll
+    for (int b = 0; b < reach; ++b) {
+      columns[b] += a.gradientStep;
+      if constexpr (isMaximum) placeColumns[b] += a.savedStep;
+    }
+  };
 
   // Rows of pixels from the one that tap row 0 of the present windows reads.
   float sums[kernelSize][stride][lanes] = {};
-  const auto addWindows = [&](std::int32_t row, const Windows& windows) {
+  const auto addWindows = [&](const Windows& windows) {
     const float rowWeight = isMaximum ? 1 : weightOf<kernelSize>(a.y.countedTaps(row, a.countsNearTaps));
     float rowSums[stride][lanes];
 #pragma unroll
@@ -157,12 +168,12 @@ __global__ void __launch_bounds__(kCellThreads, kCellBlocks<kind>)
     }
   };
   /// Maxima whose taps are clamped to a column of the cell: calls add(dx, p, g, chosen).
-  const auto forEachClampedColumn = [&](std::int32_t row, auto add) {
+  const auto forEachClampedColumn = [&](std::int32_t windowRow, auto add) {
 #pragma unroll
     for (int dx = 0; dx < stride; ++dx)
       forEachClampedTap(a.x, a.clampedX, firstX + dx, [&](std::int32_t column, std::int32_t p) {
-        const uint4 pack = loadPack(from + row * a.gradient.row + column * a.gradient.pixel);
-        const auto chosen = IndexBytes<lanes>::load(places + row * a.savedRow + column * a.savedPixel);
+        const uint4 pack = loadPack(from + windowRow * a.gradient.row + column * a.gradient.pixel);
+        const auto chosen = IndexBytes<lanes>::load(places + windowRow * a.savedRow + column * a.savedPixel);
         add(dx, static_cast<unsigned>(p), lanesOf(pack, static_cast<const T*>(nullptr)),
             PlacePairs<lanes>(chosen));
       });
@@ -170,10 +181,10 @@ __global__ void __launch_bounds__(kCellThreads, kCellBlocks<kind>)
   const bool isBorderColumn = a.clamps && firstX < a.x.sourceSize && firstX + stride > 0 &&
                               (firstX <= 0 || firstX + stride >= a.x.sourceSize);
   /// Adds row q of the taps of a row of windows to the cell's row dy.
-  const auto addTapRow = [&](std::int32_t row, std::int32_t q, float(&sum)[stride][lanes]) {
+  const auto addTapRow = [&](std::int32_t windowRow, std::int32_t q, float(&sum)[stride][lanes]) {
     const unsigned firstTap = static_cast<unsigned>(kernelSize * q);
     Windows windows;
-    loadRow(row, windows);
+    loadRow(windowRow, (windowRow - nextRow) * a.gradient.row, (windowRow - nextRow) * a.savedRow, windows);
 #pragma unroll
     for (int b = 0; b < reach; ++b) {
       const PlacePairs<lanes> chosen(windows.chosen[b]);
@@ -184,19 +195,23 @@ __global__ void __launch_bounds__(kCellThreads, kCellBlocks<kind>)
                     dx + stride * b + firstTap, sum[dx]);
     }
     if (isBorderColumn)
-      forEachClampedColumn(row, [&](int dx, unsigned p, const Lanes<T>& g, const PlacePairs<lanes>& chosen) {
-        addChosen(g, chosen, p + firstTap, sum[dx]);
-      });
+      forEachClampedColumn(windowRow,
+                           [&](int dx, unsigned p, const Lanes<T>& g, const PlacePairs<lanes>& chosen) {
+                             addChosen(g, chosen, p + firstTap, sum[dx]);
+                           });
   };
 
-  std::int32_t row = a.firstLine + at.line - a.y.dilation * (reach - 1);
-  Windows next[2];  // on their way
-  loadRow(row, next[0]);
-  loadRow(row + a.y.dilation, next[1]);
-  // Where windows were moved from one to the other, their loads would be waited for.
-  const auto finishRow = [&](std::int32_t i, Windows& windows) {
-    addWindows(row, windows);
-    if (i + 2 < at.count) loadRow(row + 2 * a.y.dilation, windows);
+  T* to = destination + at.image * a.destination.image + at.channel +
+          (a.y.firstTap(row) - a.originY) * a.destination.row + (firstX - a.originX) * a.destination.pixel;
+  const auto placeOf = [&](int dy, int dx) { return to + dy * a.destination.row + dx * a.destination.pixel; };
+  const auto resultOf = [&](const float(&sum)[lanes]) {
+    Lanes<T> result;
+#pragma unroll
+    for (int lane = 0; lane < lanes; ++lane)
+      result.values[lane] = isMaximum ? sum[lane] : a.byAllTaps(sum[lane]);
+    return result;
+  };
+  const auto finishBorderCell = [&](bool isLeadIn) {
     if constexpr (isMaximum)
       if (isBorderColumn && row >= 0 && row < a.y.windows)
         forEachClampedColumn(row,
@@ -205,36 +220,49 @@ __global__ void __launch_bounds__(kCellThreads, kCellBlocks<kind>)
                                for (int q = 0; q < kernelSize; ++q)
                                  addChosen(g, chosen, p + kernelSize * q, sums[q][dx]);
                              });
-    if (i >= 0) {
+    if (isLeadIn) return;
 #pragma unroll
-      for (int dy = 0; dy < stride; ++dy) {
-        const std::int32_t y = a.y.firstTap(row) + dy;
-        const std::int32_t viewY = y - a.originY;
-        if (viewY < 0 || viewY >= a.viewHeight) continue;
-        const bool isRowInside = y >= 0 && y < a.y.sourceSize;
-        if constexpr (isMaximum)
-          if (a.clamps && isRowInside)
-            forEachClampedTap(a.y, a.clampedY, y, [&](std::int32_t windowRow, std::int32_t q) {
-              addTapRow(windowRow, q, sums[dy]);
-            });
-        T* const to = destination + at.image * a.destination.image + at.channel +
-                      viewY * static_cast<std::int32_t>(a.destination.row);
+    for (int dy = 0; dy < stride; ++dy) {
+      const std::int32_t y = a.y.firstTap(row) + dy;
+      if (y < a.originY || y - a.originY >= a.viewHeight) continue;
+      const bool isRowInside = y >= 0 && y < a.y.sourceSize;
+      if constexpr (isMaximum)
+        if (a.clamps && isRowInside)
+          forEachClampedTap(a.y, a.clampedY, y, [&](std::int32_t windowRow, std::int32_t q) {
+            addTapRow(windowRow, q, sums[dy]);
+          });
 #pragma unroll
-        for (int dx = 0; dx < stride; ++dx) {
-          const std::int32_t x = firstX + dx;
-          const std::int32_t viewX = x - a.originX;
-          if (viewX < 0 || viewX >= a.viewWidth) continue;
-          T* const place = to + viewX * static_cast<std::int32_t>(a.destination.pixel);
-          Lanes<T> sum{};
-          if (isRowInside && x >= 0 && x < a.x.sourceSize) {
-#pragma unroll
-            for (int lane = 0; lane < lanes; ++lane)
-              sum.values[lane] = isMaximum ? sums[dy][dx][lane] : a.byAllTaps(sums[dy][dx][lane]);
-          }
-          if (a.accumulate) addTo(place, sum);
-          storeLanes(sum, place);
-        }
+      for (int dx = 0; dx < stride; ++dx) {
+        const std::int32_t x = firstX + dx;
+        if (x < a.originX || x - a.originX >= a.viewWidth) continue;
+        Lanes<T> result{};
+        if (isRowInside && x >= 0 && x < a.x.sourceSize) result = resultOf(sums[dy][dx]);
+        if (a.accumulate) addTo(placeOf(dy, dx), result);
+        storeLanes(result, placeOf(dy, dx));
       }
+    }
+  };
+  // Most cells: inside and in view, with no clamped tap, and their sums are all that is stored.
+  const bool isPlainColumn = !a.accumulate && !isBorderColumn && firstX >= max(0, a.originX) &&
+                             firstX + stride <= min(a.x.sourceSize, a.originX + a.viewWidth);
+  const std::int32_t lastPlain =
+      isPlainColumn ? min(a.y.sourceSize - 1, a.originY + a.viewHeight) - stride : 0;
+
+  Windows next[2];  // on their way
+  loadNextRow(next[0]);
+  loadNextRow(next[1]);
+  // Where windows were moved from one to the other, their loads would be waited for.
+  const auto finishRow = [&](std::int32_t i, Windows& windows) {
+    addWindows(windows);
+    if (i + 2 < at.count) loadNextRow(windows);
+    const std::int32_t y = a.y.origin + stride * row;
+    if (i >= 0 && y >= max(1, a.originY) && y <= lastPlain) {
+#pragma unroll
+      for (int dy = 0; dy < stride; ++dy)
+#pragma unroll
+        for (int dx = 0; dx < stride; ++dx) storeLanes(resultOf(sums[dy][dx]), placeOf(dy, dx));
+    } else {
+      finishBorderCell(i < 0);
     }
 #pragma unroll
     for (int q = 0; q < kernelSize; ++q)
@@ -245,6 +273,7 @@ __global__ void __launch_bounds__(kCellThreads, kCellBlocks<kind>)
           sums[q][dx][lane] =
               q + stride < kernelSize ? sums[min(q + stride, kernelSize - 1)][dx][lane] : 0.0F;
     row += a.y.dilation;
+    to += a.destinationStep;
   };
   for (std::int32_t i = 1 - reach; i < at.count; i += 2) {
     finishRow(i, next[0]);

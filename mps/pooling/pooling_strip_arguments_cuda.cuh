@@ -20,6 +20,9 @@ struct StripArguments : PoolingArguments {
   std::int64_t savedImage = 0;  ///< distances in saved places
   std::int64_t savedRow = 0;
   std::int32_t savedPixel = 0;
+  std::int64_t gradientStep = 0;  ///< from a line of cells to the strip's next
+  std::int64_t savedStep = 0;
+  std::int64_t destinationStep = 0;
   /// Windows with a tap outside that stands for the first pixel, and for the last.
   struct ClampedWindows {
     std::int32_t before = 0;
@@ -36,6 +39,9 @@ struct StripArguments : PoolingArguments {
         savedImage(problem.y.destinationSize * problem.x.destinationSize * problem.source.channels),
         savedRow(problem.x.destinationSize * problem.source.channels),
         savedPixel(static_cast<std::int32_t>(problem.source.channels)),
+        gradientStep(problem.y.dilation * gradient.row),
+        savedStep(problem.y.dilation * savedRow),
+        destinationStep(problem.y.dilation * problem.y.stride * destination.row),
         clampedY(problem.y),
         clampedX(problem.x) {}
   /// @param longest lines of a strip
