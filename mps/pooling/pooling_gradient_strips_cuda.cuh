@@ -61,11 +61,13 @@ __device__ void forEachClampedTap(const PoolingAxis& axis, const StripArguments:
 
 /// Blocks of a multiprocessor at least: what registers are left for. Blocks are small, since warps at the border
 /// take longer where taps are clamped.
-template <PoolingKind kind>
-inline constexpr unsigned kCellBlocks = kind == PoolingKind::Max ? 8 : 12;
+template <class T, PoolingKind kind>
+inline constexpr unsigned kCellBlocks = kind != PoolingKind::Max ? 12
+                                        : kLanes<T> == 4         ? 10
+                                                                 : 8;
 
 template <class T, PoolingKind kind, int kernelSize, int stride>
-__global__ void __launch_bounds__(kCellThreads, kCellBlocks<kind>)
+__global__ void __launch_bounds__(kCellThreads, kCellBlocks<T, kind>)
     gatherStrips(StripArguments a, const T* gradient, const std::uint8_t* saved, T* destination) {
   constexpr int lanes = kLanes<T>;
   constexpr int reach = (kernelSize + stride - 1) / stride;  // windows of an axis that read a cell
@@ -178,8 +180,11 @@ __global__ void __launch_bounds__(kCellThreads, kCellBlocks<kind>)
             PlacePairs<lanes>(chosen));
       });
   };
-  const bool isBorderColumn = a.clamps && firstX < a.x.sourceSize && firstX + stride > 0 &&
-                              (firstX <= 0 || firstX + stride >= a.x.sourceSize);
+  const auto clampsAt = [&](std::int32_t pixel, std::int32_t windows) {
+    return windows > 0 && firstX <= pixel && pixel < firstX + stride;
+  };
+  const bool isBorderColumn =
+      a.clamps && (clampsAt(0, a.clampedX.before) || clampsAt(a.x.sourceSize - 1, a.clampedX.behind));
   /// Adds row q of the taps of a row of windows to the cell's row dy.
   const auto addTapRow = [&](std::int32_t windowRow, std::int32_t q, float(&sum)[stride][lanes]) {
     const unsigned firstTap = static_cast<unsigned>(kernelSize * q);
