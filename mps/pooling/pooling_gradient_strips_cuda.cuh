@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kCellThreads, kCellBlocks<T, kind>)
   const std::uint8_t* const places =
       isMaximum ? settled(saved + at.image * a.savedImage + at.channel) : nullptr;
   std::int32_t row = a.firstLine + at.line - a.y.dilation * (reach - 1);
-  std::int32_t nextRow = row;  // where the columns' addresses are, which go on from row to row
+  std::int32_t loadedRow = row - a.y.dilation;  // where the columns' addresses are, which go on row by row
   const T* columns[reach];
   const std::uint8_t* placeColumns[reach];
   bool isColumnInside[reach];
@@ -98,9 +98,10 @@ __global__ void __launch_bounds__(kCellThreads, kCellBlocks<T, kind>)
     const std::int32_t column = cellX - a.x.dilation * b;
     isColumnInside[b] = column >= 0 && column < a.x.windows;
     areColumnsInside = areColumnsInside && isColumnInside[b];
-    columns[b] = settled(from + row * a.gradient.row + column * a.gradient.pixel);
+    columns[b] = settled(from + loadedRow * a.gradient.row + column * a.gradient.pixel);
     if constexpr (isMaximum)
-      placeColumns[b] = settled(places + row * a.savedRow + static_cast<std::int64_t>(column) * a.savedPixel);
+      placeColumns[b] =
+          settled(places + loadedRow * a.savedRow + static_cast<std::int64_t>(column) * a.savedPixel);
     weights[b] = 1;
     if constexpr (!isMaximum) weights[b] = weightOf<kernelSize>(a.x.countedTaps(column, a.countsNearTaps));
   }
@@ -125,14 +126,15 @@ __global__ void __launch_bounds__(kCellThreads, kCellBlocks<T, kind>)
       if (isInside && isColumnInside[b]) load(b);
     }
   };
+  // Addresses go on before a load, since after it they would have to wait until it has read them.
   const auto loadNextRow = [&](Windows& windows) {
-    loadRow(nextRow, 0, 0, windows);
-    nextRow += a.y.dilation;
+    loadedRow += a.y.dilation;
 #pragma unroll
     for (int b = 0; b < reach; ++b) {
       columns[b] += a.gradientStep;
       if constexpr (isMaximum) placeColumns[b] += a.savedStep;
     }
+    loadRow(loadedRow, 0, 0, windows);
   };
 
   // Rows of pixels from the one that tap row 0 of the present windows reads.
@@ -189,7 +191,8 @@ __global__ void __launch_bounds__(kCellThreads, kCellBlocks<T, kind>)
   const auto addTapRow = [&](std::int32_t windowRow, std::int32_t q, float(&sum)[stride][lanes]) {
     const unsigned firstTap = static_cast<unsigned>(kernelSize * q);
     Windows windows;
-    loadRow(windowRow, (windowRow - nextRow) * a.gradient.row, (windowRow - nextRow) * a.savedRow, windows);
+    loadRow(windowRow, (windowRow - loadedRow) * a.gradient.row, (windowRow - loadedRow) * a.savedRow,
+            windows);
 #pragma unroll
     for (int b = 0; b < reach; ++b) {
       const PlacePairs<lanes> chosen(windows.chosen[b]);
