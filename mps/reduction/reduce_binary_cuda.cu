@@ -1,74 +1,101 @@
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 
-#include "mps/core/elements_cuda.cuh"
 #include "mps/reduction/reduce_binary_problem.hpp"
-#include "mtl/cuda/launch.cuh"
+#include "mps/reduction/reduction_cuda.cuh"
 
 namespace mps::detail {
 namespace {
 
-constexpr unsigned kWarp = 32;
-constexpr unsigned kWarps = 8;
+using cuda::ChannelArguments;
+using cuda::ElementGrid;
+using cuda::ElementPlace;
 
-struct Arguments {
-  ReduceBinaryProblem problem;
-  const std::byte* source;
-  const std::byte* weights;
-  std::byte* destination;
+struct WeightedArguments {
+  ChannelArguments pixels;
+  cuda::SourceView weights;
+  ReduceBinaryDivisor divisor;
 };
 
-/// A warp for each pixel.
-__global__ void reduceWeighted(Arguments a) {
-  const ReduceBinaryProblem& problem = a.problem;
-  const TensorShape& shape = problem.source;
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kWarps;
-  for (std::int64_t pixel = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.y;
-       pixel < shape.images * shape.height * shape.width; pixel += step) {
-    const std::int64_t x = pixel % shape.width;
-    const std::int64_t y = pixel / shape.width % shape.height;
-    const std::int64_t n = pixel / (shape.width * shape.height);
-    float sum = 0;
-    float count = 0;
-    for (std::int64_t c = threadIdx.x; c < shape.channels; c += kWarp) {
-      const float weight =
-          cuda::loadAs(problem.weights.format, a.weights, problem.weights.offset(n, y, x, c));
-      sum += cuda::loadAs(shape.format, a.source, shape.offset(n, y, x, c)) * weight;
-      count += weight != 0 ? 1.0F : 0.0F;
+/// A row of threads for each pixel.
+template <class Access>
+__global__ void reduceWeighted(WeightedArguments a) {
+  constexpr int batch = 2;
+  __shared__ float shared[cuda::kMostWarps];
+  const std::uint32_t pixel = blockIdx.x * blockDim.y + threadIdx.y;
+  const bool isAny = pixel < a.pixels.pixels;
+  const std::uint32_t packs = isAny ? a.pixels.packs : 0;
+  ElementPlace place = a.pixels.place(isAny ? pixel : 0);
+  float sum = 0;
+  float count = 0;
+  for (std::uint32_t first = threadIdx.x; first < packs; first += batch * blockDim.x) {
+    typename Access::Fetched sources[batch];
+    typename Access::Fetched weights[batch];
+#pragma unroll
+    for (unsigned i = 0; i < batch; ++i) {
+      const std::uint32_t pack = first + i * blockDim.x;
+      if (pack >= packs) continue;
+      place.channel = static_cast<std::int32_t>(pack * Access::lanes);
+      sources[i] = Access::fetch(a.pixels.source, place);
+      weights[i] = Access::fetch(a.weights, place);
     }
-    for (unsigned distance = kWarp / 2; distance > 0; distance /= 2) {
-      sum += __shfl_xor_sync(0xFFFFFFFFU, sum, distance);
-      count += __shfl_xor_sync(0xFFFFFFFFU, count, distance);
+#pragma unroll
+    for (unsigned i = 0; i < batch; ++i) {
+      if (first + i * blockDim.x >= packs) continue;
+      const typename Access::Values values = Access::valuesOf(sources[i]);
+      const typename Access::Values factors = Access::valuesOf(weights[i]);
+#pragma unroll
+      for (int lane = 0; lane < Access::lanes; ++lane) {
+        sum = fmaf(values.values[lane], factors.values[lane], sum);
+        count += factors.values[lane] != 0 ? 1.0F : 0.0F;
+      }
     }
-    if (threadIdx.x != 0) continue;
-    if (problem.divisor == ReduceBinaryDivisor::FeatureChannels)
-      sum /= static_cast<float>(shape.channels);
-    else if (problem.divisor == ReduceBinaryDivisor::NonZeroWeights)
-      sum = count == 0 ? 0 : sum / count;
-    cuda::storeAs(sum, problem.destination.format, a.destination, problem.destination.offset(n, y, x, 0));
   }
+  sum = cuda::combineRow(sum, shared, cuda::Sum());
+  if (a.divisor == ReduceBinaryDivisor::NonZeroWeights) count = cuda::combineRow(count, shared, cuda::Sum());
+  if (!isAny || threadIdx.x != 0) return;
+  if (a.divisor == ReduceBinaryDivisor::FeatureChannels)
+    sum /= static_cast<float>(a.pixels.packs * Access::lanes);
+  else if (a.divisor == ReduceBinaryDivisor::NonZeroWeights)
+    sum = count == 0 ? 0 : sum / count;
+  place.channel = 0;
+  cuda::OneByOne::store({{sum}}, a.pixels.destination, place);
 }
 
-class WarpsPlan final : public Plan {
+class RowsPlan final : public Plan {
  public:
-  explicit WarpsPlan(const ReduceBinaryProblem& problem) : problem_(problem) {}
+  explicit RowsPlan(const ReduceBinaryProblem& problem) : problem_(problem) {}
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    const unsigned blocks = std::min(mtl::cuda::blocksFor(problem_.source.pixels(), kWarps), 1U << 20U);
-    mtl::cuda::launch(stream, reduceWeighted, dim3(blocks), dim3(kWarp, kWarps), 0,
-                      Arguments{problem_, operands.source, operands.secondary, operands.destination});
+    const TensorShape& source = problem_.source;
+    if (source.elements() == 0) return;
+    const auto start = [&](auto access) {
+      using Access = decltype(access);
+      WeightedArguments a{
+          ChannelArguments(source, Access::lanes), {problem_.weights, operands.secondary}, problem_.divisor};
+      a.pixels.source = {source, operands.source};
+      a.pixels.destination = {problem_.destination, operands.destination};
+      mtl::cuda::launch(stream, reduceWeighted<Access>, a.pixels.grid, a.pixels.block, 0, a);
+    };
+    cuda::withAccess(cuda::commonFormat({&source, &problem_.weights}),
+                     cuda::takesLanes(source, operands.source) &&
+                         cuda::takesLanes(problem_.weights, operands.secondary),
+                     start);
   }
 
  private:
   ReduceBinaryProblem problem_;
 };
 
-Preparation prepareWarps(const ReduceBinaryProblem& problem) {
-  return std::make_shared<const WarpsPlan>(problem);
+Preparation prepareRows(const ReduceBinaryProblem& problem) {
+  for (const TensorShape* shape : {&problem.source, &problem.weights, &problem.destination}) {
+    if (!ElementGrid::fits(*shape)) return Refusal{ElementGrid::kTooLarge};
+    if (shape->pixels() > ElementGrid::kLongestRow) return Refusal{"2^31 pixels"};
+  }
+  return std::make_shared<const RowsPlan>(problem);
 }
 
-constexpr Implementation<ReduceBinaryProblem> kImplementations[] = {{"warps", prepareWarps}};
+constexpr Implementation<ReduceBinaryProblem> kImplementations[] = {{"rows", prepareRows}};
 
 }  // namespace
 
