@@ -86,25 +86,38 @@ static __global__ void __launch_bounds__(kImageJoinThreads)
   result.second(blockIdx.z)[c] = joined.both[1];
 }
 
-/// From moments of channels to the statistics of groups; one thread for each group.
+struct MeanAndDeviation {
+  double mean;
+  double inverseDeviation;
+};
+
+/// Of a group, from the moments of its channels. @param pixels of an image
+__device__ inline MeanAndDeviation statisticsOf(const double* means, const double* squares,
+                                                std::int64_t channels, double pixels, double epsilon) {
+  double mean = means[0];
+  if (channels > 1) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < channels; ++i) sum += means[i] - mean;
+    mean += sum / static_cast<double>(channels);
+  }
+  double sum = 0;
+  for (std::int64_t i = 0; i < channels; ++i)
+    sum += squares[i] + pixels * (means[i] - mean) * (means[i] - mean);
+  const double variance = sum / (pixels * static_cast<double>(channels));
+  return {mean, 1 / sqrt((variance < 0 ? 0.0 : variance) + epsilon)};
+}
+
+/// One thread for each group.
 static __global__ void finishStatistics(ImageSums moments, double pixels, double epsilon,
                                         GroupStatistics statistics) {
   const std::int64_t group = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (group >= statistics.groups) return;
   const std::int64_t each = statistics.groupChannels();
-  const double* const means = moments.first(blockIdx.y) + group * each;
-  const double* const squares = moments.second(blockIdx.y) + group * each;
-  double mean = means[0];
-  if (each > 1) {
-    double sum = 0;
-    for (std::int64_t i = 0; i < each; ++i) sum += means[i] - mean;
-    mean += sum / static_cast<double>(each);
-  }
-  double sum = 0;
-  for (std::int64_t i = 0; i < each; ++i) sum += squares[i] + pixels * (means[i] - mean) * (means[i] - mean);
-  const double variance = sum / (pixels * static_cast<double>(each));
-  statistics.means(blockIdx.y)[group] = mean;
-  statistics.inverseDeviations(blockIdx.y)[group] = 1 / sqrt((variance < 0 ? 0.0 : variance) + epsilon);
+  const MeanAndDeviation found =
+      statisticsOf(moments.first(blockIdx.y) + group * each, moments.second(blockIdx.y) + group * each, each,
+                   pixels, epsilon);
+  statistics.means(blockIdx.y)[group] = found.mean;
+  statistics.inverseDeviations(blockIdx.y)[group] = found.inverseDeviation;
 }
 
 struct FinishGradientArguments {
