@@ -233,6 +233,7 @@ class ElementPlan final : public Plan {
 
 constexpr Implementation<NormalizationProblem> kImplementations[] = {
     {"channels", prepareNormalizationChannelsCuda},
+    {"pixels", prepareNormalizationPixelsCuda},
     {"strips", prepareNormalizationStripsCuda},
     {"elements", prepareNormalizationElementsCuda}};
 

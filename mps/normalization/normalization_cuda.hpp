@@ -7,6 +7,8 @@ namespace mps::detail {
 
 /// Windows of a few channels, 16 bytes of a pixel at once.
 Preparation prepareNormalizationChannelsCuda(const NormalizationProblem& problem);
+/// Windows of the channels of pixels that have four at most.
+Preparation prepareNormalizationPixelsCuda(const NormalizationProblem& problem);
 /// Windows of a few pixels: sums of rows, then of columns.
 Preparation prepareNormalizationStripsCuda(const NormalizationProblem& problem);
 /// Everything, element by element.
