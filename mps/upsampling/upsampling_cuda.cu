@@ -16,6 +16,8 @@ using cuda::ElementPlace;
 using cuda::ResultView;
 using cuda::SourceView;
 
+constexpr unsigned kStripThreads = 128;
+
 /// What a result row or column is made of.
 struct alignas(16) Samples {
   std::int32_t first;
@@ -186,17 +188,23 @@ struct PixelColumns {
     place = {work.image, 0, static_cast<std::int32_t>(x), static_cast<std::int32_t>(pack * Access::lanes)};
     samples = a.x.samples[x];
   }
-  /// Their sum in a row of the input.
-  __device__ Values sum(const SourceView& input, std::int32_t row) const {
+  /// What they have in a row of the input.
+  struct Held {
     typename Access::Fetched first;
     typename Access::Fetched second;
+  };
+  __device__ Held fetch(const SourceView& input, std::int32_t row) const {
+    Held held;
     if (samples.firstWeight != 0)
-      first = Access::fetch(input, {place.image, row, samples.first, place.channel});
+      held.first = Access::fetch(input, {place.image, row, samples.first, place.channel});
     if (samples.secondWeight != 0)
-      second = Access::fetch(input, {place.image, row, samples.second, place.channel});
+      held.second = Access::fetch(input, {place.image, row, samples.second, place.channel});
+    return held;
+  }
+  [[nodiscard]] __device__ Values sum(const Held& held) const {
     Values result{};
-    if (samples.firstWeight != 0) addWeighted(result, samples.firstWeight, Access::valuesOf(first));
-    if (samples.secondWeight != 0) addWeighted(result, samples.secondWeight, Access::valuesOf(second));
+    if (samples.firstWeight != 0) addWeighted(result, samples.firstWeight, Access::valuesOf(held.first));
+    if (samples.secondWeight != 0) addWeighted(result, samples.secondWeight, Access::valuesOf(held.second));
     return result;
   }
   __device__ void store(const Values& values, const ResultView& destination, std::int32_t row) const {
@@ -230,21 +238,27 @@ struct ElementColumns {
       secondWeight[lane] = samples.secondWeight;
     }
   }
-  __device__ Values sum(const SourceView& input, std::int32_t row) const {
-    const T* const from = reinterpret_cast<const T*>(input.memory) + image * input.image + row * input.row;
+  struct Held {
     float firsts[lanes];
     float seconds[lanes];
+  };
+  __device__ Held fetch(const SourceView& input, std::int32_t row) const {
+    const T* const from = reinterpret_cast<const T*>(input.memory) + image * input.image + row * input.row;
+    Held held;
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane) {
-      if (firstWeight[lane] != 0) firsts[lane] = cuda::load(from + first[lane]);
-      if (secondWeight[lane] != 0) seconds[lane] = cuda::load(from + second[lane]);
+      if (firstWeight[lane] != 0) held.firsts[lane] = cuda::load(from + first[lane]);
+      if (secondWeight[lane] != 0) held.seconds[lane] = cuda::load(from + second[lane]);
     }
+    return held;
+  }
+  [[nodiscard]] __device__ Values sum(const Held& held) const {
     Values result{};
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane) {
-      if (firstWeight[lane] != 0) result.values[lane] = fmaf(firstWeight[lane], firsts[lane], 0.0F);
+      if (firstWeight[lane] != 0) result.values[lane] = fmaf(firstWeight[lane], held.firsts[lane], 0.0F);
       if (secondWeight[lane] != 0)
-        result.values[lane] = fmaf(secondWeight[lane], seconds[lane], result.values[lane]);
+        result.values[lane] = fmaf(secondWeight[lane], held.seconds[lane], result.values[lane]);
     }
     return result;
   }
@@ -256,26 +270,37 @@ struct ElementColumns {
 
 /// @tparam Columns PixelColumns or ElementColumns
 template <class Columns>
-__global__ void __launch_bounds__(mtl::cuda::kBlockThreads, 2) upsample(UpsamplingArguments a) {
+__global__ void __launch_bounds__(kStripThreads) upsample(UpsamplingArguments a) {
   using Values = typename Columns::Values;
   const Work work(a);
   if (!work.isAny) return;
   const Columns columns(a, work);
+  const std::int32_t lastRow = a.y.samples[work.end - 1].second;
+  typename Columns::Held ahead;  // of the row that is likely to be the next one
+  std::int32_t aheadRow = -1;    // none
+  const auto sumOf = [&](std::int32_t row) {
+    const typename Columns::Held held = aheadRow == row ? ahead : columns.fetch(a.input, row);
+    aheadRow = -1;
+    if (row < lastRow) {
+      aheadRow = row + 1;
+      ahead = columns.fetch(a.input, aheadRow);
+    }
+    return columns.sum(held);
+  };
   Values firstSum{};
   Values secondSum{};
-  std::int32_t firstRow = -1;  // none
+  std::int32_t firstRow = -1;
   std::int32_t secondRow = -1;
   for (std::int32_t y = work.begin; y < work.end; ++y) {
     const Samples rows = a.y.samples[y];
     Values sum{};
     if (rows.firstWeight != 0) {
-      if (firstRow != rows.first)
-        firstSum = secondRow == rows.first ? secondSum : columns.sum(a.input, rows.first);
+      if (firstRow != rows.first) firstSum = secondRow == rows.first ? secondSum : sumOf(rows.first);
       firstRow = rows.first;
       addWeighted(sum, rows.firstWeight, firstSum);
     }
     if (rows.secondWeight != 0) {
-      if (secondRow != rows.second) secondSum = columns.sum(a.input, rows.second);
+      if (secondRow != rows.second) secondSum = sumOf(rows.second);
       secondRow = rows.second;
       addWeighted(sum, rows.secondWeight, secondSum);
     }
@@ -299,23 +324,32 @@ struct ColumnGroup {
     for (int i = 0; i < most; ++i)
       weights[i] = begin + i < end ? weightOf(x.samples[begin + i], pixel) : 0.0F;
   }
-  /// sum += the results times what the pixel counts in them. @param from of the first one
   template <class Access>
-  __device__ void addTo(typename Access::Values& sum, const SourceView& input, ElementPlace from) const {
+  struct Held {
     typename Access::Fetched fetched[most];
+  };
+  /// The results. @param from of the first one
+  template <class Access>
+  __device__ Held<Access> fetch(const SourceView& input, ElementPlace from) const {
+    Held<Access> held;
 #pragma unroll
     for (int i = 0; i < most; ++i) {
-      if (weights[i] != 0) fetched[i] = Access::fetch(input, from);
+      if (weights[i] != 0) held.fetched[i] = Access::fetch(input, from);
       ++from.x;
     }
+    return held;
+  }
+  /// sum += the results times what the pixel counts in them.
+  template <class Access>
+  __device__ void addTo(typename Access::Values& sum, const Held<Access>& held) const {
 #pragma unroll
     for (int i = 0; i < most; ++i)
-      if (weights[i] != 0) addWeighted(sum, weights[i], Access::valuesOf(fetched[i]));
+      if (weights[i] != 0) addWeighted(sum, weights[i], Access::valuesOf(held.fetched[i]));
   }
 };
 
 template <class Access>
-__global__ void __launch_bounds__(mtl::cuda::kBlockThreads, 2) gatherGradient(UpsamplingArguments a) {
+__global__ void __launch_bounds__(kStripThreads, 4) gatherGradient(UpsamplingArguments a) {
   using Values = typename Access::Values;
   const Work work(a);
   if (!work.isAny) return;
@@ -325,6 +359,9 @@ __global__ void __launch_bounds__(mtl::cuda::kBlockThreads, 2) gatherGradient(Up
   const Readers columns = a.x.readers[x];
   const std::int64_t pixelX = static_cast<std::int64_t>(x) + a.originX;
   const ColumnGroup firstGroup(a.x, columns.begin, columns.end, pixelX);
+  const std::int32_t lastEnd = a.y.readers[work.end - 1].end;
+  ColumnGroup::Held<Access> ahead;  // of the row that is likely to be the next one
+  std::int32_t aheadRow = -1;       // none
   Values sum{};
   Values next{};  // of the row below: a result counts in two rows at most
   std::int32_t row = 0;
@@ -332,15 +369,25 @@ __global__ void __launch_bounds__(mtl::cuda::kBlockThreads, 2) gatherGradient(Up
     const Readers rows = a.y.readers[place.y];
     const std::int64_t pixelY = place.y + a.originY;
     for (row = max(row, rows.begin); row < rows.end; ++row) {
+      ElementPlace from{place.image, row, columns.begin, place.channel};
+      const ColumnGroup::Held<Access> held =
+          aheadRow == row ? ahead : firstGroup.template fetch<Access>(a.input, from);
+      aheadRow = -1;
+      if (row + 1 < lastEnd) {
+        aheadRow = row + 1;
+        ahead =
+            firstGroup.template fetch<Access>(a.input, {place.image, aheadRow, columns.begin, place.channel});
+      }
       const Samples samples = a.y.samples[row];
       const float weight = weightOf(samples, pixelY);
       const float nextWeight = weightOf(samples, pixelY + 1);
       if (weight == 0 && nextWeight == 0) continue;
       Values inRow{};
-      ElementPlace from{place.image, row, columns.begin, place.channel};
-      firstGroup.addTo<Access>(inRow, a.input, from);
-      for (from.x += ColumnGroup::most; from.x < columns.end; from.x += ColumnGroup::most)
-        ColumnGroup(a.x, from.x, columns.end, pixelX).addTo<Access>(inRow, a.input, from);
+      firstGroup.template addTo<Access>(inRow, held);
+      for (from.x += ColumnGroup::most; from.x < columns.end; from.x += ColumnGroup::most) {
+        const ColumnGroup group(a.x, from.x, columns.end, pixelX);
+        group.template addTo<Access>(inRow, group.template fetch<Access>(a.input, from));
+      }
       if (weight != 0) addWeighted(sum, weight, inRow);
       if (nextWeight != 0) addWeighted(next, nextWeight, inRow);
     }
@@ -421,8 +468,8 @@ class UpsamplingPlan final : public Plan {
   void launch(mtl::Stream& stream, void (*kernel)(UpsamplingArguments), UpsamplingArguments a,
               std::int64_t packsOfRow, std::int64_t packsOfPixel) const {
     a.setGrid(problem_.destination, packsOfRow, packsOfPixel);
-    mtl::cuda::launch(stream, kernel, dim3(mtl::cuda::blocksFor(a.items)), dim3(mtl::cuda::kBlockThreads), 0,
-                      a);
+    mtl::cuda::launch(stream, kernel, dim3(mtl::cuda::blocksFor(a.items, kStripThreads)), dim3(kStripThreads),
+                      0, a);
   }
   /// Whether 16 bytes of adjacent elements can be stored together everywhere, of several pixels or not.
   [[nodiscard]] bool takesRows(const std::byte* address) const {
