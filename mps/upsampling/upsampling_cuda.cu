@@ -1,179 +1,28 @@
+#include "mps/upsampling/upsampling_cuda.cuh"
+
 #include <cstdint>
 #include <memory>
 
-#include "mps/core/element_grid_cuda.cuh"
 #include "mps/upsampling/crop_and_resize_problem.hpp"
 #include "mps/upsampling/lanczos_cuda.hpp"
-#include "mps/upsampling/upsampling_problem.hpp"
-#include "mps/upsampling/upsampling_samples.hpp"
+#include "mps/upsampling/upsampling_rows_cuda.cuh"
 
 namespace mps::detail {
 namespace {
 
-using cuda::Divider;
+using cuda::AxisTables;
 using cuda::ElementGrid;
 using cuda::ElementPlace;
+using cuda::kStripThreads;
+using cuda::OneOf;
+using cuda::Readers;
 using cuda::ResultView;
+using cuda::RowsArguments;
+using cuda::Samples;
 using cuda::SourceView;
-
-constexpr unsigned kStripThreads = 128;
-
-/// What a result row or column is made of.
-struct alignas(16) Samples {
-  std::int32_t first;
-  std::int32_t second;
-  float firstWeight;  ///< 0: none
-  float secondWeight;
-};
-
-/// Results that a source row or column may give shares to, as input rows or columns [begin, end).
-struct alignas(8) Readers {
-  std::int32_t begin;
-  std::int32_t end;
-};
-
-/// The tables of one axis.
-struct AxisTables {
-  Samples* samples = nullptr;
-  Readers* readers = nullptr;  ///< gradient only
-  std::int32_t results = 0;
-  std::int32_t destinations = 0;
-};
-
-struct TableArguments {
-  UpsamplingSampling sampling;
-  ImageEdgeMode edgeMode;
-  UpsamplingAxis axes[2];
-  AxisTables tables[2];
-};
-
-/// First result from `begin` on, below `end`, whose pixel, moved by `step`, is at least `pixel`.
-__device__ std::int32_t firstReaching(const TableArguments& a, const UpsamplingAxis& axis, std::int64_t pixel,
-                                      std::int64_t step, std::int32_t end) {
-  std::int32_t begin = 0;
-  while (begin < end) {
-    const std::int32_t middle = begin + (end - begin) / 2;
-    const std::int64_t at = upsamplingPosition(a.sampling, axis, axis.firstResult + middle).pixel + step;
-    const std::int64_t inside = at < 0 ? 0 : at < axis.sourceSize ? at : axis.sourceSize - 1;
-    if (inside >= pixel)
-      end = middle;
-    else
-      begin = middle + 1;
-  }
-  return begin;
-}
-
-/// One thread for each result and each destination position of both axes; blockIdx.y is the axis.
-__global__ void fillTables(TableArguments a) {
-  const UpsamplingAxis& axis = a.axes[blockIdx.y];
-  const AxisTables& tables = a.tables[blockIdx.y];
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (std::int64_t i = thread; i < tables.results; i += step) {
-    const UpsamplingSamples samples = upsamplingSamples(a.sampling, a.edgeMode, axis, axis.firstResult + i);
-    tables.samples[i] = {static_cast<std::int32_t>(samples.first), static_cast<std::int32_t>(samples.second),
-                         static_cast<float>(samples.firstWeight), static_cast<float>(samples.secondWeight)};
-  }
-  if (tables.readers == nullptr) return;
-  for (std::int64_t i = thread; i < tables.destinations; i += step) {
-    const std::int64_t pixel = i + axis.destinationOrigin;
-    // The next pixel counts, too, but for Nearest.
-    const std::int64_t reach = a.sampling == UpsamplingSampling::Nearest ? 0 : 1;
-    Readers readers{0, 0};
-    if (pixel >= 0 && pixel < axis.sourceSize)
-      readers = {firstReaching(a, axis, pixel, reach, tables.results),
-                 firstReaching(a, axis, pixel + 1, 0, tables.results)};
-    tables.readers[i] = readers;
-  }
-}
-
-/// A thread stays with a pack of a row of the destination and goes down some rows, so that what rows share is
-/// computed once.
-struct UpsamplingArguments {
-  Divider pieces;  ///< packs of a row
-  Divider packs;   ///< packs of a pixel
-  Divider chunks;  ///< of the rows of an image
-  std::uint32_t items = 0;
-  std::int32_t rowsPerChunk = 0;
-  std::int32_t height = 0;
-  SourceView input;
-  ResultView destination;
-  AxisTables x;
-  AxisTables y;
-  std::int64_t originX = 0;
-  std::int64_t originY = 0;
-  std::int32_t channels = 0;
-  bool accumulate = false;
-
-  /// @param packsOfRow, packsOfPixel of the destination
-  void setGrid(const TensorShape& shape, std::int64_t packsOfRow, std::int64_t packsOfPixel) {
-    // Enough threads for a large GPU come first.
-    constexpr std::int64_t threads = std::int64_t{1} << 19;
-    constexpr std::int64_t fewestRows = 4;
-    constexpr std::int64_t mostRows = 16;
-    const std::int64_t all = shape.images * packsOfRow;
-    const std::int64_t rows = std::clamp<std::int64_t>(shape.height * all / threads, fewestRows, mostRows);
-    const std::int64_t most = std::max<std::int64_t>(1, 0x7FFFFFFF / all);
-    const std::int64_t count = std::min(most, (shape.height + rows - 1) / rows);
-    rowsPerChunk = static_cast<std::int32_t>((shape.height + count - 1) / count);
-    chunks = Divider((shape.height + rowsPerChunk - 1) / rowsPerChunk);
-    pieces = Divider(packsOfRow);
-    packs = Divider(packsOfPixel);
-    items = static_cast<std::uint32_t>(all * chunks.divisor());
-    height = static_cast<std::int32_t>(shape.height);
-    channels = static_cast<std::int32_t>(shape.channels);
-  }
-  /// Whether the numbers are small enough.
-  static bool fits(const TensorShape& shape) {
-    return shape.images * shape.width * shape.channels <= 0x7FFFFFFF;
-  }
-};
-
-/// The work of this thread: a pack, and rows [begin, end) of an image.
-struct Work {
-  bool isAny;
-  std::uint32_t piece;
-  std::int32_t image;
-  std::int32_t begin;
-  std::int32_t end;
-
-  __device__ explicit Work(const UpsamplingArguments& a) {
-    const std::uint32_t item = blockIdx.x * blockDim.x + threadIdx.x;
-    isAny = item < a.items;
-    const std::uint32_t row = a.pieces.divide(item);
-    piece = item - row * a.pieces.divisor();
-    const std::uint32_t ofImage = a.chunks.divide(row);
-    image = static_cast<std::int32_t>(ofImage);
-    begin = static_cast<std::int32_t>(row - ofImage * a.chunks.divisor()) * a.rowsPerChunk;
-    end = min(begin + a.rowsPerChunk, a.height);
-  }
-};
-
-/// One element of type T, float or Float16.
-template <class T>
-struct OneOf {
-  static constexpr int lanes = 1;
-  using Values = cuda::OneByOne::Values;
-  using Fetched = Values;
-
-  __device__ static Fetched fetch(const SourceView& view, const ElementPlace& place) {
-    return {{cuda::load(reinterpret_cast<const T*>(view.memory) + view.offset(place))}};
-  }
-  __device__ static Values valuesOf(const Fetched& fetched) { return fetched; }
-  __device__ static void store(Values values, const ResultView& view, const ElementPlace& place,
-                               bool accumulate) {
-    T* const to = reinterpret_cast<T*>(view.memory) + view.offset(place);
-    cuda::store(accumulate ? cuda::load(to) + values.values[0] : values.values[0], to);
-  }
-};
-
-/// sum += weight * values.
-template <class Values>
-__device__ void addWeighted(Values& sum, float weight, const Values& values) {
-#pragma unroll
-  for (int lane = 0; lane < static_cast<int>(sizeof(Values) / sizeof(float)); ++lane)
-    sum.values[lane] = fmaf(weight, values.values[lane], sum.values[lane]);
-}
+using cuda::TableArguments;
+using cuda::UpsamplingArguments;
+using cuda::Work;
 
 /// The columns that results of one pixel are made of.
 template <class Access>
@@ -212,65 +61,9 @@ struct PixelColumns {
   }
 };
 
-/// The columns that 16 bytes of adjacent results are made of, which belong to several pixels of few channels
-/// without gaps.
-template <class T>
-struct ElementColumns {
-  static constexpr int lanes = cuda::kLanes<T>;
-  using Values = cuda::Lanes<T>;
-  std::int32_t image;
-  std::int32_t element;
-  std::int32_t first[lanes];
-  std::int32_t second[lanes];
-  float firstWeight[lanes];
-  float secondWeight[lanes];
-
-  __device__ ElementColumns(const UpsamplingArguments& a, const Work& work)
-      : image(work.image), element(static_cast<std::int32_t>(work.piece) * lanes) {
-#pragma unroll
-    for (int lane = 0; lane < lanes; ++lane) {
-      const std::uint32_t x = a.packs.divide(static_cast<std::uint32_t>(element + lane));
-      const std::int32_t channel = element + lane - static_cast<std::int32_t>(x) * a.channels;
-      const Samples samples = a.x.samples[x];
-      first[lane] = samples.first * a.input.pixel + channel;
-      second[lane] = samples.second * a.input.pixel + channel;
-      firstWeight[lane] = samples.firstWeight;
-      secondWeight[lane] = samples.secondWeight;
-    }
-  }
-  struct Held {
-    float firsts[lanes];
-    float seconds[lanes];
-  };
-  __device__ Held fetch(const SourceView& input, std::int32_t row) const {
-    const T* const from = reinterpret_cast<const T*>(input.memory) + image * input.image + row * input.row;
-    Held held;
-#pragma unroll
-    for (int lane = 0; lane < lanes; ++lane) {
-      if (firstWeight[lane] != 0) held.firsts[lane] = cuda::load(from + first[lane]);
-      if (secondWeight[lane] != 0) held.seconds[lane] = cuda::load(from + second[lane]);
-    }
-    return held;
-  }
-  [[nodiscard]] __device__ Values sum(const Held& held) const {
-    Values result{};
-#pragma unroll
-    for (int lane = 0; lane < lanes; ++lane) {
-      if (firstWeight[lane] != 0) result.values[lane] = fmaf(firstWeight[lane], held.firsts[lane], 0.0F);
-      if (secondWeight[lane] != 0)
-        result.values[lane] = fmaf(secondWeight[lane], held.seconds[lane], result.values[lane]);
-    }
-    return result;
-  }
-  __device__ void store(const Values& values, const ResultView& destination, std::int32_t row) const {
-    cuda::storeLanes(values, reinterpret_cast<T*>(destination.memory) + image * destination.image +
-                                 row * destination.row + element);
-  }
-};
-
-/// @tparam Columns PixelColumns or ElementColumns
-template <class Columns>
+template <class Access>
 __global__ void __launch_bounds__(kStripThreads) upsample(UpsamplingArguments a) {
+  using Columns = PixelColumns<Access>;
   using Values = typename Columns::Values;
   const Work work(a);
   if (!work.isAny) return;
@@ -306,12 +99,6 @@ __global__ void __launch_bounds__(kStripThreads) upsample(UpsamplingArguments a)
     }
     columns.store(sum, a.destination, y);
   }
-}
-
-/// What a pixel counts in a result.
-__device__ inline float weightOf(const Samples& samples, std::int64_t pixel) {
-  const float first = samples.first == pixel ? samples.firstWeight : 0.0F;
-  return first + (samples.second == pixel ? samples.secondWeight : 0.0F);
 }
 
 /// Some of the results in a row that read a pixel, with what it counts in each.
@@ -421,7 +208,7 @@ class UpsamplingPlan final : public Plan {
     std::int64_t longest = 0;
     for (const AxisTables& axis : tables.tables)
       longest = std::max<std::int64_t>({longest, axis.results, axis.destinations});
-    mtl::cuda::launch(stream, fillTables, dim3(mtl::cuda::blocksFor(longest), 2),
+    mtl::cuda::launch(stream, cuda::fillTables, dim3(mtl::cuda::blocksFor(longest), 2),
                       dim3(mtl::cuda::kBlockThreads), 0, tables);
 
     const std::byte* const input = isForward() ? operands.source : operands.gradient;
@@ -451,10 +238,19 @@ class UpsamplingPlan final : public Plan {
     if (cuda::takesLanes(problem_.input, a.input.memory) &&
         cuda::takesLanes(problem_.destination, a.destination.memory))
       return runPixels<cuda::InPacks<T>, cuda::InPacks<T>>(stream, a);
-    if (isForward() && takesRows(a.destination.memory)) {
-      const std::int64_t elements = problem_.destination.width * problem_.destination.channels;
-      return launch(stream, upsample<ElementColumns<T>>, a, elements / cuda::kLanes<T>,
-                    problem_.destination.channels);
+    RowsArguments rows;
+    if (takesPairs<T>(problem_.input, a.input.memory) &&
+        takesPairs<T>(problem_.destination, a.destination.memory) &&
+        rows.setGrid(problem_.input, problem_.destination, 2 * sizeof(T))) {
+      rows.input = a.input;
+      rows.destination = a.destination;
+      rows.x = a.x;
+      rows.y = a.y;
+      rows.originX = static_cast<std::int32_t>(a.originX);
+      rows.originY = static_cast<std::int32_t>(a.originY);
+      rows.accumulate = a.accumulate;
+      return mtl::cuda::launch(stream, isForward() ? cuda::upsampleRows<T> : cuda::gatherRows<T>,
+                               dim3(rows.blocks), rows.block, rows.sharedBytes, rows);
     }
     runPixels<cuda::OneByOne, OneOf<T>>(stream, a);
   }
@@ -462,7 +258,7 @@ class UpsamplingPlan final : public Plan {
   void runPixels(mtl::Stream& stream, const UpsamplingArguments& a) const {
     static_assert(ForwardAccess::lanes == GradientAccess::lanes);
     const std::int64_t packs = problem_.destination.channels / ForwardAccess::lanes;
-    launch(stream, isForward() ? upsample<PixelColumns<ForwardAccess>> : gatherGradient<GradientAccess>, a,
+    launch(stream, isForward() ? upsample<ForwardAccess> : gatherGradient<GradientAccess>, a,
            problem_.destination.width * packs, packs);
   }
   void launch(mtl::Stream& stream, void (*kernel)(UpsamplingArguments), UpsamplingArguments a,
@@ -471,13 +267,12 @@ class UpsamplingPlan final : public Plan {
     mtl::cuda::launch(stream, kernel, dim3(mtl::cuda::blocksFor(a.items, kStripThreads)), dim3(kStripThreads),
                       0, a);
   }
-  /// Whether 16 bytes of adjacent elements can be stored together everywhere, of several pixels or not.
-  [[nodiscard]] bool takesRows(const std::byte* address) const {
-    TensorShape rows = problem_.destination;
-    if (rows.pixelStride != rows.channels) return false;
-    rows.channels *= rows.width;
-    rows.pixelStride = rows.channels;
-    return problem_.input.width * problem_.input.pixelStride <= 0x7FFFFFFF && cuda::takesLanes(rows, address);
+  /// Whether rows have no gaps and two adjacent elements can be accessed together everywhere in them.
+  template <class T>
+  static bool takesPairs(const TensorShape& shape, const std::byte* address) {
+    return shape.pixelStride == shape.channels && (shape.width * shape.channels) % 2 == 0 &&
+           shape.rowStride % 2 == 0 && shape.imageStride % 2 == 0 &&
+           reinterpret_cast<std::uintptr_t>(address) % (2 * sizeof(T)) == 0;
   }
 
   /// Sizes alone.

@@ -1,0 +1,178 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "mps/core/element_grid_cuda.cuh"
+#include "mps/upsampling/upsampling_problem.hpp"
+#include "mps/upsampling/upsampling_samples.hpp"
+
+/// What the kernels of upsampling share: tables of both axes, and how threads share the work.
+namespace mps::detail::cuda {
+
+inline constexpr unsigned kStripThreads = 128;
+
+/// What a result row or column is made of.
+struct alignas(16) Samples {
+  std::int32_t first;
+  std::int32_t second;
+  float firstWeight;  ///< 0: none
+  float secondWeight;
+};
+
+/// Results that a source row or column may give shares to, as input rows or columns [begin, end).
+struct alignas(8) Readers {
+  std::int32_t begin;
+  std::int32_t end;
+};
+
+/// The tables of one axis.
+struct AxisTables {
+  Samples* samples = nullptr;
+  Readers* readers = nullptr;  ///< gradient only
+  std::int32_t results = 0;
+  std::int32_t destinations = 0;
+};
+
+struct TableArguments {
+  UpsamplingSampling sampling;
+  ImageEdgeMode edgeMode;
+  UpsamplingAxis axes[2];
+  AxisTables tables[2];
+};
+
+/// First result from `begin` on, below `end`, whose pixel, moved by `step`, is at least `pixel`.
+__device__ inline std::int32_t firstReaching(const TableArguments& a, const UpsamplingAxis& axis,
+                                             std::int64_t pixel, std::int64_t step, std::int32_t end) {
+  std::int32_t begin = 0;
+  while (begin < end) {
+    const std::int32_t middle = begin + (end - begin) / 2;
+    const std::int64_t at = upsamplingPosition(a.sampling, axis, axis.firstResult + middle).pixel + step;
+    const std::int64_t inside = at < 0 ? 0 : at < axis.sourceSize ? at : axis.sourceSize - 1;
+    if (inside >= pixel)
+      end = middle;
+    else
+      begin = middle + 1;
+  }
+  return begin;
+}
+
+/// One thread for each result and each destination position of both axes; blockIdx.y is the axis.
+static __global__ void fillTables(TableArguments a) {
+  const UpsamplingAxis& axis = a.axes[blockIdx.y];
+  const AxisTables& tables = a.tables[blockIdx.y];
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (std::int64_t i = thread; i < tables.results; i += step) {
+    const UpsamplingSamples samples = upsamplingSamples(a.sampling, a.edgeMode, axis, axis.firstResult + i);
+    tables.samples[i] = {static_cast<std::int32_t>(samples.first), static_cast<std::int32_t>(samples.second),
+                         static_cast<float>(samples.firstWeight), static_cast<float>(samples.secondWeight)};
+  }
+  if (tables.readers == nullptr) return;
+  for (std::int64_t i = thread; i < tables.destinations; i += step) {
+    const std::int64_t pixel = i + axis.destinationOrigin;
+    // The next pixel counts, too, but for Nearest.
+    const std::int64_t reach = a.sampling == UpsamplingSampling::Nearest ? 0 : 1;
+    Readers readers{0, 0};
+    if (pixel >= 0 && pixel < axis.sourceSize)
+      readers = {firstReaching(a, axis, pixel, reach, tables.results),
+                 firstReaching(a, axis, pixel + 1, 0, tables.results)};
+    tables.readers[i] = readers;
+  }
+}
+
+/// A thread stays with a pack of a row of the destination and goes down some rows, so that what rows share is
+/// computed once.
+struct UpsamplingArguments {
+  Divider pieces;  ///< packs of a row
+  Divider packs;   ///< packs of a pixel
+  Divider chunks;  ///< of the rows of an image
+  std::uint32_t items = 0;
+  std::int32_t rowsPerChunk = 0;
+  std::int32_t height = 0;
+  SourceView input;
+  ResultView destination;
+  AxisTables x;
+  AxisTables y;
+  std::int64_t originX = 0;
+  std::int64_t originY = 0;
+  std::int32_t channels = 0;
+  bool accumulate = false;
+
+  /// @param packsOfRow, packsOfPixel of the destination
+  void setGrid(const TensorShape& shape, std::int64_t packsOfRow, std::int64_t packsOfPixel) {
+    // Enough threads for a large GPU come first.
+    constexpr std::int64_t threads = std::int64_t{1} << 19;
+    constexpr std::int64_t fewestRows = 4;
+    constexpr std::int64_t mostRows = 16;
+    const std::int64_t all = shape.images * packsOfRow;
+    const std::int64_t rows = std::clamp<std::int64_t>(shape.height * all / threads, fewestRows, mostRows);
+    const std::int64_t most = std::max<std::int64_t>(1, 0x7FFFFFFF / all);
+    const std::int64_t count = std::min(most, (shape.height + rows - 1) / rows);
+    rowsPerChunk = static_cast<std::int32_t>((shape.height + count - 1) / count);
+    chunks = Divider((shape.height + rowsPerChunk - 1) / rowsPerChunk);
+    pieces = Divider(packsOfRow);
+    packs = Divider(packsOfPixel);
+    items = static_cast<std::uint32_t>(all * chunks.divisor());
+    height = static_cast<std::int32_t>(shape.height);
+    channels = static_cast<std::int32_t>(shape.channels);
+  }
+  /// Whether the numbers are small enough.
+  static bool fits(const TensorShape& shape) {
+    return shape.images * shape.width * shape.channels <= 0x7FFFFFFF;
+  }
+};
+
+/// The work of this thread: a pack, and rows [begin, end) of an image.
+struct Work {
+  bool isAny;
+  std::uint32_t piece;
+  std::int32_t image;
+  std::int32_t begin;
+  std::int32_t end;
+
+  __device__ explicit Work(const UpsamplingArguments& a) {
+    const std::uint32_t item = blockIdx.x * blockDim.x + threadIdx.x;
+    isAny = item < a.items;
+    const std::uint32_t row = a.pieces.divide(item);
+    piece = item - row * a.pieces.divisor();
+    const std::uint32_t ofImage = a.chunks.divide(row);
+    image = static_cast<std::int32_t>(ofImage);
+    begin = static_cast<std::int32_t>(row - ofImage * a.chunks.divisor()) * a.rowsPerChunk;
+    end = min(begin + a.rowsPerChunk, a.height);
+  }
+};
+
+/// One element of type T, float or Float16.
+template <class T>
+struct OneOf {
+  static constexpr int lanes = 1;
+  using Values = OneByOne::Values;
+  using Fetched = Values;
+
+  __device__ static Fetched fetch(const SourceView& view, const ElementPlace& place) {
+    return {{cuda::load(reinterpret_cast<const T*>(view.memory) + view.offset(place))}};
+  }
+  __device__ static Values valuesOf(const Fetched& fetched) { return fetched; }
+  __device__ static void store(Values values, const ResultView& view, const ElementPlace& place,
+                               bool accumulate) {
+    T* const to = reinterpret_cast<T*>(view.memory) + view.offset(place);
+    cuda::store(accumulate ? cuda::load(to) + values.values[0] : values.values[0], to);
+  }
+};
+
+/// sum += weight * values.
+template <class Values>
+__device__ void addWeighted(Values& sum, float weight, const Values& values) {
+#pragma unroll
+  for (int lane = 0; lane < static_cast<int>(sizeof(Values) / sizeof(float)); ++lane)
+    sum.values[lane] = fmaf(weight, values.values[lane], sum.values[lane]);
+}
+
+/// What a pixel counts in a result.
+__device__ inline float weightOf(const Samples& samples, std::int64_t pixel) {
+  const float first = samples.first == pixel ? samples.firstWeight : 0.0F;
+  return first + (samples.second == pixel ? samples.secondWeight : 0.0F);
+}
+
+}  // namespace mps::detail::cuda
