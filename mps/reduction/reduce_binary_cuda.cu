@@ -77,10 +77,10 @@ class RowsPlan final : public Plan {
       a.pixels.destination = {problem_.destination, operands.destination};
       mtl::cuda::launch(stream, reduceWeighted<Access>, a.pixels.grid, a.pixels.block, 0, a);
     };
-    cuda::withAccess(cuda::commonFormat({&source, &problem_.weights}),
-                     cuda::takesLanes(source, operands.source) &&
-                         cuda::takesLanes(problem_.weights, operands.secondary),
-                     start);
+    cuda::withAccess(
+        cuda::commonFormat({&source, &problem_.weights}),
+        cuda::takesLanes(source, operands.source) && cuda::takesLanes(problem_.weights, operands.secondary),
+        start);
   }
 
  private:

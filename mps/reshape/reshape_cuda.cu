@@ -129,6 +129,9 @@ struct Axis {
   std::int32_t result = 0;
   std::int32_t shift = 0;  ///< periods that make positions positive
   Divider period;          ///< of mirrored images
+  /// Mirrored only: whether each end is repeated, and whether all positions are the source or one image of it.
+  bool repeatsEdge = false;
+  bool reflectsOnce = false;
 
   Axis() = default;
   Axis(const ReshapeAxis& axis, ImageEdgeMode edgeMode, std::int64_t sourceSize, std::int64_t resultSize)
@@ -140,6 +143,10 @@ struct Axis {
     period = Divider(length);
     shift =
         static_cast<std::int32_t>((std::max<std::int64_t>(0, -axis.before) + length - 1) / length * length);
+    repeatsEdge = edgeMode == ImageEdgeMode::MirrorWithEdge;
+    const std::int64_t image = sourceSize - (repeatsEdge ? 0 : 1);
+    reflectsOnce = (repeatsEdge || edgeMode == ImageEdgeMode::Mirror) && axis.before <= image &&
+                   resultSize - axis.before - sourceSize <= image;
   }
 
   [[nodiscard]] __device__ std::int32_t sourceOf(ImageEdgeMode edgeMode, std::int32_t position) const {
@@ -162,6 +169,17 @@ struct Axis {
                own - length < 0 && own + length >= result;
     }
     return !isOnly ? kPerhapsSeveral : isThere ? own : kNone;
+  }
+  static constexpr int kMostNear = 3;
+  /// The positions of the result that read source element i where it reflects once; below 0: none.
+  __device__ void findNear(std::int32_t i, std::int32_t (&positions)[kMostNear]) const {
+    const std::int32_t edge = repeatsEdge ? 1 : 0;
+    positions[0] = i + before;
+    positions[1] = repeatsEdge || i != 0 ? before - i - edge : kNone;
+    positions[2] = repeatsEdge || i != source - 1 ? before + 2 * source - 2 + edge - i : kNone;
+#pragma unroll
+    for (int k = 0; k < kMostNear; ++k)
+      if (positions[k] >= result) positions[k] = kNone;
   }
   /// Positions first, first + 1 ... last of the result, as far as they exist.
   [[nodiscard]] __device__ Positions between(std::int32_t first, std::int32_t last) const {
@@ -243,15 +261,18 @@ __global__ void pad(AxesArguments a) {
   });
 }
 
+template <class Values>
+__device__ void addTo(Values& sums, const Values& values) {
+#pragma unroll
+  for (int lane = 0; lane < static_cast<int>(sizeof(Values) / sizeof(float)); ++lane)
+    sums.values[lane] += values.values[lane];
+}
+
 template <class Access>
 __global__ void padGradient(AxesArguments a) {
   forEachPlace<Access::lanes>(a, [&](const ElementPlace& place) {
     typename Access::Values sums{};
-    const auto add = [&](const ElementPlace& from) {
-      const typename Access::Values values = Access::load(a.input, from);
-#pragma unroll
-      for (int lane = 0; lane < Access::lanes; ++lane) sums.values[lane] += values.values[lane];
-    };
+    const auto add = [&](const ElementPlace& from) { addTo(sums, Access::load(a.input, from)); };
     const std::int32_t onlyY = a.y.onlyReader(a.edgeMode, place.y);
     const std::int32_t onlyX = a.x.onlyReader(a.edgeMode, place.x);
     // The channels of a pack stay together.
@@ -260,6 +281,24 @@ __global__ void padGradient(AxesArguments a) {
     if (min(onlyY, min(onlyX, onlyChannel)) > Axis::kPerhapsSeveral) {
       if (min(onlyY, min(onlyX, onlyChannel)) != Axis::kNone)
         sums = Access::load(a.input, {place.image, onlyY, onlyX, onlyChannel});
+      return Access::store(sums, a.destination, place, a.accumulate);
+    }
+    if (Access::lanes > 1 && a.y.reflectsOnce && a.x.reflectsOnce) {
+      std::int32_t rows[Axis::kMostNear];
+      std::int32_t columns[Axis::kMostNear];
+      a.y.findNear(place.y, rows);
+      a.x.findNear(place.x, columns);
+#pragma unroll
+      for (int i = 0; i < Axis::kMostNear; ++i) {
+        typename Access::Fetched fetched[Axis::kMostNear];
+#pragma unroll
+        for (int k = 0; k < Axis::kMostNear; ++k)
+          if (rows[i] >= 0 && columns[k] >= 0)
+            fetched[k] = Access::fetch(a.input, {place.image, rows[i], columns[k], place.channel});
+#pragma unroll
+        for (int k = 0; k < Axis::kMostNear; ++k)
+          if (rows[i] >= 0 && columns[k] >= 0) addTo(sums, Access::valuesOf(fetched[k]));
+      }
       return Access::store(sums, a.destination, place, a.accumulate);
     }
     a.y.forEachReader(a.edgeMode, place.y, [&](std::int32_t y) {
