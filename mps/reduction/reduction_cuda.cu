@@ -133,9 +133,12 @@ class ReductionPlan final : public Plan {
       a.sources[0] = {gradient, operands.gradient, destination.channels};
       a.destination = {destination, operands.destination};
       a.accumulate = operands.accumulate;
-      cuda::launchMap<Access>(
-          stream, a, destination,
-          Share{divides() ? cuda::Quotient(factor()) : cuda::Quotient(), factor(), divides()});
+      const Share share{divides() ? cuda::Quotient(factor()) : cuda::Quotient(), factor(), divides()};
+      if (gradient.channels == destination.channels)
+        return cuda::launchMap<Access>(stream, a, destination, share);
+      a.grid = ElementGrid(destination, Access::lanes, cuda::kSpreadBatch);
+      mtl::cuda::launch(stream, cuda::spreadChannels<Access, Share>, a.grid.grid(), a.grid.block(), 0, a,
+                        share);
     };
     cuda::withAccess(cuda::commonFormat({&gradient, &destination}),
                      cuda::takesPacks(gradient, operands.gradient, destination.channels) &&

@@ -12,15 +12,19 @@
 /// Reductions along an axis, each in an order that only the problem's numbers decide.
 namespace mps::detail::cuda {
 
-// What is reduced: values that an element gives, how two become one, and what the result is made of.
+// What is reduced: what a thread makes of its elements (Running), how the values of two threads become one, and what the
+// result is made of.
 
 struct SumOfElements {
   using Value = float;
+  using Running = float;
   float factor = 1;
   bool divides = false;
 
   static __device__ Value none() { return 0; }
-  __device__ Value take(float element, std::uint32_t /*index*/) const { return element; }
+  static __device__ Running begin(std::uint32_t /*index*/) { return none(); }
+  __device__ void add(Running& sum, float element, std::uint32_t /*index*/) const { sum += element; }
+  __device__ Value valueOf(Running sum, bool /*isAny*/) const { return sum; }
   __device__ Value operator()(Value a, Value b) const { return a + b; }
   __device__ float result(Value sum) const { return divides ? sum / factor : sum * factor; }
 };
@@ -28,10 +32,15 @@ struct SumOfElements {
 /// Of negated elements the maximum is the minimum. NaN goes through.
 struct Extremum {
   using Value = float;
+  using Running = float;
   bool isMin = false;
 
   static __device__ Value none() { return -std::numeric_limits<float>::infinity(); }
-  __device__ Value take(float element, std::uint32_t /*index*/) const { return isMin ? -element : element; }
+  static __device__ Running begin(std::uint32_t /*index*/) { return none(); }
+  __device__ void add(Running& largest, float element, std::uint32_t /*index*/) const {
+    largest = largerOrNaN(largest, isMin ? -element : element);
+  }
+  __device__ Value valueOf(Running largest, bool /*isAny*/) const { return largest; }
   __device__ Value operator()(Value a, Value b) const { return largerOrNaN(a, b); }
   __device__ float result(Value value) const { return isMin ? -value : value; }
 };
@@ -40,13 +49,28 @@ struct Extremum {
 /// lower index.
 struct PlaceOfExtremum {
   using Value = unsigned long long;
+  struct Running {
+    float largest;
+    std::uint32_t index;
+  };
   bool isMin = false;
 
   static __device__ Value none() { return 0; }
-  __device__ Value take(float element, std::uint32_t index) const {
-    const unsigned bits = __float_as_uint((isMin ? -element : element) + 0.0F);  // one zero
+  /// @param index of a thread's first element
+  static __device__ Running begin(std::uint32_t index) {
+    return {-std::numeric_limits<float>::infinity(), index};
+  }
+  /// Elements come in ascending order.
+  __device__ void add(Running& place, float element, std::uint32_t index) const {
+    const float value = isMin ? -element : element;
+    if (!(value <= place.largest) && place.largest == place.largest) place = {value, index};
+  }
+  __device__ Value valueOf(const Running& place, bool isAny) const {
+    if (!isAny) return none();
+    const unsigned bits = __float_as_uint(place.largest + 0.0F);  // one zero
     const unsigned ordered = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
-    return static_cast<Value>(isnan(element) ? 0xFFFFFFFFU : ordered) << 32 | (0xFFFFFFFFU - index);
+    return static_cast<Value>(isnan(place.largest) ? 0xFFFFFFFFU : ordered) << 32 |
+           (0xFFFFFFFFU - place.index);
   }
   __device__ Value operator()(Value a, Value b) const { return a > b ? a : b; }
   static __device__ std::uint32_t indexOf(Value value) { return 0xFFFFFFFFU - static_cast<unsigned>(value); }
@@ -131,9 +155,9 @@ __device__ void reduceAxis(const AxisArguments& a, const Reduce& reduce, bool al
                              static_cast<std::int32_t>(row - image * a.height.divisor()),
                              static_cast<std::int32_t>(x),
                              static_cast<std::int32_t>((pack - x * a.packsOfPixel.divisor()) * lanes)};
-    Value values[lanes];
+    typename Reduce::Running running[lanes];
 #pragma unroll
-    for (int lane = 0; lane < lanes; ++lane) values[lane] = Reduce::none();
+    for (int lane = 0; lane < lanes; ++lane) running[lane] = Reduce::begin(threadIdx.y);
     const std::uint32_t count = isAny ? a.count : 0;
     for (std::uint32_t begin = threadIdx.y; begin < count; begin += batch * blockDim.y) {
       typename Access::Fetched fetched[batch];
@@ -147,12 +171,13 @@ __device__ void reduceAxis(const AxisArguments& a, const Reduce& reduce, bool al
         const typename Access::Values elements = Access::valuesOf(fetched[i]);
 #pragma unroll
         for (int lane = 0; lane < lanes; ++lane)
-          values[lane] = reduce(values[lane], reduce.take(elements.values[lane], begin + i * blockDim.y));
+          reduce.add(running[lane], elements.values[lane], begin + i * blockDim.y);
       }
     }
     __syncthreads();  // the values of the pack before were read
 #pragma unroll
-    for (int lane = 0; lane < lanes; ++lane) shared[lane][thread] = values[lane];
+    for (int lane = 0; lane < lanes; ++lane)
+      shared[lane][thread] = reduce.valueOf(running[lane], threadIdx.y < count);
     for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
       __syncthreads();
       if (threadIdx.y < half)
@@ -162,6 +187,7 @@ __device__ void reduceAxis(const AxisArguments& a, const Reduce& reduce, bool al
     }
     if (allFinish) __syncthreads();
     if (!isAny || (threadIdx.y > 0 && !allFinish)) continue;
+    Value values[lanes];
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane) values[lane] = shared[lane][thread - threadIdx.y * blockDim.x];
     finish(place, values);
@@ -194,6 +220,9 @@ __global__ void selectAlongAxis(AxisArguments a, PlaceOfExtremum reduce) {
 }
 
 // Feature channels ----------------------------------------------------------------------------------------------------
+
+/// Packs that a thread stores.
+inline constexpr int kSpreadBatch = 4;
 
 /// Rows of threads (threadIdx.x) share the packs of a pixel.
 struct ChannelArguments {
@@ -231,7 +260,7 @@ __device__ typename Reduce::Value reducePixel(const ChannelArguments& a, const R
                                               ElementPlace place, std::uint32_t packs) {
   constexpr int batch = 2;
   __shared__ typename Reduce::Value shared[kMostWarps];
-  typename Reduce::Value value = Reduce::none();
+  typename Reduce::Running running = Reduce::begin(threadIdx.x * Access::lanes);
   for (std::uint32_t first = threadIdx.x; first < packs; first += batch * blockDim.x) {
     typename Access::Fetched fetched[batch];
 #pragma unroll
@@ -247,10 +276,10 @@ __device__ typename Reduce::Value reducePixel(const ChannelArguments& a, const R
       const typename Access::Values elements = Access::valuesOf(fetched[i]);
 #pragma unroll
       for (unsigned lane = 0; lane < Access::lanes; ++lane)
-        value = reduce(value, reduce.take(elements.values[lane], pack * Access::lanes + lane));
+        reduce.add(running, elements.values[lane], pack * Access::lanes + lane);
     }
   }
-  return combineRow(value, shared, reduce);
+  return combineRow(reduce.valueOf(running, threadIdx.x < packs), shared, reduce);
 }
 
 template <class Access, class Reduce>
@@ -260,6 +289,23 @@ __global__ void reduceChannels(ChannelArguments a, Reduce reduce) {
   const ElementPlace place = a.place(isAny ? pixel : 0);
   const auto value = reducePixel<Access>(a, reduce, place, isAny ? a.packs : 0);
   if (isAny && threadIdx.x == 0) OneByOne::store({{reduce.result(value)}}, a.destination, place);
+}
+
+/// Gives all channels of a pixel what function makes of the source's only one.
+template <class Access, class Function>
+__global__ void spreadChannels(MapArguments<1> a, Function function) {
+  OneByOne::Values fetched[kSpreadBatch];
+  a.grid.template forEachBatch<kSpreadBatch, Access::lanes>(
+      [&](int i, const ElementPlace& place) { fetched[i] = OneByOne::fetch(a.sources[0], place); },
+      [&](int i, const ElementPlace& place) {
+        const OneByOne::Values input[1] = {fetched[i]};
+        OneByOne::Values share;
+        function(place, input, share);
+        typename Access::Values result;
+#pragma unroll
+        for (float& value : result.values) value = share.values[0];
+        Access::store(result, a.destination, place, a.accumulate);
+      });
 }
 
 template <class Access>
