@@ -23,7 +23,7 @@ enum class InstanceNormalizationOperation : std::uint8_t { Forward, Gradient };
 ///     B = sum dy,  G = sum dy h, both per channel and image     e = gamma dy
 ///     dx = r (e - 1/m sum e - h 1/m sum(e h)), the sums over the group
 ///
-/// Sums are float64; of float16 tensors a few terms at a time may be added up in float32 first. mean and r are float64 numbers, too, which enter float32 lines around the float32 number next
+/// Sums are float64. mean and r are float64 numbers, too, which enter float32 lines around the float32 number next
 /// to the mean, so that a large mean costs nothing.
 ///
 /// | operand | Forward | Gradient |
