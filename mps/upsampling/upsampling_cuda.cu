@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 
 #include "mps/upsampling/crop_and_resize_problem.hpp"
 #include "mps/upsampling/lanczos_cuda.hpp"
@@ -133,10 +134,31 @@ struct ColumnGroup {
     for (int i = 0; i < most; ++i)
       if (weights[i] != 0) addWeighted(sum, weights[i], Access::valuesOf(held.fetched[i]));
   }
+  /// As with fetch, in fewer registers.
+  template <class Access>
+  __device__ void addTo(typename Access::Values& sum, const SourceView& input, ElementPlace from) const {
+    typename Access::Fetched fetched[most];
+#pragma unroll
+    for (int i = 0; i < most; ++i) {
+      if (weights[i] != 0) fetched[i] = Access::fetch(input, from);
+      ++from.x;
+    }
+#pragma unroll
+    for (int i = 0; i < most; ++i)
+      if (weights[i] != 0) addWeighted(sum, weights[i], Access::valuesOf(fetched[i]));
+  }
 };
 
+/// Whether gradients load the row that comes next while they work on one: in float32 that takes too many registers.
 template <class Access>
-__global__ void __launch_bounds__(kStripThreads, 4) gatherGradient(UpsamplingArguments a) {
+inline constexpr bool kLoadsAhead = !std::is_same_v<Access, cuda::InPacks<float>>;
+
+template <class Access>
+inline constexpr unsigned kGatherThreads = kLoadsAhead<Access> ? kStripThreads : mtl::cuda::kBlockThreads;
+
+template <class Access>
+__global__ void __launch_bounds__(kGatherThreads<Access>, kLoadsAhead<Access> ? 4 : 2)
+    gatherGradient(UpsamplingArguments a) {
   using Values = typename Access::Values;
   const Work work(a);
   if (!work.isAny) return;
@@ -146,7 +168,7 @@ __global__ void __launch_bounds__(kStripThreads, 4) gatherGradient(UpsamplingArg
   const Readers columns = a.x.readers[x];
   const std::int64_t pixelX = static_cast<std::int64_t>(x) + a.originX;
   const ColumnGroup firstGroup(a.x, columns.begin, columns.end, pixelX);
-  const std::int32_t lastEnd = a.y.readers[work.end - 1].end;
+  const std::int32_t lastEnd = kLoadsAhead<Access> ? a.y.readers[work.end - 1].end : 0;
   ColumnGroup::Held<Access> ahead;  // of the row that is likely to be the next one
   std::int32_t aheadRow = -1;       // none
   Values sum{};
@@ -157,24 +179,27 @@ __global__ void __launch_bounds__(kStripThreads, 4) gatherGradient(UpsamplingArg
     const std::int64_t pixelY = place.y + a.originY;
     for (row = max(row, rows.begin); row < rows.end; ++row) {
       ElementPlace from{place.image, row, columns.begin, place.channel};
-      const ColumnGroup::Held<Access> held =
-          aheadRow == row ? ahead : firstGroup.template fetch<Access>(a.input, from);
-      aheadRow = -1;
-      if (row + 1 < lastEnd) {
-        aheadRow = row + 1;
-        ahead =
-            firstGroup.template fetch<Access>(a.input, {place.image, aheadRow, columns.begin, place.channel});
+      [[maybe_unused]] ColumnGroup::Held<Access> held;
+      if constexpr (kLoadsAhead<Access>) {
+        held = aheadRow == row ? ahead : firstGroup.template fetch<Access>(a.input, from);
+        aheadRow = -1;
+        if (row + 1 < lastEnd) {
+          aheadRow = row + 1;
+          ahead = firstGroup.template fetch<Access>(a.input,
+                                                    {place.image, aheadRow, columns.begin, place.channel});
+        }
       }
       const Samples samples = a.y.samples[row];
       const float weight = weightOf(samples, pixelY);
       const float nextWeight = weightOf(samples, pixelY + 1);
       if (weight == 0 && nextWeight == 0) continue;
       Values inRow{};
-      firstGroup.template addTo<Access>(inRow, held);
-      for (from.x += ColumnGroup::most; from.x < columns.end; from.x += ColumnGroup::most) {
-        const ColumnGroup group(a.x, from.x, columns.end, pixelX);
-        group.template addTo<Access>(inRow, group.template fetch<Access>(a.input, from));
-      }
+      if constexpr (kLoadsAhead<Access>)
+        firstGroup.template addTo<Access>(inRow, held);
+      else
+        firstGroup.template addTo<Access>(inRow, a.input, from);
+      for (from.x += ColumnGroup::most; from.x < columns.end; from.x += ColumnGroup::most)
+        ColumnGroup(a.x, from.x, columns.end, pixelX).template addTo<Access>(inRow, a.input, from);
       if (weight != 0) addWeighted(sum, weight, inRow);
       if (nextWeight != 0) addWeighted(next, nextWeight, inRow);
     }
@@ -255,17 +280,14 @@ class UpsamplingPlan final : public Plan {
     runPixels<cuda::OneByOne, OneOf<T>>(stream, a);
   }
   template <class ForwardAccess, class GradientAccess>
-  void runPixels(mtl::Stream& stream, const UpsamplingArguments& a) const {
+  void runPixels(mtl::Stream& stream, const UpsamplingArguments& arguments) const {
     static_assert(ForwardAccess::lanes == GradientAccess::lanes);
     const std::int64_t packs = problem_.destination.channels / ForwardAccess::lanes;
-    launch(stream, isForward() ? upsample<ForwardAccess> : gatherGradient<GradientAccess>, a,
-           problem_.destination.width * packs, packs);
-  }
-  void launch(mtl::Stream& stream, void (*kernel)(UpsamplingArguments), UpsamplingArguments a,
-              std::int64_t packsOfRow, std::int64_t packsOfPixel) const {
-    a.setGrid(problem_.destination, packsOfRow, packsOfPixel);
-    mtl::cuda::launch(stream, kernel, dim3(mtl::cuda::blocksFor(a.items, kStripThreads)), dim3(kStripThreads),
-                      0, a);
+    UpsamplingArguments a = arguments;
+    a.setGrid(problem_.destination, problem_.destination.width * packs, packs);
+    const unsigned threads = isForward() ? kStripThreads : kGatherThreads<GradientAccess>;
+    mtl::cuda::launch(stream, isForward() ? upsample<ForwardAccess> : gatherGradient<GradientAccess>,
+                      dim3(mtl::cuda::blocksFor(a.items, threads)), dim3(threads), 0, a);
   }
   /// Whether rows have no gaps and two adjacent elements can be accessed together everywhere in them.
   template <class T>
