@@ -268,11 +268,11 @@ __device__ void addTo(Values& sums, const Values& values) {
     sums.values[lane] += values.values[lane];
 }
 
-template <class Access>
+/// @tparam reflectsOnce both axes of pixels do. Kernels of their own need fewer registers.
+template <class Access, bool reflectsOnce>
 __global__ void padGradient(AxesArguments a) {
   forEachPlace<Access::lanes>(a, [&](const ElementPlace& place) {
     typename Access::Values sums{};
-    const auto add = [&](const ElementPlace& from) { addTo(sums, Access::load(a.input, from)); };
     const std::int32_t onlyY = a.y.onlyReader(a.edgeMode, place.y);
     const std::int32_t onlyX = a.x.onlyReader(a.edgeMode, place.x);
     // The channels of a pack stay together.
@@ -283,7 +283,7 @@ __global__ void padGradient(AxesArguments a) {
         sums = Access::load(a.input, {place.image, onlyY, onlyX, onlyChannel});
       return Access::store(sums, a.destination, place, a.accumulate);
     }
-    if (Access::lanes > 1 && a.y.reflectsOnce && a.x.reflectsOnce) {
+    if constexpr (reflectsOnce) {
       std::int32_t rows[Axis::kMostNear];
       std::int32_t columns[Axis::kMostNear];
       a.y.findNear(place.y, rows);
@@ -299,18 +299,19 @@ __global__ void padGradient(AxesArguments a) {
         for (int k = 0; k < Axis::kMostNear; ++k)
           if (rows[i] >= 0 && columns[k] >= 0) addTo(sums, Access::valuesOf(fetched[k]));
       }
-      return Access::store(sums, a.destination, place, a.accumulate);
-    }
-    a.y.forEachReader(a.edgeMode, place.y, [&](std::int32_t y) {
-      a.x.forEachReader(a.edgeMode, place.x, [&](std::int32_t x) {
-        if (Access::lanes == 1)
-          return a.channels.forEachReader(a.edgeMode, place.channel, [&](std::int32_t channel) {
-            add({place.image, y, x, channel});
-          });
-        const std::int32_t channel = place.channel + a.channels.before;
-        if (channel >= 0 && channel < a.channels.result) add({place.image, y, x, channel});
+    } else {
+      const auto add = [&](const ElementPlace& from) { addTo(sums, Access::load(a.input, from)); };
+      a.y.forEachReader(a.edgeMode, place.y, [&](std::int32_t y) {
+        a.x.forEachReader(a.edgeMode, place.x, [&](std::int32_t x) {
+          if (Access::lanes == 1)
+            return a.channels.forEachReader(a.edgeMode, place.channel, [&](std::int32_t channel) {
+              add({place.image, y, x, channel});
+            });
+          const std::int32_t channel = place.channel + a.channels.before;
+          if (channel >= 0 && channel < a.channels.result) add({place.image, y, x, channel});
+        });
       });
-    });
+    }
     Access::store(sums, a.destination, place, a.accumulate);
   });
 }
@@ -344,8 +345,10 @@ class AxesPlan final : public Plan {
                             {to, operands.destination},
                             problem_.fill.empty() ? nullptr : fill,
                             operands.accumulate};
-      mtl::cuda::launch(stream, isForward ? pad<Access> : padGradient<Access>, a.grid.grid, a.grid.block, 0,
-                        a);
+      auto* kernel = isForward ? pad<Access> : padGradient<Access, false>;
+      if constexpr (Access::lanes > 1)
+        if (!isForward && x_.reflectsOnce && y_.reflectsOnce) kernel = padGradient<Access, true>;
+      mtl::cuda::launch(stream, kernel, a.grid.grid, a.grid.block, 0, a);
     };
     cuda::withAccess(
         cuda::commonFormat({&problem_.input, &to}),
