@@ -3,6 +3,8 @@
 
 #include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/batch_normalization/batch_normalization_fixed_source.hpp"
+#include "mps/batch_normalization/matrix_batch_normalization.hpp"
+#include "mps/batch_normalization/matrix_neuron.hpp"
 #include "mps/conform/kernel_bench.hpp"
 
 namespace mps::detail {
@@ -58,6 +60,47 @@ void benchStep(Bench& bench, ImageFeatureChannelFormat format, std::size_t side,
                [&](const auto& buffer) { gradient->encodeBatch(buffer, dy, x, state, result); });
 }
 
+/// Rows are samples.
+void benchMatrixRows(Bench& bench) {
+  constexpr std::size_t kColumns = 1024;
+  const std::string shape = "1024 columns";
+  const auto& device = bench.device();
+  const auto vectorFor = [&](const std::shared_ptr<Matrix>& matrix) {
+    return Vector::create(device, VectorDescriptor::vectorDescriptor(kColumns, matrix->dataType()));
+  };
+  const auto neuron = MatrixNeuron::create(device);
+  neuron->setNeuronType(CNNNeuronType::TanH, 1, 1, 0);
+  const auto neuronGradient = MatrixNeuronGradient::create(device);
+  neuronGradient->setNeuronType(CNNNeuronType::TanH, 1, 1, 0);
+  benchMatrices(bench, *neuron, Direction::Forward, shape + " TanH", kColumns, 2,
+                [&](const auto& commandBuffer, const auto& matrices) {
+                  neuron->encode(commandBuffer, matrices[0], vectorFor(matrices[0]), matrices[1]);
+                });
+  benchMatrices(bench, *neuronGradient, Direction::Gradient, shape + " TanH", kColumns, 3,
+                [&](const auto& commandBuffer, const auto& matrices) {
+                  neuronGradient->encode(commandBuffer, matrices[0], matrices[1], vectorFor(matrices[0]),
+                                         matrices[2], vectorFor(matrices[0]));
+                });
+  const auto normalization = MatrixBatchNormalization::create(device);
+  const auto normalizationGradient = MatrixBatchNormalizationGradient::create(device);
+  // Their epsilon keeps the result finite where the variance is 0.
+  normalization->setEpsilon(1e-3F);
+  normalizationGradient->setEpsilon(1e-3F);
+  benchMatrices(bench, *normalization, Direction::Forward, shape, kColumns, 2,
+                [&](const auto& commandBuffer, const auto& matrices) {
+                  const auto zeros = vectorFor(matrices[0]);
+                  normalization->encode(commandBuffer, matrices[0], zeros, zeros, nullptr, nullptr,
+                                        matrices[1]);
+                });
+  benchMatrices(bench, *normalizationGradient, Direction::Gradient, shape, kColumns, 3,
+                [&](const auto& commandBuffer, const auto& matrices) {
+                  const auto zeros = vectorFor(matrices[0]);
+                  normalizationGradient->encode(commandBuffer, matrices[0], matrices[1], zeros, zeros,
+                                                nullptr, nullptr, matrices[2], vectorFor(matrices[0]),
+                                                vectorFor(matrices[0]));
+                });
+}
+
 }  // namespace
 
 void benchBatchNormalization(Bench& bench) {
@@ -68,6 +111,7 @@ void benchBatchNormalization(Bench& bench) {
     benchStep(bench, format, 14, 256, {}, "");
     benchStep(bench, format, 112, 3, {}, "");
   }
+  benchMatrixRows(bench);
 }
 
 }  // namespace mps::detail

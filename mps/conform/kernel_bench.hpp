@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,12 +13,14 @@
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
 #include "mps/core/image_batch.hpp"
+#include "mps/core/matrix.hpp"
 #include "mps/core/state.hpp"
+#include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 
-/// What the families' bench functions share: batches of images, and the timing of forward and gradient
+/// What the families' bench functions share: batches of images, matrices, and the timing of forward and gradient
 /// kernels.
 namespace mps::detail {
 
@@ -25,27 +29,64 @@ inline std::size_t bytesOf(const ImageDescriptor& descriptor) {
          bytesPerChannel(descriptor.channelFormat());
 }
 
-/// One block of images with values from a little above 0 to 1. They repeat from image to image, or after some images
-/// where images are small: to make them all would take longer than what is timed.
-inline ImageBatch benchImages(const std::shared_ptr<mtl::Device>& device, const ImageDescriptor& descriptor,
-                              std::size_t count) {
+/// The bytes of `count` pieces of `piece` elements, with values from a little above 0 to 1. They repeat from piece to
+/// piece, or after some pieces where they are small: to make them all would take longer than what is timed.
+inline std::vector<std::byte> benchValues(ImageFeatureChannelFormat format, std::size_t piece,
+                                          std::size_t count) {
   constexpr std::size_t kDifferentBytes = std::size_t{4} << 20U;
-  const std::size_t different = std::min(count, kDifferentBytes / bytesOf(descriptor) + 1);
-  const TensorShape shape =
-      TensorShape::dense(static_cast<std::int64_t>(different), static_cast<std::int64_t>(descriptor.height()),
-                         static_cast<std::int64_t>(descriptor.width()),
-                         static_cast<std::int64_t>(descriptor.featureChannels()), descriptor.channelFormat());
-  std::vector<double> values =
-      randomValues(static_cast<std::size_t>(shape.elements()), 1, RandomKind::Positive);
+  const std::size_t pieceBytes = piece * bytesPerChannel(format);
+  const std::size_t different = std::min(count, kDifferentBytes / pieceBytes + 1);
+  const TensorShape shape = TensorShape::dense(1, 1, 1, static_cast<std::int64_t>(different * piece), format);
+  std::vector<double> values = randomValues(different * piece, 1, RandomKind::Positive);
   for (double& value : values) value = 0.03125 + 0.9375 * value;
-  std::vector<std::byte> bytes(count * bytesOf(descriptor));
-  const auto differentBytes = static_cast<std::size_t>(shape.bytes());
+  std::vector<std::byte> bytes(count * pieceBytes);
+  const std::size_t differentBytes = different * pieceBytes;
   writeTensor(shape, bytes.data(), values);
   for (std::size_t begin = differentBytes; begin < bytes.size(); begin += differentBytes)
     std::memcpy(bytes.data() + begin, bytes.data(), std::min(differentBytes, bytes.size() - begin));
+  return bytes;
+}
+
+/// One block of images with such values.
+inline ImageBatch benchImages(const std::shared_ptr<mtl::Device>& device, const ImageDescriptor& descriptor,
+                              std::size_t count) {
+  const std::size_t elements = descriptor.width() * descriptor.height() * descriptor.featureChannels();
+  const std::vector<std::byte> bytes = benchValues(descriptor.channelFormat(), elements, count);
   ImageBatch images = ImageBatch::create(device, descriptor, count);
   images.writeBytes(std::span<const std::byte>(bytes), DataLayout::HeightxWidthxFeatureChannels);
   return images;
+}
+
+/// A matrix with such values. @param format Float32 or Float16
+inline std::shared_ptr<Matrix> benchMatrix(const std::shared_ptr<mtl::Device>& device, std::size_t rows,
+                                           std::size_t columns, ImageFeatureChannelFormat format) {
+  const DataType type = format == ImageFeatureChannelFormat::Float16 ? DataType::Float16 : DataType::Float32;
+  auto matrix = Matrix::create(
+      device, MatrixDescriptor::matrixDescriptor(rows, columns, columns * sizeInBytes(type), type));
+  std::ranges::copy(benchValues(format, columns, rows), matrix->data()->contents());
+  matrix->data()->didModifyRange(0, matrix->data()->length());
+  return matrix;
+}
+
+/// What a kernel on matrices records; the last matrix is the result.
+using EncodeMatrices =
+    std::function<void(const std::shared_ptr<mtl::CommandBuffer>&, std::span<const std::shared_ptr<Matrix>>)>;
+
+/// A row in float32 and one in float16 of a kernel that reads and writes `count` matrices of so many columns, with as many
+/// rows, the row's batch, as make the working set come from memory.
+inline void benchMatrices(Bench& bench, const Kernel& kernel, Direction direction, const std::string& shape,
+                          std::size_t columns, std::size_t count, const EncodeMatrices& encode) {
+  for (const auto format : {ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float16}) {
+    const std::size_t rowBytes = count * columns * bytesPerChannel(format);
+    const std::int64_t rows = bench.batchFor(rowBytes);
+    const BenchKey key{kernel.className(), direction, format, shape, rows};
+    if (!bench.isSelected(key.describe())) continue;
+    std::vector<std::shared_ptr<Matrix>> matrices;
+    for (std::size_t i = 0; i < count; ++i)
+      matrices.push_back(benchMatrix(bench.device(), static_cast<std::size_t>(rows), columns, format));
+    bench.kernel(key, {.bytes = static_cast<double>(rows) * static_cast<double>(rowBytes)},
+                 [&](const auto& commandBuffer) { encode(commandBuffer, matrices); });
+  }
 }
 
 /// A forward kernel and its gradient kernel, which may be null.

@@ -166,6 +166,7 @@ inline std::vector<MatrixSize> matrixSizes() {
       {.name = "Matrix33x16", .rows = 33, .columns = 16},
       {.name = "Matrices7x21", .matrices = 4, .rows = 7, .columns = 21},
       {.name = "Matrices40x64", .matrices = 2, .rows = 40, .columns = 64},
+      {.name = "Matrix140x300", .rows = 140, .columns = 300},
       {.name = "Matrix5x1000", .rows = 5, .columns = 1000},
       {.name = "Matrix3x2500", .rows = 3, .columns = 2500},
   };

@@ -6,16 +6,21 @@
 namespace mps::detail {
 namespace {
 
+std::shared_ptr<FixedWeights> weightsOf(const CNNConvolutionDescriptor& descriptor) {
+  const std::vector<double> values = randomValues(descriptor.weightCount(), 1, RandomKind::Uniform);
+  return std::make_shared<FixedWeights>(descriptor, std::vector<float>(values.begin(), values.end()),
+                                        std::vector<float>(descriptor.outputFeatureChannels(), 0.5F));
+}
+
+double parameterBytesOf(const CNNConvolutionDescriptor& descriptor) {
+  return static_cast<double>(descriptor.weightCount() + descriptor.outputFeatureChannels()) * sizeof(float);
+}
+
 /// @param descriptor of a layer whose result has `resultPixels` pixels
 template <class Forward, class Gradient>
 void benchLayer(Bench& bench, const std::string& shape, const CNNConvolutionDescriptor& descriptor,
                 std::size_t size, std::size_t resultPixels, std::int64_t batch) {
-  const std::vector<double> values = randomValues(descriptor.weightCount(), 1, RandomKind::Uniform);
-  const auto weights =
-      std::make_shared<FixedWeights>(descriptor, std::vector<float>(values.begin(), values.end()),
-                                     std::vector<float>(descriptor.outputFeatureChannels(), 0.5F));
-  const auto parameterCount =
-      static_cast<double>(descriptor.weightCount() + descriptor.outputFeatureChannels());
+  const auto weights = weightsOf(descriptor);
   // As PyTorch is timed: TF32, and float16 where images are. CPUs compute in float32 all the same.
   const auto forward = Forward::create(bench.device(), weights);
   forward->setOptions(KernelOptions::AllowReducedPrecision);
@@ -27,7 +32,7 @@ void benchLayer(Bench& bench, const std::string& shape, const CNNConvolutionDesc
              .shape = shape,
              .source = {ImageFeatureChannelFormat::Float32, size, size, descriptor.inputFeatureChannels()},
              .flops = 2 * static_cast<double>(descriptor.weightCount() * resultPixels),
-             .parameterBytes = parameterCount * sizeof(float),
+             .parameterBytes = parameterBytesOf(descriptor),
              .batch = batch});
 }
 
@@ -45,6 +50,21 @@ void benchFullyConnectedLayer(Bench& bench, const std::string& shape, std::size_
       batch);
 }
 
+/// Has no gradient.
+void benchSubPixels(Bench& bench, std::int64_t batch) {
+  auto descriptor = CNNSubPixelConvolutionDescriptor::cnnConvolutionDescriptor(3, 3, 64, 64);
+  descriptor.setSubPixelScaleFactor(2);
+  const auto forward = CNNConvolution::create(bench.device(), weightsOf(descriptor));
+  forward->setOptions(KernelOptions::AllowReducedPrecision);
+  benchPair(bench, {.forward = forward,
+                    .gradient = nullptr,
+                    .shape = "56x56x64 to 64, kernel 3x3, sub-pixels 2",
+                    .source = {ImageFeatureChannelFormat::Float32, 56, 56, 64},
+                    .flops = 2 * static_cast<double>(descriptor.weightCount() * 56 * 56),
+                    .parameterBytes = parameterBytesOf(descriptor),
+                    .batch = batch});
+}
+
 }  // namespace
 
 /// The layers of mnist-cnn, and some of larger nets.
@@ -58,6 +78,7 @@ void benchConvolution(Bench& bench) {
   benchLayer<CNNConvolution, CNNConvolutionGradient>(
       bench, "56x56x64 depth-wise, kernel 3x3",
       CNNDepthWiseConvolutionDescriptor::cnnConvolutionDescriptor(3, 3, 64, 64), 56, 56 * 56, kLargeBatch);
+  benchSubPixels(bench, kLargeBatch);
   benchFullyConnectedLayer(bench, "7x7x64 to 1024", 7, 64, 1024, kBatch);
   benchFullyConnectedLayer(bench, "1x1x1024 to 10", 1, 1024, 10, kBatch);
 }

@@ -1,23 +1,15 @@
 #include "mps/conform/kernel_bench.hpp"
 #include "mps/matrix/matrix.hpp"
+#include "mps/matrix/matrix_copy.hpp"
+#include "mps/matrix/matrix_fully_connected.hpp"
 #include "mps/matrix/matrix_image_copy.hpp"
 #include "mps/matrix/matrix_random.hpp"
-#include "mtl/buffer.hpp"
+#include "mps/matrix/matrix_sum.hpp"
 
 namespace mps::detail {
 namespace {
 
 constexpr auto kFloat32 = ImageFeatureChannelFormat::Float32;
-
-std::shared_ptr<Matrix> matrixOf(Bench& bench, std::size_t rows, std::size_t columns, DataType type,
-                                 float value = 0) {
-  auto matrix = Matrix::create(
-      bench.device(), MatrixDescriptor::matrixDescriptor(rows, columns, columns * sizeInBytes(type), type));
-  if (type == DataType::Float32)
-    for (float& element : matrix->data()->contentsAs<float>()) element = value;
-  matrix->data()->didModifyRange(0, matrix->data()->length());
-  return matrix;
-}
 
 /// Words are computed, not moved: the rows say how far from the speed of memory that is.
 template <class Random>
@@ -55,8 +47,8 @@ void benchCopies(Bench& bench) {
                             static_cast<std::int64_t>(batch)};
         if (!bench.isSelected(to.describe()) && !bench.isSelected(back.describe())) continue;
         const ImageBatch images = benchImages(bench.device(), image, batch);
-        const auto matrix = matrixOf(bench, batch, side * side * static_cast<std::size_t>(channels),
-                                     format == kFloat32 ? DataType::Float32 : DataType::Float16);
+        const auto matrix =
+            benchMatrix(bench.device(), batch, side * side * static_cast<std::size_t>(channels), format);
         const double bytes = 2.0 * static_cast<double>(batch * bytesOf(image));
         const auto copyTo = ImageCopyToMatrix::create(bench.device(), layout);
         bench.kernel(to, {.bytes = bytes},
@@ -74,9 +66,10 @@ void benchProducts(Bench& bench) {
     const BenchKey key{"MatrixMultiplication", Direction::Forward, kFloat32,
                        std::string("1024x1024x1024") + (transposes ? " both transposed" : ""), 1};
     if (!bench.isSelected(key.describe())) continue;
-    const auto left = matrixOf(bench, kSize, kSize, DataType::Float32, 0.5F);
-    const auto right = matrixOf(bench, kSize, kSize, DataType::Float32, 0.25F);
-    const auto result = matrixOf(bench, kSize, kSize, DataType::Float32);
+    const auto square = [&] { return benchMatrix(bench.device(), kSize, kSize, kFloat32); };
+    const auto left = square();
+    const auto right = square();
+    const auto result = square();
     const auto product =
         MatrixMultiplication::create(bench.device(), transposes, transposes, kSize, kSize, kSize, 1, 0);
     bench.kernel(key, {.bytes = 3.0 * kSize * kSize * sizeof(float), .flops = 2.0 * kSize * kSize * kSize},
@@ -88,7 +81,7 @@ void benchProducts(Bench& bench) {
                     std::string("4096x4096") + (transposes ? " transposed" : ""), 1};
   };
   if (!bench.isSelected(keyOf(false).describe()) && !bench.isSelected(keyOf(true).describe())) return;
-  const auto matrix = matrixOf(bench, kRows, kRows, DataType::Float32, 0.5F);
+  const auto matrix = benchMatrix(bench.device(), kRows, kRows, kFloat32);
   const auto vector = [&] {
     return Vector::create(bench.device(), VectorDescriptor::vectorDescriptor(kRows, DataType::Float32));
   };
@@ -102,6 +95,60 @@ void benchProducts(Bench& bench) {
   }
 }
 
+void benchSums(Bench& bench) {
+  constexpr std::size_t kColumns = 1024;
+  const auto& device = bench.device();
+  // What is read and written does not depend on the number of rows.
+  const auto rowsOf = [](const auto& matrices) { return matrices[0]->rows(); };
+  benchMatrices(bench, *MatrixSum::create(device, 2, 1, kColumns, false), Direction::Forward,
+                "2 of 1024 columns", kColumns, 3, [&](const auto& commandBuffer, const auto& matrices) {
+                  MatrixSum::create(device, 2, rowsOf(matrices), kColumns, false)
+                      ->encode(commandBuffer, matrices.first(2), matrices[2]);
+                });
+  for (const bool transposes : {false, true})
+    benchMatrices(bench, *MatrixCopy::create(device, 1, kColumns, transposes, false), Direction::Forward,
+                  std::string("1024 columns") + (transposes ? " transposed" : ""), kColumns, 2,
+                  [&](const auto& commandBuffer, const auto& matrices) {
+                    // A transposed source gives squares, the last of which may be short.
+                    const std::size_t rows = transposes ? kColumns : rowsOf(matrices);
+                    const auto copy = MatrixCopy::create(device, rows, kColumns, transposes, false);
+                    for (std::size_t row = 0; row + rows <= rowsOf(matrices); row += rows)
+                      copy->encode(commandBuffer,
+                                   MatrixCopyDescriptor::descriptor(
+                                       matrices[0], matrices[1],
+                                       {.sourceRowOffset = static_cast<std::uint32_t>(row),
+                                        .destinationRowOffset = static_cast<std::uint32_t>(row)}));
+                  });
+}
+
+void benchLayers(Bench& bench) {
+  constexpr std::size_t kSize = 1024;
+  constexpr double kFlops = 2.0 * kSize * kSize * kSize;
+  const auto& device = bench.device();
+  const auto layer = MatrixFullyConnected::create(device);
+  const auto gradient = MatrixFullyConnectedGradient::create(device);
+  const BenchKey forwardKey{layer->className(), Direction::Forward, kFloat32, "1024 to 1024", kSize};
+  const BenchKey gradientKey{gradient->className(), Direction::Gradient, kFloat32, "1024 to 1024", kSize};
+  if (!bench.isSelected(forwardKey.describe()) && !bench.isSelected(gradientKey.describe())) return;
+  const auto square = [&] { return benchMatrix(device, kSize, kSize, kFloat32); };
+  const auto vector = [&] {
+    return Vector::create(device, VectorDescriptor::vectorDescriptor(kSize, DataType::Float32));
+  };
+  const auto x = square();
+  const auto weights = square();
+  const auto y = square();
+  const auto dx = square();
+  const auto dWeights = square();
+  const auto bias = vector();
+  constexpr double kMatrix = 1.0 * kSize * kSize * sizeof(float);
+  bench.kernel(forwardKey, {.bytes = 3 * kMatrix, .flops = kFlops},
+               [&](const auto& commandBuffer) { layer->encode(commandBuffer, x, weights, bias, y); });
+  bench.kernel(gradientKey, {.bytes = 5 * kMatrix, .flops = 2 * kFlops}, [&](const auto& commandBuffer) {
+    gradient->encodeGradientForData(commandBuffer, y, weights, dx);
+    gradient->encodeGradientForWeightsAndBias(commandBuffer, y, x, dWeights, bias);
+  });
+}
+
 }  // namespace
 
 void benchMatrix(Bench& bench) {
@@ -109,6 +156,8 @@ void benchMatrix(Bench& bench) {
   benchRandom<MatrixRandomPhilox>(bench);
   benchCopies(bench);
   benchProducts(bench);
+  benchSums(bench);
+  benchLayers(bench);
 }
 
 }  // namespace mps::detail

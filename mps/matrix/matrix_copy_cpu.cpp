@@ -11,8 +11,12 @@ namespace mps::detail {
 namespace {
 
 constexpr std::int64_t kGrain = 16384;  ///< elements that a thread takes at least
+/// What is exchanged together: rows of the destination that are so many bytes of the source's rows, and their columns.
+/// Rows lie in pages of their own: fewer bytes of each cost more of looking up pages than of memory.
+constexpr std::int64_t kTileBytes = 256;
+constexpr std::int64_t kTileColumns = 64;
 
-/// Row by row of the destination.
+/// A few rows of the destination after the other.
 class CopyPlan final : public Plan {
  public:
   explicit CopyPlan(const MatrixCopyProblem& problem) : problem_(problem) {}
@@ -20,9 +24,21 @@ class CopyPlan final : public Plan {
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const std::int64_t rows = problem_.destinationIsTransposed ? problem_.columns : problem_.rows;
     const std::int64_t columns = problem_.destinationIsTransposed ? problem_.rows : problem_.columns;
-    const std::int64_t grain = kGrain / std::max<std::int64_t>(1, columns) + 1;
-    mtl::cpu::asCpu(stream).parallelFor(rows, grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) copyRow(operands, row, columns);
+    const auto size = static_cast<std::int64_t>(bytesPerChannel(problem_.destination.format));
+    const std::int64_t tileRows = kTileBytes / size;
+    const std::int64_t tiles = (rows + tileRows - 1) / tileRows;
+    const std::int64_t grain = kGrain / (tileRows * std::max<std::int64_t>(1, columns)) + 1;
+    mtl::cpu::asCpu(stream).parallelFor(tiles, grain, [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t first = begin * tileRows;
+      const std::int64_t last = std::min(end * tileRows, rows);
+      switch (size) {
+        case 1:
+          return copyRows<std::uint8_t>(operands, first, last, columns);
+        case 2:
+          return copyRows<std::uint16_t>(operands, first, last, columns);
+        default:
+          return copyRows<std::uint32_t>(operands, first, last, columns);
+      }
     });
   }
 
@@ -30,14 +46,77 @@ class CopyPlan final : public Plan {
   static std::uint32_t indexAt(const Operands& operands, std::size_t parameter, std::int64_t place) {
     return reinterpret_cast<const std::uint32_t*>(operands.parameters[parameter])[place];
   }
+  [[nodiscard]] std::int64_t destinationRow(const Operands& operands, std::int64_t row) const {
+    return indexAt(operands, 0, 2) + (problem_.hasRowIndices ? indexAt(operands, 1, row) : row);
+  }
 
-  void copyRow(const Operands& operands, std::int64_t row, std::int64_t columns) const {
+  template <class Bits>
+  void copyRows(const Operands& operands, std::int64_t begin, std::int64_t end, std::int64_t columns) const {
+    const bool exchanges = problem_.sourceIsTransposed != problem_.destinationIsTransposed;
+    if (problem_.hasColumnIndices) {
+      for (std::int64_t row = begin; row < end; ++row) copyElements<Bits>(operands, row, columns);
+      return;
+    }
+    // Nothing is left out within these.
+    const std::int64_t sourceY = indexAt(operands, 0, 0);
+    const std::int64_t sourceX = indexAt(operands, 0, 1);
+    const std::int64_t sourceRows = problem_.source.height - sourceY;
+    const std::int64_t sourceColumns = problem_.source.channels - sourceX;
+    columns = std::min({columns, exchanges ? sourceRows : sourceColumns,
+                        problem_.destination.channels - std::int64_t{indexAt(operands, 0, 3)}});
+    end = std::min(end, exchanges ? sourceColumns : sourceRows);
+    if (columns <= 0) return;
+    if (!exchanges) {
+      for (std::int64_t row = begin; row < end; ++row)
+        if (Bits* to = destinationAt<Bits>(operands, row))
+          std::memcpy(to, sourceAt<Bits>(operands, sourceY + row, sourceX),
+                      static_cast<std::size_t>(columns) * sizeof(Bits));
+      return;
+    }
+    constexpr std::int64_t tileRows = kTileBytes / std::int64_t{sizeof(Bits)};
+    for (std::int64_t row = begin; row < end; row += tileRows)
+      for (std::int64_t column = 0; column < columns; column += kTileColumns)
+        exchangeTile<Bits>(operands, row, std::min(tileRows, end - row), column,
+                           std::min(kTileColumns, columns - column));
+  }
+
+  template <class Bits>
+  void exchangeTile(const Operands& operands, std::int64_t row, std::int64_t rows, std::int64_t column,
+                    std::int64_t columns) const {
+    std::array<std::array<Bits, kTileColumns>, kTileBytes / sizeof(Bits)> tile;
+    const std::int64_t sourceY = indexAt(operands, 0, 0) + column;
+    const std::int64_t sourceX = indexAt(operands, 0, 1) + row;
+    for (std::int64_t i = 0; i < columns; ++i) {
+      const Bits* const from = sourceAt<Bits>(operands, sourceY + i, sourceX);
+      for (std::int64_t j = 0; j < rows; ++j)
+        tile[static_cast<std::size_t>(j)][static_cast<std::size_t>(i)] = from[j];
+    }
+    for (std::int64_t j = 0; j < rows; ++j)
+      if (Bits* to = destinationAt<Bits>(operands, row + j))
+        std::copy_n(tile[static_cast<std::size_t>(j)].data(), columns, to + column);
+  }
+
+  /// Row `row` of the copy, from its first column on; null where the destination has none.
+  template <class Bits>
+  [[nodiscard]] Bits* destinationAt(const Operands& operands, std::int64_t row) const {
+    const TensorShape& destination = problem_.destination;
+    const std::int64_t y = destinationRow(operands, row);
+    if (y >= destination.height) return nullptr;
+    return reinterpret_cast<Bits*>(operands.destination) +
+           destination.offset(0, y, 0, indexAt(operands, 0, 3));
+  }
+  template <class Bits>
+  [[nodiscard]] const Bits* sourceAt(const Operands& operands, std::int64_t y, std::int64_t x) const {
+    return reinterpret_cast<const Bits*>(operands.source) + problem_.source.offset(0, y, 0, x);
+  }
+
+  /// A row whose columns are permuted.
+  template <class Bits>
+  void copyElements(const Operands& operands, std::int64_t row, std::int64_t columns) const {
     const TensorShape& source = problem_.source;
     const TensorShape& destination = problem_.destination;
-    const std::size_t size = bytesPerChannel(destination.format);
     const bool exchanges = problem_.sourceIsTransposed != problem_.destinationIsTransposed;
-    const std::int64_t y =
-        indexAt(operands, 0, 2) + (problem_.hasRowIndices ? indexAt(operands, 1, row) : row);
+    const std::int64_t y = destinationRow(operands, row);
     if (y >= destination.height) return;
     for (std::int64_t column = 0; column < columns; ++column) {
       const std::int64_t sourceY = indexAt(operands, 0, 0) + (exchanges ? column : row);
@@ -45,9 +124,8 @@ class CopyPlan final : public Plan {
       const std::int64_t x =
           indexAt(operands, 0, 3) + (problem_.hasColumnIndices ? indexAt(operands, 2, column) : column);
       if (sourceY >= source.height || sourceX >= source.channels || x >= destination.channels) continue;
-      std::memcpy(operands.destination + static_cast<std::size_t>(destination.offset(0, y, 0, x)) * size,
-                  operands.source + static_cast<std::size_t>(source.offset(0, sourceY, 0, sourceX)) * size,
-                  size);
+      reinterpret_cast<Bits*>(operands.destination)[destination.offset(0, y, 0, x)] =
+          *sourceAt<Bits>(operands, sourceY, sourceX);
     }
   }
 

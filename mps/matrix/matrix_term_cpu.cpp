@@ -4,74 +4,116 @@
 #include <memory>
 
 #include "mps/core/neuron_span.hpp"
-#include "mps/core/storage.hpp"
+#include "mps/core/tile_io.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 #include "mtl/cpu/stream.hpp"
 
 namespace mps::detail {
 namespace {
 
-/// Elements of a row that are worked on together.
+/// Elements of a row that are worked on together, and rows, which are one but for transposed sources: of those each line
+/// of a cache is read once.
 constexpr std::int64_t kPiece = 1024;
+constexpr std::int64_t kTransposedPiece = 64;
+constexpr std::int64_t kTransposedRows = 32;
 /// Elements that a thread takes at least.
 constexpr std::int64_t kGrain = 16384;
 
-/// Row by row, piece by piece.
+/// Piece by piece of a row, or of a few rows.
 class TermPlan final : public Plan {
  public:
-  explicit TermPlan(const MatrixTermProblem& problem) : problem_(problem) {}
+  explicit TermPlan(const MatrixTermProblem& problem)
+      : problem_(problem),
+        biasShape_(TensorShape::dense(1, 1, 1, problem.destination.channels, problem.destination.format)) {}
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& destination = problem_.destination;
-    const std::int64_t grain = kGrain / std::max<std::int64_t>(1, destination.channels) + 1;
-    mtl::cpu::asCpu(stream).parallelFor(destination.height, grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row)
-        for (std::int64_t first = 0; first < destination.channels; first += kPiece)
-          runPiece(operands, row, first, std::min(kPiece, destination.channels - first));
+    const std::int64_t most = problem_.transpose ? kTransposedRows : 1;
+    const std::int64_t length = problem_.transpose ? kTransposedPiece : kPiece;
+    const std::int64_t groups = (destination.height + most - 1) / most;
+    const std::int64_t grain = kGrain / std::max<std::int64_t>(1, most * destination.channels) + 1;
+    mtl::cpu::asCpu(stream).parallelFor(groups, grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t group = begin; group < end; ++group) {
+        const std::int64_t row = group * most;
+        for (std::int64_t first = 0; first < destination.channels; first += length)
+          runPiece(operands, {row, std::min(most, destination.height - row), first,
+                              std::min(length, destination.channels - first)});
+      }
     });
   }
 
  private:
-  void runPiece(const Operands& operands, std::int64_t row, std::int64_t first, std::int64_t count) const {
-    alignas(64) std::array<float, kPiece> values;
-    loadTerm(operands, row, first, count, values.data());
+  /// Of the destination.
+  struct Piece {
+    std::int64_t row, rows, first, count;
+  };
+  static constexpr std::size_t kCapacity = std::max(kPiece, kTransposedPiece* kTransposedRows);
+  using Values = std::array<float, kCapacity>;
+
+  void runPiece(const Operands& operands, const Piece& piece) const {
+    alignas(64) Values values;
+    if (problem_.transpose)
+      loadTransposed(operands, piece, values);
+    else
+      load(operands, piece.row, piece.first, piece.count, values.data());
+    for (std::int64_t i = 0; i < piece.rows; ++i)
+      finishRow(operands, piece.row + i, piece.first, piece.count, values.data() + i * piece.count);
+  }
+
+  void finishRow(const Operands& operands, std::int64_t row, std::int64_t first, std::int64_t count,
+                 float* values) const {
     const TensorShape& destination = problem_.destination;
+    if (problem_.hasScale) {
+      const float scale = *reinterpret_cast<const float*>(operands.parameters[0]);
+      for (std::int64_t i = 0; i < count; ++i) values[i] *= scale;
+    }
     if (problem_.addsToSum) {
       const auto* sum =
           reinterpret_cast<const float*>(operands.secondary) + row * destination.channels + first;
-      for (std::int64_t i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] += sum[i];
+      for (std::int64_t i = 0; i < count; ++i) values[i] += sum[i];
     }
-    withElementType(destination.format, [&](auto element) {
-      using Element = decltype(element);
-      if (problem_.hasBias) {
-        const auto* bias = reinterpret_cast<const Element*>(operands.parameters[2]) + first;
-        for (std::int64_t i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] += loadFloat(bias + i);
-      }
-      if (problem_.neuron.neuronType() != CNNNeuronType::None)
-        neuronValues(problem_.neuron, {1, count, first}, values.data(), values.data());
-      auto* to = reinterpret_cast<Element*>(operands.destination) + destination.offset(0, row, 0, first);
-      for (std::int64_t i = 0; i < count; ++i) storeFloat(values[static_cast<std::size_t>(i)], to + i);
-    });
+    if (problem_.hasBias) {
+      alignas(64) std::array<float, kPiece> buffer;
+      const float* bias = loadTile(biasShape_, operands.parameters[2], {0, 1, first, count}, buffer.data());
+      for (std::int64_t i = 0; i < count; ++i) values[i] += bias[i];
+    }
+    if (problem_.neuron.neuronType() != CNNNeuronType::None)
+      neuronValues(problem_.neuron, {1, count, first}, values, values);
+    const Tile tile{row, 1, first, count};
+    float* const target = tileTarget(destination, operands.destination, tile, values);
+    if (target != values) std::copy_n(values, count, target);
+    storeTile(destination, operands.destination, tile, target);
   }
 
-  void loadTerm(const Operands& operands, std::int64_t row, std::int64_t first, std::int64_t count,
-                float* values) const {
+  /// Adjacent elements (y, x) of the source, those outside as 0.
+  void load(const Operands& operands, std::int64_t y, std::int64_t x, std::int64_t count,
+            float* values) const {
     const TensorShape& source = problem_.source;
     const auto* offsets = reinterpret_cast<const std::uint32_t*>(operands.parameters[1]);
-    std::int64_t y = (problem_.hasOffsets ? offsets[0] : 0) + (problem_.transpose ? first : row);
-    std::int64_t x = (problem_.hasOffsets ? offsets[1] : 0) + (problem_.transpose ? row : first);
-    const float scale = problem_.hasScale ? *reinterpret_cast<const float*>(operands.parameters[0]) : 1.0F;
-    withElementType(source.format, [&](auto element) {
-      const auto* from = reinterpret_cast<const decltype(element)*>(operands.source);
-      for (std::int64_t i = 0; i < count; ++i) {
-        const bool isInside = y < source.height && x < source.channels;
-        values[i] = isInside ? scale * loadFloat(from + source.offset(0, y, 0, x)) : 0.0F;
-        ++(problem_.transpose ? y : x);
-      }
-    });
+    if (problem_.hasOffsets) {
+      y += offsets[0];
+      x += offsets[1];
+    }
+    const std::int64_t inside =
+        y < source.height ? std::clamp<std::int64_t>(source.channels - x, 0, count) : 0;
+    if (inside > 0) {
+      const float* const found = loadTile(source, operands.source, {y, 1, x, inside}, values);
+      if (found != values) std::copy_n(found, inside, values);
+    }
+    std::fill_n(values + inside, count - inside, 0.0F);
+  }
+
+  void loadTransposed(const Operands& operands, const Piece& piece, Values& values) const {
+    alignas(64) std::array<float, kTransposedRows> column;
+    for (std::int64_t i = 0; i < piece.count; ++i) {
+      load(operands, piece.first + i, piece.row, piece.rows, column.data());
+      for (std::int64_t k = 0; k < piece.rows; ++k)
+        values[static_cast<std::size_t>(k * piece.count + i)] = column[static_cast<std::size_t>(k)];
+    }
   }
 
   MatrixTermProblem problem_;
+  TensorShape biasShape_;
 };
 
 Preparation prepareRows(const MatrixTermProblem& problem) {

@@ -1,7 +1,25 @@
 #include "mps/conform/kernel_bench.hpp"
+#include "mps/softmax/matrix_softmax.hpp"
 #include "mps/softmax/softmax.hpp"
 
 namespace mps::detail {
+namespace {
+
+template <class Forward, class Gradient>
+void benchMatrixSoftMax(Bench& bench) {
+  const auto forward = Forward::create(bench.device());
+  const auto gradient = Gradient::create(bench.device());
+  benchMatrices(bench, *forward, Direction::Forward, "1000 columns", 1000, 2,
+                [&](const auto& commandBuffer, const auto& matrices) {
+                  forward->encode(commandBuffer, matrices[0], matrices[1]);
+                });
+  benchMatrices(bench, *gradient, Direction::Gradient, "1000 columns", 1000, 3,
+                [&](const auto& commandBuffer, const auto& matrices) {
+                  gradient->encode(commandBuffer, matrices[0], matrices[1], matrices[2]);
+                });
+}
+
+}  // namespace
 
 void benchSoftmax(Bench& bench) {
   const auto add = [&](const char* shape, std::size_t size, std::size_t channels) {
@@ -20,6 +38,8 @@ void benchSoftmax(Bench& bench) {
   add("56x56x64", 56, 64);
   add("64x64x21", 64, 21);
   add("1x1x1000", 1, 1000);
+  benchMatrixSoftMax<MatrixSoftMax, MatrixSoftMaxGradient>(bench);
+  benchMatrixSoftMax<MatrixLogSoftMax, MatrixLogSoftMaxGradient>(bench);
 }
 
 }  // namespace mps::detail

@@ -44,10 +44,12 @@ struct Inputs {
   detail::ReferenceTensor grid;
 };
 
-/// Runs a plan and gives what it stored. @param inputs receives what it read
+/// Runs a plan and gives what it stored; nothing where the implementation refuses. @param inputs receives what it read
 std::vector<double> runPlan(const plans::Entry& entry, const GridSampleProblem& problem, plans::Values values,
                             Inputs& inputs, int threads = plans::kThreads) {
+  const plans::WithTarget target(entry);
   const auto plan = plans::preparedBy(entry, gridSampleBackEnds, problem);
+  if (!plan) return {};
   detail::TestTensor source(entry.device, problem.source, 1);
   detail::TestTensor grid(entry.device, problem.grid, 2);
   detail::TestTensor result(entry.device, problem.destination, 3);
@@ -81,6 +83,10 @@ TEST(GridSamplePlans, AgreeWithTheReference) {
               SCOPED_TRACE(entry.name() + " " + problem.describe() + ", seed " + std::to_string(kSeed));
               Inputs inputs;
               const std::vector<double> found = runPlan(entry, problem, values, inputs);
+              if (found.empty()) {
+                EXPECT_TRUE(entry.implementation == "vectors" && plans::isCode(source));
+                continue;
+              }
               const bool isExact = values == plans::Values::Integers;
               const detail::Comparison comparison = detail::compare(
                   detail::gridSampleReference(problem, inputs.source, inputs.grid), found, result,

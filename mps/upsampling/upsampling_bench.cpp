@@ -1,4 +1,7 @@
 #include "mps/conform/kernel_bench.hpp"
+#include "mps/upsampling/crop_and_resize.hpp"
+#include "mps/upsampling/grid_sample.hpp"
+#include "mps/upsampling/image_scale.hpp"
 #include "mps/upsampling/resize.hpp"
 #include "mps/upsampling/upsampling.hpp"
 
@@ -13,6 +16,47 @@ void benchUpsampling(Bench& bench, std::shared_ptr<CNNUpsampling> forward,
                     .shape = shape,
                     .source = {ImageFeatureChannelFormat::Float32, 28, 28, channels},
                     .gradientReads = BenchPair::Input::Nothing});
+}
+
+/// Four regions of each image, each a quarter of it.
+void benchCrops(Bench& bench) {
+  const NormalizedRegion regions[] = {
+      {0, 0, 0.5, 0.5}, {0.5, 0, 0.5, 0.5}, {0, 0.5, 0.5, 0.5}, {0.5, 0.5, 0.5, 0.5}};
+  const auto kernel = NNCropAndResizeBilinear::create(bench.device(), 28, 28, regions);
+  for (const auto format : {ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float16}) {
+    const ImageDescriptor source(format, 56, 56, 64);
+    const ImageDescriptor result(format, 28, 28, 64);
+    const std::size_t bytes = bytesOf(source) + std::size(regions) * bytesOf(result);
+    const std::int64_t batch = bench.batchFor(bytes);
+    const BenchKey key{kernel->className(), Direction::Forward, format, "56x56x64, 4 regions to 28x28",
+                       batch};
+    if (!bench.isSelected(key.describe())) continue;
+    const auto count = static_cast<std::size_t>(batch);
+    const ImageBatch sources = benchImages(bench.device(), source, count);
+    const ImageBatch results = ImageBatch::create(bench.device(), result, std::size(regions) * count);
+    bench.kernel(key, {.bytes = static_cast<double>(batch) * static_cast<double>(bytes)},
+                 [&](const auto& commandBuffer) { kernel->encodeBatch(commandBuffer, sources, results); });
+  }
+}
+
+/// The grid's values are positions from 0 to 1 in the image: neighbours read any pixel.
+void benchGridSample(Bench& bench) {
+  const auto kernel = NNGridSample::create(bench.device());
+  for (const auto format : {ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float16}) {
+    const ImageDescriptor image(format, 56, 56, 64);
+    const ImageDescriptor grid(format, 56, 56, 2);
+    const std::size_t bytes = 2 * bytesOf(image) + bytesOf(grid);
+    const std::int64_t batch = bench.batchFor(bytes);
+    const BenchKey key{kernel->className(), Direction::Forward, format, "56x56x64", batch};
+    if (!bench.isSelected(key.describe())) continue;
+    const auto count = static_cast<std::size_t>(batch);
+    const ImageBatch sources = benchImages(bench.device(), image, count);
+    const ImageBatch grids = benchImages(bench.device(), grid, count);
+    const ImageBatch results = ImageBatch::create(bench.device(), image, count);
+    bench.kernel(
+        key, {.bytes = static_cast<double>(batch) * static_cast<double>(bytes)},
+        [&](const auto& commandBuffer) { kernel->encodeBatch(commandBuffer, sources, grids, results); });
+  }
 }
 
 }  // namespace
@@ -37,6 +81,17 @@ void benchUpsampling(Bench& bench) {
                     .shape = "56x56x64 to 40x40",
                     .source = {ImageFeatureChannelFormat::Float32, 56, 56, 64},
                     .gradientReads = BenchPair::Input::Nothing});
+  const auto scale = [&](std::shared_ptr<CNNKernel> kernel, const std::string& shape) {
+    benchPair(bench, {.forward = std::move(kernel),
+                      .gradient = nullptr,
+                      .shape = shape,
+                      .source = {ImageFeatureChannelFormat::Float32, 56, 56, 64}});
+  };
+  scale(ImageBilinearScale::create(device, 40, 40), "56x56x64 to 40x40");
+  scale(ImageLanczosScale::create(device, 40, 40), "56x56x64 to 40x40");
+  scale(ImageLanczosScale::create(device, 112, 112), "56x56x64 to 112x112");
+  benchCrops(bench);
+  benchGridSample(bench);
 }
 
 }  // namespace mps::detail
