@@ -151,10 +151,10 @@ struct ColumnGroup {
 
 /// Whether gradients load the row that comes next while they work on one: in float32 that takes too many registers.
 template <class Access>
-inline constexpr bool kLoadsAhead = !std::is_same_v<Access, cuda::InPacks<float>>;
+constexpr bool kLoadsAhead = !std::is_same_v<Access, cuda::InPacks<float>>;
 
 template <class Access>
-inline constexpr unsigned kGatherThreads = kLoadsAhead<Access> ? kStripThreads : mtl::cuda::kBlockThreads;
+constexpr unsigned kGatherThreads = kLoadsAhead<Access> ? kStripThreads : mtl::cuda::kBlockThreads;
 
 template <class Access>
 __global__ void __launch_bounds__(kGatherThreads<Access>, kLoadsAhead<Access> ? 4 : 2)
