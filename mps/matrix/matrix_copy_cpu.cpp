@@ -121,8 +121,7 @@ class CopyPlan final : public Plan {
     for (std::int64_t column = 0; column < columns; ++column) {
       const std::int64_t sourceY = indexAt(operands, 0, 0) + (exchanges ? column : row);
       const std::int64_t sourceX = indexAt(operands, 0, 1) + (exchanges ? row : column);
-      const std::int64_t x =
-          indexAt(operands, 0, 3) + (problem_.hasColumnIndices ? indexAt(operands, 2, column) : column);
+      const std::int64_t x = std::int64_t{indexAt(operands, 0, 3)} + indexAt(operands, 2, column);
       if (sourceY >= source.height || sourceX >= source.channels || x >= destination.channels) continue;
       reinterpret_cast<Bits*>(operands.destination)[destination.offset(0, y, 0, x)] =
           *sourceAt<Bits>(operands, sourceY, sourceX);
