@@ -12,32 +12,42 @@
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
-/// The sum of all lanes, in their order whatever the instruction set's shuffles are.
-template <class D>
-HWY_INLINE float sumOfLanes(D d, hn::Vec<D> value) {
-  HWY_ALIGN float lanes[hn::MaxLanes(d)];
-  hn::Store(value, d, lanes);
-  float sum = 0;
-  for (std::size_t i = 0; i < hn::Lanes(d); ++i) sum += lanes[i];
-  return sum;
-}
-
-/// Adds each pixel's sum of products to `sums`, and its weights that are not 0 to `counts`.
-void addWeighted(const float* values, const float* weights, std::int64_t pixels, std::int64_t channels,
+/// Adds each pixel's sum of products to `sums` and, where those are asked for, its weights that are not 0 to `counts`.
+/// @param sums,counts a vector more is written
+void addWeighted(ConstFloatRun values, ConstFloatRun weights, std::size_t pixels, std::size_t channels,
                  float* sums, float* counts) {
   const hn::ScalableTag<float> d;
-  for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
-    const float* const x = values + pixel * channels;
-    const float* const w = weights + pixel * channels;
-    auto sum = hn::Zero(d);
-    auto count = hn::Zero(d);
-    forVectors(d, static_cast<std::size_t>(channels), [&](std::size_t i, auto lanes) {
-      const auto weight = lanes.load(d, w + i);
-      sum = hn::Add(sum, hn::Mul(lanes.load(d, x + i), weight));
-      count = hn::Add(count, hn::IfThenZeroElse(hn::Eq(weight, hn::Zero(d)), hn::Set(d, 1.0F)));
-    });
-    sums[pixel] += sumOfLanes(d, sum);
-    counts[pixel] += sumOfLanes(d, count);
+  const std::size_t lanes = hn::Lanes(d);
+  const auto add = [&](auto a, auto b) HWY_ATTR { return hn::Add(a, b); };
+  // Some pixels at a time: their sums are added to what is there.
+  for (std::size_t first = 0; first < pixels; first += lanes) {
+    const std::size_t count = std::min(lanes, pixels - first);
+    HWY_ALIGN float parts[hn::MaxLanes(hn::ScalableTag<float>())];
+    const auto addRows = [&](auto&& row, float* to) HWY_ATTR {
+      reduceRows(d, count, row, add, parts);
+      hn::StoreU(hn::Add(hn::LoadU(d, to + first), hn::Load(d, parts)), d, to + first);
+    };
+    addRows(
+        [&](std::size_t pixel) HWY_ATTR {
+          auto sum = hn::Zero(d);
+          forVectors(d, channels, [&](std::size_t i, auto lanesOfRun) {
+            const std::size_t at = (first + pixel) * channels + i;
+            sum = hn::MulAdd(lanesOfRun.load(d, values + at), lanesOfRun.load(d, weights + at), sum);
+          });
+          return sum;
+        },
+        sums);
+    if (counts == nullptr) continue;
+    addRows(
+        [&](std::size_t pixel) HWY_ATTR {
+          auto count = hn::Zero(d);
+          forVectors(d, channels, [&](std::size_t i, auto lanesOfRun) {
+            const auto weight = lanesOfRun.load(d, weights + ((first + pixel) * channels + i));
+            count = hn::Add(count, hn::IfThenZeroElse(hn::Eq(weight, hn::Zero(d)), hn::Set(d, 1.0F)));
+          });
+          return count;
+        },
+        counts);
   }
 }
 
@@ -76,19 +86,24 @@ class PixelsPlan final : public Plan {
   void reduce(const Operands& operands, std::int64_t firstPixel, std::int64_t pixels) const {
     alignas(64) float xBuffer[Tiling::capacity];
     alignas(64) float wBuffer[Tiling::capacity];
-    alignas(64) float sums[Tiling::capacity] = {};
-    alignas(64) float counts[Tiling::capacity] = {};
+    constexpr std::int64_t largestVector = 16;
+    alignas(64) float sums[Tiling::capacity + largestVector];
+    alignas(64) float counts[Tiling::capacity + largestVector];
+    std::fill_n(sums, pixels + largestVector, 0.0F);
+    std::fill_n(counts, pixels + largestVector, 0.0F);
+    const bool counted = problem_.divisor == ReduceBinaryDivisor::NonZeroWeights;
     const std::int64_t channels = problem_.source.channels;
     for (std::int64_t first = 0; first < channels; first += channels_) {
       const Tile tile{firstPixel, pixels, first, std::min(channels_, channels - first)};
-      const float* const x = loadTile(problem_.source, operands.source, tile, xBuffer);
-      const float* const w = loadTile(problem_.weights, operands.secondary, tile, wBuffer);
-      HWY_DYNAMIC_DISPATCH(addWeighted)(x, w, pixels, tile.channels, sums, counts);
+      HWY_DYNAMIC_DISPATCH(addWeighted)
+      (loadRun(problem_.source, operands.source, tile, xBuffer),
+       loadRun(problem_.weights, operands.secondary, tile, wBuffer), static_cast<std::size_t>(pixels),
+       static_cast<std::size_t>(tile.channels), sums, counted ? counts : nullptr);
     }
     for (std::int64_t i = 0; i < pixels; ++i) {
       if (problem_.divisor == ReduceBinaryDivisor::FeatureChannels)
         sums[i] /= static_cast<float>(channels);
-      else if (problem_.divisor == ReduceBinaryDivisor::NonZeroWeights)
+      else if (counted)
         sums[i] = counts[i] == 0 ? 0 : sums[i] / counts[i];
     }
     const Tile result{firstPixel, pixels, 0, 1};

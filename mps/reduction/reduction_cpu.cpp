@@ -1,5 +1,6 @@
 #include "mps/core/highway_targets.hpp"
 #include "mps/core/storage.hpp"
+#include "mps/core/streamed_stores.hpp"
 #include "mps/reduction/reduction_problem.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -7,9 +8,9 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include <cmath>
+#include <algorithm>
 
-#include "mps/core/vector_runs-inl.hpp"
+#include "mps/reduction/reduction_vectors-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
@@ -17,118 +18,56 @@ namespace mps::detail::HWY_NAMESPACE {
 /// Values that are converted, or reduced beside each other, at a time.
 constexpr std::int64_t kStage = 1024;
 
-/// a, or b if that is what the operation takes: a sum, or an extremum through which NaN goes.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V combine(D, ReductionOperation operation, V a, V b) {
-  if (operation == ReductionOperation::Min) return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::IsNaN(a)), a, b);
-  if (operation == ReductionOperation::Max) return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::IsNaN(a)), a, b);
-  return hn::Add(a, b);
-}
-
-/// Adjacent elements as float32: where they lie, or converted into `stage`.
-HWY_INLINE const float* valuesAt(ImageFeatureChannelFormat format, const std::byte* from, std::int64_t count,
-                                 float* stage) {
-  if (format == ImageFeatureChannelFormat::Float32) return reinterpret_cast<const float*>(from);
-  withElementType(format, [&](auto element) {
-    convertToFloats(reinterpret_cast<const decltype(element)*>(from), stage, static_cast<std::size_t>(count));
-  });
-  return stage;
-}
-
-/// sums[i] = combine(sums[i], values[i]), or values[i] at first.
-void combineRun(ReductionOperation operation, bool isFirst, const float* values, float* sums,
-                std::int64_t count) {
-  const hn::ScalableTag<float> d;
-  forVectors(d, static_cast<std::size_t>(count), [&](std::size_t i, auto lanes) {
-    const auto value = lanes.load(d, values + i);
-    lanes.store(d, isFirst ? value : combine(d, operation, lanes.load(d, sums + i), value), sums + i);
-  });
-}
-
-void scaleRun(float* values, float factor, bool divides, std::int64_t count) {
-  const hn::ScalableTag<float> d;
-  const auto by = hn::Set(d, factor);
-  forVectors(d, static_cast<std::size_t>(count), [&](std::size_t i, auto lanes) {
-    const auto value = lanes.load(d, values + i);
-    lanes.store(d, divides ? hn::Div(value, by) : hn::Mul(value, by), values + i);
-  });
-}
-
-/// Reduces `count` adjacent values to one.
-float reduceRun(ReductionOperation operation, const float* values, std::int64_t count) {
-  const hn::ScalableTag<float> d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  float result = values[0];
-  std::int64_t i = 1;
-  if (count >= lanes) {
-    auto sum = hn::LoadU(d, values);
-    for (i = lanes; i + lanes <= count; i += lanes)
-      sum = combine(d, operation, sum, hn::LoadU(d, values + i));
-    HWY_ALIGN float parts[hn::MaxLanes(hn::ScalableTag<float>())];
-    hn::Store(sum, d, parts);
-    result = parts[0];
-    const hn::CappedTag<float, 1> one;
-    for (std::int64_t k = 1; k < lanes; ++k)
-      result = hn::GetLane(combine(one, operation, hn::Set(one, result), hn::Set(one, parts[k])));
-  }
-  const hn::CappedTag<float, 1> one;
-  for (; i < count; ++i)
-    result = hn::GetLane(combine(one, operation, hn::Set(one, result), hn::Set(one, values[i])));
-  return result;
-}
-
-/// Whether `value` is taken in place of `best`, which came before it.
-HWY_INLINE bool isBetter(bool isMin, float value, float best) {
-  if (std::isnan(best)) return false;
-  return std::isnan(value) || (isMin ? value < best : value > best);
-}
-
 /// One call's reduction, piece by piece.
 class Reducer {
  public:
-  Reducer(const ReductionProblem& problem, const Operands& operands)
+  Reducer(const ReductionProblem& problem, const Operands& operands, bool streams)
       : problem_(problem),
         operands_(operands),
         factor_(problem.operation == ReductionOperation::Mean ? static_cast<float>(problem.count())
                                                               : problem.scale),
         divides_(problem.operation == ReductionOperation::Mean),
-        isMin_(problem.operation == ReductionOperation::Min ||
-               problem.operation == ReductionOperation::ArgumentMin) {}
+        streams_(streams) {}
 
   /// Pixel (y, x) of image n of the result, channels [begin, begin + count), at most kStage.
   void reducePixel(std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t begin, std::int64_t count) {
     const TensorShape& source = problem_.source;
-    const bool overY = problem_.axis != ReductionAxis::Row;
-    const bool overX = problem_.axis != ReductionAxis::Column;
-    bool isFirst = true;
-    for (std::int64_t sourceY = overY ? 0 : y; sourceY < (overY ? source.height : y + 1); ++sourceY)
-      for (std::int64_t sourceX = overX ? 0 : x; sourceX < (overX ? source.width : x + 1); ++sourceX) {
-        const float* const values =
-            valuesAt(source.format, at(operands_.source, source, n, sourceY, sourceX, begin), count, stage_);
-        combineRun(problem_.operation, isFirst, values, sums_, count);
-        isFirst = false;
-      }
-    store(at(operands_.destination, problem_.result, n, y, x, begin), count);
+    withElementType(source.format, [&](auto element) {
+      // The result's coordinates on reduced axes are 0.
+      const auto* const from = at<decltype(element)>(operands_.source, source, n, y, x, begin);
+      withTaken(problem_.operation, [&](auto take) {
+        reducePixels(take, gridOf(source), from, static_cast<std::size_t>(count), values_);
+      });
+    });
+    store(n, y, x, begin, 0, count);
   }
 
   /// Row y of the result of a reduction of channels.
-  void reduceChannels(std::int64_t n, std::int64_t y) {
+  void reduceRow(std::int64_t n, std::int64_t y) {
     const TensorShape& source = problem_.source;
-    for (std::int64_t x = 0; x < source.width; ++x) {
-      float result = 0;
-      for (std::int64_t begin = 0; begin < source.channels; begin += kStage) {
-        const std::int64_t count = std::min(kStage, source.channels - begin);
-        const float* const values =
-            valuesAt(source.format, at(operands_.source, source, n, y, x, begin), count, stage_);
+    const TensorShape& result = problem_.result;
+    const auto channels = static_cast<std::size_t>(source.channels);
+    for (std::int64_t first = 0; first < source.width; first += kStage) {
+      const std::int64_t count = std::min(kStage, source.width - first);
+      withElementType(source.format, [&](auto element) {
+        const auto* const from = at<decltype(element)>(operands_.source, source, n, y, first, 0);
         if (isArgument())
-          result = argument(values, count, begin, result);
-        else if (const float part = reduceRun(problem_.operation, values, count); begin == 0)
-          result = part;
+          withExtremum(problem_.operation, [&](auto take) {
+            for (std::int64_t x = 0; x < count; ++x)
+              values_[x] = static_cast<float>(findChannel(take, from + x * source.pixelStride, channels));
+          });
         else
-          result = combineTwo(result, part);
-      }
-      sums_[0] = result;
-      store(at(operands_.destination, problem_.result, n, y, x, 0), 1);
+          withTaken(problem_.operation, [&](auto take) {
+            const hn::ScalableTag<float> d;
+            const auto row = [&](std::size_t x) HWY_ATTR {
+              return reduceChannels(take, from + static_cast<std::int64_t>(x) * source.pixelStride, channels);
+            };
+            const auto both = [&](auto a, auto b) HWY_ATTR { return take(d, a, b); };
+            reduceRows(d, static_cast<std::size_t>(count), row, both, values_);
+          });
+      });
+      const std::int64_t run = result.pixelStride == 1 ? count : 1;
+      for (std::int64_t x = 0; x < count; x += run) store(n, y, first + x, 0, x, run);
     }
   }
 
@@ -137,96 +76,143 @@ class Reducer {
     const TensorShape& shape = problem_.destination;
     const TensorShape& g = problem_.result;
     const std::int64_t fromY = g.height == 1 ? 0 : y;
-    for (std::int64_t x = 0; x < shape.width; ++x)
-      for (std::int64_t begin = 0; begin < shape.channels; begin += kStage) {
-        const std::int64_t count = std::min(kStage, shape.channels - begin);
-        const std::int64_t fromX = g.width == 1 ? 0 : x;
-        const bool isOne = problem_.axis == ReductionAxis::FeatureChannels;
-        const float* const values =
-            valuesAt(g.format, at(operands_.gradient, g, n, fromY, fromX, isOne ? 0 : begin),
-                     isOne ? 1 : count, stage_);
-        if (isOne)
-          std::fill_n(sums_, count, values[0]);
-        else
-          std::copy_n(values, count, sums_);
-        scaleRun(sums_, factor_, divides_, count);
-        write(at(operands_.destination, shape, n, y, x, begin), count);
+    if (problem_.axis == ReductionAxis::FeatureChannels) return spreadToChannels(n, y);
+    const bool isColumn = problem_.axis == ReductionAxis::Column;
+    const bool isJoined = isColumn && g.pixelStride == g.channels && shape.pixelStride == shape.channels;
+    const std::int64_t channels = isJoined ? shape.width * shape.channels : shape.channels;
+    const PixelGrid grid{1, isColumn ? 1 : shape.width, 0, shape.pixelStride};
+    for (std::int64_t x = 0; x < (isColumn && !isJoined ? shape.width : 1); ++x)
+      for (std::int64_t begin = 0; begin < channels; begin += kStage) {
+        const std::int64_t count = std::min(kStage, channels - begin);
+        loadGradient(n, fromY, x, begin, count);
+        scaleRun(values_, factor_, divides_, count);
+        withFloatType(shape.format, [&](auto element) {
+          copyToPixels(grid, values_, static_cast<std::size_t>(count), operands_.accumulate, streams_,
+                       at<decltype(element)>(operands_.destination, shape, n, y, x, begin));
+        });
       }
   }
 
-  /// Element by element along the axis, for one result element: where the extremum lies.
-  void select(std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c) {
+  /// The gradient of an extremum of pixels, for channels of one result pixel.
+  void selectPixels(std::int64_t n, std::int64_t y, std::int64_t x) {
     const TensorShape& source = problem_.source;
-    const bool overX = problem_.axis == ReductionAxis::Row || problem_.axis == ReductionAxis::Spatial;
-    const bool overY = problem_.axis == ReductionAxis::Column || problem_.axis == ReductionAxis::Spatial;
-    const bool overC = problem_.axis == ReductionAxis::FeatureChannels;
-    const auto forEach = [&](auto visit) {
-      for (std::int64_t sy = overY ? 0 : y; sy < (overY ? source.height : y + 1); ++sy)
-        for (std::int64_t sx = overX ? 0 : x; sx < (overX ? source.width : x + 1); ++sx)
-          for (std::int64_t sc = overC ? 0 : c; sc < (overC ? source.channels : c + 1); ++sc)
-            visit(sy, sx, sc);
-    };
-    float best = 0;
-    std::int64_t bestY = -1;
-    std::int64_t bestX = 0;
-    std::int64_t bestC = 0;
-    forEach([&](std::int64_t sy, std::int64_t sx, std::int64_t sc) {
-      const float value = *valuesAt(source.format, at(operands_.source, source, n, sy, sx, sc), 1, stage_);
-      if (bestY >= 0 && !isBetter(isMin_, value, best)) return;
-      best = value;
-      bestY = sy;
-      bestX = sx;
-      bestC = sc;
-    });
-    const float g =
-        *valuesAt(problem_.result.format, at(operands_.gradient, problem_.result, n, y, x, c), 1, stage_);
-    forEach([&](std::int64_t sy, std::int64_t sx, std::int64_t sc) {
-      sums_[0] = sy == bestY && sx == bestX && sc == bestC ? g : 0.0F;
-      write(at(operands_.destination, problem_.destination, n, sy, sx, sc), 1);
-    });
+    const TensorShape& shape = problem_.destination;
+    for (std::int64_t begin = 0; begin < shape.channels; begin += kStage) {
+      const std::int64_t count = std::min(kStage, shape.channels - begin);
+      withElementType(source.format, [&](auto element) {
+        withExtremum(problem_.operation, [&](auto take) {
+          findPixels(take, gridOf(source), at<decltype(element)>(operands_.source, source, n, y, x, begin),
+                     static_cast<std::size_t>(count), numbers_);
+        });
+      });
+      loadGradient(n, y, x, begin, count);
+      withFloatType(shape.format, [&](auto element) {
+        scatterToPixels(gridOf(shape), numbers_, values_, static_cast<std::size_t>(count),
+                        operands_.accumulate, streams_,
+                        at<decltype(element)>(operands_.destination, shape, n, y, x, begin));
+      });
+    }
+  }
+
+  /// The same of channels, for a row of the result.
+  void selectChannels(std::int64_t n, std::int64_t y) {
+    const TensorShape& source = problem_.source;
+    const TensorShape& shape = problem_.destination;
+    const auto channels = static_cast<std::size_t>(shape.channels);
+    const hn::ScalableTag<float> d;
+    const hn::RebindToSigned<decltype(d)> di;
+    for (std::int64_t x = 0; x < shape.width; ++x) {
+      std::int32_t taken = 0;
+      withElementType(source.format, [&](auto element) {
+        withExtremum(problem_.operation, [&](auto take) {
+          taken = findChannel(take, at<decltype(element)>(operands_.source, source, n, y, x, 0), channels);
+        });
+      });
+      loadGradient(n, y, x, 0, 1);
+      const auto value = hn::Set(d, values_[0]);
+      writePixel(n, y, x, [&](std::size_t c) HWY_ATTR {
+        const auto numbers = hn::Iota(di, static_cast<std::int32_t>(c));
+        return hn::IfThenElseZero(hn::RebindMask(d, hn::Eq(numbers, hn::Set(di, taken))), value);
+      });
+    }
   }
 
  private:
-  template <class Byte>
-  static Byte* at(Byte* memory, const TensorShape& shape, std::int64_t n, std::int64_t y, std::int64_t x,
-                  std::int64_t c) {
-    return memory + shape.offset(n, y, x, c) * static_cast<std::int64_t>(bytesPerChannel(shape.format));
+  template <class T>
+  static const T* at(const std::byte* memory, const TensorShape& shape, std::int64_t n, std::int64_t y,
+                     std::int64_t x, std::int64_t c) {
+    return reinterpret_cast<const T*>(memory) + shape.offset(n, y, x, c);
+  }
+  template <class T>
+  static T* at(std::byte* memory, const TensorShape& shape, std::int64_t n, std::int64_t y, std::int64_t x,
+               std::int64_t c) {
+    return reinterpret_cast<T*>(memory) + shape.offset(n, y, x, c);
+  }
+  /// Gradients are never stored as codes.
+  template <class Function>
+  static void withFloatType(ImageFeatureChannelFormat format, Function&& function) {
+    if (format == ImageFeatureChannelFormat::Float16)
+      function(Float16{});
+    else
+      function(0.0F);
   }
   [[nodiscard]] bool isArgument() const {
     return problem_.operation == ReductionOperation::ArgumentMin ||
            problem_.operation == ReductionOperation::ArgumentMax;
   }
-  [[nodiscard]] float combineTwo(float a, float b) const {
-    const hn::CappedTag<float, 1> one;
-    return hn::GetLane(combine(one, problem_.operation, hn::Set(one, a), hn::Set(one, b)));
-  }
-  /// The index of the best so far: of values [begin, begin + count), after those before them.
-  float argument(const float* values, std::int64_t count, std::int64_t begin, float before) {
-    std::int64_t index = begin == 0 ? 0 : static_cast<std::int64_t>(before);
-    if (begin == 0) best_ = values[0];
-    for (std::int64_t i = 0; i < count; ++i)
-      if (isBetter(isMin_, values[i], best_)) {
-        best_ = values[i];
-        index = begin + i;
-      }
-    return static_cast<float>(index);
+  /// The pixels of that shape that make a pixel of the result.
+  [[nodiscard]] PixelGrid gridOf(const TensorShape& shape) const {
+    return {problem_.axis == ReductionAxis::Row ? 1 : shape.height,
+            problem_.axis == ReductionAxis::Column ? 1 : shape.width, shape.rowStride, shape.pixelStride};
   }
 
-  /// The sums, finished, into the result.
-  void store(std::byte* to, std::int64_t count) {
-    if (!problem_.selects() && !isArgument()) scaleRun(sums_, factor_, divides_, count);
-    withElementType(problem_.result.format, [&](auto element) {
-      convertFromFloats(sums_, reinterpret_cast<decltype(element)*>(to), static_cast<std::size_t>(count));
+  void spreadToChannels(std::int64_t n, std::int64_t y) {
+    const TensorShape& g = problem_.result;
+    const std::int64_t most = g.pixelStride == 1 ? kStage : 1;
+    const hn::ScalableTag<float> d;
+    for (std::int64_t first = 0; first < g.width; first += most) {
+      const std::int64_t count = std::min(most, g.width - first);
+      loadGradient(n, y, first, 0, count);
+      scaleRun(values_, factor_, divides_, count);
+      for (std::int64_t x = 0; x < count; ++x) {
+        const auto value = hn::Set(d, values_[x]);
+        writePixel(n, y, first + x, [&](std::size_t) HWY_ATTR { return value; });
+      }
+    }
+  }
+
+  /// A pixel of the gradient, of the vectors that valueAt(channel) returns.
+  template <class ValueAt>
+  HWY_INLINE void writePixel(std::int64_t n, std::int64_t y, std::int64_t x, ValueAt&& valueAt) {
+    const TensorShape& shape = problem_.destination;
+    const hn::ScalableTag<float> d;
+    withFloatType(shape.format, [&](auto element) {
+      auto* const to = at<decltype(element)>(operands_.destination, shape, n, y, x, 0);
+      forVectors(d, static_cast<std::size_t>(shape.channels), [&](std::size_t c, auto lanes) {
+        auto result = valueAt(c);
+        if (operands_.accumulate) result = hn::Add(result, loadLanes(d, lanes, to + c));
+        storeLanes(d, lanes, result, to + c, streams_);
+      });
     });
   }
-  /// The same into a gradient.
-  void write(std::byte* to, std::int64_t count) {
-    if (operands_.accumulate) {
-      combineRun(ReductionOperation::Sum, false, sums_, reinterpret_cast<float*>(to), count);
-      return;
-    }
-    withElementType(problem_.destination.format, [&](auto element) {
-      convertFromFloats(sums_, reinterpret_cast<decltype(element)*>(to), static_cast<std::size_t>(count));
+
+  /// Adjacent elements of the incoming gradient into values_.
+  void loadGradient(std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c, std::int64_t count) {
+    const TensorShape& g = problem_.result;
+    withElementType(g.format, [&](auto element) {
+      convertToFloats(at<decltype(element)>(operands_.gradient, g, n, y, x, c), values_,
+                      static_cast<std::size_t>(count));
+    });
+  }
+
+  /// Finishes values_[begin, ...) and stores them.
+  void store(std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c, std::int64_t begin,
+             std::int64_t count) {
+    const TensorShape& result = problem_.result;
+    if (!problem_.selects() && !isArgument()) scaleRun(values_ + begin, factor_, divides_, count);
+    withElementType(result.format, [&](auto element) {
+      convertFromFloats(values_ + begin, at<decltype(element)>(operands_.destination, result, n, y, x, c),
+                        static_cast<std::size_t>(count));
     });
   }
 
@@ -234,16 +220,15 @@ class Reducer {
   const Operands& operands_;
   float factor_;
   bool divides_;
-  bool isMin_;
-  float best_ = 0;
-  alignas(64) float stage_[kStage];
-  alignas(64) float sums_[kStage];
+  bool streams_;
+  alignas(64) float values_[kStage];
+  alignas(64) std::int32_t numbers_[kStage];
 };
 
 /// Pieces [begin, end) of a call: of a forward reduction of pixels, pieces of channels of result pixels; else rows.
-void reducePieces(const ReductionProblem& problem, const Operands& operands, std::int64_t begin,
+void reducePieces(const ReductionProblem& problem, const Operands& operands, bool streams, std::int64_t begin,
                   std::int64_t end) {
-  Reducer reducer(problem, operands);
+  Reducer reducer(problem, operands, streams);
   const bool isForward = problem.direction == ReductionDirection::Forward;
   const bool overChannels = problem.axis == ReductionAxis::FeatureChannels;
   const TensorShape& result = problem.result;
@@ -262,14 +247,14 @@ void reducePieces(const ReductionProblem& problem, const Operands& operands, std
   for (std::int64_t row = begin; row < end; ++row) {
     const std::int64_t n = row / rows.height;
     const std::int64_t y = row % rows.height;
-    if (isForward) {
-      reducer.reduceChannels(n, y);
-    } else if (!problem.selects()) {
+    if (isForward)
+      reducer.reduceRow(n, y);
+    else if (!problem.selects())
       reducer.spread(n, y);
-    } else {
-      for (std::int64_t x = 0; x < result.width; ++x)
-        for (std::int64_t c = 0; c < result.channels; ++c) reducer.select(n, y, x, c);
-    }
+    else if (overChannels)
+      reducer.selectChannels(n, y);
+    else
+      for (std::int64_t x = 0; x < result.width; ++x) reducer.selectPixels(n, y, x);
   }
 }
 
@@ -278,7 +263,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-#include <algorithm>
 #include <array>
 
 #include "mtl/cpu/stream.hpp"
@@ -306,10 +290,14 @@ class PiecePlan final : public Plan {
                                           : problem_.destination.images * problem_.destination.height;
     const std::int64_t elements = std::max(problem_.source.elements(), problem_.destination.elements()) /
                                   std::max<std::int64_t>(1, pieces);
-    mtl::cpu::asCpu(stream).parallelFor(pieces, kGrain / std::max<std::int64_t>(1, elements) + 1,
-                                        [&](std::int64_t begin, std::int64_t end) {
-                                          HWY_DYNAMIC_DISPATCH(reducePieces)(problem_, operands, begin, end);
-                                        });
+    const bool streams =
+        !isForward &&
+        writesRowsPastCaches(problem_.source.bytes() + problem_.destination.bytes(), problem_.destination);
+    mtl::cpu::asCpu(stream).parallelFor(
+        pieces, kGrain / std::max<std::int64_t>(1, elements) + 1, [&](std::int64_t begin, std::int64_t end) {
+          HWY_DYNAMIC_DISPATCH(reducePieces)(problem_, operands, streams, begin, end);
+          if (streams) finishStreaming();
+        });
   }
 
   [[nodiscard]] bool canAccumulate() const override {

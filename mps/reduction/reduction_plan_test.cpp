@@ -1,5 +1,7 @@
 #include "mps/conform/plan_testing.hpp"
 
+#include <limits>
+
 #include "mps/reduction/reduction_cases.hpp"
 #include "mps/reduction/reduction_reference.hpp"
 
@@ -41,6 +43,7 @@ class ReductionCall {
                : reductionGradientReference(problem, source_.reference(), gradient_.reference());
   }
   [[nodiscard]] ReferenceTensor expected() const { return expected(problem_); }
+  TestTensor& source() { return source_; }
   TestTensor& destination() { return destination_; }
   [[nodiscard]] std::vector<double> found() { return destination_.read(); }
 
@@ -106,6 +109,33 @@ TEST_P(ReductionPlan, OnlyFloat32GradientsAccumulate) {
   EXPECT_TRUE(planOf(GetParam(), reduction.gradient(Float16, Float32))->canAccumulate());
   EXPECT_FALSE(planOf(GetParam(), reduction.gradient(Float32, Float16))->canAccumulate());
   EXPECT_FALSE(planOf(GetParam(), reduction.forward(Float32, Float32))->canAccumulate());
+}
+
+/// Three values and NaN: every pixel and every channel has equals, among them of the extremum.
+TEST_P(ReductionPlan, TiesTakeTheFirstAndNaNWins) {
+  const WithTarget target(GetParam());
+  for (const ReductionCase& reduction : reductionCases())
+    for (const auto direction : {Forward, Gradient}) {
+      const bool isArgument = !reduction.hasGradient();
+      if (isArgument != (direction == Forward)) continue;
+      const ReductionProblem problem =
+          isArgument ? reduction.forward(Float32, Float32) : reduction.gradient(Float32, Float32);
+      if (!isArgument && !problem.selects()) continue;
+      SCOPED_TRACE(problem.describe());
+      const auto plan = planOf(GetParam(), problem);
+      if (!plan) continue;
+      ReductionCall call(problem, Values::Integers, GetParam().device);
+      auto values = makeValues(problem.source.elements(), Values::Integers, Float32, kSeed + 17);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = values[i] < 0 ? -1 : values[i] > 0 ? 1 : 0;
+        if (i % 7 == 3) values[i] = std::numeric_limits<float>::quiet_NaN();
+      }
+      call.source().write(values);
+      call.execute(*plan);
+      const Comparison comparison =
+          compare(call.expected(), call.found(), Float32, Tier::Exact, Zeros::Expected);
+      EXPECT_TRUE(comparison.passed()) << comparison.report;
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Entries, ReductionPlan, testing::ValuesIn(entriesOf(reductionBackEnds)),
