@@ -9,7 +9,7 @@
 ///
 /// | user | key | counter |
 /// |---|---|---|
-/// | dropout (spec/02 6.4) | seed, low and high word | element index / 4, image index, encode counter, 0 |
+/// | dropout (spec/02 6.4) | seed, low and high word | element index / 8, image index, encode counter, 0 |
 /// | MatrixRandomPhilox (spec/05 4.6) | seed, low and high word | 0, 0, block number high, low |
 namespace mps::detail {
 

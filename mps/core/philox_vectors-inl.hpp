@@ -22,15 +22,20 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET == HWY_SCALAR
 
-/// Calls store(first word, words) for the words of at least `blocks` blocks, from `counter` on, in order; up
-/// to 31 blocks more. `words` is a vector of std::uint32_t.
+/// Vectors of words that forPhiloxGroups() draws together.
+constexpr std::size_t kPhiloxGroup = 4;
+
+/// Calls use(first word, words) for the words of at least `blocks` blocks, from `counter` on, in order; up to 31
+/// blocks more. `words` are kPhiloxGroup vectors of std::uint32_t.
 /// @tparam place where in the counter the number of the block is
-template <PhiloxBlockNumber place = PhiloxBlockNumber::FirstWord, class Store>
-HWY_INLINE void forPhiloxWords(PhiloxCounter counter, PhiloxKey key, std::size_t blocks, Store&& store) {
+template <PhiloxBlockNumber place = PhiloxBlockNumber::FirstWord, class Use>
+HWY_INLINE void forPhiloxGroups(PhiloxCounter counter, PhiloxKey key, std::size_t blocks, Use&& use) {
   const hn::ScalableTag<std::uint32_t> d;
   for (std::size_t block = 0; block < blocks; ++block) {
-    const PhiloxCounter words = philox(counter, key);
-    for (std::size_t i = 0; i < 4; ++i) store(4 * block + i, hn::Set(d, words[i]));
+    const PhiloxCounter drawn = philox(counter, key);
+    const hn::Vec<decltype(d)> words[kPhiloxGroup] = {hn::Set(d, drawn[0]), hn::Set(d, drawn[1]),
+                                                      hn::Set(d, drawn[2]), hn::Set(d, drawn[3])};
+    use(4 * block, words);
     if constexpr (place == PhiloxBlockNumber::FirstWord)
       ++counter[0];
     else if (++counter[3] == 0)
@@ -39,6 +44,8 @@ HWY_INLINE void forPhiloxWords(PhiloxCounter counter, PhiloxKey key, std::size_t
 }
 
 #else
+
+constexpr std::size_t kPhiloxGroup = 8;
 
 /// The counters of some blocks: each 64-bit lane holds one word of one block in its lower half; what the
 /// upper halves hold is not used.
@@ -98,19 +105,19 @@ HWY_INLINE V oddLanesOfBlocks(D d, V a, V b) {
 #endif
 }
 
-/// Calls store(offset, words) for the words of a vector of blocks, in order.
-template <class D, class V = hn::Vec<D>, class Store>
-HWY_INLINE void storePhiloxWords(D /*d*/, const PhiloxVectors<V>& blocks, std::size_t offset, Store&& store) {
+/// The words of a vector of blocks, in order.
+template <class D, class V = hn::Vec<D>, class W>
+HWY_INLINE void orderPhiloxWords(D /*d*/, const PhiloxVectors<V>& blocks, W& lower, W& upper) {
   const hn::Repartition<std::uint32_t, D> dw;
-  const auto first = evenLanesOfBlocks(dw, hn::BitCast(dw, blocks.c0), hn::BitCast(dw, blocks.c1));
-  const auto second = evenLanesOfBlocks(dw, hn::BitCast(dw, blocks.c2), hn::BitCast(dw, blocks.c3));
-  store(offset, evenLanesOfBlocks(dw, first, second));
-  store(offset + hn::Lanes(dw), oddLanesOfBlocks(dw, first, second));
+  const W first = evenLanesOfBlocks(dw, hn::BitCast(dw, blocks.c0), hn::BitCast(dw, blocks.c1));
+  const W second = evenLanesOfBlocks(dw, hn::BitCast(dw, blocks.c2), hn::BitCast(dw, blocks.c3));
+  lower = evenLanesOfBlocks(dw, first, second);
+  upper = oddLanesOfBlocks(dw, first, second);
 }
 
 /// As above.
-template <PhiloxBlockNumber place = PhiloxBlockNumber::FirstWord, class Store>
-HWY_INLINE void forPhiloxWords(PhiloxCounter counter, PhiloxKey key, std::size_t blocks, Store&& store) {
+template <PhiloxBlockNumber place = PhiloxBlockNumber::FirstWord, class Use>
+HWY_INLINE void forPhiloxGroups(PhiloxCounter counter, PhiloxKey key, std::size_t blocks, Use&& use) {
   const hn::ScalableTag<std::uint64_t> d;
   using V = hn::Vec<decltype(d)>;
   const std::size_t lanes = hn::Lanes(d);
@@ -146,15 +153,39 @@ HWY_INLINE void forPhiloxWords(PhiloxCounter counter, PhiloxKey key, std::size_t
     const V fourth = hn::Add(third, step);
     PhiloxVectors<V> vectors[4] = {counters(block), counters(second), counters(third), counters(fourth)};
     philoxRounds(d, keys, vectors);
-    storePhiloxWords(d, vectors[0], 4 * done, store);
-    storePhiloxWords(d, vectors[1], 4 * (done + lanes), store);
-    storePhiloxWords(d, vectors[2], 4 * (done + 2 * lanes), store);
-    storePhiloxWords(d, vectors[3], 4 * (done + 3 * lanes), store);
+    hn::Vec<hn::ScalableTag<std::uint32_t> > words[kPhiloxGroup];
+    orderPhiloxWords(d, vectors[0], words[0], words[1]);
+    orderPhiloxWords(d, vectors[1], words[2], words[3]);
+    orderPhiloxWords(d, vectors[2], words[4], words[5]);
+    orderPhiloxWords(d, vectors[3], words[6], words[7]);
+    use(4 * done, words);
     block = hn::Add(fourth, step);
   }
 }
 
 #endif
+
+/// Calls visit(i, words[i]) for the vectors of a group. No loop, so that all stays in registers.
+template <std::size_t i = 0, class Words, class Visit>
+HWY_INLINE void forPhiloxVectors(const Words& words, Visit&& visit) {
+  if constexpr (i < kPhiloxGroup) {
+    visit(i, words[i]);
+    forPhiloxVectors<i + 1>(words, visit);
+  }
+}
+
+/// Calls store(first word, words) for each vector of the words of forPhiloxGroups().
+template <PhiloxBlockNumber place = PhiloxBlockNumber::FirstWord, class Store>
+HWY_INLINE void forPhiloxWords(PhiloxCounter counter, PhiloxKey key, std::size_t blocks, Store&& store) {
+  const std::size_t lanes = hn::Lanes(hn::ScalableTag<std::uint32_t>());
+  forPhiloxGroups<place>(
+      counter, key,
+      blocks, [&](std::size_t first, const auto& words) HWY_ATTR __attribute__((always_inline)) {
+        forPhiloxVectors(
+            words, [&](std::size_t i, auto vector) HWY_ATTR
+            __attribute__((always_inline)) { store(first + i * lanes, vector); });
+      });
+}
 
 }  // namespace mps::detail::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

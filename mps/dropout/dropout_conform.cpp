@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
 
 #include "mps/conform/kernel_cases.hpp"
 #include "mps/core/philox.hpp"
@@ -19,29 +22,31 @@ Tier tierOf(ConformFormats formats) {
              : Tier::Bounded;
 }
 
-/// Keep probabilities at which the first element of the first image decides whether a comparison is right.
-enum class KeepProbability {
-  OfTheCase,
-  AsDrawn,     ///< the number drawn for it, which just drops it
-  AboveDrawn,  ///< 2^-24 more, which just keeps it, with the largest of the words that give this number
+/// Keep probabilities at which one element of the first image decides whether a comparison is right.
+struct KeepProbability {
+  std::uint32_t element = 0;  ///< 0 or 1: the lower and the upper half of the first word
+  bool isKept =
+      false;  ///< just above the number drawn for it, which keeps it; else that number, which drops it
 };
 
-void decide(DropoutProblem& problem, const DropoutCase& item, KeepProbability kind) {
-  const auto word = [&] {
+/// @param kind none: the keep probability of the case
+void decide(DropoutProblem& problem, const DropoutCase& item, const std::optional<KeepProbability>& kind) {
+  if (!kind) return;
+  const auto halves = [&] {
     const PhiloxKey key = {static_cast<std::uint32_t>(problem.seed),
                            static_cast<std::uint32_t>(problem.seed >> 32U)};
-    return philox({0, item.firstImage, item.encodeCounter, 0}, key)[0];
+    const std::uint32_t word = philox({0, item.firstImage, item.encodeCounter, 0}, key)[0];
+    return std::array{word % 65536, word / 65536};
   };
-  if (kind == KeepProbability::AsDrawn) {
-    problem.keepProbability = static_cast<float>(std::max(word() >> 8U, 1U)) * 0x1p-24F;
-  } else if (kind == KeepProbability::AboveDrawn) {
-    while ((word() & 0xFFU) != 0xFFU) ++problem.seed;
-    problem.keepProbability = static_cast<float>((word() >> 8U) + 1) * 0x1p-24F;
-  }
+  // The other half is the one that would first make a comparison of whole words wrong.
+  const std::uint32_t other = kind->isKept ? 0xFFFF : 0;
+  while (halves()[1 - kind->element] != other || halves()[kind->element] == 0) ++problem.seed;
+  const float number = static_cast<float>(halves()[kind->element]) * 0x1p-16F;
+  problem.keepProbability = kind->isKept ? std::nextafter(number, 1.0F) : number;
 }
 
 void runPlan(ConformRun& run, const DropoutImplementation& implementation, const DropoutCase& item,
-             DropoutProblem problem, KeepProbability kind = KeepProbability::OfTheCase) {
+             DropoutProblem problem, const std::optional<KeepProbability>& kind = {}) {
   problem.seed += run.nextSeed();
   decide(problem, item, kind);
   const auto plan = run.prepare(implementation, problem);
@@ -125,13 +130,12 @@ void conformDirection(Conform& conform, const DropoutImplementation& implementat
     const DropoutProblem problem = item.problem(direction, formats.source, formats.result);
     cases.push_back({item.name, [=](ConformRun& run) { runPlan(run, implementation, item, problem); }});
   }
-  for (const KeepProbability kind : {KeepProbability::AsDrawn, KeepProbability::AboveDrawn}) {
-    const DropoutCase block{
-        .name = kind == KeepProbability::AsDrawn ? "ProbabilityAsDrawn" : "ProbabilityAboveDrawn",
-        .images = 2,
-        .height = 3,
-        .width = 5,
-        .channels = 8};
+  for (const KeepProbability kind : {KeepProbability{0, false}, {0, true}, {1, false}, {1, true}}) {
+    const DropoutCase block{.name = kind.isKept ? "ProbabilityAboveDrawn" : "ProbabilityAsDrawn",
+                            .images = 2,
+                            .height = 3,
+                            .width = 5,
+                            .channels = 8};
     const DropoutProblem problem = block.problem(direction, formats.source, formats.result);
     cases.push_back(
         {block.name, [=](ConformRun& run) { runPlan(run, implementation, block, problem, kind); }});

@@ -27,11 +27,11 @@ struct KeepStream {
   PhiloxKey key{};
   std::uint32_t imageIndex = 0;
   std::uint32_t encodeCounter = 0;
-  std::uint32_t lastKept = 0;  ///< keep where the word is not larger
+  std::int32_t lastKept = 0;  ///< keep where the 16 bits are not larger
 };
 
 /// What keepFactors() may write beyond the elements that it was asked for.
-constexpr std::size_t kKeepSlack = 128;
+constexpr std::size_t kKeepSlack = kDropoutBlock;
 
 }  // namespace mps::detail
 #endif
@@ -41,21 +41,59 @@ namespace mps::detail::HWY_NAMESPACE {
 
 using Floats = hn::ScalableTag<float>;
 
+/// A group of words, as the 16 bits of each of their elements.
+template <class Words>
+HWY_INLINE void storeNumbers(const Words& words, std::uint16_t* numbers) {
+#if HWY_TARGET == HWY_SCALAR
+  for (std::size_t i = 0; i < kPhiloxGroup; ++i) {
+    numbers[2 * i] = static_cast<std::uint16_t>(words[i].raw & 0xFFFFU);
+    numbers[2 * i + 1] = static_cast<std::uint16_t>(words[i].raw >> 16U);
+  }
+#else
+  const hn::ScalableTag<std::uint16_t> d;  // little-endian: the lower half of a word comes first
+  forPhiloxVectors(
+      words, [&](std::size_t i, auto vector) HWY_ATTR
+      __attribute__((always_inline)) { hn::Store(hn::BitCast(d, vector), d, numbers + i * hn::Lanes(d)); });
+#endif
+}
+
+/// Calls use(i, factors, lanes) for each vector of the elements [first, first + count) of the mask, first a
+/// multiple of kDropoutBlock: `kept` for those that are kept, else 0.
+template <class Use>
+HWY_INLINE void forFactors(const KeepStream& stream, std::int64_t first, std::size_t count,
+                           hn::Vec<Floats> kept, Use&& use) {
+  const Floats d;
+  const hn::RebindToSigned<Floats> di;
+  const hn::Rebind<std::uint16_t, Floats> dn;
+  constexpr std::size_t size = 2 * kPhiloxGroup * hn::MaxLanes(Floats());
+  const auto lastKept = hn::Set(di, stream.lastKept);
+  const PhiloxCounter counter = {static_cast<std::uint32_t>(first / kDropoutBlock), stream.imageIndex,
+                                 stream.encodeCounter, 0};
+  const std::size_t blocks = (count + kDropoutBlock - 1) / kDropoutBlock;
+  // always_inline: the compiler would call it, and then keep all constants in memory.
+  forPhiloxGroups(
+      counter, stream.key,
+      blocks, [&](std::size_t word, const auto& words) HWY_ATTR __attribute__((always_inline)) {
+        HWY_ALIGN std::uint16_t numbers[size];
+        storeNumbers(words, numbers);
+        const std::size_t begin = 2 * word;
+        forVectors(
+            d, std::min(count - begin, size),
+            [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+              const auto number = hn::PromoteTo(di, hn::Load(dn, numbers + i));
+              const auto isDropped = hn::RebindMask(d, hn::Gt(number, lastKept));
+              use(begin + i, hn::IfThenZeroElse(isDropped, kept), lanes);
+            });
+      });
+}
+
 /// 1 or 0 for the elements [first, first + count) of the mask. They begin at the address that is returned,
 /// inside of `buffer`, which has room for count + kKeepSlack values.
 const float* keepFactors(const KeepStream& stream, std::int64_t first, std::int64_t count, float* buffer) {
-  const hn::ScalableTag<float> d;
-  const hn::RebindToUnsigned<decltype(d)> du;
-  const auto lastKept = hn::Set(du, stream.lastKept);
-  const auto one = hn::Set(d, 1.0F);
-  const std::int64_t skipped = first % 4;
-  const auto blocks = static_cast<std::size_t>((skipped + count + 3) / 4);
-  const PhiloxCounter counter = {static_cast<std::uint32_t>(first / 4), stream.imageIndex,
-                                 stream.encodeCounter, 0};
-  forPhiloxWords(counter, stream.key, blocks, [&](std::size_t i, auto words) {
-    const auto isDropped = hn::RebindMask(d, hn::Gt(words, lastKept));
-    hn::StoreU(hn::IfThenZeroElse(isDropped, one), d, buffer + i);
-  });
+  const Floats d;
+  const std::int64_t skipped = first % kDropoutBlock;
+  forFactors(stream, first - skipped, static_cast<std::size_t>(skipped + count), hn::Set(d, 1.0F),
+             [&](std::size_t i, auto factors, auto lanes) HWY_ATTR { lanes.store(d, factors, buffer + i); });
   return buffer + skipped;
 }
 
@@ -82,29 +120,16 @@ class KeepScale {
   hn::Vec<Floats> divisor_;
 };
 
-/// y = x M / keepProbability for the elements [first, first + count) of the mask, first a multiple of 4: the
-/// same as keepFactors and applyFactors, in one pass.
+/// y = x M / keepProbability for the elements [first, first + count) of the mask, first a multiple of
+/// kDropoutBlock: the same as keepFactors and applyFactors, in one pass.
 void dropRun(const KeepStream& stream, std::int64_t first, std::int64_t count, ConstFloatRun x,
              float keepProbability, FloatRun y) {
-  const hn::ScalableTag<float> d;
-  const hn::RebindToUnsigned<decltype(d)> du;
-  const auto lastKept = hn::Set(du, stream.lastKept);
+  const Floats d;
   const KeepScale scale(keepProbability);
-  const auto elements = static_cast<std::size_t>(count);
-  const PhiloxCounter counter = {static_cast<std::uint32_t>(first / 4), stream.imageIndex,
-                                 stream.encodeCounter, 0};
-  // always_inline: the compiler would call it, and then keep all constants in memory.
-  forPhiloxWords(
-      counter, stream.key,
-      (elements + 3) / 4, [&](std::size_t i, auto words) HWY_ATTR __attribute__((always_inline)) {
-        const auto factor = hn::IfThenZeroElse(hn::RebindMask(d, hn::Gt(words, lastKept)), scale.factor());
-        const auto apply = [&](auto lanes) HWY_ATTR __attribute__((always_inline)) {
-          lanes.store(d, scale.finish(hn::Mul(lanes.load(d, x + i), factor)), y + i);
-        };
-        if (i + hn::Lanes(d) <= elements)
-          apply(AllLanes{});
-        else if (i < elements)
-          apply(FirstLanes{elements - i});
+  forFactors(
+      stream, first, static_cast<std::size_t>(count),
+      scale.factor(), [&](std::size_t i, auto factors, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        lanes.store(d, scale.finish(hn::Mul(lanes.load(d, x + i), factors)), y + i);
       });
 }
 
@@ -132,15 +157,8 @@ HWY_EXPORT(dropRun);
 
 namespace {
 
-/// (word >> 8) 2^-24 < keepProbability, in integers: exact, as 2^24 times a float is. Largest word for which it
-/// holds.
-std::uint32_t lastKeptWord(float keepProbability) {
-  const double threshold = std::ceil(static_cast<double>(keepProbability) * 0x1p24);
-  return static_cast<std::uint32_t>(threshold * 256 - 1);
-}
-
 KeepStream keepStream(const DropoutProblem& problem, std::uint32_t encodeCounter, std::uint32_t imageIndex) {
-  return {philoxKey(problem.seed), imageIndex, encodeCounter, lastKeptWord(problem.keepProbability)};
+  return {philoxKey(problem.seed), imageIndex, encodeCounter, dropoutLastKept(problem.keepProbability)};
 }
 
 const float* keepRun(const KeepStream& stream, std::int64_t first, std::int64_t count, float* buffer) {
@@ -173,14 +191,20 @@ class TileMask {
     const std::int64_t imagePixels = problem_.input.height * problem_.input.width;
     const std::int64_t inImage = tile.firstPixel % imagePixels;
     const std::int64_t first = problem_.maskIndex(0, 0, tile.firstChannel) + inImage * problem_.maskChannels;
-    if (isContiguous() && first % 4 == 0) {
-      HWY_DYNAMIC_DISPATCH(dropRun)
-      (streamOf(tile.firstPixel / imagePixels), first, tile.elements(), x, problem_.keepProbability, y);
-      return;
+    const float keepProbability = problem_.keepProbability;
+    float buffer[Tiling::capacity + kKeepSlack];
+    const float* factors = buffer;
+    if (isContiguous()) {
+      const KeepStream stream = streamOf(tile.firstPixel / imagePixels);
+      if (first % kDropoutBlock == 0) {
+        HWY_DYNAMIC_DISPATCH(dropRun)(stream, first, tile.elements(), x, keepProbability, y);
+        return;
+      }
+      factors = keepRun(stream, first, tile.elements(), buffer);
+    } else {
+      drawFactors(tile, buffer);
     }
-    float factors[Tiling::capacity];
-    drawFactors(tile, factors);
-    HWY_DYNAMIC_DISPATCH(applyFactors)(x, factors, problem_.keepProbability, tile.elements(), y);
+    HWY_DYNAMIC_DISPATCH(applyFactors)(x, factors, keepProbability, tile.elements(), y);
   }
 
   /// Whether the elements of an image are adjacent in the mask.

@@ -22,6 +22,8 @@ __device__ std::uint32_t wordOf(const uint4& words, std::uint32_t number) {
   return number < 2 ? (number == 0 ? words.x : words.y) : (number == 2 ? words.z : words.w);
 }
 
+constexpr auto kBlock = static_cast<std::uint32_t>(kDropoutBlock);
+
 /// DropoutProblem::maskIndex(), as steps along the axes.
 struct MaskIndex {
   std::uint32_t first = 0;
@@ -29,10 +31,10 @@ struct MaskIndex {
   std::uint32_t pixel = 0;
   std::uint32_t channel = 0;
 
-  /// Whether the lanes of every pack of a tensor have adjacent words, from the first one of a block on.
-  [[nodiscard]] bool takesPacks(const TensorShape& shape) const {
-    return channel == 1 && first % 4 == 0 && (shape.height == 1 || row % 4 == 0) &&
-           (shape.width == 1 || pixel % 4 == 0);
+  /// Whether the lanes of every pack of a tensor are adjacent in the mask, and in a block.
+  [[nodiscard]] bool takesPacks(const TensorShape& shape, std::uint32_t lanes) const {
+    return channel == 1 && first % lanes == 0 && (shape.height == 1 || row % lanes == 0) &&
+           (shape.width == 1 || pixel % lanes == 0);
   }
   explicit MaskIndex(const DropoutProblem& problem) {
     const auto at = [&](std::int64_t x, std::int64_t y, std::int64_t channelNumber) {
@@ -51,7 +53,7 @@ struct DropoutFunction {
   PhiloxKeys keys;
   std::uint32_t firstImage;
   std::uint32_t encodeCounter;
-  std::uint32_t lastKept;  ///< keep where the word is not larger
+  std::uint32_t lastKept;  ///< keep where a number in the upper half of a word does not make it larger
   float keepProbability;
   Quotient quotient;          ///< by it, where Quotient::takes() it
   float overKeepProbability;  ///< 1 / it
@@ -64,25 +66,39 @@ struct DropoutFunction {
            static_cast<std::uint32_t>(place.x) * index.pixel +
            static_cast<std::uint32_t>(place.channel) * index.channel;
   }
-  [[nodiscard]] __device__ float maskOf(std::uint32_t word, float kept = 1.0F) const {
+  /// M of the two elements of a word, or `kept` for 1.
+  [[nodiscard]] __device__ float lowerMask(std::uint32_t word, float kept) const {
+    return word << 16U <= lastKept ? kept : 0.0F;
+  }
+  [[nodiscard]] __device__ float upperMask(std::uint32_t word, float kept) const {
     return word <= lastKept ? kept : 0.0F;
   }
 
-  /// M of a pack; of halves times 1 / keepProbability. @tparam Values with a multiple of 4 lanes, which are in the same
-  /// order in the mask
-  template <class Values>
-  __device__ void drawMask(const ElementPlace& place, Values& mask) const {
-    constexpr int lanes = sizeof(Values) / sizeof(float);
-    const float kept = lanes == cuda::kLanes<Float16> ? overKeepProbability : 1.0F;
-    const std::uint32_t first = maskIndex(place);
+  /// M of a pack whose words are drawn; of halves times 1 / keepProbability.
+  __device__ void maskOf(const std::uint32_t (&words)[2], cuda::Lanes<float>& mask) const {
 #pragma unroll
-    for (int lane = 0; lane < lanes; lane += 4) {
-      const uint4 words = block(place, first / 4 + static_cast<std::uint32_t>(lane / 4));
-      mask.values[lane] = maskOf(words.x, kept);
-      mask.values[lane + 1] = maskOf(words.y, kept);
-      mask.values[lane + 2] = maskOf(words.z, kept);
-      mask.values[lane + 3] = maskOf(words.w, kept);
+    for (int i = 0; i < 2; ++i) {
+      mask.values[2 * i] = lowerMask(words[i], 1.0F);
+      mask.values[2 * i + 1] = upperMask(words[i], 1.0F);
     }
+  }
+  __device__ void maskOf(const uint4& words, cuda::Lanes<Float16>& mask) const {
+    const std::uint32_t drawn[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      mask.values[2 * i] = lowerMask(drawn[i], overKeepProbability);
+      mask.values[2 * i + 1] = upperMask(drawn[i], overKeepProbability);
+    }
+  }
+  /// The same for any pack.
+  __device__ void drawMask(const ElementPlace& place, cuda::Lanes<float>& mask) const {
+    const std::uint32_t first = maskIndex(place);
+    const uint4 words = block(place, first / kBlock);
+    const bool isUpper = first % kBlock != 0;
+    maskOf({isUpper ? words.z : words.x, isUpper ? words.w : words.y}, mask);
+  }
+  __device__ void drawMask(const ElementPlace& place, cuda::Lanes<Float16>& mask) const {
+    maskOf(block(place, maskIndex(place) / kBlock), mask);
   }
   /// x M / keepProbability; M times NaN or infinity is NaN for M = 0. Halves are too coarse to show that the quotient
   /// has a rounding more.
@@ -103,7 +119,8 @@ struct DropoutFunction {
     Values mask;
     if constexpr (sizeof(Values) == sizeof(float)) {
       const std::uint32_t i = maskIndex(place);
-      mask.values[0] = maskOf(wordOf(block(place, i / 4), i % 4));
+      const std::uint32_t word = wordOf(block(place, i / kBlock), i % kBlock / 2);
+      mask.values[0] = i % 2 == 0 ? lowerMask(word, 1.0F) : upperMask(word, 1.0F);
     } else {
       drawMask(place, mask);
     }
@@ -111,7 +128,7 @@ struct DropoutFunction {
   }
 };
 
-/// Images whose elements lie one behind the other, in the mask too.
+/// Images whose elements lie one behind the other, in the mask too, which begins with a block.
 struct DenseArguments {
   static constexpr unsigned kBatch = 2;  ///< packs of a thread, on their way at once
 
@@ -123,31 +140,62 @@ struct DenseArguments {
   bool accumulate;
 };
 
+/// M of a thread's packs. @param first the place of the first one
+/// @param step packs from one to the next, even
+__device__ void drawBatch(const DropoutFunction& function, const ElementPlace& first, std::uint32_t step,
+                          cuda::Lanes<Float16> (&masks)[DenseArguments::kBatch]) {
+#pragma unroll
+  for (unsigned i = 0; i < DenseArguments::kBatch; ++i) {
+    ElementPlace place = first;
+    place.channel += static_cast<std::int32_t>(i * step) * cuda::kLanes<Float16>;
+    function.drawMask(place, masks[i]);
+  }
+}
+/// Two neighbours share the blocks of both their packs: each draws one of them. All threads of a warp take part.
+__device__ void drawBatch(const DropoutFunction& function, const ElementPlace& first, std::uint32_t step,
+                          cuda::Lanes<float> (&masks)[DenseArguments::kBatch]) {
+  static_assert(DenseArguments::kBatch == 2);
+  const bool isOdd = threadIdx.x % 2 != 0;
+  const std::uint32_t element =
+      function.maskIndex(first) + (isOdd ? step : 0U) * static_cast<std::uint32_t>(cuda::kLanes<float>);
+  const uint4 words = function.block(first, element / kBlock);
+  std::uint32_t own[2] = {isOdd ? words.z : words.x, isOdd ? words.w : words.y};
+  std::uint32_t others[2] = {isOdd ? words.x : words.z, isOdd ? words.y : words.w};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const std::uint32_t received = __shfl_xor_sync(0xFFFFFFFFU, others[i], 1);
+    others[i] = isOdd ? own[i] : received;
+    own[i] = isOdd ? received : own[i];
+  }
+  function.maskOf(own, masks[0]);
+  function.maskOf(others, masks[1]);
+}
+
 template <class T>
 __global__ void __launch_bounds__(mtl::cuda::kBlockThreads, 4)
     dropDense(DenseArguments a, DropoutFunction function) {
   constexpr unsigned batch = DenseArguments::kBatch;
   constexpr unsigned lanes = cuda::kLanes<T>;
   const std::uint32_t first = blockIdx.x * (batch * blockDim.x) + threadIdx.x;
-  for (std::uint32_t image = blockIdx.y * blockDim.y + threadIdx.y; image < a.images;
-       image += gridDim.y * blockDim.y) {
+  for (std::uint32_t row = blockIdx.y * blockDim.y; row < a.images; row += gridDim.y * blockDim.y) {
+    const std::uint32_t image = row + threadIdx.y;
+    const std::uint32_t packs = image < a.images ? a.packs : 0;
     const auto* const from =
         reinterpret_cast<const uint4*>(reinterpret_cast<const T*>(a.source) + image * a.sourceImage);
     T* const to = reinterpret_cast<T*>(a.destination) + image * a.destinationImage;
     uint4 fetched[batch];
 #pragma unroll
     for (unsigned i = 0; i < batch; ++i)
-      if (first + i * blockDim.x < a.packs) fetched[i] = from[first + i * blockDim.x];
+      if (first + i * blockDim.x < packs) fetched[i] = from[first + i * blockDim.x];
+    cuda::Lanes<T> masks[batch];
+    drawBatch(function, {static_cast<std::int32_t>(image), 0, 0, static_cast<std::int32_t>(first * lanes)},
+              blockDim.x, masks);
 #pragma unroll
     for (unsigned i = 0; i < batch; ++i) {
       const std::uint32_t pack = first + i * blockDim.x;
-      if (pack >= a.packs) break;
-      const ElementPlace place{static_cast<std::int32_t>(image), 0, 0,
-                               static_cast<std::int32_t>(pack * lanes)};
-      cuda::Lanes<T> mask;
+      if (pack >= packs) break;
       cuda::Lanes<T> result;
-      function.drawMask(place, mask);
-      function.apply(cuda::lanesOf(fetched[i], static_cast<const T*>(nullptr)), mask, result);
+      function.apply(cuda::lanesOf(fetched[i], static_cast<const T*>(nullptr)), masks[i], result);
       T* const at = to + static_cast<std::int64_t>(pack) * lanes;
       if (lanes == cuda::kLanes<float> && a.accumulate) {
         const cuda::Lanes<T> old = cuda::loadLanes(at);
@@ -203,12 +251,6 @@ __global__ void dropChannels(ChannelArguments a, DropoutFunction function) {
   }
 }
 
-/// The largest word with (word >> 8) 2^-24 < keepProbability; exact, as 2^24 times a float is.
-std::uint32_t lastKeptWord(float keepProbability) {
-  const double kept = std::ceil(static_cast<double>(keepProbability) * 0x1p24);  // at least 1
-  return static_cast<std::uint32_t>(kept * 256 - 1);
-}
-
 /// Whether the elements of an image lie in the mask as they do in a dense tensor.
 bool isContiguous(const DropoutProblem& problem) {
   return problem.maskStrideX != 0 && problem.maskStrideY != 0 && problem.maskStrideChannel != 0 &&
@@ -243,21 +285,24 @@ class DropoutPlan final : public Plan {
                                    PhiloxKeys(philoxKey(problem_.seed)),
                                    static_cast<std::uint32_t>(operands.scalars[1]),
                                    static_cast<std::uint32_t>(operands.scalars[0]),
-                                   lastKeptWord(keep),
+                                   static_cast<std::uint32_t>(dropoutLastKept(keep)) << 16U | 0xFFFFU,
                                    keep,
                                    Quotient::takes(keep) ? Quotient(keep) : Quotient(),
                                    1 / keep};
-    const bool takesPacks = index_.takesPacks(shape) && Quotient::takes(keep) &&
-                            cuda::takesLanes(problem_.input, input) &&
+    const ImageFeatureChannelFormat format = cuda::commonFormat({&problem_.input, &shape});
+    const int lanes =
+        format == ImageFeatureChannelFormat::Float16 ? cuda::kLanes<Float16> : cuda::kLanes<float>;
+    const bool takesPacks = index_.takesPacks(shape, static_cast<std::uint32_t>(lanes)) &&
+                            Quotient::takes(keep) && cuda::takesLanes(problem_.input, input) &&
                             cuda::takesLanes(shape, operands.destination);
-    cuda::withAccess(cuda::commonFormat({&problem_.input, &shape}), takesPacks, [&](auto access) {
+    cuda::withAccess(format, takesPacks, [&](auto access) {
       using Access = decltype(access);
       if constexpr (Access::lanes > 1)
         if (dropsChannels_ && shape.images <= kMostImages &&
             shape.height * shape.width <= ElementGrid::kLongestRow)
           return startChannels<Access>(stream, arguments, function);
       if constexpr (Access::lanes > 1)
-        if (shape.height == 1 && shape.width == 1 && index_.channel == 1)
+        if (shape.height == 1 && shape.width == 1 && index_.first % kBlock == 0)
           return startDense<Access>(stream, arguments, function);
       cuda::launchMap<Access>(stream, arguments, shape, function);
     });
@@ -286,7 +331,7 @@ class DropoutPlan final : public Plan {
                            static_cast<std::uint32_t>(shape.images),
                            static_cast<std::uint32_t>(packs),
                            tensors.accumulate};
-    const unsigned across = cuda::threadsOfRow(packs, DenseArguments::kBatch);
+    const unsigned across = std::max(2U, cuda::threadsOfRow(packs, DenseArguments::kBatch));
     const unsigned down = mtl::cuda::kBlockThreads / across;
     const std::int64_t ofBlock = std::int64_t{across} * DenseArguments::kBatch;
     const std::int64_t blocksAcross = (packs + ofBlock - 1) / ofBlock;

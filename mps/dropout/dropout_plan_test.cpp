@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -131,19 +132,26 @@ TEST(DropoutPlan, MaskBytes) {
   });
 }
 
-/// The first word of seed 0 is 0x6627e8d5: kept just where 0x6627e8 2^-24 is less than the probability.
+/// The first word of seed 0 is 0x6627e8d5: kept just where 0xe8d5 2^-16, then 0x6627 2^-16, is less than the probability.
 TEST(DropoutPlan, MaskIsExactNextToTheProbability) {
   DropoutProblem problem;
-  problem.maskWidth = problem.maskHeight = problem.maskChannels = 1;
-  const auto isKept = [&](float keepProbability) {
+  problem.maskWidth = 2;
+  problem.maskHeight = problem.maskChannels = 1;
+  const auto mask = [&](float keepProbability) {
     problem.keepProbability = keepProbability;
-    std::byte mask{};
-    dropoutMask(problem, 0, 0, std::span(&mask, 1));
-    return std::to_integer<int>(mask) != 0;
+    std::array<std::byte, 2> bytes{};
+    dropoutMask(problem, 0, 0, bytes);
+    return std::to_string(std::to_integer<int>(bytes[0])) + std::to_string(std::to_integer<int>(bytes[1]));
   };
-  EXPECT_FALSE(isKept(0x6627e8p-24F));
-  EXPECT_TRUE(isKept(0x6627e8.8p-24F));
-  EXPECT_TRUE(isKept(1.0F));
+  forEachTarget([&](const std::string& target) {
+    SCOPED_TRACE(target);
+    EXPECT_EQ(mask(0xe8d5p-16F), "01");
+    EXPECT_EQ(mask(0xe8d5.01p-16F), "11");
+    EXPECT_EQ(mask(1.0F), "11");
+    EXPECT_EQ(mask(0x6627p-16F), "00");
+    EXPECT_EQ(mask(0x6627.01p-16F), "01");
+    EXPECT_EQ(mask(0x1p-60F), "00");
+  });
 }
 
 /// 0 times NaN or infinity is NaN: a dropped element hides nothing.

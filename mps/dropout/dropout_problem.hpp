@@ -1,6 +1,7 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -32,10 +33,15 @@ enum class DropoutDirection : std::uint8_t { Forward, Gradient };
 /// The scalars are integers of at most 32 bits. No saved fields: M is drawn again, for any element, in any
 /// order, the same on every device. With (x, y, c) = element + maskOrigin and the strides 0 or 1,
 ///
-///     i    = (y maskStrideY Wm + x maskStrideX) Cm + c maskStrideChannel
-///     Wm   = maskStrideX ? maskWidth : 1,  Cm = maskStrideChannel ? maskChannels : 1
-///     word = Philox4x32-10(counter = (i / 4, image index, encode counter, 0), key = seed)[i mod 4]
-///     M    = (word >> 8) 2^-24 < keepProbability
+///     i      = (y maskStrideY Wm + x maskStrideX) Cm + c maskStrideChannel
+///     Wm     = maskStrideX ? maskWidth : 1,  Cm = maskStrideChannel ? maskChannels : 1
+///     word   = Philox4x32-10(counter = (i / 8, image index, encode counter, 0), key = seed)[i mod 8 / 2]
+///     number = i is even ? word mod 2^16 : word / 2^16
+///     M      = number 2^-16 < keepProbability
+///
+/// Eight elements share a block, not four as spec/02 section 6.4 recommends (a word each, of which 24 bits count): drawing
+/// is what the kernels spend their time on. The price is that the probability is rounded up to a multiple of 2^-16.
+/// In this order the words of a block, as they lie in memory, are the numbers of its elements.
 ///
 /// The destination may be the same memory as the input, if its format and strides are the input's too. A
 /// gradient can accumulate into a float32 destination.
@@ -82,6 +88,14 @@ struct DropoutProblem {
   /// "dropout, keep 0.8, seed 7, mask 56x56x64 strides 1,1,1 origin 0,0,0, 8x56x56x64 float32 -> ...".
   [[nodiscard]] std::string describe() const;
 };
+
+/// Elements whose numbers are the words of one block.
+inline constexpr std::int64_t kDropoutBlock = 8;
+
+/// The largest number with number 2^-16 < keepProbability; exact, as 2^16 times a float is. 0 to 2^16 - 1.
+inline std::int32_t dropoutLastKept(float keepProbability) {
+  return static_cast<std::int32_t>(std::ceil(keepProbability * 0x1p16F)) - 1;
+}
 
 /// In order of preference; the last one accepts every problem.
 std::span<const Implementation<DropoutProblem>> dropoutImplementationsCpu();

@@ -16,9 +16,10 @@ std::vector<double> dropoutMaskReference(const DropoutProblem& problem, std::uin
     for (std::int64_t x = 0; x < width; ++x)
       for (std::int64_t c = 0; c < channels; ++c) {
         const std::int64_t element = (y * width + x) * channels + c;
-        const PhiloxCounter counter = {static_cast<std::uint32_t>(element / 4), imageIndex, encodeCounter, 0};
-        const std::uint32_t word = philox(counter, key)[static_cast<std::size_t>(element % 4)];
-        const double uniform = static_cast<double>(word >> 8U) * 0x1p-24;
+        const PhiloxCounter counter = {static_cast<std::uint32_t>(element / 8), imageIndex, encodeCounter, 0};
+        const std::uint32_t word = philox(counter, key)[static_cast<std::size_t>(element % 8 / 2)];
+        const std::uint32_t number = element % 2 == 0 ? word % 65536 : word / 65536;
+        const double uniform = static_cast<double>(number) / 65536;
         mask.push_back(uniform < static_cast<double>(problem.keepProbability) ? 1 : 0);
       }
   return mask;

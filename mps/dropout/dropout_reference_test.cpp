@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "mps/conform/compare.hpp"
@@ -37,17 +38,34 @@ TEST(DropoutReference, ExampleD1) {
   }
 }
 
-/// spec/02 section 6.4 with the words of spec/05 section 4.7: seed 0, block 0 has 6627e8d5 e169c58d bc57ac4c
-/// 9b00dbd8, so u = 0.39905, 0.88052, 0.73571, 0.60548 to 24 bits.
+/// The words of spec/05 section 4.7: seed 0, block 0 has 6627e8d5 e169c58d bc57ac4c 9b00dbd8, lower halves first.
 TEST(DropoutReference, KnownWordsDecide) {
-  EXPECT_EQ(dropoutMaskReference(rowOf(4, 0.5F, 0), 0, 0), (std::vector<double>{1, 0, 0, 0}));
-  EXPECT_EQ(dropoutMaskReference(rowOf(4, 0.7F, 0), 0, 0), (std::vector<double>{1, 0, 0, 1}));
-  EXPECT_EQ(dropoutMaskReference(rowOf(4, 0.8F, 0), 0, 0), (std::vector<double>{1, 0, 1, 1}));
-  EXPECT_EQ(dropoutMaskReference(rowOf(4, 0.9F, 0), 0, 0), (std::vector<double>{1, 1, 1, 1}));
-  // The comparison is strict: u = 0x6627e8 2^-24 is dropped at P = u and kept just above.
-  const float u = 0x6627e8p-24F;
-  EXPECT_EQ(dropoutMaskReference(rowOf(1, u, 0), 0, 0), (std::vector<double>{0}));
-  EXPECT_EQ(dropoutMaskReference(rowOf(1, std::nextafter(u, 1.0F), 0), 0, 0), (std::vector<double>{1}));
+  // 0.90950 0.39905 0.77169 0.88052 0.67303 0.73570 0.85876 0.60547
+  EXPECT_EQ(dropoutMaskReference(rowOf(8, 0.5F, 0), 0, 0), (std::vector<double>{0, 1, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(dropoutMaskReference(rowOf(8, 0.7F, 0), 0, 0), (std::vector<double>{0, 1, 0, 0, 1, 0, 0, 1}));
+  EXPECT_EQ(dropoutMaskReference(rowOf(8, 0.8F, 0), 0, 0), (std::vector<double>{0, 1, 1, 0, 1, 1, 0, 1}));
+  EXPECT_EQ(dropoutMaskReference(rowOf(8, 0.9F, 0), 0, 0), (std::vector<double>{0, 1, 1, 1, 1, 1, 1, 1}));
+  // The comparison is strict: dropped at P = number 2^-16 and kept just above, where P is rounded up.
+  constexpr float lower = 0xe8d5p-16F;
+  constexpr float upper = 0x6627p-16F;
+  EXPECT_EQ(dropoutMaskReference(rowOf(2, lower, 0), 0, 0), (std::vector<double>{0, 1}));
+  EXPECT_EQ(dropoutMaskReference(rowOf(2, std::nextafter(lower, 1.0F), 0), 0, 0),
+            (std::vector<double>{1, 1}));
+  EXPECT_EQ(dropoutMaskReference(rowOf(2, upper, 0), 0, 0), (std::vector<double>{0, 0}));
+  EXPECT_EQ(dropoutMaskReference(rowOf(2, std::nextafter(upper, 1.0F), 0), 0, 0),
+            (std::vector<double>{0, 1}));
+}
+
+/// Every number is below 1, and of the probabilities below 2^-16 all keep the number 0 alone.
+TEST(DropoutReference, TheEndsOfTheProbabilities) {
+  constexpr std::int64_t elements = 1 << 18;
+  const std::vector<double> all = dropoutMaskReference(rowOf(elements, 1.0F, 3), 0, 0);
+  EXPECT_EQ(std::count(all.begin(), all.end(), 1.0), elements);
+  const std::vector<double> least = dropoutMaskReference(rowOf(elements, 0x1p-16F, 3), 0, 0);
+  const auto kept = std::count(least.begin(), least.end(), 1.0);
+  EXPECT_GT(kept, 0);  // 4 are expected
+  EXPECT_LT(kept, 20);
+  EXPECT_EQ(dropoutMaskReference(rowOf(elements, 0x1p-100F, 3), 0, 0), least);
 }
 
 TEST(DropoutReference, KeepsItsShareAndIsFreshForEveryImageAndEncode) {

@@ -2,12 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "mps/core/philox.hpp"
 #include "mps/core/test_images.hpp"
 
 /// The public dropout kernels: spec/02 section 6.
@@ -22,16 +22,34 @@ using testing::valuesOf;
 
 constexpr std::uint64_t kSeed = 0x123456789ABCDEF0;
 
-/// Section 6.4: element / 4, image, encode, 0 under the two halves of the seed; kept where (r >> 8) 2^-24 <
-/// P.
+/// Philox 4x32-10 as Salmon and others print it, with a 64-bit key and a 64-bit product.
+std::array<std::uint64_t, 4> words(std::uint64_t block, std::uint64_t imageIndex, std::uint64_t encode,
+                                   std::uint64_t seed) {
+  constexpr std::uint64_t k32Bits = 0xFFFFFFFF;
+  std::uint64_t left[2] = {block, encode};
+  std::uint64_t right[2] = {imageIndex, 0};
+  for (std::uint64_t round = 0; round < 10; ++round) {
+    const std::uint64_t lowKey = (seed + round * 0x9E3779B9) & k32Bits;
+    const std::uint64_t highKey = ((seed >> 32U) + round * 0xBB67AE85) & k32Bits;
+    const std::uint64_t first = left[0] * 0xD2511F53;
+    const std::uint64_t second = left[1] * 0xCD9E8D57;
+    left[0] = (second >> 32U) ^ right[0] ^ lowKey;
+    left[1] = (first >> 32U) ^ right[1] ^ highKey;
+    right[0] = second & k32Bits;
+    right[1] = first & k32Bits;
+  }
+  return {left[0], right[0], left[1], right[1]};
+}
+
+/// The decision in dropout.hpp: block (element / 8, image, encode, 0) under the two halves of the seed; two elements have
+/// a word, the even one its lower 16 bits; kept where these are less than 2^16 P.
 Values maskOf(std::size_t elements, double keepProbability, std::uint32_t encode, std::uint32_t imageIndex,
               std::uint64_t seed = kSeed) {
   Values mask;
   for (std::size_t i = 0; i < elements; ++i) {
-    const auto words =
-        detail::philox({static_cast<std::uint32_t>(i / 4), imageIndex, encode, 0}, detail::philoxKey(seed));
-    const double uniform = std::ldexp(static_cast<double>(words[i % 4] >> 8U), -24);
-    mask.push_back(uniform < keepProbability ? 1.0F : 0.0F);
+    const std::uint64_t word = words(i / 8, imageIndex, encode, seed)[i / 2 % 4];
+    const std::uint64_t number = (i % 2 == 0 ? word : word >> 16U) & 0xFFFFU;
+    mask.push_back(static_cast<double>(number) < std::ldexp(keepProbability, 16) ? 1.0F : 0.0F);
   }
   return mask;
 }
@@ -76,6 +94,45 @@ TEST_F(Dropout, TheMaskIsDrawnByPhilox) {
   EXPECT_EQ(maskData(state), mask) << "order y, x, channel";
   EXPECT_EQ(valuesOf(*y), times(mask, 2)) << "kept values are divided by P";
   EXPECT_EQ(valuesOf(*dx), times(mask, 2));
+}
+
+/// Seed 0 begins with the words 6627e8d5 e169c58d bc57ac4c 9b00dbd8 (spec/05 section 4.7), element 8 with a block of its
+/// own.
+TEST_F(Dropout, TwoElementsHaveTheHalvesOfAWord) {
+  EXPECT_EQ(words(0, 0, 0, 0),
+            (std::array<std::uint64_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  const Values numbers{0xe8d5, 0x6627, 0xc58d, 0xe169, 0xac4c, 0xbc57, 0xdbd8, 0x9b00};
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    for (const bool isKept : {false, true}) {
+      const float keep = std::ldexp(numbers[i] + (isKept ? 1.0F : 0.0F), -16);
+      std::shared_ptr<State> state;
+      const auto buffer = commands();
+      permanent(CNNDropout::create(device_, keep, 0))->encode(buffer, ones(12, 1, 1), state, false);
+      run(buffer);
+      Values expected;
+      for (const float number : numbers) expected.push_back(std::ldexp(number, -16) < keep ? 1.0F : 0.0F);
+      EXPECT_EQ(expected[i], isKept ? 1.0F : 0.0F);
+      const Values mask = maskData(state);
+      EXPECT_EQ(Values(mask.begin(), mask.begin() + 8), expected) << i;
+      EXPECT_EQ(mask, maskOf(12, static_cast<double>(keep), 0, 0, 0)) << i;
+    }
+}
+
+/// The probability is rounded up to a multiple of 2^-16, the scale is that of the probability asked for.
+TEST_F(Dropout, TheProbabilityHas16Bits) {
+  const auto kept = [&](float keep) {
+    std::shared_ptr<State> state;
+    const auto buffer = commands();
+    const auto y = dropout(keep)->encode(buffer, ones(256, 256, 4), state, false);
+    run(buffer);
+    Values mask = maskData(state);
+    EXPECT_EQ(valuesOf(*y), times(mask, 1 / keep));
+    return mask;
+  };
+  EXPECT_EQ(kept(0x1p-17F), kept(0x1p-16F));
+  EXPECT_EQ(kept(0x1p-17F), maskOf(256 * 256 * 4, 0x1p-17, 0, 0));
+  EXPECT_EQ(kept(0x1.fffffep-1F), Values(256 * 256 * 4, 1)) << "the largest number is 1 - 2^-16";
+  EXPECT_EQ(kept(1), Values(256 * 256 * 4, 1));
 }
 
 /// Example D1 with the mask that the seed draws instead of the printed one.
