@@ -13,7 +13,7 @@ constexpr std::int64_t kLargestVector = 16;
 
 /// Columns of a tile beside the next one: all of them in one tile where they fit.
 std::vector<UpsamplingTile> tilesOf(const UpsamplingTaps& columns, std::int64_t width,
-                                    std::int64_t mostInputs) {
+                                    std::int64_t mostInputs, std::int64_t mostResults) {
   std::vector<UpsamplingTile> tiles;
   for (std::int64_t x = 0; x < width; ++x) {
     UpsamplingTile one{x, x + 1, 0, 0};
@@ -31,7 +31,7 @@ std::vector<UpsamplingTile> tilesOf(const UpsamplingTaps& columns, std::int64_t 
         joined.inputBegin = std::min(last.inputBegin, one.inputBegin);
         joined.inputEnd = std::max(last.inputEnd, one.inputEnd);
       }
-      if (joined.inputEnd - joined.inputBegin <= mostInputs) {
+      if (joined.inputEnd - joined.inputBegin <= mostInputs && joined.end - joined.begin <= mostResults) {
         last = joined;
         continue;
       }
@@ -41,46 +41,78 @@ std::vector<UpsamplingTile> tilesOf(const UpsamplingTaps& columns, std::int64_t 
   return tiles;
 }
 
-UpsamplingElements elementsOf(const UpsamplingTaps& columns, const TensorShape& input,
-                              const TensorShape& destination) {
-  UpsamplingElements elements;
-  const std::int64_t channels = destination.channels;
-  std::int64_t most = 1;
-  std::int64_t before = 0;
-  for (std::int64_t x = 0; x < destination.width; ++x) {
-    if (columns.begin(x) == columns.end(x)) continue;
-    if (columns.begin(x)->input < before) return elements;  // mirrored
-    before = columns.begin(x)->input;
-    most = std::max<std::int64_t>(most, columns.end(x) - columns.begin(x));
+/// Inputs from the first to the last one of the destination position that has most; 1 where none has any.
+std::int64_t largestSpan(const UpsamplingTaps& taps, std::int64_t positions) {
+  std::int64_t largest = 1;
+  for (std::int64_t i = 0; i < positions; ++i) largest = std::max(largest, taps.span(i));
+  return largest;
+}
+
+/// Writes what a tap of a group reads: for each lane the input element, or -1, beside its weight.
+class GroupTap {
+ public:
+  explicit GroupTap(std::size_t lanes) : elements(lanes, -1), weights(lanes) {}
+
+  [[nodiscard]] std::int64_t first() const {
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    for (const std::int64_t element : elements)
+      if (element >= 0) least = std::min(least, element);
+    return least == std::numeric_limits<std::int64_t>::max() ? 0 : least;
   }
-  constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max();
-  if (channels > UpsamplingElements::mostChannels || most > UpsamplingElements::mostTaps ||
-      destination.pixelStride != channels || input.width * channels > largest)
-    return elements;
-  const auto asIndex = [&](std::int64_t column) { return static_cast<std::int32_t>(column * channels); };
-  elements.taps = static_cast<std::size_t>(most);
-  elements.stride = static_cast<std::size_t>(destination.width * channels) + UpsamplingElements::padding;
-  elements.indices.resize(elements.taps * elements.stride);
-  elements.weights.resize(elements.taps * elements.stride);
-  elements.begin.resize(elements.stride);
-  elements.end.resize(elements.stride);
-  std::size_t e = 0;
+  /// Elements from the first to the last one.
+  [[nodiscard]] std::int64_t span() const {
+    return std::max<std::int64_t>(*std::max_element(elements.begin(), elements.end()) + 1 - first(), 1);
+  }
+
+  std::vector<std::int64_t> elements;
+  std::vector<float> weights;
+};
+
+UpsamplingGroups groupsOf(const UpsamplingTaps& columns, const std::vector<UpsamplingTile>& tiles,
+                          const TensorShape& destination, std::size_t lanes) {
+  UpsamplingGroups groups;
+  const std::int64_t channels = destination.channels;
+  std::size_t most = 1;
   for (std::int64_t x = 0; x < destination.width; ++x)
-    for (std::int64_t c = 0; c < channels; ++c, ++e) {
-      std::size_t k = e;
-      for (const UpsamplingTap* tap = columns.begin(x); tap != columns.end(x); ++tap, k += elements.stride) {
-        elements.indices[k] = asIndex(tap->input) + static_cast<std::int32_t>(c);
-        elements.weights[k] = tap->weight;
+    most = std::max<std::size_t>(most, static_cast<std::size_t>(columns.end(x) - columns.begin(x)));
+  if (channels > UpsamplingGroups::mostChannels || most > UpsamplingGroups::mostTaps ||
+      destination.pixelStride != channels)
+    return groups;
+  groups.lanes = lanes;
+  groups.taps = most;
+  std::vector<GroupTap> all;
+  std::int64_t span = 1;
+  for (const UpsamplingTile& tile : tiles) {
+    groups.ofTile.push_back(all.size() / groups.taps);
+    for (std::int64_t e = tile.begin * channels; e < tile.end * channels;
+         e += static_cast<std::int64_t>(lanes))
+      for (std::size_t k = 0; k < groups.taps; ++k) {
+        GroupTap& tap = all.emplace_back(lanes);
+        for (std::size_t lane = 0; lane < lanes; ++lane) {
+          const std::int64_t element = e + static_cast<std::int64_t>(lane);
+          const std::int64_t x = element / channels;
+          if (x >= tile.end) break;
+          if (columns.end(x) - columns.begin(x) <= static_cast<std::ptrdiff_t>(k)) {
+            groups.hasFewerTaps = true;
+            continue;
+          }
+          const UpsamplingTap& column = columns.begin(x)[k];
+          tap.elements[lane] = (column.input - tile.inputBegin) * channels + element % channels;
+          tap.weights[lane] = column.weight;
+        }
+        span = std::max(span, tap.span());
       }
-      const bool isEmpty = columns.begin(x) == columns.end(x);
-      if (!isEmpty) {
-        elements.begin[e] = asIndex(columns.begin(x)->input);
-        elements.end[e] = asIndex((columns.end(x) - 1)->input + 1);
-      } else if (e > 0) {
-        elements.end[e] = elements.end[e - 1];  // so that ends ascend
-      }
-    }
-  return elements;
+  }
+  const auto vectors = (static_cast<std::size_t>(span) + lanes - 1) / lanes;
+  groups.vectors = vectors <= UpsamplingGroups::mostVectors ? vectors : 0;
+  for (const GroupTap& tap : all) {
+    const std::int64_t first = tap.first();
+    groups.first.push_back(static_cast<std::int32_t>(first));
+    for (const std::int64_t element : tap.elements)
+      groups.indices.push_back(element < 0 ? 0 : static_cast<std::int32_t>(element - first));
+    groups.weights.insert(groups.weights.end(), tap.weights.begin(), tap.weights.end());
+  }
+  return groups;
 }
 
 }  // namespace
@@ -133,20 +165,25 @@ UpsamplingTaps upsamplingColumnTaps(const UpsamplingProblem& problem) {
   return {problem, problem.x, problem.input.width, problem.destination.width};
 }
 
-UpsamplingLayout upsamplingLayout(const UpsamplingProblem& problem) {
+UpsamplingLayout upsamplingLayout(const UpsamplingProblem& problem, std::size_t lanes) {
   UpsamplingLayout layout;
   layout.rows = upsamplingRowTaps(problem);
   layout.columns = upsamplingColumnTaps(problem);
-  std::int64_t widest = 1;
-  for (std::int64_t x = 0; x < problem.destination.width; ++x)
-    widest = std::max(widest, layout.columns.span(x));
-  const std::int64_t channels = problem.destination.channels;
+  const TensorShape& destination = problem.destination;
+  const std::int64_t channels = destination.channels;
+  const std::int64_t widest = largestSpan(layout.columns, destination.width);
   constexpr std::int64_t capacity = UpsamplingLayout::capacity;
   layout.channelStep =
       channels * widest <= capacity ? channels : capacity / widest / kLargestVector * kLargestVector;
-  if (layout.channelStep > 0)
-    layout.tiles = tilesOf(layout.columns, problem.destination.width, capacity / layout.channelStep);
-  layout.elements = elementsOf(layout.columns, problem.input, problem.destination);
+  if (layout.channelStep == 0) return layout;
+  const std::int64_t slots = largestSpan(layout.rows, destination.height);
+  const std::int64_t mostResults = UpsamplingLayout::slotLength(slots) / channels;
+  if (problem.input.height < destination.height && slots <= UpsamplingLayout::mostSlots && mostResults > 0 &&
+      layout.channelStep == channels && destination.pixelStride == channels)
+    layout.slots = slots;
+  layout.tiles = tilesOf(layout.columns, destination.width, capacity / layout.channelStep,
+                         layout.slots > 0 ? mostResults : destination.width);
+  layout.groups = groupsOf(layout.columns, layout.tiles, destination, lanes);
   return layout;
 }
 

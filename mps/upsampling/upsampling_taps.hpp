@@ -53,36 +53,51 @@ struct UpsamplingTile {
   std::int64_t inputEnd = 0;
 };
 
-/// For each element of a destination row the input elements, of the row's sum, that it is a sum of: for pixels that
-/// do not fill a vector.
-struct UpsamplingElements {
-  /// More channels are vectors of their own; more taps are rare.
+/// The elements of a destination row in groups of a vector, and for each tap of a group the elements of the rows' sum that
+/// it reads: for pixels that do not fill a vector. A tile begins with a group of its own.
+struct UpsamplingGroups {
+  /// More channels are vectors of their own.
   static constexpr std::int64_t mostChannels = 15;
-  static constexpr std::int64_t mostTaps = 4;
-  /// No vector has more lanes; so many elements follow the last one.
-  static constexpr std::size_t padding = 16;
+  /// More taps would be large tables for few elements.
+  static constexpr std::size_t mostTaps = 16;
+  /// More are gathered element by element.
+  static constexpr std::size_t mostVectors = 4;
+  /// A group may read so many elements behind the tile's last one.
+  static constexpr std::size_t padding = mostVectors * 16;
 
-  std::size_t taps = 0;    ///< 0: not used
-  std::size_t stride = 0;  ///< elements from tap to tap
-  std::vector<std::int32_t> indices;
-  std::vector<float> weights;  ///< 0 where an element has fewer taps
-  /// The pixels that an element's column reads, as elements [begin, end); an end is not below the one before.
-  std::vector<std::int32_t> begin;
-  std::vector<std::int32_t> end;
+  std::size_t taps = 0;  ///< of each element; 0: not used
+  std::size_t lanes = 0;
+  /// Vectors from `first` on that hold all that a tap of a group reads; 0: more than mostVectors.
+  std::size_t vectors = 0;
+  bool hasFewerTaps = false;        ///< some elements, whose other taps have weight 0
+  std::vector<std::size_t> ofTile;  ///< its first group
+  std::vector<std::int32_t>
+      first;  ///< for each tap of each group, counted from the tile's first input element
+  std::vector<std::int32_t> indices;  ///< for each lane of each tap of each group, counted from `first`
+  std::vector<float> weights;
 };
 
-/// What the vector kernel works on at a time: the input columns of a tile, some channels of them, as one sum of
-/// rows that stays in the first-level cache.
+/// What the vector kernel works on at a time: a tile of destination columns, some of its channels. The fewer rows are
+/// there, before or behind, the fewer sums of columns, which cost more than those of rows:
+///
+/// - rows first: the sum of the input rows, of which then the columns are taken;
+/// - columns first: each input row's columns, in `slots` rows by turns, which are then summed.
 struct UpsamplingLayout {
-  /// Elements of that sum.
-  static constexpr std::int64_t capacity = 4096;
+  /// Elements of what is between the two.
+  static constexpr std::int64_t capacity = 8192;
+  /// More rows are summed first.
+  static constexpr std::int64_t mostSlots = 8;
+  /// Elements of one of so many rows; a multiple of a vector.
+  static constexpr std::int64_t slotLength(std::int64_t slots) { return capacity / slots / 16 * 16; }
 
   UpsamplingTaps rows;
   UpsamplingTaps columns;
   std::vector<UpsamplingTile> tiles;
-  UpsamplingElements elements;
+  UpsamplingGroups groups;
   std::int64_t channelStep = 0;  ///< 0: a single pixel needs too many columns
+  std::int64_t slots = 0;        ///< 0: rows first
 };
-UpsamplingLayout upsamplingLayout(const UpsamplingProblem& problem);
+/// @param lanes of a vector
+UpsamplingLayout upsamplingLayout(const UpsamplingProblem& problem, std::size_t lanes);
 
 }  // namespace mps::detail
