@@ -2,7 +2,10 @@
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "mps/core/call.hpp"
 #include "mps/core/coder.hpp"
@@ -28,11 +31,18 @@ detail::UpsamplingAxis axisOf(double origin, double size, std::int64_t sourceSiz
   return axis;
 }
 
-/// Each source as often as there are regions.
-ImageBatch repeated(const ImageBatch& sources, std::size_t times) {
-  std::vector<std::shared_ptr<Image>> images;
-  for (std::size_t n = 0; n < sources.count(); ++n) images.insert(images.end(), times, sources[n]);
-  return images;
+/// The distinct images of a batch, each with its places.
+std::vector<std::pair<std::shared_ptr<Image>, std::vector<std::size_t>>> distinctImages(
+    const ImageBatch& images) {
+  std::vector<std::pair<std::shared_ptr<Image>, std::vector<std::size_t>>> distinct;
+  std::unordered_map<const Image*, std::size_t> known;
+  for (std::size_t n = 0; n < images.count(); ++n) {
+    const auto image = images[n];
+    const auto [found, isNew] = known.emplace(image.get(), distinct.size());
+    if (isNew) distinct.push_back({image, {}});
+    distinct[found->second].second.push_back(n);
+  }
+  return distinct;
 }
 
 }  // namespace
@@ -112,7 +122,29 @@ void NNCropAndResizeBilinear::encode(const std::shared_ptr<mtl::CommandBuffer>& 
 void NNCropAndResizeBilinear::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                           const ImageBatch& sourceImages,
                                           const ImageBatch& destinationImages) {
-  CNNKernel::encodeBatch(commandBuffer, repeated(sourceImages, regions_.size()), destinationImages);
+  detail::checkCommandBuffer(*this, commandBuffer);
+  const std::size_t regions = regions_.size();
+  detail::checkCount(*this, "destinationImages", destinationImages.count(), sourceImages.count() * regions);
+  if (sourceImages.empty()) return;
+  if (!has(options(), KernelOptions::SkipAPIValidation)) {
+    // Before any source is read.
+    detail::checkSources(*this, "sourceImage", *commandBuffer, sourceImages);
+    detail::checkDestinations(*this, "destinationImage", *commandBuffer, destinationImages);
+    detail::checkNoAlias(*this, "sourceImage", sourceImages, destinationImages);
+    detail::checkNotStacked(*this, "sourceImages", sourceImages);
+    detail::checkNotStacked(*this, "destinationImages", destinationImages);
+  }
+  mtl::RecordingGuard guard(*commandBuffer);
+  // Source by source: as images of one batch a source and itself again are evenly spaced, so that nothing is copied.
+  for (const auto& [source, places] : distinctImages(sourceImages)) {
+    std::vector<std::shared_ptr<Image>> results;
+    for (const std::size_t place : places)
+      for (std::size_t region = 0; region < regions; ++region)
+        results.push_back(destinationImages[place * regions + region]);
+    CNNKernel::encodeBatch(commandBuffer,
+                           std::vector<std::shared_ptr<Image>>(places.size() * regions, source), results);
+  }
+  guard.keep();
 }
 
 detail::PreparedCall NNCropAndResizeBilinear::prepareForward(const detail::ForwardCall& call) const {

@@ -30,22 +30,16 @@ class RegionByRegion final : public Plan {
   }
 
  private:
-  static std::int64_t bytesOfImage(const TensorShape& shape) {
-    return shape.imageStride * static_cast<std::int64_t>(bytesPerChannel(shape.format));
-  }
-
   std::vector<std::shared_ptr<const Plan>> resizes_;
   std::int64_t inputBytes_;
   std::int64_t destinationBytes_;
 };
 
-Preparation prepareOnCpu(const CropAndResizeProblem& problem) {
-  return prepareCropAndResize(problem, upsamplingImplementationsCpu());
-}
-
-constexpr Implementation<CropAndResizeProblem> implementations[] = {{kRegionByRegion, prepareOnCpu}};
-
 }  // namespace
+
+std::int64_t bytesOfImage(const TensorShape& shape) {
+  return shape.imageStride * static_cast<std::int64_t>(bytesPerChannel(shape.format));
+}
 
 std::size_t CropAndResizeProblem::hash() const {
   std::size_t hash = hashOf(edgeMode, input.hash(), destination.hash());
@@ -82,10 +76,6 @@ Preparation prepareCropAndResize(const CropAndResizeProblem& problem,
   for (std::size_t n = 0; n < problem.regions.size(); ++n)
     plans.push_back(preparePlan(resizes, problem.resizeOf(n)).plan);
   return std::make_shared<const RegionByRegion>(problem, std::move(plans));
-}
-
-std::span<const Implementation<CropAndResizeProblem>> cropAndResizeImplementationsCpu() {
-  return implementations;
 }
 
 }  // namespace mps::detail

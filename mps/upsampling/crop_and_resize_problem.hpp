@@ -30,6 +30,9 @@ struct CropAndResizeProblem {
   [[nodiscard]] UpsamplingProblem resizeOf(std::size_t image) const;
 };
 
+/// From one image of a tensor to the next.
+std::int64_t bytesOfImage(const TensorShape& shape);
+
 inline constexpr std::string_view kRegionByRegion = "region by region";
 
 Preparation prepareCropAndResize(const CropAndResizeProblem& problem,

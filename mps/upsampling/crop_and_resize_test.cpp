@@ -107,6 +107,33 @@ TEST_F(CropAndResize, ATemporarySourceIsReadOnce) {
   EXPECT_EQ(valuesOf(*result), (Values{0, 40}));
 }
 
+TEST_F(CropAndResize, ASourceTwiceInABatchIsReadOnce) {
+  const auto buffer = commands();
+  const auto twice = TemporaryImage::create(buffer, sizeOf(5, 1, 1));
+  const auto between = image(sizeOf(5, 1, 1), {1, 2, 3, 4, 5});
+  kernel(5, 1, {{}})->encode(buffer, row_, twice);
+  const ImageBatch results =
+      kernel(1, 1, {{0, 0, 0, 0}, {1, 0, 0, 0}})->encodeBatch(buffer, {twice, between, twice});
+  EXPECT_EQ(twice->readCount(), 0U);
+  run(buffer);
+  EXPECT_EQ(valuesOf(results), (Values{0, 40, 1, 5, 0, 40}));
+}
+
+TEST_F(CropAndResize, AFailedEncodeReadsNoSource) {
+  const auto buffer = commands();
+  const auto first = TemporaryImage::create(buffer, sizeOf(5, 1, 1));
+  kernel(5, 1, {{}})->encode(buffer, row_, first);
+  const auto other = image(sizeOf(3, 1, 1), {1, 2, 3});
+  const ImageBatch results{poisoned(sizeOf(1, 1, 1)), poisoned(sizeOf(1, 1, 1))};
+  EXPECT_TRUE(names(errorOf([&] {
+                      kernel(1, 1, {{}})->encodeBatch(buffer, {first, other}, results);
+                    }),
+                    {"sourceImage"}));
+  EXPECT_EQ(first->readCount(), 1U);
+  EXPECT_EQ(kernel(1, 1, {{}})->encode(buffer, first)->width(), 1U);
+  run(buffer);
+}
+
 TEST_F(CropAndResize, ClipsAndOffsets) {
   const auto made = kernel(3, 1, {{0, 0, 0.5, 1}});
   made->setOffset({1, 0, 0});
