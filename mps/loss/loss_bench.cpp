@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <array>
+
 #include "mps/conform/kernel_bench.hpp"
 #include "mps/loss/forward_loss.hpp"
 #include "mps/loss/loss.hpp"
@@ -63,10 +66,33 @@ void benchForwardLoss(Bench& bench, CNNLossType type, std::size_t size, std::siz
     }
 }
 
+constexpr std::size_t kAnchors = 5;
+constexpr std::size_t kChannelsPerAnchor = 25;
+
+/// An object in each 61st cell; of all other anchors nothing is labelled.
+ImageBatch yoloLabels(const std::shared_ptr<mtl::Device>& device, const ImageDescriptor& descriptor,
+                      std::size_t count) {
+  constexpr std::size_t every = 61;
+  const std::size_t cells = count * descriptor.width() * descriptor.height();
+  const std::size_t channels = descriptor.featureChannels();
+  std::vector<double> values(cells * channels);
+  for (std::size_t cell = 0; cell < cells; cell += every) {
+    double* const label = values.data() + cell * channels + cell / every % kAnchors * kChannelsPerAnchor;
+    std::copy_n(std::array{0.25, 0.75, 2.5, 3.5, 1.0}.data(), 5, label);
+    label[5 + cell % (kChannelsPerAnchor - 5)] = 1;
+  }
+  const auto elements = static_cast<std::int64_t>(values.size());
+  std::vector<std::byte> bytes(values.size() * bytesPerChannel(descriptor.channelFormat()));
+  writeTensor(TensorShape::dense(1, 1, 1, elements, descriptor.channelFormat()), bytes.data(), values);
+  ImageBatch images = ImageBatch::create(device, descriptor, count);
+  images.writeBytes(std::span<const std::byte>(bytes), DataLayout::HeightxWidthxFeatureChannels);
+  return images;
+}
+
 /// A grid of 13x13 cells with 5 anchors and 20 classes.
 void benchYOLO(Bench& bench) {
   constexpr std::size_t size = 13;
-  constexpr std::size_t channels = 5 * 25;
+  constexpr std::size_t channels = kAnchors * kChannelsPerAnchor;
   const std::vector<float> anchors{1, 1, 2, 2, 3, 4, 5, 4, 8, 8};
   for (const auto format : {ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float16}) {
     const ImageDescriptor descriptor{format, size, size, channels};
@@ -77,7 +103,7 @@ void benchYOLO(Bench& bench) {
     const ImageBatch predictions = benchImages(bench.device(), descriptor, count);
     const ImageBatch gradients = ImageBatch::create(bench.device(), descriptor, count);
     const StateBatch labels =
-        CNNLossLabels::createBatch(bench.device(), {1, 1, 1}, benchImages(bench.device(), descriptor, count));
+        CNNLossLabels::createBatch(bench.device(), {1, 1, 1}, yoloLabels(bench.device(), descriptor, count));
     using enum CNNLossType;
     const auto kernel = CNNYOLOLoss::create(
         bench.device(), CNNYOLOLossDescriptor::cnnLossDescriptor(MeanSquaredError, Huber, SigmoidCrossEntropy,

@@ -22,7 +22,14 @@ struct YOLOLossCase {
   bool reduceAcrossBatch = false;
   bool hasWeights = false;
   bool rescore = true;
-  bool hasGaps = false;  ///< between pixels, rows and images
+  bool hasGaps = false;     ///< between pixels, rows and images
+  bool halfLabels = false;  ///< otherwise they are float32
+  bool largeLoss = false;   ///< an image of the predictions' size for the reduced loss
+  bool exactSoftMaxGradient = false;
+  float labelSmoothing = 0;
+  std::int64_t numberOfClasses = 1;  ///< of the classes' loss
+  /// scaleXY, scaleWH, scaleNoObject, scaleObject, scaleClass.
+  std::array<float, 5> scales{10, 10, 5, 100, 2};
   /// Of position, size, confidence and classes.
   std::array<CNNLossType, kYOLOLossParts> types{CNNLossType::MeanSquaredError, CNNLossType::Huber,
                                                 CNNLossType::SigmoidCrossEntropy,
@@ -34,7 +41,17 @@ struct YOLOLossCase {
       problem.parts[i].type = types[i];
       problem.parts[i].weight = 1 + 0.25F * static_cast<float>(i);
     }
+    for (YOLOLossPart& part : problem.parts) {
+      part.exactSoftMaxGradient = exactSoftMaxGradient;
+      part.labelSmoothing = labelSmoothing;
+    }
     problem.parts[1].delta = 0.5F;
+    problem.parts[3].numberOfClasses = numberOfClasses;
+    problem.scaleXY = scales[0];
+    problem.scaleWH = scales[1];
+    problem.scaleNoObject = scales[2];
+    problem.scaleObject = scales[3];
+    problem.scaleClass = scales[4];
     problem.reductionType = reductionType;
     problem.reduceAcrossBatch = reduceAcrossBatch;
     problem.rescore = rescore;
@@ -47,11 +64,13 @@ struct YOLOLossCase {
       return withGaps(TensorShape::dense(images, height, width, channels, of), hasGaps ? gap : 0);
     };
     problem.predictions = shape(format, 1);
-    problem.labels = shape(ImageFeatureChannelFormat::Float32, 2);
+    problem.labels =
+        shape(halfLabels ? ImageFeatureChannelFormat::Float16 : ImageFeatureChannelFormat::Float32, 2);
     if (hasWeights) problem.weights = shape(format, 3);
     problem.gradient = shape(format, 4);
-    problem.loss = reductionType == CNNReductionType::None ? shape(ImageFeatureChannelFormat::Float32, 5)
-                                                           : TensorShape::dense(images, 1, 1, 1);
+    problem.loss = reductionType == CNNReductionType::None || largeLoss
+                       ? shape(ImageFeatureChannelFormat::Float32, 5)
+                       : TensorShape::dense(images, 1, 1, 1);
     return problem;
   }
 };
@@ -109,6 +128,39 @@ inline std::vector<YOLOLossCase> yoloLossCases() {
        .width = 2,
        .reductionType = Reduction::SumByNonZeroWeights},
       {.name = "SumOfBatch", .images = 3, .height = 2, .width = 2, .reduceAcrossBatch = true},
+      {.name = "TilesOfSeveralImages",
+       .images = 5,
+       .height = 7,
+       .width = 5,
+       .classes = 20,
+       .anchors = 5,
+       .hasWeights = true,
+       .halfLabels = true},
+      {.name = "CellsLargerThanATile", .images = 2, .width = 3, .classes = 1100, .labelSmoothing = 0.125F},
+      {.name = "CellsLargerThanATileExact",
+       .width = 2,
+       .classes = 1100,
+       .reductionType = Reduction::None,
+       .hasWeights = true,
+       .exactSoftMaxGradient = true},
+      {.name = "ManyAnchors", .images = 2, .height = 3, .width = 3, .classes = 2, .anchors = 32},
+      {.name = "SomeClasses",
+       .images = 2,
+       .height = 4,
+       .width = 4,
+       .classes = 6,
+       .labelSmoothing = 0.25F,
+       .numberOfClasses = 4},
+      {.name = "LargeLoss", .images = 3, .height = 3, .width = 3, .hasGaps = true, .largeLoss = true},
+      {.name = "NoObjects", .images = 2, .height = 4, .width = 4, .scales = {10, 10, 5, 0, 2}},
+      {.name = "ObjectsAlone", .images = 2, .height = 4, .width = 4, .scales = {0, 10, 0, 100, 0}},
+      {.name = "SoftMaxEverywhere",
+       .images = 2,
+       .height = 4,
+       .width = 4,
+       .hasWeights = true,
+       .exactSoftMaxGradient = true,
+       .types = {SoftMaxCrossEntropy, SoftMaxCrossEntropy, SoftMaxCrossEntropy, SoftMaxCrossEntropy}},
       {.name = "OtherTypes",
        .images = 2,
        .height = 4,

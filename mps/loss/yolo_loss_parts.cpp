@@ -21,9 +21,7 @@ LossProblem lossOf(const YOLOLossProblem& problem, std::size_t part) {
   loss.reductionType = CNNReductionType::None;
   loss.exactSoftMaxGradient = numbers.exactSoftMaxGradient;
   loss.numberOfClasses = numbers.numberOfClasses;
-  loss.countedChannels = problem.channelsOf(part);
-  if (numbers.type == CNNLossType::SoftMaxCrossEntropy && numbers.numberOfClasses > 1)
-    loss.countedChannels = std::min(loss.countedChannels, numbers.numberOfClasses);
+  loss.countedChannels = problem.countedChannelsOf(part);
   loss.predictions = loss.labels = loss.weights = loss.gradient = loss.loss = TensorShape::dense(
       cells.images, cells.height, cells.width * problem.anchors(), problem.channelsOf(part));
   return loss;
@@ -77,6 +75,17 @@ void YOLOParts::run(mtl::Stream& stream, std::byte* scratch) const {
     operands.scalars = part.scalars;
     part.plan->run(stream, operands);
   }
+}
+
+LossNumbers YOLOLossPart::lossNumbers() const {
+  LossProblem problem;
+  problem.lossType = type;
+  problem.numberOfClasses = numberOfClasses;
+  problem.exactSoftMaxGradient = exactSoftMaxGradient;
+  Operands operands;
+  operands.scalars = {static_cast<double>(weight), static_cast<double>(labelSmoothing),
+                      static_cast<double>(epsilon), static_cast<double>(delta)};
+  return detail::lossNumbers(problem, operands);
 }
 
 double YOLOLossProblem::divisor() const {

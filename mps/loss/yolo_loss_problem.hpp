@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include "mps/core/plan_for.hpp"
 #include "mps/core/tensor_shape.hpp"
 #include "mps/loss/loss_descriptor.hpp"
+#include "mps/loss/loss_numbers.hpp"
 
 namespace mps::detail {
 
@@ -25,6 +27,7 @@ struct YOLOLossPart {
   bool exactSoftMaxGradient = false;
 
   bool operator==(const YOLOLossPart&) const = default;
+  [[nodiscard]] LossNumbers lossNumbers() const;
 };
 
 /// The parts, in the order of their channels: position, size, confidence, classes.
@@ -73,6 +76,12 @@ struct YOLOLossProblem {
   [[nodiscard]] static std::int64_t firstChannelOf(std::size_t part) {
     constexpr std::int64_t first[] = {0, 2, 4, 5};
     return first[part];
+  }
+  /// Those of them that the loss of the part takes; the others get 0.
+  [[nodiscard]] std::int64_t countedChannelsOf(std::size_t part) const {
+    const bool isLimited =
+        parts[part].type == CNNLossType::SoftMaxCrossEntropy && parts[part].numberOfClasses > 1;
+    return isLimited ? std::min(channelsOf(part), parts[part].numberOfClasses) : channelsOf(part);
   }
   /// What a loss value is divided by, where no weights are counted.
   [[nodiscard]] double divisor() const;

@@ -55,7 +55,9 @@ class Evaluation {
     const bool perElement = problem.reductionType == CNNReductionType::None;
     outputs_.gradient =
         ReferenceTensor(predictions.images, predictions.height, predictions.width, predictions.channels);
-    outputs_.loss = perElement ? outputs_.gradient : ReferenceTensor(predictions.images, 1, 1, 1);
+    const TensorShape& loss = problem.loss;
+    outputs_.loss = perElement ? outputs_.gradient
+                               : ReferenceTensor(predictions.images, loss.height, loss.width, loss.channels);
     for (ReferenceTensor* tensor : {&outputs_.gradient, &outputs_.loss}) {
       tensor->magnitude.assign(tensor->values.size(), 0);
       tensor->roundings = kInputRoundings;
@@ -176,7 +178,7 @@ class Evaluation {
       outputs_.gradient.values[to] = computed.gradient.values[at] * chain;
       outputs_.gradient.magnitude[to] = (computed.gradient.magnitude[at] + ofTarget) * std::abs(chain);
       const std::size_t sum =
-          problem_.reductionType == CNNReductionType::None ? to : static_cast<std::size_t>(n);
+          problem_.reductionType == CNNReductionType::None ? to : outputs_.loss.index(n, 0, 0, 0);
       outputs_.loss.values[sum] += computed.loss.values[at];
       outputs_.loss.magnitude[sum] += computed.loss.magnitude[at] +
                                       std::abs(computed.labelGradient.values[at]) * given.targetMagnitude +
@@ -195,7 +197,11 @@ class Evaluation {
     for (const double count : counts) total += count;
     const auto elements =
         static_cast<double>(predictions_.height * predictions_.width * predictions_.channels);
-    const auto divide = [&](std::size_t i, double count, double images) {
+    const auto first = [&](std::size_t image) {
+      return loss.index(static_cast<std::int64_t>(image), 0, 0, 0);
+    };
+    const auto divide = [&](std::size_t image, double count, double images) {
+      const std::size_t i = first(image);
       double by = 1;
       if (problem_.reductionType == CNNReductionType::Mean) by = elements * images;
       if (problem_.reductionType == CNNReductionType::SumByNonZeroWeights) by = count;
@@ -207,8 +213,8 @@ class Evaluation {
       return;
     }
     for (std::size_t i = 1; i < counts.size(); ++i) {
-      loss.values[0] += std::exchange(loss.values[i], 0);
-      loss.magnitude[0] += std::exchange(loss.magnitude[i], 0);
+      loss.values[0] += std::exchange(loss.values[first(i)], 0);
+      loss.magnitude[0] += std::exchange(loss.magnitude[first(i)], 0);
     }
     divide(0, total, static_cast<double>(counts.size()));
   }
