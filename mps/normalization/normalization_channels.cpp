@@ -30,7 +30,7 @@ struct ChannelWindow {
   /// Fewer channels than that do not fill a vector: pixels stay side by side, and masks leave out neighbours that
   /// belong to another pixel. Else pixels are moved apart and have zeros between them.
   static constexpr std::int64_t fewChannels = 16;
-  static constexpr std::int64_t mostLanes = 64;
+  static constexpr std::int64_t mostLanes = 16;
 
   std::int64_t channels;
   std::int64_t below;
@@ -41,25 +41,36 @@ struct ChannelWindow {
   float factor;  ///< 2 alpha beta / kernelSize
 
   [[nodiscard]] bool isPacked() const { return !masks_.empty(); }
-  /// Floats of a pixel with zeros for the channels beside it.
-  [[nodiscard]] std::int64_t stride() const { return channels + below + above; }
+  [[nodiscard]] std::int64_t reach() const { return std::max(below, above); }
+  /// Floats before the first pixel, and of a pixel with the zeros behind it: whole vectors, so that pixels that are
+  /// moved apart begin with one.
+  [[nodiscard]] std::int64_t margin() const { return wholeVectors(reach()); }
+  [[nodiscard]] std::int64_t stride() const { return wholeVectors(channels + reach()); }
   /// For elements from a channel on: all bits of those whose neighbour `distance` channels away is of their pixel.
-  [[nodiscard]] const std::uint32_t* masks(std::int64_t distance, std::size_t channel) const {
-    return masks_.data() + static_cast<std::size_t>((distance + reach()) * maskStride()) + channel;
+  [[nodiscard]] const std::uint32_t* mask(std::int64_t distance, std::size_t channel) const {
+    const std::int64_t row = static_cast<std::int64_t>(channel) * (2 * reach() + 1);
+    return masks_[static_cast<std::size_t>(row + reach() + distance)].lanes;
   }
 
  private:
-  [[nodiscard]] std::int64_t reach() const { return std::max(below, above); }
-  [[nodiscard]] std::int64_t maskStride() const { return channels + mostLanes; }
+  struct alignas(64) Mask {
+    std::uint32_t lanes[mostLanes];
+  };
+  static constexpr std::int64_t wholeVectors(std::int64_t floats) {
+    return (floats + mostLanes - 1) / mostLanes * mostLanes;
+  }
   void maskNeighbours() {
-    for (std::int64_t distance = -reach(); distance <= reach(); ++distance)
-      for (std::int64_t i = 0; i < maskStride(); ++i) {
-        const std::int64_t neighbour = i % channels + distance;
-        masks_.push_back(neighbour >= 0 && neighbour < channels ? ~std::uint32_t{0} : 0);
+    for (std::int64_t channel = 0; channel < channels; ++channel)
+      for (std::int64_t distance = -reach(); distance <= reach(); ++distance) {
+        Mask& mask = masks_.emplace_back();
+        for (std::int64_t i = 0; i < mostLanes; ++i) {
+          const std::int64_t neighbour = (channel + i) % channels + distance;
+          mask.lanes[i] = neighbour >= 0 && neighbour < channels ? ~std::uint32_t{0} : 0;
+        }
       }
   }
 
-  std::vector<std::uint32_t> masks_;
+  std::vector<Mask> masks_;
 };
 
 /// The largest that a tile's pixels become, moved apart or with what is read beside them.
@@ -80,142 +91,188 @@ HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
 /// A vector's place in a tile.
-struct Place {
+struct ChannelPlace {
   std::size_t element = 0;  ///< of the tile
   std::size_t moved = 0;    ///< of the pixels that are moved apart, or the element
   std::size_t channel = 0;  ///< of the first lane
 };
 
-/// Calls body(place, lanes) for the vectors of a tile's pixels, which are side by side.
-template <class D, class Body>
-HWY_INLINE void forPackedVectors(D d, const ChannelWindow& window, std::size_t pixels, Body&& body) {
-  const auto channels = static_cast<std::size_t>(window.channels);
-  const std::size_t step = hn::Lanes(d) % channels;
-  std::size_t channel = 0;
-  forVectors(d, pixels * channels, [&](std::size_t i, auto lanes) {
-    body(Place{i, i, channel}, lanes);
-    channel += step;
-    if (channel >= channels) channel -= channels;
-  });
-}
-
-/// The same for pixels that are moved apart; no vector has channels of two.
-template <class D, class Body>
-HWY_INLINE void forMovedVectors(D d, const ChannelWindow& window, std::size_t pixels, Body&& body) {
-  const auto channels = static_cast<std::size_t>(window.channels);
-  const auto stride = static_cast<std::size_t>(window.stride());
-  for (std::size_t p = 0; p < pixels; ++p)
-    forVectors(d, channels, [&](std::size_t c, auto lanes) {
-      body(Place{p * channels + c, p * stride + c, c}, lanes);
-    });
-}
-
-template <bool isPacked, class D, class Body>
-HWY_INLINE void forPixelVectors(D d, const ChannelWindow& window, std::size_t pixels, Body&& body) {
-  if constexpr (isPacked)
-    forPackedVectors(d, window, pixels, body);
-  else
-    forMovedVectors(d, window, pixels, body);
-}
-
-/// The sum of a channel's neighbours, from `before` channels below it to `behind` above. Values of the channel itself
-/// lie `before` floats behind its place.
-template <bool isPacked, class D, class Lanes>
-HWY_INLINE hn::Vec<D> neighbourSum(D d, Lanes lanes, const ChannelWindow& window, const float* values,
-                                   const Place& place, std::int64_t before, std::int64_t behind) {
-  const hn::RebindToUnsigned<D> bits;
-  const float* const from = values + place.moved;
-  auto sum = hn::Zero(d);
-  for (std::int64_t m = 0; m <= before + behind; ++m) {
-    auto value = lanes.load(d, from + m);
-    if constexpr (isPacked)
-      value = hn::And(value, hn::BitCast(d, hn::LoadU(bits, window.masks(m - before, place.channel))));
-    sum = hn::Add(sum, value);
-  }
-  return sum;
-}
-
-/// Zeros beside the channels of each pixel, or beside a tile's pixels.
+/// How the pixels of a tile lie, by value: what is behind an address would be read again for each vector.
 template <bool isPacked>
-HWY_INLINE void clearNeighbours(const ChannelWindow& window, std::size_t pixels, float* values) {
-  const auto beside = static_cast<std::size_t>(window.below + window.above);
-  if constexpr (isPacked) {
-    std::fill_n(values, beside, 0.0F);
-    std::fill_n(values + pixels * static_cast<std::size_t>(window.channels), beside, 0.0F);
-  } else {
-    std::fill_n(values, pixels * static_cast<std::size_t>(window.stride()), 0.0F);
+struct ChannelRows {
+  ChannelRows(const ChannelWindow& window, std::size_t pixelCount)
+      : pixels(pixelCount),
+        channels(static_cast<std::size_t>(window.channels)),
+        stride(static_cast<std::size_t>(window.stride())),
+        margin(static_cast<std::size_t>(window.margin())),
+        reach(static_cast<std::size_t>(window.reach())),
+        masks(isPacked ? window.mask(0, 0) : nullptr) {}
+
+  std::size_t pixels;
+  std::size_t channels;
+  std::size_t stride;
+  std::size_t margin;
+  std::size_t reach;
+  const std::uint32_t* masks;
+
+  /// Calls body(place, lanes) for the vectors of a tile. Of pixels that are moved apart no vector has channels of two.
+  template <class D, class Body>
+  HWY_INLINE void forVectorsOf(D d, Body&& body) const {
+    if constexpr (isPacked) {
+      const std::size_t step = hn::Lanes(d) % channels;
+      std::size_t channel = 0;
+      forVectors(
+          d, pixels * channels, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+            body(ChannelPlace{i, i, channel}, lanes);
+            channel += step;
+            if (channel >= channels) channel -= channels;
+          });
+    } else {
+      for (std::size_t p = 0; p < pixels; ++p)
+        forVectors(
+            d, channels, [&](std::size_t c, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+              body(ChannelPlace{p * channels + c, p * stride + c, c}, lanes);
+            });
+    }
   }
-}
 
-/// The squares of a tile, each `below` floats behind its place.
-template <bool isPacked, class D>
-HWY_INLINE void squareChannels(D d, const ChannelWindow& window, std::size_t pixels, ConstFloatRun x,
-                               float* squares) {
-  clearNeighbours<isPacked>(window, pixels, squares);
-  forPixelVectors<isPacked>(d, window, pixels, [&](const Place& place, auto lanes) {
-    const auto value = lanes.load(d, x + place.element);
-    lanes.store(d, hn::Mul(value, value), squares + place.moved + window.below);
-  });
-}
+  /// Zeros beside the channels of each pixel, or beside a tile's pixels; what is behind them is written afterwards.
+  template <class D>
+  HWY_INLINE void clearNeighbours(D d, float* values) const {
+    const auto clear = [&](std::size_t begin, std::size_t end) HWY_ATTR __attribute__((always_inline)) {
+      for (std::size_t i = begin; i < end; i += hn::Lanes(d)) hn::StoreU(hn::Zero(d), d, values + i);
+    };
+    clear(0, margin);
+    if constexpr (isPacked) {
+      clear(margin + pixels * channels, margin + pixels * channels + reach);
+    } else {
+      for (std::size_t p = 0; p < pixels; ++p)
+        clear(margin + p * stride + channels, margin + (p + 1) * stride);
+    }
+  }
 
-template <bool isPacked>
-HWY_INLINE void normalizePixels(const ChannelWindow& window, std::size_t pixels, ConstFloatRun x,
-                                FloatRun y) {
+  /// The sum of a channel's neighbours, from `before` channels below it to `behind` above. Lanes behind the last
+  /// channel may become anything.
+  template <class D>
+  HWY_INLINE hn::Vec<D> neighbourSum(D d, const float* values, const ChannelPlace& place,
+                                     std::ptrdiff_t before, std::ptrdiff_t behind) const {
+    using V = hn::Vec<D>;
+    const hn::RebindToUnsigned<D> bits;
+    const float* const center = values + margin + place.moved;
+    const std::uint32_t* const mask = masks + place.channel * (2 * reach + 1) * ChannelWindow::mostLanes;
+    const auto at = [&](std::ptrdiff_t distance) HWY_ATTR {
+      const V value = hn::LoadU(d, center + distance);
+      if constexpr (!isPacked) return value;
+      return hn::And(value, hn::BitCast(d, hn::Load(bits, mask + distance * ChannelWindow::mostLanes)));
+    };
+    V sum = hn::Load(d, center);
+    if (before == 2 && behind == 2)  // the usual window
+      return hn::Add(sum, hn::Add(hn::Add(at(-2), at(2)), hn::Add(at(-1), at(1))));
+    for (std::ptrdiff_t i = 1; i <= before; ++i) sum = hn::Add(sum, at(-i));
+    for (std::ptrdiff_t i = 1; i <= behind; ++i) sum = hn::Add(sum, at(i));
+    return sum;
+  }
+
+  /// The squares of a tile, each `margin` floats behind its place.
+  template <class D>
+  HWY_INLINE void square(D d, ConstFloatRun x, float* squares) const {
+    clearNeighbours(d, squares);
+    forVectorsOf(
+        d, [&](ChannelPlace place, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+          const auto value = lanes.load(d, x + place.element);
+          lanes.store(d, hn::Mul(value, value), squares + margin + place.moved);
+        });
+  }
+};
+
+template <bool isPacked, PowerKind kind>
+void normalizePixels(const ChannelWindow& window, std::size_t pixels, ConstFloatRun x, FloatRun y) {
   const hn::ScalableTag<float> d;
-  alignas(64) float squares[kMovedCapacity];
-  squareChannels<isPacked>(d, window, pixels, x, squares);
+  const ChannelRows<isPacked> rows(window, pixels);
+  const NegativePower<kind, hn::ScalableTag<float>> powerOf(window.power);
+  const std::ptrdiff_t below = window.below;
+  const std::ptrdiff_t above = window.above;
   const auto delta = hn::Set(d, window.delta);
   const auto alphaShare = hn::Set(d, window.alphaShare);
-  forPixelVectors<isPacked>(d, window, pixels, [&](const Place& place, auto lanes) {
-    const auto sum = neighbourSum<isPacked>(d, lanes, window, squares, place, window.below, window.above);
-    const auto power = negativePower(d, hn::MulAdd(sum, alphaShare, delta), window.power);
-    lanes.store(d, hn::Mul(lanes.load(d, x + place.element), power), y + place.element);
-  });
+  alignas(64) float squares[kMovedCapacity];
+  rows.square(d, x, squares);
+  rows.forVectorsOf(
+      d, [&](ChannelPlace place, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        const auto sum = rows.neighbourSum(d, squares, place, below, above);
+        const auto power = powerOf(d, hn::MulAdd(sum, alphaShare, delta));
+        lanes.store(d, hn::Mul(lanes.load(d, x + place.element), power), y + place.element);
+      });
 }
 
-template <bool isPacked>
-HWY_INLINE void normalizePixelGradients(const ChannelWindow& window, std::size_t pixels, ConstFloatRun x,
-                                        ConstFloatRun dy, FloatRun dx) {
+template <bool isPacked, PowerKind kind>
+void normalizePixelGradients(const ChannelWindow& window, std::size_t pixels, ConstFloatRun x,
+                             ConstFloatRun dy, FloatRun dx) {
   const hn::ScalableTag<float> d;
+  const ChannelRows<isPacked> rows(window, pixels);
+  const NegativePower<kind, hn::ScalableTag<float>> powerOf(window.power);
+  const std::ptrdiff_t below = window.below;
+  const std::ptrdiff_t above = window.above;
+  const auto delta = hn::Set(d, window.delta);
+  const auto alphaShare = hn::Set(d, window.alphaShare);
+  const auto factor = hn::Set(d, window.factor);
   alignas(64) float squares[kMovedCapacity];
   alignas(64) float terms[kMovedCapacity];
   alignas(64) float direct[Tiling::capacity];
-  squareChannels<isPacked>(d, window, pixels, x, squares);
-  clearNeighbours<isPacked>(window, pixels, terms);
-  const auto delta = hn::Set(d, window.delta);
-  const auto alphaShare = hn::Set(d, window.alphaShare);
-  forPixelVectors<isPacked>(d, window, pixels, [&](const Place& place, auto lanes) {
-    const auto sum = neighbourSum<isPacked>(d, lanes, window, squares, place, window.below, window.above);
-    const auto t = hn::MulAdd(sum, alphaShare, delta);
-    const auto power = negativePower(d, t, window.power);
-    const auto gradient = lanes.load(d, dy + place.element);
-    const auto product = hn::Mul(gradient, lanes.load(d, x + place.element));
-    lanes.store(d, hn::Mul(gradient, power), direct + place.element);
-    lanes.store(d, hn::Mul(product, nextNegativePower(d, t, power, window.power)),
-                terms + place.moved + window.above);
-  });
-  const auto factor = hn::Set(d, window.factor);
-  forPixelVectors<isPacked>(d, window, pixels, [&](const Place& place, auto lanes) {
-    // The channels whose windows hold a channel: as many above it as its own window has below.
-    const auto sum = neighbourSum<isPacked>(d, lanes, window, terms, place, window.above, window.below);
-    const auto inner = hn::Mul(lanes.load(d, x + place.element), sum);
-    lanes.store(d, hn::NegMulAdd(factor, inner, lanes.load(d, direct + place.element)), dx + place.element);
-  });
+  rows.square(d, x, squares);
+  rows.clearNeighbours(d, terms);
+  rows.forVectorsOf(
+      d, [&](ChannelPlace place, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        const auto sum = rows.neighbourSum(d, squares, place, below, above);
+        const auto t = hn::MulAdd(sum, alphaShare, delta);
+        const auto power = powerOf(d, t);
+        const auto gradient = lanes.load(d, dy + place.element);
+        const auto product = hn::Mul(gradient, lanes.load(d, x + place.element));
+        lanes.store(d, hn::Mul(gradient, power), direct + place.element);
+        lanes.store(d, hn::Mul(product, powerOf.next(d, t, power)), terms + rows.margin + place.moved);
+      });
+  rows.forVectorsOf(
+      d, [&](ChannelPlace place, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        // The channels whose windows hold a channel: as many above it as its own window has below.
+        const auto sum = rows.neighbourSum(d, terms, place, above, below);
+        const auto inner = hn::Mul(lanes.load(d, x + place.element), sum);
+        const auto value = hn::NegMulAdd(factor, inner, lanes.load(d, direct + place.element));
+        lanes.store(d, value, dx + place.element);
+      });
+}
+
+/// Calls normalize(first pixel, pixels) for parts of a tile of so many elements, more or less: what is made of a part
+/// stays in a first-level cache, and reading and computing take turns often.
+template <class Normalize>
+HWY_INLINE void forParts(const ChannelWindow& window, std::size_t pixels, std::int64_t elements,
+                         Normalize&& normalize) {
+  auto most = static_cast<std::size_t>(std::max<std::int64_t>(1, elements / window.channels));
+  if (window.isPacked()) most = most / ChannelWindow::mostLanes * ChannelWindow::mostLanes;  // whole vectors
+  for (std::size_t first = 0; first < pixels; first += most) normalize(first, std::min(most, pixels - first));
 }
 
 void normalizeChannels(const ChannelWindow& window, std::size_t pixels, ConstFloatRun x, FloatRun y) {
-  if (window.isPacked())
-    normalizePixels<true>(window, pixels, x, y);
-  else
-    normalizePixels<false>(window, pixels, x, y);
+  withPowerKind(window.power, [&](auto kind) {
+    forParts(window, pixels, 512, [&](std::size_t first, std::size_t count) {
+      const std::size_t at = first * static_cast<std::size_t>(window.channels);
+      if (window.isPacked())
+        normalizePixels<true, kind.value>(window, count, x + at, y + at);
+      else
+        normalizePixels<false, kind.value>(window, count, x + at, y + at);
+    });
+  });
 }
 
 void normalizeChannelGradients(const ChannelWindow& window, std::size_t pixels, ConstFloatRun x,
                                ConstFloatRun dy, FloatRun dx) {
-  if (window.isPacked())
-    normalizePixelGradients<true>(window, pixels, x, dy, dx);
-  else
-    normalizePixelGradients<false>(window, pixels, x, dy, dx);
+  withPowerKind(window.power, [&](auto kind) {
+    forParts(window, pixels, 256, [&](std::size_t first, std::size_t count) {
+      const std::size_t at = first * static_cast<std::size_t>(window.channels);
+      if (window.isPacked())
+        normalizePixelGradients<true, kind.value>(window, count, x + at, dy + at, dx + at);
+      else
+        normalizePixelGradients<false, kind.value>(window, count, x + at, dy + at, dx + at);
+    });
+  });
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE

@@ -254,19 +254,29 @@ class WindowRows {
     const auto p0 = hn::Set(d, constants_.p0);
     const auto pm = hn::Set(d, constants_.pm);
     const auto ps = hn::Set(d, constants_.ps);
-    forVectors(d, floats(columns_), [&](std::size_t i, auto lanes) {
-      const auto t = hn::MulAdd(lanes.load(d, windowSquares_ + i), alphaShare, delta);
-      const auto power = negativePower(d, t, tiles_.power);
-      auto value = lanes.load(d, x + i);
-      if (isContrast_) {
-        value = hn::Mul(hn::NegMulAdd(p0, lanes.load(d, windowMeans_ + i), value), ps);
-        value = hn::MulAdd(value, power, pm);
-      } else {
-        value = hn::Mul(value, power);
-      }
-      lanes.store(d, value, to + i);
+    withPowerOf([&](auto powerOf) {
+      forVectors(d, floats(columns_), [&](std::size_t i, auto lanes) {
+        const auto t = hn::MulAdd(lanes.load(d, windowSquares_ + i), alphaShare, delta);
+        const auto power = powerOf(d, t);
+        auto value = lanes.load(d, x + i);
+        if (isContrast_) {
+          value = hn::Mul(hn::NegMulAdd(p0, lanes.load(d, windowMeans_ + i), value), ps);
+          value = hn::MulAdd(value, power, pm);
+        } else {
+          value = hn::Mul(value, power);
+        }
+        lanes.store(d, value, to + i);
+      });
     });
     storeTarget(y);
+  }
+
+  /// Calls function(how to compute T^-beta).
+  template <class Function>
+  HWY_INLINE void withPowerOf(Function&& function) const {
+    withPowerKind(tiles_.power, [&](auto kind) {
+      function(NegativePower<decltype(kind)::value, hn::ScalableTag<float>>(tiles_.power));
+    });
   }
 
   void computeGradients(std::int64_t begin, std::int64_t end) {
@@ -308,17 +318,20 @@ class WindowRows {
     const auto alphaShare = hn::Set(d, constants_.alphaShare);
     const auto delta = hn::Set(d, constants_.delta);
     const auto p0 = hn::Set(d, constants_.p0);
-    forVectors(d, floats(count), [&](std::size_t i, auto lanes) {
-      const auto t = hn::MulAdd(lanes.load(d, windowSquares_ + i), alphaShare, delta);
-      const auto power = negativePower(d, t, tiles_.power);
-      const auto next = nextNegativePower(d, t, power, tiles_.power);
-      const auto gradient = lanes.load(d, dy + i);
-      lanes.store(d, hn::Mul(gradient, power), fields_[0].rows + at + i);
-      auto numerator = lanes.load(d, x + i);
-      if (isContrast_) numerator = hn::NegMulAdd(p0, lanes.load(d, windowMeans_ + i), numerator);
-      const auto b = hn::Mul(hn::Mul(gradient, numerator), next);
-      lanes.store(d, b, fields_[1].rows + at + i);
-      if (isContrast_) lanes.store(d, hn::Mul(b, lanes.load(d, windowMeans_ + i)), fields_[2].rows + at + i);
+    withPowerOf([&](auto powerOf) {
+      forVectors(d, floats(count), [&](std::size_t i, auto lanes) {
+        const auto t = hn::MulAdd(lanes.load(d, windowSquares_ + i), alphaShare, delta);
+        const auto power = powerOf(d, t);
+        const auto next = powerOf.next(d, t, power);
+        const auto gradient = lanes.load(d, dy + i);
+        lanes.store(d, hn::Mul(gradient, power), fields_[0].rows + at + i);
+        auto numerator = lanes.load(d, x + i);
+        if (isContrast_) numerator = hn::NegMulAdd(p0, lanes.load(d, windowMeans_ + i), numerator);
+        const auto b = hn::Mul(hn::Mul(gradient, numerator), next);
+        lanes.store(d, b, fields_[1].rows + at + i);
+        if (isContrast_)
+          lanes.store(d, hn::Mul(b, lanes.load(d, windowMeans_ + i)), fields_[2].rows + at + i);
+      });
     });
   }
 
