@@ -7,6 +7,40 @@ namespace mps::detail::cuda {
 inline constexpr unsigned kStripThreads = 256;
 inline constexpr unsigned kCellThreads = 64;  ///< of gradients
 
+/// A tap outside that stands for the first or the last pixel of an axis. The pixel's cell reads windows `cell`, `cell` -
+/// dilation and so on; this one it reads as if it were one of those, by another tap.
+struct ClampedTap {
+  static constexpr std::int32_t kNone = -0x7FFFFFFF;
+
+  std::int32_t cell = kNone;  ///< the window of which the cell's first pixel is tap 0
+  std::int32_t back = 0;      ///< in place of window `reader` = cell - dilation * back
+  std::int32_t reader = kNone;
+  std::int32_t window = 0;  ///< that has the tap
+  std::int32_t tap = 0;     ///< of several taps that stand for the pixel the first, which alone is chosen
+  std::int32_t asTap = 0;
+  bool isAlone = false;  ///< window `reader` does not exist: the cell reads no other tap
+};
+
+/// All that are clamped along an axis.
+struct ClampedTaps {
+  ClampedTap taps[4];
+  /// Windows that exist and are read as themselves alone.
+  std::int32_t firstOrdinary = 0;
+  std::uint32_t ordinaries = 0;
+  bool areKnown = true;  ///< else there are more, or cells read two windows in one place
+
+  ClampedTaps() = default;
+  /// @param clamps whether taps outside stand for pixels
+  ClampedTaps(const WindowAxis& axis, bool clamps);
+
+  [[nodiscard]] __device__ bool isOrdinary(std::int32_t window) const {
+    return static_cast<std::uint32_t>(window - firstOrdinary) < ordinaries;
+  }
+
+ private:
+  void add(const WindowAxis& axis, std::int64_t pixel);
+};
+
 /// One call, for kernels whose threads go down strips of lines. Lines and columns are those of the windows,
 /// or, in a gradient, of cells: stride x stride pixels, of which the first one is tap 0 of a window.
 struct StripArguments : PoolingArguments {
@@ -23,15 +57,7 @@ struct StripArguments : PoolingArguments {
   std::int64_t gradientStep = 0;  ///< from a line of cells to the strip's next
   std::int64_t savedStep = 0;
   std::int64_t destinationStep = 0;
-  /// Windows with a tap outside that stands for the first pixel, and for the last.
-  struct ClampedWindows {
-    std::int32_t before = 0;
-    std::int32_t behind = 0;
-
-    ClampedWindows() = default;
-    explicit ClampedWindows(const WindowAxis& axis);
-  };
-  ClampedWindows clampedY, clampedX;
+  ClampedTaps clampedY, clampedX;
 
   StripArguments() = default;
   explicit StripArguments(const PoolingProblem& problem)
@@ -42,8 +68,8 @@ struct StripArguments : PoolingArguments {
         gradientStep(problem.y.dilation * gradient.row),
         savedStep(problem.y.dilation * savedRow),
         destinationStep(problem.y.dilation * problem.y.stride * destination.row),
-        clampedY(problem.y),
-        clampedX(problem.x) {}
+        clampedY(problem.y, clamps),
+        clampedX(problem.x, clamps) {}
   /// @param longest lines of a strip
   void cover(std::int64_t images, std::int64_t lineCount, std::int64_t columnCount, std::int64_t packCount,
              std::int64_t longest);

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "mps/pooling/pooling_average_strips_cuda.cuh"
 #include "mps/pooling/pooling_gradient_strips_cuda.cuh"
 #include "mps/pooling/pooling_strip_arguments_cuda.cuh"
 #include "mps/pooling/pooling_strips_cuda.cuh"
@@ -50,11 +51,73 @@ void withWindow(const StripArguments& a, With with) {
 
 }  // namespace
 
-StripArguments::ClampedWindows::ClampedWindows(const WindowAxis& axis) {
+ClampedTaps::ClampedTaps(const WindowAxis& axis, bool clamps) {
+  if (clamps) {
+    add(axis, 0);
+    if (axis.sourceSize > 1) add(axis, axis.sourceSize - 1);
+  }
+  std::int64_t first = 0;
+  std::int64_t last = axis.destinationSize - 1;
+  for (const ClampedTap& clamped : taps) {
+    if (clamped.cell == ClampedTap::kNone) continue;
+    const bool isOfFirstPixel = axis.firstTap(clamped.cell) <= 0;
+    if (isOfFirstPixel)
+      first = std::max<std::int64_t>(first, clamped.reader + 1);
+    else
+      last = std::min<std::int64_t>(last, clamped.reader - 1);
+  }
+  firstOrdinary = static_cast<std::int32_t>(first);
+  ordinaries = static_cast<std::uint32_t>(std::max<std::int64_t>(last - first + 1, 0));
+}
+
+void ClampedTaps::add(const WindowAxis& axis, std::int64_t pixel) {
+  const std::int64_t cell = divideDown(pixel - axis.firstTap(0), axis.stride);
+  const std::int64_t inCell = pixel - axis.firstTap(cell);
+  const std::int64_t reach = divideUp(axis.kernelSize, axis.stride);
+  const auto exists = [&](std::int64_t window) { return window >= 0 && window < axis.destinationSize; };
+  /// Whether no other pixel of the cell would read by the window `back`.
+  const auto isOnlyReader = [&](std::int64_t back) {
+    for (std::int64_t other = 0; other < axis.stride; ++other) {
+      const std::int64_t place = axis.firstTap(cell) + other;
+      if (other != inCell && place >= 0 && place < axis.sourceSize &&
+          other + axis.stride * back < axis.kernelSize)
+        return false;
+    }
+    return inCell + axis.stride * back < axis.kernelSize;
+  };
   for (std::int64_t window = 0; window < axis.destinationSize; ++window) {
-    const std::int64_t first = axis.firstTap(window);
-    before += first < 0 ? 1 : 0;
-    behind += first + axis.dilatedSize() > axis.sourceSize ? 1 : 0;
+    std::int64_t tap = 0;
+    const auto place = [&] {
+      return std::clamp<std::int64_t>(axis.firstTap(window) + axis.dilation * tap, 0, axis.sourceSize - 1);
+    };
+    while (tap < axis.kernelSize && place() != pixel) ++tap;
+    if (tap == axis.kernelSize || axis.firstTap(window) + axis.dilation * tap == pixel) continue;
+    // In its own place among those that the cell reads, or where there is no window.
+    std::int64_t back = 0;
+    while (back < reach && cell - axis.dilation * back != window) ++back;
+    const bool isAlone = back == reach;
+    if (isAlone) {
+      const auto isTaken = [&](std::int64_t candidate) {
+        return exists(cell - axis.dilation * candidate) ||
+               std::ranges::any_of(taps, [&](const ClampedTap& known) {
+                 return known.reader == cell - axis.dilation * candidate;
+               });
+      };
+      back = 0;
+      while (back < reach && (isTaken(back) || !isOnlyReader(back))) ++back;
+    }
+    auto* const unused = std::ranges::find(taps, ClampedTap::kNone, &ClampedTap::cell);
+    const std::int64_t reader = cell - axis.dilation * back;
+    areKnown = areKnown && back < reach && isOnlyReader(back) && unused != std::end(taps) &&
+               std::ranges::find(taps, reader, &ClampedTap::reader) == std::end(taps);
+    if (!areKnown) return;
+    *unused = {.cell = static_cast<std::int32_t>(cell),
+               .back = static_cast<std::int32_t>(back),
+               .reader = static_cast<std::int32_t>(reader),
+               .window = static_cast<std::int32_t>(window),
+               .tap = static_cast<std::int32_t>(tap),
+               .asTap = static_cast<std::int32_t>(inCell + axis.stride * back),
+               .isAlone = isAlone};
   }
 }
 
@@ -92,7 +155,10 @@ bool PoolingStrips::takes(const PoolingProblem& problem) {
 }
 
 bool PoolingStrips::takesGradient(const PoolingProblem& problem) {
-  return takes(problem) && problem.x.stride < problem.x.kernelSize && problem.kind != PoolingKind::L2Norm;
+  if (!takes(problem) || problem.kind == PoolingKind::L2Norm) return false;
+  if (problem.kind == PoolingKind::Average) return problem.x.stride < problem.x.kernelSize;
+  const bool clamps = problem.edgeMode == ImageEdgeMode::Clamp;
+  return ClampedTaps(problem.y, clamps).areKnown && ClampedTaps(problem.x, clamps).areKnown;
 }
 
 PoolingStrips::PoolingStrips(const PoolingProblem& problem)
@@ -113,6 +179,11 @@ PoolingStrips::PoolingStrips(const PoolingProblem& problem)
 template <class T>
 void PoolingStrips::pool(mtl::Stream& stream, const PoolingAddresses<T>& at) const {
   withWindow(windows_, [&](auto size, auto stride) {
+    if constexpr (stride == 1)
+      if (kind_ == PoolingKind::Average)
+        return mtl::cuda::launch(stream, averageStrips<T, PoolingDirection::Forward, size>,
+                                 dim3(windows_.blocks(kAverageThreads)), dim3(kAverageThreads), 0, windows_,
+                                 at.source, at.destination);
     const auto start = [&](auto kernel) {
       mtl::cuda::launch(stream, kernel, dim3(windows_.blocks(kStripThreads)), dim3(kStripThreads), 0,
                         windows_, at.source, at.destination, at.saved);
@@ -122,7 +193,8 @@ void PoolingStrips::pool(mtl::Stream& stream, const PoolingAddresses<T>& at) con
         return at.saved != nullptr ? start(poolStrips<T, PoolingKind::Max, size, stride, true>)
                                    : start(poolStrips<T, PoolingKind::Max, size, stride>);
       case PoolingKind::Average:
-        return start(poolStrips<T, PoolingKind::Average, size, stride>);
+        if constexpr (stride > 1) start(poolStrips<T, PoolingKind::Average, size, stride>);
+        return;
       case PoolingKind::L2Norm:
         return start(poolStrips<T, PoolingKind::L2Norm, size, stride>);
     }
@@ -138,11 +210,15 @@ void PoolingStrips::gather(mtl::Stream& stream, const PoolingAddresses<T>& at, b
       mtl::cuda::launch(stream, kernel, dim3(cells.blocks(kCellThreads)), dim3(kCellThreads), 0, cells,
                         at.gradient, at.saved, at.destination);
     };
-    if constexpr (stride < size) {
-      if (kind_ == PoolingKind::Max)
-        start(gatherStrips<T, PoolingKind::Max, size, stride>);
-      else
+    if (kind_ == PoolingKind::Max) {
+      start(gatherStrips<T, PoolingKind::Max, size, stride>);
+    } else if constexpr (stride < size) {
+      if constexpr (stride > 1)
         start(gatherStrips<T, PoolingKind::Average, size, stride>);
+      else
+        mtl::cuda::launch(stream, averageStrips<T, PoolingDirection::Gradient, size>,
+                          dim3(cells.blocks(kAverageThreads)), dim3(kAverageThreads), 0, cells, at.gradient,
+                          at.destination);
     }
   });
 }
