@@ -4,6 +4,7 @@
 #include <string>
 
 #include "mps/softmax/softmax_dense_cuda.cuh"
+#include "mps/softmax/softmax_pairs_cuda.cuh"
 #include "mps/softmax/softmax_pixels_cuda.cuh"
 #include "mps/softmax/softmax_problem.hpp"
 
@@ -14,6 +15,7 @@ using cuda::DenseSoftMax;
 using cuda::Divider;
 using cuda::ElementGrid;
 using cuda::JoinedAxes;
+using cuda::PairSoftMax;
 using cuda::SoftMaxArguments;
 
 bool isForward(const SoftMaxProblem& problem) {
@@ -105,8 +107,10 @@ class DensePlan final : public SoftMaxPlan {
   explicit DensePlan(const SoftMaxProblem& problem)
       : SoftMaxPlan(problem, true),
         isForward_(isForward(problem)),
+        takesPairs_(sizeof(T) == sizeof(Float16) && PairSoftMax::fits(problem.destination.channels)),
         arguments_(problem.destination.channels, problem.destination.pixels()) {
     arguments_.isLog = problem.kind == SoftMaxKind::LogSoftMax;
+    if (takesPairs_) pairs_ = PairSoftMax(problem.destination.channels, problem.destination.pixels());
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
@@ -114,19 +118,33 @@ class DensePlan final : public SoftMaxPlan {
     const std::byte* const addresses[] = {input, operands.gradient, operands.destination};
     for (const std::byte* address : addresses)
       if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) return SoftMaxPlan::run(stream, operands);
+    const auto start = [&](auto kernel, const auto& arguments, unsigned threads) {
+      mtl::cuda::launch(stream, kernel, dim3(static_cast<unsigned>(arguments.chunks())), dim3(threads), 0,
+                        arguments, reinterpret_cast<const T*>(input),
+                        reinterpret_cast<const T*>(operands.gradient),
+                        reinterpret_cast<T*>(operands.destination));
+    };
+    if constexpr (sizeof(T) == sizeof(Float16))
+      if (takesPairs_) return start(pairKernel(), pairs_, cuda::kPairThreads);
     DenseSoftMax arguments = arguments_;
     arguments.accumulate = operands.accumulate;
-    const auto kernel = isForward_ ? cuda::softMaxDense<T, SoftMaxDirection::Forward>
-                                   : cuda::softMaxDense<T, SoftMaxDirection::Gradient>;
-    mtl::cuda::launch(stream, kernel, dim3(static_cast<unsigned>(arguments.chunks())),
-                      dim3(cuda::kDenseThreads), 0, arguments, reinterpret_cast<const T*>(input),
-                      reinterpret_cast<const T*>(operands.gradient),
-                      reinterpret_cast<T*>(operands.destination));
+    start(isForward_ ? cuda::softMaxDense<T, SoftMaxDirection::Forward>
+                     : cuda::softMaxDense<T, SoftMaxDirection::Gradient>,
+          arguments, cuda::kDenseThreads);
   }
 
  private:
+  [[nodiscard]] auto pairKernel() const {
+    using enum SoftMaxDirection;
+    if (isForward_)
+      return arguments_.isLog ? cuda::softMaxPairs<Forward, true> : cuda::softMaxPairs<Forward, false>;
+    return arguments_.isLog ? cuda::softMaxPairs<Gradient, true> : cuda::softMaxPairs<Gradient, false>;
+  }
+
   bool isForward_;
+  bool takesPairs_;
   DenseSoftMax arguments_;
+  PairSoftMax pairs_;
 };
 
 std::string refusal(const SoftMaxProblem& problem) {

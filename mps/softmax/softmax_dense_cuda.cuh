@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cuda_pipeline.h>
+
 #include <algorithm>
 
 #include "mps/softmax/softmax_pixels_cuda.cuh"
@@ -40,29 +42,27 @@ struct DenseSoftMax {
   [[nodiscard]] std::int64_t chunks() const { return (pixels + chunkPixels() - 1) / chunkPixels(); }
 };
 
-/// Copies `count` elements, both from and to multiples of 16 bytes, by all threads.
-template <class T>
-__device__ void loadChunk(const T* from, std::uint32_t count, T* to) {
-  constexpr int batch = 4;
+/// Begins to copy `count` elements to shared memory, both from and to multiples of 16 bytes, by all threads.
+template <unsigned threads, class T>
+__device__ void fetchChunk(const T* from, std::uint32_t count, T* to) {
   const std::uint32_t packs = count / kLanes<T>;
-  const auto* const source = reinterpret_cast<const uint4*>(from);
-  for (std::uint32_t first = threadIdx.x; first < packs; first += batch * kDenseThreads) {
-    uint4 values[batch];
-#pragma unroll
-    for (int i = 0; i < batch; ++i)
-      if (first + i * kDenseThreads < packs) values[i] = source[first + i * kDenseThreads];
-#pragma unroll
-    for (int i = 0; i < batch; ++i)
-      if (first + i * kDenseThreads < packs)
-        reinterpret_cast<uint4*>(to)[first + i * kDenseThreads] = values[i];
-  }
-  for (std::uint32_t i = packs * kLanes<T> + threadIdx.x; i < count; i += kDenseThreads) to[i] = from[i];
+#pragma unroll 4
+  for (std::uint32_t i = threadIdx.x; i < packs; i += threads)
+    __pipeline_memcpy_async(reinterpret_cast<uint4*>(to) + i, reinterpret_cast<const uint4*>(from) + i,
+                            sizeof(uint4));
+  for (std::uint32_t i = packs * kLanes<T> + threadIdx.x; i < count; i += threads) to[i] = from[i];
+}
+/// Waits for all that was fetched.
+__device__ inline void finishFetching() {
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  __syncthreads();
 }
 /// The way back. @param accumulate add to what is there
-template <class T>
+template <unsigned threads, class T>
 __device__ void storeChunk(const T* from, std::uint32_t count, T* to, bool accumulate) {
   const std::uint32_t packs = count / kLanes<T>;
-  for (std::uint32_t i = threadIdx.x; i < packs; i += kDenseThreads) {
+  for (std::uint32_t i = threadIdx.x; i < packs; i += threads) {
     uint4 pack = reinterpret_cast<const uint4*>(from)[i];
     if (accumulate) {
       Lanes<T> sum = lanesOf(pack, from);
@@ -73,7 +73,7 @@ __device__ void storeChunk(const T* from, std::uint32_t count, T* to, bool accum
       reinterpret_cast<uint4*>(to)[i] = pack;
     }
   }
-  for (std::uint32_t i = packs * kLanes<T> + threadIdx.x; i < count; i += kDenseThreads)
+  for (std::uint32_t i = packs * kLanes<T> + threadIdx.x; i < count; i += threads)
     store(load(from + i) + (accumulate ? load(to + i) : 0.0F), to + i);
 }
 
@@ -96,9 +96,9 @@ __global__ void __launch_bounds__(kDenseThreads)
   const auto pixels =
       static_cast<std::uint32_t>(min(static_cast<std::int64_t>(a.chunkPixels()), a.pixels - firstPixel));
   const std::int64_t first = firstPixel * a.channels;
-  loadChunk(input + first, pixels * a.channels, inputs);
-  if constexpr (!isForward) loadChunk(gradient + first, pixels * a.channels, results);
-  __syncthreads();
+  fetchChunk<kDenseThreads>(input + first, pixels * a.channels, inputs);
+  if constexpr (!isForward) fetchChunk<kDenseThreads>(gradient + first, pixels * a.channels, results);
+  finishFetching();
 
   const std::uint32_t lane = threadIdx.x % a.threads;
   const std::uint32_t each = a.each();
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kDenseThreads)
     }
   }
   __syncthreads();
-  storeChunk(results, pixels * a.channels, destination + first, a.accumulate);
+  storeChunk<kDenseThreads>(results, pixels * a.channels, destination + first, a.accumulate);
 }
 
 }  // namespace mps::detail::cuda
