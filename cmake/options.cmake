@@ -3,6 +3,7 @@
 option(BUILD_SHARED_LIBS "Build libunmetal as a shared library." OFF)
 option(UNMETAL_BUILD_TESTS "Build the tests and the examples." ${PROJECT_IS_TOP_LEVEL})
 option(UNMETAL_BUILD_PROGRAM "Build the program `unmetal`." ${PROJECT_IS_TOP_LEVEL})
+option(UNMETAL_BUILD_PYTHON "Build the Python module; `pip install .` does." OFF)
 option(UNMETAL_BUILD_FUZZERS "Build the fuzz targets with libFuzzer (clang)." OFF)
 option(UNMETAL_WARNINGS_AS_ERRORS "Stop at the first compiler warning." OFF)
 set(UNMETAL_CUDA AUTO CACHE STRING "Build the CUDA back end: AUTO (when nvcc is found), ON or OFF.")

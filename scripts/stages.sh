@@ -41,10 +41,17 @@ stage() {
 }
 
 # Reads a log; prints "PASSED FAILED" from its last closing line: ctest's "100% tests passed, 0 tests failed out of
-# 12" or report's "12 passed, 0 failed".
+# 12", report's "12 passed, 0 failed", or pytest's "1 failed, 11 passed, 1 error in 0.52s".
 closing_counts() {
   awk '/^[0-9]+% tests passed, [0-9]+ tests? failed out of [0-9]+$/ { failed = $4; passed = $NF - $4 }
        /^[0-9]+ passed, [0-9]+ failed$/ { passed = $1; failed = $3 }
+       /^=* ?[0-9]+ (passed|failed|errors?).* in [0-9.]+s/ {
+         passed = failed = 0
+         for (i = 2; i <= NF; ++i) {
+           if ($i ~ /^passed/) passed = $(i - 1)
+           if ($i ~ /^(failed|error)/) failed += $(i - 1)
+         }
+       }
        END { if (passed != "") print passed, failed }' "$1"
 }
 

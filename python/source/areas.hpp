@@ -1,0 +1,23 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+/// The areas of the module; each lies in a file of that name.
+namespace python {
+
+/// @param module unmetal.mtl
+void bindMtl(nanobind::module_& module);
+
+void bindCoreCoding(nanobind::module_& module);
+void bindCoreTypes(nanobind::module_& module);
+void bindCoreImage(nanobind::module_& module);
+void bindCoreBatch(nanobind::module_& module);
+void bindCoreCommandBuffer(nanobind::module_& module);
+void bindCoreState(nanobind::module_& module);
+void bindPadding(nanobind::module_& module);
+/// The base classes of kernels, with all encode forms.
+void bindKernels(nanobind::module_& module);
+
+void bindPooling(nanobind::module_& module);
+
+}  // namespace python

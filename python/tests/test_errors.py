@@ -1,0 +1,151 @@
+"""Wrong use raises the library's sentence; nothing ends the interpreter."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import unmetal
+from unmetal import Image, ImageDescriptor, ImageFeatureChannelFormat, mtl
+
+float32 = ImageFeatureChannelFormat.Float32
+
+
+def test_the_classes_of_errors():
+    assert issubclass(unmetal.Error, RuntimeError)
+    assert issubclass(unmetal.ArgumentError, unmetal.Error) and issubclass(unmetal.ArgumentError, ValueError)
+    assert issubclass(unmetal.ArgumentIndexError, unmetal.ArgumentError)
+    assert issubclass(unmetal.ArgumentIndexError, IndexError)
+    assert mtl.Error is unmetal.Error
+
+
+def test_parts_of_the_sentence(device, image_of):
+    wrong = image_of(np.zeros((4, 4, 1), np.uint8))
+    pool = unmetal.CNNPoolingMax(device, 2, 2)
+    pool.label = "pool1"
+    with pytest.raises(unmetal.ArgumentError) as caught:
+        pool.encode(device.new_command_queue().command_buffer(), image_of(np.zeros((4, 4, 1), np.float32)), wrong)
+    error = caught.value
+    assert str(error) == f"{error.kernel}: {error.argument} is {error.found}, expected {error.expected}"
+    assert error.kernel == 'CNNPoolingMax "pool1"' and error.argument == "destinationImage"
+    with pytest.raises(unmetal.Error) as caught:
+        mtl.device_named("abacus")
+    assert caught.value.kernel == "" and "abacus" in str(caught.value)
+
+
+def test_a_read_after_the_count_reached_zero(device, queue, image_of):
+    pool = unmetal.CNNPoolingMax(device, 2, 2, 2, 2)
+    command_buffer = queue.command_buffer()
+    image = pool.encode(command_buffer, image_of(np.zeros((4, 4, 1), np.float32)))
+    assert image.read_count == 1
+    pool.encode(command_buffer, image)
+    assert image.read_count == 0
+    with pytest.raises(unmetal.Error, match="readCount is 0, written by CNNPoolingMax"):
+        pool.encode(command_buffer, image)
+    with pytest.raises(unmetal.Error, match="readCount is set after it reached 0"):
+        image.read_count = 2
+
+
+def test_objects_of_another_device(device, queue, image_of, poisoned):
+    other = mtl.new_cpu_device(1)
+    pool = unmetal.CNNPoolingMax(other, 2, 2)
+    source, result = image_of(np.zeros((4, 4, 1), np.float32)), poisoned(4, 4, 1)
+    with pytest.raises(unmetal.Error, match="device"):
+        pool.encode(queue.command_buffer(), source, result)
+    with pytest.raises(unmetal.Error, match="device"):
+        pool.copy(device).encode(other.new_command_queue().command_buffer(), source, result)
+    with pytest.raises(unmetal.Error, match="cuda"):
+        mtl.device_named("cuda:99")
+
+
+def test_wrong_formats_and_sizes(device, queue, image_of, poisoned):
+    pool = unmetal.CNNPoolingMax(device, 2, 2, 2, 2)
+    source = image_of(np.zeros((4, 4, 2), np.float32))
+    command_buffer = queue.command_buffer()
+    with pytest.raises(unmetal.ArgumentError, match="unorm8"):
+        pool.encode(command_buffer, source, image_of(np.zeros((2, 2, 2), np.uint8)))
+    with pytest.raises(unmetal.ArgumentError, match="destination"):
+        pool.encode(command_buffer, source, poisoned(2, 2, 1))
+    with pytest.raises(unmetal.ArgumentError, match="batch|images"):
+        pool.encode_batch(command_buffer, [source, source], [poisoned(2, 2, 2)])
+    with pytest.raises(unmetal.ArgumentError):
+        Image(device, ImageDescriptor(float32, 0, 1, 1))
+    with pytest.raises(unmetal.Error, match="commit|committed"):
+        command_buffer.commit()
+        pool.encode(command_buffer, source)
+
+
+def test_wrong_types_are_type_errors(device, queue):
+    pool = unmetal.CNNPoolingMax(device, 2, 2)
+    for wrong in (lambda: pool.encode(None, 3), lambda: pool.encode(queue, queue), lambda: Image(device),
+                  lambda: unmetal.CNNPoolingMax(device, -1, 2), lambda: unmetal.CNNPoolingMax(device, 2.5, 2),
+                  lambda: unmetal.CNNPooling(device), lambda: unmetal.Kernel(), lambda: mtl.Device(),
+                  lambda: mtl.CommandBuffer(), lambda: unmetal.CNNKernel(device), lambda: unmetal.State()):
+        with pytest.raises(TypeError):
+            wrong()
+    for name in ("offset", "clip_rect", "destination_image_allocator", "label"):
+        with pytest.raises(TypeError):
+            setattr(pool, name, 3)
+    for name in ("padding", "destination_image_allocator"):
+        with pytest.raises((TypeError, unmetal.Error)):
+            setattr(pool, name, None)
+    with pytest.raises(AttributeError):
+        pool.device = device
+
+
+def classes():
+    """All classes of the module."""
+    for module in (unmetal, mtl):
+        yield from (found for name, found in vars(module).items() if isinstance(found, type))
+
+
+@pytest.mark.filterwarnings("ignore:nanobind")
+@pytest.mark.parametrize("bound", sorted(set(classes()), key=lambda bound: bound.__name__), ids=lambda bound: bound.__name__)
+def test_none_for_every_argument(bound, device):
+    """An object that was never initialised, None and strange values raise, whatever the method."""
+    raw = None
+    try:
+        raw = bound.__new__(bound)
+    except (TypeError, ValueError, unmetal.Error):
+        pass
+    for name in dir(bound):
+        member = getattr(bound, name, None)
+        if name.startswith("__") or not callable(member):
+            continue
+        for arguments in ((), (None,), (None, None), (None, None, None), (raw,), (raw, None, None), (device, None)):
+            try:
+                member(*arguments)
+            except Exception:  # noqa: BLE001  any exception will do
+                pass
+
+
+def test_an_index_error_ends_a_loop(device):
+    batch = unmetal.ImageBatch(device, ImageDescriptor(float32, 2, 2, 1), 3)
+    assert len(list(batch)) == 3 and batch[-1] is batch[2]
+    with pytest.raises(IndexError):
+        batch[3]
+
+
+def test_leaving_with_work_in_flight_and_objects_alive():
+    """The process ends by itself, says nothing and leaks nothing that nanobind would report."""
+    program = """
+import numpy as np, unmetal
+from unmetal import mtl
+class Mine(unmetal.ImageAllocator):
+    def image(self, command_buffer, descriptor, kernel):
+        return unmetal.Image(command_buffer.device, descriptor)
+device = mtl.create_system_default_device()
+queue = device.new_command_queue()
+pool = unmetal.CNNPoolingMax(device, 3, 3)
+pool.destination_image_allocator = Mine()
+image = unmetal.Image.from_array(device, np.zeros((256, 256, 16), np.float32))
+view = np.asarray(image)
+for _ in range(8):
+    command_buffer = queue.command_buffer()
+    command_buffer.add_completed_handler(lambda done: None)
+    result = pool.encode(command_buffer, image)
+    command_buffer.commit()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

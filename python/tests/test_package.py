@@ -1,0 +1,31 @@
+"""What is installed beside the extension: types, version."""
+
+import ast
+import pathlib
+import re
+
+import unmetal
+
+package = pathlib.Path(unmetal.__file__).parent
+
+
+def test_the_version():
+    cmake = (pathlib.Path(__file__).resolve().parents[2] / "CMakeLists.txt").read_text()
+    assert unmetal.__version__ == re.search(r"project\(unmetal VERSION ([0-9.]+)", cmake).group(1)
+
+
+def test_typed_stubs():
+    assert (package / "py.typed").is_file()
+    for name, bound in (("__init__", unmetal._core), ("mtl", unmetal._core.mtl)):
+        tree = ast.parse((package / "_core" / f"{name}.pyi").read_text())
+        classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+        assert {name for name, found in vars(bound).items() if isinstance(found, type)} - {"Error"} <= set(classes)
+    text = (package / "_core" / "__init__.pyi").read_text()
+    assert re.search(r"def kernel_width\(self\) -> int:", text)
+    assert "from unmetal._core import mtl as mtl" in text and "class Error(RuntimeError):" in text
+    assert "def encode(self, command_buffer: mtl.CommandBuffer, source_image: Image) -> Image:" in text
+
+
+def test_names_of_the_package():
+    assert unmetal.mtl.__name__ == "unmetal.mtl" and unmetal.mtl.Device is unmetal._core.mtl.Device
+    assert unmetal.mtl.CommandBuffer is not unmetal.CommandBuffer

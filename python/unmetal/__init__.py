@@ -1,0 +1,9 @@
+"""The training part of Metal Performance Shaders: images, states, command buffers, kernels and their gradients.
+
+Classes of Metal itself (devices, queues, command buffers, buffers) are in `unmetal.mtl`, all others here.
+"""
+
+from ._core import *  # noqa: F403
+from ._core import __version__ as __version__
+
+import unmetal.mtl as mtl  # noqa: E402  in place of the extension's
