@@ -4,18 +4,93 @@
 #include <cstring>
 #include <memory>
 
+#include "mps/core/highway_targets.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 #include "mtl/cpu/stream.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "mps/matrix/matrix_copy_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "mps/matrix/matrix_transpose-inl.hpp"
+
+#ifndef UNMETAL_MPS_MATRIX_COPY_TILES
+#define UNMETAL_MPS_MATRIX_COPY_TILES
+namespace mps::detail {
+namespace {
+
+/// What is exchanged together: rows of the destination that are so many bytes of the source's rows, and columns that are
+/// a line of the cache. Rows of the source lie in pages of their own: fewer bytes of each cost more of looking up pages
+/// than of memory, and more columns do not stay in the first cache.
+constexpr std::int64_t kTileBytes = 1024;
+constexpr std::int64_t kTileLine = 64;
+
+/// Rows that are `stride` elements apart.
+template <class Bits>
+struct SourceRows {
+  const Bits* first;
+  std::int64_t stride;
+  std::int64_t count;
+};
+
+}  // namespace
+}  // namespace mps::detail
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace mps::detail::HWY_NAMESPACE {
+
+/// to[c][r] = from.first[r * from.stride + c], by way of the cache, where to[c] is not null.
+template <class Bits>
+void transposeTileOf(const SourceRows<Bits>& from, std::int64_t columns, Bits* const* to, std::int64_t at) {
+  const hn::ScalableTag<Bits> d;
+  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
+  constexpr std::int64_t kLine = kTileLine / std::int64_t{sizeof(Bits)};
+  alignas(kTileLine) Bits tile[kTileBytes / sizeof(Bits) * kLine];
+  transposeBlock(from.first, from.stride, from.count, columns, tile);
+  for (std::int64_t c = 0; c < columns; ++c) {
+    if (to[c] == nullptr) continue;
+    const Bits* const row = tile + c * from.count;
+    std::int64_t r = 0;
+    for (; r + step <= from.count; r += step) hn::StoreU(hn::LoadU(d, row + r), d, to[c] + at + r);
+    for (; r < from.count; ++r) to[c][at + r] = row[r];
+  }
+}
+
+/// Tile by tile: to[c][r] = from.first[r * from.stride + c].
+template <class Bits>
+void transposeRowsOf(const SourceRows<Bits>& from, std::int64_t columns, Bits* const* to) {
+  constexpr std::int64_t kLine = kTileLine / std::int64_t{sizeof(Bits)};
+  for (std::int64_t r = 0; r < from.count; r += kLine)
+    transposeTileOf(
+        SourceRows<Bits>{from.first + r * from.stride, from.stride, std::min(kLine, from.count - r)}, columns,
+        to, r);
+}
+
+void transposeRows8(const SourceRows<std::uint8_t>& from, std::int64_t columns, std::uint8_t* const* to) {
+  transposeRowsOf(from, columns, to);
+}
+void transposeRows16(const SourceRows<std::uint16_t>& from, std::int64_t columns, std::uint16_t* const* to) {
+  transposeRowsOf(from, columns, to);
+}
+void transposeRows32(const SourceRows<std::uint32_t>& from, std::int64_t columns, std::uint32_t* const* to) {
+  transposeRowsOf(from, columns, to);
+}
+
+}  // namespace mps::detail::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 
 namespace mps::detail {
 namespace {
 
-constexpr std::int64_t kGrain = 16384;  ///< elements that a thread takes at least
-/// What is exchanged together: rows of the destination that are so many bytes of the source's rows, and their columns.
-/// Rows lie in pages of their own: fewer bytes of each cost more of looking up pages than of memory.
-constexpr std::int64_t kTileBytes = 256;
-constexpr std::int64_t kTileColumns = 64;
+HWY_EXPORT(transposeRows8);
+HWY_EXPORT(transposeRows16);
+HWY_EXPORT(transposeRows32);
 
+constexpr std::int64_t kGrain = 16384;  ///< elements that a thread takes at least
 /// A few rows of the destination after the other.
 class CopyPlan final : public Plan {
  public:
@@ -25,12 +100,12 @@ class CopyPlan final : public Plan {
     const std::int64_t rows = problem_.destinationIsTransposed ? problem_.columns : problem_.rows;
     const std::int64_t columns = problem_.destinationIsTransposed ? problem_.rows : problem_.columns;
     const auto size = static_cast<std::int64_t>(bytesPerChannel(problem_.destination.format));
-    const std::int64_t tileRows = kTileBytes / size;
-    const std::int64_t tiles = (rows + tileRows - 1) / tileRows;
-    const std::int64_t grain = kGrain / (tileRows * std::max<std::int64_t>(1, columns)) + 1;
-    mtl::cpu::asCpu(stream).parallelFor(tiles, grain, [&](std::int64_t begin, std::int64_t end) {
-      const std::int64_t first = begin * tileRows;
-      const std::int64_t last = std::min(end * tileRows, rows);
+    const std::int64_t step = kTileLine / size;  // so that no two threads read a line
+    const std::int64_t steps = (rows + step - 1) / step;
+    const std::int64_t grain = kGrain / (step * std::max<std::int64_t>(1, columns)) + 1;
+    mtl::cpu::asCpu(stream).parallelFor(steps, grain, [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t first = begin * step;
+      const std::int64_t last = std::min(end * step, rows);
       switch (size) {
         case 1:
           return copyRows<std::uint8_t>(operands, first, last, columns);
@@ -73,27 +148,35 @@ class CopyPlan final : public Plan {
                       static_cast<std::size_t>(columns) * sizeof(Bits));
       return;
     }
-    constexpr std::int64_t tileRows = kTileBytes / std::int64_t{sizeof(Bits)};
-    for (std::int64_t row = begin; row < end; row += tileRows)
-      for (std::int64_t column = 0; column < columns; column += kTileColumns)
-        exchangeTile<Bits>(operands, row, std::min(tileRows, end - row), column,
-                           std::min(kTileColumns, columns - column));
+    exchangeRows<Bits>(operands, begin, end, columns);
   }
 
+  /// A few rows of the destination at a time.
   template <class Bits>
-  void exchangeTile(const Operands& operands, std::int64_t row, std::int64_t rows, std::int64_t column,
+  void exchangeRows(const Operands& operands, std::int64_t begin, std::int64_t end,
                     std::int64_t columns) const {
-    std::array<std::array<Bits, kTileColumns>, kTileBytes / sizeof(Bits)> tile;
-    const std::int64_t sourceY = indexAt(operands, 0, 0) + column;
-    const std::int64_t sourceX = indexAt(operands, 0, 1) + row;
-    for (std::int64_t i = 0; i < columns; ++i) {
-      const Bits* const from = sourceAt<Bits>(operands, sourceY + i, sourceX);
-      for (std::int64_t j = 0; j < rows; ++j)
-        tile[static_cast<std::size_t>(j)][static_cast<std::size_t>(i)] = from[j];
+    constexpr std::int64_t most = kTileBytes / std::int64_t{sizeof(Bits)};
+    std::array<Bits*, static_cast<std::size_t>(most)> to;
+    for (std::int64_t row = begin; row < end; row += most) {
+      const std::int64_t rows = std::min(most, end - row);
+      for (std::int64_t i = 0; i < rows; ++i)
+        to[static_cast<std::size_t>(i)] = destinationAt<Bits>(operands, row + i);
+      const Bits* const from =
+          sourceAt<Bits>(operands, indexAt(operands, 0, 0), indexAt(operands, 0, 1) + row);
+      transpose(SourceRows<Bits>{from, problem_.source.rowStride, columns}, rows, to.data());
     }
-    for (std::int64_t j = 0; j < rows; ++j)
-      if (Bits* to = destinationAt<Bits>(operands, row + j))
-        std::copy_n(tile[static_cast<std::size_t>(j)].data(), columns, to + column);
+  }
+
+  static void transpose(const SourceRows<std::uint8_t>& from, std::int64_t columns, std::uint8_t* const* to) {
+    HWY_DYNAMIC_DISPATCH(transposeRows8)(from, columns, to);
+  }
+  static void transpose(const SourceRows<std::uint16_t>& from, std::int64_t columns,
+                        std::uint16_t* const* to) {
+    HWY_DYNAMIC_DISPATCH(transposeRows16)(from, columns, to);
+  }
+  static void transpose(const SourceRows<std::uint32_t>& from, std::int64_t columns,
+                        std::uint32_t* const* to) {
+    HWY_DYNAMIC_DISPATCH(transposeRows32)(from, columns, to);
   }
 
   /// Row `row` of the copy, from its first column on; null where the destination has none.
@@ -155,3 +238,5 @@ std::span<const Implementation<MatrixCopyProblem>> matrixCopyImplementationsCpu(
 }
 
 }  // namespace mps::detail
+
+#endif  // HWY_ONCE

@@ -4,7 +4,6 @@
 #include <limits>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "mps/core/highway_targets.hpp"
 #include "mps/core/streamed_stores.hpp"
@@ -16,6 +15,8 @@
 #include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+
+#include "mps/matrix/matrix_transpose-inl.hpp"
 
 #ifndef UNMETAL_MPS_MATRIX_COPY_PIECES
 #define UNMETAL_MPS_MATRIX_COPY_PIECES
@@ -35,71 +36,6 @@ HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
-
-/// to[c * toStride + r] = from[r * fromStride + c].
-template <class Bits>
-HWY_INLINE void transposeElements(const Bits* from, std::int64_t fromStride, std::int64_t rows,
-                                  std::int64_t columns, Bits* to, std::int64_t toStride) {
-  for (std::int64_t c = 0; c < columns; ++c)
-    for (std::int64_t r = 0; r < rows; ++r) to[c * toStride + r] = from[r * fromStride + c];
-}
-
-#if HWY_TARGET != HWY_SCALAR
-
-/// Transposes a square of as many elements as 16 bytes have: each round interleaves the two halves of its
-/// rows. The indices i... are those of half the rows; written out, so that the rows stay in registers.
-template <class Bits, std::size_t... i>
-HWY_INLINE void transposeSquare(const Bits* from, std::int64_t fromStride, Bits* to, std::int64_t toStride,
-                                std::index_sequence<i...> /*half*/) {
-  const hn::Full128<Bits> d;
-  using V = hn::Vec<decltype(d)>;
-  constexpr std::size_t kHalf = sizeof...(i);
-  const auto row = [](std::size_t index, std::int64_t stride) {
-    return static_cast<std::int64_t>(index) * stride;
-  };
-  V low[kHalf] = {hn::LoadU(d, from + row(i, fromStride))...};
-  V high[kHalf] = {hn::LoadU(d, from + row(i + kHalf, fromStride))...};
-  const auto interleave = [&]() HWY_ATTR {
-    V mixed[2 * kHalf];
-    ((mixed[2 * i] = hn::InterleaveLower(d, low[i], high[i]),
-      mixed[2 * i + 1] = hn::InterleaveUpper(d, low[i], high[i])),
-     ...);
-    ((low[i] = mixed[i], high[i] = mixed[i + kHalf]), ...);
-  };
-  interleave();
-  interleave();
-  if constexpr (kHalf > 2) interleave();
-  if constexpr (kHalf > 4) interleave();
-  (hn::StoreU(low[i], d, to + row(i, toStride)), ...);
-  (hn::StoreU(high[i], d, to + row(i + kHalf, toStride)), ...);
-}
-
-/// to[c * rows + r] = from[r * fromStride + c].
-template <class Bits>
-HWY_INLINE void transposeBlock(const Bits* from, std::int64_t fromStride, std::int64_t rows,
-                               std::int64_t columns, Bits* to) {
-  constexpr std::int64_t kSide = 16 / sizeof(Bits);
-  const std::int64_t wholeRows = rows / kSide * kSide;
-  const std::int64_t wholeColumns = columns / kSide * kSide;
-  for (std::int64_t r = 0; r < wholeRows; r += kSide)
-    for (std::int64_t c = 0; c < wholeColumns; c += kSide)
-      transposeSquare(from + r * fromStride + c, fromStride, to + c * rows + r, rows,
-                      std::make_index_sequence<kSide / 2>());
-  transposeElements(from + wholeColumns, fromStride, wholeRows, columns - wholeColumns,
-                    to + wholeColumns * rows, rows);
-  transposeElements(from + wholeRows * fromStride, fromStride, rows - wholeRows, columns, to + wholeRows,
-                    rows);
-}
-
-#else
-
-template <class Bits>
-HWY_INLINE void transposeBlock(const Bits* from, std::int64_t fromStride, std::int64_t rows,
-                               std::int64_t columns, Bits* to) {
-  transposeElements(from, fromStride, rows, columns, to, rows);
-}
-
-#endif
 
 /// Copies adjacent elements, past the caches where that is asked for; FlushStream() must follow.
 template <class Bits>
