@@ -96,7 +96,7 @@ unmetal_family(loss
   HEADERS forward_loss.hpp loss_descriptor.hpp loss_node.hpp yolo_loss.hpp yolo_loss_descriptor.hpp
           yolo_loss_node.hpp
   SOURCES forward_loss.cpp loss_call.cpp loss_labels.cpp loss_node.cpp yolo_loss.cpp yolo_loss_cpu.cpp
-          yolo_loss_node.cpp yolo_loss_parts.cpp
+          yolo_loss_node.cpp yolo_loss_problem.cpp
   CUDA loss_cuda.cu yolo_loss_cuda.cu
   CONFORM loss_reference_call.cpp yolo_loss_conform.cpp yolo_loss_reference.cpp yolo_loss_reference_call.cpp
   TESTS forward_loss_test.cpp loss_labels_test.cpp loss_test.cpp yolo_loss_test.cpp)

@@ -143,7 +143,7 @@ inline std::vector<YOLOLossCase> yoloLossCases() {
        .reductionType = Reduction::None,
        .hasWeights = true,
        .exactSoftMaxGradient = true},
-      {.name = "ManyAnchors", .images = 2, .height = 3, .width = 3, .classes = 2, .anchors = 32},
+      {.name = "ManyAnchors", .images = 2, .height = 3, .width = 3, .classes = 2, .anchors = 40},
       {.name = "SomeClasses",
        .images = 2,
        .height = 4,

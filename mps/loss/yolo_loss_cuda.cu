@@ -1,267 +1,486 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <type_traits>
 
-#include "mps/core/elements_cuda.cuh"
-#include "mps/core/row_reduction_cuda.cuh"
-#include "mps/loss/yolo_loss_parts.hpp"
-#include "mtl/cuda/launch.cuh"
+#include "mps/loss/loss_cuda.cuh"
+#include "mps/loss/yolo_loss_problem.hpp"
 
 namespace mps::detail {
 namespace {
 
-constexpr unsigned kThreads = 128;
-constexpr std::int64_t kMostAnchors = 32;
+using cuda::Divider;
+using cuda::ElementGrid;
+using cuda::ElementPlace;
+using cuda::ResultView;
+using cuda::SourceView;
 
-struct Anchor {
-  float width, height;
+constexpr unsigned kThreads = mtl::cuda::kBlockThreads;
+constexpr unsigned kWarp = 32;
+constexpr std::int64_t kMostAnchors = 64;
+constexpr std::size_t kConfidence = 2;  ///< among the parts
+
+struct Part {
+  CNNLossType type;
+  LossNumbers numbers;
+  std::uint32_t first;     ///< of its channels among those of an anchor
+  std::uint32_t channels;  ///< that count
+  float scale;             ///< where there is an object
 };
 
 /// One run, as kernels see it.
 struct Arguments {
-  std::int64_t images, height, width, anchors, perAnchor;
-  TensorShape predictions, labels, weights, gradient, loss;
-  const std::byte* source;
-  const std::byte* secondary;
-  const std::byte* factors;  ///< the weights image, or null
-  std::byte* destination;
-  std::byte* losses;
-  YOLOPartTensors tensors[kYOLOLossParts];
-  Anchor boxes[kMostAnchors];
-  float scaleXY, scaleWH, scaleNoObject, scaleObject, scaleClass, presence, absence;
-  bool rescore, perElement, countsWeights, reduceAcrossBatch;
+  std::uint32_t images;
+  std::uint32_t cells;  ///< of all images
+  std::uint32_t cellsOfTile;
+  Divider cellsOfImage;
+  Divider width;
+  Divider anchors;                          ///< of a cell
+  Divider perAnchor;                        ///< channels
+  SourceView predictions, labels, weights;  ///< no address: there are no weights
+  ResultView gradient;
+  ResultView elementLoss;  ///< of reduction None
+  TensorShape loss;        ///< of the other reductions
+  std::byte* lossMemory;
+  Part parts[kYOLOLossParts];
+  float2 boxes[kMostAnchors];
+  float scaleNoObject, presence, absence;
+  bool rescore, reduceAcrossBatch;
   double divisor;
-  double* sums;    ///< of the rows of cells
-  double* counts;  ///< of their weights that are not 0
+  double* sums;    ///< of the losses of each cell; null with reduction None
+  double* counts;  ///< of its weights that are not 0; null where they are not counted
+  double* totals;  ///< both of each image, to be reduced across the batch
 
-  [[nodiscard]] __device__ std::int64_t channelsOf(std::size_t part) const {
-    return part < 2 ? 2 : part == 2 ? 1 : perAnchor - 5;
+  [[nodiscard]] __device__ ElementPlace place(std::uint32_t cell) const {
+    const std::uint32_t image = cellsOfImage.divide(cell);
+    const std::uint32_t pixel = cell - image * cellsOfImage.divisor();
+    const std::uint32_t y = width.divide(pixel);
+    return {static_cast<std::int32_t>(image), static_cast<std::int32_t>(y),
+            static_cast<std::int32_t>(pixel - y * width.divisor()), 0};
   }
-  [[nodiscard]] __device__ static std::int64_t firstChannelOf(std::size_t part) {
-    return part < 2 ? 2 * static_cast<std::int64_t>(part) : static_cast<std::int64_t>(part) + 2;
+  [[nodiscard]] __device__ std::uint32_t channels() const { return anchors.divisor() * perAnchor.divisor(); }
+  [[nodiscard]] __device__ float quotient(double sum, double count) const {
+    const double by = counts != nullptr ? count : divisor;
+    return by == 0 ? 0.0F : static_cast<float>(sum / by);
   }
 };
 
-/// A cell, and what lies there.
-struct Cell {
-  std::int64_t n, y, x, number;
+/// @tparam T void: the format is known only when the kernel runs
+template <class T>
+__device__ float read(const SourceView& view, std::int64_t offset) {
+  if constexpr (std::is_void_v<T>)
+    return cuda::loadAs(view.format, view.memory, offset);
+  else
+    return cuda::load(reinterpret_cast<const T*>(view.memory) + offset);
+}
 
-  [[nodiscard]] __device__ float prediction(const Arguments& a, std::int64_t channel) const {
-    return cuda::loadAs(a.predictions.format, a.source, a.predictions.offset(n, y, x, channel));
+/// Adjacent cells, which a block computes, with a thread for each of their anchors.
+struct Tile {
+  std::uint32_t firstCell;
+  std::uint32_t cells;
+  std::uint32_t anchors;
+
+  __device__ explicit Tile(const Arguments& a)
+      : firstCell(blockIdx.x * a.cellsOfTile),
+        cells(min(a.cellsOfTile, a.cells - firstCell)),
+        anchors(cells * a.anchors.divisor()) {}
+};
+
+/// Where the first channels of an anchor lie.
+struct AnchorPlace {
+  std::uint32_t cell;    ///< of the tile
+  std::uint32_t anchor;  ///< of the cell
+  ElementPlace place;
+  std::int64_t prediction;
+  std::int64_t label;
+
+  __device__ AnchorPlace(const Arguments& a, const Tile& tile, std::uint32_t number)
+      : cell(a.anchors.divide(number)),
+        anchor(number - cell * a.anchors.divisor()),
+        place(a.place(tile.firstCell + cell)) {
+    place.channel = static_cast<std::int32_t>(anchor * a.perAnchor.divisor());
+    prediction = a.predictions.offset(place);
+    label = a.labels.offset(place);
   }
-  [[nodiscard]] __device__ float label(const Arguments& a, std::int64_t channel) const {
-    return cuda::loadAs(a.labels.format, a.secondary, a.labels.offset(n, y, x, channel));
-  }
-  [[nodiscard]] __device__ float weight(const Arguments& a, std::int64_t channel) const {
-    if (a.factors == nullptr) return 1;
-    return cuda::loadAs(a.weights.format, a.factors, a.weights.offset(n, y, x, channel));
-  }
-  [[nodiscard]] __device__ float overlap(const Arguments& a, std::int64_t anchor) const {
-    const std::int64_t first = anchor * a.perAnchor;
-    return intersectionOverUnion({0, 0, label(a, first + 2), label(a, first + 3)},
-                                 {0, 0, a.boxes[anchor].width, a.boxes[anchor].height});
-  }
-  /// An element that does not count has values for which all losses are finite.
-  __device__ void set(const Arguments& a, std::size_t part, std::int64_t anchor, std::int64_t i, float value,
-                      float target, float scale) const {
-    const std::int64_t to = (number * a.anchors + anchor) * a.channelsOf(part) + i;
-    const std::int64_t channel = anchor * a.perAnchor + Arguments::firstChannelOf(part) + i;
-    a.tensors[part].predictions[to] = scale == 0 ? 0.5F : value;
-    a.tensors[part].labels[to] = scale == 0 ? 0.5F : target;
-    a.tensors[part].weights[to] = scale == 0 ? 0.0F : scale * weight(a, channel);
+  [[nodiscard]] __device__ float weight(const Arguments& a, std::uint32_t channel) const {
+    return a.weights.memory == nullptr ? 1.0F : read<void>(a.weights, a.weights.offset(place) + channel);
   }
 };
 
-__device__ inline float sigmoid(float x) {
+/// Loss and gradient of an element, with all factors.
+struct Outcome {
+  float loss, gradient;
+};
+
+__device__ Outcome outcomeOf(const Part& part, float y, float t, float weight) {
+  const float factor = weight * part.numbers.weight;
+  return {factor * cuda::lossOf(part.type, part.numbers, y, t),
+          factor * cuda::lossGradient(part.type, part.numbers, y, t)};
+}
+
+/// What all channels of a softmax share.
+struct SoftMaxSums {
+  float largest;
+  float logOfSum;        ///< of the exponentials
+  float reciprocal;      ///< 1 / their sum
+  float weightedLabels;  ///< with the factors of the derivatives, for the exact gradient
+};
+
+__device__ Outcome outcomeOfSoftMax(const Part& part, const SoftMaxSums& sums, float y, float t,
+                                    float weight) {
+  const float factor = weight * part.numbers.weight;
+  const float z = y - sums.largest;
+  const float label = cuda::smoothedLabel(part.numbers, t);
+  const float p = cuda::exponential(z) * sums.reciprocal;
+  return {
+      label == 0.0F ? 0.0F : factor * (label * (sums.logOfSum - z)),
+      part.numbers.exactSoftMaxGradient ? p * sums.weightedLabels - factor * label : factor * (p - label)};
+}
+
+__device__ float sigmoid(float x) {
   const float e = expf(-fabsf(x));
   return (x < 0 ? e : 1.0F) / (1 + e);
 }
 
-/// A thread for each anchor of each cell: predictions, labels and weights of the parts.
-__global__ void assignAnchors(Arguments a) {
-  constexpr float tiny = 1e-5F;
-  const std::int64_t count = a.images * a.height * a.width * a.anchors;
-  for (std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; item < count;
-       item += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
-    const std::int64_t anchor = item % a.anchors;
-    const std::int64_t number = item / a.anchors;
-    const Cell cell{number / (a.width * a.height), number / a.width % a.height, number % a.width, number};
-    float best = 0;
-    for (std::int64_t i = 0; i < a.anchors; ++i) best = fmaxf(best, cell.overlap(a, i));
-    const std::int64_t first = anchor * a.perAnchor;
-    const Anchor box = a.boxes[anchor];
-    const YOLOBox truth{cell.label(a, first), cell.label(a, first + 1), cell.label(a, first + 2),
-                        cell.label(a, first + 3)};
-    const YOLOAssignment assigned =
-        assignment(cell.label(a, first + 4), cell.overlap(a, anchor), best, a.presence, a.absence);
-    const bool isObject = assigned.isObject;
-    const float rawWidth = cell.prediction(a, first + 2);
-    const float rawHeight = cell.prediction(a, first + 3);
-    const YOLOBox found{sigmoid(cell.prediction(a, first)), sigmoid(cell.prediction(a, first + 1)),
-                        box.width * expf(rawWidth), box.height * expf(rawHeight)};
-    const float scaleXY = isObject ? a.scaleXY : 0;
-    cell.set(a, 0, anchor, 0, found.x, truth.x, scaleXY);
-    cell.set(a, 0, anchor, 1, found.y, truth.y, scaleXY);
-    const float scaleWH = isObject ? a.scaleWH : 0;
-    cell.set(a, 1, anchor, 0, rawWidth, isObject ? logf(truth.width / box.width + tiny) : 0, scaleWH);
-    cell.set(a, 1, anchor, 1, rawHeight, isObject ? logf(truth.height / box.height + tiny) : 0, scaleWH);
-    float confidence = isObject ? 1.0F : 0.0F;
-    if (isObject && a.rescore) confidence = intersectionOverUnion(found, truth);
-    cell.set(a, 2, anchor, 0, cell.prediction(a, first + 4), confidence,
-             isObject              ? a.scaleObject
-             : assigned.isNoObject ? a.scaleNoObject
-                                   : 0);
-    for (std::int64_t k = 0; k < a.channelsOf(3); ++k)
-      cell.set(a, 3, anchor, k, cell.prediction(a, first + 5 + k), cell.label(a, first + 5 + k),
-               isObject ? a.scaleClass : 0);
-  }
+/// The overlap of the box that an anchor's prediction means and the true one.
+template <class T>
+__device__ float foundOverUnion(const Arguments& a, const AnchorPlace& at) {
+  const float2 box = a.boxes[at.anchor];
+  const auto raw = [&](int channel) { return read<T>(a.predictions, at.prediction + channel); };
+  const auto label = [&](int channel) { return read<T>(a.labels, at.label + channel); };
+  return intersectionOverUnion({sigmoid(raw(0)), sigmoid(raw(1)), box.x * expf(raw(2)), box.y * expf(raw(3))},
+                               {label(0), label(1), label(2), label(3)});
 }
 
-/// A block for each row of cells: gradients, losses of elements, and their sums.
-__global__ void finishRows(Arguments a) {
-  __shared__ double shared[cuda::kMostWarps];
-  const std::int64_t rows = a.images * a.height;
-  const std::int64_t channels = a.anchors * a.perAnchor;
-  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    double sum = 0;
-    double count = 0;
-    for (std::int64_t i = threadIdx.x; i < a.width * channels; i += blockDim.x) {
-      const std::int64_t x = i / channels;
-      const std::int64_t channel = i % channels;
-      const Cell cell{row / a.height, row % a.height, x, row * a.width + x};
-      const std::int64_t inAnchor = channel % a.perAnchor;
-      const std::size_t part = inAnchor < 2 ? 0 : inAnchor < 4 ? 1 : inAnchor < 5 ? 2 : 3;
-      const std::int64_t from = (cell.number * a.anchors + channel / a.perAnchor) * a.channelsOf(part) +
-                                inAnchor - Arguments::firstChannelOf(part);
-      float gradient = a.tensors[part].gradient[from];
-      if (part == 0) {
-        const float p = a.tensors[part].predictions[from];
-        gradient *= p * (1 - p);
+__device__ Outcome outcomeOfConfidence(const Arguments& a, const AnchorPlace& at, float y, float t,
+                                       float scale) {
+  if (scale == 0) return {0, 0};
+  const Part& part = a.parts[kConfidence];
+  const float weight = scale * at.weight(a, part.first);
+  if (part.type != CNNLossType::SoftMaxCrossEntropy) return outcomeOf(part, y, t, weight);
+  // Of one channel.
+  const float factor = weight * part.numbers.weight;
+  return outcomeOfSoftMax(part, {y, 0, 1, factor * cuda::smoothedLabel(part.numbers, t)}, y, t, weight);
+}
+
+/// What a tile stores: confidences, and 0 in all other channels.
+template <class T>
+__device__ void storeConfidences(const Arguments& a, const Tile& tile, const float* confidences,
+                                 const ResultView& to) {
+  const std::uint32_t confidence = a.parts[kConfidence].first;
+  const std::uint32_t elements = tile.cells * a.channels();
+  std::uint32_t stored = 0;
+  if constexpr (!std::is_void_v<T>) {
+    constexpr int lanes = cuda::kLanes<T>;
+    T* const memory =
+        reinterpret_cast<T*>(to.memory) + static_cast<std::int64_t>(tile.firstCell) * a.channels();
+    for (std::uint32_t pack = threadIdx.x; pack < elements / lanes; pack += kThreads) {
+      std::uint32_t anchor = a.perAnchor.divide(pack * lanes);
+      std::uint32_t channel = pack * lanes - anchor * a.perAnchor.divisor();
+      cuda::Lanes<T> values;
+#pragma unroll
+      for (int lane = 0; lane < lanes; ++lane) {
+        values.values[lane] = channel == confidence ? confidences[anchor] : 0.0F;
+        if (++channel < a.perAnchor.divisor()) continue;
+        channel = 0;
+        ++anchor;
       }
-      cuda::storeAs(gradient, a.gradient.format, a.destination,
-                    a.gradient.offset(cell.n, cell.y, x, channel));
-      const float loss = a.tensors[part].loss[from];
-      if (a.perElement)
-        cuda::storeAs(loss, a.loss.format, a.losses, a.loss.offset(cell.n, cell.y, x, channel));
-      sum += static_cast<double>(loss);
-      if (a.countsWeights && cell.weight(a, channel) != 0) ++count;
+      cuda::storeLanes(values, memory + pack * lanes);
     }
-    sum = cuda::sumOfBlock(sum, shared);
-    __syncthreads();
-    count = cuda::sumOfBlock(count, shared);
-    __syncthreads();
-    if (threadIdx.x != 0) continue;
-    a.sums[row] = sum;
-    a.counts[row] = count;
+    stored = elements / lanes * lanes;
+  }
+  for (std::uint32_t i = stored + threadIdx.x; i < elements; i += kThreads) {
+    const std::uint32_t anchor = a.perAnchor.divide(i);
+    const std::uint32_t channel = i - anchor * a.perAnchor.divisor();
+    const AnchorPlace at(a, tile, anchor);
+    cuda::storeAs(channel == confidence ? confidences[anchor] : 0.0F, to.format, to.memory,
+                  to.offset(at.place) + channel);
   }
 }
 
-/// One thread, row after row: what each image's loss is.
+template <class Combine>
+__device__ float combineWarp(float value, Combine combine) {
+  for (unsigned distance = kWarp / 2; distance > 0; distance /= 2)
+    value = combine(value, __shfl_xor_sync(0xFFFFFFFFU, value, distance));
+  return value;
+}
+
+/// Stores gradients, and losses of reduction None, of position, size or classes of an anchor with an object, by a warp.
+/// Returns the sum of their losses.
+template <class T>
+__device__ float finishPart(const Arguments& a, const AnchorPlace& at, std::size_t number) {
+  constexpr float tiny = 1e-5F;
+  const Part& part = a.parts[number];
+  if (part.scale == 0) return 0;
+  const std::uint32_t lane = threadIdx.x % kWarp;
+  const auto value = [&](std::uint32_t i) {
+    const float raw = read<T>(a.predictions, at.prediction + part.first + i);
+    return number == 0 ? sigmoid(raw) : raw;
+  };
+  const auto target = [&](std::uint32_t i) {
+    const float label = read<T>(a.labels, at.label + part.first + i);
+    const float2 box = a.boxes[at.anchor];
+    return number == 1 ? logf(label / (i == 0 ? box.x : box.y) + tiny) : label;
+  };
+  const auto weight = [&](std::uint32_t i) { return part.scale * at.weight(a, part.first + i); };
+  SoftMaxSums sums{-INFINITY, 0, 0, 0};
+  if (part.type == CNNLossType::SoftMaxCrossEntropy) {
+    for (std::uint32_t i = lane; i < part.channels; i += kWarp) sums.largest = fmaxf(sums.largest, value(i));
+    sums.largest = combineWarp(sums.largest, cuda::Maximum());
+    float exponentials = 0;
+    for (std::uint32_t i = lane; i < part.channels; i += kWarp) {
+      exponentials += cuda::exponential(value(i) - sums.largest);
+      if (part.numbers.exactSoftMaxGradient)
+        sums.weightedLabels += weight(i) * part.numbers.weight * cuda::smoothedLabel(part.numbers, target(i));
+    }
+    exponentials = combineWarp(exponentials, cuda::Sum());
+    sums.weightedLabels = combineWarp(sums.weightedLabels, cuda::Sum());
+    sums.logOfSum = logf(exponentials);
+    sums.reciprocal = cuda::reciprocal(exponentials);
+  }
+  float sum = 0;
+  for (std::uint32_t i = lane; i < part.channels; i += kWarp) {
+    const float y = value(i);
+    Outcome outcome = part.type == CNNLossType::SoftMaxCrossEntropy
+                          ? outcomeOfSoftMax(part, sums, y, target(i), weight(i))
+                          : outcomeOf(part, y, target(i), weight(i));
+    if (number == 0) outcome.gradient *= y * (1 - y);
+    const auto store = [&](float result, const ResultView& to) {
+      cuda::storeAs(result, to.format, to.memory, to.offset(at.place) + part.first + i);
+    };
+    store(outcome.gradient, a.gradient);
+    if (a.elementLoss.memory != nullptr) store(outcome.loss, a.elementLoss);
+    sum += outcome.loss;
+  }
+  return combineWarp(sum, cuda::Sum());
+}
+
+/// Weights of each cell of a tile that are not 0.
+__device__ void countWeights(const Arguments& a, const Tile& tile) {
+  const std::uint32_t lane = threadIdx.x % kWarp;
+  for (std::uint32_t cell = threadIdx.x / kWarp; cell < tile.cells; cell += kThreads / kWarp) {
+    const std::int64_t first = a.weights.offset(a.place(tile.firstCell + cell));
+    float count = 0;
+    for (std::uint32_t channel = lane; channel < a.channels(); channel += kWarp)
+      if (read<void>(a.weights, first + channel) != 0) ++count;
+    count = combineWarp(count, cuda::Sum());
+    if (lane == 0) a.counts[tile.firstCell + cell] = static_cast<double>(count);
+  }
+}
+
+/// A block for each tile. First the confidences by a thread for each anchor; these, and 0 for everything else, are stored
+/// as they lie in memory; then a warp for each of the few anchors with an object stores the rest of it.
+/// @tparam T of predictions, labels and a gradient without gaps, whose address is a multiple of 16; void: any
+template <class T>
+__global__ void __launch_bounds__(kThreads, 4) computeTiles(Arguments a) {
+  __shared__ float overlaps[kThreads];
+  __shared__ float gradients[kThreads];
+  __shared__ float losses[kThreads];
+  __shared__ std::uint32_t objects[kThreads];
+  __shared__ std::uint32_t objectCount;
+  const Tile tile(a);
+  const bool hasAnchor = threadIdx.x < tile.anchors;
+  const AnchorPlace at(a, tile, hasAnchor ? threadIdx.x : 0);
+  const float y = read<T>(a.predictions, at.prediction + a.parts[kConfidence].first);
+  const float label = read<T>(a.labels, at.label + a.parts[kConfidence].first);
+  const float2 box = a.boxes[at.anchor];
+  const float overlap = intersectionOverUnion(
+      {0, 0, read<T>(a.labels, at.label + 2), read<T>(a.labels, at.label + 3)}, {0, 0, box.x, box.y});
+  overlaps[threadIdx.x] = overlap;
+  if (threadIdx.x == 0) objectCount = 0;
+  __syncthreads();
+  if (hasAnchor) {
+    float best = 0;
+    if (label == 1)
+      for (std::uint32_t i = 0; i < a.anchors.divisor(); ++i)
+        best = fmaxf(best, overlaps[at.cell * a.anchors.divisor() + i]);
+    const YOLOAssignment assigned = assignment(label, overlap, best, a.presence, a.absence);
+    float target = assigned.isObject ? 1.0F : 0.0F;
+    if (assigned.isObject) {
+      objects[atomicAdd(&objectCount, 1U)] = threadIdx.x;  // their order changes nothing
+      if (a.rescore) target = foundOverUnion<T>(a, at);
+    }
+    const Outcome outcome = outcomeOfConfidence(a, at, y, target,
+                                                assigned.isObject     ? a.parts[kConfidence].scale
+                                                : assigned.isNoObject ? a.scaleNoObject
+                                                                      : 0);
+    gradients[threadIdx.x] = outcome.gradient;
+    losses[threadIdx.x] = outcome.loss;
+  }
+  __syncthreads();
+  storeConfidences<T>(a, tile, gradients, a.gradient);
+  if (a.elementLoss.memory != nullptr) storeConfidences<void>(a, tile, losses, a.elementLoss);
+  if (objectCount > 0) {
+    __syncthreads();  // what is stored below comes later
+    for (std::uint32_t i = threadIdx.x / kWarp; i < objectCount; i += kThreads / kWarp) {
+      const AnchorPlace object(a, tile, objects[i]);
+      float sum = 0;
+      for (std::size_t part = 0; part < kYOLOLossParts; ++part)
+        if (part != kConfidence) sum += finishPart<T>(a, object, part);
+      if (threadIdx.x % kWarp == 0) losses[objects[i]] += sum;
+    }
+    __syncthreads();
+  }
+  if (a.counts != nullptr) countWeights(a, tile);
+  if (a.sums == nullptr || threadIdx.x >= tile.cells) return;
+  double sum = 0;
+  for (std::uint32_t i = 0; i < a.anchors.divisor(); ++i)
+    sum += static_cast<double>(losses[threadIdx.x * a.anchors.divisor() + i]);
+  a.sums[tile.firstCell + threadIdx.x] = sum;
+}
+
+/// The loss of each image, by a row of the block: into the first element of its loss image, 0 into the others.
 __global__ void storeLosses(Arguments a) {
-  double total = 0;
-  double totalCount = 0;
-  const auto quotient = [&](double sum, double count) {
-    const double by = a.countsWeights ? count : a.divisor;
-    return by == 0 ? 0.0F : static_cast<float>(sum / by);
-  };
-  const auto fill = [&](std::int64_t n, float value) {
-    for (std::int64_t y = 0; y < a.loss.height; ++y)
-      for (std::int64_t x = 0; x < a.loss.width; ++x)
-        for (std::int64_t c = 0; c < a.loss.channels; ++c)
-          cuda::storeAs(y == 0 && x == 0 && c == 0 ? value : 0.0F, a.loss.format, a.losses,
-                        a.loss.offset(n, y, x, c));
-  };
-  for (std::int64_t n = 0; n < a.images; ++n) {
-    double sum = 0;
-    double count = 0;
-    for (std::int64_t row = n * a.height; row < (n + 1) * a.height; ++row) {
-      sum += a.sums[row];
-      count += a.counts[row];
-    }
-    total += sum;
-    totalCount += count;
-    fill(n, a.reduceAcrossBatch ? 0.0F : quotient(sum, count));
+  __shared__ double shared[cuda::kMostWarps];
+  const std::uint32_t image = blockIdx.x * blockDim.y + threadIdx.y;
+  const bool isInside = image < a.images;
+  double sum = 0;
+  double count = 0;
+  for (std::uint32_t i = threadIdx.x; isInside && i < a.cellsOfImage.divisor(); i += blockDim.x) {
+    const std::uint32_t cell = image * a.cellsOfImage.divisor() + i;
+    sum += a.sums[cell];
+    if (a.counts != nullptr) count += a.counts[cell];
   }
-  if (a.reduceAcrossBatch && a.images > 0) fill(0, quotient(total, totalCount));
+  sum = cuda::combineRow(sum, shared, cuda::Sum());
+  count = cuda::combineRow(count, shared, cuda::Sum());
+  if (!isInside) return;
+  if (a.reduceAcrossBatch && threadIdx.x == 0) {
+    a.totals[2 * image] = sum;
+    a.totals[2 * image + 1] = count;
+  }
+  const float value = a.reduceAcrossBatch ? 0.0F : a.quotient(sum, count);
+  const std::int64_t elements = a.loss.height * a.loss.width * a.loss.channels;
+  for (std::int64_t i = threadIdx.x; i < elements; i += blockDim.x) {
+    const std::int64_t pixel = i / a.loss.channels;
+    cuda::storeAs(i == 0 ? value : 0.0F, a.loss.format, a.lossMemory,
+                  a.loss.offset(image, pixel / a.loss.width, pixel % a.loss.width, i % a.loss.channels));
+  }
 }
 
-class PartsPlan final : public Plan {
- public:
-  explicit PartsPlan(const YOLOLossProblem& problem)
-      : problem_(problem), parts_(problem, lossImplementationsCuda()) {}
+/// Image 0 gets the loss of the batch.
+__global__ void storeBatchLoss(Arguments a) {
+  __shared__ double shared[cuda::kMostWarps];
+  double sum = 0;
+  double count = 0;
+  for (std::uint32_t image = threadIdx.x; image < a.images; image += blockDim.x) {
+    sum += a.totals[2 * image];
+    count += a.totals[2 * image + 1];
+  }
+  sum = cuda::sumOfBlock(sum, shared);
+  count = cuda::sumOfBlock(count, shared);
+  if (threadIdx.x == 0) cuda::storeAs(a.quotient(sum, count), a.loss.format, a.lossMemory, 0);
+}
 
-  /// Behind that of the parts two numbers for each row: loss, and weights that are not 0.
+class TilesPlan final : public Plan {
+ public:
+  explicit TilesPlan(const YOLOLossProblem& problem) : problem_(problem) {}
+
+  /// Two numbers for each cell and each image: loss, and weights that are not 0.
   [[nodiscard]] std::size_t scratchBytes() const override {
-    return parts_.scratchBytes() + 2 * static_cast<std::size_t>(rows()) * sizeof(double);
+    return perElement() ? 0 : 2 * static_cast<std::size_t>(cells() + images()) * sizeof(double);
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     if (problem_.predictions.elements() == 0) return;
     const Arguments a = makeArguments(operands);
-    const std::int64_t items = rows() * a.width * a.anchors;
-    mtl::cuda::launch(stream, assignAnchors, dim3(std::min(mtl::cuda::blocksFor(items, kThreads), 1U << 20U)),
-                      dim3(kThreads), 0, a);
-    parts_.run(stream, operands.scratch);
-    mtl::cuda::launch(stream, finishRows,
-                      dim3(static_cast<unsigned>(std::min<std::int64_t>(rows(), 1 << 20))), dim3(kThreads), 0,
-                      a);
-    if (!a.perElement) mtl::cuda::launch(stream, storeLosses, dim3(1), dim3(1), 0, a);
+    const dim3 grid((a.cells + a.cellsOfTile - 1) / a.cellsOfTile);
+    const auto launch = [&](auto kernel) { mtl::cuda::launch(stream, kernel, grid, dim3(kThreads), 0, a); };
+    switch (commonFormat(operands)) {
+      case ImageFeatureChannelFormat::Float32:
+        launch(computeTiles<float>);
+        break;
+      case ImageFeatureChannelFormat::Float16:
+        launch(computeTiles<Float16>);
+        break;
+      default:
+        launch(computeTiles<void>);
+    }
+    if (perElement()) return;
+    const dim3 block(kWarp, kThreads / kWarp);
+    mtl::cuda::launch(stream, storeLosses, dim3((a.images + block.y - 1) / block.y), block, 0, a);
+    if (a.reduceAcrossBatch) mtl::cuda::launch(stream, storeBatchLoss, dim3(1), dim3(kThreads), 0, a);
   }
 
  private:
-  [[nodiscard]] std::int64_t rows() const {
-    return problem_.predictions.images * problem_.predictions.height;
+  [[nodiscard]] bool perElement() const { return problem_.reductionType == CNNReductionType::None; }
+  [[nodiscard]] std::int64_t images() const { return problem_.predictions.images; }
+  [[nodiscard]] std::int64_t cellsOfImage() const {
+    return problem_.predictions.height * problem_.predictions.width;
+  }
+  [[nodiscard]] std::int64_t cells() const { return images() * cellsOfImage(); }
+
+  /// As many as have a thread for each anchor; if it can be such that all tiles of a gradient begin at multiples of 16 bytes.
+  [[nodiscard]] std::uint32_t cellsOfTile() const {
+    constexpr std::int64_t unit = cuda::kLanes<Float16>;
+    const std::int64_t most = kThreads / problem_.anchors();
+    return static_cast<std::uint32_t>(most < unit ? most : most / unit * unit);
+  }
+
+  /// The format of predictions, labels and gradient if kernels for it compute them, or None.
+  [[nodiscard]] ImageFeatureChannelFormat commonFormat(const Operands& operands) const {
+    const TensorShape& gradient = problem_.gradient;
+    const bool takesPacks = gradient.isDense() &&
+                            reinterpret_cast<std::uintptr_t>(operands.destination) % 16 == 0 &&
+                            cellsOfTile() * gradient.channels % cuda::kLanes<Float16> == 0;
+    return takesPacks ? cuda::commonFormat({&gradient, &problem_.predictions, &problem_.labels})
+                      : ImageFeatureChannelFormat::None;
   }
 
   [[nodiscard]] Arguments makeArguments(const Operands& operands) const {
     Arguments a{};
-    a.images = problem_.predictions.images;
-    a.height = problem_.predictions.height;
-    a.width = problem_.predictions.width;
-    a.anchors = problem_.anchors();
-    a.perAnchor = problem_.channelsPerAnchor();
-    a.predictions = problem_.predictions;
-    a.labels = problem_.labels;
-    a.weights = problem_.weights;
-    a.gradient = problem_.gradient;
+    a.images = static_cast<std::uint32_t>(images());
+    a.cells = static_cast<std::uint32_t>(cells());
+    a.cellsOfTile = cellsOfTile();
+    a.cellsOfImage = Divider(cellsOfImage());
+    a.width = Divider(problem_.predictions.width);
+    a.anchors = Divider(problem_.anchors());
+    a.perAnchor = Divider(problem_.channelsPerAnchor());
+    a.predictions = {problem_.predictions, operands.source};
+    a.labels = {problem_.labels, operands.secondary};
+    if (problem_.weights.channels > 0) a.weights = {problem_.weights, operands.parameters[0]};
+    a.gradient = {problem_.gradient, operands.destination};
+    if (perElement()) a.elementLoss = {problem_.loss, operands.parameters[1]};
     a.loss = problem_.loss;
-    a.source = operands.source;
-    a.secondary = operands.secondary;
-    a.factors = problem_.weights.channels > 0 ? operands.parameters[0] : nullptr;
-    a.destination = operands.destination;
-    a.losses = operands.parameters[1];
-    const YOLOTensors tensors = parts_.tensors(operands.scratch);
-    std::copy(tensors.begin(), tensors.end(), a.tensors);
+    a.lossMemory = operands.parameters[1];
+    const float scales[] = {problem_.scaleXY, problem_.scaleWH, problem_.scaleObject, problem_.scaleClass};
+    for (std::size_t i = 0; i < kYOLOLossParts; ++i)
+      a.parts[i] = {problem_.parts[i].type, problem_.parts[i].lossNumbers(),
+                    static_cast<std::uint32_t>(YOLOLossProblem::firstChannelOf(i)),
+                    static_cast<std::uint32_t>(problem_.countedChannelsOf(i)), scales[i]};
     for (std::size_t i = 0; i < problem_.anchorBoxes.size() / 2; ++i)
       a.boxes[i] = {problem_.anchorBoxes[2 * i], problem_.anchorBoxes[2 * i + 1]};
-    a.scaleXY = problem_.scaleXY;
-    a.scaleWH = problem_.scaleWH;
     a.scaleNoObject = problem_.scaleNoObject;
-    a.scaleObject = problem_.scaleObject;
-    a.scaleClass = problem_.scaleClass;
     a.presence = problem_.minIOUForObjectPresence;
     a.absence = problem_.maxIOUForObjectAbsence;
     a.rescore = problem_.rescore;
-    a.perElement = problem_.reductionType == CNNReductionType::None;
-    a.countsWeights = problem_.countsWeights();
     a.reduceAcrossBatch = problem_.reduceAcrossBatch;
     a.divisor = problem_.divisor();
-    a.sums = reinterpret_cast<double*>(operands.scratch + parts_.scratchBytes());
-    a.counts = a.sums + rows();
+    if (!perElement()) {
+      a.sums = reinterpret_cast<double*>(operands.scratch);
+      a.totals = a.sums + 2 * cells();
+      if (problem_.countsWeights()) a.counts = a.sums + cells();
+    }
     return a;
   }
 
   YOLOLossProblem problem_;
-  YOLOParts parts_;
 };
 
-Preparation prepareParts(const YOLOLossProblem& problem) {
+Preparation prepareTiles(const YOLOLossProblem& problem) {
   if (problem.anchors() > kMostAnchors)
     return Refusal{"more than " + std::to_string(kMostAnchors) + " anchors"};
-  return std::make_shared<const PartsPlan>(problem);
+  for (const TensorShape* shape :
+       {&problem.predictions, &problem.labels, &problem.weights, &problem.gradient, &problem.loss})
+    if (!ElementGrid::fits(*shape)) return Refusal{ElementGrid::kTooLarge};
+  const TensorShape& cells = problem.predictions;
+  if (cells.images * cells.height * cells.width > 0x7FFFFFFF) return Refusal{"2^31 cells"};
+  if (cells.channels > 0x7FFFFFFF / static_cast<std::int64_t>(kThreads))
+    return Refusal{"a cell of 2^31 / 256 channels"};
+  return std::make_shared<const TilesPlan>(problem);
 }
 
-constexpr Implementation<YOLOLossProblem> kImplementations[] = {{"parts", prepareParts}};
+constexpr Implementation<YOLOLossProblem> kImplementations[] = {{"tiles", prepareTiles}};
 
 }  // namespace
 
