@@ -20,9 +20,12 @@ using cuda::ChunkSums;
 using cuda::FusedNeuron;
 using Operation = BatchNormalizationOperation;
 
-constexpr std::int64_t kPixelsOfMap = 16;     ///< of a thread that stores results, at least
-constexpr std::int64_t kPixelsOfSum = 8;      ///< of a thread that sums, at least
-constexpr std::int64_t kMostSumBlocks = 512;  ///< so that few numbers are left to join
+constexpr std::int64_t kPixelsOfMap = 16;  ///< of a thread that stores results, at least
+constexpr std::int64_t kPixelsOfSum = 8;   ///< of a thread that sums, at least
+/// So that few numbers are left to join: whole rounds of a GPU of 132 multiprocessors, which hold two blocks or four, or
+/// of gradients in packs of float32 three.
+constexpr std::int64_t kMostSumBlocks = 528;
+constexpr std::int64_t kMostGradientSumBlocksOfFloats = 396;
 
 template <class T>
 T* at(const Operands& operands, std::size_t parameter) {
@@ -106,7 +109,8 @@ class BatchNormalizationPlan final : public Plan {
     return chunks * 2 * static_cast<std::size_t>(shape().channels) * sizeof(double);
   }
   [[nodiscard]] ChannelGrid sumGrid(std::int64_t lanes) const {
-    return {shape(), lanes, kPixelsOfSum, kMostSumBlocks};
+    const bool ofThree = lanes == 4 && problem_.operation == Operation::StatisticsGradient;
+    return {shape(), lanes, kPixelsOfSum, ofThree ? kMostGradientSumBlocksOfFloats : kMostSumBlocks};
   }
   [[nodiscard]] std::span<const float> slopes() const {
     if (problem_.neuron.neuronType() != CNNNeuronType::PReLU) return {};

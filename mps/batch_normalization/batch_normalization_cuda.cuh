@@ -209,8 +209,12 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
     double mean[lanes];
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane) mean[lane] = static_cast<double>(function.mean.values[lane]);
-    const auto gradientOf = [&](int lane, float dy, float x) { return function.gradient(lane, dy, x); };
-    addGradients<Access, false>(grid, source, gradient, mean, gradientOf, first, second);
+    if constexpr (kind == FusedNeuron::None)
+      addGradients<Access, false, true>(grid, source, gradient, mean, SameGradient(), first, second);
+    else
+      addGradients<Access, false, kind == FusedNeuron::Kink>(
+          grid, source, gradient, mean,
+          [&](int lane, float dy, float x) { return function.gradient(lane, dy, x); }, first, second);
   }
   storeChunk(sums, pack, isInside, first, second);
 }

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include "mps/core/channel_grid_cuda.cuh"
 
@@ -47,6 +49,101 @@ static __device__ __noinline__ double shiftOf(SourceView source, std::int64_t im
   return first - first == 0.0F ? static_cast<double>(first) : 0.0;
 }
 
+/// Whether all numbers that it was shown are finite.
+struct FiniteWatch {
+  float sum = 0;
+  __half2 halves{};
+
+  __device__ void see(float value) { sum = fmaf(value, 0.0F, sum); }
+  __device__ void seeHalves(std::uint32_t bits) {
+    __half2 both;
+    memcpy(&both, &bits, sizeof both);
+    halves = __hfma2(both, __half2{}, halves);
+  }
+  [[nodiscard]] __device__ bool allFinite() const {
+    const float2 both = __half22float2(halves);
+    return sum + both.x + both.y == 0.0F;
+  }
+};
+
+/// A pack as float64 numbers.
+template <class Access>
+struct ConvertedPack {
+  static constexpr double factor = 1;
+  double values[Access::lanes];
+
+  __device__ ConvertedPack(const typename Access::Fetched& fetched, FiniteWatch& /*watch*/) {
+    const typename Access::Values from = Access::valuesOf(fetched);
+#pragma unroll
+    for (int lane = 0; lane < Access::lanes; ++lane) values[lane] = static_cast<double>(from.values[lane]);
+  }
+  __device__ static double widen(float value, FiniteWatch& /*watch*/) {
+    return static_cast<double>(value);
+  }
+};
+
+/// A finite float32 number as float64, times 2^-896: its bits at their new places. The instruction that converts takes
+/// as long as four sums; an fma with the factor takes the power away again, exactly.
+inline constexpr double kMovedFloatFactor = 0x1p896;
+__device__ inline double movedFloat(std::uint32_t bits) {
+  return __hiloint2double((static_cast<int>(bits) >> 3) & static_cast<int>(0x8FFFFFFFU),
+                          static_cast<int>(bits << 29));
+}
+/// The same for a float16 number in the upper half of `bits`, times 2^-1008.
+inline constexpr double kMovedHalfFactor = 0x1p1008;
+__device__ inline double movedHalf(std::uint32_t bits) {
+  return __hiloint2double((static_cast<int>(bits) >> 6) & static_cast<int>(0x81FFFC00U), 0);
+}
+
+/// ConvertedPack divided by `factor`, if the watch says that all numbers are finite.
+template <class T>
+struct MovedPack {
+  static constexpr bool isHalf = sizeof(T) == 2;
+  static constexpr double factor = isHalf ? kMovedHalfFactor : kMovedFloatFactor;
+  double values[kLanes<T>];
+
+  __device__ MovedPack(const uint4& pack, FiniteWatch& watch) {
+    const std::uint32_t words[4] = {pack.x, pack.y, pack.z, pack.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (isHalf) {
+        watch.seeHalves(words[i]);
+        values[2 * i] = movedHalf(words[i] << 16);
+        values[2 * i + 1] = movedHalf(words[i]);
+      } else {
+        watch.see(__uint_as_float(words[i]));
+        values[i] = movedFloat(words[i]);
+      }
+    }
+  }
+  __device__ static double widen(float value, FiniteWatch& watch) {
+    watch.see(value);
+    return movedFloat(__float_as_uint(value)) * kMovedFloatFactor;
+  }
+};
+template <class Access>
+struct FastPack {
+  using Type = ConvertedPack<Access>;
+};
+template <class T>
+struct FastPack<InPacks<T>> {
+  using Type = MovedPack<T>;
+};
+
+/// Calls add(null pointer to a type of packs, watch) for numbers whose bits are moved, and again where not all were finite.
+/// @tparam moves false: at once for numbers that are converted, which takes less code
+template <class Access, bool moves, int lanes, class Add>
+__device__ void addFast(double (&first)[lanes], double (&second)[lanes], Add add) {
+  FiniteWatch watch;
+  if constexpr (moves) {
+    add(static_cast<typename FastPack<Access>::Type*>(nullptr), watch);
+    if (watch.allFinite()) return;
+#pragma unroll
+    for (int lane = 0; lane < lanes; ++lane) first[lane] = second[lane] = 0;
+  }
+  add(static_cast<ConvertedPack<Access>*>(nullptr), watch);
+}
+
 /// sum (x - shift) and sum (x - shift)^2 of each chunk. @tparam byImage of each image @param channels as the caller has
 /// them
 template <class Access, bool byImage>
@@ -64,53 +161,73 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
     for (int lane = 0; lane < lanes; ++lane)
       shift[lane] = shiftOf(source, byImage ? blockIdx.z : 0,
                             (static_cast<std::int64_t>(pack) * lanes + lane) % channels);
-    typename Access::Fetched fetched[batch];
-    grid.template forEachBatch<batch>(
-        pack * lanes,
-        [&](int i, ElementPlace& place) {
-          if constexpr (byImage) place.image = static_cast<std::int32_t>(blockIdx.z);
-          fetched[i] = Access::fetch(source, place);
-        },
-        [&](int i, const ElementPlace& /*place*/) {
-          const typename Access::Values values = Access::valuesOf(fetched[i]);
+    addFast<Access, (lanes > 1)>(first, second, [&](auto* type, FiniteWatch& watch) {
+      using Pack = std::remove_pointer_t<decltype(type)>;
+      typename Access::Fetched fetched[batch];
+      grid.template forEachBatch<batch>(
+          pack * lanes,
+          [&](int i, ElementPlace& place) {
+            if constexpr (byImage) place.image = static_cast<std::int32_t>(blockIdx.z);
+            fetched[i] = Access::fetch(source, place);
+          },
+          [&](int i, const ElementPlace& /*place*/) {
+            const Pack x(fetched[i], watch);
 #pragma unroll
-          for (int lane = 0; lane < lanes; ++lane) {
-            const double difference = static_cast<double>(values.values[lane]) - shift[lane];
-            first[lane] += difference;
-            second[lane] = fma(difference, difference, second[lane]);
-          }
-        });
+            for (int lane = 0; lane < lanes; ++lane) {
+              const double difference = fma(x.values[lane], Pack::factor, -shift[lane]);
+              first[lane] += difference;
+              second[lane] = fma(difference, difference, second[lane]);
+            }
+          });
+    });
   }
   storeChunk(sums, pack, isInside, first, second);
 }
 
-/// sum g and sum g (x - mean) of this thread's pixels, added to `first` and `second`.
-/// @tparam byImage of each image @param gradientOf g of a lane, from dy and x
-template <class Access, bool byImage, class GradientOf>
+/// g where it is dy.
+struct SameGradient {};
+
+/// sum g and sum g (x - mean) of this thread's pixels, into `first` and `second`, which are 0.
+/// @tparam byImage of each image @tparam moves as addFast has it
+/// @param gradientOf g of a lane, from dy and x; or SameGradient
+template <class Access, bool byImage, bool moves, class GradientOf>
 __device__ void addGradients(const ChannelGrid& grid, SourceView source, SourceView gradient,
                              const double (&mean)[Access::lanes], GradientOf gradientOf,
                              double (&first)[Access::lanes], double (&second)[Access::lanes]) {
   constexpr int lanes = Access::lanes;
   constexpr int batch = kPixelBatch<Access, 2>;
-  typename Access::Fetched fetchedX[batch];
-  typename Access::Fetched fetchedDy[batch];
-  grid.template forEachBatch<batch>(
-      grid.pack() * lanes,
-      [&](int i, ElementPlace& place) {
-        if constexpr (byImage) place.image = static_cast<std::int32_t>(blockIdx.z);
-        fetchedX[i] = Access::fetch(source, place);
-        fetchedDy[i] = Access::fetch(gradient, place);
-      },
-      [&](int i, const ElementPlace& /*place*/) {
-        const typename Access::Values x = Access::valuesOf(fetchedX[i]);
-        const typename Access::Values dy = Access::valuesOf(fetchedDy[i]);
+  addFast<Access, moves>(first, second, [&](auto* type, FiniteWatch& watch) {
+    using Pack = std::remove_pointer_t<decltype(type)>;
+    typename Access::Fetched fetchedX[batch];
+    typename Access::Fetched fetchedDy[batch];
+    const auto addLane = [&](int lane, double x, double g) {
+      first[lane] += g;
+      second[lane] = fma(g, fma(x, Pack::factor, -mean[lane]), second[lane]);
+    };
+    grid.template forEachBatch<batch>(
+        grid.pack() * lanes,
+        [&](int i, ElementPlace& place) {
+          if constexpr (byImage) place.image = static_cast<std::int32_t>(blockIdx.z);
+          fetchedX[i] = Access::fetch(source, place);
+          fetchedDy[i] = Access::fetch(gradient, place);
+        },
+        [&](int i, const ElementPlace& /*place*/) {
+          const Pack x(fetchedX[i], watch);
+          if constexpr (std::is_same_v<GradientOf, SameGradient>) {
+            const Pack dy(fetchedDy[i], watch);
 #pragma unroll
-        for (int lane = 0; lane < lanes; ++lane) {
-          const auto g = static_cast<double>(gradientOf(lane, dy.values[lane], x.values[lane]));
-          first[lane] += g;
-          second[lane] = fma(g, static_cast<double>(x.values[lane]) - mean[lane], second[lane]);
-        }
-      });
+            for (int lane = 0; lane < lanes; ++lane)
+              addLane(lane, x.values[lane], dy.values[lane] * Pack::factor);
+          } else {
+            const typename Access::Values xs = Access::valuesOf(fetchedX[i]);
+            const typename Access::Values dys = Access::valuesOf(fetchedDy[i]);
+#pragma unroll
+            for (int lane = 0; lane < lanes; ++lane)
+              addLane(lane, x.values[lane],
+                      Pack::widen(gradientOf(lane, dys.values[lane], xs.values[lane]), watch));
+          }
+        });
+  });
 }
 
 /// The sums of all chunks for the channel of this column of threads, in the threads with threadIdx.y 0.

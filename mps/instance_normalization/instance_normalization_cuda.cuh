@@ -64,8 +64,7 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
       mean[lane] = static_cast<double>(
           ChannelStatistics(statistics, blockIdx.z, c / statistics.groupChannels()).nearMean);
     }
-    const auto gradientOf = [](int /*lane*/, float dy, float /*x*/) { return dy; };
-    addGradients<Access, true>(grid, source, gradient, mean, gradientOf, first, second);
+    addGradients<Access, true, (lanes > 1)>(grid, source, gradient, mean, SameGradient(), first, second);
   }
   storeChunk(sums, pack, isInside, first, second);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "mps/instance_normalization/instance_normalization_cuda.cuh"
 
@@ -136,25 +137,33 @@ struct SlicePart {
     for (int lane = 0; lane < lanes; ++lane)
       shift[lane] = static_cast<double>(shiftOf(a, (pack * lanes + lane) % a.channels));
     double sums[2 * lanes] = {};
-    const auto take = [&](std::uint32_t begin, std::uint32_t end) {
+    FiniteWatch watch;
+    const auto take = [&](auto* type, std::uint32_t begin, std::uint32_t end) {
+      using Pack = std::remove_pointer_t<decltype(type)>;
       for (std::uint32_t i = begin; i < end; ++i) {
-        const Lanes<T> values = x(i);
+        const Pack values(held[i * step], watch);
 #pragma unroll
         for (int lane = 0; lane < lanes; ++lane) {
-          const double difference = static_cast<double>(values.values[lane]) - shift[lane];
+          const double difference = fma(values.values[lane], Pack::factor, -shift[lane]);
           sums[lane] += difference;
           sums[lanes + lane] = fma(difference, difference, sums[lanes + lane]);
         }
       }
     };
+    constexpr MovedPack<T>* moved = nullptr;
     __pipeline_wait_prior(3);
-    take(0, min(stageSteps, count));
+    take(moved, 0, min(stageSteps, count));
     __pipeline_wait_prior(2);
-    take(stageSteps, min(2 * stageSteps, count));
+    take(moved, stageSteps, min(2 * stageSteps, count));
     __pipeline_wait_prior(1);
-    take(2 * stageSteps, min(3 * stageSteps, count));
+    take(moved, 2 * stageSteps, min(3 * stageSteps, count));
     __pipeline_wait_prior(0);
-    take(3 * stageSteps, count);
+    take(moved, 3 * stageSteps, count);
+    if (!watch.allFinite()) {
+#pragma unroll
+      for (double& sum : sums) sum = 0;
+      take(static_cast<ConvertedPack<InPacks<T>>*>(nullptr), 0, count);
+    }
 
     // Threads of a warp that have the same pack, then those of all warps and of all repeats.
     const std::uint32_t lane = threadIdx.x % 32;
