@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 
 #include "mps/instance_normalization/instance_normalization_problem.hpp"
 #include "mps/instance_normalization/instance_normalization_slices_cuda.cuh"
@@ -23,8 +24,8 @@ constexpr std::int64_t kPixelsOfSum = 8;      ///< of a thread that sums, at lea
 constexpr std::int64_t kMostSumBlocks = 512;  ///< of all images, so that few numbers are left to join
 constexpr std::int64_t kMostImages = 65535;   ///< along z
 
-/// Forward in one go where the pixels of a few channels fit into shared memory. Otherwise of each image: sums of chunks, their
-/// join, statistics of the groups (but where they were saved), and the map.
+/// In one go where the pixels of a few channels fit into the shared memory of a few blocks. Otherwise of each image: sums of
+/// chunks, their join, statistics of the groups (but where they were saved), and the map.
 class ImagesPlan final : public Plan {
  public:
   explicit ImagesPlan(const InstanceNormalizationProblem& problem)
@@ -58,7 +59,7 @@ class ImagesPlan final : public Plan {
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     if (problem_.source.elements() == 0) return;
-    if (isForward() && takesPacks(operands) && goesOnInImages()) {
+    if (takesPacks(operands) && goesOnInImages()) {
       if (format_ == ImageFeatureChannelFormat::Float32 && runSlices<float>(stream, operands)) return;
       if (format_ == ImageFeatureChannelFormat::Float16 && runSlices<Float16>(stream, operands)) return;
     }
@@ -79,7 +80,8 @@ class ImagesPlan final : public Plan {
     const auto goesOn = [](const TensorShape& shape) {
       return shape.height == 1 || shape.rowStride == shape.width * shape.pixelStride;
     };
-    return goesOn(problem_.source) && goesOn(problem_.destination);
+    return goesOn(problem_.source) && (isForward() || goesOn(problem_.gradient)) &&
+           (!problem_.computesData || goesOn(problem_.destination));
   }
   /// @return whether slices fit into shared memory; otherwise nothing was done
   template <class T>
@@ -92,13 +94,14 @@ class ImagesPlan final : public Plan {
       return value;
     };
     const int most = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-    const std::int64_t groupChannels = channels_ / problem_.groups;
     cuda::SliceDivision division(
-        problem_.source, cuda::kLanes<T>, channels_, groupChannels, static_cast<std::size_t>(most),
+        problem_.source, cuda::kLanes<T>, channels_, channels_ / problem_.groups, isForward() ? 1 : 2,
+        attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 8 : 1, static_cast<std::size_t>(most),
         static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor)));
     if (division.slices == 0) return false;
     cuda::SliceArguments& a = division.arguments;
     a.source = {problem_.source, operands.source};
+    a.gradient = {problem_.gradient, operands.gradient};
     a.destination = {problem_.destination, operands.destination};
     a.imagePixels = pixels_;
     a.epsilon = static_cast<double>(problem_.epsilon);
@@ -106,11 +109,37 @@ class ImagesPlan final : public Plan {
                     problem_.groups, channels_};
     a.gamma = reinterpret_cast<const float*>(operands.parameters[0]);
     a.beta = reinterpret_cast<const float*>(operands.parameters[1]);
-    const auto kernel = cuda::normalizeSlices<T>;
-    mtl::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
-                     "cudaFuncSetAttribute");
-    mtl::cuda::launch(stream, kernel, dim3(division.slices, static_cast<unsigned>(images_)),
-                      dim3(division.threads), division.sharedBytes, a);
+    a.sums = {scratch<double>(operands, 0), channels_};
+    a.computesData = problem_.computesData;
+    a.accumulate = operands.accumulate;
+    auto* const gammaGradient = reinterpret_cast<float*>(operands.parameters[2]);
+    auto* const betaGradient = reinterpret_cast<float*>(operands.parameters[3]);
+    if (!isForward() && !problem_.sumsImages) {
+      a.gammaGradient = gammaGradient;
+      a.betaGradient = betaGradient;
+    }
+    const auto start = [&](auto* kernel) {
+      mtl::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
+                       "cudaFuncSetAttribute");
+      mtl::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                            cudaSharedmemCarveoutMaxShared),
+                       "cudaFuncSetAttribute");
+      mtl::cuda::launch(stream, kernel,
+                        dim3(division.slices * division.blocks, static_cast<unsigned>(images_)),
+                        dim3(division.threads), division.sharedBytes, a);
+    };
+    const auto startBlocks = [&](auto blocks) {
+      if (division.blocks != blocks()) return;
+      if (isForward())
+        start(cuda::normalizeSlices<T, blocks()>);
+      else
+        start(cuda::gradientOfSlices<T, blocks()>);
+    };
+    startBlocks(std::integral_constant<unsigned, 1>());
+    startBlocks(std::integral_constant<unsigned, 2>());
+    startBlocks(std::integral_constant<unsigned, 4>());
+    startBlocks(std::integral_constant<unsigned, 8>());
+    if (!isForward() && problem_.sumsImages) sumImages(stream, a.sums, gammaGradient, betaGradient);
     return true;
   }
 
@@ -187,13 +216,17 @@ class ImagesPlan final : public Plan {
         stream, cuda::finishGradients, groupGrid(), dim3(kGroupThreads), 0,
         cuda::FinishGradientArguments{perImage, statistics, pixels_, gamma,
                                       problem_.sumsImages ? nullptr : gammaGradient, betaGradient, shares});
-    if (problem_.sumsImages)
-      mtl::cuda::launch(stream, cuda::sumImages, dim3(mtl::cuda::blocksFor(channels_)),
-                        dim3(mtl::cuda::kBlockThreads), 0, perImage, images_, gammaGradient, betaGradient);
+    if (problem_.sumsImages) sumImages(stream, perImage, gammaGradient, betaGradient);
     if (problem_.computesData)
       mtl::cuda::launch(stream, cuda::imageGradientOfPixels<Access>, map.grid, map.block, 0,
                         cuda::ImageGradientArguments{map, gradient, source, destination, statistics, gamma,
                                                      shares, operands.accumulate});
+  }
+
+  void sumImages(mtl::Stream& stream, const ImageSums& sums, float* gammaGradient,
+                 float* betaGradient) const {
+    mtl::cuda::launch(stream, cuda::sumImages, dim3(mtl::cuda::blocksFor(channels_)),
+                      dim3(mtl::cuda::kBlockThreads), 0, sums, images_, gammaGradient, betaGradient);
   }
 
   static constexpr unsigned kGroupThreads = 64;

@@ -8,77 +8,128 @@
 
 #include "mps/instance_normalization/instance_normalization_cuda.cuh"
 
-/// A block for some channels of an image, whole groups of them: it holds their pixels in shared memory, so that each is
-/// read once.
+/// A few blocks for some channels of an image, whole groups of them: they hold the pixels in shared memory, so that each
+/// is read once, and read one another's sums there.
 namespace mps::detail::cuda {
 
-inline constexpr unsigned kMostSliceThreads = 1024;
+inline constexpr unsigned kMostSliceThreads = 512;
+
+/// Blocks of one slice, which follow one another along x, share their memory from compute capability 9.0 on.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define UNMETAL_BLOCKS_OF_SLICE(blocks)
+#else
+#define UNMETAL_BLOCKS_OF_SLICE(blocks) __cluster_dims__(blocks)
+#endif
+
+/// @name Between the blocks of a slice. All threads take part in arriving and waiting.
+/// @{
+__device__ inline void arriveInSlice() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+#endif
+}
+__device__ inline void waitInSlice() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+/// @param own address in this block's shared memory @return what stands there in that of another block
+__device__ inline double readInSlice(const double* own, unsigned block) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  std::uint32_t address = 0;
+  double value = 0;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;"
+      : "=r"(address)
+      : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(own))), "r"(block));
+  asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"(value) : "r"(address) : "memory");
+  return value;
+#else
+  return *own;
+#endif
+}
+/// @}
 
 struct SliceArguments {
   SourceView source;
+  SourceView gradient;  ///< of gradients
   ResultView destination;
-  std::uint32_t pixels = 0;    ///< of an image
-  std::uint32_t packs = 0;     ///< of 16 bytes of a slice, at most 32
-  std::uint32_t channels = 0;  ///< of a slice, as the caller has them
+  std::uint32_t pixels = 0;         ///< of an image
+  std::uint32_t pixelsOfBlock = 0;  ///< at most
+  std::uint32_t packs = 0;          ///< of 16 bytes of a slice, at most 32
+  std::uint32_t channels = 0;       ///< of a slice, as the caller has them
   std::uint32_t groupChannels = 1;
   double imagePixels = 0;  ///< as the caller has them
   double epsilon = 0;
-  GroupStatistics statistics;  ///< to save, or no memory
+  GroupStatistics statistics;  ///< to save, or for gradients to read; or no memory
   const float* gamma = nullptr;
   const float* beta = nullptr;
+  // Of gradients.
+  ImageSums sums;                  ///< what B and G go to where the next is null
+  float* gammaGradient = nullptr;  ///< rows of channels
+  float* betaGradient = nullptr;
+  bool computesData = true;
+  bool accumulate = false;
 };
 
 /// How the slices of a problem are cut.
 struct SliceDivision {
   SliceArguments arguments;
-  std::uint32_t slices = 0;  ///< 0: an image is too large
+  unsigned slices = 0;  ///< 0: an image is too large
+  unsigned blocks = 1;  ///< of a slice: 1, 2, 4 or 8
   unsigned threads = 0;
   std::size_t sharedBytes = 0;
 
-  /// @param shape of the source, perhaps widened @param channels before that @param sharedLimit of a block
-  /// @param sharedOfProcessor of all of its blocks
+  /// @param shape of the source, perhaps widened @param channels before that @param tensors that are held
+  /// @param mostBlocks of a slice @param sharedLimit of a block @param sharedOfProcessor of all of its blocks
   SliceDivision(const TensorShape& shape, std::int64_t lanes, std::int64_t channels,
-                std::int64_t groupChannels, std::size_t sharedLimit, std::size_t sharedOfProcessor) {
+                std::int64_t groupChannels, std::int64_t tensors, unsigned mostBlocks,
+                std::size_t sharedLimit, std::size_t sharedOfProcessor) {
     const bool isWidened = shape.channels != channels;
     const std::int64_t packsOfPixel = shape.channels / lanes;
-    // Two blocks take turns in loading and storing. Slices of a sector of memory at least.
-    const std::size_t half = std::min(sharedLimit, sharedOfProcessor / 2 - 1024);
-    for (const std::size_t limit : {half, sharedLimit}) {
-      threads = limit == half ? kMostSliceThreads / 2 : kMostSliceThreads;
-      for (std::int64_t packs = std::min<std::int64_t>(32, packsOfPixel); packs > 0; --packs) {
-        const bool isWhole = packs == packsOfPixel;
-        if (!isWhole &&
-            (isWidened || packs < 2 || packsOfPixel % packs != 0 || packs * lanes % groupChannels != 0))
-          continue;
-        const auto wide = static_cast<std::size_t>(packs * lanes);
-        const auto pixels = static_cast<std::size_t>(shape.width * shape.height);
-        sharedBytes = pixels * static_cast<std::size_t>(packs) * sizeof(uint4) +
-                      (2 * threads / 32 + 4) * wide * sizeof(double) + 3 * wide * sizeof(float);
-        if (sharedBytes > limit) continue;
-        arguments.pixels = static_cast<std::uint32_t>(pixels);
-        arguments.packs = static_cast<std::uint32_t>(packs);
-        arguments.channels = static_cast<std::uint32_t>(isWidened ? channels : packs * lanes);
-        arguments.groupChannels = static_cast<std::uint32_t>(groupChannels);
-        slices = static_cast<std::uint32_t>(packsOfPixel / packs);
-        return;
-      }
+    const std::int64_t pixels = shape.width * shape.height;
+    // Four blocks of a multiprocessor take turns in loading, adding and storing; or two, or one.
+    for (const unsigned neighbours : {4U, 2U, 1U}) {
+      const std::size_t limit = std::min(sharedLimit, sharedOfProcessor / neighbours - 1024);
+      threads = kMostSliceThreads / neighbours;
+      for (blocks = 1; blocks <= mostBlocks; blocks *= 2)
+        for (std::int64_t packs = std::min<std::int64_t>(32, packsOfPixel); packs > 0; --packs) {
+          // Slices of a sector of memory at least.
+          const bool isWhole = packs == packsOfPixel;
+          if (!isWhole &&
+              (isWidened || packs < 2 || packsOfPixel % packs != 0 || packs * lanes % groupChannels != 0))
+            continue;
+          const auto wide = static_cast<std::size_t>(packs * lanes);
+          const std::int64_t own = (pixels + blocks - 1) / blocks;
+          sharedBytes = static_cast<std::size_t>(own * packs * tensors) * sizeof(uint4) +
+                        (2 * threads / 32 + 8) * wide * sizeof(double) + 5 * wide * sizeof(float);
+          if (sharedBytes > limit) continue;
+          arguments.pixels = static_cast<std::uint32_t>(pixels);
+          arguments.pixelsOfBlock = static_cast<std::uint32_t>(own);
+          arguments.packs = static_cast<std::uint32_t>(packs);
+          arguments.channels = static_cast<std::uint32_t>(isWidened ? channels : packs * lanes);
+          arguments.groupChannels = static_cast<std::uint32_t>(groupChannels);
+          slices = static_cast<unsigned>(packsOfPixel / packs);
+          return;
+        }
     }
   }
 };
 
 /// The pixels of a thread's pack of channels, and the shared memory of its block.
-template <class T>
+/// @tparam blocks of a slice @tparam tensors that are held: the source, and the gradient
+template <class T, unsigned blocks, unsigned tensors>
 struct SlicePart {
   static constexpr int lanes = kLanes<T>;
   static constexpr std::uint32_t stages = 4;  ///< that are waited for one after the other
-  std::uint32_t rows, row, pack, count, image;
+  std::uint32_t rows, row, pack, firstPixel, count, image;
   std::uint32_t stageSteps;
   std::uint32_t wide;    ///< channels of a slice, widened
   std::int64_t channel;  ///< the first one
-  const T* source;
   uint4* held;
+  uint4* heldGradient;
   std::uint32_t step;  ///< from one held pixel of a thread to the next
   double* partial;     ///< [warp][which][widened channel]
+  double* own;         ///< [round][which][channel], sums of this block
   double* first;       ///< of channels
   double* second;
   double* means;  ///< of groups
@@ -89,37 +140,48 @@ struct SlicePart {
       : rows(blockDim.x / a.packs),
         row(threadIdx.x / a.packs),
         pack(threadIdx.x - row * a.packs),
-        count(row < rows && row < a.pixels ? (a.pixels - row + rows - 1) / rows : 0),
+        firstPixel(blockIdx.x % blocks * a.pixelsOfBlock),
         image(blockIdx.y),
-        stageSteps((a.pixels + stages * rows - 1) / (stages * rows)),
+        stageSteps((a.pixelsOfBlock + stages * rows - 1) / (stages * rows)),
         wide(a.packs * lanes),
-        channel(static_cast<std::int64_t>(blockIdx.x) * wide),
-        source(reinterpret_cast<const T*>(a.source.memory) + image * a.source.image + channel + pack * lanes),
+        channel(static_cast<std::int64_t>(blockIdx.x / blocks) * wide),
         step(rows * a.packs) {
+    const std::uint32_t pixels = firstPixel < a.pixels ? min(a.pixelsOfBlock, a.pixels - firstPixel) : 0;
+    count = row < rows && row < pixels ? (pixels - row + rows - 1) / rows : 0;
     extern __shared__ uint4 memory[];
+    const std::uint32_t packsOfTensor = a.pixelsOfBlock * a.packs;
     held = memory + threadIdx.x;
-    partial = reinterpret_cast<double*>(memory + a.pixels * a.packs);
-    first = partial + 2 * (blockDim.x / 32) * wide;
+    heldGradient = held + packsOfTensor;
+    partial = reinterpret_cast<double*>(memory + tensors * packsOfTensor);
+    own = partial + 2 * (blockDim.x / 32) * wide;
+    first = own + 4 * wide;
     second = first + wide;
     means = second + wide;
     inverseDeviations = means + wide;
     table = reinterpret_cast<float*>(inverseDeviations + wide);
   }
-  [[nodiscard]] __device__ std::int64_t offset(std::uint32_t i, std::int32_t pixelStride) const {
-    return static_cast<std::int64_t>(row + i * rows) * pixelStride;
+  /// Of a pixel of this thread's pack in a tensor.
+  template <class View>
+  [[nodiscard]] __device__ std::int64_t offset(const View& view, std::uint32_t i) const {
+    return image * view.image + static_cast<std::int64_t>(firstPixel + row + i * rows) * view.pixel +
+           channel + pack * lanes;
   }
 
   /// Starts to load all that is held.
   __device__ void load(const SliceArguments& a) const {
+    const auto* const source = reinterpret_cast<const T*>(a.source.memory) + offset(a.source, 0);
+    const auto* const gradient = reinterpret_cast<const T*>(a.gradient.memory) + offset(a.gradient, 0);
     for (std::uint32_t stage = 0; stage < stages; ++stage) {
       const std::uint32_t end = min((stage + 1) * stageSteps, count);
-      for (std::uint32_t i = stage * stageSteps; i < end; ++i)
-        __pipeline_memcpy_async(held + i * step, source + offset(i, a.source.pixel), sizeof(uint4));
+      for (std::uint32_t i = stage * stageSteps; i < end; ++i) {
+        const auto pixels = static_cast<std::int64_t>(i * rows);
+        __pipeline_memcpy_async(held + i * step, source + pixels * a.source.pixel, sizeof(uint4));
+        if constexpr (tensors == 2)
+          __pipeline_memcpy_async(heldGradient + i * step, gradient + pixels * a.gradient.pixel,
+                                  sizeof(uint4));
+      }
       __pipeline_commit();
     }
-  }
-  [[nodiscard]] __device__ Lanes<T> x(std::uint32_t i) const {
-    return lanesOf(held[i * step], static_cast<const T*>(nullptr));
   }
 
   /// What moments of a channel are taken of differences from: the image's first pixel. An infinite one would make NaN of
@@ -130,25 +192,15 @@ struct SlicePart {
     return value - value == 0.0F ? value : 0.0F;
   }
 
-  /// Sums of the differences from shiftOf and of their squares over the pixels, into `first` and `second`.
-  __device__ void sumMoments(const SliceArguments& a) const {
-    double shift[lanes];
-#pragma unroll
-    for (int lane = 0; lane < lanes; ++lane)
-      shift[lane] = static_cast<double>(shiftOf(a, (pack * lanes + lane) % a.channels));
+  /// Two sums of each channel over the pixels of the image, into `first` and `second`.
+  /// @param round 0 or 1: each may be used once @param add (null pointer to a type of packs, i, sums, watch) adds what
+  /// belongs to pixel i of this thread
+  template <class Add>
+  __device__ void sumUp(const SliceArguments& a, unsigned round, Add add) const {
     double sums[2 * lanes] = {};
     FiniteWatch watch;
     const auto take = [&](auto* type, std::uint32_t begin, std::uint32_t end) {
-      using Pack = std::remove_pointer_t<decltype(type)>;
-      for (std::uint32_t i = begin; i < end; ++i) {
-        const Pack values(held[i * step], watch);
-#pragma unroll
-        for (int lane = 0; lane < lanes; ++lane) {
-          const double difference = fma(values.values[lane], Pack::factor, -shift[lane]);
-          sums[lane] += difference;
-          sums[lanes + lane] = fma(difference, difference, sums[lanes + lane]);
-        }
-      }
+      for (std::uint32_t i = begin; i < end; ++i) add(type, i, sums, watch);
     };
     constexpr MovedPack<T>* moved = nullptr;
     __pipeline_wait_prior(3);
@@ -165,7 +217,7 @@ struct SlicePart {
       take(static_cast<ConvertedPack<InPacks<T>>*>(nullptr), 0, count);
     }
 
-    // Threads of a warp that have the same pack, then those of all warps and of all repeats.
+    // Threads of a warp that have the same pack, then those of all warps and of all repeats, then the blocks.
     const std::uint32_t lane = threadIdx.x % 32;
     const std::uint32_t warp = threadIdx.x / 32;
     for (std::uint32_t distance = a.packs; distance < 32; distance *= 2)
@@ -179,6 +231,7 @@ struct SlicePart {
       for (int n = 0; n < 2 * lanes; ++n)
         partial[(2 * warp + n / lanes) * wide + pack * lanes + n % lanes] = sums[n];
     __syncthreads();
+    double* const ownSums = own + 2 * round * wide;
     for (std::uint32_t c = threadIdx.x; c < a.channels; c += blockDim.x) {
       double both[2] = {};
       for (std::uint32_t i = 0; i < blockDim.x / 32; ++i)
@@ -186,8 +239,20 @@ struct SlicePart {
           both[0] += partial[2 * i * wide + from];
           both[1] += partial[(2 * i + 1) * wide + from];
         }
-      first[c] = both[0];
-      second[c] = both[1];
+      double* const to = blocks == 1 ? first : ownSums;
+      to[c] = both[0];
+      to[wide + c] = both[1];
+    }
+    if constexpr (blocks > 1) {
+      arriveInSlice();
+      waitInSlice();
+      for (std::uint32_t c = threadIdx.x; c < 2 * wide; c += blockDim.x) {
+        if (c % wide >= a.channels) continue;
+        double sum = 0;
+#pragma unroll
+        for (unsigned block = 0; block < blocks; ++block) sum += readInSlice(ownSums + c, block);
+        first[c] = sum;
+      }
     }
     __syncthreads();
   }
@@ -195,7 +260,20 @@ struct SlicePart {
   /// mean and r of the groups. @param groups of a slice
   __device__ void findStatistics(const SliceArguments& a, std::uint32_t groups,
                                  std::int64_t firstGroup) const {
-    sumMoments(a);
+    double shift[lanes];
+#pragma unroll
+    for (int lane = 0; lane < lanes; ++lane)
+      shift[lane] = static_cast<double>(shiftOf(a, (pack * lanes + lane) % a.channels));
+    sumUp(a, 0, [&](auto* type, std::uint32_t i, auto& sums, FiniteWatch& watch) {
+      using Pack = std::remove_pointer_t<decltype(type)>;
+      const Pack x(held[i * step], watch);
+#pragma unroll
+      for (int lane = 0; lane < lanes; ++lane) {
+        const double difference = fma(x.values[lane], Pack::factor, -shift[lane]);
+        sums[lane] += difference;
+        sums[lanes + lane] = fma(difference, difference, sums[lanes + lane]);
+      }
+    });
     for (std::uint32_t c = threadIdx.x; c < a.channels; c += blockDim.x) {
       const double quotient = first[c] / a.imagePixels;
       second[c] -= first[c] * quotient;
@@ -207,21 +285,33 @@ struct SlicePart {
                                                   a.groupChannels, a.imagePixels, a.epsilon);
       means[g] = found.mean;
       inverseDeviations[g] = found.inverseDeviation;
-      if (a.statistics.memory == nullptr) continue;
+      if (tensors > 1 || firstPixel > 0 || a.statistics.memory == nullptr) continue;
       a.statistics.means(image)[firstGroup + g] = found.mean;
       a.statistics.inverseDeviations(image)[firstGroup + g] = found.inverseDeviation;
     }
     __syncthreads();
   }
+
+  /// The rows of the table for this thread's channels.
+  template <int count>
+  __device__ void readTable(float (&rowsOfTable)[count][lanes]) const {
+#pragma unroll
+    for (int which = 0; which < count; ++which)
+#pragma unroll
+      for (int lane = 0; lane < lanes; ++lane)
+        rowsOfTable[which][lane] = table[which * wide + pack * lanes + lane];
+  }
 };
 
-template <class T>
-__global__ void __launch_bounds__(kMostSliceThreads) normalizeSlices(SliceArguments a) {
+template <class T, unsigned blocks>
+__global__ void UNMETAL_BLOCKS_OF_SLICE(blocks) __launch_bounds__(kMostSliceThreads, 1)
+    normalizeSlices(SliceArguments a) {
   constexpr int lanes = kLanes<T>;
-  const SlicePart<T> part(a);
+  const SlicePart<T, blocks, 1> part(a);
   part.load(a);
   const std::uint32_t groups = a.channels / a.groupChannels;
-  part.findStatistics(a, groups, static_cast<std::int64_t>(blockIdx.x) * groups);
+  part.findStatistics(a, groups, static_cast<std::int64_t>(blockIdx.x / blocks) * groups);
+  if constexpr (blocks > 1) arriveInSlice();  // nothing of the others is read any more
   for (std::uint32_t i = threadIdx.x; i < part.wide; i += blockDim.x) {
     const std::uint32_t c = i % a.channels;
     const double mean = part.means[c / a.groupChannels];
@@ -235,26 +325,125 @@ __global__ void __launch_bounds__(kMostSliceThreads) normalizeSlices(SliceArgume
                            (mean - static_cast<double>(nearMean)) * static_cast<double>(scale));
   }
   __syncthreads();
-  float mean[lanes];
-  float scale[lanes];
-  float shift[lanes];
-#pragma unroll
-  for (int lane = 0; lane < lanes; ++lane) {
-    const float* const from = part.table + part.pack * lanes + lane;
-    mean[lane] = from[0];
-    scale[lane] = from[part.wide];
-    shift[lane] = from[2 * part.wide];
-  }
-  T* const to = reinterpret_cast<T*>(a.destination.memory) + part.image * a.destination.image + part.channel +
-                part.pack * lanes;
+  float rows[3][lanes];  // mean, scale, shift
+  part.readTable(rows);
+  T* const to = reinterpret_cast<T*>(a.destination.memory) + part.offset(a.destination, 0);
+  const std::int64_t stride = static_cast<std::int64_t>(part.rows) * a.destination.pixel;
 #pragma unroll 4
   for (std::uint32_t i = 0; i < part.count; ++i) {
-    Lanes<T> values = part.x(i);
+    Lanes<T> values = lanesOf(part.held[i * part.step], static_cast<const T*>(nullptr));
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane)
-      values.values[lane] = fmaf(values.values[lane] - mean[lane], scale[lane], shift[lane]);
-    storeLanes(values, to + part.offset(i, a.destination.pixel));
+      values.values[lane] = fmaf(values.values[lane] - rows[0][lane], rows[1][lane], rows[2][lane]);
+    storeLanes(values, to + i * stride);
   }
+  if constexpr (blocks > 1) waitInSlice();
+}
+
+/// B, G, and dx where it is asked for.
+template <class T, unsigned blocks>
+__global__ void UNMETAL_BLOCKS_OF_SLICE(blocks) __launch_bounds__(kMostSliceThreads, 1)
+    gradientOfSlices(SliceArguments a) {
+  constexpr int lanes = kLanes<T>;
+  const SlicePart<T, blocks, 2> part(a);
+  part.load(a);
+  const std::uint32_t groups = a.channels / a.groupChannels;
+  const std::int64_t firstGroup = static_cast<std::int64_t>(blockIdx.x / blocks) * groups;
+  if (a.statistics.memory == nullptr) {
+    part.findStatistics(a, groups, firstGroup);
+  } else {
+    for (std::uint32_t g = threadIdx.x; g < groups; g += blockDim.x) {
+      part.means[g] = a.statistics.means(part.image)[firstGroup + g];
+      part.inverseDeviations[g] = a.statistics.inverseDeviations(part.image)[firstGroup + g];
+    }
+    __syncthreads();
+  }
+  double mean[lanes];
+#pragma unroll
+  for (int lane = 0; lane < lanes; ++lane)
+    mean[lane] = static_cast<double>(
+        static_cast<float>(part.means[(part.pack * lanes + lane) % a.channels / a.groupChannels]));
+  part.sumUp(a, 1, [&](auto* type, std::uint32_t i, auto& sums, FiniteWatch& watch) {
+    using Pack = std::remove_pointer_t<decltype(type)>;
+    const Pack x(part.held[i * part.step], watch);
+    const Pack dy(part.heldGradient[i * part.step], watch);
+#pragma unroll
+    for (int lane = 0; lane < lanes; ++lane) {
+      const double g = dy.values[lane] * Pack::factor;
+      sums[lane] += g;
+      sums[lanes + lane] = fma(g, fma(x.values[lane], Pack::factor, -mean[lane]), sums[lanes + lane]);
+    }
+  });
+  if constexpr (blocks > 1) arriveInSlice();  // nothing of the others is read any more
+  for (std::uint32_t c = threadIdx.x; c < a.channels; c += blockDim.x) {
+    const double groupMean = part.means[c / a.groupChannels];
+    const double rest = groupMean - static_cast<double>(static_cast<float>(groupMean));
+    const double b = part.first[c];
+    const double g = part.inverseDeviations[c / a.groupChannels] * (part.second[c] - rest * b);
+    part.second[c] = g;
+    if (part.firstPixel > 0) continue;
+    const std::int64_t channel = part.channel + c;
+    if (a.gammaGradient == nullptr) {
+      a.sums.first(part.image)[channel] = b;
+      a.sums.second(part.image)[channel] = g;
+    } else {
+      a.gammaGradient[part.image * a.sums.channels + channel] = static_cast<float>(g);
+      a.betaGradient[part.image * a.sums.channels + channel] = static_cast<float>(b);
+    }
+  }
+  if (a.computesData) {
+    __syncthreads();
+    // 1/m sum e and 1/m sum(e h) of the groups, to where the sums of this block were.
+    double* const shares = part.partial;
+    for (std::uint32_t group = threadIdx.x; group < groups; group += blockDim.x) {
+      double sum = 0;
+      double product = 0;
+      for (std::uint32_t c = group * a.groupChannels; c < (group + 1) * a.groupChannels; ++c) {
+        const auto gamma = static_cast<double>(a.gamma[part.channel + c]);
+        sum += gamma * part.first[c];
+        product += gamma * part.second[c];
+      }
+      const double count = a.imagePixels * static_cast<double>(a.groupChannels);
+      shares[group] = sum / count;
+      shares[part.wide + group] = product / count;
+    }
+    __syncthreads();
+    for (std::uint32_t i = threadIdx.x; i < part.wide; i += blockDim.x) {
+      const std::uint32_t c = i % a.channels;
+      const std::uint32_t group = c / a.groupChannels;
+      const double groupMean = part.means[group];
+      const auto nearMean = static_cast<float>(groupMean);
+      const auto factor = static_cast<float>(part.inverseDeviations[group] * shares[part.wide + group]);
+      part.table[i] = nearMean;
+      part.table[part.wide + i] = a.gamma[part.channel + c];
+      part.table[2 * part.wide + i] = static_cast<float>(
+          shares[group] - (groupMean - static_cast<double>(nearMean)) * static_cast<double>(factor));
+      part.table[3 * part.wide + i] = factor;
+      part.table[4 * part.wide + i] = static_cast<float>(part.inverseDeviations[group]);
+    }
+    __syncthreads();
+    float rows[5][lanes];  // mean, gamma, share of e, factor of x - mean, r
+    part.readTable(rows);
+    T* const to = reinterpret_cast<T*>(a.destination.memory) + part.offset(a.destination, 0);
+    const std::int64_t stride = static_cast<std::int64_t>(part.rows) * a.destination.pixel;
+#pragma unroll 2
+    for (std::uint32_t i = 0; i < part.count; ++i) {
+      const Lanes<T> x = lanesOf(part.held[i * part.step], static_cast<const T*>(nullptr));
+      Lanes<T> values = lanesOf(part.heldGradient[i * part.step], static_cast<const T*>(nullptr));
+#pragma unroll
+      for (int lane = 0; lane < lanes; ++lane) {
+        const float centred = values.values[lane] * rows[1][lane] - rows[2][lane];
+        values.values[lane] = fmaf(-(x.values[lane] - rows[0][lane]), rows[3][lane], centred) * rows[4][lane];
+      }
+      if (a.accumulate) {
+        const Lanes<T> old = loadLanes(to + i * stride);
+#pragma unroll
+        for (int lane = 0; lane < lanes; ++lane) values.values[lane] += old.values[lane];
+      }
+      storeLanes(values, to + i * stride);
+    }
+  }
+  if constexpr (blocks > 1) waitInSlice();
 }
 
 }  // namespace mps::detail::cuda
