@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 
 #include "mps/core/elements_cuda.cuh"
 #include "mps/core/rows_cuda.cuh"
@@ -71,11 +73,13 @@ __global__ void copyRows(RowArguments a, Indices indices, const Piece* source, P
 
 // Gradient: the places of the indices are sorted by the rows that they name, equal ones in order, digit by digit ------
 
-constexpr std::uint32_t kDigitBits = 4;
+constexpr std::uint32_t kDigitBits = 8;
 constexpr std::uint32_t kDigits = 1U << kDigitBits;
-/// Places that a thread counts and moves, one after the other.
-constexpr std::uint32_t kPlacesPerThread = 16;
-constexpr std::uint32_t kScanThreads = 1024;
+constexpr std::uint32_t kSortThreads = kDigits;
+constexpr std::uint32_t kSortWarps = kSortThreads / 32;
+constexpr std::uint32_t kItemsPerThread = 4;
+constexpr std::uint32_t kTile = kSortThreads * kItemsPerThread;  ///< items that a block moves at once
+constexpr std::int64_t kMostSortBlocks = 128;                    ///< each reads what all have counted
 
 /// Rows that indices name, and where the indices stand.
 struct Keys {
@@ -83,66 +87,110 @@ struct Keys {
   std::uint32_t* places;
 };
 
-/// What names no row comes last.
-__global__ void listIndices(Indices indices, Keys keys) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= indices.count) return;
-  const std::int64_t k = indices.row(i);
-  keys.rows[i] = static_cast<std::uint32_t>(k < 0 ? indices.rows : k);
-  keys.places[i] = static_cast<std::uint32_t>(i);
-}
+/// One digit. In the first round keys are what the indices say.
+struct SortArguments {
+  Indices indices;
+  Keys from;
+  Keys to;
+  std::uint32_t itemsOfBlock;  ///< a multiple of the tile
+  std::uint32_t shift;
+  std::uint32_t* counts;  ///< [block][digit]
 
-/// counts[digit * threads + thread] = how many of a thread's keys have a digit.
-__global__ void countDigits(Keys keys, std::uint32_t count, std::uint32_t threads, std::uint32_t shift,
-                            std::uint32_t* counts) {
-  const std::uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
-  if (thread >= threads) return;
-  std::uint32_t own[kDigits] = {};
-  const std::uint32_t begin = thread * kPlacesPerThread;
-  const std::uint32_t end = min(begin + kPlacesPerThread, count);
-  for (std::uint32_t i = begin; i < end; ++i) ++own[(keys.rows[i] >> shift) % kDigits];
-  for (std::uint32_t digit = 0; digit < kDigits; ++digit) counts[digit * threads + thread] = own[digit];
-}
+  [[nodiscard]] __device__ std::uint32_t end() const {
+    return static_cast<std::uint32_t>(
+        min(static_cast<std::int64_t>(blockIdx.x + 1) * itemsOfBlock, indices.count));
+  }
+  /// What names no row comes last.
+  template <bool isFirst>
+  [[nodiscard]] __device__ std::uint32_t row(std::uint32_t item) const {
+    if constexpr (!isFirst) return from.rows[item];
+    const std::int64_t k = indices.row(item);
+    return static_cast<std::uint32_t>(k < 0 ? indices.rows : k);
+  }
+  [[nodiscard]] __device__ std::uint32_t digit(std::uint32_t row) const { return (row >> shift) % kDigits; }
+};
 
-/// Replaces each count by the sum of those before it. One block.
-__global__ void sumCountsBefore(std::uint32_t* counts, std::uint32_t count) {
-  __shared__ std::uint32_t sums[kScanThreads];
-  const std::uint32_t thread = threadIdx.x;
-  const std::uint32_t each = (count + kScanThreads - 1) / kScanThreads;
-  const std::uint32_t begin = min(thread * each, count);
-  const std::uint32_t end = min(begin + each, count);
-  std::uint32_t sum = 0;
-  for (std::uint32_t i = begin; i < end; ++i) sum += counts[i];
-  sums[thread] = sum;
+template <bool isFirst>
+__global__ void __launch_bounds__(kSortThreads) countDigits(SortArguments a) {
+  __shared__ std::uint32_t counted[kDigits];
+  counted[threadIdx.x] = 0;
   __syncthreads();
-  for (std::uint32_t distance = 1; distance < kScanThreads; distance *= 2) {
-    const std::uint32_t before = thread >= distance ? sums[thread - distance] : 0;
-    __syncthreads();
-    sums[thread] += before;
-    __syncthreads();
-  }
-  std::uint32_t start = sums[thread] - sum;
-  for (std::uint32_t i = begin; i < end; ++i) {
-    const std::uint32_t own = counts[i];
-    counts[i] = start;
-    start += own;
-  }
+  const std::uint32_t end = a.end();
+  for (std::uint32_t item = blockIdx.x * a.itemsOfBlock + threadIdx.x; item < end; item += kSortThreads)
+    atomicAdd(counted + a.digit(a.row<isFirst>(item)), 1U);
+  __syncthreads();
+  a.counts[blockIdx.x * kDigits + threadIdx.x] = counted[threadIdx.x];
 }
 
-/// @param starts where a thread's keys with a digit go, as counted
-__global__ void moveByDigit(Keys keys, Keys sorted, std::uint32_t count, std::uint32_t threads,
-                            std::uint32_t shift, const std::uint32_t* starts) {
-  const std::uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
-  if (thread >= threads) return;
-  std::uint32_t next[kDigits];
-  for (std::uint32_t digit = 0; digit < kDigits; ++digit) next[digit] = starts[digit * threads + thread];
-  const std::uint32_t begin = thread * kPlacesPerThread;
-  const std::uint32_t end = min(begin + kPlacesPerThread, count);
-  for (std::uint32_t i = begin; i < end; ++i) {
-    const std::uint32_t row = keys.rows[i];
-    const std::uint32_t to = next[(row >> shift) % kDigits]++;
-    sorted.rows[to] = row;
-    sorted.places[to] = keys.places[i];
+/// The sum of the values of the threads before this one. All threads of the block take part.
+__device__ std::uint32_t sumBefore(std::uint32_t value) {
+  __shared__ std::uint32_t sums[kSortThreads];
+  sums[threadIdx.x] = value;
+  __syncthreads();
+  for (std::uint32_t distance = 1; distance < kSortThreads; distance *= 2) {
+    const std::uint32_t before = threadIdx.x >= distance ? sums[threadIdx.x - distance] : 0;
+    __syncthreads();
+    sums[threadIdx.x] += before;
+    __syncthreads();
+  }
+  return sums[threadIdx.x] - value;
+}
+
+/// A thread for each digit says where the next item with it goes; then warps move items, each warp those that follow the
+/// ones of the warp before it.
+template <bool isFirst>
+__global__ void __launch_bounds__(kSortThreads) moveByDigit(SortArguments a) {
+  __shared__ std::uint32_t ofWarp[kSortWarps]
+                                 [kDigits];  ///< how many of a warp's have a digit, then where they go
+  std::uint32_t total = 0;
+  std::uint32_t before = 0;
+#pragma unroll 8
+  for (std::uint32_t block = 0; block < gridDim.x; ++block) {
+    const std::uint32_t count = a.counts[block * kDigits + threadIdx.x];
+    total += count;
+    if (block < blockIdx.x) before += count;
+  }
+  std::uint32_t next = sumBefore(total) + before;
+
+  const std::uint32_t warp = threadIdx.x / 32;
+  const std::uint32_t lane = threadIdx.x % 32;
+  const std::uint32_t end = a.end();
+  for (std::uint32_t tile = blockIdx.x * a.itemsOfBlock; tile < end; tile += kTile) {
+    for (std::uint32_t i = 0; i < kSortWarps; ++i) ofWarp[i][threadIdx.x] = 0;
+    __syncthreads();
+    const std::uint32_t first = tile + warp * 32 * kItemsPerThread + lane;
+    std::uint32_t rows[kItemsPerThread];
+    std::uint32_t ranks[kItemsPerThread];
+#pragma unroll
+    for (std::uint32_t i = 0; i < kItemsPerThread; ++i)
+      rows[i] = first + 32 * i < end ? a.row<isFirst>(first + 32 * i) : 0;
+#pragma unroll
+    for (std::uint32_t i = 0; i < kItemsPerThread; ++i) {
+      const bool isInside = first + 32 * i < end;
+      const std::uint32_t digit = a.digit(rows[i]);
+      const unsigned same = __match_any_sync(0xFFFFFFFFU, isInside ? digit : kDigits);
+      const unsigned lower = same & ((1U << lane) - 1);
+      ranks[i] = ofWarp[warp][digit] + static_cast<std::uint32_t>(__popc(lower));
+      __syncwarp();
+      if (isInside && lower == 0) ofWarp[warp][digit] += static_cast<std::uint32_t>(__popc(same));
+      __syncwarp();
+    }
+    __syncthreads();
+    for (std::uint32_t i = 0; i < kSortWarps; ++i) {
+      const std::uint32_t count = ofWarp[i][threadIdx.x];
+      ofWarp[i][threadIdx.x] = next;
+      next += count;
+    }
+    __syncthreads();
+#pragma unroll
+    for (std::uint32_t i = 0; i < kItemsPerThread; ++i) {
+      const std::uint32_t item = first + 32 * i;
+      if (item >= end) continue;
+      const std::uint32_t to = ofWarp[warp][a.digit(rows[i])] + ranks[i];
+      a.to.rows[to] = rows[i];
+      a.to.places[to] = isFirst ? item : a.from.places[item];
+    }
+    __syncthreads();
   }
 }
 
@@ -200,6 +248,7 @@ __global__ void addRows(RowArguments a, const std::uint32_t* starts, const std::
     cuda::forEachPiece(a.grid, [&](std::uint32_t piece) {
       const std::int64_t first = static_cast<std::int64_t>(piece) * lanes;
       Pieces<T, lanes> sum;
+#pragma unroll 4
       for (std::uint32_t p = begin; p < end; ++p) sum.add(from + places[p] * a.fromRow * lanes + first);
       sum.store(to + first);
     });
@@ -236,7 +285,7 @@ class RowPlan final : public Plan {
     const bool isForward = problem_.direction == GatherDirection::Forward;
     if ((isForward ? problem_.result : problem_.source).elements() == 0) return;
     if (isForward) return copy(stream, operands);
-    const Scratch scratch(operands.scratch, count(), kDigits * threads());
+    const Scratch scratch(operands.scratch, count(), kDigits * sortBlocks());
     const std::uint32_t* const places = order(stream, operands, scratch);
     if (problem_.source.format == ImageFeatureChannelFormat::Float16)
       add<Float16>(stream, operands, scratch.starts, places);
@@ -246,14 +295,19 @@ class RowPlan final : public Plan {
 
   [[nodiscard]] std::size_t scratchBytes() const override {
     if (problem_.direction == GatherDirection::Forward) return 0;
-    return static_cast<std::size_t>(4 * count() + kDigits * threads() + problem_.source.height + 1) *
+    return static_cast<std::size_t>(4 * count() + kDigits * sortBlocks() + problem_.source.height + 1) *
            sizeof(std::uint32_t);
   }
 
  private:
   [[nodiscard]] std::int64_t count() const { return problem_.result.height; }
-  /// That sort.
-  [[nodiscard]] std::int64_t threads() const { return (count() + kPlacesPerThread - 1) / kPlacesPerThread; }
+  [[nodiscard]] std::int64_t itemsOfSortBlock() const {
+    const std::int64_t tiles = (count() + kTile - 1) / kTile;
+    return std::max<std::int64_t>(1, (tiles + kMostSortBlocks - 1) / kMostSortBlocks) * kTile;
+  }
+  [[nodiscard]] std::int64_t sortBlocks() const {
+    return std::max<std::int64_t>(1, (count() + itemsOfSortBlock() - 1) / itemsOfSortBlock());
+  }
   [[nodiscard]] Indices indices(const Operands& operands) const {
     return {operands.secondary, problem_.indices, count(), problem_.source.height};
   }
@@ -282,24 +336,23 @@ class RowPlan final : public Plan {
   /// @return the places of the indices, sorted; what begins where stands in the scratch memory
   const std::uint32_t* order(mtl::Stream& stream, const Operands& operands, const Scratch& scratch) const {
     const auto items = static_cast<std::uint32_t>(count());
-    const auto sorters = static_cast<std::uint32_t>(threads());
     const auto rows = static_cast<std::uint32_t>(problem_.source.height);
-    const dim3 block(kBlockThreads);
-    mtl::cuda::launch(stream, listIndices, dim3(mtl::cuda::blocksFor(items)), block, 0, indices(operands),
-                      scratch.keys[0]);
+    const dim3 grid(static_cast<unsigned>(sortBlocks()));
     std::size_t sorted = 0;
-    for (std::uint32_t shift = 0; shift < 32 && (rows >> shift) != 0; shift += kDigitBits) {
-      mtl::cuda::launch(stream, countDigits, dim3(mtl::cuda::blocksFor(sorters)), block, 0,
-                        scratch.keys[sorted], items, sorters, shift, scratch.counts);
-      mtl::cuda::launch(stream, sumCountsBefore, dim3(1), dim3(kScanThreads), 0, scratch.counts,
-                        kDigits * sorters);
-      mtl::cuda::launch(stream, moveByDigit, dim3(mtl::cuda::blocksFor(sorters)), block, 0,
-                        scratch.keys[sorted], scratch.keys[1 - sorted], items, sorters, shift,
-                        scratch.counts);
+    SortArguments a{indices(operands), {}, {}, static_cast<std::uint32_t>(itemsOfSortBlock()), 0,
+                    scratch.counts};
+    const auto sort = [&](auto isFirst) {
+      a.from = scratch.keys[sorted];
       sorted = 1 - sorted;
-    }
-    mtl::cuda::launch(stream, findStarts, dim3(mtl::cuda::blocksFor(problem_.source.height + 1)), block, 0,
-                      scratch.keys[sorted].rows, items, rows, scratch.starts);
+      a.to = scratch.keys[sorted];
+      mtl::cuda::launch(stream, countDigits<isFirst()>, grid, dim3(kSortThreads), 0, a);
+      mtl::cuda::launch(stream, moveByDigit<isFirst()>, grid, dim3(kSortThreads), 0, a);
+    };
+    sort(std::true_type());
+    for (a.shift = kDigitBits; a.shift < 32 && (rows >> a.shift) != 0; a.shift += kDigitBits)
+      sort(std::false_type());
+    mtl::cuda::launch(stream, findStarts, dim3(mtl::cuda::blocksFor(problem_.source.height + 1)),
+                      dim3(kBlockThreads), 0, scratch.keys[sorted].rows, items, rows, scratch.starts);
     return scratch.keys[sorted].places;
   }
 
