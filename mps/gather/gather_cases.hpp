@@ -128,12 +128,15 @@ inline std::vector<GatherCase> gatherCases() {
       {.name = "LastRowAlways", .rows = 257, .channels = 3, .count = 130, .pattern = One},
       {.name = "AllBackward", .images = 2, .rows = 40, .channels = 7, .count = 40, .pattern = Backward},
       {.name = "FastestAxis", .images = 31, .rows = 20, .channels = 1, .count = 33},
+      {.name = "Columns", .images = 1100, .rows = 70, .count = 45, .pattern = Outside},
       {.name = "MiddleAxis", .images = 4, .rows = 9, .channels = 32, .count = 21},
       {.name = "SlowestAxis", .rows = 12, .channels = 130, .count = 5},
       {.name = "LongRows", .rows = 3, .channels = 9001, .count = 7},
       {.name = "Strided", .images = 3, .rows = 11, .channels = 16, .count = 19, .isStrided = true},
       // More rows than one digit and than two have in the sort of the CUDA kernels.
       {.name = "ManyRows", .rows = 5000, .channels = 2, .count = 700},
+      // More indices than the blocks of that sort take at once.
+      {.name = "VeryManyIndices", .rows = 300, .count = 140000},
       // As many sums as the CPU keeps of an image, and one more.
       {.name = "MostSums", .rows = 16384, .count = 300, .pattern = Outside},
       {.name = "OneSumMore", .rows = 16385, .count = 300, .pattern = Outside},

@@ -255,6 +255,79 @@ __global__ void addRows(RowArguments a, const std::uint32_t* starts, const std::
   });
 }
 
+// Rows of one element: blocks hold what they gather from, of some images, in shared memory ----------------------------
+
+constexpr unsigned kColumnThreads = 512;
+constexpr std::int64_t kHeldBytes = 32768;
+constexpr std::int64_t kMostImagesOfBlock = 8;
+constexpr std::int64_t kFewestImagesOfColumns = 16;
+constexpr std::int64_t kColumnBlocks = 512;  ///< before blocks take several images
+
+struct ColumnArguments {
+  const std::byte* from;  ///< of `length` elements for each image
+  std::byte* to;          ///< of `results`
+  std::int64_t fromImage, toImage;
+  std::uint32_t length, results;
+  std::uint32_t images, imagesOfBlock;
+  bool isAligned;  ///< images of `from` begin at multiples of 16 bytes
+};
+
+/// The elements of this block's images, one image after the other, each from a multiple of 16 bytes on.
+template <class T>
+struct HeldColumns {
+  std::uint32_t begin, count, stride;
+  T* held;
+
+  __device__ explicit HeldColumns(const ColumnArguments& a)
+      : begin(blockIdx.x * a.imagesOfBlock),
+        count(min(a.imagesOfBlock, a.images - begin)),
+        stride((a.length + cuda::kLanes<T> - 1) / cuda::kLanes<T> * cuda::kLanes<T>) {
+    __shared__ uint4 memory[kHeldBytes / sizeof(uint4)];
+    held = reinterpret_cast<T*>(memory);
+    for (std::uint32_t n = 0; n < count; ++n) {
+      const T* const from = reinterpret_cast<const T*>(a.from) + (begin + n) * a.fromImage;
+      std::uint32_t done = 0;
+      if (a.isAligned) {
+        const std::uint32_t packs = a.length / cuda::kLanes<T>;
+        for (std::uint32_t i = threadIdx.x; i < packs; i += kColumnThreads)
+          memory[n * stride / cuda::kLanes<T> + i] = reinterpret_cast<const uint4*>(from)[i];
+        done = packs * cuda::kLanes<T>;
+      }
+      for (std::uint32_t i = done + threadIdx.x; i < a.length; i += kColumnThreads)
+        held[n * stride + i] = from[i];
+    }
+    __syncthreads();
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kColumnThreads) copyColumns(ColumnArguments a, Indices indices) {
+  const HeldColumns<T> columns(a);
+  for (std::uint32_t i = threadIdx.x; i < a.results; i += kColumnThreads) {
+    const std::int64_t k = indices.row(i);
+    T* const to = reinterpret_cast<T*>(a.to) + columns.begin * a.toImage + i;
+    for (std::uint32_t n = 0; n < columns.count; ++n)
+      to[n * a.toImage] = k < 0 ? T{} : columns.held[n * columns.stride + k];
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kColumnThreads)
+    addColumns(ColumnArguments a, const std::uint32_t* starts, const std::uint32_t* places) {
+  const HeldColumns<T> columns(a);
+  for (std::uint32_t k = threadIdx.x; k < a.results; k += kColumnThreads) {
+    const std::uint32_t first = starts[k];
+    const std::uint32_t end = starts[k + 1];
+    T* const to = reinterpret_cast<T*>(a.to) + columns.begin * a.toImage + k;
+    for (std::uint32_t n = 0; n < columns.count; ++n) {
+      float sum = 0;
+      for (std::uint32_t p = first; p < end; ++p)
+        sum += cuda::load(columns.held + n * columns.stride + places[p]);
+      cuda::store(sum, to + n * a.toImage);
+    }
+  }
+}
+
 /// Stretches of the scratch memory of a gradient.
 struct Scratch {
   Keys keys[2];
@@ -316,8 +389,42 @@ class RowPlan final : public Plan {
     return cuda::takesLanes(problem_.source, source) && cuda::takesLanes(problem_.result, result);
   }
 
+  /// Whether blocks can hold what is gathered from. @param from what that is
+  [[nodiscard]] static bool areColumns(const TensorShape& from, const TensorShape& to) {
+    return from.channels == 1 && from.images >= kFewestImagesOfColumns && from.rowStride == 1 &&
+           to.rowStride == 1 && from.height * 4 <= kHeldBytes && from.height > 0;
+  }
+  template <class T, class... Arguments>
+  static void startColumns(mtl::Stream& stream, void (*kernel)(ColumnArguments, Arguments...),
+                           const TensorShape& from, const std::byte* input, const TensorShape& to,
+                           std::byte* destination, const Arguments&... arguments) {
+    ColumnArguments a;
+    a.from = input;
+    a.to = destination;
+    a.fromImage = from.imageStride;
+    a.toImage = to.imageStride;
+    a.length = static_cast<std::uint32_t>(from.height);
+    a.results = static_cast<std::uint32_t>(to.height);
+    a.images = static_cast<std::uint32_t>(from.images);
+    const std::int64_t held = (from.height + cuda::kLanes<T> - 1) / cuda::kLanes<T> * 16;
+    const std::int64_t fewBlocks = std::max<std::int64_t>(1, from.images / kColumnBlocks);
+    a.imagesOfBlock =
+        static_cast<std::uint32_t>(std::min({kHeldBytes / held, kMostImagesOfBlock, fewBlocks}));
+    a.isAligned = (reinterpret_cast<std::uintptr_t>(input) | a.fromImage * sizeof(T)) % 16 == 0;
+    mtl::cuda::launch(stream, kernel, dim3(mtl::cuda::blocksFor(from.images, a.imagesOfBlock)),
+                      dim3(kColumnThreads), 0, a, arguments...);
+  }
+
   void copy(mtl::Stream& stream, const Operands& operands) const {
     const bool isHalf = problem_.source.format == ImageFeatureChannelFormat::Float16;
+    if (areColumns(problem_.source, problem_.result)) {
+      const auto start = [&](auto element) {
+        using T = decltype(element);
+        startColumns<T>(stream, copyColumns<T>, problem_.source, operands.source, problem_.result,
+                        operands.destination, indices(operands));
+      };
+      return isHalf ? start(Float16{}) : start(0.0F);
+    }
     if (takesLanes(operands.source, operands.destination))
       copyPieces<uint4>(stream, operands, isHalf ? 8 : 4);
     else if (isHalf)
@@ -359,6 +466,9 @@ class RowPlan final : public Plan {
   template <class T>
   void add(mtl::Stream& stream, const Operands& operands, const std::uint32_t* starts,
            const std::uint32_t* places) const {
+    if (areColumns(problem_.result, problem_.source))
+      return startColumns<T>(stream, addColumns<T>, problem_.result, operands.gradient, problem_.source,
+                             operands.destination, starts, places);
     if (takesLanes(operands.destination, operands.gradient))
       addPieces<T, cuda::kLanes<T>>(stream, operands, starts, places);
     else
