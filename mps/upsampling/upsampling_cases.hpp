@@ -134,6 +134,8 @@ inline std::vector<UpsamplingGeometry> upsamplingGeometries() {
       {.name = "ThreeChannels", .images = 3, .y = {4, 2}, .x = {7, 3}, .channels = 3},
       {.name = "ThreeChannelsInPacks", .images = 2, .y = {5, 2}, .x = {8, 2}, .channels = 3},
       {.name = "ThreeChannelsInPacksAndOffset", .images = 2, .y = {5, 2, -1}, .x = {6, 2, -2, 16}, .channels = 3},
+      {.name = "ManyImagesInPacks", .images = 47, .y = {11, 2}, .x = {8, 2}, .channels = 3},
+      {.name = "WideRowsInPacks", .images = 2, .y = {3, 2}, .x = {28, 2}, .channels = 3},
       {.name = "FourChannels", .images = 1, .y = {3, 2}, .x = {6, 4}, .channels = 4},
       {.name = "FiveChannels", .images = 3, .y = {3, 5}, .x = {5, 2}, .channels = 5},
       {.name = "SeveralTiles", .images = 1, .y = {2, 2}, .x = {23, 3}, .channels = 260},

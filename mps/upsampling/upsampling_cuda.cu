@@ -1,11 +1,14 @@
 #include "mps/upsampling/upsampling_cuda.cuh"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
+#include <vector>
 
 #include "mps/upsampling/crop_and_resize_problem.hpp"
 #include "mps/upsampling/lanczos_cuda.hpp"
+#include "mps/upsampling/upsampling_packs_cuda.cuh"
 #include "mps/upsampling/upsampling_rows_cuda.cuh"
 
 namespace mps::detail {
@@ -16,6 +19,7 @@ using cuda::ElementGrid;
 using cuda::ElementPlace;
 using cuda::kStripThreads;
 using cuda::OneOf;
+using cuda::PackArguments;
 using cuda::Readers;
 using cuda::ResultView;
 using cuda::RowsArguments;
@@ -211,7 +215,8 @@ __global__ void __launch_bounds__(kGatherThreads<Access>, kLoadsAhead<Access> ? 
 
 class UpsamplingPlan final : public Plan {
  public:
-  explicit UpsamplingPlan(const UpsamplingProblem& problem) : problem_(problem) {}
+  explicit UpsamplingPlan(const UpsamplingProblem& problem)
+      : problem_(problem), mostReaders_(isForward() ? 0 : mostReadersOf(problem.x, problem.input.width)) {}
 
   /// For the tables of both axes.
   [[nodiscard]] std::size_t scratchBytes() const override {
@@ -263,9 +268,10 @@ class UpsamplingPlan final : public Plan {
     if (cuda::takesLanes(problem_.input, a.input.memory) &&
         cuda::takesLanes(problem_.destination, a.destination.memory))
       return runPixels<cuda::InPacks<T>, cuda::InPacks<T>>(stream, a);
+    if (runPacks<T>(stream, a)) return;
     RowsArguments rows;
-    if (takesPairs<T>(problem_.input, a.input.memory) &&
-        takesPairs<T>(problem_.destination, a.destination.memory) &&
+    if (goesOnIn<T>(problem_.input, a.input.memory, 2) &&
+        goesOnIn<T>(problem_.destination, a.destination.memory, 2) &&
         rows.setGrid(problem_.input, problem_.destination, 2 * sizeof(T))) {
       rows.input = a.input;
       rows.destination = a.destination;
@@ -279,6 +285,36 @@ class UpsamplingPlan final : public Plan {
     }
     runPixels<cuda::OneByOne, OneOf<T>>(stream, a);
   }
+  /// @return whether rows allow that; otherwise nothing was done
+  template <class T>
+  bool runPacks(mtl::Stream& stream, const UpsamplingArguments& a) const {
+    constexpr std::int64_t lanes = cuda::kLanes<T>;
+    const TensorShape& results = isForward() ? problem_.destination : problem_.input;
+    const TensorShape& pixels = isForward() ? problem_.input : problem_.destination;
+    const std::byte* const resultsAt = isForward() ? a.destination.memory : a.input.memory;
+    const std::byte* const pixelsAt = isForward() ? a.input.memory : a.destination.memory;
+    PackArguments packs;
+    if (mostReaders_ > kMostReaders || !goesOnIn<T>(results, resultsAt, lanes) ||
+        !goesOnIn<T>(pixels, pixelsAt, lanes / 2) || !packs.setGrid(results, pixels, lanes, isForward()))
+      return false;
+    packs.input = a.input;
+    packs.destination = a.destination;
+    packs.x = a.x;
+    packs.y = a.y;
+    packs.originX = static_cast<std::int32_t>(a.originX);
+    packs.originY = static_cast<std::int32_t>(a.originY);
+    packs.accumulate = a.accumulate;
+    const auto start = [&](auto* kernel) {
+      mtl::cuda::launch(stream, kernel, dim3(packs.blocks), dim3(packs.threads), packs.sharedBytes, packs);
+    };
+    if (isForward())
+      start(cuda::upsamplePacks<T>);
+    else if (mostReaders_ <= kFewReaders)
+      start(cuda::gatherPacks<T, kFewReaders>);
+    else
+      start(cuda::gatherPacks<T, kMostReaders>);
+    return true;
+  }
   template <class ForwardAccess, class GradientAccess>
   void runPixels(mtl::Stream& stream, const UpsamplingArguments& arguments) const {
     static_assert(ForwardAccess::lanes == GradientAccess::lanes);
@@ -289,12 +325,29 @@ class UpsamplingPlan final : public Plan {
     mtl::cuda::launch(stream, isForward() ? upsample<ForwardAccess> : gatherGradient<GradientAccess>,
                       dim3(mtl::cuda::blocksFor(a.items, threads)), dim3(threads), 0, a);
   }
-  /// Whether rows have no gaps and two adjacent elements can be accessed together everywhere in them.
+  /// Whether rows have no gaps and so many adjacent elements can be accessed together everywhere in them.
   template <class T>
-  static bool takesPairs(const TensorShape& shape, const std::byte* address) {
-    return shape.pixelStride == shape.channels && (shape.width * shape.channels) % 2 == 0 &&
-           shape.rowStride % 2 == 0 && shape.imageStride % 2 == 0 &&
-           reinterpret_cast<std::uintptr_t>(address) % (2 * sizeof(T)) == 0;
+  static bool goesOnIn(const TensorShape& shape, const std::byte* address, std::int64_t elements) {
+    return shape.pixelStride == shape.channels &&
+           (shape.width * shape.channels | shape.rowStride | shape.imageStride) % elements == 0 &&
+           reinterpret_cast<std::uintptr_t>(address) % (static_cast<std::size_t>(elements) * sizeof(T)) == 0;
+  }
+
+  static constexpr std::int64_t kFewReaders = 4;  ///< of gradients in packs
+  static constexpr std::int64_t kMostReaders = 6;
+
+  /// Results on an axis that a source pixel may give shares to. @param results on that axis
+  [[nodiscard]] std::int64_t mostReadersOf(const UpsamplingAxis& axis, std::int64_t results) const {
+    std::vector<std::int64_t> readers(static_cast<std::size_t>(std::max<std::int64_t>(1, axis.sourceSize)));
+    const auto inside = [&](std::int64_t pixel) {
+      return static_cast<std::size_t>(std::clamp<std::int64_t>(pixel, 0, axis.sourceSize - 1));
+    };
+    for (std::int64_t i = 0; i < results; ++i) {
+      const std::int64_t pixel = upsamplingPosition(problem_.sampling, axis, axis.firstResult + i).pixel;
+      ++readers[inside(pixel)];
+      if (inside(pixel + 1) != inside(pixel)) ++readers[inside(pixel + 1)];
+    }
+    return *std::max_element(readers.begin(), readers.end());
   }
 
   /// Sizes alone.
@@ -321,6 +374,7 @@ class UpsamplingPlan final : public Plan {
   }
 
   UpsamplingProblem problem_;
+  std::int64_t mostReaders_;  ///< along a row
 };
 
 Preparation prepareElements(const UpsamplingProblem& problem) {

@@ -32,6 +32,12 @@ struct AxisTables {
   Readers* readers = nullptr;  ///< gradient only
   std::int32_t results = 0;
   std::int32_t destinations = 0;
+
+  /// At once, the last ones for all beyond it.
+  [[nodiscard]] __device__ Samples at(std::int32_t result) const {
+    const int4 loaded = __ldg(reinterpret_cast<const int4*>(samples) + min(result, results - 1));
+    return {loaded.x, loaded.y, __int_as_float(loaded.z), __int_as_float(loaded.w)};
+  }
 };
 
 struct TableArguments {
