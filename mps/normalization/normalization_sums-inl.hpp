@@ -34,7 +34,10 @@ HWY_INLINE void forVectorsByFour(D d, std::size_t count, Four&& four, One&& one)
   const std::size_t step = 4 * hn::Lanes(d);
   const std::size_t whole = count / step * step;
   for (std::size_t i = 0; i < whole; i += step) four(i);
-  forVectors(d, count - whole, [&](std::size_t i, auto lanes) { one(whole + i, lanes); });
+  forVectors(
+      d, count - whole, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        one(whole + i, lanes);
+      });
 }
 
 template <class D, class V = hn::Vec<D>>
@@ -59,6 +62,18 @@ HWY_INLINE void addProducts(const FourVectors<V>& x, const FourVectors<V>& y, Fo
   sums.d = hn::MulAdd(x.d, y.d, sums.d);
 }
 template <class V>
+HWY_INLINE void add(const FourVectors<V>& x, FourVectors<V>& sums) {
+  sums = {hn::Add(sums.a, x.a), hn::Add(sums.b, x.b), hn::Add(sums.c, x.c), hn::Add(sums.d, x.d)};
+}
+template <class V>
+HWY_INLINE FourVectors<V> difference(const FourVectors<V>& x, const FourVectors<V>& y) {
+  return {hn::Sub(x.a, y.a), hn::Sub(x.b, y.b), hn::Sub(x.c, y.c), hn::Sub(x.d, y.d)};
+}
+template <class V>
+HWY_INLINE FourVectors<V> product(const FourVectors<V>& x, V factor) {
+  return {hn::Mul(x.a, factor), hn::Mul(x.b, factor), hn::Mul(x.c, factor), hn::Mul(x.d, factor)};
+}
+template <class V>
 HWY_INLINE FourVectors<V> fourOf(V value) {
   return {value, value, value, value};
 }
@@ -71,7 +86,7 @@ HWY_INLINE void sumSquares(Row&& row, std::size_t count, float* to, std::size_t 
   const hn::ScalableTag<float> d;
   forVectorsByFour(
       d, length,
-      [&](std::size_t i) {
+      [&](std::size_t i) HWY_ATTR __attribute__((always_inline)) {
         auto sums = fourOf(hn::Zero(d));
         for (std::size_t j = 0; j < count; ++j) {
           const auto x = loadFour(d, row(j) + i);
@@ -79,7 +94,7 @@ HWY_INLINE void sumSquares(Row&& row, std::size_t count, float* to, std::size_t 
         }
         storeFour(d, sums, to + i);
       },
-      [&](std::size_t i, auto lanes) {
+      [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
         auto sum = hn::Zero(d);
         for (std::size_t j = 0; j < count; ++j) {
           const auto x = lanes.load(d, row(j) + i);
@@ -89,19 +104,31 @@ HWY_INLINE void sumSquares(Row&& row, std::size_t count, float* to, std::size_t 
       });
 }
 
-/// to = the weighted sum of the rows. `to` may be row 0 where the others lie behind it.
+/// to = the sum of the rows. `to` may be row 0 where the others lie behind it.
 template <class Row>
-HWY_INLINE void sumRows(Row&& row, const float* weights, std::size_t count, float* to, std::size_t length) {
+HWY_INLINE void sumRows(Row&& row, std::size_t count, float* to, std::size_t length) {
   const hn::ScalableTag<float> d;
   forVectorsByFour(
       d, length,
-      [&](std::size_t i) {
-        auto sums = fourOf(hn::Zero(d));
-        for (std::size_t j = 0; j < count; ++j)
-          addProducts(loadFour(d, row(j) + i), fourOf(hn::Set(d, weights[j])), sums);
+      [&](std::size_t i) HWY_ATTR __attribute__((always_inline)) {
+        auto sums = loadFour(d, row(0) + i);
+        for (std::size_t j = 1; j < count; ++j) add(loadFour(d, row(j) + i), sums);
         storeFour(d, sums, to + i);
       },
-      [&](std::size_t i, auto lanes) {
+      [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        auto sum = lanes.load(d, row(0) + i);
+        for (std::size_t j = 1; j < count; ++j) sum = hn::Add(sum, lanes.load(d, row(j) + i));
+        lanes.store(d, sum, to + i);
+      });
+}
+
+/// to = the weighted sum of the rows, likewise.
+template <class Row>
+HWY_INLINE void sumWeightedRows(Row&& row, const float* weights, std::size_t count, float* to,
+                                std::size_t length) {
+  const hn::ScalableTag<float> d;
+  forVectors(
+      d, length, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
         auto sum = hn::Zero(d);
         for (std::size_t j = 0; j < count; ++j)
           sum = hn::MulAdd(lanes.load(d, row(j) + i), hn::Set(d, weights[j]), sum);
@@ -110,46 +137,49 @@ HWY_INLINE void sumRows(Row&& row, const float* weights, std::size_t count, floa
 }
 
 /// means = the mean of the rows; squares = factor * the sum of their squared distances from it, more than what is
-/// there.
+/// there. Distances are first those from a row amid the others: the mean is not further from it than the distances
+/// that are summed, so that the difference of their squares has no more than `count` times the roundings.
 template <class Row>
 HWY_INLINE void meanAndSquares(Row&& row, std::size_t count, float factor, float* means, float* squares,
                                std::size_t length) {
   const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
   const auto share = hn::Set(d, 1.0F / static_cast<float>(count));
   const auto factors = hn::Set(d, factor);
+  const float* const middle = row(count / 2);
   forVectorsByFour(
       d, length,
-      [&](std::size_t i) {
+      [&](std::size_t i) HWY_ATTR __attribute__((always_inline)) {
+        const auto center = loadFour(d, middle + i);
         auto sums = fourOf(hn::Zero(d));
+        auto sumsOfSquares = sums;
         for (std::size_t j = 0; j < count; ++j) {
-          const auto x = loadFour(d, row(j) + i);
-          sums = {hn::Add(sums.a, x.a), hn::Add(sums.b, x.b), hn::Add(sums.c, x.c), hn::Add(sums.d, x.d)};
+          const auto distance = difference(loadFour(d, row(j) + i), center);
+          add(distance, sums);
+          addProducts(distance, distance, sumsOfSquares);
         }
-        const FourVectors<hn::Vec<decltype(d)>> mean{hn::Mul(sums.a, share), hn::Mul(sums.b, share),
-                                                     hn::Mul(sums.c, share), hn::Mul(sums.d, share)};
-        sums = fourOf(hn::Zero(d));
-        for (std::size_t j = 0; j < count; ++j) {
-          const auto x = loadFour(d, row(j) + i);
-          const FourVectors<hn::Vec<decltype(d)>> distance{hn::Sub(x.a, mean.a), hn::Sub(x.b, mean.b),
-                                                           hn::Sub(x.c, mean.c), hn::Sub(x.d, mean.d)};
-          addProducts(distance, distance, sums);
-        }
+        const auto shift = product(sums, share);
+        addProducts(sums, product(shift, hn::Set(d, -1.0F)), sumsOfSquares);
+        auto mean = center;
+        add(shift, mean);
         auto total = loadFour(d, squares + i);
-        addProducts(sums, fourOf(factors), total);
+        addProducts(sumsOfSquares, fourOf(factors), total);
         storeFour(d, mean, means + i);
         storeFour(d, total, squares + i);
       },
-      [&](std::size_t i, auto lanes) {
-        auto sum = hn::Zero(d);
-        for (std::size_t j = 0; j < count; ++j) sum = hn::Add(sum, lanes.load(d, row(j) + i));
-        const auto mean = hn::Mul(sum, share);
-        sum = hn::Zero(d);
+      [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        const V center = lanes.load(d, middle + i);
+        V sum = hn::Zero(d);
+        V sumOfSquares = hn::Zero(d);
         for (std::size_t j = 0; j < count; ++j) {
-          const auto distance = hn::Sub(lanes.load(d, row(j) + i), mean);
-          sum = hn::MulAdd(distance, distance, sum);
+          const V distance = hn::Sub(lanes.load(d, row(j) + i), center);
+          sum = hn::Add(sum, distance);
+          sumOfSquares = hn::MulAdd(distance, distance, sumOfSquares);
         }
-        lanes.store(d, mean, means + i);
-        lanes.store(d, hn::MulAdd(sum, factors, lanes.load(d, squares + i)), squares + i);
+        const V shift = hn::Mul(sum, share);
+        sumOfSquares = hn::NegMulAdd(sum, shift, sumOfSquares);
+        lanes.store(d, hn::Add(center, shift), means + i);
+        lanes.store(d, hn::MulAdd(sumOfSquares, factors, lanes.load(d, squares + i)), squares + i);
       });
 }
 

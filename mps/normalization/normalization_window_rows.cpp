@@ -46,7 +46,9 @@ struct Constants {
   float factor;
 };
 
-/// Computes rows of the destination, tile by tile.
+/// Computes rows of the destination, tile by tile. The bodies of the loops say always_inline: the compiler would call
+/// them, and then keep all constants in memory.
+template <bool isContrast>
 class WindowRows {
  public:
   WindowRows(const NormalizationProblem& problem, const WindowTiles& tiles, const Operands& operands,
@@ -55,7 +57,6 @@ class WindowRows {
         tiles_(tiles),
         operands_(operands),
         constants_(problem),
-        isContrast_(problem.kind == NormalizationKind::LocalContrast),
         kernelWidth_(problem.x.kernelSize),
         kernelHeight_(problem.y.kernelSize),
         streams_(writesRowsPastCaches(
@@ -75,15 +76,12 @@ class WindowRows {
     target_ = take(1);
     windowSquares_ = take(1);
     windowMeans_ = take(1);
-    ones_ = take(1);
-    std::fill_n(ones_, tiles.rowFloats, 1.0F);
     std::fill_n(zeros_, tiles.rowFloats, 0.0F);
     if (!problem.isGradient()) return;
     convertedGradient_ = take(1);
     centerSum_ = take(1);
     edgeWeights_ = take(1);
     for (Field& field : fields_) {
-      if (&field == &fields_[2] && !isContrast_) break;
       field.sum = take(1);
       field.rows = take(kernelHeight_);
     }
@@ -110,12 +108,13 @@ class WindowRows {
   }
 
  private:
-  /// What a row of windows leaves for the gradient: rows of dY T^-beta, of dY numerator T^(-beta - 1), and of the
-  /// latter times the mean. The sums of the first two are needed by LocalContrast alone, of the second by both.
+  /// What a row of windows leaves for the gradient: rows of dY T^-beta, of B = dY numerator T^(-beta - 1), and, of
+  /// LocalContrast, of what the window's mean adds, p0 / N dY T^-beta - factor B mean. The latter two are summed.
   struct Field {
     float* rows = nullptr;  ///< of the last kernelHeight windows
     float* sum = nullptr;
   };
+  static constexpr std::size_t kFields = isContrast ? 3 : 2;
 
   [[nodiscard]] std::size_t floats(std::int64_t columns) const {
     return static_cast<std::size_t>(columns * channels_);
@@ -173,19 +172,40 @@ class WindowRows {
       });
   }
 
+  /// Elements of a row that is read next: they come to the second-level cache while this one is computed.
+  class RowAhead {
+   public:
+    RowAhead(const TensorShape& shape, const std::byte* address)
+        : address_(address), bytes_(bytesPerChannel(shape.format)) {}
+    HWY_INLINE void fetch(std::size_t i) const { __builtin_prefetch(address_ + i * bytes_, 0, 2); }
+
+   private:
+    const std::byte* address_;
+    std::size_t bytes_;
+  };
+  RowAhead rowAhead(const TensorShape& shape, const std::byte* memory, std::int64_t y, std::int64_t x) const {
+    const std::int64_t row = std::max<std::int64_t>(0, std::min(y, shape.height - 1));
+    const auto bytes = static_cast<std::int64_t>(bytesPerChannel(shape.format));
+    return {shape, memory + shape.offset(image_, row, x, firstChannel_) * bytes};
+  }
+  /// The last row of the source that the windows of the row behind y see.
+  RowAhead sourceAhead(std::int64_t y) const {
+    return rowAhead(problem_.source, operands_.source, problem_.y.firstTap(y) + kernelHeight_, read_.begin);
+  }
+
   /// Sums over the columns of the windows of row y.
   void sumColumns(std::int64_t y) {
     const float* rows[WindowTiles::mostRows];
     std::size_t count = 0;
     for (std::int64_t j = 0; j < kernelHeight_; ++j) {
       const float* const row = sourceRow(problem_.y.firstTap(y) + j);
-      if (isContrast_ || row != zeros_) rows[count++] = row;
+      if (isContrast || row != zeros_) rows[count++] = row;
     }
     const std::size_t length = floats(read_.end - read_.begin);
     if (length > 0) {
       const std::size_t begin = floats(read_.begin - read_.first);
       const auto row = [&](std::size_t j) { return rows[j]; };
-      if (isContrast_) {
+      if (isContrast) {
         std::fill_n(squares_ + begin, length, 0.0F);
         meanAndSquares(row, count, 1, statistics_ + begin, squares_ + begin, length);
       } else {
@@ -193,7 +213,7 @@ class WindowRows {
       }
     }
     extend(statistics_);
-    if (isContrast_) extend(squares_);
+    if (isContrast) extend(squares_);
     sumWindows();
   }
 
@@ -204,8 +224,8 @@ class WindowRows {
     const auto taps = static_cast<std::size_t>(kernelWidth_);
     const std::size_t length = floats(windows_.end - windows_.begin);
     const auto column = [&](std::size_t m) { return statistics_ + m * channels; };
-    if (!isContrast_) return sumRows(column, ones_, taps, windowSquares_, length);
-    sumRows([&](std::size_t m) { return squares_ + m * channels; }, ones_, taps, windowSquares_, length);
+    if (!isContrast) return sumRows(column, taps, windowSquares_, length);
+    sumRows([&](std::size_t m) { return squares_ + m * channels; }, taps, windowSquares_, length);
     meanAndSquares(column, taps, static_cast<float>(kernelHeight_), windowMeans_, windowSquares_, length);
   }
 
@@ -254,19 +274,22 @@ class WindowRows {
     const auto p0 = hn::Set(d, constants_.p0);
     const auto pm = hn::Set(d, constants_.pm);
     const auto ps = hn::Set(d, constants_.ps);
-    withPowerOf([&](auto powerOf) {
-      forVectors(d, floats(columns_), [&](std::size_t i, auto lanes) {
-        const auto t = hn::MulAdd(lanes.load(d, windowSquares_ + i), alphaShare, delta);
-        const auto power = powerOf(d, t);
-        auto value = lanes.load(d, x + i);
-        if (isContrast_) {
-          value = hn::Mul(hn::NegMulAdd(p0, lanes.load(d, windowMeans_ + i), value), ps);
-          value = hn::MulAdd(value, power, pm);
-        } else {
-          value = hn::Mul(value, power);
-        }
-        lanes.store(d, value, to + i);
-      });
+    const RowAhead ahead = sourceAhead(y);
+    withPowerOf([&](auto powerOf) HWY_ATTR __attribute__((always_inline)) {
+      forVectors(
+          d, floats(columns_), [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+            ahead.fetch(i);
+            const auto t = hn::MulAdd(lanes.load(d, windowSquares_ + i), alphaShare, delta);
+            const auto power = powerOf(d, t);
+            auto value = lanes.load(d, x + i);
+            if (isContrast) {
+              value = hn::Mul(hn::NegMulAdd(p0, lanes.load(d, windowMeans_ + i), value), ps);
+              value = hn::MulAdd(value, power, pm);
+            } else {
+              value = hn::Mul(value, power);
+            }
+            lanes.store(d, value, to + i);
+          });
     });
     storeTarget(y);
   }
@@ -297,8 +320,7 @@ class WindowRows {
       setWindows(windows);
       std::fill_n(fieldRow_, kernelHeight_, std::int64_t{-1});
       for (const Field& field : fields_)
-        if (field.rows != nullptr)
-          std::fill_n(field.rows, static_cast<std::size_t>(kernelHeight_) * tiles_.rowFloats, 0.0F);
+        std::fill_n(field.rows, static_cast<std::size_t>(kernelHeight_) * tiles_.rowFloats, 0.0F);
     }
     for (std::int64_t y = begin; y < end; ++y) computeGradientRow(y);
   }
@@ -318,20 +340,30 @@ class WindowRows {
     const auto alphaShare = hn::Set(d, constants_.alphaShare);
     const auto delta = hn::Set(d, constants_.delta);
     const auto p0 = hn::Set(d, constants_.p0);
-    withPowerOf([&](auto powerOf) {
-      forVectors(d, floats(count), [&](std::size_t i, auto lanes) {
-        const auto t = hn::MulAdd(lanes.load(d, windowSquares_ + i), alphaShare, delta);
-        const auto power = powerOf(d, t);
-        const auto next = powerOf.next(d, t, power);
-        const auto gradient = lanes.load(d, dy + i);
-        lanes.store(d, hn::Mul(gradient, power), fields_[0].rows + at + i);
-        auto numerator = lanes.load(d, x + i);
-        if (isContrast_) numerator = hn::NegMulAdd(p0, lanes.load(d, windowMeans_ + i), numerator);
-        const auto b = hn::Mul(hn::Mul(gradient, numerator), next);
-        lanes.store(d, b, fields_[1].rows + at + i);
-        if (isContrast_)
-          lanes.store(d, hn::Mul(b, lanes.load(d, windowMeans_ + i)), fields_[2].rows + at + i);
-      });
+    const auto p0Share = hn::Set(d, constants_.p0Share);
+    const auto factor = hn::Set(d, constants_.factor);
+    const RowAhead ahead = sourceAhead(y);
+    const RowAhead gradientAhead = rowAhead(problem_.gradient, operands_.gradient, y + 1, windows_.begin);
+    withPowerOf([&](auto powerOf) HWY_ATTR __attribute__((always_inline)) {
+      forVectors(
+          d, floats(count), [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+            ahead.fetch(i);
+            gradientAhead.fetch(i);
+            const auto t = hn::MulAdd(lanes.load(d, windowSquares_ + i), alphaShare, delta);
+            const auto power = powerOf(d, t);
+            const auto next = powerOf.next(d, t, power);
+            const auto gradient = lanes.load(d, dy + i);
+            const auto a = hn::Mul(gradient, power);
+            lanes.store(d, a, fields_[0].rows + at + i);
+            auto numerator = lanes.load(d, x + i);
+            if (isContrast) numerator = hn::NegMulAdd(p0, lanes.load(d, windowMeans_ + i), numerator);
+            const auto b = hn::Mul(hn::Mul(gradient, numerator), next);
+            lanes.store(d, b, fields_[1].rows + at + i);
+            if (isContrast) {
+              const auto ofMean = hn::Mul(hn::Mul(b, factor), lanes.load(d, windowMeans_ + i));
+              lanes.store(d, hn::MulSub(p0Share, a, ofMean), fields_[2].rows + at + i);
+            }
+          });
     });
   }
 
@@ -361,7 +393,7 @@ class WindowRows {
     const bool endsAtEdge = problem_.edgeMode == ImageEdgeMode::Clamp && x < seen_.end &&
                             first + seen_.end == problem_.x.sourceSize;
     const std::int64_t end = endsAtEdge ? seen_.end - 1 : seen_.end;
-    finish(pixel, {x, end}, ones_, centerRow + floats(x + kernelWidth_ - 1 - kernelWidth_ / 2), to);
+    finish(pixel, {x, end}, nullptr, centerRow + floats(x + kernelWidth_ - 1 - kernelWidth_ / 2), to);
     if (endsAtEdge) finishEdge(pixel, end, centerRow, to);
     zero(to, seen_.end, columns_);
     storeTarget(y);
@@ -371,14 +403,21 @@ class WindowRows {
     float weights[WindowTiles::mostRows];
     const float* inputs[WindowTiles::mostRows];
     const auto count = static_cast<std::size_t>(rows.count());
-    for (std::size_t j = 0; j < count; ++j)
-      weights[j] = static_cast<float>(
-          timesSeen(problem_.y, problem_.edgeMode, rows.begin + static_cast<std::int64_t>(j), pixel));
-    for (std::size_t f = isContrast_ ? 0 : 1; f < (isContrast_ ? 3U : 2U); ++f) {
+    bool isWeighted = false;
+    for (std::size_t j = 0; j < count; ++j) {
+      const std::int64_t times =
+          timesSeen(problem_.y, problem_.edgeMode, rows.begin + static_cast<std::int64_t>(j), pixel);
+      weights[j] = static_cast<float>(times);
+      isWeighted |= times != 1;
+    }
+    for (std::size_t f = 1; f < kFields; ++f) {
       for (std::size_t j = 0; j < count; ++j)
         inputs[j] = fields_[f].rows + fieldOffset(rows.begin + static_cast<std::int64_t>(j));
-      sumRows([&](std::size_t j) { return inputs[j]; }, weights, count, fields_[f].sum,
-              floats(fieldColumns_));
+      const auto row = [&](std::size_t j) { return inputs[j]; };
+      if (isWeighted)
+        sumWeightedRows(row, weights, count, fields_[f].sum, floats(fieldColumns_));
+      else
+        sumRows(row, count, fields_[f].sum, floats(fieldColumns_));
     }
   }
 
@@ -390,10 +429,7 @@ class WindowRows {
     const auto row = [&](std::size_t j) {
       return fields_[0].rows + fieldOffset(rows.begin + static_cast<std::int64_t>(j));
     };
-    // A row of ones may be shorter than the kernel is high.
-    float weights[WindowTiles::mostRows];
-    std::fill_n(weights, rows.count(), 1.0F);
-    sumRows(row, weights, static_cast<std::size_t>(rows.count()), centerSum_, floats(fieldColumns_));
+    sumRows(row, static_cast<std::size_t>(rows.count()), centerSum_, floats(fieldColumns_));
     return centerSum_;
   }
 
@@ -408,16 +444,18 @@ class WindowRows {
     }
     const WindowRange centered = windowsCenteredAt(problem_.x, problem_.edgeMode, pixel);
     const hn::ScalableTag<float> d;
-    forVectors(d, floats(1), [&](std::size_t i, auto lanes) {
-      auto sum = hn::Zero(d);
-      for (std::int64_t window = centered.begin; window < centered.end; ++window)
-        sum = hn::Add(sum, lanes.load(d, centerRow + floats(window - firstField_) + i));
-      lanes.store(d, sum, center_ + i);
-    });
+    forVectors(
+        d, floats(1), [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+          auto sum = hn::Zero(d);
+          for (std::int64_t window = centered.begin; window < centered.end; ++window)
+            sum = hn::Add(sum, lanes.load(d, centerRow + floats(window - firstField_) + i));
+          lanes.store(d, sum, center_ + i);
+        });
     finish(pixelY, {column, column + 1}, edgeWeights_, center_, to);
   }
 
-  /// The gradients of some columns of the tile. @param a of their centers
+  /// The gradients of some columns of the tile. @param weights of their windows; null: each counts once
+  /// @param a of their centers
   void finish(std::int64_t pixelY, const WindowRange& columns, const float* weights, const float* a,
               FloatRun to) {
     const hn::ScalableTag<float> d;
@@ -429,36 +467,38 @@ class WindowRows {
         sourceRow(pixelY) + floats(problem_.destinationOriginX + firstColumn_ + columns.begin - read_.begin);
     // In place: what lies before a column is not needed any more.
     const std::size_t length = floats(columns.count());
-    for (std::size_t f = isContrast_ ? 0 : 1; f < (isContrast_ ? 3U : 2U); ++f) {
+    for (std::size_t f = 1; f < kFields; ++f) {
       float* const sum = fields_[f].sum + begin;
-      sumRows([&](std::size_t m) { return sum + m * channels; }, weights, taps, sum, length);
+      const auto row = [&](std::size_t m) { return sum + m * channels; };
+      if (weights != nullptr)
+        sumWeightedRows(row, weights, taps, sum, length);
+      else
+        sumRows(row, taps, sum, length);
     }
-    const float* const sumA = fields_[0].sum + begin;
     const float* const sumB = fields_[1].sum + begin;
-    const float* const sumBMean = isContrast_ ? fields_[2].sum + begin : nullptr;
+    const float* const sumOfMeans = isContrast ? fields_[2].sum + begin : nullptr;
     const auto factor = hn::Set(d, constants_.factor);
-    const auto p0Share = hn::Set(d, constants_.p0Share);
     const auto ps = hn::Set(d, constants_.ps);
     const FloatRun out = to + begin;
-    forVectors(d, length, [&](std::size_t i, auto lanes) {
-      auto inner = hn::Mul(lanes.load(d, x + i), lanes.load(d, sumB + i));
-      auto value = lanes.load(d, a + i);
-      if (isContrast_) {
-        inner = hn::Sub(inner, lanes.load(d, sumBMean + i));
-        value = hn::NegMulAdd(p0Share, lanes.load(d, sumA + i), value);
-      }
-      value = hn::NegMulAdd(factor, inner, value);
-      if (isContrast_) value = hn::Mul(value, ps);
-      if (addsInPlace_) value = hn::Add(value, lanes.load(d, static_cast<const float*>(out.address) + i));
-      lanes.store(d, value, out + i);
-    });
+    forVectors(
+        d, length, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+          const auto inner = hn::Mul(lanes.load(d, x + i), lanes.load(d, sumB + i));
+          auto value = lanes.load(d, a + i);
+          if (isContrast) value = hn::Sub(value, lanes.load(d, sumOfMeans + i));
+          value = hn::NegMulAdd(factor, inner, value);
+          if (isContrast) value = hn::Mul(value, ps);
+          if (addsInPlace_) value = hn::Add(value, lanes.load(d, static_cast<const float*>(out.address) + i));
+          lanes.store(d, value, out + i);
+        });
   }
 
   void zero(FloatRun to, std::int64_t begin, std::int64_t end) const {
     if (addsInPlace_ || end <= begin) return;
     const hn::ScalableTag<float> d;
-    forVectors(d, floats(end - begin),
-               [&](std::size_t i, auto lanes) { lanes.store(d, hn::Zero(d), to + (floats(begin) + i)); });
+    forVectors(
+        d, floats(end - begin), [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+          lanes.store(d, hn::Zero(d), to + (floats(begin) + i));
+        });
   }
 
   /// Where to compute a row of the tile: in the destination if its elements lie side by side.
@@ -501,7 +541,6 @@ class WindowRows {
   const WindowTiles& tiles_;
   const Operands& operands_;
   Constants constants_;
-  bool isContrast_;
   std::int64_t kernelWidth_;
   std::int64_t kernelHeight_;
   bool streams_;
@@ -531,17 +570,17 @@ class WindowRows {
   float* target_ = nullptr;
   float* windowSquares_ = nullptr;
   float* windowMeans_ = nullptr;
-  float* ones_ = nullptr;
   float* convertedGradient_ = nullptr;
   float* centerSum_ = nullptr;
   float* edgeWeights_ = nullptr;
-  Field fields_[3];
+  Field fields_[kFields];
 };
 
-void normalizeRows(const NormalizationProblem& problem, const WindowTiles& tiles, const Operands& operands,
-                   std::byte* working, std::int64_t begin, std::int64_t end) {
+template <bool isContrast>
+void normalizeRowsOf(const NormalizationProblem& problem, const WindowTiles& tiles, const Operands& operands,
+                     std::byte* working, std::int64_t begin, std::int64_t end) {
   const std::int64_t height = problem.destination.height;
-  WindowRows rows(problem, tiles, operands, working);
+  WindowRows<isContrast> rows(problem, tiles, operands, working);
   while (begin < end) {
     const std::int64_t image = begin / height;
     const std::int64_t last = std::min(end, (image + 1) * height);
@@ -549,6 +588,14 @@ void normalizeRows(const NormalizationProblem& problem, const WindowTiles& tiles
     begin = last;
   }
   finishStreaming();
+}
+
+void normalizeRows(const NormalizationProblem& problem, const WindowTiles& tiles, const Operands& operands,
+                   std::byte* working, std::int64_t begin, std::int64_t end) {
+  if (problem.kind == NormalizationKind::LocalContrast)
+    normalizeRowsOf<true>(problem, tiles, operands, working, begin, end);
+  else
+    normalizeRowsOf<false>(problem, tiles, operands, working, begin, end);
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE
@@ -579,7 +626,7 @@ WindowTiles::WindowTiles(const NormalizationProblem& problem) : power(problem.be
   columnStep = std::clamp<std::int64_t>(capacity / channelStep - beside, 1, std::max<std::int64_t>(1, width));
   const std::int64_t floats = channelStep * (columnStep + 2 * beside);
   rowFloats = static_cast<std::size_t>((std::max(floats, problem.x.kernelSize) + 15) / 16 * 16);
-  workingRows = problem.y.kernelSize + 8;
+  workingRows = problem.y.kernelSize + 7;
   if (problem.isGradient()) {
     const std::int64_t fields = problem.kind == NormalizationKind::LocalContrast ? 3 : 2;
     workingRows += 3 + fields * (1 + problem.y.kernelSize);
