@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 
 #include "mps/core/highway_targets.hpp"
 #include "mps/core/storage.hpp"
@@ -85,25 +86,43 @@ void sumParts(const GatherSums& sums, std::int64_t columns, std::int64_t begin, 
     sumPartsOf<float>(sums, columns, begin, end);
 }
 
+/// totals[rows[i] * channels + c] += values[i * channels + c], in order.
+HWY_INLINE void addRows(const std::uint16_t* rows, std::int64_t count, const float* values,
+                        std::int64_t channels, float* totals) {
+  if (channels == 1) {
+    std::int64_t i = 0;
+    for (; i + 4 <= count; i += 4) {
+      totals[rows[i]] += values[i];
+      totals[rows[i + 1]] += values[i + 1];
+      totals[rows[i + 2]] += values[i + 2];
+      totals[rows[i + 3]] += values[i + 3];
+    }
+    for (; i < count; ++i) totals[rows[i]] += values[i];
+    return;
+  }
+  for (std::int64_t i = 0; i < count; ++i)
+    for (std::int64_t c = 0; c < channels; ++c) totals[rows[i] * channels + c] += values[i * channels + c];
+}
+
 /// Whole images, whose rows have no gaps: adds each row of the gradient where it came from.
 template <class T>
 HWY_INLINE void sumImagesOf(const GatherSums& sums, std::int64_t begin, std::int64_t end) {
   constexpr std::int64_t kPiece = 1024;  ///< elements that are converted together
-  alignas(64) float totals[kMostGatherSums];
+  alignas(64) float totals[kMostGatherSums + kGatherVectorRow];
   alignas(64) float values[kPiece];
   const std::int64_t channels = sums.gradient.channels;
   const std::int64_t rows = kPiece / channels;
   const auto size = static_cast<std::size_t>(sums.destination.height * channels);
   for (std::int64_t n = begin; n < end; ++n) {
-    std::fill_n(totals, size, 0.0F);
+    std::fill_n(totals, size + static_cast<std::size_t>(channels), 0.0F);
     const auto* const from = reinterpret_cast<const T*>(sums.gradientMemory) + n * sums.gradient.imageStride;
-    for (std::int64_t first = 0; first < sums.gradient.height; first += rows) {
-      const std::int64_t count = std::min(rows, sums.gradient.height - first);
-      convertToFloats(from + first * channels, values, static_cast<std::size_t>(count * channels));
-      for (std::int64_t i = 0; i < count; ++i) {
-        const std::int64_t k = sums.rows[first + i];
-        if (k < 0) continue;
-        for (std::int64_t c = 0; c < channels; ++c) totals[k * channels + c] += values[i * channels + c];
+    if constexpr (std::is_same_v<T, float>) {
+      addRows(sums.rows, sums.gradient.height, from, channels, totals);
+    } else {
+      for (std::int64_t first = 0; first < sums.gradient.height; first += rows) {
+        const std::int64_t count = std::min(rows, sums.gradient.height - first);
+        convertToFloats(from + first * channels, values, static_cast<std::size_t>(count * channels));
+        addRows(sums.rows + first, count, values, channels, totals);
       }
     }
     convertFromFloats(totals, reinterpret_cast<T*>(sums.destinationMemory) + n * sums.destination.imageStride,
@@ -130,9 +149,8 @@ HWY_EXPORT(sumImages);
 
 namespace {
 
-constexpr std::int64_t kGrain = 16384;     ///< elements that a thread takes at least
-constexpr std::int64_t kColumns = 4096;    ///< of a row that are summed at a time: long rows are shared
-constexpr std::int64_t kShortestRow = 16;  ///< elements that vectors of a row alone pay for
+constexpr std::int64_t kGrain = 16384;   ///< elements that a thread takes at least
+constexpr std::int64_t kColumns = 4096;  ///< of a row that are summed at a time: long rows are shared
 
 std::int64_t grainFor(std::int64_t elements) {
   return kGrain / std::max<std::int64_t>(1, elements) + 1;
@@ -178,16 +196,55 @@ class RowPlan final : public Plan {
     const TensorShape& result = problem_.result;
     const auto* const from = reinterpret_cast<const Bits*>(operands.source);
     auto* const to = reinterpret_cast<Bits*>(operands.destination);
+    const bool areElements =
+        source.channels == 1 && source.rowStride == 1 && result.rowStride == 1 &&
+        std::all_of(indices, indices + result.height, [&](Index index) {
+          return static_cast<std::int64_t>(index) >= 0 && static_cast<std::int64_t>(index) < source.height;
+        });
     stream.parallelFor(
         result.images * result.height, grainFor(source.channels), [&](std::int64_t begin, std::int64_t end) {
           while (begin < end) {
             const std::int64_t n = begin / result.height;
             const std::int64_t first = begin % result.height;
             const std::int64_t last = std::min(result.height, first + end - begin);
-            copyImageRows(indices, first, last, from + n * source.imageStride, to + n * result.imageStride);
+            const Bits* const image = from + n * source.imageStride;
+            Bits* const copy = to + n * result.imageStride;
+            if (areElements)
+              copyElements(indices + first, last - first, image, n + 1 < result.images, copy + first);
+            else
+              copyImageRows(indices, first, last, image, copy);
             begin += last - first;
           }
         });
+  }
+
+  /// to[i] = from[indices[i]]. Of the source's next image all lines are asked for in order, in which the indices do not.
+  template <class Bits, class Index>
+  void copyElements(const Index* indices, std::int64_t count, const Bits* from, bool hasNext,
+                    Bits* to) const {
+    constexpr std::int64_t piece = 256;
+    constexpr std::int64_t line = 64 / std::int64_t{sizeof(Bits)};
+    const std::int64_t height = problem_.source.height;
+    const Bits* const next = from + problem_.source.imageStride;
+    const std::int64_t ahead = (height * piece / count + line) / line * line;
+    std::int64_t asked = hasNext ? 0 : height;
+    for (std::int64_t first = 0; first < count; first += piece) {
+      for (const std::int64_t end = std::min(height, asked + ahead); asked < end; asked += line)
+        __builtin_prefetch(next + asked, 0, 2);
+      const std::int64_t last = std::min(count, first + piece);
+      std::int64_t i = first;
+      for (; i + 4 <= last; i += 4) {
+        const Bits a = from[indices[i]];
+        const Bits b = from[indices[i + 1]];
+        const Bits c = from[indices[i + 2]];
+        const Bits d = from[indices[i + 3]];
+        to[i] = a;
+        to[i + 1] = b;
+        to[i + 2] = c;
+        to[i + 3] = d;
+      }
+      for (; i < last; ++i) to[i] = from[indices[i]];
+    }
   }
 
   template <class Bits, class Index>
@@ -195,24 +252,22 @@ class RowPlan final : public Plan {
                      Bits* to) const {
     const std::int64_t channels = problem_.source.channels;
     const std::int64_t rows = problem_.source.height;
-    const std::int64_t fromStride = problem_.source.rowStride;
-    const std::int64_t toStride = problem_.result.rowStride;
-    const auto forRows = [&](auto&& visit) {
-      for (std::int64_t i = first; i < last; ++i) {
-        const auto k = static_cast<std::int64_t>(indices[i]);
-        visit(to + i * toStride, k >= 0 && k < rows ? from + k * fromStride : nullptr);
-      }
+    const auto rowOf = [&](std::int64_t i) -> const Bits* {
+      const auto k = static_cast<std::int64_t>(indices[i]);
+      return k >= 0 && k < rows ? from + k * problem_.source.rowStride : nullptr;
     };
-    // One element is no call of a function.
-    if (channels == 1)
-      forRows([](Bits* place, const Bits* row) { *place = row != nullptr ? *row : Bits{}; });
-    else
-      forRows([&](Bits* place, const Bits* row) {
-        if (row != nullptr)
-          std::copy_n(row, channels, place);
-        else
-          std::fill_n(place, channels, Bits{});
-      });
+    constexpr std::int64_t line = 64 / std::int64_t{sizeof(Bits)};
+    constexpr std::int64_t most = 4096 / std::int64_t{sizeof(Bits)};  // a longer row's end comes by itself
+    for (std::int64_t i = first; i < last; ++i) {
+      // The next row lies anywhere.
+      if (const Bits* const next = i + 1 < last ? rowOf(i + 1) : nullptr)
+        for (std::int64_t c = 0; c < std::min(channels, most); c += line) __builtin_prefetch(next + c, 0, 2);
+      Bits* const place = to + i * problem_.result.rowStride;
+      if (const Bits* const row = rowOf(i))
+        std::copy_n(row, channels, place);
+      else
+        std::fill_n(place, channels, Bits{});
+    }
   }
 
   /// Sorts the places of the indices by counting, which keeps equal ones in order.
@@ -262,11 +317,12 @@ class ImagePlan final : public Plan {
   explicit ImagePlan(const GatherProblem& problem) : problem_(problem) {}
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    auto* const rows = reinterpret_cast<std::int64_t*>(operands.scratch);
+    auto* const rows = reinterpret_cast<std::uint16_t*>(operands.scratch);
     withIndices(problem_.indices, operands.secondary, [&](const auto* indices) {
+      const std::int64_t height = problem_.source.height;
       for (std::int64_t i = 0; i < problem_.result.height; ++i) {
         const auto k = static_cast<std::int64_t>(indices[i]);
-        rows[i] = k < problem_.source.height ? k : -1;
+        rows[i] = static_cast<std::uint16_t>(k >= 0 && k < height ? k : height);
       }
     });
     GatherSums sums = sumsOf(problem_, operands);
@@ -282,7 +338,7 @@ class ImagePlan final : public Plan {
 
   /// The row that each index names.
   [[nodiscard]] std::size_t scratchBytes() const override {
-    return static_cast<std::size_t>(problem_.result.height) * sizeof(std::int64_t);
+    return static_cast<std::size_t>(problem_.result.height) * sizeof(std::uint16_t);
   }
 
  private:
@@ -292,7 +348,7 @@ class ImagePlan final : public Plan {
 Preparation prepareImages(const GatherProblem& problem) {
   const TensorShape& source = problem.source;
   if (problem.direction == GatherDirection::Forward) return Refusal{"no gradient"};
-  if (source.channels >= kShortestRow) return Refusal{"rows that are long enough for vectors"};
+  if (source.channels >= kGatherVectorRow) return Refusal{"rows that are long enough for vectors"};
   if (source.height * source.channels > kMostGatherSums) return Refusal{"more sums than are kept together"};
   if (source.rowStride != source.channels || problem.result.rowStride != source.channels)
     return Refusal{"gaps between rows"};
