@@ -20,4 +20,9 @@ void bindKernels(nanobind::module_& module);
 
 void bindPooling(nanobind::module_& module);
 
+void bindMatrix(nanobind::module_& module);
+void bindMatrixRandom(nanobind::module_& module);
+void bindNDArray(nanobind::module_& module);
+void bindSafetensors(nanobind::module_& module);
+
 }  // namespace python

@@ -9,9 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "mps/core/array.hpp"
+#include "mtl/buffer.hpp"
 #include "python/source/bind.hpp"
 
-/// Arrays of NumPy and of whoever speaks DLPack: over the memory of images, and images over theirs.
+/// Arrays of NumPy and of whoever speaks DLPack: over the memory of images, vectors and matrices, and these over theirs.
 namespace python {
 
 /// An array of the host's without gaps, and one that may be written.
@@ -29,12 +31,14 @@ inline std::span<std::byte> bytesOf(const WritableHostArray& array) {
 std::string nameOf(nb::dlpack::dtype type);
 /// What elements of that format are to others: unorm8 and unorm16 are whole numbers.
 nb::dlpack::dtype elementType(mps::ImageFeatureChannelFormat format);
-/// Elements of the format, or plain bytes (uint8). @throws mps::Error naming class and argument
-void checkElements(const char* className, const char* argument, nb::dlpack::dtype type,
-                   mps::ImageFeatureChannelFormat format);
+nb::dlpack::dtype elementType(mps::DataType type);
+/// Elements of that type, or plain bytes (uint8). @throws mps::Error naming class and argument
+void checkElements(const char* className, const char* argument, nb::dlpack::dtype found,
+                   nb::dlpack::dtype expected);
 
 /// Elements in memory, as an array describes them; strides in elements.
 struct Elements {
+  const char* className = "Image";
   std::byte* address = nullptr;
   std::vector<std::size_t> shape;
   std::vector<std::int64_t> strides;
@@ -48,18 +52,24 @@ Elements elementsOf(const mps::Image& image);
 /// [image][height][width][channel]. @throws mps::Error also for images that are not evenly spaced in one memory
 Elements elementsOf(const mps::ImageBatch& batch);
 
+/// Of that shape, strides and type in the buffer of a vector or matrix, from its offset on.
+/// @throws mps::Error for temporary storage, and for content that a failed command should have written
+Elements elementsOf(const char* className, mps::detail::Array& array, std::vector<std::size_t> shape,
+                    std::vector<std::int64_t> strides, mps::DataType type);
+
 /// The methods `__array__`, `__dlpack__` and `__dlpack_device__`: arrays that share the memory and keep the object alive.
 nb::object numpyArray(const Elements& elements, nb::handle owner, nb::handle type, std::optional<bool> copy);
 nb::object dlpackArray(const Elements& elements, nb::handle owner, const nb::kwargs& arguments);
 nb::tuple dlpackDevice(const mtl::Device& device);
-template <class Class>
-void bindArrays(Class& bound) {
+/// @param elementsOf gives the Elements of an object
+template <class Class, class ElementsOf>
+void bindArrays(Class& bound, ElementsOf elementsOf) {
   using Type = typename Class::Type;
   bound
       .def(
           "__array__",
-          [](nb::handle self, nb::handle type, std::optional<bool> copy) {
-            return numpyArray(elementsOf(nb::cast<const Type&>(self)), self, type, copy);
+          [elementsOf](nb::handle self, nb::handle type, std::optional<bool> copy) {
+            return numpyArray(elementsOf(nb::cast<Type&>(self)), self, type, copy);
           },
           "dtype"_a.none() = nb::none(), "copy"_a.none() = nb::none(),
           "For NumPy: np.asarray shares the memory. Work in flight is not waited for. Raises Error for "
@@ -67,15 +77,42 @@ void bindArrays(Class& bound) {
           "and invalid images, and for those of a GPU.")
       .def(
           "__dlpack__",
-          [](nb::handle self, const nb::kwargs& arguments) {
-            return dlpackArray(elementsOf(nb::cast<const Type&>(self)), self, arguments);
+          [elementsOf](nb::handle self, const nb::kwargs& arguments) {
+            return dlpackArray(elementsOf(nb::cast<Type&>(self)), self, arguments);
           },
           "For torch.from_dlpack and the like, which share the memory, also of a GPU. Work in flight is not "
           "waited for.")
       .def(
-          "__dlpack_device__", [](const Type& self) { return dlpackDevice(*elementsOf(self).device); },
+          "__dlpack_device__", [elementsOf](Type& self) { return dlpackDevice(*elementsOf(self).device); },
           "Kind and number of the device, as DLPack counts them: (1, 0) is the CPU, (2, n) cuda:n.");
 }
+
+/// An array that somebody gave, looked at.
+struct GivenArray {
+  nb::ndarray<nb::ro> array;
+  nb::ndarray<> writable;  ///< not valid: read-only
+};
+/// @throws mps::Error when it has no elements in memory
+GivenArray lookAt(const char* className, nb::handle given);
+/// Whether the memory becomes the object's. @param shape,strides the slowest axis first, in elements
+/// @param innermost what lies along the last axis, for messages  @param why what else is in the way; empty: nothing
+/// @param copy None: only where the memory cannot be shared
+/// @throws mps::Error when sharing is asked for and impossible, and for memory of a GPU that cannot be shared
+bool isToBeShared(const char* className, const std::shared_ptr<mtl::Device>& device, const GivenArray& given,
+                  std::span<const std::size_t> shape, std::span<const std::int64_t> strides,
+                  const char* innermost, std::optional<bool> copy, std::string why = {});
+/// The array's memory, which the buffer keeps alive. @param elements from the first one to the last one
+std::shared_ptr<mtl::Buffer> bufferOver(const std::shared_ptr<mtl::Device>& device, const GivenArray& given,
+                                        std::size_t elements);
+/// The elements without gaps. @param owner of the array  @param from,to an axis that is moved, as numpy.moveaxis does
+HostArray packed(nb::handle owner, const GivenArray& given, int from = -1, int to = -1);
+/// Copies elements to the beginning of a buffer.
+void fill(mtl::Buffer& buffer, const HostArray& elements);
+
+inline constexpr const char* sharingDocumentation =
+    "The memory is shared where it is on the device, can be written, and has adjacent elements along the "
+    "last axis. "
+    "`copy`: None copies where it cannot be shared, False raises Error then, True always copies.";
 
 /// An image, or a stack of them, with the elements of an array. @param copy None: only where the memory cannot be shared
 /// @throws mps::Error for another type or number of dimensions, and when sharing is asked for and impossible

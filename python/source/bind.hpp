@@ -3,6 +3,7 @@
 // nanobind with the conversions that the bindings need. A caster that one source sees and another does not would be two
 // meanings of one type, so all of them are here.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/function.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>

@@ -29,7 +29,8 @@ void bindTransfers(nb::class_<ImageBatch>& batch) {
           "write_bytes",
           [](const ImageBatch& self, const HostArray& source, mps::DataLayout layout) {
             if (!self.empty())
-              checkElements("ImageBatch", "source", source.dtype(), self.descriptor().channelFormat());
+              checkElements("ImageBatch", "source", source.dtype(),
+                            elementType(self.descriptor().channelFormat()));
             self.writeBytes(bytesOf(source), layout);
           },
           "source"_a, "layout"_a = channelsLast, Released(),
@@ -41,7 +42,7 @@ void bindTransfers(nb::class_<ImageBatch>& batch) {
           [](const ImageBatch& self, const WritableHostArray& destination, mps::DataLayout layout) {
             if (!self.empty())
               checkElements("ImageBatch", "destination", destination.dtype(),
-                            self.descriptor().channelFormat());
+                            elementType(self.descriptor().channelFormat()));
             self.readBytes(bytesOf(destination), layout);
           },
           "destination"_a, "layout"_a = channelsLast, Released(),
@@ -103,7 +104,7 @@ void bindCoreBatch(nb::module_& module) {
            "it returns "
            "something other than None; returns that.");
   bindTransfers(batch);
-  bindArrays(batch);
+  bindArrays(batch, [](const ImageBatch& self) { return elementsOf(self); });
   batch.def("__repr__", [](const ImageBatch& self) {
     return "<ImageBatch of " + std::to_string(self.count()) +
            (self.empty() ? ">" : ": " + self.descriptor().describe() + ">");

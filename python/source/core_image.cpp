@@ -101,7 +101,8 @@ void bindTransfers(nb::class_<Image>& image) {
           "read_bytes",
           [](const Image& self, const WritableHostArray& destination, mps::DataLayout layout,
              std::size_t imageIndex) {
-            checkElements("Image", "destination", destination.dtype(), self.featureChannelFormat());
+            checkElements("Image", "destination", destination.dtype(),
+                          elementType(self.featureChannelFormat()));
             self.readBytes(bytesOf(destination), layout, imageIndex);
           },
           "destination"_a, "layout"_a = channelsLast, "image_index"_a = 0, Released(), whole)
@@ -110,7 +111,8 @@ void bindTransfers(nb::class_<Image>& image) {
           [](const Image& self, const WritableHostArray& destination, mps::DataLayout layout,
              const mps::DataStrides& strides, const mtl::Region& region,
              const mps::ImageReadWriteParams& channels, std::size_t imageIndex) {
-            checkElements("Image", "destination", destination.dtype(), self.featureChannelFormat());
+            checkElements("Image", "destination", destination.dtype(),
+                          elementType(self.featureChannelFormat()));
             self.readBytes(bytesOf(destination), layout, strides, region, channels, imageIndex);
           },
           "destination"_a, "layout"_a, "strides"_a, "region"_a, "feature_channel_info"_a, "image_index"_a = 0,
@@ -118,7 +120,7 @@ void bindTransfers(nb::class_<Image>& image) {
       .def(
           "write_bytes",
           [](Image& self, const HostArray& source, mps::DataLayout layout, std::size_t imageIndex) {
-            checkElements("Image", "source", source.dtype(), self.featureChannelFormat());
+            checkElements("Image", "source", source.dtype(), elementType(self.featureChannelFormat()));
             self.writeBytes(bytesOf(source), layout, imageIndex);
           },
           "source"_a, "layout"_a = channelsLast, "image_index"_a = 0, Released(), whole)
@@ -126,7 +128,7 @@ void bindTransfers(nb::class_<Image>& image) {
           "write_bytes",
           [](Image& self, const HostArray& source, mps::DataLayout layout, const mps::DataStrides& strides,
              const mtl::Region& region, const mps::ImageReadWriteParams& channels, std::size_t imageIndex) {
-            checkElements("Image", "source", source.dtype(), self.featureChannelFormat());
+            checkElements("Image", "source", source.dtype(), elementType(self.featureChannelFormat()));
             self.writeBytes(bytesOf(source), layout, strides, region, channels, imageIndex);
           },
           "source"_a, "layout"_a, "strides"_a, "region"_a, "feature_channel_info"_a, "image_index"_a = 0,
@@ -184,7 +186,7 @@ void bindImage(nb::module_& module) {
   readOnly(image, "parent", &Image::parent, "The image that this one is a view of, or None.");
   readOnly(image, "is_temporary", &Image::isTemporary, "Whether it lives on one command buffer.");
   bindTransfers(image);
-  bindArrays(image);
+  bindArrays(image, [](const Image& self) { return elementsOf(self); });
   image
       .def(
           "batch_representation", [](Image& self) { return self.batchRepresentation(); },

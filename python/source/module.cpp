@@ -89,6 +89,11 @@ NB_MODULE(_core, module) {
   bindKernels(module);
 
   bindPooling(module);
+
+  bindMatrix(module);
+  bindMatrixRandom(module);
+  bindNDArray(module);
+  bindSafetensors(module);
 }
 
 }  // namespace python

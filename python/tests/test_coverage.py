@@ -25,7 +25,6 @@ mps/convolution/convolution.hpp
 mps/convolution/convolution_node.hpp
 mps/convolution/convolution_transpose.hpp
 mps/convolution/fully_connected.hpp
-mps/core/array.hpp
 mps/core/batch_normalization_data_source.hpp
 mps/core/batch_normalization_state.hpp
 mps/core/convolution_data_source.hpp
@@ -34,16 +33,12 @@ mps/core/convolution_state.hpp
 mps/core/image_normalization_data_source.hpp
 mps/core/image_normalization_state.hpp
 mps/core/loss_scale.hpp
-mps/core/matrix.hpp
 mps/core/matrix_kernel.hpp
-mps/core/nd_array.hpp
-mps/core/nd_array_kernel.hpp
 mps/core/neuron_descriptor.hpp
 mps/core/node.hpp
 mps/core/normalization_state.hpp
 mps/core/vector.hpp
 mps/dropout/dropout.hpp
-mps/gather/gather.hpp
 mps/gram_matrix/gram_matrix.hpp
 mps/gram_matrix/gram_matrix_node.hpp
 mps/graph/nn_graph.hpp
@@ -61,7 +56,6 @@ mps/matrix/matrix.hpp
 mps/matrix/matrix_copy.hpp
 mps/matrix/matrix_fully_connected.hpp
 mps/matrix/matrix_image_copy.hpp
-mps/matrix/matrix_random.hpp
 mps/matrix/matrix_sum.hpp
 mps/neuron/neuron.hpp
 mps/neuron/neuron_node.hpp
@@ -91,7 +85,6 @@ mps/upsampling/resize.hpp
 mps/upsampling/scale_node.hpp
 mps/upsampling/upsampling.hpp
 mps/upsampling/upsampling_node.hpp
-mps/weights/safetensors.hpp
 """.split()
 
 # Headers of the library's own layer, which users of C++ do not call either.
@@ -110,6 +103,8 @@ ELSEWHERE = {
     "mps::State::beginsUndefined": "the library's own", "mps::State::useBuffer": "the library's own",
     "mps::ImageBatch::blockStorage": "the library's own", "mps::ImageBatch::firstInBlock": "the library's own",
     "mps::ImageBatch::looseImages": "the library's own", "mps::ImageBatch::of": "[image] is one",
+    "mps::NDArrayGradientState::record": "the library's own", "mps::NDArrayGradientState::setRecord": "the library's own",
+    "mps::SafetensorsFile::error": "for C++ that reads on", "mps::SafetensorsFile::maximumHeaderLength": "the format's limit",
     "mps::CommandBuffer::append": "the library's own", "mps::CommandBuffer::submission": "the library's own",
     "mps::CommandBuffer::mayLeaveOut": "the library's own",
     "mps::Error": "a Python exception; test_errors.py", "mtl::Error": "a Python exception; test_errors.py",
