@@ -18,6 +18,7 @@
 // and of those for results that are rounded to float16:
 //
 //   vectorExpNonPositiveForHalf  -20 <= x <= 0              12      -87.336544 <= x < -20: 32
+//   vectorExpForHalf             |x| <= 32                  16      |x| <= 87: 32; beyond it any number
 //   vectorLog1pForHalf           0 <= x <= 1                24
 //   vectorTanhForHalf            all                        16
 //   vectorTailProductForHalf     |x| <= 5.75                20      that of 5.75, which is below 2^-25
@@ -167,10 +168,10 @@ HWY_INLINE V powerOfSixteenths(D d, V shifted) {
 /// -127 ln 2: with it the scale below is 0.
 constexpr float kLeastExponent = -88.0297F;
 
-/// exp(x) for kLeastExponent <= x <= 0; where it is below 2^-126, some number from 0 to 2^-126.
+/// exp(x) for kLeastExponent <= x <= 87; where it is below 2^-126, some number from 0 to 2^-126.
 /// @param subtract subtract(n, c) is x - n c: x may have more digits than float32 holds
 template <class D, class V = hn::Vec<D>, class Subtract>
-HWY_INLINE V exponentialNonPositive(D d, V x, Subtract&& subtract) {
+HWY_INLINE V exponentialInRange(D d, V x, Subtract&& subtract) {
   V fraction;
   V scale;
 #if HWY_TARGET == HWY_AVX3
@@ -200,7 +201,7 @@ HWY_INLINE V exponentialNonPositive(D d, V x, Subtract&& subtract) {
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V vectorExpNonPositive(D d, V x) {
   x = atLeast(d, x, kLeastExponent);
-  return exponentialNonPositive(d, x, [&](V n, float c) { return hn::NegMulAdd(n, hn::Set(d, c), x); });
+  return exponentialInRange(d, x, [&](V n, float c) { return hn::NegMulAdd(n, hn::Set(d, c), x); });
 }
 
 /// exp(x) - 1 for x <= 0, without the cancellation near 0.
@@ -286,7 +287,7 @@ HWY_INLINE Normal<D> vectorNormal(D d, V x) {
   const V rest = hn::Mul(hn::Mul(hn::Sub(z, high), hn::Add(z, high)), hn::Set(d, -0.5F));
   const auto subtract = [&](V n, float c) { return hn::Add(hn::NegMulAdd(n, hn::Set(d, c), square), rest); };
 #endif
-  const V exponential = exponentialNonPositive(d, hn::Mul(half, z), subtract);
+  const V exponential = exponentialInRange(d, hn::Mul(half, z), subtract);
   return {hn::Mul(exponential, normalQuotient(d, z)), hn::Mul(exponential, hn::Set(d, 0.398942280F))};
 }
 
@@ -342,10 +343,10 @@ HWY_INLINE ScaledFraction<D> powerOfTwoForHalf(D d, V a, float b) {
   return {powerOfTwo(d, n), hn::Mul(r, evaluatePolynomial(d, r, coefficients))};
 }
 
-/// exp(x) for x <= 0; 0 below -127 ln 2.
+/// exp(x) for kLeastExponent <= x <= 87.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V vectorExpNonPositiveForHalf(D d, V x) {
-  const auto power = powerOfTwoForHalf<false>(d, atLeast(d, x, kLeastExponent), 1.44269504F);
+HWY_INLINE V vectorExpForHalf(D d, V x) {
+  const auto power = powerOfTwoForHalf<false>(d, x, 1.44269504F);
   return hn::MulAdd(power.fraction, power.scale, power.scale);
 }
 
@@ -385,8 +386,8 @@ HWY_INLINE V vectorLog1pForHalf(D d, V x) {
   return vectorLog1p(d, x);
 }
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V vectorExpNonPositiveForHalf(D d, V x) {
-  return vectorExpNonPositive(d, x);
+HWY_INLINE V vectorExpForHalf(D d, V x) {
+  return exponentialInRange(d, x, [&](V n, float c) { return hn::NegMulAdd(n, hn::Set(d, c), x); });
 }
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V vectorTanhForHalf(D d, V x) {
@@ -399,6 +400,12 @@ HWY_INLINE V vectorTailProductForHalf(D d, V x) {
 }
 
 #endif
+
+/// exp(x) for x <= 0; 0 below -127 ln 2.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V vectorExpNonPositiveForHalf(D d, V x) {
+  return vectorExpForHalf(d, atLeast(d, x, kLeastExponent));
+}
 
 /// ln(x) / ln(2) of a float64 that is 0 (gives -infinity), infinite, or positive and normal; relative error
 /// below 2^-44.

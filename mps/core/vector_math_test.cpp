@@ -52,6 +52,9 @@ void applyTanh(const std::vector<float>& x, std::vector<float>& y) {
 void applyExpNonPositiveForHalf(const std::vector<float>& x, std::vector<float>& y) {
   apply(x, y, [](auto d, auto v) { return vectorExpNonPositiveForHalf(d, v); });
 }
+void applyExpForHalf(const std::vector<float>& x, std::vector<float>& y) {
+  apply(x, y, [](auto d, auto v) { return vectorExpForHalf(d, v); });
+}
 void applyLog1pForHalf(const std::vector<float>& x, std::vector<float>& y) {
   apply(x, y, [](auto d, auto v) { return vectorLog1pForHalf(d, v); });
 }
@@ -90,6 +93,7 @@ HWY_EXPORT(applyLog);
 HWY_EXPORT(applyLog1p);
 HWY_EXPORT(applyTanh);
 HWY_EXPORT(applyExpNonPositiveForHalf);
+HWY_EXPORT(applyExpForHalf);
 HWY_EXPORT(applyLog1pForHalf);
 HWY_EXPORT(applyTanhForHalf);
 HWY_EXPORT(applyTailProductForHalf);
@@ -237,6 +241,14 @@ TEST(VectorMath, ExpNonPositiveForHalf) {
   expectAccurate(apply, exact, -20.0F, 0.0F, 12);
   expectAccurate(apply, exact, -87.336544F, -20.0F, 32);
   expectValues(apply, {0.0F, -kInfinity, kNaN, -1e30F, -88.04F}, {1.0F, 0.0F, kNaN, 0.0F, 0.0F});
+}
+
+TEST(VectorMath, ExpForHalf) {
+  const Apply apply = [](auto& x, auto& y) { HWY_DYNAMIC_DISPATCH(applyExpForHalf)(x, y); };
+  const auto exact = [](double x) { return std::exp(x); };
+  expectAccurate(apply, exact, -32.0F, 32.0F, 16);
+  expectAccurate(apply, exact, -87.0F, 87.0F, 32);
+  expectValues(apply, {0.0F, -0.0F, kNaN}, {1.0F, 1.0F, kNaN});
 }
 
 TEST(VectorMath, Log1pForHalf) {

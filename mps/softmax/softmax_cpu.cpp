@@ -16,7 +16,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "mps/softmax/softmax_rows-inl.hpp"
+#include "mps/softmax/softmax_gradients-inl.hpp"
+#include "mps/softmax/softmax_half-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
@@ -50,7 +51,7 @@ float gradientSumOf(SoftMaxKind kind, const float* result, const float* dy, std:
 void finishGradientPart(SoftMaxKind kind, const float* result, const float* dy, std::size_t count, float sum,
                         float* dx) {
   const hn::ScalableTag<float> d;
-  finishGradient(d, kind, result, dy, count, hn::Set(d, sum), dx);
+  finishGradient<false>(d, kind, result, dy, count, hn::Set(d, sum), dx);
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE
@@ -61,8 +62,7 @@ HWY_AFTER_NAMESPACE();
 namespace mps::detail {
 
 HWY_EXPORT(softMaxTile);
-HWY_EXPORT(softMaxPackedGradients);
-HWY_EXPORT(softMaxGradientPixels);
+HWY_EXPORT(softMaxGradientTile);
 HWY_EXPORT(largestOf);
 HWY_EXPORT(exponentialSumOf);
 HWY_EXPORT(finishPart);
@@ -116,12 +116,7 @@ class PixelPlan final : public Plan {
   }
 
   void gradient(const Tile& tile, ConstFloatRun result, ConstFloatRun dy, FloatRun dx) const {
-    const PackedPixels pixels = packed(tile);
-    if (!pixelOfElement_.empty())
-      HWY_DYNAMIC_DISPATCH(softMaxPackedGradients)(problem_.kind, pixels, result, dy, dx);
-    else
-      HWY_DYNAMIC_DISPATCH(softMaxGradientPixels)
-    (problem_.kind, pixels.pixels, pixels.channels, result, dy, dx);
+    HWY_DYNAMIC_DISPATCH(softMaxGradientTile)(problem_.kind, packed(tile), result, dy, dx);
   }
 
   SoftMaxProblem problem_;

@@ -11,13 +11,12 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <type_traits>
 
+#include "mps/core/streamed_runs-inl.hpp"
 #include "mps/core/tile_io.hpp"
 #include "mps/core/vector_math-inl.hpp"
 #include "mps/core/vector_runs-inl.hpp"
@@ -134,35 +133,6 @@ HWY_INLINE void subtractBoth(D d, ConstFloatRun x, std::size_t count, V shift, V
   forVectors(d, count, [&](std::size_t i, auto lanes) {
     lanes.store(d, hn::Sub(hn::Sub(lanes.load(d, x + i), shift), logarithm), y + i);
   });
-}
-
-/// sum dy s, or sum dy, in all lanes.
-template <class D>
-HWY_INLINE hn::Vec<D> gradientSum(D d, SoftMaxKind kind, ConstFloatRun result, ConstFloatRun dy,
-                                  std::size_t count) {
-  auto sum = hn::Zero(d);
-  if (kind == SoftMaxKind::SoftMax)
-    forVectors(d, count, [&](std::size_t i, auto lanes) {
-      sum = hn::MulAdd(lanes.load(d, dy + i), lanes.load(d, result + i), sum);
-    });
-  else
-    forVectors(d, count, [&](std::size_t i, auto lanes) { sum = hn::Add(sum, lanes.load(d, dy + i)); });
-  return hn::SumOfLanes(d, sum);
-}
-
-/// dx = s (dy - sum), or dy - exp(l) sum.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE void finishGradient(D d, SoftMaxKind kind, ConstFloatRun result, ConstFloatRun dy,
-                               std::size_t count, V sum, FloatRun dx) {
-  if (kind == SoftMaxKind::SoftMax)
-    forVectors(d, count, [&](std::size_t i, auto lanes) {
-      lanes.store(d, hn::Mul(lanes.load(d, result + i), hn::Sub(lanes.load(d, dy + i), sum)), dx + i);
-    });
-  else
-    forVectors(d, count, [&](std::size_t i, auto lanes) {
-      lanes.store(d, hn::NegMulAdd(vectorExp(d, lanes.load(d, result + i)), sum, lanes.load(d, dy + i)),
-                  dx + i);
-    });
 }
 
 // Short pixels, packed
@@ -311,30 +281,6 @@ void softMaxPackedPixels(SoftMaxKind kind, const PackedPixels& tile, ConstFloatR
     });
 }
 
-inline void softMaxPackedGradients(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun result,
-                                   ConstFloatRun dy, FloatRun dx) {
-  const hn::ScalableTag<float> d;
-  using V = hn::Vec<decltype(d)>;
-  alignas(64) Numbers sums;
-  if (kind == SoftMaxKind::SoftMax) {
-    const auto product = [&](std::size_t i, auto lanes) {
-      return hn::Mul(lanes.load(d, dy + i), lanes.load(d, result + i));
-    };
-    sumPixels(d, tile, product, sums);
-    forPackedVectors(d, tile, [&](std::size_t i, auto lanes, auto spread) {
-      const V difference = hn::Sub(lanes.load(d, dy + i), spread(sums));
-      lanes.store(d, hn::Mul(lanes.load(d, result + i), difference), dx + i);
-    });
-  } else {
-    sumPixels(
-        d, tile, [&](std::size_t i, auto lanes) { return lanes.load(d, dy + i); }, sums);
-    forPackedVectors(d, tile, [&](std::size_t i, auto lanes, auto spread) {
-      const V exponential = vectorExp(d, lanes.load(d, result + i));
-      lanes.store(d, hn::NegMulAdd(exponential, spread(sums), lanes.load(d, dy + i)), dx + i);
-    });
-  }
-}
-
 // Longer pixels, one after the other
 // ---------------------------------------------------------------------------------
 
@@ -430,20 +376,6 @@ void softMaxInRegisters(SoftMaxKind kind, std::size_t pixels, std::size_t channe
   softMaxLongPixels<isHalf>(kind, pixels - p, channels, x + p * channels, y + p * channels);
 }
 
-/// Writes `count` values past the caches where whole vectors are aligned.
-template <class T>
-HWY_INLINE void streamValues(const T* from, std::size_t count, T* to) {
-  const hn::ScalableTag<std::uint8_t> d;
-  const std::size_t bytes = count * sizeof(T);
-  const auto* source = reinterpret_cast<const std::uint8_t*>(from);
-  auto* target = reinterpret_cast<std::uint8_t*>(to);
-  const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(target) % hn::Lanes(d);
-  std::size_t i = std::min(misaligned == 0 ? 0 : hn::Lanes(d) - misaligned, bytes);
-  std::memcpy(target, source, i);
-  for (; i + hn::Lanes(d) <= bytes; i += hn::Lanes(d)) hn::Stream(hn::LoadU(d, source + i), d, target + i);
-  std::memcpy(target + i, source + i, bytes - i);
-}
-
 /// Pixels one after the other.
 /// @tparam T of the result
 template <class T>
@@ -471,26 +403,6 @@ void softMaxTileOf(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun x, 
   else
     softMaxPixels<T>(kind, tile.pixels, tile.channels, x, y);
 }
-
-inline void softMaxTile(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun x, FloatRun y) {
-  if (y.isHalf)
-    softMaxTileOf<Float16>(kind, tile, x, y);
-  else
-    softMaxTileOf<float>(kind, tile, x, y);
-}
-
-inline void softMaxGradientPixels(SoftMaxKind kind, std::size_t pixels, std::size_t channels,
-                                  ConstFloatRun result, ConstFloatRun dy, FloatRun dx) {
-  const hn::ScalableTag<float> d;
-  for (std::size_t p = 0; p < pixels; ++p) {
-    const ConstFloatRun s = result + p * channels;
-    const ConstFloatRun g = dy + p * channels;
-    finishGradient(d, kind, s, g, channels, gradientSum(d, kind, s, g, channels), dx + p * channels);
-  }
-}
-
-#undef UNMETAL_INLINE_BODY
-#undef UNMETAL_UNROLL
 
 }  // namespace mps::detail::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
