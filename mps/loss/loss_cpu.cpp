@@ -21,6 +21,7 @@
 #include <hwy/highway.h>
 
 #include "mps/loss/loss_rows-inl.hpp"
+#include "mps/loss/loss_softmax-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
@@ -44,8 +45,7 @@ void runWholePixels(const LossRun& run, LossBuffers& buffers, const LossItem& it
     images.factors[n] = run.factor(item.firstImage + static_cast<std::int64_t>(n));
   const LossRows rows = buffers.tiles.load(tile);
   if (run.problem.lossType == CNNLossType::SoftMaxCrossEntropy) {
-    const auto reduce = isAllHalf(rows) ? reducePixels<true> : reducePixels<false>;
-    reduce(rows.predictions, static_cast<std::size_t>(tile.pixels), channels, buffers.softMax);
+    reduceTile(rows, static_cast<std::size_t>(tile.pixels), channels, buffers.softMax);
     runSoftMaxImages(run.numbers, rows, images, channels, buffers.softMax);
   } else {
     runImagesOf(run.problem.lossType, run.numbers, rows, images);
@@ -77,7 +77,7 @@ void reduceWidePixel(const LossRun& run, LossBuffers& buffers, const LossItem& i
     if (run.numbers.exactSoftMaxGradient)
       weightedLabels += static_cast<double>(sumWeightedLabels(run.numbers, rows, 0, count, factor));
   });
-  buffers.softMax.largest[0] = largest;
+  buffers.softMax.shift[0] = largest;
   buffers.softMax.sum[0] = static_cast<float>(sum);
   buffers.softMax.weightedLabels[0] = static_cast<float>(weightedLabels);
   finishSums(buffers.softMax, 1);
@@ -88,7 +88,7 @@ float runSoftMaxSlice(const LossRun& run, const LossRows& rows, std::size_t coun
                       const SoftMaxTile& softMax) {
   const hn::ScalableTag<float> d;
   hn::Vec<decltype(d)> sum = hn::Zero(d);
-  runPixel<false>(run.numbers, rows, 0, count, factor, softMax, 0, nullptr, sum);
+  runPixel<false, false>(run.numbers, rows, 0, count, factor, softMax, 0, nullptr, sum);
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 

@@ -12,11 +12,10 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 
+#include "mps/core/half_runs-inl.hpp"
 #include "mps/core/vector_math-inl.hpp"
 #include "mps/core/vector_runs-inl.hpp"
 #include "mps/loss/loss_run.hpp"
@@ -43,6 +42,7 @@ HWY_INLINE V exponential(D d, V x) {
 // `shared` is what loss and gradient have in common, computed once; the comparisons let NaN through.
 
 struct NothingShared {
+  static constexpr bool isHalf = false;
   template <class D, class V>
   HWY_INLINE V shared(D d, V) const {
     return hn::Zero(d);
@@ -85,9 +85,10 @@ struct MeanSquaredErrorVectors : NothingShared {
   }
 };
 
-/// @tparam isHalf predictions and gradient are float16
-template <bool isHalf>
+/// @tparam half isAllHalf()
+template <bool half>
 struct SigmoidCrossEntropyVectors {
+  static constexpr bool isHalf = half;
   explicit SigmoidCrossEntropyVectors(const LossNumbers& numbers)
       : labelScale(numbers.labelScale), labelOffset(numbers.labelOffset) {}
   /// exp(-|y|).
@@ -278,15 +279,57 @@ HWY_INLINE V derivativeScale(D d, Lanes lanes, const LossRows& rows, std::size_t
   return rows.sourceGradient ? hn::Mul(scale, lanes.load(d, rows.sourceGradient + i)) : scale;
 }
 
-/// Whether predictions and gradient are float16.
+/// Whether predictions, labels and gradient are float16.
 inline bool isAllHalf(const LossRows& rows) {
-  return rows.predictions.isHalf && rows.gradient.isHalf;
+  return rows.predictions.isHalf && rows.labels.isHalf && rows.gradient.isHalf;
+}
+
+/// Whether loss and gradient are wanted, by nothing but the predictions and one factor for each image.
+inline bool isPlain(const LossNumbers& numbers, const LossRows& rows) {
+  return rows.wantsLoss && rows.gradient && !rows.loss && !rows.labelGradient && !rows.weights &&
+         !rows.sourceGradient && !numbers.exactSoftMaxGradient;
+}
+
+/// What lies behind the values of a tile: the next one, while the processor computes.
+HWY_INLINE void prefetch(ConstFloatRun values, std::size_t i) {
+  hwy::Prefetch(static_cast<const std::byte*>((values + (i + kLossTile)).address));
+}
+
+/// runElements() where isPlain(), in two passes: the processor overlaps more vectors that have fewer steps each.
+template <class Vectors>
+HWY_INLINE float runPlainElements(const Vectors& vectors, const LossRows& rows, std::size_t first,
+                                  std::size_t count, float imageFactor) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  alignas(64) float sharedValues[kLossTile];
+  const ConstFloatRun predictions = known<Vectors::isHalf>(rows.predictions) + first;
+  const ConstFloatRun labels = known<Vectors::isHalf>(rows.labels) + first;
+  const FloatRun gradient = known<Vectors::isHalf>(rows.gradient) + first;
+  forVectors(
+      d, count, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        prefetch(predictions, i);
+        prefetch(labels, i);
+        lanes.store(d, vectors.shared(d, lanes.load(d, predictions + i)), sharedValues + i);
+      });
+  const V factor = hn::Set(d, imageFactor);
+  V sum = hn::Zero(d);
+  forVectors(
+      d, count, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        const V y = lanes.load(d, predictions + i);
+        const V t = lanes.load(d, labels + i);
+        const V shared = lanes.load(d, sharedValues + i);
+        sum = hn::Add(sum, inLanes(d, lanes, vectors.loss(d, y, t, shared), hn::Zero(d)));
+        lanes.store(d, hn::Mul(factor, vectors.gradient(d, y, t, shared)), gradient + i);
+      });
+  return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
 /// Writes the wanted outputs of `count` elements from element `first` on and returns the sum of w l.
 template <class Vectors>
 HWY_INLINE float runElements(const Vectors& vectors, const LossNumbers& numbers, const LossRows& rows,
                              std::size_t first, std::size_t count, float imageFactor) {
+  if constexpr (Vectors::isHalf)
+    if (isPlain(numbers, rows)) return runPlainElements(vectors, rows, first, count, imageFactor);
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const V factor = hn::Set(d, imageFactor);
@@ -348,188 +391,6 @@ inline void runImagesOf(CNNLossType type, const LossNumbers& numbers, const Loss
     case CNNLossType::Count:
       break;
   }
-}
-
-// Softmax of one pixel, in parts, so that a row of channels can be longer than a tile.
-
-/// The largest of `count` predictions; NaN may be dropped, the exponentials have it.
-HWY_INLINE float largestPrediction(ConstFloatRun predictions, std::size_t count) {
-  const hn::ScalableTag<float> d;
-  using V = hn::Vec<decltype(d)>;
-  const V lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
-  V largest = lowest;
-  forVectors(
-      d, count, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-        largest = hn::Max(largest, inLanes(d, lanes, lanes.load(d, predictions + i), lowest));
-      });
-  return hn::GetLane(hn::MaxOfLanes(d, largest));
-}
-
-/// Sum of exp(y - largest). The exponentials go to memory that holds whole vectors, unless it is null.
-template <bool isHalf>
-HWY_INLINE float sumExponentials(ConstFloatRun predictions, std::size_t count, float largest,
-                                 float* exponentials) {
-  const hn::ScalableTag<float> d;
-  using V = hn::Vec<decltype(d)>;
-  V sum = hn::Zero(d);
-  forVectors(
-      d, count, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-        const V e = exponential<isHalf>(d, hn::Sub(lanes.load(d, predictions + i), hn::Set(d, largest)));
-        if (exponentials != nullptr) hn::StoreU(e, d, exponentials + i);
-        sum = hn::Add(sum, inLanes(d, lanes, e, hn::Zero(d)));
-      });
-  return hn::GetLane(hn::SumOfLanes(d, sum));
-}
-
-template <class D, class V>
-HWY_INLINE V smoothedLabel(D d, const LossNumbers& numbers, V t) {
-  return hn::MulAdd(t, hn::Set(d, numbers.labelScale), hn::Set(d, numbers.labelOffset));
-}
-
-/// Sum of t' with the factors of the derivatives, for the exact gradient.
-HWY_INLINE float sumWeightedLabels(const LossNumbers& numbers, const LossRows& rows, std::size_t first,
-                                   std::size_t count, float imageFactor) {
-  const hn::ScalableTag<float> d;
-  using V = hn::Vec<decltype(d)>;
-  const V factor = hn::Set(d, imageFactor);
-  V sum = hn::Zero(d);
-  forVectors(
-      d, count, [&](std::size_t offset, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-        const std::size_t i = first + offset;
-        const V scale = derivativeScale(d, lanes, rows, i, loadWeights(d, lanes, rows, i), factor);
-        const V t = smoothedLabel(d, numbers, lanes.load(d, rows.labels + i));
-        sum = hn::Add(sum, inLanes(d, lanes, hn::Mul(scale, t), hn::Zero(d)));
-      });
-  return hn::GetLane(hn::SumOfLanes(d, sum));
-}
-
-/// What the channels of each pixel of a tile share.
-struct SoftMaxTile {
-  // Whole vectors are read and written.
-  using Numbers = std::array<float, kLossTile + hn::MaxLanes(hn::ScalableTag<float>())>;
-  alignas(64) Numbers largest;
-  alignas(64) Numbers sum;             ///< of the exponentials
-  alignas(64) Numbers logOfSum;        ///< from here on by finishSums()
-  alignas(64) Numbers reciprocal;      ///< 1 / sum
-  alignas(64) Numbers exponentials;    ///< of all channels
-  alignas(64) Numbers weightedLabels;  ///< sumWeightedLabels(), for the exact gradient
-};
-
-HWY_INLINE void finishSums(SoftMaxTile& tile, std::size_t pixels) {
-  const hn::ScalableTag<float> d;
-  using V = hn::Vec<decltype(d)>;
-  for (std::size_t i = 0; i < pixels; i += hn::Lanes(d)) {
-    const V sum = hn::Load(d, tile.sum.data() + i);
-    hn::Store(vectorLog(d, sum), d, tile.logOfSum.data() + i);
-    hn::Store(hn::Div(hn::Set(d, 1.0F), sum), d, tile.reciprocal.data() + i);
-  }
-}
-
-/// Whether loss and gradient are wanted, by nothing but the predictions and one factor for each image.
-inline bool isPlain(const LossNumbers& numbers, const LossRows& rows) {
-  return rows.wantsLoss && rows.gradient && !rows.loss && !rows.labelGradient && !rows.weights &&
-         !rows.sourceGradient && !numbers.exactSoftMaxGradient;
-}
-
-/// Writes the wanted outputs of `count` channels of a pixel, from element `first` of the rows on, and adds w
-/// l to `sum`. `exponentials` are those of sumExponentials(), or null: computed again.
-/// @tparam plain isPlain(): the processor foresees the branches, but there are many
-template <bool plain, class V>
-HWY_INLINE void runPixel(const LossNumbers& numbers, const LossRows& rows, std::size_t first,
-                         std::size_t count, float imageFactor, const SoftMaxTile& tile, std::size_t pixel,
-                         const float* exponentials, V& sum) {
-  const hn::ScalableTag<float> d;
-  const V largest = hn::Set(d, tile.largest[pixel]);
-  const V logOfSum = hn::Set(d, tile.logOfSum[pixel]);
-  const V reciprocal = hn::Set(d, tile.reciprocal[pixel]);
-  const V factor = hn::Set(d, imageFactor);
-  forVectors(
-      d, count, [&](std::size_t offset, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-        const std::size_t i = first + offset;
-        const V z = hn::Sub(lanes.load(d, rows.predictions + i), largest);
-        const V t = smoothedLabel(d, numbers, lanes.load(d, rows.labels + i));
-        const V negativeLog = hn::Sub(logOfSum, z);
-        if constexpr (plain) {
-          sum = hn::Add(sum,
-                        inLanes(d, lanes, hn::IfThenZeroElse(hn::Eq(t, hn::Zero(d)), hn::Mul(t, negativeLog)),
-                                hn::Zero(d)));
-          const V p = hn::Mul(hn::LoadU(d, exponentials + offset), reciprocal);
-          lanes.store(d, hn::Mul(factor, hn::Sub(p, t)), rows.gradient + i);
-          return;
-        }
-        const V w = loadWeights(d, lanes, rows, i);
-        if (rows.wantsLoss) {
-          const V loss = hn::Mul(w, hn::IfThenZeroElse(hn::Eq(t, hn::Zero(d)), hn::Mul(t, negativeLog)));
-          sum = hn::Add(sum, inLanes(d, lanes, loss, hn::Zero(d)));
-          if (rows.loss) lanes.store(d, hn::Mul(loss, hn::Set(d, numbers.weight)), rows.loss + i);
-        }
-        const V scale = derivativeScale(d, lanes, rows, i, w, factor);
-        if (rows.gradient) {
-          const V e =
-              exponentials != nullptr ? hn::LoadU(d, exponentials + offset) : vectorExpNonPositive(d, z);
-          const V p = hn::Mul(e, reciprocal);
-          const V gradient = numbers.exactSoftMaxGradient
-                                 ? hn::NegMulAdd(scale, t, hn::Mul(p, hn::Set(d, tile.weightedLabels[pixel])))
-                                 : hn::Mul(scale, hn::Sub(p, t));
-          lanes.store(d, gradient, rows.gradient + i);
-        }
-        if (rows.labelGradient) {
-          const V slope = hn::Mul(negativeLog, hn::Set(d, numbers.labelScale));
-          lanes.store(d, hn::Mul(scale, slope), rows.labelGradient + i);
-        }
-      });
-}
-
-/// What the channels of each pixel of a tile share. In passes over the tile rather than over each pixel,
-/// because the processor overlaps pixels, but not the steps of one.
-template <bool isHalf>
-inline void reducePixels(ConstFloatRun predictions, std::size_t pixels, std::size_t channels,
-                         SoftMaxTile& tile) {
-  for (std::size_t i = 0; i < pixels; ++i)
-    tile.largest[i] = largestPrediction(predictions + i * channels, channels);
-  // The last vector of a pixel reaches into the next one, which comes later.
-  for (std::size_t i = 0; i < pixels; ++i)
-    tile.sum[i] = sumExponentials<isHalf>(predictions + i * channels, channels, tile.largest[i],
-                                          tile.exponentials.data() + i * channels);
-  finishSums(tile, pixels);
-}
-
-/// Asks for `count` values: the next tile, while the processor computes this one.
-HWY_INLINE void prefetch(ConstFloatRun values, std::size_t count) {
-  const std::size_t line = values.isHalf ? 32 : 16;
-  for (std::size_t i = 0; i < count; i += line)
-    hwy::Prefetch(static_cast<const std::byte*>((values + i).address));
-}
-
-/// The outputs of the images of a tile that went through reducePixels().
-template <bool plain>
-void runSoftMaxImagesOf(const LossNumbers& numbers, const LossRows& rows, LossImages& images,
-                        std::size_t channels, SoftMaxTile& tile) {
-  const hn::ScalableTag<float> d;
-  std::size_t pixel = 0;
-  for (std::size_t n = 0; n < images.count; ++n) {
-    const float factor = images.factors[n];
-    hn::Vec<decltype(d)> sum = hn::Zero(d);
-    for (const std::size_t end = pixel + images.elements / channels; pixel < end; ++pixel) {
-      const std::size_t first = pixel * channels;
-      const std::size_t next = first + images.count * images.elements;
-      prefetch(rows.predictions + next, channels);
-      prefetch(rows.labels + next, channels);
-      if (numbers.exactSoftMaxGradient)
-        tile.weightedLabels[pixel] = sumWeightedLabels(numbers, rows, first, channels, factor);
-      runPixel<plain>(numbers, rows, first, channels, factor, tile, pixel, tile.exponentials.data() + first,
-                      sum);
-    }
-    images.sums[n] = hn::GetLane(hn::SumOfLanes(d, sum));
-  }
-}
-
-inline void runSoftMaxImages(const LossNumbers& numbers, const LossRows& rows, LossImages& images,
-                             std::size_t channels, SoftMaxTile& tile) {
-  if (isPlain(numbers, rows))
-    runSoftMaxImagesOf<true>(numbers, rows, images, channels, tile);
-  else
-    runSoftMaxImagesOf<false>(numbers, rows, images, channels, tile);
 }
 
 /// Number of values that are not 0; NaN is not 0.

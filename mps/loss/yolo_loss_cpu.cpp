@@ -17,6 +17,7 @@
 #include <hwy/highway.h>
 
 #include "mps/loss/loss_rows-inl.hpp"
+#include "mps/loss/loss_softmax-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
@@ -95,12 +96,12 @@ void runPart(CNNLossType type, const LossNumbers& numbers, std::size_t pixels, s
       reducePixels<false>(rows.predictions, count, channels, softMax);
       runSoftMaxImages(numbers, rows, images, channels, softMax);
     } else {  // one pixel, whose exponentials do not fit
-      softMax.largest[0] = largestPrediction(rows.predictions, channels);
-      softMax.sum[0] = sumExponentials<false>(rows.predictions, channels, softMax.largest[0], nullptr);
+      softMax.shift[0] = largestPrediction(rows.predictions, channels);
+      softMax.sum[0] = sumExponentials<false>(rows.predictions, channels, softMax.shift[0], nullptr);
       softMax.weightedLabels[0] = sumWeightedLabels(numbers, rows, 0, channels, images.factors[0]);
       finishSums(softMax, 1);
       hn::Vec<Floats> sum = hn::Zero(Floats());
-      runPixel<false>(numbers, rows, 0, channels, images.factors[0], softMax, 0, nullptr, sum);
+      runPixel<false, false>(numbers, rows, 0, channels, images.factors[0], softMax, 0, nullptr, sum);
     }
   }
 }
