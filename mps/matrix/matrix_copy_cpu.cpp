@@ -48,7 +48,7 @@ void transposeTileOf(const SourceRows<Bits>& from, std::int64_t columns, Bits* c
   const auto step = static_cast<std::int64_t>(hn::Lanes(d));
   constexpr std::int64_t kLine = kTileLine / std::int64_t{sizeof(Bits)};
   alignas(kTileLine) Bits tile[kTileBytes / sizeof(Bits) * kLine];
-  transposeBlock(from.first, from.stride, from.count, columns, tile);
+  transposeBlock(from.first, from.stride, from.count, columns, tile, [](std::int64_t /*rows*/) {});
   for (std::int64_t c = 0; c < columns; ++c) {
     if (to[c] == nullptr) continue;
     const Bits* const row = tile + c * from.count;

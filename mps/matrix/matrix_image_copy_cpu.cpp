@@ -97,9 +97,12 @@ void transpose(const Bits* from, std::int64_t fromStride, std::int64_t rows, std
     const std::int64_t mostColumns = kMostRows / blockRows * kLine;
     for (std::int64_t c = 0; c < columns; c += mostColumns) {
       const std::int64_t blockColumns = std::min(mostColumns, columns - c);
-      transposeBlock(from + r * fromStride + c, fromStride, blockRows, blockColumns, block);
-      if (toStride == blockRows) {
-        next.advance(blockRows * blockColumns);
+      // Memory answers a few requests at a time: they take turns with the squares, or with the runs if these are short.
+      const bool isOneRun = toStride == blockRows;
+      transposeBlock(
+          from + r * fromStride + c, fromStride, blockRows, blockColumns, block,
+          [&](std::int64_t squareRows) { next.advance(isOneRun ? squareRows * blockColumns : 0); });
+      if (isOneRun) {
         copyRun(block, to + c * toStride, blockRows * blockColumns, pastCaches);
         continue;
       }

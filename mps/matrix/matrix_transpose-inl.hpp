@@ -58,16 +58,19 @@ HWY_INLINE void transposeSquare(const Bits* from, std::int64_t fromStride, Bits*
 }
 
 /// to[c * rows + r] = from[r * fromStride + c].
-template <class Bits>
+/// @param before before(n) is called ahead of n more rows, but for a rest
+template <class Bits, class Before>
 HWY_INLINE void transposeBlock(const Bits* from, std::int64_t fromStride, std::int64_t rows,
-                               std::int64_t columns, Bits* to) {
+                               std::int64_t columns, Bits* to, Before&& before) {
   constexpr std::int64_t kSide = 16 / sizeof(Bits);
   const std::int64_t wholeRows = rows / kSide * kSide;
   const std::int64_t wholeColumns = columns / kSide * kSide;
-  for (std::int64_t r = 0; r < wholeRows; r += kSide)
+  for (std::int64_t r = 0; r < wholeRows; r += kSide) {
+    before(kSide);
     for (std::int64_t c = 0; c < wholeColumns; c += kSide)
       transposeSquare(from + r * fromStride + c, fromStride, to + c * rows + r, rows,
                       std::make_index_sequence<kSide / 2>());
+  }
   transposeElements(from + wholeColumns, fromStride, wholeRows, columns - wholeColumns,
                     to + wholeColumns * rows, rows);
   transposeElements(from + wholeRows * fromStride, fromStride, rows - wholeRows, columns, to + wholeRows,
@@ -76,9 +79,10 @@ HWY_INLINE void transposeBlock(const Bits* from, std::int64_t fromStride, std::i
 
 #else
 
-template <class Bits>
+template <class Bits, class Before>
 HWY_INLINE void transposeBlock(const Bits* from, std::int64_t fromStride, std::int64_t rows,
-                               std::int64_t columns, Bits* to) {
+                               std::int64_t columns, Bits* to, Before&& before) {
+  before(rows);
   transposeElements(from, fromStride, rows, columns, to, rows);
 }
 
