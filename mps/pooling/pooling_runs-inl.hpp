@@ -9,6 +9,7 @@
 #define UNMETAL_MPS_POOLING_RUNS_INL_HPP
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -132,28 +133,36 @@ HWY_INLINE FloatVector combinedAt(const T* const* rows, const T* a, const T* b, 
   return result;
 }
 
+/// @param next elements from each row to one that is read after these
 template <class Operation, std::size_t count, class Finish, class T>
-void combineRowsOf(const T* const* rows, std::size_t rest, float* to, std::size_t length, Finish finish) {
+void combineRowsOf(const T* const* rows, std::size_t rest, float* to, std::size_t length, Finish finish,
+                   std::size_t next) {
   const FloatTag d;
   const std::size_t lanes = hn::Lanes(d);
   const T* const a = rows[0];
   const T* const b = count > 1 ? rows[1] : a;
   const T* const c = count > 2 ? rows[2] : a;
   std::size_t e = 0;
-  for (; e + lanes <= length; e += lanes)
+  for (; e + lanes <= length; e += lanes) {
+    hwy::Prefetch(a + e + next);
+    if constexpr (count > 1) hwy::Prefetch(b + e + next);
+    if constexpr (count > 2) hwy::Prefetch(c + e + next);
     hn::StoreU(finish(combinedAt<Operation, count>(rows, a, b, c, rest, e)), d, to + e);
+  }
   if (e == length) return;
   e = length - lanes;
   hn::StoreU(finish(combinedAt<Operation, count>(rows, a, b, c, rest, e)), d, to + e);
 }
 
-/// to[e] = finish(operation over rows[k][e]), exactly `length` of them, at least a vector.
+/// to[e] = finish(operation over rows[k][e]), exactly `length` of them, at least a vector. What lies `next` elements
+/// behind them is asked for.
 template <class Operation, class Finish, class T>
-void combineRows(const T* const* rows, std::size_t count, float* to, std::size_t length, Finish finish) {
-  if (count == 1) return combineRowsOf<Operation, 1>(rows, count, to, length, finish);
-  if (count == 2) return combineRowsOf<Operation, 2>(rows, count, to, length, finish);
-  if (count == 3) return combineRowsOf<Operation, 3>(rows, count, to, length, finish);
-  combineRowsOf<Operation, 0>(rows, count, to, length, finish);
+void combineRows(const T* const* rows, std::size_t count, float* to, std::size_t length, Finish finish,
+                 std::size_t next = 0) {
+  if (count == 1) return combineRowsOf<Operation, 1>(rows, count, to, length, finish, next);
+  if (count == 2) return combineRowsOf<Operation, 2>(rows, count, to, length, finish, next);
+  if (count == 3) return combineRowsOf<Operation, 3>(rows, count, to, length, finish, next);
+  combineRowsOf<Operation, 0>(rows, count, to, length, finish, next);
 }
 
 /// Windows that lie `step` elements apart in the taps and toStep apart in the target; `length` elements of

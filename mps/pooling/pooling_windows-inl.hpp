@@ -211,13 +211,14 @@ class WindowRows {
   void combineDirect(std::int64_t column, float* to, std::size_t length) {
     const auto** rows = reinterpret_cast<const T**>(memory_.rowPointers);
     for (std::size_t k = 0; k < rows_; ++k) rows[k] = source_.at<T>(memory_.rows[k].row, column);
+    const std::size_t next = asSize(problem_.y.stride * problem_.source.rowStride);
     switch (problem_.kind) {
       case PoolingKind::Max:
-        return combineRows<Maximum>(rows, rows_, to, length, Unchanged());
+        return combineRows<Maximum>(rows, rows_, to, length, Unchanged(), next);
       case PoolingKind::Average:
-        return combineRows<Sum>(rows, rows_, to, length, Unchanged());
+        return combineRows<Sum>(rows, rows_, to, length, Unchanged(), next);
       case PoolingKind::L2Norm:
-        return combineRows<SumOfSquares>(rows, rows_, to, length, Unchanged());
+        return combineRows<SumOfSquares>(rows, rows_, to, length, Unchanged(), next);
     }
   }
 
