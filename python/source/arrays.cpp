@@ -6,23 +6,13 @@
 #include "mps/core/error.hpp"
 #include "mtl/memory.hpp"
 #include "python/source/array_members.hpp"
-#include "python/source/interpreter.hpp"
+#include "python/source/array_memory.hpp"
 
 namespace python {
 namespace {
 
 using mps::ImageFeatureChannelFormat;
 using Code = nb::dlpack::dtype_code;
-
-/// Memory of an array, which it keeps alive.
-class ArrayMemory final : public mtl::Memory {
- public:
-  ArrayMemory(std::byte* address, std::size_t length, nb::ndarray<> array)
-      : Memory(address, length), array_(heldForLibrary(std::move(array))) {}
-
- private:
-  std::shared_ptr<nb::ndarray<>> array_;
-};
 
 int dlpackKind(const mtl::Device& device) {
   return device.kind() == mtl::DeviceKind::CPU ? nb::device::cpu::value : nb::device::cuda::value;
@@ -82,8 +72,10 @@ bool isToBeShared(const char* className, const std::shared_ptr<mtl::Device>& dev
 
 std::shared_ptr<mtl::Buffer> bufferOver(const std::shared_ptr<mtl::Device>& device, const GivenArray& given,
                                         std::size_t elements) {
-  auto memory = std::make_shared<ArrayMemory>(static_cast<std::byte*>(given.writable.data()),
-                                              elements * given.writable.itemsize(), given.writable);
+  auto* address = static_cast<std::byte*>(given.writable.data());
+  const std::size_t length = elements * given.writable.itemsize();
+  auto memory = device->kind() == mtl::DeviceKind::CPU ? hostMemory(address, length, given.writable)
+                                                       : gpuMemory(*device, address, length, given.writable);
   return std::make_shared<mtl::Buffer>(device, std::move(memory), mtl::StorageMode::Shared);
 }
 
