@@ -62,6 +62,13 @@ HWY_INLINE void addProducts(const FourVectors<V>& x, const FourVectors<V>& y, Fo
   sums.d = hn::MulAdd(x.d, y.d, sums.d);
 }
 template <class V>
+HWY_INLINE void subtractProducts(const FourVectors<V>& x, const FourVectors<V>& y, FourVectors<V>& sums) {
+  sums.a = hn::NegMulAdd(x.a, y.a, sums.a);
+  sums.b = hn::NegMulAdd(x.b, y.b, sums.b);
+  sums.c = hn::NegMulAdd(x.c, y.c, sums.c);
+  sums.d = hn::NegMulAdd(x.d, y.d, sums.d);
+}
+template <class V>
 HWY_INLINE void add(const FourVectors<V>& x, FourVectors<V>& sums) {
   sums = {hn::Add(sums.a, x.a), hn::Add(sums.b, x.b), hn::Add(sums.c, x.c), hn::Add(sums.d, x.d)};
 }
@@ -136,16 +143,15 @@ HWY_INLINE void sumWeightedRows(Row&& row, const float* weights, std::size_t cou
       });
 }
 
-/// means = the mean of the rows; squares = factor * the sum of their squared distances from it, more than what is
-/// there. Distances are first those from a row amid the others: the mean is not further from it than the distances
-/// that are summed, so that the difference of their squares has no more than `count` times the roundings.
+/// means = the mean of the rows; squares = the sum of their squared distances from it. Distances are first those from a
+/// row amid the others: the mean is not further from it than the distances that are summed, so that the difference of
+/// their squares has no more than `count` times the roundings.
 template <class Row>
-HWY_INLINE void meanAndSquares(Row&& row, std::size_t count, float factor, float* means, float* squares,
+HWY_INLINE void meanAndSquares(Row&& row, std::size_t count, float* means, float* squares,
                                std::size_t length) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
-  const auto share = hn::Set(d, 1.0F / static_cast<float>(count));
-  const auto factors = hn::Set(d, factor);
+  const V share = hn::Set(d, 1.0F / static_cast<float>(count));
   const float* const middle = row(count / 2);
   forVectorsByFour(
       d, length,
@@ -159,13 +165,11 @@ HWY_INLINE void meanAndSquares(Row&& row, std::size_t count, float factor, float
           addProducts(distance, distance, sumsOfSquares);
         }
         const auto shift = product(sums, share);
-        addProducts(sums, product(shift, hn::Set(d, -1.0F)), sumsOfSquares);
+        subtractProducts(sums, shift, sumsOfSquares);
         auto mean = center;
         add(shift, mean);
-        auto total = loadFour(d, squares + i);
-        addProducts(sumsOfSquares, fourOf(factors), total);
         storeFour(d, mean, means + i);
-        storeFour(d, total, squares + i);
+        storeFour(d, sumsOfSquares, squares + i);
       },
       [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
         const V center = lanes.load(d, middle + i);
@@ -177,11 +181,45 @@ HWY_INLINE void meanAndSquares(Row&& row, std::size_t count, float factor, float
           sumOfSquares = hn::MulAdd(distance, distance, sumOfSquares);
         }
         const V shift = hn::Mul(sum, share);
-        sumOfSquares = hn::NegMulAdd(sum, shift, sumOfSquares);
         lanes.store(d, hn::Add(center, shift), means + i);
-        lanes.store(d, hn::MulAdd(sumOfSquares, factors, lanes.load(d, squares + i)), squares + i);
+        lanes.store(d, hn::NegMulAdd(sum, shift, sumOfSquares), squares + i);
       });
 }
+
+/// Of vectors of windows, `count` columns each that are `stride` floats apart.
+template <class D>
+struct ColumnSums {
+  using V = hn::Vec<D>;
+  std::size_t count;
+  std::size_t stride;
+
+  /// The sum of the columns.
+  template <class Lanes>
+  HWY_INLINE V sum(D d, Lanes lanes, const float* columns) const {
+    V sum = lanes.load(d, columns);
+    for (std::size_t m = 1; m < count; ++m) sum = hn::Add(sum, lanes.load(d, columns + m * stride));
+    return sum;
+  }
+
+  /// The mean and the sum of the squared distances from it, given those of columns of `height` values.
+  template <class Lanes>
+  HWY_INLINE V meanAndSquares(D d, Lanes lanes, const float* means, const float* squares, V height,
+                              V& mean) const {
+    const V center = lanes.load(d, means + count / 2 * stride);
+    V total = hn::Zero(d);
+    V sum = hn::Zero(d);
+    V sumOfSquares = hn::Zero(d);
+    for (std::size_t m = 0; m < count; ++m) {
+      const V distance = hn::Sub(lanes.load(d, means + m * stride), center);
+      sum = hn::Add(sum, distance);
+      sumOfSquares = hn::MulAdd(distance, distance, sumOfSquares);
+      total = hn::Add(total, lanes.load(d, squares + m * stride));
+    }
+    const V shift = hn::Mul(sum, hn::Set(d, 1.0F / static_cast<float>(count)));
+    mean = hn::Add(center, shift);
+    return hn::MulAdd(hn::NegMulAdd(sum, shift, sumOfSquares), height, total);
+  }
+};
 
 }  // namespace mps::detail::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

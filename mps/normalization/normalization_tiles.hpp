@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "mps/core/plan.hpp"
 #include "mps/normalization/normalization_powers.hpp"
 #include "mps/normalization/normalization_problem.hpp"
 #include "mps/normalization/normalization_windows.hpp"
@@ -27,5 +28,10 @@ struct WindowTiles {
   std::size_t rowFloats = 0;  ///< a multiple of 16
   std::int64_t workingRows = 0;
 };
+
+/// Rows [begin, end) of a destination, those of its images one behind the other.
+/// @param working workingRows * rowFloats float32, of one thread
+void normalizeWindowRows(const NormalizationProblem& problem, const WindowTiles& tiles,
+                         const Operands& operands, std::byte* working, std::int64_t begin, std::int64_t end);
 
 }  // namespace mps::detail

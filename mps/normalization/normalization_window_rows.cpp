@@ -74,8 +74,6 @@ class WindowRows {
     squares_ = take(1);
     center_ = take(1);
     target_ = take(1);
-    windowSquares_ = take(1);
-    windowMeans_ = take(1);
     std::fill_n(zeros_, tiles.rowFloats, 0.0F);
     if (!problem.isGradient()) return;
     convertedGradient_ = take(1);
@@ -141,11 +139,11 @@ class WindowRows {
       if (problem_.edgeMode != ImageEdgeMode::Clamp) return zeros_;
       y = std::clamp<std::int64_t>(y, 0, problem_.y.sourceSize - 1);
     }
-    const auto slot = static_cast<std::size_t>(y % kernelHeight_);
-    float* const row = converted_ + slot * tiles_.rowFloats;
     const std::int64_t width = read_.end - read_.begin;
     if (const float* direct = directRow(problem_.source, operands_.source, y, read_.begin, width))
       return direct;
+    const auto slot = static_cast<std::size_t>(y % kernelHeight_);
+    float* const row = converted_ + slot * tiles_.rowFloats;
     if (convertedRow_[slot] != y) {
       convertRow(problem_.source, operands_.source, y, read_.begin, width, row);
       convertedRow_[slot] = y;
@@ -159,6 +157,16 @@ class WindowRows {
     if (shape.format != ImageFeatureChannelFormat::Float32) return nullptr;
     if (shape.pixelStride != channels_ && width > 1) return nullptr;
     return reinterpret_cast<const float*>(memory) + shape.offset(image_, y, x, firstChannel_);
+  }
+  /// The incoming gradients of the windows of a row, where they lie side by side, else as float32.
+  ConstFloatRun gradientRow(std::int64_t y, std::int64_t width) {
+    const TensorShape& shape = problem_.gradient;
+    if (const float* direct = directRow(shape, operands_.gradient, y, windows_.begin, width)) return direct;
+    if (shape.format == ImageFeatureChannelFormat::Float16 && shape.pixelStride == channels_)
+      return ConstFloatRun(reinterpret_cast<const Float16*>(operands_.gradient) +
+                           shape.offset(image_, y, windows_.begin, firstChannel_));
+    convertRow(shape, operands_.gradient, y, windows_.begin, width, convertedGradient_);
+    return convertedGradient_;
   }
   void convertRow(const TensorShape& shape, const std::byte* memory, std::int64_t y, std::int64_t x,
                   std::int64_t width, float* to) const {
@@ -193,55 +201,63 @@ class WindowRows {
     return rowAhead(problem_.source, operands_.source, problem_.y.firstTap(y) + kernelHeight_, read_.begin);
   }
 
-  /// Sums over the columns of the windows of row y.
-  void sumColumns(std::int64_t y) {
-    const float* rows[WindowTiles::mostRows];
-    std::size_t count = 0;
+  /// Begins the sums over the columns of the windows of row y.
+  void beginColumns(std::int64_t y) {
+    rowCount_ = 0;
     for (std::int64_t j = 0; j < kernelHeight_; ++j) {
       const float* const row = sourceRow(problem_.y.firstTap(y) + j);
-      if (isContrast || row != zeros_) rows[count++] = row;
+      if (isContrast || row != zeros_) rows_[rowCount_++] = row;
     }
-    const std::size_t length = floats(read_.end - read_.begin);
-    if (length > 0) {
-      const std::size_t begin = floats(read_.begin - read_.first);
-      const auto row = [&](std::size_t j) { return rows[j]; };
-      if (isContrast) {
-        std::fill_n(squares_ + begin, length, 0.0F);
-        meanAndSquares(row, count, 1, statistics_ + begin, squares_ + begin, length);
-      } else {
-        sumSquares(row, count, statistics_ + begin, length);
-      }
-    }
-    extend(statistics_);
-    if (isContrast) extend(squares_);
-    sumWindows();
+    summed_ = 0;
   }
 
-  /// Of each window the sum of its columns' squares; of LocalContrast its mean and the squared distances from it,
-  /// which are those of the columns from their means and of these from the window's.
-  void sumWindows() {
-    const auto channels = static_cast<std::size_t>(channels_);
-    const auto taps = static_cast<std::size_t>(kernelWidth_);
-    const std::size_t length = floats(windows_.end - windows_.begin);
-    const auto column = [&](std::size_t m) { return statistics_ + m * channels; };
-    if (!isContrast) return sumRows(column, taps, windowSquares_, length);
-    sumRows([&](std::size_t m) { return squares_ + m * channels; }, taps, windowSquares_, length);
-    meanAndSquares(column, taps, static_cast<float>(kernelHeight_), windowMeans_, windowSquares_, length);
+  /// Makes the sums of columns up to `end`: of their squares; of LocalContrast their means and squared distances.
+  HWY_NOINLINE void sumColumns(std::int64_t end) {
+    const std::int64_t first = std::clamp<std::int64_t>(read_.begin - read_.first, 0, read_.count);
+    const std::int64_t last = std::clamp(read_.end - read_.first, first, read_.count);
+    const std::int64_t from = std::max(summed_, first);
+    const std::int64_t to = std::min(end, last);
+    if (from < to) {
+      const std::size_t begin = floats(from);
+      const std::size_t source = floats(from - (read_.begin - read_.first));
+      const auto row = [&](std::size_t j) { return rows_[j] + source; };
+      if (isContrast)
+        meanAndSquares(row, rowCount_, statistics_ + begin, squares_ + begin, floats(to - from));
+      else
+        sumSquares(row, rowCount_, statistics_ + begin, floats(to - from));
+    }
+    // Columns outside the source; where nothing is read they all are.
+    if (summed_ == 0) extend(0, first, first);
+    if (end > last) extend(std::max(summed_, last), end, last - 1);
+    summed_ = end;
   }
 
-  /// Fills the columns that lie outside the source.
-  void extend(float* row) const {
-    const std::size_t channels = floats(1);
-    const auto fill = [&](std::int64_t from, std::int64_t to, std::int64_t edge) {
+  void extend(std::int64_t from, std::int64_t to, std::int64_t edge) const {
+    for (float* const row : {statistics_, squares_})
       for (std::int64_t x = from; x < to; ++x)
         if (problem_.edgeMode == ImageEdgeMode::Clamp)
-          std::copy_n(row + floats(edge), channels, row + floats(x));
+          std::copy_n(row + floats(edge), floats(1), row + floats(x));
         else
-          std::fill_n(row + floats(x), channels, 0.0F);
-    };
-    // Where nothing is read the columns all lie outside.
-    fill(0, std::min(read_.count, read_.begin - read_.first), read_.begin - read_.first);
-    fill(std::max<std::int64_t>(0, read_.end - read_.first), read_.count, read_.end - 1 - read_.first);
+          std::fill_n(row + floats(x), floats(1), 0.0F);
+  }
+
+  /// Of a vector of windows the sum of squares; of LocalContrast the mean and the squared distances from it, which are
+  /// those of the columns from their means and of these from the window's.
+  template <class D, class Lanes, class V = hn::Vec<D>>
+  HWY_INLINE V sumWindows(D d, Lanes lanes, const ColumnSums<D>& columns, std::size_t i, V& mean) const {
+    if constexpr (!isContrast) return columns.sum(d, lanes, statistics_ + i);
+    const V height = hn::Set(d, static_cast<float>(kernelHeight_));
+    return columns.meanAndSquares(d, lanes, statistics_ + i, squares_ + i, height, mean);
+  }
+
+  /// Calls body(begin, end) for ranges of columns between two: what is made of one stays in the first-level cache.
+  template <class Body>
+  HWY_INLINE void forBlocks(std::int64_t begin, std::int64_t end, Body&& body) const {
+    constexpr std::int64_t blockFloats = 512;
+    constexpr std::int64_t largestVector = 16;
+    std::int64_t step = std::max<std::int64_t>(1, blockFloats / channels_);
+    if (step > largestVector) step = step / largestVector * largestVector;
+    for (std::int64_t first = begin; first < end; first += step) body(first, std::min(end, first + step));
   }
 
   /// The source pixels that the windows of row y are centered at.
@@ -266,7 +282,8 @@ class WindowRows {
 
   void computeResults(std::int64_t y) {
     const hn::ScalableTag<float> d;
-    sumColumns(y);
+    using V = hn::Vec<decltype(d)>;
+    beginColumns(y);
     const float* const x = centers(y);
     const FloatRun to = target(y);
     const auto alphaShare = hn::Set(d, constants_.alphaShare);
@@ -275,20 +292,29 @@ class WindowRows {
     const auto pm = hn::Set(d, constants_.pm);
     const auto ps = hn::Set(d, constants_.ps);
     const RowAhead ahead = sourceAhead(y);
+    const ColumnSums<hn::ScalableTag<float>> columns{static_cast<std::size_t>(kernelWidth_), floats(1)};
     withPowerOf([&](auto powerOf) HWY_ATTR __attribute__((always_inline)) {
-      forVectors(
-          d, floats(columns_), [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-            ahead.fetch(i);
-            const auto t = hn::MulAdd(lanes.load(d, windowSquares_ + i), alphaShare, delta);
-            const auto power = powerOf(d, t);
-            auto value = lanes.load(d, x + i);
-            if (isContrast) {
-              value = hn::Mul(hn::NegMulAdd(p0, lanes.load(d, windowMeans_ + i), value), ps);
-              value = hn::MulAdd(value, power, pm);
-            } else {
-              value = hn::Mul(value, power);
-            }
-            lanes.store(d, value, to + i);
+      forBlocks(
+          0, columns_, [&](std::int64_t begin, std::int64_t end) HWY_ATTR __attribute__((always_inline)) {
+            sumColumns(end + kernelWidth_ - 1);
+            const std::size_t first = floats(begin);
+            forVectors(
+                d,
+                floats(end - begin), [&](std::size_t k, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+                  const std::size_t i = first + k;
+                  ahead.fetch(i);
+                  V mean = hn::Zero(d);
+                  const auto t = hn::MulAdd(sumWindows(d, lanes, columns, i, mean), alphaShare, delta);
+                  const auto power = powerOf(d, t);
+                  auto value = lanes.load(d, x + i);
+                  if (isContrast) {
+                    value = hn::Mul(hn::NegMulAdd(p0, mean, value), ps);
+                    value = hn::MulAdd(value, power, pm);
+                  } else {
+                    value = hn::Mul(value, power);
+                  }
+                  lanes.store(d, value, to + i);
+                });
           });
     });
     storeTarget(y);
@@ -328,14 +354,11 @@ class WindowRows {
   /// dY T^-beta and so on of the windows of row y.
   void computeFields(std::int64_t y) {
     const hn::ScalableTag<float> d;
-    sumColumns(y);
+    using V = hn::Vec<decltype(d)>;
+    beginColumns(y);
     const float* const x = centers(y);
     const std::int64_t count = windows_.end - windows_.begin;
-    const float* dy = directRow(problem_.gradient, operands_.gradient, y, windows_.begin, count);
-    if (dy == nullptr) {
-      convertRow(problem_.gradient, operands_.gradient, y, windows_.begin, count, convertedGradient_);
-      dy = convertedGradient_;
-    }
+    const ConstFloatRun dy = gradientRow(y, count);
     const std::size_t at = fieldOffset(y) + floats(windows_.begin - firstField_);
     const auto alphaShare = hn::Set(d, constants_.alphaShare);
     const auto delta = hn::Set(d, constants_.delta);
@@ -344,31 +367,44 @@ class WindowRows {
     const auto factor = hn::Set(d, constants_.factor);
     const RowAhead ahead = sourceAhead(y);
     const RowAhead gradientAhead = rowAhead(problem_.gradient, operands_.gradient, y + 1, windows_.begin);
+    const ColumnSums<hn::ScalableTag<float>> columns{static_cast<std::size_t>(kernelWidth_), floats(1)};
     withPowerOf([&](auto powerOf) HWY_ATTR __attribute__((always_inline)) {
-      forVectors(
-          d, floats(count), [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-            ahead.fetch(i);
-            gradientAhead.fetch(i);
-            const auto t = hn::MulAdd(lanes.load(d, windowSquares_ + i), alphaShare, delta);
-            const auto power = powerOf(d, t);
-            const auto next = powerOf.next(d, t, power);
-            const auto gradient = lanes.load(d, dy + i);
-            const auto a = hn::Mul(gradient, power);
-            lanes.store(d, a, fields_[0].rows + at + i);
-            auto numerator = lanes.load(d, x + i);
-            if (isContrast) numerator = hn::NegMulAdd(p0, lanes.load(d, windowMeans_ + i), numerator);
-            const auto b = hn::Mul(hn::Mul(gradient, numerator), next);
-            lanes.store(d, b, fields_[1].rows + at + i);
-            if (isContrast) {
-              const auto ofMean = hn::Mul(hn::Mul(b, factor), lanes.load(d, windowMeans_ + i));
-              lanes.store(d, hn::MulSub(p0Share, a, ofMean), fields_[2].rows + at + i);
-            }
+      forBlocks(
+          0, count, [&](std::int64_t begin, std::int64_t end) HWY_ATTR __attribute__((always_inline)) {
+            sumColumns(end + kernelWidth_ - 1);
+            const std::size_t first = floats(begin);
+            forVectors(
+                d,
+                floats(end - begin), [&](std::size_t k, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+                  const std::size_t i = first + k;
+                  ahead.fetch(i);
+                  gradientAhead.fetch(i);
+                  V mean = hn::Zero(d);
+                  const auto t = hn::MulAdd(sumWindows(d, lanes, columns, i, mean), alphaShare, delta);
+                  const auto power = powerOf(d, t);
+                  const auto next = powerOf.next(d, t, power);
+                  const auto gradient = lanes.load(d, dy + i);
+                  const auto a = hn::Mul(gradient, power);
+                  lanes.store(d, a, fields_[0].rows + at + i);
+                  auto numerator = lanes.load(d, x + i);
+                  if (isContrast) numerator = hn::NegMulAdd(p0, mean, numerator);
+                  const auto b = hn::Mul(hn::Mul(gradient, numerator), next);
+                  lanes.store(d, b, fields_[1].rows + at + i);
+                  if (isContrast) {
+                    const auto ofMean = hn::Mul(hn::Mul(b, factor), mean);
+                    lanes.store(d, hn::MulSub(p0Share, a, ofMean), fields_[kFields - 1].rows + at + i);
+                  }
+                });
           });
     });
   }
 
   [[nodiscard]] std::size_t fieldOffset(std::int64_t y) const {
     return static_cast<std::size_t>(y % kernelHeight_) * tiles_.rowFloats;
+  }
+  [[nodiscard]] std::size_t nextFieldOffset(std::size_t offset) const {
+    offset += tiles_.rowFloats;
+    return offset == static_cast<std::size_t>(kernelHeight_) * tiles_.rowFloats ? 0 : offset;
   }
 
   void computeGradientRow(std::int64_t y) {
@@ -384,7 +420,7 @@ class WindowRows {
       if (computed != row) computeFields(row);
       computed = row;
     }
-    sumFields(rows, pixel);
+    beginFields(rows, pixel);
     const float* const centerRow = sumCenters(pixel);
     zero(to, 0, seen_.begin);
     std::int64_t x = seen_.begin;
@@ -393,32 +429,43 @@ class WindowRows {
     const bool endsAtEdge = problem_.edgeMode == ImageEdgeMode::Clamp && x < seen_.end &&
                             first + seen_.end == problem_.x.sourceSize;
     const std::int64_t end = endsAtEdge ? seen_.end - 1 : seen_.end;
-    finish(pixel, {x, end}, nullptr, centerRow + floats(x + kernelWidth_ - 1 - kernelWidth_ / 2), to);
+    const float* const a = centerRow + floats(kernelWidth_ - 1 - kernelWidth_ / 2);
+    forBlocks(x, end, [&](std::int64_t blockBegin, std::int64_t blockEnd) {
+      finish(pixel, {blockBegin, blockEnd}, nullptr, a + floats(blockBegin), to);
+    });
     if (endsAtEdge) finishEdge(pixel, end, centerRow, to);
     zero(to, seen_.end, columns_);
     storeTarget(y);
   }
 
-  void sumFields(const WindowRange& rows, std::int64_t pixel) {
-    float weights[WindowTiles::mostRows];
-    const float* inputs[WindowTiles::mostRows];
-    const auto count = static_cast<std::size_t>(rows.count());
-    bool isWeighted = false;
-    for (std::size_t j = 0; j < count; ++j) {
-      const std::int64_t times =
-          timesSeen(problem_.y, problem_.edgeMode, rows.begin + static_cast<std::int64_t>(j), pixel);
-      weights[j] = static_cast<float>(times);
-      isWeighted |= times != 1;
+  /// Begins the sums of fields over the windows that see a row.
+  void beginFields(const WindowRange& rows, std::int64_t pixel) {
+    rowCount_ = static_cast<std::size_t>(rows.count());
+    summed_ = 0;
+    isWeighted_ = false;
+    std::size_t offset = fieldOffset(rows.begin);
+    for (std::int64_t j = 0; j < rows.count(); ++j) {
+      const std::int64_t times = timesSeen(problem_.y, problem_.edgeMode, rows.begin + j, pixel);
+      rowWeights_[j] = static_cast<float>(times);
+      isWeighted_ |= times != 1;
+      fieldOffsets_[j] = offset;
+      offset = nextFieldOffset(offset);
     }
+  }
+
+  /// Makes the sums of a field's columns up to `end`.
+  HWY_NOINLINE void sumFields(std::int64_t end) {
+    const std::size_t begin = floats(summed_);
+    const std::size_t length = floats(end - summed_);
     for (std::size_t f = 1; f < kFields; ++f) {
-      for (std::size_t j = 0; j < count; ++j)
-        inputs[j] = fields_[f].rows + fieldOffset(rows.begin + static_cast<std::int64_t>(j));
-      const auto row = [&](std::size_t j) { return inputs[j]; };
-      if (isWeighted)
-        sumWeightedRows(row, weights, count, fields_[f].sum, floats(fieldColumns_));
+      const float* const rows = fields_[f].rows + begin;
+      const auto row = [&](std::size_t j) { return rows + fieldOffsets_[j]; };
+      if (isWeighted_)
+        sumWeightedRows(row, rowWeights_, rowCount_, fields_[f].sum + begin, length);
       else
-        sumRows(row, count, fields_[f].sum, floats(fieldColumns_));
+        sumRows(row, rowCount_, fields_[f].sum + begin, length);
     }
+    summed_ = end;
   }
 
   /// dY T^-beta of the windows that are centered at a row.
@@ -459,32 +506,32 @@ class WindowRows {
   void finish(std::int64_t pixelY, const WindowRange& columns, const float* weights, const float* a,
               FloatRun to) {
     const hn::ScalableTag<float> d;
-    if (columns.count() == 0) return;
+    sumFields(columns.end + kernelWidth_ - 1);
     const std::size_t begin = floats(columns.begin);
     const auto channels = static_cast<std::size_t>(channels_);
-    const auto taps = static_cast<std::size_t>(kernelWidth_);
     const float* const x =
         sourceRow(pixelY) + floats(problem_.destinationOriginX + firstColumn_ + columns.begin - read_.begin);
-    // In place: what lies before a column is not needed any more.
     const std::size_t length = floats(columns.count());
-    for (std::size_t f = 1; f < kFields; ++f) {
-      float* const sum = fields_[f].sum + begin;
-      const auto row = [&](std::size_t m) { return sum + m * channels; };
-      if (weights != nullptr)
-        sumWeightedRows(row, weights, taps, sum, length);
-      else
-        sumRows(row, taps, sum, length);
+    ColumnSums<hn::ScalableTag<float>> windows{static_cast<std::size_t>(kernelWidth_), channels};
+    if (weights != nullptr) {
+      // In place: what lies before a column is not needed any more.
+      for (std::size_t f = 1; f < kFields; ++f) {
+        float* const sum = fields_[f].sum + begin;
+        sumWeightedRows([&](std::size_t m) { return sum + m * channels; }, weights, windows.count, sum,
+                        length);
+      }
+      windows.count = 1;
     }
-    const float* const sumB = fields_[1].sum + begin;
-    const float* const sumOfMeans = isContrast ? fields_[2].sum + begin : nullptr;
+    const float* const b = fields_[1].sum + begin;
+    const float* const ofMeans = fields_[kFields - 1].sum + begin;
     const auto factor = hn::Set(d, constants_.factor);
     const auto ps = hn::Set(d, constants_.ps);
     const FloatRun out = to + begin;
     forVectors(
         d, length, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-          const auto inner = hn::Mul(lanes.load(d, x + i), lanes.load(d, sumB + i));
+          const auto inner = hn::Mul(lanes.load(d, x + i), windows.sum(d, lanes, b + i));
           auto value = lanes.load(d, a + i);
-          if (isContrast) value = hn::Sub(value, lanes.load(d, sumOfMeans + i));
+          if (isContrast) value = hn::Sub(value, windows.sum(d, lanes, ofMeans + i));
           value = hn::NegMulAdd(factor, inner, value);
           if (isContrast) value = hn::Mul(value, ps);
           if (addsInPlace_) value = hn::Add(value, lanes.load(d, static_cast<const float*>(out.address) + i));
@@ -557,7 +604,13 @@ class WindowRows {
   WindowColumns read_;
   std::int64_t firstField_ = 0;  ///< the window that element 0 of a field's row belongs to, were it there
   std::int64_t fieldColumns_ = 0;
-  WindowRange seen_;  ///< columns of the tile that windows see
+  WindowRange seen_;         ///< columns of the tile that windows see
+  std::int64_t summed_ = 0;  ///< columns of which there are sums over rows
+  std::size_t rowCount_ = 0;
+  const float* rows_[WindowTiles::mostRows];  ///< that are summed
+  bool isWeighted_ = false;
+  std::size_t fieldOffsets_[WindowTiles::mostRows];
+  float rowWeights_[WindowTiles::mostRows];
   std::int64_t convertedRow_[WindowTiles::mostRows];
   std::int64_t fieldRow_[WindowTiles::mostRows];
 
@@ -568,8 +621,6 @@ class WindowRows {
   float* squares_ = nullptr;
   float* center_ = nullptr;
   float* target_ = nullptr;
-  float* windowSquares_ = nullptr;
-  float* windowMeans_ = nullptr;
   float* convertedGradient_ = nullptr;
   float* centerSum_ = nullptr;
   float* edgeWeights_ = nullptr;
@@ -603,92 +654,13 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-#include <thread>
-
-#include "mps/normalization/normalization_cpu.hpp"
-#include "mtl/cpu/stream.hpp"
-
 namespace mps::detail {
 
 HWY_EXPORT(normalizeRows);
 
-WindowTiles::WindowTiles(const NormalizationProblem& problem) : power(problem.beta) {
-  const std::int64_t beside = problem.x.kernelSize - 1;
-  const std::int64_t width = problem.destination.width;
-  const std::int64_t channels = problem.destination.channels;
-  if (problem.x.kernelSize > capacity || problem.y.kernelSize > mostRows) return;
-  // Columns beside the tile are computed once more for the tile next to it: four times as many of its own.
-  const std::int64_t wanted = std::min(width, 4 * beside + 1);
-  const std::int64_t most = std::max<std::int64_t>(1, capacity / (wanted + beside));
-  constexpr std::int64_t largestVector = 16;
-  channelStep = std::clamp<std::int64_t>(channels, 1,
-                                         most < largestVector ? most : most / largestVector * largestVector);
-  columnStep = std::clamp<std::int64_t>(capacity / channelStep - beside, 1, std::max<std::int64_t>(1, width));
-  const std::int64_t floats = channelStep * (columnStep + 2 * beside);
-  rowFloats = static_cast<std::size_t>((std::max(floats, problem.x.kernelSize) + 15) / 16 * 16);
-  workingRows = problem.y.kernelSize + 7;
-  if (problem.isGradient()) {
-    const std::int64_t fields = problem.kind == NormalizationKind::LocalContrast ? 3 : 2;
-    workingRows += 3 + fields * (1 + problem.y.kernelSize);
-  }
-}
-
-namespace {
-
-/// Elements below which another thread does not pay.
-constexpr std::int64_t kGrain = 4096;
-
-class WindowPlan final : public Plan {
- public:
-  WindowPlan(const NormalizationProblem& problem, const WindowTiles& tiles)
-      : problem_(problem),
-        tiles_(tiles),
-        rows_(problem.destination.images * problem.destination.height),
-        workingBytes_(static_cast<std::size_t>(tiles.workingRows) * tiles.rowFloats * sizeof(float)) {
-    // A few parts for each processor, so that any number of threads shares them evenly.
-    const auto most = std::int64_t{4} * std::max(1U, std::thread::hardware_concurrency());
-    parts_ = std::clamp<std::int64_t>(problem.destination.elements() / kGrain, 1,
-                                      std::max<std::int64_t>(1, std::min(rows_, most)));
-  }
-
-  void run(mtl::Stream& stream, const Operands& operands) const override {
-    mtl::cpu::asCpu(stream).parallelFor(parts_, 1, [&](std::int64_t begin, std::int64_t end) {
-      // Parts that one thread takes are neighbours: one range of rows, with the first part's memory.
-      std::byte* const working = operands.scratch + static_cast<std::size_t>(begin) * workingBytes_;
-      HWY_DYNAMIC_DISPATCH(normalizeRows)
-      (problem_, tiles_, operands, working, rows_ * begin / parts_, rows_ * end / parts_);
-    });
-  }
-  [[nodiscard]] std::size_t scratchBytes() const override {
-    return static_cast<std::size_t>(parts_) * workingBytes_;
-  }
-  [[nodiscard]] bool canAccumulate() const override {
-    return problem_.isGradient() && problem_.destination.format == ImageFeatureChannelFormat::Float32;
-  }
-
- private:
-  NormalizationProblem problem_;
-  WindowTiles tiles_;
-  std::int64_t rows_;
-  std::int64_t parts_;
-  std::size_t workingBytes_;
-};
-
-/// Whether a window lies wholly outside the source.
-bool hasDistantWindows(const WindowAxis& axis) {
-  return axis.offset < -((axis.kernelSize - 1) / 2) ||
-         axis.destinationSize - 1 > axis.sourceSize - 1 - axis.offset + axis.kernelSize / 2;
-}
-
-}  // namespace
-
-Preparation prepareWindowNormalization(const NormalizationProblem& problem) {
-  const WindowTiles tiles(problem);
-  if (tiles.channelStep == 0) return Refusal{"the window is larger than the working memory"};
-  if (problem.edgeMode == ImageEdgeMode::Clamp &&
-      (hasDistantWindows(problem.x) || hasDistantWindows(problem.y)))
-    return Refusal{"windows lie wholly outside the source and stand for its edge"};
-  return std::make_shared<const WindowPlan>(problem, tiles);
+void normalizeWindowRows(const NormalizationProblem& problem, const WindowTiles& tiles,
+                         const Operands& operands, std::byte* working, std::int64_t begin, std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(normalizeRows)(problem, tiles, operands, working, begin, end);
 }
 
 }  // namespace mps::detail
