@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cuda_pipeline.h>
+
+#include "mps/pooling/pooling_staged_rows_cuda.cuh"
 #include "mps/pooling/pooling_strips_cuda.cuh"
 
 /// Averages at stride 1 and their gradients, which both are sums of neighbours: a thread goes down a strip, reads each
@@ -8,8 +11,7 @@ namespace mps::detail::cuda {
 
 inline constexpr unsigned kAverageThreads = 128;
 /// Blocks of a multiprocessor at least: what registers are left for.
-template <class T>
-inline constexpr unsigned kAverageBlocks = sizeof(T) == 2 ? 6 : 7;
+inline constexpr unsigned kAverageBlocks = 7;
 
 /// `kernelSize` over the taps of a window that count: exact for sizes up to 3.
 template <int kernelSize>
@@ -80,7 +82,7 @@ class CountedTaps {
 
 /// @param source x, or the gradient for the result
 template <class T, PoolingDirection direction, int kernelSize>
-__global__ void __launch_bounds__(kAverageThreads, kAverageBlocks<T>)
+__global__ void __launch_bounds__(kAverageThreads, kAverageBlocks)
     averageStrips(StripArguments a, const T* source, T* destination) {
   constexpr int lanes = kLanes<T>;
   constexpr bool isGradient = direction == PoolingDirection::Gradient;
@@ -89,45 +91,37 @@ __global__ void __launch_bounds__(kAverageThreads, kAverageBlocks<T>)
   const StripPlace at(a, thread, lanes);
   if (at.count == 0) return;
 
+  __shared__ StagedRows<T, kernelSize, false, kAverageThreads> staged;
+  constexpr int ahead = decltype(staged)::kAhead;
   // What is read: pixels, or windows.
   const Strides& strides = isGradient ? a.gradient : a.source;
-  const auto rowCount = static_cast<std::uint32_t>(isGradient ? a.y.windows : a.y.sourceSize);
-  const auto columnCount = static_cast<std::uint32_t>(isGradient ? a.x.windows : a.x.sourceSize);
+  const std::int32_t rowCount = isGradient ? a.y.windows : a.y.sourceSize;
+  const std::int32_t columnCount = isGradient ? a.x.windows : a.x.sourceSize;
   const std::int32_t firstRow =
       isGradient ? a.firstLine + at.line - a.y.dilation * (kernelSize - 1) : a.y.firstTap(at.line);
   const std::int32_t firstColumn =
       isGradient ? a.firstColumn + at.column - a.x.dilation * (kernelSize - 1) : a.x.firstTap(at.column);
   const std::int64_t rowStep = a.y.dilation * strides.row;
-  std::int32_t loadedRow = firstRow - a.y.dilation;
+  std::int32_t fetchedRow = firstRow - a.y.dilation;
   const T* columns[kernelSize];
-  constexpr unsigned kAllInside = (1U << kernelSize) - 1;
-  unsigned columnsInside = 0;  // a bit for each
+  std::uint32_t rows[kernelSize];  // of a column: none where it is outside
   const CountedTaps countedColumns(a.x, a.countsNearTaps);
   unsigned columnTaps = 0;  // of the columns' windows, a byte for each: those that count
 #pragma unroll
   for (int p = 0; p < kernelSize; ++p) {
     const std::int32_t column = firstColumn + a.x.dilation * p;
-    columnsInside |= static_cast<std::uint32_t>(column) < columnCount ? 1U << p : 0;
-    columns[p] = settled(source + at.image * strides.image + at.channel + loadedRow * strides.row +
+    rows[p] = column >= 0 && column < columnCount ? static_cast<std::uint32_t>(rowCount) : 0;
+    columns[p] = settled(source + at.image * strides.image + at.channel + fetchedRow * strides.row +
                          column * strides.pixel);
     if constexpr (isGradient)
       columnTaps |= static_cast<unsigned>(countedColumns(a.x.firstTap(column))) << (8 * p);
   }
-  // Addresses go on before a load, since after it they would have to wait until it has read them.
-  const auto loadNextRow = [&](bool isWanted, uint4(&packs)[kernelSize]) {
-    loadedRow += a.y.dilation;
-#pragma unroll
-    for (int p = 0; p < kernelSize; ++p) columns[p] += rowStep;
-    const bool isInside = isWanted && static_cast<std::uint32_t>(loadedRow) < rowCount;
-    if (isInside && columnsInside == kAllInside) {
-#pragma unroll
-      for (int p = 0; p < kernelSize; ++p) packs[p] = loadPack(columns[p]);
-      return;
-    }
+  const auto fetchNextRow = [&](auto& to) {
+    fetchedRow += a.y.dilation;
 #pragma unroll
     for (int p = 0; p < kernelSize; ++p) {
-      packs[p] = {0, 0, 0, 0};
-      if (isInside && (columnsInside >> p & 1U) != 0) packs[p] = loadPack(columns[p]);
+      columns[p] += rowStep;
+      to.fetchPack(p, columns[p], static_cast<std::uint32_t>(fetchedRow) < rows[p]);
     }
   };
 
@@ -184,10 +178,23 @@ __global__ void __launch_bounds__(kAverageThreads, kAverageBlocks<T>)
     storeLanes(result, to);
   };
   float begun[kernelSize - 1][lanes] = {};  // sums; the last one lacks one row
-  const auto finishRow = [&](std::int32_t i, uint4(&packs)[kernelSize]) {
+#pragma unroll 1
+  for (int slot = 0; slot < ahead; ++slot) {
+    if (slot < at.count + kernelSize - 1) fetchNextRow(staged.rows[slot]);
+    __pipeline_commit();
+  }
+  int slot = 0;
+#pragma unroll 1
+  for (std::int32_t i = 1 - kernelSize; i < at.count; ++i) {
+    __pipeline_wait_prior(ahead - 1);
+    uint4 packs[kernelSize];
+#pragma unroll
+    for (int p = 0; p < kernelSize; ++p) packs[p] = staged.rows[slot].pack(p);
+    if (i + ahead < at.count) fetchNextRow(staged.rows[slot]);
+    __pipeline_commit();
+    slot = staged.behind(slot);
     float sum[lanes];
     sumRow(packs, sum);
-    loadNextRow(i + 2 < at.count, packs);
     float whole[lanes];
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane) {
@@ -195,22 +202,11 @@ __global__ void __launch_bounds__(kAverageThreads, kAverageBlocks<T>)
       if constexpr (kernelSize == 3) begun[1][lane] = begun[0][lane] + sum[lane];
       begun[0][lane] = sum[lane];
     }
-    if (i < 0) return;
+    if (i < 0) continue;
     if constexpr (!isGradient) weighRow(whole);
-    if (i < at.count) store(whole);
+    store(whole);
     to += a.destinationStep;
     y += a.y.dilation;
-  };
-
-  // Two rows are on their way; where one was moved to the other, its loads would be waited for.
-  uint4 next[2][kernelSize];
-  loadNextRow(true, next[0]);
-  loadNextRow(true, next[1]);
-#pragma unroll
-  for (int k = 0; k < kernelSize - 1; ++k) finishRow(k - kernelSize + 1, next[k]);
-  for (std::int32_t i = 0; i < at.count; i += 2) {
-    finishRow(i, next[(kernelSize - 1) % 2]);
-    finishRow(i + 1, next[kernelSize % 2]);
   }
 }
 

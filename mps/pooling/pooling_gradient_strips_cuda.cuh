@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cuda_pipeline.h>
+
 #include "mps/pooling/pooling_average_strips_cuda.cuh"
+#include "mps/pooling/pooling_staged_rows_cuda.cuh"
 
 /// Gradients of windows that overlap, gathered in strips. A row of windows is read once and added to all rows
 /// of pixels that its taps read.
@@ -58,13 +61,11 @@ __device__ void addChosen(const Lanes<T>& g, const PlacePairs<kLanes<T>>& chosen
 }
 
 /// Blocks of a multiprocessor at least: what registers are left for.
-template <class T, PoolingKind kind>
-inline constexpr unsigned kCellBlocks = kind != PoolingKind::Max ? 12
-                                        : kLanes<T> == 4         ? 10
-                                                                 : 8;
+template <class T>
+inline constexpr unsigned kCellBlocks = kLanes<T> == 4 ? 7 : 6;
 
 template <class T, PoolingKind kind, int kernelSize, int stride>
-__global__ void __launch_bounds__(kCellThreads, kCellBlocks<T, kind>)
+__global__ void __launch_bounds__(kCellThreads, kCellBlocks<T>)
     gatherStrips(StripArguments a, const T* gradient, const std::uint8_t* saved, T* destination) {
   constexpr int lanes = kLanes<T>;
   constexpr int reach = (kernelSize + stride - 1) / stride;  // windows of an axis that read a cell
@@ -74,21 +75,18 @@ __global__ void __launch_bounds__(kCellThreads, kCellBlocks<T, kind>)
   const StripPlace at(a, thread, lanes);
   if (at.count == 0) return;
 
-  struct Windows {
-    uint4 packs[reach];
-    IndexBytes<lanes> chosen[isMaximum ? reach : 1];
-  };
+  __shared__ StagedRows<T, reach, isMaximum, kCellThreads> staged;
+  constexpr int ahead = decltype(staged)::kAhead;
   const std::int32_t cellX = a.firstColumn + at.column;
   const std::int32_t firstX = a.x.firstTap(cellX);
-  const T* const from = settled(gradient + at.image * a.gradient.image + at.channel);
-  const std::uint8_t* const places =
-      isMaximum ? settled(saved + at.image * a.savedImage + at.channel) : nullptr;
   std::int32_t row = a.firstLine + at.line - a.y.dilation * (reach - 1);
-  std::int32_t loadedRow = row - a.y.dilation;  // where the columns' addresses are, which go on row by row
+  std::int32_t fetchedRow = row - a.y.dilation;  // where the columns' addresses are, which go on row by row
+  const T* const from = gradient + at.image * a.gradient.image + at.channel + fetchedRow * a.gradient.row;
+  const std::uint8_t* const places =
+      isMaximum ? saved + at.image * a.savedImage + at.channel + fetchedRow * a.savedRow : nullptr;
   const T* columns[reach];
   const std::uint8_t* placeColumns[reach];
-  bool isColumnInside[reach];
-  bool areColumnsInside = true;
+  std::uint32_t rows[reach];  // of a column's windows: none where it is outside
   float weights[reach];
   std::int32_t shifts[reach] = {};  // of the columns' places
   bool areShifted = false;
@@ -103,68 +101,53 @@ __global__ void __launch_bounds__(kCellThreads, kCellBlocks<T, kind>)
           shifts[b] = clamped.asTap - clamped.tap;
           areShifted = true;
         }
-    isColumnInside[b] = column >= 0 && column < a.x.windows;
-    areColumnsInside = areColumnsInside && isColumnInside[b];
-    columns[b] = settled(from + loadedRow * a.gradient.row + column * a.gradient.pixel);
+    rows[b] = column >= 0 && column < a.x.windows ? static_cast<std::uint32_t>(a.y.windows) : 0;
+    columns[b] = settled(from + column * a.gradient.pixel);
     if constexpr (isMaximum)
-      placeColumns[b] =
-          settled(places + loadedRow * a.savedRow + static_cast<std::int64_t>(column) * a.savedPixel);
+      placeColumns[b] = settled(places + static_cast<std::int64_t>(column) * a.savedPixel);
     weights[b] = 1;
     if constexpr (!isMaximum) weights[b] = weightOf<kernelSize>(a.x.countedTaps(column, a.countsNearTaps));
   }
-  const auto load = [&](int b, std::int64_t offset, std::int64_t placeOffset, Windows& windows) {
-    windows.packs[b] = loadPack(columns[b] + offset);
-    if constexpr (isMaximum) windows.chosen[b] = IndexBytes<lanes>::load(placeColumns[b] + placeOffset);
+  const auto fetchRow = [&](auto& to, std::int32_t window, std::int64_t offset, std::int64_t placeOffset) {
+#pragma unroll
+    for (int b = 0; b < reach; ++b) {
+      const bool isInside = static_cast<std::uint32_t>(window) < rows[b];
+      to.fetchPack(b, columns[b] + offset, isInside);
+      if constexpr (isMaximum) to.fetchPlaces(b, placeColumns[b] + placeOffset, isInside);
+    }
   };
-  // Addresses go on before a load, since after it they would have to wait until it has read them.
-  const auto loadNextRow = [&](Windows& windows) {
-    loadedRow += a.y.dilation;
+  const auto fetchNextRow = [&](auto& to) {
+    fetchedRow += a.y.dilation;
 #pragma unroll
     for (int b = 0; b < reach; ++b) {
       columns[b] += a.gradientStep;
       if constexpr (isMaximum) placeColumns[b] += a.savedStep;
     }
-    if (a.clampedY.isOrdinary(loadedRow) && areColumnsInside) {
-#pragma unroll
-      for (int b = 0; b < reach; ++b) load(b, 0, 0, windows);
-      return;
-    }
-    std::int32_t number = loadedRow;
-    if constexpr (isMaximum)
-#pragma unroll
-      for (const ClampedTap& clamped : a.clampedY.taps)
-        if (clamped.reader == loadedRow) number = clamped.window;
-    const bool isInside = number >= 0 && number < a.y.windows;
-#pragma unroll
-    for (int b = 0; b < reach; ++b) {
-      windows.packs[b] = {0, 0, 0, 0};
-      if constexpr (isMaximum)
-        for (unsigned& word : windows.chosen[b].words) word = ~0U;  // of no tap
-      if (isInside && isColumnInside[b])
-        load(b, (number - loadedRow) * a.gradient.row, (number - loadedRow) * a.savedRow, windows);
+    if (!isMaximum || a.clampedY.isOrdinary(fetchedRow)) [[likely]] {
+      fetchRow(to, fetchedRow, 0, 0);
+    } else {
+      const std::int32_t window = a.clampedY.windowOf(fetchedRow);
+      fetchRow(to, window, (window - fetchedRow) * a.gradient.row, (window - fetchedRow) * a.savedRow);
     }
   };
 
   // Rows of pixels from the one that tap row 0 of the present windows reads.
   float sums[kernelSize][stride][lanes] = {};
-  const auto addMaxima = [&](const Windows& windows) {
-    PlacePairs<lanes> chosen[reach];
+  const auto addMaxima = [&](const uint4(&packs)[reach], PlacePairs<lanes>(&chosen)[reach]) {
+    if (!a.clampedY.isOrdinary(row)) [[unlikely]]
 #pragma unroll
-    for (int b = 0; b < reach; ++b) chosen[b] = PlacePairs<lanes>(windows.chosen[b]);
-    if (areShifted || !a.clampedY.isOrdinary(row)) {
+      for (const ClampedTap& clamped : a.clampedY.taps)
+        if (clamped.reader == row)
 #pragma unroll
-      for (int b = 0; b < reach; ++b) {
-#pragma unroll
-        for (const ClampedTap& clamped : a.clampedY.taps)
-          if (clamped.reader == row)
+          for (int b = 0; b < reach; ++b)
             chosen[b].move(kernelSize * clamped.tap, kernelSize, kernelSize * (clamped.asTap - clamped.tap),
                            clamped.isAlone);
-        chosen[b].shift(shifts[b]);
-      }
-    }
+    if (areShifted) [[unlikely]]
+#pragma unroll
+      for (int b = 0; b < reach; ++b) chosen[b].shift(shifts[b]);
 #pragma unroll
     for (int b = 0; b < reach; ++b) {
-      const Lanes<T> g = lanesOf(windows.packs[b], static_cast<const T*>(nullptr));
+      const Lanes<T> g = lanesOf(packs[b], static_cast<const T*>(nullptr));
 #pragma unroll
       for (int dx = 0; dx < stride; ++dx)
 #pragma unroll
@@ -173,12 +156,12 @@ __global__ void __launch_bounds__(kCellThreads, kCellBlocks<T, kind>)
             addChosen(g, chosen[b], dx + stride * b + kernelSize * q, sums[q][dx]);
     }
   };
-  const auto addAverages = [&](const Windows& windows) {
+  const auto addAverages = [&](const uint4(&packs)[reach]) {
     const float rowWeight = weightOf<kernelSize>(a.y.countedTaps(row, a.countsNearTaps));
     float rowSums[stride][lanes];
 #pragma unroll
     for (int b = 0; b < reach; ++b) {
-      const Lanes<T> g = lanesOf(windows.packs[b], static_cast<const T*>(nullptr));
+      const Lanes<T> g = lanesOf(packs[b], static_cast<const T*>(nullptr));
       const float weight = rowWeight * weights[b];
 #pragma unroll
       for (int dx = 0; dx < stride; ++dx) {
@@ -234,19 +217,33 @@ __global__ void __launch_bounds__(kCellThreads, kCellBlocks<T, kind>)
     }
   };
 
-  Windows next[2];  // on their way
-  loadNextRow(next[0]);
-  loadNextRow(next[1]);
-  // Where windows were moved from one to the other, their loads would be waited for.
-  const auto finishRow = [&](std::int32_t i, Windows& windows) {
+  // What is outside is read as zeros, which change no sum whatever tap they have chosen.
+#pragma unroll 1
+  for (int slot = 0; slot < ahead; ++slot) {
+    if (slot < at.count + reach - 1) fetchNextRow(staged.rows[slot]);
+    __pipeline_commit();
+  }
+  int slot = 0;
+#pragma unroll 1
+  for (std::int32_t i = 1 - reach; i < at.count; ++i) {
+    __pipeline_wait_prior(ahead - 1);
+    uint4 packs[reach];
+    PlacePairs<lanes> chosen[isMaximum ? reach : 1];
+#pragma unroll
+    for (int b = 0; b < reach; ++b) {
+      packs[b] = staged.rows[slot].pack(b);
+      if constexpr (isMaximum) chosen[b] = PlacePairs<lanes>(staged.rows[slot].placesOf(b));
+    }
+    if (i + ahead < at.count) fetchNextRow(staged.rows[slot]);
+    __pipeline_commit();
+    slot = staged.behind(slot);
     if constexpr (isMaximum)
-      addMaxima(windows);
+      addMaxima(packs, chosen);
     else
-      addAverages(windows);
-    if (i + 2 < at.count) loadNextRow(windows);
+      addAverages(packs);
     if (i >= 0) {
       const std::int32_t y = a.y.firstTap(row);
-      if (y >= firstPlain && y <= lastPlain) {
+      if (y >= firstPlain && y <= lastPlain) [[likely]] {
 #pragma unroll
         for (int dy = 0; dy < stride; ++dy)
 #pragma unroll
@@ -266,10 +263,6 @@ __global__ void __launch_bounds__(kCellThreads, kCellBlocks<T, kind>)
               q + stride < kernelSize ? sums[min(q + stride, kernelSize - 1)][dx][lane] : 0.0F;
     row += a.y.dilation;
     to += a.destinationStep;
-  };
-  for (std::int32_t i = 1 - reach; i < at.count; i += 2) {
-    finishRow(i, next[0]);
-    if (i + 1 < at.count) finishRow(i + 1, next[1]);
   }
 }
 

@@ -5,7 +5,7 @@
 namespace mps::detail::cuda {
 
 inline constexpr unsigned kStripThreads = 256;
-inline constexpr unsigned kCellThreads = 64;  ///< of gradients
+inline constexpr unsigned kCellThreads = 128;  ///< of gradients
 
 /// A tap outside that stands for the first or the last pixel of an axis. The pixel's cell reads windows `cell`, `cell` -
 /// dilation and so on; this one it reads as if it were one of those, by another tap.
@@ -35,6 +35,14 @@ struct ClampedTaps {
 
   [[nodiscard]] __device__ bool isOrdinary(std::int32_t window) const {
     return static_cast<std::uint32_t>(window - firstOrdinary) < ordinaries;
+  }
+  /// What is read in the place of a window.
+  [[nodiscard]] __device__ std::int32_t windowOf(std::int32_t reader) const {
+    std::int32_t window = reader;
+#pragma unroll
+    for (const ClampedTap& clamped : taps)
+      if (clamped.reader == reader) window = clamped.window;
+    return window;
   }
 
  private:
