@@ -172,6 +172,12 @@ inline std::vector<PoolingGeometry> poolingGeometries() {
       {.name = "ZeroPad1", .images = 2, .y = {7, 4, 3, 2, 1, 0}, .x = {8, 5, 3, 2, 1, 0}, .channels = 16, .zeroPadSizeX = 1, .zeroPadSizeY = 1},
       {.name = "ZeroPadDiffers", .images = 2, .y = {6, 7, 5, 1, 1, -1}, .x = {7, 8, 4, 1, 1, 0}, .channels = 3, .zeroPadSizeX = 2, .zeroPadSizeY = 1},
       {.name = "ZeroPadOverWindow", .images = 1, .y = {5, 4, 3, 2, 1, -1}, .x = {4, 3, 3, 2, 1, 0}, .channels = 5, .zeroPadSizeX = 9, .zeroPadSizeY = 7},
+      // Windows of one kind on both axes, whole vectors of channels.
+      {.name = "Even2x2", .images = 2, .y = {9, 9, 2, 1, 1, 0}, .x = {10, 10, 2, 1, 1, 1}, .channels = 16},
+      {.name = "Even2x2Stride2Padded", .images = 2, .y = {9, 5, 2, 2, 1, 0}, .x = {10, 5, 2, 2, 1, 0}, .channels = 32},
+      {.name = "Square3x3", .images = 2, .y = {19, 19, 3, 1, 1, 0}, .x = {13, 13, 3, 1, 1, 0}, .channels = 24},
+      {.name = "SquareDilated3", .images = 1, .y = {17, 17, 3, 1, 3, 0}, .x = {14, 12, 3, 1, 3, 3}, .channels = 16},
+      {.name = "SquareZeroPad", .images = 1, .y = {7, 10, 3, 1, 1, -1}, .x = {9, 9, 3, 1, 1, 0}, .channels = 8, .zeroPadSizeX = 1, .zeroPadSizeY = 2, .view = {-2, 1, 12, 5}},
       // What the gradient writes.
       {.name = "ShiftedView", .images = 2, .y = {7, 2, 3, 3, 1, 2}, .x = {8, 3, 2, 3, 1, 2}, .channels = 16, .view = {1, 1, 7, 6}},
       {.name = "NarrowView", .images = 2, .y = {9, 9, 3, 1, 1, 0}, .x = {12, 6, 3, 2, 1, 0}, .channels = 3, .view = {4, 3, 5, 2}},
