@@ -21,7 +21,7 @@ class RowSums {
         layout_(layout),
         input_(problem.direction == UpsamplingDirection::Forward ? operands.source : operands.gradient),
         destination_(operands.destination),
-        store_{operands.accumulate, streams},
+        store_{.accumulates = operands.accumulate, .streams = streams},
         sumsGroups_(layout.groups.taps > 0 && layout.groups.lanes == hn::Lanes(hn::ScalableTag<float>())),
         inputEnd_(problem.input.offset(problem.input.images - 1, problem.input.height - 1,
                                        problem.input.width - 1, problem.input.channels)) {}
@@ -97,11 +97,12 @@ class RowSums {
         rowOfSlot[slot] = row->input;
         const std::int64_t offset = problem_.input.offset(n, row->input, tile.inputBegin, 0);
         const Pixels<float> to{sums_ + slot * slotLength, channels};
+        const UpsamplingStores store{.hasRoom = true};
         if (sumsGroups_ && !canLookUp(offset, tile))
-          sumColumns(tileNumber, channels, packed(tile, input + offset), UpsamplingStores(), to);
+          sumColumns(tileNumber, channels, packed(tile, input + offset), store, to);
         else
-          sumColumns(tileNumber, channels, Pixels<const T>{input + offset, problem_.input.pixelStride},
-                     UpsamplingStores(), to);
+          sumColumns(tileNumber, channels, Pixels<const T>{input + offset, problem_.input.pixelStride}, store,
+                     to);
       }
       sumRuns(TappedRuns<float>{taps, count, sums_, 0, slotLength},
               static_cast<std::size_t>((tile.end - tile.begin) * channels), store_,

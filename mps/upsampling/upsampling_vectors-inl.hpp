@@ -39,6 +39,7 @@ struct TappedRuns {
 struct UpsamplingStores {
   bool accumulates = false;
   bool streams = false;
+  bool hasRoom = false;  ///< for whole vectors, whose last elements nobody reads
 
   template <class D, class T, class V = hn::Vec<D>>
   HWY_INLINE void operator()(D d, AllLanes, V value, T* to) const {
@@ -104,11 +105,17 @@ void sumRuns(const TappedRuns<T>& runs, std::size_t length, const UpsamplingStor
     forVectors(d, length, [&](std::size_t i, auto some) { ownStore(d, some, hn::Zero(d), to + i); });
     return;
   }
-  const auto whole = [&](const T* from) HWY_ATTR { return loadFloats(d, from); };
   std::size_t i = 0;
   for (; i + 4 * lanes <= length; i += 4 * lanes) sumFourVectors(own, i, ownStore, to);
+  if (i == length) return;
+  // What remains ends with whole vectors, some elements of which are computed again.
+  const bool mayRepeat = !ownStore.accumulates && !ownStore.streams;
+  if (mayRepeat && length >= 4 * lanes && length - i > lanes)
+    return sumFourVectors(own, length - 4 * lanes, ownStore, to);
+  const auto whole = [&](const T* from) HWY_ATTR { return loadFloats(d, from); };
   for (; i + lanes <= length; i += lanes) sumVector(own, i, whole, ownStore, AllLanes(), to);
   if (i == length) return;
+  if (mayRepeat && length >= lanes) return sumVector(own, length - lanes, whole, ownStore, AllLanes(), to);
   const std::size_t rest = length - i;
   const auto part = [&](const T* from) HWY_ATTR { return loadFloats(d, from, rest); };
   sumVector(own, i, part, ownStore, FirstLanes{rest}, to);
@@ -144,6 +151,7 @@ void sumGroupsOf(const UpsamplingGroups& groups, std::size_t group, std::size_t 
   const std::size_t step = hn::Lanes(d);
   // Copies of their own, which no store can change.
   const UpsamplingStores ownStore = store;
+  if (ownStore.hasRoom) length = (length + step - 1) / step * step;
   const std::size_t taps = groups.taps;
   const std::int32_t* first = groups.first.data() + group * taps;
   const std::int32_t* indices = groups.indices.data() + group * taps * step;
