@@ -11,7 +11,6 @@
 #include "mps/batch_normalization/batch_normalization_problem.hpp"
 #include "mps/core/channel_layout.hpp"
 #include "mps/core/highway_targets.hpp"
-#include "mps/core/neuron_span.hpp"
 #include "mps/core/tile_io.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -67,11 +66,53 @@ void addGradientSums(const ChannelRows& rows, ConstFloatRun g, ConstFloatRun x, 
     add(std::false_type());
 }
 
-/// z of BatchNormalizationProblem. z may be x.
-void normalizeRows(const ChannelRows& rows, ConstFloatRun x, const ChannelNumbers& numbers, FloatRun z) {
+/// PReLU's slopes from element i of a row on; other neurons look at none.
+template <class Neuron, class D, class Lanes>
+HWY_INLINE hn::Vec<D> slopesOf(const Neuron& /*neuron*/, D d, Lanes lanes, const ChannelNumbers& numbers,
+                               std::size_t i) {
+  if constexpr (std::is_same_v<Neuron, PReLUNeuron>)
+    return lanes.load(d, numbers.slope + i);
+  else
+    return hn::Zero(d);
+}
+
+template <class Neuron>
+concept IsCheaperForHalf = requires(Neuron neuron, hn::ScalableTag<float> d, hn::Vec<decltype(d)> x) {
+  neuron.valueForHalf(d, x, x);
+};
+
+/// y = f(z) of BatchNormalizationProblem. y may be x.
+void neuronRows(const NNNeuronDescriptor& descriptor, const ChannelRows& rows, ConstFloatRun x,
+                const ChannelNumbers& numbers, FloatRun y) {
   const hn::ScalableTag<float> d;
-  forRowVectors(d, rows, [&](std::size_t at, std::size_t i, auto lanes) {
-    lanes.store(d, onLine(d, lanes, lanes.load(d, x + at), numbers.line, i), z + at);
+  withNeuron(descriptor, [&](auto neuron) {
+    const auto compute = [&](auto&& value) {
+      forRowVectors(d, rows, [&](std::size_t at, std::size_t i, auto lanes) {
+        const auto z = onLine(d, lanes, lanes.load(d, x + at), numbers.line, i);
+        lanes.store(d, value(z, slopesOf(neuron, d, lanes, numbers, i)), y + at);
+      });
+    };
+    if constexpr (IsCheaperForHalf<decltype(neuron)>)
+      if (y.isHalf)
+        return compute([&](auto z, auto slope) HWY_ATTR
+                       __attribute__((always_inline)) { return neuron.valueForHalf(d, z, slope); });
+    compute([&](auto z, auto slope) HWY_ATTR
+            __attribute__((always_inline)) { return neuron.value(d, z, slope); });
+  });
+}
+
+/// g = dy f'(z), or where that is asked for scale g. It may be dy or x.
+void neuronGradientRows(const NNNeuronDescriptor& descriptor, const ChannelRows& rows, ConstFloatRun x,
+                        ConstFloatRun dy, const ChannelNumbers& numbers, bool isScaled, FloatRun g) {
+  const hn::ScalableTag<float> d;
+  withNeuron(descriptor, [&](auto neuron) {
+    forRowVectors(d, rows, [&](std::size_t at, std::size_t i, auto lanes) {
+      const auto z = onLine(d, lanes, lanes.load(d, x + at), numbers.line, i);
+      const auto derivative = neuron.derivative(d, z, slopesOf(neuron, d, lanes, numbers, i));
+      auto gradient = hn::Mul(lanes.load(d, dy + at), derivative);
+      if (isScaled) gradient = hn::Mul(gradient, lanes.load(d, numbers.line.scale + i));
+      lanes.store(d, gradient, g + at);
+    });
   });
 }
 
@@ -113,7 +154,8 @@ namespace mps::detail {
 
 HWY_EXPORT(addMoments);
 HWY_EXPORT(addGradientSums);
-HWY_EXPORT(normalizeRows);
+HWY_EXPORT(neuronRows);
+HWY_EXPORT(neuronGradientRows);
 HWY_EXPORT(gradientRows);
 HWY_EXPORT(scaleRows);
 
@@ -187,8 +229,8 @@ class ChannelPlan : public Plan {
   ConstFloatRun neuronGradient(const Tile& tile, const ChannelNumbers& numbers, ConstFloatRun x,
                                ConstFloatRun dy, float* buffer) const {
     if (!hasNeuron()) return dy;
-    HWY_DYNAMIC_DISPATCH(normalizeRows)(layout_.rowsOf(tile), x, numbers, buffer);
-    neuronGradients(problem_.neuron, {tile.pixels, tile.channels, tile.firstChannel}, buffer, dy, buffer);
+    HWY_DYNAMIC_DISPATCH(neuronGradientRows)
+    (problem_.neuron, layout_.rowsOf(tile), x, dy, numbers, false, buffer);
     return buffer;
   }
 
@@ -369,12 +411,8 @@ class ElementPlan final : public ChannelPlan {
   void forward(const Operands& operands, const ChannelNumbers& numbers, const Tile& tile,
                FloatRun target) const {
     alignas(64) float sourceBuffer[Tiling::capacity];
-    alignas(64) float neuronBuffer[Tiling::capacity];
     const ConstFloatRun x = loadRun(problem_.source, operands.source, tile, sourceBuffer);
-    HWY_DYNAMIC_DISPATCH(normalizeRows)
-    (layout_.rowsOf(tile), x, numbers, hasNeuron() ? FloatRun(neuronBuffer) : target);
-    if (hasNeuron())
-      neuronValues(problem_.neuron, {tile.pixels, tile.channels, tile.firstChannel}, neuronBuffer, target);
+    HWY_DYNAMIC_DISPATCH(neuronRows)(problem_.neuron, layout_.rowsOf(tile), x, numbers, target);
   }
 
   void gradient(const Operands& operands, const ChannelNumbers& numbers, const Tile& tile,
@@ -383,15 +421,18 @@ class ElementPlan final : public ChannelPlan {
     alignas(64) float gradientBuffer[Tiling::capacity];
     alignas(64) float neuronBuffer[Tiling::capacity];
     const ConstFloatRun dy = loadRun(problem_.gradient, operands.gradient, tile, gradientBuffer);
+    const ChannelRows rows = layout_.rowsOf(tile);
     ConstFloatRun x;
     if (problem_.readsSource()) x = loadRun(problem_.source, operands.source, tile, sourceBuffer);
-    const bool isConstant = problem_.hasConstantStatistics;
-    const bool needsGradient = isConstant || !hasKink();
-    const ConstFloatRun g = needsGradient ? neuronGradient(tile, numbers, x, dy, neuronBuffer) : dy;
-    if (isConstant)
-      HWY_DYNAMIC_DISPATCH(scaleRows)(layout_.rowsOf(tile), g, numbers, target);
-    else
-      HWY_DYNAMIC_DISPATCH(gradientRows)(layout_.rowsOf(tile), g, x, numbers, target);
+    if (problem_.hasConstantStatistics) {
+      if (hasNeuron())
+        HWY_DYNAMIC_DISPATCH(neuronGradientRows)(problem_.neuron, rows, x, dy, numbers, true, target);
+      else
+        HWY_DYNAMIC_DISPATCH(scaleRows)(rows, dy, numbers, target);
+      return;
+    }
+    const ConstFloatRun g = hasKink() ? dy : neuronGradient(tile, numbers, x, dy, neuronBuffer);
+    HWY_DYNAMIC_DISPATCH(gradientRows)(rows, g, x, numbers, target);
   }
 };
 
