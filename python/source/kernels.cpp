@@ -26,6 +26,31 @@ constexpr const char* storageDocumentation =
     "Bytes of scratch memory that an encode of these sources takes beside destination and state. Without a "
     "destination image: with one as destination_image_descriptor would size it.";
 
+/// The collector of cycles sees a policy or an allocator of Python's that this kernel alone holds: such an object may keep
+/// the kernels that it was asked for. Not where the library holds the kernel, too, which Python does not know.
+int traverseKernel(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  const auto* kernel = nb::inst_ptr<ImageKernel>(self);
+  if (kernel->weak_from_this().use_count() != 1) return 0;
+  const auto visitOwn = [&](const auto& held) {
+    if (held.use_count() == 1) Py_VISIT(nb::find(held.get()).ptr());
+    return 0;
+  };
+  if (const int result = visitOwn(kernel->padding()); result != 0) return result;
+  return visitOwn(kernel->destinationImageAllocator());
+}
+int clearKernel(PyObject* self) {
+  if (!nb::inst_ready(self)) return 0;
+  auto* kernel = nb::inst_ptr<ImageKernel>(self);
+  kernel->setPadding(mps::detail::defaultPadding());
+  kernel->setDestinationImageAllocator(mps::TemporaryImage::defaultAllocator());
+  return 0;
+}
+PyType_Slot kernelSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverseKernel)},
+                             {Py_tp_clear, reinterpret_cast<void*>(clearKernel)},
+                             {0, nullptr}};
+
 void bindKernel(nb::module_& module) {
   nb::class_<mps::Kernel, mps::SecureCoding> kernel(
       module, "Kernel",
@@ -47,7 +72,8 @@ void bindKernel(nb::module_& module) {
       .def("describe", &mps::Kernel::describe, "Class name and label: CNNPoolingMax \"pool1\".")
       .def("__repr__", [](const mps::Kernel& self) { return "<" + self.describe() + ">"; });
 
-  nb::class_<ImageKernel, mps::Kernel> image(module, "ImageKernel", "What all kernels over images have.");
+  nb::class_<ImageKernel, mps::Kernel> image(module, "ImageKernel", nb::type_slots(kernelSlots),
+                                             "What all kernels over images have.");
   property(image, "destination_feature_channel_offset", &ImageKernel::destinationFeatureChannelOffset,
            &ImageKernel::setDestinationFeatureChannelOffset,
            "First destination channel written, a multiple of 4. 0. Writing side by side concatenates without "

@@ -53,11 +53,40 @@ def test_a_policy_decides(pool, image, queue):
 
 def test_a_policy_lives_as_long_as_its_kernel(pool, image, queue):
     pool.padding = Narrower()
-    alive = weakref.ref(pool.padding) if hasattr(Narrower, "__weakref__") else None
     gc.collect()
     with queue.command_buffer() as command_buffer:
         assert pool.encode(command_buffer, image).width == 2
-    assert alive is None or alive() is not None
+    assert type(pool.padding) is Narrower
+
+
+def test_cycles_are_collected(device, image, queue):
+    """An allocator that keeps its kernels, as `permanent` does, goes with the last of them."""
+
+    class Keeping(unmetal.ImageAllocator):
+        def image(self, command_buffer, descriptor, kernel):
+            self.kernel = kernel
+            return unmetal.Image(command_buffer.device, descriptor)
+
+    pool = unmetal.CNNPoolingMax(device, 2, 2)
+    pool.destination_image_allocator = Keeping()
+    pool.destination_image_allocator.mark = Mark()
+    mark = weakref.ref(pool.destination_image_allocator.mark)
+    with queue.command_buffer() as command_buffer:
+        pool.encode(command_buffer, image)
+    copied = pool.copy()
+    del pool
+    gc.collect()
+    assert mark() is not None and type(copied.destination_image_allocator) is Keeping
+    with queue.command_buffer() as command_buffer:
+        copied.encode(command_buffer, image)
+    del copied, command_buffer
+    gc.collect()
+    gc.collect()
+    assert mark() is None
+
+
+class Mark:
+    """What can be waited for to go."""
 
 
 def test_what_a_policy_raises_leaves_the_encode(pool, image, queue):
