@@ -50,7 +50,7 @@ struct PackArguments {
   unsigned blocks = 0;
   std::size_t sharedBytes = 0;
 
-  /// Gradients' rows that are on their way to a thread.
+  /// Rows that are on their way to a thread.
   static constexpr int kDepth = 4;
 
   /// @param results their shape, or that of their gradients @param pixels of the source @param lanes elements of a pack
@@ -79,7 +79,7 @@ struct PackArguments {
     const std::int64_t floats =
         isForward ? floatsOfRow(elements, lanes / 2) : floatsOfRow(row * lanes, lanes);
     sharedBytes = static_cast<std::size_t>(2 * imagesPerBlock * floats) * sizeof(float) +
-                  (isForward ? 0 : static_cast<std::size_t>(kDepth * threads) * sizeof(uint4));
+                  static_cast<std::size_t>(kDepth * threads) * (isForward ? sizeof(uint2) : sizeof(uint4));
     return true;
   }
   /// A row in shared memory has a gap behind each `lanes` elements, so that threads next to one another find them in
@@ -135,12 +135,57 @@ struct PackWork {
   }
 };
 
+/// The rows of the input one after the other, some of which are on their way to shared memory. A thread sees its own pack.
+/// @tparam Pack uint4, or uint2 of source pixels
+template <class T, class Pack>
+class PackStream {
+ public:
+  static constexpr int depth = PackArguments::kDepth;
+
+  /// @param end of the rows that are wanted, so that none beyond it is loaded; 0: none is, and all count as 0
+  __device__ PackStream(const PackArguments& a, const PackWork& work, Pack* memory, std::int32_t end)
+      : from_(reinterpret_cast<const T*>(a.input.memory) + work.image * a.input.image +
+              work.pack * static_cast<std::int32_t>(sizeof(Pack) / sizeof(T))),
+        ring_(memory + threadIdx.x),
+        stride_(a.input.row),
+        end_(end) {}
+  __device__ Pack get(std::int32_t row) {
+    if (row != next_) {
+      __pipeline_wait_prior(0);
+      requested_ = from_ + row * stride_;
+      for (std::int32_t i = 0; i < depth - 1; ++i) request(row + i);
+    }
+    request(row + depth - 1);
+    next_ = row + 1;
+    __pipeline_wait_prior(depth - 1);
+    return row < end_ ? *slot(row) : Pack{};
+  }
+
+ private:
+  [[nodiscard]] __device__ Pack* slot(std::int32_t row) const {
+    return ring_ + static_cast<unsigned>(row) % depth * blockDim.x;
+  }
+  __device__ void request(std::int32_t row) {
+    if (row < end_) __pipeline_memcpy_async(slot(row), requested_, sizeof(Pack));
+    __pipeline_commit();
+    requested_ += stride_;
+  }
+
+  const T* from_;
+  const T* requested_ = nullptr;  ///< what is requested next
+  Pack* ring_;
+  std::int64_t stride_;
+  std::int32_t end_;
+  std::int32_t next_ = -1;
+};
+
 template <class T>
 __global__ void __launch_bounds__(kPackThreads, 3) upsamplePacks(PackArguments a) {
   constexpr int lanes = kLanes<T>;
   constexpr int few = HalfPack<T>::lanes;
   extern __shared__ uint4 memory[];
-  PackWork work(a, a.elements, few, reinterpret_cast<float*>(memory));
+  auto* const ring = reinterpret_cast<uint2*>(memory);
+  PackWork work(a, a.elements, few, reinterpret_cast<float*>(ring + PackArguments::kDepth * blockDim.x));
   // What counts nothing is not looked at: the 0 behind the row is.
   std::int32_t firsts[lanes];
   std::int32_t seconds[lanes];
@@ -160,22 +205,12 @@ __global__ void __launch_bounds__(kPackThreads, 3) upsamplePacks(PackArguments a
     secondWeights[i] = samples.secondWeight;
   }
   const bool isInside = work.isAny && work.pack * few < a.elements;
-  const T* const from =
-      reinterpret_cast<const T*>(a.input.memory) + work.image * a.input.image + work.pack * few;
-  const auto fetch = [&](std::int32_t row) {
-    return isInside ? *reinterpret_cast<const uint2*>(from + row * a.input.row) : uint2{};
-  };
-  const std::int32_t lastRow = a.y.samples[work.end - 1].second;
-  uint2 ahead{};               // of the row that is likely to be the next one
-  std::int32_t aheadRow = -1;  // none
+  // Of the rows of a crop the last one may be the first one.
+  const std::int32_t lastRow = max(a.y.samples[work.begin].second, a.y.samples[work.end - 1].second);
+  PackStream<T, uint2> input(a, work, ring, isInside ? lastRow + 1 : 0);
   const auto sumOf = [&](std::int32_t row, float(&sums)[lanes]) {
-    const uint2 held = aheadRow == row ? ahead : fetch(row);
-    aheadRow = -1;
-    if (row < lastRow) {
-      aheadRow = row + 1;
-      ahead = fetch(aheadRow);
-    }
-    const float* const shared = work.share(halfPackOf(held, static_cast<const T*>(nullptr)).values, isInside);
+    const float* const shared =
+        work.share(halfPackOf(input.get(row), static_cast<const T*>(nullptr)).values, isInside);
 #pragma unroll
     for (int i = 0; i < lanes; ++i)
       sums[i] = fmaf(secondWeights[i], PackWork::at(shared, seconds[i]),
@@ -215,53 +250,9 @@ __global__ void __launch_bounds__(kPackThreads, 3) upsamplePacks(PackArguments a
   }
 }
 
-/// The rows of gradients one after the other, some of which are on their way to shared memory. A thread sees its own pack.
-template <class T>
-class PackStream {
- public:
-  static constexpr int depth = PackArguments::kDepth;
-
-  /// @param end of the rows that are wanted, so that none beyond it is loaded
-  __device__ PackStream(const PackArguments& a, const PackWork& work, uint4* memory, std::int32_t end)
-      : from_(reinterpret_cast<const T*>(a.input.memory) + work.image * a.input.image +
-              work.pack * kLanes<T>),
-        ring_(memory + threadIdx.x),
-        stride_(a.input.row),
-        end_(work.isAny ? end : 0) {}
-  /// @param row not less than in the call before
-  __device__ Lanes<T> get(std::int32_t row) {
-    if (row != next_) {
-      __pipeline_wait_prior(0);
-      requested_ = from_ + row * stride_;
-      for (std::int32_t i = 0; i < depth - 1; ++i) request(row + i);
-    }
-    request(row + depth - 1);
-    next_ = row + 1;
-    __pipeline_wait_prior(depth - 1);
-    return lanesOf(row < end_ ? *slot(row) : uint4{}, from_);
-  }
-
- private:
-  [[nodiscard]] __device__ uint4* slot(std::int32_t row) const {
-    return ring_ + static_cast<unsigned>(row) % depth * blockDim.x;
-  }
-  __device__ void request(std::int32_t row) {
-    if (row < end_) __pipeline_memcpy_async(slot(row), requested_, sizeof(uint4));
-    __pipeline_commit();
-    requested_ += stride_;
-  }
-
-  const T* from_;
-  const T* requested_ = nullptr;  ///< what is requested next
-  uint4* ring_;
-  std::int64_t stride_;
-  std::int32_t end_;
-  std::int32_t next_ = -1;
-};
-
 /// @tparam most results of a row that a pixel gives shares to
 template <class T, int most>
-__global__ void __launch_bounds__(kPackThreads, 2) gatherPacks(PackArguments a) {
+__global__ void __launch_bounds__(kPackThreads, most > 4 ? 2 : 3) gatherPacks(PackArguments a) {
   constexpr int lanes = kLanes<T>;
   constexpr int few = HalfPack<T>::lanes;
   extern __shared__ uint4 memory[];
@@ -287,7 +278,7 @@ __global__ void __launch_bounds__(kPackThreads, 2) gatherPacks(PackArguments a) 
     }
   }
   const std::int32_t lastEnd = a.y.readers[work.end - 1].end;  // 0: nothing is read by the last row
-  PackStream<T> input(a, work, memory, lastEnd > 0 ? lastEnd : a.y.results);
+  PackStream<T, uint4> input(a, work, memory, !work.isAny ? 0 : lastEnd > 0 ? lastEnd : a.y.results);
   T* const to =
       reinterpret_cast<T*>(a.destination.memory) + work.image * a.destination.image + work.pack * few;
   float sum[lanes] = {};
@@ -298,7 +289,7 @@ __global__ void __launch_bounds__(kPackThreads, 2) gatherPacks(PackArguments a) 
     const std::int32_t pixel = y + a.originY;
     for (row = max(row, rows.begin); row < rows.end; ++row) {
       const Samples samples = a.y.samples[row];
-      const Lanes<T> values = input.get(row);
+      const Lanes<T> values = lanesOf(input.get(row), static_cast<const T*>(nullptr));
       const float weight = weightOf(samples, pixel);
       const float nextWeight = weightOf(samples, pixel + 1);
       if (weight != 0)
