@@ -23,7 +23,7 @@ using Operation = BatchNormalizationOperation;
 constexpr std::int64_t kPixelsOfMap = 16;  ///< of a thread that stores results, at least
 constexpr std::int64_t kPixelsOfSum = 8;   ///< of a thread that sums, at least
 /// So that few numbers are left to join: whole rounds of a GPU of 132 multiprocessors, which hold two blocks or four, or
-/// of gradients in packs of float32 three.
+/// of gradients in packs of float32 without a neuron three.
 constexpr std::int64_t kMostSumBlocks = 528;
 constexpr std::int64_t kMostGradientSumBlocksOfFloats = 396;
 
@@ -109,7 +109,8 @@ class BatchNormalizationPlan final : public Plan {
     return chunks * 2 * static_cast<std::size_t>(shape().channels) * sizeof(double);
   }
   [[nodiscard]] ChannelGrid sumGrid(std::int64_t lanes) const {
-    const bool ofThree = lanes == 4 && problem_.operation == Operation::StatisticsGradient;
+    const bool ofThree = lanes == 4 && problem_.operation == Operation::StatisticsGradient &&
+                         problem_.neuron.neuronType() == CNNNeuronType::None;
     return {shape(), lanes, kPixelsOfSum, ofThree ? kMostGradientSumBlocksOfFloats : kMostSumBlocks};
   }
   [[nodiscard]] std::span<const float> slopes() const {

@@ -147,7 +147,7 @@ __device__ void addFast(double (&first)[lanes], double (&second)[lanes], Add add
 /// sum (x - shift) and sum (x - shift)^2 of each chunk. @tparam byImage of each image @param channels as the caller has
 /// them
 template <class Access, bool byImage>
-__global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
+__global__ void __launch_bounds__(ChannelGrid::kThreads, Access::lanes == 4 ? 4 : 2)
     sumMoments(ChannelGrid grid, std::int64_t channels, SourceView source, ChunkSums sums) {
   constexpr int lanes = Access::lanes;
   constexpr int batch = kPixelBatch<Access, 1>;
