@@ -10,10 +10,13 @@
 namespace mps::detail {
 namespace {
 
+using cuda::Divider;
 using cuda::ElementGrid;
 using cuda::ElementPlace;
 using cuda::ResultView;
 using cuda::SourceView;
+
+constexpr int kWarp = 32;
 
 /// The source pixels of a result on one axis.
 struct alignas(8) PixelRange {
@@ -41,20 +44,136 @@ struct LanczosArguments {
   LanczosTables tables[2];
 };
 
-/// One thread for each result of both axes; blockIdx.y is the axis.
+/// One warp for each result of both axes; blockIdx.y is the axis.
 __global__ void fillLanczosTables(LanczosArguments a) {
   const UpsamplingAxis& axis = a.axes[blockIdx.y];
   const LanczosTables& tables = a.tables[blockIdx.y];
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
   if (i >= tables.results) return;
+  const auto lane = static_cast<int>(threadIdx.x % kWarp);
   const LanczosSamples samples = lanczosSamples(a.edgeMode, axis, i);
   double sum = 0;
-  for (std::int64_t pixel = samples.first; pixel < samples.end; ++pixel) sum += lanczosWeight(samples, pixel);
-  float* weight = tables.weights + i * tables.most;
-  for (std::int64_t pixel = samples.first; pixel < samples.end; ++pixel)
-    *weight++ = static_cast<float>(lanczosWeight(samples, pixel) / sum);
-  tables.ranges[i] = {static_cast<std::int32_t>(samples.first),
-                      static_cast<std::int32_t>(samples.end - samples.first)};
+  for (std::int64_t first = samples.first; first < samples.end; first += kWarp) {
+    const double weight = first + lane < samples.end ? lanczosWeight(samples, first + lane) : 0;
+    for (int other = 0; other < kWarp; ++other) sum += __shfl_sync(0xFFFFFFFFU, weight, other);
+  }
+  float* const weights = tables.weights + i * tables.most;
+  for (std::int64_t pixel = samples.first + lane; pixel < samples.end; pixel += kWarp)
+    weights[pixel - samples.first] = static_cast<float>(lanczosWeight(samples, pixel) / sum);
+  if (lane == 0)
+    tables.ranges[i] = {static_cast<std::int32_t>(samples.first),
+                        static_cast<std::int32_t>(samples.end - samples.first)};
+}
+
+constexpr unsigned kStripThreads = 128;
+constexpr int kFewPixels = 7;  ///< of a result along a row: an enlargement
+constexpr int kMostPixels = 12;
+
+struct StripArguments {
+  Divider pieces;  ///< packs of a row
+  Divider packs;   ///< of a pixel
+  Divider chunks;  ///< of the rows of an image
+  std::uint32_t items = 0;
+  std::int32_t rowsPerChunk = 0;
+  std::int32_t height = 0;
+  LanczosTables x, y;
+  SourceView input;
+  ResultView destination;
+
+  /// @return whether the numbers are small enough
+  bool setGrid(const TensorShape& shape, std::int64_t lanes) {
+    // Enough threads for a large GPU come first; each chunk begins with sums that the one before it has, too.
+    constexpr std::int64_t threads = std::int64_t{1} << 18;
+    const std::int64_t packsOfRow = shape.width * (shape.channels / lanes);
+    const std::int64_t all = shape.images * packsOfRow;
+    const std::int64_t rows = std::clamp<std::int64_t>(shape.height * all / threads, 16, 64);
+    const std::int64_t count = (shape.height + rows - 1) / rows;
+    rowsPerChunk = static_cast<std::int32_t>((shape.height + count - 1) / count);
+    chunks = Divider((shape.height + rowsPerChunk - 1) / rowsPerChunk);
+    pieces = Divider(packsOfRow);
+    packs = Divider(shape.channels / lanes);
+    height = static_cast<std::int32_t>(shape.height);
+    if (all * chunks.divisor() > 0x7FFFFFFF - std::int64_t{kStripThreads}) return false;
+    items = static_cast<std::uint32_t>(all * chunks.divisor());
+    return true;
+  }
+};
+
+/// A thread stays with a pack of channels of a column of results and goes down some rows. It keeps the sums along the rows
+/// of the source, as many as a result takes, in shared memory.
+/// @tparam most pixels of a result along a row
+template <class T, int most>
+__global__ void __launch_bounds__(kStripThreads, 4) scaleStrips(StripArguments a) {
+  using Access = cuda::InPacks<T>;
+  constexpr int lanes = Access::lanes;
+  constexpr unsigned parts = lanes / 4;  // of 16 bytes that a sum has
+  extern __shared__ float4 sums[];       // [slot][part][thread]
+  const std::uint32_t item = blockIdx.x * kStripThreads + threadIdx.x;
+  if (item >= a.items) return;
+  const std::uint32_t strip = a.pieces.divide(item);
+  const std::uint32_t piece = item - strip * a.pieces.divisor();
+  const std::uint32_t image = a.chunks.divide(strip);
+  const std::uint32_t x = a.packs.divide(piece);
+  ElementPlace place{static_cast<std::int32_t>(image), 0, static_cast<std::int32_t>(x),
+                     static_cast<std::int32_t>(piece - x * a.packs.divisor()) * lanes};
+  place.y = static_cast<std::int32_t>(strip - image * a.chunks.divisor()) * a.rowsPerChunk;
+  const std::int32_t end = min(place.y + a.rowsPerChunk, a.height);
+
+  const PixelRange columns = a.x.ranges[x];
+  float weights[most];
+#pragma unroll
+  for (int k = 0; k < most; ++k)
+    weights[k] = k < columns.count ? a.x.weights[static_cast<std::int64_t>(x) * a.x.most + k] : 0.0F;
+  const T* const from = reinterpret_cast<const T*>(a.input.memory) +
+                        a.input.offset({place.image, 0, columns.first, place.channel});
+  float4* const own = sums + threadIdx.x;
+  const auto sumOf = [&](std::int32_t row, std::int32_t slot) {
+    const T* const at = from + row * a.input.row;
+    typename Access::Fetched fetched[most];
+#pragma unroll
+    for (int k = 0; k < most; ++k)
+      if (weights[k] != 0)
+        fetched[k] = *reinterpret_cast<const uint4*>(at + static_cast<std::int64_t>(k) * a.input.pixel);
+    float sum[lanes] = {};
+#pragma unroll
+    for (int k = 0; k < most; ++k) {
+      if (weights[k] == 0) continue;
+      const typename Access::Values values = Access::valuesOf(fetched[k]);
+#pragma unroll
+      for (int lane = 0; lane < lanes; ++lane) sum[lane] = fmaf(weights[k], values.values[lane], sum[lane]);
+    }
+#pragma unroll
+    for (unsigned part = 0; part < parts; ++part)
+      own[(static_cast<unsigned>(slot) * parts + part) * kStripThreads] =
+          float4{sum[4 * part], sum[4 * part + 1], sum[4 * part + 2], sum[4 * part + 3]};
+  };
+
+  // Rows whose sums are known. Beyond the edge results may take an earlier row than the result before.
+  std::int32_t firstKnown = 1;
+  std::int32_t known = 0;
+  for (; place.y < end; ++place.y) {
+    const PixelRange rows = a.y.ranges[place.y];
+    const float* const rowWeights = a.y.weights + static_cast<std::int64_t>(place.y) * a.y.most;
+    if (rows.first < firstKnown || rows.first > known) known = firstKnown = rows.first;
+    for (; known < rows.first + rows.count; ++known) sumOf(known, known % a.y.most);
+    typename Access::Values result{};
+    std::int32_t slot = rows.first % a.y.most;
+    for (std::int32_t k = 0; k < rows.count; ++k) {
+      const float weight = rowWeights[k];
+#pragma unroll
+      for (unsigned part = 0; part < parts; ++part) {
+        if (weight == 0) continue;
+        const float4 sum = own[(static_cast<unsigned>(slot) * parts + part) * kStripThreads];
+        float* const to = result.values + 4 * part;
+        to[0] = fmaf(weight, sum.x, to[0]);
+        to[1] = fmaf(weight, sum.y, to[1]);
+        to[2] = fmaf(weight, sum.z, to[2]);
+        to[3] = fmaf(weight, sum.w, to[3]);
+      }
+      slot = slot + 1 == a.y.most ? 0 : slot + 1;
+    }
+    Access::store(result, a.destination, place);
+  }
 }
 
 __global__ void scaleByLanczos(ElementGrid grid, LanczosTables x, LanczosTables y, SourceView input,
@@ -97,8 +216,11 @@ class LanczosPlan final : public Plan {
         placed(tablesOf(problem_.y, problem_.destination.height), operands.scratch + x.bytes());
     const LanczosArguments tables{problem_.edgeMode, {problem_.x, problem_.y}, {x, y}};
     mtl::cuda::launch(stream, fillLanczosTables,
-                      dim3(mtl::cuda::blocksFor(std::max(x.results, y.results)), 2),
+                      dim3(mtl::cuda::blocksFor(std::int64_t{kWarp} * std::max(x.results, y.results)), 2),
                       dim3(mtl::cuda::kBlockThreads), 0, tables);
+    const auto format = cuda::commonFormat({&problem_.input, &problem_.destination});
+    if (format == ImageFeatureChannelFormat::Float32 && runStrips<float>(stream, operands, x, y)) return;
+    if (format == ImageFeatureChannelFormat::Float16 && runStrips<Float16>(stream, operands, x, y)) return;
     const ElementGrid grid(problem_.destination, 1, 1);
     mtl::cuda::launch(stream, scaleByLanczos, grid.grid(), grid.block(), 0, grid, x, y,
                       SourceView(problem_.input, operands.source),
@@ -106,6 +228,27 @@ class LanczosPlan final : public Plan {
   }
 
  private:
+  /// @return whether tensors and scale allow that; otherwise nothing was done
+  template <class T>
+  bool runStrips(mtl::Stream& stream, const Operands& operands, const LanczosTables& x,
+                 const LanczosTables& y) const {
+    StripArguments a;
+    if (!cuda::takesLanes(problem_.input, operands.source) ||
+        !cuda::takesLanes(problem_.destination, operands.destination) ||
+        std::max(x.most, y.most) > kMostPixels || !a.setGrid(problem_.destination, cuda::kLanes<T>))
+      return false;
+    a.x = x;
+    a.y = y;
+    a.input = {problem_.input, operands.source};
+    a.destination = {problem_.destination, operands.destination};
+    const std::size_t sharedBytes =
+        static_cast<std::size_t>(y.most) * cuda::kLanes<T> * kStripThreads * sizeof(float);
+    const auto kernel = x.most <= kFewPixels ? scaleStrips<T, kFewPixels> : scaleStrips<T, kMostPixels>;
+    mtl::cuda::launch(stream, kernel, dim3(mtl::cuda::blocksFor(a.items, kStripThreads)), dim3(kStripThreads),
+                      sharedBytes, a);
+    return true;
+  }
+
   /// Sizes alone.
   static LanczosTables tablesOf(const UpsamplingAxis& axis, std::int64_t results) {
     LanczosTables tables;

@@ -219,6 +219,8 @@ inline std::vector<UpsamplingCase> steppedCases() {
       {.name = "MuchLarger", .images = 1, .y = axis(3, 34, -0.4, 0.083), .x = axis(2, 60, -0.48, 0.033), .channels = 4},
       {.name = "OnePixel", .images = 2, .y = axis(6, 1, 2.5, 0), .x = axis(1, 4, 0, 0), .channels = 3},
       {.name = "Offset", .images = 1, .y = axis(7, 5, 0.25, 0.5, 2), .x = axis(6, 4, 2, 0.75, -1), .channels = 4},
+      // Row 9 lies beside the last pixel, row 10 beyond it.
+      {.name = "BesideTheLastRow", .images = 2, .y = axis(8, 18, 0.95, 0.7), .x = axis(9, 15, -0.45, 0.7), .channels = 8},
       {.name = "SeveralTiles", .images = 1, .y = axis(4, 3, 0.5, 1), .x = axis(23, 41, 0, 0.5), .channels = 260},
       {.name = "Threads", .images = 2, .y = axis(33, 40, 0, 0.75), .x = axis(35, 37, 1, 0.875), .channels = 12},
       {.name = "Strided", .images = 3, .y = axis(5, 6, -1, 0.75), .x = axis(6, 5, 0.5, 1.25), .channels = 5, .memory = Strided},
