@@ -1,5 +1,7 @@
 #include "mps/upsampling/upsampling_cuda.cuh"
 
+#include <cuda_pipeline.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -138,30 +140,115 @@ struct ColumnGroup {
     for (int i = 0; i < most; ++i)
       if (weights[i] != 0) addWeighted(sum, weights[i], Access::valuesOf(held.fetched[i]));
   }
-  /// As with fetch, in fewer registers.
-  template <class Access>
-  __device__ void addTo(typename Access::Values& sum, const SourceView& input, ElementPlace from) const {
-    typename Access::Fetched fetched[most];
-#pragma unroll
-    for (int i = 0; i < most; ++i) {
-      if (weights[i] != 0) fetched[i] = Access::fetch(input, from);
-      ++from.x;
-    }
-#pragma unroll
-    for (int i = 0; i < most; ++i)
-      if (weights[i] != 0) addWeighted(sum, weights[i], Access::valuesOf(fetched[i]));
-  }
 };
 
-/// Whether gradients load the row that comes next while they work on one: in float32 that takes too many registers.
+/// Rows of results that are on their way to shared memory, for one group of columns. A thread sees its own ones.
+template <class T>
+class RowRing {
+ public:
+  static constexpr int depth = 4;
+  static constexpr std::size_t bytes = std::size_t{depth} * ColumnGroup::most * kStripThreads * sizeof(uint4);
+  using Held = ColumnGroup::Held<cuda::InPacks<T>>;
+
+  /// @param from the first column of row 0 @param end of the rows that are wanted
+  __device__ RowRing(const SourceView& input, const ElementPlace& from, const ColumnGroup& group,
+                     std::int32_t end)
+      : group_(group),
+        from_(reinterpret_cast<const T*>(input.memory) + input.offset(from)),
+        row_(input.row),
+        pixel_(input.pixel),
+        end_(end) {
+    extern __shared__ uint4 memory[];
+    ring_ = memory + threadIdx.x;
+  }
+  __device__ Held get(std::int32_t row) {
+    if (row != next_) {
+      __pipeline_wait_prior(0);
+      for (std::int32_t i = 0; i < depth - 1; ++i) request(row + i);
+    }
+    request(row + depth - 1);
+    next_ = row + 1;
+    __pipeline_wait_prior(depth - 1);
+    Held held;
+#pragma unroll
+    for (int i = 0; i < ColumnGroup::most; ++i)
+      if (group_.weights[i] != 0) held.fetched[i] = *slot(row, i);
+    return held;
+  }
+
+ private:
+  [[nodiscard]] __device__ uint4* slot(std::int32_t row, int column) const {
+    return ring_ + (static_cast<unsigned>(row) % depth * ColumnGroup::most + static_cast<unsigned>(column)) *
+                       kStripThreads;
+  }
+  __device__ void request(std::int32_t row) const {
+    const T* at = from_ + row * row_;
+#pragma unroll
+    for (int i = 0; i < ColumnGroup::most; ++i) {
+      // Through the first cache, where the threads beside this one find what they have in common.
+      if (row < end_ && group_.weights[i] != 0)
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(
+                         static_cast<unsigned>(__cvta_generic_to_shared(slot(row, i)))),
+                     "l"(at)
+                     : "memory");
+      at += pixel_;
+    }
+    __pipeline_commit();
+  }
+
+  const ColumnGroup& group_;
+  const T* from_;
+  std::int64_t row_;
+  std::int64_t pixel_;
+  std::int32_t end_;
+  std::int32_t next_ = -1;
+  uint4* ring_;
+};
+
+/// The same in registers, one row ahead, where elements come one by one.
 template <class Access>
-constexpr bool kLoadsAhead = !std::is_same_v<Access, cuda::InPacks<float>>;
+class RowAhead {
+ public:
+  static constexpr std::size_t bytes = 0;
+  using Held = ColumnGroup::Held<Access>;
+
+  __device__ RowAhead(const SourceView& input, const ElementPlace& from, const ColumnGroup& group,
+                      std::int32_t end)
+      : input_(input), from_(from), group_(group), end_(end) {}
+  __device__ Held get(std::int32_t row) {
+    const Held held = aheadRow_ == row ? ahead_ : fetch(row);
+    aheadRow_ = -1;
+    if (row + 1 < end_) {
+      aheadRow_ = row + 1;
+      ahead_ = fetch(aheadRow_);
+    }
+    return held;
+  }
+
+ private:
+  [[nodiscard]] __device__ Held fetch(std::int32_t row) const {
+    return group_.template fetch<Access>(input_, {from_.image, row, from_.x, from_.channel});
+  }
+
+  const SourceView& input_;
+  ElementPlace from_;
+  const ColumnGroup& group_;
+  std::int32_t end_;
+  Held ahead_;                  // of the row that is likely to be the next one
+  std::int32_t aheadRow_ = -1;  // none
+};
 
 template <class Access>
-constexpr unsigned kGatherThreads = kLoadsAhead<Access> ? kStripThreads : mtl::cuda::kBlockThreads;
+struct RowsOf {
+  using Type = RowAhead<Access>;
+};
+template <class T>
+struct RowsOf<cuda::InPacks<T>> {
+  using Type = RowRing<T>;
+};
 
 template <class Access>
-__global__ void __launch_bounds__(kGatherThreads<Access>, kLoadsAhead<Access> ? 4 : 2)
+__global__ void __launch_bounds__(kStripThreads, Access::lanes > 1 ? 5 : 4)
     gatherGradient(UpsamplingArguments a) {
   using Values = typename Access::Values;
   const Work work(a);
@@ -172,9 +259,9 @@ __global__ void __launch_bounds__(kGatherThreads<Access>, kLoadsAhead<Access> ? 
   const Readers columns = a.x.readers[x];
   const std::int64_t pixelX = static_cast<std::int64_t>(x) + a.originX;
   const ColumnGroup firstGroup(a.x, columns.begin, columns.end, pixelX);
-  const std::int32_t lastEnd = kLoadsAhead<Access> ? a.y.readers[work.end - 1].end : 0;
-  ColumnGroup::Held<Access> ahead;  // of the row that is likely to be the next one
-  std::int32_t aheadRow = -1;       // none
+  const std::int32_t lastEnd = a.y.readers[work.end - 1].end;  // 0: nothing is read by the last row
+  typename RowsOf<Access>::Type input(a.input, {place.image, 0, columns.begin, place.channel}, firstGroup,
+                                      lastEnd > 0 ? lastEnd : a.y.results);
   Values sum{};
   Values next{};  // of the row below: a result counts in two rows at most
   std::int32_t row = 0;
@@ -182,28 +269,19 @@ __global__ void __launch_bounds__(kGatherThreads<Access>, kLoadsAhead<Access> ? 
     const Readers rows = a.y.readers[place.y];
     const std::int64_t pixelY = place.y + a.originY;
     for (row = max(row, rows.begin); row < rows.end; ++row) {
-      ElementPlace from{place.image, row, columns.begin, place.channel};
-      [[maybe_unused]] ColumnGroup::Held<Access> held;
-      if constexpr (kLoadsAhead<Access>) {
-        held = aheadRow == row ? ahead : firstGroup.template fetch<Access>(a.input, from);
-        aheadRow = -1;
-        if (row + 1 < lastEnd) {
-          aheadRow = row + 1;
-          ahead = firstGroup.template fetch<Access>(a.input,
-                                                    {place.image, aheadRow, columns.begin, place.channel});
-        }
-      }
       const Samples samples = a.y.samples[row];
+      const auto held = input.get(row);
       const float weight = weightOf(samples, pixelY);
       const float nextWeight = weightOf(samples, pixelY + 1);
       if (weight == 0 && nextWeight == 0) continue;
       Values inRow{};
-      if constexpr (kLoadsAhead<Access>)
-        firstGroup.template addTo<Access>(inRow, held);
-      else
-        firstGroup.template addTo<Access>(inRow, a.input, from);
-      for (from.x += ColumnGroup::most; from.x < columns.end; from.x += ColumnGroup::most)
-        ColumnGroup(a.x, from.x, columns.end, pixelX).template addTo<Access>(inRow, a.input, from);
+      firstGroup.template addTo<Access>(inRow, held);
+      for (std::int32_t column = columns.begin + ColumnGroup::most; column < columns.end;
+           column += ColumnGroup::most) {
+        const ColumnGroup group(a.x, column, columns.end, pixelX);
+        group.template addTo<Access>(
+            inRow, group.template fetch<Access>(a.input, {place.image, row, column, place.channel}));
+      }
       if (weight != 0) addWeighted(sum, weight, inRow);
       if (nextWeight != 0) addWeighted(next, nextWeight, inRow);
     }
@@ -321,9 +399,9 @@ class UpsamplingPlan final : public Plan {
     const std::int64_t packs = problem_.destination.channels / ForwardAccess::lanes;
     UpsamplingArguments a = arguments;
     a.setGrid(problem_.destination, problem_.destination.width * packs, packs);
-    const unsigned threads = isForward() ? kStripThreads : kGatherThreads<GradientAccess>;
     mtl::cuda::launch(stream, isForward() ? upsample<ForwardAccess> : gatherGradient<GradientAccess>,
-                      dim3(mtl::cuda::blocksFor(a.items, threads)), dim3(threads), 0, a);
+                      dim3(mtl::cuda::blocksFor(a.items, kStripThreads)), dim3(kStripThreads),
+                      isForward() ? 0 : RowsOf<GradientAccess>::Type::bytes, a);
   }
   /// Whether rows have no gaps and so many adjacent elements can be accessed together everywhere in them.
   template <class T>
