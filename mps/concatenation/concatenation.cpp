@@ -130,7 +130,7 @@ void NNConcatenation::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& comm
   record->destination = destinations.descriptor();
   record->imageCount = destinations.count();
 
-  std::size_t first = destinationFeatureChannelOffset();
+  std::vector<std::size_t> begins{destinationFeatureChannelOffset()};
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const Offset from = offset(i);
     BatchOperand& source = operands[i];
@@ -143,29 +143,36 @@ void NNConcatenation::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& comm
                       std::to_string(from.y) + " on");
     source.selectChannels(asSigned(sourceFeatureChannelOffset(i)), asSigned(channels[i]));
     source.selectRegion(from.x, from.y, width, height);
-    BatchOperand part = destination;
-    part.selectChannels(asSigned(first), asSigned(aligned(channels[i])));
-
     ForwardRecord ofSource = *record;
     ofSource.offset = from;
     ofSource.sourceFeatureChannelOffset = sourceFeatureChannelOffset(i);
     ofSource.sourceFeatureChannels = channels[i];
-    ofSource.destinationFeatureChannelOffset = first;
+    ofSource.destinationFeatureChannelOffset = begins[i];
     ofSource.destinationFeatureChannels = channels[i];
     ofSource.source = sources[i].descriptor();
     ofSource.sourcePlace = detail::placeOf(source);
     family.ofSource.push_back(std::make_shared<const ForwardRecord>(std::move(ofSource)));
-    first += aligned(channels[i]);
+    begins.push_back(begins[i] + aligned(channels[i]));
+  }
 
+  // On a GPU two at once, where the first one has no padding: by themselves they would write parts of lines of memory.
+  const bool joinsPairs = device()->kind() == mtl::DeviceKind::CUDA;
+  for (std::size_t i = 0, end = 0; i < sources.size(); i = end) {
+    const bool isPair = joinsPairs && i + 1 < sources.size() && aligned(channels[i]) == channels[i];
+    end = i + (isPair ? 2 : 1);
+    BatchOperand part = destination;
+    part.selectChannels(asSigned(begins[i]), asSigned(begins[end] - begins[i]));
     if (part.shape().elements() == 0) continue;
     ConcatenationProblem problem;
     problem.direction = ConcatenationDirection::Forward;
-    problem.input = source.shape();
+    problem.input = operands[i].shape();
+    if (isPair) problem.second = operands[i + 1].shape();
     problem.destination = part.shape();
     detail::PreparedCall prepared;
     prepared.plan = detail::planFor(*device(), detail::concatenationBackEnds, problem);
     prepared.sourceIndex = i;
-    detail::recordCall(*commandBuffer, *this, prepared, {&source, nullptr, nullptr, &part, nullptr, 0});
+    detail::recordCall(*commandBuffer, *this, prepared,
+                       {&operands[i], isPair ? &operands[i + 1] : nullptr, nullptr, &part, nullptr, 0});
   }
   if (destinationStates.empty()) return;
   record->family = std::move(family);

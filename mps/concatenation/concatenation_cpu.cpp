@@ -66,7 +66,31 @@ class RowPlan final : public Plan {
   PixelCopy copy_;
 };
 
+/// Two sources, one after the other.
+class PairPlan final : public Plan {
+ public:
+  explicit PairPlan(const ConcatenationProblem& problem)
+      : first_(problem.ofSource(false)), second_(problem.ofSource(true)) {
+    secondOffset_ =
+        problem.input.channels * static_cast<std::int64_t>(bytesPerChannel(problem.destination.format));
+  }
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    first_.run(stream, operands);
+    Operands ofSecond = operands;
+    ofSecond.source = operands.secondary;
+    ofSecond.destination += secondOffset_;
+    second_.run(stream, ofSecond);
+  }
+
+ private:
+  RowPlan first_;
+  RowPlan second_;
+  std::int64_t secondOffset_;
+};
+
 Preparation prepareRows(const ConcatenationProblem& problem) {
+  if (problem.hasSecond()) return std::make_shared<const PairPlan>(problem);
   return std::make_shared<const RowPlan>(problem);
 }
 
@@ -76,7 +100,8 @@ constexpr std::array<Implementation<ConcatenationProblem>, 1> kImplementations{{
 
 std::string ConcatenationProblem::describe() const {
   return (direction == ConcatenationDirection::Forward ? "concatenation " : "concatenation gradient ") +
-         input.describe() + " -> " + destination.describe();
+         input.describe() + (hasSecond() ? " and " + second.describe() : "") + " -> " +
+         destination.describe();
 }
 
 std::span<const Implementation<ConcatenationProblem>> concatenationImplementationsCpu() {

@@ -16,25 +16,33 @@ struct PartArguments {
   RowGrid grid;  ///< over units of the destination
   Divider height;
   Divider unitsPerPixel;
-  std::uint32_t copied;  ///< units of a pixel that are not padding
+  std::uint32_t copied;        ///< units of a pixel that are not padding
+  std::uint32_t copiedOfBoth;  ///< where there are two inputs
   std::int64_t inputImage, inputRow, inputPixel;
+  std::int64_t secondImage, secondRow, secondPixel;
   std::int64_t destinationImage, destinationRow, destinationPixel;
 };
 
-/// Makes rows of all pixels that follow one another alike in both tensors, so that no threads of a block are left over.
-void joinPixels(TensorShape& from, TensorShape& to) {
-  const auto follow = [](const TensorShape& shape, std::int64_t stride, std::int64_t inner,
-                         std::int64_t count) { return count == 1 || stride == inner * shape.pixelStride; };
+/// Makes rows of all pixels that follow one another alike in all tensors, so that no threads of a block are left over.
+/// @param second has no channels where it is not there
+void joinPixels(TensorShape& from, TensorShape& second, TensorShape& to) {
+  const std::array<TensorShape*, 3> shapes{&from, &second, &to};
+  const auto all = [&](auto follows) {
+    return std::all_of(shapes.begin(), shapes.end(),
+                       [&](const TensorShape* shape) { return shape->channels == 0 || follows(*shape); });
+  };
   constexpr std::int64_t longest = std::int64_t{1} << 29;
-  if (follow(from, from.rowStride, from.width, from.height) &&
-      follow(to, to.rowStride, to.width, to.height) && to.width * to.height * to.channels <= longest)
-    for (TensorShape* shape : {&from, &to}) {
+  if (to.width * to.height * to.channels <= longest && all([](const TensorShape& shape) {
+        return shape.height == 1 || shape.rowStride == shape.width * shape.pixelStride;
+      }))
+    for (TensorShape* shape : shapes) {
       shape->width *= shape->height;
       shape->height = 1;
     }
-  if (to.height == 1 && follow(from, from.imageStride, from.width, from.images) &&
-      follow(to, to.imageStride, to.width, to.images) && to.width * to.images * to.channels <= longest)
-    for (TensorShape* shape : {&from, &to}) {
+  if (to.height == 1 && to.width * to.images * to.channels <= longest && all([](const TensorShape& shape) {
+        return shape.images == 1 || shape.imageStride == shape.width * shape.pixelStride;
+      }))
+    for (TensorShape* shape : shapes) {
       shape->width *= shape->images;
       shape->images = 1;
     }
@@ -43,13 +51,18 @@ void joinPixels(TensorShape& from, TensorShape& to) {
 /// Strides in units. A unit is so many elements.
 PartArguments argumentsOf(const ConcatenationProblem& problem, std::int64_t unit) {
   TensorShape from = problem.input;
+  TensorShape second = problem.second;
   TensorShape to = problem.destination;
-  joinPixels(from, to);
+  joinPixels(from, second, to);
   PartArguments a;
   a.grid = RowGrid(to.images * to.height, to.width * (to.channels / unit));
   a.height = Divider(to.height);
   a.unitsPerPixel = Divider(to.channels / unit);
   a.copied = static_cast<std::uint32_t>(from.channels / unit);
+  a.copiedOfBoth = static_cast<std::uint32_t>((from.channels + second.channels) / unit);
+  a.secondImage = second.imageStride / unit;
+  a.secondRow = second.rowStride / unit;
+  a.secondPixel = second.pixelStride / unit;
   a.inputImage = from.imageStride / unit;
   a.inputRow = from.rowStride / unit;
   a.inputPixel = from.pixelStride / unit;
@@ -82,6 +95,28 @@ __global__ void copyPart(PartArguments a, const Unit* input, Unit* destination) 
     Unit unit{};
     if (isCopied) unit = input[from];
     destination[to] = unit;
+  });
+}
+
+/// Two inputs at once: what they write are whole lines of memory, which two calls would each load and store.
+template <class Unit>
+__global__ void copyPair(PartArguments a, const Unit* input, const Unit* second, Unit* destination) {
+  cuda::forEachRow(a.grid, [&](std::uint32_t row) {
+    const std::uint32_t image = a.height.divide(row);
+    const std::uint32_t y = row - image * a.height.divisor();
+    const Unit* const inputRow = input + image * a.inputImage + y * a.inputRow;
+    const Unit* const secondRow = second + image * a.secondImage + y * a.secondRow;
+    Unit* const to = destination + image * a.destinationImage + y * a.destinationRow;
+    cuda::forEachPiece(a.grid, [&](std::uint32_t piece) {
+      const std::uint32_t x = a.unitsPerPixel.divide(piece);
+      const std::uint32_t unit = piece - x * a.unitsPerPixel.divisor();
+      Unit value{};
+      if (unit < a.copied)
+        value = inputRow[x * a.inputPixel + unit];
+      else if (unit < a.copiedOfBoth)
+        value = secondRow[x * a.secondPixel + unit - a.copied];
+      to[x * a.destinationPixel + unit] = value;
+    });
   });
 }
 
@@ -121,6 +156,13 @@ class PartPlan final : public Plan {
         problem_.direction == ConcatenationDirection::Forward ? operands.source : operands.gradient;
     std::byte* const destination = operands.destination;
     const bool isSame = from.format == to.format;
+    if (problem_.hasSecond() && (!isSame || problem_.second.format != to.format)) {
+      PartPlan(problem_.ofSource(false)).run(stream, operands);
+      Operands ofSecond = operands;
+      ofSecond.source = operands.secondary;
+      ofSecond.destination += from.channels * static_cast<std::int64_t>(bytesPerChannel(to.format));
+      return PartPlan(problem_.ofSource(true)).run(stream, ofSecond);
+    }
     if (operands.accumulate && isSame && cuda::takesLanes(from, input) && cuda::takesLanes(to, destination)) {
       const PartArguments a = argumentsOf(problem_, 4);
       return mtl::cuda::launch(stream, addPart4, a.grid.grid, a.grid.block, 0, a,
@@ -136,12 +178,19 @@ class PartPlan final : public Plan {
     const auto copy = [&](auto unit) {
       using Unit = decltype(unit);
       const PartArguments a = argumentsOf(problem_, static_cast<std::int64_t>(sizeof(Unit)) / element);
+      if (problem_.hasSecond())
+        return mtl::cuda::launch(
+            stream, copyPair<Unit>, a.grid.grid, a.grid.block, 0, a, reinterpret_cast<const Unit*>(input),
+            reinterpret_cast<const Unit*>(operands.secondary), reinterpret_cast<Unit*>(destination));
       mtl::cuda::launch(stream, copyPart<Unit>, a.grid.grid, a.grid.block, 0, a,
                         reinterpret_cast<const Unit*>(input), reinterpret_cast<Unit*>(destination));
     };
-    const std::int64_t lengths = from.channels | to.channels | from.pixelStride | to.pixelStride |
-                                 from.rowStride | to.rowStride | from.imageStride | to.imageStride;
+    std::int64_t lengths = 0;
+    for (const TensorShape* shape : {&from, &problem_.second, &to})
+      if (shape->channels > 0)
+        lengths |= shape->channels | shape->pixelStride | shape->rowStride | shape->imageStride;
     const std::int64_t mixed = lengths * element | reinterpret_cast<std::intptr_t>(input) |
+                               reinterpret_cast<std::intptr_t>(operands.secondary) |
                                reinterpret_cast<std::intptr_t>(destination);
     if (mixed % 16 == 0)
       copy(uint4{});

@@ -66,6 +66,40 @@ TEST_P(ConcatenationPlan, Accumulates) {
     }
 }
 
+/// Two sources side by side, of the destination's format and of another one, with zeros behind them.
+TEST_P(ConcatenationPlan, TakesTwoSources) {
+  const WithTarget target(GetParam());
+  const auto& device = GetParam().device;
+  for (const std::int64_t channels : {3, 8, 12})
+    for (const auto format : {Float32, Float16}) {
+      const ConcatenationCase first{
+          .name = "Pair", .images = 3, .height = 4, .width = 5, .channels = channels, .zeros = 19};
+      ConcatenationProblem problem = first.forward(Float16, Float16);
+      problem.second = TensorShape::dense(3, 4, 5, 16, format);
+      SCOPED_TRACE(problem.describe());
+      const auto plan = planOf(GetParam(), problem);
+      ASSERT_TRUE(plan);
+      for (const std::size_t firstElement : {0U, 3U}) {
+        TestTensor input(device, problem.input, firstElement);
+        TestTensor second(device, problem.second, firstElement);
+        TestTensor destination(device, problem.destination, firstElement);
+        input.write(makeValues(problem.input.elements(), Values::Integers, Float16, kSeed));
+        second.write(makeValues(problem.second.elements(), Values::Integers, format, kSeed + 1));
+        Operands operands;
+        operands.source = input.address();
+        operands.secondary = second.address();
+        operands.destination = destination.address();
+        runPlan(*plan, operands, device, kThreads);
+        EXPECT_TRUE(input.isUnchanged() && second.isUnchanged());
+        EXPECT_TRUE(destination.surroundingsIntact());
+        const ReferenceTensor behind = second.reference();
+        const Comparison comparison = compare(concatenationReference(problem, input.reference(), &behind),
+                                              destination.read(), Float16, Tier::Exact);
+        EXPECT_TRUE(comparison.passed()) << comparison.report;
+      }
+    }
+}
+
 TEST_P(ConcatenationPlan, OnlyFloat32GradientsAccumulate) {
   const ConcatenationCase concatenation = concatenationCases().front();
   EXPECT_TRUE(planOf(GetParam(), concatenation.gradient(Float16, Float32))->canAccumulate());
@@ -133,6 +167,7 @@ TEST(ConcatenationProblem, HashAndEqualitySeeEachField) {
   const std::vector<Perturbation<ConcatenationProblem>> changes = {
       {"direction", [](ConcatenationProblem& p) { p.direction = ConcatenationDirection::Gradient; }},
       {"input", [](ConcatenationProblem& p) { p.input.format = Unorm8; }},
+      {"second", [](ConcatenationProblem& p) { p.second = TensorShape::dense(3, 2, 5, 1); }},
       {"destination", [](ConcatenationProblem& p) { ++p.destination.pixelStride; }}};
   expectHashAndEqualitySee(problem, changes);
   for (const auto& perturbation : changes) {

@@ -2,18 +2,25 @@
 
 namespace mps::detail {
 
-ReferenceTensor concatenationReference(const ConcatenationProblem& problem, const ReferenceTensor& input) {
+ReferenceTensor concatenationReference(const ConcatenationProblem& problem, const ReferenceTensor& input,
+                                       const ReferenceTensor* second) {
   const TensorShape& shape = problem.destination;
   ReferenceTensor result(shape.images, shape.height, shape.width, shape.channels);
   // A unorm code is a quotient, which float32 rounds.
-  if (problem.input.format == ImageFeatureChannelFormat::Unorm8 ||
-      problem.input.format == ImageFeatureChannelFormat::Unorm16)
-    result.roundings = 1;
+  const auto isUnorm = [](const TensorShape& source) {
+    return source.format == ImageFeatureChannelFormat::Unorm8 ||
+           source.format == ImageFeatureChannelFormat::Unorm16;
+  };
+  if (isUnorm(problem.input) || (second != nullptr && isUnorm(problem.second))) result.roundings = 1;
+  const std::int64_t behind = problem.input.channels;
   for (std::int64_t n = 0; n < shape.images; ++n)
     for (std::int64_t y = 0; y < shape.height; ++y)
       for (std::int64_t x = 0; x < shape.width; ++x)
         for (std::int64_t c = 0; c < shape.channels; ++c)
-          result.at(n, y, x, c) = c < problem.input.channels ? input.at(n, y, x, c) : 0;
+          if (c < behind)
+            result.at(n, y, x, c) = input.at(n, y, x, c);
+          else if (second != nullptr && c < behind + problem.second.channels)
+            result.at(n, y, x, c) = second->at(n, y, x, c - behind);
   return result;
 }
 

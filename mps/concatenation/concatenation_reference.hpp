@@ -10,8 +10,10 @@
 /// bounds, the strides not at all.
 namespace mps::detail {
 
-/// One part of the concatenated image, or the gradient of one source.
-ReferenceTensor concatenationReference(const ConcatenationProblem& problem, const ReferenceTensor& input);
+/// One part of the concatenated image, or two of them, or the gradient of one source. @param second null where there is
+/// none
+ReferenceTensor concatenationReference(const ConcatenationProblem& problem, const ReferenceTensor& input,
+                                       const ReferenceTensor* second = nullptr);
 
 /// The concatenated image: source i begins at the sum of the channels before it, each rounded up to a multiple of
 /// channelAlignment.

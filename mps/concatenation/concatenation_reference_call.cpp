@@ -7,8 +7,13 @@ bool computeConcatenation(ReferenceCall& call) {
   const auto* problem = call.problem<ConcatenationProblem>();
   if (problem == nullptr) return false;
   const bool isForward = problem->direction == ConcatenationDirection::Forward;
-  call.setDestination(concatenationReference(
-      *problem, isForward ? call.source(problem->input) : call.gradient(problem->input)));
+  const ReferenceTensor input = isForward ? call.source(problem->input) : call.gradient(problem->input);
+  if (problem->hasSecond()) {
+    const ReferenceTensor second = call.secondary(problem->second);
+    call.setDestination(concatenationReference(*problem, input, &second));
+  } else {
+    call.setDestination(concatenationReference(*problem, input));
+  }
   return true;
 }
 

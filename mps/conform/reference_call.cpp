@@ -74,7 +74,7 @@ ReferenceTensor ReferenceCall::source(const TensorShape& shape) const {
 
 ReferenceTensor ReferenceCall::secondary(const TensorShape& shape) const {
   if (call_.prepared.sourceIsSecondary) return sourceImage(shape);
-  return view(call_.secondary, 1, {}, shape);
+  return view(call_.secondary, call_.prepared.sourceIndex + 1, {}, shape);
 }
 
 ReferenceTensor ReferenceCall::gradient(const TensorShape& shape) const {
