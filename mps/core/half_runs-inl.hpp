@@ -60,10 +60,11 @@ HWY_INLINE Logarithm<D> logarithm(D d, V x) {
   const hn::RebindToSigned<D> di;
   const auto bits = hn::BitCast(di, x);
   const auto exponent = hn::ShiftRight<23>(hn::Sub(bits, hn::Set(di, 0x3F3504F3)));
-  const V mantissa = hn::BitCast(d, hn::Sub(bits, hn::ShiftLeft<23>(exponent)));
+  const V f = hn::Sub(hn::BitCast(d, hn::Sub(bits, hn::ShiftLeft<23>(exponent))), hn::Set(d, 1.0F));
   const V n = hn::ConvertTo(d, exponent);
-  return {hn::Mul(n, hn::Set(d, 0.693359375F)),
-          hn::MulAdd(n, hn::Set(d, -2.12194440e-4F), vectorLog(d, mantissa))};
+  const V square = hn::Mul(f, f);
+  const V small = hn::MulAdd(n, hn::Set(d, -2.12194440e-4F), restOfLog1p(d, f, square));
+  return {hn::Mul(n, hn::Set(d, 0.693359375F)), hn::Add(f, hn::NegMulAdd(square, hn::Set(d, 0.5F), small))};
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE

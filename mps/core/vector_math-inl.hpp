@@ -212,6 +212,15 @@ HWY_INLINE V vectorExpMinus1(D d, V x) {
   return hn::MulAdd(reduced.fraction, scale, hn::Sub(scale, hn::Set(d, 1.0F)));
 }
 
+/// ln(1 + f) - f + f^2 / 2 for sqrt(1/2) <= 1 + f < sqrt(2).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V restOfLog1p(D d, V f, V square) {
+  // Over f^3, minimax.
+  constexpr float coefficients[] = {3.333333135e-01F, -2.500081956e-01F, 2.000124305e-01F, -1.662341058e-01F,
+                                    1.420153975e-01F, -1.315955073e-01F, 1.276248544e-01F, -7.636940479e-02F};
+  return hn::Mul(hn::Mul(square, f), evaluatePolynomial(d, f, coefficients));
+}
+
 /// ln(x).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V vectorLog(D d, V x) {
@@ -224,11 +233,8 @@ HWY_INLINE V vectorLog(D d, V x) {
   const auto exponent = hn::ShiftRight<23>(hn::Sub(bits, hn::Set(di, 0x3F3504F3)));
   const V f = hn::Sub(hn::BitCast(d, hn::Sub(bits, hn::ShiftLeft<23>(exponent))), hn::Set(d, 1.0F));
   const V n = hn::Sub(hn::ConvertTo(d, exponent), hn::IfThenElseZero(isSubnormal, hn::Set(d, 23.0F)));
-  // (ln(1 + f) - f + f^2 / 2) / f^3, minimax.
-  constexpr float coefficients[] = {3.333333135e-01F, -2.500081956e-01F, 2.000124305e-01F, -1.662341058e-01F,
-                                    1.420153975e-01F, -1.315955073e-01F, 1.276248544e-01F, -7.636940479e-02F};
   const V square = hn::Mul(f, f);
-  V small = hn::Mul(hn::Mul(square, f), evaluatePolynomial(d, f, coefficients));
+  V small = restOfLog1p(d, f, square);
   small = hn::MulAdd(n, hn::Set(d, -2.12194440e-4F), small);
   small = hn::NegMulAdd(square, hn::Set(d, 0.5F), small);
   const V result = hn::MulAdd(n, hn::Set(d, 0.693359375F), hn::Add(f, small));

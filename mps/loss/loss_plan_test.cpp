@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "mps/conform/compare.hpp"
+#include "mps/core/streamed_stores.hpp"
 #include "mps/loss/loss_cases.hpp"
 #include "mps/loss/loss_reference.hpp"
 #include "mtl/cpu/stream.hpp"
@@ -43,6 +44,9 @@ class TensorMemory {
       std::memcpy(data() + offset, &index, sizeof index);
     });
   }
+
+  /// To memory of as many bytes.
+  void copyTo(TensorMemory& other) const { other.memory_ = memory_; }
 
   [[nodiscard]] std::byte* data() { return memory_.data() + kGuard; }
   [[nodiscard]] const std::byte* data() const { return memory_.data() + kGuard; }
@@ -349,6 +353,55 @@ TEST(LossPlan, SoftMaxFindsTheLargestPredictionAnywhere) {
       const LossMemory memory = runPixel(softMax, predictions, labels);
       EXPECT_EQ(judge(softMax, softMax, memory, memory), "") << channels << " channels, largest " << largest;
     }
+}
+
+/// As training asks for it: no gradient for the labels.
+LossCase softMaxForTraining(ImageFeatureChannelFormat format, std::int64_t images, std::int64_t channels) {
+  LossCase softMax =
+      lossCase(CNNLossType::SoftMaxCrossEntropy, CNNReductionType::Sum, images, 1, 1, channels);
+  setFormats(softMax.problem, format, format);
+  softMax.problem.labelGradient = {};
+  return softMax;
+}
+
+TEST(LossPlan, Float16SoftMaxWithAndWithoutAShift) {
+  // Up to 32 no shift is needed.
+  for (const double outlier : {31.0, 32.0, 33.0, 300.0})
+    for (const double sign : {1.0, -1.0})
+      for (const std::int64_t channels : {2, 24, 70, 1000}) {
+        const LossCase softMax = softMaxForTraining(ImageFeatureChannelFormat::Float16, 1, channels);
+        std::vector<double> predictions = predictionValues(softMax, static_cast<std::size_t>(channels));
+        predictions.back() = sign * outlier;
+        const std::vector<double> labels = labelValues(softMax, predictions.size());
+        const LossMemory memory = runPixel(softMax, predictions, labels);
+        EXPECT_EQ(judge(softMax, softMax, memory, memory), "")
+            << channels << " channels, " << predictions.back();
+      }
+}
+
+TEST(LossPlan, GradientsOfUnalignedPixelsGoPastTheCaches) {
+  constexpr std::int64_t channels = 1001;
+  for (const auto format : {ImageFeatureChannelFormat::Float16, ImageFeatureChannelFormat::Float32}) {
+    const LossCase one = softMaxForTraining(format, 1, channels);
+    const auto pixelBytes = static_cast<std::size_t>(one.problem.gradient.bytes());
+    constexpr std::size_t bytes = std::size_t{25} << 20U;
+    LossCase many = softMaxForTraining(format, static_cast<std::int64_t>(bytes / pixelBytes), channels);
+    many.problem.predictions.imageStride = many.problem.labels.imageStride = 0;
+    ASSERT_TRUE(isStreamed(many.problem.gradient));
+    const std::vector<double> predictions = predictionValues(one, static_cast<std::size_t>(channels));
+    const std::vector<double> labels = labelValues(one, predictions.size());
+    const LossMemory expected = runPixel(one, predictions, labels);
+    LossMemory memory(many);
+    expected.predictions.copyTo(memory.predictions);
+    expected.labels.copyTo(memory.labels);
+    runPlan(*preparePlan(lossImplementationsCpu(), many.problem).plan, many, memory, 2);
+    for (std::int64_t n = 0; n < many.problem.gradient.images; ++n)
+      ASSERT_EQ(std::memcmp(memory.gradient.data() + static_cast<std::size_t>(n) * pixelBytes,
+                            expected.gradient.data(), pixelBytes),
+                0)
+          << name(format) << " image " << n;
+    EXPECT_TRUE(memory.gradient.surroundingsUntouched());
+  }
 }
 
 TEST(LossPlan, PixelsLeftOutAreZeroWhateverTheirPredictions) {

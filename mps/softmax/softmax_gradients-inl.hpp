@@ -50,8 +50,6 @@ template <bool allHalf, class D, class V = hn::Vec<D>>
 HWY_INLINE void finishGradient(D d, SoftMaxKind kind, ConstFloatRun result, ConstFloatRun dy,
                                std::size_t count, V sum, FloatRun dx) {
   forVectors(d, count, [&](std::size_t i, auto lanes) UNMETAL_INLINE_BODY {
-    prefetch(result, i, count);
-    prefetch(dy, i, count);
     lanes.store(d, gradientOf<allHalf>(d, kind, lanes.load(d, result + i), lanes.load(d, dy + i), sum),
                 dx + i);
   });
@@ -69,10 +67,7 @@ HWY_INLINE void softMaxPackedGradients(SoftMaxKind kind, const PackedPixels& til
         return kind == SoftMaxKind::SoftMax ? hn::Mul(term, lanes.load(d, result + i)) : term;
       },
       sums);
-  const std::size_t count = tile.pixels * tile.channels;
   forPackedVectors(d, tile, [&](std::size_t i, auto lanes, auto spread) UNMETAL_INLINE_BODY {
-    prefetch(result, i, count);
-    prefetch(dy, i, count);
     lanes.store(d,
                 gradientOf<allHalf>(d, kind, lanes.load(d, result + i), lanes.load(d, dy + i), spread(sums)),
                 dx + i);

@@ -24,30 +24,26 @@ HWY_INLINE bool isPacked(D d, const PackedPixels& tile) {
   return tile.pixelOfElement != nullptr && tile.channels % hn::Lanes(d) != 0;
 }
 
-/// Calls body(element, lanes, first, second) for the vectors of a tile, with the numbers of each element's pixel.
+/// Calls body(element, lanes, number) for the vectors of a tile, with the number of each element's pixel.
 template <class D, class Body>
-HWY_INLINE void forVectorsOfPixels(D d, const PackedPixels& tile, const float* first, const float* second,
-                                   Body&& body) {
+HWY_INLINE void forVectorsOfPixels(D d, const PackedPixels& tile, const float* numbers, Body&& body) {
   const std::size_t step = hn::Lanes(d);
   if (isPacked(d, tile))
     return forPackedVectors(d, tile, [&](std::size_t i, auto lanes, auto spread) UNMETAL_INLINE_BODY {
-      body(i, lanes, spread(first), spread(second));
+      body(i, lanes, spread(numbers));
     });
   std::size_t i = 0;
   for (std::size_t p = 0; p < tile.pixels; ++p) {
     const std::size_t end = (p + 1) * tile.channels;
-    const auto ofFirst = hn::Set(d, first[p]);
-    const auto ofSecond = hn::Set(d, second[p]);
-    for (; i + step <= end; i += step) body(i, AllLanes{}, ofFirst, ofSecond);
+    const auto number = hn::Set(d, numbers[p]);
+    for (; i + step <= end; i += step) body(i, AllLanes{}, number);
     if (i >= end) continue;
     // A vector of two pixels, or the last one.
-    const auto isOfPixel = hn::FirstN(d, end - i);
-    const auto mixedFirst = hn::IfThenElse(isOfPixel, ofFirst, hn::Set(d, first[p + 1]));
-    const auto mixedSecond = hn::IfThenElse(isOfPixel, ofSecond, hn::Set(d, second[p + 1]));
+    const auto mixed = hn::IfThenElse(hn::FirstN(d, end - i), number, hn::Set(d, numbers[p + 1]));
     if (p + 1 < tile.pixels)
-      body(i, AllLanes{}, mixedFirst, mixedSecond);
+      body(i, AllLanes{}, mixed);
     else
-      body(i, FirstLanes{end - i}, mixedFirst, mixedSecond);
+      body(i, FirstLanes{end - i}, mixed);
     i += step;
   }
 }
@@ -101,25 +97,22 @@ void softMaxModestTile(const PackedPixels& tile, const Float16* x, FloatRun y) {
     else
       sumLongPixels(d, tile, value, sums);
   }
-  alignas(64) Numbers lower;
-  forVectors(d, tile.pixels, [&](std::size_t i, auto lanes) UNMETAL_INLINE_BODY {
-    const V sum = lanes.load(d, sums + i);
-    if constexpr (isLog) {
-      const auto ln = logarithm(d, sum);
-      lanes.store(d, ln.upper, sums + i);
-      lanes.store(d, ln.lower, lower + i);
-    } else {
-      lanes.store(d, hn::Div(hn::Set(d, 1.0F), sum), sums + i);
-    }
-  });
-  forVectorsOfPixels(d, tile, sums, lower,
-                     [&](std::size_t i, auto lanes, V ofSum, [[maybe_unused]] V ofLower) UNMETAL_INLINE_BODY {
-                       if constexpr (isLog)
-                         lanes.store(d, hn::Sub(hn::Sub(lanes.load(d, arguments + i), ofSum), ofLower),
-                                     y + i);
-                       else
-                         lanes.store(d, hn::Mul(lanes.load(d, exponentials + i), ofSum), y + i);
-                     });
+  if constexpr (isLog) {
+    // Part of the first pixel's logarithm is taken from all x, which is exact; what is left of the logarithms is small.
+    const V shift = logarithm(d, hn::Set(d, sums[0])).upper;
+    replaceAll(tile.pixels, sums, [&](auto dn, V sum) UNMETAL_INLINE_BODY {
+      const auto ln = logarithm(dn, sum);
+      return hn::Add(hn::Sub(ln.upper, shift), ln.lower);
+    });
+    forVectorsOfPixels(d, tile, sums, [&](std::size_t i, auto lanes, V logOfSum) UNMETAL_INLINE_BODY {
+      lanes.store(d, hn::Sub(hn::Sub(lanes.load(d, arguments + i), shift), logOfSum), y + i);
+    });
+  } else {
+    replaceAll(tile.pixels, sums, [](auto dn, V sum) { return hn::Div(hn::Set(dn, 1.0F), sum); });
+    forVectorsOfPixels(d, tile, sums, [&](std::size_t i, auto lanes, V factor) UNMETAL_INLINE_BODY {
+      lanes.store(d, hn::Mul(lanes.load(d, exponentials + i), factor), y + i);
+    });
+  }
 }
 
 inline void softMaxTile(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun x, FloatRun y) {
