@@ -1,6 +1,7 @@
 #include "mps/graph/graph_executor.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <iterator>
 #include <unordered_map>
 
@@ -495,14 +496,20 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
     }
     commandBuffer->addCompletedHandler(
         [self = shared_from_this(), updates = std::move(run.hostUpdates)](mtl::CommandBuffer& completed) {
-          if (completed.status() == mtl::CommandBufferStatus::Completed)
-            for (const auto& [update, gradientStates, sourceState] : updates)
-              update->updateOnHost(gradientStates, sourceState);
+          std::exception_ptr thrown;
+          try {
+            if (completed.status() == mtl::CommandBufferStatus::Completed)
+              for (const auto& [update, gradientStates, sourceState] : updates)
+                update->updateOnHost(gradientStates, sourceState);
+          } catch (...) {
+            thrown = std::current_exception();
+          }
           {
             const std::lock_guard lock(self->updateMutex_);
             self->pendingUpdate_.reset();
           }
           self->updated_.notify_all();
+          if (thrown) std::rethrow_exception(thrown);
         });
   }
   if (intermediateImages != nullptr)

@@ -25,4 +25,20 @@ void bindMatrixRandom(nanobind::module_& module);
 void bindNDArray(nanobind::module_& module);
 void bindSafetensors(nanobind::module_& module);
 
+void bindVector(nanobind::module_& module);
+void bindNeuron(nanobind::module_& module);
+void bindConvolutionSource(nanobind::module_& module);
+void bindConvolution(nanobind::module_& module);
+void bindNormalizationStates(nanobind::module_& module);
+void bindNormalizationSource(nanobind::module_& module);
+void bindNormalizationLayers(nanobind::module_& module);
+void bindOptimizer(nanobind::module_& module);
+void bindLosses(nanobind::module_& module);
+void bindTrainable(nanobind::module_& module);
+void bindNode(nanobind::module_& module);
+void bindLayerNodes(nanobind::module_& module);
+void bindImageNodes(nanobind::module_& module);
+void bindWindowNodes(nanobind::module_& module);
+void bindGraph(nanobind::module_& module);
+
 }  // namespace python

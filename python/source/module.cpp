@@ -94,6 +94,22 @@ NB_MODULE(_core, module) {
   bindMatrixRandom(module);
   bindNDArray(module);
   bindSafetensors(module);
+
+  bindVector(module);
+  bindNeuron(module);
+  bindConvolutionSource(module);
+  bindConvolution(module);
+  bindNormalizationStates(module);
+  bindNormalizationSource(module);
+  bindNormalizationLayers(module);
+  bindOptimizer(module);
+  bindLosses(module);
+  bindTrainable(module);
+  bindNode(module);
+  bindLayerNodes(module);
+  bindImageNodes(module);
+  bindWindowNodes(module);
+  bindGraph(module);
 }
 
 }  // namespace python

@@ -13,42 +13,13 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 # Headers whose families are not bound yet. A header leaves this list with its binding.
 UNBOUND = """
 mps/arithmetic/arithmetic.hpp
-mps/arithmetic/arithmetic_node.hpp
 mps/arithmetic/compare.hpp
-mps/batch_normalization/batch_normalization.hpp
-mps/batch_normalization/batch_normalization_node.hpp
 mps/batch_normalization/matrix_batch_normalization.hpp
 mps/batch_normalization/matrix_neuron.hpp
 mps/concatenation/concatenation.hpp
-mps/concatenation/concatenation_node.hpp
-mps/convolution/convolution.hpp
-mps/convolution/convolution_node.hpp
-mps/convolution/convolution_transpose.hpp
-mps/convolution/fully_connected.hpp
-mps/core/batch_normalization_data_source.hpp
-mps/core/batch_normalization_state.hpp
-mps/core/convolution_data_source.hpp
-mps/core/convolution_descriptor.hpp
-mps/core/convolution_state.hpp
-mps/core/image_normalization_data_source.hpp
-mps/core/image_normalization_state.hpp
-mps/core/loss_scale.hpp
 mps/core/matrix_kernel.hpp
-mps/core/neuron_descriptor.hpp
-mps/core/node.hpp
-mps/core/normalization_state.hpp
-mps/core/vector.hpp
 mps/dropout/dropout.hpp
 mps/gram_matrix/gram_matrix.hpp
-mps/gram_matrix/gram_matrix_node.hpp
-mps/graph/nn_graph.hpp
-mps/instance_normalization/group_normalization.hpp
-mps/instance_normalization/instance_normalization.hpp
-mps/instance_normalization/instance_normalization_node.hpp
-mps/loss/forward_loss.hpp
-mps/loss/loss.hpp
-mps/loss/loss_descriptor.hpp
-mps/loss/loss_node.hpp
 mps/loss/yolo_loss.hpp
 mps/loss/yolo_loss_descriptor.hpp
 mps/loss/yolo_loss_node.hpp
@@ -57,34 +28,19 @@ mps/matrix/matrix_copy.hpp
 mps/matrix/matrix_fully_connected.hpp
 mps/matrix/matrix_image_copy.hpp
 mps/matrix/matrix_sum.hpp
-mps/neuron/neuron.hpp
-mps/neuron/neuron_node.hpp
 mps/normalization/normalization.hpp
-mps/normalization/normalization_node.hpp
-mps/optimizer/optimizer.hpp
-mps/optimizer/optimizer_descriptor.hpp
-mps/pooling/pooling_node.hpp
 mps/reduction/reduce_binary.hpp
 mps/reduction/reduction.hpp
-mps/reduction/reduction_node.hpp
 mps/reduction/reduction_operation.hpp
 mps/reshape/pad.hpp
 mps/reshape/reshape.hpp
-mps/reshape/reshape_node.hpp
 mps/softmax/matrix_softmax.hpp
 mps/softmax/softmax.hpp
-mps/trainable/optimizer_slots.hpp
-mps/trainable/trainable_batch_normalization.hpp
-mps/trainable/trainable_convolution.hpp
-mps/trainable/trainable_image_normalization.hpp
-mps/trainable/trainable_layer.hpp
 mps/upsampling/crop_and_resize.hpp
 mps/upsampling/grid_sample.hpp
 mps/upsampling/image_scale.hpp
 mps/upsampling/resize.hpp
-mps/upsampling/scale_node.hpp
 mps/upsampling/upsampling.hpp
-mps/upsampling/upsampling_node.hpp
 """.split()
 
 # Headers of the library's own layer, which users of C++ do not call either.
@@ -121,6 +77,30 @@ ELSEWHERE = {
     "mps::ImageBatchSynchronize": "ImageBatch.synchronize", "mps::ImageBatchResourceSize": "ImageBatch.resource_size",
     "mps::ImageBatchIterate": "ImageBatch.iterate",
     "mps::StateBatchIncrementReadCount": "StateBatch.increment_read_count",
+    "mps::CNNBatchNormalization::useParameters": "the library's own",
+    "mps::CNNBatchNormalization::decideStatistics": "the library's own",
+    "mps::CNNBatchNormalization::computesStatistics": "the library's own",
+    "mps::CNNConvolutionGradientState::setAccumulating": "the library's own",
+    "mps::CNNLossLabels::indexInBlock": "the library's own",
+    "mps::CNNConvolutionDescriptor::folding": "the library's own", "mps::CNNConvolutionDescriptor::check": "kernels do",
+    "mps::CNNConvolutionDescriptor::cnnConvolutionDescriptor": "the class called",
+    "mps::CNNDepthWiseConvolutionDescriptor::cnnConvolutionDescriptor": "the class called",
+    "mps::CNNSubPixelConvolutionDescriptor::cnnConvolutionDescriptor": "the class called",
+    "mps::NNNeuronDescriptor::cnnNeuronDescriptor": "the class called", "mps::NNNeuronDescriptor::hash": "hash()",
+    "mps::VectorDescriptor::vectorDescriptor": "the class called",
+    "mps::CNNLossDescriptor::cnnLossDescriptor": "the class called",
+    "mps::NNOptimizerDescriptor::optimizerDescriptor": "the class called",
+    "mps::CNNLossDataDescriptor": "CNNLossLabels takes arrays",
+    "mps::CNNNeuronType::Count": "no type", "mps::CNNLossType::Count": "no type", "mps::CNNReductionType::Count": "no type",
+    "mps::NNTrainableNode": "training_style of each node", "mps::NNReductionNode": "a template",
+    "mps::TrainableLayer": "its members are each layer's",
+    "mps::CNNConvolutionDataSource::update": "update_with_command_buffer, update_with_gradient_state",
+    "mps::CNNBatchNormalizationDataSource::updateMeanAndVariance":
+        "update_mean_and_variance_with_command_buffer, update_mean_and_variance_with_state",
+    "mps::CNNBatchNormalizationDataSource::updateGammaAndBeta":
+        "update_gamma_and_beta_with_command_buffer, update_gamma_and_beta_with_state",
+    "mps::TrainableConvolution::setFrozen": "is_frozen can be set",
+    "mps::TrainableBatchNormalization::setFrozen": "is_frozen can be set",
     "mps::StateBatchSynchronize": "StateBatch.synchronize", "mps::StateBatchResourceSize": "StateBatch.resource_size",
 }
 
@@ -129,6 +109,8 @@ RENAMED = {"count": "__len__", "createTemporary": "create_temporary"}
 
 
 def snake(name):
+    for word in ("UInt", "PReLU", "PyTorch"):
+        name = name.replace(word, word.capitalize())
     name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
     return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
 
