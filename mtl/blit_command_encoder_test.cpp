@@ -16,7 +16,7 @@
 #include "mtl/error.hpp"
 #include "mtl/memory.hpp"
 
-namespace mtl {
+namespace mtl::blit_command_encoder_test {
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
@@ -205,4 +205,4 @@ TEST_F(BlitEncoder, ContentThatIsNotThereIsNotCopied) {
 }
 
 }  // namespace
-}  // namespace mtl
+}  // namespace mtl::blit_command_encoder_test

@@ -12,7 +12,7 @@
 #include "mtl/device.hpp"
 #include "mtl/error.hpp"
 
-namespace mtl {
+namespace mtl::command_buffer_test {
 namespace {
 
 using testing::call;
@@ -347,4 +347,4 @@ TEST(CommandBuffer, RollbackDropsTheLaterCommands) {
 }
 
 }  // namespace
-}  // namespace mtl
+}  // namespace mtl::command_buffer_test

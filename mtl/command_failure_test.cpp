@@ -12,7 +12,7 @@
 #include "mtl/memory.hpp"
 
 /// What happens when a command fails while it runs: design section 6, point 6.
-namespace mtl {
+namespace mtl::command_failure_test {
 namespace {
 
 using testing::call;
@@ -206,4 +206,4 @@ TEST_F(CommandFailure, OneQueueDoesNotStopAnother) {
 }
 
 }  // namespace
-}  // namespace mtl
+}  // namespace mtl::command_failure_test

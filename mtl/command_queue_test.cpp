@@ -12,7 +12,7 @@
 #include "mtl/device.hpp"
 #include "mtl/error.hpp"
 
-namespace mtl {
+namespace mtl::command_queue_test {
 namespace {
 
 using testing::call;
@@ -257,4 +257,4 @@ TEST(CommandQueue, NamesAreKept) {
 }
 
 }  // namespace
-}  // namespace mtl
+}  // namespace mtl::command_queue_test

@@ -20,7 +20,7 @@
 #include "mtl/device.hpp"
 #include "mtl/error.hpp"
 
-namespace mtl {
+namespace mtl::memory_test {
 namespace {
 
 constexpr std::size_t huge = std::numeric_limits<std::size_t>::max();
@@ -327,4 +327,4 @@ TEST(SteadyState, TwoBuffersInFlightAskTheSystemForNothing) {
 }
 
 }  // namespace
-}  // namespace mtl
+}  // namespace mtl::memory_test

@@ -9,7 +9,7 @@
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 
-namespace mtl {
+namespace mtl::replay_cache_test {
 namespace {
 
 /// What a device would have done, in order: "record", "update 2", "launch 1 2 3 4" with the first number of
@@ -201,4 +201,4 @@ TEST_F(Replays, WhatReadsSomethingInvalidIsRunDirectly) {
 }
 
 }  // namespace
-}  // namespace mtl
+}  // namespace mtl::replay_cache_test

@@ -13,7 +13,7 @@
 #include "mtl/submission.hpp"
 
 /// Which commands of a buffer a device is asked to replay together.
-namespace mtl {
+namespace mtl::replay_test {
 namespace {
 
 /// A stream that notes what it is asked to replay.
@@ -104,4 +104,4 @@ TEST_F(ReplayedCommands, FailTogether) {
 }
 
 }  // namespace
-}  // namespace mtl
+}  // namespace mtl::replay_test

@@ -40,7 +40,7 @@ def main():
                for header in (build / listing).read_text().split()]
     alone = [header for header in headers if header not in proven]
 
-    command = sources[ROOT / "mtl" / "device.cpp"]
+    command = next(command for command in commands if re.search(r"unmetal\.dir/.*\.c(pp|xx)\.o", command["command"]))
     options = shlex.split(command["command"])
     del options[options.index("-o"):]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

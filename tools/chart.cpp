@@ -1,8 +1,8 @@
 #include "tools/chart.hpp"
+#include "tools/fixed_point.hpp"
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <string_view>
@@ -28,13 +28,6 @@ constexpr const char* axisColor = "#8c959f";
 
 /// More points of one curve than this cannot be told apart.
 constexpr std::size_t mostPoints = 900;
-
-std::string formatFixed(double value, int decimals) {
-  std::array<char, 400> text{};
-  const auto end =
-      std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, decimals).ptr;
-  return {text.data(), end};
-}
 
 std::string pixels(double value) {
   return formatFixed(value, 1);

@@ -5,7 +5,7 @@
 #include <limits>
 #include <string_view>
 
-namespace unmetal {
+namespace unmetal::chart_test {
 namespace {
 
 /// Follows a document of elements, attributes and text, and says what is not well-formed in it; empty when
@@ -182,4 +182,4 @@ TEST(AxisTicksTest, RoundNumbers) {
 }
 
 }  // namespace
-}  // namespace unmetal
+}  // namespace unmetal::chart_test

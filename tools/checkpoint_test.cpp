@@ -11,7 +11,7 @@
 #include "tools/device_options.hpp"
 #include "tools/optimizers.hpp"
 
-namespace unmetal {
+namespace unmetal::checkpoint_test {
 namespace {
 
 using mps::detail::errorOf;
@@ -58,4 +58,4 @@ TEST(Checkpoint, OneThatNamesNoPlanFileHadNone) {
 }
 
 }  // namespace
-}  // namespace unmetal
+}  // namespace unmetal::checkpoint_test

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <stdexcept>
 
-namespace unmetal {
+namespace unmetal::confusion_matrix_test {
 namespace {
 
 TEST(ConfusionMatrixTest, CountsAndTable) {
@@ -42,4 +42,4 @@ TEST(ConfusionMatrixTest, NoSuchClass) {
 }
 
 }  // namespace
-}  // namespace unmetal
+}  // namespace unmetal::confusion_matrix_test

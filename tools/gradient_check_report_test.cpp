@@ -6,7 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-namespace unmetal {
+namespace unmetal::gradient_check_report_test {
 namespace {
 
 using ::testing::EndsWith;
@@ -61,4 +61,4 @@ TEST(GradientCheckReport, JsonHasAnObjectForEachRowAndNoInfinity) {
 }
 
 }  // namespace
-}  // namespace unmetal
+}  // namespace unmetal::gradient_check_report_test

@@ -16,7 +16,7 @@
 #include "mtl/device.hpp"
 #include "tools/networks/network_builder.hpp"
 
-namespace unmetal {
+namespace unmetal::initial_weights_test {
 namespace {
 
 using mps::detail::errorOf;
@@ -117,4 +117,4 @@ TEST_F(InitialWeights, AMissingAWrongAndAnExtraTensorAreNamed) {
 }
 
 }  // namespace
-}  // namespace unmetal
+}  // namespace unmetal::initial_weights_test

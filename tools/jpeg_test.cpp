@@ -9,7 +9,7 @@
 #include "tools/picture.hpp"
 #include "tools/test_pictures.hpp"
 
-namespace unmetal {
+namespace unmetal::jpeg_test {
 namespace {
 
 using mps::detail::errorOf;
@@ -135,4 +135,4 @@ TEST(CoverPicture, CutsWhatSticksOut) {
 }
 
 }  // namespace
-}  // namespace unmetal
+}  // namespace unmetal::jpeg_test

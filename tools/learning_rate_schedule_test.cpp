@@ -7,7 +7,7 @@
 #include "mps/core/error.hpp"
 #include "mps/weights/test_folder.hpp"
 
-namespace unmetal {
+namespace unmetal::learning_rate_schedule_test {
 namespace {
 
 using mps::detail::errorOf;
@@ -50,4 +50,4 @@ TEST(LearningRateScheduleTest, WrongArguments) {
 }
 
 }  // namespace
-}  // namespace unmetal
+}  // namespace unmetal::learning_rate_schedule_test

@@ -18,11 +18,11 @@
 namespace unmetal {
 namespace {
 
-constexpr std::uint64_t largestFile = std::uint64_t{1} << 30;
+constexpr std::uint64_t largestMetricsFile = std::uint64_t{1} << 30;
 constexpr std::size_t columnCount = 5;
 
 template <class Number, class... Format>
-std::string format(Number number, Format... howTo) {
+std::string textOf(Number number, Format... howTo) {
   std::array<char, 400> text{};
   const auto result = std::to_chars(text.data(), text.data() + text.size(), number, howTo...);
   return {text.data(), result.ptr};
@@ -61,7 +61,7 @@ std::string formatFile(const std::vector<MetricsRow>& rows) {
 }
 
 std::string readText(const std::filesystem::path& path) {
-  const std::vector<std::byte> bytes = mps::readFile(path, largestFile);
+  const std::vector<std::byte> bytes = mps::readFile(path, largestMetricsFile);
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
@@ -72,9 +72,9 @@ std::string metricsHeader() {
 }
 
 std::string formatMetricsRow(const MetricsRow& row) {
-  const std::string accuracy = row.testAccuracy ? format(*row.testAccuracy) : std::string();
-  return format(row.epoch) + "," + format(row.step) + "," + format(row.trainLoss) + "," + accuracy + "," +
-         format(row.imagesPerSecond, std::chars_format::fixed, 1);
+  const std::string accuracy = row.testAccuracy ? textOf(*row.testAccuracy) : std::string();
+  return textOf(row.epoch) + "," + textOf(row.step) + "," + textOf(row.trainLoss) + "," + accuracy + "," +
+         textOf(row.imagesPerSecond, std::chars_format::fixed, 1);
 }
 
 std::vector<MetricsRow> parseMetrics(const std::string& text, const std::string& name) {

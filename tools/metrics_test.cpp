@@ -6,7 +6,7 @@
 #include "mps/core/error.hpp"
 #include "mps/weights/test_folder.hpp"
 
-namespace unmetal {
+namespace unmetal::metrics_test {
 namespace {
 
 using mps::detail::errorOf;
@@ -124,4 +124,4 @@ TEST(MetricsLogTest, UnwritableFolder) {
 }
 
 }  // namespace
-}  // namespace unmetal
+}  // namespace unmetal::metrics_test

@@ -31,7 +31,7 @@ constexpr NamedNetwork networks[] = {{"lenet", lenet, 0},
                                      {"style", style, styleChannels}};
 
 /// The network of a name such as "resnet18" or "resnet18:16".
-NamedNetwork find(const std::string& name) {
+NamedNetwork findNetwork(const std::string& name) {
   const std::size_t colon = std::min(name.find(':'), name.size());
   std::string known;
   for (NamedNetwork network : networks) {
@@ -82,7 +82,7 @@ std::vector<std::string> narrowNetworkNames() {
 }
 
 void checkNetworkName(const std::string& name) {
-  find(name);
+  findNetwork(name);
 }
 
 void Network::setLearningRate(double rate) {
@@ -91,7 +91,7 @@ void Network::setLearningRate(double rate) {
 }
 
 Network buildNetwork(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options) {
-  const NamedNetwork named = find(options.name);
+  const NamedNetwork named = findNetwork(options.name);
   Network network;
   network.options = options;
   NetworkBuilder builder(device, network.options, named.firstChannels);

@@ -17,7 +17,7 @@
 #include "tools/data/dataset.hpp"
 #include "tools/optimizers.hpp"
 
-namespace unmetal {
+namespace unmetal::networks_test {
 namespace {
 
 using mps::detail::errorOf;
@@ -227,4 +227,4 @@ TEST_F(Networks, WrongNamesAreRefused) {
 }
 
 }  // namespace
-}  // namespace unmetal
+}  // namespace unmetal::networks_test

@@ -46,7 +46,7 @@ constexpr std::array optimizers{NamedOptimizer{"sgd", 0.1, mps::AdamForm::Adam, 
                                 NamedOptimizer{"adam", 0.001, mps::AdamForm::Adam, adam},
                                 NamedOptimizer{"amsgrad", 0.001, mps::AdamForm::AMSGrad, adam}};
 
-const NamedOptimizer& find(const std::string& name) {
+const NamedOptimizer& findOptimizer(const std::string& name) {
   for (const NamedOptimizer& optimizer : optimizers)
     if (optimizer.name == name) return optimizer;
   std::string known;
@@ -64,11 +64,11 @@ std::vector<std::string> optimizerNames() {
 }
 
 double defaultLearningRate(const std::string& optimizerName) {
-  return find(optimizerName).learningRate;
+  return findOptimizer(optimizerName).learningRate;
 }
 
 mps::AdamForm adamFormOf(const std::string& optimizerName) {
-  return find(optimizerName).form;
+  return findOptimizer(optimizerName).form;
 }
 
 std::shared_ptr<mps::NNOptimizer> makeOptimizer(const std::shared_ptr<mtl::Device>& device,
@@ -77,7 +77,7 @@ std::shared_ptr<mps::NNOptimizer> makeOptimizer(const std::shared_ptr<mtl::Devic
   const auto kind = weightDecay != 0 ? mps::NNRegularizationType::L2 : mps::NNRegularizationType::None;
   const mps::NNOptimizerDescriptor descriptor(static_cast<float>(learningRate), 1.0F, kind,
                                               static_cast<float>(weightDecay));
-  return find(name).make(device, descriptor);
+  return findOptimizer(name).make(device, descriptor);
 }
 
 }  // namespace unmetal

@@ -11,7 +11,7 @@
 namespace unmetal {
 namespace {
 
-constexpr std::uint64_t largestFile = std::uint64_t{1} << 30;
+constexpr std::uint64_t largestPictureFile = std::uint64_t{1} << 30;
 
 /// libpng's structure for one picture, freed in the end.
 class PngImage {
@@ -156,7 +156,7 @@ Picture parsePicture(std::span<const std::byte> file, const std::string& name) {
 }
 
 Picture readPicture(const std::filesystem::path& path) {
-  return parsePicture(mps::readFile(path, largestFile), path.string());
+  return parsePicture(mps::readFile(path, largestPictureFile), path.string());
 }
 
 Picture fitPicture(const Picture& picture, std::size_t height, std::size_t width, std::size_t channels) {

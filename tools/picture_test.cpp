@@ -7,7 +7,7 @@
 #include "mps/weights/crc32.hpp"
 #include "mps/weights/test_folder.hpp"
 
-namespace unmetal {
+namespace unmetal::picture_test {
 namespace {
 
 using mps::detail::errorOf;
@@ -180,4 +180,4 @@ TEST(FitPictureTest, ConstantStaysConstant) {
 }
 
 }  // namespace
-}  // namespace unmetal
+}  // namespace unmetal::picture_test

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace unmetal {
+namespace unmetal::program_test {
 namespace {
 
 struct Outcome {
@@ -17,12 +17,12 @@ struct Outcome {
 
 Outcome runWith(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "unmetal");
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
   Outcome outcome;
   outcome.status = runProgram(static_cast<int>(arguments.size()), arguments.data());
-  outcome.out = testing::internal::GetCapturedStdout();
-  outcome.err = testing::internal::GetCapturedStderr();
+  outcome.out = ::testing::internal::GetCapturedStdout();
+  outcome.err = ::testing::internal::GetCapturedStderr();
   return outcome;
 }
 
@@ -98,4 +98,4 @@ TEST(Program, DevicesBeginWithTheCpu) {
 }
 
 }  // namespace
-}  // namespace unmetal
+}  // namespace unmetal::program_test

@@ -1,9 +1,9 @@
 #include "tools/progress.hpp"
+#include "tools/fixed_point.hpp"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -20,12 +20,6 @@ constexpr double terminalInterval = 0.1;
 constexpr double plainInterval = 10;
 constexpr std::size_t longestBar = 40;
 constexpr std::size_t defaultColumns = 80;
-
-std::string formatFixed(double value, int decimals) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
-  return text.data();
-}
 
 /// "  loss 0.4312  3421 images/s  1:23 left"
 std::string describeSpeed(const Progress& progress) {

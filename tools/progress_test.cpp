@@ -4,7 +4,7 @@
 #include <cmath>
 #include <sstream>
 
-namespace unmetal {
+namespace unmetal::progress_test {
 namespace {
 
 const Progress halfWay{.epoch = 2,
@@ -128,4 +128,4 @@ TEST(ProgressDisplayTest, WithoutATerminalPlainLinesAreRare) {
 }
 
 }  // namespace
-}  // namespace unmetal
+}  // namespace unmetal::progress_test

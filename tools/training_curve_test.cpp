@@ -20,7 +20,7 @@
 #include "tools/optimizers.hpp"
 
 /// 20 steps of training, on each device in float32 and by the references in float64 (design section 11).
-namespace unmetal {
+namespace unmetal::training_curve_test {
 namespace {
 
 using mps::detail::GraphReference;
@@ -163,4 +163,4 @@ TEST(TrainingCurve, AdamFollowsTheReferences) {
 }
 
 }  // namespace
-}  // namespace unmetal
+}  // namespace unmetal::training_curve_test

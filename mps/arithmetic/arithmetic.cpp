@@ -6,6 +6,7 @@
 
 #include "mps/arithmetic/arithmetic_problem.hpp"
 #include "mps/arithmetic/arithmetic_record.hpp"
+#include "mps/core/as_signed.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
@@ -26,9 +27,7 @@ using detail::TensorShape;
 
 namespace {
 
-std::int64_t asSigned(std::size_t value) {
-  return static_cast<std::int64_t>(value);
-}
+using detail::asSigned;
 
 /// Channels that a source contributes: from its offset on, at most its count; 1 when they are repeated.
 std::size_t channelsRead(const Kernel& kernel, const char* argument, const detail::SourceProperties& source,

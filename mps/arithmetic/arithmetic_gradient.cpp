@@ -4,6 +4,7 @@
 #include "mps/arithmetic/arithmetic.hpp"
 #include "mps/arithmetic/arithmetic_problem.hpp"
 #include "mps/arithmetic/arithmetic_record.hpp"
+#include "mps/core/as_signed.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
@@ -93,9 +94,7 @@ using detail::ArithmeticGradientAxis;
 
 namespace {
 
-std::int64_t asSigned(std::size_t value) {
-  return static_cast<std::int64_t>(value);
-}
+using detail::asSigned;
 
 const ArithmeticRecord& familyOf(const ForwardRecord& record) {
   return *std::any_cast<ArithmeticRecord>(&record.family);

@@ -15,7 +15,7 @@
 #include "mtl/cpu/stream.hpp"
 #include "mtl/device.hpp"
 
-namespace mps::detail {
+namespace mps::detail::arithmetic_plan_test {
 namespace {
 
 using enum ArithmeticOperation;
@@ -439,4 +439,4 @@ TEST(ArithmeticPlans, EveryNumberMatters) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::arithmetic_plan_test

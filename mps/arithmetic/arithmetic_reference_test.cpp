@@ -8,7 +8,7 @@
 #include "mps/arithmetic/arithmetic_cases.hpp"
 #include "mps/conform/compare.hpp"
 
-namespace mps::detail {
+namespace mps::detail::arithmetic_reference_test {
 namespace {
 
 using enum ArithmeticOperation;
@@ -172,4 +172,4 @@ TEST(ArithmeticReference, GradientIsTheDerivativeOfTheForwardPass) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::arithmetic_reference_test

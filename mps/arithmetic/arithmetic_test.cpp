@@ -11,7 +11,7 @@
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 
-namespace mps {
+namespace mps::arithmetic_test {
 namespace {
 
 using Values = std::vector<float>;
@@ -368,4 +368,4 @@ TEST_F(Arithmetic, NodesMakeTheGradientNodesOfTheTable) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::arithmetic_test

@@ -10,7 +10,7 @@
 #include "mps/core/test_images.hpp"
 
 /// Comparisons, against spec/02 section 5.4. All shapes are tested with the plans.
-namespace mps {
+namespace mps::compare_test {
 namespace {
 
 using enum NNComparisonType;
@@ -113,4 +113,4 @@ TEST_F(Compare, D6TheNodeHasNoGradient) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::compare_test

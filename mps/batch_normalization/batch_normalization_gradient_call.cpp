@@ -19,16 +19,16 @@ using detail::GradientCall;
 
 namespace {
 
-detail::PreparedCall::Parameter parameter(const std::shared_ptr<mtl::Buffer>& buffer,
-                                          bool isWritten = false) {
+detail::PreparedCall::Parameter parameterOf(const std::shared_ptr<mtl::Buffer>& buffer,
+                                            bool isWritten = false) {
   return {buffer->memory(), 0, isWritten};
 }
 
 void setParameters(detail::PreparedCall& prepared, const BatchNormalizationParameters& parameters) {
-  prepared.parameters[0] = parameter(parameters.gamma);
-  prepared.parameters[1] = parameter(parameters.beta);
-  prepared.parameters[2] = parameter(parameters.mean);
-  prepared.parameters[3] = parameter(parameters.variance);
+  prepared.parameters[0] = parameterOf(parameters.gamma);
+  prepared.parameters[1] = parameterOf(parameters.beta);
+  prepared.parameters[2] = parameterOf(parameters.mean);
+  prepared.parameters[3] = parameterOf(parameters.variance);
 }
 
 std::uint64_t elementsOf(const GradientCall& call) {
@@ -115,10 +115,10 @@ detail::PreparedCall BatchNormalizationGradientKernel::prepareStatistics(
   prepared.writesDestination = false;
   prepared.accumulate = state.addsGradientStatistics();
   setParameters(prepared, parameters);
-  prepared.parameters[4] = parameter(state.accumulatedGradients(), true);
-  prepared.parameters[5] = parameter(state.gammaGradient(), true);
-  prepared.parameters[6] = parameter(state.betaGradient(), true);
-  prepared.parameters[7] = parameter(state.statisticsGradients(), true);
+  prepared.parameters[4] = parameterOf(state.accumulatedGradients(), true);
+  prepared.parameters[5] = parameterOf(state.gammaGradient(), true);
+  prepared.parameters[6] = parameterOf(state.betaGradient(), true);
+  prepared.parameters[7] = parameterOf(state.statisticsGradients(), true);
   return prepared;
 }
 
@@ -134,7 +134,7 @@ detail::PreparedCall BatchNormalizationGradientKernel::prepareData(const Gradien
   prepared.readsSource = problem.readsSource();
   prepared.scalars[0] = static_cast<double>(state.elementCount());
   setParameters(prepared, parameters);
-  if (!state.isFrozen()) prepared.parameters[4] = parameter(state.accumulatedGradients());
+  if (!state.isFrozen()) prepared.parameters[4] = parameterOf(state.accumulatedGradients());
   return prepared;
 }
 

@@ -13,7 +13,7 @@
 
 /// Gradient kernels: spec/03 sections 1 to 5 and spec/00 D3, D4, on the example of section 5: images [1, 3] and
 /// [5, 7], gamma 3, beta 1.5, epsilon 4, ReLU with slope 0.5.
-namespace mps {
+namespace mps::batch_normalization_gradient_test {
 namespace {
 
 using detail::FixedBatchNormalization;
@@ -402,4 +402,4 @@ TEST_F(BatchNormalizationGradients, WhatIsRefused) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::batch_normalization_gradient_test

@@ -9,7 +9,7 @@
 
 #include "mps/batch_normalization/batch_normalization_cases_setting.hpp"
 
-namespace mps::detail {
+namespace mps::detail::batch_normalization_plan_test {
 namespace {
 
 using enum ImageFeatureChannelFormat;
@@ -387,4 +387,4 @@ TEST(BatchNormalizationPlan, EveryFieldMatters) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::batch_normalization_plan_test

@@ -7,7 +7,7 @@
 #include "mps/batch_normalization/batch_normalization_cases.hpp"
 #include "mps/conform/compare.hpp"
 
-namespace mps::detail {
+namespace mps::detail::batch_normalization_reference_test {
 namespace {
 
 using Values = std::vector<double>;
@@ -180,4 +180,4 @@ TEST(BatchNormalizationReference, GradientsAreTheDerivativesOfTheForwardPass) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::batch_normalization_reference_test

@@ -12,7 +12,7 @@
 
 /// Forward kernels and the state: spec/03 sections 1 and 2, on the example of section 5.1: images [1, 3] and
 /// [5, 7], gamma 3, beta 1, epsilon 4, so that y = x - 3 with the statistics of the batch.
-namespace mps {
+namespace mps::batch_normalization_test {
 namespace {
 
 using detail::FixedBatchNormalization;
@@ -393,4 +393,4 @@ TEST_F(BatchNormalization, WhatEncodesRefuse) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::batch_normalization_test

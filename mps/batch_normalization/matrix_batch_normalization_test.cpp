@@ -9,7 +9,7 @@
 #include "mps/core/test_matrices.hpp"
 
 /// Batch normalisation of matrices: spec/05 section 8.
-namespace mps {
+namespace mps::matrix_batch_normalization_test {
 namespace {
 
 using detail::ReferenceTensor;
@@ -411,4 +411,4 @@ TEST_F(MatrixBatchNormalizationTest, CopiesForAnotherDeviceKeepTheirProperties) 
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::matrix_batch_normalization_test

@@ -9,7 +9,7 @@
 #include "mps/core/test_matrices.hpp"
 
 /// Neurons of matrices: spec/05 section 7.2.
-namespace mps {
+namespace mps::matrix_neuron_test {
 namespace {
 
 using testing::errorOf;
@@ -386,4 +386,4 @@ TEST_F(MatrixNeuronTest, CopiesForAnotherDeviceKeepTheirProperties) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::matrix_neuron_test

@@ -4,6 +4,7 @@
 #include <any>
 
 #include "mps/concatenation/concatenation_problem.hpp"
+#include "mps/core/as_signed.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
@@ -21,9 +22,7 @@ using detail::ForwardRecord;
 
 namespace {
 
-std::int64_t asSigned(std::size_t value) {
-  return static_cast<std::int64_t>(value);
-}
+using detail::asSigned;
 
 /// What the record of a call keeps for the gradients: the call as each source sees it.
 struct ConcatenationRecord {

@@ -4,7 +4,7 @@
 #include "mps/concatenation/concatenation_reference.hpp"
 #include "mps/core/streamed_stores.hpp"
 
-namespace mps::detail {
+namespace mps::detail::concatenation_plan_test {
 namespace {
 
 using namespace plan_testing;
@@ -178,4 +178,4 @@ TEST(ConcatenationProblem, HashAndEqualitySeeEachField) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::concatenation_plan_test

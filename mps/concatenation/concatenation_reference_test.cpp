@@ -8,7 +8,7 @@
 #include "mps/concatenation/concatenation_cases.hpp"
 #include "mps/conform/tolerance.hpp"
 
-namespace mps::detail {
+namespace mps::detail::concatenation_reference_test {
 namespace {
 
 using Numbers = std::vector<double>;
@@ -114,4 +114,4 @@ TEST(ConcatenationReferenceTable, GradientIsTheAdjoint) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::concatenation_reference_test

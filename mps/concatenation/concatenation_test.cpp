@@ -10,7 +10,7 @@
 
 /// The public classes, against spec/04 section 8.3 and the decisions of spec/00. The arithmetic over all shapes is
 /// tested with the plans, whole graphs in mps/graph.
-namespace mps {
+namespace mps::concatenation_test {
 namespace {
 
 using testing::counted;
@@ -276,4 +276,4 @@ TEST_F(Concatenation, NodesNameTheirSources) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::concatenation_test

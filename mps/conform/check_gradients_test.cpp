@@ -24,7 +24,7 @@
 #include "mps/upsampling/scale_node.hpp"
 #include "mps/upsampling/upsampling_node.hpp"
 
-namespace mps {
+namespace mps::check_gradients_test {
 namespace {
 
 using test::SmallNetwork;
@@ -670,4 +670,4 @@ TEST(CheckGradients, WrongUseIsRefusedWithASentence) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::check_gradients_test

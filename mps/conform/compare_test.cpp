@@ -9,7 +9,7 @@
 
 #include "mps/core/error.hpp"
 
-namespace mps::detail {
+namespace mps::detail::compare_test {
 namespace {
 
 using Format = ImageFeatureChannelFormat;
@@ -292,4 +292,4 @@ TEST(RandomValues, AreReproducibleInRangeAndRepresentable) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::compare_test

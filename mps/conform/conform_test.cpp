@@ -11,7 +11,7 @@
 #include "mtl/device.hpp"
 
 /// The harness, tried on a kernel made for it: destination = 2 * source + 1, right and with planted faults.
-namespace mps::detail {
+namespace mps::detail::conform_test {
 namespace {
 
 using Format = ImageFeatureChannelFormat;
@@ -329,4 +329,4 @@ TEST(TestImages, NeighboursAreWatched) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::conform_test

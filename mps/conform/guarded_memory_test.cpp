@@ -10,7 +10,7 @@
 #include "mps/core/error.hpp"
 #include "mtl/device.hpp"
 
-namespace mps::detail {
+namespace mps::detail::guarded_memory_test {
 namespace {
 
 using Format = ImageFeatureChannelFormat;
@@ -109,4 +109,4 @@ TEST(TestTensor, EmptyTensor) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::guarded_memory_test

@@ -13,7 +13,7 @@
 #include "mtl/memory.hpp"
 
 /// Times themselves are never asserted; that they are counted and divided right is.
-namespace mps::detail {
+namespace mps::detail::measure_test {
 namespace {
 
 TEST(Measure, MedianAndSpreadOfSortedAndUnsortedValues) {
@@ -162,4 +162,4 @@ TEST(Bench, OnlyADeviceThatIsNoCpuMayLackKernels) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::measure_test

@@ -8,6 +8,7 @@
 #include "mps/convolution/convolution_weights.hpp"
 #include "mps/convolution/pooled_convolution.hpp"
 #include "mps/convolution/sub_pixel_convolution.hpp"
+#include "mps/core/as_signed.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
@@ -31,9 +32,7 @@ struct FusedParts {
   bool pools = false;  ///< the result is that of a pooled convolution
 };
 
-std::int64_t asSigned(std::size_t value) {
-  return static_cast<std::int64_t>(value);
-}
+using detail::asSigned;
 
 /// The problem of a convolution whose maxima alone are in memory. @param pooled those, or their gradient
 detail::PooledConvolutionProblem pooledProblem(ConvolutionProblem convolution,

@@ -10,7 +10,7 @@
 #include "mps/weights/atomic_file.hpp"
 
 /// The choice among candidates, with made-up ones and made-up times.
-namespace mps::detail {
+namespace mps::detail::convolution_choice_test {
 namespace {
 
 class NamedPlan final : public Plan {
@@ -141,4 +141,4 @@ TEST(ConvolutionChoice, APlanFileIsFollowedOrRefused) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::convolution_choice_test

@@ -8,7 +8,7 @@
 #include "mps/convolution/convolution_cases_setting.hpp"
 #include "mps/core/for_each_target.hpp"
 
-namespace mps::detail {
+namespace mps::detail::convolution_depthwise_test {
 namespace {
 
 const Implementation<ConvolutionProblem>& implementation() {
@@ -95,4 +95,4 @@ TEST(ConvolutionDepthwise, IsRightOnEveryInstructionSet) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::convolution_depthwise_test

@@ -9,7 +9,7 @@
 #include "mps/core/test_images.hpp"
 
 /// States, options and weights of the convolution's gradient: spec/02 sections 2.7 and 2.8.
-namespace mps {
+namespace mps::convolution_gradient_test {
 namespace {
 
 using testing::ArraySource;
@@ -331,4 +331,4 @@ TEST(ConvolutionNodes, MakeTheirGradientNodes) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::convolution_gradient_test

@@ -128,7 +128,7 @@ class MatmulPlan final : public Plan {
   std::size_t scratchpad_ = 0;
 };
 
-Preparation prepareBatch(const ConvolutionProblem& problem) {
+Preparation prepareBatchMatmul(const ConvolutionProblem& problem) {
   const bool wholeSource = coversSource(problem.x) && coversSource(problem.y);
   const bool eachPixel = readsEachPixel(problem.x) && readsEachPixel(problem.y);
   if (!wholeSource && !eachPixel)
@@ -146,7 +146,7 @@ Preparation prepareBatch(const ConvolutionProblem& problem) {
 }  // namespace
 
 Preparation prepareConvolutionMatmul(const ConvolutionProblem& problem) {
-  return prepareInSlices(problem, prepareBatch);
+  return prepareInSlices(problem, prepareBatchMatmul);
 }
 
 }  // namespace mps::detail

@@ -287,7 +287,7 @@ Preparation prepareWith(const ConvolutionProblem& problem, PaddedAxis y, PaddedA
   }
 }
 
-Preparation prepareBatch(const ConvolutionProblem& problem) {
+Preparation prepareBatchOneDNN(const ConvolutionProblem& problem) {
   if (problem.images() == 0) return Refusal{"there are no images"};
   const mtl::cpu::OneDnnThreads threads(problem.threadCount);
   auto y = paddedByOneDnn(problem.y, problem.edgeMode);
@@ -303,7 +303,7 @@ Preparation prepareBatch(const ConvolutionProblem& problem) {
 }  // namespace
 
 Preparation prepareConvolutionOneDnn(const ConvolutionProblem& problem) {
-  return prepareInSlices(problem, prepareBatch);
+  return prepareInSlices(problem, prepareBatchOneDNN);
 }
 
 }  // namespace mps::detail

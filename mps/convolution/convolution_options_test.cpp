@@ -13,7 +13,7 @@
 #include "mps/core/test_images.hpp"
 
 /// What may change how a convolution is computed, and what its weights look like: spec/02 sections 2.1, 2.5.
-namespace mps {
+namespace mps::convolution_options_test {
 namespace {
 
 using detail::ConvolutionProblem;
@@ -132,4 +132,4 @@ TEST_F(ConvolutionOptions, TheOnlyLayoutOfWeightsIsOHWI) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::convolution_options_test

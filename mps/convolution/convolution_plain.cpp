@@ -376,14 +376,14 @@ class PlainPlan final : public Plan {
   std::size_t packedWeights_ = 0;  ///< Forward
 };
 
-Preparation prepareBatch(const ConvolutionProblem& problem) {
+Preparation prepareBatchPlain(const ConvolutionProblem& problem) {
   return std::make_shared<const PlainPlan>(problem);
 }
 
 }  // namespace
 
 Preparation prepareConvolutionPlain(const ConvolutionProblem& problem) {
-  return prepareInSlices(problem, prepareBatch);
+  return prepareInSlices(problem, prepareBatchPlain);
 }
 
 }  // namespace mps::detail

@@ -15,7 +15,7 @@
 #include "mtl/back_ends.hpp"
 #include "mtl/device.hpp"
 
-namespace mps::detail {
+namespace mps::detail::convolution_plan_file_test {
 namespace {
 
 ConvolutionPlanFile threePlans() {
@@ -111,7 +111,7 @@ TEST(ConvolutionPlanFile, ItsTitleChangesWithNameAndContent) {
 }
 
 TEST(ConvolutionPlanFile, IsReadFromAFile) {
-  const std::string path = testing::TempDir() + "/convolution_plans.json";
+  const std::string path = ::testing::TempDir() + "/convolution_plans.json";
   writeFile(path, threePlans().text());
   useConvolutionPlans(path);
   const auto inUse = convolutionPlansInUse();
@@ -175,7 +175,7 @@ void expectMeasuredPlans(const mtl::Device& gpu, std::string_view caseName, std:
       EXPECT_GT(choice.milliseconds, 0);
       EXPECT_GT(choice.firstMilliseconds, 0);
     }
-    const std::string path = testing::TempDir() + "/measured_plans.json";
+    const std::string path = ::testing::TempDir() + "/measured_plans.json";
     const auto prepareWith = [&] {
       writeFile(path, file.text());
       useConvolutionPlans(path);
@@ -199,4 +199,4 @@ TEST(ConvolutionTuning, GpusTakeWhatWasMeasured) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::convolution_plan_file_test

@@ -15,7 +15,7 @@
 
 #include "mps/convolution/convolution_cases_setting.hpp"
 
-namespace mps::detail {
+namespace mps::detail::convolution_plan_test {
 namespace {
 
 /// Every implementation against the reference, twice with different scratch contents. Addresses that libraries do
@@ -558,4 +558,4 @@ TEST(ConvolutionPlan, EveryFieldChangesTheResult) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::convolution_plan_test

@@ -11,7 +11,7 @@
 #include "mps/conform/compare.hpp"
 #include "mps/convolution/convolution_cases.hpp"
 
-namespace mps::detail {
+namespace mps::detail::convolution_reference_test {
 namespace {
 
 using Values = std::vector<double>;
@@ -225,4 +225,4 @@ TEST(ConvolutionReference, TransposedBiasIsTheBiasOfTheDataGradient) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::convolution_reference_test

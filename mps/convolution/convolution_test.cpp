@@ -8,7 +8,7 @@
 #include "mps/core/test_images.hpp"
 
 /// The public convolution kernels: spec/02 sections 2.6 to 2.9.
-namespace mps {
+namespace mps::convolution_test {
 namespace {
 
 using testing::ArraySource;
@@ -512,4 +512,4 @@ TEST_F(Convolution, D7StridesThatTheUserSetAreUsed) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::convolution_test

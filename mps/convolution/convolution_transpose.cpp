@@ -5,6 +5,7 @@
 
 #include "mps/convolution/convolution_problem.hpp"
 #include "mps/convolution/convolution_weights.hpp"
+#include "mps/core/as_signed.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
@@ -24,9 +25,7 @@ struct TransposedParts {
   bool normalisation = false;
 };
 
-std::int64_t asSigned(std::size_t value) {
-  return static_cast<std::int64_t>(value);
-}
+using detail::asSigned;
 
 /// The problem of the partner, an ordinary convolution from the larger to the smaller image. @param own as the
 /// transposed convolution's descriptor says

@@ -10,7 +10,7 @@
 #include "mps/core/test_images.hpp"
 
 /// The public kernels of transposed convolution: spec/02 sections 2.12 and 2.13.
-namespace mps {
+namespace mps::convolution_transpose_test {
 namespace {
 
 using testing::ArraySource;
@@ -459,4 +459,4 @@ TEST(ConvolutionTransposeNodes, MakeTheirKernelsAndGradientNodes) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::convolution_transpose_test

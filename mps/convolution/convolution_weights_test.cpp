@@ -8,7 +8,7 @@
 #include "mps/core/test_images.hpp"
 
 /// Reload, export and the weights-and-biases state: spec/02 sections 2.6 and 2.7.3.
-namespace mps {
+namespace mps::convolution_weights_test {
 namespace {
 
 using testing::ArraySource;
@@ -207,4 +207,4 @@ TEST_F(ConvolutionWeights, WeightsThatLiveOnTheDeviceAreNotCopied) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::convolution_weights_test

@@ -8,7 +8,7 @@
 #include "mps/core/test_images.hpp"
 
 /// spec/02 sections 2.10 and 2.11.
-namespace mps {
+namespace mps::fully_connected_test {
 namespace {
 
 using testing::ArraySource;
@@ -176,4 +176,4 @@ TEST_F(FullyConnected, MistakesAreSentences) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::fully_connected_test

@@ -2,6 +2,7 @@
 
 #include "mps/convolution/convolution_problem.hpp"
 #include "mps/convolution/convolution_weights.hpp"
+#include "mps/core/as_signed.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/cnn_binary_kernel.hpp"
 #include "mps/core/coded_data_sources.hpp"
@@ -22,10 +23,6 @@ const CNNConvolutionDataSource& checked(const char* className,
 
 void takeRead(CNNConvolutionWeightsAndBiasesState& state) {
   if (state.isTemporary() && state.readCount() > 0) state.setReadCount(state.readCount() - 1);
-}
-
-std::int64_t asSigned(std::size_t value) {
-  return static_cast<std::int64_t>(value);
 }
 
 void checkDifferentiable(const std::string& kernel, const CNNConvolutionDescriptor& descriptor) {

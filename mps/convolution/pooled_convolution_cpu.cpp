@@ -103,11 +103,11 @@ Preparation preparePlain(const PooledConvolutionProblem& problem) {
   return std::make_shared<const PlainPooledPlan>(problem, dense, std::move(*plan));
 }
 
-constexpr Implementation<PooledConvolutionProblem> implementations[] = {{kPlainPooled, preparePlain}};
-
 }  // namespace
 
 std::span<const Implementation<PooledConvolutionProblem>> pooledConvolutionImplementationsCpu() {
+  static constexpr Implementation<PooledConvolutionProblem> implementations[] = {
+      {kPlainPooled, preparePlain}};
   return implementations;
 }
 

@@ -7,7 +7,7 @@
 #include "mps/convolution/pooled_convolution_conform.hpp"
 #include "mtl/device.hpp"
 
-namespace mps::detail {
+namespace mps::detail::pooled_convolution_test {
 namespace {
 
 TEST(PooledConvolution, AgreesWithTheReferenceOnEveryDevice) {
@@ -35,4 +35,4 @@ TEST(PooledConvolution, HashAndEqualitySeeBothParts) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::pooled_convolution_test

@@ -72,8 +72,6 @@ Preparation prepareOnCpu(const SubPixelConvolutionProblem& problem) {
   return prepareSubPixelConvolution(problem, convolutionImplementationsCpu(), tensorCopyImplementationsCpu());
 }
 
-constexpr Implementation<SubPixelConvolutionProblem> implementations[] = {{kBlockShuffle, prepareOnCpu}};
-
 }  // namespace
 
 std::string SubPixelConvolutionProblem::describe() const {
@@ -99,6 +97,8 @@ Preparation prepareSubPixelConvolution(const SubPixelConvolutionProblem& problem
 }
 
 std::span<const Implementation<SubPixelConvolutionProblem>> subPixelConvolutionImplementationsCpu() {
+  static constexpr Implementation<SubPixelConvolutionProblem> implementations[] = {
+      {kBlockShuffle, prepareOnCpu}};
   return implementations;
 }
 

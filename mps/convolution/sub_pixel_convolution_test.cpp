@@ -14,11 +14,11 @@
 #include "mps/core/test_images.hpp"
 #include "mtl/device.hpp"
 
-namespace mps {
-
-namespace detail {
+namespace mps::detail {
 void conformSubPixelConvolution(Conform& conform);
-}  // namespace detail
+}  // namespace mps::detail
+
+namespace mps::sub_pixel_convolution_test {
 
 /// Convolutions whose result is spread over more pixels: spec/02 section 2.3.
 namespace {
@@ -219,4 +219,4 @@ TEST(SubPixelConvolutionPlan, HashAndEqualitySeeAllParts) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::sub_pixel_convolution_test

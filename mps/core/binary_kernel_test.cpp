@@ -7,7 +7,7 @@
 #include "mps/core/test_kernels.hpp"
 
 /// Kernels with two sources: spec/01 section 13.
-namespace mps {
+namespace mps::binary_kernel_test {
 namespace {
 
 using testing::errorOf;
@@ -212,4 +212,4 @@ TEST_F(BinaryKernel, StridesOfThePrimarySourceSizeTheDestinationAndEachSourceGet
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::binary_kernel_test

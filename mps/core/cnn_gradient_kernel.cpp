@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mps/core/as_signed.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
@@ -19,9 +20,7 @@ using detail::GradientCall;
 
 namespace {
 
-std::int64_t asSigned(std::size_t value) {
-  return static_cast<std::int64_t>(value);
-}
+using detail::asSigned;
 
 bool sameExtent(const ImageDescriptor& a, const ImageDescriptor& b) {
   return a.width() == b.width() && a.height() == b.height() && a.featureChannels() == b.featureChannels();

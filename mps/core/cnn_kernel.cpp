@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mps/core/as_signed.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
@@ -20,9 +21,7 @@ using detail::PreparedCall;
 
 namespace {
 
-std::int64_t asSigned(std::size_t value) {
-  return static_cast<std::int64_t>(value);
-}
+using detail::asSigned;
 
 /// [origin, origin + size) cut to [0, limit), without overflow.
 void intersect(std::size_t& origin, std::size_t& size, std::size_t limit) {

@@ -24,7 +24,7 @@
 #include "mps/core/vector.hpp"
 
 /// The coder by itself: spec/00 D1. Kernels are tested in mps/graph, which knows them all.
-namespace mps {
+namespace mps::coder_test {
 namespace {
 
 using nlohmann::json;
@@ -413,4 +413,4 @@ TEST(Coder, AClassThatCannotBeCodedThrows) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::coder_test

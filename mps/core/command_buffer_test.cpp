@@ -12,7 +12,7 @@
 #include "mtl/memory.hpp"
 
 /// Command buffers that are committed in pieces: spec/01 sections 17.3 and 21.
-namespace mps {
+namespace mps::command_buffer_test {
 namespace {
 
 using testing::counted;
@@ -286,4 +286,4 @@ TEST_F(CommandBufferTest, ManyPiecesAskNothingMoreFromTheSystem) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::command_buffer_test

@@ -4,7 +4,7 @@
 #include "mtl/memory.hpp"
 
 /// encodingStorageSize and batchEncodingStorageSize (spec/01 section 16.4).
-namespace mps::testing {
+namespace mps::testing::encoding_storage_test {
 namespace {
 
 class EncodingStorage : public ScaleGradientTest {
@@ -86,4 +86,4 @@ TEST_F(EncodingStorage, StatesAreMadeWithTheArgumentsOfTheDocumentedSelectors) {
 }
 
 }  // namespace
-}  // namespace mps::testing
+}  // namespace mps::testing::encoding_storage_test

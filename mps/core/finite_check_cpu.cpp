@@ -46,8 +46,6 @@ Preparation prepareFiniteCheck(const FiniteCheckProblem& problem) {
   return std::make_shared<const FiniteCheck>(problem);
 }
 
-constexpr Implementation<FiniteCheckProblem> implementations[] = {{"plain", prepareFiniteCheck}};
-
 }  // namespace
 
 void throwNotFinite(const TensorShape& shape, std::int64_t place) {
@@ -60,6 +58,7 @@ void throwNotFinite(const TensorShape& shape, std::int64_t place) {
 }
 
 std::span<const Implementation<FiniteCheckProblem>> finiteCheckImplementationsCpu() {
+  static constexpr Implementation<FiniteCheckProblem> implementations[] = {{"plain", prepareFiniteCheck}};
   return implementations;
 }
 

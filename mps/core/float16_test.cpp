@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace mps {
+namespace mps::float16_test {
 namespace {
 
 constexpr std::uint32_t codes = 0x10000;
@@ -89,4 +89,4 @@ TEST(Float16, OverflowGivesInfinityAndTinyNumbersZero) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::float16_test

@@ -7,7 +7,7 @@
 #include "mtl/memory.hpp"
 
 /// The decisions of spec/00 about gradient kernels and states.
-namespace mps {
+namespace mps::gradient_decisions_test {
 namespace {
 
 using testing::counted;
@@ -253,4 +253,4 @@ TEST_F(GradientDecisions, D13AStateOutlivesItsKernel) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::gradient_decisions_test

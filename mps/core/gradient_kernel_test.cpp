@@ -5,7 +5,7 @@
 #include "mtl/memory.hpp"
 
 /// Gradient kernels: spec/01 sections 9 and 15.
-namespace mps {
+namespace mps::gradient_kernel_test {
 namespace {
 
 using testing::counted;
@@ -286,4 +286,4 @@ TEST_F(GradientKernel, AccumulatingAddsToTheDestination) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::gradient_kernel_test

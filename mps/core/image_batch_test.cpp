@@ -8,7 +8,7 @@
 #include "mps/core/test_images.hpp"
 #include "mtl/memory.hpp"
 
-namespace mps {
+namespace mps::image_batch_test {
 namespace {
 
 using testing::channelsFirst;
@@ -241,4 +241,4 @@ TEST_F(ImageBatchTest, SynchronizeIsLegalBeforeCommitOnly) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::image_batch_test

@@ -12,7 +12,7 @@
 #include "mtl/buffer.hpp"
 #include "mtl/memory.hpp"
 
-namespace mps {
+namespace mps::image_test {
 namespace {
 
 using testing::counted;
@@ -232,4 +232,4 @@ TEST_F(ImageTest, SynchronizeIsLegalBeforeCommitOnly) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::image_test

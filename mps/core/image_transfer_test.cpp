@@ -11,7 +11,7 @@
 #include "mps/core/texture_view.hpp"
 
 /// readBytes and writeBytes: spec/01 section 6.
-namespace mps {
+namespace mps::image_transfer_test {
 namespace {
 
 using testing::channelsFirst;
@@ -279,4 +279,4 @@ TEST_F(ImageTransfer, TexturesCheckTheirArguments) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::image_transfer_test

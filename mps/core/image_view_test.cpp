@@ -8,7 +8,7 @@
 #include "mtl/memory.hpp"
 
 /// Views of images: spec/01 section 4.2.
-namespace mps {
+namespace mps::image_view_test {
 namespace {
 
 using testing::counted;
@@ -151,4 +151,4 @@ TEST_F(ImageView, AReleasedParentMakesNoViewsAndDestructionStaysQuiet) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::image_view_test

@@ -7,7 +7,7 @@
 #include "mtl/buffer.hpp"
 
 /// A batch is processed as each of its images alone, however its images lie in memory: spec/01 section 5.2.
-namespace mps {
+namespace mps::kernel_batch_test {
 namespace {
 
 using testing::counted;
@@ -319,4 +319,4 @@ TEST_F(KernelBatch, SteadyStateAsksTheSystemForNoMemory) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::kernel_batch_test

@@ -10,7 +10,7 @@
 
 /// Wrong use of encodes gives a sentence that names kernel and argument, and nothing is recorded: design
 /// section 9.
-namespace mps {
+namespace mps::kernel_check_test {
 namespace {
 
 using testing::counted;
@@ -261,4 +261,4 @@ TEST_F(Aliasing, ADestinationOfLooseImages) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::kernel_check_test

@@ -9,7 +9,7 @@
 #include "mtl/memory.hpp"
 
 /// The encodes of unary kernels and what they read and write: spec/01 sections 10 and 12.
-namespace mps {
+namespace mps::kernel_encode_test {
 namespace {
 
 using testing::counted;
@@ -287,4 +287,4 @@ TEST_F(KernelEncode, ScratchMemoryIsTakenAndReported) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::kernel_encode_test

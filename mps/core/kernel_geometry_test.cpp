@@ -9,7 +9,7 @@
 #include "mtl/memory.hpp"
 
 /// What unary kernels read and write: spec/01 section 10.
-namespace mps {
+namespace mps::kernel_geometry_test {
 namespace {
 
 using testing::counted;
@@ -178,4 +178,4 @@ TEST_F(KernelGeometry, D16FormatsAreConverted) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::kernel_geometry_test

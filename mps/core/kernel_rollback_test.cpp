@@ -9,7 +9,7 @@
 #include "mtl/memory.hpp"
 
 /// A failed encode is rolled back: commands, read counts, memory and offset are as before (design section 9).
-namespace mps {
+namespace mps::kernel_rollback_test {
 namespace {
 
 using testing::counted;
@@ -168,4 +168,4 @@ TEST_F(KernelRollback, ABatchThatIsTakenOneByOneCountsARepeatedImageOnce) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::kernel_rollback_test

@@ -8,7 +8,7 @@
 #include "mtl/memory.hpp"
 
 /// What a predicate of 0 leaves as it was: values, and whether they can be used.
-namespace mps::testing {
+namespace mps::testing::left_out_command_test {
 namespace {
 
 class LeftOutCommand : public ScaleTest {
@@ -76,4 +76,4 @@ TEST_F(LeftOutCommand, APredicateThatNoCommandCouldWriteFailsTheCommand) {
 }
 
 }  // namespace
-}  // namespace mps::testing
+}  // namespace mps::testing::left_out_command_test

@@ -8,7 +8,7 @@
 #include "mps/core/vector.hpp"
 
 /// What the library says without failing: the logs of a command buffer, and the commentary of verbose kernels.
-namespace mps::testing {
+namespace mps::testing::logs_test {
 namespace {
 
 class Logs : public ScaleTest {
@@ -121,4 +121,4 @@ TEST_F(Logs, KernelsAreVerboseFromTheStartWhenTheEnvironmentSaysSo) {
 }
 
 }  // namespace
-}  // namespace mps::testing
+}  // namespace mps::testing::logs_test

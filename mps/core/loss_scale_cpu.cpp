@@ -39,12 +39,12 @@ Preparation prepareLossScale(const LossScaleProblem& problem) {
   return std::make_shared<const LossScalePlan>(problem);
 }
 
-constexpr std::array<Implementation<LossScaleProblem>, 1> kImplementations{{{"elements", prepareLossScale}}};
-
 }  // namespace
 
 std::span<const Implementation<LossScaleProblem>> lossScaleImplementationsCpu() {
-  return kImplementations;
+  static constexpr std::array<Implementation<LossScaleProblem>, 1> implementations{
+      {{"elements", prepareLossScale}}};
+  return implementations;
 }
 
 }  // namespace mps::detail

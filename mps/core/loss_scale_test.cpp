@@ -14,7 +14,7 @@
 #include "mtl/device.hpp"
 
 /// Dynamic loss scaling, on every device of the machine.
-namespace mps {
+namespace mps::loss_scale_test {
 namespace {
 
 using testing::errorOf;
@@ -118,4 +118,4 @@ INSTANTIATE_TEST_SUITE_P(Devices, LossScaleTest, ::testing::ValuesIn(mtl::copyAl
                          [](const auto& info) { return "device" + std::to_string(info.index); });
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::loss_scale_test

@@ -7,22 +7,22 @@
 namespace mps {
 namespace {
 
-constexpr const char* kDescriptor = "MatrixDescriptor";
+constexpr const char* kMatrixDescriptor = "MatrixDescriptor";
 
 void checkRowBytes(std::size_t rowBytes, std::size_t columns, DataType dataType) {
-  detail::checkElementType(kDescriptor, dataType);
+  detail::checkElementType(kMatrixDescriptor, dataType);
   const std::size_t size = sizeInBytes(dataType);
-  const std::size_t least = detail::checkedProduct(kDescriptor, columns, size);
+  const std::size_t least = detail::checkedProduct(kMatrixDescriptor, columns, size);
   if (rowBytes % size != 0 || rowBytes < least)
-    throw Error(kDescriptor, "rowBytes", std::to_string(rowBytes),
+    throw Error(kMatrixDescriptor, "rowBytes", std::to_string(rowBytes),
                 "a multiple of " + std::to_string(size) + " from " + std::to_string(least) + " on");
 }
 
 void checkMatrixBytes(std::size_t matrixBytes, std::size_t rows, std::size_t rowBytes) {
-  const std::size_t least = detail::checkedProduct(kDescriptor, rows, rowBytes);
+  const std::size_t least = detail::checkedProduct(kMatrixDescriptor, rows, rowBytes);
   if (matrixBytes < least || (rowBytes != 0 && matrixBytes % rowBytes != 0))
     throw Error(
-        kDescriptor, "matrixBytes", std::to_string(matrixBytes),
+        kMatrixDescriptor, "matrixBytes", std::to_string(matrixBytes),
         "a multiple of rowBytes " + std::to_string(rowBytes) + " from " + std::to_string(least) + " on");
 }
 
@@ -32,7 +32,8 @@ detail::ArrayExtent extentOf(const MatrixDescriptor& descriptor) {
   if (descriptor.matrices() > 1)
     checkMatrixBytes(descriptor.matrixBytes(), descriptor.rows(), descriptor.rowBytes());
   // At most rows * rowBytes, so the sum has an end.
-  const std::size_t whole = detail::checkedProduct(kDescriptor, descriptor.rows(), descriptor.rowBytes());
+  const std::size_t whole =
+      detail::checkedProduct(kMatrixDescriptor, descriptor.rows(), descriptor.rowBytes());
   const std::size_t lastRow = descriptor.columns() * sizeInBytes(descriptor.dataType());
   const std::size_t itemBytes =
       descriptor.rows() == 0 || lastRow == 0 ? 0 : whole - descriptor.rowBytes() + lastRow;
@@ -44,7 +45,7 @@ detail::ArrayExtent extentOf(const MatrixDescriptor& descriptor) {
 MatrixDescriptor MatrixDescriptor::matrixDescriptor(std::size_t rows, std::size_t columns,
                                                     std::size_t rowBytes, DataType dataType) {
   checkRowBytes(rowBytes, columns, dataType);
-  return {rows, columns, 1, rowBytes, detail::checkedProduct(kDescriptor, rows, rowBytes), dataType};
+  return {rows, columns, 1, rowBytes, detail::checkedProduct(kMatrixDescriptor, rows, rowBytes), dataType};
 }
 
 MatrixDescriptor MatrixDescriptor::matrixDescriptor(std::size_t rows, std::size_t columns,
@@ -56,7 +57,7 @@ MatrixDescriptor MatrixDescriptor::matrixDescriptor(std::size_t rows, std::size_
 }
 
 std::size_t MatrixDescriptor::rowBytes(std::size_t columns, DataType dataType) {
-  detail::checkElementType(kDescriptor, dataType);
+  detail::checkElementType(kMatrixDescriptor, dataType);
   return detail::recommendedStride(columns, dataType);
 }
 
@@ -71,7 +72,7 @@ MatrixDescriptor MatrixDescriptor::decode(Coder& coder) {
 }
 
 void MatrixDescriptor::codeFields(Coder& coder) {
-  coder.codeClass(kDescriptor);
+  coder.codeClass(kMatrixDescriptor);
   coder.code("rows", rows_);
   coder.code("columns", columns_);
   coder.code("matrices", matrices_);

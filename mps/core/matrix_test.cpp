@@ -9,7 +9,7 @@
 #include "mtl/buffer.hpp"
 #include "mtl/memory.hpp"
 
-namespace mps {
+namespace mps::matrix_test {
 namespace {
 
 using testing::errorOf;
@@ -172,4 +172,4 @@ TEST_F(MatrixTest, ATemporaryMatrixLivesOnTheHeapUntilItsCountIsZero) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::matrix_test

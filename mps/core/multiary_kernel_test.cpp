@@ -10,7 +10,7 @@
 #include "mtl/memory.hpp"
 
 /// Kernels with any number of sources: spec/01 section 14.
-namespace mps {
+namespace mps::multiary_kernel_test {
 namespace {
 
 using testing::Digits;
@@ -410,4 +410,4 @@ TEST_F(MultiaryKernel, FormatsOfTheDestinationFollowSourceZero) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::multiary_kernel_test

@@ -13,7 +13,7 @@
 namespace mps {
 namespace {
 
-constexpr const char* kDescriptor = "NDArrayDescriptor";
+constexpr const char* kArrayDescriptor = "NDArrayDescriptor";
 
 detail::ArrayExtent extentOf(const NDArrayDescriptor& descriptor) {
   const std::size_t bytes = detail::bytesOf(descriptor);
@@ -27,19 +27,19 @@ namespace detail {
 std::size_t bytesOf(const NDArrayDescriptor& descriptor) {
   std::size_t bytes = sizeInBytes(descriptor.dataType());
   for (std::size_t dimension = 0; dimension < descriptor.numberOfDimensions(); ++dimension)
-    bytes = checkedProduct(kDescriptor, bytes, descriptor.lengthOfDimension(dimension));
+    bytes = checkedProduct(kArrayDescriptor, bytes, descriptor.lengthOfDimension(dimension));
   return bytes;
 }
 
 }  // namespace detail
 
 NDArrayDescriptor NDArrayDescriptor::descriptor(DataType dataType, std::vector<std::size_t> dimensionSizes) {
-  detail::checkElementType(kDescriptor, dataType);
+  detail::checkElementType(kArrayDescriptor, dataType);
   if (dimensionSizes.empty() || dimensionSizes.size() > kMostDimensions)
-    throw Error(kDescriptor, "dimensionSizes", std::to_string(dimensionSizes.size()) + " lengths",
+    throw Error(kArrayDescriptor, "dimensionSizes", std::to_string(dimensionSizes.size()) + " lengths",
                 "1 to " + std::to_string(kMostDimensions));
   if (std::find(dimensionSizes.begin(), dimensionSizes.end(), 0U) != dimensionSizes.end())
-    throw Error(kDescriptor, "dimensionSizes", "0", "at least 1 in each dimension");
+    throw Error(kArrayDescriptor, "dimensionSizes", "0", "at least 1 in each dimension");
   NDArrayDescriptor descriptor(dataType, std::move(dimensionSizes));
   (void)detail::bytesOf(descriptor);
   return descriptor;
@@ -63,7 +63,7 @@ NDArrayDescriptor NDArrayDescriptor::decode(Coder& coder) {
 }
 
 void NDArrayDescriptor::codeFields(Coder& coder) {
-  coder.codeClass(kDescriptor);
+  coder.codeClass(kArrayDescriptor);
   detail::codeElementType(coder, dataType_);
   coder.codeList("dimensionSizes", dimensionSizes_,
                  [&](std::size_t& length) { coder.code("length", length); });

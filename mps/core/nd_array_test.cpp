@@ -12,7 +12,7 @@
 #include "mtl/buffer.hpp"
 #include "mtl/memory.hpp"
 
-namespace mps {
+namespace mps::nd_array_test {
 namespace {
 
 using testing::errorOf;
@@ -165,4 +165,4 @@ TEST_F(NDArrayTest, ATemporaryArrayLivesOnTheHeapUntilItsCountIsZero) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::nd_array_test

@@ -6,7 +6,7 @@
 #include <limits>
 #include <set>
 
-namespace mps {
+namespace mps::neuron_descriptor_test {
 namespace {
 
 using enum CNNNeuronType;
@@ -122,4 +122,4 @@ TEST(NeuronDescriptor, DescribeNamesTypeAndItsParameters) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::neuron_descriptor_test

@@ -10,7 +10,7 @@
 #include "mps/core/neuron_check_values.hpp"
 #include "mps/core/neuron_span.hpp"
 
-namespace mps::detail {
+namespace mps::detail::neuron_reference_test {
 namespace {
 
 using enum CNNNeuronType;
@@ -221,4 +221,4 @@ TEST(NeuronReference, DerivativeFromResultTable) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::neuron_reference_test

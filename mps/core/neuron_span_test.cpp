@@ -13,7 +13,7 @@
 #include "mps/core/neuron_cases.hpp"
 #include "mps/core/neuron_reference.hpp"
 
-namespace mps::detail {
+namespace mps::detail::neuron_span_test {
 namespace {
 
 using enum CNNNeuronType;
@@ -209,4 +209,4 @@ TEST(NeuronSpan, DerivativeFromResultAtZero) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::neuron_span_test

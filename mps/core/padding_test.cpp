@@ -8,7 +8,7 @@
 #include "mps/core/test_kernels.hpp"
 
 /// Sizes and offsets by padding policies: spec/01 section 11.
-namespace mps {
+namespace mps::padding_test {
 namespace {
 
 using detail::backwardPadding;
@@ -383,4 +383,4 @@ TEST_F(PaddingOfKernels, StatesEditTheDescriptorInOrderAndBeforeThePolicy) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::padding_test

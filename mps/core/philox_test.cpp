@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace mps::detail {
+namespace mps::detail::philox_test {
 namespace {
 
 // spec/05 section 4.7.
@@ -37,4 +37,4 @@ TEST(Philox, SeedFillsBothKeyWords) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::philox_test

@@ -12,7 +12,7 @@
 #include "mps/core/test_images.hpp"
 
 /// How an implementation is chosen, and the cache of what was chosen: design sections 4 and 6.
-namespace mps::detail {
+namespace mps::detail::plan_test {
 namespace {
 
 using testing::errorOf;
@@ -228,4 +228,4 @@ TEST(ReplayKey, IsMissingWhereARunWaits) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::plan_test

@@ -1,13 +1,10 @@
 #include "mps/core/pointwise.hpp"
+#include "mps/core/as_signed.hpp"
 
 #include <algorithm>
 
 namespace mps::detail {
 namespace {
-
-std::int64_t asSigned(std::size_t value) {
-  return static_cast<std::int64_t>(value);
-}
 
 /// One axis: source pixel y takes gradient pixel y + shift. Destination pixel j stands for source pixel first
 /// + j.

@@ -9,7 +9,7 @@
 #include "mtl/buffer.hpp"
 
 /// Predicates (spec/01 section 17.1) and the functions that choose a device (section 21).
-namespace mps {
+namespace mps::predicate_test {
 namespace {
 
 using testing::counted;
@@ -209,4 +209,4 @@ TEST(DeviceChoice, HintsRecordNothingAndTakeNoMemory) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::predicate_test

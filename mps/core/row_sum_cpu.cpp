@@ -13,7 +13,7 @@ namespace {
 /// Columns that are summed together.
 constexpr std::int64_t kBlock = 256;
 /// Values that a thread takes at least.
-constexpr std::int64_t kGrain = 16384;
+constexpr std::int64_t kGrainOfRows = 16384;
 
 class RowSumPlan final : public Plan {
  public:
@@ -24,7 +24,7 @@ class RowSumPlan final : public Plan {
     auto* result = reinterpret_cast<float*>(operands.destination);
     const std::int64_t blocks = (problem_.count + kBlock - 1) / kBlock;
     const std::int64_t grain =
-        std::max<std::int64_t>(1, kGrain / (kBlock * std::max<std::int64_t>(1, problem_.rows)));
+        std::max<std::int64_t>(1, kGrainOfRows / (kBlock * std::max<std::int64_t>(1, problem_.rows)));
     mtl::cpu::asCpu(stream).parallelFor(blocks, grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t first = begin * kBlock; first < std::min(end * kBlock, problem_.count);
            first += kBlock) {
@@ -47,12 +47,11 @@ Preparation prepareRowSum(const RowSumProblem& problem) {
   return std::make_shared<const RowSumPlan>(problem);
 }
 
-constexpr std::array<Implementation<RowSumProblem>, 1> kImplementations{{{"columns", prepareRowSum}}};
-
 }  // namespace
 
 std::span<const Implementation<RowSumProblem>> rowSumImplementationsCpu() {
-  return kImplementations;
+  static constexpr std::array<Implementation<RowSumProblem>, 1> implementations{{{"columns", prepareRowSum}}};
+  return implementations;
 }
 
 void recordRowSum(mtl::CommandBuffer& commandBuffer, const std::string& label, const RowSumProblem& problem,

@@ -9,7 +9,7 @@
 #include "mtl/buffer.hpp"
 #include "mtl/memory.hpp"
 
-namespace mps::detail {
+namespace mps::detail::row_sum_test {
 namespace {
 
 using testing::Values;
@@ -54,4 +54,4 @@ TEST_F(RowSum, IsFloat64Inside) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::row_sum_test

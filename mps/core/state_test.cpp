@@ -11,7 +11,7 @@
 #include "mtl/buffer.hpp"
 #include "mtl/memory.hpp"
 
-namespace mps {
+namespace mps::state_test {
 namespace {
 
 using testing::counted;
@@ -262,4 +262,4 @@ TEST(Decisions, D15ATemporaryStateReleasedWithReadsLeftIsNoError) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::state_test

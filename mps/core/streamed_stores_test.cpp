@@ -16,7 +16,7 @@
 #include "mtl/cpu/stream.hpp"
 #include "mtl/device.hpp"
 
-namespace mps::detail {
+namespace mps::detail::streamed_stores_test {
 namespace {
 
 using enum ImageFeatureChannelFormat;
@@ -142,4 +142,4 @@ TEST(StreamedStores, TilesBeginAtWholeVectors) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::streamed_stores_test

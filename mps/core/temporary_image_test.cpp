@@ -8,7 +8,7 @@
 #include "mtl/memory.hpp"
 
 /// Read counts of temporary images: spec/01 section 8.
-namespace mps {
+namespace mps::temporary_image_test {
 namespace {
 
 using testing::counted;
@@ -280,4 +280,4 @@ TEST_F(TemporaryImageTest, ContentOfAFailedCommandIsMarkedAndTheQueueGoesOn) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::temporary_image_test

@@ -95,8 +95,6 @@ Preparation prepareRowCopy(const TensorCopyProblem& problem) {
   return std::make_shared<const RowCopy>(problem);
 }
 
-constexpr Implementation<TensorCopyProblem> implementations[] = {{"rows", prepareRowCopy}};
-
 }  // namespace
 
 std::string TensorCopyProblem::describe() const {
@@ -104,6 +102,7 @@ std::string TensorCopyProblem::describe() const {
 }
 
 std::span<const Implementation<TensorCopyProblem>> tensorCopyImplementationsCpu() {
+  static constexpr Implementation<TensorCopyProblem> implementations[] = {{"rows", prepareRowCopy}};
   return implementations;
 }
 

@@ -16,7 +16,7 @@
 #include "mtl/error.hpp"
 
 /// Copies and the finite check, on every device.
-namespace mps::detail {
+namespace mps::detail::tensor_copy_test {
 namespace {
 
 using enum ImageFeatureChannelFormat;
@@ -149,4 +149,4 @@ TEST(FiniteCheck, NamesTheFirstPlaceOnEveryDevice) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::tensor_copy_test

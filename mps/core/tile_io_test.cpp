@@ -11,7 +11,7 @@
 #include "mps/core/for_each_target.hpp"
 #include "mtl/device.hpp"
 
-namespace mps::detail {
+namespace mps::detail::tile_io_test {
 namespace {
 
 using enum ImageFeatureChannelFormat;
@@ -179,4 +179,4 @@ TEST(TileIo, RunsOfDenseFloat16AreNotCopied) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::tile_io_test

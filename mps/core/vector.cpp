@@ -7,41 +7,41 @@
 namespace mps {
 namespace {
 
-constexpr const char* kDescriptor = "VectorDescriptor";
+constexpr const char* kVectorDescriptor = "VectorDescriptor";
 
 void checkStride(std::size_t vectorBytes, std::size_t length, DataType dataType) {
   const std::size_t size = sizeInBytes(dataType);
-  const std::size_t least = detail::checkedProduct(kDescriptor, length, size);
+  const std::size_t least = detail::checkedProduct(kVectorDescriptor, length, size);
   if (vectorBytes % size != 0 || vectorBytes < least)
-    throw Error(kDescriptor, "vectorBytes", std::to_string(vectorBytes),
+    throw Error(kVectorDescriptor, "vectorBytes", std::to_string(vectorBytes),
                 "a multiple of " + std::to_string(size) + " from " + std::to_string(least) + " on");
 }
 
 detail::ArrayExtent extentOf(const VectorDescriptor& descriptor) {
-  detail::checkElementType(kDescriptor, descriptor.dataType());
+  detail::checkElementType(kVectorDescriptor, descriptor.dataType());
   // The setters may have changed what the stride was chosen for.
   if (descriptor.vectors() > 1)
     checkStride(descriptor.vectorBytes(), descriptor.length(), descriptor.dataType());
   return {descriptor.vectors(), descriptor.vectorBytes(),
-          detail::checkedProduct(kDescriptor, descriptor.length(), sizeInBytes(descriptor.dataType()))};
+          detail::checkedProduct(kVectorDescriptor, descriptor.length(), sizeInBytes(descriptor.dataType()))};
 }
 
 }  // namespace
 
 VectorDescriptor VectorDescriptor::vectorDescriptor(std::size_t length, DataType dataType) {
-  detail::checkElementType(kDescriptor, dataType);
-  return {length, 1, detail::checkedProduct(kDescriptor, length, sizeInBytes(dataType)), dataType};
+  detail::checkElementType(kVectorDescriptor, dataType);
+  return {length, 1, detail::checkedProduct(kVectorDescriptor, length, sizeInBytes(dataType)), dataType};
 }
 
 VectorDescriptor VectorDescriptor::vectorDescriptor(std::size_t length, std::size_t vectors,
                                                     std::size_t vectorBytes, DataType dataType) {
-  detail::checkElementType(kDescriptor, dataType);
+  detail::checkElementType(kVectorDescriptor, dataType);
   checkStride(vectorBytes, length, dataType);
   return {length, vectors, vectorBytes, dataType};
 }
 
 std::size_t VectorDescriptor::vectorBytes(std::size_t length, DataType dataType) {
-  detail::checkElementType(kDescriptor, dataType);
+  detail::checkElementType(kVectorDescriptor, dataType);
   return detail::recommendedStride(length, dataType);
 }
 
@@ -56,7 +56,7 @@ VectorDescriptor VectorDescriptor::decode(Coder& coder) {
 }
 
 void VectorDescriptor::codeFields(Coder& coder) {
-  coder.codeClass(kDescriptor);
+  coder.codeClass(kVectorDescriptor);
   coder.code("length", length_);
   coder.code("vectors", vectors_);
   coder.code("vectorBytes", vectorBytes_);

@@ -13,7 +13,7 @@
 #include "mtl/buffer.hpp"
 #include "mtl/memory.hpp"
 
-namespace mps {
+namespace mps::vector_test {
 namespace {
 
 using testing::errorOf;
@@ -211,4 +211,4 @@ TEST_F(VectorTest, EachTemporaryVectorOfAnEncodeIsCountedOnce) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::vector_test

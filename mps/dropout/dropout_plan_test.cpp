@@ -13,7 +13,7 @@
 #include "mtl/cpu/stream.hpp"
 #include "mtl/device.hpp"
 
-namespace mps::detail {
+namespace mps::detail::dropout_plan_test {
 namespace {
 
 using enum ImageFeatureChannelFormat;
@@ -287,4 +287,4 @@ TEST(DropoutPlan, EveryFieldMatters) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::dropout_plan_test

@@ -8,7 +8,7 @@
 #include "mps/conform/compare.hpp"
 #include "mps/dropout/dropout_cases.hpp"
 
-namespace mps::detail {
+namespace mps::detail::dropout_reference_test {
 namespace {
 
 DropoutProblem rowOf(std::int64_t elements, float keepProbability, std::uint64_t seed) {
@@ -126,4 +126,4 @@ TEST(DropoutReference, GradientIsTheAdjoint) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::dropout_reference_test

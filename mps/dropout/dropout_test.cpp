@@ -11,7 +11,7 @@
 #include "mps/core/test_images.hpp"
 
 /// The public dropout kernels: spec/02 section 6.
-namespace mps {
+namespace mps::dropout_test {
 namespace {
 
 using testing::errorOf;
@@ -352,4 +352,4 @@ TEST(DropoutNodes, DefaultsAndGradients) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::dropout_test

@@ -5,7 +5,7 @@
 #include "mps/gather/gather_arrays_conform.hpp"
 #include "mps/gather/gather_reference.hpp"
 
-namespace mps::detail {
+namespace mps::detail::gather_plan_test {
 namespace {
 
 using namespace plan_testing;
@@ -182,4 +182,4 @@ TEST(GatherProblemTest, DescribeNamesWhatIsDone) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::gather_plan_test

@@ -8,7 +8,7 @@
 #include "mps/gather/gather_arrays_conform.hpp"
 
 /// The reference against spec/04 section 15.6.
-namespace mps::detail {
+namespace mps::detail::gather_reference_test {
 namespace {
 
 using Numbers = std::vector<double>;
@@ -76,4 +76,4 @@ TEST(GatherReference, TheGradientIsTheAdjoint) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::gather_reference_test

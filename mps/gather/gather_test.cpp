@@ -14,7 +14,7 @@
 #include "mtl/memory.hpp"
 
 /// The public classes against spec/04 section 15.6.
-namespace mps {
+namespace mps::gather_test {
 namespace {
 
 using testing::errorOf;
@@ -367,4 +367,4 @@ TEST_F(Gather, D1DecodedOnAnotherDeviceTheyKeepTheirProperties) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::gather_test

@@ -3,7 +3,7 @@
 #include "mps/gram_matrix/gram_matrix_cases.hpp"
 #include "mps/gram_matrix/gram_matrix_reference.hpp"
 
-namespace mps::detail {
+namespace mps::detail::gram_matrix_plan_test {
 namespace {
 
 using namespace plan_testing;
@@ -158,4 +158,4 @@ TEST(GramMatrixProblem, HashAndEqualitySeeEachField) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::gram_matrix_plan_test

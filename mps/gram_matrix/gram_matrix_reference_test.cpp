@@ -10,7 +10,7 @@
 #include "mps/conform/tolerance.hpp"
 #include "mps/gram_matrix/gram_matrix_cases.hpp"
 
-namespace mps::detail {
+namespace mps::detail::gram_matrix_reference_test {
 namespace {
 
 using Numbers = std::vector<double>;
@@ -78,4 +78,4 @@ TEST(GramMatrixReferenceTable, GradientIsTheCentralDifference) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::gram_matrix_reference_test

@@ -8,7 +8,7 @@
 
 /// The public classes and nodes, against spec/02 section 7 and spec/04 section 7.8. The arithmetic over all shapes is
 /// tested with the plans.
-namespace mps {
+namespace mps::gram_matrix_test {
 namespace {
 
 using testing::counted;
@@ -164,4 +164,4 @@ TEST_F(GramMatrix, NodesMakeTheirKernels) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::gram_matrix_test

@@ -20,7 +20,7 @@
 #include "mps/trainable/trainable_batch_normalization.hpp"
 
 /// Batch normalisation in graphs: spec/04 sections 6.4 and 6.6.
-namespace mps {
+namespace mps::batch_normalization_graph_test {
 namespace {
 
 using detail::FixedBatchNormalization;
@@ -396,4 +396,4 @@ TEST(BatchNormalizationGraph, DescribesItself) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::batch_normalization_graph_test

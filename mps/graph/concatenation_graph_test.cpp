@@ -8,7 +8,7 @@
 #include "mps/graph/test_network.hpp"
 
 /// Networks that fork and join by concatenation: spec/04 section 10, spec/00 D18.
-namespace mps {
+namespace mps::concatenation_graph_test {
 namespace {
 
 using testing::errorOf;
@@ -229,4 +229,4 @@ TEST(ConcatenationGraph, AnImageThatIsJoinedTwiceGetsTheSumOfItsSlices) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::concatenation_graph_test

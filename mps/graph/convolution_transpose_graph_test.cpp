@@ -8,7 +8,7 @@
 #include "mps/graph/test_network.hpp"
 
 /// Transposed convolution in graphs.
-namespace mps {
+namespace mps::convolution_transpose_graph_test {
 namespace {
 
 const std::shared_ptr<mtl::Device>& device() {
@@ -114,4 +114,4 @@ TEST(ConvolutionTransposeGraph, TrainsItsOwnWeightsAndThoseBelow) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::convolution_transpose_graph_test

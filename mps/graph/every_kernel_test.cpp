@@ -24,7 +24,7 @@
 #include "mps/upsampling/upsampling.hpp"
 
 /// Decisions that hold for the kernels of every family.
-namespace mps {
+namespace mps::every_kernel_test {
 namespace {
 
 using testing::sizeOf;
@@ -157,4 +157,4 @@ TEST_F(EveryKernel, D16UnormIsASourceAndNoDestination) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::every_kernel_test

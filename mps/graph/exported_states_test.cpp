@@ -4,7 +4,7 @@
 #include "mps/graph/test_network.hpp"
 
 /// States that a graph hands out, permanent and temporary.
-namespace mps {
+namespace mps::exported_states_test {
 namespace {
 
 const std::shared_ptr<mtl::Device>& device() {
@@ -93,4 +93,4 @@ TEST(ExportedStates, OneThatTheHostReadsLaterIsPermanent) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::exported_states_test

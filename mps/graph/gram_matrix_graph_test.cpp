@@ -8,7 +8,7 @@
 #include "mps/graph/nn_graph.hpp"
 
 /// Gram matrices in graphs: spec/04 section 7.8.
-namespace mps {
+namespace mps::gram_matrix_graph_test {
 namespace {
 
 using testing::sizeOf;
@@ -56,4 +56,4 @@ TEST_F(GramMatrixGraph, ACallbackChoosesAlpha) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::gram_matrix_graph_test

@@ -20,7 +20,7 @@
 #include "mps/trainable/trainable_image_normalization.hpp"
 
 /// Graphs encode, and decode on another device to ones that compute and train as the coded ones would (spec/00 D1).
-namespace mps {
+namespace mps::graph_coding_test {
 namespace {
 
 using nlohmann::json;
@@ -385,4 +385,4 @@ TEST_F(GraphCoding, DamagedDataThrowsOrRuns) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::graph_coding_test

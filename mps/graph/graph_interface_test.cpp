@@ -16,7 +16,7 @@
 #include "mtl/memory.hpp"
 
 /// What goes into a graph's encodes and what comes out: spec/04 section 5.
-namespace mps {
+namespace mps::graph_interface_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -342,4 +342,4 @@ TEST_F(GraphInterface, AKernelWithoutImagesIsRefused) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::graph_interface_test

@@ -13,7 +13,7 @@
 
 /// What a graph keeps for the sizes that it has seen, and what its results must not depend on: design
 /// sections 4 and 14.
-namespace mps {
+namespace mps::graph_memory_test {
 namespace {
 
 using test::SmallNetwork;
@@ -108,4 +108,4 @@ TEST_F(GraphMemory, StepsOnShuffledAndPoisonedMemoryGiveTheSameBits) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::graph_memory_test

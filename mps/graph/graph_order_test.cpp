@@ -12,7 +12,7 @@
 #include "mps/graph/test_network.hpp"
 
 /// Which steps a graph has, and in which order: spec/04 sections 5.1 and 6.1.
-namespace mps {
+namespace mps::graph_order_test {
 namespace {
 
 using test::SmallNetwork;
@@ -233,4 +233,4 @@ TEST_F(Geometry, AGradientHasTheSizeOfItsForwardSource) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::graph_order_test

@@ -11,7 +11,7 @@
 #include "mps/graph/test_network.hpp"
 
 /// The passes that let images share memory: accumulation and work in place.
-namespace mps {
+namespace mps::image_reuse_test {
 namespace {
 
 using test::SmallNetwork;
@@ -187,4 +187,4 @@ TEST(WorkInPlace, NotWhereTheFormatChanges) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::image_reuse_test

@@ -9,7 +9,7 @@
 #include "mps/upsampling/scale_node.hpp"
 
 /// Scale nodes with a transform provider (spec/04 section 7.7).
-namespace mps {
+namespace mps::image_scale_graph_test {
 namespace {
 
 using testing::sizeOf;
@@ -66,4 +66,4 @@ TEST_F(ScaleGraph, LayersBehindALanczosScaleTrain) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::image_scale_graph_test

@@ -13,7 +13,7 @@
 #include "mps/trainable/trainable_image_normalization.hpp"
 
 /// Instance and group normalisation in graphs: spec/04 sections 6.4, 7.4 and 8.1.
-namespace mps {
+namespace mps::instance_normalization_graph_test {
 namespace {
 
 using detail::FixedInstanceNormalization;
@@ -230,4 +230,4 @@ TEST(InstanceNormalizationGraph, WhatNodesRefuse) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::instance_normalization_graph_test

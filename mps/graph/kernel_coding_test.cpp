@@ -17,7 +17,7 @@
 #include "mps/trainable/trainable_layer.hpp"
 
 /// Every class of kernels encodes, and decodes on another device to one that computes the same bits (spec/00 D1).
-namespace mps {
+namespace mps::kernel_coding_test {
 namespace {
 
 using nlohmann::json;
@@ -361,4 +361,4 @@ TEST_F(KernelCoding, DamagedDataThrowsOrDecodes) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::kernel_coding_test

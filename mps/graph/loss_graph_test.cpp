@@ -11,7 +11,7 @@
 #include "mps/softmax/softmax.hpp"
 
 /// Graphs whose losses are images: spec/04 sections 4.2, 7.9 and 11.7.
-namespace mps {
+namespace mps::loss_graph_test {
 namespace {
 
 using test::SmallNetwork;
@@ -231,4 +231,4 @@ TEST(LossGraph, SizesThatDoNotFitAreNamed) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::loss_graph_test

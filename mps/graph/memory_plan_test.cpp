@@ -4,7 +4,7 @@
 
 #include <random>
 
-namespace mps::detail {
+namespace mps::detail::memory_plan_test {
 namespace {
 
 bool overlaps(const MemoryPlan& plan, std::span<const MemoryRequest> requests, std::size_t a, std::size_t b) {
@@ -62,4 +62,4 @@ TEST(MemoryPlan, RandomRequestsNeverOverlapAndStayNearTheBound) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::memory_plan_test

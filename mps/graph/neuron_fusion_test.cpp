@@ -12,7 +12,7 @@
 #include "mps/graph/test_network.hpp"
 
 /// The pass that puts a neuron into the convolution before it, and what it never crosses: spec/04 section 6.3.
-namespace mps {
+namespace mps::neuron_fusion_test {
 namespace {
 
 using testing::Values;
@@ -215,4 +215,4 @@ TEST_F(NeuronFusion, InTrainingTheGradientReadsTheResultInPlaceOfTheSource) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::neuron_fusion_test

@@ -13,7 +13,7 @@
 #include "mps/graph/test_network.hpp"
 
 /// The pass that puts the derivative of a ReLU into the gradient of the maximum pooling behind it.
-namespace mps {
+namespace mps::neuron_gradient_fusion_test {
 namespace {
 
 using test::SmallNetwork;
@@ -219,4 +219,4 @@ TEST_F(NeuronGradientFusion, UnderAPredicateAStepRunsWhollyOrNotAtAll) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::neuron_gradient_fusion_test

@@ -13,7 +13,7 @@
 #include "mps/pooling/pooling.hpp"
 #include "mps/softmax/softmax.hpp"
 
-namespace mps {
+namespace mps::nn_graph_test {
 namespace {
 
 using test::SmallNetwork;
@@ -321,4 +321,4 @@ TEST(NNGraph, ACopyOnAnotherDeviceComputesTheSame) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::nn_graph_test

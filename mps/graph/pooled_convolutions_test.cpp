@@ -13,7 +13,7 @@
 
 /// The pass that lets a convolution give the maxima of its result in place of it. A CPU does so where it is forced to,
 /// a GPU by itself.
-namespace mps {
+namespace mps::pooled_convolutions_test {
 namespace {
 
 using Source = std::shared_ptr<NNImageNode>;
@@ -143,4 +143,4 @@ TEST_F(PooledConvolutions, OnlyOfLayersThatNeedNoDataGradient) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::pooled_convolutions_test

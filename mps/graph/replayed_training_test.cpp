@@ -18,7 +18,7 @@
 
 /// Devices may keep the commands of a step and replay them (docs/architecture.md); nobody must notice. A step
 /// on a queue of its own is never a replay, so it is what the others are compared with.
-namespace mps {
+namespace mps::replayed_training_test {
 namespace {
 
 using test::SmallNetwork;
@@ -353,4 +353,4 @@ INSTANTIATE_TEST_SUITE_P(Devices, ReplayedTraining, ::testing::ValuesIn(mtl::cop
 INSTANTIATE_TEST_SUITE_P(Devices, ReplayedResults, ::testing::ValuesIn(mtl::copyAllDevices()), nameOf);
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::replayed_training_test

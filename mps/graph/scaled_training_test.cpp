@@ -9,7 +9,7 @@
 #include "mps/graph/test_network.hpp"
 
 /// Training with a loss scale, on every device of the machine.
-namespace mps {
+namespace mps::scaled_training_test {
 namespace {
 
 using Weights = std::vector<std::vector<float>>;
@@ -107,4 +107,4 @@ std::string nameOf(const ::testing::TestParamInfo<std::shared_ptr<mtl::Device>>&
 INSTANTIATE_TEST_SUITE_P(Devices, ScaledTraining, ::testing::ValuesIn(mtl::copyAllDevices()), nameOf);
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::scaled_training_test

@@ -6,7 +6,7 @@
 #include "mps/graph/test_network.hpp"
 
 /// Graphs on images that hold several (spec/04 section 5.3, spec/00 D16).
-namespace mps {
+namespace mps::stacked_images_test {
 namespace {
 
 using testing::counted;
@@ -109,4 +109,4 @@ TEST_F(StackedImages, AreRefusedWhereEachImageHasAState) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::stacked_images_test

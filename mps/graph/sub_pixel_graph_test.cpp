@@ -8,7 +8,7 @@
 #include "mps/graph/test_network.hpp"
 
 /// Sub-pixel convolutions in graphs (spec/02 section 2.3): forward only.
-namespace mps {
+namespace mps::sub_pixel_graph_test {
 namespace {
 
 using testing::errorOf;
@@ -84,4 +84,4 @@ TEST_F(SubPixelGraph, LayersBehindItTrain) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::sub_pixel_graph_test

@@ -4,7 +4,7 @@
 #include "mps/core/error.hpp"
 #include "mps/graph/test_network.hpp"
 
-namespace mps {
+namespace mps::training_graph_test {
 namespace {
 
 const std::shared_ptr<mtl::Device>& device() {
@@ -141,4 +141,4 @@ TEST(TrainingGraph, TheResidualNetworkLearns) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::training_graph_test

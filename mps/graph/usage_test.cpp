@@ -15,7 +15,7 @@
 #include "mps/softmax/softmax.hpp"
 
 /// Behaviours that programs rely on (spec/06 section 4), seen through a graph.
-namespace mps {
+namespace mps::usage_test {
 namespace {
 
 using testing::ArraySource;
@@ -518,4 +518,4 @@ TEST(Decisions, D17FormatsOfActivationsAndGradients) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::usage_test

@@ -2,7 +2,7 @@
 
 #include "mps/graph/test_network.hpp"
 
-namespace mps {
+namespace mps::verbose_graph_test {
 namespace {
 
 /// Behaviour of programs that set graph.options = verbose (spec/06).
@@ -25,4 +25,4 @@ TEST(VerboseGraph, DescribesItselfWhenItMeetsNewSizes) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::verbose_graph_test

@@ -12,7 +12,7 @@
 
 /// What group normalisation has of its own: spec/03 section 7, on the example of section 7.6 (channels innermost):
 /// two channels in one group, gamma [3, 6], beta [1, 0], epsilon 4.
-namespace mps {
+namespace mps::group_normalization_test {
 namespace {
 
 using detail::FixedGroupNormalization;
@@ -100,4 +100,4 @@ TEST_F(GroupNormalization, ForeignStates) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::group_normalization_test

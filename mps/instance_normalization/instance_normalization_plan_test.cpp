@@ -9,7 +9,7 @@
 
 #include "mps/instance_normalization/instance_normalization_cases_setting.hpp"
 
-namespace mps::detail {
+namespace mps::detail::instance_normalization_plan_test {
 namespace {
 
 using enum ImageFeatureChannelFormat;
@@ -363,4 +363,4 @@ TEST(InstanceNormalizationPlan, EveryFieldMatters) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::instance_normalization_plan_test

@@ -8,7 +8,7 @@
 #include "mps/conform/compare.hpp"
 #include "mps/conform/tolerance.hpp"
 
-namespace mps::detail {
+namespace mps::detail::instance_normalization_reference_test {
 namespace {
 
 using Values = std::vector<double>;
@@ -123,4 +123,4 @@ TEST(InstanceNormalizationReference, GradientsAreTheDerivativesOfTheForwardPass)
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::instance_normalization_reference_test

@@ -13,7 +13,7 @@
 
 /// Kernels and states: spec/03 section 6, on the example of section 6.6: images [1, 3] and [10, 12], gamma 4, beta 1,
 /// epsilon 3; dy [1, 2] and [0, 4].
-namespace mps {
+namespace mps::instance_normalization_test {
 namespace {
 
 using detail::FixedInstanceNormalization;
@@ -385,4 +385,4 @@ TEST_F(InstanceNormalization, WhatGradientEncodesRefuse) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::instance_normalization_test

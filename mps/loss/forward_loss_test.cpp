@@ -14,7 +14,7 @@
 #include "mps/loss/loss_node.hpp"
 
 /// Losses as images: spec/04 sections 7.9, 8.4 and 11.7.
-namespace mps {
+namespace mps::forward_loss_test {
 namespace {
 
 using testing::errorOf;
@@ -452,4 +452,4 @@ TEST(InitialGradientNode, HasNoGradientOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::forward_loss_test

@@ -8,7 +8,7 @@
 #include "mps/loss/loss_node.hpp"
 
 /// Labels in all their forms, and what the loss refuses: spec/04 sections 11.1 to 11.3.
-namespace mps {
+namespace mps::loss_labels_test {
 namespace {
 
 using testing::counted;
@@ -374,4 +374,4 @@ TEST(LossNode, ItsResultIsTheGradient) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::loss_labels_test

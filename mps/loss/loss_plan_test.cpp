@@ -15,7 +15,7 @@
 #include "mps/loss/loss_reference.hpp"
 #include "mtl/cpu/stream.hpp"
 
-namespace mps::detail {
+namespace mps::detail::loss_plan_test {
 namespace {
 
 constexpr std::uint64_t kSeed = 11;
@@ -495,4 +495,4 @@ TEST(LossPlan, EachInputTensorMatters) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::loss_plan_test

@@ -9,7 +9,6 @@ namespace mps::detail {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr std::int64_t kFloat32Additions = 1024;
 constexpr std::int64_t kElementRoundings = 12;
 
 /// A number and the sum of the absolute values of the terms that it was made of.

@@ -5,6 +5,9 @@
 
 namespace mps::detail {
 
+/// Roundings of a sum over elements in float32, in blocks and then over blocks.
+inline constexpr std::int64_t kFloat32Additions = 1024;
+
 /// Inputs of the loss in float64. Tensors that the problem does not have stay empty.
 struct LossInputs {
   ReferenceTensor predictions;

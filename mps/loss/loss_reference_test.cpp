@@ -11,7 +11,7 @@
 #include "mps/conform/compare.hpp"
 #include "mps/loss/loss_check_values.hpp"
 
-namespace mps::detail {
+namespace mps::detail::loss_reference_test {
 namespace {
 
 using Values = std::vector<double>;
@@ -370,4 +370,4 @@ TEST(LossGradient, PrintedSoftMaxRuleWeighsTheDifference) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::loss_reference_test

@@ -11,7 +11,7 @@
 #include "mps/loss/loss_check_values.hpp"
 
 /// The public loss kernel: spec/04 sections 11.3 to 11.8.
-namespace mps {
+namespace mps::loss_test {
 namespace {
 
 using testing::sizeOf;
@@ -331,4 +331,4 @@ TEST_F(Loss, RefusesALossScaleWithoutReduction) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::loss_test

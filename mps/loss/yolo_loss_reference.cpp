@@ -11,7 +11,6 @@ namespace {
 /// Roundings of what a loss is given: the overlap of two boxes has the most, each of its differences, sums and products.
 constexpr std::int64_t kInputRoundings = 40;
 constexpr std::int64_t kInputTranscendental = 4;
-constexpr std::int64_t kFloat32Additions = 1024;
 
 struct Box {
   double x, y, width, height;
@@ -47,10 +46,10 @@ struct PartInputs {
   double targetMagnitude = 0;  ///< beside |target|: what its roundings are relative to
 };
 
-class Evaluation {
+class YOLOEvaluation {
  public:
-  Evaluation(const YOLOLossProblem& problem, const ReferenceTensor& predictions,
-             const ReferenceTensor& labels, const ReferenceTensor& weights)
+  YOLOEvaluation(const YOLOLossProblem& problem, const ReferenceTensor& predictions,
+                 const ReferenceTensor& labels, const ReferenceTensor& weights)
       : problem_(problem), predictions_(predictions), labels_(labels), weights_(weights) {
     const bool perElement = problem.reductionType == CNNReductionType::None;
     outputs_.gradient =
@@ -230,7 +229,7 @@ class Evaluation {
 
 YOLOLossOutputs yoloLossReference(const YOLOLossProblem& problem, const ReferenceTensor& predictions,
                                   const ReferenceTensor& labels, const ReferenceTensor& weights) {
-  return Evaluation(problem, predictions, labels, weights).run();
+  return YOLOEvaluation(problem, predictions, labels, weights).run();
 }
 
 }  // namespace mps::detail

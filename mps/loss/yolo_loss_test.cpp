@@ -15,7 +15,7 @@
 #include "mps/loss/yolo_loss_reference.hpp"
 
 /// The loss of YOLO, against spec/04 section 12: reference, plans, classes and nodes.
-namespace mps {
+namespace mps::yolo_loss_test {
 namespace {
 
 using detail::ReferenceTensor;
@@ -411,4 +411,4 @@ TEST_F(YOLOLoss, TheNodeIsItsOwnGradient) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::yolo_loss_test

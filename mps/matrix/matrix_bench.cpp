@@ -9,7 +9,7 @@
 namespace mps::detail {
 namespace {
 
-constexpr auto kFloat32 = ImageFeatureChannelFormat::Float32;
+constexpr auto kFormat = ImageFeatureChannelFormat::Float32;
 
 /// Words are computed, not moved: the rows say how far from the speed of memory that is.
 template <class Random>
@@ -18,8 +18,8 @@ void benchRandom(Bench& bench) {
   using Descriptor = MatrixRandomDistributionDescriptor;
   const auto add = [&](const char* what, DataType type, const Descriptor& distribution) {
     const auto random = Random::create(bench.device(), type, 1, distribution);
-    const BenchKey key{random->className(), Direction::Forward, kFloat32,
-                       std::to_string(kLength) + " " + what, 1};
+    const BenchKey key{random->className(), Direction::Forward, kFormat, std::to_string(kLength) + " " + what,
+                       1};
     if (!bench.isSelected(key.describe())) return;
     const auto numbers = Vector::create(bench.device(), VectorDescriptor::vectorDescriptor(kLength, type));
     bench.kernel(key, {.bytes = kLength * sizeof(float)},
@@ -31,7 +31,7 @@ void benchRandom(Bench& bench) {
 }
 
 void benchCopies(Bench& bench) {
-  for (const auto format : {kFloat32, ImageFeatureChannelFormat::Float16})
+  for (const auto format : {kFormat, ImageFeatureChannelFormat::Float16})
     for (const auto layout :
          {DataLayout::FeatureChannelsxHeightxWidth, DataLayout::HeightxWidthxFeatureChannels})
       for (const auto& [size, channels] : {std::pair{14, 256}, {56, 64}}) {
@@ -63,10 +63,10 @@ void benchCopies(Bench& bench) {
 void benchProducts(Bench& bench) {
   constexpr std::size_t kSize = 1024;
   for (const bool transposes : {false, true}) {
-    const BenchKey key{"MatrixMultiplication", Direction::Forward, kFloat32,
+    const BenchKey key{"MatrixMultiplication", Direction::Forward, kFormat,
                        std::string("1024x1024x1024") + (transposes ? " both transposed" : ""), 1};
     if (!bench.isSelected(key.describe())) continue;
-    const auto square = [&] { return benchMatrix(bench.device(), kSize, kSize, kFloat32); };
+    const auto square = [&] { return benchMatrix(bench.device(), kSize, kSize, kFormat); };
     const auto left = square();
     const auto right = square();
     const auto result = square();
@@ -77,11 +77,11 @@ void benchProducts(Bench& bench) {
   }
   constexpr std::size_t kRows = 4096;
   const auto keyOf = [](bool transposes) {
-    return BenchKey{"MatrixVectorMultiplication", Direction::Forward, kFloat32,
+    return BenchKey{"MatrixVectorMultiplication", Direction::Forward, kFormat,
                     std::string("4096x4096") + (transposes ? " transposed" : ""), 1};
   };
   if (!bench.isSelected(keyOf(false).describe()) && !bench.isSelected(keyOf(true).describe())) return;
-  const auto matrix = benchMatrix(bench.device(), kRows, kRows, kFloat32);
+  const auto matrix = benchMatrix(bench.device(), kRows, kRows, kFormat);
   const auto vector = [&] {
     return Vector::create(bench.device(), VectorDescriptor::vectorDescriptor(kRows, DataType::Float32));
   };
@@ -127,10 +127,10 @@ void benchLayers(Bench& bench) {
   const auto& device = bench.device();
   const auto layer = MatrixFullyConnected::create(device);
   const auto gradient = MatrixFullyConnectedGradient::create(device);
-  const BenchKey forwardKey{layer->className(), Direction::Forward, kFloat32, "1024 to 1024", kSize};
-  const BenchKey gradientKey{gradient->className(), Direction::Gradient, kFloat32, "1024 to 1024", kSize};
+  const BenchKey forwardKey{layer->className(), Direction::Forward, kFormat, "1024 to 1024", kSize};
+  const BenchKey gradientKey{gradient->className(), Direction::Gradient, kFormat, "1024 to 1024", kSize};
   if (!bench.isSelected(forwardKey.describe()) && !bench.isSelected(gradientKey.describe())) return;
-  const auto square = [&] { return benchMatrix(device, kSize, kSize, kFloat32); };
+  const auto square = [&] { return benchMatrix(device, kSize, kSize, kFormat); };
   const auto vector = [&] {
     return Vector::create(device, VectorDescriptor::vectorDescriptor(kSize, DataType::Float32));
   };

@@ -218,8 +218,6 @@ Preparation prepareRows(const MatrixCopyProblem& problem) {
   return std::make_shared<const CopyPlan>(problem);
 }
 
-constexpr std::array<Implementation<MatrixCopyProblem>, 1> kImplementations{{{"rows", prepareRows}}};
-
 }  // namespace
 
 std::string MatrixCopyProblem::describe() const {
@@ -234,7 +232,8 @@ std::string MatrixCopyProblem::describe() const {
 }
 
 std::span<const Implementation<MatrixCopyProblem>> matrixCopyImplementationsCpu() {
-  return kImplementations;
+  static constexpr std::array<Implementation<MatrixCopyProblem>, 1> implementations{{{"rows", prepareRows}}};
+  return implementations;
 }
 
 }  // namespace mps::detail

@@ -8,7 +8,7 @@
 #include "mps/matrix/matrix_layers_reference.hpp"
 
 /// Copies of parts of matrices: spec/05 section 6.3.
-namespace mps {
+namespace mps::matrix_copy_test {
 namespace {
 
 using testing::counted;
@@ -286,4 +286,4 @@ TEST_F(MatrixCopyTest, CopiesOfTheKernelKeepItsProperties) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::matrix_copy_test

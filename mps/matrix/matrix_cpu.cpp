@@ -188,13 +188,12 @@ Preparation preparePlain(const MatrixMultiplicationProblem& problem) {
   return std::make_shared<const PlainPlan>(problem);
 }
 
-constexpr Implementation<MatrixMultiplicationProblem> kImplementations[] = {{"matmul", prepareMatmul},
-                                                                            {"plain", preparePlain}};
-
 }  // namespace
 
 std::span<const Implementation<MatrixMultiplicationProblem>> matrixMultiplicationImplementationsCpu() {
-  return kImplementations;
+  static constexpr Implementation<MatrixMultiplicationProblem> implementations[] = {{"matmul", prepareMatmul},
+                                                                                    {"plain", preparePlain}};
+  return implementations;
 }
 
 std::string MatrixMultiplicationProblem::describe() const {

@@ -9,7 +9,7 @@
 #include "mps/matrix/matrix_reference.hpp"
 
 /// Fully connected layers of matrices: spec/04 section 16.1, spec/05 section 9.
-namespace mps {
+namespace mps::matrix_fully_connected_test {
 namespace {
 
 using detail::ReferenceTensor;
@@ -331,4 +331,4 @@ TEST_F(MatrixFullyConnectedTest, CopiesForAnotherDeviceKeepTheirProperties) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::matrix_fully_connected_test

@@ -270,12 +270,11 @@ Preparation prepareBlocks(const ImageMatrixCopyProblem& problem) {
   return std::make_shared<const ImageMatrixCopyPlan>(problem);
 }
 
-constexpr Implementation<ImageMatrixCopyProblem> kImplementations[] = {{"blocks", prepareBlocks}};
-
 }  // namespace
 
 std::span<const Implementation<ImageMatrixCopyProblem>> imageMatrixCopyImplementationsCpu() {
-  return kImplementations;
+  static constexpr Implementation<ImageMatrixCopyProblem> implementations[] = {{"blocks", prepareBlocks}};
+  return implementations;
 }
 
 std::string ImageMatrixCopyProblem::describe() const {

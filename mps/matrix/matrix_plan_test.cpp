@@ -15,7 +15,7 @@
 #include "mtl/cpu/stream.hpp"
 #include "mtl/device.hpp"
 
-namespace mps::detail {
+namespace mps::detail::matrix_plan_test {
 namespace {
 
 using enum ImageFeatureChannelFormat;
@@ -338,4 +338,4 @@ TEST(ImageMatrixCopyPlan, EveryFieldMatters) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::matrix_plan_test

@@ -249,12 +249,11 @@ Preparation prepareRandom(const MatrixRandomProblem& problem) {
   return std::make_shared<const RandomPlan>(problem);
 }
 
-constexpr Implementation<MatrixRandomProblem> kImplementations[] = {{"vector", prepareRandom}};
-
 }  // namespace
 
 std::span<const Implementation<MatrixRandomProblem>> matrixRandomImplementationsCpu() {
-  return kImplementations;
+  static constexpr Implementation<MatrixRandomProblem> implementations[] = {{"vector", prepareRandom}};
+  return implementations;
 }
 
 }  // namespace mps::detail

@@ -22,7 +22,7 @@
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 
-namespace mps {
+namespace mps::matrix_random_test {
 namespace {
 
 using detail::MatrixRandomCase;
@@ -43,11 +43,11 @@ std::string errorOf(const std::function<void()>& call) {
   return {};
 }
 
-testing::AssertionResult names(const std::string& text, const std::vector<std::string>& words) {
+::testing::AssertionResult names(const std::string& text, const std::vector<std::string>& words) {
   for (const std::string& word : words)
     if (text.find(word) == std::string::npos)
-      return testing::AssertionFailure() << "\"" << word << "\" is not in \"" << text << "\"";
-  return testing::AssertionSuccess();
+      return ::testing::AssertionFailure() << "\"" << word << "\" is not in \"" << text << "\"";
+  return ::testing::AssertionSuccess();
 }
 
 /// Words as halves: detail::matrixRandomReference.
@@ -181,7 +181,7 @@ TEST(MatrixRandomPlan, EveryFieldMatters) {
   EXPECT_NE(Fill(item, RandomGenerator::MTGP32).found(), fill.found());
 }
 
-class MatrixRandomTest : public testing::Test {
+class MatrixRandomTest : public ::testing::Test {
  protected:
   std::shared_ptr<mtl::Device> device_ = mtl::newCPUDevice(2);
   std::shared_ptr<mtl::CommandQueue> queue_ = device_->newCommandQueue();
@@ -209,7 +209,7 @@ class MatrixRandomTest : public testing::Test {
   }
 };
 
-using MatrixRandomTypes = testing::Types<MatrixRandomMTGP32, MatrixRandomPhilox>;
+using MatrixRandomTypes = ::testing::Types<MatrixRandomMTGP32, MatrixRandomPhilox>;
 template <class Random>
 class MatrixRandomOf : public MatrixRandomTest {
  protected:
@@ -595,4 +595,4 @@ TEST(MatrixRandomDistributionDescriptorTest, Factories) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::matrix_random_test

@@ -7,7 +7,7 @@
 #include "mps/conform/compare.hpp"
 #include "mps/matrix/matrix_cases.hpp"
 
-namespace mps::detail {
+namespace mps::detail::matrix_reference_test {
 namespace {
 
 using Words = std::vector<std::uint32_t>;
@@ -168,4 +168,4 @@ TEST(ImageMatrixCopyReference, TheCopyBackIsTheGradient) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::matrix_reference_test

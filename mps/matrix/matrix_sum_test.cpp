@@ -7,7 +7,7 @@
 #include "mps/matrix/matrix_layers_reference.hpp"
 
 /// Sums of matrices: spec/05 section 7.1.
-namespace mps {
+namespace mps::matrix_sum_test {
 namespace {
 
 using testing::errorOf;
@@ -273,4 +273,4 @@ TEST_F(MatrixSumTest, CopiesForAnotherDeviceKeepTheirProperties) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::matrix_sum_test

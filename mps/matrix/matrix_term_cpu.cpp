@@ -17,7 +17,7 @@ constexpr std::int64_t kPiece = 1024;
 constexpr std::int64_t kTransposedPiece = 64;
 constexpr std::int64_t kTransposedRows = 32;
 /// Elements that a thread takes at least.
-constexpr std::int64_t kGrain = 16384;
+constexpr std::int64_t kGrainOfTerms = 16384;
 
 /// Piece by piece of a row, or of a few rows.
 class TermPlan final : public Plan {
@@ -31,7 +31,7 @@ class TermPlan final : public Plan {
     const std::int64_t most = problem_.transpose ? kTransposedRows : 1;
     const std::int64_t length = problem_.transpose ? kTransposedPiece : kPiece;
     const std::int64_t groups = (destination.height + most - 1) / most;
-    const std::int64_t grain = kGrain / std::max<std::int64_t>(1, most * destination.channels) + 1;
+    const std::int64_t grain = kGrainOfTerms / std::max<std::int64_t>(1, most * destination.channels) + 1;
     mtl::cpu::asCpu(stream).parallelFor(groups, grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t group = begin; group < end; ++group) {
         const std::int64_t row = group * most;
@@ -120,8 +120,6 @@ Preparation prepareRows(const MatrixTermProblem& problem) {
   return std::make_shared<const TermPlan>(problem);
 }
 
-constexpr std::array<Implementation<MatrixTermProblem>, 1> kImplementations{{{"rows", prepareRows}}};
-
 }  // namespace
 
 std::string MatrixTermProblem::describe() const {
@@ -136,7 +134,8 @@ std::string MatrixTermProblem::describe() const {
 }
 
 std::span<const Implementation<MatrixTermProblem>> matrixTermImplementationsCpu() {
-  return kImplementations;
+  static constexpr std::array<Implementation<MatrixTermProblem>, 1> implementations{{{"rows", prepareRows}}};
+  return implementations;
 }
 
 }  // namespace mps::detail

@@ -17,7 +17,7 @@
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 
-namespace mps {
+namespace mps::matrix_test {
 namespace {
 
 using Half = mps::Float16;
@@ -470,4 +470,4 @@ TEST_F(MatrixKernels, UnaryKernelsHaveTwoOrigins) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::matrix_test

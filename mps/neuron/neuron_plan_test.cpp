@@ -14,7 +14,7 @@
 #include "mtl/cpu/stream.hpp"
 #include "mtl/device.hpp"
 
-namespace mps::detail {
+namespace mps::detail::neuron_plan_test {
 namespace {
 
 using enum ImageFeatureChannelFormat;
@@ -348,4 +348,4 @@ TEST(NeuronPlan, EveryFieldMatters) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::neuron_plan_test

@@ -9,7 +9,7 @@
 
 // The functions, their check values and their derivatives are tested in mps/core/neuron_reference_test.cpp.
 
-namespace mps::detail {
+namespace mps::detail::neuron_reference_test {
 namespace {
 
 ReferenceTensor pixels(std::int64_t channels, std::vector<double> values) {
@@ -78,4 +78,4 @@ TEST(NeuronReference, GradientIsTheDerivativeOfTheForwardPass) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::neuron_reference_test

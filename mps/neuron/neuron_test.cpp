@@ -11,7 +11,7 @@
 #include "mps/neuron/neuron_node.hpp"
 
 /// The public neuron kernels: spec/03 section 11.
-namespace mps {
+namespace mps::neuron_test {
 namespace {
 
 using testing::errorOf;
@@ -268,4 +268,4 @@ TEST(NeuronNodes, DefaultsAndGradients) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::neuron_test

@@ -12,7 +12,7 @@
 #include "mps/normalization/normalization_reference.hpp"
 #include "mps/normalization/normalization_tiles.hpp"
 
-namespace mps::detail {
+namespace mps::detail::normalization_plan_test {
 namespace {
 
 using enum ImageFeatureChannelFormat;
@@ -434,4 +434,4 @@ TEST(NormalizationProblem, HashAndEqualitySeeEachField) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::normalization_plan_test

@@ -10,7 +10,7 @@
 #include "mps/conform/tolerance.hpp"
 #include "mps/normalization/normalization_cases.hpp"
 
-namespace mps::detail {
+namespace mps::detail::normalization_reference_test {
 namespace {
 
 using enum NormalizationKind;
@@ -227,4 +227,4 @@ TEST(NormalizationView, IsCutOutOfTheWholeGradient) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::normalization_reference_test

@@ -15,7 +15,7 @@
 
 /// The public classes, against the worked examples of spec/03 sections 8 to 10 and the decisions of spec/00. The
 /// kernels' arithmetic over all shapes is tested with their plans.
-namespace mps {
+namespace mps::normalization_test {
 namespace {
 
 using testing::DeviceTest;
@@ -677,4 +677,4 @@ TEST_F(Normalization, CrossChannelNodesMakeTheirKernels) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::normalization_test

@@ -31,7 +31,7 @@ WindowTiles::WindowTiles(const NormalizationProblem& problem) : power(problem.be
 namespace {
 
 /// Elements below which another thread does not pay.
-constexpr std::int64_t kGrain = 4096;
+constexpr std::int64_t kGrainOfWindows = 4096;
 
 class WindowPlan final : public Plan {
  public:
@@ -42,7 +42,7 @@ class WindowPlan final : public Plan {
         workingBytes_(static_cast<std::size_t>(tiles.workingRows) * tiles.rowFloats * sizeof(float)) {
     // A few parts for each processor, so that any number of threads shares them evenly.
     const auto most = std::int64_t{4} * std::max(1U, std::thread::hardware_concurrency());
-    parts_ = std::clamp<std::int64_t>(problem.destination.elements() / kGrain, 1,
+    parts_ = std::clamp<std::int64_t>(problem.destination.elements() / kGrainOfWindows, 1,
                                       std::max<std::int64_t>(1, std::min(rows_, most)));
   }
 

@@ -16,7 +16,7 @@
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 
-namespace mps::detail {
+namespace mps::detail::combined_updates_test {
 namespace {
 
 /// A parameter with its optimiser.
@@ -177,4 +177,4 @@ INSTANTIATE_TEST_SUITE_P(Devices, Updates, ::testing::ValuesIn(mtl::copyAllDevic
 });
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::combined_updates_test

@@ -10,7 +10,7 @@
 #include "mtl/buffer.hpp"
 
 /// The optimisers on batch-normalisation states: spec/04 section 13.6.
-namespace mps {
+namespace mps::optimizer_batch_normalization_test {
 namespace {
 
 using testing::errorOf;
@@ -161,4 +161,4 @@ TEST_F(BatchNormalizationOptimizer, WhatIsRefused) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::optimizer_batch_normalization_test

@@ -10,7 +10,7 @@
 #include "mtl/buffer.hpp"
 
 /// The optimisers on convolution states: spec/04 section 13.6.
-namespace mps {
+namespace mps::optimizer_convolution_test {
 namespace {
 
 using testing::errorOf;
@@ -217,4 +217,4 @@ TEST_F(ConvolutionOptimizer, MistakesAreSentences) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::optimizer_convolution_test

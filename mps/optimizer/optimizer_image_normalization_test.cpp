@@ -10,7 +10,7 @@
 #include "mtl/buffer.hpp"
 
 /// The optimisers on states of instance and group normalisation: spec/04 section 13.6, last rows of its rules.
-namespace mps {
+namespace mps::optimizer_image_normalization_test {
 namespace {
 
 using testing::errorOf;
@@ -150,4 +150,4 @@ TEST_F(ImageNormalizationOptimizer, WhatIsRefused) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::optimizer_image_normalization_test

@@ -15,7 +15,7 @@
 #include "mps/optimizer/optimizer_reference.hpp"
 #include "mtl/cpu/stream.hpp"
 
-namespace mps::detail {
+namespace mps::detail::optimizer_plan_test {
 namespace {
 
 constexpr std::uint64_t kSeed = 5;
@@ -358,4 +358,4 @@ TEST(OptimizerTensors, NothingToUpdate) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::optimizer_plan_test

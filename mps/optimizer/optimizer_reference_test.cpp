@@ -9,7 +9,7 @@
 
 #include "mps/optimizer/optimizer_check_values.hpp"
 
-namespace mps::detail {
+namespace mps::detail::optimizer_reference_test {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -177,4 +177,4 @@ TEST(OptimizerNaN, StaysNaNThroughClippingAndMaximum) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::optimizer_reference_test

@@ -14,7 +14,7 @@
 #include "mtl/device.hpp"
 
 /// The public optimisers on vectors: spec/04 section 13.
-namespace mps {
+namespace mps::optimizer_test {
 namespace {
 
 using detail::OptimizerKind;
@@ -403,4 +403,4 @@ TEST_F(Optimizer, ALossScaleStaysOnItsDevice) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::optimizer_test

@@ -6,7 +6,7 @@
 #include "mps/pooling/pooling.hpp"
 
 /// Decisions of spec/00 about pooling that no kernel before the gradient shows, and what a graph asks of it.
-namespace mps {
+namespace mps::pooling_decisions_test {
 namespace {
 
 using testing::sizeOf;
@@ -82,4 +82,4 @@ TEST_F(PoolingDecisions, AfterAReLUTheGradientIncludesItsDerivative) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::pooling_decisions_test

@@ -20,7 +20,7 @@
 #include "mtl/cpu/stream.hpp"
 #include "mtl/device.hpp"
 
-namespace mps::detail {
+namespace mps::detail::pooling_plan_test {
 namespace {
 
 using enum ImageFeatureChannelFormat;
@@ -598,4 +598,4 @@ TEST(PoolingProblem, IndexWidthFollowsTheNumberOfTaps) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::pooling_plan_test

@@ -10,7 +10,7 @@
 
 #include "mps/pooling/pooling_cases.hpp"
 
-namespace mps::detail {
+namespace mps::detail::pooling_reference_test {
 namespace {
 
 constexpr std::uint64_t kSeed = 20260611;
@@ -399,4 +399,4 @@ TEST(PoolingView, IsCutOutOfTheWholeGradient) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::pooling_reference_test

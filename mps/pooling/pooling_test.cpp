@@ -13,7 +13,7 @@
 
 /// The public classes, against the worked examples of spec/02 section 3.8 and the decisions of spec/00. The
 /// kernels' arithmetic over all shapes is tested with their plans.
-namespace mps {
+namespace mps::pooling_test {
 namespace {
 
 using testing::DeviceTest;
@@ -634,4 +634,4 @@ TEST_F(Pooling, NodesMakeClampedKernels) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::pooling_test

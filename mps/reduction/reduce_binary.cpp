@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "mps/core/as_signed.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
@@ -19,9 +20,7 @@ using detail::ReduceBinaryProblem;
 
 namespace {
 
-std::int64_t asSigned(std::size_t value) {
-  return static_cast<std::int64_t>(value);
-}
+using detail::asSigned;
 
 std::string pixels(std::size_t width, std::size_t height) {
   return std::to_string(width) + "x" + std::to_string(height) + " pixels";

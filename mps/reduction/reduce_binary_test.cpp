@@ -10,7 +10,7 @@
 #include "mps/reduction/reduce_binary_cases.hpp"
 
 /// Reductions with weights: plans against the reference, and the public classes against spec/04 section 14.
-namespace mps {
+namespace mps::reduce_binary_test {
 namespace {
 
 using detail::reduceBinaryBackEnds;
@@ -209,4 +209,4 @@ TEST_F(ReduceBinary, WrongUseIsNamed) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::reduce_binary_test

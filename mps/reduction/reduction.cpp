@@ -2,6 +2,7 @@
 
 #include <any>
 
+#include "mps/core/as_signed.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
@@ -55,9 +56,7 @@ const char* name(ReductionAxis axis) {
   return "Spatial";
 }
 
-std::int64_t asSigned(std::size_t value) {
-  return static_cast<std::int64_t>(value);
-}
+using detail::asSigned;
 
 /// The region cut to one image of that size; empty when it lies outside.
 mtl::Region within(mtl::Region region, std::size_t width, std::size_t height) {

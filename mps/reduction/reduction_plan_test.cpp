@@ -5,7 +5,7 @@
 #include "mps/reduction/reduction_cases.hpp"
 #include "mps/reduction/reduction_reference.hpp"
 
-namespace mps::detail {
+namespace mps::detail::reduction_plan_test {
 namespace {
 
 using namespace plan_testing;
@@ -186,4 +186,4 @@ TEST(ReductionProblem, HashAndEqualitySeeEachField) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::reduction_plan_test

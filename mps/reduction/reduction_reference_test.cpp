@@ -11,7 +11,7 @@
 #include "mps/conform/tolerance.hpp"
 #include "mps/reduction/reduction_cases.hpp"
 
-namespace mps::detail {
+namespace mps::detail::reduction_reference_test {
 namespace {
 
 using Numbers = std::vector<double>;
@@ -121,4 +121,4 @@ TEST(ReductionReferenceTable, GradientIsTheCentralDifference) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::reduction_reference_test

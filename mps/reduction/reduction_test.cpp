@@ -8,7 +8,7 @@
 
 /// The public classes and nodes, against spec/04 sections 7.6 and 14. The arithmetic over all shapes is tested with the
 /// plans.
-namespace mps {
+namespace mps::reduction_test {
 namespace {
 
 using testing::counted;
@@ -164,4 +164,4 @@ TEST_F(Reduction, NodesMakeTheirKernels) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::reduction_test

@@ -4,6 +4,7 @@
 #include <any>
 #include <limits>
 
+#include "mps/core/as_signed.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
@@ -33,9 +34,7 @@ void checkPadding(const Kernel& kernel, const char* property, const ImageCoordin
                 "at most " + std::to_string(kLargestPadding));
 }
 
-std::int64_t asSigned(std::size_t value) {
-  return static_cast<std::int64_t>(value);
-}
+using detail::asSigned;
 
 /// The part of the problem that the offset of a forward call says.
 ReshapeProblem problemOf(const detail::ForwardCall& call) {

@@ -9,7 +9,7 @@
 
 /// The public classes, against the worked examples of spec/04 sections 15.2 and 15.3. The arithmetic over all shapes is
 /// tested with the plans.
-namespace mps {
+namespace mps::pad_test {
 namespace {
 
 using testing::counted;
@@ -241,4 +241,4 @@ TEST_F(Pad, SlicesAreUndoneByPadding) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::pad_test

@@ -4,7 +4,7 @@
 #include "mps/reshape/reshape_cases.hpp"
 #include "mps/reshape/reshape_reference.hpp"
 
-namespace mps::detail {
+namespace mps::detail::reshape_plan_test {
 namespace {
 
 using namespace plan_testing;
@@ -169,4 +169,4 @@ TEST(ReshapeProblem, HashAndEqualitySeeEachField) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::reshape_plan_test

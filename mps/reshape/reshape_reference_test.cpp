@@ -10,7 +10,7 @@
 #include "mps/conform/tolerance.hpp"
 #include "mps/reshape/reshape_cases.hpp"
 
-namespace mps::detail {
+namespace mps::detail::reshape_reference_test {
 namespace {
 
 using Numbers = std::vector<double>;
@@ -145,4 +145,4 @@ TEST(ReshapeReferenceTable, GradientIsTheAdjointAndTheCentralDifference) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::reshape_reference_test

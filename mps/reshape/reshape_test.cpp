@@ -8,7 +8,7 @@
 #include "mps/reshape/reshape_node.hpp"
 
 /// The public classes and nodes, against spec/04 section 15.1. The arithmetic over all shapes is tested with the plans.
-namespace mps {
+namespace mps::reshape_test {
 namespace {
 
 using testing::counted;
@@ -130,4 +130,4 @@ TEST_F(Reshape, NodesMakeTheirKernels) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::reshape_test

@@ -10,7 +10,7 @@
 #include "mtl/memory.hpp"
 
 /// Softmax of the rows of matrices: spec/05 section 7.3.
-namespace mps {
+namespace mps::matrix_softmax_test {
 namespace {
 
 using detail::ReferenceTensor;
@@ -266,4 +266,4 @@ TEST_F(MatrixSoftMaxTest, CopiesForAnotherDeviceKeepTheirProperties) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::matrix_softmax_test

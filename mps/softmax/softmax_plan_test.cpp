@@ -14,7 +14,7 @@
 #include "mtl/cpu/stream.hpp"
 #include "mtl/device.hpp"
 
-namespace mps::detail {
+namespace mps::detail::softmax_plan_test {
 namespace {
 
 using enum ImageFeatureChannelFormat;
@@ -369,4 +369,4 @@ TEST(SoftMaxPlan, EveryFieldMatters) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::softmax_plan_test

@@ -7,7 +7,7 @@
 
 #include "mps/conform/compare.hpp"
 
-namespace mps::detail {
+namespace mps::detail::softmax_reference_test {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -117,4 +117,4 @@ TEST(SoftMaxReference, PixelsDoNotMix) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::softmax_reference_test

@@ -10,7 +10,7 @@
 #include "mps/core/test_images.hpp"
 
 /// The public softmax kernels: spec/03 section 12.
-namespace mps {
+namespace mps::softmax_test {
 namespace {
 
 using testing::errorOf;
@@ -204,4 +204,4 @@ TEST(SoftMaxNodes, GradientsAreWiredToTheResult) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::softmax_test

@@ -13,7 +13,7 @@
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 
-namespace mps {
+namespace mps::trainable_batch_normalization_test {
 namespace {
 
 using testing::errorOf;
@@ -230,4 +230,4 @@ TEST_F(TrainableBatchNormalizationTest, WhatCreationRefuses) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::trainable_batch_normalization_test

@@ -15,7 +15,7 @@
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 
-namespace mps {
+namespace mps::trainable_convolution_test {
 namespace {
 
 std::vector<float> weightsOf(const TrainableConvolution& convolution) {
@@ -24,7 +24,7 @@ std::vector<float> weightsOf(const TrainableConvolution& convolution) {
   return values;
 }
 
-class TrainableConvolutionTest : public testing::Test {
+class TrainableConvolutionTest : public ::testing::Test {
  protected:
   std::shared_ptr<TrainableConvolution> make(std::uint64_t seed,
                                              WeightInitialization initialization = WeightInitialization::He) {
@@ -305,4 +305,4 @@ TEST_F(TrainableConvolutionTest, RefusesAnOptimizerThatItDoesNotKnow) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::trainable_convolution_test

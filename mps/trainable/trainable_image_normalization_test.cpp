@@ -8,7 +8,7 @@
 #include "mps/weights/test_folder.hpp"
 #include "mtl/buffer.hpp"
 
-namespace mps {
+namespace mps::trainable_image_normalization_test {
 namespace {
 
 using testing::errorOf;
@@ -128,4 +128,4 @@ TEST_F(TrainableImageNormalizationTest, WhatConstructionRefuses) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::trainable_image_normalization_test

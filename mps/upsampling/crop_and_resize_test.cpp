@@ -10,7 +10,7 @@
 #include "mps/upsampling/crop_and_resize_problem.hpp"
 
 /// The public class against spec/04 section 15.4. The arithmetic over all shapes is tested with the plans of upsampling.
-namespace mps {
+namespace mps::crop_and_resize_test {
 namespace {
 
 using testing::errorOf;
@@ -199,4 +199,4 @@ TEST(CropAndResizeProblem, HashAndEqualitySeeEachField) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::crop_and_resize_test

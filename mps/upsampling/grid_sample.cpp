@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "mps/core/as_signed.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
@@ -18,9 +19,7 @@ using detail::BatchOperand;
 
 namespace {
 
-std::int64_t asSigned(std::size_t value) {
-  return static_cast<std::int64_t>(value);
-}
+using detail::asSigned;
 
 /// The channels from that offset on, `most` at most. @throws Error for fewer than `least`
 void selectChannels(const Kernel& kernel, const char* argument, std::size_t first, std::size_t most,

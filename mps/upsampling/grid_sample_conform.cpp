@@ -26,8 +26,8 @@ std::vector<double> gridValues(ConformRun& run, std::int64_t count, ImageFeature
 }
 
 /// @param firstElement of the memory that the tensors begin at; 0: addresses are aligned for vectors
-void runPlan(ConformRun& run, const GridSampleImplementation& implementation,
-             const GridSampleProblem& problem, Tier tier, std::size_t firstElement) {
+void runSamplePlan(ConformRun& run, const GridSampleImplementation& implementation,
+                   const GridSampleProblem& problem, Tier tier, std::size_t firstElement) {
   const auto plan = run.prepare(implementation, problem);
   if (!plan) return;
   TestTensor source = run.source(problem.source, valuesFor(tier, problem.source.format), firstElement);
@@ -81,12 +81,12 @@ void conformGridSample(Conform& conform) {
       for (const GridSampleCase& item : gridSampleCases())
         for (const ImageEdgeMode edgeMode : {ImageEdgeMode::Zero, ImageEdgeMode::Clamp})
           for (const std::size_t firstElement : {std::size_t{0}, std::size_t{1}})
-            cases.push_back(
-                {item.name, [=](ConformRun& run) {
-                   runPlan(run, implementation,
-                           item.problem(usesGridAsCoordinates, edgeMode, formats.source, formats.result),
-                           tier, firstElement);
-                 }});
+            cases.push_back({item.name, [=](ConformRun& run) {
+                               runSamplePlan(run, implementation,
+                                             item.problem(usesGridAsCoordinates, edgeMode, formats.source,
+                                                          formats.result),
+                                             tier, firstElement);
+                             }});
       if (tier == Tier::Bounded)
         for (const KernelBatch& batch : kernelBatches())
           cases.push_back(

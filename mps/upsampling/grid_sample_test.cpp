@@ -13,7 +13,7 @@
 #include "mps/upsampling/grid_sample_cases.hpp"
 
 /// Plans against the reference, and the public class against spec/04 section 15.5.
-namespace mps {
+namespace mps::grid_sample_test {
 namespace {
 
 using detail::gridSampleBackEnds;
@@ -252,4 +252,4 @@ TEST_F(GridSample, WrongUseIsNamed) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::grid_sample_test

@@ -16,8 +16,8 @@ namespace {
 
 using UpsamplingImplementation = Implementation<UpsamplingProblem>;
 
-void runPlan(ConformRun& run, const UpsamplingImplementation& implementation, const UpsamplingCase& one,
-             const UpsamplingProblem& problem, Tier tier, std::size_t firstElement) {
+void runScalePlan(ConformRun& run, const UpsamplingImplementation& implementation, const UpsamplingCase& one,
+                  const UpsamplingProblem& problem, Tier tier, std::size_t firstElement) {
   const auto plan = run.prepare(implementation, problem);
   if (!plan) return;
   TestTensor source = run.source(problem.input, valuesFor(tier, problem.input.format), firstElement);
@@ -140,7 +140,7 @@ void conformImageScale(Conform& conform) {
       if (stepped.sampling != one.sampling || (tier == Tier::Exact && !isExact(problem))) continue;
       for (const std::size_t firstElement : {std::size_t{0}, std::size_t{1}})
         cases.push_back({stepped.name, [=](ConformRun& run) {
-                           runPlan(run, implementation, stepped, problem, tier, firstElement);
+                           runScalePlan(run, implementation, stepped, problem, tier, firstElement);
                          }});
     }
     if (tier == Tier::Bounded)

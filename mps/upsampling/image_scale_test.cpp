@@ -17,7 +17,7 @@
 
 /// The public classes and nodes, against spec/04 section 7.7. The arithmetic over all shapes is tested with the plans of
 /// upsampling.
-namespace mps {
+namespace mps::image_scale_test {
 namespace {
 
 using testing::errorOf;
@@ -259,4 +259,4 @@ TEST_F(Scale, ProvidersAndHandlesAreCoded) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::image_scale_test

@@ -8,7 +8,7 @@
 
 /// The public classes and nodes, against spec/04 sections 7.7 and 15.4. The arithmetic over all shapes is tested with
 /// the plans of upsampling.
-namespace mps {
+namespace mps::resize_test {
 namespace {
 
 using testing::DeviceTest;
@@ -140,4 +140,4 @@ TEST_F(Resize, NodesMakeTheirKernels) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::resize_test

@@ -3,6 +3,7 @@
 #include <any>
 #include <limits>
 
+#include "mps/core/as_signed.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/upsampling/upsampling_call.hpp"
@@ -39,9 +40,7 @@ std::size_t enlarged(std::size_t size, std::size_t factor) {
   return size > most / factor ? most : size * factor;  // which no memory holds: allocation says so
 }
 
-std::int64_t asSigned(std::size_t value) {
-  return static_cast<std::int64_t>(value);
-}
+using detail::asSigned;
 
 }  // namespace
 

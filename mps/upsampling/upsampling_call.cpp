@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <limits>
 
+#include "mps/core/as_signed.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mtl/device.hpp"
 
 namespace mps::detail {
 namespace {
-
-std::int64_t asSigned(std::size_t value) {
-  return static_cast<std::int64_t>(value);
-}
 
 /// Which gradient pixels count on one axis, and what they stand for.
 struct GradientPixels {

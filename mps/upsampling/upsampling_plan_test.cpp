@@ -13,7 +13,7 @@
 #include "mps/upsampling/upsampling_reference.hpp"
 #include "mps/upsampling/upsampling_taps.hpp"
 
-namespace mps::detail {
+namespace mps::detail::upsampling_plan_test {
 namespace {
 
 using enum ImageFeatureChannelFormat;
@@ -413,4 +413,4 @@ TEST(UpsamplingProblem, HashAndEqualitySeeEachField) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::upsampling_plan_test

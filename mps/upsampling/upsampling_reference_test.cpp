@@ -11,7 +11,7 @@
 #include "mps/conform/tolerance.hpp"
 #include "mps/upsampling/upsampling_cases.hpp"
 
-namespace mps::detail {
+namespace mps::detail::upsampling_reference_test {
 namespace {
 
 using enum UpsamplingSampling;
@@ -311,4 +311,4 @@ TEST(UpsamplingView, IsCutOutOfTheWholeGradient) {
 }
 
 }  // namespace
-}  // namespace mps::detail
+}  // namespace mps::detail::upsampling_reference_test

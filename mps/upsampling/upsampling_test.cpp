@@ -14,7 +14,7 @@
 
 /// The public classes, against the worked examples of spec/02 section 4.7 and the decisions of spec/00. The
 /// kernels' arithmetic over all shapes is tested with their plans.
-namespace mps {
+namespace mps::upsampling_test {
 namespace {
 
 using testing::DeviceTest;
@@ -546,4 +546,4 @@ TEST_F(Upsampling, GradientNodesRefuseFactorsThatAreNotWhole) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::upsampling_test

@@ -9,7 +9,7 @@
 #include "mps/weights/input_file.hpp"
 #include "mps/weights/test_folder.hpp"
 
-namespace mps {
+namespace mps::atomic_file_test {
 namespace {
 
 using detail::errorOf;
@@ -204,4 +204,4 @@ TEST(Crc32Test, CheckValuesInOnePieceAndInParts) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::atomic_file_test

@@ -19,7 +19,20 @@
 #include "mps/weights/input_file.hpp"
 
 namespace mps {
+namespace detail {
+
+/// A tensor of a safetensors file and where its bytes lie.
+struct SafetensorsHeaderEntry {
+  SafetensorsTensor tensor;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+}  // namespace detail
+
 namespace {
+
+using HeaderEntry = detail::SafetensorsHeaderEntry;
 
 static_assert(std::endian::native == std::endian::little, "safetensors files are little endian");
 
@@ -83,12 +96,6 @@ std::optional<std::uint64_t> byteCount(DataType type, std::span<const std::uint6
   }
   return count;
 }
-
-struct HeaderEntry {
-  SafetensorsTensor tensor;
-  std::uint64_t begin = 0;
-  std::uint64_t end = 0;
-};
 
 /// Takes the header apart while it is parsed, so that only what the format allows ever takes memory. A member
 /// function that returns false stops the parser; problem() then says why.

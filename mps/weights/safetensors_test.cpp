@@ -6,7 +6,7 @@
 
 #include "mps/weights/test_folder.hpp"
 
-namespace mps {
+namespace mps::safetensors_test {
 namespace {
 
 using detail::errorOf;
@@ -325,4 +325,4 @@ TEST(SafetensorsTest, FullDiskLeavesTheOldFile) {
 }
 
 }  // namespace
-}  // namespace mps
+}  // namespace mps::safetensors_test

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace mtl::cpu {
+namespace mtl::cpu::stream_test {
 namespace {
 
 using Range = std::pair<std::int64_t, std::int64_t>;
@@ -154,4 +154,4 @@ TEST(ParallelFor, SeveralExceptionsGiveOne) {
 }
 
 }  // namespace
-}  // namespace mtl::cpu
+}  // namespace mtl::cpu::stream_test

@@ -22,7 +22,7 @@
 #include "mtl/memory.hpp"
 #include "mtl/stream.hpp"
 
-namespace mtl::cuda {
+namespace mtl::cuda::device_test {
 namespace {
 
 TEST(CudaDevices, ADeviceThatIsNotThereIsNamed) {
@@ -422,4 +422,4 @@ TEST_F(CudaDevice, AfterAFatalErrorEachCommitSaysSo) {
 }
 
 }  // namespace
-}  // namespace mtl::cuda
+}  // namespace mtl::cuda::device_test

@@ -10,7 +10,7 @@
 #include "mtl/cuda/cublaslt.hpp"
 #include "mtl/cuda/cudnn.hpp"
 
-namespace mtl::cuda {
+namespace mtl::cuda::libraries_test {
 namespace {
 
 /// Sets a variable of the environment while it lives.
@@ -103,4 +103,4 @@ TEST(CudaLibraries, AnotherLibraryHasOtherFunctions) {
 }
 
 }  // namespace
-}  // namespace mtl::cuda
+}  // namespace mtl::cuda::libraries_test

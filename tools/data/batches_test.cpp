@@ -12,7 +12,7 @@
 #include "mps/core/error.hpp"
 #include "mps/weights/test_folder.hpp"
 
-namespace unmetal {
+namespace unmetal::batches_test {
 namespace {
 
 using mps::ImageFeatureChannelFormat;
@@ -288,4 +288,4 @@ TEST(FillTest, MirrorsWholePixels) {
 }
 
 }  // namespace
-}  // namespace unmetal
+}  // namespace unmetal::batches_test

@@ -8,7 +8,7 @@
 #include "mps/weights/test_folder.hpp"
 #include "tools/data/idx_writing.hpp"
 
-namespace unmetal {
+namespace unmetal::dataset_test {
 namespace {
 
 using detail::gzipOf;
@@ -141,4 +141,4 @@ TEST(DatasetTest, UnknownSpecification) {
 }
 
 }  // namespace
-}  // namespace unmetal
+}  // namespace unmetal::dataset_test

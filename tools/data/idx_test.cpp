@@ -6,7 +6,7 @@
 #include "mps/weights/test_folder.hpp"
 #include "tools/data/idx_writing.hpp"
 
-namespace unmetal {
+namespace unmetal::idx_test {
 namespace {
 
 using detail::gzipOf;
@@ -103,4 +103,4 @@ TEST(IdxTest, FilesAreNamed) {
 }
 
 }  // namespace
-}  // namespace unmetal
+}  // namespace unmetal::idx_test

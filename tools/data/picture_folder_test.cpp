@@ -12,7 +12,7 @@
 #include "mps/weights/test_folder.hpp"
 #include "tools/test_pictures.hpp"
 
-namespace unmetal {
+namespace unmetal::picture_folder_test {
 namespace {
 
 using mps::detail::errorOf;
@@ -188,4 +188,4 @@ TEST_F(PictureFolder, ThereAreAtMost256Classes) {
 }
 
 }  // namespace
-}  // namespace unmetal
+}  // namespace unmetal::picture_folder_test

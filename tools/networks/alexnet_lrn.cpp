@@ -3,16 +3,10 @@
 #include "tools/networks/network_builder.hpp"
 
 namespace unmetal {
-namespace {
-
-/// Pictures with a side below this go through the first layer one by one.
-constexpr std::size_t leastSideToShrink = 64;
-
-}  // namespace
 
 /// Krizhevsky et al., 2012, on one device; the numbers of channels are those of its later "one weird trick".
 Features alexnetLrn(NetworkBuilder& builder, const Features& pictures) {
-  const bool shrinks = std::min(pictures.width, pictures.height) >= leastSideToShrink;
+  const bool shrinks = std::min(pictures.width, pictures.height) >= kLeastSideToShrink;
   const std::size_t channels = builder.firstChannels();
   const ConvolutionShape first =
       shrinks ? ConvolutionShape{.kernelSize = 11, .outputChannels = channels, .stride = 4}

@@ -14,6 +14,9 @@
 
 namespace unmetal {
 
+/// Smaller pictures keep their size in the first layers of networks for large ones.
+inline constexpr std::size_t kLeastSideToShrink = 64;
+
 /// An image of a network while it is built: its node and its size.
 struct Features {
   std::shared_ptr<mps::NNImageNode> image;

@@ -7,8 +7,6 @@
 namespace unmetal {
 namespace {
 
-/// Pictures with a side below this keep their size through the first layer, and lose no pixels to pooling.
-constexpr std::size_t leastSideToShrink = 64;
 constexpr std::size_t stages = 4;
 
 /// A block of two or three convolutions beside its shortcut.
@@ -60,7 +58,7 @@ struct Bottleneck {
 };
 
 Features firstLayer(NetworkBuilder& builder, const Features& pictures, std::size_t channels) {
-  const bool shrinks = std::min(pictures.width, pictures.height) >= leastSideToShrink;
+  const bool shrinks = std::min(pictures.width, pictures.height) >= kLeastSideToShrink;
   const ConvolutionShape shape =
       shrinks ? ConvolutionShape{.kernelSize = 7, .outputChannels = channels, .stride = 2}
               : ConvolutionShape{.outputChannels = channels};

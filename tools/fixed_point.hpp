@@ -1,0 +1,17 @@
+#pragma once
+
+#include <array>
+#include <charconv>
+#include <string>
+
+namespace unmetal {
+
+/// A number with so many digits behind its point, whatever the locale says.
+inline std::string formatFixed(double value, int decimals) {
+  std::array<char, 400> text{};
+  const auto end =
+      std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, decimals).ptr;
+  return {text.data(), end};
+}
+
+}  // namespace unmetal
