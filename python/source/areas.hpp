@@ -40,5 +40,6 @@ void bindLayerNodes(nanobind::module_& module);
 void bindImageNodes(nanobind::module_& module);
 void bindWindowNodes(nanobind::module_& module);
 void bindGraph(nanobind::module_& module);
+void bindYOLOLoss(nanobind::module_& module);
 
 }  // namespace python

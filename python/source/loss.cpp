@@ -15,6 +15,7 @@
 #include "python/source/areas.hpp"
 #include "python/source/data_source.hpp"
 #include "python/source/kernels.hpp"
+#include "python/source/losses.hpp"
 
 namespace python {
 namespace {
@@ -25,7 +26,6 @@ using mps::CNNLossType;
 using mps::CNNReductionType;
 using mps::ImageBatch;
 using Device = std::shared_ptr<mtl::Device>;
-using Labels = std::shared_ptr<CNNLossLabels>;
 
 void bindEnumerations(nb::module_& module) {
   nb::enum_<CNNLossType>(module, "CNNLossType",
@@ -153,41 +153,6 @@ void bindLabels(nb::module_& module) {
   readOnly(labels, "loss_image", &CNNLossLabels::lossImage, "float32; valid after the encode has run.");
   readOnly(labels, "labels_image", &CNNLossLabels::labelsImage, "None for labels that are class indices.");
   readOnly(labels, "weights_image", &CNNLossLabels::weightsImage, "None when there are none.");
-}
-
-/// Of CNNLoss and CNNYOLOLoss.
-template <class KernelType, class Class>
-void bindLabelledEncodes(Class& loss) {
-  constexpr const char* documentation =
-      "Records loss and gradient. The destination receives the gradient with respect to the predictions, the "
-      "labels' "
-      "loss_image the loss. offset and clip_rect keep their defaults. Raises Error before anything is "
-      "recorded.";
-  bindCoding(loss);
-  loss.def(
-          "encode",
-          [](KernelType& self, const CommandBufferPointer& commandBuffer, const ImagePointer& source,
-             const Labels& labels) { return self.encode(commandBuffer, source, labels); },
-          "command_buffer"_a, "source_image"_a, "labels"_a, Released(), documentation)
-      .def(
-          "encode",
-          [](KernelType& self, const CommandBufferPointer& commandBuffer, const ImagePointer& source,
-             const Labels& labels,
-             const ImagePointer& destination) { self.encode(commandBuffer, source, labels, destination); },
-          "command_buffer"_a, "source_image"_a, "labels"_a, "destination_image"_a, Released(), documentation)
-      .def(
-          "encode_batch",
-          [](KernelType& self, const CommandBufferPointer& commandBuffer, const ImageBatch& sources,
-             const mps::StateBatch& labels) { return self.encodeBatch(commandBuffer, sources, labels); },
-          "command_buffer"_a, "source_images"_a, "labels"_a, Released(), documentation)
-      .def(
-          "encode_batch",
-          [](KernelType& self, const CommandBufferPointer& commandBuffer, const ImageBatch& sources,
-             const mps::StateBatch& labels, const ImageBatch& destinations) {
-            self.encodeBatch(commandBuffer, sources, labels, destinations);
-          },
-          "command_buffer"_a, "source_images"_a, "labels"_a, "destination_images"_a, Released(),
-          documentation);
 }
 
 void bindLoss(nb::module_& module) {

@@ -110,6 +110,7 @@ NB_MODULE(_core, module) {
   bindImageNodes(module);
   bindWindowNodes(module);
   bindGraph(module);
+  bindYOLOLoss(module);
 }
 
 }  // namespace python

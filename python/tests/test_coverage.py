@@ -20,9 +20,6 @@ mps/concatenation/concatenation.hpp
 mps/core/matrix_kernel.hpp
 mps/dropout/dropout.hpp
 mps/gram_matrix/gram_matrix.hpp
-mps/loss/yolo_loss.hpp
-mps/loss/yolo_loss_descriptor.hpp
-mps/loss/yolo_loss_node.hpp
 mps/matrix/matrix.hpp
 mps/matrix/matrix_copy.hpp
 mps/matrix/matrix_fully_connected.hpp
@@ -89,6 +86,7 @@ ELSEWHERE = {
     "mps::NNNeuronDescriptor::cnnNeuronDescriptor": "the class called", "mps::NNNeuronDescriptor::hash": "hash()",
     "mps::VectorDescriptor::vectorDescriptor": "the class called",
     "mps::CNNLossDescriptor::cnnLossDescriptor": "the class called",
+    "mps::CNNYOLOLossDescriptor::cnnLossDescriptor": "the class called",
     "mps::NNOptimizerDescriptor::optimizerDescriptor": "the class called",
     "mps::CNNLossDataDescriptor": "CNNLossLabels takes arrays",
     "mps::CNNNeuronType::Count": "no type", "mps::CNNLossType::Count": "no type", "mps::CNNReductionType::Count": "no type",

@@ -253,6 +253,50 @@ def test_losses_that_are_images(device, queue, random):
         loss.encode(queue.command_buffer(), images[0])
 
 
+def yolo_descriptor():
+    kinds = unmetal.CNNLossType
+    return unmetal.CNNYOLOLossDescriptor(kinds.MeanSquaredError, kinds.Huber, kinds.SigmoidCrossEntropy,
+                                         kinds.SoftMaxCrossEntropy, unmetal.CNNReductionType.Sum, [1, 1, 2, 3], 2)
+
+
+def test_yolo_loss(device, queue, image_of):
+    """One cell, two anchors, two classes; the object has the size of the second anchor."""
+    descriptor = yolo_descriptor()
+    descriptor.rescore = False
+    loss = unmetal.CNNYOLOLoss(device, descriptor)
+    loss.destination_image_allocator = permanent
+    predictions = np.zeros((1, 1, 14), np.float32)
+    targets = np.zeros((1, 1, 14), np.float32)
+    targets[0, 0, 7:] = [0.25, 0.5, 2, 3, 1, 0, 1]
+    labels = unmetal.CNNLossLabels(device, targets)
+    with queue.command_buffer() as command_buffer:
+        gradient = np.asarray(loss.encode(command_buffer, image_of(predictions), labels)).ravel()
+    position = 10 * (0.5 - 0.25)**2
+    confidence, classes = 100 * np.log(2), 2 * np.log(2)
+    absent = 5 * np.log(2)
+    size = 10 * 2 * 0.5 * np.log(1 + 1e-5)**2
+    expected = position + confidence + classes + absent + size
+    assert abs(np.asarray(labels.loss_image).item() - expected) <= unit(64) * expected
+    assert abs(gradient[4] - 5 * 0.5) <= unit(16) * 5  # no object: sigmoid(0) - 0
+    assert abs(gradient[11] + 100 * 0.5) <= unit(16) * 100  # an object: sigmoid(0) - 1
+    assert gradient[:4].tolist() == [0] * 4
+    assert (loss.scale_object, loss.number_of_anchor_boxes, loss.anchor_boxes) == (100, 2, [1, 1, 2, 3])
+    assert loss.loss_xy.loss_type == unmetal.CNNLossType.MeanSquaredError and loss.descriptor == descriptor
+    node = unmetal.CNNYOLOLossNode(unmetal.NNImageNode(), descriptor)
+    assert isinstance(node.input_labels, unmetal.NNLabelsNode)
+
+
+def test_wrong_yolo_descriptors_raise(device):
+    descriptor = yolo_descriptor()
+    descriptor.number_of_anchor_boxes = 3
+    with pytest.raises(unmetal.Error):
+        unmetal.CNNYOLOLoss(device, descriptor)
+    descriptor = yolo_descriptor()
+    descriptor.anchor_boxes = [1, 1, 0, 3]
+    with pytest.raises(unmetal.Error):
+        unmetal.CNNYOLOLoss(device, descriptor)
+
+
 def vectors(device, *arrays):
     made = []
     for array in arrays:
