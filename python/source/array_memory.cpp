@@ -1,21 +1,6 @@
 #include "python/source/array_memory.hpp"
 
-#include <stdexcept>
-
 #include "python/source/interpreter.hpp"
-
-#ifdef UNMETAL_CUDA
-#include <cuda_runtime_api.h>
-
-#include <cstring>
-#include <mutex>
-#include <span>
-#include <vector>
-
-#include "mtl/command_buffer.hpp"
-#include "mtl/cuda/api.hpp"
-#include "mtl/cuda/stream.hpp"
-#endif
 
 namespace python {
 namespace {
@@ -31,87 +16,10 @@ class HostMemory final : public mtl::Memory {
   std::shared_ptr<nb::ndarray<>> array_;
 };
 
-#ifdef UNMETAL_CUDA
-using mtl::cuda::check;
-using mtl::cuda::CurrentDevice;
-
-/// With a mirror on the host, made by the first contents().
-class GpuMemory final : public mtl::Memory, public std::enable_shared_from_this<GpuMemory> {
- public:
-  GpuMemory(int device, std::byte* address, std::size_t length, const nb::ndarray<>& array)
-      : Memory(address, length), device_(device), array_(heldForLibrary(array)) {}
-
-  std::byte* contents() override {
-    const std::lock_guard lock(mutex_);
-    if (mirror_.empty()) {
-      mirror_.resize(length());
-      const CurrentDevice current(device_);
-      check(cudaMemcpy(mirror_.data(), address(), length(), cudaMemcpyDeviceToHost), "cudaMemcpy");
-    }
-    return mirror_.data();
-  }
-  void didModifyRange(std::size_t offset, std::size_t length) override {
-    upload(offset, {contents() + offset, length});
-  }
-  void write(std::size_t offset, std::span<const std::byte> bytes) override {
-    upload(offset, bytes);
-    const std::lock_guard lock(mutex_);
-    if (!mirror_.empty() && !bytes.empty()) std::memcpy(mirror_.data() + offset, bytes.data(), bytes.size());
-  }
-  void synchronize(mtl::CommandBuffer& commandBuffer) override {
-    const auto self = shared_from_this();
-    mtl::Command command;
-    command.label = "synchronize";
-    command.run = [to = contents(), from = address(), bytes = length()](mtl::Stream& stream) {
-      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, mtl::cuda::asCuda(stream).handle()),
-            "cudaMemcpyAsync");
-    };
-    command.reads.push_back(std::shared_ptr<Memory>(self));
-    command.retained.push_back(self);
-    commandBuffer.append(std::move(command));
-  }
-  void fillWithZeros() override {
-    const CurrentDevice current(device_);
-    check(cudaMemset(address(), 0, length()), "cudaMemset");
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    const std::lock_guard lock(mutex_);
-    mirror_.assign(mirror_.size(), std::byte{0});
-  }
-
- private:
-  /// The streams of the library do not wait for the default stream.
-  void upload(std::size_t offset, std::span<const std::byte> bytes) {
-    const CurrentDevice current(device_);
-    check(cudaMemcpy(address() + offset, bytes.data(), bytes.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  }
-
-  int device_;
-  std::shared_ptr<nb::ndarray<>> array_;
-  std::mutex mutex_;
-  std::vector<std::byte> mirror_;
-};
-#endif
-
 }  // namespace
 
 std::shared_ptr<mtl::Memory> hostMemory(std::byte* address, std::size_t length, const nb::ndarray<>& array) {
   return std::make_shared<HostMemory>(address, length, array);
 }
-
-#ifdef UNMETAL_CUDA
-std::shared_ptr<mtl::Memory> gpuMemory(const mtl::Device& device, std::byte* address, std::size_t length,
-                                       const nb::ndarray<>& array) {
-  const int index = mtl::cuda::deviceIndex(device.name());
-  const CurrentDevice current(index);
-  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  return std::make_shared<GpuMemory>(index, address, length, array);
-}
-#else
-std::shared_ptr<mtl::Memory> gpuMemory(const mtl::Device& /*device*/, std::byte* /*address*/,
-                                       std::size_t /*length*/, const nb::ndarray<>& /*array*/) {
-  throw std::logic_error("a build without CUDA has no device of that kind");
-}
-#endif
 
 }  // namespace python
