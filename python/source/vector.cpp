@@ -4,9 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "mps/core/error.hpp"
 #include "mtl/buffer.hpp"
 #include "python/source/areas.hpp"
 #include "python/source/array_members.hpp"
@@ -66,13 +69,36 @@ Elements elementsOfVector(Vector& vector) {
   return elementsOf("Vector", vector, std::move(shape), std::move(strides), vector.dataType());
 }
 
+std::shared_ptr<Vector> fromArray(const std::shared_ptr<mtl::Device>& device, nb::handle array,
+                                  std::optional<bool> copy) {
+  const GivenArray given = lookAt("Vector", array);
+  const std::size_t dimensions = given.array.ndim();
+  if (dimensions != 1 && dimensions != 2)
+    throw mps::Error("Vector", "array", std::to_string(dimensions) + "-dimensional",
+                     "1 dimension, or 2 for several vectors");
+  const mps::DataType type = dataTypeOf("Vector", given.array.dtype());
+  const std::vector<std::size_t> shape(given.array.shape_ptr(), given.array.shape_ptr() + dimensions);
+  const std::vector<std::int64_t> strides(given.array.stride_ptr(), given.array.stride_ptr() + dimensions);
+  const bool isShared = isToBeShared("Vector", device, given, shape, strides, "elements", copy);
+  const std::size_t length = shape[dimensions - 1];
+  const std::size_t vectors = dimensions == 1 ? 1 : shape[0];
+  const std::size_t step = isShared && vectors > 1 ? static_cast<std::size_t>(strides[0]) : length;
+  const auto descriptor =
+      VectorDescriptor::vectorDescriptor(length, vectors, step * mps::sizeInBytes(type), type);
+  if (isShared) return Vector::create(bufferOver(device, given, (vectors - 1) * step + length), descriptor);
+  auto vector = Vector::create(device, descriptor);
+  fill(*vector->data(), packed(array, given));
+  return vector;
+}
+
 void bindVectors(nb::module_& module) {
   nb::class_<Vector> vector(module, "Vector",
                             "One or several vectors in a buffer. Element i of vector v lies at byte offset + "
                             "v * vector_bytes + i * size of "
                             "the type.\n\n"
                             "np.asarray(vector) is an array [element] (of several vectors [vector][element]) "
-                            "that shares its memory.");
+                            "that shares its memory; "
+                            "Vector.from_array is the way back.");
   vector
       .def(nb::new_([](std::shared_ptr<mtl::Buffer> buffer, const VectorDescriptor& descriptor,
                        std::size_t offset) { return Vector::create(std::move(buffer), descriptor, offset); }),
@@ -83,7 +109,9 @@ void bindVectors(nb::module_& module) {
       .def(nb::new_([](std::shared_ptr<mtl::Device> device, const VectorDescriptor& descriptor) {
              return Vector::create(std::move(device), descriptor);
            }),
-           "device"_a, "descriptor"_a, "With a zero-filled buffer of its own, allocated at first use.");
+           "device"_a, "descriptor"_a, "With a zero-filled buffer of its own, allocated at first use.")
+      .def_static("from_array", &fromArray, "device"_a.none(), "array"_a, nb::kw_only(),
+                  "copy"_a.none() = nb::none(), sharingDocumentation);
   readOnly(vector, "length", &Vector::length, "Elements of one vector.");
   readOnly(vector, "vectors", &Vector::vectors, "How many there are.");
   readOnly(vector, "vector_bytes", &Vector::vectorBytes, "Bytes from one vector to the next.");

@@ -1,10 +1,10 @@
-"""Matrices, arrays of numbers, gathers and random numbers."""
+"""Vectors, matrices, arrays of numbers, gathers and random numbers."""
 
 import numpy as np
 import pytest
 
 import unmetal
-from unmetal import DataType, Matrix, MatrixDescriptor, NDArray, NDArrayDescriptor
+from unmetal import DataType, Matrix, MatrixDescriptor, NDArray, NDArrayDescriptor, Vector
 
 types = {np.float32: DataType.Float32, np.float16: DataType.Float16, np.int8: DataType.Int8, np.int16: DataType.Int16,
          np.int32: DataType.Int32, np.int64: DataType.Int64, np.uint8: DataType.UInt8, np.uint16: DataType.UInt16,
@@ -69,6 +69,35 @@ def test_matrices_of_descriptors(device, queue):
     temporary.read_count = 0
     with pytest.raises(unmetal.Error):
         temporary.read_count = 1
+
+
+@pytest.mark.parametrize("dtype", types)
+def test_vectors_share_the_memory_of_arrays(device, dtype):
+    array = counting(5, dtype=dtype)
+    vector = Vector.from_array(device, array, copy=False)
+    assert (vector.length, vector.vectors, vector.data_type) == (5, 1, types[dtype])
+    np.asarray(vector)[4] = 99
+    assert array[4] == 99 and np.shares_memory(np.asarray(vector), array)
+
+
+def test_several_vectors(device, queue):
+    whole = counting(4, 6)
+    vectors = Vector.from_array(device, whole[1:, 2:5], copy=False)
+    assert (vectors.length, vectors.vectors, vectors.vector_bytes) == (3, 3, 24)
+    assert np.array_equal(np.asarray(vectors), whole[1:, 2:5])
+    copied = Vector.from_array(device, whole[:, 0])
+    assert np.array_equal(np.asarray(copied), whole[:, 0]) and not np.shares_memory(np.asarray(copied), whole)
+    with pytest.raises(unmetal.ArgumentError, match="elements that are not adjacent"):
+        Vector.from_array(device, whole[:, 0], copy=False)
+    with pytest.raises(unmetal.ArgumentError, match="3-dimensional, expected 1 dimension, or 2"):
+        Vector.from_array(device, counting(2, 2, 2))
+    words = Vector.from_array(device, np.zeros(4, np.uint32))
+    with queue.command_buffer() as command_buffer:
+        unmetal.MatrixRandomPhilox(device).encode(command_buffer, words)
+    assert np.asarray(words)[0] == 0x6627E8D5
+    product = unmetal.TemporaryVector(queue.command_buffer(), unmetal.VectorDescriptor(4))
+    with pytest.raises(unmetal.ArgumentError, match="Vector: array is of temporary storage"):
+        np.asarray(product)
 
 
 def test_arrays_of_numbers(device):
