@@ -25,8 +25,21 @@ void bindMatrixRandom(nanobind::module_& module);
 void bindNDArray(nanobind::module_& module);
 void bindSafetensors(nanobind::module_& module);
 
+void bindArithmetic(nanobind::module_& module);
+void bindConcatenation(nanobind::module_& module);
+void bindDropout(nanobind::module_& module);
+void bindGramMatrix(nanobind::module_& module);
+void bindNormalization(nanobind::module_& module);
+void bindReductions(nanobind::module_& module);
+void bindReshapes(nanobind::module_& module);
+void bindResize(nanobind::module_& module);
+void bindSoftMax(nanobind::module_& module);
+void bindUpsampling(nanobind::module_& module);
+
 void bindVector(nanobind::module_& module);
 void bindNeuron(nanobind::module_& module);
+void bindMatrixKernels(nanobind::module_& module);
+void bindMatrixLayers(nanobind::module_& module);
 void bindConvolutionSource(nanobind::module_& module);
 void bindConvolution(nanobind::module_& module);
 void bindNormalizationStates(nanobind::module_& module);

@@ -95,8 +95,21 @@ NB_MODULE(_core, module) {
   bindNDArray(module);
   bindSafetensors(module);
 
+  bindArithmetic(module);
+  bindConcatenation(module);
+  bindDropout(module);
+  bindGramMatrix(module);
+  bindNormalization(module);
+  bindReductions(module);
+  bindReshapes(module);
+  bindResize(module);
+  bindSoftMax(module);
+  bindUpsampling(module);
+
   bindVector(module);
   bindNeuron(module);
+  bindMatrixKernels(module);
+  bindMatrixLayers(module);
   bindConvolutionSource(module);
   bindConvolution(module);
   bindNormalizationStates(module);
