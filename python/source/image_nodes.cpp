@@ -66,7 +66,7 @@ void bindScales(Class& node) {
            "Limit of the result. The greatest float32.");
 }
 
-void bindArithmetic(nb::module_& module) {
+void bindArithmeticNodes(nb::module_& module) {
   using namespace mps;
   emptyClass<NNArithmeticGradientStateNode, NNBinaryGradientStateNode>(
       module, "NNArithmeticGradientStateNode", "Stands for a CNNArithmeticGradientState.");
@@ -130,7 +130,7 @@ void bindReduction(nb::module_& module, const char* name, const char* documentat
       .def(nb::new_(&Node::create), "source"_a);
 }
 
-void bindReductions(nb::module_& module) {
+void bindReductionNodes(nb::module_& module) {
   using namespace mps;
   FilterClass<NNUnaryReductionNode> base(module, "NNUnaryReductionNode",
                                          "Base of the nodes that reduce one source. All but the arguments of "
@@ -337,8 +337,8 @@ void bindOthers(nb::module_& module) {
 }  // namespace
 
 void bindImageNodes(nb::module_& module) {
-  bindArithmetic(module);
-  bindReductions(module);
+  bindArithmeticNodes(module);
+  bindReductionNodes(module);
   bindShapes(module);
   bindScaling(module);
   bindOthers(module);

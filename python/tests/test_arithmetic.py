@@ -60,7 +60,9 @@ def test_forward_and_both_gradients(kind, repeated, limited, device, queue, imag
         gradient.destination_image_allocator = permanent
         found = encoded(queue, gradient, image_of(dz.astype(np.float32)), source, state)
         expected = pulled(lambda s: reference(x, s), y, dz) if is_secondary else pulled(lambda p: reference(p, y), x, dz)
-        assert close(found, expected, 2 * dz.size + 16)
+        # Sums may cancel: the error is that of their terms. No derivative is above 2 or the largest x.
+        largest = (2 + np.abs(x).max()) * np.abs(dz).sum()
+        assert np.all(np.abs(np.asarray(found) - expected) <= (dz.size + 16) * 2**-24 * largest)
 
 
 def test_the_encode_forms_agree(device, queue, permanent, random):
