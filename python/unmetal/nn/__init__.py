@@ -1,0 +1,3 @@
+"""Neural networks on arrays: `unmetal.nn.functional`."""
+
+from . import functional as functional

@@ -1,0 +1,148 @@
+"""Convolutions and the linear layer."""
+
+import numpy as np
+
+import unmetal
+from unmetal.nn._calls import (Call, channels_last, checked, default_device, extents_of, floats, laid_out, numbers, pair,
+                               place)
+
+
+class _Weights(unmetal.CNNConvolutionDataSource):
+    def __init__(self, weights, bias, groups, stride, dilation):
+        super().__init__()
+        outputs, height, width, inputs = weights.shape
+        self.weights, self.bias_terms = weights, bias
+        self.descriptor = unmetal.CNNConvolutionDescriptor(width, height, inputs * groups, outputs)
+        self.descriptor.groups = groups
+        self.descriptor.stride_in_pixels_y, self.descriptor.stride_in_pixels_x = stride
+        self.descriptor.dilation_rate_y, self.descriptor.dilation_rate_x = dilation
+
+
+def _bias(function, bias, outputs):
+    if bias is None:
+        return None
+    bias = floats(bias, "bias").astype(np.float32)
+    checked(bias.shape == (outputs,), function, "bias", f"of shape {bias.shape}", f"[{outputs}]")
+    return bias
+
+
+def _convolution(input, weight, bias, stride, padding, dilation, groups, layout, device):
+    source, weights = channels_last(input, layout), channels_last(weight, layout, "weight")
+    stride, dilation = pair(stride), pair(dilation)
+    images, height, width, channels = source.shape
+    checked(channels == weights.shape[3] * groups, "conv2d", "input", f"of {channels} channels",
+            f"{weights.shape[3]} of the weight times {groups} groups")
+    extents = extents_of(weights.shape[1:3], dilation)
+    if padding == "same":
+        checked(stride == (1, 1), "conv2d", "stride", stride, "1 with padding 'same'")
+        left, size = [(extent - 1) // 2 for extent in extents], (height, width)
+    else:
+        left = pair(0 if padding == "valid" else padding)
+        size = [(pixels + 2 * pad - extent) // step + 1
+                for pixels, pad, extent, step in zip((height, width), left, extents, stride)]
+    checked(min(size) > 0, "conv2d", "input", f"{height} x {width} pixels", "at least the size of the kernel")
+    data = _Weights(np.ascontiguousarray(weights), _bias("conv2d", bias, len(weights)), groups, stride, dilation)
+    kernel = unmetal.CNNConvolution(device or default_device(), data)
+    place(kernel, weights.shape[1:3], dilation, left)
+    return data, Call(kernel, [source], (images, *size, len(weights)))
+
+
+def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *, layout="NHWC", device=None):
+    """Cross-correlation. `input` [N][H][W][in], `weight` [out][kH][kW][in / groups], `bias` [out]; `padding`: zeros on both
+    sides, 'valid' or 'same'."""
+    _, call = _convolution(input, weight, bias, stride, padding, dilation, groups, layout, device)
+    return laid_out(call.run(), layout)
+
+
+def conv2d_backward(grad_output, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *, layout="NHWC",
+                    device=None):
+    """Gradients of input, weight and bias."""
+    data, call = _convolution(input, weight, bias, stride, padding, dilation, groups, layout, device)
+    call.remember()
+    gradient = unmetal.CNNConvolutionGradient(call.device, data)
+    dx = call.pull(gradient, channels_last(grad_output, layout, "grad_output"))
+    weights, biases = call.states[0].gradient_for_weights, call.states[0].gradient_for_biases
+    return laid_out(dx, layout), laid_out(numbers(weights, data.weights.shape), layout), numbers(biases)
+
+
+def _grouped(weights, groups):
+    """Swaps input and output channels of the weights [a][kH][kW][b] of each group, and turns the taps by 180 degrees."""
+    a, height, width, b = weights.shape
+    split = weights[:, ::-1, ::-1].reshape(groups, a // groups, height, width, b)
+    return np.ascontiguousarray(split.transpose(0, 4, 2, 3, 1)).reshape(groups * b, height, width, a // groups)
+
+
+def _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, device):
+    source, weights = channels_last(input, layout), channels_last(weight, layout, "weight")
+    checked(source.shape[3] % groups == 0, "conv_transpose2d", "groups", groups, "a divisor of the channels")
+    if layout == "NCHW":  # PyTorch has [in][out / groups][kH][kW]
+        checked(source.shape[3] == len(weights), "conv_transpose2d", "input", f"of {source.shape[3]} channels", len(weights))
+        weights = _grouped(weights, groups)
+    else:
+        weights = np.ascontiguousarray(weights[:, ::-1, ::-1])
+    checked(source.shape[3] == weights.shape[3] * groups, "conv_transpose2d", "input", f"of {source.shape[3]} channels",
+            f"{weights.shape[3]} of the weight times {groups} groups")
+    stride, padding, more, dilation = pair(stride), pair(padding), pair(output_padding), pair(dilation)
+    checked(all(a < max(b) for a, b in zip(more, zip(stride, dilation))), "conv_transpose2d", "output_padding", more,
+            "less than stride or dilation")
+    extents = extents_of(weights.shape[1:3], dilation)
+    size = [(pixels - 1) * step - 2 * pad + extent + rest
+            for pixels, step, pad, extent, rest in zip(source.shape[1:3], stride, padding, extents, more)]
+    checked(min(size) > 0, "conv_transpose2d", "padding", padding, "so little that the result has pixels")
+    data = _Weights(weights, _bias("conv_transpose2d", bias, len(weights)), groups, stride, dilation)
+    kernel = unmetal.CNNConvolutionTranspose(device or default_device(), data)
+    kernel.kernel_offset_y, kernel.kernel_offset_x = (pad + extent // 2 - (extent - 1)
+                                                      for pad, extent in zip(padding, extents))
+    return data, Call(kernel, [source], (len(source), *size, len(weights)))
+
+
+def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, *,
+                     layout="NHWC", device=None):
+    """The gradient of a convolution with respect to its source, plus bias: each pixel of `input` [N][H][W][in], times the
+    `weight`, is added where the window of the result begins that it stands for.
+
+        result[y sY - pY + q dY][x sX - pX + p dX][k] += weight[k][q][p][c] input[y][x][c]
+
+    `weight` is [out][kH][kW][in / groups], with layout NCHW PyTorch's [in][out / groups][kH][kW]; `bias` [out]."""
+    _, call = _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, device)
+    return laid_out(call.run(), layout)
+
+
+def conv_transpose2d_backward(grad_output, input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1,
+                              dilation=1, *, layout="NHWC", device=None):
+    """Gradients of input, weight and bias."""
+    data, call = _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, device)
+    call.remember()
+    gradient = unmetal.CNNConvolutionTransposeGradient(call.device, data)
+    dx = call.pull(gradient, channels_last(grad_output, layout, "grad_output"))
+    weights = numbers(call.states[0].gradient_for_weights, data.weights.shape)
+    weights = _grouped(weights, groups) if layout == "NCHW" else weights[:, ::-1, ::-1]
+    return laid_out(dx, layout), laid_out(weights, layout), numbers(call.states[0].gradient_for_biases)
+
+
+def _connected(input, weight, bias, device):
+    source, weights = floats(input, "input"), floats(weight, "weight")
+    checked(weights.ndim == 2, "linear", "weight", f"of {weights.ndim} dimensions", "2: [out][in]")
+    checked(source.ndim > 0 and source.shape[-1] == weights.shape[1], "linear", "input", f"of shape {source.shape}",
+            f"[...][{weights.shape[1]}]")
+    data = _Weights(np.ascontiguousarray(weights)[:, None, None], _bias("linear", bias, len(weights)), 1, (1, 1), (1, 1))
+    pixels = source.reshape(-1, 1, 1, weights.shape[1])
+    kernel = unmetal.CNNFullyConnected(device or default_device(), data)
+    return data, Call(kernel, [pixels], (len(pixels), 1, 1, len(weights)))
+
+
+def linear(input, weight, bias=None, *, device=None):
+    """input weight^T + bias. `input` [...][in], `weight` [out][in], `bias` [out]; the result is [...][out]."""
+    _, call = _connected(input, weight, bias, device)
+    return call.run().reshape(*np.shape(input)[:-1], -1)
+
+
+def linear_backward(grad_output, input, weight, bias=None, *, device=None):
+    """Gradients of input, weight and bias."""
+    data, call = _connected(input, weight, bias, device)
+    call.remember()
+    gradient = unmetal.CNNFullyConnectedGradient(call.device, data)
+    dx = call.pull(gradient, floats(grad_output, "grad_output").reshape(call.shape))
+    state = call.states[0]
+    return (dx.reshape(np.shape(input)), numbers(state.gradient_for_weights, np.shape(weight)),
+            numbers(state.gradient_for_biases))

@@ -1,0 +1,144 @@
+"""Normalisations."""
+
+import numpy as np
+
+import unmetal
+from unmetal.nn._calls import Call, channels_last, checked, default_device, floats, laid_out, numbers, queue_of
+
+
+class _Parameters:
+    def __init__(self, function, channels, epsilon, **arrays):
+        super().__init__()
+        self.number_of_feature_channels, self.epsilon = channels, epsilon
+        for name, array in arrays.items():
+            if array is not None:
+                array = floats(array, name).astype(np.float32)
+                checked(array.shape == (channels,), function, name, f"of shape {array.shape}",
+                        f"[{channels}], one for each channel")
+            setattr(self, name, array)
+
+
+class _BatchParameters(_Parameters, unmetal.CNNBatchNormalizationDataSource):
+    pass
+
+
+class _InstanceParameters(_Parameters, unmetal.CNNInstanceNormalizationDataSource):
+    pass
+
+
+class _GroupParameters(_Parameters, unmetal.CNNGroupNormalizationDataSource):
+    pass
+
+
+class _Batch:
+    """A batch normalisation: encodes have one state, and statistics of their own."""
+
+    def __init__(self, input, mean, variance, weight, bias, training, eps, layout, device):
+        self.source = channels_last(input, layout)
+        checked(training or (mean is not None and variance is not None), "batch_norm", "running_mean", None,
+                "statistics, unless training")
+        parameters = _BatchParameters("batch_norm", self.source.shape[3], eps, gamma=weight, beta=bias, mean=mean,
+                                      variance=variance)
+        self.call = Call(unmetal.CNNBatchNormalization(device or default_device(), parameters), [self.source],
+                         self.source.shape)
+        self.images = self.call.images[0]
+        self.state = self.call.forward.result_state(self.images[0])
+        self.result = np.full(self.source.shape, np.nan, self.call.type)
+        with queue_of(self.call.device).command_buffer() as command_buffer:
+            if training:
+                unmetal.CNNBatchNormalizationStatistics(self.call.device).encode_batch(command_buffer, self.images, self.state)
+            self.call.forward.encode_batch(command_buffer, self.images, self.state, self.call.batch(self.result))
+
+
+def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5, *,
+               layout="NHWC", device=None):
+    """(x - mean) / sqrt(variance + eps) weight + bias for each channel of `input` [N][H][W][C]; all others are [C]. `training`:
+    mean and variance are those of the input, and arrays `running_mean` and `running_var` are changed: by the share `momentum`
+    they become mean and unbiased variance. Otherwise they are the running ones."""
+    batch = _Batch(input, running_mean, running_var, weight, bias, training, eps, layout, device)
+    if training and running_mean is not None:
+        count = batch.source[..., 0].size
+        mean, variance = numbers(batch.state.mean), numbers(batch.state.variance)
+        running_mean[:] = (1 - momentum) * np.asarray(running_mean) + momentum * mean
+        running_var[:] = (1 - momentum) * np.asarray(running_var) + momentum * variance * count / (count - 1)
+    return laid_out(batch.result, layout)
+
+
+def batch_norm_backward(grad_output, input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1,
+                        eps=1e-5, *, layout="NHWC", device=None):
+    """Gradients of input, weight and bias; the running statistics stay as they are."""
+    batch = _Batch(input, running_mean, running_var, weight, bias, training, eps, layout, device)
+    incoming = channels_last(grad_output, layout, "grad_output")
+    checked(incoming.shape == batch.source.shape, "backward", "grad_output", incoming.shape, batch.source.shape)
+    outgoing, incoming = np.full(batch.source.shape, np.nan, batch.call.type), batch.call.batch(incoming)
+    device = batch.call.device
+    with queue_of(device).command_buffer() as command_buffer:
+        unmetal.CNNBatchNormalizationStatisticsGradient(device).encode_batch(command_buffer, incoming, batch.images,
+                                                                             batch.state)
+        unmetal.CNNBatchNormalizationGradient(device).encode_batch(command_buffer, incoming, batch.images, batch.state,
+                                                                   batch.call.batch(outgoing))
+    return laid_out(outgoing, layout), numbers(batch.state.gradient_for_gamma), numbers(batch.state.gradient_for_beta)
+
+
+def _instance(input, weight, bias, eps, layout, device):
+    source = channels_last(input, layout)
+    parameters = _InstanceParameters("instance_norm", source.shape[3], eps, gamma=weight, beta=bias)
+    kernel = unmetal.CNNInstanceNormalization(device or default_device(), parameters)
+    return Call(kernel, [source], source.shape), unmetal.CNNInstanceNormalizationGradient(kernel.device)
+
+
+def _group(input, num_groups, weight, bias, eps, layout, device):
+    source = channels_last(input, layout)
+    parameters = _GroupParameters("group_norm", source.shape[3], eps, gamma=weight, beta=bias)
+    parameters.number_of_groups = num_groups
+    kernel = unmetal.CNNGroupNormalization(device or default_device(), parameters)
+    return Call(kernel, [source], source.shape), unmetal.CNNGroupNormalizationGradient(kernel.device)
+
+
+def _pulled(call, gradient, grad_output, layout):
+    call.remember()
+    dx = call.pull(gradient, channels_last(grad_output, layout, "grad_output"))
+    of_parameters = (sum(numbers(getattr(call.states[index], name)) for index in range(len(call.states)))
+                     for name in ("gradient_for_gamma", "gradient_for_beta"))
+    return (laid_out(dx, layout), *of_parameters)
+
+
+def instance_norm(input, weight=None, bias=None, eps=1e-5, *, layout="NHWC", device=None):
+    """(x - mean) / sqrt(variance + eps) weight + bias, with mean and variance of each channel of each image of `input`
+    [N][H][W][C]; `weight`, `bias` [C]. PyTorch's running statistics are not kept."""
+    return laid_out(_instance(input, weight, bias, eps, layout, device)[0].run(), layout)
+
+
+def instance_norm_backward(grad_output, input, weight=None, bias=None, eps=1e-5, *, layout="NHWC", device=None):
+    """Gradients of input, weight and bias."""
+    return _pulled(*_instance(input, weight, bias, eps, layout, device), grad_output, layout)
+
+
+def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, *, layout="NHWC", device=None):
+    """As instance_norm, with mean and variance of `num_groups` groups of adjacent channels; weight and bias [C]."""
+    return laid_out(_group(input, num_groups, weight, bias, eps, layout, device)[0].run(), layout)
+
+
+def group_norm_backward(grad_output, input, num_groups, weight=None, bias=None, eps=1e-5, *, layout="NHWC", device=None):
+    """Gradients of input, weight and bias."""
+    return _pulled(*_group(input, num_groups, weight, bias, eps, layout, device), grad_output, layout)
+
+
+def _response(input, size, alpha, beta, k, layout, device):
+    source = channels_last(input, layout)
+    forward, gradient = (made(device or default_device(), size) for made in
+                         (unmetal.CNNCrossChannelNormalization, unmetal.CNNCrossChannelNormalizationGradient))
+    forward.alpha, forward.beta, forward.delta = alpha, beta, k
+    return Call(forward, [source], source.shape), gradient
+
+
+def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0, *, layout="NHWC", device=None):
+    """x (k + alpha / size sum of x^2 over `size` neighbouring channels)^-beta, of `input` [N][H][W][C]."""
+    return laid_out(_response(input, size, alpha, beta, k, layout, device)[0].run(), layout)
+
+
+def local_response_norm_backward(grad_output, input, size, alpha=1e-4, beta=0.75, k=1.0, *, layout="NHWC", device=None):
+    """Gradient of input."""
+    call, gradient = _response(input, size, alpha, beta, k, layout, device)
+    call.remember()
+    return laid_out(call.pull(gradient, channels_last(grad_output, layout, "grad_output")), layout)
