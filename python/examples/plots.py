@@ -1,0 +1,63 @@
+"""Trains the net of train_fashion_mnist.py and draws its first filters, the losses and a confusion matrix:
+
+    python plots.py [--steps N] [--folder FOLDER] [--out FOLDER]
+"""
+
+import matplotlib
+import numpy as np
+
+matplotlib.use("Agg")  # files, no windows
+
+from matplotlib import pyplot
+
+import train_fashion_mnist as training
+
+names = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+
+
+def draw_filters(layer, path):
+    """The weights of a layer's channels, all on one scale."""
+    with training.device.new_command_queue().command_buffer() as command_buffer:
+        layer.synchronize(command_buffer)
+    largest = np.abs(layer.weights).max()
+    figure, places = pyplot.subplots(2, len(layer.weights) // 2, figsize=(8, 2.4))
+    for place, weights in zip(places.flat, layer.weights):
+        place.imshow(weights[..., 0], cmap="gray", vmin=-largest, vmax=largest)
+        place.axis("off")
+    figure.savefig(path)
+
+
+def draw_losses(losses, path):
+    figure, place = pyplot.subplots()
+    place.plot(losses)
+    place.set(xlabel="step", ylabel="loss", yscale="log")
+    figure.savefig(path)
+
+
+def draw_confusion(found, classes, path):
+    """How many pictures of each class (rows) were taken for which one (columns)."""
+    counts = np.zeros((10, 10), int)
+    np.add.at(counts, (classes, found), 1)
+    figure, place = pyplot.subplots(figsize=(8, 8))
+    place.imshow(counts, cmap="Blues")
+    place.set(xlabel="found", ylabel="class", xticks=range(10), yticks=range(10), yticklabels=names)
+    place.set_xticklabels(names, rotation=60, ha="right")
+    for (row, column), count in np.ndenumerate(counts):
+        place.text(column, row, count, ha="center", va="center", color="white" if count > counts.max() / 2 else "black")
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def main():
+    options = training.parse(__doc__)
+    options.out.mkdir(parents=True, exist_ok=True)
+    result, layers = training.make_net()
+    losses = training.train(result, *training.read(options.folder, "train"), options.steps)
+    pictures, classes = training.read(options.folder, "t10k")
+    draw_filters(layers[0], options.out / "filters.png")
+    draw_losses(losses, options.out / "losses.png")
+    draw_confusion(training.predict(result, pictures), classes, options.out / "confusion.png")
+
+
+if __name__ == "__main__":
+    main()
