@@ -1,7 +1,7 @@
-"""Trains the net of train_fashion_mnist.py and draws its first filters, the losses and a confusion matrix:
+"""Trains the net of train_fashion_mnist.py and draws its first filters, the losses and a confusion matrix."""
 
-    python plots.py [--steps N] [--folder FOLDER] [--out FOLDER]
-"""
+import argparse
+import pathlib
 
 import matplotlib
 import numpy as np
@@ -17,7 +17,7 @@ names = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt
 
 def draw_filters(layer, path):
     """The weights of a layer's channels, all on one scale."""
-    with training.device.new_command_queue().command_buffer() as command_buffer:
+    with training.queue.command_buffer() as command_buffer:
         layer.synchronize(command_buffer)
     largest = np.abs(layer.weights).max()
     figure, places = pyplot.subplots(2, len(layer.weights) // 2, figsize=(8, 2.4))
@@ -48,16 +48,15 @@ def draw_confusion(found, classes, path):
     figure.savefig(path)
 
 
-def main():
-    options = training.parse(__doc__)
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=1000, help="batches of 64 pictures")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("."), help="folder of the pictures")
+    options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     result, layers = training.make_net()
-    losses = training.train(result, *training.read(options.folder, "train"), options.steps)
-    pictures, classes = training.read(options.folder, "t10k")
+    losses = training.train(result, *training.read("train"), options.steps)
+    pictures, classes = training.read("t10k")
     draw_filters(layers[0], options.out / "filters.png")
     draw_losses(losses, options.out / "losses.png")
     draw_confusion(training.predict(result, pictures), classes, options.out / "confusion.png")
-
-
-if __name__ == "__main__":
-    main()
