@@ -5,40 +5,18 @@
 
 #include "mps/core/elements_cuda.cuh"
 #include "mps/core/rows_cuda.cuh"
+#include "mps/gather/gather_columns_cuda.cuh"
 #include "mps/gather/gather_problem.hpp"
 #include "mtl/cuda/launch.cuh"
 
 namespace mps::detail {
 namespace {
 
+using cuda::ColumnArguments;
 using cuda::Divider;
+using cuda::Indices;
 using cuda::RowGrid;
 using mtl::cuda::kBlockThreads;
-
-/// Indices on the device.
-struct Indices {
-  const std::byte* memory;
-  GatherIndices type;
-  std::int64_t count;
-  std::int64_t rows;  ///< that they may name
-
-  /// -1 where it names no row.
-  __device__ std::int64_t row(std::int64_t place) const {
-    std::int64_t k = -1;
-    switch (type) {
-      case GatherIndices::UInt16:
-        k = reinterpret_cast<const std::uint16_t*>(memory)[place];
-        break;
-      case GatherIndices::Int32:
-        k = reinterpret_cast<const std::int32_t*>(memory)[place];
-        break;
-      case GatherIndices::UInt32:
-        k = reinterpret_cast<const std::uint32_t*>(memory)[place];
-        break;
-    }
-    return k < rows ? k : -1;
-  }
-};
 
 /// The rows of a call's destination, and strides in pieces.
 struct RowArguments {
@@ -255,79 +233,6 @@ __global__ void addRows(RowArguments a, const std::uint32_t* starts, const std::
   });
 }
 
-// Rows of one element: blocks hold what they gather from, of some images, in shared memory ----------------------------
-
-constexpr unsigned kColumnThreads = 512;
-constexpr std::int64_t kHeldBytes = 32768;
-constexpr std::int64_t kMostImagesOfBlock = 8;
-constexpr std::int64_t kFewestImagesOfColumns = 16;
-constexpr std::int64_t kColumnBlocks = 512;  ///< before blocks take several images
-
-struct ColumnArguments {
-  const std::byte* from;  ///< of `length` elements for each image
-  std::byte* to;          ///< of `results`
-  std::int64_t fromImage, toImage;
-  std::uint32_t length, results;
-  std::uint32_t images, imagesOfBlock;
-  bool isAligned;  ///< images of `from` begin at multiples of 16 bytes
-};
-
-/// The elements of this block's images, one image after the other, each from a multiple of 16 bytes on.
-template <class T>
-struct HeldColumns {
-  std::uint32_t begin, count, stride;
-  T* held;
-
-  __device__ explicit HeldColumns(const ColumnArguments& a)
-      : begin(blockIdx.x * a.imagesOfBlock),
-        count(min(a.imagesOfBlock, a.images - begin)),
-        stride((a.length + cuda::kLanes<T> - 1) / cuda::kLanes<T> * cuda::kLanes<T>) {
-    __shared__ uint4 memory[kHeldBytes / sizeof(uint4)];
-    held = reinterpret_cast<T*>(memory);
-    for (std::uint32_t n = 0; n < count; ++n) {
-      const T* const from = reinterpret_cast<const T*>(a.from) + (begin + n) * a.fromImage;
-      std::uint32_t done = 0;
-      if (a.isAligned) {
-        const std::uint32_t packs = a.length / cuda::kLanes<T>;
-        for (std::uint32_t i = threadIdx.x; i < packs; i += kColumnThreads)
-          memory[n * stride / cuda::kLanes<T> + i] = reinterpret_cast<const uint4*>(from)[i];
-        done = packs * cuda::kLanes<T>;
-      }
-      for (std::uint32_t i = done + threadIdx.x; i < a.length; i += kColumnThreads)
-        held[n * stride + i] = from[i];
-    }
-    __syncthreads();
-  }
-};
-
-template <class T>
-__global__ void __launch_bounds__(kColumnThreads) copyColumns(ColumnArguments a, Indices indices) {
-  const HeldColumns<T> columns(a);
-  for (std::uint32_t i = threadIdx.x; i < a.results; i += kColumnThreads) {
-    const std::int64_t k = indices.row(i);
-    T* const to = reinterpret_cast<T*>(a.to) + columns.begin * a.toImage + i;
-    for (std::uint32_t n = 0; n < columns.count; ++n)
-      to[n * a.toImage] = k < 0 ? T{} : columns.held[n * columns.stride + k];
-  }
-}
-
-template <class T>
-__global__ void __launch_bounds__(kColumnThreads)
-    addColumns(ColumnArguments a, const std::uint32_t* starts, const std::uint32_t* places) {
-  const HeldColumns<T> columns(a);
-  for (std::uint32_t k = threadIdx.x; k < a.results; k += kColumnThreads) {
-    const std::uint32_t first = starts[k];
-    const std::uint32_t end = starts[k + 1];
-    T* const to = reinterpret_cast<T*>(a.to) + columns.begin * a.toImage + k;
-    for (std::uint32_t n = 0; n < columns.count; ++n) {
-      float sum = 0;
-      for (std::uint32_t p = first; p < end; ++p)
-        sum += cuda::load(columns.held + n * columns.stride + places[p]);
-      cuda::store(sum, to + n * a.toImage);
-    }
-  }
-}
-
 /// Stretches of the scratch memory of a gradient.
 struct Scratch {
   Keys keys[2];
@@ -391,8 +296,8 @@ class RowPlan final : public Plan {
 
   /// Whether blocks can hold what is gathered from. @param from what that is
   [[nodiscard]] static bool areColumns(const TensorShape& from, const TensorShape& to) {
-    return from.channels == 1 && from.images >= kFewestImagesOfColumns && from.rowStride == 1 &&
-           to.rowStride == 1 && from.height * 4 <= kHeldBytes && from.height > 0;
+    return from.channels == 1 && from.images >= cuda::kFewestImagesOfColumns && from.rowStride == 1 &&
+           to.rowStride == 1 && from.height * 4 <= cuda::kHeldBytes && from.height > 0;
   }
   template <class T, class... Arguments>
   static void startColumns(mtl::Stream& stream, void (*kernel)(ColumnArguments, Arguments...),
@@ -407,12 +312,12 @@ class RowPlan final : public Plan {
     a.results = static_cast<std::uint32_t>(to.height);
     a.images = static_cast<std::uint32_t>(from.images);
     const std::int64_t held = (from.height + cuda::kLanes<T> - 1) / cuda::kLanes<T> * 16;
-    const std::int64_t fewBlocks = std::max<std::int64_t>(1, from.images / kColumnBlocks);
+    const std::int64_t fewBlocks = std::max<std::int64_t>(1, from.images / cuda::kColumnBlocks);
     a.imagesOfBlock =
-        static_cast<std::uint32_t>(std::min({kHeldBytes / held, kMostImagesOfBlock, fewBlocks}));
+        static_cast<std::uint32_t>(std::min({cuda::kHeldBytes / held, cuda::kMostImagesOfBlock, fewBlocks}));
     a.isAligned = (reinterpret_cast<std::uintptr_t>(input) | a.fromImage * sizeof(T)) % 16 == 0;
     mtl::cuda::launch(stream, kernel, dim3(mtl::cuda::blocksFor(from.images, a.imagesOfBlock)),
-                      dim3(kColumnThreads), 0, a, arguments...);
+                      dim3(cuda::kColumnThreads), 0, a, arguments...);
   }
 
   void copy(mtl::Stream& stream, const Operands& operands) const {
@@ -420,7 +325,7 @@ class RowPlan final : public Plan {
     if (areColumns(problem_.source, problem_.result)) {
       const auto start = [&](auto element) {
         using T = decltype(element);
-        startColumns<T>(stream, copyColumns<T>, problem_.source, operands.source, problem_.result,
+        startColumns<T>(stream, cuda::copyColumns<T>, problem_.source, operands.source, problem_.result,
                         operands.destination, indices(operands));
       };
       return isHalf ? start(Float16{}) : start(0.0F);
@@ -467,7 +372,7 @@ class RowPlan final : public Plan {
   void add(mtl::Stream& stream, const Operands& operands, const std::uint32_t* starts,
            const std::uint32_t* places) const {
     if (areColumns(problem_.result, problem_.source))
-      return startColumns<T>(stream, addColumns<T>, problem_.result, operands.gradient, problem_.source,
+      return startColumns<T>(stream, cuda::addColumns<T>, problem_.result, operands.gradient, problem_.source,
                              operands.destination, starts, places);
     if (takesLanes(operands.destination, operands.gradient))
       addPieces<T, cuda::kLanes<T>>(stream, operands, starts, places);
