@@ -33,11 +33,6 @@ struct CropAndResizeProblem {
 /// From one image of a tensor to the next.
 std::int64_t bytesOfImage(const TensorShape& shape);
 
-inline constexpr std::string_view kRegionByRegion = "region by region";
-
-Preparation prepareCropAndResize(const CropAndResizeProblem& problem,
-                                 std::span<const Implementation<UpsamplingProblem>> resizes);
-
 std::span<const Implementation<CropAndResizeProblem>> cropAndResizeImplementationsCpu();
 std::span<const Implementation<CropAndResizeProblem>> cropAndResizeImplementationsCuda();
 inline constexpr BackEnds<CropAndResizeProblem> cropAndResizeBackEnds{

@@ -8,9 +8,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "mps/upsampling/crop_and_resize_problem.hpp"
 #include "mps/upsampling/lanczos_cuda.hpp"
 #include "mps/upsampling/upsampling_packs_cuda.cuh"
+#include "mps/upsampling/upsampling_pixels_cuda.cuh"
 #include "mps/upsampling/upsampling_rows_cuda.cuh"
 
 namespace mps::detail {
@@ -28,85 +28,9 @@ using cuda::RowsArguments;
 using cuda::Samples;
 using cuda::SourceView;
 using cuda::TableArguments;
+using cuda::TableAxes;
 using cuda::UpsamplingArguments;
 using cuda::Work;
-
-/// The columns that results of one pixel are made of.
-template <class Access>
-struct PixelColumns {
-  using Values = typename Access::Values;
-  ElementPlace place;
-  Samples samples;
-
-  __device__ PixelColumns(const UpsamplingArguments& a, const Work& work) {
-    const std::uint32_t x = a.packs.divide(work.piece);
-    const std::uint32_t pack = work.piece - x * a.packs.divisor();
-    place = {work.image, 0, static_cast<std::int32_t>(x), static_cast<std::int32_t>(pack * Access::lanes)};
-    samples = a.x.samples[x];
-  }
-  /// What they have in a row of the input.
-  struct Held {
-    typename Access::Fetched first;
-    typename Access::Fetched second;
-  };
-  __device__ Held fetch(const SourceView& input, std::int32_t row) const {
-    Held held;
-    if (samples.firstWeight != 0)
-      held.first = Access::fetch(input, {place.image, row, samples.first, place.channel});
-    if (samples.secondWeight != 0)
-      held.second = Access::fetch(input, {place.image, row, samples.second, place.channel});
-    return held;
-  }
-  [[nodiscard]] __device__ Values sum(const Held& held) const {
-    Values result{};
-    if (samples.firstWeight != 0) addWeighted(result, samples.firstWeight, Access::valuesOf(held.first));
-    if (samples.secondWeight != 0) addWeighted(result, samples.secondWeight, Access::valuesOf(held.second));
-    return result;
-  }
-  __device__ void store(const Values& values, const ResultView& destination, std::int32_t row) const {
-    Access::store(values, destination, {place.image, row, place.x, place.channel});
-  }
-};
-
-template <class Access>
-__global__ void __launch_bounds__(kStripThreads) upsample(UpsamplingArguments a) {
-  using Columns = PixelColumns<Access>;
-  using Values = typename Columns::Values;
-  const Work work(a);
-  if (!work.isAny) return;
-  const Columns columns(a, work);
-  const std::int32_t lastRow = a.y.samples[work.end - 1].second;
-  typename Columns::Held ahead;  // of the row that is likely to be the next one
-  std::int32_t aheadRow = -1;    // none
-  const auto sumOf = [&](std::int32_t row) {
-    const typename Columns::Held held = aheadRow == row ? ahead : columns.fetch(a.input, row);
-    aheadRow = -1;
-    if (row < lastRow) {
-      aheadRow = row + 1;
-      ahead = columns.fetch(a.input, aheadRow);
-    }
-    return columns.sum(held);
-  };
-  Values firstSum{};
-  Values secondSum{};
-  std::int32_t firstRow = -1;
-  std::int32_t secondRow = -1;
-  for (std::int32_t y = work.begin; y < work.end; ++y) {
-    const Samples rows = a.y.samples[y];
-    Values sum{};
-    if (rows.firstWeight != 0) {
-      if (firstRow != rows.first) firstSum = secondRow == rows.first ? secondSum : sumOf(rows.first);
-      firstRow = rows.first;
-      addWeighted(sum, rows.firstWeight, firstSum);
-    }
-    if (rows.secondWeight != 0) {
-      if (secondRow != rows.second) secondSum = sumOf(rows.second);
-      secondRow = rows.second;
-      addWeighted(sum, rows.secondWeight, secondSum);
-    }
-    columns.store(sum, a.destination, y);
-  }
-}
 
 /// Some of the results in a row that read a pixel, with what it counts in each.
 struct ColumnGroup {
@@ -399,9 +323,13 @@ class UpsamplingPlan final : public Plan {
     const std::int64_t packs = problem_.destination.channels / ForwardAccess::lanes;
     UpsamplingArguments a = arguments;
     a.setGrid(problem_.destination, problem_.destination.width * packs, packs);
-    mtl::cuda::launch(stream, isForward() ? upsample<ForwardAccess> : gatherGradient<GradientAccess>,
-                      dim3(mtl::cuda::blocksFor(a.items, kStripThreads)), dim3(kStripThreads),
-                      isForward() ? 0 : RowsOf<GradientAccess>::Type::bytes, a);
+    const dim3 blocks(mtl::cuda::blocksFor(a.items, kStripThreads));
+    if (isForward())
+      mtl::cuda::launch(stream, cuda::upsample<ForwardAccess, TableAxes>, blocks, dim3(kStripThreads), 0, a,
+                        TableAxes{a.x.samples, a.y.samples});
+    else
+      mtl::cuda::launch(stream, gatherGradient<GradientAccess>, blocks, dim3(kStripThreads),
+                        RowsOf<GradientAccess>::Type::bytes, a);
   }
   /// Whether rows have no gaps and so many adjacent elements can be accessed together everywhere in them.
   template <class T>
@@ -468,20 +396,10 @@ Preparation prepareElements(const UpsamplingProblem& problem) {
 
 constexpr Implementation<UpsamplingProblem> implementations[] = {{"elements", prepareElements}};
 
-Preparation prepareRegions(const CropAndResizeProblem& problem) {
-  return prepareCropAndResize(problem, upsamplingImplementationsCuda());
-}
-
-constexpr Implementation<CropAndResizeProblem> cropImplementations[] = {{kRegionByRegion, prepareRegions}};
-
 }  // namespace
 
 std::span<const Implementation<UpsamplingProblem>> upsamplingImplementationsCuda() {
   return implementations;
-}
-
-std::span<const Implementation<CropAndResizeProblem>> cropAndResizeImplementationsCuda() {
-  return cropImplementations;
 }
 
 }  // namespace mps::detail
