@@ -50,8 +50,9 @@ def train(result, pictures, classes, steps, batch=64):
 
 def predict(result, pictures):
     """The class of each picture."""
+    graph, images = unmetal.NNGraph(device, result), unmetal.ImageBatch.from_array(device, pictures)
     with queue.command_buffer() as command_buffer:
-        found = unmetal.NNGraph(device, result).encode_batch(command_buffer, [unmetal.ImageBatch.from_array(device, pictures)])
+        found = graph.encode_batch(command_buffer, [images])
     return np.array([np.asarray(image).argmax() for image in found])
 
 
