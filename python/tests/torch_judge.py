@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 UNIT = np.finfo(np.float32).eps / 2  # the relative error of one rounding
+UNDERFLOW = np.finfo(np.float32).tiny  # what is smaller may become 0
 
 
 def gamma(roundings):
@@ -48,7 +49,7 @@ def assert_close(name, found, expected, allowed):
     found, expected = np.asarray(found, np.float64), np.asarray(expected)
     assert found.shape == expected.shape, f"{name}: shape {found.shape}, PyTorch's {expected.shape}"
     error = np.abs(found - expected)
-    excess = error / np.maximum(np.broadcast_to(allowed, expected.shape), np.finfo(np.float32).tiny)
+    excess = error / np.maximum(np.broadcast_to(allowed, expected.shape), UNDERFLOW)
     excess = np.where(np.isnan(found), np.inf, np.where(found == expected, 0, excess))
     worst = np.unravel_index(np.argmax(excess), excess.shape) if excess.size else ()
     assert not excess.size or excess[worst] <= 1, (
@@ -86,40 +87,99 @@ def judge(ours, ours_backward, theirs, allowed, arrays, random, layout=None, ord
 
 
 def normalized_errors(axes, epsilon, roundings, shape=None, statistics=None):
-    """What normalisations may be off. x less the mean has the error of x, so that h = (x - mean) r is a number of magnitude
-    H = (|x| + |mean|) r; the error of the variance adds a share of mean(H^2) of it.
+    """What normalisations may be off, in roundings of h = (x - mean) r, r = 1 / sqrt(variance + epsilon). x - mean is off by a
+    share of |x| + |mean|, h by that times r; the variance, and with it r, by the mean of |h| times that.
 
     axes: over which mean and variance are; shape: of the parameters against x; statistics: constant ones"""
 
     def allowed(arrays, incoming):
         source, weight, bias = arrays
-        parts = (len(source), -1, *source.shape[2:]) if shape is None else (len(source), *shape, *source.shape[2:])
-        x, g = source.reshape(parts), np.abs(incoming).reshape(parts)
-        ones = np.ones(source.shape[1])
+        parts = (len(source), *(shape or source.shape[1:2]), *source.shape[2:])
+        x, pixels = source.reshape(parts), (0, *range(2, source.ndim))
 
         def of_channels(values):
-            values = ones if values is None else np.abs(values)
-            return values.reshape((1, -1, *[1] * (source.ndim - 2)) if shape is None else
-                                  (1, *shape, *[1] * (source.ndim - 2)))
+            return np.abs(values).reshape(1, *(shape or source.shape[1:2]), *[1] * (source.ndim - 2))
+
+        def mean_of(values):
+            return values.mean(axes, keepdims=True) if statistics is None else np.zeros((1,) * len(parts))
 
         if statistics is None:
-            mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
+            mean, variance = mean_of(x), x.var(axes, keepdims=True)
         else:
-            mean, variance = (of_channels(values) for values in statistics)
+            mean, variance = (values.reshape(1, -1, *[1] * (source.ndim - 2)) for values in statistics)
         root = 1 / np.sqrt(variance + epsilon)
-        h = (np.abs(x) + np.abs(mean)) * root
-        if statistics is None:
-            h = h * (1 + (h ** 2).mean(axes, keepdims=True))
-        scale = of_channels(weight)
-        result = scale * h + (of_channels(bias) if bias is not None else 0)
+        h, off = np.abs(x - mean) * root, (np.abs(x) + np.abs(mean)) * root
+        of_root = 1 + mean_of(h * off)
+        off = off + h * of_root
+        scale = of_channels(np.ones(source.shape[1]) if weight is None else weight)
+        g = np.abs(incoming).reshape(parts)
         e = g * scale
-        dx = root * e
-        if statistics is None:
-            spread = 1 + (h ** 2).mean(axes, keepdims=True)
-            dx = spread * root * (e + e.mean(axes, keepdims=True) + h * (e * h).mean(axes, keepdims=True))
-        pixels = (0, *range(2, source.ndim))
-        dw, db = ((part * np.ones(x.shape)).reshape(source.shape).sum(pixels) for part in (g * h, g))
-        error = gamma(roundings)
-        return [error * part for part in (result.reshape(source.shape), dx.reshape(source.shape), dw, db)]
+        result = scale * off + (0 if bias is None else of_channels(bias))
+        dx = root * (of_root * (e + mean_of(e) + h * mean_of(e * h)) + off * mean_of(e * h) + h * mean_of(e * off))
+        sums = ((part * np.ones(x.shape)).reshape(source.shape).sum(pixels) for part in (g * off, g))
+        return [gamma(roundings) * part for part in (result.reshape(source.shape), dx.reshape(source.shape), *sums)]
 
     return allowed
+
+
+GEOMETRIES = 300  # of each kernel
+
+
+def draw(random, low, high):
+    """Low or above, up to high, both included."""
+    return int(random.integers(low, high + 1))
+
+
+class Fields(dict):
+    """A geometry under way: values by name; each is its default or drawn."""
+
+    def __init__(self, random):
+        super().__init__()
+        self.random, self.defaults = random, {}
+
+    def __getattr__(self, name):
+        return self[name]
+
+    def choose(self, name, default, made):
+        """made(): another value; the default where there is none."""
+        self.defaults[name] = default
+        self[name] = made() if self.random.random() < 0.7 else default
+        return self[name]
+
+    def whole(self, name, default, high):
+        return self.choose(name, default, lambda: draw(self.random, min(default + 1, high), max(default, high)))
+
+    def one_of(self, name, default, *others):
+        return self.choose(name, default, lambda: others[draw(self.random, 0, len(others) - 1)])
+
+    def pair(self, name, default, high):
+        """(y, x), two fields."""
+        high = (high, high) if np.ndim(high) == 0 else high
+        return self.whole(f"{name}_y", default, high[0]), self.whole(f"{name}_x", default, high[1])
+
+    def layout(self):
+        return self.one_of("layout", "NHWC", "NCHW")
+
+
+def judge_all(random, trial):
+    """Draws geometries until 300 distinct ones were judged; each field is away from its default in a fifth of them or more.
+
+    trial(fields, random): draws the geometry and returns what judges it, or None where PyTorch does not define a result"""
+    seen, away = set(), {}
+    for _ in range(20 * GEOMETRIES):
+        fields = Fields(random)
+        judging = trial(fields, random)
+        key = tuple(fields.items())
+        if judging is None or key in seen:
+            continue
+        seen.add(key)
+        try:
+            judging()
+        except Exception as error:
+            raise AssertionError(f"geometry {len(seen)}, {dict(fields)}: {error}") from error
+        for name, value in fields.items():
+            away[name] = away.get(name, 0) + (value != fields.defaults[name])
+        if len(seen) == GEOMETRIES:
+            break
+    assert len(seen) == GEOMETRIES
+    assert all(5 * count >= GEOMETRIES for count in away.values()), away
