@@ -170,7 +170,6 @@ void bindBinaryEncodes(Class& bound) {
 template <class Class>
 void bindGradientEncodes(Class& bound) {
   using Self = mps::CNNGradientKernel;
-  bindBinaryEncodes(bound);
   bound
       .def(
           "encode",
@@ -204,6 +203,8 @@ void bindGradientEncodes(Class& bound) {
           },
           "command_buffer"_a, "source_gradients"_a, "source_images"_a, "gradient_states"_a,
           "destination_gradients"_a, Released(), encodeGradientDocumentation);
+  // Later than those: of a state and a destination Python's call takes the first that fits, and that state is the source.
+  bindBinaryEncodes(bound);
 }
 
 /// CNNMultiaryKernel's: a list of sources.

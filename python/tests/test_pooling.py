@@ -156,6 +156,21 @@ def test_the_encode_forms_agree(kind, device, queue, permanent, random):
     assert np.array_equal(np.stack([np.asarray(one) for one in back]), np.asarray(several))
 
 
+def test_gradients_of_batches_take_states_and_destinations_by_their_place(device, queue):
+    sources = ImageBatch.from_array(device, np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1))
+    pool, gradient = unmetal.CNNPoolingMax(device, 2, 2, 2, 2), unmetal.CNNPoolingMaxGradient(device, 2, 2, 2, 2)
+    pool.offset = Offset(1, 1, 0)  # which the gradient kernel knows from the state alone
+    states, results = pool.result_state_batch(sources), np.zeros((1, 2, 2, 1), np.float32)
+    incoming, outgoing = np.ones((1, 2, 2, 1), np.float32), np.full((1, 4, 4, 1), np.nan, np.float32)
+    with queue.command_buffer() as command_buffer:
+        pool.encode_batch(command_buffer, sources, states, ImageBatch.from_array(device, results))
+        gradient.encode_batch(command_buffer, ImageBatch.from_array(device, incoming), sources, states,
+                              ImageBatch.from_array(device, outgoing))
+    expected = np.zeros((4, 4))
+    expected[1::2, 1::2] = 1
+    assert np.array_equal(outgoing[0, ..., 0], expected)
+
+
 def test_gradients_without_a_state(device, queue, image_of, poisoned):
     """The inherited encodes of two sources: geometry from the kernel's own properties."""
     source = image_of(np.arange(16, dtype=np.float32).reshape(4, 4, 1))
