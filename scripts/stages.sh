@@ -7,6 +7,9 @@
 #
 # BUDGET is in seconds; a stage that takes longer is marked in the table. Stages after a failed one still run.
 
+# What ccache keeps of one build folder serves the others.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+
 passed=0
 failed=0
 table=()
