@@ -40,6 +40,25 @@ def test_convolutions(random):
           orders=orders)
 
 
+def test_padding_of_convolutions_by_name(random):
+    x, w = normal(random, 2, 4, 5, 6), normal(random, 3, 4, 3, 2)
+    for padding in ("same", "valid"):
+        theirs = lambda x, w: T.conv2d(x, w, padding=padding, dilation=2)  # noqa: E731
+        if padding == "valid":
+            theirs = lambda x, w: T.conv2d(x, w, dilation=2)  # noqa: E731
+        ours, backward = F.conv2d, lambda *arrays, **rest: F.conv2d_backward(*arrays, **rest)[:2]  # noqa: E731
+        judging.judge(ours, backward, theirs, sums(theirs, 26, 20, 62), [x, w], random, "NCHW", padding=padding, dilation=2)
+
+
+def test_float16(random):
+    x, w = normal(random, 1, 4, 4, 3).astype(np.float16), normal(random, 2, 2, 2, 3)
+    assert F.relu(x).dtype == np.float16 and np.array_equal(F.relu(x), np.maximum(x, 0))
+    wide, narrow = F.conv2d(x.astype(np.float32), w), F.conv2d(x, w)
+    assert narrow.dtype == np.float16 and np.array_equal(narrow, wide.astype(np.float16))
+    dx, dw, db = F.conv2d_backward(narrow, x, w)
+    assert (dx.dtype, dw.dtype, db.dtype) == (np.float16, np.float32, np.float32)
+
+
 def test_windows(random):
     x = normal(random, 2, 3, 6, 5)
     for name in ("max_pool2d", "avg_pool2d"):
@@ -54,6 +73,8 @@ def test_windows(random):
     check("l2_pool2d", theirs, sums(theirs, 8, 10), [x], random, kernel_size=2)
     theirs = lambda x: T.interpolate(x, scale_factor=2)  # noqa: E731
     check("interpolate", theirs, sums(theirs, 1, 4), [x], random, scale_factor=2)
+    theirs = lambda x: T.pad(x, (1, 0, 2, 3))  # noqa: E731
+    check("pad", theirs, sums(theirs, 0, 1), [x], random, pad=(1, 0, 2, 3))
     theirs = lambda x: T.interpolate(x, (9, 7), mode="bilinear")  # noqa: E731
     x = normal(random, 2, 3, 6, 5)
     check("interpolate", theirs, sums(theirs, 64, 64), [x], random, size=(9, 7), mode="bilinear")
@@ -159,7 +180,8 @@ def test_wrong_use_raises():
                  lambda: F.max_pool2d(x, 2, padding=2), lambda: F.max_pool2d(x, 9), lambda: F.lp_pool2d(x, 3, 2),
                  lambda: F.instance_norm(x, np.ones(5, np.float32)), lambda: F.group_norm(x, 3),
                  lambda: F.batch_norm(x, None, None), lambda: F.interpolate(x), lambda: F.interpolate(x, (7, 7)),
-                 lambda: F.add(x, x[:, :2]), lambda: F.cat([x, x[:, :2]]), lambda: F.mse_loss(x, x[:, 1:]),
+                 lambda: F.add(x, x[:, :2]),
+                 lambda: F.pad(x, (1, -1)), lambda: F.pad(x, (6, 0), "reflect"), lambda: F.pad(x, (1,)), lambda: F.cat([x, x[:, :2]]), lambda: F.mse_loss(x, x[:, 1:]),
                  lambda: F.cross_entropy(x, np.full((1, 5, 6), 4)), lambda: F.mse_loss(x, x, "median"),
                  lambda: F.prelu(x, np.ones(3, np.float32)), lambda: F.relu_backward(x[:, 1:], x),
                  lambda: F.conv2d_backward(x, x, w), lambda: F.dropout(x, 1.5)):

@@ -337,7 +337,7 @@ def test_neurons(random, name):
             y = theirs(x)
             slope, = torch.autograd.grad(y.sum(), x, create_graph=True)
             bend = torch.autograd.grad(slope.sum(), x)[0] if slope.requires_grad else torch.zeros_like(x)
-            y, slope, bend = (np.abs(part.detach().numpy()) for part in (y, slope, bend))
+            y, slope, bend = (np.abs(part.detach().numpy(force=True)) for part in (y, slope, bend))
             inside = np.abs(arrays[0]) + (numbers[1] / numbers[0] if count >= 2 and numbers[0] else 0)
             size = 1 + sum(abs(number) for number in numbers)
             return [gamma(16) * (size * (1 + y) + inside * slope),
@@ -397,6 +397,22 @@ def test_interpolate_nearest(random):
         terms = factors[0] * factors[1]
         return lambda: judge(F.interpolate, F.interpolate_backward, theirs, of_sums(theirs, [0, terms]),
                              [normal(random, *shape)], random, layout, scale_factor=factors)
+
+    judge_all(random, trial)
+
+
+def test_pad(random):
+    def trial(fields, random):
+        shape, layout = image(fields), fields.layout()
+        mode = fields.one_of("mode", "constant", "constant", "reflect", "replicate")
+        value = fields.one_of("value", None, 0.5, -2.0) if mode == "constant" else None
+        most = [size - 1 if mode == "reflect" else 3 for size in shape[:1:-1]]
+        pad = tuple(fields.whole(side, 0, most[index // 2]) for index, side in enumerate(("left", "right", "top", "bottom")))
+        theirs = lambda x: T.pad(x, pad, mode, *([value or 0.0] if mode == "constant" else []))  # noqa: E731
+        magnitudes = lambda x: T.pad(x, pad, mode, *([abs(value or 0.0)] if mode == "constant" else []))  # noqa: E731
+        terms = np.prod([before + after + 1 for before, after in (pad[:2], pad[2:])])
+        return lambda: judge(F.pad, F.pad_backward, theirs, of_sums(magnitudes, [0, int(terms)]), [normal(random, *shape)],
+                             random, layout, pad=pad, mode=mode, value=value)
 
     judge_all(random, trial)
 

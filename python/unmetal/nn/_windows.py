@@ -1,4 +1,4 @@
-"""Pooling and interpolation."""
+"""Pooling, interpolation and padding."""
 
 import numpy as np
 
@@ -173,5 +173,39 @@ def interpolate_backward(grad_output, input, size=None, scale_factor=None, mode=
                          layout="NHWC", device=None):
     """Gradient of input."""
     call, gradient = _enlarged(input, size, scale_factor, mode, align_corners, layout, device)
+    call.remember()
+    return laid_out(call.pull(gradient, channels_last(grad_output, layout, "grad_output")), layout)
+
+
+_EDGES = {"constant": unmetal.ImageEdgeMode.Constant, "reflect": unmetal.ImageEdgeMode.Mirror,
+          "replicate": unmetal.ImageEdgeMode.Clamp}
+
+
+def _padded(input, pad, mode, value, layout, device):
+    source = channels_last(input, layout)
+    checked(mode in _EDGES, "pad", "mode", repr(mode), "'constant', 'reflect' or 'replicate'")
+    checked(len(pad) in (2, 4) and min(pad) >= 0, "pad", "pad", pad, "2 or 4 numbers of pixels")
+    left, right, top, bottom = (*pad, 0, 0)[:4]
+    height, width = source.shape[1:3]
+    checked(mode != "reflect" or (max(left, right) < width and max(top, bottom) < height), "pad", "pad", pad,
+            f"less than the size, {height} x {width}, with reflect")
+    forward = unmetal.NNPad(device or default_device(), unmetal.ImageCoordinate(left, top, 0),
+                            unmetal.ImageCoordinate(right, bottom, 0))
+    forward.edge_mode, forward.fill_value = _EDGES[mode], 0 if value is None else value
+    forward.offset = unmetal.Offset(-left, -top, 0)
+    size = height + top + bottom, width + left + right
+    return Call(forward, [source], (len(source), *size, source.shape[3])), unmetal.NNPadGradient(forward.device)
+
+
+def pad(input, pad, mode="constant", value=None, *, layout="NHWC", device=None):
+    """Puts rows and columns around `input` [N][H][W][C]. `pad`: (left, right) or (left, right, top, bottom), none negative;
+    `mode`: 'constant', of `value` or 0, 'reflect', about the pixels at the edge, or 'replicate', of these pixels."""
+    call, _ = _padded(input, pad, mode, value, layout, device)
+    return laid_out(call.run(), layout)
+
+
+def pad_backward(grad_output, input, pad, mode="constant", value=None, *, layout="NHWC", device=None):
+    """Gradient of input."""
+    call, gradient = _padded(input, pad, mode, value, layout, device)
     call.remember()
     return laid_out(call.pull(gradient, channels_last(grad_output, layout, "grad_output")), layout)

@@ -3,11 +3,12 @@
     y = unmetal.nn.functional.max_pool2d(x, 2)
     dx = unmetal.nn.functional.max_pool2d_backward(dy, x, 2)
 
-Arrays are whatever `np.asarray` takes: float32 or float16, results have the wider type. Images are [N][H][W][C] and weights
-[out][kH][kW][in / groups]; with `layout="NCHW"` they are PyTorch's: [N][C][H][W] and [out][in / groups][kH][kW]. Pairs are (y, x),
-one number stands for both. A `..._backward` takes dL/d(result) and then the arguments of its function; it returns the gradients
-of the array arguments, in their order, in their layouts; all of them are computed anew: nothing is kept between calls.
-`device`: an mtl.Device; None: the default one. Sizes that disagree raise ArgumentError, other types of elements TypeError.
+Arrays are whatever `np.asarray` takes, of float32 or float16; results have the type of the images, of two the wider one, gradients
+of parameters are float32. Images are [N][H][W][C] and weights [out][kH][kW][in / groups]; with `layout="NCHW"` they are PyTorch's:
+[N][C][H][W] and [out][in / groups][kH][kW]. Pairs are (y, x), one number stands for both. A `..._backward` takes dL/d(result) and
+then the arguments of its function; it returns the gradients of the array arguments, in their order, in their layouts; all of them
+are computed anew: nothing is kept between calls. `device`: an mtl.Device; None: the default one. Sizes that disagree raise
+ArgumentError, other types of elements TypeError.
 """
 
 from unmetal.nn._activations import (
@@ -27,6 +28,6 @@ from unmetal.nn._normalizations import (
     local_response_norm, local_response_norm_backward)
 from unmetal.nn._windows import (
     max_pool2d, max_pool2d_backward, avg_pool2d, avg_pool2d_backward, l2_pool2d, l2_pool2d_backward, lp_pool2d,
-    lp_pool2d_backward, interpolate, interpolate_backward)
+    lp_pool2d_backward, interpolate, interpolate_backward, pad, pad_backward)
 
 __all__ = [name for name in dir() if not name.startswith("_")]
