@@ -91,7 +91,9 @@ function(unmetal_sanitize_sources target)
            source MATCHES "/(data/[a-z_]+|checkpoint|initial_weights|jpeg|picture)\\.cpp$")
       set(options ${UNMETAL_WATCHED})  # they read files of a user's
     endif()
-    set_source_files_properties("${source}" TARGET_DIRECTORY ${target} PROPERTIES COMPILE_OPTIONS "${options}")
+    if(options)  # even empty ones would keep a source out of its group
+      set_source_files_properties("${source}" TARGET_DIRECTORY ${target} PROPERTIES COMPILE_OPTIONS "${options}")
+    endif()
   endforeach()
 endfunction()
 
