@@ -109,15 +109,19 @@ function(unmetal_is_vector_code variable source)
   endif()
 endfunction()
 
+# The library's readers of untrusted bytes. Fuzz targets link them in place of the library's, built so that libFuzzer
+# watches them.
+set(UNMETAL_FUZZED_SOURCES mps/core/coded_data.cpp mps/core/coder.cpp mps/weights/safetensors.cpp)
+
 # With CMAKE_UNITY_BUILD the sources of a folder are compiled as one, which takes a quarter of the time: most of it
-# goes to headers. Vector code stays apart, it includes itself.
+# goes to headers. Vector code stays apart, it includes itself, and so does what fuzz targets replace.
 function(unmetal_group_sources target)
   list(FILTER ARGN EXCLUDE REGEX "\\.cu$")
   foreach(source IN LISTS ARGN)
     unmetal_is_vector_code(is_vector_code "${source}")
-    if(NOT is_vector_code)
-      cmake_path(GET source PARENT_PATH folder)
-      cmake_path(RELATIVE_PATH folder BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")
+    cmake_path(RELATIVE_PATH source BASE_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE path)
+    if(NOT is_vector_code AND NOT path IN_LIST UNMETAL_FUZZED_SOURCES)
+      cmake_path(GET path PARENT_PATH folder)
       string(REPLACE "/" "_" group "${folder}")
       set_source_files_properties("${source}" TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP "${group}")
     endif()
