@@ -4,7 +4,9 @@
 #include <array>
 #include <cmath>
 #include <memory>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "mps/arithmetic/arithmetic_node.hpp"
@@ -405,6 +407,38 @@ TEST(NNGraph, AnUpdateThatThrowsLeavesWeightsAndRandomNumbersAsTheyWere) {
     return all;
   };
   EXPECT_EQ(weightsAfter(true), weightsAfter(false));
+}
+
+/// Throws, on the host's thread, once.
+class ThrowingHostSource : public test::UserSource {
+ public:
+  using UserSource::UserSource;
+  using UserSource::update;
+  bool update(const std::shared_ptr<CNNConvolutionGradientState>& gradientState,
+              const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& sourceState) override {
+    if (std::exchange(throws, false)) throw std::runtime_error("the user's host update");
+    return UserSource::update(gradientState, sourceState);
+  }
+  bool throws = true;
+};
+
+TEST(NNGraph, AHostUpdateThatThrowsFailsItsBufferAndTheNextEncodeGoesOn) {
+  const auto start = test::layer(device(), 3, 1, 4, "conv");
+  const auto source = std::make_shared<ThrowingHostSource>(device(), *start);
+  test::SmallNetwork network(source, test::layer(device(), 4, 4, 3, "dense"));
+  network.convolution->setTrainingStyle(NNTrainingStyle::UpdateDeviceCPU);
+  const auto graph = network.trainingGraph(device());
+  const auto queue = device()->newCommandQueue();
+  const auto step = [&] {
+    const auto commandBuffer = queue->commandBuffer();
+    graph->encodeBatch(commandBuffer, {test::pictures(device(), 0)}, {test::labels(device(), 0)});
+    commandBuffer->commit();
+    return errorOf([&] { commandBuffer->throwIfFailed(); });
+  };
+  EXPECT_THAT(step(), HasSubstr("the user's host update"));
+  EXPECT_EQ(source->hostUpdates, 0);
+  EXPECT_EQ(step(), "");
+  EXPECT_EQ(source->hostUpdates, 1);
 }
 
 /// The next encode waits for a host update that will come, and refuses to wait for one that cannot.

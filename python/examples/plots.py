@@ -55,7 +55,7 @@ if __name__ == "__main__":
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     result, layers = training.make_net()
-    losses = training.train(result, *training.read("train"), options.steps)
+    losses = list(training.train(result, *training.read("train"), options.steps))
     pictures, classes = training.read("t10k")
     draw_filters(layers[0], options.out / "filters.png")
     draw_losses(losses, options.out / "losses.png")

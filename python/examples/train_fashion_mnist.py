@@ -32,32 +32,28 @@ def make_net():
 
 
 def train(result, pictures, classes, steps, batch=64):
-    """The mean loss of each step."""
+    """Yields the mean loss of each step."""
     descriptor = unmetal.CNNLossDescriptor(unmetal.CNNLossType.SoftMaxCrossEntropy, unmetal.CNNReductionType.Sum)
     descriptor.weight, descriptor.number_of_classes = 1 / batch, 10
     graph = unmetal.NNGraph(device, unmetal.CNNLossNode(result, descriptor).training_graph()[0].result_image, False)
     labels = unmetal.CNNLossLabels.create_class_batch(device, batch)
-    random, losses = np.random.default_rng(1), []
-    for _ in range(steps):
-        chosen = random.choice(len(pictures), batch, replace=False)
+    for chosen in np.random.default_rng(1).integers(len(pictures), size=(steps, batch)):
         unmetal.CNNLossLabels.write_class_indices(labels, classes[chosen])
         with queue.command_buffer() as command_buffer:  # commits and waits at its end
             graph.encode_batch(command_buffer, [unmetal.ImageBatch.from_array(device, pictures[chosen])], [labels])
             labels.synchronize(command_buffer)
-        losses.append(sum(np.asarray(image).item() for image in unmetal.CNNLossLabels.loss_images(labels)))
-    return losses
+        yield sum(np.asarray(image).item() for image in unmetal.CNNLossLabels.loss_images(labels))
 
 
 def predict(result, pictures):
     """The class of each picture."""
-    graph, images = unmetal.NNGraph(device, result), unmetal.ImageBatch.from_array(device, pictures)
     with queue.command_buffer() as command_buffer:
-        found = graph.encode_batch(command_buffer, [images])
+        found = unmetal.NNGraph(device, result).encode_batch(command_buffer, [unmetal.ImageBatch.from_array(device, pictures)])
     return np.array([np.asarray(image).argmax() for image in found])
 
 
 if __name__ == "__main__":
     result, _ = make_net()
-    losses = train(result, *read("train"), steps=int(sys.argv[1]) if len(sys.argv) > 1 else 1000)
+    losses = list(train(result, *read("train"), steps=int(sys.argv[1]) if len(sys.argv) > 1 else 1000))
     pictures, classes = read("t10k")
     print(f"loss {losses[0]:.3f} to {losses[-1]:.3f}, accuracy {(predict(result, pictures) == classes).mean():.4f}")
