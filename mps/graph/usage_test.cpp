@@ -412,8 +412,8 @@ TEST(NNGraph, AnUpdateThatThrowsLeavesWeightsAndRandomNumbersAsTheyWere) {
 /// Throws, on the host's thread, once.
 class ThrowingHostSource : public test::UserSource {
  public:
-  using UserSource::UserSource;
   using UserSource::update;
+  using UserSource::UserSource;
   bool update(const std::shared_ptr<CNNConvolutionGradientState>& gradientState,
               const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& sourceState) override {
     if (std::exchange(throws, false)) throw std::runtime_error("the user's host update");
@@ -429,8 +429,9 @@ TEST(NNGraph, AHostUpdateThatThrowsFailsItsBufferAndTheNextEncodeGoesOn) {
   network.convolution->setTrainingStyle(NNTrainingStyle::UpdateDeviceCPU);
   const auto graph = network.trainingGraph(device());
   const auto queue = device()->newCommandQueue();
+  std::vector<std::shared_ptr<mtl::CommandBuffer>> kept;  // the next encode asks the last one's submission
   const auto step = [&] {
-    const auto commandBuffer = queue->commandBuffer();
+    const auto& commandBuffer = kept.emplace_back(queue->commandBuffer());
     graph->encodeBatch(commandBuffer, {test::pictures(device(), 0)}, {test::labels(device(), 0)});
     commandBuffer->commit();
     return errorOf([&] { commandBuffer->throwIfFailed(); });
