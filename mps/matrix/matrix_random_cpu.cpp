@@ -1,12 +1,13 @@
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <string>
 
 #include "mps/core/highway_targets.hpp"
 #include "mps/core/philox.hpp"
+#include "mps/core/streamed_stores.hpp"
 #include "mps/matrix/matrix_random_rule.hpp"
 #include "mtl/cpu/stream.hpp"
 
@@ -19,6 +20,8 @@
 #include <hwy/contrib/math/math-inl.h>
 
 #include "mps/core/philox_vectors-inl.hpp"
+#include "mps/core/streamed_runs-inl.hpp"
+#include "mps/core/vector_math-inl.hpp"
 
 #ifndef UNMETAL_MPS_MATRIX_RANDOM_RULE
 #define UNMETAL_MPS_MATRIX_RANDOM_RULE
@@ -28,12 +31,13 @@ namespace mps::detail {
 constexpr std::size_t kRandomTile = 2048;
 /// What philoxWords() and mtgp32Words() may write behind the words that they were asked for.
 constexpr std::size_t kRandomSlack = 128;
+/// Numbers whose quantiles are computed together.
+constexpr std::size_t kRandomPiece = 512;
 using RandomBuffer = std::array<float, kRandomTile + kRandomSlack>;
 
 constexpr MTGP32Constants kMTGP32;
-
-/// The state and the words that follow it.
-using MTGP32Sequence = std::array<std::uint32_t, kMTGP32StateWords + kRandomTile + kRandomSlack>;
+/// Words of the sequence that are made before they are turned into numbers.
+constexpr std::size_t kMTGP32Chunk = 64 * kRandomTile;
 
 }  // namespace mps::detail
 #endif
@@ -52,7 +56,7 @@ void philoxWords(std::uint64_t seed, std::uint64_t firstBlock, std::size_t count
       [&](std::size_t i, auto words) HWY_ATTR { hn::StoreU(hn::BitCast(d, words), d, to + i); });
 }
 
-/// table[index & 15].
+/// table[index & 15] of a table that is linear over exclusive or, from its entries 1, 2, 4 and 8.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V tableEntry(D d, const std::array<std::uint32_t, 4>& basis, V index) {
   const hn::RebindToSigned<D> di;
@@ -65,73 +69,105 @@ HWY_INLINE V tableEntry(D d, const std::array<std::uint32_t, 4>& basis, V index)
   return hn::Xor(low, high);
 }
 
-/// The words after the state that the sequence begins with, and the sequence that they come from.
-void mtgp32Words(std::uint32_t* sequence, std::size_t count, float* to) {
-  const hn::ScalableTag<float> df;
+/// The same for many indices: vectors of 16 lanes hold the whole table.
+template <class D>
+class LinearTable {
+ public:
+  using V = hn::Vec<D>;
+  HWY_INLINE explicit LinearTable(const std::array<std::uint32_t, 4>& basis)
+      : basis_(basis), table_(tableEntry(D(), basis, hn::Iota(D(), 0))) {}
+  HWY_INLINE V at(V index) const {
+    if constexpr (hn::MaxLanes(D()) == 16)
+      return hn::TableLookupLanes(table_, hn::IndicesFromVec(D(), hn::And(index, hn::Set(D(), 15))));
+    else
+      return tableEntry(D(), basis_, index);
+  }
+
+ private:
+  std::array<std::uint32_t, 4> basis_;
+  V table_;
+};
+
+/// Writes `count` words behind the state that the sequence begins with, and up to a vector more.
+void mtgp32Sequence(std::uint32_t* sequence, std::size_t count) {
   const hn::ScalableTag<std::uint32_t> d;
   using V = hn::Vec<decltype(d)>;
+  const LinearTable<decltype(d)> recursion(kMTGP32.recursion);
   for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
     const std::uint32_t* s = sequence + i;
     const V mixed = hn::Xor(hn::And(hn::LoadU(d, s), hn::Set(d, kMTGP32.mask)), hn::LoadU(d, s + 1));
     const V x = hn::Xor(mixed, hn::ShiftLeft<kMTGP32.shift1>(mixed));
     const V y = hn::Xor(x, hn::ShiftRight<kMTGP32.shift2>(hn::LoadU(d, s + kMTGP32.position)));
-    const V next = hn::Xor(y, tableEntry(d, kMTGP32.recursion, y));
-    hn::StoreU(next, d, sequence + i + kMTGP32StateWords);
-    V v = hn::LoadU(d, s + kMTGP32.position - 1);
-    v = hn::Xor(v, hn::ShiftRight<16>(v));
-    v = hn::Xor(v, hn::ShiftRight<8>(v));
-    hn::StoreU(hn::BitCast(df, hn::Xor(next, tableEntry(d, kMTGP32.tempering, v))), df, to + i);
+    hn::StoreU(hn::Xor(y, recursion.at(y)), d, sequence + i + kMTGP32StateWords);
   }
 }
 
-template <class D, class V = hn::Vec<D>, std::size_t count>
-HWY_INLINE V polynomial(D d, V x, const double (&c)[count]) {
-  V result = hn::Set(d, c[count - 1]);
-  for (std::size_t i = count - 1; i-- > 0;) result = hn::MulAdd(result, x, hn::Set(d, c[i]));
-  return result;
+/// The words of a sequence.
+void mtgp32Words(const std::uint32_t* sequence, std::size_t count, float* to) {
+  const hn::ScalableTag<float> df;
+  const hn::ScalableTag<std::uint32_t> d;
+  using V = hn::Vec<decltype(d)>;
+  const LinearTable<decltype(d)> tempering(kMTGP32.tempering);
+  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
+    V v = hn::LoadU(d, sequence + i + kMTGP32.position - 1);
+    v = hn::Xor(v, hn::ShiftRight<16>(v));
+    v = hn::Xor(v, hn::ShiftRight<8>(v));
+    const V word = hn::Xor(hn::LoadU(d, sequence + i + kMTGP32StateWords), tempering.at(v));
+    hn::StoreU(hn::BitCast(df, word), df, to + i);
+  }
 }
 
-/// x with Phi(x) = u for 0 < u < 1: algorithm AS 241 of Wichura (1988), relative error about 1e-16.
+/// x with Phi(x) = u: algorithm AS 241 of Wichura (1988), relative error about 1e-16, where
+/// |u - 1/2| <= kCentralPart.
+constexpr double kCentralPart = 0.425;
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V normalQuantile(D d, V u) {
+HWY_INLINE V centralQuantile(D d, V u) {
   constexpr NormalQuantileCoefficients c;
   const V q = hn::Sub(u, hn::Set(d, 0.5));
   const V r = hn::NegMulAdd(q, q, hn::Set(d, 0.180625));
-  const V central = hn::Mul(q, hn::Div(polynomial(d, r, c.centre), polynomial(d, r, c.underCentre)));
-  const auto isCentral = hn::Le(hn::Abs(q), hn::Set(d, 0.425));
-  if (hn::AllTrue(d, isCentral)) return central;
-
+  return hn::Mul(q, hn::Div(evaluateTerms<0, 1>(d, r, c.centre), evaluateTerms<0, 1>(d, r, c.underCentre)));
+}
+/// The same for the other u between 0 and 1.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V tailQuantile(D d, V u) {
+  constexpr NormalQuantileCoefficients c;
   const V tail = hn::Min(u, hn::Sub(hn::Set(d, 1.0), u));
   const V s = hn::Sqrt(hn::Neg(hn::Log(d, tail)));
   const V near = hn::Sub(s, hn::Set(d, 1.6));
-  V size = hn::Div(polynomial(d, near, c.near), polynomial(d, near, c.underNear));
+  V size = hn::Div(evaluateTerms<0, 1>(d, near, c.near), evaluateTerms<0, 1>(d, near, c.underNear));
   const auto isFar = hn::Gt(s, hn::Set(d, 5.0));
   if (!hn::AllFalse(d, isFar)) {
     const V far = hn::Sub(s, hn::Set(d, 5.0));
-    size = hn::IfThenElse(isFar, hn::Div(polynomial(d, far, c.far), polynomial(d, far, c.underFar)), size);
+    size = hn::IfThenElse(
+        isFar, hn::Div(evaluateTerms<0, 1>(d, far, c.far), evaluateTerms<0, 1>(d, far, c.underFar)), size);
   }
-  return hn::IfThenElse(isCentral, central, hn::CopySign(size, q));
+  return hn::CopySign(size, hn::Sub(u, hn::Set(d, 0.5)));
 }
 
-/// t of each word, in place.
+/// t of words.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V unitInterval(D d, V words) {
+  const hn::RebindToUnsigned<D> du;
+  const hn::RebindToSigned<D> di;
+  const auto bits = hn::ShiftRight<9>(hn::BitCast(du, words));
+  return hn::Mul(hn::ConvertTo(d, hn::BitCast(di, bits)), hn::Set(d, 0x1p-23F));
+}
+
 void toUnitInterval(std::size_t count, float* values) {
   const hn::ScalableTag<float> d;
-  const hn::RebindToUnsigned<decltype(d)> du;
-  const hn::RebindToSigned<decltype(d)> di;
-  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
-    const auto bits = hn::ShiftRight<9>(hn::BitCast(du, hn::LoadU(d, values + i)));
-    const auto t = hn::Mul(hn::ConvertTo(d, hn::BitCast(di, bits)), hn::Set(d, 0x1p-23F));
-    hn::StoreU(t, d, values + i);
-  }
+  for (std::size_t i = 0; i < count; i += hn::Lanes(d))
+    hn::StoreU(unitInterval(d, hn::LoadU(d, values + i)), d, values + i);
 }
 
 /// minimum + range t with one rounding, on every instruction set.
 void toUniform(const RandomRule& rule, std::size_t count, float* values) {
   const hn::ScalableTag<float> d;
   for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
+    const auto t = unitInterval(d, hn::LoadU(d, values + i));
 #if HWY_NATIVE_FMA
-    const auto value = hn::MulAdd(hn::Set(d, rule.range), hn::LoadU(d, values + i), hn::Set(d, rule.minimum));
+    const auto value = hn::MulAdd(hn::Set(d, rule.range), t, hn::Set(d, rule.minimum));
 #else
+    hn::StoreU(t, d, values + i);
     for (std::size_t lane = i; lane < i + hn::Lanes(d); ++lane)
       values[lane] = std::fma(rule.range, values[lane], rule.minimum);
     const auto value = hn::LoadU(d, values + i);
@@ -141,27 +177,65 @@ void toUniform(const RandomRule& rule, std::size_t count, float* values) {
   }
 }
 
+/// Those in the tails, 15 of 100 when nothing bounds them, are collected first: they take three times as long.
 void toNormal(const RandomRule& rule, std::size_t count, float* values) {
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, decltype(d)> df;
-  const auto minimum = hn::Set(df, rule.minimum);
-  const auto maximum = hn::Set(df, rule.maximum);
-  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
-    const auto t = hn::PromoteTo(d, hn::LoadU(df, values + i));
-    const auto u =
-        hn::Max(hn::MulAdd(hn::Set(d, rule.width), t, hn::Set(d, rule.first)), hn::Set(d, rule.least));
-    const auto value = hn::MulAdd(hn::Set(d, rule.scale), normalQuantile(d, u), hn::Set(d, rule.mean));
-    hn::StoreU(hn::Min(hn::Max(hn::DemoteTo(df, value), minimum), maximum), df, values + i);
+  constexpr std::size_t kLanes = hn::MaxLanes(d);
+  constexpr std::size_t kGroup = 64;  // bits of a mask
+  const auto number = [&](auto quantile) HWY_ATTR {
+    const auto value = hn::MulAdd(hn::Set(d, rule.scale), quantile, hn::Set(d, rule.mean));
+    return hn::Min(hn::Max(hn::DemoteTo(df, value), hn::Set(df, rule.minimum)), hn::Set(df, rule.maximum));
+  };
+  alignas(64) std::array<double, kGroup> arguments;
+  alignas(64) std::array<double, kRandomPiece + kLanes> tails;
+  alignas(64) std::array<float, kLanes> numbers;
+  std::array<std::size_t, kRandomPiece + kLanes> places;
+  for (std::size_t first = 0; first < count; first += kRandomPiece) {
+    const std::size_t end = std::min(first + kRandomPiece, count);
+    std::size_t found = 0;
+    for (std::size_t group = first; group < end; group += kGroup) {
+      std::uint64_t areTails = 0;
+      for (std::size_t i = group; i < std::min(group + kGroup, end); i += kLanes) {
+        const auto t = hn::PromoteTo(d, unitInterval(df, hn::LoadU(df, values + i)));
+        const auto u =
+            hn::Max(hn::MulAdd(hn::Set(d, rule.width), t, hn::Set(d, rule.first)), hn::Set(d, rule.least));
+        hn::Store(u, d, arguments.data() + (i - group));
+        hn::StoreU(number(centralQuantile(d, u)), df, values + i);
+        std::array<std::uint8_t, 8> bits{};
+        const auto distance = hn::Abs(hn::Sub(u, hn::Set(d, 0.5)));
+        hn::StoreMaskBits(d, hn::Gt(distance, hn::Set(d, kCentralPart)), bits.data());
+        areTails |= std::uint64_t{bits[0]} << (i - group);
+      }
+      for (; areTails != 0; areTails &= areTails - 1, ++found) {
+        const auto place = static_cast<std::size_t>(std::countr_zero(areTails));
+        tails[found] = arguments[place];
+        places[found] = group + place;
+      }
+    }
+    if (found == 0) continue;
+    // Up to the end of the last vector the first one once more.
+    for (std::size_t i = 0; i < kLanes; ++i) {
+      tails[found + i] = tails[0];
+      places[found + i] = places[0];
+    }
+    for (std::size_t i = 0; i < found; i += kLanes) {
+      hn::Store(number(tailQuantile(d, hn::LoadU(d, tails.data() + i))), df, numbers.data());
+      for (std::size_t lane = 0; lane < kLanes; ++lane) values[places[i + lane]] = numbers[lane];
+    }
   }
 }
 
 /// Words to numbers, in place; up to a vector more.
 void toNumbers(const RandomRule& rule, std::size_t count, float* values) {
   if (rule.isConstant) return static_cast<void>(std::fill_n(values, count, rule.minimum));
-  if (rule.numbers == RandomNumbers::Words) return;
-  toUnitInterval(count, values);
+  if (rule.numbers == RandomNumbers::UnitInterval) toUnitInterval(count, values);
   if (rule.numbers == RandomNumbers::Uniform) toUniform(rule, count, values);
   if (rule.numbers == RandomNumbers::Normal) toNormal(rule, count, values);
+}
+
+void streamNumbers(const float* from, std::size_t count, float* to) {
+  streamValues(from, count, to);
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE
@@ -172,8 +246,13 @@ namespace mps::detail {
 namespace {
 
 HWY_EXPORT(philoxWords);
+HWY_EXPORT(mtgp32Sequence);
 HWY_EXPORT(mtgp32Words);
 HWY_EXPORT(toNumbers);
+HWY_EXPORT(streamNumbers);
+
+/// Tiles below which another thread does not pay.
+constexpr std::int64_t kRandomGrain = 4;
 
 class RandomPlan final : public Plan {
  public:
@@ -186,54 +265,75 @@ class RandomPlan final : public Plan {
     if (problem_.generator == RandomGenerator::Philox)
       runPhilox(mtl::cpu::asCpu(stream), operands);
     else
-      runMTGP32(operands);
+      runMTGP32(mtl::cpu::asCpu(stream), operands);
+  }
+  [[nodiscard]] std::size_t scratchBytes() const override {
+    if (problem_.generator == RandomGenerator::Philox) return 0;
+    return (kMTGP32StateWords + std::min(kMTGP32Chunk, elementCount()) + kRandomSlack) *
+           sizeof(std::uint32_t);
   }
 
  private:
-  void runPhilox(mtl::cpu::Stream& stream, const Operands& operands) const {
+  void runPhilox(const mtl::cpu::Stream& stream, const Operands& operands) const {
     const auto firstBlock = static_cast<std::uint64_t>(operands.scalars[0]);
+    fill(stream, operands.destination, 0, elementCount(),
+         [&](std::size_t first, std::size_t count, float* words) {
+           HWY_DYNAMIC_DISPATCH(philoxWords)(problem_.seed, firstBlock + first / 4, count, words);
+         });
+  }
+
+  /// One thread makes the sequence, in which each word follows from those before it.
+  void runMTGP32(const mtl::cpu::Stream& stream, const Operands& operands) const {
     const std::size_t elements = elementCount();
-    const std::size_t tiles = (elements + kRandomTile - 1) / kRandomTile;
-    constexpr std::int64_t kGrain = 4;
-    stream.parallelFor(static_cast<std::int64_t>(tiles), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    auto* const state = reinterpret_cast<std::uint32_t*>(operands.parameters[0]);
+    auto* const sequence = reinterpret_cast<std::uint32_t*>(operands.scratch);
+    std::copy_n(state, kMTGP32StateWords, sequence);
+    for (std::size_t first = 0; first < elements; first += kMTGP32Chunk) {
+      const std::size_t count = std::min(kMTGP32Chunk, elements - first);
+      HWY_DYNAMIC_DISPATCH(mtgp32Sequence)(sequence, count);
+      fill(stream, operands.destination, first, count,
+           [&](std::size_t tile, std::size_t tileCount, float* words) {
+             HWY_DYNAMIC_DISPATCH(mtgp32Words)(sequence + (tile - first), tileCount, words);
+           });
+      std::copy_n(sequence + count, kMTGP32StateWords, sequence);
+    }
+    std::copy_n(sequence, kMTGP32StateWords, state);
+  }
+
+  /// Writes `count` elements from `first` on, from words(first element, count, to).
+  template <class Words>
+  void fill(const mtl::cpu::Stream& stream, std::byte* destination, std::size_t first, std::size_t count,
+            const Words& words) const {
+    const bool isStreamed = writesPastCaches(shape_.bytes());
+    const auto tiles = static_cast<std::int64_t>((count + kRandomTile - 1) / kRandomTile);
+    stream.parallelFor(tiles, kRandomGrain, [&](std::int64_t begin, std::int64_t end) {
       alignas(64) RandomBuffer buffer;
       for (std::int64_t tile = begin; tile < end; ++tile) {
-        const std::size_t first = static_cast<std::size_t>(tile) * kRandomTile;
-        const std::size_t count = std::min(kRandomTile, elements - first);
-        HWY_DYNAMIC_DISPATCH(philoxWords)(problem_.seed, firstBlock + first / 4, count, buffer.data());
-        store(buffer, first, count, operands.destination);
+        const std::size_t done = static_cast<std::size_t>(tile) * kRandomTile;
+        const std::size_t tileCount = std::min(kRandomTile, count - done);
+        words(first + done, tileCount, buffer.data());
+        HWY_DYNAMIC_DISPATCH(toNumbers)(rule_, tileCount, buffer.data());
+        store(buffer, first + done, tileCount, destination, isStreamed);
       }
+      if (isStreamed) finishStreaming();
     });
   }
 
-  /// In one thread: each word follows from those before it.
-  void runMTGP32(const Operands& operands) const {
-    const std::size_t elements = elementCount();
-    auto* state = reinterpret_cast<std::uint32_t*>(operands.parameters[0]);
-    alignas(64) RandomBuffer buffer;
-    MTGP32Sequence sequence;
-    std::copy_n(state, kMTGP32StateWords, sequence.begin());
-    for (std::size_t first = 0; first < elements; first += kRandomTile) {
-      const std::size_t count = std::min(kRandomTile, elements - first);
-      HWY_DYNAMIC_DISPATCH(mtgp32Words)(sequence.data(), count, buffer.data());
-      std::copy_n(sequence.data() + count, kMTGP32StateWords, sequence.begin());
-      store(buffer, first, count, operands.destination);
-    }
-    std::copy_n(sequence.begin(), kMTGP32StateWords, state);
-  }
-
-  /// Turns words into numbers and writes them to the elements from `first` on.
-  void store(RandomBuffer& words, std::size_t first, std::size_t count, std::byte* destination) const {
-    HWY_DYNAMIC_DISPATCH(toNumbers)(rule_, count, words.data());
+  /// Writes numbers to the elements from `first` on.
+  void store(const RandomBuffer& numbers, std::size_t first, std::size_t count, std::byte* destination,
+             bool isStreamed) const {
     const auto columns = static_cast<std::size_t>(shape_.channels);
+    auto* const elements = reinterpret_cast<float*>(destination);
     for (std::size_t done = 0; done < count;) {
       const std::size_t column = (first + done) % columns;
       const auto row = static_cast<std::int64_t>((first + done) / columns);
       const std::size_t run = std::min(columns - column, count - done);
-      const std::int64_t at =
-          shape_.offset(row / shape_.height, row % shape_.height, 0, static_cast<std::int64_t>(column));
-      std::memcpy(destination + at * static_cast<std::int64_t>(sizeof(float)), words.data() + done,
-                  run * sizeof(float));
+      float* const to = elements + shape_.offset(row / shape_.height, row % shape_.height, 0,
+                                                 static_cast<std::int64_t>(column));
+      if (isStreamed)
+        HWY_DYNAMIC_DISPATCH(streamNumbers)(numbers.data() + done, run, to);
+      else
+        std::copy_n(numbers.data() + done, run, to);
       done += run;
     }
   }

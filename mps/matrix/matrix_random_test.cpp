@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "mps/conform/compare.hpp"
+#include "mps/conform/guarded_memory.hpp"
 #include "mps/conform/test_tensor.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/for_each_target.hpp"
+#include "mps/core/streamed_stores.hpp"
 #include "mps/matrix/matrix_cases.hpp"
 #include "mps/matrix/matrix_reference.hpp"
 #include "mtl/buffer.hpp"
@@ -59,6 +61,20 @@ detail::TensorShape inHalves(detail::TensorShape shape) {
 }
 
 /// One fill of a plan, its stream at `skipped`.
+std::shared_ptr<mtl::Device> device() {
+  static const std::shared_ptr<mtl::Device> made = mtl::newCPUDevice(3);
+  return made;
+}
+
+/// Runs the plan of a problem in scratch memory between guards.
+void runPlan(const MatrixRandomProblem& problem, mtl::cpu::Stream& stream, detail::Operands operands) {
+  const auto plan = preparePlan(detail::matrixRandomImplementationsCpu(), problem).plan;
+  const detail::GuardedMemory scratch(device(), plan->scratchBytes());
+  operands.scratch = scratch.address();
+  plan->run(stream, operands);
+  EXPECT_TRUE(scratch.guardsIntact()) << "memory around the scratch was written";
+}
+
 class Fill {
  public:
   Fill(const MatrixRandomCase& item, RandomGenerator generator, int threads = 3)
@@ -82,9 +98,9 @@ class Fill {
       Words unused(item.skipped());
       detail::Operands skip = operands;
       skip.destination = reinterpret_cast<std::byte*>(unused.data());
-      preparePlan(detail::matrixRandomImplementationsCpu(), skipped).plan->run(stream, skip);
+      runPlan(skipped, stream, skip);
     }
-    preparePlan(detail::matrixRandomImplementationsCpu(), problem_).plan->run(stream, operands);
+    runPlan(problem_, stream, operands);
   }
 
   static Words wordsOf(const MatrixRandomCase& item, RandomGenerator generator) {
@@ -107,11 +123,6 @@ class Fill {
   static std::uint32_t seed32(const MatrixRandomCase& item) {
     return static_cast<std::uint32_t>(item.seed) ^ static_cast<std::uint32_t>(item.seed >> 32U);
   }
-  static std::shared_ptr<mtl::Device> device() {
-    static const std::shared_ptr<mtl::Device> made = mtl::newCPUDevice(3);
-    return made;
-  }
-
   MatrixRandomProblem problem_;
   detail::TestTensor destination_;
   Words words_;
@@ -139,6 +150,32 @@ TEST(MatrixRandomPlan, ThreadsDoNotMatter) {
         EXPECT_EQ(several.found(), one.found()) << item.name;
       }
     }
+}
+
+/// Past the caches, and from an address amid a cache line; MTGP32 chunk by chunk.
+TEST(MatrixRandomPlan, FillsMoreThanTheCachesHold) {
+  constexpr std::size_t count = 13'000'001;
+  constexpr std::uint32_t untouched = 0x7FA12345;
+  MatrixRandomProblem problem;
+  problem.destination = detail::matrixShape(1, 1, count);
+  problem.seed = 11;
+  ASSERT_TRUE(detail::writesPastCaches(problem.destination.bytes()));
+  std::array<std::uint32_t, detail::kMTGP32StateWords> state{};
+  detail::seedMTGP32(11, state);
+  mtl::cpu::Stream stream(3);
+  for (const auto generator : {RandomGenerator::Philox, RandomGenerator::MTGP32}) {
+    problem.generator = generator;
+    Words expected = generator == RandomGenerator::Philox ? detail::philoxReference(11, 0, count)
+                                                          : detail::mtgp32Reference(11, 0, count);
+    expected.insert(expected.begin(), 3, untouched);
+    expected.push_back(untouched);
+    Words found(expected.size(), untouched);
+    detail::Operands operands;
+    operands.destination = reinterpret_cast<std::byte*>(found.data() + 3);
+    operands.parameters[0] = reinterpret_cast<std::byte*>(state.data());
+    runPlan(problem, stream, operands);
+    EXPECT_TRUE(found == expected) << problem.describe();
+  }
 }
 
 /// Blocks beyond 2^32 continue in the third word of the counter.
