@@ -1,10 +1,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 
 #include "mps/core/highway_targets.hpp"
+#include "mps/core/pixel_copy.hpp"
+#include "mps/core/streamed_stores.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 #include "mtl/cpu/stream.hpp"
 
@@ -141,14 +142,16 @@ class CopyPlan final : public Plan {
                         problem_.destination.channels - std::int64_t{indexAt(operands, 0, 3)}});
     end = std::min(end, exchanges ? sourceColumns : sourceRows);
     if (columns <= 0) return;
-    if (!exchanges) {
-      for (std::int64_t row = begin; row < end; ++row)
-        if (Bits* to = destinationAt<Bits>(operands, row))
-          std::memcpy(to, sourceAt<Bits>(operands, sourceY + row, sourceX),
-                      static_cast<std::size_t>(columns) * sizeof(Bits));
-      return;
-    }
-    exchangeRows<Bits>(operands, begin, end, columns);
+    if (exchanges) return exchangeRows<Bits>(operands, begin, end, columns);
+    PixelCopy copy;
+    copy.inputFormat = copy.destinationFormat = problem_.destination.format;
+    copy.channels = columns;
+    copy.pastCaches = writesPastCaches(2 * problem_.rows * problem_.columns * std::int64_t{sizeof(Bits)});
+    for (std::int64_t row = begin; row < end; ++row)
+      if (Bits* to = destinationAt<Bits>(operands, row))
+        copyPixels(copy, reinterpret_cast<const std::byte*>(sourceAt<Bits>(operands, sourceY + row, sourceX)),
+                   reinterpret_cast<std::byte*>(to), 1);
+    if (copy.pastCaches) finishStreaming();
   }
 
   /// A few rows of the destination at a time.
