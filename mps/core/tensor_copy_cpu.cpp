@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "mps/core/pixel_copy.hpp"
 #include "mps/core/storage.hpp"
 #include "mps/core/tensor_copy.hpp"
 #include "mtl/cpu/stream.hpp"
@@ -28,29 +29,42 @@ class RowCopy final : public Plan {
     const TensorShape& source = problem_.source;
     const TensorShape& destination = problem_.destination;
     const auto size = static_cast<std::int64_t>(bytesPerChannel(destination.format));
-    const auto pixelBytes = static_cast<std::size_t>(destination.channels * size);
     std::byte* to = operands.destination + destination.offset(image, y, 0, 0) * size;
     if (problem_.fills) return fillRow(static_cast<float>(operands.scalars[0]), to);
-    std::int64_t sourceY = problem_.offsetY + y;
-    if (problem_.clampEdges) sourceY = std::clamp<std::int64_t>(sourceY, 0, source.height - 1);
-    const bool rowInside = sourceY >= 0 && sourceY < source.height;
-    if (source.format != destination.format) return convertRow(operands, image, y, sourceY, rowInside);
-    const bool adjacent =
-        source.pixelStride == source.channels && destination.pixelStride == destination.channels;
-    if (rowInside && adjacent && problem_.offsetX >= 0 &&
-        problem_.offsetX + destination.width <= source.width) {
-      std::memcpy(to, operands.source + source.offset(image, sourceY, problem_.offsetX, 0) * size,
-                  pixelBytes * static_cast<std::size_t>(destination.width));
-      return;
+    const std::int64_t sourceY = problem_.offsetY + y;
+    const bool isInside = sourceY >= 0 && sourceY < source.height;
+    if (!isInside && !problem_.clampEdges) return fillZeros(to, destination.width);
+    const auto sourceSize = static_cast<std::int64_t>(bytesPerChannel(source.format));
+    const std::byte* const from =
+        operands.source +
+        source.offset(image, std::clamp<std::int64_t>(sourceY, 0, source.height - 1), 0, 0) * sourceSize;
+    const PixelCopy pixels{.inputFormat = source.format,
+                           .destinationFormat = destination.format,
+                           .channels = destination.channels,
+                           .inputStride = source.pixelStride,
+                           .destinationStride = destination.pixelStride};
+    const auto copy = [&](std::int64_t sourceX, std::int64_t x, std::int64_t count) {
+      copyPixels(pixels, from + sourceX * source.pixelStride * sourceSize,
+                 to + x * destination.pixelStride * size, count);
+    };
+    // The columns inside the source; those before and behind them repeat its edge, or are 0.
+    const std::int64_t begin = std::clamp<std::int64_t>(-problem_.offsetX, 0, destination.width);
+    const std::int64_t end =
+        std::clamp<std::int64_t>(source.width - problem_.offsetX, begin, destination.width);
+    if (begin < end) copy(problem_.offsetX + begin, begin, end - begin);
+    if (!problem_.clampEdges) {
+      fillZeros(to, begin);
+      return fillZeros(to + end * destination.pixelStride * size, destination.width - end);
     }
-    for (std::int64_t x = 0; x < destination.width; ++x, to += destination.pixelStride * size) {
-      std::int64_t sourceX = problem_.offsetX + x;
-      if (problem_.clampEdges) sourceX = std::clamp<std::int64_t>(sourceX, 0, source.width - 1);
-      if (rowInside && sourceX >= 0 && sourceX < source.width)
-        std::memcpy(to, operands.source + source.offset(image, sourceY, sourceX, 0) * size, pixelBytes);
-      else
-        std::memset(to, 0, pixelBytes);
-    }
+    for (std::int64_t x = 0; x < begin; ++x) copy(0, x, 1);
+    for (std::int64_t x = end; x < destination.width; ++x) copy(source.width - 1, x, 1);
+  }
+
+  void fillZeros(std::byte* to, std::int64_t pixels) const {
+    const TensorShape& destination = problem_.destination;
+    const auto size = static_cast<std::int64_t>(bytesPerChannel(destination.format));
+    for (std::int64_t x = 0; x < pixels; ++x, to += destination.pixelStride * size)
+      std::memset(to, 0, static_cast<std::size_t>(destination.channels * size));
   }
 
   void fillRow(float number, std::byte* row) const {
@@ -64,27 +78,6 @@ class RowCopy final : public Plan {
       }
       for (std::int64_t x = 0; x < destination.width; ++x, to += destination.pixelStride)
         std::fill_n(to, destination.channels, element);
-    });
-  }
-
-  void convertRow(const Operands& operands, std::int64_t image, std::int64_t y, std::int64_t sourceY,
-                  bool rowInside) const {
-    const TensorShape& source = problem_.source;
-    const TensorShape& destination = problem_.destination;
-    withElementType(source.format, [&](auto from) {
-      withElementType(destination.format, [&](auto to) {
-        for (std::int64_t x = 0; x < destination.width; ++x) {
-          std::int64_t sourceX = problem_.offsetX + x;
-          if (problem_.clampEdges) sourceX = std::clamp<std::int64_t>(sourceX, 0, source.width - 1);
-          const bool isInside = rowInside && sourceX >= 0 && sourceX < source.width;
-          const auto* const read = reinterpret_cast<const decltype(from)*>(operands.source) +
-                                   (isInside ? source.offset(image, sourceY, sourceX, 0) : 0);
-          auto* const written =
-              reinterpret_cast<decltype(to)*>(operands.destination) + destination.offset(image, y, x, 0);
-          for (std::int64_t c = 0; c < destination.channels; ++c)
-            storeFloat(isInside ? loadFloat(read + c) : 0.0F, written + c);
-        }
-      });
     });
   }
 
