@@ -48,8 +48,9 @@ HWY_INLINE V kinkedGradient(D d, Lanes lanes, V x, V dy, const ChannelNumbers& n
 
 /// sums += g, products += g (x - mean), in float64. Both have room for a vector behind a row.
 /// @param g where numbers.slope is set dy
+/// @param shiftsLater products of x itself
 void addGradientSums(const ChannelRows& rows, ConstFloatRun g, ConstFloatRun x, const ChannelNumbers& numbers,
-                     double* sums, double* products) {
+                     bool shiftsLater, double* sums, double* products) {
   const auto add = [&](auto hasKink) {
     const auto gradientOf = [&](auto d, auto lanes, auto value, auto gradient, std::size_t i) HWY_ATTR
         __attribute__((always_inline)) {
@@ -58,7 +59,7 @@ void addGradientSums(const ChannelRows& rows, ConstFloatRun g, ConstFloatRun x, 
       else
         return gradient;
     };
-    addGradientProducts(rows, g, x, numbers.line.mean, gradientOf, sums, products);
+    addGradientProducts(rows, g, x, shiftsLater ? nullptr : numbers.line.mean, gradientOf, sums, products);
   };
   if (numbers.slope != nullptr)
     add(std::true_type());
@@ -294,6 +295,7 @@ class StatisticsPlan final : public SumPlan {
   void sumChunk(const Operands& operands, std::int64_t chunk) const {
     auto* shifts = reinterpret_cast<float*>(operands.scratch + SumPlan::scratchBytes() +
                                             static_cast<std::size_t>(chunk) * shiftBytes());
+    const bool shiftsLater = shiftsSums(problem_.source);
     loadShifts(layout_, problem_.source, operands.source, chunk, shifts);
     clear(operands, chunk);
     double* first = sums(operands, chunk, 0);
@@ -302,9 +304,11 @@ class StatisticsPlan final : public SumPlan {
       alignas(64) float buffer[Tiling::capacity];
       HWY_DYNAMIC_DISPATCH(addMoments)
       (layout_.rowsOf(tile), loadRun(problem_.source, operands.source, tile, buffer),
-       shifts + tile.firstChannel, first + tile.firstChannel, second + tile.firstChannel);
+       shiftsLater ? nullptr : shifts + tile.firstChannel, first + tile.firstChannel,
+       second + tile.firstChannel);
     });
-    momentsFromSums(layout_, shifts, static_cast<double>(layout_.pixelsOf(chunk)), {first, second});
+    momentsFromSums(layout_, shifts, static_cast<double>(layout_.pixelsOf(chunk)), shiftsLater,
+                    {first, second});
   }
 
   /// Chan's formula, chunk after chunk, into the accumulators; then what kernels and users read.
@@ -341,6 +345,7 @@ class StatisticsGradientPlan final : public SumPlan {
  private:
   void sumChunk(const Operands& operands, const ChannelNumbers& numbers, std::int64_t chunk) const {
     clear(operands, chunk);
+    const bool shiftsLater = shiftsSums(problem_.source);
     double* first = sums(operands, chunk, 0);
     double* second = sums(operands, chunk, 1);
     layout_.forTiles(chunk, [&](const Tile& tile) {
@@ -352,10 +357,11 @@ class StatisticsGradientPlan final : public SumPlan {
       const ConstFloatRun dy = loadRun(problem_.gradient, operands.gradient, tile, gradientBuffer);
       const ConstFloatRun g = hasKink() ? dy : neuronGradient(tile, own, x, dy, neuronBuffer);
       HWY_DYNAMIC_DISPATCH(addGradientSums)
-      (layout_.rowsOf(tile), g, x, own, first + tile.firstChannel, second + tile.firstChannel);
+      (layout_.rowsOf(tile), g, x, own, shiftsLater, first + tile.firstChannel, second + tile.firstChannel);
     });
     layout_.fold(first);
     layout_.fold(second);
+    if (shiftsLater) subtractMeans(layout_.channels, numbers.line.mean, first, second);
   }
 
   void join(const Operands& operands) const {

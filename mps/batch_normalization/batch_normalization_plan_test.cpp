@@ -165,6 +165,24 @@ TEST(BatchNormalizationPlan, ALargeMeanLeavesTheVariance) {
   EXPECT_EQ(setting.variance().read(), (std::vector<double>{twoThirds, twoThirds}));
 }
 
+/// Float16 values are summed without a shift: one pixel differs by a unit in the last place, or the first is far away.
+TEST(BatchNormalizationPlan, OnePixelOfFloat16IsAllTheVariance) {
+  constexpr std::int64_t pixels = 8192;
+  BatchNormalizationTensors tensors{.name = "OnePixel", .height = 64, .width = 128, .channels = 2};
+  const BatchNormalizationProblem problem = tensors.problem(Statistics, {}, Float16, Float32);
+  BatchNormalizationSetting setting = settingOf(problem);
+  std::vector<double> x(2 * pixels, 2000);
+  x[2 * 77] = 2001;
+  x[1] = 0;
+  setting.source().write(x);
+  execute(problem, setting.operands());
+  constexpr double share = 1.0 / pixels;
+  const auto near = [](double value) { return static_cast<double>(static_cast<float>(value)); };
+  EXPECT_EQ(setting.mean().read(), (std::vector<double>{2000 + share, near(2000 * (1 - share))}));
+  constexpr double spread = share * (1 - share);
+  EXPECT_EQ(setting.variance().read(), (std::vector<double>{spread, near(2000.0 * 2000.0 * spread)}));
+}
+
 /// Sub-batches of spec/03 section 5.3: [1, 3] and [5, 7, 9, 11].
 TEST(BatchNormalizationPlan, UnequalPartsOfABatch) {
   BatchNormalizationTensors tensors{.name = "Parts", .images = 2, .channels = 1};

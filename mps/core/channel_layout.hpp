@@ -102,14 +102,23 @@ class ChannelLayout {
 void loadShifts(const ChannelLayout& layout, const TensorShape& shape, const std::byte* memory,
                 std::int64_t chunk, float* shifts, std::int64_t origin = 0);
 
+/// Whether sums in float64 of such values, of their squares and of their products are as good as exact, so that a
+/// shift can follow: float16 has 11 digits, and what does not fit into 53 beside others is nothing beside their spread.
+inline bool shiftsSums(const TensorShape& shape) {
+  return shape.format == ImageFeatureChannelFormat::Float16;
+}
+
 /// Mean and sum of squared differences from it, of every channel.
 struct ChannelMoments {
   double* mean = nullptr;
   double* squares = nullptr;
 };
 /// From sums of x - shift and of its squares over so many pixels, in place.
-void momentsFromSums(const ChannelLayout& layout, const float* shifts, double pixels,
+/// @param shiftsLater they are sums of x and of its squares
+void momentsFromSums(const ChannelLayout& layout, const float* shifts, double pixels, bool shiftsLater,
                      const ChannelMoments& moments);
+/// From sums of g and of g x to those of g (x - mean).
+void subtractMeans(std::int64_t channels, const float* means, const double* sums, double* products);
 /// Joins the moments of `added` more pixels to those of `count` (0: there are none) by Chan's formula.
 void joinMoments(std::int64_t channels, double count, const ChannelMoments& moments, double added,
                  const ChannelMoments& others);

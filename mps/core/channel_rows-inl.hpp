@@ -32,18 +32,82 @@ HWY_INLINE V usedLanes(D d, FirstLanes lanes, V v) {
   return hn::IfThenElseZero(hn::FirstN(d, lanes.count), v);
 }
 
-/// Calls body(first element, rows at once, elements of each), short rows in groups as far as they go. Of long
-/// ones a group would be read in as many places at once, which memory delivers slowly.
-template <class Body>
-HWY_INLINE void forRowGroups(const ChannelRows& rows, Body&& body) {
-  constexpr std::size_t group = 4;
-  constexpr std::size_t longRow = 128;
-  std::size_t first = 0;
-  if (rows.length < longRow)
-    for (; first + group * rows.length <= rows.elements; first += group * rows.length)
-      body(first, std::integral_constant<std::size_t, group>(), rows.length);
-  for (; first < rows.elements; first += rows.length)
-    body(first, std::integral_constant<std::size_t, 1>(), std::min(rows.length, rows.elements - first));
+/// Four vectors of a row: what sums over rows keep in registers from row to row.
+struct FourVectors {};
+
+/// Calls body(first element, its place in the row, rows, lanes) for strips of a few vectors down all rows: FourVectors as
+/// far as they go, then single vectors with the lanes of forVectors(), those of a shorter last row at the end.
+template <class D, class Body>
+HWY_INLINE void forStrips(D d, const ChannelRows& rows, Body&& body) {
+  const std::size_t whole = rows.elements / rows.length;
+  const std::size_t strip = 4 * hn::Lanes(d);
+  std::size_t i = 0;
+  if (whole > 0) {
+    for (; i + strip <= rows.length; i += strip) body(i, i, whole, FourVectors{});
+    forVectors(d, rows.length - i, [&](std::size_t j, auto lanes) { body(i + j, i + j, whole, lanes); });
+  }
+  forVectors(d, rows.elements % rows.length,
+             [&](std::size_t j, auto lanes) { body(whole * rows.length + j, j, std::size_t{1}, lanes); });
+}
+
+/// Two float64 sums of each channel, along a row with room for a vector behind it.
+struct TwoSums {
+  double* first;
+  double* second;
+};
+
+/// Calls add(element, its place in the row, lanes, shift, first, second), which adds to two vectors of sums, for all
+/// vectors. @param shifts null: there are none, and `shift` is 0
+template <class D, class Add>
+HWY_INLINE void addTwoSums(D d, const ChannelRows& rows, const float* shifts, const TwoSums& sums,
+                           Add&& add) {
+  using V = hn::Vec<D>;
+  const hn::Rebind<float, D> df;
+  const std::size_t step = hn::Lanes(d);
+  const auto load = [&](const double* from) HWY_ATTR __attribute__((always_inline)) {
+    return hn::LoadU(d, from);
+  };
+  const auto shiftAt = [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+    return shifts == nullptr ? hn::Zero(d) : hn::PromoteTo(d, lanes.load(df, shifts + i));
+  };
+  forStrips(
+      d, rows,
+      [&](std::size_t first, std::size_t i, std::size_t count, auto lanes) HWY_ATTR
+      __attribute__((always_inline)) {
+        double* const a = sums.first + i;
+        double* const b = sums.second + i;
+        V a0 = load(a);
+        V b0 = load(b);
+        if constexpr (std::is_same_v<decltype(lanes), FourVectors>) {
+          V a1 = load(a + step);
+          V a2 = load(a + 2 * step);
+          V a3 = load(a + 3 * step);
+          V b1 = load(b + step);
+          V b2 = load(b + 2 * step);
+          V b3 = load(b + 3 * step);
+          const V s0 = shiftAt(i, AllLanes{});
+          const V s1 = shiftAt(i + step, AllLanes{});
+          const V s2 = shiftAt(i + 2 * step, AllLanes{});
+          const V s3 = shiftAt(i + 3 * step, AllLanes{});
+          for (std::size_t row = 0, at = first; row < count; ++row, at += rows.length) {
+            add(at, i, AllLanes{}, s0, a0, b0);
+            add(at + step, i + step, AllLanes{}, s1, a1, b1);
+            add(at + 2 * step, i + 2 * step, AllLanes{}, s2, a2, b2);
+            add(at + 3 * step, i + 3 * step, AllLanes{}, s3, a3, b3);
+          }
+          hn::StoreU(a1, d, a + step);
+          hn::StoreU(a2, d, a + 2 * step);
+          hn::StoreU(a3, d, a + 3 * step);
+          hn::StoreU(b1, d, b + step);
+          hn::StoreU(b2, d, b + 2 * step);
+          hn::StoreU(b3, d, b + 3 * step);
+        } else {
+          const V s0 = shiftAt(i, lanes);
+          for (std::size_t row = 0; row < count; ++row) add(first + row * rows.length, i, lanes, s0, a0, b0);
+        }
+        hn::StoreU(a0, d, a);
+        hn::StoreU(b0, d, b);
+      });
 }
 
 /// Calls body(element, its place in the row, lanes) for the vectors of all rows.
@@ -55,28 +119,28 @@ HWY_INLINE void forRowVectors(D d, const ChannelRows& rows, Body&& body) {
 }
 
 /// sums += x - shift, squares += (x - shift)^2, in float64. Both have room for a vector behind a row.
+/// @param shifts null: none, as float16 allows (momentsFromSums)
 inline void addMoments(const ChannelRows& rows, ConstFloatRun x, const float* shifts, double* sums,
                        double* squares) {
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, decltype(d)> df;
-  forRowGroups(rows, [&](std::size_t first, auto rowsAtOnce, std::size_t count) {
-    forVectors(d, count, [&](std::size_t i, auto lanes) {
-      const auto shift = hn::PromoteTo(d, lanes.load(df, shifts + i));
-      auto sum = hn::LoadU(d, sums + i);
-      auto square = hn::LoadU(d, squares + i);
-      for (std::size_t row = 0; row < rowsAtOnce; ++row) {
-        const auto value = hn::PromoteTo(d, lanes.load(df, x + (first + row * rows.length + i)));
-        const auto difference = usedLanes(d, lanes, hn::Sub(value, shift));
-        sum = hn::Add(sum, difference);
-        square = hn::MulAdd(difference, difference, square);
-      }
-      hn::StoreU(sum, d, sums + i);
-      hn::StoreU(square, d, squares + i);
-    });
-  });
+  using V = hn::Vec<decltype(d)>;
+  const auto addAll = [&](auto isShifted) HWY_ATTR __attribute__((always_inline)) {
+    addTwoSums(
+        d, rows, isShifted ? shifts : nullptr, {sums, squares},
+        [&](std::size_t at, std::size_t /*i*/, auto lanes, V shift, V& sum, V& square) HWY_ATTR
+        __attribute__((always_inline)) {
+          V value = hn::PromoteTo(d, lanes.load(df, x + at));
+          if constexpr (isShifted) value = usedLanes(d, lanes, hn::Sub(value, shift));
+          sum = hn::Add(sum, value);
+          square = hn::MulAdd(value, value, square);
+        });
+  };
+  shifts == nullptr ? addAll(std::false_type()) : addAll(std::true_type());
 }
 
 /// sums += g, products += g (x - mean), in float64. Both have room for a vector behind a row.
+/// @param means null: products of x itself, as float16 allows (subtractMeans)
 /// @param gradientOf g from a vector of x, of dy, and the place in the row: gradientOf(df, lanes, x, dy, i)
 template <class GradientOf>
 HWY_INLINE void addGradientProducts(const ChannelRows& rows, ConstFloatRun dy, ConstFloatRun x,
@@ -84,23 +148,21 @@ HWY_INLINE void addGradientProducts(const ChannelRows& rows, ConstFloatRun dy, C
                                     double* products) {
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, decltype(d)> df;
-  forRowGroups(rows, [&](std::size_t first, auto rowsAtOnce, std::size_t count) {
-    forVectors(d, count, [&](std::size_t i, auto lanes) {
-      const auto mean = hn::PromoteTo(d, lanes.load(df, means + i));
-      auto sum = hn::LoadU(d, sums + i);
-      auto product = hn::LoadU(d, products + i);
-      for (std::size_t row = 0; row < rowsAtOnce; ++row) {
-        const std::size_t at = first + row * rows.length + i;
-        const auto value = lanes.load(df, x + at);
-        const auto wide = hn::PromoteTo(d, gradientOf(df, lanes, value, lanes.load(df, dy + at), i));
-        const auto difference = usedLanes(d, lanes, hn::Sub(hn::PromoteTo(d, value), mean));
-        sum = hn::Add(sum, wide);
-        product = hn::MulAdd(wide, difference, product);
-      }
-      hn::StoreU(sum, d, sums + i);
-      hn::StoreU(product, d, products + i);
-    });
-  });
+  using V = hn::Vec<decltype(d)>;
+  const auto addAll = [&](auto isShifted) HWY_ATTR __attribute__((always_inline)) {
+    addTwoSums(
+        d, rows, isShifted ? means : nullptr, {sums, products},
+        [&](std::size_t at, std::size_t i, auto lanes, V mean, V& sum, V& product) HWY_ATTR
+        __attribute__((always_inline)) {
+          const auto value = lanes.load(df, x + at);
+          const V wide = hn::PromoteTo(d, gradientOf(df, lanes, value, lanes.load(df, dy + at), i));
+          V difference = hn::PromoteTo(d, value);
+          if constexpr (isShifted) difference = usedLanes(d, lanes, hn::Sub(difference, mean));
+          sum = hn::Add(sum, wide);
+          product = hn::MulAdd(wide, difference, product);
+        });
+  };
+  means == nullptr ? addAll(std::false_type()) : addAll(std::true_type());
 }
 
 /// (x - mean) scale + shift, no two operations in one rounding.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <type_traits>
 
 #include "mps/core/channel_layout.hpp"
 #include "mps/core/highway_targets.hpp"
@@ -18,6 +19,7 @@
 #include <hwy/highway.h>
 
 #include "mps/core/channel_rows-inl.hpp"
+#include "mps/core/half_runs-inl.hpp"
 
 #ifndef UNMETAL_MPS_INSTANCE_NORMALIZATION_ROWS
 #define UNMETAL_MPS_INSTANCE_NORMALIZATION_ROWS
@@ -42,9 +44,16 @@ namespace mps::detail::HWY_NAMESPACE {
 /// y = (x - mean) scale + shift. y may be x.
 void normalizeImageRows(const ChannelRows& rows, ConstFloatRun x, const ChannelLine& line, FloatRun y) {
   const hn::ScalableTag<float> d;
-  forRowVectors(d, rows, [&](std::size_t at, std::size_t i, auto lanes) {
-    lanes.store(d, onLine(d, lanes, lanes.load(d, x + at), line, i), y + at);
-  });
+  const auto normalize = [&](auto areHalf) HWY_ATTR __attribute__((always_inline)) {
+    const ConstFloatRun from = known<areHalf>(x);
+    const FloatRun to = known<areHalf>(y);
+    const ChannelLine own = line;  // stores could change `line`
+    forRowVectors(
+        d, rows, [&](std::size_t at, std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+          lanes.store(d, onLine(d, lanes, lanes.load(d, from + at), own, i), to + at);
+        });
+  };
+  x.isHalf&& y.isHalf ? normalize(std::true_type()) : normalize(std::false_type());
 }
 
 void addImageGradientSums(const ChannelRows& rows, ConstFloatRun dy, ConstFloatRun x, const float* means,
@@ -60,13 +69,22 @@ void addImageGradientSums(const ChannelRows& rows, ConstFloatRun dy, ConstFloatR
 void imageGradientRows(const ChannelRows& rows, ConstFloatRun dy, ConstFloatRun x,
                        const ImageGradientNumbers& numbers, FloatRun dx) {
   const hn::ScalableTag<float> d;
-  forRowVectors(d, rows, [&](std::size_t at, std::size_t i, auto lanes) {
-    const auto difference = hn::Sub(lanes.load(d, x + at), lanes.load(d, numbers.mean + i));
-    const auto scaled = hn::Mul(lanes.load(d, dy + at), lanes.load(d, numbers.gamma + i));
-    const auto centred = hn::Sub(scaled, lanes.load(d, numbers.meanGradient + i));
-    const auto sum = hn::NegMulAdd(difference, lanes.load(d, numbers.factor + i), centred);
-    lanes.store(d, hn::Mul(sum, lanes.load(d, numbers.inverseDeviation + i)), dx + at);
-  });
+  const auto differentiate = [&](auto areHalf) HWY_ATTR __attribute__((always_inline)) {
+    const ConstFloatRun source = known<areHalf>(x);
+    const ConstFloatRun gradient = known<areHalf>(dy);
+    const FloatRun to = known<areHalf>(dx);
+    const ImageGradientNumbers own = numbers;  // stores could change `numbers`
+    forRowVectors(
+        d, rows, [&](std::size_t at, std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+          const auto difference = hn::Sub(lanes.load(d, source + at), lanes.load(d, own.mean + i));
+          const auto scaled = hn::Mul(lanes.load(d, gradient + at), lanes.load(d, own.gamma + i));
+          const auto centred = hn::Sub(scaled, lanes.load(d, own.meanGradient + i));
+          const auto sum = hn::NegMulAdd(difference, lanes.load(d, own.factor + i), centred);
+          lanes.store(d, hn::Mul(sum, lanes.load(d, own.inverseDeviation + i)), to + at);
+        });
+  };
+  const bool areHalf = x.isHalf && dy.isHalf && dx.isHalf;
+  areHalf ? differentiate(std::true_type()) : differentiate(std::false_type());
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE
@@ -240,6 +258,7 @@ class ImagesPlan final : public Plan {
     sumChunks(
         stream, arrays,
         [&](std::int64_t chunk, const ChunkSums& sums) {
+          const bool shiftsLater = shiftsSums(problem_.source);
           loadShifts(layout_, problem_.source, operands.source, chunk, sums.shifts, origin(image));
           layout_.forTiles(
               chunk,
@@ -247,11 +266,11 @@ class ImagesPlan final : public Plan {
                 alignas(64) float buffer[Tiling::capacity];
                 HWY_DYNAMIC_DISPATCH(addMoments)
                 (layout_.rowsOf(tile), loadRun(problem_.source, operands.source, tile, buffer),
-                 sums.shifts + tile.firstChannel, sums.first + tile.firstChannel,
+                 shiftsLater ? nullptr : sums.shifts + tile.firstChannel, sums.first + tile.firstChannel,
                  sums.second + tile.firstChannel);
               },
               origin(image));
-          momentsFromSums(layout_, sums.shifts, pixelsOf(chunk), {sums.first, sums.second});
+          momentsFromSums(layout_, sums.shifts, pixelsOf(chunk), shiftsLater, {sums.first, sums.second});
         },
         [&](std::int64_t chunk, const ChunkSums& sums) {
           joinMoments(layout_.channels, count, {numbers.first, numbers.second}, pixelsOf(chunk),
@@ -315,6 +334,7 @@ class ImagesPlan final : public Plan {
     repeatRows(numbers, 1);
     std::fill_n(numbers.first, layout_.channels, 0.0);
     std::fill_n(numbers.second, layout_.channels, 0.0);
+    const bool shiftsLater = shiftsSums(problem_.source);
     sumChunks(
         stream, arrays,
         [&](std::int64_t chunk, const ChunkSums& sums) {
@@ -326,12 +346,13 @@ class ImagesPlan final : public Plan {
                 const std::int64_t c = tile.firstChannel;
                 HWY_DYNAMIC_DISPATCH(addImageGradientSums)
                 (layout_.rowsOf(tile), loadRun(problem_.gradient, operands.gradient, tile, gradientBuffer),
-                 loadRun(problem_.source, operands.source, tile, sourceBuffer), numbers.rows[0] + c,
-                 sums.first + c, sums.second + c);
+                 loadRun(problem_.source, operands.source, tile, sourceBuffer),
+                 shiftsLater ? nullptr : numbers.rows[0] + c, sums.first + c, sums.second + c);
               },
               origin(image));
           layout_.fold(sums.first);
           layout_.fold(sums.second);
+          if (shiftsLater) subtractMeans(layout_.channels, numbers.rows[0], sums.first, sums.second);
         },
         [&](std::int64_t /*chunk*/, const ChunkSums& sums) {
           for (std::int64_t c = 0; c < layout_.channels; ++c) {
