@@ -50,14 +50,9 @@ void bindBase(nb::module_& module) {
            &CNNArithmetic::setSecondaryStrideInFeatureChannels,
            "0 repeats the first channel read of the secondary source. 1.");
   bindBinaryEncodes(base);
-  base.def(
-      "encode",
-      [](CNNArithmetic& self, const CommandBufferPointer& commandBuffer, const ImagePointer& primary,
-         const ImagePointer& secondary, const StatePointer& state, const ImagePointer& destination) {
-        self.encode(commandBuffer, primary, secondary, state, destination);
-      },
-      "command_buffer"_a, "primary_image"_a, "secondary_image"_a, "destination_state"_a,
-      "destination_image"_a, Released(), encodeIntoDocumentation);
+  bindEncode<Single, ImagePointer, ImagePointer, StatePointer, ImagePointer>(
+      base, encodeIntoDocumentation, "primary_image"_a, "secondary_image"_a, "destination_state"_a,
+      "destination_image"_a);
 }
 
 template <class KernelType>

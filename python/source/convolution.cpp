@@ -141,60 +141,29 @@ void bindConvolutions(nb::module_& module) {
 /// The encodes that undo a convolution.
 template <class Class>
 void bindUndoing(Class& bound) {
-  using Self = mps::CNNConvolutionTranspose;
+  using mps::ImageBatch;
+  using mps::StateBatch;
   constexpr const char* documentation =
       "As large as the source of the convolution that made `convolution_gradient_state`; takes one read off "
       "that. With "
       "`destination_state_is_temporary` returns also the new state: (image, state). Raises Error for a state "
       "of another "
       "kind, or one that no convolution has encoded with.";
-  bound
-      .def(
-          "encode",
-          [](Self& self, const CommandBufferPointer& commandBuffer, const ImagePointer& source,
-             const StatePointer& undone) { return self.encode(commandBuffer, source, undone); },
-          "command_buffer"_a, "source_image"_a, "convolution_gradient_state"_a, Released(), documentation)
-      .def(
-          "encode",
-          [](Self& self, const CommandBufferPointer& commandBuffer, const ImagePointer& source,
-             const StatePointer& undone, bool temporary) {
-            StatePointer state;
-            auto image = self.encode(commandBuffer, source, undone, state, temporary);
-            return std::pair(std::move(image), std::move(state));
-          },
-          "command_buffer"_a, "source_image"_a, "convolution_gradient_state"_a, nb::kw_only(),
-          "destination_state_is_temporary"_a, Released(), documentation)
-      .def(
-          "encode",
-          [](Self& self, const CommandBufferPointer& commandBuffer, const ImagePointer& source,
-             const StatePointer& state,
-             const ImagePointer& destination) { self.encode(commandBuffer, source, state, destination); },
-          "command_buffer"_a, "source_image"_a, "state"_a, "destination_image"_a, Released(),
-          "With a given destination. `state`: a CNNConvolutionGradientState, which places the result; or a "
-          "CNNConvolutionTransposeGradientState, which receives what the gradient needs.")
-      .def(
-          "encode_batch",
-          [](Self& self, const CommandBufferPointer& commandBuffer, const mps::ImageBatch& sources,
-             const mps::StateBatch& undone) { return self.encodeBatch(commandBuffer, sources, undone); },
-          "command_buffer"_a, "source_images"_a, "convolution_gradient_states"_a, Released(), documentation)
-      .def(
-          "encode_batch",
-          [](Self& self, const CommandBufferPointer& commandBuffer, const mps::ImageBatch& sources,
-             const mps::StateBatch& undone, bool temporary) {
-            mps::StateBatch states;
-            auto images = self.encodeBatch(commandBuffer, sources, undone, states, temporary);
-            return std::pair(std::move(images), std::move(states));
-          },
-          "command_buffer"_a, "source_images"_a, "convolution_gradient_states"_a, nb::kw_only(),
-          "destination_states_are_temporary"_a, Released(), documentation)
-      .def(
-          "encode_batch",
-          [](Self& self, const CommandBufferPointer& commandBuffer, const mps::ImageBatch& sources,
-             const mps::StateBatch& states, const mps::ImageBatch& destinations) {
-            self.encodeBatch(commandBuffer, sources, states, destinations);
-          },
-          "command_buffer"_a, "source_images"_a, "states"_a, "destination_images"_a, Released(),
-          "As encode with a given destination.");
+  bindEncode<Single, ImagePointer, StatePointer>(bound, documentation, "source_image"_a,
+                                                 "convolution_gradient_state"_a);
+  bindEncodeWithState<Single, ImagePointer, StatePointer>(bound, documentation, "source_image"_a,
+                                                          "convolution_gradient_state"_a);
+  bindEncode<Single, ImagePointer, StatePointer, ImagePointer>(
+      bound,
+      "With a given destination. `state`: a CNNConvolutionGradientState, which places the result; or a "
+      "CNNConvolutionTransposeGradientState, which receives what the gradient needs.",
+      "source_image"_a, "state"_a, "destination_image"_a);
+  bindEncode<Batch, ImageBatch, StateBatch>(bound, documentation, "source_images"_a,
+                                            "convolution_gradient_states"_a);
+  bindEncodeWithState<Batch, ImageBatch, StateBatch>(bound, documentation, "source_images"_a,
+                                                     "convolution_gradient_states"_a);
+  bindEncode<Batch, ImageBatch, StateBatch, ImageBatch>(
+      bound, "As encode with a given destination.", "source_images"_a, "states"_a, "destination_images"_a);
 }
 
 void bindTransposed(nb::module_& module) {

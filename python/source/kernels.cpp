@@ -1,7 +1,13 @@
 #include "python/source/kernels.hpp"
 
-#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
 
+#include "mps/core/cnn_binary_kernel.hpp"
+#include "mps/core/cnn_gradient_kernel.hpp"
+#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/cnn_multiary_kernel.hpp"
 #include "mps/core/image_kernel.hpp"
 #include "mps/core/padding.hpp"
 #include "python/source/areas.hpp"
@@ -25,6 +31,89 @@ constexpr const char* stateDocumentation =
 constexpr const char* storageDocumentation =
     "Bytes of scratch memory that an encode of these sources takes beside destination and state. Without a "
     "destination image: with one as destination_image_descriptor would size it.";
+
+/// A source of a kernel: its types and names where one image is encoded, and a batch.
+template <class One, class Many>
+struct Source {
+  nb::arg one;
+  nb::arg many;
+};
+constexpr Source<ImagePointer, mps::ImageBatch> unarySource{"source_image"_a, "source_images"_a};
+constexpr Source<ImagePointer, mps::ImageBatch> primarySource{"primary_image"_a, "primary_images"_a};
+constexpr Source<ImagePointer, mps::ImageBatch> secondarySource{"secondary_image"_a, "secondary_images"_a};
+constexpr Source<Images, ImageBatches> sourceList{"source_images"_a, "source_images"_a};
+
+/// The encodes of these sources that return the destination, and the one that takes it.
+template <class Form, class... Sources, class Class, class... Names>
+void bindForm(Class& kernel, const Names&... sources) {
+  bindEncode<Form, Sources...>(kernel, encodeReturningDocumentation, sources...);
+  bindEncodeWithState<Form, Sources...>(kernel, encodeReturningDocumentation, sources...);
+  bindEncode<Form, Sources..., typename Form::Image>(kernel, encodeIntoDocumentation, sources...,
+                                                     nb::arg(Form::destinationImage));
+}
+/// The encode that takes destination and state.
+template <class Form, class... Sources, class Class, class... Names>
+void bindIntoWithState(Class& kernel, const Names&... sources) {
+  bindEncode<Form, Sources..., typename Form::State, typename Form::Image>(
+      kernel, encodeIntoDocumentation, sources..., nb::arg(Form::destinationState),
+      nb::arg(Form::destinationImage));
+}
+/// What all base classes have; of one image the encode with destination and state is not among that.
+template <class Class, class... One, class... Many>
+void bindEncodes(Class& kernel, const Source<One, Many>&... sources) {
+  bindCoding(kernel);
+  bindForm<Single, One...>(kernel, sources.one...);
+  bindForm<Batch, Many...>(kernel, sources.many...);
+  bindIntoWithState<Batch, Many...>(kernel, sources.many...);
+}
+
+/// What Python hands over for a parameter: a list for a span.
+template <class Parameter>
+struct ListForSpan {
+  using Type = Parameter;
+};
+template <class Element>
+struct ListForSpan<std::span<const Element>> {
+  using Type = const std::vector<Element>&;
+};
+template <class Self, class Result, class... Parameters>
+auto withLists(Result (Self::*method)(Parameters...) const) {
+  return [method](const Self& self, typename ListForSpan<Parameters>::Type... arguments) {
+    return (self.*method)(arguments...);
+  };
+}
+
+/// A method that takes sources, source states and perhaps a destination. @param sources names, also of what stands before
+template <class Class, class Method, class... Names>
+void bindQuery(Class& kernel, const char* name, Method method, const char* documentation,
+               const Names&... sources) {
+  kernel.def(name, withLists(method), sources..., "source_states"_a = States{},
+             "destination_image"_a.none() = nb::none(), Released(), documentation);
+}
+template <class Class, class Method, class... Names>
+void bindBatchQuery(Class& kernel, const char* name, Method method, const char* documentation,
+                    const Names&... sources) {
+  kernel.def(name, withLists(method), sources..., "source_states"_a = StateBatches{},
+             "destination_images"_a = mps::ImageBatch{}, Released(), documentation);
+}
+template <class Class, class... Sources>
+void bindStates(Class& kernel, const Sources&... sources) {
+  using Self = typename Class::Type;
+  bindQuery(kernel, "result_state", &Self::resultState, stateDocumentation, sources.one...);
+  bindBatchQuery(kernel, "result_state_batch", &Self::resultStateBatch, stateDocumentation, sources.many...);
+  bindQuery(kernel, "temporary_result_state", &Self::temporaryResultState, stateDocumentation,
+            "command_buffer"_a, sources.one...);
+  bindBatchQuery(kernel, "temporary_result_state_batch", &Self::temporaryResultStateBatch, stateDocumentation,
+                 "command_buffer"_a, sources.many...);
+}
+template <class Class, class... Sources>
+void bindStorageSizes(Class& kernel, const Sources&... sources) {
+  using Self = typename Class::Type;
+  bindQuery(kernel, "encoding_storage_size", &Self::encodingStorageSize, storageDocumentation,
+            sources.one...);
+  bindBatchQuery(kernel, "batch_encoding_storage_size", &Self::batchEncodingStorageSize, storageDocumentation,
+                 sources.many...);
+}
 
 /// The collector of cycles sees a policy or an allocator of Python's that this kernel alone holds: such an object may keep
 /// the kernels that it was asked for. Not where the library holds the kernel, too, which Python does not know.
@@ -133,53 +222,8 @@ void bindUnary(nb::module_& module) {
   readOnly(bound, "dilation_rate_x", &CNNKernel::dilationRateX, "Pixels from tap to tap.");
   readOnly(bound, "dilation_rate_y", &CNNKernel::dilationRateY, "Pixels from tap to tap.");
   bindUnaryEncodes(bound);
-  bound
-      .def(
-          "result_state",
-          [](const CNNKernel& self, const ImagePointer& source, const States& states,
-             const ImagePointer& destination) { return self.resultState(source, states, destination); },
-          "source_image"_a, "source_states"_a = States{}, "destination_image"_a.none() = nb::none(),
-          Released(), stateDocumentation)
-      .def(
-          "result_state_batch",
-          [](const CNNKernel& self, const mps::ImageBatch& sources, const StateBatches& states,
-             const mps::ImageBatch& destinations) {
-            return self.resultStateBatch(sources, states, destinations);
-          },
-          "source_images"_a, "source_states"_a = StateBatches{}, "destination_images"_a = mps::ImageBatch{},
-          Released(), stateDocumentation)
-      .def(
-          "temporary_result_state",
-          [](const CNNKernel& self, const CommandBufferPointer& commandBuffer, const ImagePointer& source,
-             const States& states, const ImagePointer& destination) {
-            return self.temporaryResultState(commandBuffer, source, states, destination);
-          },
-          "command_buffer"_a, "source_image"_a, "source_states"_a = States{},
-          "destination_image"_a.none() = nb::none(), Released(), stateDocumentation)
-      .def(
-          "temporary_result_state_batch",
-          [](const CNNKernel& self, const CommandBufferPointer& commandBuffer, const mps::ImageBatch& sources,
-             const StateBatches& states, const mps::ImageBatch& destinations) {
-            return self.temporaryResultStateBatch(commandBuffer, sources, states, destinations);
-          },
-          "command_buffer"_a, "source_images"_a, "source_states"_a = StateBatches{},
-          "destination_images"_a = mps::ImageBatch{}, Released(), stateDocumentation)
-      .def(
-          "encoding_storage_size",
-          [](const CNNKernel& self, const ImagePointer& source, const States& states,
-             const ImagePointer& destination) {
-            return self.encodingStorageSize(source, states, destination);
-          },
-          "source_image"_a, "source_states"_a = States{}, "destination_image"_a.none() = nb::none(),
-          Released(), storageDocumentation)
-      .def(
-          "batch_encoding_storage_size",
-          [](const CNNKernel& self, const mps::ImageBatch& sources, const StateBatches& states,
-             const mps::ImageBatch& destinations) {
-            return self.batchEncodingStorageSize(sources, states, destinations);
-          },
-          "source_images"_a, "source_states"_a = StateBatches{}, "destination_images"_a = mps::ImageBatch{},
-          Released(), storageDocumentation);
+  bindStates(bound, unarySource);
+  bindStorageSizes(bound, unarySource);
 }
 
 void bindBinary(nb::module_& module) {
@@ -232,57 +276,8 @@ void bindBinary(nb::module_& module) {
   readOnly(bound, "secondary_dilation_rate_y", &CNNBinaryKernel::secondaryDilationRateY,
            "Pixels from tap to tap.");
   bindBinaryEncodes(bound);
-  bound
-      .def(
-          "result_state",
-          [](const CNNBinaryKernel& self, const ImagePointer& primary, const ImagePointer& secondary,
-             const States& states, const ImagePointer& destination) {
-            return self.resultState(primary, secondary, states, destination);
-          },
-          "primary_image"_a, "secondary_image"_a, "source_states"_a = States{},
-          "destination_image"_a.none() = nb::none(), Released(), stateDocumentation)
-      .def(
-          "result_state_batch",
-          [](const CNNBinaryKernel& self, const mps::ImageBatch& primary, const mps::ImageBatch& secondary,
-             const StateBatches& states, const mps::ImageBatch& destinations) {
-            return self.resultStateBatch(primary, secondary, states, destinations);
-          },
-          "primary_images"_a, "secondary_images"_a, "source_states"_a = StateBatches{},
-          "destination_images"_a = mps::ImageBatch{}, Released(), stateDocumentation)
-      .def(
-          "temporary_result_state",
-          [](const CNNBinaryKernel& self, const CommandBufferPointer& commandBuffer,
-             const ImagePointer& primary, const ImagePointer& secondary, const States& states,
-             const ImagePointer& destination) {
-            return self.temporaryResultState(commandBuffer, primary, secondary, states, destination);
-          },
-          "command_buffer"_a, "primary_image"_a, "secondary_image"_a, "source_states"_a = States{},
-          "destination_image"_a.none() = nb::none(), Released(), stateDocumentation)
-      .def(
-          "temporary_result_state_batch",
-          [](const CNNBinaryKernel& self, const CommandBufferPointer& commandBuffer,
-             const mps::ImageBatch& primary, const mps::ImageBatch& secondary, const StateBatches& states,
-             const mps::ImageBatch& destinations) {
-            return self.temporaryResultStateBatch(commandBuffer, primary, secondary, states, destinations);
-          },
-          "command_buffer"_a, "primary_images"_a, "secondary_images"_a, "source_states"_a = StateBatches{},
-          "destination_images"_a = mps::ImageBatch{}, Released(), stateDocumentation)
-      .def(
-          "encoding_storage_size",
-          [](const CNNBinaryKernel& self, const ImagePointer& primary, const ImagePointer& secondary,
-             const States& states, const ImagePointer& destination) {
-            return self.encodingStorageSize(primary, secondary, states, destination);
-          },
-          "primary_image"_a, "secondary_image"_a, "source_states"_a = States{},
-          "destination_image"_a.none() = nb::none(), Released(), storageDocumentation)
-      .def(
-          "batch_encoding_storage_size",
-          [](const CNNBinaryKernel& self, const mps::ImageBatch& primary, const mps::ImageBatch& secondary,
-             const StateBatches& states, const mps::ImageBatch& destinations) {
-            return self.batchEncodingStorageSize(primary, secondary, states, destinations);
-          },
-          "primary_images"_a, "secondary_images"_a, "source_states"_a = StateBatches{},
-          "destination_images"_a = mps::ImageBatch{}, Released(), storageDocumentation);
+  bindStates(bound, primarySource, secondarySource);
+  bindStorageSizes(bound, primarySource, secondarySource);
 }
 
 void bindGradient(nb::module_& module) {
@@ -343,40 +338,42 @@ void bindMultiary(nb::module_& module) {
   property(bound, "clip_rect", &CNNMultiaryKernel::clipRect, &CNNMultiaryKernel::setClipRect,
            "Destination pixels to write. RectNoClip.");
   bindMultiaryEncodes(bound);
-  bound
-      .def(
-          "result_state",
-          [](const CNNMultiaryKernel& self, const Images& sources, const States& states,
-             const ImagePointer& destination) { return self.resultState(sources, states, destination); },
-          "source_images"_a, "source_states"_a = States{}, "destination_image"_a.none() = nb::none(),
-          Released(), stateDocumentation)
-      .def(
-          "result_state_batch",
-          [](const CNNMultiaryKernel& self, const ImageBatches& sources, const StateBatches& states,
-             const mps::ImageBatch& destinations) {
-            return self.resultStateBatch(sources, states, destinations);
-          },
-          "source_images"_a, "source_states"_a = StateBatches{}, "destination_images"_a = mps::ImageBatch{},
-          Released(), stateDocumentation)
-      .def(
-          "temporary_result_state",
-          [](const CNNMultiaryKernel& self, const CommandBufferPointer& commandBuffer, const Images& sources,
-             const States& states, const ImagePointer& destination) {
-            return self.temporaryResultState(commandBuffer, sources, states, destination);
-          },
-          "command_buffer"_a, "source_images"_a, "source_states"_a = States{},
-          "destination_image"_a.none() = nb::none(), Released(), stateDocumentation)
-      .def(
-          "temporary_result_state_batch",
-          [](const CNNMultiaryKernel& self, const CommandBufferPointer& commandBuffer,
-             const ImageBatches& sources, const StateBatches& states, const mps::ImageBatch& destinations) {
-            return self.temporaryResultStateBatch(commandBuffer, sources, states, destinations);
-          },
-          "command_buffer"_a, "source_images"_a, "source_states"_a = StateBatches{},
-          "destination_images"_a = mps::ImageBatch{}, Released(), stateDocumentation);
+  bindStates(bound, sourceList);
 }
 
 }  // namespace
+
+void bindUnaryEncodes(nb::handle bound) {
+  auto kernel = nb::borrow<nb::class_<CNNKernel>>(bound);
+  bindEncodes(kernel, unarySource);
+  bindIntoWithState<Single, ImagePointer>(kernel, unarySource.one);
+}
+
+void bindBinaryEncodes(nb::handle bound) {
+  auto kernel = nb::borrow<nb::class_<CNNBinaryKernel>>(bound);
+  bindEncodes(kernel, primarySource, secondarySource);
+}
+
+void bindGradientEncodes(nb::handle bound) {
+  auto kernel = nb::borrow<nb::class_<CNNGradientKernel>>(bound);
+  bindEncode<Single, ImagePointer, ImagePointer, StatePointer>(
+      kernel, encodeGradientDocumentation, "source_gradient"_a, "source_image"_a, "gradient_state"_a);
+  bindEncode<Single, ImagePointer, ImagePointer, StatePointer, ImagePointer>(
+      kernel, encodeGradientDocumentation, "source_gradient"_a, "source_image"_a, "gradient_state"_a,
+      "destination_gradient"_a);
+  bindEncode<Batch, mps::ImageBatch, mps::ImageBatch, mps::StateBatch>(
+      kernel, encodeGradientDocumentation, "source_gradients"_a, "source_images"_a, "gradient_states"_a);
+  bindEncode<Batch, mps::ImageBatch, mps::ImageBatch, mps::StateBatch, mps::ImageBatch>(
+      kernel, encodeGradientDocumentation, "source_gradients"_a, "source_images"_a, "gradient_states"_a,
+      "destination_gradients"_a);
+  // Later than those: of a state and a destination Python's call takes the first that fits, and that state is the source.
+  bindBinaryEncodes(bound);
+}
+
+void bindMultiaryEncodes(nb::handle bound) {
+  auto kernel = nb::borrow<nb::class_<CNNMultiaryKernel>>(bound);
+  bindEncodes(kernel, sourceList);
+}
 
 void bindKernels(nb::module_& module) {
   bindKernel(module);

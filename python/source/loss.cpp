@@ -175,7 +175,7 @@ void bindLoss(nb::module_& module) {
   readOnly(loss, "epsilon", &CNNLoss::epsilon, "Of Log.");
   readOnly(loss, "delta", &CNNLoss::delta, "Of Huber.");
   readOnly(loss, "descriptor", &CNNLoss::descriptor, "A copy of what the kernel was made with.");
-  bindLabelledEncodes<CNNLoss>(loss);
+  bindLabelledEncodes(loss);
 }
 
 /// A callback written in Python.
@@ -251,33 +251,21 @@ void bindForwardLoss(nb::module_& module) {
       "`weights`: none for 1. `destination_states`: as many as images, or none. Without destinations they "
       "are made and "
       "returned, with `destination_states_are_temporary` also the new states.";
-  forward
-      .def(
-          "encode_batch",
-          [](NNForwardLoss& self, const CommandBufferPointer& commandBuffer, const ImageBatch& sources,
-             const ImageBatch& labels,
-             const ImageBatch& weights) { return self.encodeBatch(commandBuffer, sources, labels, weights); },
-          "command_buffer"_a, "source_images"_a, nb::kw_only(), "labels"_a, "weights"_a = ImageBatch(),
-          Released(), documentation)
-      .def(
-          "encode_batch",
-          [](NNForwardLoss& self, const CommandBufferPointer& commandBuffer, const ImageBatch& sources,
-             const ImageBatch& labels, bool temporary, const ImageBatch& weights) {
-            mps::StateBatch states;
-            auto images = self.encodeBatch(commandBuffer, sources, labels, weights, states, temporary);
-            return std::pair(std::move(images), std::move(states));
-          },
-          "command_buffer"_a, "source_images"_a, nb::kw_only(), "labels"_a,
-          "destination_states_are_temporary"_a, "weights"_a = ImageBatch(), Released(), documentation)
-      .def(
-          "encode_batch",
-          [](NNForwardLoss& self, const CommandBufferPointer& commandBuffer, const ImageBatch& sources,
-             const ImageBatch& labels, const ImageBatch& weights, const mps::StateBatch& states,
-             const ImageBatch& destinations) {
-            self.encodeBatch(commandBuffer, sources, labels, weights, states, destinations);
-          },
-          "command_buffer"_a, "source_images"_a, "labels"_a, "weights"_a, "destination_states"_a,
-          "destination_images"_a, Released(), documentation);
+  bindEncode<Batch, ImageBatch, ImageBatch, ImageBatch>(
+      forward, documentation, "source_images"_a, nb::kw_only(), "labels"_a, "weights"_a = ImageBatch());
+  forward.def(
+      "encode_batch",
+      [](NNForwardLoss& self, const CommandBufferPointer& commandBuffer, const ImageBatch& sources,
+         const ImageBatch& labels, bool temporary, const ImageBatch& weights) {
+        mps::StateBatch states;
+        auto images = self.encodeBatch(commandBuffer, sources, labels, weights, states, temporary);
+        return std::pair(std::move(images), std::move(states));
+      },
+      "command_buffer"_a, "source_images"_a, nb::kw_only(), "labels"_a, "destination_states_are_temporary"_a,
+      "weights"_a = ImageBatch(), Released(), documentation);
+  bindEncode<Batch, ImageBatch, ImageBatch, ImageBatch, mps::StateBatch, ImageBatch>(
+      forward, documentation, "source_images"_a, "labels"_a, "weights"_a, "destination_states"_a,
+      "destination_images"_a);
 
   using mps::NNLossGradient;
   auto gradient = kernelClass<NNLossGradient, mps::CNNGradientKernel>(
@@ -297,25 +285,12 @@ void bindForwardLoss(nb::module_& module) {
   constexpr const char* gradientText =
       "`weights`: none for 1. `source_states`: what NNForwardLoss made or filled, whose numbers count; none: "
       "this kernel's.";
-  gradient
-      .def(
-          "encode_batch",
-          [](NNLossGradient& self, const CommandBufferPointer& commandBuffer, const ImageBatch& gradients,
-             const ImageBatch& sources, const ImageBatch& labels, const ImageBatch& weights,
-             const mps::StateBatch& states) {
-            return self.encodeBatch(commandBuffer, gradients, sources, labels, weights, states);
-          },
-          "command_buffer"_a, "source_gradients"_a, "source_images"_a, "labels"_a, "weights"_a,
-          "source_states"_a, Released(), gradientText)
-      .def(
-          "encode_batch",
-          [](NNLossGradient& self, const CommandBufferPointer& commandBuffer, const ImageBatch& gradients,
-             const ImageBatch& sources, const ImageBatch& labels, const ImageBatch& weights,
-             const mps::StateBatch& states, const ImageBatch& destinations) {
-            self.encodeBatch(commandBuffer, gradients, sources, labels, weights, states, destinations);
-          },
-          "command_buffer"_a, "source_gradients"_a, "source_images"_a, "labels"_a, "weights"_a,
-          "source_states"_a, "destination_gradients"_a, Released(), gradientText);
+  bindEncode<Batch, ImageBatch, ImageBatch, ImageBatch, ImageBatch, mps::StateBatch>(
+      gradient, gradientText, "source_gradients"_a, "source_images"_a, "labels"_a, "weights"_a,
+      "source_states"_a);
+  bindEncode<Batch, ImageBatch, ImageBatch, ImageBatch, ImageBatch, mps::StateBatch, ImageBatch>(
+      gradient, gradientText, "source_gradients"_a, "source_images"_a, "labels"_a, "weights"_a,
+      "source_states"_a, "destination_gradients"_a);
 
   auto initial = kernelClass<mps::NNInitialGradient, mps::CNNKernel>(
       module, "NNInitialGradient",

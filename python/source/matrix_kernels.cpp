@@ -65,13 +65,8 @@ void bindProducts(nb::module_& module) {
   property(product, "result_matrix_origin", &MatrixMultiplication::resultMatrixOrigin,
            &MatrixMultiplication::setResultMatrixOrigin, originDocumentation);
   bindCoding(product);
-  product.def(
-      "encode",
-      [](MatrixMultiplication& self, const CommandBufferPointer& commandBuffer, const MatrixPointer& left,
-         const MatrixPointer& right,
-         const MatrixPointer& result) { self.encode(commandBuffer, left, right, result); },
-      "command_buffer"_a, "left_matrix"_a, "right_matrix"_a, "result_matrix"_a, Released(),
-      encodeMatrixDocumentation);
+  bindEncode<Single, MatrixPointer, MatrixPointer, MatrixPointer>(
+      product, encodeMatrixDocumentation, "left_matrix"_a, "right_matrix"_a, "result_matrix"_a);
 }
 
 void bindSoftMaxes(nb::module_& module) {
@@ -83,11 +78,8 @@ void bindSoftMaxes(nb::module_& module) {
   forward.def(nb::new_(&MatrixSoftMax::create), "device"_a);
   bindSourceSize(forward);
   bindCoding(forward);
-  forward.def(
-      "encode",
-      [](MatrixSoftMax& self, const CommandBufferPointer& commandBuffer, const MatrixPointer& input,
-         const MatrixPointer& result) { self.encode(commandBuffer, input, result); },
-      "command_buffer"_a, "input_matrix"_a, "result_matrix"_a, Released(), encodeMatrixInPlaceDocumentation);
+  bindEncode<Single, MatrixPointer, MatrixPointer>(forward, encodeMatrixInPlaceDocumentation,
+                                                   "input_matrix"_a, "result_matrix"_a);
   kernelClass<mps::MatrixLogSoftMax, MatrixSoftMax>(module, "MatrixLogSoftMax",
                                                     "y_ij = x_ij - ln(sum over k of exp(x_ik)).")
       .def(nb::new_(&mps::MatrixLogSoftMax::create), "device"_a);
@@ -98,13 +90,9 @@ void bindSoftMaxes(nb::module_& module) {
   gradient.def(nb::new_(&MatrixSoftMaxGradient::create), "device"_a);
   bindSourceSize(gradient);
   bindCoding(gradient);
-  gradient.def(
-      "encode",
-      [](MatrixSoftMaxGradient& self, const CommandBufferPointer& commandBuffer,
-         const MatrixPointer& gradientMatrix, const MatrixPointer& forwardOutput,
-         const MatrixPointer& result) { self.encode(commandBuffer, gradientMatrix, forwardOutput, result); },
-      "command_buffer"_a, "gradient_matrix"_a, "forward_output_matrix"_a, "result_matrix"_a, Released(),
-      encodeMatrixInPlaceDocumentation);
+  bindEncode<Single, MatrixPointer, MatrixPointer, MatrixPointer>(
+      gradient, encodeMatrixInPlaceDocumentation, "gradient_matrix"_a, "forward_output_matrix"_a,
+      "result_matrix"_a);
   kernelClass<mps::MatrixLogSoftMaxGradient, MatrixSoftMaxGradient>(
       module, "MatrixLogSoftMaxGradient",
       "dx_ij = dy_ij - exp(y_ij) sum over k of dy_ik, y being the forward RESULT.")
@@ -141,18 +129,10 @@ void bindImageCopies(nb::module_& module) {
   property(toMatrix, "destination_matrix_batch_index", &ImageCopyToMatrix::destinationMatrixBatchIndex,
            &ImageCopyToMatrix::setDestinationMatrixBatchIndex, "Which of the destination's matrices. 0.");
   bindCoding(toMatrix);
-  toMatrix
-      .def(
-          "encode",
-          [](ImageCopyToMatrix& self, const CommandBufferPointer& commandBuffer, const ImagePointer& source,
-             const MatrixPointer& destination) { self.encode(commandBuffer, source, destination); },
-          "command_buffer"_a, "source_image"_a, "destination_matrix"_a, Released(), imageCopyDocumentation)
-      .def(
-          "encode_batch",
-          [](ImageCopyToMatrix& self, const CommandBufferPointer& commandBuffer,
-             const mps::ImageBatch& sources,
-             const MatrixPointer& destination) { self.encodeBatch(commandBuffer, sources, destination); },
-          "command_buffer"_a, "source_images"_a, "destination_matrix"_a, Released(), imageCopyDocumentation);
+  bindEncode<Single, ImagePointer, MatrixPointer>(toMatrix, imageCopyDocumentation, "source_image"_a,
+                                                  "destination_matrix"_a);
+  bindEncode<Batch, mps::ImageBatch, MatrixPointer>(toMatrix, imageCopyDocumentation, "source_images"_a,
+                                                    "destination_matrix"_a);
 
   auto toImage = kernelClass<MatrixCopyToImage, mps::ImageMatrixCopy>(
       module, "MatrixCopyToImage",
@@ -164,17 +144,10 @@ void bindImageCopies(nb::module_& module) {
   property(toImage, "source_matrix_batch_index", &MatrixCopyToImage::sourceMatrixBatchIndex,
            &MatrixCopyToImage::setSourceMatrixBatchIndex, "Which of the source's matrices. 0.");
   bindCoding(toImage);
-  toImage
-      .def(
-          "encode",
-          [](MatrixCopyToImage& self, const CommandBufferPointer& commandBuffer, const MatrixPointer& source,
-             const ImagePointer& destination) { self.encode(commandBuffer, source, destination); },
-          "command_buffer"_a, "source_matrix"_a, "destination_image"_a, Released(), imageCopyDocumentation)
-      .def(
-          "encode_batch",
-          [](MatrixCopyToImage& self, const CommandBufferPointer& commandBuffer, const MatrixPointer& source,
-             const mps::ImageBatch& destinations) { self.encodeBatch(commandBuffer, source, destinations); },
-          "command_buffer"_a, "source_matrix"_a, "destination_images"_a, Released(), imageCopyDocumentation);
+  bindEncode<Single, MatrixPointer, ImagePointer>(toImage, imageCopyDocumentation, "source_matrix"_a,
+                                                  "destination_image"_a);
+  bindEncode<Batch, MatrixPointer, mps::ImageBatch>(toImage, imageCopyDocumentation, "source_matrix"_a,
+                                                    "destination_images"_a);
 }
 
 }  // namespace

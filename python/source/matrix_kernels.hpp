@@ -5,7 +5,7 @@
 #include "mps/core/matrix.hpp"
 #include "mps/core/matrix_kernel.hpp"
 #include "mps/core/vector.hpp"
-#include "python/source/bind.hpp"
+#include "python/source/kernels.hpp"
 
 /// What the kernels on matrices share.
 namespace python {

@@ -71,13 +71,8 @@ void bindVectorProduct(nb::module_& module) {
               "device"_a, "rows"_a, "columns"_a, nb::kw_only(), "transpose"_a = false, "alpha"_a = 1.0,
               "beta"_a = 0.0, "alpha and beta are converted to float32.");
   bindCoding(product);
-  product.def(
-      "encode",
-      [](MatrixVectorMultiplication& self, const CommandBufferPointer& commandBuffer,
-         const MatrixPointer& matrix, const VectorPointer& vector,
-         const VectorPointer& result) { self.encode(commandBuffer, matrix, vector, result); },
-      "command_buffer"_a, "input_matrix"_a, "input_vector"_a, "result_vector"_a, Released(),
-      encodeMatrixDocumentation);
+  bindEncode<Single, MatrixPointer, VectorPointer, VectorPointer>(
+      product, encodeMatrixDocumentation, "input_matrix"_a, "input_vector"_a, "result_vector"_a);
 }
 
 void bindCopy(nb::module_& module) {
@@ -142,21 +137,15 @@ void bindCopy(nb::module_& module) {
   readOnly(copy, "destinations_are_transposed", &MatrixCopy::destinationsAreTransposed,
            "Whether destinations are written with rows and columns exchanged.");
   bindCoding(copy);
-  copy.def(
-      "encode",
-      [](MatrixCopy& self, const CommandBufferPointer& commandBuffer, const MatrixCopyDescriptor& descriptor,
-         const VectorPointer& rows, std::size_t rowOffset, const VectorPointer& columns,
-         std::size_t columnOffset) {
-        self.encode(commandBuffer, descriptor, rows, rowOffset, columns, columnOffset);
-      },
-      "command_buffer"_a, "copy_descriptor"_a, "row_permute_indices"_a.none() = nb::none(),
-      "row_permute_offset"_a = 0, "column_permute_indices"_a.none() = nb::none(),
-      "column_permute_offset"_a = 0, Released(),
+  bindEncode<Single, MatrixCopyDescriptor, VectorPointer, std::size_t, VectorPointer, std::size_t>(
+      copy,
       "`row_permute_indices`, `column_permute_indices`: UInt32, P and Q; the offsets are elements of them "
       "that "
       "are left out before the first one that is used. Raises Error for copies that are not set, types that "
       "differ, matrices that are too small, vectors of another type or too short, and a destination that "
-      "shares elements with a source or another destination.");
+      "shares elements with a source or another destination.",
+      "copy_descriptor"_a, "row_permute_indices"_a.none() = nb::none(), "row_permute_offset"_a = 0,
+      "column_permute_indices"_a.none() = nb::none(), "column_permute_offset"_a = 0);
 }
 
 void bindSum(nb::module_& module) {
@@ -186,23 +175,18 @@ void bindSum(nb::module_& module) {
            originDocumentation);
   bindNeuron(sum);
   bindCoding(sum);
-  sum.def(
-      "encode",
-      [](MatrixSum& self, const CommandBufferPointer& commandBuffer,
-         const std::vector<MatrixPointer>& sources, const MatrixPointer& result, const VectorPointer& scales,
-         const VectorPointer& offsets, const VectorPointer& bias, std::size_t startIndex) {
-        self.encode(commandBuffer, sources, result, scales, offsets, bias, startIndex);
-      },
-      "command_buffer"_a, "source_matrices"_a, "result_matrix"_a, "scale_vector"_a.none() = nb::none(),
-      "offset_vector"_a.none() = nb::none(), "bias_vector"_a.none() = nb::none(), "start_index"_a = 0,
-      Released(),
+  bindEncode<Single, std::vector<MatrixPointer>, MatrixPointer, VectorPointer, VectorPointer, VectorPointer,
+             std::size_t>(
+      sum,
       "`scale_vector`: Float32, a factor for each source; None: 1. `offset_vector`: UInt32, the two numbers "
       "of "
       "a MatrixOffset for each source; None: 0. `bias_vector`: one element for each column of the result; "
       "None: 0. `start_index`: of the first scale and offset that are used. Raises Error for another number "
       "of "
       "sources, types that differ, sources, result or vectors that are too small, and a result that shares "
-      "elements with what is read.");
+      "elements with what is read.",
+      "source_matrices"_a, "result_matrix"_a, "scale_vector"_a.none() = nb::none(),
+      "offset_vector"_a.none() = nb::none(), "bias_vector"_a.none() = nb::none(), "start_index"_a = 0);
 }
 
 template <class Class>
@@ -230,13 +214,9 @@ void bindFullyConnected(nb::module_& module) {
   bindOutputs(layer);
   bindNeuron(layer);
   bindCoding(layer);
-  layer.def(
-      "encode",
-      [](MatrixFullyConnected& self, const CommandBufferPointer& commandBuffer, const MatrixPointer& input,
-         const MatrixPointer& weights, const VectorPointer& bias,
-         const MatrixPointer& result) { self.encode(commandBuffer, input, weights, bias, result); },
-      "command_buffer"_a, "input_matrix"_a, "weight_matrix"_a, "bias_vector"_a.none(), "result_matrix"_a,
-      Released(), encodeMatrixDocumentation);
+  bindEncode<Single, MatrixPointer, MatrixPointer, VectorPointer, MatrixPointer>(
+      layer, encodeMatrixDocumentation, "input_matrix"_a, "weight_matrix"_a, "bias_vector"_a.none(),
+      "result_matrix"_a);
   auto gradient = kernelClass<MatrixFullyConnectedGradient, mps::MatrixBinaryKernel>(
       module, "MatrixFullyConnectedGradient",
       "The gradients of MatrixFullyConnected without a neuron; for one with a neuron put a MatrixNeuron "
@@ -295,13 +275,8 @@ void bindNeurons(nb::module_& module) {
       module, "MatrixNeuron", "y_ij = f(alpha x_ij + bias_j); rows are samples, columns channels.");
   neuron.def(nb::new_(&MatrixNeuron::create), "device"_a);
   bindSlopes(neuron);
-  neuron.def(
-      "encode",
-      [](MatrixNeuron& self, const CommandBufferPointer& commandBuffer, const MatrixPointer& input,
-         const VectorPointer& bias,
-         const MatrixPointer& result) { self.encode(commandBuffer, input, bias, result); },
-      "command_buffer"_a, "input_matrix"_a, "bias_vector"_a.none(), "result_matrix"_a, Released(),
-      encodeMatrixInPlaceDocumentation);
+  bindEncode<Single, MatrixPointer, VectorPointer, MatrixPointer>(
+      neuron, encodeMatrixInPlaceDocumentation, "input_matrix"_a, "bias_vector"_a.none(), "result_matrix"_a);
   auto gradient = kernelClass<MatrixNeuronGradient, mps::MatrixBinaryKernel>(
       module, "MatrixNeuronGradient",
       "With z = alpha x + bias:\n\n"
@@ -310,16 +285,10 @@ void bindNeurons(nb::module_& module) {
       "input. Results are overwritten. PReLU's slopes get no gradient.");
   gradient.def(nb::new_(&MatrixNeuronGradient::create), "device"_a);
   bindSlopes(gradient);
-  gradient.def(
-      "encode",
-      [](MatrixNeuronGradient& self, const CommandBufferPointer& commandBuffer,
-         const MatrixPointer& gradientMatrix, const MatrixPointer& input, const VectorPointer& bias,
-         const MatrixPointer& forData, const VectorPointer& forBias) {
-        self.encode(commandBuffer, gradientMatrix, input, bias, forData, forBias);
-      },
-      "command_buffer"_a, "gradient_matrix"_a, "input_matrix"_a, "bias_vector"_a.none(),
-      "result_gradient_for_data_matrix"_a, "result_gradient_for_bias_vector"_a.none() = nb::none(),
-      Released(), encodeMatrixInPlaceDocumentation);
+  bindEncode<Single, MatrixPointer, MatrixPointer, VectorPointer, MatrixPointer, VectorPointer>(
+      gradient, encodeMatrixInPlaceDocumentation, "gradient_matrix"_a, "input_matrix"_a,
+      "bias_vector"_a.none(), "result_gradient_for_data_matrix"_a,
+      "result_gradient_for_bias_vector"_a.none() = nb::none());
 }
 
 template <class Class>
@@ -349,15 +318,10 @@ void bindBatchNormalization(nb::module_& module) {
            &MatrixBatchNormalization::setComputeStatistics,
            "True: mean and variance of the columns (divided by n) are computed and written to the vectors; "
            "False: the vectors are read. False.");
-  forward.def(
-      "encode",
-      [](MatrixBatchNormalization& self, const CommandBufferPointer& commandBuffer,
-         const MatrixPointer& input, const VectorPointer& mean, const VectorPointer& variance,
-         const VectorPointer& gamma, const VectorPointer& beta, const MatrixPointer& result) {
-        self.encode(commandBuffer, input, mean, variance, gamma, beta, result);
-      },
-      "command_buffer"_a, "input_matrix"_a, "mean_vector"_a, "variance_vector"_a, "gamma_vector"_a.none(),
-      "beta_vector"_a.none(), "result_matrix"_a, Released(), encodeMatrixInPlaceDocumentation);
+  bindEncode<Single, MatrixPointer, VectorPointer, VectorPointer, VectorPointer, VectorPointer,
+             MatrixPointer>(forward, encodeMatrixInPlaceDocumentation, "input_matrix"_a, "mean_vector"_a,
+                            "variance_vector"_a, "gamma_vector"_a.none(), "beta_vector"_a.none(),
+                            "result_matrix"_a);
   auto gradient = kernelClass<MatrixBatchNormalizationGradient, mps::MatrixBinaryKernel>(
       module, "MatrixBatchNormalizationGradient",
       "With dz = dy f'(z):\n\n"
@@ -369,19 +333,12 @@ void bindBatchNormalization(nb::module_& module) {
       "overwritten.");
   gradient.def(nb::new_(&MatrixBatchNormalizationGradient::create), "device"_a);
   bindNormalizationProperties(gradient);
-  gradient.def(
-      "encode",
-      [](MatrixBatchNormalizationGradient& self, const CommandBufferPointer& commandBuffer,
-         const MatrixPointer& gradientMatrix, const MatrixPointer& input, const VectorPointer& mean,
-         const VectorPointer& variance, const VectorPointer& gamma, const VectorPointer& beta,
-         const MatrixPointer& forData, const VectorPointer& forGamma, const VectorPointer& forBeta) {
-        self.encode(commandBuffer, gradientMatrix, input, mean, variance, gamma, beta, forData, forGamma,
-                    forBeta);
-      },
-      "command_buffer"_a, "gradient_matrix"_a, "input_matrix"_a, "mean_vector"_a, "variance_vector"_a,
-      "gamma_vector"_a.none(), "beta_vector"_a.none(), "result_gradient_for_data_matrix"_a,
-      "result_gradient_for_gamma_vector"_a.none() = nb::none(),
-      "result_gradient_for_beta_vector"_a.none() = nb::none(), Released(), encodeMatrixInPlaceDocumentation);
+  bindEncode<Single, MatrixPointer, MatrixPointer, VectorPointer, VectorPointer, VectorPointer, VectorPointer,
+             MatrixPointer, VectorPointer, VectorPointer>(
+      gradient, encodeMatrixInPlaceDocumentation, "gradient_matrix"_a, "input_matrix"_a, "mean_vector"_a,
+      "variance_vector"_a, "gamma_vector"_a.none(), "beta_vector"_a.none(),
+      "result_gradient_for_data_matrix"_a, "result_gradient_for_gamma_vector"_a.none() = nb::none(),
+      "result_gradient_for_beta_vector"_a.none() = nb::none());
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "python/source/areas.hpp"
-#include "python/source/bind.hpp"
+#include "python/source/kernels.hpp"
 
 namespace python {
 namespace {
@@ -77,17 +77,8 @@ void bindMatrixRandom(nb::module_& module) {
       "Records the fill. Raises Error for a destination of another device or type, or a temporary one that "
       "cannot be used, and "
       "when batch_start leaves it.";
-  random
-      .def(
-          "encode",
-          [](MatrixRandom& self, const CommandBufferPointer& commandBuffer,
-             const std::shared_ptr<mps::Vector>& destination) { self.encode(commandBuffer, destination); },
-          "command_buffer"_a, "destination_vector"_a, Released(), documentation)
-      .def(
-          "encode",
-          [](MatrixRandom& self, const CommandBufferPointer& commandBuffer,
-             const std::shared_ptr<mps::Matrix>& destination) { self.encode(commandBuffer, destination); },
-          "command_buffer"_a, "destination_matrix"_a, Released(), documentation);
+  bindEncode<Single, std::shared_ptr<mps::Vector>>(random, documentation, "destination_vector"_a);
+  bindEncode<Single, std::shared_ptr<mps::Matrix>>(random, documentation, "destination_matrix"_a);
   bindGenerator<mps::MatrixRandomPhilox>(module, "MatrixRandomPhilox",
                                          "Philox4x32-10 with the seed as key. Each encode begins with a new "
                                          "block of four words; a copy goes on from the same "

@@ -11,7 +11,7 @@
 #include "mtl/buffer.hpp"
 #include "python/source/areas.hpp"
 #include "python/source/array_members.hpp"
-#include "python/source/bind.hpp"
+#include "python/source/kernels.hpp"
 
 namespace python {
 
@@ -150,40 +150,24 @@ void bindForward(nb::module_& module) {
             return self.resultState(primary, secondary, states, destination);
           },
           "primary_source_array"_a, "secondary_source_array"_a, "source_states"_a = States{},
-          "destination_array"_a.none() = nb::none(), "A state to encode with, which says nothing yet.")
-      .def(
-          "encode",
-          [](NDArrayBinaryKernel& self, const CommandBufferPointer& commandBuffer,
-             const ArrayPointer& primary,
-             const ArrayPointer& secondary) { return self.encode(commandBuffer, primary, secondary); },
-          "command_buffer"_a, "primary_source_array"_a, "secondary_source_array"_a, Released(), returning)
-      .def(
-          "encode",
-          [](NDArrayBinaryKernel& self, const CommandBufferPointer& commandBuffer,
-             const ArrayPointer& primary, const ArrayPointer& secondary, bool temporary) {
-            StatePointer state;
-            auto array = self.encode(commandBuffer, primary, secondary, state, temporary);
-            return std::pair(std::move(array), std::move(state));
-          },
-          "command_buffer"_a, "primary_source_array"_a, "secondary_source_array"_a, nb::kw_only(),
-          "output_state_is_temporary"_a, Released(), returning)
-      .def(
-          "encode",
-          [](NDArrayBinaryKernel& self, const CommandBufferPointer& commandBuffer,
-             const ArrayPointer& primary, const ArrayPointer& secondary, const ArrayPointer& destination) {
-            self.encode(commandBuffer, primary, secondary, destination);
-          },
-          "command_buffer"_a, "primary_source_array"_a, "secondary_source_array"_a, "destination_array"_a,
-          Released(), into)
-      .def(
-          "encode",
-          [](NDArrayBinaryKernel& self, const CommandBufferPointer& commandBuffer,
-             const ArrayPointer& primary, const ArrayPointer& secondary, const StatePointer& state,
-             const ArrayPointer& destination) {
-            self.encode(commandBuffer, primary, secondary, state, destination);
-          },
-          "command_buffer"_a, "primary_source_array"_a, "secondary_source_array"_a, "result_state"_a,
-          "destination_array"_a, Released(), into);
+          "destination_array"_a.none() = nb::none(), "A state to encode with, which says nothing yet.");
+  bindEncode<Single, ArrayPointer, ArrayPointer>(kernel, returning, "primary_source_array"_a,
+                                                 "secondary_source_array"_a);
+  kernel.def(
+      "encode",
+      [](NDArrayBinaryKernel& self, const CommandBufferPointer& commandBuffer, const ArrayPointer& primary,
+         const ArrayPointer& secondary, bool temporary) {
+        StatePointer state;
+        auto array = self.encode(commandBuffer, primary, secondary, state, temporary);
+        return std::pair(std::move(array), std::move(state));
+      },
+      "command_buffer"_a, "primary_source_array"_a, "secondary_source_array"_a, nb::kw_only(),
+      "output_state_is_temporary"_a, Released(), returning);
+  bindEncode<Single, ArrayPointer, ArrayPointer, ArrayPointer>(
+      kernel, into, "primary_source_array"_a, "secondary_source_array"_a, "destination_array"_a);
+  bindEncode<Single, ArrayPointer, ArrayPointer, StatePointer, ArrayPointer>(
+      kernel, into, "primary_source_array"_a, "secondary_source_array"_a, "result_state"_a,
+      "destination_array"_a);
 }
 
 void bindGradient(nb::module_& module) {
@@ -197,24 +181,12 @@ void bindGradient(nb::module_& module) {
       "Records the gradient; without a destination a temporary one is made and returned. Raises Error also "
       "for a state that no "
       "forward kernel has filled, and for arrays of other lengths or types than it tells.";
-  gradient
-      .def(
-          "encode",
-          [](Gradient& self, const CommandBufferPointer& commandBuffer, const ArrayPointer& primary,
-             const ArrayPointer& secondary, const ArrayPointer& incoming, const StatePointer& state) {
-            return self.encode(commandBuffer, primary, secondary, incoming, state);
-          },
-          "command_buffer"_a, "primary_source_array"_a, "secondary_source_array"_a, "source_gradient"_a,
-          "gradient_state"_a, Released(), documentation)
-      .def(
-          "encode",
-          [](Gradient& self, const CommandBufferPointer& commandBuffer, const ArrayPointer& primary,
-             const ArrayPointer& secondary, const ArrayPointer& incoming, const StatePointer& state,
-             const ArrayPointer& destination) {
-            self.encode(commandBuffer, primary, secondary, incoming, state, destination);
-          },
-          "command_buffer"_a, "primary_source_array"_a, "secondary_source_array"_a, "source_gradient"_a,
-          "gradient_state"_a, "destination_array"_a, Released(), documentation);
+  bindEncode<Single, ArrayPointer, ArrayPointer, ArrayPointer, StatePointer>(
+      gradient, documentation, "primary_source_array"_a, "secondary_source_array"_a, "source_gradient"_a,
+      "gradient_state"_a);
+  bindEncode<Single, ArrayPointer, ArrayPointer, ArrayPointer, StatePointer, ArrayPointer>(
+      gradient, documentation, "primary_source_array"_a, "secondary_source_array"_a, "source_gradient"_a,
+      "gradient_state"_a, "destination_array"_a);
 }
 
 void bindGather(nb::module_& module) {

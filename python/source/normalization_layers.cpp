@@ -17,6 +17,7 @@ using mps::CNNBatchNormalizationGradient;
 using mps::CNNBatchNormalizationState;
 using mps::CNNBatchNormalizationStatistics;
 using mps::CNNBatchNormalizationStatisticsGradient;
+using mps::ImageBatch;
 using BatchState = std::shared_ptr<CNNBatchNormalizationState>;
 using GammaAndBeta = std::shared_ptr<mps::CNNNormalizationGammaAndBetaState>;
 
@@ -58,15 +59,10 @@ void bindBatch(nb::module_& module) {
            "Where the parameters come from.");
   readOnly(normalization, "fused_neuron_descriptor", &CNNBatchNormalization::fusedNeuronDescriptor, "f.");
   bindUnaryEncodes(normalization);
+  bindEncode<Batch, ImageBatch, BatchState, ImageBatch>(normalization, encodeIntoDocumentation,
+                                                        "source_images"_a, "batch_normalization_state"_a,
+                                                        "destination_images"_a);
   normalization
-      .def(
-          "encode_batch",
-          [](CNNBatchNormalization& self, const CommandBufferPointer& commandBuffer,
-             const mps::ImageBatch& sources, const BatchState& state, const mps::ImageBatch& destinations) {
-            self.encodeBatch(commandBuffer, sources, state, destinations);
-          },
-          "command_buffer"_a, "source_images"_a, "batch_normalization_state"_a, "destination_images"_a,
-          Released(), encodeIntoDocumentation)
       .def("reload_gamma_and_beta_from_data_source", &CNNBatchNormalization::reloadGammaAndBetaFromDataSource,
            Released(), reloadDocumentation)
       .def("reload_mean_and_variance_from_data_source",
@@ -86,20 +82,16 @@ void bindBatch(nb::module_& module) {
       "destination.");
   statistics.def(nb::new_(&CNNBatchNormalizationStatistics::create), "device"_a);
   bindUnaryEncodes(statistics);
-  statistics
-      .def(
-          "encode_batch",
-          [](CNNBatchNormalizationStatistics& self, const CommandBufferPointer& commandBuffer,
-             const mps::ImageBatch& sources,
-             const BatchState& state) { self.encodeBatch(commandBuffer, sources, state); },
-          "command_buffer"_a, "source_images"_a, "batch_normalization_state"_a, Released(),
-          "Images of other sizes go into encodes of their own; each pixel counts once.")
-      .def("import_statistics", &CNNBatchNormalizationStatistics::importStatistics, "command_buffer"_a,
-           "accumulated_statistics"_a, "element_count"_a, "batch_normalization_state"_a, Released(),
-           "Sets the state's statistics to those of a batch on several devices, as they are when the "
-           "recorded copy runs: a "
-           "buffer as CNNBatchNormalizationState.accumulated_statistics, and the elements of all devices "
-           "together.");
+  bindEncode<Batch, ImageBatch, BatchState>(
+      statistics, "Images of other sizes go into encodes of their own; each pixel counts once.",
+      "source_images"_a, "batch_normalization_state"_a);
+  statistics.def(
+      "import_statistics", &CNNBatchNormalizationStatistics::importStatistics, "command_buffer"_a,
+      "accumulated_statistics"_a, "element_count"_a, "batch_normalization_state"_a, Released(),
+      "Sets the state's statistics to those of a batch on several devices, as they are when the "
+      "recorded copy runs: a "
+      "buffer as CNNBatchNormalizationState.accumulated_statistics, and the elements of all devices "
+      "together.");
 }
 
 void bindBatchGradients(nb::module_& module) {
@@ -120,14 +112,10 @@ void bindBatchGradients(nb::module_& module) {
            "fused_neuron_descriptor"_a = mps::NNNeuronDescriptor(),
            "`fused_neuron_descriptor`: that of the forward kernel, else encodes raise Error.");
   bindGradientEncodes(sums);
-  sums.def(
-          "encode_batch",
-          [](CNNBatchNormalizationStatisticsGradient& self, const CommandBufferPointer& commandBuffer,
-             const mps::ImageBatch& gradients, const mps::ImageBatch& sources,
-             const BatchState& state) { self.encodeBatch(commandBuffer, gradients, sources, state); },
-          "command_buffer"_a, "source_gradients"_a, "source_images"_a, "batch_normalization_state"_a,
-          Released(), "The statistics gradient alone.")
-      .def("import_gradients", &CNNBatchNormalizationStatisticsGradient::importGradients, "command_buffer"_a,
+  bindEncode<Batch, ImageBatch, ImageBatch, BatchState>(sums, "The statistics gradient alone.",
+                                                        "source_gradients"_a, "source_images"_a,
+                                                        "batch_normalization_state"_a);
+  sums.def("import_gradients", &CNNBatchNormalizationStatisticsGradient::importGradients, "command_buffer"_a,
            "accumulated_gradients"_a, "batch_normalization_state"_a, Released(),
            "Sets the sums that the data gradient uses to those of a batch on several devices: a buffer as "
            "CNNBatchNormalizationState.accumulated_gradients. Encode this device's part first.");
@@ -141,23 +129,12 @@ void bindBatchGradients(nb::module_& module) {
                "fused_neuron_descriptor"_a = mps::NNNeuronDescriptor(),
                "`fused_neuron_descriptor`: that of the forward kernel, else encodes raise Error.");
   bindGradientEncodes(gradient);
-  gradient
-      .def(
-          "encode_batch",
-          [](CNNBatchNormalizationGradient& self, const CommandBufferPointer& commandBuffer,
-             const mps::ImageBatch& gradients, const mps::ImageBatch& sources,
-             const BatchState& state) { return self.encodeBatch(commandBuffer, gradients, sources, state); },
-          "command_buffer"_a, "source_gradients"_a, "source_images"_a, "batch_normalization_state"_a,
-          Released(), encodeGradientDocumentation)
-      .def(
-          "encode_batch",
-          [](CNNBatchNormalizationGradient& self, const CommandBufferPointer& commandBuffer,
-             const mps::ImageBatch& gradients, const mps::ImageBatch& sources, const BatchState& state,
-             const mps::ImageBatch& destinations) {
-            self.encodeBatch(commandBuffer, gradients, sources, state, destinations);
-          },
-          "command_buffer"_a, "source_gradients"_a, "source_images"_a, "batch_normalization_state"_a,
-          "destination_gradients"_a, Released(), encodeGradientDocumentation);
+  bindEncode<Batch, ImageBatch, ImageBatch, BatchState>(gradient, encodeGradientDocumentation,
+                                                        "source_gradients"_a, "source_images"_a,
+                                                        "batch_normalization_state"_a);
+  bindEncode<Batch, ImageBatch, ImageBatch, BatchState, ImageBatch>(
+      gradient, encodeGradientDocumentation, "source_gradients"_a, "source_images"_a,
+      "batch_normalization_state"_a, "destination_gradients"_a);
 }
 
 void bindImageNormalizations(nb::module_& module) {

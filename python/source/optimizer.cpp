@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "mps/core/loss_scale.hpp"
@@ -162,48 +163,47 @@ constexpr const char* imageNormalizationDocumentation =
     "gradients of the "
     "images are summed first.";
 
+/// The encodes that every optimiser has. @param bind binds one: operator()<Buffer, Result, Read...>(documentation, name
+/// of the result, names of what is read)
+template <class Bind>
+void bindUpdates(const Bind& bind) {
+  bind.template operator()<VectorPointer, VectorPointer, VectorPointer, VectorPointer>(
+      vectorDocumentation, "result_values_vector"_a, "input_gradient_vector"_a, "input_values_vector"_a);
+  bind.template operator()<Vectors, ConvolutionWeights, ConvolutionGradients, ConvolutionWeights>(
+      convolutionDocumentation, "result_state"_a, "convolution_gradient_state"_a,
+      "convolution_source_state"_a);
+  bind.template operator()<Vectors, GammaAndBeta, BatchState>(normalizationDocumentation, "result_state"_a,
+                                                              "batch_normalization_state"_a);
+  bind.template operator()<Vectors, GammaAndBeta, BatchState, BatchState>(
+      normalizationDocumentation, "result_state"_a, "batch_normalization_gradient_state"_a,
+      "batch_normalization_source_state"_a);
+  bind.template operator()<Vectors, GammaAndBeta, mps::StateBatch>(
+      imageNormalizationDocumentation, "result_state"_a, "normalization_states"_a);
+}
+
+/// The name of a buffer: where it is one vector, or a list of them.
+template <class Buffer, class OneVector, class List>
+const auto& nameOf(const OneVector& vector, const List& vectors) {
+  if constexpr (std::is_same_v<Buffer, Vectors>) {
+    return vectors;
+  } else {
+    return vector;
+  }
+}
+
 /// The encodes of the optimisers with one buffer. @param vector,vectors names of it
-template <class Class>
-void bindOneBuffer(Class& bound, const char* vector, const char* vectors) {
+template <class Class, class OneVector>
+void bindOneBuffer(Class& bound, const OneVector& vector, const nb::arg& vectors) {
   using Self = typename Class::Type;
   bindCoding(bound);
-  bound
-      .def(
-          "encode",
-          [](Self& self, const CommandBufferPointer& commandBuffer, const VectorPointer& gradient,
-             const VectorPointer& values, const VectorPointer& buffer,
-             const VectorPointer& result) { self.encode(commandBuffer, gradient, values, buffer, result); },
-          "command_buffer"_a, "input_gradient_vector"_a, "input_values_vector"_a, nb::arg(vector).none(),
-          "result_values_vector"_a, Released(), vectorDocumentation)
-      .def(
-          "encode",
-          [](Self& self, const CommandBufferPointer& commandBuffer, const ConvolutionGradients& gradients,
-             const ConvolutionWeights& source, const Vectors& buffers, const ConvolutionWeights& result) {
-            self.encode(commandBuffer, gradients, source, buffers, result);
-          },
-          "command_buffer"_a, "convolution_gradient_state"_a, "convolution_source_state"_a, nb::arg(vectors),
-          "result_state"_a, Released(), convolutionDocumentation)
-      .def(
-          "encode",
-          [](Self& self, const CommandBufferPointer& commandBuffer, const BatchState& state,
-             const Vectors& buffers,
-             const GammaAndBeta& result) { self.encode(commandBuffer, state, buffers, result); },
-          "command_buffer"_a, "batch_normalization_state"_a, nb::arg(vectors), "result_state"_a, Released(),
-          normalizationDocumentation)
-      .def(
-          "encode",
-          [](Self& self, const CommandBufferPointer& commandBuffer, const BatchState& gradients,
-             const BatchState& source, const Vectors& buffers,
-             const GammaAndBeta& result) { self.encode(commandBuffer, gradients, source, buffers, result); },
-          "command_buffer"_a, "batch_normalization_gradient_state"_a, "batch_normalization_source_state"_a,
-          nb::arg(vectors), "result_state"_a, Released(), normalizationDocumentation)
-      .def(
-          "encode",
-          [](Self& self, const CommandBufferPointer& commandBuffer, const mps::StateBatch& states,
-             const Vectors& buffers,
-             const GammaAndBeta& result) { self.encode(commandBuffer, states, buffers, result); },
-          "command_buffer"_a, "normalization_states"_a, nb::arg(vectors), "result_state"_a, Released(),
-          imageNormalizationDocumentation);
+  bindUpdates([&]<class Buffer, class Result, class... Read>(const char* documentation, const nb::arg& result,
+                                                             const auto&... names) {
+    bound.def(
+        "encode",
+        [](Self& self, const CommandBufferPointer& commandBuffer, const Read&... read, const Buffer& buffer,
+           const Result& updated) { self.encode(commandBuffer, read..., buffer, updated); },
+        "command_buffer"_a, names..., nameOf<Buffer>(vector, vectors), result, Released(), documentation);
+  });
 }
 
 void bindOneBufferOptimizers(nb::module_& module) {
@@ -226,7 +226,7 @@ void bindOneBufferOptimizers(nb::module_& module) {
   readOnly(sgd, "momentum_scale", &SGD::momentumScale, "mu. 0.");
   readOnly(sgd, "use_nesterov_momentum", &SGD::useNesterovMomentum, "Which form.");
   readOnly(sgd, "use_nestrov_momentum", &SGD::useNestrovMomentum, "Apple's first spelling.");
-  bindOneBuffer(sgd, "input_momentum_vector", "input_momentum_vectors");
+  bindOneBuffer(sgd, "input_momentum_vector"_a.none(), "input_momentum_vectors"_a);
 
   using RMSProp = mps::NNOptimizerRMSProp;
   auto rmsProp = kernelClass<RMSProp, mps::NNOptimizer>(
@@ -244,7 +244,7 @@ void bindOneBufferOptimizers(nb::module_& module) {
            "device"_a, "decay"_a, "epsilon"_a, "optimizer_descriptor"_a, "All of it.");
   readOnly(rmsProp, "decay", &RMSProp::decay, "0.9.");
   readOnly(rmsProp, "epsilon", &RMSProp::epsilon, "1e-8.");
-  bindOneBuffer(rmsProp, "input_sum_of_squares_vector", "input_sum_of_squares_vectors");
+  bindOneBuffer(rmsProp, "input_sum_of_squares_vector"_a.none(), "input_sum_of_squares_vectors"_a);
 }
 
 void bindAdam(nb::module_& module) {
@@ -273,52 +273,19 @@ void bindAdam(nb::module_& module) {
   property(adam, "time_step", &Adam::timeStep, &Adam::setTimeStep,
            "Updates done so far. 0. Set it to go on from a checkpoint.");
   bindCoding(adam);
-  adam.def(
-          "encode",
-          [](Adam& self, const CommandBufferPointer& commandBuffer, const VectorPointer& gradient,
-             const VectorPointer& values, const VectorPointer& momentum, const VectorPointer& velocity,
-             const VectorPointer& result, const VectorPointer& most) {
-            self.encode(commandBuffer, gradient, values, momentum, velocity, most, result);
-          },
-          "command_buffer"_a, "input_gradient_vector"_a, "input_values_vector"_a, "input_momentum_vector"_a,
-          "input_velocity_vector"_a, "result_values_vector"_a, nb::kw_only(),
-          "maximum_velocity_vector"_a.none() = nb::none(), Released(), vectorDocumentation)
-      .def(
-          "encode",
-          [](Adam& self, const CommandBufferPointer& commandBuffer, const ConvolutionGradients& gradients,
-             const ConvolutionWeights& source, const Vectors& momentum, const Vectors& velocity,
-             const ConvolutionWeights& result, const Vectors& most) {
-            self.encode(commandBuffer, gradients, source, momentum, velocity, most, result);
-          },
-          "command_buffer"_a, "convolution_gradient_state"_a, "convolution_source_state"_a,
-          "input_momentum_vectors"_a, "input_velocity_vectors"_a, "result_state"_a, nb::kw_only(),
-          "maximum_velocity_vectors"_a = Vectors(), Released(), convolutionDocumentation)
-      .def(
-          "encode",
-          [](Adam& self, const CommandBufferPointer& commandBuffer, const BatchState& state,
-             const Vectors& momentum, const Vectors& velocity, const GammaAndBeta& result,
-             const Vectors& most) { self.encode(commandBuffer, state, momentum, velocity, most, result); },
-          "command_buffer"_a, "batch_normalization_state"_a, "input_momentum_vectors"_a,
-          "input_velocity_vectors"_a, "result_state"_a, nb::kw_only(),
-          "maximum_velocity_vectors"_a = Vectors(), Released(), normalizationDocumentation)
-      .def(
-          "encode",
-          [](Adam& self, const CommandBufferPointer& commandBuffer, const BatchState& gradients,
-             const BatchState& source, const Vectors& momentum, const Vectors& velocity,
-             const GammaAndBeta& result, const Vectors& most) {
-            self.encode(commandBuffer, gradients, source, momentum, velocity, most, result);
-          },
-          "command_buffer"_a, "batch_normalization_gradient_state"_a, "batch_normalization_source_state"_a,
-          "input_momentum_vectors"_a, "input_velocity_vectors"_a, "result_state"_a, nb::kw_only(),
-          "maximum_velocity_vectors"_a = Vectors(), Released(), normalizationDocumentation)
-      .def(
-          "encode",
-          [](Adam& self, const CommandBufferPointer& commandBuffer, const mps::StateBatch& states,
-             const Vectors& momentum, const Vectors& velocity, const GammaAndBeta& result,
-             const Vectors& most) { self.encode(commandBuffer, states, momentum, velocity, most, result); },
-          "command_buffer"_a, "normalization_states"_a, "input_momentum_vectors"_a,
-          "input_velocity_vectors"_a, "result_state"_a, nb::kw_only(),
-          "maximum_velocity_vectors"_a = Vectors(), Released(), imageNormalizationDocumentation);
+  bindUpdates([&]<class Buffer, class Result, class... Read>(const char* documentation, const nb::arg& result,
+                                                             const auto&... names) {
+    adam.def(
+        "encode",
+        [](Adam& self, const CommandBufferPointer& commandBuffer, const Read&... read, const Buffer& momentum,
+           const Buffer& velocity, const Result& updated,
+           const Buffer& most) { self.encode(commandBuffer, read..., momentum, velocity, most, updated); },
+        "command_buffer"_a, names..., nameOf<Buffer>("input_momentum_vector"_a, "input_momentum_vectors"_a),
+        nameOf<Buffer>("input_velocity_vector"_a, "input_velocity_vectors"_a), result, nb::kw_only(),
+        nameOf<Buffer>("maximum_velocity_vector"_a.none() = nb::none(),
+                       "maximum_velocity_vectors"_a = Vectors()),
+        Released(), documentation);
+  });
 }
 
 }  // namespace

@@ -14,6 +14,25 @@ constexpr const char* shapedDocumentation =
     "Records the kernel and returns an image (a batch) of this shape; with `destination_state_is_temporary` "
     "also the new state. Raises Error when the numbers of elements differ.";
 
+/// The encodes that name the shape.
+template <class Form, class Class>
+void bindShapedEncodes(Class& reshape, const nb::arg& source) {
+  bindEncode<Form, typename Form::Image, std::size_t, std::size_t, std::size_t>(
+      reshape, shapedDocumentation, source, "reshaped_width"_a, "reshaped_height"_a,
+      "reshaped_feature_channels"_a);
+  reshape.def(
+      Form::name,
+      [](mps::NNReshape& self, const CommandBufferPointer& commandBuffer, const typename Form::Image& source,
+         std::size_t width, std::size_t height, std::size_t featureChannels, bool temporary) {
+        typename Form::State state;
+        auto image =
+            Form::encode(self, commandBuffer, source, state, temporary, width, height, featureChannels);
+        return std::pair(std::move(image), std::move(state));
+      },
+      "command_buffer"_a, source, "reshaped_width"_a, "reshaped_height"_a, "reshaped_feature_channels"_a,
+      nb::kw_only(), nb::arg(Form::stateIsTemporary), Released(), shapedDocumentation);
+}
+
 void bindReshape(nb::module_& module) {
   using mps::NNReshape;
   auto reshape = kernelClass<NNReshape, mps::CNNKernel>(
@@ -28,46 +47,8 @@ void bindReshape(nb::module_& module) {
       "set.");
   reshape.def(nb::new_(&NNReshape::create), "device"_a);
   bindUnaryEncodes(reshape);
-  reshape
-      .def(
-          "encode",
-          [](NNReshape& self, const CommandBufferPointer& commandBuffer, const ImagePointer& source,
-             std::size_t width, std::size_t height, std::size_t featureChannels) {
-            return self.encode(commandBuffer, source, width, height, featureChannels);
-          },
-          "command_buffer"_a, "source_image"_a, "reshaped_width"_a, "reshaped_height"_a,
-          "reshaped_feature_channels"_a, Released(), shapedDocumentation)
-      .def(
-          "encode",
-          [](NNReshape& self, const CommandBufferPointer& commandBuffer, const ImagePointer& source,
-             std::size_t width, std::size_t height, std::size_t featureChannels, bool temporary) {
-            StatePointer state;
-            auto image = self.encode(commandBuffer, source, state, temporary, width, height, featureChannels);
-            return std::pair(std::move(image), std::move(state));
-          },
-          "command_buffer"_a, "source_image"_a, "reshaped_width"_a, "reshaped_height"_a,
-          "reshaped_feature_channels"_a, nb::kw_only(), "destination_state_is_temporary"_a, Released(),
-          shapedDocumentation)
-      .def(
-          "encode_batch",
-          [](NNReshape& self, const CommandBufferPointer& commandBuffer, const mps::ImageBatch& sources,
-             std::size_t width, std::size_t height, std::size_t featureChannels) {
-            return self.encodeBatch(commandBuffer, sources, width, height, featureChannels);
-          },
-          "command_buffer"_a, "source_images"_a, "reshaped_width"_a, "reshaped_height"_a,
-          "reshaped_feature_channels"_a, Released(), shapedDocumentation)
-      .def(
-          "encode_batch",
-          [](NNReshape& self, const CommandBufferPointer& commandBuffer, const mps::ImageBatch& sources,
-             std::size_t width, std::size_t height, std::size_t featureChannels, bool temporary) {
-            mps::StateBatch states;
-            auto images =
-                self.encodeBatch(commandBuffer, sources, states, temporary, width, height, featureChannels);
-            return std::pair(std::move(images), std::move(states));
-          },
-          "command_buffer"_a, "source_images"_a, "reshaped_width"_a, "reshaped_height"_a,
-          "reshaped_feature_channels"_a, nb::kw_only(), "destination_states_are_temporary"_a, Released(),
-          shapedDocumentation);
+  bindShapedEncodes<Single>(reshape, "source_image"_a);
+  bindShapedEncodes<Batch>(reshape, "source_images"_a);
   kernelClass<mps::NNReshapeGradient, mps::CNNGradientKernel>(
       module, "NNReshapeGradient",
       "dIn = the incoming gradient in the shape of the forward source; of `source_image` only the size "

@@ -100,30 +100,14 @@ void bindCrop(nb::module_& module) {
       },
       "The parts that are cut out.");
   bindCoding(crop);
-  crop.def(
-          "encode",
-          [](NNCropAndResizeBilinear& self, const CommandBufferPointer& commandBuffer,
-             const ImagePointer& source) { return self.encode(commandBuffer, source); },
-          "command_buffer"_a, "source_image"_a, Released(), encodeReturningDocumentation)
-      .def(
-          "encode",
-          [](NNCropAndResizeBilinear& self, const CommandBufferPointer& commandBuffer,
-             const ImagePointer& source,
-             const ImagePointer& destination) { self.encode(commandBuffer, source, destination); },
-          "command_buffer"_a, "source_image"_a, "destination_image"_a, Released(),
-          "`destination_image`: a stack of number_of_regions images.")
-      .def(
-          "encode_batch",
-          [](NNCropAndResizeBilinear& self, const CommandBufferPointer& commandBuffer,
-             const mps::ImageBatch& sources) { return self.encodeBatch(commandBuffer, sources); },
-          "command_buffer"_a, "source_images"_a, Released(), encodeReturningDocumentation)
-      .def(
-          "encode_batch",
-          [](NNCropAndResizeBilinear& self, const CommandBufferPointer& commandBuffer,
-             const mps::ImageBatch& sources,
-             const mps::ImageBatch& destinations) { self.encodeBatch(commandBuffer, sources, destinations); },
-          "command_buffer"_a, "source_images"_a, "destination_images"_a, Released(),
-          "`destination_images`: number_of_regions for each source.");
+  bindEncode<Single, ImagePointer>(crop, encodeReturningDocumentation, "source_image"_a);
+  bindEncode<Single, ImagePointer, ImagePointer>(crop,
+                                                 "`destination_image`: a stack of number_of_regions images.",
+                                                 "source_image"_a, "destination_image"_a);
+  bindEncode<Batch, mps::ImageBatch>(crop, encodeReturningDocumentation, "source_images"_a);
+  bindEncode<Batch, mps::ImageBatch, mps::ImageBatch>(
+      crop, "`destination_images`: number_of_regions for each source.", "source_images"_a,
+      "destination_images"_a);
 }
 
 template <class KernelType>

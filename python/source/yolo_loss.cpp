@@ -106,7 +106,7 @@ void bindKernel(nb::module_& module) {
   readOnly(loss, "anchor_boxes", &Loss::anchorBoxes,
            "Width and height of one anchor after the other, a list.");
   readOnly(loss, "descriptor", &Loss::descriptor, "A copy of what the kernel was made with.");
-  bindLabelledEncodes<Loss>(loss);
+  bindLabelledEncodes(loss);
 }
 
 }  // namespace
