@@ -26,8 +26,8 @@ using mps::NNArithmeticGradientNode;
 using mps::NNBinaryArithmeticNode;
 
 template <class Node>
-void bindOperation(nb::module_& module, const char* name, const char* documentation) {
-  nb::class_<Node, NNBinaryArithmeticNode>(module, name, documentation)
+auto bindOperation(nb::module_& module, const char* name, const char* documentation) {
+  return nb::class_<Node, NNBinaryArithmeticNode>(module, name, documentation)
       .def(nb::new_([](ImageNode left, ImageNode right) {
              return Node::create(std::move(left), std::move(right));
            }),
@@ -91,18 +91,11 @@ void bindArithmeticNodes(nb::module_& module) {
   bindOperation<NNSubtractionNode>(module, "NNSubtractionNode", "clamp(a x - b y + bias).");
   bindOperation<NNMultiplicationNode>(module, "NNMultiplicationNode", "clamp(a x * b y + bias).");
   bindOperation<NNDivisionNode>(module, "NNDivisionNode", "clamp(a x / (b y) + bias).");
-  nb::class_<NNComparisonNode, NNBinaryArithmeticNode> comparison(
+  auto comparison = bindOperation<NNComparisonNode>(
       module, "NNComparisonNode",
       "1 where a comparison of x with y holds, else 0; of the base's properties only the strides are used. "
       "It has no "
       "gradient: training_graph() through it raises Error.");
-  comparison
-      .def(nb::new_([](ImageNode left, ImageNode right) {
-             return NNComparisonNode::create(std::move(left), std::move(right));
-           }),
-           "left_source"_a, "right_source"_a)
-      .def(nb::new_([](const ImageNodes& sources) { return NNComparisonNode::create(sources); }), "sources"_a,
-           "Raises Error unless there are exactly two.");
   property(comparison, "comparison_type", &NNComparisonNode::comparisonType,
            &NNComparisonNode::setComparisonType, "Equal.");
 
