@@ -55,11 +55,11 @@ HWY_INLINE void storeFour(D d, const FourVectors<V>& values, float* to) {
   hn::StoreU(values.d, d, to + 3 * step);
 }
 template <class V>
-HWY_INLINE void addProducts(const FourVectors<V>& x, const FourVectors<V>& y, FourVectors<V>& sums) {
-  sums.a = hn::MulAdd(x.a, y.a, sums.a);
-  sums.b = hn::MulAdd(x.b, y.b, sums.b);
-  sums.c = hn::MulAdd(x.c, y.c, sums.c);
-  sums.d = hn::MulAdd(x.d, y.d, sums.d);
+HWY_INLINE void addSquares(const FourVectors<V>& x, FourVectors<V>& sums) {
+  sums.a = hn::MulAdd(x.a, x.a, sums.a);
+  sums.b = hn::MulAdd(x.b, x.b, sums.b);
+  sums.c = hn::MulAdd(x.c, x.c, sums.c);
+  sums.d = hn::MulAdd(x.d, x.d, sums.d);
 }
 template <class V>
 HWY_INLINE void subtractProducts(const FourVectors<V>& x, const FourVectors<V>& y, FourVectors<V>& sums) {
@@ -85,51 +85,60 @@ HWY_INLINE FourVectors<V> fourOf(V value) {
   return {value, value, value, value};
 }
 
-// Rows are given by a function from their number to their address.
+// Rows are given by a function from their number to their address. Sums over `count` rows go to `to`, those of as many
+// rows from row 1 on to `next`: what both have in common is read and summed once.
 
-/// to = the sum of the squares of the rows.
+/// The sums of the squares of the rows.
 template <class Row>
-HWY_INLINE void sumSquares(Row&& row, std::size_t count, float* to, std::size_t length) {
+HWY_INLINE void sumSquares(Row&& row, std::size_t count, std::size_t length, float* to, float* next) {
   const hn::ScalableTag<float> d;
   forVectorsByFour(
       d, length,
       [&](std::size_t i) HWY_ATTR __attribute__((always_inline)) {
-        auto sums = fourOf(hn::Zero(d));
-        for (std::size_t j = 0; j < count; ++j) {
-          const auto x = loadFour(d, row(j) + i);
-          addProducts(x, x, sums);
-        }
+        auto shared = fourOf(hn::Zero(d));
+        for (std::size_t j = 1; j < count; ++j) addSquares(loadFour(d, row(j) + i), shared);
+        auto sums = shared;
+        addSquares(loadFour(d, row(0) + i), sums);
         storeFour(d, sums, to + i);
+        addSquares(loadFour(d, row(count) + i), shared);
+        storeFour(d, shared, next + i);
       },
       [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-        auto sum = hn::Zero(d);
-        for (std::size_t j = 0; j < count; ++j) {
+        auto shared = hn::Zero(d);
+        const auto withSquare = [&](auto sum, std::size_t j) HWY_ATTR __attribute__((always_inline)) {
           const auto x = lanes.load(d, row(j) + i);
-          sum = hn::MulAdd(x, x, sum);
-        }
-        lanes.store(d, sum, to + i);
+          return hn::MulAdd(x, x, sum);
+        };
+        for (std::size_t j = 1; j < count; ++j) shared = withSquare(shared, j);
+        lanes.store(d, withSquare(shared, 0), to + i);
+        lanes.store(d, withSquare(shared, count), next + i);
       });
 }
 
-/// to = the sum of the rows. `to` may be row 0 where the others lie behind it.
+/// The sums of the rows.
 template <class Row>
-HWY_INLINE void sumRows(Row&& row, std::size_t count, float* to, std::size_t length) {
+HWY_INLINE void sumRows(Row&& row, std::size_t count, std::size_t length, float* to, float* next) {
   const hn::ScalableTag<float> d;
   forVectorsByFour(
       d, length,
       [&](std::size_t i) HWY_ATTR __attribute__((always_inline)) {
-        auto sums = loadFour(d, row(0) + i);
-        for (std::size_t j = 1; j < count; ++j) add(loadFour(d, row(j) + i), sums);
+        auto shared = fourOf(hn::Zero(d));
+        for (std::size_t j = 1; j < count; ++j) add(loadFour(d, row(j) + i), shared);
+        auto sums = shared;
+        add(loadFour(d, row(0) + i), sums);
         storeFour(d, sums, to + i);
+        add(loadFour(d, row(count) + i), shared);
+        storeFour(d, shared, next + i);
       },
       [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-        auto sum = lanes.load(d, row(0) + i);
-        for (std::size_t j = 1; j < count; ++j) sum = hn::Add(sum, lanes.load(d, row(j) + i));
-        lanes.store(d, sum, to + i);
+        auto shared = hn::Zero(d);
+        for (std::size_t j = 1; j < count; ++j) shared = hn::Add(shared, lanes.load(d, row(j) + i));
+        lanes.store(d, hn::Add(shared, lanes.load(d, row(0) + i)), to + i);
+        lanes.store(d, hn::Add(shared, lanes.load(d, row(count) + i)), next + i);
       });
 }
 
-/// to = the weighted sum of the rows, likewise.
+/// to = the weighted sum of the rows. `to` may be row 0 where the others lie behind it.
 template <class Row>
 HWY_INLINE void sumWeightedRows(Row&& row, const float* weights, std::size_t count, float* to,
                                 std::size_t length) {
@@ -143,12 +152,18 @@ HWY_INLINE void sumWeightedRows(Row&& row, const float* weights, std::size_t cou
       });
 }
 
-/// means = the mean of the rows; squares = the sum of their squared distances from it. Distances are first those from a
-/// row amid the others: the mean is not further from it than the distances that are summed, so that the difference of
-/// their squares has no more than `count` times the roundings.
+/// Where the mean of rows goes, and the sum of their squared distances from it.
+struct Moments {
+  float* means;
+  float* squares;
+};
+
+/// The moments of the rows; where count is 1 `next` becomes anything. Distances are first those from a row amid the
+/// others: the mean is not further from it than the distances that are summed, so that the difference of their squares
+/// has no more than `count` times the roundings.
 template <class Row>
-HWY_INLINE void meanAndSquares(Row&& row, std::size_t count, float* means, float* squares,
-                               std::size_t length) {
+HWY_INLINE void meanAndSquares(Row&& row, std::size_t count, std::size_t length, const Moments& to,
+                               const Moments& next) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const V share = hn::Set(d, 1.0F / static_cast<float>(count));
@@ -158,66 +173,160 @@ HWY_INLINE void meanAndSquares(Row&& row, std::size_t count, float* means, float
       [&](std::size_t i) HWY_ATTR __attribute__((always_inline)) {
         const auto center = loadFour(d, middle + i);
         auto sums = fourOf(hn::Zero(d));
-        auto sumsOfSquares = sums;
-        for (std::size_t j = 0; j < count; ++j) {
+        auto squares = sums;
+        const auto addRow = [&](std::size_t j, auto& sumsWith, auto& squaresWith) HWY_ATTR
+            __attribute__((always_inline)) {
           const auto distance = difference(loadFour(d, row(j) + i), center);
-          add(distance, sums);
-          addProducts(distance, distance, sumsOfSquares);
-        }
-        const auto shift = product(sums, share);
-        subtractProducts(sums, shift, sumsOfSquares);
-        auto mean = center;
-        add(shift, mean);
-        storeFour(d, mean, means + i);
-        storeFour(d, sumsOfSquares, squares + i);
+          add(distance, sumsWith);
+          addSquares(distance, squaresWith);
+        };
+        const auto store = [&](std::size_t j, auto sumsWith, auto squaresWith, const Moments& moments)
+            HWY_ATTR __attribute__((always_inline)) {
+          addRow(j, sumsWith, squaresWith);
+          const auto shift = product(sumsWith, share);
+          subtractProducts(sumsWith, shift, squaresWith);
+          auto mean = center;
+          add(shift, mean);
+          storeFour(d, mean, moments.means + i);
+          storeFour(d, squaresWith, moments.squares + i);
+        };
+        for (std::size_t j = 1; j < count; ++j) addRow(j, sums, squares);
+        store(0, sums, squares, to);
+        store(count, sums, squares, next);
       },
       [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
         const V center = lanes.load(d, middle + i);
         V sum = hn::Zero(d);
-        V sumOfSquares = hn::Zero(d);
-        for (std::size_t j = 0; j < count; ++j) {
+        V squares = hn::Zero(d);
+        const auto addRow = [&](std::size_t j, V & sumWith, V & squaresWith) HWY_ATTR
+            __attribute__((always_inline)) {
           const V distance = hn::Sub(lanes.load(d, row(j) + i), center);
-          sum = hn::Add(sum, distance);
-          sumOfSquares = hn::MulAdd(distance, distance, sumOfSquares);
-        }
-        const V shift = hn::Mul(sum, share);
-        lanes.store(d, hn::Add(center, shift), means + i);
-        lanes.store(d, hn::NegMulAdd(sum, shift, sumOfSquares), squares + i);
+          sumWith = hn::Add(sumWith, distance);
+          squaresWith = hn::MulAdd(distance, distance, squaresWith);
+        };
+        const auto store = [&](std::size_t j, V sumWith, V squaresWith, const Moments& moments) HWY_ATTR
+            __attribute__((always_inline)) {
+          addRow(j, sumWith, squaresWith);
+          const V shift = hn::Mul(sumWith, share);
+          lanes.store(d, hn::Add(center, shift), moments.means + i);
+          lanes.store(d, hn::NegMulAdd(sumWith, shift, squaresWith), moments.squares + i);
+        };
+        for (std::size_t j = 1; j < count; ++j) addRow(j, sum, squares);
+        store(0, sum, squares, to);
+        store(count, sum, squares, next);
       });
 }
 
-/// Of vectors of windows, `count` columns each that are `stride` floats apart.
+/// Windows of `count` columns each, that begin a column after each other; a column is `stride` floats. Of two windows
+/// side by side the sum of what both see is made once, where columns are whole vectors.
 template <class D>
 struct ColumnSums {
   using V = hn::Vec<D>;
   std::size_t count;
   std::size_t stride;
 
-  /// The sum of the columns.
+  /// Calls two(i, lanes) for the vectors of every first of two windows, then one(i, lanes) for those of single ones.
+  template <class Two, class One>
+  HWY_INLINE void forWindows(D d, std::size_t windows, Two&& two, One&& one) const {
+    const std::size_t paired = stride % hn::Lanes(d) == 0 && count > 1 ? windows / 2 * 2 : 0;
+    for (std::size_t w = 0; w < paired; w += 2)
+      for (std::size_t c = 0; c < stride; c += hn::Lanes(d)) two(w * stride + c, AllLanes{});
+    const std::size_t rest = paired * stride;
+    forVectors(
+        d, windows * stride - rest, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+          one(rest + i, lanes);
+        });
+  }
+
+  /// The sum of the columns of a window.
   template <class Lanes>
   HWY_INLINE V sum(D d, Lanes lanes, const float* columns) const {
     V sum = lanes.load(d, columns);
     for (std::size_t m = 1; m < count; ++m) sum = hn::Add(sum, lanes.load(d, columns + m * stride));
     return sum;
   }
-
-  /// The mean and the sum of the squared distances from it, given those of columns of `height` values.
+  /// The sum of the columns that a window shares with the next one.
   template <class Lanes>
-  HWY_INLINE V meanAndSquares(D d, Lanes lanes, const float* means, const float* squares, V height,
-                              V& mean) const {
-    const V center = lanes.load(d, means + count / 2 * stride);
-    V total = hn::Zero(d);
-    V sum = hn::Zero(d);
-    V sumOfSquares = hn::Zero(d);
-    for (std::size_t m = 0; m < count; ++m) {
-      const V distance = hn::Sub(lanes.load(d, means + m * stride), center);
-      sum = hn::Add(sum, distance);
-      sumOfSquares = hn::MulAdd(distance, distance, sumOfSquares);
-      total = hn::Add(total, lanes.load(d, squares + m * stride));
-    }
-    const V shift = hn::Mul(sum, hn::Set(d, 1.0F / static_cast<float>(count)));
+  HWY_INLINE V sharedSum(D d, Lanes lanes, const float* columns) const {
+    V sum = lanes.load(d, columns + stride);
+    for (std::size_t m = 2; m < count; ++m) sum = hn::Add(sum, lanes.load(d, columns + m * stride));
+    return sum;
+  }
+
+  /// What columns of `height` values, given by their means and sums of squared distances from these, add to those of a
+  /// window: by their distance from one amid the window.
+  struct Spread {
+    V sum;
+    V squares;
+    V total;
+  };
+  template <class Lanes>
+  HWY_INLINE void addColumn(D d, Lanes lanes, const float* means, const float* squares, V center,
+                            Spread& spread) const {
+    const V distance = hn::Sub(lanes.load(d, means), center);
+    spread.sum = hn::Add(spread.sum, distance);
+    spread.squares = hn::MulAdd(distance, distance, spread.squares);
+    spread.total = hn::Add(spread.total, lanes.load(d, squares));
+  }
+  template <class Lanes>
+  HWY_INLINE Spread spreadOf(D d, Lanes lanes, const float* means, const float* squares, V center,
+                             std::size_t first) const {
+    Spread spread{hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+    for (std::size_t m = first; m < count; ++m)
+      addColumn(d, lanes, means + m * stride, squares + m * stride, center, spread);
+    return spread;
+  }
+  /// The sum of a window's squared distances from its mean.
+  HWY_INLINE V squaresFrom(D d, const Spread& spread, V height, V center, V& mean) const {
+    const V shift = hn::Mul(spread.sum, hn::Set(d, 1.0F / static_cast<float>(count)));
     mean = hn::Add(center, shift);
-    return hn::MulAdd(hn::NegMulAdd(sum, shift, sumOfSquares), height, total);
+    return hn::MulAdd(hn::NegMulAdd(spread.sum, shift, spread.squares), height, spread.total);
+  }
+
+  /// Calls emit(i, lanes, sum of each...) for the vectors of windows.
+  template <class Emit, class... Columns>
+  HWY_INLINE void forSums(D d, std::size_t windows, Emit&& emit, Columns... columns) const {
+    forWindows(
+        d, windows,
+        [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+          const auto emitTwo = [&](auto... shared) HWY_ATTR __attribute__((always_inline)) {
+            emit(i, lanes, hn::Add(shared, lanes.load(d, columns + i))...);
+            emit(i + stride, lanes, hn::Add(shared, lanes.load(d, columns + i + count * stride))...);
+          };
+          emitTwo(sharedSum(d, lanes, columns + i)...);
+        },
+        [&](std::size_t i, auto lanes) HWY_ATTR
+        __attribute__((always_inline)) { emit(i, lanes, sum(d, lanes, columns + i)...); });
+  }
+
+  /// Calls emit(i, lanes, sum of squared distances from the mean, mean), given those of columns of `rows` values.
+  template <class Emit>
+  HWY_INLINE void forSpreads(D d, const float* means, const float* squares, std::size_t rows,
+                             std::size_t windows, Emit&& emit) const {
+    const V height = hn::Set(d, static_cast<float>(rows));
+    const float* const middle = means + count / 2 * stride;
+    forWindows(
+        d, windows,
+        [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+          const V center = lanes.load(d, middle + i);
+          Spread first = spreadOf(d, lanes, means + i, squares + i, center, 1);
+          Spread second = first;
+          addColumn(d, lanes, means + i, squares + i, center, first);
+          const std::size_t last = i + count * stride;
+          addColumn(d, lanes, means + last, squares + last, center, second);
+          V mean;
+          const V ofFirst = squaresFrom(d, first, height, center, mean);
+          emit(i, lanes, ofFirst, mean);
+          const V ofSecond = squaresFrom(d, second, height, center, mean);
+          emit(i + stride, lanes, ofSecond, mean);
+        },
+        [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+          const V center = lanes.load(d, middle + i);
+          V mean;
+          const V ofWindow =
+              squaresFrom(d, spreadOf(d, lanes, means + i, squares + i, center, 0), height, center, mean);
+          emit(i, lanes, ofWindow, mean);
+        });
   }
 };
 

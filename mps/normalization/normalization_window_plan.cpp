@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdlib>
 #include <thread>
 
 #include "mps/normalization/normalization_cpu.hpp"
@@ -21,10 +22,17 @@ WindowTiles::WindowTiles(const NormalizationProblem& problem) : power(problem.be
   columnStep = std::clamp<std::int64_t>(capacity / channelStep - beside, 1, std::max<std::int64_t>(1, width));
   const std::int64_t floats = channelStep * (columnStep + 2 * beside);
   rowFloats = static_cast<std::size_t>((std::max(floats, problem.x.kernelSize) + 15) / 16 * 16);
-  workingRows = problem.y.kernelSize + 5;
+  const std::int64_t height = problem.y.kernelSize;
+  rowsAtOnce = height > 1 ? 2 : 1;
+  keptRows = height + rowsAtOnce - 1;
+  workingRows = keptRows + 11;
   if (problem.isGradient()) {
+    // Windows are computed from an even one on.
+    const std::int64_t firstSeeing =
+        problem.destinationOriginY - (height - 1 - height / 2) - problem.y.offset;
+    if (rowsAtOnce == 2) keptRows = (height + 2 + std::abs(firstSeeing % 2)) / 2 * 2;
     const std::int64_t fields = problem.kind == NormalizationKind::LocalContrast ? 3 : 2;
-    workingRows += 3 + fields * (1 + problem.y.kernelSize);
+    workingRows = keptRows + 13 + fields * (2 + keptRows);
   }
 }
 
@@ -38,19 +46,20 @@ class WindowPlan final : public Plan {
   WindowPlan(const NormalizationProblem& problem, const WindowTiles& tiles)
       : problem_(problem),
         tiles_(tiles),
-        rows_(problem.destination.images * problem.destination.height),
+        steps_(problem.destination.images * tiles.steps(problem.destination.height)),
         workingBytes_(static_cast<std::size_t>(tiles.workingRows) * tiles.rowFloats * sizeof(float)) {
     // A few parts for each processor, so that any number of threads shares them evenly.
     const auto most = std::int64_t{4} * std::max(1U, std::thread::hardware_concurrency());
     parts_ = std::clamp<std::int64_t>(problem.destination.elements() / kGrainOfWindows, 1,
-                                      std::max<std::int64_t>(1, std::min(rows_, most)));
+                                      std::max<std::int64_t>(1, std::min(steps_, most)));
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     mtl::cpu::asCpu(stream).parallelFor(parts_, 1, [&](std::int64_t begin, std::int64_t end) {
-      // Parts that one thread takes are neighbours: one range of rows, with the first part's memory.
+      // Parts that one thread takes are neighbours: one range, with the first part's memory.
       std::byte* const working = operands.scratch + static_cast<std::size_t>(begin) * workingBytes_;
-      normalizeWindowRows(problem_, tiles_, operands, working, rows_ * begin / parts_, rows_ * end / parts_);
+      normalizeWindowRows(problem_, tiles_, operands, working, steps_ * begin / parts_,
+                          steps_ * end / parts_);
     });
   }
   [[nodiscard]] std::size_t scratchBytes() const override {
@@ -63,7 +72,7 @@ class WindowPlan final : public Plan {
  private:
   NormalizationProblem problem_;
   WindowTiles tiles_;
-  std::int64_t rows_;
+  std::int64_t steps_;
   std::int64_t parts_;
   std::size_t workingBytes_;
 };
