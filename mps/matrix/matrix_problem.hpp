@@ -91,8 +91,8 @@ inline constexpr BackEnds<ImageMatrixCopyProblem> imageMatrixCopyBackEnds{
 /// | operand | what |
 /// |---|---|
 /// | source | B |
-/// | secondary | sumBefore, float32 without gaps, of the destination's size; where addsToSum |
-/// | destination | result; may be the memory of secondary, or the very elements of B that are read |
+/// | secondary | sumBefore, of the destination's size; where addsToSum |
+/// | destination | result; may be the very elements of secondary, or the very elements of B that are read |
 /// | parameters[0] | scale, one float32; where hasScale, else 1 |
 /// | parameters[1] | r and c, two 32-bit integers; where hasOffsets, else 0 |
 /// | parameters[2] | bias, of the last term and in the destination's format; where hasBias, else 0 |
@@ -104,12 +104,13 @@ struct MatrixTermProblem {
   bool addsToSum = false;
   NNNeuronDescriptor neuron;  ///< f; no PReLU
   TensorShape source;         ///< one matrix
+  TensorShape sum;            ///< sumBefore, one matrix; where addsToSum
   TensorShape destination;    ///< one matrix
 
   bool operator==(const MatrixTermProblem&) const = default;
   [[nodiscard]] std::size_t hash() const {
     return hashOf(transpose, hasScale, hasOffsets, hasBias, addsToSum, neuron.hash(), source.hash(),
-                  destination.hash());
+                  sum.hash(), destination.hash());
   }
   /// "scaled term at an offset of 1x7x1x5 float32, added, with bias -> 1x7x1x5 float32".
   [[nodiscard]] std::string describe() const;

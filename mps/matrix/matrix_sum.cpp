@@ -58,18 +58,24 @@ struct Sum {
     for (const MatrixPart& source : sources) encoding.checkApart({&result}, {&source});
   }
 
-  /// Term after term into scratch memory, the last one into the result. @param last transpose and neuron
+  /// Term after term into scratch memory, the last one into the result; a first term that is the source itself is read
+  /// where it lies. @param last transpose and neuron
   void record(const MatrixEncoding& encoding, MatrixTermProblem last) const {
     const BatchOperand target = result.operand();
+    const bool isFirstItself = sources.size() > 1 && !last.transpose && !scales && !offsets;
+    const std::size_t terms = sources.size() - (isFirstItself ? 1 : 0);
+    std::optional<BatchOperand> scratch;
     std::optional<BatchOperand> soFar;
-    if (sources.size() > 1)
-      soFar = encoding.scratch(TensorShape::dense(1, target.shape().height, 1, target.shape().channels));
+    if (terms > 1)
+      scratch = encoding.scratch(TensorShape::dense(1, target.shape().height, 1, target.shape().channels));
+    if (isFirstItself) soFar = sources[0].operand();
     MatrixTermProblem term;
     term.transpose = last.transpose;
     last.hasBias = bias.has_value();
-    for (std::size_t k = 0; k < sources.size(); ++k) {
+    for (std::size_t k = sources.size() - terms; k < sources.size(); ++k) {
       const bool isLast = k + 1 == sources.size();
-      recordTerm(encoding, isLast ? last : term, k, soFar ? &*soFar : nullptr, isLast ? target : *soFar);
+      recordTerm(encoding, isLast ? last : term, k, soFar ? &*soFar : nullptr, isLast ? target : *scratch);
+      soFar = scratch;
     }
   }
 
@@ -79,8 +85,9 @@ struct Sum {
     const BatchOperand source = sources[k].operand();
     problem.hasScale = scales.has_value();
     problem.hasOffsets = offsets.has_value();
-    problem.addsToSum = k > 0;
+    problem.addsToSum = soFar != nullptr;
     problem.source = source.shape();
+    if (problem.addsToSum) problem.sum = soFar->shape();
     problem.destination = target.shape();
     PreparedCall prepared;
     prepared.plan = detail::planFor(*encoding.kernel().device(), detail::matrixTermBackEnds, problem);
@@ -89,7 +96,7 @@ struct Sum {
     if (problem.hasBias) prepared.parameters[2] = MatrixEncoding::parameter(bias->operand());
     detail::CallOperands operands;
     operands.source = &source;
-    operands.secondary = problem.addsToSum ? soFar : nullptr;
+    operands.secondary = soFar;
     operands.destination = &target;
     detail::recordCall(encoding.commandBuffer(), encoding.kernel(), prepared, operands);
   }

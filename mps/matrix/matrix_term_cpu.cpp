@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -18,6 +19,12 @@ constexpr std::int64_t kTransposedPiece = 64;
 constexpr std::int64_t kTransposedRows = 32;
 /// Elements that a thread takes at least.
 constexpr std::int64_t kGrainOfTerms = 16384;
+
+/// to += from, by vectors.
+void addRun(const float* from, std::int64_t count, float* to) {
+  storeTile(TensorShape::dense(1, 1, 1, count), reinterpret_cast<std::byte*>(to), {0, 1, 0, count}, from,
+            /*accumulate=*/true);
+}
 
 /// Piece by piece of a row, or of a few rows.
 class TermPlan final : public Plan {
@@ -67,16 +74,13 @@ class TermPlan final : public Plan {
       const float scale = *reinterpret_cast<const float*>(operands.parameters[0]);
       for (std::int64_t i = 0; i < count; ++i) values[i] *= scale;
     }
-    if (problem_.addsToSum) {
-      const auto* sum =
-          reinterpret_cast<const float*>(operands.secondary) + row * destination.channels + first;
-      for (std::int64_t i = 0; i < count; ++i) values[i] += sum[i];
-    }
-    if (problem_.hasBias) {
-      alignas(64) std::array<float, kPiece> buffer;
-      const float* bias = loadTile(biasShape_, operands.parameters[2], {0, 1, first, count}, buffer.data());
-      for (std::int64_t i = 0; i < count; ++i) values[i] += bias[i];
-    }
+    alignas(64) std::array<float, kPiece> buffer;
+    if (problem_.addsToSum)
+      addRun(loadTile(problem_.sum, operands.secondary, {row, 1, first, count}, buffer.data()), count,
+             values);
+    if (problem_.hasBias)
+      addRun(loadTile(biasShape_, operands.parameters[2], {0, 1, first, count}, buffer.data()), count,
+             values);
     if (problem_.neuron.neuronType() != CNNNeuronType::None)
       neuronValues(problem_.neuron, {1, count, first}, values, values);
     const Tile tile{row, 1, first, count};

@@ -14,11 +14,11 @@ using cuda::NeuronNumbers;
 struct TermArguments {
   bool transpose;
   std::int64_t rows, columns;
-  std::int64_t sourceHeight, sourceWidth, sourceStride, destinationStride;
-  ImageFeatureChannelFormat sourceFormat, format;
+  std::int64_t sourceHeight, sourceWidth, sourceStride, sumStride, destinationStride;
+  ImageFeatureChannelFormat sourceFormat, sumFormat, format;
   NeuronNumbers neuron;
   const std::byte* source;
-  const float* sum;  ///< null: none, as those below
+  const std::byte* sum;  ///< null: none, as those below
   const float* scale;
   const std::uint32_t* offsets;
   const std::byte* bias;
@@ -36,7 +36,7 @@ __global__ void addTerm(TermArguments a) {
   if (y < a.sourceHeight && x < a.sourceWidth)
     value = (a.scale != nullptr ? *a.scale : 1.0F) *
             cuda::loadAs(a.sourceFormat, a.source, y * a.sourceStride + x);
-  if (a.sum != nullptr) value += a.sum[place];
+  if (a.sum != nullptr) value += cuda::loadAs(a.sumFormat, a.sum, row * a.sumStride + column);
   if (a.bias != nullptr) value += cuda::loadAs(a.format, a.bias, column);
   value = cuda::neuronValue(a.neuron.type, a.neuron, 0.0F, value);
   cuda::storeAs(value, a.format, a.destination, row * a.destinationStride + column);
@@ -57,12 +57,14 @@ class TermPlan final : public Plan {
     a.sourceHeight = source.height;
     a.sourceWidth = source.channels;
     a.sourceStride = source.rowStride;
+    a.sumStride = problem_.sum.rowStride;
     a.destinationStride = destination.rowStride;
     a.sourceFormat = source.format;
+    a.sumFormat = problem_.sum.format;
     a.format = destination.format;
     a.neuron = neuron_;
     a.source = operands.source;
-    if (problem_.addsToSum) a.sum = reinterpret_cast<const float*>(operands.secondary);
+    if (problem_.addsToSum) a.sum = operands.secondary;
     if (problem_.hasScale) a.scale = reinterpret_cast<const float*>(operands.parameters[0]);
     if (problem_.hasOffsets) a.offsets = reinterpret_cast<const std::uint32_t*>(operands.parameters[1]);
     if (problem_.hasBias) a.bias = operands.parameters[2];
