@@ -3,8 +3,11 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "mps/upsampling/grid_sample_cpu.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+
+#include <array>
 
 #include "mps/core/vector_runs-inl.hpp"
 
@@ -16,10 +19,11 @@ template <class T>
 struct PixelsAround {
   std::size_t rows = 0;
   std::size_t columns = 0;
-  const T* pixels[2][2];
-  float rowWeights[2];
-  float columnWeights[2];
+  const T* pixels[2][2] = {};
+  float rowWeights[2] = {};
+  float columnWeights[2] = {};
 
+  PixelsAround() = default;
   PixelsAround(const GridTaps& rowTaps, const GridTaps& columnTaps, const TensorShape& source,
                const std::byte* memory, std::int64_t n) {
     for (int j = 0; j < 2; ++j)
@@ -34,12 +38,42 @@ struct PixelsAround {
       rowWeights[rows++] = rowTaps.weights[i];
     }
   }
+
+  /// Neighbours of the destination may lie anywhere in the source, which the processor does not foresee.
+  void prefetch(std::size_t channels) const {
+    constexpr std::size_t line = 64 / sizeof(T);
+    constexpr std::size_t most = 4 * line;
+    for (std::size_t i = 0; i < rows; ++i)
+      for (std::size_t j = 0; j < columns; ++j)
+        for (std::size_t c = 0; c < std::min(channels, most); c += line) hwy::Prefetch(pixels[i][j] + c);
+  }
 };
+
+/// The weighted sum of the channels of four pixels, as most positions have.
+template <class T>
+HWY_INLINE void sumFourPixels(const PixelsAround<T>& around, FloatRun to, std::size_t channels) {
+  const hn::ScalableTag<float> d;
+  const auto left = hn::Set(d, around.columnWeights[0]);
+  const auto right = hn::Set(d, around.columnWeights[1]);
+  const auto upper = hn::Set(d, around.rowWeights[0]);
+  const auto lower = hn::Set(d, around.rowWeights[1]);
+  const T* const upperLeft = around.pixels[0][0];
+  const T* const upperRight = around.pixels[0][1];
+  const T* const lowerLeft = around.pixels[1][0];
+  const T* const lowerRight = around.pixels[1][1];
+  forVectors(d, channels, [&](std::size_t c, auto lanes) {
+    const auto at = [&](const T* pixel) HWY_ATTR { return lanes.load(d, ConstFloatRun(pixel + c)); };
+    const auto above = hn::MulAdd(right, at(upperRight), hn::Mul(left, at(upperLeft)));
+    const auto below = hn::MulAdd(right, at(lowerRight), hn::Mul(left, at(lowerLeft)));
+    lanes.store(d, hn::MulAdd(lower, below, hn::Mul(upper, above)), to + c);
+  });
+}
 
 /// The weighted sum of the channels of the pixels.
 template <class T>
 void sumPixelsAround(const PixelsAround<T>& around, FloatRun to, std::size_t channels) {
   const hn::ScalableTag<float> d;
+  if (around.rows == 2 && around.columns == 2) return sumFourPixels(around, to, channels);
   forVectors(d, channels, [&](std::size_t c, auto lanes) {
     auto sum = hn::Zero(d);
     for (std::size_t i = 0; i < around.rows; ++i) {
@@ -53,15 +87,15 @@ void sumPixelsAround(const PixelsAround<T>& around, FloatRun to, std::size_t cha
   });
 }
 
-/// Row y of image n of the destination; all tensors are float16 or float32.
-void sampleGridRow(const GridSampleProblem& problem, const Operands& operands, std::int64_t n,
-                   std::int64_t y) {
+/// Row y of image n of the destination; T is the type of the source.
+template <class T>
+void sampleRowOf(const GridSampleProblem& problem, const Operands& operands, std::int64_t n, std::int64_t y) {
   const TensorShape& from = problem.source;
   const TensorShape& to = problem.destination;
   const auto withType = [](const TensorShape& shape, auto use) {
     return shape.format == ImageFeatureChannelFormat::Float16 ? use(Float16{}) : use(0.0F);
   };
-  for (std::int64_t x = 0; x < to.width; ++x) {
+  const auto around = [&](std::int64_t x) {
     const auto gridAt = [&](std::int64_t channel) {
       return withType(problem.grid, [&](auto element) {
         return loadFloat(reinterpret_cast<const decltype(element)*>(operands.secondary) +
@@ -70,14 +104,32 @@ void sampleGridRow(const GridSampleProblem& problem, const Operands& operands, s
     };
     const GridTaps columns = gridTaps(problem, gridAt(0), x, from.width, problem.offsetX);
     const GridTaps rows = gridTaps(problem, gridAt(1), y, from.height, problem.offsetY);
-    const FloatRun written = withType(to, [&](auto element) {
-      return FloatRun(reinterpret_cast<decltype(element)*>(operands.destination) + to.offset(n, y, x, 0));
-    });
-    withType(from, [&](auto element) {
-      const PixelsAround<decltype(element)> around(rows, columns, from, operands.source, n);
-      sumPixelsAround(around, written, static_cast<std::size_t>(to.channels));
-    });
+    return PixelsAround<T>(rows, columns, from, operands.source, n);
+  };
+  const auto channels = static_cast<std::size_t>(to.channels);
+  std::array<PixelsAround<T>, 8> together;
+  const auto most = static_cast<std::int64_t>(together.size());
+  for (std::int64_t first = 0; first < to.width; first += most) {
+    const std::int64_t last = std::min(first + most, to.width);
+    for (std::int64_t x = first; x < last; ++x) {
+      together[static_cast<std::size_t>(x - first)] = around(x);
+      together[static_cast<std::size_t>(x - first)].prefetch(channels);
+    }
+    for (std::int64_t x = first; x < last; ++x) {
+      const FloatRun written = withType(to, [&](auto element) {
+        return FloatRun(reinterpret_cast<decltype(element)*>(operands.destination) + to.offset(n, y, x, 0));
+      });
+      sumPixelsAround(together[static_cast<std::size_t>(x - first)], written, channels);
+    }
   }
+}
+
+/// All tensors are float16 or float32.
+void sampleGridRow(const GridSampleProblem& problem, const Operands& operands, std::int64_t n,
+                   std::int64_t y) {
+  if (problem.source.format == ImageFeatureChannelFormat::Float16)
+    return sampleRowOf<Float16>(problem, operands, n, y);
+  sampleRowOf<float>(problem, operands, n, y);
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE
