@@ -127,7 +127,8 @@ class GradientRows {
       }
       const bool isFlat = stride == 1;
       const PixelRun run{memory_.pixelTaps, asSize(phases), isFlat ? 1 : asSize(count),
-                         asSize(isFlat ? count * channels_ : channels_)};
+                         asSize(isFlat ? count * channels_ : channels_),
+                         asSize(isFlat ? problem_.x.destinationSize * channels_ : 0)};
       const std::int64_t offset = (x - tile.begin) * channels_;
       use(run, Target<T>{to.address + offset, to.stream}, offset);
       x += count;
@@ -221,7 +222,7 @@ class GradientRows {
                    std::size_t length, const Quotient& quotient) {
     const auto** rows = reinterpret_cast<const G**>(memory_.rowPointers);
     for (std::size_t k = 0; k < count; ++k) rows[k] = gradient_.at<G>(tap[k].window, window);
-    combineRows<Sum>(rows, count, to, length, quotient);
+    combineRows<Sum>(rows, count, to, length, quotient, asSize(problem_.gradient.rowStride));
   }
 
   [[nodiscard]] std::byte* ringPlace(std::int64_t j, std::size_t elementBytes) const {

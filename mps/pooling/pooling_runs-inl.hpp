@@ -345,6 +345,7 @@ struct PixelRun {
   std::size_t phases;
   std::size_t pixels;
   std::size_t length;  ///< elements of a pixel, and distance of pixels and of windows
+  std::size_t next;  ///< elements from a pixel's last window to one that only the next row reads; 0: unknown
 };
 
 /// What the sum of a pixel's windows is multiplied by: nothing.
@@ -433,16 +434,28 @@ HWY_INLINE FloatVector addChosen(FloatVector sum, const G* gradient, const Index
   return hn::IfThenElse(isChosen(indices, code), hn::Add(sum, loadFloats(FloatTag(), gradient)), sum);
 }
 
+/// Asks for the lines of some elements.
+template <class T>
+HWY_INLINE void prefetchLines(const T* from, std::size_t count) {
+  constexpr std::size_t kLine = 64 / sizeof(T);
+  for (std::size_t i = 0; i < count; i += kLine) hwy::Prefetch(from + i);
+}
+
 /// to[e] = sum of the contributions, all of them `shift` elements further on.
 template <class Index, class G, class T>
-HWY_INLINE void gatherPixel(const PixelTaps& taps, std::int64_t shift, std::size_t length, Target<T> to,
-                            std::size_t target) {
+HWY_INLINE void gatherPixel(const PixelTaps& taps, std::int64_t shift, std::size_t length, std::size_t next,
+                            Target<T> to, std::size_t target) {
   const FloatTag d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const std::int64_t end = shift + static_cast<std::int64_t>(length);
   std::int64_t at = shift;
   for (; at + 4 * lanes <= end; at += 4 * lanes, target += 4 * asSize(lanes)) {
     FloatVector a = hn::Zero(d), b = a, c = a, e = a;
+    if (next > 0 && taps.count > 0) {
+      const Contribution& last = taps.contributions[taps.count - 1];
+      prefetchLines(static_cast<const G*>(last.gradient) + at + next, 4 * asSize(lanes));
+      prefetchLines(static_cast<const Index*>(last.indices) + at + next, 4 * asSize(lanes));
+    }
     for (std::size_t k = 0; k < taps.count; ++k) {
       const Contribution& from = taps.contributions[k];
       const auto* const gradient = static_cast<const G*>(from.gradient) + at;
@@ -474,7 +487,7 @@ void gatherPixels(const PixelRun& run, Target<T> to) {
   std::size_t phase = 0;
   std::int64_t shift = 0;
   for (std::size_t k = 0; k < run.pixels; ++k) {
-    gatherPixel<Index, G>(run.taps[phase], shift, run.length, to, k * run.length);
+    gatherPixel<Index, G>(run.taps[phase], shift, run.length, run.next, to, k * run.length);
     if (++phase == run.phases) {
       phase = 0;
       shift += static_cast<std::int64_t>(run.length);
