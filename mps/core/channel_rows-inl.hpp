@@ -41,10 +41,15 @@ template <class D, class Body>
 HWY_INLINE void forStrips(D d, const ChannelRows& rows, Body&& body) {
   const std::size_t whole = rows.elements / rows.length;
   const std::size_t strip = 4 * hn::Lanes(d);
-  std::size_t i = 0;
-  if (whole > 0) {
-    for (; i + strip <= rows.length; i += strip) body(i, i, whole, FourVectors{});
-    forVectors(d, rows.length - i, [&](std::size_t j, auto lanes) { body(i + j, i + j, whole, lanes); });
+  // Strips of long rows would be read in as many places at once, which memory delivers slowly.
+  constexpr std::size_t longRow = 128;
+  const std::size_t together = rows.length < longRow ? whole : 1;
+  for (std::size_t row = 0; row < whole; row += together) {
+    const std::size_t first = row * rows.length;
+    std::size_t i = 0;
+    for (; i + strip <= rows.length; i += strip) body(first + i, i, together, FourVectors{});
+    forVectors(d, rows.length - i,
+               [&](std::size_t j, auto lanes) { body(first + i + j, i + j, together, lanes); });
   }
   forVectors(d, rows.elements % rows.length,
              [&](std::size_t j, auto lanes) { body(whole * rows.length + j, j, std::size_t{1}, lanes); });
