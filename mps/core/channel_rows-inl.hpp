@@ -35,17 +35,19 @@ HWY_INLINE V usedLanes(D d, FirstLanes lanes, V v) {
 /// Four vectors of a row: what sums over rows keep in registers from row to row.
 struct FourVectors {};
 
-/// Calls body(first element, its place in the row, rows, lanes) for strips of a few vectors down all rows: FourVectors as
-/// far as they go, then single vectors with the lanes of forVectors(), those of a shorter last row at the end.
+/// Calls body(first element, its place in the row, rows, lanes) for strips of a few vectors down a group of rows:
+/// FourVectors as far as they go, then single vectors with the lanes of forVectors(), those of a shorter last row at the end.
 template <class D, class Body>
 HWY_INLINE void forStrips(D d, const ChannelRows& rows, Body&& body) {
   const std::size_t whole = rows.elements / rows.length;
   const std::size_t strip = 4 * hn::Lanes(d);
-  // Strips of long rows would be read in as many places at once, which memory delivers slowly.
+  // Memory delivers slowly what is read in many places at once, or with gaps: a group is a kilobyte or two.
   constexpr std::size_t longRow = 128;
-  const std::size_t together = rows.length < longRow ? whole : 1;
-  for (std::size_t row = 0; row < whole; row += together) {
+  const std::size_t group = rows.length < longRow ? 8 : 1;
+  for (std::size_t row = 0; row < whole;) {
+    const std::size_t together = std::min(group, whole - row);
     const std::size_t first = row * rows.length;
+    row += together;
     std::size_t i = 0;
     for (; i + strip <= rows.length; i += strip) body(first + i, i, together, FourVectors{});
     forVectors(d, rows.length - i,

@@ -37,7 +37,7 @@ using RandomBuffer = std::array<float, kRandomTile + kRandomSlack>;
 
 constexpr MTGP32Constants kMTGP32;
 /// Words of the sequence that are made before they are turned into numbers.
-constexpr std::size_t kMTGP32Chunk = 64 * kRandomTile;
+constexpr std::size_t kMTGP32Chunk = 256 * kRandomTile;
 
 }  // namespace mps::detail
 #endif
