@@ -10,7 +10,8 @@ Preparation prepareConvolutionMatmulCuda(const ConvolutionProblem& problem);
 /// Our own kernels for layers of one to four input channels, whose time is that of their results' memory: forward and
 /// weights gradient.
 Preparation prepareConvolutionFewChannelsCuda(const ConvolutionProblem& problem);
-/// Our own kernel for weights gradients of kernels 3 or 5 pixels wide, whose inputs may be rounded to TF32.
+/// Our own kernel for weights gradients between 32 and 64 channels of kernels 3 or 5 pixels wide, whose inputs may be
+/// rounded to TF32.
 Preparation prepareConvolutionTensorCoresCuda(const ConvolutionProblem& problem);
 /// cuDNN's convolution, through its graph API.
 Preparation prepareConvolutionCudnn(const ConvolutionProblem& problem);

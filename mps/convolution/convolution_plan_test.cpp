@@ -428,18 +428,20 @@ TEST(ConvolutionPlan, ReducedPrecisionKeepsSmallIntegers) {
 
 /// More rows of a gradient than what the blocks of a GPU take at once.
 TEST(ConvolutionPlan, ReducedPrecisionOfManyRows) {
-  const ConvolutionCase many{.name = "ManyRows",
-                             .images = 25,
-                             .y = sameWindow(14, 5),
-                             .x = sameWindow(14, 5),
-                             .inputs = 32,
-                             .outputs = 64};
-  ConvolutionProblem problem =
-      many.problem(ConvolutionOperation::WeightsGradient, Format::Float32, Format::Float32);
-  problem.threadCount = kThreads;
-  problem.allowReducedPrecision = true;
-  problem.accumulate = true;
-  for (const bool accumulate : {false, true}) checkAll(problem, Tier::Exact, accumulate, 750);
+  for (const std::int64_t kernelWidth : {3, 5}) {
+    const ConvolutionCase many{.name = "ManyRows",
+                               .images = 25,
+                               .y = sameWindow(14, 5),
+                               .x = sameWindow(14, kernelWidth),
+                               .inputs = 32,
+                               .outputs = 64};
+    ConvolutionProblem problem =
+        many.problem(ConvolutionOperation::WeightsGradient, Format::Float32, Format::Float32);
+    problem.threadCount = kThreads;
+    problem.allowReducedPrecision = true;
+    problem.accumulate = true;
+    for (const bool accumulate : {false, true}) checkAll(problem, Tier::Exact, accumulate, 750);
+  }
 }
 
 TEST(ConvolutionPlan, ReducedPrecisionIsCloseInTheNorm) {

@@ -13,17 +13,17 @@ namespace mps::detail::cuda {
 inline constexpr unsigned kSumLanes = 32;  ///< adjacent results of a block
 inline constexpr unsigned kSumRows = 8;    ///< threads that share one result
 
-/// The sum of the values of the block's threads of one threadIdx.x, for threadIdx.y = 0. All threads of the
-/// block, kSumLanes x rows, take part.
+/// The sum of the values of the block's threads of one threadIdx.x, for threadIdx.y = 0; the others get their own
+/// value. All threads of the block, kSumLanes x rows, take part.
 template <unsigned rows>
 __device__ float sumOfRows(float value) {
   __shared__ float shared[rows][kSumLanes];
   shared[threadIdx.y][threadIdx.x] = value;
   __syncthreads();
-  float sum = shared[0][threadIdx.x];
-  for (unsigned row = 1; row < rows; ++row) sum += shared[row][threadIdx.x];
+  if (threadIdx.y == 0)
+    for (unsigned row = 1; row < rows; ++row) value += shared[row][threadIdx.x];
   __syncthreads();
-  return sum;
+  return value;
 }
 
 /// Where the sum with number i belongs: a function of i, or null where nobody wants it.
@@ -32,29 +32,51 @@ struct SamePlace {
   __device__ float* operator()(std::int64_t i) const { return to + i; }
 };
 
-inline constexpr unsigned kSliceRows = 32;  ///< threads that share one sum of slices
+/// Slices that a thread loads together.
+inline constexpr int kSlicesAtOnce = 8;
 
 /// *place(i) = partial[0][i] + partial[1][i] + ..., or added to what is there.
-template <class Place>
+/// @tparam rows threads that share one sum
+template <unsigned rows, class Place>
 __global__ void sumSlices(const float* partial, std::int64_t slices, std::int64_t count, bool accumulate,
                           Place place) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kSumLanes + threadIdx.x;
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   float sum = 0;
   if (i < count)
-#pragma unroll 8
-    for (std::int64_t slice = threadIdx.y; slice < slices; slice += kSliceRows)
-      sum += partial[slice * count + i];
-  sum = sumOfRows<kSliceRows>(sum);
+    for (std::int64_t first = threadIdx.y; first < slices; first += kSlicesAtOnce * rows) {
+      float values[kSlicesAtOnce];
+#pragma unroll
+      for (int k = 0; k < kSlicesAtOnce; ++k) {
+        const std::int64_t slice = first + k * std::int64_t{rows};
+        values[k] = slice < slices ? partial[slice * count + i] : 0.0F;
+      }
+#pragma unroll
+      for (const float value : values) sum += value;
+    }
+  if constexpr (rows > 1) sum = sumOfRows<rows>(sum);
   if (i >= count || threadIdx.y != 0) return;
   float* const to = place(i);
   if (to != nullptr) *to = accumulate ? *to + sum : sum;
 }
 
+/// Threads share a sum where that shortens the way through the slices, unless there are sums enough to keep all of a
+/// GPU's threads busy.
 template <class Place>
 void launchSumSlices(mtl::Stream& stream, const float* partial, std::int64_t slices, std::int64_t count,
                      bool accumulate, const Place& place) {
-  mtl::cuda::launch(stream, sumSlices<Place>, dim3(mtl::cuda::blocksFor(count, kSumLanes)),
-                    dim3(kSumLanes, kSliceRows), 0, partial, slices, count, accumulate, place);
+  constexpr std::int64_t kManySums = std::int64_t{1} << 17U;
+  constexpr unsigned kFewRows = 8;
+  constexpr unsigned kManyRows = 32;
+  const auto start = [&](auto* kernel, unsigned lanes, unsigned rows) {
+    mtl::cuda::launch(stream, kernel, dim3(mtl::cuda::blocksFor(count, lanes)), dim3(lanes, rows), 0, partial,
+                      slices, count, accumulate, place);
+  };
+  if (slices <= kSlicesAtOnce || count >= kManySums)
+    start(sumSlices<1, Place>, mtl::cuda::kBlockThreads, 1);
+  else if (slices <= kSlicesAtOnce * std::int64_t{kFewRows})
+    start(sumSlices<kFewRows, Place>, kSumLanes, kFewRows);
+  else
+    start(sumSlices<kManyRows, Place>, kSumLanes, kManyRows);
 }
 
 /// Slices that keep a GPU busy, `blocks` blocks for each of them; at most one for each of `items` items.

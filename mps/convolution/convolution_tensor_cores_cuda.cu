@@ -14,7 +14,7 @@ namespace {
 using cuda::Divider;
 
 constexpr unsigned kThreads = 256;
-constexpr std::int32_t kOutputs = 64;  ///< channels of the gradient that a block has
+constexpr std::int32_t kOutputs = 64;  ///< channels of the gradient
 constexpr std::int32_t kInputs = 32;   ///< and of the source
 constexpr std::int32_t kMostPixels = 64;
 constexpr std::int32_t kMostSourcePixels = 96;
@@ -24,8 +24,7 @@ constexpr std::int32_t kSourcePitch = kInputs + 8;
 /// Blocks that are there together: about two on each multiprocessor of a large GPU.
 constexpr std::int64_t kBlocks = 264;
 
-/// A block sums, for one row of the kernel, 64 channels of the gradient and 32 of the source, over every `slices`-th chunk
-/// of the gradient's rows. Rows of all images follow one another alike in both tensors, which have as many.
+/// A block sums, for one row of the kernel, over every `slices`-th chunk of the gradient's rows. Rows of all images follow one another alike in both tensors, which have as many.
 struct TensorCoreArguments {
   const float* source;
   const float* gradient;
@@ -35,10 +34,9 @@ struct TensorCoreArguments {
   std::int64_t gradientRow;
   std::int32_t sourcePixel;
   std::int32_t gradientPixel;
-  Divider height;       ///< of both tensors
-  Divider width;        ///< of the gradient
-  Divider sourceWidth;  ///< pixels of a source row that a row of windows sees
-  Divider inputBlocks;
+  Divider height;              ///< of both tensors
+  Divider width;               ///< of the gradient
+  Divider sourceWidth;         ///< pixels of a source row that a row of windows sees
   std::int32_t sourceColumns;  ///< that there are
   std::int32_t rows;           ///< of all images
   std::int32_t chunkRows;
@@ -77,8 +75,7 @@ __device__ void multiplyAdd(float (&sums)[4], const float (&a)[4], const float (
 class ChunkLoader {
  public:
   /// For the first chunk. @param kernelRow of the windows
-  __device__ ChunkLoader(const TensorCoreArguments& a, std::int32_t kernelRow, std::int32_t firstOutput,
-                         std::int32_t firstInput)
+  __device__ ChunkLoader(const TensorCoreArguments& a, std::int32_t kernelRow)
       : row_(static_cast<std::int32_t>(blockIdx.x) * a.chunkRows), firstY_(a.firstY + kernelRow) {
     const auto thread = static_cast<std::int32_t>(threadIdx.x);
 #pragma unroll
@@ -88,8 +85,8 @@ class ChunkLoader {
       const std::int32_t x = pixel - inChunk * static_cast<std::int32_t>(a.width.divisor());
       // Beyond the chunk: a row that there is in no tensor.
       gradientRows_[i] = pixel < a.pixels() ? inChunk : a.rows;
-      gradients_[i] = a.gradient + (row_ + inChunk) * a.gradientRow + x * a.gradientPixel + firstOutput +
-                      thread % kOutputQuads * 4;
+      gradients_[i] =
+          a.gradient + (row_ + inChunk) * a.gradientRow + x * a.gradientPixel + thread % kOutputQuads * 4;
     }
 #pragma unroll
     for (int i = 0; i < kSourceQuads; ++i) {
@@ -100,7 +97,7 @@ class ChunkLoader {
       sourceRows_[i] = inChunk < a.chunkRows && x >= 0 && x < a.sourceColumns ? inChunk : a.rows;
       imageRows_[i] = static_cast<std::int32_t>(row - a.height.divide(row) * a.height.divisor());
       sources_[i] = a.source + (row_ + inChunk + firstY_) * a.sourceRow +
-                    static_cast<std::int64_t>(x) * a.sourcePixel + firstInput + thread % kInputQuads * 4;
+                    static_cast<std::int64_t>(x) * a.sourcePixel + thread % kInputQuads * 4;
     }
   }
 
@@ -162,7 +159,7 @@ class ChunkLoader {
 };
 
 /// Warps 0 to 3 have the first 32 channels of the gradient, each of them 8 of the source and all taps of the kernel's row;
-/// warps 4 to 7 the others. Block (slice, row of the kernel, channels). @tparam taps of a row of the kernel
+/// warps 4 to 7 the others. Block (slice, row of the kernel). @tparam taps of a row of the kernel
 template <int taps>
 __global__ void __launch_bounds__(kThreads, 2) sumWeightGradients(TensorCoreArguments a) {
   __shared__ __align__(16) float gradients[kMostPixels * kGradientPitch];
@@ -170,11 +167,6 @@ __global__ void __launch_bounds__(kThreads, 2) sumWeightGradients(TensorCoreArgu
   __shared__ std::int32_t sourcePixels[kMostPixels];  ///< that tap 0 of a window reads
   const auto thread = static_cast<std::int32_t>(threadIdx.x);
   const auto kernelRow = static_cast<std::int32_t>(blockIdx.y);
-  const auto outputBlock = static_cast<std::int32_t>(a.inputBlocks.divide(blockIdx.z));
-  const std::int32_t firstOutput = outputBlock * kOutputs;
-  const std::int32_t firstInput = (static_cast<std::int32_t>(blockIdx.z) -
-                                   outputBlock * static_cast<std::int32_t>(a.inputBlocks.divisor())) *
-                                  kInputs;
   if (thread < kMostPixels) {
     const auto row = static_cast<std::int32_t>(a.width.divide(static_cast<std::uint32_t>(thread)));
     sourcePixels[thread] = row * static_cast<std::int32_t>(a.sourceWidth.divisor()) + thread -
@@ -185,7 +177,7 @@ __global__ void __launch_bounds__(kThreads, 2) sumWeightGradients(TensorCoreArgu
   const std::int32_t output = thread / 128 * 32 + group;
   const std::int32_t input = thread / 32 % 4 * 8 + group;
   float sums[2][taps][4] = {};
-  ChunkLoader chunk(a, kernelRow, firstOutput, firstInput);
+  ChunkLoader chunk(a, kernelRow);
   chunk.load(a);
   for (std::int32_t number = static_cast<std::int32_t>(blockIdx.x); number < a.chunks;
        number += static_cast<std::int32_t>(gridDim.x)) {
@@ -214,7 +206,6 @@ __global__ void __launch_bounds__(kThreads, 2) sumWeightGradients(TensorCoreArgu
       }
     }
   }
-  const std::int32_t inputs = static_cast<std::int32_t>(a.inputBlocks.divisor()) * kInputs;
   float* const slice = a.partial + blockIdx.x * a.weights;
 #pragma unroll
   for (int half = 0; half < 2; ++half)
@@ -222,8 +213,8 @@ __global__ void __launch_bounds__(kThreads, 2) sumWeightGradients(TensorCoreArgu
     for (int tap = 0; tap < taps; ++tap)
 #pragma unroll
       for (int low = 0; low < 2; ++low) {
-        const std::int64_t k = firstOutput + output + 16 * half + 8 * low;
-        float* const to = slice + ((k * a.kernelHeight + kernelRow) * taps + tap) * inputs + firstInput +
+        const std::int64_t k = output + 16 * half + 8 * low;
+        float* const to = slice + ((k * a.kernelHeight + kernelRow) * taps + tap) * kInputs +
                           thread / 32 % 4 * 8 + 2 * member;
         *reinterpret_cast<float2*>(to) = {sums[half][tap][2 * low], sums[half][tap][2 * low + 1]};
       }
@@ -243,8 +234,7 @@ class TensorCorePlan final : public Plan {
     const TensorShape& gradient = problem.gradient;
     const std::int64_t rows = rowsOfChunk(gradient.width, problem.x.kernelSize);
     chunks_ = (gradient.images * gradient.height + rows - 1) / rows;
-    const std::int64_t blocks = problem.y.kernelSize * channelBlocks();
-    slices_ = std::clamp<std::int64_t>(kBlocks / blocks, 1, chunks_);
+    slices_ = std::clamp<std::int64_t>(kBlocks / problem.y.kernelSize, 1, chunks_);
     partial_ = scratch_.reserve(static_cast<std::size_t>(slices_ * problem.weightCount()) * sizeof(float));
     if (problem.hasBias) biases_ = cuda::PixelSums(gradient, scratch_);
   }
@@ -274,7 +264,6 @@ class TensorCorePlan final : public Plan {
                                 Divider(gradient.height),
                                 Divider(gradient.width),
                                 Divider(gradient.width + taps - 1),
-                                Divider(problem_.inputFeatureChannels / kInputs),
                                 static_cast<std::int32_t>(source.width),
                                 static_cast<std::int32_t>(gradient.images * gradient.height),
                                 static_cast<std::int32_t>(rows),
@@ -283,8 +272,7 @@ class TensorCorePlan final : public Plan {
                                 static_cast<std::int32_t>(problem_.x.firstTap(0)),
                                 static_cast<std::int32_t>(problem_.y.firstTap(0)),
                                 static_cast<std::int32_t>(problem_.y.kernelSize)};
-    const dim3 grid(static_cast<unsigned>(slices_), static_cast<unsigned>(problem_.y.kernelSize),
-                    static_cast<unsigned>(channelBlocks()));
+    const dim3 grid(static_cast<unsigned>(slices_), static_cast<unsigned>(problem_.y.kernelSize));
     mtl::cuda::launch(stream, taps == 5 ? sumWeightGradients<5> : sumWeightGradients<3>, grid, dim3(kThreads),
                       0, a);
     cuda::launchSumSlices(stream, partial, slices_, problem_.weightCount(), operands.accumulate,
@@ -295,10 +283,6 @@ class TensorCorePlan final : public Plan {
   }
 
  private:
-  [[nodiscard]] std::int64_t channelBlocks() const {
-    return problem_.outputFeatureChannels / kOutputs * (problem_.inputFeatureChannels / kInputs);
-  }
-
   ConvolutionProblem problem_;
   std::shared_ptr<const Plan> plain_;  ///< for addresses that are no multiples of 16
   ScratchLayout scratch_;
@@ -319,9 +303,10 @@ Preparation prepareConvolutionTensorCoresCuda(const ConvolutionProblem& problem)
   if (problem.images() == 0) return Refusal{"there are no images"};
   if (problem.source.format != Format::Float32 || problem.gradient.format != Format::Float32)
     return Refusal{"not both images are float32"};
-  if (problem.groups != 1 || problem.inputFeatureChannels % kInputs != 0 ||
-      problem.outputFeatureChannels % kOutputs != 0)
-    return Refusal{"there are groups, or input channels are no multiple of 32, or output channels of 64"};
+  // A block has all channels; with more of them cuDNN's kernels are several times as fast.
+  if (problem.groups != 1 || problem.inputFeatureChannels != kInputs ||
+      problem.outputFeatureChannels != kOutputs)
+    return Refusal{"it is for 32 input and 64 output channels without groups, cuDNN is faster with more"};
   if (problem.x.kernelSize != 5 && problem.x.kernelSize != 3) return Refusal{"no kernel 5 or 3 pixels wide"};
   for (const WindowAxis& axis : {problem.x, problem.y})
     if (axis.stride != 1 || axis.dilation != 1) return Refusal{"windows with a stride or gaps"};
