@@ -34,19 +34,23 @@ class GradientAccumulation {
 
   void join(StepIndex index) {
     const ProgramStep& step = program_.steps[index];
+    if (isShared(index)) writtenAt_[step.result] = writtenAt_[step.sources[0]];
     if (!isPlainSum(program_, step)) return;
     ImageIndex earlier = step.sources[0];
     ImageIndex later = step.sources[1];
-    if (earlier == later || writtenAt_[earlier] == nowhere || writtenAt_[later] == nowhere) return;
+    if (reuse_.ownerOf(earlier) == reuse_.ownerOf(later) || writtenAt_[earlier] == nowhere ||
+        writtenAt_[later] == nowhere)
+      return;
     if (writtenAt_[earlier] > writtenAt_[later]) std::swap(earlier, later);
     const StepIndex adder = program_.images[later].producer;
     if (adder != writtenAt_[later] || !canAdd(adder)) return;
     for (const ImageIndex image : {earlier, later, step.result})
       if (!program_.images[image].isPlanned() || sizes_[image] != sizes_[step.result]) return;
     if (!isReadOnlyBy(earlier, index) || !isReadOnlyBy(later, index)) return;
+    const ImageIndex owner = reuse_.ownerOf(earlier);
+    if (isReadFrom(owner, adder, index)) return;
     reuse_.leavesOut[index] = true;
     reuse_.accumulates[adder] = true;
-    const ImageIndex owner = reuse_.ownerOf(earlier);
     reuse_.memoryOf[later] = owner;
     reuse_.memoryOf[step.result] = owner;
     reuse_.lastUse[owner] = std::max(reuse_.lastUse[owner], reuse_.lastUse[step.result]);
@@ -63,6 +67,21 @@ class GradientAccumulation {
   }
   [[nodiscard]] bool isReadOnlyBy(ImageIndex image, StepIndex reader) const {
     return program_.images[image].readers == std::vector<StepIndex>{reader};
+  }
+  /// Whether the step is left out because its result is the gradient that comes in (shareGradients).
+  [[nodiscard]] bool isShared(StepIndex index) const {
+    const ProgramStep& step = program_.steps[index];
+    return reuse_.leavesOut[index] && reuse_.ownerOf(step.result) == reuse_.ownerOf(step.sources[0]);
+  }
+  /// Whether a step from `first` on, other than `exception`, reads memory of `owner`, as whichever image.
+  [[nodiscard]] bool isReadFrom(ImageIndex owner, StepIndex first, StepIndex exception) const {
+    const auto isIn = [&](ImageIndex image) { return image != nowhere && reuse_.ownerOf(image) == owner; };
+    for (StepIndex s = first; s < program_.steps.size(); ++s) {
+      const ProgramStep& step = program_.steps[s];
+      if (s == exception || reuse_.leavesOut[s]) continue;
+      if (isIn(reuse_.maxima[s]) || std::ranges::any_of(step.sources, isIn)) return true;
+    }
+    return false;
   }
 
   const GraphProgram& program_;

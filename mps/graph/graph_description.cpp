@@ -38,8 +38,10 @@ std::string placeOf(const GraphProgram& program, const GraphLayout* layout, Imag
   return text;
 }
 
-bool isAddition(const Kernel& kernel) {
-  return dynamic_cast<const CNNAdd*>(&kernel) != nullptr;
+/// Who does the work of a step that is left out.
+const char* substituteOf(const Kernel& kernel) {
+  if (dynamic_cast<const CNNArithmeticGradient*>(&kernel) != nullptr) return "the incoming gradient itself";
+  return dynamic_cast<const CNNAdd*>(&kernel) != nullptr ? "done by accumulation" : "done by the convolution";
 }
 
 /// Text inside a Graphviz string.
@@ -68,8 +70,7 @@ std::string NNGraph::debugDescription() const {
     if (!step.fused.empty()) out << " with " << step.fused;
     if (!step.writesResult) out << ", weight gradients only";
     if (step.update) out << ", updates weights";
-    if (layout != nullptr && layout->reuse.leavesOut[s])
-      out << (isAddition(*step.kernel) ? ", done by accumulation" : ", done by the convolution");
+    if (layout != nullptr && layout->reuse.leavesOut[s]) out << ", " << substituteOf(*step.kernel);
     if (layout != nullptr && layout->reuse.maxima[s] != nowhere) out << ", maxima only";
     if (layout != nullptr && layout->reuse.accumulates[s]) out << ", accumulates";
     out << "\n      from";

@@ -276,6 +276,7 @@ void GraphExecutor::planImages(GraphLayout& layout) {
   layout.requestOf.assign(program_->images.size(), nowhere);
   layout.reuse = noReuse(*program_);
   poolInConvolutions(*program_, layout.images, layout.placements, layout.count, layout.reuse);
+  shareGradients(*program_, layout.images, layout.reuse);
   accumulateGradients(*program_, layout.images, layout.reuse);
   workInPlace(*program_, layout.images, layout.placements, layout.reuse);
   std::vector<MemoryRequest> requests;

@@ -31,8 +31,15 @@ struct ImageReuse {
 /// Nothing shared.
 ImageReuse noReuse(const GraphProgram& program);
 
+/// Pass: the gradient of a sum or difference is the one that comes in, so its memory is that one's, and the step
+/// that copies it is left out. Several images may then be the same elements, all of which are read; who writes over them
+/// has to be the last one that reads any of them.
+void shareGradients(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes,
+                    ImageReuse& reuse);
+
 /// Pass: where gradients meet, the kernel that makes the later one adds it to the earlier one, and the add
-/// step is left out. Only in float32, where both are private to that step and the kernel can add.
+/// step is left out. Only in float32, where both are private to that step, nobody reads the earlier one's memory as
+/// another image from then on, and the kernel can add.
 void accumulateGradients(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes,
                          ImageReuse& reuse);
 
