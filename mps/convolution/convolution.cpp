@@ -289,7 +289,7 @@ std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(
   place(problem.x, call.source.width, call.secondaryOffset.x);
   place(problem.y, call.source.height, call.secondaryOffset.y);
   problem.source = call.source;
-  problem.hasBias = true;
+  problem.hasBias = computesBiases();
   problem.accumulate = state.isAccumulating();
   placeWindow(problem);
   detail::PreparedCall prepared;

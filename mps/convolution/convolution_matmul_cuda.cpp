@@ -28,8 +28,9 @@ using Format = ImageFeatureChannelFormat;
 struct Product {
   std::int64_t windows;
   std::int64_t inputs;
-  Format format;  ///< of its inputs
-  bool hasBias;   ///< which cuBLASLt adds
+  Format format;        ///< of its inputs
+  Format resultFormat;  ///< of what cuBLASLt writes
+  bool hasBias;         ///< which cuBLASLt adds
 };
 
 /// Each window reads one row of a matrix X [windows][inputs]; W [outputs][inputs] are the weights as they are:
@@ -41,15 +42,29 @@ MatrixProductShape shapeOf(const ConvolutionProblem& problem, const Product& pro
   const std::int64_t outputs = problem.outputFeatureChannels;
   const bool float16 = product.format == Format::Float16;
   const bool tf32 = problem.allowReducedPrecision && !float16;
+  MatrixProductShape shape{.float16 = float16,
+                           .float16Result = product.resultFormat == Format::Float16,
+                           .tf32 = tf32,
+                           .hasBias = product.hasBias};
+  const auto set = [&](std::int64_t rows, std::int64_t depth, std::int64_t columns) {
+    shape.rows = rows;
+    shape.depth = depth;
+    shape.columns = columns;
+  };
   switch (problem.operation) {
-    case ConvolutionOperation::DataGradient:
-      return {product.windows, outputs, product.inputs, false, false, float16, tf32, false};
-    case ConvolutionOperation::WeightsGradient:
-      return {outputs, product.windows, product.inputs, true, false, float16, tf32, false};
     case ConvolutionOperation::Forward:
+      set(product.windows, product.inputs, outputs);
+      shape.transposedB = true;
+      break;
+    case ConvolutionOperation::DataGradient:
+      set(product.windows, outputs, product.inputs);
+      break;
+    case ConvolutionOperation::WeightsGradient:
+      set(outputs, product.windows, product.inputs);
+      shape.transposedA = true;
       break;
   }
-  return {product.windows, product.inputs, outputs, false, true, float16, tf32, product.hasBias};
+  return shape;
 }
 
 class MatmulPlan final : public Plan {
@@ -70,7 +85,7 @@ class MatmulPlan final : public Plan {
     if (problem.operation != ConvolutionOperation::Forward) gradient_ = input(problem.gradient);
     if (!isGradient) {
       destination_ =
-          cuda::StagedOutput(problem, DenseArray::of(problem.destination, Format::Float32), scratch_);
+          cuda::StagedOutput(problem, DenseArray::of(problem.destination, product.resultFormat), scratch_);
       if (!weights_.areGiven(problem)) packedWeights_ = scratch_.reserve(weights_.bytes(problem));
     } else if (problem.hasBias) {
       biases_ = cuda::PixelSums(problem.gradient, scratch_);
@@ -135,7 +150,7 @@ class MatmulPlan final : public Plan {
 
   void multiply(mtl::Stream& stream, const Operands& operands, const std::byte* a, const std::byte* b,
                 const float* bias, std::byte* result, bool accumulate) const {
-    product_.run(mtl::cuda::asCuda(stream).handle(), a, b, bias, reinterpret_cast<float*>(result), accumulate,
+    product_.run(mtl::cuda::asCuda(stream).handle(), a, b, bias, result, accumulate,
                  workspace_.address(operands.scratch));
   }
 
@@ -161,6 +176,16 @@ Format formatOfProduct(const ConvolutionProblem& problem) {
                           ? source && gradient
                           : problem.allowReducedPrecision && (source || gradient);
   return halves ? Format::Float16 : Format::Float32;
+}
+
+/// Sums of float16 numbers that are the whole result are rounded by cuBLASLt, and never in memory as float32.
+Format formatOfResult(const ConvolutionProblem& problem) {
+  const bool isWhole = problem.operation != ConvolutionOperation::WeightsGradient && !problem.accumulate &&
+                       problem.neuron.neuronType() == CNNNeuronType::None &&
+                       !(problem.operation == ConvolutionOperation::Forward && problem.hasBias);
+  const bool isGiven = DenseArray::of(problem.destination, Format::Float16).isTensor(problem.destination);
+  return isWhole && isGiven && formatOfProduct(problem) == Format::Float16 ? Format::Float16
+                                                                           : Format::Float32;
 }
 
 /// All of cuBLASLt's algorithms for a problem: those that add the bias, then those after which it is added.
@@ -236,7 +261,7 @@ Preparation prepareConvolutionMatmulCuda(const ConvolutionProblem& problem) {
   const Product product{
       problem.images() * problem.y.destinationSize * problem.x.destinationSize,
       problem.inputFeatureChannels * (wholeSource ? problem.y.kernelSize * problem.x.kernelSize : 1),
-      formatOfProduct(problem),
+      formatOfProduct(problem), formatOfResult(problem),
       problem.operation == ConvolutionOperation::Forward && problem.hasBias && !ends};
   try {
     const mtl::cuda::CurrentDevice device(mtl::cuda::deviceIndex(problem.deviceName));

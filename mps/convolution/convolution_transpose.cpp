@@ -341,7 +341,7 @@ std::vector<detail::PreparedCall> CNNConvolutionTransposeGradient::prepareGradie
   if (computesWeights()) {
     CNNConvolutionGradientState& state = stateOf(call);
     ConvolutionProblem problem = prepare(ConvolutionOperation::WeightsGradient, call.source);
-    problem.hasBias = true;
+    problem.hasBias = computesBiases();
     problem.accumulate = state.isAccumulating();
     calls.push_back(callOf(problem));
     giveGradients(calls.back(), state);

@@ -115,6 +115,9 @@ class GradientKernelWithWeights : public KernelWithWeights, public LayerGradient
   [[nodiscard]] CNNConvolutionGradientOption gradientOption() const { return gradientOption_; }
   void setGradientOption(CNNConvolutionGradientOption option) { gradientOption_ = option; }
   void chooseGradients(bool ofData, bool ofParameters) override;
+  /// For graphs: whether gradientForBiases is written with gradientForWeights.
+  [[nodiscard]] bool computesBiases() const { return computesBiases_; }
+  void leaveOutBiases() { computesBiases_ = false; }
 
  protected:
   /// @throws Error also for a sub-pixel convolution
@@ -144,7 +147,8 @@ class GradientKernelWithWeights : public KernelWithWeights, public LayerGradient
  private:
   void didReload() override { adoptsWeights_ = false; }
 
-  bool adoptsWeights_ = true;  ///< until the first encode with a state, or a reload
+  bool adoptsWeights_ = true;   ///< until the first encode with a state, or a reload
+  bool computesBiases_ = true;  ///< when weights
   CNNConvolutionGradientOption gradientOption_ = CNNConvolutionGradientOption::All;
 };
 

@@ -74,6 +74,8 @@ class CNNConvolutionDataSource : public SecureCoding {
 
   /// Weights that live on the device and that update() changes in place. When not null, kernels on that
   /// device use these very buffers: nothing is copied, and reloads have nothing to do. null by default.
+  /// Where they have no biases, a graph that updates on the device writes no gradientForBiases, unless the
+  /// gradient state is exported.
   virtual std::shared_ptr<CNNConvolutionWeightsAndBiasesState> deviceWeightsAndBiases(
       const std::shared_ptr<mtl::Device>& /*device*/) {
     return nullptr;

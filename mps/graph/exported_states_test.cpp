@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "mps/arithmetic/arithmetic.hpp"
+#include "mps/convolution/convolution.hpp"
+#include "mps/graph/graph_program.hpp"
 #include "mps/graph/test_network.hpp"
 
 /// States that a graph hands out, permanent and temporary.
@@ -60,10 +62,16 @@ TEST(ExportedStates, OfAKernelWithTwoSourcesFollowOutputStateIsTemporary) {
   }
 }
 
+std::shared_ptr<TrainableConvolution> firstLayer(LayerBiases biases) {
+  return TrainableConvolution::create(
+      device(), CNNConvolutionDescriptor::cnnConvolutionDescriptor(3, 3, 1, 4), "conv", 1,
+      test::sgd(device()), WeightInitialization::He, AdamForm::Adam, biases);
+}
+
 /// A training network whose convolution hands out its gradient state.
 struct ExportingNetwork : test::SmallNetwork {
-  ExportingNetwork()
-      : SmallNetwork(test::layer(device(), 3, 1, 4, "conv"), test::layer(device(), 4, 4, 3, "dense"), false) {
+  explicit ExportingNetwork(LayerBiases biases = LayerBiases::Trained)
+      : SmallNetwork(firstLayer(biases), test::layer(device(), 4, 4, 3, "dense"), false) {
     convolution->resultState()->setExportFromGraph(true);
   }
   /// The state of one step.
@@ -90,6 +98,42 @@ TEST(ExportedStates, OneThatTheHostReadsLaterIsPermanent) {
   ExportingNetwork network;
   network.convolution->setTrainingStyle(NNTrainingStyle::UpdateDeviceCPU);
   EXPECT_FALSE(network.step()->isTemporary());
+}
+
+std::vector<float> biasGradients(ExportingNetwork network) {
+  network.convolution->setTrainingStyle(NNTrainingStyle::UpdateDeviceCPU);  // so that the state is permanent
+  const auto state = std::static_pointer_cast<CNNConvolutionGradientState>(network.step());
+  const auto values = state->gradientForBiases()->contentsAs<const float>();
+  return {values.begin(), values.end()};
+}
+
+TEST(ExportedStates, HaveTheGradientOfBiasesThatTheLayerLacks) {
+  const auto gradients = biasGradients(ExportingNetwork(LayerBiases::None));
+  EXPECT_EQ(gradients, biasGradients(ExportingNetwork(LayerBiases::Trained))) << "biases begin at 0";
+  EXPECT_NE(gradients, std::vector<float>(4));
+}
+
+/// Whether the gradient of the convolution computes one of biases.
+bool computesBiases(const ExportingNetwork& network) {
+  const auto graph = network.trainingGraph(device());
+  for (const auto& step : graph->program().steps)
+    if (const auto* gradient = dynamic_cast<const CNNConvolutionGradient*>(step.kernel.get()))
+      if (gradient->dataSource() == network.first) return gradient->computesBiases();
+  ADD_FAILURE() << "no gradient of the convolution";
+  return false;
+}
+
+TEST(ExportedStates, OnlyTheyMakeTheGradientOfBiasesThatTheLayerLacks) {
+  ExportingNetwork without(LayerBiases::None);
+  EXPECT_TRUE(computesBiases(without));
+  without.convolution->resultState()->setExportFromGraph(false);
+  EXPECT_FALSE(computesBiases(without));
+  without.convolution->setTrainingStyle(NNTrainingStyle::UpdateDeviceCPU);
+  EXPECT_TRUE(computesBiases(without)) << "the host may read it";
+
+  ExportingNetwork with(LayerBiases::Trained);
+  with.convolution->resultState()->setExportFromGraph(false);
+  EXPECT_TRUE(computesBiases(with));
 }
 
 }  // namespace

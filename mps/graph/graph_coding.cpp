@@ -150,6 +150,7 @@ void codeProgram(Coder& coder, GraphProgram& program) {
   connectReaders(program);
   check.links();
   listHandles(program);
+  leaveOutBiases(program);
 }
 
 }  // namespace mps::detail

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "mps/batch_normalization/batch_normalization.hpp"
+#include "mps/convolution/kernel_with_weights.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
 #include "mps/core/error.hpp"
@@ -143,6 +144,7 @@ class Compiler {
     decideGradients();
     connectReaders(*program_);
     listHandles(*program_);
+    leaveOutBiases(*program_);
   }
 
   std::shared_ptr<GraphProgram> take() { return program_; }
@@ -268,6 +270,17 @@ void connectReaders(GraphProgram& program) {
       if (!sizeOnly) program.images[step.sources[i]].readers.push_back(s);
     }
     for (const StateIndex state : step.sourceStates) program.states[state].readers.push_back(s);
+  }
+}
+
+void leaveOutBiases(GraphProgram& program) {
+  for (ProgramStep& step : program.steps) {
+    auto* gradient = dynamic_cast<GradientKernelWithWeights*>(step.kernel.get());
+    if (gradient == nullptr || !step.update || step.update->style() != NNTrainingStyle::UpdateDeviceGPU)
+      continue;
+    if (program.states[step.sourceStates[0]].isExported) continue;
+    const auto weights = gradient->dataSource()->deviceWeightsAndBiases(step.kernel->device());
+    if (weights && weights->biasCount() == 0) gradient->leaveOutBiases();
   }
 }
 

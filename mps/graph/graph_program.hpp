@@ -98,6 +98,10 @@ void fuseNeurons(GraphProgram& program);
 /// saves no place of what the ReLU cut off, so that the derivative costs nothing.
 void fuseNeuronGradients(GraphProgram& program);
 
+/// Pass: leaves out the gradients of biases where a layer that updates itself on the device has none and nobody sees the
+/// gradient's state.
+void leaveOutBiases(GraphProgram& program);
+
 /// Drops the steps whose kernel a pass has taken away.
 void dropFusedSteps(GraphProgram& program);
 

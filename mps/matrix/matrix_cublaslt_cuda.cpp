@@ -18,8 +18,11 @@ class CublasLtPlan final : public Plan {
  public:
   CublasLtPlan(const MatrixMultiplicationProblem& problem, std::shared_ptr<const Plan> plain)
       : problem_(problem),
-        product_({problem.result.height, problem.interiorColumns(), problem.result.channels,
-                  problem.transposeLeft, problem.transposeRight, false, false, false}),
+        product_({.rows = problem.result.height,
+                  .depth = problem.interiorColumns(),
+                  .columns = problem.result.channels,
+                  .transposedA = problem.transposeLeft,
+                  .transposedB = problem.transposeRight}),
         plain_(std::move(plain)) {}
 
   [[nodiscard]] std::size_t scratchBytes() const override { return product_.workspaceBytes(); }
@@ -32,7 +35,7 @@ class CublasLtPlan final : public Plan {
     if (!isAligned(operands.source) || !isAligned(operands.secondary) || !isAligned(operands.destination))
       return plain_->run(stream, operands);
     product_.run(mtl::cuda::asCuda(stream).handle(), operands.source, operands.secondary, nullptr,
-                 reinterpret_cast<float*>(operands.destination), problem_.beta != 0, operands.scratch);
+                 operands.destination, problem_.beta != 0, operands.scratch);
   }
 
  private:

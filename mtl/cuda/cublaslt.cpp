@@ -20,18 +20,18 @@ constexpr std::size_t kMostCandidates = 32;
 /// cuBLASLt's matrices lie in columns, so it is given the transposed product R' = B' A'.
 struct Descriptions {
   explicit Descriptions(const MatrixProductShape& shape, const float* bias) : lt(CublasLt::library()) {
-    const auto layout = [&](cublasLtMatrixLayout_t& matrix, bool input, bool transposed, std::int64_t rows,
+    const auto layout = [&](cublasLtMatrixLayout_t& matrix, bool float16, bool transposed, std::int64_t rows,
                             std::int64_t columns) {
-      const cudaDataType_t type = input && shape.float16 ? CUDA_R_16F : CUDA_R_32F;
+      const cudaDataType_t type = float16 ? CUDA_R_16F : CUDA_R_32F;
       if (transposed) std::swap(rows, columns);
       lt.check(lt.createLayout(&matrix, type, static_cast<std::uint64_t>(columns),
                                static_cast<std::uint64_t>(rows), columns),
                "cublasLtMatrixLayoutCreate");
     };
     try {
-      layout(first, true, shape.transposedB, shape.depth, shape.columns);
-      layout(second, true, shape.transposedA, shape.rows, shape.depth);
-      layout(result, false, false, shape.rows, shape.columns);
+      layout(first, shape.float16, shape.transposedB, shape.depth, shape.columns);
+      layout(second, shape.float16, shape.transposedA, shape.rows, shape.depth);
+      layout(result, shape.float16Result, false, shape.rows, shape.columns);
       const cublasComputeType_t compute = shape.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
       lt.check(lt.createMatmul(&product, compute, CUDA_R_32F), "cublasLtMatmulDescCreate");
       set(CUBLASLT_MATMUL_DESC_TRANSA, shape.transposedB ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -232,7 +232,7 @@ std::string MatrixProduct::describe() const {
   return words;
 }
 
-void MatrixProduct::run(cudaStream_t stream, const void* a, const void* b, const float* bias, float* result,
+void MatrixProduct::run(cudaStream_t stream, const void* a, const void* b, const float* bias, void* result,
                         bool accumulate, void* workspace) const {
   const CublasLt& lt = CublasLt::library();
   // A description holds the bias's address, so each run has its own.

@@ -56,14 +56,15 @@ class CublasLt {
 
 /// What MatrixProduct computes: R = A B, or A B + R, with matrices in rows without gaps, sums in float32.
 struct MatrixProductShape {
-  std::int64_t rows = 0;     ///< of A and R
-  std::int64_t depth = 0;    ///< columns of A, rows of B
-  std::int64_t columns = 0;  ///< of B and R
-  bool transposedA = false;  ///< in memory A is [depth][rows]
-  bool transposedB = false;  ///< in memory B is [columns][depth]
-  bool float16 = false;      ///< A and B; R is float32
-  bool tf32 = false;         ///< A and B may be rounded to TF32
-  bool hasBias = false;      ///< a number for each column is added
+  std::int64_t rows = 0;       ///< of A and R
+  std::int64_t depth = 0;      ///< columns of A, rows of B
+  std::int64_t columns = 0;    ///< of B and R
+  bool transposedA = false;    ///< in memory A is [depth][rows]
+  bool transposedB = false;    ///< in memory B is [columns][depth]
+  bool float16 = false;        ///< A and B
+  bool float16Result = false;  ///< R, each sum rounded once, else float32; only of float16, without a bias
+  bool tf32 = false;           ///< A and B may be rounded to TF32
+  bool hasBias = false;        ///< a number for each column is added
 };
 
 /// A product with its algorithm. Every run gives the same bits: only algorithms that add up parts of a sum in a fixed
@@ -83,7 +84,7 @@ class MatrixProduct {
   [[nodiscard]] std::size_t workspaceBytes() const { return heuristic_.workspaceSize; }
   /// @param bias null without one
   /// @param accumulate add to what `result` holds; not with a bias
-  void run(cudaStream_t stream, const void* a, const void* b, const float* bias, float* result,
+  void run(cudaStream_t stream, const void* a, const void* b, const float* bias, void* result,
            bool accumulate, void* workspace) const;
 
  private:
