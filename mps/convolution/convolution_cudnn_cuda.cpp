@@ -263,9 +263,11 @@ std::vector<CudnnAttempt> attemptsFor(const ConvolutionProblem& problem) {
       (problem.edgeMode == ImageEdgeMode::Zero || problem.operation != ConvolutionOperation::DataGradient))
     axes.emplace_back(paddedByCopy(problem.y), paddedByCopy(problem.x));
 
-  // cuDNN's result has the format of what it reads.
-  const bool halves = problem.allowReducedPrecision && (problem.source.format == Format::Float16 ||
-                                                        problem.gradient.format == Format::Float16);
+  // cuDNN's result has the format of what it reads. Bytes as float16 keep the eleven bits that TF32 would.
+  const auto isHalf = [](const TensorShape& shape) { return shape.format == Format::Float16; };
+  const bool fromBytes = problem.source.format == Format::Unorm8 && isHalf(problem.destination);
+  const bool halves =
+      problem.allowReducedPrecision && (isHalf(problem.source) || isHalf(problem.gradient) || fromBytes);
   std::vector<Format> formats{Format::Float32};
   if (halves) formats.insert(formats.begin(), Format::Float16);
 
@@ -274,9 +276,15 @@ std::vector<CudnnAttempt> attemptsFor(const ConvolutionProblem& problem) {
     for (const auto& [rows, columns] : axes) {
       attempts.push_back({rows, columns, format, 1});
       const std::int64_t multiple = format == Format::Float16 ? 8 : 4;
-      if (problem.groups == 1 &&
-          (problem.inputFeatureChannels % multiple != 0 || problem.outputFeatureChannels % multiple != 0))
-        attempts.push_back({rows, columns, format, multiple});
+      if (problem.groups != 1 ||
+          (problem.inputFeatureChannels % multiple == 0 && problem.outputFeatureChannels % multiple == 0))
+        continue;
+      attempts.push_back({rows, columns, format, multiple});
+      // A source that is converted in any case is filled up by the same pass, which saves cuDNN one of its own.
+      const bool convertsSource = format == Format::Float16 && !isHalf(problem.source) &&
+                                  problem.operation != ConvolutionOperation::DataGradient;
+      if (convertsSource && problem.outputFeatureChannels % multiple == 0)
+        std::swap(attempts.back(), attempts[attempts.size() - 2]);
     }
   return attempts;
 }

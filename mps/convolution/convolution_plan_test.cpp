@@ -457,6 +457,23 @@ TEST(ConvolutionPlan, ReducedPrecisionIsCloseInTheNorm) {
       }
 }
 
+/// Sources of another format than the result, among them those of few channels, which are filled up.
+TEST(ConvolutionPlan, ReducedPrecisionOfConvertedSources) {
+  std::uint64_t seed = 900;
+  for (const std::string_view name :
+       {"SameStride2TopLeft", "FirstLayer11x11Stride4", "Channels3To5", "Channels5To4", "Channels16To17",
+        "OffsetBeyondSource", "KernelOverImage", "Clamp3x3", "ClampDilatedStride", "Strided"})
+    for (const ConvolutionOperation operation :
+         {ConvolutionOperation::Forward, ConvolutionOperation::WeightsGradient})
+      for (const Format source : {Format::Unorm8, Format::Unorm16, Format::Float32}) {
+        ConvolutionProblem problem = caseNamed(name).problem(operation, source, Format::Float16);
+        problem.threadCount = kThreads;
+        problem.allowReducedPrecision = true;
+        checkAll(problem, Tier::Exact, false, ++seed);
+        checkAll(problem, Tier::Norm, false, ++seed);
+      }
+}
+
 TEST(ConvolutionProblem, EveryFieldCountsInEqualityAndHash) {
   const ConvolutionProblem base =
       caseNamed("ReLU").problem(ConvolutionOperation::Forward, Format::Float32, Format::Float32);

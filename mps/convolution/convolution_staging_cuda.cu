@@ -115,6 +115,28 @@ __global__ void copyPlaces(CopyArguments a) {
       });
 }
 
+/// Channels of 16 bytes of float16, which are a pixel of an array that was filled up.
+constexpr int kWide = kLanes<Float16>;
+
+/// copyPlaces for arrays of kWide channels, of tensors that have fewer.
+template <class From>
+__global__ void widenPixels(CopyArguments a) {
+  Lanes<Float16> pixels[kPacks];
+  a.grid.template forEachBatch<kPacks, kWide>(
+      [&](int i, const ElementPlace& place) {
+        pixels[i] = {};
+        ElementPlace from;
+        if (!a.map.find(place, from)) return;
+        const From* const channels = reinterpret_cast<const From*>(a.source.memory) + a.source.offset(from);
+#pragma unroll
+        for (int c = 0; c < kWide; ++c)
+          if (c < a.map.channels) pixels[i].values[c] = load(channels + c);
+      },
+      [&](int i, const ElementPlace& place) {
+        storeLanes(pixels[i], reinterpret_cast<Float16*>(a.destination.memory) + a.destination.offset(place));
+      });
+}
+
 struct FinishArguments {
   ElementGrid grid;
   PlaceMap map;
@@ -177,6 +199,14 @@ void launchCopy(mtl::Stream& stream, CopyArguments& arguments, const TensorShape
   arguments.grid = ElementGrid(to, lanes, kPacks);
   mtl::cuda::launch(stream, copyPlaces<From, To, lanes>, arguments.grid.grid(), arguments.grid.block(), 0,
                     arguments);
+}
+
+void launchWiden(mtl::Stream& stream, CopyArguments& arguments, const TensorShape& to) {
+  arguments.grid = ElementGrid(to, kWide, kPacks);
+  withElementType(arguments.source.format, [&](auto element) {
+    mtl::cuda::launch(stream, widenPixels<decltype(element)>, arguments.grid.grid(), arguments.grid.block(),
+                      0, arguments);
+  });
 }
 
 template <class From, class To, int lanes>
@@ -249,6 +279,8 @@ const std::byte* StagedInput::load(mtl::Stream& stream, const std::byte* tensor,
     launchCopy<Float16, float, kQuad>(stream, arguments, to);
   else if (quads && isFloat16(tensor_) && isFloat16(to))
     launchCopy<Float16, Float16, kQuad>(stream, arguments, to);
+  else if (isFloat16(to) && to.channels == kWide && tensor_.channels < kWide && isAligned(array))
+    launchWiden(stream, arguments, to);
   else
     launchCopy<void, void, 1>(stream, arguments, to);
   return array;

@@ -34,6 +34,13 @@ ImageKernel& kernelOf(const ProgramStep& step) {
   throw Error("NNGraph: a graph cannot run " + step.name);
 }
 
+/// Whether a kernel rounds its inputs to float16 where its result, or its incoming gradient, is float16.
+bool computesInHalves(const ImageKernel& kernel) {
+  const bool isConvolution = dynamic_cast<const CNNConvolution*>(&kernel) != nullptr ||
+                             dynamic_cast<const CNNConvolutionGradient*>(&kernel) != nullptr;
+  return isConvolution && has(kernel.options(), KernelOptions::AllowReducedPrecision);
+}
+
 /// A convolution of fewer channels than a concatenation gives would leave out the last ones, or take padding for
 /// channels (spec/00 D18).
 void checkConcatenation(const ProgramStep& step, const ProgramStep& producer, const ImageDescriptor& source) {
@@ -255,9 +262,14 @@ void GraphExecutor::resolveGeometry(GraphLayout& layout) {
   for (std::size_t i = 0; i < program_->sourceImages.size(); ++i) {
     ImageDescriptor& image = layout.images[program_->sourceImages[i]];
     image = layout.sources[i];
-    const bool isUnorm = image.channelFormat() == ImageFeatureChannelFormat::Unorm8 ||
-                         image.channelFormat() == ImageFeatureChannelFormat::Unorm16;
-    if (copiesSources_ && isUnorm)  // the copy converts: kernels are faster with float32
+    const bool isBytes = image.channelFormat() == ImageFeatureChannelFormat::Unorm8;
+    const bool isUnorm = isBytes || image.channelFormat() == ImageFeatureChannelFormat::Unorm16;
+    if (!copiesSources_ || !isUnorm) continue;
+    // The copy converts: kernels are faster with float32, but for those that compute in float16.
+    const bool areRead = std::ranges::all_of(
+        program_->images[program_->sourceImages[i]].readers,
+        [&](StepIndex reader) { return computesInHalves(kernelOf(program_->steps[reader])); });
+    if (!isBytes || layout.format != ImageFeatureChannelFormat::Float16 || !areRead)
       image.setChannelFormat(ImageFeatureChannelFormat::Float32);
   }
   for (StepIndex s = 0; s < program_->steps.size(); ++s) {

@@ -87,6 +87,33 @@ class ReplayedTraining : public ::testing::TestWithParam<std::shared_ptr<mtl::De
     return weightsOf(*layers.first, *layers.second);
   }
 
+  /// Each step on pictures that are bytes, or their values as float32, in the same memory.
+  Weights trainedOnBytes(ImageFeatureChannelFormat format, Queues queues,
+                         const std::function<void(NNGraph&)>& change = nullptr) {
+    constexpr std::size_t pixels = SmallNetwork::batch * 64;
+    const Layers layers = sgdLayers();
+    const auto graph = SmallNetwork(layers.first, layers.second).trainingGraph(device_);
+    if (change) change(*graph);
+    queue_ = nullptr;
+    const auto images = ImageBatch::create(device_, {format, 8, 8, 1}, SmallNetwork::batch);
+    for (unsigned step = 1; step <= steps; ++step) {
+      std::vector<std::uint8_t> bytes(pixels);
+      for (std::size_t i = 0; i < pixels; ++i)
+        bytes[i] = static_cast<std::uint8_t>((i * 37 + step * 101) % 256);
+      std::vector<float> values(pixels);
+      std::ranges::transform(bytes, values.begin(),
+                             [](std::uint8_t byte) { return static_cast<float>(byte) / 255.0F; });
+      const auto written = format == ImageFeatureChannelFormat::Unorm8 ? std::as_bytes(std::span(bytes))
+                                                                       : std::as_bytes(std::span(values));
+      images.writeBytes(written, DataLayout::HeightxWidthxFeatureChannels);
+      const auto commandBuffer = queueFor(queues)->commandBuffer();
+      graph->encodeBatch(commandBuffer, {images}, {test::labels(device_, step)});
+      commandBuffer->commit();
+      commandBuffer->throwIfFailed();
+    }
+    return weightsOf(*layers.first, *layers.second);
+  }
+
   std::shared_ptr<mtl::Device> device_ = GetParam();
   std::shared_ptr<mtl::CommandQueue> queue_;
 };
@@ -145,33 +172,23 @@ TEST_P(ReplayedTraining, ABatchOfAnotherSizeInBetweenIsRight) {
 
 /// A graph's copies of its sources are float32, whatever those are.
 TEST_P(ReplayedTraining, UnormPicturesHaveTheBitsOfTheirValues) {
-  constexpr std::size_t pixels = SmallNetwork::batch * 64;
-  const auto weights = [&](ImageFeatureChannelFormat format) {
-    const Layers layers = sgdLayers();
-    const auto graph = SmallNetwork(layers.first, layers.second).trainingGraph(device_);
-    const auto queue = device_->newCommandQueue();
-    const auto images = ImageBatch::create(device_, {format, 8, 8, 1}, SmallNetwork::batch);
-    for (unsigned step = 1; step <= steps; ++step) {
-      std::vector<std::uint8_t> bytes(pixels);
-      for (std::size_t i = 0; i < pixels; ++i)
-        bytes[i] = static_cast<std::uint8_t>((i * 37 + step * 101) % 256);
-      std::vector<float> values(pixels);
-      std::ranges::transform(bytes, values.begin(),
-                             [](std::uint8_t byte) { return static_cast<float>(byte) / 255.0F; });
-      const auto written = format == ImageFeatureChannelFormat::Unorm8 ? std::as_bytes(std::span(bytes))
-                                                                       : std::as_bytes(std::span(values));
-      images.writeBytes(written, DataLayout::HeightxWidthxFeatureChannels);
-      const auto commandBuffer = queue->commandBuffer();
-      graph->encodeBatch(commandBuffer, {images}, {test::labels(device_, step)});
-      commandBuffer->commit();
-      commandBuffer->throwIfFailed();
-    }
-    return weightsOf(*layers.first, *layers.second);
-  };
-  const Weights found = weights(ImageFeatureChannelFormat::Unorm8);
-  EXPECT_EQ(found, weights(ImageFeatureChannelFormat::Float32));
+  const Weights found = trainedOnBytes(ImageFeatureChannelFormat::Unorm8, Queues::One);
+  EXPECT_EQ(found, trainedOnBytes(ImageFeatureChannelFormat::Float32, Queues::One));
   const Layers untouched = sgdLayers();
   EXPECT_NE(found, weightsOf(*untouched.first, *untouched.second));
+}
+
+/// But for bytes that convolutions take as float16.
+TEST_P(ReplayedTraining, UnormPicturesInFloat16HaveTheBitsOfStepsThatAreNoReplays) {
+  const auto trained = [&](Queues queues) {
+    return trainedOnBytes(ImageFeatureChannelFormat::Unorm8, queues, [](NNGraph& graph) {
+      graph.setFormat(ImageFeatureChannelFormat::Float16);
+      graph.setOptions(KernelOptions::AllowReducedPrecision);
+    });
+  };
+  const Weights found = trained(Queues::One);
+  EXPECT_EQ(found, trained(Queues::OneForEachStep));
+  EXPECT_NE(found, trainedOnBytes(ImageFeatureChannelFormat::Unorm8, Queues::One));
 }
 
 /// A gradient that somebody keeps is not overwritten by the next step.
