@@ -1,6 +1,7 @@
 #include "mtl/cuda/captured_graph.hpp"
 
 #include <exception>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -9,6 +10,12 @@
 
 namespace mtl::cuda {
 namespace {
+
+/// Held while a stream captures and while a device is waited for.
+std::mutex& captureMutex() {
+  static std::mutex& only = *new std::mutex;
+  return only;
+}
 
 /// A capture under way on a stream.
 struct CaptureState {
@@ -48,6 +55,7 @@ class CapturedGraph final : public ReplayCache::Recording {
 
   void capture(std::span<Command> commands) {
     const cudaStream_t handle = stream_.handle();
+    const std::lock_guard lock(captureMutex());
     check(cudaStreamBeginCapture(handle, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     std::exception_ptr failure;
     try {
@@ -129,6 +137,12 @@ std::unique_ptr<ReplayCache::Recording> capture(Stream& stream, std::span<Comman
     if (verboseDispatch()) printDispatch("not captured: " + what + ": " + error.what());
     return nullptr;
   }
+}
+
+void waitForDevice(int device) {
+  const CurrentDevice current(device);
+  const std::lock_guard lock(captureMutex());
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
 }  // namespace mtl::cuda

@@ -16,4 +16,8 @@ std::unique_ptr<ReplayCache::Recording> capture(Stream& stream, std::span<Comman
 /// Adds the node that the stream's last launch became, while it is captured.
 void collectNodesOf(cudaStream_t stream, std::vector<cudaGraphNode_t>& nodes);
 
+/// Waits until all that a device was given before has run, on every stream. No thread captures meanwhile: a device must not
+/// be waited for while one of its streams captures, or both fail.
+void waitForDevice(int device);
+
 }  // namespace mtl::cuda

@@ -1,13 +1,16 @@
 #include <cuda_runtime_api.h>
 
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <vector>
 
 #include "mtl/command_buffer.hpp"
 #include "mtl/cuda/api.hpp"
+#include "mtl/cuda/captured_graph.hpp"
 #include "mtl/cuda/stream.hpp"
+#include "mtl/error.hpp"
 #include "python/source/array_memory.hpp"
 #include "python/source/interpreter.hpp"
 
@@ -57,17 +60,17 @@ class GpuMemory final : public mtl::Memory, public std::enable_shared_from_this<
   void fillWithZeros() override {
     const CurrentDevice current(device_);
     check(cudaMemset(address(), 0, length()), "cudaMemset");
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    check(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");
     const std::lock_guard lock(mutex_);
     mirror_.assign(mirror_.size(), std::byte{0});
   }
 
  private:
-  /// The streams of the library do not wait for the default stream.
+  /// The streams of the library do not wait for the default stream. Nor is the device waited for: a stream may capture.
   void upload(std::size_t offset, std::span<const std::byte> bytes) {
     const CurrentDevice current(device_);
     check(cudaMemcpy(address() + offset, bytes.data(), bytes.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    check(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");
   }
 
   int device_;
@@ -76,14 +79,36 @@ class GpuMemory final : public mtl::Memory, public std::enable_shared_from_this<
   std::vector<std::byte> mirror_;
 };
 
+/// Other Python threads run meanwhile: the GPU may wait for one of them.
+void waitFor(int device) {
+  const nb::gil_scoped_release released;
+  mtl::cuda::waitForDevice(device);
+}
+
+struct Loan {
+  int device;
+  nb::object owner;
+};
+
 }  // namespace
 
 std::shared_ptr<mtl::Memory> gpuMemory(const mtl::Device& device, std::byte* address, std::size_t length,
                                        const nb::ndarray<>& array) {
   const int index = mtl::cuda::deviceIndex(device.name());
-  const CurrentDevice current(index);
-  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  waitFor(index);
   return std::make_shared<GpuMemory>(index, address, length, array);
+}
+
+nb::object lentGpuMemory(const mtl::Device& device, nb::handle owner) {
+  const int index = mtl::cuda::deviceIndex(device.name());
+  waitFor(index);
+  return nb::capsule(new Loan{index, nb::borrow(owner)}, [](void* lent) noexcept {
+    const std::unique_ptr<Loan> back(static_cast<Loan*>(lent));
+    try {
+      waitFor(back->device);
+    } catch (const mtl::Error&) {  // the device is lost, and nothing runs on it
+    }
+  });
 }
 
 }  // namespace python

@@ -184,9 +184,12 @@ nb::object numpyArray(const Elements& elements, nb::handle owner, nb::handle typ
 }
 
 nb::object dlpackArray(const Elements& elements, nb::handle owner, const nb::kwargs& arguments) {
+  const mtl::Device& device = *elements.device;
+  const nb::object keeper =
+      device.kind() == mtl::DeviceKind::CPU ? nb::borrow(owner) : lentGpuMemory(device, owner);
   const nb::object array = nb::cast(nb::ndarray<nb::array_api>(
-      elements.address, elements.shape.size(), elements.shape.data(), owner, elements.strides.data(),
-      elements.type, dlpackKind(*elements.device), dlpackNumber(*elements.device)));
+      elements.address, elements.shape.size(), elements.shape.data(), keeper, elements.strides.data(),
+      elements.type, dlpackKind(device), dlpackNumber(device)));
   return array.attr("__dlpack__")(**arguments);
 }
 

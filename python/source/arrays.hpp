@@ -80,8 +80,8 @@ void bindArrays(Class& bound, ElementsOf elementsOf) {
           [elementsOf](nb::handle self, const nb::kwargs& arguments) {
             return dlpackArray(elementsOf(nb::cast<Type&>(self)), self, arguments);
           },
-          "For torch.from_dlpack and the like, which share the memory, also of a GPU. Work in flight is not "
-          "waited for.")
+          "For torch.from_dlpack and the like, which share the memory. Work in flight is not waited for, "
+          "except for what a GPU was given so far, whichever stream is asked for.")
       .def(
           "__dlpack_device__", [elementsOf](Type& self) { return dlpackDevice(*elementsOf(self).device); },
           "Kind and number of the device, as DLPack counts them: (1, 0) is the CPU, (2, n) cuda:n.");

@@ -1,9 +1,12 @@
 """What the tests share: a device, a queue, images from arrays, and a generator whose seed is printed."""
 
+import functools
+
 import numpy as np
 import pytest
 
 import unmetal
+import unmetal.nn.functional
 from unmetal import mtl
 
 
@@ -39,6 +42,22 @@ def poisoned(device):
         return unmetal.Image.from_array(device, np.full((height, width, channels), np.nan, np.float32))
 
     return make
+
+
+class Functions:
+    """unmetal.nn.functional on one device."""
+
+    def __init__(self, device):
+        self.device = device
+
+    def __getattr__(self, name):
+        return functools.partial(getattr(unmetal.nn.functional, name), device=self.device)
+
+
+@pytest.fixture(params=mtl.copy_all_devices(), ids=lambda device: device.name)
+def on_each_device(request, monkeypatch):
+    """`F`, the module's name of unmetal.nn.functional, stands for it on each device of this machine."""
+    monkeypatch.setattr(request.module, "F", Functions(request.param))
 
 
 class Permanent(unmetal.ImageAllocator):

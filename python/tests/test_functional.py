@@ -13,6 +13,8 @@ import torch_judge as judging  # noqa: E402
 import unmetal  # noqa: E402
 import unmetal.nn.functional as F  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("on_each_device")
+
 
 def normal(random, *shape):
     return random.standard_normal(shape).astype(np.float32)
@@ -163,9 +165,10 @@ def test_losses(random):
 
 
 def test_every_function_has_a_docstring_and_a_backward():
-    names = [name for name in F.__all__ if not name.endswith("_backward")]
+    functional = unmetal.nn.functional
+    names = [name for name in functional.__all__ if not name.endswith("_backward")]
     for name in names:
-        forward, backward = getattr(F, name), getattr(F, name + "_backward")
+        forward, backward = getattr(functional, name), getattr(functional, name + "_backward")
         assert forward.__doc__ and backward.__doc__
         assert list(inspect.signature(backward).parameters)[1:] == list(inspect.signature(forward).parameters), name
 

@@ -16,6 +16,8 @@ import unmetal  # noqa: E402
 import unmetal.nn.functional as F  # noqa: E402
 from torch_judge import UNDERFLOW, draw, gamma, judge, judge_all, of_sums  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("on_each_device")
+
 
 def normal(random, *shape):
     return random.standard_normal(shape).astype(np.float32)

@@ -1,5 +1,6 @@
 """What the functional layer shares: arrays become batches, kernels run and are waited for, results are arrays."""
 
+import contextlib
 import functools
 
 import numpy as np
@@ -54,6 +55,19 @@ def pair(value):
     return int(first), int(second)
 
 
+@contextlib.contextmanager
+def running(device, *results):
+    """A command buffer that runs at the end, and for each of the arrays the images whose elements it then has."""
+    batches = [unmetal.ImageBatch.from_array(device, result) for result in results]
+    with queue_of(device).command_buffer() as command_buffer:
+        yield command_buffer, *batches
+        for batch in batches:
+            batch.synchronize(command_buffer)
+    if device.kind != mtl.DeviceKind.CPU:  # whose images are the arrays
+        for batch, result in zip(batches, results):
+            batch.read_bytes(result)
+
+
 class Call:
     """One kernel and its gradients on arrays. `shape`: of the forward result; pixels that a kernel does not write are NaN."""
 
@@ -72,31 +86,34 @@ class Call:
     def run(self):
         """The result."""
         result = np.full(self.shape, np.nan, self.type)
-        with queue_of(self.device).command_buffer() as command_buffer:
-            self.forward.encode_batch(command_buffer, *self.arguments, self.batch(result))
+        with running(self.device, result) as (command_buffer, destination):
+            self.forward.encode_batch(command_buffer, *self.arguments, destination)
         return result
 
     def remember(self):
         """Runs with states, for the gradients; the result."""
         result = np.full(self.shape, np.nan, self.type)
         self.states = self.forward.result_state_batch(*self.arguments)
-        with queue_of(self.device).command_buffer() as command_buffer:
-            self.forward.encode_batch(command_buffer, *self.arguments, self.states, self.batch(result))
+        with running(self.device, result) as (command_buffer, destination):
+            self.forward.encode_batch(command_buffer, *self.arguments, self.states, destination)
         return result
 
     def pull(self, gradient, incoming, like=0, source=None):
         """dL/d(source number `like`). `source`: what the gradient kernel reads, if not that source."""
         checked(incoming.shape == tuple(self.shape), "backward", "grad_output", incoming.shape, self.shape)
-        outgoing = np.full([len(self.images[like]), *np.asarray(self.images[like][0]).shape], np.nan, self.type)
+        size = self.images[like].descriptor
+        outgoing = np.full((len(self.images[like]), size.height, size.width, size.feature_channels), np.nan, self.type)
         source = self.images[like] if source is None else self.batch(source)
-        with queue_of(self.device).command_buffer() as command_buffer:
+        with running(self.device, outgoing) as (command_buffer, destination):
             gradient.encode_batch(command_buffer, self.batch(incoming), source, gradient_states=self.states,
-                                  destination_gradients=self.batch(outgoing))
+                                  destination_gradients=destination)
         return outgoing
 
 
 def numbers(buffer, shape=-1):
     """A copy of a buffer's float32 elements."""
+    with queue_of(buffer.device).command_buffer() as command_buffer:
+        buffer.synchronize(command_buffer)
     return buffer.contents.view(np.float32).reshape(shape).copy()
 
 

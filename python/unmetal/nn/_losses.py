@@ -4,7 +4,7 @@ import numpy as np
 
 import unmetal
 from unmetal import CNNLossType, CNNReductionType
-from unmetal.nn._calls import checked, default_device, floats, queue_of
+from unmetal.nn._calls import checked, default_device, floats, running
 
 _REDUCTIONS = {"none": CNNReductionType.None_, "sum": CNNReductionType.Sum, "mean": CNNReductionType.Mean}
 
@@ -24,9 +24,8 @@ class _Loss:
         self.weights = unmetal.ImageBatch() if weights is None else self.image(weights)
         self.losses = np.full(self.pixels(predictions).shape if reduction == "none" else (1, 1, 1, 1), np.nan, np.float32)
         self.states = self.forward.result_state_batch(self.predictions)
-        with queue_of(self.device).command_buffer() as command_buffer:
-            self.forward.encode_batch(command_buffer, self.predictions, self.labels, self.weights, self.states,
-                                      self.image(self.losses))
+        with running(self.device, self.pixels(self.losses)) as (command_buffer, destination):
+            self.forward.encode_batch(command_buffer, self.predictions, self.labels, self.weights, self.states, destination)
 
     @staticmethod
     def pixels(array):
@@ -45,9 +44,9 @@ class _Loss:
         incoming = self.image(incoming.reshape(self.losses.shape))
         self.gradient.compute_label_gradients = of_labels
         outgoing = np.full(self.shape, np.nan, np.float32)
-        with queue_of(self.device).command_buffer() as command_buffer:
+        with running(self.device, self.pixels(outgoing)) as (command_buffer, destination):
             self.gradient.encode_batch(command_buffer, incoming, self.predictions, self.labels, self.weights, self.states,
-                                       self.image(outgoing))
+                                       destination)
         return outgoing
 
 

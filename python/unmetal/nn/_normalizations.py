@@ -3,7 +3,7 @@
 import numpy as np
 
 import unmetal
-from unmetal.nn._calls import Call, channels_last, checked, default_device, floats, laid_out, numbers, queue_of
+from unmetal.nn._calls import Call, channels_last, checked, default_device, floats, laid_out, numbers, running
 
 
 class _Parameters:
@@ -44,10 +44,10 @@ class _Batch:
         self.images = self.call.images[0]
         self.state = self.call.forward.result_state(self.images[0])
         self.result = np.full(self.source.shape, np.nan, self.call.type)
-        with queue_of(self.call.device).command_buffer() as command_buffer:
+        with running(self.call.device, self.result) as (command_buffer, destination):
             if training:
                 unmetal.CNNBatchNormalizationStatistics(self.call.device).encode_batch(command_buffer, self.images, self.state)
-            self.call.forward.encode_batch(command_buffer, self.images, self.state, self.call.batch(self.result))
+            self.call.forward.encode_batch(command_buffer, self.images, self.state, destination)
 
 
 def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5, *,
@@ -72,11 +72,11 @@ def batch_norm_backward(grad_output, input, running_mean, running_var, weight=No
     checked(incoming.shape == batch.source.shape, "backward", "grad_output", incoming.shape, batch.source.shape)
     outgoing, incoming = np.full(batch.source.shape, np.nan, batch.call.type), batch.call.batch(incoming)
     device = batch.call.device
-    with queue_of(device).command_buffer() as command_buffer:
+    with running(device, outgoing) as (command_buffer, destination):
         unmetal.CNNBatchNormalizationStatisticsGradient(device).encode_batch(command_buffer, incoming, batch.images,
                                                                              batch.state)
         unmetal.CNNBatchNormalizationGradient(device).encode_batch(command_buffer, incoming, batch.images, batch.state,
-                                                                   batch.call.batch(outgoing))
+                                                                   destination)
     return laid_out(outgoing, layout), numbers(batch.state.gradient_for_gamma), numbers(batch.state.gradient_for_beta)
 
 
