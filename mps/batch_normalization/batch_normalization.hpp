@@ -121,6 +121,8 @@ class CNNBatchNormalization : public CNNKernel, public detail::LayerKernel {
   [[nodiscard]] const detail::BatchNormalizationParameters& parameters() const { return *parameters_; }
   void useParameters(const detail::BatchNormalizationParameters& parameters) { *parameters_ = parameters; }
   [[nodiscard]] const void* deviceParameters() const override;
+  /// The library's own: a neuron that a graph fuses behind the normalisation, for its gradient kernel, too.
+  void setGraphNeuron(const NNNeuronDescriptor& neuron) { neuron_ = neuron; }
   /// The library's own: of the node, and what the graph makes of it.
   void setFlags(CNNBatchNormalizationFlags flags) { flags_ = flags; }
   void decideStatistics(bool hasGradient);
@@ -213,6 +215,8 @@ class BatchNormalizationGradientKernel : public CNNGradientKernel {
   }
   [[nodiscard]] bool worksInPlace() const override { return true; }
   [[nodiscard]] bool canAccumulate() const override { return true; }
+  /// A neuron that a graph fuses behind the forward kernel.
+  void setGraphNeuron(const NNNeuronDescriptor& neuron) { neuron_ = neuron; }
 
  protected:
   BatchNormalizationGradientKernel(std::shared_ptr<mtl::Device> device,

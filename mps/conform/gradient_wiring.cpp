@@ -57,7 +57,7 @@ bool GradientWiring::isGradientStep(StepIndex step) const {
 bool GradientWiring::startsBetween(StepIndex step) const {
   const ProgramStep& described = program_.steps[step];
   const ProgramStep& forward = program_.steps[described.forward];
-  return !forward.fused.empty() && described.sourceStates[0] == forward.resultState;
+  return forward.fusedNeuronState && described.sourceStates[0] == forward.resultState;
 }
 
 std::optional<GraphEdge> GradientWiring::edgeOf(StepIndex step) const {

@@ -89,8 +89,9 @@ std::shared_ptr<GraphProgram> compileGraph(const std::shared_ptr<mtl::Device>& d
                                            const std::vector<std::shared_ptr<NNImageNode>>& resultImages,
                                            const std::vector<bool>& resultsAreNeeded);
 
-/// Pass: puts a neuron into the convolution before it, where its derivative can be computed from its result
-/// and nobody else wants the image between them.
+/// Pass: puts a neuron into the kernel before it, where nobody else wants the image between them: into a convolution
+/// where its derivative can be computed from its result, into a batch normalisation where that one's gradient can
+/// take its derivative along.
 void fuseNeurons(GraphProgram& program);
 
 /// Pass: lets the gradient of a maximum pooling include the derivative of the ReLU before it, where that ReLU's

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/convolution/convolution.hpp"
 #include "mps/core/neuron_span.hpp"
 #include "mps/graph/graph_program.hpp"
@@ -36,8 +37,7 @@ void dropFusedSteps(GraphProgram& program) {
 
 namespace {
 
-/// Whether only the neuron and its gradients read the image between convolution and neuron, and nobody else
-/// sees it.
+/// Whether only the neuron and its gradients read the image before it, and nobody else sees it.
 bool isPrivate(const GraphProgram& program, ImageIndex image, StepIndex neuron,
                const std::vector<StepIndex>& gradients) {
   const ProgramImage& between = program.images[image];
@@ -46,44 +46,101 @@ bool isPrivate(const GraphProgram& program, ImageIndex image, StepIndex neuron,
          });
 }
 
-void fuse(GraphProgram& program, StepIndex convolution, StepIndex neuron,
-          const std::vector<StepIndex>& gradients) {
-  ProgramStep& into = program.steps[convolution];
-  ProgramStep& from = program.steps[neuron];
-  const auto& kernel = static_cast<const CNNNeuron&>(*from.kernel);
-  static_cast<CNNConvolution&>(*into.kernel).setGraphNeuron(kernel.descriptor());
-  into.fused = from.name;
-  into.result = from.result;
-  into.fusedNeuronState = from.resultState;
-  for (const StepIndex gradient : gradients) {
+bool isExported(const GraphProgram& program, const std::optional<StateIndex>& state) {
+  return state && program.states[*state].isExported;
+}
+
+/// A neuron and the step before it.
+struct NeuronPlace {
+  StepIndex before = nowhere;
+  StepIndex neuron = nowhere;
+  std::vector<StepIndex> gradients;  ///< of the neuron
+};
+
+bool takesNeuron(const CNNConvolution& convolution, const NNNeuronDescriptor& neuron,
+                 const NeuronPlace& place) {
+  return convolution.fusedNeuronDescriptor().neuronType() == CNNNeuronType::None &&
+         convolution.subPixelScaleFactor() == 1 &&  // a fused neuron has the filters' channels
+         (place.gradients.empty() || derivativeFromResult(neuron));
+}
+
+/// Its gradient computes the derivative from the source and the statistics, so it has to be the only reader of the
+/// neuron's gradient.
+bool takesNeuron(const GraphProgram& program, const CNNBatchNormalization& normalization,
+                 const NNNeuronDescriptor& neuron, const NeuronPlace& place) {
+  if (normalization.fusedNeuronDescriptor().neuronType() != CNNNeuronType::None ||
+      isExported(program, program.steps[place.before].resultState))
+    return false;
+  if (neuron.neuronType() == CNNNeuronType::PReLU &&
+      neuron.data().size() < normalization.numberOfFeatureChannels())
+    return false;
+  const auto own = gradientsOf(program, place.before);
+  if (own.empty() && place.gradients.empty()) return true;
+  if (own.size() != 1 || place.gradients.size() != 1) return false;
+  const ProgramStep& gradient = program.steps[place.gradients[0]];
+  const auto* kernel = dynamic_cast<const CNNNeuronGradient*>(gradient.kernel.get());
+  if (kernel == nullptr || kernel->descriptor() != neuron ||
+      dynamic_cast<const BatchNormalizationGradientKernel*>(program.steps[own[0]].kernel.get()) == nullptr)
+    return false;
+  const ProgramImage& between = program.images[gradient.result];
+  return program.steps[own[0]].sources[0] == gradient.result && between.isPlanned() &&
+         between.readers == own && between.format == program.images[gradient.sources[0]].format;
+}
+
+/// The step before the neuron gives its result.
+void takeResult(ProgramStep& into, ProgramStep& neuron) {
+  into.fused = neuron.name;
+  into.result = neuron.result;
+  neuron.kernel = nullptr;
+}
+
+void fuse(GraphProgram& program, CNNConvolution& convolution, const NNNeuronDescriptor& neuron,
+          const NeuronPlace& place) {
+  convolution.setGraphNeuron(neuron);
+  ProgramStep& from = program.steps[place.neuron];
+  program.steps[place.before].fusedNeuronState = from.resultState;
+  for (const StepIndex gradient : place.gradients) {
     ProgramStep& step = program.steps[gradient];
     static_cast<CNNNeuronGradient&>(*step.kernel).setUsesResult(true);
     step.sources[1] = from.result;
-    step.forward = convolution;
+    step.forward = place.before;
   }
-  from.kernel = nullptr;
+  takeResult(program.steps[place.before], from);
+}
+
+void fuse(GraphProgram& program, CNNBatchNormalization& normalization, const NNNeuronDescriptor& neuron,
+          const NeuronPlace& place) {
+  for (const StepIndex gradient : place.gradients) {
+    ProgramStep& from = program.steps[gradient];
+    ProgramStep& into = program.steps[gradientsOf(program, place.before)[0]];
+    dynamic_cast<BatchNormalizationGradientKernel&>(*into.kernel).setGraphNeuron(neuron);
+    into.fused = from.name;
+    into.sources[0] = from.sources[0];
+    from.kernel = nullptr;
+  }
+  normalization.setGraphNeuron(neuron);
+  takeResult(program.steps[place.before], program.steps[place.neuron]);
 }
 
 }  // namespace
 
 void fuseNeurons(GraphProgram& program) {
   for (StepIndex s = 0; s < program.steps.size(); ++s) {
-    const auto* neuron = dynamic_cast<const CNNNeuron*>(program.steps[s].kernel.get());
-    if (neuron == nullptr || !isDefaultPadding(*neuron->padding())) continue;
+    const auto kernel = std::dynamic_pointer_cast<CNNNeuron>(program.steps[s].kernel);
+    if (kernel == nullptr || !isDefaultPadding(*kernel->padding())) continue;
     const ImageIndex between = program.steps[s].sources[0];
-    const StepIndex producer = program.images[between].producer;
-    if (producer == nowhere) continue;
-    const auto* convolution = dynamic_cast<const CNNConvolution*>(program.steps[producer].kernel.get());
-    if (convolution == nullptr || convolution->fusedNeuronDescriptor().neuronType() != CNNNeuronType::None ||
-        convolution->subPixelScaleFactor() != 1)  // a fused neuron has the filters' channels
+    const NeuronPlace place{program.images[between].producer, s, gradientsOf(program, s)};
+    if (place.before == nowhere || isExported(program, program.steps[s].resultState) ||
+        program.images[between].format != program.images[program.steps[s].result].format ||
+        !isPrivate(program, between, s, place.gradients))
       continue;
-    if (program.images[between].format != program.images[program.steps[s].result].format) continue;
-    const auto gradients = gradientsOf(program, s);
-    if (!gradients.empty() && !derivativeFromResult(neuron->descriptor())) continue;
-    const bool stateIsExported =
-        program.steps[s].resultState && program.states[*program.steps[s].resultState].isExported;
-    if (stateIsExported || !isPrivate(program, between, s, gradients)) continue;
-    fuse(program, producer, s, gradients);
+    const NNNeuronDescriptor& neuron = kernel->descriptor();
+    Kernel* const before = program.steps[place.before].kernel.get();
+    if (auto* convolution = dynamic_cast<CNNConvolution*>(before)) {
+      if (takesNeuron(*convolution, neuron, place)) fuse(program, *convolution, neuron, place);
+    } else if (auto* normalization = dynamic_cast<CNNBatchNormalization*>(before)) {
+      if (takesNeuron(program, *normalization, neuron, place)) fuse(program, *normalization, neuron, place);
+    }
   }
   dropFusedSteps(program);
 }
