@@ -163,9 +163,9 @@ class BatchNormalizationPlan final : public Plan {
     });
   }
 
-  /// A block of few channels and of many threads for each.
+  /// A block of few channels, 64 bytes of a row of sums, and of many threads for each.
   [[nodiscard]] dim3 joinBlock() const {
-    const auto across = static_cast<unsigned>(std::min<std::int64_t>(channels_, 32));
+    const auto across = static_cast<unsigned>(std::min<std::int64_t>(channels_, 8));
     return {across, cuda::kJoinThreads / across};
   }
   [[nodiscard]] dim3 joinGrid() const { return {mtl::cuda::blocksFor(channels_, joinBlock().x)}; }

@@ -240,13 +240,25 @@ struct JoinedSums {
   __device__ JoinedSums(const ChunkSums& sums, std::int64_t channels, std::int64_t channel) {
     __shared__ double shared[2][threads];
     if (channel < channels) {
+      constexpr int kBatch = 6;  // loads that wait for each other would take nearly all the time
       const auto repeats = static_cast<std::uint32_t>(sums.channels / channels);
-#pragma unroll 4
-      for (std::uint32_t i = threadIdx.y; i < sums.chunks * repeats; i += blockDim.y) {
-        const std::uint32_t chunk = i / repeats;
-        const double* const from = sums.of(blockIdx.z, chunk, (i - chunk * repeats) * channels + channel);
-        both[0] += from[0];
-        both[1] += from[sums.channels];
+      const std::uint32_t count = sums.chunks * repeats;
+      for (std::uint32_t first = threadIdx.y; first < count; first += kBatch * blockDim.y) {
+        double loaded[kBatch][2] = {};
+#pragma unroll
+        for (int k = 0; k < kBatch; ++k) {
+          const std::uint32_t i = first + static_cast<std::uint32_t>(k) * blockDim.y;
+          if (i >= count) continue;
+          const std::uint32_t chunk = repeats == 1 ? i : i / repeats;
+          const double* const from = sums.of(blockIdx.z, chunk, (i - chunk * repeats) * channels + channel);
+          loaded[k][0] = from[0];
+          loaded[k][1] = from[sums.channels];
+        }
+#pragma unroll
+        for (const auto& one : loaded) {
+          both[0] += one[0];
+          both[1] += one[1];
+        }
       }
     }
     sumColumns(both, shared);
