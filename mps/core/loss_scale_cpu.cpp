@@ -23,12 +23,8 @@ class LossScalePlan final : public Plan {
   void run(mtl::Stream& stream, const Operands& operands) const override {
     auto& numbers = *reinterpret_cast<LossScaleNumbers*>(operands.destination);
     if (problem_.operation == LossScaleOperation::Update) return LossScaleRule(operands).apply(numbers);
-    std::atomic<bool> overflowed{false};
-    const auto* values = reinterpret_cast<const float*>(operands.source);
-    mtl::cpu::asCpu(stream).parallelFor(problem_.count, kGrain, [&](std::int64_t begin, std::int64_t end) {
-      if (!isFinite(values + begin, end - begin)) overflowed = true;
-    });
-    if (overflowed) numbers.overflowed = 1;
+    const LossScaleValues array{reinterpret_cast<const float*>(operands.source), problem_.count, &numbers};
+    inspectValuesCpu(stream, {&array, 1});
   }
 
  private:
@@ -40,6 +36,16 @@ Preparation prepareLossScale(const LossScaleProblem& problem) {
 }
 
 }  // namespace
+
+void inspectValuesCpu(mtl::Stream& stream, std::span<const LossScaleValues> arrays) {
+  for (const LossScaleValues& array : arrays) {
+    std::atomic<bool> overflowed{false};
+    mtl::cpu::asCpu(stream).parallelFor(array.count, kGrain, [&](std::int64_t begin, std::int64_t end) {
+      if (!isFinite(array.values + begin, end - begin)) overflowed = true;
+    });
+    if (overflowed) array.numbers->overflowed = 1;
+  }
+}
 
 std::span<const Implementation<LossScaleProblem>> lossScaleImplementationsCpu() {
   static constexpr std::array<Implementation<LossScaleProblem>, 1> implementations{

@@ -37,6 +37,17 @@ struct LossScaleProblem {
   }
 };
 
+/// Values that belong to a LossScale.
+struct LossScaleValues {
+  const float* values = nullptr;
+  std::int64_t count = 0;
+  LossScaleNumbers* numbers = nullptr;
+};
+/// Inspects many arrays: those whose values are not all finite set their numbers' `overflowed`.
+void inspectValuesCpu(mtl::Stream& stream, std::span<const LossScaleValues> arrays);
+/// The same in one launch, where the arrays are some hundred at most and have the same numbers.
+void inspectValuesCuda(mtl::Stream& stream, std::span<const LossScaleValues> arrays);
+
 std::span<const Implementation<LossScaleProblem>> lossScaleImplementationsCpu();
 std::span<const Implementation<LossScaleProblem>> lossScaleImplementationsCuda();
 inline constexpr BackEnds<LossScaleProblem> lossScaleBackEnds{

@@ -6,12 +6,15 @@
 #include <memory>
 #include <vector>
 
+#include "mps/core/loss_scale_problem.hpp"
 #include "mps/core/state.hpp"
 #include "mps/core/test_images.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
+#include "mtl/memory.hpp"
+#include "mtl/stream.hpp"
 
 /// Dynamic loss scaling, on every device of the machine.
 namespace mps::loss_scale_test {
@@ -81,6 +84,55 @@ TEST_P(LossScaleTest, FindsEachValueThatIsNotFiniteInEachBuffer) {
       EXPECT_EQ(scale->scale(), 4) << bad << " at " << place << " of the second buffer";
     }
   }
+}
+
+/// More arrays than a launch holds, at all kinds of addresses, the first one empty, of two scales.
+TEST_P(LossScaleTest, InspectsManyArraysAtOnce) {
+  constexpr std::size_t kArrays = 401;
+  const std::shared_ptr<LossScale> scales[] = {LossScale::create(device()), LossScale::create(device())};
+  const auto countOf = [](std::size_t i) { return i * 997 % 9001; };
+  std::size_t total = 0;
+  for (std::size_t i = 0; i < kArrays; ++i) total += countOf(i);
+  const auto buffer = device()->newBuffer(total * sizeof(float));
+  const auto values = buffer->contentsAs<float>();
+  std::ranges::fill(values, 1.0F);
+  buffer->didModifyRange(0, buffer->length());
+  const auto scaleOf = [](std::size_t i) { return i < 30 || i > 380 ? 0U : 1U; };
+  std::vector<detail::LossScaleValues> arrays;
+  std::vector<std::size_t> starts;
+  std::size_t start = 0;
+  for (std::size_t i = 0; i < kArrays; ++i) {
+    arrays.push_back(
+        {reinterpret_cast<const float*>(buffer->memory()->address()) + start,
+         static_cast<std::int64_t>(countOf(i)),
+         reinterpret_cast<detail::LossScaleNumbers*>(scales[scaleOf(i)]->numbers()->memory()->address())});
+    starts.push_back(start);
+    start += countOf(i);
+  }
+  const bool isCpu = device()->kind() == mtl::DeviceKind::CPU;
+  const auto inspect = isCpu ? detail::inspectValuesCpu : UNMETAL_CUDA_LIST(detail::inspectValuesCuda);
+  const auto change = [&](std::size_t place, float value) {
+    values[place] = value;
+    buffer->didModifyRange(place * sizeof(float), sizeof(float));
+  };
+  for (const std::size_t bad : {1U, 29U, 30U, 167U, 168U, 169U, 197U, 198U, 199U, 366U, 380U, 381U, 400U})
+    for (const std::size_t place : {starts[bad], starts[bad] + countOf(bad) - 1}) {
+      for (const auto& scale : scales) scale->set(64, 0, 0);
+      change(place, kNaN);
+      const auto commandBuffer = device()->newCommandQueue()->commandBuffer();
+      mtl::Command command;
+      command.run = [&](mtl::Stream& stream) { inspect(stream, arrays); };
+      commandBuffer->append(std::move(command));
+      for (const auto& scale : scales) {
+        scale->update(commandBuffer);
+        scale->synchronize(commandBuffer);
+      }
+      commandBuffer->commit();
+      commandBuffer->throwIfFailed();
+      EXPECT_EQ(scales[scaleOf(bad)]->skippedSteps(), 1U) << "array " << bad << ", value " << place;
+      EXPECT_EQ(scales[1 - scaleOf(bad)]->skippedSteps(), 0U) << "array " << bad << ", value " << place;
+      change(place, 1);
+    }
 }
 
 TEST_P(LossScaleTest, StaysAmongTheNormalNumbers) {

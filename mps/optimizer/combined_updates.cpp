@@ -8,16 +8,22 @@
 #include <utility>
 
 #include "mps/core/loss_scale.hpp"
+#include "mtl/buffer.hpp"
 #include "mtl/device.hpp"
+#include "mtl/memory.hpp"
 
 namespace mps::detail {
 namespace {
 
 thread_local CombinedUpdates* currentUpdates = nullptr;
 
-using UpdateTensors = void (*)(mtl::Stream&, std::span<const OptimizerStep>,
-                               std::span<const OptimizerTensor>);
-constexpr UpdateTensors onCuda = UNMETAL_CUDA_LIST(updateTensorsCuda);
+/// What the command calls on a device.
+struct Kernels {
+  void (*inspect)(mtl::Stream&, std::span<const LossScaleValues>);
+  void (*update)(mtl::Stream&, std::span<const OptimizerStep>, std::span<const OptimizerTensor>);
+};
+constexpr Kernels onCpu{inspectValuesCpu, updateTensorsCpu};
+constexpr Kernels onCuda{UNMETAL_CUDA_LIST(inspectValuesCuda), UNMETAL_CUDA_LIST(updateTensorsCuda)};
 
 }  // namespace
 
@@ -35,7 +41,17 @@ CombinedUpdates* CombinedUpdates::current() {
   return currentUpdates;
 }
 
-void CombinedUpdates::add(const OptimizerStep& step, OptimizerTensor tensor, mtl::Command command) {
+void CombinedUpdates::add(const OptimizerStep& step, OptimizerTensor tensor,
+                          const std::shared_ptr<LossScale>& lossScale, mtl::Command command) {
+  if (lossScale) {
+    const auto& numbers = lossScale->numbers()->memory();
+    inspected_.push_back(
+        {tensor.gradient, tensor.count, reinterpret_cast<LossScaleNumbers*>(numbers->address())});
+    if (std::ranges::find(scales_, lossScale) == scales_.end()) {
+      scales_.push_back(lossScale);
+      command_.writes.push_back(numbers);
+    }
+  }
   if (steps_.empty() || !(steps_.back() == step)) steps_.push_back(step);
   tensor.step = steps_.size() - 1;
   tensors_.push_back(tensor);
@@ -48,28 +64,20 @@ void CombinedUpdates::add(const OptimizerStep& step, OptimizerTensor tensor, mtl
   take(command.retained, command_.retained);
 }
 
-void CombinedUpdates::inspect(const std::shared_ptr<LossScale>& lossScale,
-                              const std::shared_ptr<mtl::Memory>& gradient, std::size_t byteOffset,
-                              std::int64_t count) {
-  inspections_.push_back({lossScale, gradient, byteOffset, count});
-}
-
 void CombinedUpdates::record(mtl::CommandBuffer& commandBuffer) {
   if (tensors_.empty()) return;
-  std::vector<std::shared_ptr<LossScale>> scales;
-  for (const Inspection& i : inspections_) {
-    i.lossScale->inspect(commandBuffer, i.gradient, i.byteOffset, i.count);
-    if (std::ranges::find(scales, i.lossScale) == scales.end()) scales.push_back(i.lossScale);
-  }
   // The tensors are too many for the key, so it says that these updates are no others; that is nearly always
   // so, for the numbers of each step are its own.
   static std::atomic<std::uint64_t> last{0};
   command_.replay.work = identity_;
   command_.replay.numbers[0] = ++last;
-  command_.run = [update = onCuda_ ? onCuda : updateTensorsCpu, steps = std::move(steps_),
-                  tensors = std::move(tensors_)](mtl::Stream& stream) { update(stream, steps, tensors); };
+  command_.run = [kernels = onCuda_ ? onCuda : onCpu, inspected = std::move(inspected_),
+                  steps = std::move(steps_), tensors = std::move(tensors_)](mtl::Stream& stream) {
+    kernels.inspect(stream, inspected);
+    kernels.update(stream, steps, tensors);
+  };
   commandBuffer.append(std::move(command_));
-  for (const auto& scale : scales) scale->update(commandBuffer);
+  for (const auto& scale : scales_) scale->update(commandBuffer);
 }
 
 }  // namespace mps::detail

@@ -38,25 +38,19 @@ class CombinedUpdates {
   [[nodiscard]] bool takes(const std::shared_ptr<LossScale>& lossScale) const {
     return onCuda_ || lossScale != nullptr;
   }
-  /// Records a look at a gradient before the updates, and the end of the scale's step behind them.
-  void inspect(const std::shared_ptr<LossScale>& lossScale, const std::shared_ptr<mtl::Memory>& gradient,
-               std::size_t byteOffset, std::int64_t count);
+  /// @param lossScale null, or that of the step: all gradients are inspected before the first update, and its step ends
+  ///        behind the last one
   /// @param command what would have been recorded: its label and memory count
-  void add(const OptimizerStep& step, OptimizerTensor tensor, mtl::Command command);
+  void add(const OptimizerStep& step, OptimizerTensor tensor, const std::shared_ptr<LossScale>& lossScale,
+           mtl::Command command);
   /// Records what was put off.
   void record(mtl::CommandBuffer& commandBuffer);
 
  private:
-  struct Inspection {
-    std::shared_ptr<LossScale> lossScale;
-    std::shared_ptr<mtl::Memory> gradient;
-    std::size_t byteOffset;
-    std::int64_t count;
-  };
-
   bool onCuda_;
   std::shared_ptr<const void> identity_;
-  std::vector<Inspection> inspections_;
+  std::vector<LossScaleValues> inspected_;
+  std::vector<std::shared_ptr<LossScale>> scales_;
   std::vector<OptimizerStep> steps_;
   std::vector<OptimizerTensor> tensors_;
   mtl::Command command_;

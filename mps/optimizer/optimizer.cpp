@@ -131,14 +131,12 @@ void NNOptimizer::record(mtl::CommandBuffer& commandBuffer, OptimizerKind kind,
   if (auto* combined = detail::CombinedUpdates::current();
       combined != nullptr && problem.rows == 1 && combined->takes(lossScale_)) {
     const auto floats = [](std::byte* address) { return reinterpret_cast<float*>(address); };
-    if (lossScale_)
-      combined->inspect(lossScale_, arrays.gradient.memory, arrays.gradient.byteOffset, arrays.count);
     combined->add(
         {problem.rule, numbers, reinterpret_cast<const detail::LossScaleNumbers*>(operands.parameters[3])},
         {reinterpret_cast<const float*>(operands.gradient), reinterpret_cast<const float*>(operands.source),
          floats(operands.destination), floats(operands.parameters[0]), floats(operands.parameters[1]),
          floats(operands.parameters[2]), problem.count},
-        std::move(command));
+        lossScale_, std::move(command));
     return;
   }
   if (lossScale_) {
