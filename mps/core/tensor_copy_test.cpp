@@ -55,17 +55,18 @@ std::vector<CopyCase> copyCases() {
             cases.push_back({{.fills = true, .source = {}, .destination = source}, first, number});
         }
   for (const auto from : {Unorm8, Unorm16, Float16})
-    for (const std::int64_t gap : {0, 3})
-      for (const std::size_t first : {0U, 1U}) {
-        const TensorShape source = strided(TensorShape::dense(3, 5, 7, 3, from), gap);
-        const TensorShape whole = strided(TensorShape::dense(3, 5, 7, 3, Float32), gap);
-        const TensorShape part = strided(TensorShape::dense(3, 4, 6, 3, Float32), 0);
-        cases.push_back({{.source = source, .destination = whole}, first});
-        cases.push_back({{.offsetX = -3, .offsetY = 2, .source = source, .destination = part}, first});
-        cases.push_back(
-            {{.clampEdges = true, .offsetX = 2, .offsetY = -1, .source = source, .destination = part},
-             first});
-      }
+    for (const std::int64_t channels : {3, 4, 8})
+      for (const std::int64_t gap : {0, 3, 4})
+        for (const std::size_t first : {0U, 1U, 4U}) {
+          const TensorShape source = strided(TensorShape::dense(3, 5, 7, channels, from), gap);
+          const TensorShape whole = strided(TensorShape::dense(3, 5, 7, channels, Float32), gap);
+          const TensorShape part = strided(TensorShape::dense(3, 4, 6, channels, Float32), 0);
+          cases.push_back({{.source = source, .destination = whole}, first});
+          cases.push_back({{.offsetX = -3, .offsetY = 2, .source = source, .destination = part}, first});
+          cases.push_back(
+              {{.clampEdges = true, .offsetX = 2, .offsetY = -1, .source = source, .destination = part},
+               first});
+        }
   return cases;
 }
 
