@@ -458,6 +458,8 @@ struct WeightMap {
 
   /// Number of the weight that a packed one is, or -1 for a zero.
   __device__ std::int64_t given(std::int64_t packed) const {
+    // Without channels that were filled up the divisions would take most of the time.
+    if (inputs == packedInputs) return packed < givenCount ? packed : -1;
     const std::int64_t c = packed % packedInputs;
     const std::int64_t i = packed / packedInputs * inputs + c;
     return c < inputs && i < givenCount ? i : -1;
