@@ -24,7 +24,8 @@ constexpr std::int32_t kSourcePitch = kInputs + 8;
 /// Blocks that are there together: about two on each multiprocessor of a large GPU.
 constexpr std::int64_t kBlocks = 264;
 
-/// A block sums, for one row of the kernel, over every `slices`-th chunk of the gradient's rows. Rows of all images follow one another alike in both tensors, which have as many.
+/// A block sums, for one row of the kernel, over every `slices`-th chunk of the gradient's rows. Rows of all images follow
+/// one another alike in both tensors, which have as many.
 struct TensorCoreArguments {
   const float* source;
   const float* gradient;
