@@ -16,6 +16,7 @@
 #include <limits>
 
 #include "mps/core/neuron_descriptor.hpp"
+#include "mps/core/normal_tail-inl.hpp"
 #include "mps/core/vector_math-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();

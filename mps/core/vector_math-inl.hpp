@@ -21,7 +21,6 @@
 //   vectorExpForHalf             |x| <= 32                  16      |x| <= 87: 32; beyond it any number
 //   vectorLog1pForHalf           0 <= x <= 1                24
 //   vectorTanhForHalf            all                        16
-//   vectorTailProductForHalf     |x| <= 5.75                20      that of 5.75, which is below 2^-25
 //
 // The 8 is the product of an exponential and a quotient of polynomials, for negative x; it is a relative
 // error even in the tail, where 1 + erf(x) with an erf of 4 units would have no correct digit.
@@ -373,18 +372,6 @@ HWY_INLINE V vectorTanhForHalf(D d, V x) {
   return hn::CopySign(hn::Div(t, hn::Add(t, hn::Set(d, 2.0F))), x);
 }
 
-/// |x| Phi(-|x|).
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V vectorTailProductForHalf(D d, V x) {
-  // q of normalQuotient() for z <= 5.75.
-  constexpr float numerator[] = {0.49999997F, 0.33300861F, 0.10364879F, 0.013452601F};
-  constexpr float denominator[] = {1.0F, 1.4638986F, 0.87535063F, 0.25922827F, 0.033742721F};
-  const V z = atMost(d, hn::Abs(x), 5.75F);
-  const auto power = powerOfTwoForHalf<false>(d, hn::Mul(z, z), -0.5F * 1.44269504F);
-  const V quotient = hn::Div(evaluatePolynomial(d, z, numerator), evaluatePolynomial(d, z, denominator));
-  return hn::Mul(hn::Mul(z, hn::MulAdd(power.fraction, power.scale, power.scale)), quotient);
-}
-
 #else
 
 template <class D, class V = hn::Vec<D>>
@@ -398,11 +385,6 @@ HWY_INLINE V vectorExpForHalf(D d, V x) {
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V vectorTanhForHalf(D d, V x) {
   return vectorTanh(d, x);
-}
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V vectorTailProductForHalf(D d, V x) {
-  const V z = atMost(d, hn::Abs(x), 5.75F);
-  return hn::Mul(z, vectorNormal(d, z).tail);
 }
 
 #endif

@@ -16,6 +16,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "mps/core/normal_tail-inl.hpp"
 #include "mps/core/vector_math-inl.hpp"
 #include "mps/core/vector_runs-inl.hpp"
 
