@@ -68,6 +68,14 @@ inline std::vector<MatrixMultiplicationCase> matrixMultiplicationCases() {
        .interior = 3000,
        .matrices = 2,
        .transposeLeft = true},
+      {.name = "RowTimesWideMatrix", .columns = 5003, .interior = 37, .beta = 0.5F, .gap = 1},
+      {.name = "RowsTimesWideMatrices", .columns = 300, .interior = 6, .matrices = 3, .alpha = 2, .gap = 3},
+      {.name = "ColumnTransposedTimesWideMatrix",
+       .columns = 256,
+       .interior = 9,
+       .transposeLeft = true,
+       .gap = 2},
+      {.name = "NothingInsideAWideMatrix", .columns = 256, .interior = 0, .beta = 2},
   };
   for (int transposes = 0; transposes < 4; ++transposes)
     for (const float beta : {0.0F, 0.5F}) {

@@ -6,6 +6,7 @@
 #include "mps/core/onednn_plan_cpu.hpp"
 #include "mps/core/storage.hpp"
 #include "mps/matrix/matrix_problem.hpp"
+#include "mps/matrix/matrix_vector_cpu.hpp"
 #include "mtl/cpu/stream.hpp"
 
 namespace mps::detail {
@@ -191,8 +192,8 @@ Preparation preparePlain(const MatrixMultiplicationProblem& problem) {
 }  // namespace
 
 std::span<const Implementation<MatrixMultiplicationProblem>> matrixMultiplicationImplementationsCpu() {
-  static constexpr Implementation<MatrixMultiplicationProblem> implementations[] = {{"matmul", prepareMatmul},
-                                                                                    {"plain", preparePlain}};
+  static constexpr Implementation<MatrixMultiplicationProblem> implementations[] = {
+      {"strips", prepareRowTimesMatrix}, {"matmul", prepareMatmul}, {"plain", preparePlain}};
   return implementations;
 }
 

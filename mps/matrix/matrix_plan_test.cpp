@@ -97,12 +97,14 @@ class ProductCall {
 /// Whether an implementation may refuse a product; the last one of each place takes all.
 bool mayRefuse(std::string_view implementation, const MatrixMultiplicationCase& item) {
   if (implementation == "matmul") return item.interior == 0;
+  if (implementation == "strips") return item.rows != 1 || item.transposeRight || item.columns < 256;
   if (implementation == "cuBLASLt") return true;
   return implementation == "vector" && item.rows != 1 && item.columns != 1;
 }
 
-void checkProducts(const std::shared_ptr<mtl::Device>& place) {
-  for (const auto& implementation : matrixMultiplicationBackEnds.of(*place))
+void checkProducts(const std::shared_ptr<mtl::Device>& place,
+                   std::span<const Implementation<MatrixMultiplicationProblem>> implementations) {
+  for (const auto& implementation : implementations)
     for (const MatrixMultiplicationCase& item : matrixMultiplicationCases())
       for (const auto format : {Float32, Float16})
         for (const Tier tier : {Tier::Exact, Tier::Bounded}) {
@@ -127,19 +129,35 @@ void checkProducts(const std::shared_ptr<mtl::Device>& place) {
 TEST(MatrixMultiplicationPlan, EveryImplementationAgreesWithTheReference) {
   for (const auto& place : places()) {
     SCOPED_TRACE(place->name());
-    checkProducts(place);
+    checkProducts(place, matrixMultiplicationBackEnds.of(*place));
   }
 }
 
-TEST(MatrixMultiplicationPlan, PlainDoesNotDependOnTheThreads) {
-  const MatrixMultiplicationProblem problem = matrixMultiplicationCases()[4].problem(Float32);
-  const ForceImplementation force("plain");
+TEST(MatrixMultiplicationPlan, StripsAgreeOnEveryInstructionSet) {
+  forEachTarget([](const std::string& target) {
+    SCOPED_TRACE(target);
+    const auto implementations = matrixMultiplicationImplementationsCpu();
+    ASSERT_EQ(implementations.front().name, "strips");
+    checkProducts(testDevice(), implementations.first(1));
+  });
+}
+
+void expectSameBitsFromAllThreads(const char* implementation, const MatrixMultiplicationProblem& problem) {
+  const ForceImplementation force(implementation);
   const ChosenPlan chosen = preparePlan(matrixMultiplicationImplementationsCpu(), problem);
   ProductCall one(problem, RandomKind::Uniform);
   one.run(*chosen.plan, 1);
   ProductCall several(problem, RandomKind::Uniform);
   several.run(*chosen.plan, 7);
-  EXPECT_EQ(one.found(), several.found());
+  EXPECT_EQ(one.found(), several.found()) << implementation;
+}
+
+TEST(MatrixMultiplicationPlan, ThreadCountDoesNotMatter) {
+  const MatrixMultiplicationCase square{.name = "", .rows = 64, .columns = 64, .interior = 64};
+  const MatrixMultiplicationCase wide{.name = "", .columns = 5003, .interior = 37, .matrices = 2};
+  expectSameBitsFromAllThreads("plain", square.problem(Float32));
+  expectSameBitsFromAllThreads("strips", wide.problem(Float32));
+  expectSameBitsFromAllThreads("strips", wide.problem(Float16));
 }
 
 TEST(MatrixMultiplicationPlan, BetaZeroDoesNotReadTheResult) {

@@ -1,0 +1,167 @@
+#include "mps/matrix/matrix_vector_cpu.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <type_traits>
+
+#include "mps/core/highway_targets.hpp"
+#include "mtl/cpu/stream.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "mps/matrix/matrix_vector_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "mps/core/vector_runs-inl.hpp"
+
+#ifndef UNMETAL_MPS_MATRIX_STRIP_OF_COLUMNS
+#define UNMETAL_MPS_MATRIX_STRIP_OF_COLUMNS
+namespace mps::detail {
+
+/// Some columns of one matrix, and what belongs to them.
+template <class Element>
+struct StripOfColumns {
+  static constexpr std::int64_t capacity = 2048;
+
+  const Element* matrix = nullptr;
+  std::int64_t rowStride = 0;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;  ///< capacity at most
+  const Element* factors = nullptr;
+  std::int64_t factorStride = 0;
+  float alpha = 1;
+  float beta = 0;
+  Element* result = nullptr;
+};
+
+}  // namespace mps::detail
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace mps::detail::HWY_NAMESPACE {
+
+/// sums += the next `rows` rows, each times its factor.
+template <int rows, class Element>
+HWY_INLINE void addRowsOfStrip(const StripOfColumns<Element>& strip, std::int64_t firstRow, float* sums) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  const Element* const from = strip.matrix + firstRow * strip.rowStride;
+  V factors[rows];
+  for (int k = 0; k < rows; ++k)
+    factors[k] = hn::Set(d, loadFloat(strip.factors + (firstRow + k) * strip.factorStride));
+  forVectors(d, static_cast<std::size_t>(strip.columns), [&](std::size_t i, auto lanes) {
+    V sum = lanes.load(d, sums + i);
+    for (int k = 0; k < rows; ++k)
+      sum = hn::MulAdd(factors[k], lanes.load(d, ConstFloatRun(from + k * strip.rowStride + i)), sum);
+    lanes.store(d, sum, sums + i);
+  });
+}
+
+template <class Element>
+HWY_INLINE void multiplyStrip(const StripOfColumns<Element>& strip) {
+  const hn::ScalableTag<float> d;
+  const auto count = static_cast<std::size_t>(strip.columns);
+  alignas(64) float sums[StripOfColumns<Element>::capacity];
+  std::fill_n(sums, count, 0.0F);
+  constexpr int together = 8;
+  std::int64_t row = 0;
+  for (; row + together <= strip.rows; row += together) addRowsOfStrip<together>(strip, row, sums);
+  for (; row < strip.rows; ++row) addRowsOfStrip<1>(strip, row, sums);
+  forVectors(d, count, [&](std::size_t i, auto lanes) {
+    auto value = hn::Mul(hn::Set(d, strip.alpha), lanes.load(d, sums + i));
+    const FloatRun result(strip.result + i);
+    if (strip.beta != 0)
+      value = hn::MulAdd(hn::Set(d, strip.beta), lanes.load(d, ConstFloatRun(strip.result + i)), value);
+    lanes.store(d, value, result);
+  });
+}
+
+void multiplyStripOfFloats(const StripOfColumns<float>& strip) {
+  multiplyStrip(strip);
+}
+void multiplyStripOfHalves(const StripOfColumns<Float16>& strip) {
+  multiplyStrip(strip);
+}
+
+}  // namespace mps::detail::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace mps::detail {
+
+HWY_EXPORT(multiplyStripOfFloats);
+HWY_EXPORT(multiplyStripOfHalves);
+
+namespace {
+
+class RowTimesMatrixPlan final : public Plan {
+ public:
+  explicit RowTimesMatrixPlan(const MatrixMultiplicationProblem& problem) : problem_(problem) {}
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    if (problem_.result.format == ImageFeatureChannelFormat::Float16)
+      multiply<Float16>(stream, operands);
+    else
+      multiply<float>(stream, operands);
+  }
+
+ private:
+  template <class Element>
+  void multiply(mtl::Stream& stream, const Operands& operands) const {
+    const TensorShape& result = problem_.result;
+    const std::int64_t pieces = (result.channels + kPiece - 1) / kPiece;
+    const std::int64_t grain =
+        kGrainElements / (kPiece * std::max<std::int64_t>(1, problem_.interiorColumns()));
+    mtl::cpu::asCpu(stream).parallelFor(
+        result.images * pieces, grain + 1, [&](std::int64_t begin, std::int64_t end) {
+          while (begin < end) {
+            const std::int64_t first = begin % pieces;
+            const std::int64_t count =
+                std::min({end - begin, pieces - first, StripOfColumns<Element>::capacity / kPiece});
+            multiplyPieces<Element>(operands, begin / pieces, first * kPiece, count * kPiece);
+            begin += count;
+          }
+        });
+  }
+
+  template <class Element>
+  void multiplyPieces(const Operands& operands, std::int64_t n, std::int64_t first,
+                      std::int64_t count) const {
+    StripOfColumns<Element> strip;
+    strip.matrix =
+        reinterpret_cast<const Element*>(operands.secondary) + problem_.right.offset(n, 0, 0, first);
+    strip.rowStride = problem_.right.rowStride;
+    strip.rows = problem_.interiorColumns();
+    strip.columns = std::min(count, problem_.result.channels - first);
+    strip.factors = reinterpret_cast<const Element*>(operands.source) + problem_.left.offset(n, 0, 0, 0);
+    strip.factorStride = problem_.transposeLeft ? problem_.left.rowStride : 1;
+    strip.alpha = problem_.alpha;
+    strip.beta = problem_.beta;
+    strip.result = reinterpret_cast<Element*>(operands.destination) + problem_.result.offset(n, 0, 0, first);
+    if constexpr (std::is_same_v<Element, float>)
+      HWY_DYNAMIC_DISPATCH(multiplyStripOfFloats)(strip);
+    else
+      HWY_DYNAMIC_DISPATCH(multiplyStripOfHalves)(strip);
+  }
+
+  /// Columns that stay together: a cache line of float16.
+  static constexpr std::int64_t kPiece = 32;
+  static constexpr std::int64_t kGrainElements = 16384;
+
+  MatrixMultiplicationProblem problem_;
+};
+
+}  // namespace
+
+Preparation prepareRowTimesMatrix(const MatrixMultiplicationProblem& problem) {
+  constexpr std::int64_t fewestColumns = 256;
+  if (problem.result.height != 1) return Refusal{"the result has several rows"};
+  if (problem.transposeRight) return Refusal{"the matrix is transposed"};
+  if (problem.result.channels < fewestColumns) return Refusal{"too few columns to share among threads"};
+  return std::make_shared<const RowTimesMatrixPlan>(problem);
+}
+
+}  // namespace mps::detail
+
+#endif  // HWY_ONCE
