@@ -120,7 +120,7 @@ constexpr int kWide = kLanes<Float16>;
 
 /// copyPlaces for arrays of kWide channels, of tensors that have fewer.
 template <class From>
-__global__ void widenPixels(CopyArguments a) {
+__global__ void fillUpPixels(CopyArguments a) {
   Lanes<Float16> pixels[kPacks];
   a.grid.template forEachBatch<kPacks, kWide>(
       [&](int i, const ElementPlace& place) {
@@ -201,10 +201,10 @@ void launchCopy(mtl::Stream& stream, CopyArguments& arguments, const TensorShape
                     arguments);
 }
 
-void launchWiden(mtl::Stream& stream, CopyArguments& arguments, const TensorShape& to) {
+void launchFillUp(mtl::Stream& stream, CopyArguments& arguments, const TensorShape& to) {
   arguments.grid = ElementGrid(to, kWide, kPacks);
   withElementType(arguments.source.format, [&](auto element) {
-    mtl::cuda::launch(stream, widenPixels<decltype(element)>, arguments.grid.grid(), arguments.grid.block(),
+    mtl::cuda::launch(stream, fillUpPixels<decltype(element)>, arguments.grid.grid(), arguments.grid.block(),
                       0, arguments);
   });
 }
@@ -280,7 +280,7 @@ const std::byte* StagedInput::load(mtl::Stream& stream, const std::byte* tensor,
   else if (quads && isFloat16(tensor_) && isFloat16(to))
     launchCopy<Float16, Float16, kQuad>(stream, arguments, to);
   else if (isFloat16(to) && to.channels == kWide && tensor_.channels < kWide && isAligned(array))
-    launchWiden(stream, arguments, to);
+    launchFillUp(stream, arguments, to);
   else
     launchCopy<void, void, 1>(stream, arguments, to);
   return array;
