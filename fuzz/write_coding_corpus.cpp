@@ -8,6 +8,23 @@
 #include "mps/graph/coded_kernels.hpp"
 #include "mps/graph/test_network.hpp"
 
+namespace {
+
+/// As few steps and values as a graph that trains can have: most changes of a large one repeat each other.
+std::shared_ptr<mps::NNGraph> smallGraph(const std::shared_ptr<mtl::Device>& device) {
+  using namespace mps;
+  const auto convolution =
+      CNNConvolutionNode::create(NNImageNode::create(), test::layer(device, 1, 1, 2, "conv"));
+  const auto loss = CNNLossNode::create(
+      convolution->resultImage(),
+      CNNLossDescriptor::cnnLossDescriptor(CNNLossType::SoftMaxCrossEntropy, CNNReductionType::Sum));
+  std::vector<std::shared_ptr<NNImageNode>> results;
+  for (const auto& terminus : loss->trainingGraph(nullptr)) results.push_back(terminus->resultImage());
+  return NNGraph::create(device, results, std::vector<bool>(results.size(), false));
+}
+
+}  // namespace
+
 /// Writes corpus/coding: a kernel of every class and a graph that trains.
 int main(int argc, char** argv) {
   using namespace mps;
@@ -18,9 +35,7 @@ int main(int argc, char** argv) {
   const auto device = mtl::newCPUDevice(1);
   std::vector<std::shared_ptr<Kernel>> kernels;
   for (const test::CodedKernel& one : test::everyKernel(device)) kernels.push_back(one.kernel);
-  const test::SmallNetwork network(test::layer(device, 3, 1, 4, "conv"),
-                                   test::layer(device, 4, 4, 3, "dense"));
-  kernels.push_back(network.trainingGraph(device));
+  kernels.push_back(smallGraph(device));
   for (const auto& kernel : kernels) {
     KeyedArchiver archiver;
     archiver.encode("kernel", kernel);

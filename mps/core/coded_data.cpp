@@ -32,9 +32,9 @@ class TreeBuilder final : public nlohmann::json_sax<Value> {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool key(string_t& value) override {
-    Value& map = *open_.back();
-    if (map.contains(value)) return fail("the key \"" + value + "\" twice in a map");
-    place_ = &map[value];
+    const auto [place, isNew] = open_.back()->emplace(value, nullptr);
+    if (!isNew) return fail("the key \"" + value + "\" twice in a map");
+    place_ = &*place;
     return true;
   }
   bool parse_error(std::size_t position, const std::string& /*token*/,

@@ -33,7 +33,7 @@ class CodedData {
   struct Scope {
     Value* value;
     std::string className;
-    std::set<std::string, std::less<>> read;  ///< keys that were asked for
+    std::vector<const Value*> read;  ///< what was asked for; as few as a class has properties
   };
   std::vector<Scope> scopes;
   [[nodiscard]] Scope& scope() { return scopes.back(); }

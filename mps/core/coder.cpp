@@ -1,5 +1,6 @@
 #include "mps/core/coder.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -85,17 +86,17 @@ namespace {
 
 Value& newValue(const Coder& coder, CodedData& data, std::string_view key) {
   if (coder.isDecoding()) coder.refuse(key, "written", "a read: this coder decodes");
-  Value& map = *data.scope().value;
-  if (map.contains(key)) coder.refuse(key, "written already", "a key for each value");
-  return map[std::string(key)];
+  const auto [place, isNew] = data.scope().value->emplace(std::string(key), nullptr);
+  if (!isNew) coder.refuse(key, "written already", "a key for each value");
+  return *place;
 }
 
 Value& readValue(const Coder& coder, CodedData& data, std::string_view key) {
   if (!coder.isDecoding()) coder.refuse(key, "read", "a write: this coder encodes");
   CodedData::Scope& scope = data.scope();
-  const auto found = scope.value->find(std::string(key));
+  const auto found = scope.value->find(key);
   if (found == scope.value->end()) coder.refuse(key, "missing", "a value");
-  scope.read.insert(std::string(key));
+  scope.read.push_back(&*found);
   return *found;
 }
 
@@ -121,8 +122,9 @@ void Coder::codeClass(std::string_view className) {
 
 void Coder::checkAllRead() const {
   const CodedData::Scope& scope = data_->scope();
-  for (const auto& [key, value] : scope.value->items())
-    if (!scope.read.contains(key)) refuse(key, "there", "no such property");
+  for (auto value = scope.value->cbegin(); value != scope.value->cend(); ++value)
+    if (std::ranges::find(scope.read, &*value) == scope.read.end())
+      refuse(value.key(), "there", "no such property");
 }
 
 bool Coder::contains(std::string_view key) const {
