@@ -115,7 +115,7 @@ Picture parseJpeg(std::span<const std::byte> file, const std::string& name) {
   JpegReader reader;
   const auto failure = [&] { return mps::Error(name + " is not a valid JPEG picture: " + reader.message()); };
   if (!reader.readHeader(file)) throw failure();
-  detail::checkPictureSize(name, reader.width(), reader.height());
+  detail::checkPictureSize(name, reader.width(), reader.height(), file.size());
   std::vector<std::uint8_t> pixels(reader.height() * reader.width() * reader.channels());
   if (!reader.readPixels(pixels.data())) throw failure();
   const bool isPrint = reader.channels() == 4;

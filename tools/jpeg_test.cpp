@@ -107,6 +107,19 @@ TEST(Jpeg, DamagedFilesAreNamed) {
   EXPECT_TRUE(error(deep).starts_with(begin)) << error(deep);
 }
 
+TEST(Jpeg, FewBytesAreNoLargePicture) {
+  std::string file = jpegOf(8, 8, repeated(64, {5}), grey);
+  const std::size_t frame = file.find("\xFF\xC0");
+  ASSERT_NE(frame, std::string::npos);
+  for (const std::size_t extent : {frame + 5, frame + 7}) {
+    file[extent] = 0x20;
+    file[extent + 1] = 0;
+  }
+  EXPECT_EQ(errorOf<mps::Error>([&] { parse(file); }), "x.jpg has 8192 x 8192 pixels in " +
+                                                           std::to_string(file.size()) +
+                                                           " bytes, more than 8256 for each byte");
+}
+
 TEST(Jpeg, ManyScansAreRefused) {
   JpegKind kind;
   kind.separate = true;

@@ -132,7 +132,7 @@ Picture parsePng(std::span<const std::byte> file, const std::string& name) {
     return mps::Error(name + " is not a valid PNG picture: " + image->message);
   };
   if (!::png_image_begin_read_from_memory(image.get(), file.data(), file.size())) throw fail();
-  detail::checkPictureSize(name, image->width, image->height);
+  detail::checkPictureSize(name, image->width, image->height, file.size());
   // Numbers of 16 bits are taken to be on the same scale as those of 8 bits, not proportional to light.
   image->flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
   image->format &= PNG_FORMAT_FLAG_COLOR | PNG_FORMAT_FLAG_ALPHA;
@@ -181,10 +181,15 @@ Picture coverPicture(const Picture& picture, std::size_t height, std::size_t wid
   return fitPicture(part, height, width, channels);
 }
 
-void detail::checkPictureSize(const std::string& name, std::uint64_t width, std::uint64_t height) {
-  if (height == 0 || width <= mostPicturePixels / height) return;
-  throw mps::Error(name + " has " + std::to_string(width) + " x " + std::to_string(height) +
-                   " pixels, more than the " + std::to_string(mostPicturePixels) + " that are allowed");
+void detail::checkPictureSize(const std::string& name, std::uint64_t width, std::uint64_t height,
+                              std::uint64_t fileBytes) {
+  const std::string size =
+      name + " has " + std::to_string(width) + " x " + std::to_string(height) + " pixels";
+  if (height > 0 && width > mostPicturePixels / height)
+    throw mps::Error(size + ", more than the " + std::to_string(mostPicturePixels) + " that are allowed");
+  if ((width * height + mostPixelsPerByte - 1) / mostPixelsPerByte > fileBytes)
+    throw mps::Error(size + " in " + std::to_string(fileBytes) + " bytes, more than " +
+                     std::to_string(mostPixelsPerByte) + " for each byte");
 }
 
 }  // namespace unmetal

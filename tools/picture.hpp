@@ -19,11 +19,14 @@ struct Picture {
 
 /// Most pixels that parsePng() accepts.
 inline constexpr std::uint64_t mostPicturePixels = std::uint64_t{1} << 26;
+/// Most pixels for each byte of a file: what deflate can make of one (1032 bytes) in pixels of one bit. A JPEG file has
+/// a bit at least for 64 pixels, unless it is coded arithmetically, of which kind almost empty ones are refused.
+inline constexpr std::uint64_t mostPixelsPerByte = 8256;
 
 /// Decodes a PNG file of any kind: grey, colour or palette, 1 to 16 bits, interlaced or not. Transparent
 /// parts are mixed with black, the background of MNIST and its successors. The size in the header is looked
 /// at before memory is taken. Throws mps::Error with one sentence that begins with `name` when the file is no
-/// PNG, damaged, cut off or larger than mostPicturePixels.
+/// PNG, damaged, cut off or larger than mostPicturePixels, or than its bytes can hold (mostPixelsPerByte).
 Picture parsePng(std::span<const std::byte> file, const std::string& name);
 
 /// Decodes a JPEG file of 8 bits: grey, colour (YCbCr, RGB) or print (CMYK, YCCK, mixed as if inks were perfect),
@@ -44,8 +47,9 @@ Picture fitPicture(const Picture& picture, std::size_t height, std::size_t width
 Picture coverPicture(const Picture& picture, std::size_t height, std::size_t width, std::size_t channels);
 
 namespace detail {
-/// Throws mps::Error when it is more than mostPicturePixels.
-void checkPictureSize(const std::string& name, std::uint64_t width, std::uint64_t height);
+/// Throws mps::Error when it is more than mostPicturePixels, or mostPixelsPerByte.
+void checkPictureSize(const std::string& name, std::uint64_t width, std::uint64_t height,
+                      std::uint64_t fileBytes);
 }  // namespace detail
 
 }  // namespace unmetal

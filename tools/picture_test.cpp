@@ -144,6 +144,20 @@ TEST(PictureTest, SizeIsCheckedBeforeMemoryIsTaken) {
             "x.png has 60000 x 60000 pixels, more than the 67108864 that are allowed");
 }
 
+TEST(PictureTest, FewBytesAreNoLargePicture) {
+  const std::string file = pngOf({8000, 8000, 1, Grey}, {{0}});
+  EXPECT_EQ(errorOf<mps::Error>([&] { parse(file); }), "x.png has 8000 x 8000 pixels in " +
+                                                           std::to_string(file.size()) +
+                                                           " bytes, more than 8256 for each byte");
+}
+
+TEST(PictureTest, AnEmptyPictureOfManyPixelsIsRead) {
+  // Of all files nearest to the limit: each byte of deflate's says 1032 times eight black pixels.
+  const std::string file = pngOf({4096, 4096, 1, Grey}, std::vector<Pixels>(4096, Pixels(513)));
+  EXPECT_GT(4096 * 4096 / file.size(), mostPixelsPerByte * 3 / 4);
+  EXPECT_EQ(parse(file).pixels, Pixels(std::size_t{4096} * 4096));
+}
+
 TEST(FitPictureTest, SameSizeIsUnchanged) {
   const Picture picture{1, 2, 1, {3, 4}};
   EXPECT_EQ(fitPicture(picture, 1, 2, 1).pixels, picture.pixels);
