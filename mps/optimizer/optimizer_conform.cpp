@@ -1,10 +1,13 @@
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "mps/conform/kernel_cases.hpp"
 #include "mps/conform/stored_values.hpp"
+#include "mps/core/loss_scale.hpp"
 #include "mps/optimizer/combined_updates.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/optimizer/optimizer_cases.hpp"
@@ -38,9 +41,17 @@ TensorShape rowsOf(const OptimizerProblem& problem, std::int64_t stride) {
   return {1, problem.rows, 1, problem.count, problem.rows * stride, stride, problem.count, kFloat32};
 }
 
-/// @param isScaled  the gradients are those of a loss 4 times as large
+constexpr float kLossScale = 4;
+
+enum class Scaling : std::uint8_t {
+  None,
+  Scaled,     ///< the gradients are those of a loss kLossScale times as large
+  Overflowed  ///< and one of them was too large: nothing is updated
+};
+constexpr const char* kScalingNames[] = {"", "Scaled", "Overflowed"};
+
 void runPlan(ConformRun& run, const OptimizerImplementation& implementation, const OptimizerCase& item,
-             bool isScaled) {
+             Scaling scaling) {
   const OptimizerProblem& problem = item.problem;
   const OptimizerKind kind = problem.rule.kind;
   const auto plan = run.prepare(implementation, problem);
@@ -54,8 +65,10 @@ void runPlan(ConformRun& run, const OptimizerImplementation& implementation, con
   TestTensor momentum = run.source(rowsOf(problem, problem.momentumStride), random, 1);
   TestTensor velocity = run.source(rowsOf(problem, problem.velocityStride), RandomKind::Positive, 1);
   TestTensor maximum = run.source(rowsOf(problem, problem.maximumVelocityStride), RandomKind::Positive, 1);
-  TestTensor lossScale =
-      run.source(TensorShape::dense(1, 1, 1, 5, kFloat32), std::vector<double>{4, 0.25, 0, 0, 0}, 1);
+  // LossScaleNumbers; that it overflowed is any bit.
+  TestTensor lossScale = run.source(
+      TensorShape::dense(1, 1, 1, 5, kFloat32),
+      std::vector<double>{kLossScale, 1 / kLossScale, scaling == Scaling::Overflowed ? 1.0 : 0.0, 0, 0}, 1);
   TestTensor& written = item.inPlace ? values : result;
   Operands operands;
   operands.gradient = gradient.address();
@@ -64,7 +77,7 @@ void runPlan(ConformRun& run, const OptimizerImplementation& implementation, con
   if (hasMomentum(kind)) operands.parameters[0] = momentum.address();
   if (hasVelocity(kind)) operands.parameters[1] = velocity.address();
   if (hasMaximumVelocity(kind)) operands.parameters[2] = maximum.address();
-  if (isScaled) operands.parameters[3] = lossScale.address();
+  if (scaling != Scaling::None) operands.parameters[3] = lossScale.address();
   operands.scalars = item.numbers.scalars();
   OptimizerReferenceTensors before;
   before.gradient = gradient.reference();
@@ -74,9 +87,10 @@ void runPlan(ConformRun& run, const OptimizerImplementation& implementation, con
   if (hasMaximumVelocity(kind)) before.maximumVelocity = maximum.reference();
   run.execute(*plan, operands);
   run.require(gradient.isUnchanged() && (item.inPlace || values.isUnchanged()), "an input was written");
-  if (isScaled)
-    for (double& value : before.gradient.values) value /= 4;
-  const OptimizerReferenceTensors expected = optimizerReference(problem.rule, item.numbers, before);
+  if (scaling != Scaling::None)
+    for (double& value : before.gradient.values) value /= kLossScale;
+  const OptimizerReferenceTensors expected =
+      scaling == Scaling::Overflowed ? before : optimizerReference(problem.rule, item.numbers, before);
   run.check(expected.values, written, Zeros::Expected);
   if (hasMomentum(kind)) run.check(expected.momentum, momentum, Zeros::Expected);
   if (hasVelocity(kind)) run.check(expected.velocity, velocity, Zeros::Expected);
@@ -113,14 +127,17 @@ struct KernelUpdate {
   static constexpr float kEpsilon = 1e-6F;
 
   OptimizerRule rule;
+  std::shared_ptr<LossScale> lossScale;
   TestVector gradient;
   TestVector values;
   TestVector momentum;
   TestVector velocity;
   TestVector maximum;
 
-  KernelUpdate(ConformRun& run, OptimizerKind kind, std::size_t length, bool clips)
+  KernelUpdate(ConformRun& run, OptimizerKind kind, std::size_t length, bool clips,
+               std::shared_ptr<LossScale> scale = nullptr)
       : rule{kind, NNRegularizationType::L2, clips},
+        lossScale(std::move(scale)),
         gradient(run, length, RandomKind::Uniform),
         values(run, length, RandomKind::Uniform),
         momentum(run, length, RandomKind::Uniform),
@@ -135,18 +152,22 @@ struct KernelUpdate {
     const OptimizerKind kind = rule.kind;
     const NNOptimizerDescriptor descriptor(0.03125F, 0.75F, rule.applyGradientClipping, 0.5F, -0.25F,
                                            NNRegularizationType::L2, 0.125F);
-    if (kind == OptimizerKind::RMSProp)
-      NNOptimizerRMSProp::create(device, kDecay, kEpsilon, descriptor)
-          ->encode(commandBuffer, gradient.vector, values.vector, velocity.vector, values.vector);
-    else if (isAdam())
-      NNOptimizerAdam::create(device, kDecay, kBeta2, kEpsilon, 2, descriptor)
-          ->encode(commandBuffer, gradient.vector, values.vector, momentum.vector, velocity.vector,
+    if (kind == OptimizerKind::RMSProp) {
+      const auto rmsProp = NNOptimizerRMSProp::create(device, kDecay, kEpsilon, descriptor);
+      rmsProp->setLossScale(lossScale);
+      rmsProp->encode(commandBuffer, gradient.vector, values.vector, velocity.vector, values.vector);
+    } else if (isAdam()) {
+      const auto adam = NNOptimizerAdam::create(device, kDecay, kBeta2, kEpsilon, 2, descriptor);
+      adam->setLossScale(lossScale);
+      adam->encode(commandBuffer, gradient.vector, values.vector, momentum.vector, velocity.vector,
                    kind == OptimizerKind::AMSGrad ? maximum.vector : nullptr, values.vector);
-    else
-      NNOptimizerStochasticGradientDescent::create(device, static_cast<float>(kDecay),
-                                                   kind == OptimizerKind::SGDNesterov, descriptor)
-          ->encode(commandBuffer, gradient.vector, values.vector,
-                   kind == OptimizerKind::SGD ? nullptr : momentum.vector, values.vector);
+    } else {
+      const auto sgd = NNOptimizerStochasticGradientDescent::create(
+          device, static_cast<float>(kDecay), kind == OptimizerKind::SGDNesterov, descriptor);
+      sgd->setLossScale(lossScale);
+      sgd->encode(commandBuffer, gradient.vector, values.vector,
+                  kind == OptimizerKind::SGD ? nullptr : momentum.vector, values.vector);
+    }
   }
   void check(ConformRun& run) const {
     const OptimizerKind kind = rule.kind;
@@ -161,6 +182,8 @@ struct KernelUpdate {
     numbers.epsilon = static_cast<double>(kEpsilon);
     OptimizerReferenceTensors before;
     before.gradient = gradient.before;
+    if (lossScale)
+      for (double& value : before.gradient.values) value /= kLossScale;
     before.values = values.before;
     if (hasMomentum(kind)) before.momentum = momentum.before;
     if (hasVelocity(kind)) before.velocity = velocity.before;
@@ -180,11 +203,13 @@ void runKernel(ConformRun& run, OptimizerKind kind, std::size_t length, bool cli
     update.check(run);
 }
 
-/// Updates of tensors of several sizes that a graph puts together, on a GPU in one launch.
-void runCombined(ConformRun& run, OptimizerKind kind, bool clips) {
+/// Updates of tensors of several sizes that a graph puts together: on a GPU in one launch, on a CPU in one
+/// loop where they wait for a loss scale.
+void runCombined(ConformRun& run, OptimizerKind kind, bool isScaled, bool clips) {
+  const auto lossScale = isScaled ? LossScale::create(run.device(), {.initialScale = kLossScale}) : nullptr;
   std::vector<KernelUpdate> updates;
   constexpr std::array<std::size_t, 4> lengths{3, 9000, 64, 4097};
-  for (const std::size_t length : lengths) updates.emplace_back(run, kind, length, clips);
+  for (const std::size_t length : lengths) updates.emplace_back(run, kind, length, clips, lossScale);
   const bool accepted = run.encode([&](const auto& commandBuffer) {
     CombinedUpdates combined(*run.device(), std::make_shared<int>());
     {
@@ -204,9 +229,9 @@ void conformClass(Conform& conform, const OptimizerImplementation& implementatio
   std::vector<ConformCase> cases;
   for (const OptimizerCase& item : optimizerCases())
     if (className(item.problem.rule.kind) == kernel && item.exact == (tier == Tier::Exact))
-      for (const bool isScaled : {false, true})
-        cases.push_back({item.name + (isScaled ? "Scaled" : ""),
-                         [=](ConformRun& run) { runPlan(run, implementation, item, isScaled); }});
+      for (const Scaling scaling : {Scaling::None, Scaling::Scaled, Scaling::Overflowed})
+        cases.push_back({item.name + kScalingNames[static_cast<std::size_t>(scaling)],
+                         [=](ConformRun& run) { runPlan(run, implementation, item, scaling); }});
   if (tier == Tier::Bounded)
     for (const OptimizerKind kind : optimizerKinds())
       for (const bool clips : {false, true}) {
@@ -214,8 +239,9 @@ void conformClass(Conform& conform, const OptimizerImplementation& implementatio
         for (const std::size_t length : {std::size_t{5}, std::size_t{1000}})
           cases.push_back({std::string("Kernel") + name(kind) + std::to_string(length),
                            [=](ConformRun& run) { runKernel(run, kind, length, clips); }});
-        cases.push_back(
-            {std::string("Combined") + name(kind), [=](ConformRun& run) { runCombined(run, kind, clips); }});
+        for (const bool isScaled : {false, true})
+          cases.push_back({std::string("Combined") + (isScaled ? "Scaled" : "") + name(kind),
+                           [=](ConformRun& run) { runCombined(run, kind, isScaled, clips); }});
       }
   conformRow(conform, key, cases);
 }
