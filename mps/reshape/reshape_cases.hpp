@@ -34,7 +34,6 @@ struct ReshapeCase {
   ReshapeSize before = {0, 0, 0};  ///< of Axes: where the source begins in the result
   bool fills = false;              ///< with a value for each channel
   ReshapeMemory memory = ReshapeMemory::Dense;
-  bool readsNothing = false;
 
   [[nodiscard]] ReshapeProblem forward(ImageFeatureChannelFormat sourceFormat,
                                        ImageFeatureChannelFormat resultFormat) const {
@@ -120,6 +119,8 @@ inline std::vector<ReshapeCase> reshapeCases() {
       {"OneRow", 1, {1, 6, 17}, {4, 6, 17}, {2, 0, 0}},
       {"Slice", 3, {6, 7, 12}, {3, 4, 5}, {-2, -1, -4}},
       {"SliceAcrossTheEdge", 2, {5, 4, 6}, {4, 5, 4}, {-3, 2, -3}},
+      {"SliceBehindTheSource", 2, {2, 3, 4}, {5, 4, 7}, {-5, -8, -9}},
+      {"SliceBeforeTheSource", 2, {2, 3, 4}, {3, 5, 6}, {5, 9, 8}},
       {"Threads", 2, {21, 19, 33}, {24, 25, 33}, {2, 3, 0}},
       {"Strided", 3, {3, 4, 5}, {5, 7, 8}, {1, 2, 2}, Strided},
       {"RepeatedImage", 2, {2, 3, 4}, {4, 5, 4}, {1, 1, 0}, RepeatedImage},
@@ -149,8 +150,7 @@ inline std::vector<ReshapeCase> reshapeCases() {
                  .images = 2,
                  .source = {2, 3, 4},
                  .result = {3, 2, 4},
-                 .before = {4, -7, 0},
-                 .readsNothing = true});
+                 .before = {4, -7, 0}});
   return all;
 }
 

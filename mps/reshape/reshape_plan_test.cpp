@@ -1,5 +1,13 @@
 #include "mps/conform/plan_testing.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "mps/conform/guarded_memory.hpp"
+#include "mps/core/storage.hpp"
 #include "mps/core/streamed_stores.hpp"
 #include "mps/reshape/reshape_cases.hpp"
 #include "mps/reshape/reshape_reference.hpp"
@@ -95,6 +103,50 @@ TEST_P(ReshapePlan, WithoutImagesNothingHappens) {
       EXPECT_TRUE(call.found().empty());
     }
   }
+}
+
+/// Memory that ends where a tensor does: the address sanitizer sees any access beside it.
+class ExactMemory {
+ public:
+  explicit ExactMemory(const TensorShape& shape)
+      : bytes_(static_cast<std::size_t>(
+            (shape.offset(shape.images - 1, shape.height - 1, shape.width - 1, shape.channels - 1) + 1) *
+            static_cast<std::int64_t>(bytesPerChannel(shape.format)))) {}
+  std::span<std::byte> bytes() { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+TEST(ReshapeMemory, NothingBesideTheTensorsIsTouched) {
+  for (const auto format : {Float32, Float16})
+    for (const ReshapeCase& reshape : reshapeCases())
+      for (const ReshapeProblem& problem :
+           {reshape.forward(format, format), reshape.gradient(format, format)}) {
+        SCOPED_TRACE(reshape.name + ": " + problem.describe());
+        ExactMemory input(problem.input);
+        ExactMemory destination(problem.destination);
+        std::ranges::fill(input.bytes(), std::byte{0x3C});
+        fillWithPoison(destination.bytes());
+        Operands operands{.destination = destination.bytes().data()};
+        (problem.direction == Forward ? operands.source : operands.gradient) = input.bytes().data();
+        const auto plan = preparePlan(reshapeImplementationsCpu(), problem).plan;
+        runPlan(*plan, operands, testDevice(), 1);
+        // The case's own test judges the values; here all of them are numbers.
+        const TensorShape& shape = problem.destination;
+        withElementType(format, [&](auto element) {
+          for (std::int64_t n = 0; n < shape.images; ++n)
+            for (std::int64_t y = 0; y < shape.height; ++y)
+              for (std::int64_t x = 0; x < shape.width; ++x) {
+                std::memcpy(
+                    &element,
+                    destination.bytes().data() +
+                        static_cast<std::size_t>(shape.offset(n, y, x, shape.channels - 1)) * sizeof element,
+                    sizeof element);
+                ASSERT_TRUE(std::isfinite(loadFloat(&element))) << n << " " << y << " " << x;
+              }
+        });
+      }
 }
 
 INSTANTIATE_TEST_SUITE_P(Entries, ReshapePlan, testing::ValuesIn(entriesOf(reshapeBackEnds)),
