@@ -322,6 +322,14 @@ std::shared_ptr<Kernel> CNNAdd::clone() const {
   return std::shared_ptr<CNNAdd>(new CNNAdd(*this));
 }
 
+void CNNAdd::describeOperation(ArithmeticProblem& problem) const {
+  problem.hasReLU = hasGraphReLU_;
+}
+void CNNAdd::codeProperties(Coder& coder) {
+  CNNArithmetic::codeProperties(coder);
+  coder.code("hasGraphReLU", hasGraphReLU_);
+}
+
 CNNSubtract::CNNSubtract(const std::shared_ptr<mtl::Device>& device)
     : CNNArithmetic(device, ArithmeticOperation::Subtract) {}
 std::shared_ptr<CNNSubtract> CNNSubtract::create(const std::shared_ptr<mtl::Device>& device) {

@@ -137,11 +137,20 @@ class CNNAdd : public CNNArithmetic {
   static std::shared_ptr<CNNAdd> decode(Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
     return detail::decodeAs<CNNAdd>(coder, device);
   }
+  /// The library's own: a ReLU of slope 0 that a graph has fused behind the limits, which have to be the default ones; its
+  /// gradient stays a kernel of its own.
+  void setGraphReLU(bool hasReLU) { hasGraphReLU_ = hasReLU; }
+  [[nodiscard]] bool hasGraphReLU() const { return hasGraphReLU_; }
 
  protected:
   explicit CNNAdd(const std::shared_ptr<mtl::Device>& device);
   CNNAdd(const CNNAdd&) = default;
+  void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+  void describeOperation(detail::ArithmeticProblem& problem) const override;
+
+ private:
+  bool hasGraphReLU_ = false;
 };
 
 /// primaryScale x - secondaryScale y + bias (MPSCNNSubtract).

@@ -75,6 +75,7 @@ struct ArithmeticNumbers {
   float bias = 0;
   float minimumValue = -FLT_MAX;
   float maximumValue = FLT_MAX;
+  bool hasReLU = false;
 
   void setIn(ArithmeticProblem& problem) const {
     problem.primaryScale = primaryScale;
@@ -82,6 +83,7 @@ struct ArithmeticNumbers {
     problem.bias = bias;
     problem.minimumValue = minimumValue;
     problem.maximumValue = maximumValue;
+    problem.hasReLU = hasReLU;
   }
 };
 
@@ -177,6 +179,7 @@ inline std::vector<ArithmeticTensors> arithmeticTensors() {
 inline std::vector<ArithmeticNumbers> arithmeticNumbers() {
   return {
       {},
+      {.hasReLU = true},
       {.primaryScale = 2, .secondaryScale = -1, .bias = 3},
       {.primaryScale = -1, .secondaryScale = 3, .bias = -2, .minimumValue = -4.5F, .maximumValue = 3.5F},
   };

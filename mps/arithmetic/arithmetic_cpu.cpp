@@ -432,6 +432,7 @@ std::string ArithmeticProblem::describe() const {
     text += gradient.describe();
     if (needsSecondary()) text += ", " + secondary.describe();
   }
+  if (hasReLU) text += ", ReLU";
   if (hasMask()) text += ", mask";
   if (hasQuotient()) text += ", quotient";
   return text + " -> " + destination.describe();

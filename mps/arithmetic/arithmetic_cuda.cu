@@ -98,9 +98,10 @@ class ArithmeticShapes {
 
 /// Calls body with PlainForward of the operation.
 template <class Body>
-void withPlain(ArithmeticOperation operation, Body body) {
+void withPlain(const ArithmeticProblem& problem, Body body) {
   using enum ArithmeticOperation;
-  switch (operation) {
+  if (problem.hasReLU) return body(cuda::PlainForward<Add, true>());
+  switch (problem.operation) {
     case Add:
       return body(cuda::PlainForward<Add>());
     case Subtract:
@@ -183,7 +184,7 @@ class ElementPlan final : public Plan {
       const cuda::ArithmeticForward function(problem, saved);
       // Of float32 memory is the bound in any case.
       if constexpr (Access::lanes == cuda::kLanes<Float16>)
-        if (function.isPlain()) return withPlain(problem.operation, forward);
+        if (function.isPlain()) return withPlain(problem, forward);
       forward(function);
     });
   }

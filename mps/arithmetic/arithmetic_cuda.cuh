@@ -2,6 +2,7 @@
 
 #include "mps/arithmetic/arithmetic_problem.hpp"
 #include "mps/core/channel_grid_cuda.cuh"
+#include "mps/core/neuron_cuda.cuh"
 #include "mps/core/special_functions_cuda.cuh"
 
 /// The formulas of ArithmeticProblem, for packs of elements. Values holds a pack.
@@ -87,9 +88,10 @@ struct SavedViews {
 
 struct ArithmeticForward {
   ArithmeticOperation operation;
-  float a, b, bias, minimum, maximum, threshold;
+  float a, b, bias, minimum, maximum, lowest, threshold;
   bool hasScales;
   bool hasLimits;
+  bool hasReLU;
   SavedViews saved;
 
   ArithmeticForward(const ArithmeticProblem& problem, const SavedViews& savedViews)
@@ -99,17 +101,19 @@ struct ArithmeticForward {
         bias(problem.bias),
         minimum(problem.minimumValue),
         maximum(problem.maximumValue),
+        lowest(problem.lowest()),
         threshold(problem.threshold),
         hasScales(a != 1 || b != 1),
         // What is beyond the largest numbers is infinite as a half in any case.
         hasLimits(minimum > -FLT_MAX || maximum < FLT_MAX ||
                   problem.destination.format != ImageFeatureChannelFormat::Float16),
+        hasReLU(problem.hasReLU),
         saved(savedViews) {}
 
   /// Whether PlainForward gives the same.
   [[nodiscard]] bool isPlain() const {
-    return !isComparison(operation) && !hasScales && !hasLimits && bias == 0 &&
-           saved.mask.memory == nullptr && saved.quotient.memory == nullptr;
+    return !isComparison(operation) && (!hasReLU || operation == ArithmeticOperation::Add) && !hasScales &&
+           !hasLimits && bias == 0 && saved.mask.memory == nullptr && saved.quotient.memory == nullptr;
   }
 
   template <class Values>
@@ -159,9 +163,9 @@ struct ArithmeticForward {
       storeFloats(divide(in[0], in[1]),
                   reinterpret_cast<float*>(saved.quotient.memory) + saved.quotient.offset(place));
     }
-    if (!hasLimits) return;
+    if (!hasLimits && !hasReLU) return;
     // Comparisons, because the minimum and maximum of two numbers drop NaN.
-    for (float& r : result.values) r = r > maximum ? maximum : r < minimum ? minimum : r;
+    for (float& r : result.values) r = r > maximum ? maximum : r < lowest ? lowest : r;
   }
 
  private:
@@ -184,8 +188,8 @@ struct ArithmeticForward {
   }
 };
 
-/// x and y combined and nothing else: ArithmeticForward where that is all there is to do.
-template <ArithmeticOperation operation>
+/// x and y combined and nothing else, or a sum before a ReLU: ArithmeticForward where that is all there is to do.
+template <ArithmeticOperation operation, bool hasReLU = false>
 struct PlainForward {
   template <class Values>
   __device__ void operator()(const ElementPlace& /*place*/, const Values (&in)[2], Values& result) const {
@@ -199,6 +203,7 @@ struct PlainForward {
         result.values[i] = operation == ArithmeticOperation::Add        ? x + y
                            : operation == ArithmeticOperation::Subtract ? x - y
                                                                         : x * y;
+        if constexpr (hasReLU) result.values[i] = kinkedLine(result.values[i], 0.0F);
       }
     }
   }

@@ -429,6 +429,7 @@ TEST(ArithmeticPlans, EveryNumberMatters) {
       expectSeen(operation, direction, "minimumValue", [](auto& p) { p.minimumValue *= factor; });
       expectSeen(operation, direction, "maximumValue", [](auto& p) { p.maximumValue *= factor; });
     }
+  expectSeen(Add, Forward, "hasReLU", [](auto& p) { p.hasReLU = true; });
   expectSeen(Equal, Forward, "threshold", [](auto& p) { p.threshold = 1; });
   expectSeen(Equal, Forward, "operation", [](auto& p) { p.operation = NotEqual; });
   expectSeen(NotEqual, Forward, "operation", [](auto& p) { p.operation = Equal; });

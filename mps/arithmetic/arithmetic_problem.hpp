@@ -49,7 +49,8 @@ enum class ArithmeticDirection : std::uint8_t {
 /// Comparisons, section 5.4, are forward only and use neither scales, bias nor limits: r is 1 where |x - y| <= threshold
 /// (Equal), where not (NotEqual), x < y, x <= y, x > y, x >= y; else 0.
 ///
-/// Forward stores r cut to minimumValue ... maximumValue; NaN stays. Scales and sign of a gradient are those
+/// Forward stores r cut to minimumValue ... maximumValue; NaN stays. With hasReLU what is below 0 is then -0, as the neuron
+/// ReLU with slope 0 gives it. Scales and sign of a gradient are those
 /// of its kernel, which need not be those of the forward kernel.
 ///
 /// Width, height and channels of x, y and z are those of the result, or 1: then that axis is repeated. Where
@@ -77,6 +78,7 @@ struct ArithmeticProblem {
   float bias = 0;  ///< forward only, as the limits
   float minimumValue = -FLT_MAX;
   float maximumValue = FLT_MAX;
+  bool hasReLU = false;   ///< forward only
   float threshold = 0;    ///< of Equal and NotEqual
   TensorShape primary;    ///< x; forward only
   TensorShape secondary;  ///< y or z
@@ -89,6 +91,8 @@ struct ArithmeticProblem {
 
   bool operator==(const ArithmeticProblem&) const = default;
 
+  /// What a comparison of the result with a lower limit gives: minimumValue, or where hasReLU is set at least -0.
+  [[nodiscard]] float lowest() const { return hasReLU && minimumValue < 0 ? -0.0F : minimumValue; }
   [[nodiscard]] bool isForward() const { return direction == ArithmeticDirection::Forward; }
   [[nodiscard]] bool hasMask() const { return mask.images > 0; }
   [[nodiscard]] bool hasQuotient() const { return quotient.images > 0; }
@@ -102,9 +106,9 @@ struct ArithmeticProblem {
   [[nodiscard]] std::size_t hash() const {
     const auto bits = [](float value) { return std::bit_cast<std::uint32_t>(value); };
     return hashOf(operation, direction, bits(primaryScale), bits(secondaryScale), bits(bias),
-                  bits(minimumValue), bits(maximumValue), bits(threshold), primary.hash(), secondary.hash(),
-                  gradient.hash(), destination.hash(), mask.hash(), quotient.hash(), maskOffset,
-                  quotientOffset);
+                  bits(minimumValue), bits(maximumValue), hasReLU, bits(threshold), primary.hash(),
+                  secondary.hash(), gradient.hash(), destination.hash(), mask.hash(), quotient.hash(),
+                  maskOffset, quotientOffset);
   }
   /// "add 8x56x56x64 float32, 8x1x1x64 float32 -> 8x56x56x64 float32".
   [[nodiscard]] std::string describe() const;

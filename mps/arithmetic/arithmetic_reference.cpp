@@ -94,6 +94,7 @@ ArithmeticReference arithmeticForwardReference(const ArithmeticProblem& problem,
                    reference.quotient.magnitude[i] = std::abs(xValue / yValue);
                    if (r > maximum) r = maximum;
                    if (r < minimum) r = minimum;
+                   if (problem.hasReLU && r < 0) r = -0.0;
                    reference.result.values[i] = r;
                    reference.result.magnitude[i] = magnitude;
                  });

@@ -21,8 +21,15 @@ bool computeArithmetic(ReferenceCall& call) {
   const auto* problem = call.problem<ArithmeticProblem>();
   if (problem == nullptr) return false;
   if (problem->isForward()) {
-    ArithmeticReference reference = arithmeticForwardReference(*problem, call.source(problem->primary),
-                                                               call.secondary(problem->secondary));
+    ArithmeticProblem alone = *problem;
+    alone.hasReLU = problem->hasReLU && !call.wantsBetween();
+    ArithmeticReference reference =
+        arithmeticForwardReference(alone, call.source(problem->primary), call.secondary(problem->secondary));
+    if (problem->hasReLU && call.wantsBetween()) {
+      call.between(reference.result);
+      for (double& value : reference.result.values)
+        if (value < 0) value = -0.0;
+    }
     call.setDestination(reference.result);
     call.setSaved(std::move(reference));
     return true;

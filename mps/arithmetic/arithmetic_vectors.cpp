@@ -59,6 +59,7 @@ HWY_INLINE void computeValues(const ArithmeticProblem& problem, ArithmeticRun<El
   const auto b = hn::Set(d, problem.secondaryScale);
   const auto bias = hn::Set(d, problem.bias);
   const auto minimum = hn::Set(d, problem.minimumValue);
+  const auto lowest = hn::Set(d, problem.lowest());
   const auto maximum = hn::Set(d, problem.maximumValue);
   forVectors(d, static_cast<std::size_t>(run.count), [&](std::size_t i, auto lanes) {
     const auto x = load(lanes, run.primary + i);
@@ -71,7 +72,7 @@ HWY_INLINE void computeValues(const ArithmeticProblem& problem, ArithmeticRun<El
     if (run.newQuotient != nullptr) store(lanes, hn::Div(x, y), run.newQuotient + i);
     // Comparisons, because minimum and maximum instructions may drop NaN.
     const auto below = hn::IfThenElse(hn::Gt(r, maximum), maximum, r);
-    put(lanes, hn::IfThenElse(hn::Lt(r, minimum), minimum, below), run, result + i);
+    put(lanes, hn::IfThenElse(hn::Lt(r, lowest), lowest, below), run, result + i);
   });
 }
 

@@ -13,7 +13,7 @@ namespace {
 bool isPlainAddition(const Kernel& kernel) {
   const auto* addition = dynamic_cast<const CNNAdd*>(&kernel);
   return addition != nullptr && addition->primaryScale() == 1 && addition->secondaryScale() == 1 &&
-         addition->bias() == 0;
+         addition->bias() == 0 && !addition->hasGraphReLU();
 }
 
 }  // namespace

@@ -20,7 +20,8 @@ bool isPlainSum(const GraphProgram& program, const ProgramStep& step) {
       add->secondaryStrideInFeatureChannels() == 1 && add->secondaryOffset() == Offset{} &&
       add->secondarySourceFeatureChannelOffset() == 0;
   const bool changesNothing = add->primaryScale() == 1 && add->secondaryScale() == 1 && add->bias() == 0 &&
-                              add->minimumValue() == -FLT_MAX && add->maximumValue() == FLT_MAX;
+                              add->minimumValue() == -FLT_MAX && add->maximumValue() == FLT_MAX &&
+                              !add->hasGraphReLU();
   return secondaryIsWhole && changesNothing;
 }
 

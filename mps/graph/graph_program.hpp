@@ -8,6 +8,7 @@
 
 #include "mps/core/image_allocator.hpp"
 #include "mps/core/kernel.hpp"
+#include "mps/core/neuron_descriptor.hpp"
 #include "mps/core/node.hpp"
 #include "mps/graph/layer_update.hpp"
 
@@ -91,7 +92,7 @@ std::shared_ptr<GraphProgram> compileGraph(const std::shared_ptr<mtl::Device>& d
 
 /// Pass: puts a neuron into the kernel before it, where nobody else wants the image between them: into a convolution
 /// where its derivative can be computed from its result, into a batch normalisation where that one's gradient can
-/// take its derivative along.
+/// take its derivative along, a plain ReLU into an addition.
 void fuseNeurons(GraphProgram& program);
 
 /// Pass: lets the gradient of a maximum pooling include the derivative of the ReLU before it, where that ReLU's
@@ -108,6 +109,9 @@ void dropFusedSteps(GraphProgram& program);
 
 /// Gradient steps of a forward step.
 std::vector<StepIndex> gradientsOf(const GraphProgram& program, StepIndex forward);
+
+/// Whether the neuron's derivative is 1 or 0, as the sign bit of its result says.
+bool isPlainReLU(const NNNeuronDescriptor& neuron);
 
 /// Whether a padding policy changes nothing, or says that it need not be asked.
 bool isDefaultPadding(const NNPadding& padding);

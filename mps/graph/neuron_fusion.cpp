@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <cfloat>
+#include <cmath>
 
+#include "mps/arithmetic/arithmetic.hpp"
 #include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/convolution/convolution.hpp"
 #include "mps/core/neuron_span.hpp"
@@ -64,6 +67,12 @@ bool takesNeuron(const CNNConvolution& convolution, const NNNeuronDescriptor& ne
          (place.gradients.empty() || derivativeFromResult(neuron));
 }
 
+/// Limits leave a mask for the gradient; a bias of -0 may make a sum of -0, which a ReLU would make 0.
+bool takesNeuron(const CNNAdd& addition, const NNNeuronDescriptor& neuron) {
+  return isPlainReLU(neuron) && addition.minimumValue() == -FLT_MAX && addition.maximumValue() == FLT_MAX &&
+         !(addition.bias() == 0 && std::signbit(addition.bias()));
+}
+
 /// Its gradient computes the derivative from the source and the statistics, so it has to be the only reader of the
 /// neuron's gradient.
 bool takesNeuron(const GraphProgram& program, const CNNBatchNormalization& normalization,
@@ -94,9 +103,8 @@ void takeResult(ProgramStep& into, ProgramStep& neuron) {
   neuron.kernel = nullptr;
 }
 
-void fuse(GraphProgram& program, CNNConvolution& convolution, const NNNeuronDescriptor& neuron,
-          const NeuronPlace& place) {
-  convolution.setGraphNeuron(neuron);
+/// The neuron's gradient stays, and is computed from the result.
+void fuseForward(GraphProgram& program, const NeuronPlace& place) {
   ProgramStep& from = program.steps[place.neuron];
   program.steps[place.before].fusedNeuronState = from.resultState;
   for (const StepIndex gradient : place.gradients) {
@@ -108,8 +116,9 @@ void fuse(GraphProgram& program, CNNConvolution& convolution, const NNNeuronDesc
   takeResult(program.steps[place.before], from);
 }
 
-void fuse(GraphProgram& program, CNNBatchNormalization& normalization, const NNNeuronDescriptor& neuron,
-          const NeuronPlace& place) {
+/// The neuron's gradient goes into that of the normalisation.
+void fuseBoth(GraphProgram& program, CNNBatchNormalization& normalization, const NNNeuronDescriptor& neuron,
+              const NeuronPlace& place) {
   for (const StepIndex gradient : place.gradients) {
     ProgramStep& from = program.steps[gradient];
     ProgramStep& into = program.steps[gradientsOf(program, place.before)[0]];
@@ -137,9 +146,16 @@ void fuseNeurons(GraphProgram& program) {
     const NNNeuronDescriptor& neuron = kernel->descriptor();
     Kernel* const before = program.steps[place.before].kernel.get();
     if (auto* convolution = dynamic_cast<CNNConvolution*>(before)) {
-      if (takesNeuron(*convolution, neuron, place)) fuse(program, *convolution, neuron, place);
+      if (!takesNeuron(*convolution, neuron, place)) continue;
+      convolution->setGraphNeuron(neuron);
+      fuseForward(program, place);
+    } else if (auto* addition = dynamic_cast<CNNAdd*>(before)) {
+      if (!takesNeuron(*addition, neuron)) continue;
+      addition->setGraphReLU(true);
+      fuseForward(program, place);
     } else if (auto* normalization = dynamic_cast<CNNBatchNormalization*>(before)) {
-      if (takesNeuron(program, *normalization, neuron, place)) fuse(program, *normalization, neuron, place);
+      if (takesNeuron(program, *normalization, neuron, place))
+        fuseBoth(program, *normalization, neuron, place);
     }
   }
   dropFusedSteps(program);

@@ -4,12 +4,12 @@
 #include "mps/pooling/pooling.hpp"
 
 namespace mps::detail {
-namespace {
 
-/// Whether the neuron's derivative is 1 or 0, as the sign bit of its result says.
 bool isPlainReLU(const NNNeuronDescriptor& neuron) {
   return neuron.neuronType() == CNNNeuronType::ReLU && neuron.a() == 0 && derivativeFromResult(neuron);
 }
+
+namespace {
 
 bool isMaximum(const Kernel& kernel) {
   return dynamic_cast<const CNNPoolingMax*>(&kernel) != nullptr ||

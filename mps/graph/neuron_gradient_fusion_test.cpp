@@ -136,18 +136,18 @@ TEST_F(NeuronGradientFusion, WhereTheReLUWasGivenZeroTheDerivativeIsOne) {
 
 TEST_F(NeuronGradientFusion, AlsoOfDilatedMaximaAndOfAReLUThatIsAStep) {
   const Visit apart = exporting("CNNPoolingMaxGradientNode");
-  const Between ofSum = [](const Source& x) {
+  const Between ofDifference = [](const Source& x) {
     return maximum(
-        relu(NNAdditionNode::create(x, CNNNeuronTanHNode::create(x)->resultImage())->resultImage()));
+        relu(NNSubtractionNode::create(x, CNNNeuronTanHNode::create(x)->resultImage())->resultImage()));
   };
   const Between ofDilated = [](const Source& x) {
     return CNNDilatedPoolingMaxNode::create(relu(x), 2, 2, 2)->resultImage();
   };
   EXPECT_TRUE(fuses(ofDilated));
   EXPECT_EQ(trained(ofDilated), trained(ofDilated, exporting("CNNDilatedPoolingMaxGradientNode")));
-  const auto graph = graphOf(network(ofSum));
+  const auto graph = graphOf(network(ofDifference));
   EXPECT_EQ(fusedGradients(*graph), 1U) << "of the ReLU; the hyperbolic tangent's stays";
-  EXPECT_EQ(trained(ofSum), trained(ofSum, apart));
+  EXPECT_EQ(trained(ofDifference), trained(ofDifference, apart));
 }
 
 TEST_F(NeuronGradientFusion, NotOfOtherNeuronsOrSlopes) {
