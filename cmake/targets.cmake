@@ -87,7 +87,7 @@ function(unmetal_sanitize_sources target)
     unmetal_is_vector_code(is_vector_code "${source}")
     if(is_watched AND is_vector_code)
       set(options ${vector_options})
-    elseif(target STREQUAL "unmetal" AND UNMETAL_SANITIZE MATCHES "address" AND source MATCHES "_(plain|cpu)[a-z_]*\\.cpp$")
+    elseif(target STREQUAL "unmetal" AND UNMETAL_SANITIZE MATCHES "address" AND source MATCHES "(_(plain|cpu)[a-z_]*|/float16)\\.cpp$")
       set(options -O1)  # loops over elements run longer than they compile
     elseif(target STREQUAL "unmetal_tools" AND NOT is_watched AND
            source MATCHES "/(data/[a-z_]+|checkpoint|initial_weights|jpeg|picture)\\.cpp$")

@@ -99,54 +99,66 @@ std::string checkComparable(const ReferenceTensor& expected, std::size_t found) 
   return {};
 }
 
-/// Calls visit(byte offset) for each element, in the order image, y, x, channel.
+/// Calls visit(first byte's offset) for each pixel, in the order image, y, x.
 template <class Visit>
-void forEachElement(const TensorShape& shape, Visit visit) {
+void forEachPixel(const TensorShape& shape, Visit visit) {
   const auto bytes = static_cast<std::int64_t>(bytesPerChannel(shape.format));
   for (std::int64_t n = 0; n < shape.images; ++n)
     for (std::int64_t y = 0; y < shape.height; ++y)
-      for (std::int64_t x = 0; x < shape.width; ++x)
-        for (std::int64_t c = 0; c < shape.channels; ++c) visit(shape.offset(n, y, x, c) * bytes);
+      for (std::int64_t x = 0; x < shape.width; ++x) visit(shape.offset(n, y, x, 0) * bytes);
 }
 
-template <class Stored>
-Stored loadAs(const std::byte* address) {
-  Stored value;
-  std::memcpy(&value, address, sizeof value);
-  return value;
+/// Converts a pixel's channels to numbers.
+template <class Stored, class ToNumber>
+void load(const std::byte* address, std::span<double> numbers, ToNumber toNumber) {
+  for (double& number : numbers) {
+    Stored value;
+    std::memcpy(&value, address, sizeof value);
+    number = toNumber(value);
+    address += sizeof value;
+  }
 }
 
-double load(ImageFeatureChannelFormat format, const std::byte* address) {
+void load(ImageFeatureChannelFormat format, const std::byte* address, std::span<double> numbers) {
   switch (format) {
     case ImageFeatureChannelFormat::Unorm8:
-      return loadAs<std::uint8_t>(address) / 255.0;
+      return load<std::uint8_t>(address, numbers, [](std::uint8_t code) { return code / 255.0; });
     case ImageFeatureChannelFormat::Unorm16:
-      return loadAs<std::uint16_t>(address) / 65535.0;
+      return load<std::uint16_t>(address, numbers, [](std::uint16_t code) { return code / 65535.0; });
     case ImageFeatureChannelFormat::Float16:
-      return static_cast<double>(toFloat(loadAs<Float16>(address)));
+      return load<Float16>(address, numbers,
+                           [](Float16 value) { return static_cast<double>(toFloat(value)); });
     case ImageFeatureChannelFormat::Float32:
-      return static_cast<double>(loadAs<float>(address));
+      return load<float>(address, numbers, [](float value) { return static_cast<double>(value); });
     case ImageFeatureChannelFormat::None:
       break;
   }
   throw Error("a tensor in memory needs a format");
 }
 
-template <class Stored>
-void storeAs(std::byte* address, Stored value) {
-  std::memcpy(address, &value, sizeof value);
+template <class ToStored>
+void store(std::byte* address, std::span<const double> numbers, ToStored toStored) {
+  for (const double number : numbers) {
+    const auto value = toStored(number);
+    std::memcpy(address, &value, sizeof value);
+    address += sizeof value;
+  }
 }
 
-void store(ImageFeatureChannelFormat format, std::byte* address, double value) {
+void store(ImageFeatureChannelFormat format, std::byte* address, std::span<const double> numbers) {
   switch (format) {
     case ImageFeatureChannelFormat::Unorm8:
-      return storeAs(address, static_cast<std::uint8_t>(std::lround(roundTo(value, format) * 255)));
+      return store(address, numbers, [&](double number) {
+        return static_cast<std::uint8_t>(std::lround(roundTo(number, format) * 255));
+      });
     case ImageFeatureChannelFormat::Unorm16:
-      return storeAs(address, static_cast<std::uint16_t>(std::lround(roundTo(value, format) * 65535)));
+      return store(address, numbers, [&](double number) {
+        return static_cast<std::uint16_t>(std::lround(roundTo(number, format) * 65535));
+      });
     case ImageFeatureChannelFormat::Float16:
-      return storeAs(address, toFloat16(value));
+      return store(address, numbers, [](double number) { return toFloat16(number); });
     case ImageFeatureChannelFormat::Float32:
-      return storeAs(address, static_cast<float>(value));
+      return store(address, numbers, [](double number) { return static_cast<float>(number); });
     case ImageFeatureChannelFormat::None:
       break;
   }
@@ -189,9 +201,13 @@ Comparison compare(const ReferenceTensor& expected, std::span<const double> foun
 }
 
 std::vector<double> readTensor(const TensorShape& shape, const std::byte* memory) {
-  std::vector<double> values;
-  values.reserve(static_cast<std::size_t>(shape.elements()));
-  forEachElement(shape, [&](std::int64_t offset) { values.push_back(load(shape.format, memory + offset)); });
+  std::vector<double> values(static_cast<std::size_t>(shape.elements()));
+  std::span<double> rest = values;
+  const auto channels = static_cast<std::size_t>(shape.channels);
+  forEachPixel(shape, [&](std::int64_t offset) {
+    load(shape.format, memory + offset, rest.first(channels));
+    rest = rest.subspan(channels);
+  });
   return values;
 }
 
@@ -199,8 +215,11 @@ void writeTensor(const TensorShape& shape, std::byte* memory, std::span<const do
   if (static_cast<std::int64_t>(values.size()) != shape.elements())
     throw Error("writeTensor: found " + std::to_string(values.size()) + " values, expected " +
                 std::to_string(shape.elements()));
-  std::size_t i = 0;
-  forEachElement(shape, [&](std::int64_t offset) { store(shape.format, memory + offset, values[i++]); });
+  const auto channels = static_cast<std::size_t>(shape.channels);
+  forEachPixel(shape, [&](std::int64_t offset) {
+    store(shape.format, memory + offset, values.first(channels));
+    values = values.subspan(channels);
+  });
 }
 
 std::vector<double> randomValues(std::size_t count, std::uint64_t seed, RandomKind kind) {

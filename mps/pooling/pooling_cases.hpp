@@ -213,14 +213,14 @@ inline std::vector<PoolingCase> poolingCases() {
   return poolingCasesOf(poolingGeometries());
 }
 
-/// Larger than the caches: 48 MiB of float32.
-inline PoolingCase largePoolingCase() {
+/// Larger than the caches with three images or more of float32, as a gradient with two.
+inline PoolingCase largePoolingCase(std::int64_t images) {
   return {"LargerThanCachesMaxZero",
           PoolingKind::Max,
           ImageEdgeMode::Zero,
           {.name = "LargerThanCaches",
-           .images = 3,
-           .y = {256, 128, 3, 2, 1, 0},
+           .images = images,
+           .y = {208, 104, 3, 2, 1, 0},
            .x = {256, 128, 3, 2, 1, 0},
            .channels = 64}};
 }
