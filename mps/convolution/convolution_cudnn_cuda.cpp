@@ -280,10 +280,8 @@ std::vector<CudnnAttempt> attemptsFor(const ConvolutionProblem& problem) {
           (problem.inputFeatureChannels % multiple == 0 && problem.outputFeatureChannels % multiple == 0))
         continue;
       attempts.push_back({rows, columns, format, multiple});
-      // A source that is converted in any case is filled up by the same pass, which saves cuDNN one of its own.
-      const bool convertsSource = format == Format::Float16 && !isHalf(problem.source) &&
-                                  problem.operation != ConvolutionOperation::DataGradient;
-      if (convertsSource && problem.outputFeatureChannels % multiple == 0)
+      // Tensor cores want whole vectors of channels; without them, filling up only costs.
+      if (problem.allowReducedPrecision && problem.outputFeatureChannels % multiple == 0)
         std::swap(attempts.back(), attempts[attempts.size() - 2]);
     }
   return attempts;

@@ -147,6 +147,8 @@ inline std::vector<PoolingGeometry> poolingGeometries() {
       {.name = "StrideOverKernelWide", .images = 1, .y = {11, 3, 1, 4, 1, 1}, .x = {11, 3, 2, 4, 1, 0}, .channels = 33},
       {.name = "WholeImage", .images = 3, .y = {7, 1, 7, 1, 1, 3}, .x = {5, 1, 5, 1, 1, 2}, .channels = 64},
       {.name = "WholeImageOneChannel", .images = 3, .y = {8, 1, 8, 1, 1, 4}, .x = {6, 1, 6, 1, 1, 3}, .channels = 1},
+      {.name = "WholeImageTenChannels", .images = 2, .y = {17, 1, 17, 1, 1, 8}, .x = {7, 1, 7, 1, 1, 3}, .channels = 10},
+      {.name = "WholeImageManyChannels", .images = 2, .y = {5, 1, 5, 1, 1, 2}, .x = {4, 1, 4, 1, 1, 2}, .channels = 200, .layout = Strided},
       {.name = "Over255Taps", .images = 1, .y = {20, 5, 17, 2, 1, 3}, .x = {19, 3, 16, 3, 1, 5}, .channels = 5},
       {.name = "Exactly255Taps", .images = 1, .y = {16, 2, 17, 2, 1, 6}, .x = {15, 2, 15, 1, 1, 7}, .channels = 16},
       {.name = "Over65535Taps", .images = 1, .y = {4, 2, 257, 2, 1, 1}, .x = {5, 2, 257, 1, 1, 100}, .channels = 1},

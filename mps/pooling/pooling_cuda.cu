@@ -1,8 +1,12 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
 
 #include "mps/pooling/pooling_cells_cuda.cuh"
+#include "mps/pooling/pooling_global_cuda.cuh"
 #include "mps/pooling/pooling_plain_cuda.cuh"
 #include "mps/pooling/pooling_problem.hpp"
 #include "mps/pooling/pooling_strip_arguments_cuda.cuh"
@@ -45,6 +49,43 @@ class PlainPlan : public Plan {
   /// Each then takes several elements.
   static constexpr std::int64_t kMostThreads = std::int64_t{1} << 24U;
   PoolingProblem problem_;
+};
+
+/// Averages of whole images, T is of all tensors.
+template <class T>
+class GlobalPlan final : public Plan {
+ public:
+  explicit GlobalPlan(const PoolingProblem& problem)
+      : problem_(problem),
+        isForward_(problem.direction == PoolingDirection::Forward),
+        arguments_(problem, isForward_ ? problem.source : problem.destination,
+                   isForward_ ? problem.destination : problem.gradient) {}
+
+  [[nodiscard]] bool canAccumulate() const override { return !isForward_ && std::is_same_v<T, float>; }
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    cuda::GlobalPoolingArguments arguments = arguments_;
+    arguments.accumulate = operands.accumulate;
+    const std::int64_t blockChannels = arguments.blockChannels.divisor();
+    dim3 grid(static_cast<unsigned>(problem_.source.images),
+              static_cast<unsigned>((problem_.source.channels + blockChannels - 1) / blockChannels));
+    const dim3 block(cuda::kGlobalThreads);
+    auto* const destination = reinterpret_cast<T*>(operands.destination);
+    if (isForward_)
+      return mtl::cuda::launch(stream, cuda::averageImages<T>, grid, block, 0, arguments,
+                               reinterpret_cast<const T*>(operands.source), destination);
+    const std::int64_t pixelsOfBlock = arguments.lanes() * kPixelsPerThread;
+    grid.z =
+        static_cast<unsigned>(std::min((problem_.taps() + pixelsOfBlock - 1) / pixelsOfBlock, kMostSlices));
+    mtl::cuda::launch(stream, cuda::spreadAverages<T>, grid, block, 0, arguments,
+                      reinterpret_cast<const T*>(operands.gradient), destination);
+  }
+
+ private:
+  static constexpr std::int64_t kPixelsPerThread = 8;
+  static constexpr std::int64_t kMostSlices = 65535;
+  PoolingProblem problem_;
+  bool isForward_;
+  cuda::GlobalPoolingArguments arguments_;
 };
 
 /// 16 bytes of channels at once where the addresses allow it, which shows when it runs.
@@ -169,13 +210,30 @@ Preparation preparePlain(const PoolingProblem& problem) {
   return std::make_shared<const PlainPlan>(problem);
 }
 
+/// Why the tensors are not all float32, or all float16, or "".
+std::string objectionToFormats(const PoolingProblem& problem) {
+  const ImageFeatureChannelFormat format = problem.destination.format;
+  if (format != ImageFeatureChannelFormat::Float32 && format != ImageFeatureChannelFormat::Float16)
+    return "the destination's format is " + std::string(name(format));
+  const bool isGradient = problem.direction == PoolingDirection::Gradient;
+  return problem.source.format != format || (isGradient && problem.gradient.format != format)
+             ? "formats differ"
+             : "";
+}
+
+Preparation prepareGlobal(const PoolingProblem& problem) {
+  if (!cuda::GlobalPoolingArguments::takes(problem)) return Refusal{"it is for averages of whole images"};
+  if (problem.source.images == 0) return Refusal{"there are no images"};
+  if (std::string why = objectionToFormats(problem); !why.empty()) return Refusal{std::move(why)};
+  if (problem.destination.format == ImageFeatureChannelFormat::Float16)
+    return std::make_shared<const GlobalPlan<Float16>>(problem);
+  return std::make_shared<const GlobalPlan<float>>(problem);
+}
+
 Preparation prepareVectors(const PoolingProblem& problem) {
   const bool isGradient = problem.direction == PoolingDirection::Gradient;
   const ImageFeatureChannelFormat format = problem.destination.format;
-  if (format != ImageFeatureChannelFormat::Float32 && format != ImageFeatureChannelFormat::Float16)
-    return Refusal{"the destination's format is " + std::string(name(format))};
-  if (problem.source.format != format || (isGradient && problem.gradient.format != format))
-    return Refusal{"formats differ"};
+  if (std::string why = objectionToFormats(problem); !why.empty()) return Refusal{std::move(why)};
   for (const TensorShape* shape : {&problem.source, &problem.destination, &problem.gradient})
     if ((isGradient || shape != &problem.gradient) && !cuda::takesLanes(*shape))
       return Refusal{"channels or strides are no multiples of 16 bytes"};
@@ -186,7 +244,8 @@ Preparation prepareVectors(const PoolingProblem& problem) {
   return std::make_shared<const VectorPlan<float>>(problem);
 }
 
-constexpr std::array<Implementation<PoolingProblem>, 2> kImplementations{{
+constexpr std::array<Implementation<PoolingProblem>, 3> kImplementations{{
+    {"global", prepareGlobal},
     {"vectors", prepareVectors},
     {"plain", preparePlain},
 }};
