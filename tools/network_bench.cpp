@@ -21,6 +21,7 @@
 #include "tools/child_program.hpp"
 #include "tools/commands.hpp"
 #include "tools/data/batches.hpp"
+#include "tools/data/dataset.hpp"
 #include "tools/network_option.hpp"
 #include "tools/networks.hpp"
 #include "tools/number_options.hpp"
@@ -119,11 +120,12 @@ class RepeatedStep {
     }
   }
 
-  /// Milliseconds of so many steps.
+  /// Milliseconds of so many steps. As many as there are slots stay in flight, so that from the second call on each is
+  /// a step of a full pipeline.
   double run(int steps) {
     const double start = steadySeconds();
     for (int step = 0; step < steps; ++step) {
-      InFlight& slot = slots_[static_cast<std::size_t>(step) % slots_.size()];
+      InFlight& slot = slots_[next_++ % slots_.size()];
       finish(slot);
       slot.images.writeBytes(std::span<const std::byte>(batch_.images),
                              mps::DataLayout::HeightxWidthxFeatureChannels);
@@ -133,8 +135,11 @@ class RepeatedStep {
       mps::StateBatchSynchronize(slot.labels, slot.commandBuffer);
       slot.commandBuffer->commit();
     }
-    for (InFlight& slot : slots_) finish(slot);
     return 1e3 * (steadySeconds() - start);
+  }
+  /// Waits for what is in flight. @throws Error when it failed
+  void finish() {
+    for (InFlight& slot : slots_) finish(slot);
   }
 
  private:
@@ -156,6 +161,7 @@ class RepeatedStep {
   Batch batch_;
   std::vector<float> losses_;
   std::array<InFlight, 3> slots_;
+  std::size_t next_ = 0;  ///< step
 };
 
 std::vector<std::string> withDevice(std::vector<std::string> arguments, const DeviceOptions& device) {
@@ -241,14 +247,15 @@ void benchNetworks(mps::detail::Bench& bench, const DeviceOptions& device) {
 }
 
 void runTrainingStep(const std::shared_ptr<mtl::Device>& device, const NetworkOptions& options) {
-  RepeatedStep(device, options).run(1);
+  RepeatedStep step(device, options);
+  step.run(1);
+  step.finish();
 }
 
 void addTrainingStepCommand(CLI::App& program) {
   struct Arguments {
     DeviceOptions device;
     TimedStep step;
-    std::string size;
     std::string format;
   };
   const auto arguments = std::make_shared<Arguments>();
@@ -257,25 +264,22 @@ void addTrainingStepCommand(CLI::App& program) {
   addDeviceOptions(*command, arguments->device);
   addNetworkOption(*command, arguments->step.network)->required();
   command->add_option("--batch", arguments->step.batch)->check(wholeNumber(1, 4096));
-  command->add_option("--picture-size", arguments->size)->required();
+  addPictureSizeOption(*command, arguments->step.size)->required();
   command->add_option("--format", arguments->format)
       ->required()
       ->check(CLI::IsMember({"float32", "float16"}));
   command->callback([arguments] {
     const std::size_t idleBytes = mps::detail::residentBytes();
     const auto device = openDevice(arguments->device);
-    const auto size = parsePictureSize(arguments->size);
-    if (!size) throw mps::Error("--picture-size " + arguments->size + ": give HEIGHTxWIDTHxCHANNELS");
-    arguments->step.size = *size;
     if (arguments->format == "float16") arguments->step.format = Format::Float16;
     RepeatedStep step(device, optionsOf(arguments->step));
-    // By then a device has recorded the step for replays; and filling and emptying the pipeline, once in a run,
-    // must not count.
+    // By then a device has recorded the step for replays.
     constexpr int warmUpSteps = 12;
     constexpr double leastMilliseconds = 250;
     step.run(warmUpSteps);
     const mps::detail::Timing timing = mps::detail::timeRepeated(
         [&](int repetitions) { return step.run(repetitions); }, mps::detail::kTimedRuns, leastMilliseconds);
+    step.finish();
     const bool isCpu = device->kind() == mtl::DeviceKind::CPU;
     const std::size_t peakBytes =
         isCpu ? mps::detail::peakResidentBytes() - idleBytes : device->currentAllocatedSize();

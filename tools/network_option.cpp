@@ -23,4 +23,15 @@ CLI::Option* addNetworkOption(CLI::App& command, std::string& network) {
       ->check(validator);
 }
 
+CLI::Option* addPictureSizeOption(CLI::App& command, PictureSize& size) {
+  const auto parse = [&size](const std::string& text) {
+    const auto parsed = parsePictureSize(text);
+    if (!parsed)
+      throw CLI::ValidationError("--picture-size", "give HEIGHTxWIDTHxCHANNELS, not \"" + text + "\"");
+    size = *parsed;
+  };
+  return command.add_option_function<std::string>("--picture-size", parse, "Of the pictures")
+      ->type_name("HxWxC");
+}
+
 }  // namespace unmetal

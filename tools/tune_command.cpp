@@ -24,6 +24,7 @@ struct TuneArguments {
   DeviceOptions device;
   std::string network = "mnist-cnn";
   std::vector<std::size_t> batches{64};
+  PictureSize pictureSize{28, 28, 1};
   std::string format = "float32";
   bool allowReducedPrecision = false;
   std::string filter;
@@ -34,16 +35,19 @@ void runTune(const TuneArguments& arguments) {
   const auto device = openDevice(arguments.device);
   if (device->kind() == mtl::DeviceKind::CPU)
     throw mps::Error("--device " + device->name() + ": only GPUs have plans to tune");
+  NetworkOptions options;
+  options.name = arguments.network;
+  options.height = arguments.pictureSize.height;
+  options.width = arguments.pictureSize.width;
+  options.channels = arguments.pictureSize.channels;
+  if (arguments.format == "float16") options.format = mps::ImageFeatureChannelFormat::Float16;
+  options.allowReducedPrecision = arguments.allowReducedPrecision;
   mps::AtomicFile file(arguments.out);
   mps::detail::ConvolutionTuning tuning([&](const std::string& problem) {
     return mps::detail::containsIgnoringCase(problem, arguments.filter);
   });
   for (const std::size_t batch : arguments.batches) {
-    NetworkOptions options;
-    options.name = arguments.network;
     options.batchSize = batch;
-    if (arguments.format == "float16") options.format = mps::ImageFeatureChannelFormat::Float16;
-    options.allowReducedPrecision = arguments.allowReducedPrecision;
     runTrainingStep(device, options);
   }
   if (tuning.file().libraries.empty())
@@ -71,6 +75,7 @@ void addTuneCommand(CLI::App& program) {
       ->type_name("N")
       ->check(wholeNumber(1, 4096))
       ->capture_default_str();
+  addPictureSizeOption(*command, arguments->pictureSize)->default_str("28x28x1");
   command->add_option("--format", arguments->format, "Of images and gradients between the layers")
       ->check(CLI::IsMember({"float32", "float16"}))
       ->capture_default_str();
