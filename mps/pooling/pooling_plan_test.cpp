@@ -390,9 +390,12 @@ TEST_P(PoolingPlan, Accumulates) {
 }
 
 TEST_P(PoolingPlan, OnlyFloat32GradientsAccumulate) {
-  const PoolingCase pooling = poolingCases().front();
-  EXPECT_FALSE(preparedBy(GetParam(), pooling.forward(Float32, Float32))->canAccumulate());
-  EXPECT_FALSE(preparedBy(GetParam(), pooling.gradient(Float16, Float16))->canAccumulate());
+  const auto cases = poolingCases();
+  const auto pooling =
+      std::ranges::find(cases, "WholeImageAverageZero", &PoolingCase::name);  // taken by all implementations
+  ASSERT_NE(pooling, cases.end());
+  EXPECT_FALSE(preparedBy(GetParam(), pooling->forward(Float32, Float32))->canAccumulate());
+  EXPECT_FALSE(preparedBy(GetParam(), pooling->gradient(Float16, Float16))->canAccumulate());
 }
 
 /// The same bits whatever the number of threads.
@@ -423,8 +426,10 @@ TEST_P(PoolingPlan, WithoutWindowsTheGradientIsZero) {
     pooling.geometry.x.destinationSize = 0;
     const PoolingProblem problem = pooling.gradient(Float32, Float32);
     SCOPED_TRACE(problem.describe());
+    const auto plan = preparedBy(GetParam(), problem);
+    if (!plan) continue;
     Call call(problem, Values::Random, GetParam().place);
-    call.execute(*preparedBy(GetParam(), problem));
+    call.execute(*plan);
     for (const double value : call.found()) ASSERT_EQ(value, 0);
   }
 }
@@ -435,8 +440,10 @@ TEST_P(PoolingPlan, WithoutImagesNothingHappens) {
     pooling.geometry.images = 0;
     for (const PoolingProblem& problem :
          {pooling.forward(Float32, Float32), pooling.gradient(Float32, Float32)}) {
+      const auto plan = preparedBy(GetParam(), problem);
+      if (!plan) continue;
       Call call(problem, Values::Random, GetParam().place);
-      call.execute(*preparedBy(GetParam(), problem));
+      call.execute(*plan);
       EXPECT_TRUE(call.found().empty());
     }
   }

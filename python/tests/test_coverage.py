@@ -52,6 +52,7 @@ ELSEWHERE = {
     "mps::ImageBatchSynchronize": "ImageBatch.synchronize", "mps::ImageBatchResourceSize": "ImageBatch.resource_size",
     "mps::ImageBatchIterate": "ImageBatch.iterate",
     "mps::StateBatchIncrementReadCount": "StateBatch.increment_read_count",
+    "mps::CNNAdd::hasGraphReLU": "the library's own",
     "mps::CNNBatchNormalization::useParameters": "the library's own",
     "mps::CNNBatchNormalization::decideStatistics": "the library's own",
     "mps::CNNBatchNormalization::computesStatistics": "the library's own",
