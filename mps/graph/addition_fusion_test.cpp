@@ -180,18 +180,8 @@ TEST_P(AdditionFusion, NotWhereSomebodyWantsTheImageBetween) {
 }
 
 TEST_P(AdditionFusion, NotWithACustomPaddingPolicyOnTheNeuron) {
-  class Custom final : public NNPadding {
-   public:
-    [[nodiscard]] NNPaddingMethod paddingMethod() const override {
-      return NNPaddingMethod::SizeSame | NNPaddingMethod::Custom;
-    }
-    ImageDescriptor destinationImageDescriptor(std::span<const std::shared_ptr<Image>>,
-                                               std::span<const std::shared_ptr<State>>, Kernel&,
-                                               const ImageDescriptor& suggestedDescriptor) override {
-      return suggestedDescriptor;
-    }
-  };
-  EXPECT_FALSE(fuses([](Sum& made) { made.neuron->setPaddingPolicy(std::make_shared<Custom>()); }));
+  EXPECT_FALSE(
+      fuses([](Sum& made) { made.neuron->setPaddingPolicy(std::make_shared<test::CustomPadding>()); }));
 }
 
 /// The gradient of the ReLU reads its result; those of the sum are that one, so there is no mask.

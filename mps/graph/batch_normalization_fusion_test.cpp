@@ -29,19 +29,6 @@ using MakeNeuron = std::function<std::shared_ptr<CNNNeuronNode>(const Source&)>;
 using Visit = std::function<void(NNFilterNode& gradient)>;
 using Weights = std::vector<Values>;
 
-/// Changes nothing.
-class CustomPolicy final : public NNPadding {
- public:
-  [[nodiscard]] NNPaddingMethod paddingMethod() const override {
-    return NNPaddingMethod::SizeSame | NNPaddingMethod::Custom;
-  }
-  ImageDescriptor destinationImageDescriptor(std::span<const std::shared_ptr<Image>>,
-                                             std::span<const std::shared_ptr<State>>, Kernel&,
-                                             const ImageDescriptor& suggestedDescriptor) override {
-    return suggestedDescriptor;
-  }
-};
-
 class BatchNormalizationFusion : public ::testing::TestWithParam<std::shared_ptr<mtl::Device>> {
  protected:
   /// conv 3x3x4, batch normalisation, neuron, fully connected 3, loss.
@@ -254,7 +241,7 @@ TEST_P(BatchNormalizationFusion, NotWhereSomebodyWantsTheGradientBetween) {
 
 TEST_P(BatchNormalizationFusion, NotWithACustomPaddingPolicyOnTheNeuron) {
   const Network made = network();
-  made.neuron->setPaddingPolicy(std::make_shared<CustomPolicy>());
+  made.neuron->setPaddingPolicy(std::make_shared<test::CustomPadding>());
   EXPECT_FALSE(fuses(made));
   EXPECT_FALSE(fusesInInference(made));
 }

@@ -182,20 +182,9 @@ TEST_P(GradientSharing, NotWhereTheSumsStateIsExported) {
 }
 
 TEST_P(GradientSharing, NotWithACustomPaddingPolicyOnTheSum) {
-  class Custom final : public NNPadding {
-   public:
-    [[nodiscard]] NNPaddingMethod paddingMethod() const override {
-      return NNPaddingMethod::SizeSame | NNPaddingMethod::Custom;
-    }
-    ImageDescriptor destinationImageDescriptor(std::span<const std::shared_ptr<Image>>,
-                                               std::span<const std::shared_ptr<State>>, Kernel&,
-                                               const ImageDescriptor& suggestedDescriptor) override {
-      return suggestedDescriptor;
-    }
-  };
   EXPECT_EQ(sharedIn([](const Source& x, const Source& y) {
               const auto node = NNAdditionNode::create(x, y);
-              node->setPaddingPolicy(std::make_shared<Custom>());
+              node->setPaddingPolicy(std::make_shared<test::CustomPadding>());
               return node->resultImage();
             }),
             0U);
