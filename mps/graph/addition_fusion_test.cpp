@@ -102,15 +102,7 @@ class AdditionFusion : public ::testing::TestWithParam<std::shared_ptr<mtl::Devi
   }
   Weights trained(const Network& network) const {
     test::train(*network.graph, device_, 6, 2);
-    Weights weights;
-    for (const auto& layer : {network.left, network.right, network.dense}) {
-      const auto commandBuffer = device_->newCommandQueue()->commandBuffer();
-      layer->synchronize(commandBuffer);
-      commandBuffer->commit();
-      commandBuffer->throwIfFailed();
-      weights.push_back(test::weightsOf(*layer));
-    }
-    return weights;
+    return test::weightsOf({network.left, network.right, network.dense}, device_);
   }
 
   std::shared_ptr<mtl::Device> device_ = GetParam();

@@ -72,15 +72,7 @@ class GradientSharing : public ::testing::TestWithParam<std::shared_ptr<mtl::Dev
   }
   std::vector<Values> trained(NNGraph& graph, const Network& network) const {
     test::train(graph, device_, 6, 2);
-    std::vector<Values> weights;
-    for (const auto& layer : {network.left, network.right, network.dense}) {
-      const auto commandBuffer = device_->newCommandQueue()->commandBuffer();
-      layer->synchronize(commandBuffer);
-      commandBuffer->commit();
-      commandBuffer->throwIfFailed();
-      weights.push_back(test::weightsOf(*layer));
-    }
-    return weights;
+    return test::weightsOf({network.left, network.right, network.dense}, device_);
   }
   std::vector<Values> trained(const Join& join, const Visit& visit = nullptr) const {
     const Network made = network(join, visit);

@@ -203,4 +203,17 @@ inline std::vector<float> weightsOf(const CNNConvolutionDataSource& source) {
   return values;
 }
 
+/// Of ready-made layers, read back from their device.
+inline std::vector<std::vector<float>> weightsOf(
+    const std::vector<std::shared_ptr<TrainableConvolution>>& layers,
+    const std::shared_ptr<mtl::Device>& device) {
+  const auto commandBuffer = device->newCommandQueue()->commandBuffer();
+  for (const auto& layer : layers) layer->synchronize(commandBuffer);
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+  std::vector<std::vector<float>> weights;
+  for (const auto& layer : layers) weights.push_back(weightsOf(*layer));
+  return weights;
+}
+
 }  // namespace mps::test
