@@ -131,7 +131,9 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   /// Waits and throws Error with the message of error(), if there is one.
   void throwIfFailed();
 
-  /// Seconds of a steady clock; 0 until known.
+  /// Seconds of a steady clock; 0 until known. The end is when the host learned of it. The start lies before it by
+  /// the time that the device was at work where the device measures that itself (CUDA, once the buffer has
+  /// completed), so that the difference has no waiting in it; else it is when the device took the buffer.
   [[nodiscard]] double GPUStartTime() const;  // NOLINT: Metal's name
   [[nodiscard]] double GPUEndTime() const;    // NOLINT: Metal's name
 

@@ -329,7 +329,7 @@ void Submission::begin() {
   }
 }
 
-void Submission::end(const std::optional<CommandBufferError>& failure) {
+void Submission::end(const std::optional<CommandBufferError>& failure, std::optional<double> deviceSeconds) {
   const auto self = shared_from_this();
   if (failure) {
     fail(failure->code, failure->message);
@@ -340,6 +340,7 @@ void Submission::end(const std::optional<CommandBufferError>& failure) {
   {
     const std::lock_guard lock(mutex_);
     endTime_ = now();
+    if (deviceSeconds) startTime_ = endTime_ - *deviceSeconds;
     status_ = error_ ? CommandBufferStatus::Error : CommandBufferStatus::Completed;
     completedHandlersDone_ = completedHandlers_.empty();
   }

@@ -109,7 +109,9 @@ class Submission : public std::enable_shared_from_this<Submission> {
   /// All work is done: lets go of what the commands kept alive, sets the status and posts the handlers.
   /// @param failure what the device found out after the commands were handed over; nothing that they wrote is
   /// valid then
-  void end(const std::optional<CommandBufferError>& failure = std::nullopt);
+  /// @param deviceSeconds how long the device was at work, where it knows
+  void end(const std::optional<CommandBufferError>& failure = std::nullopt,
+           std::optional<double> deviceSeconds = std::nullopt);
   /// @}
 
  private:

@@ -1,7 +1,6 @@
 #include "mps/conform/bench.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "mps/conform/run_on_device.hpp"
@@ -53,10 +52,9 @@ void Bench::kernel(const BenchKey& key, const BenchWork& work,
   time(key, work, [&](int repetitions) {
     const auto commandBuffer = queue->commandBuffer();
     for (int i = 0; i < repetitions; ++i) encode(commandBuffer);
-    const auto start = std::chrono::steady_clock::now();
     commandBuffer->commit();
     commandBuffer->throwIfFailed();
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    return (commandBuffer->GPUEndTime() - commandBuffer->GPUStartTime()) * 1e3;
   });
 }
 

@@ -1,6 +1,5 @@
 #include "mps/conform/run_on_device.hpp"
 
-#include <chrono>
 #include <utility>
 
 #include "mtl/command_buffer.hpp"
@@ -18,10 +17,9 @@ double runOnDevice(const std::shared_ptr<mtl::Device>& device, const std::string
     command.run = work;
     commandBuffer->append(std::move(command));
   }
-  const auto start = std::chrono::steady_clock::now();
   commandBuffer->commit();
   commandBuffer->throwIfFailed();
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return (commandBuffer->GPUEndTime() - commandBuffer->GPUStartTime()) * 1e3;
 }
 
 }  // namespace mps::detail

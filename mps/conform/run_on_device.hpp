@@ -13,7 +13,7 @@ namespace mps::detail {
 
 /// Runs `work` as the only command of a command buffer and waits for it. @throws mtl::Error when it failed.
 /// @param repetitions how many times it is recorded
-/// @return milliseconds from commit to completion
+/// @return milliseconds that the device was at work
 double runOnDevice(const std::shared_ptr<mtl::Device>& device, const std::string& label,
                    const std::function<void(mtl::Stream&)>& work, int repetitions = 1);
 

@@ -213,7 +213,24 @@ TEST_F(CudaDevice, CommitDoesNotWaitAndHandlersComeAfterTheWork) {
   commandBuffer->waitUntilCompleted();
   EXPECT_TRUE(done);
   EXPECT_NE(handlerThread, std::this_thread::get_id());
-  EXPECT_GT(commandBuffer->GPUEndTime() - commandBuffer->GPUStartTime(), 0.05);
+}
+
+/// A buffer behind another one does not count the time in which it waits for the device.
+TEST_F(CudaDevice, TimesAreThoseOfTheDevicesWork) {
+  std::vector<std::shared_ptr<mtl::CommandBuffer>> commandBuffers;
+  for (const int milliseconds : {200, 100}) {
+    commandBuffers.push_back(queue_->commandBuffer());
+    commandBuffers.back()->append(
+        command([=](mtl::Stream& stream) { testing::spin(stream, milliseconds); }));
+    commandBuffers.back()->commit();
+  }
+  std::vector<double> seconds;
+  for (const auto& commandBuffer : commandBuffers) {
+    commandBuffer->throwIfFailed();
+    seconds.push_back(commandBuffer->GPUEndTime() - commandBuffer->GPUStartTime());
+  }
+  EXPECT_GT(seconds[1], 0.05);
+  EXPECT_LT(seconds[1], 0.9 * seconds[0]);
 }
 
 TEST_F(CudaDevice, ACommandCanReadWhatEarlierOnesWrote) {

@@ -21,7 +21,7 @@ class Engine::QueueExecutor final : public Executor {
   QueueExecutor& operator=(const QueueExecutor&) = delete;
 
   void submit(std::shared_ptr<Submission> submission) override {
-    engine_->submit({std::move(submission), stream_.get(), nullptr, std::nullopt});
+    engine_->submit({std::move(submission), stream_.get(), nullptr, nullptr, std::nullopt});
   }
 
  private:
@@ -85,10 +85,11 @@ void Engine::launch(Work& work) {
   if (work.failure) return;
   try {
     pool_->uploads().letWait(*work.stream);
-    const cudaEvent_t done = takeEvent();
+    work.started = takeEvent();
+    work.done = takeEvent();
+    check(cudaEventRecord(work.started, work.stream->handle()), "cudaEventRecord");
     work.submission->runCommands(*work.stream);
-    check(cudaEventRecord(done, work.stream->handle()), "cudaEventRecord");
-    work.done = done;
+    check(cudaEventRecord(work.done, work.stream->handle()), "cudaEventRecord");
   } catch (const CudaError& error) {
     work.failure = report(error.code());
   } catch (const std::exception& error) {
@@ -101,6 +102,12 @@ std::optional<CommandBufferError> Engine::finish(const Work& work) {
   const cudaError_t code = cudaEventSynchronize(work.done);
   if (code == cudaSuccess) return std::nullopt;
   return report(code);
+}
+
+std::optional<double> Engine::deviceSeconds(const Work& work) {
+  float milliseconds = 0;
+  if (cudaEventElapsedTime(&milliseconds, work.started, work.done) != cudaSuccess) return std::nullopt;
+  return milliseconds * 1e-3;
 }
 
 CommandBufferError Engine::report(cudaError_t code) {
@@ -123,8 +130,7 @@ cudaEvent_t Engine::takeEvent() {
     }
   }
   cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
-        "cudaEventCreateWithFlags");
+  check(cudaEventCreateWithFlags(&event, cudaEventBlockingSync), "cudaEventCreateWithFlags");
   return event;
 }
 
@@ -136,10 +142,12 @@ void Engine::completionLoop() {
     Work work = std::move(toFinish_.front());
     toFinish_.pop_front();
     lock.unlock();
-    work.submission->end(finish(work));
+    const std::optional<CommandBufferError> failure = finish(work);
+    work.submission->end(failure, failure ? std::nullopt : deviceSeconds(work));
     work.submission.reset();
     lock.lock();
-    if (work.done != nullptr) idleEvents_.push_back(work.done);
+    for (const cudaEvent_t event : {work.started, work.done})
+      if (event != nullptr) idleEvents_.push_back(event);
   }
 }
 

@@ -30,7 +30,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   struct Work {
     std::shared_ptr<Submission> submission;
     Stream* stream = nullptr;
-    cudaEvent_t done = nullptr;                 ///< after its commands; null when they were not handed over
+    cudaEvent_t started = nullptr;              ///< before its commands
+    cudaEvent_t done = nullptr;                 ///< after them
     std::optional<CommandBufferError> failure;  ///< why they were not
   };
 
@@ -41,6 +42,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void launch(Work& work);
   /// Waits for the device. @return what went wrong there
   std::optional<CommandBufferError> finish(const Work& work);
+  /// How long the device worked on commands that have ended well.
+  static std::optional<double> deviceSeconds(const Work& work);
   /// For the command buffer; remembers an error after which the device cannot be used.
   CommandBufferError report(cudaError_t code);
   cudaEvent_t takeEvent();
