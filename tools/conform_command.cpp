@@ -26,6 +26,7 @@ struct ConformArguments {
   std::string filter;
   std::string json;
   std::string share = "1/1";
+  std::int64_t mostCases = 0;
   std::uint64_t seed = 1;
 };
 
@@ -48,6 +49,7 @@ void runConform(const ConformArguments& arguments) {
   options.device = openDevice(arguments.device);
   options.filter = arguments.filter;
   options.seed = arguments.seed;
+  options.mostCases = arguments.mostCases;
   std::tie(options.share, options.shares) = parseShare(arguments.share);
   options.rowFinished = [](const auto& row) { std::cout << mps::detail::conformLine(row) << std::endl; };
   // Opened first: nobody waits for minutes to read that the folder is missing.
@@ -85,6 +87,11 @@ void addConformCommand(CLI::App& program) {
           "Only every Nth of these rows, beginning with the Kth: processes side by side take a share each")
       ->type_name("K/N")
       ->capture_default_str();
+  command
+      ->add_option("--cases", arguments->mostCases,
+                   "Only so many cases of each row, from all over its table: for tools that check memory")
+      ->type_name("N")
+      ->check(wholeNumber(1));
   command->add_option("--json", arguments->json, "Also write the rows to this file")->type_name("FILE");
   command->add_option("--seed", arguments->seed, "Other random inputs")
       ->type_name("N")

@@ -77,6 +77,9 @@ struct ConformOptions {
   std::uint64_t seed = 1;
   std::int64_t casesPerRow = 100;
   std::int64_t elementsPerRow = 100'000;
+  /// Above 0: only so many cases of a row, from all over its table, whatever the two numbers above say. For tools
+  /// that make a program slow.
+  std::int64_t mostCases = 0;
   std::function<void(const ConformRow&)> rowFinished;  ///< may be empty
 };
 

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "mps/conform/conform_report.hpp"
 #include "mps/core/error.hpp"
@@ -113,6 +116,24 @@ TEST(Conform, ARowHasEnoughCasesAndElementsAndPasses) {
     EXPECT_EQ(row.worst, 0);
     EXPECT_EQ(row.device, "cpu");
     EXPECT_EQ(conform.passedCount(), 1);
+  }
+}
+
+TEST(Conform, ASampleHasOnlySoManyCasesEachAnotherOne) {
+  for (const std::int64_t mostCases : {1, 2, 3, 4}) {
+    ConformOptions sampling = options();
+    sampling.mostCases = mostCases;
+    Conform conform(sampling);
+    std::set<std::string> names;
+    conform.row({"Affine", Direction::Forward, Format::Float32, "right", Tier::Exact}, affineCases,
+                [&](const AffineCase& c, ConformRun& run) {
+                  EXPECT_TRUE(names.insert(c.name).second) << c.name;
+                  run.require(true, "never");
+                });
+    ASSERT_EQ(conform.rows().size(), 1U);
+    EXPECT_TRUE(conform.rows()[0].passed) << conform.rows()[0].report;
+    EXPECT_EQ(conform.rows()[0].cases, std::min<std::int64_t>(mostCases, 3));
+    EXPECT_EQ(names.size(), static_cast<std::size_t>(std::min<std::int64_t>(mostCases, 3)));
   }
 }
 
