@@ -31,27 +31,30 @@ bool sumsAnything(const ArithmeticProblem& problem) {
          (to.width < from.width || to.height < from.height || to.channels < from.channels);
 }
 
+/// Whether all pixels of an image are one, of an operand over the whole result.
+bool repeatsPixel(const TensorShape& shape) {
+  return shape.height * shape.width > 1 && shape.rowStride == 0 && shape.pixelStride == 0;
+}
+
 /// What the plans know of a problem: operands are repeated by strides, axes are joined.
 class ArithmeticShapes {
  public:
   explicit ArithmeticShapes(const ArithmeticProblem& problem) : problem_(problem) {
     ArithmeticProblem& p = problem_;
-    TensorShape& result = p.isForward() ? p.destination : p.gradient;
+    const TensorShape& result = p.isForward() ? p.destination : p.gradient;
     if (p.isForward()) p.primary = repeated(p.primary, result);
     if (p.needsSecondary()) p.secondary = repeated(p.secondary, result);
     const bool sums = sumsAnything(problem);
-    cuda::joinAxes({&result,
-                    p.isForward() ? &p.primary
-                    : sums        ? nullptr
-                                  : &p.destination,
-                    p.needsSecondary() ? &p.secondary : nullptr, p.hasMask() ? &p.mask : nullptr,
-                    p.hasQuotient() ? &p.quotient : nullptr},
-                   !sums                                                         ? JoinedAxes::All
-                   : problem.destination.height * problem.destination.width == 1 ? JoinedAxes::Pixels
-                                                                                 : JoinedAxes::None);
+    if (!sums && p.needsSecondary() && repeatsPixel(p.secondary) && joinAroundSecondary()) return;
+    join(p, p.needsSecondary() ? &p.secondary : nullptr,
+         !sums                                                         ? JoinedAxes::All
+         : problem.destination.height * problem.destination.width == 1 ? JoinedAxes::Pixels
+                                                                       : JoinedAxes::None);
   }
 
   [[nodiscard]] const ArithmeticProblem& problem() const { return problem_; }
+  /// launchMap's, where the secondary operand has one pixel for each image.
+  [[nodiscard]] std::int64_t pixelsOfImage() const { return pixelsOfImage_; }
   /// The first input, x or g.
   [[nodiscard]] const TensorShape& first() const {
     return problem_.isForward() ? problem_.primary : problem_.gradient;
@@ -84,6 +87,24 @@ class ArithmeticShapes {
   }
 
  private:
+  static void join(ArithmeticProblem& p, TensorShape* secondary, JoinedAxes axes) {
+    TensorShape* const destination = sumsAnything(p) ? nullptr : &p.destination;
+    cuda::joinAxes({p.isForward() ? &p.destination : &p.gradient, p.isForward() ? &p.primary : destination,
+                    secondary, p.hasMask() ? &p.mask : nullptr, p.hasQuotient() ? &p.quotient : nullptr},
+                   axes);
+  }
+  /// Makes one row of the pixels of all tensors but the secondary operand's, which has one for each image. Returns
+  /// whether their strides allow it; else nothing changes.
+  bool joinAroundSecondary() {
+    ArithmeticProblem joined = problem_;
+    join(joined, nullptr, JoinedAxes::AllPixels);
+    const TensorShape& result = joined.result();
+    if (result.images != 1 || result.height != 1) return false;
+    pixelsOfImage_ = problem_.secondary.height * problem_.secondary.width;
+    problem_ = joined;
+    return true;
+  }
+
   [[nodiscard]] bool takesSavedPacks(const std::byte* saved, std::int64_t lanes) const {
     const auto takes = [&](const TensorShape& shape, std::int64_t offset, std::int64_t bytes) {
       return reinterpret_cast<std::intptr_t>(saved + offset) % bytes == 0 && shape.channels % lanes == 0 &&
@@ -94,6 +115,7 @@ class ArithmeticShapes {
   }
 
   ArithmeticProblem problem_;
+  std::int64_t pixelsOfImage_ = ElementGrid::kLongestRow;
 };
 
 /// Calls body with PlainForward of the operation.
@@ -166,19 +188,14 @@ class ElementPlan final : public Plan {
         setSources(arguments.sources, shapes_, operands);
         arguments.destination = {problem.destination, operands.destination};
         arguments.accumulate = operands.accumulate;
-        cuda::launchMap<Access>(stream, arguments, problem.destination, function);
+        cuda::launchMap<Access>(stream, arguments, problem.destination, function, shapes_.pixelsOfImage());
       };
       if (!problem.isForward())
         return withInputs(problem, [&](auto inputs) {
-          withGradient<Access, inputs()>({problem, saved}, [&](const auto& function) {
-            if constexpr (Access::lanes > 1 && inputs() == 2)
-              if (repeatsPixel(problem.secondary)) return mapPixels<Access>(stream, operands, function);
-            start(inputs, function);
-          });
+          withGradient<Access, inputs()>({problem, saved},
+                                         [&](const auto& function) { start(inputs, function); });
         });
       const auto forward = [&](const auto& function) {
-        if constexpr (Access::lanes > 1)
-          if (repeatsPixel(problem.secondary)) return mapPixels<Access>(stream, operands, function);
         start(std::integral_constant<int, 2>(), function);
       };
       const cuda::ArithmeticForward function(problem, saved);
@@ -195,29 +212,6 @@ class ElementPlan final : public Plan {
   }
 
  private:
-  /// Whether all pixels of an image are one, of an operand over the whole result.
-  static bool repeatsPixel(const TensorShape& shape) {
-    return shape.height * shape.width > 1 && shape.rowStride == 0 && shape.pixelStride == 0 &&
-           shape.height * shape.width <= ElementGrid::kLongestRow;
-  }
-
-  template <class Access, class Function>
-  void mapPixels(mtl::Stream& stream, const Operands& operands, const Function& function) const {
-    constexpr std::int64_t pixelsPerThread = 16;
-    constexpr std::int64_t mostImages = 65535;  // of the grid's z
-    TensorShape image = shapes_.problem().destination;
-    image.images = 1;
-    cuda::MapArguments<2> arguments;
-    setSources(arguments.sources, shapes_, operands);
-    arguments.destination = {shapes_.problem().destination, operands.destination};
-    arguments.accumulate = operands.accumulate;
-    const cuda::ChannelGrid grid(image, Access::lanes, pixelsPerThread);
-    const std::int64_t images = shapes_.problem().destination.images;
-    mtl::cuda::launch(stream, cuda::mapPixels<Access, Function>,
-                      dim3(grid.grid.x, grid.grid.y, static_cast<unsigned>(std::min(images, mostImages))),
-                      grid.block, 0, grid, static_cast<std::int32_t>(images), arguments, function);
-  }
-
   ArithmeticShapes shapes_;
 };
 

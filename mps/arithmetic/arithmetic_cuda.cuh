@@ -1,7 +1,7 @@
 #pragma once
 
 #include "mps/arithmetic/arithmetic_problem.hpp"
-#include "mps/core/channel_grid_cuda.cuh"
+#include "mps/core/element_grid_cuda.cuh"
 #include "mps/core/neuron_cuda.cuh"
 #include "mps/core/special_functions_cuda.cuh"
 
@@ -208,35 +208,6 @@ struct PlainForward {
     }
   }
 };
-
-/// function(place, x and y, result) where y has one pixel for each image: threads keep their channels of it.
-/// blockIdx.z goes over images.
-template <class Access, class Function>
-__global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
-    mapPixels(ChannelGrid grid, std::int32_t images, MapArguments<2> a, Function function) {
-  constexpr int batch = 4;
-  const std::uint32_t pack = grid.pack();
-  if (pack >= grid.packs) return;
-  const std::uint32_t channel = pack * Access::lanes;
-  for (std::int32_t image = static_cast<std::int32_t>(blockIdx.z); image < images;
-       image += static_cast<std::int32_t>(gridDim.z)) {
-    typename Access::Values in[2];
-    in[1] = Access::load(a.sources[1], {image, 0, 0, static_cast<std::int32_t>(channel)});
-    typename Access::Fetched fetched[batch];
-    grid.template forEachBatch<batch>(
-        channel,
-        [&](int i, ElementPlace& place) {
-          place.image = image;
-          fetched[i] = Access::fetch(a.sources[0], place);
-        },
-        [&](int i, const ElementPlace& place) {
-          in[0] = Access::valuesOf(fetched[i]);
-          typename Access::Values result;
-          function(place, in, result);
-          Access::store(result, a.destination, place, a.accumulate);
-        });
-  }
-}
 
 /// The values that a gradient sums, of g, and of z where it is needed.
 struct ArithmeticGradient {

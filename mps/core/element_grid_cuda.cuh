@@ -192,8 +192,8 @@ class ElementGrid {
   Divider packs_;
 };
 
-/// Which axes joinAxes() may join: Pixels, those of an image.
-enum class JoinedAxes { None, Pixels, OfAnImage, All };
+/// Which axes joinAxes() may join: Pixels, those of an image; AllPixels, images, too.
+enum class JoinedAxes { None, Pixels, AllPixels, OfAnImage, All };
 
 /// Joins axes along which every tensor goes on without a gap, or is repeated, so that rows get longer. The
 /// tensors have the same sizes, but for those of 1 channel. Strides along axes of size 1 become 0. Null stands
@@ -219,7 +219,8 @@ inline void joinAxes(std::initializer_list<TensorShape*> shapes, JoinedAxes join
       s.width *= s.height;
       s.height = 1;
     });
-  if (joined == JoinedAxes::All && result.height == 1 && takes(result.images) &&
+  const bool joinsImages = joined == JoinedAxes::AllPixels || joined == JoinedAxes::All;
+  if (joinsImages && result.height == 1 && takes(result.images) &&
       all([](const TensorShape& s) {
         return s.images == 1 || s.width == 1 || s.imageStride == s.width * s.pixelStride;
       }))
@@ -285,33 +286,47 @@ struct StretchArguments {
   std::uint32_t packs = 0;
 };
 
-/// mapElements for stretches: there is next to nothing to compute of a place. Places have the channel alone.
+/// mapElements for stretches: there is next to nothing to compute of a place, and a pack for each thread keeps the
+/// memory busiest. Places have the channel alone.
 template <class Access, int inputs, class Function>
 __global__ void __launch_bounds__(mtl::cuda::kBlockThreads)
     mapStretches(StretchArguments<inputs> a, Function function) {
-  constexpr int batch = kBatch<Access, inputs>;
-  const std::uint32_t first = batch * mtl::cuda::kBlockThreads * blockIdx.x + threadIdx.x;
-  typename Access::Fetched fetched[batch][inputs];
+  const std::uint32_t pack = mtl::cuda::kBlockThreads * blockIdx.x + threadIdx.x;
+  if (pack >= a.packs) return;
+  typename Access::Values values[inputs];
 #pragma unroll
-  for (int i = 0; i < batch; ++i) {
-    const std::uint32_t pack = first + static_cast<std::uint32_t>(i) * mtl::cuda::kBlockThreads;
-    if (pack >= a.packs) continue;
+  for (int k = 0; k < inputs; ++k)
+    values[k] = Access::valuesOf(reinterpret_cast<const typename Access::Fetched*>(a.sources[k])[pack]);
+  typename Access::Values result;
+  function(ElementPlace{0, 0, 0, static_cast<std::int32_t>(pack * Access::lanes)}, values, result);
+  Access::storePack(result, a.destination, pack);
+}
+
+/// How the packs of tensors whose pixels are one row are counted.
+struct PixelPacks {
+  Divider ofPixel;
+  /// Pixels between two images of a tensor that has one pixel for each.
+  Divider pixelsOfImage;
+  std::uint32_t count = 0;
+};
+
+/// mapElements for tensors whose pixels are one row, a pack for each thread. A place's image is that of a tensor
+/// with one pixel for each image; the strides between the images of all others are 0.
+template <class Access, int inputs, class Function>
+__global__ void __launch_bounds__(mtl::cuda::kBlockThreads)
+    mapPixels(PixelPacks packs, MapArguments<inputs> a, Function function) {
+  const std::uint32_t pack = mtl::cuda::kBlockThreads * blockIdx.x + threadIdx.x;
+  if (pack >= packs.count) return;
+  const std::uint32_t pixel = packs.ofPixel.divide(pack);
+  const ElementPlace place{
+      static_cast<std::int32_t>(packs.pixelsOfImage.divide(pixel)), 0, static_cast<std::int32_t>(pixel),
+      static_cast<std::int32_t>((pack - pixel * packs.ofPixel.divisor()) * Access::lanes)};
+  typename Access::Values values[inputs];
 #pragma unroll
-    for (int k = 0; k < inputs; ++k)
-      fetched[i][k] = reinterpret_cast<const typename Access::Fetched*>(a.sources[k])[pack];
-  }
-#pragma unroll
-  for (int i = 0; i < batch; ++i) {
-    const std::uint32_t pack = first + static_cast<std::uint32_t>(i) * mtl::cuda::kBlockThreads;
-    if (pack >= a.packs) continue;
-    const ElementPlace place{0, 0, 0, static_cast<std::int32_t>(pack * Access::lanes)};
-    typename Access::Values values[inputs];
-#pragma unroll
-    for (int k = 0; k < inputs; ++k) values[k] = Access::valuesOf(fetched[i][k]);
-    typename Access::Values result;
-    function(place, values, result);
-    Access::storePack(result, a.destination, pack);
-  }
+  for (int k = 0; k < inputs; ++k) values[k] = Access::load(a.sources[k], place);
+  typename Access::Values result;
+  function(place, values, result);
+  Access::store(result, a.destination, place, a.accumulate);
 }
 
 /// Whether all tensors of a map are stretches.
@@ -322,21 +337,29 @@ bool areStretches(const MapArguments<inputs>& arguments, const TensorShape& shap
                       [](const SourceView& source) { return source.oneChannel; });
 }
 
-/// Starts mapElements. `shape` is that of the destination, not empty.
+/// Starts mapElements, or what does the same faster. `shape` is that of the destination, not empty.
+/// @param pixelsOfImage where a source has one pixel for each image, and those of all others are joined to a row:
+/// how many of theirs belong to an image
 template <class Access, int inputs, class Function>
 void launchMap(mtl::Stream& stream, MapArguments<inputs> arguments, const TensorShape& shape,
-               const Function& function) {
+               const Function& function, std::int64_t pixelsOfImage = ElementGrid::kLongestRow) {
+  const std::int64_t packs = shape.width * (shape.channels / Access::lanes);
+  const auto count = static_cast<std::uint32_t>(packs);
+  const dim3 blocks(mtl::cuda::blocksFor(packs));
+  const dim3 threads(mtl::cuda::kBlockThreads);
   if constexpr (Access::lanes > 1)
     if (areStretches(arguments, shape)) {
       StretchArguments<inputs> a;
       for (int k = 0; k < inputs; ++k) a.sources[k] = arguments.sources[k].memory;
       a.destination = arguments.destination.memory;
-      a.packs = static_cast<std::uint32_t>(shape.channels / Access::lanes);
-      constexpr std::int64_t batch = kBatch<Access, inputs>;
-      return mtl::cuda::launch(stream, mapStretches<Access, inputs, Function>,
-                               dim3(mtl::cuda::blocksFor((a.packs + batch - 1) / batch)),
-                               dim3(mtl::cuda::kBlockThreads), 0, a, function);
+      a.packs = count;
+      return mtl::cuda::launch(stream, mapStretches<Access, inputs, Function>, blocks, threads, 0, a, function);
     }
+  if (shape.images == 1 && shape.height == 1)
+    return mtl::cuda::launch(
+        stream, mapPixels<Access, inputs, Function>, blocks, threads, 0,
+        PixelPacks{Divider(shape.channels / Access::lanes), Divider(pixelsOfImage), count}, arguments,
+        function);
   arguments.grid = ElementGrid(shape, Access::lanes, kBatch<Access, inputs>);
   mtl::cuda::launch(stream, mapElements<Access, inputs, Function>, arguments.grid.grid(),
                     arguments.grid.block(), 0, arguments, function);

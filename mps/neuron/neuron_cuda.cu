@@ -84,7 +84,7 @@ class NeuronPlan final : public Plan {
  public:
   explicit NeuronPlan(const NeuronProblem& problem) : problem_(problem), numbers_(problem.neuron) {
     const bool isPReLU = numbers_.type == CNNNeuronType::PReLU;
-    const JoinedAxes joined = isPReLU ? JoinedAxes::None : JoinedAxes::All;
+    const JoinedAxes joined = isPReLU ? JoinedAxes::AllPixels : JoinedAxes::All;
     if (isForward())
       cuda::joinAxes({&problem_.input, &problem_.destination}, joined);
     else
