@@ -23,9 +23,9 @@ using Operation = BatchNormalizationOperation;
 constexpr std::int64_t kPixelsOfMap = 16;  ///< of a thread that stores results, at least
 constexpr std::int64_t kPixelsOfSum = 8;   ///< of a thread that sums, at least
 /// So that few numbers are left to join: whole rounds of a GPU of 132 multiprocessors, which hold two blocks or four, or
-/// of gradients in packs of float32 without a neuron three.
+/// three of moments of float16 and of gradients in packs of float32 without a neuron.
 constexpr std::int64_t kMostSumBlocks = 528;
-constexpr std::int64_t kMostGradientSumBlocksOfFloats = 396;
+constexpr std::int64_t kMostSumBlocksOfThree = 396;
 
 template <class T>
 T* at(const Operands& operands, std::size_t parameter) {
@@ -58,6 +58,7 @@ class BatchNormalizationPlan final : public Plan {
       return;
     const auto lanes = static_cast<std::int64_t>(16 / bytesPerChannel(format_));
     cuda::widenPixels({&shape(), source, gradient}, lanes);
+    cuda::joinAxes({&shape(), source, gradient}, cuda::JoinedAxes::AllPixels);
   }
 
   [[nodiscard]] std::size_t scratchBytes() const override { return sumsOffset() + sumBytes(); }
@@ -109,9 +110,11 @@ class BatchNormalizationPlan final : public Plan {
     return chunks * 2 * static_cast<std::size_t>(shape().channels) * sizeof(double);
   }
   [[nodiscard]] ChannelGrid sumGrid(std::int64_t lanes) const {
-    const bool ofThree = lanes == 4 && problem_.operation == Operation::StatisticsGradient &&
-                         problem_.neuron.neuronType() == CNNNeuronType::None;
-    return {shape(), lanes, kPixelsOfSum, ofThree ? kMostGradientSumBlocksOfFloats : kMostSumBlocks};
+    const bool ofThree =
+        problem_.operation == Operation::Statistics
+            ? lanes == cuda::kLanes<Float16>
+            : lanes == cuda::kLanes<float> && problem_.neuron.neuronType() == CNNNeuronType::None;
+    return {shape(), lanes, kPixelsOfSum, ofThree ? kMostSumBlocksOfThree : kMostSumBlocks};
   }
   [[nodiscard]] std::span<const float> slopes() const {
     if (problem_.neuron.neuronType() != CNNNeuronType::PReLU) return {};

@@ -131,15 +131,13 @@ struct NormalizeArguments {
 template <class Access, FusedNeuron kind>
 __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) normalizePixels(NormalizeArguments a) {
   constexpr int lanes = Access::lanes;
-  constexpr int batch = kPixelBatch<Access, 1>;
   const std::uint32_t pack = a.grid.pack();
   if (pack >= a.grid.packs) return;
   const PackFunction<lanes, kind> function(a.numbers, pack * lanes, a.neuron);
-  typename Access::Fetched fetched[batch];
-  a.grid.template forEachBatch<batch>(
-      pack * lanes, [&](int i, const ElementPlace& place) { fetched[i] = Access::fetch(a.source, place); },
-      [&](int i, const ElementPlace& place) {
-        typename Access::Values values = Access::valuesOf(fetched[i]);
+  forEachPixel<Access, false, 1>(
+      a.grid, pack * lanes, {a.source},
+      [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[1]) {
+        typename Access::Values values = Access::valuesOf(fetched[0]);
 #pragma unroll
         for (int lane = 0; lane < lanes; ++lane)
           values.values[lane] = function.value(lane, values.values[lane]);
@@ -161,24 +159,17 @@ struct DataGradientArguments {
 template <class Access, FusedNeuron kind>
 __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) gradientOfPixels(DataGradientArguments a) {
   constexpr int lanes = Access::lanes;
-  constexpr int batch = kPixelBatch<Access, 2>;
   const std::uint32_t pack = a.grid.pack();
   if (pack >= a.grid.packs) return;
   const std::uint32_t channel = pack * lanes;
   const PackFunction<lanes, kind> function(a.numbers, channel, a.neuron);
   const PackNumbers<lanes> meanGradient(a.numbers, ChannelNumbers::MeanGradient, channel);
   const PackNumbers<lanes> factor(a.numbers, ChannelNumbers::Factor, channel);
-  typename Access::Fetched fetchedX[batch];
-  typename Access::Fetched fetchedDy[batch];
-  a.grid.template forEachBatch<batch>(
-      channel,
-      [&](int i, const ElementPlace& place) {
-        fetchedDy[i] = Access::fetch(a.gradient, place);
-        fetchedX[i] = a.source.memory == nullptr ? fetchedDy[i] : Access::fetch(a.source, place);
-      },
-      [&](int i, const ElementPlace& place) {
-        const typename Access::Values x = Access::valuesOf(fetchedX[i]);
-        typename Access::Values values = Access::valuesOf(fetchedDy[i]);
+  forEachPixel<Access, false, 2>(
+      a.grid, channel, {a.gradient, a.source},
+      [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[2]) {
+        typename Access::Values values = Access::valuesOf(fetched[0]);
+        const typename Access::Values x = a.source.memory == nullptr ? values : Access::valuesOf(fetched[1]);
 #pragma unroll
         for (int lane = 0; lane < lanes; ++lane) {
           float g = function.gradient(lane, values.values[lane], x.values[lane]);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cuda_pipeline.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
@@ -36,6 +38,7 @@ struct ChannelGrid {
   std::uint32_t packs = 0;
   std::uint32_t pixels = 0;
   std::uint32_t pixelsPerChunk = 0;
+  bool isRow = false;  ///< whether the pixels are those of one row
   dim3 grid;
   dim3 block;
 
@@ -56,7 +59,8 @@ struct ChannelGrid {
       : width(shape.width),
         height(shape.height),
         packs(static_cast<std::uint32_t>(shape.channels / lanes)),
-        pixels(static_cast<std::uint32_t>(shape.pixels())) {
+        pixels(static_cast<std::uint32_t>(shape.pixels())),
+        isRow(shape.images == 1 && shape.height == 1) {
     const std::int64_t ofChannels = divideUp(packs, kThreads);
     const std::int64_t across = divideUp(packs, ofChannels);
     const std::int64_t down = kThreads / across;
@@ -69,39 +73,102 @@ struct ChannelGrid {
 
   [[nodiscard]] __device__ std::uint32_t pack() const { return blockIdx.y * blockDim.x + threadIdx.x; }
 
-  /// For the pixels of this thread, in batches: load(i, place) for all of a batch, then finish(i, place), with
-  /// i from 0 to batch - 1. What load changes in place, finish sees.
-  template <int batch, class Load, class Finish>
-  __device__ void forEachBatch(std::uint32_t channel, Load load, Finish finish) const {
-    const std::uint32_t begin = blockIdx.x * pixelsPerChunk;
-    const std::uint32_t end = min(begin + pixelsPerChunk, pixels);
-    for (std::uint32_t first = begin + threadIdx.y; first < end; first += batch * blockDim.y) {
-      ElementPlace places[batch];
-#pragma unroll
-      for (int i = 0; i < batch; ++i) {
-        const std::uint32_t pixel = first + static_cast<std::uint32_t>(i) * blockDim.y;
-        if (pixel >= end) continue;
-        places[i] = placeOf(pixel, channel);
-        load(i, places[i]);
-      }
-#pragma unroll
-      for (int i = 0; i < batch; ++i)
-        if (first + static_cast<std::uint32_t>(i) * blockDim.y < end) finish(i, places[i]);
-    }
+  /// The first of this thread's pixels, which lie blockDim.y apart, and where they end.
+  [[nodiscard]] __device__ std::uint32_t firstPixel() const {
+    return blockIdx.x * pixelsPerChunk + threadIdx.y;
+  }
+  [[nodiscard]] __device__ std::uint32_t endOfPixels() const {
+    return min((blockIdx.x + 1) * pixelsPerChunk, pixels);
+  }
+  [[nodiscard]] __device__ ElementPlace placeOf(std::uint32_t pixel, std::uint32_t channel) const {
+    if (isRow) return {0, 0, static_cast<std::int32_t>(pixel), static_cast<std::int32_t>(channel)};
+    const std::uint32_t row = width.divide(pixel);
+    const std::uint32_t image = height.divide(row);
+    return {static_cast<std::int32_t>(image), static_cast<std::int32_t>(row - image * height.divisor()),
+            static_cast<std::int32_t>(pixel - row * width.divisor()), static_cast<std::int32_t>(channel)};
   }
 
  private:
   static std::int64_t divideUp(std::int64_t a, std::int64_t b) {
     return (a + b - 1) / b;
   }
+};
 
-  [[nodiscard]] __device__ ElementPlace placeOf(std::uint32_t pixel, std::uint32_t channel) const {
-    const std::uint32_t row = width.divide(pixel);
-    const std::uint32_t image = height.divide(row);
-    return {static_cast<std::int32_t>(image), static_cast<std::int32_t>(row - image * height.divisor()),
-            static_cast<std::int32_t>(pixel - row * width.divisor()), static_cast<std::int32_t>(channel)};
+/// Packs on their way to the threads of a block, in places of each thread's own: of loads to registers the first one that
+/// is used would be waited for together with all that came later.
+template <int inputs>
+struct StagedPacks {
+  static constexpr int kAhead = 6 / inputs;
+
+  uint4 packs[kAhead][inputs][ChannelGrid::kThreads];
+
+  /// Those of the block.
+  __device__ static StagedPacks& shared() {
+    __shared__ StagedPacks staged;
+    return staged;
   }
 };
+
+/// For the pixels of this thread: finish(place, what Access fetched of each source). Sources without memory are left out.
+/// @tparam byImage of image blockIdx.z, whose grid this is; else of all images
+template <class Access, bool byImage, int inputs, class Finish>
+__device__ void forEachPixel(const ChannelGrid& grid, std::uint32_t channel, const SourceView (&sources)[inputs],
+                             Finish finish) {
+  const std::uint32_t end = grid.endOfPixels();
+  const auto placeOf = [&](std::uint32_t pixel) {
+    ElementPlace place = grid.placeOf(pixel, channel);
+    if constexpr (byImage) place.image = static_cast<std::int32_t>(blockIdx.z);
+    return place;
+  };
+  typename Access::Fetched fetched[inputs];
+  if constexpr (Access::lanes == 1) {
+    for (std::uint32_t pixel = grid.firstPixel(); pixel < end; pixel += blockDim.y) {
+      const ElementPlace place = placeOf(pixel);
+#pragma unroll
+      for (int k = 0; k < inputs; ++k)
+        if (sources[k].memory != nullptr) fetched[k] = Access::fetch(sources[k], place);
+      finish(place, fetched);
+    }
+  } else {
+    using Staged = StagedPacks<inputs>;
+    constexpr std::int64_t bytesPerLane = 16 / Access::lanes;
+    const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+    Staged& staged = Staged::shared();
+    const auto addressOf = [&](const SourceView& source, const ElementPlace& place) {
+      return source.memory + source.offset(place) * bytesPerLane;
+    };
+    const std::byte* next[inputs];  // of a row: a step takes less time than a place
+    std::int64_t step[inputs];
+#pragma unroll
+    for (int k = 0; k < inputs; ++k) {
+      next[k] = addressOf(sources[k], placeOf(grid.firstPixel()));
+      step[k] = static_cast<std::int64_t>(blockDim.y) * sources[k].pixel * bytesPerLane;
+    }
+    const auto fetch = [&](std::uint32_t pixel, int slot) {
+      if (pixel < end) {
+#pragma unroll
+        for (int k = 0; k < inputs; ++k) {
+          if (sources[k].memory == nullptr) continue;
+          const std::byte* const from = grid.isRow ? next[k] : addressOf(sources[k], placeOf(pixel));
+          __pipeline_memcpy_async(&staged.packs[slot][k][thread], from, 16);
+          next[k] += step[k];
+        }
+      }
+      __pipeline_commit();
+    };
+    for (int slot = 0; slot < Staged::kAhead; ++slot)
+      fetch(grid.firstPixel() + static_cast<std::uint32_t>(slot) * blockDim.y, slot);
+    int slot = 0;
+    for (std::uint32_t pixel = grid.firstPixel(); pixel < end; pixel += blockDim.y) {
+      __pipeline_wait_prior(Staged::kAhead - 1);
+#pragma unroll
+      for (int k = 0; k < inputs; ++k) fetched[k] = staged.packs[slot][k][thread];
+      finish(placeOf(pixel), fetched);
+      fetch(pixel + Staged::kAhead * blockDim.y, slot);
+      slot = slot == Staged::kAhead - 1 ? 0 : slot + 1;
+    }
+  }
+}
 
 /// Adds up the numbers of each column of threads, in a fixed order; those with threadIdx.y 0 get the sums. All
 /// threads of the block take part.

@@ -10,10 +10,6 @@
 /// together, where blockIdx.z is 0, or of each image, where it is the image and a ChannelGrid is that of one.
 namespace mps::detail::cuda {
 
-/// Packs that a thread has on their way.
-template <class Access, int inputs>
-inline constexpr int kPixelBatch = (Access::lanes == 1 ? 2 : 4) / inputs;
-
 /// Two sums of each channel of the tensors from each chunk: [image][chunk][which][channel].
 struct ChunkSums {
   double* memory = nullptr;
@@ -39,6 +35,12 @@ __device__ void storeChunk(const ChunkSums& to, std::uint32_t pack, bool isInsid
     sums[lane] = first[lane];
     sums[to.channels + lane] = second[lane];
   }
+}
+
+/// The caller's channel behind one of the tensors. Divisions of 64 bits would take longer than all of a short sum.
+/// @param channels as the caller has them
+__device__ inline std::uint32_t channelOf(std::uint32_t channel, std::int64_t channels) {
+  return channel % static_cast<std::uint32_t>(channels);
 }
 
 /// What moments of a channel are taken of differences from: the image's first pixel. An infinite one would make NaN
@@ -147,10 +149,9 @@ __device__ void addFast(double (&first)[lanes], double (&second)[lanes], Add add
 /// sum (x - shift) and sum (x - shift)^2 of each chunk. @tparam byImage of each image @param channels as the caller has
 /// them
 template <class Access, bool byImage>
-__global__ void __launch_bounds__(ChannelGrid::kThreads, Access::lanes == 4 ? 4 : 2)
+__global__ void __launch_bounds__(ChannelGrid::kThreads, Access::lanes == 4 ? 4 : 3)
     sumMoments(ChannelGrid grid, std::int64_t channels, SourceView source, ChunkSums sums) {
   constexpr int lanes = Access::lanes;
-  constexpr int batch = kPixelBatch<Access, 1>;
   const std::uint32_t pack = grid.pack();
   const bool isInside = pack < grid.packs;
   double first[lanes] = {};
@@ -159,19 +160,13 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, Access::lanes == 4 ? 4 
     double shift[lanes];
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane)
-      shift[lane] = shiftOf(source, byImage ? blockIdx.z : 0,
-                            (static_cast<std::int64_t>(pack) * lanes + lane) % channels);
+      shift[lane] = shiftOf(source, byImage ? blockIdx.z : 0, channelOf(pack * lanes + lane, channels));
     addFast<Access, (lanes > 1)>(first, second, [&](auto* type, FiniteWatch& watch) {
       using Pack = std::remove_pointer_t<decltype(type)>;
-      typename Access::Fetched fetched[batch];
-      grid.template forEachBatch<batch>(
-          pack * lanes,
-          [&](int i, ElementPlace& place) {
-            if constexpr (byImage) place.image = static_cast<std::int32_t>(blockIdx.z);
-            fetched[i] = Access::fetch(source, place);
-          },
-          [&](int i, const ElementPlace& /*place*/) {
-            const Pack x(fetched[i], watch);
+      forEachPixel<Access, byImage, 1>(
+          grid, pack * lanes, {source},
+          [&](const ElementPlace& /*place*/, const typename Access::Fetched(&fetched)[1]) {
+            const Pack x(fetched[0], watch);
 #pragma unroll
             for (int lane = 0; lane < lanes; ++lane) {
               const double difference = fma(x.values[lane], Pack::factor, -shift[lane]);
@@ -195,32 +190,24 @@ __device__ void addGradients(const ChannelGrid& grid, SourceView source, SourceV
                              const double (&mean)[Access::lanes], GradientOf gradientOf,
                              double (&first)[Access::lanes], double (&second)[Access::lanes]) {
   constexpr int lanes = Access::lanes;
-  constexpr int batch = kPixelBatch<Access, 2>;
   addFast<Access, moves>(first, second, [&](auto* type, FiniteWatch& watch) {
     using Pack = std::remove_pointer_t<decltype(type)>;
-    typename Access::Fetched fetchedX[batch];
-    typename Access::Fetched fetchedDy[batch];
     const auto addLane = [&](int lane, double x, double g) {
       first[lane] += g;
       second[lane] = fma(g, fma(x, Pack::factor, -mean[lane]), second[lane]);
     };
-    grid.template forEachBatch<batch>(
-        grid.pack() * lanes,
-        [&](int i, ElementPlace& place) {
-          if constexpr (byImage) place.image = static_cast<std::int32_t>(blockIdx.z);
-          fetchedX[i] = Access::fetch(source, place);
-          fetchedDy[i] = Access::fetch(gradient, place);
-        },
-        [&](int i, const ElementPlace& /*place*/) {
-          const Pack x(fetchedX[i], watch);
+    forEachPixel<Access, byImage, 2>(
+        grid, grid.pack() * lanes, {source, gradient},
+        [&](const ElementPlace& /*place*/, const typename Access::Fetched(&fetched)[2]) {
+          const Pack x(fetched[0], watch);
           if constexpr (std::is_same_v<GradientOf, SameGradient>) {
-            const Pack dy(fetchedDy[i], watch);
+            const Pack dy(fetched[1], watch);
 #pragma unroll
             for (int lane = 0; lane < lanes; ++lane)
               addLane(lane, x.values[lane], dy.values[lane] * Pack::factor);
           } else {
-            const typename Access::Values xs = Access::valuesOf(fetchedX[i]);
-            const typename Access::Values dys = Access::valuesOf(fetchedDy[i]);
+            const typename Access::Values xs = Access::valuesOf(fetched[0]);
+            const typename Access::Values dys = Access::valuesOf(fetched[1]);
 #pragma unroll
             for (int lane = 0; lane < lanes; ++lane)
               addLane(lane, x.values[lane],

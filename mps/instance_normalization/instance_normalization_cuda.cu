@@ -19,7 +19,7 @@ using cuda::GroupStatistics;
 using cuda::ImageSums;
 using Operation = InstanceNormalizationOperation;
 
-constexpr std::int64_t kPixelsOfMap = 16;     ///< of a thread that stores results, at least
+constexpr std::int64_t kPixelsOfMap = 32;     ///< of a thread that stores results, at least
 constexpr std::int64_t kPixelsOfSum = 8;      ///< of a thread that sums, at least
 constexpr std::int64_t kMostSumBlocks = 512;  ///< of all images, so that few numbers are left to join
 constexpr std::int64_t kMostImages = 65535;   ///< along z
@@ -43,6 +43,7 @@ class ImagesPlan final : public Plan {
     for (TensorShape* shape : {&problem_.source, gradient, destination})
       if (shape != nullptr) shape->images = 1;
     cuda::widenPixels({&problem_.source, gradient, destination}, lanes);
+    cuda::joinAxes({&problem_.source, gradient, destination}, cuda::JoinedAxes::Pixels);
     const auto restore = [&](TensorShape& widened, const TensorShape& original) {
       widened.images = original.images;
       widened.imageStride = original.imageStride;

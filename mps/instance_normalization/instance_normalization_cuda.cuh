@@ -22,7 +22,9 @@ struct GroupStatistics {
   [[nodiscard]] __device__ double* inverseDeviations(std::int64_t image) const {
     return means(image) + groups;
   }
-  [[nodiscard]] __device__ std::int64_t groupChannels() const { return channels / groups; }
+  [[nodiscard]] __device__ std::uint32_t groupChannels() const {
+    return static_cast<std::uint32_t>(channels) / static_cast<std::uint32_t>(groups);
+  }
 };
 
 /// The mean of a channel's group as a float32 number and what that lacks, and r.
@@ -60,7 +62,7 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
     double mean[lanes];
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane) {
-      const std::int64_t c = (static_cast<std::int64_t>(pack) * lanes + lane) % statistics.channels;
+      const std::uint32_t c = channelOf(pack * lanes + lane, statistics.channels);
       mean[lane] = static_cast<double>(
           ChannelStatistics(statistics, blockIdx.z, c / statistics.groupChannels()).nearMean);
     }
@@ -183,7 +185,6 @@ struct NormalizeImageArguments {
 template <class Access>
 __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) normalizeImagePixels(NormalizeImageArguments a) {
   constexpr int lanes = Access::lanes;
-  constexpr int batch = kPixelBatch<Access, 1>;
   const std::uint32_t pack = a.grid.pack();
   if (pack >= a.grid.packs) return;
   float mean[lanes];
@@ -191,22 +192,17 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) normalizeImagePixels
   float shift[lanes];
 #pragma unroll
   for (int lane = 0; lane < lanes; ++lane) {
-    const std::int64_t c = (static_cast<std::int64_t>(pack) * lanes + lane) % a.statistics.channels;
+    const std::uint32_t c = channelOf(pack * lanes + lane, a.statistics.channels);
     const ChannelStatistics own(a.statistics, blockIdx.z, c / a.statistics.groupChannels());
     mean[lane] = own.nearMean;
     scale[lane] = static_cast<float>(static_cast<double>(a.gamma[c]) * own.r);
     shift[lane] = static_cast<float>(static_cast<double>(a.beta[c]) -
                                      own.restOfMean * static_cast<double>(scale[lane]));
   }
-  typename Access::Fetched fetched[batch];
-  a.grid.template forEachBatch<batch>(
-      pack * lanes,
-      [&](int i, ElementPlace& place) {
-        place.image = static_cast<std::int32_t>(blockIdx.z);
-        fetched[i] = Access::fetch(a.source, place);
-      },
-      [&](int i, const ElementPlace& place) {
-        typename Access::Values values = Access::valuesOf(fetched[i]);
+  forEachPixel<Access, true, 1>(
+      a.grid, pack * lanes, {a.source},
+      [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[1]) {
+        typename Access::Values values = Access::valuesOf(fetched[0]);
 #pragma unroll
         for (int lane = 0; lane < lanes; ++lane)
           values.values[lane] = (values.values[lane] - mean[lane]) * scale[lane] + shift[lane];
@@ -228,7 +224,6 @@ struct ImageGradientArguments {
 template <class Access>
 __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) imageGradientOfPixels(ImageGradientArguments a) {
   constexpr int lanes = Access::lanes;
-  constexpr int batch = kPixelBatch<Access, 2>;
   const std::uint32_t pack = a.grid.pack();
   if (pack >= a.grid.packs) return;
   float mean[lanes];
@@ -238,7 +233,7 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) imageGradientOfPixel
   float inverseDeviation[lanes];
 #pragma unroll
   for (int lane = 0; lane < lanes; ++lane) {
-    const std::int64_t c = (static_cast<std::int64_t>(pack) * lanes + lane) % a.statistics.channels;
+    const std::uint32_t c = channelOf(pack * lanes + lane, a.statistics.channels);
     const std::int64_t group = c / a.statistics.groupChannels();
     const ChannelStatistics own(a.statistics, blockIdx.z, group);
     const double* const shares = a.shares + 2 * blockIdx.z * a.statistics.groups + group;
@@ -248,18 +243,11 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) imageGradientOfPixel
     meanGradient[lane] = static_cast<float>(shares[0] - own.restOfMean * static_cast<double>(factor[lane]));
     inverseDeviation[lane] = static_cast<float>(own.r);
   }
-  typename Access::Fetched fetchedX[batch];
-  typename Access::Fetched fetchedDy[batch];
-  a.grid.template forEachBatch<batch>(
-      pack * lanes,
-      [&](int i, ElementPlace& place) {
-        place.image = static_cast<std::int32_t>(blockIdx.z);
-        fetchedDy[i] = Access::fetch(a.gradient, place);
-        fetchedX[i] = Access::fetch(a.source, place);
-      },
-      [&](int i, const ElementPlace& place) {
-        const typename Access::Values x = Access::valuesOf(fetchedX[i]);
-        typename Access::Values values = Access::valuesOf(fetchedDy[i]);
+  forEachPixel<Access, true, 2>(
+      a.grid, pack * lanes, {a.gradient, a.source},
+      [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[2]) {
+        typename Access::Values values = Access::valuesOf(fetched[0]);
+        const typename Access::Values x = Access::valuesOf(fetched[1]);
 #pragma unroll
         for (int lane = 0; lane < lanes; ++lane) {
           const float centred = values.values[lane] * gamma[lane] - meanGradient[lane];
