@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 
+#include "mps/core/rows_cuda.cuh"
 #include "mps/matrix/matrix_problem.hpp"
 #include "mtl/cuda/launch.cuh"
 
@@ -11,24 +13,90 @@ struct CopyArguments {
   std::int64_t rows, columns;  ///< of the destination
   std::int64_t sourceHeight, sourceWidth, sourceStride;
   std::int64_t height, width, stride;
-  bool exchanges;
   const std::uint32_t* offsets;
   const std::uint32_t* rowIndices;  ///< null: none
   const std::uint32_t* columnIndices;
 };
 
+/// The first row and column of what is read and of what is written, as they are when a kernel begins: what it stores might
+/// be they, for all that a compiler knows.
+struct Corner {
+  std::int64_t sourceY, sourceX, y, x;
+
+  __device__ explicit Corner(const std::uint32_t* offsets)
+      : sourceY(offsets[0]), sourceX(offsets[1]), y(offsets[2]), x(offsets[3]) {}
+};
+
+/// Rows stay rows. A thread copies the elements of 16 bytes, together where both places are a multiple of 16.
 template <class Bits>
-__global__ void copyElements(CopyArguments a, const Bits* source, Bits* destination) {
-  const std::int64_t place = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (place >= a.rows * a.columns) return;
-  const std::int64_t row = place / a.columns;
-  const std::int64_t column = place - row * a.columns;
-  const std::int64_t sourceY = a.offsets[0] + (a.exchanges ? column : row);
-  const std::int64_t sourceX = a.offsets[1] + (a.exchanges ? row : column);
-  const std::int64_t y = a.offsets[2] + (a.rowIndices != nullptr ? a.rowIndices[row] : row);
-  const std::int64_t x = a.offsets[3] + (a.columnIndices != nullptr ? a.columnIndices[column] : column);
-  if (sourceY >= a.sourceHeight || sourceX >= a.sourceWidth || y >= a.height || x >= a.width) return;
-  destination[y * a.stride + x] = source[sourceY * a.sourceStride + sourceX];
+__global__ void copyRows(cuda::RowGrid grid, CopyArguments a, const Bits* source, Bits* destination) {
+  constexpr std::int64_t lanes = 16 / sizeof(Bits);
+  const Corner corner(a.offsets);
+  cuda::forEachRow(grid, [&](std::int64_t row) {
+    const std::int64_t sourceY = corner.sourceY + row;
+    const std::int64_t y = corner.y + (a.rowIndices != nullptr ? a.rowIndices[row] : row);
+    if (sourceY >= a.sourceHeight || y >= a.height) return;
+    const Bits* const from = source + sourceY * a.sourceStride;
+    Bits* const to = destination + y * a.stride;
+    cuda::forEachPiece(grid, [&](std::int64_t piece) {
+      const std::int64_t first = piece * lanes;
+      const std::int64_t sourceX = corner.sourceX + first;
+      const std::int64_t x = corner.x + first;
+      const std::int64_t end = min(lanes, a.columns - first);
+      if (end == lanes && a.columnIndices == nullptr && sourceX + lanes <= a.sourceWidth &&
+          x + lanes <= a.width && reinterpret_cast<std::uintptr_t>(from + sourceX) % 16 == 0 &&
+          reinterpret_cast<std::uintptr_t>(to + x) % 16 == 0) {
+        *reinterpret_cast<uint4*>(to + x) = *reinterpret_cast<const uint4*>(from + sourceX);
+        return;
+      }
+      for (std::int64_t lane = 0; lane < end; ++lane) {
+        const std::int64_t place =
+            a.columnIndices != nullptr ? corner.x + a.columnIndices[first + lane] : x + lane;
+        if (sourceX + lane < a.sourceWidth && place < a.width) to[place] = from[sourceX + lane];
+      }
+    });
+  });
+}
+
+constexpr int kTile = 64;     ///< rows and columns of a block
+constexpr int kTileRows = 4;  ///< that its threads copy at once
+
+/// Rows become columns, by way of a tile in shared memory. blockIdx.x goes over tiles of columns, y over those of rows.
+template <class Bits>
+__global__ void __launch_bounds__(kTile* kTileRows)
+    copyTiles(CopyArguments a, const Bits* source, Bits* destination) {
+  __shared__ Bits tile[kTile][kTile + 1];
+  const Corner corner(a.offsets);
+  // What lies outside of the source is not copied.
+  const std::int64_t columns = min(a.columns, a.sourceHeight - corner.sourceY);
+  const std::int64_t rows = min(a.rows, a.sourceWidth - corner.sourceX);
+  const std::int64_t firstColumn = static_cast<std::int64_t>(blockIdx.x) * kTile;
+  const std::int64_t column = firstColumn + threadIdx.x;
+  const std::int64_t x = column >= columns              ? a.width
+                         : a.columnIndices != nullptr ? corner.x + a.columnIndices[column]
+                                                      : corner.x + column;
+  for (std::int64_t firstRow = static_cast<std::int64_t>(blockIdx.y) * kTile; firstRow < rows;
+       firstRow += static_cast<std::int64_t>(gridDim.y) * kTile) {
+    const Bits* from = source + (corner.sourceY + firstColumn + threadIdx.y) * a.sourceStride +
+                       corner.sourceX + firstRow + threadIdx.x;
+    const bool hasRow = firstRow + threadIdx.x < rows;
+#pragma unroll
+    for (int i = 0; i < kTile; i += kTileRows) {
+      const int inTile = i + static_cast<int>(threadIdx.y);
+      if (hasRow && firstColumn + inTile < columns) tile[inTile][threadIdx.x] = *from;
+      from += kTileRows * a.sourceStride;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kTile; i += kTileRows) {
+      const int inTile = i + static_cast<int>(threadIdx.y);
+      const std::int64_t row = firstRow + inTile;
+      if (row >= rows || x >= a.width) continue;
+      const std::int64_t y = corner.y + (a.rowIndices != nullptr ? a.rowIndices[row] : row);
+      if (y < a.height) destination[y * a.stride + x] = tile[threadIdx.x][inTile];
+    }
+    __syncthreads();
+  }
 }
 
 class CopyPlan final : public Plan {
@@ -44,7 +112,6 @@ class CopyPlan final : public Plan {
     arguments_.height = destination.height;
     arguments_.width = destination.channels;
     arguments_.stride = destination.rowStride;
-    arguments_.exchanges = problem.sourceIsTransposed != problem.destinationIsTransposed;
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
@@ -69,9 +136,18 @@ class CopyPlan final : public Plan {
     a.offsets = indices(0);
     if (problem_.hasRowIndices) a.rowIndices = indices(1);
     if (problem_.hasColumnIndices) a.columnIndices = indices(2);
-    mtl::cuda::launch(stream, copyElements<Bits>, dim3(mtl::cuda::blocksFor(a.rows * a.columns)),
-                      dim3(mtl::cuda::kBlockThreads), 0, a, reinterpret_cast<const Bits*>(operands.source),
-                      reinterpret_cast<Bits*>(operands.destination));
+    const auto* const source = reinterpret_cast<const Bits*>(operands.source);
+    auto* const destination = reinterpret_cast<Bits*>(operands.destination);
+    if (problem_.sourceIsTransposed != problem_.destinationIsTransposed) {
+      constexpr std::int64_t mostBlocks = 65535;
+      const dim3 grid(mtl::cuda::blocksFor(a.columns, kTile),
+                      static_cast<unsigned>(std::min((a.rows + kTile - 1) / kTile, mostBlocks)));
+      return mtl::cuda::launch(stream, copyTiles<Bits>, grid, dim3(kTile, kTileRows), 0, a, source,
+                               destination);
+    }
+    constexpr std::int64_t lanes = 16 / sizeof(Bits);
+    const cuda::RowGrid grid(a.rows, (a.columns + lanes - 1) / lanes);
+    mtl::cuda::launch(stream, copyRows<Bits>, grid.grid, grid.block, 0, grid, a, source, destination);
   }
 
   MatrixCopyProblem problem_;
@@ -79,6 +155,8 @@ class CopyPlan final : public Plan {
 };
 
 Preparation prepareElements(const MatrixCopyProblem& problem) {
+  if (!cuda::RowGrid::fits(std::max(problem.rows, problem.columns), std::max(problem.rows, problem.columns)))
+    return Refusal{"2^31 rows or columns"};
   return std::make_shared<const CopyPlan>(problem);
 }
 

@@ -3,6 +3,7 @@
 
 #include "mps/core/elements_cuda.cuh"
 #include "mps/core/neuron_cuda.cuh"
+#include "mps/core/rows_cuda.cuh"
 #include "mps/matrix/matrix_problem.hpp"
 #include "mtl/cuda/launch.cuh"
 
@@ -25,11 +26,7 @@ struct TermArguments {
   std::byte* destination;
 };
 
-__global__ void addTerm(TermArguments a) {
-  const std::int64_t place = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (place >= a.rows * a.columns) return;
-  const std::int64_t row = place / a.columns;
-  const std::int64_t column = place - row * a.columns;
+__device__ void addElement(const TermArguments& a, std::int64_t row, std::int64_t column) {
   const std::int64_t y = (a.offsets != nullptr ? a.offsets[0] : 0) + (a.transpose ? column : row);
   const std::int64_t x = (a.offsets != nullptr ? a.offsets[1] : 0) + (a.transpose ? row : column);
   float value = 0.0F;
@@ -40,6 +37,54 @@ __global__ void addTerm(TermArguments a) {
   if (a.bias != nullptr) value += cuda::loadAs(a.format, a.bias, column);
   value = cuda::neuronValue(a.neuron.type, a.neuron, 0.0F, value);
   cuda::storeAs(value, a.format, a.destination, row * a.destinationStride + column);
+}
+
+__global__ void addElements(cuda::RowGrid grid, TermArguments a) {
+  cuda::forEachRow(grid, [&](std::int64_t row) {
+    cuda::forEachPiece(grid, [&](std::int64_t column) { addElement(a, row, column); });
+  });
+}
+
+template <class T>
+__device__ bool isAligned(const T* address) {
+  return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
+}
+
+/// addElements where nothing is transposed and all numbers are of type T: 16 bytes at once where they are whole.
+template <class T>
+__global__ void addPacks(cuda::RowGrid grid, TermArguments a) {
+  constexpr int lanes = cuda::kLanes<T>;
+  const std::int64_t firstY = a.offsets != nullptr ? a.offsets[0] : 0;
+  const std::int64_t firstX = a.offsets != nullptr ? a.offsets[1] : 0;
+  const float scale = a.scale != nullptr ? *a.scale : 1.0F;
+  cuda::forEachRow(grid, [&](std::int64_t row) {
+    cuda::forEachPiece(grid, [&](std::int64_t piece) {
+      const std::int64_t column = piece * lanes;
+      const T* const from =
+          reinterpret_cast<const T*>(a.source) + (firstY + row) * a.sourceStride + firstX + column;
+      const T* const sum = reinterpret_cast<const T*>(a.sum) + row * a.sumStride + column;
+      const T* const bias = reinterpret_cast<const T*>(a.bias) + column;
+      T* const to = reinterpret_cast<T*>(a.destination) + row * a.destinationStride + column;
+      const bool isWhole = column + lanes <= a.columns && firstY + row < a.sourceHeight &&
+                           firstX + column + lanes <= a.sourceWidth && isAligned(from) && isAligned(to) &&
+                           (a.sum == nullptr || isAligned(sum)) && (a.bias == nullptr || isAligned(bias));
+      if (!isWhole) {
+        for (std::int64_t c = column; c < min(column + lanes, a.columns); ++c) addElement(a, row, c);
+        return;
+      }
+      cuda::Lanes<T> values = cuda::loadLanes(from);
+      for (float& value : values.values) value *= scale;
+      const auto add = [&](const cuda::Lanes<T>& others) {
+#pragma unroll
+        for (int lane = 0; lane < lanes; ++lane) values.values[lane] += others.values[lane];
+      };
+      if (a.sum != nullptr) add(cuda::loadLanes(sum));
+      if (a.bias != nullptr) add(cuda::loadLanes(bias));
+      if (a.neuron.type != CNNNeuronType::None)
+        for (float& value : values.values) value = cuda::neuronValue(a.neuron.type, a.neuron, 0.0F, value);
+      cuda::storeLanes(values, to);
+    });
+  });
 }
 
 class TermPlan final : public Plan {
@@ -69,16 +114,37 @@ class TermPlan final : public Plan {
     if (problem_.hasOffsets) a.offsets = reinterpret_cast<const std::uint32_t*>(operands.parameters[1]);
     if (problem_.hasBias) a.bias = operands.parameters[2];
     a.destination = operands.destination;
-    mtl::cuda::launch(stream, addTerm, dim3(mtl::cuda::blocksFor(destination.elements())),
-                      dim3(mtl::cuda::kBlockThreads), 0, a);
+    switch (packFormat()) {
+      case ImageFeatureChannelFormat::Float32:
+        return start(stream, addPacks<float>, cuda::kLanes<float>, a);
+      case ImageFeatureChannelFormat::Float16:
+        return start(stream, addPacks<Float16>, cuda::kLanes<Float16>, a);
+      default:
+        return start(stream, addElements, 1, a);
+    }
   }
 
  private:
+  /// That of all numbers where they can be taken in packs, or None.
+  [[nodiscard]] ImageFeatureChannelFormat packFormat() const {
+    const ImageFeatureChannelFormat format = problem_.destination.format;
+    const bool isCommon =
+        problem_.source.format == format && (!problem_.addsToSum || problem_.sum.format == format);
+    return isCommon && !problem_.transpose ? format : ImageFeatureChannelFormat::None;
+  }
+  static void start(mtl::Stream& stream, void (*kernel)(cuda::RowGrid, TermArguments), std::int64_t lanes,
+                    const TermArguments& a) {
+    const cuda::RowGrid grid(a.rows, (a.columns + lanes - 1) / lanes);
+    mtl::cuda::launch(stream, kernel, grid.grid, grid.block, 0, grid, a);
+  }
+
   MatrixTermProblem problem_;
   NeuronNumbers neuron_;
 };
 
 Preparation prepareElements(const MatrixTermProblem& problem) {
+  if (!cuda::RowGrid::fits(problem.destination.height, problem.destination.channels))
+    return Refusal{"2^31 rows or columns"};
   return std::make_shared<const TermPlan>(problem);
 }
 
