@@ -20,8 +20,11 @@ struct GridSampleArguments {
   ResultView destination;
 };
 
+/// A pack of channels for each thread: they share the grid's position.
+template <class Access>
 __global__ void sampleByGrid(ElementGrid elements, GridSampleArguments a) {
-  elements.forEachBatch<1, 1>(
+  constexpr int lanes = Access::lanes;
+  elements.template forEachBatch<1, lanes>(
       [](int, const ElementPlace&) {},
       [&](int, const ElementPlace& place) {
         const auto gridAt = [&](std::int32_t channel) {
@@ -31,21 +34,26 @@ __global__ void sampleByGrid(ElementGrid elements, GridSampleArguments a) {
             gridTaps(a.problem, gridAt(0), place.x, a.problem.source.width, a.problem.offsetX);
         const GridTaps rows =
             gridTaps(a.problem, gridAt(1), place.y, a.problem.source.height, a.problem.offsetY);
-        float sum = 0;
+        typename Access::Values sum{};
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           if (rows.weights[i] == 0) continue;
-          float inRow = 0;
+          typename Access::Values inRow{};
 #pragma unroll
           for (int j = 0; j < 2; ++j) {
             if (columns.weights[j] == 0) continue;
-            const ElementPlace from{place.image, static_cast<std::int32_t>(rows.pixels[i]),
-                                    static_cast<std::int32_t>(columns.pixels[j]), place.channel};
-            inRow = fmaf(columns.weights[j], OneByOne::load(a.source, from).values[0], inRow);
+            const typename Access::Values from =
+                Access::load(a.source, {place.image, static_cast<std::int32_t>(rows.pixels[i]),
+                                        static_cast<std::int32_t>(columns.pixels[j]), place.channel});
+#pragma unroll
+            for (int lane = 0; lane < lanes; ++lane)
+              inRow.values[lane] = fmaf(columns.weights[j], from.values[lane], inRow.values[lane]);
           }
-          sum = fmaf(rows.weights[i], inRow, sum);
+#pragma unroll
+          for (int lane = 0; lane < lanes; ++lane)
+            sum.values[lane] = fmaf(rows.weights[i], inRow.values[lane], sum.values[lane]);
         }
-        OneByOne::store({{sum}}, a.destination, place);
+        Access::store(sum, a.destination, place);
       });
 }
 
@@ -55,11 +63,18 @@ class GridSamplePlan final : public Plan {
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     if (problem_.destination.elements() == 0) return;
-    const ElementGrid elements(problem_.destination, 1, 1);
     const GridSampleArguments arguments{problem_, SourceView(problem_.source, operands.source),
                                         SourceView(problem_.grid, operands.secondary),
                                         ResultView(problem_.destination, operands.destination)};
-    mtl::cuda::launch(stream, sampleByGrid, elements.grid(), elements.block(), 0, elements, arguments);
+    const bool takesPacks = cuda::takesLanes(problem_.source, operands.source) &&
+                            cuda::takesLanes(problem_.destination, operands.destination);
+    cuda::withAccess(cuda::commonFormat({&problem_.source, &problem_.destination}), takesPacks,
+                     [&](auto access) {
+                       using Access = decltype(access);
+                       const ElementGrid elements(problem_.destination, Access::lanes, 1);
+                       mtl::cuda::launch(stream, sampleByGrid<Access>, elements.grid(), elements.block(), 0,
+                                         elements, arguments);
+                     });
   }
 
  private:
