@@ -98,7 +98,7 @@ concept HasDerivativeFromResult = requires(Neuron neuron, hn::ScalableTag<float>
 };
 
 void neuronGradientsFromResult(const NNNeuronDescriptor& descriptor, const NeuronRun& run, ConstFloatRun y,
-                               ConstFloatRun dy, FloatRun dx) {
+                               ConstFloatRun dy, FloatRun dx, ConstFloatRun addend) {
   const hn::ScalableTag<float> d;
   withNeuron(descriptor, [&](auto neuron) {
     if constexpr (HasDerivativeFromResult<decltype(neuron)>)
@@ -106,7 +106,9 @@ void neuronGradientsFromResult(const NNNeuronDescriptor& descriptor, const Neuro
           descriptor, run, [&](std::size_t first, const float* slopes, std::size_t count) {
             forNeuronVectors(neuron, d, slopes, count, [&](std::size_t i, auto lanes, auto slope) {
               const auto derivative = neuron.derivativeFromResult(d, lanes.load(d, y + first + i), slope);
-              lanes.store(d, hn::Mul(lanes.load(d, dy + first + i), derivative), dx + first + i);
+              auto gradient = lanes.load(d, dy + first + i);
+              if (addend) gradient = hn::Add(gradient, lanes.load(d, addend + first + i));
+              lanes.store(d, hn::Mul(gradient, derivative), dx + first + i);
             });
           });
   });
@@ -133,8 +135,8 @@ void neuronGradients(const NNNeuronDescriptor& neuron, const NeuronRun& run, Con
 }
 
 void neuronGradientsFromResult(const NNNeuronDescriptor& neuron, const NeuronRun& run, ConstFloatRun y,
-                               ConstFloatRun dy, FloatRun dx) {
-  HWY_DYNAMIC_DISPATCH(neuronGradientsFromResult)(neuron, run, y, dy, dx);
+                               ConstFloatRun dy, FloatRun dx, ConstFloatRun addend) {
+  HWY_DYNAMIC_DISPATCH(neuronGradientsFromResult)(neuron, run, y, dy, dx, addend);
 }
 
 bool derivativeFromResult(const NNNeuronDescriptor& neuron) {

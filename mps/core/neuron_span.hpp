@@ -26,8 +26,9 @@ void neuronGradients(const NNNeuronDescriptor& neuron, const NeuronRun& run, Con
                      ConstFloatRun dy, FloatRun dx);
 
 /// dx = dy * f'(x), f' computed from y = f(x); only where derivativeFromResult(neuron). dx may be y or dy.
+/// @param addend where it is there, dx = (dy + addend) * f'(x); dx may be it, too
 void neuronGradientsFromResult(const NNNeuronDescriptor& neuron, const NeuronRun& run, ConstFloatRun y,
-                               ConstFloatRun dy, FloatRun dx);
+                               ConstFloatRun dy, FloatRun dx, ConstFloatRun addend = {});
 
 /// Whether f'(x) can be computed from y = f(x), stored as float16 or float32, so that the source need not be
 /// kept.

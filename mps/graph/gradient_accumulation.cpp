@@ -5,9 +5,7 @@
 #include "mps/graph/image_reuse.hpp"
 
 namespace mps::detail {
-namespace {
 
-/// Whether the step is x + y, element for element, and nobody wants its gradient.
 bool isPlainSum(const GraphProgram& program, const ProgramStep& step) {
   const auto* add = dynamic_cast<const CNNAdd*>(step.kernel.get());
   if (add == nullptr || !add->worksInPlace()) return false;
@@ -24,6 +22,8 @@ bool isPlainSum(const GraphProgram& program, const ProgramStep& step) {
                               !add->hasGraphReLU();
   return secondaryIsWhole && changesNothing;
 }
+
+namespace {
 
 class GradientAccumulation {
  public:

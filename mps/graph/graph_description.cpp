@@ -39,9 +39,12 @@ std::string placeOf(const GraphProgram& program, const GraphLayout* layout, Imag
 }
 
 /// Who does the work of a step that is left out.
-const char* substituteOf(const Kernel& kernel) {
-  if (dynamic_cast<const CNNArithmeticGradient*>(&kernel) != nullptr) return "the incoming gradient itself";
-  return dynamic_cast<const CNNAdd*>(&kernel) != nullptr ? "done by accumulation" : "done by the convolution";
+const char* substituteOf(const GraphProgram& program, const detail::ImageReuse& reuse, std::size_t step) {
+  const Kernel* const kernel = program.steps[step].kernel.get();
+  if (dynamic_cast<const CNNArithmeticGradient*>(kernel) != nullptr) return "the incoming gradient itself";
+  if (dynamic_cast<const CNNAdd*>(kernel) == nullptr) return "done by the convolution";
+  const bool isAddedNext = step + 1 < reuse.addends.size() && reuse.addends[step + 1] != nowhere;
+  return isAddedNext ? "done by the neuron's gradient" : "done by accumulation";
 }
 
 /// Text inside a Graphviz string.
@@ -70,9 +73,12 @@ std::string NNGraph::debugDescription() const {
     if (!step.fused.empty()) out << " with " << step.fused;
     if (!step.writesResult) out << ", weight gradients only";
     if (step.update) out << ", updates weights";
-    if (layout != nullptr && layout->reuse.leavesOut[s]) out << ", " << substituteOf(*step.kernel);
+    if (layout != nullptr && layout->reuse.leavesOut[s])
+      out << ", " << substituteOf(program, layout->reuse, s);
     if (layout != nullptr && layout->reuse.maxima[s] != nowhere) out << ", maxima only";
     if (layout != nullptr && layout->reuse.accumulates[s]) out << ", accumulates";
+    if (layout != nullptr && layout->reuse.addends[s] != nowhere)
+      out << ", adds image " << layout->reuse.addends[s];
     out << "\n      from";
     for (const ImageIndex source : step.sources) out << ' ' << imageName(program, source);
     out << "\n      to " << imageName(program, step.result) << placeOf(program, layout, step.result) << '\n';

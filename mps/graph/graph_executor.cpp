@@ -290,6 +290,7 @@ void GraphExecutor::planImages(GraphLayout& layout) {
   poolInConvolutions(*program_, layout.images, layout.placements, layout.count, layout.reuse);
   shareGradients(*program_, layout.images, layout.reuse);
   accumulateGradients(*program_, layout.images, layout.reuse);
+  addInNeuronGradients(*program_, layout.images, layout.reuse);
   workInPlace(*program_, layout.images, layout.placements, layout.reuse);
   std::vector<MemoryRequest> requests;
   const auto needsMemory = [&](ImageIndex i) {
@@ -423,11 +424,13 @@ void GraphExecutor::encodeUpdate(Run& run, const ProgramStep& step) {
 void GraphExecutor::encodeStep(Run& run, StepIndex index) {
   const ProgramStep& step = program_->steps[index];
   const ImageIndex maxima = run.layout.reuse.maxima[index];
+  const ImageIndex addend = run.layout.reuse.addends[index];
   const bool pools = maxima != nowhere;
   const bool isGradient = step.forward != nowhere;
   std::vector<ImageBatch> sources;
   for (const ImageIndex i : step.sources) sources.push_back(run.images[i]);
   if (pools && isGradient) sources[0] = run.images[maxima];
+  if (addend != nowhere) sources.push_back(run.images[addend]);
   const ImageBatch& result = run.images[pools && !isGradient ? maxima : step.result];
   std::vector<StateBatch> sourceStates;
   for (const StateIndex state : step.sourceStates) sourceStates.push_back(run.states[state]);

@@ -20,6 +20,8 @@ struct ImageReuse {
   /// Of every step: of a convolution that pools, the maxima that it writes in place of its result; of its gradient, the
   /// gradient of those that it reads; nowhere of others.
   std::vector<ImageIndex> maxima;
+  /// Of every step: of a neuron's gradient, what it adds to its first source; nowhere of others.
+  std::vector<ImageIndex> addends;
 
   /// The image that owns the memory.
   [[nodiscard]] ImageIndex ownerOf(ImageIndex image) const {
@@ -27,6 +29,9 @@ struct ImageReuse {
     return image;
   }
 };
+
+/// Whether the step is x + y, element for element, and nobody wants its gradient.
+bool isPlainSum(const GraphProgram& program, const ProgramStep& step);
 
 /// Nothing shared.
 ImageReuse noReuse(const GraphProgram& program);
@@ -42,6 +47,13 @@ void shareGradients(const GraphProgram& program, const std::vector<ImageDescript
 /// another image from then on, and the kernel can add.
 void accumulateGradients(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes,
                          ImageReuse& reuse);
+
+/// Pass: where gradients meet at a neuron that was fused into the kernel before it, that neuron's gradient adds them while
+/// it reads them, and the add step is left out: its result is in no memory, and in float16 it is not rounded. Only where all
+/// have one format and nobody else reads the sum. Comes behind accumulateGradients, which saves as much without a third
+/// input.
+void addInNeuronGradients(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes,
+                          ImageReuse& reuse);
 
 /// Pass: a convolution gives the maxima of its result in place of it where a pooling of 2x2 windows alone reads that,
 /// whose gradient includes that of the ReLU (fuseNeuronGradients) and goes to the layer's weights alone. The pooling's

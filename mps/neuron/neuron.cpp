@@ -100,10 +100,25 @@ std::vector<detail::PreparedCall> CNNNeuronGradient::prepareGradient(const detai
   problem.input = views.source;
   problem.gradient = views.gradient;
   problem.destination = views.destination;
+  detail::PreparedCall::Parameter addend;
+  if (!addends_.empty()) {
+    const detail::TensorView view = detail::BatchOperand(addends_).view(false);
+    problem.addend = view.shape;
+    addend = {view.memory, view.byteOffset};
+  }
   detail::PreparedCall prepared =
       detail::preparedPointwise(views, detail::planFor(*device(), detail::neuronBackEnds, problem));
   prepared.sourceIsSecondary = usesResult_;
+  prepared.parameters[0] = addend;
   return {prepared};
+}
+
+void CNNNeuronGradient::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                   std::span<const ImageBatch> sources, const StateBatch& gradientStates,
+                                   const ImageBatch& destinationGradients, bool accumulates) {
+  addends_ = sources.size() > 2 ? sources[2] : ImageBatch{};
+  CNNGradientKernel::encodeStep(commandBuffer, sources, gradientStates, destinationGradients, accumulates);
+  addends_ = {};
 }
 
 std::shared_ptr<CNNNeuronLinear> CNNNeuronLinear::create(const std::shared_ptr<mtl::Device>& device, float a,

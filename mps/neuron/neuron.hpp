@@ -94,6 +94,11 @@ class CNNNeuronGradient : public CNNGradientKernel {
   /// The library's own: sourceImage is the forward result, for a neuron that a graph has fused into another
   /// kernel.
   void setUsesResult(bool usesResult) { usesResult_ = usesResult; }
+  [[nodiscard]] bool usesResult() const { return usesResult_; }
+  /// @param sources the third one, which may be there when usesResult(), is added to the gradient
+  void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                  std::span<const ImageBatch> sources, const StateBatch& gradientStates,
+                  const ImageBatch& destinationGradients, bool accumulates) override;
 
  protected:
   CNNNeuronGradient(std::shared_ptr<mtl::Device> device, const NNNeuronDescriptor& neuronDescriptor);
@@ -105,6 +110,7 @@ class CNNNeuronGradient : public CNNGradientKernel {
  private:
   NNNeuronDescriptor descriptor_;
   bool usesResult_ = false;
+  ImageBatch addends_;  ///< of the encodeStep that goes on
 };
 
 /// a x + b (MPSCNNNeuronLinear).

@@ -39,6 +39,16 @@ struct NeuronTensors {
     if (repeatsImages) problem.input.imageStride = problem.gradient.imageStride = 0;
     return problem;
   }
+
+  /// A gradient from the result, of the sum of two gradients.
+  [[nodiscard]] NeuronProblem problemWithAddend(const NNNeuronDescriptor& neuron,
+                                                ImageFeatureChannelFormat sourceFormat,
+                                                ImageFeatureChannelFormat destinationFormat) const {
+    NeuronProblem problem =
+        this->problem(NeuronDirection::GradientFromResult, neuron, sourceFormat, destinationFormat);
+    problem.addend = shape(sourceFormat, 7);
+    return problem;
+  }
 };
 
 inline std::vector<NeuronTensors> neuronTensors() {

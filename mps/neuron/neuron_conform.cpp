@@ -31,15 +31,19 @@ void runPlan(ConformRun& run, const NeuronImplementation& implementation, const 
       1);
   if (fromResult) input.write(neuronForwardReference(problem, input.reference()).values);
   TestTensor gradient = run.source(problem.gradient, valuesFor(tier, problem.gradient.format), 3);
+  TestTensor addend = run.source(problem.addend, valuesFor(tier, problem.addend.format), 5);
   TestTensor destination = run.destination(problem.destination, 2);
   Operands operands{.destination = destination.address()};
   (fromResult ? operands.secondary : operands.source) = input.address();
   if (!isForward) operands.gradient = gradient.address();
+  if (problem.hasAddend()) operands.parameters[0] = addend.address();
   run.execute(*plan, operands);
-  run.require(input.isUnchanged() && gradient.isUnchanged(), "an input was written");
+  run.require(input.isUnchanged() && gradient.isUnchanged() && addend.isUnchanged(), "an input was written");
+  const ReferenceTensor added = addend.reference();
   const ReferenceTensor expected =
       isForward ? neuronForwardReference(problem, input.reference())
-                : neuronGradientReference(problem, input.reference(), gradient.reference());
+                : neuronGradientReference(problem, input.reference(), gradient.reference(),
+                                          problem.hasAddend() ? &added : nullptr);
   run.check(expected, destination, Zeros::Expected);
   run.checkAccumulated(*plan, operands, expected, destination);
 }
@@ -74,10 +78,14 @@ void addPlanCases(std::vector<ConformCase>& cases, const NeuronImplementation& i
       const CNNNeuronType type = item.neuron.neuronType();
       if (tier == Tier::Exact && !item.exact) continue;
       if (!isSmall && type != CNNNeuronType::PReLU && type != CNNNeuronType::GeLU) continue;
-      if (direction == NeuronDirection::GradientFromResult && !derivativeFromResult(item.neuron)) continue;
-      const NeuronProblem problem = tensors.problem(direction, item.neuron, formats.source, formats.result);
-      cases.push_back({tensors.name + ": " + problem.describe(),
-                       [=](ConformRun& run) { runPlan(run, implementation, item, problem, tier); }});
+      const auto add = [&](const NeuronProblem& problem) {
+        cases.push_back({tensors.name + ": " + problem.describe(),
+                         [=](ConformRun& run) { runPlan(run, implementation, item, problem, tier); }});
+      };
+      const bool fromResult = direction == NeuronDirection::GradientFromResult;
+      if (fromResult && !derivativeFromResult(item.neuron)) continue;
+      add(tensors.problem(direction, item.neuron, formats.source, formats.result));
+      if (fromResult) add(tensors.problemWithAddend(item.neuron, formats.source, formats.result));
     }
   }
 }

@@ -21,6 +21,7 @@ class NeuronPlan final : public Plan {
     forEachTile(stream, tiling, [&](const Tile& tile) {
       alignas(64) float inputBuffer[Tiling::capacity];
       alignas(64) float gradientBuffer[Tiling::capacity];
+      alignas(64) float addendBuffer[Tiling::capacity];
       const TensorShape& destination = problem_.destination;
       const ConstFloatRun x = loadRun(problem_.input, input, tile, inputBuffer);
       const FloatRun result =
@@ -37,7 +38,7 @@ class NeuronPlan final : public Plan {
         case NeuronDirection::GradientFromResult:
           neuronGradientsFromResult(problem_.neuron, run, x,
                                     loadRun(problem_.gradient, operands.gradient, tile, gradientBuffer),
-                                    result);
+                                    result, addendRun(operands, tile, addendBuffer));
           break;
       }
       storeTile(destination, operands.destination, tile, result, operands.accumulate);
@@ -50,6 +51,11 @@ class NeuronPlan final : public Plan {
   }
 
  private:
+  [[nodiscard]] ConstFloatRun addendRun(const Operands& operands, const Tile& tile, float* buffer) const {
+    if (!problem_.hasAddend()) return {};
+    return loadRun(problem_.addend, operands.parameters[0], tile, buffer);
+  }
+
   NeuronProblem problem_;
 };
 
@@ -68,6 +74,7 @@ std::string NeuronProblem::describe() const {
   if (direction == NeuronDirection::GradientFromResult) text += " from the result";
   text += ", " + neuron.describe() + ", " + input.describe();
   if (!isForward) text += ", gradient " + gradient.describe();
+  if (hasAddend()) text += " + " + addend.describe();
   return text + " -> " + destination.describe();
 }
 

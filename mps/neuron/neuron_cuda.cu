@@ -43,6 +43,14 @@ struct NeuronFunction {
       }
     }
   }
+  /// With the addend, if there is one.
+  template <class Values, int inputs>
+  __device__ static float gradientOf(const Values (&in)[inputs], int lane) {
+    if constexpr (inputs > 2)
+      return in[1].values[lane] + in[2].values[lane];
+    else
+      return in[1].values[lane];
+  }
   template <class Values, int inputs>
   __device__ void operator()(const ElementPlace& place, const Values (&in)[inputs], Values& result) const {
     constexpr int lanes = sizeof(Values) / sizeof(float);
@@ -58,7 +66,7 @@ struct NeuronFunction {
       else if constexpr (direction == NeuronDirection::Gradient)
         to = in[1].values[lane] * cuda::neuronDerivative<areHalves>(type(), numbers, slope.values[lane], x);
       else
-        to = in[1].values[lane] * cuda::neuronDerivativeFromResult(type(), numbers, slope.values[lane], x);
+        to = gradientOf(in, lane) * cuda::neuronDerivativeFromResult(type(), numbers, slope.values[lane], x);
     }
   }
 };
@@ -70,10 +78,16 @@ void withOneOf(CNNNeuronType type, Body body) {
       ((type == types && (body(std::integral_constant<CNNNeuronType, types>()), true)) || ...);
   if (!isFound) body(std::integral_constant<CNNNeuronType, CNNNeuronType::None>());
 }
-template <NeuronDirection direction, class Body>
+template <NeuronDirection direction, int inputs, class Body>
 void withType(CNNNeuronType type, Body body) {
   using enum CNNNeuronType;
-  if constexpr (direction == NeuronDirection::GradientFromResult)
+  if constexpr (inputs > 2) {
+    // A sum of gradients behind another neuron is rare.
+    if (type == ReLU)
+      body(std::integral_constant<CNNNeuronType, ReLU>());
+    else
+      body(std::integral_constant<CNNNeuronType, kAnyType>());
+  } else if constexpr (direction == NeuronDirection::GradientFromResult)
     withOneOf<ReLU, PReLU, Linear, Sigmoid, TanH, SoftPlus, SoftSign, ELU, ReLUN, Exponential>(type, body);
   else
     withOneOf<ReLU, PReLU, Linear, Sigmoid, TanH, SoftPlus, SoftSign, ELU, ReLUN, Exponential, HardSigmoid,
@@ -88,7 +102,9 @@ class NeuronPlan final : public Plan {
     if (isForward())
       cuda::joinAxes({&problem_.input, &problem_.destination}, joined);
     else
-      cuda::joinAxes({&problem_.input, &problem_.gradient, &problem_.destination}, joined);
+      cuda::joinAxes({&problem_.input, &problem_.gradient, problem_.hasAddend() ? &problem_.addend : nullptr,
+                      &problem_.destination},
+                     joined);
   }
 
   /// For PReLU's slopes.
@@ -106,6 +122,7 @@ class NeuronPlan final : public Plan {
       case NeuronDirection::Gradient:
         return start<NeuronDirection::Gradient, 2>(stream, operands);
       case NeuronDirection::GradientFromResult:
+        if (problem_.hasAddend()) return start<NeuronDirection::GradientFromResult, 3>(stream, operands);
         return start<NeuronDirection::GradientFromResult, 2>(stream, operands);
     }
   }
@@ -121,8 +138,8 @@ class NeuronPlan final : public Plan {
     const TensorShape& shape = problem_.destination;
     const std::byte* const addresses[] = {
         direction == NeuronDirection::GradientFromResult ? operands.secondary : operands.source,
-        operands.gradient};
-    const TensorShape* const shapes[] = {&problem_.input, &problem_.gradient};
+        operands.gradient, operands.parameters[0]};
+    const TensorShape* const shapes[] = {&problem_.input, &problem_.gradient, &problem_.addend};
     cuda::MapArguments<inputs> arguments;
     arguments.destination = {shape, operands.destination};
     arguments.accumulate = operands.accumulate;
@@ -143,7 +160,7 @@ class NeuronPlan final : public Plan {
       if constexpr (Access::lanes == 1)
         launch(std::integral_constant<CNNNeuronType, kAnyType>());
       else
-        withType<direction>(numbers_.type, launch);
+        withType<direction, inputs>(numbers_.type, launch);
     });
   }
 
@@ -153,7 +170,7 @@ class NeuronPlan final : public Plan {
 
 Preparation prepareElements(const NeuronProblem& problem) {
   if (auto refusal = refusalOfResult(problem)) return *refusal;
-  for (const TensorShape* shape : {&problem.input, &problem.gradient, &problem.destination})
+  for (const TensorShape* shape : {&problem.input, &problem.gradient, &problem.addend, &problem.destination})
     if (!cuda::ElementGrid::fits(*shape)) return Refusal{cuda::ElementGrid::kTooLarge};
   return std::make_shared<const NeuronPlan>(problem);
 }

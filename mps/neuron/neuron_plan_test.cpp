@@ -52,6 +52,7 @@ class Call {
       : problem_(problem),
         input_(testDevice(), problem.input, 1),
         gradient_(testDevice(), problem.gradient, 3),
+        addend_(testDevice(), problem.addend, 5),
         destination_(testDevice(), problem.destination, 2) {
     input_.write(inputValues(item, problem.input, tier, kSeed));
     if (problem.direction == GradientFromResult) {
@@ -64,6 +65,7 @@ class Call {
       const RandomKind kind = tier == Tier::Exact ? RandomKind::SmallIntegers : RandomKind::Uniform;
       gradient_.write(
           randomValues(count, kSeed + 1, isUnorm(problem.gradient.format) ? RandomKind::ZeroOrOne : kind));
+      if (problem.hasAddend()) addend_.write(randomValues(count, kSeed + 2, kind));
     }
   }
 
@@ -76,19 +78,23 @@ class Call {
     Operands operands;
     (problem_.direction == GradientFromResult ? operands.secondary : operands.source) = input_.address();
     operands.gradient = problem_.direction == Forward ? nullptr : gradient_.address();
+    operands.parameters[0] = problem_.hasAddend() ? addend_.address() : nullptr;
     operands.destination = destination_.address();
     operands.accumulate = accumulate;
     mtl::cpu::Stream stream(threads);
     chosen.plan->run(stream, operands);
     EXPECT_TRUE(input_.isUnchanged()) << "the input was written";
     EXPECT_TRUE(gradient_.isUnchanged()) << "the incoming gradient was written";
+    EXPECT_TRUE(addend_.isUnchanged()) << "the addend was written";
     EXPECT_TRUE(destination_.surroundingsIntact()) << "memory around the destination was written";
   }
 
   [[nodiscard]] ReferenceTensor expected(const NeuronProblem& problem) const {
+    const ReferenceTensor addend = addend_.reference();
     return problem.direction == Forward
                ? neuronForwardReference(problem, input_.reference())
-               : neuronGradientReference(problem, input_.reference(), gradient_.reference());
+               : neuronGradientReference(problem, input_.reference(), gradient_.reference(),
+                                         problem.hasAddend() ? &addend : nullptr);
   }
   [[nodiscard]] ReferenceTensor expected() const { return expected(problem_); }
   [[nodiscard]] std::vector<double> found() { return destination_.read(); }
@@ -97,6 +103,7 @@ class Call {
   NeuronProblem problem_;
   TestTensor input_;
   TestTensor gradient_;
+  TestTensor addend_;
   TestTensor destination_;
 };
 
@@ -167,10 +174,12 @@ TEST(NeuronPlan, GradientFromResult) {
   int checked = 0;
   forEachCase([&](const NeuronCase& item, const NeuronTensors& tensors, Formats formats) {
     if (!derivativeFromResult(item.neuron) || isUnorm(formats.source)) return;
-    const NeuronProblem problem =
-        tensors.problem(GradientFromResult, item.neuron, formats.source, formats.destination);
-    check(problem, item, Tier::Bounded);
-    if (tierOf(item, formats) == Tier::Exact) check(problem, item, Tier::Exact);
+    for (const NeuronProblem& problem :
+         {tensors.problem(GradientFromResult, item.neuron, formats.source, formats.destination),
+          tensors.problemWithAddend(item.neuron, formats.source, formats.destination)}) {
+      check(problem, item, Tier::Bounded);
+      if (tierOf(item, formats) == Tier::Exact) check(problem, item, Tier::Exact);
+    }
     ++checked;
   });
   EXPECT_GT(checked, 100);
@@ -184,6 +193,10 @@ TEST(NeuronPlan, EveryInstructionSet) {
       for (const NeuronCase& item : neuronCases(tensors.channels))
         for (const NeuronDirection direction : {Forward, Gradient})
           check(tensors.problem(direction, item.neuron, format, format), item, Tier::Bounded);
+    for (const auto format : {Float32, Float16})
+      for (const NeuronCase& item : neuronCases(tensors.channels))
+        if (derivativeFromResult(item.neuron))
+          check(tensors.problemWithAddend(item.neuron, format, format), item, Tier::Bounded);
   });
 }
 
@@ -227,8 +240,9 @@ TEST(NeuronPlan, Accumulates) {
   const auto relu = NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU, 0.25F);
   const NeuronCase item{.neuron = relu, .exact = true};
   for (const NeuronTensors& tensors : neuronTensors())
-    for (const NeuronDirection direction : {Gradient, GradientFromResult}) {
-      const NeuronProblem problem = tensors.problem(direction, relu, Float32, Float32);
+    for (const NeuronProblem& problem : {tensors.problem(Gradient, relu, Float32, Float32),
+                                         tensors.problem(GradientFromResult, relu, Float32, Float32),
+                                         tensors.problemWithAddend(relu, Float32, Float32)}) {
       SCOPED_TRACE(problem.describe());
       Call call(problem, item, Tier::Exact);
       const auto count = static_cast<std::size_t>(problem.destination.elements());
@@ -274,6 +288,33 @@ TEST(NeuronPlan, InPlace) {
       EXPECT_TRUE(comparison.passed()) << comparison.report;
       EXPECT_TRUE(tensor.surroundingsIntact());
     }
+}
+
+/// The sum of two halves that no half can hold; the result takes the place of either.
+TEST(NeuronPlan, ASumOfGradientsIsNotRounded) {
+  constexpr float slope = 1.0F / 256;
+  const auto relu = NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU, slope);
+  NeuronProblem problem = neuronTensors()[1].problemWithAddend(relu, Float16, Float16);
+  problem.gradient = problem.addend = problem.destination;
+  const auto count = static_cast<std::size_t>(problem.destination.elements());
+  TestTensor result(testDevice(), problem.input);
+  result.write(std::vector<double>(count, -slope));
+  for (const bool isOverAddend : {false, true}) {
+    TestTensor gradient(testDevice(), problem.gradient);
+    TestTensor addend(testDevice(), problem.addend);
+    gradient.write(std::vector<double>(count, 40000));
+    addend.write(std::vector<double>(count, 40000));
+    TestTensor& destination = isOverAddend ? addend : gradient;
+    Operands operands;
+    operands.secondary = result.address();
+    operands.gradient = gradient.address();
+    operands.parameters[0] = addend.address();
+    operands.destination = destination.address();
+    mtl::cpu::Stream stream(kThreads);
+    preparePlan(neuronImplementationsCpu(), problem).plan->run(stream, operands);
+    EXPECT_EQ(destination.read(), std::vector<double>(count, 80000 * slope));
+    EXPECT_TRUE(destination.surroundingsIntact());
+  }
 }
 
 TEST(NeuronPlan, ThreadCountDoesNotMatter) {
@@ -334,12 +375,18 @@ TEST(NeuronPlan, EveryFieldMatters) {
              [](auto& d) {
                d.setData(std::vector<float>{0.5F, 0.25F * change, -1.0F});
              });
+  const NeuronProblem ofSum = tensors.problemWithAddend(neuron(TanH, 1.5F, 0.5F), Float32, Float32);
+  Call call(ofSum, {.neuron = ofSum.neuron}, Tier::Bounded);
+  call.execute();
+  NeuronProblem withoutAddend = ofSum;
+  withoutAddend.addend = {};
+  EXPECT_FALSE(compare(call.expected(withoutAddend), call.found(), Float32, Tier::Bounded).passed());
   const NeuronProblem forward = tensors.problem(Forward, neuron(GeLU), Float32, Float32);
   NeuronProblem changed = forward;
   changed.direction = Gradient;
   EXPECT_NE(changed.hash(), forward.hash());
-  for (TensorShape NeuronProblem::*shape :
-       {&NeuronProblem::input, &NeuronProblem::gradient, &NeuronProblem::destination}) {
+  for (TensorShape NeuronProblem::*shape : {&NeuronProblem::input, &NeuronProblem::gradient,
+                                            &NeuronProblem::addend, &NeuronProblem::destination}) {
     changed = forward;
     ++(changed.*shape).pixelStride;
     EXPECT_FALSE(changed == forward);

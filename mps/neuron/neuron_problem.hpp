@@ -26,22 +26,26 @@ enum class NeuronDirection : std::uint8_t {
 /// | source | x | x | |
 /// | secondary | | | y, stored as float16 or float32 |
 /// | gradient | | dy | dy |
+/// | parameters[0] | | | with an addend: what is added to dy |
 /// | destination | y | dx | dx |
 ///
-/// The destination may be the same memory as one of the inputs, if its format and strides are that input's
-/// too. No saved fields, no parameters (PReLU's slopes are the descriptor's), no scalars. A gradient can
-/// accumulate into a float32 destination.
+/// With an addend dx = (dy + addend) f'(x), where the sum is a float32 and stored nowhere. The destination may be the
+/// same memory as one of the inputs, if its format and strides are that input's too. No saved fields, no scalars;
+/// PReLU's slopes are the descriptor's. A gradient can accumulate into a float32 destination.
 struct NeuronProblem {
   NeuronDirection direction = NeuronDirection::Forward;
   NNNeuronDescriptor neuron;  ///< PReLU: one slope for each channel of the tensors
   TensorShape input;          ///< x; of GradientFromResult y
   TensorShape gradient;       ///< dy; of the gradients only
+  TensorShape addend;         ///< of GradientFromResult only, and there without channels when there is none
   TensorShape destination;
 
   bool operator==(const NeuronProblem&) const = default;
 
+  [[nodiscard]] bool hasAddend() const { return addend.channels > 0; }
+
   [[nodiscard]] std::size_t hash() const {
-    return hashOf(direction, neuron.hash(), input.hash(), gradient.hash(), destination.hash());
+    return hashOf(direction, neuron.hash(), input.hash(), gradient.hash(), addend.hash(), destination.hash());
   }
   /// "neuron gradient, ReLU a=0.1, 8x56x56x64 float32, gradient 8x56x56x64 float32 -> 8x56x56x64 float32".
   [[nodiscard]] std::string describe() const;

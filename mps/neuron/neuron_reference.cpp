@@ -32,7 +32,7 @@ ReferenceTensor neuronForwardReference(const NeuronProblem& problem, const Refer
 }
 
 ReferenceTensor neuronGradientReference(const NeuronProblem& problem, const ReferenceTensor& input,
-                                        const ReferenceTensor& dy) {
+                                        const ReferenceTensor& dy, const ReferenceTensor* addend) {
   const bool fromResult = problem.direction == NeuronDirection::GradientFromResult;
   ReferenceTensor dx = emptyLike(dy);
   for (std::size_t i = 0; i < dx.values.size(); ++i) {
@@ -43,9 +43,10 @@ ReferenceTensor neuronGradientReference(const NeuronProblem& problem, const Refe
     const NeuronBound bound = fromResult
                                   ? neuronDerivativeFromResultBound(problem.neuron, input.values[i], channel)
                                   : neuronDerivativeBound(problem.neuron, input.values[i], channel);
-    dx.values[i] = dy.values[i] * derivative;
-    dx.magnitude[i] = std::abs(dy.values[i]) * bound.magnitude;
-    dx.roundings = bound.roundings + 1;
+    const double added = addend != nullptr ? addend->values[i] : 0;
+    dx.values[i] = (dy.values[i] + added) * derivative;
+    dx.magnitude[i] = (std::abs(dy.values[i]) + std::abs(added)) * bound.magnitude;
+    dx.roundings = bound.roundings + (addend != nullptr ? 2 : 1);
     dx.transcendental = bound.transcendental;
   }
   return dx;

@@ -11,7 +11,8 @@ namespace mps::detail {
 ReferenceTensor neuronForwardReference(const NeuronProblem& problem, const ReferenceTensor& x);
 
 /// dx = dy f'(x). @param input x, or for GradientFromResult y as it was stored
+/// @param addend where it is not null, dx = (dy + addend) f'(x)
 ReferenceTensor neuronGradientReference(const NeuronProblem& problem, const ReferenceTensor& input,
-                                        const ReferenceTensor& dy);
+                                        const ReferenceTensor& dy, const ReferenceTensor* addend = nullptr);
 
 }  // namespace mps::detail
