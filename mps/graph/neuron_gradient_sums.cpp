@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <vector>
 
 #include "mps/graph/image_reuse.hpp"
@@ -8,41 +7,41 @@
 namespace mps::detail {
 namespace {
 
-/// Whether the step is the gradient of a neuron that is computed from its result: whole images, pixel for pixel.
-bool takesAddend(const ProgramStep& step) {
+/// The sum that a neuron's gradient reads as its incoming one, if that is computed from the neuron's result, which is
+/// that of whole images; nowhere otherwise. It has to be the step before: nobody writes over the summands meanwhile.
+StepIndex sumBefore(const GraphProgram& program, StepIndex index) {
+  const ProgramStep& step = program.steps[index];
   const auto* gradient = dynamic_cast<const CNNNeuronGradient*>(step.kernel.get());
-  return gradient != nullptr && gradient->usesResult();
+  if (gradient == nullptr || !gradient->usesResult()) return nowhere;
+  const ProgramImage& incoming = program.images[step.sources[0]];
+  const bool isJustMade = incoming.producer != nowhere && incoming.producer + 1 == index;
+  return isJustMade && isPlainSum(program, program.steps[incoming.producer]) ? incoming.producer : nowhere;
 }
 
-/// Whether `next`, the step behind the sum, can add its sources. No other step comes between them, so nobody writes over
-/// the sources meanwhile.
-bool canTakeSum(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes, StepIndex sum,
-                StepIndex next) {
+/// Whether nobody but the step behind the sum sees it, and all have one size and format.
+bool canLeaveOut(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes, StepIndex sum) {
   const ProgramStep& step = program.steps[sum];
-  const ImageIndex result = step.result;
-  if (!isPlainSum(program, step) || !takesAddend(program.steps[next]) ||
-      program.steps[next].sources[0] != result ||
-      program.images[result].readers != std::vector<StepIndex>{next})
-    return false;
-  return std::ranges::all_of(std::array{step.sources[0], step.sources[1], result}, [&](ImageIndex image) {
-    return program.images[image].isPlanned() && sizes[image] == sizes[result];
-  });
+  const auto isAlike = [&](ImageIndex image) {
+    return program.images[image].isPlanned() && sizes[image] == sizes[step.result];
+  };
+  return program.images[step.result].readers.size() == 1 && isAlike(step.result) &&
+         std::ranges::all_of(step.sources, isAlike);
 }
 
 }  // namespace
 
 void addInNeuronGradients(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes,
                           ImageReuse& reuse) {
-  for (StepIndex next = 1; next < program.steps.size(); ++next) {
-    const StepIndex sum = next - 1;
-    if (reuse.leavesOut[sum] || !canTakeSum(program, sizes, sum, next)) continue;
+  for (StepIndex s = 0; s < program.steps.size(); ++s) {
+    const StepIndex sum = sumBefore(program, s);
+    if (sum == nowhere || reuse.leavesOut[sum] || !canLeaveOut(program, sizes, sum)) continue;
     const ProgramStep& step = program.steps[sum];
     reuse.leavesOut[sum] = true;
     reuse.memoryOf[step.result] = reuse.ownerOf(step.sources[0]);
-    reuse.addends[next] = step.sources[1];
+    reuse.addends[s] = step.sources[1];
     for (const ImageIndex source : step.sources) {
       std::size_t& lastUse = reuse.lastUse[reuse.ownerOf(source)];
-      lastUse = std::max(lastUse, next);
+      lastUse = std::max(lastUse, s);
     }
   }
 }

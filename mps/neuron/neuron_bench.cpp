@@ -2,6 +2,32 @@
 #include "mps/neuron/neuron.hpp"
 
 namespace mps::detail {
+namespace {
+
+/// What a graph makes of the gradient of a ReLU at which two gradients meet.
+void benchGradientOfSum(Bench& bench, ImageFeatureChannelFormat format) {
+  const auto relu = NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU);
+  const auto forward = CNNNeuron::create(bench.device(), relu);
+  const auto gradient = CNNNeuronGradient::create(bench.device(), relu);
+  gradient->setUsesResult(true);
+  const ImageDescriptor image(format, 56, 56, 64);
+  const std::int64_t batch = bench.batchFor(4 * bytesOf(image));
+  const BenchKey key{gradient->className(), Direction::Gradient, format, "56x56x64 ReLU of a sum", batch};
+  if (!bench.isSelected(key.describe())) return;
+  const auto count = static_cast<std::size_t>(batch);
+  std::vector<ImageBatch> sources;  // two gradients around the result
+  for (int i = 0; i < 3; ++i) sources.push_back(benchImages(bench.device(), image, count));
+  const ImageBatch results = ImageBatch::create(bench.device(), image, count);
+  const StateBatch states = forward->resultStateBatch(results);
+  const auto commandBuffer = bench.device()->newCommandQueue()->commandBuffer();
+  forward->encodeBatch(commandBuffer, sources[0], states, results);
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+  bench.kernel(key, {.bytes = 4 * static_cast<double>(batch) * static_cast<double>(bytesOf(image))},
+               [&](const auto& buffer) { gradient->encodeStep(buffer, sources, states, results, false); });
+}
+
+}  // namespace
 
 void benchNeuron(Bench& bench) {
   const auto add = [&](const char* name, const NNNeuronDescriptor& neuron) {
@@ -15,6 +41,8 @@ void benchNeuron(Bench& bench) {
   add("TanH", NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::TanH, 1.0F, 1.0F));
   add("GeLU", NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::GeLU));
   add("PReLU", NNNeuronDescriptor::cnnNeuronPReLUDescriptor(std::vector<float>(64, 0.25F)));
+  for (const auto format : {ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float16})
+    benchGradientOfSum(bench, format);
 }
 
 }  // namespace mps::detail
