@@ -94,77 +94,107 @@ struct ChannelGrid {
   }
 };
 
-/// Packs on their way to the threads of a block, in places of each thread's own: of loads to registers the first one that
-/// is used would be waited for together with all that came later.
-template <int inputs>
-struct StagedPacks {
-  static constexpr int kAhead = 6 / inputs;
+/// Packs on their way to the threads of a block, in places of each thread's own in shared memory: of loads to registers
+/// the first one that is used would be waited for together with all that came later.
+/// @tparam byImage of image blockIdx.z, whose grid it is; else of all images
+template <class Access, bool byImage, int inputs>
+class StagedPixels {
+ public:
+  static constexpr int kAhead = 6 / inputs;  ///< slots
 
-  uint4 packs[kAhead][inputs][ChannelGrid::kThreads];
-
-  /// Those of the block.
-  __device__ static StagedPacks& shared() {
-    __shared__ StagedPacks staged;
-    return staged;
+  /// @param sources those without memory are left out
+  __device__ StagedPixels(const ChannelGrid& grid, std::uint32_t channel, const SourceView (&sources)[inputs])
+      : grid_(grid),
+        sources_(sources),
+        channel_(channel),
+        end_(grid.endOfPixels()),
+        thread_(threadIdx.y * blockDim.x + threadIdx.x) {
+#pragma unroll
+    for (int k = 0; k < inputs; ++k) {
+      next_[k] = addressOf(sources[k], placeOf(grid.firstPixel()));
+      step_[k] = static_cast<std::int64_t>(blockDim.y) * sources[k].pixel * kBytesPerLane;
+    }
   }
+
+  [[nodiscard]] __device__ ElementPlace placeOf(std::uint32_t pixel) const {
+    ElementPlace place = grid_.placeOf(pixel, channel_);
+    if constexpr (byImage) place.image = static_cast<std::int32_t>(blockIdx.z);
+    return place;
+  }
+  /// Begins to load this thread's packs of a pixel. To be called for all of its pixels, in their order, and then for as
+  /// many beyond the last one as pleases.
+  __device__ void fetch(std::uint32_t pixel, int slot) {
+    if (pixel < end_) {
+#pragma unroll
+      for (int k = 0; k < inputs; ++k) {
+        if (sources_[k].memory == nullptr) continue;
+        // In a row a step takes less time than a place.
+        const std::byte* const from = grid_.isRow ? next_[k] : addressOf(sources_[k], placeOf(pixel));
+        __pipeline_memcpy_async(&packs()[slot][k][thread_], from, 16);
+        next_[k] += step_[k];
+      }
+    }
+    __pipeline_commit();
+  }
+  /// Waits until this thread's packs are there, but for those of the last calls of fetch().
+  template <int calls>
+  __device__ static void waitForAllBut() {
+    __pipeline_wait_prior(calls);
+  }
+  /// What lies in a slot. @param neighbour of this thread, in the block's order
+  [[nodiscard]] __device__ uint4 pack(int slot, int input, int neighbour = 0) const {
+    return packs()[slot][input][static_cast<int>(thread_) + neighbour];
+  }
+
+ private:
+  static constexpr std::int64_t kBytesPerLane = 16 / Access::lanes;
+  using Packs = uint4[kAhead][inputs][ChannelGrid::kThreads];
+
+  __device__ static Packs& packs() {
+    __shared__ Packs shared;
+    return shared;
+  }
+  __device__ static const std::byte* addressOf(const SourceView& source, const ElementPlace& place) {
+    return source.memory + source.offset(place) * kBytesPerLane;
+  }
+
+  const ChannelGrid& grid_;
+  const SourceView (&sources_)[inputs];
+  std::uint32_t channel_;
+  std::uint32_t end_;
+  unsigned thread_;
+  const std::byte* next_[inputs];
+  std::int64_t step_[inputs];
 };
 
 /// For the pixels of this thread: finish(place, what Access fetched of each source). Sources without memory are left out.
-/// @tparam byImage of image blockIdx.z, whose grid this is; else of all images
+/// @tparam byImage as StagedPixels has it
 template <class Access, bool byImage, int inputs, class Finish>
 __device__ void forEachPixel(const ChannelGrid& grid, std::uint32_t channel, const SourceView (&sources)[inputs],
                              Finish finish) {
   const std::uint32_t end = grid.endOfPixels();
-  const auto placeOf = [&](std::uint32_t pixel) {
-    ElementPlace place = grid.placeOf(pixel, channel);
-    if constexpr (byImage) place.image = static_cast<std::int32_t>(blockIdx.z);
-    return place;
-  };
   typename Access::Fetched fetched[inputs];
   if constexpr (Access::lanes == 1) {
     for (std::uint32_t pixel = grid.firstPixel(); pixel < end; pixel += blockDim.y) {
-      const ElementPlace place = placeOf(pixel);
+      ElementPlace place = grid.placeOf(pixel, channel);
+      if constexpr (byImage) place.image = static_cast<std::int32_t>(blockIdx.z);
 #pragma unroll
       for (int k = 0; k < inputs; ++k)
         if (sources[k].memory != nullptr) fetched[k] = Access::fetch(sources[k], place);
       finish(place, fetched);
     }
   } else {
-    using Staged = StagedPacks<inputs>;
-    constexpr std::int64_t bytesPerLane = 16 / Access::lanes;
-    const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
-    Staged& staged = Staged::shared();
-    const auto addressOf = [&](const SourceView& source, const ElementPlace& place) {
-      return source.memory + source.offset(place) * bytesPerLane;
-    };
-    const std::byte* next[inputs];  // of a row: a step takes less time than a place
-    std::int64_t step[inputs];
-#pragma unroll
-    for (int k = 0; k < inputs; ++k) {
-      next[k] = addressOf(sources[k], placeOf(grid.firstPixel()));
-      step[k] = static_cast<std::int64_t>(blockDim.y) * sources[k].pixel * bytesPerLane;
-    }
-    const auto fetch = [&](std::uint32_t pixel, int slot) {
-      if (pixel < end) {
-#pragma unroll
-        for (int k = 0; k < inputs; ++k) {
-          if (sources[k].memory == nullptr) continue;
-          const std::byte* const from = grid.isRow ? next[k] : addressOf(sources[k], placeOf(pixel));
-          __pipeline_memcpy_async(&staged.packs[slot][k][thread], from, 16);
-          next[k] += step[k];
-        }
-      }
-      __pipeline_commit();
-    };
+    using Staged = StagedPixels<Access, byImage, inputs>;
+    Staged staged(grid, channel, sources);
     for (int slot = 0; slot < Staged::kAhead; ++slot)
-      fetch(grid.firstPixel() + static_cast<std::uint32_t>(slot) * blockDim.y, slot);
+      staged.fetch(grid.firstPixel() + static_cast<std::uint32_t>(slot) * blockDim.y, slot);
     int slot = 0;
     for (std::uint32_t pixel = grid.firstPixel(); pixel < end; pixel += blockDim.y) {
-      __pipeline_wait_prior(Staged::kAhead - 1);
+      staged.template waitForAllBut<Staged::kAhead - 1>();
 #pragma unroll
-      for (int k = 0; k < inputs; ++k) fetched[k] = staged.packs[slot][k][thread];
-      finish(placeOf(pixel), fetched);
-      fetch(pixel + Staged::kAhead * blockDim.y, slot);
+      for (int k = 0; k < inputs; ++k) fetched[k] = staged.pack(slot, k);
+      finish(staged.placeOf(pixel), fetched);
+      staged.fetch(pixel + Staged::kAhead * blockDim.y, slot);
       slot = slot == Staged::kAhead - 1 ? 0 : slot + 1;
     }
   }

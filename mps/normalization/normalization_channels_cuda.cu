@@ -1,26 +1,25 @@
 #include <cstdint>
 #include <memory>
 
-#include "mps/core/element_grid_cuda.cuh"
+#include "mps/core/channel_grid_cuda.cuh"
 #include "mps/normalization/normalization_cuda.hpp"
 #include "mps/normalization/normalization_powers_cuda.cuh"
 
 namespace mps::detail {
 namespace {
 
-using cuda::Divider;
+using cuda::ChannelGrid;
 using cuda::ElementPlace;
 using cuda::InPacks;
 using cuda::ResultView;
 using cuda::SourceView;
 
-constexpr unsigned kThreads = mtl::cuda::kBlockThreads;
+constexpr unsigned kThreads = ChannelGrid::kThreads;
+constexpr std::int64_t kPixelsPerThread = 16;  ///< at least
 
 /// In a block x goes over the packs of a pixel and y over pixels.
 struct ChannelArguments {
-  std::uint32_t pixels;
-  std::uint32_t packs;  ///< of a pixel
-  Divider height, width;
+  ChannelGrid grid;
   SourceView source;
   SourceView gradient;
   ResultView destination;
@@ -31,14 +30,6 @@ struct ChannelArguments {
   float ofSquares;  ///< alpha / size
   float ofSum;      ///< 2 alpha beta / size
   PowerRule rule;
-
-  [[nodiscard]] __device__ ElementPlace place(std::uint32_t pixel, int lanes) const {
-    const std::uint32_t row = width.divide(pixel);
-    const std::uint32_t image = height.divide(row);
-    return {static_cast<std::int32_t>(image), static_cast<std::int32_t>(row - image * height.divisor()),
-            static_cast<std::int32_t>(pixel - row * width.divisor()),
-            static_cast<std::int32_t>(threadIdx.x) * lanes};
-  }
 };
 
 /// The values of a pack, `reach` before and `reach` behind it.
@@ -70,7 +61,7 @@ struct Neighbours {
   }
 };
 
-/// What the windows of a pack have. @param isAny false: nothing is read, and T is delta
+/// What the windows of a pack have.
 template <class T, int reach>
 struct Windows {
   static constexpr int lanes = cuda::kLanes<T>;
@@ -78,22 +69,11 @@ struct Windows {
   float t[lanes];
   float powers[lanes];
 
-  __device__ Windows(const ChannelArguments& a, const ElementPlace& place, bool isAny) {
-    using Access = InPacks<T>;
-    ElementPlace other = place;
-    uint4 own{};
-    uint4 left{};
-    uint4 right{};
-    if (isAny) {
-      own = Access::fetch(a.source, place);
-      other.channel = place.channel - lanes;
-      if (threadIdx.x > 0) left = Access::fetch(a.source, other);
-      other.channel = place.channel + lanes;
-      if (threadIdx.x + 1 < a.packs) right = Access::fetch(a.source, other);
-    }
-    const auto values = Access::valuesOf(own);
-    const auto leftValues = Access::valuesOf(left);
-    const auto rightValues = Access::valuesOf(right);
+  /// @param left,right the packs beside it, or zeros
+  __device__ Windows(const ChannelArguments& a, const uint4& own, const uint4& left, const uint4& right) {
+    const auto values = InPacks<T>::valuesOf(own);
+    const auto leftValues = InPacks<T>::valuesOf(left);
+    const auto rightValues = InPacks<T>::valuesOf(right);
     float before[reach];
     float after[reach];
 #pragma unroll
@@ -113,44 +93,20 @@ struct Windows {
   }
 };
 
-template <class T, int reach>
-__global__ void normalizeChannels(ChannelArguments a) {
-  const std::uint32_t pixel = blockIdx.x * blockDim.y + threadIdx.y;
-  if (pixel >= a.pixels) return;
-  constexpr int lanes = cuda::kLanes<T>;
-  const ElementPlace place = a.place(pixel, lanes);
-  const Windows<T, reach> windows(a, place, true);
-  cuda::Lanes<T> result;
-#pragma unroll
-  for (int i = 0; i < lanes; ++i) result.values[i] = windows.x[i] * windows.powers[i];
-  InPacks<T>::store(result, a.destination, place);
-}
-
-/// dX = dY T^-beta - 2 alpha beta / size X (the sum of b = dY X T^(-beta - 1) of the windows that see it).
-template <class T, int reach>
-__global__ void normalizeChannelsGradient(ChannelArguments a) {
-  constexpr int lanes = cuda::kLanes<T>;
-  static_assert(reach <= 4);
+/// The sums over the windows that see a pack's elements of what belongs to each window, b. All threads of the block take
+/// part; those of a pixel stand side by side.
+template <int lanes, int reach>
+__device__ void sumOfWindows(const ChannelArguments& a, const float (&b)[lanes], float (&sums)[lanes]) {
+  static_assert(reach <= 4 && lanes >= 4);
   __shared__ float4 firstFour[kThreads];  // of each thread's b
   __shared__ float4 lastFour[kThreads];
-  const std::uint32_t pixel = blockIdx.x * blockDim.y + threadIdx.y;
-  const bool isAny = pixel < a.pixels;
-  const ElementPlace place = a.place(isAny ? pixel : 0, lanes);
-  cuda::Lanes<T> dy{};
-  if (isAny) dy = InPacks<T>::load(a.gradient, place);
-  const Windows<T, reach> windows(a, place, isAny);
-  float b[lanes];
-  cuda::nextNegativePowers(a.rule, windows.t, windows.powers, b);
-#pragma unroll
-  for (int i = 0; i < lanes; ++i) b[i] *= dy.values[i] * windows.x[i];
   const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
   firstFour[thread] = {b[0], b[1], b[2], b[3]};
   lastFour[thread] = {b[lanes - 4], b[lanes - 3], b[lanes - 2], b[lanes - 1]};
   __syncthreads();
-  if (!isAny) return;
   const float4 none{};
   const float4 left = threadIdx.x > 0 ? lastFour[thread - 1] : none;
-  const float4 right = threadIdx.x + 1 < a.packs ? firstFour[thread + 1] : none;
+  const float4 right = threadIdx.x + 1 < blockDim.x ? firstFour[thread + 1] : none;
   const float lefts[4]{left.x, left.y, left.z, left.w};
   const float rights[4]{right.x, right.y, right.z, right.w};
   float before[reach];
@@ -160,15 +116,54 @@ __global__ void normalizeChannelsGradient(ChannelArguments a) {
     before[i] = lefts[4 - reach + i];
     after[i] = rights[i];
   }
-  float sums[lanes];
   Neighbours<lanes, reach>(before, b, after).sum(a.after, a.before, sums, [](float sum, float value) {
     return sum + value;
   });
-  cuda::Lanes<T> result;
+}
+
+/// X T^-beta; or dX = dY T^-beta - 2 alpha beta / size X (the sum of b = dY X T^(-beta - 1) of the windows that see it).
+template <class T, int reach, bool isGradient>
+__global__ void __launch_bounds__(kThreads) normalizeChannels(ChannelArguments a) {
+  constexpr int lanes = cuda::kLanes<T>;
+  constexpr int inputs = isGradient ? 2 : 1;
+  using Staged = cuda::StagedPixels<InPacks<T>, false, inputs>;
+  SourceView sources[inputs];
+  sources[0] = a.source;
+  if constexpr (isGradient) sources[1] = a.gradient;
+  Staged staged(a.grid, threadIdx.x * lanes, sources);
+  for (int slot = 0; slot < Staged::kAhead - 1; ++slot)
+    staged.fetch(a.grid.firstPixel() + static_cast<std::uint32_t>(slot) * blockDim.y, slot);
+  int slot = 0;
+  int behind = Staged::kAhead - 1;  // the slot before, which nobody reads any more
+  const std::uint32_t end = a.grid.endOfPixels();
+  for (std::uint32_t pixel = a.grid.firstPixel(); pixel - threadIdx.y < end; pixel += blockDim.y) {
+    staged.template waitForAllBut<Staged::kAhead - 2>();
+    __syncthreads();
+    staged.fetch(pixel + (Staged::kAhead - 1) * blockDim.y, behind);
+    const uint4 none{};
+    const uint4 left = threadIdx.x > 0 ? staged.pack(slot, 0, -1) : none;
+    const uint4 right = threadIdx.x + 1 < blockDim.x ? staged.pack(slot, 0, 1) : none;
+    const Windows<T, reach> windows(a, staged.pack(slot, 0), left, right);
+    cuda::Lanes<T> result;
+    if constexpr (isGradient) {
+      const cuda::Lanes<T> dy = InPacks<T>::valuesOf(staged.pack(slot, 1));
+      float b[lanes];
+      cuda::nextNegativePowers(a.rule, windows.t, windows.powers, b);
 #pragma unroll
-  for (int i = 0; i < lanes; ++i)
-    result.values[i] = fmaf(-a.ofSum * windows.x[i], sums[i], dy.values[i] * windows.powers[i]);
-  InPacks<T>::store(result, a.destination, place, a.accumulate);
+      for (int i = 0; i < lanes; ++i) b[i] *= dy.values[i] * windows.x[i];
+      float sums[lanes];
+      sumOfWindows<lanes, reach>(a, b, sums);
+#pragma unroll
+      for (int i = 0; i < lanes; ++i)
+        result.values[i] = fmaf(-a.ofSum * windows.x[i], sums[i], dy.values[i] * windows.powers[i]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < lanes; ++i) result.values[i] = windows.x[i] * windows.powers[i];
+    }
+    if (pixel < end) InPacks<T>::store(result, a.destination, staged.placeOf(pixel), a.accumulate);
+    behind = slot;
+    slot = slot == Staged::kAhead - 1 ? 0 : slot + 1;
+  }
 }
 
 /// Where addresses are no multiples of 16, which shows when it runs, element by element.
@@ -176,7 +171,10 @@ template <class T, int reach>
 class ChannelPlan final : public Plan {
  public:
   ChannelPlan(const NormalizationProblem& problem, std::shared_ptr<const Plan> elements)
-      : problem_(problem), elements_(std::move(elements)) {}
+      : problem_(problem), elements_(std::move(elements)) {
+    cuda::joinAxes({&problem_.destination, &problem_.source, problem.isGradient() ? &problem_.gradient : nullptr},
+                   cuda::JoinedAxes::AllPixels);
+  }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& shape = problem_.destination;
@@ -184,12 +182,8 @@ class ChannelPlan final : public Plan {
     for (const std::byte* address :
          {operands.source, operands.gradient, static_cast<const std::byte*>(operands.destination)})
       if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) return elements_->run(stream, operands);
-    const std::int64_t packs = shape.channels / cuda::kLanes<T>;
     const auto size = static_cast<float>(problem_.kernelSize);
-    const ChannelArguments a{static_cast<std::uint32_t>(shape.pixels()),
-                             static_cast<std::uint32_t>(packs),
-                             Divider(shape.height),
-                             Divider(shape.width),
+    const ChannelArguments a{ChannelGrid(shape, cuda::kLanes<T>, kPixelsPerThread),
                              {problem_.source, operands.source},
                              {problem_.gradient, operands.gradient},
                              {shape, operands.destination},
@@ -200,17 +194,16 @@ class ChannelPlan final : public Plan {
                              problem_.alpha / size,
                              2 * problem_.alpha * problem_.beta / size,
                              PowerRule(problem_.beta)};
-    const dim3 block(a.packs, kThreads / a.packs);
-    mtl::cuda::launch(
-        stream, problem_.isGradient() ? normalizeChannelsGradient<T, reach> : normalizeChannels<T, reach>,
-        dim3((a.pixels + block.y - 1) / block.y), block, 0, a);
+    mtl::cuda::launch(stream,
+                      problem_.isGradient() ? normalizeChannels<T, reach, true> : normalizeChannels<T, reach, false>,
+                      a.grid.grid, a.grid.block, 0, a);
   }
 
   [[nodiscard]] std::size_t scratchBytes() const override { return elements_->scratchBytes(); }
   [[nodiscard]] bool canAccumulate() const override { return elements_->canAccumulate(); }
 
  private:
-  NormalizationProblem problem_;
+  NormalizationProblem problem_;  ///< with joined axes
   std::shared_ptr<const Plan> elements_;
 };
 
@@ -229,6 +222,7 @@ Preparation prepareNormalizationChannelsCuda(const NormalizationProblem& problem
     if (shape != nullptr && !cuda::takesLanes(*shape)) return Refusal{"pixels of broken packs of 16 bytes"};
   if (destination.channels * static_cast<std::int64_t>(bytesPerChannel(format)) > 16 * kThreads)
     return Refusal{"a pixel larger than what a block of threads holds"};
+  if (!ChannelGrid::fits(destination)) return Refusal{ChannelGrid::kTooLarge};
   Preparation elements = prepareNormalizationElementsCuda(problem);
   auto* const plan = std::get_if<std::shared_ptr<const Plan>>(&elements);
   if (plan == nullptr) return elements;
