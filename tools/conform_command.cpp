@@ -7,6 +7,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "mps/conform/conform.hpp"
 #include "mps/conform/conform_report.hpp"
@@ -24,6 +25,7 @@ namespace {
 struct ConformArguments {
   DeviceOptions device;
   std::string filter;
+  std::vector<std::string> without;
   std::string json;
   std::string share = "1/1";
   std::int64_t mostCases = 0;
@@ -48,6 +50,7 @@ void runConform(const ConformArguments& arguments) {
   mps::detail::ConformOptions options;
   options.device = openDevice(arguments.device);
   options.filter = arguments.filter;
+  options.without = arguments.without;
   options.seed = arguments.seed;
   options.mostCases = arguments.mostCases;
   std::tie(options.share, options.shares) = parseShare(arguments.share);
@@ -80,6 +83,8 @@ void addConformCommand(CLI::App& program) {
       ->add_option(
           "--filter", arguments->filter,
           "Only rows that contain these words: kernel, forward or gradient, format, implementation, tier")
+      ->type_name("TEXT");
+  command->add_option("--without", arguments->without, "None of the rows that contain one of these words")
       ->type_name("TEXT");
   command
       ->add_option(

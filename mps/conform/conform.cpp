@@ -176,7 +176,10 @@ Conform::Conform(ConformOptions options) : options_(std::move(options)) {
 }
 
 bool Conform::isSelected(const ConformKey& key) const {
-  return containsIgnoringCase(key.describe(), options_.filter);
+  const std::string words = key.describe();
+  return containsIgnoringCase(words, options_.filter) &&
+         std::ranges::none_of(options_.without,
+                              [&](const std::string& other) { return containsIgnoringCase(words, other); });
 }
 
 void Conform::runRow(const ConformKey& key, std::span<const std::string> caseNames,

@@ -71,6 +71,7 @@ struct ConformRow {
 struct ConformOptions {
   std::shared_ptr<mtl::Device> device;
   std::string filter;  ///< only rows whose key contains it, upper and lower case alike; empty: all
+  std::vector<std::string> without;  ///< none of the rows whose key contains one of these
   /// Only every shares-th of these rows, beginning with row `share`, counted from 0.
   std::int64_t share = 0;
   std::int64_t shares = 1;

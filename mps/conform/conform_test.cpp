@@ -210,6 +210,18 @@ TEST(Conform, TheFilterLooksAtAllWordsOfTheKey) {
   EXPECT_TRUE(conform.rows().empty());
 }
 
+TEST(Conform, RowsWithOneOfTheWordsAreLeftOut) {
+  for (const auto& [without, count] :
+       std::vector<std::pair<std::vector<std::string>, std::size_t>>{{{"wrong", "float16"}, 1},
+                                                                     {{"wrong", "RIGHT"}, 0}}) {
+    ConformOptions filtered = options();
+    filtered.without = without;
+    Conform conform(filtered);
+    affineRow(conform, {"right", prepareAffine<Fault::None>});
+    EXPECT_EQ(conform.rows().size(), count) << without.back();
+  }
+}
+
 TEST(Conform, SharesTakeEachSelectedRowOnce) {
   std::vector<std::string> found;
   for (std::int64_t share = 0; share < 3; ++share) {
