@@ -94,6 +94,7 @@ class CNNNeuronGradient : public CNNGradientKernel {
   /// The library's own: sourceImage is the forward result, for a neuron that a graph has fused into another
   /// kernel.
   void setUsesResult(bool usesResult) { usesResult_ = usesResult; }
+  /// The library's own.
   [[nodiscard]] bool usesResult() const { return usesResult_; }
   /// @param sources the third one, which may be there when usesResult(), is added to the gradient
   void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
