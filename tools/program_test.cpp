@@ -75,7 +75,8 @@ TEST(Program, HelpListsTheCommandsAndTheirOptions) {
   EXPECT_NE(runWith({"tune", "--help"}).out.find("--filter"), std::string::npos);
   const Outcome conform = runWith({"conform", "--help"});
   EXPECT_EQ(conform.status, 0);
-  for (const char* option : {"--device", "--threads", "--filter", "--without", "--share", "--cases", "--json", "--seed"})
+  for (const char* option :
+       {"--device", "--threads", "--filter", "--without", "--share", "--cases", "--json", "--seed"})
     EXPECT_NE(conform.out.find(option), std::string::npos) << option;
   EXPECT_EQ(runWith({"--version"}).out, "unmetal " UNMETAL_VERSION "\n");
 }

@@ -195,9 +195,7 @@ class ElementPlan final : public Plan {
           withGradient<Access, inputs()>({problem, saved},
                                          [&](const auto& function) { start(inputs, function); });
         });
-      const auto forward = [&](const auto& function) {
-        start(std::integral_constant<int, 2>(), function);
-      };
+      const auto forward = [&](const auto& function) { start(std::integral_constant<int, 2>(), function); };
       const cuda::ArithmeticForward function(problem, saved);
       // Of float32 memory is the bound in any case.
       if constexpr (Access::lanes == cuda::kLanes<Float16>)

@@ -134,15 +134,14 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) normalizePixels(Norm
   const std::uint32_t pack = a.grid.pack();
   if (pack >= a.grid.packs) return;
   const PackFunction<lanes, kind> function(a.numbers, pack * lanes, a.neuron);
-  forEachPixel<Access, false, 1>(
-      a.grid, pack * lanes, {a.source},
-      [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[1]) {
-        typename Access::Values values = Access::valuesOf(fetched[0]);
+  forEachPixel<Access, false, 1>(a.grid, pack * lanes, {a.source},
+                                 [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[1]) {
+                                   typename Access::Values values = Access::valuesOf(fetched[0]);
 #pragma unroll
-        for (int lane = 0; lane < lanes; ++lane)
-          values.values[lane] = function.value(lane, values.values[lane]);
-        Access::store(values, a.destination, place);
-      });
+                                   for (int lane = 0; lane < lanes; ++lane)
+                                     values.values[lane] = function.value(lane, values.values[lane]);
+                                   Access::store(values, a.destination, place);
+                                 });
 }
 
 struct DataGradientArguments {
@@ -165,21 +164,21 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) gradientOfPixels(Dat
   const PackFunction<lanes, kind> function(a.numbers, channel, a.neuron);
   const PackNumbers<lanes> meanGradient(a.numbers, ChannelNumbers::MeanGradient, channel);
   const PackNumbers<lanes> factor(a.numbers, ChannelNumbers::Factor, channel);
-  forEachPixel<Access, false, 2>(
-      a.grid, channel, {a.gradient, a.source},
-      [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[2]) {
-        typename Access::Values values = Access::valuesOf(fetched[0]);
-        const typename Access::Values x = a.source.memory == nullptr ? values : Access::valuesOf(fetched[1]);
+  forEachPixel<Access, false, 2>(a.grid, channel, {a.gradient, a.source},
+                                 [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[2]) {
+                                   typename Access::Values values = Access::valuesOf(fetched[0]);
+                                   const typename Access::Values x =
+                                       a.source.memory == nullptr ? values : Access::valuesOf(fetched[1]);
 #pragma unroll
-        for (int lane = 0; lane < lanes; ++lane) {
-          float g = function.gradient(lane, values.values[lane], x.values[lane]);
-          if (!a.hasConstantStatistics)
-            g = fmaf(-(x.values[lane] - function.mean.values[lane]), factor.values[lane],
-                     g - meanGradient.values[lane]);
-          values.values[lane] = g * function.scale.values[lane];
-        }
-        Access::store(values, a.destination, place, a.accumulate);
-      });
+                                   for (int lane = 0; lane < lanes; ++lane) {
+                                     float g = function.gradient(lane, values.values[lane], x.values[lane]);
+                                     if (!a.hasConstantStatistics)
+                                       g = fmaf(-(x.values[lane] - function.mean.values[lane]),
+                                                factor.values[lane], g - meanGradient.values[lane]);
+                                     values.values[lane] = g * function.scale.values[lane];
+                                   }
+                                   Access::store(values, a.destination, place, a.accumulate);
+                                 });
 }
 
 // Sums over pixels, in float64

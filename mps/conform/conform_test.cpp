@@ -211,9 +211,8 @@ TEST(Conform, TheFilterLooksAtAllWordsOfTheKey) {
 }
 
 TEST(Conform, RowsWithOneOfTheWordsAreLeftOut) {
-  for (const auto& [without, count] :
-       std::vector<std::pair<std::vector<std::string>, std::size_t>>{{{"wrong", "float16"}, 1},
-                                                                     {{"wrong", "RIGHT"}, 0}}) {
+  for (const auto& [without, count] : std::vector<std::pair<std::vector<std::string>, std::size_t>>{
+           {{"wrong", "float16"}, 1}, {{"wrong", "RIGHT"}, 0}}) {
     ConformOptions filtered = options();
     filtered.without = without;
     Conform conform(filtered);

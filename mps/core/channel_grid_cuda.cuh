@@ -89,9 +89,7 @@ struct ChannelGrid {
   }
 
  private:
-  static std::int64_t divideUp(std::int64_t a, std::int64_t b) {
-    return (a + b - 1) / b;
-  }
+  static std::int64_t divideUp(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 };
 
 /// Packs on their way to the threads of a block, in places of each thread's own in shared memory: of loads to registers
@@ -170,8 +168,8 @@ class StagedPixels {
 /// For the pixels of this thread: finish(place, what Access fetched of each source). Sources without memory are left out.
 /// @tparam byImage as StagedPixels has it
 template <class Access, bool byImage, int inputs, class Finish>
-__device__ void forEachPixel(const ChannelGrid& grid, std::uint32_t channel, const SourceView (&sources)[inputs],
-                             Finish finish) {
+__device__ void forEachPixel(const ChannelGrid& grid, std::uint32_t channel,
+                             const SourceView (&sources)[inputs], Finish finish) {
   const std::uint32_t end = grid.endOfPixels();
   typename Access::Fetched fetched[inputs];
   if constexpr (Access::lanes == 1) {

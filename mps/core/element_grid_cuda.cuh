@@ -220,8 +220,7 @@ inline void joinAxes(std::initializer_list<TensorShape*> shapes, JoinedAxes join
       s.height = 1;
     });
   const bool joinsImages = joined == JoinedAxes::AllPixels || joined == JoinedAxes::All;
-  if (joinsImages && result.height == 1 && takes(result.images) &&
-      all([](const TensorShape& s) {
+  if (joinsImages && result.height == 1 && takes(result.images) && all([](const TensorShape& s) {
         return s.images == 1 || s.width == 1 || s.imageStride == s.width * s.pixelStride;
       }))
     change([](TensorShape& s) {
@@ -353,7 +352,8 @@ void launchMap(mtl::Stream& stream, MapArguments<inputs> arguments, const Tensor
       for (int k = 0; k < inputs; ++k) a.sources[k] = arguments.sources[k].memory;
       a.destination = arguments.destination.memory;
       a.packs = count;
-      return mtl::cuda::launch(stream, mapStretches<Access, inputs, Function>, blocks, threads, 0, a, function);
+      return mtl::cuda::launch(stream, mapStretches<Access, inputs, Function>, blocks, threads, 0, a,
+                               function);
     }
   if (shape.images == 1 && shape.height == 1)
     return mtl::cuda::launch(

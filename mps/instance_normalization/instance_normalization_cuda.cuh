@@ -199,15 +199,15 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) normalizeImagePixels
     shift[lane] = static_cast<float>(static_cast<double>(a.beta[c]) -
                                      own.restOfMean * static_cast<double>(scale[lane]));
   }
-  forEachPixel<Access, true, 1>(
-      a.grid, pack * lanes, {a.source},
-      [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[1]) {
-        typename Access::Values values = Access::valuesOf(fetched[0]);
+  forEachPixel<Access, true, 1>(a.grid, pack * lanes, {a.source},
+                                [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[1]) {
+                                  typename Access::Values values = Access::valuesOf(fetched[0]);
 #pragma unroll
-        for (int lane = 0; lane < lanes; ++lane)
-          values.values[lane] = (values.values[lane] - mean[lane]) * scale[lane] + shift[lane];
-        Access::store(values, a.destination, place);
-      });
+                                  for (int lane = 0; lane < lanes; ++lane)
+                                    values.values[lane] =
+                                        (values.values[lane] - mean[lane]) * scale[lane] + shift[lane];
+                                  Access::store(values, a.destination, place);
+                                });
 }
 
 struct ImageGradientArguments {

@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kTile* kTileRows)
   const std::int64_t rows = min(a.rows, a.sourceWidth - corner.sourceX);
   const std::int64_t firstColumn = static_cast<std::int64_t>(blockIdx.x) * kTile;
   const std::int64_t column = firstColumn + threadIdx.x;
-  const std::int64_t x = column >= columns              ? a.width
+  const std::int64_t x = column >= columns            ? a.width
                          : a.columnIndices != nullptr ? corner.x + a.columnIndices[column]
                                                       : corner.x + column;
   for (std::int64_t firstRow = static_cast<std::int64_t>(blockIdx.y) * kTile; firstRow < rows;

@@ -172,8 +172,9 @@ class ChannelPlan final : public Plan {
  public:
   ChannelPlan(const NormalizationProblem& problem, std::shared_ptr<const Plan> elements)
       : problem_(problem), elements_(std::move(elements)) {
-    cuda::joinAxes({&problem_.destination, &problem_.source, problem.isGradient() ? &problem_.gradient : nullptr},
-                   cuda::JoinedAxes::AllPixels);
+    cuda::joinAxes(
+        {&problem_.destination, &problem_.source, problem.isGradient() ? &problem_.gradient : nullptr},
+        cuda::JoinedAxes::AllPixels);
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
@@ -194,9 +195,10 @@ class ChannelPlan final : public Plan {
                              problem_.alpha / size,
                              2 * problem_.alpha * problem_.beta / size,
                              PowerRule(problem_.beta)};
-    mtl::cuda::launch(stream,
-                      problem_.isGradient() ? normalizeChannels<T, reach, true> : normalizeChannels<T, reach, false>,
-                      a.grid.grid, a.grid.block, 0, a);
+    mtl::cuda::launch(
+        stream,
+        problem_.isGradient() ? normalizeChannels<T, reach, true> : normalizeChannels<T, reach, false>,
+        a.grid.grid, a.grid.block, 0, a);
   }
 
   [[nodiscard]] std::size_t scratchBytes() const override { return elements_->scratchBytes(); }

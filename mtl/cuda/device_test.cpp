@@ -220,8 +220,7 @@ TEST_F(CudaDevice, TimesAreThoseOfTheDevicesWork) {
   std::vector<std::shared_ptr<mtl::CommandBuffer>> commandBuffers;
   for (const int milliseconds : {200, 100}) {
     commandBuffers.push_back(queue_->commandBuffer());
-    commandBuffers.back()->append(
-        command([=](mtl::Stream& stream) { testing::spin(stream, milliseconds); }));
+    commandBuffers.back()->append(command([=](mtl::Stream& stream) { testing::spin(stream, milliseconds); }));
     commandBuffers.back()->commit();
   }
   std::vector<double> seconds;
