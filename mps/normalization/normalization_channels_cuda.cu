@@ -1,3 +1,4 @@
+#include <cfloat>
 #include <cstdint>
 #include <memory>
 
@@ -30,6 +31,7 @@ struct ChannelArguments {
   float ofSquares;  ///< alpha / size
   float ofSum;      ///< 2 alpha beta / size
   PowerRule rule;
+  bool isNormal;  ///< T is no smaller than delta, which is a normal number
 };
 
 /// The values of a pack, `reach` before and `reach` behind it.
@@ -89,7 +91,7 @@ struct Windows {
     });
 #pragma unroll
     for (int i = 0; i < lanes; ++i) t[i] = fmaf(a.ofSquares, squares[i], a.delta);
-    cuda::negativePowers(a.rule, t, powers);
+    cuda::negativePowers(a.rule, t, powers, a.isNormal);
   }
 };
 
@@ -194,7 +196,8 @@ class ChannelPlan final : public Plan {
                              problem_.delta,
                              problem_.alpha / size,
                              2 * problem_.alpha * problem_.beta / size,
-                             PowerRule(problem_.beta)};
+                             PowerRule(problem_.beta),
+                             problem_.alpha >= 0 && problem_.delta >= FLT_MIN};
     mtl::cuda::launch(
         stream,
         problem_.isGradient() ? normalizeChannels<T, reach, true> : normalizeChannels<T, reach, false>,

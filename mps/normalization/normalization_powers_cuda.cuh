@@ -25,6 +25,13 @@ __device__ inline float rootOf(float x) {
   return result;
 }
 
+/// 1 / the root of a normal number, or of an infinite one or NaN.
+__device__ inline float inverseRootOf(float x) {
+  float result;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
 /// x^exponent. The binary exponent of x is taken apart, so that the logarithm of what is left is small.
 __device__ inline float generalPower(float x, float exponent) {
   const int bits = __float_as_int(x);
@@ -39,9 +46,10 @@ __device__ inline float generalPower(float x, float exponent) {
   return powerOfTwo(fmaf(exponent, logarithm, rest)) * powerOfTwo(whole);
 }
 
-/// T^-beta.
+/// T^-beta. @param isNormal whether each T is a normal number, infinite or NaN, which saves some instructions
 template <int count>
-__device__ void negativePowers(const PowerRule& rule, const float (&t)[count], float (&powers)[count]) {
+__device__ void negativePowers(const PowerRule& rule, const float (&t)[count], float (&powers)[count],
+                               bool isNormal = false) {
   if (rule.isGeneral) {
 #pragma unroll
     for (int i = 0; i < count; ++i) powers[i] = generalPower(t[i], -rule.beta);
@@ -61,12 +69,18 @@ __device__ void negativePowers(const PowerRule& rule, const float (&t)[count], f
     for (int i = 0; i < count; ++i) powers[i] = wholePower(1.0F / t[i], rule.whole);
   }
   if (!rule.hasRoot && !rule.hasFourthRoot) return;
+  const auto multiply = [&](auto inverseRoot) {
 #pragma unroll
-  for (int i = 0; i < count; ++i) {
-    const float root = rsqrtf(t[i]);
-    if (rule.hasRoot) powers[i] *= root;
-    if (rule.hasFourthRoot) powers[i] *= rootOf(root);
-  }
+    for (int i = 0; i < count; ++i) {
+      const float root = inverseRoot(t[i]);
+      if (rule.hasRoot) powers[i] *= root;
+      if (rule.hasFourthRoot) powers[i] *= rootOf(root);
+    }
+  };
+  if (isNormal)
+    multiply([](float x) { return inverseRootOf(x); });
+  else
+    multiply([](float x) { return rsqrtf(x); });
 }
 
 /// T^(-beta - 1), given T^-beta.
