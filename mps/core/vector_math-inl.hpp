@@ -19,6 +19,7 @@
 //
 //   vectorExpNonPositiveForHalf  -20 <= x <= 0              12      -87.336544 <= x < -20: 32
 //   vectorExpForHalf             |x| <= 32                  16      |x| <= 87: 32; beyond it any number
+//   vectorExpForLogOfHalf        |x| <= 32                  24      |x| <= 87: 48; beyond it any number
 //   vectorLog1pForHalf           0 <= x <= 1                24
 //   vectorTanhForHalf            all                        16
 //
@@ -149,18 +150,23 @@ HWY_INLINE V vectorExp(D d, V x) {
 }
 
 #if HWY_TARGET == HWY_AVX3
-/// 2^(n / 16) for -127 <= n / 16 <= 127, n in the low bits of `shifted`; 0 for the lowest n.
+/// c 2^(n / 16), n in the low bits of `shifted`: the low four bits of n choose c 2^(k / 16) from the table, less what they
+/// add to its bits when n moves into the exponent.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V powerOfSixteenths(D d, V shifted) {
-  // The low four bits of n choose 2^(k / 16) from a table, less what they add to its bits when n moves into the
-  // exponent.
-  HWY_ALIGN static constexpr std::uint32_t sixteenths[16] = {
-      0x3F800000, 0x3F7DAAC3, 0x3F7B95C2, 0x3F79C3D3, 0x3F7837F0, 0x3F76F532, 0x3F75FED7, 0x3F75583F,
-      0x3F7504F3, 0x3F7508A4, 0x3F75672A, 0x3F76248C, 0x3F7744FD, 0x3F78CCDF, 0x3F7AC0C7, 0x3F7D257D};
+HWY_INLINE V multipleOfSixteenths(D d, V shifted, const std::uint32_t (&sixteenths)[16]) {
   const hn::RebindToUnsigned<D> du;
   const auto bits = hn::BitCast(du, shifted);
   const hn::Vec<decltype(du)> mantissa{_mm512_permutexvar_epi32(bits.raw, hn::Load(du, sixteenths).raw)};
   return hn::BitCast(d, hn::Add(mantissa, hn::ShiftLeft<19>(bits)));
+}
+
+/// 2^(n / 16) for -127 <= n / 16 <= 127, n in the low bits of `shifted`; 0 for the lowest n.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V powerOfSixteenths(D d, V shifted) {
+  HWY_ALIGN static constexpr std::uint32_t sixteenths[16] = {
+      0x3F800000, 0x3F7DAAC3, 0x3F7B95C2, 0x3F79C3D3, 0x3F7837F0, 0x3F76F532, 0x3F75FED7, 0x3F75583F,
+      0x3F7504F3, 0x3F7508A4, 0x3F75672A, 0x3F76248C, 0x3F7744FD, 0x3F78CCDF, 0x3F7AC0C7, 0x3F7D257D};
+  return multipleOfSixteenths(d, shifted, sixteenths);
 }
 #endif
 
@@ -355,6 +361,27 @@ HWY_INLINE V vectorExpForHalf(D d, V x) {
   return hn::MulAdd(power.fraction, power.scale, power.scale);
 }
 
+/// exp(x) for |x| <= 87, to be added to others before a logarithm is taken and rounded to float16.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V vectorExpForLogOfHalf(D d, V x) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (hasSixteenths<D>()) {
+    // 2^r for |r| <= 1/32 as a multiple of (r / 2 + k)^2 + b, k a multiple of the rounding's step: what is left of the
+    // product by the rounding is r / 2 + k at once. The table has the multiple in it.
+    constexpr float k = 23.0F / 32;
+    constexpr float b = 0.5202584F;
+    HWY_ALIGN static constexpr std::uint32_t sixteenths[16] = {
+        0x3F76E633, 0x3F78EA4A, 0x3F769F6D, 0x3F749540, 0x3F72CEA2, 0x3F714E8F, 0x3F701827, 0x3F6F2EAD,
+        0x3F6E9589, 0x3F6E5049, 0x3F6E62A5, 0x3F6ED07D, 0x3F6F9DDE, 0x3F70CF03, 0x3F726857, 0x3F746E77};
+    const V factor = hn::Set(d, 0.5F * 1.44269504F);
+    const V shifted = hn::MulAdd(x, factor, hn::Set(d, 393216.0F));
+    const V t = hn::MulSub(x, factor, hn::Sub(shifted, hn::Set(d, 393216.0F + k)));
+    return hn::Mul(hn::MulAdd(t, t, hn::Set(d, b)), multipleOfSixteenths(d, shifted, sixteenths));
+  }
+#endif
+  return vectorExpForHalf(d, x);
+}
+
 /// ln(1 + x) for 0 <= x <= 1.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V vectorLog1pForHalf(D d, V x) {
@@ -381,6 +408,10 @@ HWY_INLINE V vectorLog1pForHalf(D d, V x) {
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V vectorExpForHalf(D d, V x) {
   return exponentialInRange(d, x, [&](V n, float c) { return hn::NegMulAdd(n, hn::Set(d, c), x); });
+}
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V vectorExpForLogOfHalf(D d, V x) {
+  return vectorExpForHalf(d, x);
 }
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V vectorTanhForHalf(D d, V x) {

@@ -56,6 +56,9 @@ void applyExpNonPositiveForHalf(const std::vector<float>& x, std::vector<float>&
 void applyExpForHalf(const std::vector<float>& x, std::vector<float>& y) {
   apply(x, y, [](auto d, auto v) { return vectorExpForHalf(d, v); });
 }
+void applyExpForLogOfHalf(const std::vector<float>& x, std::vector<float>& y) {
+  apply(x, y, [](auto d, auto v) { return vectorExpForLogOfHalf(d, v); });
+}
 void applyLog1pForHalf(const std::vector<float>& x, std::vector<float>& y) {
   apply(x, y, [](auto d, auto v) { return vectorLog1pForHalf(d, v); });
 }
@@ -95,6 +98,7 @@ HWY_EXPORT(applyLog1p);
 HWY_EXPORT(applyTanh);
 HWY_EXPORT(applyExpNonPositiveForHalf);
 HWY_EXPORT(applyExpForHalf);
+HWY_EXPORT(applyExpForLogOfHalf);
 HWY_EXPORT(applyLog1pForHalf);
 HWY_EXPORT(applyTanhForHalf);
 HWY_EXPORT(applyTailProductForHalf);
@@ -250,6 +254,14 @@ TEST(VectorMath, ExpForHalf) {
   expectAccurate(apply, exact, -32.0F, 32.0F, 16);
   expectAccurate(apply, exact, -87.0F, 87.0F, 32);
   expectValues(apply, {0.0F, -0.0F, kNaN}, {1.0F, 1.0F, kNaN});
+}
+
+TEST(VectorMath, ExpForLogOfHalf) {
+  const Apply apply = [](auto& x, auto& y) { HWY_DYNAMIC_DISPATCH(applyExpForLogOfHalf)(x, y); };
+  const auto exact = [](double x) { return std::exp(x); };
+  expectAccurate(apply, exact, -32.0F, 32.0F, 24);
+  expectAccurate(apply, exact, -87.0F, 87.0F, 48);
+  expectValues(apply, {kNaN}, {kNaN});
 }
 
 TEST(VectorMath, Log1pForHalf) {

@@ -77,55 +77,61 @@ HWY_INLINE void forVectors(D d, std::size_t count, Body&& body) {
   if (i < count) body(i, FirstLanes{count % step});
 }
 
-/// results[i] = op over the lanes of row(i), for i < count; whole vectors are stored. Two shuffles a row, where
-/// a reduction of its own costs two for each power of two.
-template <class D, class Row, class Op>
-HWY_INLINE void reduceRows(D d, std::size_t count, Row&& row, Op&& op, float* results) {
+/// Lane i of the result is op over the lanes of row i of as many rows as vectors have lanes, adjacent and aligned. Two
+/// shuffles a row, where a reduction of its own costs two for each power of two.
+template <class D, class Op>
+HWY_INLINE hn::Vec<D> reduceStoredRows(D d, const float* rows, Op&& op) {
 #if HWY_TARGET == HWY_SCALAR
   (void)op;
-  for (std::size_t i = 0; i < count; ++i) hn::StoreU(row(i), d, results + i);
+  return hn::Load(d, rows);
 #else
   using V = hn::Vec<D>;
   constexpr std::size_t lanes = hn::MaxLanes(D());
   const hn::Repartition<std::uint64_t, D> pairs;
+  // Each block of four lanes: parts of two rows, alternating.
+  const auto two = [&](std::size_t i) HWY_ATTR __attribute__((always_inline)) {
+    const V a = hn::Load(d, rows + i * lanes);
+    const V b = hn::Load(d, rows + (i + 1) * lanes);
+    return op(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
+  };
+  // Each block of four lanes: parts of four rows.
+  const auto four = [&](std::size_t i) HWY_ATTR __attribute__((always_inline)) {
+    const auto a = hn::BitCast(pairs, two(i));
+    const auto b = hn::BitCast(pairs, two(i + 2));
+    return op(hn::BitCast(d, hn::InterleaveLower(pairs, a, b)),
+              hn::BitCast(d, hn::InterleaveUpper(pairs, a, b)));
+  };
+  if constexpr (lanes == 4) {
+    return four(0);
+  } else {
+    const auto eight = [&](std::size_t i, std::size_t j) HWY_ATTR __attribute__((always_inline)) {
+      const V a = four(i);
+      const V b = four(j);
+      return op(hn::ConcatLowerLower(d, b, a), hn::ConcatUpperUpper(d, b, a));
+    };
+    if constexpr (lanes == 8) {
+      return eight(0, 4);
+    } else {
+      static_assert(lanes == 16);
+      const V a = eight(0, 8);
+      const V b = eight(4, 12);
+      return op(hn::OddEvenBlocks(b, a), hn::SwapAdjacentBlocks(hn::OddEvenBlocks(a, b)));
+    }
+  }
+#endif
+}
+
+/// results[i] = op over the lanes of row(i), for i < count; whole vectors are stored.
+template <class D, class Row, class Op>
+HWY_INLINE void reduceRows(D d, std::size_t count, Row&& row, Op&& op, float* results) {
+  constexpr std::size_t lanes = hn::MaxLanes(D());
   HWY_ALIGN float rows[lanes * lanes];
   for (std::size_t first = 0; first < count; first += lanes) {
     const std::size_t last = std::min(lanes, count - first);
     for (std::size_t i = 0; i < last; ++i) hn::Store(row(first + i), d, rows + i * lanes);
     for (std::size_t i = last; i < lanes; ++i) hn::Store(hn::Zero(d), d, rows + i * lanes);
-    // Each block of four lanes: parts of two rows, alternating.
-    const auto two = [&](std::size_t i) HWY_ATTR __attribute__((always_inline)) {
-      const V a = hn::Load(d, rows + i * lanes);
-      const V b = hn::Load(d, rows + (i + 1) * lanes);
-      return op(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
-    };
-    // Each block of four lanes: parts of four rows.
-    const auto four = [&](std::size_t i) HWY_ATTR __attribute__((always_inline)) {
-      const auto a = hn::BitCast(pairs, two(i));
-      const auto b = hn::BitCast(pairs, two(i + 2));
-      return op(hn::BitCast(d, hn::InterleaveLower(pairs, a, b)),
-                hn::BitCast(d, hn::InterleaveUpper(pairs, a, b)));
-    };
-    if constexpr (lanes == 4) {
-      hn::StoreU(four(0), d, results + first);
-    } else {
-      const auto eight = [&](std::size_t i, std::size_t j) HWY_ATTR __attribute__((always_inline)) {
-        const V a = four(i);
-        const V b = four(j);
-        return op(hn::ConcatLowerLower(d, b, a), hn::ConcatUpperUpper(d, b, a));
-      };
-      if constexpr (lanes == 8) {
-        hn::StoreU(eight(0, 4), d, results + first);
-      } else {
-        static_assert(lanes == 16);
-        const V a = eight(0, 8);
-        const V b = eight(4, 12);
-        hn::StoreU(op(hn::OddEvenBlocks(b, a), hn::SwapAdjacentBlocks(hn::OddEvenBlocks(a, b))), d,
-                   results + first);
-      }
-    }
+    hn::StoreU(reduceStoredRows(d, rows, op), d, results + first);
   }
-#endif
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE

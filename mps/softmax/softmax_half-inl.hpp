@@ -115,13 +115,134 @@ void softMaxModestTile(const PackedPixels& tile, const Float16* x, FloatRun y) {
   }
 }
 
+// Pixels of at least one vector, in groups
+// ---------------------------------------------------------------------------------
+//
+// The exponentials of one group and the results of the one before it share a loop: the former are products, the latter
+// differences and shuffles, which different parts of the processor compute; and it reads and writes memory evenly.
+
+/// Pixels of a group at most.
+inline constexpr std::size_t kGroupPixels = 32;
+
+/// What a group of pixels leaves behind for its results.
+struct PixelGroup {
+  alignas(64) float values[Tiling::capacity];           ///< exponentials, or x for logarithms
+  alignas(64) float sums[kGroupPixels * kPackedGroup];  ///< of the exponentials, a vector for each pixel
+  alignas(64) float numbers[kGroupPixels];  ///< a factor for each pixel, or what is left of its logarithm
+  float shift = 0;                          ///< for logarithms, of all pixels
+};
+
+/// numbers and shift from the sums.
+template <SoftMaxKind kind>
+HWY_INLINE void finishSums(std::size_t pixels, PixelGroup& group) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  const std::size_t lanes = hn::Lanes(d);
+  for (std::size_t p = 0; p < pixels; p += lanes) {
+    const V sum = reduceStoredRows(d, group.sums + p * lanes, [](V a, V b) { return hn::Add(a, b); });
+    if constexpr (kind == SoftMaxKind::SoftMax) {
+      hn::Store(hn::Div(hn::Set(d, 1.0F), sum), d, group.numbers + p);
+    } else {
+      // Part of the first pixel's logarithm is taken from all x, which is exact; what is left of the logarithms is
+      // small.
+      const auto ln = logarithm(d, sum);
+      if (p == 0) group.shift = hn::GetLane(ln.upper);
+      hn::Store(hn::Add(hn::Sub(ln.upper, hn::Set(d, group.shift)), ln.lower), d, group.numbers + p);
+    }
+  }
+}
+
+/// @tparam computes from x to `group`
+/// @tparam finishes from `previous`, as many pixels, to y
+template <SoftMaxKind kind, bool computes, bool finishes>
+HWY_INLINE void runGroup(const PackedPixels& tile, std::size_t pixels, const Float16* x, PixelGroup& group,
+                         const PixelGroup& previous, FloatRun y) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr bool isLog = kind == SoftMaxKind::LogSoftMax;
+  const std::size_t lanes = hn::Lanes(d);
+  // Copies: what is written could otherwise be one of them.
+  const std::size_t channels = tile.channels;
+  const std::int32_t* const pixelOfElement = tile.pixelOfElement;
+  const Float16* const next = x + tile.pixels * channels;
+  const V shift = hn::Set(d, previous.shift);
+  V numbers = hn::Zero(d);
+  V sum = hn::Zero(d);
+  float* sums = group.sums;
+  std::size_t left = channels;  // of a pixel
+  std::size_t i = 0;
+  for (std::size_t p = 0; p < pixels; p += lanes) {
+    if constexpr (finishes) numbers = hn::Load(d, previous.numbers + p);
+    for (std::size_t j = 0; j < lanes * channels; j += lanes, i += lanes) {
+      if constexpr (computes) {
+        hwy::Prefetch(next + i);
+        const V argument = loadFloats(d, x + i);
+        const V e = isLog ? vectorExpForLogOfHalf(d, argument) : vectorExpForHalf(d, argument);
+        hn::Store(isLog ? argument : e, d, group.values + i);
+        if (left > lanes) {
+          sum = hn::Add(sum, e);
+          left -= lanes;
+        } else {
+          const auto isOfPixel = hn::FirstN(d, left);
+          const V ofPixel = hn::IfThenElseZero(isOfPixel, e);
+          hn::Store(hn::Add(sum, ofPixel), d, sums);
+          sums += lanes;
+          sum = hn::Sub(e, ofPixel);
+          left += channels - lanes;
+        }
+      }
+      if constexpr (finishes) {
+        const V values = hn::Load(d, previous.values + i);
+        const V number = hn::TableLookupLanes(numbers, hn::SetTableIndices(d, pixelOfElement + j));
+        // The product with 1 is a difference that does not wait for those above.
+        const V result =
+            isLog ? hn::Sub(hn::MulSub(values, hn::Set(d, 1.0F), shift), number) : hn::Mul(values, number);
+        AllLanes{}.store(d, result, y + i);
+      }
+    }
+  }
+}
+
+/// The whole groups of a tile of modest x. Returns the number of their pixels.
+template <SoftMaxKind kind>
+std::size_t softMaxGroups(const PackedPixels& tile, const Float16* x, FloatRun y) {
+  const std::size_t lanes = hn::Lanes(hn::ScalableTag<float>());
+  const std::size_t whole = tile.pixels / lanes * lanes;
+  if (whole == 0) return 0;
+  const std::size_t pixels = whole % (2 * lanes) == 0 ? 2 * lanes : lanes;
+  const std::size_t count = pixels * tile.channels;
+  y.isHalf = true;  // so that the compiler knows
+  PixelGroup groups[2];
+  runGroup<kind, true, false>(tile, pixels, x, groups[0], groups[1], y);
+  std::size_t current = 0;
+  for (std::size_t p = pixels; p < whole; p += pixels, y = y + count, current = 1 - current) {
+    finishSums<kind>(pixels, groups[current]);
+    runGroup<kind, true, true>(tile, pixels, x + p * tile.channels, groups[1 - current], groups[current], y);
+  }
+  finishSums<kind>(pixels, groups[current]);
+  runGroup<kind, false, true>(tile, pixels, x, groups[1 - current], groups[current], y);
+  return whole;
+}
+
+/// Of modest x.
+template <SoftMaxKind kind>
+void softMaxOfModest(PackedPixels tile, const Float16* x, FloatRun y) {
+  if (tile.pixelOfElement != nullptr && tile.channels >= hn::Lanes(hn::ScalableTag<float>())) {
+    const std::size_t done = softMaxGroups<kind>(tile, x, y);
+    tile.pixels -= done;
+    x += done * tile.channels;
+    y = y + done * tile.channels;
+  }
+  if (tile.pixels > 0) softMaxModestTile<kind>(tile, x, y);
+}
+
 inline void softMaxTile(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun x, FloatRun y) {
   const auto* const halves = static_cast<const Float16*>(x.address);
   if (x.isHalf && y.isHalf && areModest(halves, tile.pixels * tile.channels)) {
     if (kind == SoftMaxKind::SoftMax)
-      softMaxModestTile<SoftMaxKind::SoftMax>(tile, halves, y);
+      softMaxOfModest<SoftMaxKind::SoftMax>(tile, halves, y);
     else
-      softMaxModestTile<SoftMaxKind::LogSoftMax>(tile, halves, y);
+      softMaxOfModest<SoftMaxKind::LogSoftMax>(tile, halves, y);
   } else if (y.isHalf) {
     softMaxTileOf<Float16>(kind, tile, x, y);
   } else {

@@ -310,19 +310,20 @@ TEST(SoftMaxPlan, InPlace) {
 TEST(SoftMaxPlan, ThreadCountDoesNotMatter) {
   for (const SoftMaxCase& item : softMaxCases()) {
     if (item.name != "ManyTiles" && item.name != "SeveralTiles") continue;
-    for (const SoftMaxKind kind : kKinds)
-      for (const SoftMaxDirection direction : {Forward, Gradient}) {
-        const SoftMaxProblem problem = item.problem(kind, direction, Float32, Float32);
-        const auto plan = preparePlan(softMaxImplementationsCpu(), problem).plan;
-        Call call(problem, Values::Moderate);
-        call.execute(*plan, 1);
-        const std::vector<double> one = call.found();
-        for (const int threads : {2, 7}) {
-          call.destination().poison();
-          call.execute(*plan, threads);
-          EXPECT_EQ(call.found(), one) << threads << " threads";
+    for (const auto format : {Float32, Float16})
+      for (const SoftMaxKind kind : kKinds)
+        for (const SoftMaxDirection direction : {Forward, Gradient}) {
+          const SoftMaxProblem problem = item.problem(kind, direction, format, format);
+          const auto plan = preparePlan(softMaxImplementationsCpu(), problem).plan;
+          Call call(problem, Values::Moderate);
+          call.execute(*plan, 1);
+          const std::vector<double> one = call.found();
+          for (const int threads : {2, 7}) {
+            call.destination().poison();
+            call.execute(*plan, threads);
+            EXPECT_EQ(call.found(), one) << threads << " threads";
+          }
         }
-      }
   }
 }
 
