@@ -13,7 +13,7 @@ import torch_judge as judging  # noqa: E402
 import unmetal  # noqa: E402
 import unmetal.nn.functional as F  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("on_each_device")
+pytestmark = pytest.mark.usefixtures("in_each_way")
 
 
 def normal(random, *shape):

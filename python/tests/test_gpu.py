@@ -1,6 +1,5 @@
 """Tensors and images of a GPU: one side writes, the other reads, on streams of their own."""
 
-import contextlib
 import gc
 import threading
 import time
@@ -11,33 +10,20 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import unmetal  # noqa: E402
+from gpus import LONG, gpu, stream  # noqa: E402, F401
 from sources import Filters  # noqa: E402
 from torch_judge import assert_close, gamma, of_sums  # noqa: E402
 from unmetal import DataLayout, Image, ImageBatch, ImageDescriptor, ImageFeatureChannelFormat, mtl  # noqa: E402
-
-try:
-    gpu = mtl.device_named("cuda")
-except unmetal.Error as error:  # the build, the driver or the device is missing, says the sentence
-    pytest.skip(str(error), allow_module_level=True)
 
 planes = DataLayout.FeatureChannelsxHeightxWidth
 formats = {torch.float32: ImageFeatureChannelFormat.Float32, torch.float16: ImageFeatureChannelFormat.Float16,
            torch.uint8: ImageFeatureChannelFormat.Unorm8}
 numpy_types = {torch.float32: np.float32, torch.float16: np.float16, torch.uint8: np.uint8}
-LONG = 200_000_000  # clock cycles of the GPU, a tenth of a second
 
 
 @pytest.fixture
 def queue():
     return gpu.new_command_queue()
-
-
-@pytest.fixture(params=["default", "own"])
-def stream(request):
-    """The stream that PyTorch uses."""
-    own = torch.cuda.Stream()
-    with torch.cuda.stream(own) if request.param == "own" else contextlib.nullcontext():
-        yield torch.cuda.current_stream()
 
 
 def image(height, width, channels, dtype=torch.float32):

@@ -7,33 +7,17 @@ import numpy as np
 
 import unmetal
 from unmetal import mtl
+from unmetal.nn._arrays import as_like, checked, filled, floats, is_tensor, packed, permuted, place_of, shape_of, wider
 
 
 @functools.lru_cache(maxsize=None)
 def queue_of(device):
-    return (device or default_device()).new_command_queue()
+    return device.new_command_queue()
 
 
-@functools.lru_cache(maxsize=None)
-def default_device():
-    return mtl.create_system_default_device()
-
-
-def wrong(function, argument, given, expected):
-    return unmetal.ArgumentError(f"{function}: {argument} is {given}, expected {expected}")
-
-
-def checked(condition, *sentence):
-    if not condition:
-        raise wrong(*sentence)
-
-
-def floats(array, name):
-    """An array of float32 or float16."""
-    array = np.asarray(array)
-    if array.dtype not in (np.float32, np.float16):
-        raise TypeError(f"{name} is an array of {array.dtype}, expected float32 or float16")
-    return array
+def is_on(device, array):
+    """Whether the device's kernels can work on the array's memory."""
+    return (device.kind == mtl.DeviceKind.CPU) == (place_of(array) == "cpu")
 
 
 def channels_last(array, layout, name="input"):
@@ -41,12 +25,12 @@ def channels_last(array, layout, name="input"):
     array = floats(array, name)
     checked(layout in ("NHWC", "NCHW"), "functional", "layout", repr(layout), "'NHWC' or 'NCHW'")
     checked(array.ndim == 4, "functional", name, f"of {array.ndim} dimensions", f"4 dimensions, {layout}")
-    return array.transpose(0, 2, 3, 1) if layout == "NCHW" else array
+    return permuted(array, 0, 2, 3, 1) if layout == "NCHW" else array
 
 
 def laid_out(array, layout):
     """What channels_last was, a view."""
-    return array.transpose(0, 3, 1, 2) if layout == "NCHW" else array
+    return permuted(array, 0, 3, 1, 2) if layout == "NCHW" else array
 
 
 def pair(value):
@@ -55,44 +39,54 @@ def pair(value):
     return int(first), int(second)
 
 
+def batch_of(device, array):
+    """Images over the array's memory where its layout allows, else over that of a copy, which is where the array is."""
+    if place_of(array) == "cpu":
+        return unmetal.ImageBatch.from_array(device, array)
+    try:
+        return unmetal.ImageBatch.from_array(device, array, copy=False)
+    except unmetal.ArgumentError:
+        return unmetal.ImageBatch.from_array(device, packed(array), copy=False)
+
+
 @contextlib.contextmanager
 def running(device, *results):
     """A command buffer that runs at the end, and for each of the arrays the images whose elements it then has."""
-    batches = [unmetal.ImageBatch.from_array(device, result) for result in results]
+    batches = [batch_of(device, result) for result in results]
+    copied = [(batch, result) for batch, result in zip(batches, results) if not is_on(device, result)]
     with queue_of(device).command_buffer() as command_buffer:
         yield command_buffer, *batches
-        for batch in batches:
+        for batch, _ in copied:
             batch.synchronize(command_buffer)
-    if device.kind != mtl.DeviceKind.CPU:  # whose images are the arrays
-        for batch, result in zip(batches, results):
-            batch.read_bytes(result)
+    for batch, result in copied:
+        batch.read_bytes(result)
 
 
 class Call:
     """One kernel and its gradients on arrays. `shape`: of the forward result; pixels that a kernel does not write are NaN."""
 
     def __init__(self, forward, sources, shape):
-        self.forward, self.device, self.shape = forward, forward.device, shape
-        self.type = np.result_type(*sources)
-        self.images = [self.batch(source) for source in sources]
+        self.forward, self.device, self.shape = forward, forward.device, tuple(shape)
+        self.type, self.like = wider(*sources), sources[0]
+        self.images = [batch_of(self.device, source) for source in sources]
         self.arguments = self.images
         if isinstance(forward, unmetal.CNNMultiaryKernel):
             self.arguments = [self.images]
         self.states = unmetal.StateBatch()
 
-    def batch(self, array):
-        return unmetal.ImageBatch.from_array(self.device, array)
+    def unwritten(self, shape):
+        return filled(shape, float("nan"), self.like, self.type)
 
     def run(self):
         """The result."""
-        result = np.full(self.shape, np.nan, self.type)
+        result = self.unwritten(self.shape)
         with running(self.device, result) as (command_buffer, destination):
             self.forward.encode_batch(command_buffer, *self.arguments, destination)
         return result
 
     def remember(self):
         """Runs with states, for the gradients; the result."""
-        result = np.full(self.shape, np.nan, self.type)
+        result = self.unwritten(self.shape)
         self.states = self.forward.result_state_batch(*self.arguments)
         with running(self.device, result) as (command_buffer, destination):
             self.forward.encode_batch(command_buffer, *self.arguments, self.states, destination)
@@ -100,21 +94,25 @@ class Call:
 
     def pull(self, gradient, incoming, like=0, source=None):
         """dL/d(source number `like`). `source`: what the gradient kernel reads, if not that source."""
-        checked(incoming.shape == tuple(self.shape), "backward", "grad_output", incoming.shape, self.shape)
+        checked(shape_of(incoming) == self.shape, "backward", "grad_output", shape_of(incoming), self.shape)
         size = self.images[like].descriptor
-        outgoing = np.full((len(self.images[like]), size.height, size.width, size.feature_channels), np.nan, self.type)
-        source = self.images[like] if source is None else self.batch(source)
+        outgoing = self.unwritten((len(self.images[like]), size.height, size.width, size.feature_channels))
+        source = self.images[like] if source is None else batch_of(self.device, source)
         with running(self.device, outgoing) as (command_buffer, destination):
-            gradient.encode_batch(command_buffer, self.batch(incoming), source, gradient_states=self.states,
+            gradient.encode_batch(command_buffer, batch_of(self.device, incoming), source, gradient_states=self.states,
                                   destination_gradients=destination)
         return outgoing
 
 
-def numbers(buffer, shape=-1):
-    """A copy of a buffer's float32 elements."""
+def numbers(buffer, like, shape=(-1,)):
+    """A copy of a buffer's float32 elements, where the array `like` is."""
+    if is_tensor(like) and is_on(buffer.device, like):
+        import torch
+
+        return torch.from_dlpack(unmetal.Vector(buffer, unmetal.VectorDescriptor(buffer.length // 4))).reshape(shape).clone()
     with queue_of(buffer.device).command_buffer() as command_buffer:
         buffer.synchronize(command_buffer)
-    return buffer.contents.view(np.float32).reshape(shape).copy()
+    return as_like(buffer.contents.view(np.float32).reshape(shape).copy(), like)
 
 
 def extents_of(kernel, dilation):

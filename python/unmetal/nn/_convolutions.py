@@ -3,15 +3,17 @@
 import numpy as np
 
 import unmetal
-from unmetal.nn._calls import (Call, channels_last, checked, default_device, extents_of, floats, laid_out, numbers, pair,
-                               place)
+from unmetal.nn._arrays import checked, floats, of_arrays, on_host, packed, permuted, shape_of, turned
+from unmetal.nn._calls import Call, channels_last, extents_of, laid_out, numbers, pair, place
 
 
 class _Weights(unmetal.CNNConvolutionDataSource):
+    """On the host, where data sources have their values."""
+
     def __init__(self, weights, bias, groups, stride, dilation):
         super().__init__()
         outputs, height, width, inputs = weights.shape
-        self.weights, self.bias_terms = weights, bias
+        self.weights, self.bias_terms = on_host(packed(weights)), bias
         self.descriptor = unmetal.CNNConvolutionDescriptor(width, height, inputs * groups, outputs)
         self.descriptor.groups = groups
         self.descriptor.stride_in_pixels_y, self.descriptor.stride_in_pixels_x = stride
@@ -21,7 +23,7 @@ class _Weights(unmetal.CNNConvolutionDataSource):
 def _bias(function, bias, outputs):
     if bias is None:
         return None
-    bias = floats(bias, "bias").astype(np.float32)
+    bias = on_host(floats(bias, "bias")).astype(np.float32)
     checked(bias.shape == (outputs,), function, "bias", f"of shape {bias.shape}", f"[{outputs}]")
     return bias
 
@@ -41,12 +43,13 @@ def _convolution(input, weight, bias, stride, padding, dilation, groups, layout,
         size = [(pixels + 2 * pad - extent) // step + 1
                 for pixels, pad, extent, step in zip((height, width), left, extents, stride)]
     checked(min(size) > 0, "conv2d", "input", f"{height} x {width} pixels", "at least the size of the kernel")
-    data = _Weights(np.ascontiguousarray(weights), _bias("conv2d", bias, len(weights)), groups, stride, dilation)
-    kernel = unmetal.CNNConvolution(device or default_device(), data)
+    data = _Weights(weights, _bias("conv2d", bias, len(weights)), groups, stride, dilation)
+    kernel = unmetal.CNNConvolution(device, data)
     place(kernel, weights.shape[1:3], dilation, left)
     return data, Call(kernel, [source], (images, *size, len(weights)))
 
 
+@of_arrays
 def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *, layout="NHWC", device=None):
     """Cross-correlation. `input` [N][H][W][in], `weight` [out][kH][kW][in / groups], `bias` [out]; `padding`: zeros on both
     sides, 'valid' or 'same'."""
@@ -54,6 +57,7 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, 
     return laid_out(call.run(), layout)
 
 
+@of_arrays
 def conv2d_backward(grad_output, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *, layout="NHWC",
                     device=None):
     """Gradients of input, weight and bias."""
@@ -61,15 +65,15 @@ def conv2d_backward(grad_output, input, weight, bias=None, stride=1, padding=0, 
     call.remember()
     gradient = unmetal.CNNConvolutionGradient(call.device, data)
     dx = call.pull(gradient, channels_last(grad_output, layout, "grad_output"))
-    weights, biases = call.states[0].gradient_for_weights, call.states[0].gradient_for_biases
-    return laid_out(dx, layout), laid_out(numbers(weights, data.weights.shape), layout), numbers(biases)
+    dw = numbers(call.states[0].gradient_for_weights, dx, data.weights.shape)
+    return laid_out(dx, layout), laid_out(dw, layout), numbers(call.states[0].gradient_for_biases, dx)
 
 
 def _grouped(weights, groups):
     """Swaps input and output channels of the weights [a][kH][kW][b] of each group, and turns the taps by 180 degrees."""
     a, height, width, b = weights.shape
-    split = weights[:, ::-1, ::-1].reshape(groups, a // groups, height, width, b)
-    return np.ascontiguousarray(split.transpose(0, 4, 2, 3, 1)).reshape(groups * b, height, width, a // groups)
+    split = turned(weights).reshape(groups, a // groups, height, width, b)
+    return permuted(split, 0, 4, 2, 3, 1).reshape(groups * b, height, width, a // groups)
 
 
 def _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, device):
@@ -79,7 +83,7 @@ def _transposed(input, weight, bias, stride, padding, output_padding, groups, di
         checked(source.shape[3] == len(weights), "conv_transpose2d", "input", f"of {source.shape[3]} channels", len(weights))
         weights = _grouped(weights, groups)
     else:
-        weights = np.ascontiguousarray(weights[:, ::-1, ::-1])
+        weights = turned(weights)
     checked(source.shape[3] == weights.shape[3] * groups, "conv_transpose2d", "input", f"of {source.shape[3]} channels",
             f"{weights.shape[3]} of the weight times {groups} groups")
     stride, padding, more, dilation = pair(stride), pair(padding), pair(output_padding), pair(dilation)
@@ -90,12 +94,13 @@ def _transposed(input, weight, bias, stride, padding, output_padding, groups, di
             for pixels, step, pad, extent, rest in zip(source.shape[1:3], stride, padding, extents, more)]
     checked(min(size) > 0, "conv_transpose2d", "padding", padding, "so little that the result has pixels")
     data = _Weights(weights, _bias("conv_transpose2d", bias, len(weights)), groups, stride, dilation)
-    kernel = unmetal.CNNConvolutionTranspose(device or default_device(), data)
+    kernel = unmetal.CNNConvolutionTranspose(device, data)
     kernel.kernel_offset_y, kernel.kernel_offset_x = (pad + extent // 2 - (extent - 1)
                                                       for pad, extent in zip(padding, extents))
     return data, Call(kernel, [source], (len(source), *size, len(weights)))
 
 
+@of_arrays
 def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, *,
                      layout="NHWC", device=None):
     """The gradient of a convolution with respect to its source, plus bias: each pixel of `input` [N][H][W][in], times the
@@ -108,6 +113,7 @@ def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_paddi
     return laid_out(call.run(), layout)
 
 
+@of_arrays
 def conv_transpose2d_backward(grad_output, input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1,
                               dilation=1, *, layout="NHWC", device=None):
     """Gradients of input, weight and bias."""
@@ -115,28 +121,30 @@ def conv_transpose2d_backward(grad_output, input, weight, bias=None, stride=1, p
     call.remember()
     gradient = unmetal.CNNConvolutionTransposeGradient(call.device, data)
     dx = call.pull(gradient, channels_last(grad_output, layout, "grad_output"))
-    weights = numbers(call.states[0].gradient_for_weights, data.weights.shape)
-    weights = _grouped(weights, groups) if layout == "NCHW" else weights[:, ::-1, ::-1]
-    return laid_out(dx, layout), laid_out(weights, layout), numbers(call.states[0].gradient_for_biases)
+    dw = numbers(call.states[0].gradient_for_weights, dx, data.weights.shape)
+    dw = _grouped(dw, groups) if layout == "NCHW" else turned(dw)
+    return laid_out(dx, layout), laid_out(dw, layout), numbers(call.states[0].gradient_for_biases, dx)
 
 
 def _connected(input, weight, bias, device):
     source, weights = floats(input, "input"), floats(weight, "weight")
     checked(weights.ndim == 2, "linear", "weight", f"of {weights.ndim} dimensions", "2: [out][in]")
-    checked(source.ndim > 0 and source.shape[-1] == weights.shape[1], "linear", "input", f"of shape {source.shape}",
+    checked(source.ndim > 0 and source.shape[-1] == weights.shape[1], "linear", "input", f"of shape {shape_of(source)}",
             f"[...][{weights.shape[1]}]")
-    data = _Weights(np.ascontiguousarray(weights)[:, None, None], _bias("linear", bias, len(weights)), 1, (1, 1), (1, 1))
+    data = _Weights(weights[:, None, None], _bias("linear", bias, len(weights)), 1, (1, 1), (1, 1))
     pixels = source.reshape(-1, 1, 1, weights.shape[1])
-    kernel = unmetal.CNNFullyConnected(device or default_device(), data)
+    kernel = unmetal.CNNFullyConnected(device, data)
     return data, Call(kernel, [pixels], (len(pixels), 1, 1, len(weights)))
 
 
+@of_arrays
 def linear(input, weight, bias=None, *, device=None):
     """input weight^T + bias. `input` [...][in], `weight` [out][in], `bias` [out]; the result is [...][out]."""
     _, call = _connected(input, weight, bias, device)
     return call.run().reshape(*np.shape(input)[:-1], -1)
 
 
+@of_arrays
 def linear_backward(grad_output, input, weight, bias=None, *, device=None):
     """Gradients of input, weight and bias."""
     data, call = _connected(input, weight, bias, device)
@@ -144,5 +152,5 @@ def linear_backward(grad_output, input, weight, bias=None, *, device=None):
     gradient = unmetal.CNNFullyConnectedGradient(call.device, data)
     dx = call.pull(gradient, floats(grad_output, "grad_output").reshape(call.shape))
     state = call.states[0]
-    return (dx.reshape(np.shape(input)), numbers(state.gradient_for_weights, np.shape(weight)),
-            numbers(state.gradient_for_biases))
+    return (dx.reshape(np.shape(input)), numbers(state.gradient_for_weights, dx, np.shape(weight)),
+            numbers(state.gradient_for_biases, dx))

@@ -1,10 +1,14 @@
 """Losses: NNForwardLoss and NNLossGradient."""
 
+import math
+
 import numpy as np
 
 import unmetal
 from unmetal import CNNLossType, CNNReductionType
-from unmetal.nn._calls import checked, default_device, floats, running
+from unmetal.nn._arrays import (array_of, as_like, cast, checked, filled, floats, moved, of_arrays, packed, shape_of,
+                                type_of)
+from unmetal.nn._calls import batch_of, running
 
 _REDUCTIONS = {"none": CNNReductionType.None_, "sum": CNNReductionType.Sum, "mean": CNNReductionType.Mean}
 
@@ -14,7 +18,7 @@ class _Loss:
 
     def __init__(self, kind, predictions, labels, weights, reduction, device, **settings):
         checked(reduction in _REDUCTIONS, "loss", "reduction", repr(reduction), "'mean', 'sum' or 'none'")
-        self.device, self.reduction, self.shape = device or default_device(), reduction, predictions.shape
+        self.device, self.reduction, self.shape = device, reduction, shape_of(predictions)
         descriptor = unmetal.CNNLossDescriptor(kind, _REDUCTIONS[reduction])
         for name, value in settings.items():
             setattr(descriptor, name, value)
@@ -22,7 +26,8 @@ class _Loss:
         self.gradient = unmetal.NNLossGradient(self.device, descriptor)
         self.predictions, self.labels = self.image(predictions), self.image(labels)
         self.weights = unmetal.ImageBatch() if weights is None else self.image(weights)
-        self.losses = np.full(self.pixels(predictions).shape if reduction == "none" else (1, 1, 1, 1), np.nan, np.float32)
+        self.like = predictions
+        self.losses = self.unwritten(self.pixels(predictions).shape if reduction == "none" else (1, 1, 1, 1))
         self.states = self.forward.result_state_batch(self.predictions)
         with running(self.device, self.pixels(self.losses)) as (command_buffer, destination):
             self.forward.encode_batch(command_buffer, self.predictions, self.labels, self.weights, self.states, destination)
@@ -32,18 +37,21 @@ class _Loss:
         return array.reshape(1, -1, 1, array.shape[-1])
 
     def image(self, array):
-        return unmetal.ImageBatch.from_array(self.device, self.pixels(array))
+        return batch_of(self.device, self.pixels(array))
+
+    def unwritten(self, shape):
+        return filled(shape, float("nan"), self.like, "float32")
 
     def result(self):
         return self.losses.reshape(self.shape) if self.reduction == "none" else self.losses[0, 0, 0, 0]
 
     def pull(self, grad_output, of_labels=False):
-        incoming = np.array(grad_output, np.float32, order="C")
+        incoming = as_like(grad_output, self.like, "float32")
         expected = self.shape if self.reduction == "none" else ()
-        checked(incoming.shape == expected, "backward", "grad_output", f"of shape {incoming.shape}", expected)
+        checked(shape_of(incoming) == expected, "backward", "grad_output", f"of shape {shape_of(incoming)}", expected)
         incoming = self.image(incoming.reshape(self.losses.shape))
         self.gradient.compute_label_gradients = of_labels
-        outgoing = np.full(self.shape, np.nan, np.float32)
+        outgoing = self.unwritten(self.shape)
         with running(self.device, self.pixels(outgoing)) as (command_buffer, destination):
             self.gradient.encode_batch(command_buffer, incoming, self.predictions, self.labels, self.weights, self.states,
                                        destination)
@@ -51,49 +59,57 @@ class _Loss:
 
 
 def _elements(kind, input, target, reduction, device, **settings):
-    input, target = np.ascontiguousarray(floats(input, "input")), np.ascontiguousarray(floats(target, "target"))
-    checked(input.shape == target.shape and input.ndim > 0, "loss", "target", f"of shape {target.shape}", input.shape)
+    input, target = packed(floats(input, "input")), packed(floats(target, "target"))
+    checked(input.shape == target.shape and input.ndim > 0, "loss", "target", f"of shape {shape_of(target)}", shape_of(input))
     return _Loss(kind, input, target, None, reduction, device, **settings)
 
 
+@of_arrays
 def mse_loss(input, target, reduction="mean", *, device=None):
     """(input - target)^2 of arrays of one shape; `reduction`: 'mean' or 'sum' of all elements, or 'none'."""
     return _elements(CNNLossType.MeanSquaredError, input, target, reduction, device).result()
 
 
+@of_arrays
 def mse_loss_backward(grad_output, input, target, reduction="mean", *, device=None):
     """Gradients of input and target; `grad_output`: a number, with reduction 'none' an array."""
     loss = _elements(CNNLossType.MeanSquaredError, input, target, reduction, device)
     return loss.pull(grad_output), loss.pull(grad_output, True)
 
 
+@of_arrays
 def l1_loss(input, target, reduction="mean", *, device=None):
     """|input - target|; otherwise as mse_loss."""
     return _elements(CNNLossType.MeanAbsoluteError, input, target, reduction, device).result()
 
 
+@of_arrays
 def l1_loss_backward(grad_output, input, target, reduction="mean", *, device=None):
     """Gradients of input and target."""
     loss = _elements(CNNLossType.MeanAbsoluteError, input, target, reduction, device)
     return loss.pull(grad_output), loss.pull(grad_output, True)
 
 
+@of_arrays
 def huber_loss(input, target, reduction="mean", delta=1.0, *, device=None):
     """d^2 / 2 where d = |input - target| <= delta, else delta (d - delta / 2); otherwise as mse_loss."""
     return _elements(CNNLossType.Huber, input, target, reduction, device, delta=delta).result()
 
 
+@of_arrays
 def huber_loss_backward(grad_output, input, target, reduction="mean", delta=1.0, *, device=None):
     """Gradients of input and target."""
     loss = _elements(CNNLossType.Huber, input, target, reduction, device, delta=delta)
     return loss.pull(grad_output), loss.pull(grad_output, True)
 
 
+@of_arrays
 def binary_cross_entropy_with_logits(input, target, reduction="mean", *, device=None):
     """-target ln(s) - (1 - target) ln(1 - s), s = sigmoid(input); otherwise as mse_loss."""
     return _elements(CNNLossType.SigmoidCrossEntropy, input, target, reduction, device).result()
 
 
+@of_arrays
 def binary_cross_entropy_with_logits_backward(grad_output, input, target, reduction="mean", *, device=None):
     """Gradients of input and target."""
     loss = _elements(CNNLossType.SigmoidCrossEntropy, input, target, reduction, device)
@@ -106,32 +122,32 @@ class _CrossEntropy:
     def __init__(self, input, target, weight, ignore_index, reduction, label_smoothing, layout, device):
         checked(layout in ("NHWC", "NCHW"), "functional", "layout", repr(layout), "'NHWC' or 'NCHW'")
         checked(reduction in _REDUCTIONS, "cross_entropy", "reduction", repr(reduction), "'mean', 'sum' or 'none'")
-        input, target = floats(input, "input"), np.asarray(target)
+        input, target = floats(input, "input"), array_of(target)
         self.axis, self.reduction = 1 if layout == "NCHW" and input.ndim > 1 else -1, reduction
-        predictions = np.ascontiguousarray(np.moveaxis(input, self.axis, -1))
+        predictions = packed(moved(input, self.axis, -1))
         classes = predictions.shape[-1]
+        each = filled((classes,), 1, input, "float32")
         if weight is not None:
-            weight = floats(weight, "weight").astype(np.float32)
-            checked(weight.shape == (classes,), "cross_entropy", "weight", f"of shape {weight.shape}", f"[{classes}]")
-        each = np.ones(classes, np.float32) if weight is None else weight
-        if target.dtype.kind in "iu":
-            checked(target.shape == predictions.shape[:-1], "cross_entropy", "target", f"of shape {target.shape}",
-                    predictions.shape[:-1])
+            each = cast(floats(weight, "weight"), "float32")
+            checked(shape_of(each) == (classes,), "cross_entropy", "weight", f"of shape {shape_of(each)}", f"[{classes}]")
+        if type_of(target).startswith(("int", "uint")):
+            checked(shape_of(target) == shape_of(predictions)[:-1], "cross_entropy", "target",
+                    f"of shape {shape_of(target)}", shape_of(predictions)[:-1])
             kept = target != ignore_index
-            chosen = np.where(kept, target, 0)
-            checked(np.all((chosen >= 0) & (chosen < classes)), "cross_entropy", "target", "a class that does not exist",
-                    f"0 ... {classes - 1}")
-            labels = np.eye(classes, dtype=np.float32)[chosen]
-            weights = each * kept[..., None].astype(np.float32)
-            self.count = np.sum(each[chosen] * kept, dtype=np.float64)
+            chosen = target * kept
+            checked(bool(((chosen >= 0) & (chosen < classes)).all()), "cross_entropy", "target",
+                    "a class that does not exist", f"0 ... {classes - 1}")
+            labels = cast(chosen[..., None] == as_like(np.arange(classes), target), "float32")
+            weights = each * kept[..., None]
+            self.count = np.float64(cast(labels * weights, "float64").sum().item())
         else:
             target = floats(target, "target")
-            checked(target.shape == input.shape, "cross_entropy", "target", f"of shape {target.shape}", input.shape)
-            labels = np.ascontiguousarray(np.moveaxis(target, self.axis, -1))
-            weights = np.broadcast_to(each, labels.shape)
-            self.count = predictions[..., 0].size
+            checked(target.shape == input.shape, "cross_entropy", "target", f"of shape {shape_of(target)}", shape_of(input))
+            labels = packed(moved(target, self.axis, -1))
+            weights = each * filled(labels.shape, 1, input, "float32")
+            self.count = math.prod(predictions.shape[:-1])
         self.factor = np.float32(1 / self.count) if reduction == "mean" else np.float32(1)
-        self.loss = _Loss(CNNLossType.SoftMaxCrossEntropy, predictions, labels, np.ascontiguousarray(weights),
+        self.loss = _Loss(CNNLossType.SoftMaxCrossEntropy, predictions, labels, weights,
                           "none" if reduction == "none" else "sum", device, number_of_classes=classes,
                           label_smoothing=label_smoothing, exact_soft_max_gradient=True)
 
@@ -141,12 +157,13 @@ class _CrossEntropy:
         return self.loss.result() * self.factor
 
     def pull(self, grad_output):
-        incoming = np.asarray(grad_output, np.float32) * self.factor
+        incoming = as_like(grad_output, self.loss.like, "float32") * self.factor
         if self.reduction == "none":
-            incoming = np.broadcast_to(incoming[..., None], self.loss.shape)
-        return np.moveaxis(self.loss.pull(incoming), -1, self.axis)
+            incoming = incoming[..., None] * filled(self.loss.shape, 1, self.loss.like, "float32")
+        return moved(self.loss.pull(incoming), -1, self.axis)
 
 
+@of_arrays
 def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0, *, layout="NHWC",
                   device=None):
     """-sum over classes c of weight[c] t[c] log_softmax(input)[c]. `input`: [N][C] or images, channels are classes; `target`:
@@ -155,6 +172,7 @@ def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean
     return _CrossEntropy(input, target, weight, ignore_index, reduction, label_smoothing, layout, device).result()
 
 
+@of_arrays
 def cross_entropy_backward(grad_output, input, target, weight=None, ignore_index=-100, reduction="mean",
                            label_smoothing=0.0, *, layout="NHWC", device=None):
     """Gradient of input."""

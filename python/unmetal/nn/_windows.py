@@ -3,7 +3,8 @@
 import numpy as np
 
 import unmetal
-from unmetal.nn._calls import Call, channels_last, checked, default_device, extents_of, laid_out, pair, place
+from unmetal.nn._arrays import as_like, checked, filled, of_arrays, shape_of, type_of
+from unmetal.nn._calls import Call, channels_last, extents_of, laid_out, pair, place
 
 
 def _windows(function, source, kernel, stride, padding, dilation, ceil_mode):
@@ -24,7 +25,6 @@ def _maximum(input, kernel_size, stride, padding, dilation, ceil_mode, layout, d
     kernel, padding, dilation = pair(kernel_size), pair(padding), pair(dilation)
     stride = kernel if stride is None else pair(stride)
     size = _windows("max_pool2d", source, kernel, stride, padding, dilation, ceil_mode)
-    device = device or default_device()
     if dilation == (1, 1):
         forward, gradient = (made(device, kernel[1], kernel[0], stride[1], stride[0])
                              for made in (unmetal.CNNPoolingMax, unmetal.CNNPoolingMaxGradient))
@@ -35,20 +35,23 @@ def _maximum(input, kernel_size, stride, padding, dilation, ceil_mode, layout, d
         beyond = [max((count - 1) * step + extent - pad - pixels, 0) for count, step, extent, pad, pixels in
                   zip(size, stride, extents_of(kernel, dilation), padding, source.shape[1:3])]
         inside = (slice(None), *(slice(pad, pad + pixels) for pad, pixels in zip(padding, source.shape[1:3])))
-        source = np.pad(source, [(0, 0), (padding[0], beyond[0]), (padding[1], beyond[1]), (0, 0)],
-                        constant_values=-np.inf)
-        padding = (0, 0)
+        height, width = (pad + pixels + more for pad, pixels, more in zip(padding, source.shape[1:3], beyond))
+        alone = source
+        source = filled((len(alone), height, width, alone.shape[3]), -np.inf, alone, type_of(alone))
+        source[inside], padding = alone, (0, 0)
     forward.edge_mode = unmetal.ImageEdgeMode.Clamp
     place(forward, kernel, dilation, padding)
     return Call(forward, [source], (len(source), *size, source.shape[3])), gradient, inside
 
 
+@of_arrays
 def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, *, layout="NHWC", device=None):
     """Maximum of each window of `input` [N][H][W][C]; `stride` None: kernel_size; padding is minus infinity."""
     call, _, _ = _maximum(input, kernel_size, stride, padding, dilation, ceil_mode, layout, device)
     return laid_out(call.run(), layout)
 
 
+@of_arrays
 def max_pool2d_backward(grad_output, input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, *,
                         layout="NHWC", device=None):
     """Gradient of input; of equal maxima the first one of a window gets it."""
@@ -62,7 +65,7 @@ def _average(input, kernel_size, stride, padding, ceil_mode, count_include_pad, 
     kernel, padding = pair(kernel_size), pair(padding)
     stride = kernel if stride is None else pair(stride)
     size = _windows("avg_pool2d", source, kernel, stride, padding, (1, 1), ceil_mode)
-    forward, gradient = (made(device or default_device(), kernel[1], kernel[0], stride[1], stride[0])
+    forward, gradient = (made(device, kernel[1], kernel[0], stride[1], stride[0])
                          for made in (unmetal.CNNPoolingAverage, unmetal.CNNPoolingAverageGradient))
     if divisor_override is None:
         forward.edge_mode = unmetal.ImageEdgeMode.Clamp
@@ -70,9 +73,10 @@ def _average(input, kernel_size, stride, padding, ceil_mode, count_include_pad, 
             forward.zero_pad_size_y, forward.zero_pad_size_x = padding
     place(forward, kernel, (1, 1), padding)
     factor = 1 if divisor_override is None else kernel[0] * kernel[1] / divisor_override
-    return Call(forward, [source], (len(source), *size, source.shape[3])), gradient, np.asarray(factor, source.dtype)
+    return Call(forward, [source], (len(source), *size, source.shape[3])), gradient, factor
 
 
+@of_arrays
 def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None, *,
                layout="NHWC", device=None):
     """Mean of each window of `input` [N][H][W][C]; `stride` None: kernel_size."""
@@ -81,6 +85,7 @@ def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, coun
     return laid_out(call.run() * factor, layout)
 
 
+@of_arrays
 def avg_pool2d_backward(grad_output, input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
                         divisor_override=None, *, layout="NHWC", device=None):
     """Gradient of input."""
@@ -95,15 +100,16 @@ def _norm(input, kernel_size, stride, ceil_mode, layout, device):
     kernel = pair(kernel_size)
     stride = kernel if stride is None else pair(stride)
     size = _windows("l2_pool2d", source, kernel, stride, (0, 0), (1, 1), ceil_mode)
-    forward, gradient = (made(device or default_device(), kernel[1], kernel[0], stride[1], stride[0])
+    forward, gradient = (made(device, kernel[1], kernel[0], stride[1], stride[0])
                          for made in (unmetal.CNNPoolingL2Norm, unmetal.CNNPoolingL2NormGradient))
     place(forward, kernel, (1, 1), (0, 0))
     taps = [np.minimum(extent, pixels - step * np.arange(count)) for extent, pixels, step, count in
             zip(kernel, source.shape[1:3], stride, size)]
-    factor = np.sqrt(kernel[0] * kernel[1] / np.outer(*taps))[..., None].astype(source.dtype)
+    factor = as_like(np.sqrt(kernel[0] * kernel[1] / np.outer(*taps))[..., None], source, type_of(source))
     return Call(forward, [source], (len(source), *size, source.shape[3])), gradient, factor
 
 
+@of_arrays
 def l2_pool2d(input, kernel_size, stride=None, ceil_mode=False, *, layout="NHWC", device=None):
     """Square root of the sum of squares of each window of `input` [N][H][W][C]; `stride` None: kernel_size. As in PyTorch the
     mean square of a window that ceil_mode lets leave the input counts for all of its taps."""
@@ -111,6 +117,7 @@ def l2_pool2d(input, kernel_size, stride=None, ceil_mode=False, *, layout="NHWC"
     return laid_out(call.run() * factor, layout)
 
 
+@of_arrays
 def l2_pool2d_backward(grad_output, input, kernel_size, stride=None, ceil_mode=False, *, layout="NHWC", device=None):
     """Gradient of input."""
     call, gradient, factor = _norm(input, kernel_size, stride, ceil_mode, layout, device)
@@ -118,12 +125,14 @@ def l2_pool2d_backward(grad_output, input, kernel_size, stride=None, ceil_mode=F
     return laid_out(call.pull(gradient, channels_last(grad_output, layout, "grad_output") * factor), layout)
 
 
+@of_arrays
 def lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False, *, layout="NHWC", device=None):
     """l2_pool2d; `norm_type` other than 2 raises ArgumentError."""
     checked(norm_type == 2, "lp_pool2d", "norm_type", norm_type, "2")
     return l2_pool2d(input, kernel_size, stride, ceil_mode, layout=layout, device=device)
 
 
+@of_arrays
 def lp_pool2d_backward(grad_output, input, norm_type, kernel_size, stride=None, ceil_mode=False, *, layout="NHWC",
                        device=None):
     """Gradient of input."""
@@ -136,7 +145,7 @@ def _enlarged(input, size, scale_factor, mode, align_corners, layout, device):
     checked((size is None) != (scale_factor is None), "interpolate", "size", size, "a size or a scale_factor, not both")
     checked(mode in ("nearest", "bilinear"), "interpolate", "mode", repr(mode), "'nearest' or 'bilinear'")
     checked(align_corners is None or mode == "bilinear", "interpolate", "align_corners", align_corners, "None with nearest")
-    pixels = source.shape[1:3]
+    pixels = shape_of(source)[1:3]
     if size is None:
         scales = (scale_factor, scale_factor) if np.ndim(scale_factor) == 0 else scale_factor
         exact = [count * scale for count, scale in zip(pixels, scales)]
@@ -147,7 +156,7 @@ def _enlarged(input, size, scale_factor, mode, align_corners, layout, device):
     factors = [count // before for count, before in zip(size, pixels)]
     whole = all(factor * before == count > 0 for factor, before, count in zip(factors, pixels, size))
     checked(whole or mode == "bilinear", "interpolate", "size", size, f"multiples of {pixels} with nearest")
-    device, factors = device or default_device(), factors[::-1]
+    factors = factors[::-1]
     if mode == "nearest":
         forward = unmetal.CNNUpsamplingNearest(device, *factors)
         gradient = unmetal.CNNUpsamplingNearestGradient(device, *factors)
@@ -162,6 +171,7 @@ def _enlarged(input, size, scale_factor, mode, align_corners, layout, device):
     return Call(forward, [source], (len(source), *size, source.shape[3])), gradient
 
 
+@of_arrays
 def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, *, layout="NHWC", device=None):
     """Resizes `input` [N][H][W][C] to `size` pixels, or by `scale_factor`, which has to give whole numbers of pixels; `mode`:
     'nearest', to a multiple of the size alone, or 'bilinear', with half-pixel centres unless align_corners."""
@@ -169,6 +179,7 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     return laid_out(call.run(), layout)
 
 
+@of_arrays
 def interpolate_backward(grad_output, input, size=None, scale_factor=None, mode="nearest", align_corners=None, *,
                          layout="NHWC", device=None):
     """Gradient of input."""
@@ -189,7 +200,7 @@ def _padded(input, pad, mode, value, layout, device):
     height, width = source.shape[1:3]
     checked(mode != "reflect" or (max(left, right) < width and max(top, bottom) < height), "pad", "pad", pad,
             f"less than the size, {height} x {width}, with reflect")
-    forward = unmetal.NNPad(device or default_device(), unmetal.ImageCoordinate(left, top, 0),
+    forward = unmetal.NNPad(device, unmetal.ImageCoordinate(left, top, 0),
                             unmetal.ImageCoordinate(right, bottom, 0))
     forward.edge_mode, forward.fill_value = _EDGES[mode], 0 if value is None else value
     forward.offset = unmetal.Offset(-left, -top, 0)
@@ -197,6 +208,7 @@ def _padded(input, pad, mode, value, layout, device):
     return Call(forward, [source], (len(source), *size, source.shape[3])), unmetal.NNPadGradient(forward.device)
 
 
+@of_arrays
 def pad(input, pad, mode="constant", value=None, *, layout="NHWC", device=None):
     """Puts rows and columns around `input` [N][H][W][C]. `pad`: (left, right) or (left, right, top, bottom), none negative;
     `mode`: 'constant', of `value` or 0, 'reflect', about the pixels at the edge, or 'replicate', of these pixels."""
@@ -204,6 +216,7 @@ def pad(input, pad, mode="constant", value=None, *, layout="NHWC", device=None):
     return laid_out(call.run(), layout)
 
 
+@of_arrays
 def pad_backward(grad_output, input, pad, mode="constant", value=None, *, layout="NHWC", device=None):
     """Gradient of input."""
     call, gradient = _padded(input, pad, mode, value, layout, device)

@@ -3,12 +3,19 @@
     y = unmetal.nn.functional.max_pool2d(x, 2)
     dx = unmetal.nn.functional.max_pool2d_backward(dy, x, 2)
 
-Arrays are whatever `np.asarray` takes, of float32 or float16; results have the type of the images, of two the wider one, gradients
-of parameters are float32. Images are [N][H][W][C] and weights [out][kH][kW][in / groups]; with `layout="NCHW"` they are PyTorch's:
-[N][C][H][W] and [out][in / groups][kH][kW]. Pairs are (y, x), one number stands for both. A `..._backward` takes dL/d(result) and
-then the arguments of its function; it returns the gradients of the array arguments, in their order, in their layouts; all of them
-are computed anew: nothing is kept between calls. `device`: an mtl.Device; None: the default one. Sizes that disagree raise
-ArgumentError, other types of elements TypeError.
+Arrays are of NumPy or tensors of PyTorch, of float32 or float16. Results are of the kind of the first array, with the element
+type of the images, of two the wider one; gradients of parameters are float32. Images are [N][H][W][C] and weights
+[out][kH][kW][in / groups]; with `layout="NCHW"` they are PyTorch's: [N][C][H][W] and [out][in / groups][kH][kW]. Pairs are (y, x),
+one number stands for both. A `..._backward` takes dL/d(result) and then the arguments of its function; it returns the gradients of
+the array arguments, in their order, in their layouts; all of them are computed anew: nothing is kept between calls. Sizes that
+disagree raise ArgumentError, other types of elements TypeError.
+
+What is on a GPU runs there, and results stay there: tensors on cuda:N, and arrays of other libraries that DLPack exchanges
+(`from_dlpack` of that library makes them results; PyTorch is needed meanwhile). The device is waited for before and after, so any
+stream may have made the arrays, and any may use the results. Memory of images whose channels are adjacent is shared, views and
+channels_last tensors included; others are copied on the GPU. Weights and other parameters are read through the host. Arrays of
+several devices raise ArgumentError that names both, tensors that require a gradient do outside torch.no_grad(). `device`: an
+mtl.Device on which arrays of the host are worked on; None: the CPU.
 """
 
 from unmetal.nn._activations import (
