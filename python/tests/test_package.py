@@ -1,8 +1,11 @@
 """What is installed beside the extension: types, version."""
 
 import ast
+import enum
 import pathlib
 import re
+
+import pytest
 
 import unmetal
 
@@ -24,6 +27,27 @@ def test_typed_stubs():
     assert re.search(r"def kernel_width\(self\) -> int:", text)
     assert "from unmetal._core import mtl as mtl" in text and "class Error(RuntimeError):" in text
     assert "def encode(self, command_buffer: mtl.CommandBuffer, source_image: Image) -> Image:" in text
+
+
+def declared(node):
+    """What the stub of a class has: methods, properties and classes by name, with None; constants with their values."""
+    members = {inner.name: None for inner in node.body if isinstance(inner, (ast.FunctionDef, ast.ClassDef))}
+    members.update((inner.target.id, None) for inner in node.body if isinstance(inner, ast.AnnAssign))
+    constants = [inner for inner in node.body if isinstance(inner, ast.Assign)]
+    members.update((inner.targets[0].id, ast.literal_eval(inner.value)) for inner in constants)
+    return members
+
+
+@pytest.mark.parametrize("name, bound", [("__init__", unmetal._core), ("mtl", unmetal._core.mtl)])
+def test_stubs_have_every_member(name, bound):
+    text = (package / "_core" / f"{name}.pyi").read_text()
+    stubs = {node.name: declared(node) for node in ast.parse(text).body if isinstance(node, ast.ClassDef)}
+    for name, found in vars(bound).items():
+        if isinstance(found, type) and found.__name__ == name and name != "Error":
+            members = {member for member in vars(found) if not member.startswith(("_", "@"))}
+            assert members <= set(stubs[name]), (name, members - set(stubs[name]))
+            if issubclass(found, enum.Enum):
+                assert {member: value.value for member, value in found.__members__.items()}.items() <= stubs[name].items()
 
 
 def test_names_of_the_package():
