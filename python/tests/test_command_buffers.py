@@ -1,5 +1,6 @@
 """Devices, queues, command buffers, buffers and encoders."""
 
+import sys
 import threading
 import time
 
@@ -9,6 +10,8 @@ import pytest
 import unmetal
 from unmetal import mtl
 from unmetal.mtl import CommandBufferStatus
+
+float32 = unmetal.ImageFeatureChannelFormat.Float32
 
 
 @pytest.fixture
@@ -98,6 +101,36 @@ def test_other_threads_run_while_one_waits(queue):
     stop.set()
     ticker.join()
     assert steps == ["handler"] and len(ticks) > 3
+
+
+def test_other_threads_run_while_kernels_are_encoded(device, queue):
+    """Python interrupts no thread here: another one's turn comes only when an encode lets go."""
+    pool, descriptor = unmetal.CNNPoolingMax(device, 2, 2), unmetal.ImageDescriptor(float32, 4, 4, 4)
+    loose = unmetal.ImageBatch([unmetal.Image(device, descriptor) for _ in range(2000)])  # some milliseconds
+    ticks, stop, interval = [], threading.Event(), sys.getswitchinterval()
+
+    def tick():
+        while not stop.is_set():
+            ticks.append(None)
+            time.sleep(0.0001)
+
+    def ticks_during(work):
+        before = len(ticks)
+        work()
+        return len(ticks) - before
+
+    ticker = threading.Thread(target=tick)
+    ticker.start()
+    command_buffer = queue.command_buffer()
+    sys.setswitchinterval(1000)
+    try:
+        alone = ticks_during(lambda: sum(range(200_000)))
+        shared = ticks_during(lambda: [pool.encode_batch(command_buffer, loose) for _ in range(20)])
+    finally:
+        sys.setswitchinterval(interval)
+        stop.set()
+        ticker.join()
+    assert alone == 0 and shared > 0
 
 
 def test_kernels_of_several_threads(device, image):
