@@ -122,6 +122,35 @@ def test_fully_connected(device, queue, random):
     judge_all(random, trial)
 
 
+def test_sums(device, queue, random):
+    def trial(fields, random):
+        count, (rows, columns) = fields.whole("count", 1, 5), sizes(fields, "rows", "columns")
+        is_turned, is_scaled = fields.one_of("transpose", False, True), fields.one_of("scales", False, True)
+        terms = [normal(random, rows, columns) for _ in range(count)]
+        scales = normal(random, count) if is_scaled else None
+        bias = normal(random, rows if is_turned else columns) if fields.one_of("bias", False, True) else None
+        kernel = unmetal.MatrixSum(device, count, rows, columns, transpose=is_turned)
+
+        def judged():
+            result = unwritten(device, *((columns, rows) if is_turned else (rows, columns)))
+            with queue.command_buffer() as command_buffer:
+                kernel.encode(command_buffer, [matrix(device, term) for term in terms], result,
+                              scale_vector=vector(device, scales), bias_vector=vector(device, bias))
+
+            def theirs(arrays, scales, bias):
+                total = torch.einsum("nrc,n->rc", arrays, scales)
+                return (total.T if is_turned else total) + bias
+
+            wide = [torch.tensor(np.asarray(array)).double() for array in (
+                terms, np.ones(count) if scales is None else scales, 0.0 if bias is None else bias)]
+            bound = gamma(count + 2) * theirs(*(tensor.abs() for tensor in wide))
+            assert_close("result", result, theirs(*wide), bound.numpy())
+
+        return judged
+
+    judge_all(random, trial)
+
+
 @pytest.mark.parametrize("name", ["SoftMax", "LogSoftMax"])
 def test_softmax(device, queue, random, name):
     forward = getattr(unmetal, f"Matrix{name}")(device)
