@@ -88,7 +88,7 @@ def test_functions_refuse_tensors_of_several_devices():
             (lambda: F.conv2d(x.cpu(), w), "conv2d: weight is on cuda:0, expected cpu, where input is"),
             (lambda: F.conv2d(x.cpu(), w, device=gpu), "conv2d: weight is on cuda:0, expected cpu, where input is"),
             (lambda: F.relu(x, device=mtl.device_named("cpu")), "relu: device is cpu, expected cuda:0, where input is"),
-            (lambda: F.relu(x.requires_grad_()), "relu: input is a tensor that requires a gradient")):
+            (lambda: F.relu(x.clone().requires_grad_()), "relu: input is a tensor that requires a gradient")):
         with pytest.raises(unmetal.ArgumentError, match=sentence):
             call()
     y = F.conv2d(x.cpu(), w.cpu(), device=gpu)  # of the host, through the GPU
