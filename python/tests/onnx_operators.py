@@ -195,24 +195,22 @@ def global_pooling(node, inputs, shapes):
     return tensor(run(kernel, source, (count, 1, 1, channels)), shapes[0])
 
 
-class Parameters:
-    def __init__(self, node, channels, **attributes):
-        super().__init__()
-        self.number_of_feature_channels, self.epsilon = channels, node.get("epsilon", 1e-5)
-        for name, value in attributes.items():
-            setattr(self, name, value)
+def parameters(base):
+    """A class of data sources with the values of a node, of one base alone."""
+
+    class Parameters(base):
+        def __init__(self, node, channels, **attributes):
+            super().__init__()
+            self.number_of_feature_channels, self.epsilon = channels, node.get("epsilon", 1e-5)
+            for name, value in attributes.items():
+                setattr(self, name, value)
+
+    return Parameters
 
 
-class BatchParameters(Parameters, unmetal.CNNBatchNormalizationDataSource):
-    pass
-
-
-class InstanceParameters(Parameters, unmetal.CNNInstanceNormalizationDataSource):
-    pass
-
-
-class GroupParameters(Parameters, unmetal.CNNGroupNormalizationDataSource):
-    pass
+BatchParameters = parameters(unmetal.CNNBatchNormalizationDataSource)
+InstanceParameters = parameters(unmetal.CNNInstanceNormalizationDataSource)
+GroupParameters = parameters(unmetal.CNNGroupNormalizationDataSource)
 
 
 def batch_normalization(node, inputs, shapes):

@@ -14,27 +14,23 @@ def unit(terms):
     return terms * float(np.finfo(np.float32).eps)
 
 
-class Parameters:
-    """Attributes of a normalisation's data source."""
+def parameters(base):
+    """A class of a normalisation's data sources, of one base alone."""
 
-    def __init__(self, channels, **attributes):
-        super().__init__()
-        self.number_of_feature_channels = channels
-        self.epsilon = 1e-3
-        for name, value in attributes.items():
-            setattr(self, name, value)
+    class Parameters(base):
+        def __init__(self, channels, **attributes):
+            super().__init__()
+            self.number_of_feature_channels = channels
+            self.epsilon = 1e-3
+            for name, value in attributes.items():
+                setattr(self, name, value)
 
-
-class BatchParameters(Parameters, unmetal.CNNBatchNormalizationDataSource):
-    pass
-
-
-class InstanceParameters(Parameters, unmetal.CNNInstanceNormalizationDataSource):
-    pass
+    return Parameters
 
 
-class GroupParameters(Parameters, unmetal.CNNGroupNormalizationDataSource):
-    pass
+BatchParameters = parameters(unmetal.CNNBatchNormalizationDataSource)
+InstanceParameters = parameters(unmetal.CNNInstanceNormalizationDataSource)
+GroupParameters = parameters(unmetal.CNNGroupNormalizationDataSource)
 
 
 def normalized(x, axes, gamma, beta, incoming, epsilon=1e-3):

@@ -53,3 +53,13 @@ def test_stubs_have_every_member(name, bound):
 def test_names_of_the_package():
     assert unmetal.mtl.__name__ == "unmetal.mtl" and unmetal.mtl.Device is unmetal._core.mtl.Device
     assert unmetal.mtl.CommandBuffer is not unmetal.CommandBuffer
+
+
+SOURCES = sorted(pathlib.Path(__file__).parent.parent.glob("**/*.py"))
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
+def test_what_python_3_9_cannot_do(source):
+    """Syntax; and classes of several bases, one of them ours, which nanobind 2 refuses (nanobind 3 needs Python 3.10)."""
+    tree = ast.parse(source.read_text(), feature_version=(3, 9))
+    assert all(len(node.bases) <= 1 for node in ast.walk(tree) if isinstance(node, ast.ClassDef))

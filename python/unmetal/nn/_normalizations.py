@@ -9,28 +9,26 @@ from unmetal.nn._arrays import checked, floats, of_arrays, on_host, shape_of
 from unmetal.nn._calls import Call, batch_of, channels_last, laid_out, numbers, running
 
 
-class _Parameters:
-    def __init__(self, function, channels, epsilon, **arrays):
-        super().__init__()
-        self.number_of_feature_channels, self.epsilon = channels, epsilon
-        for name, array in arrays.items():
-            if array is not None:
-                array = on_host(floats(array, name)).astype(np.float32)
-                checked(array.shape == (channels,), function, name, f"of shape {array.shape}",
-                        f"[{channels}], one for each channel")
-            setattr(self, name, array)
+def _parameters(base):
+    """A class of data sources with copies of arrays; of one base alone, as nanobind 2 has it."""
+
+    class Parameters(base):
+        def __init__(self, function, channels, epsilon, **arrays):
+            super().__init__()
+            self.number_of_feature_channels, self.epsilon = channels, epsilon
+            for name, array in arrays.items():
+                if array is not None:
+                    array = on_host(floats(array, name)).astype(np.float32)
+                    checked(array.shape == (channels,), function, name, f"of shape {array.shape}",
+                            f"[{channels}], one for each channel")
+                setattr(self, name, array)
+
+    return Parameters
 
 
-class _BatchParameters(_Parameters, unmetal.CNNBatchNormalizationDataSource):
-    pass
-
-
-class _InstanceParameters(_Parameters, unmetal.CNNInstanceNormalizationDataSource):
-    pass
-
-
-class _GroupParameters(_Parameters, unmetal.CNNGroupNormalizationDataSource):
-    pass
+_BatchParameters = _parameters(unmetal.CNNBatchNormalizationDataSource)
+_InstanceParameters = _parameters(unmetal.CNNInstanceNormalizationDataSource)
+_GroupParameters = _parameters(unmetal.CNNGroupNormalizationDataSource)
 
 
 class _Batch:
