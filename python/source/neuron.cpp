@@ -60,9 +60,9 @@ void bindDescriptor(nb::module_& module) {
       "HardSigmoid a = 0.2, b = 0.5; TanH and SoftPlus a = b = 1; ELU a = 1; ReLUN a = 1, b = 6; Power a = "
       "1, b = 0, c = 1; "
       "Exponential and Logarithm a = 1, b = 0, c = -1 (base e).");
-  descriptor.def(nb::init<>(), "None_: the identity.")
+  descriptor
       .def(nb::new_(&descriptorOf), "neuron_type"_a = CNNNeuronType::None, "a"_a.none() = nb::none(),
-           "b"_a.none() = nb::none(), "c"_a.none() = nb::none(), "That function.")
+           "b"_a.none() = nb::none(), "c"_a.none() = nb::none(), "That function; None_ is the identity.")
       .def_static(
           "cnn_neuron_prelu_descriptor",
           [](const std::vector<float>& data) { return NNNeuronDescriptor::cnnNeuronPReLUDescriptor(data); },
