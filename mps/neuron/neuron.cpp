@@ -116,9 +116,16 @@ std::vector<detail::PreparedCall> CNNNeuronGradient::prepareGradient(const detai
 void CNNNeuronGradient::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                    std::span<const ImageBatch> sources, const StateBatch& gradientStates,
                                    const ImageBatch& destinationGradients, bool accumulates) {
-  addends_ = sources.size() > 2 ? sources[2] : ImageBatch{};
+  struct Lent {
+    explicit Lent(ImageBatch& images) : images(images) {}
+    Lent(const Lent&) = delete;
+    Lent& operator=(const Lent&) = delete;
+    ~Lent() { images.clear(); }  // also when the encoding throws
+    ImageBatch& images;
+  };
+  const Lent lent(addends_);
+  if (sources.size() > 2) addends_ = sources[2];
   CNNGradientKernel::encodeStep(commandBuffer, sources, gradientStates, destinationGradients, accumulates);
-  addends_ = {};
 }
 
 std::shared_ptr<CNNNeuronLinear> CNNNeuronLinear::create(const std::shared_ptr<mtl::Device>& device, float a,
