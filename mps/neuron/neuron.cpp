@@ -120,7 +120,7 @@ void CNNNeuronGradient::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& co
     explicit Lent(ImageBatch& images) : images(images) {}
     Lent(const Lent&) = delete;
     Lent& operator=(const Lent&) = delete;
-    ~Lent() { images.clear(); }  // also when the encoding throws
+    ~Lent() { images = {}; }  // also when the encoding throws
     ImageBatch& images;
   };
   const Lent lent(addends_);
