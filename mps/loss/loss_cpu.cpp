@@ -20,6 +20,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "mps/loss/loss_half_pixels-inl.hpp"
 #include "mps/loss/loss_rows-inl.hpp"
 #include "mps/loss/loss_softmax-inl.hpp"
 
@@ -28,11 +29,34 @@ namespace mps::detail::HWY_NAMESPACE {
 
 /// What the items of one thread share.
 struct LossBuffers {
-  explicit LossBuffers(const LossRun& run) : tiles(run) {}
+  explicit LossBuffers(const LossRun& run)
+      : tiles(run),
+        halfPixels(run.numbers, static_cast<std::size_t>(std::min(run.layout.channels, kLossTile))) {}
   LossTiles tiles;
   LossImages images;
   SoftMaxTile softMax;
+  HalfPixels halfPixels;
 };
+
+/// Whether items are single pixels that may be of the kind that HalfPixels takes.
+bool mayTakeHalfPixels(const LossRun& run) {
+  return run.problem.lossType == CNNLossType::SoftMaxCrossEntropy &&
+         run.problem.labelKind == LossLabels::Dense && run.layout.slices() == 1 &&
+         run.layout.imagesPerItem * run.layout.pixelsPerItem == 1 &&
+         run.problem.predictions.format == ImageFeatureChannelFormat::Float16;
+}
+
+/// Returns whether the pixel is of that kind.
+bool takeHalfPixel(const LossRun& run, LossBuffers& buffers, const LossItem& item) {
+  const LossRows rows = buffers.tiles.load(run.layout.tile(item, 0));
+  const auto* const predictions = static_cast<const Float16*>(rows.predictions.address);
+  if (!isPlain(run.numbers, rows) || !isAllHalf(rows) ||
+      !areModest(predictions, static_cast<std::size_t>(run.layout.channels)))
+    return false;
+  buffers.halfPixels.add({predictions, static_cast<const Float16*>(rows.labels.address), rows.gradient,
+                          run.factor(item.firstImage), run.sums + run.shareIndex(item)});
+  return true;
+}
 
 /// Pixels that fit into a tile, perhaps of several images.
 void runWholePixels(const LossRun& run, LossBuffers& buffers, const LossItem& item) {
@@ -114,13 +138,16 @@ void runWidePixel(const LossRun& run, LossBuffers& buffers, const LossItem& item
 
 void runItems(const LossRun& run, std::int64_t begin, std::int64_t end) {
   LossBuffers buffers(run);
+  const bool areHalfPixels = mayTakeHalfPixels(run);
   for (std::int64_t i = begin; i < end; ++i) {
-    if (run.layout.slices() == 1) {
-      runWholePixels(run, buffers, run.layout.item(i));
-    } else {
-      runWidePixel(run, buffers, run.layout.item(i));
+    const LossItem item = run.layout.item(i);
+    if (run.layout.slices() > 1) {
+      runWidePixel(run, buffers, item);
+    } else if (!areHalfPixels || !takeHalfPixel(run, buffers, item)) {
+      runWholePixels(run, buffers, item);
     }
   }
+  buffers.halfPixels.finish();
   finishStreaming();
 }
 

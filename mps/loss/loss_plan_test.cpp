@@ -379,6 +379,36 @@ TEST(LossPlan, Float16SoftMaxWithAndWithoutAShift) {
       }
 }
 
+TEST(LossPlan, Float16PixelsOfManyChannelsDoNotDependOnTheOthers) {
+  constexpr std::int64_t images = 9;
+  for (const std::int64_t channels : {600, 1001, 1024}) {
+    const LossCase one = softMaxForTraining(ImageFeatureChannelFormat::Float16, 1, channels);
+    const LossCase many = softMaxForTraining(ImageFeatureChannelFormat::Float16, images, channels);
+    const auto count = static_cast<std::size_t>(channels);
+    std::vector<double> predictions = predictionValues(many, images * count);
+    for (const std::size_t image : {0, 3, 4, 8}) predictions[image * count + 5] = 50;  // needs a shift
+    const std::vector<double> labels = labelValues(many, predictions.size());
+    LossMemory memory(many);
+    memory.predictions.write(predictions);
+    memory.labels.write(labels);
+    const LossMemory before = memory;
+    for (const int threads : {1, 2, 4}) {
+      memory = before;
+      runPlan(*preparePlan(lossImplementationsCpu(), many.problem).plan, many, memory, threads);
+      EXPECT_EQ(judge(many, many, memory, before), "") << channels << " channels";
+      for (std::size_t image = 0; image < images; ++image) {
+        const auto part = [&](const std::vector<double>& values) {
+          const auto first = values.begin() + static_cast<std::ptrdiff_t>(image * count);
+          return std::vector<double>(first, first + channels);
+        };
+        const LossMemory alone = runPixel(one, part(predictions), part(labels));
+        EXPECT_EQ(part(memory.gradient.read()), alone.gradient.read()) << channels << ", image " << image;
+        EXPECT_EQ(memory.loss.read()[image], alone.loss.read()[0]) << channels << ", image " << image;
+      }
+    }
+  }
+}
+
 TEST(LossPlan, GradientsOfUnalignedPixelsGoPastTheCaches) {
   constexpr std::int64_t channels = 1001;
   for (const auto format : {ImageFeatureChannelFormat::Float16, ImageFeatureChannelFormat::Float32}) {
