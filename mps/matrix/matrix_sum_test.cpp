@@ -260,6 +260,26 @@ TEST_F(MatrixSumTest, RandomSumsMatchTheReference) {
   }
 }
 
+/// Results past the caches.
+TEST_F(MatrixSumTest, LargeSums) {
+  constexpr std::size_t rows = 6300;
+  constexpr std::size_t columns = 1023;
+  Values left(rows * columns);
+  Values right(rows * columns);
+  Values expected(rows * columns);
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    left[i] = static_cast<float>(i % 7);
+    right[i] = static_cast<float>(i % 1000);
+    expected[i] = left[i] + right[i];
+  }
+  const auto sum = MatrixSum::create(device_, 2, rows, columns, false);
+  const auto result = matrix(rows, columns);
+  run([&](const auto& commandBuffer) {
+    sum->encode(commandBuffer, Matrices{matrix(rows, columns, left), matrix(rows, columns, right)}, result);
+  });
+  EXPECT_TRUE(valuesOf(*result) == expected);
+}
+
 TEST_F(MatrixSumTest, CopiesForAnotherDeviceKeepTheirProperties) {
   const auto device = mtl::newCPUDevice(1);
   sum_->setNeuronType(CNNNeuronType::ELU, 2, 0, 0);

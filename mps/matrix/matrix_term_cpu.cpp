@@ -4,13 +4,61 @@
 #include <cstdint>
 #include <memory>
 
+#include "mps/core/highway_targets.hpp"
 #include "mps/core/neuron_span.hpp"
 #include "mps/core/tile_io.hpp"
 #include "mps/matrix/matrix_problem.hpp"
 #include "mtl/cpu/stream.hpp"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "mps/matrix/matrix_term_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "mps/core/vector_runs-inl.hpp"
+
+#ifndef UNMETAL_MPS_MATRIX_TERM_RUN
+#define UNMETAL_MPS_MATRIX_TERM_RUN
+namespace mps::detail {
+
+/// Adjacent elements of a result before its neuron: scale source + sum + bias, of what there is.
+struct TermRun {
+  ConstFloatRun source;
+  ConstFloatRun sum;
+  ConstFloatRun bias;
+  std::size_t count = 0;
+  const float* scale = nullptr;  ///< null: 1
+};
+
+}  // namespace mps::detail
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace mps::detail::HWY_NAMESPACE {
+
+void addTerm(const TermRun& term, FloatRun to) {
+  const hn::ScalableTag<float> d;
+  const TermRun own = term;  // no store can change it
+  const auto scale = hn::Set(d, own.scale == nullptr ? 1.0F : *own.scale);
+  forVectors(
+      d, own.count, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        auto value = lanes.load(d, own.source + i);
+        if (own.scale != nullptr) value = hn::Mul(value, scale);
+        if (own.sum) value = hn::Add(value, lanes.load(d, own.sum + i));
+        if (own.bias) value = hn::Add(value, lanes.load(d, own.bias + i));
+        lanes.store(d, value, to + i);
+      });
+}
+
+}  // namespace mps::detail::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
 namespace mps::detail {
 namespace {
+
+HWY_EXPORT(addTerm);
 
 /// Elements of a row that are worked on together, and rows, which are one but for transposed sources: of those each line
 /// of a cache is read once.
@@ -19,12 +67,6 @@ constexpr std::int64_t kTransposedPiece = 64;
 constexpr std::int64_t kTransposedRows = 32;
 /// Elements that a thread takes at least.
 constexpr std::int64_t kGrainOfTerms = 16384;
-
-/// to += from, by vectors.
-void addRun(const float* from, std::int64_t count, float* to) {
-  storeTile(TensorShape::dense(1, 1, 1, count), reinterpret_cast<std::byte*>(to), {0, 1, 0, count}, from,
-            /*accumulate=*/true);
-}
 
 /// Piece by piece of a row, or of a few rows.
 class TermPlan final : public Plan {
@@ -46,6 +88,7 @@ class TermPlan final : public Plan {
           runPiece(operands, {row, std::min(most, destination.height - row), first,
                               std::min(length, destination.channels - first)});
       }
+      finishStreaming();
     });
   }
 
@@ -59,34 +102,46 @@ class TermPlan final : public Plan {
 
   void runPiece(const Operands& operands, const Piece& piece) const {
     alignas(64) Values values;
-    if (problem_.transpose)
-      loadTransposed(operands, piece, values);
-    else
-      load(operands, piece.row, piece.first, piece.count, values.data());
+    if (!problem_.transpose)
+      return finishRow(operands, piece.row, piece.first, piece.count,
+                       loadRow(operands, piece.row, piece.first, piece.count, values.data()));
+    loadTransposed(operands, piece, values);
     for (std::int64_t i = 0; i < piece.rows; ++i)
       finishRow(operands, piece.row + i, piece.first, piece.count, values.data() + i * piece.count);
   }
 
   void finishRow(const Operands& operands, std::int64_t row, std::int64_t first, std::int64_t count,
-                 float* values) const {
+                 ConstFloatRun source) const {
+    alignas(64) std::array<float, kPiece> sum;
+    alignas(64) std::array<float, kPiece> bias;
+    alignas(64) std::array<float, kPiece> result;
     const TensorShape& destination = problem_.destination;
-    if (problem_.hasScale) {
-      const float scale = *reinterpret_cast<const float*>(operands.parameters[0]);
-      for (std::int64_t i = 0; i < count; ++i) values[i] *= scale;
-    }
-    alignas(64) std::array<float, kPiece> buffer;
-    if (problem_.addsToSum)
-      addRun(loadTile(problem_.sum, operands.secondary, {row, 1, first, count}, buffer.data()), count,
-             values);
-    if (problem_.hasBias)
-      addRun(loadTile(biasShape_, operands.parameters[2], {0, 1, first, count}, buffer.data()), count,
-             values);
-    if (problem_.neuron.neuronType() != CNNNeuronType::None)
-      neuronValues(problem_.neuron, {1, count, first}, values, values);
     const Tile tile{row, 1, first, count};
-    float* const target = tileTarget(destination, operands.destination, tile, values);
-    if (target != values) std::copy_n(values, count, target);
+    TermRun term;
+    term.source = source;
+    term.count = static_cast<std::size_t>(count);
+    if (problem_.hasScale) term.scale = reinterpret_cast<const float*>(operands.parameters[0]);
+    if (problem_.addsToSum) term.sum = loadRun(problem_.sum, operands.secondary, tile, sum.data());
+    if (problem_.hasBias)
+      term.bias = loadRun(biasShape_, operands.parameters[2], {0, 1, first, count}, bias.data());
+    const FloatRun target = runTarget(destination, operands.destination, tile, result.data());
+    if (problem_.neuron.neuronType() == CNNNeuronType::None) {
+      HWY_DYNAMIC_DISPATCH(addTerm)(term, target);
+    } else {
+      alignas(64) std::array<float, kPiece> values;
+      HWY_DYNAMIC_DISPATCH(addTerm)(term, values.data());
+      neuronValues(problem_.neuron, {1, count, first}, values.data(), target);
+    }
     storeTile(destination, operands.destination, tile, target);
+  }
+
+  /// Adjacent elements (y, x) of the source: where they lie, or in `values`.
+  ConstFloatRun loadRow(const Operands& operands, std::int64_t y, std::int64_t x, std::int64_t count,
+                        float* values) const {
+    if (!problem_.hasOffsets && y < problem_.source.height && x + count <= problem_.source.channels)
+      return loadRun(problem_.source, operands.source, {y, 1, x, count}, values);
+    load(operands, y, x, count, values);
+    return values;
   }
 
   /// Adjacent elements (y, x) of the source, those outside as 0.
@@ -143,3 +198,5 @@ std::span<const Implementation<MatrixTermProblem>> matrixTermImplementationsCpu(
 }
 
 }  // namespace mps::detail
+
+#endif  // HWY_ONCE
