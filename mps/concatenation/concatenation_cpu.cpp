@@ -12,9 +12,10 @@ namespace {
 /// Elements below which another thread does not pay.
 constexpr std::int64_t kGrain = 16384;
 
-class RowPlan final : public Plan {
+/// Copies rows of one source, or back.
+class SourceRows {
  public:
-  explicit RowPlan(const ConcatenationProblem& problem) : problem_(problem) {
+  explicit SourceRows(const ConcatenationProblem& problem) : problem_(problem) {
     const TensorShape& input = problem.input;
     const TensorShape& destination = problem.destination;
     copy_.inputFormat = input.format;
@@ -29,20 +30,53 @@ class RowPlan final : public Plan {
     copy_.pastCaches = writesPastCaches(2 * extent);
   }
 
-  void run(mtl::Stream& stream, const Operands& operands) const override {
-    const TensorShape& shape = problem_.destination;
-    const bool isForward = problem_.direction == ConcatenationDirection::Forward;
-    const std::byte* const input = isForward ? operands.source : operands.gradient;
+  [[nodiscard]] PixelCopy copyFor(const Operands& operands) const {
     PixelCopy copy = copy_;
     copy.accumulate = operands.accumulate;
     copy.pastCaches = copy_.pastCaches && !operands.accumulate;
-    const std::int64_t rowElements = std::max<std::int64_t>(1, shape.width * shape.channels);
-    mtl::cpu::asCpu(stream).parallelFor(shape.images * shape.height, kGrain / rowElements + 1,
-                                        [&](std::int64_t begin, std::int64_t end) {
-                                          for (std::int64_t row = begin; row < end; ++row)
-                                            copyRow(copy, input, operands.destination, row);
-                                          if (copy.pastCaches) finishStreaming();
-                                        });
+    return copy;
+  }
+
+  [[nodiscard]] const std::byte* inputRow(const std::byte* input, std::int64_t row) const {
+    return input + offsetOf(problem_.input, row);
+  }
+  [[nodiscard]] std::byte* destinationRow(std::byte* destination, std::int64_t row) const {
+    return destination + offsetOf(problem_.destination, row);
+  }
+
+ private:
+  [[nodiscard]] std::int64_t offsetOf(const TensorShape& shape, std::int64_t row) const {
+    return shape.offset(row / shape.height, row % shape.height, 0, 0) *
+           static_cast<std::int64_t>(bytesPerChannel(shape.format));
+  }
+
+  ConcatenationProblem problem_;
+  PixelCopy copy_;
+};
+
+/// Calls copyRow(row) for all rows of a destination.
+template <class CopyRow>
+void forRows(mtl::Stream& stream, const TensorShape& shape, bool pastCaches, CopyRow&& copyRow) {
+  const std::int64_t rowElements = std::max<std::int64_t>(1, shape.width * shape.channels);
+  mtl::cpu::asCpu(stream).parallelFor(shape.images * shape.height, kGrain / rowElements + 1,
+                                      [&](std::int64_t begin, std::int64_t end) {
+                                        for (std::int64_t row = begin; row < end; ++row) copyRow(row);
+                                        if (pastCaches) finishStreaming();
+                                      });
+}
+
+class RowPlan final : public Plan {
+ public:
+  explicit RowPlan(const ConcatenationProblem& problem) : problem_(problem), rows_(problem) {}
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    const bool isForward = problem_.direction == ConcatenationDirection::Forward;
+    const std::byte* const input = isForward ? operands.source : operands.gradient;
+    const PixelCopy copy = rows_.copyFor(operands);
+    forRows(stream, problem_.destination, copy.pastCaches, [&](std::int64_t row) {
+      copyPixels(copy, rows_.inputRow(input, row), rows_.destinationRow(operands.destination, row),
+                 problem_.destination.width);
+    });
   }
 
   [[nodiscard]] bool canAccumulate() const override {
@@ -51,42 +85,30 @@ class RowPlan final : public Plan {
   }
 
  private:
-  void copyRow(const PixelCopy& copy, const std::byte* input, std::byte* destination,
-               std::int64_t row) const {
-    const std::int64_t image = row / problem_.destination.height;
-    const std::int64_t y = row % problem_.destination.height;
-    const auto offset = [&](const TensorShape& shape) {
-      return shape.offset(image, y, 0, 0) * static_cast<std::int64_t>(bytesPerChannel(shape.format));
-    };
-    copyPixels(copy, input + offset(problem_.input), destination + offset(problem_.destination),
-               problem_.destination.width);
-  }
-
   ConcatenationProblem problem_;
-  PixelCopy copy_;
+  SourceRows rows_;
 };
 
-/// Two sources, one after the other.
+/// Two sources, row by row: their pixels share lines of the cache.
 class PairPlan final : public Plan {
  public:
   explicit PairPlan(const ConcatenationProblem& problem)
-      : first_(problem.ofSource(false)), second_(problem.ofSource(true)) {
-    secondOffset_ =
-        problem.input.channels * static_cast<std::int64_t>(bytesPerChannel(problem.destination.format));
-  }
+      : problem_(problem), first_(problem.ofSource(false)), second_(problem.ofSource(true)) {}
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    first_.run(stream, operands);
-    Operands ofSecond = operands;
-    ofSecond.source = operands.secondary;
-    ofSecond.destination += secondOffset_;
-    second_.run(stream, ofSecond);
+    const PixelCopy first = first_.copyFor(operands);
+    const PixelCopy second = second_.copyFor(operands);
+    forRows(stream, problem_.destination, first.pastCaches, [&](std::int64_t row) {
+      copyPixelPairs(first, first_.inputRow(operands.source, row), second,
+                     second_.inputRow(operands.secondary, row),
+                     first_.destinationRow(operands.destination, row), problem_.destination.width);
+    });
   }
 
  private:
-  RowPlan first_;
-  RowPlan second_;
-  std::int64_t secondOffset_;
+  ConcatenationProblem problem_;
+  SourceRows first_;
+  SourceRows second_;
 };
 
 Preparation prepareRows(const ConcatenationProblem& problem) {

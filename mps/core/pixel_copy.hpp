@@ -23,4 +23,8 @@ struct PixelCopy {
 
 void copyPixels(const PixelCopy& copy, const std::byte* input, std::byte* destination, std::int64_t count);
 
+/// The same of two parts of each pixel, the second one behind first.channels.
+void copyPixelPairs(const PixelCopy& first, const std::byte* firstInput, const PixelCopy& second,
+                    const std::byte* secondInput, std::byte* destination, std::int64_t count);
+
 }  // namespace mps::detail
