@@ -166,8 +166,7 @@ class AxesPlan final : public Plan {
     const std::int64_t rowElements = std::max<std::int64_t>(
         1, std::max(shape.width * shape.channels, problem_.input.width * problem_.input.channels));
     const bool isForward = problem_.direction == ReshapeDirection::Forward;
-    const bool streams =
-        !operands.accumulate && readsOnce_ && writesPastCaches(problem_.input.bytes() + shape.bytes());
+    const bool streams = !operands.accumulate && writesPastCaches(problem_.input.bytes() + shape.bytes());
     const std::byte* const input = inputOf(problem_, operands);
     mtl::cpu::asCpu(stream).parallelFor(
         shape.images * shape.height, kGrain / rowElements + 1, [&](std::int64_t begin, std::int64_t end) {
@@ -181,7 +180,7 @@ class AxesPlan final : public Plan {
             else if (readsOnce_)
               sliceRow(input, n, y, to, operands.accumulate, streams);
             else
-              sumRow(input, n, y, to, operands.accumulate, sums);
+              sumRow(input, n, y, to, operands.accumulate, streams, sums);
           }
           if (streams) finishStreaming();
         });
@@ -293,7 +292,7 @@ class AxesPlan final : public Plan {
 
   /// A row of the gradient where elements were read more than once: summed in float32, in the order of the result.
   void sumRow(const std::byte* input, std::int64_t n, std::int64_t y, std::byte* to, bool accumulate,
-              std::vector<float>& sums) const {
+              bool streams, std::vector<float>& sums) const {
     const TensorShape& shape = problem_.destination;
     sums.assign(static_cast<std::size_t>(shape.width * shape.channels), 0.0F);
     PixelCopy add;
@@ -320,6 +319,7 @@ class AxesPlan final : public Plan {
     store.destinationStride = shape.pixelStride;
     store.channels = shape.channels;
     store.accumulate = accumulate;
+    store.pastCaches = streams;
     copyPixels(store, reinterpret_cast<const std::byte*>(sums.data()), to, shape.width);
   }
 
