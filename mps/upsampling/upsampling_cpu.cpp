@@ -12,6 +12,26 @@
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
+/// Asks for adjacent memory, a part at each step.
+class RowsAhead {
+ public:
+  RowsAhead() = default;
+  RowsAhead(const void* begin, const void* end, std::int64_t steps)
+      : next_(static_cast<const std::byte*>(begin)), end_(static_cast<const std::byte*>(end)) {
+    step_ = ((end_ - next_) / std::max<std::int64_t>(1, steps) + kLine) / kLine * kLine;
+  }
+  HWY_INLINE void step() {
+    for (const std::byte* const last = next_ + std::min(step_, end_ - next_); next_ < last; next_ += kLine)
+      __builtin_prefetch(next_, 0, 2);
+  }
+
+ private:
+  static constexpr std::int64_t kLine = 64;
+  const std::byte* next_ = nullptr;
+  const std::byte* end_ = nullptr;
+  std::int64_t step_ = 0;
+};
+
 /// Computes rows of the destination, tile by tile.
 class RowSums {
  public:
@@ -59,9 +79,25 @@ class RowSums {
         sumRows(y, tile, first, channels);
         sumColumns(tileNumber, channels, Pixels<const float>{sums_, channels}, store_,
                    Pixels<U>{destination + problem_.destination.offset(n, y, tile.begin, channel),
-                             problem_.destination.pixelStride});
+                             problem_.destination.pixelStride},
+                   y + 1 < end ? rowsBehind(y, tile, first) : RowsAhead());
       }
     }
+  }
+
+  /// The input rows that row y + 1 needs and row y does not, where they are one piece of memory.
+  /// @param input of row 0
+  template <class T>
+  RowsAhead rowsBehind(std::int64_t y, const UpsamplingTile& tile, const T* input) const {
+    const UpsamplingTap* const own = layout_.rows.end(y);
+    const UpsamplingTap* const next = layout_.rows.end(y + 1);
+    const bool isOnePiece = layout_.tiles.size() == 1 && problem_.input.pixelStride == layout_.channelStep;
+    if (!isOnePiece || own == layout_.rows.begin(y) || next == layout_.rows.begin(y + 1)) return {};
+    const T* const begin = input + (own[-1].input + 1) * problem_.input.rowStride;
+    const T* const end = input + next[-1].input * problem_.input.rowStride +
+                         (tile.inputEnd - tile.inputBegin) * problem_.input.pixelStride;
+    if (end <= begin) return {};
+    return {begin, end, tile.end - tile.begin};
   }
 
   /// sums_ = the sum of the tile's part of input rows, its columns side by side.
@@ -99,10 +135,10 @@ class RowSums {
         const Pixels<float> to{sums_ + slot * slotLength, channels};
         const UpsamplingStores store{.hasRoom = true};
         if (sumsGroups_ && !canLookUp(offset, tile))
-          sumColumns(tileNumber, channels, packed(tile, input + offset), store, to);
+          sumColumns(tileNumber, channels, packed(tile, input + offset), store, to, {});
         else
           sumColumns(tileNumber, channels, Pixels<const T>{input + offset, problem_.input.pixelStride}, store,
-                     to);
+                     to, {});
       }
       sumRuns(TappedRuns<float>{taps, count, sums_, 0, slotLength},
               static_cast<std::size_t>((tile.end - tile.begin) * channels), store_,
@@ -129,15 +165,17 @@ class RowSums {
   }
 
   /// A tile's pixels of the destination, or of a row like it.
+  /// @param ahead what comes next is asked for meanwhile, unless pixels are short
   template <class T, class U>
   void sumColumns(std::size_t tileNumber, std::int64_t channels, const Pixels<const T>& columns,
-                  const UpsamplingStores& store, const Pixels<U>& to) {
+                  const UpsamplingStores& store, const Pixels<U>& to, RowsAhead ahead) {
     const UpsamplingTile& tile = layout_.tiles[tileNumber];
     if (sumsGroups_)
       return sumGroups(layout_.groups, layout_.groups.ofTile[tileNumber],
                        static_cast<std::size_t>((tile.end - tile.begin) * channels), columns.first, store,
                        to.first);
     for (std::int64_t x = tile.begin; x < tile.end; ++x) {
+      ahead.step();
       const UpsamplingTap* const taps = layout_.columns.begin(x);
       const auto count = static_cast<std::size_t>(layout_.columns.end(x) - taps);
       sumRuns(TappedRuns<T>{taps, count, columns.first, tile.inputBegin, columns.stride},
