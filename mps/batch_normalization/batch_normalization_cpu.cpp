@@ -154,6 +154,8 @@ HWY_AFTER_NAMESPACE();
 namespace mps::detail {
 
 HWY_EXPORT(addMoments);
+HWY_EXPORT(momentsFromSums);
+HWY_EXPORT(subtractMeans);
 HWY_EXPORT(addGradientSums);
 HWY_EXPORT(neuronRows);
 HWY_EXPORT(neuronGradientRows);
@@ -307,8 +309,8 @@ class StatisticsPlan final : public SumPlan {
        shiftsLater ? nullptr : shifts + tile.firstChannel, first + tile.firstChannel,
        second + tile.firstChannel);
     });
-    momentsFromSums(layout_, shifts, static_cast<double>(layout_.pixelsOf(chunk)), shiftsLater,
-                    {first, second});
+    HWY_DYNAMIC_DISPATCH(momentsFromSums)
+    (layout_, shifts, static_cast<double>(layout_.pixelsOf(chunk)), shiftsLater, {first, second});
   }
 
   /// Chan's formula, chunk after chunk, into the accumulators; then what kernels and users read.
@@ -361,7 +363,8 @@ class StatisticsGradientPlan final : public SumPlan {
     });
     layout_.fold(first);
     layout_.fold(second);
-    if (shiftsLater) subtractMeans(layout_.channels, numbers.line.mean, first, second);
+    if (shiftsLater) HWY_DYNAMIC_DISPATCH(subtractMeans)
+    (static_cast<std::size_t>(layout_.channels), numbers.line.mean, first, second);
   }
 
   void join(const Operands& operands) const {

@@ -17,27 +17,6 @@ void loadShifts(const ChannelLayout& layout, const TensorShape& shape, const std
   layout.repeat(shifts);
 }
 
-void momentsFromSums(const ChannelLayout& layout, const float* shifts, double pixels, bool shiftsLater,
-                     const ChannelMoments& moments) {
-  layout.fold(moments.mean);
-  layout.fold(moments.squares);
-  for (std::int64_t c = 0; c < layout.channels; ++c) {
-    const auto shift = static_cast<double>(shifts[c]);
-    double sum = moments.mean[c];
-    if (shiftsLater) {
-      moments.squares[c] = std::fma(-shift, 2 * sum - pixels * shift, moments.squares[c]);
-      sum = std::fma(-shift, pixels, sum);
-    }
-    moments.mean[c] = shift + sum / pixels;
-    moments.squares[c] -= sum * (sum / pixels);
-  }
-}
-
-void subtractMeans(std::int64_t channels, const float* means, const double* sums, double* products) {
-  for (std::int64_t c = 0; c < channels; ++c)
-    products[c] = std::fma(-static_cast<double>(means[c]), sums[c], products[c]);
-}
-
 void joinMoments(std::int64_t channels, double count, const ChannelMoments& moments, double added,
                  const ChannelMoments& others) {
   if (count == 0) {

@@ -87,7 +87,8 @@ class ChannelLayout {
   }
   /// Adds what a row has of each channel, at its first place.
   void fold(double* row) const {
-    for (std::int64_t i = channels; i < rowLength(); ++i) row[i % channels] += row[i];
+    for (std::int64_t i = channels; i < rowLength(); i += channels)
+      for (std::int64_t c = 0; c < channels; ++c) row[c] += row[i + c];
   }
 
  private:
@@ -113,12 +114,6 @@ struct ChannelMoments {
   double* mean = nullptr;
   double* squares = nullptr;
 };
-/// From sums of x - shift and of its squares over so many pixels, in place.
-/// @param shiftsLater they are sums of x and of its squares
-void momentsFromSums(const ChannelLayout& layout, const float* shifts, double pixels, bool shiftsLater,
-                     const ChannelMoments& moments);
-/// From sums of g and of g x to those of g (x - mean).
-void subtractMeans(std::int64_t channels, const float* means, const double* sums, double* products);
 /// Joins the moments of `added` more pixels to those of `count` (0: there are none) by Chan's formula.
 void joinMoments(std::int64_t channels, double count, const ChannelMoments& moments, double added,
                  const ChannelMoments& others);

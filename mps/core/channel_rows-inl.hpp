@@ -41,9 +41,7 @@ template <class D, class Body>
 HWY_INLINE void forStrips(D d, const ChannelRows& rows, Body&& body) {
   const std::size_t whole = rows.elements / rows.length;
   const std::size_t strip = 4 * hn::Lanes(d);
-  // Memory delivers slowly what is read in many places at once, or with gaps: a group is a kilobyte or two.
-  constexpr std::size_t longRow = 128;
-  const std::size_t group = rows.length < longRow ? 8 : 1;
+  constexpr std::size_t group = 8;
   for (std::size_t row = 0; row < whole;) {
     const std::size_t together = std::min(group, whole - row);
     const std::size_t first = row * rows.length;
@@ -63,11 +61,22 @@ struct TwoSums {
   double* second;
 };
 
+/// Asks for the elements of a strip's row that lie so far behind it that the next tile has them, where tiles lie one
+/// behind the other: memory delivers slowly what is read with gaps.
+template <std::size_t count>
+HWY_INLINE void fetchAhead(ConstFloatRun x, std::size_t at, std::size_t distance) {
+  constexpr std::size_t cacheLine = 64;
+  const std::size_t bytes = count * (x.isHalf ? sizeof(Float16) : sizeof(float));
+  const auto* const address = static_cast<const std::byte*>((x + (at + distance)).address);
+  for (std::size_t i = 0; i < bytes; i += cacheLine) __builtin_prefetch(address + i, 0, 2);
+}
+
 /// Calls add(element, its place in the row, lanes, shift, first, second), which adds to two vectors of sums, for all
 /// vectors. @param shifts null: there are none, and `shift` is 0
-template <class D, class Add>
-HWY_INLINE void addTwoSums(D d, const ChannelRows& rows, const float* shifts, const TwoSums& sums,
-                           Add&& add) {
+/// @param inputs what `add` reads
+template <class D, class Add, class... Inputs>
+HWY_INLINE void addTwoSums(D d, const ChannelRows& rows, const float* shifts, const TwoSums& sums, Add&& add,
+                           Inputs... inputs) {
   using V = hn::Vec<D>;
   const hn::Rebind<float, D> df;
   const std::size_t step = hn::Lanes(d);
@@ -97,6 +106,7 @@ HWY_INLINE void addTwoSums(D d, const ChannelRows& rows, const float* shifts, co
           const V s2 = shiftAt(i + 2 * step, AllLanes{});
           const V s3 = shiftAt(i + 3 * step, AllLanes{});
           for (std::size_t row = 0, at = first; row < count; ++row, at += rows.length) {
+            (fetchAhead<4 * hn::MaxLanes(D())>(inputs, at, rows.elements), ...);
             add(at, i, AllLanes{}, s0, a0, b0);
             add(at + step, i + step, AllLanes{}, s1, a1, b1);
             add(at + 2 * step, i + 2 * step, AllLanes{}, s2, a2, b2);
@@ -141,7 +151,8 @@ inline void addMoments(const ChannelRows& rows, ConstFloatRun x, const float* sh
           if constexpr (isShifted) value = usedLanes(d, lanes, hn::Sub(value, shift));
           sum = hn::Add(sum, value);
           square = hn::MulAdd(value, value, square);
-        });
+        },
+        x);
   };
   shifts == nullptr ? addAll(std::false_type()) : addAll(std::true_type());
 }
@@ -167,9 +178,45 @@ HWY_INLINE void addGradientProducts(const ChannelRows& rows, ConstFloatRun dy, C
           if constexpr (isShifted) difference = usedLanes(d, lanes, hn::Sub(difference, mean));
           sum = hn::Add(sum, wide);
           product = hn::MulAdd(wide, difference, product);
-        });
+        },
+        dy, x);
   };
   means == nullptr ? addAll(std::false_type()) : addAll(std::true_type());
+}
+
+/// From sums of x - shift and of its squares over so many pixels to moments, in place. All have room for a vector behind
+/// the channels.
+/// @param shiftsLater they are sums of x and of its squares
+inline void momentsFromSums(const ChannelLayout& layout, const float* shifts, double pixels, bool shiftsLater,
+                            const ChannelMoments& moments) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, decltype(d)> df;
+  layout.fold(moments.mean);
+  layout.fold(moments.squares);
+  const auto count = hn::Set(d, pixels);
+  for (std::size_t c = 0; c < static_cast<std::size_t>(layout.channels); c += hn::Lanes(d)) {
+    const auto shift = hn::PromoteTo(d, hn::LoadU(df, shifts + c));
+    auto sum = hn::LoadU(d, moments.mean + c);
+    auto squares = hn::LoadU(d, moments.squares + c);
+    if (shiftsLater) {
+      squares = hn::NegMulAdd(shift, hn::NegMulAdd(count, shift, hn::Add(sum, sum)), squares);
+      sum = hn::NegMulAdd(shift, count, sum);
+    }
+    const auto mean = hn::Div(sum, count);
+    hn::StoreU(hn::Add(shift, mean), d, moments.mean + c);
+    hn::StoreU(hn::NegMulAdd(sum, mean, squares), d, moments.squares + c);
+  }
+}
+
+/// From sums of g and of g x to those of g (x - mean). All have room for a vector behind the channels.
+inline void subtractMeans(std::size_t channels, const float* means, const double* sums, double* products) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, decltype(d)> df;
+  for (std::size_t c = 0; c < channels; c += hn::Lanes(d)) {
+    const auto mean = hn::PromoteTo(d, hn::LoadU(df, means + c));
+    const auto product = hn::NegMulAdd(mean, hn::LoadU(d, sums + c), hn::LoadU(d, products + c));
+    hn::StoreU(product, d, products + c);
+  }
 }
 
 /// (x - mean) scale + shift, no two operations in one rounding.

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <sstream>
 #include <string>
 #include <type_traits>
@@ -11,6 +12,7 @@
 #include "mps/core/channel_layout.hpp"
 #include "mps/core/highway_targets.hpp"
 #include "mps/core/tile_io.hpp"
+#include "mps/instance_normalization/instance_normalization_channels.hpp"
 #include "mps/instance_normalization/instance_normalization_problem.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -20,6 +22,7 @@
 
 #include "mps/core/channel_rows-inl.hpp"
 #include "mps/core/half_runs-inl.hpp"
+#include "mps/instance_normalization/instance_normalization_channels-inl.hpp"
 
 #ifndef UNMETAL_MPS_INSTANCE_NORMALIZATION_ROWS
 #define UNMETAL_MPS_INSTANCE_NORMALIZATION_ROWS
@@ -95,6 +98,14 @@ HWY_AFTER_NAMESPACE();
 namespace mps::detail {
 
 HWY_EXPORT(addMoments);
+HWY_EXPORT(momentsFromSums);
+HWY_EXPORT(subtractMeans);
+HWY_EXPORT(addImageSums);
+HWY_EXPORT(inverseDeviations);
+HWY_EXPORT(nearMeans);
+HWY_EXPORT(imageLines);
+HWY_EXPORT(weighGradientSums);
+HWY_EXPORT(imageGradientLines);
 HWY_EXPORT(normalizeImageRows);
 HWY_EXPORT(addImageGradientSums);
 HWY_EXPORT(imageGradientRows);
@@ -125,21 +136,19 @@ class Arrays {
 struct ChunkSums {
   double* first;
   double* second;
-  float* shifts;
 };
 
 /// What is computed of one image at a time.
-struct ImageNumbers {
+struct ImageNumbers : ImageChannels {
   static constexpr std::size_t rowCount = 5;
-  double* first;                        ///< of each channel: mean, then B
-  double* second;                       ///< M2, then G
-  double* statistics;                   ///< means of the groups, then their r
   std::array<float*, rowCount> rows{};  ///< along rows
 
-  ImageNumbers(Arrays& arrays, const ChannelLayout& layout, std::int64_t groups)
-      : first(arrays.take<double>(layout.channels)),
-        second(arrays.take<double>(layout.channels)),
-        statistics(arrays.take<double>(2 * groups)) {
+  ImageNumbers(Arrays& arrays, const ChannelLayout& layout) {
+    channels = static_cast<std::size_t>(layout.channels);
+    pixels = static_cast<double>(layout.pixels);
+    for (double** array : {&first, &second, &mean, &r, &weighted, &weightedBy})
+      *array = arrays.take<double>(layout.roomyRow());
+    shifts = arrays.take<float>(layout.roomyRow());
     for (float*& row : rows) row = arrays.take<float>(layout.roomyRow());
   }
 };
@@ -192,13 +201,11 @@ class ImagesPlan final : public Plan {
     const std::int64_t elements = problem_.source.elements() / std::max<std::int64_t>(1, workers_);
     const std::int64_t grain = Tiling::grain * Tiling::capacity / std::max<std::int64_t>(1, elements);
     cpu.parallelFor(workers_, std::max<std::int64_t>(1, grain), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t worker = begin; worker < end; ++worker) {
-        std::byte* workspace =
-            operands.scratch + sumsBytes() + static_cast<std::size_t>(worker) * workspaceBytes(1);
-        for (std::int64_t image = worker * images / workers_; image < (worker + 1) * images / workers_;
-             ++image)
-          runImage(nullptr, operands, image, workspace);
-      }
+      // What one thread takes are neighbours: one workspace, which stays in its cache.
+      std::byte* const workspace =
+          operands.scratch + sumsBytes() + static_cast<std::size_t>(begin) * workspaceBytes(1);
+      for (std::int64_t image = begin * images / workers_; image < end * images / workers_; ++image)
+        runImage(nullptr, operands, image, workspace);
       finishStreaming();
     });
   }
@@ -207,31 +214,43 @@ class ImagesPlan final : public Plan {
   void runImage(const mtl::cpu::Stream* stream, const Operands& operands, std::int64_t image,
                 std::byte* workspace) const {
     Arrays arrays(workspace);
-    ImageNumbers numbers(arrays, layout_, problem_.groups);
-    const bool hasSaved = problem_.hasSavedStatistics;
-    if (hasSaved)
-      numbers.statistics = reinterpret_cast<double*>(operands.saved + static_cast<std::size_t>(image) *
-                                                                          problem_.savedBytesPerImage());
-    if (problem_.operation == Operation::Forward || !hasSaved) {
+    const ImageNumbers numbers(arrays, layout_);
+    const bool isForward = problem_.operation == Operation::Forward;
+    auto* const saved = problem_.hasSavedStatistics
+                            ? reinterpret_cast<double*>(operands.saved + static_cast<std::size_t>(image) *
+                                                                             problem_.savedBytesPerImage())
+                            : nullptr;
+    if (isForward || saved == nullptr) {
       computeMoments(stream, operands, image, arrays, numbers);
       finishStatistics(numbers);
+    } else {
+      loadStatistics(saved, numbers);
     }
-    if (problem_.operation == Operation::Forward) return normalize(stream, operands, image, numbers);
+    if (isForward && saved != nullptr) saveStatistics(numbers, saved);
+    HWY_DYNAMIC_DISPATCH(nearMeans)(numbers, numbers.rows[0]);
+    if (isForward) return normalize(stream, operands, image, numbers);
     sumGradients(stream, operands, image, arrays, numbers);
     finishSums(operands, image, numbers);
     if (problem_.computesData) differentiate(stream, operands, image, numbers);
   }
 
-  /// Calls sum(chunk, sums) for all chunks and join(chunk, sums) in their order.
-  /// @param arrays by value: the sums are gone afterwards
-  template <class Sum, class Join>
-  void sumChunks(const mtl::cpu::Stream* stream, Arrays arrays, Sum&& sum, Join&& join) const {
+  /// The sums of all chunks, joined in their order: sum(chunk, sums) adds those of one.
+  /// @param arrays by value: the chunks' sums are gone afterwards
+  template <class Sum>
+  void sumChunks(const mtl::cpu::Stream* stream, Arrays arrays, const ImageNumbers& numbers,
+                 Sum&& sum) const {
+    const auto length = static_cast<std::size_t>(layout_.rowLength());
+    clear({numbers.first, numbers.second});
+    const auto join = [&](const ChunkSums& sums) {
+      HWY_DYNAMIC_DISPATCH(addImageSums)(length, sums.first, numbers.first);
+      HWY_DYNAMIC_DISPATCH(addImageSums)(length, sums.second, numbers.second);
+    };
     if (stream == nullptr) {
       const ChunkSums sums = chunkSums(arrays);
       for (std::int64_t chunk = 0; chunk < layout_.chunks; ++chunk) {
         clear(sums);
         sum(chunk, sums);
-        join(chunk, sums);
+        join(sums);
       }
       return;
     }
@@ -249,70 +268,74 @@ class ImagesPlan final : public Plan {
         sum(chunk, sums);
       }
     });
-    for (std::int64_t chunk = 0; chunk < layout_.chunks; ++chunk) join(chunk, sumsOf(chunk));
+    for (std::int64_t chunk = 0; chunk < layout_.chunks; ++chunk) join(sumsOf(chunk));
   }
 
+  /// Mean and M2 of each channel. The first pixel is subtracted from all, so that a large mean destroys nothing.
   void computeMoments(const mtl::cpu::Stream* stream, const Operands& operands, std::int64_t image,
                       const Arrays& arrays, const ImageNumbers& numbers) const {
-    double count = 0;
-    sumChunks(
-        stream, arrays,
-        [&](std::int64_t chunk, const ChunkSums& sums) {
-          const bool shiftsLater = shiftsSums(problem_.source);
-          loadShifts(layout_, problem_.source, operands.source, chunk, sums.shifts, origin(image));
-          layout_.forTiles(
-              chunk,
-              [&](const Tile& tile) {
-                alignas(64) float buffer[Tiling::capacity];
-                HWY_DYNAMIC_DISPATCH(addMoments)
-                (layout_.rowsOf(tile), loadRun(problem_.source, operands.source, tile, buffer),
-                 shiftsLater ? nullptr : sums.shifts + tile.firstChannel, sums.first + tile.firstChannel,
-                 sums.second + tile.firstChannel);
-              },
-              origin(image));
-          momentsFromSums(layout_, sums.shifts, pixelsOf(chunk), shiftsLater, {sums.first, sums.second});
-        },
-        [&](std::int64_t chunk, const ChunkSums& sums) {
-          joinMoments(layout_.channels, count, {numbers.first, numbers.second}, pixelsOf(chunk),
-                      {sums.first, sums.second});
-          count += pixelsOf(chunk);
-        });
+    const bool shiftsLater = shiftsSums(problem_.source);
+    loadShifts(layout_, problem_.source, operands.source, 0, numbers.shifts, origin(image));
+    sumChunks(stream, arrays, numbers, [&](std::int64_t chunk, const ChunkSums& sums) {
+      layout_.forTiles(
+          chunk,
+          [&](const Tile& tile) {
+            alignas(64) float buffer[Tiling::capacity];
+            HWY_DYNAMIC_DISPATCH(addMoments)
+            (layout_.rowsOf(tile), loadRun(problem_.source, operands.source, tile, buffer),
+             shiftsLater ? nullptr : numbers.shifts + tile.firstChannel, sums.first + tile.firstChannel,
+             sums.second + tile.firstChannel);
+          },
+          origin(image));
+    });
+    HWY_DYNAMIC_DISPATCH(momentsFromSums)
+    (layout_, numbers.shifts, numbers.pixels, shiftsLater, {numbers.first, numbers.second});
   }
 
-  /// From moments of the channels to mean and r of the groups.
+  /// From moments of the channels to mean and r of their groups.
   void finishStatistics(const ImageNumbers& numbers) const {
     const std::int64_t each = problem_.groupChannels();
-    const auto pixels = static_cast<double>(layout_.pixels);
-    for (std::int64_t group = 0; group < problem_.groups; ++group) {
-      const double* means = numbers.first + group * each;
-      const double* squares = numbers.second + group * each;
-      double mean = means[0];
-      if (each > 1) {
-        double sum = 0;
-        for (std::int64_t i = 0; i < each; ++i) sum += means[i] - mean;
-        mean += sum / static_cast<double>(each);
-      }
+    if (each == 1) {
+      std::copy_n(numbers.first, layout_.channels, numbers.mean);
+      HWY_DYNAMIC_DISPATCH(inverseDeviations)(numbers, problem_.epsilon);
+      return;
+    }
+    for (std::int64_t first = 0; first < layout_.channels; first += each) {
+      const double* means = numbers.first + first;
+      const double* squares = numbers.second + first;
       double sum = 0;
+      for (std::int64_t i = 0; i < each; ++i) sum += means[i] - means[0];
+      const double mean = means[0] + sum / static_cast<double>(each);
+      sum = 0;
       for (std::int64_t i = 0; i < each; ++i)
-        sum += squares[i] + pixels * (means[i] - mean) * (means[i] - mean);
-      const double variance = sum / (pixels * static_cast<double>(each));
-      numbers.statistics[group] = mean;
-      numbers.statistics[problem_.groups + group] =
-          1 / std::sqrt((variance < 0 ? 0 : variance) + static_cast<double>(problem_.epsilon));
+        sum += squares[i] + numbers.pixels * (means[i] - mean) * (means[i] - mean);
+      const double variance = sum / (numbers.pixels * static_cast<double>(each));
+      const double r = 1 / std::sqrt((variance < 0 ? 0 : variance) + static_cast<double>(problem_.epsilon));
+      std::fill_n(numbers.mean + first, each, mean);
+      std::fill_n(numbers.r + first, each, r);
+    }
+  }
+  void saveStatistics(const ImageNumbers& numbers, double* saved) const {
+    const std::int64_t each = problem_.groupChannels();
+    for (std::int64_t group = 0; group < problem_.groups; ++group) {
+      saved[group] = numbers.mean[group * each];
+      saved[problem_.groups + group] = numbers.r[group * each];
+    }
+  }
+  void loadStatistics(const double* saved, const ImageNumbers& numbers) const {
+    const std::int64_t each = problem_.groupChannels();
+    for (std::int64_t group = 0; group < problem_.groups; ++group) {
+      std::fill_n(numbers.mean + group * each, each, saved[group]);
+      std::fill_n(numbers.r + group * each, each, saved[problem_.groups + group]);
     }
   }
 
   void normalize(const mtl::cpu::Stream* stream, const Operands& operands, std::int64_t image,
                  const ImageNumbers& numbers) const {
-    const auto* gamma = reinterpret_cast<const float*>(operands.parameters[0]);
-    const auto* beta = reinterpret_cast<const float*>(operands.parameters[1]);
-    for (std::int64_t c = 0; c < layout_.channels; ++c) {
-      const GroupStatistics group = statisticsOf(numbers, c);
-      numbers.rows[0][c] = group.nearMean;
-      numbers.rows[1][c] = static_cast<float>(static_cast<double>(gamma[c]) * group.r);
-      numbers.rows[2][c] = static_cast<float>(static_cast<double>(beta[c]) -
-                                              group.restOfMean * static_cast<double>(numbers.rows[1][c]));
-    }
+    HWY_DYNAMIC_DISPATCH(imageLines)
+    (numbers, reinterpret_cast<const float*>(operands.parameters[0]),
+     reinterpret_cast<const float*>(operands.parameters[1]), numbers.rows[0], numbers.rows[1],
+     numbers.rows[2]);
     repeatRows(numbers, 3);
     forEachTile(stream, image, [&](const Tile& tile) {
       alignas(64) float buffer[Tiling::capacity];
@@ -326,48 +349,35 @@ class ImagesPlan final : public Plan {
     });
   }
 
-  /// B, and the sums of dy times the distance from the mean.
+  /// B, and the sums of dy times the distance from the float32 number next to the mean.
   void sumGradients(const mtl::cpu::Stream* stream, const Operands& operands, std::int64_t image,
                     const Arrays& arrays, const ImageNumbers& numbers) const {
-    for (std::int64_t c = 0; c < layout_.channels; ++c)
-      numbers.rows[0][c] = statisticsOf(numbers, c).nearMean;
-    repeatRows(numbers, 1);
-    std::fill_n(numbers.first, layout_.channels, 0.0);
-    std::fill_n(numbers.second, layout_.channels, 0.0);
     const bool shiftsLater = shiftsSums(problem_.source);
-    sumChunks(
-        stream, arrays,
-        [&](std::int64_t chunk, const ChunkSums& sums) {
-          layout_.forTiles(
-              chunk,
-              [&](const Tile& tile) {
-                alignas(64) float sourceBuffer[Tiling::capacity];
-                alignas(64) float gradientBuffer[Tiling::capacity];
-                const std::int64_t c = tile.firstChannel;
-                HWY_DYNAMIC_DISPATCH(addImageGradientSums)
-                (layout_.rowsOf(tile), loadRun(problem_.gradient, operands.gradient, tile, gradientBuffer),
-                 loadRun(problem_.source, operands.source, tile, sourceBuffer),
-                 shiftsLater ? nullptr : numbers.rows[0] + c, sums.first + c, sums.second + c);
-              },
-              origin(image));
-          layout_.fold(sums.first);
-          layout_.fold(sums.second);
-          if (shiftsLater) subtractMeans(layout_.channels, numbers.rows[0], sums.first, sums.second);
-        },
-        [&](std::int64_t /*chunk*/, const ChunkSums& sums) {
-          for (std::int64_t c = 0; c < layout_.channels; ++c) {
-            numbers.first[c] += sums.first[c];
-            numbers.second[c] += sums.second[c];
-          }
-        });
+    repeatRows(numbers, 1);
+    sumChunks(stream, arrays, numbers, [&](std::int64_t chunk, const ChunkSums& sums) {
+      layout_.forTiles(
+          chunk,
+          [&](const Tile& tile) {
+            alignas(64) float sourceBuffer[Tiling::capacity];
+            alignas(64) float gradientBuffer[Tiling::capacity];
+            const std::int64_t c = tile.firstChannel;
+            HWY_DYNAMIC_DISPATCH(addImageGradientSums)
+            (layout_.rowsOf(tile), loadRun(problem_.gradient, operands.gradient, tile, gradientBuffer),
+             loadRun(problem_.source, operands.source, tile, sourceBuffer),
+             shiftsLater ? nullptr : numbers.rows[0] + c, sums.first + c, sums.second + c);
+          },
+          origin(image));
+    });
+    layout_.fold(numbers.first);
+    layout_.fold(numbers.second);
+    if (shiftsLater) HWY_DYNAMIC_DISPATCH(subtractMeans)
+    (numbers.channels, numbers.rows[0], numbers.first, numbers.second);
   }
 
   /// G, and what leaves the plan.
   void finishSums(const Operands& operands, std::int64_t image, const ImageNumbers& numbers) const {
-    for (std::int64_t c = 0; c < layout_.channels; ++c) {
-      const GroupStatistics group = statisticsOf(numbers, c);
-      numbers.second[c] = group.r * (numbers.second[c] - group.restOfMean * numbers.first[c]);
-    }
+    HWY_DYNAMIC_DISPATCH(weighGradientSums)
+    (numbers, reinterpret_cast<const float*>(operands.parameters[0]), numbers.rows[0]);
     if (problem_.sumsImages) {
       double* kept = imageSums(operands, image);
       std::copy_n(numbers.second, layout_.channels, kept);
@@ -382,28 +392,15 @@ class ImagesPlan final : public Plan {
 
   void differentiate(const mtl::cpu::Stream* stream, const Operands& operands, std::int64_t image,
                      const ImageNumbers& numbers) const {
-    const auto* gamma = reinterpret_cast<const float*>(operands.parameters[0]);
     const std::int64_t each = problem_.groupChannels();
-    const double count = static_cast<double>(layout_.pixels) * static_cast<double>(each);
-    for (std::int64_t group = 0; group < problem_.groups; ++group) {
-      const GroupStatistics own = statisticsOf(numbers, group * each);
-      double sum = 0;
-      double product = 0;
-      for (std::int64_t c = group * each; c < (group + 1) * each; ++c) {
-        sum += static_cast<double>(gamma[c]) * numbers.first[c];
-        product += static_cast<double>(gamma[c]) * numbers.second[c];
-      }
-      const auto factor = static_cast<float>(own.r * (product / count));
-      const auto meanGradient =
-          static_cast<float>(sum / count - own.restOfMean * static_cast<double>(factor));
-      for (std::int64_t c = group * each; c < (group + 1) * each; ++c) {
-        numbers.rows[0][c] = own.nearMean;
-        numbers.rows[1][c] = gamma[c];
-        numbers.rows[2][c] = meanGradient;
-        numbers.rows[3][c] = factor;
-        numbers.rows[4][c] = static_cast<float>(own.r);
-      }
-    }
+    if (each > 1)
+      for (std::int64_t first = 0; first < layout_.channels; first += each)
+        for (double* weighted : {numbers.weighted + first, numbers.weightedBy + first})
+          std::fill_n(weighted, each, std::accumulate(weighted, weighted + each, 0.0));
+    std::copy_n(reinterpret_cast<const float*>(operands.parameters[0]), layout_.channels, numbers.rows[1]);
+    HWY_DYNAMIC_DISPATCH(imageGradientLines)
+    (numbers, numbers.pixels * static_cast<double>(each), numbers.rows[0], numbers.rows[2], numbers.rows[3],
+     numbers.rows[4]);
     repeatRows(numbers, 5);
     forEachTile(stream, image, [&](const Tile& tile) {
       alignas(64) float sourceBuffer[Tiling::capacity];
@@ -449,24 +446,12 @@ class ImagesPlan final : public Plan {
     });
   }
 
-  struct GroupStatistics {
-    float nearMean;     ///< the float32 number next to the mean
-    double restOfMean;  ///< what it lacks
-    double r;
-  };
-  [[nodiscard]] GroupStatistics statisticsOf(const ImageNumbers& numbers, std::int64_t channel) const {
-    const std::int64_t group = channel / problem_.groupChannels();
-    const double mean = numbers.statistics[group];
-    const auto near = static_cast<float>(mean);
-    return {near, mean - static_cast<double>(near), numbers.statistics[problem_.groups + group]};
-  }
   void repeatRows(const ImageNumbers& numbers, std::size_t count) const {
     for (std::size_t i = 0; i < count; ++i) layout_.repeat(numbers.rows[i]);
   }
 
   ChunkSums chunkSums(Arrays& arrays) const {
-    return {arrays.take<double>(layout_.roomyRow()), arrays.take<double>(layout_.roomyRow()),
-            arrays.take<float>(layout_.roomyRow())};
+    return {arrays.take<double>(layout_.roomyRow()), arrays.take<double>(layout_.roomyRow())};
   }
   void clear(const ChunkSums& sums) const {
     std::fill_n(sums.first, layout_.roomyRow(), 0.0);
@@ -479,7 +464,7 @@ class ImagesPlan final : public Plan {
   }
   [[nodiscard]] std::size_t workspaceBytes(std::int64_t chunks) const {
     Arrays counted(nullptr);
-    const ImageNumbers numbers(counted, layout_, problem_.groups);
+    const ImageNumbers numbers(counted, layout_);
     return counted.bytes() + static_cast<std::size_t>(chunks) * bytesOfChunkSums();
   }
   /// In front of the workspaces: G and B of every image, where they are summed.
@@ -496,9 +481,6 @@ class ImagesPlan final : public Plan {
     return reinterpret_cast<float*>(operands.parameters[parameter]);
   }
   [[nodiscard]] std::int64_t origin(std::int64_t image) const { return image * layout_.pixels; }
-  [[nodiscard]] double pixelsOf(std::int64_t chunk) const {
-    return static_cast<double>(layout_.pixelsOf(chunk));
-  }
 
   InstanceNormalizationProblem problem_;
   ChannelLayout layout_;  ///< of one image

@@ -210,6 +210,29 @@ TEST(InstanceNormalizationPlan, ALargeMeanLeavesTheVariance) {
   judge(setting, Tier::Bounded);
 }
 
+/// The mean is ten thousand times the deviation, in float16 as many times as its digits allow, and the first pixel is
+/// far away from the others.
+TEST(InstanceNormalizationPlan, ALargeMeanOfSeveralChunks) {
+  const InstanceNormalizationTensors tensors{
+      .name = "LargeMean", .images = 2, .height = 64, .width = 100, .channels = 6, .groups = 6};
+  for (const auto format : {Float32, Float16})
+    for (const std::int64_t groups : {3, 6})
+      for (const InstanceNormalizationOperation operation : {Forward, Gradient})
+        for (const bool startsAway : {false, true}) {
+          InstanceNormalizationProblem problem = tensors.problem(operation, format, format);
+          problem.groups = groups;
+          problem.epsilon = 0;
+          SCOPED_TRACE(problem.describe());
+          InstanceNormalizationSetting setting = settingOf(problem);
+          std::vector<double> x = setting.source().reference().values;
+          for (double& value : x) value = format == Float16 ? 1024 + std::floor(3 * value) : 10000 + value;
+          if (startsAway) x[0] = -x[0];
+          setting.source().write(x);
+          execute(problem, setting.operands());
+          judge(setting, Tier::Bounded);
+        }
+}
+
 TEST(InstanceNormalizationPlan, AConstantImageIsBeta) {
   const InstanceNormalizationTensors tensors{.name = "Constant", .height = 100, .width = 7, .channels = 3};
   for (const std::int64_t groups : {1, 3}) {
