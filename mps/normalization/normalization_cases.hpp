@@ -190,6 +190,8 @@ inline std::vector<NormalizationGeometry> channelWindowGeometries() {
       {.name = "OneChannel", .images = 2, .y = {4}, .x = {9}, .channels = 1, .kernelSize = 3},
       {.name = "OwnChannel", .images = 1, .y = {2}, .x = {3}, .channels = 21, .kernelSize = 1},
       {.name = "Window9", .images = 1, .y = {3}, .x = {4}, .channels = 260, .kernelSize = 9},
+      {.name = "Window7Channels12", .images = 2, .y = {19}, .x = {23}, .channels = 12, .kernelSize = 7},
+      {.name = "Window6Channels48", .images = 2, .y = {7}, .x = {9}, .channels = 48, .kernelSize = 6},
       {.name = "LargestPixel", .images = 1, .y = {1}, .x = {3}, .channels = 2048, .kernelSize = 7},
       {.name = "MoreChannelsThanATile", .images = 1, .y = {1}, .x = {2}, .channels = 2100, .kernelSize = 5},
       {.name = "Threads17", .images = 2, .y = {19}, .x = {53}, .channels = 17, .kernelSize = 5},

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <type_traits>
 #include <vector>
 
 #include "mps/core/highway_targets.hpp"
@@ -25,6 +27,10 @@ struct ChannelWindow {
             static_cast<float>(2.0 * static_cast<double>(problem.alpha) * static_cast<double>(problem.beta) /
                                static_cast<double>(problem.kernelSize))) {
     if (channels > 0 && channels < fewChannels) maskNeighbours();
+    if (channels > 0 && isShort()) {
+      findNeighbours(below, above, own_);
+      findNeighbours(above, below, seeing_);
+    }
   }
 
   /// Fewer channels than that do not fill a vector: pixels stay side by side, and masks leave out neighbours that
@@ -39,6 +45,16 @@ struct ChannelWindow {
   float delta;
   float alphaShare;
   float factor;  ///< 2 alpha beta / kernelSize
+
+  /// Lanes of a vector whose neighbours at distances -2, -1, 1 and 2 are of their window.
+  struct Neighbours {
+    std::uint16_t lanes[4];
+  };
+  /// Windows whose neighbours all lie in a vector and the ones before and behind it, next to it.
+  [[nodiscard]] bool isShort() const { return reach() <= 2; }
+  /// Of isShort(), for vectors from each channel on: neighbours in a channel's window, and channels whose windows hold it.
+  [[nodiscard]] const Neighbours* neighbours() const { return own_.data(); }
+  [[nodiscard]] const Neighbours* seeing() const { return seeing_.data(); }
 
   [[nodiscard]] bool isPacked() const { return !masks_.empty(); }
   [[nodiscard]] std::int64_t reach() const { return std::max(below, above); }
@@ -70,7 +86,24 @@ struct ChannelWindow {
       }
   }
 
+  void findNeighbours(std::int64_t before, std::int64_t behind, std::vector<Neighbours>& found) const {
+    constexpr std::int64_t distances[] = {-2, -1, 1, 2};
+    for (std::int64_t channel = 0; channel < channels; ++channel) {
+      Neighbours& of = found.emplace_back();
+      for (std::size_t k = 0; k < std::size(distances); ++k)
+        for (std::int64_t i = 0; i < mostLanes; ++i) {
+          const std::int64_t distance = distances[k];
+          const std::int64_t neighbour = (channel + i) % channels + distance;
+          const bool isSeen =
+              distance >= -before && distance <= behind && neighbour >= 0 && neighbour < channels;
+          of.lanes[k] = static_cast<std::uint16_t>(of.lanes[k] | (isSeen ? 1U << i : 0U));
+        }
+    }
+  }
+
   std::vector<Mask> masks_;
+  std::vector<Neighbours> own_;
+  std::vector<Neighbours> seeing_;
 };
 
 /// The largest that a tile's pixels become, moved apart or with what is read beside them.
@@ -240,6 +273,138 @@ void normalizePixelGradients(const ChannelWindow& window, std::size_t pixels, Co
       });
 }
 
+#if HWY_TARGET == HWY_AVX3
+
+/// The windows of a tile's vectors, one after the other, where ChannelWindow::isShort(): neighbours are moved between
+/// registers, and masks leave out those that belong to another pixel.
+class ShortWindows {
+ public:
+  ShortWindows(const ChannelWindow::Neighbours* neighbours, std::int64_t channels)
+      : neighbours_(neighbours),
+        channels_(static_cast<std::size_t>(channels)),
+        step_(static_cast<std::size_t>(ChannelWindow::mostLanes % channels)) {}
+
+  /// The sum over the windows of a vector, given the ones before and behind it.
+  template <class V>
+  HWY_INLINE V sum(V before, V center, V behind) {
+    const std::uint16_t* const lanes = neighbours_[channel_].lanes;
+    channel_ += step_;
+    if (channel_ >= channels_) channel_ -= channels_;
+    const __m512i low = _mm512_castps_si512(before.raw);
+    const __m512i middle = _mm512_castps_si512(center.raw);
+    const __m512i high = _mm512_castps_si512(behind.raw);
+    const V second = moved<V>(_mm512_maskz_alignr_epi32(lanes[0], middle, low, 14));
+    const V first = moved<V>(_mm512_maskz_alignr_epi32(lanes[1], middle, low, 15));
+    const V third = moved<V>(_mm512_maskz_alignr_epi32(lanes[2], high, middle, 1));
+    const V fourth = moved<V>(_mm512_maskz_alignr_epi32(lanes[3], high, middle, 2));
+    return hn::Add(center, hn::Add(hn::Add(second, fourth), hn::Add(first, third)));
+  }
+
+ private:
+  template <class V>
+  static HWY_INLINE V moved(__m512i lanes) {
+    return V{_mm512_castsi512_ps(lanes)};
+  }
+
+  const ChannelWindow::Neighbours* neighbours_;
+  std::size_t channels_;
+  std::size_t step_;
+  std::size_t channel_ = 0;
+};
+
+/// The vector at i of `count` elements: a whole one, or what there is of it.
+template <bool isWhole, class D>
+HWY_INLINE hn::Vec<D> loadAt(D d, ConstFloatRun from, std::size_t i, std::size_t count) {
+  if (isWhole || i + hn::Lanes(d) <= count) return AllLanes{}.load(d, from + i);
+  return i < count ? FirstLanes{count - i}.load(d, from + i) : hn::Zero(d);
+}
+template <bool isWhole, class D>
+HWY_INLINE void storeAt(D d, hn::Vec<D> value, FloatRun to, std::size_t i, std::size_t count) {
+  if (isWhole || i + hn::Lanes(d) <= count) return AllLanes{}.store(d, value, to + i);
+  FirstLanes{count - i}.store(d, value, to + i);
+}
+
+/// Calls emit(i, areWhole, sum over the windows) for all vectors, value(i, areWhole) having given the one behind it.
+/// @param areWhole this vector and the next one
+template <class D, class Value, class Emit>
+HWY_INLINE void forShortSums(D d, ShortWindows windows, std::size_t count, Value&& value, Emit&& emit) {
+  const std::size_t lanes = hn::Lanes(d);
+  auto before = hn::Zero(d);
+  auto center = value(0, std::false_type());
+  const auto step = [&](std::size_t i, auto areWhole) HWY_ATTR __attribute__((always_inline)) {
+    const auto behind = value(i + lanes, areWhole);
+    emit(i, areWhole, windows.sum(before, center, behind));
+    before = center;
+    center = behind;
+  };
+  std::size_t i = 0;
+  for (; i + 2 * lanes <= count; i += lanes) step(i, std::true_type());
+  for (; i < count; i += lanes) step(i, std::false_type());
+}
+
+template <PowerKind kind>
+void normalizeShortWindows(const ChannelWindow& window, std::size_t count, ConstFloatRun x, FloatRun y) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  const NegativePower<kind, hn::ScalableTag<float>> powerOf(window.power);
+  const V delta = hn::Set(d, window.delta);
+  const V alphaShare = hn::Set(d, window.alphaShare);
+  V current = hn::Zero(d);
+  V next = hn::Zero(d);
+  forShortSums(
+      d, ShortWindows(window.neighbours(), window.channels), count,
+      [&](std::size_t i, auto isWhole) HWY_ATTR __attribute__((always_inline)) {
+        current = next;
+        next = loadAt<isWhole>(d, x, i, count);
+        return hn::Mul(next, next);
+      },
+      [&](std::size_t i, auto isWhole, V sum) HWY_ATTR __attribute__((always_inline)) {
+        const V power = powerOf(d, hn::MulAdd(sum, alphaShare, delta));
+        storeAt<isWhole>(d, hn::Mul(current, power), y, i, count);
+      });
+}
+
+/// Three passes: of a chain of all instructions a processor overlaps few.
+template <PowerKind kind>
+void normalizeShortWindowGradients(const ChannelWindow& window, std::size_t count, ConstFloatRun x,
+                                   ConstFloatRun dy, FloatRun dx) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  const NegativePower<kind, hn::ScalableTag<float>> powerOf(window.power);
+  const V delta = hn::Set(d, window.delta);
+  const V alphaShare = hn::Set(d, window.alphaShare);
+  const V factor = hn::Set(d, window.factor);
+  alignas(64) float terms[Tiling::capacity];  // T, then dY X T^(-beta - 1)
+  alignas(64) float direct[Tiling::capacity];
+  forShortSums(
+      d, ShortWindows(window.neighbours(), window.channels), count,
+      [&](std::size_t i, auto isWhole) HWY_ATTR __attribute__((always_inline)) {
+        const V value = loadAt<isWhole>(d, x, i, count);
+        return hn::Mul(value, value);
+      },
+      [&](std::size_t i, auto /*isWhole*/, V sum) HWY_ATTR
+      __attribute__((always_inline)) { hn::Store(hn::MulAdd(sum, alphaShare, delta), d, terms + i); });
+  forVectors(
+      d, count, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        const V t = hn::Load(d, terms + i);
+        const V power = powerOf(d, t);
+        const V gradient = lanes.load(d, dy + i);
+        const V product = hn::Mul(gradient, lanes.load(d, x + i));
+        hn::Store(hn::Mul(gradient, power), d, direct + i);
+        hn::Store(hn::Mul(product, powerOf.next(d, t, power)), d, terms + i);
+      });
+  forShortSums(
+      d, ShortWindows(window.seeing(), window.channels), count,
+      [&](std::size_t i, auto isWhole) HWY_ATTR
+      __attribute__((always_inline)) { return isWhole || i < count ? hn::Load(d, terms + i) : hn::Zero(d); },
+      [&](std::size_t i, auto isWhole, V sum) HWY_ATTR __attribute__((always_inline)) {
+        const V inner = hn::Mul(loadAt<isWhole>(d, x, i, count), sum);
+        storeAt<isWhole>(d, hn::NegMulAdd(factor, inner, hn::Load(d, direct + i)), dx, i, count);
+      });
+}
+
+#endif
+
 /// Calls normalize(first pixel, pixels) for parts of a tile of so many elements, more or less: what is made of a part
 /// stays in a first-level cache, and reading and computing take turns often.
 template <class Normalize>
@@ -252,6 +417,11 @@ HWY_INLINE void forParts(const ChannelWindow& window, std::size_t pixels, std::i
 
 void normalizeChannels(const ChannelWindow& window, std::size_t pixels, ConstFloatRun x, FloatRun y) {
   withPowerKind(window.power, [&](auto kind) {
+#if HWY_TARGET == HWY_AVX3
+    if (window.isShort())
+      return normalizeShortWindows<kind.value>(window, pixels * static_cast<std::size_t>(window.channels), x,
+                                               y);
+#endif
     forParts(window, pixels, 512, [&](std::size_t first, std::size_t count) {
       const std::size_t at = first * static_cast<std::size_t>(window.channels);
       if (window.isPacked())
@@ -266,7 +436,12 @@ void normalizeChannelGradients(const ChannelWindow& window, std::size_t pixels, 
                                ConstFloatRun dy, FloatRun dx) {
   withPowerKind(window.power, [&](auto kind) {
     forParts(window, pixels, 256, [&](std::size_t first, std::size_t count) {
-      const std::size_t at = first * static_cast<std::size_t>(window.channels);
+      const auto channels = static_cast<std::size_t>(window.channels);
+      const std::size_t at = first * channels;
+#if HWY_TARGET == HWY_AVX3
+      if (window.isShort())
+        return normalizeShortWindowGradients<kind.value>(window, count * channels, x + at, dy + at, dx + at);
+#endif
       if (window.isPacked())
         normalizePixelGradients<true, kind.value>(window, count, x + at, dy + at, dx + at);
       else
