@@ -37,11 +37,11 @@ struct FourVectors {};
 
 /// Calls body(first element, its place in the row, rows, lanes) for strips of a few vectors down a group of rows:
 /// FourVectors as far as they go, then single vectors with the lanes of forVectors(), those of a shorter last row at the end.
+/// @param group rows of a group
 template <class D, class Body>
-HWY_INLINE void forStrips(D d, const ChannelRows& rows, Body&& body) {
+HWY_INLINE void forStrips(D d, const ChannelRows& rows, std::size_t group, Body&& body) {
   const std::size_t whole = rows.elements / rows.length;
   const std::size_t strip = 4 * hn::Lanes(d);
-  constexpr std::size_t group = 8;
   for (std::size_t row = 0; row < whole;) {
     const std::size_t together = std::min(group, whole - row);
     const std::size_t first = row * rows.length;
@@ -61,19 +61,25 @@ struct TwoSums {
   double* second;
 };
 
-/// Asks for the elements of a strip's row that lie so far behind it that the next tile has them, where tiles lie one
-/// behind the other: memory delivers slowly what is read with gaps.
+/// Whether strips ask for the same places of the next tile, where tiles lie one behind the other: gaps between the rows
+/// of a strip are then longer than what processors foresee.
+inline bool fetchesAhead(const ChannelRows& rows, ConstFloatRun x) {
+  constexpr std::size_t longRow = 256;
+  return rows.length * (x.isHalf ? sizeof(Float16) : sizeof(float)) > longRow;
+}
 template <std::size_t count>
-HWY_INLINE void fetchAhead(ConstFloatRun x, std::size_t at, std::size_t distance) {
+HWY_INLINE void fetch(ConstFloatRun x) {
   constexpr std::size_t cacheLine = 64;
-  const std::size_t bytes = count * (x.isHalf ? sizeof(Float16) : sizeof(float));
-  const auto* const address = static_cast<const std::byte*>((x + (at + distance)).address);
-  for (std::size_t i = 0; i < bytes; i += cacheLine) __builtin_prefetch(address + i, 0, 2);
+  const auto* const address = static_cast<const std::byte*>(x.address);
+  __builtin_prefetch(address, 0, 2);
+  if (!x.isHalf)
+    for (std::size_t i = cacheLine; i < count * sizeof(float); i += cacheLine)
+      __builtin_prefetch(address + i, 0, 2);
 }
 
 /// Calls add(element, its place in the row, lanes, shift, first, second), which adds to two vectors of sums, for all
 /// vectors. @param shifts null: there are none, and `shift` is 0
-/// @param inputs what `add` reads
+/// @param inputs what is asked for ahead of `add`; two at once come sooner row by row
 template <class D, class Add, class... Inputs>
 HWY_INLINE void addTwoSums(D d, const ChannelRows& rows, const float* shifts, const TwoSums& sums, Add&& add,
                            Inputs... inputs) {
@@ -86,8 +92,13 @@ HWY_INLINE void addTwoSums(D d, const ChannelRows& rows, const float* shifts, co
   const auto shiftAt = [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
     return shifts == nullptr ? hn::Zero(d) : hn::PromoteTo(d, lanes.load(df, shifts + i));
   };
+  const bool fetches = (fetchesAhead(rows, inputs) || ...);
+  // Memory delivers slowly what is read in many places at once, or with gaps, and was not asked for: a group is then a
+  // kilobyte or two.
+  constexpr std::size_t longRow = 128;
+  const std::size_t group = rows.length < longRow || fetches ? 8 : 1;
   forStrips(
-      d, rows,
+      d, rows, group,
       [&](std::size_t first, std::size_t i, std::size_t count, auto lanes) HWY_ATTR
       __attribute__((always_inline)) {
         double* const a = sums.first + i;
@@ -106,7 +117,7 @@ HWY_INLINE void addTwoSums(D d, const ChannelRows& rows, const float* shifts, co
           const V s2 = shiftAt(i + 2 * step, AllLanes{});
           const V s3 = shiftAt(i + 3 * step, AllLanes{});
           for (std::size_t row = 0, at = first; row < count; ++row, at += rows.length) {
-            (fetchAhead<4 * hn::MaxLanes(D())>(inputs, at, rows.elements), ...);
+            if (fetches) (fetch<4 * hn::MaxLanes(D())>(inputs + (at + rows.elements)), ...);
             add(at, i, AllLanes{}, s0, a0, b0);
             add(at + step, i + step, AllLanes{}, s1, a1, b1);
             add(at + 2 * step, i + 2 * step, AllLanes{}, s2, a2, b2);
@@ -178,8 +189,7 @@ HWY_INLINE void addGradientProducts(const ChannelRows& rows, ConstFloatRun dy, C
           if constexpr (isShifted) difference = usedLanes(d, lanes, hn::Sub(difference, mean));
           sum = hn::Add(sum, wide);
           product = hn::MulAdd(wide, difference, product);
-        },
-        dy, x);
+        });
   };
   means == nullptr ? addAll(std::false_type()) : addAll(std::true_type());
 }
