@@ -312,6 +312,47 @@ class ShortWindows {
   std::size_t channel_ = 0;
 };
 
+/// The same for windows of five channels where pixels are whole vectors: there is nothing beside the first and the last
+/// one of a pixel, and the sums of two channels serve twice.
+template <class V>
+class WholeVectorWindows {
+ public:
+  explicit WholeVectorWindows(std::int64_t channels) : channels_(static_cast<std::size_t>(channels)) {}
+
+  HWY_INLINE V sum(V /*before*/, V center, V behind) {
+    const hn::ScalableTag<float> d;
+    const V low = channel_ == 0 ? moved<1>(hn::Zero(d), center) : pairs_;
+    channel_ += ChannelWindow::mostLanes;
+    if (channel_ == channels_) channel_ = 0;
+    const V high = channel_ == 0 ? hn::Zero(d) : behind;
+    pairs_ = hn::Add(center, moved<1>(center, high));
+    return hn::Add(moved<14>(low, pairs_), hn::Add(pairs_, moved<2>(center, high)));
+  }
+
+ private:
+  /// As many lanes from lane `first` of two adjacent vectors on.
+  template <int first>
+  static HWY_INLINE V moved(V low, V high) {
+    return V{_mm512_castsi512_ps(
+        _mm512_alignr_epi32(_mm512_castps_si512(high.raw), _mm512_castps_si512(low.raw), first))};
+  }
+
+  std::size_t channels_;
+  std::size_t channel_ = 0;
+  V pairs_ = hn::Zero(hn::ScalableTag<float>());
+};
+
+/// Calls normalize(the windows of a tile's vectors, the channels whose windows hold them).
+template <class Normalize>
+HWY_INLINE void withShortWindows(const ChannelWindow& window, Normalize&& normalize) {
+  if (window.below == 2 && window.above == 2 && window.channels % ChannelWindow::mostLanes == 0) {
+    const WholeVectorWindows<hn::Vec<hn::ScalableTag<float>>> windows(window.channels);
+    return normalize(windows, windows);
+  }
+  normalize(ShortWindows(window.neighbours(), window.channels),
+            ShortWindows(window.seeing(), window.channels));
+}
+
 /// The vector at i of `count` elements: a whole one, or what there is of it.
 template <bool isWhole, class D>
 HWY_INLINE hn::Vec<D> loadAt(D d, ConstFloatRun from, std::size_t i, std::size_t count) {
@@ -326,8 +367,8 @@ HWY_INLINE void storeAt(D d, hn::Vec<D> value, FloatRun to, std::size_t i, std::
 
 /// Calls emit(i, areWhole, sum over the windows) for all vectors, value(i, areWhole) having given the one behind it.
 /// @param areWhole this vector and the next one
-template <class D, class Value, class Emit>
-HWY_INLINE void forShortSums(D d, ShortWindows windows, std::size_t count, Value&& value, Emit&& emit) {
+template <class D, class Windows, class Value, class Emit>
+HWY_INLINE void forShortSums(D d, Windows windows, std::size_t count, Value&& value, Emit&& emit) {
   const std::size_t lanes = hn::Lanes(d);
   auto before = hn::Zero(d);
   auto center = value(0, std::false_type());
@@ -342,8 +383,9 @@ HWY_INLINE void forShortSums(D d, ShortWindows windows, std::size_t count, Value
   for (; i < count; i += lanes) step(i, std::false_type());
 }
 
-template <PowerKind kind>
-void normalizeShortWindows(const ChannelWindow& window, std::size_t count, ConstFloatRun x, FloatRun y) {
+template <PowerKind kind, class Windows>
+HWY_INLINE void normalizeShortWindows(const ChannelWindow& window, const Windows& windows, std::size_t count,
+                                      ConstFloatRun x, FloatRun y) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const NegativePower<kind, hn::ScalableTag<float>> powerOf(window.power);
@@ -352,7 +394,7 @@ void normalizeShortWindows(const ChannelWindow& window, std::size_t count, Const
   V current = hn::Zero(d);
   V next = hn::Zero(d);
   forShortSums(
-      d, ShortWindows(window.neighbours(), window.channels), count,
+      d, windows, count,
       [&](std::size_t i, auto isWhole) HWY_ATTR __attribute__((always_inline)) {
         current = next;
         next = loadAt<isWhole>(d, x, i, count);
@@ -365,9 +407,10 @@ void normalizeShortWindows(const ChannelWindow& window, std::size_t count, Const
 }
 
 /// Three passes: of a chain of all instructions a processor overlaps few.
-template <PowerKind kind>
-void normalizeShortWindowGradients(const ChannelWindow& window, std::size_t count, ConstFloatRun x,
-                                   ConstFloatRun dy, FloatRun dx) {
+template <PowerKind kind, class Windows>
+HWY_INLINE void normalizeShortWindowGradients(const ChannelWindow& window, const Windows& windows,
+                                              const Windows& seeing, std::size_t count, ConstFloatRun x,
+                                              ConstFloatRun dy, FloatRun dx) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const NegativePower<kind, hn::ScalableTag<float>> powerOf(window.power);
@@ -377,7 +420,7 @@ void normalizeShortWindowGradients(const ChannelWindow& window, std::size_t coun
   alignas(64) float terms[Tiling::capacity];  // T, then dY X T^(-beta - 1)
   alignas(64) float direct[Tiling::capacity];
   forShortSums(
-      d, ShortWindows(window.neighbours(), window.channels), count,
+      d, windows, count,
       [&](std::size_t i, auto isWhole) HWY_ATTR __attribute__((always_inline)) {
         const V value = loadAt<isWhole>(d, x, i, count);
         return hn::Mul(value, value);
@@ -394,7 +437,7 @@ void normalizeShortWindowGradients(const ChannelWindow& window, std::size_t coun
         hn::Store(hn::Mul(product, powerOf.next(d, t, power)), d, terms + i);
       });
   forShortSums(
-      d, ShortWindows(window.seeing(), window.channels), count,
+      d, seeing, count,
       [&](std::size_t i, auto isWhole) HWY_ATTR
       __attribute__((always_inline)) { return isWhole || i < count ? hn::Load(d, terms + i) : hn::Zero(d); },
       [&](std::size_t i, auto isWhole, V sum) HWY_ATTR __attribute__((always_inline)) {
@@ -419,8 +462,10 @@ void normalizeChannels(const ChannelWindow& window, std::size_t pixels, ConstFlo
   withPowerKind(window.power, [&](auto kind) {
 #if HWY_TARGET == HWY_AVX3
     if (window.isShort())
-      return normalizeShortWindows<kind.value>(window, pixels * static_cast<std::size_t>(window.channels), x,
-                                               y);
+      return withShortWindows(window, [&](const auto& windows, const auto& /*seeing*/) {
+        normalizeShortWindows<kind.value>(window, windows, pixels * static_cast<std::size_t>(window.channels),
+                                          x, y);
+      });
 #endif
     forParts(window, pixels, 512, [&](std::size_t first, std::size_t count) {
       const std::size_t at = first * static_cast<std::size_t>(window.channels);
@@ -440,7 +485,10 @@ void normalizeChannelGradients(const ChannelWindow& window, std::size_t pixels, 
       const std::size_t at = first * channels;
 #if HWY_TARGET == HWY_AVX3
       if (window.isShort())
-        return normalizeShortWindowGradients<kind.value>(window, count * channels, x + at, dy + at, dx + at);
+        return withShortWindows(window, [&](const auto& windows, const auto& seeing) {
+          normalizeShortWindowGradients<kind.value>(window, windows, seeing, count * channels, x + at,
+                                                    dy + at, dx + at);
+        });
 #endif
       if (window.isPacked())
         normalizePixelGradients<true, kind.value>(window, count, x + at, dy + at, dx + at);

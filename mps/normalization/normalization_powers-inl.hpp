@@ -114,15 +114,6 @@ HWY_INLINE V withPoles(D /*d*/, V power, V t, float exponent) {
   return V{_mm512_fixupimm_ps(power.raw, t.raw, table.raw, 0)};
 }
 
-/// 1 / T for T >= 0: an estimate of 14 bits and one step that squares its error, NaN of 0 and infinity, where the
-/// maximum of two numbers gives the second if the first is NaN.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V reciprocal(D d, V t) {
-  const V estimate = hn::ApproximateReciprocal(t);
-  const V error = hn::NegMulAdd(t, estimate, hn::Set(d, 1.0F));
-  return hn::Max(hn::MulAdd(estimate, error, estimate), hn::Mul(estimate, hn::Set(d, 0.5F)));
-}
-
 /// T^-1/2, T^-1/4 or T^-3/4: an estimate of 14 bits and one step that squares its error, because a second root or a
 /// quotient would wait for the unit that computes the first. The step makes NaN of 0 and infinity; of two numbers
 /// the minimum and maximum give the second if the first is NaN.
@@ -131,9 +122,10 @@ HWY_INLINE V rootPower(D d, V t) {
   const V one = hn::Set(d, 1.0F);
   const V square = kind == PowerKind::Half ? t : hn::Sqrt(t);
   const V root = hn::ApproximateReciprocalSqrt(square);
-  const V error = hn::NegMulAdd(hn::Mul(square, root), root, one);
+  const V rootSquared = hn::Mul(root, root);
+  const V error = hn::NegMulAdd(square, rootSquared, one);
   if constexpr (kind == PowerKind::ThreeQuarters) {
-    const V power = hn::Mul(hn::Mul(root, root), root);
+    const V power = hn::Mul(rootSquared, root);
     const V larger = hn::Mul(power, hn::Set(d, 1.5F));
     return hn::Min(hn::MulAdd(larger, error, power), larger);
   } else {
@@ -184,10 +176,6 @@ class NegativePower {
   HWY_INLINE V next(D d, V t, V power) const {
     // A product of T alone stays exact.
     if (kind == PowerKind::Whole && whole_ < 0) return wholePower(d, t, -whole_ - 1);
-#if HWY_TARGET == HWY_AVX3
-    // A quotient would wait for the unit that computes the root. Roots of negative numbers are NaN.
-    if (kind != PowerKind::Whole && kind != PowerKind::Any) return hn::Mul(power, reciprocal(d, t));
-#endif
     return hn::Div(power, t);
   }
 
