@@ -386,7 +386,7 @@ TEST(LossPlan, Float16PixelsOfManyChannelsDoNotDependOnTheOthers) {
     const LossCase many = softMaxForTraining(ImageFeatureChannelFormat::Float16, images, channels);
     const auto count = static_cast<std::size_t>(channels);
     std::vector<double> predictions = predictionValues(many, images * count);
-    for (const std::size_t image : {0, 3, 4, 8}) predictions[image * count + 5] = 50;  // needs a shift
+    for (const std::size_t image : {0U, 3U, 4U, 8U}) predictions[image * count + 5] = 50;  // needs a shift
     const std::vector<double> labels = labelValues(many, predictions.size());
     LossMemory memory(many);
     memory.predictions.write(predictions);
