@@ -149,6 +149,26 @@ TEST(ReshapeMemory, NothingBesideTheTensorsIsTouched) {
       }
 }
 
+/// Written past the caches: sums of what mirrors repeated, whose rows begin and end within lines.
+TEST(ReshapePlanSize, LargerThanTheCaches) {
+  const ReshapeCase reshape{.name = "LargerThanTheCaches",
+                            .mapping = ReshapeMapping::Axes,
+                            .edgeMode = ImageEdgeMode::Mirror,
+                            .source = {401, 331, 99},
+                            .result = {406, 337, 99},
+                            .before = {2, 3, 0}};
+  for (const auto format : {Float32, Float16}) {
+    const ReshapeProblem problem = reshape.gradient(format, format);
+    ASSERT_TRUE(writesPastCaches(2 * problem.destination.bytes())) << problem.describe();
+    Call call = callOf(problem, Values::Integers);
+    const auto plan = preparePlan(reshapeImplementationsCpu(), problem).plan;
+    call.execute(*plan, 7);
+    const Comparison comparison =
+        compare(reshapeReference(problem, call.input()), call.found(), format, Tier::Exact);
+    EXPECT_TRUE(comparison.passed()) << comparison.report;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Entries, ReshapePlan, testing::ValuesIn(entriesOf(reshapeBackEnds)),
                          [](const auto& info) { return info.param.name(); });
 
