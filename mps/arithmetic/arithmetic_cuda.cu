@@ -119,22 +119,37 @@ class ArithmeticShapes {
 };
 
 /// Calls body with PlainForward of the operation.
-template <class Body>
-void withPlain(const ArithmeticProblem& problem, Body body) {
+template <cuda::PlainEnd end, class Body>
+void withPlain(const cuda::ArithmeticForward& function, Body body) {
   using enum ArithmeticOperation;
-  if (problem.hasReLU) return body(cuda::PlainForward<Add, true>());
-  switch (problem.operation) {
+  switch (function.operation) {
     case Add:
-      return body(cuda::PlainForward<Add>());
+      return body(cuda::PlainForward<Add, end>{function.lowest, function.maximum});
     case Subtract:
-      return body(cuda::PlainForward<Subtract>());
+      return body(cuda::PlainForward<Subtract, end>{function.lowest, function.maximum});
     case Multiply:
-      return body(cuda::PlainForward<Multiply>());
+      return body(cuda::PlainForward<Multiply, end>{function.lowest, function.maximum});
     case Divide:
-      return body(cuda::PlainForward<Divide>());
+      return body(cuda::PlainForward<Divide, end>{function.lowest, function.maximum});
     default:
       break;  // comparisons are not plain
   }
+}
+
+/// Calls body with PlainForward where that is all there is to do, else with `function`.
+template <class Access, class Body>
+void withForward(const cuda::ArithmeticForward& function, Body body) {
+  using cuda::PlainEnd;
+  if constexpr (Access::lanes == cuda::kLanes<float>) {
+    // Even limits that nobody sets keep infinities away.
+    if (function.isPlain()) return withPlain<PlainEnd::Limits>(function, body);
+  } else if constexpr (Access::lanes == cuda::kLanes<Float16>) {
+    if (function.isPlain() && !function.hasLimits) {
+      if (!function.hasReLU) return withPlain<PlainEnd::Nothing>(function, body);
+      return body(cuda::PlainForward<ArithmeticOperation::Add, PlainEnd::ReLU>{});
+    }
+  }
+  body(function);
 }
 
 /// Calls body with PlainGradient where that is all there is to do, else with `function`.
@@ -195,12 +210,8 @@ class ElementPlan final : public Plan {
           withGradient<Access, inputs()>({problem, saved},
                                          [&](const auto& function) { start(inputs, function); });
         });
-      const auto forward = [&](const auto& function) { start(std::integral_constant<int, 2>(), function); };
-      const cuda::ArithmeticForward function(problem, saved);
-      // Of float32 memory is the bound in any case.
-      if constexpr (Access::lanes == cuda::kLanes<Float16>)
-        if (function.isPlain()) return withPlain(problem, forward);
-      forward(function);
+      withForward<Access>({problem, saved},
+                          [&](const auto& function) { start(std::integral_constant<int, 2>(), function); });
     });
   }
 

@@ -110,10 +110,14 @@ struct ArithmeticForward {
         hasReLU(problem.hasReLU),
         saved(savedViews) {}
 
-  /// Whether PlainForward gives the same.
+  /// Whether x and y are combined and nothing else, but for limits and a ReLU behind a sum.
   [[nodiscard]] bool isPlain() const {
     return !isComparison(operation) && (!hasReLU || operation == ArithmeticOperation::Add) && !hasScales &&
-           !hasLimits && bias == 0 && saved.mask.memory == nullptr && saved.quotient.memory == nullptr;
+           bias == 0 && saved.mask.memory == nullptr && saved.quotient.memory == nullptr;
+  }
+  /// r cut to the limits. Comparisons, because the minimum and maximum of two numbers drop NaN.
+  [[nodiscard]] __device__ static float limited(float r, float lowest, float maximum) {
+    return r > maximum ? maximum : r < lowest ? lowest : r;
   }
 
   template <class Values>
@@ -164,8 +168,7 @@ struct ArithmeticForward {
                   reinterpret_cast<float*>(saved.quotient.memory) + saved.quotient.offset(place));
     }
     if (!hasLimits && !hasReLU) return;
-    // Comparisons, because the minimum and maximum of two numbers drop NaN.
-    for (float& r : result.values) r = r > maximum ? maximum : r < lowest ? lowest : r;
+    for (float& r : result.values) r = limited(r, lowest, maximum);
   }
 
  private:
@@ -188,9 +191,14 @@ struct ArithmeticForward {
   }
 };
 
-/// x and y combined and nothing else, or a sum before a ReLU: ArithmeticForward where that is all there is to do.
-template <ArithmeticOperation operation, bool hasReLU = false>
+/// What follows where x and y are combined.
+enum class PlainEnd { Nothing, ReLU, Limits };
+
+/// ArithmeticForward where it isPlain().
+template <ArithmeticOperation operation, PlainEnd end>
 struct PlainForward {
+  float lowest, maximum;  ///< of limits
+
   template <class Values>
   __device__ void operator()(const ElementPlace& /*place*/, const Values (&in)[2], Values& result) const {
     if constexpr (operation == ArithmeticOperation::Divide) {
@@ -203,8 +211,13 @@ struct PlainForward {
         result.values[i] = operation == ArithmeticOperation::Add        ? x + y
                            : operation == ArithmeticOperation::Subtract ? x - y
                                                                         : x * y;
-        if constexpr (hasReLU) result.values[i] = kinkedLine(result.values[i], 0.0F);
       }
+    }
+#pragma unroll
+    for (float& r : result.values) {
+      if constexpr (end == PlainEnd::ReLU) r = kinkedLine(r, 0.0F);
+      // A sum that is -0 becomes 0, as with a bias: behind a ReLU the sign says which side it came from.
+      if constexpr (end == PlainEnd::Limits) r = ArithmeticForward::limited(r + 0.0F, lowest, maximum);
     }
   }
 };
