@@ -195,6 +195,10 @@ inline void addTrainingCases(std::vector<LossCase>& cases) {
         setFormats(training.problem, format, format);
         training.problem.labelGradient = {};
         cases.push_back(training);
+        LossCase lossOnly = training;
+        lossOnly.name += "LossOnly";
+        lossOnly.problem.gradient = {};
+        cases.push_back(lossOnly);
         training.name += "Smoothed";
         training.weight = 0.75;
         training.labelSmoothing = 0.125;

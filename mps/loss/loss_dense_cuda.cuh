@@ -2,16 +2,17 @@
 
 #include "mps/loss/loss_cuda.cuh"
 
-/// The losses that training asks for most: dense labels without weights, of which the sum and the gradient for the
-/// predictions are wanted. What other calls may have besides costs instructions at each element, even where it is
+/// The losses that training asks for most: dense labels without weights, of which the sum, the gradient for the
+/// predictions or both are wanted. What other calls may have besides costs instructions at each element, even where it is
 /// left out; here only the type is left.
 namespace mps::detail::cuda {
 
-/// Whether the kernels below compute a call. Its tensors take packs.
+/// Whether the kernels below compute a call, that of softmax with a gradient alone. Its tensors take packs.
 [[nodiscard]] inline bool isDenseLoss(const LossArguments& a) {
   return a.labelKind == LossLabels::Dense && a.weights.memory == nullptr && !a.perElement && !a.accumulate &&
-         a.gradient.memory != nullptr && a.labelGradient.memory == nullptr && !a.predictions.oneChannel &&
-         !a.labels.oneChannel && !a.gradient.oneChannel && !a.numbers.exactSoftMaxGradient;
+         (a.gradient.memory != nullptr || a.type != CNNLossType::SoftMaxCrossEntropy) &&
+         a.labelGradient.memory == nullptr && !a.predictions.oneChannel && !a.labels.oneChannel &&
+         !a.gradient.oneChannel && !a.numbers.exactSoftMaxGradient;
 }
 
 /// The first elements of an image, or of a pixel.
@@ -48,18 +49,20 @@ __global__ void __launch_bounds__(32 * kMostWarps, 4) lossDenseElements(LossArgu
   const Chunk chunk(a);
   const float factor = a.factor(chunk.image);
   const DenseAddresses<T> at(a, chunk.image, 0);
+  const bool hasGradient = a.gradient.memory != nullptr;
   double sum = 0;
   const auto compute = [&](std::uint32_t pack, const uint4& predictions, const uint4& labels) {
     const Lanes<T> y = valuesOf<T>(predictions);
     const Lanes<T> t = valuesOf<T>(labels);
-    Lanes<T> gradient;
     float ofPack = 0;
 #pragma unroll
-    for (int i = 0; i < lanes; ++i) {
-      ofPack += lossOf<ofHalf>(type, a.numbers, y.values[i], t.values[i]);
-      gradient.values[i] = factor * lossGradient<ofHalf>(type, a.numbers, y.values[i], t.values[i]);
-    }
+    for (int i = 0; i < lanes; ++i) ofPack += lossOf<ofHalf>(type, a.numbers, y.values[i], t.values[i]);
     sum += static_cast<double>(ofPack);
+    if (!hasGradient) return;
+    Lanes<T> gradient;
+#pragma unroll
+    for (int i = 0; i < lanes; ++i)
+      gradient.values[i] = factor * lossGradient<ofHalf>(type, a.numbers, y.values[i], t.values[i]);
     storeLanes(gradient, at.gradient + static_cast<std::int64_t>(pack) * lanes);
   };
   std::uint32_t pack = chunk.begin + threadIdx.x;
