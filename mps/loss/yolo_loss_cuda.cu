@@ -270,7 +270,7 @@ __device__ void countWeights(const Arguments& a, const Tile& tile) {
 }
 
 /// A block for each tile. First the confidences by a thread for each anchor; these, and 0 for everything else, are stored
-/// as they lie in memory; then a warp for each of the few anchors with an object stores the rest of it.
+/// as they lie in memory; then a warp for each other part of the few anchors with an object stores that.
 /// @tparam T of predictions, labels and a gradient without gaps, whose address is a multiple of 16; void: any
 template <class T>
 __global__ void __launch_bounds__(kThreads, 4) computeTiles(Arguments a) {
@@ -279,6 +279,8 @@ __global__ void __launch_bounds__(kThreads, 4) computeTiles(Arguments a) {
   __shared__ float losses[kThreads];
   __shared__ std::uint32_t objects[kThreads];
   __shared__ std::uint32_t objectCount;
+  constexpr std::uint32_t otherParts = kYOLOLossParts - 1;
+  __shared__ float lossesOfParts[otherParts * kThreads];
   const Tile tile(a);
   const bool hasAnchor = threadIdx.x < tile.anchors;
   const AnchorPlace at(a, tile, hasAnchor ? threadIdx.x : 0);
@@ -313,12 +315,17 @@ __global__ void __launch_bounds__(kThreads, 4) computeTiles(Arguments a) {
   if (a.elementLoss.memory != nullptr) storeConfidences<void>(a, tile, losses, a.elementLoss);
   if (objectCount > 0) {
     __syncthreads();  // what is stored below comes later
-    for (std::uint32_t i = threadIdx.x / kWarp; i < objectCount; i += kThreads / kWarp) {
-      const AnchorPlace object(a, tile, objects[i]);
+    for (std::uint32_t i = threadIdx.x / kWarp; i < otherParts * objectCount; i += kThreads / kWarp) {
+      const std::size_t other = i % otherParts;
+      const AnchorPlace object(a, tile, objects[i / otherParts]);
+      const float sum = finishPart<T>(a, object, other < kConfidence ? other : other + 1);
+      if (threadIdx.x % kWarp == 0) lossesOfParts[i] = sum;
+    }
+    __syncthreads();
+    for (std::uint32_t i = threadIdx.x; i < objectCount; i += kThreads) {
       float sum = 0;
-      for (std::size_t part = 0; part < kYOLOLossParts; ++part)
-        if (part != kConfidence) sum += finishPart<T>(a, object, part);
-      if (threadIdx.x % kWarp == 0) losses[objects[i]] += sum;
+      for (std::uint32_t other = 0; other < otherParts; ++other) sum += lossesOfParts[otherParts * i + other];
+      losses[objects[i]] += sum;
     }
     __syncthreads();
   }
