@@ -119,6 +119,17 @@ void benchSums(Bench& bench) {
                                        {.sourceRowOffset = static_cast<std::uint32_t>(row),
                                         .destinationRowOffset = static_cast<std::uint32_t>(row)}));
                   });
+  benchMatrices(bench, *MatrixCopy::create(device, kColumns, 1, true, false), Direction::Forward,
+                "1024 columns to as many rows", kColumns, 2,
+                [&](const auto& commandBuffer, const auto& matrices) {
+                  const DataType type = matrices[1]->dataType();
+                  const std::size_t rows = rowsOf(matrices);
+                  const auto result = Matrix::create(
+                      matrices[1]->data(),
+                      MatrixDescriptor::matrixDescriptor(kColumns, rows, rows * sizeInBytes(type), type));
+                  MatrixCopy::create(device, kColumns, rows, true, false)
+                      ->encode(commandBuffer, MatrixCopyDescriptor::descriptor(matrices[0], result, {}));
+                });
 }
 
 void benchLayers(Bench& bench) {

@@ -45,6 +45,15 @@ ReferenceTensor wholeOf(const TestMatrix& array) {
   tensor.values = readTensor(whole, array.buffer->contents());
   return tensor;
 }
+/// An array whose region is the whole matrix, for kernels that may write its frame.
+TestArray wholeArrayOf(const TestMatrix& matrix) {
+  TestArray array = matrix;
+  array.shape.height = static_cast<std::int64_t>(matrix.matrix->rows());
+  array.shape.channels = static_cast<std::int64_t>(matrix.matrix->columns());
+  array.firstByte = 0;
+  array.before = wholeOf(matrix);
+  return array;
+}
 
 // -------------------------------------------------------------------------------------------------
 // Sums
@@ -128,7 +137,8 @@ Words permuted(ConformRun& run, std::int64_t count) {
   return indices;
 }
 
-void runCopy(ConformRun& run, MatrixCopyProblem problem) {
+/// @param fromFirstColumn of both matrices, so that rows begin at multiples of 16 bytes
+void runCopy(ConformRun& run, MatrixCopyProblem problem, bool fromFirstColumn) {
   const RandomKind kind = isUnorm(run.format()) ? RandomKind::Positive : RandomKind::Uniform;
   const auto shapeOf = [&](bool isTransposed) {
     return isTransposed ? matrixOf(problem.columns, problem.rows, run.format())
@@ -136,23 +146,25 @@ void runCopy(ConformRun& run, MatrixCopyProblem problem) {
   };
   const TestMatrix source(run, shapeOf(problem.sourceIsTransposed), kind);
   const TestMatrix destination(run, shapeOf(problem.destinationIsTransposed), kind);
-  const Words offsets{1, 2, TestMatrix::kRow, TestMatrix::kColumn};
+  const Words offsets =
+      fromFirstColumn ? Words{1, 0, TestMatrix::kRow, 0} : Words{1, 2, TestMatrix::kRow, TestMatrix::kColumn};
   const Words rows = problem.hasRowIndices ? permuted(run, destination.shape.height) : Words();
   const Words columns = problem.hasColumnIndices ? permuted(run, destination.shape.channels) : Words();
-  const ReferenceTensor whole = wholeOf(destination);
+  const TestArray whole = wholeArrayOf(destination);
   const auto kernel = MatrixCopy::create(run.device(), static_cast<std::size_t>(problem.rows),
                                          static_cast<std::size_t>(problem.columns),
                                          problem.sourceIsTransposed, problem.destinationIsTransposed);
   const std::vector<std::shared_ptr<Matrix>> sources{source.matrix};
   const std::vector<std::shared_ptr<Matrix>> destinations{destination.matrix};
   const auto indices = [&](const Words& words) { return words.empty() ? nullptr : vectorOf(run, words); };
-  if (!encodeMatrices(run, {&source}, {&destination}, [&](const auto& commandBuffer) {
+  const TestArray& written = fromFirstColumn ? whole : destination;
+  if (!encodeMatrices(run, {&source}, {&written}, [&](const auto& commandBuffer) {
         kernel->encode(commandBuffer, MatrixCopyDescriptor(sources, destinations, vectorOf(run, offsets)),
                        indices(rows), 0, indices(columns), 0);
       }))
     return;
-  run.check(matrixCopyReference(problem, wholeOf(source), whole, offsets, rows, columns),
-            wholeOf(destination).values, run.format(), Zeros::Expected);
+  run.check(matrixCopyReference(problem, wholeOf(source), whole.before, offsets, rows, columns), whole.read(),
+            run.format(), Zeros::Expected);
 }
 
 void conformMatrixCopies(Conform& conform) {
@@ -171,7 +183,10 @@ void conformMatrixCopies(Conform& conform) {
           problem.destinationIsTransposed = (flags & 2) != 0;
           problem.hasRowIndices = (flags & 4) != 0;
           problem.hasColumnIndices = (flags & 8) != 0;
-          cases.push_back({size.name, [=](ConformRun& run) { runCopy(run, problem); }});
+          cases.push_back({size.name, [=](ConformRun& run) { runCopy(run, problem, false); }});
+          if (!problem.hasRowIndices && !problem.hasColumnIndices)
+            cases.push_back(
+                {size.name + "FromFirstColumn", [=](ConformRun& run) { runCopy(run, problem, true); }});
         }
       conformRow(conform,
                  {"MatrixCopy", Direction::Forward, format, std::string(implementation.name), Tier::Exact},
