@@ -145,8 +145,9 @@ class BatchNormalizationPlan final : public Plan {
     const cuda::SourceView source(problem_.source, operands.source);
     const cuda::SourceView gradient(problem_.gradient, operands.gradient);
     const cuda::ResultView destination(problem_.destination, operands.destination);
-    const ChannelGrid grid =
-        sumsUp() ? sumGrid(Access::lanes) : ChannelGrid(shape(), Access::lanes, kPixelsOfMap);
+    // Mostly one kernel sums over the pixels that the next one maps.
+    const ChannelGrid grid = sumsUp() ? sumGrid(Access::lanes).interleaved()
+                                      : ChannelGrid(shape(), Access::lanes, kPixelsOfMap).reversed();
     sums.chunks = grid.grid.x;
     const auto start = [&](auto* kernel, const auto&... arguments) {
       mtl::cuda::launch(stream, kernel, grid.grid, grid.block, 0, arguments...);

@@ -39,6 +39,8 @@ struct ChannelGrid {
   std::uint32_t pixels = 0;
   std::uint32_t pixelsPerChunk = 0;
   bool isRow = false;  ///< whether the pixels are those of one row
+  bool isInterleaved = false;
+  bool isReversed = false;
   dim3 grid;
   dim3 block;
 
@@ -71,14 +73,31 @@ struct ChannelGrid {
     grid = dim3(static_cast<unsigned>(divideUp(pixels, pixelsPerChunk)), static_cast<unsigned>(ofChannels));
   }
 
+  /// The same with chunks that alternate: all blocks together go over the pixels once, from the first to the last. Then the
+  /// last ones of all are left in the cache.
+  [[nodiscard]] ChannelGrid interleaved() const {
+    ChannelGrid other = *this;
+    other.isInterleaved = true;
+    return other;
+  }
+  /// The same with the last chunk first, of which the cache may have something.
+  [[nodiscard]] ChannelGrid reversed() const {
+    ChannelGrid other = *this;
+    other.isReversed = true;
+    return other;
+  }
+
   [[nodiscard]] __device__ std::uint32_t pack() const { return blockIdx.y * blockDim.x + threadIdx.x; }
 
-  /// The first of this thread's pixels, which lie blockDim.y apart, and where they end.
+  /// The first of this thread's pixels, how far they lie apart, and where they end.
   [[nodiscard]] __device__ std::uint32_t firstPixel() const {
-    return blockIdx.x * pixelsPerChunk + threadIdx.y;
+    return chunk() * (isInterleaved ? blockDim.y : pixelsPerChunk) + threadIdx.y;
+  }
+  [[nodiscard]] __device__ std::uint32_t step() const {
+    return isInterleaved ? blockDim.y * gridDim.x : blockDim.y;
   }
   [[nodiscard]] __device__ std::uint32_t endOfPixels() const {
-    return min((blockIdx.x + 1) * pixelsPerChunk, pixels);
+    return isInterleaved ? pixels : min((chunk() + 1) * pixelsPerChunk, pixels);
   }
   [[nodiscard]] __device__ ElementPlace placeOf(std::uint32_t pixel, std::uint32_t channel) const {
     if (isRow) return {0, 0, static_cast<std::int32_t>(pixel), static_cast<std::int32_t>(channel)};
@@ -89,6 +108,9 @@ struct ChannelGrid {
   }
 
  private:
+  [[nodiscard]] __device__ std::uint32_t chunk() const {
+    return isReversed ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
+  }
   static std::int64_t divideUp(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 };
 
@@ -110,7 +132,7 @@ class StagedPixels {
 #pragma unroll
     for (int k = 0; k < inputs; ++k) {
       next_[k] = addressOf(sources[k], placeOf(grid.firstPixel()));
-      step_[k] = static_cast<std::int64_t>(blockDim.y) * sources[k].pixel * kBytesPerLane;
+      step_[k] = static_cast<std::int64_t>(grid.step()) * sources[k].pixel * kBytesPerLane;
     }
   }
 
@@ -171,9 +193,10 @@ template <class Access, bool byImage, int inputs, class Finish>
 __device__ void forEachPixel(const ChannelGrid& grid, std::uint32_t channel,
                              const SourceView (&sources)[inputs], Finish finish) {
   const std::uint32_t end = grid.endOfPixels();
+  const std::uint32_t step = grid.step();
   typename Access::Fetched fetched[inputs];
   if constexpr (Access::lanes == 1) {
-    for (std::uint32_t pixel = grid.firstPixel(); pixel < end; pixel += blockDim.y) {
+    for (std::uint32_t pixel = grid.firstPixel(); pixel < end; pixel += step) {
       ElementPlace place = grid.placeOf(pixel, channel);
       if constexpr (byImage) place.image = static_cast<std::int32_t>(blockIdx.z);
 #pragma unroll
@@ -185,14 +208,14 @@ __device__ void forEachPixel(const ChannelGrid& grid, std::uint32_t channel,
     using Staged = StagedPixels<Access, byImage, inputs>;
     Staged staged(grid, channel, sources);
     for (int slot = 0; slot < Staged::kAhead; ++slot)
-      staged.fetch(grid.firstPixel() + static_cast<std::uint32_t>(slot) * blockDim.y, slot);
+      staged.fetch(grid.firstPixel() + static_cast<std::uint32_t>(slot) * step, slot);
     int slot = 0;
-    for (std::uint32_t pixel = grid.firstPixel(); pixel < end; pixel += blockDim.y) {
+    for (std::uint32_t pixel = grid.firstPixel(); pixel < end; pixel += step) {
       staged.template waitForAllBut<Staged::kAhead - 1>();
 #pragma unroll
       for (int k = 0; k < inputs; ++k) fetched[k] = staged.pack(slot, k);
       finish(staged.placeOf(pixel), fetched);
-      staged.fetch(pixel + Staged::kAhead * blockDim.y, slot);
+      staged.fetch(pixel + Staged::kAhead * step, slot);
       slot = slot == Staged::kAhead - 1 ? 0 : slot + 1;
     }
   }
