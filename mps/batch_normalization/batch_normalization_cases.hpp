@@ -84,13 +84,33 @@ inline std::vector<NeuronCase> batchNormalizationNeurons(std::int64_t channels) 
       {.neuron = neuron(Sigmoid)},
       {.neuron = neuron(ReLUN, 0.0F, 1.0F)},
       {.neuron = neuron(GeLU)},
+      {.neuron = neuron(TanH, 0.75F, 1.5F)},
+      {.neuron = neuron(Linear, 0.75F, 0.25F)},
+      {.neuron = neuron(HardSigmoid, 0.5F, 0.25F)},
+      {.neuron = neuron(SoftPlus, 1.0F, 1.5F)},
+      {.neuron = neuron(SoftSign)},
+      {.neuron = neuron(ELU, 0.75F)},
+      {.neuron = neuron(Exponential, 0.5F, 0.25F, -1.0F)},
   };
 }
 
-/// Whether a case runs in combination with a neuron: every neuron on small tensors, two of them on all.
+/// Whether a case runs in combination with a neuron: two of them on all tensors, those from TanH on where four channels
+/// are a pixel, all others on small tensors.
 inline bool isTested(const BatchNormalizationTensors& tensors, const NNNeuronDescriptor& neuron) {
+  using enum CNNNeuronType;
   const bool isSmall = tensors.images * tensors.height * tensors.width * tensors.channels < 600;
-  return isSmall || neuron.neuronType() == CNNNeuronType::None || neuron.neuronType() == CNNNeuronType::PReLU;
+  switch (neuron.neuronType()) {
+    case None:
+    case PReLU:
+      return true;
+    case ReLU:
+    case Sigmoid:
+    case ReLUN:
+    case GeLU:
+      return isSmall;
+    default:
+      return tensors.channels == 4;
+  }
 }
 
 }  // namespace mps::detail

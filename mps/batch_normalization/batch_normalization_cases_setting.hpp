@@ -120,6 +120,7 @@ class BatchNormalizationSetting {
         both.magnitude.insert(both.magnitude.end(), sums.variance.magnitude.begin(),
                               sums.variance.magnitude.end());
         check(both, statisticsGradients_);
+        if (problem.storesDataGradient()) check(expected(problem), destination_);
         return;
       }
       case BatchNormalizationOperation::Forward:

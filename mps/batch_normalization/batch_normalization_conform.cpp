@@ -170,10 +170,12 @@ void addPlanCases(std::vector<ConformCase>& cases, const BatchNormalizationImple
       if (!isTested(tensors, item.neuron) || (operation == Operation::Statistics && hasNeuron)) continue;
       if (tier == Tier::Exact && !isExact(operation, item.neuron)) continue;
       for (const bool isConstant : {false, true}) {
-        if (isConstant && operation != Operation::Gradient) continue;
+        const bool isSumOfGradients = operation == Operation::StatisticsGradient;
+        if (isConstant && operation != Operation::Gradient && !isSumOfGradients) continue;
         BatchNormalizationProblem problem =
             tensors.problem(operation, item.neuron, formats.source, formats.result);
         problem.hasConstantStatistics = isConstant;
+        if (isConstant && isSumOfGradients) problem.destination = tensors.shape(formats.result, 1);
         for (const bool isAligned : {false, true})
           cases.push_back({tensors.name + ": " + problem.describe(),
                            [=](ConformRun& run) { runPlan(run, implementation, problem, tier, isAligned); }});

@@ -445,11 +445,39 @@ class ElementPlan final : public ChannelPlan {
   }
 };
 
+/// B, G and dx, which does not depend on them.
+class BothGradientsPlan final : public Plan {
+ public:
+  explicit BothGradientsPlan(const BatchNormalizationProblem& problem)
+      : sums_(problem), data_(dataOf(problem)) {}
+  [[nodiscard]] std::size_t scratchBytes() const override {
+    return std::max(sums_.scratchBytes(), data_.scratchBytes());
+  }
+  [[nodiscard]] bool canAccumulate() const override { return sums_.canAccumulate(); }
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    sums_.run(stream, operands);
+    Operands ofData = operands;
+    ofData.accumulate = false;
+    data_.run(stream, ofData);
+  }
+
+ private:
+  static BatchNormalizationProblem dataOf(BatchNormalizationProblem problem) {
+    problem.operation = Operation::Gradient;
+    return problem;
+  }
+
+  StatisticsGradientPlan sums_;
+  ElementPlan data_;
+};
+
 Preparation prepareTiles(const BatchNormalizationProblem& problem) {
   switch (problem.operation) {
     case Operation::Statistics:
       return std::make_shared<const StatisticsPlan>(problem);
     case Operation::StatisticsGradient:
+      if (problem.storesDataGradient()) return std::make_shared<const BothGradientsPlan>(problem);
       return std::make_shared<const StatisticsGradientPlan>(problem);
     case Operation::Forward:
     case Operation::Gradient:
@@ -472,7 +500,7 @@ std::string BatchNormalizationProblem::describe() const {
   text << ", epsilon " << epsilon << ", " << source.describe();
   if (operation == Operation::StatisticsGradient || operation == Operation::Gradient)
     text << ", gradient " << gradient.describe();
-  if (operation == Operation::Forward || operation == Operation::Gradient)
+  if (operation == Operation::Forward || operation == Operation::Gradient || storesDataGradient())
     text << " -> " << destination.describe();
   return text.str();
 }

@@ -53,12 +53,13 @@ class BatchNormalizationPlan final : public Plan {
     // What is not read has no format to agree with.
     TensorShape* const source = problem.readsSource() && !sumsUp() ? &problem_.source : nullptr;
     TensorShape* const gradient = hasGradient() ? &problem_.gradient : nullptr;
-    format_ = cuda::commonFormat({&shape(), source, gradient});
+    TensorShape* const both = problem.storesDataGradient() ? &problem_.destination : nullptr;
+    format_ = cuda::commonFormat({&shape(), source, gradient, both});
     if (format_ != ImageFeatureChannelFormat::Float32 && format_ != ImageFeatureChannelFormat::Float16)
       return;
     const auto lanes = static_cast<std::int64_t>(16 / bytesPerChannel(format_));
-    cuda::widenPixels({&shape(), source, gradient}, lanes);
-    cuda::joinAxes({&shape(), source, gradient}, cuda::JoinedAxes::AllPixels);
+    cuda::widenPixels({&shape(), source, gradient, both}, lanes);
+    cuda::joinAxes({&shape(), source, gradient, both}, cuda::JoinedAxes::AllPixels);
   }
 
   [[nodiscard]] std::size_t scratchBytes() const override { return sumsOffset() + sumBytes(); }
@@ -92,7 +93,13 @@ class BatchNormalizationPlan final : public Plan {
   [[nodiscard]] bool takesPacks(const Operands& operands) const {
     return (!problem_.readsSource() || cuda::takesLanes(problem_.source, operands.source)) &&
            (!hasGradient() || cuda::takesLanes(problem_.gradient, operands.gradient)) &&
-           (sumsUp() || cuda::takesLanes(problem_.destination, operands.destination));
+           ((sumsUp() && !problem_.storesDataGradient()) ||
+            cuda::takesLanes(problem_.destination, operands.destination));
+  }
+  /// Whether the kernel that sums gradients stores those of the source.
+  [[nodiscard]] bool sumsAndStores(const Operands& operands) const {
+    return problem_.storesDataGradient() && neuron_.type != CNNNeuronType::None &&
+           operands.destination != operands.source && operands.destination != operands.gradient;
   }
 
   // Scratch memory: numbers of channels, slopes of PReLU, sums of chunks.
@@ -146,24 +153,30 @@ class BatchNormalizationPlan final : public Plan {
     const cuda::SourceView gradient(problem_.gradient, operands.gradient);
     const cuda::ResultView destination(problem_.destination, operands.destination);
     // Mostly one kernel sums over the pixels that the next one maps.
-    const ChannelGrid grid = sumsUp() ? sumGrid(Access::lanes).interleaved()
-                                      : ChannelGrid(shape(), Access::lanes, kPixelsOfMap).reversed();
-    sums.chunks = grid.grid.x;
-    const auto start = [&](auto* kernel, const auto&... arguments) {
+    const ChannelGrid chunks = sumGrid(Access::lanes).interleaved();
+    const ChannelGrid map = ChannelGrid(shape(), Access::lanes, kPixelsOfMap).reversed();
+    sums.chunks = chunks.grid.x;
+    const auto start = [&](auto* kernel, const ChannelGrid& grid, const auto&... arguments) {
       mtl::cuda::launch(stream, kernel, grid.grid, grid.block, 0, arguments...);
     };
     if (problem_.operation == Operation::Statistics)
-      return start(cuda::sumMoments<Access, false>, grid, channels_, source, sums);
+      return start(cuda::sumMoments<Access, false>, chunks, chunks, channels_, source, sums);
     withNeuron<Access>(neuron_.type, [&](auto kind) {
       if (problem_.operation == Operation::Forward)
-        start(cuda::normalizePixels<Access, kind()>,
-              cuda::NormalizeArguments{grid, source, destination, numbers(operands), neuron_});
-      else if (problem_.operation == Operation::StatisticsGradient)
-        start(cuda::sumGradients<Access, kind()>, grid, source, gradient, numbers(operands), neuron_, sums);
-      else
-        start(cuda::gradientOfPixels<Access, kind()>,
-              cuda::DataGradientArguments{grid, gradient, source, destination, numbers(operands), neuron_,
-                                          problem_.hasConstantStatistics, operands.accumulate});
+        return start(cuda::normalizePixels<Access, kind()>, map,
+                     cuda::NormalizeArguments{map, source, destination, numbers(operands), neuron_});
+      const auto sumUp = [&](auto* kernel) {
+        start(kernel, chunks, chunks, source, gradient, numbers(operands), neuron_, sums, destination);
+      };
+      if constexpr (kind() != FusedNeuron::None)
+        if (sumsAndStores(operands)) return sumUp(cuda::sumGradients<Access, kind(), true>);
+      if (problem_.operation == Operation::StatisticsGradient)
+        sumUp(cuda::sumGradients<Access, kind(), false>);
+      if (problem_.operation == Operation::Gradient || problem_.storesDataGradient())
+        start(cuda::gradientOfPixels<Access, kind()>, map,
+              cuda::DataGradientArguments{map, gradient, source, destination, numbers(operands), neuron_,
+                                          problem_.hasConstantStatistics,
+                                          operands.accumulate && !problem_.storesDataGradient()});
     });
   }
 

@@ -13,12 +13,27 @@ enum class FusedNeuron { None, Kink, Any };
 
 /// Threads of a block that joins chunks.
 inline constexpr unsigned kJoinThreads = 1024;
-static __device__ __noinline__ float valueOfAny(NeuronNumbers neuron, float slope, float z) {
-  return neuronValue(neuron.type, neuron, slope, z);
+
+/// @name f(z), or f'(z). Calls and choices of a formula take their time, so packs ask for four at once
+/// @{
+template <bool ofDerivative>
+static __device__ __noinline__ float ofAny(NeuronNumbers neuron, float slope, float z) {
+  return ofDerivative ? neuronDerivative(neuron.type, neuron, slope, z)
+                      : neuronValue(neuron.type, neuron, slope, z);
 }
-static __device__ __noinline__ float derivativeOfAny(NeuronNumbers neuron, float slope, float z) {
-  return neuronDerivative(neuron.type, neuron, slope, z);
+template <bool ofDerivative>
+static __device__ __noinline__ float4 fourOfAny(NeuronNumbers neuron, float4 slopes, float4 z) {
+  float4 result{};
+  withConstantType(neuron.type, [&](auto type) {
+    const auto one = [&](float slope, float input) {
+      return ofDerivative ? neuronDerivative(type(), neuron, slope, input)
+                          : neuronValue(type(), neuron, slope, input);
+    };
+    result = {one(slopes.x, z.x), one(slopes.y, z.y), one(slopes.z, z.z), one(slopes.w, z.w)};
+  });
+  return result;
 }
+/// @}
 
 /// The parameters of a call.
 struct ChannelParameters {
@@ -69,6 +84,7 @@ struct PackNumbers {
 /// z, and the neuron behind it, of a pack of channels.
 template <int lanes, FusedNeuron kind>
 struct PackFunction {
+  static constexpr bool knowsFinite = kind == FusedNeuron::Kink;
   PackNumbers<lanes> mean, scale, beta, slope;
   NeuronNumbers neuron;
 
@@ -82,23 +98,76 @@ struct PackFunction {
   [[nodiscard]] __device__ float z(int lane, float x) const {
     return (x - mean.values[lane]) * scale.values[lane] + beta.values[lane];
   }
-  [[nodiscard]] __device__ float value(int lane, float x) const {
-    const float input = z(lane, x);
-    if constexpr (kind == FusedNeuron::None)
-      return input;
-    else if constexpr (kind == FusedNeuron::Kink)
-      return kinkedLine(input, slope.values[lane]);
-    else
-      return valueOfAny(neuron, slope.values[lane], input);
+  /// f(z)
+  template <class Values>
+  [[nodiscard]] __device__ Values valuesOf(Values x) const {
+#pragma unroll
+    for (int lane = 0; lane < lanes; ++lane) {
+      x.values[lane] = z(lane, x.values[lane]);
+      if constexpr (kind == FusedNeuron::Kink)
+        x.values[lane] = kinkedLine(x.values[lane], slope.values[lane]);
+    }
+    if constexpr (kind == FusedNeuron::Any) applyAny<false>(x.values);
+    return x;
   }
   /// dy f'(z)
-  [[nodiscard]] __device__ float gradient(int lane, float dy, float x) const {
-    if constexpr (kind == FusedNeuron::None)
+  template <class Values>
+  [[nodiscard]] __device__ Values gradientsOf(const Values& dy, Values x) const {
+    if constexpr (kind == FusedNeuron::None) {
       return dy;
-    else if constexpr (kind == FusedNeuron::Kink)
-      return dy * kinkedSlope(z(lane, x), slope.values[lane]);
-    else
-      return dy * derivativeOfAny(neuron, slope.values[lane], z(lane, x));
+    } else {
+#pragma unroll
+      for (int lane = 0; lane < lanes; ++lane) {
+        x.values[lane] = z(lane, x.values[lane]);
+        if constexpr (kind == FusedNeuron::Kink)
+          x.values[lane] = kinkedSlope(x.values[lane], slope.values[lane]);
+      }
+      if constexpr (kind == FusedNeuron::Any) applyAny<true>(x.values);
+#pragma unroll
+      for (int lane = 0; lane < lanes; ++lane) x.values[lane] = dy.values[lane] * x.values[lane];
+      return x;
+    }
+  }
+  /// The same of ReLU and PReLU for finite halves, if watchNumbers() found none that is too large: without what a NaN
+  /// would need.
+  template <class Values>
+  [[nodiscard]] __device__ Values gradientsOfFinite(const Values& dy, Values x) const {
+    static_assert(knowsFinite);
+#pragma unroll
+    for (int lane = 0; lane < lanes; ++lane)
+      x.values[lane] = dy.values[lane] * (z(lane, x.values[lane]) < 0.0F ? slope.values[lane] : 1.0F);
+    return x;
+  }
+  /// Numbers from 2^58 on count as infinite: with smaller ones neither z nor a gradient of halves is too large.
+  template <class Watch>
+  __device__ void watchNumbers(Watch& watch) const {
+    constexpr float factor = 0x1p70F;
+#pragma unroll
+    for (int lane = 0; lane < lanes; ++lane) {
+      watch.see(factor * mean.values[lane]);
+      watch.see(factor * scale.values[lane]);
+      watch.see(factor * beta.values[lane]);
+      watch.see(factor * slope.values[lane]);
+    }
+  }
+
+ private:
+  template <bool ofDerivative>
+  __device__ void applyAny(float (&zs)[lanes]) const {
+    if constexpr (lanes % 4 == 0) {
+#pragma unroll
+      for (int i = 0; i < lanes; i += 4) {
+        const float(&s)[lanes] = slope.values;
+        const float4 four = fourOfAny<ofDerivative>(neuron, {s[i], s[i + 1], s[i + 2], s[i + 3]},
+                                                    {zs[i], zs[i + 1], zs[i + 2], zs[i + 3]});
+        zs[i] = four.x;
+        zs[i + 1] = four.y;
+        zs[i + 2] = four.z;
+        zs[i + 3] = four.w;
+      }
+    } else {
+      for (int i = 0; i < lanes; ++i) zs[i] = ofAny<ofDerivative>(neuron, slope.values[i], zs[i]);
+    }
   }
 };
 
@@ -136,11 +205,8 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) normalizePixels(Norm
   const PackFunction<lanes, kind> function(a.numbers, pack * lanes, a.neuron);
   forEachPixel<Access, false, 1>(a.grid, pack * lanes, {a.source},
                                  [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[1]) {
-                                   typename Access::Values values = Access::valuesOf(fetched[0]);
-#pragma unroll
-                                   for (int lane = 0; lane < lanes; ++lane)
-                                     values.values[lane] = function.value(lane, values.values[lane]);
-                                   Access::store(values, a.destination, place);
+                                   Access::store(function.valuesOf(Access::valuesOf(fetched[0])),
+                                                 a.destination, place);
                                  });
 }
 
@@ -166,12 +232,13 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) gradientOfPixels(Dat
   const PackNumbers<lanes> factor(a.numbers, ChannelNumbers::Factor, channel);
   forEachPixel<Access, false, 2>(a.grid, channel, {a.gradient, a.source},
                                  [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[2]) {
-                                   typename Access::Values values = Access::valuesOf(fetched[0]);
+                                   const typename Access::Values dy = Access::valuesOf(fetched[0]);
                                    const typename Access::Values x =
-                                       a.source.memory == nullptr ? values : Access::valuesOf(fetched[1]);
+                                       a.source.memory == nullptr ? dy : Access::valuesOf(fetched[1]);
+                                   typename Access::Values values = function.gradientsOf(dy, x);
 #pragma unroll
                                    for (int lane = 0; lane < lanes; ++lane) {
-                                     float g = function.gradient(lane, values.values[lane], x.values[lane]);
+                                     float g = values.values[lane];
                                      if (!a.hasConstantStatistics)
                                        g = fmaf(-(x.values[lane] - function.mean.values[lane]),
                                                 factor.values[lane], g - meanGradient.values[lane]);
@@ -184,11 +251,11 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) gradientOfPixels(Dat
 // Sums over pixels, in float64
 // -----------------------------------------------------------------------------------
 
-/// sum g and sum g (x - mean) of each chunk.
-template <class Access, FusedNeuron kind>
+/// sum g and sum g (x - mean) of each chunk. @tparam stores scale g, too, not to the memory of source or gradient
+template <class Access, FusedNeuron kind, bool stores>
 __global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
     sumGradients(ChannelGrid grid, SourceView source, SourceView gradient, ChannelNumbers numbers,
-                 NeuronNumbers neuron, ChunkSums sums) {
+                 NeuronNumbers neuron, ChunkSums sums, ResultView destination) {
   constexpr int lanes = Access::lanes;
   const std::uint32_t pack = grid.pack();
   const bool isInside = pack < grid.packs;
@@ -201,10 +268,16 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2)
     for (int lane = 0; lane < lanes; ++lane) mean[lane] = static_cast<double>(function.mean.values[lane]);
     if constexpr (kind == FusedNeuron::None)
       addGradients<Access, false, true>(grid, source, gradient, mean, SameGradient(), first, second);
+    else if constexpr (stores)
+      addGradients<Access, false, (lanes > 1)>(grid, source, gradient, mean, function, first, second,
+                                               [&](const ElementPlace& place, typename Access::Values g) {
+#pragma unroll
+                                                 for (int lane = 0; lane < lanes; ++lane)
+                                                   g.values[lane] *= function.scale.values[lane];
+                                                 Access::store(g, destination, place);
+                                               });
     else
-      addGradients<Access, false, kind == FusedNeuron::Kink>(
-          grid, source, gradient, mean,
-          [&](int lane, float dy, float x) { return function.gradient(lane, dy, x); }, first, second);
+      addGradients<Access, false, (lanes > 1)>(grid, source, gradient, mean, function, first, second);
   }
   storeChunk(sums, pack, isInside, first, second);
 }

@@ -93,6 +93,17 @@ TEST(BatchNormalizationPlan, StatisticsGradientOfOneAndSeveralParts) {
               [](const BatchNormalizationProblem& problem) { check(problem, Tier::Bounded); });
 }
 
+TEST(BatchNormalizationPlan, StatisticsGradientBesideTheOneOfTheSource) {
+  for (const BatchNormalizationTensors& tensors : batchNormalizationTensors())
+    for (const NeuronCase& item : batchNormalizationNeurons(tensors.channels)) {
+      if (!isTested(tensors, item.neuron)) continue;
+      BatchNormalizationProblem problem = tensors.problem(StatisticsGradient, item.neuron, Float32, Float16);
+      problem.hasConstantStatistics = true;
+      problem.destination = tensors.shape(Float16, 1);
+      check(problem, Tier::Bounded);
+    }
+}
+
 TEST(BatchNormalizationPlan, Gradient) {
   forEachCase(Gradient, [](BatchNormalizationProblem problem) {
     check(problem, Tier::Bounded);

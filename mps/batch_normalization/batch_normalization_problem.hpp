@@ -33,7 +33,7 @@ enum class BatchNormalizationOperation : std::uint8_t {
 /// |---|---|---|---|---|
 /// | source | x | x | x | x (not with constant statistics and no neuron) |
 /// | gradient | | | dy | dy |
-/// | destination | | y | | dx |
+/// | destination | | y | dx with constant statistics, or none | dx |
 /// | parameters[0], [1] | | gamma, beta | gamma, beta | gamma, beta |
 /// | parameters[2], [3] | mean, variance, written | mean, variance | mean, variance | mean, variance |
 /// | parameters[4] | mean, M2 (written) | | B, G (written) | B, G |
@@ -43,13 +43,13 @@ enum class BatchNormalizationOperation : std::uint8_t {
 ///
 /// parameters[4] is float64, two values per channel, one kind after the other; M2 is the sum of squared
 /// differences from the mean. The others are float32. Operands::accumulate: Statistics and StatisticsGradient
-/// go on from what parameters[4] holds, Gradient adds to a float32 destination. Destinations may be the memory
+/// go on from what parameters[4] holds and write dx anew, Gradient adds to a float32 destination. Destinations may be the memory
 /// of source or gradient, where formats and strides are equal.
 struct BatchNormalizationProblem {
   BatchNormalizationOperation operation = BatchNormalizationOperation::Forward;
   NNNeuronDescriptor neuron;  ///< PReLU: one slope for each channel
   float epsilon = 0;
-  bool hasConstantStatistics = false;  ///< Gradient: mean and variance are not those of this batch
+  bool hasConstantStatistics = false;  ///< of dx: mean and variance are not those of this batch
   TensorShape source;
   TensorShape gradient;
   TensorShape destination;
@@ -67,6 +67,10 @@ struct BatchNormalizationProblem {
   /// "batch normalization gradient, ReLU a=0, epsilon 0.001, 8x28x28x64 float32, gradient ... -> ...".
   [[nodiscard]] std::string describe() const;
 
+  /// Whether the sums of StatisticsGradient are not all that it stores.
+  [[nodiscard]] bool storesDataGradient() const {
+    return operation == BatchNormalizationOperation::StatisticsGradient && destination.channels > 0;
+  }
   /// Whether a plan looks at Operands::source.
   [[nodiscard]] bool readsSource() const {
     return operation != BatchNormalizationOperation::Gradient || !hasConstantStatistics ||

@@ -66,11 +66,13 @@ void recordColumnGradients(const MatrixEncoding& encoding, const BatchNormalizat
   problem.source = x.pixels();
   problem.gradient = dy.pixels();
   BatchOperand sums;
-  if (!settings.hasConstantStatistics || gradients.gamma || gradients.beta) {
+  // The sums and the rest at once, where the latter does not depend on the sums.
+  const bool storesBoth = settings.hasConstantStatistics && (gradients.gamma || gradients.beta);
+  if (storesBoth || !settings.hasConstantStatistics) {
     problem.operation = BatchNormalizationOperation::StatisticsGradient;
-    problem.hasConstantStatistics = false;
+    if (storesBoth) problem.destination = gradients.data.pixels();
     PreparedCall prepared = prepare(encoding, problem);
-    prepared.writesDestination = false;
+    prepared.writesDestination = storesBoth;
     setNumbers(prepared, numbers);
     sums = sumsOf(encoding, x);
     // What nobody asks for is written, too.
@@ -85,12 +87,13 @@ void recordColumnGradients(const MatrixEncoding& encoding, const BatchNormalizat
     prepared.parameters[5] = MatrixEncoding::parameter(gamma, true);
     prepared.parameters[6] = MatrixEncoding::parameter(beta, true);
     prepared.parameters[7] = MatrixEncoding::parameter(statistics, true);
-    encoding.record(prepared, {.source = &x, .gradient = &dy});
+    encoding.record(prepared,
+                    {.source = &x, .gradient = &dy, .destination = storesBoth ? &gradients.data : nullptr});
     if (gradients.gamma) encoding.storeFloat32(gamma, *gradients.gamma);
     if (gradients.beta) encoding.storeFloat32(beta, *gradients.beta);
+    if (storesBoth) return;
   }
   problem.operation = BatchNormalizationOperation::Gradient;
-  problem.hasConstantStatistics = settings.hasConstantStatistics;
   problem.destination = gradients.data.pixels();
   PreparedCall prepared = prepare(encoding, problem);
   setNumbers(prepared, numbers);

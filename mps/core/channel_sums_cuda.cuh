@@ -62,6 +62,12 @@ struct FiniteWatch {
     memcpy(&both, &bits, sizeof both);
     halves = __hfma2(both, __half2{}, halves);
   }
+  __device__ void seeHalves(const uint4& pack) {
+    seeHalves(pack.x);
+    seeHalves(pack.y);
+    seeHalves(pack.z);
+    seeHalves(pack.w);
+  }
   [[nodiscard]] __device__ bool allFinite() const {
     const float2 both = __half22float2(halves);
     return sum + both.x + both.y == 0.0F;
@@ -72,6 +78,8 @@ struct FiniteWatch {
 template <class Access>
 struct ConvertedPack {
   static constexpr double factor = 1;
+  static constexpr double gradientFactor = 1;
+  static constexpr bool areSmall = false;
   double values[Access::lanes];
 
   __device__ ConvertedPack(const typename Access::Fetched& fetched, FiniteWatch& /*watch*/) {
@@ -79,7 +87,7 @@ struct ConvertedPack {
 #pragma unroll
     for (int lane = 0; lane < Access::lanes; ++lane) values[lane] = static_cast<double>(from.values[lane]);
   }
-  __device__ static double widen(float value, FiniteWatch& /*watch*/) {
+  __device__ static double widen(float value) {
     return static_cast<double>(value);
   }
 };
@@ -102,6 +110,8 @@ template <class T>
 struct MovedPack {
   static constexpr bool isHalf = sizeof(T) == 2;
   static constexpr double factor = isHalf ? kMovedHalfFactor : kMovedFloatFactor;
+  static constexpr double gradientFactor = kMovedFloatFactor;  ///< of what widen() gives
+  static constexpr bool areSmall = isHalf;                     ///< far from the ends of float32
   double values[kLanes<T>];
 
   __device__ MovedPack(const uint4& pack, FiniteWatch& watch) {
@@ -118,9 +128,9 @@ struct MovedPack {
       }
     }
   }
-  __device__ static double widen(float value, FiniteWatch& watch) {
-    watch.see(value);
-    return movedFloat(__float_as_uint(value)) * kMovedFloatFactor;
+  /// @param value that is finite
+  __device__ static double widen(float value) {
+    return movedFloat(__float_as_uint(value));
   }
 };
 template <class Access>
@@ -180,27 +190,56 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, Access::lanes == 4 ? 4 
 }
 
 /// g where it is dy.
-struct SameGradient {};
+struct SameGradient {
+  static constexpr bool knowsFinite = false;
+  __device__ void watchNumbers(FiniteWatch& /*watch*/) const {}
+};
+struct IgnoredGradients {
+  template <class Values>
+  __device__ void operator()(const ElementPlace& /*place*/, const Values& /*g*/) const {}
+};
+
+/// g of a pack; shows the watch what it needs to know of dy, of which memory has `fetched`.
+template <class Pack, class Function, class Fetched, class Values>
+__device__ Values watchedGradients(const Function& function, const Fetched& fetched, const Values& dy,
+                                   const Values& x, FiniteWatch& watch) {
+  if constexpr (Function::knowsFinite && Pack::areSmall) {
+    watch.seeHalves(fetched);
+    return function.gradientsOfFinite(dy, x);
+  } else {
+    const Values g = function.gradientsOf(dy, x);
+    for (const float value : g.values) watch.see(value);
+    return g;
+  }
+}
 
 /// sum g and sum g (x - mean) of this thread's pixels, into `first` and `second`, which are 0.
 /// @tparam byImage of each image @tparam moves as addFast has it
-/// @param gradientOf g of a lane, from dy and x; or SameGradient
-template <class Access, bool byImage, bool moves, class GradientOf>
+/// @param function its gradientsOf(dy, x) are g; or SameGradient. If it knowsFinite, for halves watchNumbers() shows a watch
+/// its numbers, and gradientsOfFinite() does what gradientsOf() does where all that the watch saw is finite.
+/// @param visit visit(place, g) of each pack of a function's, of some twice, at last with what is right
+template <class Access, bool byImage, bool moves, class Function, class Visit = IgnoredGradients>
 __device__ void addGradients(const ChannelGrid& grid, SourceView source, SourceView gradient,
-                             const double (&mean)[Access::lanes], GradientOf gradientOf,
-                             double (&first)[Access::lanes], double (&second)[Access::lanes]) {
+                             const double (&mean)[Access::lanes], const Function& function,
+                             double (&first)[Access::lanes], double (&second)[Access::lanes],
+                             Visit visit = {}) {
   constexpr int lanes = Access::lanes;
   addFast<Access, moves>(first, second, [&](auto* type, FiniteWatch& watch) {
     using Pack = std::remove_pointer_t<decltype(type)>;
+    constexpr bool isSame = std::is_same_v<Function, SameGradient>;
+    // Of few digits nothing is lost by means that are subtracted at last: converting them again and again takes long.
+    constexpr bool shiftsLater = Function::knowsFinite && Pack::areSmall;
     const auto addLane = [&](int lane, double x, double g) {
       first[lane] += g;
-      second[lane] = fma(g, fma(x, Pack::factor, -mean[lane]), second[lane]);
+      const double difference = shiftsLater ? x * Pack::factor : fma(x, Pack::factor, -mean[lane]);
+      second[lane] = fma(g, difference, second[lane]);
     };
+    if constexpr (shiftsLater) function.watchNumbers(watch);
     forEachPixel<Access, byImage, 2>(
         grid, grid.pack() * lanes, {source, gradient},
-        [&](const ElementPlace& /*place*/, const typename Access::Fetched(&fetched)[2]) {
+        [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[2]) {
           const Pack x(fetched[0], watch);
-          if constexpr (std::is_same_v<GradientOf, SameGradient>) {
+          if constexpr (isSame) {
             const Pack dy(fetched[1], watch);
 #pragma unroll
             for (int lane = 0; lane < lanes; ++lane)
@@ -208,12 +247,24 @@ __device__ void addGradients(const ChannelGrid& grid, SourceView source, SourceV
           } else {
             const typename Access::Values xs = Access::valuesOf(fetched[0]);
             const typename Access::Values dys = Access::valuesOf(fetched[1]);
+            const typename Access::Values g = watchedGradients<Pack>(function, fetched[1], dys, xs, watch);
 #pragma unroll
             for (int lane = 0; lane < lanes; ++lane)
-              addLane(lane, x.values[lane],
-                      Pack::widen(gradientOf(lane, dys.values[lane], xs.values[lane]), watch));
+              addLane(lane, x.values[lane], Pack::widen(g.values[lane]));
+            visit(place, g);
           }
         });
+    if constexpr (!isSame && Pack::gradientFactor != 1) {
+#pragma unroll
+      for (int lane = 0; lane < lanes; ++lane) {
+        first[lane] *= Pack::gradientFactor;
+        second[lane] *= Pack::gradientFactor;
+      }
+    }
+    if constexpr (shiftsLater) {
+#pragma unroll
+      for (int lane = 0; lane < lanes; ++lane) second[lane] = fma(-mean[lane], first[lane], second[lane]);
+    }
   });
 }
 

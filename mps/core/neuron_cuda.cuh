@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "mps/core/neuron_descriptor.hpp"
 #include "mps/core/special_functions_cuda.cuh"
@@ -239,6 +240,18 @@ __device__ __forceinline__ float neuronDerivativeFromResult(CNNNeuronType type, 
     default:
       return 1.0F;
   }
+}
+
+/// Calls body(std::integral_constant) with the type.
+template <class Body>
+__device__ __forceinline__ void withConstantType(CNNNeuronType type, Body body) {
+  using enum CNNNeuronType;
+  const auto with = [&]<CNNNeuronType... types>() {
+    static_cast<void>(
+        ((type == types && (body(std::integral_constant<CNNNeuronType, types>()), true)) || ...));
+  };
+  with.template operator()<None, ReLU, Linear, Sigmoid, HardSigmoid, TanH, Absolute, SoftPlus, SoftSign, ELU,
+                           PReLU, ReLUN, Power, Exponential, Logarithm, GeLU>();
 }
 
 }  // namespace mps::detail::cuda
