@@ -135,31 +135,50 @@ void NNCropAndResizeBilinear::encodeBatch(const std::shared_ptr<mtl::CommandBuff
     detail::checkNotStacked(*this, "destinationImages", destinationImages);
   }
   mtl::RecordingGuard guard(*commandBuffer);
-  // Source by source: as images of one batch a source and itself again are evenly spaced, so that nothing is copied.
-  for (const auto& [source, places] : distinctImages(sourceImages)) {
-    std::vector<std::shared_ptr<Image>> results;
-    for (const std::size_t place : places)
-      for (std::size_t region = 0; region < regions; ++region)
-        results.push_back(destinationImages[place * regions + region]);
-    CNNKernel::encodeBatch(commandBuffer,
-                           std::vector<std::shared_ptr<Image>>(places.size() * regions, source), results);
+  if (!detail::BatchOperand(sourceImages).isLoose()) {
+    encodeRegions(commandBuffer, sourceImages, destinationImages);
+  } else {
+    // Source by source: as images of one batch a source and itself again are evenly spaced, so that nothing is copied.
+    for (const auto& [source, places] : distinctImages(sourceImages)) {
+      std::vector<std::shared_ptr<Image>> results;
+      for (const std::size_t place : places)
+        for (std::size_t region = 0; region < regions; ++region)
+          results.push_back(destinationImages[place * regions + region]);
+      encodeRegions(commandBuffer, std::vector<std::shared_ptr<Image>>(places.size(), source), results);
+    }
   }
   guard.keep();
 }
 
+void NNCropAndResizeBilinear::encodeRegions(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                            const ImageBatch& sourceImages,
+                                            const ImageBatch& destinationImages) {
+  detail::BatchOperand source(sourceImages);
+  detail::BatchOperand destination(destinationImages, true);
+  detail::ForwardCall call = resolveCall(source, destination, false);
+  // So far as many results as sources are selected.
+  destination.selectImages(0, call.source.images * static_cast<std::int64_t>(regions_.size()));
+  call.destination = destination.shape();
+  if (call.destination.elements() > 0) {
+    detail::CallOperands operands;
+    operands.source = &source;
+    operands.destination = &destination;
+    detail::recordCall(*commandBuffer, *this, prepareForward(call), operands);
+  }
+  detail::setProducer(destinationImages, describe());
+  detail::consumeRead(sourceImages, describe());
+}
+
 detail::PreparedCall NNCropAndResizeBilinear::prepareForward(const detail::ForwardCall& call) const {
-  const auto images = static_cast<std::size_t>(call.destination.images);
-  if (images % regions_.size() != 0)
-    throw Error(describe(), "destinationImages", std::to_string(images) + " images",
+  if (call.destination.images != call.source.images * static_cast<std::int64_t>(regions_.size()))
+    throw Error(describe(), "destinationImages", std::to_string(call.destination.images) + " images",
                 std::to_string(regions_.size()) + " for each source, one for each region");
   detail::CropAndResizeProblem problem;
   problem.edgeMode = call.edgeMode;
-  for (std::size_t n = 0; n < images; ++n) {
-    const NormalizedRegion& region = regions_[n % regions_.size()];
+  for (const NormalizedRegion& region : regions_)
     problem.regions.push_back(
         {axisOf(region.x, region.width, call.source.width, resizeWidth_, call.offset.x),
          axisOf(region.y, region.height, call.source.height, resizeHeight_, call.offset.y)});
-  }
   problem.input = call.source;
   problem.destination = call.destination;
   detail::PreparedCall prepared;

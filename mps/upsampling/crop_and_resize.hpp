@@ -92,6 +92,9 @@ class NNCropAndResizeBilinear final : public CNNKernel {
   NNCropAndResizeBilinear(const NNCropAndResizeBilinear&) = default;
   void codeProperties(Coder& coder) override;
   void check() const;
+  /// Of sources that are evenly spaced, without checks.
+  void encodeRegions(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceImages,
+                     const ImageBatch& destinationImages);
   /// Size and format of the results, as a stack. @throws Error for an image that is missing
   ImageDescriptor sizeOfResults(const std::shared_ptr<Image>& source);
 

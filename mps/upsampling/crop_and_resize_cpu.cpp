@@ -29,18 +29,20 @@ class AllRegions final : public Plan {
  private:
   void compute(const Operands& operands, bool streams, std::int64_t begin, std::int64_t end) const {
     const std::int64_t height = destination_.height;
+    const auto count = static_cast<std::int64_t>(regions_.size());
     while (begin < end) {
       const std::int64_t n = begin / height;
       const std::int64_t last = std::min(end, (n + 1) * height);
       Operands image = operands;
-      image.source += n * bytesOfImage(input_);
+      image.source += n / count * bytesOfImage(input_);
       image.destination += n * bytesOfImage(destination_);
-      regions_[static_cast<std::size_t>(n)].compute(image, streams, begin - n * height, last - n * height);
+      regions_[static_cast<std::size_t>(n % count)].compute(image, streams, begin - n * height,
+                                                            last - n * height);
       begin = last;
     }
   }
 
-  std::vector<UpsamplingRows> regions_;  // one for each image
+  std::vector<UpsamplingRows> regions_;  // of each image of the input
   TensorShape input_;
   TensorShape destination_;
 };

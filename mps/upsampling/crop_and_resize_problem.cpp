@@ -24,12 +24,12 @@ std::string CropAndResizeProblem::describe() const {
   return text;
 }
 
-UpsamplingProblem CropAndResizeProblem::resizeOf(std::size_t image) const {
+UpsamplingProblem CropAndResizeProblem::resizeOf(std::size_t region) const {
   UpsamplingProblem problem;
   problem.sampling = UpsamplingSampling::BilinearRegion;
   problem.edgeMode = edgeMode;
-  problem.x = regions[image].x;
-  problem.y = regions[image].y;
+  problem.x = regions[region].x;
+  problem.y = regions[region].y;
   problem.input = input;
   problem.input.images = 1;
   problem.destination = destination;

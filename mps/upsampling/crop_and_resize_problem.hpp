@@ -10,8 +10,8 @@
 
 namespace mps::detail {
 
-/// All numbers of one call: image n of `destination` is a region of image n of `input`, resized. Operands as of upsampling,
-/// forward. Every destination element is written.
+/// All numbers of one call: with R regions, image n of `destination` is region n % R of image n / R of `input`, resized.
+/// Operands as of upsampling, forward. Every destination element is written.
 struct CropAndResizeProblem {
   struct Region {
     UpsamplingAxis x;
@@ -19,15 +19,15 @@ struct CropAndResizeProblem {
     bool operator==(const Region&) const = default;
   };
   ImageEdgeMode edgeMode = ImageEdgeMode::Zero;  ///< Zero or Clamp
-  std::vector<Region> regions;                   ///< one for each image
+  std::vector<Region> regions;                   ///< of each image of `input`
   TensorShape input;
   TensorShape destination;
 
   bool operator==(const CropAndResizeProblem&) const = default;
   [[nodiscard]] std::size_t hash() const;
   [[nodiscard]] std::string describe() const;
-  /// That of one image.
-  [[nodiscard]] UpsamplingProblem resizeOf(std::size_t image) const;
+  /// That of a region of one image.
+  [[nodiscard]] UpsamplingProblem resizeOf(std::size_t region) const;
 };
 
 /// From one image of a tensor to the next.

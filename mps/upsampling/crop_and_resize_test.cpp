@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "mps/core/call.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/test_images.hpp"
 #include "mps/upsampling/crop_and_resize_problem.hpp"
@@ -94,6 +95,27 @@ TEST_F(CropAndResize, BatchesHaveTheRegionsOfEachSource) {
   ASSERT_EQ(results.count(), 4U);
   EXPECT_EQ(valuesOf(results), (Values{1, 3, 10, 30}));
   EXPECT_TRUE(made->encodeBatch(commands(), ImageBatch{}).empty());
+}
+
+TEST_F(CropAndResize, SourcesThatAreEvenlySpacedAreOneCall) {
+  const auto made = kernel(1, 1, {{0, 0, 0, 0}, {1, 0, 0, 0}});
+  const auto image = [&](float first) { return this->image(sizeOf(2, 1, 1), {first, first + 1}); };
+  const auto calls = [&](const ImageBatch& sources, const Values& expected) {
+    int count = 0;
+    const auto buffer = commands();
+    {
+      const detail::CallObserver observer([&](const detail::PreparedCall& /*prepared*/,
+                                              const detail::CallOperands& /*operands*/) { ++count; });
+      const ImageBatch results = made->encodeBatch(buffer, sources);
+      run(buffer);
+      EXPECT_EQ(valuesOf(results), expected);
+    }
+    return count;
+  };
+  EXPECT_EQ(calls(batch(sizeOf(2, 1, 1), 3, {1, 2, 3, 4, 5, 6}), {1, 2, 3, 4, 5, 6}), 1);
+  EXPECT_EQ(calls({image(1), image(4), image(7)}, {1, 2, 4, 5, 7, 8}), 3);
+  const auto same = image(3);
+  EXPECT_EQ(calls({same, same}, {3, 4, 3, 4}), 1);
 }
 
 TEST_F(CropAndResize, ATemporarySourceIsReadOnce) {

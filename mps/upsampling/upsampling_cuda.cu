@@ -9,14 +9,17 @@
 #include <vector>
 
 #include "mps/upsampling/lanczos_cuda.hpp"
+#include "mps/upsampling/upsampling_columns_cuda.cuh"
 #include "mps/upsampling/upsampling_packs_cuda.cuh"
 #include "mps/upsampling/upsampling_pixels_cuda.cuh"
 #include "mps/upsampling/upsampling_rows_cuda.cuh"
+#include "mtl/cuda/api.hpp"
 
 namespace mps::detail {
 namespace {
 
 using cuda::AxisTables;
+using cuda::ColumnArguments;
 using cuda::ElementGrid;
 using cuda::ElementPlace;
 using cuda::kStripThreads;
@@ -109,12 +112,7 @@ class RowRing {
     const T* at = from_ + row * row_;
 #pragma unroll
     for (int i = 0; i < ColumnGroup::most; ++i) {
-      // Through the first cache, where the threads beside this one find what they have in common.
-      if (row < end_ && group_.weights[i] != 0)
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(
-                         static_cast<unsigned>(__cvta_generic_to_shared(slot(row, i)))),
-                     "l"(at)
-                     : "memory");
+      if (row < end_ && group_.weights[i] != 0) cuda::copyCached(slot(row, i), at);
       at += pixel_;
     }
     __pipeline_commit();
@@ -252,6 +250,7 @@ class UpsamplingPlan final : public Plan {
     a.originX = problem_.x.destinationOrigin;
     a.originY = problem_.y.destinationOrigin;
     a.accumulate = operands.accumulate;
+    a.rowsFollow = rowsFollow();
     const auto format = cuda::commonFormat({&problem_.input, &problem_.destination});
     if (format == ImageFeatureChannelFormat::Float32)
       runTyped<float>(stream, a);
@@ -264,12 +263,23 @@ class UpsamplingPlan final : public Plan {
  private:
   [[nodiscard]] bool isForward() const { return problem_.direction == UpsamplingDirection::Forward; }
 
+  /// Whether a result lies at most two rows below the one above.
+  [[nodiscard]] bool rowsFollow() const {
+    return problem_.sampling >= UpsamplingSampling::BilinearRegion
+               ? problem_.y.step >= 0 && problem_.y.step <= 2
+               : problem_.y.sourceSize <= 2 * problem_.y.resultSize;
+  }
+
   /// Input and destination have elements of type T.
   template <class T>
   void runTyped(mtl::Stream& stream, const UpsamplingArguments& a) const {
     if (cuda::takesLanes(problem_.input, a.input.memory) &&
-        cuda::takesLanes(problem_.destination, a.destination.memory))
+        cuda::takesLanes(problem_.destination, a.destination.memory)) {
+      // Columns of float32 pay more for the exchange than they gain.
+      if constexpr (std::is_same_v<T, Float16>)
+        if (!isForward() && runColumns<T>(stream, a)) return;
       return runPixels<cuda::InPacks<T>, cuda::InPacks<T>>(stream, a);
+    }
     if (runPacks<T>(stream, a)) return;
     RowsArguments rows;
     if (goesOnIn<T>(problem_.input, a.input.memory, 2) &&
@@ -317,19 +327,39 @@ class UpsamplingPlan final : public Plan {
       start(cuda::gatherPacks<T, kMostReaders>);
     return true;
   }
+  /// @return whether blocks can have whole rows; otherwise nothing was done
+  template <class T>
+  bool runColumns(mtl::Stream& stream, const UpsamplingArguments& a) const {
+    ColumnArguments columns;
+    // Nearest pixels have no readers in common.
+    if (problem_.sampling == UpsamplingSampling::Nearest || mostReaders_ > cuda::kColumnReaders ||
+        !columns.setGrid(problem_.input, problem_.destination, cuda::kLanes<T>))
+      return false;
+    columns.input = a.input;
+    columns.destination = a.destination;
+    columns.x = a.x;
+    columns.y = a.y;
+    columns.originX = static_cast<std::int32_t>(a.originX);
+    columns.originY = static_cast<std::int32_t>(a.originY);
+    columns.accumulate = a.accumulate;
+    const auto kernel = cuda::gatherColumns<T>;
+    mtl::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          static_cast<int>(columns.sharedBytes)),
+                     "cudaFuncSetAttribute");
+    mtl::cuda::launch(stream, kernel, dim3(columns.blocks), columns.block, columns.sharedBytes, columns);
+    return true;
+  }
   template <class ForwardAccess, class GradientAccess>
   void runPixels(mtl::Stream& stream, const UpsamplingArguments& arguments) const {
-    static_assert(ForwardAccess::lanes == GradientAccess::lanes);
-    const std::int64_t packs = problem_.destination.channels / ForwardAccess::lanes;
     UpsamplingArguments a = arguments;
-    a.setGrid(problem_.destination, problem_.destination.width * packs, packs);
-    const dim3 blocks(mtl::cuda::blocksFor(a.items, kStripThreads));
     if (isForward())
-      mtl::cuda::launch(stream, cuda::upsample<ForwardAccess, TableAxes>, blocks, dim3(kStripThreads), 0, a,
-                        TableAxes{a.x.samples, a.y.samples});
-    else
-      mtl::cuda::launch(stream, gatherGradient<GradientAccess>, blocks, dim3(kStripThreads),
-                        RowsOf<GradientAccess>::Type::bytes, a);
+      return cuda::launchUpsample<ForwardAccess>(stream, a, problem_.destination,
+                                                 TableAxes{a.x.samples, a.y.samples});
+    const std::int64_t packs = problem_.destination.channels / GradientAccess::lanes;
+    a.setGrid(problem_.destination, problem_.destination.width * packs, packs);
+    mtl::cuda::launch(stream, gatherGradient<GradientAccess>,
+                      dim3(mtl::cuda::blocksFor(a.items, kStripThreads)), dim3(kStripThreads),
+                      RowsOf<GradientAccess>::Type::bytes, a);
   }
   /// Whether rows have no gaps and so many adjacent elements can be accessed together everywhere in them.
   template <class T>

@@ -104,6 +104,7 @@ struct UpsamplingArguments {
   std::int64_t originY = 0;
   std::int32_t channels = 0;
   bool accumulate = false;
+  bool rowsFollow = false;  ///< most results read the rows behind those that the one above reads, or the same
 
   /// @param packsOfRow, packsOfPixel of the destination
   void setGrid(const TensorShape& shape, std::int64_t packsOfRow, std::int64_t packsOfPixel) {
@@ -123,10 +124,11 @@ struct UpsamplingArguments {
     height = static_cast<std::int32_t>(shape.height);
     channels = static_cast<std::int32_t>(shape.channels);
   }
-  /// Whether the numbers are small enough.
-  static bool fits(const TensorShape& shape) {
-    return shape.images * shape.width * shape.channels <= 0x7FFFFFFF;
+  /// How often the images of a tensor may be there so that the numbers are small enough.
+  static std::int64_t mostTimes(const TensorShape& shape) {
+    return 0x7FFFFFFF / std::max<std::int64_t>(1, shape.images * shape.width * shape.channels);
   }
+  static bool fits(const TensorShape& shape) { return mostTimes(shape) > 0; }
 };
 
 /// The work of this thread: a pack, and rows [begin, end) of an image.
@@ -167,6 +169,15 @@ struct OneOf {
   }
 };
 
+/// Begins to copy 16 bytes to shared memory, through the first cache, where the threads beside this one find what they
+/// have in common.
+__device__ inline void copyCached(uint4* to, const void* from) {
+  asm volatile(
+      "cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
+      "l"(from)
+      : "memory");
+}
+
 /// sum += weight * values.
 template <class Values>
 __device__ void addWeighted(Values& sum, float weight, const Values& values) {
@@ -175,8 +186,9 @@ __device__ void addWeighted(Values& sum, float weight, const Values& values) {
     sum.values[lane] = fmaf(weight, values.values[lane], sum.values[lane]);
 }
 
-/// What a pixel counts in a result.
-__device__ inline float weightOf(const Samples& samples, std::int64_t pixel) {
+/// What a pixel counts in a result. @tparam Pixel an integer; 64 bits take twice the comparisons
+template <class Pixel>
+__device__ float weightOf(const Samples& samples, Pixel pixel) {
   const float first = samples.first == pixel ? samples.firstWeight : 0.0F;
   return first + (samples.second == pixel ? samples.secondWeight : 0.0F);
 }

@@ -1,7 +1,6 @@
 #pragma once
 
-#include <cuda_pipeline.h>
-
+#include "mps/upsampling/pack_stream_cuda.cuh"
 #include "mps/upsampling/upsampling_cuda.cuh"
 
 /// Rows of pixels of few channels without gaps that get at least twice as long: a thread for each 16 bytes of a row of
@@ -51,7 +50,7 @@ struct PackArguments {
   std::size_t sharedBytes = 0;
 
   /// Rows that are on their way to a thread.
-  static constexpr int kDepth = 4;
+  static constexpr int kDepth = PackStream<float, uint4>::depth;
 
   /// @param results their shape, or that of their gradients @param pixels of the source @param lanes elements of a pack
   /// @return whether kernels may be started
@@ -60,7 +59,8 @@ struct PackArguments {
     elements = static_cast<std::int32_t>(pixels.width * pixels.channels);
     if (row == 0 || row > kPackThreads || elements > row * lanes / 2) return false;
     const TensorShape& destination = isForward ? results : pixels;
-    imagesPerBlock = static_cast<std::uint32_t>(kPackThreads / row);
+    // Small blocks: their threads wait for one another in each row.
+    imagesPerBlock = static_cast<std::uint32_t>(std::max<std::int64_t>(1, kPackThreads / 2 / row));
     // Enough threads for a large GPU come first.
     constexpr std::int64_t enough = std::int64_t{1} << 18;
     const std::int64_t rows =
@@ -115,6 +115,11 @@ struct PackWork {
     if (pack < 2) rows[(pack + 1) * floats - 1] = 0;
     if (a.packs.divisor() == 1) rows[2 * floats - 1] = 0;
   }
+  /// The pack of this thread in row 0 of the input.
+  template <class T>
+  [[nodiscard]] const __device__ T* from(const SourceView& input, std::int32_t lanes) const {
+    return reinterpret_cast<const T*>(input.memory) + image * input.image + pack * lanes;
+  }
   /// Bytes from the beginning of a row to an element that lies in it with a gap behind each `lanes` ones, or to the 0.
   [[nodiscard]] __device__ std::int32_t bytesTo(std::int32_t element, std::int32_t lanes, bool isRead) const {
     return static_cast<std::int32_t>(sizeof(float)) * (isRead ? element + element / lanes : floats - 1);
@@ -133,50 +138,6 @@ struct PackWork {
     __syncthreads();
     return row;
   }
-};
-
-/// The rows of the input one after the other, some of which are on their way to shared memory. A thread sees its own pack.
-/// @tparam Pack uint4, or uint2 of source pixels
-template <class T, class Pack>
-class PackStream {
- public:
-  static constexpr int depth = PackArguments::kDepth;
-
-  /// @param end of the rows that are wanted, so that none beyond it is loaded; 0: none is, and all count as 0
-  __device__ PackStream(const PackArguments& a, const PackWork& work, Pack* memory, std::int32_t end)
-      : from_(reinterpret_cast<const T*>(a.input.memory) + work.image * a.input.image +
-              work.pack * static_cast<std::int32_t>(sizeof(Pack) / sizeof(T))),
-        ring_(memory + threadIdx.x),
-        stride_(a.input.row),
-        end_(end) {}
-  __device__ Pack get(std::int32_t row) {
-    if (row != next_) {
-      __pipeline_wait_prior(0);
-      requested_ = from_ + row * stride_;
-      for (std::int32_t i = 0; i < depth - 1; ++i) request(row + i);
-    }
-    request(row + depth - 1);
-    next_ = row + 1;
-    __pipeline_wait_prior(depth - 1);
-    return row < end_ ? *slot(row) : Pack{};
-  }
-
- private:
-  [[nodiscard]] __device__ Pack* slot(std::int32_t row) const {
-    return ring_ + static_cast<unsigned>(row) % depth * blockDim.x;
-  }
-  __device__ void request(std::int32_t row) {
-    if (row < end_) __pipeline_memcpy_async(slot(row), requested_, sizeof(Pack));
-    __pipeline_commit();
-    requested_ += stride_;
-  }
-
-  const T* from_;
-  const T* requested_ = nullptr;  ///< what is requested next
-  Pack* ring_;
-  std::int64_t stride_;
-  std::int32_t end_;
-  std::int32_t next_ = -1;
 };
 
 template <class T>
@@ -207,7 +168,8 @@ __global__ void __launch_bounds__(kPackThreads, 3) upsamplePacks(PackArguments a
   const bool isInside = work.isAny && work.pack * few < a.elements;
   // Of the rows of a crop the last one may be the first one.
   const std::int32_t lastRow = max(a.y.samples[work.begin].second, a.y.samples[work.end - 1].second);
-  PackStream<T, uint2> input(a, work, ring, isInside ? lastRow + 1 : 0);
+  PackStream<T, uint2> input(work.from<T>(a.input, few), a.input.row, ring + threadIdx.x, blockDim.x,
+                             isInside ? lastRow + 1 : 0);
   const auto sumOf = [&](std::int32_t row, float(&sums)[lanes]) {
     const float* const shared =
         work.share(halfPackOf(input.get(row), static_cast<const T*>(nullptr)).values, isInside);
@@ -278,7 +240,10 @@ __global__ void __launch_bounds__(kPackThreads, most > 4 ? 2 : 3) gatherPacks(Pa
     }
   }
   const std::int32_t lastEnd = a.y.readers[work.end - 1].end;  // 0: nothing is read by the last row
-  PackStream<T, uint4> input(a, work, memory, !work.isAny ? 0 : lastEnd > 0 ? lastEnd : a.y.results);
+  PackStream<T, uint4> input(work.from<T>(a.input, lanes), a.input.row, memory + threadIdx.x, blockDim.x,
+                             !work.isAny   ? 0
+                             : lastEnd > 0 ? lastEnd
+                                           : a.y.results);
   T* const to =
       reinterpret_cast<T*>(a.destination.memory) + work.image * a.destination.image + work.pack * few;
   float sum[lanes] = {};
