@@ -56,8 +56,8 @@ struct SliceArguments {
   std::uint32_t pixels = 0;         ///< of an image
   std::uint32_t pixelsOfBlock = 0;  ///< at most
   std::uint32_t packs = 0;          ///< of 16 bytes of a slice, at most 32
-  std::uint32_t channels = 0;       ///< of a slice, as the caller has them
-  std::uint32_t groupChannels = 1;
+  Divider channels;                 ///< of a slice, as the caller has them
+  Divider groupChannels;
   double imagePixels = 0;  ///< as the caller has them
   double epsilon = 0;
   GroupStatistics statistics;  ///< to save, or for gradients to read; or no memory
@@ -69,6 +69,13 @@ struct SliceArguments {
   float* betaGradient = nullptr;
   bool computesData = true;
   bool accumulate = false;
+
+  /// The caller's channel of a slice behind a widened one.
+  [[nodiscard]] __device__ std::uint32_t channelOf(std::uint32_t i) const {
+    return i - channels.divide(i) * channels.divisor();
+  }
+  /// Of a channel as the caller has it.
+  [[nodiscard]] __device__ std::uint32_t groupOf(std::uint32_t c) const { return groupChannels.divide(c); }
 };
 
 /// How the slices of a problem are cut.
@@ -111,8 +118,8 @@ struct SliceDivision {
           arguments.pixels = static_cast<std::uint32_t>(pixels);
           arguments.pixelsOfBlock = static_cast<std::uint32_t>(own);
           arguments.packs = static_cast<std::uint32_t>(packs);
-          arguments.channels = static_cast<std::uint32_t>(isWidened ? channels : packs * lanes);
-          arguments.groupChannels = static_cast<std::uint32_t>(groupChannels);
+          arguments.channels = Divider(isWidened ? channels : packs * lanes);
+          arguments.groupChannels = Divider(groupChannels);
           slices = static_cast<unsigned>(packsOfPixel / packs);
           return;
         }
@@ -126,6 +133,7 @@ template <class T, unsigned blocks, unsigned tensors>
 struct SlicePart {
   static constexpr int lanes = kLanes<T>;
   static constexpr std::uint32_t stages = 4;  ///< that are waited for one after the other
+  static_assert(kMostSliceThreads / 4 / 32 * 2 * sizeof(double) >= 2 * sizeof(double) + 5 * sizeof(float));
   std::uint32_t rows, row, pack, firstPixel, count, image;
   std::uint32_t stageSteps;
   std::uint32_t wide;    ///< channels of a slice, widened
@@ -134,12 +142,13 @@ struct SlicePart {
   uint4* heldGradient;
   std::uint32_t step;  ///< from one held pixel of a thread to the next
   double* partial;     ///< [warp][which][widened channel]
-  double* own;         ///< [round][which][channel], sums of this block
+  double* own;         ///< [round][which][channel], sums of this block where it has neighbours
   double* first;       ///< of channels
   double* second;
   double* means;  ///< of groups
   double* inverseDeviations;
-  float* table;  ///< [which][widened channel]
+  float*
+      table;  ///< [which][widened channel], where sums of warps were, which have room for that and two more of them
 
   __device__ explicit SlicePart(const SliceArguments& a)
       : rows(blockDim.x / a.packs),
@@ -159,11 +168,11 @@ struct SlicePart {
     heldGradient = held + packsOfTensor;
     partial = reinterpret_cast<double*>(memory + tensors * packsOfTensor);
     own = partial + 2 * (blockDim.x / 32) * wide;
-    first = own + 4 * wide;
+    first = own + (blocks > 1 ? 4 * wide : 0);
     second = first + wide;
     means = second + wide;
     inverseDeviations = means + wide;
-    table = reinterpret_cast<float*>(inverseDeviations + wide);
+    table = reinterpret_cast<float*>(partial + 2 * wide);
   }
   /// Of a pixel of this thread's pack in a tensor.
   template <class View>
@@ -237,10 +246,10 @@ struct SlicePart {
         partial[(2 * warp + n / lanes) * wide + pack * lanes + n % lanes] = sums[n];
     __syncthreads();
     double* const ownSums = own + 2 * round * wide;
-    for (std::uint32_t c = threadIdx.x; c < a.channels; c += blockDim.x) {
+    for (std::uint32_t c = threadIdx.x; c < a.channels.divisor(); c += blockDim.x) {
       double both[2] = {};
       for (std::uint32_t i = 0; i < blockDim.x / 32; ++i)
-        for (std::uint32_t from = c; from < wide; from += a.channels) {
+        for (std::uint32_t from = c; from < wide; from += a.channels.divisor()) {
           both[0] += partial[2 * i * wide + from];
           both[1] += partial[(2 * i + 1) * wide + from];
         }
@@ -252,7 +261,7 @@ struct SlicePart {
       arriveInSlice();
       waitInSlice();
       for (std::uint32_t c = threadIdx.x; c < 2 * wide; c += blockDim.x) {
-        if (c % wide >= a.channels) continue;
+        if (c % wide >= a.channels.divisor()) continue;
         double sum = 0;
 #pragma unroll
         for (unsigned block = 0; block < blocks; ++block) sum += readInSlice(ownSums + c, block);
@@ -268,7 +277,7 @@ struct SlicePart {
     double shift[lanes];
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane)
-      shift[lane] = static_cast<double>(shiftOf(a, (pack * lanes + lane) % a.channels));
+      shift[lane] = static_cast<double>(shiftOf(a, a.channelOf(pack * lanes + lane)));
     sumUp(a, 0, [&](auto* type, std::uint32_t i, auto& sums, FiniteWatch& watch) {
       using Pack = std::remove_pointer_t<decltype(type)>;
       const Pack x(held[i * step], watch);
@@ -279,15 +288,16 @@ struct SlicePart {
         sums[lanes + lane] = fma(difference, difference, sums[lanes + lane]);
       }
     });
-    for (std::uint32_t c = threadIdx.x; c < a.channels; c += blockDim.x) {
+    for (std::uint32_t c = threadIdx.x; c < a.channels.divisor(); c += blockDim.x) {
       const double quotient = first[c] / a.imagePixels;
       second[c] -= first[c] * quotient;
       first[c] = static_cast<double>(shiftOf(a, c)) + quotient;
     }
     __syncthreads();
     for (std::uint32_t g = threadIdx.x; g < groups; g += blockDim.x) {
-      const MeanAndDeviation found = statisticsOf(first + g * a.groupChannels, second + g * a.groupChannels,
-                                                  a.groupChannels, a.imagePixels, a.epsilon);
+      const MeanAndDeviation found =
+          statisticsOf(first + g * a.groupChannels.divisor(), second + g * a.groupChannels.divisor(),
+                       a.groupChannels.divisor(), a.imagePixels, a.epsilon);
       means[g] = found.mean;
       inverseDeviations[g] = found.inverseDeviation;
       if (tensors > 1 || firstPixel > 0 || a.statistics.memory == nullptr) continue;
@@ -314,15 +324,15 @@ __global__ void UNMETAL_BLOCKS_OF_SLICE(blocks) __launch_bounds__(kMostSliceThre
   constexpr int lanes = kLanes<T>;
   const SlicePart<T, blocks, 1> part(a);
   part.load(a);
-  const std::uint32_t groups = a.channels / a.groupChannels;
+  const std::uint32_t groups = a.groupOf(a.channels.divisor());
   part.findStatistics(a, groups, static_cast<std::int64_t>(blockIdx.x / blocks) * groups);
   if constexpr (blocks > 1) arriveInSlice();  // nothing of the others is read any more
   for (std::uint32_t i = threadIdx.x; i < part.wide; i += blockDim.x) {
-    const std::uint32_t c = i % a.channels;
-    const double mean = part.means[c / a.groupChannels];
+    const std::uint32_t c = a.channelOf(i);
+    const double mean = part.means[a.groupOf(c)];
     const auto nearMean = static_cast<float>(mean);
     const auto scale = static_cast<float>(static_cast<double>(a.gamma[part.channel + c]) *
-                                          part.inverseDeviations[c / a.groupChannels]);
+                                          part.inverseDeviations[a.groupOf(c)]);
     part.table[i] = nearMean;
     part.table[part.wide + i] = scale;
     part.table[2 * part.wide + i] =
@@ -352,7 +362,7 @@ __global__ void UNMETAL_BLOCKS_OF_SLICE(blocks) __launch_bounds__(kMostSliceThre
   constexpr int lanes = kLanes<T>;
   const SlicePart<T, blocks, 2> part(a);
   part.load(a);
-  const std::uint32_t groups = a.channels / a.groupChannels;
+  const std::uint32_t groups = a.groupOf(a.channels.divisor());
   const std::int64_t firstGroup = static_cast<std::int64_t>(blockIdx.x / blocks) * groups;
   if (a.statistics.memory == nullptr) {
     part.findStatistics(a, groups, firstGroup);
@@ -366,8 +376,8 @@ __global__ void UNMETAL_BLOCKS_OF_SLICE(blocks) __launch_bounds__(kMostSliceThre
   double mean[lanes];
 #pragma unroll
   for (int lane = 0; lane < lanes; ++lane)
-    mean[lane] = static_cast<double>(
-        static_cast<float>(part.means[(part.pack * lanes + lane) % a.channels / a.groupChannels]));
+    mean[lane] =
+        static_cast<double>(static_cast<float>(part.means[a.groupOf(a.channelOf(part.pack * lanes + lane))]));
   part.sumUp(a, 1, [&](auto* type, std::uint32_t i, auto& sums, FiniteWatch& watch) {
     using Pack = std::remove_pointer_t<decltype(type)>;
     const Pack x(part.held[i * part.step], watch);
@@ -380,11 +390,11 @@ __global__ void UNMETAL_BLOCKS_OF_SLICE(blocks) __launch_bounds__(kMostSliceThre
     }
   });
   if constexpr (blocks > 1) arriveInSlice();  // nothing of the others is read any more
-  for (std::uint32_t c = threadIdx.x; c < a.channels; c += blockDim.x) {
-    const double groupMean = part.means[c / a.groupChannels];
+  for (std::uint32_t c = threadIdx.x; c < a.channels.divisor(); c += blockDim.x) {
+    const double groupMean = part.means[a.groupOf(c)];
     const double rest = groupMean - static_cast<double>(static_cast<float>(groupMean));
     const double b = part.first[c];
-    const double g = part.inverseDeviations[c / a.groupChannels] * (part.second[c] - rest * b);
+    const double g = part.inverseDeviations[a.groupOf(c)] * (part.second[c] - rest * b);
     part.second[c] = g;
     if (part.firstPixel > 0) continue;
     const std::int64_t channel = part.channel + c;
@@ -403,19 +413,20 @@ __global__ void UNMETAL_BLOCKS_OF_SLICE(blocks) __launch_bounds__(kMostSliceThre
     for (std::uint32_t group = threadIdx.x; group < groups; group += blockDim.x) {
       double sum = 0;
       double product = 0;
-      for (std::uint32_t c = group * a.groupChannels; c < (group + 1) * a.groupChannels; ++c) {
+      for (std::uint32_t c = group * a.groupChannels.divisor(); c < (group + 1) * a.groupChannels.divisor();
+           ++c) {
         const auto gamma = static_cast<double>(a.gamma[part.channel + c]);
         sum += gamma * part.first[c];
         product += gamma * part.second[c];
       }
-      const double count = a.imagePixels * static_cast<double>(a.groupChannels);
+      const double count = a.imagePixels * static_cast<double>(a.groupChannels.divisor());
       shares[group] = sum / count;
       shares[part.wide + group] = product / count;
     }
     __syncthreads();
     for (std::uint32_t i = threadIdx.x; i < part.wide; i += blockDim.x) {
-      const std::uint32_t c = i % a.channels;
-      const std::uint32_t group = c / a.groupChannels;
+      const std::uint32_t c = a.channelOf(i);
+      const std::uint32_t group = a.groupOf(c);
       const double groupMean = part.means[group];
       const auto nearMean = static_cast<float>(groupMean);
       const auto factor = static_cast<float>(part.inverseDeviations[group] * shares[part.wide + group]);
