@@ -69,7 +69,6 @@ struct Windows {
   static constexpr int lanes = cuda::kLanes<T>;
   float x[lanes];
   float t[lanes];
-  float powers[lanes];
 
   /// @param left,right the packs beside it, or zeros
   __device__ Windows(const ChannelArguments& a, const uint4& own, const uint4& left, const uint4& right) {
@@ -91,12 +90,19 @@ struct Windows {
     });
 #pragma unroll
     for (int i = 0; i < lanes; ++i) t[i] = fmaf(a.ofSquares, squares[i], a.delta);
-    cuda::negativePowers(a.rule, t, powers, a.isNormal);
   }
 };
 
+/// Waits for the threads that have the same pixel, which stand side by side. All threads of the block take part.
+__device__ inline void waitForPixel() {
+  if (32 % blockDim.x == 0)
+    __syncwarp();
+  else
+    __syncthreads();
+}
+
 /// The sums over the windows that see a pack's elements of what belongs to each window, b. All threads of the block take
-/// part; those of a pixel stand side by side.
+/// part.
 template <int lanes, int reach>
 __device__ void sumOfWindows(const ChannelArguments& a, const float (&b)[lanes], float (&sums)[lanes]) {
   static_assert(reach <= 4 && lanes >= 4);
@@ -105,7 +111,7 @@ __device__ void sumOfWindows(const ChannelArguments& a, const float (&b)[lanes],
   const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
   firstFour[thread] = {b[0], b[1], b[2], b[3]};
   lastFour[thread] = {b[lanes - 4], b[lanes - 3], b[lanes - 2], b[lanes - 1]};
-  __syncthreads();
+  waitForPixel();
   const float4 none{};
   const float4 left = threadIdx.x > 0 ? lastFour[thread - 1] : none;
   const float4 right = threadIdx.x + 1 < blockDim.x ? firstFour[thread + 1] : none;
@@ -140,27 +146,29 @@ __global__ void __launch_bounds__(kThreads) normalizeChannels(ChannelArguments a
   const std::uint32_t end = a.grid.endOfPixels();
   for (std::uint32_t pixel = a.grid.firstPixel(); pixel - threadIdx.y < end; pixel += blockDim.y) {
     staged.template waitForAllBut<Staged::kAhead - 2>();
-    __syncthreads();
+    waitForPixel();
     staged.fetch(pixel + (Staged::kAhead - 1) * blockDim.y, behind);
     const uint4 none{};
     const uint4 left = threadIdx.x > 0 ? staged.pack(slot, 0, -1) : none;
     const uint4 right = threadIdx.x + 1 < blockDim.x ? staged.pack(slot, 0, 1) : none;
     const Windows<T, reach> windows(a, staged.pack(slot, 0), left, right);
+    float powers[lanes];
     cuda::Lanes<T> result;
     if constexpr (isGradient) {
       const cuda::Lanes<T> dy = InPacks<T>::valuesOf(staged.pack(slot, 1));
       float b[lanes];
-      cuda::nextNegativePowers(a.rule, windows.t, windows.powers, b);
+      cuda::bothNegativePowers(a.rule, windows.t, powers, b, a.isNormal);
 #pragma unroll
       for (int i = 0; i < lanes; ++i) b[i] *= dy.values[i] * windows.x[i];
       float sums[lanes];
       sumOfWindows<lanes, reach>(a, b, sums);
 #pragma unroll
       for (int i = 0; i < lanes; ++i)
-        result.values[i] = fmaf(-a.ofSum * windows.x[i], sums[i], dy.values[i] * windows.powers[i]);
+        result.values[i] = fmaf(-a.ofSum * windows.x[i], sums[i], dy.values[i] * powers[i]);
     } else {
+      cuda::negativePowers(a.rule, windows.t, powers, a.isNormal);
 #pragma unroll
-      for (int i = 0; i < lanes; ++i) result.values[i] = windows.x[i] * windows.powers[i];
+      for (int i = 0; i < lanes; ++i) result.values[i] = windows.x[i] * powers[i];
     }
     if (pixel < end) InPacks<T>::store(result, a.destination, staged.placeOf(pixel), a.accumulate);
     behind = slot;

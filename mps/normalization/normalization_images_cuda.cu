@@ -1,5 +1,6 @@
 #include "mps/normalization/normalization_images_cuda.cuh"
 
+#include <cfloat>
 #include <memory>
 #include <type_traits>
 
@@ -152,6 +153,7 @@ class ImagePlan final : public Plan {
     a.ofSum = 2 * problem_.alpha * problem_.beta / taps;
     a.ofMean = problem_.p0 / taps;
     a.rule = PowerRule(problem_.beta);
+    a.isNormal = problem_.alpha >= 0 && problem_.delta >= FLT_MIN;
     return true;
   }
 

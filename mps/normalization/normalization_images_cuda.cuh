@@ -47,6 +47,7 @@ struct ImageArguments {
   std::int32_t sharedRow = 0, sharedItem = 0, sharedField = 0;
   bool isAligned = false;  ///< fours can be accessed at once
   bool accumulate = false;
+  bool isNormal = false;  ///< T is no smaller than delta, which is a normal number
   SourceView source;
   SourceView gradient;
   ResultView destination;
@@ -262,11 +263,10 @@ __global__ void __launch_bounds__(kImageThreads, 1) normalizeImages(ImageArgumen
           }
         }
         float powers[4];
-        negativePowers(rule, t, powers);
         if constexpr (isGradient) {
           const FourValues dy = fourOf(nextGradients[u % ahead]);
           float next[4];
-          nextNegativePowers(rule, t, powers, next);
+          bothNegativePowers(rule, t, powers, next, a.isNormal);
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             result.values[i] = dy.values[i] * powers[i];
@@ -274,6 +274,7 @@ __global__ void __launch_bounds__(kImageThreads, 1) normalizeImages(ImageArgumen
             rest.values[i] = fmaf(a.ofSum, term.values[i] * means[i], -a.ofMean * result.values[i]);
           }
         } else {
+          negativePowers(rule, t, powers, a.isNormal);
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             const float value = center.values[i] * powers[i];

@@ -1,3 +1,4 @@
+#include <cfloat>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
@@ -24,21 +25,21 @@ struct PixelArguments {
   float ofSquares;  ///< alpha / size
   float ofSum;      ///< 2 alpha beta / size
   PowerRule rule;
+  bool isNormal;  ///< T is no smaller than delta, which is a normal number
 };
 
-/// As many pixels without gaps as 16 bytes have elements: `channels` packs.
+/// Four pixels without gaps. Those of a block come and go in packs of 16 bytes, by all of its threads.
 template <class T, int channels>
-struct PixelPacks {
-  static constexpr int lanes = cuda::kLanes<T>;
-  static constexpr int count = lanes * channels;
+struct FourPixels {
+  static constexpr int lanes = cuda::kLanes<T>;  ///< of a pack
+  static constexpr int count = 4 * channels;
+  static constexpr unsigned packs = kThreads * count / lanes;  ///< of a block
+  using Four = std::conditional_t<sizeof(T) == sizeof(float), uint4, uint2>;
 
-  /// The packs of a block to shared memory, by all threads of it; 0 beyond the end.
+  /// The packs of a block to shared memory; 0 beyond the end.
   __device__ static void fetch(const std::byte* memory, std::int64_t elements, uint4* block) {
     const T* const from = reinterpret_cast<const T*>(memory);
-#pragma unroll
-    for (int k = 0; k < channels; ++k) {
-      const unsigned own = static_cast<unsigned>(k) * kThreads + threadIdx.x;
-      const std::int64_t begin = (static_cast<std::int64_t>(blockIdx.x) * kThreads * channels + own) * lanes;
+    forPacks([&](unsigned own, std::int64_t begin) {
       if (begin + lanes <= elements) {
         block[own] = *reinterpret_cast<const uint4*>(from + begin);
       } else {
@@ -46,32 +47,41 @@ struct PixelPacks {
         for (int lane = 0; lane < lanes; ++lane)
           to[lane] = begin + lane < elements ? from[begin + lane] : T{};
       }
-    }
+    });
   }
   __device__ static void load(const uint4* block, float (&values)[count]) {
+    const Four* const own = reinterpret_cast<const Four*>(block) + threadIdx.x * channels;
 #pragma unroll
     for (int k = 0; k < channels; ++k) {
-      const cuda::Lanes<T> pack =
-          cuda::lanesOf(block[threadIdx.x * channels + k], static_cast<const T*>(nullptr));
+      if constexpr (sizeof(T) == sizeof(float)) {
+        const cuda::Lanes<T> four = cuda::lanesOf(own[k], static_cast<const T*>(nullptr));
 #pragma unroll
-      for (int lane = 0; lane < lanes; ++lane) values[k * lanes + lane] = pack.values[lane];
+        for (int i = 0; i < 4; ++i) values[4 * k + i] = four.values[i];
+      } else {
+        const float2 low = cuda::halvesOf(own[k].x);
+        const float2 high = cuda::halvesOf(own[k].y);
+        values[4 * k] = low.x;
+        values[4 * k + 1] = low.y;
+        values[4 * k + 2] = high.x;
+        values[4 * k + 3] = high.y;
+      }
     }
   }
   __device__ static void store(const float (&values)[count], uint4* block) {
+    Four* const own = reinterpret_cast<Four*>(block) + threadIdx.x * channels;
 #pragma unroll
     for (int k = 0; k < channels; ++k) {
-      cuda::Lanes<T> pack;
-#pragma unroll
-      for (int lane = 0; lane < lanes; ++lane) pack.values[lane] = values[k * lanes + lane];
-      cuda::storeLanes(pack, reinterpret_cast<T*>(block + threadIdx.x * channels + k));
+      const float* const four = values + 4 * k;
+      if constexpr (sizeof(T) == sizeof(float))
+        own[k] = {__float_as_uint(four[0]), __float_as_uint(four[1]), __float_as_uint(four[2]),
+                  __float_as_uint(four[3])};
+      else
+        own[k] = {cuda::toHalves(four[0], four[1]), cuda::toHalves(four[2], four[3])};
     }
   }
   __device__ static void flush(const uint4* block, const PixelArguments& a) {
     T* const to = reinterpret_cast<T*>(a.destination);
-#pragma unroll
-    for (int k = 0; k < channels; ++k) {
-      const unsigned own = static_cast<unsigned>(k) * kThreads + threadIdx.x;
-      const std::int64_t begin = (static_cast<std::int64_t>(blockIdx.x) * kThreads * channels + own) * lanes;
+    forPacks([&](unsigned own, std::int64_t begin) {
       const T* const from = reinterpret_cast<const T*>(block + own);
       if (begin + lanes <= a.elements && !a.accumulate) {
         *reinterpret_cast<uint4*>(to + begin) = block[own];
@@ -82,7 +92,7 @@ struct PixelPacks {
           cuda::store(a.accumulate ? cuda::load(to + begin + lane) + value : value, to + begin + lane);
         }
       }
-    }
+    });
   }
   /// sums[c] = the sum of term(sum, value) over channels c - first to c + last of the same pixel.
   template <class Term>
@@ -100,61 +110,72 @@ struct PixelPacks {
       }
     }
   }
+
+ private:
+  /// Calls visit(pack of the block, its first element) for the packs of this thread.
+  template <class Visit>
+  __device__ static void forPacks(Visit visit) {
+#pragma unroll
+    for (unsigned first = 0; first < packs; first += kThreads) {
+      const unsigned own = first + threadIdx.x;
+      if (first + kThreads <= packs || own < packs)
+        visit(own, (static_cast<std::int64_t>(blockIdx.x) * packs + own) * lanes);
+    }
+  }
 };
 
 template <class T, int channels>
 __global__ void __launch_bounds__(kThreads) normalizePixels(PixelArguments a) {
-  using Packs = PixelPacks<T, channels>;
-  __shared__ uint4 block[kThreads * channels];
-  Packs::fetch(a.source, a.elements, block);
+  using Pixels = FourPixels<T, channels>;
+  __shared__ uint4 block[Pixels::packs];
+  Pixels::fetch(a.source, a.elements, block);
   __syncthreads();
-  float x[Packs::count];
-  float t[Packs::count];
-  float powers[Packs::count];
-  Packs::load(block, x);
-  Packs::sum(x, a.before, a.after, t, [](float sum, float value) { return fmaf(value, value, sum); });
+  float x[Pixels::count];
+  float t[Pixels::count];
+  float powers[Pixels::count];
+  Pixels::load(block, x);
+  Pixels::sum(x, a.before, a.after, t, [](float sum, float value) { return fmaf(value, value, sum); });
 #pragma unroll
   for (float& value : t) value = fmaf(a.ofSquares, value, a.delta);
-  cuda::negativePowers(a.rule, t, powers);
+  cuda::negativePowers(a.rule, t, powers, a.isNormal);
 #pragma unroll
-  for (int i = 0; i < Packs::count; ++i) x[i] *= powers[i];
-  Packs::store(x, block);
+  for (int i = 0; i < Pixels::count; ++i) x[i] *= powers[i];
+  Pixels::store(x, block);
   __syncthreads();
-  Packs::flush(block, a);
+  Pixels::flush(block, a);
 }
 
 /// dX = dY T^-beta - 2 alpha beta / size X (the sum of b = dY X T^(-beta - 1) of the windows that see it).
 template <class T, int channels>
 __global__ void __launch_bounds__(kThreads) gradientOfPixels(PixelArguments a) {
-  using Packs = PixelPacks<T, channels>;
-  __shared__ uint4 block[kThreads * channels];
-  __shared__ uint4 gradients[kThreads * channels];
-  Packs::fetch(a.source, a.elements, block);
-  Packs::fetch(a.gradient, a.elements, gradients);
+  using Pixels = FourPixels<T, channels>;
+  __shared__ uint4 block[Pixels::packs];
+  __shared__ uint4 gradients[Pixels::packs];
+  Pixels::fetch(a.source, a.elements, block);
+  Pixels::fetch(a.gradient, a.elements, gradients);
   __syncthreads();
-  float x[Packs::count];
-  float t[Packs::count];
-  float powers[Packs::count];
-  float b[Packs::count];
-  Packs::load(block, x);
-  Packs::sum(x, a.before, a.after, t, [](float sum, float value) { return fmaf(value, value, sum); });
+  float x[Pixels::count];
+  float t[Pixels::count];
+  float powers[Pixels::count];
+  float b[Pixels::count];
+  Pixels::load(block, x);
+  Pixels::sum(x, a.before, a.after, t, [](float sum, float value) { return fmaf(value, value, sum); });
 #pragma unroll
   for (float& value : t) value = fmaf(a.ofSquares, value, a.delta);
-  cuda::negativePowers(a.rule, t, powers);
-  cuda::nextNegativePowers(a.rule, t, powers, b);
-  float dy[Packs::count];
-  Packs::load(gradients, dy);
+  cuda::bothNegativePowers(a.rule, t, powers, b, a.isNormal);
+  float dy[Pixels::count];
+  Pixels::load(gradients, dy);
 #pragma unroll
-  for (int i = 0; i < Packs::count; ++i) {
+  for (int i = 0; i < Pixels::count; ++i) {
     b[i] *= dy[i] * x[i];
     powers[i] *= dy[i];
   }
-  Packs::sum(b, a.after, a.before, t, [](float sum, float value) { return sum + value; });
+  Pixels::sum(b, a.after, a.before, t, [](float sum, float value) { return sum + value; });
 #pragma unroll
-  for (int i = 0; i < Packs::count; ++i) x[i] = fmaf(-a.ofSum * x[i], t[i], powers[i]);
-  Packs::store(x, block);
+  for (int i = 0; i < Pixels::count; ++i) x[i] = fmaf(-a.ofSum * x[i], t[i], powers[i]);
+  Pixels::store(x, block);
   __syncthreads();
-  Packs::flush(block, a);
+  Pixels::flush(block, a);
 }
 
 /// Where addresses are no multiples of 16, which shows when it runs, element by element.
@@ -181,8 +202,9 @@ class PixelPlan final : public Plan {
                            problem_.delta,
                            problem_.alpha / size,
                            2 * problem_.alpha * problem_.beta / size,
-                           PowerRule(problem_.beta)};
-    constexpr std::int64_t each = PixelPacks<T, channels>::count;
+                           PowerRule(problem_.beta),
+                           problem_.alpha >= 0 && problem_.delta >= FLT_MIN};
+    constexpr std::int64_t each = FourPixels<T, channels>::count;
     mtl::cuda::launch(
         stream, problem_.isGradient() ? gradientOfPixels<T, channels> : normalizePixels<T, channels>,
         dim3(mtl::cuda::blocksFor((elements + each - 1) / each, kThreads)), dim3(kThreads), 0, a);

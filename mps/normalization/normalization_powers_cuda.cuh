@@ -32,6 +32,24 @@ __device__ inline float inverseRootOf(float x) {
   return result;
 }
 
+/// x^exponent where |exponent| is at most kSmallExponent, so that no normal number's power leaves the normal numbers. As
+/// generalPower(), but what is whole of the power's logarithm is rounded, and put into the result's exponent, by additions:
+/// the instructions that convert take as long as those for logarithms.
+inline constexpr float kSmallExponent = 0.95F;
+__device__ inline float smallPower(float x, float exponent) {
+  const int bits = __float_as_int(x);
+  if (bits < 0x00800000 || bits >= 0x7F800000) return powf(x, exponent);  // not a normal positive number
+  constexpr float wholes = 0x1.8p23F;                                     // float32 numbers there are whole
+  const int binary = (bits - 0x3F400000) >> 23;                           // the rest is 0.75 ... 1.5
+  float logarithm;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(logarithm) : "f"(__int_as_float(bits - (binary << 23))));
+  const float factor = __int_as_float(__float_as_int(wholes) + binary) - wholes;
+  const float moved = fmaf(exponent, factor, wholes);
+  const float rest = fmaf(exponent, factor, wholes - moved);
+  return __int_as_float(__float_as_int(powerOfTwo(fmaf(exponent, logarithm, rest))) +
+                        (__float_as_int(moved) << 23));
+}
+
 /// x^exponent. The binary exponent of x is taken apart, so that the logarithm of what is left is small.
 __device__ inline float generalPower(float x, float exponent) {
   const int bits = __float_as_int(x);
@@ -51,8 +69,13 @@ template <int count>
 __device__ void negativePowers(const PowerRule& rule, const float (&t)[count], float (&powers)[count],
                                bool isNormal = false) {
   if (rule.isGeneral) {
+    if (fabsf(rule.beta) <= kSmallExponent) {
 #pragma unroll
-    for (int i = 0; i < count; ++i) powers[i] = generalPower(t[i], -rule.beta);
+      for (int i = 0; i < count; ++i) powers[i] = smallPower(t[i], -rule.beta);
+    } else {
+#pragma unroll
+      for (int i = 0; i < count; ++i) powers[i] = generalPower(t[i], -rule.beta);
+    }
     return;
   }
   if (rule.whole < 0) {
@@ -83,14 +106,31 @@ __device__ void negativePowers(const PowerRule& rule, const float (&t)[count], f
     multiply([](float x) { return rsqrtf(x); });
 }
 
-/// T^(-beta - 1), given T^-beta.
+/// T^-beta, and T^(-beta - 1) as `next`. @param isNormal as negativePowers has it
 template <int count>
-__device__ void nextNegativePowers(const PowerRule& rule, const float (&t)[count],
-                                   const float (&powers)[count], float (&next)[count]) {
+__device__ void bothNegativePowers(const PowerRule& rule, const float (&t)[count], float (&powers)[count],
+                                   float (&next)[count], bool isNormal) {
+  if (isNormal && !rule.isGeneral && rule.whole == 0 && (rule.hasRoot || rule.hasFourthRoot)) {
+    // The reciprocal is the square of what is there.
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      const float root = inverseRootOf(t[i]);
+      powers[i] = rule.hasRoot ? root : 1.0F;
+      if (rule.hasFourthRoot) powers[i] *= rootOf(root);
+      next[i] = powers[i] * root * root;
+    }
+    return;
+  }
+  negativePowers(rule, t, powers, isNormal);
   // A product of T alone stays exact.
   if (rule.whole < 0) {
 #pragma unroll
     for (int i = 0; i < count; ++i) next[i] = wholePower(t[i], -rule.whole - 1);
+    return;
+  }
+  if (isNormal) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) next[i] = powers[i] * reciprocal(t[i]);
     return;
   }
 #pragma unroll

@@ -279,9 +279,9 @@ __global__ void __launch_bounds__(kStripThreads) normalizeStrips(StripArguments 
       t[i] = fmaf(a.ofSquares, squares[i], a.delta);
       if (isContrast) center.values[i] -= a.p0 * means[i];
     }
-    negativePowers(a.rule, t, powers);
     Values result;
     if (!isGradient) {
+      negativePowers(a.rule, t, powers);
 #pragma unroll
       for (int i = 0; i < lanes; ++i) {
         const float value = center.values[i] * powers[i];
@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(kStripThreads) normalizeStrips(StripArguments 
     }
     const Values dy = Access::load(a.gradient, place);
     float next[lanes];
-    nextNegativePowers(a.rule, t, powers, next);
+    bothNegativePowers(a.rule, t, powers, next, false);
     Values sum;
     Values rest;
 #pragma unroll
