@@ -11,6 +11,9 @@
 #include <hwy/highway.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
 
 #include "mps/core/vector_runs-inl.hpp"
 
@@ -18,6 +21,27 @@ HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
+
+/// Calls function(number of rows or columns that loops know beforehand); 0: any number.
+template <class Function>
+HWY_INLINE void withKnownCount(std::int64_t count, Function&& function) {
+  if (count == 3) return function(std::integral_constant<std::size_t, 3>());
+  if (count == 5) return function(std::integral_constant<std::size_t, 5>());
+  function(std::integral_constant<std::size_t, 0>());
+}
+
+/// Calls body(j) for j = first ... count - 1, without a loop where `known` says the count.
+template <std::size_t known, std::size_t first, class Body>
+HWY_INLINE void forCount(std::size_t count, Body&& body) {
+  if constexpr (known != 0) {
+    [&]<std::size_t... j>(std::index_sequence<j...>) HWY_ATTR __attribute__((always_inline)) {
+      (body(first + j), ...);
+    }
+    (std::make_index_sequence<known - first>());
+  } else {
+    for (std::size_t j = first; j < count; ++j) body(j);
+  }
+}
 
 /// Four vectors side by side. Named, not an array: compilers leave arrays of vectors in memory.
 template <class V>
@@ -86,17 +110,19 @@ HWY_INLINE FourVectors<V> fourOf(V value) {
 }
 
 // Rows are given by a function from their number to their address. Sums over `count` rows go to `to`, those of as many
-// rows from row 1 on to `next`: what both have in common is read and summed once.
+// rows from row 1 on to `next`: what both have in common is read and summed once. `known` is `count` or 0.
 
 /// The sums of the squares of the rows.
-template <class Row>
+template <std::size_t known, class Row>
 HWY_INLINE void sumSquares(Row&& row, std::size_t count, std::size_t length, float* to, float* next) {
   const hn::ScalableTag<float> d;
   forVectorsByFour(
       d, length,
       [&](std::size_t i) HWY_ATTR __attribute__((always_inline)) {
         auto shared = fourOf(hn::Zero(d));
-        for (std::size_t j = 1; j < count; ++j) addSquares(loadFour(d, row(j) + i), shared);
+        forCount<known, 1>(
+            count, [&](std::size_t j) HWY_ATTR
+            __attribute__((always_inline)) { addSquares(loadFour(d, row(j) + i), shared); });
         auto sums = shared;
         addSquares(loadFour(d, row(0) + i), sums);
         storeFour(d, sums, to + i);
@@ -109,21 +135,25 @@ HWY_INLINE void sumSquares(Row&& row, std::size_t count, std::size_t length, flo
           const auto x = lanes.load(d, row(j) + i);
           return hn::MulAdd(x, x, sum);
         };
-        for (std::size_t j = 1; j < count; ++j) shared = withSquare(shared, j);
+        forCount<known, 1>(
+            count, [&](std::size_t j) HWY_ATTR
+            __attribute__((always_inline)) { shared = withSquare(shared, j); });
         lanes.store(d, withSquare(shared, 0), to + i);
         lanes.store(d, withSquare(shared, count), next + i);
       });
 }
 
 /// The sums of the rows.
-template <class Row>
+template <std::size_t known, class Row>
 HWY_INLINE void sumRows(Row&& row, std::size_t count, std::size_t length, float* to, float* next) {
   const hn::ScalableTag<float> d;
   forVectorsByFour(
       d, length,
       [&](std::size_t i) HWY_ATTR __attribute__((always_inline)) {
         auto shared = fourOf(hn::Zero(d));
-        for (std::size_t j = 1; j < count; ++j) add(loadFour(d, row(j) + i), shared);
+        forCount<known, 1>(
+            count, [&](std::size_t j) HWY_ATTR
+            __attribute__((always_inline)) { add(loadFour(d, row(j) + i), shared); });
         auto sums = shared;
         add(loadFour(d, row(0) + i), sums);
         storeFour(d, sums, to + i);
@@ -132,7 +162,9 @@ HWY_INLINE void sumRows(Row&& row, std::size_t count, std::size_t length, float*
       },
       [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
         auto shared = hn::Zero(d);
-        for (std::size_t j = 1; j < count; ++j) shared = hn::Add(shared, lanes.load(d, row(j) + i));
+        forCount<known, 1>(
+            count, [&](std::size_t j) HWY_ATTR
+            __attribute__((always_inline)) { shared = hn::Add(shared, lanes.load(d, row(j) + i)); });
         lanes.store(d, hn::Add(shared, lanes.load(d, row(0) + i)), to + i);
         lanes.store(d, hn::Add(shared, lanes.load(d, row(count) + i)), next + i);
       });
@@ -161,7 +193,7 @@ struct Moments {
 /// The moments of the rows; where count is 1 `next` becomes anything. Distances are first those from a row amid the
 /// others: the mean is not further from it than the distances that are summed, so that the difference of their squares
 /// has no more than `count` times the roundings.
-template <class Row>
+template <std::size_t known, class Row>
 HWY_INLINE void meanAndSquares(Row&& row, std::size_t count, std::size_t length, const Moments& to,
                                const Moments& next) {
   const hn::ScalableTag<float> d;
@@ -190,7 +222,8 @@ HWY_INLINE void meanAndSquares(Row&& row, std::size_t count, std::size_t length,
           storeFour(d, mean, moments.means + i);
           storeFour(d, squaresWith, moments.squares + i);
         };
-        for (std::size_t j = 1; j < count; ++j) addRow(j, sums, squares);
+        forCount<known, 1>(
+            count, [&](std::size_t j) HWY_ATTR __attribute__((always_inline)) { addRow(j, sums, squares); });
         store(0, sums, squares, to);
         store(count, sums, squares, next);
       },
@@ -211,15 +244,16 @@ HWY_INLINE void meanAndSquares(Row&& row, std::size_t count, std::size_t length,
           lanes.store(d, hn::Add(center, shift), moments.means + i);
           lanes.store(d, hn::NegMulAdd(sumWith, shift, squaresWith), moments.squares + i);
         };
-        for (std::size_t j = 1; j < count; ++j) addRow(j, sum, squares);
+        forCount<known, 1>(
+            count, [&](std::size_t j) HWY_ATTR __attribute__((always_inline)) { addRow(j, sum, squares); });
         store(0, sum, squares, to);
         store(count, sum, squares, next);
       });
 }
 
 /// Windows of `count` columns each, that begin a column after each other; a column is `stride` floats. Of two windows
-/// side by side the sum of what both see is made once, where columns are whole vectors.
-template <class D>
+/// side by side the sum of what both see is made once, where columns are whole vectors. `known` is `count` or 0.
+template <class D, std::size_t known>
 struct ColumnSums {
   using V = hn::Vec<D>;
   std::size_t count;
@@ -242,14 +276,18 @@ struct ColumnSums {
   template <class Lanes>
   HWY_INLINE V sum(D d, Lanes lanes, const float* columns) const {
     V sum = lanes.load(d, columns);
-    for (std::size_t m = 1; m < count; ++m) sum = hn::Add(sum, lanes.load(d, columns + m * stride));
+    forCount<known, 1>(
+        count, [&](std::size_t m) HWY_ATTR
+        __attribute__((always_inline)) { sum = hn::Add(sum, lanes.load(d, columns + m * stride)); });
     return sum;
   }
   /// The sum of the columns that a window shares with the next one.
   template <class Lanes>
   HWY_INLINE V sharedSum(D d, Lanes lanes, const float* columns) const {
     V sum = lanes.load(d, columns + stride);
-    for (std::size_t m = 2; m < count; ++m) sum = hn::Add(sum, lanes.load(d, columns + m * stride));
+    forCount<known, 2>(
+        count, [&](std::size_t m) HWY_ATTR
+        __attribute__((always_inline)) { sum = hn::Add(sum, lanes.load(d, columns + m * stride)); });
     return sum;
   }
 
@@ -268,12 +306,13 @@ struct ColumnSums {
     spread.squares = hn::MulAdd(distance, distance, spread.squares);
     spread.total = hn::Add(spread.total, lanes.load(d, squares));
   }
-  template <class Lanes>
-  HWY_INLINE Spread spreadOf(D d, Lanes lanes, const float* means, const float* squares, V center,
-                             std::size_t first) const {
+  template <std::size_t first, class Lanes>
+  HWY_INLINE Spread spreadOf(D d, Lanes lanes, const float* means, const float* squares, V center) const {
     Spread spread{hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-    for (std::size_t m = first; m < count; ++m)
-      addColumn(d, lanes, means + m * stride, squares + m * stride, center, spread);
+    forCount<known, first>(
+        count, [&](std::size_t m) HWY_ATTR __attribute__((always_inline)) {
+          addColumn(d, lanes, means + m * stride, squares + m * stride, center, spread);
+        });
     return spread;
   }
   /// The sum of a window's squared distances from its mean.
@@ -309,7 +348,7 @@ struct ColumnSums {
         d, windows,
         [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
           const V center = lanes.load(d, middle + i);
-          Spread first = spreadOf(d, lanes, means + i, squares + i, center, 1);
+          Spread first = spreadOf<1>(d, lanes, means + i, squares + i, center);
           Spread second = first;
           addColumn(d, lanes, means + i, squares + i, center, first);
           const std::size_t last = i + count * stride;
@@ -324,7 +363,7 @@ struct ColumnSums {
           const V center = lanes.load(d, middle + i);
           V mean;
           const V ofWindow =
-              squaresFrom(d, spreadOf(d, lanes, means + i, squares + i, center, 0), height, center, mean);
+              squaresFrom(d, spreadOf<0>(d, lanes, means + i, squares + i, center), height, center, mean);
           emit(i, lanes, ofWindow, mean);
         });
   }

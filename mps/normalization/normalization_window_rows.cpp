@@ -266,7 +266,10 @@ class WindowRows : private WindowSums {
       if (isWeighted_)
         sumWeightedRows(row, rowWeights_, windowCount_, to, length);
       else
-        sumRows(row, windowCount_, length, to, fields_[f].sums[1] + begin);
+        withKnownCount(
+            static_cast<std::int64_t>(windowCount_), [&](auto known) HWY_ATTR __attribute__((always_inline)) {
+              sumRows<known()>(row, windowCount_, length, to, fields_[f].sums[1] + begin);
+            });
     }
     summed_ = end;
   }
@@ -279,8 +282,8 @@ class WindowRows : private WindowSums {
     const auto row = [&](std::size_t j) {
       return fields_[0].rows + fieldOffset(rows.begin + static_cast<std::int64_t>(j));
     };
-    sumRows(row, static_cast<std::size_t>(rows.count()), floats(fieldColumns_), centerSum_,
-            atOnce_[1].center);
+    sumRows<0>(row, static_cast<std::size_t>(rows.count()), floats(fieldColumns_), centerSum_,
+               atOnce_[1].center);
     return centerSum_;
   }
 
@@ -318,15 +321,13 @@ class WindowRows : private WindowSums {
     const float* const x =
         sourceRow(pixelY) + floats(problem_.destinationOriginX + firstColumn_ + columns.begin - read_.begin);
     const std::size_t length = floats(columns.count());
-    ColumnSums<hn::ScalableTag<float>> windows{static_cast<std::size_t>(kernelWidth_), channels};
     if (weights != nullptr) {
       // In place: what lies before a column is not needed any more.
       for (std::size_t f = 1; f < kFields; ++f) {
         float* const sum = fields_[f].sums[k] + begin;
-        sumWeightedRows([&](std::size_t m) { return sum + m * channels; }, weights, windows.count, sum,
-                        length);
+        sumWeightedRows([&](std::size_t m) { return sum + m * channels; }, weights,
+                        static_cast<std::size_t>(kernelWidth_), sum, length);
       }
-      windows.count = 1;
     }
     const auto factor = hn::Set(d, constants_.factor);
     const auto ps = hn::Set(d, constants_.ps);
@@ -344,10 +345,15 @@ class WindowRows : private WindowSums {
     };
     const auto count = static_cast<std::size_t>(columns.count());
     const float* const b = fields_[1].sums[k] + begin;
-    if constexpr (isContrast)
-      windows.forSums(d, count, store, b, fields_[2].sums[k] + begin);
-    else
-      windows.forSums(d, count, store, b);
+    const std::int64_t taps = weights != nullptr ? 1 : kernelWidth_;
+    withKnownCount(
+        taps, [&](auto known) HWY_ATTR __attribute__((always_inline)) {
+          const ColumnSums<hn::ScalableTag<float>, known()> windows{static_cast<std::size_t>(taps), channels};
+          if constexpr (isContrast)
+            windows.forSums(d, count, store, b, fields_[2].sums[k] + begin);
+          else
+            windows.forSums(d, count, store, b);
+        });
   }
 
   Field fields_[kFields];

@@ -105,10 +105,13 @@ class WindowSums : protected TileRows {
       const auto height = static_cast<std::size_t>(kernelHeight_);
       const Moments ofFirst{atOnce_[0].moments.means + begin, atOnce_[0].moments.squares + begin};
       const Moments ofNext{atOnce_[1].moments.means + begin, atOnce_[1].moments.squares + begin};
-      if (isContrast_)
-        meanAndSquares(row, height, floats(to - from), ofFirst, ofNext);
-      else
-        sumSquares(row, height, floats(to - from), ofFirst.squares, ofNext.squares);
+      withKnownCount(
+          kernelHeight_, [&](auto known) HWY_ATTR __attribute__((always_inline)) {
+            if (isContrast_)
+              meanAndSquares<known()>(row, height, floats(to - from), ofFirst, ofNext);
+            else
+              sumSquares<known()>(row, height, floats(to - from), ofFirst.squares, ofNext.squares);
+          });
     }
     if (problem_.edgeMode == ImageEdgeMode::Clamp) {
       if (summed_ == 0) extend(0, first, first);
@@ -129,24 +132,31 @@ class WindowSums : protected TileRows {
   /// chains of instructions a processor overlaps few.
   HWY_NOINLINE void sumWindows(const Moments& moments, std::int64_t begin, std::int64_t end) const {
     const hn::ScalableTag<float> d;
-    const ColumnSums<hn::ScalableTag<float>> columns{static_cast<std::size_t>(kernelWidth_), floats(1)};
     const auto alphaShare = hn::Set(d, constants_.alphaShare);
     const auto delta = hn::Set(d, constants_.delta);
+    const float* const means = moments.means + floats(begin);
     const float* const squares = moments.squares + floats(begin);
     const auto count = static_cast<std::size_t>(end - begin);
-    if (isContrast_)
-      columns.forSpreads(
-          d, moments.means + floats(begin), squares, static_cast<std::size_t>(kernelHeight_),
-          count, [&](std::size_t i, auto lanes, auto sum, auto mean) HWY_ATTR __attribute__((always_inline)) {
-            lanes.store(d, hn::MulAdd(sum, alphaShare, delta), t_ + i);
-            lanes.store(d, mean, means_ + i);
-          });
-    else
-      columns.forSums(
-          d, count,
-          [&](std::size_t i, auto lanes, auto sum) HWY_ATTR
-          __attribute__((always_inline)) { lanes.store(d, hn::MulAdd(sum, alphaShare, delta), t_ + i); },
-          squares);
+    float* const t = t_;
+    float* const meansOut = means_;
+    withKnownCount(
+        kernelWidth_, [&](auto known) HWY_ATTR __attribute__((always_inline)) {
+          const ColumnSums<hn::ScalableTag<float>, known()> columns{static_cast<std::size_t>(kernelWidth_),
+                                                                    floats(1)};
+          if (isContrast_)
+            columns.forSpreads(
+                d, means, squares, static_cast<std::size_t>(kernelHeight_), count,
+                [&](std::size_t i, auto lanes, auto sum, auto mean) HWY_ATTR __attribute__((always_inline)) {
+                  lanes.store(d, hn::MulAdd(sum, alphaShare, delta), t + i);
+                  lanes.store(d, mean, meansOut + i);
+                });
+          else
+            columns.forSums(
+                d, count,
+                [&](std::size_t i, auto lanes, auto sum) HWY_ATTR
+                __attribute__((always_inline)) { lanes.store(d, hn::MulAdd(sum, alphaShare, delta), t + i); },
+                squares);
+        });
   }
 
   /// Calls body(begin, end) for ranges of columns between two: what is made of one stays in the first-level cache.
