@@ -43,6 +43,12 @@ HWY_INLINE void forCount(std::size_t count, Body&& body) {
   }
 }
 
+/// Whether a row or column is the one amid a known number, from which distances are taken: its own is none.
+template <std::size_t known>
+constexpr bool isKnownMiddle(std::size_t j) {
+  return known != 0 && j == known / 2;
+}
+
 /// Four vectors side by side. Named, not an array: compilers leave arrays of vectors in memory.
 template <class V>
 struct FourVectors {
@@ -208,6 +214,7 @@ HWY_INLINE void meanAndSquares(Row&& row, std::size_t count, std::size_t length,
         auto squares = sums;
         const auto addRow = [&](std::size_t j, auto& sumsWith, auto& squaresWith) HWY_ATTR
             __attribute__((always_inline)) {
+          if (isKnownMiddle<known>(j)) return;
           const auto distance = difference(loadFour(d, row(j) + i), center);
           add(distance, sumsWith);
           addSquares(distance, squaresWith);
@@ -233,6 +240,7 @@ HWY_INLINE void meanAndSquares(Row&& row, std::size_t count, std::size_t length,
         V squares = hn::Zero(d);
         const auto addRow = [&](std::size_t j, V & sumWith, V & squaresWith) HWY_ATTR
             __attribute__((always_inline)) {
+          if (isKnownMiddle<known>(j)) return;
           const V distance = hn::Sub(lanes.load(d, row(j) + i), center);
           sumWith = hn::Add(sumWith, distance);
           squaresWith = hn::MulAdd(distance, distance, squaresWith);
@@ -311,7 +319,10 @@ struct ColumnSums {
     Spread spread{hn::Zero(d), hn::Zero(d), hn::Zero(d)};
     forCount<known, first>(
         count, [&](std::size_t m) HWY_ATTR __attribute__((always_inline)) {
-          addColumn(d, lanes, means + m * stride, squares + m * stride, center, spread);
+          if (isKnownMiddle<known>(m))
+            spread.total = hn::Add(spread.total, lanes.load(d, squares + m * stride));
+          else
+            addColumn(d, lanes, means + m * stride, squares + m * stride, center, spread);
         });
     return spread;
   }
