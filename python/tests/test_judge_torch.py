@@ -14,7 +14,8 @@ import torch.nn.functional as T  # noqa: E402
 import torch_judge as judging  # noqa: E402
 import unmetal  # noqa: E402
 import unmetal.nn.functional as F  # noqa: E402
-from torch_judge import UNDERFLOW, draw, gamma, judge, judge_all, of_sums  # noqa: E402
+from torch_judge import (UNDERFLOW, draw, gamma, judge, judge_all, local_response_errors,  # noqa: E402
+                         of_sums)
 
 pytestmark = pytest.mark.usefixtures("on_each_device")
 
@@ -252,23 +253,9 @@ def test_local_response_norm(random):
         shape, layout = image(fields, height=4, width=4), fields.layout()
         arguments = {"size": fields.whole("size", 1, 7), "alpha": fields.one_of("alpha", 1e-4, 0.5, 2.0),
                      "beta": fields.one_of("beta", 0.75, 0.5, 1.0, 2.0), "k": fields.one_of("k", 1.0, 0.5, 2.0)}
-        size, alpha, beta, k = arguments.values()
-
-        def allowed(arrays, incoming):
-            x, g = np.abs(arrays[0]), np.abs(incoming)
-
-            def summed(values, before):
-                padded = np.pad(values, [(0, 0), (before, size - 1 - before), (0, 0), (0, 0)])
-                return sum(padded[:, start:start + shape[1]] for start in range(size))
-
-            t = k + alpha / size * summed(x ** 2, size // 2)
-            seen = summed(g * x * t ** (-beta - 1), (size - 1) // 2)
-            error = gamma((size + 8) * (beta + 1) + 16)
-            return [error * x * t ** -beta, error * (g * t ** -beta + 2 * alpha * beta / size * x * seen)]
-
         return lambda: judge(F.local_response_norm, F.local_response_norm_backward,
-                             functools.partial(T.local_response_norm, **arguments), allowed, [normal(random, *shape)], random,
-                             layout, **arguments)
+                             functools.partial(T.local_response_norm, **arguments), local_response_errors(**arguments),
+                             [normal(random, *shape)], random, layout, **arguments)
 
     judge_all(random, trial)
 

@@ -122,6 +122,25 @@ def normalized_errors(axes, epsilon, roundings, shape=None, statistics=None):
     return allowed
 
 
+def local_response_errors(size, alpha=1e-4, beta=0.75, k=1.0):
+    """What local response normalisation, x t^-beta with t = k + alpha / size (sum of x^2 in the window), may be off. Its
+    gradient is a difference, g t^-beta - 2 alpha beta / size x (sum of g x t^(-beta - 1)): each side is off by its own size."""
+
+    def allowed(arrays, incoming):
+        x, g = np.abs(arrays[0]), np.abs(incoming)
+
+        def summed(values, before):
+            padded = np.pad(values, [(0, 0), (before, size - 1 - before), (0, 0), (0, 0)])
+            return sum(padded[:, start:start + values.shape[1]] for start in range(size))
+
+        t = k + alpha / size * summed(x ** 2, size // 2)
+        seen = summed(g * x * t ** (-beta - 1), (size - 1) // 2)
+        error = gamma((size + 8) * (beta + 1) + 16)
+        return [error * x * t ** -beta, error * (g * t ** -beta + 2 * alpha * beta / size * x * seen)]
+
+    return allowed
+
+
 GEOMETRIES = 300  # of each kernel
 
 
