@@ -106,19 +106,20 @@ void benchSums(Bench& bench) {
                       ->encode(commandBuffer, matrices.first(2), matrices[2]);
                 });
   for (const bool transposes : {false, true})
-    benchMatrices(bench, *MatrixCopy::create(device, 1, kColumns, transposes, false), Direction::Forward,
-                  std::string("1024 columns") + (transposes ? " transposed" : ""), kColumns, 2,
-                  [&](const auto& commandBuffer, const auto& matrices) {
-                    // A transposed source gives squares, the last of which may be short.
-                    const std::size_t rows = transposes ? kColumns : rowsOf(matrices);
-                    const auto copy = MatrixCopy::create(device, rows, kColumns, transposes, false);
-                    for (std::size_t row = 0; row + rows <= rowsOf(matrices); row += rows)
-                      copy->encode(commandBuffer,
-                                   MatrixCopyDescriptor::descriptor(
-                                       matrices[0], matrices[1],
-                                       {.sourceRowOffset = static_cast<std::uint32_t>(row),
-                                        .destinationRowOffset = static_cast<std::uint32_t>(row)}));
-                  });
+    benchMatrices(
+        bench, *MatrixCopy::create(device, 1, kColumns, transposes, false), Direction::Forward,
+        std::string("1024 columns") + (transposes ? " transposed" : ""), kColumns, 2,
+        [&](const auto& commandBuffer, const auto& matrices) {
+          // A transposed source gives squares, the last of which may be short.
+          const std::size_t rows = transposes ? kColumns : rowsOf(matrices);
+          MatrixCopyDescriptor copies(rowsOf(matrices) / rows);
+          for (std::size_t k = 0; k < copies.operations().size(); ++k) {
+            const auto row = static_cast<std::uint32_t>(k * rows);
+            copies.setCopyOperation(k, matrices[0], matrices[1],
+                                    {.sourceRowOffset = row, .destinationRowOffset = row});
+          }
+          MatrixCopy::create(device, rows, kColumns, transposes, false)->encode(commandBuffer, copies);
+        });
   benchMatrices(bench, *MatrixCopy::create(device, kColumns, 1, true, false), Direction::Forward,
                 "1024 columns to as many rows", kColumns, 2,
                 [&](const auto& commandBuffer, const auto& matrices) {

@@ -1,5 +1,6 @@
 #include "mps/matrix/matrix_copy.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -90,6 +91,18 @@ struct Place {
   MatrixPart whole, touched;
 };
 
+/// Copies from `first` on that have its matrices are one call: the first one that is not.
+std::size_t endOfSameMatrices(const std::vector<MatrixCopyDescriptor::Operation>& operations,
+                              std::size_t first) {
+  constexpr auto most = static_cast<std::size_t>(MatrixCopyProblem::kMostCopies);
+  const std::size_t limit = std::min(operations.size() - first, most) + first;
+  std::size_t end = first + 1;
+  while (end < limit && operations[end].source == operations[first].source &&
+         operations[end].destination == operations[first].destination)
+    ++end;
+  return end;
+}
+
 /// The arguments of one encode.
 struct Copies {
   std::vector<Place> sources, destinations;
@@ -111,7 +124,9 @@ struct Copies {
   void record(const MatrixEncoding& encoding, MatrixCopyProblem problem,
               const std::vector<MatrixCopyDescriptor::Operation>& operations) const {
     const auto& device = encoding.kernel().device();
-    for (std::size_t k = 0; k < operations.size(); ++k) {
+    for (std::size_t k = 0, end = 0; k < operations.size(); k = end) {
+      end = endOfSameMatrices(operations, k);
+      problem.copies = static_cast<std::int64_t>(end - k);
       problem.source = sources[k].whole.region.shape;
       problem.destination = destinations[k].whole.region.shape;
       PreparedCall prepared;
@@ -120,8 +135,9 @@ struct Copies {
         prepared.parameters[0] = MatrixEncoding::parameter(offsets->operand());
         prepared.parameters[0].byteOffset += k * sizeof(MatrixCopyOffsets);
       } else {
-        const auto bytes = std::as_bytes(std::span(&operations[k].offsets, 1));
-        prepared.parameters[0].memory = device->newBuffer(bytes)->memory();
+        std::vector<MatrixCopyOffsets> ofCopies;
+        for (std::size_t copy = k; copy < end; ++copy) ofCopies.push_back(operations[copy].offsets);
+        prepared.parameters[0].memory = device->newBuffer(std::as_bytes(std::span(ofCopies)))->memory();
       }
       if (rowIndices) prepared.parameters[1] = MatrixEncoding::parameter(rowIndices->operand());
       if (columnIndices) prepared.parameters[2] = MatrixEncoding::parameter(columnIndices->operand());

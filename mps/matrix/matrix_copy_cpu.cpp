@@ -104,18 +104,18 @@ class CopyPlan final : public Plan {
     const std::int64_t step = kTileLine / size;  // so that no two threads read a line
     const std::int64_t steps = (rows + step - 1) / step;
     const std::int64_t grain = kGrain / (step * std::max<std::int64_t>(1, columns)) + 1;
-    mtl::cpu::asCpu(stream).parallelFor(steps, grain, [&](std::int64_t begin, std::int64_t end) {
-      const std::int64_t first = begin * step;
-      const std::int64_t last = std::min(end * step, rows);
-      switch (size) {
-        case 1:
-          return copyRows<std::uint8_t>(operands, first, last, columns);
-        case 2:
-          return copyRows<std::uint16_t>(operands, first, last, columns);
-        default:
-          return copyRows<std::uint32_t>(operands, first, last, columns);
-      }
-    });
+    mtl::cpu::asCpu(stream).parallelFor(
+        problem_.copies * steps, grain, [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t at = begin; at < end;) {
+            const std::int64_t copy = at / steps;
+            const std::int64_t next = std::min(end, (copy + 1) * steps);
+            Operands ofCopy = operands;
+            ofCopy.parameters[0] += copy * std::int64_t{4 * sizeof(std::uint32_t)};
+            copyRowsOf(size, ofCopy, (at - copy * steps) * step, std::min((next - copy * steps) * step, rows),
+                       columns);
+            at = next;
+          }
+        });
   }
 
  private:
@@ -126,6 +126,18 @@ class CopyPlan final : public Plan {
     return indexAt(operands, 0, 2) + (problem_.hasRowIndices ? indexAt(operands, 1, row) : row);
   }
 
+  void copyRowsOf(std::int64_t size, const Operands& operands, std::int64_t begin, std::int64_t end,
+                  std::int64_t columns) const {
+    switch (size) {
+      case 1:
+        return copyRows<std::uint8_t>(operands, begin, end, columns);
+      case 2:
+        return copyRows<std::uint16_t>(operands, begin, end, columns);
+      default:
+        return copyRows<std::uint32_t>(operands, begin, end, columns);
+    }
+  }
+
   template <class Bits>
   void copyRows(const Operands& operands, std::int64_t begin, std::int64_t end, std::int64_t columns) const {
     const bool exchanges = problem_.sourceIsTransposed != problem_.destinationIsTransposed;
@@ -133,7 +145,7 @@ class CopyPlan final : public Plan {
       for (std::int64_t row = begin; row < end; ++row) copyElements<Bits>(operands, row, columns);
       return;
     }
-    // Nothing is left out within these.
+    // Nothing is left out within these. Offsets are those of the copy.
     const std::int64_t sourceY = indexAt(operands, 0, 0);
     const std::int64_t sourceX = indexAt(operands, 0, 1);
     const std::int64_t sourceRows = problem_.source.height - sourceY;
@@ -146,7 +158,8 @@ class CopyPlan final : public Plan {
     PixelCopy copy;
     copy.inputFormat = copy.destinationFormat = problem_.destination.format;
     copy.channels = columns;
-    copy.pastCaches = writesPastCaches(2 * problem_.rows * problem_.columns * std::int64_t{sizeof(Bits)});
+    copy.pastCaches =
+        writesPastCaches(2 * problem_.copies * problem_.rows * problem_.columns * std::int64_t{sizeof(Bits)});
     for (std::int64_t row = begin; row < end; ++row)
       if (Bits* to = destinationAt<Bits>(operands, row))
         copyPixels(copy, reinterpret_cast<const std::byte*>(sourceAt<Bits>(operands, sourceY + row, sourceX)),
@@ -231,6 +244,7 @@ std::string MatrixCopyProblem::describe() const {
   if (destinationIsTransposed) text += " transposed";
   if (hasRowIndices) text += ", rows permuted";
   if (hasColumnIndices) text += ", columns permuted";
+  if (copies > 1) text += ", " + std::to_string(copies) + " times";
   return text;
 }
 

@@ -10,20 +10,24 @@
 namespace mps::detail {
 namespace {
 
+/// blockIdx.z goes over copies.
 struct CopyArguments {
   std::int64_t rows, columns;  ///< of the destination
   std::int64_t sourceHeight, sourceWidth, sourceStride;
   std::int64_t height, width, stride;
-  const std::uint32_t* offsets;
+  const std::uint32_t* offsets;     ///< four of each copy
   const std::uint32_t* rowIndices;  ///< null: none
   const std::uint32_t* columnIndices;
 };
 
-/// The first row and column of what is read and of what is written, as they are when a kernel begins: what it stores might
-/// be they, for all that a compiler knows.
+/// The first row and column of what a copy reads and of what it writes, as they are when a kernel begins: what it stores
+/// might be they, for all that a compiler knows.
 struct Corner {
   std::int64_t sourceY, sourceX, y, x;
 
+  __device__ explicit Corner(const CopyArguments& a) : Corner(a.offsets + std::size_t{4} * blockIdx.z) {}
+
+ private:
   __device__ explicit Corner(const std::uint32_t* offsets)
       : sourceY(offsets[0]), sourceX(offsets[1]), y(offsets[2]), x(offsets[3]) {}
 };
@@ -32,7 +36,7 @@ struct Corner {
 template <class Bits>
 __global__ void copyRows(cuda::RowGrid grid, CopyArguments a, const Bits* source, Bits* destination) {
   constexpr std::int64_t lanes = 16 / sizeof(Bits);
-  const Corner corner(a.offsets);
+  const Corner corner(a);
   cuda::forEachRow(grid, [&](std::int64_t row) {
     const std::int64_t sourceY = corner.sourceY + row;
     const std::int64_t y = corner.y + (a.rowIndices != nullptr ? a.rowIndices[row] : row);
@@ -67,7 +71,7 @@ template <class Bits>
 __global__ void __launch_bounds__(kTile* kTileRows)
     copyTiles(CopyArguments a, const Bits* source, Bits* destination) {
   __shared__ Bits tile[kTile][kTile + 1];
-  const Corner corner(a.offsets);
+  const Corner corner(a);
   // What lies outside of the source is not copied.
   const std::int64_t columns = min(a.columns, a.sourceHeight - corner.sourceY);
   const std::int64_t rows = min(a.rows, a.sourceWidth - corner.sourceX);
@@ -175,7 +179,7 @@ __global__ void __launch_bounds__(cuda::kPackThreads)
   const std::uint32_t columnTile = ofBand + (band - lineTile) * tiles.bandWidth.divisor();
   const std::int64_t firstLine = static_cast<std::int64_t>(lineTile) * cuda::kPackLines;
   const std::int64_t firstColumn = static_cast<std::int64_t>(columnTile) * cuda::kPackColumns<Bits>;
-  const Corner corner(a.offsets);
+  const Corner corner(a);
   // Of the source, whose rows become columns. What lies outside of either matrix is not copied.
   const std::int64_t lines =
       min(a.columns, min(a.sourceHeight - corner.sourceY, a.width - corner.x)) - firstLine;
@@ -251,13 +255,14 @@ class CopyPlan final : public Plan {
         if (takesPackTiles(sizeof(Bits))) return copyPacks(stream, a, source, destination);
       constexpr std::int64_t mostBlocks = 65535;
       const dim3 grid(mtl::cuda::blocksFor(a.columns, kTile),
-                      static_cast<unsigned>(std::min((a.rows + kTile - 1) / kTile, mostBlocks)));
+                      static_cast<unsigned>(std::min((a.rows + kTile - 1) / kTile, mostBlocks)), copies());
       return mtl::cuda::launch(stream, copyTiles<Bits>, grid, dim3(kTile, kTileRows), 0, a, source,
                                destination);
     }
     constexpr std::int64_t lanes = 16 / sizeof(Bits);
     const cuda::RowGrid grid(a.rows, (a.columns + lanes - 1) / lanes);
-    mtl::cuda::launch(stream, copyRows<Bits>, grid.grid, grid.block, 0, grid, a, source, destination);
+    const dim3 blocks(grid.grid.x, grid.grid.y, copies());
+    mtl::cuda::launch(stream, copyRows<Bits>, blocks, grid.block, 0, grid, a, source, destination);
   }
 
   [[nodiscard]] bool takesPackTiles(std::size_t bytes) const {
@@ -265,14 +270,16 @@ class CopyPlan final : public Plan {
     return !problem_.hasRowIndices && !problem_.hasColumnIndices && strides * bytes % 16 == 0;
   }
   template <class Bits>
-  static void copyPacks(mtl::Stream& stream, const CopyArguments& a, const Bits* source, Bits* destination) {
+  void copyPacks(mtl::Stream& stream, const CopyArguments& a, const Bits* source, Bits* destination) const {
     const auto tilesOf = [](std::int64_t size, std::int64_t side) { return (size + side - 1) / side; };
     const PackTiles tiles(tilesOf(std::min({a.columns, a.sourceHeight, a.width}), cuda::kPackLines),
                           tilesOf(std::min({a.rows, a.sourceWidth, a.height}), cuda::kPackColumns<Bits>));
     if (tiles.count == 0) return;
-    mtl::cuda::launch(stream, copyPackTiles<Bits>, dim3(static_cast<unsigned>(tiles.count)),
+    mtl::cuda::launch(stream, copyPackTiles<Bits>, dim3(static_cast<unsigned>(tiles.count), 1, copies()),
                       dim3(cuda::kPackThreads), 0, tiles, a, source, destination);
   }
+
+  [[nodiscard]] unsigned copies() const { return static_cast<unsigned>(problem_.copies); }
 
   MatrixCopyProblem problem_;
   CopyArguments arguments_{};

@@ -69,6 +69,19 @@ TEST_F(MatrixCopyTest, SeveralCopiesInOneEncode) {
   EXPECT_EQ(valuesOf(*other), (Values{22, 23}));
 }
 
+/// Those between the same matrices run together, each with its own offsets.
+TEST_F(MatrixCopyTest, SeveralCopiesBetweenTheSameMatrices) {
+  const auto one = matrix(2, 3);
+  const auto other = matrix(1, 2);
+  MatrixCopyDescriptor descriptor(3);
+  descriptor.setCopyOperation(0, source_, one, {0, 0, 1, 1});
+  descriptor.setCopyOperation(1, source_, one, {1, 1, 0, 0});
+  descriptor.setCopyOperation(2, source_, other, {1, 0, 0, 0});
+  copy(1, 2, false, false, descriptor);
+  EXPECT_EQ(valuesOf(*one), (Values{22, 23, kPoison, kPoison, 11, 12}));
+  EXPECT_EQ(valuesOf(*other), (Values{21, 22}));
+}
+
 /// spec/05 section 11, G14: offsets of a vector are read when the work runs.
 TEST_F(MatrixCopyTest, OffsetsOfAVector) {
   const auto one = matrix(1, 3);

@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -137,34 +138,55 @@ Words permuted(ConformRun& run, std::int64_t count) {
   return indices;
 }
 
+/// One copy has its offsets in a vector; several give those that are encoded.
+MatrixCopyDescriptor descriptorOf(ConformRun& run, const TestMatrix& source, const TestMatrix& destination,
+                                  std::span<const Words> offsets) {
+  if (offsets.size() == 1)
+    return MatrixCopyDescriptor(std::vector{source.matrix}, std::vector{destination.matrix},
+                                vectorOf(run, offsets[0]));
+  MatrixCopyDescriptor descriptor(offsets.size());
+  for (std::size_t k = 0; k < offsets.size(); ++k)
+    descriptor.setCopyOperation(k, source.matrix, destination.matrix,
+                                {offsets[k][0], offsets[k][1], offsets[k][2], offsets[k][3]});
+  return descriptor;
+}
+
+/// Several copies take regions that lie below one another, to places in the reverse order.
 /// @param fromFirstColumn of both matrices, so that rows begin at multiples of 16 bytes
-void runCopy(ConformRun& run, MatrixCopyProblem problem, bool fromFirstColumn) {
+void runCopy(ConformRun& run, const MatrixCopyProblem& problem, bool fromFirstColumn) {
   const RandomKind kind = isUnorm(run.format()) ? RandomKind::Positive : RandomKind::Uniform;
+  const auto heightOf = [&](bool isTransposed) { return isTransposed ? problem.columns : problem.rows; };
   const auto shapeOf = [&](bool isTransposed) {
-    return isTransposed ? matrixOf(problem.columns, problem.rows, run.format())
-                        : matrixOf(problem.rows, problem.columns, run.format());
+    return matrixOf(problem.copies * heightOf(isTransposed), heightOf(!isTransposed), run.format());
   };
   const TestMatrix source(run, shapeOf(problem.sourceIsTransposed), kind);
   const TestMatrix destination(run, shapeOf(problem.destinationIsTransposed), kind);
-  const Words offsets =
-      fromFirstColumn ? Words{1, 0, TestMatrix::kRow, 0} : Words{1, 2, TestMatrix::kRow, TestMatrix::kColumn};
-  const Words rows = problem.hasRowIndices ? permuted(run, destination.shape.height) : Words();
+  const std::int64_t height = heightOf(problem.destinationIsTransposed);
+  std::vector<Words> offsets;
+  for (std::int64_t k = 0; k < problem.copies; ++k) {
+    const auto from = static_cast<std::uint32_t>(k * heightOf(problem.sourceIsTransposed));
+    const auto to =
+        static_cast<std::uint32_t>((problem.copies - 1 - k) * height) + std::uint32_t{TestMatrix::kRow};
+    offsets.push_back(fromFirstColumn ? Words{1 + from, 0, to, 0}
+                                      : Words{1 + from, 2, to, TestMatrix::kColumn});
+  }
+  const Words rows = problem.hasRowIndices ? permuted(run, height) : Words();
   const Words columns = problem.hasColumnIndices ? permuted(run, destination.shape.channels) : Words();
   const TestArray whole = wholeArrayOf(destination);
   const auto kernel = MatrixCopy::create(run.device(), static_cast<std::size_t>(problem.rows),
                                          static_cast<std::size_t>(problem.columns),
                                          problem.sourceIsTransposed, problem.destinationIsTransposed);
-  const std::vector<std::shared_ptr<Matrix>> sources{source.matrix};
-  const std::vector<std::shared_ptr<Matrix>> destinations{destination.matrix};
+  const MatrixCopyDescriptor descriptor = descriptorOf(run, source, destination, offsets);
   const auto indices = [&](const Words& words) { return words.empty() ? nullptr : vectorOf(run, words); };
   const TestArray& written = fromFirstColumn ? whole : destination;
   if (!encodeMatrices(run, {&source}, {&written}, [&](const auto& commandBuffer) {
-        kernel->encode(commandBuffer, MatrixCopyDescriptor(sources, destinations, vectorOf(run, offsets)),
-                       indices(rows), 0, indices(columns), 0);
+        kernel->encode(commandBuffer, descriptor, indices(rows), 0, indices(columns), 0);
       }))
     return;
-  run.check(matrixCopyReference(problem, wholeOf(source), whole.before, offsets, rows, columns), whole.read(),
-            run.format(), Zeros::Expected);
+  ReferenceTensor expected = whole.before;
+  for (const Words& ofCopy : offsets)
+    expected = matrixCopyReference(problem, wholeOf(source), std::move(expected), ofCopy, rows, columns);
+  run.check(expected, whole.read(), run.format(), Zeros::Expected);
 }
 
 void conformMatrixCopies(Conform& conform) {
@@ -184,9 +206,15 @@ void conformMatrixCopies(Conform& conform) {
           problem.hasRowIndices = (flags & 4) != 0;
           problem.hasColumnIndices = (flags & 8) != 0;
           cases.push_back({size.name, [=](ConformRun& run) { runCopy(run, problem, false); }});
-          if (!problem.hasRowIndices && !problem.hasColumnIndices)
-            cases.push_back(
-                {size.name + "FromFirstColumn", [=](ConformRun& run) { runCopy(run, problem, true); }});
+          // Indices may lead two copies to the same place.
+          if (problem.hasRowIndices || problem.hasColumnIndices) continue;
+          cases.push_back(
+              {size.name + "FromFirstColumn", [=](ConformRun& run) { runCopy(run, problem, true); }});
+          MatrixCopyProblem several = problem;
+          several.copies = 3;
+          cases.push_back({"ThreeTimes" + size.name, [=](ConformRun& run) { runCopy(run, several, false); }});
+          cases.push_back({"ThreeTimes" + size.name + "FromFirstColumn",
+                           [=](ConformRun& run) { runCopy(run, several, true); }});
         }
       conformRow(conform,
                  {"MatrixCopy", Direction::Forward, format, std::string(implementation.name), Tier::Exact},

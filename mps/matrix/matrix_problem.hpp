@@ -122,8 +122,8 @@ std::span<const Implementation<MatrixTermProblem>> matrixTermImplementationsCuda
 inline constexpr BackEnds<MatrixTermProblem> matrixTermBackEnds{
     matrixTermImplementationsCpu, UNMETAL_CUDA_LIST(matrixTermImplementationsCuda)};
 
-/// Copies a region of a matrix to a place in another one, bit by bit (spec/05 section 6.3). Of the region's rows x
-/// columns elements (i, j), with s and d the offsets, P and Q the indices:
+/// Copies regions of a matrix to places in another one, bit by bit (spec/05 section 6.3). Of a region's rows x columns
+/// elements (i, j), with s and d the offsets of its copy, P and Q the indices:
 ///
 ///     value = source(s.row + i, s.column + j), of a transposed source source(s.row + j, s.column + i)
 ///     (r, c) = (i, j), of a transposed destination (j, i)
@@ -134,10 +134,13 @@ inline constexpr BackEnds<MatrixTermProblem> matrixTermBackEnds{
 /// | operand | what |
 /// |---|---|
 /// | source | the whole matrix |
-/// | destination | the whole matrix; shares no element that is read |
-/// | parameters[0] | s.row, s.column, d.row, d.column, 32-bit integers |
+/// | destination | the whole matrix; shares no element that is read; no two copies write the same |
+/// | parameters[0] | s.row, s.column, d.row, d.column of each copy, 32-bit integers |
 /// | parameters[1], [2] | P, Q, 32-bit integers; where there are some, else P(r) = r, Q(c) = c |
 struct MatrixCopyProblem {
+  static constexpr std::int64_t kMostCopies = 65535;
+
+  std::int64_t copies = 1;  ///< up to kMostCopies
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   bool sourceIsTransposed = false;
@@ -149,8 +152,8 @@ struct MatrixCopyProblem {
 
   bool operator==(const MatrixCopyProblem&) const = default;
   [[nodiscard]] std::size_t hash() const {
-    return hashOf(rows, columns, sourceIsTransposed, destinationIsTransposed, hasRowIndices, hasColumnIndices,
-                  source.hash(), destination.hash());
+    return hashOf(copies, rows, columns, sourceIsTransposed, destinationIsTransposed, hasRowIndices,
+                  hasColumnIndices, source.hash(), destination.hash());
   }
   /// "copy of 3x4 of 1x7x1x5 float32 transposed into 1x5x1x7 float32".
   [[nodiscard]] std::string describe() const;
