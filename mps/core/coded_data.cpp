@@ -1,5 +1,6 @@
 #include "mps/core/coded_data.hpp"
 
+#include <cstdint>
 #include <utility>
 
 #include "mps/core/error.hpp"
@@ -12,6 +13,37 @@ using Value = CodedData::Value;
 constexpr std::size_t deepestNesting = 16;
 constexpr std::size_t mostValues = std::size_t{1} << 20U;
 constexpr const char* objectsKey = "$objects";
+
+/// Whether text or bytes come in chunks (RFC 8949, section 3.2.3): the reader calls itself for a chunk that comes in chunks,
+/// as deep as the bytes say, before it tells anybody. What is encoded here never does. Heads of values follow one another,
+/// however they are nested; at what is no CBOR the reader stops, too.
+bool hasChunks(std::span<const std::byte> bytes) {
+  constexpr unsigned kBytes = 2;
+  constexpr unsigned kText = 3;
+  constexpr unsigned kOneByte = 24;  // 24 to 27: the argument is in the 1, 2, 4 or 8 bytes behind the head
+  constexpr unsigned kEightBytes = 27;
+  constexpr unsigned kUnknownLength = 31;
+  for (std::size_t at = 0; at < bytes.size();) {
+    const auto head = std::to_integer<unsigned>(bytes[at++]);
+    const unsigned kind = head >> 5U;
+    const unsigned information = head & 31U;
+    const bool isString = kind == kBytes || kind == kText;
+    if (isString && information == kUnknownLength) return true;
+    std::uint64_t argument = information;
+    if (information >= kOneByte && information <= kEightBytes) {
+      const std::size_t size = std::size_t{1} << (information - kOneByte);
+      if (size > bytes.size() - at) return false;
+      argument = 0;
+      for (const std::byte byte : bytes.subspan(at, size))
+        argument = argument << 8U | std::to_integer<std::uint64_t>(byte);
+      at += size;
+    }
+    if (!isString) continue;
+    if (argument > bytes.size() - at) return false;
+    at += static_cast<std::size_t>(argument);
+  }
+  return false;
+}
 
 /// Builds the tree while the bytes are read, and stops at the first thing that is out of bounds: the reader calls itself
 /// for what is nested.
@@ -98,10 +130,12 @@ CodedData::CodedData() : root_(Value::object()) {
 }
 
 CodedData::CodedData(std::span<const std::byte> bytes) {
+  constexpr const char* expected = "CBOR of a coded object";
+  if (hasChunks(bytes)) throw Error("KeyedUnarchiver", "bytes", "text or bytes in chunks", expected);
   TreeBuilder builder;
   const auto* first = reinterpret_cast<const std::uint8_t*>(bytes.data());
   if (!Value::sax_parse(first, first + bytes.size(), &builder, Value::input_format_t::cbor))
-    throw Error("KeyedUnarchiver", "bytes", builder.failure(), "CBOR of a coded object");
+    throw Error("KeyedUnarchiver", "bytes", builder.failure(), expected);
   root_ = builder.take();
   if (!root_.is_object()) throw Error("KeyedUnarchiver", "bytes", "CBOR of another kind", "a CBOR map");
   scopes.push_back({&root_, {}, {}});

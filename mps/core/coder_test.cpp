@@ -262,6 +262,28 @@ TEST(Coder, NestingAndCountAreBounded) {
   EXPECT_TRUE(names(errorOfReading(many), {"more than 1048576 values"}));
 }
 
+/// The reader would call itself for each.
+TEST(Coder, ChunksAreRefused) {
+  for (const int opening : {0x5F, 0x7F}) {
+    Bytes deep = bytesOf({0xA1, 0x61, 'a'});
+    deep.insert(deep.end(), 1000000, static_cast<std::byte>(opening));
+    EXPECT_TRUE(names(errorOfReading(deep), {"KeyedUnarchiver", "chunks"}));
+  }
+  EXPECT_TRUE(names(errorOfReading(bytesOf({0xA1, 0x7F, 0x61, 'a', 0xFF, 1})), {"chunks"}));  // a key
+  // What looks like their beginning within a number, text or bytes is none; behind them it is.
+  for (const std::vector<int>& value : {std::vector{0x1B, 0x7F, 0x7F, 0x7F, 0x7F, 0x7F, 0x7F, 0x7F, 0x7F},
+                                        {0x82, 0xFA, 0x7F, 0, 0, 0, 1},
+                                        {0x62, 0x7F, 0x5F},
+                                        {0x58, 2, 0x7F, 0x5F}}) {
+    Bytes map = bytesOf({0xA2, 0x61, 'a'});
+    for (const int byte : value) map.push_back(static_cast<std::byte>(byte));
+    map.insert(map.end(), {std::byte{0x61}, std::byte{'b'}, std::byte{0x01}});
+    EXPECT_EQ(errorOfReading(map), "");
+    map.back() = std::byte{0x7F};
+    EXPECT_TRUE(names(errorOfReading(map), {"chunks"}));
+  }
+}
+
 /// A policy of the user's own that can be coded.
 class RowPadding final : public NNPadding {
  public:
