@@ -92,13 +92,14 @@ void benchMatrixRows(Bench& bench) {
                   normalization->encode(commandBuffer, matrices[0], zeros, zeros, nullptr, nullptr,
                                         matrices[1]);
                 });
-  benchMatrices(bench, *normalizationGradient, Direction::Gradient, shape, kColumns, 3,
-                [&](const auto& commandBuffer, const auto& matrices) {
-                  const auto zeros = vectorFor(matrices[0]);
-                  normalizationGradient->encode(commandBuffer, matrices[0], matrices[1], zeros, zeros,
-                                                nullptr, nullptr, matrices[2], vectorFor(matrices[0]),
-                                                vectorFor(matrices[0]));
-                });
+  benchMatrices(
+      bench, *normalizationGradient, Direction::Gradient, shape, kColumns, 3,
+      [&](const auto& commandBuffer, const auto& matrices) {
+        const auto zeros = vectorFor(matrices[0]);
+        normalizationGradient->encode(commandBuffer, matrices[0], matrices[1], zeros, zeros, nullptr, nullptr,
+                                      matrices[2], vectorFor(matrices[0]), vectorFor(matrices[0]));
+      },
+      2);
 }
 
 }  // namespace

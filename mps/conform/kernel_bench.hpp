@@ -74,8 +74,10 @@ using EncodeMatrices =
 
 /// A row in float32 and one in float16 of a kernel that reads and writes `count` matrices of so many columns, with as many
 /// rows, the row's batch, as make the working set come from memory.
+/// @param passes how often all but the last must be read: twice where a result needs sums of whole columns first
 inline void benchMatrices(Bench& bench, const Kernel& kernel, Direction direction, const std::string& shape,
-                          std::size_t columns, std::size_t count, const EncodeMatrices& encode) {
+                          std::size_t columns, std::size_t count, const EncodeMatrices& encode,
+                          std::size_t passes = 1) {
   for (const auto format : {ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float16}) {
     const std::size_t rowBytes = count * columns * bytesPerChannel(format);
     const std::int64_t rows = bench.batchFor(rowBytes);
@@ -84,7 +86,8 @@ inline void benchMatrices(Bench& bench, const Kernel& kernel, Direction directio
     std::vector<std::shared_ptr<Matrix>> matrices;
     for (std::size_t i = 0; i < count; ++i)
       matrices.push_back(benchMatrix(bench.device(), static_cast<std::size_t>(rows), columns, format));
-    bench.kernel(key, {.bytes = static_cast<double>(rows) * static_cast<double>(rowBytes)},
+    const std::size_t movedBytes = rowBytes / count * ((count - 1) * passes + 1);
+    bench.kernel(key, {.bytes = static_cast<double>(rows) * static_cast<double>(movedBytes)},
                  [&](const auto& commandBuffer) { encode(commandBuffer, matrices); });
   }
 }
