@@ -138,6 +138,101 @@ void gradientRows(const ChannelRows& rows, ConstFloatRun g, ConstFloatRun x, con
     compute(std::false_type());
 }
 
+/// Lanes of a float32 vector in float64.
+template <class D>
+struct WideVector {
+  using Wide = hn::Repartition<double, D>;
+  hn::Vec<Wide> lower;
+  hn::Vec<Wide> upper;  ///< unused where a vector has one lane
+};
+
+#if HWY_TARGET == HWY_SCALAR
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void addWide(D /*d*/, V v, WideVector<D>& sum) {
+  sum.lower = hn::Add(sum.lower, hn::PromoteTo(hn::ScalableTag<double>(), v));
+}
+template <class D>
+HWY_INLINE WideVector<D> loadWide(D /*d*/, const double* from) {
+  const hn::ScalableTag<double> wide;
+  return {hn::LoadU(wide, from), hn::Zero(wide)};
+}
+template <class D>
+HWY_INLINE void storeWide(D /*d*/, const WideVector<D>& v, double* to) {
+  hn::StoreU(v.lower, hn::ScalableTag<double>(), to);
+}
+
+#else
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void addWide(D /*d*/, V v, WideVector<D>& sum) {
+  const typename WideVector<D>::Wide wide;
+  const hn::Half<D> half;
+  sum.lower = hn::Add(sum.lower, hn::PromoteTo(wide, hn::LowerHalf(half, v)));
+  sum.upper = hn::Add(sum.upper, hn::PromoteTo(wide, hn::UpperHalf(half, v)));
+}
+template <class D>
+HWY_INLINE WideVector<D> loadWide(D /*d*/, const double* from) {
+  const typename WideVector<D>::Wide wide;
+  return {hn::LoadU(wide, from), hn::LoadU(wide, from + hn::Lanes(wide))};
+}
+template <class D>
+HWY_INLINE void storeWide(D /*d*/, const WideVector<D>& v, double* to) {
+  const typename WideVector<D>::Wide wide;
+  hn::StoreU(v.lower, wide, to);
+  hn::StoreU(v.upper, wide, to + hn::Lanes(wide));
+}
+
+#endif
+
+/// dx = scale g and sums += g, these in float64, with room for a vector behind a row: all that is asked of a neuron
+/// behind a line, in one pass over memory. dx may be dy or x.
+void dataGradientRows(const NNNeuronDescriptor& descriptor, const ChannelRows& rows, ConstFloatRun x,
+                      ConstFloatRun dy, const ChannelNumbers& numbers, double* sums, FloatRun dx) {
+  const hn::ScalableTag<float> d;
+  const std::size_t step = hn::Lanes(d);
+  withNeuron(descriptor, [&](auto neuron) {
+    // Copies, which no store changes: they stay in registers.
+    const ChannelNumbers own = numbers;
+    const ConstFloatRun values = x;
+    const ConstFloatRun gradients = dy;
+    const FloatRun results = dx;
+    const std::size_t length = rows.length;
+    const auto add = [&](std::size_t at, std::size_t i, auto lanes, auto& sum) HWY_ATTR
+        __attribute__((always_inline)) {
+      const auto z = onLine(d, lanes, lanes.load(d, values + at), own.line, i);
+      const auto derivative = neuron.derivative(d, z, slopesOf(neuron, d, lanes, own, i));
+      const auto gradient = hn::Mul(lanes.load(d, gradients + at), derivative);
+      lanes.store(d, hn::Mul(gradient, lanes.load(d, own.line.scale + i)), results + at);
+      addWide(d, usedLanes(d, lanes, gradient), sum);
+    };
+    constexpr std::size_t group = 8;  // rows whose sums stay in registers
+    const auto addStrip = [&](std::size_t first, std::size_t i, std::size_t count, auto lanes) HWY_ATTR
+        __attribute__((always_inline)) {
+      double* const to = sums + i;
+      auto sum0 = loadWide(d, to);
+      if constexpr (std::is_same_v<decltype(lanes), FourVectors>) {
+        auto sum1 = loadWide(d, to + step);
+        auto sum2 = loadWide(d, to + 2 * step);
+        auto sum3 = loadWide(d, to + 3 * step);
+        for (std::size_t row = 0, at = first; row < count; ++row, at += length) {
+          add(at, i, AllLanes{}, sum0);
+          add(at + step, i + step, AllLanes{}, sum1);
+          add(at + 2 * step, i + 2 * step, AllLanes{}, sum2);
+          add(at + 3 * step, i + 3 * step, AllLanes{}, sum3);
+        }
+        storeWide(d, sum1, to + step);
+        storeWide(d, sum2, to + 2 * step);
+        storeWide(d, sum3, to + 3 * step);
+      } else {
+        for (std::size_t row = 0; row < count; ++row) add(first + row * length, i, lanes, sum0);
+      }
+      storeWide(d, sum0, to);
+    };
+    forStrips(d, rows, group, addStrip);
+  });
+}
+
 /// dx = scale g. dx may be g.
 void scaleRows(const ChannelRows& rows, ConstFloatRun g, const ChannelNumbers& numbers, FloatRun dx) {
   const hn::ScalableTag<float> d;
@@ -161,6 +256,7 @@ HWY_EXPORT(neuronRows);
 HWY_EXPORT(neuronGradientRows);
 HWY_EXPORT(gradientRows);
 HWY_EXPORT(scaleRows);
+HWY_EXPORT(dataGradientRows);
 
 namespace {
 
@@ -390,6 +486,44 @@ class StatisticsGradientPlan final : public SumPlan {
   }
 };
 
+/// B and dx, which does not depend on it, in one pass.
+class BetaAndDataGradientPlan final : public SumPlan {
+ public:
+  explicit BetaAndDataGradientPlan(const BatchNormalizationProblem& problem)
+      : SumPlan(problem, problem.source) {}
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    const ChannelNumbers numbers = channelNumbers(operands, false);
+    forChunks(stream, [&](std::int64_t chunk) { computeChunk(operands, numbers, chunk); });
+    for (std::size_t c = 0; c < static_cast<std::size_t>(layout_.channels); ++c) {
+      double added = 0;
+      for (std::int64_t chunk = 0; chunk < layout_.chunks; ++chunk) added += sums(operands, chunk, 0)[c];
+      double& sum = at<double>(operands, 4)[c];
+      sum = (operands.accumulate ? sum : 0) + added;
+      at<float>(operands, 6)[c] = static_cast<float>(sum);
+    }
+  }
+
+ private:
+  void computeChunk(const Operands& operands, const ChannelNumbers& numbers, std::int64_t chunk) const {
+    clear(operands, chunk);
+    double* sum = sums(operands, chunk, 0);
+    layout_.forTiles(chunk, [&](const Tile& tile) {
+      alignas(64) float sourceBuffer[Tiling::capacity];
+      alignas(64) float gradientBuffer[Tiling::capacity];
+      alignas(64) float resultBuffer[Tiling::capacity];
+      const ConstFloatRun x = loadRun(problem_.source, operands.source, tile, sourceBuffer);
+      const ConstFloatRun dy = loadRun(problem_.gradient, operands.gradient, tile, gradientBuffer);
+      const FloatRun dx = runTarget(problem_.destination, operands.destination, tile, resultBuffer);
+      HWY_DYNAMIC_DISPATCH(dataGradientRows)
+      (problem_.neuron, layout_.rowsOf(tile), x, dy, from(numbers, tile), sum + tile.firstChannel, dx);
+      storeTile(problem_.destination, operands.destination, tile, dx);
+    });
+    finishStreaming();
+    layout_.fold(sum);
+  }
+};
+
 /// y or dx, tile by tile.
 class ElementPlan final : public ChannelPlan {
  public:
@@ -445,39 +579,12 @@ class ElementPlan final : public ChannelPlan {
   }
 };
 
-/// B, G and dx, which does not depend on them.
-class BothGradientsPlan final : public Plan {
- public:
-  explicit BothGradientsPlan(const BatchNormalizationProblem& problem)
-      : sums_(problem), data_(dataOf(problem)) {}
-  [[nodiscard]] std::size_t scratchBytes() const override {
-    return std::max(sums_.scratchBytes(), data_.scratchBytes());
-  }
-  [[nodiscard]] bool canAccumulate() const override { return sums_.canAccumulate(); }
-
-  void run(mtl::Stream& stream, const Operands& operands) const override {
-    sums_.run(stream, operands);
-    Operands ofData = operands;
-    ofData.accumulate = false;
-    data_.run(stream, ofData);
-  }
-
- private:
-  static BatchNormalizationProblem dataOf(BatchNormalizationProblem problem) {
-    problem.operation = Operation::Gradient;
-    return problem;
-  }
-
-  StatisticsGradientPlan sums_;
-  ElementPlan data_;
-};
-
 Preparation prepareTiles(const BatchNormalizationProblem& problem) {
   switch (problem.operation) {
     case Operation::Statistics:
       return std::make_shared<const StatisticsPlan>(problem);
     case Operation::StatisticsGradient:
-      if (problem.storesDataGradient()) return std::make_shared<const BothGradientsPlan>(problem);
+      if (problem.storesDataGradient()) return std::make_shared<const BetaAndDataGradientPlan>(problem);
       return std::make_shared<const StatisticsGradientPlan>(problem);
     case Operation::Forward:
     case Operation::Gradient:

@@ -41,6 +41,8 @@ enum class BatchNormalizationOperation : std::uint8_t {
 /// | parameters[7] | | | dL/dmean, then dL/dvariance, written | |
 /// | scalars[0] | elements per channel before this call | | | m |
 ///
+/// StatisticsGradient with dx is asked for B and dL/dbeta alone: what it leaves in G, parameters[5] and [7] is unspecified.
+///
 /// parameters[4] is float64, two values per channel, one kind after the other; M2 is the sum of squared
 /// differences from the mean. The others are float32. Operands::accumulate: Statistics and StatisticsGradient
 /// go on from what parameters[4] holds and write dx anew, Gradient adds to a float32 destination. Destinations may be the memory

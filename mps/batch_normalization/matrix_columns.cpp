@@ -66,8 +66,8 @@ void recordColumnGradients(const MatrixEncoding& encoding, const BatchNormalizat
   problem.source = x.pixels();
   problem.gradient = dy.pixels();
   BatchOperand sums;
-  // The sums and the rest at once, where the latter does not depend on the sums.
-  const bool storesBoth = settings.hasConstantStatistics && (gradients.gamma || gradients.beta);
+  // The sum and the rest at once: the latter does not depend on the sum.
+  const bool storesBoth = settings.hasConstantStatistics && gradients.beta;
   if (storesBoth || !settings.hasConstantStatistics) {
     problem.operation = BatchNormalizationOperation::StatisticsGradient;
     if (storesBoth) problem.destination = gradients.data.pixels();

@@ -17,7 +17,8 @@ struct ColumnNumbers {
   BatchOperand gamma = {}, beta = {}, mean = {}, variance = {};
 };
 
-/// Where the gradients of a call go; those of parameters where they are wanted.
+/// Where the gradients of a call go; those of parameters where they are wanted, that of gamma never with constant
+/// statistics.
 struct ColumnGradients {
   MatrixPart data;
   std::optional<MatrixPart> gamma, beta;
