@@ -11,6 +11,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "mps/matrix/matrix_copy_cpu.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -21,11 +22,22 @@
 namespace mps::detail {
 namespace {
 
-/// What is exchanged together: rows of the destination that are so many bytes of the source's rows, and columns that are
-/// a line of the cache. Rows of the source lie in pages of their own: fewer bytes of each cost more of looking up pages
-/// than of memory, and more columns do not stay in the first cache.
-constexpr std::int64_t kTileBytes = 1024;
-constexpr std::int64_t kTileLine = 64;
+constexpr std::int64_t kLineBytes = 64;
+
+/// What is exchanged together: rows of the destination, and bytes of each of them. Rows of the source lie in pages of
+/// their own: fewer columns of it cost more of looking up pages than of memory.
+struct ExchangeTile {
+  std::int64_t rows;
+  std::int64_t bytes;
+};
+/// Stays in the first cache. @param size of an element, in bytes
+constexpr ExchangeTile smallTile(std::int64_t size) {
+  return {1024 / size, kLineBytes};
+}
+/// Stays in the second one: memory takes what passes the caches faster the more of it is adjacent.
+constexpr ExchangeTile kStreamedTile{1024, 2 * kLineBytes};
+constexpr std::int64_t kMostTileBytes = kStreamedTile.rows * kStreamedTile.bytes;
+static_assert(kMostTileBytes >= smallTile(1).rows * smallTile(1).bytes);
 
 /// Rows that are `stride` elements apart.
 template <class Bits>
@@ -42,41 +54,46 @@ struct SourceRows {
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
-/// to[c][r] = from.first[r * from.stride + c], by way of the cache, where to[c] is not null.
+/// Stores whole vectors past the caches, if that is asked for, and the rest.
 template <class Bits>
-void transposeTileOf(const SourceRows<Bits>& from, std::int64_t columns, Bits* const* to, std::int64_t at) {
+HWY_INLINE void storeRow(const Bits* from, std::int64_t count, Bits* to, bool pastCaches) {
   const hn::ScalableTag<Bits> d;
   const auto step = static_cast<std::int64_t>(hn::Lanes(d));
-  constexpr std::int64_t kLine = kTileLine / std::int64_t{sizeof(Bits)};
-  alignas(kTileLine) Bits tile[kTileBytes / sizeof(Bits) * kLine];
-  transposeBlock(from.first, from.stride, from.count, columns, tile, [](std::int64_t /*rows*/) {});
-  for (std::int64_t c = 0; c < columns; ++c) {
-    if (to[c] == nullptr) continue;
-    const Bits* const row = tile + c * from.count;
-    std::int64_t r = 0;
-    for (; r + step <= from.count; r += step) hn::StoreU(hn::LoadU(d, row + r), d, to[c] + at + r);
-    for (; r < from.count; ++r) to[c][at + r] = row[r];
+  std::int64_t i = 0;
+  if (pastCaches && reinterpret_cast<std::uintptr_t>(to) % (hn::Lanes(d) * sizeof(Bits)) == 0)
+    for (; i + step <= count; i += step) hn::Stream(hn::LoadU(d, from + i), d, to + i);
+  else
+    for (; i + step <= count; i += step) hn::StoreU(hn::LoadU(d, from + i), d, to + i);
+  for (; i < count; ++i) to[i] = from[i];
+}
+
+/// Tile by tile: to[c][r] = from.first[r * from.stride + c], where to[c] is not null.
+/// @param lineBytes of a tile's rows in the destination; where it is more than a line they pass the caches
+template <class Bits>
+void transposeRowsOf(const SourceRows<Bits>& from, std::int64_t columns, std::int64_t lineBytes,
+                     Bits* const* to) {
+  alignas(kLineBytes) Bits tile[kMostTileBytes / sizeof(Bits)];
+  const std::int64_t line = lineBytes / std::int64_t{sizeof(Bits)};
+  for (std::int64_t r = 0; r < from.count; r += line) {
+    const std::int64_t count = std::min(line, from.count - r);
+    transposeBlock(from.first + r * from.stride, from.stride, count, columns, tile,
+                   [](std::int64_t /*rows*/) {});
+    for (std::int64_t c = 0; c < columns; ++c)
+      if (to[c] != nullptr) storeRow(tile + c * count, count, to[c] + r, lineBytes > kLineBytes);
   }
 }
 
-/// Tile by tile: to[c][r] = from.first[r * from.stride + c].
-template <class Bits>
-void transposeRowsOf(const SourceRows<Bits>& from, std::int64_t columns, Bits* const* to) {
-  constexpr std::int64_t kLine = kTileLine / std::int64_t{sizeof(Bits)};
-  for (std::int64_t r = 0; r < from.count; r += kLine)
-    transposeTileOf(
-        SourceRows<Bits>{from.first + r * from.stride, from.stride, std::min(kLine, from.count - r)}, columns,
-        to, r);
+void transposeRows8(const SourceRows<std::uint8_t>& from, std::int64_t columns, std::int64_t lineBytes,
+                    std::uint8_t* const* to) {
+  transposeRowsOf(from, columns, lineBytes, to);
 }
-
-void transposeRows8(const SourceRows<std::uint8_t>& from, std::int64_t columns, std::uint8_t* const* to) {
-  transposeRowsOf(from, columns, to);
+void transposeRows16(const SourceRows<std::uint16_t>& from, std::int64_t columns, std::int64_t lineBytes,
+                     std::uint16_t* const* to) {
+  transposeRowsOf(from, columns, lineBytes, to);
 }
-void transposeRows16(const SourceRows<std::uint16_t>& from, std::int64_t columns, std::uint16_t* const* to) {
-  transposeRowsOf(from, columns, to);
-}
-void transposeRows32(const SourceRows<std::uint32_t>& from, std::int64_t columns, std::uint32_t* const* to) {
-  transposeRowsOf(from, columns, to);
+void transposeRows32(const SourceRows<std::uint32_t>& from, std::int64_t columns, std::int64_t lineBytes,
+                     std::uint32_t* const* to) {
+  transposeRowsOf(from, columns, lineBytes, to);
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE
@@ -101,7 +118,7 @@ class CopyPlan final : public Plan {
     const std::int64_t rows = problem_.destinationIsTransposed ? problem_.columns : problem_.rows;
     const std::int64_t columns = problem_.destinationIsTransposed ? problem_.rows : problem_.columns;
     const auto size = static_cast<std::int64_t>(bytesPerChannel(problem_.destination.format));
-    const std::int64_t step = kTileLine / size;  // so that no two threads read a line
+    const std::int64_t step = kLineBytes / size;  // so that no two threads read a line
     const std::int64_t steps = (rows + step - 1) / step;
     const std::int64_t grain = kGrain / (step * std::max<std::int64_t>(1, columns)) + 1;
     mtl::cpu::asCpu(stream).parallelFor(
@@ -167,32 +184,36 @@ class CopyPlan final : public Plan {
     if (copy.pastCaches) finishStreaming();
   }
 
-  /// A few rows of the destination at a time.
+  /// A few rows of the destination at a time. What fills a part of a matrix larger than the caches passes them, too: its
+  /// other parts will have taken its place.
   template <class Bits>
   void exchangeRows(const Operands& operands, std::int64_t begin, std::int64_t end,
                     std::int64_t columns) const {
-    constexpr std::int64_t most = kTileBytes / std::int64_t{sizeof(Bits)};
-    std::array<Bits*, static_cast<std::size_t>(most)> to;
-    for (std::int64_t row = begin; row < end; row += most) {
-      const std::int64_t rows = std::min(most, end - row);
+    const bool pastCaches = writesRowsPastCaches(2 * problem_.destination.bytes(), problem_.destination);
+    const ExchangeTile tile = pastCaches ? kStreamedTile : smallTile(sizeof(Bits));
+    std::array<Bits*, static_cast<std::size_t>(kStreamedTile.rows)> to;
+    for (std::int64_t row = begin; row < end; row += tile.rows) {
+      const std::int64_t rows = std::min(tile.rows, end - row);
       for (std::int64_t i = 0; i < rows; ++i)
         to[static_cast<std::size_t>(i)] = destinationAt<Bits>(operands, row + i);
       const Bits* const from =
           sourceAt<Bits>(operands, indexAt(operands, 0, 0), indexAt(operands, 0, 1) + row);
-      transpose(SourceRows<Bits>{from, problem_.source.rowStride, columns}, rows, to.data());
+      transpose(SourceRows<Bits>{from, problem_.source.rowStride, columns}, rows, tile.bytes, to.data());
     }
+    if (pastCaches) finishStreaming();
   }
 
-  static void transpose(const SourceRows<std::uint8_t>& from, std::int64_t columns, std::uint8_t* const* to) {
-    HWY_DYNAMIC_DISPATCH(transposeRows8)(from, columns, to);
+  static void transpose(const SourceRows<std::uint8_t>& from, std::int64_t columns, std::int64_t lineBytes,
+                        std::uint8_t* const* to) {
+    HWY_DYNAMIC_DISPATCH(transposeRows8)(from, columns, lineBytes, to);
   }
-  static void transpose(const SourceRows<std::uint16_t>& from, std::int64_t columns,
+  static void transpose(const SourceRows<std::uint16_t>& from, std::int64_t columns, std::int64_t lineBytes,
                         std::uint16_t* const* to) {
-    HWY_DYNAMIC_DISPATCH(transposeRows16)(from, columns, to);
+    HWY_DYNAMIC_DISPATCH(transposeRows16)(from, columns, lineBytes, to);
   }
-  static void transpose(const SourceRows<std::uint32_t>& from, std::int64_t columns,
+  static void transpose(const SourceRows<std::uint32_t>& from, std::int64_t columns, std::int64_t lineBytes,
                         std::uint32_t* const* to) {
-    HWY_DYNAMIC_DISPATCH(transposeRows32)(from, columns, to);
+    HWY_DYNAMIC_DISPATCH(transposeRows32)(from, columns, lineBytes, to);
   }
 
   /// Row `row` of the copy, from its first column on; null where the destination has none.

@@ -324,6 +324,66 @@ TEST(ImageMatrixCopyPlan, LargeCopiesOfFloat16) {
   checkLargeCopy<std::uint16_t>(Float16, 111);
 }
 
+/// A transposed part of a matrix of more than 24 MiB, which is written past the caches, with some rows left out.
+template <class Bits>
+void checkLargeExchange(ImageFeatureChannelFormat format, std::uint32_t firstColumn) {
+  constexpr std::int64_t kRows = 3100;  // more than one tile for each thread
+  constexpr std::int64_t kColumns = 203;
+  constexpr std::int64_t width = (std::int64_t{9} << 10U) / std::int64_t{sizeof(Bits)};
+  MatrixCopyProblem problem;
+  problem.rows = kRows;
+  problem.columns = kColumns;
+  problem.sourceIsTransposed = true;
+  problem.hasRowIndices = true;
+  problem.source = TensorShape::dense(1, kColumns + 1, 1, kRows + 2, format);
+  problem.destination = TensorShape::dense(1, kRows, 1, width, format);
+  SCOPED_TRACE(problem.describe() + " from column " + std::to_string(firstColumn));
+  ASSERT_GT(problem.destination.bytes(), std::int64_t{24} << 20U);
+  std::vector<Bits> source(static_cast<std::size_t>(problem.source.elements()));
+  for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<Bits>(i * 2654435761U >> 7U);
+  constexpr Bits kBefore = 77;
+  constexpr std::size_t kLine = 64 / sizeof(Bits);
+  std::vector<Bits> memory(static_cast<std::size_t>(problem.destination.elements()) + kLine, kBefore);
+  const std::size_t behind = reinterpret_cast<std::uintptr_t>(memory.data()) % 64 / sizeof(Bits);
+  Bits* const destination = memory.data() + (kLine - behind) % kLine;
+  // Each row goes to the mirrored one, those behind the last row nowhere.
+  std::vector<std::uint32_t> offsets{1, 2, 5, firstColumn};
+  std::vector<std::uint32_t> rows(kRows);
+  for (std::uint32_t row = 0; row < kRows; ++row) rows[row] = kRows - 1 - row;
+  Operands operands;
+  operands.source = reinterpret_cast<const std::byte*>(source.data());
+  operands.destination = reinterpret_cast<std::byte*>(destination);
+  operands.parameters[0] = reinterpret_cast<std::byte*>(offsets.data());
+  operands.parameters[1] = reinterpret_cast<std::byte*>(rows.data());
+  execute(*preparePlan(matrixCopyImplementationsCpu(), problem).plan, operands);
+  std::size_t mismatches = 0;
+  for (std::int64_t y = 0; y < kRows; ++y)
+    for (std::int64_t x = 0; x < width; ++x) {
+      const std::int64_t column = x - firstColumn;
+      const bool isCopied = y >= 5 && column >= 0 && column < kColumns;
+      const std::int64_t row = kRows - 1 - (y - 5);
+      const Bits expected =
+          isCopied ? source[static_cast<std::size_t>((column + 1) * (kRows + 2) + row + 2)] : kBefore;
+      mismatches += destination[y * width + x] != expected ? 1 : 0;
+    }
+  EXPECT_EQ(mismatches, 0U);
+}
+
+TEST(MatrixCopyPlan, LargeTransposedCopies) {
+  for (const std::uint32_t firstColumn : {0U, 3U, 64U}) {
+    checkLargeExchange<std::uint32_t>(Float32, firstColumn);
+    checkLargeExchange<std::uint16_t>(Float16, firstColumn);
+    checkLargeExchange<std::uint8_t>(Unorm8, firstColumn);
+  }
+}
+
+TEST(MatrixCopyPlan, LargeTransposedCopiesOnEveryInstructionSet) {
+  forEachTarget([](const std::string& target) {
+    SCOPED_TRACE(target);
+    checkLargeExchange<std::uint32_t>(Float32, 16);
+  });
+}
+
 TEST(ImageMatrixCopyPlan, EveryFieldMatters) {
   const ImageMatrixCopyCase item{.name = "", .images = 2, .height = 3, .width = 4, .channels = 5};
   const auto problem = item.problem(true, true, Float32);
