@@ -124,6 +124,16 @@ inline std::vector<ReshapeCase> reshapeCases() {
       {"Threads", 2, {21, 19, 33}, {24, 25, 33}, {2, 3, 0}},
       {"Strided", 3, {3, 4, 5}, {5, 7, 8}, {1, 2, 2}, Strided},
       {"RepeatedImage", 2, {2, 3, 4}, {4, 5, 4}, {1, 1, 0}, RepeatedImage},
+      // Whole packs of channels.
+      {"PacksUpToTheOtherEnd", 2, {4, 5, 16}, {10, 13, 16}, {3, 4, 0}},
+      {"PacksBeyondTheFirstRow", 2, {3, 4, 8}, {7, 8, 8}, {3, 1, 0}},
+      {"PacksBeyondTheLastColumn", 2, {3, 4, 8}, {5, 9, 8}, {1, 1, 0}},
+      {"PacksOfOnePixel", 2, {1, 1, 8}, {3, 3, 8}, {1, 1, 0}},
+      {"PacksCutInFront", 2, {6, 7, 16}, {7, 6, 16}, {-2, -3, 0}},
+      {"PacksCutBehind", 3, {6, 7, 8}, {5, 8, 8}, {2, 4, 0}},
+      {"PacksOfChannels", 2, {3, 4, 24}, {5, 6, 40}, {1, 1, 8}},
+      {"PacksSlice", 2, {3, 4, 40}, {2, 3, 16}, {-1, -1, -8}},
+      {"PacksForThreads", 2, {9, 70, 16}, {12, 73, 16}, {1, 2, 0}},
   };
   struct Mode {
     const char* name;

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 
 #include "mps/core/element_grid_cuda.cuh"
 #include "mps/core/store_numbers_cuda.cuh"
@@ -129,9 +131,6 @@ struct Axis {
   std::int32_t result = 0;
   std::int32_t shift = 0;  ///< periods that make positions positive
   Divider period;          ///< of mirrored images
-  /// Mirrored only: whether each end is repeated, and whether all positions are the source or one image of it.
-  bool repeatsEdge = false;
-  bool reflectsOnce = false;
 
   Axis() = default;
   Axis(const ReshapeAxis& axis, ImageEdgeMode edgeMode, std::int64_t sourceSize, std::int64_t resultSize)
@@ -143,10 +142,6 @@ struct Axis {
     period = Divider(length);
     shift =
         static_cast<std::int32_t>((std::max<std::int64_t>(0, -axis.before) + length - 1) / length * length);
-    repeatsEdge = edgeMode == ImageEdgeMode::MirrorWithEdge;
-    const std::int64_t image = sourceSize - (repeatsEdge ? 0 : 1);
-    reflectsOnce = (repeatsEdge || edgeMode == ImageEdgeMode::Mirror) && axis.before <= image &&
-                   resultSize - axis.before - sourceSize <= image;
   }
 
   [[nodiscard]] __device__ std::int32_t sourceOf(ImageEdgeMode edgeMode, std::int32_t position) const {
@@ -169,17 +164,6 @@ struct Axis {
                own - length < 0 && own + length >= result;
     }
     return !isOnly ? kPerhapsSeveral : isThere ? own : kNone;
-  }
-  static constexpr int kMostNear = 3;
-  /// The positions of the result that read source element i where it reflects once; below 0: none.
-  __device__ void findNear(std::int32_t i, std::int32_t (&positions)[kMostNear]) const {
-    const std::int32_t edge = repeatsEdge ? 1 : 0;
-    positions[0] = i + before;
-    positions[1] = repeatsEdge || i != 0 ? before - i - edge : kNone;
-    positions[2] = repeatsEdge || i != source - 1 ? before + 2 * source - 2 + edge - i : kNone;
-#pragma unroll
-    for (int k = 0; k < kMostNear; ++k)
-      if (positions[k] >= result) positions[k] = kNone;
   }
   /// Positions first, first + 1 ... last of the result, as far as they exist.
   [[nodiscard]] __device__ Positions between(std::int32_t first, std::int32_t last) const {
@@ -215,6 +199,74 @@ struct Axis {
     }
     for (const Positions& positions : all)
       for (std::int32_t k = 0; k < positions.count; ++k) visit(positions.begin + k * positions.step);
+  }
+};
+
+/// Adjacent elements of a source, from `begin` on.
+struct Elements {
+  std::int32_t begin = 0;
+  std::uint32_t count = 0;
+
+  Elements() = default;
+  Elements(std::int64_t first, std::int64_t end)
+      : begin(static_cast<std::int32_t>(first)),
+        count(static_cast<std::uint32_t>(std::max<std::int64_t>(0, end - first))) {}
+  [[nodiscard]] __device__ bool contain(std::int32_t i) const {
+    return static_cast<std::uint32_t>(i - begin) < count;
+  }
+};
+
+/// An axis whose positions read the source, once mirrored at either end, or nothing: an element has up to three readers.
+struct NearAxis {
+  static constexpr int kReaders = 3;
+  static constexpr std::int32_t kNone = -1;
+  std::int32_t before = 0;
+  std::int32_t leftSum = 0;  ///< of an element's number and the position of its image on the left
+  std::int32_t rightSum = 0;
+  Elements own, left, right;  ///< those that have such a reader
+  Elements copied;            ///< most of those that have their own reader alone
+
+  /// Whether the axis is one.
+  static bool takes(const Axis& axis, ImageEdgeMode edgeMode) {
+    if (edgeMode == ImageEdgeMode::Clamp) return false;
+    const std::int32_t image = axis.source - (edgeMode == ImageEdgeMode::Mirror ? 1 : 0);
+    return !isMirrored(edgeMode) ||
+           (axis.before <= image && axis.result - axis.before - axis.source <= image);
+  }
+  NearAxis(const Axis& axis, ImageEdgeMode edgeMode) : before(axis.before) {
+    const std::int64_t source = axis.source;
+    const std::int64_t result = axis.result;
+    own = within(-before, result - before, 0, source);
+    std::int64_t copiedBegin = own.begin;
+    std::int64_t copiedEnd = copiedBegin + own.count;
+    if (isMirrored(edgeMode)) {
+      // Without its own repetition an end has no image there.
+      const std::int64_t edge = edgeMode == ImageEdgeMode::Mirror ? 0 : 1;
+      const std::int64_t first = before - edge;
+      const std::int64_t last = before + 2 * (source - 1) + edge;
+      leftSum = static_cast<std::int32_t>(first);
+      rightSum = static_cast<std::int32_t>(last);
+      left = within(first - result + 1, first + 1, 1 - edge, source);
+      right = within(last - result + 1, last + 1, 0, source - 1 + edge);
+      if (left.count > 0) copiedBegin = std::max<std::int64_t>(copiedBegin, left.begin + left.count);
+      if (right.count > 0) copiedEnd = std::min<std::int64_t>(copiedEnd, right.begin);
+    }
+    copied = Elements(copiedBegin, copiedEnd);
+  }
+
+  /// Reader k of element i, its own one first.
+  [[nodiscard]] __device__ std::int32_t reader(int k, std::int32_t i) const {
+    if (k == 0) return own.contain(i) ? i + before : kNone;
+    if (k == 1) return left.contain(i) ? leftSum - i : kNone;
+    return right.contain(i) ? rightSum - i : kNone;
+  }
+
+ private:
+  static bool isMirrored(ImageEdgeMode edgeMode) {
+    return edgeMode == ImageEdgeMode::Mirror || edgeMode == ImageEdgeMode::MirrorWithEdge;
+  }
+  static Elements within(std::int64_t begin, std::int64_t end, std::int64_t least, std::int64_t most) {
+    return {std::max(begin, least), std::min(end, most)};
   }
 };
 
@@ -268,8 +320,7 @@ __device__ void addTo(Values& sums, const Values& values) {
     sums.values[lane] += values.values[lane];
 }
 
-/// @tparam reflectsOnce both axes of pixels do. Kernels of their own need fewer registers.
-template <class Access, bool reflectsOnce>
+template <class Access>
 __global__ void padGradient(AxesArguments a) {
   forEachPlace<Access::lanes>(a, [&](const ElementPlace& place) {
     typename Access::Values sums{};
@@ -283,36 +334,73 @@ __global__ void padGradient(AxesArguments a) {
         sums = Access::load(a.input, {place.image, onlyY, onlyX, onlyChannel});
       return Access::store(sums, a.destination, place, a.accumulate);
     }
-    if constexpr (reflectsOnce) {
-      std::int32_t rows[Axis::kMostNear];
-      std::int32_t columns[Axis::kMostNear];
-      a.y.findNear(place.y, rows);
-      a.x.findNear(place.x, columns);
-#pragma unroll
-      for (int i = 0; i < Axis::kMostNear; ++i) {
-        typename Access::Fetched fetched[Axis::kMostNear];
-#pragma unroll
-        for (int k = 0; k < Axis::kMostNear; ++k)
-          if (rows[i] >= 0 && columns[k] >= 0)
-            fetched[k] = Access::fetch(a.input, {place.image, rows[i], columns[k], place.channel});
-#pragma unroll
-        for (int k = 0; k < Axis::kMostNear; ++k)
-          if (rows[i] >= 0 && columns[k] >= 0) addTo(sums, Access::valuesOf(fetched[k]));
-      }
-    } else {
-      const auto add = [&](const ElementPlace& from) { addTo(sums, Access::load(a.input, from)); };
-      a.y.forEachReader(a.edgeMode, place.y, [&](std::int32_t y) {
-        a.x.forEachReader(a.edgeMode, place.x, [&](std::int32_t x) {
-          if (Access::lanes == 1)
-            return a.channels.forEachReader(a.edgeMode, place.channel, [&](std::int32_t channel) {
-              add({place.image, y, x, channel});
-            });
-          const std::int32_t channel = place.channel + a.channels.before;
-          if (channel >= 0 && channel < a.channels.result) add({place.image, y, x, channel});
-        });
+    const auto add = [&](const ElementPlace& from) { addTo(sums, Access::load(a.input, from)); };
+    a.y.forEachReader(a.edgeMode, place.y, [&](std::int32_t y) {
+      a.x.forEachReader(a.edgeMode, place.x, [&](std::int32_t x) {
+        if (Access::lanes == 1)
+          return a.channels.forEachReader(a.edgeMode, place.channel, [&](std::int32_t channel) {
+            add({place.image, y, x, channel});
+          });
+        const std::int32_t channel = place.channel + a.channels.before;
+        if (channel >= 0 && channel < a.channels.result) add({place.image, y, x, channel});
       });
-    }
+    });
     Access::store(sums, a.destination, place, a.accumulate);
+  });
+}
+
+struct NearArguments {
+  RowGrid grid;  ///< a thread for each pack of a row
+  Divider height;
+  Divider packs;  ///< of a pixel
+  NearAxis x, y;
+  Elements channels;           ///< that are read
+  std::int32_t channelBefore;  ///< where the source's begin in the result
+  SourceView input;
+  ResultView destination;
+  bool accumulate;
+};
+
+/// Packs of axes that read near. Nearly all have one reader and are copied.
+template <class T>
+__global__ void __launch_bounds__(mtl::cuda::kBlockThreads, 6) padGradientNear(const NearArguments a) {
+  const std::uint32_t piece = blockIdx.x * blockDim.x + threadIdx.x;
+  if (piece >= a.grid.pieces) return;
+  const auto x = static_cast<std::int32_t>(a.packs.divide(piece));
+  const auto channel =
+      static_cast<std::int32_t>(piece - static_cast<std::uint32_t>(x) * a.packs.divisor()) * cuda::kLanes<T>;
+  const bool isRead = a.channels.contain(channel);
+  const bool isCopied = !a.accumulate && isRead && a.x.copied.contain(x);
+  const auto offset = [&](std::int32_t column) {
+    return static_cast<std::int64_t>(column) * a.input.pixel + (channel + a.channelBefore);
+  };
+  const std::int64_t toOffset = static_cast<std::int64_t>(x) * a.destination.pixel + channel;
+  cuda::forEachRow(a.grid, [&](std::uint32_t row) {
+    const std::uint32_t image = a.height.divide(row);
+    const auto y = static_cast<std::int32_t>(row - image * a.height.divisor());
+    const T* const from = reinterpret_cast<const T*>(a.input.memory) + image * a.input.image;
+    T* const to = reinterpret_cast<T*>(a.destination.memory) + image * a.destination.image +
+                  y * a.destination.row + toOffset;
+    if (isCopied && a.y.copied.contain(y)) {
+      *reinterpret_cast<uint4*>(to) =
+          *reinterpret_cast<const uint4*>(from + (y + a.y.before) * a.input.row + offset(x + a.x.before));
+      return;
+    }
+    cuda::Lanes<T> sums{};
+#pragma unroll 1
+    for (int i = 0; i < NearAxis::kReaders; ++i) {
+      const std::int32_t readRow = a.y.reader(i, y);
+      if (readRow < 0 || !isRead) continue;
+      const T* const source = from + readRow * a.input.row;
+#pragma unroll
+      for (int k = 0; k < NearAxis::kReaders; ++k)
+        if (const std::int32_t column = a.x.reader(k, x); column >= 0) {
+          const uint4 pack = *reinterpret_cast<const uint4*>(source + offset(column));  // by one load
+          addTo(sums, cuda::lanesOf(pack, to));
+        }
+    }
+    if (a.accumulate) addTo(sums, cuda::loadLanes(to));
+    cuda::storeLanes(sums, to);
   });
 }
 
@@ -345,9 +433,13 @@ class AxesPlan final : public Plan {
                             {to, operands.destination},
                             problem_.fill.empty() ? nullptr : fill,
                             operands.accumulate};
-      auto* kernel = isForward ? pad<Access> : padGradient<Access, false>;
       if constexpr (Access::lanes > 1)
-        if (!isForward && x_.reflectsOnce && y_.reflectsOnce) kernel = padGradient<Access, true>;
+        if (!isForward && NearAxis::takes(x_, problem_.edgeMode) && NearAxis::takes(y_, problem_.edgeMode)) {
+          using Element = std::conditional_t<Access::lanes == cuda::kLanes<float>, float, Float16>;
+          const NearArguments near = nearArguments(a);
+          return mtl::cuda::launch(stream, padGradientNear<Element>, a.grid.grid, a.grid.block, 0, near);
+        }
+      auto* const kernel = isForward ? pad<Access> : padGradient<Access>;
       mtl::cuda::launch(stream, kernel, a.grid.grid, a.grid.block, 0, a);
     };
     cuda::withAccess(
@@ -360,6 +452,21 @@ class AxesPlan final : public Plan {
   [[nodiscard]] bool canAccumulate() const override { return accumulates(problem_); }
 
  private:
+  [[nodiscard]] NearArguments nearArguments(const AxesArguments& a) const {
+    const std::int64_t before = channels_.before;
+    const Elements channels(std::max<std::int64_t>(0, -before),
+                            std::min<std::int64_t>(channels_.source, channels_.result - before));
+    return {a.grid,
+            a.height,
+            a.packs,
+            NearAxis(x_, a.edgeMode),
+            NearAxis(y_, a.edgeMode),
+            channels,
+            channels_.before,
+            a.input,
+            a.destination,
+            a.accumulate};
+  }
   /// Whether the channels of a pack stay together, if both tensors have whole packs.
   [[nodiscard]] bool keepsPacks() const {
     const auto lanes = static_cast<std::int32_t>(16 / bytesPerChannel(problem_.destination.format));
