@@ -137,6 +137,8 @@ inline std::vector<ArithmeticTensors> arithmeticTensors() {
        .hasGaps = true},
       {.name = "RowAndColumn", .height = 6, .width = 5, .channels = 3, .primary = rows, .secondary = columns},
       {.name = "OneChannel", .images = 2, .height = 4, .width = 5, .channels = 33, .secondary = channels},
+      {.name = "OneChannelOf16", .images = 2, .height = 4, .width = 5, .channels = 16, .secondary = channels},
+      {.name = "NumberFor24Channels", .images = 3, .height = 2, .width = 4, .channels = 24, .secondary = all},
       {.name = "OneChannelOf3Gaps",
        .images = 2,
        .height = 4,

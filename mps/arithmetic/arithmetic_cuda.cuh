@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cmath>
+
 #include "mps/arithmetic/arithmetic_problem.hpp"
 #include "mps/core/element_grid_cuda.cuh"
 #include "mps/core/neuron_cuda.cuh"
@@ -63,19 +65,24 @@ __device__ void loadFloats(Values& values, const float* from) {
 
 /// Quotients, but for the rarest to the bits of a division: that is left to packs with infinities, NaN, zeros or
 /// huge numbers in the divisor.
-template <class Values>
+/// @tparam areSmall no divisor is huge but finite: quotients show the others
+template <bool areSmall, class Values>
 __device__ Values divide(const Values& dividend, const Values& divisor) {
   Values quotient;
   bool isPlain = true;
+  float watch = 0;  // NaN behind a quotient that is no number
 #pragma unroll
   for (int i = 0; i < kLanesOf<Values>; ++i) {
     const float by = divisor.values[i];
     const float inverse = reciprocal(by);
     const float about = dividend.values[i] * inverse;
     quotient.values[i] = fmaf(fmaf(-about, by, dividend.values[i]), inverse, about);
-    isPlain = isPlain & fabsf(by) < 0x1p120F & fabsf(quotient.values[i]) < 0x1p120F;  // no branches
+    if constexpr (areSmall)
+      watch = fmaf(quotient.values[i], 0.0F, watch);
+    else
+      isPlain = isPlain & fabsf(by) < 0x1p120F & fabsf(quotient.values[i]) < 0x1p120F;  // no branches
   }
-  if (isPlain) return quotient;
+  if (isPlain && watch == 0) return quotient;
   for (int i = 0; i < kLanesOf<Values>; ++i) quotient.values[i] = dividend.values[i] / divisor.values[i];
   return quotient;
 }
@@ -153,7 +160,7 @@ struct ArithmeticForward {
         combine([](float p, float q) { return p * q; });
         break;
       default:
-        result = divide(x, y);
+        result = divide<false>(x, y);
         break;
     }
     for (float& r : result.values) r += bias;
@@ -164,7 +171,7 @@ struct ArithmeticForward {
       storeBytes(inside, saved.mask.memory + saved.mask.offset(place));
     }
     if (saved.quotient.memory != nullptr) {
-      storeFloats(divide(in[0], in[1]),
+      storeFloats(divide<false>(in[0], in[1]),
                   reinterpret_cast<float*>(saved.quotient.memory) + saved.quotient.offset(place));
     }
     if (!hasLimits && !hasReLU) return;
@@ -202,7 +209,7 @@ struct PlainForward {
   template <class Values>
   __device__ void operator()(const ElementPlace& /*place*/, const Values (&in)[2], Values& result) const {
     if constexpr (operation == ArithmeticOperation::Divide) {
-      result = divide(in[0], in[1]);
+      result = divide<kLanesOf<Values> == kLanes<Float16>>(in[0], in[1]);
     } else {
 #pragma unroll
       for (int i = 0; i < kLanesOf<Values>; ++i) {
@@ -236,8 +243,10 @@ struct ArithmeticGradient {
         b(problem.secondaryScale),
         saved(savedViews) {}
 
-  /// Whether PlainGradient gives the same.
-  [[nodiscard]] bool isPlain() const { return !ofDivisor && saved.mask.memory == nullptr; }
+  /// Whether PlainGradient gives the same. No half is a huge divisor then.
+  [[nodiscard]] bool isPlain() const {
+    return !ofDivisor && saved.mask.memory == nullptr && (!divides || std::abs(b) < 0x1p100F);
+  }
 
   template <class Values, int inputs>
   __device__ void operator()(const ElementPlace& place, const Values (&in)[inputs], Values& result) const {
@@ -261,7 +270,7 @@ struct ArithmeticGradient {
       Values by;
       for (int i = 0; i < lanes; ++i) by.values[i] = b * in[1].values[i];
       if (divides)
-        result = divide(result, by);
+        result = divide<false>(result, by);
       else
         for (int i = 0; i < lanes; ++i) result.values[i] = result.values[i] * by.values[i];
       if (ofDivisor) {
@@ -304,7 +313,7 @@ struct PlainGradient {
 #pragma unroll
       for (int i = 0; i < lanes; ++i) by.values[i] = b * in[1].values[i];
       if constexpr (kind == PlainKind::Divide) {
-        result = divide(result, by);
+        result = divide<lanes == kLanes<Float16>>(result, by);
       } else {
 #pragma unroll
         for (int i = 0; i < lanes; ++i) result.values[i] = result.values[i] * by.values[i];

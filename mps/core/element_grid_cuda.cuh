@@ -329,6 +329,67 @@ __global__ void __launch_bounds__(mtl::cuda::kBlockThreads)
   Access::store(result, a.destination, place, a.accumulate);
 }
 
+/// A tensor whose pixels are one row, counted in packs of 16 bytes.
+template <class Byte>
+struct PackView {
+  Byte* memory = nullptr;
+  std::uint32_t image = 0;  ///< from one to the next
+  std::uint32_t pixel = 0;
+
+  PackView() = default;
+  PackView(const TensorView<Byte>& view, int lanes)
+      : memory(view.memory),
+        image(static_cast<std::uint32_t>(view.image / lanes)),
+        pixel(static_cast<std::uint32_t>(view.pixel / lanes)) {}
+  /// Whether 32 bits count all packs.
+  static bool takes(const TensorView<Byte>& view, int lanes, std::int64_t images, const TensorShape& shape) {
+    constexpr std::int64_t most = 0xFFFFFFFF;
+    return !view.oneChannel && view.image / lanes <= most &&
+           images <= (most - shape.width * (view.pixel / lanes) - shape.channels) /
+                         std::max<std::int64_t>(1, view.image / lanes);
+  }
+};
+
+/// The tensors of a map, if no source has one channel and nothing is added to the destination.
+template <int inputs>
+struct PackViews {
+  PackView<const std::byte> sources[inputs];
+  PackView<std::byte> destination;
+
+  PackViews(const MapArguments<inputs>& a, int lanes) : destination(a.destination, lanes) {
+    for (int k = 0; k < inputs; ++k) sources[k] = {a.sources[k], lanes};
+  }
+  /// @param images of a tensor that has one pixel for each
+  static bool takes(const MapArguments<inputs>& a, int lanes, std::int64_t images, const TensorShape& shape) {
+    return !a.accumulate && PackView<std::byte>::takes(a.destination, lanes, images, shape) &&
+           std::all_of(std::begin(a.sources), std::end(a.sources), [&](const SourceView& source) {
+             return PackView<const std::byte>::takes(source, lanes, images, shape);
+           });
+  }
+};
+
+/// mapPixels, where addresses would take longer than all there is to compute.
+template <class Access, int inputs, class Function>
+__global__ void __launch_bounds__(mtl::cuda::kBlockThreads)
+    mapPixelPacks(PixelPacks packs, PackViews<inputs> views, Function function) {
+  const std::uint32_t pack = mtl::cuda::kBlockThreads * blockIdx.x + threadIdx.x;
+  if (pack >= packs.count) return;
+  const std::uint32_t pixel = packs.ofPixel.divide(pack);
+  const std::uint32_t image = packs.pixelsOfImage.divide(pixel);
+  const std::uint32_t ofPixel = pack - pixel * packs.ofPixel.divisor();
+  const auto packIn = [&](const auto& view) { return image * view.image + pixel * view.pixel + ofPixel; };
+  typename Access::Values values[inputs];
+#pragma unroll
+  for (int k = 0; k < inputs; ++k)
+    values[k] = Access::valuesOf(
+        reinterpret_cast<const typename Access::Fetched*>(views.sources[k].memory)[packIn(views.sources[k])]);
+  typename Access::Values result;
+  function(ElementPlace{static_cast<std::int32_t>(image), 0, static_cast<std::int32_t>(pixel),
+                        static_cast<std::int32_t>(ofPixel * Access::lanes)},
+           values, result);
+  Access::storePack(result, views.destination.memory, packIn(views.destination));
+}
+
 /// Whether all tensors of a map are stretches.
 template <int inputs>
 bool areStretches(const MapArguments<inputs>& arguments, const TensorShape& shape) {
@@ -356,11 +417,15 @@ void launchMap(mtl::Stream& stream, MapArguments<inputs> arguments, const Tensor
       return mtl::cuda::launch(stream, mapStretches<Access, inputs, Function>, blocks, threads, 0, a,
                                function);
     }
-  if (shape.images == 1 && shape.height == 1)
-    return mtl::cuda::launch(
-        stream, mapPixels<Access, inputs, Function>, blocks, threads, 0,
-        PixelPacks{Divider(shape.channels / Access::lanes), Divider(pixelsOfImage), count}, arguments,
-        function);
+  if (shape.images == 1 && shape.height == 1) {
+    const PixelPacks pixels{Divider(shape.channels / Access::lanes), Divider(pixelsOfImage), count};
+    if constexpr (Access::lanes > 1)
+      if (PackViews<inputs>::takes(arguments, Access::lanes, shape.width / pixelsOfImage + 1, shape))
+        return mtl::cuda::launch(stream, mapPixelPacks<Access, inputs, Function>, blocks, threads, 0, pixels,
+                                 PackViews<inputs>(arguments, Access::lanes), function);
+    return mtl::cuda::launch(stream, mapPixels<Access, inputs, Function>, blocks, threads, 0, pixels,
+                             arguments, function);
+  }
   arguments.grid = ElementGrid(shape, Access::lanes, kBatch<Access, inputs>);
   mtl::cuda::launch(stream, mapElements<Access, inputs, Function>, arguments.grid.grid(),
                     arguments.grid.block(), 0, arguments, function);
