@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <type_traits>
 #include <vector>
 
+#include "mps/core/store_numbers_cuda.cuh"
 #include "mps/upsampling/lanczos_cuda.hpp"
 #include "mps/upsampling/upsampling_columns_cuda.cuh"
 #include "mps/upsampling/upsampling_packs_cuda.cuh"
@@ -216,7 +218,9 @@ __global__ void __launch_bounds__(kStripThreads, Access::lanes > 1 ? 5 : 4)
 class UpsamplingPlan final : public Plan {
  public:
   explicit UpsamplingPlan(const UpsamplingProblem& problem)
-      : problem_(problem), mostReaders_(isForward() ? 0 : mostReadersOf(problem.x, problem.input.width)) {}
+      : problem_(problem), mostReaders_(isForward() ? 0 : mostReadersOf(problem.x, problem.input.width)) {
+    if (scratchBytes() <= cuda::NumbersPart::most * sizeof(float)) fillTables();
+  }
 
   /// For the tables of both axes.
   [[nodiscard]] std::size_t scratchBytes() const override {
@@ -230,16 +234,16 @@ class UpsamplingPlan final : public Plan {
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     if (problem_.destination.elements() == 0) return;
-    TableArguments tables{problem_.sampling,
-                          problem_.edgeMode,
-                          {problem_.x, problem_.y},
-                          {placed(tablesOf(true), operands.scratch),
-                           placed(tablesOf(false), operands.scratch + bytesOf(tablesOf(true)))}};
-    std::int64_t longest = 0;
-    for (const AxisTables& axis : tables.tables)
-      longest = std::max<std::int64_t>({longest, axis.results, axis.destinations});
-    mtl::cuda::launch(stream, cuda::fillTables, dim3(mtl::cuda::blocksFor(longest), 2),
-                      dim3(mtl::cuda::kBlockThreads), 0, tables);
+    const TableArguments tables = tablesIn(operands.scratch);
+    if (!filled_.empty()) {
+      cuda::storeNumbers(stream, filled_, reinterpret_cast<float*>(operands.scratch));
+    } else {
+      std::int64_t longest = 0;
+      for (const AxisTables& axis : tables.tables)
+        longest = std::max<std::int64_t>({longest, axis.results, axis.destinations});
+      mtl::cuda::launch(stream, cuda::fillTables, dim3(mtl::cuda::blocksFor(longest), 2),
+                        dim3(mtl::cuda::kBlockThreads), 0, tables);
+    }
 
     const std::byte* const input = isForward() ? operands.source : operands.gradient;
     UpsamplingArguments a;
@@ -409,8 +413,31 @@ class UpsamplingPlan final : public Plan {
     return tables;
   }
 
+  [[nodiscard]] TableArguments tablesIn(std::byte* memory) const {
+    return {problem_.sampling,
+            problem_.edgeMode,
+            {problem_.x, problem_.y},
+            {placed(tablesOf(true), memory), placed(tablesOf(false), memory + bytesOf(tablesOf(true)))}};
+  }
+  /// Both tables as the memory of a call will have them.
+  void fillTables() {
+    std::vector<Samples> memory(scratchBytes() / sizeof(Samples));
+    const TableArguments a = tablesIn(reinterpret_cast<std::byte*>(memory.data()));
+    for (const int axis : {0, 1}) {
+      const AxisTables& tables = a.tables[axis];
+      for (std::int32_t i = 0; i < tables.results; ++i)
+        tables.samples[i] = cuda::samplesAt(a.sampling, a.edgeMode, a.axes[axis], i);
+      for (std::int32_t i = 0; i < tables.destinations; ++i)
+        tables.readers[i] = cuda::readersAt(a.sampling, a.axes[axis], i, tables.results);
+    }
+    filled_.resize(scratchBytes() / sizeof(float));
+    std::memcpy(filled_.data(), memory.data(), scratchBytes());
+  }
+
   UpsamplingProblem problem_;
   std::int64_t mostReaders_;  ///< along a row
+  /// The bits of both tables, if one launch can bring them; else it computes them.
+  std::vector<float> filled_;
 };
 
 Preparation prepareElements(const UpsamplingProblem& problem) {

@@ -48,12 +48,13 @@ struct TableArguments {
 };
 
 /// First result from `begin` on, below `end`, whose pixel, moved by `step`, is at least `pixel`.
-__device__ inline std::int32_t firstReaching(const TableArguments& a, const UpsamplingAxis& axis,
-                                             std::int64_t pixel, std::int64_t step, std::int32_t end) {
+__host__ __device__ inline std::int32_t firstReaching(UpsamplingSampling sampling, const UpsamplingAxis& axis,
+                                                      std::int64_t pixel, std::int64_t step,
+                                                      std::int32_t end) {
   std::int32_t begin = 0;
   while (begin < end) {
     const std::int32_t middle = begin + (end - begin) / 2;
-    const std::int64_t at = upsamplingPosition(a.sampling, axis, axis.firstResult + middle).pixel + step;
+    const std::int64_t at = upsamplingPosition(sampling, axis, axis.firstResult + middle).pixel + step;
     const std::int64_t inside = at < 0 ? 0 : at < axis.sourceSize ? at : axis.sourceSize - 1;
     if (inside >= pixel)
       end = middle;
@@ -63,28 +64,34 @@ __device__ inline std::int32_t firstReaching(const TableArguments& a, const Upsa
   return begin;
 }
 
+/// What the tables have of one result, and of one destination position.
+__host__ __device__ inline Samples samplesAt(UpsamplingSampling sampling, ImageEdgeMode edgeMode,
+                                             const UpsamplingAxis& axis, std::int64_t result) {
+  const UpsamplingSamples samples = upsamplingSamples(sampling, edgeMode, axis, axis.firstResult + result);
+  return {static_cast<std::int32_t>(samples.first), static_cast<std::int32_t>(samples.second),
+          static_cast<float>(samples.firstWeight), static_cast<float>(samples.secondWeight)};
+}
+__host__ __device__ inline Readers readersAt(UpsamplingSampling sampling, const UpsamplingAxis& axis,
+                                             std::int64_t destination, std::int32_t results) {
+  const std::int64_t pixel = destination + axis.destinationOrigin;
+  if (pixel < 0 || pixel >= axis.sourceSize) return {0, 0};
+  // The next pixel counts, too, but for Nearest.
+  const std::int64_t reach = sampling == UpsamplingSampling::Nearest ? 0 : 1;
+  return {firstReaching(sampling, axis, pixel, reach, results),
+          firstReaching(sampling, axis, pixel + 1, 0, results)};
+}
+
 /// One thread for each result and each destination position of both axes; blockIdx.y is the axis.
 static __global__ void fillTables(TableArguments a) {
   const UpsamplingAxis& axis = a.axes[blockIdx.y];
   const AxisTables& tables = a.tables[blockIdx.y];
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (std::int64_t i = thread; i < tables.results; i += step) {
-    const UpsamplingSamples samples = upsamplingSamples(a.sampling, a.edgeMode, axis, axis.firstResult + i);
-    tables.samples[i] = {static_cast<std::int32_t>(samples.first), static_cast<std::int32_t>(samples.second),
-                         static_cast<float>(samples.firstWeight), static_cast<float>(samples.secondWeight)};
-  }
+  for (std::int64_t i = thread; i < tables.results; i += step)
+    tables.samples[i] = samplesAt(a.sampling, a.edgeMode, axis, i);
   if (tables.readers == nullptr) return;
-  for (std::int64_t i = thread; i < tables.destinations; i += step) {
-    const std::int64_t pixel = i + axis.destinationOrigin;
-    // The next pixel counts, too, but for Nearest.
-    const std::int64_t reach = a.sampling == UpsamplingSampling::Nearest ? 0 : 1;
-    Readers readers{0, 0};
-    if (pixel >= 0 && pixel < axis.sourceSize)
-      readers = {firstReaching(a, axis, pixel, reach, tables.results),
-                 firstReaching(a, axis, pixel + 1, 0, tables.results)};
-    tables.readers[i] = readers;
-  }
+  for (std::int64_t i = thread; i < tables.destinations; i += step)
+    tables.readers[i] = readersAt(a.sampling, axis, i, tables.results);
 }
 
 /// A thread stays with a pack of a row of the destination and goes down some rows, so that what rows share is
