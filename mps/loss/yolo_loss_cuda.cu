@@ -164,6 +164,16 @@ __device__ Outcome outcomeOfConfidence(const Arguments& a, const AnchorPlace& at
   return outcomeOfSoftMax(part, {y, 0, 1, factor * cuda::smoothedLabel(part.numbers, t)}, y, t, weight);
 }
 
+/// A pack of zeros but for one lane, if there is such a one.
+template <class T>
+__device__ uint4 packWith(float value, std::uint32_t lane) {
+  constexpr std::uint32_t lanesOfWord = sizeof(unsigned) / sizeof(T);
+  const unsigned bits =
+      lanesOfWord == 1 ? __float_as_uint(value) : cuda::toHalves(value, 0.0F) << 16 * (lane % lanesOfWord);
+  const std::uint32_t word = lane / lanesOfWord;
+  return {word == 0 ? bits : 0U, word == 1 ? bits : 0U, word == 2 ? bits : 0U, word == 3 ? bits : 0U};
+}
+
 /// What a tile stores: confidences, and 0 in all other channels.
 template <class T>
 __device__ void storeConfidences(const Arguments& a, const Tile& tile, const float* confidences,
@@ -175,9 +185,17 @@ __device__ void storeConfidences(const Arguments& a, const Tile& tile, const flo
     constexpr int lanes = cuda::kLanes<T>;
     T* const memory =
         reinterpret_cast<T*>(to.memory) + static_cast<std::int64_t>(tile.firstCell) * a.channels();
+    const bool hasOneAtMost = a.perAnchor.divisor() >= lanes;
     for (std::uint32_t pack = threadIdx.x; pack < elements / lanes; pack += kThreads) {
       std::uint32_t anchor = a.perAnchor.divide(pack * lanes);
       std::uint32_t channel = pack * lanes - anchor * a.perAnchor.divisor();
+      if (hasOneAtMost) {
+        const bool isPast = channel > confidence;
+        const std::uint32_t lane = confidence - channel + (isPast ? a.perAnchor.divisor() : 0);
+        const float value = lane < lanes ? confidences[isPast ? anchor + 1 : anchor] : 0.0F;
+        reinterpret_cast<uint4*>(memory)[pack] = packWith<T>(value, lane);
+        continue;
+      }
       cuda::Lanes<T> values;
 #pragma unroll
       for (int lane = 0; lane < lanes; ++lane) {
