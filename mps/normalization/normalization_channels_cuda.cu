@@ -32,6 +32,7 @@ struct ChannelArguments {
   float ofSum;      ///< 2 alpha beta / size
   PowerRule rule;
   bool isNormal;  ///< T is no smaller than delta, which is a normal number
+  bool isInWarp;  ///< all threads of a pixel; known by a division, which would take longer than to wait
 };
 
 /// The values of a pack, `reach` before and `reach` behind it.
@@ -94,8 +95,8 @@ struct Windows {
 };
 
 /// Waits for the threads that have the same pixel, which stand side by side. All threads of the block take part.
-__device__ inline void waitForPixel() {
-  if (32 % blockDim.x == 0)
+__device__ inline void waitForPixel(const ChannelArguments& a) {
+  if (a.isInWarp)
     __syncwarp();
   else
     __syncthreads();
@@ -111,7 +112,7 @@ __device__ void sumOfWindows(const ChannelArguments& a, const float (&b)[lanes],
   const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
   firstFour[thread] = {b[0], b[1], b[2], b[3]};
   lastFour[thread] = {b[lanes - 4], b[lanes - 3], b[lanes - 2], b[lanes - 1]};
-  waitForPixel();
+  waitForPixel(a);
   const float4 none{};
   const float4 left = threadIdx.x > 0 ? lastFour[thread - 1] : none;
   const float4 right = threadIdx.x + 1 < blockDim.x ? firstFour[thread + 1] : none;
@@ -146,7 +147,7 @@ __global__ void __launch_bounds__(kThreads) normalizeChannels(ChannelArguments a
   const std::uint32_t end = a.grid.endOfPixels();
   for (std::uint32_t pixel = a.grid.firstPixel(); pixel - threadIdx.y < end; pixel += blockDim.y) {
     staged.template waitForAllBut<Staged::kAhead - 2>();
-    waitForPixel();
+    waitForPixel(a);
     staged.fetch(pixel + (Staged::kAhead - 1) * blockDim.y, behind);
     const uint4 none{};
     const uint4 left = threadIdx.x > 0 ? staged.pack(slot, 0, -1) : none;
@@ -194,7 +195,8 @@ class ChannelPlan final : public Plan {
          {operands.source, operands.gradient, static_cast<const std::byte*>(operands.destination)})
       if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) return elements_->run(stream, operands);
     const auto size = static_cast<float>(problem_.kernelSize);
-    const ChannelArguments a{ChannelGrid(shape, cuda::kLanes<T>, kPixelsPerThread),
+    const ChannelGrid grid(shape, cuda::kLanes<T>, kPixelsPerThread);
+    const ChannelArguments a{grid,
                              {problem_.source, operands.source},
                              {problem_.gradient, operands.gradient},
                              {shape, operands.destination},
@@ -205,7 +207,8 @@ class ChannelPlan final : public Plan {
                              problem_.alpha / size,
                              2 * problem_.alpha * problem_.beta / size,
                              PowerRule(problem_.beta),
-                             problem_.alpha >= 0 && problem_.delta >= FLT_MIN};
+                             problem_.alpha >= 0 && problem_.delta >= FLT_MIN,
+                             32 % grid.block.x == 0};
     mtl::cuda::launch(
         stream,
         problem_.isGradient() ? normalizeChannels<T, reach, true> : normalizeChannels<T, reach, false>,
