@@ -1,3 +1,5 @@
+#include <cuda_pipeline.h>
+
 #include <cfloat>
 #include <cstdint>
 #include <memory>
@@ -36,18 +38,25 @@ struct FourPixels {
   static constexpr unsigned packs = kThreads * count / lanes;  ///< of a block
   using Four = std::conditional_t<sizeof(T) == sizeof(float), uint4, uint2>;
 
-  /// The packs of a block to shared memory; 0 beyond the end.
+  /// Begins to copy the packs of a block to shared memory, where they are after waitForAll(); 0 beyond the end. Through
+  /// registers each one would be waited for before the next.
   __device__ static void fetch(const std::byte* memory, std::int64_t elements, uint4* block) {
     const T* const from = reinterpret_cast<const T*>(memory);
     forPacks([&](unsigned own, std::int64_t begin) {
       if (begin + lanes <= elements) {
-        block[own] = *reinterpret_cast<const uint4*>(from + begin);
+        __pipeline_memcpy_async(block + own, from + begin, sizeof(uint4));
       } else {
         T* const to = reinterpret_cast<T*>(block + own);
         for (int lane = 0; lane < lanes; ++lane)
           to[lane] = begin + lane < elements ? from[begin + lane] : T{};
       }
     });
+  }
+  /// For all threads of the block.
+  __device__ static void waitForAll() {
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    __syncthreads();
   }
   __device__ static void load(const uint4* block, float (&values)[count]) {
     const Four* const own = reinterpret_cast<const Four*>(block) + threadIdx.x * channels;
@@ -129,7 +138,7 @@ __global__ void __launch_bounds__(kThreads) normalizePixels(PixelArguments a) {
   using Pixels = FourPixels<T, channels>;
   __shared__ uint4 block[Pixels::packs];
   Pixels::fetch(a.source, a.elements, block);
-  __syncthreads();
+  Pixels::waitForAll();
   float x[Pixels::count];
   float t[Pixels::count];
   float powers[Pixels::count];
@@ -153,7 +162,7 @@ __global__ void __launch_bounds__(kThreads) gradientOfPixels(PixelArguments a) {
   __shared__ uint4 gradients[Pixels::packs];
   Pixels::fetch(a.source, a.elements, block);
   Pixels::fetch(a.gradient, a.elements, gradients);
-  __syncthreads();
+  Pixels::waitForAll();
   float x[Pixels::count];
   float t[Pixels::count];
   float powers[Pixels::count];
