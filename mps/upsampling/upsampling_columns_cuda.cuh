@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kColumnThreads, 2) gatherColumns(ColumnArgumen
 #pragma unroll
   for (int k = 0; k < kColumnReaders; ++k)
     weights[k] =
-        columns.begin + k < columns.end ? weightOf(a.x.samples[columns.begin + k], column + a.originX) : 0.0F;
+        columns.begin + k < columns.end ? weightOf(a.x.at(columns.begin + k), column + a.originX) : 0.0F;
   const std::int32_t neighbour = (columns.begin - column) * static_cast<std::int32_t>(blockDim.x);
   const std::int32_t lastEnd = a.y.readers[end - 1].end;  // 0: nothing is read by the last row
   PackStream<T, uint4> input(reinterpret_cast<const T*>(a.input.memory) +
