@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <string_view>
 #include <utility>
 
 #include "mps/conform/run_on_device.hpp"
 #include "mps/conform/text.hpp"
 #include "mps/core/error.hpp"
+#include "mps/core/streamed_stores.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
@@ -19,6 +21,10 @@ namespace {
 constexpr int kMostRounds = 100'000;
 /// Between the cases of a sample: a prime, so that in the end each one has had its turn.
 constexpr std::size_t kSampleStep = 7919;
+
+/// One of so many cases runs once more with its results written past the caches, as those of large tensors are; in each
+/// round another one.
+constexpr std::size_t kStreamedStep = 3;
 
 /// A seed that differs for each row, round and case; FNV-1a, so that it is the same on every machine.
 std::uint64_t caseSeed(std::uint64_t seed, const std::string& row, std::uint64_t round, std::size_t index) {
@@ -42,6 +48,23 @@ bool isRefusal(const Error& error) {
          text.find("none is built for this device") == std::string_view::npos;
 }
 
+ConformRun runOnce(ConformRun run, std::size_t index,
+                   const std::function<void(std::size_t, ConformRun&)>& runCase) {
+  try {
+    runCase(index, run);
+    if (!run.isRefused() && run.verdicts() == 0) run.fail("the case checks nothing");
+  } catch (const std::exception& error) {
+    run.fail(error.what());
+  }
+  return run;
+}
+
+/// Worst error and first failure of a run, into its row.
+void note(const ConformRun& run, const std::string& name, ConformRow& row) {
+  row.worst = std::max(row.worst, run.worst());
+  if (!run.report().empty() && row.report.empty()) row.report = name + ": " + run.report();
+}
+
 }  // namespace
 
 const char* name(Direction direction) {
@@ -52,11 +75,12 @@ std::string ConformKey::describe() const {
   return kernel + " " + name(direction) + " " + mps::name(format) + " " + implementation + " " + name(tier);
 }
 
-ConformRun::ConformRun(const ConformOptions& options, const ConformKey& key, std::uint64_t seed)
+ConformRun::ConformRun(const ConformOptions& options, const ConformKey& key, std::uint64_t seed,
+                       bool isStreamed)
     : options_(options),
       key_(key),
       seed_(seed),
-      isAligned_(options.device->kind() != mtl::DeviceKind::CPU && (seed >> 17U) % 2 == 0) {}
+      isAligned_((isStreamed || options.device->kind() != mtl::DeviceKind::CPU) && (seed >> 17U) % 2 == 0) {}
 
 std::uint64_t ConformRun::nextSeed() {
   return seed_++;
@@ -190,6 +214,7 @@ void Conform::runRow(const ConformKey& key, std::span<const std::string> caseNam
   row.device = options_.device->name();
   row.seed = options_.seed;
   const bool isSample = options_.mostCases > 0;
+  const bool streams = options_.device->kind() == mtl::DeviceKind::CPU;
   const auto isFull = [&] {
     return row.cases >= options_.casesPerRow &&
            (row.elements >= options_.elementsPerRow || !row.report.empty());
@@ -199,22 +224,19 @@ void Conform::runRow(const ConformKey& key, std::span<const std::string> caseNam
     for (std::size_t k = 0; k < caseNames.size(); ++k) {
       if (isSample && row.cases == options_.mostCases) break;
       const std::size_t i = isSample ? k * kSampleStep % caseNames.size() : k;
-      ConformRun run(options_, row.key, caseSeed(options_.seed, key.describe(), round, i));
-      try {
-        runCase(i, run);
-        if (!run.isRefused() && run.verdicts() == 0) run.fail("the case checks nothing");
-      } catch (const std::exception& error) {
-        run.fail(error.what());
-      }
+      const std::uint64_t seed = caseSeed(options_.seed, key.describe(), round, i);
+      const std::string name = "case \"" + caseNames[i] + "\", round " + std::to_string(round);
+      const ConformRun run = runOnce({options_, row.key, seed}, i, runCase);
       if (run.isRefused() && run.report().empty()) {
         ++row.refused;
         continue;
       }
       ++row.cases;
       row.elements += run.elements();
-      row.worst = std::max(row.worst, run.worst());
-      if (!run.report().empty() && row.report.empty())
-        row.report = "case \"" + caseNames[i] + "\", round " + std::to_string(round) + ": " + run.report();
+      note(run, name, row);
+      if (!streams || (i + round) % kStreamedStep != 0) continue;
+      const StreamedFrom always(0);
+      note(runOnce({options_, row.key, seed, true}, i, runCase), name + ", past the caches", row);
     }
     if (isSample || row.cases == casesBefore) break;  // the implementation takes none of the cases
   }

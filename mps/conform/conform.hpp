@@ -24,7 +24,8 @@ class CommandQueue;
 ///
 /// A family `pooling` offers `void conformPooling(Conform&)` in pooling_conform.cpp and is found by that
 /// name. It asks for one row after the other; the harness repeats the row's cases with new values until the
-/// row has seen enough of them, counts, catches what is thrown, and keeps the first failure.
+/// row has seen enough of them, counts, catches what is thrown, and keeps the first failure. On a CPU it runs some of them
+/// once more with results written past the caches (StreamedFrom), which the row does not count.
 ///
 ///     for (const auto& implementation : conform.implementations(poolingBackEnds))
 ///       conform.row({"CNNPoolingMax", Direction::Forward, format, implementation.name, Tier::Exact}, cases,
@@ -87,7 +88,9 @@ struct ConformOptions {
 /// One case of a row: what the case's code works with.
 class ConformRun {
  public:
-  ConformRun(const ConformOptions& options, const ConformKey& key, std::uint64_t seed);
+  /// @param isStreamed results go past the caches, for which half of the tensors lie on cache lines
+  ConformRun(const ConformOptions& options, const ConformKey& key, std::uint64_t seed,
+             bool isStreamed = false);
 
   [[nodiscard]] const std::shared_ptr<mtl::Device>& device() const { return options_.device; }
   [[nodiscard]] ImageFeatureChannelFormat format() const { return key_.format; }

@@ -5,7 +5,23 @@
 // Highway's headers need the one above.
 #include <hwy/cache_control.h>
 
+#include <atomic>
+
 namespace mps::detail {
+namespace {
+
+std::atomic<std::int64_t> mostBytesInCaches{std::int64_t{48} << 20U};
+
+}  // namespace
+
+bool writesPastCaches(std::int64_t bytesMoved) {
+  return bytesMoved > mostBytesInCaches;
+}
+
+StreamedFrom::StreamedFrom(std::int64_t bytes) : before_(mostBytesInCaches.exchange(bytes)) {}
+StreamedFrom::~StreamedFrom() {
+  mostBytesInCaches = before_;
+}
 
 void finishStreaming() {
   hwy::FlushStream();

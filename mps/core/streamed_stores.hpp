@@ -8,14 +8,13 @@
 /// reading is lost. They are ordered with other stores only by finishStreaming().
 namespace mps::detail {
 
-/// Whether a call that moves so many bytes leaves little of its destination in any cache.
-constexpr bool writesPastCaches(std::int64_t bytesMoved) {
-  return bytesMoved > std::int64_t{48} << 20U;
-}
+/// Whether a call that moves so many bytes leaves little of its destination in any cache: more than 48 MiB, but see
+/// StreamedFrom.
+bool writesPastCaches(std::int64_t bytesMoved);
 
 /// The same for kernels that write row after row. Of rows that begin amid a cache line some parts would be written past
 /// the caches and some not, which costs more than it saves.
-constexpr bool writesRowsPastCaches(std::int64_t bytesMoved, const TensorShape& destination) {
+inline bool writesRowsPastCaches(std::int64_t bytesMoved, const TensorShape& destination) {
   constexpr std::int64_t cacheLine = 64;
   const auto rowBytes =
       destination.rowStride * static_cast<std::int64_t>(bytesPerChannel(destination.format));
@@ -23,9 +22,22 @@ constexpr bool writesRowsPastCaches(std::int64_t bytesMoved, const TensorShape& 
 }
 
 /// Whether kernels that work tile by tile write a result of this shape, beside an input of its size, past the caches.
-constexpr bool isStreamed(const TensorShape& shape) {
+inline bool isStreamed(const TensorShape& shape) {
   return writesPastCaches(2 * shape.bytes());
 }
+
+/// While it lives, calls that move more than `bytes` bytes write past the caches: checks let small tensors take the way of
+/// large ones. One at a time; plans that are made and commands that run in its life go by it.
+class StreamedFrom {
+ public:
+  explicit StreamedFrom(std::int64_t bytes);
+  ~StreamedFrom();
+  StreamedFrom(const StreamedFrom&) = delete;
+  StreamedFrom& operator=(const StreamedFrom&) = delete;
+
+ private:
+  std::int64_t before_;
+};
 
 /// After the last such store of a thread: other threads see them all.
 void finishStreaming();

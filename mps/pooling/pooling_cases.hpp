@@ -180,6 +180,7 @@ inline std::vector<PoolingGeometry> poolingGeometries() {
       {.name = "Square3x3", .images = 2, .y = {19, 19, 3, 1, 1, 0}, .x = {13, 13, 3, 1, 1, 0}, .channels = 24},
       {.name = "SquareDilated3", .images = 1, .y = {17, 17, 3, 1, 3, 0}, .x = {14, 12, 3, 1, 3, 3}, .channels = 16},
       {.name = "SquareZeroPad", .images = 1, .y = {7, 10, 3, 1, 1, -1}, .x = {9, 9, 3, 1, 1, 0}, .channels = 8, .zeroPadSizeX = 1, .zeroPadSizeY = 2, .view = {-2, 1, 12, 5}},
+      {.name = "LastOfAVector", .images = 8, .y = {5, 5, 2, 1, 1, 0}, .x = {17, 17, 1, 1, 1, 0}, .channels = 1},
       // What the gradient writes.
       {.name = "ShiftedView", .images = 2, .y = {7, 2, 3, 3, 1, 2}, .x = {8, 3, 2, 3, 1, 2}, .channels = 16, .view = {1, 1, 7, 6}},
       {.name = "NarrowView", .images = 2, .y = {9, 9, 3, 1, 1, 0}, .x = {12, 6, 3, 2, 1, 0}, .channels = 3, .view = {4, 3, 5, 2}},

@@ -48,6 +48,13 @@ inline std::vector<SoftMaxCase> softMaxCases() {
                      .height = 5,
                      .width = 3,
                      .channels = channels});
+  // Even numbers of pixels that nearly fill a few vectors, with something behind each row that must stay.
+  for (const std::int64_t channels : {14, 15, 30, 31, 57, 61, 63})
+    cases.push_back({.name = "PairsOf" + std::to_string(channels),
+                     .images = 2,
+                     .height = 4,
+                     .width = 6,
+                     .channels = channels});
   cases.push_back({.name = "Classes10", .images = 64, .channels = 10});
   cases.push_back({.name = "Pixels21", .images = 2, .height = 19, .width = 21, .channels = 21});
   cases.push_back({.name = "Pixels701", .images = 2, .height = 3, .width = 7, .channels = 701});
