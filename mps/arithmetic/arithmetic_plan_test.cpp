@@ -273,11 +273,11 @@ TEST(ArithmeticPlans, ComparisonsOnEveryInstructionSet) {
 }
 
 /// The result is written past the caches, also where an operand is a vector of channels.
-TEST(ArithmeticPlans, LargerThanTheCaches) {
+TEST(ArithmeticPlans, PastTheCaches) {
+  const StreamedFrom always(0);
   for (const auto format : {Float32, Float16}) {
-    const std::int64_t images = format == Float16 ? 150 : 75;
-    const TensorShape pictures = TensorShape::dense(images, 64, 64, 21, format);
-    for (const auto& secondary : {pictures, TensorShape::dense(images, 1, 1, 21, format)})
+    const TensorShape pictures = TensorShape::dense(7, 32, 32, 21, format);
+    for (const auto& secondary : {pictures, TensorShape::dense(7, 1, 1, 21, format)})
       for (const ArithmeticDirection direction : {Forward, PrimaryGradient}) {
         ArithmeticProblem problem;
         problem.operation = Multiply;
@@ -286,7 +286,6 @@ TEST(ArithmeticPlans, LargerThanTheCaches) {
         problem.secondary = secondary;
         if (direction != Forward) problem.gradient = pictures;
         problem.destination = pictures;
-        ASSERT_TRUE(isStreamed(problem.destination));
         check(problem, Tier::Exact);
       }
   }

@@ -214,7 +214,7 @@ void Conform::runRow(const ConformKey& key, std::span<const std::string> caseNam
   row.device = options_.device->name();
   row.seed = options_.seed;
   const bool isSample = options_.mostCases > 0;
-  const bool streams = options_.device->kind() == mtl::DeviceKind::CPU;
+  const bool streams = !isSample && options_.device->kind() == mtl::DeviceKind::CPU;
   const auto isFull = [&] {
     return row.cases >= options_.casesPerRow &&
            (row.elements >= options_.elementsPerRow || !row.report.empty());

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
 #include "mps/conform/conform_report.hpp"
 #include "mps/core/error.hpp"
+#include "mps/core/streamed_stores.hpp"
 #include "mtl/cpu/stream.hpp"
 #include "mtl/device.hpp"
 
@@ -135,6 +137,25 @@ TEST(Conform, ASampleHasOnlySoManyCasesEachAnotherOne) {
     EXPECT_EQ(conform.rows()[0].cases, std::min<std::int64_t>(mostCases, 3));
     EXPECT_EQ(names.size(), static_cast<std::size_t>(std::min<std::int64_t>(mostCases, 3)));
   }
+}
+
+TEST(Conform, CasesRunOnceMorePastTheCaches) {
+  ConformOptions few = options();
+  few.elementsPerRow = 0;
+  Conform conform(few);
+  std::map<std::string, int> streamed;
+  conform.row({"Affine", Direction::Forward, Format::Float32, "counts", Tier::Exact}, affineCases,
+              [&](const AffineCase& c, ConformRun& run) {
+                if (writesPastCaches(1)) ++streamed[c.name];
+                run.require(true, "never");
+              });
+  EXPECT_EQ(streamed.size(), affineCases.size()) << "each in one round or another";
+  EXPECT_EQ(conform.rows()[0].cases, 12) << "it counts once";
+  conform.row(
+      {"Affine", Direction::Forward, Format::Float32, "wrong", Tier::Exact}, affineCases,
+      [](const AffineCase&, ConformRun& run) { run.require(!writesPastCaches(1), "a line is lost"); });
+  EXPECT_FALSE(conform.rows()[1].passed);
+  EXPECT_NE(conform.rows()[1].report.find("past the caches: a line is lost"), std::string::npos);
 }
 
 TEST(Conform, EveryPlantedFaultFailsTheRowAndIsReported) {

@@ -240,7 +240,7 @@ inline std::vector<ConvolutionCase> convolutionCases() {
       {.name = "ManyImages", .images = 5, .y = sameWindow(64, 3), .x = sameWindow(64, 3), .inputs = 64, .outputs = 64, .groups = 64, .edgeMode = Clamp},
       {.name = "ManyImagesPointwise", .images = 6, .y = sameWindow(64, 1), .x = sameWindow(64, 1), .inputs = 64, .outputs = 16},
       {.name = "ManyImagesTransposed", .images = 6, .y = transposedWindow(32, 128, 4, 4, 0), .x = transposedWindow(32, 128, 4, 4, 0), .inputs = 16, .outputs = 8, .transposed = true, .layout = Strided},
-      {.name = "LargerThanCaches", .images = 6, .y = sameWindow(150, 1), .x = sameWindow(150, 3), .inputs = 48, .outputs = 48, .groups = 48},
+      {.name = "ManyPixelsDepthwise", .images = 3, .y = sameWindow(50, 1), .x = sameWindow(50, 3), .inputs = 48, .outputs = 48, .groups = 48},
   };
   // clang-format on
 }

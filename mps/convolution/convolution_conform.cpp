@@ -304,7 +304,7 @@ std::vector<ConvolutionCase> planCases(LayerKind kind, bool isRounded) {
                      .inputs = 32,
                      .outputs = 64});
   for (const ConvolutionCase& one : convolutionCases())
-    if (one.name != "NoImages" && one.name != "LargerThanCaches") cases.push_back(one);
+    if (one.name != "NoImages") cases.push_back(one);
   std::erase_if(cases, [&](const ConvolutionCase& one) { return kindOf(one) != kind; });
   return cases;
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "mps/convolution/convolution_cases_setting.hpp"
+#include "mps/core/streamed_stores.hpp"
 
 namespace mps::detail::convolution_plan_test {
 namespace {
@@ -233,10 +234,11 @@ TEST(ConvolutionPlan, EveryFormatMatchesTheReference) {
       }
 }
 
-TEST(ConvolutionPlan, LargerThanCaches) {
+TEST(ConvolutionPlan, DepthwisePastTheCaches) {
+  const StreamedFrom always(0);
   for (const ConvolutionOperation operation : kOperations) {
     ConvolutionProblem problem =
-        caseNamed("LargerThanCaches").problem(operation, Format::Float32, Format::Float32);
+        caseNamed("ManyPixelsDepthwise").problem(operation, Format::Float32, Format::Float32);
     problem.threadCount = kThreads;
     checkAll(problem, Tier::Bounded, false, 1);
   }

@@ -99,6 +99,21 @@ TEST(StreamedStores, OnlyOfLargeResults) {
   EXPECT_TRUE(runTarget(TensorShape::dense(130, 64, 64, 24, Float16), memory, tile, buffer).isStreamed);
 }
 
+TEST(StreamedStores, OfSmallResultsForChecks) {
+  {
+    const StreamedFrom always(0);
+    EXPECT_TRUE(writesPastCaches(1));
+    EXPECT_FALSE(writesPastCaches(0));
+    {
+      const StreamedFrom larger(100);
+      EXPECT_FALSE(writesPastCaches(100));
+      EXPECT_TRUE(writesPastCaches(101));
+    }
+    EXPECT_TRUE(writesPastCaches(1));
+  }
+  EXPECT_FALSE(writesPastCaches(std::int64_t{48} << 20U));
+}
+
 TEST(StreamedStores, RowsOnlyWhereEachBeginsALine) {
   const std::int64_t large = std::int64_t{64} << 20U;
   EXPECT_TRUE(writesRowsPastCaches(large, TensorShape::dense(8, 56, 56, 64)));

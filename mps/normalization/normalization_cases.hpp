@@ -239,17 +239,12 @@ inline std::vector<NormalizationCase> normalizationCases() {
   return cases;
 }
 
-/// Larger than the caches: 51 MB of float32.
-inline NormalizationCase largeNormalizationCase(NormalizationKind kind) {
-  return {"LargerThanCaches",
+/// Rows that are whole cache lines, and several tiles of them.
+inline NormalizationCase wholeLinesNormalizationCase(NormalizationKind kind) {
+  return {"WholeLines",
           kind,
           ImageEdgeMode::Zero,
-          {.name = "LargerThanCaches",
-           .images = 4,
-           .y = {100, 2},
-           .x = {160, 2},
-           .channels = 128,
-           .kernelSize = 2},
+          {.name = "WholeLines", .images = 3, .y = {20, 2}, .x = {40, 2}, .channels = 128, .kernelSize = 2},
           kExactNormalization};
 }
 

@@ -216,15 +216,15 @@ inline std::vector<PoolingCase> poolingCases() {
   return poolingCasesOf(poolingGeometries());
 }
 
-/// Larger than the caches with three images or more of float32, as a gradient with two.
-inline PoolingCase largePoolingCase(std::int64_t images) {
-  return {"LargerThanCachesMaxZero",
+/// Rows that are whole cache lines, forward and as a gradient.
+inline PoolingCase wholeLinesPoolingCase(std::int64_t images, std::int64_t pixels) {
+  return {"WholeLinesMaxZero",
           PoolingKind::Max,
           ImageEdgeMode::Zero,
-          {.name = "LargerThanCaches",
+          {.name = "WholeLines",
            .images = images,
-           .y = {208, 104, 3, 2, 1, 0},
-           .x = {256, 128, 3, 2, 1, 0},
+           .y = {pixels, pixels / 2, 3, 2, 1, 0},
+           .x = {pixels, pixels / 2, 3, 2, 1, 0},
            .channels = 64}};
 }
 

@@ -248,12 +248,12 @@ inline std::vector<UpsamplingCase> steppedCases() {
   return cases;
 }
 
-/// Larger than the caches: 49 MiB of float32.
-inline UpsamplingCase largeUpsamplingCase(UpsamplingSampling sampling) {
-  return {"LargerThanCaches",
+/// Rows that are whole cache lines, and several tiles of them.
+inline UpsamplingCase wholeLinesUpsamplingCase(UpsamplingSampling sampling) {
+  return {"WholeLines",
           sampling,
           ImageEdgeMode::Zero,
-          {.name = "LargerThanCaches", .images = 4, .y = {100, 2}, .x = {100, 2}, .channels = 64}};
+          {.name = "WholeLines", .images = 3, .y = {20, 2}, .x = {25, 2}, .channels = 64}};
 }
 
 /// Whether integers give results without rounding: all weights are multiples of 1 / 64.
