@@ -236,7 +236,7 @@ void Conform::runRow(const ConformKey& key, std::span<const std::string> caseNam
       note(run, name, row);
       if (!streams || (i + round) % kStreamedStep != 0) continue;
       const StreamedFrom always(0);
-      note(runOnce({options_, row.key, seed, true}, i, runCase), name + ", past the caches", row);
+      note(runOnce({options_, row.key, ~seed, true}, i, runCase), name + ", past the caches", row);
     }
     if (isSample || row.cases == casesBefore) break;  // the implementation takes none of the cases
   }
