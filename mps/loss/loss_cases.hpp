@@ -16,6 +16,8 @@ struct LossCase {
   double labelSmoothing = 0;
   double epsilon = 1e-7;
   double delta = 1;
+  /// Largest size of a prediction, where the type has no range of its own; exponentials of 300 overflow.
+  double range = 6;
   /// Inputs are small integers and every partial sum is representable.
   bool exact = false;
   bool accumulate = false;
@@ -199,6 +201,12 @@ inline void addTrainingCases(std::vector<LossCase>& cases) {
         lossOnly.name += "LossOnly";
         lossOnly.problem.gradient = {};
         cases.push_back(lossOnly);
+        if (isSoftMax || type == CNNLossType::SigmoidCrossEntropy) {
+          LossCase large = training;
+          large.name += "LargePredictions";
+          large.range = 300;
+          cases.push_back(large);
+        }
         training.name += "Smoothed";
         training.weight = 0.75;
         training.labelSmoothing = 0.125;

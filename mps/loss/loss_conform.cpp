@@ -38,7 +38,7 @@ Values predictionValues(ConformRun& run, const LossCase& item, std::size_t count
     case CNNLossType::KullbackLeiblerDivergence:
       return scaled(uniform, -5, 0);
     default:
-      return scaled(uniform, -6, 6);
+      return scaled(uniform, -item.range, item.range);
   }
 }
 

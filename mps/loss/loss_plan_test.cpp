@@ -123,7 +123,7 @@ std::vector<double> predictionValues(const LossCase& lossCase, std::size_t count
     case CNNLossType::KullbackLeiblerDivergence:
       return scaled(uniform, -5, 0);
     default:
-      return scaled(uniform, -6, 6);
+      return scaled(uniform, -lossCase.range, lossCase.range);
   }
 }
 
