@@ -26,6 +26,7 @@ struct DropoutCase {
   std::int64_t originY = 0;
   std::int64_t originChannel = 0;
   bool hasGaps = false;        ///< between pixels, rows and images, different ones for input and destination
+  bool hasLongGaps = false;    ///< the same, so long that every pixel begins at an address for whole vectors
   bool repeatsImages = false;  ///< the input's images are all the same memory
   std::uint32_t encodeCounter = 0;
   std::uint32_t firstImage = 0;
@@ -53,7 +54,9 @@ struct DropoutCase {
 
  private:
   [[nodiscard]] TensorShape shape(ImageFeatureChannelFormat format, std::int64_t gap) const {
-    return withGaps(TensorShape::dense(images, height, width, channels, format), hasGaps ? gap : 0);
+    return withGaps(TensorShape::dense(images, height, width, channels, format), hasGaps       ? gap
+                                                                                 : hasLongGaps ? 8 * gap
+                                                                                               : 0);
   }
 };
 
@@ -95,7 +98,7 @@ inline std::vector<DropoutCase> dropoutCases() {
        .channels = 24,
        .strideX = 0,
        .strideY = 0,
-       .hasGaps = true},
+       .hasLongGaps = true},
       {.name = "Rectangle", .images = 2, .height = 5, .width = 6, .channels = 8, .originX = 3, .originY = 2},
       {.name = "Rows", .images = 2, .height = 5, .width = 6, .channels = 9, .originY = 3},
       {.name = "ChannelRange",

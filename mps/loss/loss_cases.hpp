@@ -16,7 +16,7 @@ struct LossCase {
   double labelSmoothing = 0;
   double epsilon = 1e-7;
   double delta = 1;
-  /// Largest size of a prediction, where the type has no range of its own; exponentials of 300 overflow.
+  /// Largest size of a prediction, where the type has no range of its own; exponentials of 90 overflow.
   double range = 6;
   /// Inputs are small integers and every partial sum is representable.
   bool exact = false;
@@ -204,7 +204,7 @@ inline void addTrainingCases(std::vector<LossCase>& cases) {
         if (isSoftMax || type == CNNLossType::SigmoidCrossEntropy) {
           LossCase large = training;
           large.name += "LargePredictions";
-          large.range = 300;
+          large.range = 30000;
           cases.push_back(large);
         }
         training.name += "Smoothed";
