@@ -236,15 +236,16 @@ inline std::vector<UpsamplingCase> steppedCases() {
             {std::string(geometry.name) + names[i] + (edgeMode == ImageEdgeMode::Clamp ? "Clamp" : ""),
              static_cast<UpsamplingSampling>(static_cast<std::size_t>(BilinearRegion) + i), edgeMode,
              geometry});
-  // Mirrored: crops alone.
-  cases.push_back({"MirroredRegion",
-                   BilinearRegion,
-                   ImageEdgeMode::Zero,
-                   {.name = "Mirrored",
-                    .images = 2,
-                    .y = axis(5, 4, 4.5, -1.25),
-                    .x = axis(6, 9, 5, -0.5),
-                    .channels = 7}});
+  // Mirrored: crops alone. Pixel by pixel each row is the one before the last.
+  const std::vector<UpsamplingGeometry> mirrored{
+      {.name = "Mirrored", .images = 2, .y = axis(5, 4, 4.5, -1.25), .x = axis(6, 9, 5, -0.5), .channels = 7},
+      {.name = "MirroredPixels",
+       .images = 2,
+       .y = axis(9, 8, 8, -1),
+       .x = axis(6, 6, 5, -1),
+       .channels = 16}};
+  for (const UpsamplingGeometry& geometry : mirrored)
+    cases.push_back({std::string(geometry.name) + "Region", BilinearRegion, ImageEdgeMode::Zero, geometry});
   return cases;
 }
 
