@@ -42,8 +42,9 @@ UpsamplingAxis regionAxis(double origin, double size, std::int64_t sourceSize, s
 
 void runCrop(ConformRun& run, const KernelBatch& batch, ConformFormats formats) {
   constexpr std::size_t width = 4;
-  constexpr std::size_t height = 7;
-  const std::vector<NormalizedRegion> regions{{}, {0.25, 0.5, 0.5, 0.25}, {-0.5, 0.75, 2.1, -0.7}};
+  constexpr std::size_t height = 6;  // of the batches: the last region takes row after row, from below
+  const std::vector<NormalizedRegion> regions{
+      {}, {0.25, 0.5, 0.5, 0.25}, {-0.5, 0.75, 2.1, -0.7}, {0, 1, 1, -1}};
   const auto kernel = NNCropAndResizeBilinear::create(run.device(), width, height, regions);
   const TestImages sources = run.sources(batch.form, batch.descriptor(formats.source), batch.count,
                                          valuesFor(Tier::Bounded, formats.source));
