@@ -48,7 +48,7 @@ inline std::vector<SoftMaxCase> softMaxCases() {
                      .height = 5,
                      .width = 3,
                      .channels = channels});
-  // Even numbers of pixels that nearly fill a few vectors, with something behind each row that must stay.
+  // Even numbers of pixels that nearly fill a few vectors: what lies behind the last one must stay.
   for (const std::int64_t channels : {14, 15, 30, 31, 57, 61, 63})
     cases.push_back({.name = "PairsOf" + std::to_string(channels),
                      .images = 2,
