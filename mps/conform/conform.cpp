@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "mps/conform/run_on_device.hpp"
+#include "mps/conform/shared_memory.hpp"
 #include "mps/conform/text.hpp"
 #include "mps/core/error.hpp"
+#include "mps/core/plan_for.hpp"
 #include "mps/core/streamed_stores.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
@@ -25,6 +27,12 @@ constexpr std::size_t kSampleStep = 7919;
 /// One of so many cases runs once more with its results written past the caches, as those of large tensors are; in each
 /// round another one.
 constexpr std::size_t kStreamedStep = 3;
+
+/// Makes kernels on a GPU find NaNs in shared memory.
+void poison(const std::shared_ptr<mtl::Device>& device) {
+  constexpr void (*onCuda)(mtl::Stream&) = UNMETAL_CUDA_LIST(poisonSharedMemory);
+  if (device->kind() == mtl::DeviceKind::CUDA) runOnDevice(device, "poison", onCuda);
+}
 
 /// A seed that differs for each row, round and case; FNV-1a, so that it is the same on every machine.
 std::uint64_t caseSeed(std::uint64_t seed, const std::string& row, std::uint64_t round, std::size_t index) {
@@ -215,6 +223,10 @@ void Conform::runRow(const ConformKey& key, std::span<const std::string> caseNam
   row.seed = options_.seed;
   const bool isSample = options_.mostCases > 0;
   const bool streams = !isSample && options_.device->kind() == mtl::DeviceKind::CPU;
+  const CaseFunction runPoisoned = [&](std::size_t i, ConformRun& run) {
+    if (!isSample) poison(options_.device);
+    runCase(i, run);
+  };
   const auto isFull = [&] {
     return row.cases >= options_.casesPerRow &&
            (row.elements >= options_.elementsPerRow || !row.report.empty());
@@ -226,7 +238,7 @@ void Conform::runRow(const ConformKey& key, std::span<const std::string> caseNam
       const std::size_t i = isSample ? k * kSampleStep % caseNames.size() : k;
       const std::uint64_t seed = caseSeed(options_.seed, key.describe(), round, i);
       const std::string name = "case \"" + caseNames[i] + "\", round " + std::to_string(round);
-      const ConformRun run = runOnce({options_, row.key, seed}, i, runCase);
+      const ConformRun run = runOnce({options_, row.key, seed}, i, runPoisoned);
       if (run.isRefused() && run.report().empty()) {
         ++row.refused;
         continue;

@@ -80,7 +80,7 @@ struct ConformOptions {
   std::int64_t casesPerRow = 100;
   std::int64_t elementsPerRow = 100'000;
   /// Above 0: only so many cases of a row, from all over its table, whatever the two numbers above say. For tools
-  /// that make a program slow.
+  /// that make a program slow: no case runs again past the caches, and shared memory is not poisoned.
   std::int64_t mostCases = 0;
   std::function<void(const ConformRow&)> rowFinished;  ///< may be empty
 };
