@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <type_traits>
 
 #include "mps/core/float16.hpp"
@@ -92,6 +93,85 @@ void neuronGradients(const NNNeuronDescriptor& descriptor, const NeuronRun& run,
   });
 }
 
+// Sides: the bytes of a vector's lanes are a word, whose bit 8 (i / 4) + i % 4 says that lane i is below 0, and the bit
+// four higher that it is NaN.
+
+/// The bit of a mask's lane i goes to bit 8 (i / 4) + i % 4.
+template <class D>
+HWY_INLINE std::uint32_t spreadBits(D d, hn::Mask<D> mask) {
+  std::uint8_t bytes[8] = {};
+  hn::StoreMaskBits(d, mask, bytes);
+  std::uint32_t bits = bytes[0] | static_cast<std::uint32_t>(bytes[1]) << 8U;
+  bits = (bits | bits << 8U) & 0x00FF00FFU;
+  return (bits | bits << 4U) & 0x0F0F0F0FU;
+}
+
+/// Bit 8 (i / 4) + i % 4 in lane i.
+template <class D>
+HWY_INLINE hn::Vec<D> bitOfLane(D du) {
+  static_assert(hn::MaxLanes(D()) <= 16);
+  constexpr std::uint32_t bits[16] = {0x1,       0x2,       0x4,       0x8,      0x100,   0x200,
+                                      0x400,     0x800,     0x10000,   0x20000,  0x40000, 0x80000,
+                                      0x1000000, 0x2000000, 0x4000000, 0x8000000};
+  return hn::LoadU(du, bits);
+}
+
+/// Bytes of sides of a vector; of a whole one a constant, which makes a copy one instruction.
+template <class D>
+HWY_INLINE std::size_t sideBytes(D d, AllLanes /*lanes*/) {
+  return hn::Lanes(d) / 4;
+}
+template <class D>
+HWY_INLINE std::size_t sideBytes(D /*d*/, FirstLanes lanes) {
+  return lanes.count / 4;
+}
+
+void neuronSides(ConstFloatRun x, std::size_t count, std::byte* sides) {
+  const hn::ScalableTag<float> d;
+  forVectors(d, count, [&](std::size_t i, auto lanes) {
+    const auto values = lanes.load(d, x + i);
+    const std::uint32_t word = spreadBits(d, hn::Lt(values, hn::Zero(d))) | spreadBits(d, hn::IsNaN(values))
+                                                                                << 4U;
+    std::byte* const to = sides + i / 4;
+    if constexpr (hn::MaxLanes(d) < 4)
+      *to = (i % 4 == 0 ? std::byte{0} : *to) | static_cast<std::byte>(word << i % 4);
+    else
+      std::memcpy(to, &word, sideBytes(d, lanes));
+  });
+}
+
+void neuronGradientsFromSides(const NNNeuronDescriptor& descriptor, const NeuronRun& run,
+                              const std::byte* sides, ConstFloatRun dy, FloatRun dx) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  const auto bits = bitOfLane(du);
+  const auto gradients = [&](auto neuron, std::size_t first, const float* slopes, std::size_t count) {
+    const auto slopeOfAll = hn::Set(d, descriptor.a());
+    forNeuronVectors(neuron, d, slopes, count, [&](std::size_t i, auto lanes, auto slopeOfLane) {
+      const std::byte* const from = sides + (first + i) / 4;
+      std::uint32_t word = 0;
+      if constexpr (hn::MaxLanes(d) < 4)
+        word = std::to_integer<std::uint32_t>(*from) >> (first + i) % 4;
+      else
+        std::memcpy(&word, from, sideBytes(d, lanes));
+      const auto below = hn::RebindMask(d, hn::TestBit(hn::Set(du, word), bits));
+      const auto slope = std::is_same_v<decltype(neuron), PReLUNeuron> ? slopeOfLane : slopeOfAll;
+      auto gradient = hn::Mul(lanes.load(d, dy + first + i), hn::IfThenElse(below, slope, hn::Set(d, 1.0F)));
+      if ((word & 0xF0F0F0F0U) != 0) {
+        const auto isNaN = hn::RebindMask(d, hn::TestBit(hn::Set(du, word >> 4U), bits));
+        gradient = hn::IfThenElse(isNaN, hn::NaN(d), gradient);
+      }
+      lanes.store(d, gradient, dx + first + i);
+    });
+  };
+  if (descriptor.neuronType() == CNNNeuronType::PReLU)
+    forSlopes<PReLUNeuron>(descriptor, run, [&](std::size_t first, const float* slopes, std::size_t count) {
+      gradients(PReLUNeuron(), first, slopes, count);
+    });
+  else
+    gradients(ReLUNeuron{}, 0, nullptr, static_cast<std::size_t>(run.pixels * run.channels));
+}
+
 template <class Neuron>
 concept HasDerivativeFromResult = requires(Neuron neuron, hn::ScalableTag<float> d, hn::Vec<decltype(d)> y) {
   neuron.derivativeFromResult(d, y, y);
@@ -123,6 +203,8 @@ namespace mps::detail {
 
 HWY_EXPORT(neuronValues);
 HWY_EXPORT(neuronGradients);
+HWY_EXPORT(neuronSides);
+HWY_EXPORT(neuronGradientsFromSides);
 HWY_EXPORT(neuronGradientsFromResult);
 
 void neuronValues(const NNNeuronDescriptor& neuron, const NeuronRun& run, ConstFloatRun x, FloatRun y) {
@@ -132,6 +214,15 @@ void neuronValues(const NNNeuronDescriptor& neuron, const NeuronRun& run, ConstF
 void neuronGradients(const NNNeuronDescriptor& neuron, const NeuronRun& run, ConstFloatRun x,
                      ConstFloatRun dy, FloatRun dx) {
   HWY_DYNAMIC_DISPATCH(neuronGradients)(neuron, run, x, dy, dx);
+}
+
+void neuronSides(ConstFloatRun x, std::size_t count, std::byte* sides) {
+  HWY_DYNAMIC_DISPATCH(neuronSides)(x, count, sides);
+}
+
+void neuronGradientsFromSides(const NNNeuronDescriptor& neuron, const NeuronRun& run, const std::byte* sides,
+                              ConstFloatRun dy, FloatRun dx) {
+  HWY_DYNAMIC_DISPATCH(neuronGradientsFromSides)(neuron, run, sides, dy, dx);
 }
 
 void neuronGradientsFromResult(const NNNeuronDescriptor& neuron, const NeuronRun& run, ConstFloatRun y,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "mps/core/float_run.hpp"
@@ -24,6 +25,14 @@ void neuronValues(const NNNeuronDescriptor& neuron, const NeuronRun& run, ConstF
 /// dx = dy * f'(x). dx may be x or dy.
 void neuronGradients(const NNNeuronDescriptor& neuron, const NeuronRun& run, ConstFloatRun x,
                      ConstFloatRun dy, FloatRun dx);
+
+/// On which side of 0 each x lies: a byte for four values, of which bit i says that value i is below 0, bit 4 + i that it
+/// is NaN. @param count a multiple of 4
+void neuronSides(ConstFloatRun x, std::size_t count, std::byte* sides);
+
+/// dx = dy * f'(x) of ReLU or PReLU, where neuronSides() says what x was. dx may be dy. The run has whole groups of four.
+void neuronGradientsFromSides(const NNNeuronDescriptor& neuron, const NeuronRun& run, const std::byte* sides,
+                              ConstFloatRun dy, FloatRun dx);
 
 /// dx = dy * f'(x), f' computed from y = f(x); only where derivativeFromResult(neuron). dx may be y or dy.
 /// @param addend where it is there, dx = (dy + addend) * f'(x); dx may be it, too

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mps/core/as_signed.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
@@ -34,6 +35,20 @@ void checkSlopes(const Kernel& kernel, const NNNeuronDescriptor& descriptor, std
                 "at least " + std::to_string(channels) + ", one for each feature channel");
 }
 
+/// Whether what the forward kernel saved is there and stands for exactly the pixels and channels of the gradient.
+bool sidesFit(const detail::GradientCall& call, const detail::PointwiseGradient& views) {
+  if (!call.record || !call.savedFieldsFit || call.record->savedBytesPerImage == 0) return false;
+  const detail::ForwardRecord& forward = *call.record;
+  const auto isSame = [](std::int64_t own, std::size_t recorded) {
+    return own == detail::asSigned(recorded);
+  };
+  return isSame(views.source.width, forward.clipRect.size.width) &&
+         isSame(views.source.height, forward.clipRect.size.height) &&
+         isSame(views.source.channels, forward.sourceFeatureChannels) &&
+         detail::asSigned(views.sourceOrigin.x) == forward.offset.x &&
+         detail::asSigned(views.sourceOrigin.y) == forward.offset.y;
+}
+
 }  // namespace
 
 CNNNeuron::CNNNeuron(std::shared_ptr<mtl::Device> device, const NNNeuronDescriptor& neuronDescriptor)
@@ -57,8 +72,10 @@ detail::PreparedCall CNNNeuron::prepareForward(const detail::ForwardCall& call) 
   problem.neuron = descriptor_;
   problem.input = call.source;
   problem.destination = call.destination;
+  problem.hasSides = call.wantsSavedFields && problem.canHaveSides();
   detail::PreparedCall prepared;
   prepared.plan = detail::planFor(*device(), detail::neuronBackEnds, problem);
+  prepared.savedBytes = problem.savedBytes();
   return prepared;
 }
 
@@ -100,6 +117,7 @@ std::vector<detail::PreparedCall> CNNNeuronGradient::prepareGradient(const detai
   problem.input = views.source;
   problem.gradient = views.gradient;
   problem.destination = views.destination;
+  problem.hasSides = !usesResult_ && sidesFit(call, views);
   detail::PreparedCall::Parameter addend;
   if (!addends_.empty()) {
     const detail::TensorView view = detail::BatchOperand(addends_).view(false);
@@ -109,6 +127,8 @@ std::vector<detail::PreparedCall> CNNNeuronGradient::prepareGradient(const detai
   detail::PreparedCall prepared =
       detail::preparedPointwise(views, detail::planFor(*device(), detail::neuronBackEnds, problem));
   prepared.sourceIsSecondary = usesResult_;
+  prepared.readsSource = !problem.hasSides;
+  prepared.readsSavedFields = problem.hasSides;
   prepared.parameters[0] = addend;
   return {prepared};
 }

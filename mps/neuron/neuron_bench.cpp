@@ -30,17 +30,20 @@ void benchGradientOfSum(Bench& bench, ImageFeatureChannelFormat format) {
 }  // namespace
 
 void benchNeuron(Bench& bench) {
-  const auto add = [&](const char* name, const NNNeuronDescriptor& neuron) {
+  const auto add = [&](const char* name, const NNNeuronDescriptor& neuron, bool hasSides = false) {
+    // A byte of sides for four values, in place of the source.
     benchPair(bench, {.forward = CNNNeuron::create(bench.device(), neuron),
                       .gradient = CNNNeuronGradient::create(bench.device(), neuron),
                       .shape = std::string("56x56x64 ") + name,
-                      .source = {ImageFeatureChannelFormat::Float32, 56, 56, 64}});
+                      .source = {ImageFeatureChannelFormat::Float32, 56, 56, 64},
+                      .gradientReads = hasSides ? BenchPair::Input::Nothing : BenchPair::Input::Source,
+                      .savedBytesPerValue = hasSides ? 0.25 : 0});
   };
-  add("ReLU", NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU));
+  add("ReLU", NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU), true);
   add("Sigmoid", NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::Sigmoid));
   add("TanH", NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::TanH, 1.0F, 1.0F));
   add("GeLU", NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::GeLU));
-  add("PReLU", NNNeuronDescriptor::cnnNeuronPReLUDescriptor(std::vector<float>(64, 0.25F)));
+  add("PReLU", NNNeuronDescriptor::cnnNeuronPReLUDescriptor(std::vector<float>(64, 0.25F)), true);
   for (const auto format : {ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float16})
     benchGradientOfSum(bench, format);
 }

@@ -40,6 +40,15 @@ struct NeuronTensors {
     return problem;
   }
 
+  /// Of Forward or Gradient, with sides; problem.canHaveSides() says whether the tensors and the neuron take them.
+  [[nodiscard]] NeuronProblem problemWithSides(NeuronDirection direction, const NNNeuronDescriptor& neuron,
+                                               ImageFeatureChannelFormat sourceFormat,
+                                               ImageFeatureChannelFormat destinationFormat) const {
+    NeuronProblem problem = this->problem(direction, neuron, sourceFormat, destinationFormat);
+    problem.hasSides = problem.canHaveSides();
+    return problem;
+  }
+
   /// A gradient from the result, of the sum of two gradients.
   [[nodiscard]] NeuronProblem problemWithAddend(const NNNeuronDescriptor& neuron,
                                                 ImageFeatureChannelFormat sourceFormat,
@@ -57,6 +66,7 @@ inline std::vector<NeuronTensors> neuronTensors() {
       {.name = "Channels3", .images = 3, .height = 5, .width = 7, .channels = 3},
       {.name = "Channels4", .images = 2, .height = 4, .width = 4, .channels = 4},
       {.name = "Channels5Gaps", .images = 2, .height = 6, .width = 5, .channels = 5, .hasGaps = true},
+      {.name = "Channels12", .images = 2, .height = 3, .width = 5, .channels = 12},
       {.name = "Channels16Gaps", .images = 3, .height = 3, .width = 9, .channels = 16, .hasGaps = true},
       {.name = "Channels17", .images = 1, .height = 11, .width = 13, .channels = 17},
       {.name = "Channels64", .images = 2, .height = 7, .width = 7, .channels = 64},
@@ -67,6 +77,7 @@ inline std::vector<NeuronTensors> neuronTensors() {
        .width = 2,
        .channels = 4099,
        .hasGaps = true},
+      {.name = "PixelsOfTwoTiles", .images = 2, .height = 1, .width = 2, .channels = 2060, .hasGaps = true},
       {.name = "ManyTiles", .images = 9, .height = 16, .width = 15, .channels = 32},
   };
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "mps/conform/kernel_cases.hpp"
 #include "mps/neuron/neuron.hpp"
@@ -19,26 +20,45 @@ std::vector<double> arguments(ConformRun& run, const NeuronCase& item, Tier tier
   return values;
 }
 
+/// What the neuron meets: such arguments, with some that are no numbers where they are saved as a side.
+TestTensor inputOf(ConformRun& run, const NeuronCase& item, const NeuronProblem& problem, Tier tier) {
+  std::vector<double> values =
+      arguments(run, item, tier, problem.input.format, static_cast<std::size_t>(problem.input.elements()));
+  if (problem.hasSides)
+    for (std::size_t i = 5; i < values.size(); i += 23) values[i] = std::nan("");
+  TestTensor input = run.source(problem.input, values, 1);
+  if (problem.direction == NeuronDirection::GradientFromResult)
+    input.write(neuronForwardReference(problem, input.reference()).values);
+  return input;
+}
+
 void runPlan(ConformRun& run, const NeuronImplementation& implementation, const NeuronCase& item,
              const NeuronProblem& problem, Tier tier) {
   const auto plan = run.prepare(implementation, problem);
   if (!plan) return;
   const bool isForward = problem.direction == NeuronDirection::Forward;
   const bool fromResult = problem.direction == NeuronDirection::GradientFromResult;
-  TestTensor input = run.source(
-      problem.input,
-      arguments(run, item, tier, problem.input.format, static_cast<std::size_t>(problem.input.elements())),
-      1);
-  if (fromResult) input.write(neuronForwardReference(problem, input.reference()).values);
+  TestTensor input = inputOf(run, item, problem, tier);
   TestTensor gradient = run.source(problem.gradient, valuesFor(tier, problem.gradient.format), 3);
   TestTensor addend = run.source(problem.addend, valuesFor(tier, problem.addend.format), 5);
   TestTensor destination = run.destination(problem.destination, 2);
-  Operands operands{.destination = destination.address()};
-  (fromResult ? operands.secondary : operands.source) = input.address();
+  GuardedMemory saved(run.device(), problem.savedBytes());
+  const std::vector<std::byte> sides =
+      problem.hasSides ? neuronSidesReference(input.reference()) : std::vector<std::byte>();
+  if (!isForward) {
+    std::ranges::copy(sides, saved.bytes().begin());
+    saved.didModify();
+  }
+  Operands operands{.destination = destination.address(), .saved = saved.address()};
+  // What the problem says is not read stays null.
+  if (isForward || !problem.hasSides) (fromResult ? operands.secondary : operands.source) = input.address();
   if (!isForward) operands.gradient = gradient.address();
   if (problem.hasAddend()) operands.parameters[0] = addend.address();
   run.execute(*plan, operands);
   run.require(input.isUnchanged() && gradient.isUnchanged() && addend.isUnchanged(), "an input was written");
+  saved.synchronize();
+  run.require(saved.guardsIntact(), "memory around the saved sides was written");
+  run.require(std::ranges::equal(saved.bytes(), sides), "the saved sides differ");
   const ReferenceTensor added = addend.reference();
   const ReferenceTensor expected =
       isForward ? neuronForwardReference(problem, input.reference())
@@ -84,7 +104,10 @@ void addPlanCases(std::vector<ConformCase>& cases, const NeuronImplementation& i
       };
       const bool fromResult = direction == NeuronDirection::GradientFromResult;
       if (fromResult && !derivativeFromResult(item.neuron)) continue;
-      add(tensors.problem(direction, item.neuron, formats.source, formats.result));
+      const NeuronProblem problem = tensors.problem(direction, item.neuron, formats.source, formats.result);
+      add(problem);
+      if (!fromResult && problem.canHaveSides())
+        add(tensors.problemWithSides(direction, item.neuron, formats.source, formats.result));
       if (fromResult) add(tensors.problemWithAddend(item.neuron, formats.source, formats.result));
     }
   }

@@ -23,18 +23,25 @@ class NeuronPlan final : public Plan {
       alignas(64) float gradientBuffer[Tiling::capacity];
       alignas(64) float addendBuffer[Tiling::capacity];
       const TensorShape& destination = problem_.destination;
-      const ConstFloatRun x = loadRun(problem_.input, input, tile, inputBuffer);
+      ConstFloatRun x;
+      if (input != nullptr) x = loadRun(problem_.input, input, tile, inputBuffer);
       const FloatRun result =
           runTarget(destination, operands.destination, tile, inputBuffer, operands.accumulate);
       const NeuronRun run{tile.pixels, tile.channels, tile.firstChannel};
       switch (problem_.direction) {
         case NeuronDirection::Forward:
+          if (problem_.hasSides)
+            neuronSides(x, static_cast<std::size_t>(tile.elements()), sidesOf(operands, tile));
           neuronValues(problem_.neuron, run, x, result);
           break;
-        case NeuronDirection::Gradient:
-          neuronGradients(problem_.neuron, run, x,
-                          loadRun(problem_.gradient, operands.gradient, tile, gradientBuffer), result);
+        case NeuronDirection::Gradient: {
+          const ConstFloatRun dy = loadRun(problem_.gradient, operands.gradient, tile, gradientBuffer);
+          if (problem_.hasSides)
+            neuronGradientsFromSides(problem_.neuron, run, sidesOf(operands, tile), dy, result);
+          else
+            neuronGradients(problem_.neuron, run, x, dy, result);
           break;
+        }
         case NeuronDirection::GradientFromResult:
           neuronGradientsFromResult(problem_.neuron, run, x,
                                     loadRun(problem_.gradient, operands.gradient, tile, gradientBuffer),
@@ -51,6 +58,9 @@ class NeuronPlan final : public Plan {
   }
 
  private:
+  [[nodiscard]] std::byte* sidesOf(const Operands& operands, const Tile& tile) const {
+    return operands.saved + (tile.firstPixel * problem_.destination.channels + tile.firstChannel) / 4;
+  }
   [[nodiscard]] ConstFloatRun addendRun(const Operands& operands, const Tile& tile, float* buffer) const {
     if (!problem_.hasAddend()) return {};
     return loadRun(problem_.addend, operands.parameters[0], tile, buffer);
@@ -75,7 +85,15 @@ std::string NeuronProblem::describe() const {
   text += ", " + neuron.describe() + ", " + input.describe();
   if (!isForward) text += ", gradient " + gradient.describe();
   if (hasAddend()) text += " + " + addend.describe();
+  if (hasSides) text += isForward ? ", saves sides" : ", from sides";
   return text + " -> " + destination.describe();
+}
+
+bool NeuronProblem::canHaveSides() const {
+  const CNNNeuronType type = neuron.neuronType();
+  return (type == CNNNeuronType::ReLU || type == CNNNeuronType::PReLU) && input.channels % 4 == 0 &&
+         (input.format == ImageFeatureChannelFormat::Float16 ||
+          input.format == ImageFeatureChannelFormat::Float32);
 }
 
 std::optional<Refusal> refusalOfResult(const NeuronProblem& problem) {

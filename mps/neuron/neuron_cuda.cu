@@ -1,3 +1,5 @@
+#include <math_constants.h>
+
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -15,9 +17,28 @@ namespace {
 using cuda::ElementPlace;
 using cuda::JoinedAxes;
 using cuda::NeuronNumbers;
+using cuda::ResultView;
+using cuda::SourceView;
 
 /// Stands for a type that is known only when a kernel runs.
 constexpr auto kAnyType = CNNNeuronType::Count;
+
+/// PReLU's slopes of a pack's channels, 16 bytes at once: they lie at a multiple of 16.
+template <class Values>
+__device__ void loadSlopes(const float* slopes, std::int32_t channel, Values& to) {
+  if constexpr (sizeof(Values) == sizeof(float)) {
+    to.values[0] = __ldg(slopes + channel);
+  } else {
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(Values) / sizeof(float)); i += 4) {
+      const float4 four = __ldg(reinterpret_cast<const float4*>(slopes + channel + i));
+      to.values[i] = four.x;
+      to.values[i + 1] = four.y;
+      to.values[i + 2] = four.z;
+      to.values[i + 3] = four.w;
+    }
+  }
+}
 
 template <CNNNeuronType constantType, NeuronDirection direction>
 struct NeuronFunction {
@@ -26,22 +47,6 @@ struct NeuronFunction {
 
   [[nodiscard]] __device__ CNNNeuronType type() const {
     return constantType == kAnyType ? numbers.type : constantType;
-  }
-  /// Those of a pack's channels, 16 bytes at once: the slopes lie at a multiple of 16.
-  template <class Values>
-  __device__ void loadSlopes(std::int32_t channel, Values& to) const {
-    if constexpr (sizeof(Values) == sizeof(float)) {
-      to.values[0] = __ldg(slopes + channel);
-    } else {
-#pragma unroll
-      for (int i = 0; i < static_cast<int>(sizeof(Values) / sizeof(float)); i += 4) {
-        const float4 four = __ldg(reinterpret_cast<const float4*>(slopes + channel + i));
-        to.values[i] = four.x;
-        to.values[i + 1] = four.y;
-        to.values[i + 2] = four.z;
-        to.values[i + 3] = four.w;
-      }
-    }
   }
   /// With the addend, if there is one.
   template <class Values, int inputs>
@@ -56,7 +61,7 @@ struct NeuronFunction {
     constexpr int lanes = sizeof(Values) / sizeof(float);
     constexpr bool areHalves = lanes == cuda::kLanes<Float16>;
     Values slope{};
-    if (type() == CNNNeuronType::PReLU) loadSlopes(place.channel, slope);
+    if (type() == CNNNeuronType::PReLU) loadSlopes(slopes, place.channel, slope);
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane) {
       const float x = in[0].values[lane];
@@ -70,6 +75,71 @@ struct NeuronFunction {
     }
   }
 };
+
+/// The bits of four elements, or fewer, in their byte; see NeuronProblem.
+template <int count>
+__device__ unsigned sidesOf(const float* x) {
+  unsigned bits = 0;
+#pragma unroll
+  for (int i = 0; i < count; ++i) bits |= (x[i] < 0.0F ? 1U << i : 0U) | (x[i] != x[i] ? 16U << i : 0U);
+  return bits;
+}
+
+/// ReLU and PReLU with sides: of the forward kernel written, by packs alone; of the gradient read.
+template <NeuronDirection direction>
+struct KinkFunction {
+  float a;
+  const float* slopes;  ///< of PReLU, else null
+  ResultView sides;     ///< its offsets count elements
+
+  /// The sides of a pack, a byte for four elements; of one element at the lowest place of its byte.
+  template <int lanes>
+  [[nodiscard]] __device__ unsigned loadSides(const ElementPlace& place) const {
+    const std::int64_t element = sides.offset(place);
+    const std::byte* const from = sides.memory + element / 4;
+    if constexpr (lanes == 8)
+      return *reinterpret_cast<const std::uint16_t*>(from);
+    else
+      return static_cast<unsigned>(*from) >> (lanes == 4 ? 0U : static_cast<unsigned>(element % 4));
+  }
+  template <class Values>
+  __device__ void operator()(const ElementPlace& place, const Values (&in)[1], Values& result) const {
+    constexpr int lanes = sizeof(Values) / sizeof(float);
+    Values slope;
+#pragma unroll
+    for (float& value : slope.values) value = a;
+    if (slopes != nullptr) loadSlopes(slopes, place.channel, slope);
+    if constexpr (direction == NeuronDirection::Forward) {
+#pragma unroll
+      for (int lane = 0; lane < lanes; ++lane)
+        result.values[lane] = cuda::kinkedLine(in[0].values[lane], slope.values[lane]);
+      std::byte* const to = sides.memory + sides.offset(place) / 4;
+      if constexpr (lanes == 4) *to = static_cast<std::byte>(sidesOf<4>(in[0].values));
+      if constexpr (lanes == 8)
+        *reinterpret_cast<std::uint16_t*>(to) =
+            static_cast<std::uint16_t>(sidesOf<4>(in[0].values) | sidesOf<4>(in[0].values + 4) << 8U);
+    } else {
+      const unsigned bits = loadSides<lanes>(place);
+#pragma unroll
+      for (int lane = 0; lane < lanes; ++lane) {
+        const unsigned own = bits >> (lane / 4 * 8 + lane % 4);
+        const float product = in[0].values[lane] * ((own & 1U) != 0 ? slope.values[lane] : 1.0F);
+        result.values[lane] = (own & 16U) != 0 ? CUDART_NAN_F : product;
+      }
+    }
+  }
+};
+
+/// Writes sides alone, where the forward kernel takes no packs.
+__global__ void writeSides(cuda::ElementGrid grid, SourceView source, ResultView sides) {
+  grid.forEachBatch<1, 4>([](int /*i*/, const ElementPlace& /*place*/) {},
+                          [&](int /*i*/, const ElementPlace& place) {
+                            float x[4];
+                            for (int i = 0; i < 4; ++i)
+                              x[i] = cuda::loadAs(source.format, source.memory, source.offset(place) + i);
+                            sides.memory[sides.offset(place) / 4] = static_cast<std::byte>(sidesOf<4>(x));
+                          });
+}
 
 /// Calls body with `type` as a constant, if it is among `types`, else with None.
 template <CNNNeuronType... types, class Body>
@@ -99,8 +169,12 @@ class NeuronPlan final : public Plan {
   explicit NeuronPlan(const NeuronProblem& problem) : problem_(problem), numbers_(problem.neuron) {
     const bool isPReLU = numbers_.type == CNNNeuronType::PReLU;
     const JoinedAxes joined = isPReLU ? JoinedAxes::AllPixels : JoinedAxes::All;
+    const TensorShape& shape = problem_.destination;
+    sides_ = TensorShape::dense(shape.images, shape.height, shape.width, shape.channels, shape.format);
     if (isForward())
-      cuda::joinAxes({&problem_.input, &problem_.destination}, joined);
+      cuda::joinAxes({&problem_.input, &problem_.destination, &sides_}, joined);
+    else if (problem_.hasSides)
+      cuda::joinAxes({&problem_.gradient, &problem_.destination, &sides_}, joined);
     else
       cuda::joinAxes({&problem_.input, &problem_.gradient, problem_.hasAddend() ? &problem_.addend : nullptr,
                       &problem_.destination},
@@ -116,6 +190,7 @@ class NeuronPlan final : public Plan {
   void run(mtl::Stream& stream, const Operands& operands) const override {
     if (problem_.destination.elements() == 0) return;
     cuda::storeNumbers(stream, slopes(), reinterpret_cast<float*>(operands.scratch));
+    if (problem_.hasSides) return runWithSides(stream, operands);
     switch (problem_.direction) {
       case NeuronDirection::Forward:
         return start<NeuronDirection::Forward, 1>(stream, operands);
@@ -131,6 +206,38 @@ class NeuronPlan final : public Plan {
   [[nodiscard]] bool isForward() const { return problem_.direction == NeuronDirection::Forward; }
   [[nodiscard]] std::span<const float> slopes() const {
     return numbers_.type == CNNNeuronType::PReLU ? problem_.neuron.data() : std::span<const float>();
+  }
+
+  void runWithSides(mtl::Stream& stream, const Operands& operands) const {
+    if (isForward())
+      startWithSides<NeuronDirection::Forward>(stream, {problem_.input, operands.source}, problem_.input,
+                                               operands);
+    else
+      startWithSides<NeuronDirection::Gradient>(stream, {problem_.gradient, operands.gradient},
+                                                problem_.gradient, operands);
+  }
+  /// @param shape of the source, which is x, or of the gradients dy
+  template <NeuronDirection direction>
+  void startWithSides(mtl::Stream& stream, const SourceView& source, const TensorShape& shape,
+                      const Operands& operands) const {
+    const TensorShape& destination = problem_.destination;
+    const ResultView sides(sides_, operands.saved);
+    cuda::MapArguments<1> arguments;
+    arguments.sources[0] = source;
+    arguments.destination = {destination, operands.destination};
+    arguments.accumulate = operands.accumulate;
+    const bool takesPacks =
+        cuda::takesLanes(shape, source.memory) && cuda::takesLanes(destination, operands.destination);
+    const KinkFunction<direction> function{
+        numbers_.a, slopes().empty() ? nullptr : reinterpret_cast<const float*>(operands.scratch), sides};
+    cuda::withAccess(cuda::commonFormat({&shape, &destination}), takesPacks, [&](auto access) {
+      using Access = decltype(access);
+      if constexpr (Access::lanes == 1 && direction == NeuronDirection::Forward) {
+        const cuda::ElementGrid grid(shape, 4, 1);
+        mtl::cuda::launch(stream, writeSides, grid.grid(), grid.block(), 0, grid, source, sides);
+      }
+      cuda::launchMap<Access>(stream, arguments, destination, function);
+    });
   }
 
   template <NeuronDirection direction, int inputs>
@@ -165,6 +272,7 @@ class NeuronPlan final : public Plan {
   }
 
   NeuronProblem problem_;  ///< with joined axes
+  TensorShape sides_;      ///< of saved sides, in elements, likewise
   NeuronNumbers numbers_;
 };
 

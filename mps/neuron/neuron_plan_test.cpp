@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "mps/conform/compare.hpp"
+#include "mps/conform/guarded_memory.hpp"
 #include "mps/conform/test_tensor.hpp"
 #include "mps/core/for_each_target.hpp"
 #include "mps/neuron/neuron_cases.hpp"
@@ -53,8 +55,9 @@ class Call {
         input_(testDevice(), problem.input, 1),
         gradient_(testDevice(), problem.gradient, 3),
         addend_(testDevice(), problem.addend, 5),
-        destination_(testDevice(), problem.destination, 2) {
-    input_.write(inputValues(item, problem.input, tier, kSeed));
+        destination_(testDevice(), problem.destination, 2),
+        saved_(testDevice(), problem.savedBytes()) {
+    writeInput(inputValues(item, problem.input, tier, kSeed));
     if (problem.direction == GradientFromResult) {
       NeuronProblem forward = problem;
       forward.direction = Forward;
@@ -69,14 +72,20 @@ class Call {
     }
   }
 
-  void writeInput(const std::vector<double>& values) { input_.write(values); }
+  void writeInput(const std::vector<double>& values) {
+    input_.write(values);
+    if (problem_.hasSides && problem_.direction == Gradient)
+      std::ranges::copy(sides(), saved_.bytes().begin());
+  }
   TestTensor& destination() { return destination_; }
 
   void execute(int threads = kThreads, bool accumulate = false) {
     const ChosenPlan chosen = preparePlan(neuronImplementationsCpu(), problem_);
     EXPECT_EQ(chosen.plan->scratchBytes(), 0U);
     Operands operands;
-    (problem_.direction == GradientFromResult ? operands.secondary : operands.source) = input_.address();
+    if (problem_.direction == Forward || !problem_.hasSides)
+      (problem_.direction == GradientFromResult ? operands.secondary : operands.source) = input_.address();
+    operands.saved = saved_.address();
     operands.gradient = problem_.direction == Forward ? nullptr : gradient_.address();
     operands.parameters[0] = problem_.hasAddend() ? addend_.address() : nullptr;
     operands.destination = destination_.address();
@@ -86,6 +95,8 @@ class Call {
     EXPECT_TRUE(input_.isUnchanged()) << "the input was written";
     EXPECT_TRUE(gradient_.isUnchanged()) << "the incoming gradient was written";
     EXPECT_TRUE(addend_.isUnchanged()) << "the addend was written";
+    EXPECT_TRUE(saved_.guardsIntact()) << "memory around the saved sides was written";
+    EXPECT_TRUE(!problem_.hasSides || std::ranges::equal(saved_.bytes(), sides())) << "other sides";
     EXPECT_TRUE(destination_.surroundingsIntact()) << "memory around the destination was written";
   }
 
@@ -100,11 +111,14 @@ class Call {
   [[nodiscard]] std::vector<double> found() { return destination_.read(); }
 
  private:
+  [[nodiscard]] std::vector<std::byte> sides() const { return neuronSidesReference(input_.reference()); }
+
   NeuronProblem problem_;
   TestTensor input_;
   TestTensor gradient_;
   TestTensor addend_;
   TestTensor destination_;
+  GuardedMemory saved_;
 };
 
 void check(const NeuronProblem& problem, const NeuronCase& item, Tier tier) {
@@ -185,6 +199,40 @@ TEST(NeuronPlan, GradientFromResult) {
   EXPECT_GT(checked, 100);
 }
 
+TEST(NeuronPlan, Sides) {
+  int checked = 0;
+  forEachCase([&](const NeuronCase& item, const NeuronTensors& tensors, Formats formats) {
+    for (const NeuronDirection direction : {Forward, Gradient}) {
+      const NeuronProblem problem =
+          tensors.problemWithSides(direction, item.neuron, formats.source, formats.destination);
+      if (!problem.hasSides) continue;
+      check(problem, item, Tier::Bounded);
+      if (tierOf(item, formats) == Tier::Exact) check(problem, item, Tier::Exact);
+      ++checked;
+    }
+  });
+  EXPECT_GT(checked, 50);
+}
+
+TEST(NeuronPlan, SidesAreOfKinksAndOfWholeGroupsOfFour) {
+  const auto canHaveSides = [](const NNNeuronDescriptor& neuron, ImageFeatureChannelFormat format,
+                               std::int64_t channels) {
+    NeuronProblem problem;
+    problem.neuron = neuron;
+    problem.input = TensorShape::dense(1, 1, 1, channels, format);
+    return problem.canHaveSides();
+  };
+  const auto relu = NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU);
+  EXPECT_TRUE(canHaveSides(relu, Float32, 4));
+  EXPECT_TRUE(canHaveSides(relu, Float16, 12));
+  EXPECT_TRUE(canHaveSides(NNNeuronDescriptor::cnnNeuronPReLUDescriptor(std::vector<float>(4)), Float32, 4));
+  EXPECT_FALSE(canHaveSides(relu, Float32, 6));
+  EXPECT_FALSE(canHaveSides(relu, Unorm8, 4));
+  EXPECT_FALSE(canHaveSides(relu, Unorm16, 4));
+  EXPECT_FALSE(canHaveSides(NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLUN), Float32, 4));
+  EXPECT_FALSE(canHaveSides(NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ELU), Float32, 4));
+}
+
 TEST(NeuronPlan, EveryInstructionSet) {
   forEachTarget([](const std::string& target) {
     SCOPED_TRACE(target);
@@ -193,6 +241,12 @@ TEST(NeuronPlan, EveryInstructionSet) {
       for (const NeuronCase& item : neuronCases(tensors.channels))
         for (const NeuronDirection direction : {Forward, Gradient})
           check(tensors.problem(direction, item.neuron, format, format), item, Tier::Bounded);
+    for (const NeuronTensors& ofFours : neuronTensors())
+      for (const NeuronCase& item : neuronCases(ofFours.channels))
+        for (const NeuronDirection direction : {Forward, Gradient})
+          if (const auto problem = ofFours.problemWithSides(direction, item.neuron, Float16, Float32);
+              problem.hasSides)
+            check(problem, item, Tier::Bounded);
     for (const auto format : {Float32, Float16})
       for (const NeuronCase& item : neuronCases(tensors.channels))
         if (derivativeFromResult(item.neuron))
@@ -217,11 +271,13 @@ TEST(NeuronPlan, ResultsThatDoNotTellTheDerivativeAreRefused) {
 }
 
 TEST(NeuronPlan, NotANumberAndInfinity) {
-  const NeuronTensors tensors = neuronTensors()[1];
+  const NeuronTensors tensors = neuronTensors()[4];  // of 12 channels
   for (const auto format : {Float32, Float16})
     for (const NeuronCase& item : neuronCases(tensors.channels))
-      for (const NeuronDirection direction : {Forward, Gradient}) {
-        const NeuronProblem problem = tensors.problem(direction, item.neuron, format, format);
+      for (const NeuronProblem& problem : {tensors.problem(Forward, item.neuron, format, format),
+                                           tensors.problem(Gradient, item.neuron, format, format),
+                                           tensors.problemWithSides(Forward, item.neuron, format, format),
+                                           tensors.problemWithSides(Gradient, item.neuron, format, format)}) {
         SCOPED_TRACE(problem.describe());
         Call call(problem, item, Tier::Bounded);
         std::vector<double> values = inputValues(item, problem.input, Tier::Bounded, kSeed + 5);
@@ -241,6 +297,7 @@ TEST(NeuronPlan, Accumulates) {
   const NeuronCase item{.neuron = relu, .exact = true};
   for (const NeuronTensors& tensors : neuronTensors())
     for (const NeuronProblem& problem : {tensors.problem(Gradient, relu, Float32, Float32),
+                                         tensors.problemWithSides(Gradient, relu, Float32, Float32),
                                          tensors.problem(GradientFromResult, relu, Float32, Float32),
                                          tensors.problemWithAddend(relu, Float32, Float32)}) {
       SCOPED_TRACE(problem.describe());
@@ -287,6 +344,27 @@ TEST(NeuronPlan, InPlace) {
       const Comparison comparison = compare(expected, tensor.read(), format, Tier::Bounded);
       EXPECT_TRUE(comparison.passed()) << comparison.report;
       EXPECT_TRUE(tensor.surroundingsIntact());
+    }
+}
+
+TEST(NeuronPlan, InPlaceWithSides) {
+  const auto relu = NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU, -0.5F);
+  for (const auto format : {Float32, Float16})
+    for (const NeuronTensors& tensors : neuronTensors()) {
+      NeuronProblem problem = tensors.problemWithSides(Forward, relu, format, format);
+      if (!problem.hasSides) continue;
+      problem.input = problem.destination;
+      SCOPED_TRACE(problem.describe());
+      TestTensor tensor(testDevice(), problem.input);
+      tensor.write(inputValues({.neuron = relu, .exact = true}, problem.input, Tier::Exact, kSeed));
+      const std::vector<std::byte> sides = neuronSidesReference(tensor.reference());
+      GuardedMemory saved(testDevice(), problem.savedBytes());
+      Operands operands;
+      operands.source = operands.destination = tensor.address();
+      operands.saved = saved.address();
+      mtl::cpu::Stream stream(kThreads);
+      preparePlan(neuronImplementationsCpu(), problem).plan->run(stream, operands);
+      EXPECT_TRUE(std::ranges::equal(saved.bytes(), sides));
     }
 }
 
@@ -384,6 +462,10 @@ TEST(NeuronPlan, EveryFieldMatters) {
   const NeuronProblem forward = tensors.problem(Forward, neuron(GeLU), Float32, Float32);
   NeuronProblem changed = forward;
   changed.direction = Gradient;
+  EXPECT_NE(changed.hash(), forward.hash());
+  changed = forward;
+  changed.hasSides = true;
+  EXPECT_FALSE(changed == forward);
   EXPECT_NE(changed.hash(), forward.hash());
   for (TensorShape NeuronProblem::*shape : {&NeuronProblem::input, &NeuronProblem::gradient,
                                             &NeuronProblem::addend, &NeuronProblem::destination}) {

@@ -31,6 +31,15 @@ ReferenceTensor neuronForwardReference(const NeuronProblem& problem, const Refer
   return y;
 }
 
+std::vector<std::byte> neuronSidesReference(const ReferenceTensor& x) {
+  std::vector<std::byte> sides(x.values.size() / 4);
+  for (std::size_t i = 0; i < x.values.size(); ++i) {
+    if (x.values[i] < 0) sides[i / 4] |= std::byte{1} << (i % 4);
+    if (std::isnan(x.values[i])) sides[i / 4] |= std::byte{16} << (i % 4);
+  }
+  return sides;
+}
+
 ReferenceTensor neuronGradientReference(const NeuronProblem& problem, const ReferenceTensor& input,
                                         const ReferenceTensor& dy, const ReferenceTensor* addend) {
   const bool fromResult = problem.direction == NeuronDirection::GradientFromResult;

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstddef>
+#include <vector>
+
 #include "mps/core/reference_tensor.hpp"
 #include "mps/neuron/neuron_problem.hpp"
 
@@ -9,6 +12,9 @@ namespace mps::detail {
 
 /// y = f(x).
 ReferenceTensor neuronForwardReference(const NeuronProblem& problem, const ReferenceTensor& x);
+
+/// What a forward call with sides saves.
+std::vector<std::byte> neuronSidesReference(const ReferenceTensor& x);
 
 /// dx = dy f'(x). @param input x, or for GradientFromResult y as it was stored
 /// @param addend where it is not null, dx = (dy + addend) f'(x)

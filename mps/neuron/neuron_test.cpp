@@ -121,6 +121,51 @@ TEST_F(Neuron, InPlace) {
   EXPECT_EQ(valuesOf(*g), (Values{0, 2, 3}));
 }
 
+/// ReLU and PReLU save on which side of 0 each value was (spec/00 D14): the source may change meanwhile.
+TEST_F(Neuron, TheGradientGoesByWhatTheForwardKernelSaw) {
+  for (const auto& descriptor :
+       {neuron(ReLU, 0.5F), NNNeuronDescriptor::cnnNeuronPReLUDescriptor(Values(4, 0.5F))}) {
+    const auto x = image(sizeOf(1, 2, 4), {-1, 2, -3, 4, 5, -6, 0, 8});
+    const auto other = image(sizeOf(1, 2, 4), {-1, -1, -1, -1, 1, 1, 1, 1});
+    const auto g = image(sizeOf(1, 2, 4), Values(8, 2));
+    const auto gradient = permanent(CNNNeuronGradient::create(device_, descriptor));
+    std::shared_ptr<State> state;
+    auto buffer = commands();
+    permanent(CNNNeuron::create(device_, descriptor))->encode(buffer, x, state, false);
+    run(buffer);
+    testing::fill(*x, Values(8, 1));
+    buffer = commands();
+    const auto dx = gradient->encode(buffer, g, x, state);
+    // What was saved belongs to one image only, and to all of it.
+    const auto ofOther = gradient->encode(buffer, g, other, state);
+    const auto clipped = CNNNeuronGradient::create(device_, descriptor);
+    clipped->setClipRect({{0, 1, 0}, {1, 1, 1}});
+    const auto row = poisoned(sizeOf(1, 2, 4));
+    clipped->encode(buffer, g, x, state, row);
+    run(buffer);
+    EXPECT_EQ(valuesOf(*dx), (Values{1, 2, 1, 2, 2, 1, 2, 2})) << descriptor.describe();
+    EXPECT_EQ(valuesOf(*ofOther), (Values{1, 1, 1, 1, 2, 2, 2, 2})) << descriptor.describe();
+    const Values found = valuesOf(*row);
+    EXPECT_EQ(Values(found.begin() + 4, found.end()), Values(4, 2)) << descriptor.describe();
+  }
+}
+
+TEST_F(Neuron, WhatWasSavedIsOfThePixelsAndChannelsRead) {
+  const auto relu = CNNNeuron::create(device_, neuron(ReLU));
+  relu->setOffset({1, 0, 0});
+  relu->setSourceFeatureChannelOffset(4);
+  const auto x = image(sizeOf(2, 1, 8), {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, 1, -1, 1});
+  const auto y = image(sizeOf(1, 1, 4));
+  const auto state = relu->resultState(x);
+  const auto buffer = commands();
+  relu->encode(buffer, x, state, y);
+  const auto dx = permanent(CNNNeuronGradient::create(device_, neuron(ReLU)))
+                      ->encode(buffer, image(sizeOf(1, 1, 4), {5, 6, 7, 8}), x, state);
+  run(buffer);
+  EXPECT_EQ(valuesOf(*y), (Values{0, 1, 0, 1}));
+  EXPECT_EQ(valuesOf(*dx), (Values{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6, 0, 8}));
+}
+
 TEST_F(Neuron, SlopesBelongToTheChannelsRead) {
   const auto prelu = CNNNeuronPReLU::create(device_, Values{0.5F, 2});
   EXPECT_EQ(prelu->neuronType(), PReLU);
