@@ -130,8 +130,8 @@ void neuronSides(ConstFloatRun x, std::size_t count, std::byte* sides) {
   const hn::ScalableTag<float> d;
   forVectors(d, count, [&](std::size_t i, auto lanes) {
     const auto values = lanes.load(d, x + i);
-    const std::uint32_t word = spreadBits(d, hn::Lt(values, hn::Zero(d))) | spreadBits(d, hn::IsNaN(values))
-                                                                                << 4U;
+    std::uint32_t word = spreadBits(d, hn::Lt(values, hn::Zero(d)));
+    if (const auto isNaN = hn::IsNaN(values); !hn::AllFalse(d, isNaN)) word |= spreadBits(d, isNaN) << 4U;
     std::byte* const to = sides + i / 4;
     if constexpr (hn::MaxLanes(d) < 4)
       *to = (i % 4 == 0 ? std::byte{0} : *to) | static_cast<std::byte>(word << i % 4);
