@@ -12,6 +12,7 @@
 #include "mps/core/store_numbers_cuda.cuh"
 #include "mps/upsampling/lanczos_cuda.hpp"
 #include "mps/upsampling/upsampling_columns_cuda.cuh"
+#include "mps/upsampling/upsampling_nearest_cuda.cuh"
 #include "mps/upsampling/upsampling_packs_cuda.cuh"
 #include "mps/upsampling/upsampling_pixels_cuda.cuh"
 #include "mps/upsampling/upsampling_rows_cuda.cuh"
@@ -293,7 +294,7 @@ class UpsamplingPlan final : public Plan {
         if (!isForward() && runColumns<T>(stream, a)) return;
       return runPixels<cuda::InPacks<T>, cuda::InPacks<T>>(stream, a);
     }
-    if (runPacks<T>(stream, a)) return;
+    if (runNearest<T>(stream, a) || runPacks<T>(stream, a)) return;
     RowsArguments rows;
     if (goesOnIn<T>(problem_.input, a.input.memory, 2) &&
         goesOnIn<T>(problem_.destination, a.destination.memory, 2) &&
@@ -309,6 +310,20 @@ class UpsamplingPlan final : public Plan {
                                dim3(rows.blocks), rows.block, rows.sharedBytes, rows);
     }
     runPixels<cuda::OneByOne, OneOf<T>>(stream, a);
+  }
+  /// @return whether the results are nearest pixels and go on in rows; otherwise nothing was done
+  template <class T>
+  bool runNearest(mtl::Stream& stream, UpsamplingArguments a) const {
+    constexpr std::int64_t lanes = cuda::kLanes<T>;
+    const TensorShape& results = problem_.destination;
+    if (!isForward() || problem_.sampling != UpsamplingSampling::Nearest ||
+        !goesOnIn<T>(results, a.destination.memory, lanes) ||
+        problem_.input.width * problem_.input.pixelStride > 0x7FFFFFFF)
+      return false;
+    a.setGrid(results, results.width * results.channels / lanes, results.channels);
+    mtl::cuda::launch(stream, cuda::repeatPixels<T>, dim3(mtl::cuda::blocksFor(a.items, kStripThreads)),
+                      dim3(kStripThreads), 0, a);
+    return true;
   }
   /// @return whether rows allow that; otherwise nothing was done
   template <class T>
