@@ -1,4 +1,4 @@
-#include <cstdint>
+#include <cstddef>
 
 #include "mps/conform/shared_memory.hpp"
 #include "mtl/cuda/launch.cuh"
@@ -8,12 +8,12 @@ namespace {
 
 using mtl::cuda::check;
 
-__global__ void poisonKernel(std::int32_t words) {
-  extern __shared__ std::int32_t memory[];
-  volatile std::int32_t* const stored = memory;  // nobody reads it here
-  for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < words;
-       i += static_cast<std::int32_t>(blockDim.x))
-    stored[i] = -1;
+constexpr int kThreads = 1024;
+
+__global__ void poisonKernel(int words) {
+  extern __shared__ int memory[];
+  volatile int* const stored = memory;  // nobody reads it here
+  for (int i = static_cast<int>(threadIdx.x); i < words; i += kThreads) stored[i] = -1;
 }
 
 int attribute(cudaDeviceAttr which, int device) {
@@ -30,10 +30,10 @@ void poisonSharedMemory(mtl::Stream& stream) {
   const int bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   check(cudaFuncSetAttribute(poisonKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
         "cudaFuncSetAttribute");
-  // A block fills a multiprocessor; a few for each, so that none is left out.
-  const auto blocks = static_cast<unsigned>(4 * attribute(cudaDevAttrMultiProcessorCount, device));
-  mtl::cuda::launch(stream, poisonKernel, dim3(blocks), dim3(mtl::cuda::kBlockThreads),
-                    static_cast<std::size_t>(bytes), bytes / static_cast<int>(sizeof(std::int32_t)));
+  // A block fills a multiprocessor; two for each, so that none is left out.
+  const auto blocks = static_cast<unsigned>(2 * attribute(cudaDevAttrMultiProcessorCount, device));
+  mtl::cuda::launch(stream, poisonKernel, dim3(blocks), dim3(kThreads), static_cast<std::size_t>(bytes),
+                    bytes / static_cast<int>(sizeof(int)));
 }
 
 }  // namespace mps::detail
