@@ -39,6 +39,8 @@ void withNeuron(CNNNeuronType type, Body body) {
   if constexpr (Access::lanes > 1) {
     if (type == None) return body(std::integral_constant<FusedNeuron, FusedNeuron::None>());
     if (type == ReLU || type == PReLU) return body(std::integral_constant<FusedNeuron, FusedNeuron::Kink>());
+    if (type == Sigmoid) return body(std::integral_constant<FusedNeuron, FusedNeuron::Sigmoid>());
+    if (type == TanH) return body(std::integral_constant<FusedNeuron, FusedNeuron::TanH>());
   }
   body(std::integral_constant<FusedNeuron, FusedNeuron::Any>());
 }

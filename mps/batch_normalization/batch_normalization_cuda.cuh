@@ -8,8 +8,14 @@
 /// Kernels of batch normalisation; what they compute, and in which roundings, says BatchNormalizationProblem.
 namespace mps::detail::cuda {
 
-/// What is compiled in: no neuron, ReLU or PReLU, or whatever NeuronNumbers says.
-enum class FusedNeuron { None, Kink, Any };
+/// What is compiled in: no neuron, ReLU or PReLU, those of dense layers, or whatever NeuronNumbers says.
+enum class FusedNeuron { None, Kink, Sigmoid, TanH, Any };
+
+template <FusedNeuron kind>
+inline constexpr bool kIsSmooth = kind == FusedNeuron::Sigmoid || kind == FusedNeuron::TanH;
+template <FusedNeuron kind>
+inline constexpr CNNNeuronType kSmoothType =
+    kind == FusedNeuron::Sigmoid ? CNNNeuronType::Sigmoid : CNNNeuronType::TanH;
 
 /// Threads of a block that joins chunks.
 inline constexpr unsigned kJoinThreads = 1024;
@@ -106,6 +112,8 @@ struct PackFunction {
       x.values[lane] = z(lane, x.values[lane]);
       if constexpr (kind == FusedNeuron::Kink)
         x.values[lane] = kinkedLine(x.values[lane], slope.values[lane]);
+      if constexpr (kIsSmooth<kind>)
+        x.values[lane] = neuronValue(kSmoothType<kind>, neuron, 0.0F, x.values[lane]);
     }
     if constexpr (kind == FusedNeuron::Any) applyAny<false>(x.values);
     return x;
@@ -121,6 +129,8 @@ struct PackFunction {
         x.values[lane] = z(lane, x.values[lane]);
         if constexpr (kind == FusedNeuron::Kink)
           x.values[lane] = kinkedSlope(x.values[lane], slope.values[lane]);
+        if constexpr (kIsSmooth<kind>)
+          x.values[lane] = neuronDerivative(kSmoothType<kind>, neuron, 0.0F, x.values[lane]);
       }
       if constexpr (kind == FusedNeuron::Any) applyAny<true>(x.values);
 #pragma unroll

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <span>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "mps/conform/bench.hpp"
+#include "mps/core/call.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
 #include "mps/core/image_batch.hpp"
@@ -19,6 +19,7 @@
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
+#include "mtl/memory.hpp"
 
 /// What the families' bench functions share: batches of images, matrices, and the timing of forward and gradient
 /// kernels.
@@ -29,31 +30,44 @@ inline std::size_t bytesOf(const ImageDescriptor& descriptor) {
          bytesPerChannel(descriptor.channelFormat());
 }
 
-/// The bytes of `count` pieces of `piece` elements, with values from a little above 0 to 1. They repeat from piece to
-/// piece, or after some pieces where they are small: to make them all would take longer than what is timed.
-inline std::vector<std::byte> benchValues(ImageFeatureChannelFormat format, std::size_t piece,
-                                          std::size_t count) {
-  constexpr std::size_t kDifferentBytes = std::size_t{4} << 20U;
-  const std::size_t pieceBytes = piece * bytesPerChannel(format);
-  const std::size_t different = std::min(count, kDifferentBytes / pieceBytes + 1);
-  const TensorShape shape = TensorShape::dense(1, 1, 1, static_cast<std::int64_t>(different * piece), format);
-  std::vector<double> values = randomValues(different * piece, 1, RandomKind::Positive);
+/// The bytes of so many elements, with values from a little above 0 to 1.
+inline std::vector<std::byte> benchValues(ImageFeatureChannelFormat format, std::size_t count) {
+  std::vector<double> values = randomValues(count, 1, RandomKind::Positive);
   for (double& value : values) value = 0.03125 + 0.9375 * value;
-  std::vector<std::byte> bytes(count * pieceBytes);
-  const std::size_t differentBytes = different * pieceBytes;
-  writeTensor(shape, bytes.data(), values);
-  for (std::size_t begin = differentBytes; begin < bytes.size(); begin += differentBytes)
-    std::memcpy(bytes.data() + begin, bytes.data(), std::min(differentBytes, bytes.size() - begin));
+  std::vector<std::byte> bytes(count * bytesPerChannel(format));
+  writeTensor(TensorShape::dense(1, 1, 1, static_cast<std::int64_t>(count), format), bytes.data(), values);
   return bytes;
+}
+
+/// Pieces of a tensor whose values differ. The others repeat them: to make them all would take longer than what is timed.
+inline std::size_t differentPieces(std::size_t pieceBytes, std::size_t count) {
+  constexpr std::size_t kDifferentBytes = std::size_t{4} << 20U;
+  return std::min(count, kDifferentBytes / pieceBytes + 1);
+}
+/// Lets the bytes from `written` on repeat those before, up to `bytes`; on the device.
+inline void repeatBytes(const std::shared_ptr<mtl::Device>& device,
+                        const std::shared_ptr<mtl::Memory>& memory, std::size_t written, std::size_t bytes) {
+  const auto commandBuffer = device->newCommandQueue()->commandBuffer();
+  for (; written < bytes; written += std::min(written, bytes - written))
+    recordMemoryCopy(*commandBuffer, "bench values", memory, 0, memory, written,
+                     std::min(written, bytes - written));
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
 }
 
 /// One block of images with such values.
 inline ImageBatch benchImages(const std::shared_ptr<mtl::Device>& device, const ImageDescriptor& descriptor,
                               std::size_t count) {
+  const std::size_t different = differentPieces(bytesOf(descriptor), count);
   const std::size_t elements = descriptor.width() * descriptor.height() * descriptor.featureChannels();
-  const std::vector<std::byte> bytes = benchValues(descriptor.channelFormat(), elements, count);
+  const std::vector<std::byte> bytes = benchValues(descriptor.channelFormat(), different * elements);
   ImageBatch images = ImageBatch::create(device, descriptor, count);
-  images.writeBytes(std::span<const std::byte>(bytes), DataLayout::HeightxWidthxFeatureChannels);
+  images.slice(0, different)
+      .writeBytes(std::span<const std::byte>(bytes), DataLayout::HeightxWidthxFeatureChannels);
+  const TensorView view = BatchOperand(images).view(true);
+  const std::size_t imageBytes =
+      static_cast<std::size_t>(view.shape.imageStride) * bytesPerChannel(descriptor.channelFormat());
+  repeatBytes(device, view.memory, different * imageBytes, count * imageBytes);
   return images;
 }
 
@@ -63,8 +77,11 @@ inline std::shared_ptr<Matrix> benchMatrix(const std::shared_ptr<mtl::Device>& d
   const DataType type = format == ImageFeatureChannelFormat::Float16 ? DataType::Float16 : DataType::Float32;
   auto matrix = Matrix::create(
       device, MatrixDescriptor::matrixDescriptor(rows, columns, columns * sizeInBytes(type), type));
-  std::ranges::copy(benchValues(format, columns, rows), matrix->data()->contents());
-  matrix->data()->didModifyRange(0, matrix->data()->length());
+  const std::size_t different = differentPieces(columns * sizeInBytes(type), rows);
+  const std::vector<std::byte> bytes = benchValues(format, different * columns);
+  const auto& memory = matrix->data()->memory();
+  memory->write(0, bytes);
+  repeatBytes(device, memory, bytes.size(), rows * columns * sizeInBytes(type));
   return matrix;
 }
 
