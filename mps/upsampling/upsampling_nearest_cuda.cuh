@@ -26,28 +26,20 @@ __global__ void __launch_bounds__(kStripThreads) repeatPixels(UpsamplingArgument
   const T* const from = reinterpret_cast<const T*>(a.input.memory) + work.image * a.input.image;
   T* to = reinterpret_cast<T*>(a.destination.memory) + work.image * a.destination.image +
           work.begin * a.destination.row + static_cast<std::int64_t>(work.piece) * lanes;
-  const auto rowOf = [&](std::int32_t y) {
-    const Samples row = a.y.samples[min(y, work.end - 1)];
-    return row.firstWeight != 0 ? row.first : -1;
-  };
-  const auto fetch = [&](std::int32_t row, T(&values)[lanes]) {
-    const T* const elementsOfRow = from + row * a.input.row;
-#pragma unroll
-    for (int lane = 0; lane < lanes; ++lane)
-      values[lane] = row >= 0 && elements[lane] >= 0 ? elementsOfRow[elements[lane]] : T{};
-  };
-  // A row ahead: nothing waits for what the row itself needs.
-  std::int32_t row = rowOf(work.begin);
-  std::int32_t next = rowOf(work.begin + 1);
-  T values[lanes];
-  fetch(row, values);
+  uint4 pack{};
+  std::int32_t held = -1;  // the row of the input that the pack is of
   for (std::int32_t y = work.begin; y < work.end; ++y, to += a.destination.row) {
-    uint4 pack;
-    memcpy(&pack, values, sizeof pack);
-    const std::int32_t afterNext = rowOf(y + 2);
-    if (next != row) fetch(next, values);
-    row = next;
-    next = afterNext;
+    const Samples row = a.y.samples[y];
+    const std::int32_t wanted = row.firstWeight != 0 ? row.first : -1;
+    if (wanted != held) {
+      const T* const elementsOfRow = from + wanted * a.input.row;
+      T values[lanes] = {};
+#pragma unroll
+      for (int lane = 0; lane < lanes; ++lane)
+        if (wanted >= 0 && elements[lane] >= 0) values[lane] = elementsOfRow[elements[lane]];
+      memcpy(&pack, values, sizeof pack);
+      held = wanted;
+    }
     *reinterpret_cast<uint4*>(to) = pack;
   }
 }
