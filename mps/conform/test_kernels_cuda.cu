@@ -1,4 +1,4 @@
-#include "mps/conform/test_kernels.hpp"
+#include "mps/conform/test_kernels_cuda.hpp"
 #include "mtl/cuda/launch.cuh"
 
 namespace mps::detail::testing {

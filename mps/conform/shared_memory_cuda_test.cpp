@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "mps/conform/run_on_device.hpp"
-#include "mps/conform/test_kernels.hpp"
+#include "mps/conform/test_kernels_cuda.hpp"
 #include "mtl/back_ends.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 
-namespace mps::detail::shared_memory_test {
+namespace mps::detail::shared_memory_cuda_test {
 namespace {
 
 constexpr unsigned kBlocks = 1024;
@@ -40,4 +40,4 @@ TEST(SharedMemory, KernelsFindItPoisoned) {
 }
 
 }  // namespace
-}  // namespace mps::detail::shared_memory_test
+}  // namespace mps::detail::shared_memory_cuda_test
