@@ -76,12 +76,11 @@ struct NeuronFunction {
   }
 };
 
-/// The bits of four elements, or fewer, in their byte; see NeuronProblem.
-template <int count>
+/// The byte of four elements; see NeuronProblem.
 __device__ unsigned sidesOf(const float* x) {
   unsigned bits = 0;
 #pragma unroll
-  for (int i = 0; i < count; ++i) bits |= (x[i] < 0.0F ? 1U << i : 0U) | (x[i] != x[i] ? 16U << i : 0U);
+  for (int i = 0; i < 4; ++i) bits |= (x[i] < 0.0F ? 1U << i : 0U) | (x[i] != x[i] ? 16U << i : 0U);
   return bits;
 }
 
@@ -114,10 +113,10 @@ struct KinkFunction {
       for (int lane = 0; lane < lanes; ++lane)
         result.values[lane] = cuda::kinkedLine(in[0].values[lane], slope.values[lane]);
       std::byte* const to = sides.memory + sides.offset(place) / 4;
-      if constexpr (lanes == 4) *to = static_cast<std::byte>(sidesOf<4>(in[0].values));
+      if constexpr (lanes == 4) *to = static_cast<std::byte>(sidesOf(in[0].values));
       if constexpr (lanes == 8)
         *reinterpret_cast<std::uint16_t*>(to) =
-            static_cast<std::uint16_t>(sidesOf<4>(in[0].values) | sidesOf<4>(in[0].values + 4) << 8U);
+            static_cast<std::uint16_t>(sidesOf(in[0].values) | sidesOf(in[0].values + 4) << 8U);
     } else {
       const unsigned bits = loadSides<lanes>(place);
 #pragma unroll
@@ -137,7 +136,7 @@ __global__ void writeSides(cuda::ElementGrid grid, SourceView source, ResultView
                             float x[4];
                             for (int i = 0; i < 4; ++i)
                               x[i] = cuda::loadAs(source.format, source.memory, source.offset(place) + i);
-                            sides.memory[sides.offset(place) / 4] = static_cast<std::byte>(sidesOf<4>(x));
+                            sides.memory[sides.offset(place) / 4] = static_cast<std::byte>(sidesOf(x));
                           });
 }
 
@@ -190,11 +189,12 @@ class NeuronPlan final : public Plan {
   void run(mtl::Stream& stream, const Operands& operands) const override {
     if (problem_.destination.elements() == 0) return;
     cuda::storeNumbers(stream, slopes(), reinterpret_cast<float*>(operands.scratch));
-    if (problem_.hasSides) return runWithSides(stream, operands);
     switch (problem_.direction) {
       case NeuronDirection::Forward:
+        if (problem_.hasSides) return startWithSides<NeuronDirection::Forward>(stream, operands);
         return start<NeuronDirection::Forward, 1>(stream, operands);
       case NeuronDirection::Gradient:
+        if (problem_.hasSides) return startWithSides<NeuronDirection::Gradient>(stream, operands);
         return start<NeuronDirection::Gradient, 2>(stream, operands);
       case NeuronDirection::GradientFromResult:
         if (problem_.hasAddend()) return start<NeuronDirection::GradientFromResult, 3>(stream, operands);
@@ -208,18 +208,11 @@ class NeuronPlan final : public Plan {
     return numbers_.type == CNNNeuronType::PReLU ? problem_.neuron.data() : std::span<const float>();
   }
 
-  void runWithSides(mtl::Stream& stream, const Operands& operands) const {
-    if (isForward())
-      startWithSides<NeuronDirection::Forward>(stream, {problem_.input, operands.source}, problem_.input,
-                                               operands);
-    else
-      startWithSides<NeuronDirection::Gradient>(stream, {problem_.gradient, operands.gradient},
-                                                problem_.gradient, operands);
-  }
-  /// @param shape of the source, which is x, or of the gradients dy
   template <NeuronDirection direction>
-  void startWithSides(mtl::Stream& stream, const SourceView& source, const TensorShape& shape,
-                      const Operands& operands) const {
+  void startWithSides(mtl::Stream& stream, const Operands& operands) const {
+    constexpr bool readsX = direction == NeuronDirection::Forward;
+    const TensorShape& shape = readsX ? problem_.input : problem_.gradient;
+    const SourceView source(shape, readsX ? operands.source : operands.gradient);
     const TensorShape& destination = problem_.destination;
     const ResultView sides(sides_, operands.saved);
     cuda::MapArguments<1> arguments;
@@ -232,7 +225,7 @@ class NeuronPlan final : public Plan {
         numbers_.a, slopes().empty() ? nullptr : reinterpret_cast<const float*>(operands.scratch), sides};
     cuda::withAccess(cuda::commonFormat({&shape, &destination}), takesPacks, [&](auto access) {
       using Access = decltype(access);
-      if constexpr (Access::lanes == 1 && direction == NeuronDirection::Forward) {
+      if constexpr (Access::lanes == 1 && readsX) {
         const cuda::ElementGrid grid(shape, 4, 1);
         mtl::cuda::launch(stream, writeSides, grid.grid(), grid.block(), 0, grid, source, sides);
       }

@@ -358,6 +358,7 @@ TEST(NeuronPlan, InPlaceWithSides) {
       TestTensor tensor(testDevice(), problem.input);
       tensor.write(inputValues({.neuron = relu, .exact = true}, problem.input, Tier::Exact, kSeed));
       const std::vector<std::byte> sides = neuronSidesReference(tensor.reference());
+      const ReferenceTensor expected = neuronForwardReference(problem, tensor.reference());
       GuardedMemory saved(testDevice(), problem.savedBytes());
       Operands operands;
       operands.source = operands.destination = tensor.address();
@@ -365,6 +366,8 @@ TEST(NeuronPlan, InPlaceWithSides) {
       mtl::cpu::Stream stream(kThreads);
       preparePlan(neuronImplementationsCpu(), problem).plan->run(stream, operands);
       EXPECT_TRUE(std::ranges::equal(saved.bytes(), sides));
+      const Comparison comparison = compare(expected, tensor.read(), format, Tier::Exact, Zeros::Expected);
+      EXPECT_TRUE(comparison.passed()) << comparison.report;
     }
 }
 
