@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 #include <CLI/CLI.hpp>
 #include <cstdint>
@@ -11,6 +12,7 @@
 
 #include "mps/conform/conform.hpp"
 #include "mps/conform/conform_report.hpp"
+#include "mps/conform/conform_side_by_side.hpp"
 #include "mps/conform/families.hpp"
 #include "mps/core/error.hpp"
 #include "mps/weights/atomic_file.hpp"
@@ -28,6 +30,7 @@ struct ConformArguments {
   std::vector<std::string> without;
   std::string json;
   std::string share = "1/1";
+  std::int64_t jobs = 1;
   std::int64_t mostCases = 0;
   std::uint64_t seed = 1;
 };
@@ -59,17 +62,17 @@ void runConform(const ConformArguments& arguments) {
   std::optional<mps::AtomicFile> json;
   if (!arguments.json.empty()) json.emplace(arguments.json);
 
-  mps::detail::Conform conform(options);
-  mps::detail::conformAllFamilies(conform);
+  const auto result =
+      mps::detail::conformSideBySide(options, arguments.jobs, mps::detail::conformAllFamilies);
   // A share may have nothing to do.
-  if (conform.rows().empty() && (options.shares == 1 || conform.selectedCount() == 0))
+  if (result.rows.empty() && (options.shares == 1 || result.selectedCount == 0))
     throw mps::Error("--filter " + arguments.filter + ": no kernel has these words");
   if (json) {
-    json->write(mps::detail::conformJson(conform.rows()));
+    json->write(mps::detail::conformJson(result.rows));
     json->commit();
   }
-  std::cout << mps::detail::conformSummary(conform) << std::endl;
-  if (conform.failedCount() > 0) exitProgram(kExitFailed);
+  std::cout << mps::detail::conformSummary(result.rows) << std::endl;
+  if (!std::ranges::all_of(result.rows, &mps::detail::ConformRow::passed)) exitProgram(kExitFailed);
 }
 
 }  // namespace
@@ -91,6 +94,13 @@ void addConformCommand(CLI::App& program) {
           "--share", arguments->share,
           "Only every Nth of these rows, beginning with the Kth: processes side by side take a share each")
       ->type_name("K/N")
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--jobs", arguments->jobs,
+          "Rows side by side, on so many threads of this process: on a GPU faster than processes are")
+      ->type_name("N")
+      ->check(wholeNumber(1))
       ->capture_default_str();
   command
       ->add_option("--cases", arguments->mostCases,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
+#include <mutex>
+#include <shared_mutex>
 #include <string_view>
 #include <utility>
 
@@ -27,6 +29,24 @@ constexpr std::size_t kSampleStep = 7919;
 /// One of so many cases runs once more with its results written past the caches, as those of large tensors are; in each
 /// round another one.
 constexpr std::size_t kStreamedStep = 3;
+
+/// Lets cases run side by side, but alone when they write past the caches: that is a property of the process.
+class CaseLocks {
+ public:
+  std::shared_lock<std::shared_mutex> beside() {
+    const std::lock_guard turn(turn_);
+    return std::shared_lock(cases_);
+  }
+  std::unique_lock<std::shared_mutex> alone() {
+    const std::lock_guard turn(turn_);
+    return std::unique_lock(cases_);
+  }
+
+ private:
+  std::mutex turn_;  ///< whoever waits for `cases_` holds it, so that those who came later let him go first
+  std::shared_mutex cases_;
+};
+CaseLocks caseLocks;
 
 /// Makes kernels on a GPU find NaNs in shared memory.
 void poison(const std::shared_ptr<mtl::Device>& device) {
@@ -205,6 +225,16 @@ void ConformRun::fail(const std::string& report) {
 
 Conform::Conform(ConformOptions options) : options_(std::move(options)) {
   if (!options_.device) throw Error("Conform", "device", "null", "a device");
+  takeNextRow();
+}
+
+void Conform::takeNextRow() {
+  if (options_.nextRow) taken_ = options_.nextRow->fetch_add(1);
+}
+
+bool Conform::isOwn(std::int64_t place) const {
+  if (place % options_.shares != options_.share) return false;
+  return !options_.nextRow || place / options_.shares == taken_;
 }
 
 bool Conform::isSelected(const ConformKey& key) const {
@@ -216,7 +246,19 @@ bool Conform::isSelected(const ConformKey& key) const {
 
 void Conform::runRow(const ConformKey& key, std::span<const std::string> caseNames,
                      const CaseFunction& runCase) {
-  if (!isSelected(key) || selectedCount_++ % options_.shares != options_.share) return;
+  if (!isSelected(key)) return;
+  const std::int64_t place = selectedCount_++;
+  if (!isOwn(place)) return;
+  ConformRow row = runCases(key, caseNames, runCase);
+  takeNextRow();
+  if (row.cases == 0 && !caseNames.empty()) return;  // the implementation takes none of the cases
+  row.place = place;
+  rows_.push_back(row);
+  if (options_.rowFinished) options_.rowFinished(rows_.back());
+}
+
+ConformRow Conform::runCases(const ConformKey& key, std::span<const std::string> caseNames,
+                             const CaseFunction& runCase) const {
   ConformRow row;
   row.key = key;
   row.device = options_.device->name();
@@ -238,7 +280,10 @@ void Conform::runRow(const ConformKey& key, std::span<const std::string> caseNam
       const std::size_t i = isSample ? k * kSampleStep % caseNames.size() : k;
       const std::uint64_t seed = caseSeed(options_.seed, key.describe(), round, i);
       const std::string name = "case \"" + caseNames[i] + "\", round " + std::to_string(round);
-      const ConformRun run = runOnce({options_, row.key, seed}, i, runPoisoned);
+      const ConformRun run = [&] {
+        const auto lock = caseLocks.beside();
+        return runOnce({options_, row.key, seed}, i, runPoisoned);
+      }();
       if (run.isRefused() && run.report().empty()) {
         ++row.refused;
         continue;
@@ -247,18 +292,17 @@ void Conform::runRow(const ConformKey& key, std::span<const std::string> caseNam
       row.elements += run.elements();
       note(run, name, row);
       if (!streams || (i + round) % kStreamedStep != 0) continue;
+      const auto lock = caseLocks.alone();
       const StreamedFrom always(0);
       note(runOnce({options_, row.key, ~seed, true}, i, runCase), name + ", past the caches", row);
     }
-    if (isSample || row.cases == casesBefore) break;  // the implementation takes none of the cases
+    if (isSample || row.cases == casesBefore) break;
   }
-  if (row.cases == 0 && !caseNames.empty()) return;
   if (!isSample && !isFull() && row.report.empty())
     row.report =
         "only " + std::to_string(row.cases) + " cases with " + std::to_string(row.elements) + " elements";
   row.passed = row.report.empty();
-  rows_.push_back(row);
-  if (options_.rowFinished) options_.rowFinished(rows_.back());
+  return row;
 }
 
 std::int64_t Conform::passedCount() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -65,6 +66,7 @@ struct ConformRow {
   std::int64_t elements = 0;
   double worst = 0;  ///< error over tolerance
   std::uint64_t seed = 0;
+  std::int64_t place = 0;  ///< among the rows that the filter let pass
   bool passed = false;
   std::string report;  ///< the first failure, with the name of its case
 };
@@ -76,6 +78,9 @@ struct ConformOptions {
   /// Only every shares-th of these rows, beginning with row `share`, counted from 0.
   std::int64_t share = 0;
   std::int64_t shares = 1;
+  /// Where several Conform, each on a thread of its own, do these rows together (conformSideBySide): the next of them
+  /// that nobody has taken. Null: one does them all.
+  std::shared_ptr<std::atomic<std::int64_t>> nextRow;
   std::uint64_t seed = 1;
   std::int64_t casesPerRow = 100;
   std::int64_t elementsPerRow = 100'000;
@@ -209,9 +214,15 @@ class Conform {
  private:
   using CaseFunction = std::function<void(std::size_t, ConformRun&)>;
   void runRow(const ConformKey& key, std::span<const std::string> caseNames, const CaseFunction& runCase);
+  /// Whether this object is the one to do a row that the filter let pass.
+  [[nodiscard]] bool isOwn(std::int64_t place) const;
+  void takeNextRow();
+  [[nodiscard]] ConformRow runCases(const ConformKey& key, std::span<const std::string> caseNames,
+                                    const CaseFunction& runCase) const;
 
   ConformOptions options_;
   std::int64_t selectedCount_ = 0;  ///< rows that the filter let pass
+  std::int64_t taken_ = 0;          ///< of options_.nextRow
   std::vector<ConformRow> rows_;
 };
 

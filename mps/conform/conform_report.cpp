@@ -20,9 +20,9 @@ std::string conformLine(const ConformRow& row) {
   return line.str();
 }
 
-std::string conformSummary(const Conform& conform) {
-  return std::to_string(conform.passedCount()) + " passed, " + std::to_string(conform.failedCount()) +
-         " failed";
+std::string conformSummary(std::span<const ConformRow> rows) {
+  const auto passed = std::ranges::count_if(rows, &ConformRow::passed);
+  return std::to_string(passed) + " passed, " + std::to_string(std::ssize(rows) - passed) + " failed";
 }
 
 std::string conformJson(std::span<const ConformRow> rows) {

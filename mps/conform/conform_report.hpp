@@ -12,7 +12,7 @@ namespace mps::detail {
 std::string conformLine(const ConformRow& row);
 
 /// "N passed, N failed".
-std::string conformSummary(const Conform& conform);
+std::string conformSummary(std::span<const ConformRow> rows);
 
 /// An array of objects with kernel, direction, format, implementation, device, tier, cases, refused,
 /// elements, worst, seed, passed, and for failed rows report. An infinite `worst` is written as the largest

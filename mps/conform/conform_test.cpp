@@ -316,7 +316,7 @@ TEST(ConformReport, JsonHasTheDocumentedFields) {
   Conform conform(options());
   affineRow(conform, {"right", prepareAffine<Fault::None>});
   affineRow(conform, {"scale", prepareAffine<Fault::WrongScale>});
-  EXPECT_EQ(conformSummary(conform), "1 passed, 1 failed");
+  EXPECT_EQ(conformSummary(conform.rows()), "1 passed, 1 failed");
   const auto json = nlohmann::json::parse(conformJson(conform.rows()));
   ASSERT_EQ(json.size(), 2U);
   EXPECT_EQ(json[0]["kernel"], "Affine");

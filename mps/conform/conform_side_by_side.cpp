@@ -1,0 +1,45 @@
+#include "mps/conform/conform_side_by_side.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace mps::detail {
+
+ConformResult conformSideBySide(const ConformOptions& options, std::int64_t jobs,
+                                const std::function<void(Conform&)>& families) {
+  ConformOptions shared = options;
+  shared.nextRow = std::make_shared<std::atomic<std::int64_t>>(0);
+  std::mutex finishing;
+  if (options.rowFinished)
+    shared.rowFinished = [&](const ConformRow& row) {
+      const std::lock_guard lock(finishing);
+      options.rowFinished(row);
+    };
+  std::vector<Conform> parts;
+  for (std::int64_t job = 0; job < jobs; ++job) parts.emplace_back(shared);
+  std::vector<std::exception_ptr> failures(parts.size());
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      threads.emplace_back([&, i] {
+        try {
+          families(parts[i]);
+        } catch (...) {
+          failures[i] = std::current_exception();
+        }
+      });
+  }
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+
+  ConformResult result{.rows = {}, .selectedCount = parts.front().selectedCount()};
+  for (const Conform& part : parts)
+    result.rows.insert(result.rows.end(), part.rows().begin(), part.rows().end());
+  std::ranges::sort(result.rows, {}, &ConformRow::place);
+  return result;
+}
+
+}  // namespace mps::detail

@@ -1,0 +1,134 @@
+#include "mps/conform/conform_side_by_side.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "mps/core/error.hpp"
+#include "mps/core/streamed_stores.hpp"
+#include "mtl/device.hpp"
+
+namespace mps::detail {
+namespace {
+
+struct NamedCase {
+  std::string name;
+};
+const std::vector<NamedCase> cases{{"first"}, {"second"}, {"third"}};
+
+ConformOptions options() {
+  ConformOptions result;
+  result.device = mtl::createSystemDefaultDevice();
+  result.casesPerRow = 12;
+  result.elementsPerRow = 0;
+  return result;
+}
+
+/// Rows "row 0", "row 1", ..., whose cases do what `body` says.
+std::function<void(Conform&)> rowsOf(int count, const std::function<void(ConformRun&)>& body) {
+  return [=](Conform& conform) {
+    for (int i = 0; i < count; ++i)
+      conform.row({"row " + std::to_string(i), Direction::Forward, ImageFeatureChannelFormat::Float32, "x",
+                   Tier::Exact},
+                  cases, [&](const NamedCase&, ConformRun& run) { body(run); });
+  };
+}
+
+/// Compares some random values with themselves, and with others when they begin with a 2.
+void compareValues(ConformRun& run) {
+  ReferenceTensor expected(1, 1, 1, 100);
+  expected.values = run.values(100, RandomKind::SmallIntegers);
+  std::vector<double> found = expected.values;
+  if (found.front() == 2) found.back() += 1;
+  run.check(expected, found, run.format());
+}
+
+TEST(ConformSideBySide, RowsAreThoseOfOneJobInTheirOrder) {
+  const ConformResult one = conformSideBySide(options(), 1, rowsOf(40, compareValues));
+  const ConformResult four = conformSideBySide(options(), 4, rowsOf(40, compareValues));
+  ASSERT_EQ(one.rows.size(), 40U);
+  ASSERT_EQ(four.rows.size(), 40U);
+  EXPECT_EQ(one.selectedCount, 40);
+  EXPECT_EQ(four.selectedCount, 40);
+  EXPECT_FALSE(std::ranges::all_of(one.rows, &ConformRow::passed));
+  EXPECT_FALSE(std::ranges::none_of(one.rows, &ConformRow::passed));
+  for (std::size_t i = 0; i < 40; ++i) {
+    EXPECT_EQ(four.rows[i].key.kernel, "row " + std::to_string(i));
+    EXPECT_EQ(four.rows[i].passed, one.rows[i].passed) << i;
+    EXPECT_EQ(four.rows[i].report, one.rows[i].report) << i;
+    EXPECT_EQ(four.rows[i].cases, one.rows[i].cases) << i;
+  }
+}
+
+TEST(ConformSideBySide, EachRowOfAShareIsDoneOnceAndReportedByOneThreadAtATime) {
+  std::vector<std::string> finished;
+  for (std::int64_t share = 0; share < 2; ++share) {
+    ConformOptions shared = options();
+    shared.share = share;
+    shared.shares = 2;
+    shared.rowFinished = [&](const ConformRow& row) { finished.push_back(row.key.kernel); };
+    const ConformResult result = conformSideBySide(shared, 3, rowsOf(21, compareValues));
+    EXPECT_EQ(result.rows.size(), share == 0 ? 11U : 10U);
+    EXPECT_EQ(result.selectedCount, 21);
+  }
+  std::ranges::sort(finished);
+  EXPECT_EQ(finished.size(), 21U);
+  EXPECT_EQ(std::ranges::unique(finished).size(), 0U);
+}
+
+TEST(ConformSideBySide, JobsRunAtTheSameTime) {
+  std::mutex mutex;
+  std::condition_variable arrived;
+  int waiting = 0;
+  ConformOptions sample = options();
+  sample.mostCases = 1;
+  const ConformResult result = conformSideBySide(
+      sample, 3, rowsOf(3, [&](ConformRun& run) {
+        std::unique_lock lock(mutex);
+        ++waiting;
+        arrived.notify_all();
+        run.require(arrived.wait_for(lock, std::chrono::seconds(20), [&] { return waiting == 3; }),
+                    "all three");
+      }));
+  ASSERT_EQ(result.rows.size(), 3U);
+  for (const ConformRow& row : result.rows) EXPECT_TRUE(row.passed) << row.report;
+}
+
+TEST(ConformSideBySide, ACaseThatWritesPastTheCachesRunsAlone) {
+  std::atomic<int> running = 0;
+  std::atomic<int> streamed = 0;
+  const ConformResult result =
+      conformSideBySide(options(), 4, rowsOf(30, [&](ConformRun& run) {
+                          const bool streams = writesPastCaches(1);
+                          streamed += streams ? 1 : 0;
+                          const int others = running++;
+                          run.require(!streams || others == 0, "alone at the start");
+                          std::this_thread::yield();
+                          run.require(writesPastCaches(1) == streams, "the same all along");
+                          --running;
+                        }));
+  EXPECT_EQ(result.rows.size(), 30U);
+  for (const ConformRow& row : result.rows) EXPECT_TRUE(row.passed) << row.report;
+  EXPECT_GT(streamed, 30);
+  EXPECT_FALSE(writesPastCaches(1));
+}
+
+TEST(ConformSideBySide, WhatAThreadThrowsIsThrownWhenAllHaveEnded) {
+  std::atomic<int> ended = 0;
+  const auto families = [&](Conform&) {
+    if (++ended == 2) throw Error("the second one is out of luck");
+  };
+  EXPECT_THROW(conformSideBySide(options(), 3, families), Error);
+  EXPECT_EQ(ended, 3);
+}
+
+}  // namespace
+}  // namespace mps::detail
