@@ -49,8 +49,6 @@ TEST(Program, ErrorsAreOneLineThatNamesTheArgument) {
   expectError({"conform", "--json", "/no/such/folder/rows.json"}, "/no/such/folder/rows.json");
   expectError({"bench", "--json", "/no/such/folder/rows.json"}, "/no/such/folder/rows.json");
   expectError({"conform", "--filter", "no kernel is called so"}, "--filter no kernel is called so");
-  for (const char* share : {"0/2", "3/2", "1", "1/", "/2", "1/2/3", "one/two"})
-    expectError({"conform", "--share", share}, std::string("--share ") + share + ": expected K/N");
   expectError({"conform", "--jobs", "0"}, "--jobs");
   expectError({"conform", "--seed", "-1"}, "--seed");
   expectError({"tune", "--out", "plans.json"}, "--device cpu: only GPUs have plans to tune");
@@ -77,7 +75,7 @@ TEST(Program, HelpListsTheCommandsAndTheirOptions) {
   const Outcome conform = runWith({"conform", "--help"});
   EXPECT_EQ(conform.status, 0);
   for (const char* option :
-       {"--device", "--threads", "--filter", "--without", "--share", "--jobs", "--cases", "--json", "--seed"})
+       {"--device", "--threads", "--filter", "--without", "--jobs", "--cases", "--json", "--seed"})
     EXPECT_NE(conform.out.find(option), std::string::npos) << option;
   EXPECT_EQ(runWith({"--version"}).out, "unmetal " UNMETAL_VERSION "\n");
 }

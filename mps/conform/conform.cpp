@@ -233,8 +233,7 @@ void Conform::takeNextRow() {
 }
 
 bool Conform::isOwn(std::int64_t place) const {
-  if (place % options_.shares != options_.share) return false;
-  return !options_.nextRow || place / options_.shares == taken_;
+  return !options_.nextRow || place == taken_;
 }
 
 bool Conform::isSelected(const ConformKey& key) const {

@@ -75,9 +75,6 @@ struct ConformOptions {
   std::shared_ptr<mtl::Device> device;
   std::string filter;  ///< only rows whose key contains it, upper and lower case alike; empty: all
   std::vector<std::string> without;  ///< none of the rows whose key contains one of these
-  /// Only every shares-th of these rows, beginning with row `share`, counted from 0.
-  std::int64_t share = 0;
-  std::int64_t shares = 1;
   /// Where several Conform, each on a thread of its own, do these rows together (conformSideBySide): the next of them
   /// that nobody has taken. Null: one does them all.
   std::shared_ptr<std::atomic<std::int64_t>> nextRow;
@@ -208,8 +205,6 @@ class Conform {
   [[nodiscard]] const std::vector<ConformRow>& rows() const { return rows_; }
   [[nodiscard]] std::int64_t passedCount() const;
   [[nodiscard]] std::int64_t failedCount() const;
-  /// Rows of all shares.
-  [[nodiscard]] std::int64_t selectedCount() const { return selectedCount_; }
 
  private:
   using CaseFunction = std::function<void(std::size_t, ConformRun&)>;

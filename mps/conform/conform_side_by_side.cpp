@@ -8,8 +8,8 @@
 
 namespace mps::detail {
 
-ConformResult conformSideBySide(const ConformOptions& options, std::int64_t jobs,
-                                const std::function<void(Conform&)>& families) {
+std::vector<ConformRow> conformSideBySide(const ConformOptions& options, std::int64_t jobs,
+                                          const std::function<void(Conform&)>& families) {
   ConformOptions shared = options;
   shared.nextRow = std::make_shared<std::atomic<std::int64_t>>(0);
   std::mutex finishing;
@@ -35,11 +35,10 @@ ConformResult conformSideBySide(const ConformOptions& options, std::int64_t jobs
   for (const std::exception_ptr& failure : failures)
     if (failure) std::rethrow_exception(failure);
 
-  ConformResult result{.rows = {}, .selectedCount = parts.front().selectedCount()};
-  for (const Conform& part : parts)
-    result.rows.insert(result.rows.end(), part.rows().begin(), part.rows().end());
-  std::ranges::sort(result.rows, {}, &ConformRow::place);
-  return result;
+  std::vector<ConformRow> rows;
+  for (const Conform& part : parts) rows.insert(rows.end(), part.rows().begin(), part.rows().end());
+  std::ranges::sort(rows, {}, &ConformRow::place);
+  return rows;
 }
 
 }  // namespace mps::detail

@@ -242,24 +242,6 @@ TEST(Conform, RowsWithOneOfTheWordsAreLeftOut) {
   }
 }
 
-TEST(Conform, SharesTakeEachSelectedRowOnce) {
-  std::vector<std::string> found;
-  for (std::int64_t share = 0; share < 3; ++share) {
-    ConformOptions shared = options();
-    shared.filter = "right";
-    shared.share = share;
-    shared.shares = 3;
-    Conform conform(shared);
-    for (const char* name : {"right 0", "wrong", "right 1", "right 2", "right 3", "right 4"})
-      affineRow(conform, {name, prepareAffine<Fault::None>});
-    EXPECT_EQ(conform.rows().size(), share < 2 ? 2U : 1U);
-    EXPECT_EQ(conform.selectedCount(), 5);
-    for (const ConformRow& row : conform.rows()) found.push_back(row.key.implementation);
-  }
-  const std::vector<std::string> expected{"right 0", "right 3", "right 1", "right 4", "right 2"};
-  EXPECT_EQ(found, expected);
-}
-
 TEST(Conform, ValuesDependOnSeedRowRoundAndCaseAlone) {
   const auto firstValues = [](std::uint64_t seed, const std::string& kernel) {
     ConformOptions seeded = options();
