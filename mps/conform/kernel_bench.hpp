@@ -126,6 +126,9 @@ struct BenchPair {
   std::int64_t batch = 0;
 };
 
+/// Beside rows of the usual working set: a large image, 112x112x64, and the batch in which networks have it.
+constexpr std::int64_t kLargeImageBatch = 64;
+
 /// Rows of forward and gradient kernel, in float32 and float16.
 inline void benchPair(Bench& bench, BenchPair pair) {
   for (const auto format : {ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float16}) {

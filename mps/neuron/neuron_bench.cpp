@@ -30,20 +30,29 @@ void benchGradientOfSum(Bench& bench, ImageFeatureChannelFormat format) {
 }  // namespace
 
 void benchNeuron(Bench& bench) {
-  const auto add = [&](const char* name, const NNNeuronDescriptor& neuron, bool hasSides = false) {
+  const auto addShape = [&](const std::string& shape, std::size_t size, std::int64_t batch,
+                            const NNNeuronDescriptor& neuron, bool hasSides) {
     // A byte of sides for four values, in place of the source.
     benchPair(bench, {.forward = CNNNeuron::create(bench.device(), neuron),
                       .gradient = CNNNeuronGradient::create(bench.device(), neuron),
-                      .shape = std::string("56x56x64 ") + name,
-                      .source = {ImageFeatureChannelFormat::Float32, 56, 56, 64},
+                      .shape = shape,
+                      .source = {ImageFeatureChannelFormat::Float32, size, size, 64},
                       .gradientReads = hasSides ? BenchPair::Input::Nothing : BenchPair::Input::Source,
-                      .savedBytesPerValue = hasSides ? 0.25 : 0});
+                      .savedBytesPerValue = hasSides ? 0.25 : 0,
+                      .batch = batch});
   };
-  add("ReLU", NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU), true);
-  add("Sigmoid", NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::Sigmoid));
+  const auto add = [&](const char* name, const NNNeuronDescriptor& neuron, bool hasSides = false) {
+    addShape(std::string("56x56x64 ") + name, 56, 0, neuron, hasSides);
+  };
+  const auto relu = NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU);
+  const auto sigmoid = NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::Sigmoid);
+  add("ReLU", relu, true);
+  add("Sigmoid", sigmoid);
   add("TanH", NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::TanH, 1.0F, 1.0F));
   add("GeLU", NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::GeLU));
   add("PReLU", NNNeuronDescriptor::cnnNeuronPReLUDescriptor(std::vector<float>(64, 0.25F)), true);
+  addShape("112x112x64 ReLU", 112, kLargeImageBatch, relu, true);
+  addShape("112x112x64 Sigmoid", 112, kLargeImageBatch, sigmoid, false);
   for (const auto format : {ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float16})
     benchGradientOfSum(bench, format);
 }

@@ -22,22 +22,25 @@ void benchMatrixSoftMax(Bench& bench) {
 }  // namespace
 
 void benchSoftmax(Bench& bench) {
-  const auto add = [&](const char* shape, std::size_t size, std::size_t channels) {
+  const auto add = [&](const char* shape, std::size_t size, std::size_t channels, std::int64_t batch = 0) {
     const ImageDescriptor source{ImageFeatureChannelFormat::Float32, size, size, channels};
     benchPair(bench, {.forward = CNNSoftMax::create(bench.device()),
                       .gradient = CNNSoftMaxGradient::create(bench.device()),
                       .shape = shape,
                       .source = source,
-                      .gradientReads = BenchPair::Input::Result});
+                      .gradientReads = BenchPair::Input::Result,
+                      .batch = batch});
     benchPair(bench, {.forward = CNNLogSoftMax::create(bench.device()),
                       .gradient = CNNLogSoftMaxGradient::create(bench.device()),
                       .shape = shape,
                       .source = source,
-                      .gradientReads = BenchPair::Input::Result});
+                      .gradientReads = BenchPair::Input::Result,
+                      .batch = batch});
   };
   add("56x56x64", 56, 64);
   add("64x64x21", 64, 21);
   add("1x1x1000", 1, 1000);
+  add("112x112x64", 112, 64, kLargeImageBatch);
   benchMatrixSoftMax<MatrixSoftMax, MatrixSoftMaxGradient>(bench);
   benchMatrixSoftMax<MatrixLogSoftMax, MatrixLogSoftMaxGradient>(bench);
 }
