@@ -70,8 +70,10 @@ void Bench::time(const BenchKey& key, const BenchWork& work, const RepeatedWork&
   if (!(work.bytes > 0))
     throw Error("Bench", "bytes", std::to_string(work.bytes), "the bytes that must move");
   const CopyWork copy(device(), static_cast<std::size_t>(work.bytes));
+  const bool isCpu = device()->kind() == mtl::DeviceKind::CPU;
   const TimingPair timing = timeAlternating(
-      repeated, [&](int repetitions) { return copy.run(repetitions); }, options_.runs);
+      repeated, [&](int repetitions) { return copy.run(repetitions); }, options_.runs,
+      isCpu ? kLeastMillisecondsPerRun : kLeastMillisecondsPerRunOnGpu);
   BenchRow row;
   row.kernel = key.kernel;
   row.direction = name(key.direction);

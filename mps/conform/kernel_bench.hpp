@@ -41,7 +41,7 @@ inline std::vector<std::byte> benchValues(ImageFeatureChannelFormat format, std:
 
 /// Pieces of a tensor whose values differ. The others repeat them: to make them all would take longer than what is timed.
 inline std::size_t differentPieces(std::size_t pieceBytes, std::size_t count) {
-  constexpr std::size_t kDifferentBytes = std::size_t{4} << 20U;
+  constexpr std::size_t kDifferentBytes = std::size_t{1} << 20U;
   return std::min(count, kDifferentBytes / pieceBytes + 1);
 }
 /// Lets the bytes from `written` on repeat those before, up to `bytes`; on the device.

@@ -66,9 +66,10 @@ Timing timeRepeated(const RepeatedWork& work, int runs, double leastMilliseconds
   return summarize(milliseconds);
 }
 
-TimingPair timeAlternating(const RepeatedWork& first, const RepeatedWork& second, int runs) {
-  const int firstRepetitions = chooseRepetitions(first);
-  const int secondRepetitions = chooseRepetitions(second);
+TimingPair timeAlternating(const RepeatedWork& first, const RepeatedWork& second, int runs,
+                           double leastMilliseconds) {
+  const int firstRepetitions = chooseRepetitions(first, leastMilliseconds);
+  const int secondRepetitions = chooseRepetitions(second, leastMilliseconds);
   std::vector<double> firstMilliseconds;
   std::vector<double> secondMilliseconds;
   for (int i = 0; i < runs; ++i) {

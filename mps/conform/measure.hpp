@@ -27,6 +27,8 @@ struct Timing {
 inline constexpr int kTimedRuns = 11;
 /// One run repeats short work until it takes about so long.
 inline constexpr double kLeastMillisecondsPerRun = 5;
+/// The same by a GPU's own clock, which is exact to a microsecond.
+inline constexpr double kLeastMillisecondsPerRunOnGpu = 2;
 
 /// Median and spread of at least one value.
 Timing summarize(std::span<const double> milliseconds);
@@ -47,7 +49,8 @@ struct TimingPair {
   Timing first;
   Timing second;
 };
-TimingPair timeAlternating(const RepeatedWork& first, const RepeatedWork& second, int runs = kTimedRuns);
+TimingPair timeAlternating(const RepeatedWork& first, const RepeatedWork& second, int runs = kTimedRuns,
+                           double leastMilliseconds = kLeastMillisecondsPerRun);
 
 /// Copies with all that a device has.
 using DeviceCopy = void (*)(mtl::Stream& stream, std::byte* to, const std::byte* from, std::size_t bytes);
