@@ -26,7 +26,7 @@ std::vector<ConvolutionCase> pooledCases() {
     return one;
   };
   const ConvolutionCase cases[] = {
-      {.name = "FirstLayer5x5", .images = 2, .y = sameWindow(28, 5), .x = sameWindow(28, 5), .outputs = 32},
+      {.name = "FirstLayer5x5", .images = 1, .y = sameWindow(28, 5), .x = sameWindow(28, 5), .outputs = 32},
       {.name = "Narrow5x5", .images = 3, .y = sameWindow(6, 5), .x = sameWindow(2, 5), .outputs = 4},
       {.name = "Valid5x5", .images = 2, .y = validWindow(10, 5), .x = validWindow(18, 5), .outputs = 12},
       {.name = "SixColumns3x3", .images = 5, .y = sameWindow(4, 3), .x = sameWindow(6, 3), .outputs = 8},
@@ -37,7 +37,7 @@ std::vector<ConvolutionCase> pooledCases() {
        .outputs = 16,
        .edgeMode = ImageEdgeMode::Clamp,
        .hasBias = false},
-      {.name = "Tall3x3", .images = 1, .y = sameWindow(70, 3), .x = sameWindow(70, 3), .outputs = 40},
+      {.name = "Tall3x3", .images = 1, .y = sameWindow(70, 3), .x = sameWindow(14, 3), .outputs = 40},
       {.name = "SeveralInputs5x5",
        .images = 2,
        .y = sameWindow(8, 5),

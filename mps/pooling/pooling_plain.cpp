@@ -41,6 +41,17 @@ struct Choice {
   float value = 0;
 };
 
+/// Calls visit(tap, coordinate) for the taps of a window that can hold its maximum: those inside and, with `clamps`, the
+/// first on each side that repeats a border pixel. The others repeat what was seen before.
+template <class Visit>
+void forEachTapOfMaximum(const WindowAxis& axis, std::int64_t window, bool clamps, Visit visit) {
+  const std::int64_t first = axis.firstInside(window);
+  const std::int64_t end = axis.endInside(window);
+  if (clamps && first > 0) visit(std::int64_t{0}, std::int64_t{0});
+  for (std::int64_t tap = first; tap < end; ++tap) visit(tap, axis.firstTap(window) + axis.dilation * tap);
+  if (clamps && end < axis.kernelSize) visit(end, axis.sourceSize - 1);
+}
+
 class WindowReader {
  public:
   WindowReader(const PoolingProblem& problem, const Operands& operands)
@@ -53,24 +64,17 @@ class WindowReader {
   [[nodiscard]] Choice maximum(const Window& window) const {
     const WindowAxis& axisX = problem_.x;
     const WindowAxis& axisY = problem_.y;
+    const bool clamps = problem_.edgeMode == ImageEdgeMode::Clamp;
     Choice best;
-    bool hasOutsideZero = false;
-    for (std::int64_t q = 0; q < axisY.kernelSize; ++q) {
-      for (std::int64_t p = 0; p < axisX.kernelSize; ++p) {
-        const std::int64_t y = axisY.firstTap(window.y) + axisY.dilation * q;
-        const std::int64_t x = axisX.firstTap(window.x) + axisX.dilation * p;
-        const std::int64_t insideY = std::clamp<std::int64_t>(y, 0, axisY.sourceSize - 1);
-        const std::int64_t insideX = std::clamp<std::int64_t>(x, 0, axisX.sourceSize - 1);
-        if (problem_.edgeMode == ImageEdgeMode::Zero && (insideY != y || insideX != x)) {
-          hasOutsideZero = true;
-          continue;
-        }
-        const float value = source(window.image, insideY, insideX, window.channel);
+    forEachTapOfMaximum(axisY, window.y, clamps, [&](std::int64_t q, std::int64_t y) {
+      forEachTapOfMaximum(axisX, window.x, clamps, [&](std::int64_t p, std::int64_t x) {
+        const float value = source(window.image, y, x, window.channel);
         const bool wins = !(value <= best.value) && !std::isnan(best.value);
         if (!best.tap || wins) best = {p + axisX.kernelSize * q, value};
-      }
-    }
-    if (hasOutsideZero && (!best.tap || best.value < 0)) return {};
+      });
+    });
+    const bool hasOutside = !isInside(axisX, window.x) || !isInside(axisY, window.y);
+    if (!clamps && hasOutside && (!best.tap || best.value < 0)) return {};
     if (problem_.afterReLU && std::signbit(best.value) && !std::isnan(best.value)) best.tap.reset();
     return best;
   }
@@ -102,6 +106,11 @@ class WindowReader {
   }
 
  private:
+  /// Whether all taps of a window are.
+  static bool isInside(const WindowAxis& axis, std::int64_t window) {
+    return axis.firstInside(window) == 0 && axis.endInside(window) == axis.kernelSize;
+  }
+
   template <class Visit>
   void forEachInside(const Window& window, Visit visit) const {
     const WindowAxis& axisX = problem_.x;
