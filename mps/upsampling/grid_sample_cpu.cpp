@@ -23,9 +23,32 @@ struct PixelsAround {
   float rowWeights[2] = {};
   float columnWeights[2] = {};
 
-  PixelsAround() = default;
-  PixelsAround(const GridTaps& rowTaps, const GridTaps& columnTaps, const TensorShape& source,
-               const std::byte* memory, std::int64_t n) {
+  /// @param image of the source
+  void set(const GridTaps& rowTaps, const GridTaps& columnTaps, const TensorShape& source, const T* image) {
+    const bool hasAll = (rowTaps.weights[0] != 0) & (rowTaps.weights[1] != 0) & (columnTaps.weights[0] != 0) &
+                        (columnTaps.weights[1] != 0);
+    if (hasAll)
+      takeAll(rowTaps, columnTaps, source, image);
+    else
+      takeSome(rowTaps, columnTaps, source, image);
+  }
+
+  /// Most positions have four: nothing here depends on the weights, which the processor could not foresee.
+  void takeAll(const GridTaps& rowTaps, const GridTaps& columnTaps, const TensorShape& source,
+               const T* image) {
+    rows = columns = 2;
+    for (std::size_t i = 0; i < 2; ++i) {
+      rowWeights[i] = rowTaps.weights[i];
+      columnWeights[i] = columnTaps.weights[i];
+      for (std::size_t j = 0; j < 2; ++j)
+        pixels[i][j] =
+            image + rowTaps.pixels[i] * source.rowStride + columnTaps.pixels[j] * source.pixelStride;
+    }
+  }
+
+  void takeSome(const GridTaps& rowTaps, const GridTaps& columnTaps, const TensorShape& source,
+                const T* image) {
+    rows = columns = 0;
     for (int j = 0; j < 2; ++j)
       if (columnTaps.weights[j] != 0) columnWeights[columns++] = columnTaps.weights[j];
     for (int i = 0; i < 2; ++i) {
@@ -33,8 +56,8 @@ struct PixelsAround {
       std::size_t column = 0;
       for (int j = 0; j < 2; ++j)
         if (columnTaps.weights[j] != 0)
-          pixels[rows][column++] = reinterpret_cast<const T*>(memory) +
-                                   source.offset(n, rowTaps.pixels[i], columnTaps.pixels[j], 0);
+          pixels[rows][column++] =
+              image + rowTaps.pixels[i] * source.rowStride + columnTaps.pixels[j] * source.pixelStride;
       rowWeights[rows++] = rowTaps.weights[i];
     }
   }
@@ -43,9 +66,9 @@ struct PixelsAround {
   void prefetch(std::size_t channels) const {
     constexpr std::size_t line = 64 / sizeof(T);
     constexpr std::size_t most = 4 * line;
-    for (std::size_t i = 0; i < rows; ++i)
-      for (std::size_t j = 0; j < columns; ++j)
-        for (std::size_t c = 0; c < std::min(channels, most); c += line) hwy::Prefetch(pixels[i][j] + c);
+    for (std::size_t c = 0; c < std::min(channels, most); c += line)
+      for (std::size_t i = 0; i < rows; ++i)
+        for (std::size_t j = 0; j < columns; ++j) hwy::Prefetch(pixels[i][j] + c);
   }
 };
 
@@ -61,12 +84,14 @@ HWY_INLINE void sumFourPixels(const PixelsAround<T>& around, FloatRun to, std::s
   const T* const upperRight = around.pixels[0][1];
   const T* const lowerLeft = around.pixels[1][0];
   const T* const lowerRight = around.pixels[1][1];
-  forVectors(d, channels, [&](std::size_t c, auto lanes) {
-    const auto at = [&](const T* pixel) HWY_ATTR { return lanes.load(d, ConstFloatRun(pixel + c)); };
-    const auto above = hn::MulAdd(right, at(upperRight), hn::Mul(left, at(upperLeft)));
-    const auto below = hn::MulAdd(right, at(lowerRight), hn::Mul(left, at(lowerLeft)));
-    lanes.store(d, hn::MulAdd(lower, below, hn::Mul(upper, above)), to + c);
-  });
+  // Inlined, so that the weights stay in registers.
+  forVectors(
+      d, channels, [&](std::size_t c, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        const auto at = [&](const T* pixel) HWY_ATTR { return lanes.load(d, ConstFloatRun(pixel + c)); };
+        const auto above = hn::MulAdd(right, at(upperRight), hn::Mul(left, at(upperLeft)));
+        const auto below = hn::MulAdd(right, at(lowerRight), hn::Mul(left, at(lowerLeft)));
+        lanes.store(d, hn::MulAdd(lower, below, hn::Mul(upper, above)), to + c);
+      });
 }
 
 /// The weighted sum of the channels of the pixels.
@@ -95,26 +120,26 @@ void sampleRowOf(const GridSampleProblem& problem, const Operands& operands, std
   const auto withType = [](const TensorShape& shape, auto use) {
     return shape.format == ImageFeatureChannelFormat::Float16 ? use(Float16{}) : use(0.0F);
   };
-  const auto around = [&](std::int64_t x) {
-    const auto gridAt = [&](std::int64_t channel) {
-      return withType(problem.grid, [&](auto element) {
-        return loadFloat(reinterpret_cast<const decltype(element)*>(operands.secondary) +
-                         problem.grid.offset(n, y, x, channel));
+  const auto channels = static_cast<std::size_t>(to.channels);
+  const T* const image = reinterpret_cast<const T*>(operands.source) + from.offset(n, 0, 0, 0);
+  const auto look = [&](std::int64_t x, PixelsAround<T>& around) HWY_ATTR {
+    const auto gridAt = [&](std::int64_t channel) HWY_ATTR {
+      return withType(problem.grid, [&](auto element) HWY_ATTR {
+        const hn::CappedTag<float, 1> one;
+        const auto* const grid = reinterpret_cast<const decltype(element)*>(operands.secondary);
+        return hn::GetLane(AllLanes{}.load(one, ConstFloatRun(grid + problem.grid.offset(n, y, x, channel))));
       });
     };
     const GridTaps columns = gridTaps(problem, gridAt(0), x, from.width, problem.offsetX);
     const GridTaps rows = gridTaps(problem, gridAt(1), y, from.height, problem.offsetY);
-    return PixelsAround<T>(rows, columns, from, operands.source, n);
+    around.set(rows, columns, from, image);
+    around.prefetch(channels);
   };
-  const auto channels = static_cast<std::size_t>(to.channels);
   std::array<PixelsAround<T>, 8> together;
   const auto most = static_cast<std::int64_t>(together.size());
   for (std::int64_t first = 0; first < to.width; first += most) {
     const std::int64_t last = std::min(first + most, to.width);
-    for (std::int64_t x = first; x < last; ++x) {
-      together[static_cast<std::size_t>(x - first)] = around(x);
-      together[static_cast<std::size_t>(x - first)].prefetch(channels);
-    }
+    for (std::int64_t x = first; x < last; ++x) look(x, together[static_cast<std::size_t>(x - first)]);
     for (std::int64_t x = first; x < last; ++x) {
       const FloatRun written = withType(to, [&](auto element) {
         return FloatRun(reinterpret_cast<decltype(element)*>(operands.destination) + to.offset(n, y, x, 0));
