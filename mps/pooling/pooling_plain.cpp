@@ -14,6 +14,8 @@ namespace {
 
 /// Elements below which another thread does not pay.
 constexpr std::int64_t kGrain = 4096;
+/// A number that no tap has.
+constexpr std::uint32_t kNoTap = 0xFFFFFFFFU;
 
 float load(const TensorShape& shape, const std::byte* memory, std::int64_t offset) {
   return withElementType(shape.format, [&](auto element) {
@@ -198,8 +200,15 @@ class PlainGradient final : public Plan {
     return problem_.destination.format == ImageFeatureChannelFormat::Float32;
   }
 
+  [[nodiscard]] std::size_t scratchBytes() const override {
+    static_assert(sizeof(std::uint32_t) == sizeof(float));
+    const TensorShape& windows = problem_.gradient;
+    return findsMaxima() || findsNorms() ? static_cast<std::size_t>(windows.elements()) * sizeof(float) : 0;
+  }
+
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const WindowReader reader(problem_, operands);
+    findInWindows(stream, reader, operands);
     const TensorShape& shape = problem_.destination;
     forEachElement(stream, shape, [&](std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c) {
       const std::int64_t offset = shape.offset(n, y, x, c);
@@ -213,6 +222,24 @@ class PlainGradient final : public Plan {
  private:
   [[nodiscard]] bool clamps() const {
     return problem_.kind == PoolingKind::Max && problem_.edgeMode == ImageEdgeMode::Clamp;
+  }
+
+  [[nodiscard]] bool findsMaxima() const { return problem_.kind == PoolingKind::Max && !problem_.useIndices; }
+  [[nodiscard]] bool findsNorms() const { return problem_.kind == PoolingKind::L2Norm; }
+
+  /// What each window has to be searched for, once and not by each of its pixels.
+  void findInWindows(mtl::Stream& stream, const WindowReader& reader, const Operands& operands) const {
+    if (!findsMaxima() && !findsNorms()) return;
+    forEachElement(stream, problem_.gradient,
+                   [&](std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c) {
+                     const Window window{n, y, x, c};
+                     const std::int64_t position = reader.savedPosition(window);
+                     if (findsNorms())
+                       reinterpret_cast<float*>(operands.scratch)[position] = reader.norm(window);
+                     else
+                       reinterpret_cast<std::uint32_t*>(operands.scratch)[position] =
+                           static_cast<std::uint32_t>(reader.maximum(window).tap.value_or(kNoTap));
+                   });
   }
 
   /// Sum over the windows that read a source pixel.
@@ -233,7 +260,7 @@ class PlainGradient final : public Plan {
             sum += g / reader.divisor(window);
             break;
           case PoolingKind::L2Norm: {
-            const float norm = reader.norm(window);
+            const float norm = reinterpret_cast<const float*>(operands.scratch)[reader.savedPosition(window)];
             if (norm != 0) sum += g / norm;
             break;
           }
@@ -248,8 +275,8 @@ class PlainGradient final : public Plan {
   /// The chosen tap; a number that no tap has when it is an outside zero.
   [[nodiscard]] std::int64_t choice(const WindowReader& reader, const Operands& operands,
                                     const Window& window) const {
-    if (!problem_.useIndices) return reader.maximum(window).tap.value_or(-1);
     const std::int64_t position = reader.savedPosition(window);
+    if (findsMaxima()) return reinterpret_cast<const std::uint32_t*>(operands.scratch)[position];
     switch (problem_.indexBytes()) {
       case 1:
         return reinterpret_cast<const std::uint8_t*>(operands.saved)[position];

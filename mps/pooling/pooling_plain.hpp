@@ -4,8 +4,8 @@
 
 namespace mps::detail {
 
-/// Pooling one element at a time, straight over the taps and windows: slow, needs no working memory, accepts
-/// every problem.
+/// Pooling one element at a time, straight over the taps and windows: slow, accepts every problem. Gradients keep a number
+/// for each window in working memory: the tap of its maximum, unless the forward pass has saved that, or its norm.
 Preparation preparePlainPooling(const PoolingProblem& problem);
 
 }  // namespace mps::detail
