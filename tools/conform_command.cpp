@@ -70,7 +70,7 @@ void addConformCommand(CLI::App& program) {
       ->type_name("TEXT");
   command->add_option("--jobs", arguments->jobs, "Rows side by side, on so many threads")
       ->type_name("N")
-      ->check(wholeNumber(1))
+      ->check(wholeNumber(1, 1024))
       ->capture_default_str();
   command
       ->add_option("--cases", arguments->mostCases,

@@ -49,7 +49,7 @@ TEST(Program, ErrorsAreOneLineThatNamesTheArgument) {
   expectError({"conform", "--json", "/no/such/folder/rows.json"}, "/no/such/folder/rows.json");
   expectError({"bench", "--json", "/no/such/folder/rows.json"}, "/no/such/folder/rows.json");
   expectError({"conform", "--filter", "no kernel is called so"}, "--filter no kernel is called so");
-  expectError({"conform", "--jobs", "0"}, "--jobs");
+  for (const char* jobs : {"0", "1025"}) expectError({"conform", "--jobs", jobs}, "--jobs");
   expectError({"conform", "--seed", "-1"}, "--seed");
   expectError({"tune", "--out", "plans.json"}, "--device cpu: only GPUs have plans to tune");
   expectError({"tune", "--device", "abacus", "--out", "plans.json"}, "--device abacus");
