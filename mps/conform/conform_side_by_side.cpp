@@ -4,7 +4,6 @@
 #include <exception>
 #include <mutex>
 #include <thread>
-#include <utility>
 
 namespace mps::detail {
 
