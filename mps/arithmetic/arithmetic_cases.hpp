@@ -68,7 +68,8 @@ struct ArithmeticTensors {
   }
 };
 
-/// The numbers of a case. All are small integers, or halves that no result can be equal to.
+/// The numbers of a case. All are small integers, or halves that no result can be equal to; divisors are multiplied
+/// by powers of two.
 struct ArithmeticNumbers {
   float primaryScale = 1;
   float secondaryScale = 1;
@@ -183,7 +184,7 @@ inline std::vector<ArithmeticNumbers> arithmeticNumbers() {
       {},
       {.hasReLU = true},
       {.primaryScale = 2, .secondaryScale = -1, .bias = 3},
-      {.primaryScale = -1, .secondaryScale = 3, .bias = -2, .minimumValue = -4.5F, .maximumValue = 3.5F},
+      {.primaryScale = -3, .secondaryScale = 2, .bias = -2, .minimumValue = -4.5F, .maximumValue = 3.5F},
   };
 }
 

@@ -189,8 +189,7 @@ void conformComparison(Conform& conform, const ArithmeticImplementation& impleme
 template <class Kernel>
 void conformOperation(Conform& conform, const ArithmeticImplementation& implementation,
                       ArithmeticOperation operation, const char* className) {
-  // In the exact tier quotients must be representable: only divisors that are powers of two are, no unorm
-  // ones.
+  // Unorm divisors cannot keep away from 0.
   const bool divides = operation == ArithmeticOperation::Divide;
   for (const Tier tier : {Tier::Exact, Tier::Bounded}) {
     for (const ConformFormats formats : kForwardFormats) {
@@ -199,14 +198,12 @@ void conformOperation(Conform& conform, const ArithmeticImplementation& implemen
                            tier};
       if (!conform.isSelected(key)) continue;
       std::vector<ConformCase> cases;
-      if (!divides || tier == Tier::Bounded)
-        addPlanCases(cases, implementation, operation, ArithmeticDirection::Forward, formats, tier);
+      addPlanCases(cases, implementation, operation, ArithmeticDirection::Forward, formats, tier);
       addKernelCases(
           cases, operation, [](const auto& device) { return Kernel::create(device); }, formats, tier);
       conformRow(conform, key, cases);
     }
     for (const auto format : kGradientFormats) {
-      if (divides && tier == Tier::Exact) continue;
       const ConformKey key{std::string(className) + "Gradient", Direction::Gradient, format,
                            std::string(implementation.name), tier};
       if (!conform.isSelected(key)) continue;
