@@ -67,6 +67,8 @@ void GuardedMemory::didModify() {
 }
 
 void GuardedMemory::synchronize() {
+  // A CPU's results lie in the host's memory; a command for each would take longer than most cases.
+  if (buffer_->device()->kind() == mtl::DeviceKind::CPU) return;
   const auto commandBuffer = buffer_->device()->newCommandQueue()->commandBuffer();
   buffer_->synchronize(*commandBuffer);
   commandBuffer->commit();

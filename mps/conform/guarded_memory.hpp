@@ -41,7 +41,7 @@ class GuardedMemory {
   [[nodiscard]] std::span<std::byte> bytes() const;
   /// The host wrote bytes(): later commands read them.
   void didModify();
-  /// Makes device results visible in bytes(); waits.
+  /// Makes the results of commands that have ended visible in bytes(); waits.
   void synchronize();
   /// Whether the bands are as they were made. Call synchronize() first.
   [[nodiscard]] bool guardsIntact() const;

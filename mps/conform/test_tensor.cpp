@@ -12,6 +12,20 @@ bool areSameBytes(std::span<const std::byte> a, std::span<const std::byte> b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
 }
 
+/// Calls visit(offset, length) in bytes for the elements of the tensor, in as long pieces as lie side by side.
+template <class Visit>
+void forEachPiece(const TensorShape& shape, Visit visit) {
+  if (shape.elements() == 0) return;
+  const std::size_t elementBytes = bytesPerChannel(shape.format);
+  const bool areRows = shape.pixelStride == shape.channels;
+  const std::int64_t pieces = areRows ? 1 : shape.width;
+  const auto length = static_cast<std::size_t>(areRows ? shape.width * shape.channels : shape.channels);
+  for (std::int64_t n = 0; n < shape.images; ++n)
+    for (std::int64_t y = 0; y < shape.height; ++y)
+      for (std::int64_t x = 0; x < pieces; ++x)
+        visit(static_cast<std::size_t>(shape.offset(n, y, x, 0)) * elementBytes, length * elementBytes);
+}
+
 }  // namespace
 
 std::size_t extentInBytes(const TensorShape& shape) {
@@ -35,14 +49,9 @@ void TestTensor::write(std::span<const double> values) {
 
 void TestTensor::poison() {
   fillWithGuard(memory_.bytes());
-  const std::size_t rowBytes = static_cast<std::size_t>(shape_.channels) * bytesPerChannel(shape_.format);
-  for (std::int64_t n = 0; n < shape_.images; ++n)
-    for (std::int64_t y = 0; y < shape_.height; ++y)
-      for (std::int64_t x = 0; x < shape_.width; ++x) {
-        const std::size_t offset =
-            static_cast<std::size_t>(shape_.offset(n, y, x, 0)) * bytesPerChannel(shape_.format);
-        fillWithPoison(memory_.bytes().subspan(offset, rowBytes));
-      }
+  forEachPiece(shape_, [&](std::size_t offset, std::size_t length) {
+    fillWithPoison(memory_.bytes().subspan(offset, length));
+  });
   snapshot();
 }
 
@@ -67,14 +76,9 @@ bool TestTensor::surroundingsIntact() {
   memory_.synchronize();
   const auto bytes = memory_.bytes();
   std::vector<std::byte> found(bytes.begin(), bytes.end());
-  const std::size_t rowBytes = static_cast<std::size_t>(shape_.channels) * bytesPerChannel(shape_.format);
-  for (std::int64_t n = 0; n < shape_.images; ++n)
-    for (std::int64_t y = 0; y < shape_.height; ++y)
-      for (std::int64_t x = 0; x < shape_.width; ++x) {
-        const std::size_t offset =
-            static_cast<std::size_t>(shape_.offset(n, y, x, 0)) * bytesPerChannel(shape_.format);
-        std::memcpy(found.data() + offset, written_.data() + offset, rowBytes);
-      }
+  forEachPiece(shape_, [&](std::size_t offset, std::size_t length) {
+    std::memcpy(found.data() + offset, written_.data() + offset, length);
+  });
   return areSameBytes(found, written_) && memory_.guardsIntact();
 }
 
