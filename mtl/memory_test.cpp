@@ -241,6 +241,7 @@ TEST(Device, BuffersAreZeroFilledCopiedAndChecked) {
 TEST(Device, IsFoundByName) {
   EXPECT_EQ(deviceNamed("cpu"), createSystemDefaultDevice());
   EXPECT_EQ(copyAllDevices().front(), createSystemDefaultDevice());
+  EXPECT_TRUE(createSystemDefaultDevice()->missingLibraries().empty());
   EXPECT_EQ(createSystemDefaultDevice()->kind(), DeviceKind::CPU);
   for (const char* name : {"", "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1x", "cpu:0", "CPU"})
     EXPECT_THROW(deviceNamed(name), Error) << name;

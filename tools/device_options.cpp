@@ -1,6 +1,8 @@
 #include "tools/device_options.hpp"
 
 #include <CLI/CLI.hpp>
+#include <iostream>
+#include <string>
 
 #include "mps/convolution/convolution_plan_file.hpp"
 #include "mps/core/error.hpp"
@@ -30,6 +32,9 @@ std::shared_ptr<mtl::Device> openDevice(const DeviceOptions& options) {
   } catch (const mtl::Error& error) {
     throw mps::Error("--device " + options.name + ": " + error.what());
   }
+  for (const std::string& sentence : device->missingLibraries())
+    std::cerr << "unmetal: --device " << options.name << ": " << sentence
+              << "; kernels of our own take its place, more slowly\n";
   try {
     if (options.threads > 0) device->setThreadCount(options.threads);
   } catch (const mtl::Error& error) {

@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <iomanip>
 #include <iostream>
+#include <string>
 
 #include "mtl/device.hpp"
 #include "mtl/error.hpp"
@@ -16,6 +17,7 @@ void printDevice(const mtl::Device& device) {
     std::cout << device.threadCount() << (device.threadCount() == 1 ? " thread, " : " threads, ");
   std::cout << std::fixed << std::setprecision(1)
             << static_cast<double>(device.recommendedMaxWorkingSetSize()) / gibibyte << " GiB\n";
+  for (const std::string& sentence : device.missingLibraries()) std::cout << "          " << sentence << "\n";
 }
 
 }  // namespace

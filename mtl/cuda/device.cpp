@@ -3,7 +3,10 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
+#include "mtl/cuda/cublaslt.hpp"
+#include "mtl/cuda/cudnn.hpp"
 #include "mtl/cuda/executor.hpp"
 #include "mtl/cuda/memory_pool.hpp"
 #include "mtl/error.hpp"
@@ -22,6 +25,11 @@ class CudaDevice final : public Device {
 
   [[nodiscard]] DeviceKind kind() const override { return DeviceKind::CUDA; }
   [[nodiscard]] std::string description() const override { return description_; }
+  [[nodiscard]] std::vector<std::string> missingLibraries() const override {
+    std::vector<std::string> sentences{whyMissing<Cudnn>(), whyMissing<CublasLt>()};
+    std::erase(sentences, "");
+    return sentences;
+  }
   [[nodiscard]] std::size_t recommendedMaxWorkingSetSize() const override { return memoryBytes_; }
   [[nodiscard]] std::size_t currentAllocatedSize() const override { return pool_->liveBytes(); }
   [[nodiscard]] std::size_t systemAllocationCount() const override { return pool_->systemAllocations(); }

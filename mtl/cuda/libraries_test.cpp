@@ -93,6 +93,22 @@ TEST(CudaLibraries, PythonsFoldersAreSearched) {
   std::filesystem::remove_all(root);
 }
 
+struct MathLibrary {
+  static LibrarySearch search() { return searchFor("libm.so.6"); }
+  explicit MathLibrary(const LibrarySearch& search) : library(search) {}
+  SharedLibrary library;
+};
+struct NoLibrary {
+  static LibrarySearch search() { return searchFor("libnothing_of_this_name.so.7"); }
+  explicit NoLibrary(const LibrarySearch& search) : library(search) {}
+  SharedLibrary library;
+};
+
+TEST(CudaLibraries, WhatIsMissingIsKnownWithoutAnError) {
+  EXPECT_EQ(whyMissing<MathLibrary>(), "");
+  EXPECT_NE(whyMissing<NoLibrary>().find("Something 7 is missing"), std::string::npos);
+}
+
 TEST(CudaLibraries, AnotherLibraryHasOtherFunctions) {
   LibrarySearch search = Cudnn::search();
   search.file = "libm.so.6";

@@ -61,4 +61,15 @@ const Library& loadedOnce() {
   return *loaded;
 }
 
+/// Why the library of this process cannot be loaded; empty where it can.
+template <class Library>
+std::string whyMissing() {
+  try {
+    loadedOnce<Library>();
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 }  // namespace mtl::cuda

@@ -103,6 +103,8 @@ void bindDevice(nb::module_& module) {
   readOnly(device, "kind", &mtl::Device::kind, "CPU or CUDA.");
   readOnly(device, "name", &mtl::Device::name, "\"cpu\" or \"cuda:0\"; the word that device_named takes.");
   readOnly(device, "description", &mtl::Device::description, "Name of the hardware.");
+  readOnly(device, "missing_libraries", &mtl::Device::missingLibraries,
+           "A sentence for each library that kernels of a GPU would use and that is not found.");
   readOnly(device, "recommended_max_working_set_size", &mtl::Device::recommendedMaxWorkingSetSize,
            "Bytes of memory that the device can use well.");
   readOnly(device, "current_allocated_size", &mtl::Device::currentAllocatedSize,

@@ -152,6 +152,7 @@ def test_kernels_of_several_threads(device, image):
 
 def test_devices(device):
     assert device.kind == mtl.DeviceKind.CPU and device.name == "cpu" and device.description
+    assert device.missing_libraries == []
     assert mtl.device_named("cpu") is device and mtl.copy_all_devices()[0] is device
     assert repr(device).startswith("<Device cpu")
     other = mtl.new_cpu_device(2)
