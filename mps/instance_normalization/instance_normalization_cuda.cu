@@ -105,6 +105,8 @@ class ImagesPlan final : public Plan {
     a.gradient = {problem_.gradient, operands.gradient};
     a.destination = {problem_.destination, operands.destination};
     a.imagePixels = pixels_;
+    a.inversePixels = 1 / pixels_;
+    a.inverseGroupElements = 1 / (pixels_ * static_cast<double>(channels_ / problem_.groups));
     a.epsilon = static_cast<double>(problem_.epsilon);
     a.statistics = {problem_.hasSavedStatistics ? reinterpret_cast<double*>(operands.saved) : nullptr,
                     problem_.groups, channels_};

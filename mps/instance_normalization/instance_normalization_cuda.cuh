@@ -105,7 +105,7 @@ __device__ inline MeanAndDeviation statisticsOf(const double* means, const doubl
   for (std::int64_t i = 0; i < channels; ++i)
     sum += squares[i] + pixels * (means[i] - mean) * (means[i] - mean);
   const double variance = sum / (pixels * static_cast<double>(channels));
-  return {mean, 1 / sqrt((variance < 0 ? 0.0 : variance) + epsilon)};
+  return {mean, rsqrt((variance < 0 ? 0.0 : variance) + epsilon)};
 }
 
 /// One thread for each group.

@@ -3,7 +3,9 @@
 #include <cuda_pipeline.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
 #include "mps/instance_normalization/instance_normalization_cuda.cuh"
@@ -58,7 +60,9 @@ struct SliceArguments {
   std::uint32_t packs = 0;          ///< of 16 bytes of a slice, at most 32
   Divider channels;                 ///< of a slice, as the caller has them
   Divider groupChannels;
-  double imagePixels = 0;  ///< as the caller has them
+  double imagePixels = 0;           ///< as the caller has them
+  double inversePixels = 0;         ///< 1 / imagePixels
+  double inverseGroupElements = 0;  ///< 1 / m
   double epsilon = 0;
   GroupStatistics statistics;  ///< to save, or for gradients to read; or no memory
   const float* gamma = nullptr;
@@ -86,6 +90,22 @@ struct SliceDivision {
   unsigned threads = 0;
   std::size_t sharedBytes = 0;
 
+  /// How many blocks of a multiprocessor take turns in loading, adding and storing, and how many packs slices have at
+  /// least: the L2 cache answers for a line of 128 bytes as fast as for a part of it.
+  struct Preference {
+    std::int64_t fewestPacks;
+    unsigned neighbours;
+    unsigned mostBlocks;  ///< of a slice; those alone wait for no others
+  };
+  /// Best first. @param sums of a thread, two for each: sixteen take so long that turns matter more than lines
+  static std::span<const Preference> preferences(std::int64_t sums) {
+    static constexpr Preference few[] = {{8, 4, 1}, {8, 3, 1}, {8, 4, 8}, {8, 2, 8}, {4, 4, 8},
+                                         {4, 2, 8}, {2, 4, 8}, {2, 2, 8}, {4, 1, 8}, {2, 1, 8}};
+    static constexpr Preference many[] = {{8, 4, 1}, {8, 3, 1}, {4, 4, 8}, {8, 2, 8}, {4, 2, 8},
+                                          {2, 4, 8}, {2, 2, 8}, {4, 1, 8}, {2, 1, 8}};
+    return sums < 16 ? std::span<const Preference>(few) : many;
+  }
+
   /// @param shape of the source, perhaps widened @param channels before that @param tensors that are held
   /// @param mostBlocks of a slice @param sharedLimit of a block @param sharedOfProcessor of all of its blocks
   SliceDivision(const TensorShape& shape, std::int64_t lanes, std::int64_t channels,
@@ -94,17 +114,10 @@ struct SliceDivision {
     const bool isWidened = shape.channels != channels;
     const std::int64_t packsOfPixel = shape.channels / lanes;
     const std::int64_t pixels = shape.width * shape.height;
-    // Four blocks of a multiprocessor take turns in loading, adding and storing; or two, or one. The L2 cache answers for a
-    // line of 128 bytes as fast as for a part of it, so slices have as much of one as shared memory allows.
-    struct Preference {
-      std::int64_t fewestPacks;
-      unsigned neighbours;
-    };
-    for (const auto& [fewestPacks, neighbours] :
-         {Preference{8, 4}, {8, 2}, {4, 4}, {4, 2}, {2, 4}, {2, 2}, {4, 1}, {2, 1}}) {
+    for (const auto& [fewestPacks, neighbours, most] : preferences(lanes * tensors)) {
       const std::size_t limit = std::min(sharedLimit, sharedOfProcessor / neighbours - 1024);
-      threads = kMostSliceThreads / neighbours;
-      for (blocks = 1; blocks <= mostBlocks; blocks *= 2)
+      threads = kMostSliceThreads / std::bit_ceil(neighbours);
+      for (blocks = 1; blocks <= std::min(most, mostBlocks); blocks *= 2)
         for (std::int64_t packs = std::min<std::int64_t>(32, packsOfPixel); packs > 0; --packs) {
           const bool isWhole = packs == packsOfPixel;
           if (!isWhole && (isWidened || packs < fewestPacks || packsOfPixel % packs != 0 ||
@@ -113,7 +126,7 @@ struct SliceDivision {
           const auto wide = static_cast<std::size_t>(packs * lanes);
           const std::int64_t own = (pixels + blocks - 1) / blocks;
           sharedBytes = static_cast<std::size_t>(own * packs * tensors) * sizeof(uint4) +
-                        (2 * threads / 32 + 8) * wide * sizeof(double) + 5 * wide * sizeof(float);
+                        (2 * threads / 32 + 8) * wide * sizeof(double) + 3 * wide * sizeof(float);
           if (sharedBytes > limit) continue;
           arguments.pixels = static_cast<std::uint32_t>(pixels);
           arguments.pixelsOfBlock = static_cast<std::uint32_t>(own);
@@ -147,6 +160,9 @@ struct SlicePart {
   double* second;
   double* means;  ///< of groups
   double* inverseDeviations;
+  float* gammas;
+  float* betas;  ///< of the forward pass
+  T* shifts;     ///< the image's first pixel, perhaps widened
   float*
       table;  ///< [which][widened channel], where sums of warps were, which have room for that and two more of them
 
@@ -172,6 +188,9 @@ struct SlicePart {
     second = first + wide;
     means = second + wide;
     inverseDeviations = means + wide;
+    gammas = reinterpret_cast<float*>(inverseDeviations + wide);
+    betas = gammas + wide;
+    shifts = reinterpret_cast<T*>(betas + wide);
     table = reinterpret_cast<float*>(partial + 2 * wide);
   }
   /// Of a pixel of this thread's pack in a tensor.
@@ -181,8 +200,29 @@ struct SlicePart {
            channel + pack * lanes;
   }
 
+  /// Starts to load what is there for channels and groups, before the pixels, behind which it would come late.
+  __device__ void loadParameters(const SliceArguments& a, std::uint32_t groups,
+                                 std::int64_t firstGroup) const {
+    for (std::uint32_t c = threadIdx.x; c < a.channels.divisor(); c += blockDim.x) {
+      __pipeline_memcpy_async(gammas + c, a.gamma + channel + c, sizeof(float));
+      if constexpr (tensors == 1) __pipeline_memcpy_async(betas + c, a.beta + channel + c, sizeof(float));
+    }
+    if (tensors == 1 || a.statistics.memory == nullptr) {
+      const auto* const pixel =
+          reinterpret_cast<const T*>(a.source.memory) + image * a.source.image + channel;
+      if (threadIdx.x < a.packs)
+        __pipeline_memcpy_async(shifts + threadIdx.x * lanes, pixel + threadIdx.x * lanes, sizeof(uint4));
+    } else {
+      for (std::uint32_t g = threadIdx.x; g < groups; g += blockDim.x) {
+        __pipeline_memcpy_async(means + g, a.statistics.means(image) + firstGroup + g, sizeof(double));
+        __pipeline_memcpy_async(inverseDeviations + g, a.statistics.inverseDeviations(image) + firstGroup + g,
+                                sizeof(double));
+      }
+    }
+    __pipeline_commit();
+  }
   /// Starts to load all that is held.
-  __device__ void load(const SliceArguments& a) const {
+  __device__ void loadPixels(const SliceArguments& a) const {
     const auto* const source = reinterpret_cast<const T*>(a.source.memory) + offset(a.source, 0);
     const auto* const gradient = reinterpret_cast<const T*>(a.gradient.memory) + offset(a.gradient, 0);
     for (std::uint32_t stage = 0; stage < stages; ++stage) {
@@ -197,38 +237,53 @@ struct SlicePart {
       __pipeline_commit();
     }
   }
+  /// Waits for pixels that loadPixels started to load; the others may still be on their way.
+  __device__ static void waitForStage(std::uint32_t stage) {
+    static_assert(stages == 4);
+    if (stage == 0)
+      __pipeline_wait_prior(3);
+    else if (stage == 1)
+      __pipeline_wait_prior(2);
+    else if (stage == 2)
+      __pipeline_wait_prior(1);
+    else
+      __pipeline_wait_prior(0);
+  }
+  /// Waits for what loadParameters started to load.
+  __device__ static void waitForParameters() {
+    __pipeline_wait_prior(stages);
+    __syncthreads();
+  }
 
   /// What moments of a channel are taken of differences from: the image's first pixel. An infinite one would make NaN of
   /// every difference.
-  [[nodiscard]] __device__ float shiftOf(const SliceArguments& a, std::uint32_t c) const {
-    const float value =
-        cuda::load(reinterpret_cast<const T*>(a.source.memory) + image * a.source.image + channel + c);
+  [[nodiscard]] __device__ float shiftOf(std::uint32_t c) const {
+    const float value = cuda::load(shifts + c);
     return value - value == 0.0F ? value : 0.0F;
   }
 
   /// Two sums of each channel over the pixels of the image, into `first` and `second`.
   /// @param round 0 or 1: each may be used once @param add (null pointer to a type of packs, i, sums, watch) adds what
-  /// belongs to pixel i of this thread
-  template <class Add>
-  __device__ void sumUp(const SliceArguments& a, unsigned round, Add add) const {
+  /// belongs to pixel i of this thread @param finish (sums) of packs that were moved
+  template <class Add, class Finish>
+  __device__ void sumUp(const SliceArguments& a, unsigned round, Add add, Finish finish) const {
     double sums[2 * lanes] = {};
     FiniteWatch watch;
     const auto take = [&](auto* type, std::uint32_t begin, std::uint32_t end) {
       for (std::uint32_t i = begin; i < end; ++i) add(type, i, sums, watch);
     };
     constexpr MovedPack<T>* moved = nullptr;
-    __pipeline_wait_prior(3);
-    take(moved, 0, min(stageSteps, count));
-    __pipeline_wait_prior(2);
-    take(moved, stageSteps, min(2 * stageSteps, count));
-    __pipeline_wait_prior(1);
-    take(moved, 2 * stageSteps, min(3 * stageSteps, count));
-    __pipeline_wait_prior(0);
-    take(moved, 3 * stageSteps, count);
+#pragma unroll 1  // a quarter of the code: what runs once for a block waits for its instructions
+    for (std::uint32_t stage = 0; stage < stages; ++stage) {
+      waitForStage(stage);
+      take(moved, stage * stageSteps, min((stage + 1) * stageSteps, count));
+    }
     if (!watch.allFinite()) {
 #pragma unroll
       for (double& sum : sums) sum = 0;
       take(static_cast<ConvertedPack<InPacks<T>>*>(nullptr), 0, count);
+    } else {
+      finish(sums);
     }
 
     // Threads of a warp that have the same pack, then those of all warps and of all repeats, then the blocks.
@@ -246,16 +301,16 @@ struct SlicePart {
         partial[(2 * warp + n / lanes) * wide + pack * lanes + n % lanes] = sums[n];
     __syncthreads();
     double* const ownSums = own + 2 * round * wide;
-    for (std::uint32_t c = threadIdx.x; c < a.channels.divisor(); c += blockDim.x) {
-      double both[2] = {};
+    double* const joined = blocks == 1 ? first : ownSums;
+    for (std::uint32_t c = threadIdx.x; c < 2 * wide; c += blockDim.x) {
+      const std::uint32_t which = c < wide ? 0 : wide;
+      if (c - which >= a.channels.divisor()) continue;
+      double sum = 0;
+#pragma unroll 4
       for (std::uint32_t i = 0; i < blockDim.x / 32; ++i)
-        for (std::uint32_t from = c; from < wide; from += a.channels.divisor()) {
-          both[0] += partial[2 * i * wide + from];
-          both[1] += partial[(2 * i + 1) * wide + from];
-        }
-      double* const to = blocks == 1 ? first : ownSums;
-      to[c] = both[0];
-      to[wide + c] = both[1];
+        for (std::uint32_t from = c; from < which + wide; from += a.channels.divisor())
+          sum += partial[2 * i * wide + from];
+      joined[c] = sum;
     }
     if constexpr (blocks > 1) {
       arriveInSlice();
@@ -277,21 +332,24 @@ struct SlicePart {
     double shift[lanes];
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane)
-      shift[lane] = static_cast<double>(shiftOf(a, a.channelOf(pack * lanes + lane)));
-    sumUp(a, 0, [&](auto* type, std::uint32_t i, auto& sums, FiniteWatch& watch) {
-      using Pack = std::remove_pointer_t<decltype(type)>;
-      const Pack x(held[i * step], watch);
+      shift[lane] = static_cast<double>(shiftOf(a.channelOf(pack * lanes + lane)));
+    sumUp(
+        a, 0,
+        [&](auto* type, std::uint32_t i, auto& sums, FiniteWatch& watch) {
+          using Pack = std::remove_pointer_t<decltype(type)>;
+          const Pack x(held[i * step], watch);
 #pragma unroll
-      for (int lane = 0; lane < lanes; ++lane) {
-        const double difference = fma(x.values[lane], Pack::factor, -shift[lane]);
-        sums[lane] += difference;
-        sums[lanes + lane] = fma(difference, difference, sums[lanes + lane]);
-      }
-    });
+          for (int lane = 0; lane < lanes; ++lane) {
+            const double difference = fma(x.values[lane], Pack::factor, -shift[lane]);
+            sums[lane] += difference;
+            sums[lanes + lane] = fma(difference, difference, sums[lanes + lane]);
+          }
+        },
+        [](const auto& /*sums*/) {});
     for (std::uint32_t c = threadIdx.x; c < a.channels.divisor(); c += blockDim.x) {
-      const double quotient = first[c] / a.imagePixels;
+      const double quotient = first[c] * a.inversePixels;
       second[c] -= first[c] * quotient;
-      first[c] = static_cast<double>(shiftOf(a, c)) + quotient;
+      first[c] = static_cast<double>(shiftOf(c)) + quotient;
     }
     __syncthreads();
     for (std::uint32_t g = threadIdx.x; g < groups; g += blockDim.x) {
@@ -323,20 +381,23 @@ __global__ void UNMETAL_BLOCKS_OF_SLICE(blocks) __launch_bounds__(kMostSliceThre
     normalizeSlices(SliceArguments a) {
   constexpr int lanes = kLanes<T>;
   const SlicePart<T, blocks, 1> part(a);
-  part.load(a);
   const std::uint32_t groups = a.groupOf(a.channels.divisor());
-  part.findStatistics(a, groups, static_cast<std::int64_t>(blockIdx.x / blocks) * groups);
+  const std::int64_t firstGroup = static_cast<std::int64_t>(blockIdx.x / blocks) * groups;
+  part.loadParameters(a, groups, firstGroup);
+  part.loadPixels(a);
+  part.waitForParameters();
+  part.findStatistics(a, groups, firstGroup);
   if constexpr (blocks > 1) arriveInSlice();  // nothing of the others is read any more
   for (std::uint32_t i = threadIdx.x; i < part.wide; i += blockDim.x) {
     const std::uint32_t c = a.channelOf(i);
     const double mean = part.means[a.groupOf(c)];
     const auto nearMean = static_cast<float>(mean);
-    const auto scale = static_cast<float>(static_cast<double>(a.gamma[part.channel + c]) *
-                                          part.inverseDeviations[a.groupOf(c)]);
+    const auto scale =
+        static_cast<float>(static_cast<double>(part.gammas[c]) * part.inverseDeviations[a.groupOf(c)]);
     part.table[i] = nearMean;
     part.table[part.wide + i] = scale;
     part.table[2 * part.wide + i] =
-        static_cast<float>(static_cast<double>(a.beta[part.channel + c]) -
+        static_cast<float>(static_cast<double>(part.betas[c]) -
                            (mean - static_cast<double>(nearMean)) * static_cast<double>(scale));
   }
   __syncthreads();
@@ -361,32 +422,46 @@ __global__ void UNMETAL_BLOCKS_OF_SLICE(blocks) __launch_bounds__(kMostSliceThre
     gradientOfSlices(SliceArguments a) {
   constexpr int lanes = kLanes<T>;
   const SlicePart<T, blocks, 2> part(a);
-  part.load(a);
   const std::uint32_t groups = a.groupOf(a.channels.divisor());
   const std::int64_t firstGroup = static_cast<std::int64_t>(blockIdx.x / blocks) * groups;
-  if (a.statistics.memory == nullptr) {
-    part.findStatistics(a, groups, firstGroup);
-  } else {
-    for (std::uint32_t g = threadIdx.x; g < groups; g += blockDim.x) {
-      part.means[g] = a.statistics.means(part.image)[firstGroup + g];
-      part.inverseDeviations[g] = a.statistics.inverseDeviations(part.image)[firstGroup + g];
-    }
-    __syncthreads();
-  }
+  part.loadParameters(a, groups, firstGroup);
+  part.loadPixels(a);
+  part.waitForParameters();
+  if (a.statistics.memory == nullptr) part.findStatistics(a, groups, firstGroup);
+  const auto meanOf = [&](int lane) {
+    return static_cast<double>(
+        static_cast<float>(part.means[a.groupOf(a.channelOf(part.pack * lanes + lane))]));
+  };
+  // Of few digits nothing is lost by means that are subtracted at last.
+  constexpr bool shiftsLater = MovedPack<T>::areSmall;
   double mean[lanes];
 #pragma unroll
-  for (int lane = 0; lane < lanes; ++lane)
-    mean[lane] =
-        static_cast<double>(static_cast<float>(part.means[a.groupOf(a.channelOf(part.pack * lanes + lane))]));
-  part.sumUp(a, 1, [&](auto* type, std::uint32_t i, auto& sums, FiniteWatch& watch) {
+  for (int lane = 0; lane < lanes; ++lane) mean[lane] = shiftsLater ? 0 : meanOf(lane);
+  const auto add = [&](auto* type, std::uint32_t i, auto& sums, FiniteWatch& watch) {
     using Pack = std::remove_pointer_t<decltype(type)>;
     const Pack x(part.held[i * part.step], watch);
     const Pack dy(part.heldGradient[i * part.step], watch);
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane) {
-      const double g = dy.values[lane] * Pack::factor;
-      sums[lane] += g;
-      sums[lanes + lane] = fma(g, fma(x.values[lane], Pack::factor, -mean[lane]), sums[lanes + lane]);
+      if constexpr (Pack::areSmall) {
+        sums[lane] += dy.values[lane];
+        sums[lanes + lane] = fma(dy.values[lane], x.values[lane] * Pack::factor, sums[lanes + lane]);
+      } else {
+        const double g = dy.values[lane] * Pack::factor;
+        sums[lane] += g;
+        sums[lanes + lane] =
+            fma(g, fma(x.values[lane], Pack::factor, -(shiftsLater ? meanOf(lane) : mean[lane])),
+                sums[lanes + lane]);
+      }
+    }
+  };
+  part.sumUp(a, 1, add, [&](auto& sums) {
+    if constexpr (shiftsLater) {
+#pragma unroll
+      for (int lane = 0; lane < lanes; ++lane) {
+        sums[lane] *= MovedPack<T>::factor;
+        sums[lanes + lane] = fma(-meanOf(lane), sums[lane], sums[lanes + lane] * MovedPack<T>::factor);
+      }
     }
   });
   if constexpr (blocks > 1) arriveInSlice();  // nothing of the others is read any more
@@ -415,13 +490,12 @@ __global__ void UNMETAL_BLOCKS_OF_SLICE(blocks) __launch_bounds__(kMostSliceThre
       double product = 0;
       for (std::uint32_t c = group * a.groupChannels.divisor(); c < (group + 1) * a.groupChannels.divisor();
            ++c) {
-        const auto gamma = static_cast<double>(a.gamma[part.channel + c]);
+        const auto gamma = static_cast<double>(part.gammas[c]);
         sum += gamma * part.first[c];
         product += gamma * part.second[c];
       }
-      const double count = a.imagePixels * static_cast<double>(a.groupChannels.divisor());
-      shares[group] = sum / count;
-      shares[part.wide + group] = product / count;
+      shares[group] = sum * a.inverseGroupElements;
+      shares[part.wide + group] = product * a.inverseGroupElements;
     }
     __syncthreads();
     for (std::uint32_t i = threadIdx.x; i < part.wide; i += blockDim.x) {
@@ -431,7 +505,7 @@ __global__ void UNMETAL_BLOCKS_OF_SLICE(blocks) __launch_bounds__(kMostSliceThre
       const auto nearMean = static_cast<float>(groupMean);
       const auto factor = static_cast<float>(part.inverseDeviations[group] * shares[part.wide + group]);
       part.table[i] = nearMean;
-      part.table[part.wide + i] = a.gamma[part.channel + c];
+      part.table[part.wide + i] = part.gammas[c];
       part.table[2 * part.wide + i] = static_cast<float>(
           shares[group] - (groupMean - static_cast<double>(nearMean)) * static_cast<double>(factor));
       part.table[3 * part.wide + i] = factor;
