@@ -64,15 +64,25 @@ class SavedFields {
   GuardedMemory memory_;
 };
 
+void multiply(std::vector<double>& values, double factor) {
+  for (double& value : values) value *= factor;
+}
+
 /// @param step of the first elements; 0: addresses are aligned for vectors
+/// @param hugeDivisors those of float32 whose reciprocals are subnormal, with quotients that are not
 void runPlan(ConformRun& run, const ArithmeticImplementation& implementation,
-             const ArithmeticProblem& problem, Tier tier, std::size_t step) {
+             const ArithmeticProblem& problem, Tier tier, std::size_t step, bool hugeDivisors = false) {
   const auto plan = run.prepare(implementation, problem);
   if (!plan) return;
   const bool divides = problem.operation == ArithmeticOperation::Divide;
-  TestTensor x = run.source(problem.primary, operandValues(run, problem.primary, tier, false), step);
-  TestTensor y =
-      run.source(problem.secondary, operandValues(run, problem.secondary, tier, divides), 3 * step);
+  std::vector<double> dividends = operandValues(run, problem.primary, tier, false);
+  std::vector<double> divisors = operandValues(run, problem.secondary, tier, divides);
+  if (hugeDivisors) {
+    multiply(dividends, 0x1p100);
+    multiply(divisors, 0x1p127);
+  }
+  TestTensor x = run.source(problem.primary, dividends, step);
+  TestTensor y = run.source(problem.secondary, divisors, 3 * step);
   TestTensor g = run.source(problem.gradient, operandValues(run, problem.gradient, tier, false), 2 * step);
   TestTensor destination = run.destination(problem.destination, step);
   SavedFields saved(run, problem);
@@ -112,9 +122,17 @@ void addPlanCases(std::vector<ConformCase>& cases, const ArithmeticImplementatio
       ArithmeticProblem problem =
           tensors.problem(operation, direction, formats.source, formats.result, limits);
       numbers.setIn(problem);
-      for (const std::size_t step : {std::size_t{0}, std::size_t{1}})
-        cases.push_back({tensors.name + ": " + problem.describe(),
-                         [=](ConformRun& run) { runPlan(run, implementation, problem, tier, step); }});
+      const bool isFloatQuotient = problem.isForward() && operation == ArithmeticOperation::Divide &&
+                                   formats.source == ImageFeatureChannelFormat::Float32 &&
+                                   formats.result == ImageFeatureChannelFormat::Float32;
+      const bool hasHuge = isFloatQuotient && tier == Tier::Bounded && numbers.primaryScale == 1;
+      for (const bool hugeDivisors : {false, true})
+        for (const std::size_t step : {std::size_t{0}, std::size_t{1}}) {
+          if (hugeDivisors && !hasHuge) continue;
+          cases.push_back({tensors.name + ": " + problem.describe(), [=](ConformRun& run) {
+                             runPlan(run, implementation, problem, tier, step, hugeDivisors);
+                           }});
+        }
     }
 }
 

@@ -36,6 +36,14 @@ struct ConcatenationCase {
     problem.destination = part(channels + zeros, resultFormat, true);
     return problem;
   }
+  /// The source and the other parts as one behind it, then zeros. @pre there are other parts
+  [[nodiscard]] ConcatenationProblem pair(ImageFeatureChannelFormat sourceFormat,
+                                          ImageFeatureChannelFormat resultFormat) const {
+    ConcatenationProblem problem = forward(sourceFormat, resultFormat);
+    problem.second = finished(TensorShape::dense(images, height, width, otherChannels, sourceFormat), false);
+    problem.destination = part(channels + zeros + otherChannels, resultFormat, true);
+    return problem;
+  }
   [[nodiscard]] ConcatenationProblem gradient(ImageFeatureChannelFormat gradientFormat,
                                               ImageFeatureChannelFormat destinationFormat) const {
     ConcatenationProblem problem;

@@ -14,13 +14,17 @@ void runPlan(ConformRun& run, const ConcatenationImplementation& implementation,
   const auto plan = run.prepare(implementation, problem);
   if (!plan) return;
   TestTensor input = run.source(problem.input, valuesFor(tier, problem.input.format), firstElement);
+  TestTensor second = run.source(problem.second, valuesFor(tier, problem.second.format), firstElement);
   TestTensor destination = run.destination(problem.destination, 3 * firstElement);
   Operands operands{.destination = destination.address()};
+  if (problem.hasSecond()) operands.secondary = second.address();
   (problem.direction == ConcatenationDirection::Forward ? operands.source : operands.gradient) =
       input.address();
   run.execute(*plan, operands);
-  run.require(input.isUnchanged(), "an input was written");
-  const ReferenceTensor expected = concatenationReference(problem, input.reference());
+  run.require(input.isUnchanged() && second.isUnchanged(), "an input was written");
+  const ReferenceTensor behind = second.reference();
+  const ReferenceTensor expected =
+      concatenationReference(problem, input.reference(), problem.hasSecond() ? &behind : nullptr);
   run.check(expected, destination, Zeros::Expected);
   run.checkAccumulated(*plan, operands, expected, destination);
 }
@@ -80,12 +84,17 @@ std::vector<ConformCase> casesOf(const ConcatenationImplementation& implementati
                                  ConcatenationDirection direction, ConformFormats formats, Tier tier) {
   std::vector<ConformCase> cases;
   for (const ConcatenationCase& concatenation : concatenationCases()) {
-    const ConcatenationProblem problem = direction == ConcatenationDirection::Forward
-                                             ? concatenation.forward(formats.source, formats.result)
-                                             : concatenation.gradient(formats.source, formats.result);
-    for (const std::size_t firstElement : {std::size_t{0}, std::size_t{1}})
-      cases.push_back({std::string(concatenation.name),
-                       [=](ConformRun& run) { runPlan(run, implementation, problem, tier, firstElement); }});
+    const bool isForward = direction == ConcatenationDirection::Forward;
+    std::vector<ConcatenationProblem> problems{isForward
+                                                   ? concatenation.forward(formats.source, formats.result)
+                                                   : concatenation.gradient(formats.source, formats.result)};
+    if (isForward && concatenation.otherChannels > 0)
+      problems.push_back(concatenation.pair(formats.source, formats.result));
+    for (const ConcatenationProblem& problem : problems)
+      for (const std::size_t firstElement : {std::size_t{0}, std::size_t{1}})
+        cases.push_back(
+            {std::string(concatenation.name),
+             [=](ConformRun& run) { runPlan(run, implementation, problem, tier, firstElement); }});
   }
   for (const KernelBatch& batch : kernelBatches())
     for (const std::size_t channelAlignment : {std::size_t{1}, std::size_t{4}})
