@@ -18,7 +18,7 @@ class AllRegions final : public Plan {
       : regions_(std::move(regions)), input_(problem.input), destination_(problem.destination) {}
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    const bool streams = writesRowsPastCaches(input_.bytes() + destination_.bytes(), destination_);
+    const bool streams = regions_.front().stream(input_.bytes() + destination_.bytes());
     mtl::cpu::asCpu(stream).parallelFor(destination_.images * destination_.height, regions_.front().grain(),
                                         [&](std::int64_t begin, std::int64_t end) {
                                           compute(operands, streams, begin, end);

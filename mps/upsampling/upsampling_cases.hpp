@@ -139,6 +139,7 @@ inline std::vector<UpsamplingGeometry> upsamplingGeometries() {
       {.name = "FourChannels", .images = 1, .y = {3, 2}, .x = {6, 4}, .channels = 4},
       {.name = "FiveChannels", .images = 3, .y = {3, 5}, .x = {5, 2}, .channels = 5},
       {.name = "SeveralTiles", .images = 1, .y = {2, 2}, .x = {23, 3}, .channels = 260},
+      {.name = "SeveralTilesOfThreeChannels", .images = 2, .y = {1, 2}, .x = {1400, 2}, .channels = 3},
       {.name = "MoreChannelsThanATile", .images = 1, .y = {2, 2}, .x = {3, 2}, .channels = 4100},
       // Rows for more than one thread.
       {.name = "Threads17", .images = 2, .y = {19, 2}, .x = {23, 2}, .channels = 17},

@@ -7,6 +7,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "mps/upsampling/upsampling_packed-inl.hpp"
 #include "mps/upsampling/upsampling_vectors-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -41,10 +42,7 @@ class RowSums {
         layout_(layout),
         input_(problem.direction == UpsamplingDirection::Forward ? operands.source : operands.gradient),
         destination_(operands.destination),
-        store_{.accumulates = operands.accumulate, .streams = streams},
-        sumsGroups_(layout.groups.taps > 0 && layout.groups.lanes == hn::Lanes(hn::ScalableTag<float>())),
-        inputEnd_(problem.input.offset(problem.input.images - 1, problem.input.height - 1,
-                                       problem.input.width - 1, problem.input.channels)) {}
+        store_{.accumulates = operands.accumulate, .streams = streams} {}
 
   void compute(std::int64_t n, std::int64_t begin, std::int64_t end) {
     withElementType(problem_.input.format, [&](auto element) {
@@ -77,7 +75,7 @@ class RowSums {
       const T* const first = input + problem_.input.offset(n, 0, tile.inputBegin, channel);
       for (std::int64_t y = begin; y < end; ++y) {
         sumRows(y, tile, first, channels);
-        sumColumns(tileNumber, channels, Pixels<const float>{sums_, channels}, store_,
+        sumColumns(tile, channels, Pixels<const float>{sums_, channels}, store_,
                    Pixels<U>{destination + problem_.destination.offset(n, y, tile.begin, channel),
                              problem_.destination.pixelStride},
                    y + 1 < end ? rowsBehind(y, tile, first) : RowsAhead());
@@ -112,7 +110,7 @@ class RowSums {
     const std::int64_t length = (isAdjacent ? width : 1) * channels;
     for (std::int64_t x = 0; x < runs; ++x)
       sumRuns(TappedRuns<T>{taps, count, input + x * problem_.input.pixelStride, 0, problem_.input.rowStride},
-              static_cast<std::size_t>(length), UpsamplingStores(), sums_ + x * length);
+              static_cast<std::size_t>(length), OrdinaryStores(), sums_ + x * length);
   }
 
   template <class T, class U>
@@ -131,14 +129,9 @@ class RowSums {
         taps[count++] = {slot, row->weight};
         if (rowOfSlot[slot] == row->input) continue;
         rowOfSlot[slot] = row->input;
-        const std::int64_t offset = problem_.input.offset(n, row->input, tile.inputBegin, 0);
-        const Pixels<float> to{sums_ + slot * slotLength, channels};
-        const UpsamplingStores store{.hasRoom = true};
-        if (sumsGroups_ && !canLookUp(offset, tile))
-          sumColumns(tileNumber, channels, packed(tile, input + offset), store, to, {});
-        else
-          sumColumns(tileNumber, channels, Pixels<const T>{input + offset, problem_.input.pixelStride}, store,
-                     to, {});
+        const T* const from = input + problem_.input.offset(n, row->input, tile.inputBegin, 0);
+        sumColumns(tile, channels, Pixels<const T>{from, problem_.input.pixelStride}, OrdinaryStores(),
+                   Pixels<float>{sums_ + slot * slotLength, channels}, {});
       }
       sumRuns(TappedRuns<float>{taps, count, sums_, 0, slotLength},
               static_cast<std::size_t>((tile.end - tile.begin) * channels), store_,
@@ -146,34 +139,11 @@ class RowSums {
     }
   }
 
-  /// Whether sumGroups may read the tile's part of an input row where it lies.
-  [[nodiscard]] bool canLookUp(std::int64_t offset, const UpsamplingTile& tile) const {
-    const std::int64_t channels = problem_.input.channels;
-    const auto padding = static_cast<std::int64_t>(UpsamplingGroups::padding);
-    return layout_.groups.vectors > 0 && problem_.input.pixelStride == channels &&
-           offset + (tile.inputEnd - tile.inputBegin) * channels + padding <= inputEnd_;
-  }
-
-  /// The tile's part of an input row, where it may be read further.
-  template <class T>
-  Pixels<const float> packed(const UpsamplingTile& tile, const T* row) {
-    const std::int64_t channels = problem_.input.channels;
-    for (std::int64_t x = 0; x < tile.inputEnd - tile.inputBegin; ++x)
-      convertToFloats(row + x * problem_.input.pixelStride, packed_ + x * channels,
-                      static_cast<std::size_t>(channels));
-    return {packed_, channels};
-  }
-
   /// A tile's pixels of the destination, or of a row like it.
-  /// @param ahead what comes next is asked for meanwhile, unless pixels are short
-  template <class T, class U>
-  void sumColumns(std::size_t tileNumber, std::int64_t channels, const Pixels<const T>& columns,
-                  const UpsamplingStores& store, const Pixels<U>& to, RowsAhead ahead) {
-    const UpsamplingTile& tile = layout_.tiles[tileNumber];
-    if (sumsGroups_)
-      return sumGroups(layout_.groups, layout_.groups.ofTile[tileNumber],
-                       static_cast<std::size_t>((tile.end - tile.begin) * channels), columns.first, store,
-                       to.first);
+  /// @param ahead what comes next is asked for meanwhile
+  template <class T, class U, class Stores>
+  void sumColumns(const UpsamplingTile& tile, std::int64_t channels, const Pixels<const T>& columns,
+                  const Stores& store, const Pixels<U>& to, RowsAhead ahead) {
     for (std::int64_t x = tile.begin; x < tile.end; ++x) {
       ahead.step();
       const UpsamplingTap* const taps = layout_.columns.begin(x);
@@ -188,21 +158,33 @@ class RowSums {
   const std::byte* input_;
   std::byte* destination_;
   UpsamplingStores store_;
-  bool sumsGroups_;
-  std::int64_t inputEnd_;
-  alignas(64) float sums_[UpsamplingLayout::capacity + UpsamplingGroups::padding];
-  alignas(64) float packed_[UpsamplingLayout::capacity + UpsamplingGroups::padding];
+  alignas(64) float sums_[UpsamplingLayout::capacity];
 };
 
-void upsampleRows(const UpsamplingProblem& problem, const UpsamplingLayout& layout, const Operands& operands,
-                  bool streams, std::int64_t begin, std::int64_t end) {
-  RowSums rows(problem, layout, operands, streams);
-  const std::int64_t height = problem.destination.height;
+/// Calls compute(image, begin, end) for the parts of rows that are counted through all images.
+template <class Compute>
+void forImages(std::int64_t height, std::int64_t begin, std::int64_t end, Compute&& compute) {
   while (begin < end) {
     const std::int64_t n = begin / height;
     const std::int64_t last = std::min(end, (n + 1) * height);
-    rows.compute(n, begin - n * height, last - n * height);
+    compute(n, begin - n * height, last - n * height);
     begin = last;
+  }
+}
+
+void upsampleRows(const UpsamplingProblem& problem, const UpsamplingLayout& layout, const Operands& operands,
+                  bool streams, std::int64_t begin, std::int64_t end) {
+  const auto with = [&](auto& rows) {
+    forImages(problem.destination.height, begin, end,
+              [&](std::int64_t n, std::int64_t first, std::int64_t last) { rows.compute(n, first, last); });
+  };
+  if (layout.groups.taps > 0 && layout.groups.lanes == hn::Lanes(hn::ScalableTag<float>())) {
+    PackedRows rows(problem, layout, operands, streams);
+    with(rows);
+    rows.finish();
+  } else {
+    RowSums rows(problem, layout, operands, streams);
+    with(rows);
   }
 }
 
@@ -236,7 +218,7 @@ class VectorPlan final : public Plan {
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& shape = rows_.problem().destination;
-    const bool streams = writesRowsPastCaches(rows_.problem().input.bytes() + shape.bytes(), shape);
+    const bool streams = rows_.stream(rows_.problem().input.bytes() + shape.bytes());
     mtl::cpu::asCpu(stream).parallelFor(shape.images * shape.height, rows_.grain(),
                                         [&](std::int64_t begin, std::int64_t end) {
                                           rows_.compute(operands, streams, begin, end);
@@ -272,6 +254,13 @@ UpsamplingRows::UpsamplingRows(const UpsamplingProblem& problem)
 void UpsamplingRows::compute(const Operands& operands, bool streams, std::int64_t begin,
                              std::int64_t end) const {
   HWY_DYNAMIC_DISPATCH(upsampleRows)(problem_, layout_, operands, streams, begin, end);
+}
+
+bool UpsamplingRows::stream(std::int64_t bytesMoved) const {
+  const TensorShape& destination = problem_.destination;
+  const bool areAdjacent = destination.rowStride == destination.width * destination.channels;
+  return layout_.groups.taps > 0 && areAdjacent ? writesPastCaches(bytesMoved)
+                                                : writesRowsPastCaches(bytesMoved, destination);
 }
 
 std::int64_t UpsamplingRows::grain() const {

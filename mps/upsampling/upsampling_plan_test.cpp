@@ -262,6 +262,24 @@ TEST(UpsamplingPlanChoice, PastTheCaches) {
   EXPECT_TRUE(comparison.passed()) << comparison.report;
 }
 
+/// Their rows begin amid cache lines, which threads share.
+TEST(UpsamplingPlanChoice, ShortPixelsPastTheCaches) {
+  const StreamedFrom always(0);
+  for (const UpsamplingCase& upsampling : upsamplingCases()) {
+    if (upsampling.geometry.channels > UpsamplingGroups::mostChannels) continue;
+    for (const auto format : {Float32, Float16})
+      for (const UpsamplingProblem& problem :
+           {upsampling.forward(format, format), upsampling.gradient(format, format)}) {
+        SCOPED_TRACE(upsampling.name + ": " + problem.describe());
+        Call call(problem, Values::Random);
+        call.execute(*preparePlan(upsamplingImplementationsCpu(), problem).plan);
+        const Comparison comparison =
+            compare(call.expected(), call.found(), format, Tier::Bounded, expectedZeros(upsampling));
+        EXPECT_TRUE(comparison.passed()) << comparison.report;
+      }
+  }
+}
+
 TEST(UpsamplingPlanChoice, VectorsComeFirst) {
   for (const UpsamplingCase& stepped : steppedCases())
     EXPECT_EQ(preparePlan(upsamplingImplementationsCpu(), stepped.forward(Float16, Float32)).implementation,

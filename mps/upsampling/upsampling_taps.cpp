@@ -1,6 +1,7 @@
 #include "mps/upsampling/upsampling_taps.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "mps/upsampling/upsampling_samples.hpp"
@@ -48,10 +49,11 @@ std::int64_t largestSpan(const UpsamplingTaps& taps, std::int64_t positions) {
   return largest;
 }
 
-/// Writes what a tap of a group reads: for each lane the input element, or -1, beside its weight.
-class GroupTap {
- public:
-  explicit GroupTap(std::size_t lanes) : elements(lanes, -1), weights(lanes) {}
+/// What the elements of a group, a vector of a tile, read.
+struct Group {
+  std::vector<std::int64_t> elements;  ///< for tap 0 of each lane; -1: no tap
+  std::vector<float> weights;          ///< for each lane of each tap
+  bool isFull = true;
 
   [[nodiscard]] std::int64_t first() const {
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
@@ -63,55 +65,82 @@ class GroupTap {
   [[nodiscard]] std::int64_t span() const {
     return std::max<std::int64_t>(*std::max_element(elements.begin(), elements.end()) + 1 - first(), 1);
   }
-
-  std::vector<std::int64_t> elements;
-  std::vector<float> weights;
 };
+
+/// @param begin element of the destination row
+Group groupOf(const UpsamplingTaps& columns, const UpsamplingTile& tile, std::int64_t channels,
+              std::int64_t begin, const UpsamplingGroups& groups) {
+  Group group{std::vector<std::int64_t>(groups.lanes, -1), std::vector<float>(groups.taps * groups.lanes)};
+  for (std::size_t lane = 0; lane < groups.lanes; ++lane) {
+    const std::int64_t element = begin + static_cast<std::int64_t>(lane);
+    const std::int64_t x = element / channels;
+    if (x >= tile.end) break;
+    const UpsamplingTap* const taps = columns.begin(x);
+    const UpsamplingTap* const end = columns.end(x);
+    if (end - taps < static_cast<std::ptrdiff_t>(groups.taps)) group.isFull = false;
+    if (taps == end) continue;
+    group.elements[lane] = (taps->input - tile.inputBegin) * channels + element % channels;
+    for (const UpsamplingTap* tap = taps; tap != end; ++tap)
+      group.weights[static_cast<std::size_t>(tap->input - taps->input) * groups.lanes + lane] = tap->weight;
+  }
+  return group;
+}
+
+/// @param span elements that a tap reads  @param taps elements from the first tap's to the last one's
+UpsamplingLookup lookupOf(std::int64_t span, std::int64_t taps, std::int64_t lanes) {
+  if (span + taps <= lanes) return UpsamplingLookup::OneVectorForAllTaps;
+  if (span <= lanes) return UpsamplingLookup::OneVector;
+  if (span <= 2 * lanes && span + taps <= 3 * lanes) return UpsamplingLookup::ThreeVectorsForAllTaps;
+  if (span <= 2 * lanes) return UpsamplingLookup::TwoVectors;
+  return span <= 4 * lanes ? UpsamplingLookup::FourVectors : UpsamplingLookup::Elements;
+}
+
+std::int64_t vectorsOf(UpsamplingLookup lookup) {
+  switch (lookup) {
+    case UpsamplingLookup::OneVectorForAllTaps:
+    case UpsamplingLookup::OneVector:
+      return 1;
+    case UpsamplingLookup::TwoVectors:
+      return 2;
+    case UpsamplingLookup::ThreeVectorsForAllTaps:
+      return 3;
+    case UpsamplingLookup::FourVectors:
+      return 4;
+    case UpsamplingLookup::Elements:
+      break;
+  }
+  return 0;
+}
 
 UpsamplingGroups groupsOf(const UpsamplingTaps& columns, const std::vector<UpsamplingTile>& tiles,
                           const TensorShape& destination, std::size_t lanes) {
   UpsamplingGroups groups;
   const std::int64_t channels = destination.channels;
-  std::size_t most = 1;
-  for (std::int64_t x = 0; x < destination.width; ++x)
-    most = std::max<std::size_t>(most, static_cast<std::size_t>(columns.end(x) - columns.begin(x)));
-  if (channels > UpsamplingGroups::mostChannels || most > UpsamplingGroups::mostTaps ||
-      destination.pixelStride != channels)
-    return groups;
+  const std::int64_t taps = largestSpan(columns, destination.width);
+  if (taps > UpsamplingGroups::mostTaps) return groups;
   groups.lanes = lanes;
-  groups.taps = most;
-  std::vector<GroupTap> all;
+  groups.taps = static_cast<std::size_t>(taps);
   std::int64_t span = 1;
+  std::int64_t last =
+      -UpsamplingLayout::capacity;  // element that a group begins with, counted from the tile's end
   for (const UpsamplingTile& tile : tiles) {
-    groups.ofTile.push_back(all.size() / groups.taps);
+    groups.ofTile.push_back(groups.first.size());
     for (std::int64_t e = tile.begin * channels; e < tile.end * channels;
-         e += static_cast<std::int64_t>(lanes))
-      for (std::size_t k = 0; k < groups.taps; ++k) {
-        GroupTap& tap = all.emplace_back(lanes);
-        for (std::size_t lane = 0; lane < lanes; ++lane) {
-          const std::int64_t element = e + static_cast<std::int64_t>(lane);
-          const std::int64_t x = element / channels;
-          if (x >= tile.end) break;
-          if (columns.end(x) - columns.begin(x) <= static_cast<std::ptrdiff_t>(k)) {
-            groups.hasFewerTaps = true;
-            continue;
-          }
-          const UpsamplingTap& column = columns.begin(x)[k];
-          tap.elements[lane] = (column.input - tile.inputBegin) * channels + element % channels;
-          tap.weights[lane] = column.weight;
-        }
-        span = std::max(span, tap.span());
-      }
+         e += static_cast<std::int64_t>(lanes)) {
+      const Group group = groupOf(columns, tile, channels, e, groups);
+      const std::int64_t first = group.first();
+      span = std::max(span, group.span());
+      last = std::max(last, first - (tile.inputEnd - tile.inputBegin) * channels);
+      groups.first.push_back(static_cast<std::int32_t>(first));
+      groups.isFull.push_back(group.isFull);
+      for (const std::int64_t element : group.elements)
+        groups.indices.push_back(element < 0 ? 0 : static_cast<std::int32_t>(element - first));
+      groups.weights.insert(groups.weights.end(), group.weights.begin(), group.weights.end());
+    }
   }
-  const auto vectors = (static_cast<std::size_t>(span) + lanes - 1) / lanes;
-  groups.vectors = vectors <= UpsamplingGroups::mostVectors ? vectors : 0;
-  for (const GroupTap& tap : all) {
-    const std::int64_t first = tap.first();
-    groups.first.push_back(static_cast<std::int32_t>(first));
-    for (const std::int64_t element : tap.elements)
-      groups.indices.push_back(element < 0 ? 0 : static_cast<std::int32_t>(element - first));
-    groups.weights.insert(groups.weights.end(), tap.weights.begin(), tap.weights.end());
-  }
+  groups.lookup = lookupOf(span, (taps - 1) * channels, static_cast<std::int64_t>(lanes));
+  const std::int64_t reach = last + vectorsOf(groups.lookup) * static_cast<std::int64_t>(lanes);
+  groups.room = (taps - 1) * channels + std::max<std::int64_t>(0, reach);
   return groups;
 }
 
@@ -165,6 +194,51 @@ UpsamplingTaps upsamplingColumnTaps(const UpsamplingProblem& problem) {
   return {problem, problem.x, problem.input.width, problem.destination.width};
 }
 
+namespace {
+
+/// Whether each destination row is one input row.
+bool copiesRows(const UpsamplingTaps& rows, std::int64_t height) {
+  for (std::int64_t y = 0; y < height; ++y)
+    if (rows.end(y) - rows.begin(y) != 1 || rows.begin(y)->weight != 1) return false;
+  return true;
+}
+
+/// Destination rows whose input rows are summed one after the other. More of them at once are read faster than they come.
+std::int64_t rowsReadAtOnce(const UpsamplingProblem& problem) {
+  constexpr std::int64_t mostBytes = 3072;
+  const std::int64_t bytes = problem.input.height * problem.input.width * problem.input.channels *
+                             static_cast<std::int64_t>(bytesPerChannel(problem.input.format)) /
+                             std::max<std::int64_t>(1, problem.destination.height);
+  return std::clamp<std::int64_t>(mostBytes / std::max<std::int64_t>(1, bytes), 1,
+                                  UpsamplingLayout::mostRowsAtOnce);
+}
+
+std::int64_t powerOfTwo(std::int64_t least) {
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(least)));
+}
+
+/// Sets what is about pixels that do not fill a vector. @param slots that hold a destination row's input rows
+void packRows(UpsamplingLayout& layout, const UpsamplingProblem& problem, std::int64_t slots) {
+  const TensorShape& destination = problem.destination;
+  const bool isColumnsFirst = layout.slots > 0;
+  const std::int64_t most = isColumnsFirst ? UpsamplingLayout::mostRowsAtOnce : rowsReadAtOnce(problem);
+  std::int64_t length = 0;
+  for (const UpsamplingTile& tile : layout.tiles)
+    length = std::max(length, isColumnsFirst ? tile.end - tile.begin : tile.inputEnd - tile.inputBegin);
+  length = length * destination.channels + (isColumnsFirst ? 0 : layout.groups.room);
+  layout.slotStride = (length + kLargestVector - 1) / kLargestVector * kLargestVector;
+  const std::int64_t several = isColumnsFirst ? powerOfTwo(slots + most - 1) : most;
+  if (layout.tiles.size() == 1 && destination.rowStride == destination.width * destination.channels &&
+      destination.rowStride * most <= UpsamplingLayout::capacity && several <= UpsamplingLayout::mostSlots &&
+      several * layout.slotStride <= UpsamplingLayout::capacity)
+    layout.rowsAtOnce = most;
+  if (!isColumnsFirst) return;
+  layout.slots = layout.rowsAtOnce > 1 ? several : powerOfTwo(slots);
+  layout.copiesRows = copiesRows(layout.rows, destination.height);
+}
+
+}  // namespace
+
 UpsamplingLayout upsamplingLayout(const UpsamplingProblem& problem, std::size_t lanes) {
   UpsamplingLayout layout;
   layout.rows = upsamplingRowTaps(problem);
@@ -176,14 +250,19 @@ UpsamplingLayout upsamplingLayout(const UpsamplingProblem& problem, std::size_t 
   layout.channelStep =
       channels * widest <= capacity ? channels : capacity / widest / kLargestVector * kLargestVector;
   if (layout.channelStep == 0) return layout;
+  const bool areShort = channels <= UpsamplingGroups::mostChannels && destination.pixelStride == channels;
   const std::int64_t slots = largestSpan(layout.rows, destination.height);
-  const std::int64_t mostResults = UpsamplingLayout::slotLength(slots) / channels;
+  const std::int64_t mostResults =
+      UpsamplingLayout::slotLength(areShort ? powerOfTwo(slots) : slots) / channels;
   if (problem.input.height < destination.height && slots <= UpsamplingLayout::mostSlots && mostResults > 0 &&
       layout.channelStep == channels && destination.pixelStride == channels)
     layout.slots = slots;
   layout.tiles = tilesOf(layout.columns, destination.width, capacity / layout.channelStep,
-                         layout.slots > 0 ? mostResults : destination.width);
-  layout.groups = groupsOf(layout.columns, layout.tiles, destination, lanes);
+                         layout.slots > 0 ? mostResults
+                         : areShort       ? capacity / channels
+                                          : destination.width);
+  if (areShort) layout.groups = groupsOf(layout.columns, layout.tiles, destination, lanes);
+  if (layout.groups.taps > 0) packRows(layout, problem, slots);
   return layout;
 }
 

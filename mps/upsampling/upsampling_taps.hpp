@@ -53,28 +53,35 @@ struct UpsamplingTile {
   std::int64_t inputEnd = 0;
 };
 
-/// The elements of a destination row in groups of a vector, and for each tap of a group the elements of the rows' sum that
-/// it reads: for pixels that do not fill a vector. A tile begins with a group of its own.
+/// How a tap of a group finds its elements, all of them of one kind: in vectors, or one by one.
+enum class UpsamplingLookup : std::uint8_t {
+  OneVectorForAllTaps,
+  ThreeVectorsForAllTaps,
+  OneVector,
+  TwoVectors,
+  FourVectors,
+  Elements
+};
+
+/// The elements of a destination row in groups of a vector, for pixels that do not fill one. Tap k of a group reads, k
+/// pixels behind what tap 0 reads, an input element for each lane. A tile begins with a group of its own.
 struct UpsamplingGroups {
   /// More channels are vectors of their own.
   static constexpr std::int64_t mostChannels = 15;
   /// More taps would be large tables for few elements.
-  static constexpr std::size_t mostTaps = 16;
-  /// More are gathered element by element.
-  static constexpr std::size_t mostVectors = 4;
-  /// A group may read so many elements behind the tile's last one.
-  static constexpr std::size_t padding = mostVectors * 16;
+  static constexpr std::int64_t mostTaps = 16;
+  /// Bounds `room`.
+  static constexpr std::int64_t mostRoom = mostTaps * mostChannels + 4 * 16;
 
-  std::size_t taps = 0;  ///< of each element; 0: not used
+  std::size_t taps = 0;  ///< 0: not used
   std::size_t lanes = 0;
-  /// Vectors from `first` on that hold all that a tap of a group reads; 0: more than mostVectors.
-  std::size_t vectors = 0;
-  bool hasFewerTaps = false;        ///< some elements, whose other taps have weight 0
-  std::vector<std::size_t> ofTile;  ///< its first group
-  std::vector<std::int32_t>
-      first;  ///< for each tap of each group, counted from the tile's first input element
-  std::vector<std::int32_t> indices;  ///< for each lane of each tap of each group, counted from `first`
-  std::vector<float> weights;
+  UpsamplingLookup lookup = UpsamplingLookup::Elements;
+  std::int64_t room = 0;              ///< so many elements behind a tile's last one are read
+  std::vector<std::size_t> ofTile;    ///< its first group
+  std::vector<std::uint8_t> isFull;   ///< for each group: each of its elements has all taps
+  std::vector<std::int32_t> first;    ///< element for tap 0 of each group, counted from the tile's first one
+  std::vector<std::int32_t> indices;  ///< for each lane of each group, counted from `first`
+  std::vector<float> weights;         ///< for each lane of each tap of each group; 0: no tap
 };
 
 /// What the vector kernel works on at a time: a tile of destination columns, some of its channels. The fewer rows are
@@ -87,6 +94,8 @@ struct UpsamplingLayout {
   static constexpr std::int64_t capacity = 8192;
   /// More rows are summed first.
   static constexpr std::int64_t mostSlots = 8;
+  /// Rows whose columns are summed together where there is room for them: what is looked up for one counts for all.
+  static constexpr std::int64_t mostRowsAtOnce = 4;
   /// Elements of one of so many rows; a multiple of a vector.
   static constexpr std::int64_t slotLength(std::int64_t slots) { return capacity / slots / 16 * 16; }
 
@@ -95,7 +104,10 @@ struct UpsamplingLayout {
   std::vector<UpsamplingTile> tiles;
   UpsamplingGroups groups;
   std::int64_t channelStep = 0;  ///< 0: a single pixel needs too many columns
-  std::int64_t slots = 0;        ///< 0: rows first
+  std::int64_t slots = 0;        ///< 0: rows first; with groups a power of two
+  std::int64_t slotStride = 0;   ///< with groups: elements from a row between the two to the next one
+  std::int64_t rowsAtOnce = 1;   ///< more than 1 in a single tile, with adjacent destination rows
+  bool copiesRows = false;       ///< columns first: each destination row is an input row's columns
 };
 /// @param lanes of a vector
 UpsamplingLayout upsamplingLayout(const UpsamplingProblem& problem, std::size_t lanes);

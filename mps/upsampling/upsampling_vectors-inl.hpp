@@ -39,7 +39,6 @@ struct TappedRuns {
 struct UpsamplingStores {
   bool accumulates = false;
   bool streams = false;
-  bool hasRoom = false;  ///< for whole vectors, whose last elements nobody reads
 
   template <class D, class T, class V = hn::Vec<D>>
   HWY_INLINE void operator()(D d, AllLanes, V value, T* to) const {
@@ -56,10 +55,25 @@ struct UpsamplingStores {
   }
 };
 
+/// To working memory.
+struct OrdinaryStores {
+  static constexpr bool accumulates = false;
+  static constexpr bool streams = false;
+
+  template <class D, class T, class V = hn::Vec<D>>
+  HWY_INLINE void operator()(D d, AllLanes, V value, T* to) const {
+    storeFloats(d, value, to);
+  }
+  template <class D, class T, class V = hn::Vec<D>>
+  HWY_INLINE void operator()(D d, FirstLanes lanes, V value, T* to) const {
+    storeFloats(d, value, to, lanes.count);
+  }
+};
+
 /// The weighted sum of a vector of each run, from element i on.
-template <class T, class U, class Load>
-HWY_INLINE void sumVector(const TappedRuns<T>& runs, std::size_t i, Load&& load,
-                          const UpsamplingStores& store, auto lanes, U* to) {
+template <class T, class U, class Load, class Stores>
+HWY_INLINE void sumVector(const TappedRuns<T>& runs, std::size_t i, Load&& load, const Stores& store,
+                          auto lanes, U* to) {
   const hn::ScalableTag<float> d;
   auto sum = hn::Mul(load(runs.at(0) + i), hn::Set(d, runs.taps[0].weight));
   for (std::size_t k = 1; k < runs.count; ++k)
@@ -68,9 +82,8 @@ HWY_INLINE void sumVector(const TappedRuns<T>& runs, std::size_t i, Load&& load,
 }
 
 /// The same of four vectors: what is done for each tap pays for all.
-template <class T, class U>
-HWY_INLINE void sumFourVectors(const TappedRuns<T>& runs, std::size_t i, const UpsamplingStores& store,
-                               U* to) {
+template <class T, class U, class Stores>
+HWY_INLINE void sumFourVectors(const TappedRuns<T>& runs, std::size_t i, const Stores& store, U* to) {
   const hn::ScalableTag<float> d;
   const std::size_t step = hn::Lanes(d);
   const T* from = runs.at(0) + i;
@@ -94,13 +107,13 @@ HWY_INLINE void sumFourVectors(const TappedRuns<T>& runs, std::size_t i, const U
 }
 
 /// to[i] = the weighted sum of runs[...][i]; 0 without taps.
-template <class T, class U>
-void sumRuns(const TappedRuns<T>& runs, std::size_t length, const UpsamplingStores& store, U* to) {
+template <class T, class U, class Stores>
+void sumRuns(const TappedRuns<T>& runs, std::size_t length, const Stores& store, U* to) {
   const hn::ScalableTag<float> d;
   const std::size_t lanes = hn::Lanes(d);
   // Copies of their own, which no store can change.
   const TappedRuns<T> own = runs;
-  const UpsamplingStores ownStore = store;
+  const Stores ownStore = store;
   if (own.count == 0) {
     forVectors(d, length, [&](std::size_t i, auto some) { ownStore(d, some, hn::Zero(d), to + i); });
     return;
@@ -119,76 +132,6 @@ void sumRuns(const TappedRuns<T>& runs, std::size_t length, const UpsamplingStor
   const std::size_t rest = length - i;
   const auto part = [&](const T* from) HWY_ATTR { return loadFloats(d, from, rest); };
   sumVector(own, i, part, ownStore, FirstLanes{rest}, to);
-}
-
-/// Lane i: element indices[i] of those from `from` on, which `vectors` vectors hold. 0: any number.
-template <std::size_t vectors, class D, class T>
-HWY_INLINE hn::Vec<D> lookUp(D d, const T* from, const std::int32_t* indices) {
-  const hn::RebindToSigned<D> di;
-  const auto index = hn::LoadU(di, indices);
-  if constexpr (vectors == 0) {
-    return hn::GatherIndex(d, from, index);
-  } else if constexpr (vectors == 1) {
-    return hn::TableLookupLanes(loadFloats(d, from), hn::IndicesFromVec(d, index));
-  } else {
-    const auto lanes = static_cast<std::int32_t>(hn::Lanes(d));
-    const auto inVector = hn::IndicesFromVec(d, hn::And(index, hn::Set(di, lanes - 1)));
-    auto found = hn::TableLookupLanes(loadFloats(d, from), inVector);
-    for (std::int32_t v = 1; v < static_cast<std::int32_t>(vectors); ++v) {
-      const auto isBehind = hn::RebindMask(d, hn::Gt(index, hn::Set(di, v * lanes - 1)));
-      found =
-          hn::IfThenElse(isBehind, hn::TableLookupLanes(loadFloats(d, from + v * lanes), inVector), found);
-    }
-    return found;
-  }
-}
-
-/// The elements of a tile. A tap of weight 0 is none, whatever its value.
-template <std::size_t vectors, bool hasFewerTaps, class T, class U>
-void sumGroupsOf(const UpsamplingGroups& groups, std::size_t group, std::size_t length, const T* from,
-                 const UpsamplingStores& store, U* to) {
-  const hn::ScalableTag<float> d;
-  const std::size_t step = hn::Lanes(d);
-  // Copies of their own, which no store can change.
-  const UpsamplingStores ownStore = store;
-  if (ownStore.hasRoom) length = (length + step - 1) / step * step;
-  const std::size_t taps = groups.taps;
-  const std::int32_t* first = groups.first.data() + group * taps;
-  const std::int32_t* indices = groups.indices.data() + group * taps * step;
-  const float* weights = groups.weights.data() + group * taps * step;
-  forVectors(d, length, [&](std::size_t i, auto lanes) {
-    auto sum = hn::Zero(d);
-    for (std::size_t k = 0; k < taps; ++k) {
-      const auto weight = hn::LoadU(d, weights);
-      auto value = lookUp<vectors>(d, from + *first, indices);
-      if constexpr (hasFewerTaps) value = hn::IfThenElseZero(hn::Ne(weight, hn::Zero(d)), value);
-      sum = k == 0 ? hn::Mul(value, weight) : hn::MulAdd(value, weight, sum);
-      ++first;
-      indices += step;
-      weights += step;
-    }
-    ownStore(d, lanes, sum, to + i);
-  });
-}
-
-/// @param group the tile's first  @param length of the tile
-/// @param from the tile's first input element; UpsamplingGroups::padding more than the tile has may be read. Of elements
-///        other than float32 groups.vectors must not be 0.
-template <class T, class U>
-void sumGroups(const UpsamplingGroups& groups, std::size_t group, std::size_t length, const T* from,
-               const UpsamplingStores& store, U* to) {
-  const auto sum = [&](auto vectors) {
-    if (groups.hasFewerTaps)
-      sumGroupsOf<vectors(), true>(groups, group, length, from, store, to);
-    else
-      sumGroupsOf<vectors(), false>(groups, group, length, from, store, to);
-  };
-  static_assert(UpsamplingGroups::mostVectors == 4);
-  if (groups.vectors == 1) return sum(std::integral_constant<std::size_t, 1>());
-  if (groups.vectors == 2) return sum(std::integral_constant<std::size_t, 2>());
-  if (groups.vectors == 3) return sum(std::integral_constant<std::size_t, 3>());
-  if (groups.vectors == 4) return sum(std::integral_constant<std::size_t, 4>());
-  if constexpr (std::is_same_v<T, float>) sum(std::integral_constant<std::size_t, 0>());
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE
