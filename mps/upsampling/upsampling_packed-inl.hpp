@@ -202,51 +202,72 @@ class PackedRows {
   template <class T, class U>
   void sumColumnsFirst(std::int64_t n, std::int64_t begin, std::int64_t end, std::size_t tileNumber,
                        const T* input, U* destination) {
-    constexpr bool hasVectors = std::is_same_v<U, float> || std::is_same_v<U, Float16>;
-    if constexpr (hasVectors) {
+    if constexpr (std::is_same_v<U, float> || std::is_same_v<U, Float16>)
       if (layout_.copiesRows)
-        return forSlots(
-            n, begin, end, tileNumber, input, destination, reinterpret_cast<U*>(sums_),
-            [&](const TappedRuns<U>& slots, std::size_t length, U* to) HWY_ATTR
-            __attribute__((always_inline)) { copySlot(slots.at(0), length, to); });
-    }
-    forSlots(
-        n, begin, end, tileNumber, input, destination, sums_,
-        [&](const TappedRuns<float>& slots, std::size_t length, U* to) HWY_ATTR
-        __attribute__((always_inline)) { sumSlots(slots, length, to); });
+        return forSlots<true>(n, begin, end, tileNumber, input, destination, reinterpret_cast<U*>(sums_));
+    forSlots<false>(n, begin, end, tileNumber, input, destination, sums_);
   }
 
-  /// Calls sum(slots, length, to) for each destination row; slots hold the columns of input rows by turns.
-  template <class T, class U, class Slot, class Sum>
+  /// Slots hold the columns of input rows by turns.
+  template <bool copies, class T, class U, class Slot>
   HWY_INLINE void forSlots(std::int64_t n, std::int64_t begin, std::int64_t end, std::size_t tileNumber,
-                           const T* input, U* destination, Slot* slots, Sum&& sum) {
+                           const T* input, U* destination, Slot* slots) {
     const UpsamplingTile& tile = layout_.tiles[tileNumber];
     const std::int64_t length = (tile.end - tile.begin) * problem_.destination.channels;
-    const std::int64_t slotStride = layout_.slotStride;
+    const auto count = static_cast<std::size_t>(length);
     const std::int64_t inputRows = lastRow(begin, end) + 1;
     std::int64_t rowOfSlot[UpsamplingLayout::mostSlots];
     std::fill(std::begin(rowOfSlot), std::end(rowOfSlot), -1);
-    U* to = destination + problem_.destination.offset(n, begin, tile.begin, 0);
-    for (std::int64_t y = begin; y < end; ++y, to += problem_.destination.rowStride) {
-      UpsamplingTap taps[UpsamplingLayout::mostSlots];  // of slots
-      std::size_t count = 0;
+    const auto fill = [&](std::int64_t i) HWY_ATTR {
+      const std::int64_t first = i & (layout_.slots - 1);
+      const std::int64_t rows = std::min({layout_.rowsAtOnce, inputRows - i, layout_.slots - first});
+      fillSlots(tileNumber, length, rows, input, problem_.input.offset(n, i, tile.inputBegin, 0),
+                PackedRun<Slot>{slots + first * layout_.slotStride, layout_.slotStride});
+      for (std::int64_t r = 0; r < rows; ++r) rowOfSlot[first + r] = i + r;
+    };
+    const auto tapped = [&](std::int64_t y, UpsamplingTap* taps) HWY_ATTR {
+      std::size_t tap = 0;
       for (const UpsamplingTap* row = layout_.rows.begin(y); row != layout_.rows.end(y); ++row) {
         const std::int64_t slot = row->input & (layout_.slots - 1);
-        taps[count++] = {slot, row->weight};
-        if (rowOfSlot[slot] == row->input) continue;
-        for (std::int64_t i = row->input; i < std::min(row->input + layout_.rowsAtOnce, inputRows);) {
-          const std::int64_t first = i & (layout_.slots - 1);
-          const std::int64_t rows =
-              std::min({row->input + layout_.rowsAtOnce, inputRows, i + layout_.slots - first}) - i;
-          fillSlots(tileNumber, length, rows, input, problem_.input.offset(n, i, tile.inputBegin, 0),
-                    PackedRun<Slot>{slots + first * slotStride, slotStride});
-          for (std::int64_t r = 0; r < rows; ++r) rowOfSlot[first + r] = i + r;
-          i += rows;
-        }
+        taps[tap++] = {slot, row->weight};
+        if (rowOfSlot[slot] != row->input) fill(row->input);
       }
-      sum(TappedRuns<Slot>{taps, count, slots, 0, slotStride}, static_cast<std::size_t>(length),
-          staged_.place(to, length));
+      return TappedRuns<Slot>{taps, tap, slots, 0, layout_.slotStride};
+    };
+    U* to = destination + problem_.destination.offset(n, begin, tile.begin, 0);
+    for (std::int64_t y = begin; y < end;) {
+      UpsamplingTap taps[UpsamplingLayout::mostSlots];
+      const TappedRuns<Slot> own = tapped(y, taps);
+      const bool areTwo = y + 1 < end && areJoined<copies>(y);
+      U* const place = staged_.place(to, areTwo ? 2 * length : length);
+      if (areTwo) {
+        UpsamplingTap nextTaps[UpsamplingLayout::mostSlots];
+        const TappedRuns<Slot> next = tapped(y + 1, nextTaps);
+        if constexpr (copies)
+          copySlotTwice(own.at(0), count, place);
+        else
+          sumSlotsTwice(own, next, count, place);
+      } else if constexpr (copies) {
+        copySlot(own.at(0), count, place);
+      } else {
+        sumSlots(own, count, place);
+      }
+      y += areTwo ? 2 : 1;
+      to += (areTwo ? 2 : 1) * problem_.destination.rowStride;
     }
+  }
+
+  /// Whether destination row y and the next one, adjacent, are sums of one or two rows of which the first is the same,
+  /// and the second where both have one.
+  template <bool copies>
+  [[nodiscard]] HWY_INLINE bool areJoined(std::int64_t y) const {
+    const UpsamplingTap* const own = layout_.rows.begin(y);
+    const UpsamplingTap* const next = layout_.rows.begin(y + 1);
+    const std::ptrdiff_t count = layout_.rows.end(y) - own;
+    const std::ptrdiff_t nextCount = layout_.rows.end(y + 1) - next;
+    if (layout_.rowsAtOnce == 1 || count == 0 || nextCount != (copies ? 1 : 2) || count > nextCount)
+      return false;
+    return own[0].input == next[0].input && (count < 2 || own[1].input == next[1].input);
   }
 
   /// The largest input row that destination rows are sums of; -1: none.
@@ -305,6 +326,40 @@ class PackedRows {
     auto* const bytes = reinterpret_cast<std::uint8_t*>(to);
     for (std::size_t i = 0; i < length * sizeof(U); i += hn::Lanes(d))
       hn::StoreU(hn::LoadU(d, from + i), d, bytes + i);
+  }
+
+  template <class U>
+  static HWY_INLINE void copySlotTwice(const U* slot, std::size_t length, U* to) {
+    copySlot(slot, length, to);
+    copySlot(slot, length, to + length);
+  }
+
+  /// Two adjacent rows: areJoined.
+  template <class U>
+  HWY_INLINE void sumSlotsTwice(const TappedRuns<float>& own, const TappedRuns<float>& next,
+                                std::size_t length, U* to) {
+    const hn::ScalableTag<float> d;
+    const float* const first = next.at(0);
+    const float* const second = next.at(1);
+    const auto firstWeight = hn::Set(d, own.taps[0].weight);
+    const auto secondWeight = hn::Set(d, own.count > 1 ? own.taps[1].weight : 0.0F);
+    const auto nextFirstWeight = hn::Set(d, next.taps[0].weight);
+    const auto nextSecondWeight = hn::Set(d, next.taps[1].weight);
+    const auto sum = [&](auto hasSecond) HWY_ATTR __attribute__((always_inline)) {
+      forVectors(
+          d, length, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+            const auto a = hn::LoadU(d, first + i);
+            const auto b = hn::LoadU(d, second + i);
+            auto value = hn::Mul(a, firstWeight);
+            if constexpr (hasSecond()) value = hn::MulAdd(b, secondWeight, value);
+            OrdinaryStores()(d, lanes, value, to + i);
+            storeFloats(d, hn::MulAdd(b, nextSecondWeight, hn::Mul(a, nextFirstWeight)), to + length + i);
+          });
+    };
+    if (own.count > 1)
+      sum(std::true_type());
+    else
+      sum(std::false_type());
   }
 
   /// The sum of slots; they and `to` have room for whole vectors.
