@@ -1,3 +1,9 @@
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
 #include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/batch_normalization/batch_normalization_cases_setting.hpp"
 #include "mps/batch_normalization/batch_normalization_fixed_source.hpp"
@@ -35,13 +41,26 @@ bool isExact(Operation operation, const NNNeuronDescriptor& neuron) {
   return operation != Operation::Statistics && isLine;
 }
 
+enum class Sources : std::uint8_t {
+  Finite,
+  NotANumber,  ///< one in every fourth channel, whose sums it is then
+};
+
+void insertNotANumbers(TestTensor& source, std::int64_t channels) {
+  std::vector<double> values = source.reference().values;
+  const std::size_t step = static_cast<std::size_t>(channels);
+  for (std::size_t c = 0; c < std::min(step, values.size()); c += 4) values[c] = std::nan("");
+  source.write(values);
+}
+
 void runPlan(ConformRun& run, const BatchNormalizationImplementation& implementation,
-             const BatchNormalizationProblem& problem, Tier tier, bool isAligned) {
+             const BatchNormalizationProblem& problem, Tier tier, bool isAligned, Sources sources) {
   const auto plan = run.prepare(implementation, problem);
   if (!plan) return;
   BatchNormalizationSetting setting(
       run.device(), problem, tier,
       [&](std::size_t count, RandomKind kind) { return run.values(count, kind); }, isAligned);
+  if (sources == Sources::NotANumber) insertNotANumbers(setting.source(), problem.source.channels);
   const auto judge = [&] {
     setting.judge([&](const ReferenceTensor& expected, TestTensor& found) {
       run.check(expected, found, Zeros::Expected);
@@ -176,9 +195,16 @@ void addPlanCases(std::vector<ConformCase>& cases, const BatchNormalizationImple
             tensors.problem(operation, item.neuron, formats.source, formats.result);
         problem.hasConstantStatistics = isConstant;
         if (isConstant && isSumOfGradients) problem.destination = tensors.shape(formats.result, 1);
-        for (const bool isAligned : {false, true})
-          cases.push_back({tensors.name + ": " + problem.describe(),
-                           [=](ConformRun& run) { runPlan(run, implementation, problem, tier, isAligned); }});
+        const bool sumsSource = operation == Operation::Statistics || (isSumOfGradients && !isConstant);
+        for (const Sources sources : {Sources::Finite, Sources::NotANumber})
+          for (const bool isAligned : {false, true}) {
+            if (sources == Sources::NotANumber &&
+                (!sumsSource || hasNeuron || tier == Tier::Exact || isUnorm(formats.source)))
+              continue;
+            cases.push_back({tensors.name + ": " + problem.describe(), [=](ConformRun& run) {
+                               runPlan(run, implementation, problem, tier, isAligned, sources);
+                             }});
+          }
       }
     }
 }
