@@ -383,42 +383,13 @@ HWY_INLINE void forShortSums(D d, Windows windows, std::size_t count, Value&& va
   for (; i < count; i += lanes) step(i, std::false_type());
 }
 
-template <PowerKind kind, class Windows>
-HWY_INLINE void normalizeShortWindows(const ChannelWindow& window, const Windows& windows, std::size_t count,
-                                      ConstFloatRun x, FloatRun y) {
-  const hn::ScalableTag<float> d;
-  using V = hn::Vec<decltype(d)>;
-  const NegativePower<kind, hn::ScalableTag<float>> powerOf(window.power);
+/// T of the vectors of a part, whole ones.
+template <class D, class Windows>
+HWY_INLINE void sumShortWindows(D d, const ChannelWindow& window, const Windows& windows, std::size_t count,
+                                ConstFloatRun x, float* t) {
+  using V = hn::Vec<D>;
   const V delta = hn::Set(d, window.delta);
   const V alphaShare = hn::Set(d, window.alphaShare);
-  V current = hn::Zero(d);
-  V next = hn::Zero(d);
-  forShortSums(
-      d, windows, count,
-      [&](std::size_t i, auto isWhole) HWY_ATTR __attribute__((always_inline)) {
-        current = next;
-        next = loadAt<isWhole>(d, x, i, count);
-        return hn::Mul(next, next);
-      },
-      [&](std::size_t i, auto isWhole, V sum) HWY_ATTR __attribute__((always_inline)) {
-        const V power = powerOf(d, hn::MulAdd(sum, alphaShare, delta));
-        storeAt<isWhole>(d, hn::Mul(current, power), y, i, count);
-      });
-}
-
-/// Three passes: of a chain of all instructions a processor overlaps few.
-template <PowerKind kind, class Windows>
-HWY_INLINE void normalizeShortWindowGradients(const ChannelWindow& window, const Windows& windows,
-                                              const Windows& seeing, std::size_t count, ConstFloatRun x,
-                                              ConstFloatRun dy, FloatRun dx) {
-  const hn::ScalableTag<float> d;
-  using V = hn::Vec<decltype(d)>;
-  const NegativePower<kind, hn::ScalableTag<float>> powerOf(window.power);
-  const V delta = hn::Set(d, window.delta);
-  const V alphaShare = hn::Set(d, window.alphaShare);
-  const V factor = hn::Set(d, window.factor);
-  alignas(64) float terms[Tiling::capacity];  // T, then dY X T^(-beta - 1)
-  alignas(64) float direct[Tiling::capacity];
   forShortSums(
       d, windows, count,
       [&](std::size_t i, auto isWhole) HWY_ATTR __attribute__((always_inline)) {
@@ -426,15 +397,69 @@ HWY_INLINE void normalizeShortWindowGradients(const ChannelWindow& window, const
         return hn::Mul(value, value);
       },
       [&](std::size_t i, auto /*isWhole*/, V sum) HWY_ATTR
-      __attribute__((always_inline)) { hn::Store(hn::MulAdd(sum, alphaShare, delta), d, terms + i); });
-  forVectors(
-      d, count, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-        const V t = hn::Load(d, terms + i);
+      __attribute__((always_inline)) { hn::Store(hn::MulAdd(sum, alphaShare, delta), d, t + i); });
+}
+
+/// Calls make(i, areWhole, X, T) for the vectors of a part: with the sums where the power is short, else from a pass of its
+/// own, because of a chain of all instructions a processor overlaps few.
+template <PowerKind kind, class D, class Windows, class Make>
+HWY_INLINE void forShortWindows(D d, const ChannelWindow& window, const Windows& windows, std::size_t count,
+                                ConstFloatRun x, Make&& make) {
+  using V = hn::Vec<D>;
+  if constexpr (kind == PowerKind::Logarithm || kind == PowerKind::Any) {
+    alignas(64) float t[Tiling::capacity];
+    sumShortWindows(d, window, windows, count, x, t);
+    std::size_t i = 0;
+    for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d))
+      make(i, std::true_type(), AllLanes{}.load(d, x + i), hn::Load(d, t + i));
+    if (i < count) make(i, std::false_type(), loadAt<false>(d, x, i, count), hn::Load(d, t + i));
+  } else {
+    const V delta = hn::Set(d, window.delta);
+    const V alphaShare = hn::Set(d, window.alphaShare);
+    V current = hn::Zero(d);
+    V next = hn::Zero(d);
+    forShortSums(
+        d, windows, count,
+        [&](std::size_t i, auto isWhole) HWY_ATTR __attribute__((always_inline)) {
+          current = next;
+          next = loadAt<isWhole>(d, x, i, count);
+          return hn::Mul(next, next);
+        },
+        [&](std::size_t i, auto isWhole, V sum) HWY_ATTR
+        __attribute__((always_inline)) { make(i, isWhole, current, hn::MulAdd(sum, alphaShare, delta)); });
+  }
+}
+
+template <PowerKind kind, class Windows>
+HWY_INLINE void normalizeShortWindows(const ChannelWindow& window, const Windows& windows, std::size_t count,
+                                      ConstFloatRun x, FloatRun y) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  const NegativePower<kind, hn::ScalableTag<float>> powerOf(window.power);
+  forShortWindows<kind>(
+      d, window, windows, count,
+      x, [&](std::size_t i, auto isWhole, V value, V t) HWY_ATTR __attribute__((always_inline)) {
+        storeAt<isWhole>(d, hn::Mul(value, powerOf(d, t)), y, i, count);
+      });
+}
+
+template <PowerKind kind, class Windows>
+HWY_INLINE void normalizeShortWindowGradients(const ChannelWindow& window, const Windows& windows,
+                                              const Windows& seeing, std::size_t count, ConstFloatRun x,
+                                              ConstFloatRun dy, FloatRun dx) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  const NegativePower<kind, hn::ScalableTag<float>> powerOf(window.power);
+  const V factor = hn::Set(d, window.factor);
+  alignas(64) float terms[Tiling::capacity];
+  alignas(64) float direct[Tiling::capacity];
+  forShortWindows<kind>(
+      d, window, windows, count,
+      x, [&](std::size_t i, auto isWhole, V value, V t) HWY_ATTR __attribute__((always_inline)) {
         const V power = powerOf(d, t);
-        const V gradient = lanes.load(d, dy + i);
-        const V product = hn::Mul(gradient, lanes.load(d, x + i));
+        const V gradient = loadAt<isWhole>(d, dy, i, count);
         hn::Store(hn::Mul(gradient, power), d, direct + i);
-        hn::Store(hn::Mul(product, powerOf.next(d, t, power)), d, terms + i);
+        hn::Store(hn::Mul(hn::Mul(gradient, value), powerOf.next(d, t, power)), d, terms + i);
       });
   forShortSums(
       d, seeing, count,
