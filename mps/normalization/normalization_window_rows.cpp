@@ -72,7 +72,7 @@ class WindowRows : private WindowSums {
     FloatRun to[WindowTiles::mostAtOnce];
     beginColumns(y, rows);
     for (std::int64_t k = 0; k < rows; ++k) {
-      x[k] = centers(y + k, atOnce_[k].center);
+      x[k] = centers(k);
       to[k] = target(y + k, atOnce_[k].target);
     }
     const auto p0 = hn::Set(d, constants_.p0);
@@ -139,7 +139,7 @@ class WindowRows : private WindowSums {
     const auto p0Share = hn::Set(d, constants_.p0Share);
     const auto factor = hn::Set(d, constants_.factor);
     const float* x[WindowTiles::mostAtOnce];
-    for (std::int64_t k = 0; k < rows; ++k) x[k] = centers(y + k, atOnce_[k].center);
+    for (std::int64_t k = 0; k < rows; ++k) x[k] = centers(k);
     ConstFloatRun gradients[WindowTiles::mostAtOnce];
     for (std::int64_t k = 0; k < rows; ++k) gradients[k] = gradientRow(y + k, count, atOnce_[k].target);
     forWindowBlocks(

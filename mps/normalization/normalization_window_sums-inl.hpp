@@ -71,6 +71,7 @@ class WindowSums : protected TileRows {
   };
   void beginWindows(const WindowRange& windows) {
     setWindows(windows);
+    pairOfRows_ = noPair;
     // Columns outside the source stay zero, or become what the edge is.
     for (const Row& row : atOnce_)
       for (float* const values : {row.moments.means, row.moments.squares})
@@ -86,9 +87,14 @@ class WindowSums : protected TileRows {
   /// Begins the sums over the columns of the windows of rows from y on.
   void beginColumns(std::int64_t y, std::int64_t rows) {
     atOnceCount_ = rows;
-    for (std::int64_t j = 0; j < kernelHeight_ + rows - 1; ++j)
-      rows_[j] = sourceRow(problem_.y.firstTap(y) + j);
+    const std::int64_t count = kernelHeight_ + rows - 1;
+    std::int64_t j = 0;
+    if (y == pairOfRows_ + 2) {  // all but the last two rows are those of the pair before
+      for (; j + 2 <= kernelHeight_; ++j) rows_[j] = rows_[j + 2];
+    }
+    for (; j < count; ++j) rows_[j] = sourceRow(problem_.y.firstTap(y) + j);
     if (rows == 1) rows_[kernelHeight_] = zeros_;
+    pairOfRows_ = rows == 2 ? y : noPair;
     summed_ = 0;
   }
 
@@ -187,11 +193,12 @@ class WindowSums : protected TileRows {
         });
   }
 
-  /// The source pixels that the windows of row y are centered at.
-  const float* centers(std::int64_t y, float* buffer) {
+  /// The source pixels that the windows of a row are centered at, the k-th of those that beginColumns() began.
+  const float* centers(std::int64_t k) {
+    float* const buffer = atOnce_[k].center;
     const std::int64_t first = problem_.x.offset + windows_.begin;
     const std::int64_t count = windows_.end - windows_.begin;
-    const float* const row = sourceRow(problem_.y.offset + y);
+    const float* const row = rows_[kernelHeight_ / 2 + k];
     if (row == zeros_) return zeros_;
     if (first >= read_.begin && first + count <= read_.end) return row + floats(first - read_.begin);
     const std::size_t channels = floats(1);
@@ -219,7 +226,10 @@ class WindowSums : protected TileRows {
   float* means_;             ///< likewise
 
  private:
+  static constexpr std::int64_t noPair = -3;  ///< nor is the next one a row
+
   const float* rows_[WindowTiles::mostKept];  ///< that are summed
+  std::int64_t pairOfRows_ = noPair;          ///< the first of two rows of windows that these are for
 };
 
 }  // namespace mps::detail::HWY_NAMESPACE
