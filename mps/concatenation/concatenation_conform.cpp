@@ -92,9 +92,9 @@ std::vector<ConformCase> casesOf(const ConcatenationImplementation& implementati
       problems.push_back(concatenation.pair(formats.source, formats.result));
     for (const ConcatenationProblem& problem : problems)
       for (const std::size_t firstElement : {std::size_t{0}, std::size_t{1}})
-        cases.push_back(
-            {std::string(concatenation.name),
-             [=](ConformRun& run) { runPlan(run, implementation, problem, tier, firstElement); }});
+        cases.push_back({std::string(concatenation.name), [=](ConformRun& run) {
+                           runPlan(run, implementation, problem, tier, firstElement);
+                         }});
   }
   for (const KernelBatch& batch : kernelBatches())
     for (const std::size_t channelAlignment : {std::size_t{1}, std::size_t{4}})
