@@ -362,6 +362,27 @@ TEST_F(CudaReplays, DoWhatTheCommandsSayNow) {
   EXPECT_EQ(launchCount(), 9U);
 }
 
+TEST_F(CudaReplays, BlocksThatWaitForEachOtherRunTogether) {
+  constexpr unsigned count = 100;
+  const auto values = buffer(1 + count);
+  for (std::int32_t step = 1; step <= 10; ++step) {
+    const auto commandBuffer = queue_->commandBuffer();
+    for (std::int32_t i = 0; i < 6; ++i) {
+      Command made = command([address = valuesOf(*values), step, i](mtl::Stream& stream) {
+        testing::addTogether(stream, address, count, step * (i + 1));
+      });
+      made.writes.push_back(values->memory());
+      commandBuffer->append(
+          withKey(std::move(made), static_cast<std::size_t>(i), static_cast<std::uint64_t>(step)));
+    }
+    run(commandBuffer);
+  }
+  Values expected(1 + count, 21 * 55);
+  expected[0] = 60 * count;
+  EXPECT_EQ(read(values), expected);
+  EXPECT_EQ(launchCount(), 9U);
+}
+
 TEST_F(CudaReplays, OfWorkThatCannotBeUpdatedAreRightAndFew) {
   const auto values = buffer(100);
   for (std::uint64_t step = 1; step <= 12; ++step) {

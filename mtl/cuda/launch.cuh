@@ -22,17 +22,43 @@ inline unsigned blocksFor(std::int64_t count, unsigned threads = kBlockThreads) 
   return static_cast<unsigned>(blocks);
 }
 
-/// Starts a kernel on a stream. @throws CudaError when it cannot be started.
+/// What launch() and launchTogether() do.
 template <class... Parameters, class... Arguments>
-void launch(mtl::Stream& stream, void (*kernel)(Parameters...), dim3 grid, dim3 block,
-            std::size_t sharedBytes, Arguments&&... arguments) {
+void launchBlocks(bool together, mtl::Stream& stream, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                  std::size_t sharedBytes, Arguments&&... arguments) {
   std::tuple<std::remove_cv_t<Parameters>...> values(std::forward<Arguments>(arguments)...);
   std::apply(
       [&](auto&... value) {
         void* pointers[] = {static_cast<void*>(&value)...};
-        asCuda(stream).launch(reinterpret_cast<const void*>(kernel), grid, block, pointers, sharedBytes);
+        asCuda(stream).launch(reinterpret_cast<const void*>(kernel), grid, block, pointers, sharedBytes,
+                              together);
       },
       values);
+}
+
+/// Starts a kernel on a stream. @throws CudaError when it cannot be started.
+template <class... Parameters, class... Arguments>
+void launch(mtl::Stream& stream, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+            std::size_t sharedBytes, Arguments&&... arguments) {
+  launchBlocks(false, stream, kernel, grid, block, sharedBytes, std::forward<Arguments>(arguments)...);
+}
+
+/// Starts a kernel whose blocks wait for each other: all of them run at the same time.
+/// @param grid of no more blocks than fit, see blocksOfMultiprocessor() @throws CudaError when it cannot be started.
+template <class... Parameters, class... Arguments>
+void launchTogether(mtl::Stream& stream, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                    std::size_t sharedBytes, Arguments&&... arguments) {
+  launchBlocks(true, stream, kernel, grid, block, sharedBytes, std::forward<Arguments>(arguments)...);
+}
+
+/// How many blocks of a kernel each multiprocessor of the current device has room for. @throws CudaError
+template <class... Parameters>
+int blocksOfMultiprocessor(void (*kernel)(Parameters...), unsigned threads, std::size_t sharedBytes) {
+  int blocks = 0;
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, reinterpret_cast<const void*>(kernel),
+                                                      static_cast<int>(threads), sharedBytes),
+        "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+  return blocks;
 }
 
 }  // namespace mtl::cuda

@@ -35,7 +35,8 @@ const CudnnHandle& Stream::cudnn() {
   return *cudnn_;
 }
 
-void Stream::launch(const void* kernel, dim3 grid, dim3 block, void** arguments, std::size_t sharedBytes) {
+void Stream::launch(const void* kernel, dim3 grid, dim3 block, void** arguments, std::size_t sharedBytes,
+                    bool together) {
   if (update_ != nullptr) {
     if (update_->nodes.empty()) throw Error("a captured command launches more kernels than before");
     cudaKernelNodeParams node{};
@@ -49,7 +50,11 @@ void Stream::launch(const void* kernel, dim3 grid, dim3 block, void** arguments,
     update_->nodes = update_->nodes.subspan(1);
     return;
   }
-  check(cudaLaunchKernel(kernel, grid, block, arguments, sharedBytes, handle_), "cudaLaunchKernel");
+  if (together)
+    check(cudaLaunchCooperativeKernel(kernel, grid, block, arguments, sharedBytes, handle_),
+          "cudaLaunchCooperativeKernel");
+  else
+    check(cudaLaunchKernel(kernel, grid, block, arguments, sharedBytes, handle_), "cudaLaunchKernel");
   if (nodes_ != nullptr) collectNodesOf(handle_, *nodes_);
 }
 

@@ -27,8 +27,10 @@ class Stream final : public mtl::Stream {
   void fill(std::byte* to, std::size_t bytes, std::uint8_t value) override;
   bool replay(std::span<Command> commands) override { return replays_.run(commands); }
 
-  /// Starts a kernel. @throws CudaError when it cannot be started.
-  void launch(const void* kernel, dim3 grid, dim3 block, void** arguments, std::size_t sharedBytes);
+  /// Starts a kernel. @param together whether its blocks wait for each other, so that all must run at the same time
+  /// @throws CudaError when it cannot be started.
+  void launch(const void* kernel, dim3 grid, dim3 block, void** arguments, std::size_t sharedBytes,
+              bool together = false);
 
   [[nodiscard]] cudaStream_t handle() const { return handle_; }
   /// cuDNN's handle that runs things on this stream, made by the first call. @throws Error when it cannot be made.

@@ -10,6 +10,14 @@ __global__ void addKernel(std::int32_t* values, std::int64_t count, std::int32_t
   if (i < count) values[i] += number;
 }
 
+__global__ void addTogetherKernel(std::int32_t* values, std::int32_t number) {
+  const auto blocks = static_cast<std::int32_t>(gridDim.x);
+  const std::int32_t all = (atomicAdd(values, 1) / blocks + 1) * blocks;
+  while (*static_cast<volatile std::int32_t*>(values) < all) {
+  }
+  values[1 + blockIdx.x] += number;
+}
+
 __global__ void spinKernel(long long cycles) {
   const long long start = clock64();
   while (clock64() - start < cycles) {
@@ -24,6 +32,10 @@ __global__ void faultKernel(std::int32_t* address) {
 
 void add(mtl::Stream& stream, std::int32_t* values, std::int64_t count, std::int32_t number) {
   launch(stream, addKernel, dim3(blocksFor(count)), dim3(kBlockThreads), 0, values, count, number);
+}
+
+void addTogether(mtl::Stream& stream, std::int32_t* values, unsigned count, std::int32_t number) {
+  launchTogether(stream, addTogetherKernel, dim3(count), dim3(1), 0, values, number);
 }
 
 void spin(mtl::Stream& stream, int milliseconds) {
