@@ -60,6 +60,7 @@ class BatchNormalizationSetting {
   [[nodiscard]] TestTensor& destination() { return destination_; }
   [[nodiscard]] TestTensor& source() { return source_; }
   [[nodiscard]] TestTensor& gradient() { return gradient_; }
+  [[nodiscard]] TestTensor& beta() { return beta_; }
   [[nodiscard]] TestTensor& mean() { return mean_; }
   [[nodiscard]] TestTensor& variance() { return variance_; }
 

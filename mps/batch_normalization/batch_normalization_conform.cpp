@@ -33,34 +33,40 @@ const char* classOf(Operation operation) {
   return "CNNBatchNormalizationGradient";
 }
 
+bool hasKink(const NNNeuronDescriptor& neuron) {
+  return neuron.neuronType() == CNNNeuronType::ReLU || neuron.neuronType() == CNNNeuronType::PReLU;
+}
+
 /// Whether small integers give exact results; batch statistics of them are quotients.
 bool isExact(Operation operation, const NNNeuronDescriptor& neuron) {
-  const CNNNeuronType type = neuron.neuronType();
-  const bool isLine =
-      type == CNNNeuronType::None || type == CNNNeuronType::ReLU || type == CNNNeuronType::PReLU;
+  const bool isLine = neuron.neuronType() == CNNNeuronType::None || hasKink(neuron);
   return operation != Operation::Statistics && isLine;
 }
 
-enum class Sources : std::uint8_t {
-  Finite,
-  NotANumber,  ///< one in every fourth channel, whose sums it is then
+/// Where a case has NaNs, which the sums of their channels are then.
+enum class NotANumber : std::uint8_t {
+  Nowhere,
+  InSource,  ///< one in every fourth channel
+  InBeta,    ///< in every eighth channel, so that of each pack it is the first one alone
 };
 
-void insertNotANumbers(TestTensor& source, std::int64_t channels) {
-  std::vector<double> values = source.reference().values;
-  const std::size_t step = static_cast<std::size_t>(channels);
-  for (std::size_t c = 0; c < std::min(step, values.size()); c += 4) values[c] = std::nan("");
-  source.write(values);
+/// @param end behind the last place that gets one
+void insertNotANumbers(TestTensor& tensor, std::size_t end, std::size_t step) {
+  std::vector<double> values = tensor.reference().values;
+  for (std::size_t i = 0; i < std::min(end, values.size()); i += step) values[i] = std::nan("");
+  tensor.write(values);
 }
 
 void runPlan(ConformRun& run, const BatchNormalizationImplementation& implementation,
-             const BatchNormalizationProblem& problem, Tier tier, bool isAligned, Sources sources) {
+             const BatchNormalizationProblem& problem, Tier tier, bool isAligned, NotANumber place) {
   const auto plan = run.prepare(implementation, problem);
   if (!plan) return;
   BatchNormalizationSetting setting(
       run.device(), problem, tier,
       [&](std::size_t count, RandomKind kind) { return run.values(count, kind); }, isAligned);
-  if (sources == Sources::NotANumber) insertNotANumbers(setting.source(), problem.source.channels);
+  const auto channels = static_cast<std::size_t>(problem.source.channels);
+  if (place == NotANumber::InSource) insertNotANumbers(setting.source(), channels, 4);
+  if (place == NotANumber::InBeta) insertNotANumbers(setting.beta(), channels, 8);
   const auto judge = [&] {
     setting.judge([&](const ReferenceTensor& expected, TestTensor& found) {
       run.check(expected, found, Zeros::Expected);
@@ -196,13 +202,14 @@ void addPlanCases(std::vector<ConformCase>& cases, const BatchNormalizationImple
         problem.hasConstantStatistics = isConstant;
         if (isConstant && isSumOfGradients) problem.destination = tensors.shape(formats.result, 1);
         const bool sumsSource = operation == Operation::Statistics || (isSumOfGradients && !isConstant);
-        for (const Sources sources : {Sources::Finite, Sources::NotANumber})
+        for (const NotANumber place : {NotANumber::Nowhere, NotANumber::InSource, NotANumber::InBeta})
           for (const bool isAligned : {false, true}) {
-            if (sources == Sources::NotANumber &&
-                (!sumsSource || hasNeuron || tier == Tier::Exact || isUnorm(formats.source)))
+            const bool reads = place == NotANumber::InSource ? sumsSource && !hasNeuron
+                                                             : isSumOfGradients && hasKink(item.neuron);
+            if (place != NotANumber::Nowhere && (!reads || tier == Tier::Exact || isUnorm(formats.source)))
               continue;
             cases.push_back({tensors.name + ": " + problem.describe(), [=](ConformRun& run) {
-                               runPlan(run, implementation, problem, tier, isAligned, sources);
+                               runPlan(run, implementation, problem, tier, isAligned, place);
                              }});
           }
       }
