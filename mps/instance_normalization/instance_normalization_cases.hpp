@@ -100,4 +100,9 @@ inline std::vector<InstanceNormalizationTensors> instanceNormalizationTensors() 
   };
 }
 
+/// Images that all multiprocessors of a GPU together cannot hold: what they read twice.
+inline InstanceNormalizationTensors largeInstanceNormalizationTensors() {
+  return {.name = "Large", .images = 2, .height = 340, .width = 350, .channels = 32, .groups = 32};
+}
+
 }  // namespace mps::detail

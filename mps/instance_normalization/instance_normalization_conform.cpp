@@ -52,6 +52,14 @@ void addPlanCases(std::vector<ConformCase>& cases, const InstanceNormalizationIm
                          [=](ConformRun& run) { runPlan(run, implementation, problem, tier, isAligned); }});
       }
   }
+  if (implementation.name == "teams" && kind == Kind::Instance && tier == Tier::Bounded &&
+      formats.source == formats.result && !isUnorm(formats.source)) {
+    const InstanceNormalizationTensors tensors = largeInstanceNormalizationTensors();
+    InstanceNormalizationProblem problem = tensors.problem(operation, formats.source, formats.result);
+    problem.hasSavedStatistics = true;
+    cases.push_back({tensors.name + ": " + problem.describe(),
+                     [=](ConformRun& run) { runPlan(run, implementation, problem, tier, true); }});
+  }
   if (operation == Operation::Forward) return;
   InstanceNormalizationProblem problem =
       instanceNormalizationTensors().back().problem(operation, formats.source, formats.result, tier);

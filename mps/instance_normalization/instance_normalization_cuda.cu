@@ -8,6 +8,7 @@
 
 #include "mps/instance_normalization/instance_normalization_problem.hpp"
 #include "mps/instance_normalization/instance_normalization_slices_cuda.cuh"
+#include "mps/instance_normalization/instance_normalization_teams_cuda.cuh"
 #include "mtl/cuda/api.hpp"
 
 namespace mps::detail {
@@ -24,12 +25,14 @@ constexpr std::int64_t kPixelsOfSum = 8;      ///< of a thread that sums, at lea
 constexpr std::int64_t kMostSumBlocks = 512;  ///< of all images, so that few numbers are left to join
 constexpr std::int64_t kMostImages = 65535;   ///< along z
 
-/// In one go where the pixels of a few channels fit into the shared memory of a few blocks. Otherwise of each image: sums of
-/// chunks, their join, statistics of the groups (but where they were saved), and the map.
+/// In one go where the pixels of a few channels fit into the shared memory of a few blocks, or of a team of many. Otherwise
+/// of each image: sums of chunks, their join, statistics of the groups (but where they were saved), and the map.
 class ImagesPlan final : public Plan {
  public:
-  explicit ImagesPlan(const InstanceNormalizationProblem& problem)
+  /// @param prefersTeams also for images that fit into the shared memory of a cluster
+  ImagesPlan(const InstanceNormalizationProblem& problem, bool prefersTeams)
       : problem_(problem),
+        prefersTeams_(prefersTeams),
         channels_(problem.source.channels),
         images_(problem.source.images),
         pixels_(static_cast<double>(problem.source.height * problem.source.width)) {
@@ -61,8 +64,8 @@ class ImagesPlan final : public Plan {
   void run(mtl::Stream& stream, const Operands& operands) const override {
     if (problem_.source.elements() == 0) return;
     if (takesPacks(operands) && goesOnInImages()) {
-      if (format_ == ImageFeatureChannelFormat::Float32 && runSlices<float>(stream, operands)) return;
-      if (format_ == ImageFeatureChannelFormat::Float16 && runSlices<Float16>(stream, operands)) return;
+      if (format_ == ImageFeatureChannelFormat::Float32 && runAtOnce<float>(stream, operands)) return;
+      if (format_ == ImageFeatureChannelFormat::Float16 && runAtOnce<Float16>(stream, operands)) return;
     }
     cuda::withAccess(format_, takesPacks(operands),
                      [&](auto access) { runImages<decltype(access)>(stream, operands); });
@@ -84,23 +87,94 @@ class ImagesPlan final : public Plan {
     return goesOn(problem_.source) && (isForward() || goesOn(problem_.gradient)) &&
            (!problem_.computesData || goesOn(problem_.destination));
   }
-  /// @return whether slices fit into shared memory; otherwise nothing was done
-  template <class T>
-  bool runSlices(mtl::Stream& stream, const Operands& operands) const {
-    const auto attribute = [](cudaDeviceAttr which) {
-      int device = 0;
-      int value = 0;
-      mtl::cuda::check(cudaGetDevice(&device), "cudaGetDevice");
-      mtl::cuda::check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
-      return value;
-    };
+  static int attribute(cudaDeviceAttr which) {
+    int device = 0;
+    int value = 0;
+    mtl::cuda::check(cudaGetDevice(&device), "cudaGetDevice");
+    mtl::cuda::check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+    return value;
+  }
+  /// Lets a kernel take all shared memory of a multiprocessor.
+  template <class Kernel>
+  static Kernel* withSharedMemory(Kernel* kernel) {
     const int most = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-    cuda::SliceDivision division(
-        problem_.source, cuda::kLanes<T>, channels_, channels_ / problem_.groups, isForward() ? 1 : 2,
-        attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 8 : 1, static_cast<std::size_t>(most),
+    mtl::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
+                     "cudaFuncSetAttribute");
+    mtl::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                          cudaSharedmemCarveoutMaxShared),
+                     "cudaFuncSetAttribute");
+    return kernel;
+  }
+
+  /// @return whether that was possible; otherwise nothing was done
+  template <class T>
+  bool runAtOnce(mtl::Stream& stream, const Operands& operands) const {
+    const auto most = static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+    const int processors = attribute(cudaDevAttrMultiProcessorCount);
+    const std::int64_t groupChannels = channels_ / problem_.groups;
+    const std::int64_t tensors = isForward() ? 1 : 2;
+    cuda::SliceDivision slices(
+        problem_.source, cuda::kLanes<T>, channels_, groupChannels, tensors,
+        attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 8 : 1, most,
         static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor)));
-    if (division.slices == 0) return false;
+    cuda::TeamDivision teams(problem_.source, cuda::kLanes<T>, channels_, groupChannels, tensors, processors,
+                             most);
+    if (prefersTeams_ || (teams.holdsMost && (slices.slices == 0 || slices.splitsLines)))
+      if (runTeams<T>(stream, operands, teams, processors)) return true;
+    if (slices.slices == 0) return false;
+    runSlices<T>(stream, operands, slices);
+    return true;
+  }
+
+  template <class T>
+  void runSlices(mtl::Stream& stream, const Operands& operands, cuda::SliceDivision& division) const {
+    fill(division.arguments, operands);
+    const auto start = [&](auto* kernel) {
+      mtl::cuda::launch(stream, withSharedMemory(kernel),
+                        dim3(division.slices * division.blocks, static_cast<unsigned>(images_)),
+                        dim3(division.threads), division.sharedBytes, division.arguments);
+    };
+    const auto startBlocks = [&](auto blocks) {
+      if (division.blocks != blocks()) return;
+      if (isForward())
+        start(cuda::normalizeSlices<T, blocks()>);
+      else
+        start(cuda::gradientOfSlices<T, blocks()>);
+    };
+    startBlocks(std::integral_constant<unsigned, 1>());
+    startBlocks(std::integral_constant<unsigned, 2>());
+    startBlocks(std::integral_constant<unsigned, 4>());
+    startBlocks(std::integral_constant<unsigned, 8>());
+    sumImages(stream, operands);
+  }
+
+  /// @return whether all blocks can run at the same time; otherwise nothing was done
+  template <class T>
+  bool runTeams(mtl::Stream& stream, const Operands& operands, cuda::TeamDivision& division,
+                int processors) const {
+    if (division.blocks == 0) return false;
+    auto* const kernel = withSharedMemory(isForward() ? cuda::normalizeInTeams<T> : cuda::gradientInTeams<T>);
+    const int places =
+        processors * mtl::cuda::blocksOfMultiprocessor(kernel, division.threads, division.sharedBytes);
+    if (division.blocks > static_cast<unsigned>(places)) return false;
     cuda::SliceArguments& a = division.arguments;
+    fill(a, operands);
+    if (!isForward() && !problem_.hasSavedStatistics) {
+      a.statistics.memory = scratch<double>(operands, statisticsOffset());
+      findStatistics<cuda::InPacks<T>>(stream, operands, a.statistics);
+    }
+    const std::uint32_t sums = division.blocks * 4 * a.channels.divisor();
+    a.team.sums = scratch<ulonglong2>(operands, chunksOffset());
+    a.team.begun = a.team.sums + sums;
+    mtl::cuda::launch(stream, cuda::clearTeams, dim3(mtl::cuda::blocksFor(sums + division.blocks)),
+                      dim3(mtl::cuda::kBlockThreads), 0, a.team.sums, sums + division.blocks);
+    mtl::cuda::launchTogether(stream, kernel, dim3(division.blocks), dim3(division.threads),
+                              division.sharedBytes, a);
+    sumImages(stream, operands);
+    return true;
+  }
+
+  void fill(cuda::SliceArguments& a, const Operands& operands) const {
     a.source = {problem_.source, operands.source};
     a.gradient = {problem_.gradient, operands.gradient};
     a.destination = {problem_.destination, operands.destination};
@@ -115,38 +189,13 @@ class ImagesPlan final : public Plan {
     a.sums = {scratch<double>(operands, 0), channels_};
     a.computesData = problem_.computesData;
     a.accumulate = operands.accumulate;
-    auto* const gammaGradient = reinterpret_cast<float*>(operands.parameters[2]);
-    auto* const betaGradient = reinterpret_cast<float*>(operands.parameters[3]);
     if (!isForward() && !problem_.sumsImages) {
-      a.gammaGradient = gammaGradient;
-      a.betaGradient = betaGradient;
+      a.gammaGradient = reinterpret_cast<float*>(operands.parameters[2]);
+      a.betaGradient = reinterpret_cast<float*>(operands.parameters[3]);
     }
-    const auto start = [&](auto* kernel) {
-      mtl::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
-                       "cudaFuncSetAttribute");
-      mtl::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                            cudaSharedmemCarveoutMaxShared),
-                       "cudaFuncSetAttribute");
-      mtl::cuda::launch(stream, kernel,
-                        dim3(division.slices * division.blocks, static_cast<unsigned>(images_)),
-                        dim3(division.threads), division.sharedBytes, a);
-    };
-    const auto startBlocks = [&](auto blocks) {
-      if (division.blocks != blocks()) return;
-      if (isForward())
-        start(cuda::normalizeSlices<T, blocks()>);
-      else
-        start(cuda::gradientOfSlices<T, blocks()>);
-    };
-    startBlocks(std::integral_constant<unsigned, 1>());
-    startBlocks(std::integral_constant<unsigned, 2>());
-    startBlocks(std::integral_constant<unsigned, 4>());
-    startBlocks(std::integral_constant<unsigned, 8>());
-    if (!isForward() && problem_.sumsImages) sumImages(stream, a.sums, gammaGradient, betaGradient);
-    return true;
   }
 
-  // Scratch memory: sums of images, statistics, shares of groups, sums of chunks.
+  // Scratch memory: sums of images, statistics, shares of groups, sums of chunks or of teams.
   static std::size_t doubles(std::int64_t count) {
     return (static_cast<std::size_t>(count) * sizeof(double) + 255) / 256 * 256;
   }
@@ -163,7 +212,10 @@ class ImagesPlan final : public Plan {
     for (const std::int64_t lanes : {1, 4, 8})
       if (problem_.source.channels % lanes == 0)
         chunks = std::max<std::int64_t>(chunks, sumGrid(lanes).grid.x);
-    return doubles(images_ * chunks * 2 * problem_.source.channels);
+    // Slices have no more than 32 packs of at most 8 channels.
+    const std::int64_t values = 2 * std::min<std::int64_t>(problem_.source.channels, 256);
+    return std::max(doubles(images_ * chunks * 2 * problem_.source.channels),
+                    doubles(2 * cuda::kMostTeamBlocks * (2 * values + 1)));
   }
   template <class T>
   static T* scratch(const Operands& operands, std::size_t offset) {
@@ -192,18 +244,12 @@ class ImagesPlan final : public Plan {
     const ChannelGrid sums = sumGrid(Access::lanes);
     const ChannelGrid map = gridOf(Access::lanes, kPixelsOfMap, 0x7FFFFFFF);
     const ChunkSums chunks{scratch<double>(operands, chunksOffset()), problem_.source.channels, sums.grid.x};
-    const ImageSums perImage{scratch<double>(operands, 0), channels_};
+    const ImageSums perImage = imageSums(operands);
     const GroupStatistics statistics{problem_.hasSavedStatistics
                                          ? reinterpret_cast<double*>(operands.saved)
                                          : scratch<double>(operands, statisticsOffset()),
                                      problem_.groups, channels_};
-    if (isForward() || !problem_.hasSavedStatistics) {
-      mtl::cuda::launch(stream, cuda::sumMoments<Access, true>, sums.grid, sums.block, 0, sums, channels_,
-                        source, chunks);
-      join(stream, chunks, source, pixels_, perImage);
-      mtl::cuda::launch(stream, cuda::finishStatistics, groupGrid(), dim3(kGroupThreads), 0, perImage,
-                        pixels_, static_cast<double>(problem_.epsilon), statistics);
-    }
+    if (isForward() || !problem_.hasSavedStatistics) findStatistics<Access>(stream, operands, statistics);
     if (isForward())
       return mtl::cuda::launch(
           stream, cuda::normalizeImagePixels<Access>, map.grid, map.block, 0,
@@ -219,17 +265,37 @@ class ImagesPlan final : public Plan {
         stream, cuda::finishGradients, groupGrid(), dim3(kGroupThreads), 0,
         cuda::FinishGradientArguments{perImage, statistics, pixels_, gamma,
                                       problem_.sumsImages ? nullptr : gammaGradient, betaGradient, shares});
-    if (problem_.sumsImages) sumImages(stream, perImage, gammaGradient, betaGradient);
+    sumImages(stream, operands);
     if (problem_.computesData)
       mtl::cuda::launch(stream, cuda::imageGradientOfPixels<Access>, map.grid, map.block, 0,
                         cuda::ImageGradientArguments{map, gradient, source, destination, statistics, gamma,
                                                      shares, operands.accumulate});
   }
 
-  void sumImages(mtl::Stream& stream, const ImageSums& sums, float* gammaGradient,
-                 float* betaGradient) const {
+  [[nodiscard]] ImageSums imageSums(const Operands& operands) const {
+    return {scratch<double>(operands, 0), channels_};
+  }
+
+  template <class Access>
+  void findStatistics(mtl::Stream& stream, const Operands& operands,
+                      const GroupStatistics& statistics) const {
+    const cuda::SourceView source(problem_.source, operands.source);
+    const ChannelGrid grid = sumGrid(Access::lanes);
+    const ChunkSums chunks{scratch<double>(operands, chunksOffset()), problem_.source.channels, grid.grid.x};
+    mtl::cuda::launch(stream, cuda::sumMoments<Access, true>, grid.grid, grid.block, 0, grid, channels_,
+                      source, chunks);
+    join(stream, chunks, source, pixels_, imageSums(operands));
+    mtl::cuda::launch(stream, cuda::finishStatistics, groupGrid(), dim3(kGroupThreads), 0,
+                      imageSums(operands), pixels_, static_cast<double>(problem_.epsilon), statistics);
+  }
+
+  /// Of gradients, where they are asked for.
+  void sumImages(mtl::Stream& stream, const Operands& operands) const {
+    if (isForward() || !problem_.sumsImages) return;
     mtl::cuda::launch(stream, cuda::sumImages, dim3(mtl::cuda::blocksFor(channels_)),
-                      dim3(mtl::cuda::kBlockThreads), 0, sums, images_, gammaGradient, betaGradient);
+                      dim3(mtl::cuda::kBlockThreads), 0, imageSums(operands), images_,
+                      reinterpret_cast<float*>(operands.parameters[2]),
+                      reinterpret_cast<float*>(operands.parameters[3]));
   }
 
   static constexpr unsigned kGroupThreads = 64;
@@ -247,20 +313,29 @@ class ImagesPlan final : public Plan {
   }
 
   InstanceNormalizationProblem problem_;  ///< whose pixels may have been widened
-  std::int64_t channels_;                 ///< before that
+  bool prefersTeams_;
+  std::int64_t channels_;  ///< before that
   std::int64_t images_;
   double pixels_;  ///< of an image
   ImageFeatureChannelFormat format_ = ImageFeatureChannelFormat::None;
 };
 
-Preparation prepareImages(const InstanceNormalizationProblem& problem) {
+Preparation prepare(const InstanceNormalizationProblem& problem, bool prefersTeams) {
   for (const TensorShape* shape : {&problem.source, &problem.gradient, &problem.destination})
     if (!ChannelGrid::fits(*shape)) return Refusal{ChannelGrid::kTooLarge};
   if (problem.source.images > kMostImages) return Refusal{"more than 65535 images"};
-  return std::make_shared<const ImagesPlan>(problem);
+  return std::make_shared<const ImagesPlan>(problem, prefersTeams);
+}
+Preparation prepareImages(const InstanceNormalizationProblem& problem) {
+  return prepare(problem, false);
+}
+Preparation prepareTeams(const InstanceNormalizationProblem& problem) {
+  return prepare(problem, true);
 }
 
-constexpr Implementation<InstanceNormalizationProblem> implementations[] = {{"images", prepareImages}};
+/// The second one where it is asked for by name: so small images check what large ones need.
+constexpr Implementation<InstanceNormalizationProblem> implementations[] = {{"images", prepareImages},
+                                                                            {"teams", prepareTeams}};
 
 }  // namespace
 

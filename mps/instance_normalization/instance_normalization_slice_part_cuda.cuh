@@ -1,0 +1,454 @@
+#pragma once
+
+#include <cuda_pipeline.h>
+
+#include <cstdint>
+
+#include "mps/instance_normalization/instance_normalization_slice_arguments_cuda.cuh"
+
+/// A block's share of a slice: it holds pixels in shared memory, so that each is read once.
+namespace mps::detail::cuda {
+
+inline constexpr unsigned kMostSliceThreads = 512;
+
+/// The pixels of a thread's pack of channels, and the shared memory of its block.
+/// @tparam blocks of a slice @tparam tensors that are held: the source, and the gradient
+template <class T, unsigned blocks, unsigned tensors>
+struct SlicePart {
+  static constexpr int lanes = kLanes<T>;
+  static constexpr bool isTeam = blocks == kTeam;
+  static constexpr std::uint32_t stages = 4;  ///< that are waited for one after the other
+  static_assert(kMostSliceThreads / 4 / 32 * 2 * sizeof(double) >= 2 * sizeof(double) + 5 * sizeof(float));
+  std::uint32_t rows, row, pack, firstPixel, image;
+  std::uint32_t count;      ///< pixels of a thread
+  std::uint32_t heldCount;  ///< those in shared memory
+  std::uint32_t stageSteps;
+  std::uint32_t wide;    ///< channels of a slice, widened
+  std::int64_t channel;  ///< the first one
+  uint4* held;
+  uint4* heldGradient;
+  std::uint32_t step;  ///< from one held pixel of a thread to the next
+  double* partial;     ///< [warp][which][widened channel]
+  double* own;         ///< [round][which][channel], sums of this block where it has neighbours
+  double* first;       ///< of channels
+  double* second;
+  double* means;  ///< of groups
+  double* inverseDeviations;
+  float* gammas;
+  float* betas;  ///< of the forward pass
+  T* shifts;     ///< the image's first pixel, perhaps widened
+  float*
+      table;  ///< [which][widened channel], where sums of warps were, which have room for that and two more of them
+
+  /// @param block of the slice
+  __device__ SlicePart(const SliceArguments& a, std::uint32_t imageNumber, std::uint32_t slice,
+                       std::uint32_t block)
+      : rows(blockDim.x / a.packs),
+        row(threadIdx.x / a.packs),
+        pack(threadIdx.x - row * a.packs),
+        firstPixel(block * a.pixelsOfBlock),
+        image(imageNumber),
+        stageSteps((a.heldPixels + stages * rows - 1) / (stages * rows)),
+        wide(a.packs * lanes),
+        channel(static_cast<std::int64_t>(slice) * wide),
+        step(rows * a.packs) {
+    const std::uint32_t pixels = firstPixel < a.pixels ? min(a.pixelsOfBlock, a.pixels - firstPixel) : 0;
+    count = row < rows && row < pixels ? (pixels - row + rows - 1) / rows : 0;
+    heldCount = isTeam ? min(count, a.heldPixels / rows) : count;
+    extern __shared__ uint4 memory[];
+    const std::uint32_t packsOfTensor = a.heldPixels * a.packs;
+    held = memory + threadIdx.x;
+    heldGradient = held + packsOfTensor;
+    partial = reinterpret_cast<double*>(memory + tensors * packsOfTensor);
+    own = partial + 2 * (blockDim.x / 32) * wide;
+    first = own + (blocks == 1 ? 0 : 4 * wide);
+    second = first + wide;
+    means = second + wide;
+    inverseDeviations = means + wide;
+    gammas = reinterpret_cast<float*>(inverseDeviations + wide);
+    betas = gammas + wide;
+    shifts = reinterpret_cast<T*>(betas + wide);
+    table = reinterpret_cast<float*>(partial + 2 * wide);
+  }
+  /// Of a pixel of this thread's pack in a tensor.
+  template <class View>
+  [[nodiscard]] __device__ std::int64_t offset(const View& view, std::uint32_t i) const {
+    return image * view.image + static_cast<std::int64_t>(firstPixel + row + i * rows) * view.pixel +
+           channel + pack * lanes;
+  }
+
+  /// Starts to load what is there for channels and groups, before the pixels, behind which it would come late.
+  __device__ void loadParameters(const SliceArguments& a, std::uint32_t groups,
+                                 std::int64_t firstGroup) const {
+    for (std::uint32_t c = threadIdx.x; c < a.channels.divisor(); c += blockDim.x) {
+      __pipeline_memcpy_async(gammas + c, a.gamma + channel + c, sizeof(float));
+      if constexpr (tensors == 1) __pipeline_memcpy_async(betas + c, a.beta + channel + c, sizeof(float));
+    }
+    if (tensors == 1 || a.statistics.memory == nullptr) {
+      const auto* const pixel =
+          reinterpret_cast<const T*>(a.source.memory) + image * a.source.image + channel;
+      if (threadIdx.x < a.packs)
+        __pipeline_memcpy_async(shifts + threadIdx.x * lanes, pixel + threadIdx.x * lanes, sizeof(uint4));
+    } else {
+      for (std::uint32_t g = threadIdx.x; g < groups; g += blockDim.x) {
+        __pipeline_memcpy_async(means + g, a.statistics.means(image) + firstGroup + g, sizeof(double));
+        __pipeline_memcpy_async(inverseDeviations + g, a.statistics.inverseDeviations(image) + firstGroup + g,
+                                sizeof(double));
+      }
+    }
+    __pipeline_commit();
+  }
+  /// Where this thread's packs of an image begin.
+  struct Inputs {
+    const T* source;
+    const T* gradient;
+  };
+  [[nodiscard]] __device__ Inputs inputs(const SliceArguments& a) const {
+    return {reinterpret_cast<const T*>(a.source.memory) + offset(a.source, 0),
+            reinterpret_cast<const T*>(a.gradient.memory) + offset(a.gradient, 0)};
+  }
+  /// Starts to load what is held of pixel i.
+  __device__ void fetch(const SliceArguments& a, const Inputs& from, std::uint32_t i) const {
+    const auto pixels = static_cast<std::int64_t>(i * rows);
+    __pipeline_memcpy_async(held + i * step, from.source + pixels * a.source.pixel, sizeof(uint4));
+    if constexpr (tensors == 2)
+      __pipeline_memcpy_async(heldGradient + i * step, from.gradient + pixels * a.gradient.pixel,
+                              sizeof(uint4));
+  }
+  /// Calls use(begin, end) for the held pixels of each stage, and commits what it starts to load.
+  template <class Use>
+  __device__ void forEachStage(Use use) const {
+    for (std::uint32_t stage = 0; stage < stages; ++stage) {
+      use(stage * stageSteps, min((stage + 1) * stageSteps, heldCount));
+      __pipeline_commit();
+    }
+  }
+  /// Starts to load all that is held.
+  __device__ void loadPixels(const SliceArguments& a) const {
+    const Inputs from = inputs(a);
+    forEachStage([&](std::uint32_t begin, std::uint32_t end) {
+      for (std::uint32_t i = begin; i < end; ++i) fetch(a, from, i);
+    });
+  }
+  /// One pack of each tensor.
+  using Packs = uint4[tensors];
+  __device__ void readHeld(std::uint32_t i, Packs& packs) const {
+    packs[0] = held[i * step];
+    if constexpr (tensors == 2) packs[1] = heldGradient[i * step];
+  }
+  /// Calls use(i, packs) for the pixels that are not held, a few of which are on their way at once.
+  template <class Use>
+  __device__ void forEachOther(const SliceArguments& a, Use use) const {
+    if constexpr (isTeam) {
+      constexpr std::uint32_t ahead = 4 / tensors;
+      const Inputs from = inputs(a);
+      for (std::uint32_t i = heldCount; i < count; i += ahead) {
+        Packs packs[ahead];
+#pragma unroll
+        for (std::uint32_t k = 0; k < ahead; ++k) {
+          if (i + k >= count) continue;
+          const auto pixels = static_cast<std::int64_t>((i + k) * rows);
+          packs[k][0] = __ldcg(reinterpret_cast<const uint4*>(from.source + pixels * a.source.pixel));
+          if constexpr (tensors == 2)
+            packs[k][1] = __ldcg(reinterpret_cast<const uint4*>(from.gradient + pixels * a.gradient.pixel));
+        }
+#pragma unroll
+        for (std::uint32_t k = 0; k < ahead; ++k)
+          if (i + k < count) use(i + k, packs[k]);
+      }
+    }
+  }
+  /// Waits for pixels that loadPixels started to load; the others may still be on their way.
+  __device__ static void waitForStage(std::uint32_t stage) {
+    static_assert(stages == 4);
+    if (stage == 0)
+      __pipeline_wait_prior(3);
+    else if (stage == 1)
+      __pipeline_wait_prior(2);
+    else if (stage == 2)
+      __pipeline_wait_prior(1);
+    else
+      __pipeline_wait_prior(0);
+  }
+  /// Waits for what loadParameters started to load.
+  __device__ static void waitForParameters() {
+    __pipeline_wait_prior(stages);
+    __syncthreads();
+  }
+
+  /// What moments of a channel are taken of differences from: the image's first pixel. An infinite one would make NaN of
+  /// every difference.
+  [[nodiscard]] __device__ float shiftOf(std::uint32_t c) const {
+    const float value = cuda::load(shifts + c);
+    return value - value == 0.0F ? value : 0.0F;
+  }
+
+  /// Two sums of each channel over the pixels of the image, into `first` and `second`.
+  /// @param round 0 or 1: each may be used once; of a team how many there were before @param add (null pointer to a type
+  /// of packs, packs of memory, sums, watch) adds what belongs to a pixel @param finish (sums) of packs that were moved
+  template <class Add, class Finish>
+  __device__ void sumUp(const SliceArguments& a, unsigned round, Add add, Finish finish) const {
+    double sums[2 * lanes] = {};
+    FiniteWatch watch;
+    const auto take = [&](auto* type, std::uint32_t begin, std::uint32_t end) {
+      for (std::uint32_t i = begin; i < end; ++i) {
+        Packs packs;
+        readHeld(i, packs);
+        add(type, packs, sums, watch);
+      }
+    };
+    const auto takeOthers = [&](auto* type) {
+      forEachOther(a, [&](std::uint32_t /*i*/, const Packs& packs) { add(type, packs, sums, watch); });
+    };
+    constexpr MovedPack<T>* moved = nullptr;
+#pragma unroll 1  // a quarter of the code: what runs once for a block waits for its instructions
+    for (std::uint32_t stage = 0; stage < stages; ++stage) {
+      waitForStage(stage);
+      take(moved, stage * stageSteps, min((stage + 1) * stageSteps, heldCount));
+    }
+    takeOthers(moved);
+    if (!watch.allFinite()) {
+#pragma unroll
+      for (double& sum : sums) sum = 0;
+      constexpr ConvertedPack<InPacks<T>>* converted = nullptr;
+      take(converted, 0, heldCount);
+      takeOthers(converted);
+    } else {
+      finish(sums);
+    }
+
+    // Threads of a warp that have the same pack, then those of all warps and of all repeats, then the blocks.
+    const std::uint32_t lane = threadIdx.x % 32;
+    const std::uint32_t warp = threadIdx.x / 32;
+    for (std::uint32_t distance = a.packs; distance < 32; distance *= 2)
+#pragma unroll
+      for (double& sum : sums) {
+        const double other = __shfl_down_sync(0xFFFFFFFFU, sum, distance);
+        if (lane + distance < 32) sum += other;
+      }
+    if (lane < a.packs)
+#pragma unroll
+      for (int n = 0; n < 2 * lanes; ++n)
+        partial[(2 * warp + n / lanes) * wide + pack * lanes + n % lanes] = sums[n];
+    __syncthreads();
+    double* const ownSums = own + (isTeam ? 0 : 2 * round * wide);
+    double* const joined = blocks == 1 ? first : ownSums;
+    for (std::uint32_t c = threadIdx.x; c < 2 * wide; c += blockDim.x) {
+      const std::uint32_t which = c < wide ? 0 : wide;
+      if (c - which >= a.channels.divisor()) continue;
+      double sum = 0;
+#pragma unroll 4
+      for (std::uint32_t i = 0; i < blockDim.x / 32; ++i)
+        for (std::uint32_t from = c; from < which + wide; from += a.channels.divisor())
+          sum += partial[2 * i * wide + from];
+      joined[c] = sum;
+    }
+    if constexpr (blocks > 1) {
+      arriveInSlice();
+      waitInSlice();
+      for (std::uint32_t c = threadIdx.x; c < 2 * wide; c += blockDim.x) {
+        if (c % wide >= a.channels.divisor()) continue;
+        double sum = 0;
+#pragma unroll
+        for (unsigned block = 0; block < blocks; ++block) sum += readInSlice(ownSums + c, block);
+        first[c] = sum;
+      }
+    }
+    if constexpr (isTeam) joinInTeam(a, round, ownSums, partial, wide, first);
+    __syncthreads();
+  }
+
+  /// mean and r of the groups. @param groups of a slice
+  __device__ void findStatistics(const SliceArguments& a, unsigned round, std::uint32_t groups,
+                                 std::int64_t firstGroup) const {
+    double shift[lanes];
+#pragma unroll
+    for (int lane = 0; lane < lanes; ++lane)
+      shift[lane] = static_cast<double>(shiftOf(a.channelOf(pack * lanes + lane)));
+    sumUp(
+        a, round,
+        [&](auto* type, const Packs& packs, auto& sums, FiniteWatch& watch) {
+          using Pack = std::remove_pointer_t<decltype(type)>;
+          const Pack x(packs[0], watch);
+#pragma unroll
+          for (int lane = 0; lane < lanes; ++lane) {
+            const double difference = fma(x.values[lane], Pack::factor, -shift[lane]);
+            sums[lane] += difference;
+            sums[lanes + lane] = fma(difference, difference, sums[lanes + lane]);
+          }
+        },
+        [](const auto& /*sums*/) {});
+    for (std::uint32_t c = threadIdx.x; c < a.channels.divisor(); c += blockDim.x) {
+      const double quotient = first[c] * a.inversePixels;
+      second[c] -= first[c] * quotient;
+      first[c] = static_cast<double>(shiftOf(c)) + quotient;
+    }
+    __syncthreads();
+    for (std::uint32_t g = threadIdx.x; g < groups; g += blockDim.x) {
+      const MeanAndDeviation found =
+          statisticsOf(first + g * a.groupChannels.divisor(), second + g * a.groupChannels.divisor(),
+                       a.groupChannels.divisor(), a.imagePixels, a.epsilon);
+      means[g] = found.mean;
+      inverseDeviations[g] = found.inverseDeviation;
+      if (tensors > 1 || firstPixel > 0 || a.statistics.memory == nullptr) continue;
+      a.statistics.means(image)[firstGroup + g] = found.mean;
+      a.statistics.inverseDeviations(image)[firstGroup + g] = found.inverseDeviation;
+    }
+    __syncthreads();
+  }
+
+  /// The rows of the table for this thread's channels.
+  template <int count>
+  __device__ void readTable(float (&rowsOfTable)[count][lanes]) const {
+#pragma unroll
+    for (int which = 0; which < count; ++which)
+#pragma unroll
+      for (int lane = 0; lane < lanes; ++lane)
+        rowsOfTable[which][lane] = table[which * wide + pack * lanes + lane];
+  }
+
+  /// @name The forward pass
+  /// @{
+  /// Finds mean, scale and shift of this thread's channels.
+  __device__ void findLines(const SliceArguments& a, float (&rowsOfTable)[3][lanes]) const {
+    for (std::uint32_t i = threadIdx.x; i < wide; i += blockDim.x) {
+      const std::uint32_t c = a.channelOf(i);
+      const double mean = means[a.groupOf(c)];
+      const auto nearMean = static_cast<float>(mean);
+      const auto scale = static_cast<float>(static_cast<double>(gammas[c]) * inverseDeviations[a.groupOf(c)]);
+      table[i] = nearMean;
+      table[wide + i] = scale;
+      table[2 * wide + i] =
+          static_cast<float>(static_cast<double>(betas[c]) -
+                             (mean - static_cast<double>(nearMean)) * static_cast<double>(scale));
+    }
+    __syncthreads();
+    readTable(rowsOfTable);
+  }
+  __device__ static Lanes<T> normalized(const Packs& packs, const float (&rowsOfTable)[3][lanes]) {
+    Lanes<T> values = lanesOf(packs[0], static_cast<const T*>(nullptr));
+#pragma unroll
+    for (int lane = 0; lane < lanes; ++lane)
+      values.values[lane] =
+          fmaf(values.values[lane] - rowsOfTable[0][lane], rowsOfTable[1][lane], rowsOfTable[2][lane]);
+    return values;
+  }
+  /// @}
+
+  /// @name Gradients
+  /// @{
+  /// B and the sums of dy (x - mean), with the float32 number next to the mean. @param round as of sumUp
+  __device__ void sumGradients(const SliceArguments& a, unsigned round) const {
+    const auto meanOf = [&](int lane) {
+      return static_cast<double>(static_cast<float>(means[a.groupOf(a.channelOf(pack * lanes + lane))]));
+    };
+    // Of few digits nothing is lost by means that are subtracted at last.
+    constexpr bool shiftsLater = MovedPack<T>::areSmall;
+    double mean[lanes];
+#pragma unroll
+    for (int lane = 0; lane < lanes; ++lane) mean[lane] = shiftsLater ? 0 : meanOf(lane);
+    const auto add = [&](auto* type, const Packs& packs, auto& sums, FiniteWatch& watch) {
+      using Pack = std::remove_pointer_t<decltype(type)>;
+      const Pack x(packs[0], watch);
+      const Pack dy(packs[1], watch);
+#pragma unroll
+      for (int lane = 0; lane < lanes; ++lane) {
+        if constexpr (Pack::areSmall) {
+          sums[lane] += dy.values[lane];
+          sums[lanes + lane] = fma(dy.values[lane], x.values[lane] * Pack::factor, sums[lanes + lane]);
+        } else {
+          const double g = dy.values[lane] * Pack::factor;
+          sums[lane] += g;
+          sums[lanes + lane] =
+              fma(g, fma(x.values[lane], Pack::factor, -(shiftsLater ? meanOf(lane) : mean[lane])),
+                  sums[lanes + lane]);
+        }
+      }
+    };
+    sumUp(a, round, add, [&](auto& sums) {
+      if constexpr (shiftsLater) {
+#pragma unroll
+        for (int lane = 0; lane < lanes; ++lane) {
+          sums[lane] *= MovedPack<T>::factor;
+          sums[lanes + lane] = fma(-meanOf(lane), sums[lane], sums[lanes + lane] * MovedPack<T>::factor);
+        }
+      }
+    });
+  }
+  /// G, of which one block of a slice stores all, as of B.
+  __device__ void finishGradients(const SliceArguments& a) const {
+    for (std::uint32_t c = threadIdx.x; c < a.channels.divisor(); c += blockDim.x) {
+      const double groupMean = means[a.groupOf(c)];
+      const double rest = groupMean - static_cast<double>(static_cast<float>(groupMean));
+      const double b = first[c];
+      const double g = inverseDeviations[a.groupOf(c)] * (second[c] - rest * b);
+      second[c] = g;
+      if (firstPixel > 0) continue;
+      const std::int64_t channelOfImage = channel + c;
+      if (a.gammaGradient == nullptr) {
+        a.sums.first(image)[channelOfImage] = b;
+        a.sums.second(image)[channelOfImage] = g;
+      } else {
+        a.gammaGradient[image * a.sums.channels + channelOfImage] = static_cast<float>(g);
+        a.betaGradient[image * a.sums.channels + channelOfImage] = static_cast<float>(b);
+      }
+    }
+  }
+  /// Finds mean, gamma, share of e, factor of x - mean and r of this thread's channels. @param groups of a slice
+  __device__ void findGradientLines(const SliceArguments& a, std::uint32_t groups,
+                                    float (&rowsOfTable)[5][lanes]) const {
+    __syncthreads();
+    // 1/m sum e and 1/m sum(e h) of the groups, to where the sums of this block were.
+    double* const shares = partial;
+    for (std::uint32_t group = threadIdx.x; group < groups; group += blockDim.x) {
+      double sum = 0;
+      double product = 0;
+      for (std::uint32_t c = group * a.groupChannels.divisor(); c < (group + 1) * a.groupChannels.divisor();
+           ++c) {
+        const auto gamma = static_cast<double>(gammas[c]);
+        sum += gamma * first[c];
+        product += gamma * second[c];
+      }
+      shares[group] = sum * a.inverseGroupElements;
+      shares[wide + group] = product * a.inverseGroupElements;
+    }
+    __syncthreads();
+    for (std::uint32_t i = threadIdx.x; i < wide; i += blockDim.x) {
+      const std::uint32_t c = a.channelOf(i);
+      const std::uint32_t group = a.groupOf(c);
+      const double groupMean = means[group];
+      const auto nearMean = static_cast<float>(groupMean);
+      const auto factor = static_cast<float>(inverseDeviations[group] * shares[wide + group]);
+      table[i] = nearMean;
+      table[wide + i] = gammas[c];
+      table[2 * wide + i] = static_cast<float>(shares[group] - (groupMean - static_cast<double>(nearMean)) *
+                                                                   static_cast<double>(factor));
+      table[3 * wide + i] = factor;
+      table[4 * wide + i] = static_cast<float>(inverseDeviations[group]);
+    }
+    __syncthreads();
+    readTable(rowsOfTable);
+  }
+  __device__ static Lanes<T> gradientOf(const Packs& packs, const float (&rowsOfTable)[5][lanes]) {
+    const Lanes<T> x = lanesOf(packs[0], static_cast<const T*>(nullptr));
+    Lanes<T> values = lanesOf(packs[1], static_cast<const T*>(nullptr));
+#pragma unroll
+    for (int lane = 0; lane < lanes; ++lane) {
+      const float centred = values.values[lane] * rowsOfTable[1][lane] - rowsOfTable[2][lane];
+      values.values[lane] = fmaf(-(x.values[lane] - rowsOfTable[0][lane]), rowsOfTable[3][lane], centred) *
+                            rowsOfTable[4][lane];
+    }
+    return values;
+  }
+  __device__ static void storeGradient(Lanes<T> values, T* to, bool accumulate) {
+    if (accumulate) {
+      const Lanes<T> old = loadLanes(to);
+#pragma unroll
+      for (int lane = 0; lane < lanes; ++lane) values.values[lane] += old.values[lane];
+    }
+    storeLanes(values, to);
+  }
+  /// @}
+};
+
+}  // namespace mps::detail::cuda
