@@ -64,14 +64,31 @@ __device__ inline float generalPower(float x, float exponent) {
   return powerOfTwo(fmaf(exponent, logarithm, rest)) * powerOfTwo(whole);
 }
 
+/// x^exponent where |exponent| is at most kSmallExponent, of several x at once. The logarithms of most are small enough to be
+/// multiplied as they are: what a product of kSmallLogarithm loses by rounding is six roundings of the power.
+inline constexpr float kSmallLogarithm = 8;
+template <int count>
+__device__ void smallPowers(const float (&x)[count], float exponent, float (&powers)[count]) {
+  bool areSmall = true;
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    float logarithm;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(logarithm) : "f"(x[i]));
+    areSmall = areSmall && fabsf(logarithm) <= kSmallLogarithm;  // NaN, and the logarithm of 0, are not
+    powers[i] = powerOfTwo(exponent * logarithm);
+  }
+  if (areSmall) return;
+#pragma unroll
+  for (int i = 0; i < count; ++i) powers[i] = smallPower(x[i], exponent);
+}
+
 /// T^-beta. @param isNormal whether each T is a normal number, infinite or NaN, which saves some instructions
 template <int count>
 __device__ void negativePowers(const PowerRule& rule, const float (&t)[count], float (&powers)[count],
                                bool isNormal = false) {
   if (rule.isGeneral) {
     if (fabsf(rule.beta) <= kSmallExponent) {
-#pragma unroll
-      for (int i = 0; i < count; ++i) powers[i] = smallPower(t[i], -rule.beta);
+      smallPowers(t, -rule.beta, powers);
     } else {
 #pragma unroll
       for (int i = 0; i < count; ++i) powers[i] = generalPower(t[i], -rule.beta);
