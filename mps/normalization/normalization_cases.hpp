@@ -216,14 +216,32 @@ inline constexpr std::array<NormalizationSetting, 7> kNormalizationSettings{{
 /// T itself as the factor: integers stay integers. alpha is multiplied with the taps of the window.
 inline constexpr NormalizationSetting kExactNormalization{"Exact", 1, -1, 2};
 
+/// Exponents below one without roots, of which logarithms are taken: near 1 and far from it.
+inline constexpr std::array<NormalizationSetting, 2> kLogarithmSettings{{
+    {"SmallExponent", 0.75F, 0.7F, 2},
+    {"SmallExponentFarFromOne", 1e-10F, 0.7F, 1e-11F},
+}};
+
+/// Windows of five pixels by five: rows of every remainder by four, more than one part of their pixels and of their rows.
+inline std::vector<NormalizationGeometry> fiveByFiveGeometries() {
+  // clang-format off
+  return {
+      {.name = "Five", .images = 3, .y = {21, 5}, .x = {22, 5}, .channels = 32},
+      {.name = "FiveNarrow", .images = 2, .y = {34, 5}, .x = {3, 5}, .channels = 64},
+      {.name = "FiveManyImages", .images = 9, .y = {5, 5}, .x = {8, 5}, .channels = 96},
+      {.name = "FiveFewChannels", .images = 7, .y = {19, 5}, .x = {24, 5}, .channels = 3},
+  };
+  // clang-format on
+}
+
 /// Every formula on every geometry in both edge modes: the exact setting, and one of the others in turn.
 inline std::vector<NormalizationCase> normalizationCases() {
   using enum NormalizationKind;
   std::vector<NormalizationCase> cases;
   std::size_t turn = 0;
+  constexpr std::array<const char*, 3> names{"Channels", "Spatial", "Contrast"};
   const auto add = [&](NormalizationKind kind, ImageEdgeMode edgeMode,
                        const NormalizationGeometry& geometry) {
-    constexpr std::array<const char*, 3> names{"Channels", "Spatial", "Contrast"};
     for (const NormalizationSetting& setting :
          {kExactNormalization, kNormalizationSettings[turn++ % kNormalizationSettings.size()]})
       cases.push_back({std::string(geometry.name) + names[static_cast<std::size_t>(kind)] +
@@ -236,6 +254,17 @@ inline std::vector<NormalizationCase> normalizationCases() {
     for (const NormalizationGeometry& geometry : pixelWindowGeometries())
       for (const ImageEdgeMode edgeMode : {ImageEdgeMode::Zero, ImageEdgeMode::Clamp})
         add(kind, edgeMode, geometry);
+  const auto addWith = [&](NormalizationKind kind, const NormalizationGeometry& geometry,
+                           const NormalizationSetting& setting) {
+    cases.push_back(
+        {std::string(geometry.name) + names[static_cast<std::size_t>(kind)] + std::string(setting.name), kind,
+         ImageEdgeMode::Zero, geometry, setting});
+  };
+  for (const NormalizationSetting& setting : kLogarithmSettings)
+    addWith(CrossChannel, channelWindowGeometries()[1], setting);
+  for (const NormalizationKind kind : {Spatial, LocalContrast})
+    for (const NormalizationGeometry& geometry : fiveByFiveGeometries())
+      for (const NormalizationSetting& setting : kNormalizationSettings) addWith(kind, geometry, setting);
   return cases;
 }
 
