@@ -133,10 +133,20 @@ inline std::vector<GatherCase> gatherCases() {
       {.name = "SlowestAxis", .rows = 12, .channels = 130, .count = 5},
       {.name = "LongRows", .rows = 3, .channels = 9001, .count = 7},
       {.name = "Strided", .images = 3, .rows = 11, .channels = 16, .count = 19, .isStrided = true},
-      // More rows than one digit and than two have in the sort of the CUDA kernels.
+      // More rows than a block of the CUDA kernels' sort takes.
       {.name = "ManyRows", .rows = 5000, .channels = 2, .count = 700},
+      // More indices than that sort takes without buckets, with more rows than a block sorts a bucket by at once.
+      {.name = "ManyRowsAndIndices", .rows = 300000, .channels = 2, .count = 9000, .pattern = Outside},
       // More indices than the blocks of that sort take at once.
-      {.name = "VeryManyIndices", .rows = 300, .count = 140000},
+      {.name = "VeryManyIndices", .rows = 300, .count = 300000},
+      {.name = "LongRowsOften", .rows = 3, .channels = 300, .count = 50},
+      {.name = "ColumnsOfOddLength", .images = 67, .rows = 1001, .count = 998, .pattern = Outside},
+      {.name = "ColumnsOfWholePacks", .images = 70, .rows = 1000, .count = 1004},
+      // Columns of which blocks of the CUDA kernels hold fewer images.
+      {.name = "LongColumns", .images = 65, .rows = 7000, .count = 7001, .pattern = Outside},
+      // As many sums as the CPU keeps of some images together, and one more.
+      {.name = "MostSumsTogether", .images = 9, .rows = 4096, .count = 500},
+      {.name = "OneSumMoreTogether", .images = 9, .rows = 4097, .count = 500},
       // As many sums as the CPU keeps of an image, and one more.
       {.name = "MostSums", .rows = 16384, .count = 300, .pattern = Outside},
       {.name = "OneSumMore", .rows = 16385, .count = 300, .pattern = Outside},

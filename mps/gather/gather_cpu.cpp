@@ -7,6 +7,7 @@
 
 #include "mps/core/highway_targets.hpp"
 #include "mps/core/storage.hpp"
+#include "mps/core/streamed_stores.hpp"
 #include "mps/gather/gather_sums.hpp"
 #include "mtl/cpu/stream.hpp"
 
@@ -15,119 +16,23 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "mps/core/vector_io-inl.hpp"
+#include "mps/core/streamed_runs-inl.hpp"
+#include "mps/gather/gather_images-inl.hpp"
+#include "mps/gather/gather_rows-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
-/// to[c] = the sum of from[place * stride + c] over places, in order.
-template <class T>
-HWY_INLINE void sumRow(const T* from, std::int64_t stride, const std::int64_t* places,
-                       const std::int64_t* lastPlace, std::int64_t count, T* to) {
-  const hn::ScalableTag<float> d;
-  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
-  std::int64_t c = 0;
-  // Several vectors at a time: the rows are far apart.
-  for (; c + 4 * step <= count; c += 4 * step) {
-    auto sum0 = hn::Zero(d);
-    auto sum1 = sum0;
-    auto sum2 = sum0;
-    auto sum3 = sum0;
-    for (const auto* place = places; place != lastPlace; ++place) {
-      const T* const row = from + *place * stride + c;
-      sum0 = hn::Add(sum0, loadFloats(d, row));
-      sum1 = hn::Add(sum1, loadFloats(d, row + step));
-      sum2 = hn::Add(sum2, loadFloats(d, row + 2 * step));
-      sum3 = hn::Add(sum3, loadFloats(d, row + 3 * step));
-    }
-    storeFloats(d, sum0, to + c);
-    storeFloats(d, sum1, to + c + step);
-    storeFloats(d, sum2, to + c + 2 * step);
-    storeFloats(d, sum3, to + c + 3 * step);
-  }
-  for (; c < count; c += step) {
-    auto sum = hn::Zero(d);
-    if (c + step <= count) {
-      for (const auto* place = places; place != lastPlace; ++place)
-        sum = hn::Add(sum, loadFloats(d, from + *place * stride + c));
-      storeFloats(d, sum, to + c);
-    } else {
-      const auto rest = static_cast<std::size_t>(count - c);
-      for (const auto* place = places; place != lastPlace; ++place)
-        sum = hn::Add(sum, loadFloats(d, from + *place * stride + c, rest));
-      storeFloats(d, sum, to + c, rest);
-    }
-  }
+/// Copies bytes past the caches.
+void streamRow(const std::byte* from, std::int64_t bytes, std::byte* to) {
+  streamValues(from, static_cast<std::size_t>(bytes), to);
 }
 
-/// Parts of rows of the destination: part p is the (p mod parts)th one of a row, of `columns` elements.
-template <class T>
-HWY_INLINE void sumPartsOf(const GatherSums& sums, std::int64_t columns, std::int64_t begin,
-                           std::int64_t end) {
-  const TensorShape& to = sums.destination;
-  const auto* const gradient = reinterpret_cast<const T*>(sums.gradientMemory);
-  auto* const destination = reinterpret_cast<T*>(sums.destinationMemory);
-  const std::int64_t parts = (to.channels + columns - 1) / columns;
-  for (std::int64_t part = begin; part < end; ++part) {
-    const std::int64_t row = part / parts;
-    const std::int64_t n = row / to.height;
-    const std::int64_t k = row % to.height;
-    const std::int64_t first = part % parts * columns;
-    sumRow(gradient + sums.gradient.offset(n, 0, 0, first), sums.gradient.rowStride,
-           sums.places + sums.starts[k], sums.places + sums.starts[k + 1],
-           std::min(columns, to.channels - first), destination + to.offset(n, k, 0, first));
-  }
-}
-
-void sumParts(const GatherSums& sums, std::int64_t columns, std::int64_t begin, std::int64_t end) {
+void sumParts(const GatherSums& sums, std::int64_t begin, std::int64_t end) {
   if (sums.destination.format == ImageFeatureChannelFormat::Float16)
-    sumPartsOf<Float16>(sums, columns, begin, end);
+    sumPartsOf<Float16>(sums, begin, end);
   else
-    sumPartsOf<float>(sums, columns, begin, end);
-}
-
-/// totals[rows[i] * channels + c] += values[i * channels + c], in order.
-HWY_INLINE void addRows(const std::uint16_t* rows, std::int64_t count, const float* values,
-                        std::int64_t channels, float* totals) {
-  if (channels == 1) {
-    std::int64_t i = 0;
-    for (; i + 4 <= count; i += 4) {
-      totals[rows[i]] += values[i];
-      totals[rows[i + 1]] += values[i + 1];
-      totals[rows[i + 2]] += values[i + 2];
-      totals[rows[i + 3]] += values[i + 3];
-    }
-    for (; i < count; ++i) totals[rows[i]] += values[i];
-    return;
-  }
-  for (std::int64_t i = 0; i < count; ++i)
-    for (std::int64_t c = 0; c < channels; ++c) totals[rows[i] * channels + c] += values[i * channels + c];
-}
-
-/// Whole images, whose rows have no gaps: adds each row of the gradient where it came from.
-template <class T>
-HWY_INLINE void sumImagesOf(const GatherSums& sums, std::int64_t begin, std::int64_t end) {
-  constexpr std::int64_t kPiece = 1024;  ///< elements that are converted together
-  alignas(64) float totals[kMostGatherSums + kGatherVectorRow];
-  alignas(64) float values[kPiece];
-  const std::int64_t channels = sums.gradient.channels;
-  const std::int64_t rows = kPiece / channels;
-  const auto size = static_cast<std::size_t>(sums.destination.height * channels);
-  for (std::int64_t n = begin; n < end; ++n) {
-    std::fill_n(totals, size + static_cast<std::size_t>(channels), 0.0F);
-    const auto* const from = reinterpret_cast<const T*>(sums.gradientMemory) + n * sums.gradient.imageStride;
-    if constexpr (std::is_same_v<T, float>) {
-      addRows(sums.rows, sums.gradient.height, from, channels, totals);
-    } else {
-      for (std::int64_t first = 0; first < sums.gradient.height; first += rows) {
-        const std::int64_t count = std::min(rows, sums.gradient.height - first);
-        convertToFloats(from + first * channels, values, static_cast<std::size_t>(count * channels));
-        addRows(sums.rows + first, count, values, channels, totals);
-      }
-    }
-    convertFromFloats(totals, reinterpret_cast<T*>(sums.destinationMemory) + n * sums.destination.imageStride,
-                      size);
-  }
+    sumPartsOf<float>(sums, begin, end);
 }
 
 void sumImages(const GatherSums& sums, std::int64_t begin, std::int64_t end) {
@@ -144,16 +49,25 @@ HWY_AFTER_NAMESPACE();
 
 namespace mps::detail {
 
+HWY_EXPORT(streamRow);
 HWY_EXPORT(sumParts);
 HWY_EXPORT(sumImages);
 
 namespace {
 
-constexpr std::int64_t kGrain = 16384;   ///< elements that a thread takes at least
-constexpr std::int64_t kColumns = 4096;  ///< of a row that are summed at a time: long rows are shared
+constexpr std::int64_t kGrain = 16384;  ///< elements that a thread takes at least
+
+constexpr std::int64_t kShortRow = 256;  ///< bytes below which a row is not worth a call
 
 std::int64_t grainFor(std::int64_t elements) {
   return kGrain / std::max<std::int64_t>(1, elements) + 1;
+}
+
+/// Whether images of one element after the other are written past the caches, each to the end of a line.
+bool writesImagesPastCaches(const TensorShape& destination, std::int64_t bytesMoved) {
+  const auto imageBytes =
+      destination.imageStride * static_cast<std::int64_t>(bytesPerChannel(destination.format));
+  return imageBytes % 64 == 0 && writesPastCaches(bytesMoved);
 }
 
 GatherSums sumsOf(const GatherProblem& problem, const Operands& operands) {
@@ -201,26 +115,32 @@ class RowPlan final : public Plan {
         std::all_of(indices, indices + result.height, [&](Index index) {
           return static_cast<std::int64_t>(index) >= 0 && static_cast<std::int64_t>(index) < source.height;
         });
-    stream.parallelFor(
-        result.images * result.height, grainFor(source.channels), [&](std::int64_t begin, std::int64_t end) {
-          while (begin < end) {
-            const std::int64_t n = begin / result.height;
-            const std::int64_t first = begin % result.height;
-            const std::int64_t last = std::min(result.height, first + end - begin);
-            const Bits* const image = from + n * source.imageStride;
-            Bits* const copy = to + n * result.imageStride;
-            if (areElements)
-              copyElements(indices + first, last - first, image, n + 1 < result.images, copy + first);
-            else
-              copyImageRows(indices, first, last, image, copy);
-            begin += last - first;
-          }
-        });
+    const std::int64_t bytesMoved = 2 * result.bytes();
+    const bool pastCaches = areElements ? writesImagesPastCaches(result, bytesMoved)
+                                        : result.channels * std::int64_t{sizeof(Bits)} >= kShortRow &&
+                                              writesRowsPastCaches(bytesMoved, result);
+    stream.parallelFor(result.images * result.height, grainFor(source.channels),
+                       [&](std::int64_t begin, std::int64_t end) {
+                         while (begin < end) {
+                           const std::int64_t n = begin / result.height;
+                           const std::int64_t first = begin % result.height;
+                           const std::int64_t last = std::min(result.height, first + end - begin);
+                           const Bits* const image = from + n * source.imageStride;
+                           Bits* const copy = to + n * result.imageStride;
+                           if (areElements)
+                             copyElements(indices + first, last - first, image, n + 1 < result.images,
+                                          pastCaches, copy + first);
+                           else
+                             copyImageRows(indices, first, last, image, pastCaches, copy);
+                           begin += last - first;
+                         }
+                         if (pastCaches) finishStreaming();
+                       });
   }
 
   /// to[i] = from[indices[i]]. Of the source's next image all lines are asked for in order, in which the indices do not.
   template <class Bits, class Index>
-  void copyElements(const Index* indices, std::int64_t count, const Bits* from, bool hasNext,
+  void copyElements(const Index* indices, std::int64_t count, const Bits* from, bool hasNext, bool pastCaches,
                     Bits* to) const {
     constexpr std::int64_t piece = 256;
     constexpr std::int64_t line = 64 / std::int64_t{sizeof(Bits)};
@@ -231,25 +151,35 @@ class RowPlan final : public Plan {
     for (std::int64_t first = 0; first < count; first += piece) {
       for (const std::int64_t end = std::min(height, asked + ahead); asked < end; asked += line)
         __builtin_prefetch(next + asked, 0, 2);
-      const std::int64_t last = std::min(count, first + piece);
-      std::int64_t i = first;
-      for (; i + 4 <= last; i += 4) {
-        const Bits a = from[indices[i]];
-        const Bits b = from[indices[i + 1]];
-        const Bits c = from[indices[i + 2]];
-        const Bits d = from[indices[i + 3]];
-        to[i] = a;
-        to[i + 1] = b;
-        to[i + 2] = c;
-        to[i + 3] = d;
+      const std::int64_t some = std::min(count - first, piece);
+      alignas(64) Bits together[piece];
+      Bits* const place = pastCaches ? together : to + first;
+      std::int64_t i = 0;
+      for (; i + 4 <= some; i += 4) {
+        const Bits a = from[indices[first + i]];
+        const Bits b = from[indices[first + i + 1]];
+        const Bits c = from[indices[first + i + 2]];
+        const Bits d = from[indices[first + i + 3]];
+        place[i] = a;
+        place[i + 1] = b;
+        place[i + 2] = c;
+        place[i + 3] = d;
       }
-      for (; i < last; ++i) to[i] = from[indices[i]];
+      for (; i < some; ++i) place[i] = from[indices[first + i]];
+      if (pastCaches) stream(together, some, to + first);
     }
+  }
+
+  template <class Bits>
+  static void stream(const Bits* from, std::int64_t count, Bits* to) {
+    HWY_DYNAMIC_DISPATCH(streamRow)
+    (reinterpret_cast<const std::byte*>(from), count * std::int64_t{sizeof(Bits)},
+     reinterpret_cast<std::byte*>(to));
   }
 
   template <class Bits, class Index>
   void copyImageRows(const Index* indices, std::int64_t first, std::int64_t last, const Bits* from,
-                     Bits* to) const {
+                     bool pastCaches, Bits* to) const {
     const std::int64_t channels = problem_.source.channels;
     const std::int64_t rows = problem_.source.height;
     const auto rowOf = [&](std::int64_t i) -> const Bits* {
@@ -263,7 +193,10 @@ class RowPlan final : public Plan {
       if (const Bits* const next = i + 1 < last ? rowOf(i + 1) : nullptr)
         for (std::int64_t c = 0; c < std::min(channels, most); c += line) __builtin_prefetch(next + c, 0, 2);
       Bits* const place = to + i * problem_.result.rowStride;
-      if (const Bits* const row = rowOf(i))
+      const Bits* const row = rowOf(i);
+      if (row != nullptr && pastCaches)
+        stream(row, channels, place);
+      else if (row != nullptr)
         std::copy_n(row, channels, place);
       else
         std::fill_n(place, channels, Bits{});
@@ -296,11 +229,12 @@ class RowPlan final : public Plan {
     GatherSums sums = sumsOf(problem_, operands);
     sums.starts = starts;
     sums.places = places;
-    const std::int64_t parts = (destination.channels + kColumns - 1) / kColumns;
+    sums.pastCaches = writesRowsPastCaches(destination.bytes() + problem_.result.bytes(), destination);
+    const std::int64_t parts = (destination.channels + kGatherColumns - 1) / kGatherColumns;
     stream.parallelFor(destination.images * destination.height * parts,
-                       grainFor(std::min(destination.channels, kColumns)),
+                       grainFor(std::min(destination.channels, kGatherColumns)),
                        [&](std::int64_t begin, std::int64_t end) {
-                         HWY_DYNAMIC_DISPATCH(sumParts)(sums, kColumns, begin, end);
+                         HWY_DYNAMIC_DISPATCH(sumParts)(sums, begin, end);
                        });
   }
 
@@ -327,6 +261,8 @@ class ImagePlan final : public Plan {
     });
     GatherSums sums = sumsOf(problem_, operands);
     sums.rows = rows;
+    sums.pastCaches =
+        writesImagesPastCaches(problem_.source, problem_.source.bytes() + problem_.result.bytes());
     mtl::cpu::asCpu(stream).parallelFor(
         problem_.source.images,
         grainFor((problem_.source.height + problem_.result.height) * problem_.source.channels),

@@ -17,8 +17,17 @@ struct GatherSums {
   const std::int64_t* places;
   /// Of sums image by image: the row that each index names, or the number of rows, whose sum nobody reads.
   const std::uint16_t* rows;
+  bool pastCaches;
 };
 
+/// Elements of a row that are summed at a time: long rows are shared.
+inline constexpr std::int64_t kGatherColumns = 4096;
+/// Terms of a row that are added before the next columns of it.
+inline constexpr std::int64_t kGatherRowsTogether = 8;
+/// How much earlier than they are added terms are asked for.
+inline constexpr std::int64_t kGatherRowsAhead = 8;
+/// Sums of an image of one channel, of some images together.
+inline constexpr std::int64_t kMostGatherSumsTogether = 4096;
 /// Sums of an image that are kept together.
 inline constexpr std::int64_t kMostGatherSums = 16384;
 /// Elements of a row from which on vectors of it alone pay.
