@@ -121,7 +121,11 @@ struct PackTiles {
   }
 };
 
-/// Moves a tile of kPackLines by kPackColumns elements by way of shared memory; columns are its lines then.
+/// Columns of a tile are this many times kPackColumns, so that tiles of all formats are squares.
+template <class Bits>
+constexpr int kTileParts = cuda::kPackLines / cuda::kPackColumns<Bits>;
+
+/// Moves a square of kPackLines elements by way of shared memory; columns are its lines then.
 /// transposePacks does the same with code of its own: it was up to 13 % slower through functions.
 /// @tparam Bits of two or four bytes
 /// @param load load(line, column): the pack of a line of the tile that begins at that column
@@ -132,40 +136,48 @@ __device__ void transposeTile(Load load, Store store) {
   constexpr int passes = cuda::kPackLines * cuda::kLinePacks / static_cast<int>(cuda::kPackThreads);
   constexpr int square = cuda::kLinePacks * lanes;  // lines that one pass of the way out takes
   // Packs of a line change places such that neither way has two threads of a warp in one bank.
-  __shared__ uint4 tile[cuda::kPackLines][cuda::kLinePacks];
+  constexpr int parts = kTileParts<Bits>;
+  constexpr int width = cuda::kPackColumns<Bits>;
+  __shared__ uint4 tile[parts][cuda::kPackLines][cuda::kLinePacks];
   const auto thread = static_cast<int>(threadIdx.x);
-  uint4 packs[passes];
+  uint4 packs[passes][parts];
 #pragma unroll
   for (int k = 0; k < passes; ++k)
-    packs[k] =
-        load(thread / cuda::kLinePacks + k * cuda::kPackLines / passes, thread % cuda::kLinePacks * lanes);
+#pragma unroll
+    for (int part = 0; part < parts; ++part)
+      packs[k][part] = load(thread / cuda::kLinePacks + k * cuda::kPackLines / passes,
+                            part * width + thread % cuda::kLinePacks * lanes);
 #pragma unroll
   for (int k = 0; k < passes; ++k) {
     const int line = thread / cuda::kLinePacks + k * cuda::kPackLines / passes;
-    tile[line][thread % cuda::kLinePacks ^ line / lanes % cuda::kLinePacks] = packs[k];
+#pragma unroll
+    for (int part = 0; part < parts; ++part)
+      tile[part][line][thread % cuda::kLinePacks ^ line / lanes % cuda::kLinePacks] = packs[k][part];
   }
   __syncthreads();
   const int group = thread % cuda::kLinePacks;  // of lines, which become a pack
   const int word = thread / cuda::kLinePacks;   // of a line
 #pragma unroll
-  for (int first = 0; first < cuda::kPackLines; first += square) {
-    unsigned words[lanes];
+  for (int part = 0; part < parts; ++part)
 #pragma unroll
-    for (int i = 0; i < lanes; ++i)
-      words[i] =
-          reinterpret_cast<const unsigned*>(&tile[first + group * lanes + i][word / 4 ^ group])[word % 4];
-    const int line = first + group * lanes;
-    if constexpr (sizeof(Bits) == 4) {
-      store(line, word, uint4{words[0], words[1], words[2], words[3]});
-    } else {
-      const auto halvesOf = [&](unsigned which) {
-        return uint4{__byte_perm(words[0], words[1], which), __byte_perm(words[2], words[3], which),
-                     __byte_perm(words[4], words[5], which), __byte_perm(words[6], words[7], which)};
-      };
-      store(line, 2 * word, halvesOf(0x5410));
-      store(line, 2 * word + 1, halvesOf(0x7632));
+    for (int first = 0; first < cuda::kPackLines; first += square) {
+      unsigned words[lanes];
+#pragma unroll
+      for (int i = 0; i < lanes; ++i)
+        words[i] = reinterpret_cast<const unsigned*>(
+            &tile[part][first + group * lanes + i][word / 4 ^ group])[word % 4];
+      const int line = first + group * lanes;
+      if constexpr (sizeof(Bits) == 4) {
+        store(line, part * width + word, uint4{words[0], words[1], words[2], words[3]});
+      } else {
+        const auto halvesOf = [&](unsigned which) {
+          return uint4{__byte_perm(words[0], words[1], which), __byte_perm(words[2], words[3], which),
+                       __byte_perm(words[4], words[5], which), __byte_perm(words[6], words[7], which)};
+        };
+        store(line, part * width + 2 * word, halvesOf(0x5410));
+        store(line, part * width + 2 * word + 1, halvesOf(0x7632));
+      }
     }
-  }
 }
 
 /// copyTiles without indices, 16 bytes at once where both places are a multiple of 16. The strides are.
@@ -178,7 +190,7 @@ __global__ void __launch_bounds__(cuda::kPackThreads)
   const std::uint32_t lineTile = tiles.bandWidth.divide(ofBand);
   const std::uint32_t columnTile = ofBand + (band - lineTile) * tiles.bandWidth.divisor();
   const std::int64_t firstLine = static_cast<std::int64_t>(lineTile) * cuda::kPackLines;
-  const std::int64_t firstColumn = static_cast<std::int64_t>(columnTile) * cuda::kPackColumns<Bits>;
+  const std::int64_t firstColumn = static_cast<std::int64_t>(columnTile) * cuda::kPackLines;
   const Corner corner(a);
   // Of the source, whose rows become columns. What lies outside of either matrix is not copied.
   const std::int64_t lines =
@@ -195,7 +207,7 @@ __global__ void __launch_bounds__(cuda::kPackThreads)
       [&](int line, int column) -> uint4 {
         if (line >= lines || column >= columns) return {0, 0, 0, 0};
         const Bits* const pack = from + line * a.sourceStride + column;
-        if (takesPacks && column + lanes <= columns) return *reinterpret_cast<const uint4*>(pack);
+        if (takesPacks && column + lanes <= columns) return __ldcs(reinterpret_cast<const uint4*>(pack));
         const auto elements = static_cast<int>(min(columns - column, std::int64_t{lanes}));
         return cuda::loadUnits<Bits>(pack, elements * static_cast<int>(sizeof(Bits)));
       },
@@ -203,7 +215,7 @@ __global__ void __launch_bounds__(cuda::kPackThreads)
         if (line >= lines || column >= columns) return;
         Bits* const place = to + column * a.stride + line;
         if (givesPacks && line + lanes <= lines) {
-          *reinterpret_cast<uint4*>(place) = pack;
+          __stcs(reinterpret_cast<uint4*>(place), pack);
           return;
         }
         const auto elements = static_cast<int>(min(lines - line, std::int64_t{lanes}));
@@ -273,7 +285,7 @@ class CopyPlan final : public Plan {
   void copyPacks(mtl::Stream& stream, const CopyArguments& a, const Bits* source, Bits* destination) const {
     const auto tilesOf = [](std::int64_t size, std::int64_t side) { return (size + side - 1) / side; };
     const PackTiles tiles(tilesOf(std::min({a.columns, a.sourceHeight, a.width}), cuda::kPackLines),
-                          tilesOf(std::min({a.rows, a.sourceWidth, a.height}), cuda::kPackColumns<Bits>));
+                          tilesOf(std::min({a.rows, a.sourceWidth, a.height}), cuda::kPackLines));
     if (tiles.count == 0) return;
     mtl::cuda::launch(stream, copyPackTiles<Bits>, dim3(static_cast<unsigned>(tiles.count), 1, copies()),
                       dim3(cuda::kPackThreads), 0, tiles, a, source, destination);
