@@ -148,6 +148,14 @@ inline std::vector<NormalizationGeometry> pixelWindowGeometries() {
       {.name = "FewChannelsKernel5", .images = 11, .y = {7, 5}, .x = {8, 5}, .channels = 3},
       {.name = "FewChannelsManyRows", .images = 2, .y = {41, 5}, .x = {12, 5}, .channels = 3},
       {.name = "SlicesManyRows", .images = 3, .y = {37, 5}, .x = {5, 5}, .channels = 32},
+      // Windows of five whose strips are whole vectors: tails of rows, of columns and of channels.
+      {.name = "FivesOnePixel", .images = 2, .y = {1, 5}, .x = {1, 5}, .channels = 16},
+      {.name = "FivesOddSizes", .images = 2, .y = {7, 5}, .x = {3, 5}, .channels = 48},
+      {.name = "FivesTwoRows", .images = 1, .y = {2, 5}, .x = {10, 5}, .channels = 32},
+      {.name = "FivesManyChannels", .images = 1, .y = {3, 5}, .x = {40, 5}, .channels = 208},
+      {.name = "FivesManyColumns", .images = 1, .y = {3, 5}, .x = {517, 5}, .channels = 16},
+      {.name = "FivesStrided", .images = 2, .y = {6, 5}, .x = {7, 5}, .channels = 32, .memory = Strided},
+      {.name = "FivesRepeatedImage", .images = 3, .y = {5, 5}, .x = {4, 5}, .channels = 16, .memory = RepeatedImage},
       {.name = "Channels12", .images = 5, .y = {4, 3}, .x = {6, 3}, .channels = 12},
       {.name = "OnePixel", .images = 1, .y = {1, 3}, .x = {1, 3}, .channels = 4},
       {.name = "OneRow", .images = 2, .y = {1, 2}, .x = {8, 2}, .channels = 16},
@@ -158,6 +166,7 @@ inline std::vector<NormalizationGeometry> pixelWindowGeometries() {
       // Rows for more than one thread.
       {.name = "Threads17", .images = 2, .y = {19, 2}, .x = {23, 3}, .channels = 17},
       {.name = "Threads3", .images = 3, .y = {31, 3}, .x = {33, 2}, .channels = 3},
+      {.name = "Threads32", .images = 2, .y = {37, 5}, .x = {13, 5}, .channels = 32},
       // Offsets of every sign, fewer and more windows than the source has pixels.
       {.name = "FewerWindows", .images = 2, .y = {7, 3, 1, 4}, .x = {8, 2, 2, 5}, .channels = 16},
       {.name = "MoreWindows", .images = 1, .y = {3, 4, -1, 6}, .x = {4, 4, -1, 7}, .channels = 5},

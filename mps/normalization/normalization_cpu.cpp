@@ -12,7 +12,8 @@ Preparation prepareVectors(const NormalizationProblem& problem) {
                                                          : prepareWindowNormalization(problem);
 }
 
-constexpr std::array<Implementation<NormalizationProblem>, 2> kImplementations{{
+constexpr std::array<Implementation<NormalizationProblem>, 3> kImplementations{{
+    {"fives", prepareFives},
     {"vectors", prepareVectors},
     {"plain", preparePlainNormalization},
 }};

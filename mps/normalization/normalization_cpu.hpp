@@ -8,6 +8,8 @@ namespace mps::detail {
 /// @{
 Preparation prepareChannelNormalization(const NormalizationProblem& problem);
 Preparation prepareWindowNormalization(const NormalizationProblem& problem);
+/// Windows of 5 x 5 pixels, see FiveTiles.
+Preparation prepareFives(const NormalizationProblem& problem);
 /// @}
 
 }  // namespace mps::detail

@@ -114,24 +114,41 @@ HWY_INLINE V withPoles(D /*d*/, V power, V t, float exponent) {
   return V{_mm512_fixupimm_ps(power.raw, t.raw, table.raw, 0)};
 }
 
-/// T^-1/2, T^-1/4 or T^-3/4: an estimate of 14 bits and one step that squares its error, because a second root or a
-/// quotient would wait for the unit that computes the first. The step makes NaN of 0 and infinity; of two numbers
-/// the minimum and maximum give the second if the first is NaN.
+/// T^-1/2, T^-1/4 or T^-3/4: an estimate of 14 bits and one step that squares its error. Roots and quotients wait for each
+/// other in a unit of their own.
 template <PowerKind kind, class D, class V = hn::Vec<D>>
 HWY_INLINE V rootPower(D d, V t) {
   const V one = hn::Set(d, 1.0F);
-  const V square = kind == PowerKind::Half ? t : hn::Sqrt(t);
-  const V root = hn::ApproximateReciprocalSqrt(square);
-  const V rootSquared = hn::Mul(root, root);
-  const V error = hn::NegMulAdd(square, rootSquared, one);
-  if constexpr (kind == PowerKind::ThreeQuarters) {
-    const V power = hn::Mul(rootSquared, root);
-    const V larger = hn::Mul(power, hn::Set(d, 1.5F));
-    return hn::Min(hn::MulAdd(larger, error, power), larger);
-  } else {
+  const V root = hn::ApproximateReciprocalSqrt(t);
+  if constexpr (kind == PowerKind::Half) {
+    // The step makes NaN of 0 and infinity; of two numbers the maximum gives the second if the first is NaN.
+    const V error = hn::NegMulAdd(t, hn::Mul(root, root), one);
     const V smaller = hn::Mul(root, hn::Set(d, 0.5F));
     return hn::Max(hn::MulAdd(smaller, error, root), smaller);
+  } else {
+    const V fourth = hn::Mul(root, hn::ApproximateReciprocalSqrt(root));
+    // P^4 T, or P^4 T^3, is 1 but for four times the error of P; no factor overflows.
+    V power = fourth;
+    V error;
+    if constexpr (kind == PowerKind::ThreeQuarters) {
+      power = hn::Mul(fourth, root);
+      const V rest = hn::Mul(power, t);
+      error = hn::NegMulAdd(hn::Mul(rest, rest), hn::Mul(rest, power), one);
+    } else {
+      const V square = hn::Mul(power, power);
+      error = hn::NegMulAdd(hn::Mul(square, t), square, one);
+    }
+    return withPoles(d, hn::MulAdd(hn::Mul(power, hn::Set(d, 0.25F)), error, power), t, -1);
   }
+}
+
+/// Power / T for a power that is not negative, likewise.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V quotientOf(D d, V power, V t) {
+  const V reciprocal = hn::ApproximateReciprocal(t);
+  const V error = hn::NegMulAdd(t, reciprocal, hn::Set(d, 1.0F));
+  const V quotient = hn::Mul(power, reciprocal);
+  return hn::Max(hn::MulAdd(quotient, error, quotient), hn::Mul(quotient, hn::Set(d, 0.5F)));
 }
 
 #else
@@ -176,6 +193,11 @@ class NegativePower {
   HWY_INLINE V next(D d, V t, V power) const {
     // A product of T alone stays exact.
     if (kind == PowerKind::Whole && whole_ < 0) return wholePower(d, t, -whole_ - 1);
+    if (kind == PowerKind::Half && whole_ == 0) return hn::Mul(power, hn::Mul(power, power));
+#if HWY_TARGET == HWY_AVX3
+    // Below 0 a power vanishes where its quotient does not.
+    if (kind != PowerKind::Any && kind != PowerKind::Whole && beta_ > 0) return quotientOf(d, power, t);
+#endif
     return hn::Div(power, t);
   }
 

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "mps/normalization/normalization_constants.hpp"
 #include "mps/normalization/normalization_powers-inl.hpp"
 #include "mps/normalization/normalization_sums-inl.hpp"
 #include "mps/normalization/normalization_tile_rows-inl.hpp"
@@ -22,27 +23,6 @@ HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
-
-/// Numbers of the formulas, in float32.
-struct Constants {
-  explicit Constants(const NormalizationProblem& problem)
-      : delta(problem.delta),
-        alphaShare(
-            static_cast<float>(static_cast<double>(problem.alpha) / static_cast<double>(problem.taps()))),
-        p0(problem.p0),
-        pm(problem.pm),
-        ps(problem.ps),
-        p0Share(static_cast<float>(static_cast<double>(problem.p0) / static_cast<double>(problem.taps()))),
-        factor(static_cast<float>(2.0 * static_cast<double>(problem.alpha) *
-                                  static_cast<double>(problem.beta) / static_cast<double>(problem.taps()))) {}
-  float delta;
-  float alphaShare;
-  float p0;
-  float pm;
-  float ps;
-  float p0Share;
-  float factor;
-};
 
 /// A tile's rows, and T of their windows.
 class WindowSums : protected TileRows {
@@ -214,7 +194,7 @@ class WindowSums : protected TileRows {
     return buffer;
   }
 
-  Constants constants_;
+  WindowConstants constants_;
   std::int64_t kernelWidth_;
   std::int64_t kernelHeight_;
   bool isContrast_;

@@ -1,0 +1,108 @@
+// Sums of five values or columns side by side, once per instruction set. Include it after hwy/highway.h in a file that
+// hwy/foreach_target.h compiles several times; mps/core/highway_targets.hpp comes before both.
+
+#if defined(UNMETAL_MPS_NORMALIZATION_FIVES_SUMS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef UNMETAL_MPS_NORMALIZATION_FIVES_SUMS_INL_HPP
+#undef UNMETAL_MPS_NORMALIZATION_FIVES_SUMS_INL_HPP
+#else
+#define UNMETAL_MPS_NORMALIZATION_FIVES_SUMS_INL_HPP
+#endif
+
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace mps::detail::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Of five, pairs make fours, and a four and one more make five: two fives side by side share a four. Each kind of sums
+// says what a pair, a four and a five are, of values one above the other and of the sums of columns side by side.
+
+/// Sums of values.
+struct PlainSums {
+  using D = hn::ScalableTag<float>;
+  using Sum = hn::Vec<D>;
+  static HWY_INLINE Sum zero() { return hn::Zero(D()); }
+  static HWY_INLINE Sum pair(Sum a, Sum b) { return hn::Add(a, b); }
+  static HWY_INLINE Sum four(Sum a, Sum b) { return hn::Add(a, b); }
+  static HWY_INLINE Sum five(Sum four, Sum a) { return hn::Add(four, a); }
+};
+
+/// Sums of squares.
+struct SquareSums : PlainSums {
+  static HWY_INLINE Sum pairOfValues(Sum a, Sum b) { return hn::MulAdd(a, a, hn::Mul(b, b)); }
+  static HWY_INLINE Sum fourOfValues(Sum a, Sum b) { return hn::Add(a, b); }
+  static HWY_INLINE Sum fiveOfValues(Sum four, Sum a) { return hn::MulAdd(a, a, four); }
+};
+
+/// Sums of values, and twice those of their squared distances from their mean. Where two groups meet, the square of what
+/// their means differ by is added: of numbers that are large and differ little no large squares are subtracted.
+struct SpreadSums {
+  using D = hn::ScalableTag<float>;
+  using V = hn::Vec<D>;
+  struct Sum {
+    V sum;
+    V squares;
+  };
+  static HWY_INLINE Sum zero() { return {hn::Zero(D()), hn::Zero(D())}; }
+  static HWY_INLINE Sum pairOfValues(V a, V b) {
+    const V distance = hn::Sub(a, b);
+    return {hn::Add(a, b), hn::Mul(distance, distance)};
+  }
+  static HWY_INLINE Sum fourOfValues(const Sum& a, const Sum& b) {
+    return joined(hn::Add(a.sum, b.sum), hn::Sub(a.sum, b.sum), 0.5F, hn::Add(a.squares, b.squares));
+  }
+  static HWY_INLINE Sum fiveOfValues(const Sum& four, V a) {
+    return joined(hn::Add(four.sum, a), hn::MulSub(hn::Set(D(), 4.0F), a, four.sum), 0.1F, four.squares);
+  }
+  static HWY_INLINE Sum pair(const Sum& a, const Sum& b) {
+    return joined(hn::Add(a.sum, b.sum), hn::Sub(a.sum, b.sum), 0.2F, hn::Add(a.squares, b.squares));
+  }
+  static HWY_INLINE Sum four(const Sum& a, const Sum& b) {
+    return joined(hn::Add(a.sum, b.sum), hn::Sub(a.sum, b.sum), 0.1F, hn::Add(a.squares, b.squares));
+  }
+  static HWY_INLINE Sum five(const Sum& four, const Sum& a) {
+    return joined(hn::Add(four.sum, a.sum), hn::MulSub(hn::Set(D(), 4.0F), a.sum, four.sum), 0.02F,
+                  hn::Add(four.squares, a.squares));
+  }
+
+ private:
+  static HWY_INLINE Sum joined(V sum, V difference, float share, V squares) {
+    return {sum, hn::MulAdd(hn::Mul(difference, hn::Set(D(), share)), difference, squares)};
+  }
+};
+
+/// Goes along columns, two at a time, and gives the sums of five around the two columns before them.
+template <class Sums>
+class FiveWalk {
+ public:
+  using Sum = typename Sums::Sum;
+
+  /// The first four columns.
+  HWY_INLINE void begin(const Sum& a, const Sum& b, const Sum& c, const Sum& e) {
+    pair_ = Sums::pair(c, e);
+    four_ = Sums::four(Sums::pair(a, b), pair_);
+    beforeLast_ = b;
+    last_ = e;
+  }
+  HWY_INLINE void step(const Sum& a, const Sum& b, Sum& first, Sum& second) {
+    first = Sums::five(four_, a);
+    const Sum pair = Sums::pair(a, b);
+    four_ = Sums::four(pair_, pair);
+    second = Sums::five(four_, beforeLast_);
+    pair_ = pair;
+    beforeLast_ = last_;
+    last_ = b;
+  }
+
+ private:
+  Sum pair_;
+  Sum four_;
+  Sum beforeLast_;
+  Sum last_;
+};
+
+}  // namespace mps::detail::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
