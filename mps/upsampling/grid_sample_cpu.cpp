@@ -1,4 +1,12 @@
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
 #include "mps/core/highway_targets.hpp"
+#include "mps/core/storage.hpp"
 #include "mps/upsampling/grid_sample_problem.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -7,154 +15,283 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include <array>
-
 #include "mps/core/vector_runs-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
-/// The source pixels of weights that are not 0 around a position, in up to two rows of up to two.
-template <class T>
-struct PixelsAround {
-  std::size_t rows = 0;
-  std::size_t columns = 0;
-  const T* pixels[2][2] = {};
-  float rowWeights[2] = {};
-  float columnWeights[2] = {};
+/// Neighbouring pixels of a destination row, whose positions are computed together.
+class GridPiece {
+ public:
+  static constexpr std::size_t capacity = 64;
 
-  /// @param image of the source
-  void set(const GridTaps& rowTaps, const GridTaps& columnTaps, const TensorShape& source, const T* image) {
-    const bool hasAll = (rowTaps.weights[0] != 0) & (rowTaps.weights[1] != 0) & (columnTaps.weights[0] != 0) &
-                        (columnTaps.weights[1] != 0);
-    if (hasAll)
-      takeAll(rowTaps, columnTaps, source, image);
+  GridPiece(const GridSampleProblem& problem, const std::byte* grid) : problem_(problem), grid_(grid) {}
+
+  /// Pixels x, x + 1, ... of row y of image n.
+  void set(std::int64_t n, std::int64_t y, std::int64_t x, std::size_t count) {
+    load(n, y, x, count);
+    const hn::ScalableTag<double> d;
+    const hn::Rebind<float, decltype(d)> df;
+    const Axis columns(d, problem_, problem_.source.width, problem_.offsetX, problem_.source.pixelStride);
+    const Axis rows(d, problem_, problem_.source.height, problem_.offsetY, problem_.source.rowStride);
+    const auto row = hn::Set(d, static_cast<double>(y));
+    for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
+      const auto column = hn::Iota(d, static_cast<double>(x + static_cast<std::int64_t>(i)));
+      hn::Vec<decltype(df)> columnValue;
+      hn::Vec<decltype(df)> rowValue;
+      hn::LoadInterleaved2(df, values_.data() + 2 * i, columnValue, rowValue);
+      const AxisTaps across = columns.taps(d, hn::PromoteTo(d, columnValue), column);
+      const AxisTaps down = rows.taps(d, hn::PromoteTo(d, rowValue), row);
+      auto least = hn::Set(df, std::numeric_limits<float>::max());
+      for (std::size_t k = 0; k < 4; ++k) {
+        const auto weight = hn::DemoteTo(df, hn::Mul(down.weights[k / 2], across.weights[k % 2]));
+        hn::StoreU(weight, df, weights_[k].data() + i);
+        least = hn::Min(least, weight);
+        storeIntegers(d, hn::Add(down.offsets[k / 2], across.offsets[k % 2]), offsets_[k].data() + i);
+      }
+      hn::StoreU(least, df, least_.data() + i);
+    }
+  }
+
+  /// Whether all four pixels count: otherwise gridTaps() says which ones do.
+  [[nodiscard]] HWY_INLINE bool hasAll(std::size_t i) const {
+    return least_[i] >= std::numeric_limits<float>::min();
+  }
+  /// Of the four source pixels around a position, counted in elements from the image on.
+  template <std::size_t k>
+  [[nodiscard]] HWY_INLINE std::int64_t offset(std::size_t i) const {
+    return offsets_[k][i];
+  }
+  /// What each of them counts.
+  template <std::size_t k>
+  [[nodiscard]] HWY_INLINE float weight(std::size_t i) const {
+    return weights_[k][i];
+  }
+  /// Values of the grid.
+  [[nodiscard]] float column(std::size_t i) const { return values_[2 * i]; }
+  [[nodiscard]] float row(std::size_t i) const { return values_[2 * i + 1]; }
+
+ private:
+  using V = hn::Vec<hn::ScalableTag<double>>;
+
+  struct AxisTaps {
+    V weights[2];
+    V offsets[2];
+  };
+
+  /// gridTaps() of an axis.
+  struct Axis {
+    template <class D>
+    Axis(D d, const GridSampleProblem& problem, std::int64_t size, std::int64_t offset, std::int64_t stride)
+        : last(hn::Set(d, static_cast<double>(size - 1))),
+          origin(hn::Set(d, static_cast<double>(offset))),
+          elements(hn::Set(d, static_cast<double>(stride))),
+          areCoordinates(problem.usesGridAsCoordinates),
+          clamps(problem.edgeMode == ImageEdgeMode::Clamp) {}
+
+    template <class D>
+    HWY_INLINE AxisTaps taps(D d, V value, V x) const {
+      const V zero = hn::Zero(d);
+      const V one = hn::Set(d, 1.0);
+      const V two = hn::Set(d, 2.0);
+      const V relative =
+          areCoordinates ? hn::Mul(hn::Mul(hn::Add(value, one), hn::Set(d, 0.5)), last) : hn::Add(x, value);
+      const V position = hn::Add(origin, relative);
+      const V inside =
+          hn::IfThenElse(hn::Gt(position, hn::Neg(two)), hn::Min(position, hn::Add(last, two)), hn::Neg(two));
+      const V pixel = hn::Sub(hn::Floor(hn::Add(inside, two)), two);
+      const V fraction = hn::Sub(inside, pixel);
+      const V pixels[2] = {pixel, hn::Add(pixel, one)};
+      AxisTaps taps{{hn::Sub(one, fraction), fraction}, {}};
+      for (std::size_t i = 0; i < 2; ++i) {
+        const V clamped = hn::Min(hn::Max(pixels[i], zero), last);
+        if (!clamps) taps.weights[i] = hn::IfThenElseZero(hn::Eq(clamped, pixels[i]), taps.weights[i]);
+        taps.offsets[i] = hn::Mul(clamped, elements);
+      }
+      return taps;
+    }
+
+    V last;
+    V origin;
+    V elements;
+    bool areCoordinates;
+    bool clamps;
+  };
+
+  /// Of integers below 2^51: behind this sum they stand in the low bits.
+  template <class D>
+  static HWY_INLINE void storeIntegers(D d, V values, std::int64_t* to) {
+    const hn::RebindToSigned<D> di;
+    const V shift = hn::Set(d, 0x1.8p52);
+    const auto bits = hn::BitCast(di, hn::Add(values, shift));
+    hn::StoreU(hn::Sub(bits, hn::BitCast(di, shift)), di, to);
+  }
+
+  void load(std::int64_t n, std::int64_t y, std::int64_t x, std::size_t count) {
+    const TensorShape& shape = problem_.grid;
+    const std::int64_t first = shape.offset(n, y, x, 0);
+    const auto loadOf = [&](auto element) HWY_ATTR {
+      const auto* from = reinterpret_cast<const decltype(element)*>(grid_) + first;
+      if (shape.pixelStride == 2) return convertToFloats(from, values_.data(), 2 * count);
+      const hn::CappedTag<float, 1> one;
+      for (std::size_t i = 0; i < 2 * count; i += 2, from += shape.pixelStride) {
+        values_[i] = hn::GetLane(loadFloats(one, from));
+        values_[i + 1] = hn::GetLane(loadFloats(one, from + 1));
+      }
+    };
+    if (shape.format == ImageFeatureChannelFormat::Float16)
+      loadOf(Float16{});
     else
-      takeSome(rowTaps, columnTaps, source, image);
+      loadOf(0.0F);
   }
 
-  /// Most positions have four: nothing here depends on the weights, which the processor could not foresee.
-  void takeAll(const GridTaps& rowTaps, const GridTaps& columnTaps, const TensorShape& source,
-               const T* image) {
-    rows = columns = 2;
-    for (std::size_t i = 0; i < 2; ++i) {
-      rowWeights[i] = rowTaps.weights[i];
-      columnWeights[i] = columnTaps.weights[i];
-      for (std::size_t j = 0; j < 2; ++j)
-        pixels[i][j] =
-            image + rowTaps.pixels[i] * source.rowStride + columnTaps.pixels[j] * source.pixelStride;
-    }
-  }
+  const GridSampleProblem& problem_;
+  const std::byte* grid_;
+  alignas(64) std::array<float, 2 * capacity> values_{};  // a column, a row and so on
+  alignas(64) std::array<std::array<std::int64_t, capacity>, 4> offsets_;
+  alignas(64) std::array<std::array<float, capacity>, 4> weights_;
+  alignas(64) std::array<float, capacity> least_;  // weight of a pixel
+};
 
-  void takeSome(const GridTaps& rowTaps, const GridTaps& columnTaps, const TensorShape& source,
-                const T* image) {
-    rows = columns = 0;
-    for (int j = 0; j < 2; ++j)
-      if (columnTaps.weights[j] != 0) columnWeights[columns++] = columnTaps.weights[j];
-    for (int i = 0; i < 2; ++i) {
-      if (rowTaps.weights[i] == 0) continue;
-      std::size_t column = 0;
-      for (int j = 0; j < 2; ++j)
-        if (columnTaps.weights[j] != 0)
-          pixels[rows][column++] =
-              image + rowTaps.pixels[i] * source.rowStride + columnTaps.pixels[j] * source.pixelStride;
-      rowWeights[rows++] = rowTaps.weights[i];
-    }
-  }
+/// How results are written.
+struct GridStores {
+  bool streams = false;
 
-  /// Neighbours of the destination may lie anywhere in the source, which the processor does not foresee.
-  void prefetch(std::size_t channels) const {
-    constexpr std::size_t line = 64 / sizeof(T);
-    constexpr std::size_t most = 4 * line;
-    for (std::size_t c = 0; c < std::min(channels, most); c += line)
-      for (std::size_t i = 0; i < rows; ++i)
-        for (std::size_t j = 0; j < columns; ++j) hwy::Prefetch(pixels[i][j] + c);
+  template <class D, class T, class V = hn::Vec<D>>
+  HWY_INLINE void operator()(D d, AllLanes, V value, T* to) const {
+    storeOrStream(d, value, to, streams);
+  }
+  template <class D, class T, class V = hn::Vec<D>>
+  HWY_INLINE void operator()(D d, FirstLanes lanes, V value, T* to) const {
+    storeFloats(d, value, to, lanes.count);
   }
 };
 
-/// The weighted sum of the channels of four pixels, as most positions have.
-template <class T>
-HWY_INLINE void sumFourPixels(const PixelsAround<T>& around, FloatRun to, std::size_t channels) {
-  const hn::ScalableTag<float> d;
-  const auto left = hn::Set(d, around.columnWeights[0]);
-  const auto right = hn::Set(d, around.columnWeights[1]);
-  const auto upper = hn::Set(d, around.rowWeights[0]);
-  const auto lower = hn::Set(d, around.rowWeights[1]);
-  const T* const upperLeft = around.pixels[0][0];
-  const T* const upperRight = around.pixels[0][1];
-  const T* const lowerLeft = around.pixels[1][0];
-  const T* const lowerRight = around.pixels[1][1];
-  // Inlined, so that the weights stay in registers.
-  forVectors(
-      d, channels, [&](std::size_t c, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-        const auto at = [&](const T* pixel) HWY_ATTR { return lanes.load(d, ConstFloatRun(pixel + c)); };
-        const auto above = hn::MulAdd(right, at(upperRight), hn::Mul(left, at(upperLeft)));
-        const auto below = hn::MulAdd(right, at(lowerRight), hn::Mul(left, at(lowerLeft)));
-        lanes.store(d, hn::MulAdd(lower, below, hn::Mul(upper, above)), to + c);
-      });
-}
+/// Rows of the destination. T and U are the types of source and destination.
+template <class T, class U>
+class GridRows {
+ public:
+  GridRows(const GridSampleProblem& problem, const Operands& operands, bool streams)
+      : problem_(problem),
+        source_(reinterpret_cast<const T*>(operands.source)),
+        destination_(reinterpret_cast<U*>(operands.destination)),
+        channels_(static_cast<std::size_t>(problem.destination.channels)),
+        store_{streams},
+        piece_(problem, operands.secondary) {}
 
-/// The weighted sum of the channels of the pixels.
-template <class T>
-void sumPixelsAround(const PixelsAround<T>& around, FloatRun to, std::size_t channels) {
-  const hn::ScalableTag<float> d;
-  if (around.rows == 2 && around.columns == 2) return sumFourPixels(around, to, channels);
-  forVectors(d, channels, [&](std::size_t c, auto lanes) {
-    auto sum = hn::Zero(d);
-    for (std::size_t i = 0; i < around.rows; ++i) {
-      auto inRow = hn::Zero(d);
-      for (std::size_t j = 0; j < around.columns; ++j)
-        inRow = hn::Add(inRow, hn::Mul(hn::Set(d, around.columnWeights[j]),
-                                       lanes.load(d, ConstFloatRun(around.pixels[i][j] + c))));
-      sum = hn::Add(sum, hn::Mul(hn::Set(d, around.rowWeights[i]), inRow));
+  void compute(std::int64_t n, std::int64_t y) {
+    const TensorShape& to = problem_.destination;
+    constexpr auto most = static_cast<std::int64_t>(GridPiece::capacity);
+    for (std::int64_t x = 0; x < to.width; x += most) {
+      const auto count = static_cast<std::size_t>(std::min(most, to.width - x));
+      piece_.set(n, y, x, count);
+      image_ = source_ + problem_.source.offset(n, 0, 0, 0);
+      U* written = destination_ + to.offset(n, y, x, 0);
+      for (std::size_t i = 0; i < count; ++i, written += to.pixelStride) {
+        if (i + kAhead < count) prefetch(i + kAhead);
+        if (piece_.hasAll(i))
+          sumFour(i, written);
+        else
+          sumSome(i, y, x + static_cast<std::int64_t>(i), written);
+      }
     }
-    lanes.store(d, sum, to + c);
-  });
-}
+  }
 
-/// Row y of image n of the destination; T is the type of the source.
-template <class T>
-void sampleRowOf(const GridSampleProblem& problem, const Operands& operands, std::int64_t n, std::int64_t y) {
-  const TensorShape& from = problem.source;
-  const TensorShape& to = problem.destination;
+ private:
+  static constexpr std::size_t kAhead = 8;
+
+  /// Neighbours of the destination may lie anywhere in the source, which the processor does not foresee.
+  HWY_INLINE void prefetch(std::size_t i) const {
+    constexpr std::size_t line = 64 / sizeof(T);
+    const std::size_t count = std::min(channels_, 4 * line);
+    const T* const first = image_ + piece_.offset<0>(i);
+    const T* const second = image_ + piece_.offset<1>(i);
+    const T* const third = image_ + piece_.offset<2>(i);
+    const T* const fourth = image_ + piece_.offset<3>(i);
+    for (std::size_t c = 0; c < count; c += line) {
+      hwy::Prefetch(first + c);
+      hwy::Prefetch(second + c);
+      hwy::Prefetch(third + c);
+      hwy::Prefetch(fourth + c);
+    }
+  }
+
+  /// The weighted sum of four pixels, as most positions have.
+  HWY_INLINE void sumFour(std::size_t i, U* to) const {
+    const hn::ScalableTag<float> d;
+    const T* const first = image_ + piece_.offset<0>(i);
+    const T* const second = image_ + piece_.offset<1>(i);
+    const T* const third = image_ + piece_.offset<2>(i);
+    const T* const fourth = image_ + piece_.offset<3>(i);
+    const auto firstWeight = hn::Set(d, piece_.weight<0>(i));
+    const auto secondWeight = hn::Set(d, piece_.weight<1>(i));
+    const auto thirdWeight = hn::Set(d, piece_.weight<2>(i));
+    const auto fourthWeight = hn::Set(d, piece_.weight<3>(i));
+    forVectors(
+        d, channels_, [&](std::size_t c, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+          auto sum = hn::Mul(load(d, lanes, first + c), firstWeight);
+          sum = hn::MulAdd(load(d, lanes, second + c), secondWeight, sum);
+          sum = hn::MulAdd(load(d, lanes, third + c), thirdWeight, sum);
+          sum = hn::MulAdd(load(d, lanes, fourth + c), fourthWeight, sum);
+          store_(d, lanes, sum, to + c);
+        });
+  }
+
+  /// Of those that have another weight than 0.
+  void sumSome(std::size_t i, std::int64_t y, std::int64_t x, U* to) const {
+    const hn::ScalableTag<float> d;
+    const TensorShape& from = problem_.source;
+    const GridTaps columns = gridTaps(problem_, piece_.column(i), x, from.width, problem_.offsetX);
+    const GridTaps rows = gridTaps(problem_, piece_.row(i), y, from.height, problem_.offsetY);
+    forVectors(
+        d, channels_, [&](std::size_t c, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+          auto sum = hn::Zero(d);
+          for (std::size_t j = 0; j < 2; ++j) {
+            if (rows.weights[j] == 0) continue;
+            auto inRow = hn::Zero(d);
+            for (std::size_t k = 0; k < 2; ++k) {
+              if (columns.weights[k] == 0) continue;
+              const T* const pixel =
+                  image_ + rows.pixels[j] * from.rowStride + columns.pixels[k] * from.pixelStride;
+              inRow = hn::MulAdd(hn::Set(d, columns.weights[k]), load(d, lanes, pixel + c), inRow);
+            }
+            sum = hn::MulAdd(hn::Set(d, rows.weights[j]), inRow, sum);
+          }
+          store_(d, lanes, sum, to + c);
+        });
+  }
+
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, AllLanes, const T* from) {
+    return loadFloats(d, from);
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, FirstLanes lanes, const T* from) {
+    return loadFloats(d, from, lanes.count);
+  }
+
+  const GridSampleProblem& problem_;
+  const T* source_;
+  U* destination_;
+  std::size_t channels_;
+  GridStores store_;
+  GridPiece piece_;
+  const T* image_ = nullptr;
+};
+
+/// Rows [begin, end), counted through all images. All tensors are float16 or float32.
+void sampleGridRows(const GridSampleProblem& problem, const Operands& operands, bool streams,
+                    std::int64_t begin, std::int64_t end) {
   const auto withType = [](const TensorShape& shape, auto use) {
     return shape.format == ImageFeatureChannelFormat::Float16 ? use(Float16{}) : use(0.0F);
   };
-  const auto channels = static_cast<std::size_t>(to.channels);
-  const T* const image = reinterpret_cast<const T*>(operands.source) + from.offset(n, 0, 0, 0);
-  const auto look = [&](std::int64_t x, PixelsAround<T>& around) HWY_ATTR {
-    const auto gridAt = [&](std::int64_t channel) HWY_ATTR {
-      return withType(problem.grid, [&](auto element) HWY_ATTR {
-        const hn::CappedTag<float, 1> one;
-        const auto* const grid = reinterpret_cast<const decltype(element)*>(operands.secondary);
-        return hn::GetLane(AllLanes{}.load(one, ConstFloatRun(grid + problem.grid.offset(n, y, x, channel))));
-      });
-    };
-    const GridTaps columns = gridTaps(problem, gridAt(0), x, from.width, problem.offsetX);
-    const GridTaps rows = gridTaps(problem, gridAt(1), y, from.height, problem.offsetY);
-    around.set(rows, columns, from, image);
-    around.prefetch(channels);
-  };
-  std::array<PixelsAround<T>, 8> together;
-  const auto most = static_cast<std::int64_t>(together.size());
-  for (std::int64_t first = 0; first < to.width; first += most) {
-    const std::int64_t last = std::min(first + most, to.width);
-    for (std::int64_t x = first; x < last; ++x) look(x, together[static_cast<std::size_t>(x - first)]);
-    for (std::int64_t x = first; x < last; ++x) {
-      const FloatRun written = withType(to, [&](auto element) {
-        return FloatRun(reinterpret_cast<decltype(element)*>(operands.destination) + to.offset(n, y, x, 0));
-      });
-      sumPixelsAround(together[static_cast<std::size_t>(x - first)], written, channels);
-    }
-  }
-}
-
-/// All tensors are float16 or float32.
-void sampleGridRow(const GridSampleProblem& problem, const Operands& operands, std::int64_t n,
-                   std::int64_t y) {
-  if (problem.source.format == ImageFeatureChannelFormat::Float16)
-    return sampleRowOf<Float16>(problem, operands, n, y);
-  sampleRowOf<float>(problem, operands, n, y);
+  withType(problem.source, [&](auto source) {
+    withType(problem.destination, [&](auto result) {
+      GridRows<decltype(source), decltype(result)> rows(problem, operands, streams);
+      const std::int64_t height = problem.destination.height;
+      for (std::int64_t row = begin; row < end; ++row) rows.compute(row / height, row % height);
+    });
+  });
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE
@@ -164,13 +301,13 @@ HWY_AFTER_NAMESPACE();
 
 #include <memory>
 
-#include "mps/core/storage.hpp"
+#include "mps/core/streamed_stores.hpp"
 #include "mtl/cpu/stream.hpp"
 
 namespace mps::detail {
 namespace {
 
-HWY_EXPORT(sampleGridRow);
+HWY_EXPORT(sampleGridRows);
 
 /// Row by row of the destination.
 class GridSamplePlan : public Plan {
@@ -180,15 +317,14 @@ class GridSamplePlan : public Plan {
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& to = problem_.destination;
     const std::int64_t rowElements = std::max<std::int64_t>(1, to.width * to.channels);
-    mtl::cpu::asCpu(stream).parallelFor(to.images * to.height, kGrain / rowElements + 1,
-                                        [&](std::int64_t begin, std::int64_t end) {
-                                          for (std::int64_t row = begin; row < end; ++row)
-                                            sampleRow(operands, row / to.height, row % to.height);
-                                        });
+    mtl::cpu::asCpu(stream).parallelFor(
+        to.images * to.height, kGrain / rowElements + 1,
+        [&](std::int64_t begin, std::int64_t end) { sampleRows(operands, begin, end); });
   }
 
  protected:
-  virtual void sampleRow(const Operands& operands, std::int64_t n, std::int64_t y) const = 0;
+  /// Rows [begin, end) of the destination, counted through all images.
+  virtual void sampleRows(const Operands& operands, std::int64_t begin, std::int64_t end) const = 0;
   [[nodiscard]] const GridSampleProblem& problem() const { return problem_; }
 
  private:
@@ -199,8 +335,11 @@ class GridSamplePlan : public Plan {
 
 class VectorGridSample final : public GridSamplePlan {
   using GridSamplePlan::GridSamplePlan;
-  void sampleRow(const Operands& operands, std::int64_t n, std::int64_t y) const override {
-    HWY_DYNAMIC_DISPATCH(sampleGridRow)(problem(), operands, n, y);
+  void sampleRows(const Operands& operands, std::int64_t begin, std::int64_t end) const override {
+    const TensorShape& to = problem().destination;
+    const bool streams = writesRowsPastCaches(problem().source.bytes() + to.bytes(), to);
+    HWY_DYNAMIC_DISPATCH(sampleGridRows)(problem(), operands, streams, begin, end);
+    if (streams) finishStreaming();
   }
 };
 
@@ -213,8 +352,10 @@ float loadAt(const TensorShape& shape, const std::byte* memory, std::int64_t off
 /// Element by element, for all formats.
 class PlainGridSample final : public GridSamplePlan {
   using GridSamplePlan::GridSamplePlan;
-  void sampleRow(const Operands& operands, std::int64_t n, std::int64_t y) const override {
-    for (std::int64_t x = 0; x < problem().destination.width; ++x) samplePixel(operands, n, y, x);
+  void sampleRows(const Operands& operands, std::int64_t begin, std::int64_t end) const override {
+    const TensorShape& to = problem().destination;
+    for (std::int64_t row = begin; row < end; ++row)
+      for (std::int64_t x = 0; x < to.width; ++x) samplePixel(operands, row / to.height, row % to.height, x);
   }
 
   void samplePixel(const Operands& operands, std::int64_t n, std::int64_t y, std::int64_t x) const {
