@@ -38,6 +38,7 @@ struct YOLOBuffers {
       : predictions(elements(run)),
         labels(elements(run)),
         weights(elements(run)),
+        halves(anchors(run)),
         gradient(elements(run)),
         loss(run.perElement() ? elements(run) : 0),
         anchorSizes(2 * anchors(run)),
@@ -60,12 +61,15 @@ struct YOLOBuffers {
     return wholeVectors(run.layout.cellsOfTile * run.problem.anchors());
   }
 
-  std::vector<float> predictions, labels, weights;  ///< the tile, where it is not adjacent float32 in memory
-  std::vector<float> gradient, loss;                ///< the tile; 0 between two tiles but for the confidences
-  std::vector<float> anchorSizes;                   ///< all widths, then all heights
-  std::vector<float> sizes;                         ///< of the labels, likewise
-  std::vector<float> overlaps;                      ///< of labels and anchors, one for each anchor
-  std::vector<std::size_t> objects;                 ///< anchors of the tile that have one
+  std::vector<float> predictions,
+      labels;                         ///< the tile, where it is not adjacent float32 or float16 in memory
+  std::vector<float> weights;         ///< the tile, where it is not adjacent float32
+  std::vector<Float16> halves;        ///< of a channel
+  std::vector<float> gradient, loss;  ///< the tile; 0 between two tiles but for the confidences
+  std::vector<float> anchorSizes;     ///< all widths, then all heights
+  std::vector<float> sizes;           ///< of the labels, likewise
+  std::vector<float> overlaps;        ///< of labels and anchors, one for each anchor
+  std::vector<std::size_t> objects;   ///< anchors of the tile that have one
   PartRows position, size, confidence, classes;
   std::vector<float> lengths;  ///< of what found and true boxes share, of each object along both axes
   LossImages images;
@@ -135,6 +139,24 @@ HWY_INLINE V sigmoid(D d, V x) {
   return hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one), hn::Add(one, e));
 }
 
+/// Asks for the memory of the next tile, as far away as the results that are being written: reading and computing would take
+/// turns otherwise.
+class TileAhead {
+ public:
+  /// @param tile that is being computed
+  TileAhead(const TensorShape& shape, const std::byte* memory, const Tile& tile) : begin_(memory) {
+    const std::int64_t end = tile.firstPixel + 2 * tile.pixels;
+    if (!shape.isDense() || end > shape.images * shape.height * shape.width) return;
+    bytes_ = bytesPerChannel(shape.format);
+    begin_ += static_cast<std::size_t>((tile.firstPixel + tile.pixels) * tile.channels) * bytes_;
+  }
+  HWY_INLINE void ask(std::size_t element) const { __builtin_prefetch(begin_ + element * bytes_, 0, 2); }
+
+ private:
+  const std::byte* begin_;
+  std::size_t bytes_ = 0;
+};
+
 /// Computes one tile after the other. Of most anchors nothing counts but the confidence; those that have an object are
 /// gathered, so that the losses of all parts run over adjacent values.
 class TileOfCells {
@@ -167,21 +189,32 @@ class TileOfCells {
   void load(std::int64_t number) {
     tile_ = run_.layout.tile(number);
     anchors_ = static_cast<std::size_t>(tile_.pixels) * anchorsOfCell_;
-    predictions_ = loadTile(problem_.predictions, run_.predictions, tile_, buffers_.predictions.data());
-    labels_ = loadTile(problem_.labels, run_.labels, tile_, buffers_.labels.data());
+    predictions_ = loadRun(problem_.predictions, run_.predictions, tile_, buffers_.predictions.data());
+    labels_ = loadRun(problem_.labels, run_.labels, tile_, buffers_.labels.data());
     weights_ = run_.weights == nullptr
                    ? nullptr
                    : loadTile(problem_.weights, run_.weights, tile_, buffers_.weights.data());
-    float* const widths = buffers_.sizes.data();
-    float* const heights = widths + room_;
-    PartRows& confidence = buffers_.confidence;
-    for (std::size_t i = 0; i < anchors_; ++i) {
-      const float* const label = labels_ + i * perAnchor_;
-      widths[i] = label[2];
-      heights[i] = label[3];
-      confidence.targets[i] = label[4];
-      confidence.values[i] = predictions_[i * perAnchor_ + 4];
-    }
+    loadChannel(labels_, 2, buffers_.sizes.data());
+    loadChannel(labels_, 3, buffers_.sizes.data() + room_);
+    loadChannel(labels_, 4, buffers_.confidence.targets.data());
+    loadChannel(predictions_, 4, buffers_.confidence.values.data());
+  }
+
+  /// to[i] = a channel of anchor i. Most others of a tile are never looked at.
+  void loadChannel(ConstFloatRun tile, std::size_t channel, float* to) {
+    const auto copy = [&](const auto* from, auto* values) {
+      for (std::size_t i = 0; i < anchors_; ++i) values[i] = from[i * perAnchor_ + channel];
+    };
+    if (!tile.isHalf) return copy(static_cast<const float*>(tile.address), to);
+    copy(static_cast<const Float16*>(tile.address), buffers_.halves.data());
+    convertToFloats(buffers_.halves.data(), to, anchors_);
+  }
+
+  static void loadValues(ConstFloatRun from, std::size_t count, float* to) {
+    if (from.isHalf)
+      convertToFloats(static_cast<const Float16*>(from.address), to, count);
+    else
+      std::copy_n(static_cast<const float*>(from.address), count, to);
   }
 
   [[nodiscard]] float weightOf(std::size_t element) const {
@@ -247,14 +280,15 @@ class TileOfCells {
     PartRows& position = buffers_.position;
     PartRows& size = buffers_.size;
     // Until they are computed the true sizes lie in the targets, and the anchors' in the weights.
-    for (std::size_t i = 0; i < 2 * count; ++i) {
-      const std::size_t anchor = buffers_.objects[i / 2];
-      const std::size_t element = anchor * perAnchor_ + i % 2;
-      position.values[i] = predictions_[element];
-      position.targets[i] = labels_[element];
-      size.values[i] = predictions_[element + 2];
-      size.targets[i] = labels_[element + 2];
-      size.weights[i] = buffers_.anchorSizes[i % 2 * room_ + anchor];
+    for (std::size_t o = 0; o < count; ++o) {
+      const std::size_t anchor = buffers_.objects[o];
+      const std::size_t element = anchor * perAnchor_;
+      loadValues(predictions_ + element, 2, position.values.data() + 2 * o);
+      loadValues(labels_ + element, 2, position.targets.data() + 2 * o);
+      loadValues(predictions_ + (element + 2), 2, size.values.data() + 2 * o);
+      loadValues(labels_ + (element + 2), 2, size.targets.data() + 2 * o);
+      size.weights[2 * o] = buffers_.anchorSizes[anchor];
+      size.weights[2 * o + 1] = buffers_.anchorSizes[room_ + anchor];
     }
     for (std::size_t i = 0; i < 2 * count; i += hn::Lanes(d)) {
       const V center = sigmoid(d, hn::LoadU(d, position.values.data() + i));
@@ -273,7 +307,7 @@ class TileOfCells {
     for (std::size_t o = 0; o < count; ++o) {
       const std::size_t anchor = buffers_.objects[o];
       const std::size_t element = anchor * perAnchor_ + 4;
-      confidence.values[anchor] = predictions_[element];
+      loadValues(predictions_ + element, 1, confidence.values.data() + anchor);
       confidence.targets[anchor] = problem_.rescore ? foundOverUnion(o) : 1.0F;
       confidence.weights[anchor] = problem_.scaleObject * weightOf(element);
     }
@@ -336,8 +370,8 @@ class TileOfCells {
     std::size_t to = 0;
     for (const std::size_t anchor : buffers_.objects) {
       const std::size_t from = anchor * perAnchor_ + 5;
-      std::copy_n(predictions_ + from, channels, buffers_.classes.values.data() + to);
-      std::copy_n(labels_ + from, channels, buffers_.classes.targets.data() + to);
+      loadValues(predictions_ + from, channels, buffers_.classes.values.data() + to);
+      loadValues(labels_ + from, channels, buffers_.classes.targets.data() + to);
       to += channels;
     }
     runObjects(number, 3, problem_.scaleClass, buffers_.classes);
@@ -380,13 +414,18 @@ class TileOfCells {
     const Floats d;
     for (std::size_t i = 0; i < anchors_; ++i) values[i * perAnchor_ + 4] = confidences[i];
     const FloatRun to = runTarget(shape, memory, tile_, values.data());
-    if (to.address == values.data())
+    if (to.address == values.data()) {
       storeTile(shape, memory, tile_, to);
-    else
+    } else {
+      const TileAhead predictions(problem_.predictions, run_.predictions, tile_);
+      const TileAhead labels(problem_.labels, run_.labels, tile_);
       forVectors(
           d, anchors_ * perAnchor_, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+            predictions.ask(i);
+            labels.ask(i);
             lanes.store(d, lanes.load(d, values.data() + i), to + i);
           });
+    }
     for (const std::size_t anchor : buffers_.objects)
       std::fill_n(values.data() + anchor * perAnchor_, perAnchor_, 0.0F);
   }
@@ -401,8 +440,8 @@ class TileOfCells {
 
   Tile tile_;
   std::size_t anchors_ = 0;  ///< of the tile
-  const float* predictions_ = nullptr;
-  const float* labels_ = nullptr;
+  ConstFloatRun predictions_;
+  ConstFloatRun labels_;
   const float* weights_ = nullptr;
 };
 
