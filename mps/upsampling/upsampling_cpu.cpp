@@ -21,9 +21,9 @@ class RowsAhead {
       : next_(static_cast<const std::byte*>(begin)), end_(static_cast<const std::byte*>(end)) {
     step_ = ((end_ - next_) / std::max<std::int64_t>(1, steps) + kLine) / kLine * kLine;
   }
-  HWY_INLINE void step() {
-    for (const std::byte* const last = next_ + std::min(step_, end_ - next_); next_ < last; next_ += kLine)
-      __builtin_prefetch(next_, 0, 2);
+  HWY_INLINE void step(std::int64_t count) {
+    const std::byte* const last = next_ + std::min(count * step_, end_ - next_);
+    for (; next_ < last; next_ += kLine) __builtin_prefetch(next_, 0, 2);
   }
 
  private:
@@ -59,6 +59,11 @@ class RowSums {
   }
 
  private:
+  /// Elements of rows that are summed before more of what comes next is asked for.
+  static constexpr std::int64_t kRun = 512;
+  /// Sums that read each pixel more often read it from a converted copy.
+  static constexpr std::int64_t kTapsOfConverted = 4;
+
   /// Pixels side by side, `stride` elements apart.
   template <class T>
   struct Pixels {
@@ -72,21 +77,34 @@ class RowSums {
     const UpsamplingTile& tile = layout_.tiles[tileNumber];
     for (std::int64_t channel = 0; channel < problem_.destination.channels; channel += layout_.channelStep) {
       const std::int64_t channels = std::min(layout_.channelStep, problem_.destination.channels - channel);
+      const std::int64_t length = (tile.inputEnd - tile.inputBegin) * channels;
+      const bool fitTwo = 2 * length <= UpsamplingLayout::capacity;
       const T* const first = input + problem_.input.offset(n, 0, tile.inputBegin, channel);
-      for (std::int64_t y = begin; y < end; ++y) {
-        sumRows(y, tile, first, channels);
-        sumColumns(tile, channels, Pixels<const float>{sums_, channels}, store_,
-                   Pixels<U>{destination + problem_.destination.offset(n, y, tile.begin, channel),
-                             problem_.destination.pixelStride},
-                   y + 1 < end ? rowsBehind(y, tile, first) : RowsAhead());
+      for (std::int64_t y = begin; y < end;) {
+        const std::int64_t rows = fitTwo && y + 1 < end && joinRows(y) ? 2 : 1;
+        const std::int64_t next = y + rows;
+        RowsAhead ahead = next < end ? rowsBehind(next - 1, tile, first, rows) : RowsAhead();
+        sumRows(y, rows, tile, first, channels, ahead);
+        for (std::int64_t r = 0; r < rows; ++r)
+          sumColumns(tile, channels, Pixels<const float>{sums_ + r * length, channels}, store_,
+                     Pixels<U>{destination + problem_.destination.offset(n, y + r, tile.begin, channel),
+                               problem_.destination.pixelStride},
+                     ahead);
+        y = next;
       }
     }
   }
 
+  /// Whether destination row y and the next one are to be summed together.
+  bool joinRows(std::int64_t y) {
+    const UpsamplingTaps& rows = layout_.rows;
+    return shared_.join(rows.begin(y), rows.end(y), rows.begin(y + 1), rows.end(y + 1));
+  }
+
   /// The input rows that row y + 1 needs and row y does not, where they are one piece of memory.
-  /// @param input of row 0
+  /// @param input of row 0  @param rows of the destination that are computed meanwhile
   template <class T>
-  RowsAhead rowsBehind(std::int64_t y, const UpsamplingTile& tile, const T* input) const {
+  RowsAhead rowsBehind(std::int64_t y, const UpsamplingTile& tile, const T* input, std::int64_t rows) const {
     const UpsamplingTap* const own = layout_.rows.end(y);
     const UpsamplingTap* const next = layout_.rows.end(y + 1);
     const bool isOnePiece = layout_.tiles.size() == 1 && problem_.input.pixelStride == layout_.channelStep;
@@ -95,22 +113,36 @@ class RowSums {
     const T* const end = input + next[-1].input * problem_.input.rowStride +
                          (tile.inputEnd - tile.inputBegin) * problem_.input.pixelStride;
     if (end <= begin) return {};
-    return {begin, end, tile.end - tile.begin};
+    return {begin, end, (tile.inputEnd - tile.inputBegin) + rows * (tile.end - tile.begin)};
   }
 
-  /// sums_ = the sum of the tile's part of input rows, its columns side by side.
+  /// sums_ = the sum of the tile's part of input rows, its columns side by side; of two destination rows if they are joined.
   /// @param input of row 0
   template <class T>
-  void sumRows(std::int64_t y, const UpsamplingTile& tile, const T* input, std::int64_t channels) {
-    const UpsamplingTap* const taps = layout_.rows.begin(y);
-    const auto count = static_cast<std::size_t>(layout_.rows.end(y) - taps);
+  void sumRows(std::int64_t y, std::int64_t rows, const UpsamplingTile& tile, const T* input,
+               std::int64_t channels, RowsAhead& ahead) {
     const std::int64_t width = tile.inputEnd - tile.inputBegin;
     const bool isAdjacent = problem_.input.pixelStride == channels;
-    const std::int64_t runs = isAdjacent ? 1 : width;
-    const std::int64_t length = (isAdjacent ? width : 1) * channels;
-    for (std::int64_t x = 0; x < runs; ++x)
-      sumRuns(TappedRuns<T>{taps, count, input + x * problem_.input.pixelStride, 0, problem_.input.rowStride},
-              static_cast<std::size_t>(length), OrdinaryStores(), sums_ + x * length);
+    // Of adjacent pixels several at a time.
+    const std::int64_t pixels = isAdjacent ? std::max<std::int64_t>(1, kRun / channels) : 1;
+    for (std::int64_t x = 0; x < width; x += pixels) {
+      ahead.step(std::min(pixels, width - x));
+      const std::int64_t length = std::min(pixels, width - x) * channels;
+      const T* const from = input + x * problem_.input.pixelStride;
+      float* const to = sums_ + x * channels;
+      if (rows == 2)
+        sumRunsTwice(shared_, runsOf(y, from), runsOf(y + 1, from), static_cast<std::size_t>(length),
+                     OrdinaryStores(), to, to + width * channels);
+      else
+        sumRuns(runsOf(y, from), static_cast<std::size_t>(length), OrdinaryStores(), to);
+    }
+  }
+
+  /// The input rows of destination row y. @param input of row 0
+  template <class T>
+  TappedRuns<T> runsOf(std::int64_t y, const T* input) const {
+    const UpsamplingTap* const taps = layout_.rows.begin(y);
+    return {taps, static_cast<std::size_t>(layout_.rows.end(y) - taps), input, 0, problem_.input.rowStride};
   }
 
   template <class T, class U>
@@ -129,9 +161,8 @@ class RowSums {
         taps[count++] = {slot, row->weight};
         if (rowOfSlot[slot] == row->input) continue;
         rowOfSlot[slot] = row->input;
-        const T* const from = input + problem_.input.offset(n, row->input, tile.inputBegin, 0);
-        sumColumns(tile, channels, Pixels<const T>{from, problem_.input.pixelStride}, OrdinaryStores(),
-                   Pixels<float>{sums_ + slot * slotLength, channels}, {});
+        fillSlot(tile, input + problem_.input.offset(n, row->input, tile.inputBegin, 0),
+                 sums_ + slot * slotLength);
       }
       sumRuns(TappedRuns<float>{taps, count, sums_, 0, slotLength},
               static_cast<std::size_t>((tile.end - tile.begin) * channels), store_,
@@ -139,13 +170,34 @@ class RowSums {
     }
   }
 
+  /// The columns of an input row.
+  template <class T>
+  void fillSlot(const UpsamplingTile& tile, const T* row, float* to) {
+    const std::int64_t channels = problem_.destination.channels;
+    const Pixels<float> results{to, channels};
+    RowsAhead nothing;
+    if constexpr (!std::is_same_v<T, float>) {
+      const std::int64_t pixels = tile.inputEnd - tile.inputBegin;
+      const auto taps = layout_.columns.end(tile.end - 1) - layout_.columns.begin(tile.begin);
+      if (taps > kTapsOfConverted * pixels) {
+        for (std::int64_t x = 0; x < pixels; ++x)
+          convertToFloats(row + x * problem_.input.pixelStride, row_ + x * channels,
+                          static_cast<std::size_t>(channels));
+        return sumColumns(tile, channels, Pixels<const float>{row_, channels}, OrdinaryStores(), results,
+                          nothing);
+      }
+    }
+    sumColumns(tile, channels, Pixels<const T>{row, problem_.input.pixelStride}, OrdinaryStores(), results,
+               nothing);
+  }
+
   /// A tile's pixels of the destination, or of a row like it.
   /// @param ahead what comes next is asked for meanwhile
   template <class T, class U, class Stores>
   void sumColumns(const UpsamplingTile& tile, std::int64_t channels, const Pixels<const T>& columns,
-                  const Stores& store, const Pixels<U>& to, RowsAhead ahead) {
+                  const Stores& store, const Pixels<U>& to, RowsAhead& ahead) {
     for (std::int64_t x = tile.begin; x < tile.end; ++x) {
-      ahead.step();
+      ahead.step(1);
       const UpsamplingTap* const taps = layout_.columns.begin(x);
       const auto count = static_cast<std::size_t>(layout_.columns.end(x) - taps);
       sumRuns(TappedRuns<T>{taps, count, columns.first, tile.inputBegin, columns.stride},
@@ -158,7 +210,9 @@ class RowSums {
   const std::byte* input_;
   std::byte* destination_;
   UpsamplingStores store_;
+  SharedTaps shared_;
   alignas(64) float sums_[UpsamplingLayout::capacity];
+  alignas(64) float row_[UpsamplingLayout::capacity];  // an input row's part of a tile
 };
 
 /// Calls compute(image, begin, end) for the parts of rows that are counted through all images.

@@ -33,6 +33,10 @@ struct TappedRuns {
   std::int64_t stride = 0;
 
   HWY_INLINE const T* at(std::size_t k) const { return first + (taps[k].input - begin) * stride; }
+  /// The runs without their first elements.
+  [[nodiscard]] HWY_INLINE TappedRuns from(std::size_t element) const {
+    return {taps, count, first + element, begin, stride};
+  }
 };
 
 /// How a destination is written.
@@ -81,29 +85,46 @@ HWY_INLINE void sumVector(const TappedRuns<T>& runs, std::size_t i, Load&& load,
   store(d, lanes, sum, to + i);
 }
 
-/// The same of four vectors: what is done for each tap pays for all.
+/// Adjacent vectors: what is done for each tap pays for all.
+template <class D>
+struct FourVectors {
+  using V = hn::Vec<D>;
+
+  template <class T>
+  static HWY_INLINE FourVectors load(D d, const T* from) {
+    const std::size_t step = hn::Lanes(d);
+    return {loadFloats(d, from), loadFloats(d, from + step), loadFloats(d, from + 2 * step),
+            loadFloats(d, from + 3 * step)};
+  }
+  static HWY_INLINE FourVectors of(V value) { return {value, value, value, value}; }
+  HWY_INLINE void add(const FourVectors& values, V weight) {
+    first = hn::MulAdd(values.first, weight, first);
+    second = hn::MulAdd(values.second, weight, second);
+    third = hn::MulAdd(values.third, weight, third);
+    fourth = hn::MulAdd(values.fourth, weight, fourth);
+  }
+  template <class Stores, class U>
+  HWY_INLINE void store(D d, const Stores& store, U* to) const {
+    const std::size_t step = hn::Lanes(d);
+    store(d, AllLanes(), first, to);
+    store(d, AllLanes(), second, to + step);
+    store(d, AllLanes(), third, to + 2 * step);
+    store(d, AllLanes(), fourth, to + 3 * step);
+  }
+
+  V first, second, third, fourth;
+};
+
+/// The same of four vectors.
 template <class T, class U, class Stores>
 HWY_INLINE void sumFourVectors(const TappedRuns<T>& runs, std::size_t i, const Stores& store, U* to) {
   const hn::ScalableTag<float> d;
-  const std::size_t step = hn::Lanes(d);
-  const T* from = runs.at(0) + i;
-  auto weight = hn::Set(d, runs.taps[0].weight);
-  auto first = hn::Mul(loadFloats(d, from), weight);
-  auto second = hn::Mul(loadFloats(d, from + step), weight);
-  auto third = hn::Mul(loadFloats(d, from + 2 * step), weight);
-  auto fourth = hn::Mul(loadFloats(d, from + 3 * step), weight);
-  for (std::size_t k = 1; k < runs.count; ++k) {
-    from = runs.at(k) + i;
-    weight = hn::Set(d, runs.taps[k].weight);
-    first = hn::MulAdd(loadFloats(d, from), weight, first);
-    second = hn::MulAdd(loadFloats(d, from + step), weight, second);
-    third = hn::MulAdd(loadFloats(d, from + 2 * step), weight, third);
-    fourth = hn::MulAdd(loadFloats(d, from + 3 * step), weight, fourth);
-  }
-  store(d, AllLanes(), first, to + i);
-  store(d, AllLanes(), second, to + i + step);
-  store(d, AllLanes(), third, to + i + 2 * step);
-  store(d, AllLanes(), fourth, to + i + 3 * step);
+  using Four = FourVectors<decltype(d)>;
+  // To which the first product is added without a rounding or another sign of 0.
+  Four sum = Four::of(hn::Set(d, -0.0F));
+  for (std::size_t k = 0; k < runs.count; ++k)
+    sum.add(Four::load(d, runs.at(k) + i), hn::Set(d, runs.taps[k].weight));
+  sum.store(d, store, to + i);
 }
 
 /// to[i] = the weighted sum of runs[...][i]; 0 without taps.
@@ -132,6 +153,80 @@ void sumRuns(const TappedRuns<T>& runs, std::size_t length, const Stores& store,
   const std::size_t rest = length - i;
   const auto part = [&](const T* from) HWY_ATTR { return loadFloats(d, from, rest); };
   sumVector(own, i, part, ownStore, FirstLanes{rest}, to);
+}
+
+/// A run that one or both of two sums have.
+struct SharedTap {
+  std::int64_t input = 0;
+  float weights[2] = {0, 0};
+  bool counts[2] = {false, false};
+};
+
+/// The taps of two sums, ascending.
+class SharedTaps {
+ public:
+  /// Sums of more are made one by one.
+  static constexpr std::size_t most = 32;
+
+  /// Whether the sums have so much in common that they are worth making together.
+  bool join(const UpsamplingTap* own, const UpsamplingTap* ownEnd, const UpsamplingTap* next,
+            const UpsamplingTap* nextEnd) {
+    constexpr std::ptrdiff_t least = 4;
+    const std::ptrdiff_t all = (ownEnd - own) + (nextEnd - next);
+    if (all > static_cast<std::ptrdiff_t>(most) || all < 2 * least) return false;
+    count_ = 0;
+    while (own != ownEnd || next != nextEnd) {
+      const bool hasOwn = own != ownEnd && (next == nextEnd || own->input <= next->input);
+      const bool hasNext = next != nextEnd && (own == ownEnd || next->input <= own->input);
+      SharedTap& tap = taps_[count_++];
+      tap = {hasOwn ? own->input : next->input, {}, {hasOwn, hasNext}};
+      if (hasOwn) tap.weights[0] = (own++)->weight;
+      if (hasNext) tap.weights[1] = (next++)->weight;
+    }
+    return all - static_cast<std::ptrdiff_t>(count_) >= least;
+  }
+
+  [[nodiscard]] std::size_t count() const { return count_; }
+  HWY_INLINE SharedTap& operator[](std::size_t k) { return taps_[k]; }
+  HWY_INLINE const SharedTap& operator[](std::size_t k) const { return taps_[k]; }
+  /// Inputs from the first to the last one.
+  [[nodiscard]] std::int64_t span() const { return taps_[count_ - 1].input + 1 - taps_[0].input; }
+
+ private:
+  std::size_t count_ = 0;
+  SharedTap taps_[most];
+};
+
+/// Four vectors of two sums, the bits of which are those of sumFourVectors(). @param first element i of input 0
+template <class T, class U, class Stores>
+HWY_INLINE void sumFourVectorsTwice(const SharedTaps& taps, const T* first, std::int64_t stride,
+                                    const Stores& store, U* to, U* nextTo) {
+  const hn::ScalableTag<float> d;
+  using Four = FourVectors<decltype(d)>;
+  Four sum = Four::of(hn::Set(d, -0.0F));
+  Four nextSum = sum;
+  for (std::size_t k = 0; k < taps.count(); ++k) {
+    const SharedTap& tap = taps[k];
+    const Four values = Four::load(d, first + tap.input * stride);
+    if (tap.counts[0]) sum.add(values, hn::Set(d, tap.weights[0]));
+    if (tap.counts[1]) nextSum.add(values, hn::Set(d, tap.weights[1]));
+  }
+  sum.store(d, store, to);
+  nextSum.store(d, store, nextTo);
+}
+
+/// Both of the sums that `taps` has joined, of sumRuns(own) and sumRuns(next): runs of the same memory.
+template <class T, class U, class Stores>
+void sumRunsTwice(const SharedTaps& taps, const TappedRuns<T>& own, const TappedRuns<T>& next,
+                  std::size_t length, const Stores& store, U* to, U* nextTo) {
+  const std::size_t step = 4 * hn::Lanes(hn::ScalableTag<float>());
+  const Stores ownStore = store;
+  std::size_t i = 0;
+  for (; i + step <= length; i += step)
+    sumFourVectorsTwice(taps, own.first + i, own.stride, ownStore, to + i, nextTo + i);
+  if (i == length) return;
+  sumRuns(own.from(i), length - i, store, to + i);
+  sumRuns(next.from(i), length - i, store, nextTo + i);
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE
