@@ -18,7 +18,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "mps/core/channel_rows-inl.hpp"
+#include "mps/core/channel_sums-inl.hpp"
 #include "mps/core/neuron_vectors-inl.hpp"
 
 #ifndef UNMETAL_MPS_BATCH_NORMALIZATION_ROWS
@@ -59,7 +59,7 @@ void addGradientSums(const ChannelRows& rows, ConstFloatRun g, ConstFloatRun x, 
       else
         return gradient;
     };
-    addGradientProducts(rows, g, x, shiftsLater ? nullptr : numbers.line.mean, gradientOf, sums, products);
+    sumGradientProducts(rows, g, x, shiftsLater ? nullptr : numbers.line.mean, gradientOf, sums, products);
   };
   if (numbers.slope != nullptr)
     add(std::true_type());
@@ -248,7 +248,7 @@ HWY_AFTER_NAMESPACE();
 
 namespace mps::detail {
 
-HWY_EXPORT(addMoments);
+HWY_EXPORT(sumMoments);
 HWY_EXPORT(momentsFromSums);
 HWY_EXPORT(subtractMeans);
 HWY_EXPORT(addGradientSums);
@@ -400,7 +400,7 @@ class StatisticsPlan final : public SumPlan {
     double* second = sums(operands, chunk, 1);
     layout_.forTiles(chunk, [&](const Tile& tile) {
       alignas(64) float buffer[Tiling::capacity];
-      HWY_DYNAMIC_DISPATCH(addMoments)
+      HWY_DYNAMIC_DISPATCH(sumMoments)
       (layout_.rowsOf(tile), loadRun(problem_.source, operands.source, tile, buffer),
        shiftsLater ? nullptr : shifts + tile.firstChannel, first + tile.firstChannel,
        second + tile.firstChannel);

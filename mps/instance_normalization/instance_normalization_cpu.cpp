@@ -20,7 +20,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "mps/core/channel_rows-inl.hpp"
+#include "mps/core/channel_sums-inl.hpp"
 #include "mps/core/half_runs-inl.hpp"
 #include "mps/instance_normalization/instance_normalization_channels-inl.hpp"
 
@@ -65,7 +65,7 @@ void addImageGradientSums(const ChannelRows& rows, ConstFloatRun dy, ConstFloatR
       __attribute__((always_inline)) {
     return gradient;
   };
-  addGradientProducts(rows, dy, x, means, itself, sums, products);
+  sumGradientProducts(rows, dy, x, means, itself, sums, products);
 }
 
 /// dx = r (gamma dy - 1/m sum e - (x - mean) factor). dx may be dy or x. Where m is 1 that is 0.
@@ -97,7 +97,7 @@ HWY_AFTER_NAMESPACE();
 
 namespace mps::detail {
 
-HWY_EXPORT(addMoments);
+HWY_EXPORT(sumMoments);
 HWY_EXPORT(momentsFromSums);
 HWY_EXPORT(subtractMeans);
 HWY_EXPORT(addImageSums);
@@ -281,7 +281,7 @@ class ImagesPlan final : public Plan {
           chunk,
           [&](const Tile& tile) {
             alignas(64) float buffer[Tiling::capacity];
-            HWY_DYNAMIC_DISPATCH(addMoments)
+            HWY_DYNAMIC_DISPATCH(sumMoments)
             (layout_.rowsOf(tile), loadRun(problem_.source, operands.source, tile, buffer),
              shiftsLater ? nullptr : numbers.shifts + tile.firstChannel, sums.first + tile.firstChannel,
              sums.second + tile.firstChannel);
@@ -433,15 +433,15 @@ class ImagesPlan final : public Plan {
     }
   }
 
+  /// From the last chunk of each thread to its first: what the sums have read last is still in a cache.
   template <class Body>
   void forEachTile(const mtl::cpu::Stream* stream, std::int64_t image, Body&& body) const {
     if (stream == nullptr) {
-      for (std::int64_t chunk = 0; chunk < layout_.chunks; ++chunk)
-        layout_.forTiles(chunk, body, origin(image));
+      for (std::int64_t chunk = layout_.chunks; chunk-- > 0;) layout_.forTiles(chunk, body, origin(image));
       return;
     }
     stream->parallelFor(layout_.chunks, layout_.grain(), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t chunk = begin; chunk < end; ++chunk) layout_.forTiles(chunk, body, origin(image));
+      for (std::int64_t chunk = end; chunk-- > begin;) layout_.forTiles(chunk, body, origin(image));
       finishStreaming();
     });
   }

@@ -1,0 +1,164 @@
+// Two float64 sums of every channel over rows of pixels, once per instruction set. Include it after hwy/highway.h in a
+// file that hwy/foreach_target.h compiles several times; mps/core/highway_targets.hpp comes before both.
+
+#if defined(UNMETAL_MPS_CORE_CHANNEL_SUMS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef UNMETAL_MPS_CORE_CHANNEL_SUMS_INL_HPP
+#undef UNMETAL_MPS_CORE_CHANNEL_SUMS_INL_HPP
+#else
+#define UNMETAL_MPS_CORE_CHANNEL_SUMS_INL_HPP
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <type_traits>
+
+#include "mps/core/channel_layout.hpp"
+#include "mps/core/channel_rows-inl.hpp"
+#include "mps/core/float_run.hpp"
+#include "mps/core/half_runs-inl.hpp"
+#include "mps/core/vector_runs-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace mps::detail::HWY_NAMESPACE {
+
+/// Two float64 sums of each channel, along a row with room for a vector behind it.
+struct ChannelSums {
+  double* first;
+  double* second;
+};
+
+/// Asks for the memory of `count` values, which will be read soon.
+template <std::size_t count>
+HWY_INLINE void fetchValues(ConstFloatRun x) {
+  constexpr std::size_t cacheLine = 64;
+  const auto* const address = static_cast<const std::byte*>(x.address);
+  __builtin_prefetch(address, 0, 2);
+  if (!x.isHalf)
+    for (std::size_t i = cacheLine; i < count * sizeof(float); i += cacheLine)
+      __builtin_prefetch(address + i, 0, 2);
+}
+
+/// Calls add(element, its place in the row, lanes, shift, first, second), which adds to two vectors of sums, for all
+/// vectors. @param shifts null: there are none, and `shift` is 0
+/// @param inputs what `add` reads: the same places of the next tile, where tiles lie one behind the other, are asked for
+/// ahead. Processors do not foresee the way down a strip, nor fast enough two inputs at once.
+template <class D, class Add, class... Inputs>
+HWY_INLINE void addChannelSums(D d, const ChannelRows& rows, const float* shifts, const ChannelSums& sums,
+                               Add&& add, Inputs... inputs) {
+  using V = hn::Vec<D>;
+  const hn::Rebind<float, D> df;
+  const std::size_t step = hn::Lanes(d);
+  const auto load = [&](const double* from) HWY_ATTR __attribute__((always_inline)) {
+    return hn::LoadU(d, from);
+  };
+  const auto shiftAt = [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+    return shifts == nullptr ? hn::Zero(d) : hn::PromoteTo(d, lanes.load(df, shifts + i));
+  };
+  // Two inputs in long rows come sooner row by row.
+  constexpr std::size_t longRow = 128;
+  const std::size_t group = rows.length < longRow || sizeof...(inputs) == 1 ? 8 : 1;
+  forStrips(
+      d, rows, group,
+      [&](std::size_t first, std::size_t i, std::size_t count, auto lanes) HWY_ATTR
+      __attribute__((always_inline)) {
+        double* const a = sums.first + i;
+        double* const b = sums.second + i;
+        V a0 = load(a);
+        V b0 = load(b);
+        if constexpr (std::is_same_v<decltype(lanes), FourVectors>) {
+          V a1 = load(a + step);
+          V a2 = load(a + 2 * step);
+          V a3 = load(a + 3 * step);
+          V b1 = load(b + step);
+          V b2 = load(b + 2 * step);
+          V b3 = load(b + 3 * step);
+          const V s0 = shiftAt(i, AllLanes{});
+          const V s1 = shiftAt(i + step, AllLanes{});
+          const V s2 = shiftAt(i + 2 * step, AllLanes{});
+          const V s3 = shiftAt(i + 3 * step, AllLanes{});
+          for (std::size_t row = 0, at = first; row < count; ++row, at += rows.length) {
+            (fetchValues<4 * hn::MaxLanes(D())>(inputs + (at + rows.elements)), ...);
+            add(at, i, AllLanes{}, s0, a0, b0);
+            add(at + step, i + step, AllLanes{}, s1, a1, b1);
+            add(at + 2 * step, i + 2 * step, AllLanes{}, s2, a2, b2);
+            add(at + 3 * step, i + 3 * step, AllLanes{}, s3, a3, b3);
+          }
+          hn::StoreU(a1, d, a + step);
+          hn::StoreU(a2, d, a + 2 * step);
+          hn::StoreU(a3, d, a + 3 * step);
+          hn::StoreU(b1, d, b + step);
+          hn::StoreU(b2, d, b + 2 * step);
+          hn::StoreU(b3, d, b + 3 * step);
+        } else {
+          const V s0 = shiftAt(i, lanes);
+          for (std::size_t row = 0; row < count; ++row) add(first + row * rows.length, i, lanes, s0, a0, b0);
+        }
+        hn::StoreU(a0, d, a);
+        hn::StoreU(b0, d, b);
+      });
+}
+
+/// sums += x - shift, squares += (x - shift)^2, in float64. Both have room for a vector behind a row.
+/// @param shifts null: none, as float16 allows (momentsFromSums)
+inline void sumMoments(const ChannelRows& rows, ConstFloatRun x, const float* shifts, double* sums,
+                       double* squares) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, decltype(d)> df;
+  using V = hn::Vec<decltype(d)>;
+  const auto addAll = [&](auto isHalf, auto isShifted) HWY_ATTR __attribute__((always_inline)) {
+    const ConstFloatRun values = known<isHalf>(x);
+    addChannelSums(
+        d, rows, isShifted ? shifts : nullptr, {sums, squares},
+        [&](std::size_t at, std::size_t /*i*/, auto lanes, V shift, V& sum, V& square) HWY_ATTR
+        __attribute__((always_inline)) {
+          V value = hn::PromoteTo(d, lanes.load(df, values + at));
+          if constexpr (isShifted) value = usedLanes(d, lanes, hn::Sub(value, shift));
+          sum = hn::Add(sum, value);
+          square = hn::MulAdd(value, value, square);
+        },
+        values);
+  };
+  if (shifts != nullptr)
+    addAll(std::false_type(), std::true_type());
+  else
+    x.isHalf ? addAll(std::true_type(), std::false_type()) : addAll(std::false_type(), std::false_type());
+}
+
+/// sums += g, products += g (x - mean), in float64. Both have room for a vector behind a row.
+/// @param means null: products of x itself, as float16 allows (subtractMeans)
+/// @param gradientOf g from a vector of x, of dy, and the place in the row: gradientOf(df, lanes, x, dy, i)
+template <class GradientOf>
+HWY_INLINE void sumGradientProducts(const ChannelRows& rows, ConstFloatRun dy, ConstFloatRun x,
+                                    const float* means, GradientOf&& gradientOf, double* sums,
+                                    double* products) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, decltype(d)> df;
+  using V = hn::Vec<decltype(d)>;
+  const auto addAll = [&](auto areHalf, auto isShifted) HWY_ATTR __attribute__((always_inline)) {
+    const ConstFloatRun values = known<areHalf>(x);
+    const ConstFloatRun gradients = known<areHalf>(dy);
+    addChannelSums(
+        d, rows, isShifted ? means : nullptr, {sums, products},
+        [&](std::size_t at, std::size_t i, auto lanes, V mean, V& sum, V& product) HWY_ATTR
+        __attribute__((always_inline)) {
+          const auto value = lanes.load(df, values + at);
+          const V wide = hn::PromoteTo(d, gradientOf(df, lanes, value, lanes.load(df, gradients + at), i));
+          V difference = hn::PromoteTo(d, value);
+          if constexpr (isShifted) difference = usedLanes(d, lanes, hn::Sub(difference, mean));
+          sum = hn::Add(sum, wide);
+          product = hn::MulAdd(wide, difference, product);
+        },
+        values, gradients);
+  };
+  const bool areHalf = x.isHalf && dy.isHalf;
+  if (means != nullptr)
+    addAll(std::false_type(), std::true_type());
+  else
+    areHalf ? addAll(std::true_type(), std::false_type()) : addAll(std::false_type(), std::false_type());
+}
+
+}  // namespace mps::detail::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
