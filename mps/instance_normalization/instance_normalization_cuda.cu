@@ -117,8 +117,9 @@ class ImagesPlan final : public Plan {
         problem_.source, cuda::kLanes<T>, channels_, groupChannels, tensors,
         attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 8 : 1, most,
         static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor)));
-    cuda::TeamDivision teams(problem_.source, cuda::kLanes<T>, channels_, groupChannels, tensors, processors,
-                             most);
+    cuda::TeamDivision teams(problem_.source, cuda::kLanes<T>, channels_, groupChannels, tensors,
+                             isForward() ? 0 : cuda::TeamPart<T, 2>::keptCount,
+                             cuda::threadsInTeam<T>(tensors), processors, most);
     if (prefersTeams_ || (teams.holdsMost && (slices.slices == 0 || slices.splitsLines)))
       if (runTeams<T>(stream, operands, teams, processors)) return true;
     if (slices.slices == 0) return false;

@@ -121,7 +121,7 @@ __device__ inline double valueOf(const ulonglong2& words) {
 /// @param partial memory for two doubles per warp and channel @param result as ownSums
 __device__ inline void joinInTeam(const SliceArguments& a, unsigned round, const double* ownSums,
                                   double* partial, std::uint32_t wide, double* result) {
-  constexpr std::uint32_t ahead = 8;
+  constexpr std::uint32_t ahead = 12;
   const std::uint32_t channels = a.channels.divisor();
   const std::uint32_t values = 2 * channels;
   const std::uint32_t blocks = a.team.blocks;
@@ -140,13 +140,14 @@ __device__ inline void joinInTeam(const SliceArguments& a, unsigned round, const
     const ulonglong2* const from = sums + (i - part * values);
     double sum = 0;
     for (std::uint32_t block = part; block < blocks; block += ahead * parts) {
-      ulonglong2 words[ahead];
+      ulonglong2 words[ahead] = {};
       bool areThere = false;
-      while (!areThere) {
+      while (!areThere) {  // what has come is not asked for again: the memory has others to serve
         areThere = true;
 #pragma unroll
         for (std::uint32_t k = 0; k < ahead; ++k)
-          if (block + k * parts < blocks) words[k] = receiveTagged(from + (block + k * parts) * values);
+          if (block + k * parts < blocks && !hasTag(words[k], round + 1))
+            words[k] = receiveTagged(from + (block + k * parts) * values);
 #pragma unroll
         for (std::uint32_t k = 0; k < ahead; ++k)
           if (block + k * parts < blocks) areThere = areThere && hasTag(words[k], round + 1);

@@ -2,6 +2,7 @@
 
 #include <cuda_pipeline.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "mps/instance_normalization/instance_normalization_slice_arguments_cuda.cuh"
@@ -136,22 +137,46 @@ struct SlicePart {
     packs[0] = held[i * step];
     if constexpr (tensors == 2) packs[1] = heldGradient[i * step];
   }
-  /// Calls use(i, packs) for the pixels that are not held, a few of which are on their way at once.
+  __device__ void readMemory(const SliceArguments& a, const Inputs& from, std::uint32_t i,
+                             Packs& packs) const {
+    const auto pixels = static_cast<std::int64_t>(i * rows);
+    packs[0] = __ldcg(reinterpret_cast<const uint4*>(from.source + pixels * a.source.pixel));
+    if constexpr (tensors == 2)
+      packs[1] = __ldcg(reinterpret_cast<const uint4*>(from.gradient + pixels * a.gradient.pixel));
+  }
+  /// Registers for the first pixels that have no room in shared memory: of gradients, which take twice as much. Those of
+  /// halves need their registers for sums.
+  static constexpr std::uint32_t keptCount = isTeam && tensors == 2 && sizeof(T) == sizeof(float) ? 3 : 0;
+  struct Kept {
+    Packs packs[std::max(keptCount, 1U)];
+  };
+  __device__ void loadKept(const SliceArguments& a, Kept& kept) const {
+    if constexpr (keptCount > 0) {
+      const Inputs from = inputs(a);
+#pragma unroll
+      for (std::uint32_t k = 0; k < keptCount; ++k)
+        if (heldCount + k < count) readMemory(a, from, heldCount + k, kept.packs[k]);
+    }
+  }
+  template <class Use>
+  __device__ void forEachKept(const Kept& kept, Use use) const {
+    if constexpr (keptCount > 0) {
+#pragma unroll
+      for (std::uint32_t k = 0; k < keptCount; ++k)
+        if (heldCount + k < count) use(heldCount + k, kept.packs[k]);
+    }
+  }
+  /// Calls use(i, packs) for all other pixels, a few of which are on their way at once.
   template <class Use>
   __device__ void forEachOther(const SliceArguments& a, Use use) const {
     if constexpr (isTeam) {
       constexpr std::uint32_t ahead = 4 / tensors;
       const Inputs from = inputs(a);
-      for (std::uint32_t i = heldCount; i < count; i += ahead) {
+      for (std::uint32_t i = heldCount + keptCount; i < count; i += ahead) {
         Packs packs[ahead];
 #pragma unroll
-        for (std::uint32_t k = 0; k < ahead; ++k) {
-          if (i + k >= count) continue;
-          const auto pixels = static_cast<std::int64_t>((i + k) * rows);
-          packs[k][0] = __ldcg(reinterpret_cast<const uint4*>(from.source + pixels * a.source.pixel));
-          if constexpr (tensors == 2)
-            packs[k][1] = __ldcg(reinterpret_cast<const uint4*>(from.gradient + pixels * a.gradient.pixel));
-        }
+        for (std::uint32_t k = 0; k < ahead; ++k)
+          if (i + k < count) readMemory(a, from, i + k, packs[k]);
 #pragma unroll
         for (std::uint32_t k = 0; k < ahead; ++k)
           if (i + k < count) use(i + k, packs[k]);
@@ -187,7 +212,8 @@ struct SlicePart {
   /// @param round 0 or 1: each may be used once; of a team how many there were before @param add (null pointer to a type
   /// of packs, packs of memory, sums, watch) adds what belongs to a pixel @param finish (sums) of packs that were moved
   template <class Add, class Finish>
-  __device__ void sumUp(const SliceArguments& a, unsigned round, Add add, Finish finish) const {
+  __device__ void sumUp(const SliceArguments& a, unsigned round, Add add, Finish finish, Kept& kept) const {
+    loadKept(a, kept);
     double sums[2 * lanes] = {};
     FiniteWatch watch;
     const auto take = [&](auto* type, std::uint32_t begin, std::uint32_t end) {
@@ -198,7 +224,9 @@ struct SlicePart {
       }
     };
     const auto takeOthers = [&](auto* type) {
-      forEachOther(a, [&](std::uint32_t /*i*/, const Packs& packs) { add(type, packs, sums, watch); });
+      const auto addOne = [&](std::uint32_t /*i*/, const Packs& packs) { add(type, packs, sums, watch); };
+      forEachKept(kept, addOne);
+      forEachOther(a, addOne);
     };
     constexpr MovedPack<T>* moved = nullptr;
 #pragma unroll 1  // a quarter of the code: what runs once for a block waits for its instructions
@@ -260,7 +288,7 @@ struct SlicePart {
 
   /// mean and r of the groups. @param groups of a slice
   __device__ void findStatistics(const SliceArguments& a, unsigned round, std::uint32_t groups,
-                                 std::int64_t firstGroup) const {
+                                 std::int64_t firstGroup, Kept& kept) const {
     double shift[lanes];
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane)
@@ -277,7 +305,7 @@ struct SlicePart {
             sums[lanes + lane] = fma(difference, difference, sums[lanes + lane]);
           }
         },
-        [](const auto& /*sums*/) {});
+        [](const auto& /*sums*/) {}, kept);
     for (std::uint32_t c = threadIdx.x; c < a.channels.divisor(); c += blockDim.x) {
       const double quotient = first[c] * a.inversePixels;
       second[c] -= first[c] * quotient;
@@ -338,7 +366,7 @@ struct SlicePart {
   /// @name Gradients
   /// @{
   /// B and the sums of dy (x - mean), with the float32 number next to the mean. @param round as of sumUp
-  __device__ void sumGradients(const SliceArguments& a, unsigned round) const {
+  __device__ void sumGradients(const SliceArguments& a, unsigned round, Kept& kept) const {
     const auto meanOf = [&](int lane) {
       return static_cast<double>(static_cast<float>(means[a.groupOf(a.channelOf(pack * lanes + lane))]));
     };
@@ -365,15 +393,18 @@ struct SlicePart {
         }
       }
     };
-    sumUp(a, round, add, [&](auto& sums) {
-      if constexpr (shiftsLater) {
+    sumUp(
+        a, round, add,
+        [&](auto& sums) {
+          if constexpr (shiftsLater) {
 #pragma unroll
-        for (int lane = 0; lane < lanes; ++lane) {
-          sums[lane] *= MovedPack<T>::factor;
-          sums[lanes + lane] = fma(-meanOf(lane), sums[lane], sums[lanes + lane] * MovedPack<T>::factor);
-        }
-      }
-    });
+            for (int lane = 0; lane < lanes; ++lane) {
+              sums[lane] *= MovedPack<T>::factor;
+              sums[lanes + lane] = fma(-meanOf(lane), sums[lane], sums[lanes + lane] * MovedPack<T>::factor);
+            }
+          }
+        },
+        kept);
   }
   /// G, of which one block of a slice stores all, as of B.
   __device__ void finishGradients(const SliceArguments& a) const {

@@ -80,7 +80,8 @@ __global__ void UNMETAL_BLOCKS_OF_SLICE(blocks) __launch_bounds__(kMostSliceThre
   part.loadParameters(a, groups, firstGroup);
   part.loadPixels(a);
   part.waitForParameters();
-  part.findStatistics(a, 0, groups, firstGroup);
+  typename SlicePart<T, blocks, 1>::Kept none;
+  part.findStatistics(a, 0, groups, firstGroup, none);
   if constexpr (blocks > 1) arriveInSlice();  // nothing of the others is read any more
   float rows[3][kLanes<T>];
   part.findLines(a, rows);
@@ -105,8 +106,9 @@ __global__ void UNMETAL_BLOCKS_OF_SLICE(blocks) __launch_bounds__(kMostSliceThre
   part.loadParameters(a, groups, firstGroup);
   part.loadPixels(a);
   part.waitForParameters();
-  if (a.statistics.memory == nullptr) part.findStatistics(a, 0, groups, firstGroup);
-  part.sumGradients(a, 1);
+  typename SlicePart<T, blocks, 2>::Kept none;
+  if (a.statistics.memory == nullptr) part.findStatistics(a, 0, groups, firstGroup, none);
+  part.sumGradients(a, 1, none);
   if constexpr (blocks > 1) arriveInSlice();  // nothing of the others is read any more
   part.finishGradients(a);
   if (a.computesData) {

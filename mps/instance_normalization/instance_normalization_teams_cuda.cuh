@@ -11,7 +11,11 @@
 /// block, others on the same multiprocessors keep the memory busy.
 namespace mps::detail::cuda {
 
-inline constexpr unsigned kMostTeamThreads = 512;
+/// Of a block of a team. @param tensors that are held
+template <class T>
+constexpr unsigned threadsInTeam(std::int64_t tensors) {
+  return tensors == 1 ? 256 : sizeof(T) == sizeof(float) ? 384 : 512;
+}
 
 inline constexpr std::int64_t kMostTeamBlocks = 1024;  ///< of all teams
 inline constexpr std::int64_t kMostTeams = 8;
@@ -26,19 +30,19 @@ struct TeamDivision {
   bool holdsMost = false;  ///< of what a team works on, so that little is read twice
 
   /// @param shape of the source, perhaps widened @param channels before that @param tensors that are held
-  /// @param processors of the device @param sharedLimit of a block
+  /// @param kept pixels of a thread that are held in registers @param processors of the device @param sharedLimit of a block
   TeamDivision(const TensorShape& shape, std::int64_t lanes, std::int64_t channels,
-               std::int64_t groupChannels, std::int64_t tensors, std::int64_t processors,
-               std::size_t sharedLimit)
-      : threads(tensors == 1 ? kMostTeamThreads / 2 : kMostTeamThreads) {
+               std::int64_t groupChannels, std::int64_t tensors, std::int64_t kept, unsigned threadCount,
+               std::int64_t processors, std::size_t sharedLimit)
+      : threads(threadCount) {
     const bool isWidened = shape.channels != channels;
     const std::int64_t packsOfPixel = shape.channels / lanes;
     const auto canBe = [&](std::int64_t packs) {
       return packs == packsOfPixel ||
              (!isWidened && packsOfPixel % packs == 0 && packs * lanes % groupChannels == 0);
     };
-    // Two lines of the cache: the more channels, the more sums are exchanged.
-    std::int64_t packs = std::min<std::int64_t>(16, packsOfPixel);
+    // About 64 channels, whole lines of the cache: the more there are, the more sums are exchanged.
+    std::int64_t packs = std::min(64 / lanes, packsOfPixel);
     while (packs < 32 && !canBe(packs)) ++packs;
     while (packs > 0 && !canBe(packs)) --packs;
     if (packs == 0) return;
@@ -52,7 +56,7 @@ struct TeamDivision {
     const auto fit = static_cast<std::int64_t>((sharedLimit - sumBytes) / stepBytes);  // steps of pixels
     // As many teams as can hold all that they work on, but two at least: one would leave the memory idle while it waits.
     const std::int64_t most = std::min(processors, kMostTeamBlocks);
-    const std::int64_t needed = (pixels + fit * rows - 1) / (fit * rows);
+    const std::int64_t needed = (pixels + (fit + kept) * rows - 1) / ((fit + kept) * rows);
     const std::int64_t teams = std::min(items, std::clamp<std::int64_t>(most / needed, 2, kMostTeams));
     const std::int64_t each = std::max<std::int64_t>(1, std::min(most / teams, (pixels + rows - 1) / rows));
     const std::int64_t own = (pixels + each - 1) / each;
@@ -69,7 +73,7 @@ struct TeamDivision {
     arguments.team.slices = Divider(packsOfPixel / packs);
     blocks = static_cast<unsigned>(each * teams);
     sharedBytes = static_cast<std::size_t>(heldSteps) * stepBytes + sumBytes;
-    holdsMost = 4 * heldSteps * rows >= 3 * own;
+    holdsMost = 4 * (heldSteps + kept) * rows >= 3 * own;
   }
 };
 
@@ -116,13 +120,14 @@ struct TeamPart : SlicePart<T, kTeam, tensors> {
 
   /// Calls store(i, packs) for all pixels, and begins to load the next item's.
   template <class Store>
-  __device__ void storeAndGoOn(const SliceArguments& a, Store store) {
+  __device__ void storeAndGoOn(const SliceArguments& a, const typename Base::Kept& kept, Store store) {
     const unsigned next = item + a.team.teams;
     const bool hasNext = next < a.team.items;
     TeamPart other = *this;
     if (hasNext) other.moveTo(a, next);
     const Inputs from = other.inputs(a);
     if (hasNext) other.load(a);
+    this->forEachKept(kept, store);
     this->forEachStage([&](std::uint32_t begin, std::uint32_t end) {
       constexpr std::uint32_t ahead =
           4 / tensors;  // fetch() keeps the compiler from reading a pack before it
@@ -160,19 +165,20 @@ struct TeamPart : SlicePart<T, kTeam, tensors> {
 };
 
 template <class T>
-__global__ void __launch_bounds__(kMostTeamThreads, 1) normalizeInTeams(SliceArguments a) {
+__global__ void __launch_bounds__(threadsInTeam<T>(1), 1) normalizeInTeams(SliceArguments a) {
   TeamPart<T, 1> part(a);
   const std::uint32_t groups = a.groupOf(a.channels.divisor());
   part.begin(a);
   for (unsigned round = 0; part.item < a.team.items; ++round) {
     const std::int64_t firstGroup = a.groupOf(static_cast<std::uint32_t>(part.channel));
     part.waitForParameters();
-    part.findStatistics(a, round, groups, firstGroup);
+    typename TeamPart<T, 1>::Kept kept;
+    part.findStatistics(a, round, groups, firstGroup, kept);
     float rows[3][kLanes<T>];
     part.findLines(a, rows);
     T* const to = reinterpret_cast<T*>(a.destination.memory) + part.offset(a.destination, 0);
     const std::int64_t stride = static_cast<std::int64_t>(part.rows) * a.destination.pixel;
-    part.storeAndGoOn(a, [&](std::uint32_t i, const uint4(&packs)[1]) {
+    part.storeAndGoOn(a, kept, [&](std::uint32_t i, const uint4(&packs)[1]) {
       storeLanes(part.normalized(packs, rows), to + i * stride);
     });
   }
@@ -180,20 +186,21 @@ __global__ void __launch_bounds__(kMostTeamThreads, 1) normalizeInTeams(SliceArg
 
 /// B, G, and dx where it is asked for. Statistics are there.
 template <class T>
-__global__ void __launch_bounds__(kMostTeamThreads, 1) gradientInTeams(SliceArguments a) {
+__global__ void __launch_bounds__(threadsInTeam<T>(2), 1) gradientInTeams(SliceArguments a) {
   TeamPart<T, 2> part(a);
   const std::uint32_t groups = a.groupOf(a.channels.divisor());
   part.begin(a);
   for (unsigned round = 0; part.item < a.team.items; ++round) {
     const std::int64_t firstGroup = a.groupOf(static_cast<std::uint32_t>(part.channel));
     part.waitForParameters();
-    part.sumGradients(a, round);
+    typename TeamPart<T, 2>::Kept kept;
+    part.sumGradients(a, round, kept);
     part.finishGradients(a);
     float rows[5][kLanes<T>];
     part.findGradientLines(a, groups, rows);
     T* const to = reinterpret_cast<T*>(a.destination.memory) + part.offset(a.destination, 0);
     const std::int64_t stride = static_cast<std::int64_t>(part.rows) * a.destination.pixel;
-    part.storeAndGoOn(a, [&](std::uint32_t i, const uint4(&packs)[2]) {
+    part.storeAndGoOn(a, kept, [&](std::uint32_t i, const uint4(&packs)[2]) {
       if (a.computesData) part.storeGradient(part.gradientOf(packs, rows), to + i * stride, a.accumulate);
     });
   }
