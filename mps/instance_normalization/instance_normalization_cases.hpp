@@ -94,6 +94,8 @@ inline std::vector<InstanceNormalizationTensors> instanceNormalizationTensors() 
        .channels = 4100,
        .groups = 4,
        .hasGaps = true},
+      {.name = "Channels192", .images = 5, .height = 5, .width = 7, .channels = 192, .groups = 192},
+      {.name = "GroupsOf40", .images = 7, .height = 5, .width = 7, .channels = 160, .groups = 4},
       {.name = "ManyImages", .images = 300, .height = 2, .width = 2, .channels = 3, .groups = 3},
       {.name = "Channels3SeveralChunks", .images = 2, .height = 48, .width = 40, .channels = 3, .groups = 3},
       {.name = "SeveralChunks", .images = 3, .height = 24, .width = 20, .channels = 32, .groups = 8},

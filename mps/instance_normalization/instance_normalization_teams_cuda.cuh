@@ -11,14 +11,14 @@
 /// block, others on the same multiprocessors keep the memory busy.
 namespace mps::detail::cuda {
 
-/// Of a block of a team. @param tensors that are held
+/// Of a block of a team: more for more bytes on their way, fewer for more registers. @param tensors that are held
 template <class T>
 constexpr unsigned threadsInTeam(std::int64_t tensors) {
   return tensors == 1 ? 256 : sizeof(T) == sizeof(float) ? 384 : 512;
 }
 
 inline constexpr std::int64_t kMostTeamBlocks = 1024;  ///< of all teams
-inline constexpr std::int64_t kMostTeams = 8;
+inline constexpr std::int64_t kMostTeams = 8;          ///< they begin one after the other
 
 /// How teams share a problem. A multiprocessor has one block: with more of them teams are larger, and each block reads the
 /// sums of all blocks of its team.
@@ -129,8 +129,8 @@ struct TeamPart : SlicePart<T, kTeam, tensors> {
     if (hasNext) other.load(a);
     this->forEachKept(kept, store);
     this->forEachStage([&](std::uint32_t begin, std::uint32_t end) {
-      constexpr std::uint32_t ahead =
-          4 / tensors;  // fetch() keeps the compiler from reading a pack before it
+      // Some at once: fetch() keeps the compiler from reading the next pack before it.
+      constexpr std::uint32_t ahead = 4 / tensors;
       for (std::uint32_t i = begin; i < end; i += ahead) {
         Packs packs[ahead];
 #pragma unroll
