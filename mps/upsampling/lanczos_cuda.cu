@@ -2,10 +2,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "mps/core/element_grid_cuda.cuh"
 #include "mps/upsampling/lanczos_cuda.hpp"
 #include "mps/upsampling/upsampling_samples.hpp"
+#include "mps/upsampling/upsampling_tiles_cuda.hpp"
 
 namespace mps::detail {
 namespace {
@@ -202,15 +205,21 @@ __global__ void scaleByLanczos(ElementGrid grid, LanczosTables x, LanczosTables 
 
 class LanczosPlan final : public Plan {
  public:
-  explicit LanczosPlan(const UpsamplingProblem& problem) : problem_(problem) {}
+  explicit LanczosPlan(const UpsamplingProblem& problem)
+      : problem_(problem),
+        tiles_(cuda::TilePlan::make(problem.input, problem.destination,
+                                    tapsOf(problem, problem.y, problem.destination.height),
+                                    tapsOf(problem, problem.x, problem.destination.width))) {}
 
   [[nodiscard]] std::size_t scratchBytes() const override {
-    return tablesOf(problem_.x, problem_.destination.width).bytes() +
-           tablesOf(problem_.y, problem_.destination.height).bytes();
+    const std::size_t tables = tablesOf(problem_.x, problem_.destination.width).bytes() +
+                               tablesOf(problem_.y, problem_.destination.height).bytes();
+    return tiles_ ? std::max(tables, tiles_->scratchBytes()) : tables;
   }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     if (problem_.destination.elements() == 0) return;
+    if (tiles_ && tiles_->run(stream, operands.source, operands)) return;
     const LanczosTables x = placed(tablesOf(problem_.x, problem_.destination.width), operands.scratch);
     const LanczosTables y =
         placed(tablesOf(problem_.y, problem_.destination.height), operands.scratch + x.bytes());
@@ -249,6 +258,23 @@ class LanczosPlan final : public Plan {
     return true;
   }
 
+  /// Nothing, where they are more than tiles have.
+  static std::vector<cuda::AxisTaps> tapsOf(const UpsamplingProblem& problem, const UpsamplingAxis& axis,
+                                            std::int64_t results) {
+    std::vector<cuda::AxisTaps> taps;
+    if (mostLanczosSamples(axis) > kMostPixels || results > cuda::TilePlan::kLongestAxis) return taps;
+    for (std::int64_t i = 0; i < results; ++i) {
+      const LanczosSamples samples = lanczosSamples(problem.edgeMode, axis, i);
+      double sum = 0;
+      for (std::int64_t pixel = samples.first; pixel < samples.end; ++pixel)
+        sum += lanczosWeight(samples, pixel);
+      std::vector<float> weights;
+      for (std::int64_t pixel = samples.first; pixel < samples.end; ++pixel)
+        weights.push_back(static_cast<float>(lanczosWeight(samples, pixel) / sum));
+      taps.emplace_back(samples.first, std::move(weights));
+    }
+    return taps;
+  }
   /// Sizes alone.
   static LanczosTables tablesOf(const UpsamplingAxis& axis, std::int64_t results) {
     LanczosTables tables;
@@ -263,6 +289,8 @@ class LanczosPlan final : public Plan {
   }
 
   UpsamplingProblem problem_;
+  std::unique_ptr<const cuda::TilePlan>
+      tiles_;  ///< null: a result takes too much, or pixels have few channels
 };
 
 }  // namespace

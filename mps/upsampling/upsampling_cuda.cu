@@ -7,15 +7,18 @@
 #include <cstring>
 #include <memory>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "mps/core/store_numbers_cuda.cuh"
 #include "mps/upsampling/lanczos_cuda.hpp"
 #include "mps/upsampling/upsampling_columns_cuda.cuh"
+#include "mps/upsampling/upsampling_images_cuda.cuh"
 #include "mps/upsampling/upsampling_nearest_cuda.cuh"
 #include "mps/upsampling/upsampling_packs_cuda.cuh"
 #include "mps/upsampling/upsampling_pixels_cuda.cuh"
 #include "mps/upsampling/upsampling_rows_cuda.cuh"
+#include "mps/upsampling/upsampling_tiles_cuda.hpp"
 #include "mtl/cuda/api.hpp"
 
 namespace mps::detail {
@@ -230,13 +233,15 @@ class UpsamplingPlan final : public Plan {
   explicit UpsamplingPlan(const UpsamplingProblem& problem)
       : problem_(problem), mostReaders_(isForward() ? 0 : mostReadersOf(problem.x, problem.input.width)) {
     if (scratchBytes() <= cuda::NumbersPart::most * sizeof(float)) fillTables();
+    if (!isForward() && !filled_.empty() && problem.sampling != UpsamplingSampling::Nearest)
+      tiles_ = cuda::TilePlan::make(problem.input, problem.destination, tapsOf(false), tapsOf(true));
   }
 
   /// For the tables of both axes.
   [[nodiscard]] std::size_t scratchBytes() const override {
     std::size_t bytes = 0;
     for (const AxisTables& tables : {tablesOf(true), tablesOf(false)}) bytes += bytesOf(tables);
-    return bytes;
+    return tiles_ ? std::max(bytes, tiles_->scratchBytes()) : bytes;
   }
   [[nodiscard]] bool canAccumulate() const override {
     return !isForward() && problem_.destination.format == ImageFeatureChannelFormat::Float32;
@@ -244,6 +249,7 @@ class UpsamplingPlan final : public Plan {
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     if (problem_.destination.elements() == 0) return;
+    if (tiles_ && tiles_->run(stream, operands.gradient, operands)) return;
     const TableArguments tables = tablesIn(operands.scratch);
     if (!filled_.empty()) {
       cuda::storeNumbers(stream, filled_, reinterpret_cast<float*>(operands.scratch));
@@ -294,7 +300,7 @@ class UpsamplingPlan final : public Plan {
         if (!isForward() && runColumns<T>(stream, a)) return;
       return runPixels<cuda::InPacks<T>, cuda::InPacks<T>>(stream, a);
     }
-    if (runNearest<T>(stream, a) || runPacks<T>(stream, a)) return;
+    if (runImages<T>(stream, a) || runNearest<T>(stream, a) || runPacks<T>(stream, a)) return;
     RowsArguments rows;
     if (goesOnIn<T>(problem_.input, a.input.memory, 2) &&
         goesOnIn<T>(problem_.destination, a.destination.memory, 2) &&
@@ -323,6 +329,57 @@ class UpsamplingPlan final : public Plan {
     a.setGrid(results, results.width * results.channels / lanes, results.channels);
     mtl::cuda::launch(stream, cuda::repeatPixels<T>, dim3(mtl::cuda::blocksFor(a.items, kStripThreads)),
                       dim3(kStripThreads), 0, a);
+    return true;
+  }
+  /// @return whether images are small enough; otherwise nothing was done
+  template <class T>
+  bool runImages(mtl::Stream& stream, const UpsamplingArguments& a) const {
+    constexpr std::int64_t lanes = cuda::kLanes<T>;
+    const TensorShape& results = isForward() ? problem_.destination : problem_.input;
+    const TensorShape& pixels = isForward() ? problem_.input : problem_.destination;
+    const std::byte* const resultsAt = isForward() ? a.destination.memory : a.input.memory;
+    const std::byte* const pixelsAt = isForward() ? a.input.memory : a.destination.memory;
+    cuda::ImageArguments images;
+    auto* const filled = const_cast<std::byte*>(reinterpret_cast<const std::byte*>(filled_.data()));
+    const AxisTables filledColumns = placed(tablesOf(true), filled);
+    const AxisTables filledRows = placed(tablesOf(false), filled + bytesOf(tablesOf(true)));
+    std::int32_t readers = 0;
+    if (!filled_.empty())
+      for (const AxisTables& axis : {filledColumns, filledRows})
+        for (std::int32_t i = 0; i < axis.destinations; ++i)
+          readers = std::max(readers, axis.readers[i].end - axis.readers[i].begin);
+    const auto work = !isForward()                                       ? cuda::ImageWork::Gather
+                      : problem_.sampling == UpsamplingSampling::Nearest ? cuda::ImageWork::Repeat
+                                                                         : cuda::ImageWork::Upsample;
+    if (readers > cuda::kMostImageReaders) return false;
+    if (filled_.empty() || problem_.sampling >= UpsamplingSampling::BilinearRegion ||
+        !goesOnIn<T>(results, resultsAt, lanes) || !goesOnIn<T>(pixels, pixelsAt, lanes / 2) ||
+        !images.setGrid(results, pixels, lanes, filledRows, work))
+      return false;
+    images.input = a.input.memory;
+    images.destination = a.destination.memory;
+    images.x = a.x;
+    images.y = a.y;
+    images.originX = static_cast<std::int32_t>(a.originX);
+    images.originY = static_cast<std::int32_t>(a.originY);
+    images.accumulate = a.accumulate;
+    const auto start = [&](auto* kernel) {
+      mtl::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                            static_cast<int>(images.sharedBytes)),
+                       "cudaFuncSetAttribute");
+      mtl::cuda::launch(stream, kernel, dim3(images.blocks), dim3(images.threads), images.sharedBytes,
+                        images);
+    };
+    if (work == cuda::ImageWork::Repeat)
+      start(cuda::repeatImages<T>);
+    else if (work == cuda::ImageWork::Upsample)
+      start(cuda::upsampleImages<T>);
+    else if (readers <= 2)
+      start(cuda::gatherImages<T, 2>);
+    else if (readers <= kFewReaders)
+      start(cuda::gatherImages<T, kFewReaders>);
+    else
+      start(cuda::gatherImages<T, cuda::kMostImageReaders>);
     return true;
   }
   /// @return whether rows allow that; otherwise nothing was done
@@ -458,10 +515,27 @@ class UpsamplingPlan final : public Plan {
     std::memcpy(filled_.data(), memory.data(), scratchBytes());
   }
 
+  /// What destination positions are sums of, from the filled tables.
+  [[nodiscard]] std::vector<cuda::AxisTaps> tapsOf(bool isX) {
+    const AxisTables tables = tablesIn(reinterpret_cast<std::byte*>(filled_.data())).tables[isX ? 0 : 1];
+    const std::int64_t origin = isX ? problem_.x.destinationOrigin : problem_.y.destinationOrigin;
+    std::vector<cuda::AxisTaps> taps;
+    for (std::int32_t i = 0; i < tables.destinations; ++i) {
+      const Readers& readers = tables.readers[i];
+      std::vector<float> weights;
+      for (std::int32_t result = readers.begin; result < readers.end; ++result)
+        weights.push_back(weightOf(tables.samples[result], i + origin));
+      taps.emplace_back(readers.begin, std::move(weights));
+    }
+    return taps;
+  }
+
   UpsamplingProblem problem_;
   std::int64_t mostReaders_;  ///< along a row
   /// The bits of both tables, if one launch can bring them; else it computes them.
   std::vector<float> filled_;
+  std::unique_ptr<const cuda::TilePlan>
+      tiles_;  ///< null: an element has too many readers, or pixels few channels
 };
 
 Preparation prepareElements(const UpsamplingProblem& problem) {

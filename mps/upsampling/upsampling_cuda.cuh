@@ -195,7 +195,7 @@ __device__ void addWeighted(Values& sum, float weight, const Values& values) {
 
 /// What a pixel counts in a result. @tparam Pixel an integer; 64 bits take twice the comparisons
 template <class Pixel>
-__device__ float weightOf(const Samples& samples, Pixel pixel) {
+__host__ __device__ float weightOf(const Samples& samples, Pixel pixel) {
   const float first = samples.first == pixel ? samples.firstWeight : 0.0F;
   return first + (samples.second == pixel ? samples.secondWeight : 0.0F);
 }
