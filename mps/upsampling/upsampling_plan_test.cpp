@@ -36,12 +36,13 @@ std::vector<Entry> entries() {
 /// Everything of one call: operands, what came out and what the reference says.
 class Call {
  public:
+  /// @param first elements in front of the input, and three times as many in front of the destination
   Call(const UpsamplingProblem& problem, Values values,
-       const std::shared_ptr<mtl::Device>& device = testDevice())
+       const std::shared_ptr<mtl::Device>& device = testDevice(), std::size_t first = 1)
       : problem_(problem),
         device_(device),
-        input_(device, problem.input, 1),
-        destination_(device, problem.destination, 3) {
+        input_(device, problem.input, first),
+        destination_(device, problem.destination, 3 * first) {
     input_.write(makeValues(problem.input.elements(), values, problem.input.format, kSeed));
   }
 
@@ -204,6 +205,25 @@ TEST_P(UpsamplingPlan, OnlyFloat32GradientsAccumulate) {
       preparedBy(GetParam(), upsamplingBackEnds, upsampling.gradient(Float32, Float16))->canAccumulate());
   EXPECT_FALSE(
       preparedBy(GetParam(), upsamplingBackEnds, upsampling.forward(Float32, Float32))->canAccumulate());
+}
+
+/// Where packs can be read, too, pixels that count nothing are not looked at.
+TEST_P(UpsamplingPlan, TakesWhatIsNotFinite) {
+  for (const UpsamplingDirection direction : {Forward, Gradient})
+    for (const Formats& formats : {Formats{Float32, Float32}, Formats{Float16, Float16}}) {
+      const Pass pass{direction, Values::NonFinite, formats};
+      for (const UpsamplingCase& upsampling : casesOf(direction)) {
+        const UpsamplingProblem problem = pass.problem(upsampling);
+        SCOPED_TRACE(upsampling.name + ": " + problem.describe());
+        const auto plan = preparedBy(GetParam(), upsamplingBackEnds, problem);
+        if (!plan) continue;
+        Call call(problem, pass.values, GetParam().device, 0);
+        call.execute(*plan);
+        const Comparison comparison =
+            compare(call.expected(), call.found(), formats.destination, Tier::Bounded, Zeros::Expected);
+        EXPECT_TRUE(comparison.passed()) << comparison.report;
+      }
+    }
 }
 
 /// The same bits whatever the number of threads.
