@@ -234,6 +234,7 @@ class ElementPlan final : public Plan {
 constexpr Implementation<NormalizationProblem> kImplementations[] = {
     {"channels", prepareNormalizationChannelsCuda},
     {"pixels", prepareNormalizationPixelsCuda},
+    {"columns", prepareNormalizationColumnsCuda},
     {"images", prepareNormalizationImagesCuda},
     {"strips", prepareNormalizationStripsCuda},
     {"elements", prepareNormalizationElementsCuda}};
