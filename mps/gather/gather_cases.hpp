@@ -136,14 +136,14 @@ inline std::vector<GatherCase> gatherCases() {
       // More rows than a block of the CUDA kernels' sort takes.
       {.name = "ManyRows", .rows = 5000, .channels = 2, .count = 700},
       // More indices than that sort takes without buckets, with more rows than a block sorts a bucket by at once.
-      {.name = "ManyRowsAndIndices", .rows = 300000, .channels = 2, .count = 9000, .pattern = Outside},
+      {.name = "ManyRowsAndIndices", .rows = 270000, .count = 9000, .pattern = Outside},
       // More indices than the blocks of that sort take at once.
       {.name = "VeryManyIndices", .rows = 300, .count = 300000},
       {.name = "LongRowsOften", .rows = 3, .channels = 300, .count = 50},
       {.name = "ColumnsOfOddLength", .images = 67, .rows = 1001, .count = 998, .pattern = Outside},
       {.name = "ColumnsOfWholePacks", .images = 70, .rows = 1000, .count = 1004},
       // Columns of which blocks of the CUDA kernels hold fewer images.
-      {.name = "LongColumns", .images = 65, .rows = 7000, .count = 7001, .pattern = Outside},
+      {.name = "LongColumns", .images = 65, .rows = 6400, .count = 6401, .pattern = Outside},
       // As many sums as the CPU keeps of some images together, and one more.
       {.name = "MostSumsTogether", .images = 9, .rows = 4096, .count = 500},
       {.name = "OneSumMoreTogether", .images = 9, .rows = 4097, .count = 500},
