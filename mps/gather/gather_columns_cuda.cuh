@@ -1,130 +1,213 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "mps/core/elements_cuda.cuh"
-#include "mps/gather/gather_problem.hpp"
+#include "mps/gather/gather_indices_cuda.cuh"
 
-/// Gathers of rows of one element: blocks hold what they gather from, of some images, in shared memory.
+/// Gathers of rows of one element: blocks hold what they gather from in shared memory, elements of some images at the
+/// same place side by side, so that each index is looked up for all of them at once.
 namespace mps::detail::cuda {
 
-/// Indices on the device.
-struct Indices {
-  const std::byte* memory;
-  GatherIndices type;
-  std::int64_t count;
-  std::int64_t rows;  ///< that they may name
-
-  /// -1 where it names no row.
-  __device__ std::int64_t row(std::int64_t place) const {
-    std::int64_t k = -1;
-    switch (type) {
-      case GatherIndices::UInt16:
-        k = reinterpret_cast<const std::uint16_t*>(memory)[place];
-        break;
-      case GatherIndices::Int32:
-        k = reinterpret_cast<const std::int32_t*>(memory)[place];
-        break;
-      case GatherIndices::UInt32:
-        k = reinterpret_cast<const std::uint32_t*>(memory)[place];
-        break;
-    }
-    return k < rows ? k : -1;
-  }
-};
-
 inline constexpr unsigned kColumnThreads = 512;
-inline constexpr std::int64_t kHeldBytes = 32768;
-inline constexpr std::int64_t kMostImagesOfBlock = 8;
-inline constexpr std::int64_t kFewestImagesOfColumns = 16;
-inline constexpr std::int64_t kColumnBlocks = 512;  ///< before blocks take several images
-inline constexpr unsigned kColumnBatch = 4;         ///< results whose indices a thread has on their way
+inline constexpr std::size_t kHeldBytes = 101376;  ///< what a block of any GPU may have
+inline constexpr std::int64_t kFewestImagesOfColumns = 64;
+inline constexpr unsigned kColumnResults = 4;  ///< adjacent ones, which a thread computes together
 
 struct ColumnArguments {
   const std::byte* from;  ///< of `length` elements for each image
   std::byte* to;          ///< of `results`
   std::int64_t fromImage, toImage;
   std::uint32_t length, results;
-  std::uint32_t images, imagesOfBlock;
-  bool isAligned;  ///< images of `from` begin at multiples of 16 bytes
+  std::uint32_t images;
+  bool fromIsAligned;  ///< images of `from` begin at multiples of 16 bytes
+  bool toIsAligned;    ///< images of `to` at multiples of kColumnResults elements
 };
 
-/// The elements of this block's images, one image after the other, each from a multiple of 16 bytes on.
-template <class T>
-struct HeldColumns {
-  std::uint32_t begin, count, stride;
-  T* held;
+/// Elements of several images at one place.
+/// @tparam words of four bytes, 2 or 4
+template <class T, int words>
+struct ColumnPack {
+  static constexpr int images = words * 4 / static_cast<int>(sizeof(T));
+  alignas(words * 4) unsigned bits[words];
+};
+
+template <int images>
+__device__ void addPack(const ColumnPack<float, images>& pack, float (&sums)[images]) {
+#pragma unroll
+  for (int n = 0; n < images; ++n) sums[n] += __uint_as_float(pack.bits[n]);
+}
+template <int words>
+__device__ void addPack(const ColumnPack<Float16, words>& pack, float (&sums)[2 * words]) {
+#pragma unroll
+  for (int i = 0; i < words; ++i) {
+    const float2 both = halvesOf(pack.bits[i]);
+    sums[2 * i] += both.x;
+    sums[2 * i + 1] += both.y;
+  }
+}
+template <int images>
+__device__ ColumnPack<float, images> packOf(const float (&sums)[images], const float* /*type*/) {
+  ColumnPack<float, images> pack;
+#pragma unroll
+  for (int n = 0; n < images; ++n) pack.bits[n] = __float_as_uint(sums[n]);
+  return pack;
+}
+template <int images>
+__device__ ColumnPack<Float16, images / 2> packOf(const float (&sums)[images], const Float16* /*type*/) {
+  ColumnPack<Float16, images / 2> pack;
+#pragma unroll
+  for (int i = 0; i < images / 2; ++i) pack.bits[i] = toHalves(sums[2 * i], sums[2 * i + 1]);
+  return pack;
+}
+
+/// The elements of this block's images.
+template <class T, int words>
+class HeldColumns {
+ public:
+  using Pack = ColumnPack<T, words>;
 
   __device__ explicit HeldColumns(const ColumnArguments& a)
-      : begin(blockIdx.x * a.imagesOfBlock),
-        count(min(a.imagesOfBlock, a.images - begin)),
-        stride((a.length + kLanes<T> - 1) / kLanes<T> * kLanes<T>) {
-    __shared__ uint4 memory[kHeldBytes / sizeof(uint4)];
-    held = reinterpret_cast<T*>(memory);
-    for (std::uint32_t n = 0; n < count; ++n) {
-      const T* const from = reinterpret_cast<const T*>(a.from) + (begin + n) * a.fromImage;
-      std::uint32_t done = 0;
-      if (a.isAligned) {
-        const std::uint32_t packs = a.length / kLanes<T>;
-        for (std::uint32_t i = threadIdx.x; i < packs; i += kColumnThreads)
-          memory[n * stride / kLanes<T> + i] = reinterpret_cast<const uint4*>(from)[i];
-        done = packs * kLanes<T>;
-      }
-      for (std::uint32_t i = done + threadIdx.x; i < a.length; i += kColumnThreads)
-        held[n * stride + i] = from[i];
+      : firstImage_(blockIdx.x * Pack::images),
+        images_(min(static_cast<unsigned>(Pack::images), a.images - firstImage_)) {
+    const T* const from = reinterpret_cast<const T*>(a.from) + firstImage_ * a.fromImage;
+    std::uint32_t done = 0;
+    if (a.fromIsAligned) {
+      done = a.length / kLanes<T> * kLanes<T>;
+      for (std::uint32_t place = kLanes<T> * threadIdx.x; place < done; place += kLanes<T> * kColumnThreads)
+        holdLanes(from + place, a.fromImage, place);
     }
+    for (std::uint32_t place = done + threadIdx.x; place < a.length; place += kColumnThreads)
+      holdPlace(from + place, a.fromImage, place);
     __syncthreads();
   }
+  /// Places in shared memory for so many elements of an image.
+  static std::int64_t places(std::int64_t length) { return (length + 7) / 8 * 8; }
+
+  [[nodiscard]] const __device__ Pack& at(std::uint32_t place) const { return packs()[slot(place)]; }
+
+  /// Writes kColumnResults results from `first` on, or those of them that there are.
+  __device__ void store(const Pack (&results)[kColumnResults], const ColumnArguments& a,
+                        std::uint32_t first) const {
+    T* const to = reinterpret_cast<T*>(a.to) + firstImage_ * a.toImage + first;
+#pragma unroll
+    for (unsigned n = 0; n < Pack::images; ++n) {
+      if (n >= images_) break;
+      T ofImage[kColumnResults];
+#pragma unroll
+      for (unsigned i = 0; i < kColumnResults; ++i) ofImage[i] = element(results[i], n);
+      T* const place = to + n * a.toImage;
+      if (a.toIsAligned && first + kColumnResults <= a.results) {
+        storeTogether(ofImage, place);
+      } else {
+#pragma unroll
+        for (unsigned i = 0; i < kColumnResults; ++i)
+          if (first + i < a.results) place[i] = ofImage[i];
+      }
+    }
+  }
+
+ private:
+  /// Places change places such that threads that hold adjacent lanes do not write into the same banks.
+  __device__ static std::uint32_t slot(std::uint32_t place) {
+    constexpr unsigned shift = words == 4 ? 3 : 4;
+    return place ^ (place >> shift & (kLanes<T> - 1));
+  }
+  __device__ static Pack* packs() {
+    extern __shared__ uint4 heldColumns[];
+    return reinterpret_cast<Pack*>(heldColumns);
+  }
+  __device__ static T element(const Pack& pack, unsigned image) {
+    if constexpr (sizeof(T) == 4)
+      return __uint_as_float(pack.bits[image]);
+    else
+      return T{static_cast<std::uint16_t>(pack.bits[image / 2] >> (image % 2 * 16))};
+  }
+  __device__ static void storeTogether(const float (&values)[kColumnResults], float* to) {
+    *reinterpret_cast<float4*>(to) = float4{values[0], values[1], values[2], values[3]};
+  }
+  __device__ static void storeTogether(const Float16 (&values)[kColumnResults], Float16* to) {
+    uint2 both;
+    memcpy(&both, values, sizeof both);
+    *reinterpret_cast<uint2*>(to) = both;
+  }
+
+  __device__ void holdLanes(const T* from, std::int64_t stride, std::uint32_t place) const {
+    unsigned ofImages[Pack::images][4];
+#pragma unroll
+    for (unsigned n = 0; n < Pack::images; ++n) {
+      uint4 lanes{0, 0, 0, 0};
+      if (n < images_) lanes = *reinterpret_cast<const uint4*>(from + n * stride);
+      memcpy(ofImages[n], &lanes, sizeof lanes);
+    }
+#pragma unroll
+    for (unsigned lane = 0; lane < kLanes<T>; ++lane) {
+      Pack pack;
+#pragma unroll
+      for (unsigned i = 0; i < words; ++i) {
+        if constexpr (sizeof(T) == 4)
+          pack.bits[i] = ofImages[i][lane];
+        else
+          pack.bits[i] = __byte_perm(ofImages[2 * i][lane / 2], ofImages[2 * i + 1][lane / 2],
+                                     lane % 2 == 0 ? 0x5410 : 0x7632);
+      }
+      packs()[slot(place + lane)] = pack;
+    }
+  }
+  __device__ void holdPlace(const T* from, std::int64_t stride, std::uint32_t place) const {
+    T ofImages[Pack::images];
+#pragma unroll
+    for (unsigned n = 0; n < Pack::images; ++n) ofImages[n] = n < images_ ? from[n * stride] : T{};
+    Pack pack;
+    memcpy(pack.bits, ofImages, sizeof pack.bits);
+    packs()[slot(place)] = pack;
+  }
+
+  std::uint32_t firstImage_, images_;
 };
 
-template <class T>
-__global__ void __launch_bounds__(kColumnThreads) copyColumns(ColumnArguments a, Indices indices) {
-  const HeldColumns<T> columns(a);
-  for (std::uint32_t start = threadIdx.x; start < a.results; start += kColumnBatch * kColumnThreads) {
-    std::int64_t rows[kColumnBatch];
+template <class T, int words>
+__global__ void __launch_bounds__(kColumnThreads, 2) copyColumns(ColumnArguments a, Indices indices) {
+  const HeldColumns<T, words> columns(a);
+  for (std::uint32_t first = kColumnResults * threadIdx.x; first < a.results;
+       first += kColumnResults * kColumnThreads) {
+    std::int64_t rows[kColumnResults];
 #pragma unroll
-    for (unsigned j = 0; j < kColumnBatch; ++j) {
-      const std::uint32_t i = start + j * kColumnThreads;
-      rows[j] = i < a.results ? indices.row(i) : -1;
-    }
-    T* to = reinterpret_cast<T*>(a.to) + columns.begin * a.toImage + start;
-    for (std::uint32_t n = 0; n < columns.count; ++n) {
+    for (unsigned i = 0; i < kColumnResults; ++i)
+      rows[i] = first + i < a.results ? indices.row(first + i) : -1;
+    ColumnPack<T, words> results[kColumnResults];
 #pragma unroll
-      for (unsigned j = 0; j < kColumnBatch; ++j)
-        if (start + j * kColumnThreads < a.results)
-          to[j * kColumnThreads] = rows[j] < 0 ? T{} : columns.held[n * columns.stride + rows[j]];
-      to += a.toImage;
-    }
+    for (unsigned i = 0; i < kColumnResults; ++i)
+      results[i] = rows[i] < 0 ? ColumnPack<T, words>{} : columns.at(static_cast<std::uint32_t>(rows[i]));
+    columns.store(results, a, first);
   }
 }
 
-template <class T>
-__global__ void __launch_bounds__(kColumnThreads)
+template <class T, int words>
+__global__ void __launch_bounds__(kColumnThreads, 2)
     addColumns(ColumnArguments a, const std::uint32_t* starts, const std::uint32_t* places) {
-  const HeldColumns<T> columns(a);
-  for (std::uint32_t start = threadIdx.x; start < a.results; start += kColumnBatch * kColumnThreads) {
-    std::uint32_t begins[kColumnBatch];
-    std::uint32_t ends[kColumnBatch];
-    std::uint32_t firsts[kColumnBatch];  // the places of the first ones
+  const HeldColumns<T, words> columns(a);
+  for (std::uint32_t first = kColumnResults * threadIdx.x; first < a.results;
+       first += kColumnResults * kColumnThreads) {
+    std::uint32_t bounds[kColumnResults + 1];
 #pragma unroll
-    for (unsigned j = 0; j < kColumnBatch; ++j) {
-      const std::uint32_t k = min(start + j * kColumnThreads, a.results - 1);
-      begins[j] = starts[k];
-      ends[j] = starts[k + 1];
+    for (unsigned i = 0; i <= kColumnResults; ++i) bounds[i] = starts[min(first + i, a.results)];
+    std::uint32_t firsts[kColumnResults];  // the places of the first ones
+#pragma unroll
+    for (unsigned i = 0; i < kColumnResults; ++i)
+      firsts[i] = bounds[i] < bounds[i + 1] ? places[bounds[i]] : 0;
+    ColumnPack<T, words> results[kColumnResults];
+#pragma unroll
+    for (unsigned i = 0; i < kColumnResults; ++i) results[i] = columns.at(firsts[i]);
+#pragma unroll
+    for (unsigned i = 0; i < kColumnResults; ++i) {
+      float sums[ColumnPack<T, words>::images] = {};
+      if (bounds[i] < bounds[i + 1]) addPack(results[i], sums);
+      for (std::uint32_t p = bounds[i] + 1; p < bounds[i + 1]; ++p) addPack(columns.at(places[p]), sums);
+      results[i] = packOf(sums, static_cast<const T*>(nullptr));
     }
-#pragma unroll
-    for (unsigned j = 0; j < kColumnBatch; ++j) firsts[j] = begins[j] < ends[j] ? places[begins[j]] : 0;
-    T* to = reinterpret_cast<T*>(a.to) + columns.begin * a.toImage + start;
-    for (std::uint32_t n = 0; n < columns.count; ++n) {
-      const T* const held = columns.held + n * columns.stride;
-#pragma unroll
-      for (unsigned j = 0; j < kColumnBatch; ++j) {
-        float sum = begins[j] < ends[j] ? load(held + firsts[j]) : 0.0F;
-        for (std::uint32_t p = begins[j] + 1; p < ends[j]; ++p) sum += load(held + places[p]);
-        if (start + j * kColumnThreads < a.results) store(sum, to + j * kColumnThreads);
-      }
-      to += a.toImage;
-    }
+    columns.store(results, a, first);
   }
 }
 

@@ -1,4 +1,5 @@
-#include <algorithm>
+#include <cuda_pipeline_primitives.h>
+
 #include <cstdint>
 #include <memory>
 #include <type_traits>
@@ -6,6 +7,7 @@
 #include "mps/core/elements_cuda.cuh"
 #include "mps/core/rows_cuda.cuh"
 #include "mps/gather/gather_columns_cuda.cuh"
+#include "mps/gather/gather_order_cuda.cuh"
 #include "mps/gather/gather_problem.hpp"
 #include "mtl/cuda/launch.cuh"
 
@@ -16,7 +18,6 @@ using cuda::ColumnArguments;
 using cuda::Divider;
 using cuda::Indices;
 using cuda::RowGrid;
-using mtl::cuda::kBlockThreads;
 
 /// The rows of a call's destination, and strides in pieces.
 struct RowArguments {
@@ -49,173 +50,97 @@ __global__ void copyRows(RowArguments a, Indices indices, const Piece* source, P
   });
 }
 
-// Gradient: the places of the indices are sorted by the rows that they name, equal ones in order, digit by digit ------
+// Gradient ------------------------------------------------------------------------------------------------------------
 
-constexpr std::uint32_t kDigitBits = 8;
-constexpr std::uint32_t kDigits = 1U << kDigitBits;
-constexpr std::uint32_t kSortThreads = kDigits;
-constexpr std::uint32_t kSortWarps = kSortThreads / 32;
-constexpr std::uint32_t kItemsPerThread = 4;
-constexpr std::uint32_t kTile = kSortThreads * kItemsPerThread;  ///< items that a block moves at once
-constexpr std::int64_t kMostSortBlocks = 128;                    ///< each reads what all have counted
-
-/// Rows that indices name, and where the indices stand.
-struct Keys {
-  std::uint32_t* rows;
-  std::uint32_t* places;
-};
-
-/// One digit. In the first round keys are what the indices say.
-struct SortArguments {
-  Indices indices;
-  Keys from;
-  Keys to;
-  std::uint32_t itemsOfBlock;  ///< a multiple of the tile
-  std::uint32_t shift;
-  std::uint32_t* counts;  ///< [block][digit]
-
-  [[nodiscard]] __device__ std::uint32_t end() const {
-    return static_cast<std::uint32_t>(
-        min(static_cast<std::int64_t>(blockIdx.x + 1) * itemsOfBlock, indices.count));
-  }
-  /// What names no row comes last.
-  template <bool isFirst>
-  [[nodiscard]] __device__ std::uint32_t row(std::uint32_t item) const {
-    if constexpr (!isFirst) return from.rows[item];
-    const std::int64_t k = indices.row(item);
-    return static_cast<std::uint32_t>(k < 0 ? indices.rows : k);
-  }
-  [[nodiscard]] __device__ std::uint32_t digit(std::uint32_t row) const { return (row >> shift) % kDigits; }
-};
-
-template <bool isFirst>
-__global__ void __launch_bounds__(kSortThreads) countDigits(SortArguments a) {
-  __shared__ std::uint32_t counted[kDigits];
-  counted[threadIdx.x] = 0;
-  __syncthreads();
-  const std::uint32_t end = a.end();
-  for (std::uint32_t item = blockIdx.x * a.itemsOfBlock + threadIdx.x; item < end; item += kSortThreads)
-    atomicAdd(counted + a.digit(a.row<isFirst>(item)), 1U);
-  __syncthreads();
-  a.counts[blockIdx.x * kDigits + threadIdx.x] = counted[threadIdx.x];
+__device__ uint4 packOf(const float (&v)[4]) {
+  return {__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]), __float_as_uint(v[3])};
 }
-
-/// The sum of the values of the threads before this one. All threads of the block take part.
-__device__ std::uint32_t sumBefore(std::uint32_t value) {
-  __shared__ std::uint32_t sums[kSortThreads];
-  sums[threadIdx.x] = value;
-  __syncthreads();
-  for (std::uint32_t distance = 1; distance < kSortThreads; distance *= 2) {
-    const std::uint32_t before = threadIdx.x >= distance ? sums[threadIdx.x - distance] : 0;
-    __syncthreads();
-    sums[threadIdx.x] += before;
-    __syncthreads();
-  }
-  return sums[threadIdx.x] - value;
-}
-
-/// A thread for each digit says where the next item with it goes; then warps move items, each warp those that follow the
-/// ones of the warp before it.
-template <bool isFirst>
-__global__ void __launch_bounds__(kSortThreads) moveByDigit(SortArguments a) {
-  __shared__ std::uint32_t ofWarp[kSortWarps]
-                                 [kDigits];  ///< how many of a warp's have a digit, then where they go
-  std::uint32_t total = 0;
-  std::uint32_t before = 0;
-#pragma unroll 8
-  for (std::uint32_t block = 0; block < gridDim.x; ++block) {
-    const std::uint32_t count = a.counts[block * kDigits + threadIdx.x];
-    total += count;
-    if (block < blockIdx.x) before += count;
-  }
-  std::uint32_t next = sumBefore(total) + before;
-
-  const std::uint32_t warp = threadIdx.x / 32;
-  const std::uint32_t lane = threadIdx.x % 32;
-  const std::uint32_t end = a.end();
-  for (std::uint32_t tile = blockIdx.x * a.itemsOfBlock; tile < end; tile += kTile) {
-    for (std::uint32_t i = 0; i < kSortWarps; ++i) ofWarp[i][threadIdx.x] = 0;
-    __syncthreads();
-    const std::uint32_t first = tile + warp * 32 * kItemsPerThread + lane;
-    std::uint32_t rows[kItemsPerThread];
-    std::uint32_t ranks[kItemsPerThread];
-#pragma unroll
-    for (std::uint32_t i = 0; i < kItemsPerThread; ++i)
-      rows[i] = first + 32 * i < end ? a.row<isFirst>(first + 32 * i) : 0;
-#pragma unroll
-    for (std::uint32_t i = 0; i < kItemsPerThread; ++i) {
-      const bool isInside = first + 32 * i < end;
-      const std::uint32_t digit = a.digit(rows[i]);
-      const unsigned same = __match_any_sync(0xFFFFFFFFU, isInside ? digit : kDigits);
-      const unsigned lower = same & ((1U << lane) - 1);
-      ranks[i] = ofWarp[warp][digit] + static_cast<std::uint32_t>(__popc(lower));
-      __syncwarp();
-      if (isInside && lower == 0) ofWarp[warp][digit] += static_cast<std::uint32_t>(__popc(same));
-      __syncwarp();
-    }
-    __syncthreads();
-    for (std::uint32_t i = 0; i < kSortWarps; ++i) {
-      const std::uint32_t count = ofWarp[i][threadIdx.x];
-      ofWarp[i][threadIdx.x] = next;
-      next += count;
-    }
-    __syncthreads();
-#pragma unroll
-    for (std::uint32_t i = 0; i < kItemsPerThread; ++i) {
-      const std::uint32_t item = first + 32 * i;
-      if (item >= end) continue;
-      const std::uint32_t to = ofWarp[warp][a.digit(rows[i])] + ranks[i];
-      a.to.rows[to] = rows[i];
-      a.to.places[to] = isFirst ? item : a.from.places[item];
-    }
-    __syncthreads();
-  }
-}
-
-/// starts[k] = how many sorted keys are less than k, for k = 0 ... rows.
-__global__ void findStarts(const std::uint32_t* sorted, std::uint32_t count, std::uint32_t rows,
-                           std::uint32_t* starts) {
-  const std::uint32_t k = blockIdx.x * blockDim.x + threadIdx.x;
-  if (k > rows) return;
-  std::uint32_t first = 0;
-  std::uint32_t last = count;
-  while (first < last) {
-    const std::uint32_t middle = first + (last - first) / 2;
-    if (sorted[middle] < k)
-      first = middle + 1;
-    else
-      last = middle;
-  }
-  starts[k] = first;
+__device__ uint4 packOf(const float (&v)[8]) {
+  return {cuda::toHalves(v[0], v[1]), cuda::toHalves(v[2], v[3]), cuda::toHalves(v[4], v[5]),
+          cuda::toHalves(v[6], v[7])};
 }
 
 /// Elements one by one, or 16 bytes of them.
 template <class T, int lanes>
-struct Pieces {
+struct Terms {
+  using Fetched = std::conditional_t<lanes == 1, T, uint4>;
   float sums[lanes] = {};
 
-  __device__ void add(const T* from) {
+  __device__ static Fetched fetch(const T* from) { return *reinterpret_cast<const Fetched*>(from); }
+  __device__ void add(const Fetched& fetched) {
     if constexpr (lanes == 1) {
-      sums[0] += cuda::load(from);
+      sums[0] += cuda::load(&fetched);
     } else {
-      const cuda::Lanes<T> values = cuda::loadLanes(from);
+      const cuda::Lanes<T> values = cuda::lanesOf(fetched, static_cast<const T*>(nullptr));
+#pragma unroll
       for (int lane = 0; lane < lanes; ++lane) sums[lane] += values.values[lane];
     }
   }
+  /// The intrinsic keeps 16 bytes together, which the compiler stores one by one.
   __device__ void store(T* to) const {
     if constexpr (lanes == 1) {
       cuda::store(sums[0], to);
     } else {
-      cuda::Lanes<T> values;
-      for (int lane = 0; lane < lanes; ++lane) values.values[lane] = sums[lane];
-      cuda::storeLanes(values, to);
+      __stcs(reinterpret_cast<uint4*>(to), packOf(sums));
     }
   }
 };
 
+constexpr int kTermsOfGroup = 4;
+constexpr int kTermGroups = 3;  ///< on their way, with the one that is added
+
+/// A thread adds the terms of its part of a row one after the other. Those that follow come by asynchronous copies to
+/// places of its own. Behind the last term come zeros, which change nothing: a sum that begins with 0 is never -0.
+template <class T>
+__global__ void __launch_bounds__(mtl::cuda::kBlockThreads)
+    addRows(RowArguments a, const std::uint32_t* starts, const std::uint32_t* places, const T* gradient,
+            T* destination) {
+  constexpr int lanes = cuda::kLanes<T>;
+  using Sum = Terms<T, lanes>;
+  __shared__ uint4 held[kTermGroups][kTermsOfGroup][mtl::cuda::kBlockThreads];
+  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+  cuda::forEachRow(a.grid, [&](std::uint32_t row) {
+    const std::uint32_t n = a.height.divide(row);
+    const std::uint32_t k = row - n * a.height.divisor();
+    const std::uint32_t* const begin = places + starts[k];
+    const auto count = static_cast<int>(starts[k + 1] - starts[k]);
+    const std::int64_t stride = a.fromRow * lanes;
+    const T* const from = gradient + n * a.fromImage * lanes;
+    T* const to = destination + (n * a.toImage + k * a.toRow) * lanes;
+    cuda::forEachPiece(a.grid, [&](std::uint32_t piece) {
+      const std::int64_t first = static_cast<std::int64_t>(piece) * lanes;
+      const auto ask = [&](int firstTerm, int group) {
+        if (firstTerm < count) {
+#pragma unroll
+          for (int i = 0; i < kTermsOfGroup; ++i) {
+            const bool isThere = firstTerm + i < count;
+            const std::int64_t place = begin[isThere ? firstTerm + i : firstTerm];
+            __pipeline_memcpy_async(&held[group][i][thread], from + place * stride + first, sizeof(uint4),
+                                    isThere ? 0 : sizeof(uint4));
+          }
+        }
+        __pipeline_commit();
+      };
+      int asked = 0;
+      for (; asked < kTermGroups - 1; ++asked) ask(asked * kTermsOfGroup, asked);
+      int group = 0;
+      Sum sum;
+      for (int done = 0; done < count; done += kTermsOfGroup) {
+        ask(done + (kTermGroups - 1) * kTermsOfGroup, group == 0 ? kTermGroups - 1 : group - 1);
+        __pipeline_wait_prior(kTermGroups - 1);
+#pragma unroll
+        for (int i = 0; i < kTermsOfGroup; ++i) sum.add(held[group][i][thread]);
+        group = group == kTermGroups - 1 ? 0 : group + 1;
+      }
+      sum.store(to + first);
+    });
+  });
+}
+
+/// The same where most rows have one term or none, or are accessed element by element.
 template <class T, int lanes>
-__global__ void addRows(RowArguments a, const std::uint32_t* starts, const std::uint32_t* places,
-                        const T* gradient, T* destination) {
+__global__ void addSparseRows(RowArguments a, const std::uint32_t* starts, const std::uint32_t* places,
+                              const T* gradient, T* destination) {
   cuda::forEachRow(a.grid, [&](std::uint32_t row) {
     const std::uint32_t n = a.height.divide(row);
     const std::uint32_t k = row - n * a.height.divisor();
@@ -225,35 +150,14 @@ __global__ void addRows(RowArguments a, const std::uint32_t* starts, const std::
     T* const to = destination + (n * a.toImage + k * a.toRow) * lanes;
     cuda::forEachPiece(a.grid, [&](std::uint32_t piece) {
       const std::int64_t first = static_cast<std::int64_t>(piece) * lanes;
-      Pieces<T, lanes> sum;
+      Terms<T, lanes> sum;
 #pragma unroll 4
-      for (std::uint32_t p = begin; p < end; ++p) sum.add(from + places[p] * a.fromRow * lanes + first);
+      for (std::uint32_t p = begin; p < end; ++p)
+        sum.add(Terms<T, lanes>::fetch(from + places[p] * a.fromRow * lanes + first));
       sum.store(to + first);
     });
   });
 }
-
-/// Stretches of the scratch memory of a gradient.
-struct Scratch {
-  Keys keys[2];
-  std::uint32_t* counts;
-  std::uint32_t* starts;
-
-  Scratch(std::byte* memory, std::int64_t count, std::int64_t counters) {
-    auto* next = reinterpret_cast<std::uint32_t*>(memory);
-    const auto take = [&](std::int64_t elements) {
-      std::uint32_t* const taken = next;
-      next += elements;
-      return taken;
-    };
-    for (Keys& one : keys) {
-      one.rows = take(count);
-      one.places = take(count);
-    }
-    counts = take(counters);
-    starts = next;
-  }
-};
 
 class RowPlan final : public Plan {
  public:
@@ -263,29 +167,21 @@ class RowPlan final : public Plan {
     const bool isForward = problem_.direction == GatherDirection::Forward;
     if ((isForward ? problem_.result : problem_.source).elements() == 0) return;
     if (isForward) return copy(stream, operands);
-    const Scratch scratch(operands.scratch, count(), kDigits * sortBlocks());
-    const std::uint32_t* const places = order(stream, operands, scratch);
+    const auto order =
+        cuda::GatherOrder(count(), problem_.source.height).sort(stream, indices(operands), operands.scratch);
     if (problem_.source.format == ImageFeatureChannelFormat::Float16)
-      add<Float16>(stream, operands, scratch.starts, places);
+      add<Float16>(stream, operands, order);
     else
-      add<float>(stream, operands, scratch.starts, places);
+      add<float>(stream, operands, order);
   }
 
   [[nodiscard]] std::size_t scratchBytes() const override {
     if (problem_.direction == GatherDirection::Forward) return 0;
-    return static_cast<std::size_t>(4 * count() + kDigits * sortBlocks() + problem_.source.height + 1) *
-           sizeof(std::uint32_t);
+    return cuda::GatherOrder(count(), problem_.source.height).scratchBytes();
   }
 
  private:
   [[nodiscard]] std::int64_t count() const { return problem_.result.height; }
-  [[nodiscard]] std::int64_t itemsOfSortBlock() const {
-    const std::int64_t tiles = (count() + kTile - 1) / kTile;
-    return std::max<std::int64_t>(1, (tiles + kMostSortBlocks - 1) / kMostSortBlocks) * kTile;
-  }
-  [[nodiscard]] std::int64_t sortBlocks() const {
-    return std::max<std::int64_t>(1, (count() + itemsOfSortBlock() - 1) / itemsOfSortBlock());
-  }
   [[nodiscard]] Indices indices(const Operands& operands) const {
     return {operands.secondary, problem_.indices, count(), problem_.source.height};
   }
@@ -294,15 +190,34 @@ class RowPlan final : public Plan {
     return cuda::takesLanes(problem_.source, source) && cuda::takesLanes(problem_.result, result);
   }
 
+  /// Bytes that a block holds of places of so many images. @param from what is gathered from
+  template <class T, int words>
+  [[nodiscard]] static std::size_t heldBytes(const TensorShape& from) {
+    return static_cast<std::size_t>(cuda::HeldColumns<T, words>::places(from.height)) *
+           sizeof(cuda::ColumnPack<T, words>);
+  }
   /// Whether blocks can hold what is gathered from. @param from what that is
   [[nodiscard]] static bool areColumns(const TensorShape& from, const TensorShape& to) {
     return from.channels == 1 && from.images >= cuda::kFewestImagesOfColumns && from.rowStride == 1 &&
-           to.rowStride == 1 && from.height * 4 <= cuda::kHeldBytes && from.height > 0;
+           to.rowStride == 1 && heldBytes<float, 2>(from) <= cuda::kHeldBytes;
   }
-  template <class T, class... Arguments>
+  /// Calls start with the number of words of a pack that fits.
+  template <class Start>
+  static void withWords(const TensorShape& from, Start start) {
+    if (heldBytes<float, 4>(from) <= cuda::kHeldBytes)
+      start(std::integral_constant<int, 4>());
+    else
+      start(std::integral_constant<int, 2>());
+  }
+  template <class T, int words, class... Arguments>
   static void startColumns(mtl::Stream& stream, void (*kernel)(ColumnArguments, Arguments...),
                            const TensorShape& from, const std::byte* input, const TensorShape& to,
                            std::byte* destination, const Arguments&... arguments) {
+    const auto isMultiple = [](const std::byte* address, std::int64_t stride, std::uintptr_t bytes) {
+      return (reinterpret_cast<std::uintptr_t>(address) | static_cast<std::uintptr_t>(stride) * sizeof(T)) %
+                 bytes ==
+             0;
+    };
     ColumnArguments a;
     a.from = input;
     a.to = destination;
@@ -311,13 +226,15 @@ class RowPlan final : public Plan {
     a.length = static_cast<std::uint32_t>(from.height);
     a.results = static_cast<std::uint32_t>(to.height);
     a.images = static_cast<std::uint32_t>(from.images);
-    const std::int64_t held = (from.height + cuda::kLanes<T> - 1) / cuda::kLanes<T> * 16;
-    const std::int64_t fewBlocks = std::max<std::int64_t>(1, from.images / cuda::kColumnBlocks);
-    a.imagesOfBlock =
-        static_cast<std::uint32_t>(std::min({cuda::kHeldBytes / held, cuda::kMostImagesOfBlock, fewBlocks}));
-    a.isAligned = (reinterpret_cast<std::uintptr_t>(input) | a.fromImage * sizeof(T)) % 16 == 0;
-    mtl::cuda::launch(stream, kernel, dim3(mtl::cuda::blocksFor(from.images, a.imagesOfBlock)),
-                      dim3(cuda::kColumnThreads), 0, a, arguments...);
+    a.fromIsAligned = isMultiple(input, from.imageStride, 16);
+    a.toIsAligned = isMultiple(destination, to.imageStride, cuda::kColumnResults * sizeof(T));
+    const std::size_t held = heldBytes<T, words>(from);
+    mtl::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          static_cast<int>(cuda::kHeldBytes)),
+                     "cudaFuncSetAttribute");
+    mtl::cuda::launch(stream, kernel,
+                      dim3(mtl::cuda::blocksFor(from.images, cuda::ColumnPack<T, words>::images)),
+                      dim3(cuda::kColumnThreads), held, a, arguments...);
   }
 
   void copy(mtl::Stream& stream, const Operands& operands) const {
@@ -325,8 +242,10 @@ class RowPlan final : public Plan {
     if (areColumns(problem_.source, problem_.result)) {
       const auto start = [&](auto element) {
         using T = decltype(element);
-        startColumns<T>(stream, cuda::copyColumns<T>, problem_.source, operands.source, problem_.result,
-                        operands.destination, indices(operands));
+        withWords(problem_.source, [&](auto words) {
+          startColumns<T, words()>(stream, cuda::copyColumns<T, words()>, problem_.source, operands.source,
+                                   problem_.result, operands.destination, indices(operands));
+        });
       };
       return isHalf ? start(Float16{}) : start(0.0F);
     }
@@ -345,47 +264,30 @@ class RowPlan final : public Plan {
                       reinterpret_cast<Piece*>(operands.destination));
   }
 
-  /// @return the places of the indices, sorted; what begins where stands in the scratch memory
-  const std::uint32_t* order(mtl::Stream& stream, const Operands& operands, const Scratch& scratch) const {
-    const auto items = static_cast<std::uint32_t>(count());
-    const auto rows = static_cast<std::uint32_t>(problem_.source.height);
-    const dim3 grid(static_cast<unsigned>(sortBlocks()));
-    std::size_t sorted = 0;
-    SortArguments a{indices(operands), {}, {}, static_cast<std::uint32_t>(itemsOfSortBlock()), 0,
-                    scratch.counts};
-    const auto sort = [&](auto isFirst) {
-      a.from = scratch.keys[sorted];
-      sorted = 1 - sorted;
-      a.to = scratch.keys[sorted];
-      mtl::cuda::launch(stream, countDigits<isFirst()>, grid, dim3(kSortThreads), 0, a);
-      mtl::cuda::launch(stream, moveByDigit<isFirst()>, grid, dim3(kSortThreads), 0, a);
-    };
-    sort(std::true_type());
-    for (a.shift = kDigitBits; a.shift < 32 && (rows >> a.shift) != 0; a.shift += kDigitBits)
-      sort(std::false_type());
-    mtl::cuda::launch(stream, findStarts, dim3(mtl::cuda::blocksFor(problem_.source.height + 1)),
-                      dim3(kBlockThreads), 0, scratch.keys[sorted].rows, items, rows, scratch.starts);
-    return scratch.keys[sorted].places;
-  }
-
   template <class T>
-  void add(mtl::Stream& stream, const Operands& operands, const std::uint32_t* starts,
-           const std::uint32_t* places) const {
+  void add(mtl::Stream& stream, const Operands& operands, const cuda::GatherOrder::Result& order) const {
     if (areColumns(problem_.result, problem_.source))
-      return startColumns<T>(stream, cuda::addColumns<T>, problem_.result, operands.gradient, problem_.source,
-                             operands.destination, starts, places);
+      return withWords(problem_.result, [&](auto words) {
+        startColumns<T, words()>(stream, cuda::addColumns<T, words()>, problem_.result, operands.gradient,
+                                 problem_.source, operands.destination, order.starts, order.places);
+      });
     if (takesLanes(operands.destination, operands.gradient))
-      addPieces<T, cuda::kLanes<T>>(stream, operands, starts, places);
+      addPieces<T, cuda::kLanes<T>>(stream, operands, order);
     else
-      addPieces<T, 1>(stream, operands, starts, places);
+      addPieces<T, 1>(stream, operands, order);
   }
   template <class T, int lanes>
-  void addPieces(mtl::Stream& stream, const Operands& operands, const std::uint32_t* starts,
-                 const std::uint32_t* places) const {
-    const RowArguments a(problem_.result, problem_.source, lanes);
-    mtl::cuda::launch(stream, addRows<T, lanes>, a.grid.grid, a.grid.block, 0, a, starts, places,
-                      reinterpret_cast<const T*>(operands.gradient),
-                      reinterpret_cast<T*>(operands.destination));
+  void addPieces(mtl::Stream& stream, const Operands& operands,
+                 const cuda::GatherOrder::Result& order) const {
+    const TensorShape& to = problem_.source;
+    const auto* const gradient = reinterpret_cast<const T*>(operands.gradient);
+    auto* const destination = reinterpret_cast<T*>(operands.destination);
+    const RowArguments a(problem_.result, to, lanes);
+    auto* kernel = addSparseRows<T, lanes>;
+    if constexpr (lanes > 1)
+      if (count() > to.height) kernel = addRows<T>;
+    mtl::cuda::launch(stream, kernel, a.grid.grid, a.grid.block, 0, a, order.starts, order.places, gradient,
+                      destination);
   }
 
   GatherProblem problem_;
