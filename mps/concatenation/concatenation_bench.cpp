@@ -1,8 +1,25 @@
+#include <algorithm>
+#include <cstddef>
+
 #include "mps/concatenation/concatenation.hpp"
 #include "mps/conform/kernel_bench.hpp"
+#include "mtl/device.hpp"
 
 namespace mps::detail {
 namespace {
+
+/// Bytes that come from memory with the last `part` bytes of each pixel: a GPU's gives 32 at once, a CPU's 64.
+std::size_t bytesOfParts(const mtl::Device& device, std::size_t pixels, std::size_t pixel, std::size_t part) {
+  const std::size_t unit = device.kind() == mtl::DeviceKind::CPU ? 64 : 32;
+  std::size_t units = 0;
+  std::size_t end = 0;  // of the units that have come
+  for (std::size_t i = 1; i <= pixels; ++i) {
+    const std::size_t begin = std::max(end, (i * pixel - part) / unit);
+    end = (i * pixel + unit - 1) / unit;
+    units += end - begin;
+  }
+  return units * unit;
+}
 
 /// Two sources of 28x28 pixels with so many channels each, and the gradient of the second one.
 void benchFormat(Bench& bench, std::size_t channels, ImageFeatureChannelFormat format) {
@@ -29,7 +46,10 @@ void benchFormat(Bench& bench, std::size_t channels, ImageFeatureChannelFormat f
   bench.kernel(key, {.bytes = 4 * sourceBytes},
                [&](const auto& buffer) { forward->encodeBatch(buffer, sources, results); });
   const ImageBatch destinations = ImageBatch::create(bench.device(), source, count);
-  bench.kernel(gradientKey, {.bytes = 2 * sourceBytes}, [&](const auto& buffer) {
+  const std::size_t part = bytesPerChannel(format) * channels;
+  const auto gradientBytes =
+      static_cast<double>(bytesOfParts(*bench.device(), count * 28 * 28, 2 * part, part));
+  bench.kernel(gradientKey, {.bytes = gradientBytes + sourceBytes}, [&](const auto& buffer) {
     gradient->encodeBatch(buffer, results, sources[1], states, destinations);
   });
 }
