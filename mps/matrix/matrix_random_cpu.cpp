@@ -29,7 +29,7 @@ namespace mps::detail {
 
 /// Numbers that are made together.
 constexpr std::size_t kRandomTile = 2048;
-/// What philoxWords() and mtgp32Words() may write behind the words that they were asked for.
+/// What philoxNumbers() and mtgp32Words() may write behind the words that they were asked for.
 constexpr std::size_t kRandomSlack = 128;
 /// Numbers whose quantiles are computed together.
 constexpr std::size_t kRandomPiece = 512;
@@ -46,15 +46,6 @@ HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
-
-void philoxWords(std::uint64_t seed, std::uint64_t firstBlock, std::size_t count, float* to) {
-  const hn::ScalableTag<float> d;
-  const PhiloxCounter counter = {0, 0, static_cast<std::uint32_t>(firstBlock >> 32U),
-                                 static_cast<std::uint32_t>(firstBlock)};
-  forPhiloxWords<PhiloxBlockNumber::LastWords>(
-      counter, philoxKey(seed), (count + 3) / 4,
-      [&](std::size_t i, auto words) HWY_ATTR { hn::StoreU(hn::BitCast(d, words), d, to + i); });
-}
 
 /// table[index & 15] of a table that is linear over exclusive or, from its entries 1, 2, 4 and 8.
 template <class D, class V = hn::Vec<D>>
@@ -159,22 +150,25 @@ void toUnitInterval(std::size_t count, float* values) {
     hn::StoreU(unitInterval(d, hn::LoadU(d, values + i)), d, values + i);
 }
 
-/// minimum + range t with one rounding, on every instruction set.
+/// minimum + range t of words, with one rounding on every instruction set.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V uniformNumbers(D d, const RandomRule& rule, V words) {
+  const V t = unitInterval(d, words);
+#if HWY_NATIVE_FMA
+  const V value = hn::MulAdd(hn::Set(d, rule.range), t, hn::Set(d, rule.minimum));
+#else
+  alignas(64) std::array<float, hn::MaxLanes(D())> lanes;
+  hn::Store(t, d, lanes.data());
+  for (float& lane : lanes) lane = std::fma(rule.range, lane, rule.minimum);
+  const V value = hn::Load(d, lanes.data());
+#endif
+  return hn::IfThenElse(hn::Lt(value, hn::Set(d, rule.maximum)), value, hn::Set(d, rule.belowMaximum));
+}
+
 void toUniform(const RandomRule& rule, std::size_t count, float* values) {
   const hn::ScalableTag<float> d;
-  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
-    const auto t = unitInterval(d, hn::LoadU(d, values + i));
-#if HWY_NATIVE_FMA
-    const auto value = hn::MulAdd(hn::Set(d, rule.range), t, hn::Set(d, rule.minimum));
-#else
-    hn::StoreU(t, d, values + i);
-    for (std::size_t lane = i; lane < i + hn::Lanes(d); ++lane)
-      values[lane] = std::fma(rule.range, values[lane], rule.minimum);
-    const auto value = hn::LoadU(d, values + i);
-#endif
-    const auto isInside = hn::Lt(value, hn::Set(d, rule.maximum));
-    hn::StoreU(hn::IfThenElse(isInside, value, hn::Set(d, rule.belowMaximum)), d, values + i);
-  }
+  for (std::size_t i = 0; i < count; i += hn::Lanes(d))
+    hn::StoreU(uniformNumbers(d, rule, hn::LoadU(d, values + i)), d, values + i);
 }
 
 /// Those in the tails, 15 of 100 when nothing bounds them, are collected first: they take three times as long.
@@ -234,6 +228,30 @@ void toNumbers(const RandomRule& rule, std::size_t count, float* values) {
   if (rule.numbers == RandomNumbers::Normal) toNormal(rule, count, values);
 }
 
+/// Numbers of the words from a block on; up to kRandomSlack more. Those that are made of one word each become numbers before they
+/// are stored.
+void philoxNumbers(const RandomRule& rule, std::uint64_t seed, std::uint64_t firstBlock, std::size_t count,
+                   float* to) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  const PhiloxCounter counter = {0, 0, static_cast<std::uint32_t>(firstBlock >> 32U),
+                                 static_cast<std::uint32_t>(firstBlock)};
+  const auto store = [&](auto number) HWY_ATTR __attribute__((always_inline)) {
+    forPhiloxWords<PhiloxBlockNumber::LastWords>(
+        counter, philoxKey(seed),
+        (count + 3) / 4, [&](std::size_t i, auto words) HWY_ATTR __attribute__((always_inline)) {
+          hn::StoreU(number(hn::BitCast(d, words)), d, to + i);
+        });
+  };
+  const RandomRule own = rule;  // which no store can change
+  if (!own.isConstant && own.numbers == RandomNumbers::UnitInterval)
+    return store([&](V words) HWY_ATTR { return unitInterval(d, words); });
+  if (!own.isConstant && own.numbers == RandomNumbers::Uniform)
+    return store([&](V words) HWY_ATTR { return uniformNumbers(d, own, words); });
+  store([](V words) HWY_ATTR { return words; });
+  toNumbers(own, count, to);
+}
+
 void streamNumbers(const float* from, std::size_t count, float* to) {
   streamValues(from, count, to);
 }
@@ -245,7 +263,7 @@ HWY_AFTER_NAMESPACE();
 namespace mps::detail {
 namespace {
 
-HWY_EXPORT(philoxWords);
+HWY_EXPORT(philoxNumbers);
 HWY_EXPORT(mtgp32Sequence);
 HWY_EXPORT(mtgp32Words);
 HWY_EXPORT(toNumbers);
@@ -277,8 +295,8 @@ class RandomPlan final : public Plan {
   void runPhilox(const mtl::cpu::Stream& stream, const Operands& operands) const {
     const auto firstBlock = static_cast<std::uint64_t>(operands.scalars[0]);
     fill(stream, operands.destination, 0, elementCount(),
-         [&](std::size_t first, std::size_t count, float* words) {
-           HWY_DYNAMIC_DISPATCH(philoxWords)(problem_.seed, firstBlock + first / 4, count, words);
+         [&](std::size_t first, std::size_t count, float* numbers) {
+           HWY_DYNAMIC_DISPATCH(philoxNumbers)(rule_, problem_.seed, firstBlock + first / 4, count, numbers);
          });
   }
 
@@ -292,18 +310,19 @@ class RandomPlan final : public Plan {
       const std::size_t count = std::min(kMTGP32Chunk, elements - first);
       HWY_DYNAMIC_DISPATCH(mtgp32Sequence)(sequence, count);
       fill(stream, operands.destination, first, count,
-           [&](std::size_t tile, std::size_t tileCount, float* words) {
-             HWY_DYNAMIC_DISPATCH(mtgp32Words)(sequence + (tile - first), tileCount, words);
+           [&](std::size_t tile, std::size_t tileCount, float* numbers) {
+             HWY_DYNAMIC_DISPATCH(mtgp32Words)(sequence + (tile - first), tileCount, numbers);
+             HWY_DYNAMIC_DISPATCH(toNumbers)(rule_, tileCount, numbers);
            });
       std::copy_n(sequence + count, kMTGP32StateWords, sequence);
     }
     std::copy_n(sequence, kMTGP32StateWords, state);
   }
 
-  /// Writes `count` elements from `first` on, from words(first element, count, to).
-  template <class Words>
+  /// Writes `count` elements from `first` on, from make(first element, count, numbers).
+  template <class Make>
   void fill(const mtl::cpu::Stream& stream, std::byte* destination, std::size_t first, std::size_t count,
-            const Words& words) const {
+            const Make& make) const {
     const bool isStreamed = writesPastCaches(shape_.bytes());
     const auto tiles = static_cast<std::int64_t>((count + kRandomTile - 1) / kRandomTile);
     stream.parallelFor(tiles, kRandomGrain, [&](std::int64_t begin, std::int64_t end) {
@@ -311,8 +330,7 @@ class RandomPlan final : public Plan {
       for (std::int64_t tile = begin; tile < end; ++tile) {
         const std::size_t done = static_cast<std::size_t>(tile) * kRandomTile;
         const std::size_t tileCount = std::min(kRandomTile, count - done);
-        words(first + done, tileCount, buffer.data());
-        HWY_DYNAMIC_DISPATCH(toNumbers)(rule_, tileCount, buffer.data());
+        make(first + done, tileCount, buffer.data());
         store(buffer, first + done, tileCount, destination, isStreamed);
       }
       if (isStreamed) finishStreaming();
