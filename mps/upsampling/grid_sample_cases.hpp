@@ -46,7 +46,8 @@ inline std::vector<GridSampleCase> gridSampleCases() {
   return {{"OnePixel", 2, 1, 1, 3, 2, 3},       {"Channels3", 3, 5, 9, 4, 7, 3},
           {"Channels16", 2, 9, 5, 9, 8, 16},    {"Channels21", 1, 3, 5, 6, 5, 21},
           {"Gaps", 3, 5, 3, 4, 5, 6, true},     {"Offsets", 2, 5, 5, 6, 7, 4, false, -2, 1},
-          {"ManyPixels", 2, 17, 33, 40, 31, 2}, {"ManyChannels", 1, 3, 3, 2, 3, 2049}};
+          {"ManyPixels", 2, 17, 33, 40, 31, 2}, {"ManyChannels", 1, 3, 3, 2, 3, 2049},
+          {"WideRows", 1, 5, 9, 2, 131, 5}};
 }
 
 /// In float64, straight from spec/04 section 15.5.

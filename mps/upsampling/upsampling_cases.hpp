@@ -232,6 +232,10 @@ inline std::vector<UpsamplingCase> steppedCases() {
       {.name = "BlocksOfSmaller", .images = 2, .y = axis(33, 39, -2.61, 1.05), .x = axis(50, 37, -0.7, 1.4), .channels = 40},
       {.name = "Threads", .images = 2, .y = axis(33, 40, 0, 0.75), .x = axis(35, 37, 1, 0.875), .channels = 12},
       {.name = "Strided", .images = 3, .y = axis(5, 6, -1, 0.75), .x = axis(6, 5, 0.5, 1.25), .channels = 5, .memory = Strided},
+      // Adjacent rows have most of Lanczos' pixels in common; the last one is alone.
+      {.name = "SmallerWide", .images = 2, .y = axis(23, 15, 0.2, 1.4), .x = axis(9, 7, -0.3, 1.25), .channels = 40},
+      {.name = "SmallerStrided", .images = 1, .y = axis(14, 9, -0.4, 1.3), .x = axis(5, 4, 0, 1.2), .channels = 70, .memory = Strided},
+      {.name = "LargerStrided", .images = 1, .y = axis(5, 9, 0, 0.5), .x = axis(6, 11, 0, 0.5), .channels = 18, .memory = Strided},
       {.name = "RepeatedImage", .images = 3, .y = axis(5, 6, 0, 0.75), .x = axis(6, 5, 0, 1.25), .channels = 16, .memory = RepeatedImage},
   };
   // clang-format on
