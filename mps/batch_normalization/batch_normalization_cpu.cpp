@@ -18,7 +18,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "mps/core/channel_sums-inl.hpp"
+#include "mps/core/channel_passes-inl.hpp"
 #include "mps/core/neuron_vectors-inl.hpp"
 
 #ifndef UNMETAL_MPS_BATCH_NORMALIZATION_ROWS
@@ -252,6 +252,7 @@ HWY_EXPORT(sumMoments);
 HWY_EXPORT(momentsFromSums);
 HWY_EXPORT(subtractMeans);
 HWY_EXPORT(addGradientSums);
+HWY_EXPORT(normalizeRows);
 HWY_EXPORT(neuronRows);
 HWY_EXPORT(neuronGradientRows);
 HWY_EXPORT(gradientRows);
@@ -555,7 +556,10 @@ class ElementPlan final : public ChannelPlan {
                FloatRun target) const {
     alignas(64) float sourceBuffer[Tiling::capacity];
     const ConstFloatRun x = loadRun(problem_.source, operands.source, tile, sourceBuffer);
-    HWY_DYNAMIC_DISPATCH(neuronRows)(problem_.neuron, layout_.rowsOf(tile), x, numbers, target);
+    if (hasNeuron())
+      HWY_DYNAMIC_DISPATCH(neuronRows)(problem_.neuron, layout_.rowsOf(tile), x, numbers, target);
+    else
+      HWY_DYNAMIC_DISPATCH(normalizeRows)(layout_.rowsOf(tile), x, numbers.line, target);
   }
 
   void gradient(const Operands& operands, const ChannelNumbers& numbers, const Tile& tile,

@@ -20,8 +20,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "mps/core/channel_sums-inl.hpp"
-#include "mps/core/half_runs-inl.hpp"
+#include "mps/core/channel_passes-inl.hpp"
 #include "mps/instance_normalization/instance_normalization_channels-inl.hpp"
 
 #ifndef UNMETAL_MPS_INSTANCE_NORMALIZATION_ROWS
@@ -44,20 +43,15 @@ struct ImageGradientNumbers {
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
-/// y = (x - mean) scale + shift. y may be x.
-void normalizeImageRows(const ChannelRows& rows, ConstFloatRun x, const ChannelLine& line, FloatRun y) {
-  const hn::ScalableTag<float> d;
-  const auto normalize = [&](auto areHalf) HWY_ATTR __attribute__((always_inline)) {
-    const ConstFloatRun from = known<areHalf>(x);
-    const FloatRun to = known<areHalf>(y);
-    const ChannelLine own = line;  // stores could change `line`
-    forRowVectors(
-        d, rows, [&](std::size_t at, std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-          lanes.store(d, onLine(d, lanes, lanes.load(d, from + at), own, i), to + at);
-        });
-  };
-  x.isHalf&& y.isHalf ? normalize(std::true_type()) : normalize(std::false_type());
-}
+/// Numbers of a vector of channels.
+template <class D>
+struct ImageGradientVectors {
+  hn::Vec<D> mean;
+  hn::Vec<D> gamma;
+  hn::Vec<D> meanGradient;
+  hn::Vec<D> factor;
+  hn::Vec<D> inverseDeviation;
+};
 
 void addImageGradientSums(const ChannelRows& rows, ConstFloatRun dy, ConstFloatRun x, const float* means,
                           double* sums, double* products) {
@@ -72,22 +66,28 @@ void addImageGradientSums(const ChannelRows& rows, ConstFloatRun dy, ConstFloatR
 void imageGradientRows(const ChannelRows& rows, ConstFloatRun dy, ConstFloatRun x,
                        const ImageGradientNumbers& numbers, FloatRun dx) {
   const hn::ScalableTag<float> d;
-  const auto differentiate = [&](auto areHalf) HWY_ATTR __attribute__((always_inline)) {
-    const ConstFloatRun source = known<areHalf>(x);
-    const ConstFloatRun gradient = known<areHalf>(dy);
-    const FloatRun to = known<areHalf>(dx);
-    const ImageGradientNumbers own = numbers;  // stores could change `numbers`
-    forRowVectors(
-        d, rows, [&](std::size_t at, std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-          const auto difference = hn::Sub(lanes.load(d, source + at), lanes.load(d, own.mean + i));
-          const auto scaled = hn::Mul(lanes.load(d, gradient + at), lanes.load(d, own.gamma + i));
-          const auto centred = hn::Sub(scaled, lanes.load(d, own.meanGradient + i));
-          const auto sum = hn::NegMulAdd(difference, lanes.load(d, own.factor + i), centred);
-          lanes.store(d, hn::Mul(sum, lanes.load(d, own.inverseDeviation + i)), to + at);
-        });
-  };
-  const bool areHalf = x.isHalf && dy.isHalf && dx.isHalf;
-  areHalf ? differentiate(std::true_type()) : differentiate(std::false_type());
+  withFormats(
+      std::size_t{x.isHalf} + dy.isHalf + dx.isHalf,
+      3, [&](auto formats) HWY_ATTR __attribute__((always_inline)) {
+        const ConstFloatRun source = formats.of(x);
+        const ConstFloatRun gradient = formats.of(dy);
+        const FloatRun to = formats.of(dx);
+        forNumberedVectors(
+            d, rows,
+            [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+              return ImageGradientVectors<decltype(d)>{
+                  lanes.load(d, numbers.mean + i), lanes.load(d, numbers.gamma + i),
+                  lanes.load(d, numbers.meanGradient + i), lanes.load(d, numbers.factor + i),
+                  lanes.load(d, numbers.inverseDeviation + i)};
+            },
+            [&](std::size_t at, auto lanes, const auto& own) HWY_ATTR __attribute__((always_inline)) {
+              const auto difference = hn::Sub(lanes.load(d, source + at), own.mean);
+              const auto scaled = hn::Mul(lanes.load(d, gradient + at), own.gamma);
+              const auto centred = hn::Sub(scaled, own.meanGradient);
+              const auto sum = hn::NegMulAdd(difference, own.factor, centred);
+              lanes.store(d, hn::Mul(sum, own.inverseDeviation), to + at);
+            });
+      });
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE
@@ -106,7 +106,7 @@ HWY_EXPORT(nearMeans);
 HWY_EXPORT(imageLines);
 HWY_EXPORT(weighGradientSums);
 HWY_EXPORT(imageGradientLines);
-HWY_EXPORT(normalizeImageRows);
+HWY_EXPORT(normalizeRows);
 HWY_EXPORT(addImageGradientSums);
 HWY_EXPORT(imageGradientRows);
 
@@ -342,7 +342,7 @@ class ImagesPlan final : public Plan {
       alignas(64) float targetBuffer[Tiling::capacity];
       const std::int64_t c = tile.firstChannel;
       const FloatRun target = runTarget(problem_.destination, operands.destination, tile, targetBuffer);
-      HWY_DYNAMIC_DISPATCH(normalizeImageRows)
+      HWY_DYNAMIC_DISPATCH(normalizeRows)
       (layout_.rowsOf(tile), loadRun(problem_.source, operands.source, tile, buffer),
        {numbers.rows[0] + c, numbers.rows[1] + c, numbers.rows[2] + c}, target);
       storeTile(problem_.destination, operands.destination, tile, target);

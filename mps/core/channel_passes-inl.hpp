@@ -1,11 +1,11 @@
-// Two float64 sums of every channel over rows of pixels, once per instruction set. Include it after hwy/highway.h in a
-// file that hwy/foreach_target.h compiles several times; mps/core/highway_targets.hpp comes before both.
+// Passes over rows of pixels: two float64 sums of every channel, or elements by numbers of their channels; once per
+// instruction set. Include it after hwy/highway.h in a file that hwy/foreach_target.h compiles several times; mps/core/highway_targets.hpp comes before both.
 
-#if defined(UNMETAL_MPS_CORE_CHANNEL_SUMS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
-#ifdef UNMETAL_MPS_CORE_CHANNEL_SUMS_INL_HPP
-#undef UNMETAL_MPS_CORE_CHANNEL_SUMS_INL_HPP
+#if defined(UNMETAL_MPS_CORE_CHANNEL_PASSES_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef UNMETAL_MPS_CORE_CHANNEL_PASSES_INL_HPP
+#undef UNMETAL_MPS_CORE_CHANNEL_PASSES_INL_HPP
 #else
-#define UNMETAL_MPS_CORE_CHANNEL_SUMS_INL_HPP
+#define UNMETAL_MPS_CORE_CHANNEL_PASSES_INL_HPP
 #endif
 
 #include <hwy/highway.h>
@@ -156,6 +156,90 @@ HWY_INLINE void sumGradientProducts(const ChannelRows& rows, ConstFloatRun dy, C
     addAll(std::false_type(), std::true_type());
   else
     areHalf ? addAll(std::true_type(), std::false_type()) : addAll(std::false_type(), std::false_type());
+}
+
+/// Formats of all runs, where the compiler knows them.
+struct AnyFormats {
+  template <class Run>
+  static HWY_INLINE Run of(Run run) {
+    return run;
+  }
+};
+template <bool isHalf>
+struct KnownFormats {
+  template <class Run>
+  static HWY_INLINE Run of(Run run) {
+    run.isHalf = isHalf;
+    return run;
+  }
+};
+/// Calls body(formats) for runs of which so many are float16.
+template <class Body>
+HWY_INLINE void withFormats(std::size_t halves, std::size_t runs, Body&& body) {
+  if (halves == runs)
+    body(KnownFormats<true>());
+  else if (halves == 0)
+    body(KnownFormats<false>());
+  else
+    body(AnyFormats());
+}
+
+/// Calls body(element, lanes, numbers) for the vectors of all rows, a few of them down some rows together: their
+/// numbers, load(place in the row, lanes), stay in registers.
+template <class D, class Load, class Body>
+HWY_INLINE void forNumberedVectors(D d, const ChannelRows& rows, Load&& load, Body&& body) {
+  const std::size_t step = hn::Lanes(d);
+  constexpr std::size_t group = 8;
+  forStrips(
+      d, rows, group,
+      [&](std::size_t first, std::size_t i, std::size_t count, auto lanes) HWY_ATTR
+      __attribute__((always_inline)) {
+        if constexpr (std::is_same_v<decltype(lanes), FourVectors>) {
+          const auto numbers0 = load(i, AllLanes{});
+          const auto numbers1 = load(i + step, AllLanes{});
+          const auto numbers2 = load(i + 2 * step, AllLanes{});
+          const auto numbers3 = load(i + 3 * step, AllLanes{});
+          for (std::size_t row = 0, at = first; row < count; ++row, at += rows.length) {
+            body(at, AllLanes{}, numbers0);
+            body(at + step, AllLanes{}, numbers1);
+            body(at + 2 * step, AllLanes{}, numbers2);
+            body(at + 3 * step, AllLanes{}, numbers3);
+          }
+        } else {
+          const auto numbers = load(i, lanes);
+          for (std::size_t row = 0; row < count; ++row) body(first + row * rows.length, lanes, numbers);
+        }
+      });
+}
+
+/// The lines of a vector of channels.
+template <class D>
+struct LineVectors {
+  hn::Vec<D> mean;
+  hn::Vec<D> scale;
+  hn::Vec<D> shift;
+};
+template <class D, class Lanes>
+HWY_INLINE LineVectors<D> lineVectors(D d, Lanes lanes, const ChannelLine& line, std::size_t i) {
+  return {lanes.load(d, line.mean + i), lanes.load(d, line.scale + i), lanes.load(d, line.shift + i)};
+}
+
+/// y = (x - mean) scale + shift. y may be x.
+inline void normalizeRows(const ChannelRows& rows, ConstFloatRun x, const ChannelLine& line, FloatRun y) {
+  const hn::ScalableTag<float> d;
+  withFormats(
+      std::size_t{x.isHalf} + y.isHalf, 2, [&](auto formats) HWY_ATTR __attribute__((always_inline)) {
+        const ConstFloatRun from = formats.of(x);
+        const FloatRun to = formats.of(y);
+        forNumberedVectors(
+            d, rows,
+            [&](std::size_t i, auto lanes) HWY_ATTR
+            __attribute__((always_inline)) { return lineVectors(d, lanes, line, i); },
+            [&](std::size_t at, auto lanes, const auto& own) HWY_ATTR __attribute__((always_inline)) {
+              const auto difference = hn::Sub(lanes.load(d, from + at), own.mean);
+              lanes.store(d, hn::Add(hn::Mul(difference, own.scale), own.shift), to + at);
+            });
+      });
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE
