@@ -135,27 +135,21 @@ HWY_INLINE void sumGradientProducts(const ChannelRows& rows, ConstFloatRun dy, C
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, decltype(d)> df;
   using V = hn::Vec<decltype(d)>;
-  const auto addAll = [&](auto areHalf, auto isShifted) HWY_ATTR __attribute__((always_inline)) {
-    const ConstFloatRun values = known<areHalf>(x);
-    const ConstFloatRun gradients = known<areHalf>(dy);
+  const auto addAll = [&](auto isShifted) HWY_ATTR __attribute__((always_inline)) {
     addChannelSums(
         d, rows, isShifted ? means : nullptr, {sums, products},
         [&](std::size_t at, std::size_t i, auto lanes, V mean, V& sum, V& product) HWY_ATTR
         __attribute__((always_inline)) {
-          const auto value = lanes.load(df, values + at);
-          const V wide = hn::PromoteTo(d, gradientOf(df, lanes, value, lanes.load(df, gradients + at), i));
+          const auto value = lanes.load(df, x + at);
+          const V wide = hn::PromoteTo(d, gradientOf(df, lanes, value, lanes.load(df, dy + at), i));
           V difference = hn::PromoteTo(d, value);
           if constexpr (isShifted) difference = usedLanes(d, lanes, hn::Sub(difference, mean));
           sum = hn::Add(sum, wide);
           product = hn::MulAdd(wide, difference, product);
         },
-        values, gradients);
+        x, dy);
   };
-  const bool areHalf = x.isHalf && dy.isHalf;
-  if (means != nullptr)
-    addAll(std::false_type(), std::true_type());
-  else
-    areHalf ? addAll(std::true_type(), std::false_type()) : addAll(std::false_type(), std::false_type());
+  means == nullptr ? addAll(std::false_type()) : addAll(std::true_type());
 }
 
 /// Formats of all runs, where the compiler knows them.
