@@ -363,23 +363,24 @@ class UpsamplingPlan final : public Plan {
     images.originX = static_cast<std::int32_t>(a.originX);
     images.originY = static_cast<std::int32_t>(a.originY);
     images.accumulate = a.accumulate;
-    const auto start = [&](auto* kernel) {
+    const auto start = [&](auto* kernel, bool keepsBlocks) {
       mtl::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                             static_cast<int>(images.sharedBytes)),
                        "cudaFuncSetAttribute");
+      if (keepsBlocks) images.keepBlocks(reinterpret_cast<const void*>(kernel));
       mtl::cuda::launch(stream, kernel, dim3(images.blocks), dim3(images.threads), images.sharedBytes,
                         images);
     };
     if (work == cuda::ImageWork::Repeat)
-      start(cuda::repeatImages<T>);
+      start(cuda::repeatImages<T>, false);
     else if (work == cuda::ImageWork::Upsample)
-      start(cuda::upsampleImages<T>);
+      start(cuda::upsampleImages<T>, std::is_same_v<T, Float16>);  // with float32 tables are half as long
     else if (readers <= 2)
-      start(cuda::gatherImages<T, 2>);
+      start(cuda::gatherImages<T, 2>, true);
     else if (readers <= kFewReaders)
-      start(cuda::gatherImages<T, kFewReaders>);
+      start(cuda::gatherImages<T, kFewReaders>, true);
     else
-      start(cuda::gatherImages<T, cuda::kMostImageReaders>);
+      start(cuda::gatherImages<T, cuda::kMostImageReaders>, true);
     return true;
   }
   /// @return whether rows allow that; otherwise nothing was done

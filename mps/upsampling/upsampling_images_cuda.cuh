@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "mps/upsampling/upsampling_packs_cuda.cuh"
+#include "mtl/cuda/api.hpp"
 
 /// Small images of few channels without gaps that get at least twice as large: a block has some rows of an image, and all
 /// that these are made of in shared memory. Its threads wait once or twice, not in each row.
@@ -20,7 +21,8 @@ struct ImageArguments {
   Divider channels;
   Divider packs;   ///< of a row of results
   Divider chunks;  ///< of the rows of an image
-  std::int32_t images = 0, imagesPerBlock = 1;
+  std::int32_t images = 0;
+  std::int32_t imageStep = 0;  ///< from an image of a block to its next one
   std::int32_t rowsPerChunk = 0;
   std::int32_t rowsOfThread = 0;
   std::int32_t groups = 0;                        ///< threads of a pack of a row
@@ -48,6 +50,8 @@ struct ImageArguments {
   /// @return whether kernels may be started
   bool setGrid(const TensorShape& results, const TensorShape& pixels, std::int64_t lanes,
                const AxisTables& rows, ImageWork work);
+  /// As many blocks as a GPU has room for go from image to image: their tables take long beside a single one.
+  void keepBlocks(const void* kernel);
 
  private:
   [[nodiscard]] Readers inputRowsOf(const AxisTables& rows, std::int32_t begin, std::int32_t end,
@@ -108,7 +112,7 @@ inline bool ImageArguments::setGrid(const TensorShape& results, const TensorShap
     constexpr std::int64_t bytesOfFloat = sizeof(float);
     switch (work) {
       case ImageWork::Repeat:
-        sharedBytes = 2 * inputBytes;
+        sharedBytes = inputBytes;
         break;
       case ImageWork::Upsample:
         sharedBytes =
@@ -123,14 +127,10 @@ inline bool ImageArguments::setGrid(const TensorShape& results, const TensorShap
         break;
     }
     if (sharedBytes > kMostBytes) continue;
-    if (to.images * chunksOfImage > 0x7FFFFFFF) return false;
+    if (to.images * chunksOfImage > 0x3FFFFFFF) return false;
     chunks = Divider(chunksOfImage);
-    // Enough blocks for a large GPU come first: each begins with tables for its threads.
-    constexpr std::int64_t enough = 2560;
-    images = static_cast<std::int32_t>(to.images);
-    imagesPerBlock =
-        static_cast<std::int32_t>(std::clamp<std::int64_t>(to.images * chunksOfImage / enough, 1, 16));
-    blocks = static_cast<unsigned>((to.images + imagesPerBlock - 1) / imagesPerBlock * chunksOfImage);
+    images = imageStep = static_cast<std::int32_t>(to.images);
+    blocks = static_cast<unsigned>(to.images * chunksOfImage);
     const std::int64_t most =
         std::max<std::int64_t>(1, kMostThreads / (work == ImageWork::Upsample && lanes == 8 ? 2 : 1) / row);
     rowsOfThread = static_cast<std::int32_t>((rowsPerChunk + most - 1) / most);
@@ -143,9 +143,24 @@ inline bool ImageArguments::setGrid(const TensorShape& results, const TensorShap
   return false;
 }
 
+inline void ImageArguments::keepBlocks(const void* kernel) {
+  int device = 0;
+  int processors = 0;
+  int blocksOfProcessor = 0;
+  mtl::cuda::check(cudaGetDevice(&device), "cudaGetDevice");
+  mtl::cuda::check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
+                   "cudaDeviceGetAttribute");
+  mtl::cuda::check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocksOfProcessor, kernel,
+                                                                 static_cast<int>(threads), sharedBytes),
+                   "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+  const auto chunksOfImage = static_cast<std::int32_t>(chunks.divisor());
+  imageStep = std::clamp(processors * blocksOfProcessor / chunksOfImage, 1, images);
+  blocks = static_cast<unsigned>(imageStep * chunksOfImage);
+}
+
 /// Which rows of which images a block has, and which pack of a row a thread.
 struct ImageBlock {
-  std::int32_t image, lastImage;
+  std::int32_t image;       ///< the first one
   std::int32_t begin, end;  ///< rows
   Readers input;            ///< rows
   std::int32_t pack;
@@ -153,8 +168,7 @@ struct ImageBlock {
 
   __device__ explicit ImageBlock(const ImageArguments& a) {
     const std::uint32_t of = a.chunks.divide(blockIdx.x);
-    image = static_cast<std::int32_t>(of) * a.imagesPerBlock;
-    lastImage = min(image + a.imagesPerBlock, a.images) - 1;
+    image = static_cast<std::int32_t>(of);
     const auto chunk = static_cast<std::int32_t>(blockIdx.x - of * a.chunks.divisor());
     input = a.inputRows[chunk];
     begin = chunk * a.rowsPerChunk;
@@ -184,7 +198,6 @@ __global__ void __launch_bounds__(ImageArguments::kMostThreads)
   constexpr int lanes = kLanes<T>;
   extern __shared__ uint4 memory[];
   const ImageBlock work(a);
-  const std::int32_t held = (a.mostInputRows * a.inputRow + lanes - 1) / lanes;
   requestRows<T>(a, work, work.image, reinterpret_cast<uint2*>(memory));
   std::int32_t elements[lanes];  // of a row of the input; below 0: none
 #pragma unroll
@@ -195,28 +208,22 @@ __global__ void __launch_bounds__(ImageArguments::kMostThreads)
     const auto width = static_cast<std::int32_t>(a.channels.divisor());
     elements[lane] = column.firstWeight != 0 ? column.first * width + element - x * width : -1;
   }
-  std::int32_t parity = 0;
-  for (std::int32_t image = work.image; image <= work.lastImage; ++image, parity ^= 1) {
-    __pipeline_wait_prior(0);
-    __syncthreads();
-    if (image < work.lastImage)
-      requestRows<T>(a, work, image + 1, reinterpret_cast<uint2*>(memory + (parity ^ 1) * held));
-    const T* const pixels =
-        reinterpret_cast<const T*>(memory + parity * held) - work.input.begin * a.inputRow;
-    T* to = reinterpret_cast<T*>(a.destination) + image * a.destinationImage +
-            (work.begin + work.group) * a.destinationRow + work.pack * lanes;
-    for (std::int32_t y = work.begin + work.group; y < work.end; y += a.groups) {
-      const Samples row = a.y.at(y);
-      const T* const from = pixels + row.first * a.inputRow;
-      T values[lanes] = {};
+  __pipeline_wait_prior(0);
+  __syncthreads();
+  const T* const pixels = reinterpret_cast<const T*>(memory) - work.input.begin * a.inputRow;
+  T* to = reinterpret_cast<T*>(a.destination) + work.image * a.destinationImage +
+          (work.begin + work.group) * a.destinationRow + work.pack * lanes;
+  for (std::int32_t y = work.begin + work.group; y < work.end; y += a.groups) {
+    const Samples row = a.y.at(y);
+    const T* const from = pixels + row.first * a.inputRow;
+    T values[lanes] = {};
 #pragma unroll
-      for (int lane = 0; lane < lanes; ++lane)
-        if (row.firstWeight != 0 && elements[lane] >= 0) values[lane] = from[elements[lane]];
-      uint4 pack;
-      memcpy(&pack, values, sizeof pack);
-      *reinterpret_cast<uint4*>(to) = pack;
-      to += a.groups * a.destinationRow;
-    }
+    for (int lane = 0; lane < lanes; ++lane)
+      if (row.firstWeight != 0 && elements[lane] >= 0) values[lane] = from[elements[lane]];
+    uint4 pack;
+    memcpy(&pack, values, sizeof pack);
+    *reinterpret_cast<uint4*>(to) = pack;
+    to += a.groups * a.destinationRow;
   }
 }
 
@@ -263,7 +270,7 @@ __global__ void __launch_bounds__(ImageArguments::kMostThreads, 4)
   };
   const std::int32_t begin = work.begin + work.group * a.rowsOfThread;
   const std::int32_t end = min(begin + a.rowsOfThread, work.end);
-  for (std::int32_t image = work.image; image <= work.lastImage; ++image) {
+  for (std::int32_t image = work.image; image < a.images; image += a.imageStep) {
     __pipeline_wait_prior(0);
     __syncthreads();
     for (auto i = static_cast<std::int32_t>(threadIdx.x); i < halfPacks;
@@ -274,7 +281,7 @@ __global__ void __launch_bounds__(ImageArguments::kMostThreads, 4)
       pixels[i * (few + 1) + few] = 0;
     }
     __syncthreads();
-    if (image < work.lastImage) requestRows<T>(a, work, image + 1, raw);
+    if (image + a.imageStep < a.images) requestRows<T>(a, work, image + a.imageStep, raw);
     T* to = reinterpret_cast<T*>(a.destination) + image * a.destinationImage + begin * a.destinationRow +
             work.pack * lanes;
     float firstSum[lanes] = {};
@@ -363,7 +370,7 @@ __global__ void __launch_bounds__(ImageArguments::kMostThreads, most > 4 ? 2 : 5
     }
   }
   const std::int32_t rows = work.end - work.begin;
-  for (std::int32_t image = work.image; image <= work.lastImage; ++image) {
+  for (std::int32_t image = work.image; image < a.images; image += a.imageStep) {
     __pipeline_wait_prior(0);
     __syncthreads();
     for (std::int32_t y = work.group; y < rows; y += a.groups) {
@@ -385,7 +392,7 @@ __global__ void __launch_bounds__(ImageArguments::kMostThreads, most > 4 ? 2 : 5
       if (work.pack == 0) to[lanes] = 0;
     }
     __syncthreads();
-    if (image < work.lastImage) request(image + 1);
+    if (image + a.imageStep < a.images) request(image + a.imageStep);
     if (!isInside) continue;
     T* to = reinterpret_cast<T*>(a.destination) + image * a.destinationImage +
             (work.begin + work.group) * a.destinationRow + work.pack * few;
