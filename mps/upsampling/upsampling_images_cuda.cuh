@@ -13,7 +13,7 @@
 /// that these are made of in shared memory. Its threads wait once or twice, not in each row.
 namespace mps::detail::cuda {
 
-/// Of these kernels.
+/// What a kernel does: Repeat and Upsample store results, Gather the gradient of the source.
 enum class ImageWork { Repeat, Upsample, Gather };
 inline constexpr int kMostImageReaders = 6;  ///< results of a row or column that a pixel gives shares to
 
@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(ImageArguments::kMostThreads)
   }
 }
 
-/// The destination are results.
+/// Sums of columns stay in registers while rows are made of them.
 template <class T>
 __global__ void __launch_bounds__(ImageArguments::kMostThreads, 4)
     upsampleImages(const __grid_constant__ ImageArguments a) {
@@ -319,7 +319,8 @@ __global__ void __launch_bounds__(ImageArguments::kMostThreads, 4)
   }
 }
 
-/// The input are results. @tparam most of them in a row or column that a pixel gives shares to
+/// Sums of rows first, through shared memory those of columns. @tparam most results of a row or column that a pixel gives
+/// shares to
 template <class T, int most>
 __global__ void __launch_bounds__(ImageArguments::kMostThreads, most > 4 ? 2 : 5)
     gatherImages(const __grid_constant__ ImageArguments a) {
