@@ -66,18 +66,21 @@ struct ColumnMemory {
   /// From one four of columns to the next: fours of narrow columns lie in different banks.
   static constexpr int segment = kColumns * column + (Build::isFew ? 0 : column % 128);
   static constexpr int exchangedSegment =
-      kColumns * exchangedColumn + (Build::isFew ? 0 : exchangedColumn % 128);
+      Build::isFew ? exchangedColumn : kColumns * exchangedColumn + exchangedColumn % 128;
   /// Fours of zeros on the left of each row, which are those on the right of the one before.
   static constexpr int zeros = Build::isRowsFirst ? 1 : 0;
 
   std::int32_t row;
+  /// Of few channels one of the four columns of all threads, which are in different banks then.
+  std::int32_t exchangedPlane;
   std::int32_t exchangedRow;
   std::int32_t exchange;
 
   __host__ __device__ explicit ColumnMemory(std::int32_t segments)
       : row((segments + zeros) * segment),
-        exchangedRow((segments + 1) * exchangedSegment),
-        exchange(2 * exchangedRow + exchangedSegment) {}
+        exchangedPlane((segments + 1) * exchangedSegment),
+        exchangedRow((Build::isFew ? kColumns : 1) * exchangedPlane),
+        exchange(2 * exchangedRow + kColumns * exchangedSegment) {}
   [[nodiscard]] __host__ __device__ std::int32_t rows() const {
     return (sourcePairs + gradientPairs) * 2 * row + zeros * segment;
   }
@@ -87,7 +90,11 @@ struct ColumnMemory {
     const int gap = segment - kColumns * column;
     return number * column + (number < 0 ? -gap : number < kColumns ? 0 : gap);
   }
-  [[nodiscard]] __device__ static constexpr int toExchangedColumn(int number) {
+  [[nodiscard]] __device__ int toExchangedColumn(int number) const {
+    if constexpr (Build::isFew) {
+      const int beside = number < 0 ? -1 : number < kColumns ? 0 : 1;
+      return (number - beside * kColumns) * exchangedPlane + beside * exchangedSegment;
+    }
     const int gap = exchangedSegment - kColumns * exchangedColumn;
     return number * exchangedColumn + (number < 0 ? -gap : number < kColumns ? 0 : gap);
   }

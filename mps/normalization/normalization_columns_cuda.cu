@@ -75,7 +75,8 @@ class ColumnPlan final : public Plan {
     with(isContrast(), [&](auto isContrast) {
       with(problem_.isGradient(), [&](auto isGradient) {
         with(isFew(), [&](auto isFew) {
-          visit(Constant < isFew() ? kFewThreads : kSliceThreads > (), isContrast, isGradient);
+          constexpr int threads = isFew() ? kFewThreads : kSliceThreads;
+          visit(Constant<threads>(), isContrast, isGradient);
         });
       });
     });

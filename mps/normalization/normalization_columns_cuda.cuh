@@ -31,6 +31,8 @@ struct ColumnWalk {
   using Memory = ColumnMemory<T, threads, isContrast, isGradient>;
   static constexpr int lanes = Build::lanes;
   static constexpr bool isFew = Build::isFew;
+  /// Otherwise a thread asks for what it has told others, which takes fewer registers.
+  static constexpr bool keepsOwn = isContrast || isFew;
   static constexpr int fields = isContrast ? 2 : 1;  ///< of a window that its neighbours ask for
   using Bits = std::conditional_t<lanes * sizeof(T) == 4, unsigned, unsigned short>;
   using Window = std::conditional_t<isContrast, Moments, float>;
@@ -169,7 +171,7 @@ struct ColumnWalk {
   /// @param memory where an exchange begins, from the first one  @param column from -2 to 5
   __device__ Exchanged* exchangedAt(std::int32_t memory, int row, int column) const {
     return reinterpret_cast<Exchanged*>(sharedMemory() + exchanged + memory + row * layout.exchangedRow +
-                                        Memory::toExchangedColumn(column));
+                                        layout.toExchangedColumn(column));
   }
 
   /// The windows that end with the pair, by its rows.
@@ -227,8 +229,7 @@ struct ColumnWalk {
     Window x[lanes][kColumnsSeen];
 #pragma unroll
     for (int k = -kColumnsBeside; k < kColumns + kColumnsBeside; ++k) {
-      // Sums are asked for again, which takes fewer registers.
-      const bool isKept = isContrast && k >= 0 && k < kColumns;
+      const bool isKept = keepsOwn && k >= 0 && k < kColumns;
       const Exchanged all = isKept ? Exchanged{} : *exchangedAt(0, row, k);
 #pragma unroll
       for (int i = 0; i < lanes; ++i) {
@@ -236,7 +237,7 @@ struct ColumnWalk {
         if constexpr (isContrast)
           window = isKept ? windows[row][k][i] : Moments{all.values[i], all.values[lanes + i]};
         else
-          window = all.values[i];
+          window = isKept ? windows[row][k][i] : all.values[i];
       }
     }
 #pragma unroll
@@ -336,7 +337,7 @@ struct ColumnWalk {
       float x[fields * lanes][kColumnsSeen];
 #pragma unroll
       for (int k = -kColumnsBeside; k < kColumns + kColumnsBeside; ++k) {
-        const bool isKept = isContrast && k >= 0 && k < kColumns;
+        const bool isKept = keepsOwn && k >= 0 && k < kColumns;
         const Exchanged all =
             isKept ? terms[row][k] : *exchangedAt((Memory::exchanges - 1) * layout.exchange, row, k);
 #pragma unroll
