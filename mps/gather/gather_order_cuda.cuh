@@ -107,75 +107,81 @@ __global__ void __launch_bounds__(kMoveThreads) countBuckets(OrderArguments a) {
   if (threadIdx.x < kMostBuckets) a.counts[blockIdx.x * kMostBuckets + threadIdx.x] = counted[threadIdx.x];
 }
 
-/// How many items of each warp and tile have a digit: places of items of one digit are in the order of warps and lanes.
+/// Ranks the items of a tile by a digit, equal ones in the order of warps, of a thread's items and of lanes.
 template <std::uint32_t threads, std::uint32_t digits>
-struct TileCounts {
+struct TileRanks {
   static constexpr std::uint32_t warps = threads / 32;
   static constexpr std::uint32_t tile = threads * kItemsPerThread;
+  static constexpr std::uint32_t digitsOfThread = (digits + threads - 1) / threads;
 
+  /// How many items with a digit each warp has; when all are ranked, those of the warps before it.
   alignas(16) std::uint16_t ofWarp[warps][digits];
-  std::uint32_t next[digits];  ///< where the next item with a digit goes
 
   __device__ static std::uint32_t firstOf(std::uint32_t tileStart) {
     return tileStart + threadIdx.x / 32 * 32 * kItemsPerThread + threadIdx.x % 32;
   }
-  /// Calls put(i, place) for items whose digit is less than `used`. All threads of the block take part.
-  template <class Put>
-  __device__ void order(const std::uint32_t (&digitOf)[kItemsPerThread], std::uint32_t used, Put put) {
-    const std::uint32_t warp = threadIdx.x / 32;
+  /// @param used digits; items with others are left out
+  /// @param ranks of a thread's items among those of its warp with the same digit
+  /// @param totals of the digits threadIdx.x, threadIdx.x + threads, ... All threads of the block take part.
+  __device__ void rank(const std::uint32_t (&digitOf)[kItemsPerThread], std::uint32_t used,
+                       std::uint32_t (&ranks)[kItemsPerThread], std::uint32_t (&totals)[digitsOfThread]) {
     const std::uint32_t lane = threadIdx.x % 32;
+    std::uint16_t* const counts = ofWarp[threadIdx.x / 32];
     for (std::uint32_t digit = 8 * lane; digit < used; digit += 8 * 32)
-      *reinterpret_cast<uint4*>(&ofWarp[warp][digit]) = uint4{0, 0, 0, 0};
+      *reinterpret_cast<uint4*>(counts + digit) = uint4{0, 0, 0, 0};
     __syncwarp();
     unsigned same[kItemsPerThread];  // lanes with the same digit
 #pragma unroll
-    for (std::uint32_t i = 0; i < kItemsPerThread; ++i) same[i] = __match_any_sync(0xFFFFFFFFU, digitOf[i]);
-    std::uint32_t ranks[kItemsPerThread];
+    for (std::uint32_t i = 0; i < kItemsPerThread; ++i)
+      same[i] = __ballot_sync(0xFFFFFFFFU, digitOf[i] < used);
+#pragma unroll 1
+    for (std::uint32_t bit = 1; bit < used; bit *= 2)
+#pragma unroll
+      for (std::uint32_t i = 0; i < kItemsPerThread; ++i) {
+        const bool isSet = (digitOf[i] & bit) != 0;
+        const unsigned set = __ballot_sync(0xFFFFFFFFU, isSet);
+        same[i] &= isSet ? set : ~set;
+      }
 #pragma unroll
     for (std::uint32_t i = 0; i < kItemsPerThread; ++i) {
-      const int leader = __ffs(static_cast<int>(same[i])) - 1;
+      const auto leader = static_cast<std::uint32_t>(__ffs(static_cast<int>(same[i]))) - 1;
       std::uint32_t before = 0;
-      if (static_cast<int>(lane) == leader && digitOf[i] < used) {
-        std::uint16_t& count = ofWarp[warp][digitOf[i]];
-        before = count;
-        count = static_cast<std::uint16_t>(before + static_cast<std::uint32_t>(__popc(same[i])));
+      if (lane == leader && digitOf[i] < used) {
+        before = counts[digitOf[i]];
+        counts[digitOf[i]] = static_cast<std::uint16_t>(before + static_cast<std::uint32_t>(__popc(same[i])));
       }
       __syncwarp();
-      ranks[i] = __shfl_sync(0xFFFFFFFFU, before, leader) +
+      ranks[i] = __shfl_sync(0xFFFFFFFFU, before, static_cast<int>(leader % 32)) +
                  static_cast<std::uint32_t>(__popc(same[i] & ((1U << lane) - 1)));
     }
     __syncthreads();
-    std::uint32_t begin[(digits + threads - 1) / threads];
-    std::uint32_t j = 0;
 #pragma unroll
-    for (std::uint32_t digit = threadIdx.x; digit < digits; digit += threads, ++j) {
-      begin[j] = 0;
+    for (std::uint32_t j = 0; j < digitsOfThread; ++j) {
+      const std::uint32_t digit = threadIdx.x + j * threads;
+      totals[j] = 0;
       if (digit >= used) continue;
-      std::uint32_t sum = 0;
 #pragma unroll
       for (std::uint32_t i = 0; i < warps; ++i) {
         const std::uint32_t count = ofWarp[i][digit];
-        ofWarp[i][digit] = static_cast<std::uint16_t>(sum);
-        sum += count;
+        ofWarp[i][digit] = static_cast<std::uint16_t>(totals[j]);
+        totals[j] += count;
       }
-      begin[j] = sum;
     }
     __syncthreads();
-#pragma unroll
-    for (std::uint32_t i = 0; i < kItemsPerThread; ++i)
-      if (digitOf[i] < used) put(i, next[digitOf[i]] + ofWarp[warp][digitOf[i]] + ranks[i]);
-    __syncthreads();
-    j = 0;
-#pragma unroll
-    for (std::uint32_t digit = threadIdx.x; digit < digits; digit += threads, ++j)
-      if (digit < used) next[digit] += begin[j];
+  }
+  [[nodiscard]] __device__ std::uint32_t before(std::uint32_t digit) const {
+    return ofWarp[threadIdx.x / 32][digit];
   }
 };
 
+/// Items of a tile are put in order first, so that those of a bucket are written together.
 template <class Index>
 __global__ void __launch_bounds__(kMoveThreads) moveToBuckets(OrderArguments a) {
-  using Counts = TileCounts<kMoveThreads, kMostBuckets>;
-  __shared__ Counts counts;
+  using Ranks = TileRanks<kMoveThreads, kMostBuckets>;
+  __shared__ Ranks ranks;
+  __shared__ Item items[Ranks::tile];
+  __shared__ std::uint32_t startInTile[kMostBuckets];
+  __shared__ std::uint32_t offset[kMostBuckets];  // from a place in the tile to one among the items
   const bool hasBucket = threadIdx.x < kMostBuckets;
   std::uint32_t total = 0;
   std::uint32_t before = 0;
@@ -189,14 +195,12 @@ __global__ void __launch_bounds__(kMoveThreads) moveToBuckets(OrderArguments a) 
   }
   std::uint32_t all = 0;
   const std::uint32_t start = sumBefore<kMoveThreads>(total, all);
-  if (hasBucket) {
-    counts.next[threadIdx.x] = start + before;
-    if (blockIdx.x == 0) a.bucketStarts[threadIdx.x] = start;
-  }
+  if (blockIdx.x == 0 && hasBucket) a.bucketStarts[threadIdx.x] = start;
   if (blockIdx.x == 0 && threadIdx.x == 0) a.bucketStarts[kMostBuckets] = all;
+  std::uint32_t next = start + before;  // of this thread's bucket
   const std::uint32_t end = a.endOfBlock();
-  for (std::uint32_t tile = blockIdx.x * a.itemsOfBlock; tile < end; tile += Counts::tile) {
-    const std::uint32_t first = Counts::firstOf(tile);
+  for (std::uint32_t tile = blockIdx.x * a.itemsOfBlock; tile < end; tile += Ranks::tile) {
+    const std::uint32_t first = Ranks::firstOf(tile);
     std::uint32_t rows[kItemsPerThread];
     std::uint32_t buckets[kItemsPerThread];
 #pragma unroll
@@ -205,9 +209,25 @@ __global__ void __launch_bounds__(kMoveThreads) moveToBuckets(OrderArguments a) 
 #pragma unroll
     for (std::uint32_t i = 0; i < kItemsPerThread; ++i)
       buckets[i] = rows[i] == kNoRow ? kMostBuckets : rows[i] >> a.bucketBits;
-    counts.order(buckets, kMostBuckets, [&](std::uint32_t i, std::uint32_t to) {
-      a.items[to] = Item{rows[i], first + 32 * i};
-    });
+    std::uint32_t inWarp[kItemsPerThread];
+    std::uint32_t ofBucket[1];
+    ranks.rank(buckets, kMostBuckets, inWarp, ofBucket);
+    std::uint32_t inTile = 0;
+    const std::uint32_t bucketStart = sumBefore<kMoveThreads>(ofBucket[0], inTile);
+    if (hasBucket) {
+      startInTile[threadIdx.x] = bucketStart;
+      offset[threadIdx.x] = next - bucketStart;
+      next += ofBucket[0];
+    }
+    __syncthreads();
+#pragma unroll
+    for (std::uint32_t i = 0; i < kItemsPerThread; ++i)
+      if (buckets[i] < kMostBuckets)
+        items[startInTile[buckets[i]] + ranks.before(buckets[i]) + inWarp[i]] = Item{rows[i], first + 32 * i};
+    __syncthreads();
+    for (std::uint32_t i = threadIdx.x; i < inTile; i += kMoveThreads)
+      a.items[offset[items[i].row >> a.bucketBits] + i] = items[i];
+    __syncthreads();
   }
 }
 
@@ -215,10 +235,11 @@ __global__ void __launch_bounds__(kMoveThreads) moveToBuckets(OrderArguments a) 
 /// @tparam Index of indices; void: items are in buckets
 template <class Index>
 __global__ void __launch_bounds__(kSortThreads) sortRows(OrderArguments a) {
-  using Counts = TileCounts<kSortThreads, kSortRows>;
+  using Ranks = TileRanks<kSortThreads, kSortRows>;
   constexpr std::uint32_t rowsPerThread = kSortRows / kSortThreads;
   constexpr bool areInBuckets = std::is_void_v<Index>;
-  __shared__ Counts counts;
+  __shared__ Ranks ranks;
+  __shared__ std::uint32_t nexts[kSortRows];  // where the next item of a row goes
   const std::uint32_t endRow = static_cast<std::uint32_t>(
       min((static_cast<std::int64_t>(blockIdx.x) + 1) << a.bucketBits, a.indices.rows));
   const std::uint32_t begin = areInBuckets ? a.bucketStarts[blockIdx.x] : 0;
@@ -233,11 +254,11 @@ __global__ void __launch_bounds__(kSortThreads) sortRows(OrderArguments a) {
   };
   for (std::uint32_t first = blockIdx.x << a.bucketBits; first < endRow; first += kSortRows) {
     const std::uint32_t used = min(kSortRows, endRow - first);
-    for (std::uint32_t row = threadIdx.x; row < kSortRows; row += kSortThreads) counts.next[row] = 0;
+    for (std::uint32_t row = threadIdx.x; row < kSortRows; row += kSortThreads) nexts[row] = 0;
     __syncthreads();
     std::uint32_t lower = 0;
     visitItems<kSortThreads>(begin, end, itemAt, [&](const Item& item) {
-      if (item.row - first < used) atomicAdd(counts.next + (item.row - first), 1U);
+      if (item.row - first < used) atomicAdd(nexts + (item.row - first), 1U);
       if (!areInBuckets && item.row < first) ++lower;
     });
     std::uint32_t total = 0;
@@ -249,22 +270,22 @@ __global__ void __launch_bounds__(kSortThreads) sortRows(OrderArguments a) {
     std::uint32_t sum = 0;
 #pragma unroll
     for (std::uint32_t i = 0; i < rowsPerThread; ++i) {
-      count[i] = counts.next[threadIdx.x * rowsPerThread + i];
+      count[i] = nexts[threadIdx.x * rowsPerThread + i];
       sum += count[i];
     }
     std::uint32_t next = start + sumBefore<kSortThreads>(sum, total);
 #pragma unroll
     for (std::uint32_t i = 0; i < rowsPerThread; ++i) {
       const std::uint32_t row = threadIdx.x * rowsPerThread + i;
-      counts.next[row] = next;
+      nexts[row] = next;
       if (row < used) a.starts[first + row] = next;
       next += count[i];
     }
     start += total;
     if (threadIdx.x == 0 && first + used == a.rows()) a.starts[a.rows()] = start;
     __syncthreads();
-    for (std::uint32_t tile = begin; tile < end; tile += Counts::tile) {
-      const std::uint32_t place = Counts::firstOf(tile);
+    for (std::uint32_t tile = begin; tile < end; tile += Ranks::tile) {
+      const std::uint32_t place = Ranks::firstOf(tile);
       Item items[kItemsPerThread];
       std::uint32_t digits[kItemsPerThread];
 #pragma unroll
@@ -272,7 +293,16 @@ __global__ void __launch_bounds__(kSortThreads) sortRows(OrderArguments a) {
         items[i] = place + 32 * i < end ? itemAt(place + 32 * i) : Item{kNoRow, 0};
 #pragma unroll
       for (std::uint32_t i = 0; i < kItemsPerThread; ++i) digits[i] = min(items[i].row - first, kSortRows);
-      counts.order(digits, used, [&](std::uint32_t i, std::uint32_t to) { a.places[to] = items[i].place; });
+      std::uint32_t inWarp[kItemsPerThread];
+      std::uint32_t ofRow[rowsPerThread];
+      ranks.rank(digits, used, inWarp, ofRow);
+#pragma unroll
+      for (std::uint32_t i = 0; i < kItemsPerThread; ++i)
+        if (digits[i] < used)
+          a.places[nexts[digits[i]] + ranks.before(digits[i]) + inWarp[i]] = items[i].place;
+      __syncthreads();
+#pragma unroll
+      for (std::uint32_t i = 0; i < rowsPerThread; ++i) nexts[threadIdx.x + i * kSortThreads] += ofRow[i];
     }
   }
 }
