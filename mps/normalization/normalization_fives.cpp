@@ -21,7 +21,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
-/// Computes rows of the destination, tile by tile and two at once. The bodies of the loops say always_inline: the compiler
+/// Computes rows of the gradient, tile by tile and two at once. The bodies of the loops say always_inline: the compiler
 /// would call them, and then keep all constants in memory.
 /// @tparam T elements of the tensors
 template <bool isContrast, class T>
@@ -53,11 +53,9 @@ class FiveRows {
       means_[k] = take(columns);
     }
     const std::int64_t vectors = tiles.strips * columns;
-    if (problem.isGradient()) {
-      for (auto& field : sums_)
-        for (float*& row : field) row = take(vectors);
-      for (float*& row : direct_) row = take(vectors);
-    }
+    for (auto& field : sums_)
+      for (float*& row : field) row = take(vectors);
+    for (float*& row : direct_) row = take(vectors);
     for (float*& row : results_) row = take(vectors);
   }
 
@@ -85,16 +83,14 @@ class FiveRows {
   }
 
   void computeTile(std::int64_t begin, std::int64_t end) {
-    const bool isGradient = problem_.isGradient();
-    windows_ = isGradient ? widened(columns_) : columns_;
+    windows_ = widened(columns_);
     read_ = widened(windows_);
     strips_ = channels_ / kLanes;
     sourceStep_ = static_cast<std::size_t>(problem_.source.pixelStride);
     gradientStep_ = static_cast<std::size_t>(problem_.gradient.pixelStride);
     firstRow_ = begin;
-    if (isGradient) clearSums();
-    const std::int64_t firstStep = isGradient ? std::max<std::int64_t>(0, begin - kReach) : begin;
-    for (std::int64_t y = firstStep; y < (isGradient ? end + kReach : end); y += 2) computeRows(y);
+    clearSums();
+    for (std::int64_t y = std::max<std::int64_t>(0, begin - kReach); y < end + kReach; y += 2) computeRows(y);
   }
 
   void clearSums() {
@@ -106,19 +102,17 @@ class FiveRows {
         std::fill_n(row, tiles_.columnsAround() * FiveTiles::lanes, 0.0F);
   }
 
-  /// Windows of rows y and y + 1; in the gradient then the results of the two rows before them.
+  /// Windows of rows y and y + 1, then the results of the two rows before them.
   void computeRows(std::int64_t y) {
-    const bool isGradient = problem_.isGradient();
     for (std::int64_t j = 0; j < 6; ++j) {
       const std::int64_t row = y - kReach + j;
       source_[j] =
           row >= 0 && row < height_ ? direct(problem_.source, operands_.source, row, read_.begin) : nullptr;
     }
-    const std::int64_t result = isGradient ? y - kReach : y;
+    const std::int64_t result = y - kReach;
     for (std::int64_t k = 0; k < 2; ++k) {
-      gradient_[k] = isGradient && y + k < height_
-                         ? direct(problem_.gradient, operands_.gradient, y + k, windows_.begin)
-                         : nullptr;
+      gradient_[k] =
+          y + k < height_ ? direct(problem_.gradient, operands_.gradient, y + k, windows_.begin) : nullptr;
       target_[k] = targetRow(result + k, k);
     }
     const bool isInside = y >= kReach && y + 3 < height_;
@@ -131,15 +125,10 @@ class FiveRows {
           sumWindows<false>(strip);
       }
       withPowerKind(tiles_.power, [&](auto kind) HWY_ATTR {
-        const NegativePower<decltype(kind)::value, D> powerOf(tiles_.power);
-        for (std::int64_t k = 0; k < 2; ++k) {
-          if (isGradient)
-            computeFields(powerOf, y, k, strip);
-          else
-            computeResults(powerOf, k, strip);
-        }
+        const NegativePower<decltype(kind)::value, D, true> powerOf(tiles_.power);
+        for (std::int64_t k = 0; k < 2; ++k) computeFields(powerOf, y, k, strip);
       });
-      if (isGradient) computeGradients(y, strip);
+      computeGradients(y, strip);
     }
     for (std::int64_t k = 0; k < 2; ++k)
       if (isResult(result + k)) finishRow(result + k, k);
@@ -212,8 +201,7 @@ class FiveRows {
   void fetchAhead(std::int64_t y) {
     const std::int64_t visits = strips_ * width_;
     sourceAhead_ = RowsAhead(problem_.source, operands_.source, image_, y + 4, visits);
-    if (problem_.isGradient())
-      gradientAhead_ = RowsAhead(problem_.gradient, operands_.gradient, image_, y + 2, visits);
+    gradientAhead_ = RowsAhead(problem_.gradient, operands_.gradient, image_, y + 2, visits);
   }
 
   void finishRow(std::int64_t y, std::int64_t k) {
@@ -341,33 +329,6 @@ class FiveRows {
   /// Of a row of columns from two before the tile on, those of the windows.
   [[nodiscard]] float* windowRow(float* row) const {
     return row + (windows_.begin - columns_.begin + kReach) * kLanes;
-  }
-
-  template <class PowerOf>
-  HWY_NOINLINE void computeResults(PowerOf powerOf, std::int64_t k, std::int64_t strip) {
-    const D d;
-    if (source_[kReach + k] == nullptr) return;
-    const T* const x = source_[kReach + k] + strip * kLanes +
-                       static_cast<std::size_t>(windows_.begin - read_.begin) * sourceStep_;
-    T* const to = target_[k] + strip * kLanes;
-    const std::size_t sourceStep = sourceStep_;
-    const std::size_t targetStep = targetStep_[k];
-    const float* const t = windowRow(t_[k]);
-    const float* const means = windowRow(means_[k]);
-    const V p0 = hn::Set(d, constants_.p0), pm = hn::Set(d, constants_.pm), ps = hn::Set(d, constants_.ps);
-    const bool streams = streamsVectors();
-    const auto count = static_cast<std::size_t>(windows_.count());
-    for (std::size_t i = 0; i < count; ++i) {
-      const V power = powerOf(d, hn::Load(d, t + i * kLanes));
-      V value = loadFloats(d, x + i * sourceStep);
-      if (isContrast) {
-        value = hn::Mul(hn::NegMulAdd(p0, hn::Load(d, means + i * kLanes), value), ps);
-        value = hn::MulAdd(value, power, pm);
-      } else {
-        value = hn::Mul(value, power);
-      }
-      storeVector(value, to + i * targetStep, streams);
-    }
   }
 
   /// What a row of windows leaves for the gradient: dY T^-beta, for their centers; B = dY numerator T^(-beta - 1) in

@@ -12,12 +12,9 @@ FiveTiles::FiveTiles(const NormalizationProblem& problem) : power(problem.beta) 
   columnStep = std::min(shape.width, capacity);
   strips = std::clamp<std::int64_t>(capacity / columnStep, 1, shape.channels / lanes);
   const std::int64_t columns = columnsAround();
-  const std::int64_t fields = !problem.isGradient()                              ? 0
-                              : problem.kind == NormalizationKind::LocalContrast ? 2
-                                                                                 : 1;
-  // T and means of two rows; of each strip sums of four rows of each field, and what centers add in as many.
-  std::int64_t vectors = 4 * columns + strips * columns * (4 * fields + (fields != 0 ? 4 : 0));
-  vectors += 2 * strips * columns;
+  const std::int64_t fields = problem.kind == NormalizationKind::LocalContrast ? 2 : 1;
+  // T and means of two rows; of each strip sums of four rows of each field, what centers add in as many, two results.
+  const std::int64_t vectors = columns * (4 + strips * (4 * fields + 4 + 2));
   workingFloats = static_cast<std::size_t>((vectors + 40 * gap) * lanes);
 }
 
@@ -27,20 +24,18 @@ bool isOfFives(const NormalizationProblem& problem) {
     return axis.kernelSize == FiveTiles::size && axis.offset == 0 &&
            axis.sourceSize == axis.destinationSize && origin == 0 && size == axis.sourceSize;
   };
-  if (problem.edgeMode != ImageEdgeMode::Zero ||
+  if (!problem.isGradient() || problem.kind == NormalizationKind::CrossChannel ||
+      problem.edgeMode != ImageEdgeMode::Zero ||
       !isCentered(problem.x, problem.destinationOriginX, shape.width) ||
-      !isCentered(problem.y, problem.destinationOriginY, shape.height) || shape.elements() == 0)
+      !isCentered(problem.y, problem.destinationOriginY, shape.height) || shape.elements() == 0 ||
+      shape.channels % FiveTiles::lanes != 0)
     return false;
-  const auto hasFormat = [&](ImageFeatureChannelFormat format) {
-    return problem.source.format == format && shape.format == format &&
-           (!problem.isGradient() || problem.gradient.format == format);
+  const auto areOf = [&](ImageFeatureChannelFormat format) {
+    return problem.source.format == format && problem.gradient.format == format && shape.format == format;
   };
-  const bool isHalf = hasFormat(ImageFeatureChannelFormat::Float16);
-  if (shape.channels % FiveTiles::lanes != 0 || !(isHalf || hasFormat(ImageFeatureChannelFormat::Float32)))
-    return false;
-  // The others wait for memory, which reading whole rows one after the other keeps busier.
-  return problem.kind == NormalizationKind::LocalContrast ? isHalf || problem.isGradient()
-                                                          : isHalf && problem.isGradient();
+  // Spatial in float32 waits for memory, which rows that are read one after the other keep busier.
+  return areOf(ImageFeatureChannelFormat::Float16) ||
+         (areOf(ImageFeatureChannelFormat::Float32) && problem.kind == NormalizationKind::LocalContrast);
 }
 
 namespace {
@@ -71,7 +66,7 @@ class FivesPlan final : public Plan {
     return static_cast<std::size_t>(parts_) * workingBytes();
   }
   [[nodiscard]] bool canAccumulate() const override {
-    return problem_.isGradient() && problem_.destination.format == ImageFeatureChannelFormat::Float32;
+    return problem_.destination.format == ImageFeatureChannelFormat::Float32;
   }
 
  private:
@@ -86,8 +81,9 @@ class FivesPlan final : public Plan {
 }  // namespace
 
 Preparation prepareFives(const NormalizationProblem& problem) {
-  if (problem.kind == NormalizationKind::CrossChannel || !isOfFives(problem))
-    return Refusal{"not the sums of 5 x 5 pixels around each one, over whole vectors, that outweigh memory"};
+  if (!isOfFives(problem))
+    return Refusal{
+        "not the gradient of windows of 5 x 5 pixels around each one, over whole vectors of one format"};
   return std::make_shared<const FivesPlan>(problem);
 }
 

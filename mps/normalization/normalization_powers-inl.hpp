@@ -114,32 +114,44 @@ HWY_INLINE V withPoles(D /*d*/, V power, V t, float exponent) {
   return V{_mm512_fixupimm_ps(power.raw, t.raw, table.raw, 0)};
 }
 
-/// T^-1/2, T^-1/4 or T^-3/4: an estimate of 14 bits and one step that squares its error. Roots and quotients wait for each
-/// other in a unit of their own.
+/// T^-1/2, T^-1/4 or T^-3/4: an estimate of 14 bits and one step that squares its error, because a second root or a
+/// quotient would wait for the unit that computes the first. The step makes NaN of 0 and infinity; of two numbers
+/// the minimum and maximum give the second if the first is NaN.
 template <PowerKind kind, class D, class V = hn::Vec<D>>
 HWY_INLINE V rootPower(D d, V t) {
   const V one = hn::Set(d, 1.0F);
-  const V root = hn::ApproximateReciprocalSqrt(t);
-  if constexpr (kind == PowerKind::Half) {
-    // The step makes NaN of 0 and infinity; of two numbers the maximum gives the second if the first is NaN.
-    const V error = hn::NegMulAdd(t, hn::Mul(root, root), one);
+  const V square = kind == PowerKind::Half ? t : hn::Sqrt(t);
+  const V root = hn::ApproximateReciprocalSqrt(square);
+  const V rootSquared = hn::Mul(root, root);
+  const V error = hn::NegMulAdd(square, rootSquared, one);
+  if constexpr (kind == PowerKind::ThreeQuarters) {
+    const V power = hn::Mul(rootSquared, root);
+    const V larger = hn::Mul(power, hn::Set(d, 1.5F));
+    return hn::Min(hn::MulAdd(larger, error, power), larger);
+  } else {
     const V smaller = hn::Mul(root, hn::Set(d, 0.5F));
     return hn::Max(hn::MulAdd(smaller, error, root), smaller);
-  } else {
-    const V fourth = hn::Mul(root, hn::ApproximateReciprocalSqrt(root));
-    // P^4 T, or P^4 T^3, is 1 but for four times the error of P; no factor overflows.
-    V power = fourth;
-    V error;
-    if constexpr (kind == PowerKind::ThreeQuarters) {
-      power = hn::Mul(fourth, root);
-      const V rest = hn::Mul(power, t);
-      error = hn::NegMulAdd(hn::Mul(rest, rest), hn::Mul(rest, power), one);
-    } else {
-      const V square = hn::Mul(power, power);
-      error = hn::NegMulAdd(hn::Mul(square, t), square, one);
-    }
-    return withPoles(d, hn::MulAdd(hn::Mul(power, hn::Set(d, 0.25F)), error, power), t, -1);
   }
+}
+
+/// T^-1/4 or T^-3/4 without a root, likewise.
+template <PowerKind kind, class D, class V = hn::Vec<D>>
+HWY_INLINE V rootPowerByEstimates(D d, V t) {
+  const V one = hn::Set(d, 1.0F);
+  const V root = hn::ApproximateReciprocalSqrt(t);
+  const V fourth = hn::Mul(root, hn::ApproximateReciprocalSqrt(root));
+  // P^4 T, or P^4 T^3, is 1 but for four times the error of P; no factor overflows.
+  V power = fourth;
+  V error;
+  if constexpr (kind == PowerKind::ThreeQuarters) {
+    power = hn::Mul(fourth, root);
+    const V rest = hn::Mul(power, t);
+    error = hn::NegMulAdd(hn::Mul(rest, rest), hn::Mul(rest, power), one);
+  } else {
+    const V square = hn::Mul(power, power);
+    error = hn::NegMulAdd(hn::Mul(square, t), square, one);
+  }
+  return withPoles(d, hn::MulAdd(hn::Mul(power, hn::Set(d, 0.25F)), error, power), t, -1);
 }
 
 /// Power / T for a power that is not negative, likewise.
@@ -165,7 +177,9 @@ HWY_INLINE V rootPower(D d, V t) {
 #endif
 
 /// T^-beta of vectors.
-template <PowerKind kind, class D>
+/// @tparam isAlone whether loops compute little beside it: roots and quotients then come from estimates, because the unit
+/// that computes them would be what loops wait for
+template <PowerKind kind, class D, bool isAlone = false>
 class NegativePower {
   using V = hn::Vec<D>;
 
@@ -183,7 +197,7 @@ class NegativePower {
       if (whole_ < 0) return wholePower(d, t, -whole_);
       return wholePower(d, hn::Div(hn::Set(d, 1.0F), t), whole_);
     } else {
-      const V power = rootPower<kind>(d, t);
+      const V power = ofRoots(d, t);
       if (whole_ == 0) return power;
       return hn::Mul(power, wholePower(d, hn::Div(hn::Set(d, 1.0F), t), whole_));
     }
@@ -196,12 +210,20 @@ class NegativePower {
     if (kind == PowerKind::Half && whole_ == 0) return hn::Mul(power, hn::Mul(power, power));
 #if HWY_TARGET == HWY_AVX3
     // Below 0 a power vanishes where its quotient does not.
-    if (kind != PowerKind::Any && kind != PowerKind::Whole && beta_ > 0) return quotientOf(d, power, t);
+    if (isAlone && kind != PowerKind::Any && kind != PowerKind::Whole && beta_ > 0)
+      return quotientOf(d, power, t);
 #endif
     return hn::Div(power, t);
   }
 
  private:
+  static HWY_INLINE V ofRoots(D d, V t) {
+#if HWY_TARGET == HWY_AVX3
+    if constexpr (isAlone && kind != PowerKind::Half) return rootPowerByEstimates<kind>(d, t);
+#endif
+    return rootPower<kind>(d, t);
+  }
+
   float beta_;
   int whole_;
 };
