@@ -232,12 +232,9 @@ class ElementPlan final : public Plan {
 };
 
 constexpr Implementation<NormalizationProblem> kImplementations[] = {
-    {"channels", prepareNormalizationChannelsCuda},
-    {"pixels", prepareNormalizationPixelsCuda},
-    {"columns", prepareNormalizationColumnsCuda},
-    {"images", prepareNormalizationImagesCuda},
-    {"strips", prepareNormalizationStripsCuda},
-    {"elements", prepareNormalizationElementsCuda}};
+    {"channels", prepareNormalizationChannelsCuda}, {"pixels", prepareNormalizationPixelsCuda},
+    {"columns", prepareNormalizationColumnsCuda},   {"images", prepareNormalizationImagesCuda},
+    {"strips", prepareNormalizationStripsCuda},     {"elements", prepareNormalizationElementsCuda}};
 
 }  // namespace
 

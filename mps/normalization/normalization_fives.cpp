@@ -183,19 +183,17 @@ class FiveRows {
     /// @param y rows behind those of the image are those of the next one
     RowsAhead(const TensorShape& shape, const std::byte* memory, std::int64_t image, std::int64_t y,
               std::int64_t visits)
-        : address_(reinterpret_cast<std::uintptr_t>(memory) +
-                   static_cast<std::uintptr_t>(shape.offset(image, y, 0, 0)) * sizeof(T)),
+        : next_(memory + shape.offset(image, y, 0, 0) * static_cast<std::int64_t>(sizeof(T))),
           lines_(static_cast<std::size_t>(2 * shape.rowStride * static_cast<std::int64_t>(sizeof(T)) / line /
                                           visits)) {}
     HWY_INLINE void fetch(std::size_t visit) const {
-      const std::uintptr_t from = address_ + visit * lines_ * line;
-      for (std::size_t i = 0; i < lines_; ++i)
-        __builtin_prefetch(reinterpret_cast<const void*>(from + i * line), 0, 2);
+      const std::byte* const from = next_ + visit * lines_ * line;
+      for (std::size_t i = 0; i < lines_; ++i) __builtin_prefetch(from + i * line, 0, 2);
     }
 
    private:
     static constexpr std::int64_t line = 64;
-    std::uintptr_t address_ = 0;
+    const std::byte* next_ = nullptr;
     std::size_t lines_ = 0;
   };
   void fetchAhead(std::int64_t y) {
