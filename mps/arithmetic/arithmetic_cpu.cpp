@@ -2,6 +2,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <string>
 
 #include "mps/arithmetic/arithmetic_problem.hpp"
@@ -60,6 +61,15 @@ void repeatFirstPixel(Element* buffer, const Tile& tile) {
   }
 }
 
+/// The part of a tile of an operand after which it repeats itself: where all pixels are the same one, so many of them
+/// that they fill whole vectors.
+Tile onePeriod(const TensorShape& shape, Tile tile) {
+  constexpr std::int64_t mostLanes = 16;
+  if (isOnePixel(shape, tile))
+    tile.pixels = std::min(tile.pixels, mostLanes / std::gcd(tile.channels, mostLanes));
+  return tile;
+}
+
 /// A tile of an operand as float32, its only channel repeated where the result has several.
 const float* loadOperand(const TensorShape& shape, const std::byte* memory, const Tile& tile,
                          std::int64_t channels, float* buffer) {
@@ -89,10 +99,10 @@ const Float16* loadOperand(const TensorShape& shape, const std::byte* memory, co
   }
   const auto* elements = reinterpret_cast<const Float16*>(memory);
   if (shape.channels != channels) {
-    Float16 single[Tiling::capacity];
+    TileBuffer<Float16> single;
     forEachPixel(shape, {tile.firstPixel, tile.pixels, 0, 1},
-                 [&](std::int64_t from, std::int64_t to) { single[to] = elements[from]; });
-    repeatChannels(single, tile.pixels, tile.channels, buffer);
+                 [&](std::int64_t from, std::int64_t to) { single.elements[to] = elements[from]; });
+    repeatChannels(single.elements, tile.pixels, tile.channels, buffer);
     return buffer;
   }
   if (const std::int64_t offset = adjacentOffset(shape, tile); offset >= 0) return elements + offset;
@@ -139,21 +149,24 @@ class ForwardPlan final : public Plan {
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& destination = problem_.destination;
     forEachTile(stream, Tiling(destination.pixels(), destination.channels), [&](const Tile& tile) {
-      alignas(64) Element xBuffer[Tiling::capacity];
-      alignas(64) Element yBuffer[Tiling::capacity];
+      TileBuffer<Element> xBuffer;
+      TileBuffer<Element> yBuffer;
       alignas(64) float maskBuffer[Tiling::capacity];
       alignas(64) float quotientBuffer[Tiling::capacity];
       std::byte* mask = operands.saved + problem_.maskOffset;
       std::byte* quotient = operands.saved + problem_.quotientOffset;
       ArithmeticRun<Element> run;
       run.count = tile.elements();
-      run.primary = loadOperand(primary_, operands.source, tile, destination.channels, xBuffer);
-      run.secondary = loadOperand(secondary_, operands.secondary, tile, destination.channels, yBuffer);
+      run.primary = loadOperand(primary_, operands.source, tile, destination.channels, xBuffer.elements);
+      const Tile period = onePeriod(secondary_, tile);
+      run.secondary =
+          loadOperand(secondary_, operands.secondary, period, destination.channels, yBuffer.elements);
+      run.secondaryPeriod = period.elements();
       if (problem_.hasMask()) run.newMask = tileTarget(problem_.mask, mask, tile, maskBuffer);
       if (problem_.hasQuotient())
         run.newQuotient = tileTarget(problem_.quotient, quotient, tile, quotientBuffer);
-      Element* result = resultTarget(destination, operands.destination, tile, xBuffer, false);
-      run.isStreamed = result != xBuffer && isStreamed(destination);
+      Element* result = resultTarget(destination, operands.destination, tile, xBuffer.elements, false);
+      run.isStreamed = result != xBuffer.elements && isStreamed(destination);
       arithmeticValues(problem_, run, result);
       storeResult(destination, operands.destination, tile, result, false);
       if (problem_.hasMask()) storeTile(problem_.mask, mask, tile, run.newMask);
@@ -181,19 +194,27 @@ class GradientPlan : public Plan {
  protected:
   /// Room for a tile of every input.
   struct Buffers {
-    alignas(64) Element gradient[Tiling::capacity];
-    alignas(64) Element secondary[Tiling::capacity];
+    TileBuffer<Element> gradient;
+    TileBuffer<Element> secondary;
     alignas(64) float mask[Tiling::capacity];
     alignas(64) float quotient[Tiling::capacity];
   };
 
-  ArithmeticRun<Element> loadRun(const Operands& operands, const Tile& tile, Buffers& buffers) const {
+  /// @param isWhole a secondary operand that is the same pixel everywhere is repeated over the whole tile
+  ArithmeticRun<Element> loadRun(const Operands& operands, const Tile& tile, Buffers& buffers,
+                                 bool isWhole = false) const {
     const std::int64_t channels = problem_.gradient.channels;
     ArithmeticRun<Element> run;
     run.count = tile.elements();
-    run.gradient = loadOperand(problem_.gradient, operands.gradient, tile, channels, buffers.gradient);
-    if (problem_.needsSecondary())
-      run.secondary = loadOperand(secondary_, operands.secondary, tile, channels, buffers.secondary);
+    run.gradient =
+        loadOperand(problem_.gradient, operands.gradient, tile, channels, buffers.gradient.elements);
+    run.secondaryPeriod = run.count;
+    if (problem_.needsSecondary()) {
+      const Tile period = isWhole ? tile : onePeriod(secondary_, tile);
+      run.secondary =
+          loadOperand(secondary_, operands.secondary, period, channels, buffers.secondary.elements);
+      run.secondaryPeriod = period.elements();
+    }
     if (problem_.hasMask())
       run.mask = loadTile(problem_.mask, operands.saved + problem_.maskOffset, tile, buffers.mask);
     if (problem_.hasQuotient())
@@ -220,9 +241,9 @@ class ElementGradientPlan final : public GradientPlan<Element> {
     forEachTile(stream, Tiling(destination.pixels(), destination.channels), [&](const Tile& tile) {
       typename GradientPlan<Element>::Buffers buffers;
       ArithmeticRun<Element> run = this->loadRun(operands, tile, buffers);
-      Element* target =
-          resultTarget(destination, operands.destination, tile, buffers.gradient, operands.accumulate);
-      run.isStreamed = target != buffers.gradient && isStreamed(destination);
+      Element* target = resultTarget(destination, operands.destination, tile, buffers.gradient.elements,
+                                     operands.accumulate);
+      run.isStreamed = target != buffers.gradient.elements && isStreamed(destination);
       arithmeticGradients(this->problem(), run, target);
       storeResult(destination, operands.destination, tile, target, operands.accumulate);
     });
@@ -318,7 +339,7 @@ class SumPlan final : public GradientPlan<Element> {
       double* target =
           sums + (sumsX_ ? 0 : tile.firstPixel * channels) + (sumsChannels_ ? 0 : tile.firstChannel);
       tile.firstPixel += firstPixel;
-      const ArithmeticRun<Element> run = this->loadRun(operands, tile, buffers);
+      const ArithmeticRun<Element> run = this->loadRun(operands, tile, buffers, true);
       if (sumsX_ && !sumsChannels_) {
         sumArithmeticGradients(this->problem(), run, tile.channels, values);
         tile.pixels = 1;

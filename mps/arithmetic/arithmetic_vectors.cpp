@@ -1,11 +1,13 @@
 #include "mps/arithmetic/arithmetic_vectors.hpp"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "mps/core/highway_targets.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "mps/arithmetic/arithmetic_vectors.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -43,6 +45,17 @@ HWY_INLINE void put(FirstLanes lanes, FloatVector value, const ArithmeticRun<Ele
   store(lanes, value, to);
 }
 
+/// Calls body(i, k, lanes) for whole vectors and a rest: element i of the run belongs to element k of the secondary
+/// operand.
+template <class Element, class Body>
+HWY_INLINE void forPeriods(const ArithmeticRun<Element>& run, Body&& body) {
+  const auto count = static_cast<std::size_t>(run.count);
+  const auto period = static_cast<std::size_t>(run.secondaryPeriod);
+  for (std::size_t first = 0; first < count; first += period)
+    forVectors(Floats(), std::min(period, count - first),
+               [&](std::size_t k, auto lanes) { body(first + k, k, lanes); });
+}
+
 /// The operation without bias and limits, of scaled operands.
 template <ArithmeticOperation operation>
 HWY_INLINE FloatVector combine(FloatVector x, FloatVector y) {
@@ -61,9 +74,9 @@ HWY_INLINE void computeValues(const ArithmeticProblem& problem, ArithmeticRun<El
   const auto minimum = hn::Set(d, problem.minimumValue);
   const auto lowest = hn::Set(d, problem.lowest());
   const auto maximum = hn::Set(d, problem.maximumValue);
-  forVectors(d, static_cast<std::size_t>(run.count), [&](std::size_t i, auto lanes) {
+  forPeriods(run, [&](std::size_t i, std::size_t k, auto lanes) {
     const auto x = load(lanes, run.primary + i);
-    const auto y = load(lanes, run.secondary + i);
+    const auto y = load(lanes, run.secondary + k);
     const auto r = hn::Add(combine<operation>(hn::Mul(a, x), hn::Mul(b, y)), bias);
     if (run.newMask != nullptr) {
       const auto inside = hn::And(hn::Gt(r, minimum), hn::Lt(r, maximum));
@@ -92,9 +105,9 @@ template <ArithmeticOperation operation, class Element>
 HWY_INLINE void compareValues(const ArithmeticProblem& problem, ArithmeticRun<Element> run, Element* result) {
   const Floats d;
   const auto threshold = hn::Set(d, problem.threshold);
-  forVectors(d, static_cast<std::size_t>(run.count), [&](std::size_t i, auto lanes) {
+  forPeriods(run, [&](std::size_t i, std::size_t k, auto lanes) {
     const auto holds =
-        compare<operation>(load(lanes, run.primary + i), load(lanes, run.secondary + i), threshold);
+        compare<operation>(load(lanes, run.primary + i), load(lanes, run.secondary + k), threshold);
     put(lanes, hn::IfThenElseZero(holds, hn::Set(d, 1.0F)), run, result + i);
   });
 }
@@ -135,7 +148,7 @@ void valuesFloat16(const ArithmeticProblem& problem, const ArithmeticRun<Float16
 
 enum class GradientFormula { Scale, Multiply, Divide, DivideSecondary };
 
-/// The value of one vector of elements of the result.
+/// The value of one vector of elements of the result, of which the secondary operand begins at k.
 template <GradientFormula formula, class Element>
 class GradientValue {
  public:
@@ -145,10 +158,10 @@ class GradientValue {
         b_(hn::Set(Floats(), problem.secondaryScale)) {}
 
   template <class Lanes>
-  HWY_INLINE FloatVector operator()(std::size_t i, Lanes lanes) const {
+  HWY_INLINE FloatVector operator()(std::size_t i, std::size_t k, Lanes lanes) const {
     auto value = hn::Mul(a_, load(lanes, run_.gradient + i));
     if constexpr (formula != GradientFormula::Scale) {
-      const auto z = hn::Mul(b_, load(lanes, run_.secondary + i));
+      const auto z = hn::Mul(b_, load(lanes, run_.secondary + k));
       value = formula == GradientFormula::Multiply ? hn::Mul(value, z) : hn::Div(value, z);
     }
     if constexpr (formula == GradientFormula::DivideSecondary)
@@ -156,6 +169,17 @@ class GradientValue {
     if (run_.mask != nullptr)
       value = hn::IfThenElseZero(hn::Ne(load(lanes, run_.mask + i), hn::Zero(Floats())), value);
     return value;
+  }
+  /// The same where the secondary operand has a place for each element.
+  template <class Lanes>
+  HWY_INLINE FloatVector operator()(std::size_t i, Lanes lanes) const {
+    return (*this)(i, i, lanes);
+  }
+  /// Asks for what the vector at i is computed from.
+  HWY_INLINE void prefetch(std::size_t i) const {
+    hwy::Prefetch(run_.gradient + i);
+    if constexpr (formula == GradientFormula::Multiply) hwy::Prefetch(run_.secondary + i);
+    if constexpr (formula == GradientFormula::DivideSecondary) hwy::Prefetch(run_.quotient + i);
   }
 
  private:
@@ -187,8 +211,9 @@ template <class Element, class Result>
 HWY_INLINE void computeGradients(const ArithmeticProblem& problem, const ArithmeticRun<Element>& run,
                                  Result* result) {
   withGradientValue(problem, run, [&](const auto& value) {
-    forVectors(Floats(), static_cast<std::size_t>(run.count),
-               [&](std::size_t i, auto lanes) { put(lanes, value(i, lanes), run, result + i); });
+    forPeriods(run, [&](std::size_t i, std::size_t k, auto lanes) {
+      put(lanes, value(i, k, lanes), run, result + i);
+    });
   });
 }
 
@@ -215,29 +240,43 @@ void sumPixels(float* values, std::int64_t pixels, std::int64_t channels) {
   }
 }
 
-/// With many channels, pixel after pixel is added to the first ones, which reads memory in order.
-template <class Value>
-HWY_INLINE void sumManyChannels(const Value& value, std::int64_t pixels, std::int64_t channels,
-                                float* result) {
-  const auto count = static_cast<std::size_t>(channels);
+/// result[c] = sum over the pixels, for so many vectors of channels from c on.
+template <std::size_t vectors, class Value, class Lanes>
+HWY_INLINE void sumStrip(const Value& value, std::size_t pixels, std::size_t channels, std::size_t c,
+                         Lanes lanes, float* result) {
+  const std::size_t step = hn::Lanes(Floats());
+  const std::size_t end = pixels * channels;
   const bool isOdd = pixels % 2 != 0;
-  forVectors(Floats(), count, [&](std::size_t c, auto lanes) {
-    store(lanes, isOdd ? value(c, lanes) : hn::Zero(Floats()), result + c);
-  });
-  for (auto pixel = static_cast<std::size_t>(isOdd ? 1 : 0); pixel < static_cast<std::size_t>(pixels);
-       pixel += 2)
-    forVectors(Floats(), count, [&](std::size_t c, auto lanes) {
-      const std::size_t i = pixel * count + c;
-      const auto pair = hn::Add(value(i, lanes), value(i + count, lanes));
-      store(lanes, hn::Add(load(lanes, result + c), pair), result + c);
-    });
+  FloatVector sums[vectors];
+  for (std::size_t v = 0; v < vectors; ++v) sums[v] = isOdd ? value(c + v * step, lanes) : hn::Zero(Floats());
+  for (std::size_t i = (isOdd ? channels : 0) + c; i < end; i += 2 * channels) {
+    for (std::size_t v = 0; v < vectors; ++v) {
+      const std::size_t first = i + v * step;
+      const std::size_t second = first + channels;
+      value.prefetch(first + end);
+      value.prefetch(second + end);
+      sums[v] = hn::Add(sums[v], hn::Add(value(first, lanes), value(second, lanes)));
+    }
+  }
+  for (std::size_t v = 0; v < vectors; ++v) store(lanes, sums[v], result + c + v * step);
+}
+
+/// With many channels, strips of them are summed in registers, while the next tile is asked for.
+template <class Value>
+HWY_INLINE void sumManyChannels(Value value, std::size_t pixels, std::size_t channels, float* result) {
+  constexpr std::size_t vectors = 4;
+  const std::size_t step = hn::Lanes(Floats());
+  std::size_t c = 0;
+  for (; c + vectors * step <= channels; c += vectors * step)
+    sumStrip<vectors>(value, pixels, channels, c, AllLanes{}, result);
+  forVectors(Floats(), channels - c,
+             [&](std::size_t i, auto lanes) { sumStrip<1>(value, pixels, channels, c + i, lanes, result); });
 }
 
 /// With few channels, eight parts of the run are added while they are computed, so that few values are
 /// stored.
 template <class Value>
-HWY_INLINE void sumFewChannels(const Value& value, std::int64_t pixels, std::int64_t channels,
-                               float* result) {
+HWY_INLINE void sumFewChannels(Value value, std::int64_t pixels, std::int64_t channels, float* result) {
   const auto part = static_cast<std::size_t>(pixels / 8 * channels);
   const auto rest = static_cast<std::size_t>(pixels % 8 * channels);
   forVectors(Floats(), part, [&](std::size_t i, auto lanes) {
@@ -260,7 +299,7 @@ HWY_INLINE void sumGradients(const ArithmeticProblem& problem, const ArithmeticR
     if (channels < fewChannels)
       sumFewChannels(value, pixels, channels, result);
     else
-      sumManyChannels(value, pixels, channels, result);
+      sumManyChannels(value, static_cast<std::size_t>(pixels), static_cast<std::size_t>(channels), result);
   });
 }
 

@@ -14,6 +14,8 @@ struct ArithmeticRun {
   std::int64_t count = 0;
   const Element* primary = nullptr;    ///< x
   const Element* secondary = nullptr;  ///< y or z
+  /// After so many elements the secondary operand begins anew: all, or a multiple of the lanes of every vector.
+  std::int64_t secondaryPeriod = 0;
   const Element* gradient = nullptr;
   const float* mask = nullptr;  ///< read by gradients; null for none
   const float* quotient = nullptr;

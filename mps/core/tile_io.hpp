@@ -44,6 +44,13 @@ class Tiling {
   std::int64_t count_;
 };
 
+/// Room for the elements of a tile. Nothing is set to 0, as an array of Float16 would be.
+template <class Element>
+union TileBuffer {
+  TileBuffer() {}  // NOLINT: a defaulted one would be deleted
+  alignas(64) Element elements[Tiling::capacity];
+};
+
 /// Converts the elements of a tile to float32, one pixel after the other, into `buffer`. Where they already
 /// lie in memory like that, nothing is copied and their address is returned, else `buffer`.
 const float* loadTile(const TensorShape& shape, const std::byte* memory, const Tile& tile, float* buffer);
