@@ -154,10 +154,9 @@ void NNConcatenation::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& comm
     begins.push_back(begins[i] + aligned(channels[i]));
   }
 
-  // On a GPU two at once, where the first one has no padding: by themselves they would write parts of lines of memory.
-  const bool joinsPairs = device()->kind() == mtl::DeviceKind::CUDA;
+  // Two at once, where the first one has no padding: by themselves they would write parts of lines of memory.
   for (std::size_t i = 0, end = 0; i < sources.size(); i = end) {
-    const bool isPair = joinsPairs && i + 1 < sources.size() && aligned(channels[i]) == channels[i];
+    const bool isPair = i + 1 < sources.size() && aligned(channels[i]) == channels[i];
     end = i + (isPair ? 2 : 1);
     BatchOperand part = destination;
     part.selectChannels(asSigned(begins[i]), asSigned(begins[end] - begins[i]));

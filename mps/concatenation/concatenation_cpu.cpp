@@ -54,13 +54,13 @@ class SourceRows {
   PixelCopy copy_;
 };
 
-/// Calls copyRow(row) for all rows of a destination.
-template <class CopyRow>
-void forRows(mtl::Stream& stream, const TensorShape& shape, bool pastCaches, CopyRow&& copyRow) {
+/// Calls copyRows(begin, end) for all rows of a destination.
+template <class CopyRows>
+void forRows(mtl::Stream& stream, const TensorShape& shape, bool pastCaches, CopyRows&& copyRows) {
   const std::int64_t rowElements = std::max<std::int64_t>(1, shape.width * shape.channels);
   mtl::cpu::asCpu(stream).parallelFor(shape.images * shape.height, kGrain / rowElements + 1,
                                       [&](std::int64_t begin, std::int64_t end) {
-                                        for (std::int64_t row = begin; row < end; ++row) copyRow(row);
+                                        copyRows(begin, end);
                                         if (pastCaches) finishStreaming();
                                       });
 }
@@ -73,9 +73,10 @@ class RowPlan final : public Plan {
     const bool isForward = problem_.direction == ConcatenationDirection::Forward;
     const std::byte* const input = isForward ? operands.source : operands.gradient;
     const PixelCopy copy = rows_.copyFor(operands);
-    forRows(stream, problem_.destination, copy.pastCaches, [&](std::int64_t row) {
-      copyPixels(copy, rows_.inputRow(input, row), rows_.destinationRow(operands.destination, row),
-                 problem_.destination.width);
+    forRows(stream, problem_.destination, copy.pastCaches, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row)
+        copyPixels(copy, rows_.inputRow(input, row), rows_.destinationRow(operands.destination, row),
+                   problem_.destination.width);
     });
   }
 
@@ -89,7 +90,7 @@ class RowPlan final : public Plan {
   SourceRows rows_;
 };
 
-/// Two sources, row by row: their pixels share lines of the cache.
+/// Two sources, row by row, or all adjacent ones at once: their pixels share lines of the cache.
 class PairPlan final : public Plan {
  public:
   explicit PairPlan(const ConcatenationProblem& problem)
@@ -98,10 +99,14 @@ class PairPlan final : public Plan {
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const PixelCopy first = first_.copyFor(operands);
     const PixelCopy second = second_.copyFor(operands);
-    forRows(stream, problem_.destination, first.pastCaches, [&](std::int64_t row) {
-      copyPixelPairs(first, first_.inputRow(operands.source, row), second,
-                     second_.inputRow(operands.secondary, row),
-                     first_.destinationRow(operands.destination, row), problem_.destination.width);
+    const bool isDense =
+        problem_.input.isDense() && problem_.second.isDense() && problem_.destination.isDense();
+    forRows(stream, problem_.destination, first.pastCaches, [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t rows = isDense ? end - begin : 1;
+      for (std::int64_t row = begin; row < end; row += rows)
+        copyPixelPairs(first, first_.inputRow(operands.source, row), second,
+                       second_.inputRow(operands.secondary, row),
+                       first_.destinationRow(operands.destination, row), rows * problem_.destination.width);
     });
   }
 

@@ -66,6 +66,27 @@ TEST_P(ConcatenationPlan, Accumulates) {
     }
 }
 
+/// Runs a plan of two sources, which begin at that element of their memory, against the reference.
+void expectJoins(const Plan& plan, const ConcatenationProblem& problem, std::size_t firstElement, int threads,
+                 const std::shared_ptr<mtl::Device>& device = testDevice()) {
+  TestTensor input(device, problem.input, firstElement);
+  TestTensor second(device, problem.second, firstElement);
+  TestTensor destination(device, problem.destination, firstElement);
+  input.write(makeValues(problem.input.elements(), Values::Integers, problem.input.format, kSeed));
+  second.write(makeValues(problem.second.elements(), Values::Integers, problem.second.format, kSeed + 1));
+  Operands operands;
+  operands.source = input.address();
+  operands.secondary = second.address();
+  operands.destination = destination.address();
+  runPlan(plan, operands, device, threads);
+  EXPECT_TRUE(input.isUnchanged() && second.isUnchanged());
+  EXPECT_TRUE(destination.surroundingsIntact());
+  const ReferenceTensor behind = second.reference();
+  const Comparison comparison = compare(concatenationReference(problem, input.reference(), &behind),
+                                        destination.read(), problem.destination.format, Tier::Exact);
+  EXPECT_TRUE(comparison.passed()) << comparison.report;
+}
+
 /// Two sources side by side, of the destination's format and of another one, with zeros behind them.
 TEST_P(ConcatenationPlan, TakesTwoSources) {
   const WithTarget target(GetParam());
@@ -79,24 +100,8 @@ TEST_P(ConcatenationPlan, TakesTwoSources) {
       SCOPED_TRACE(problem.describe());
       const auto plan = planOf(GetParam(), problem);
       ASSERT_TRUE(plan);
-      for (const std::size_t firstElement : {0U, 3U}) {
-        TestTensor input(device, problem.input, firstElement);
-        TestTensor second(device, problem.second, firstElement);
-        TestTensor destination(device, problem.destination, firstElement);
-        input.write(makeValues(problem.input.elements(), Values::Integers, Float16, kSeed));
-        second.write(makeValues(problem.second.elements(), Values::Integers, format, kSeed + 1));
-        Operands operands;
-        operands.source = input.address();
-        operands.secondary = second.address();
-        operands.destination = destination.address();
-        runPlan(*plan, operands, device, kThreads);
-        EXPECT_TRUE(input.isUnchanged() && second.isUnchanged());
-        EXPECT_TRUE(destination.surroundingsIntact());
-        const ReferenceTensor behind = second.reference();
-        const Comparison comparison = compare(concatenationReference(problem, input.reference(), &behind),
-                                              destination.read(), Float16, Tier::Exact);
-        EXPECT_TRUE(comparison.passed()) << comparison.report;
-      }
+      for (const std::size_t firstElement : {0U, 3U})
+        expectJoins(*plan, problem, firstElement, kThreads, device);
     }
 }
 
@@ -143,6 +148,29 @@ TEST(ConcatenationPlanSize, PastTheCaches) {
       EXPECT_TRUE(comparison.passed()) << comparison.report;
     }
   }
+}
+
+/// Short parts of pixels, in the caches and past them, from adjacent rows and from those of a wider image.
+TEST(ConcatenationPlanSize, ShortPartsOfTwoSources) {
+  for (const std::int64_t channels : {3, 12, 16})
+    for (const auto format : {Float32, Float16})
+      for (const bool hasGaps : {false, true}) {
+        const ConcatenationCase first{
+            .name = "ShortParts", .images = 3, .height = 12, .width = 11, .channels = channels, .zeros = 12};
+        ConcatenationProblem problem = first.forward(format, format);
+        problem.second = TensorShape::dense(3, 12, 11, 12, format);
+        if (hasGaps) {
+          problem.second.rowStride += problem.second.pixelStride;
+          problem.second.imageStride += problem.second.height * problem.second.pixelStride;
+        }
+        SCOPED_TRACE(problem.describe());
+        for (const std::int64_t cached : {std::int64_t{0}, std::int64_t{1} << 30U}) {
+          const StreamedFrom streamed(cached);
+          const auto plan = preparePlan(concatenationImplementationsCpu(), problem).plan;
+          for (const std::size_t firstElement : {0U, 3U})
+            for (const int threads : {1, 7}) expectJoins(*plan, problem, firstElement, threads);
+        }
+      }
 }
 
 // Can these tests fail? -----------------------------------------------------------------------------------------------

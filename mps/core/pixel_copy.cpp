@@ -38,7 +38,8 @@ void copyBytes(const std::uint8_t* from, std::uint8_t* to, std::size_t bytes) {
 }
 
 constexpr std::size_t kCacheLine = 64;
-constexpr std::int64_t kRounding = 32;  ///< bytes of what copies short pixels
+constexpr std::int64_t kRounding = 32;      ///< bytes of what copies short pixels
+constexpr std::int64_t kLongestPair = 128;  ///< bytes of a pixel whose two parts are joined
 
 /// Bytes in whole cache lines go past the caches.
 void streamBytes(const std::uint8_t* from, std::uint8_t* to, std::size_t bytes) {
@@ -185,6 +186,36 @@ void copyPixelRuns(const PixelCopy& copy, const std::byte* input, std::byte* des
   }
 }
 
+/// A run of short parts of pixels for copyRoundedUp().
+struct ShortParts {
+  const std::uint8_t* from;
+  std::int64_t stride;
+  std::int64_t bytes;
+};
+
+/// Pixels of two short parts, without gaps behind each other.
+HWY_INLINE void joinShortParts(const ShortParts& first, const ShortParts& second, std::int64_t begin,
+                               std::int64_t count, std::uint8_t* to) {
+  for (std::int64_t pixel = begin; pixel < begin + count; ++pixel) {
+    copyRoundedUp(first.from + pixel * first.stride, to, first.bytes);
+    copyRoundedUp(second.from + pixel * second.stride, to + first.bytes, second.bytes);
+    to += first.bytes + second.bytes;
+  }
+}
+
+/// The same past the caches: a stage makes whole lines of the parts.
+void streamShortParts(const ShortParts& first, const ShortParts& second, std::int64_t count,
+                      std::uint8_t* to) {
+  constexpr std::int64_t stagePixels = 64;
+  alignas(64) std::uint8_t stage[stagePixels * kLongestPair + kRounding];
+  const std::int64_t stride = first.bytes + second.bytes;
+  for (std::int64_t begin = 0; begin < count; begin += stagePixels) {
+    const std::int64_t pixels = std::min(stagePixels, count - begin);
+    joinShortParts(first, second, begin, pixels, stage);
+    streamBytes(stage, to + begin * stride, static_cast<std::size_t>(pixels * stride));
+  }
+}
+
 /// Pixels of two parts side by side. A part's vectors reach into the next one, which is written after them.
 void copyPairRuns(const PixelCopy& first, const std::byte* firstInput, const PixelCopy& second,
                   const std::byte* secondInput, std::byte* destination, std::int64_t count) {
@@ -199,15 +230,15 @@ void copyPairRuns(const PixelCopy& first, const std::byte* firstInput, const Pix
   const std::int64_t secondStride = second.inputStride * element;
   const std::int64_t least = std::min({firstStride, secondStride, firstBytes, secondBytes});
   const bool areShort = isCopied(first) && isCopied(second) && firstBytes + secondBytes == stride &&
-                        stride <= 2 * std::int64_t{kCacheLine} && least > 0;
+                        stride <= kLongestPair && least > 0;
   const std::int64_t copied = areShort ? roundedUp(std::max(firstBytes, secondBytes), least, count) : 0;
-  const auto* const a = reinterpret_cast<const std::uint8_t*>(firstInput);
-  const auto* const b = reinterpret_cast<const std::uint8_t*>(secondInput);
+  const ShortParts a{reinterpret_cast<const std::uint8_t*>(firstInput), firstStride, firstBytes};
+  const ShortParts b{reinterpret_cast<const std::uint8_t*>(secondInput), secondStride, secondBytes};
   auto* const to = reinterpret_cast<std::uint8_t*>(destination);
-  for (std::int64_t pixel = 0; pixel < copied; ++pixel) {
-    copyRoundedUp(a + pixel * firstStride, to + pixel * stride, firstBytes);
-    copyRoundedUp(b + pixel * secondStride, to + pixel * stride + firstBytes, secondBytes);
-  }
+  if (first.pastCaches)
+    streamShortParts(a, b, copied, to);
+  else
+    joinShortParts(a, b, 0, copied, to);
   destination += copied * stride;
   copyPixelRuns(first, firstInput + copied * firstStride, destination, count - copied);
   copyPixelRuns(second, secondInput + copied * secondStride, destination + firstBytes, count - copied);
