@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
 #include "mps/core/float_run.hpp"
 #include "mps/core/vector_io-inl.hpp"
@@ -21,6 +23,17 @@ HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
+
+/// Calls body(0), body(1), ... with numbers of the type of `count` that the compiler knows, so that vectors stay in
+/// registers.
+template <auto count, class Body>
+HWY_INLINE void unrolled(Body&& body) {
+  using Number = decltype(count);
+  [&]<Number... i>(std::integer_sequence<Number, i...>) HWY_ATTR __attribute__((always_inline)) {
+    (body(std::integral_constant<Number, i>()), ...);
+  }
+  (std::make_integer_sequence<Number, count>());
+}
 
 /// Loads and stores whole vectors.
 struct AllLanes {

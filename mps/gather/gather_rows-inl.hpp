@@ -16,22 +16,13 @@
 #include <utility>
 
 #include "mps/core/streamed_stores.hpp"
-#include "mps/core/vector_io-inl.hpp"
+#include "mps/core/vector_runs-inl.hpp"
 #include "mps/gather/gather_sums.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
-
-/// Calls body(0), body(1), ... with numbers that the compiler knows, so that vectors stay in registers.
-template <std::int64_t count, class Body>
-HWY_INLINE void unrolled(Body&& body) {
-  [&]<std::int64_t... i>(std::integer_sequence<std::int64_t, i...>) HWY_ATTR __attribute__((always_inline)) {
-    (body(std::integral_constant<std::int64_t, i>()), ...);
-  }
-  (std::make_integer_sequence<std::int64_t, count>());
-}
 
 /// Writes two vectors, past the caches if that is asked for: of float16 together they are a line of a cache.
 template <class D, class V = hn::Vec<D>>

@@ -8,6 +8,7 @@
 #define UNMETAL_MPS_REDUCTION_REDUCTION_VECTORS_INL_HPP
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -26,6 +27,13 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// Vectors that are reduced beside each other in registers.
 constexpr std::size_t kBlock = 4;
 
+/// Asks for what lies behind a vector that is read now: two cores do not foresee enough to read as fast as memory gives.
+template <class T>
+HWY_INLINE void prefetch(const T* from) {
+  constexpr std::size_t distance = 4096;
+  hwy::Prefetch(from + distance / sizeof(T));
+}
+
 /// How the operation takes two values together: a sum, or an extremum through which NaN goes.
 struct TakeSum {
   template <class D, class V = hn::Vec<D>>
@@ -43,6 +51,15 @@ struct TakeExtremum {
   template <class D, class V = hn::Vec<D>>
   HWY_INLINE hn::Mask<D> isBetter(D, V value, V best) const {
     return hn::AndNot(isMin ? hn::Ge(value, best) : hn::Le(value, best), hn::Eq(best, best));
+  }
+  /// The same of two that are no NaN, in fewer steps.
+  template <class D, class V = hn::Vec<D>>
+  HWY_INLINE hn::Mask<D> isBetterNumber(D, V value, V best) const {
+    return isMin ? hn::Lt(value, best) : hn::Gt(value, best);
+  }
+  template <class D, class V = hn::Vec<D>>
+  HWY_INLINE V takeNumber(D, V value, V best) const {
+    return isMin ? hn::Min(value, best) : hn::Max(value, best);
   }
 };
 
@@ -107,46 +124,131 @@ HWY_INLINE void forBlocks(std::size_t channels, Body&& body) {
   });
 }
 
+/// The pixels of a block of channels, taken together.
+template <class Take, class T, class Vectors, class Lanes>
+HWY_INLINE void reduceBlock(Take take, const PixelGrid& grid, const T* first, Vectors vectors, Lanes lanes,
+                            float* results) {
+  const hn::ScalableTag<float> d;
+  const std::size_t step = hn::Lanes(d);
+  hn::Vec<decltype(d)> taken[vectors()];
+  unrolled<vectors()>([&](auto k) HWY_ATTR
+                      __attribute__((always_inline)) { taken[k] = loadLanes(d, lanes, first + k * step); });
+  grid.forEach(first, [&](std::int32_t i, const T* pixel) {
+    unrolled<vectors()>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
+      prefetch(pixel + k * step);
+      if (i > 0) taken[k] = take(d, taken[k], loadLanes(d, lanes, pixel + k * step));
+    });
+  });
+  unrolled<vectors()>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
+    storeLanes(d, lanes, taken[k], results + k * step, false);
+  });
+}
+
+/// The same of an extremum where no value is NaN; returns whether that is so.
+template <class Take, class T, class Vectors, class Lanes>
+HWY_INLINE bool reduceNumbers(Take take, const PixelGrid& grid, const T* first, Vectors vectors, Lanes lanes,
+                              float* results) {
+  const hn::ScalableTag<float> d;
+  const std::size_t step = hn::Lanes(d);
+  hn::Vec<decltype(d)> taken[vectors()];
+  hn::Mask<decltype(d)> isNaN[vectors()];
+  unrolled<vectors()>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
+    taken[k] = loadLanes(d, lanes, first + k * step);
+    isNaN[k] = hn::IsNaN(taken[k]);
+  });
+  grid.forEach(first, [&](std::int32_t, const T* pixel) {
+    unrolled<vectors()>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
+      prefetch(pixel + k * step);
+      const auto value = loadLanes(d, lanes, pixel + k * step);
+      isNaN[k] = hn::Or(isNaN[k], hn::IsNaN(value));
+      taken[k] = take.takeNumber(d, value, taken[k]);
+    });
+  });
+  auto isAnyNaN = isNaN[0];
+  unrolled<vectors()>([&](auto k) HWY_ATTR
+                      __attribute__((always_inline)) { isAnyNaN = hn::Or(isAnyNaN, isNaN[k]); });
+  unrolled<vectors()>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
+    storeLanes(d, lanes, taken[k], results + k * step, false);
+  });
+  return hn::AllFalse(d, isAnyNaN);
+}
+
 /// results[c] = the operation over channel c of all pixels.
 template <class Take, class T>
 void reducePixels(Take take, const PixelGrid& grid, const T* first, std::size_t channels, float* results) {
-  const hn::ScalableTag<float> d;
-  const std::size_t step = hn::Lanes(d);
   forBlocks(channels, [&](std::size_t c, auto vectors, auto lanes) {
-    hn::Vec<decltype(d)> taken[vectors()];
-    for (std::size_t k = 0; k < vectors(); ++k) taken[k] = loadLanes(d, lanes, first + c + k * step);
-    grid.forEach(first + c, [&](std::int32_t i, const T* pixel) {
-      if (i == 0) return;
-      for (std::size_t k = 0; k < vectors(); ++k)
-        taken[k] = take(d, taken[k], loadLanes(d, lanes, pixel + k * step));
-    });
-    for (std::size_t k = 0; k < vectors(); ++k) storeLanes(d, lanes, taken[k], results + c + k * step, false);
+    if constexpr (!std::is_same_v<Take, TakeSum>)
+      if (reduceNumbers(take, grid, first + c, vectors, lanes, results + c)) return;
+    reduceBlock(take, grid, first + c, vectors, lanes, results + c);
   });
+}
+
+/// The pixels where a block of channels has its extrema.
+template <class Take, class T, class Vectors, class Lanes>
+HWY_INLINE void findInBlock(Take take, const PixelGrid& grid, const T* first, Vectors vectors, Lanes lanes,
+                            std::int32_t* numbers) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  const std::size_t step = hn::Lanes(d);
+  hn::Vec<decltype(d)> best[vectors()];
+  hn::Vec<decltype(di)> number[vectors()];
+  unrolled<vectors()>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
+    best[k] = loadLanes(d, lanes, first + k * step);
+    number[k] = hn::Zero(di);
+  });
+  grid.forEach(first, [&](std::int32_t i, const T* pixel) {
+    unrolled<vectors()>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
+      const auto value = loadLanes(d, lanes, pixel + k * step);
+      const auto isBetter = take.isBetter(d, value, best[k]);
+      best[k] = hn::IfThenElse(isBetter, value, best[k]);
+      number[k] = hn::IfThenElse(hn::RebindMask(di, isBetter), hn::Set(di, i), number[k]);
+    });
+  });
+  unrolled<vectors()>([&](auto k) HWY_ATTR
+                      __attribute__((always_inline)) { hn::StoreU(number[k], di, numbers + k * step); });
+}
+
+/// The same where no value is NaN; returns whether that is so.
+template <class Take, class T, class Vectors, class Lanes>
+HWY_INLINE bool findNumbersInBlock(Take take, const PixelGrid& grid, const T* first, Vectors vectors,
+                                   Lanes lanes, std::int32_t* numbers) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  const std::size_t step = hn::Lanes(d);
+  hn::Vec<decltype(d)> best[vectors()];
+  hn::Vec<decltype(di)> number[vectors()];
+  hn::Mask<decltype(d)> isNaN[vectors()];
+  unrolled<vectors()>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
+    best[k] = loadLanes(d, lanes, first + k * step);
+    number[k] = hn::Zero(di);
+    isNaN[k] = hn::IsNaN(best[k]);
+  });
+  grid.forEach(first, [&](std::int32_t i, const T* pixel) {
+    const auto place = hn::Set(di, i);
+    unrolled<vectors()>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
+      prefetch(pixel + k * step);
+      const auto value = loadLanes(d, lanes, pixel + k * step);
+      const auto isBetter = take.isBetterNumber(d, value, best[k]);
+      isNaN[k] = hn::Or(isNaN[k], hn::IsNaN(value));
+      best[k] = take.takeNumber(d, value, best[k]);
+      number[k] = hn::IfThenElse(hn::RebindMask(di, isBetter), place, number[k]);
+    });
+  });
+  auto isAnyNaN = isNaN[0];
+  unrolled<vectors()>([&](auto k) HWY_ATTR
+                      __attribute__((always_inline)) { isAnyNaN = hn::Or(isAnyNaN, isNaN[k]); });
+  unrolled<vectors()>([&](auto k) HWY_ATTR
+                      __attribute__((always_inline)) { hn::StoreU(number[k], di, numbers + k * step); });
+  return hn::AllFalse(d, isAnyNaN);
 }
 
 /// numbers[c] = the pixel where channel c has its extremum, the first one of equals.
 template <class Take, class T>
 void findPixels(Take take, const PixelGrid& grid, const T* first, std::size_t channels,
                 std::int32_t* numbers) {
-  const hn::ScalableTag<float> d;
-  const hn::RebindToSigned<decltype(d)> di;
-  const std::size_t step = hn::Lanes(d);
   forBlocks(channels, [&](std::size_t c, auto vectors, auto lanes) {
-    hn::Vec<decltype(d)> best[vectors()];
-    hn::Vec<decltype(di)> number[vectors()];
-    for (std::size_t k = 0; k < vectors(); ++k) {
-      best[k] = loadLanes(d, lanes, first + c + k * step);
-      number[k] = hn::Zero(di);
-    }
-    grid.forEach(first + c, [&](std::int32_t i, const T* pixel) {
-      for (std::size_t k = 0; k < vectors(); ++k) {
-        const auto value = loadLanes(d, lanes, pixel + k * step);
-        const auto isBetter = take.isBetter(d, value, best[k]);
-        best[k] = hn::IfThenElse(isBetter, value, best[k]);
-        number[k] = hn::IfThenElse(hn::RebindMask(di, isBetter), hn::Set(di, i), number[k]);
-      }
-    });
-    for (std::size_t k = 0; k < vectors(); ++k) hn::StoreU(number[k], di, numbers + c + k * step);
+    if (!findNumbersInBlock(take, grid, first + c, vectors, lanes, numbers + c))
+      findInBlock(take, grid, first + c, vectors, lanes, numbers + c);
   });
 }
 
@@ -160,16 +262,16 @@ void scatterToPixels(const PixelGrid& grid, const std::int32_t* numbers, const f
   forBlocks(channels, [&](std::size_t c, auto vectors, auto lanes) {
     hn::Vec<decltype(d)> value[vectors()];
     hn::Vec<decltype(di)> number[vectors()];
-    for (std::size_t k = 0; k < vectors(); ++k) {
+    unrolled<vectors()>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
       value[k] = hn::LoadU(d, values + c + k * step);
       number[k] = hn::LoadU(di, numbers + c + k * step);
-    }
+    });
     grid.forEach(first + c, [&](std::int32_t i, T* pixel) {
-      for (std::size_t k = 0; k < vectors(); ++k) {
+      unrolled<vectors()>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
         auto result = hn::IfThenElseZero(hn::RebindMask(d, hn::Eq(number[k], hn::Set(di, i))), value[k]);
         if (accumulate) result = hn::Add(result, loadLanes(d, lanes, pixel + k * step));
         storeLanes(d, lanes, result, pixel + k * step, streams);
-      }
+      });
     });
   });
 }
@@ -182,13 +284,14 @@ void copyToPixels(const PixelGrid& grid, const float* values, std::size_t channe
   const std::size_t step = hn::Lanes(d);
   forBlocks(channels, [&](std::size_t c, auto vectors, auto lanes) {
     hn::Vec<decltype(d)> value[vectors()];
-    for (std::size_t k = 0; k < vectors(); ++k) value[k] = hn::LoadU(d, values + c + k * step);
+    unrolled<vectors()>([&](auto k) HWY_ATTR
+                        __attribute__((always_inline)) { value[k] = hn::LoadU(d, values + c + k * step); });
     grid.forEach(first + c, [&](std::int32_t, T* pixel) {
-      for (std::size_t k = 0; k < vectors(); ++k) {
+      unrolled<vectors()>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
         auto result = value[k];
         if (accumulate) result = hn::Add(result, loadLanes(d, lanes, pixel + k * step));
         storeLanes(d, lanes, result, pixel + k * step, streams);
-      }
+      });
     });
   });
 }
@@ -199,6 +302,7 @@ HWY_INLINE hn::Vec<hn::ScalableTag<float>> reduceChannels(Take take, const T* fr
   const hn::ScalableTag<float> d;
   constexpr bool sums = std::is_same_v<Take, TakeSum>;
   const std::size_t step = hn::Lanes(d);
+  for (std::size_t c = 0; c < channels; c += step) prefetch(from + c);
   auto taken = sums ? hn::Zero(d) : hn::Set(d, loadFloat(from));
   std::size_t c = 0;
   if (channels >= step) {
