@@ -191,12 +191,12 @@ void dataGradientRows(const NNNeuronDescriptor& descriptor, const ChannelRows& r
                       ConstFloatRun dy, const ChannelNumbers& numbers, double* sums, FloatRun dx) {
   const hn::ScalableTag<float> d;
   const std::size_t step = hn::Lanes(d);
-  withNeuron(descriptor, [&](auto neuron) {
+  const auto compute = [&](auto formats, auto neuron) HWY_ATTR __attribute__((always_inline)) {
     // Copies, which no store changes: they stay in registers.
     const ChannelNumbers own = numbers;
-    const ConstFloatRun values = x;
-    const ConstFloatRun gradients = dy;
-    const FloatRun results = dx;
+    const ConstFloatRun values = formats.of(x);
+    const ConstFloatRun gradients = formats.of(dy);
+    const FloatRun results = formats.of(dx);
     const std::size_t length = rows.length;
     const auto add = [&](std::size_t at, std::size_t i, auto lanes, auto& sum) HWY_ATTR
         __attribute__((always_inline)) {
@@ -206,7 +206,6 @@ void dataGradientRows(const NNNeuronDescriptor& descriptor, const ChannelRows& r
       lanes.store(d, hn::Mul(gradient, lanes.load(d, own.line.scale + i)), results + at);
       addWide(d, usedLanes(d, lanes, gradient), sum);
     };
-    constexpr std::size_t group = 8;  // rows whose sums stay in registers
     const auto addStrip = [&](std::size_t first, std::size_t i, std::size_t count, auto lanes) HWY_ATTR
         __attribute__((always_inline)) {
       double* const to = sums + i;
@@ -229,7 +228,14 @@ void dataGradientRows(const NNNeuronDescriptor& descriptor, const ChannelRows& r
       }
       storeWide(d, sum0, to);
     };
-    forStrips(d, rows, group, addStrip);
+    forStrips(d, rows, rowsTogether(rows), addStrip);
+  };
+  const bool areHalves = x.isHalf && dy.isHalf && dx.isHalf;
+  withNeuron(descriptor, [&](auto neuron) {
+    if (areHalves)
+      compute(KnownFormats<true>(), neuron);
+    else
+      compute(AnyFormats(), neuron);
   });
 }
 
@@ -559,7 +565,7 @@ class ElementPlan final : public ChannelPlan {
     if (hasNeuron())
       HWY_DYNAMIC_DISPATCH(neuronRows)(problem_.neuron, layout_.rowsOf(tile), x, numbers, target);
     else
-      HWY_DYNAMIC_DISPATCH(normalizeRows)(layout_.rowsOf(tile), x, numbers.line, target);
+      HWY_DYNAMIC_DISPATCH(normalizeRows)(layout_.rowsOf(tile), x, numbers.line, false, target);
   }
 
   void gradient(const Operands& operands, const ChannelNumbers& numbers, const Tile& tile,

@@ -55,11 +55,8 @@ HWY_INLINE void addChannelSums(D d, const ChannelRows& rows, const float* shifts
   const auto shiftAt = [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
     return shifts == nullptr ? hn::Zero(d) : hn::PromoteTo(d, lanes.load(df, shifts + i));
   };
-  // Two inputs in long rows come sooner row by row.
-  constexpr std::size_t longRow = 128;
-  const std::size_t group = rows.length < longRow || sizeof...(inputs) == 1 ? 8 : 1;
   forStrips(
-      d, rows, group,
+      d, rows, rowsTogether(rows),
       [&](std::size_t first, std::size_t i, std::size_t count, auto lanes) HWY_ATTR
       __attribute__((always_inline)) {
         double* const a = sums.first + i;
@@ -179,11 +176,11 @@ HWY_INLINE void withFormats(std::size_t halves, std::size_t runs, Body&& body) {
 }
 
 /// Calls body(element, lanes, numbers) for the vectors of all rows, a few of them down some rows together: their
-/// numbers, load(place in the row, lanes), stay in registers.
+/// numbers, load(place in the row, lanes), stay in registers. @param group rows of a group
 template <class D, class Load, class Body>
-HWY_INLINE void forNumberedVectors(D d, const ChannelRows& rows, Load&& load, Body&& body) {
+HWY_INLINE void forNumberedVectors(D d, const ChannelRows& rows, std::size_t group, Load&& load,
+                                   Body&& body) {
   const std::size_t step = hn::Lanes(d);
-  constexpr std::size_t group = 8;
   forStrips(
       d, rows, group,
       [&](std::size_t first, std::size_t i, std::size_t count, auto lanes) HWY_ATTR
@@ -218,15 +215,17 @@ HWY_INLINE LineVectors<D> lineVectors(D d, Lanes lanes, const ChannelLine& line,
   return {lanes.load(d, line.mean + i), lanes.load(d, line.scale + i), lanes.load(d, line.shift + i)};
 }
 
-/// y = (x - mean) scale + shift. y may be x.
-inline void normalizeRows(const ChannelRows& rows, ConstFloatRun x, const ChannelLine& line, FloatRun y) {
+/// y = (x - mean) scale + shift. y may be x. @param areNear whether x lies in a cache already
+inline void normalizeRows(const ChannelRows& rows, ConstFloatRun x, const ChannelLine& line, bool areNear,
+                          FloatRun y) {
   const hn::ScalableTag<float> d;
+  const std::size_t group = areNear ? kMostRowsTogether : rowsTogether(rows);
   withFormats(
       std::size_t{x.isHalf} + y.isHalf, 2, [&](auto formats) HWY_ATTR __attribute__((always_inline)) {
         const ConstFloatRun from = formats.of(x);
         const FloatRun to = formats.of(y);
         forNumberedVectors(
-            d, rows,
+            d, rows, group,
             [&](std::size_t i, auto lanes) HWY_ATTR
             __attribute__((always_inline)) { return lineVectors(d, lanes, line, i); },
             [&](std::size_t at, auto lanes, const auto& own) HWY_ATTR __attribute__((always_inline)) {

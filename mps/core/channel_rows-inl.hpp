@@ -35,6 +35,13 @@ HWY_INLINE V usedLanes(D d, FirstLanes lanes, V v) {
 /// Four vectors of a row: what sums over rows keep in registers from row to row.
 struct FourVectors {};
 
+constexpr std::size_t kMostRowsTogether = 8;
+/// Rows whose sums or numbers stay in registers where they come from memory, which gives long ones sooner one by one.
+HWY_INLINE std::size_t rowsTogether(const ChannelRows& rows) {
+  constexpr std::size_t longRow = 128;
+  return rows.length < longRow ? kMostRowsTogether : 1;
+}
+
 /// Calls body(first element, its place in the row, rows, lanes) for strips of a few vectors down a group of rows:
 /// FourVectors as far as they go, then single vectors with the lanes of forVectors(), those of a shorter last row at the end.
 /// @param group rows of a group

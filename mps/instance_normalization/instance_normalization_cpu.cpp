@@ -73,7 +73,7 @@ void imageGradientRows(const ChannelRows& rows, ConstFloatRun dy, ConstFloatRun 
         const ConstFloatRun gradient = formats.of(dy);
         const FloatRun to = formats.of(dx);
         forNumberedVectors(
-            d, rows,
+            d, rows, kMostRowsTogether,
             [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
               return ImageGradientVectors<decltype(d)>{
                   lanes.load(d, numbers.mean + i), lanes.load(d, numbers.gamma + i),
@@ -344,7 +344,7 @@ class ImagesPlan final : public Plan {
       const FloatRun target = runTarget(problem_.destination, operands.destination, tile, targetBuffer);
       HWY_DYNAMIC_DISPATCH(normalizeRows)
       (layout_.rowsOf(tile), loadRun(problem_.source, operands.source, tile, buffer),
-       {numbers.rows[0] + c, numbers.rows[1] + c, numbers.rows[2] + c}, target);
+       {numbers.rows[0] + c, numbers.rows[1] + c, numbers.rows[2] + c}, true, target);
       storeTile(problem_.destination, operands.destination, tile, target);
     });
   }
