@@ -47,8 +47,12 @@ HWY_INLINE void storePair(D d, V first, V second, Float16* to, bool pastCaches) 
   storeOrStream(d, second, to + hn::Lanes(d), pastCaches);
 }
 
-/// Vectors of a row that are summed together.
+/// Vectors of a row that are summed together: half of the registers.
+#if HWY_TARGET == HWY_AVX3
+constexpr std::int64_t kVectorsTogether = 16;
+#else
 constexpr std::int64_t kVectorsTogether = 8;
+#endif
 
 /// Adds some rows to `totals`, vector i of which is that of column i * Lanes.
 /// @param placesLeft of all rows, from `place` on: those that come kGatherRowsAhead later are asked for
@@ -103,6 +107,10 @@ HWY_INLINE void sumRow(const T* from, std::int64_t stride, const std::int64_t* p
     std::int64_t c = 0;
     for (; c + kVectorsTogether * step <= count; c += kVectorsTogether * step)
       addVectors(std::integral_constant<std::int64_t, kVectorsTogether>(), c);
+    if (constexpr std::int64_t some = kVectorsTogether / 2; c + some * step <= count) {
+      addVectors(std::integral_constant<std::int64_t, some>(), c);
+      c += some * step;
+    }
     for (; c + step <= count; c += step) addVectors(std::integral_constant<std::int64_t, 1>(), c);
     if (c < count) {
       const auto rest = static_cast<std::size_t>(count - c);
