@@ -2,6 +2,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <vector>
 
 #include "mps/core/pixel_copy.hpp"
@@ -138,12 +139,33 @@ class AxisMap {
   [[nodiscard]] std::int64_t before() const { return before_; }
   [[nodiscard]] bool isInside(std::int64_t result) const { return result >= begin_ && result < end_; }
 
+  struct Range {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    [[nodiscard]] bool isEmpty() const { return begin == end; }
+  };
+  /// The longest range of result indices that lie inside the source and read what no other one reads.
+  [[nodiscard]] Range soleReaders() const {
+    Range longest;
+    for (std::int64_t i = begin_; i < end_; ++i) {
+      const std::int64_t first = i;
+      while (i < end_ && readers(source(i)).size() == 1) ++i;
+      if (i - first > longest.end - longest.begin) longest = {first, i};
+    }
+    return longest;
+  }
+
  private:
   std::int64_t before_;
   std::int64_t begin_;
   std::int64_t end_;
   std::vector<std::int64_t> source_;
   std::vector<std::vector<std::int64_t>> readers_;
+};
+
+/// Sums that vectors reach without crossing lines of the cache.
+struct alignas(64) SumLine {
+  float values[16];
 };
 
 class AxesPlan final : public Plan {
@@ -155,6 +177,8 @@ class AxesPlan final : public Plan {
         c_(problem.channels, problem.edgeMode, problem.result().channels, problem.source().channels),
         readsOnce_(problem.edgeMode == ImageEdgeMode::Zero || problem.edgeMode == ImageEdgeMode::Constant),
         copiesChannels_(readsOnce_ || (c_.begin() == 0 && c_.end() == problem.result().channels)) {
+    if (copiesChannels_ && problem.result().channels == problem.source().channels)
+      soleColumns_ = x_.soleReaders();
     if (problem.direction == ReshapeDirection::Forward && readsOnce_) {
       outsidePixel_ = fillPixel(false);
       insidePixel_ = fillPixel(true);
@@ -170,7 +194,7 @@ class AxesPlan final : public Plan {
     const std::byte* const input = inputOf(problem_, operands);
     mtl::cpu::asCpu(stream).parallelFor(
         shape.images * shape.height, kGrain / rowElements + 1, [&](std::int64_t begin, std::int64_t end) {
-          std::vector<float> sums;
+          std::vector<SumLine> sums;
           for (std::int64_t row = begin; row < end; ++row) {
             const std::int64_t n = row / shape.height;
             const std::int64_t y = row % shape.height;
@@ -290,11 +314,70 @@ class AxesPlan final : public Plan {
                to + (firstX * shape.pixelStride + firstC) * element, countX);
   }
 
-  /// A row of the gradient where elements were read more than once: summed in float32, in the order of the result.
+  /// A row of the gradient where elements were read more than once: those are summed in float32, in the order of the
+  /// result.
   void sumRow(const std::byte* input, std::int64_t n, std::int64_t y, std::byte* to, bool accumulate,
-              bool streams, std::vector<float>& sums) const {
+              bool streams, std::vector<SumLine>& lines) const {
     const TensorShape& shape = problem_.destination;
-    sums.assign(static_cast<std::size_t>(shape.width * shape.channels), 0.0F);
+    const std::vector<std::int64_t>& rows = y_.readers(y);
+    const AxisMap::Range read = rows.empty() ? AxisMap::Range{} : soleColumns_;
+    const std::int64_t first = read.isEmpty() ? 0 : x_.source(read.begin);
+    const std::int64_t last = first + read.end - read.begin;
+    lines.resize(static_cast<std::size_t>(shape.width * shape.channels) / std::size(SumLine{}.values) + 1);
+    float* const sums = lines.front().values;
+    std::fill_n(sums, first * shape.channels, 0.0F);
+    std::fill(sums + last * shape.channels, sums + shape.width * shape.channels, 0.0F);
+    PixelCopy once = copyBetween(problem_.input, shape);
+    once.channels = shape.channels;
+    once.accumulate = accumulate;
+    once.pastCaches = streams;
+    PixelCopy store = once;
+    store.inputFormat = ImageFeatureChannelFormat::Float32;
+    store.inputStride = shape.channels;
+    const bool isSummed = rows.size() > 1;
+    for (const std::int64_t row : rows) {
+      const std::byte* const from = inputAt(input, n, row, 0, 0);
+      prefetchRow(from + problem_.input.rowStride * elementBytes(problem_.input));
+      addPixels(from, {0, read.begin}, sums);
+      if (isSummed)
+        sumOnce(inputAt(input, n, row, read.begin, 0), last - first, row == rows.front(),
+                sums + first * shape.channels);
+      addPixels(from, {read.end, problem_.input.width}, sums);
+    }
+    const auto storePixels = [&](const PixelCopy& copy, const std::byte* from, std::int64_t begin,
+                                 std::int64_t end) {
+      copyPixels(copy, from, to + begin * shape.pixelStride * elementBytes(shape), end - begin);
+    };
+    const auto* const summed = reinterpret_cast<const std::byte*>(sums);
+    const std::int64_t pixelOfSums = shape.channels * std::int64_t{sizeof(float)};
+    if (isSummed || read.isEmpty()) return storePixels(store, summed, 0, shape.width);
+    storePixels(store, summed, 0, first);
+    storePixels(once, inputAt(input, n, rows.front(), read.begin, 0), first, last);
+    storePixels(store, summed + last * pixelOfSums, last, shape.width);
+  }
+
+  /// Adds adjacent pixels of a row to as many sums, or begins them.
+  void sumOnce(const std::byte* from, std::int64_t pixels, bool begins, float* sums) const {
+    PixelCopy add = copyBetween(problem_.input, problem_.destination);
+    add.destinationFormat = ImageFeatureChannelFormat::Float32;
+    add.destinationStride = problem_.destination.channels;
+    add.channels = problem_.destination.channels;
+    add.accumulate = !begins;
+    copyPixels(add, from, reinterpret_cast<std::byte*>(sums), pixels);
+  }
+
+  /// Asks for a row of the incoming gradient: the processor does not foresee in which order its pixels are read. GCC would
+  /// leave out a call, which has no effect that it knows.
+  [[gnu::always_inline]] void prefetchRow(const std::byte* row) const {
+    constexpr std::int64_t cacheLine = 64;
+    const std::int64_t bytes =
+        problem_.input.width * problem_.input.pixelStride * elementBytes(problem_.input);
+    for (std::int64_t i = 0; i < bytes; i += cacheLine) __builtin_prefetch(row + i, 0, 2);
+  }
+
+  /// Adds some pixels of a row of the incoming gradient to what they read.
+  void addPixels(const std::byte* row, AxisMap::Range pixels, float* sums) const {
+    const TensorShape& shape = problem_.destination;
     PixelCopy add;
     add.inputFormat = problem_.input.format;
     add.inputStride = problem_.input.pixelStride;
@@ -302,25 +385,16 @@ class AxesPlan final : public Plan {
     add.channels = problem_.input.channels;
     add.accumulate = true;
     const std::int64_t firstC = copiesChannels_ ? c_.begin() - c_.before() : 0;
-    for (const std::int64_t row : y_.readers(y))
-      for (std::int64_t x = 0; x < problem_.input.width;) {
-        const std::int64_t count = copiesChannels_ && x_.isInside(x) ? x_.end() - x : 1;
-        float* const sum = sums.data() + x_.source(x) * shape.channels + firstC;
-        const std::byte* const from = inputAt(input, n, row, x, 0);
-        if (copiesChannels_)
-          copyPixels(add, from, reinterpret_cast<std::byte*>(sum), count);
-        else
-          addChannels(from, sum);
-        x += count;
-      }
-    PixelCopy store;
-    store.destinationFormat = shape.format;
-    store.inputStride = shape.channels;
-    store.destinationStride = shape.pixelStride;
-    store.channels = shape.channels;
-    store.accumulate = accumulate;
-    store.pastCaches = streams;
-    copyPixels(store, reinterpret_cast<const std::byte*>(sums.data()), to, shape.width);
+    for (std::int64_t x = pixels.begin; x < pixels.end;) {
+      const std::int64_t count = copiesChannels_ && x_.isInside(x) ? std::min(x_.end(), pixels.end) - x : 1;
+      float* const sum = sums + x_.source(x) * shape.channels + firstC;
+      const std::byte* const from = row + x * problem_.input.pixelStride * elementBytes(problem_.input);
+      if (copiesChannels_)
+        copyPixels(add, from, reinterpret_cast<std::byte*>(sum), count);
+      else
+        addChannels(from, sum);
+      x += count;
+    }
   }
 
   void addChannels(const std::byte* from, float* sums) const {
@@ -336,6 +410,8 @@ class AxesPlan final : public Plan {
   AxisMap c_;
   bool readsOnce_;
   bool copiesChannels_;  ///< those inside the source follow one another, the others are filled
+  AxisMap::Range
+      soleColumns_;  ///< result columns that alone read what they do; none where channels are mapped
   std::vector<std::byte> outsidePixel_;
   std::vector<std::byte> insidePixel_;
 };
