@@ -35,7 +35,7 @@ constexpr ExchangeTile smallTile(std::int64_t size) {
   return {1024 / size, kLineBytes};
 }
 /// Stays in the second one: memory takes what passes the caches faster the more of it is adjacent.
-constexpr ExchangeTile kStreamedTile{1024, 2 * kLineBytes};
+constexpr ExchangeTile kStreamedTile{1024, 4 * kLineBytes};
 constexpr std::int64_t kMostTileBytes = kStreamedTile.rows * kStreamedTile.bytes;
 static_assert(kMostTileBytes >= smallTile(1).rows * smallTile(1).bytes);
 
