@@ -7,14 +7,16 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "mps/core/vector_targets.hpp"
 
 namespace mps::detail {
 
-/// Calls function(name) for each instruction set that this machine has and our vector code is compiled for;
-/// during the call that one is used. For tests.
+/// Calls function(name) for each of some instruction sets; during the call that one is used. For tests.
 template <class Function>
-void forEachTarget(Function&& function) {
-  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+void forEachTarget(Function&& function, const std::vector<std::int64_t>& targets = vectorTargets()) {
+  for (const std::int64_t target : targets) {
     hwy::SetSupportedTargetsForTest(target);
     function(std::string(hwy::TargetName(target)));
   }

@@ -1,7 +1,6 @@
-#include "mps/core/highway_targets.hpp"
+#include "mps/core/for_each_target.hpp"
 
 #include <gtest/gtest.h>
-#include <hwy/highway.h>
 
 #include <algorithm>
 #include <array>
@@ -80,8 +79,7 @@ std::vector<Entry> entriesAt(const Place& place) {
       all.push_back({implementation.name, 0, place});
       continue;
     }
-    for (const std::int64_t target : hwy::SupportedAndGeneratedTargets())
-      all.push_back({"vectors", target, place});
+    for (const std::int64_t target : vectorTargets()) all.push_back({"vectors", target, place});
   }
   return all;
 }
