@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <utility>
+#include <vector>
 
 namespace mps::detail {
 namespace {
@@ -22,22 +23,39 @@ bool isInside(const PoolingProblem& problem, Pixel pixel) {
   return pixel.x >= 0 && pixel.x < problem.x.sourceSize && pixel.y >= 0 && pixel.y < problem.y.sourceSize;
 }
 
-/// Calls visit(tap, pixel) for all taps of a window in row-major order, also for those outside.
-template <class Visit>
-void forEachTap(const PoolingProblem& problem, Pixel window, Visit visit) {
+/// A tap of a window, inside the source or not.
+struct Tap {
+  std::int64_t number = 0;  ///< in row-major order
+  Pixel pixel;
+  bool isInside = false;
+};
+
+/// What a window sees is the same in all channels.
+struct Window {
+  std::int64_t image = 0;
+  Pixel place;
+  std::vector<Tap> taps;
+};
+
+void setTaps(const PoolingProblem& problem, Window& window) {
+  window.taps.clear();
   for (std::int64_t q = 0; q < problem.y.kernelSize; ++q)
-    for (std::int64_t p = 0; p < problem.x.kernelSize; ++p)
-      visit(p + problem.x.kernelSize * q,
-            Pixel{tapPosition(problem.y, window.y, q), tapPosition(problem.x, window.x, p)});
+    for (std::int64_t p = 0; p < problem.x.kernelSize; ++p) {
+      const Pixel pixel{tapPosition(problem.y, window.place.y, q), tapPosition(problem.x, window.place.x, p)};
+      window.taps.push_back({p + problem.x.kernelSize * q, pixel, isInside(problem, pixel)});
+    }
 }
 
-/// Calls visit(image, window, channel) for all outputs, in the order image, y, x, channel.
+/// Calls visit(window) for all windows, in the order image, y, x.
 template <class Visit>
-void forEachOutput(const PoolingProblem& problem, Visit visit) {
-  for (std::int64_t n = 0; n < problem.source.images; ++n)
-    for (std::int64_t y = 0; y < problem.y.destinationSize; ++y)
-      for (std::int64_t x = 0; x < problem.x.destinationSize; ++x)
-        for (std::int64_t c = 0; c < problem.source.channels; ++c) visit(n, Pixel{y, x}, c);
+void forEachWindow(const PoolingProblem& problem, Visit visit) {
+  Window window;
+  for (window.image = 0; window.image < problem.source.images; ++window.image)
+    for (window.place.y = 0; window.place.y < problem.y.destinationSize; ++window.place.y)
+      for (window.place.x = 0; window.place.x < problem.x.destinationSize; ++window.place.x) {
+        setTaps(problem, window);
+        visit(std::as_const(window));
+      }
 }
 
 struct Maximum {
@@ -47,51 +65,48 @@ struct Maximum {
 };
 
 /// The first NaN, otherwise the first maximum. Outside zeros come last: the image wins a tie.
-Maximum findMaximum(const PoolingProblem& problem, const ReferenceTensor& source, std::int64_t n,
-                    Pixel window, std::int64_t c) {
+Maximum findMaximum(const PoolingProblem& problem, const ReferenceTensor& source, const Window& window,
+                    std::int64_t c) {
   Maximum best;
   bool hasBest = false;
   bool hasOutsideZero = false;
-  forEachTap(problem, window, [&](std::int64_t tap, Pixel pixel) {
-    if (problem.edgeMode == ImageEdgeMode::Clamp) {
+  for (const Tap& tap : window.taps) {
+    Pixel pixel = tap.pixel;
+    if (!tap.isInside) {
+      if (problem.edgeMode != ImageEdgeMode::Clamp) {
+        hasOutsideZero = true;
+        continue;
+      }
       pixel.x = std::clamp<std::int64_t>(pixel.x, 0, problem.x.sourceSize - 1);
       pixel.y = std::clamp<std::int64_t>(pixel.y, 0, problem.y.sourceSize - 1);
-    } else if (!isInside(problem, pixel)) {
-      hasOutsideZero = true;
-      return;
     }
-    const double value = source.at(n, pixel.y, pixel.x, c);
+    const double value = source.at(window.image, pixel.y, pixel.x, c);
     const bool wins = value > best.value || (std::isnan(value) && !std::isnan(best.value));
-    if (!hasBest || wins) best = {value, tap, pixel};
+    if (!hasBest || wins) best = {value, tap.number, pixel};
     hasBest = true;
-  });
+  }
   if (hasOutsideZero && (!hasBest || best.value < 0)) return {};
   if (problem.afterReLU && std::signbit(best.value) && !std::isnan(best.value)) best.tap = -1;
   return best;
 }
 
 /// N(x, y) of spec/02 section 3.3.
-std::int64_t averageDivisor(const PoolingProblem& problem, Pixel window) {
+std::int64_t averageDivisor(const PoolingProblem& problem, const Window& window) {
   if (problem.edgeMode == ImageEdgeMode::Zero) return problem.x.kernelSize * problem.y.kernelSize;
-  std::int64_t count = 0;
-  forEachTap(problem, window, [&](std::int64_t, Pixel pixel) {
-    const bool inX =
-        pixel.x >= -problem.zeroPadSizeX && pixel.x <= problem.x.sourceSize - 1 + problem.zeroPadSizeX;
-    const bool inY =
-        pixel.y >= -problem.zeroPadSizeY && pixel.y <= problem.y.sourceSize - 1 + problem.zeroPadSizeY;
-    if (inX && inY) ++count;
+  return std::ranges::count_if(window.taps, [&](const Tap& tap) {
+    const auto& [y, x] = tap.pixel;
+    return x >= -problem.zeroPadSizeX && x <= problem.x.sourceSize - 1 + problem.zeroPadSizeX &&
+           y >= -problem.zeroPadSizeY && y <= problem.y.sourceSize - 1 + problem.zeroPadSizeY;
   });
-  return count;
 }
 
-double l2Norm(const PoolingProblem& problem, const ReferenceTensor& source, std::int64_t n, Pixel window,
-              std::int64_t c) {
+double l2Norm(const ReferenceTensor& source, const Window& window, std::int64_t c) {
   double sum = 0;
-  forEachTap(problem, window, [&](std::int64_t, Pixel pixel) {
-    if (!isInside(problem, pixel)) return;
-    const double value = source.at(n, pixel.y, pixel.x, c);
+  for (const Tap& tap : window.taps) {
+    if (!tap.isInside) continue;
+    const double value = source.at(window.image, tap.pixel.y, tap.pixel.x, c);
     sum += value * value;
-  });
+  }
   return std::sqrt(sum);
 }
 
@@ -144,28 +159,31 @@ ReferenceTensor poolingForwardReference(const PoolingProblem& problem, const Ref
       result.transcendental = 1;
       break;
   }
-  forEachOutput(problem, [&](std::int64_t n, Pixel window, std::int64_t c) {
-    const std::size_t i = result.index(n, window.y, window.x, c);
-    switch (problem.kind) {
-      case PoolingKind::Max:
-        result.add(i, findMaximum(problem, source, n, window, c).value);
-        break;
-      case PoolingKind::Average: {
-        const std::int64_t divisor = averageDivisor(problem, window);
-        double sum = 0;
-        double absolute = 0;
-        forEachTap(problem, window, [&](std::int64_t, Pixel pixel) {
-          if (!isInside(problem, pixel)) return;
-          sum += source.at(n, pixel.y, pixel.x, c);
-          absolute += std::abs(source.at(n, pixel.y, pixel.x, c));
-        });
-        result.values[i] = divisor == 0 ? 0 : sum / static_cast<double>(divisor);
-        result.magnitude[i] = divisor == 0 ? 0 : absolute / static_cast<double>(divisor);
-        break;
+  forEachWindow(problem, [&](const Window& window) {
+    const std::int64_t divisor = averageDivisor(problem, window);
+    for (std::int64_t c = 0; c < problem.source.channels; ++c) {
+      const std::size_t i = result.index(window.image, window.place.y, window.place.x, c);
+      switch (problem.kind) {
+        case PoolingKind::Max:
+          result.add(i, findMaximum(problem, source, window, c).value);
+          break;
+        case PoolingKind::Average: {
+          double sum = 0;
+          double absolute = 0;
+          for (const Tap& tap : window.taps) {
+            if (!tap.isInside) continue;
+            const double value = source.at(window.image, tap.pixel.y, tap.pixel.x, c);
+            sum += value;
+            absolute += std::abs(value);
+          }
+          result.values[i] = divisor == 0 ? 0 : sum / static_cast<double>(divisor);
+          result.magnitude[i] = divisor == 0 ? 0 : absolute / static_cast<double>(divisor);
+          break;
+        }
+        case PoolingKind::L2Norm:
+          result.add(i, l2Norm(source, window, c));
+          break;
       }
-      case PoolingKind::L2Norm:
-        result.add(i, l2Norm(problem, source, n, window, c));
-        break;
     }
   });
   return result;
@@ -174,9 +192,11 @@ ReferenceTensor poolingForwardReference(const PoolingProblem& problem, const Ref
 std::vector<std::uint32_t> poolingIndicesReference(const PoolingProblem& problem,
                                                    const ReferenceTensor& source) {
   std::vector<std::uint32_t> indices;
-  forEachOutput(problem, [&](std::int64_t n, Pixel window, std::int64_t c) {
-    const std::int64_t tap = findMaximum(problem, source, n, window, c).tap;
-    indices.push_back(tap < 0 ? problem.noIndex() : static_cast<std::uint32_t>(tap));
+  forEachWindow(problem, [&](const Window& window) {
+    for (std::int64_t c = 0; c < problem.source.channels; ++c) {
+      const std::int64_t tap = findMaximum(problem, source, window, c).tap;
+      indices.push_back(tap < 0 ? problem.noIndex() : static_cast<std::uint32_t>(tap));
+    }
   });
   return indices;
 }
@@ -204,28 +224,28 @@ ReferenceTensor poolingGradientReference(const PoolingProblem& problem, const Re
       result.transcendental = 1;
       break;
   }
-  forEachOutput(problem, [&](std::int64_t n, Pixel window, std::int64_t c) {
-    const double g = gradient.at(n, window.y, window.x, c);
-    switch (problem.kind) {
-      case PoolingKind::Max: {
-        const Maximum maximum = findMaximum(problem, source, n, window, c);
-        if (maximum.tap >= 0) sum.add(n, maximum.pixel, c, g);
-        break;
-      }
-      case PoolingKind::Average: {
-        const auto divisor = static_cast<double>(averageDivisor(problem, window));
-        forEachTap(problem, window, [&](std::int64_t, Pixel pixel) {
-          if (isInside(problem, pixel)) sum.add(n, pixel, c, g / divisor);
-        });
-        break;
-      }
-      case PoolingKind::L2Norm: {
-        const double norm = l2Norm(problem, source, n, window, c);
-        if (norm == 0) break;
-        forEachTap(problem, window, [&](std::int64_t, Pixel pixel) {
-          if (isInside(problem, pixel)) sum.add(n, pixel, c, source.at(n, pixel.y, pixel.x, c) * g / norm);
-        });
-        break;
+  forEachWindow(problem, [&](const Window& window) {
+    const std::int64_t n = window.image;
+    const auto divisor = static_cast<double>(averageDivisor(problem, window));
+    for (std::int64_t c = 0; c < problem.source.channels; ++c) {
+      const double g = gradient.at(n, window.place.y, window.place.x, c);
+      switch (problem.kind) {
+        case PoolingKind::Max: {
+          const Maximum maximum = findMaximum(problem, source, window, c);
+          if (maximum.tap >= 0) sum.add(n, maximum.pixel, c, g);
+          break;
+        }
+        case PoolingKind::Average:
+          for (const Tap& tap : window.taps)
+            if (tap.isInside) sum.add(n, tap.pixel, c, g / divisor);
+          break;
+        case PoolingKind::L2Norm: {
+          const double norm = l2Norm(source, window, c);
+          if (norm == 0) break;
+          for (const Tap& tap : window.taps)
+            if (tap.isInside) sum.add(n, tap.pixel, c, source.at(n, tap.pixel.y, tap.pixel.x, c) * g / norm);
+          break;
+        }
       }
     }
   });

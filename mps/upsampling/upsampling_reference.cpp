@@ -126,13 +126,19 @@ std::int64_t roundings(const UpsamplingProblem& problem, std::int64_t columns, s
   return (isCode ? 1 : 0) + additions + (problem.sampling == UpsamplingSampling::Nearest ? 0 : 4);
 }
 
-/// Calls visit(image, y, x, channel) for all elements of a tensor of that size.
+/// Calls visit(image, y, x) for all pixels of a tensor of that size.
 template <class Visit>
-void forEachElement(const TensorShape& shape, Visit visit) {
+void forEachPixel(const TensorShape& shape, Visit visit) {
   for (std::int64_t n = 0; n < shape.images; ++n)
     for (std::int64_t y = 0; y < shape.height; ++y)
-      for (std::int64_t x = 0; x < shape.width; ++x)
-        for (std::int64_t c = 0; c < shape.channels; ++c) visit(n, y, x, c);
+      for (std::int64_t x = 0; x < shape.width; ++x) visit(n, y, x);
+}
+
+/// Adds a share of a pixel, of which `from` is the first channel, to another one.
+void addPixel(ReferenceTensor& result, std::size_t to, double weight, const ReferenceTensor& source,
+              std::size_t from) {
+  for (std::size_t c = 0; c < static_cast<std::size_t>(result.channels); ++c)
+    result.add(to + c, weight * source.values[from + c]);
 }
 
 }  // namespace
@@ -144,11 +150,11 @@ ReferenceTensor upsamplingForwardReference(const UpsamplingProblem& problem, con
   const auto rows = allShares(problem, problem.y, 0, shape.height);
   const auto columns = allShares(problem, problem.x, 0, shape.width);
   result.roundings = roundings(problem, mostShares(columns), mostShares(rows));
-  forEachElement(shape, [&](std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c) {
+  forEachPixel(shape, [&](std::int64_t n, std::int64_t y, std::int64_t x) {
     for (const Share& row : rows[static_cast<std::size_t>(y)])
       for (const Share& column : columns[static_cast<std::size_t>(x)])
-        result.add(result.index(n, y, x, c),
-                   row.weight * column.weight * source.at(n, row.pixel, column.pixel, c));
+        addPixel(result, result.index(n, y, x, 0), row.weight * column.weight, source,
+                 source.index(n, row.pixel, column.pixel, 0));
   });
   return result;
 }
@@ -161,13 +167,14 @@ ReferenceTensor upsamplingGradientReference(const UpsamplingProblem& problem,
   const auto rows = allShares(problem, problem.y, problem.y.firstResult, problem.input.height);
   const auto columns = allShares(problem, problem.x, problem.x.firstResult, problem.input.width);
   result.roundings = roundings(problem, mostReaders(problem.x, columns), mostReaders(problem.y, rows));
-  forEachElement(problem.input, [&](std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c) {
+  forEachPixel(problem.input, [&](std::int64_t n, std::int64_t y, std::int64_t x) {
     for (const Share& row : rows[static_cast<std::size_t>(y)])
       for (const Share& column : columns[static_cast<std::size_t>(x)]) {
         const std::int64_t toY = row.pixel - problem.y.destinationOrigin;
         const std::int64_t toX = column.pixel - problem.x.destinationOrigin;
         if (toY < 0 || toY >= result.height || toX < 0 || toX >= result.width) continue;
-        result.add(result.index(n, toY, toX, c), row.weight * column.weight * gradient.at(n, y, x, c));
+        addPixel(result, result.index(n, toY, toX, 0), row.weight * column.weight, gradient,
+                 gradient.index(n, y, x, 0));
       }
   });
   return result;
