@@ -18,6 +18,7 @@ from planting.places import ROOT, Fault, candidates, changed_text, draw
 
 # Two threads share each loop, so that what depends on shares is there to be wrong.
 ARGUMENTS = ["conform", "--threads", "2"]
+STAGES = [["--cases", "6"], []]  # most faults are found by any cases of a row
 # A fault may ask for any amount of memory, or leave some behind, which makes no result wrong.
 ENVIRONMENT = {"ASAN_OPTIONS": "detect_leaks=0:symbolize=0:hard_rss_limit_mb=6000", "OMP_NUM_THREADS": "2"}
 LIBRARY = "CMakeFiles/unmetal.dir/"  # where the objects of the library are
@@ -91,12 +92,19 @@ class CpuBuild:
         at = self.linker.index("-o")
         run([*self.linker[:at], *objects, "-o", program, *self.linker[at + 2:], "-s"], cwd=self.folder)
 
-    def check(self, program, family, limit, processor_limit=None):
-        return self_check([program, *ARGUMENTS], ENVIRONMENT, FILTERS.get(family, [family]), limit, processor_limit)
+    def check(self, program, family, limit, processor_limits):
+        """(None when green, otherwise how it turned red; seconds of each stage)"""
+        filters, taken = FILTERS.get(family, [family]), []
+        for stage, processor_limit in zip(STAGES, processor_limits):
+            red, seconds = self_check([program, *ARGUMENTS, *stage], ENVIRONMENT, filters, limit - sum(taken), processor_limit)
+            taken.append(seconds)
+            if red is not None:
+                break
+        return red, taken
 
     def try_fault(self, family, fault, limits):
         """(why it does not count or "", None or how it turned red, seconds)
-        @param limits for the self-check, when it begins: seconds in all and seconds of processor time"""
+        @param limits for the self-check, when it begins: seconds in all and seconds of processor time of each stage"""
         with tempfile.TemporaryDirectory(prefix="unmetal-fault-") as name:
             folder = pathlib.Path(name)
             try:
@@ -104,7 +112,8 @@ class CpuBuild:
                 self.link(objects, folder / "unmetal")
             except RuntimeError:
                 return "does not compile", None, 0
-            outcome, seconds = self.check(folder / "unmetal", family, *limits())
+            outcome, taken = self.check(folder / "unmetal", family, *limits())
+            seconds = sum(taken)
             if outcome is None:
                 code = [path.read_bytes() for path in objects]
                 same = self.objects(folder, family, fault.file, (ROOT / fault.file).read_text())
@@ -122,7 +131,7 @@ class Family:
         self.count = count
         self.open = 0  # faults that count or may yet
         self.under_way = 0
-        self.limit = None  # seconds of processor time; known when the self-check was green without a fault
+        self.limits = None  # seconds of processor time of each stage; known when the self-check was green without a fault
         self.entries = {}  # by place in the order that was drawn
 
 
@@ -147,7 +156,7 @@ class Planting:
             while not self.out_of_time():
                 if self.unchecked:
                     return self.unchecked.pop(0), 0, None
-                ready = [family for family in self.families if family.limit is not None and family.open < family.count]
+                ready = [family for family in self.families if family.limits is not None and family.open < family.count]
                 for family in sorted(ready, key=lambda family: family.open):
                     place, fault = next(family.faults, (None, None))
                     if fault is None:
@@ -156,23 +165,23 @@ class Planting:
                     family.open += 1
                     family.under_way += 1
                     return family, place, fault
-                if all(family.limit is not None and (family.open >= family.count and not family.under_way)
+                if all(family.limits is not None and (family.open >= family.count and not family.under_way)
                        for family in self.families):
                     return None
                 self.changed.wait(1)
         return None
 
     def check_without_fault(self, family):
-        red, seconds = self.build.check(self.build.program, family.name, 600)
-        print(f"{family.name}: {red or 'green'} without a fault, {seconds:.0f} s", flush=True)
+        red, taken = self.build.check(self.build.program, family.name, 600, [None for _ in STAGES])
+        print(f"{family.name}: {red or 'green'} without a fault, {sum(taken):.0f} s", flush=True)
         if red is not None:
             family.count = 0
             family.entries[0] = {"family": family.name, "unjudged": f"without a fault: {red}"}
-        family.limit = 30 + round(10 * seconds)
+        family.limits = [20 + round(6 * seconds) for seconds in taken]
 
     def limits(self, family):
-        waiting = 10 * family.limit  # others may keep the processors busy
-        return waiting if self.end is None else min(waiting, self.end - time.monotonic()), family.limit
+        waiting = 10 * sum(family.limits)  # others may keep the processors busy
+        return waiting if self.end is None else min(waiting, self.end - time.monotonic()), family.limits
 
     def plant(self, family, place, fault):
         why, outcome, seconds = self.build.try_fault(family.name, fault, lambda: self.limits(family))
@@ -225,7 +234,7 @@ def plant_again(pack, arguments):
 
     def plant(entry):
         fault = place_again(entry)
-        why, outcome, seconds = build.try_fault(entry["family"], fault, lambda: (6000, 600))
+        why, outcome, seconds = build.try_fault(entry["family"], fault, lambda: (6000, [600 for _ in STAGES]))
         if why:
             sys.exit(f"{fault.file}:{fault.index + 1} {why}")
         entry |= {"outcome": outcome, "seconds": seconds, "again": "unjudged" not in entry}
