@@ -176,6 +176,7 @@ inline std::vector<ArithmeticTensors> arithmeticTensors() {
        .width = 33,
        .channels = 16,
        .secondary = rows},
+      {.name = "TwoImagesOfOnePixel", .images = 2, .channels = 7, .secondary = pixels},
   };
 }
 
