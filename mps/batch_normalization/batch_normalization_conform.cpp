@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "mps/batch_normalization/batch_normalization.hpp"
@@ -43,30 +44,33 @@ bool isExact(Operation operation, const NNNeuronDescriptor& neuron) {
   return operation != Operation::Statistics && isLine;
 }
 
-/// Where a case has NaNs, which the sums of their channels are then.
-enum class NotANumber : std::uint8_t {
+/// Where a case has values that are not finite, nor are the sums of their channels then.
+enum class NotFinite : std::uint8_t {
   Nowhere,
-  InSource,  ///< one in every fourth channel
-  InBeta,    ///< in every eighth channel, so that of each pack it is the first one alone
+  NaNInSource,       ///< one in every fourth channel, in the first pixel
+  NaNInBeta,         ///< in every eighth channel, so that of each pack it is the first one alone
+  InfinityInSource,  ///< as NaNInSource; an infinite mean, which is NaN once moments are joined
 };
 
-/// @param end behind the last place that gets one
-void insertNotANumbers(TestTensor& tensor, std::size_t end, std::size_t step) {
+/// @param end behind the last place that gets the value
+void insert(TestTensor& tensor, double value, std::size_t end, std::size_t step) {
   std::vector<double> values = tensor.reference().values;
-  for (std::size_t i = 0; i < std::min(end, values.size()); i += step) values[i] = std::nan("");
+  for (std::size_t i = 0; i < std::min(end, values.size()); i += step) values[i] = value;
   tensor.write(values);
 }
 
 void runPlan(ConformRun& run, const BatchNormalizationImplementation& implementation,
-             const BatchNormalizationProblem& problem, Tier tier, bool isAligned, NotANumber place) {
+             const BatchNormalizationProblem& problem, Tier tier, bool isAligned, NotFinite place) {
   const auto plan = run.prepare(implementation, problem);
   if (!plan) return;
   BatchNormalizationSetting setting(
       run.device(), problem, tier,
       [&](std::size_t count, RandomKind kind) { return run.values(count, kind); }, isAligned);
   const auto channels = static_cast<std::size_t>(problem.source.channels);
-  if (place == NotANumber::InSource) insertNotANumbers(setting.source(), channels, 4);
-  if (place == NotANumber::InBeta) insertNotANumbers(setting.beta(), channels, 8);
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  if (place == NotFinite::NaNInSource) insert(setting.source(), std::nan(""), channels, 4);
+  if (place == NotFinite::NaNInBeta) insert(setting.beta(), std::nan(""), channels, 8);
+  if (place == NotFinite::InfinityInSource) insert(setting.source(), infinity, channels, 4);
   const auto judge = [&] {
     setting.judge([&](const ReferenceTensor& expected, TestTensor& found) {
       run.check(expected, found, Zeros::Expected);
@@ -77,6 +81,7 @@ void runPlan(ConformRun& run, const BatchNormalizationImplementation& implementa
   Operands operands = setting.operands();
   run.execute(*plan, operands);
   judge();
+  if (place == NotFinite::InfinityInSource) return;
   if (!setting.sumsUp())
     return run.checkAccumulated(*plan, operands, setting.expected(problem), setting.destination());
   setting.nextPart();
@@ -202,12 +207,18 @@ void addPlanCases(std::vector<ConformCase>& cases, const BatchNormalizationImple
         problem.hasConstantStatistics = isConstant;
         if (isConstant && isSumOfGradients) problem.destination = tensors.shape(formats.result, 1);
         const bool sumsSource = operation == Operation::Statistics || (isSumOfGradients && !isConstant);
-        for (const NotANumber place : {NotANumber::Nowhere, NotANumber::InSource, NotANumber::InBeta})
+        const bool isOneChunk = tensors.images * tensors.height * tensors.width <= 64;
+        const auto occurs = [&](NotFinite place) {
+          if (place == NotFinite::Nowhere) return true;
+          if (tier == Tier::Exact || isUnorm(formats.source)) return false;
+          if (place == NotFinite::NaNInSource) return sumsSource && !hasNeuron;
+          if (place == NotFinite::NaNInBeta) return isSumOfGradients && hasKink(item.neuron);
+          return operation == Operation::Statistics && isOneChunk;
+        };
+        for (const NotFinite place :
+             {NotFinite::Nowhere, NotFinite::NaNInSource, NotFinite::NaNInBeta, NotFinite::InfinityInSource})
           for (const bool isAligned : {false, true}) {
-            const bool reads = place == NotANumber::InSource ? sumsSource && !hasNeuron
-                                                             : isSumOfGradients && hasKink(item.neuron);
-            if (place != NotANumber::Nowhere && (!reads || tier == Tier::Exact || isUnorm(formats.source)))
-              continue;
+            if (!occurs(place)) continue;
             cases.push_back({tensors.name + ": " + problem.describe(), [=](ConformRun& run) {
                                runPlan(run, implementation, problem, tier, isAligned, place);
                              }});
