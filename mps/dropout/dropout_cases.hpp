@@ -67,6 +67,7 @@ inline std::vector<DropoutCase> dropoutCases() {
       {.name = "Channels16Gaps", .images = 2, .height = 6, .width = 5, .channels = 16, .hasGaps = true},
       {.name = "Channels17", .images = 2, .height = 4, .width = 9, .channels = 17, .keepProbability = 0.3F},
       {.name = "Channels64", .images = 2, .height = 9, .width = 11, .channels = 64, .keepProbability = 0.5F},
+      {.name = "LastWordOfAGroup", .height = 3, .width = 5, .channels = 17},
       {.name = "KeepsAll", .images = 2, .height = 3, .width = 3, .channels = 5, .keepProbability = 1.0F},
       {.name = "KeepsAlmostAll", .height = 9, .width = 9, .channels = 32, .keepProbability = 0x1.fffffep-1F},
       {.name = "KeepsAlmostNothing", .height = 9, .width = 9, .channels = 32, .keepProbability = 0x1p-7F},
