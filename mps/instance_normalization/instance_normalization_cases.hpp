@@ -107,4 +107,9 @@ inline InstanceNormalizationTensors largeInstanceNormalizationTensors() {
   return {.name = "Large", .images = 2, .height = 340, .width = 350, .channels = 32, .groups = 32};
 }
 
+/// Groups for values so far from 0 that their squares have no room for the distances from the mean, even as float64.
+inline InstanceNormalizationTensors farInstanceNormalizationTensors() {
+  return {.name = "FarFromZero", .images = 2, .height = 3, .width = 3, .channels = 12, .groups = 3};
+}
+
 }  // namespace mps::detail

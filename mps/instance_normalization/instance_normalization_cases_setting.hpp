@@ -16,15 +16,16 @@ namespace mps::detail {
 
 /// Operands of a problem, and what the reference makes of them.
 ///
-/// Every third group of floating-point sources has a large mean. Of the exact tier half of a group's values lie 1
+/// Every third group of floating-point sources has a mean that is large, or as large as the caller says. Of the exact tier half of a group's values lie 1
 /// (1/2) above its mean, the others below, and gamma, beta and dy are small integers.
 /// Addresses are multiples of 16 where `isAligned`, else elements off them.
 class InstanceNormalizationSetting {
  public:
   InstanceNormalizationSetting(const std::shared_ptr<mtl::Device>& device,
                                const InstanceNormalizationProblem& problem, Tier tier,
-                               const NewValues& values, bool isAligned = false)
+                               const NewValues& values, bool isAligned = false, double largeMean = 64)
       : problem_(problem),
+        largeMean_(largeMean),
         source_(device, problem.source, isAligned ? 0 : 1),
         gradient_(device, problem.gradient, isAligned ? 0 : 3),
         destination_(device, problem.destination, isAligned ? 0 : 2),
@@ -129,12 +130,13 @@ class InstanceNormalizationSetting {
         const bool isAbove = (i / channels * each + i % each) % 2 == 0;
         x[i] = isUnorm ? (isAbove ? 1 : 0) : static_cast<double>(group % 5) + (isAbove ? 1 : -1);
       }
-      if (!isUnorm && group % 3 == 1) x[i] += 64;
+      if (!isUnorm && group % 3 == 1) x[i] += largeMean_;
     }
     source_.write(x);
   }
 
   InstanceNormalizationProblem problem_;
+  double largeMean_;
   TestTensor source_, gradient_, destination_;
   TestTensor gamma_, beta_;
   TestTensor gammaGradient_, betaGradient_;

@@ -20,12 +20,12 @@ std::string classOf(Kind kind, Operation operation) {
 }
 
 void runPlan(ConformRun& run, const InstanceNormalizationImplementation& implementation,
-             const InstanceNormalizationProblem& problem, Tier tier, bool isAligned) {
+             const InstanceNormalizationProblem& problem, Tier tier, bool isAligned, double largeMean = 64) {
   const auto plan = run.prepare(implementation, problem);
   if (!plan) return;
   InstanceNormalizationSetting setting(
       run.device(), problem, tier,
-      [&](std::size_t count, RandomKind kind) { return run.values(count, kind); }, isAligned);
+      [&](std::size_t count, RandomKind kind) { return run.values(count, kind); }, isAligned, largeMean);
   const Operands operands = setting.operands();
   run.execute(*plan, operands);
   setting.judge([&](const ReferenceTensor& expected, const std::vector<double>& found, auto format) {
@@ -59,6 +59,12 @@ void addPlanCases(std::vector<ConformCase>& cases, const InstanceNormalizationIm
     problem.hasSavedStatistics = true;
     cases.push_back({tensors.name + ": " + problem.describe(),
                      [=](ConformRun& run) { runPlan(run, implementation, problem, tier, true); }});
+  }
+  if (kind == Kind::Group && tier == Tier::Bounded && formats.source == ImageFeatureChannelFormat::Float32) {
+    const InstanceNormalizationTensors tensors = farInstanceNormalizationTensors();
+    const InstanceNormalizationProblem problem = tensors.problem(operation, formats.source, formats.result);
+    cases.push_back({tensors.name + ": " + problem.describe(),
+                     [=](ConformRun& run) { runPlan(run, implementation, problem, tier, true, 0x1p20); }});
   }
   if (operation == Operation::Forward) return;
   InstanceNormalizationProblem problem =
