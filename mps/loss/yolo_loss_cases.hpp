@@ -27,6 +27,7 @@ struct YOLOLossCase {
   bool largeLoss = false;   ///< an image of the predictions' size for the reduced loss
   bool exactSoftMaxGradient = false;
   float labelSmoothing = 0;
+  double classRange = 1;             ///< largest size of a prediction of a class; exponentials of 90 overflow
   std::int64_t numberOfClasses = 1;  ///< of the classes' loss
   /// scaleXY, scaleWH, scaleNoObject, scaleObject, scaleClass.
   std::array<float, 5> scales{10, 10, 5, 100, 2};
@@ -157,6 +158,11 @@ inline std::vector<YOLOLossCase> yoloLossCases() {
        .reductionType = Reduction::None,
        .hasWeights = true,
        .exactSoftMaxGradient = true},
+      {.name = "CellsLargerThanATileLargePredictions",
+       .width = 2,
+       .classes = 1100,
+       .hasWeights = true,
+       .classRange = 200},
       {.name = "ManyAnchors", .images = 2, .height = 3, .width = 3, .classes = 2, .anchors = 40},
       {.name = "SomeClasses",
        .images = 2,
@@ -181,6 +187,17 @@ inline std::vector<YOLOLossCase> yoloLossCases() {
        .width = 4,
        .types = {MeanAbsoluteError, MeanSquaredError, MeanSquaredError, SigmoidCrossEntropy}},
   };
+}
+
+/// @param classRange of the case
+inline std::vector<double> yoloPredictions(const YOLOLossProblem& problem, double classRange,
+                                           std::uint64_t seed) {
+  std::vector<double> values =
+      randomValues(static_cast<std::size_t>(problem.predictions.elements()), seed, RandomKind::Uniform);
+  const auto perAnchor = static_cast<std::size_t>(problem.channelsPerAnchor());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (i % perAnchor >= 5) values[i] *= classRange;
+  return values;
 }
 
 /// Labels with an object in about half of the cells, at one anchor.

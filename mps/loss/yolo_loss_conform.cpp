@@ -8,10 +8,11 @@ namespace {
 using YOLOImplementation = Implementation<YOLOLossProblem>;
 
 void runPlan(ConformRun& run, const YOLOImplementation& implementation, const YOLOLossProblem& problem,
-             std::size_t firstElement) {
+             double classRange, std::size_t firstElement) {
   const auto plan = run.prepare(implementation, problem);
   if (!plan) return;
-  TestTensor predictions = run.source(problem.predictions, RandomKind::Uniform, firstElement);
+  TestTensor predictions =
+      run.source(problem.predictions, yoloPredictions(problem, classRange, run.nextSeed()), firstElement);
   TestTensor labels = run.source(problem.labels, yoloLabels(problem, run.nextSeed()), firstElement);
   TestTensor weights = run.source(problem.weights, yoloWeights(problem, run.nextSeed()), 2 * firstElement);
   TestTensor gradient = run.destination(problem.gradient, 3 * firstElement);
@@ -44,8 +45,9 @@ void conformYoloLoss(Conform& conform) {
       for (const YOLOLossCase& item : yoloLossCases()) {
         const YOLOLossProblem problem = item.problem(format);
         for (const std::size_t firstElement : {std::size_t{0}, std::size_t{1}})
-          cases.push_back(
-              {item.name, [=](ConformRun& run) { runPlan(run, implementation, problem, firstElement); }});
+          cases.push_back({item.name, [=, classRange = item.classRange](ConformRun& run) {
+                             runPlan(run, implementation, problem, classRange, firstElement);
+                           }});
       }
       conformRow(conform, key, cases);
     }

@@ -35,15 +35,13 @@ constexpr std::uint64_t kSeed = 20261125;
 struct Inputs {
   ReferenceTensor predictions, labels, weights;
 
-  explicit Inputs(const YOLOLossProblem& problem) {
+  explicit Inputs(const YOLOLossProblem& problem, double classRange = 1) {
     const auto tensor = [](const detail::TensorShape& shape, std::vector<double> values) {
       ReferenceTensor made(shape.images, shape.height, shape.width, shape.channels);
       made.values = std::move(values);
       return made;
     };
-    const auto count = static_cast<std::size_t>(problem.predictions.elements());
-    predictions =
-        tensor(problem.predictions, detail::randomValues(count, kSeed, detail::RandomKind::Uniform));
+    predictions = tensor(problem.predictions, detail::yoloPredictions(problem, classRange, kSeed));
     labels = tensor(problem.labels, detail::yoloLabels(problem, kSeed));
     if (problem.weights.channels > 0) weights = tensor(problem.weights, detail::yoloWeights(problem, kSeed));
   }
@@ -128,7 +126,7 @@ TEST(YOLOLossReference, GradientIsTheCentralDifference) {
     problem.reductionType = CNNReductionType::Sum;
     problem.reduceAcrossBatch = false;
     for (auto& part : problem.parts) part.exactSoftMaxGradient = true;
-    Inputs inputs(problem);
+    Inputs inputs(problem, item.classRange);
     const YOLOLossOutputs outputs = inputs.outputs(problem);
     const auto objective = [&] {
       double sum = 0;
@@ -158,9 +156,10 @@ struct Found {
   YOLOLossOutputs expected;
 };
 
-Found runPlan(const plans::Entry& entry, const YOLOLossProblem& problem, int threads = plans::kThreads) {
+Found runPlan(const plans::Entry& entry, const YOLOLossProblem& problem, int threads = plans::kThreads,
+              double classRange = 1) {
   const auto plan = plans::preparedBy(entry, detail::yoloLossBackEnds, problem);
-  const Inputs inputs(problem);
+  const Inputs inputs(problem, classRange);
   detail::TestTensor predictions(entry.device, problem.predictions, 1);
   detail::TestTensor labels(entry.device, problem.labels, 2);
   detail::TestTensor weights(entry.device, problem.weights, 3);
@@ -202,7 +201,7 @@ TEST(YOLOLossPlans, AgreeWithTheReference) {
         SCOPED_TRACE(entry.name() + " " + item.name + ": " + problem.describe() + ", seed " +
                      std::to_string(kSeed));
         const plans::WithTarget target(entry);
-        const Found found = runPlan(entry, problem);
+        const Found found = runPlan(entry, problem, plans::kThreads, item.classRange);
         std::string report;
         EXPECT_TRUE(agrees(found, found.expected, problem, report)) << report;
       }
