@@ -57,14 +57,16 @@ CUDA_FAULTS = FAULTS + [
 # Lines that hold no arithmetic of a kernel: declarations, text, and what only decides how work is shared out.
 NOT_CODE = re.compile(
     r"^\s*(//|#|/\*|\*|using |namespace |template|static_assert|HWY_|\[\[|return Refusal)|\"|"
-    r"\b(Refusal|describe|printDispatch|grain|kGrain\w*|rangeCount|parallelFor|threadCount|scratchBytes|extent|pixelsPerTile|"
+    r"\b(Refusal|describe|printDispatch|grain(For)?|kGrain\w*|kElementsPerRange|rangeCount|parallelFor|threadCount|scratchBytes|extent|pixelsPerTile|"
     r"pastCaches|writes(Rows)?PastCaches\(|prefetch|Prefetch|__builtin_prefetch|fetch\w*|\w*Ahead\w*|ahead\w*|"
-    r"alignas|reserve|resize|requires|counted)\b|operator|"
+    r"alignas|reserve|resize|requires|counted)\b|operator|\bcellsOfTile\(|\bwholeVectors\(|"
     # an array that is larger than it need be
     r"^\s*(?!return\b)[\w:<>]+ \w+\[[^\]]*\];$|^\s*std::vector<.*> \w+\(")
-# Functions whose text decides which implementation runs, where another correct one hides a fault, or what is asked for ahead.
+# Functions whose text decides which implementation runs, where another correct one hides a fault, or what is asked for ahead,
+# how much memory there is, or how much another thread must have to do.
 NOT_KERNEL = re.compile(r"^\S.*\b(prepare\w*|refus\w*|accept\w*|supports\w*|describe|hash)\s*\(|\bbool canAccumulate\(|"
-                        r"^\s+(\[\[nodiscard\]\] )?Ahead \w+\(|^\s+\w*Prefetch\w*\(")
+                        r"^\s+(\[\[nodiscard\]\] )?Ahead \w+\(|^\s+\w*Prefetch\w*\(|"
+                        r"^\s+(\[\[nodiscard\]\] )?std::size_t scratchBytes\(|^\s+explicit \w*Buffers\(|^bool isTranscendental\(")
 # Up to #else nothing is compiled where processors have vectors.
 WITHOUT_VECTORS = re.compile(r"#if HWY_TARGET == HWY_SCALAR\b")
 # Up to here a line declares an array: a larger one does no harm.
@@ -93,6 +95,8 @@ CPU_HOMES = {"channel_layout.cpp": "batch_normalization", "channel_passes-inl.hp
 # Files of a family that are no kernels: front ends and judges, which have tests of their own.
 NOT_KERNEL_FILE = re.compile(
     r"(^|_)(problem|reference|cases|cases_setting|conform|bench|descriptor|fixed_source|test_source|layout|weights|labels|choice|"
+    r"arithmetic_(gradient|record)|compare|forward_loss|convolution_transpose|fully_connected|"
+    r"matrix_(batch_normalization|columns|neuron)|"
     r"combined_updates|group_normalization|image_scale|plan_file|node|call|check_values|cuda)\b|_test\b")
 
 
