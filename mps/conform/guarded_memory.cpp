@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "mps/core/error.hpp"
 #include "mtl/buffer.hpp"
@@ -11,8 +12,24 @@
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace mps::detail {
 namespace {
+
+/// What an address sanitizer says of memory that a kernel may not even read.
+void forbid([[maybe_unused]] std::span<std::byte> memory) {
+#if defined(__SANITIZE_ADDRESS__)
+  __asan_poison_memory_region(memory.data(), memory.size());
+#endif
+}
+void allow([[maybe_unused]] std::span<std::byte> memory) {
+#if defined(__SANITIZE_ADDRESS__)
+  __asan_unpoison_memory_region(memory.data(), memory.size());
+#endif
+}
 
 /// 0xFFAB as float16, 0xFFABFFAB as float32, little end first.
 constexpr std::array<std::byte, 2> kGuard{std::byte{0xAB}, std::byte{0xFF}};
@@ -44,11 +61,19 @@ GuardedMemory::GuardedMemory(const std::shared_ptr<mtl::Device>& device, std::si
   fillWithGuard(whole());
   fillWithPoison(this->bytes());
   didModify();
+  forbidBands();
 }
 
-GuardedMemory::~GuardedMemory() = default;
+GuardedMemory::~GuardedMemory() {
+  if (buffer_) allow(whole());  // others will have it
+}
 GuardedMemory::GuardedMemory(GuardedMemory&&) noexcept = default;
-GuardedMemory& GuardedMemory::operator=(GuardedMemory&&) noexcept = default;
+GuardedMemory& GuardedMemory::operator=(GuardedMemory&& other) noexcept {
+  std::swap(buffer_, other.buffer_);
+  std::swap(offset_, other.offset_);
+  std::swap(length_, other.length_);
+  return *this;
+}
 
 std::byte* GuardedMemory::address() const {
   return buffer_->memory()->address() + offset_;
@@ -75,14 +100,25 @@ void GuardedMemory::synchronize() {
   commandBuffer->throwIfFailed();
 }
 
+void GuardedMemory::forbidBands() const {
+  if (buffer_->device()->kind() != mtl::DeviceKind::CPU)
+    return;  // copies between host and device take all of it
+  forbid(whole().first(offset_));
+  forbid(whole().subspan(offset_ + length_));
+}
+
 bool GuardedMemory::guardsIntact() const {
   const auto found = whole();
+  allow(found);
   const std::size_t end = offset_ + length_;
   // The guard's pattern goes on behind the memory as if it filled that, too.
   std::array<std::byte, 3 * guardBytes + kGuard.size()> guard;
   fillWithGuard(guard);
-  return std::memcmp(found.data(), guard.data(), offset_) == 0 &&
-         std::memcmp(found.data() + end, guard.data() + end % kGuard.size(), found.size() - end) == 0;
+  const bool areIntact =
+      std::memcmp(found.data(), guard.data(), offset_) == 0 &&
+      std::memcmp(found.data() + end, guard.data() + end % kGuard.size(), found.size() - end) == 0;
+  forbidBands();
+  return areIntact;
 }
 
 }  // namespace mps::detail

@@ -20,7 +20,7 @@ void fillWithPoison(std::span<std::byte> memory);
 /// one that only loads and stores it as a float changes its bits.
 void fillWithGuard(std::span<std::byte> memory);
 
-/// Device memory between two guard bands.
+/// Device memory between two guard bands, which the address sanitizer stops a CPU's kernels from reading.
 ///
 ///     GuardedMemory scratch(device, plan->scratchBytes());
 ///     plan->run(stream, {.scratch = scratch.address()});
@@ -48,6 +48,7 @@ class GuardedMemory {
 
  private:
   [[nodiscard]] std::span<std::byte> whole() const;
+  void forbidBands() const;
 
   std::shared_ptr<mtl::Buffer> buffer_;
   std::size_t offset_ = 0;
