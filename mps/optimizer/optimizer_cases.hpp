@@ -74,7 +74,7 @@ inline std::vector<OptimizerCase> optimizerCases() {
         prepared.name += "Negative";
         cases.push_back(prepared);
       }
-    OptimizerCase separate = optimizerCase(kind, 1, 777);
+    OptimizerCase separate = optimizerCase(kind, 1, 33337);  // threads share it
     separate.name += "SeparateResult";
     separate.inPlace = false;
     cases.push_back(separate);
