@@ -74,6 +74,7 @@ inline std::vector<NeuronCase> neuronCases(std::int64_t channels) {
       {.neuron = neuron(Logarithm, 1.0F, 4.5F, -1.0F)},
       {.neuron = neuron(Logarithm, 2.0F, 9.0F, 10.0F)},
       {.neuron = neuron(Logarithm, 0.5F, 3.0F, 0.5F)},
+      {.neuron = neuron(Logarithm, 0x1p108F, 1.0F, -1.0F), .lowest = 0},
       {.neuron = neuron(GeLU), .lowest = -6, .highest = 6},
   };
 }

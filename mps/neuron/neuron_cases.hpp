@@ -70,6 +70,8 @@ inline std::vector<NeuronTensors> neuronTensors() {
       {.name = "Channels16Gaps", .images = 3, .height = 3, .width = 9, .channels = 16, .hasGaps = true},
       {.name = "Channels17", .images = 1, .height = 11, .width = 13, .channels = 17},
       {.name = "Channels64", .images = 2, .height = 7, .width = 7, .channels = 64},
+      // More pixels than slopes are repeated for at once.
+      {.name = "OneChannel", .height = 13, .width = 20},
       {.name = "RepeatedImage", .images = 5, .height = 3, .width = 4, .channels = 7, .repeatsImages = true},
       {.name = "PixelsLargerThanATile",
        .images = 2,
@@ -77,7 +79,7 @@ inline std::vector<NeuronTensors> neuronTensors() {
        .width = 2,
        .channels = 4099,
        .hasGaps = true},
-      {.name = "PixelsOfTwoTiles", .images = 2, .height = 1, .width = 2, .channels = 2060, .hasGaps = true},
+      {.name = "PixelsOfTwoTiles", .images = 2, .height = 2, .width = 1, .channels = 2060, .hasGaps = true},
       {.name = "ManyTiles", .images = 9, .height = 16, .width = 15, .channels = 32},
   };
 }
