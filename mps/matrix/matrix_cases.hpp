@@ -75,6 +75,7 @@ inline std::vector<MatrixMultiplicationCase> matrixMultiplicationCases() {
        .interior = 9,
        .transposeLeft = true,
        .gap = 2},
+      {.name = "RowTimesMatrixOneColumnWider", .columns = 257, .interior = 6},
       {.name = "NothingInsideAWideMatrix", .columns = 256, .interior = 0, .beta = 2},
   };
   for (int transposes = 0; transposes < 4; ++transposes)

@@ -230,6 +230,7 @@ struct LayerCase {
   std::string name;
   std::int64_t matrices, rows, inputs, outputs;
   CNNNeuronType neuron = CNNNeuronType::None;
+  bool hasBias = true;
 
   [[nodiscard]] TensorShape shape(std::int64_t height, std::int64_t width,
                                   ImageFeatureChannelFormat format) const {
@@ -245,6 +246,7 @@ std::vector<LayerCase> layerCases() {
           {"Matrices", 3, 9, 16, 12, CNNNeuronType::TanH},
           {"Wide", 2, 5, 300, 130},
           {"Tall", 1, 300, 7, 9, CNNNeuronType::Sigmoid},
+          {"WithoutBias", 2, 5, 7, 6, CNNNeuronType::TanH, false},
           // For implementations whose result is one row or one column.
           {"OneOutput", 1, 3000, 40, 1},
           {"OneInputAndOutput", 1, 4000, 1, 1}};
@@ -287,7 +289,7 @@ void runLayer(ConformRun& run, const LayerCase& item) {
   configure(*kernel, item);
   kernel->setNeuronType(item.neuron, 1, 1, 0);
   if (!encodeMatrices(run, {&x, &w, &bias}, {&y}, [&](const auto& commandBuffer) {
-        kernel->encode(commandBuffer, x.matrix, w.matrix, bias.vector, y.matrix);
+        kernel->encode(commandBuffer, x.matrix, w.matrix, item.hasBias ? bias.vector : nullptr, y.matrix);
       }))
     return;
   const ReferenceTensor product = productOf(x, w, y.shape, false, false);
@@ -298,9 +300,10 @@ void runLayer(ConformRun& run, const LayerCase& item) {
     one.values.assign(product.values.begin() + k * elements, product.values.begin() + (k + 1) * elements);
     one.magnitude.assign(product.magnitude.begin() + k * elements,
                          product.magnitude.begin() + (k + 1) * elements);
-    run.check(withBiasAndNeuron(std::move(one), bias.beforeOf(k).values,
-                                NNNeuronDescriptor::cnnNeuronDescriptor(item.neuron, 1, 1, 0)),
-              y.read(k), run.format(), Zeros::Expected);
+    run.check(
+        withBiasAndNeuron(std::move(one), item.hasBias ? bias.beforeOf(k).values : std::vector<double>(),
+                          NNNeuronDescriptor::cnnNeuronDescriptor(item.neuron, 1, 1, 0)),
+        y.read(k), run.format(), Zeros::Expected);
   }
 }
 
@@ -317,11 +320,13 @@ void runLayerGradients(ConformRun& run, const LayerCase& item) {
   configure(*kernel, item);
   if (!encodeMatrices(run, {&dy, &x, &w}, {&dx, &dw, &dBias}, [&](const auto& commandBuffer) {
         kernel->encodeGradientForData(commandBuffer, dy.matrix, w.matrix, dx.matrix);
-        kernel->encodeGradientForWeightsAndBias(commandBuffer, dy.matrix, x.matrix, dw.matrix, dBias.vector);
+        kernel->encodeGradientForWeightsAndBias(commandBuffer, dy.matrix, x.matrix, dw.matrix,
+                                                item.hasBias ? dBias.vector : nullptr);
       }))
     return;
   run.check(productOf(dy, w, dx.shape, false, true), dx.read(), run.format(), Zeros::Expected);
   run.check(productOf(x, dy, dw.shape, true, false), dw.read(), run.format(), Zeros::Expected);
+  if (!item.hasBias) return;
   for (std::int64_t k = 0; k < item.matrices; ++k)
     run.check(columnSumsReference(dy.beforeOf(k)), dBias.read(k), run.format(), Zeros::Expected);
 }
