@@ -1,3 +1,4 @@
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -25,12 +26,21 @@ std::vector<double> gridValues(ConformRun& run, std::int64_t count, ImageFeature
   return values;
 }
 
+/// Of the source, some of them no numbers: a pixel without weight counts for nothing.
+std::vector<double> sourceValues(ConformRun& run, const TensorShape& shape, Tier tier) {
+  std::vector<double> values =
+      run.values(static_cast<std::size_t>(shape.elements()), valuesFor(tier, shape.format));
+  if (isUnorm(shape.format)) return values;
+  for (std::size_t i = 7; i < values.size(); i += 31) values[i] = std::nan("");
+  return values;
+}
+
 /// @param firstElement of the memory that the tensors begin at; 0: addresses are aligned for vectors
 void runSamplePlan(ConformRun& run, const GridSampleImplementation& implementation,
                    const GridSampleProblem& problem, Tier tier, std::size_t firstElement) {
   const auto plan = run.prepare(implementation, problem);
   if (!plan) return;
-  TestTensor source = run.source(problem.source, valuesFor(tier, problem.source.format), firstElement);
+  TestTensor source = run.source(problem.source, sourceValues(run, problem.source, tier), firstElement);
   TestTensor grid = run.source(
       problem.grid,
       gridValues(run, problem.grid.elements(), problem.grid.format, tier, problem.usesGridAsCoordinates),

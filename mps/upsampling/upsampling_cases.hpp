@@ -18,6 +18,7 @@ namespace mps::detail {
 enum class UpsamplingMemory : std::uint8_t {
   Dense,
   Strided,        ///< gaps between pixels, rows and images
+  LeftHalves,     ///< of images twice as wide
   RepeatedImage,  ///< the input's images are all the same memory
 };
 
@@ -109,6 +110,10 @@ struct UpsamplingCase {
       shape.rowStride = width * shape.pixelStride + 5;
       shape.imageStride = height * shape.rowStride + 7;
     }
+    if (geometry.memory == UpsamplingMemory::LeftHalves) {
+      shape.rowStride *= 2;
+      shape.imageStride *= 2;
+    }
     if (geometry.memory == UpsamplingMemory::RepeatedImage && !isWritten) shape.imageStride = 0;
     return shape;
   }
@@ -146,6 +151,7 @@ inline std::vector<UpsamplingGeometry> upsamplingGeometries() {
       {.name = "BlocksOfManyChannels", .images = 2, .y = {19, 2}, .x = {43, 2}, .channels = 72, .fillsGpus = true},
       {.name = "BlocksOfALaterView", .images = 2, .y = {9, 2, 1, 12, 3, 6, 2}, .x = {12, 2, -1, 19, 2, 9, 2}, .channels = 64, .fillsGpus = true},
       {.name = "BlocksOfFewerResults", .images = 3, .y = {.sourceSize = 29, .resultSize = 20}, .x = {.sourceSize = 45, .resultSize = 33}, .channels = 40, .fillsGpus = true},
+      {.name = "RowsOfMoreThanHalfATile", .images = 1, .y = {.sourceSize = 4, .resultSize = 2}, .x = {.sourceSize = 5000, .resultSize = 5000}, .channels = 1},
       {.name = "MoreChannelsThanATile", .images = 1, .y = {2, 2}, .x = {3, 2}, .channels = 4100},
       // Rows for more than one thread.
       {.name = "Threads17", .images = 2, .y = {19, 2}, .x = {23, 2}, .channels = 17},
@@ -183,6 +189,7 @@ inline std::vector<UpsamplingGeometry> upsamplingGeometries() {
       // Memory.
       {.name = "Strided", .images = 3, .y = {3, 2}, .x = {4, 3}, .channels = 5, .memory = Strided},
       {.name = "StridedWide", .images = 2, .y = {3, 2}, .x = {3, 2}, .channels = 40, .memory = Strided},
+      {.name = "LeftHalves", .images = 2, .y = {4, 2}, .x = {5, 2}, .channels = 3, .memory = LeftHalves},
       {.name = "RepeatedImage", .images = 3, .y = {3, 2}, .x = {4, 2}, .channels = 16, .memory = RepeatedImage},
   };
   // clang-format on
