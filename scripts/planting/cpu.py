@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 
-from planting.checking import FILTERS, commit, entry_of, print_fault, print_outcome, run, self_check
+from planting.checking import FILTERS, FURTHER_FILTERS, commit, entry_of, print_fault, print_outcome, run, self_check
 from planting.places import ROOT, Fault, candidates, changed_text, draw
 
 # Two threads share each loop, so that what depends on shares is there to be wrong.
@@ -92,9 +92,9 @@ class CpuBuild:
         at = self.linker.index("-o")
         run([*self.linker[:at], *objects, "-o", program, *self.linker[at + 2:], "-s"], cwd=self.folder)
 
-    def check(self, program, family, limit, processor_limits):
+    def check(self, program, filters, limit, processor_limits):
         """(None when green, otherwise how it turned red; seconds of each stage)"""
-        filters, taken = FILTERS.get(family, [family]), []
+        taken = []
         for stage, processor_limit in zip(STAGES, processor_limits):
             red, seconds = self_check([program, *ARGUMENTS, *stage], ENVIRONMENT, filters, limit - sum(taken), processor_limit)
             taken.append(seconds)
@@ -112,7 +112,8 @@ class CpuBuild:
                 self.link(objects, folder / "unmetal")
             except RuntimeError:
                 return "does not compile", None, 0
-            outcome, taken = self.check(folder / "unmetal", family, *limits())
+            filters = FILTERS.get(family, [family]) + FURTHER_FILTERS.get(fault.file, [])
+            outcome, taken = self.check(folder / "unmetal", filters, *limits())
             seconds = sum(taken)
             if outcome is None:
                 code = [path.read_bytes() for path in objects]
@@ -172,7 +173,8 @@ class Planting:
         return None
 
     def check_without_fault(self, family):
-        red, taken = self.build.check(self.build.program, family.name, 600, [None for _ in STAGES])
+        red, taken = self.build.check(self.build.program, FILTERS.get(family.name, [family.name]), 600,
+                                      [None for _ in STAGES])
         print(f"{family.name}: {red or 'green'} without a fault, {sum(taken):.0f} s", flush=True)
         if red is not None:
             family.count = 0

@@ -58,7 +58,7 @@ CUDA_FAULTS = FAULTS + [
 NOT_CODE = re.compile(
     r"^\s*(//|#|/\*|\*|using |namespace |template|static_assert|HWY_|\[\[|return Refusal)|\"|"
     r"\b(Refusal|describe|printDispatch|grain(For)?|kGrain\w*|kElementsPerRange|rangeCount|parallelFor|threadCount|scratchBytes|extent|pixelsPerTile|"
-    r"pastCaches|writes(Rows)?PastCaches\(|prefetch|Prefetch|__builtin_prefetch|fetch\w*|\w*Ahead\w*|ahead\w*|"
+    r"pastCaches|writes(Rows)?PastCaches\(|\w*[pP]refetch\w*|fetch\w*|\w*Ahead\w*|ahead\w*|"
     r"alignas|reserve|resize|requires|counted)\b|operator|\bcellsOfTile\(|\bwholeVectors\(|"
     # an array that is larger than it need be
     r"^\s*(?!return\b)[\w:<>]+ \w+\[[^\]]*\];$|^\s*std::vector<.*> \w+\(")
@@ -66,11 +66,12 @@ NOT_CODE = re.compile(
 # how much memory there is, or how much another thread must have to do.
 NOT_KERNEL = re.compile(r"^\S.*\b(prepare\w*|refus\w*|accept\w*|supports\w*|describe|hash)\s*\(|\bbool canAccumulate\(|"
                         r"^\s+(\[\[nodiscard\]\] )?Ahead \w+\(|^\s+\w*Prefetch\w*\(|"
+                        r"^\s*(HWY_INLINE )?void prefetch\w*\(|"
                         r"^\s+(\[\[nodiscard\]\] )?std::size_t scratchBytes\(|^\s+explicit \w*Buffers\(|^bool isTranscendental\(")
 # Up to #else nothing is compiled where processors have vectors.
 WITHOUT_VECTORS = re.compile(r"#if HWY_TARGET == HWY_SCALAR\b")
 # Up to here a line declares an array: a larger one does no harm.
-ARRAY_SIZE = re.compile(r"^\s*((static|constexpr|const|alignas\(\w+\)) )*[\w:<>]+ \*?\w+\[\w+\] = \{")
+ARRAY_SIZE = re.compile(r"^\s*((static|constexpr|const|alignas\(\w+\)) )*[\w:<>]+\*? \*?\w+(\[\w+\])+ = \{")
 # The same in CUDA kernels: what only decides how the compiler works or how much a thread does, the sizes of arrays, and
 # strides over a grid, which tensors of the self-check are too small to take.
 NOT_CUDA_CODE = re.compile(
@@ -97,7 +98,7 @@ NOT_KERNEL_FILE = re.compile(
     r"(^|_)(problem|reference|cases|cases_setting|conform|bench|descriptor|fixed_source|test_source|layout|weights|labels|choice|"
     r"arithmetic_(gradient|record)|compare|forward_loss|convolution_transpose|fully_connected|"
     r"matrix_(batch_normalization|columns|neuron)|"
-    r"combined_updates|group_normalization|image_scale|plan_file|node|call|check_values|cuda)\b|_test\b")
+    r"combined_updates|group_normalization|image_scale|pad|plan_file|node|call|check_values|cuda)\b|_test\b")
 
 
 Fault = collections.namedtuple("Fault", "file index kind old new")  # index: of the line, from 0; old, new: its text
