@@ -10,11 +10,11 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 from planting.checking import FILTERS, FURTHER_FILTERS, commit, entry_of, print_fault, print_outcome, run, self_check
 from planting.places import ROOT, Fault, candidates, changed_text, draw
+from planting.queue import Family, FaultQueue
 
 # Two threads share each loop, so that what depends on shares is there to be wrong.
 ARGUMENTS = ["conform", "--threads", "2"]
@@ -123,54 +123,23 @@ class CpuBuild:
             return "", outcome, seconds
 
 
-class Family:
-    """What is known of one family while its faults are planted."""
+class Planting(FaultQueue):
+    """Begins with the self-check of each family without a fault, which says how long it may take."""
 
-    def __init__(self, name, faults, count):
-        self.name = name
-        self.faults = enumerate(faults)
-        self.count = count
-        self.open = 0  # faults that count or may yet
-        self.under_way = 0
-        self.limits = None  # seconds of processor time of each stage; known when the self-check was green without a fault
-        self.entries = {}  # by place in the order that was drawn
-
-
-class Planting:
-    """Plants faults of all families on some threads. Which ones they are depends on the draw alone: a fault that does
-    not count makes room for the next one of its family."""
-
-    def __init__(self, build, families, seconds):
+    def __init__(self, build, families, end):
+        super().__init__(families, end)
         self.build = build
-        self.families = families
-        self.end = time.monotonic() + seconds if seconds else None
-        self.changed = threading.Condition()
         self.unchecked = list(families)
-
-    def out_of_time(self):
-        return self.end is not None and time.monotonic() >= self.end
+        for family in families:
+            family.ready = False  # until the self-check was green
+            family.limits = None  # seconds of processor time of each stage of it
 
     def take(self):
-        """(family, place, fault) of what comes next, the fault None when the program is to be checked without one;
-        None when nothing is left. The families take turns."""
+        """The fault is None when the program is to be checked without one."""
         with self.changed:
-            while not self.out_of_time():
-                if self.unchecked:
-                    return self.unchecked.pop(0), 0, None
-                ready = [family for family in self.families if family.limits is not None and family.open < family.count]
-                for family in sorted(ready, key=lambda family: family.open):
-                    place, fault = next(family.faults, (None, None))
-                    if fault is None:
-                        family.count = family.open
-                        continue
-                    family.open += 1
-                    family.under_way += 1
-                    return family, place, fault
-                if all(family.limits is not None and (family.open >= family.count and not family.under_way)
-                       for family in self.families):
-                    return None
-                self.changed.wait(1)
-        return None
+            if self.unchecked and not self.out_of_time():
+                return self.unchecked.pop(0), 0, None
+        return super().take()
 
     def check_without_fault(self, family):
         red, taken = self.build.check(self.build.program, FILTERS.get(family.name, [family.name]), 600,
@@ -180,12 +149,16 @@ class Planting:
             family.count = 0
             family.entries[0] = {"family": family.name, "unjudged": f"without a fault: {red}"}
         family.limits = [20 + round(6 * seconds) for seconds in taken]
+        family.ready = True
 
     def limits(self, family):
         waiting = 10 * sum(family.limits)  # others may keep the processors busy
         return waiting if self.end is None else min(waiting, self.end - time.monotonic()), family.limits
 
     def plant(self, family, place, fault):
+        if fault is None:
+            self.check_without_fault(family)
+            return
         why, outcome, seconds = self.build.try_fault(family.name, fault, lambda: self.limits(family))
         entry = entry_of(family.name, fault)
         if why:
@@ -195,27 +168,7 @@ class Planting:
             if outcome == "does not end" and self.out_of_time():
                 entry |= {"outcome": None, "unjudged": "no time was left"}
             print_outcome(entry)
-        with self.changed:
-            family.under_way -= 1
-            if why:
-                family.open -= 1
-            else:
-                family.entries[place] = entry
-            self.changed.notify_all()
-
-    def work(self):
-        while (taken := self.take()) is not None:
-            family, place, fault = taken
-            if fault is None:
-                self.check_without_fault(family)
-            else:
-                self.plant(family, place, fault)
-
-    def run(self, jobs):
-        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            for worker in [pool.submit(self.work) for _ in range(jobs)]:
-                worker.result()
-        return [entry for family in self.families for _, entry in sorted(family.entries.items())]
+        self.done(family, place, None if why else entry)
 
 
 def plant_cpu(chosen, arguments):
@@ -224,7 +177,7 @@ def plant_cpu(chosen, arguments):
     build = CpuBuild(arguments.build, jobs)
     planting = Planting(build, [
         Family(name, draw(candidates(files), random.Random(f"{arguments.seed} {name}")), arguments.count)
-        for name, files in chosen.items()], arguments.seconds)
+        for name, files in chosen.items()], arguments.end)
     return {"commit": commit(), "seed": arguments.seed, "count": arguments.count, "machine": processor(),
             "faults": planting.run(jobs)}
 
