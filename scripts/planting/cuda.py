@@ -1,11 +1,15 @@
 """Faults in CUDA kernels: built and packed where nvcc is, run where a GPU is."""
 
+import collections
 import concurrent.futures
+import contextlib
 import hashlib
+import itertools
 import json
 import lzma
 import os
 import pathlib
+import platform
 import random
 import re
 import shlex
@@ -14,15 +18,13 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 
 from planting.checking import FILTERS, commit, entry_of, print_fault, print_outcome, run, self_check
 from planting.places import CUDA_FAULTS, ROOT, candidates, changed_text, cuda_kernel_lines, draw
+from planting.queue import Family, FaultQueue
 from planting.report import closing_line
-
-CUDA_FOLDER = ROOT / "build" / "cuda-faults"
-CUDA_PACK = CUDA_FOLDER / "faults.tar.xz"
-
 
 # What `unmetal conform --filter` looks for, where it is not what the family's faults are looked for with.
 CUDA_FILTERS = {
@@ -42,26 +44,32 @@ def filters_of(unit):
 class CudaBuild:
     """The program with libunmetal as a shared library, and small libraries that take the place of one of its sources.
 
-    The checkout's build folder of the preset `cuda` is used. A source is compiled as there, but a folder with the
-    changed file is looked through first.
+    A source with a fault is compiled as the build compiles it, but a folder with the changed file is looked through
+    first. The build's own object is what it is compared with, so device code is not compressed.
     """
 
-    def __init__(self):
-        run(["cmake", "--preset", "cuda", "-DUNMETAL_CUDA_ARCHITECTURES=90-real", "-DUNMETAL_BUILD_PROGRAM=ON"], cwd=ROOT)
-        subprocess.run(["cmake", "--build", "--preset", "cuda", "--target", "unmetal_program"], cwd=ROOT, check=True)
-        self.build = ROOT / "build" / "cuda"
-        self.work = CUDA_FOLDER / "work"
-        self.pack = CUDA_FOLDER / "pack"
-        for folder in (self.work, self.pack):
-            shutil.rmtree(folder, ignore_errors=True)
-        for folder in ("bin", "lib", "controls", "faults"):
-            (self.pack / folder).mkdir(parents=True)
+    def __init__(self, folder, jobs):
+        self.build = folder / "build"
+        self.work = folder / "work"
+        self.pack = folder / "pack"
+        # What the CPU computes with kernels of its own is no part of this.
+        vectors = ["-DCMAKE_CXX_FLAGS=-march=haswell -maes"] if platform.machine() == "x86_64" else []
+        run(["cmake", "-S", ROOT, "-B", self.build, "-G", "Ninja", "-DUNMETAL_CUDA=ON",
+             "-DUNMETAL_CUDA_ARCHITECTURES=90-real", "-DCMAKE_CUDA_FLAGS=-no-compress", "-DUNMETAL_BUILD_TESTS=OFF",
+             "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG", *vectors])
+        subprocess.run(["cmake", "--build", self.build, "--target", "unmetal_program", "--parallel", str(jobs)], check=True)
+        for name in ("bin", "lib"):
+            shutil.rmtree(self.pack / name, ignore_errors=True)
+        for name in ("bin", "lib", "controls", "faults"):
+            (self.pack / name).mkdir(parents=True, exist_ok=True)
+        self.work.mkdir(exist_ok=True)
         commands = json.loads((self.build / "compile_commands.json").read_text())
         self.commands = {pathlib.Path(entry["file"]).resolve(): entry for entry in commands}
         self.link_program()
         archives = [path for path in self.build.rglob("libunmetal*.a")]
         self.wanted = set(run(["nm", "--undefined-only", "--format=just-symbols", *archives]).split())
-        self.controls = {}  # of each source: its device code
+        self.locks = collections.defaultdict(threading.Lock)  # of each source
+        self.controls = {}  # of each source: its device code, None when no library can take its place
 
     def link_program(self):
         text = run(["ninja", "-C", self.build, "-t", "commands", "unmetal_program"]).strip().split("\n")[-1]
@@ -84,7 +92,7 @@ class CudaBuild:
         run([*words, "-s", str(self.cudart)], cwd=self.build)
         environment = {**os.environ, "LD_LIBRARY_PATH": f"{self.library.parent}:{self.cudart.parent}"}
         for line in run(["ldd", program], env=environment).split("\n"):
-            match = re.search(r"=> (\S+)", line)
+            match = re.search(r"=> (/\S+)", line)
             # What belongs to the C library comes with every machine and must be that machine's own.
             if match and not re.search(r"/(ld-linux|lib(c|m|dl|rt|pthread|resolv|util))[.-]", match.group(1)):
                 copy = self.pack / "lib" / pathlib.Path(match.group(1)).name
@@ -92,37 +100,37 @@ class CudaBuild:
                     shutil.copy2(match.group(1), copy)
                     subprocess.run(["strip", "--strip-unneeded", copy], capture_output=True)
 
-    def compile(self, unit, place, changed=None):
+    def object_of(self, unit):
+        """The build's own."""
+        entry = self.commands[(ROOT / unit).resolve()]
+        words = shlex.split(entry["command"])
+        return pathlib.Path(entry["directory"]) / words[words.index("-o") + 1]
+
+    def compile(self, unit, folder, changed):
         """The object of a source, with another text of one file. @param changed (file, text)"""
         entry = self.commands[(ROOT / unit).resolve()]
         words = shlex.split(entry["command"])
         while not re.search(r"nvcc$", words[0]):
             words.pop(0)  # a cache of objects
-        folder = self.work / place
-        folder.mkdir(parents=True, exist_ok=True)
-        source = pathlib.Path(entry["file"])
-        if changed is not None:
-            copy = folder / changed[0]
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_text(changed[1])
-            if changed[0] == unit:
-                source = copy
+        copy = folder / changed[0]
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(changed[1])
+        source = copy if changed[0] == unit else entry["file"]
         target = folder / "object.o"
         words[words.index("-o") + 1] = str(target)
         words = [str(source) if word == entry["file"] else word for word in words]
-        run([words[0], f"-I{folder}", *words[1:], "-no-compress"], cwd=entry["directory"])
+        run([words[0], f"-I{folder}", *words[1:]], cwd=entry["directory"])
         return target
 
     @staticmethod
-    def device_code(target):
+    def device_code(target, folder):
         """A digest without the names that the compiler gives a file."""
-        code = target.with_suffix(".fatbin")
+        code = folder / "device-code"
         run(["objcopy", "-O", "binary", "--only-section=.nv_fatbin", target, code])
         content = re.sub(rb"_GLOBAL__N__[0-9a-f]{8}_[0-9]+_\w*?_cu_[0-9a-f]{8}(_[0-9]+)?", b"", code.read_bytes())
-        code.unlink()
         return hashlib.sha256(content).hexdigest()
 
-    def library_of(self, target, output):
+    def library_of(self, target, folder, output):
         """A library whose functions take the place of those of the same name in libunmetal.so. It keeps its kernels to
         itself: those of libunmetal.so are registered under their names."""
         defined = run(["nm", "--defined-only", "--extern-only", target]).strip().split("\n")
@@ -131,117 +139,233 @@ class CudaBuild:
         names = [name for kind, name in symbols
                  if name in self.wanted and (kind in "TDBR" or (kind == "W" and "3mps6detail" in name))]
         shared = [name for kind, name in symbols if kind in "Vu"]  # type information and the like: one for all
-        script = target.with_suffix(".map")
+        script = folder / "symbols.map"
         script.write_text("{ global: " + " ".join(f"{name};" for name in names + shared) + " local: *; };\n")
         run([*self.linker, "-o", output, target, f"-Wl,--version-script={script}", "-Wl,-z,defs", self.library, self.cudart],
             cwd=self.build)
         return names
 
     def control(self, unit):
+        """The device code of a source without a fault; None when no library can take its place. The first time such a
+        library is made."""
+        with self.locks[unit]:
+            if unit not in self.controls:
+                with tempfile.TemporaryDirectory(dir=self.work) as name:
+                    self.controls[unit] = self.make_control(unit, pathlib.Path(name))
+            return self.controls[unit]
+
+    def make_control(self, unit, folder):
         """Builds the library of a source without a fault, and sees that it takes the place of the original."""
-        target = self.compile(unit, "control-" + pathlib.Path(unit).stem)
-        output = self.pack / "controls" / f"{pathlib.Path(unit).stem}.so"
-        names = self.library_of(target, output)
-        self.controls[unit] = self.device_code(target)
+        output = self.pack / library_name(unit)
+        names = self.library_of(self.object_of(unit), folder, output)
         environment = {**os.environ, "LD_PRELOAD": str(output), "LD_BIND_NOW": "1", "LD_DEBUG": "bindings",
                        "LD_LIBRARY_PATH": str(self.pack / "lib")}
         done = subprocess.run([self.pack / "bin" / "unmetal", "--version"], env=environment, capture_output=True, text=True)
         bound = {match.group(1) for match in re.finditer(
             rf"binding file \S*libunmetal\.so \[0\] to {re.escape(str(output))} \[0\]: normal symbol `(\S+)'", done.stderr)}
         if done.returncode != 0 or not names or not bound:
-            sys.exit(f"{unit}: its library does not take the place of the original: {names}, {bound}\n{done.stdout}")
+            print(f"{unit}: its library does not take the place of the original: {names}, {bound}\n{done.stdout}", flush=True)
+            return None
+        return self.device_code(self.object_of(unit), folder)
 
-    def fault(self, unit, fault, number):
-        """Builds one; "" when it counts, else why it does not."""
-        place = f"fault-{number}"
-        try:
-            target = self.compile(unit, place, (fault.file, changed_text(fault)))
-        except RuntimeError:
-            return "does not compile"
-        if self.device_code(target) == self.controls[unit]:
-            return "changes no code"
-        self.library_of(target, self.pack / "faults" / f"{number}.so")
+    def fault(self, unit, fault, library):
+        """Builds the library of one; "" when it counts, else why it does not."""
+        control = self.control(unit)
+        if control is None:
+            return "cannot be loaded"
+        with tempfile.TemporaryDirectory(dir=self.work) as name:
+            folder = pathlib.Path(name)
+            try:
+                target = self.compile(unit, folder, (fault.file, changed_text(fault)))
+            except RuntimeError:
+                return "does not compile"
+            if self.device_code(target, folder) == control:
+                return "changes no code"
+            self.library_of(target, folder, library)
         return ""
 
 
+def write_json(path, value):
+    """The file is there as a whole or not at all."""
+    written = path.with_suffix(".new")
+    written.write_text(json.dumps(value, indent=1) + "\n")
+    written.replace(path)
+
+
+def library_name(unit):
+    return f"controls/{pathlib.Path(unit).stem}.so"
+
+
+class CudaPlanting(FaultQueue):
+    """Builds faults. What an earlier run built, or left out, is taken from there while its source is the same."""
+
+    def __init__(self, build, chosen, arguments):
+        super().__init__([Family(name, cuda_faults(units, arguments, name), arguments.count)
+                          for name, units in chosen.items()], arguments.end)
+        self.build = build
+        self.head = {"commit": commit(), "seed": arguments.seed, "count": arguments.count}
+
+    def build_once(self, unit, fault, library):
+        """@param library where it goes. ("" when the fault counts, else why it does not; whether an earlier run found out)"""
+        record = self.build.work / f"{library.stem}.json"
+        planted = [unit, *fault]
+        if record.exists() and record.stat().st_mtime > self.build.object_of(unit).stat().st_mtime:
+            known = json.loads(record.read_text())
+            if known["planted"] == planted and (known["why"] or library.exists() and self.build.control(unit)):
+                return known["why"], True
+        why = self.build.fault(unit, fault, library)
+        write_json(record, {"planted": planted, "why": why})
+        return why, False
+
+    def plant(self, family, place, fault):
+        unit, fault, _ = fault
+        name = f"faults/{family.name}-{place}.so"
+        why, known = self.build_once(unit, fault, self.build.pack / name)
+        entry = entry_of(family.name, fault)
+        print_fault(f"{why or 'built'}{' before' if known else ''}, in {pathlib.PurePosixPath(unit).name}", entry)
+        self.done(family, place, None if why else {**entry, "unit": unit, "library": name})
+
+    def done(self, family, place, entry):
+        """Lists what is there with each fault: whoever stops this can run the pack."""
+        with self.changed:
+            super().done(family, place, entry)
+            self.write_list()
+
+    def write_list(self):
+        """faults.json of the pack; returns what is in it."""
+        faults = self.entries()
+        units = {unit: {"filters": filters_of(unit), "library": library_name(unit)}
+                 for unit in sorted({fault["unit"] for fault in faults})}
+        pack = {**self.head, "units": units, "faults": faults}
+        write_json(self.build.pack / "faults.json", pack)
+        return pack
+
+
+def taking_turns(*orders):
+    """What several iterators give, in turns."""
+    end = object()
+    for turn in itertools.zip_longest(*orders, fillvalue=end):
+        yield from (one for one in turn if one is not end)
+
+
+def cuda_faults(units, arguments, family):
+    """The faults of a family in the order in which they are planted: (source, fault, its kind)."""
+    generator = random.Random(f"{arguments.seed} {family}")
+    found = [(unit, fault, fault.kind) for unit, names in units.items()
+             for fault in candidates(names, CUDA_FAULTS, cuda_kernel_lines)]
+    groups = collections.defaultdict(list)  # by the word of --first, "" for the others
+    for one in found:
+        groups[next((word for word in arguments.first if word in one[1].file), "")].append(one)
+    others = draw(groups.pop("", []), generator)
+    return taking_turns(taking_turns(*(draw(group, generator) for group in groups.values())), others)
+
+
 def build_cuda(chosen, arguments):
-    """Builds and packs the faults of some families."""
+    """Builds and packs the faults of some families; the exit status."""
     started = time.monotonic()
-    build = CudaBuild()
-    jobs = concurrent.futures.ThreadPoolExecutor(max(1, arguments.jobs or os.cpu_count() or 1))
-    list(jobs.map(build.control, sorted({unit for units in chosen.values() for unit in units})))
+    jobs = arguments.jobs or os.cpu_count() or 1
+    build = CudaBuild(arguments.build.resolve(), jobs)
     print(f"built without a fault after {time.monotonic() - started:.0f} s", flush=True)
-
-    def build_family(family):
-        found = [(unit, fault) for unit, names in chosen[family].items()
-                 for fault in candidates(names, CUDA_FAULTS, cuda_kernel_lines)]
-        # draw() looks at a fault's kind, its third entry.
-        order = draw([(unit, fault, fault[2]) for unit, fault in found], random.Random(f"{arguments.seed} {family}"))
-        taken = []
-        for number, (unit, fault, _) in enumerate(order):
-            if len(taken) == arguments.count:
-                break
-            place = f"{family}-{number}"
-            why = build.fault(unit, fault, place)
-            entry = entry_of(family, fault)
-            print_fault(f"{why or 'built'}, in {pathlib.PurePosixPath(unit).name}", entry)
-            if not why:
-                taken.append({**entry, "unit": unit, "library": f"faults/{place}.so"})
-        return taken
-
-    faults = [fault for taken in jobs.map(build_family, chosen) for fault in taken]
-    units = {unit: {"filters": filters_of(unit), "library": f"controls/{pathlib.Path(unit).stem}.so"}
-             for unit in sorted({fault["unit"] for fault in faults})}
-    (build.pack / "faults.json").write_text(json.dumps(
-        {"commit": commit(), "seed": arguments.seed, "count": arguments.count, "units": units, "faults": faults}, indent=1))
-    for control in (build.pack / "controls").iterdir():
-        if f"controls/{control.name}" not in {unit["library"] for unit in units.values()}:
-            control.unlink()
+    planting = CudaPlanting(build, chosen, arguments)
+    planting.run(jobs)
+    pack = planting.write_list()
+    print(f"{len(pack['faults'])} faults, {time.monotonic() - started:.0f} s (seed {arguments.seed})", flush=True)
+    unreplaced = sorted(unit for unit, code in build.controls.items() if code is None)
+    if arguments.unpacked or unreplaced:
+        return f"no library takes the place of {', '.join(unreplaced)}" if unreplaced else 0
+    packed = {entry["library"] for entry in [*pack["faults"], *pack["units"].values()]}
+    archive = arguments.build / "faults.tar.xz"
     # The libraries resemble each other: a window as large as all of them.
-    with lzma.open(CUDA_PACK, "wb", filters=[{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 1 << 27}]) as stream:
-        with tarfile.open(fileobj=stream, mode="w|") as archive:
-            archive.add(build.pack, "faults")
-    print(f"{CUDA_PACK.relative_to(ROOT)}: {CUDA_PACK.stat().st_size} bytes, {len(faults)} faults, "
-          f"{time.monotonic() - started:.0f} s (seed {arguments.seed})")
+    with lzma.open(archive, "wb", filters=[{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 1 << 27}]) as stream:
+        with tarfile.open(fileobj=stream, mode="w|") as members:
+            for path in [build.pack / "bin", build.pack / "lib", build.pack / "faults.json",
+                         *(build.pack / name for name in sorted(packed))]:
+                members.add(path, "faults" / path.relative_to(build.pack))
+    print(f"{archive}: {archive.stat().st_size} bytes, {time.monotonic() - started:.0f} s")
+    return 0
 
 
-def check_library(folder, library, filters, device, limit):
-    environment = {"LD_PRELOAD": str(folder / library),
-                   "LD_LIBRARY_PATH": f"{folder / 'lib'}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
-    return self_check([folder / "bin" / "unmetal", "conform", "--device", device], environment, filters, limit)
+@contextlib.contextmanager
+def opened(pack):
+    """The folder of a pack, which is an archive or that folder."""
+    if pack.is_dir():
+        yield pack.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="unmetal-faults-") as name:
+        with lzma.open(pack) as stream, tarfile.open(fileobj=stream) as archive:
+            archive.extractall(name, filter="data")
+        yield pathlib.Path(name) / "faults"
+
+
+class CudaTrial:
+    """Runs the self-check of each source without a fault, and with each fault."""
+
+    def __init__(self, folder, device, end):
+        """@param end the time at which nothing runs any more (time.monotonic), or None"""
+        self.folder = folder
+        self.device = device
+        self.end = end
+        self.pack = json.loads((folder / "faults.json").read_text())
+
+    def left(self):
+        return float("inf") if self.end is None else self.end - time.monotonic()
+
+    def check(self, library, filters, limit):
+        """(None when green, otherwise how it turned red; seconds; whether time was left to see that)"""
+        if self.left() < 1:
+            return None, 0, False
+        environment = {"LD_PRELOAD": str(self.folder / library),
+                       "LD_LIBRARY_PATH": f"{self.folder / 'lib'}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+        red, seconds = self_check([self.folder / "bin" / "unmetal", "conform", "--device", self.device], environment, filters,
+                                  min(limit, self.left()))
+        return red, seconds, red != "does not end" or self.left() > 0
+
+    def check_unit(self, unit):
+        """(why its faults cannot be judged or None, seconds)"""
+        entry = self.pack["units"][unit]
+        red, seconds, in_time = self.check(entry["library"], entry["filters"], 240)
+        red = red if in_time else "no time was left"
+        print(f"{red or 'green'} without a fault: {unit}, {seconds:.0f} s", flush=True)
+        return red, seconds
+
+    def check_fault(self, fault, without):
+        """@param without what check_unit said of its source"""
+        red, seconds = without
+        fault["outcome"], fault["seconds"] = None, 0
+        if red is None:
+            outcome, fault["seconds"], in_time = self.check(
+                fault["library"], self.pack["units"][fault["unit"]]["filters"], 30 + 4 * seconds)
+            if in_time:
+                fault["outcome"] = outcome
+            else:
+                red = "no time was left"
+        if red is not None:
+            fault["unjudged"] = red
+        print_outcome(fault)
+
+    def run(self, jobs):
+        """The faults of all families take turns, after all sources without one have begun."""
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            without = {unit: pool.submit(self.check_unit, unit) for unit in self.pack["units"]}
+            turns = collections.Counter()
+            order = []
+            for fault in self.pack["faults"]:
+                order.append((turns[fault["family"]], len(order), fault))
+                turns[fault["family"]] += 1
+            trials = [pool.submit(lambda fault=fault: self.check_fault(fault, without[fault["unit"]].result()))
+                      for _, _, fault in sorted(order, key=lambda one: one[:2])]
+            for trial in trials:
+                trial.result()
+        return self.pack
 
 
 def run_cuda(arguments):
     """Runs a pack; prints a line for each fault and the count, writes the results."""
-    with tempfile.TemporaryDirectory(prefix="unmetal-faults-") as name:
-        with lzma.open(arguments.run) as stream, tarfile.open(fileobj=stream) as archive:
-            archive.extractall(name, filter="data")
-        folder = pathlib.Path(name) / "faults"
-        pack = json.loads((folder / "faults.json").read_text())
-        jobs = concurrent.futures.ThreadPoolExecutor(arguments.jobs or 12)
-
-        def check_unit(unit):
-            entry = pack["units"][unit]
-            red, seconds = check_library(folder, entry["library"], entry["filters"], arguments.device, 240)
-            print(f"{red or 'green'} without a fault: {unit}, {seconds:.0f} s", flush=True)
-            return unit, (red, seconds)
-
-        without = dict(jobs.map(check_unit, pack["units"]))
-
-        def check_fault(fault):
-            red, seconds = without[fault["unit"]]
-            if red is None:
-                fault["outcome"], fault["seconds"] = check_library(
-                    folder, fault["library"], pack["units"][fault["unit"]]["filters"], arguments.device, 30 + 4 * seconds)
-            else:
-                fault["outcome"], fault["seconds"], fault["unjudged"] = None, 0, red
-            print_outcome(fault)
-            return fault
-
-        pack["faults"] = list(jobs.map(check_fault, pack["faults"]))
+    with opened(arguments.run) as folder:
+        pack = CudaTrial(folder, arguments.device, arguments.end).run(arguments.jobs or 12)
     devices = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
                              capture_output=True, text=True) if shutil.which("nvidia-smi") else None
     pack["machine"] = devices.stdout.split("\n")[0] if devices else ""
     if arguments.results:
-        arguments.results.write_text(json.dumps(pack, indent=1))
+        write_json(arguments.results, pack)
     return closing_line(pack)
