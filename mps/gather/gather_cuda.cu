@@ -7,8 +7,11 @@
 #include "mps/core/elements_cuda.cuh"
 #include "mps/core/rows_cuda.cuh"
 #include "mps/gather/gather_columns_cuda.cuh"
+#include "mps/gather/gather_found_rows_cuda.cuh"
 #include "mps/gather/gather_order_cuda.cuh"
 #include "mps/gather/gather_problem.hpp"
+#include "mps/gather/gather_sparse_rows_cuda.cuh"
+#include "mps/gather/gather_terms_cuda.cuh"
 #include "mtl/cuda/launch.cuh"
 
 namespace mps::detail {
@@ -16,8 +19,10 @@ namespace {
 
 using cuda::ColumnArguments;
 using cuda::Divider;
+using cuda::FoundRowArguments;
 using cuda::Indices;
 using cuda::RowGrid;
+using cuda::SparseRowArguments;
 
 /// The rows of a call's destination, and strides in pieces.
 struct RowArguments {
@@ -52,40 +57,6 @@ __global__ void copyRows(RowArguments a, Indices indices, const Piece* source, P
 
 // Gradient ------------------------------------------------------------------------------------------------------------
 
-__device__ uint4 packOf(const float (&v)[4]) {
-  return {__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]), __float_as_uint(v[3])};
-}
-__device__ uint4 packOf(const float (&v)[8]) {
-  return {cuda::toHalves(v[0], v[1]), cuda::toHalves(v[2], v[3]), cuda::toHalves(v[4], v[5]),
-          cuda::toHalves(v[6], v[7])};
-}
-
-/// Elements one by one, or 16 bytes of them.
-template <class T, int lanes>
-struct Terms {
-  using Fetched = std::conditional_t<lanes == 1, T, uint4>;
-  float sums[lanes] = {};
-
-  __device__ static Fetched fetch(const T* from) { return *reinterpret_cast<const Fetched*>(from); }
-  __device__ void add(const Fetched& fetched) {
-    if constexpr (lanes == 1) {
-      sums[0] += cuda::load(&fetched);
-    } else {
-      const cuda::Lanes<T> values = cuda::lanesOf(fetched, static_cast<const T*>(nullptr));
-#pragma unroll
-      for (int lane = 0; lane < lanes; ++lane) sums[lane] += values.values[lane];
-    }
-  }
-  /// The intrinsic keeps 16 bytes together, which the compiler stores one by one.
-  __device__ void store(T* to) const {
-    if constexpr (lanes == 1) {
-      cuda::store(sums[0], to);
-    } else {
-      __stcs(reinterpret_cast<uint4*>(to), packOf(sums));
-    }
-  }
-};
-
 constexpr int kTermsOfGroup = 4;
 constexpr int kTermGroups = 3;  ///< on their way, with the one that is added
 
@@ -96,7 +67,7 @@ __global__ void __launch_bounds__(mtl::cuda::kBlockThreads)
     addRows(RowArguments a, const std::uint32_t* starts, const std::uint32_t* places, const T* gradient,
             T* destination) {
   constexpr int lanes = cuda::kLanes<T>;
-  using Sum = Terms<T, lanes>;
+  using Sum = cuda::Terms<T, lanes>;
   __shared__ uint4 held[kTermGroups][kTermsOfGroup][mtl::cuda::kBlockThreads];
   const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
   cuda::forEachRow(a.grid, [&](std::uint32_t row) {
@@ -150,10 +121,10 @@ __global__ void addSparseRows(RowArguments a, const std::uint32_t* starts, const
     T* const to = destination + (n * a.toImage + k * a.toRow) * lanes;
     cuda::forEachPiece(a.grid, [&](std::uint32_t piece) {
       const std::int64_t first = static_cast<std::int64_t>(piece) * lanes;
-      Terms<T, lanes> sum;
+      cuda::Terms<T, lanes> sum;
 #pragma unroll 4
       for (std::uint32_t p = begin; p < end; ++p)
-        sum.add(Terms<T, lanes>::fetch(from + places[p] * a.fromRow * lanes + first));
+        sum.add(cuda::Terms<T, lanes>::fetch(from + places[p] * a.fromRow * lanes + first));
       sum.store(to + first);
     });
   });
@@ -167,6 +138,7 @@ class RowPlan final : public Plan {
     const bool isForward = problem_.direction == GatherDirection::Forward;
     if ((isForward ? problem_.result : problem_.source).elements() == 0) return;
     if (isForward) return copy(stream, operands);
+    if (findsRows(operands)) return addFound(stream, operands);
     const auto order =
         cuda::GatherOrder(count(), problem_.source.height).sort(stream, indices(operands), operands.scratch);
     if (problem_.source.format == ImageFeatureChannelFormat::Float16)
@@ -264,6 +236,32 @@ class RowPlan final : public Plan {
                       reinterpret_cast<Piece*>(operands.destination));
   }
 
+  /// Whether warps look for the indices of their rows themselves.
+  [[nodiscard]] bool findsRows(const Operands& operands) const {
+    const auto lanes = static_cast<std::int64_t>(16 / bytesPerChannel(problem_.source.format));
+    return takesLanes(operands.destination, operands.gradient) &&
+           !areColumns(problem_.result, problem_.source) &&
+           FoundRowArguments::isWorthIt(problem_.result, problem_.source, lanes);
+  }
+  void addFound(mtl::Stream& stream, const Operands& operands) const {
+    const auto start = [&](auto element) {
+      using T = decltype(element);
+      const FoundRowArguments a(problem_.result, problem_.source, cuda::kLanes<T>);
+      withIndices(problem_.indices, operands.secondary, [&](auto* typed) {
+        using Index = std::remove_cvref_t<decltype(*typed)>;
+        mtl::cuda::launch(stream, cuda::addFoundRows<T, Index>,
+                          dim3(mtl::cuda::blocksFor(a.warps, FoundRowArguments::kWarps)),
+                          dim3(32, FoundRowArguments::kWarps), 0, a, typed,
+                          reinterpret_cast<const T*>(operands.gradient),
+                          reinterpret_cast<T*>(operands.destination));
+      });
+    };
+    if (problem_.source.format == ImageFeatureChannelFormat::Float16)
+      start(Float16{});
+    else
+      start(0.0F);
+  }
+
   template <class T>
   void add(mtl::Stream& stream, const Operands& operands, const cuda::GatherOrder::Result& order) const {
     if (areColumns(problem_.result, problem_.source))
@@ -282,10 +280,18 @@ class RowPlan final : public Plan {
     const TensorShape& to = problem_.source;
     const auto* const gradient = reinterpret_cast<const T*>(operands.gradient);
     auto* const destination = reinterpret_cast<T*>(operands.destination);
+    const bool isSparse = count() <= to.height;
+    if constexpr (lanes > 1)
+      if (isSparse && SparseRowArguments::fits(to, lanes)) {
+        const SparseRowArguments sparse(problem_.result, to, lanes);
+        return mtl::cuda::launch(stream, cuda::addSparsePieces<T>, dim3(sparse.blocks()),
+                                 dim3(mtl::cuda::kBlockThreads), 0, sparse, order.starts, order.places,
+                                 gradient, destination);
+      }
     const RowArguments a(problem_.result, to, lanes);
     auto* kernel = addSparseRows<T, lanes>;
     if constexpr (lanes > 1)
-      if (count() > to.height) kernel = addRows<T>;
+      if (!isSparse) kernel = addRows<T>;
     mtl::cuda::launch(stream, kernel, a.grid.grid, a.grid.block, 0, a, order.starts, order.places, gradient,
                       destination);
   }
