@@ -21,11 +21,12 @@ struct ColumnBuild {
   /// Rows are summed before columns: pixels are shorter than what columns have. A thread keeps more of them.
   static constexpr bool isRowsFirst = !isFew && isContrast && (isHalf || !isGradient);
   static constexpr int threadsOfBlock = isFew ? 128 : (isContrast || isGradient || isHalf) ? 256 : 512;
-  static constexpr int blocks = isFew         ? isGradient ? isContrast ? 4 : 5 : 8
-                                : isRowsFirst ? isGradient ? 1 : 2
-                                : isGradient  ? 2
-                                : isHalf      ? 3
-                                              : 2;
+  static constexpr int blocks = isFew && isGradient ? (isContrast ? 4 : 5)
+                                : isFew             ? (isContrast && isHalf ? 6 : 8)
+                                : isRowsFirst       ? (isGradient ? 1 : 2)
+                                : isGradient        ? 2
+                                : isHalf            ? 3
+                                                    : 2;
   static constexpr int ahead = isRowsFirst && !isGradient ? 2 : 1;  ///< pairs of rows that are on their way
 };
 

@@ -35,6 +35,8 @@ struct ColumnWalk {
   static constexpr bool keepsOwn = isContrast || isFew;
   static constexpr int fields = isContrast ? 2 : 1;  ///< of a window that its neighbours ask for
   using Bits = std::conditional_t<lanes * sizeof(T) == 4, unsigned, unsigned short>;
+  /// Pixels stay in registers until nobody needs them: halves of few channels would be loaded one by one.
+  static constexpr bool keepsPixels = isFew && sizeof(T) == 2 && !(isContrast && isGradient);
   using Window = std::conditional_t<isContrast, Moments, float>;
   using Exchanged = ColumnLanes<fields * lanes>;
   using Tile = float[2][kColumns][lanes];
@@ -61,8 +63,12 @@ struct ColumnWalk {
   FiveRows<float> sums[fields][kColumns][lanes];  ///< of what gradients have
   Tile centers = {};  ///< what the windows of the pair before have for their center
 
+  enum Pair { Current, Before, BeforeThat };
+  /// Where they stay in registers: by rows, two columns in a word.
+  unsigned pixels[keepsPixels ? 3 : 1][2][kColumns / 2] = {};
+
   // Of a step.
-  Bits centerBits[2][kColumns];
+  Bits centerBits[2][kColumns];  ///< elsewhere
   Window windows[2][kColumns][lanes];
   Tile results;
   Exchanged terms[2][kColumns];
@@ -168,6 +174,41 @@ struct ColumnWalk {
   __device__ ColumnLanes<lanes> lanesAt(std::int32_t pair, int row, int column) const {
     return lanesOf(*bitsAt(pair, row, column));
   }
+  /// A pixel of a column of this thread.
+  __device__ ColumnLanes<lanes> pixelAt(Pair pair, int row, int column) const {
+    if constexpr (keepsPixels) {
+      const float2 two = halvesOf(pixels[pair][row][column / 2]);
+      return {{column % 2 == 0 ? two.x : two.y}};
+    }
+    if (pair == Before) return lanesOf(centerBits[row][column]);
+    return lanesAt(pair == Current ? current : beforeThat, row, column);
+  }
+  /// Of the pair before, or of this one where they stay.
+  __device__ void loadPixels() {
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      if constexpr (keepsPixels) {
+#pragma unroll
+        for (int k = 0; k < kColumns; k += 2)
+          pixels[Current][row][k / 2] = *bitsAt(current, row, k) | unsigned{*bitsAt(current, row, k + 1)}
+                                                                       << 16U;
+      } else {
+#pragma unroll
+        for (int k = 0; k < kColumns; ++k) centerBits[row][k] = *bitsAt(before, row, k);
+      }
+    }
+  }
+  __device__ void passPixelsOn() {
+    if constexpr (keepsPixels) {
+#pragma unroll
+      for (int row = 0; row < 2; ++row)
+#pragma unroll
+        for (int k = 0; k < kColumns / 2; ++k) {
+          pixels[BeforeThat][row][k] = pixels[Before][row][k];
+          pixels[Before][row][k] = pixels[Current][row][k];
+        }
+    }
+  }
   /// @param memory where an exchange begins, from the first one  @param column from -2 to 5
   __device__ Exchanged* exchangedAt(std::int32_t memory, int row, int column) const {
     return reinterpret_cast<Exchanged*>(sharedMemory() + exchanged + memory + row * layout.exchangedRow +
@@ -200,10 +241,10 @@ struct ColumnWalk {
   __device__ void sumColumns() {
 #pragma unroll
     for (int k = 0; k < kColumns; ++k) {
-      const auto row0 = lanesAt(beforeThat, 0, k);
-      const auto row3 = lanesOf(centerBits[1][k]);
-      const auto row4 = lanesAt(current, 0, k);
-      const auto row5 = lanesAt(current, 1, k);
+      const auto row0 = pixelAt(BeforeThat, 0, k);
+      const auto row3 = pixelAt(Before, 1, k);
+      const auto row4 = pixelAt(Current, 0, k);
+      const auto row5 = pixelAt(Current, 1, k);
 #pragma unroll
       for (int i = 0; i < lanes; ++i)
         columns[k][i].advance({row0.values[i], row3.values[i], row4.values[i], row5.values[i]},
@@ -258,7 +299,7 @@ struct ColumnWalk {
     float powers[elements];
 #pragma unroll
     for (int k = 0; k < kColumns; ++k) {
-      const auto pixel = lanesOf(centerBits[row][k]);
+      const auto pixel = pixelAt(Before, row, k);
 #pragma unroll
       for (int i = 0; i < lanes; ++i) {
         const int e = k * lanes + i;
@@ -355,7 +396,7 @@ struct ColumnWalk {
                                               seen[1][i]);
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
-        const auto pixel = lanesAt(beforeThat, row, k);
+        const auto pixel = pixelAt(BeforeThat, row, k);
 #pragma unroll
         for (int i = 0; i < lanes; ++i) {
           const float next = results[row][k][i];
@@ -387,10 +428,7 @@ struct ColumnWalk {
     fetchNext();
     asm volatile("cp.async.wait_group %0;" ::"n"(Build::ahead) : "memory");
     waitForPieces(isFew || Build::isRowsFirst);
-#pragma unroll
-    for (int row = 0; row < 2; ++row)
-#pragma unroll
-      for (int k = 0; k < kColumns; ++k) centerBits[row][k] = *bitsAt(before, row, k);
+    loadPixels();
     if constexpr (Build::isRowsFirst) {
       sumRows<parity>();
     } else {
@@ -409,6 +447,7 @@ struct ColumnWalk {
     store();
     // What was told is read before the next step tells more.
     if (!isGradient && !isFew && !Build::isRowsFirst) __syncthreads();
+    passPixelsOn();
     beforeThat = before;
     before = current;
     current = after(current, sourceMemory, Memory::sourcePairs);
