@@ -125,15 +125,27 @@ class Call {
   }
   [[nodiscard]] ReferenceTensor expected() { return expected(problem_); }
   [[nodiscard]] std::vector<double> found() { return destination_.read(); }
+  /// Forgets the results of the last execution.
+  void poison() {
+    destination_.poison();
+    if (!problem_.isForward()) return;
+    fillWithPoison(saved_.bytes());
+    saved_.didModify();
+  }
   [[nodiscard]] Comparison comparison() {
     return compare(expected(), found(), problem_.destination.format, tier_, Zeros::Expected);
   }
 
-  void check() {
-    const Comparison destination = comparison();
+  /// Of a gradient only the result.
+  [[nodiscard]] ArithmeticReference reference() {
+    return problem_.isForward() ? forward(problem_) : ArithmeticReference{expected(), {}, {}};
+  }
+  void check() { check(reference()); }
+  void check(const ArithmeticReference& reference) {
+    const Comparison destination =
+        compare(reference.result, found(), problem_.destination.format, tier_, Zeros::Expected);
     EXPECT_TRUE(destination.passed()) << destination.report;
     if (!problem_.isForward()) return;
-    const ArithmeticReference reference = forward(problem_);
     if (problem_.hasMask()) {
       const Comparison mask = compare(reference.mask, readTensor(problem_.mask, this->mask()), Unorm8,
                                       Tier::Exact, Zeros::Expected);
@@ -165,15 +177,17 @@ class Call {
 
 /// Every implementation that accepts the problem, the last one at least.
 void check(const ArithmeticProblem& problem, Tier tier) {
+  Call call(problem, tier);
+  const ArithmeticReference reference = call.reference();
   for (const auto& implementation : arithmeticImplementationsCpu()) {
     const Preparation preparation = implementation.prepare(problem);
     const bool isRefused = std::holds_alternative<Refusal>(preparation);
     if (isRefused && implementation.name != arithmeticImplementationsCpu().back().name) continue;
     SCOPED_TRACE(problem.describe() + " " + name(tier) + " " + std::string(implementation.name));
     const ForceImplementation force(implementation.name);
-    Call call(problem, tier);
+    call.poison();
     call.execute();
-    call.check();
+    call.check(reference);
   }
 }
 
