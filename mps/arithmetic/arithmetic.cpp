@@ -93,21 +93,24 @@ void describeSource(ForwardRecord& record, ArithmeticOperation operation, const 
 namespace detail {
 
 std::size_t describeSavedFields(ArithmeticProblem& problem, const TensorShape& result, bool mask,
-                                bool quotient) {
+                                ImageFeatureChannelFormat kept) {
   const std::int64_t elements = result.height * result.width * result.channels;
-  const std::int64_t quotientBytes = quotient ? elements * 4 : 0;
-  const std::int64_t maskBytes = mask ? (elements + 3) / 4 * 4 : 0;
-  const std::int64_t perImage = quotientBytes + maskBytes;
-  const auto dense = [&](ImageFeatureChannelFormat format, std::int64_t bytesPerElement) {
+  const auto bytesFor = [&](ImageFeatureChannelFormat format) {
+    return (elements * static_cast<std::int64_t>(bytesPerChannel(format)) + 3) / 4 * 4;
+  };
+  const bool keeps = kept != ImageFeatureChannelFormat::None;
+  const std::int64_t keptBytes = keeps ? bytesFor(kept) : 0;
+  const std::int64_t perImage = keptBytes + (mask ? bytesFor(ImageFeatureChannelFormat::Unorm8) : 0);
+  const auto dense = [&](ImageFeatureChannelFormat format) {
     TensorShape shape =
         TensorShape::dense(result.images, result.height, result.width, result.channels, format);
-    shape.imageStride = perImage / bytesPerElement;
+    shape.imageStride = perImage / static_cast<std::int64_t>(bytesPerChannel(format));
     return shape;
   };
-  if (quotient) problem.quotient = dense(ImageFeatureChannelFormat::Float32, 4);
+  if (keeps) problem.kept = dense(kept);
   if (mask) {
-    problem.mask = dense(ImageFeatureChannelFormat::Unorm8, 1);
-    problem.maskOffset = quotientBytes;
+    problem.mask = dense(ImageFeatureChannelFormat::Unorm8);
+    problem.maskOffset = keptBytes;
   }
   return static_cast<std::size_t>(perImage);
 }
@@ -288,9 +291,10 @@ void CNNArithmetic::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& comman
     detail::PreparedCall prepared;
     if (record) {
       family.hasMask = minimumValue_ > -FLT_MAX || maximumValue_ < FLT_MAX;
-      family.hasQuotient = operation_ == ArithmeticOperation::Divide;
+      if (operation_ == ArithmeticOperation::Divide)
+        family.kept = detail::keptFormatFor(problem.primary.format);
       record->savedBytesPerImage =
-          detail::describeSavedFields(problem, problem.destination, family.hasMask, family.hasQuotient);
+          detail::describeSavedFields(problem, problem.destination, family.hasMask, family.kept);
       prepared.savedBytes = record->savedBytesPerImage * clip.size.depth;
       if (prepared.savedBytes > 0) record->saved = device()->allocate(prepared.savedBytes);
       operands.saved = record->saved;

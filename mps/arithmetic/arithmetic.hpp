@@ -199,8 +199,8 @@ class CNNMultiply : public CNNArithmetic {
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
-/// (primaryScale x) / (secondaryScale y) + bias (MPSCNNDivide). With a state, x / y is kept for the gradient
-/// of y: 4 bytes for each element of the result.
+/// (primaryScale x) / (secondaryScale y) + bias (MPSCNNDivide). With a state, x or the derivative is kept for the
+/// gradient of y: 2 bytes for each element of the result where x is float16, else 4.
 class CNNDivide : public CNNArithmetic {
  public:
   /// The library's own.

@@ -42,7 +42,6 @@ void benchFormat(Bench& bench, const ArithmeticBench& kernels, ImageFeatureChann
                [&](const auto& buffer) { kernels.forward->encodeBatch(buffer, x, y, results); });
 
   const bool multiplies = kernels.forward->className() == "CNNMultiply";
-  const double quotientBytes = kernels.forward->className() == "CNNDivide" ? 4.0 * 56 * 56 * 64 : 0;
   const ImageBatch& gradients = results;
   const ImageBatch ofX = ImageBatch::create(bench.device(), image, count);
   const ImageBatch ofY = ImageBatch::create(bench.device(), other, count);
@@ -51,10 +50,12 @@ void benchFormat(Bench& bench, const ArithmeticBench& kernels, ImageFeatureChann
       keyOfX, {.bytes = images * (2 * imageBytes + (kernels.readsSourceImage ? otherBytes : 0))},
       [&](const auto& buffer) { kernels.gradientOfX->encodeBatch(buffer, gradients, forX, states, ofX); });
   const ImageBatch& forY = multiplies ? x : y;
-  const double forYBytes = !kernels.readsSourceImage ? 0 : multiplies ? imageBytes : otherBytes;
-  bench.kernel(
-      keyOfY, {.bytes = images * (imageBytes + otherBytes + forYBytes + quotientBytes)},
-      [&](const auto& buffer) { kernels.gradientOfY->encodeBatch(buffer, gradients, forY, states, ofY); });
+  // Beside x in float16, which is kept, y is read, beside derivatives in float32 it is not.
+  const double keptBytes = imageBytes + (format == ImageFeatureChannelFormat::Float16 ? otherBytes : 0);
+  const double forYBytes = !kernels.readsSourceImage ? 0 : multiplies ? imageBytes : keptBytes;
+  bench.kernel(keyOfY, {.bytes = images * (imageBytes + otherBytes + forYBytes)}, [&](const auto& buffer) {
+    kernels.gradientOfY->encodeBatch(buffer, gradients, forY, states, ofY);
+  });
 }
 
 template <class Forward, class Gradient>

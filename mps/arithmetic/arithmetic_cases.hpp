@@ -1,7 +1,9 @@
 #pragma once
 
+#include <bit>
 #include <cfloat>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,7 +44,7 @@ struct ArithmeticTensors {
     return direction == ArithmeticDirection::SecondaryGradient ? secondary : primary;
   }
 
-  /// With a mask where `mask` is set, with a quotient where the direction needs it; no numbers set.
+  /// With a mask where `mask` is set; a division keeps something where the direction needs it. No numbers set.
   [[nodiscard]] ArithmeticProblem problem(ArithmeticOperation operation, ArithmeticDirection direction,
                                           ImageFeatureChannelFormat sourceFormat,
                                           ImageFeatureChannelFormat destinationFormat,
@@ -62,11 +64,21 @@ struct ArithmeticTensors {
       if (problem.needsSecondary())
         problem.secondary = shape(sourceFormat, divides || !isSecondary ? secondary : primary, 2);
     }
-    const bool quotient = divides && (problem.isForward() ? mask : isSecondary);
-    if (mask || quotient) describeSavedFields(problem, problem.result(), mask, quotient);
+    const bool keeps = divides && (problem.isForward() ? mask : isSecondary);
+    if (mask || keeps)
+      describeSavedFields(problem, problem.result(), mask,
+                          keeps ? keptFormatFor(sourceFormat) : ImageFeatureChannelFormat::None);
     return problem;
   }
 };
+
+/// Makes quotients of some of the derivatives that a division has kept.
+inline void markQuotients(const ArithmeticProblem& problem, std::span<double> kept) {
+  if (problem.keepsDividend()) return;
+  for (std::size_t i = 3; i < kept.size(); i += 7)
+    if (kept[i] != 0)
+      kept[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(static_cast<float>(kept[i])) | 1U);
+}
 
 /// The numbers of a case. All are small integers, or halves that no result can be equal to; divisors are multiplied
 /// by powers of two.

@@ -26,20 +26,24 @@ ReferenceTensor referenceOf(const TensorShape& shape, std::vector<double> values
   return tensor;
 }
 
-/// The saved fields of a call: mask and quotient in one piece of memory.
+/// The saved fields of a call: mask and what a division keeps in one piece of memory.
 class SavedFields {
  public:
-  SavedFields(ConformRun& run, const ArithmeticProblem& problem)
+  SavedFields(ConformRun& run, const ArithmeticProblem& problem, Tier tier)
       : problem_(problem),
-        memory_(run.device(), std::max(end(problem.mask, problem.maskOffset),
-                                       end(problem.quotient, problem.quotientOffset))) {
+        memory_(run.device(),
+                std::max(end(problem.mask, problem.maskOffset), end(problem.kept, problem.keptOffset))) {
     if (problem.isForward()) return;
-    const auto fill = [&](const TensorShape& shape, std::int64_t offset, RandomKind kind) {
-      if (shape.images > 0)
-        writeTensor(shape, at(offset), run.values(static_cast<std::size_t>(shape.elements()), kind));
+    const auto values = [&](const TensorShape& shape, RandomKind kind) {
+      return run.values(static_cast<std::size_t>(shape.elements()), kind);
     };
-    fill(problem.mask, problem.maskOffset, RandomKind::ZeroOrOne);
-    fill(problem.quotient, problem.quotientOffset, RandomKind::SmallIntegers);
+    if (problem.hasMask())
+      writeTensor(problem.mask, at(problem.maskOffset), values(problem.mask, RandomKind::ZeroOrOne));
+    if (problem.hasKept()) {
+      std::vector<double> kept = values(problem.kept, RandomKind::SmallIntegers);
+      if (tier == Tier::Bounded) markQuotients(problem, kept);
+      writeTensor(problem.kept, at(problem.keptOffset), kept);
+    }
     memory_.didModify();
   }
 
@@ -47,9 +51,7 @@ class SavedFields {
   void synchronize() { memory_.synchronize(); }
   [[nodiscard]] bool guardsIntact() const { return memory_.guardsIntact(); }
   [[nodiscard]] std::vector<double> mask() const { return read(problem_.mask, problem_.maskOffset); }
-  [[nodiscard]] std::vector<double> quotient() const {
-    return read(problem_.quotient, problem_.quotientOffset);
-  }
+  [[nodiscard]] std::vector<double> kept() const { return read(problem_.kept, problem_.keptOffset); }
 
  private:
   static std::size_t end(const TensorShape& shape, std::int64_t offset) {
@@ -69,7 +71,7 @@ void multiply(std::vector<double>& values, double factor) {
 }
 
 /// @param step of the first elements; 0: addresses are aligned for vectors
-/// @param hugeDivisors those of float32 whose reciprocals are subnormal, with quotients that are not
+/// @param hugeDivisors those of float32 whose reciprocals are subnormal, with quotients that are not, though derivatives are
 void runPlan(ConformRun& run, const ArithmeticImplementation& implementation,
              const ArithmeticProblem& problem, Tier tier, std::size_t step, bool hugeDivisors = false) {
   const auto plan = run.prepare(implementation, problem);
@@ -85,7 +87,7 @@ void runPlan(ConformRun& run, const ArithmeticImplementation& implementation,
   TestTensor y = run.source(problem.secondary, divisors, 3 * step);
   TestTensor g = run.source(problem.gradient, operandValues(run, problem.gradient, tier, false), 2 * step);
   TestTensor destination = run.destination(problem.destination, step);
-  SavedFields saved(run, problem);
+  SavedFields saved(run, problem, tier);
   const Operands operands{.source = x.address(),
                           .secondary = y.address(),
                           .gradient = g.address(),
@@ -96,9 +98,10 @@ void runPlan(ConformRun& run, const ArithmeticImplementation& implementation,
   run.require(x.isUnchanged() && y.isUnchanged() && g.isUnchanged(), "an input was written");
   run.require(saved.guardsIntact(), "memory around the saved fields was written");
   if (!problem.isForward()) {
+    const ReferenceTensor derivative =
+        problem.hasKept() ? arithmeticDerivative(problem, saved.kept(), y.reference()) : ReferenceTensor();
     const ReferenceTensor expected = arithmeticGradientReference(
-        problem, g.reference(), y.reference(), referenceOf(problem.mask, saved.mask()),
-        referenceOf(problem.quotient, saved.quotient()));
+        problem, g.reference(), y.reference(), referenceOf(problem.mask, saved.mask()), derivative);
     run.check(expected, destination, Zeros::Expected);
     run.checkAccumulated(*plan, operands, expected, destination);
     return;
@@ -107,8 +110,7 @@ void runPlan(ConformRun& run, const ArithmeticImplementation& implementation,
   run.check(expected.result, destination, Zeros::Expected);
   if (problem.hasMask())
     run.check(expected.mask, saved.mask(), ImageFeatureChannelFormat::Unorm8, Zeros::Expected);
-  if (problem.hasQuotient())
-    run.check(expected.quotient, saved.quotient(), ImageFeatureChannelFormat::Float32, Zeros::Expected);
+  if (problem.hasKept()) run.check(expected.kept, saved.kept(), problem.kept.format, Zeros::Expected);
 }
 
 /// Limits go with the exact tier: elsewhere a rounding may carry a result over one.
@@ -129,6 +131,7 @@ void addPlanCases(std::vector<ConformCase>& cases, const ArithmeticImplementatio
       for (const bool hugeDivisors : {false, true})
         for (const std::size_t step : {std::size_t{0}, std::size_t{1}}) {
           if (hugeDivisors && !hasHuge) continue;
+          if (hugeDivisors) describeSavedFields(problem, problem.destination, false, formats.source);
           cases.push_back({tensors.name + ": " + problem.describe(), [=](ConformRun& run) {
                              runPlan(run, implementation, problem, tier, step, hugeDivisors);
                            }});

@@ -152,9 +152,9 @@ class ForwardPlan final : public Plan {
       TileBuffer<Element> xBuffer;
       TileBuffer<Element> yBuffer;
       alignas(64) float maskBuffer[Tiling::capacity];
-      alignas(64) float quotientBuffer[Tiling::capacity];
+      alignas(64) float keptBuffer[Tiling::capacity];
       std::byte* mask = operands.saved + problem_.maskOffset;
-      std::byte* quotient = operands.saved + problem_.quotientOffset;
+      std::byte* kept = operands.saved + problem_.keptOffset;
       ArithmeticRun<Element> run;
       run.count = tile.elements();
       run.primary = loadOperand(primary_, operands.source, tile, destination.channels, xBuffer.elements);
@@ -163,14 +163,13 @@ class ForwardPlan final : public Plan {
           loadOperand(secondary_, operands.secondary, period, destination.channels, yBuffer.elements);
       run.secondaryPeriod = period.elements();
       if (problem_.hasMask()) run.newMask = tileTarget(problem_.mask, mask, tile, maskBuffer);
-      if (problem_.hasQuotient())
-        run.newQuotient = tileTarget(problem_.quotient, quotient, tile, quotientBuffer);
+      if (problem_.hasKept()) run.newKept = tileTarget(problem_.kept, kept, tile, keptBuffer);
       Element* result = resultTarget(destination, operands.destination, tile, xBuffer.elements, false);
       run.isStreamed = result != xBuffer.elements && isStreamed(destination);
       arithmeticValues(problem_, run, result);
       storeResult(destination, operands.destination, tile, result, false);
       if (problem_.hasMask()) storeTile(problem_.mask, mask, tile, run.newMask);
-      if (problem_.hasQuotient()) storeTile(problem_.quotient, quotient, tile, run.newQuotient);
+      if (problem_.hasKept()) storeTile(problem_.kept, kept, tile, run.newKept);
     });
   }
 
@@ -197,7 +196,7 @@ class GradientPlan : public Plan {
     TileBuffer<Element> gradient;
     TileBuffer<Element> secondary;
     alignas(64) float mask[Tiling::capacity];
-    alignas(64) float quotient[Tiling::capacity];
+    alignas(64) float kept[Tiling::capacity];
   };
 
   /// @param isWhole a secondary operand that is the same pixel everywhere is repeated over the whole tile
@@ -217,9 +216,8 @@ class GradientPlan : public Plan {
     }
     if (problem_.hasMask())
       run.mask = loadTile(problem_.mask, operands.saved + problem_.maskOffset, tile, buffers.mask);
-    if (problem_.hasQuotient())
-      run.quotient =
-          loadTile(problem_.quotient, operands.saved + problem_.quotientOffset, tile, buffers.quotient);
+    if (problem_.hasKept())
+      run.kept = loadTile(problem_.kept, operands.saved + problem_.keptOffset, tile, buffers.kept);
     return run;
   }
 
@@ -455,7 +453,7 @@ std::string ArithmeticProblem::describe() const {
   }
   if (hasReLU) text += ", ReLU";
   if (hasMask()) text += ", mask";
-  if (hasQuotient()) text += ", quotient";
+  if (hasKept()) text += keepsDividend() ? ", dividend" : ", derivative";
   return text + " -> " + destination.describe();
 }
 

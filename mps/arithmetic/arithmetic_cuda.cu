@@ -63,7 +63,7 @@ class ArithmeticShapes {
   [[nodiscard]] SavedViews savedViews(std::byte* saved) const {
     SavedViews views;
     if (problem_.hasMask()) views.mask = {problem_.mask, saved + problem_.maskOffset};
-    if (problem_.hasQuotient()) views.quotient = {problem_.quotient, saved + problem_.quotientOffset};
+    if (problem_.hasKept()) views.kept = {problem_.kept, saved + problem_.keptOffset};
     return views;
   }
 
@@ -90,7 +90,7 @@ class ArithmeticShapes {
   static void join(ArithmeticProblem& p, TensorShape* secondary, JoinedAxes axes) {
     TensorShape* const destination = sumsAnything(p) ? nullptr : &p.destination;
     cuda::joinAxes({p.isForward() ? &p.destination : &p.gradient, p.isForward() ? &p.primary : destination,
-                    secondary, p.hasMask() ? &p.mask : nullptr, p.hasQuotient() ? &p.quotient : nullptr},
+                    secondary, p.hasMask() ? &p.mask : nullptr, p.hasKept() ? &p.kept : nullptr},
                    axes);
   }
   /// Makes one row of the pixels of all tensors but the secondary operand's, which has one for each image. Returns
@@ -111,7 +111,7 @@ class ArithmeticShapes {
              shape.pixelStride % lanes == 0 && shape.rowStride % lanes == 0 && shape.imageStride % lanes == 0;
     };
     return (!problem_.hasMask() || takes(problem_.mask, problem_.maskOffset, lanes)) &&
-           (!problem_.hasQuotient() || takes(problem_.quotient, problem_.quotientOffset, 16));
+           (!problem_.hasKept() || takes(problem_.kept, problem_.keptOffset, 16));
   }
 
   ArithmeticProblem problem_;
@@ -152,30 +152,41 @@ void withForward(const cuda::ArithmeticForward& function, Body body) {
   body(function);
 }
 
-/// Calls body with PlainGradient where that is all there is to do, else with `function`.
-template <class Access, int inputs, class Body>
-void withGradient(const cuda::ArithmeticGradient& function, Body body) {
-  using cuda::PlainKind;
-  if constexpr (Access::lanes > 1) {
-    if (function.isPlain()) {
-      if constexpr (inputs == 1)
-        return body(cuda::PlainGradient<PlainKind::Scale>{function.a, function.b});
-      else if (function.divides)
-        return body(cuda::PlainGradient<PlainKind::Divide>{function.a, function.b});
-      else
-        return body(cuda::PlainGradient<PlainKind::Multiply>{function.a, function.b});
-    }
-  }
-  body(function);
-}
+using OneInput = std::integral_constant<int, 1>;
+using TwoInputs = std::integral_constant<int, 2>;
 
 /// Calls body(std::integral_constant) with the number of inputs of a gradient.
 template <class Body>
 void withInputs(const ArithmeticProblem& problem, Body body) {
   if (problem.needsSecondary())
-    body(std::integral_constant<int, 2>());
+    body(TwoInputs());
   else
-    body(std::integral_constant<int, 1>());
+    body(OneInput());
+}
+
+/// Calls body(number of inputs, function) with the shortest of the functions that give the gradient.
+/// @param secondary z
+template <class Access, class Body>
+void withGradient(const ArithmeticProblem& problem, const cuda::ArithmeticGradient& function,
+                  const cuda::SourceView& secondary, Body body) {
+  using cuda::PlainKind;
+  if constexpr (Access::lanes > 1)
+    if (function.isPlain()) {
+      if (!problem.needsSecondary())
+        return body(OneInput(), cuda::PlainGradient<PlainKind::Scale>{function.a, function.b});
+      if (function.divides)
+        return body(TwoInputs(), cuda::PlainGradient<PlainKind::Divide>{function.a, function.b});
+      return body(TwoInputs(), cuda::PlainGradient<PlainKind::Multiply>{function.a, function.b});
+    }
+  if constexpr (Access::lanes == cuda::kLanes<float>) {
+    const cuda::DerivativeGradient derivatives(function, secondary);
+    if (function.readsKeptAlone() && !function.saved.keepsDividend() && derivatives.isSafe())
+      return body(OneInput(), derivatives);
+  }
+  if constexpr (Access::lanes == cuda::kLanes<Float16>)
+    if (function.readsKeptAlone() && function.saved.keepsDividend() && function.hasSmallDivisors())
+      return body(TwoInputs(), cuda::DividendGradient{function.a, function.b, function.saved.kept});
+  withInputs(problem, [&](auto inputs) { body(inputs, function); });
 }
 
 template <int inputs>
@@ -206,12 +217,10 @@ class ElementPlan final : public Plan {
         cuda::launchMap<Access>(stream, arguments, problem.destination, function, shapes_.pixelsOfImage());
       };
       if (!problem.isForward())
-        return withInputs(problem, [&](auto inputs) {
-          withGradient<Access, inputs()>({problem, saved},
-                                         [&](const auto& function) { start(inputs, function); });
-        });
-      withForward<Access>({problem, saved},
-                          [&](const auto& function) { start(std::integral_constant<int, 2>(), function); });
+        return withGradient<Access>(problem, {problem, saved},
+                                    {problem.secondary, operands.secondary, problem.gradient.channels},
+                                    start);
+      withForward<Access>({problem, saved}, [&](const auto& function) { start(TwoInputs(), function); });
     });
   }
 
@@ -267,20 +276,27 @@ class SumPlan final : public Plan {
   unsigned start(mtl::Stream& stream, const Operands& operands) const {
     const SumGrid grid(sum_, Access::lanes);
     const cuda::ArithmeticGradient function(shapes_.problem(), shapes_.savedViews(operands.saved));
-    withInputs(shapes_.problem(), [&](auto inputs) {
+    const auto argumentsOf = [&](auto inputs) {
       cuda::SumArguments<inputs()> arguments;
       arguments.grid = grid;
       arguments.sums = reinterpret_cast<double*>(operands.scratch);
       setSources(arguments.sources, shapes_, operands);
-      if (sum_.sumsChannels)
+      return arguments;
+    };
+    const ArithmeticProblem& problem = shapes_.problem();
+    if (sum_.sumsChannels)
+      withInputs(problem, [&](auto inputs) {
         mtl::cuda::launch(stream, cuda::sumChannels<inputs(), cuda::ArithmeticGradient>, grid.grid,
-                          grid.block, 0, arguments, function);
-      else
-        withGradient<Access, inputs()>(function, [&](const auto& known) {
-          mtl::cuda::launch(stream, cuda::sumPixels<Access, inputs(), std::remove_cvref_t<decltype(known)>>,
-                            grid.grid, grid.block, 0, arguments, known);
-        });
-    });
+                          grid.block, 0, argumentsOf(inputs), function);
+      });
+    else
+      withGradient<Access>(problem, function,
+                           {problem.secondary, operands.secondary, problem.gradient.channels},
+                           [&](auto inputs, const auto& known) {
+                             using Function = std::remove_cvref_t<decltype(known)>;
+                             mtl::cuda::launch(stream, cuda::sumPixels<Access, inputs(), Function>, grid.grid,
+                                               grid.block, 0, argumentsOf(inputs), known);
+                           });
     return grid.grid.y;
   }
 
@@ -290,7 +306,7 @@ class SumPlan final : public Plan {
 
 Preparation prepareElements(const ArithmeticProblem& problem) {
   for (const TensorShape* shape : {&problem.primary, &problem.secondary, &problem.gradient,
-                                   &problem.destination, &problem.mask, &problem.quotient})
+                                   &problem.destination, &problem.mask, &problem.kept})
     if (!ElementGrid::fits(*shape)) return Refusal{ElementGrid::kTooLarge};
   if (!sumsAnything(problem)) return std::make_shared<const ElementPlan>(problem);
   if (!SumShape(problem.gradient, problem.destination).fits()) return Refusal{"a sum of about 2^31 elements"};

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cfloat>
 #include <cmath>
+#include <cstdint>
 
 #include "mps/arithmetic/arithmetic_problem.hpp"
 #include "mps/core/element_grid_cuda.cuh"
@@ -87,10 +89,53 @@ __device__ Values divide(const Values& dividend, const Values& divisor) {
   return quotient;
 }
 
-/// Mask and quotient; null where there are none.
+/// What a division keeps of x / y in float32.
+__device__ inline float derivativeOrQuotient(float quotient, float derivative) {
+  const std::uint32_t bits = __float_as_uint(derivative);
+  const float size = fabsf(derivative);
+  // One bit less, rounded to even.
+  if (size >= FLT_MIN && size < 0x1p127F) return __uint_as_float((bits + (bits & bits >> 1U & 1U)) & ~1U);
+  const float quotientSize = fabsf(quotient);
+  return __uint_as_float(quotientSize > 0 && quotientSize <= FLT_MAX ? __float_as_uint(quotient) | 1U
+                                                                     : bits & ~1U);
+}
+__device__ inline bool isQuotient(float kept) {
+  return (__float_as_uint(kept) & 1U) != 0;
+}
+
+/// Mask and what a division keeps; null where there are none.
 struct SavedViews {
   ResultView mask;
-  ResultView quotient;
+  ResultView kept;
+
+  [[nodiscard]] __host__ __device__ bool keepsDividend() const {
+    return kept.format == ImageFeatureChannelFormat::Float16;
+  }
+  template <class Values>
+  __device__ void storeKept(const Values& values, const ElementPlace& place) const {
+    const std::int64_t offset = kept.offset(place);
+    if (!keepsDividend()) return storeFloats(values, reinterpret_cast<float*>(kept.memory) + offset);
+    auto* const to = reinterpret_cast<Float16*>(kept.memory) + offset;
+    if constexpr (kLanesOf<Values> == kLanes<Float16>)
+      storeLanes(values, to);
+    else
+      for (int i = 0; i < kLanesOf<Values>; ++i) cuda::store(values.values[i], to + i);
+  }
+  template <class Values>
+  [[nodiscard]] __device__ Values loadKept(const ElementPlace& place) const {
+    const std::int64_t offset = kept.offset(place);
+    Values values;
+    if (!keepsDividend()) {
+      loadFloats(values, reinterpret_cast<const float*>(kept.memory) + offset);
+      return values;
+    }
+    const auto* const from = reinterpret_cast<const Float16*>(kept.memory) + offset;
+    if constexpr (kLanesOf<Values> == kLanes<Float16>)
+      values = loadLanes(from);
+    else
+      for (int i = 0; i < kLanesOf<Values>; ++i) values.values[i] = cuda::load(from + i);
+    return values;
+  }
 };
 
 struct ArithmeticForward {
@@ -120,7 +165,7 @@ struct ArithmeticForward {
   /// Whether x and y are combined and nothing else, but for limits and a ReLU behind a sum.
   [[nodiscard]] bool isPlain() const {
     return !isComparison(operation) && (!hasReLU || operation == ArithmeticOperation::Add) && !hasScales &&
-           bias == 0 && saved.mask.memory == nullptr && saved.quotient.memory == nullptr;
+           bias == 0 && saved.mask.memory == nullptr && saved.kept.memory == nullptr;
   }
   /// r cut to the limits. Comparisons, because the minimum and maximum of two numbers drop NaN.
   [[nodiscard]] __device__ static float limited(float r, float lowest, float maximum) {
@@ -163,6 +208,7 @@ struct ArithmeticForward {
         result = divide<false>(x, y);
         break;
     }
+    if (saved.kept.memory != nullptr) keep(place, in, hasScales ? divide<false>(in[0], in[1]) : result);
     for (float& r : result.values) r += bias;
     if (saved.mask.memory != nullptr) {
       unsigned inside[lanes];
@@ -170,15 +216,20 @@ struct ArithmeticForward {
         inside[i] = result.values[i] > minimum && result.values[i] < maximum ? 0xFFU : 0U;
       storeBytes(inside, saved.mask.memory + saved.mask.offset(place));
     }
-    if (saved.quotient.memory != nullptr) {
-      storeFloats(divide<false>(in[0], in[1]),
-                  reinterpret_cast<float*>(saved.quotient.memory) + saved.quotient.offset(place));
-    }
     if (!hasLimits && !hasReLU) return;
     for (float& r : result.values) r = limited(r, lowest, maximum);
   }
 
  private:
+  template <class Values>
+  __device__ void keep(const ElementPlace& place, const Values (&in)[2], const Values& quotients) const {
+    if (saved.keepsDividend()) return saved.storeKept(in[0], place);
+    Values kept = divide<false>(quotients, in[1]);
+#pragma unroll
+    for (int i = 0; i < kLanesOf<Values>; ++i)
+      kept.values[i] = derivativeOrQuotient(quotients.values[i], -kept.values[i]);
+    saved.storeKept(kept, place);
+  }
   /// Whether a comparison does.
   __device__ bool holds(float x, float y) const {
     switch (operation) {
@@ -231,6 +282,8 @@ struct PlainForward {
 
 /// The values that a gradient sums, of g, and of z where it is needed.
 struct ArithmeticGradient {
+  /// Whether what a division has kept may be read.
+  static constexpr bool readsKept(int inputs) { return inputs == 2; }
   bool divides;
   bool ofDivisor;
   float a, b;
@@ -245,37 +298,33 @@ struct ArithmeticGradient {
 
   /// Whether PlainGradient gives the same. No half is a huge divisor then.
   [[nodiscard]] bool isPlain() const {
-    return !ofDivisor && saved.mask.memory == nullptr && (!divides || std::abs(b) < 0x1p100F);
+    return !ofDivisor && saved.mask.memory == nullptr && hasSmallDivisors();
   }
+  /// Whether DerivativeGradient, or DividendGradient, gives the same.
+  [[nodiscard]] bool readsKeptAlone() const { return ofDivisor && saved.mask.memory == nullptr; }
+  [[nodiscard]] bool hasSmallDivisors() const { return !divides || std::abs(b) < 0x1p100F; }
 
   template <class Values, int inputs>
   __device__ void operator()(const ElementPlace& place, const Values (&in)[inputs], Values& result) const {
-    finish(place, in, quotientAt<Values>(place), result);
+    finish(place, in, keptAt<Values>(place), result);
   }
   /// Zeros where it is not needed.
   template <class Values>
-  __device__ Values quotientAt(const ElementPlace& place) const {
-    Values quotient{};
-    if (ofDivisor)
-      loadFloats(quotient,
-                 reinterpret_cast<const float*>(saved.quotient.memory) + saved.quotient.offset(place));
-    return quotient;
+  __device__ Values keptAt(const ElementPlace& place) const {
+    return ofDivisor ? saved.loadKept<Values>(place) : Values{};
   }
   template <class Values, int inputs>
-  __device__ void finish(const ElementPlace& place, const Values (&in)[inputs], const Values& quotient,
+  __device__ void finish(const ElementPlace& place, const Values (&in)[inputs], const Values& kept,
                          Values& result) const {
     constexpr int lanes = kLanesOf<Values>;
     for (int i = 0; i < lanes; ++i) result.values[i] = a * in[0].values[i];
     if constexpr (inputs == 2) {
-      Values by;
-      for (int i = 0; i < lanes; ++i) by.values[i] = b * in[1].values[i];
-      if (divides)
-        result = divide<false>(result, by);
+      if (ofDivisor)
+        result = ofDivisorFrom(result, in[1], kept);
+      else if (divides)
+        result = divide<false>(result, scaled(in[1]));
       else
-        for (int i = 0; i < lanes; ++i) result.values[i] = result.values[i] * by.values[i];
-      if (ofDivisor) {
-        for (int i = 0; i < lanes; ++i) result.values[i] = -(result.values[i] * quotient.values[i]);
-      }
+        for (int i = 0; i < lanes; ++i) result.values[i] = result.values[i] * (b * in[1].values[i]);
     }
     if (saved.mask.memory != nullptr) {
       unsigned inside[lanes];
@@ -284,27 +333,117 @@ struct ArithmeticGradient {
         if (inside[i] == 0) result.values[i] = 0;
     }
   }
+
+ private:
+  template <class Values>
+  __device__ Values scaled(Values z) const {
+    for (float& value : z.values) value = b * value;
+    return z;
+  }
+  /// @param g times a
+  template <class Values>
+  __device__ Values ofDivisorFrom(const Values& g, const Values& z, const Values& kept) const {
+    const Values quotients = saved.keepsDividend() ? divide<false>(kept, z) : kept;
+    Values result = divide<false>(g, scaled(z));
+    for (int i = 0; i < kLanesOf<Values>; ++i) {
+      if (saved.keepsDividend() || isQuotient(kept.values[i]))
+        result.values[i] = -(result.values[i] * quotients.values[i]);
+      else
+        result.values[i] = g.values[i] / b * kept.values[i];
+    }
+    return result;
+  }
+};
+
+/// ArithmeticGradient of a divisor from derivatives, where there is no mask. Divisors are read where quotients were kept.
+struct DerivativeGradient {
+  static constexpr bool readsKept(int /*inputs*/) { return true; }
+  float a, b;
+  float factor;  ///< a / b
+  SourceView divisor;
+  ResultView kept;
+
+  DerivativeGradient(const ArithmeticGradient& from, const SourceView& divisorView)
+      : a(from.a), b(from.b), factor(from.a / from.b), divisor(divisorView), kept(from.saved.kept) {}
+  /// Whether the factor is as exact as its parts.
+  [[nodiscard]] bool isSafe() const {
+    const float size = std::abs(factor);
+    return size > 0x1p-60F && size < 0x1p60F;
+  }
+
+  template <class Values>
+  __device__ void operator()(const ElementPlace& place, const Values (&in)[1], Values& result) const {
+    finish(place, in, keptAt<Values>(place), result);
+  }
+  template <class Values>
+  __device__ Values keptAt(const ElementPlace& place) const {
+    Values values;
+    loadFloats(values, reinterpret_cast<const float*>(kept.memory) + kept.offset(place));
+    return values;
+  }
+  template <class Values>
+  __device__ void finish(const ElementPlace& place, const Values (&in)[1], const Values& values,
+                         Values& result) const {
+    bool hasQuotient = false;
+#pragma unroll
+    for (int i = 0; i < kLanesOf<Values>; ++i) {
+      hasQuotient = hasQuotient | isQuotient(values.values[i]);
+      result.values[i] = factor * in[0].values[i] * values.values[i];
+    }
+    if (!hasQuotient) return;
+    const Values z = InPacks<float>::load(divisor, place);
+    for (int i = 0; i < kLanesOf<Values>; ++i)
+      if (isQuotient(values.values[i]))
+        result.values[i] = -(a * in[0].values[i] / (b * z.values[i]) * values.values[i]);
+  }
+};
+
+/// ArithmeticGradient of a divisor from dividends in float16, where all is float16 and there is no mask.
+struct DividendGradient {
+  static constexpr bool readsKept(int /*inputs*/) { return true; }
+  float a, b;
+  ResultView kept;
+
+  template <class Values>
+  __device__ void operator()(const ElementPlace& place, const Values (&in)[2], Values& result) const {
+    finish(place, in, keptAt<Values>(place), result);
+  }
+  template <class Values>
+  __device__ Values keptAt(const ElementPlace& place) const {
+    return loadLanes(reinterpret_cast<const Float16*>(kept.memory) + kept.offset(place));
+  }
+  template <class Values>
+  __device__ void finish(const ElementPlace& /*place*/, const Values (&in)[2], const Values& dividends,
+                         Values& result) const {
+    Values by;
+#pragma unroll
+    for (int i = 0; i < kLanesOf<Values>; ++i) {
+      result.values[i] = a * in[0].values[i];
+      by.values[i] = b * in[1].values[i];
+    }
+    result = divide<true>(result, by);
+    const Values quotients = divide<true>(dividends, in[1]);
+#pragma unroll
+    for (int i = 0; i < kLanesOf<Values>; ++i) result.values[i] = -(result.values[i] * quotients.values[i]);
+  }
 };
 
 /// What a gradient does with g where nothing was saved.
 enum class PlainKind { Scale, Multiply, Divide };
 
-/// ArithmeticGradient where there is no mask, and no quotient.
+/// ArithmeticGradient where there is no mask, and nothing that is kept.
 template <PlainKind kind>
 struct PlainGradient {
+  static constexpr bool readsKept(int /*inputs*/) { return false; }
   float a, b;
 
   template <class Values, int inputs>
   __device__ void operator()(const ElementPlace& place, const Values (&in)[inputs], Values& result) const {
     finish(place, in, Values{}, result);
   }
-  template <class Values>
-  __device__ Values quotientAt(const ElementPlace& /*place*/) const {
-    return {};
-  }
   template <class Values, int inputs>
-  __device__ void finish(const ElementPlace& /*place*/, const Values (&in)[inputs],
-                         const Values& /*quotient*/, Values& result) const {
+  __device__ void finish(const ElementPlace& /*place*/, const Values (&in)[inputs], const Values& /*kept*/,
+                         Values& result) const {
     constexpr int lanes = kLanesOf<Values>;
 #pragma unroll
     for (int i = 0; i < lanes; ++i) result.values[i] = a * in[0].values[i];

@@ -194,23 +194,25 @@ detail::PreparedCall CNNArithmeticGradient::prepareAxes(ArithmeticGradientAxes& 
   checkChannels("destinationGradient", problem.destination.channels);
   if (needsSource) checkChannels("sourceImage", problem.secondary.channels);
 
-  const bool needsQuotient = operation_ == ArithmeticOperation::Divide && isSecondarySourceFilter_;
-  if (needsQuotient && axes.record == nullptr)
-    throw Error(describe(), "gradientState", "none", "the state of the forward pass, which holds x / y");
+  const bool needsKept = operation_ == ArithmeticOperation::Divide && isSecondarySourceFilter_;
+  if (needsKept && axes.record == nullptr)
+    throw Error(describe(), "gradientState", "none",
+                "the state of the forward pass, which holds the derivative of x / y");
   detail::PreparedCall prepared;
-  if (axes.record != nullptr && (axes.record->hasMask || needsQuotient)) {
+  if (axes.record != nullptr && (axes.record->hasMask || needsKept)) {
     TensorShape result = axes.gradient;
     result.width = axes.x.positions;
     result.height = axes.y.positions;
-    detail::describeSavedFields(problem, result, axes.record->hasMask, axes.record->hasQuotient);
-    if (!needsQuotient) problem.quotient = {};
+    detail::describeSavedFields(problem, result, axes.record->hasMask, axes.record->kept);
+    const auto keptBytes = static_cast<std::int64_t>(bytesPerChannel(axes.record->kept));
+    if (!needsKept) problem.kept = {};
     const std::int64_t skipped = axes.y.begin * axes.x.positions + axes.x.begin;  // pixels
-    for (TensorShape* saved : {&problem.mask, &problem.quotient}) {
+    for (TensorShape* saved : {&problem.mask, &problem.kept}) {
       saved->width = problem.gradient.width;
       saved->height = problem.gradient.height;
     }
     problem.maskOffset += skipped * axes.gradient.channels;
-    problem.quotientOffset += skipped * axes.gradient.channels * 4;
+    problem.keptOffset += skipped * axes.gradient.channels * keptBytes;
     prepared.readsSavedFields = true;
   }
   prepared.plan = detail::planFor(*device(), detail::arithmeticBackEnds, problem);

@@ -53,7 +53,7 @@ std::size_t savedBytes(const ArithmeticProblem& problem) {
   const auto end = [](const TensorShape& shape, std::int64_t offset) {
     return shape.images > 0 ? extentInBytes(shape) + static_cast<std::size_t>(offset) : 0;
   };
-  return std::max(end(problem.mask, problem.maskOffset), end(problem.quotient, problem.quotientOffset));
+  return std::max(end(problem.mask, problem.maskOffset), end(problem.kept, problem.keptOffset));
 }
 
 ReferenceTensor denseTensor(const TensorShape& shape, std::vector<double> values) {
@@ -79,12 +79,16 @@ class Call {
     if (problem.isForward()) return;
     if (problem.hasMask())
       writeTensor(problem.mask, mask(), randomValues(count(problem.mask), kSeed + 3, RandomKind::ZeroOrOne));
-    if (problem.hasQuotient())
-      writeTensor(problem.quotient, quotient(), inputValues(problem.quotient, tier, kSeed + 4, false));
+    if (problem.hasKept()) {
+      std::vector<double> values = inputValues(problem.kept, tier, kSeed + 4, false);
+      if (tier == Tier::Bounded) markQuotients(problem, values);
+      writeTensor(problem.kept, kept(), values);
+    }
     saved_.didModify();
   }
 
   TestTensor& primary() { return primary_; }
+  TestTensor& secondary() { return secondary_; }
   TestTensor& gradient() { return gradient_; }
   TestTensor& destination() { return destination_; }
 
@@ -116,12 +120,12 @@ class Call {
   [[nodiscard]] ReferenceTensor expected(const ArithmeticProblem& problem) {
     if (problem.isForward()) return forward(problem).result;
     ReferenceTensor mask;
-    ReferenceTensor quotient;
+    ReferenceTensor derivative;
     if (problem.hasMask()) mask = denseTensor(problem.mask, readTensor(problem.mask, this->mask()));
-    if (problem.hasQuotient())
-      quotient = denseTensor(problem.quotient, readTensor(problem.quotient, this->quotient()));
+    if (problem.hasKept())
+      derivative = arithmeticDerivative(problem, readTensor(problem.kept, kept()), secondary_.reference());
     return arithmeticGradientReference(problem, gradient_.reference(), secondary_.reference(), mask,
-                                       quotient);
+                                       derivative);
   }
   [[nodiscard]] ReferenceTensor expected() { return expected(problem_); }
   [[nodiscard]] std::vector<double> found() { return destination_.read(); }
@@ -138,7 +142,7 @@ class Call {
 
   /// Of a gradient only the result.
   [[nodiscard]] ArithmeticReference reference() {
-    return problem_.isForward() ? forward(problem_) : ArithmeticReference{expected(), {}, {}};
+    return problem_.isForward() ? forward(problem_) : ArithmeticReference{expected(), {}, {}, {}};
   }
   void check() { check(reference()); }
   void check(const ArithmeticReference& reference) {
@@ -151,17 +155,17 @@ class Call {
                                       Tier::Exact, Zeros::Expected);
       EXPECT_TRUE(mask.passed()) << "mask: " << mask.report;
     }
-    if (problem_.hasQuotient()) {
-      const Comparison quotient = compare(reference.quotient, readTensor(problem_.quotient, this->quotient()),
-                                          Float32, Tier::Bounded, Zeros::Expected);
-      EXPECT_TRUE(quotient.passed()) << "quotient: " << quotient.report;
+    if (problem_.hasKept()) {
+      const Comparison kept = compare(reference.kept, readTensor(problem_.kept, this->kept()),
+                                      problem_.kept.format, Tier::Bounded, Zeros::Expected);
+      EXPECT_TRUE(kept.passed()) << "kept: " << kept.report;
     }
   }
 
  private:
   static std::size_t count(const TensorShape& shape) { return static_cast<std::size_t>(shape.elements()); }
   [[nodiscard]] std::byte* mask() const { return saved_.bytes().data() + problem_.maskOffset; }
-  [[nodiscard]] std::byte* quotient() const { return saved_.bytes().data() + problem_.quotientOffset; }
+  [[nodiscard]] std::byte* kept() const { return saved_.bytes().data() + problem_.keptOffset; }
   [[nodiscard]] ArithmeticReference forward(const ArithmeticProblem& problem) {
     return arithmeticForwardReference(problem, primary_.reference(), secondary_.reference());
   }
@@ -308,6 +312,28 @@ TEST(ArithmeticPlans, NotANumberAndInfinity) {
           call.execute();
           call.check();
         }
+}
+
+/// From the smallest to the largest numbers: derivatives overflow, and underflow, where quotients do not.
+TEST(ArithmeticPlans, DivisionsKeepQuotientsWhereTheDerivativeIsNoNormalNumber) {
+  forEachTarget([](const std::string& target) {
+    SCOPED_TRACE(target);
+    for (const double dividend : {1.0, 0x1p-100, 0x1p100, 0x1p-149})
+      for (const double divisor : {1.0, 0x1p-70, 0x1p70, 0x1p-120, 0x1p126}) {
+        ArithmeticProblem problem = arithmeticTensors()[1].problem(Divide, Forward, Float32, Float32, true);
+        SCOPED_TRACE(std::to_string(dividend) + " / " + std::to_string(divisor));
+        Call call(problem, Tier::Bounded);
+        const auto write = [&](TestTensor& tensor, double factor, bool isDivisor) {
+          std::vector<double> values = inputValues(tensor.shape(), Tier::Bounded, kSeed + 5, isDivisor);
+          for (double& value : values) value *= factor;
+          tensor.write(values);
+        };
+        write(call.primary(), dividend, false);
+        write(call.secondary(), divisor, true);
+        call.execute();
+        call.check();
+      }
+  });
 }
 
 TEST(ArithmeticPlans, GradientsAccumulateIntoFloat32) {

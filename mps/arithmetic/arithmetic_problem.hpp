@@ -44,7 +44,7 @@ enum class ArithmeticDirection : std::uint8_t {
 /// | Add | a x + b y + bias | a g | a g |
 /// | Subtract | a x - b y + bias | a g | a g |
 /// | Multiply | (a x)(b y) + bias | (a g)(b z), z = y | (a g)(b z), z = x |
-/// | Divide | (a x) / (b y) + bias | (a g) / (b z), z = y | -((a g) / (b z)) q, z = y, q = x / y |
+/// | Divide | (a x) / (b y) + bias | (a g) / (b z), z = y | -(a g / b) x / y^2, z = y |
 ///
 /// Comparisons, section 5.4, are forward only and use neither scales, bias nor limits: r is 1 where |x - y| <= threshold
 /// (Equal), where not (NotEqual), x < y, x <= y, x > y, x >= y; else 0.
@@ -63,10 +63,16 @@ enum class ArithmeticDirection : std::uint8_t {
 /// | secondary | y | z; Multiply and Divide only |
 /// | gradient | | g |
 /// | destination | result | gradient of the operand |
-/// | saved | mask and quotient, written | mask and quotient, read |
+/// | saved | mask and what is kept, written | mask and what is kept, read |
 ///
 /// The mask is 1 (stored as unorm8) where minimumValue < r < maximumValue, else 0; a gradient takes the value
-/// 0 where it is 0. The quotient is x / y. Either has the size of the result or no images: then there is
+/// 0 where it is 0.
+///
+/// A division keeps one tensor for the gradient of y, of float16 or float32. In float16 it is x, exactly. In float32 it is
+/// -x / y^2, so that the gradient need not read y, with a lowest bit of 0. Where that is beyond the normal numbers although
+/// x / y is not, it is x / y, with a lowest bit of 1: the gradient divides by y then.
+///
+/// Mask and what is kept have the size of the result or no images: then there is
 /// none. The destination of Forward, and of a gradient that sums nothing, may be the memory of an input that
 /// is not repeated, if format and strides are the same. No parameters, no scalars. A gradient can accumulate
 /// into a float32 destination.
@@ -84,10 +90,10 @@ struct ArithmeticProblem {
   TensorShape secondary;  ///< y or z
   TensorShape gradient;   ///< g; gradients only
   TensorShape destination;
-  TensorShape mask;                 ///< unorm8, in the saved memory
-  TensorShape quotient;             ///< float32, in the saved memory
-  std::int64_t maskOffset = 0;      ///< of the first element, in bytes
-  std::int64_t quotientOffset = 0;  ///< likewise
+  TensorShape mask;             ///< unorm8, in the saved memory
+  TensorShape kept;             ///< float16 or float32, in the saved memory
+  std::int64_t maskOffset = 0;  ///< of the first element, in bytes
+  std::int64_t keptOffset = 0;  ///< likewise
 
   bool operator==(const ArithmeticProblem&) const = default;
 
@@ -95,7 +101,9 @@ struct ArithmeticProblem {
   [[nodiscard]] float lowest() const { return hasReLU && minimumValue < 0 ? -0.0F : minimumValue; }
   [[nodiscard]] bool isForward() const { return direction == ArithmeticDirection::Forward; }
   [[nodiscard]] bool hasMask() const { return mask.images > 0; }
-  [[nodiscard]] bool hasQuotient() const { return quotient.images > 0; }
+  [[nodiscard]] bool hasKept() const { return kept.images > 0; }
+  /// Whether it is x.
+  [[nodiscard]] bool keepsDividend() const { return kept.format == ImageFeatureChannelFormat::Float16; }
   /// Whether a gradient reads z.
   [[nodiscard]] bool needsSecondary() const {
     return isForward() || operation == ArithmeticOperation::Multiply ||
@@ -107,17 +115,23 @@ struct ArithmeticProblem {
     const auto bits = [](float value) { return std::bit_cast<std::uint32_t>(value); };
     return hashOf(operation, direction, bits(primaryScale), bits(secondaryScale), bits(bias),
                   bits(minimumValue), bits(maximumValue), hasReLU, bits(threshold), primary.hash(),
-                  secondary.hash(), gradient.hash(), destination.hash(), mask.hash(), quotient.hash(),
-                  maskOffset, quotientOffset);
+                  secondary.hash(), gradient.hash(), destination.hash(), mask.hash(), kept.hash(), maskOffset,
+                  keptOffset);
   }
   /// "add 8x56x56x64 float32, 8x1x1x64 float32 -> 8x56x56x64 float32".
   [[nodiscard]] std::string describe() const;
 };
 
-/// Sets mask and quotient, as asked for, to where the saved fields of a result of this shape lie. Returns
+/// What a division keeps of a dividend of this format.
+constexpr ImageFeatureChannelFormat keptFormatFor(ImageFeatureChannelFormat dividend) {
+  return dividend == ImageFeatureChannelFormat::Float16 ? dividend : ImageFeatureChannelFormat::Float32;
+}
+
+/// Sets mask and what is kept, as asked for, to where the saved fields of a result of this shape lie. Returns
 /// their bytes for each image.
+/// @param kept None: nothing
 std::size_t describeSavedFields(ArithmeticProblem& problem, const TensorShape& result, bool mask,
-                                bool quotient);
+                                ImageFeatureChannelFormat kept);
 
 /// In order of preference; the last one accepts every problem that is in the tables above.
 std::span<const Implementation<ArithmeticProblem>> arithmeticImplementationsCpu();

@@ -22,13 +22,13 @@ struct ArithmeticOperand {
   ForwardRecord::Place place;
 };
 
-/// What an arithmetic call adds to its record. The saved fields of an image are the quotient, if there is
+/// What an arithmetic call adds to its record. The saved fields of an image are what a division keeps, if it is
 /// one, and after it the mask, over the clip rectangle.
 struct ArithmeticRecord {
   ArithmeticOperand primary;
   ArithmeticOperand secondary;
   bool hasMask = false;
-  bool hasQuotient = false;
+  ImageFeatureChannelFormat kept = ImageFeatureChannelFormat::None;  ///< None: nothing
   /// The same call with the secondary source as the source of the record; null in that one itself.
   std::shared_ptr<const ForwardRecord> ofSecondary;
 

@@ -1,6 +1,9 @@
 #include "mps/arithmetic/arithmetic_reference.hpp"
 
+#include <bit>
+#include <cfloat>
 #include <cmath>
+#include <cstdint>
 
 namespace mps::detail {
 namespace {
@@ -46,12 +49,39 @@ bool holds(const ArithmeticProblem& problem, double x, double y) {
   }
 }
 
+/// What a division keeps, without the bit that says what it is.
+double keptValue(const ArithmeticProblem& problem, double x, double y) {
+  if (problem.keepsDividend()) return x;
+  const double quotient = x / y;
+  const double derivative = -quotient / y;
+  const bool isNormal = std::abs(derivative) >= 0x1p-126 && std::abs(derivative) < 0x1p127;
+  const bool takesQuotient = !isNormal && quotient != 0 && std::abs(quotient) <= static_cast<double>(FLT_MAX);
+  return takesQuotient ? quotient : derivative;
+}
+
+bool hasLowestBit(double value) {
+  return (std::bit_cast<std::uint32_t>(static_cast<float>(value)) & 1U) != 0;
+}
+
 }  // namespace
+
+ReferenceTensor arithmeticDerivative(const ArithmeticProblem& problem, const std::vector<double>& kept,
+                                     const ReferenceTensor& z) {
+  ReferenceTensor derivative = emptyTensor(problem.kept);
+  forEachElement(problem.kept, [&](std::int64_t n, std::int64_t row, std::int64_t column, std::int64_t c) {
+    const std::size_t i = derivative.index(n, row, column, c);
+    const double y = z.values[operandIndex(z, n, row, column, c)];
+    derivative.values[i] = problem.keepsDividend() ? -kept[i] / y / y
+                           : hasLowestBit(kept[i]) ? -kept[i] / y
+                                                   : kept[i];
+  });
+  return derivative;
+}
 
 ArithmeticReference arithmeticForwardReference(const ArithmeticProblem& problem, const ReferenceTensor& x,
                                                const ReferenceTensor& y) {
   ArithmeticReference reference{emptyTensor(problem.destination), emptyTensor(problem.destination),
-                                emptyTensor(problem.destination)};
+                                emptyTensor(problem.destination), emptyTensor(problem.destination)};
   forEachElement(problem.destination,
                  [&](std::int64_t n, std::int64_t row, std::int64_t column, std::int64_t c) {
                    const double xValue = x.values[operandIndex(x, n, row, column, c)];
@@ -90,8 +120,9 @@ ArithmeticReference arithmeticForwardReference(const ArithmeticProblem& problem,
                    const double maximum = static_cast<double>(problem.maximumValue);
                    const std::size_t i = reference.result.index(n, row, column, c);
                    reference.mask.values[i] = minimum < r && r < maximum ? 1 : 0;
-                   reference.quotient.values[i] = xValue / yValue;
-                   reference.quotient.magnitude[i] = std::abs(xValue / yValue);
+                   reference.derivative.values[i] = -xValue / yValue / yValue;
+                   reference.kept.values[i] = keptValue(problem, xValue, yValue);
+                   reference.kept.magnitude[i] = std::abs(reference.kept.values[i]);
                    if (r > maximum) r = maximum;
                    if (r < minimum) r = minimum;
                    if (problem.hasReLU && r < 0) r = -0.0;
@@ -99,30 +130,31 @@ ArithmeticReference arithmeticForwardReference(const ArithmeticProblem& problem,
                    reference.result.magnitude[i] = magnitude;
                  });
   reference.result.roundings = 4;
-  reference.quotient.roundings = 1;
+  // The quotient, the derivative, and the bit that says which one it is.
+  reference.kept.roundings = problem.keepsDividend() ? 0 : 3;
   return reference;
 }
 
 ReferenceTensor arithmeticGradientReference(const ArithmeticProblem& problem, const ReferenceTensor& g,
                                             const ReferenceTensor& z, const ReferenceTensor& mask,
-                                            const ReferenceTensor& quotient) {
+                                            const ReferenceTensor& derivative) {
   ReferenceTensor sum = emptyTensor(problem.destination);
-  forEachElement(
-      problem.gradient, [&](std::int64_t n, std::int64_t row, std::int64_t column, std::int64_t c) {
-        const std::size_t i = g.index(n, row, column, c);
-        if (problem.hasMask() && mask.values[i] == 0) return;
-        double value = static_cast<double>(problem.primaryScale) * g.values[i];
-        if (problem.operation == ArithmeticOperation::Multiply ||
-            problem.operation == ArithmeticOperation::Divide) {
-          const double bz =
-              static_cast<double>(problem.secondaryScale) * z.values[operandIndex(z, n, row, column, c)];
-          value = problem.operation == ArithmeticOperation::Multiply ? value * bz : value / bz;
-        }
-        if (problem.operation == ArithmeticOperation::Divide &&
-            problem.direction == ArithmeticDirection::SecondaryGradient)
-          value = -value * quotient.values[i];
-        sum.add(operandIndex(sum, n, row, column, c), value);
-      });
+  forEachElement(problem.gradient,
+                 [&](std::int64_t n, std::int64_t row, std::int64_t column, std::int64_t c) {
+                   const std::size_t i = g.index(n, row, column, c);
+                   if (problem.hasMask() && mask.values[i] == 0) return;
+                   double value = static_cast<double>(problem.primaryScale) * g.values[i];
+                   const auto b = static_cast<double>(problem.secondaryScale);
+                   if (problem.operation == ArithmeticOperation::Divide &&
+                       problem.direction == ArithmeticDirection::SecondaryGradient) {
+                     value = value / b * derivative.values[i];
+                   } else if (problem.operation == ArithmeticOperation::Multiply ||
+                              problem.operation == ArithmeticOperation::Divide) {
+                     const double bz = b * z.values[operandIndex(z, n, row, column, c)];
+                     value = problem.operation == ArithmeticOperation::Multiply ? value * bz : value / bz;
+                   }
+                   sum.add(operandIndex(sum, n, row, column, c), value);
+                 });
   const std::int64_t terms =
       sum.values.empty() ? 0 : problem.gradient.elements() / static_cast<std::int64_t>(sum.values.size());
   sum.roundings = 4 + terms;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "mps/arithmetic/arithmetic_problem.hpp"
 #include "mps/core/reference_tensor.hpp"
 
@@ -9,16 +11,22 @@ namespace mps::detail {
 
 struct ArithmeticReference {
   ReferenceTensor result;
-  ReferenceTensor mask;      ///< 1 or 0
-  ReferenceTensor quotient;  ///< x / y
+  ReferenceTensor mask;        ///< 1 or 0
+  ReferenceTensor derivative;  ///< -x / y^2
+  ReferenceTensor kept;        ///< as the problem says, but for the lowest bit
 };
 ArithmeticReference arithmeticForwardReference(const ArithmeticProblem& problem, const ReferenceTensor& x,
                                                const ReferenceTensor& y);
 
-/// @param z not read for Add and Subtract  @param mask, quotient as a state holds them; not read where the
-/// problem has none
+/// -x / y^2 from what a division keeps.
+/// @param kept read from a state
+ReferenceTensor arithmeticDerivative(const ArithmeticProblem& problem, const std::vector<double>& kept,
+                                     const ReferenceTensor& z);
+
+/// @param z not read for Add and Subtract, nor for the gradient of a divisor  @param mask, derivative not read where the
+/// problem has no mask, and keeps nothing
 ReferenceTensor arithmeticGradientReference(const ArithmeticProblem& problem, const ReferenceTensor& g,
                                             const ReferenceTensor& z, const ReferenceTensor& mask,
-                                            const ReferenceTensor& quotient);
+                                            const ReferenceTensor& derivative);
 
 }  // namespace mps::detail

@@ -5,9 +5,9 @@
 namespace mps::detail {
 namespace {
 
-/// Mask and quotient of the forward pass, as far as the problem has them.
+/// Mask and derivative of the forward pass, as far as the problem has them.
 ArithmeticReference savedFields(const ReferenceCall& call, const ArithmeticProblem& problem) {
-  if (!problem.hasMask() && !problem.hasQuotient()) return {};
+  if (!problem.hasMask() && !problem.hasKept()) return {};
   const auto* saved = std::any_cast<ArithmeticReference>(&call.forwardSaved());
   if (saved == nullptr || saved->mask.height != problem.gradient.height ||
       saved->mask.width != problem.gradient.width)
@@ -38,7 +38,7 @@ bool computeArithmetic(ReferenceCall& call) {
   const ReferenceTensor other =
       problem->needsSecondary() ? call.secondary(problem->secondary) : ReferenceTensor();
   call.setDestination(arithmeticGradientReference(*problem, call.gradient(problem->gradient), other,
-                                                  saved.mask, saved.quotient));
+                                                  saved.mask, saved.derivative));
   return true;
 }
 

@@ -138,7 +138,7 @@ TEST(ArithmeticReference, GradientIsTheDerivativeOfTheForwardPass) {
         const bool isSecondary = direction == SecondaryGradient;
         const ReferenceTensor& z = operation == Multiply && isSecondary ? x : y;
         const ReferenceTensor found =
-            arithmeticGradientReference(gradient, w, z, result.mask, result.quotient);
+            arithmeticGradientReference(gradient, w, z, result.mask, result.derivative);
         const ReferenceTensor& operand = isSecondary ? y : x;
         ASSERT_EQ(found.values.size(), operand.values.size());
         int kinks = 0;

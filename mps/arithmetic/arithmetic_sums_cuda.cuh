@@ -108,13 +108,13 @@ struct SumArguments {
   double* sums = nullptr;  ///< [pixel of the destination][chunk][channel]
 };
 
-/// function's results for some items: visits those that `isInside` says, all loads first. A function of two inputs
-/// may read a third one, the quotient.
+/// function's results for some items: visits those that `isInside` says, all loads first. A function may read what a
+/// division has kept, too.
 template <class Access, int batch, int inputs, class Function, class PlaceOf, class Visit>
 __device__ void visitItems(const SumArguments<inputs>& a, const Function& function, PlaceOf placeOf,
                            Visit visit) {
   typename Access::Fetched fetched[batch][inputs];
-  typename Access::Values quotients[batch];
+  typename Access::Values kept[batch];
   ElementPlace places[batch];
   bool isInside[batch];
 #pragma unroll
@@ -123,8 +123,8 @@ __device__ void visitItems(const SumArguments<inputs>& a, const Function& functi
     if (!isInside[i]) continue;
 #pragma unroll
     for (int k = 0; k < inputs; ++k) fetched[i][k] = Access::fetch(a.sources[k], places[i]);
-    if constexpr (inputs == 2)
-      quotients[i] = function.template quotientAt<typename Access::Values>(places[i]);
+    if constexpr (Function::readsKept(inputs))
+      kept[i] = function.template keptAt<typename Access::Values>(places[i]);
   }
 #pragma unroll
   for (int i = 0; i < batch; ++i) {
@@ -133,7 +133,7 @@ __device__ void visitItems(const SumArguments<inputs>& a, const Function& functi
 #pragma unroll
     for (int k = 0; k < inputs; ++k) in[k] = Access::valuesOf(fetched[i][k]);
     typename Access::Values result;
-    function.finish(places[i], in, quotients[i], result);
+    function.finish(places[i], in, kept[i], result);
     visit(result);
   }
 }
@@ -149,8 +149,10 @@ __global__ void sumPixels(SumArguments<inputs> a, Function function) {
   const bool isInside = pack < a.grid.packs.divisor();
   const std::uint32_t begin = blockIdx.y * a.grid.itemsPerChunk;
   const std::uint32_t end = isInside ? min(begin + a.grid.itemsPerChunk, a.grid.items) : 0;
-  // On their way at once; two inputs may have quotients beside them.
-  constexpr int batch = lanes == 1 ? 2 / inputs : inputs == 1 ? 8 : 16 / lanes;
+  // On their way at once; what is kept may come beside them.
+  constexpr int batch = lanes == 1                                    ? 2 / inputs
+                        : inputs == 1 && !Function::readsKept(inputs) ? 8
+                                                                      : 16 / lanes;
   double sums[lanes] = {};
   for (std::uint32_t first = begin + threadIdx.y; first < end; first += batch * blockDim.y) {
     float ofBatch[lanes] = {};

@@ -18,9 +18,9 @@ struct ArithmeticRun {
   std::int64_t secondaryPeriod = 0;
   const Element* gradient = nullptr;
   const float* mask = nullptr;  ///< read by gradients; null for none
-  const float* quotient = nullptr;
+  const float* kept = nullptr;
   float* newMask = nullptr;  ///< written by the forward pass; null for none
-  float* newQuotient = nullptr;
+  float* newKept = nullptr;
   bool isStreamed = false;  ///< the result is written past the caches
 };
 
