@@ -35,8 +35,10 @@ struct ColumnWalk {
   static constexpr bool keepsOwn = isContrast || isFew;
   static constexpr int fields = isContrast ? 2 : 1;  ///< of a window that its neighbours ask for
   using Bits = std::conditional_t<lanes * sizeof(T) == 4, unsigned, unsigned short>;
-  /// Pixels stay in registers until nobody needs them: halves of few channels would be loaded one by one.
-  static constexpr bool keepsPixels = isFew && sizeof(T) == 2 && !(isContrast && isGradient);
+  /// Pixels stay in registers until nobody needs them: halves of few channels would be loaded one by one. Gradients of
+  /// contrast, and of any exponent, need the registers.
+  static constexpr bool keepsPixels =
+      isFew && sizeof(T) == 2 && !(isGradient && (isContrast || quarters == 0));
   using Window = std::conditional_t<isContrast, Moments, float>;
   using Exchanged = ColumnLanes<fields * lanes>;
   using Tile = float[2][kColumns][lanes];
