@@ -184,7 +184,8 @@ void withGradient(const ArithmeticProblem& problem, const cuda::ArithmeticGradie
       return body(OneInput(), derivatives);
   }
   if constexpr (Access::lanes == cuda::kLanes<Float16>)
-    if (function.readsKeptAlone() && function.saved.keepsDividend() && function.hasSmallDivisors())
+    if (function.readsKeptAlone() && function.saved.keepsDividend() && function.hasSmallDivisors() &&
+        function.hasFiniteScales())
       return body(TwoInputs(), cuda::DividendGradient{function.a, function.b, function.saved.kept});
   withInputs(problem, [&](auto inputs) { body(inputs, function); });
 }
@@ -290,13 +291,18 @@ class SumPlan final : public Plan {
                           grid.block, 0, argumentsOf(inputs), function);
       });
     else
-      withGradient<Access>(problem, function,
-                           {problem.secondary, operands.secondary, problem.gradient.channels},
-                           [&](auto inputs, const auto& known) {
-                             using Function = std::remove_cvref_t<decltype(known)>;
-                             mtl::cuda::launch(stream, cuda::sumPixels<Access, inputs(), Function>, grid.grid,
-                                               grid.block, 0, argumentsOf(inputs), known);
-                           });
+      withGradient<Access>(
+          problem, function, {problem.secondary, operands.secondary, problem.gradient.channels},
+          [&](auto inputs, const auto& known) {
+            using Function = std::remove_cvref_t<decltype(known)>;
+            if constexpr (std::is_same_v<Function, cuda::DividendGradient>)
+              mtl::cuda::launch(stream, cuda::sumDividends<Access>, grid.grid, grid.block, 0,
+                                argumentsOf(inputs),
+                                cuda::SourceView(problem.kept, operands.saved + problem.keptOffset), known);
+            else
+              mtl::cuda::launch(stream, cuda::sumPixels<Access, inputs(), Function>, grid.grid, grid.block, 0,
+                                argumentsOf(inputs), known);
+          });
     return grid.grid.y;
   }
 

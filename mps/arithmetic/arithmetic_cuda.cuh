@@ -303,6 +303,8 @@ struct ArithmeticGradient {
   /// Whether DerivativeGradient, or DividendGradient, gives the same.
   [[nodiscard]] bool readsKeptAlone() const { return ofDivisor && saved.mask.memory == nullptr; }
   [[nodiscard]] bool hasSmallDivisors() const { return !divides || std::abs(b) < 0x1p100F; }
+  /// Whether scales alone make nothing infinite, nor NaN.
+  [[nodiscard]] bool hasFiniteScales() const { return std::isfinite(a) && b != 0; }
 
   template <class Values, int inputs>
   __device__ void operator()(const ElementPlace& place, const Values (&in)[inputs], Values& result) const {
@@ -425,6 +427,18 @@ struct DividendGradient {
     const Values quotients = divide<true>(dividends, in[1]);
 #pragma unroll
     for (int i = 0; i < kLanesOf<Values>; ++i) result.values[i] = -(result.values[i] * quotients.values[i]);
+  }
+};
+
+/// Gradient times dividend.
+struct DividendProduct {
+  static constexpr bool readsKept(int /*inputs*/) { return false; }
+
+  template <class Values>
+  __device__ void finish(const ElementPlace& /*place*/, const Values (&in)[2], const Values& /*kept*/,
+                         Values& result) const {
+#pragma unroll
+    for (int i = 0; i < kLanesOf<Values>; ++i) result.values[i] = in[0].values[i] * in[1].values[i];
   }
 };
 

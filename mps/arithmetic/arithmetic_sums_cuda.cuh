@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "mps/arithmetic/arithmetic_cuda.cuh"
 #include "mps/core/element_grid_cuda.cuh"
 
 /// Sums over axes of a tensor, of a fixed shape: float32 for some items of a thread, float64 from there on. Chunks of what
@@ -111,7 +112,7 @@ struct SumArguments {
 /// function's results for some items: visits those that `isInside` says, all loads first. A function may read what a
 /// division has kept, too.
 template <class Access, int batch, int inputs, class Function, class PlaceOf, class Visit>
-__device__ void visitItems(const SumArguments<inputs>& a, const Function& function, PlaceOf placeOf,
+__device__ void visitItems(const SourceView (&sources)[inputs], const Function& function, PlaceOf placeOf,
                            Visit visit) {
   typename Access::Fetched fetched[batch][inputs];
   typename Access::Values kept[batch];
@@ -122,7 +123,7 @@ __device__ void visitItems(const SumArguments<inputs>& a, const Function& functi
     isInside[i] = placeOf(i, places[i]);
     if (!isInside[i]) continue;
 #pragma unroll
-    for (int k = 0; k < inputs; ++k) fetched[i][k] = Access::fetch(a.sources[k], places[i]);
+    for (int k = 0; k < inputs; ++k) fetched[i][k] = Access::fetch(sources[k], places[i]);
     if constexpr (Function::readsKept(inputs))
       kept[i] = function.template keptAt<typename Access::Values>(places[i]);
   }
@@ -138,37 +139,50 @@ __device__ void visitItems(const SumArguments<inputs>& a, const Function& functi
   }
 }
 
-/// Sums function's results over pixels; channels are kept.
-template <class Access, int inputs, class Function>
-__global__ void sumPixels(SumArguments<inputs> a, Function function) {
+/// What a thread sums where channels are kept: some items of a pixel, and of those a pack of channels.
+struct SumPart {
+  std::uint32_t pixel, pack, begin, end;
+  bool isInside;
+
+  __device__ explicit SumPart(const SumGrid& grid)
+      : pixel(grid.blocksOfChannels.divide(blockIdx.x)),
+        pack((blockIdx.x - pixel * grid.blocksOfChannels.divisor()) * blockDim.x + threadIdx.x),
+        begin(blockIdx.y * grid.itemsPerChunk),
+        isInside(pack < grid.packs.divisor()) {
+    end = isInside ? min(begin + grid.itemsPerChunk, grid.items) : 0;
+  }
+  __device__ ElementPlace place(const SumGrid& grid, std::uint32_t item, int lanes) const {
+    ElementPlace place = grid.place(pixel, item);
+    place.channel = static_cast<std::int32_t>(pack) * lanes;
+    return place;
+  }
+};
+
+/// Adds function's results to the sums. @tparam batch items on their way at once
+template <class Access, int batch, int inputs, class Function>
+__device__ void addItems(const SumGrid& grid, const SourceView (&sources)[inputs], const Function& function,
+                         const SumPart& part, double (&sums)[Access::lanes]) {
   constexpr int lanes = Access::lanes;
-  __shared__ double partial[lanes][SumGrid::kThreads];
-  const std::uint32_t pixel = a.grid.blocksOfChannels.divide(blockIdx.x);
-  const std::uint32_t pack =
-      (blockIdx.x - pixel * a.grid.blocksOfChannels.divisor()) * blockDim.x + threadIdx.x;
-  const bool isInside = pack < a.grid.packs.divisor();
-  const std::uint32_t begin = blockIdx.y * a.grid.itemsPerChunk;
-  const std::uint32_t end = isInside ? min(begin + a.grid.itemsPerChunk, a.grid.items) : 0;
-  // On their way at once; what is kept may come beside them.
-  constexpr int batch = lanes == 1                                    ? 2 / inputs
-                        : inputs == 1 && !Function::readsKept(inputs) ? 8
-                                                                      : 16 / lanes;
-  double sums[lanes] = {};
-  for (std::uint32_t first = begin + threadIdx.y; first < end; first += batch * blockDim.y) {
+  for (std::uint32_t first = part.begin + threadIdx.y; first < part.end; first += batch * blockDim.y) {
     float ofBatch[lanes] = {};
     visitItems<Access, batch>(
-        a, function,
+        sources, function,
         [&](int i, ElementPlace& place) {
           const std::uint32_t item = first + static_cast<std::uint32_t>(i) * blockDim.y;
-          place = a.grid.place(pixel, item);
-          place.channel = static_cast<std::int32_t>(pack * lanes);
-          return item < end;
+          place = part.place(grid, item, lanes);
+          return item < part.end;
         },
         [&](const typename Access::Values& values) {
           for (int lane = 0; lane < lanes; ++lane) ofBatch[lane] += values.values[lane];
         });
     for (int lane = 0; lane < lanes; ++lane) sums[lane] += static_cast<double>(ofBatch[lane]);
   }
+}
+
+/// Adds up the sums of a block's threads. Returns whether this thread has those of its channels.
+template <int lanes>
+__device__ bool addThreads(const SumPart& part, double (&sums)[lanes]) {
+  __shared__ double partial[lanes][SumGrid::kThreads];
   const std::uint32_t thread = threadIdx.y * blockDim.x + threadIdx.x;
   for (int i = 0; i < lanes; ++i) partial[i][thread] = sums[i];
   for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
@@ -176,9 +190,52 @@ __global__ void sumPixels(SumArguments<inputs> a, Function function) {
     if (threadIdx.y < half)
       for (int i = 0; i < lanes; ++i) partial[i][thread] += partial[i][thread + half * blockDim.x];
   }
-  if (threadIdx.y != 0 || !isInside) return;
-  double* const to = a.sums + (static_cast<std::int64_t>(pixel) * gridDim.y + blockIdx.y) * a.grid.channels;
-  for (int i = 0; i < lanes; ++i) to[pack * lanes + i] = partial[i][thread];
+  for (int i = 0; i < lanes; ++i) sums[i] = partial[i][thread];
+  return threadIdx.y == 0 && part.isInside;
+}
+
+template <int lanes>
+__device__ void storeSums(const SumGrid& grid, const SumPart& part, const double (&sums)[lanes], double* to) {
+  to += (static_cast<std::int64_t>(part.pixel) * gridDim.y + blockIdx.y) * grid.channels + part.pack * lanes;
+  for (int i = 0; i < lanes; ++i) to[i] = sums[i];
+}
+
+/// Sums function's results over pixels; channels are kept.
+template <class Access, int inputs, class Function>
+__global__ void sumPixels(SumArguments<inputs> a, Function function) {
+  constexpr int lanes = Access::lanes;
+  // What is kept may come beside two inputs.
+  constexpr int batch = lanes == 1                                    ? 2 / inputs
+                        : inputs == 1 && !Function::readsKept(inputs) ? 8
+                                                                      : 16 / lanes;
+  const SumPart part(a.grid);
+  double sums[lanes] = {};
+  addItems<Access, batch>(a.grid, a.sources, function, part, sums);
+  if (addThreads(part, sums)) storeSums(a.grid, part, sums, a.sums);
+}
+
+/// sumPixels of DividendGradient, of gradient and divisor. A divisor is the same for all that is added, so it divides the
+/// sums: those of products of two halves, which float32 holds exactly.
+template <class Access>
+__global__ void sumDividends(SumArguments<2> a, SourceView dividends, DividendGradient function) {
+  constexpr int lanes = Access::lanes;
+  const SumPart part(a.grid);
+  typename Access::Values divisors{};
+  if (part.isInside) divisors = Access::load(a.sources[1], part.place(a.grid, 0, lanes));
+  bool isPlain = true;  // else what is added may be NaN or infinite
+  for (const float divisor : divisors.values) isPlain = isPlain && divisor != 0 && fabsf(divisor) <= FLT_MAX;
+  double sums[lanes] = {};
+  if (isPlain)
+    addItems<Access, 4>(a.grid, {a.sources[0], dividends}, DividendProduct(), part, sums);
+  else
+    addItems<Access, 1>(a.grid, a.sources, function, part, sums);
+  if (!addThreads(part, sums)) return;
+  if (isPlain)
+    for (int i = 0; i < lanes; ++i) {
+      const auto divisor = static_cast<double>(divisors.values[i]);
+      sums[i] *= -static_cast<double>(function.a) / (static_cast<double>(function.b) * divisor * divisor);
+    }
+  storeSums(a.grid, part, sums, a.sums);
 }
 
 /// The same over channels, and pixels, element by element.
@@ -195,7 +252,7 @@ __global__ void sumChannels(SumArguments<inputs> a, Function function) {
     ElementPlace place = a.grid.place(pixel, summedPixel);
     place.channel = static_cast<std::int32_t>(item - summedPixel * a.grid.packs.divisor());
     visitItems<OneByOne, 1>(
-        a, function,
+        a.sources, function,
         [&](int /*i*/, ElementPlace& at) {
           at = place;
           return true;

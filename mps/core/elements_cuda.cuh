@@ -99,11 +99,11 @@ __device__ inline unsigned toHalves(float low, float high) {
 
 /// @name Sixteen bytes of memory as elements. @param type null; it says which ones
 /// @{
-__device__ inline Lanes<float> lanesOf(const uint4& pack, const float* /*type*/) {
+__device__ inline Lanes<float> lanesOf(uint4 pack, const float* /*type*/) {
   return {
       {__uint_as_float(pack.x), __uint_as_float(pack.y), __uint_as_float(pack.z), __uint_as_float(pack.w)}};
 }
-__device__ inline Lanes<Float16> lanesOf(const uint4& pack, const Float16* /*type*/) {
+__device__ inline Lanes<Float16> lanesOf(uint4 pack, const Float16* /*type*/) {
   const float2 a = halvesOf(pack.x);
   const float2 b = halvesOf(pack.y);
   const float2 c = halvesOf(pack.z);
