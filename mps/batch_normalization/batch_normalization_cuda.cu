@@ -20,8 +20,8 @@ using cuda::ChunkSums;
 using cuda::FusedNeuron;
 using Operation = BatchNormalizationOperation;
 
-constexpr std::int64_t kPixelsOfMap = 16;  ///< of a thread that stores results, at least
-constexpr std::int64_t kPixelsOfSum = 8;   ///< of a thread that sums, at least
+constexpr std::int64_t kPixelsOfMap = 8;  ///< of a thread that stores results, at least
+constexpr std::int64_t kPixelsOfSum = 8;  ///< of a thread that sums, at least
 /// So that few numbers are left to join: whole rounds of a GPU of 132 multiprocessors, which hold two blocks or four, or
 /// three of moments of float16 and of gradients in packs of float32 without a neuron.
 constexpr std::int64_t kMostSumBlocks = 528;

@@ -65,7 +65,10 @@ struct ChannelGrid {
         isRow(shape.images == 1 && shape.height == 1) {
     const std::int64_t ofChannels = divideUp(packs, kThreads);
     const std::int64_t across = divideUp(packs, ofChannels);
-    const std::int64_t down = kThreads / across;
+    std::int64_t down = kThreads / across;
+    // Blocks of dense pixels begin and end with whole lines, of eight packs of 16 bytes.
+    const std::int64_t pixelsOfLines = 8 / std::gcd(across, std::int64_t{8});
+    if (down >= 4 * pixelsOfLines) down -= down % pixelsOfLines;
     const std::int64_t mostChunks = std::max<std::int64_t>(1, mostBlocks / ofChannels);
     pixelsPerChunk =
         static_cast<std::uint32_t>(std::max(down * pixelsPerThread, divideUp(pixels, mostChunks)));
