@@ -61,8 +61,7 @@ std::vector<Entry> entriesOf(const BackEnds<Problem>& backEnds, std::string_view
     if (implementation.name == plain)
       all.push_back({implementation.name});
     else
-      for (const std::int64_t target : vectorTargets())
-        all.push_back({implementation.name, target});
+      for (const std::int64_t target : vectorTargets()) all.push_back({implementation.name, target});
   }
   if (const auto gpus = mtl::cudaDevices(); !gpus.empty())
     for (const auto& implementation : backEnds.of(*gpus.front()))
