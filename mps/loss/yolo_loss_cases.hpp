@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <ostream>
 #include <random>
 #include <string>
@@ -200,24 +202,27 @@ inline std::vector<double> yoloPredictions(const YOLOLossProblem& problem, doubl
   return values;
 }
 
-/// Labels with an object in about half of the cells, at one anchor.
+/// Labels with a box in about half of the cells: at one anchor, which has an object, or at all of them, some of which do.
 inline std::vector<double> yoloLabels(const YOLOLossProblem& problem, std::uint64_t seed) {
   std::mt19937_64 generator(seed);
   std::uniform_real_distribution<double> inside(0.1, 0.9);
+  const auto upTo = [&](std::int64_t count) {
+    return static_cast<std::int64_t>(generator() % static_cast<std::uint64_t>(count));
+  };
   const std::int64_t perAnchor = problem.channelsPerAnchor();
   std::vector<double> values(static_cast<std::size_t>(problem.predictions.elements()));
   for (std::int64_t cell = 0; cell < problem.predictions.pixels(); ++cell) {
-    if (generator() % 2 == 0 && cell > 0) continue;
-    const auto anchor =
-        static_cast<std::int64_t>(generator() % static_cast<std::uint64_t>(problem.anchors()));
-    const auto first = static_cast<std::size_t>(cell * problem.predictions.channels + anchor * perAnchor);
-    values[first] = inside(generator);
-    values[first + 1] = inside(generator);
-    values[first + 2] = 3 * inside(generator);
-    values[first + 3] = 3 * inside(generator);
-    values[first + 4] = 1;
-    if (problem.channelsOf(3) > 0)
-      values[first + 5 + generator() % static_cast<std::uint64_t>(problem.channelsOf(3))] = 1;
+    if (upTo(2) == 0 && cell > 0) continue;
+    const double box[] = {inside(generator), inside(generator), 3 * inside(generator), 3 * inside(generator)};
+    const std::int64_t own = upTo(problem.anchors());
+    const bool isEverywhere = upTo(3) == 0;
+    for (std::int64_t anchor = 0; anchor < problem.anchors(); ++anchor) {
+      if (anchor != own && !isEverywhere) continue;
+      const auto first = values.begin() + cell * problem.predictions.channels + anchor * perAnchor;
+      std::copy(std::begin(box), std::end(box), first);
+      if (anchor == own || upTo(2) == 0) first[4] = 1;
+      if (problem.channelsOf(3) > 0) first[5 + upTo(problem.channelsOf(3))] = 1;
+    }
   }
   return values;
 }
