@@ -204,8 +204,7 @@ class GradientValue {
   HWY_INLINE void prefetch(std::size_t i) const {
     hwy::Prefetch(run_.gradient + i);
     if constexpr (formula == GradientFormula::Multiply) hwy::Prefetch(run_.secondary + i);
-    if constexpr (formula == GradientFormula::WithDividend || formula == GradientFormula::WithDerivative)
-      hwy::Prefetch(run_.kept + i);
+    if constexpr (formula == GradientFormula::WithDerivative) hwy::Prefetch(run_.kept + i);
   }
 
  private:

@@ -138,8 +138,8 @@ void bindArithmetic(nb::module_& module) {
   bindOperation<mps::CNNSubtract>(module, "CNNSubtract", "primary_scale x - secondary_scale y + bias");
   bindOperation<mps::CNNMultiply>(module, "CNNMultiply", "(primary_scale x)(secondary_scale y) + bias");
   bindOperation<mps::CNNDivide>(module, "CNNDivide",
-                                "(primary_scale x) / (secondary_scale y) + bias. With a state, x / y is kept "
-                                "for the gradient of y.");
+                                "(primary_scale x) / (secondary_scale y) + bias. With a state, x or the "
+                                "derivative is kept for the gradient of y.");
   bindCompare(module);
   bindGradients(module);
 }
