@@ -231,6 +231,9 @@ inline constexpr std::array<NormalizationSetting, 2> kLogarithmSettings{{
     {"SmallExponentFarFromOne", 1e-10F, 0.7F, 1e-11F},
 }};
 
+/// Of windows beyond an image that see a faint pixel of it the powers are infinite, of those of the image they are not.
+inline constexpr NormalizationSetting kSteepNormalization{"Steep", 25, 9, 1e-6F};
+
 /// Windows of five pixels by five: rows of every remainder by four, more than one part of their pixels and of their rows.
 inline std::vector<NormalizationGeometry> fiveByFiveGeometries() {
   // clang-format off
@@ -274,6 +277,9 @@ inline std::vector<NormalizationCase> normalizationCases() {
   for (const NormalizationKind kind : {Spatial, LocalContrast})
     for (const NormalizationGeometry& geometry : fiveByFiveGeometries())
       for (const NormalizationSetting& setting : kNormalizationSettings) addWith(kind, geometry, setting);
+  for (const NormalizationKind kind : {Spatial, LocalContrast})
+    for (const NormalizationGeometry& geometry : fiveByFiveGeometries())
+      addWith(kind, geometry, kSteepNormalization);
   return cases;
 }
 
