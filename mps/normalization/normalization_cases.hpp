@@ -278,8 +278,7 @@ inline std::vector<NormalizationCase> normalizationCases() {
     for (const NormalizationGeometry& geometry : fiveByFiveGeometries())
       for (const NormalizationSetting& setting : kNormalizationSettings) addWith(kind, geometry, setting);
   for (const NormalizationKind kind : {Spatial, LocalContrast})
-    for (const NormalizationGeometry& geometry : fiveByFiveGeometries())
-      addWith(kind, geometry, kSteepNormalization);
+    addWith(kind, fiveByFiveGeometries().front(), kSteepNormalization);
   return cases;
 }
 
