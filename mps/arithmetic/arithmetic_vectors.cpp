@@ -103,8 +103,9 @@ HWY_INLINE void computeValues(const ArithmeticProblem& problem, ArithmeticRun<El
       const auto inside = hn::And(hn::Gt(r, minimum), hn::Lt(r, maximum));
       store(lanes, hn::IfThenElseZero(inside, hn::Set(d, 1.0F)), run.newMask + i);
     }
-    if (run.newKept != nullptr)
-      store(lanes, problem.keepsDividend() ? x : derivativeOrQuotient(x, y), run.newKept + i);
+    if constexpr (operation == ArithmeticOperation::Divide)
+      if (run.newKept != nullptr)
+        store(lanes, problem.keepsDividend() ? x : derivativeOrQuotient(x, y), run.newKept + i);
     // Comparisons, because minimum and maximum instructions may drop NaN.
     const auto below = hn::IfThenElse(hn::Gt(r, maximum), maximum, r);
     put(lanes, hn::IfThenElse(hn::Lt(r, lowest), lowest, below), run, result + i);
