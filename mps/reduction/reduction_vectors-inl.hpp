@@ -124,6 +124,22 @@ HWY_INLINE void forBlocks(std::size_t channels, Body&& body) {
   });
 }
 
+/// Writes what a block of channels was reduced to.
+template <class D, class Lanes, class V, std::size_t count>
+HWY_INLINE void storeBlock(D d, Lanes lanes, const V (&vectors)[count], float* results) {
+  unrolled<count>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
+    storeLanes(d, lanes, vectors[k], results + k * hn::Lanes(d), false);
+  });
+}
+
+/// Whether no lane of a block's masks is set.
+template <class D, class M, std::size_t count>
+HWY_INLINE bool isNowhere(D d, const M (&masks)[count]) {
+  M any = masks[0];
+  unrolled<count>([&](auto k) HWY_ATTR __attribute__((always_inline)) { any = hn::Or(any, masks[k]); });
+  return hn::AllFalse(d, any);
+}
+
 /// The pixels of a block of channels, taken together.
 template <class Take, class T, class Vectors, class Lanes>
 HWY_INLINE void reduceBlock(Take take, const PixelGrid& grid, const T* first, Vectors vectors, Lanes lanes,
@@ -139,9 +155,7 @@ HWY_INLINE void reduceBlock(Take take, const PixelGrid& grid, const T* first, Ve
       if (i > 0) taken[k] = take(d, taken[k], loadLanes(d, lanes, pixel + k * step));
     });
   });
-  unrolled<vectors()>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
-    storeLanes(d, lanes, taken[k], results + k * step, false);
-  });
+  storeBlock(d, lanes, taken, results);
 }
 
 /// The same of an extremum where no value is NaN; returns whether that is so.
@@ -164,13 +178,8 @@ HWY_INLINE bool reduceNumbers(Take take, const PixelGrid& grid, const T* first, 
       taken[k] = take.takeNumber(d, value, taken[k]);
     });
   });
-  auto isAnyNaN = isNaN[0];
-  unrolled<vectors()>([&](auto k) HWY_ATTR
-                      __attribute__((always_inline)) { isAnyNaN = hn::Or(isAnyNaN, isNaN[k]); });
-  unrolled<vectors()>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
-    storeLanes(d, lanes, taken[k], results + k * step, false);
-  });
-  return hn::AllFalse(d, isAnyNaN);
+  storeBlock(d, lanes, taken, results);
+  return isNowhere(d, isNaN);
 }
 
 /// results[c] = the operation over channel c of all pixels.
@@ -234,12 +243,9 @@ HWY_INLINE bool findNumbersInBlock(Take take, const PixelGrid& grid, const T* fi
       number[k] = hn::IfThenElse(hn::RebindMask(di, isBetter), place, number[k]);
     });
   });
-  auto isAnyNaN = isNaN[0];
-  unrolled<vectors()>([&](auto k) HWY_ATTR
-                      __attribute__((always_inline)) { isAnyNaN = hn::Or(isAnyNaN, isNaN[k]); });
   unrolled<vectors()>([&](auto k) HWY_ATTR
                       __attribute__((always_inline)) { hn::StoreU(number[k], di, numbers + k * step); });
-  return hn::AllFalse(d, isAnyNaN);
+  return isNowhere(d, isNaN);
 }
 
 /// numbers[c] = the pixel where channel c has its extremum, the first one of equals.
