@@ -284,15 +284,20 @@ inline bool isAllHalf(const LossRows& rows) {
   return rows.predictions.isHalf && rows.labels.isHalf && rows.gradient.isHalf;
 }
 
-/// Whether loss and gradient are wanted, by nothing but the predictions and one factor for each image.
-inline bool isPlain(const LossNumbers& numbers, const LossRows& rows) {
-  return rows.wantsLoss && rows.gradient && !rows.loss && !rows.labelGradient && !rows.weights &&
-         !rows.sourceGradient && !numbers.exactSoftMaxGradient;
+/// Whether nothing but loss and gradient may be wanted, by nothing but the predictions and one factor for each image.
+inline bool isUnweighted(const LossRows& rows) {
+  return !rows.loss && !rows.labelGradient && !rows.weights && !rows.sourceGradient;
 }
 
-/// What lies behind the values of a tile: the next one, while the processor computes.
+/// The same where both are wanted.
+inline bool isPlain(const LossNumbers& numbers, const LossRows& rows) {
+  return rows.wantsLoss && rows.gradient && isUnweighted(rows) && !numbers.exactSoftMaxGradient;
+}
+
+/// What lies a page behind: the tile after this one, or of float16 the second one, while the processor computes.
 HWY_INLINE void prefetch(ConstFloatRun values, std::size_t i) {
-  hwy::Prefetch(static_cast<const std::byte*>((values + (i + kLossTile)).address));
+  constexpr std::size_t ahead = sizeof(float) * kLossTile;
+  hwy::Prefetch(static_cast<const std::byte*>((values + i).address) + ahead);
 }
 
 /// runElements() where isPlain(), in two passes: the processor overlaps more vectors that have fewer steps each.
@@ -324,12 +329,44 @@ HWY_INLINE float runPlainElements(const Vectors& vectors, const LossRows& rows, 
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
+/// runElements() where isUnweighted() and what is read and wanted is float16: no branches between few instructions.
+template <bool wantsLoss, bool wantsGradient, class Vectors>
+HWY_INLINE float runHalfElements(const Vectors& vectors, const LossRows& rows, std::size_t first,
+                                 std::size_t count, float imageFactor) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  const ConstFloatRun predictions = known<true>(rows.predictions) + first;
+  const ConstFloatRun labels = known<true>(rows.labels) + first;
+  const FloatRun gradient = known<true>(rows.gradient) + first;
+  const V factor = hn::Set(d, imageFactor);
+  V sum = hn::Zero(d);
+  forVectors(
+      d, count, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        prefetch(predictions, i);
+        prefetch(labels, i);
+        const V y = lanes.load(d, predictions + i);
+        const V t = lanes.load(d, labels + i);
+        const V shared = vectors.shared(d, y);
+        if constexpr (wantsLoss)
+          sum = hn::Add(sum, inLanes(d, lanes, vectors.loss(d, y, t, shared), hn::Zero(d)));
+        if constexpr (wantsGradient)
+          lanes.store(d, hn::Mul(factor, vectors.gradient(d, y, t, shared)), gradient + i);
+      });
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
 /// Writes the wanted outputs of `count` elements from element `first` on and returns the sum of w l.
 template <class Vectors>
 HWY_INLINE float runElements(const Vectors& vectors, const LossNumbers& numbers, const LossRows& rows,
                              std::size_t first, std::size_t count, float imageFactor) {
   if constexpr (Vectors::isHalf)
     if (isPlain(numbers, rows)) return runPlainElements(vectors, rows, first, count, imageFactor);
+  if (isUnweighted(rows) && rows.predictions.isHalf && rows.labels.isHalf) {
+    if (!rows.gradient) return runHalfElements<true, false>(vectors, rows, first, count, imageFactor);
+    if (rows.gradient.isHalf)
+      return rows.wantsLoss ? runHalfElements<true, true>(vectors, rows, first, count, imageFactor)
+                            : runHalfElements<false, true>(vectors, rows, first, count, imageFactor);
+  }
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const V factor = hn::Set(d, imageFactor);
@@ -337,6 +374,8 @@ HWY_INLINE float runElements(const Vectors& vectors, const LossNumbers& numbers,
   forVectors(
       d, count, [&](std::size_t offset, auto lanes) HWY_ATTR __attribute__((always_inline)) {
         const std::size_t i = first + offset;
+        prefetch(rows.predictions, i);
+        prefetch(rows.labels, i);
         const V y = lanes.load(d, rows.predictions + i);
         const V t = lanes.load(d, rows.labels + i);
         const V w = loadWeights(d, lanes, rows, i);
