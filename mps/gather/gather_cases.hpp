@@ -140,6 +140,13 @@ inline std::vector<GatherCase> gatherCases() {
       // More indices than the blocks of that sort take at once.
       {.name = "VeryManyIndices", .rows = 300, .count = 300000},
       {.name = "LongRowsOften", .rows = 3, .channels = 300, .count = 50},
+      {.name = "RowsInBlocks",
+       .images = 3,
+       .rows = 5,
+       .channels = 150,
+       .count = 240,
+       .pattern = Outside,
+       .isStrided = true},
       {.name = "ColumnsOfOddLength", .images = 67, .rows = 1001, .count = 998, .pattern = Outside},
       {.name = "ColumnsOfWholePacks", .images = 70, .rows = 1000, .count = 1004},
       // Columns of which blocks of the CUDA kernels hold fewer images.

@@ -17,6 +17,7 @@
 #include <hwy/highway.h>
 
 #include "mps/core/streamed_runs-inl.hpp"
+#include "mps/gather/gather_blocks-inl.hpp"
 #include "mps/gather/gather_images-inl.hpp"
 #include "mps/gather/gather_rows-inl.hpp"
 
@@ -42,6 +43,13 @@ void sumImages(const GatherSums& sums, std::int64_t begin, std::int64_t end) {
     sumImagesOf<float>(sums, begin, end);
 }
 
+void sumBlocks(const GatherSums& sums, std::int64_t begin, std::int64_t end, float* totals) {
+  if (sums.destination.format == ImageFeatureChannelFormat::Float16)
+    sumBlocksOf<Float16>(sums, begin, end, totals);
+  else
+    sumBlocksOf<float>(sums, begin, end, totals);
+}
+
 }  // namespace mps::detail::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -52,6 +60,7 @@ namespace mps::detail {
 HWY_EXPORT(streamRow);
 HWY_EXPORT(sumParts);
 HWY_EXPORT(sumImages);
+HWY_EXPORT(sumBlocks);
 
 namespace {
 
@@ -68,6 +77,20 @@ bool writesImagesPastCaches(const TensorShape& destination, std::int64_t bytesMo
   const auto imageBytes =
       destination.imageStride * static_cast<std::int64_t>(bytesPerChannel(destination.format));
   return imageBytes % 64 == 0 && writesPastCaches(bytesMoved);
+}
+
+/// Stores the row that each index names, or the number of rows.
+void nameRows(const mtl::cpu::Stream& threads, const GatherProblem& problem, const std::byte* indices,
+              std::uint16_t* rows) {
+  withIndices(problem.indices, indices, [&](const auto* numbers) {
+    const std::int64_t height = problem.source.height;
+    threads.parallelFor(problem.result.height, kGrain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const auto k = static_cast<std::int64_t>(numbers[i]);
+        rows[i] = static_cast<std::uint16_t>(k >= 0 && k < height ? k : height);
+      }
+    });
+  });
 }
 
 GatherSums sumsOf(const GatherProblem& problem, const Operands& operands) {
@@ -251,19 +274,14 @@ class ImagePlan final : public Plan {
   explicit ImagePlan(const GatherProblem& problem) : problem_(problem) {}
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
+    const mtl::cpu::Stream& threads = mtl::cpu::asCpu(stream);
     auto* const rows = reinterpret_cast<std::uint16_t*>(operands.scratch);
-    withIndices(problem_.indices, operands.secondary, [&](const auto* indices) {
-      const std::int64_t height = problem_.source.height;
-      for (std::int64_t i = 0; i < problem_.result.height; ++i) {
-        const auto k = static_cast<std::int64_t>(indices[i]);
-        rows[i] = static_cast<std::uint16_t>(k >= 0 && k < height ? k : height);
-      }
-    });
+    nameRows(threads, problem_, operands.secondary, rows);
     GatherSums sums = sumsOf(problem_, operands);
     sums.rows = rows;
     sums.pastCaches =
         writesImagesPastCaches(problem_.source, problem_.source.bytes() + problem_.result.bytes());
-    mtl::cpu::asCpu(stream).parallelFor(
+    threads.parallelFor(
         problem_.source.images,
         grainFor((problem_.source.height + problem_.result.height) * problem_.source.channels),
         [&](std::int64_t begin, std::int64_t end) {
@@ -291,8 +309,68 @@ Preparation prepareImages(const GatherProblem& problem) {
   return std::make_shared<const ImagePlan>(problem);
 }
 
-constexpr std::array<Implementation<GatherProblem>, 2> kImplementations{
-    {{"images", prepareImages}, {"rows", prepareRows}}};
+/// Gradients whose rows have many terms each, a block of columns after the other: memory is read in order, and the sums of a
+/// block stay in the second cache. To the bits of RowPlan, which takes what is in caches, and has work for more threads than
+/// there are blocks.
+class BlockPlan final : public Plan {
+ public:
+  explicit BlockPlan(const GatherProblem& problem)
+      : problem_(problem),
+        byRows_(problem),
+        blocks_(problem.source.images * gatherBlocks(problem.source.channels)) {}
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    const mtl::cpu::Stream& threads = mtl::cpu::asCpu(stream);
+    const std::int64_t workers = threads.rangeCount(problem_.result.elements(), kGrain);
+    const bool isLarge = writesPastCaches(problem_.source.bytes() + problem_.result.bytes());
+    if (!isLarge || workers > std::min(blocks_, kMostWorkers)) return byRows_.run(stream, operands);
+    GatherSums sums = sumsOf(problem_, operands);
+    auto* const rows = reinterpret_cast<std::uint16_t*>(operands.scratch);
+    nameRows(threads, problem_, operands.secondary, rows);
+    sums.rows = rows;
+    auto* const totals = reinterpret_cast<float*>(operands.scratch + bytesOfRows());
+    const auto firstBlock = [&](std::int64_t worker) { return worker * blocks_ / workers; };
+    threads.parallelFor(workers, 1, [&](std::int64_t begin, std::int64_t end) {
+      HWY_DYNAMIC_DISPATCH(sumBlocks)
+      (sums, firstBlock(begin), firstBlock(end), totals + begin * totalsOfWorker());
+    });
+  }
+
+  /// Of few threads the row that each index names, and the sums of a block for each thread.
+  [[nodiscard]] std::size_t scratchBytes() const override {
+    const std::int64_t totals = std::min(blocks_, kMostWorkers) * totalsOfWorker();
+    return std::max(byRows_.scratchBytes(), bytesOfRows() + static_cast<std::size_t>(totals) * sizeof(float));
+  }
+
+ private:
+  static constexpr std::int64_t kMostWorkers = 64;
+
+  [[nodiscard]] std::size_t bytesOfRows() const {
+    constexpr std::size_t line = 64;
+    return (static_cast<std::size_t>(problem_.result.height) * sizeof(std::uint16_t) + line - 1) / line *
+           line;
+  }
+  [[nodiscard]] std::int64_t totalsOfWorker() const { return (problem_.source.height + 1) * kGatherBlock; }
+
+  GatherProblem problem_;
+  RowPlan byRows_;
+  std::int64_t blocks_;  ///< of all images
+};
+
+Preparation prepareBlocks(const GatherProblem& problem) {
+  constexpr std::int64_t manyTerms = 8;
+  constexpr std::int64_t longRow = 1024;  ///< bytes; from there on rows are read fast wherever they lie
+  const TensorShape& source = problem.source;
+  if (problem.direction == GatherDirection::Forward) return Refusal{"no gradient"};
+  if (source.height > kMostGatherBlockRows) return Refusal{"more sums than stay in a cache"};
+  if (problem.result.height < manyTerms * source.height) return Refusal{"few terms for each row"};
+  if (source.channels * static_cast<std::int64_t>(bytesPerChannel(source.format)) > longRow)
+    return Refusal{"rows that are long enough to be read anywhere"};
+  return std::make_shared<const BlockPlan>(problem);
+}
+
+constexpr std::array<Implementation<GatherProblem>, 3> kImplementations{
+    {{"images", prepareImages}, {"blocks", prepareBlocks}, {"rows", prepareRows}}};
 
 const char* name(GatherIndices indices) {
   switch (indices) {

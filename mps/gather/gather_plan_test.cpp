@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "mps/core/streamed_stores.hpp"
 #include "mps/gather/gather_arrays_conform.hpp"
 #include "mps/gather/gather_reference.hpp"
 
@@ -99,17 +100,50 @@ TEST_P(GatherPlan, GradientsHaveTheSameBitsWithAnyNumberOfThreads) {
   }
 }
 
+/// Large gradients are summed in another way where the blocks of columns suffice for all threads: no bit depends on it.
+TEST(GatherBlocks, HaveTheBitsOfSumsRowByRow) {
+  const StreamedFrom large(0);
+  int seen = 0;
+  for (const Entry& entry : entriesOf(gatherBackEnds)) {
+    if (entry.implementation != "blocks") continue;
+    const WithTarget target(entry);
+    for (const GatherCase& item : gatherCases())
+      for (const auto format : {Float32, Float16}) {
+        const GatherProblem problem = item.problem(Gradient, format);
+        SCOPED_TRACE(entry.name() + ", " + problem.describe());
+        const auto plan = preparedBy(entry, gatherBackEnds, problem);
+        if (!plan) continue;
+        ++seen;
+        std::vector<std::vector<double>> found;
+        for (const int threads : {1, 2, 100}) {
+          GatherCall call(item, problem, Values::Random, 1, entry.device);
+          call.execute(*plan, threads);
+          EXPECT_TRUE(compare(call.expected(), call.found(), format, Tier::Bounded).passed());
+          found.push_back(call.found());
+        }
+        EXPECT_EQ(found[0], found[1]);
+        EXPECT_EQ(found[0], found[2]);
+      }
+  }
+  EXPECT_GT(seen, 0);
+}
+
 /// The order of the sums is that of the indices: 2^24 + 1 is 2^24 in float32, so others give another result.
 TEST_P(GatherPlan, SumsAreInTheOrderOfTheIndices) {
   const WithTarget target(GetParam());
-  const GatherProblem problem = GatherCase{.name = "", .rows = 2, .count = 5}.problem(Gradient, Float32);
+  const StreamedFrom large(0);
+  const GatherProblem problem = GatherCase{.name = "", .rows = 2, .count = 16}.problem(Gradient, Float32);
   const auto plan = preparedBy(GetParam(), gatherBackEnds, problem);
   ASSERT_TRUE(plan);
   const auto& device = GetParam().device;
-  const GuardedIndices indices(device, GatherIndices::UInt32, std::vector<std::int64_t>{1, 1, 0, 1, 1});
+  std::vector<std::int64_t> numbers{1, 1, 0, 1, 1};
+  numbers.resize(16, 2);  // no row
+  const GuardedIndices indices(device, GatherIndices::UInt32, numbers);
   TestTensor gradient(device, problem.result);
   TestTensor destination(device, problem.source);
-  gradient.write(std::vector<double>{0x1p24, 1, 5, -0x1p24, 3});
+  std::vector<double> terms{0x1p24, 1, 5, -0x1p24, 3};
+  terms.resize(16, 7);
+  gradient.write(terms);
   Operands operands;
   operands.gradient = gradient.address();
   operands.secondary = indices.address();
@@ -121,14 +155,15 @@ TEST_P(GatherPlan, SumsAreInTheOrderOfTheIndices) {
 /// Sums are float32 and rounded once: 2048 + 1 is 2048 in float16, 2048 + 1 + 1 is not.
 TEST_P(GatherPlan, SumsOfFloat16AreFloat32) {
   const WithTarget target(GetParam());
-  const GatherProblem problem = GatherCase{.name = "", .count = 3}.problem(Gradient, Float16);
+  const StreamedFrom large(0);
+  const GatherProblem problem = GatherCase{.name = "", .count = 8}.problem(Gradient, Float16);
   const auto plan = preparedBy(GetParam(), gatherBackEnds, problem);
   ASSERT_TRUE(plan);
   const auto& device = GetParam().device;
-  const GuardedIndices indices(device, GatherIndices::UInt32, std::vector<std::int64_t>{0, 0, 0});
+  const GuardedIndices indices(device, GatherIndices::UInt32, std::vector<std::int64_t>(8));
   TestTensor gradient(device, problem.result);
   TestTensor destination(device, problem.source);
-  gradient.write(std::vector<double>{2048, 1, 1});
+  gradient.write(std::vector<double>{2048, 1, 1, 0, 0, 0, 0, 0});
   Operands operands;
   operands.gradient = gradient.address();
   operands.secondary = indices.address();

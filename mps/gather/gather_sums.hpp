@@ -15,7 +15,7 @@ struct GatherSums {
   /// Of sums row by row: the places of the indices that name row k are places[starts[k]] up to those of starts[k + 1], in order.
   const std::int64_t* starts;
   const std::int64_t* places;
-  /// Of sums image by image: the row that each index names, or the number of rows, whose sum nobody reads.
+  /// Of sums in blocks and image by image: the row that each index names, or the number of rows, whose sum nobody reads.
   const std::uint16_t* rows;
   bool pastCaches;
 };
@@ -26,6 +26,15 @@ inline constexpr std::int64_t kGatherColumns = 4096;
 inline constexpr std::int64_t kGatherRowsTogether = 8;
 /// How much earlier than they are added terms are asked for.
 inline constexpr std::int64_t kGatherRowsAhead = 8;
+/// Columns that are summed for all rows at a time: two lines of float16.
+inline constexpr std::int64_t kGatherBlock = 64;
+/// Rows of the destination whose sums of a block stay in the second cache.
+inline constexpr std::int64_t kMostGatherBlockRows = 2048;
+/// How many rows of the gradient earlier than they are added terms of a block are asked for.
+inline constexpr std::int64_t kGatherBlockAhead = 64;
+inline constexpr std::int64_t gatherBlocks(std::int64_t channels) {
+  return (channels + kGatherBlock - 1) / kGatherBlock;
+}
 /// Sums of an image of one channel, of some images together.
 inline constexpr std::int64_t kMostGatherSumsTogether = 4096;
 /// Sums of an image that are kept together.
