@@ -275,10 +275,8 @@ class FiveRows {
       const auto load = [&](const T* row, std::size_t j) HWY_ATTR __attribute__((always_inline)) {
         return loadFloats(d, row + (isInside ? at : at & masks[j]));
       };
-      const auto four = Sums::fourOfValues(Sums::pairOfValues(load(row1, 1), load(row2, 2)),
-                                           Sums::pairOfValues(load(row3, 3), load(row4, 4)));
-      first = Sums::fiveOfValues(four, load(row0, 0));
-      second = Sums::fiveOfValues(four, load(row5, 5));
+      Sums::columns(load(row0, 0), load(row1, 1), load(row2, 2), load(row3, 3), load(row4, 4), load(row5, 5),
+                    first, second);
     };
     FiveWalk<Sums> walk0;
     FiveWalk<Sums> walk1;
@@ -292,7 +290,7 @@ class FiveRows {
     walk1.begin(a1, b1, c1, e1);
     x += 4;
     const V delta = hn::Set(d, constants_.delta);
-    const V share = hn::Set(d, isContrast ? 0.5F * constants_.alphaShare : constants_.alphaShare);
+    const V share = hn::Set(d, Sums::share * constants_.alphaShare);
     const auto emit = [&](const Sum& sum, float* t, float* mean) HWY_ATTR __attribute__((always_inline)) {
       if constexpr (isContrast) {
         hn::Store(hn::MulAdd(sum.squares, share, delta), d, t);
@@ -355,8 +353,8 @@ class FiveRows {
             factor = hn::Set(d, constants_.factor);
     for (std::size_t i = 0; i < count; ++i) {
       const V windowT = hn::Load(d, t + i * kLanes);
-      const V power = powerOf(d, windowT);
-      const V next = powerOf.next(d, windowT, power);
+      V power, next;
+      powerOf.both(d, windowT, power, next);
       const V gradient = loadFloats(d, dy + i * gradientStep);
       const V a = hn::Mul(gradient, power);
       hn::Store(a, d, direct + i * kLanes);

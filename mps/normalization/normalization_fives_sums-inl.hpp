@@ -16,7 +16,7 @@ namespace mps::detail::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Of five, pairs make fours, and a four and one more make five: two fives side by side share a four. Each kind of sums
-// says what a pair, a four and a five are, of values one above the other and of the sums of columns side by side.
+// says what the sums of a column are, and a pair, a four and a five of columns side by side.
 
 /// Sums of values.
 struct PlainSums {
@@ -30,13 +30,19 @@ struct PlainSums {
 
 /// Sums of squares.
 struct SquareSums : PlainSums {
-  static HWY_INLINE Sum pairOfValues(Sum a, Sum b) { return hn::MulAdd(a, a, hn::Mul(b, b)); }
-  static HWY_INLINE Sum fourOfValues(Sum a, Sum b) { return hn::Add(a, b); }
-  static HWY_INLINE Sum fiveOfValues(Sum four, Sum a) { return hn::MulAdd(a, a, four); }
+  /// What sums are multiplied with to become those of squares.
+  static constexpr float share = 1;
+  /// Of columns of five values, of two that have all but the first of the one and the last of the other in common.
+  static HWY_INLINE void columns(Sum a, Sum b, Sum c, Sum e, Sum f, Sum g, Sum& first, Sum& second) {
+    const Sum four = hn::Add(hn::MulAdd(b, b, hn::Mul(c, c)), hn::MulAdd(e, e, hn::Mul(f, f)));
+    first = hn::MulAdd(a, a, four);
+    second = hn::MulAdd(g, g, four);
+  }
 };
 
-/// Sums of values, and twice those of their squared distances from their mean. Where two groups meet, the square of what
-/// their means differ by is added: of numbers that are large and differ little no large squares are subtracted.
+/// Sums of values, and ten times those of their squared distances from their mean: so pairs of columns take no factor. Where
+/// two groups meet, the square of what their means differ by is added: of numbers that are large and differ little no large
+/// squares are subtracted.
 struct SpreadSums {
   using D = hn::ScalableTag<float>;
   using V = hn::Vec<D>;
@@ -44,29 +50,35 @@ struct SpreadSums {
     V sum;
     V squares;
   };
+  static constexpr float share = 0.1F;
   static HWY_INLINE Sum zero() { return {hn::Zero(D()), hn::Zero(D())}; }
-  static HWY_INLINE Sum pairOfValues(V a, V b) {
-    const V distance = hn::Sub(a, b);
-    return {hn::Add(a, b), hn::Mul(distance, distance)};
-  }
-  static HWY_INLINE Sum fourOfValues(const Sum& a, const Sum& b) {
-    return joined(hn::Add(a.sum, b.sum), hn::Sub(a.sum, b.sum), 0.5F, hn::Add(a.squares, b.squares));
-  }
-  static HWY_INLINE Sum fiveOfValues(const Sum& four, V a) {
-    return joined(hn::Add(four.sum, a), hn::MulSub(hn::Set(D(), 4.0F), a, four.sum), 0.1F, four.squares);
+  static HWY_INLINE void columns(V a, V b, V c, V e, V f, V g, Sum& first, Sum& second) {
+    const V pair0 = hn::Add(b, c);
+    const V pair1 = hn::Add(e, f);
+    const V distance0 = hn::Sub(b, c);
+    const V distance1 = hn::Sub(e, f);
+    const V squares = hn::MulAdd(distance0, distance0, hn::Mul(distance1, distance1));
+    const Sum four =
+        joined(hn::Add(pair0, pair1), hn::Sub(pair0, pair1), 2.5F, hn::Mul(squares, hn::Set(D(), 5.0F)));
+    first = fiveOfValues(four, a);
+    second = fiveOfValues(four, g);
   }
   static HWY_INLINE Sum pair(const Sum& a, const Sum& b) {
-    return joined(hn::Add(a.sum, b.sum), hn::Sub(a.sum, b.sum), 0.2F, hn::Add(a.squares, b.squares));
+    const V distance = hn::Sub(a.sum, b.sum);
+    return {hn::Add(a.sum, b.sum), hn::MulAdd(distance, distance, hn::Add(a.squares, b.squares))};
   }
   static HWY_INLINE Sum four(const Sum& a, const Sum& b) {
-    return joined(hn::Add(a.sum, b.sum), hn::Sub(a.sum, b.sum), 0.1F, hn::Add(a.squares, b.squares));
+    return joined(hn::Add(a.sum, b.sum), hn::Sub(a.sum, b.sum), 0.5F, hn::Add(a.squares, b.squares));
   }
   static HWY_INLINE Sum five(const Sum& four, const Sum& a) {
-    return joined(hn::Add(four.sum, a.sum), hn::MulSub(hn::Set(D(), 4.0F), a.sum, four.sum), 0.02F,
+    return joined(hn::Add(four.sum, a.sum), hn::MulSub(hn::Set(D(), 4.0F), a.sum, four.sum), 0.1F,
                   hn::Add(four.squares, a.squares));
   }
 
  private:
+  static HWY_INLINE Sum fiveOfValues(const Sum& four, V a) {
+    return joined(hn::Add(four.sum, a), hn::MulSub(hn::Set(D(), 4.0F), a, four.sum), 0.5F, four.squares);
+  }
   static HWY_INLINE Sum joined(V sum, V difference, float share, V squares) {
     return {sum, hn::MulAdd(hn::Mul(difference, hn::Set(D(), share)), difference, squares)};
   }

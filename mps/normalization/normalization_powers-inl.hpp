@@ -216,6 +216,23 @@ class NegativePower {
     return hn::Div(power, t);
   }
 
+  /// T^-beta and T^(-beta - 1).
+  HWY_INLINE void both(D d, V t, V& power, V& nextPower) const {
+#if HWY_TARGET == HWY_AVX3
+    if constexpr (isAlone && (kind == PowerKind::Quarter || kind == PowerKind::ThreeQuarters)) {
+      if (whole_ == 0) {
+        const V fourth = rootPowerByEstimates<PowerKind::Quarter>(d, t);
+        const V square = hn::Mul(fourth, fourth);
+        power = kind == PowerKind::Quarter ? fourth : hn::Mul(square, fourth);
+        nextPower = hn::Mul(power, hn::Mul(square, square));
+        return;
+      }
+    }
+#endif
+    power = (*this)(d, t);
+    nextPower = next(d, t, power);
+  }
+
  private:
   static HWY_INLINE V ofRoots(D d, V t) {
 #if HWY_TARGET == HWY_AVX3
