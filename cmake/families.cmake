@@ -43,8 +43,8 @@ unmetal_family(instance_normalization
   TESTS group_normalization_test.cpp instance_normalization_test.cpp)
 unmetal_family(normalization
   HEADERS normalization_node.hpp
-  SOURCES normalization_channels.cpp normalization_fives.cpp normalization_fives_plan.cpp normalization_node.cpp normalization_plain.cpp normalization_problem.cpp
-          normalization_window_plan.cpp normalization_window_rows.cpp
+  SOURCES normalization_channels.cpp normalization_fives.cpp normalization_fives_plan.cpp normalization_narrow.cpp normalization_narrow_plan.cpp
+          normalization_node.cpp normalization_plain.cpp normalization_problem.cpp normalization_window_plan.cpp normalization_window_rows.cpp
   CUDA normalization_channels_cuda.cu normalization_columns_cuda.cu normalization_cuda.cu normalization_images_cuda.cu
        normalization_pixels_cuda.cu normalization_strips_cuda.cu
   CONFORM normalization_reference_call.cpp

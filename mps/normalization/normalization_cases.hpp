@@ -16,6 +16,7 @@ namespace mps::detail {
 enum class NormalizationMemory : std::uint8_t {
   Dense,
   Strided,        ///< gaps between pixels, rows and images
+  StridedRows,    ///< gaps between rows and images
   RepeatedImage,  ///< the inputs' images are all the same memory
 };
 
@@ -112,8 +113,9 @@ struct NormalizationCase {
   [[nodiscard]] TensorShape tensor(std::int64_t height, std::int64_t width, ImageFeatureChannelFormat format,
                                    bool isWritten) const {
     TensorShape shape = TensorShape::dense(geometry.images, height, width, geometry.channels, format);
-    if (geometry.memory == NormalizationMemory::Strided) {
-      shape.pixelStride = geometry.channels + 3;
+    const bool hasGaps = geometry.memory == NormalizationMemory::Strided;
+    if (hasGaps || geometry.memory == NormalizationMemory::StridedRows) {
+      shape.pixelStride = geometry.channels + (hasGaps ? 3 : 0);
       shape.rowStride = width * shape.pixelStride + 5;
       shape.imageStride = height * shape.rowStride + 7;
     }
@@ -156,6 +158,14 @@ inline std::vector<NormalizationGeometry> pixelWindowGeometries() {
       {.name = "FivesManyColumns", .images = 1, .y = {3, 5}, .x = {517, 5}, .channels = 16},
       {.name = "FivesStrided", .images = 2, .y = {6, 5}, .x = {7, 5}, .channels = 32, .memory = Strided},
       {.name = "FivesRepeatedImage", .images = 3, .y = {5, 5}, .x = {4, 5}, .channels = 16, .memory = RepeatedImage},
+      // Windows of five whose pixels are narrower than half a vector: tails of rows, and rows that are one.
+      {.name = "NarrowOnePixel", .images = 3, .y = {1, 5}, .x = {1, 5}, .channels = 3},
+      {.name = "NarrowOneChannel", .images = 2, .y = {6, 5}, .x = {35, 5}, .channels = 1},
+      {.name = "NarrowTwoRows", .images = 2, .y = {2, 5}, .x = {16, 5}, .channels = 5},
+      {.name = "NarrowEightChannels", .images = 2, .y = {9, 5}, .x = {6, 5}, .channels = 8},
+      {.name = "NarrowStrided", .images = 2, .y = {6, 5}, .x = {7, 5}, .channels = 3, .memory = Strided},
+      {.name = "NarrowStridedRows", .images = 2, .y = {5, 5}, .x = {8, 5}, .channels = 3, .memory = StridedRows},
+      {.name = "NarrowRepeatedImage", .images = 3, .y = {5, 5}, .x = {9, 5}, .channels = 3, .memory = RepeatedImage},
       {.name = "Channels12", .images = 5, .y = {4, 3}, .x = {6, 3}, .channels = 12},
       {.name = "OnePixel", .images = 1, .y = {1, 3}, .x = {1, 3}, .channels = 4},
       {.name = "OneRow", .images = 2, .y = {1, 2}, .x = {8, 2}, .channels = 16},
@@ -166,6 +176,7 @@ inline std::vector<NormalizationGeometry> pixelWindowGeometries() {
       // Rows for more than one thread.
       {.name = "Threads17", .images = 2, .y = {19, 2}, .x = {23, 3}, .channels = 17},
       {.name = "Threads3", .images = 3, .y = {31, 3}, .x = {33, 2}, .channels = 3},
+      {.name = "ThreadsNarrow", .images = 3, .y = {37, 5}, .x = {29, 5}, .channels = 3},
       {.name = "Threads32", .images = 2, .y = {37, 5}, .x = {13, 5}, .channels = 32},
       // Offsets of every sign, fewer and more windows than the source has pixels.
       {.name = "FewerWindows", .images = 2, .y = {7, 3, 1, 4}, .x = {8, 2, 2, 5}, .channels = 16},

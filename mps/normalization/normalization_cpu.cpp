@@ -12,8 +12,9 @@ Preparation prepareVectors(const NormalizationProblem& problem) {
                                                          : prepareWindowNormalization(problem);
 }
 
-constexpr std::array<Implementation<NormalizationProblem>, 3> kImplementations{{
+constexpr std::array<Implementation<NormalizationProblem>, 4> kImplementations{{
     {"fives", prepareFives},
+    {"narrow", prepareNarrow},
     {"vectors", prepareVectors},
     {"plain", preparePlainNormalization},
 }};

@@ -3,6 +3,7 @@
 
 #include "mps/normalization/normalization_cpu.hpp"
 #include "mps/normalization/normalization_fives.hpp"
+#include "mps/normalization/normalization_windows.hpp"
 #include "mtl/cpu/stream.hpp"
 
 namespace mps::detail {
@@ -20,15 +21,11 @@ FiveTiles::FiveTiles(const NormalizationProblem& problem) : power(problem.beta) 
 
 bool isOfFives(const NormalizationProblem& problem) {
   const TensorShape& shape = problem.destination;
-  const auto isCentered = [](const WindowAxis& axis, std::int64_t origin, std::int64_t size) {
-    return axis.kernelSize == FiveTiles::size && axis.offset == 0 &&
-           axis.sourceSize == axis.destinationSize && origin == 0 && size == axis.sourceSize;
-  };
   if (!problem.isGradient() || problem.kind == NormalizationKind::CrossChannel ||
       problem.edgeMode != ImageEdgeMode::Zero ||
-      !isCentered(problem.x, problem.destinationOriginX, shape.width) ||
-      !isCentered(problem.y, problem.destinationOriginY, shape.height) || shape.elements() == 0 ||
-      shape.channels % FiveTiles::lanes != 0)
+      !isAroundEach(problem.x, FiveTiles::size, problem.destinationOriginX, shape.width) ||
+      !isAroundEach(problem.y, FiveTiles::size, problem.destinationOriginY, shape.height) ||
+      shape.elements() == 0 || shape.channels % FiveTiles::lanes != 0)
     return false;
   const auto areOf = [&](ImageFeatureChannelFormat format) {
     return problem.source.format == format && problem.gradient.format == format && shape.format == format;
