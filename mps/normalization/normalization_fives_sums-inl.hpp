@@ -40,9 +40,9 @@ struct SquareSums : PlainSums {
   }
 };
 
-/// Sums of values, and ten times those of their squared distances from their mean: so pairs of columns take no factor. Where
-/// two groups meet, the square of what their means differ by is added: of numbers that are large and differ little no large
-/// squares are subtracted.
+/// Sums of values, and twenty times those of their squared distances from their mean, which leaves most steps without a
+/// factor. Where two groups meet, the square of what their means differ by is added: of numbers that are large and differ
+/// little no large squares are subtracted.
 struct SpreadSums {
   using D = hn::ScalableTag<float>;
   using V = hn::Vec<D>;
@@ -50,37 +50,40 @@ struct SpreadSums {
     V sum;
     V squares;
   };
-  static constexpr float share = 0.1F;
+  static constexpr float share = 0.05F;
   static HWY_INLINE Sum zero() { return {hn::Zero(D()), hn::Zero(D())}; }
   static HWY_INLINE void columns(V a, V b, V c, V e, V f, V g, Sum& first, Sum& second) {
     const V pair0 = hn::Add(b, c);
     const V pair1 = hn::Add(e, f);
     const V distance0 = hn::Sub(b, c);
     const V distance1 = hn::Sub(e, f);
-    const V squares = hn::MulAdd(distance0, distance0, hn::Mul(distance1, distance1));
-    const Sum four =
-        joined(hn::Add(pair0, pair1), hn::Sub(pair0, pair1), 2.5F, hn::Mul(squares, hn::Set(D(), 5.0F)));
+    const V ofPairs = hn::MulAdd(distance0, distance0, hn::Mul(distance1, distance1));
+    const V distance = hn::Sub(pair0, pair1);
+    const V squares =
+        hn::MulAdd(hn::Mul(distance, hn::Set(D(), 5.0F)), distance, hn::Mul(ofPairs, hn::Set(D(), 10.0F)));
+    const Sum four{hn::Add(pair0, pair1), squares};
     first = fiveOfValues(four, a);
     second = fiveOfValues(four, g);
   }
   static HWY_INLINE Sum pair(const Sum& a, const Sum& b) {
     const V distance = hn::Sub(a.sum, b.sum);
-    return {hn::Add(a.sum, b.sum), hn::MulAdd(distance, distance, hn::Add(a.squares, b.squares))};
+    return {hn::Add(a.sum, b.sum),
+            hn::MulAdd(hn::Add(distance, distance), distance, hn::Add(a.squares, b.squares))};
   }
   static HWY_INLINE Sum four(const Sum& a, const Sum& b) {
-    return joined(hn::Add(a.sum, b.sum), hn::Sub(a.sum, b.sum), 0.5F, hn::Add(a.squares, b.squares));
+    const V distance = hn::Sub(a.sum, b.sum);
+    return {hn::Add(a.sum, b.sum), hn::MulAdd(distance, distance, hn::Add(a.squares, b.squares))};
   }
   static HWY_INLINE Sum five(const Sum& four, const Sum& a) {
-    return joined(hn::Add(four.sum, a.sum), hn::MulSub(hn::Set(D(), 4.0F), a.sum, four.sum), 0.1F,
-                  hn::Add(four.squares, a.squares));
+    const V distance = hn::MulSub(hn::Set(D(), 4.0F), a.sum, four.sum);
+    return {hn::Add(four.sum, a.sum),
+            hn::MulAdd(hn::Mul(distance, hn::Set(D(), 0.2F)), distance, hn::Add(four.squares, a.squares))};
   }
 
  private:
   static HWY_INLINE Sum fiveOfValues(const Sum& four, V a) {
-    return joined(hn::Add(four.sum, a), hn::MulSub(hn::Set(D(), 4.0F), a, four.sum), 0.5F, four.squares);
-  }
-  static HWY_INLINE Sum joined(V sum, V difference, float share, V squares) {
-    return {sum, hn::MulAdd(hn::Mul(difference, hn::Set(D(), share)), difference, squares)};
+    const V distance = hn::MulSub(hn::Set(D(), 4.0F), a, four.sum);
+    return {hn::Add(four.sum, a), hn::MulAdd(distance, distance, four.squares)};
   }
 };
 
