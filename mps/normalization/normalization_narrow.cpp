@@ -82,108 +82,116 @@ class NarrowWindows : private NarrowRows<T> {
     }
   }
 
-  /// T of the windows of row k, and of LocalContrast their means. Apart from what is made of them: of long chains of
-  /// instructions a processor overlaps few.
-  HWY_NOINLINE void sumWindows(std::int64_t k) {
+  /// T of two rows of windows whose columns are summed, and of LocalContrast their means. Apart from what is made of them: of
+  /// long chains of instructions a processor overlaps few.
+  HWY_NOINLINE void sumWindows() {
     const D d;
     const V delta = hn::Set(d, constants_.delta);
     const V share = hn::Set(d, Sums::share * constants_.alphaShare);
     const V part = hn::Set(d, 1.0F / (NarrowRuns::size * NarrowRuns::size));
-    FivesAlong<Sums> fives(row(Rows::columns + k), channels_);
-    float* const t = row(Rows::windows);
+    FivesAlong<Sums> fives0(row(Rows::columns), channels_), fives1(row(Rows::columns + 1), channels_);
+    float* const windows = row(Rows::windows);
+    const auto store = [&](const typename Sums::Sum& sum, float* t) HWY_ATTR __attribute__((always_inline)) {
+      if constexpr (isContrast) {
+        hn::Store(hn::MulAdd(sum.squares, share, delta), d, t);
+        hn::Store(hn::Mul(sum.sum, part), d, t + 2 * kRow);
+      } else {
+        hn::Store(hn::MulAdd(sum, share, delta), d, t);
+      }
+    };
     const std::size_t length = this->length_;
     for (std::size_t i = 0; i < length; i += hn::Lanes(d)) {
-      const auto sum = fives.at(i);
-      if constexpr (isContrast) {
-        hn::Store(hn::MulAdd(sum.squares, share, delta), d, t + i);
-        hn::Store(hn::Mul(sum.sum, part), d, t + kRow + i);
-      } else {
-        hn::Store(hn::MulAdd(sum, share, delta), d, t + i);
-      }
+      store(fives0.at(i), windows + i);
+      store(fives1.at(i), windows + kRow + i);
     }
-  }
-  /// Calls body(i, lanes, T, mean) for the windows of a row.
-  template <class Body>
-  HWY_INLINE void forWindows(Body&& body) const {
-    const D d;
-    const float* const t = row(Rows::windows);
-    forVectors(
-        d, this->length_, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-          body(i, lanes, hn::Load(d, t + i), isContrast ? hn::Load(d, t + kRow + i) : hn::Zero(d));
-        });
   }
 
   void computeResults(std::int64_t y) {
-    const std::int64_t rows = std::min<std::int64_t>(2, this->height_ - y);
-    this->beginResults(y, rows);
+    this->beginResults(y, std::min<std::int64_t>(2, this->height_ - y));
     sumColumns(y);
-    withPowerKind(power_, [&](auto kind) {
-      for (std::int64_t k = 0; k < rows; ++k) {
-        sumWindows(k);
-        computeResultRow<kind.value>(k);
-      }
-    });
+    sumWindows();
+    withPowerKind(power_, [&](auto kind) { computeResultRows<kind.value>(); });
   }
   template <PowerKind kind>
-  HWY_NOINLINE void computeResultRow(std::int64_t k) const {
+  HWY_NOINLINE void computeResultRows() const {
     const D d;
     const V p0 = hn::Set(d, constants_.p0);
     const V pm = hn::Set(d, constants_.pm);
     const V ps = hn::Set(d, constants_.ps);
     const NegativePower<kind, D, true> powerOf(power_);
-    const float* const x = source_[kReach + k];
-    T* const to = this->result(k);
-    forWindows([&](std::size_t i, auto lanes, V t, V mean) HWY_ATTR __attribute__((always_inline)) {
-      V value = hn::Load(d, x + i);
+    const float* const x0 = source_[kReach];
+    const float* const x1 = source_[kReach + 1];
+    T* const to0 = this->result(0);
+    T* const to1 = this->result(1);
+    const float* const windows = row(Rows::windows);
+    const auto store = [&](auto lanes, const float* t, const float* x, T* to) HWY_ATTR
+        __attribute__((always_inline)) {
+      V value = hn::Load(d, x);
+      const V power = powerOf(d, hn::Load(d, t));
       if constexpr (isContrast) {
-        value = hn::Mul(hn::NegMulAdd(p0, mean, value), ps);
-        value = hn::MulAdd(value, powerOf(d, t), pm);
+        value = hn::Mul(hn::NegMulAdd(p0, hn::Load(d, t + 2 * kRow), value), ps);
+        value = hn::MulAdd(value, power, pm);
       } else {
-        value = hn::Mul(value, powerOf(d, t));
+        value = hn::Mul(value, power);
       }
-      storeElements(lanes, value, to + i);
-    });
+      storeElements(lanes, value, to);
+    };
+    forVectors(
+        d, this->length_, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+          store(lanes, windows + i, x0 + i, to0 + i);
+          store(lanes, windows + kRow + i, x1 + i, to1 + i);
+        });
   }
 
   /// What the windows of rows y and y + 1 leave for the gradient: dY T^-beta, for their centers; B = factor dY
   /// numerator T^(-beta - 1); and, of LocalContrast, what the window's mean adds, p0 / N dY T^-beta - B mean.
   void computeFields(std::int64_t y) {
     const std::int64_t rows = std::clamp<std::int64_t>(this->height_ - y, 0, 2);
+    if (rows > 0) {
+      sumColumns(y);
+      sumWindows();
+      withPowerKind(power_, [&](auto kind) { computeFieldRows<kind.value>(y); });
+    }
     for (std::int64_t k = rows; k < 2; ++k)
       for (const std::int64_t field : {Rows::fields, Rows::fields + 2})
         std::fill_n(row(field + k), this->length_, 0.0F);
-    if (rows == 0) return;
-    sumColumns(y);
-    withPowerKind(power_, [&](auto kind) {
-      for (std::int64_t k = 0; k < rows; ++k) {
-        sumWindows(k);
-        computeFieldRow<kind.value>(y, k);
-      }
-    });
   }
   template <PowerKind kind>
-  HWY_NOINLINE void computeFieldRow(std::int64_t y, std::int64_t k) const {
+  HWY_NOINLINE void computeFieldRows(std::int64_t y) const {
     const D d;
     const V p0 = hn::Set(d, constants_.p0);
     const V p0Share = hn::Set(d, constants_.p0Share);
     const V factor = hn::Set(d, constants_.factor);
     const NegativePower<kind, D, true> powerOf(power_);
-    const float* const x = source_[kReach + k];
-    const T* const dy = this->gradientRow(y + k);
-    float* const ofCenters = row(Rows::centers + ((y + k) & 3));
-    float* const ofSquares = row(Rows::fields + k);
-    forWindows([&](std::size_t i, auto lanes, V t, V mean) HWY_ATTR __attribute__((always_inline)) {
+    const float* const x0 = source_[kReach];
+    const float* const x1 = source_[kReach + 1];
+    const T* const dy0 = this->gradientRow(y);
+    const T* const dy1 = this->gradientRow(y + 1);
+    const float* const windows = row(Rows::windows);
+    float* const centers = row(Rows::centers + (y & 3));
+    float* const fields = row(Rows::fields);
+    const auto make = [&](auto lanes, std::size_t at, const float* x, const T* dy) HWY_ATTR
+        __attribute__((always_inline)) {
       V power, next;
-      powerOf.both(d, t, power, next);
-      const V gradient = loadElements(lanes, dy + i);
+      powerOf.both(d, hn::Load(d, windows + at), power, next);
+      const V gradient = loadElements(lanes, dy);
       const V a = hn::Mul(gradient, power);
-      lanes.store(d, a, ofCenters + i);
-      V numerator = hn::Load(d, x + i);
-      if (isContrast) numerator = hn::NegMulAdd(p0, mean, numerator);
+      lanes.store(d, a, centers + at);
+      V numerator = hn::Load(d, x);
+      V mean = numerator;
+      if constexpr (isContrast) {
+        mean = hn::Load(d, windows + at + 2 * kRow);
+        numerator = hn::NegMulAdd(p0, mean, numerator);
+      }
       const V b = hn::Mul(hn::Mul(gradient, numerator), hn::Mul(factor, next));
-      lanes.store(d, b, ofSquares + i);
-      if (isContrast) lanes.store(d, hn::MulSub(p0Share, a, hn::Mul(b, mean)), ofSquares + 2 * kRow + i);
-    });
+      lanes.store(d, b, fields + at);
+      if (isContrast) lanes.store(d, hn::MulSub(p0Share, a, hn::Mul(b, mean)), fields + at + 2 * kRow);
+    };
+    forVectors(
+        d, this->length_, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+          make(lanes, i, x0 + i, dy0 + i);
+          make(lanes, i + kRow, x1 + i, dy1 + i);
+        });
   }
 
   /// Adds the fields of the windows of rows y and y + 1 to those before them, and gives the gradients of rows y - 2 and

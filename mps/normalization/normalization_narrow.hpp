@@ -31,10 +31,10 @@ struct NarrowRuns {
     static constexpr std::int64_t zeros = source + sources;
     /// Of two rows of windows: what is summed over columns, first of values and then of their squares.
     static constexpr std::int64_t columns = zeros + 1;
-    /// Of a row of windows: T and means.
+    /// Of two rows of windows: T, then means.
     static constexpr std::int64_t windows = columns + 4;
     /// Of two rows of windows: the two fields of a gradient.
-    static constexpr std::int64_t fields = windows + 2;
+    static constexpr std::int64_t fields = windows + 4;
     static constexpr std::int64_t centers = fields + 4;
     /// Of four rows of windows: sums along rows of both fields.
     static constexpr std::int64_t sums = centers + 4;
