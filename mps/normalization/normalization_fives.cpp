@@ -21,7 +21,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
-/// Computes rows of the gradient, tile by tile and two at once. The bodies of the loops say always_inline: the compiler
+/// Computes rows, tile by tile and two at once. The bodies of the loops say always_inline: the compiler
 /// would call them, and then keep all constants in memory.
 /// @tparam T elements of the tensors
 template <bool isContrast, class T>
@@ -83,12 +83,16 @@ class FiveRows {
   }
 
   void computeTile(std::int64_t begin, std::int64_t end) {
-    windows_ = widened(columns_);
+    windows_ = problem_.isGradient() ? widened(columns_) : columns_;
     read_ = widened(windows_);
     strips_ = channels_ / kLanes;
     sourceStep_ = static_cast<std::size_t>(problem_.source.pixelStride);
     gradientStep_ = static_cast<std::size_t>(problem_.gradient.pixelStride);
     firstRow_ = begin;
+    if (!problem_.isGradient()) {
+      for (std::int64_t y = begin; y < end; y += 2) computeResultRows(y);
+      return;
+    }
     clearSums();
     for (std::int64_t y = std::max<std::int64_t>(0, begin - kReach); y < end + kReach; y += 2) computeRows(y);
   }
@@ -102,28 +106,44 @@ class FiveRows {
         std::fill_n(row, tiles_.columnsAround() * FiveTiles::lanes, 0.0F);
   }
 
-  /// Windows of rows y and y + 1, then the results of the two rows before them.
-  void computeRows(std::int64_t y) {
+  /// What the windows of rows y and y + 1 see.
+  void findSources(std::int64_t y) {
     for (std::int64_t j = 0; j < 6; ++j) {
       const std::int64_t row = y - kReach + j;
       source_[j] =
           row >= 0 && row < height_ ? direct(problem_.source, operands_.source, row, read_.begin) : nullptr;
     }
+  }
+
+  /// Results of rows y and y + 1.
+  void computeResultRows(std::int64_t y) {
+    findSources(y);
+    for (std::int64_t k = 0; k < 2; ++k) target_[k] = targetRow(y + k, k);
+    sourceAhead_ = RowsAhead(problem_.source, operands_.source, image_, y + 4, strips_ * width_);
+    for (std::int64_t strip = 0; strip < strips_; ++strip) {
+      sumWindowsOfRows(y, strip);
+      withPowerKind(tiles_.power, [&](auto kind) HWY_ATTR {
+        const NegativePower<decltype(kind)::value, D, true> powerOf(tiles_.power);
+        for (std::int64_t k = 0; k < 2; ++k)
+          if (isResult(y + k)) computeResults(powerOf, k, strip);
+      });
+    }
+    for (std::int64_t k = 0; k < 2; ++k)
+      if (isResult(y + k)) finishRow(y + k, k);
+  }
+
+  /// Windows of rows y and y + 1, then the results of the two rows before them.
+  void computeRows(std::int64_t y) {
+    findSources(y);
     const std::int64_t result = y - kReach;
     for (std::int64_t k = 0; k < 2; ++k) {
       gradient_[k] =
           y + k < height_ ? direct(problem_.gradient, operands_.gradient, y + k, windows_.begin) : nullptr;
       target_[k] = targetRow(result + k, k);
     }
-    const bool isInside = y >= kReach && y + 3 < height_;
     fetchAhead(y);
     for (std::int64_t strip = 0; strip < strips_; ++strip) {
-      if (y < height_) {
-        if (isInside)
-          sumWindows<true>(strip);
-        else
-          sumWindows<false>(strip);
-      }
+      if (y < height_) sumWindowsOfRows(y, strip);
       withPowerKind(tiles_.power, [&](auto kind) HWY_ATTR {
         const NegativePower<decltype(kind)::value, D, true> powerOf(tiles_.power);
         for (std::int64_t k = 0; k < 2; ++k) computeFields(powerOf, y, k, strip);
@@ -243,6 +263,13 @@ class FiveRows {
 
   // Strips ------------------------------------------------------------------------------------------------------------
 
+  void sumWindowsOfRows(std::int64_t y, std::int64_t strip) {
+    if (y >= kReach && y + 3 < height_)
+      sumWindows<true>(strip);
+    else
+      sumWindows<false>(strip);
+  }
+
   /// T of two rows of windows, and of LocalContrast their means.
   /// @tparam isInside whether all rows that they see lie inside the source
   template <bool isInside>
@@ -325,6 +352,35 @@ class FiveRows {
   /// Of a row of columns from two before the tile on, those of the windows.
   [[nodiscard]] float* windowRow(float* row) const {
     return row + (windows_.begin - columns_.begin + kReach) * kLanes;
+  }
+
+  /// The results of a row of windows.
+  template <class PowerOf>
+  HWY_NOINLINE void computeResults(PowerOf powerOf, std::int64_t k, std::int64_t strip) {
+    const D d;
+    const float* const t = windowRow(t_[k]);
+    const float* const means = windowRow(means_[k]);
+    const T* const x = source_[kReach + k] + strip * kLanes +
+                       static_cast<std::size_t>(windows_.begin - read_.begin) * sourceStep_;
+    T* const to = target_[k] + strip * kLanes;
+    const std::size_t sourceStep = sourceStep_;
+    const std::size_t step = targetStep_[k];
+    const V p0 = hn::Set(d, constants_.p0);
+    const V pm = hn::Set(d, constants_.pm);
+    const V ps = hn::Set(d, constants_.ps);
+    const bool streams = streamsVectors();
+    const auto count = static_cast<std::size_t>(windows_.count());
+    for (std::size_t i = 0; i < count; ++i) {
+      const V power = powerOf(d, hn::Load(d, t + i * kLanes));
+      V value = loadFloats(d, x + i * sourceStep);
+      if constexpr (isContrast) {
+        value = hn::Mul(hn::NegMulAdd(p0, hn::Load(d, means + i * kLanes), value), ps);
+        value = hn::MulAdd(value, power, pm);
+      } else {
+        value = hn::Mul(value, power);
+      }
+      storeVector(value, to + i * step, streams);
+    }
   }
 
   /// What a row of windows leaves for the gradient: dY T^-beta, for their centers; B = dY numerator T^(-beta - 1) in

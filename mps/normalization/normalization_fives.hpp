@@ -9,7 +9,7 @@
 
 namespace mps::detail {
 
-/// How a gradient of Spatial or LocalContrast with windows of 5 x 5 pixels, one for each pixel and centered there, is cut
+/// How Spatial or LocalContrast with windows of 5 x 5 pixels, one for each pixel and centered there, is cut
 /// into tiles. A tile goes down the rows, two at once, and consists of strips: columns of vectors of adjacent channels. So
 /// windows side by side are vectors side by side, and what their sums share stays in registers.
 struct FiveTiles {
@@ -34,7 +34,7 @@ struct FiveTiles {
   std::size_t workingFloats = 0;
 };
 
-/// Whether a call is such a gradient, over whole vectors of one format, that sums take longer than memory.
+/// Whether a call is of that kind, over whole vectors of one format, and sums take longer than memory.
 bool isOfFives(const NormalizationProblem& problem);
 
 /// Steps [begin, end) of a destination, of two rows each, those of its images one behind the other.

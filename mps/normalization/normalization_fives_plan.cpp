@@ -21,18 +21,19 @@ FiveTiles::FiveTiles(const NormalizationProblem& problem) : power(problem.beta) 
 
 bool isOfFives(const NormalizationProblem& problem) {
   const TensorShape& shape = problem.destination;
-  if (!problem.isGradient() || problem.kind == NormalizationKind::CrossChannel ||
-      problem.edgeMode != ImageEdgeMode::Zero ||
+  if (problem.kind == NormalizationKind::CrossChannel || problem.edgeMode != ImageEdgeMode::Zero ||
       !isAroundEach(problem.x, FiveTiles::size, problem.destinationOriginX, shape.width) ||
       !isAroundEach(problem.y, FiveTiles::size, problem.destinationOriginY, shape.height) ||
       shape.elements() == 0 || shape.channels % FiveTiles::lanes != 0)
     return false;
   const auto areOf = [&](ImageFeatureChannelFormat format) {
-    return problem.source.format == format && problem.gradient.format == format && shape.format == format;
+    return problem.source.format == format && shape.format == format &&
+           (!problem.isGradient() || problem.gradient.format == format);
   };
-  // Spatial in float32 waits for memory, which rows that are read one after the other keep busier.
+  // The others in float32 wait for memory, which rows that are read one after the other keep busier.
   return areOf(ImageFeatureChannelFormat::Float16) ||
-         (areOf(ImageFeatureChannelFormat::Float32) && problem.kind == NormalizationKind::LocalContrast);
+         (areOf(ImageFeatureChannelFormat::Float32) && problem.isGradient() &&
+          problem.kind == NormalizationKind::LocalContrast);
 }
 
 namespace {
@@ -63,7 +64,7 @@ class FivesPlan final : public Plan {
     return static_cast<std::size_t>(parts_) * workingBytes();
   }
   [[nodiscard]] bool canAccumulate() const override {
-    return problem_.destination.format == ImageFeatureChannelFormat::Float32;
+    return problem_.isGradient() && problem_.destination.format == ImageFeatureChannelFormat::Float32;
   }
 
  private:
@@ -79,8 +80,7 @@ class FivesPlan final : public Plan {
 
 Preparation prepareFives(const NormalizationProblem& problem) {
   if (!isOfFives(problem))
-    return Refusal{
-        "not the gradient of windows of 5 x 5 pixels around each one, over whole vectors of one format"};
+    return Refusal{"not windows of 5 x 5 pixels around each one, over whole vectors of one format"};
   return std::make_shared<const FivesPlan>(problem);
 }
 

@@ -350,8 +350,10 @@ void expectSamePastTheCaches(const NormalizationProblem& problem, std::string_vi
 }
 
 TEST(NormalizationPlanChoice, FivesPastTheCaches) {
-  for (const ImageFeatureChannelFormat format : {Float16, Float32}) {
-    const NormalizationProblem problem = caseNamed(LocalContrast, "Kernel5").gradient(format, format);
+  const NormalizationCase contrast = caseNamed(LocalContrast, "Kernel5");
+  for (const NormalizationProblem& problem :
+       {contrast.gradient(Float16, Float16), contrast.gradient(Float32, Float32),
+        contrast.forward(Float16, Float16)}) {
     {
       const StreamedFrom always(0);
       ASSERT_TRUE(writesRowsPastCaches(1, problem.destination));
