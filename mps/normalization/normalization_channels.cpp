@@ -483,17 +483,29 @@ HWY_INLINE void forParts(const ChannelWindow& window, std::size_t pixels, std::i
   for (std::size_t first = 0; first < pixels; first += most) normalize(first, std::min(most, pixels - first));
 }
 
+/// Asks for what is read some parts later: while long powers are computed a processor does not read ahead of itself.
+HWY_INLINE void fetchAhead(ConstFloatRun run, std::size_t count) {
+  constexpr std::size_t line = 64;
+  constexpr std::size_t distance = 4096;
+  const std::size_t bytes = count * (run.isHalf ? sizeof(Float16) : sizeof(float));
+  const auto* const from = static_cast<const std::byte*>(run.address) + distance;
+  for (std::size_t i = 0; i < bytes; i += line) __builtin_prefetch(from + i, 0, 3);
+}
+
 void normalizeChannels(const ChannelWindow& window, std::size_t pixels, ConstFloatRun x, FloatRun y) {
   withPowerKind(window.power, [&](auto kind) {
+    constexpr bool isLong = kind.value == PowerKind::Logarithm || kind.value == PowerKind::Any;
+    const bool isWhole = HWY_TARGET == HWY_AVX3 && window.isShort() && !isLong;
+    forParts(window, pixels, isWhole ? Tiling::capacity : 512, [&](std::size_t first, std::size_t count) {
+      const auto channels = static_cast<std::size_t>(window.channels);
+      const std::size_t at = first * channels;
+      if (isLong) fetchAhead(x + at, count * channels);
 #if HWY_TARGET == HWY_AVX3
-    if (window.isShort())
-      return withShortWindows(window, [&](const auto& windows, const auto& /*seeing*/) {
-        normalizeShortWindows<kind.value>(window, windows, pixels * static_cast<std::size_t>(window.channels),
-                                          x, y);
-      });
+      if (window.isShort())
+        return withShortWindows(window, [&](const auto& windows, const auto& /*seeing*/) {
+          normalizeShortWindows<kind.value>(window, windows, count * channels, x + at, y + at);
+        });
 #endif
-    forParts(window, pixels, 512, [&](std::size_t first, std::size_t count) {
-      const std::size_t at = first * static_cast<std::size_t>(window.channels);
       if (window.isPacked())
         normalizePixels<true, kind.value>(window, count, x + at, y + at);
       else
