@@ -8,6 +8,7 @@
 #define UNMETAL_MPS_NORMALIZATION_NARROW_ROWS_INL_HPP
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -70,13 +71,23 @@ class StagedResults {
   static constexpr std::size_t kLine = 64;
 
   void writeLines() {
-    const std::size_t lines = end_ / (kLine / sizeof(T)) * (kLine / sizeof(T));
+    constexpr std::size_t line = kLine / sizeof(T);
+    const std::size_t lines = end_ / line * line;
     if (lines <= begin_) return;
-    streamValues(memory_ + begin_, lines - begin_, to_);
+    if (begin_ != 0)
+      streamValues(memory_ + begin_, lines - begin_, to_);
+    else
+      for (std::size_t i = 0; i < lines; i += line) streamLine(memory_ + i, to_ + i);
     to_ += lines - begin_;
     std::memcpy(memory_, memory_ + lines, kLine);
     begin_ = 0;
     end_ -= lines;
+  }
+  static HWY_INLINE void streamLine(const T* from, T* to) {
+    const hn::ScalableTag<std::uint8_t> d;
+    for (std::size_t i = 0; i < kLine; i += hn::Lanes(d))
+      hn::Stream(hn::Load(d, reinterpret_cast<const std::uint8_t*>(from) + i), d,
+                 reinterpret_cast<std::uint8_t*>(to) + i);
   }
 
   T* memory_;
