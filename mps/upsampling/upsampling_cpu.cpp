@@ -81,10 +81,11 @@ class RowSums {
       const bool fitTwo = 2 * length <= UpsamplingLayout::capacity;
       const T* const first = input + problem_.input.offset(n, 0, tile.inputBegin, channel);
       for (std::int64_t y = begin; y < end;) {
-        const std::int64_t rows = fitTwo && y + 1 < end && joinRows(y) ? 2 : 1;
+        const UpsamplingPair* const pair = fitTwo ? rowPair(y, end) : nullptr;
+        const std::int64_t rows = pair != nullptr ? 2 : 1;
         const std::int64_t next = y + rows;
         RowsAhead ahead = next < end ? rowsBehind(next - 1, tile, first, rows) : RowsAhead();
-        sumRows(y, rows, tile, first, channels, ahead);
+        sumRows(y, pair, tile, first, channels, ahead);
         for (std::int64_t r = 0; r < rows; ++r)
           sumColumns(tile, channels, Pixels<const float>{sums_ + r * length, channels}, store_,
                      Pixels<U>{destination + problem_.destination.offset(n, y + r, tile.begin, channel),
@@ -95,10 +96,16 @@ class RowSums {
     }
   }
 
-  /// Whether destination row y and the next one are to be summed together.
-  bool joinRows(std::int64_t y) {
-    const UpsamplingTaps& rows = layout_.rows;
-    return shared_.join(rows.begin(y), rows.end(y), rows.begin(y + 1), rows.end(y + 1));
+  /// What destination row y and the next one are summed together by, or null.
+  const UpsamplingPair* rowPair(std::int64_t y, std::int64_t end) const {
+    return pairOf(layout_.rowPairs, y, end);
+  }
+  /// The same of any positions.
+  static const UpsamplingPair* pairOf(const std::vector<UpsamplingPair>& pairs, std::int64_t i,
+                                      std::int64_t end) {
+    if (i % 2 != 0 || i + 1 >= end || pairs.empty()) return nullptr;
+    const UpsamplingPair& pair = pairs[static_cast<std::size_t>(i / 2)];
+    return pair.count > 0 ? &pair : nullptr;
   }
 
   /// The input rows that row y + 1 needs and row y does not, where they are one piece of memory.
@@ -116,10 +123,10 @@ class RowSums {
     return {begin, end, (tile.inputEnd - tile.inputBegin) + rows * (tile.end - tile.begin)};
   }
 
-  /// sums_ = the sum of the tile's part of input rows, its columns side by side; of two destination rows if they are joined.
+  /// sums_ = the sum of the tile's part of input rows, its columns side by side; of two destination rows if there is a pair.
   /// @param input of row 0
   template <class T>
-  void sumRows(std::int64_t y, std::int64_t rows, const UpsamplingTile& tile, const T* input,
+  void sumRows(std::int64_t y, const UpsamplingPair* pair, const UpsamplingTile& tile, const T* input,
                std::int64_t channels, RowsAhead& ahead) {
     const std::int64_t width = tile.inputEnd - tile.inputBegin;
     const bool isAdjacent = problem_.input.pixelStride == channels;
@@ -130,8 +137,8 @@ class RowSums {
       const std::int64_t length = std::min(pixels, width - x) * channels;
       const T* const from = input + x * problem_.input.pixelStride;
       float* const to = sums_ + x * channels;
-      if (rows == 2)
-        sumRunsTwice(shared_, runsOf(y, from), runsOf(y + 1, from), static_cast<std::size_t>(length),
+      if (pair != nullptr)
+        sumRunsTwice(*pair, runsOf(y, from), runsOf(y + 1, from), static_cast<std::size_t>(length),
                      OrdinaryStores(), to, to + width * channels);
       else
         sumRuns(runsOf(y, from), static_cast<std::size_t>(length), OrdinaryStores(), to);
@@ -149,25 +156,37 @@ class RowSums {
   void sumColumnsFirst(std::int64_t n, std::int64_t begin, std::int64_t end, std::size_t tileNumber,
                        const T* input, U* destination) {
     const UpsamplingTile& tile = layout_.tiles[tileNumber];
-    const std::int64_t channels = problem_.destination.channels;
-    const std::int64_t slotLength = UpsamplingLayout::slotLength(layout_.slots);
-    std::int64_t rowOfSlot[UpsamplingLayout::mostSlots];
-    std::fill(std::begin(rowOfSlot), std::end(rowOfSlot), -1);
-    for (std::int64_t y = begin; y < end; ++y) {
-      UpsamplingTap taps[UpsamplingLayout::mostSlots];  // of slots
-      std::size_t count = 0;
-      for (const UpsamplingTap* row = layout_.rows.begin(y); row != layout_.rows.end(y); ++row) {
-        const std::int64_t slot = row->input % layout_.slots;
-        taps[count++] = {slot, row->weight};
-        if (rowOfSlot[slot] == row->input) continue;
-        rowOfSlot[slot] = row->input;
-        fillSlot(tile, input + problem_.input.offset(n, row->input, tile.inputBegin, 0),
-                 sums_ + slot * slotLength);
+    const auto length = static_cast<std::size_t>((tile.end - tile.begin) * problem_.destination.channels);
+    const T* const first = input + problem_.input.offset(n, 0, tile.inputBegin, 0);
+    std::fill(std::begin(rowOfSlot_), std::end(rowOfSlot_), -1);
+    for (std::int64_t y = begin; y < end;) {
+      UpsamplingTap taps[2][UpsamplingLayout::mostSlots];
+      U* const to = destination + problem_.destination.offset(n, y, tile.begin, 0);
+      const TappedRuns<float> own = slotsOf(y, tile, first, taps[0]);
+      if (const UpsamplingPair* const pair = rowPair(y, end)) {
+        const TappedRuns<float> next = slotsOf(y + 1, tile, first, taps[1]);
+        sumRunsTwice(*pair, own, next, length, store_, to, to + problem_.destination.rowStride);
+        y += 2;
+      } else {
+        sumRuns(own, length, store_, to);
+        ++y;
       }
-      sumRuns(TappedRuns<float>{taps, count, sums_, 0, slotLength},
-              static_cast<std::size_t>((tile.end - tile.begin) * channels), store_,
-              destination + problem_.destination.offset(n, y, tile.begin, 0));
     }
+  }
+
+  /// The slots of the input rows of destination row y, filled. @param input of row 0  @param taps of slots
+  template <class T>
+  TappedRuns<float> slotsOf(std::int64_t y, const UpsamplingTile& tile, const T* input, UpsamplingTap* taps) {
+    const std::int64_t slotLength = UpsamplingLayout::slotLength(layout_.slots);
+    std::size_t count = 0;
+    for (const UpsamplingTap* row = layout_.rows.begin(y); row != layout_.rows.end(y); ++row) {
+      const std::int64_t slot = row->input % layout_.slots;
+      taps[count++] = {slot, row->weight};
+      if (rowOfSlot_[slot] == row->input) continue;
+      rowOfSlot_[slot] = row->input;
+      fillSlot(tile, input + row->input * problem_.input.rowStride, sums_ + slot * slotLength);
+    }
+    return {taps, count, sums_, 0, slotLength};
   }
 
   /// The columns of an input row.
@@ -196,12 +215,21 @@ class RowSums {
   template <class T, class U, class Stores>
   void sumColumns(const UpsamplingTile& tile, std::int64_t channels, const Pixels<const T>& columns,
                   const Stores& store, const Pixels<U>& to, RowsAhead& ahead) {
-    for (std::int64_t x = tile.begin; x < tile.end; ++x) {
-      ahead.step(1);
+    const auto length = static_cast<std::size_t>(channels);
+    const auto runs = [&](std::int64_t x) {
       const UpsamplingTap* const taps = layout_.columns.begin(x);
-      const auto count = static_cast<std::size_t>(layout_.columns.end(x) - taps);
-      sumRuns(TappedRuns<T>{taps, count, columns.first, tile.inputBegin, columns.stride},
-              static_cast<std::size_t>(channels), store, to.first + (x - tile.begin) * to.stride);
+      return TappedRuns<T>{taps, static_cast<std::size_t>(layout_.columns.end(x) - taps), columns.first,
+                           tile.inputBegin, columns.stride};
+    };
+    for (std::int64_t x = tile.begin; x < tile.end;) {
+      U* const place = to.first + (x - tile.begin) * to.stride;
+      const UpsamplingPair* const pair = pairOf(layout_.columnPairs, x, tile.end);
+      ahead.step(pair == nullptr ? 1 : 2);
+      if (pair != nullptr)
+        sumRunsTwice(*pair, runs(x), runs(x + 1), length, store, place, place + to.stride);
+      else
+        sumRuns(runs(x), length, store, place);
+      x += pair == nullptr ? 1 : 2;
     }
   }
 
@@ -210,7 +238,7 @@ class RowSums {
   const std::byte* input_;
   std::byte* destination_;
   UpsamplingStores store_;
-  SharedTaps shared_;
+  std::int64_t rowOfSlot_[UpsamplingLayout::mostSlots];
   alignas(64) float sums_[UpsamplingLayout::capacity];
   alignas(64) float row_[UpsamplingLayout::capacity];  // an input row's part of a tile
 };

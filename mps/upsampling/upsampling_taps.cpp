@@ -237,6 +237,43 @@ void packRows(UpsamplingLayout& layout, const UpsamplingProblem& problem, std::i
   layout.copiesRows = copiesRows(layout.rows, destination.height);
 }
 
+/// The pair of two sums. @param ownEnd,nextEnd behind their last taps
+UpsamplingPair pairOf(const UpsamplingTap* own, const UpsamplingTap* ownEnd, const UpsamplingTap* next,
+                      const UpsamplingTap* nextEnd) {
+  constexpr std::ptrdiff_t least = 4;
+  UpsamplingPair pair;
+  const std::ptrdiff_t all = (ownEnd - own) + (nextEnd - next);
+  if (all > static_cast<std::ptrdiff_t>(UpsamplingPair::most) || all < 2 * least) return pair;
+  while (own != ownEnd || next != nextEnd) {
+    const bool hasOwn = own != ownEnd && (next == nextEnd || own->input <= next->input);
+    const bool hasNext = next != nextEnd && (own == ownEnd || next->input <= own->input);
+    SharedTap& tap = pair.taps[pair.count++];
+    tap = {hasOwn ? own->input : next->input, {}, {hasOwn, hasNext}};
+    if (hasOwn) tap.weights[0] = (own++)->weight;
+    if (hasNext) tap.weights[1] = (next++)->weight;
+  }
+  if (all - static_cast<std::ptrdiff_t>(pair.count) < least) pair.count = 0;
+  return pair;
+}
+
+/// Pair i is of positions 2 i and 2 i + 1; empty where all would be made one by one.
+std::vector<UpsamplingPair> pairsOf(const UpsamplingTaps& taps, std::int64_t positions) {
+  std::vector<UpsamplingPair> pairs;
+  for (std::int64_t i = 0; i + 1 < positions; i += 2)
+    pairs.push_back(pairOf(taps.begin(i), taps.end(i), taps.begin(i + 1), taps.end(i + 1)));
+  const auto isJoined = [](const UpsamplingPair& pair) { return pair.count > 0; };
+  if (std::none_of(pairs.begin(), pairs.end(), isJoined)) pairs.clear();
+  return pairs;
+}
+
+/// Input rows of a destination row, or of a pair of them.
+std::int64_t slotsOfRows(const UpsamplingLayout& layout, std::int64_t height) {
+  std::int64_t slots = largestSpan(layout.rows, height);
+  for (const UpsamplingPair& pair : layout.rowPairs)
+    if (pair.count > 0) slots = std::max(slots, pair.taps[pair.count - 1].input + 1 - pair.taps[0].input);
+  return slots;
+}
+
 }  // namespace
 
 UpsamplingLayout upsamplingLayout(const UpsamplingProblem& problem, std::size_t lanes) {
@@ -251,12 +288,19 @@ UpsamplingLayout upsamplingLayout(const UpsamplingProblem& problem, std::size_t 
       channels * widest <= capacity ? channels : capacity / widest / kLargestVector * kLargestVector;
   if (layout.channelStep == 0) return layout;
   const bool areShort = channels <= UpsamplingGroups::mostChannels && destination.pixelStride == channels;
-  const std::int64_t slots = largestSpan(layout.rows, destination.height);
+  if (!areShort) {
+    layout.rowPairs = pairsOf(layout.rows, destination.height);
+    layout.columnPairs = pairsOf(layout.columns, destination.width);
+  }
+  const std::int64_t slots = slotsOfRows(layout, destination.height);
   const std::int64_t mostResults =
       UpsamplingLayout::slotLength(areShort ? powerOfTwo(slots) : slots) / channels;
   if (problem.input.height < destination.height && slots <= UpsamplingLayout::mostSlots && mostResults > 0 &&
-      layout.channelStep == channels && destination.pixelStride == channels)
+      layout.channelStep == channels && destination.pixelStride == channels) {
     layout.slots = slots;
+    for (UpsamplingPair& pair : layout.rowPairs)
+      for (std::size_t k = 0; k < pair.count; ++k) pair.taps[k].input %= slots;
+  }
   layout.tiles = tilesOf(layout.columns, destination.width, capacity / layout.channelStep,
                          layout.slots > 0 ? mostResults
                          : areShort       ? capacity / channels

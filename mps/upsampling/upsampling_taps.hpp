@@ -45,6 +45,22 @@ class UpsamplingTaps {
 UpsamplingTaps upsamplingRowTaps(const UpsamplingProblem& problem);
 UpsamplingTaps upsamplingColumnTaps(const UpsamplingProblem& problem);
 
+/// An input that one or both of two sums have.
+struct SharedTap {
+  std::int64_t input = 0;
+  float weights[2] = {0, 0};
+  bool counts[2] = {false, false};
+};
+
+/// The inputs of two neighbouring sums, ascending, where they have so many in common that they are worth making together.
+struct UpsamplingPair {
+  /// Sums of more are made one by one.
+  static constexpr std::size_t most = 32;
+
+  std::size_t count = 0;  ///< 0: made one by one
+  SharedTap taps[most];
+};
+
 /// Neighbouring destination columns and the input columns that they are sums of.
 struct UpsamplingTile {
   std::int64_t begin = 0;
@@ -101,6 +117,8 @@ struct UpsamplingLayout {
 
   UpsamplingTaps rows;
   UpsamplingTaps columns;
+  std::vector<UpsamplingPair> rowPairs;     ///< of rows 2 i and 2 i + 1, or none; columns first: of slots
+  std::vector<UpsamplingPair> columnPairs;  ///< likewise, of columns
   std::vector<UpsamplingTile> tiles;
   UpsamplingGroups groups;
   std::int64_t channelStep = 0;  ///< 0: a single pixel needs too many columns

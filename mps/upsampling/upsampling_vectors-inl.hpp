@@ -32,12 +32,16 @@ struct TappedRuns {
   std::int64_t begin = 0;
   std::int64_t stride = 0;
 
-  HWY_INLINE const T* at(std::size_t k) const { return first + (taps[k].input - begin) * stride; }
+  HWY_INLINE const T* of(std::int64_t input) const { return first + (input - begin) * stride; }
+  HWY_INLINE const T* at(std::size_t k) const { return of(taps[k].input); }
   /// The runs without their first elements.
   [[nodiscard]] HWY_INLINE TappedRuns from(std::size_t element) const {
     return {taps, count, first + element, begin, stride};
   }
 };
+
+template <class T>
+inline constexpr bool isFloating = std::is_same_v<T, float> || std::is_same_v<T, Float16>;
 
 /// How a destination is written.
 struct UpsamplingStores {
@@ -47,7 +51,7 @@ struct UpsamplingStores {
   template <class D, class T, class V = hn::Vec<D>>
   HWY_INLINE void operator()(D d, AllLanes, V value, T* to) const {
     if (accumulates) value = hn::Add(value, loadFloats(d, to));
-    if constexpr (std::is_same_v<T, float> || std::is_same_v<T, Float16>)
+    if constexpr (isFloating<T>)
       storeOrStream(d, value, to, streams);
     else
       storeFloats(d, value, to);
@@ -155,75 +159,66 @@ void sumRuns(const TappedRuns<T>& runs, std::size_t length, const Stores& store,
   sumVector(own, i, part, ownStore, FirstLanes{rest}, to);
 }
 
-/// A run that one or both of two sums have.
-struct SharedTap {
-  std::int64_t input = 0;
-  float weights[2] = {0, 0};
-  bool counts[2] = {false, false};
-};
-
-/// The taps of two sums, ascending.
-class SharedTaps {
- public:
-  /// Sums of more are made one by one.
-  static constexpr std::size_t most = 32;
-
-  /// Whether the sums have so much in common that they are worth making together.
-  bool join(const UpsamplingTap* own, const UpsamplingTap* ownEnd, const UpsamplingTap* next,
-            const UpsamplingTap* nextEnd) {
-    constexpr std::ptrdiff_t least = 4;
-    const std::ptrdiff_t all = (ownEnd - own) + (nextEnd - next);
-    if (all > static_cast<std::ptrdiff_t>(most) || all < 2 * least) return false;
-    count_ = 0;
-    while (own != ownEnd || next != nextEnd) {
-      const bool hasOwn = own != ownEnd && (next == nextEnd || own->input <= next->input);
-      const bool hasNext = next != nextEnd && (own == ownEnd || next->input <= own->input);
-      SharedTap& tap = taps_[count_++];
-      tap = {hasOwn ? own->input : next->input, {}, {hasOwn, hasNext}};
-      if (hasOwn) tap.weights[0] = (own++)->weight;
-      if (hasNext) tap.weights[1] = (next++)->weight;
-    }
-    return all - static_cast<std::ptrdiff_t>(count_) >= least;
-  }
-
-  [[nodiscard]] std::size_t count() const { return count_; }
-  HWY_INLINE SharedTap& operator[](std::size_t k) { return taps_[k]; }
-  HWY_INLINE const SharedTap& operator[](std::size_t k) const { return taps_[k]; }
-  /// Inputs from the first to the last one.
-  [[nodiscard]] std::int64_t span() const { return taps_[count_ - 1].input + 1 - taps_[0].input; }
-
- private:
-  std::size_t count_ = 0;
-  SharedTap taps_[most];
-};
-
-/// Four vectors of two sums, the bits of which are those of sumFourVectors(). @param first element i of input 0
-template <class T, class U, class Stores>
-HWY_INLINE void sumFourVectorsTwice(const SharedTaps& taps, const T* first, std::int64_t stride,
-                                    const Stores& store, U* to, U* nextTo) {
-  const hn::ScalableTag<float> d;
-  using Four = FourVectors<decltype(d)>;
-  Four sum = Four::of(hn::Set(d, -0.0F));
-  Four nextSum = sum;
-  for (std::size_t k = 0; k < taps.count(); ++k) {
-    const SharedTap& tap = taps[k];
-    const Four values = Four::load(d, first + tap.input * stride);
-    if (tap.counts[0]) sum.add(values, hn::Set(d, tap.weights[0]));
-    if (tap.counts[1]) nextSum.add(values, hn::Set(d, tap.weights[1]));
-  }
-  sum.store(d, store, to);
-  nextSum.store(d, store, nextTo);
+/// Adds four vectors of an input to the sums that it counts in.
+template <class D, class T>
+HWY_INLINE void addTwice(D d, const SharedTap& tap, const T* from, FourVectors<D>& own,
+                         FourVectors<D>& next) {
+  const auto values = FourVectors<D>::load(d, from);
+  if (tap.counts[0]) own.add(values, hn::Set(d, tap.weights[0]));
+  if (tap.counts[1]) next.add(values, hn::Set(d, tap.weights[1]));
 }
 
-/// Both of the sums that `taps` has joined, of sumRuns(own) and sumRuns(next): runs of the same memory.
-template <class T, class U, class Stores>
-void sumRunsTwice(const SharedTaps& taps, const TappedRuns<T>& own, const TappedRuns<T>& next,
-                  std::size_t length, const Stores& store, U* to, U* nextTo) {
-  const std::size_t step = 4 * hn::Lanes(hn::ScalableTag<float>());
-  const Stores ownStore = store;
+/// The whole fours of vectors of a pair, the bits of which are those of sumFourVectors(); returns their elements.
+/// @tparam count of taps, each of which then has branches of its own, which the processor foresees; 0: of any number
+template <std::size_t count, class T, class U, class Stores>
+HWY_INLINE std::size_t sumFoursTwice(const UpsamplingPair& pair, const TappedRuns<T>& runs,
+                                     std::size_t length, const Stores& store, U* to, U* nextTo) {
+  const hn::ScalableTag<float> d;
+  const std::size_t step = 4 * hn::Lanes(d);
   std::size_t i = 0;
-  for (; i + step <= length; i += step)
-    sumFourVectorsTwice(taps, own.first + i, own.stride, ownStore, to + i, nextTo + i);
+  for (; i + step <= length; i += step) {
+    auto own = FourVectors<hn::ScalableTag<float>>::of(hn::Set(d, -0.0F));
+    auto next = own;
+    const auto add = [&](std::size_t k) HWY_ATTR __attribute__((always_inline)) {
+      addTwice(d, pair.taps[k], runs.of(pair.taps[k].input) + i, own, next);
+    };
+    if constexpr (count == 0)
+      for (std::size_t k = 0; k < pair.count; ++k) add(k);
+    else
+      unrolled<count>([&](auto k) HWY_ATTR __attribute__((always_inline)) { add(k()); });
+    own.store(d, store, to + i);
+    next.store(d, store, nextTo + i);
+  }
+  return i;
+}
+
+/// Both of the sums of a pair, of sumRuns(own) and sumRuns(next): runs of the same memory.
+template <class T, class U, class Stores>
+void sumRunsTwice(const UpsamplingPair& pair, const TappedRuns<T>& own, const TappedRuns<T>& next,
+                  std::size_t length, const Stores& store, U* to, U* nextTo) {
+  const Stores ownStore = store;
+  const TappedRuns<T> runs = own;
+  const auto some = [&](auto count) HWY_ATTR __attribute__((always_inline)) {
+    return sumFoursTwice<count()>(pair, runs, length, ownStore, to, nextTo);
+  };
+  const auto fours = [&]() HWY_ATTR __attribute__((always_inline))->std::size_t {
+    if constexpr (isFloating<T> && isFloating<U>) {
+      switch (pair.count) {
+        case 7:
+          return some(std::integral_constant<std::size_t, 7>());
+        case 8:
+          return some(std::integral_constant<std::size_t, 8>());
+        case 9:
+          return some(std::integral_constant<std::size_t, 9>());
+        case 10:
+          return some(std::integral_constant<std::size_t, 10>());
+        default:
+          break;
+      }
+    }
+    return some(std::integral_constant<std::size_t, 0>());
+  };
+  const std::size_t i = fours();
   if (i == length) return;
   sumRuns(own.from(i), length - i, store, to + i);
   sumRuns(next.from(i), length - i, store, nextTo + i);
