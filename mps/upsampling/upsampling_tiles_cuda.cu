@@ -110,8 +110,7 @@ class TypedTilePlan final : public TilePlan {
     a.groupTable = memory + destination_.height * Tile::kRowFloats;
     a.input = {input_, input};
     a.destination = {destination_, operands.destination};
-    a.accumulate = operands.accumulate;
-    const auto kernel = sumTiles<T, Tile>;
+    const auto kernel = operands.accumulate ? sumTiles<T, Tile, true> : sumTiles<T, Tile, false>;
     mtl::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           static_cast<int>(sharedBytes_)),
                      "cudaFuncSetAttribute");
@@ -181,7 +180,7 @@ std::unique_ptr<const TilePlan> makeTyped(const TensorShape& input, const Tensor
           std::type_identity<Tile<4, 2, 7, 6, 160, 4>>(), std::type_identity<Tile<4, 2, 11, 9, 160, 3>>());
   else
     tries(std::type_identity<Tile<4, 2, 4, 2, 224, 4>>(), std::type_identity<Tile<4, 2, 6, 4, 224, 3>>(),
-          std::type_identity<Tile<4, 2, 7, 6, 160, 4>>(), std::type_identity<Tile<4, 1, 9, 9, 160, 4>>());
+          std::type_identity<Tile<4, 2, 7, 6, 160, 4>>(), std::type_identity<Tile<2, 2, 11, 9, 160, 4>>());
   return plan;
 }
 

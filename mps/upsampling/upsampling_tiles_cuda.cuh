@@ -48,7 +48,6 @@ struct TileArguments {
   std::int32_t inputWidth = 0;
   std::int32_t columnsHeld = 0;  ///< input pixels of a row in shared memory
   std::int32_t groupsOfTile = 0;
-  bool accumulate = false;
   const float* rowTable = nullptr;
   const float* groupTable = nullptr;
   SourceView input;
@@ -148,7 +147,8 @@ class TileRows {
   std::int32_t offsets_[copies];  ///< bytes; below 0: nothing is copied
 };
 
-template <class T, class Tile>
+/// @tparam accumulates whether results are added to what the destination holds
+template <class T, class Tile, bool accumulates>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     sumTiles(const __grid_constant__ TileArguments a) {
   constexpr int n = Tile::kColumns;
@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
 #pragma unroll
       for (int j = 0; j < n; ++j) {
         auto* const at = reinterpret_cast<Stored*>(to + j * pixelBytes);
-        if (a.accumulate && stores[j]) {
+        if (accumulates && stores[j]) {
           const Few<lanes> old = fewOf(*at);
 #pragma unroll
           for (int i = 0; i < lanes; ++i) result[j].values[i] += old.values[i];
