@@ -1,6 +1,7 @@
 #include "mps/normalization/normalization_columns_cuda.cuh"
 
 #include <cfloat>
+#include <cmath>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -13,12 +14,14 @@ namespace {
 
 using cuda::ColumnArguments;
 using cuda::kColumns;
-using cuda::kFewThreads;
+using cuda::kFewChannels;
 using cuda::kSliceThreads;
 
 constexpr std::int64_t kMostSharedBytes = std::int64_t{96} << 10;  ///< of a block, which every GPU can have
-constexpr std::size_t kPlainSharedBytes = std::size_t{48} << 10;   ///< that it has unasked
-constexpr std::int64_t kSliceBytes = 4 * kSliceThreads;            ///< of a pixel
+constexpr std::int64_t kDelayedSharedBytes = std::int64_t{160}
+                                             << 10;               ///< of one that delays; some GPUs have less
+constexpr std::size_t kPlainSharedBytes = std::size_t{48} << 10;  ///< that it has unasked
+constexpr std::int64_t kSliceBytes = 4 * kSliceThreads;           ///< of a pixel
 
 template <int number>
 using Constant = std::integral_constant<int, number>;
@@ -39,6 +42,9 @@ class ColumnPlan final : public Plan {
     for (const std::byte* address :
          {operands.source, operands.gradient, static_cast<const std::byte*>(operands.destination)})
       if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) return images_->run(stream, operands);
+    if (sharedBytes_ > kPlainSharedBytes &&
+        sharedBytes_ > static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)))
+      return images_->run(stream, operands);
     ColumnArguments a = arguments_;
     a.accumulate = operands.accumulate;
     a.source = {problem_.source, operands.source};
@@ -49,7 +55,8 @@ class ColumnPlan final : public Plan {
         start(stream, a, cuda::normalizeColumns<T, threads(), isContrast(), isGradient(), quarters()>);
       };
       const PowerRule& rule = a.rule;
-      const bool isRoot = rule.whole == 0 && rule.hasRoot && a.isNormal;
+      bool isRoot = rule.whole == 0 && rule.hasRoot && a.isNormal;
+      if (isRoot && isContrast() && isGradient()) isRoot = scaleRoots(a);
       if (isRoot && rule.hasFourthRoot)
         startWith(Constant<3>());
       else if (isRoot)
@@ -61,7 +68,7 @@ class ColumnPlan final : public Plan {
 
  private:
   [[nodiscard]] bool isContrast() const { return problem_.kind == NormalizationKind::LocalContrast; }
-  [[nodiscard]] bool isFew() const { return problem_.source.channels == kFewThreads; }
+  [[nodiscard]] bool isFew() const { return problem_.source.channels == kFewChannels; }
 
   /// Calls visit(threads of four pixels, isContrast, isGradient) with constants.
   template <class Visit>
@@ -75,19 +82,65 @@ class ColumnPlan final : public Plan {
     with(isContrast(), [&](auto isContrast) {
       with(problem_.isGradient(), [&](auto isGradient) {
         with(isFew(), [&](auto isFew) {
-          constexpr int threads = isFew() ? kFewThreads : kSliceThreads;
+          constexpr int threads = isFew() ? cuda::kFewThreads<T, isContrast(), isGradient()> : kSliceThreads;
           visit(Constant<threads>(), isContrast, isGradient);
         });
       });
     });
   }
 
-  void start(mtl::Stream& stream, const ColumnArguments& a, void (*kernel)(ColumnArguments)) const {
+  /// Puts the factor of sums into T, and what powers of T have of it then into that of results.
+  /// @return whether T stays a normal number; otherwise nothing was done
+  static bool scaleRoots(ColumnArguments& a) {
+    constexpr float most = 0x1p20F;
+    const float factor = a.ofSum;
+    if (!(factor >= 1 / most && factor <= most) || a.delta / factor < FLT_MIN) return false;
+    a.delta /= factor;
+    a.ofSquares /= factor;
+    a.ps *= std::pow(factor, -a.rule.beta);
+    return true;
+  }
+
+  void start(mtl::Stream& stream, ColumnArguments a, void (*kernel)(ColumnArguments)) const {
     if (sharedBytes_ > kPlainSharedBytes)
       mtl::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                            static_cast<int>(kMostSharedBytes)),
+                                            static_cast<int>(sharedBytes_)),
                        "cudaFuncSetAttribute");
-    mtl::cuda::launch(stream, kernel, dim3(blocks_), dim3(threads_), sharedBytes_, a);
+    const std::int64_t blocks =
+        blocksOfGroup(attribute(cudaDevAttrMultiProcessorCount) *
+                      std::int64_t{mtl::cuda::blocksOfMultiprocessor(kernel, threads_, sharedBytes_)});
+    a.pairsPerBlock = static_cast<std::uint32_t>(pairs_ / blocks);
+    a.blocksWithMore = static_cast<std::uint32_t>(pairs_ % blocks);
+    mtl::cuda::launch(stream, kernel, dim3(static_cast<unsigned>(blocks * groups_)), dim3(threads_),
+                      sharedBytes_, a);
+  }
+
+  static int attribute(cudaDeviceAttr which) {
+    int device = 0;
+    int value = 0;
+    mtl::cuda::check(cudaGetDevice(&device), "cudaGetDevice");
+    mtl::cuda::check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+    return value;
+  }
+  /// So many that they fill the GPU once, or a few times where that leaves less of it idle.
+  /// @param places of blocks that run at the same time
+  [[nodiscard]] std::int64_t blocksOfGroup(std::int64_t places) const {
+    constexpr std::int64_t most = 4;
+    constexpr double worthwhile = 1.05;
+    constexpr std::int64_t fewest = 8;  // pairs of a block: it begins with some that it does not store
+    std::int64_t best = 1;
+    double bestShare = 0;
+    for (std::int64_t times = 1; times <= most; ++times) {
+      const std::int64_t blocks = std::max<std::int64_t>(1, times * places / groups_);
+      const std::int64_t all = blocks * groups_;
+      const double share =
+          static_cast<double>(all) / static_cast<double>((all + places - 1) / places * places);
+      if (share < worthwhile * bestShare) continue;
+      best = blocks;
+      bestShare = share;
+    }
+    if (!goesOn_) best = std::max(best, pairs_ / arguments_.pairs.divisor());
+    return std::clamp<std::int64_t>(pairs_ / fewest, 1, best);
   }
 
   /// @return whether the numbers are small enough
@@ -95,41 +148,44 @@ class ColumnPlan final : public Plan {
     const TensorShape& shape = problem_.source;
     ColumnArguments& a = arguments_;
     const std::int64_t segments = (shape.width + kColumns - 1) / kColumns;
-    const std::int64_t threadsOfItem = segments * (isFew() ? kFewThreads : kSliceThreads);
-    constexpr std::int64_t most = 512;  // no block has more
-    if (threadsOfItem > most) return false;
+    constexpr std::int64_t most = 512;  // threads of a block
+    if (segments > most) return false;
+    std::int64_t threadsOfItem = 0;
     std::int64_t threadsOfBlock = 0;
     std::int64_t bytesOfItem = 0;
+    std::int64_t mostBytes = 0;
     withKinds([&](auto threads, auto isContrast, auto isGradient) {
-      threadsOfBlock = cuda::ColumnBuild<T, threads(), isContrast(), isGradient()>::threadsOfBlock;
+      threadsOfItem = segments * threads();
+      using Build = cuda::ColumnBuild<T, threads(), isContrast(), isGradient()>;
+      threadsOfBlock = Build::threadsOfBlock;
+      goesOn_ = Build::goesOn;
+      mostBytes = Build::isDelayed ? kDelayedSharedBytes : kMostSharedBytes;
       bytesOfItem =
           cuda::ColumnMemory<T, threads(), isContrast(), isGradient()>(static_cast<std::int32_t>(segments))
               .bytes();
     });
-    if (threadsOfItem > threadsOfBlock || bytesOfItem > kMostSharedBytes) return false;
+    if (threadsOfItem > threadsOfBlock || bytesOfItem > mostBytes) return false;
+    const std::int64_t perBlock = std::min(threadsOfBlock / threadsOfItem, mostBytes / bytesOfItem);
     const std::int64_t slices =
         isFew() ? 1 : shape.channels * static_cast<std::int64_t>(sizeof(T)) / kSliceBytes;
-    const std::int64_t items = shape.images * slices;
-    const std::int64_t perBlock = std::min(threadsOfBlock / threadsOfItem, kMostSharedBytes / bytesOfItem);
-
-    // Enough threads for a large GPU come first; each chunk begins with rows that the one before it has, too.
-    constexpr std::int64_t enough = std::int64_t{1} << 17;
-    const std::int64_t rows = std::max<std::int64_t>(16, shape.height * items * threadsOfItem / enough);
-    const std::int64_t count = (shape.height + rows - 1) / rows;
-    const std::int64_t pairs = (shape.height + 2 * count - 1) / (2 * count);
-    a.rowsPerChunk = static_cast<std::int32_t>(2 * pairs);
-    a.chunks = cuda::Divider((shape.height + a.rowsPerChunk - 1) / a.rowsPerChunk);
-    const std::int64_t blocks = (items + perBlock - 1) / perBlock * a.chunks.divisor();
-    if (items > 0x7FFFFFFF - most || blocks > 0x7FFFFFFF) return false;
+    std::int64_t slicesPerBlock = std::min(perBlock, slices);
+    while (slices % slicesPerBlock != 0) --slicesPerBlock;
+    const std::int64_t imagesPerBlock = perBlock / slicesPerBlock;
+    const std::int64_t pairsOfImage = (shape.height + 1) / 2;
+    groups_ = slices / slicesPerBlock;
+    pairs_ = (shape.images + imagesPerBlock - 1) / imagesPerBlock * pairsOfImage;
+    if (pairs_ > 0x7FFFFFFF || groups_ > 0xFFFF) return false;
     a.segments = cuda::Divider(segments);
-    a.slices = cuda::Divider(slices);
-    a.items = static_cast<std::uint32_t>(items);
-    a.itemsPerBlock = static_cast<std::uint32_t>(perBlock);
+    a.pairs = cuda::Divider(pairsOfImage);
+    a.slicesPerBlock = cuda::Divider(slicesPerBlock);
+    a.slices = cuda::Divider(groups_);
+    a.imagesPerBlock = static_cast<std::uint32_t>(imagesPerBlock);
+    a.images = static_cast<std::uint32_t>(shape.images);
     a.height = static_cast<std::int32_t>(shape.height);
     a.width = static_cast<std::int32_t>(shape.width);
-    blocks_ = static_cast<unsigned>(blocks);
-    threads_ = static_cast<unsigned>(perBlock * threadsOfItem);
-    sharedBytes_ = static_cast<std::size_t>(perBlock * bytesOfItem);
+    const std::int64_t items = imagesPerBlock * slicesPerBlock;
+    threads_ = static_cast<unsigned>(items * threadsOfItem);
+    sharedBytes_ = static_cast<std::size_t>(items * bytesOfItem);
 
     const auto taps = static_cast<float>(problem_.taps());
     a.ofWindow = 1 / taps;
@@ -148,7 +204,9 @@ class ColumnPlan final : public Plan {
   NormalizationProblem problem_;
   std::shared_ptr<const Plan> images_;
   ColumnArguments arguments_;  ///< but for the tensors
-  unsigned blocks_ = 0;
+  bool goesOn_ = true;         ///< as ColumnBuild has it
+  std::int64_t groups_ = 1;    ///< of slices
+  std::int64_t pairs_ = 0;     ///< of rows, of all images of a group
   unsigned threads_ = 0;
   std::size_t sharedBytes_ = 0;
   bool fits_ = false;
@@ -170,10 +228,10 @@ Preparation prepareNormalizationColumnsCuda(const NormalizationProblem& problem)
   if (problem.x.kernelSize != 5) return Refusal{"windows that are not five pixels by five"};
   const ImageFeatureChannelFormat format = problem.source.format;
   const auto bytes = static_cast<std::int64_t>(bytesPerChannel(format));
-  const bool isFew = problem.source.channels == kFewThreads;
+  const bool isFew = problem.source.channels == kFewChannels;
   if (problem.source.channels * bytes % kSliceBytes != 0 && !isFew)
     return Refusal{"pixels that are no multiples of 64 bytes, or of three channels"};
-  if (isFew && problem.source.width * kFewThreads * bytes % 16 != 0)
+  if (isFew && problem.source.width * kFewChannels * bytes % 16 != 0)
     return Refusal{"rows of pixels of three channels that are no multiples of 16 bytes"};
   const TensorShape* const gradient = problem.isGradient() ? &problem.gradient : nullptr;
   for (const TensorShape* shape : {&problem.source, &problem.destination, gradient}) {

@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "mps/normalization/normalization_column_memory_cuda.cuh"
+#include "mps/normalization/normalization_column_rows_cuda.cuh"
 
 /// Windows of five pixels by five of whole images: a thread has four pixels of a row beside one another, four bytes of each
 /// or one of three channels, and goes down two rows at once, which come to shared memory ahead of it. What columns have goes
@@ -22,222 +22,71 @@ struct RootPowers {
   }
 };
 
-/// The work of a thread: four pixels of the rows of a part of an item, a pair of rows in each step. The windows of a pair
-/// lie a pair behind it, their gradients another one.
+/// Whether pixels stay in registers: halves of few channels would be loaded one by one. Gradients of any exponent need the
+/// registers. @param quarters as RootPowers has them, or 0
+template <class T, int threads, bool isGradient>
+constexpr bool keepsColumnPixels(int quarters) {
+  return threads == kFewChannels && sizeof(T) == 2 && !(isGradient && quarters == 0);
+}
+
+/// The work of a thread: four pixels of the rows of items, a pair of rows in each step. The windows of a pair lie a pair
+/// behind it, their gradients another one.
 /// @tparam quarters as RootPowers has them, of T that are normal numbers; 0: any exponent that has no logarithm
 template <class T, int threads, bool isContrast, bool isGradient, int quarters>
-struct ColumnWalk {
-  using Build = ColumnBuild<T, threads, isContrast, isGradient>;
-  using Memory = ColumnMemory<T, threads, isContrast, isGradient>;
-  static constexpr int lanes = Build::lanes;
-  static constexpr bool isFew = Build::isFew;
+struct ColumnWalk
+    : ColumnRows<T, threads, isContrast, isGradient, keepsColumnPixels<T, threads, isGradient>(quarters)> {
+  using Rows =
+      ColumnRows<T, threads, isContrast, isGradient, keepsColumnPixels<T, threads, isGradient>(quarters)>;
+  using Rows::a, Rows::layout, Rows::stored, Rows::exchanged, Rows::arriving;
+  using Rows::lanes, Rows::isFew, Rows::Current, Rows::Before, Rows::BeforeThat;
+  using Rows::pixelAt, Rows::seenAt, Rows::lanesAt, Rows::gradientPair;
+  using Rows::Rows;
+  using typename Rows::Build, typename Rows::Memory, typename Rows::Tile;
+  /// Channels of a thread one after the other, or all of them, which keeps more registers busy.
+  static constexpr int lanesAtOnce = Build::isWhole ? 1 : lanes;
   /// Otherwise a thread asks for what it has told others, which takes fewer registers.
   static constexpr bool keepsOwn = isContrast || isFew;
   static constexpr int fields = isContrast ? 2 : 1;  ///< of a window that its neighbours ask for
-  using Bits = std::conditional_t<lanes * sizeof(T) == 4, unsigned, unsigned short>;
-  /// Pixels stay in registers until nobody needs them: halves of few channels would be loaded one by one. Gradients of
-  /// contrast, and of any exponent, need the registers.
-  static constexpr bool keepsPixels =
-      isFew && sizeof(T) == 2 && !(isGradient && (isContrast || quarters == 0));
   using Window = std::conditional_t<isContrast, Moments, float>;
   using Exchanged = ColumnLanes<fields * lanes>;
-  using Tile = float[2][kColumns][lanes];
   using Column = std::conditional_t<Build::isRowsFirst, FiveRows<Window>,
                                     std::conditional_t<isContrast, ColumnOfMoments, ColumnOfSquares>>;
 
-  const ColumnArguments& a;
-  Memory layout;
-  std::int32_t place;        ///< of its first column in a row of shared memory
-  std::int32_t columnsLeft;  ///< of the image, with its own
-  std::int32_t begin, end;   ///< rows
-  std::int32_t y, nextY;     ///< the first row of the pair, and of the one that is fetched next
-  ColumnPiece<const T, isFew> source;
-  ColumnPiece<const T, isFew> gradient;
-  ColumnPiece<T, isFew> destination;
-  // Bytes of shared memory.
-  std::int32_t sourceMemory;
-  std::int32_t gradientMemory;
-  std::int32_t exchanged;                                ///< where a thread's columns are told to others
-  std::int32_t current, before, beforeThat, nextSource;  ///< pairs of rows
-  std::int32_t ofGradient, nextGradient;
-
   Column columns[kColumns][lanes];
   FiveRows<float> sums[fields][kColumns][lanes];  ///< of what gradients have
-  Tile centers = {};  ///< what the windows of the pair before have for their center
-
-  enum Pair { Current, Before, BeforeThat };
-  /// Where they stay in registers: by rows, two columns in a word.
-  unsigned pixels[keepsPixels ? 3 : 1][2][kColumns / 2] = {};
+  Tile centers[2] = {};  ///< what windows have for their center: of the pairs before, by parity
 
   // Of a step.
-  Bits centerBits[2][kColumns];  ///< elsewhere
   Window windows[2][kColumns][lanes];
-  Tile results;
   Exchanged terms[2][kColumns];
 
-  /// Which thread it is, of which item and part of its rows.
-  struct Place {
-    std::uint32_t item, ofBlock, image, slice, chunk;
-    std::int32_t segment, thread, begin;
-
-    __device__ explicit Place(const ColumnArguments& a) {
-      const std::uint32_t group = a.chunks.divide(blockIdx.x);
-      chunk = blockIdx.x - group * a.chunks.divisor();
-      const std::uint32_t number = threadIdx.x / threads;
-      ofBlock = a.segments.divide(number);
-      item = group * a.itemsPerBlock + ofBlock;
-      image = a.slices.divide(item);
-      slice = item - image * a.slices.divisor();
-      segment = static_cast<std::int32_t>(number - ofBlock * a.segments.divisor());
-      thread = static_cast<std::int32_t>(threadIdx.x % threads);
-      begin = static_cast<std::int32_t>(chunk) * a.rowsPerChunk;
-    }
-    [[nodiscard]] __device__ std::int32_t firstRow() const { return max(0, begin - (isGradient ? 4 : 2)); }
-  };
-  /// Its sixteen bytes: of a pixel, or of the row where that is all of the item's.
-  template <class Element, class View>
-  __device__ static ColumnPiece<Element, isFew> pieceOf(const ColumnArguments& arguments,
-                                                        const Memory& memory, const Place& at,
-                                                        const View& view, std::int32_t row) {
-    constexpr int packed = 16 / static_cast<int>(sizeof(T));
-    constexpr int perColumn = isFew ? 1 : threads / kColumns;
-    const std::int64_t element =
-        at.image * view.image + static_cast<std::int64_t>(at.slice) * (threads * lanes);
-    const bool isInside = at.item < arguments.items;
-    if (isFew) {
-      const std::int32_t piece = at.segment * threads + at.thread;
-      return {view, element + packed * piece, row, 16 * piece, isInside && 16 * piece < memory.row};
-    }
-    const std::int32_t column = at.thread / perColumn;
-    const std::int32_t part = at.thread % perColumn;
-    const std::int32_t x = at.segment * kColumns + column;
-    return {view, element + static_cast<std::int64_t>(x) * view.pixel + packed * part, row,
-            (at.segment + Memory::zeros) * Memory::segment + column * Memory::column + 16 * part,
-            isInside && x < arguments.width};
-  }
-
-  __device__ ColumnWalk(const ColumnArguments& arguments, const Place& at)
-      : a(arguments),
-        layout(static_cast<std::int32_t>(arguments.segments.divisor())),
-        place((at.segment + Memory::zeros) * Memory::segment +
-              at.thread * static_cast<std::int32_t>(sizeof(Bits))),
-        columnsLeft(arguments.width - at.segment * kColumns),
-        begin(at.begin),
-        end(min(at.begin + arguments.rowsPerChunk, arguments.height)),
-        y(at.firstRow()),
-        nextY(at.firstRow()),
-        source(pieceOf<const T>(arguments, layout, at, arguments.source, at.firstRow())),
-        gradient(pieceOf<const T>(arguments, layout, at, arguments.gradient, at.firstRow() - 2)),
-        destination(pieceOf<T>(arguments, layout, at, arguments.destination, at.begin)) {
-    sourceMemory = static_cast<std::int32_t>(at.ofBlock) * layout.bytes();
-    gradientMemory = sourceMemory + Memory::sourcePairs * 2 * layout.row;
-    exchanged = sourceMemory + layout.rows() + (at.segment + 1) * Memory::exchangedSegment +
-                at.thread * Memory::exchangedBytes;
-    nextSource = current = sourceMemory;
-    before = gradientMemory - 2 * layout.row;
-    beforeThat = before - 2 * layout.row;
-    nextGradient = ofGradient = gradientMemory;
-  }
-
-  /// The pair behind a pair in a ring of them.
-  __device__ std::int32_t after(std::int32_t pair, std::int32_t memory, int pairs) const {
-    const std::int32_t next = pair + 2 * layout.row;
-    return next == memory + pairs * 2 * layout.row ? memory : next;
-  }
-  [[nodiscard]] __device__ bool isRow(std::int32_t row) const { return row >= 0 && row < a.height; }
-  __device__ void fetchNext() {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) source.fetch(nextSource + i * layout.row, isRow(nextY + i));
-    nextSource = after(nextSource, sourceMemory, Memory::sourcePairs);
-    if (isGradient) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) gradient.fetch(nextGradient + i * layout.row, isRow(nextY - 2 + i));
-      nextGradient = after(nextGradient, gradientMemory, Memory::gradientPairs);
-    }
-    asm volatile("cp.async.commit_group;" ::: "memory");
-    nextY += 2;
-  }
-  /// Waits for what others have put into rows: threads of the same warp, or of the block.
-  __device__ static void waitForPieces(bool isOfBlock) {
-    if (isOfBlock)
-      __syncthreads();
-    else
-      __syncwarp();
-  }
-
-  /// @param pair of rows  @param column from -2 to 5
-  __device__ Bits* bitsAt(std::int32_t pair, int row, int column) const {
-    return reinterpret_cast<Bits*>(sharedMemory() + pair + row * layout.row + place +
-                                   Memory::toColumn(column));
-  }
-  __device__ static ColumnLanes<lanes> lanesOf(Bits bits) {
-    return columnLanesOf(bits, static_cast<const T*>(nullptr));
-  }
-  __device__ ColumnLanes<lanes> lanesAt(std::int32_t pair, int row, int column) const {
-    return lanesOf(*bitsAt(pair, row, column));
-  }
-  /// A pixel of a column of this thread.
-  __device__ ColumnLanes<lanes> pixelAt(Pair pair, int row, int column) const {
-    if constexpr (keepsPixels) {
-      const float2 two = halvesOf(pixels[pair][row][column / 2]);
-      return {{column % 2 == 0 ? two.x : two.y}};
-    }
-    if (pair == Before) return lanesOf(centerBits[row][column]);
-    return lanesAt(pair == Current ? current : beforeThat, row, column);
-  }
-  /// Of the pair before, or of this one where they stay.
-  __device__ void loadPixels() {
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      if constexpr (keepsPixels) {
-#pragma unroll
-        for (int k = 0; k < kColumns; k += 2)
-          pixels[Current][row][k / 2] = *bitsAt(current, row, k) | unsigned{*bitsAt(current, row, k + 1)}
-                                                                       << 16U;
-      } else {
-#pragma unroll
-        for (int k = 0; k < kColumns; ++k) centerBits[row][k] = *bitsAt(before, row, k);
-      }
-    }
-  }
-  __device__ void passPixelsOn() {
-    if constexpr (keepsPixels) {
-#pragma unroll
-      for (int row = 0; row < 2; ++row)
-#pragma unroll
-        for (int k = 0; k < kColumns / 2; ++k) {
-          pixels[BeforeThat][row][k] = pixels[Before][row][k];
-          pixels[Before][row][k] = pixels[Current][row][k];
-        }
-    }
-  }
   /// @param memory where an exchange begins, from the first one  @param column from -2 to 5
   __device__ Exchanged* exchangedAt(std::int32_t memory, int row, int column) const {
-    return reinterpret_cast<Exchanged*>(sharedMemory() + exchanged + memory + row * layout.exchangedRow +
-                                        layout.toExchangedColumn(column));
+    return reinterpret_cast<Exchanged*>(sharedMemory() + exchanged + memory +
+                                        row * (kColumns * Memory::exchangedColumn) +
+                                        Memory::toExchangedColumn(column));
   }
 
-  /// The windows that end with the pair, by its rows.
+  /// The windows that end with the pair, by its rows. @param first of the channels
   template <int parity>
-  __device__ void sumRows() {
-    Window ofRows[2][lanes][kColumns];
+  __device__ void sumRows(int first) {
+    Window ofRows[2][lanesAtOnce][kColumns];
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      float x[lanes][kColumnsSeen];
+      float x[lanesAtOnce][kColumnsSeen];
 #pragma unroll
-      for (int k = 0; k < kColumnsSeen; ++k) {
-        const auto pixel = lanesAt(current, row, k - kColumnsBeside);
+      for (int k = 0; k < kColumnsSeen; ++k)
 #pragma unroll
-        for (int i = 0; i < lanes; ++i) x[i][k] = pixel.values[i];
-      }
+        for (int i = 0; i < lanesAtOnce; ++i) x[i][k] = seenAt(row, k - kColumnsBeside, first + i);
 #pragma unroll
-      for (int i = 0; i < lanes; ++i) fiveValues(x[i], ofRows[row][i]);
+      for (int i = 0; i < lanesAtOnce; ++i) fiveValues(x[i], ofRows[row][i]);
     }
 #pragma unroll
     for (int k = 0; k < kColumns; ++k)
 #pragma unroll
-      for (int i = 0; i < lanes; ++i)
-        columns[k][i].advance(parity, ofRows[0][i][k], ofRows[1][i][k], windows[0][k][i], windows[1][k][i]);
+      for (int i = 0; i < lanesAtOnce; ++i)
+        columns[k][first + i].advance(parity, ofRows[0][i][k], ofRows[1][i][k], windows[0][k][first + i],
+                                      windows[1][k][first + i]);
   }
   /// The columns of the windows that end with the pair, for the threads beside this one, too.
   __device__ void sumColumns() {
@@ -292,26 +141,28 @@ struct ColumnWalk {
     }
   }
 
-  /// The results of a row of windows, or what gradients have of it.
-  __device__ void finish(int row) {
-    constexpr int elements = lanes * kColumns;
+  /// The results of a row of windows, or what gradients have of it. @param first of the channels
+  template <int parity>
+  __device__ void finish(int row, int first) {
+    constexpr int elements = lanesAtOnce * kColumns;
     float center[elements];
-    float means[elements] = {};
+    float windowSums[elements] = {};
     float t[elements];
     float powers[elements];
 #pragma unroll
     for (int k = 0; k < kColumns; ++k) {
       const auto pixel = pixelAt(Before, row, k);
 #pragma unroll
-      for (int i = 0; i < lanes; ++i) {
-        const int e = k * lanes + i;
-        center[e] = pixel.values[i];
+      for (int i = 0; i < lanesAtOnce; ++i) {
+        const int e = k * lanesAtOnce + i;
+        const Window& window = windows[row][k][first + i];
+        center[e] = pixel.values[first + i];
         if constexpr (isContrast) {
-          means[e] = windows[row][k][i].sum * a.ofWindow;
-          center[e] = fmaf(-a.p0, means[e], center[e]);
-          t[e] = fmaf(a.ofSquares, windows[row][k][i].squares, a.delta);
+          windowSums[e] = window.sum;
+          center[e] = fmaf(-a.ofMean, windowSums[e], center[e]);
+          t[e] = fmaf(a.ofSquares, window.squares, a.delta);
         } else {
-          t[e] = fmaf(a.ofSquares, windows[row][k][i], a.delta);
+          t[e] = fmaf(a.ofSquares, window, a.delta);
         }
       }
     }
@@ -327,9 +178,9 @@ struct ColumnWalk {
 #pragma unroll
       for (int k = 0; k < kColumns; ++k)
 #pragma unroll
-        for (int i = 0; i < lanes; ++i) {
-          const float value = center[lanes * k + i] * powers[lanes * k + i];
-          results[row][k][i] = isContrast ? fmaf(a.ps, value, a.pm) : value;
+        for (int i = 0; i < lanesAtOnce; ++i) {
+          const float value = center[lanesAtOnce * k + i] * powers[lanesAtOnce * k + i];
+          centers[parity][row][k][first + i] = isContrast ? fmaf(a.ps, value, a.pm) : value;
         }
     } else {
       float factors[elements];  // ofSum T^(-beta - 1), or ofSum / T
@@ -340,39 +191,58 @@ struct ColumnWalk {
       } else {
 #pragma unroll
         for (int e = 0; e < elements; ++e) {
-          const RootPowers<quarters> both(t[e], a.ofSum);
+          // Of contrast what ofSum is for is in all of T and in what results are multiplied with.
+          const RootPowers<quarters> both(t[e], isContrast ? 1 : a.ofSum);
           powers[e] = both.power;
           factors[e] = both.quotient;
         }
       }
-      finishGradient(row, center, means, powers, factors);
+      finishGradient<parity>(row, center, windowSums, powers, factors);
     }
   }
-  template <int elements>
-  __device__ void finishGradient(int row, const float (&center)[elements], const float (&means)[elements],
-                                 const float (&powers)[elements], const float (&factors)[elements]) {
-    const bool isInside = isRow(y - 2 + row);
+  template <int parity, int elements>
+  __device__ void finishGradient(int row, const float (&center)[elements],
+                                 const float (&windowSums)[elements], const float (&powers)[elements],
+                                 const float (&factors)[elements]) {
+    const bool isInside = this->areWindows(row);
 #pragma unroll
     for (int k = 0; k < kColumns; ++k) {
       Exchanged& all = terms[row][k];
-      const auto dy = lanesAt(ofGradient, row, k);
-      // Of roots, what a window beyond the image gives is 0 as the gradient is there, or NaN where a window of the image is.
-      const bool counts = quarters != 0 || (isInside && k < columnsLeft);
+      const auto dy = lanesAt(gradientPair(1 - parity), row, k);
+      // Of roots, what a window beside the image gives is 0 as the gradient is there, or NaN where a window of the image is.
+      const bool counts = quarters != 0 || (isInside && k < this->columnsLeft());
 #pragma unroll
       for (int i = 0; i < lanes; ++i) {
         const int e = lanes * k + i;
         const float result = dy.values[i] * powers[e];
         const float term = (quarters == 0 ? dy.values[i] : result) * center[e] * factors[e];
-        results[row][k][i] = result;
+        centers[parity][row][k][i] = result;
         all.values[i] = counts ? term : 0;
-        if (isContrast) all.values[lanes + i] = counts ? fmaf(term, means[e], -a.ofMean * result) : 0;
+        if (isContrast) all.values[lanes + i] = counts ? fmaf(term, windowSums[e], -a.p0 * result) : 0;
       }
-      *exchangedAt((Memory::exchanges - 1) * layout.exchange, row, k) = all;
+      *exchangedAt(exchangeOfTerms(parity), row, k) = all;
     }
   }
 
-  /// The gradients of pixels whose windows are all there: results become those, and centers what results have been.
+  /// What gradients have of windows between two images, which see pixels of both: nothing.
   template <int parity>
+  __device__ void finishNothing() {
+#pragma unroll
+    for (int row = 0; row < 2; ++row)
+#pragma unroll
+      for (int k = 0; k < kColumns; ++k) {
+        terms[row][k] = {};
+        *exchangedAt(exchangeOfTerms(parity), row, k) = terms[row][k];
+      }
+  }
+
+  /// Where the terms of a step are told.
+  [[nodiscard]] __device__ std::int32_t exchangeOfTerms(int parity) const {
+    return (Build::isDelayed ? parity : Memory::exchanges - 1) * layout.exchange();
+  }
+  /// The gradients of pixels whose windows are all there, in place of what their centers have.
+  /// @param parity of their pair  @param parityOfTerms of the step that told the last ones
+  template <int parity, int parityOfTerms>
   __device__ void gather() {
     float ofRows[2][fields * lanes][kColumns];
 #pragma unroll
@@ -381,8 +251,7 @@ struct ColumnWalk {
 #pragma unroll
       for (int k = -kColumnsBeside; k < kColumns + kColumnsBeside; ++k) {
         const bool isKept = keepsOwn && k >= 0 && k < kColumns;
-        const Exchanged all =
-            isKept ? terms[row][k] : *exchangedAt((Memory::exchanges - 1) * layout.exchange, row, k);
+        const Exchanged all = isKept ? terms[row][k] : *exchangedAt(exchangeOfTerms(parityOfTerms), row, k);
 #pragma unroll
         for (int i = 0; i < fields * lanes; ++i) x[i][k + kColumnsBeside] = all.values[i];
       }
@@ -401,60 +270,57 @@ struct ColumnWalk {
         const auto pixel = pixelAt(BeforeThat, row, k);
 #pragma unroll
         for (int i = 0; i < lanes; ++i) {
-          const float next = results[row][k][i];
-          float result = fmaf(-pixel.values[i], seen[row][i], centers[row][k][i]);
-          if constexpr (isContrast) result = a.ps * (result + seen[row][lanes + i]);
-          results[row][k][i] = result;
-          centers[row][k][i] = next;
+          float& result = centers[parity][row][k][i];
+          result = fmaf(-pixel.values[i], seen[row][i], result);
+          if constexpr (isContrast) result = a.ps * fmaf(a.ofWindow, seen[row][lanes + i], result);
         }
       }
     }
   }
 
-  /// Results take the places of rows that nobody reads any more.
-  __device__ void store() {
-#pragma unroll
-    for (int row = 0; row < 2; ++row)
-#pragma unroll
-      for (int k = 0; k < kColumns; ++k) putColumnLanes(results[row][k], bitsAt(beforeThat, row, k));
-    waitForPieces(isFew);
-    const std::int32_t first = y - (isGradient ? 4 : 2);
-#pragma unroll
-    for (int row = 0; row < 2; ++row)
-      if (first + row >= begin && first + row < end)
-        destination.store(beforeThat + row * layout.row, isGradient && a.accumulate);
-  }
-
   template <int parity>
   __device__ void step() {
-    fetchNext();
+    // A warp's threads have read what the gradient was for the windows before.
+    if constexpr (Build::isDelayed) __syncwarp();
+    this->template fetchNext<parity>(arriving[Build::ahead]);
     asm volatile("cp.async.wait_group %0;" ::"n"(Build::ahead) : "memory");
-    waitForPieces(isFew || Build::isRowsFirst);
-    loadPixels();
-    if constexpr (Build::isRowsFirst) {
-      sumRows<parity>();
-    } else {
+    this->waitForPieces(isFew || Build::isRowsFirst);
+    if constexpr (Build::isDelayed) {
+      gather<parity, 1 - parity>();
+      this->store(centers[parity]);
+    }
+    this->loadPixels();
+    if constexpr (Build::isWhole) this->loadSeen();
+    if constexpr (!Build::isRowsFirst) {
       sumColumns();
       __syncthreads();
     }
 #pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      if constexpr (!Build::isRowsFirst) joinColumns(row);
-      finish(row);
+    for (int first = 0; first < lanes; first += lanesAtOnce) {
+      if constexpr (Build::isRowsFirst) sumRows<parity>(first);
+      if constexpr (isGradient && Build::gap == 1) {
+        if (!this->areWindows(0)) {
+          finishNothing<parity>();
+          continue;
+        }
+      }
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        if constexpr (!Build::isRowsFirst) joinColumns(row);
+        finish<parity>(row, first);
+      }
     }
-    if constexpr (isGradient) {
+    if constexpr (isGradient && !Build::isDelayed) {
       __syncthreads();
-      gather<parity>();
+      gather<1 - parity, parity>();
+      this->store(centers[1 - parity]);
     }
-    store();
-    // What was told is read before the next step tells more.
-    if (!isGradient && !isFew && !Build::isRowsFirst) __syncthreads();
-    passPixelsOn();
-    beforeThat = before;
-    before = current;
-    current = after(current, sourceMemory, Memory::sourcePairs);
-    if (isGradient) ofGradient = after(ofGradient, gradientMemory, Memory::gradientPairs);
-    y += 2;
+    if constexpr (!isGradient) {
+      this->store(centers[parity]);
+      // What was told is read before the next step tells more.
+      if (!isFew && !Build::isRowsFirst) __syncthreads();
+    }
+    this->goOn();
   }
 };
 
@@ -465,17 +331,28 @@ __global__ void __launch_bounds__(ColumnBuild<T, threads, isContrast, isGradient
     normalizeColumns(const ColumnArguments a) {
   using Walk = ColumnWalk<T, threads, isContrast, isGradient, quarters>;
   const typename Walk::Memory layout(static_cast<std::int32_t>(a.segments.divisor()));
-  const std::int32_t packs = layout.bytes() / 16 * static_cast<std::int32_t>(a.itemsPerBlock);
+  const std::int32_t packs =
+      layout.bytes() / 16 * static_cast<std::int32_t>(a.imagesPerBlock * a.slicesPerBlock.divisor());
   for (auto i = static_cast<std::int32_t>(threadIdx.x); i < packs; i += static_cast<std::int32_t>(blockDim.x))
     reinterpret_cast<uint4*>(sharedMemory())[i] = uint4{};
   __syncthreads();
-  Walk walk(a, typename Walk::Place(a));
+  Walk walk(a);
 #pragma unroll
-  for (int i = 0; i < Walk::Build::ahead; ++i) walk.fetchNext();
-  const std::int32_t last = walk.end + (isGradient ? 4 : 2);
-  while (walk.y < last) {
+  for (int i = 0; i < Walk::Build::ahead; ++i) walk.template fetchNext<1>(walk.arriving[i]);
+  // What two steps keep moves from register to register behind them, but not behind four.
+  constexpr bool takesFour =
+      isContrast && !isGradient && sizeof(T) == 2 && threads == kSliceThreads && quarters != 0;
+  while (true) {
     walk.template step<0>();
+    if (walk.stepsLeft == 0) break;
     walk.template step<1>();
+    if (walk.stepsLeft == 0) break;
+    if constexpr (takesFour) {
+      walk.template step<0>();
+      if (walk.stepsLeft == 0) break;
+      walk.template step<1>();
+      if (walk.stepsLeft == 0) break;
+    }
   }
 }
 
