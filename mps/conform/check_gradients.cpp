@@ -1,6 +1,7 @@
 #include "mps/conform/check_gradients.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <random>
 #include <utility>
@@ -67,9 +68,13 @@ class GradientChecker {
   const ReferenceTensor& overTheBatch(const ParameterGradient& gradient) {
     if (!gradient.isPerImage) return gradient.values;
     const std::size_t each = gradient.values.values.size() / static_cast<std::size_t>(gradient.values.images);
+    const ReferenceTensor& images = gradient.values;
     ReferenceTensor& sum = sums_.emplace_back(1, 1, 1, static_cast<std::int64_t>(each));
-    for (std::size_t i = 0; i < gradient.values.values.size(); ++i)
-      sum.values[i % each] += gradient.values.values[i];
+    sum.magnitude.resize(each);
+    for (std::size_t i = 0; i < images.values.size(); ++i) {
+      sum.values[i % each] += images.values[i];
+      sum.magnitude[i % each] += images.magnitude.empty() ? std::abs(images.values[i]) : images.magnitude[i];
+    }
     return sum;
   }
 

@@ -104,6 +104,23 @@ TEST(InstanceNormalizationGraph, WithoutADataGradient) {
   EXPECT_NE(valuesIn(layer->beta()), Values{0});
 }
 
+/// The normalisation behind it takes off what beta adds, so that its gradient is all rounding.
+TEST(InstanceNormalizationGraph, GradientsThatAddUpToNothingAreRight) {
+  const auto layer = [](const char* label) {
+    return TrainableInstanceNormalization::create(device(), 1, label, test::sgd(device()));
+  };
+  const auto first = CNNInstanceNormalizationNode::create(NNImageNode::create(), layer("first"));
+  const auto second = CNNInstanceNormalizationNode::create(first->resultImage(), layer("second"));
+  const auto dense =
+      CNNFullyConnectedNode::create(second->resultImage(), test::layer(device(), 8, 1, 3, "dense"));
+  const auto loss = CNNLossNode::create(
+      dense->resultImage(),
+      CNNLossDescriptor::cnnLossDescriptor(CNNLossType::SoftMaxCrossEntropy, CNNReductionType::Sum));
+  const auto graph = NNGraph::create(device(), loss->trainingGraph(nullptr)[0]->resultImage(), false);
+  const auto report = checkGradients(*graph, {test::pictures(device(), 0)}, {test::labels(device(), 0)});
+  EXPECT_EQ(report.describe(), "");
+}
+
 TEST(InstanceNormalizationGraph, HostUpdatesEqualDeviceUpdates) {
   const auto onDevice = instanceLayer(), onHost = instanceLayer();
   const Network first(onDevice), second(onHost);
