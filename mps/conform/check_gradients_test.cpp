@@ -540,8 +540,10 @@ TEST(CheckGradients, D21AGradientOfAnotherFunctionIsNamedByItsDerivative) {
 
 TEST(CheckGradients, AChainThatLeavesOutALinkIsNamed) {
   const HandChained net;
-  // The gradient of b's source has the size of a's result, but the neuron lies between them.
-  const auto aGradient = net.a->gradientFilter(net.bGradient->resultImage());
+  // The gradient of b's source has the size of a's result, but the neuron lies between them. A graph would refuse it if
+  // no sum came between.
+  const auto twice = NNAdditionNode::create(net.bGradient->resultImage(), net.bGradient->resultImage());
+  const auto aGradient = net.a->gradientFilter(twice->resultImage());
   const auto report = HandChained::check(aGradient);
   EXPECT_EQ(failedNodes(report), std::vector<std::string>{aGradient->describe()});
   EXPECT_THAT(report.describe(),
@@ -585,6 +587,26 @@ TEST(CheckGradients, ArithmeticOfTheApplicationOnGradientsIsTakenAsItIs) {
   half->setSecondaryScale(0.25F);
   const auto eluGradient = net.elu->gradientFilter(half->resultImage());
   const auto report = HandChained::check(net.a->gradientFilter(eluGradient->resultImage()));
+  EXPECT_EQ(report.describe(), "");
+  EXPECT_TRUE(report.passed());
+}
+
+TEST(CheckGradients, ASumOfGradientsThatTheApplicationClipsIsTakenAsItIs) {
+  const auto x = NNImageNode::create();
+  const auto a = CNNConvolutionNode::create(x, test::layer(device(), 1, 4, 4, "a"));
+  const auto b = CNNConvolutionNode::create(a->resultImage(), test::layer(device(), 1, 4, 4, "b"));
+  const auto sum = NNAdditionNode::create(a->resultImage(), b->resultImage());
+  const auto loss = squaredError(sum->resultImage());
+  const auto clip = [](const std::shared_ptr<NNFilterNode>& node, const std::shared_ptr<NNFilterNode>&,
+                       const std::shared_ptr<NNImageNode>&, const std::shared_ptr<NNImageNode>&) {
+    if (auto* join = dynamic_cast<NNAdditionNode*>(node.get())) {
+      join->setMinimumValue(-0.125F);
+      join->setMaximumValue(0.125F);
+    }
+  };
+  const auto report = checkGradients(
+      *graphOf(resultsOf(loss->trainingGraph(nullptr, clip)), true), {randomImages(2, 2, 2, 4, 3)},
+      {CNNLossLabels::createBatch(device(), {1, 1, 1}, randomImages(2, 2, 2, 4, 4))});
   EXPECT_EQ(report.describe(), "");
   EXPECT_TRUE(report.passed());
 }

@@ -1,6 +1,7 @@
 #include "mps/conform/gradient_wiring.hpp"
 
 #include <algorithm>
+#include <cfloat>
 
 #include "mps/arithmetic/arithmetic.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
@@ -13,7 +14,8 @@ namespace {
 bool isPlainAddition(const Kernel& kernel) {
   const auto* addition = dynamic_cast<const CNNAdd*>(&kernel);
   return addition != nullptr && addition->primaryScale() == 1 && addition->secondaryScale() == 1 &&
-         addition->bias() == 0 && !addition->hasGraphReLU();
+         addition->bias() == 0 && addition->minimumValue() == -FLT_MAX &&
+         addition->maximumValue() == FLT_MAX && !addition->hasGraphReLU();
 }
 
 }  // namespace
