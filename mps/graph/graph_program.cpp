@@ -4,12 +4,14 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "mps/arithmetic/arithmetic.hpp"
 #include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/convolution/kernel_with_weights.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/layer_kernel.hpp"
+#include "mps/loss/forward_loss.hpp"
 
 namespace mps::detail {
 namespace {
@@ -87,6 +89,22 @@ class Order {
   std::unordered_set<const NNFilterNode*> open_;
   std::unordered_map<const void*, std::size_t> inputs_;
 };
+
+/// Whether a kernel's result is the gradient of its source and of no other image of that size.
+bool isGradientOfItsSource(const Kernel& kernel) {
+  const auto* unary = dynamic_cast<const CNNKernel*>(&kernel);
+  const bool isAllOnes = dynamic_cast<const NNInitialGradient*>(&kernel) != nullptr;
+  return unary != nullptr && unary->isItsOwnGradient() && !isAllOnes;
+}
+
+/// Whether the gradient of a kernel's result is that of its source number `source`, too.
+bool handsItsGradientOn(const Kernel& kernel, std::size_t source) {
+  const auto* arithmetic = dynamic_cast<const CNNArithmetic*>(&kernel);
+  if (arithmetic == nullptr) return false;
+  const bool isAdded = dynamic_cast<const CNNAdd*>(&kernel) != nullptr ||
+                       (dynamic_cast<const CNNSubtract*>(&kernel) != nullptr && source == 0);
+  return isAdded && (source == 0 ? arithmetic->primaryScale() : arithmetic->secondaryScale()) == 1;
+}
 
 NNTrainingStyle styleOf(const NNFilterNode& filter) {
   const auto* trainable = dynamic_cast<const NNTrainableNode*>(&filter);
@@ -196,11 +214,49 @@ class Compiler {
     }
     if (filter->isGradient() && !step.sourceStates.empty()) {
       step.forward = program_->states[step.sourceStates[0]].producer;
-      if (step.forward != nowhere)
+      if (step.forward != nowhere) {
+        checkWiring(step);
         step.update =
             LayerUpdate::create(program_->steps[step.forward].kernel, step.kernel, styleOf(*filter));
+      }
     }
     program_->steps.push_back(std::move(step));
+  }
+
+  /// Refuses the gradient of another image than the result of the node that a gradient node belongs to. What the
+  /// application computes from gradients by nodes of its own is not looked into.
+  void checkWiring(const ProgramStep& step) const {
+    const StepIndex giver = program_->images[step.sources[0]].producer;
+    if (giver == nowhere) return;
+    const ProgramStep& given = program_->steps[giver];
+    const bool isLoss = isGradientOfItsSource(*given.kernel);
+    const auto* gradient = dynamic_cast<const CNNGradientKernel*>(given.kernel.get());
+    if (!isLoss && (gradient == nullptr || given.forward == nowhere)) return;
+    const ProgramStep& differentiated = isLoss ? given : program_->steps[given.forward];
+    const std::size_t source = isLoss ? 0 : gradient->forwardSourceIndex().value_or(0);
+    const ProgramStep& forward = program_->steps[step.forward];
+    if (!isSummand(forward.result, differentiated.sources.at(source)))
+      throw Error(step.name, "sourceGradient",
+                  "the gradient of source " + std::to_string(source) + " of " + differentiated.name,
+                  "that of the result of " + forward.name);
+  }
+
+  /// Whether an image is another one, or is added up to it: then both have the same gradient.
+  [[nodiscard]] bool isSummand(ImageIndex image, ImageIndex sum) const {
+    std::vector<ImageIndex> open{sum};
+    std::unordered_set<ImageIndex> seen{sum};
+    while (!open.empty()) {
+      const ImageIndex current = open.back();
+      open.pop_back();
+      if (current == image) return true;
+      const StepIndex producer = program_->images[current].producer;
+      if (producer == nowhere) continue;
+      const ProgramStep& step = program_->steps[producer];
+      for (std::size_t i = 0; i < step.sources.size(); ++i)
+        if (handsItsGradientOn(*step.kernel, i) && seen.insert(step.sources[i]).second)
+          open.push_back(step.sources[i]);
+    }
+    return false;
   }
 
   /// Inputs in the order in which a walk from the results meets them.

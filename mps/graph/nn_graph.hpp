@@ -50,7 +50,9 @@ class NNGraph : public Kernel {
   /// @param resultImages     what encode returns: the first; the others come with the intermediate images
   /// @param resultsAreNeeded one flag per image: false when only the training behind it matters; encode then
   ///                         returns nothing for it. Empty means all are needed.
-  /// @throws Error for no or null images, a wrong number of flags, a data source that fails to load, a cycle
+  /// @throws Error for no or null images, a wrong number of flags, a data source that fails to load, a cycle, and, with
+  /// the names of both nodes, a gradient node that is given the gradient of another image than its forward node's result
+  /// or a sum with it. A gradient that is meant to skip a layer goes through a node of your own, e.g. CNNNeuronLinearNode.
   static std::shared_ptr<NNGraph> create(const std::shared_ptr<mtl::Device>& device,
                                          const std::vector<std::shared_ptr<NNImageNode>>& resultImages,
                                          const std::vector<bool>& resultsAreNeeded = {});

@@ -2,6 +2,7 @@
 
 #include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/core/error.hpp"
+#include "mps/core/test_images.hpp"
 #include "mps/graph/test_network.hpp"
 
 namespace mps::training_graph_test {
@@ -112,6 +113,48 @@ TEST(TrainingGraph, NothingToBuildGivesNothing) {
   Residual net;
   net.f5->resultImage()->setStopGradient(true);
   EXPECT_TRUE(net.f6->trainingGraph(nullptr).empty());
+}
+
+/// What a graph of these nodes throws; empty when it is made.
+std::string refusalOf(const std::shared_ptr<NNFilterNode>& last) {
+  return testing::errorOf([&] { NNGraph::create(device(), last->resultImage()); });
+}
+
+TEST(TrainingGraph, AGradientOfAnotherLayerIsRefusedWithBothNodes) {
+  Residual net;
+  net.f1->setLabel("first");
+  net.f2->setLabel("second");
+  net.f3->setLabel("sum");
+  net.f5->setLabel("fifth");
+  net.f6->setLabel("loss");
+  const auto refusal = [](const std::string& giver) {
+    return "CNNConvolutionGradientNode \"second gradient\": sourceGradient is the gradient of source 0 of " +
+           giver + ", expected that of the result of CNNConvolutionNode \"second\"";
+  };
+  EXPECT_EQ(refusalOf(net.f2->gradientFilter(net.f6->resultImage())), refusal("CNNLossNode \"loss\""));
+  const auto ofFifth = net.f5->gradientFilter(net.f6->resultImage());
+  const auto ofSum = net.f3->gradientFilters(ofFifth->resultImage());
+  EXPECT_EQ(refusalOf(net.f2->gradientFilter(ofSum[0]->resultImage())), refusal("NNAdditionNode \"sum\""));
+  EXPECT_EQ(refusalOf(net.f2->gradientFilter(ofSum[1]->resultImage())), "");
+}
+
+TEST(TrainingGraph, AShortWayAroundAnAdditionIsNotRefused) {
+  Residual net;
+  const auto ofFifth = net.f5->gradientFilter(net.f6->resultImage());
+  EXPECT_EQ(refusalOf(net.f2->gradientFilter(ofFifth->resultImage())), "");
+  EXPECT_EQ(refusalOf(net.f1->gradientFilter(ofFifth->resultImage())), "");
+  net.f3->setSecondaryScale(2);
+  EXPECT_NE(refusalOf(net.f2->gradientFilter(ofFifth->resultImage())), "");
+  EXPECT_EQ(refusalOf(net.f1->gradientFilter(ofFifth->resultImage())), "");
+}
+
+TEST(TrainingGraph, AGradientThatIsMeantToSkipALayerGoesThroughANodeOfItsOwn) {
+  Residual net;
+  const auto ofF5 = net.f5->gradientFilter(net.f6->resultImage());
+  const auto ofF2 = net.f2->gradientFilter(net.f3->gradientFilters(ofF5->resultImage())[1]->resultImage());
+  const auto same = CNNNeuronLinearNode::create(ofF2->resultImage());
+  EXPECT_NE(refusalOf(net.f2->gradientFilter(ofF2->resultImage())), "");
+  EXPECT_EQ(refusalOf(net.f1->gradientFilter(same->resultImage())), "");
 }
 
 TEST(TrainingGraph, TheResidualNetworkLearns) {
