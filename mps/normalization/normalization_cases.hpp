@@ -253,6 +253,7 @@ inline std::vector<NormalizationGeometry> fiveByFiveGeometries() {
       {.name = "FiveNarrow", .images = 2, .y = {34, 5}, .x = {3, 5}, .channels = 64},
       {.name = "FiveManyImages", .images = 9, .y = {5, 5}, .x = {8, 5}, .channels = 96},
       {.name = "FiveFewChannels", .images = 7, .y = {19, 5}, .x = {24, 5}, .channels = 3},
+      {.name = "FiveFewManyImages", .images = 45, .y = {3, 5}, .x = {24, 5}, .channels = 3},
   };
   // clang-format on
 }
