@@ -91,6 +91,14 @@ TEST(Program, CheckGradientsPrintsARowForEachTensorAndCountsThem) {
     EXPECT_NE(check.out.find(words), std::string::npos) << words;
 }
 
+/// Its convolutions have no biases, whose gradients the graph then leaves out.
+TEST(Program, CheckGradientsPassesForAResidualNetwork) {
+  const Outcome check = runWith({"check-gradients", "--net", "resnet18:2"});
+  EXPECT_EQ(check.status, 0) << check.out;
+  EXPECT_TRUE(check.out.ends_with(" passed, 0 failed\n"));
+  EXPECT_EQ(check.out.find("conv1 gradient\" biases"), std::string::npos);
+}
+
 TEST(Program, DevicesBeginWithTheCpu) {
   const Outcome devices = runWith({"devices"});
   EXPECT_EQ(devices.status, 0);

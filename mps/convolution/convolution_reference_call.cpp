@@ -51,7 +51,7 @@ bool computeConvolution(ReferenceCall& call) {
       auto gradients = convolutionWeightsGradientReference(*problem, call.source(problem->source),
                                                            call.gradient(problem->gradient));
       call.setParameterGradient(2, 0, "weights", std::move(gradients.weights));
-      call.setParameterGradient(3, 1, "biases", std::move(gradients.bias));
+      if (problem->hasBias) call.setParameterGradient(3, 1, "biases", std::move(gradients.bias));
       break;
     }
   }
