@@ -12,7 +12,7 @@
 namespace mps::detail {
 namespace {
 
-constexpr std::array kSteps{1e-4, 1e-5, 1e-6};
+constexpr std::array kSteps{1e-4, 1e-5, 1e-6, 1e-7};
 constexpr std::size_t kTriesPerElement = 4;
 
 /// The derivative, or nothing next to a kink. @param scale what errors are relative to
