@@ -76,6 +76,13 @@ inline std::vector<MatrixMultiplicationCase> matrixMultiplicationCases() {
        .transposeLeft = true,
        .gap = 2},
       {.name = "RowTimesMatrixOneColumnWider", .columns = 257, .interior = 6},
+      {.name = "MatrixTimesLongColumn", .rows = 1067, .interior = 301, .alpha = 2, .beta = 0.5F},
+      {.name = "MatricesTimesTransposedColumns",
+       .rows = 64,
+       .interior = 64,
+       .matrices = 3,
+       .transposeRight = true,
+       .gap = 3},
       {.name = "NothingInsideAWideMatrix", .columns = 256, .interior = 0, .beta = 2},
   };
   for (int transposes = 0; transposes < 4; ++transposes)

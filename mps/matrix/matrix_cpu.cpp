@@ -193,7 +193,10 @@ Preparation preparePlain(const MatrixMultiplicationProblem& problem) {
 
 std::span<const Implementation<MatrixMultiplicationProblem>> matrixMultiplicationImplementationsCpu() {
   static constexpr Implementation<MatrixMultiplicationProblem> implementations[] = {
-      {"strips", prepareRowTimesMatrix}, {"matmul", prepareMatmul}, {"plain", preparePlain}};
+      {"strips", prepareRowTimesMatrix},
+      {"rows", prepareMatrixTimesColumn},
+      {"matmul", prepareMatmul},
+      {"plain", preparePlain}};
   return implementations;
 }
 

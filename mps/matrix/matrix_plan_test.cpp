@@ -98,6 +98,9 @@ class ProductCall {
 bool mayRefuse(std::string_view implementation, const MatrixMultiplicationCase& item) {
   if (implementation == "matmul") return item.interior == 0;
   if (implementation == "strips") return item.rows != 1 || item.transposeRight || item.columns < 256;
+  if (implementation == "rows")
+    return item.columns != 1 || item.transposeLeft || item.rows < 64 || item.interior < 64 ||
+           (item.gap > 0 && !item.transposeRight);
   if (implementation == "cuBLASLt") return true;
   return implementation == "vector" && item.rows != 1 && item.columns != 1;
 }
@@ -133,12 +136,13 @@ TEST(MatrixMultiplicationPlan, EveryImplementationAgreesWithTheReference) {
   }
 }
 
-TEST(MatrixMultiplicationPlan, StripsAgreeOnEveryInstructionSet) {
+TEST(MatrixMultiplicationPlan, VectorsAgreeOnEveryInstructionSet) {
   forEachTarget([](const std::string& target) {
     SCOPED_TRACE(target);
     const auto implementations = matrixMultiplicationImplementationsCpu();
-    ASSERT_EQ(implementations.front().name, "strips");
-    checkProducts(testDevice(), implementations.first(1));
+    ASSERT_EQ(implementations[0].name, "strips");
+    ASSERT_EQ(implementations[1].name, "rows");
+    checkProducts(testDevice(), implementations.first(2));
   });
 }
 
@@ -155,9 +159,12 @@ void expectSameBitsFromAllThreads(const char* implementation, const MatrixMultip
 TEST(MatrixMultiplicationPlan, ThreadCountDoesNotMatter) {
   const MatrixMultiplicationCase square{.name = "", .rows = 64, .columns = 64, .interior = 64};
   const MatrixMultiplicationCase wide{.name = "", .columns = 5003, .interior = 37, .matrices = 2};
+  const MatrixMultiplicationCase tall{.name = "", .rows = 1003, .interior = 137, .matrices = 2};
   expectSameBitsFromAllThreads("plain", square.problem(Float32));
   expectSameBitsFromAllThreads("strips", wide.problem(Float32));
   expectSameBitsFromAllThreads("strips", wide.problem(Float16));
+  expectSameBitsFromAllThreads("rows", tall.problem(Float32));
+  expectSameBitsFromAllThreads("rows", tall.problem(Float16));
 }
 
 TEST(MatrixMultiplicationPlan, BetaZeroDoesNotReadTheResult) {

@@ -8,4 +8,7 @@ namespace mps::detail {
 /// columns whose sums stay in the first-level cache. A column's sum does not depend on the number of threads.
 Preparation prepareRowTimesMatrix(const MatrixMultiplicationProblem& problem);
 
+/// A matrix that is not transposed times one column, without a copy: row after row, each by one thread.
+Preparation prepareMatrixTimesColumn(const MatrixMultiplicationProblem& problem);
+
 }  // namespace mps::detail
