@@ -54,6 +54,12 @@ class SourceRows {
   PixelCopy copy_;
 };
 
+/// Whether the pixels of a row go on behind its end, at the same distance, with those of the next one.
+bool areRowsAdjacent(const TensorShape& shape) {
+  return shape.rowStride == shape.width * shape.pixelStride &&
+         (shape.images <= 1 || shape.imageStride == shape.height * shape.rowStride);
+}
+
 /// Calls copyRows(begin, end) for all rows of a destination.
 template <class CopyRows>
 void forRows(mtl::Stream& stream, const TensorShape& shape, bool pastCaches, CopyRows&& copyRows) {
@@ -73,10 +79,12 @@ class RowPlan final : public Plan {
     const bool isForward = problem_.direction == ConcatenationDirection::Forward;
     const std::byte* const input = isForward ? operands.source : operands.gradient;
     const PixelCopy copy = rows_.copyFor(operands);
+    const bool areAdjacent = areRowsAdjacent(problem_.input) && areRowsAdjacent(problem_.destination);
     forRows(stream, problem_.destination, copy.pastCaches, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row)
+      const std::int64_t rows = areAdjacent ? end - begin : 1;
+      for (std::int64_t row = begin; row < end; row += rows)
         copyPixels(copy, rows_.inputRow(input, row), rows_.destinationRow(operands.destination, row),
-                   problem_.destination.width);
+                   rows * problem_.destination.width);
     });
   }
 
@@ -99,10 +107,10 @@ class PairPlan final : public Plan {
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const PixelCopy first = first_.copyFor(operands);
     const PixelCopy second = second_.copyFor(operands);
-    const bool isDense =
-        problem_.input.isDense() && problem_.second.isDense() && problem_.destination.isDense();
+    const bool areAdjacent = areRowsAdjacent(problem_.input) && areRowsAdjacent(problem_.second) &&
+                             areRowsAdjacent(problem_.destination);
     forRows(stream, problem_.destination, first.pastCaches, [&](std::int64_t begin, std::int64_t end) {
-      const std::int64_t rows = isDense ? end - begin : 1;
+      const std::int64_t rows = areAdjacent ? end - begin : 1;
       for (std::int64_t row = begin; row < end; row += rows)
         copyPixelPairs(first, first_.inputRow(operands.source, row), second,
                        second_.inputRow(operands.secondary, row),

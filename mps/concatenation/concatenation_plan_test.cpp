@@ -94,9 +94,9 @@ TEST_P(ConcatenationPlan, TakesTwoSources) {
   for (const std::int64_t channels : {3, 8, 12})
     for (const auto format : {Float32, Float16}) {
       const ConcatenationCase first{
-          .name = "Pair", .images = 3, .height = 4, .width = 5, .channels = channels, .zeros = 19};
+          .name = "Pair", .images = 3, .height = 9, .width = 5, .channels = channels, .zeros = 19};
       ConcatenationProblem problem = first.forward(Float16, Float16);
-      problem.second = TensorShape::dense(3, 4, 5, 16, format);
+      problem.second = TensorShape::dense(3, 9, 5, 16, format);
       SCOPED_TRACE(problem.describe());
       const auto plan = planOf(GetParam(), problem);
       ASSERT_TRUE(plan);
@@ -169,6 +169,41 @@ TEST(ConcatenationPlanSize, ShortPartsOfTwoSources) {
           const auto plan = preparePlan(concatenationImplementationsCpu(), problem).plan;
           for (const std::size_t firstElement : {0U, 3U})
             for (const int threads : {1, 7}) expectJoins(*plan, problem, firstElement, threads);
+        }
+      }
+}
+
+/// Short parts of pixels and parts of whole lines back to an image without gaps, in the caches and past them, from adjacent
+/// rows and from those of a wider image.
+TEST(ConcatenationPlanSize, PartsOfPixelsOfAGradient) {
+  for (const std::int64_t channels : {3, 12, 16, 64})
+    for (const auto format : {Float32, Float16})
+      for (const bool hasGaps : {false, true}) {
+        const ConcatenationCase concatenation{.name = "PartsOfPixels",
+                                              .images = 3,
+                                              .height = 17,
+                                              .width = 11,
+                                              .channels = channels,
+                                              .otherChannels = channels};
+        ConcatenationProblem problem = concatenation.gradient(format, format);
+        if (hasGaps) {
+          problem.input.rowStride += problem.input.pixelStride;
+          problem.input.imageStride += problem.input.height * problem.input.pixelStride;
+        }
+        SCOPED_TRACE(problem.describe());
+        for (const std::int64_t cached : {std::int64_t{0}, std::int64_t{1} << 30U}) {
+          const StreamedFrom streamed(cached);
+          const auto plan = preparePlan(concatenationImplementationsCpu(), problem).plan;
+          for (const std::size_t firstElement : {0U, 3U}) {
+            Call call({problem.input, problem.destination, true, firstElement}, Values::Integers, kSeed);
+            for (const int threads : {1, 7}) {
+              call.destination().poison();
+              call.execute(*plan, threads);
+              const Comparison comparison =
+                  compare(concatenationReference(problem, call.input()), call.found(), format, Tier::Exact);
+              EXPECT_TRUE(comparison.passed()) << comparison.report;
+            }
+          }
         }
       }
 }

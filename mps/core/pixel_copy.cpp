@@ -1,6 +1,7 @@
 #include "mps/core/pixel_copy.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <type_traits>
 
 #include "mps/core/highway_targets.hpp"
@@ -40,6 +41,9 @@ void copyBytes(const std::uint8_t* from, std::uint8_t* to, std::size_t bytes) {
 constexpr std::size_t kCacheLine = 64;
 constexpr std::int64_t kRounding = 32;      ///< bytes of what copies short pixels
 constexpr std::int64_t kLongestPair = 128;  ///< bytes of a pixel whose two parts are joined
+constexpr std::int64_t kLongRun = 1024;     ///< bytes
+constexpr std::int64_t kManyRuns = 64;      ///< from so many on it pays to ask for later ones
+constexpr std::int64_t kAhead = 8192;       ///< bytes between what is asked for and what is read
 
 /// Bytes in whole cache lines go past the caches.
 void streamBytes(const std::uint8_t* from, std::uint8_t* to, std::size_t bytes) {
@@ -109,9 +113,8 @@ class RunPrefetch {
  public:
   RunPrefetch(std::int64_t bytes, std::int64_t stride) {
     constexpr std::int64_t line = kCacheLine;
-    constexpr std::int64_t longRun = 1024;
     constexpr std::int64_t distance = 4096;
-    if (bytes >= stride || bytes < line || bytes >= longRun) return;
+    if (bytes >= stride || bytes < line || bytes >= kLongRun) return;
     bytes_ = bytes;
     ahead_ = distance / stride * stride;
   }
@@ -124,11 +127,18 @@ class RunPrefetch {
   std::int64_t ahead_ = 0;
 };
 
-/// Whole vectors, which may reach behind `bytes`.
+/// Whole vectors, which may reach behind `bytes`, at most kLongestPair. Not a loop: the compiler would call the library for it.
 HWY_INLINE void copyRoundedUp(const std::uint8_t* from, std::uint8_t* to, std::int64_t bytes) {
+#if HWY_TARGET == HWY_SCALAR
+  std::memcpy(to, from, static_cast<std::size_t>(bytes));
+#else
   const hn::CappedTag<std::uint8_t, kRounding> d;
-  for (std::int64_t i = 0; i < bytes; i += static_cast<std::int64_t>(hn::Lanes(d)))
-    hn::StoreU(hn::LoadU(d, from + i), d, to + i);
+  constexpr auto lanes = static_cast<std::int64_t>(hn::MaxLanes(hn::CappedTag<std::uint8_t, kRounding>()));
+  unrolled<kLongestPair / lanes>([&](auto vector) HWY_ATTR __attribute__((always_inline)) {
+    constexpr std::int64_t i = vector * lanes;
+    if (i < bytes) hn::StoreU(hn::LoadU(d, from + i), d, to + i);
+  });
+#endif
 }
 
 /// Of `count` runs of bytes those that copyRoundedUp() may copy: the last ones would reach behind all.
@@ -137,13 +147,93 @@ std::int64_t roundedUp(std::int64_t bytes, std::int64_t stride, std::int64_t cou
   return std::max<std::int64_t>(0, count - (most + bytes + stride - 1) / stride);
 }
 
-/// Copies short pixels to where no gaps are, and returns how many: their vectors reach into the next pixel, which is written
-/// after them. The last ones are left.
-std::int64_t copyShortPixels(const std::uint8_t* from, std::int64_t fromStride, std::uint8_t* to,
-                             std::int64_t bytes, std::int64_t count) {
-  const std::int64_t copied = roundedUp(bytes, std::min(bytes, fromStride), count);
-  for (std::int64_t pixel = 0; pixel < copied; ++pixel)
-    copyRoundedUp(from + pixel * fromStride, to + pixel * bytes, bytes);
+/// Runs of bytes at equal distances.
+struct ByteRuns {
+  const std::uint8_t* from;
+  std::int64_t stride;
+  std::int64_t bytes;  ///< of each run
+
+  [[nodiscard]] HWY_INLINE const std::uint8_t* operator[](std::int64_t run) const {
+    return from + run * stride;
+  }
+};
+
+/// Copies short runs to where no gaps are. Their vectors reach behind each run, into the next one, which is written after it.
+void copyShortRuns(ByteRuns runs, std::int64_t count, std::uint8_t* to) {
+  for (std::int64_t run = 0; run < count; ++run) copyRoundedUp(runs[run], to + run * runs.bytes, runs.bytes);
+}
+
+/// Writes `count` rows of `bytes` bytes past the caches: fill(first, rows, stage) makes some of them, without gaps, and of those
+/// whole lines are written. The next stage is filled before: loads would wait for smaller stores just before them.
+template <class Fill>
+HWY_INLINE void streamStages(std::int64_t count, std::int64_t bytes, Fill&& fill, std::uint8_t* to) {
+  constexpr std::int64_t stageBytes = 3072;
+  alignas(64) std::uint8_t stages[2][stageBytes + 2 * kCacheLine];
+  const std::int64_t most = stageBytes / bytes;
+  const auto rowsFrom = [&](std::int64_t first) { return std::min(most, count - first); };
+  std::size_t stage = 0;
+  fill(0, rowsFrom(0), stages[0]);
+  for (std::int64_t first = 0; first < count; first += most, stage = 1 - stage) {
+    const std::int64_t next = first + most;
+    if (next < count) fill(next, rowsFrom(next), stages[1 - stage]);
+    streamBytes(stages[stage], to + first * bytes, static_cast<std::size_t>(rowsFrom(first) * bytes));
+  }
+}
+
+void streamShortRuns(ByteRuns runs, std::int64_t count, std::uint8_t* to) {
+  streamStages(
+      count, runs.bytes,
+      [&](std::int64_t first, std::int64_t rows, std::uint8_t * stage) HWY_ATTR
+      __attribute__((always_inline)) {
+        for (std::int64_t run = first; run < first + rows; ++run, stage += runs.bytes) {
+          hwy::Prefetch(runs[run] + kAhead);
+          hwy::Prefetch(runs[run] + kAhead + runs.bytes - 1);
+          copyRoundedUp(runs[run], stage, runs.bytes);
+        }
+      },
+      to);
+}
+
+/// Asks for runs line by line, not one after the other: a processor that sees a run read from its beginning to its end
+/// fetches what lies behind it, too.
+HWY_INLINE void fetchRuns(const std::uint8_t* from, ByteRuns runs, std::int64_t count) {
+  for (std::int64_t i = 0; i < runs.bytes; i += static_cast<std::int64_t>(kCacheLine))
+    for (std::int64_t run = 0; run < count; ++run) hwy::Prefetch(from + run * runs.stride + i);
+}
+
+/// Runs of whole lines, past the caches.
+void streamLines(ByteRuns runs, std::int64_t count, std::uint8_t* to, std::int64_t toStride) {
+  constexpr std::int64_t groupBytes = kAhead / 2;
+  const hn::ScalableTag<std::uint8_t> d;
+  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
+  const bool haveGaps = runs.stride > runs.bytes;
+  const std::int64_t group = haveGaps ? std::max<std::int64_t>(1, groupBytes / runs.stride) : 1;
+  const std::int64_t ahead = haveGaps ? 2 * group * runs.stride : kAhead;
+  const std::uint8_t* from = runs.from;
+  for (std::int64_t first = 0; first < count; first += group) {
+    const std::int64_t rest = std::min(group, count - first);
+    fetchRuns(from + ahead, runs, rest);
+    for (std::int64_t run = 0; run < rest; ++run, from += runs.stride, to += toStride)
+      for (std::int64_t i = 0; i < runs.bytes; i += step) hn::Stream(hn::LoadU(d, from + i), d, to + i);
+  }
+}
+
+/// Copies the first runs in the best way that there is for them, and returns how many.
+std::int64_t copyRuns(const ByteRuns& runs, std::int64_t count, std::uint8_t* to, std::int64_t toStride,
+                      bool pastCaches) {
+  constexpr auto line = static_cast<std::int64_t>(kCacheLine);
+  const bool areLines =
+      reinterpret_cast<std::uintptr_t>(to) % kCacheLine == 0 && (toStride | runs.bytes) % line == 0;
+  if (pastCaches && areLines && runs.bytes < kLongRun && count >= kManyRuns) {
+    streamLines(runs, count, to, toStride);
+    return count;
+  }
+  if (runs.bytes == 0 || runs.bytes >= line || toStride != runs.bytes || runs.stride == 0) return 0;
+  const std::int64_t copied = roundedUp(runs.bytes, std::min(runs.bytes, runs.stride), count);
+  if (pastCaches && copied >= kManyRuns)
+    streamShortRuns(runs, copied, to);
+  else
+    copyShortRuns(runs, copied, to);
   return copied;
 }
 
@@ -159,15 +249,13 @@ void copyPixelRuns(const PixelCopy& copy, const std::byte* input, std::byte* des
   const auto bytes = static_cast<std::size_t>(channels * element);
   const auto zeroBytes = static_cast<std::size_t>(copy.zeros * element);
   const bool converts = copy.accumulate || copy.inputFormat != copy.destinationFormat;
-  constexpr std::size_t kLongRun = 1024;
   const RunPrefetch prefetch(channels * inputElement, copy.inputStride * inputElement);
-  const bool areShort = bytes > 0 && bytes < kCacheLine && zeroBytes == 0 && !converts &&
-                        copy.destinationStride == channels && copy.inputStride > 0;
-  const std::int64_t first =
-      areShort
-          ? copyShortPixels(reinterpret_cast<const std::uint8_t*>(input), copy.inputStride * inputElement,
-                            reinterpret_cast<std::uint8_t*>(destination), channels * element, count)
-          : 0;
+  const ByteRuns runs{reinterpret_cast<const std::uint8_t*>(input), copy.inputStride * inputElement,
+                      channels * element};
+  const std::int64_t first = converts || zeroBytes > 0
+                                 ? 0
+                                 : copyRuns(runs, count, reinterpret_cast<std::uint8_t*>(destination),
+                                            copy.destinationStride * element, copy.pastCaches);
   for (std::int64_t pixel = first; pixel < count; ++pixel) {
     const std::byte* const from = input + pixel * copy.inputStride * inputElement;
     std::byte* const to = destination + pixel * copy.destinationStride * element;
@@ -175,7 +263,7 @@ void copyPixelRuns(const PixelCopy& copy, const std::byte* input, std::byte* des
     const auto* const source = reinterpret_cast<const std::uint8_t*>(from);
     auto* const target = reinterpret_cast<std::uint8_t*>(to);
     const bool isWholeLines = (reinterpret_cast<std::uintptr_t>(to) | bytes) % kCacheLine == 0;
-    const bool streams = copy.pastCaches && (isWholeLines || bytes >= kLongRun);
+    const bool streams = copy.pastCaches && (isWholeLines || channels * element >= kLongRun);
     if (converts)
       convertElements(copy, from, to, channels, streams);
     else if (streams)
@@ -186,33 +274,13 @@ void copyPixelRuns(const PixelCopy& copy, const std::byte* input, std::byte* des
   }
 }
 
-/// A run of short parts of pixels for copyRoundedUp().
-struct ShortParts {
-  const std::uint8_t* from;
-  std::int64_t stride;
-  std::int64_t bytes;
-};
-
 /// Pixels of two short parts, without gaps behind each other.
-HWY_INLINE void joinShortParts(const ShortParts& first, const ShortParts& second, std::int64_t begin,
-                               std::int64_t count, std::uint8_t* to) {
+HWY_INLINE void joinShortRuns(const ByteRuns& first, const ByteRuns& second, std::int64_t begin,
+                              std::int64_t count, std::uint8_t* to) {
   for (std::int64_t pixel = begin; pixel < begin + count; ++pixel) {
-    copyRoundedUp(first.from + pixel * first.stride, to, first.bytes);
-    copyRoundedUp(second.from + pixel * second.stride, to + first.bytes, second.bytes);
+    copyRoundedUp(first[pixel], to, first.bytes);
+    copyRoundedUp(second[pixel], to + first.bytes, second.bytes);
     to += first.bytes + second.bytes;
-  }
-}
-
-/// The same past the caches: a stage makes whole lines of the parts.
-void streamShortParts(const ShortParts& first, const ShortParts& second, std::int64_t count,
-                      std::uint8_t* to) {
-  constexpr std::int64_t stagePixels = 64;
-  alignas(64) std::uint8_t stage[stagePixels * kLongestPair + kRounding];
-  const std::int64_t stride = first.bytes + second.bytes;
-  for (std::int64_t begin = 0; begin < count; begin += stagePixels) {
-    const std::int64_t pixels = std::min(stagePixels, count - begin);
-    joinShortParts(first, second, begin, pixels, stage);
-    streamBytes(stage, to + begin * stride, static_cast<std::size_t>(pixels * stride));
   }
 }
 
@@ -226,22 +294,33 @@ void copyPairRuns(const PixelCopy& first, const std::byte* firstInput, const Pix
   const auto isCopied = [&](const PixelCopy& copy) {
     return copy.inputFormat == copy.destinationFormat && !copy.accumulate && copy.zeros == 0;
   };
-  const std::int64_t firstStride = first.inputStride * element;
-  const std::int64_t secondStride = second.inputStride * element;
+  const auto inputStride = [](const PixelCopy& copy) {
+    return copy.inputStride * static_cast<std::int64_t>(bytesPerChannel(copy.inputFormat));
+  };
+  const std::int64_t firstStride = inputStride(first);
+  const std::int64_t secondStride = inputStride(second);
   const std::int64_t least = std::min({firstStride, secondStride, firstBytes, secondBytes});
   const bool areShort = isCopied(first) && isCopied(second) && firstBytes + secondBytes == stride &&
                         stride <= kLongestPair && least > 0;
   const std::int64_t copied = areShort ? roundedUp(std::max(firstBytes, secondBytes), least, count) : 0;
-  const ShortParts a{reinterpret_cast<const std::uint8_t*>(firstInput), firstStride, firstBytes};
-  const ShortParts b{reinterpret_cast<const std::uint8_t*>(secondInput), secondStride, secondBytes};
+  const ByteRuns a{reinterpret_cast<const std::uint8_t*>(firstInput), firstStride, firstBytes};
+  const ByteRuns b{reinterpret_cast<const std::uint8_t*>(secondInput), secondStride, secondBytes};
   auto* const to = reinterpret_cast<std::uint8_t*>(destination);
   if (first.pastCaches)
-    streamShortParts(a, b, copied, to);
+    streamStages(
+        copied, stride,
+        [&](std::int64_t begin, std::int64_t rows, std::uint8_t * stage) HWY_ATTR
+        __attribute__((always_inline)) { joinShortRuns(a, b, begin, rows, stage); },
+        to);
   else
-    joinShortParts(a, b, 0, copied, to);
-  destination += copied * stride;
-  copyPixelRuns(first, firstInput + copied * firstStride, destination, count - copied);
-  copyPixelRuns(second, secondInput + copied * secondStride, destination + firstBytes, count - copied);
+    joinShortRuns(a, b, 0, copied, to);
+  constexpr std::int64_t together = kManyRuns;  // pixels whose parts are written one soon after the other
+  for (std::int64_t pixel = copied; pixel < count; pixel += together) {
+    const std::int64_t pixels = std::min(together, count - pixel);
+    std::byte* const part = destination + pixel * stride;
+    copyPixelRuns(first, firstInput + pixel * firstStride, part, pixels);
+    copyPixelRuns(second, secondInput + pixel * secondStride, part + firstBytes, pixels);
+  }
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE
