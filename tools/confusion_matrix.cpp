@@ -12,12 +12,18 @@ namespace {
 
 constexpr std::size_t percentWidth = 5;
 
+/// Characters of a text in UTF-8: bytes that continue none.
+std::size_t widthOf(const std::string& text) {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; }));
+}
+
 std::string alignRight(const std::string& text, std::size_t width) {
   return std::string(width - std::min(width, text.size()), ' ') + text;
 }
 
 std::string alignLeft(const std::string& text, std::size_t width) {
-  return text + std::string(width - std::min(width, text.size()), ' ');
+  return text + std::string(width - std::min(width, widthOf(text)), ' ');
 }
 
 std::string percentOf(std::uint64_t part, std::uint64_t whole) {
@@ -63,7 +69,7 @@ std::string ConfusionMatrix::table() const {
   std::size_t nameWidth = corner.size();
   for (std::size_t i = 0; i < classes; ++i) {
     rowNames.push_back(std::to_string(i) + " " + classNames_[i]);
-    nameWidth = std::max(nameWidth, rowNames.back().size());
+    nameWidth = std::max(nameWidth, widthOf(rowNames.back()));
   }
   const std::uint64_t largest = counts_.empty() ? 0 : *std::ranges::max_element(counts_);
   const std::size_t width = std::max(percentWidth, std::to_string(largest).size()) + 1;

@@ -34,6 +34,16 @@ TEST(ConfusionMatrixTest, LongNamesAndLargeCountsStayAligned) {
             "precision %                  100.0       -\n");
 }
 
+TEST(ConfusionMatrixTest, NamesThatAreNotAsciiStayAligned) {
+  ConfusionMatrix matrix({"K\xC3\xB6ter", "cat"});
+  matrix.add(1, 1);
+  EXPECT_EQ(matrix.table(),
+            "actual \\ predicted     0     1  recall %\n"
+            "0 K\xC3\xB6ter                0     0         -\n"
+            "1 cat                  0     1     100.0\n"
+            "precision %            - 100.0\n");
+}
+
 TEST(ConfusionMatrixTest, NoSuchClass) {
   ConfusionMatrix matrix({"cat", "dog"});
   EXPECT_THROW(matrix.add(2, 0), std::out_of_range);
