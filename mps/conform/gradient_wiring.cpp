@@ -103,6 +103,24 @@ GradientWiring::Edges GradientWiring::readingsOf(ImageIndex image) const {
   return readings;
 }
 
+GradientWiring::Edges GradientWiring::readingsBehindSums(ImageIndex image, Edges& through) const {
+  Edges readings;
+  for (StepIndex s = 0; s < program_.steps.size(); ++s) {
+    const ProgramStep& step = program_.steps[s];
+    if (backward_[s]) continue;
+    for (std::size_t i = 0; i < step.sources.size(); ++i) {
+      const GraphEdge edge{s, i};
+      if (step.sources[i] != image) continue;
+      if (isOpen(edge) && !handedOn_.contains(edge)) {
+        readings.insert(edge);
+      } else if (isPlainAddition(*step.kernel) && through.insert(edge).second) {
+        readings.merge(readingsBehindSums(step.result, through));
+      }
+    }
+  }
+  return readings;
+}
+
 std::string GradientWiring::namesOf(const Edges& edges) const {
   std::string names;
   for (const GraphEdge& edge : edges) {
@@ -126,7 +144,12 @@ void GradientWiring::examine(StepIndex step) {
                     (expected.empty() ? "" : ", which is that of " + namesOf(expected)) + '\n';
   };
   if (claims_[given]) {
-    if (*claims_[given] != expected) wrong("the gradient of " + namesOf(*claims_[given]));
+    if (*claims_[given] == expected) return;
+    Edges through;
+    if (between || *claims_[given] != readingsBehindSums(forward.result, through))
+      return wrong("the gradient of " + namesOf(*claims_[given]));
+    open_.insert(through.begin(), through.end());
+    handedOn_.insert(through.begin(), through.end());
     return;
   }
   if (producer != nowhere && backward_[producer]) {

@@ -61,6 +61,9 @@ class GradientWiring {
   [[nodiscard]] bool isGradientStep(StepIndex step) const;
   [[nodiscard]] std::optional<Edges> claimOf(StepIndex step) const;
   [[nodiscard]] Edges readingsOf(ImageIndex image) const;
+  /// The same, where sums whose own gradients the graph leaves out hand theirs on to what they add.
+  /// @param[out] through the readings by such sums
+  [[nodiscard]] Edges readingsBehindSums(ImageIndex image, Edges& through) const;
   [[nodiscard]] std::string namesOf(const Edges& edges) const;
   void examine(StepIndex step);
 
@@ -69,6 +72,7 @@ class GradientWiring {
   std::vector<bool> isGradientImage_;
   std::vector<std::optional<Edges>> claims_;  ///< of each image: the readings that it is the gradient of
   Edges open_;
+  Edges handedOn_;  ///< of these: by sums that have no gradient step of their own
   std::vector<Seed> seeds_;
   std::vector<std::string> errors_;
 };

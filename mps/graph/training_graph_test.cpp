@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "mps/arithmetic/arithmetic_node.hpp"
+#include "mps/conform/check_gradients.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/test_images.hpp"
 #include "mps/graph/test_network.hpp"
@@ -146,6 +147,23 @@ TEST(TrainingGraph, AShortWayAroundAnAdditionIsNotRefused) {
   net.f3->setSecondaryScale(2);
   EXPECT_NE(refusalOf(net.f2->gradientFilter(ofFifth->resultImage())), "");
   EXPECT_EQ(refusalOf(net.f1->gradientFilter(ofFifth->resultImage())), "");
+}
+
+TEST(TrainingGraph, AShortWayAroundAnAdditionIsRight) {
+  Residual net;
+  const auto ofF5 = net.f5->gradientFilter(net.f6->resultImage());
+  const auto ofF2 = net.f2->gradientFilter(ofF5->resultImage());
+  const auto join = NNAdditionNode::create(ofF5->resultImage(), ofF2->resultImage());
+  const auto graph = NNGraph::create(device(), net.f1->gradientFilter(join->resultImage())->resultImage());
+  auto images = ImageBatch::create(device(), testing::sizeOf(1, 1, 4), 2);
+  images.writeBytes(std::span<const float>(testing::Values{1, -2, 0.5F, 3, 2, 0.25F, -1, 4}),
+                    testing::pixelsFirst);
+  auto targets = ImageBatch::create(device(), testing::sizeOf(1, 1, 2), 2);
+  targets.writeBytes(std::span<const float>(testing::Values{0.5F, -0.5F, 1, 2}), testing::pixelsFirst);
+  const auto report =
+      checkGradients(*graph, {images}, {CNNLossLabels::createBatch(device(), {1, 1, 1}, targets)});
+  EXPECT_EQ(report.describe(), "");
+  EXPECT_TRUE(report.passed());
 }
 
 TEST(TrainingGraph, AGradientThatIsMeantToSkipALayerGoesThroughANodeOfItsOwn) {
