@@ -150,47 +150,43 @@ class NarrowWindows : private NarrowRows<T> {
     if (rows > 0) {
       sumColumns(y);
       sumWindows();
-      withPowerKind(power_, [&](auto kind) { computeFieldRows<kind.value>(y); });
+      withPowerKind(power_, [&](auto kind) {
+        for (std::int64_t k = 0; k < rows; ++k) computeFieldRow<kind.value>(y, k);
+      });
     }
     for (std::int64_t k = rows; k < 2; ++k)
       for (const std::int64_t field : {Rows::fields, Rows::fields + 2})
         std::fill_n(row(field + k), this->length_, 0.0F);
   }
+  /// One row: incoming gradients that are read in the order of memory arrive sooner.
   template <PowerKind kind>
-  HWY_NOINLINE void computeFieldRows(std::int64_t y) const {
+  HWY_NOINLINE void computeFieldRow(std::int64_t y, std::int64_t k) const {
     const D d;
     const V p0 = hn::Set(d, constants_.p0);
     const V p0Share = hn::Set(d, constants_.p0Share);
     const V factor = hn::Set(d, constants_.factor);
     const NegativePower<kind, D, true> powerOf(power_);
-    const float* const x0 = source_[kReach];
-    const float* const x1 = source_[kReach + 1];
-    const T* const dy0 = this->gradientRow(y);
-    const T* const dy1 = this->gradientRow(y + 1);
-    const float* const windows = row(Rows::windows);
-    float* const centers = row(Rows::centers + (y & 3));
-    float* const fields = row(Rows::fields);
-    const auto make = [&](auto lanes, std::size_t at, const float* x, const T* dy) HWY_ATTR
-        __attribute__((always_inline)) {
-      V power, next;
-      powerOf.both(d, hn::Load(d, windows + at), power, next);
-      const V gradient = loadElements(lanes, dy);
-      const V a = hn::Mul(gradient, power);
-      lanes.store(d, a, centers + at);
-      V numerator = hn::Load(d, x);
-      V mean = numerator;
-      if constexpr (isContrast) {
-        mean = hn::Load(d, windows + at + 2 * kRow);
-        numerator = hn::NegMulAdd(p0, mean, numerator);
-      }
-      const V b = hn::Mul(hn::Mul(gradient, numerator), hn::Mul(factor, next));
-      lanes.store(d, b, fields + at);
-      if (isContrast) lanes.store(d, hn::MulSub(p0Share, a, hn::Mul(b, mean)), fields + at + 2 * kRow);
-    };
+    const float* const x = source_[kReach + k];
+    const T* const dy = this->gradientRow(y + k);
+    const float* const t = row(Rows::windows + k);
+    float* const ofCenters = row(Rows::centers + ((y + k) & 3));
+    float* const ofSquares = row(Rows::fields + k);
     forVectors(
         d, this->length_, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-          make(lanes, i, x0 + i, dy0 + i);
-          make(lanes, i + kRow, x1 + i, dy1 + i);
+          V power, next;
+          powerOf.both(d, hn::Load(d, t + i), power, next);
+          const V gradient = loadElements(lanes, dy + i);
+          const V a = hn::Mul(gradient, power);
+          lanes.store(d, a, ofCenters + i);
+          V numerator = hn::Load(d, x + i);
+          V mean = numerator;
+          if constexpr (isContrast) {
+            mean = hn::Load(d, t + 2 * kRow + i);
+            numerator = hn::NegMulAdd(p0, mean, numerator);
+          }
+          const V b = hn::Mul(hn::Mul(gradient, numerator), hn::Mul(factor, next));
+          lanes.store(d, b, ofSquares + i);
+          if (isContrast) lanes.store(d, hn::MulSub(p0Share, a, hn::Mul(b, mean)), ofSquares + 2 * kRow + i);
         });
   }
 

@@ -137,9 +137,7 @@ class NarrowRows {
   [[nodiscard]] float* keptRow(std::int64_t y) const {
     return rows_ + (Rows::source + (y & (Rows::sources - 1))) * kRow;
   }
-  /// Behind the last one, zeros.
   const T* gradientRow(std::int64_t y) const {
-    if (y >= height_) return reinterpret_cast<const T*>(rows_ + Rows::zeros * kRow);
     const T* const row = address(problem_.gradient, operands_.gradient, y);
     fetchAhead(row);
     return row;
