@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include "mps/concatenation/concatenation_problem.hpp"
 #include "mps/core/elements_cuda.cuh"
@@ -49,13 +51,15 @@ void joinPixels(TensorShape& from, TensorShape& second, TensorShape& to) {
 }
 
 /// Strides in units. A unit is so many elements.
-PartArguments argumentsOf(const ConcatenationProblem& problem, std::int64_t unit) {
+/// @param units of a piece of the grid @param together pieces of a thread
+PartArguments argumentsOf(const ConcatenationProblem& problem, std::int64_t unit, std::int64_t units = 1,
+                          std::int64_t together = 1) {
   TensorShape from = problem.input;
   TensorShape second = problem.second;
   TensorShape to = problem.destination;
   joinPixels(from, second, to);
   PartArguments a;
-  a.grid = RowGrid(to.images * to.height, to.width * (to.channels / unit));
+  a.grid = RowGrid(to.images * to.height, to.width * (to.channels / unit) / units, together);
   a.height = Divider(to.height);
   a.unitsPerPixel = Divider(to.channels / unit);
   a.copied = static_cast<std::uint32_t>(from.channels / unit);
@@ -98,8 +102,19 @@ __global__ void copyPart(PartArguments a, const Unit* input, Unit* destination) 
   });
 }
 
+/// So many bytes at once.
+template <std::size_t bytes>
+using BytesOf = std::conditional_t<
+    bytes == 16, uint4,
+    std::conditional_t<bytes == 8, uint2,
+                       std::conditional_t<bytes == 4, unsigned,
+                                          std::conditional_t<bytes == 2, unsigned short, unsigned char>>>>;
+
+constexpr std::uint32_t kPiecesTogether = 2;  ///< of a thread, whose loads are on their way together
+
 /// Two inputs at once: what they write are whole lines of memory, which two calls would each load and store.
-template <class Unit>
+/// @tparam units that are stored together, a piece of the grid; more than one where the destination has no gaps
+template <class Unit, std::uint32_t units>
 __global__ void copyPair(PartArguments a, const Unit* input, const Unit* second, Unit* destination) {
   cuda::forEachRow(a.grid, [&](std::uint32_t row) {
     const std::uint32_t image = a.height.divide(row);
@@ -107,16 +122,40 @@ __global__ void copyPair(PartArguments a, const Unit* input, const Unit* second,
     const Unit* const inputRow = input + image * a.inputImage + y * a.inputRow;
     const Unit* const secondRow = second + image * a.secondImage + y * a.secondRow;
     Unit* const to = destination + image * a.destinationImage + y * a.destinationRow;
-    cuda::forEachPiece(a.grid, [&](std::uint32_t piece) {
-      const std::uint32_t x = a.unitsPerPixel.divide(piece);
-      const std::uint32_t unit = piece - x * a.unitsPerPixel.divisor();
-      Unit value{};
-      if (unit < a.copied)
-        value = inputRow[x * a.inputPixel + unit];
-      else if (unit < a.copiedOfBoth)
-        value = secondRow[x * a.secondPixel + unit - a.copied];
-      to[x * a.destinationPixel + unit] = value;
-    });
+    const std::uint32_t step = gridDim.x * blockDim.x;
+    for (std::uint32_t piece = blockIdx.x * blockDim.x + threadIdx.x; piece < a.grid.pieces;
+         piece += kPiecesTogether * step) {
+      Unit values[kPiecesTogether][units] = {};
+#pragma unroll
+      for (std::uint32_t k = 0; k < kPiecesTogether; ++k) {
+        if (piece + k * step >= a.grid.pieces) continue;
+#pragma unroll
+        for (std::uint32_t i = 0; i < units; ++i) {
+          const std::uint32_t number = (piece + k * step) * units + i;
+          const std::uint32_t x = a.unitsPerPixel.divide(number);
+          const std::uint32_t unit = number - x * a.unitsPerPixel.divisor();
+          if (unit < a.copied)
+            values[k][i] = inputRow[x * a.inputPixel + unit];
+          else if (unit < a.copiedOfBoth)
+            values[k][i] = secondRow[x * a.secondPixel + unit - a.copied];
+        }
+      }
+#pragma unroll
+      for (std::uint32_t k = 0; k < kPiecesTogether; ++k) {
+        if (piece + k * step >= a.grid.pieces) continue;
+        const std::uint32_t number = (piece + k * step) * units;
+        Unit* at;
+        if constexpr (units == 1) {
+          const std::uint32_t x = a.unitsPerPixel.divide(number);
+          at = to + x * a.destinationPixel + (number - x * a.unitsPerPixel.divisor());
+        } else {
+          at = to + number;
+        }
+        BytesOf<sizeof(Unit) * units> bytes;
+        memcpy(&bytes, values[k], sizeof bytes);
+        *reinterpret_cast<BytesOf<sizeof(Unit) * units>*>(at) = bytes;
+      }
+    }
   });
 }
 
@@ -177,11 +216,21 @@ class PartPlan final : public Plan {
     const auto element = static_cast<std::int64_t>(bytesPerChannel(to.format));
     const auto copy = [&](auto unit) {
       using Unit = decltype(unit);
-      const PartArguments a = argumentsOf(problem_, static_cast<std::int64_t>(sizeof(Unit)) / element);
-      if (problem_.hasSecond())
-        return mtl::cuda::launch(
-            stream, copyPair<Unit>, a.grid.grid, a.grid.block, 0, a, reinterpret_cast<const Unit*>(input),
-            reinterpret_cast<const Unit*>(operands.secondary), reinterpret_cast<Unit*>(destination));
+      const std::int64_t unitElements = static_cast<std::int64_t>(sizeof(Unit)) / element;
+      const auto startPair = [&](auto units) {
+        const PartArguments a = argumentsOf(problem_, unitElements, units(), kPiecesTogether);
+        mtl::cuda::launch(stream, copyPair<Unit, units()>, a.grid.grid, a.grid.block, 0, a,
+                          reinterpret_cast<const Unit*>(input),
+                          reinterpret_cast<const Unit*>(operands.secondary),
+                          reinterpret_cast<Unit*>(destination));
+      };
+      if (problem_.hasSecond()) {
+        if constexpr (sizeof(Unit) < 16)
+          if (storesWide(destination))
+            return startPair(std::integral_constant<std::uint32_t, 16 / sizeof(Unit)>());
+        return startPair(std::integral_constant<std::uint32_t, 1>());
+      }
+      const PartArguments a = argumentsOf(problem_, unitElements);
       mtl::cuda::launch(stream, copyPart<Unit>, a.grid.grid, a.grid.block, 0, a,
                         reinterpret_cast<const Unit*>(input), reinterpret_cast<Unit*>(destination));
     };
@@ -210,6 +259,15 @@ class PartPlan final : public Plan {
   }
 
  private:
+  /// Whether rows of the destination are whole packs of 16 bytes, without gaps.
+  [[nodiscard]] bool storesWide(const std::byte* address) const {
+    const TensorShape& to = problem_.destination;
+    const auto element = static_cast<std::int64_t>(bytesPerChannel(to.format));
+    const std::int64_t mixed = (to.width * to.channels | to.rowStride | to.imageStride) * element |
+                               reinterpret_cast<std::intptr_t>(address);
+    return to.pixelStride == to.channels && mixed % 16 == 0;
+  }
+
   ConcatenationProblem problem_;
 };
 
