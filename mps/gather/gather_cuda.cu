@@ -10,7 +10,7 @@
 #include "mps/gather/gather_found_rows_cuda.cuh"
 #include "mps/gather/gather_order_cuda.cuh"
 #include "mps/gather/gather_problem.hpp"
-#include "mps/gather/gather_sparse_rows_cuda.cuh"
+#include "mps/gather/gather_row_pieces_cuda.cuh"
 #include "mps/gather/gather_terms_cuda.cuh"
 #include "mtl/cuda/launch.cuh"
 
@@ -22,7 +22,7 @@ using cuda::Divider;
 using cuda::FoundRowArguments;
 using cuda::Indices;
 using cuda::RowGrid;
-using cuda::SparseRowArguments;
+using cuda::RowPieceArguments;
 
 /// The rows of a call's destination, and strides in pieces.
 struct RowArguments {
@@ -53,6 +53,33 @@ __global__ void copyRows(RowArguments a, Indices indices, const Piece* source, P
     Piece* const to = destination + n * a.toImage + i * a.toRow;
     cuda::forEachPiece(a.grid, [&](std::uint32_t piece) { to[piece] = k < 0 ? Piece{} : from[piece]; });
   });
+}
+
+/// The same of 16 bytes at once: a thread has some of the pieces of all rows, a block's width apart.
+__global__ void __launch_bounds__(mtl::cuda::kBlockThreads)
+    copyPieces(RowPieceArguments a, Indices indices, std::int64_t elementBytes, const std::byte* source,
+               std::byte* destination) {
+  constexpr int together = RowPieceArguments::kTogether;
+  const std::byte* from[together] = {};
+  std::byte* to[together] = {};
+#pragma unroll
+  for (int i = 0; i < together; ++i) {
+    const std::uint32_t number = RowPieceArguments::numberOf(i);
+    if (number >= a.pieces) continue;
+    const RowPieceArguments::Place place = a.placeOf(number);
+    const std::int64_t first =
+        static_cast<std::int64_t>(place.piece) * static_cast<std::int64_t>(sizeof(uint4));
+    const std::int64_t k = indices.row(place.row);
+    if (k >= 0) from[i] = source + (place.image * a.fromImage + k * a.fromRow) * elementBytes + first;
+    to[i] = destination + (place.image * a.toImage + place.row * a.toRow) * elementBytes + first;
+  }
+  uint4 pieces[together] = {};
+#pragma unroll
+  for (int i = 0; i < together; ++i)
+    if (from[i] != nullptr) pieces[i] = *reinterpret_cast<const uint4*>(from[i]);
+#pragma unroll
+  for (int i = 0; i < together; ++i)
+    if (to[i] != nullptr) __stcs(reinterpret_cast<uint4*>(to[i]), pieces[i]);
 }
 
 // Gradient ------------------------------------------------------------------------------------------------------------
@@ -221,15 +248,17 @@ class RowPlan final : public Plan {
       };
       return isHalf ? start(Float16{}) : start(0.0F);
     }
-    if (takesLanes(operands.source, operands.destination))
-      copyPieces<uint4>(stream, operands, isHalf ? 8 : 4);
-    else if (isHalf)
-      copyPieces<std::uint16_t>(stream, operands, 1);
-    else
-      copyPieces<std::uint32_t>(stream, operands, 1);
+    const std::int64_t lanes = isHalf ? 8 : 4;
+    if (!takesLanes(operands.source, operands.destination))
+      return isHalf ? startCopy<std::uint16_t>(stream, operands, 1)
+                    : startCopy<std::uint32_t>(stream, operands, 1);
+    if (!RowPieceArguments::fits(problem_.result, lanes)) return startCopy<uint4>(stream, operands, lanes);
+    const RowPieceArguments a(problem_.source, problem_.result, lanes);
+    mtl::cuda::launch(stream, copyPieces, dim3(a.blocks()), dim3(mtl::cuda::kBlockThreads), 0, a,
+                      indices(operands), std::int64_t{isHalf ? 2 : 4}, operands.source, operands.destination);
   }
   template <class Piece>
-  void copyPieces(mtl::Stream& stream, const Operands& operands, std::int64_t lanes) const {
+  void startCopy(mtl::Stream& stream, const Operands& operands, std::int64_t lanes) const {
     const RowArguments a(problem_.source, problem_.result, lanes);
     mtl::cuda::launch(stream, copyRows<Piece>, a.grid.grid, a.grid.block, 0, a, indices(operands),
                       reinterpret_cast<const Piece*>(operands.source),
@@ -282,8 +311,8 @@ class RowPlan final : public Plan {
     auto* const destination = reinterpret_cast<T*>(operands.destination);
     const bool isSparse = count() <= to.height;
     if constexpr (lanes > 1)
-      if (isSparse && SparseRowArguments::fits(to, lanes)) {
-        const SparseRowArguments sparse(problem_.result, to, lanes);
+      if (isSparse && RowPieceArguments::fits(to, lanes)) {
+        const RowPieceArguments sparse(problem_.result, to, lanes);
         return mtl::cuda::launch(stream, cuda::addSparsePieces<T>, dim3(sparse.blocks()),
                                  dim3(mtl::cuda::kBlockThreads), 0, sparse, order.starts, order.places,
                                  gradient, destination);

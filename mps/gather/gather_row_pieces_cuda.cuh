@@ -6,11 +6,12 @@
 #include "mps/gather/gather_terms_cuda.cuh"
 #include "mtl/cuda/launch.cuh"
 
-/// Gradients of fewer indices than rows, of which most have one term or none.
+/// Rows as pieces of 16 bytes, some for each thread; and gradients of fewer indices than rows, of which most have one term or
+/// none.
 namespace mps::detail::cuda {
 
 /// Rows of the destination as pieces of 16 bytes, one row after the other, and strides in elements.
-struct SparseRowArguments {
+struct RowPieceArguments {
   static constexpr int kTogether = 2;  ///< pieces of a thread
   static constexpr std::int64_t kMostPieces = 0x7FFFFFFF - 0x10000;
 
@@ -19,7 +20,7 @@ struct SparseRowArguments {
   std::int64_t fromImage, fromRow, toImage, toRow;
 
   /// @param lanes elements of a piece
-  SparseRowArguments(const TensorShape& from, const TensorShape& to, std::int64_t lanes)
+  RowPieceArguments(const TensorShape& from, const TensorShape& to, std::int64_t lanes)
       : piecesOfRow(to.channels / lanes),
         height(to.height),
         pieces(static_cast<std::uint32_t>(to.images * to.height * (to.channels / lanes))),
@@ -31,6 +32,18 @@ struct SparseRowArguments {
   static bool fits(const TensorShape& to, std::int64_t lanes) {
     return to.images * to.height <= kMostPieces / (to.channels / lanes);
   }
+  struct Place {
+    std::uint32_t image, row, piece;  ///< of a row
+  };
+  [[nodiscard]] __device__ Place placeOf(std::uint32_t number) const {
+    const std::uint32_t ofImages = piecesOfRow.divide(number);
+    const std::uint32_t image = height.divide(ofImages);
+    return {image, ofImages - image * height.divisor(), number - ofImages * piecesOfRow.divisor()};
+  }
+  /// Of a thread's piece i, from 0 to kTogether - 1; there may be fewer pieces.
+  [[nodiscard]] __device__ static std::uint32_t numberOf(int i) {
+    return (blockIdx.x * kTogether + static_cast<std::uint32_t>(i)) * mtl::cuda::kBlockThreads + threadIdx.x;
+  }
   [[nodiscard]] unsigned blocks() const {
     return mtl::cuda::blocksFor(pieces, mtl::cuda::kBlockThreads * kTogether);
   }
@@ -39,10 +52,10 @@ struct SparseRowArguments {
 /// A thread has some pieces, a block's width apart, and waits for the first terms of all of them together.
 template <class T>
 __global__ void __launch_bounds__(mtl::cuda::kBlockThreads)
-    addSparsePieces(SparseRowArguments a, const std::uint32_t* starts, const std::uint32_t* places,
+    addSparsePieces(RowPieceArguments a, const std::uint32_t* starts, const std::uint32_t* places,
                     const T* gradient, T* destination) {
   constexpr int lanes = kLanes<T>;
-  constexpr int together = SparseRowArguments::kTogether;
+  constexpr int together = RowPieceArguments::kTogether;
   using Sum = Terms<T, lanes>;
   struct Piece {
     std::uint32_t begin = 0, end = 0;  ///< terms
@@ -52,13 +65,10 @@ __global__ void __launch_bounds__(mtl::cuda::kBlockThreads)
   Piece pieces[together];
 #pragma unroll
   for (int i = 0; i < together; ++i) {
-    const std::uint32_t number =
-        (blockIdx.x * together + static_cast<std::uint32_t>(i)) * mtl::cuda::kBlockThreads + threadIdx.x;
+    const std::uint32_t number = RowPieceArguments::numberOf(i);
     if (number >= a.pieces) continue;
-    const std::uint32_t row = a.piecesOfRow.divide(number);
-    const std::uint32_t n = a.height.divide(row);
-    const std::uint32_t k = row - n * a.height.divisor();
-    const std::int64_t first = static_cast<std::int64_t>(number - row * a.piecesOfRow.divisor()) * lanes;
+    const auto [n, k, piece] = a.placeOf(number);
+    const std::int64_t first = static_cast<std::int64_t>(piece) * lanes;
     pieces[i] = {starts[k], starts[k + 1], gradient + n * a.fromImage + first,
                  destination + n * a.toImage + k * a.toRow + first};
   }
