@@ -11,6 +11,10 @@
 namespace mps::detail::cuda {
 
 inline constexpr unsigned kColumnThreads = 512;
+inline constexpr std::uint32_t kNoPlace = 0xFFFFFFFFU;
+/// Of gradients: those of float32 need few enough registers for three blocks at once.
+template <class T>
+inline constexpr unsigned kColumnGradientThreads = sizeof(T) == sizeof(float) ? 384 : 512;
 inline constexpr std::size_t kHeldBytes = 101376;  ///< what a block of any GPU may have
 inline constexpr std::int64_t kFewestImagesOfColumns = 64;
 inline constexpr unsigned kColumnResults = 4;  ///< adjacent ones, which a thread computes together
@@ -62,8 +66,14 @@ __device__ ColumnPack<Float16, images / 2> packOf(const float (&sums)[images], c
   return pack;
 }
 
+/// Places in shared memory for so many elements of an image.
+inline std::int64_t heldPlaces(std::int64_t length) {
+  return (length + 7) / 8 * 8;
+}
+
 /// The elements of this block's images.
-template <class T, int words>
+/// @tparam threads of the block
+template <class T, int words, unsigned threads>
 class HeldColumns {
  public:
   using Pack = ColumnPack<T, words>;
@@ -75,15 +85,13 @@ class HeldColumns {
     std::uint32_t done = 0;
     if (a.fromIsAligned) {
       done = a.length / kLanes<T> * kLanes<T>;
-      for (std::uint32_t place = kLanes<T> * threadIdx.x; place < done; place += kLanes<T> * kColumnThreads)
+      for (std::uint32_t place = kLanes<T> * threadIdx.x; place < done; place += kLanes<T> * threads)
         holdLanes(from + place, a.fromImage, place);
     }
-    for (std::uint32_t place = done + threadIdx.x; place < a.length; place += kColumnThreads)
+    for (std::uint32_t place = done + threadIdx.x; place < a.length; place += threads)
       holdPlace(from + place, a.fromImage, place);
     __syncthreads();
   }
-  /// Places in shared memory for so many elements of an image.
-  static std::int64_t places(std::int64_t length) { return (length + 7) / 8 * 8; }
 
   [[nodiscard]] const __device__ Pack& at(std::uint32_t place) const { return packs()[slot(place)]; }
 
@@ -169,7 +177,7 @@ class HeldColumns {
 
 template <class T, int words>
 __global__ void __launch_bounds__(kColumnThreads, 2) copyColumns(ColumnArguments a, Indices indices) {
-  const HeldColumns<T, words> columns(a);
+  const HeldColumns<T, words, kColumnThreads> columns(a);
   for (std::uint32_t first = kColumnResults * threadIdx.x; first < a.results;
        first += kColumnResults * kColumnThreads) {
     std::int64_t rows[kColumnResults];
@@ -185,11 +193,14 @@ __global__ void __launch_bounds__(kColumnThreads, 2) copyColumns(ColumnArguments
 }
 
 template <class T, int words>
-__global__ void __launch_bounds__(kColumnThreads, 2)
+__global__ void __launch_bounds__(kColumnGradientThreads<T>, sizeof(T) == sizeof(float) ? 3 : 2)
     addColumns(ColumnArguments a, const std::uint32_t* starts, const std::uint32_t* places) {
-  const HeldColumns<T, words> columns(a);
+  constexpr unsigned threads = kColumnGradientThreads<T>;
+  // Results whose further terms are asked for at once. Those of halves need their registers for sums.
+  constexpr unsigned together = sizeof(T) == sizeof(float) ? kColumnResults : 1;
+  const HeldColumns<T, words, threads> columns(a);
   for (std::uint32_t first = kColumnResults * threadIdx.x; first < a.results;
-       first += kColumnResults * kColumnThreads) {
+       first += kColumnResults * threads) {
     std::uint32_t bounds[kColumnResults + 1];
 #pragma unroll
     for (unsigned i = 0; i <= kColumnResults; ++i) bounds[i] = starts[min(first + i, a.results)];
@@ -201,11 +212,27 @@ __global__ void __launch_bounds__(kColumnThreads, 2)
 #pragma unroll
     for (unsigned i = 0; i < kColumnResults; ++i) results[i] = columns.at(firsts[i]);
 #pragma unroll
-    for (unsigned i = 0; i < kColumnResults; ++i) {
-      float sums[ColumnPack<T, words>::images] = {};
-      if (bounds[i] < bounds[i + 1]) addPack(results[i], sums);
-      for (std::uint32_t p = bounds[i] + 1; p < bounds[i + 1]; ++p) addPack(columns.at(places[p]), sums);
-      results[i] = packOf(sums, static_cast<const T*>(nullptr));
+    for (unsigned i = 0; i < kColumnResults; i += together) {
+      float sums[together][ColumnPack<T, words>::images] = {};
+      std::uint32_t most = 0;
+#pragma unroll
+      for (unsigned k = 0; k < together; ++k) {
+        const std::uint32_t count = bounds[i + k + 1] - bounds[i + k];
+        if (count > 0) addPack(results[i + k], sums[k]);
+        most = max(most, count);
+      }
+      for (std::uint32_t term = 1; term < most; ++term) {
+        std::uint32_t further[together];
+#pragma unroll
+        for (unsigned k = 0; k < together; ++k)
+          further[k] = bounds[i + k] + term < bounds[i + k + 1] ? places[bounds[i + k] + term] : kNoPlace;
+#pragma unroll
+        for (unsigned k = 0; k < together; ++k)
+          if (further[k] != kNoPlace) addPack(columns.at(further[k]), sums[k]);
+      }
+#pragma unroll
+      for (unsigned k = 0; k < together; ++k)
+        results[i + k] = packOf(sums[k], static_cast<const T*>(nullptr));
     }
     columns.store(results, a, first);
   }

@@ -192,8 +192,7 @@ class RowPlan final : public Plan {
   /// Bytes that a block holds of places of so many images. @param from what is gathered from
   template <class T, int words>
   [[nodiscard]] static std::size_t heldBytes(const TensorShape& from) {
-    return static_cast<std::size_t>(cuda::HeldColumns<T, words>::places(from.height)) *
-           sizeof(cuda::ColumnPack<T, words>);
+    return static_cast<std::size_t>(cuda::heldPlaces(from.height)) * sizeof(cuda::ColumnPack<T, words>);
   }
   /// Whether blocks can hold what is gathered from. @param from what that is
   [[nodiscard]] static bool areColumns(const TensorShape& from, const TensorShape& to) {
@@ -209,9 +208,10 @@ class RowPlan final : public Plan {
       start(std::integral_constant<int, 2>());
   }
   template <class T, int words, class... Arguments>
-  static void startColumns(mtl::Stream& stream, void (*kernel)(ColumnArguments, Arguments...),
-                           const TensorShape& from, const std::byte* input, const TensorShape& to,
-                           std::byte* destination, const Arguments&... arguments) {
+  static void startColumns(mtl::Stream& stream, unsigned threads,
+                           void (*kernel)(ColumnArguments, Arguments...), const TensorShape& from,
+                           const std::byte* input, const TensorShape& to, std::byte* destination,
+                           const Arguments&... arguments) {
     const auto isMultiple = [](const std::byte* address, std::int64_t stride, std::uintptr_t bytes) {
       return (reinterpret_cast<std::uintptr_t>(address) | static_cast<std::uintptr_t>(stride) * sizeof(T)) %
                  bytes ==
@@ -233,7 +233,7 @@ class RowPlan final : public Plan {
                      "cudaFuncSetAttribute");
     mtl::cuda::launch(stream, kernel,
                       dim3(mtl::cuda::blocksFor(from.images, cuda::ColumnPack<T, words>::images)),
-                      dim3(cuda::kColumnThreads), held, a, arguments...);
+                      dim3(threads), held, a, arguments...);
   }
 
   void copy(mtl::Stream& stream, const Operands& operands) const {
@@ -242,8 +242,9 @@ class RowPlan final : public Plan {
       const auto start = [&](auto element) {
         using T = decltype(element);
         withWords(problem_.source, [&](auto words) {
-          startColumns<T, words()>(stream, cuda::copyColumns<T, words()>, problem_.source, operands.source,
-                                   problem_.result, operands.destination, indices(operands));
+          startColumns<T, words()>(stream, cuda::kColumnThreads, cuda::copyColumns<T, words()>,
+                                   problem_.source, operands.source, problem_.result, operands.destination,
+                                   indices(operands));
         });
       };
       return isHalf ? start(Float16{}) : start(0.0F);
@@ -295,8 +296,9 @@ class RowPlan final : public Plan {
   void add(mtl::Stream& stream, const Operands& operands, const cuda::GatherOrder::Result& order) const {
     if (areColumns(problem_.result, problem_.source))
       return withWords(problem_.result, [&](auto words) {
-        startColumns<T, words()>(stream, cuda::addColumns<T, words()>, problem_.result, operands.gradient,
-                                 problem_.source, operands.destination, order.starts, order.places);
+        startColumns<T, words()>(stream, cuda::kColumnGradientThreads<T>, cuda::addColumns<T, words()>,
+                                 problem_.result, operands.gradient, problem_.source, operands.destination,
+                                 order.starts, order.places);
       });
     if (takesLanes(operands.destination, operands.gradient))
       addPieces<T, cuda::kLanes<T>>(stream, operands, order);
