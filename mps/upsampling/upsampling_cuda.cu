@@ -377,6 +377,8 @@ class UpsamplingPlan final : public Plan {
       start(cuda::upsampleImages<T>, std::is_same_v<T, Float16>);  // with float32 tables are half as long
     else if (readers <= 2)
       start(cuda::gatherImages<T, 2>, true);
+    else if (readers == 3)
+      start(cuda::gatherImages<T, 3>, true);
     else if (readers <= kFewReaders)
       start(cuda::gatherImages<T, kFewReaders>, true);
     else
@@ -501,6 +503,15 @@ class UpsamplingPlan final : public Plan {
             {problem_.x, problem_.y},
             {placed(tablesOf(true), memory), placed(tablesOf(false), memory + bytesOf(tablesOf(true)))}};
   }
+  /// Readers without those at both ends that the pixel counts nothing in: fewer are loaded.
+  static Readers withoutZeros(Readers readers, const AxisTables& tables, std::int64_t pixel) {
+    const auto countsNothing = [&](std::int32_t result) {
+      return weightOf(tables.samples[result], pixel) == 0;
+    };
+    while (readers.begin < readers.end && countsNothing(readers.begin)) ++readers.begin;
+    while (readers.begin < readers.end && countsNothing(readers.end - 1)) --readers.end;
+    return readers.begin < readers.end ? readers : Readers{0, 0};
+  }
   /// Both tables as the memory of a call will have them.
   void fillTables() {
     std::vector<Samples> memory(scratchBytes() / sizeof(Samples));
@@ -510,7 +521,8 @@ class UpsamplingPlan final : public Plan {
       for (std::int32_t i = 0; i < tables.results; ++i)
         tables.samples[i] = cuda::samplesAt(a.sampling, a.edgeMode, a.axes[axis], i);
       for (std::int32_t i = 0; i < tables.destinations; ++i)
-        tables.readers[i] = cuda::readersAt(a.sampling, a.axes[axis], i, tables.results);
+        tables.readers[i] = withoutZeros(cuda::readersAt(a.sampling, a.axes[axis], i, tables.results), tables,
+                                         i + a.axes[axis].destinationOrigin);
     }
     filled_.resize(scratchBytes() / sizeof(float));
     std::memcpy(filled_.data(), memory.data(), scratchBytes());
