@@ -363,26 +363,27 @@ class UpsamplingPlan final : public Plan {
     images.originX = static_cast<std::int32_t>(a.originX);
     images.originY = static_cast<std::int32_t>(a.originY);
     images.accumulate = a.accumulate;
-    const auto start = [&](auto* kernel, bool keepsBlocks) {
+    const auto start = [&](auto* kernel, int waves) {
       mtl::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                             static_cast<int>(images.sharedBytes)),
                        "cudaFuncSetAttribute");
-      if (keepsBlocks) images.keepBlocks(reinterpret_cast<const void*>(kernel));
+      if (waves > 0) images.keepBlocks(reinterpret_cast<const void*>(kernel), waves);
       mtl::cuda::launch(stream, kernel, dim3(images.blocks), dim3(images.threads), images.sharedBytes,
                         images);
     };
     if (work == cuda::ImageWork::Repeat)
-      start(cuda::repeatImages<T>, false);
+      start(cuda::repeatImages<T>, 0);
     else if (work == cuda::ImageWork::Upsample)
-      start(cuda::upsampleImages<T>, std::is_same_v<T, Float16>);  // with float32 tables are half as long
+      start(cuda::upsampleImages<T>,
+            std::is_same_v<T, Float16> ? 8 : 0);  // with float32 tables are half as long
     else if (readers <= 2)
-      start(cuda::gatherImages<T, 2>, true);
+      start(cuda::gatherImages<T, 2>, 1);
     else if (readers == 3)
-      start(cuda::gatherImages<T, 3>, true);
+      start(cuda::gatherImages<T, 3>, 1);
     else if (readers <= kFewReaders)
-      start(cuda::gatherImages<T, kFewReaders>, true);
+      start(cuda::gatherImages<T, kFewReaders>, 1);
     else
-      start(cuda::gatherImages<T, cuda::kMostImageReaders>, true);
+      start(cuda::gatherImages<T, cuda::kMostImageReaders>, 1);
     return true;
   }
   /// @return whether rows allow that; otherwise nothing was done

@@ -50,8 +50,10 @@ struct ImageArguments {
   /// @return whether kernels may be started
   bool setGrid(const TensorShape& results, const TensorShape& pixels, std::int64_t lanes,
                const AxisTables& rows, ImageWork work);
-  /// As many blocks as a GPU has room for go from image to image: their tables take long beside a single one.
-  void keepBlocks(const void* kernel);
+  /// Blocks go from image to image: their tables take long beside a single one.
+  /// @param waves how many times as many blocks there are as a GPU has room for: where they wait for memory most of the time,
+  /// those that begin together should not stay together
+  void keepBlocks(const void* kernel, int waves);
 
  private:
   [[nodiscard]] Readers inputRowsOf(const AxisTables& rows, std::int32_t begin, std::int32_t end,
@@ -143,7 +145,7 @@ inline bool ImageArguments::setGrid(const TensorShape& results, const TensorShap
   return false;
 }
 
-inline void ImageArguments::keepBlocks(const void* kernel) {
+inline void ImageArguments::keepBlocks(const void* kernel, int waves) {
   int device = 0;
   int processors = 0;
   int blocksOfProcessor = 0;
@@ -154,7 +156,7 @@ inline void ImageArguments::keepBlocks(const void* kernel) {
                                                                  static_cast<int>(threads), sharedBytes),
                    "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
   const auto chunksOfImage = static_cast<std::int32_t>(chunks.divisor());
-  imageStep = std::clamp(processors * blocksOfProcessor / chunksOfImage, 1, images);
+  imageStep = std::clamp(waves * processors * blocksOfProcessor / chunksOfImage, 1, images);
   blocks = static_cast<unsigned>(imageStep * chunksOfImage);
 }
 
