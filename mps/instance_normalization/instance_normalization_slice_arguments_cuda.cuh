@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 
 #include "mps/instance_normalization/instance_normalization_cuda.cuh"
 
@@ -20,6 +21,12 @@ namespace mps::detail::cuda {
 __device__ inline void arriveInSlice() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+#endif
+}
+/// The same by who has written nothing that others read: it need not wait until memory has all that was written.
+__device__ inline void leaveSlice() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 #endif
 }
 __device__ inline void waitInSlice() {
@@ -56,6 +63,8 @@ struct TeamArguments {
   ulonglong2* begun = nullptr;  ///< [team][block]
 };
 
+inline constexpr std::uint32_t kSliceStages = 4;  ///< of pixels, that are waited for one after the other
+
 struct SliceArguments {
   SourceView source;
   SourceView gradient;  ///< of gradients
@@ -64,7 +73,9 @@ struct SliceArguments {
   std::uint32_t pixelsOfBlock = 0;  ///< at most
   std::uint32_t heldPixels = 0;     ///< of a block in its shared memory, at most
   std::uint32_t packs = 0;          ///< of 16 bytes of a slice, at most 32
-  Divider channels;                 ///< of a slice, as the caller has them
+  std::uint32_t rows = 0;        ///< pixels that a block accesses at once, whole lines of the cache if it can
+  std::uint32_t stageSteps = 0;  ///< pixels of a thread in each stage
+  Divider channels;              ///< of a slice, as the caller has them
   Divider groupChannels;
   double imagePixels = 0;           ///< as the caller has them
   double inversePixels = 0;         ///< 1 / imagePixels
@@ -81,6 +92,18 @@ struct SliceArguments {
   bool accumulate = false;
   TeamArguments team;
 
+  /// Sets how blocks of so many threads go over packs of pixels. @pre heldPixels is set
+  void setPacks(std::int64_t packCount, std::int64_t threads) {
+    packs = static_cast<std::uint32_t>(packCount);
+    rows = static_cast<std::uint32_t>(rowsOf(packCount, threads));
+    stageSteps = (heldPixels + kSliceStages * rows - 1) / (kSliceStages * rows);
+  }
+  /// Pixels that such a block accesses at once.
+  static std::int64_t rowsOf(std::int64_t packCount, std::int64_t threads) {
+    const std::int64_t all = threads / packCount;
+    const std::int64_t rowsOfLines = 8 / std::gcd(packCount, std::int64_t{8});
+    return all >= 4 * rowsOfLines ? all - all % rowsOfLines : all;
+  }
   /// The caller's channel of a slice behind a widened one.
   [[nodiscard]] __device__ std::uint32_t channelOf(std::uint32_t i) const {
     return i - channels.divide(i) * channels.divisor();

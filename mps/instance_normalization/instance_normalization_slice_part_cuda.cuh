@@ -11,6 +11,7 @@
 namespace mps::detail::cuda {
 
 inline constexpr unsigned kMostSliceThreads = 512;
+inline constexpr unsigned kFewestSliceThreads = 96;
 
 /// The pixels of a thread's pack of channels, and the shared memory of its block.
 /// @tparam blocks of a slice @tparam tensors that are held: the source, and the gradient
@@ -18,8 +19,8 @@ template <class T, unsigned blocks, unsigned tensors>
 struct SlicePart {
   static constexpr int lanes = kLanes<T>;
   static constexpr bool isTeam = blocks == kTeam;
-  static constexpr std::uint32_t stages = 4;  ///< that are waited for one after the other
-  static_assert(kMostSliceThreads / 4 / 32 * 2 * sizeof(double) >= 2 * sizeof(double) + 5 * sizeof(float));
+  static constexpr std::uint32_t stages = kSliceStages;
+  static_assert(kFewestSliceThreads / 32 * 2 * sizeof(double) >= 2 * sizeof(double) + 4 * sizeof(float));
   std::uint32_t rows, row, pack, firstPixel, image;
   std::uint32_t count;      ///< pixels of a thread
   std::uint32_t heldCount;  ///< those in shared memory
@@ -44,12 +45,12 @@ struct SlicePart {
   /// @param block of the slice
   __device__ SlicePart(const SliceArguments& a, std::uint32_t imageNumber, std::uint32_t slice,
                        std::uint32_t block)
-      : rows(blockDim.x / a.packs),
+      : rows(a.rows),
         row(threadIdx.x / a.packs),
         pack(threadIdx.x - row * a.packs),
         firstPixel(block * a.pixelsOfBlock),
         image(imageNumber),
-        stageSteps((a.heldPixels + stages * rows - 1) / (stages * rows)),
+        stageSteps(a.stageSteps),
         wide(a.packs * lanes),
         channel(static_cast<std::int64_t>(slice) * wide),
         step(rows * a.packs) {
@@ -261,15 +262,23 @@ struct SlicePart {
     __syncthreads();
     double* const ownSums = own + (isTeam ? 0 : 2 * round * wide);
     double* const joined = blocks == 1 ? first : ownSums;
+    const bool isWidened = wide != a.channels.divisor();
     for (std::uint32_t c = threadIdx.x; c < 2 * wide; c += blockDim.x) {
-      const std::uint32_t which = c < wide ? 0 : wide;
-      if (c - which >= a.channels.divisor()) continue;
       double sum = 0;
 #pragma unroll 4
-      for (std::uint32_t i = 0; i < blockDim.x / 32; ++i)
-        for (std::uint32_t from = c; from < which + wide; from += a.channels.divisor())
-          sum += partial[2 * i * wide + from];
-      joined[c] = sum;
+      for (std::uint32_t i = 0; i < blockDim.x / 32; ++i) sum += partial[2 * i * wide + c];
+      (isWidened ? partial : joined)[c] = sum;
+    }
+    if (isWidened) {
+      __syncthreads();
+      for (std::uint32_t c = threadIdx.x; c < 2 * wide; c += blockDim.x) {
+        const std::uint32_t which = c < wide ? 0 : wide;
+        if (c - which >= a.channels.divisor()) continue;
+        double sum = 0;
+#pragma unroll 4
+        for (std::uint32_t from = c; from < which + wide; from += a.channels.divisor()) sum += partial[from];
+        joined[c] = sum;
+      }
     }
     if constexpr (blocks > 1) {
       arriveInSlice();
@@ -406,68 +415,63 @@ struct SlicePart {
         },
         kept);
   }
-  /// G, of which one block of a slice stores all, as of B.
-  __device__ void finishGradients(const SliceArguments& a) const {
-    for (std::uint32_t c = threadIdx.x; c < a.channels.divisor(); c += blockDim.x) {
-      const double groupMean = means[a.groupOf(c)];
-      const double rest = groupMean - static_cast<double>(static_cast<float>(groupMean));
-      const double b = first[c];
-      const double g = inverseDeviations[a.groupOf(c)] * (second[c] - rest * b);
-      second[c] = g;
-      if (firstPixel > 0) continue;
-      const std::int64_t channelOfImage = channel + c;
-      if (a.gammaGradient == nullptr) {
-        a.sums.first(image)[channelOfImage] = b;
-        a.sums.second(image)[channelOfImage] = g;
-      } else {
-        a.gammaGradient[image * a.sums.channels + channelOfImage] = static_cast<float>(g);
-        a.betaGradient[image * a.sums.channels + channelOfImage] = static_cast<float>(b);
-      }
+  struct ChannelGradients {
+    double b, g;
+  };
+  [[nodiscard]] __device__ ChannelGradients gradientsOf(std::uint32_t c, std::uint32_t group) const {
+    const double rest = means[group] - static_cast<double>(static_cast<float>(means[group]));
+    return {first[c], inverseDeviations[group] * (second[c] - rest * first[c])};
+  }
+  /// Stores G and B, which one block of a slice does.
+  __device__ void storeGradients(const SliceArguments& a, std::uint32_t c,
+                                 const ChannelGradients& both) const {
+    const std::int64_t channelOfImage = channel + c;
+    if (a.gammaGradient == nullptr) {
+      a.sums.first(image)[channelOfImage] = both.b;
+      a.sums.second(image)[channelOfImage] = both.g;
+    } else {
+      a.gammaGradient[image * a.sums.channels + channelOfImage] = static_cast<float>(both.g);
+      a.betaGradient[image * a.sums.channels + channelOfImage] = static_cast<float>(both.b);
     }
   }
-  /// Finds mean, gamma, share of e, factor of x - mean and r of this thread's channels. @param groups of a slice
-  __device__ void findGradientLines(const SliceArguments& a, std::uint32_t groups,
-                                    float (&rowsOfTable)[5][lanes]) const {
-    __syncthreads();
-    // 1/m sum e and 1/m sum(e h) of the groups, to where the sums of this block were.
-    double* const shares = partial;
-    for (std::uint32_t group = threadIdx.x; group < groups; group += blockDim.x) {
-      double sum = 0;
-      double product = 0;
-      for (std::uint32_t c = group * a.groupChannels.divisor(); c < (group + 1) * a.groupChannels.divisor();
-           ++c) {
-        const auto gamma = static_cast<double>(gammas[c]);
-        sum += gamma * first[c];
-        product += gamma * second[c];
-      }
-      shares[group] = sum * a.inverseGroupElements;
-      shares[wide + group] = product * a.inverseGroupElements;
-    }
-    __syncthreads();
+  /// Stores G and B, and finds mean, factor of dy, factor of x - mean and what is subtracted, of this thread's channels.
+  /// Threads compute the shares of their channels' groups again and again rather than wait for each other.
+  __device__ void finishGradients(const SliceArguments& a, float (&rowsOfTable)[4][lanes]) const {
     for (std::uint32_t i = threadIdx.x; i < wide; i += blockDim.x) {
       const std::uint32_t c = a.channelOf(i);
       const std::uint32_t group = a.groupOf(c);
-      const double groupMean = means[group];
-      const auto nearMean = static_cast<float>(groupMean);
-      const auto factor = static_cast<float>(inverseDeviations[group] * shares[wide + group]);
+      const std::uint32_t begin = group * a.groupChannels.divisor();
+      if (i == c && firstPixel == 0) storeGradients(a, c, gradientsOf(c, group));
+      // sum e and sum(e h) of the group
+      double sum = 0;
+      double product = 0;
+      for (std::uint32_t k = begin; k < begin + a.groupChannels.divisor(); ++k) {
+        const ChannelGradients both = gradientsOf(k, group);
+        const auto gamma = static_cast<double>(gammas[k]);
+        sum += gamma * both.b;
+        product += gamma * both.g;
+      }
+      const double r = inverseDeviations[group];
+      const auto nearMean = static_cast<float>(means[group]);
+      const double factor = r * r * (product * a.inverseGroupElements);
       table[i] = nearMean;
-      table[wide + i] = gammas[c];
-      table[2 * wide + i] = static_cast<float>(shares[group] - (groupMean - static_cast<double>(nearMean)) *
-                                                                   static_cast<double>(factor));
-      table[3 * wide + i] = factor;
-      table[4 * wide + i] = static_cast<float>(inverseDeviations[group]);
+      table[wide + i] = static_cast<float>(static_cast<double>(gammas[c]) * r);
+      table[2 * wide + i] = static_cast<float>(factor);
+      table[3 * wide + i] = static_cast<float>(r * (sum * a.inverseGroupElements) -
+                                               (means[group] - static_cast<double>(nearMean)) * factor);
     }
     __syncthreads();
     readTable(rowsOfTable);
   }
-  __device__ static Lanes<T> gradientOf(const Packs& packs, const float (&rowsOfTable)[5][lanes]) {
+  /// dx = r gamma dy - (r^2 share (x - mean) + r share)
+  __device__ static Lanes<T> gradientOf(const Packs& packs, const float (&rowsOfTable)[4][lanes]) {
     const Lanes<T> x = lanesOf(packs[0], static_cast<const T*>(nullptr));
     Lanes<T> values = lanesOf(packs[1], static_cast<const T*>(nullptr));
 #pragma unroll
     for (int lane = 0; lane < lanes; ++lane) {
-      const float centred = values.values[lane] * rowsOfTable[1][lane] - rowsOfTable[2][lane];
-      values.values[lane] = fmaf(-(x.values[lane] - rowsOfTable[0][lane]), rowsOfTable[3][lane], centred) *
-                            rowsOfTable[4][lane];
+      const float rest =
+          fmaf(x.values[lane] - rowsOfTable[0][lane], rowsOfTable[2][lane], rowsOfTable[3][lane]);
+      values.values[lane] = fmaf(values.values[lane], rowsOfTable[1][lane], -rest);
     }
     return values;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <numeric>
 #include <span>
 
 #include "mps/instance_normalization/instance_normalization_slice_part_cuda.cuh"
@@ -36,6 +37,13 @@ struct SliceDivision {
     return sums < 16 ? std::span<const Preference>(few) : many;
   }
 
+  /// As many threads as there may be, without a warp of which some have no pixels, if there is such a number.
+  static unsigned threadsFor(std::int64_t packs, unsigned most) {
+    const auto whole = static_cast<unsigned>(std::lcm(packs, std::int64_t{32}));
+    const unsigned used = most - most % whole;
+    return used >= kFewestSliceThreads && 4 * used >= 3 * most ? used : most;
+  }
+
   /// @param shape of the source, perhaps widened @param channels before that @param tensors that are held
   /// @param mostBlocks of a slice @param sharedLimit of a block @param sharedOfProcessor of all of its blocks
   SliceDivision(const TensorShape& shape, std::int64_t lanes, std::int64_t channels,
@@ -46,13 +54,13 @@ struct SliceDivision {
     const std::int64_t pixels = shape.width * shape.height;
     for (const auto& [fewestPacks, neighbours, most] : preferences(lanes * tensors)) {
       const std::size_t limit = std::min(sharedLimit, sharedOfProcessor / neighbours - 1024);
-      threads = kMostSliceThreads / std::bit_ceil(neighbours);
       for (blocks = 1; blocks <= std::min(most, mostBlocks); blocks *= 2)
         for (std::int64_t packs = std::min<std::int64_t>(32, packsOfPixel); packs > 0; --packs) {
           const bool isWhole = packs == packsOfPixel;
           if (!isWhole && (isWidened || packs < fewestPacks || packsOfPixel % packs != 0 ||
                            packs * lanes % groupChannels != 0))
             continue;
+          threads = threadsFor(packs, kMostSliceThreads / std::bit_ceil(neighbours));
           const auto wide = static_cast<std::size_t>(packs * lanes);
           const std::int64_t own = (pixels + blocks - 1) / blocks;
           sharedBytes = static_cast<std::size_t>(own * packs * tensors) * sizeof(uint4) +
@@ -60,7 +68,7 @@ struct SliceDivision {
           if (sharedBytes > limit) continue;
           arguments.pixels = static_cast<std::uint32_t>(pixels);
           arguments.pixelsOfBlock = arguments.heldPixels = static_cast<std::uint32_t>(own);
-          arguments.packs = static_cast<std::uint32_t>(packs);
+          arguments.setPacks(packs, threads);
           arguments.channels = Divider(isWidened ? channels : packs * lanes);
           arguments.groupChannels = Divider(groupChannels);
           slices = static_cast<unsigned>(packsOfPixel / packs);
@@ -82,7 +90,7 @@ __global__ void UNMETAL_BLOCKS_OF_SLICE(blocks) __launch_bounds__(kMostSliceThre
   part.waitForParameters();
   typename SlicePart<T, blocks, 1>::Kept none;
   part.findStatistics(a, 0, groups, firstGroup, none);
-  if constexpr (blocks > 1) arriveInSlice();  // nothing of the others is read any more
+  if constexpr (blocks > 1) leaveSlice();  // nothing of the others is read any more
   float rows[3][kLanes<T>];
   part.findLines(a, rows);
   T* const to = reinterpret_cast<T*>(a.destination.memory) + part.offset(a.destination, 0);
@@ -109,11 +117,10 @@ __global__ void UNMETAL_BLOCKS_OF_SLICE(blocks) __launch_bounds__(kMostSliceThre
   typename SlicePart<T, blocks, 2>::Kept none;
   if (a.statistics.memory == nullptr) part.findStatistics(a, 0, groups, firstGroup, none);
   part.sumGradients(a, 1, none);
-  if constexpr (blocks > 1) arriveInSlice();  // nothing of the others is read any more
-  part.finishGradients(a);
+  if constexpr (blocks > 1) leaveSlice();  // nothing of the others is read any more
+  float rows[4][kLanes<T>];
+  part.finishGradients(a, rows);
   if (a.computesData) {
-    float rows[5][kLanes<T>];
-    part.findGradientLines(a, groups, rows);
     T* const to = reinterpret_cast<T*>(a.destination.memory) + part.offset(a.destination, 0);
     const std::int64_t stride = static_cast<std::int64_t>(part.rows) * a.destination.pixel;
 #pragma unroll 2

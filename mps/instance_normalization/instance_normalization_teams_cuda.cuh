@@ -48,7 +48,7 @@ struct TeamDivision {
     if (packs == 0) return;
     const std::int64_t pixels = shape.width * shape.height;
     const std::int64_t items = shape.images * (packsOfPixel / packs);
-    const std::int64_t rows = threads / packs;
+    const std::int64_t rows = SliceArguments::rowsOf(packs, threads);
     const auto wide = static_cast<std::size_t>(packs * lanes);
     const std::size_t sumBytes = (2 * threads / 32 + 8) * wide * sizeof(double) + 3 * wide * sizeof(float);
     const std::size_t stepBytes = static_cast<std::size_t>(rows * packs * tensors) * sizeof(uint4);
@@ -64,7 +64,7 @@ struct TeamDivision {
     arguments.pixels = static_cast<std::uint32_t>(pixels);
     arguments.pixelsOfBlock = static_cast<std::uint32_t>(own);
     arguments.heldPixels = static_cast<std::uint32_t>(heldSteps * rows);
-    arguments.packs = static_cast<std::uint32_t>(packs);
+    arguments.setPacks(packs, threads);
     arguments.channels = Divider(isWidened ? channels : packs * lanes);
     arguments.groupChannels = Divider(groupChannels);
     arguments.team.blocks = static_cast<std::uint32_t>(each);
@@ -188,16 +188,13 @@ __global__ void __launch_bounds__(threadsInTeam<T>(1), 1) normalizeInTeams(Slice
 template <class T>
 __global__ void __launch_bounds__(threadsInTeam<T>(2), 1) gradientInTeams(SliceArguments a) {
   TeamPart<T, 2> part(a);
-  const std::uint32_t groups = a.groupOf(a.channels.divisor());
   part.begin(a);
   for (unsigned round = 0; part.item < a.team.items; ++round) {
-    const std::int64_t firstGroup = a.groupOf(static_cast<std::uint32_t>(part.channel));
     part.waitForParameters();
     typename TeamPart<T, 2>::Kept kept;
     part.sumGradients(a, round, kept);
-    part.finishGradients(a);
-    float rows[5][kLanes<T>];
-    part.findGradientLines(a, groups, rows);
+    float rows[4][kLanes<T>];
+    part.finishGradients(a, rows);
     T* const to = reinterpret_cast<T*>(a.destination.memory) + part.offset(a.destination, 0);
     const std::int64_t stride = static_cast<std::int64_t>(part.rows) * a.destination.pixel;
     part.storeAndGoOn(a, kept, [&](std::uint32_t i, const uint4(&packs)[2]) {
