@@ -16,15 +16,11 @@ namespace mps::detail::cuda {
 #define UNMETAL_BLOCKS_OF_SLICE(blocks) __cluster_dims__(blocks)
 #endif
 
-/// @name Between the blocks of a slice. All threads take part in arriving and waiting.
+/// @name Between the blocks of a slice: each sends its sums to all of them, and whoever waits until the bytes have come needs
+/// no fences, which would wait for all memory.
 /// @{
+/// All threads take part.
 __device__ inline void arriveInSlice() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
-#endif
-}
-/// The same by who has written nothing that others read: it need not wait until memory has all that was written.
-__device__ inline void leaveSlice() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 #endif
@@ -34,18 +30,49 @@ __device__ inline void waitInSlice() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 #endif
 }
-/// @param own address in this block's shared memory @return what stands there in that of another block
-__device__ inline double readInSlice(const double* own, unsigned block) {
+__device__ inline std::uint32_t sharedAddress(const void* address) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(address));
+}
+/// Makes a barrier for bytes that come. One thread does, before it arrives in the slice.
+__device__ inline void makeMailbox(std::uint64_t* barrier) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  std::uint32_t address = 0;
-  double value = 0;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;"
-      : "=r"(address)
-      : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(own))), "r"(block));
-  asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"(value) : "r"(address) : "memory");
-  return value;
-#else
-  return *own;
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(sharedAddress(barrier)) : "memory");
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+/// One thread says how many bytes the mailbox gets next, before it or after they have come.
+__device__ inline void expectMail(std::uint64_t* barrier, std::uint32_t bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(sharedAddress(barrier)),
+               "r"(bytes)
+               : "memory");
+#endif
+}
+/// @param place, barrier addresses in this block's shared memory, which stand for the same ones in that of another block
+__device__ inline void sendMail(double value, const double* place, const std::uint64_t* barrier,
+                                unsigned block) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  std::uint32_t to = 0;
+  std::uint32_t toBarrier = 0;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(sharedAddress(place)), "r"(block));
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(toBarrier) : "r"(sharedAddress(barrier)), "r"(block));
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(to),
+               "l"(__double_as_longlong(value)), "r"(toBarrier)
+               : "memory");
+#endif
+}
+/// Waits until the bytes of a round, 0 or 1, have come.
+__device__ inline void waitForMail(const std::uint64_t* barrier, unsigned round) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  std::uint32_t isThere = 0;
+  while (isThere == 0)
+    asm volatile(
+        "{ .reg .pred p;\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p; }"
+        : "=r"(isThere)
+        : "r"(sharedAddress(barrier)), "r"(round)
+        : "memory");
 #endif
 }
 /// @}

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "mps/instance_normalization/instance_normalization_slice_arguments_cuda.cuh"
+#include "mps/instance_normalization/instance_normalization_warp_sums_cuda.cuh"
 
 /// A block's share of a slice: it holds pixels in shared memory, so that each is read once.
 namespace mps::detail::cuda {
@@ -19,6 +20,7 @@ template <class T, unsigned blocks, unsigned tensors>
 struct SlicePart {
   static constexpr int lanes = kLanes<T>;
   static constexpr bool isTeam = blocks == kTeam;
+  static constexpr bool isCluster = blocks > 1;
   static constexpr std::uint32_t stages = kSliceStages;
   static_assert(kFewestSliceThreads / 32 * 2 * sizeof(double) >= 2 * sizeof(double) + 4 * sizeof(float));
   std::uint32_t rows, row, pack, firstPixel, image;
@@ -31,14 +33,15 @@ struct SlicePart {
   uint4* heldGradient;
   std::uint32_t step;  ///< from one held pixel of a thread to the next
   double* partial;     ///< [warp][which][widened channel]
-  double* own;         ///< [round][which][channel], sums of this block where it has neighbours
-  double* first;       ///< of channels
+  double* joining;     ///< [block][which][channel] of a cluster; in a team [which][channel] of this block
+  double* first;       ///< of channels; where sums of warps were, but in a team
   double* second;
   double* means;  ///< of groups
   double* inverseDeviations;
   float* gammas;
-  float* betas;  ///< of the forward pass
-  T* shifts;     ///< the image's first pixel, perhaps widened
+  float* betas;            ///< of the forward pass
+  T* shifts;               ///< the image's first pixel, perhaps widened
+  std::uint64_t* mailbox;  ///< of a block of a cluster
   float*
       table;  ///< [which][widened channel], where sums of warps were, which have room for that and two more of them
 
@@ -62,15 +65,28 @@ struct SlicePart {
     held = memory + threadIdx.x;
     heldGradient = held + packsOfTensor;
     partial = reinterpret_cast<double*>(memory + tensors * packsOfTensor);
-    own = partial + 2 * (blockDim.x / 32) * wide;
-    first = own + (blocks == 1 ? 0 : 4 * wide);
+    joining = partial + 2 * (blockDim.x / 32) * wide;
+    first = isTeam ? joining + 2 * wide : partial;
     second = first + wide;
-    means = second + wide;
+    means = joining + sumsOfJoining() * wide;
     inverseDeviations = means + wide;
     gammas = reinterpret_cast<float*>(inverseDeviations + wide);
     betas = gammas + wide;
     shifts = reinterpret_cast<T*>(betas + wide);
+    mailbox = reinterpret_cast<std::uint64_t*>(betas + 2 * wide);
+    if constexpr (isCluster) {
+      if (threadIdx.x == 0) makeMailbox(mailbox);
+      openMailbox(a);
+    }
     table = reinterpret_cast<float*>(partial + 2 * wide);
+  }
+  /// Doubles for each channel between sums of warps and statistics.
+  static constexpr std::uint32_t sumsOfJoining() { return isTeam ? 4 : isCluster ? 2 * blocks : 0; }
+  /// Lets the blocks of a cluster send sums to this one, once. All threads take part, when all sums before were read.
+  __device__ void openMailbox(const SliceArguments& a) const {
+    constexpr auto bytes = static_cast<std::uint32_t>(2 * sizeof(double));
+    if (threadIdx.x == 0) expectMail(mailbox, blocks * bytes * a.channels.divisor());
+    arriveInSlice();
   }
   /// Of a pixel of this thread's pack in a tensor.
   template <class View>
@@ -210,8 +226,8 @@ struct SlicePart {
   }
 
   /// Two sums of each channel over the pixels of the image, into `first` and `second`.
-  /// @param round 0 or 1: each may be used once; of a team how many there were before @param add (null pointer to a type
-  /// of packs, packs of memory, sums, watch) adds what belongs to a pixel @param finish (sums) of packs that were moved
+  /// @param round how many there were before @param add (null pointer to a type of packs, packs of memory, sums, watch) adds
+  /// what belongs to a pixel @param finish (sums) of packs that were moved @pre a cluster's mailbox is open
   template <class Add, class Finish>
   __device__ void sumUp(const SliceArguments& a, unsigned round, Add add, Finish finish, Kept& kept) const {
     loadKept(a, kept);
@@ -246,53 +262,56 @@ struct SlicePart {
       finish(sums);
     }
 
-    // Threads of a warp that have the same pack, then those of all warps and of all repeats, then the blocks.
-    const std::uint32_t lane = threadIdx.x % 32;
-    const std::uint32_t warp = threadIdx.x / 32;
-    for (std::uint32_t distance = a.packs; distance < 32; distance *= 2)
-#pragma unroll
-      for (double& sum : sums) {
-        const double other = __shfl_down_sync(0xFFFFFFFFU, sum, distance);
-        if (lane + distance < 32) sum += other;
-      }
-    if (lane < a.packs)
-#pragma unroll
-      for (int n = 0; n < 2 * lanes; ++n)
-        partial[(2 * warp + n / lanes) * wide + pack * lanes + n % lanes] = sums[n];
+    double* const ofWarp = partial + threadIdx.x / 32 * 2 * wide + pack * lanes;
+    sumWarp(sums, a.packs, [&](int n, double sum) { ofWarp[n / lanes * wide + n % lanes] = sum; });
     __syncthreads();
-    double* const ownSums = own + (isTeam ? 0 : 2 * round * wide);
-    double* const joined = blocks == 1 ? first : ownSums;
+    joinWarps(a);
+    if constexpr (isCluster) {
+      waitForMail(mailbox, round);
+      for (std::uint32_t c = threadIdx.x; c < 2 * wide; c += blockDim.x) {
+        if (c % wide >= a.channels.divisor()) continue;
+        double sum = 0;
+#pragma unroll
+        for (unsigned block = 0; block < blocks; ++block) sum += joining[block * 2 * wide + c];
+        first[c] = sum;
+      }
+    }
+    if constexpr (isTeam) joinInTeam(a, round, joining, partial, wide, first);
+    __syncthreads();
+  }
+
+  /// Adds up the sums of all warps, and of all repeats of a channel where it was widened: the sums of this block.
+  __device__ void joinWarps(const SliceArguments& a) const {
+    if constexpr (isCluster) waitInSlice();
+    const auto store = [&](std::uint32_t c, double sum) {
+      if constexpr (isCluster) {
+        const double* const place = joining + blockIdx.x % blocks * 2 * wide + c;
+#pragma unroll
+        for (unsigned block = 0; block < blocks; ++block) sendMail(sum, place, mailbox, block);
+      } else {
+        (isTeam ? joining : first)[c] = sum;
+      }
+    };
     const bool isWidened = wide != a.channels.divisor();
     for (std::uint32_t c = threadIdx.x; c < 2 * wide; c += blockDim.x) {
       double sum = 0;
 #pragma unroll 4
       for (std::uint32_t i = 0; i < blockDim.x / 32; ++i) sum += partial[2 * i * wide + c];
-      (isWidened ? partial : joined)[c] = sum;
+      if (isWidened)
+        partial[c] = sum;
+      else
+        store(c, sum);
     }
-    if (isWidened) {
-      __syncthreads();
-      for (std::uint32_t c = threadIdx.x; c < 2 * wide; c += blockDim.x) {
-        const std::uint32_t which = c < wide ? 0 : wide;
-        if (c - which >= a.channels.divisor()) continue;
-        double sum = 0;
-#pragma unroll 4
-        for (std::uint32_t from = c; from < which + wide; from += a.channels.divisor()) sum += partial[from];
-        joined[c] = sum;
-      }
-    }
-    if constexpr (blocks > 1) {
-      arriveInSlice();
-      waitInSlice();
-      for (std::uint32_t c = threadIdx.x; c < 2 * wide; c += blockDim.x) {
-        if (c % wide >= a.channels.divisor()) continue;
-        double sum = 0;
-#pragma unroll
-        for (unsigned block = 0; block < blocks; ++block) sum += readInSlice(ownSums + c, block);
-        first[c] = sum;
-      }
-    }
-    if constexpr (isTeam) joinInTeam(a, round, ownSums, partial, wide, first);
+    if (!isWidened) return;
     __syncthreads();
+    for (std::uint32_t c = threadIdx.x; c < 2 * wide; c += blockDim.x) {
+      const std::uint32_t which = c < wide ? 0 : wide;
+      if (c - which >= a.channels.divisor()) continue;
+      double sum = 0;
+#pragma unroll 4
+      for (std::uint32_t from = c; from < which + wide; from += a.channels.divisor()) sum += partial[from];
+      store(c, sum);
+    }
   }
 
   /// mean and r of the groups. @param groups of a slice

@@ -64,7 +64,8 @@ struct SliceDivision {
           const auto wide = static_cast<std::size_t>(packs * lanes);
           const std::int64_t own = (pixels + blocks - 1) / blocks;
           sharedBytes = static_cast<std::size_t>(own * packs * tensors) * sizeof(uint4) +
-                        (2 * threads / 32 + 8) * wide * sizeof(double) + 3 * wide * sizeof(float);
+                        (2 * threads / 32 + (blocks > 1 ? 2 * blocks : 0) + 2) * wide * sizeof(double) +
+                        3 * wide * sizeof(float) + sizeof(std::uint64_t);
           if (sharedBytes > limit) continue;
           arguments.pixels = static_cast<std::uint32_t>(pixels);
           arguments.pixelsOfBlock = arguments.heldPixels = static_cast<std::uint32_t>(own);
@@ -90,7 +91,6 @@ __global__ void UNMETAL_BLOCKS_OF_SLICE(blocks) __launch_bounds__(kMostSliceThre
   part.waitForParameters();
   typename SlicePart<T, blocks, 1>::Kept none;
   part.findStatistics(a, 0, groups, firstGroup, none);
-  if constexpr (blocks > 1) leaveSlice();  // nothing of the others is read any more
   float rows[3][kLanes<T>];
   part.findLines(a, rows);
   T* const to = reinterpret_cast<T*>(a.destination.memory) + part.offset(a.destination, 0);
@@ -101,7 +101,6 @@ __global__ void UNMETAL_BLOCKS_OF_SLICE(blocks) __launch_bounds__(kMostSliceThre
     part.readHeld(i, packs);
     storeLanes(part.normalized(packs, rows), to + i * stride);
   }
-  if constexpr (blocks > 1) waitInSlice();
 }
 
 /// B, G, and dx where it is asked for.
@@ -115,9 +114,12 @@ __global__ void UNMETAL_BLOCKS_OF_SLICE(blocks) __launch_bounds__(kMostSliceThre
   part.loadPixels(a);
   part.waitForParameters();
   typename SlicePart<T, blocks, 2>::Kept none;
-  if (a.statistics.memory == nullptr) part.findStatistics(a, 0, groups, firstGroup, none);
-  part.sumGradients(a, 1, none);
-  if constexpr (blocks > 1) leaveSlice();  // nothing of the others is read any more
+  const bool findsStatistics = a.statistics.memory == nullptr;
+  if (findsStatistics) {
+    part.findStatistics(a, 0, groups, firstGroup, none);
+    if constexpr (blocks > 1) part.openMailbox(a);
+  }
+  part.sumGradients(a, findsStatistics ? 1 : 0, none);
   float rows[4][kLanes<T>];
   part.finishGradients(a, rows);
   if (a.computesData) {
@@ -130,7 +132,6 @@ __global__ void UNMETAL_BLOCKS_OF_SLICE(blocks) __launch_bounds__(kMostSliceThre
       part.storeGradient(part.gradientOf(packs, rows), to + i * stride, a.accumulate);
     }
   }
-  if constexpr (blocks > 1) waitInSlice();
 }
 
 }  // namespace mps::detail::cuda
