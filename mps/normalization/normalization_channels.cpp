@@ -495,16 +495,24 @@ HWY_INLINE void fetchAhead(ConstFloatRun run, std::size_t count) {
 void normalizeChannels(const ChannelWindow& window, std::size_t pixels, ConstFloatRun x, FloatRun y) {
   withPowerKind(window.power, [&](auto kind) {
     constexpr bool isLong = kind.value == PowerKind::Logarithm || kind.value == PowerKind::Any;
-    const bool isWhole = HWY_TARGET == HWY_AVX3 && window.isShort() && !isLong;
-    forParts(window, pixels, isWhole ? Tiling::capacity : 512, [&](std::size_t first, std::size_t count) {
+#if HWY_TARGET == HWY_AVX3
+    if (!isLong && window.isShort())
+      return withShortWindows(window, [&](const auto& windows, const auto& /*seeing*/) {
+        normalizeShortWindows<kind.value>(window, windows, pixels * static_cast<std::size_t>(window.channels),
+                                          x, y);
+      });
+#endif
+    forParts(window, pixels, 512, [&](std::size_t first, std::size_t count) {
       const auto channels = static_cast<std::size_t>(window.channels);
       const std::size_t at = first * channels;
       if (isLong) fetchAhead(x + at, count * channels);
 #if HWY_TARGET == HWY_AVX3
-      if (window.isShort())
-        return withShortWindows(window, [&](const auto& windows, const auto& /*seeing*/) {
-          normalizeShortWindows<kind.value>(window, windows, count * channels, x + at, y + at);
-        });
+      if constexpr (isLong) {
+        if (window.isShort())
+          return withShortWindows(window, [&](const auto& windows, const auto& /*seeing*/) {
+            normalizeShortWindows<kind.value>(window, windows, count * channels, x + at, y + at);
+          });
+      }
 #endif
       if (window.isPacked())
         normalizePixels<true, kind.value>(window, count, x + at, y + at);
