@@ -76,8 +76,11 @@ void transposeRowsOf(const SourceRows<Bits>& from, std::int64_t columns, std::in
   const std::int64_t line = lineBytes / std::int64_t{sizeof(Bits)};
   for (std::int64_t r = 0; r < from.count; r += line) {
     const std::int64_t count = std::min(line, from.count - r);
-    transposeBlock(from.first + r * from.stride, from.stride, count, columns, tile,
-                   [](std::int64_t /*rows*/) {});
+    if (lineBytes > kLineBytes)
+      transposeManyColumns(from.first + r * from.stride, from.stride, count, columns, tile);
+    else
+      transposeBlock(from.first + r * from.stride, from.stride, count, columns, tile,
+                     [](std::int64_t /*rows*/) {});
     for (std::int64_t c = 0; c < columns; ++c)
       if (to[c] != nullptr) storeRow(tile + c * count, count, to[c] + r, lineBytes > kLineBytes);
   }

@@ -388,6 +388,7 @@ TEST(MatrixCopyPlan, LargeTransposedCopiesOnEveryInstructionSet) {
   forEachTarget([](const std::string& target) {
     SCOPED_TRACE(target);
     checkLargeExchange<std::uint32_t>(Float32, 16);
+    checkLargeExchange<std::uint16_t>(Float16, 16);
   });
 }
 
