@@ -143,7 +143,7 @@ inline std::vector<GatherCase> gatherCases() {
       {.name = "RowsInBlocks",
        .images = 3,
        .rows = 5,
-       .channels = 150,
+       .channels = 120,
        .count = 240,
        .pattern = Outside,
        .isStrided = true},

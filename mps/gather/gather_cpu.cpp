@@ -359,7 +359,7 @@ class BlockPlan final : public Plan {
 
 Preparation prepareBlocks(const GatherProblem& problem) {
   constexpr std::int64_t manyTerms = 8;
-  constexpr std::int64_t longRow = 1024;  ///< bytes; from there on rows are read fast wherever they lie
+  constexpr std::int64_t longRow = 512;  ///< bytes; beyond rows are read fast wherever they lie
   const TensorShape& source = problem.source;
   if (problem.direction == GatherDirection::Forward) return Refusal{"no gradient"};
   if (source.height > kMostGatherBlockRows) return Refusal{"more sums than stay in a cache"};
