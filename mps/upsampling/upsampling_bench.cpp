@@ -89,6 +89,7 @@ void benchUpsampling(Bench& bench) {
   };
   scale(ImageBilinearScale::create(device, 40, 40), "56x56x64 to 40x40");
   scale(ImageLanczosScale::create(device, 40, 40), "56x56x64 to 40x40");
+  scale(ImageLanczosScale::create(device, 28, 28), "56x56x64 to 28x28");
   scale(ImageLanczosScale::create(device, 112, 112), "56x56x64 to 112x112");
   benchCrops(bench);
   benchGridSample(bench);

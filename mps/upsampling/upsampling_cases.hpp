@@ -244,6 +244,18 @@ inline std::vector<UpsamplingCase> steppedCases() {
       {.name = "SmallerWide", .images = 2, .y = axis(23, 15, 0.2, 1.4), .x = axis(9, 7, -0.3, 1.25), .channels = 40},
       {.name = "SmallerStrided", .images = 1, .y = axis(14, 9, -0.4, 1.3), .x = axis(5, 4, 0, 1.2), .channels = 70, .memory = Strided},
       {.name = "LargerStrided", .images = 1, .y = axis(5, 9, 0, 0.5), .x = axis(6, 11, 0, 0.5), .channels = 18, .memory = Strided},
+      // Lanczos takes 12 pixels of an axis, 13 and more.
+      {.name = "HalfSize", .images = 2, .y = axis(24, 12, 0.5, 2), .x = axis(26, 13, 0.5, 2), .channels = 16},
+      {.name = "HalfSizeOdd", .images = 3, .y = axis(25, 12, 13.0 / 24, 25.0 / 12), .x = axis(27, 14, 13.0 / 28, 27.0 / 14), .channels = 24},
+      {.name = "HalfSizeOfThreeChannels", .images = 3, .y = axis(19, 9, 5.0 / 9, 19.0 / 9), .x = axis(16, 8, 0.5, 2), .channels = 3},
+      {.name = "HalfSizeStrided", .images = 2, .y = axis(14, 7, 0.5, 2), .x = axis(13, 7, 3.0 / 7, 13.0 / 7), .channels = 3, .memory = Strided},
+      {.name = "HalfSizeBesideTheEdge", .images = 2, .y = axis(20, 9, 1.2, 2, -1), .x = axis(19, 9, 0.75, 2.125), .channels = 8},
+      {.name = "ThirdSize", .images = 2, .y = axis(31, 10, 1.05, 3.1), .x = axis(40, 13, 27.0 / 26, 40.0 / 13), .channels = 8},
+      {.name = "FiveThirdsOfTheStep", .images = 1, .y = axis(35, 21, 1.0 / 3, 5.0 / 3), .x = axis(40, 24, 1.0 / 3, 5.0 / 3), .channels = 8},
+      {.name = "QuarterSize", .images = 1, .y = axis(33, 8, 1.5625, 4.125), .x = axis(48, 12, 1.5, 4), .channels = 20},
+      {.name = "BlocksOfHalfSize", .images = 2, .y = axis(70, 35, 0.5, 2), .x = axis(130, 65, 0.5, 2), .channels = 40, .fillsGpus = true},
+      {.name = "BlocksOfQuarterSize", .images = 1, .y = axis(420, 105, 1.5, 4), .x = axis(100, 25, 1.5, 4), .channels = 16, .fillsGpus = true},
+      {.name = "HundredsOfImagesOfHalfSize", .images = 600, .y = axis(6, 3, 0.5, 2), .x = axis(8, 4, 0.5, 2), .channels = 3, .fillsGpus = true},
       {.name = "RepeatedImage", .images = 3, .y = axis(5, 6, 0, 0.75), .x = axis(6, 5, 0, 1.25), .channels = 16, .memory = RepeatedImage},
   };
   // clang-format on
