@@ -9,7 +9,8 @@ unmetal_family(upsampling
   HEADERS crop_and_resize.hpp grid_sample.hpp image_scale.hpp resize.hpp scale_node.hpp upsampling_node.hpp
   SOURCES crop_and_resize.cpp crop_and_resize_cpu.cpp crop_and_resize_problem.cpp grid_sample.cpp grid_sample_cpu.cpp image_scale.cpp
           resize.cpp scale_node.cpp upsampling_call.cpp upsampling_node.cpp upsampling_plain.cpp upsampling_problem.cpp upsampling_taps.cpp
-  CUDA crop_and_resize_cuda.cu grid_sample_cuda.cu lanczos_cuda.cu upsampling_cuda.cu upsampling_tiles_cuda.cu
+  CUDA crop_and_resize_cuda.cu grid_sample_cuda.cu lanczos_cuda.cu upsampling_cuda.cu upsampling_shrink_cuda.cu
+       upsampling_tiles_cuda.cu
   CONFORM grid_sample_conform.cpp grid_sample_reference.cpp image_scale_conform.cpp upsampling_reference_call.cpp
   TESTS crop_and_resize_test.cpp grid_sample_test.cpp image_scale_test.cpp resize_test.cpp upsampling_test.cpp)
 unmetal_family(convolution

@@ -8,6 +8,7 @@
 #include "mps/core/element_grid_cuda.cuh"
 #include "mps/upsampling/lanczos_cuda.hpp"
 #include "mps/upsampling/upsampling_samples.hpp"
+#include "mps/upsampling/upsampling_shrink_cuda.hpp"
 #include "mps/upsampling/upsampling_tiles_cuda.hpp"
 
 namespace mps::detail {
@@ -71,6 +72,9 @@ __global__ void fillLanczosTables(LanczosArguments a) {
 constexpr unsigned kStripThreads = 128;
 constexpr int kFewPixels = 7;  ///< of a result along a row: an enlargement
 constexpr int kMostPixels = 12;
+
+/// Of a result on an axis, for tiles: to an eighth of the size.
+constexpr std::int64_t kMostTaps = 49;
 
 struct StripArguments {
   Divider pieces;  ///< packs of a row
@@ -179,8 +183,10 @@ __global__ void __launch_bounds__(kStripThreads, 4) scaleStrips(StripArguments a
   }
 }
 
-__global__ void scaleByLanczos(ElementGrid grid, LanczosTables x, LanczosTables y, SourceView input,
-                               ResultView destination) {
+/// @tparam T of the input's elements, which may lie anywhere
+template <class T>
+__global__ void scaleElements(ElementGrid grid, LanczosTables x, LanczosTables y, SourceView input,
+                              ResultView destination) {
   grid.forEachBatch<1, 1>(
       [](int, const ElementPlace&) {},
       [&](int, const ElementPlace& place) {
@@ -188,14 +194,18 @@ __global__ void scaleByLanczos(ElementGrid grid, LanczosTables x, LanczosTables 
         const PixelRange columns = x.ranges[place.x];
         const float* const rowWeights = y.weights + static_cast<std::int64_t>(place.y) * y.most;
         const float* const columnWeights = x.weights + static_cast<std::int64_t>(place.x) * x.most;
+        const T* from = reinterpret_cast<const T*>(input.memory) +
+                        input.offset({place.image, rows.first, columns.first, place.channel});
         float sum = 0;
-        for (std::int32_t row = 0; row < rows.count; ++row) {
+        for (std::int32_t row = 0; row < rows.count; ++row, from += input.row) {
           if (rowWeights[row] == 0) continue;
           float inRow = 0;
-          for (std::int32_t column = 0; column < columns.count; ++column) {
-            if (columnWeights[column] == 0) continue;
-            const ElementPlace from{place.image, rows.first + row, columns.first + column, place.channel};
-            inRow = fmaf(columnWeights[column], cuda::OneByOne::load(input, from).values[0], inRow);
+          const T* pixel = from;
+#pragma unroll 4
+          for (std::int32_t column = 0; column < columns.count; ++column, pixel += input.pixel) {
+            const float weight = columnWeights[column];
+            const float value = cuda::load(pixel);
+            if (weight != 0) inRow = fmaf(weight, value, inRow);
           }
           sum = fmaf(rowWeights[row], inRow, sum);
         }
@@ -205,11 +215,7 @@ __global__ void scaleByLanczos(ElementGrid grid, LanczosTables x, LanczosTables 
 
 class LanczosPlan final : public Plan {
  public:
-  explicit LanczosPlan(const UpsamplingProblem& problem)
-      : problem_(problem),
-        tiles_(cuda::TilePlan::make(problem.input, problem.destination,
-                                    tapsOf(problem, problem.y, problem.destination.height),
-                                    tapsOf(problem, problem.x, problem.destination.width))) {}
+  explicit LanczosPlan(const UpsamplingProblem& problem) : problem_(problem), tiles_(makeTiles(problem)) {}
 
   [[nodiscard]] std::size_t scratchBytes() const override {
     const std::size_t tables = tablesOf(problem_.x, problem_.destination.width).bytes() +
@@ -231,12 +237,24 @@ class LanczosPlan final : public Plan {
     if (format == ImageFeatureChannelFormat::Float32 && runStrips<float>(stream, operands, x, y)) return;
     if (format == ImageFeatureChannelFormat::Float16 && runStrips<Float16>(stream, operands, x, y)) return;
     const ElementGrid grid(problem_.destination, 1, 1);
-    mtl::cuda::launch(stream, scaleByLanczos, grid.grid(), grid.block(), 0, grid, x, y,
+    mtl::cuda::launch(stream, elementKernel(problem_.input.format), grid.grid(), grid.block(), 0, grid, x, y,
                       SourceView(problem_.input, operands.source),
                       ResultView(problem_.destination, operands.destination));
   }
 
  private:
+  static decltype(&scaleElements<float>) elementKernel(ImageFeatureChannelFormat format) {
+    switch (format) {
+      case ImageFeatureChannelFormat::Unorm8:
+        return scaleElements<Unorm8>;
+      case ImageFeatureChannelFormat::Unorm16:
+        return scaleElements<Unorm16>;
+      case ImageFeatureChannelFormat::Float16:
+        return scaleElements<Float16>;
+      default:
+        return scaleElements<float>;
+    }
+  }
   /// @return whether tensors and scale allow that; otherwise nothing was done
   template <class T>
   bool runStrips(mtl::Stream& stream, const Operands& operands, const LanczosTables& x,
@@ -258,11 +276,17 @@ class LanczosPlan final : public Plan {
     return true;
   }
 
+  static std::unique_ptr<const cuda::TilePlan> makeTiles(const UpsamplingProblem& problem) {
+    const auto rows = tapsOf(problem, problem.y, problem.destination.height);
+    const auto columns = tapsOf(problem, problem.x, problem.destination.width);
+    auto tiles = cuda::TilePlan::make(problem.input, problem.destination, rows, columns);
+    return tiles ? std::move(tiles) : cuda::makeShrinkPlan(problem.input, problem.destination, rows, columns);
+  }
   /// Nothing, where they are more than tiles have.
   static std::vector<cuda::AxisTaps> tapsOf(const UpsamplingProblem& problem, const UpsamplingAxis& axis,
                                             std::int64_t results) {
     std::vector<cuda::AxisTaps> taps;
-    if (mostLanczosSamples(axis) > kMostPixels || results > cuda::TilePlan::kLongestAxis) return taps;
+    if (mostLanczosSamples(axis) > kMostTaps || results > cuda::TilePlan::kLongestAxis) return taps;
     for (std::int64_t i = 0; i < results; ++i) {
       const LanczosSamples samples = lanczosSamples(problem.edgeMode, axis, i);
       double sum = 0;
@@ -289,8 +313,7 @@ class LanczosPlan final : public Plan {
   }
 
   UpsamplingProblem problem_;
-  std::unique_ptr<const cuda::TilePlan>
-      tiles_;  ///< null: a result takes too much, or pixels have few channels
+  std::unique_ptr<const cuda::TilePlan> tiles_;  ///< null: none takes that
 };
 
 }  // namespace
