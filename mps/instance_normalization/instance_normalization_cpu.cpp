@@ -37,6 +37,12 @@ struct ImageGradientNumbers {
   const float* inverseDeviation = nullptr;  ///< r
 };
 
+/// Incoming gradient and source of a tile; null: there are none.
+struct TileInputs {
+  ConstFloatRun dy;
+  ConstFloatRun x;
+};
+
 }  // namespace mps::detail
 #endif
 
@@ -62,9 +68,9 @@ void addImageGradientSums(const ChannelRows& rows, ConstFloatRun dy, ConstFloatR
   sumGradientProducts(rows, dy, x, means, itself, sums, products);
 }
 
-/// dx = r (gamma dy - 1/m sum e - (x - mean) factor). dx may be dy or x. Where m is 1 that is 0.
-void imageGradientRows(const ChannelRows& rows, ConstFloatRun dy, ConstFloatRun x,
-                       const ImageGradientNumbers& numbers, FloatRun dx) {
+template <bool fetches>
+HWY_INLINE void gradientRows(const ChannelRows& rows, ConstFloatRun dy, ConstFloatRun x, TileInputs later,
+                             const ImageGradientNumbers& numbers, FloatRun dx) {
   const hn::ScalableTag<float> d;
   withFormats(
       std::size_t{x.isHalf} + dy.isHalf + dx.isHalf,
@@ -81,6 +87,10 @@ void imageGradientRows(const ChannelRows& rows, ConstFloatRun dy, ConstFloatRun 
                   lanes.load(d, numbers.inverseDeviation + i)};
             },
             [&](std::size_t at, auto lanes, const auto& own) HWY_ATTR __attribute__((always_inline)) {
+              if constexpr (fetches) {
+                fetchValues<hn::MaxLanes(hn::ScalableTag<float>())>(later.x + at);
+                fetchValues<hn::MaxLanes(hn::ScalableTag<float>())>(later.dy + at);
+              }
               const auto difference = hn::Sub(lanes.load(d, source + at), own.mean);
               const auto scaled = hn::Mul(lanes.load(d, gradient + at), own.gamma);
               const auto centred = hn::Sub(scaled, own.meanGradient);
@@ -88,6 +98,17 @@ void imageGradientRows(const ChannelRows& rows, ConstFloatRun dy, ConstFloatRun 
               lanes.store(d, hn::Mul(sum, own.inverseDeviation), to + at);
             });
       });
+}
+
+/// dx = r (gamma dy - 1/m sum e - (x - mean) factor). dx may be dy or x. Where m is 1 that is 0.
+void imageGradientRows(const ChannelRows& rows, ConstFloatRun dy, ConstFloatRun x,
+                       const ImageGradientNumbers& numbers, FloatRun dx) {
+  gradientRows<false>(rows, dy, x, {}, numbers, dx);
+}
+/// @param later what will be summed next, in float32: it is read while dx is written
+void imageGradientRowsAhead(const ChannelRows& rows, ConstFloatRun dy, ConstFloatRun x,
+                            const TileInputs& later, const ImageGradientNumbers& numbers, FloatRun dx) {
+  gradientRows<true>(rows, dy, x, later, numbers, dx);
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE
@@ -109,6 +130,7 @@ HWY_EXPORT(imageGradientLines);
 HWY_EXPORT(normalizeRows);
 HWY_EXPORT(addImageGradientSums);
 HWY_EXPORT(imageGradientRows);
+HWY_EXPORT(imageGradientRowsAhead);
 
 namespace {
 
@@ -204,15 +226,17 @@ class ImagesPlan final : public Plan {
       // What one thread takes are neighbours: one workspace, which stays in its cache.
       std::byte* const workspace =
           operands.scratch + sumsBytes() + static_cast<std::size_t>(begin) * workspaceBytes(1);
-      for (std::int64_t image = begin * images / workers_; image < end * images / workers_; ++image)
-        runImage(nullptr, operands, image, workspace);
+      const std::int64_t last = end * images / workers_ - 1;
+      for (std::int64_t image = begin * images / workers_; image <= last; ++image)
+        runImage(nullptr, operands, image, workspace, image < last);
       finishStreaming();
     });
   }
 
   /// @param stream null: this thread alone
+  /// @param goesOn whether the thread's next image is the one behind it
   void runImage(const mtl::cpu::Stream* stream, const Operands& operands, std::int64_t image,
-                std::byte* workspace) const {
+                std::byte* workspace, bool goesOn = false) const {
     Arrays arrays(workspace);
     const ImageNumbers numbers(arrays, layout_);
     const bool isForward = problem_.operation == Operation::Forward;
@@ -231,7 +255,7 @@ class ImagesPlan final : public Plan {
     if (isForward) return normalize(stream, operands, image, numbers);
     sumGradients(stream, operands, image, arrays, numbers);
     finishSums(operands, image, numbers);
-    if (problem_.computesData) differentiate(stream, operands, image, numbers);
+    if (problem_.computesData) differentiate(stream, operands, image, numbers, goesOn);
   }
 
   /// The sums of all chunks, joined in their order: sum(chunk, sums) adds those of one.
@@ -391,7 +415,7 @@ class ImagesPlan final : public Plan {
   }
 
   void differentiate(const mtl::cpu::Stream* stream, const Operands& operands, std::int64_t image,
-                     const ImageNumbers& numbers) const {
+                     const ImageNumbers& numbers, bool goesOn) const {
     const std::int64_t each = problem_.groupChannels();
     if (each > 1)
       for (std::int64_t first = 0; first < layout_.channels; first += each)
@@ -402,6 +426,7 @@ class ImagesPlan final : public Plan {
     (numbers, numbers.pixels * static_cast<double>(each), numbers.rows[0], numbers.rows[2], numbers.rows[3],
      numbers.rows[4]);
     repeatRows(numbers, 5);
+    const bool asksAhead = goesOn && asksForNextImage();
     forEachTile(stream, image, [&](const Tile& tile) {
       alignas(64) float sourceBuffer[Tiling::capacity];
       alignas(64) float gradientBuffer[Tiling::capacity];
@@ -409,14 +434,37 @@ class ImagesPlan final : public Plan {
       const std::int64_t c = tile.firstChannel;
       const FloatRun target =
           runTarget(problem_.destination, operands.destination, tile, targetBuffer, operands.accumulate);
-      HWY_DYNAMIC_DISPATCH(imageGradientRows)
-      (layout_.rowsOf(tile), loadRun(problem_.gradient, operands.gradient, tile, gradientBuffer),
-       loadRun(problem_.source, operands.source, tile, sourceBuffer),
-       {numbers.rows[0] + c, numbers.rows[1] + c, numbers.rows[2] + c, numbers.rows[3] + c,
-        numbers.rows[4] + c},
-       target);
+      const ConstFloatRun dy = loadRun(problem_.gradient, operands.gradient, tile, gradientBuffer);
+      const ConstFloatRun x = loadRun(problem_.source, operands.source, tile, sourceBuffer);
+      const ImageGradientNumbers own{numbers.rows[0] + c, numbers.rows[1] + c, numbers.rows[2] + c,
+                                     numbers.rows[3] + c, numbers.rows[4] + c};
+      const ChannelRows rows = layout_.rowsOf(tile);
+      if (asksAhead) {
+        const TileInputs later = ofNextImage(operands, tile);
+        HWY_DYNAMIC_DISPATCH(imageGradientRowsAhead)(rows, dy, x, later, own, target);
+      } else {
+        HWY_DYNAMIC_DISPATCH(imageGradientRows)(rows, dy, x, own, target);
+      }
       storeTile(problem_.destination, operands.destination, tile, target, operands.accumulate);
     });
+  }
+
+  /// Whether it pays to ask for the next image: of short pixels, whose sums come sooner than the processor reads ahead, if
+  /// a core's cache holds two images, and all lies in memory as it is computed with.
+  [[nodiscard]] bool asksForNextImage() const {
+    constexpr std::int64_t smallImage = std::int64_t{160} << 10U;  // bytes of one tensor
+    const auto isRead = [](const TensorShape& shape) {
+      return shape.isDense() && shape.format == ImageFeatureChannelFormat::Float32;
+    };
+    const std::int64_t bytes = layout_.pixels * layout_.channels * std::int64_t{sizeof(float)};
+    return layout_.pixelsPerRow > 1 && bytes <= smallImage && isRead(problem_.gradient) &&
+           isRead(problem_.source);
+  }
+  /// The same tile one image further. @pre asksForNextImage()
+  [[nodiscard]] TileInputs ofNextImage(const Operands& operands, Tile tile) const {
+    tile.firstPixel += layout_.pixels;
+    return {loadRun(problem_.gradient, operands.gradient, tile, nullptr),
+            loadRun(problem_.source, operands.source, tile, nullptr)};
   }
 
   /// Of sumsImages: image after image.
