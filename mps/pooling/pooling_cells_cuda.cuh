@@ -58,9 +58,11 @@ __device__ void scatterSquare(const PoolingArguments& a, Lanes<T> g, const Index
   }
 }
 
+/// Three blocks of a multiprocessor: with two, memory waits for threads.
 template <class T, CellKind kind>
-__global__ void scatterCells(PoolingArguments a, const T* source, const T* gradient,
-                             const std::uint8_t* saved, T* destination) {
+__global__ void __launch_bounds__(mtl::cuda::kBlockThreads, 3)
+    scatterCells(PoolingArguments a, const T* source, const T* gradient, const std::uint8_t* saved,
+                 T* destination) {
   constexpr int lanes = kLanes<T>;
   constexpr bool isMaximum = kind == CellKind::SavedMaximum || kind == CellKind::Maximum;
   forEachRow(a.grid, [&](std::uint32_t number) {
