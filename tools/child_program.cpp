@@ -4,6 +4,7 @@
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -67,13 +68,16 @@ class FileActions {
   posix_spawn_file_actions_t actions_{};
 };
 
-/// This process's variables but for the one that main sets before its second start: the child's way is a
-/// user's.
+/// This process's variables but for those that main sets before its second start: the child's way is a user's.
 std::vector<char*> environmentOfAUser() {
-  constexpr std::string_view ours = "OMP_WAIT_POLICY=passive";
+  const auto isOurs = [](std::string_view variable) {
+    return std::ranges::any_of(kIdleThreads, [variable](const EnvironmentVariable& ours) {
+      return variable == std::string(ours.name) + "=" + ours.value;
+    });
+  };
   std::vector<char*> variables;
   for (char** variable = environ; *variable != nullptr; ++variable)
-    if (*variable != ours) variables.push_back(*variable);
+    if (!isOurs(*variable)) variables.push_back(*variable);
   variables.push_back(nullptr);
   return variables;
 }

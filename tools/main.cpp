@@ -2,23 +2,25 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "tools/child_program.hpp"
 #include "tools/program.hpp"
 
 namespace {
 
-/// OpenMP's idle threads spin before they sleep; beside other work on the same processors that makes training
-/// ten times slower. The run time reads its environment when it is loaded, so the program starts once more.
-void letIdleThreadsSleep(char** arguments) {
-  constexpr const char* policy = "OMP_WAIT_POLICY";
-  if (std::getenv(policy) != nullptr) return;
-  if (::setenv(policy, "passive", 1) == 0) ::execv("/proc/self/exe", arguments);
-  // Where that cannot be done, it is slower, not wrong.
+/// OpenMP's idle threads spin for milliseconds before they sleep; beside other work on the same processors that makes
+/// training ten times slower. When they sleep at once, each kernel waits some 50 microseconds for them, a third of the step
+/// of a small network. The run time reads its environment when it is loaded, so the program starts once more.
+void letIdleThreadsSleepSoon(char** arguments) {
+  if (std::getenv(unmetal::kIdleThreads[0].name) != nullptr) return;
+  for (const auto& [name, value] : unmetal::kIdleThreads)
+    if (::setenv(name, value, 0) != 0) return;  // then it is slower, not wrong
+  ::execv("/proc/self/exe", arguments);
 }
 
 }  // namespace
 
 int main(int argumentCount, char** arguments) {
-  letIdleThreadsSleep(arguments);
+  letIdleThreadsSleepSoon(arguments);
   // A file that may not grow any more is an error of the write, as a full disk is.
   std::signal(SIGXFSZ, SIG_IGN);
   return unmetal::runProgram(argumentCount, arguments);
