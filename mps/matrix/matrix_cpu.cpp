@@ -145,10 +145,7 @@ class PlainPlan final : public Plan {
   explicit PlainPlan(const MatrixMultiplicationProblem& problem) : problem_(problem) {}
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    if (problem_.result.format == ImageFeatureChannelFormat::Float16)
-      multiply<Float16>(stream, operands);
-    else
-      multiply<float>(stream, operands);
+    withElements(problem_, [&](auto element) { multiply<decltype(element)>(stream, operands); });
   }
 
  private:

@@ -166,10 +166,7 @@ class RowTimesMatrixPlan final : public Plan {
   explicit RowTimesMatrixPlan(const MatrixMultiplicationProblem& problem) : problem_(problem) {}
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    if (problem_.result.format == ImageFeatureChannelFormat::Float16)
-      multiply<Float16>(stream, operands);
-    else
-      multiply<float>(stream, operands);
+    withElements(problem_, [&](auto element) { multiply<decltype(element)>(stream, operands); });
   }
 
  private:
@@ -223,10 +220,7 @@ class MatrixTimesColumnPlan final : public Plan {
   explicit MatrixTimesColumnPlan(const MatrixMultiplicationProblem& problem) : problem_(problem) {}
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
-    if (problem_.result.format == ImageFeatureChannelFormat::Float16)
-      multiply<Float16>(stream, operands);
-    else
-      multiply<float>(stream, operands);
+    withElements(problem_, [&](auto element) { multiply<decltype(element)>(stream, operands); });
   }
 
  private:
