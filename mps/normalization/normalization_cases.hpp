@@ -244,7 +244,7 @@ inline constexpr std::array<NormalizationSetting, 2> kLogarithmSettings{{
 
 /// Of windows beyond an image that see a faint pixel of it the powers are infinite, of those of the image they are not.
 /// Two columns behind the one row they see a single pixel, of which some are as faint as that.
-inline constexpr NormalizationSetting kSteepNormalization{"Steep", 25, 9, 1e-6F};
+inline constexpr NormalizationSetting kSteepNormalization{"Steep", 25, 7, 1e-6F};
 inline constexpr NormalizationGeometry kOneRowOfFives{
     .name = "FiveOneRow", .images = 9, .y = {1, 5}, .x = {21, 5}, .channels = 96};
 
