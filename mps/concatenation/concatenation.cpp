@@ -8,6 +8,7 @@
 #include "mps/core/call.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
+#include "mps/core/gradient_state.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mps/core/pointwise.hpp"
 #include "mtl/command_buffer.hpp"
@@ -220,6 +221,95 @@ std::vector<detail::PreparedCall> NNConcatenationGradient::prepareGradient(
       detail::preparedPointwise(views, detail::planFor(*device(), detail::concatenationBackEnds, problem));
   prepared.readsSource = false;
   return {prepared};
+}
+
+/// The call of one source, and its part of the images.
+struct NNConcatenationGradient::Slice {
+  BatchOperand gradient, source, destination;
+  detail::PointwiseGradient views;
+  bool isWhole = false;  ///< every element of the destination is written
+
+  /// Whether the other slice lies behind this one, in the same pixels.
+  [[nodiscard]] bool isBefore(const Slice& other) const {
+    return isWhole && other.isWhole && views.gradientOrigin == other.views.gradientOrigin &&
+           views.gradient.images == other.views.gradient.images &&
+           views.gradient.height == other.views.gradient.height &&
+           views.gradient.width == other.views.gradient.width &&
+           gradient.first().channel + views.destination.channels == other.gradient.first().channel;
+  }
+};
+
+NNConcatenationGradient::Slice NNConcatenationGradient::resolveSlice(const ImageBatch& gradients,
+                                                                     const ImageBatch& sources,
+                                                                     const StateBatch& states,
+                                                                     const ImageBatch& destinations) {
+  Slice slice;
+  slice.gradient = BatchOperand(gradients);
+  slice.source = BatchOperand(sources);
+  slice.destination = BatchOperand(destinations, true);
+  const detail::BatchRecord record = detail::recordOf(describe(), states);
+  const auto own = ownRecord(record.record);
+  checkRecord(*own, gradients.descriptor(), sources.descriptor());
+  transferProperties(*own, gradients.descriptor());
+  const detail::TensorShape whole = slice.destination.shape();
+  const detail::GradientCall call = resolveCall(slice.gradient, slice.source, slice.destination, own, false);
+  checkRole(*own, slice.source);
+  slice.views = detail::pointwiseGradient(call);
+  slice.isWhole = slice.views.coversDestination && call.destination == whole && whole.elements() > 0 &&
+                  call.gradient.channels >= whole.channels;
+  return slice;
+}
+
+void NNConcatenationGradient::encodeBatchWithNext(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                                  const ImageBatch& sourceGradients,
+                                                  std::span<const ImageBatch> sourceImages,
+                                                  const StateBatch& gradientStates,
+                                                  std::span<const ImageBatch> destinationGradients) {
+  detail::checkCount(*this, "sourceImages", sourceImages.size(), 2);
+  detail::checkCount(*this, "destinationGradients", destinationGradients.size(), 2);
+  detail::checkCount(*this, "gradientStates", gradientStates.count(), sourceGradients.count());
+  const auto next = copy();
+  ++next->sourceIndex_;
+  for (std::size_t i = 0; i < 2; ++i)
+    checkEncode(commandBuffer, "sourceGradient", sourceGradients, "sourceImage", sourceImages[i],
+                destinationGradients[i], true);
+  if (sourceGradients.empty()) return;
+  detail::checkStates(*this, "gradientStates", *commandBuffer, gradientStates, sourceGradients.count());
+  const Slice first = resolveSlice(sourceGradients, sourceImages[0], gradientStates, destinationGradients[0]);
+  const Slice second =
+      next->resolveSlice(sourceGradients, sourceImages[1], gradientStates, destinationGradients[1]);
+  if (!first.isBefore(second)) {
+    encodeBatch(commandBuffer, sourceGradients, sourceImages[0], gradientStates, destinationGradients[0]);
+    return next->encodeBatch(commandBuffer, sourceGradients, sourceImages[1], gradientStates,
+                             destinationGradients[1]);
+  }
+  detail::checkNoAlias(*this, "destinationGradients", destinationGradients[0], destinationGradients[1]);
+  BatchOperand both(sourceGradients);
+  both.selectChannels(first.gradient.first().channel,
+                      first.views.destination.channels + second.views.destination.channels);
+  ConcatenationProblem problem;
+  problem.direction = ConcatenationDirection::Gradient;
+  problem.input = both.shape();
+  problem.input.width = first.views.gradient.width;
+  problem.input.height = first.views.gradient.height;
+  problem.destination = first.views.destination;
+  problem.second = second.views.destination;
+  detail::PreparedCall prepared = detail::preparedPointwise(
+      first.views, detail::planFor(*device(), detail::concatenationBackEnds, problem));
+  prepared.readsSource = false;
+  detail::CallOperands operands;
+  operands.gradient = &both;
+  operands.destination = &first.destination;
+  operands.secondDestination = &second.destination;
+  mtl::RecordingGuard guard(*commandBuffer);
+  detail::recordCall(*commandBuffer, *this, prepared, operands);
+  guard.keep();
+  for (std::size_t i = 0; i < 2; ++i) {
+    detail::setProducer(destinationGradients[i], describe());
+    detail::consumeRead(sourceGradients, describe());
+    detail::consumeRead(sourceImages[i], describe());
+    detail::consumeRead(gradientStates);
+  }
 }
 
 void NNConcatenation::codeProperties(Coder& coder) {

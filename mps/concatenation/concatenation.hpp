@@ -105,6 +105,22 @@ class NNConcatenationGradient : public CNNGradientKernel {
   }
   [[nodiscard]] std::size_t sourceIndex() const { return sourceIndex_; }
 
+  /// The gradients of this source and of the next one, sourceIndex() + 1: what this kernel and that one's make, to the
+  /// bit, in one pass over the incoming gradient where their slices lie side by side. Where pixels have few channels,
+  /// both slices lie in the same lines of memory, which then come once. A graph does so by itself.
+  ///
+  /// Takes the reads of two encodes: two off sourceGradients and gradientStates, one off each of the others. Properties
+  /// that the user has set hold for both sources.
+  ///
+  ///     gradient->encodeBatchWithNext(commandBuffer, dy, std::array{a, b}, states, std::array{da, db});
+  ///
+  /// @param sourceImages         of both sources  @param destinationGradients of both sources
+  /// @throws Error as encodeBatch does, and when there are not two of each
+  void encodeBatchWithNext(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                           const ImageBatch& sourceGradients, std::span<const ImageBatch> sourceImages,
+                           const StateBatch& gradientStates,
+                           std::span<const ImageBatch> destinationGradients);
+
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override;
   [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
@@ -121,6 +137,10 @@ class NNConcatenationGradient : public CNNGradientKernel {
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 
  private:
+  struct Slice;
+  Slice resolveSlice(const ImageBatch& gradients, const ImageBatch& sources, const StateBatch& states,
+                     const ImageBatch& destinations);
+
   std::size_t sourceIndex_;
 };
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstddef>
 
 #include "mps/concatenation/concatenation.hpp"
@@ -21,7 +22,7 @@ std::size_t bytesOfParts(const mtl::Device& device, std::size_t pixels, std::siz
   return units * unit;
 }
 
-/// Two sources of 28x28 pixels with so many channels each, and the gradient of the second one.
+/// Two sources of 28x28 pixels with so many channels each, the gradient of the second one, and those of both.
 void benchFormat(Bench& bench, std::size_t channels, ImageFeatureChannelFormat format) {
   const auto forward = NNConcatenation::create(bench.device(), 2);
   forward->setChannelAlignment(1);
@@ -34,7 +35,11 @@ void benchFormat(Bench& bench, std::size_t channels, ImageFeatureChannelFormat f
   const std::string shape = "2 of 28x28x" + std::to_string(channels);
   const BenchKey key{forward->className(), Direction::Forward, format, shape, batch};
   const BenchKey gradientKey{gradient->className(), Direction::Gradient, format, shape, batch};
-  if (!bench.isSelected(key.describe()) && !bench.isSelected(gradientKey.describe())) return;
+  const BenchKey gradientsKey{gradient->className(), Direction::Gradient, format, "both" + shape.substr(1),
+                              batch};
+  if (std::ranges::none_of(std::array{key, gradientKey, gradientsKey},
+                           [&](const BenchKey& row) { return bench.isSelected(row.describe()); }))
+    return;
 
   const std::vector sources(2, benchImages(bench.device(), source, count));
   const ImageBatch results = ImageBatch::create(bench.device(), result, count);
@@ -51,6 +56,11 @@ void benchFormat(Bench& bench, std::size_t channels, ImageFeatureChannelFormat f
       static_cast<double>(bytesOfParts(*bench.device(), count * 28 * 28, 2 * part, part));
   bench.kernel(gradientKey, {.bytes = gradientBytes + sourceBytes}, [&](const auto& buffer) {
     gradient->encodeBatch(buffer, results, sources[1], states, destinations);
+  });
+  const auto first = NNConcatenationGradient::create(bench.device(), 0);
+  const std::array both{ImageBatch::create(bench.device(), source, count), destinations};
+  bench.kernel(gradientsKey, {.bytes = 4 * sourceBytes}, [&](const auto& buffer) {
+    first->encodeBatchWithNext(buffer, results, sources, states, both);
   });
 }
 

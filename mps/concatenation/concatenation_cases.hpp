@@ -52,6 +52,15 @@ struct ConcatenationCase {
     problem.destination = source(destinationFormat, true);
     return problem;
   }
+  /// The gradients of the source and of the other parts as one behind it. @pre there are other parts
+  [[nodiscard]] ConcatenationProblem pairGradient(ImageFeatureChannelFormat gradientFormat,
+                                                  ImageFeatureChannelFormat destinationFormat) const {
+    ConcatenationProblem problem = gradient(gradientFormat, destinationFormat);
+    problem.input = part(channels + otherChannels, gradientFormat, false);
+    problem.second =
+        finished(TensorShape::dense(images, height, width, otherChannels, destinationFormat), true);
+    return problem;
+  }
 
  private:
   [[nodiscard]] TensorShape finished(TensorShape shape, bool isWritten) const {

@@ -29,7 +29,25 @@ void runPlan(ConformRun& run, const ConcatenationImplementation& implementation,
   run.checkAccumulated(*plan, operands, expected, destination);
 }
 
-/// Three sources of different channels, and the gradient of the second one.
+/// The gradients of two sources.
+void runSplit(ConformRun& run, const ConcatenationImplementation& implementation,
+              const ConcatenationProblem& problem, Tier tier, std::size_t firstElement) {
+  const auto plan = run.prepare(implementation, problem);
+  if (!plan) return;
+  TestTensor input = run.source(problem.input, valuesFor(tier, problem.input.format), firstElement);
+  TestTensor first = run.destination(problem.destination, 3 * firstElement);
+  TestTensor second = run.destination(problem.second, firstElement);
+  Operands operands{.gradient = input.address(), .destination = first.address()};
+  operands.parameters[0] = second.address();
+  run.execute(*plan, operands);
+  run.require(input.isUnchanged(), "an input was written");
+  const ReferenceTensor gradient = input.reference();
+  const std::int64_t begin = problem.firstChannels();
+  run.check(sliceReference(gradient, 0, begin), first, Zeros::Expected);
+  run.check(sliceReference(gradient, begin, problem.second.channels), second, Zeros::Expected);
+}
+
+/// Three sources of different channels, and the gradients of the second and third one.
 void runKernel(ConformRun& run, const KernelBatch& batch, ConcatenationDirection direction,
                ConformFormats formats, Tier tier, std::size_t channelAlignment) {
   const auto kernel = NNConcatenation::create(run.device(), 3);
@@ -52,12 +70,18 @@ void runKernel(ConformRun& run, const KernelBatch& batch, ConcatenationDirection
   const StateBatch states = kernel->resultStateBatch(sources);
   const TestImages gradients = run.sources(batch.form, result, batch.count, valuesFor(tier, formats.result));
   const auto gradient = NNConcatenationGradient::create(run.device(), 1);
-  ImageDescriptor second = sources[1].descriptor();
-  second.setChannelFormat(formats.result);
-  const TestImages destinations = run.destinations(batch.form, second, batch.count);
+  std::vector<TestImages> destinations;
+  std::vector<ImageBatch> written;
+  for (const std::size_t i : {std::size_t{1}, std::size_t{2}}) {
+    ImageDescriptor size = sources[i].descriptor();
+    size.setChannelFormat(formats.result);
+    destinations.push_back(run.destinations(batch.form, size, batch.count));
+    written.push_back(destinations.back().batch());
+  }
   if (!run.encode([&](const auto& commandBuffer) {
         kernel->encodeBatch(commandBuffer, sources, states, results.batch());
-        gradient->encodeBatch(commandBuffer, gradients.batch(), sources[1], states, destinations.batch());
+        gradient->encodeBatchWithNext(commandBuffer, gradients.batch(), std::span(sources).subspan(1), states,
+                                      written);
       }))
     return;
   for (const TestImages& source : images) run.require(source.isUnchanged(), "a source was written");
@@ -68,16 +92,13 @@ void runKernel(ConformRun& run, const KernelBatch& batch, ConcatenationDirection
     return run.check(expected, results, Zeros::Expected);
   }
   const ReferenceTensor incoming = gradients.reference();
-  const TensorShape shape = destinations.shape();
-  ReferenceTensor expected(shape.images, shape.height, shape.width, shape.channels);
-  const auto first = static_cast<std::int64_t>((batch.channels + channelAlignment - 1) / channelAlignment *
-                                               channelAlignment);
-  for (std::int64_t n = 0; n < shape.images; ++n)
-    for (std::int64_t y = 0; y < shape.height; ++y)
-      for (std::int64_t x = 0; x < shape.width; ++x)
-        for (std::int64_t c = 0; c < shape.channels; ++c)
-          expected.at(n, y, x, c) = incoming.at(n, y, x, first + c);
-  run.check(expected, destinations, Zeros::Expected);
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::size_t before = sources[i].descriptor().featureChannels();
+    begin += (before + channelAlignment - 1) / channelAlignment * channelAlignment;
+    run.check(sliceReference(incoming, static_cast<std::int64_t>(begin), destinations[i].shape().channels),
+              destinations[i], Zeros::Expected);
+  }
 }
 
 std::vector<ConformCase> casesOf(const ConcatenationImplementation& implementation,
@@ -88,12 +109,14 @@ std::vector<ConformCase> casesOf(const ConcatenationImplementation& implementati
     std::vector<ConcatenationProblem> problems{isForward
                                                    ? concatenation.forward(formats.source, formats.result)
                                                    : concatenation.gradient(formats.source, formats.result)};
-    if (isForward && concatenation.otherChannels > 0)
-      problems.push_back(concatenation.pair(formats.source, formats.result));
+    if (concatenation.otherChannels > 0)
+      problems.push_back(isForward ? concatenation.pair(formats.source, formats.result)
+                                   : concatenation.pairGradient(formats.source, formats.result));
     for (const ConcatenationProblem& problem : problems)
       for (const std::size_t firstElement : {std::size_t{0}, std::size_t{1}})
         cases.push_back({std::string(concatenation.name), [=](ConformRun& run) {
-                           runPlan(run, implementation, problem, tier, firstElement);
+                           const bool splits = !isForward && problem.hasSecond();
+                           (splits ? runSplit : runPlan)(run, implementation, problem, tier, firstElement);
                          }});
   }
   for (const KernelBatch& batch : kernelBatches())

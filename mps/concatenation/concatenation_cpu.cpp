@@ -88,10 +88,7 @@ class RowPlan final : public Plan {
     });
   }
 
-  [[nodiscard]] bool canAccumulate() const override {
-    return problem_.direction == ConcatenationDirection::Gradient &&
-           problem_.destination.format == ImageFeatureChannelFormat::Float32;
-  }
+  [[nodiscard]] bool canAccumulate() const override { return problem_.canAccumulate(); }
 
  private:
   ConcatenationProblem problem_;
@@ -124,7 +121,57 @@ class PairPlan final : public Plan {
   SourceRows second_;
 };
 
+/// The gradients of two sources, some pixels of one and then of the other: in memory their parts share lines of the cache.
+class SplitPlan final : public Plan {
+ public:
+  explicit SplitPlan(const ConcatenationProblem& problem)
+      : problem_(problem), first_(problem.ofSource(false)), second_(problem.ofSource(true)) {}
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    const PixelCopy first = first_.copyFor(operands);
+    const PixelCopy second = second_.copyFor(operands);
+    const TensorShape& input = problem_.input;
+    const auto element = static_cast<std::int64_t>(bytesPerChannel(input.format));
+    const std::byte* const behind = operands.gradient + problem_.firstChannels() * element;
+    const std::int64_t together = pixelsTogether(input.pixelStride * element);
+    const bool areAdjacent =
+        areRowsAdjacent(input) && areRowsAdjacent(problem_.destination) && areRowsAdjacent(problem_.second);
+    forRows(stream, input, first.pastCaches || second.pastCaches, [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t rows = areAdjacent ? end - begin : 1;
+      for (std::int64_t row = begin; row < end; row += rows)
+        for (std::int64_t pixel = 0; pixel < rows * input.width; pixel += together) {
+          const std::int64_t pixels = std::min(together, rows * input.width - pixel);
+          copyPart(first_, first, operands.gradient, operands.destination, row, pixel, pixels);
+          copyPart(second_, second, behind, operands.parameters[0], row, pixel, pixels);
+        }
+    });
+  }
+
+ private:
+  /// As many as stay in a core's own cache; whole lines of every part.
+  static std::int64_t pixelsTogether(std::int64_t pixelBytes) {
+    constexpr std::int64_t cached = 131072;
+    constexpr std::int64_t least = 64;
+    return std::max<std::int64_t>(1, cached / std::max<std::int64_t>(1, pixelBytes) / least) * least;
+  }
+  static void copyPart(const SourceRows& rows, const PixelCopy& copy, const std::byte* input,
+                       std::byte* destination, std::int64_t row, std::int64_t pixel, std::int64_t pixels) {
+    const auto bytes = [&](std::int64_t stride, ImageFeatureChannelFormat format) {
+      return pixel * stride * static_cast<std::int64_t>(bytesPerChannel(format));
+    };
+    copyPixels(copy, rows.inputRow(input, row) + bytes(copy.inputStride, copy.inputFormat),
+               rows.destinationRow(destination, row) + bytes(copy.destinationStride, copy.destinationFormat),
+               pixels);
+  }
+
+  ConcatenationProblem problem_;
+  SourceRows first_;
+  SourceRows second_;
+};
+
 Preparation prepareRows(const ConcatenationProblem& problem) {
+  if (problem.hasSecond() && problem.direction == ConcatenationDirection::Gradient)
+    return std::make_shared<const SplitPlan>(problem);
   if (problem.hasSecond()) return std::make_shared<const PairPlan>(problem);
   return std::make_shared<const RowPlan>(problem);
 }

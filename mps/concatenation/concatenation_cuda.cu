@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "mps/concatenation/concatenation_problem.hpp"
 #include "mps/core/elements_cuda.cuh"
@@ -112,51 +113,98 @@ using BytesOf = std::conditional_t<
 
 constexpr std::uint32_t kPiecesTogether = 2;  ///< of a thread, whose loads are on their way together
 
-/// Two inputs at once: what they write are whole lines of memory, which two calls would each load and store.
-/// @tparam units that are stored together, a piece of the grid; more than one where the destination has no gaps
-template <class Unit, std::uint32_t units>
-__global__ void copyPair(PartArguments a, const Unit* input, const Unit* second, Unit* destination) {
+/// One row of two tensors whose pixels are the parts of the pixels of a third one, the joined one.
+template <class Unit>
+struct PairRow {
+  Unit* first;
+  Unit* second;
+
+  __device__ PairRow(const PartArguments& a, std::uint32_t image, std::uint32_t y, Unit* first, Unit* second)
+      : first(first + image * a.inputImage + y * a.inputRow),
+        second(second + image * a.secondImage + y * a.secondRow) {}
+
+  /// The place of a unit of the joined row; null for padding.
+  __device__ Unit* at(const PartArguments& a, std::uint32_t number) const {
+    const std::uint32_t x = a.unitsPerPixel.divide(number);
+    const std::uint32_t unit = number - x * a.unitsPerPixel.divisor();
+    if (unit < a.copied) return first + x * a.inputPixel + unit;
+    if (unit < a.copiedOfBoth) return second + x * a.secondPixel + unit - a.copied;
+    return nullptr;
+  }
+};
+
+/// The place of a piece of the joined row. @tparam units of a piece; more than one where there are no gaps
+template <std::uint32_t units, class Unit>
+__device__ Unit* joinedAt(const PartArguments& a, Unit* row, std::uint32_t piece) {
+  const std::uint32_t number = piece * units;
+  if constexpr (units > 1) return row + number;
+  const std::uint32_t x = a.unitsPerPixel.divide(number);
+  return row + x * a.destinationPixel + (number - x * a.unitsPerPixel.divisor());
+}
+
+/// Calls work(row of the parts, row of the joined tensor, piece) for kPiecesTogether pieces of a thread after one another.
+template <class Unit, class Joined, class Work>
+__device__ void forEachPair(const PartArguments& a, Unit* first, Unit* second, Joined* joined, Work work) {
   cuda::forEachRow(a.grid, [&](std::uint32_t row) {
     const std::uint32_t image = a.height.divide(row);
     const std::uint32_t y = row - image * a.height.divisor();
-    const Unit* const inputRow = input + image * a.inputImage + y * a.inputRow;
-    const Unit* const secondRow = second + image * a.secondImage + y * a.secondRow;
-    Unit* const to = destination + image * a.destinationImage + y * a.destinationRow;
+    const PairRow<Unit> parts(a, image, y, first, second);
+    Joined* const joinedRow = joined + image * a.destinationImage + y * a.destinationRow;
     const std::uint32_t step = gridDim.x * blockDim.x;
     for (std::uint32_t piece = blockIdx.x * blockDim.x + threadIdx.x; piece < a.grid.pieces;
-         piece += kPiecesTogether * step) {
-      Unit values[kPiecesTogether][units] = {};
-#pragma unroll
-      for (std::uint32_t k = 0; k < kPiecesTogether; ++k) {
-        if (piece + k * step >= a.grid.pieces) continue;
-#pragma unroll
-        for (std::uint32_t i = 0; i < units; ++i) {
-          const std::uint32_t number = (piece + k * step) * units + i;
-          const std::uint32_t x = a.unitsPerPixel.divide(number);
-          const std::uint32_t unit = number - x * a.unitsPerPixel.divisor();
-          if (unit < a.copied)
-            values[k][i] = inputRow[x * a.inputPixel + unit];
-          else if (unit < a.copiedOfBoth)
-            values[k][i] = secondRow[x * a.secondPixel + unit - a.copied];
-        }
-      }
-#pragma unroll
-      for (std::uint32_t k = 0; k < kPiecesTogether; ++k) {
-        if (piece + k * step >= a.grid.pieces) continue;
-        const std::uint32_t number = (piece + k * step) * units;
-        Unit* at;
-        if constexpr (units == 1) {
-          const std::uint32_t x = a.unitsPerPixel.divide(number);
-          at = to + x * a.destinationPixel + (number - x * a.unitsPerPixel.divisor());
-        } else {
-          at = to + number;
-        }
-        BytesOf<sizeof(Unit) * units> bytes;
-        memcpy(&bytes, values[k], sizeof bytes);
-        *reinterpret_cast<BytesOf<sizeof(Unit) * units>*>(at) = bytes;
-      }
-    }
+         piece += kPiecesTogether * step)
+      work(parts, joinedRow, piece, step);
   });
+}
+
+/// Two inputs at once: what they write are whole lines of memory, which two calls would each load and store.
+/// @tparam units that are stored together, a piece of the grid
+template <class Unit, std::uint32_t units>
+__global__ void copyPair(PartArguments a, const Unit* input, const Unit* second, Unit* destination) {
+  using Bytes = BytesOf<sizeof(Unit) * units>;
+  forEachPair(a, input, second, destination,
+              [&](const PairRow<const Unit>& parts, Unit* to, std::uint32_t piece, std::uint32_t step) {
+                Unit values[kPiecesTogether][units] = {};
+#pragma unroll
+                for (std::uint32_t k = 0; k < kPiecesTogether; ++k) {
+                  if (piece + k * step >= a.grid.pieces) continue;
+#pragma unroll
+                  for (std::uint32_t i = 0; i < units; ++i)
+                    if (const Unit* const from = parts.at(a, (piece + k * step) * units + i))
+                      values[k][i] = *from;
+                }
+#pragma unroll
+                for (std::uint32_t k = 0; k < kPiecesTogether; ++k) {
+                  if (piece + k * step >= a.grid.pieces) continue;
+                  Bytes bytes;
+                  memcpy(&bytes, values[k], sizeof bytes);
+                  *reinterpret_cast<Bytes*>(joinedAt<units>(a, to, piece + k * step)) = bytes;
+                }
+              });
+}
+
+/// The gradients of two sources at once: of what is read each line of memory holds parts of both.
+/// @tparam units that are read together, a piece of the grid
+template <class Unit, std::uint32_t units>
+__global__ void splitPair(PartArguments a, const Unit* gradient, Unit* destination, Unit* second) {
+  using Bytes = BytesOf<sizeof(Unit) * units>;
+  forEachPair(a, destination, second, gradient,
+              [&](const PairRow<Unit>& parts, const Unit* from, std::uint32_t piece, std::uint32_t step) {
+                Bytes bytes[kPiecesTogether] = {};
+#pragma unroll
+                for (std::uint32_t k = 0; k < kPiecesTogether; ++k)
+                  if (piece + k * step < a.grid.pieces)
+                    bytes[k] = *reinterpret_cast<const Bytes*>(joinedAt<units>(a, from, piece + k * step));
+#pragma unroll
+                for (std::uint32_t k = 0; k < kPiecesTogether; ++k) {
+                  if (piece + k * step >= a.grid.pieces) continue;
+                  Unit values[units];
+                  memcpy(values, &bytes[k], sizeof values);
+#pragma unroll
+                  for (std::uint32_t i = 0; i < units; ++i)
+                    *parts.at(a, (piece + k * step) * units + i) = values[i];
+                }
+              });
 }
 
 /// Four sums of float32 at once.
@@ -191,17 +239,11 @@ class PartPlan final : public Plan {
     const TensorShape& from = problem_.input;
     const TensorShape& to = problem_.destination;
     if (to.elements() == 0) return;
-    const std::byte* const input =
-        problem_.direction == ConcatenationDirection::Forward ? operands.source : operands.gradient;
+    const std::byte* const input = isForward() ? operands.source : operands.gradient;
     std::byte* const destination = operands.destination;
     const bool isSame = from.format == to.format;
-    if (problem_.hasSecond() && (!isSame || problem_.second.format != to.format)) {
-      PartPlan(problem_.ofSource(false)).run(stream, operands);
-      Operands ofSecond = operands;
-      ofSecond.source = operands.secondary;
-      ofSecond.destination += from.channels * static_cast<std::int64_t>(bytesPerChannel(to.format));
-      return PartPlan(problem_.ofSource(true)).run(stream, ofSecond);
-    }
+    if (problem_.hasSecond() && (!isSame || problem_.second.format != to.format))
+      return runOneByOne(stream, operands);
     if (operands.accumulate && isSame && cuda::takesLanes(from, input) && cuda::takesLanes(to, destination)) {
       const PartArguments a = argumentsOf(problem_, 4);
       return mtl::cuda::launch(stream, addPart4, a.grid.grid, a.grid.block, 0, a,
@@ -214,67 +256,101 @@ class PartPlan final : public Plan {
                                operands.accumulate, input, destination);
     }
     const auto element = static_cast<std::int64_t>(bytesPerChannel(to.format));
-    const auto copy = [&](auto unit) {
-      using Unit = decltype(unit);
-      const std::int64_t unitElements = static_cast<std::int64_t>(sizeof(Unit)) / element;
-      const auto startPair = [&](auto units) {
-        const PartArguments a = argumentsOf(problem_, unitElements, units(), kPiecesTogether);
-        mtl::cuda::launch(stream, copyPair<Unit, units()>, a.grid.grid, a.grid.block, 0, a,
-                          reinterpret_cast<const Unit*>(input),
-                          reinterpret_cast<const Unit*>(operands.secondary),
-                          reinterpret_cast<Unit*>(destination));
-      };
-      if (problem_.hasSecond()) {
-        if constexpr (sizeof(Unit) < 16)
-          if (storesWide(destination))
-            return startPair(std::integral_constant<std::uint32_t, 16 / sizeof(Unit)>());
-        return startPair(std::integral_constant<std::uint32_t, 1>());
-      }
-      const PartArguments a = argumentsOf(problem_, unitElements);
-      mtl::cuda::launch(stream, copyPart<Unit>, a.grid.grid, a.grid.block, 0, a,
-                        reinterpret_cast<const Unit*>(input), reinterpret_cast<Unit*>(destination));
-    };
     std::int64_t lengths = 0;
     for (const TensorShape* shape : {&from, &problem_.second, &to})
       if (shape->channels > 0)
         lengths |= shape->channels | shape->pixelStride | shape->rowStride | shape->imageStride;
     const std::int64_t mixed = lengths * element | reinterpret_cast<std::intptr_t>(input) |
-                               reinterpret_cast<std::intptr_t>(operands.secondary) |
+                               reinterpret_cast<std::intptr_t>(secondOf(operands)) |
                                reinterpret_cast<std::intptr_t>(destination);
+    const auto start = [&](auto unit) {
+      return problem_.hasSecond() ? startPair(stream, unit, operands) : startPart(stream, unit, operands);
+    };
     if (mixed % 16 == 0)
-      copy(uint4{});
+      start(uint4{});
     else if (mixed % 8 == 0)
-      copy(uint2{});
+      start(uint2{});
     else if (mixed % 4 == 0)
-      copy(0U);
+      start(0U);
     else if (mixed % 2 == 0)
-      copy(static_cast<unsigned short>(0));
+      start(static_cast<unsigned short>(0));
     else
-      copy(static_cast<unsigned char>(0));
+      start(static_cast<unsigned char>(0));
   }
 
-  [[nodiscard]] bool canAccumulate() const override {
-    return problem_.direction == ConcatenationDirection::Gradient &&
-           problem_.destination.format == ImageFeatureChannelFormat::Float32;
-  }
+  [[nodiscard]] bool canAccumulate() const override { return problem_.canAccumulate(); }
 
  private:
-  /// Whether rows of the destination are whole packs of 16 bytes, without gaps.
-  [[nodiscard]] bool storesWide(const std::byte* address) const {
-    const TensorShape& to = problem_.destination;
-    const auto element = static_cast<std::int64_t>(bytesPerChannel(to.format));
-    const std::int64_t mixed = (to.width * to.channels | to.rowStride | to.imageStride) * element |
-                               reinterpret_cast<std::intptr_t>(address);
-    return to.pixelStride == to.channels && mixed % 16 == 0;
+  [[nodiscard]] bool isForward() const { return problem_.direction == ConcatenationDirection::Forward; }
+  /// The memory of the second source or of its gradient.
+  [[nodiscard]] const std::byte* secondOf(const Operands& operands) const {
+    return isForward() ? operands.secondary : operands.parameters[0];
+  }
+  [[nodiscard]] std::int64_t elementsOf(std::size_t unitBytes) const {
+    return static_cast<std::int64_t>(unitBytes / bytesPerChannel(problem_.destination.format));
+  }
+
+  void runOneByOne(mtl::Stream& stream, const Operands& operands) const {
+    PartPlan(problem_.ofSource(false)).run(stream, operands);
+    Operands ofSecond = operands;
+    const TensorShape& joined = isForward() ? problem_.destination : problem_.input;
+    const auto skipped = problem_.firstChannels() * static_cast<std::int64_t>(bytesPerChannel(joined.format));
+    if (isForward()) {
+      ofSecond.source = operands.secondary;
+      ofSecond.destination += skipped;
+    } else {
+      ofSecond.gradient += skipped;
+      ofSecond.destination = operands.parameters[0];
+    }
+    PartPlan(problem_.ofSource(true)).run(stream, ofSecond);
+  }
+
+  template <class Unit>
+  void startPart(mtl::Stream& stream, Unit /*unit*/, const Operands& operands) const {
+    const std::byte* const input = isForward() ? operands.source : operands.gradient;
+    const PartArguments a = argumentsOf(problem_, elementsOf(sizeof(Unit)));
+    mtl::cuda::launch(stream, copyPart<Unit>, a.grid.grid, a.grid.block, 0, a,
+                      reinterpret_cast<const Unit*>(input), reinterpret_cast<Unit*>(operands.destination));
+  }
+
+  template <class Unit>
+  void startPair(mtl::Stream& stream, Unit /*unit*/, const Operands& operands) const {
+    ConcatenationProblem places = problem_;  // the joined tensor in place of the destination
+    if (!isForward()) std::swap(places.input, places.destination);
+    const auto start = [&](auto units) {
+      const PartArguments a = argumentsOf(places, elementsOf(sizeof(Unit)), units(), kPiecesTogether);
+      if (isForward())
+        return mtl::cuda::launch(stream, copyPair<Unit, units()>, a.grid.grid, a.grid.block, 0, a,
+                                 reinterpret_cast<const Unit*>(operands.source),
+                                 reinterpret_cast<const Unit*>(operands.secondary),
+                                 reinterpret_cast<Unit*>(operands.destination));
+      mtl::cuda::launch(stream, splitPair<Unit, units()>, a.grid.grid, a.grid.block, 0, a,
+                        reinterpret_cast<const Unit*>(operands.gradient),
+                        reinterpret_cast<Unit*>(operands.destination),
+                        reinterpret_cast<Unit*>(operands.parameters[0]));
+    };
+    if constexpr (sizeof(Unit) < 16)
+      if (isWide(places.destination, isForward() ? operands.destination : operands.gradient))
+        return start(std::integral_constant<std::uint32_t, 16 / sizeof(Unit)>());
+    start(std::integral_constant<std::uint32_t, 1>());
+  }
+
+  /// Whether rows are whole packs of 16 bytes, without gaps.
+  [[nodiscard]] static bool isWide(const TensorShape& joined, const std::byte* address) {
+    const auto element = static_cast<std::int64_t>(bytesPerChannel(joined.format));
+    const std::int64_t mixed =
+        (joined.width * joined.channels | joined.rowStride | joined.imageStride) * element |
+        reinterpret_cast<std::intptr_t>(address);
+    return joined.pixelStride == joined.channels && mixed % 16 == 0;
   }
 
   ConcatenationProblem problem_;
 };
 
 Preparation prepareParts(const ConcatenationProblem& problem) {
-  const TensorShape& to = problem.destination;
-  if (!RowGrid::fits(to.images * to.height, to.width * to.channels * 4))
-    return Refusal{"a row of 2 GiB or more, or 2^31 rows"};
+  for (const TensorShape* shape : {&problem.destination, &problem.input})
+    if (!RowGrid::fits(shape->images * shape->height, shape->width * shape->channels * 4))
+      return Refusal{"a row of 2 GiB or more, or 2^31 rows"};
   return std::make_shared<const PartPlan>(problem);
 }
 

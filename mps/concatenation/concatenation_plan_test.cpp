@@ -105,6 +105,49 @@ TEST_P(ConcatenationPlan, TakesTwoSources) {
     }
 }
 
+/// Runs a plan of the gradients of two sources, which begin at that element of their memory, against the reference.
+void expectSplits(const Plan& plan, const ConcatenationProblem& problem, std::size_t firstElement,
+                  int threads, const std::shared_ptr<mtl::Device>& device = testDevice()) {
+  TestTensor input(device, problem.input, firstElement);
+  TestTensor first(device, problem.destination, firstElement);
+  TestTensor second(device, problem.second, firstElement);
+  input.write(makeValues(problem.input.elements(), Values::Integers, problem.input.format, kSeed));
+  Operands operands;
+  operands.gradient = input.address();
+  operands.destination = first.address();
+  operands.parameters[0] = second.address();
+  runPlan(plan, operands, device, threads);
+  EXPECT_TRUE(input.isUnchanged());
+  const ReferenceTensor gradient = input.reference();
+  std::int64_t begin = 0;
+  for (TestTensor* found : {&first, &second}) {
+    EXPECT_TRUE(found->surroundingsIntact());
+    const TensorShape& shape = found == &first ? problem.destination : problem.second;
+    const Comparison comparison =
+        compare(sliceReference(gradient, begin, shape.channels), found->read(), shape.format, Tier::Exact);
+    EXPECT_TRUE(comparison.passed()) << comparison.report;
+    begin += shape.channels;
+  }
+}
+
+/// Two gradients at once, of the incoming one's format and of others.
+TEST_P(ConcatenationPlan, SplitsForTwoSources) {
+  const WithTarget target(GetParam());
+  const auto& device = GetParam().device;
+  for (const ConcatenationCase& concatenation : concatenationCases())
+    for (const auto format : {Float32, Float16}) {
+      if (concatenation.otherChannels == 0) continue;
+      ConcatenationProblem problem = concatenation.pairGradient(Float16, Float16);
+      problem.second.format = format;
+      SCOPED_TRACE(problem.describe());
+      const auto plan = planOf(GetParam(), problem);
+      ASSERT_TRUE(plan);
+      EXPECT_FALSE(plan->canAccumulate());
+      for (const std::size_t firstElement : {0U, 3U})
+        expectSplits(*plan, problem, firstElement, kThreads, device);
+    }
+}
+
 TEST_P(ConcatenationPlan, OnlyFloat32GradientsAccumulate) {
   const ConcatenationCase concatenation = concatenationCases().front();
   EXPECT_TRUE(planOf(GetParam(), concatenation.gradient(Float16, Float32))->canAccumulate());
@@ -204,6 +247,32 @@ TEST(ConcatenationPlanSize, PartsOfPixelsOfAGradient) {
               EXPECT_TRUE(comparison.passed()) << comparison.report;
             }
           }
+        }
+      }
+}
+
+/// Two gradients of many pixels, in the caches and past them, from adjacent rows and from those of a wider image.
+TEST(ConcatenationPlanSize, GradientsOfTwoSources) {
+  for (const std::int64_t channels : {3, 12, 16})
+    for (const auto format : {Float32, Float16})
+      for (const bool hasGaps : {false, true}) {
+        const ConcatenationCase concatenation{.name = "TwoGradients",
+                                              .images = 3,
+                                              .height = 61,
+                                              .width = 29,
+                                              .channels = channels,
+                                              .otherChannels = 12};
+        ConcatenationProblem problem = concatenation.pairGradient(format, format);
+        if (hasGaps) {
+          problem.input.rowStride += problem.input.pixelStride;
+          problem.input.imageStride += problem.input.height * problem.input.pixelStride;
+        }
+        SCOPED_TRACE(problem.describe());
+        for (const std::int64_t cached : {std::int64_t{0}, std::int64_t{1} << 30U}) {
+          const StreamedFrom streamed(cached);
+          const auto plan = preparePlan(concatenationImplementationsCpu(), problem).plan;
+          for (const std::size_t firstElement : {0U, 3U})
+            for (const int threads : {1, 7}) expectSplits(*plan, problem, firstElement, threads);
         }
       }
 }

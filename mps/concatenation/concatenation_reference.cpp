@@ -45,4 +45,13 @@ ReferenceTensor concatenatedReference(std::span<const ReferenceTensor> sources,
   return result;
 }
 
+ReferenceTensor sliceReference(const ReferenceTensor& tensor, std::int64_t first, std::int64_t count) {
+  ReferenceTensor result(tensor.images, tensor.height, tensor.width, count);
+  for (std::int64_t n = 0; n < tensor.images; ++n)
+    for (std::int64_t y = 0; y < tensor.height; ++y)
+      for (std::int64_t x = 0; x < tensor.width; ++x)
+        for (std::int64_t c = 0; c < count; ++c) result.at(n, y, x, c) = tensor.at(n, y, x, first + c);
+  return result;
+}
+
 }  // namespace mps::detail

@@ -10,8 +10,8 @@
 /// bounds, the strides not at all.
 namespace mps::detail {
 
-/// One part of the concatenated image, or two of them, or the gradient of one source. @param second null where there is
-/// none
+/// One part of the concatenated image, or two of them, or the gradient of one source (of two: call it for each ofSource()).
+/// @param second null where there is none
 ReferenceTensor concatenationReference(const ConcatenationProblem& problem, const ReferenceTensor& input,
                                        const ReferenceTensor* second = nullptr);
 
@@ -19,5 +19,8 @@ ReferenceTensor concatenationReference(const ConcatenationProblem& problem, cons
 /// channelAlignment.
 ReferenceTensor concatenatedReference(std::span<const ReferenceTensor> sources,
                                       std::int64_t channelAlignment);
+
+/// The slice of `count` channels from `first` on.
+ReferenceTensor sliceReference(const ReferenceTensor& tensor, std::int64_t first, std::int64_t count);
 
 }  // namespace mps::detail

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <vector>
 
 #include "mps/concatenation/concatenation_node.hpp"
+#include "mps/core/call.hpp"
 #include "mps/core/state.hpp"
 #include "mps/core/test_images.hpp"
 
@@ -239,6 +241,127 @@ TEST_F(Concatenation, GradientWithoutAState) {
                     {"primarySourceFeatureChannelOffset", "3", "multiple of 4"}));
   run(buffer);
   EXPECT_EQ(valuesOf(*result), (Values{5, 6, 7}));
+}
+
+/// Two sources of a concatenation of three, two images of 2x1 pixels each.
+class TwoGradients : public Concatenation {
+ protected:
+  TwoGradients() { concatenate(1); }
+
+  void concatenate(std::size_t alignment) {
+    kernel_ = concatenation(3, alignment);
+    const ImageDescriptor result =
+        kernel_->destinationImageDescriptor(std::vector{sources_[0][0], sources_[1][0], sources_[2][0]}, {});
+    states_ = kernel_->resultStateBatch(sources_);
+    const auto buffer = commands();
+    kernel_->encodeBatch(buffer, sources_, states_, ImageBatch::create(device_, result, 2));
+    run(buffer);
+    gradient_ = batch(result, 2, counted(4 * result.featureChannels()));
+  }
+  [[nodiscard]] ImageBatch like(std::size_t source) const {
+    return ImageBatch::create(device_, sources_[source].descriptor(), 2);
+  }
+  /// Encodes the gradients of source `first` and the one behind it, and returns how many calls that takes.
+  int encodeFrom(std::size_t first, std::span<const ImageBatch> destinations) {
+    int calls = 0;
+    const auto buffer = commands();
+    {
+      const detail::CallObserver observer([&](const auto&, const auto&) { ++calls; });
+      gradientOf(first)->encodeBatchWithNext(buffer, gradient_, std::span(sources_).subspan(first, 2),
+                                             states_, destinations);
+    }
+    run(buffer);
+    return calls;
+  }
+  void expectBoth(std::size_t first, std::span<const ImageBatch> found) {
+    for (std::size_t i = 0; i < 2; ++i) {
+      const ImageBatch alone = like(first + i);
+      const auto buffer = commands();
+      gradientOf(first + i)->encodeBatch(buffer, gradient_, sources_[first + i], states_, alone);
+      run(buffer);
+      for (std::size_t n = 0; n < 2; ++n) EXPECT_EQ(valuesOf(*found[i][n]), valuesOf(*alone[n])) << i;
+    }
+  }
+
+  std::vector<ImageBatch> sources_{batch(sizeOf(2, 1, 4), 2, counted(16)),
+                                   batch(sizeOf(2, 1, 3), 2, counted(12)),
+                                   batch(sizeOf(2, 1, 8), 2, counted(32))};
+  std::shared_ptr<NNConcatenation> kernel_;
+  StateBatch states_;
+  ImageBatch gradient_;
+};
+
+TEST_F(TwoGradients, OfSlicesSideBySideAreOneCall) {
+  for (const std::size_t first : {0U, 1U}) {
+    const std::array found{like(first), like(first + 1)};
+    EXPECT_EQ(encodeFrom(first, found), 1);
+    expectBoth(first, found);
+  }
+}
+
+TEST_F(TwoGradients, WithPaddingBetweenThemAreTwoCalls) {
+  concatenate(4);
+  const std::array adjacent{like(0), like(1)};
+  EXPECT_EQ(encodeFrom(0, adjacent), 1);
+  expectBoth(0, adjacent);
+  const std::array apart{like(1), like(2)};
+  EXPECT_EQ(encodeFrom(1, apart), 2);
+  expectBoth(1, apart);
+}
+
+TEST_F(TwoGradients, OfPartsOfSourcesAreTwoCalls) {
+  kernel_->setSourceFeatureChannelMaxCount(2, 1);
+  states_ = kernel_->resultStateBatch(sources_);
+  const auto buffer = commands();
+  kernel_->encodeBatch(buffer, sources_, states_, ImageBatch::create(device_, sizeOf(2, 1, 14), 2));
+  run(buffer);
+  gradient_ = batch(sizeOf(2, 1, 14), 2, counted(56));
+  const std::array found{like(0), like(1)};
+  EXPECT_GT(encodeFrom(0, found), 1);
+  expectBoth(0, found);
+}
+
+TEST_F(TwoGradients, AreOfLooseImagesAndGoToSuch) {
+  const ImageDescriptor size = gradient_.descriptor();
+  const Values values = counted(2 * size.featureChannels());
+  gradient_ = ImageBatch({image(size, values), image(size, values)});
+  const std::array<ImageBatch, 2> found{ImageBatch({poisoned(sizeOf(2, 1, 4)), poisoned(sizeOf(2, 1, 4))}),
+                                        ImageBatch({poisoned(sizeOf(2, 1, 3)), poisoned(sizeOf(2, 1, 3))})};
+  encodeFrom(0, found);
+  expectBoth(0, found);
+}
+
+TEST_F(TwoGradients, TakeTheReadsOfTwoEncodes) {
+  const auto buffer = commands();
+  const ImageDescriptor size = gradient_.descriptor();
+  const auto incoming = TemporaryImage::create(buffer, size);
+  const auto copied = ImageBatch::of(incoming);
+  incoming->setReadCount(3);
+  const std::vector first{ImageBatch::of(sources_[0][0]), ImageBatch::of(sources_[1][0])};
+  const std::vector results{ImageBatch::of(poisoned(sizeOf(2, 1, 4))),
+                            ImageBatch::of(poisoned(sizeOf(2, 1, 3)))};
+  gradientOf(0)->encodeBatchWithNext(buffer, copied, first, StateBatch{states_[0]}, results);
+  EXPECT_EQ(incoming->readCount(), 1U);
+}
+
+TEST_F(TwoGradients, WrongUseIsNamed) {
+  const auto buffer = commands();
+  const std::array destinations{like(0), like(1)};
+  const auto encode = [&](std::size_t first, std::span<const ImageBatch> sources,
+                          std::span<const ImageBatch> results) {
+    return errorOf(
+        [&] { gradientOf(first)->encodeBatchWithNext(buffer, gradient_, sources, states_, results); });
+  };
+  const std::span sources(sources_);
+  EXPECT_TRUE(names(encode(0, sources, destinations), {"NNConcatenationGradient", "sourceImages", "3", "2"}));
+  EXPECT_TRUE(names(encode(0, sources.first(2), std::span(destinations).first(1)),
+                    {"destinationGradients", "1", "2"}));
+  EXPECT_TRUE(names(encode(2, sources.first(2), destinations), {"sourceImage"}));
+  EXPECT_TRUE(names(encode(0, sources.subspan(1), destinations), {"sourceImage"}));
+  EXPECT_TRUE(names(encode(0, sources.first(2), std::array{like(1), like(1)}),
+                    {"destinationGradient", "3 feature channels", "4"}));
+  const ImageBatch both = ImageBatch::create(device_, sizeOf(2, 1, 4), 2);
+  EXPECT_TRUE(names(encode(0, std::array{sources_[0], sources_[0]}, std::array{both, both}), {"source"}));
 }
 
 TEST_F(Concatenation, NodesNameTheirSources) {

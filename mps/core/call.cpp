@@ -298,26 +298,34 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
   if (prepared.readsGradient) operands.gradient = bindInput(call.gradient, prepared.gradientOrigin);
   if (prepared.exchangesSourceAndGradient) std::swap(operands.source, operands.gradient);
 
-  TensorView destination;
-  bool scatters = false;
-  if (call.destination != nullptr && prepared.writesDestination) {
-    if (call.destination->isLoose()) {
-      scatters = true;
-      destination.shape = call.destination->shape();
-      destination.memory =
-          commandBuffer.heap()->allocate(static_cast<std::size_t>(destination.shape.bytes()));
-      temporaries.push_back(destination.memory);
+  const auto bindOutput = [&](const BatchOperand& operand) {
+    TensorView view;
+    if (operand.isLoose()) {
+      view.shape = operand.shape();
+      view.memory = commandBuffer.heap()->allocate(static_cast<std::size_t>(view.shape.bytes()));
+      temporaries.push_back(view.memory);
     } else {
-      destination = call.destination->view(true);
-      retain(command, destination);
+      view = operand.view(true);
+      retain(command, view);
     }
+    command.writes.push_back(view.memory);
+    return view;
+  };
+  TensorView destination;
+  const bool writes = call.destination != nullptr && prepared.writesDestination;
+  if (writes) {
+    destination = bindOutput(*call.destination);
     if (prepared.zeroDestinationFirst) {
       TensorCopyProblem zeros;
       zeros.fills = true;
       recordCopy(commandBuffer, label, zeros, nullptr, destination);
     }
     operands.destination = shifted(destination, prepared.destinationOrigin);
-    command.writes.push_back(destination.memory);
+  }
+  TensorView second;
+  if (call.secondDestination != nullptr) {
+    second = bindOutput(*call.secondDestination);
+    operands.parameters[0] = second.address();
   }
   if (call.saved) {
     operands.saved = call.saved->address() + call.savedByteOffset;
@@ -336,7 +344,9 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
   setRun(command, prepared.plan.plan, operands);
   commandBuffer.append(std::move(command));
 
-  if (scatters) scatter(commandBuffer, label, destination, *call.destination);
+  if (writes && call.destination->isLoose()) scatter(commandBuffer, label, destination, *call.destination);
+  if (call.secondDestination != nullptr && call.secondDestination->isLoose())
+    scatter(commandBuffer, label, second, *call.secondDestination);
 }
 
 void recordCall(mtl::CommandBuffer& commandBuffer, const Kernel& kernel, const PreparedCall& prepared,

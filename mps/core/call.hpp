@@ -169,6 +169,7 @@ struct CallOperands {
   const BatchOperand* destination = nullptr;
   std::shared_ptr<mtl::Memory> saved;
   std::size_t savedByteOffset = 0;
+  const BatchOperand* secondDestination = nullptr;  ///< the plan takes it as Operands::parameters[0]
 };
 
 /// While alive, the function sees every call that this thread records: for checks that compute calls again.

@@ -124,6 +124,9 @@ class CNNGradientKernel : public CNNBinaryKernel {
   [[nodiscard]] virtual bool needsStatesInOrder() const { return false; }
   /// Whether one call can serve all of these states; else the images are encoded one by one.
   [[nodiscard]] virtual bool takesTogether(const StateBatch& /*states*/) const { return true; }
+  /// @throws Error when the images or the record are not those of this kernel's forward call.
+  void checkRecord(const detail::ForwardRecord& record, const ImageDescriptor& gradient,
+                   const ImageDescriptor& source) const;
   /// @throws Error when sourceImage can be told to be another image than the kernel takes.
   virtual void checkRole(const detail::ForwardRecord& record, const detail::BatchOperand& source) const;
   /// Before a call with states is resolved: take from the state what the kernel needs beside the record.
@@ -165,8 +168,6 @@ class CNNGradientKernel : public CNNBinaryKernel {
   ImageBatch encodeGradientReturning(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                      const ImageBatch& gradients, const ImageBatch& sources,
                                      const StateBatch& states, bool isBatch);
-  void checkRecord(const detail::ForwardRecord& record, const ImageDescriptor& gradient,
-                   const ImageDescriptor& source) const;
 
   detail::Settable<std::int64_t> kernelOffsetX_{0};
   detail::Settable<std::int64_t> kernelOffsetY_{0};

@@ -228,5 +228,55 @@ TEST(ConcatenationGraph, AnImageThatIsJoinedTwiceGetsTheSumOfItsSlices) {
   EXPECT_EQ(train(false), train(true));
 }
 
+/// Three layers of 3, 2 and 4 channels side by side; the gradients of two of them are made in one pass.
+TEST(ConcatenationGraph, NeighbouringSlicesOfAGradientAreMadeTogether) {
+  const auto x = NNImageNode::create();
+  const std::vector<std::size_t> channels{3, 2, 4};
+  std::vector<std::shared_ptr<NNImageNode>> parts;
+  for (const std::size_t count : channels)
+    parts.push_back(CNNConvolutionNode::create(x, test::layer(device(), 3, 1, count, "part"))->resultImage());
+  const auto join = NNConcatenationNode::create(parts);
+  join->setChannelAlignment(1);
+  const auto last =
+      CNNFullyConnectedNode::create(join->resultImage(), test::layer(device(), 8, 9, 3, "last"));
+  const auto loss = CNNLossNode::create(
+      last->resultImage(),
+      CNNLossDescriptor::cnnLossDescriptor(CNNLossType::SoftMaxCrossEntropy, CNNReductionType::Sum));
+  std::vector<std::shared_ptr<NNImageNode>> results(4);  // the whole gradient, then its slices
+  static_cast<void>(loss->trainingGraph(
+      nullptr, [&](const std::shared_ptr<NNFilterNode>& node, const std::shared_ptr<NNFilterNode>&,
+                   const std::shared_ptr<NNImageNode>&, const std::shared_ptr<NNImageNode>&) {
+        if (const auto slice = std::dynamic_pointer_cast<NNConcatenationGradientNode>(node))
+          results.at(1 + slice->sourceIndex()) = node->resultImage();
+        if (node->className() == "CNNFullyConnectedGradientNode") results[0] = node->resultImage();
+      }));
+  const auto graph = NNGraph::create(device(), results, std::vector<bool>(results.size(), true));
+  std::vector<ImageBatch> slices;
+  const auto commandBuffer = device()->newCommandQueue()->commandBuffer();
+  const ImageBatch whole = graph->encodeBatch(commandBuffer, {test::pictures(device(), 1)},
+                                              {test::labels(device(), 1)}, &slices, nullptr);
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+  const std::string description = graph->debugDescription();
+  const std::string words = "done along with another slice";
+  const std::size_t found = description.find(words);
+  EXPECT_NE(found, std::string::npos) << description;
+  EXPECT_EQ(description.find(words, found + 1), std::string::npos) << description;
+
+  ASSERT_EQ(slices.size(), 3U);
+  for (std::size_t n = 0; n < whole.count(); ++n) {
+    const Numbers all = testing::valuesOf(*whole[n]);
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i < 3; ++i) {
+      const Numbers slice = testing::valuesOf(*slices[i][n]);
+      Numbers expected;
+      for (std::size_t pixel = 0; pixel < all.size() / 9; ++pixel)
+        for (std::size_t c = 0; c < channels[i]; ++c) expected.push_back(all[9 * pixel + begin + c]);
+      EXPECT_EQ(slice, expected) << "image " << n << ", slice " << i;
+      begin += channels[i];
+    }
+  }
+}
+
 }  // namespace
 }  // namespace mps::concatenation_graph_test

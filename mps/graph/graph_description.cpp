@@ -2,6 +2,7 @@
 #include <sstream>
 
 #include "mps/arithmetic/arithmetic.hpp"
+#include "mps/concatenation/concatenation.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/graph/graph_executor.hpp"
 #include "mps/graph/graph_program.hpp"
@@ -42,6 +43,7 @@ std::string placeOf(const GraphProgram& program, const GraphLayout* layout, Imag
 const char* substituteOf(const GraphProgram& program, const detail::ImageReuse& reuse, std::size_t step) {
   const Kernel* const kernel = program.steps[step].kernel.get();
   if (dynamic_cast<const CNNArithmeticGradient*>(kernel) != nullptr) return "the incoming gradient itself";
+  if (dynamic_cast<const NNConcatenationGradient*>(kernel) != nullptr) return "done along with another slice";
   if (dynamic_cast<const CNNAdd*>(kernel) == nullptr) return "done by the convolution";
   const bool isAddedNext = step + 1 < reuse.addends.size() && reuse.addends[step + 1] != nowhere;
   return isAddedNext ? "done by the neuron's gradient" : "done by accumulation";

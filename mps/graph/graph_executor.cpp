@@ -1,6 +1,7 @@
 #include "mps/graph/graph_executor.hpp"
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <iterator>
 #include <unordered_map>
@@ -291,6 +292,7 @@ void GraphExecutor::planImages(GraphLayout& layout) {
   shareGradients(*program_, layout.images, layout.reuse);
   accumulateGradients(*program_, layout.images, layout.reuse);
   addInNeuronGradients(*program_, layout.images, layout.reuse);
+  splitInPairs(*program_, layout.reuse);
   workInPlace(*program_, layout.images, layout.placements, layout.reuse);
   std::vector<MemoryRequest> requests;
   const auto needsMemory = [&](ImageIndex i) {
@@ -421,8 +423,26 @@ void GraphExecutor::encodeUpdate(Run& run, const ProgramStep& step) {
   run.hostUpdates.push_back({step.update, states, step.update->prepareHostUpdate(run.commandBuffer, states)});
 }
 
+void GraphExecutor::encodeSlices(Run& run, const ProgramStep& step, const ProgramStep& partner) {
+  const auto kernelOfSlice = [](const ProgramStep& slice) -> NNConcatenationGradient& {
+    return dynamic_cast<NNConcatenationGradient&>(*slice.kernel);
+  };
+  const bool isFirst = kernelOfSlice(step).sourceIndex() < kernelOfSlice(partner).sourceIndex();
+  const ProgramStep& first = isFirst ? step : partner;
+  const ProgramStep& second = isFirst ? partner : step;
+  const std::array sources{run.images[first.sources[1]], run.images[second.sources[1]]};
+  const std::array results{run.images[first.result], run.images[second.result]};
+  kernelOfSlice(first).encodeBatchWithNext(run.commandBuffer, run.images[step.sources[0]], sources,
+                                           run.states[step.sourceStates[0]], results);
+  if (run.graph.stopsAtNonFiniteValues())
+    for (const ProgramStep* slice : {&first, &second})
+      recordFiniteCheck(*run.commandBuffer, slice->name, run.images[slice->result]);
+}
+
 void GraphExecutor::encodeStep(Run& run, StepIndex index) {
   const ProgramStep& step = program_->steps[index];
+  if (const StepIndex partner = run.layout.reuse.partners[index]; partner != nowhere)
+    return encodeSlices(run, step, program_->steps[partner]);
   const ImageIndex maxima = run.layout.reuse.maxima[index];
   const ImageIndex addend = run.layout.reuse.addends[index];
   const bool pools = maxima != nowhere;

@@ -95,6 +95,8 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
   void planImages(GraphLayout& layout);
   const std::vector<ImageBatch>& bind(GraphLayout& layout, const std::shared_ptr<mtl::CommandQueue>& queue);
   void encodeStep(Run& run, StepIndex index);
+  /// Two steps of the gradient of a concatenation (splitInPairs).
+  void encodeSlices(Run& run, const ProgramStep& step, const ProgramStep& partner);
   /// The states that a step leaves for its gradient and for the caller; empty when nobody wants them.
   StateBatch makeStates(Run& run, const ProgramStep& step,
                         const std::function<StateBatch(bool isTemporary)>& make);

@@ -23,6 +23,10 @@ struct ImageReuse {
   /// Of every step: of a neuron's gradient, what it adds to its first source; nowhere of others.
   std::vector<ImageIndex> addends;
 
+  /// Of every step: of the gradient of a source of a concatenation, the step of a neighbouring source's that is done along
+  /// with it; nowhere of others.
+  std::vector<StepIndex> partners;
+
   /// The image that owns the memory.
   [[nodiscard]] ImageIndex ownerOf(ImageIndex image) const {
     while (memoryOf[image] != image) image = memoryOf[image];
@@ -61,6 +65,10 @@ void addInNeuronGradients(const GraphProgram& program, const std::vector<ImageDe
 /// CNNConvolution::canPool says that it can. @param offsets CNNKernel::placement of every step with a unary kernel
 void poolInConvolutions(const GraphProgram& program, const std::vector<ImageDescriptor>& sizes,
                         const std::vector<Offset>& offsets, std::size_t count, ImageReuse& reuse);
+
+/// Pass: the gradients of two neighbouring sources of a concatenation are made in one pass over the incoming gradient,
+/// when the first of them is due, and the other step is left out. Where both overwrite memory of their own.
+void splitInPairs(const GraphProgram& program, ImageReuse& reuse);
 
 /// Pass: a kernel that works in place writes over its source when nobody reads that afterwards.
 /// @param offsets CNNKernel::placement of every step with a unary kernel
