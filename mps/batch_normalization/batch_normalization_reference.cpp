@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "mps/conform/tolerance.hpp"
 #include "mps/core/neuron_reference.hpp"
 
 namespace mps::detail {
 namespace {
 
-constexpr std::int64_t kRoundingsOfZ = 4;  // scale, difference, product, sum
+constexpr std::int64_t kRoundingsOfZ = 4;           // scale, difference, product, sum
+constexpr std::int64_t kRoundingsOfStatistics = 2;  // mean and variance
 
 ReferenceTensor emptyLike(const ReferenceTensor& tensor) {
   ReferenceTensor result(tensor.images, tensor.height, tensor.width, tensor.channels);
@@ -50,7 +52,23 @@ struct Channel {
   [[nodiscard]] double distance(double x) const {
     return std::abs(x - mean) + (isStored ? 0 : std::abs(x) + std::abs(mean));
   }
+  /// Absolute terms of z.
+  [[nodiscard]] double magnitude(double x) const {
+    return std::abs(gamma) * r * distance(x) + std::abs(beta);
+  }
 };
+
+/// How far f'(z) may be from that of a kernel which rounds statistics and z, and may so be on the other side of a kink.
+double changeOfDerivative(const NNNeuronDescriptor& neuron, const Channel& channel, std::size_t c, double x) {
+  const auto index = static_cast<std::int64_t>(c);
+  const double z = channel.z(x);
+  const double error = arithmeticBound(channel.magnitude(x), kRoundingsOfZ + kRoundingsOfStatistics, 0);
+  const double derivative = neuronDerivative(neuron, z, index);
+  double change = 0;
+  for (const double other : {z - error, z + error})
+    change = std::max(change, std::abs(neuronDerivative(neuron, other, index) - derivative));
+  return change;
+}
 
 /// g = dy f'(z) and its bound.
 struct NeuronGradient {
@@ -63,8 +81,12 @@ NeuronGradient neuronGradientOf(const BatchNormalizationProblem& problem, const 
   const double z = channel.z(x);
   NeuronGradient gradient;
   gradient.bound = neuronDerivativeBound(problem.neuron, z, static_cast<std::int64_t>(c));
-  gradient.bound.magnitude *= std::abs(dy);
-  gradient.bound.roundings += 1 + (channel.isStored ? 0 : kRoundingsOfZ);
+  NeuronBound& bound = gradient.bound;
+  bound.roundings += 1 + (channel.isStored ? 0 : kRoundingsOfZ);
+  if (!channel.isStored)  // as a magnitude that so many roundings make an error of that size
+    bound.magnitude += changeOfDerivative(problem.neuron, channel, c, x) /
+                       arithmeticBound(1, bound.roundings, bound.transcendental);
+  bound.magnitude *= std::abs(dy);
   gradient.value = dy * neuronDerivative(problem.neuron, z, static_cast<std::int64_t>(c));
   return gradient;
 }
@@ -112,8 +134,8 @@ ReferenceTensor batchNormalizationReference(const BatchNormalizationProblem& pro
     result.roundings = bound.roundings;
     result.transcendental = bound.transcendental;
     if (numbers.areStored) continue;
-    result.magnitude[i] += std::abs(channel.gamma) * channel.r * channel.distance(x) + std::abs(channel.beta);
-    result.roundings += kRoundingsOfZ + 2;
+    result.magnitude[i] += channel.magnitude(x);
+    result.roundings += kRoundingsOfZ + kRoundingsOfStatistics;
   }
   return result;
 }

@@ -84,6 +84,26 @@ TEST(BatchNormalizationReference, StoredNumbersAreRoundedAsKernelsRound) {
   expectValues(sums.beta, {4.5});
 }
 
+/// A kernel that rounds the statistics may see the second value of z, 0, on either side: its gradient is 3 or 0.5 times 3.
+TEST(BatchNormalizationReference, BoundsKnowBothSidesOfAKink) {
+  const BatchNormalizationProblem problem =
+      problemOf(NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU, 0.5F), 4);
+  Example beside;
+  auto sums = batchNormalizationSumsReference(problem, beside.numbers, beside.x, beside.dy);
+  EXPECT_GE(arithmeticBound(sums.beta.magnitude[0], sums.beta.roundings, 0), 1.5);
+  // Times h, -1/3.
+  EXPECT_GE(arithmeticBound(sums.gamma.magnitude[0], sums.gamma.roundings, 0), 0.5);
+  const auto dx =
+      batchNormalizationGradientReference(problem, beside.numbers, sums, 4, beside.x[0], beside.dy[0]);
+  EXPECT_GE(arithmeticBound(dx.magnitude[1], dx.roundings, 0), 1.5 * (1 - 1.0 / 4 - 1.0 / 36));
+  for (const float beta : {0.5F, 1.5F}) {
+    Example away;
+    away.numbers.beta = {beta};
+    sums = batchNormalizationSumsReference(problem, away.numbers, away.x, away.dy);
+    EXPECT_EQ(sums.beta.magnitude[0], 0.5 + (beta > 1 ? 3 : 1.5) + 2 + 1) << "the terms alone";
+  }
+}
+
 TEST(BatchNormalizationReference, PartsOfSpec5_3) {
   const std::vector<ReferenceTensor> parts{pixels(1, 1, {1, 3}), pixels(1, 1, {5, 7, 9, 11})};
   const BatchStatistics statistics = batchStatisticsReference(parts);

@@ -206,6 +206,49 @@ TEST_P(BatchNormalizationFusion, GradientsWithConstantStatisticsAreRight) {
   test::train(*training(made), device_, 3);
 }
 
+/// Batch normalisation and a neuron on five images of one pixel with two channels.
+/// @param first channel 0 of the images; channel 1 is far from all kinks
+GradientCheckReport checkOfPixels(const std::shared_ptr<mtl::Device>& device, const MakeNeuron& make,
+                                  const Values& first) {
+  const auto layer = TrainableBatchNormalization::create(device, 2, "norm", test::sgd(device));
+  const auto normalization = CNNBatchNormalizationNode::create(NNImageNode::create(), layer);
+  const auto neuron = make(normalization->resultImage());
+  const auto loss = CNNLossNode::create(
+      neuron->resultImage(),
+      CNNLossDescriptor::cnnLossDescriptor(CNNLossType::MeanSquaredError, CNNReductionType::Sum));
+  const auto graph = NNGraph::create(device, loss->trainingGraph(nullptr)[0]->resultImage(), false);
+  const Values second{1, -2, 3, -1.5F, 0.25F};
+  auto images = ImageBatch::create(device, testing::sizeOf(1, 1, 2), first.size());
+  auto labels = ImageBatch::create(device, testing::sizeOf(1, 1, 2), first.size());
+  Values interleaved;
+  for (std::size_t i = 0; i < first.size(); ++i) interleaved.insert(interleaved.end(), {first[i], second[i]});
+  images.writeBytes(std::span<const float>(interleaved), testing::pixelsFirst);
+  labels.writeBytes(std::span<const float>(Values{3, -1, 2, 5, -4, 2, 1, 0.5F, -2, 3}), testing::pixelsFirst);
+  return checkGradients(*graph, {images}, {CNNLossLabels::createBatch(device, {1, 1, 1}, labels)});
+}
+
+/// Normalised, three of the values are -2^-23 / 5 by some factor in float64, and 0 for a kernel, whose mean is a float32.
+TEST_P(BatchNormalizationFusion, AGradientWithinRoundingOfItsKinkIsRight) {
+  const Values values{0, 1 + 0x1p-23F, 0.5F, 0.5F, 0.5F};
+  const std::vector<MakeNeuron> table{relu, [](const Source& x) { return CNNNeuronAbsoluteNode::create(x); },
+                                      [](const Source& x) {
+                                        return CNNNeuronPReLUNode::create(x, std::vector<float>{0.5F, -1});
+                                      }};
+  for (const auto& make : table) {
+    const auto report = checkOfPixels(device_, make, values);
+    EXPECT_EQ(report.describe(), "");
+    EXPECT_TRUE(report.passed());
+  }
+}
+
+/// What z is off by grows with the mean, whose rounding it has.
+TEST_P(BatchNormalizationFusion, ASmoothGradientFarFromZeroIsRight) {
+  const auto report = checkOfPixels(device_, [](const Source& x) { return CNNNeuronTanHNode::create(x); },
+                                    {10000.5F, 10001.25F, 9999, 10000, 10002});
+  EXPECT_EQ(report.describe(), "");
+  EXPECT_TRUE(report.passed());
+}
+
 TEST_P(BatchNormalizationFusion, NotWhereSomebodyWantsTheImageBetween) {
   ASSERT_TRUE(fuses(network()));
   const auto both = [](const Source& x, const Source& y) {
