@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -76,9 +77,10 @@ TEST_F(CommandFailure, LackOfMemoryHasItsOwnCode) {
     commands.push_back(call([] { throw std::bad_alloc(); }, "big"));
     return commands;
   }());
-  ASSERT_TRUE(buffer->error().has_value());
-  EXPECT_EQ(buffer->error()->code, CommandBufferErrorCode::OutOfMemory);
-  EXPECT_EQ(buffer->error()->message, "big: out of memory");
+  const std::optional<CommandBufferError> error = buffer->error();
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->code, CommandBufferErrorCode::OutOfMemory);
+  EXPECT_EQ(error->message, "big: out of memory");
 }
 
 TEST_F(CommandFailure, AnExceptionOfAnyTypeIsAnError) {

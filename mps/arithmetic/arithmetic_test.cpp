@@ -127,6 +127,30 @@ TEST_F(Arithmetic, DefaultsAreThoseOfTheTable) {
   EXPECT_EQ(gradient->copy()->isSecondarySourceFilter(), true);
 }
 
+/// spec/02 section 5.3: what the gradients of all operations have from their base class.
+TEST_F(Arithmetic, GradientDefaultsAreThoseOfTheTable) {
+  const std::vector<std::shared_ptr<CNNArithmeticGradient>> gradients{
+      CNNAddGradient::create(device_, false), CNNSubtractGradient::create(device_, false),
+      CNNMultiplyGradient::create(device_, false)};
+  for (const auto& gradient : gradients) {
+    SCOPED_TRACE(gradient->className());
+    EXPECT_EQ(gradient->primaryScale(), 1);
+    EXPECT_EQ(gradient->secondaryScale(), 1);
+    EXPECT_EQ(gradient->bias(), 0);
+    EXPECT_EQ(gradient->minimumValue(), -FLT_MAX);
+    EXPECT_EQ(gradient->maximumValue(), FLT_MAX);
+    EXPECT_EQ(gradient->secondaryStrideInFeatureChannels(), 1U);
+    EXPECT_FALSE(gradient->isSecondarySourceFilter());
+    gradient->setPrimaryScale(2);
+    gradient->setSecondaryScale(3);
+    gradient->setSecondaryStrideInFeatureChannels(0);
+    const auto copy = detail::copyAs(*gradient, device_);
+    EXPECT_EQ(copy->primaryScale(), 2);
+    EXPECT_EQ(copy->secondaryScale(), 3);
+    EXPECT_EQ(copy->secondaryStrideInFeatureChannels(), 0U);
+  }
+}
+
 TEST_F(Arithmetic, EachOperation) {
   const auto x = image(1, 1, 3, {1, -2, 8});
   const auto y = image(1, 1, 3, {2, 4, -4});
@@ -295,7 +319,7 @@ TEST_F(Arithmetic, MasksFollowTheStatesOfABatch) {
   add->setMaximumValue(4);
   const auto gradient = CNNAddGradient::create(device_, false);
   const auto results = ImageBatch::create(device_, pixel, 4);
-  const auto states = add->resultStateBatch(x, y);
+  const CNNArithmeticGradientStateBatch states = add->resultStateBatch(x, y);
   const auto gradientsOf = [&](const ImageBatch& sources, const StateBatch& ofSources) {
     const auto destinations = ImageBatch::create(device_, pixel, sources.count());
     run([&](const auto& commandBuffer) {

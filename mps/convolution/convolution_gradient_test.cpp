@@ -142,7 +142,7 @@ TEST_F(ConvolutionGradient, SubBatchesGiveTheSumsOfTheWholeBatch) {
   const auto in = batch(sizeOf(2, 1, 1), 3, {1, 2, 3, 4, 5, 6});
   const auto e = batch(sizeOf(1, 1, 1), 3, {1, 10, 100});
   const auto gradients = [&](const std::vector<std::size_t>& counts) {
-    const auto states = kernel_->resultStateBatch(in);
+    const CNNConvolutionGradientStateBatch states = kernel_->resultStateBatch(in);
     const auto buffer = commands();
     kernel_->setOffset({1, 0, 0});  // the window begins at pixel 0
     kernel_->encodeBatch(buffer, in, states, ImageBatch::create(device_, sizeOf(1, 1, 1), 3));
@@ -305,6 +305,8 @@ TEST(ConvolutionNodes, MakeTheirGradientNodes) {
   EXPECT_EQ(node->trainingStyle(), NNTrainingStyle::UpdateDeviceGPU);
   EXPECT_EQ(node->accumulatorPrecision(), NNConvolutionAccumulatorPrecisionOption::Float);
   EXPECT_EQ(node->convolutionGradientState(), node->resultState());
+  EXPECT_TRUE(std::dynamic_pointer_cast<CNNConvolutionGradientStateNode>(node->resultState()));
+  EXPECT_TRUE(std::dynamic_pointer_cast<CNNConvolutionGradientStateNode>(inner->resultState()));
   node->setTrainingStyle(NNTrainingStyle::UpdateDeviceNone);
   const auto e = NNImageNode::create();
   const auto gradient = std::dynamic_pointer_cast<CNNConvolutionGradientNode>(node->gradientFilter(e));

@@ -275,13 +275,13 @@ TEST_F(ConvolutionTranspose, BatchesAndTheFusedNeuron) {
   kernel->setDestinationImageAllocator(Image::defaultAllocator());
   const ImageBatch in = batch(sizeOf(2, 1, 1), 2, {1, 2, 2, 4});
   const auto buffer = commands();
-  StateBatch states;
+  CNNConvolutionTransposeGradientStateBatch states;
   const ImageBatch out = kernel->encodeBatch(buffer, in, states, false);
   run(buffer);
   Values values(6);
   out.readBytes(std::span(values), testing::pixelsFirst);
   EXPECT_EQ(values, (Values{-5, 181, 0, 0, 382, 20}));
-  EXPECT_TRUE(states.sharedState());
+  EXPECT_TRUE(std::dynamic_pointer_cast<CNNConvolutionTransposeGradientState>(states.sharedState()));
   const auto gradient = gradientOf(*kernel);
   EXPECT_TRUE(names(errorOf([&] { gradient->encodeBatch(commands(), out, in, states); }),
                     {"CNNConvolutionTransposeGradient", "gradientState", "fused neuron"}));

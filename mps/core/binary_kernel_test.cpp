@@ -108,7 +108,7 @@ TEST_F(BinaryKernel, EveryFormGivesTheSame) {
   join_->encodeBatch(buffer, primaries_, secondaries_, givenBatch);
   EXPECT_TRUE(join_->encodedStates().empty());
   const auto givenBatchWithStates = batch(sizeOf(1, 1, 2), 2, Values(4, poison));
-  const auto ownStates = join_->resultStateBatch(primaries_, secondaries_);
+  const NNBinaryGradientStateBatch ownStates = join_->resultStateBatch(primaries_, secondaries_);
   join_->encodeBatch(buffer, primaries_, secondaries_, ownStates, givenBatchWithStates);
   EXPECT_EQ(join_->encodedStates()[1], ownStates[1]);
   const auto returnedBatch = join_->encodeBatch(buffer, primaries_, secondaries_);

@@ -376,6 +376,24 @@ TEST(Coder, LossScaleOnAnotherDevice) {
   EXPECT_EQ(found->options().growthInterval, 5U);
 }
 
+/// spec/00 D1: the device that is named comes before that of the coder, and that one before the system's.
+TEST(Coder, D1ADeviceProviderNamesTheDevice) {
+  KeyedArchiver archiver;
+  LossScale::create(mtl::newCPUDevice(1))->encode(archiver);
+  const Bytes bytes = archiver.encodedData();
+  const auto device = mtl::newCPUDevice(1);
+  const auto other = mtl::newCPUDevice(1);
+  KeyedUnarchiver naming(bytes, device);
+  const DeviceProvider& provider = naming;
+  EXPECT_EQ(provider.mpsMTLDevice(), device);
+  EXPECT_EQ(LossScale::decode(naming)->device(), device);
+  KeyedUnarchiver overruled(bytes, device);
+  EXPECT_EQ(LossScale::decode(overruled, other)->device(), other);
+  KeyedUnarchiver silent(bytes);
+  EXPECT_EQ(static_cast<const DeviceProvider&>(silent).mpsMTLDevice(), nullptr);
+  EXPECT_EQ(LossScale::decode(silent)->device(), mtl::createSystemDefaultDevice());
+}
+
 TEST(Coder, WrongReferencesThrow) {
   const auto error = [](const json& reference, const json& objects) {
     KeyedUnarchiver unarchiver(bytesOf(json{{"value", reference}, {"$objects", objects}}));

@@ -45,8 +45,8 @@ TEST_F(GradientKernel, EveryFormGivesTheSame) {
   EXPECT_EQ(backward(g, source, state), expected);
   EXPECT_EQ(backwardInto(poisoned(sizeOf(3, 2, 4)), g, source, state), expected);
   const auto buffer = commands();
-  const auto batch =
-      gradient_->encodeBatch(buffer, ImageBatch{g, g}, ImageBatch{source, source}, StateBatch{state, state});
+  const NNGradientStateBatch states{state, state};
+  const auto batch = gradient_->encodeBatch(buffer, ImageBatch{g, g}, ImageBatch{source, source}, states);
   const ImageBatch given{poisoned(sizeOf(3, 2, 4)), poisoned(sizeOf(3, 2, 4))};
   gradient_->encodeBatch(buffer, ImageBatch{g, g}, ImageBatch{source, source}, StateBatch(state, 2), given);
   run(buffer);
@@ -234,6 +234,27 @@ TEST_F(GradientKernel, InheritedEncodesWithoutAStateUseThePropertiesAsTheyAre) {
   static_cast<CNNBinaryKernel&>(*gradient_).encode(buffer, g, source, result);
   run(buffer);
   EXPECT_EQ(valuesOf(*result), (Values{0, 0, 10, 100, 1000}));
+}
+
+/// spec/01 section 15.1: what the base class has serves gradients of every class.
+TEST_F(GradientKernel, WorksThroughItsBaseClass) {
+  const std::shared_ptr<CNNGradientKernel> kernel = gradient_;
+  EXPECT_EQ(kernel->kernelOffsetX(), 0);
+  EXPECT_EQ(kernel->kernelOffsetY(), 0);
+  const auto source = image(sizeOf(2, 1, 1), {1, 2});
+  const auto g = image(sizeOf(2, 1, 1), {10, 20});
+  const auto state = forward(source, image(sizeOf(2, 1, 1)));
+  const auto given = poisoned(sizeOf(2, 1, 1));
+  const auto buffer = commands();
+  const auto returned = kernel->encode(buffer, g, source, state);
+  kernel->encode(buffer, g, source, state, given);
+  run(buffer);
+  EXPECT_EQ(valuesOf(*returned), (Values{30, 60}));
+  EXPECT_EQ(valuesOf(*given), (Values{30, 60}));
+  kernel->setKernelOffsetX(3);
+  kernel->setKernelOffsetY(-4);
+  EXPECT_EQ(kernel->kernelOffsetX(), 3);
+  EXPECT_EQ(kernel->kernelOffsetY(), -4);
 }
 
 TEST_F(GradientKernel, ACopyKeepsWhatWasSet) {

@@ -118,6 +118,17 @@ TEST_F(ImageTest, TakesMemoryAtFirstUse) {
   EXPECT_GE(device_->currentAllocatedSize(), before + 65536);
 }
 
+TEST(ImageRegions, ArePixelsAndChannels) {
+  EXPECT_EQ(ImageRegion{}, (ImageRegion{{0, 0, 0}, {0, 0, 0}}));
+  const ImageRegion region{{1, 2, 3}, {4, 5, 6}};
+  EXPECT_EQ(region.offset.x, 1U);
+  EXPECT_EQ(region.offset.y, 2U);
+  EXPECT_EQ(region.offset.channel, 3U);
+  EXPECT_EQ(region.size, (ImageCoordinate{4, 5, 6}));
+  EXPECT_NE(region, (ImageRegion{{1, 2, 4}, {4, 5, 6}}));
+  EXPECT_NE(region, (ImageRegion{{1, 2, 3}, {4, 5, 7}}));
+}
+
 TEST_F(ImageTest, DescriptorsThatDescribeNoImageAreRefused) {
   for (const auto& [width, height, channels, images] : {std::tuple{0UL, 1UL, 1UL, 1UL},
                                                         {1UL, 0UL, 1UL, 1UL},

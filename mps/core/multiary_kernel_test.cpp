@@ -164,7 +164,7 @@ TEST_F(MultiaryKernel, EveryFormGivesTheSame) {
   const auto returnedBatchWithStates = digits_->encodeBatch(buffer, batches, states, true);
   ASSERT_EQ(states.count(), 2U);
   EXPECT_EQ(digits_->encodedStates()[1], states[1]);
-  const auto givenStates = digits_->resultStateBatch(batches);
+  const NNMultiaryGradientStateBatch givenStates = digits_->resultStateBatch(batches);
   const auto givenBoth = batch(sizeOf(2, 1, 2), 2, Values(8, poison));
   digits_->encodeBatch(buffer, batches, givenStates, givenBoth);
   EXPECT_EQ(digits_->encodedStates()[1], givenStates[1]);
@@ -188,6 +188,17 @@ TEST_F(MultiaryKernel, LooseAndReorderedBatchesGiveTheSame) {
   digits_->encodeBatch(buffer, batches, ImageBatch{result[1], result[0]});
   run(buffer);
   EXPECT_EQ(valuesOfBatch(result), sums_);
+}
+
+/// spec/01 section 14: what the base class has serves kernels of every class.
+TEST_F(MultiaryKernel, WorksThroughItsBaseClass) {
+  const std::shared_ptr<CNNMultiaryKernel> kernel = digits_;
+  const auto buffer = commands();
+  const auto one = kernel->encode(buffer, threeImages());
+  const auto several = kernel->encodeBatch(buffer, threeBatches());
+  run(buffer);
+  EXPECT_EQ(valuesOf(*one), sum_);
+  EXPECT_EQ(valuesOfBatch(several), sums_);
 }
 
 TEST_F(MultiaryKernel, OneSourceWillDo) {

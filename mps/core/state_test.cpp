@@ -234,6 +234,9 @@ TEST(GradientState, KnowsTheSizeOfTheForwardSource) {
   Scale::create(device)->encode(buffer, source, state, Image::create(device, sizeOf(7, 5, 2)));
   EXPECT_EQ(state->sourceWidth(), 7U);
   EXPECT_EQ(state->sourceHeight(), 5U);
+  const std::shared_ptr<ImageSizeEncodingState> size = state;
+  EXPECT_EQ(size->sourceWidth(), 7U);
+  EXPECT_EQ(size->sourceHeight(), 5U);
   static_assert(!std::is_base_of_v<NNGradientState, NNBinaryGradientState>);
 }
 

@@ -216,7 +216,7 @@ TEST_F(Dropout, MaskStridesOf0GiveOneValueToAnAxis) {
 TEST_F(Dropout, EachStateKeepsItsMask) {
   const auto kernel = dropout();
   const auto x = batch(sizeOf(4, 4, 1), 3, Values(48, 1));
-  const auto states = kernel->resultStateBatch(x);
+  const CNNDropoutGradientStateBatch states = kernel->resultStateBatch(x);
   const auto back = gradient();
   auto buffer = commands();
   kernel->encodeBatch(buffer, x, states, ImageBatch::create(device_, sizeOf(4, 4, 1), 3));

@@ -155,6 +155,31 @@ TEST_F(Gather, D9TheAxisIsThatOfTheForwardEncode) {
   EXPECT_EQ(valuesOf(*dx), (Values{0, 0, 4, 6}));
 }
 
+/// The encodes and what a state tells are those of the base classes.
+TEST_F(Gather, WorksThroughItsBaseClasses) {
+  const std::shared_ptr<NDArrayBinaryKernel> kernel = gather_;
+  const std::shared_ptr<NDArrayBinaryPrimaryGradientKernel> gradient = gradient_;
+  const Array source = array({3}, {1, 2, 4});
+  const Array numbers = indices({2, 0, 2, 1});
+  const Array dy = array({4}, {10, 20, 30, 40});
+  const Array y = poisonedArray({4});
+  const Array dx = poisonedArray({3});
+  encodeAndRun([&](const auto& buffer) {
+    const auto state = kernel->resultState(source, numbers);
+    const auto filled = std::dynamic_pointer_cast<NDArrayGradientState>(state);
+    ASSERT_NE(filled, nullptr);
+    EXPECT_FALSE(filled->record().has_value());
+    kernel->encode(buffer, source, numbers, state, y);
+    ASSERT_TRUE(filled->record().has_value());
+    EXPECT_EQ(filled->record()->primary, source->descriptor());
+    EXPECT_EQ(filled->record()->secondary, numbers->descriptor());
+    EXPECT_EQ(filled->record()->destination, y->descriptor());
+    gradient->encode(buffer, source, numbers, dy, state, dx);
+  });
+  EXPECT_EQ(valuesOf(*y), (Values{4, 1, 4, 2}));
+  EXPECT_EQ(valuesOf(*dx), (Values{20, 40, 40}));
+}
+
 /// spec/00 D10: only the size of the primary array counts for the gradient.
 TEST_F(Gather, D10TheGradientReadsNoSource) {
   const Array numbers = indices({1, 1});

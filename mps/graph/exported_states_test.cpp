@@ -2,6 +2,7 @@
 
 #include "mps/arithmetic/arithmetic.hpp"
 #include "mps/convolution/convolution.hpp"
+#include "mps/core/test_kernels.hpp"
 #include "mps/graph/graph_program.hpp"
 #include "mps/graph/test_network.hpp"
 
@@ -44,6 +45,51 @@ class SumWithBufferNode final : public NNFilterNode {
     addResultState(std::make_unique<NNBinaryGradientStateNode>());
   }
 };
+
+/// A kernel with three sources, as users write them.
+class DigitsNode final : public NNFilterNode {
+ public:
+  static std::shared_ptr<DigitsNode> create() { return std::shared_ptr<DigitsNode>(new DigitsNode()); }
+  [[nodiscard]] std::string className() const override { return "DigitsNode"; }
+  [[nodiscard]] std::shared_ptr<Kernel> makeKernel(
+      const std::shared_ptr<mtl::Device>& device) const override {
+    auto kernel = testing::Digits::create(device, sources().size());
+    kernel->setMakesState(true);
+    return kernel;
+  }
+
+ private:
+  DigitsNode() : NNFilterNode({NNImageNode::create(), NNImageNode::create(), NNImageNode::create()}) {
+    addResultState(std::make_unique<NNMultiaryGradientStateNode>());
+  }
+};
+
+/// spec/04 section 2.3: what a state's node has, and which states it stands for.
+TEST(ExportedStates, OfAKernelWithManySourcesStandForItsStates) {
+  const auto digits = DigitsNode::create();
+  const std::shared_ptr<NNStateNode> node = digits->resultState();
+  EXPECT_TRUE(std::dynamic_pointer_cast<NNMultiaryGradientStateNode>(node));
+  EXPECT_EQ(node->handle(), nullptr);
+  EXPECT_FALSE(node->exportFromGraph());
+  EXPECT_FALSE(node->synchronizeResource());
+  EXPECT_EQ(node->producer(), digits.get());
+  const auto encode = [&] {
+    const auto graph = NNGraph::create(device(), digits->resultImage());
+    const auto commandBuffer = device()->newCommandQueue()->commandBuffer();
+    std::vector<StateBatch> states;
+    graph->encodeBatch(
+        commandBuffer,
+        {test::pictures(device(), 0), test::pictures(device(), 1), test::pictures(device(), 2)}, {}, nullptr,
+        &states);
+    return states;
+  };
+  EXPECT_TRUE(encode().empty());
+  node->setExportFromGraph(true);
+  const auto states = encode();
+  ASSERT_EQ(states.size(), 1U);
+  EXPECT_EQ(states[0].count(), test::SmallNetwork::batch);
+  EXPECT_TRUE(std::dynamic_pointer_cast<NNMultiaryGradientState>(states[0][1]));
+}
 
 TEST(ExportedStates, OfAKernelWithTwoSourcesFollowOutputStateIsTemporary) {
   for (const bool isTemporary : {false, true}) {

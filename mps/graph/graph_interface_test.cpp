@@ -12,6 +12,8 @@
 #include "mps/core/test_images.hpp"
 #include "mps/graph/graph_program.hpp"
 #include "mps/graph/test_network.hpp"
+#include "mps/normalization/normalization.hpp"
+#include "mps/normalization/normalization_node.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mtl/memory.hpp"
 
@@ -103,6 +105,24 @@ TEST_F(GraphInterface, OptionsReachEveryKernel) {
   EXPECT_GT(graph->program().steps.size(), 1U);
   for (const auto& step : graph->program().steps)
     EXPECT_EQ(step.kernel->options(), KernelOptions::AllowReducedPrecision) << step.name;
+}
+
+/// spec/04 section 7.4: all normalisations by neighbours have these.
+TEST_F(GraphInterface, ParametersOfNormalizationNodesReachTheirKernels) {
+  const auto source = NNImageNode::create();
+  const std::vector<std::shared_ptr<CNNNormalizationNode>> nodes{
+      CNNSpatialNormalizationNode::create(source), CNNLocalContrastNormalizationNode::create(source),
+      CNNCrossChannelNormalizationNode::create(source)};
+  for (const auto& node : nodes) {
+    SCOPED_TRACE(node->className());
+    EXPECT_EQ(node->alpha(), 1);
+    node->setAlpha(0.25F);
+    node->setBeta(0.75F);
+    node->setDelta(3);
+    const auto kernel = std::dynamic_pointer_cast<CNNNormalization>(node->makeKernel(device_));
+    ASSERT_NE(kernel, nullptr);
+    EXPECT_EQ((Values{kernel->alpha(), kernel->beta(), kernel->delta()}), (Values{0.25F, 0.75F, 3}));
+  }
 }
 
 TEST_F(GraphInterface, SourcesAreAskedForInTheOrderOfTheWalkFromTheResult) {

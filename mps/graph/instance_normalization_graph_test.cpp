@@ -222,19 +222,79 @@ TEST(InstanceNormalizationGraph, ExportedStates) {
     std::vector<StateBatch> states;
     const ImageBatch y = graph->encodeBatch(commandBuffer, {x}, {}, nullptr, &states);
     ASSERT_EQ(states.size(), 1U);
-    ASSERT_EQ(states[0].count(), 2U);
-    EXPECT_EQ(states[0][1]->isTemporary(), isTemporary);
-    EXPECT_EQ(states[0][1]->readCount(), isTemporary ? 1U : 0U);
-    if (isTemporary) StateBatchIncrementReadCount(states[0], -1);
+    const CNNInstanceNormalizationGradientStateBatch& batch = states[0];
+    ASSERT_EQ(batch.count(), 2U);
+    EXPECT_EQ(batch[1]->isTemporary(), isTemporary);
+    EXPECT_EQ(batch[1]->readCount(), isTemporary ? 1U : 0U);
+    if (isTemporary) StateBatchIncrementReadCount(batch, -1);
     commandBuffer->commit();
     commandBuffer->throwIfFailed();
     EXPECT_EQ(valuesOf(*y[1]), (Values{-1, 3}));
     if (!isTemporary) {
-      const auto second = std::static_pointer_cast<CNNInstanceNormalizationGradientState>(states[0][1]);
+      const auto second = std::static_pointer_cast<CNNInstanceNormalizationGradientState>(batch[1]);
       EXPECT_EQ(valuesOf(second->gradientForBeta()), Values{2});
       EXPECT_EQ(valuesOf(second->gradientForGamma()), Values{2});
     }
     EXPECT_TRUE(commandBuffer->logs().empty());
+  }
+}
+
+/// spec/03 section 7.3: a user's source of group normalisation gets the states of the batch and is asked for its groups.
+class UserGroups final : public CNNGroupNormalizationDataSource {
+ public:
+  [[nodiscard]] std::size_t numberOfFeatureChannels() const override { return 4; }
+  [[nodiscard]] std::size_t numberOfGroups() const override { return 2; }
+  [[nodiscard]] std::span<const float> gamma() const override { return gamma_; }
+  [[nodiscard]] std::span<const float> beta() const override { return {}; }
+  std::shared_ptr<CNNNormalizationGammaAndBetaState> updateGammaAndBeta(
+      const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
+      const CNNGroupNormalizationGradientStateBatch& states) override {
+    for (std::size_t i = 0; i < states.count(); ++i)
+      EXPECT_TRUE(std::dynamic_pointer_cast<CNNGroupNormalizationGradientState>(states[i])) << i;
+    updates += states.count();
+    return nullptr;
+  }
+  std::size_t updates = 0;
+
+ private:
+  std::vector<float> gamma_ = {1, 2, 1, 2};
+};
+
+TEST(InstanceNormalizationGraph, AUsersGroups) {
+  const auto source = std::make_shared<UserGroups>();
+  const auto node = CNNGroupNormalizationNode::create(NNImageNode::create(), source);
+  const auto gradient = node->gradientFilter(node->resultImage());
+  EXPECT_TRUE(std::dynamic_pointer_cast<CNNGroupNormalizationGradientNode>(gradient));
+  const auto graph = NNGraph::create(device(), {node->resultImage(), gradient->resultImage()}, {true, true});
+  auto x = ImageBatch::create(device(), sizeOf(1, 1, 4), 2);
+  x.writeBytes(std::span<const float>(Values{1, 3, 10, 14, 7, 5, 2, 4}),
+               DataLayout::HeightxWidthxFeatureChannels);
+  const auto commandBuffer = device()->newCommandQueue()->commandBuffer();
+  const ImageBatch y = graph->encodeBatch(commandBuffer, {x});
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+  EXPECT_EQ(source->updates, 2U);
+  EXPECT_EQ(valuesOf(*y[0]), (Values{-1, 2, -1, 2}));
+  EXPECT_EQ(valuesOf(*y[1]), (Values{1, -2, -1, 2}));
+}
+
+/// spec/04 section 8.1.
+TEST(InstanceNormalizationGraph, GradientNodesByHand) {
+  const auto x = NNImageNode::create(), g = NNImageNode::create();
+  const auto instance = CNNInstanceNormalizationNode::create(x, FixedInstanceNormalization::create(1, 3));
+  instance->setTrainingStyle(NNTrainingStyle::UpdateDeviceNone);
+  const auto made =
+      std::dynamic_pointer_cast<CNNInstanceNormalizationGradientNode>(instance->gradientFilter(g));
+  ASSERT_TRUE(made);
+  EXPECT_EQ(made->trainingStyle(), NNTrainingStyle::UpdateDeviceNone);
+  const auto byHand = CNNInstanceNormalizationGradientNode::create(g, x, instance->resultState());
+  const auto group = CNNGroupNormalizationGradientNode::create(g, x, instance->resultState());
+  for (const NNGradientFilterNode* node :
+       std::initializer_list<const NNGradientFilterNode*>{made.get(), byHand.get(), group.get()}) {
+    EXPECT_EQ(node->sourceGradient(), g) << node->className();
+    EXPECT_EQ(node->sourceImage(), x) << node->className();
+    EXPECT_EQ(node->gradientState(), instance->resultState()) << node->className();
+    EXPECT_EQ(node->makeKernel(device())->className() + "Node", node->className());
   }
 }
 

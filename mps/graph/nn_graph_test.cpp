@@ -112,6 +112,32 @@ TEST(Usage, Behaviour02AnUpdateThatReturnsNothingLeavesTheLayerAlone) {
   EXPECT_EQ(first->updates, 3);
 }
 
+/// spec/04: a gradient node takes the style of its forward node when it is made; then its own decides.
+TEST(NNGraph, TheStyleOfTheGradientNodeDecides) {
+  const Pair layers;
+  SmallNetwork network(layers.first, layers.second);
+  NNTrainableNode& forward = *network.convolution;
+  EXPECT_EQ(forward.trainingStyle(), NNTrainingStyle::UpdateDeviceGPU);
+  std::vector<std::shared_ptr<NNImageNode>> results;
+  for (const auto& terminus : network.loss->trainingGraph(
+           nullptr,
+           [&](const std::shared_ptr<NNFilterNode>&gradient, const std::shared_ptr<NNFilterNode>&node,
+               const std::shared_ptr<NNImageNode>&, const std::shared_ptr<NNImageNode>&) {
+             auto* trainable = dynamic_cast<NNTrainableNode*>(gradient.get());
+             if (trainable == nullptr || node == network.dense) return;
+             EXPECT_EQ(trainable->trainingStyle(), NNTrainingStyle::UpdateDeviceGPU);
+             trainable->setTrainingStyle(NNTrainingStyle::UpdateDeviceNone);
+           }))
+    results.push_back(terminus->resultImage());
+  forward.setTrainingStyle(NNTrainingStyle::UpdateDeviceCPU);  // too late to count
+  const auto graph = NNGraph::create(device(), results, std::vector<bool>(results.size(), false));
+  const auto first = test::weightsOf(*layers.first);
+  const auto second = test::weightsOf(*layers.second);
+  test::train(*graph, device(), 2);
+  EXPECT_EQ(test::weightsOf(*layers.first), first);
+  EXPECT_NE(test::weightsOf(*layers.second), second);
+}
+
 TEST(NNGraph, AFrozenFirstLayerHasNoGradientSteps) {
   const Pair layers;
   SmallNetwork network(layers.first, layers.second);

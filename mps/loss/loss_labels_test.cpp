@@ -200,7 +200,7 @@ TEST_F(LossLabels, AnIndexBeyondTheClassesLeavesAnImageOut) {
 
 TEST_F(LossLabels, BatchesMayBeSlicedShuffledAndPutTogether) {
   const auto t = batch(sizeOf(1, 1, 1), 3, {1, 2, 4});
-  const auto targets = CNNLossLabels::createBatch(device_, {1, 1, 1}, t);
+  const CNNLossLabelsBatch targets = CNNLossLabels::createBatch(device_, {1, 1, 1}, t);
   const auto y = batch(sizeOf(1, 1, 1), 3, {0, 0, 0});
   EXPECT_EQ(resultsOf(squared(), y, targets), (Values{-2, -4, -8, 1, 4, 16}));
   EXPECT_EQ(resultsOf(squared(), y.slice(0, 2), targets.slice(1, 2)), (Values{-4, -8, 4, 16}));
@@ -365,7 +365,10 @@ TEST(LossNode, ItsResultIsTheGradient) {
   descriptor.setWeight(3);
   EXPECT_EQ(node->descriptor().weight(), 0.5F) << "copied";
   EXPECT_TRUE(node->isItsOwnGradient());
-  EXPECT_EQ(node->inputLabels()->producer(), nullptr);
+  const std::shared_ptr<NNLabelsNode>& labels = node->inputLabels();
+  EXPECT_EQ(labels->producer(), nullptr);
+  ASSERT_EQ(node->sourceStates().size(), 1U);
+  EXPECT_EQ(node->sourceStates()[0], labels);
   const auto kernel = std::dynamic_pointer_cast<CNNLoss>(node->makeKernel(mtl::newCPUDevice(1)));
   ASSERT_TRUE(kernel);
   EXPECT_EQ(kernel->weight(), 0.5F);

@@ -469,5 +469,19 @@ TEST_F(MatrixKernels, UnaryKernelsHaveTwoOrigins) {
   EXPECT_EQ(kernel.resultMatrixOrigin(), (mtl::Origin{3, 4, 0}));
 }
 
+TEST_F(MatrixKernels, BinaryKernelsHaveThreeOrigins) {
+  const std::shared_ptr<MatrixBinaryKernel> kernel = MatrixVectorMultiplication::create(device_, 2, 3);
+  EXPECT_EQ(kernel->primarySourceMatrixOrigin(), mtl::Origin{});
+  EXPECT_EQ(kernel->secondarySourceMatrixOrigin(), mtl::Origin{});
+  EXPECT_EQ(kernel->resultMatrixOrigin(), mtl::Origin{});
+  kernel->setPrimarySourceMatrixOrigin({1, 2, 0});
+  kernel->setSecondarySourceMatrixOrigin({3, 0, 0});
+  kernel->setResultMatrixOrigin({5, 0, 0});
+  const auto copy = detail::copyAs(*kernel, device_);
+  EXPECT_EQ(copy->primarySourceMatrixOrigin(), (mtl::Origin{1, 2, 0}));
+  EXPECT_EQ(copy->secondarySourceMatrixOrigin(), (mtl::Origin{3, 0, 0}));
+  EXPECT_EQ(copy->resultMatrixOrigin(), (mtl::Origin{5, 0, 0}));
+}
+
 }  // namespace
 }  // namespace mps::matrix_test

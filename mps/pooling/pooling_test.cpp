@@ -633,5 +633,35 @@ TEST_F(Pooling, NodesMakeClampedKernels) {
                {2, 3, 4, 5, 6, 7});
 }
 
+/// spec/04 section 8.1: a gradient node has the sizes that it is made with, and so has its kernel.
+template <class Node>
+void expectGradientNode(const std::string& name, const std::shared_ptr<mtl::Device>& device) {
+  const auto gradient = NNImageNode::create(), source = NNImageNode::create();
+  const auto forward = CNNPoolingMaxNode::create(source, 2);
+  const auto policy = NNDefaultPadding::padding(NNPaddingMethod::SizeValidOnly);
+  const std::shared_ptr<CNNPoolingGradientNode> node =
+      Node::create(gradient, source, forward->resultState(), 2, 3, 4, 5, policy);
+  EXPECT_EQ(node->className(), name);
+  EXPECT_EQ(node->sourceGradient(), gradient);
+  EXPECT_EQ(node->sourceImage(), source);
+  EXPECT_EQ(node->gradientState(), forward->resultState());
+  EXPECT_EQ(node->paddingPolicy(), policy);
+  EXPECT_EQ((std::array{node->kernelWidth(), node->kernelHeight(), node->strideInPixelsX(),
+                        node->strideInPixelsY()}),
+            (std::array<std::size_t, 4>{2, 3, 4, 5}));
+  const auto kernel = kernelOf<CNNPoolingGradient>(*node, device);
+  ASSERT_TRUE(kernel) << name;
+  EXPECT_EQ(kernel->className() + "Node", name);
+  EXPECT_EQ((std::array{kernel->secondaryKernelWidth(), kernel->secondaryKernelHeight(),
+                        kernel->secondaryStrideInPixelsX(), kernel->secondaryStrideInPixelsY()}),
+            (std::array<std::size_t, 4>{2, 3, 4, 5}));
+}
+
+TEST_F(Pooling, GradientNodesByHand) {
+  expectGradientNode<CNNPoolingMaxGradientNode>("CNNPoolingMaxGradientNode", device_);
+  expectGradientNode<CNNPoolingAverageGradientNode>("CNNPoolingAverageGradientNode", device_);
+  expectGradientNode<CNNPoolingL2NormGradientNode>("CNNPoolingL2NormGradientNode", device_);
+}
+
 }  // namespace
 }  // namespace mps::pooling_test

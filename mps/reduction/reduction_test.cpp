@@ -163,5 +163,53 @@ TEST_F(Reduction, NodesMakeTheirKernels) {
                     {"NNReductionFeatureChannelsArgumentMaxNode", "no gradient"}));
 }
 
+/// spec/04 sections 7.6 and 8.5: each node stands for its kernel, whose source region it sets, and all but the arguments of
+/// minimum and maximum have a gradient (spec/00 D6).
+template <class Node, class Kernel>
+void expectNode(const std::shared_ptr<mtl::Device>& device, const std::string& name) {
+  SCOPED_TRACE(name);
+  const std::shared_ptr<NNUnaryReductionNode> node = Node::create(NNImageNode::create());
+  EXPECT_EQ(node->className(), name);
+  EXPECT_EQ(node->clipRectSource(), RectNoClip);
+  node->setClipRectSource({{1, 2, 0}, {3, 4, 1}});
+  const auto kernel = std::dynamic_pointer_cast<Kernel>(node->makeKernel(device));
+  ASSERT_NE(kernel, nullptr);
+  EXPECT_EQ(kernel->clipRectSource(), node->clipRectSource());
+  const bool isArgument = kernel->operation() == ReductionOperation::ArgumentMin ||
+                          kernel->operation() == ReductionOperation::ArgumentMax;
+  if (isArgument) {
+    EXPECT_TRUE(names(errorOf([&] { node->gradientFilter(NNImageNode::create()); }), {name, "no gradient"}));
+    return;
+  }
+  const auto gradient = std::dynamic_pointer_cast<NNReduceUnaryGradient>(
+      node->gradientFilter(NNImageNode::create())->makeKernel(device));
+  ASSERT_NE(gradient, nullptr);
+  EXPECT_TRUE(gradient->acceptsForward(kernel->className()));
+}
+
+TEST_F(Reduction, EachNodeOfTheTable) {
+  expectNode<NNReductionRowMinNode, NNReduceRowMin>(device_, "NNReductionRowMinNode");
+  expectNode<NNReductionRowMaxNode, NNReduceRowMax>(device_, "NNReductionRowMaxNode");
+  expectNode<NNReductionRowSumNode, NNReduceRowSum>(device_, "NNReductionRowSumNode");
+  expectNode<NNReductionRowMeanNode, NNReduceRowMean>(device_, "NNReductionRowMeanNode");
+  expectNode<NNReductionColumnMinNode, NNReduceColumnMin>(device_, "NNReductionColumnMinNode");
+  expectNode<NNReductionColumnMaxNode, NNReduceColumnMax>(device_, "NNReductionColumnMaxNode");
+  expectNode<NNReductionColumnSumNode, NNReduceColumnSum>(device_, "NNReductionColumnSumNode");
+  expectNode<NNReductionColumnMeanNode, NNReduceColumnMean>(device_, "NNReductionColumnMeanNode");
+  expectNode<NNReductionFeatureChannelsMinNode, NNReduceFeatureChannelsMin>(
+      device_, "NNReductionFeatureChannelsMinNode");
+  expectNode<NNReductionFeatureChannelsMaxNode, NNReduceFeatureChannelsMax>(
+      device_, "NNReductionFeatureChannelsMaxNode");
+  expectNode<NNReductionFeatureChannelsSumNode, NNReduceFeatureChannelsSum>(
+      device_, "NNReductionFeatureChannelsSumNode");
+  expectNode<NNReductionFeatureChannelsMeanNode, NNReduceFeatureChannelsMean>(
+      device_, "NNReductionFeatureChannelsMeanNode");
+  expectNode<NNReductionFeatureChannelsArgumentMinNode, NNReduceFeatureChannelsArgumentMin>(
+      device_, "NNReductionFeatureChannelsArgumentMinNode");
+  expectNode<NNReductionFeatureChannelsArgumentMaxNode, NNReduceFeatureChannelsArgumentMax>(
+      device_, "NNReductionFeatureChannelsArgumentMaxNode");
+  expectNode<NNReductionSpatialMeanNode, NNReduceSpatialMean>(device_, "NNReductionSpatialMeanNode");
+}
+
 }  // namespace
 }  // namespace mps::reduction_test

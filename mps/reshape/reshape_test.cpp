@@ -112,6 +112,7 @@ TEST_F(Reshape, NodesMakeTheirKernels) {
   EXPECT_EQ(kernel->label(), "flat");
   EXPECT_EQ(kernel->sizeDestination(sizeOf(2, 2, 3)), sizeOf(1, 1, 12));
   const auto gradient = node->gradientFilter(NNImageNode::create());
+  EXPECT_NE(std::dynamic_pointer_cast<NNReshapeGradientNode>(gradient), nullptr);
   EXPECT_EQ(gradient->sourceImage(), x);
   EXPECT_NE(std::dynamic_pointer_cast<NNReshapeGradient>(gradient->makeKernel(device_)), nullptr);
 
@@ -123,6 +124,8 @@ TEST_F(Reshape, NodesMakeTheirKernels) {
   EXPECT_EQ(pad->fillValue(), 2);
   EXPECT_EQ(pad->sizeDestination(sizeOf(1, 1, 1)), sizeOf(6, 8, 10));
   const auto padGradient = padNode->gradientFilter(NNImageNode::create());
+  EXPECT_NE(std::dynamic_pointer_cast<NNPadGradientNode>(padGradient), nullptr);
+  EXPECT_EQ(padGradient->gradientState(), padNode->resultState());
   EXPECT_NE(std::dynamic_pointer_cast<NNPadGradient>(padGradient->makeKernel(device_)), nullptr);
   EXPECT_TRUE(
       names(errorOf([&] { static_cast<void>(NNReshapeNode::create(x, 0, 1, 1)->makeKernel(device_)); }),

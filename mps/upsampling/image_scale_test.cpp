@@ -188,6 +188,9 @@ TEST_F(Scale, WrongUseIsNamed) {
 
 TEST_F(Scale, NodesMakeTheirKernels) {
   const auto source = NNImageNode::create();
+  const std::vector<std::shared_ptr<NNScaleNode>> nodes{NNLanczosScaleNode::create(source, {7, 5, 1}),
+                                                        NNBilinearScaleNode::create(source, {7, 5, 1})};
+  for (const auto& node : nodes) EXPECT_EQ(node->outputSize(), (mtl::Size{7, 5, 1})) << node->className();
   const auto lanczos = NNLanczosScaleNode::create(source, {7, 5, 1});
   EXPECT_EQ(lanczos->className(), "NNLanczosScaleNode");
   EXPECT_EQ(lanczos->transformProvider(), nullptr);
