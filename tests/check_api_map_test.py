@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Proves that tests/check_api_map.py notices lies: every row of docs/api-map.md is changed into some, one at a time."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import check_api_map
+
+MAP = (check_api_map.ROOT / "docs" / "api-map.md").read_text()
+ROWS = check_api_map.rows_of(MAP)
+OURS, HEADER, TEST, BACK_ENDS = range(1, 5)
+
+
+def changed(cells: list[str], column: int, value: str) -> list[str]:
+    return [*cells[:column], value, *cells[column + 1:]]
+
+
+class Lies(unittest.TestCase):
+    def expect_problem(self, cells: list[str], words: str) -> None:
+        with self.subTest(row=cells):
+            self.assertIn(words, check_api_map.problem(cells) or "nothing")
+
+    def test_the_map_has_none(self):
+        self.assertGreater(len(ROWS), 400)
+        for cells in ROWS:
+            self.assertIsNone(check_api_map.problem(cells), cells[0])
+
+    def test_of_what_is_there(self):
+        for cells in filter(lambda cells: cells[OURS], ROWS):
+            self.expect_problem(changed(cells, TEST, ""), "names no test")
+            self.expect_problem(changed(cells, TEST, "mps/core/no_such_test.cpp"), "no test that every build has")
+            self.expect_problem(changed(cells, TEST, "mps/core/float16_test.cpp"), "does not use")
+            self.expect_problem(changed(cells, HEADER, "mtl/error.hpp"), "does not declare")
+            self.expect_problem(changed(cells, HEADER, "mps/core/no_such_header.hpp"), "no header")
+            self.expect_problem(changed(cells, BACK_ENDS, "CUDA"), "back ends")
+            self.expect_problem(changed(cells, OURS, ""), "neither ours nor out")
+
+    def test_of_what_is_out(self):
+        for cells in filter(lambda cells: not cells[OURS], ROWS):
+            for reason in ("", "out", "out:", "not yet"):
+                self.expect_problem(changed(cells, BACK_ENDS, reason), "neither ours nor out")
+        self.expect_problem(["MPSCNNPooling", "", "", "", "out: we say so"], "class CNNPooling is there")
+
+    def test_of_where_a_name_is(self):
+        nested = ["MTLResource", "`mps::Resource`", "mps/core/state.hpp", "mps/core/state_test.cpp", ""]
+        self.expect_problem(nested, "does not declare")  # inside of a class
+        self.assertFalse(check_api_map.uses("// Pooling\n#include <Pooling>\nPoolings x;", "Pooling"))
+        self.assertTrue(check_api_map.uses("mps::Pooling x;  // Pooling", "Pooling"))
+        on_gpus = ["MTLBuffer", "`mtl::Buffer`", "mtl/buffer.hpp", "mtl/cuda/device_test.cpp", ""]
+        self.expect_problem(on_gpus, "no test that every build has")
+
+    def test_the_program_fails_when_one_row_loses_its_test(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name in ("mps", "mtl"):
+                (root / name).symlink_to(check_api_map.ROOT / name)
+            (root / "docs").mkdir()
+            for text, status in ((MAP, 0), (MAP.replace(" mps/pooling/pooling_test.cpp |", " |", 1), 1)):
+                (root / "docs" / "api-map.md").write_text(text)
+                run = subprocess.run([sys.executable, "-B", check_api_map.__file__, folder],
+                                     capture_output=True, text=True)
+                self.assertEqual(run.returncode, status, run.stdout)
+            self.assertIn("names no test", run.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
