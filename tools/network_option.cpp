@@ -27,7 +27,8 @@ CLI::Option* addPictureSizeOption(CLI::App& command, PictureSize& size) {
   const auto parse = [&size](const std::string& text) {
     const auto parsed = parsePictureSize(text);
     if (!parsed)
-      throw CLI::ValidationError("--picture-size", "give HEIGHTxWIDTHxCHANNELS, not \"" + text + "\"");
+      throw CLI::ValidationError("--picture-size",
+                                 "give " + std::string(expectedPictureSize) + ", not \"" + text + "\"");
     size = *parsed;
   };
   return command.add_option_function<std::string>("--picture-size", parse, "Of the pictures")

@@ -28,7 +28,7 @@ class Arguments(ProgramTest):
                               ("--checkpoint-every", "-1"), ("--checkpoint-every", "nan"), ("--optimizer", "sdg"),
                               ("--lr-schedule", "linear"), ("--net", "lenet6"), ("--net", "resnet18:0"), ("--device", "abacus"),
                               ("--device", "cuda:99"), ("--out", ""), ("--data", "mnist"), ("--data", ""),
-                              ("--data", "fashion-mnist:"), ("--data", "synthetic:3x3x3"),
+                              ("--data", "fashion-mnist:"), ("--data", "synthetic:3x3x3"), ("--data", "synthetic:1x1x1"),
                               ("--picture-size", "64x64"), ("--picture-size", "64x64x2"), ("--validation", "1")):
             with self.subTest(option=option, value=value):
                 arguments = self.with_option(self.train_arguments("run"), option, value)

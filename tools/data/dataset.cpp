@@ -46,8 +46,14 @@ bool isPictureFolder(std::string_view specification) {
 
 Dataset loadDataset(std::string_view specification, Split split, const PictureFolderOptions& options) {
   if (specification == "synthetic") return makeSyntheticDataset(split, {28, 28, 1});
-  if (const auto text = after("synthetic:", specification))
-    if (const auto size = parsePictureSize(*text)) return makeSyntheticDataset(split, *size);
+  if (const auto text = after("synthetic:", specification)) {
+    const auto size = parsePictureSize(*text);
+    if (!size)
+      throw mps::Error(
+          "the data set \"" + std::string(specification) +
+          "\" has no pictures of that size, expected synthetic:" + std::string(expectedPictureSize));
+    return makeSyntheticDataset(split, *size);
+  }
   if (specification == "fashion-mnist") return loadFashionMnist(fashionMnistFolder, split);
   if (const auto folder = after("fashion-mnist:", specification)) return loadFashionMnist(*folder, split);
   if (const auto folder = after(folderOf, specification)) return loadPictureFolder(*folder, split, options);

@@ -50,6 +50,9 @@ struct PictureSize {
 
 /// "HxWxC", e.g. "224x224x3": sides from 8 to 1024, 1 to 4 channels; nothing for another text.
 std::optional<PictureSize> parsePictureSize(std::string_view text);
+/// What it takes, for messages.
+inline constexpr std::string_view expectedPictureSize =
+    "HEIGHTxWIDTHxCHANNELS, sides from 8 to 1024 and 1 to 4 channels";
 
 /// How a folder of pictures is read.
 struct PictureFolderOptions {

@@ -128,10 +128,24 @@ TEST(SyntheticTest, OfAnySize) {
   EXPECT_EQ(loadDataset("synthetic:256x256x3", Split::Training).count(), 341U) << "64 MiB of them";
 }
 
+/// Smaller ones have no room for a square whose place tells one of ten classes.
+TEST(SyntheticTest, OfASizeThatThereIsNot) {
+  for (const std::string size :
+       {"1x1x1", "7x8x1", "8x7x1", "8x1025x1", "1025x8x1", "8x8x0", "8x8x5", "3", "8x8", "8x8x1x1", "x8x1",
+        "8x8x", "8 x8x1", "-8x8x1", "99999999999999999999x8x1"}) {
+    EXPECT_EQ(
+        errorOf<mps::Error>([&] { loadDataset("synthetic:" + size, Split::Test); }),
+        "the data set \"synthetic:" + size +
+            "\" has no pictures of that size, expected synthetic:HEIGHTxWIDTHxCHANNELS, sides from 8 to "
+            "1024 and 1 to 4 channels");
+  }
+  EXPECT_EQ(loadDataset("synthetic:8x8x1", Split::Test).imageSize(), 64U);
+  EXPECT_EQ(loadDataset("synthetic:8x1024x4", Split::Test).imageSize(), 8U * 1024 * 4);
+}
+
 TEST(DatasetTest, UnknownSpecification) {
   for (const std::string specification :
-       {"", "mnist", "fashion-mnist:", "folder:", "synthetic:3", "synthetic:7x8x1", "synthetic:8x8x5",
-        "synthetic:8x8", "synthetic:8x8x1x1", "synthetic:8x8x0", "synthetic:8x1025x1", "synthetic:x8x1"}) {
+       {"", "mnist", "fashion-mnist:", "folder:", "synthetic:", "synthetic8x8x1"}) {
     EXPECT_EQ(
         errorOf<mps::Error>([&] { loadDataset(specification, Split::Test); }),
         "the data set \"" + specification +
