@@ -76,12 +76,26 @@ Inventory takeInventory() {
   return inventory;
 }
 
+int majorOf(int index) {
+  int major = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index), "cudaDeviceGetAttribute");
+  return major;
+}
+
 }  // namespace
+
+std::string whyTooOld(int major, int minor) {
+  constexpr int oldestMajor = 8;
+  if (major >= oldestMajor) return {};
+  return "its compute capability is " + std::to_string(major) + "." + std::to_string(minor) +
+         ", this library needs " + std::to_string(oldestMajor) + ".0";
+}
 
 std::vector<std::shared_ptr<Device>> devices() {
   std::vector<std::shared_ptr<Device>> all;
   const int count = takeInventory().count;
-  for (int i = 0; i < count; ++i) all.push_back(device(i));
+  for (int i = 0; i < count; ++i)
+    if (whyTooOld(majorOf(i), 0).empty()) all.push_back(device(i));
   return all;
 }
 
@@ -102,6 +116,7 @@ std::shared_ptr<Device> device(int index) {
   try {
     cudaDeviceProp properties{};
     check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
+    if (const std::string why = whyTooOld(properties.major, properties.minor); !why.empty()) refuse(why);
     const CurrentDevice current(index);
     const auto device = std::make_shared<CudaDevice>(index, properties);
     made.emplace(index, device);

@@ -9,7 +9,9 @@
 #include <functional>
 #include <new>
 #include <numeric>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "mtl/blit_command_encoder.hpp"
@@ -32,6 +34,17 @@ TEST(CudaDevices, ADeviceThatIsNotThereIsNamed) {
   } catch (const Error& error) {
     EXPECT_EQ(std::string(error.what()).find("device cuda:999 cannot be used: "), 0U) << error.what();
   }
+}
+
+/// spec/00 D12.
+TEST(CudaDevices, D12ComputeCapabilitiesBelow8AreRefused) {
+  for (const auto& [major, minor] : {std::pair(7, 5), std::pair(6, 0), std::pair(3, 5)}) {
+    const std::string why = whyTooOld(major, minor);
+    EXPECT_EQ(why, "its compute capability is " + std::to_string(major) + "." + std::to_string(minor) +
+                       ", this library needs 8.0");
+  }
+  for (const auto& [major, minor] : {std::pair(8, 0), std::pair(8, 9), std::pair(9, 0), std::pair(12, 1)})
+    EXPECT_EQ(whyTooOld(major, minor), "");
 }
 
 class CudaDevice : public ::testing::Test {
