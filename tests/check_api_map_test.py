@@ -2,6 +2,7 @@
 """Proves that tests/check_api_map.py notices lies: every row of docs/api-map.md is changed into some, one at a time."""
 
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -43,6 +44,13 @@ class Lies(unittest.TestCase):
             for reason in ("", "out", "out:", "not yet"):
                 self.expect_problem(changed(cells, BACK_ENDS, reason), "neither ours nor out")
         self.expect_problem(["MPSCNNPooling", "", "", "", "out: we say so"], "class CNNPooling is there")
+
+    def test_d20_recurrent_layers_are_out(self):
+        recurrent = [cells for cells in ROWS if re.match(r"MPS(RNN|GRU|LSTM)", cells[0])]
+        self.assertGreaterEqual(len(recurrent), 13)
+        for cells in recurrent:
+            self.assertEqual(cells[1:], ["", "", "", "out: recurrent layers come later (spec decision D20)"])
+            self.assertIsNone(check_api_map.problem(cells))
 
     def test_of_where_a_name_is(self):
         nested = ["MTLResource", "`mps::Resource`", "mps/core/state.hpp", "mps/core/state_test.cpp", ""]

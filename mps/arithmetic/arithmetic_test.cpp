@@ -97,7 +97,7 @@ TEST_F(ArithmeticExampleA1, WithMaximum50) {
   expectExample(50, {11, 41, 31, 50}, {10, 200, 1000, 0}, {301, 20});
 }
 
-TEST_F(ArithmeticExampleA1, TheOperandItselfIsNotTheOtherOne) {
+TEST_F(ArithmeticExampleA1, D11TheOperandItselfIsNotTheOtherOne) {
   const auto multiply = CNNMultiply::create(device_);
   const auto gradient = CNNMultiplyGradient::create(device_, false);
   const auto commandBuffer = queue_->commandBuffer();

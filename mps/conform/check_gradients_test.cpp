@@ -170,7 +170,7 @@ TEST(CheckGradients, UpsamplingIsRightBackToTheSourceImages) {
   EXPECT_GT(rowOf(report, "GradientNode \"a\"", "source gradient").derivatives, 6);
 }
 
-TEST(CheckGradients, ResizingIsRightBackToTheSourceImages) {
+TEST(CheckGradients, D6ResizingIsRightBackToTheSourceImages) {
   const auto x = NNImageNode::create();
   const auto a = CNNConvolutionNode::create(x, test::layer(device(), 3, 4, 4, "a"));
   const auto larger = NNBilinearScaleNode::create(a->resultImage(), {7, 5, 1});
@@ -238,7 +238,7 @@ TEST(CheckGradients, PaddingAndReshapeAreRightBackToTheSourceImages) {
   EXPECT_GT(rowOf(report, "GradientNode \"a\"", "source gradient").derivatives, 6);
 }
 
-TEST(CheckGradients, ReductionsAreRightBackToTheSourceImages) {
+TEST(CheckGradients, D6ReductionsAreRightBackToTheSourceImages) {
   const auto x = NNImageNode::create();
   const auto a = CNNConvolutionNode::create(x, test::layer(device(), 3, 4, 6, "a"));
   const auto maximum = NNReductionRowMaxNode::create(a->resultImage());

@@ -199,7 +199,7 @@ TEST(Compare, ReportNamesTheFirstFiveMismatchesWithCoordinates) {
   EXPECT_EQ(all.report.find("image 0, y 0, x 1, channel 0:"), std::string::npos) << "the sixth is left out";
 }
 
-TEST(Compare, NormTierJudgesTheWholeTensorAndCapsEachElement) {
+TEST(Compare, D22NormTierJudgesTheWholeTensorAndCapsEachElement) {
   std::vector<double> values(1000, 1.0);
   std::vector<double> found = values;
   for (double& value : found) value += kReducedRoundoff;

@@ -196,7 +196,7 @@ TEST_F(GradientKernel, StatesOfDifferentCallsAreNoBatch) {
   EXPECT_NE(refused([](Scale& kernel) { kernel.setClipRect({{0, 0, 0}, {2, 1, 1}}); }), "");
 }
 
-TEST_F(GradientKernel, PropertiesAreShownAfterTheDescriptorCall) {
+TEST_F(GradientKernel, D9PropertiesAreShownAfterTheDescriptorCall) {
   const auto window = Scale::create(device_);
   window->setOffset({-2, 5, 0});
   window->setClipRect({{1, 2, 0}, {3, 2, 1}});

@@ -220,7 +220,7 @@ TEST_F(ImageTransfer, EveryCheckNamesWhatIsWrong) {
   EXPECT_NE(errorOf([&] { image->writeBytes(std::span(std::as_const(bytes)).first(431), pixelsFirst); }), "");
 }
 
-TEST_F(ImageTransfer, TexturesAreSlicesOfFourChannels) {
+TEST_F(ImageTransfer, D16TexturesAreSlicesOfFourChannels) {
   const auto image = this->image(sizeOf(2, 1, 6, 2), counted(24, 0));
   TextureView texture = image->texture();
   EXPECT_EQ(texture.width(), 2U);

@@ -83,6 +83,30 @@ void shuffleAndPoison(mtl::Device& device, mtl::CommandQueue& queue, unsigned se
   kept.assign(blocks.begin(), blocks.begin() + 50);  // holes between what comes back
 }
 
+/// spec/00 D10: a training graph keeps the source of a pooling for the gradient only where that reads its elements.
+TEST_F(GraphMemory, D10TheSourceOfAnAverageIsNotKeptForItsGradient) {
+  const ImageDescriptor size = sizeOf(64, 64, 1);
+  const auto plannedBytes = [&](const auto& makePooling) {
+    const auto before = CNNNeuronLinearNode::create(NNImageNode::create(), 2, 1);
+    const auto pooling = makePooling(before->resultImage());
+    const auto behind = CNNPoolingAverageNode::create(pooling->resultImage(), 3, 1);
+    const auto loss = CNNLossNode::create(
+        behind->resultImage(),
+        CNNLossDescriptor::cnnLossDescriptor(CNNLossType::MeanSquaredError, CNNReductionType::Sum));
+    const auto graph = NNGraph::create(device_, loss->trainingGraph(nullptr)[0]->resultImage());
+    const auto buffer = commands();
+    graph->encode(buffer, {image(size)}, {CNNLossLabels::create(device_, {1, 1, 1}, image(size), nullptr)});
+    run(buffer);
+    return graph->plannedTemporaryBytes();
+  };
+  const std::size_t average =
+      plannedBytes([](const auto& x) { return CNNPoolingAverageNode::create(x, 3, 1); });
+  const std::size_t maximum = plannedBytes([](const auto& x) { return CNNPoolingMaxNode::create(x, 3, 1); });
+  const std::size_t norm = plannedBytes([](const auto& x) { return CNNPoolingL2NormNode::create(x, 3, 1); });
+  EXPECT_EQ(norm, average + testing::elementsOf(size) * sizeof(float)) << "it reads its source";
+  EXPECT_EQ(maximum, average) << "it has saved the places";
+}
+
 TEST_F(GraphMemory, StepsOnShuffledAndPoisonedMemoryGiveTheSameBits) {
   const auto trained = [](unsigned seed) {
     const auto device = mtl::newCPUDevice(2);

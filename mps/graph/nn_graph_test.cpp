@@ -69,6 +69,23 @@ TEST(NNGraph, AUserWrittenSourceTrainsToTheSameBitsAsTheReadyMadeOne) {
   EXPECT_EQ(first->loads, first->purges);
 }
 
+/// spec/00 D23: before anything has run. The first layer's update comes last.
+TEST(Decisions, D23AUsersOwnSourceIsCalledAtEncode) {
+  const Pair copies;
+  const auto first = std::make_shared<test::UserSource>(device(), *copies.first);
+  const auto second = std::make_shared<test::UserSource>(device(), *copies.second);
+  const auto graph = SmallNetwork(first, second).trainingGraph(device());
+  const auto commandBuffer = device()->newCommandQueue()->commandBuffer();
+  graph->encodeBatch(commandBuffer, {test::pictures(device(), 0)}, {test::labels(device(), 0)});
+  EXPECT_EQ(commandBuffer->status(), mtl::CommandBufferStatus::NotEnqueued);
+  EXPECT_EQ(first->updates, 1);
+  EXPECT_EQ(second->updates, 1);
+  EXPECT_EQ(first->hostUpdates, 0);
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+  EXPECT_EQ(first->updates, 1);
+}
+
 TEST(NNGraph, HostUpdatesGiveTheWeightsOfDeviceUpdates) {
   const Pair layers;
   const Pair copies;

@@ -330,7 +330,7 @@ class ReplayingStream final : public mtl::cpu::Stream {
 };
 
 /// Whatever the work of a step depends on is in the keys of its commands.
-TEST(ReplayKeys, OfATrainingStepSayAllThatItDoes) {
+TEST(ReplayKeys, D23OfATrainingStepSayAllThatItDoes) {
   const auto device = mtl::newCPUDevice(2);
   const auto trained = [&](mtl::cpu::Stream& stream) {
     const auto adam = [&](std::size_t kernel, std::size_t in, std::size_t out) {

@@ -12,8 +12,10 @@
 #include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/conform/compare.hpp"
 #include "mps/convolution/test_source.hpp"
+#include "mps/core/command_buffer.hpp"
 #include "mps/core/test_images.hpp"
 #include "mps/graph/test_network.hpp"
+#include "mps/pooling/pooling.hpp"
 #include "mps/softmax/softmax.hpp"
 
 /// Behaviours that programs rely on (spec/06 section 4), seen through a graph.
@@ -526,6 +528,9 @@ TEST(Decisions, D12DevicesThatCannotBeUsedAreRefused) {
     EXPECT_TRUE(testing::names(errorOf([&] { mtl::deviceNamed(name); }), {name})) << name;
   EXPECT_EQ(mtl::deviceNamed("cpu"), mtl::createSystemDefaultDevice());
   EXPECT_TRUE(testing::names(errorOf([] { NNGraph::create(nullptr, NNImageNode::create()); }), {"null"}));
+  EXPECT_TRUE(testing::names(errorOf([] { CNNPoolingMax::create(nullptr, 2, 2); }), {"device", "null"}));
+  EXPECT_FALSE(SupportsMTLDevice(nullptr));
+  for (const auto& usable : mtl::copyAllDevices()) EXPECT_TRUE(SupportsMTLDevice(usable)) << usable->name();
 }
 
 /// spec/00 D17: float32 unless asked; one switch for activations, gradients apart.

@@ -594,7 +594,7 @@ TEST(PoolingProblem, HashAndEqualitySeeEachField) {
   }
 }
 
-TEST(PoolingProblem, IndexWidthFollowsTheNumberOfTaps) {
+TEST(PoolingProblem, D14IndexWidthFollowsTheNumberOfTaps) {
   PoolingProblem problem;
   problem.x.kernelSize = 15;
   problem.y.kernelSize = 17;

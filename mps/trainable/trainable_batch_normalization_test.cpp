@@ -160,7 +160,7 @@ TEST_F(TrainableBatchNormalizationTest, HostUpdatesRunAtOnce) {
   EXPECT_FALSE(layer->updateGammaAndBeta(state));
 }
 
-TEST_F(TrainableBatchNormalizationTest, ComesBackFromAFileWithItsOptimizer) {
+TEST_F(TrainableBatchNormalizationTest, D23ComesBackFromAFileWithItsOptimizer) {
   const detail::TestFolder folder;
   const auto path = folder / "layer.safetensors";
   const auto adam = NNOptimizerAdam::create(device_, 0.1F);

@@ -74,7 +74,7 @@ TEST_F(TrainableImageNormalizationTest, D23TheOptimizerUpdatesTheSums) {
   EXPECT_FALSE(layer->updateGammaAndBeta(statesFor(*layer)));
 }
 
-TEST_F(TrainableImageNormalizationTest, FilesAndCopies) {
+TEST_F(TrainableImageNormalizationTest, D23FilesAndCopies) {
   const detail::TestFolder folder;
   const auto path = folder / "norm.safetensors";
   const auto adam = NNOptimizerAdam::create(device_, 0.125F);
