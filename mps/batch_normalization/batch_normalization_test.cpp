@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "mps/batch_normalization/batch_normalization_fixed_source.hpp"
+#include "mps/batch_normalization/batch_normalization_reference.hpp"
+#include "mps/conform/compare.hpp"
 #include "mps/core/test_images.hpp"
 #include "mtl/buffer.hpp"
 
@@ -139,6 +141,41 @@ TEST_F(BatchNormalization, PartsOfABatchAndTheInheritedFormsWithStates) {
   run(commandBuffer);
   EXPECT_EQ(valuesOf(y), ofBatch);
   EXPECT_EQ(ofStep->elementCount(), 4U);
+}
+
+/// The statistics of several sub-batches are those of the whole batch, also where the mean is 10000 times the deviation.
+TEST_F(BatchNormalization, StatisticsOfSubBatchesAreThoseOfTheWholeBatch) {
+  constexpr std::size_t images = 12;
+  const ImageDescriptor size = sizeOf(7, 5, 3);
+  for (const double mean : {0.0, 3.0, 1e4}) {
+    const auto noise =
+        detail::randomValues(images * testing::elementsOf(size), 7, detail::RandomKind::Uniform);
+    Values values;
+    for (const double value : noise) values.push_back(static_cast<float>(mean + 1.7 * value));
+    const auto x = batch(size, images, values);
+    detail::ReferenceTensor source(images, 5, 7, 3);
+    source.values.assign(values.begin(), values.end());
+    const auto expected = detail::batchStatisticsReference(std::span(&source, 1));
+    for (const std::vector<std::size_t>& counts :
+         {std::vector<std::size_t>{12}, {6, 6}, {1, 11}, {5, 4, 3}, std::vector<std::size_t>(12, 1)}) {
+      SCOPED_TRACE(std::to_string(counts.size()) + " parts, mean " + std::to_string(mean));
+      const State ofParts = std::static_pointer_cast<CNNBatchNormalizationState>(
+          CNNBatchNormalization::create(device_, FixedBatchNormalization::create(3, 4))->resultState(x[0]));
+      const auto commandBuffer = commands();
+      std::size_t first = 0;
+      for (const std::size_t count : counts) {
+        statistics_->encodeBatch(commandBuffer, x.slice(first, count), ofParts);
+        first += count;
+      }
+      run(commandBuffer);
+      const auto agree = [&](const detail::ReferenceTensor& reference, const Values& found) {
+        const std::vector<double> stored(found.begin(), found.end());
+        return detail::compare(reference, stored, ImageFeatureChannelFormat::Float32, detail::Tier::Bounded);
+      };
+      EXPECT_EQ(agree(expected.mean, valuesOf(ofParts->mean())).report, "");
+      EXPECT_EQ(agree(expected.variance, valuesOf(ofParts->variance())).report, "");
+    }
+  }
 }
 
 /// spec/03 section 1.5: a state that is kept begins a new batch by itself.

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "mps/core/error.hpp"
+#include "mps/core/test_images.hpp"
 #include "mps/graph/test_network.hpp"
 #include "mps/pooling/pooling.hpp"
 #include "mps/softmax/softmax.hpp"
@@ -276,7 +277,10 @@ TEST(Usage, Behaviour15SeveralResultsTakeOneFlagEach) {
   const Pair layers;
   SmallNetwork network(layers.first, layers.second, false);
   const std::vector images{network.dense->resultImage(), network.relu->resultImage()};
-  EXPECT_THROW(NNGraph::create(device(), images, {true}), Error);
+  for (const std::vector<bool>& flags : {std::vector<bool>{true}, {true, false, true}})
+    EXPECT_EQ(testing::errorOf([&] { NNGraph::create(device(), images, flags); }),
+              "NNGraph: resultsAreNeeded is " + std::to_string(flags.size()) +
+                  " flags, expected 2, one for each result image");
   const auto graph = NNGraph::create(device(), images, {true, true});
   EXPECT_EQ(graph->intermediateImageHandles().size(), 1U);
   const auto queue = device()->newCommandQueue();

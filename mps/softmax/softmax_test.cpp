@@ -192,8 +192,10 @@ void expectWiring(const char* name, const char* gradientName) {
   EXPECT_EQ(gradient->sourceImage(), node->resultImage()) << "the forward result";
   EXPECT_EQ(gradient->gradientState(), node->resultState());
   EXPECT_EQ(gradient->makeKernel(device)->className(), gradientName);
-  EXPECT_TRUE(names(errorOf([&] { GradientNode::create(e, source, node->resultState()); }),
-                    {gradientName, "sourceImage", "its result"}));
+  node->setLabel("probabilities");
+  EXPECT_EQ(errorOf([&] { GradientNode::create(e, source, node->resultState()); }),
+            std::string(gradientName) + "Node: sourceImage is the source of " + name +
+                "Node \"probabilities\", expected its result");
   EXPECT_EQ(errorOf([&] { GradientNode::create(e, node->resultImage(), node->resultState()); }), "");
   EXPECT_EQ(errorOf([&] { GradientNode::create(e, NNImageNode::create(), node->resultState()); }), "");
 }
