@@ -27,7 +27,8 @@ class Decoding {
 
 /// Base of everything that encodes work (MPSKernel; spec/01 section 3).
 ///
-/// Kernels are cheap and meant to be reused. One kernel is used by one thread at a time; make copies for
+/// Kernels are cheap, shared and meant to be reused (spec/00 D13): `create` of a class returns a shared pointer, copy() makes
+/// another, and states keep their kernel alive. One kernel is used by one thread at a time; make copies for
 /// others. All properties are read when encoding: later changes do not touch recorded work.
 ///
 /// A kernel is written to a coder by encode(coder) and made again by the static decode(coder, device) of its class

@@ -88,7 +88,8 @@ class NNGraph : public Kernel {
   [[nodiscard]] std::shared_ptr<Handle> resultHandle() const;
   [[nodiscard]] bool resultImageIsNeeded() const;
 
-  /// Format of images whose node says None. Float32 (Apple: Float16).
+  /// Format of images whose node says None, gradients too. Float32 (Apple: Float16; spec/00 D17). Where it is Float16 and the
+  /// result of the loss node is set to Float32 before gradient nodes are made of it, these stay in Float32.
   [[nodiscard]] ImageFeatureChannelFormat format() const { return format_; }
   void setFormat(ImageFeatureChannelFormat format) { format_ = format; }
   /// Who makes the results. Image::defaultAllocator().
