@@ -183,27 +183,19 @@ __global__ void copyPair(PartArguments a, const Unit* input, const Unit* second,
               });
 }
 
-/// The gradients of two sources at once: of what is read each line of memory holds parts of both.
-/// @tparam units that are read together, a piece of the grid
-template <class Unit, std::uint32_t units>
+/// The gradients of two sources at once: of what is read each line of memory holds parts of both. Unit by unit, so that the
+/// threads of a warp store adjacent ones.
+template <class Unit>
 __global__ void splitPair(PartArguments a, const Unit* gradient, Unit* destination, Unit* second) {
-  using Bytes = BytesOf<sizeof(Unit) * units>;
   forEachPair(a, destination, second, gradient,
               [&](const PairRow<Unit>& parts, const Unit* from, std::uint32_t piece, std::uint32_t step) {
-                Bytes bytes[kPiecesTogether] = {};
+                Unit values[kPiecesTogether] = {};
 #pragma unroll
                 for (std::uint32_t k = 0; k < kPiecesTogether; ++k)
-                  if (piece + k * step < a.grid.pieces)
-                    bytes[k] = *reinterpret_cast<const Bytes*>(joinedAt<units>(a, from, piece + k * step));
+                  if (piece + k * step < a.grid.pieces) values[k] = *joinedAt<1>(a, from, piece + k * step);
 #pragma unroll
-                for (std::uint32_t k = 0; k < kPiecesTogether; ++k) {
-                  if (piece + k * step >= a.grid.pieces) continue;
-                  Unit values[units];
-                  memcpy(values, &bytes[k], sizeof values);
-#pragma unroll
-                  for (std::uint32_t i = 0; i < units; ++i)
-                    *parts.at(a, (piece + k * step) * units + i) = values[i];
-                }
+                for (std::uint32_t k = 0; k < kPiecesTogether; ++k)
+                  if (piece + k * step < a.grid.pieces) *parts.at(a, piece + k * step) = values[k];
               });
 }
 
@@ -317,20 +309,22 @@ class PartPlan final : public Plan {
   void startPair(mtl::Stream& stream, Unit /*unit*/, const Operands& operands) const {
     ConcatenationProblem places = problem_;  // the joined tensor in place of the destination
     if (!isForward()) std::swap(places.input, places.destination);
+    if (!isForward()) {
+      const PartArguments a = argumentsOf(places, elementsOf(sizeof(Unit)), 1, kPiecesTogether);
+      return mtl::cuda::launch(stream, splitPair<Unit>, a.grid.grid, a.grid.block, 0, a,
+                               reinterpret_cast<const Unit*>(operands.gradient),
+                               reinterpret_cast<Unit*>(operands.destination),
+                               reinterpret_cast<Unit*>(operands.parameters[0]));
+    }
     const auto start = [&](auto units) {
       const PartArguments a = argumentsOf(places, elementsOf(sizeof(Unit)), units(), kPiecesTogether);
-      if (isForward())
-        return mtl::cuda::launch(stream, copyPair<Unit, units()>, a.grid.grid, a.grid.block, 0, a,
-                                 reinterpret_cast<const Unit*>(operands.source),
-                                 reinterpret_cast<const Unit*>(operands.secondary),
-                                 reinterpret_cast<Unit*>(operands.destination));
-      mtl::cuda::launch(stream, splitPair<Unit, units()>, a.grid.grid, a.grid.block, 0, a,
-                        reinterpret_cast<const Unit*>(operands.gradient),
-                        reinterpret_cast<Unit*>(operands.destination),
-                        reinterpret_cast<Unit*>(operands.parameters[0]));
+      mtl::cuda::launch(stream, copyPair<Unit, units()>, a.grid.grid, a.grid.block, 0, a,
+                        reinterpret_cast<const Unit*>(operands.source),
+                        reinterpret_cast<const Unit*>(operands.secondary),
+                        reinterpret_cast<Unit*>(operands.destination));
     };
     if constexpr (sizeof(Unit) < 16)
-      if (isWide(places.destination, isForward() ? operands.destination : operands.gradient))
+      if (isWide(problem_.destination, operands.destination))
         return start(std::integral_constant<std::uint32_t, 16 / sizeof(Unit)>());
     start(std::integral_constant<std::uint32_t, 1>());
   }
