@@ -54,8 +54,9 @@ TEST(Program, ErrorsAreOneLineThatNamesTheArgument) {
   expectError({"tune", "--out", "plans.json"}, "--device cpu: only GPUs have plans to tune");
   expectError({"tune", "--device", "abacus", "--out", "plans.json"}, "--device abacus");
   expectError({"tune"}, "--out");
-  expectError({"tune", "--picture-size", "224", "--out", "plans.json"},
-              "--picture-size: give HEIGHTxWIDTHxCHANNELS, not \"224\"");
+  expectError(
+      {"tune", "--picture-size", "224", "--out", "plans.json"},
+      "--picture-size: give HEIGHTxWIDTHxCHANNELS, sides from 8 to 1024 and 1 to 4 channels, not \"224\"");
   expectError({"tune", "--batch", "0", "--out", "plans.json"}, "--batch");
   expectError({"conform", "--plans", "plans.json"}, "--plans plans.json: plans are for GPUs");
   expectError({"check-gradients", "--net", "fishnet"}, "network \"fishnet\" is unknown");
