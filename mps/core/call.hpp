@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "mps/core/batch_operand.hpp"
+#include "mps/core/call_checks.hpp"
 #include "mps/core/gradient_state.hpp"
 #include "mps/core/image_allocator.hpp"
 #include "mps/core/image_batch.hpp"
@@ -21,78 +23,6 @@
 
 /// How a kernel's call becomes a recorded command: the part that all kernels share. The library's own.
 namespace mps::detail {
-
-/// The images of one argument, seen as one tensor. Loose images that are not evenly spaced are gathered
-/// before the kernel runs (and scattered after it, when it writes them).
-class BatchOperand {
- public:
-  BatchOperand() = default;
-  /// @param isWritten an image that appears several times is then written through copies, the last one wins
-  explicit BatchOperand(const ImageBatch& batch, bool isWritten = false);
-  /// A stand-in of a size without memory, for planning and for inputs of which only the size counts.
-  static BatchOperand sizeOnly(const TensorShape& shape);
-  /// Memory that is no image, such as class indices or a matrix.
-  /// @param isPermanent not of the command buffer's heap: the command keeps it alive
-  static BatchOperand ofMemory(const TensorShape& shape, std::shared_ptr<mtl::Memory> memory,
-                               std::size_t byteOffset, bool isPermanent = true);
-  /// Scratch memory of the command buffer's heap, kept alive by this object.
-  static BatchOperand ofScratch(const TensorShape& shape, std::shared_ptr<mtl::Memory> memory);
-
-  /// What the kernel sees. Dense for loose images.
-  [[nodiscard]] TensorShape shape() const;
-  [[nodiscard]] const ImageBatch& batch() const { return batch_; }
-  [[nodiscard]] bool isLoose() const { return loose_; }
-  /// Whether this is one Image that may hold several images: the z fields of offsets and clip rectangles
-  /// count them.
-  [[nodiscard]] bool isStack() const;
-
-  /// Narrow the view; all arguments lie inside it.
-  void selectChannels(std::int64_t first, std::int64_t count);
-  void selectRegion(std::int64_t x, std::int64_t y, std::int64_t width, std::int64_t height);
-  void selectImages(std::int64_t first, std::int64_t count);
-
-  /// Takes the memory (allocating it if need be). Only for operands that are not loose.
-  [[nodiscard]] TensorView view(bool forWriting) const;
-  /// The same for each loose image.
-  [[nodiscard]] std::vector<TensorView> looseViews(bool forWriting) const;
-  /// Identity of the memory, for saved fields. Null for loose images.
-  [[nodiscard]] std::shared_ptr<ImageStorage> storage() const { return storage_; }
-  [[nodiscard]] std::size_t byteOffset() const;
-  /// The element of the batch that the view begins at.
-  struct Position {
-    std::int64_t image, y, x, channel;
-  };
-  [[nodiscard]] Position first() const { return {firstImage_, firstY_, firstX_, firstChannel_}; }
-
- private:
-  ImageBatch batch_;
-  bool loose_ = false;
-  TensorShape shape_;  ///< strides of one image when loose
-  std::shared_ptr<ImageStorage> storage_;
-  std::shared_ptr<mtl::Memory> scratch_;  ///< memory that is no image
-  bool memoryIsPermanent_ = false;
-  std::size_t baseByteOffset_ = 0;
-  std::int64_t firstImage_ = 0;
-  std::int64_t firstX_ = 0;
-  std::int64_t firstY_ = 0;
-  std::int64_t firstChannel_ = 0;
-};
-
-/// The place of an operand for a record; empty for loose images.
-[[nodiscard]] ForwardRecord::Place placeOf(const BatchOperand& operand);
-
-/// Where a source takes part with its images from `first` on; `property` names `first` in messages.
-struct SourceImages {
-  BatchOperand* operand = nullptr;
-  std::int64_t first = 0;
-  const char* property = "";
-};
-
-/// Selects the images of a call (spec/01 section 10.2): from SourceImages::first on in each source, from
-/// clip.origin.z on in the destination; sets clip.size.depth to their number. In a batch each image stands
-/// for itself, so the z fields must be those of a single image. @throws Error when the stacks are too short.
-void selectImages(const Kernel& kernel, std::span<const SourceImages> sources, BatchOperand& destination,
-                  mtl::Region& clip);
 
 /// One forward call with all properties resolved; what a family turns into its problem.
 struct ForwardCall {
@@ -224,26 +154,6 @@ void recordZeros(mtl::CommandBuffer& commandBuffer, const std::string& label,
 BatchOperand recordEdgeCopy(mtl::CommandBuffer& commandBuffer, const std::string& label,
                             const BatchOperand& source, std::int64_t x, std::int64_t y, std::int64_t width,
                             std::int64_t height, ImageEdgeMode edgeMode);
-
-/// @name Checks; each throws Error that names the kernel and the argument.
-/// @{
-void checkCommandBuffer(const Kernel& kernel, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
-/// Device, read counts, uniformity, valid content.
-void checkSources(const Kernel& kernel, const char* argument, mtl::CommandBuffer& commandBuffer,
-                  const ImageBatch& images);
-void checkDestinations(const Kernel& kernel, const char* argument, mtl::CommandBuffer& commandBuffer,
-                       const ImageBatch& images);
-/// No destination shares elements with a source. @param inPlace a destination may be the source itself,
-/// element for element
-void checkNoAlias(const Kernel& kernel, const char* sourceArgument, const ImageBatch& sources,
-                  const ImageBatch& destinations, bool inPlace = false);
-void checkStates(const Kernel& kernel, const char* argument, mtl::CommandBuffer& commandBuffer,
-                 const StateBatch& states, std::size_t imageCount);
-void checkCount(const Kernel& kernel, const char* argument, std::size_t found, std::size_t expected);
-void checkChannelOffset(const Kernel& kernel, const char* property, std::size_t offset);
-/// numberOfImages is 1 in every image: batches and encodes that return an image.
-void checkNotStacked(const Kernel& kernel, const char* argument, const ImageBatch& images);
-/// @}
 
 /// `count` destination images from an allocator, checked.
 ImageBatch allocateImages(const Kernel& kernel, ImageAllocator& allocator,

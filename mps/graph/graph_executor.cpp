@@ -8,7 +8,6 @@
 
 #include "mps/concatenation/concatenation.hpp"
 #include "mps/convolution/convolution.hpp"
-#include "mps/convolution/convolution_transpose.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
@@ -25,35 +24,6 @@
 
 namespace mps::detail {
 namespace {
-
-bool hasCustomPadding(const ImageKernel& kernel) {
-  return (kernel.padding()->paddingMethod() & NNPaddingMethod::Custom) == NNPaddingMethod::Custom;
-}
-
-ImageKernel& kernelOf(const ProgramStep& step) {
-  if (auto* kernel = dynamic_cast<ImageKernel*>(step.kernel.get())) return *kernel;
-  throw Error("NNGraph: a graph cannot run " + step.name);
-}
-
-/// Whether a kernel rounds its inputs to float16 where its result, or its incoming gradient, is float16.
-bool computesInHalves(const ImageKernel& kernel) {
-  const bool isConvolution = dynamic_cast<const CNNConvolution*>(&kernel) != nullptr ||
-                             dynamic_cast<const CNNConvolutionGradient*>(&kernel) != nullptr;
-  return isConvolution && has(kernel.options(), KernelOptions::AllowReducedPrecision);
-}
-
-/// A convolution of fewer channels than a concatenation gives would leave out the last ones, or take padding for
-/// channels (spec/00 D18).
-void checkConcatenation(const ProgramStep& step, const ProgramStep& producer, const ImageDescriptor& source) {
-  const auto* concatenation = dynamic_cast<const NNConcatenation*>(producer.kernel.get());
-  const auto* convolution = dynamic_cast<const CNNConvolution*>(step.kernel.get());
-  if (concatenation == nullptr || convolution == nullptr) return;
-  if (source.featureChannels() == convolution->inputFeatureChannels()) return;
-  throw Error(step.name, "inputFeatureChannels", std::to_string(convolution->inputFeatureChannels()),
-              std::to_string(source.featureChannels()) + ", as " + producer.name +
-                  " gives with channelAlignment " + std::to_string(concatenation->channelAlignment()) +
-                  ", which pads each source to a multiple of that");
-}
 
 /// Read counts of temporary sources, put back when an encode fails.
 class ReadCounts {
@@ -209,107 +179,18 @@ GraphLayout& GraphExecutor::layoutFor(const NNGraph& graph, const std::vector<Im
     layouts_.splice(layouts_.begin(), layouts_, found);
     if (hasCustomPadding_) {  // the user's policy is asked at every encode, and may answer differently
       GraphLayout asked = layouts_.front();
-      resolveGeometry(asked);
-      if (asked.images != layouts_.front().images) planImages(asked);
+      resolveGeometry(asked, *program_, device_, copiesSources_);
+      if (asked.images != layouts_.front().images) planImages(asked, *program_);
       layouts_.front() = std::move(asked);
     }
     return layouts_.front();
   }
-  resolveGeometry(key);
-  planImages(key);
+  resolveGeometry(key, *program_, device_, copiesSources_);
+  planImages(key, *program_);
   layouts_.push_front(std::move(key));
   if (layouts_.size() > mostLayouts) layouts_.pop_back();
   if (has(graph.options(), KernelOptions::Verbose)) printDispatch(graph.debugDescription());
   return layouts_.front();
-}
-
-ImageDescriptor GraphExecutor::sizeResult(GraphLayout& layout, StepIndex index) {
-  const ProgramStep& step = program_->steps[index];
-  const auto standIns = [&] {
-    std::vector<std::shared_ptr<Image>> images;  // never allocated: only their sizes are looked at
-    for (const ImageIndex source : step.sources)
-      images.push_back(Image::create(device_, layout.images[source]));
-    return images;
-  };
-  ImageKernel& kernel = kernelOf(step);
-  if (auto* unary = dynamic_cast<CNNKernel*>(&kernel)) {
-    if (const StepIndex producer = program_->images[step.sources[0]].producer; producer != nowhere)
-      checkConcatenation(step, program_->steps[producer], layout.images[step.sources[0]]);
-    const ImageDescriptor& source = layout.images[step.sources[0]];
-    auto* transpose = dynamic_cast<CNNConvolutionTranspose*>(unary);
-    ImageDescriptor size;
-    if (transpose != nullptr && !step.sourceStates.empty()) {
-      const StepIndex undone = program_->states[step.sourceStates[0]].producer;
-      size = transpose->sizeDestination(source, layout.images[program_->steps[undone].sources[0]],
-                                        layout.placements[undone]);
-    } else {
-      size = hasCustomPadding(*unary) ? unary->destinationImageDescriptor(standIns())
-                                      : unary->sizeDestination(source);
-    }
-    layout.placements[index] = unary->placement();
-    return size;
-  }
-  if (const auto* gradient = dynamic_cast<const CNNGradientKernel*>(&kernel)) {
-    const auto index = gradient->forwardSourceIndex();
-    const bool ofForward = index && step.forward != nowhere;
-    return layout.images[ofForward ? program_->steps[step.forward].sources[*index] : step.sources[1]];
-  }
-  return kernel.destinationImageDescriptor(standIns());
-}
-
-void GraphExecutor::resolveGeometry(GraphLayout& layout) {
-  layout.images.assign(program_->images.size(), {});
-  layout.placements.assign(program_->steps.size(), {});
-  for (std::size_t i = 0; i < program_->sourceImages.size(); ++i) {
-    ImageDescriptor& image = layout.images[program_->sourceImages[i]];
-    image = layout.sources[i];
-    const bool isBytes = image.channelFormat() == ImageFeatureChannelFormat::Unorm8;
-    const bool isUnorm = isBytes || image.channelFormat() == ImageFeatureChannelFormat::Unorm16;
-    if (!copiesSources_ || !isUnorm) continue;
-    // The copy converts: kernels are faster with float32, but for those that compute in float16.
-    const bool areRead = std::ranges::all_of(
-        program_->images[program_->sourceImages[i]].readers,
-        [&](StepIndex reader) { return computesInHalves(kernelOf(program_->steps[reader])); });
-    if (!isBytes || layout.format != ImageFeatureChannelFormat::Float16 || !areRead)
-      image.setChannelFormat(ImageFeatureChannelFormat::Float32);
-  }
-  for (StepIndex s = 0; s < program_->steps.size(); ++s) {
-    const ImageIndex result = program_->steps[s].result;
-    ImageDescriptor size = sizeResult(layout, s);
-    const ImageFeatureChannelFormat format = program_->images[result].format;
-    size.setChannelFormat(format == ImageFeatureChannelFormat::None ? layout.format : format);
-    size.setNumberOfImages(1);
-    size.setStorageMode(mtl::StorageMode::Managed);
-    layout.images[result] = size;
-  }
-}
-
-void GraphExecutor::planImages(GraphLayout& layout) {
-  layout.bound.clear();
-  layout.requestOf.assign(program_->images.size(), nowhere);
-  layout.reuse = noReuse(*program_);
-  poolInConvolutions(*program_, layout.images, layout.placements, layout.count, layout.reuse);
-  shareGradients(*program_, layout.images, layout.reuse);
-  accumulateGradients(*program_, layout.images, layout.reuse);
-  addInNeuronGradients(*program_, layout.images, layout.reuse);
-  splitInPairs(*program_, layout.reuse);
-  workInPlace(*program_, layout.images, layout.placements, layout.reuse);
-  std::vector<MemoryRequest> requests;
-  const auto needsMemory = [&](ImageIndex i) {
-    const ProgramImage& image = program_->images[i];
-    return image.isPlanned() && program_->steps[image.producer].writesResult && !layout.reuse.isAbsent[i];
-  };
-  for (ImageIndex i = 0; i < program_->images.size(); ++i) {
-    if (!needsMemory(i) || layout.reuse.ownerOf(i) != i) continue;
-    const ImageDescriptor& size = layout.images[i];
-    const std::size_t bytes = layout.count * size.width() * size.height() * size.featureChannels() *
-                              bytesPerChannel(size.channelFormat());
-    layout.requestOf[i] = requests.size();
-    requests.push_back({bytes, layout.reuse.firstUse[i], layout.reuse.lastUse[i]});
-  }
-  for (ImageIndex i = 0; i < program_->images.size(); ++i)
-    if (needsMemory(i)) layout.requestOf[i] = layout.requestOf[layout.reuse.ownerOf(i)];
-  layout.plan = planMemory(requests, mtl::Heap::alignment);
 }
 
 const std::vector<ImageBatch>& GraphExecutor::bind(GraphLayout& layout,

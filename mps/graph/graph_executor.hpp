@@ -14,9 +14,8 @@
 #include "mps/core/call.hpp"
 #include "mps/core/image_batch.hpp"
 #include "mps/core/state.hpp"
+#include "mps/graph/graph_layout.hpp"
 #include "mps/graph/graph_program.hpp"
-#include "mps/graph/image_reuse.hpp"
-#include "mps/graph/memory_plan.hpp"
 
 namespace mtl {
 class Buffer;
@@ -31,28 +30,6 @@ class NNGraph;
 }
 
 namespace mps::detail {
-
-/// What depends on the sizes of one encode: geometry and memory. Compiled once per key, then walked.
-struct GraphLayout {
-  /// What it was made for.
-  std::size_t count = 0;
-  ImageFeatureChannelFormat format = ImageFeatureChannelFormat::None;
-  std::vector<ImageDescriptor> sources;
-
-  std::vector<ImageDescriptor> images;  ///< of every image of the program
-  std::vector<Offset> placements;       ///< CNNKernel::placement of every step with a unary kernel
-  ImageReuse reuse;
-  MemoryPlan plan;
-  std::vector<std::size_t> requestOf;  ///< image to request, nowhere when it is not planned
-
-  /// The planned images in memory, one block per queue: commands of one queue run in order. So are copies of
-  /// the sources on devices that replay commands with the same addresses.
-  struct Bound {
-    std::weak_ptr<mtl::CommandQueue> queue;
-    std::vector<ImageBatch> images;
-  };
-  std::vector<Bound> bound;
-};
 
 /// What one encode recorded, for checks that compute it again.
 struct GraphTrace {
@@ -90,9 +67,6 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
   void check(const NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
              const std::vector<ImageBatch>& sourceImages, const std::vector<StateBatch>& sourceStates) const;
   GraphLayout& layoutFor(const NNGraph& graph, const std::vector<ImageBatch>& sourceImages);
-  void resolveGeometry(GraphLayout& layout);
-  ImageDescriptor sizeResult(GraphLayout& layout, StepIndex index);
-  void planImages(GraphLayout& layout);
   const std::vector<ImageBatch>& bind(GraphLayout& layout, const std::shared_ptr<mtl::CommandQueue>& queue);
   void encodeStep(Run& run, StepIndex index);
   /// Two steps of the gradient of a concatenation (splitInPairs).

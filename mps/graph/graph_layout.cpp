@@ -1,0 +1,139 @@
+#include "mps/graph/graph_layout.hpp"
+
+#include <algorithm>
+
+#include "mps/concatenation/concatenation.hpp"
+#include "mps/convolution/convolution.hpp"
+#include "mps/convolution/convolution_transpose.hpp"
+#include "mps/core/cnn_gradient_kernel.hpp"
+#include "mps/core/cnn_kernel.hpp"
+#include "mps/core/error.hpp"
+#include "mtl/device.hpp"
+#include "mtl/memory.hpp"
+
+namespace mps::detail {
+namespace {
+
+/// Whether a kernel rounds its inputs to float16 where its result, or its incoming gradient, is float16.
+bool computesInHalves(const ImageKernel& kernel) {
+  const bool isConvolution = dynamic_cast<const CNNConvolution*>(&kernel) != nullptr ||
+                             dynamic_cast<const CNNConvolutionGradient*>(&kernel) != nullptr;
+  return isConvolution && has(kernel.options(), KernelOptions::AllowReducedPrecision);
+}
+
+/// A convolution of fewer channels than a concatenation gives would leave out the last ones, or take padding for
+/// channels (spec/00 D18).
+void checkConcatenation(const ProgramStep& step, const ProgramStep& producer, const ImageDescriptor& source) {
+  const auto* concatenation = dynamic_cast<const NNConcatenation*>(producer.kernel.get());
+  const auto* convolution = dynamic_cast<const CNNConvolution*>(step.kernel.get());
+  if (concatenation == nullptr || convolution == nullptr) return;
+  if (source.featureChannels() == convolution->inputFeatureChannels()) return;
+  throw Error(step.name, "inputFeatureChannels", std::to_string(convolution->inputFeatureChannels()),
+              std::to_string(source.featureChannels()) + ", as " + producer.name +
+                  " gives with channelAlignment " + std::to_string(concatenation->channelAlignment()) +
+                  ", which pads each source to a multiple of that");
+}
+
+ImageDescriptor sizeResult(GraphLayout& layout, const GraphProgram& program,
+                           const std::shared_ptr<mtl::Device>& device, StepIndex index) {
+  const ProgramStep& step = program.steps[index];
+  const auto standIns = [&] {
+    std::vector<std::shared_ptr<Image>> images;  // never allocated: only their sizes are looked at
+    for (const ImageIndex source : step.sources)
+      images.push_back(Image::create(device, layout.images[source]));
+    return images;
+  };
+  ImageKernel& kernel = kernelOf(step);
+  if (auto* unary = dynamic_cast<CNNKernel*>(&kernel)) {
+    if (const StepIndex producer = program.images[step.sources[0]].producer; producer != nowhere)
+      checkConcatenation(step, program.steps[producer], layout.images[step.sources[0]]);
+    const ImageDescriptor& source = layout.images[step.sources[0]];
+    auto* transpose = dynamic_cast<CNNConvolutionTranspose*>(unary);
+    ImageDescriptor size;
+    if (transpose != nullptr && !step.sourceStates.empty()) {
+      const StepIndex undone = program.states[step.sourceStates[0]].producer;
+      size = transpose->sizeDestination(source, layout.images[program.steps[undone].sources[0]],
+                                        layout.placements[undone]);
+    } else {
+      size = hasCustomPadding(*unary) ? unary->destinationImageDescriptor(standIns())
+                                      : unary->sizeDestination(source);
+    }
+    layout.placements[index] = unary->placement();
+    return size;
+  }
+  if (const auto* gradient = dynamic_cast<const CNNGradientKernel*>(&kernel)) {
+    const auto index = gradient->forwardSourceIndex();
+    const bool ofForward = index && step.forward != nowhere;
+    return layout.images[ofForward ? program.steps[step.forward].sources[*index] : step.sources[1]];
+  }
+  return kernel.destinationImageDescriptor(standIns());
+}
+
+}  // namespace
+
+bool hasCustomPadding(const ImageKernel& kernel) {
+  return (kernel.padding()->paddingMethod() & NNPaddingMethod::Custom) == NNPaddingMethod::Custom;
+}
+
+ImageKernel& kernelOf(const ProgramStep& step) {
+  if (auto* kernel = dynamic_cast<ImageKernel*>(step.kernel.get())) return *kernel;
+  throw Error("NNGraph: a graph cannot run " + step.name);
+}
+
+void resolveGeometry(GraphLayout& layout, const GraphProgram& program,
+                     const std::shared_ptr<mtl::Device>& device, bool copiesSources) {
+  layout.images.assign(program.images.size(), {});
+  layout.placements.assign(program.steps.size(), {});
+  for (std::size_t i = 0; i < program.sourceImages.size(); ++i) {
+    ImageDescriptor& image = layout.images[program.sourceImages[i]];
+    image = layout.sources[i];
+    const bool isBytes = image.channelFormat() == ImageFeatureChannelFormat::Unorm8;
+    const bool isUnorm = isBytes || image.channelFormat() == ImageFeatureChannelFormat::Unorm16;
+    if (!copiesSources || !isUnorm) continue;
+    // The copy converts: kernels are faster with float32, but for those that compute in float16.
+    const bool areRead = std::ranges::all_of(
+        program.images[program.sourceImages[i]].readers,
+        [&](StepIndex reader) { return computesInHalves(kernelOf(program.steps[reader])); });
+    if (!isBytes || layout.format != ImageFeatureChannelFormat::Float16 || !areRead)
+      image.setChannelFormat(ImageFeatureChannelFormat::Float32);
+  }
+  for (StepIndex s = 0; s < program.steps.size(); ++s) {
+    const ImageIndex result = program.steps[s].result;
+    ImageDescriptor size = sizeResult(layout, program, device, s);
+    const ImageFeatureChannelFormat format = program.images[result].format;
+    size.setChannelFormat(format == ImageFeatureChannelFormat::None ? layout.format : format);
+    size.setNumberOfImages(1);
+    size.setStorageMode(mtl::StorageMode::Managed);
+    layout.images[result] = size;
+  }
+}
+
+void planImages(GraphLayout& layout, const GraphProgram& program) {
+  layout.bound.clear();
+  layout.requestOf.assign(program.images.size(), nowhere);
+  layout.reuse = noReuse(program);
+  poolInConvolutions(program, layout.images, layout.placements, layout.count, layout.reuse);
+  shareGradients(program, layout.images, layout.reuse);
+  accumulateGradients(program, layout.images, layout.reuse);
+  addInNeuronGradients(program, layout.images, layout.reuse);
+  splitInPairs(program, layout.reuse);
+  workInPlace(program, layout.images, layout.placements, layout.reuse);
+  std::vector<MemoryRequest> requests;
+  const auto needsMemory = [&](ImageIndex i) {
+    const ProgramImage& image = program.images[i];
+    return image.isPlanned() && program.steps[image.producer].writesResult && !layout.reuse.isAbsent[i];
+  };
+  for (ImageIndex i = 0; i < program.images.size(); ++i) {
+    if (!needsMemory(i) || layout.reuse.ownerOf(i) != i) continue;
+    const ImageDescriptor& size = layout.images[i];
+    const std::size_t bytes = layout.count * size.width() * size.height() * size.featureChannels() *
+                              bytesPerChannel(size.channelFormat());
+    layout.requestOf[i] = requests.size();
+    requests.push_back({bytes, layout.reuse.firstUse[i], layout.reuse.lastUse[i]});
+  }
+  for (ImageIndex i = 0; i < program.images.size(); ++i)
+    if (needsMemory(i)) layout.requestOf[i] = layout.requestOf[layout.reuse.ownerOf(i)];
+  layout.plan = planMemory(requests, mtl::Heap::alignment);
+}
+
+}  // namespace mps::detail

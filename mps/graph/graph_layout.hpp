@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "mps/core/image_batch.hpp"
+#include "mps/core/image_kernel.hpp"
+#include "mps/graph/graph_program.hpp"
+#include "mps/graph/image_reuse.hpp"
+#include "mps/graph/memory_plan.hpp"
+
+namespace mtl {
+class CommandQueue;
+}
+
+/// Sizes and places of a program's images. The library's own.
+namespace mps::detail {
+
+/// What depends on the sizes of one encode: geometry and memory. Compiled once per key, then walked.
+struct GraphLayout {
+  /// What it was made for.
+  std::size_t count = 0;
+  ImageFeatureChannelFormat format = ImageFeatureChannelFormat::None;
+  std::vector<ImageDescriptor> sources;
+
+  std::vector<ImageDescriptor> images;  ///< of every image of the program
+  std::vector<Offset> placements;       ///< CNNKernel::placement of every step with a unary kernel
+  ImageReuse reuse;
+  MemoryPlan plan;
+  std::vector<std::size_t> requestOf;  ///< image to request, nowhere when it is not planned
+
+  /// The planned images in memory, one block per queue: commands of one queue run in order. So are copies of
+  /// the sources on devices that replay commands with the same addresses.
+  struct Bound {
+    std::weak_ptr<mtl::CommandQueue> queue;
+    std::vector<ImageBatch> images;
+  };
+  std::vector<Bound> bound;
+};
+
+/// Sizes all images, and asks kernels where their windows begin.
+/// @param copiesSources steps read copies of the graph's sources, which may have another format
+void resolveGeometry(GraphLayout& layout, const GraphProgram& program,
+                     const std::shared_ptr<mtl::Device>& device, bool copiesSources);
+
+/// Runs the passes that say which images share memory, and gives the rest a place each.
+/// @pre resolveGeometry()
+void planImages(GraphLayout& layout, const GraphProgram& program);
+
+/// @throws Error when a graph cannot run the step
+ImageKernel& kernelOf(const ProgramStep& step);
+
+/// Whether the user's own policy sizes the kernel's result: it is asked at every encode.
+bool hasCustomPadding(const ImageKernel& kernel);
+
+}  // namespace mps::detail
