@@ -212,6 +212,8 @@ void sumRunsTwice(const UpsamplingPair& pair, const TappedRuns<T>& own, const Ta
           return some(std::integral_constant<std::size_t, 9>());
         case 10:
           return some(std::integral_constant<std::size_t, 10>());
+        case 14:  // of halved images
+          return some(std::integral_constant<std::size_t, 14>());
         default:
           break;
       }
