@@ -26,11 +26,12 @@ struct ColumnBuild {
       isFew ? kFewChannels / threads : 4 / static_cast<int>(sizeof(T));  ///< channels of a thread
   /// Rows are summed before columns: pixels are shorter than what columns have. A thread keeps more of them.
   static constexpr bool isRowsFirst = isWhole || (!isFew && isContrast && (isHalf || !isGradient));
-  static constexpr int threadsOfBlock = isFew ? 128 : (isContrast || isGradient || isHalf) ? 256 : 512;
+  /// A pixel's adjacent slices in a block are one access of memory: where there is room for two.
+  static constexpr int threadsOfBlock = isFew ? 128 : isHalf || (isContrast && !isGradient) ? 256 : 512;
   static constexpr int blocks = isFew && isGradient ? (isContrast || isHalf ? 4 : 5)
                                 : isFew             ? (isWhole ? 2 : 8)
                                 : isRowsFirst       ? (isGradient ? 1 : 2)
-                                : isGradient        ? 2
+                                : isGradient        ? (isHalf ? 2 : 1)
                                 : isHalf            ? 3
                                                     : 2;
   static constexpr int ahead = isRowsFirst && !isGradient ? 2 : 1;  ///< pairs of rows that are on their way
@@ -157,7 +158,8 @@ __device__ inline std::byte* sharedMemory() {
   return reinterpret_cast<std::byte*>(columnMemory);
 }
 
-/// Sixteen bytes of each row of an item, which a thread brings to shared memory, or from there.
+/// Sixteen bytes of each row of an item, which a thread brings to shared memory, or from there. What lies beside them in
+/// memory other blocks are going to fetch.
 /// @tparam Element const where the tensor is read  @tparam isFew some threads have nothing in rows
 template <class Element, bool isFew>
 struct ColumnPiece {
@@ -167,7 +169,7 @@ struct ColumnPiece {
   /// Begins to copy a row; zeros where nothing is there. @param shared where to  @param bytes behind both
   __device__ void fetch(std::int32_t shared, std::int32_t bytes, bool isRow) const {
     if (isThere || !isFew)
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+      asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;"
                    :
                    : "r"(static_cast<unsigned>(__cvta_generic_to_shared(sharedMemory() + shared + bytes))),
                      "l"(reinterpret_cast<const std::byte*>(row) + bytes), "r"(isRow && isThere ? 16 : 0)

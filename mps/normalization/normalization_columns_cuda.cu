@@ -18,8 +18,8 @@ using cuda::kFewChannels;
 using cuda::kSliceThreads;
 
 constexpr std::int64_t kMostSharedBytes = std::int64_t{96} << 10;  ///< of a block, which every GPU can have
-constexpr std::int64_t kDelayedSharedBytes = std::int64_t{160}
-                                             << 10;               ///< of one that delays; some GPUs have less
+constexpr std::int64_t kAloneSharedBytes =
+    std::int64_t{160} << 10;  ///< of one that is alone on its multiprocessor; some GPUs have less
 constexpr std::size_t kPlainSharedBytes = std::size_t{48} << 10;  ///< that it has unasked
 constexpr std::int64_t kSliceBytes = 4 * kSliceThreads;           ///< of a pixel
 
@@ -159,7 +159,7 @@ class ColumnPlan final : public Plan {
       using Build = cuda::ColumnBuild<T, threads(), isContrast(), isGradient()>;
       threadsOfBlock = Build::threadsOfBlock;
       goesOn_ = Build::goesOn;
-      mostBytes = Build::isDelayed ? kDelayedSharedBytes : kMostSharedBytes;
+      mostBytes = Build::blocks == 1 ? kAloneSharedBytes : kMostSharedBytes;
       bytesOfItem =
           cuda::ColumnMemory<T, threads(), isContrast(), isGradient()>(static_cast<std::int32_t>(segments))
               .bytes();
