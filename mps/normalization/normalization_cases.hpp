@@ -255,6 +255,7 @@ inline std::vector<NormalizationGeometry> fiveByFiveGeometries() {
       {.name = "Five", .images = 3, .y = {21, 5}, .x = {22, 5}, .channels = 32},
       {.name = "FiveNarrow", .images = 2, .y = {34, 5}, .x = {3, 5}, .channels = 64},
       {.name = "FiveManyImages", .images = 9, .y = {5, 5}, .x = {8, 5}, .channels = 96},
+      {.name = "FiveWide", .images = 2, .y = {7, 5}, .x = {110, 5}, .channels = 32},
       {.name = "FiveFewChannels", .images = 7, .y = {19, 5}, .x = {24, 5}, .channels = 3},
       {.name = "FiveFewManyImages", .images = 45, .y = {3, 5}, .x = {24, 5}, .channels = 3},
   };

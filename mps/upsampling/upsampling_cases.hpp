@@ -246,6 +246,7 @@ inline std::vector<UpsamplingCase> steppedCases() {
       {.name = "LargerStrided", .images = 1, .y = axis(5, 9, 0, 0.5), .x = axis(6, 11, 0, 0.5), .channels = 18, .memory = Strided},
       // Lanczos takes 12 pixels of an axis, 13 and more.
       {.name = "HalfSize", .images = 2, .y = axis(24, 12, 0.5, 2), .x = axis(26, 13, 0.5, 2), .channels = 16},
+      {.name = "HalfSizeOfManyChannels", .images = 2, .y = axis(40, 20, 0.5, 2), .x = axis(30, 15, 0.5, 2), .channels = 40},
       {.name = "HalfSizeOdd", .images = 3, .y = axis(25, 12, 13.0 / 24, 25.0 / 12), .x = axis(27, 14, 13.0 / 28, 27.0 / 14), .channels = 24},
       {.name = "HalfSizeOfThreeChannels", .images = 3, .y = axis(19, 9, 5.0 / 9, 19.0 / 9), .x = axis(16, 8, 0.5, 2), .channels = 3},
       {.name = "HalfSizeStrided", .images = 2, .y = axis(14, 7, 0.5, 2), .x = axis(13, 7, 3.0 / 7, 13.0 / 7), .channels = 3, .memory = Strided},
