@@ -238,8 +238,12 @@ __global__ void __launch_bounds__(ChannelGrid::kThreads, 2) gradientOfPixels(Dat
   if (pack >= a.grid.packs) return;
   const std::uint32_t channel = pack * lanes;
   const PackFunction<lanes, kind> function(a.numbers, channel, a.neuron);
-  const PackNumbers<lanes> meanGradient(a.numbers, ChannelNumbers::MeanGradient, channel);
-  const PackNumbers<lanes> factor(a.numbers, ChannelNumbers::Factor, channel);
+  // Of constant statistics there are no such rows; what stands in for them is not used.
+  const auto rowOf = [&](ChannelNumbers::Row row) {
+    return a.hasConstantStatistics ? ChannelNumbers::Mean : row;
+  };
+  const PackNumbers<lanes> meanGradient(a.numbers, rowOf(ChannelNumbers::MeanGradient), channel);
+  const PackNumbers<lanes> factor(a.numbers, rowOf(ChannelNumbers::Factor), channel);
   forEachPixel<Access, false, 2>(a.grid, channel, {a.gradient, a.source},
                                  [&](const ElementPlace& place, const typename Access::Fetched(&fetched)[2]) {
                                    const typename Access::Values dy = Access::valuesOf(fetched[0]);

@@ -143,6 +143,12 @@ class RowStream {
     if (row < first_ || row >= min(behind_, end_)) {
       __pipeline_wait_prior(0);
       behind_ = row;
+    } else if (row > first_ + 1) {
+      // A row that is passed over has to be there before another one is asked for in its place.
+      if (row == first_ + 2 && depth_ == RowsArguments::kDeep)
+        __pipeline_wait_prior(RowsArguments::kDeep - 2);
+      else
+        __pipeline_wait_prior(0);
     }
     first_ = row;
     for (; behind_ < first_ + depth_; ++behind_) {
