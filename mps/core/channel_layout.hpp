@@ -29,6 +29,9 @@ struct ChannelLine {
 /// adjacent pixels; sums are taken chunk by chunk and then joined in order.
 class ChannelLayout {
  public:
+  /// Elements of a row, so that the vectors of one row keep the processor busy.
+  static constexpr std::int64_t shortestRow = 64;
+
   std::int64_t pixels = 0;
   std::int64_t channels = 0;
   std::int64_t pixelsPerRow = 1;
@@ -43,8 +46,8 @@ class ChannelLayout {
     constexpr std::int64_t fewestPixels = 64;  // a chunk costs as much as a few pixels to join
     slabChannels = std::min(channels, Tiling::capacity);
     if (channels > 0) pixelsPerTile = std::max<std::int64_t>(1, Tiling::capacity / channels);
-    if (channels > 0 && channels < kShortestRow)
-      while (rowLength() < kShortestRow || rowLength() % kMostLanes != 0) ++pixelsPerRow;
+    if (channels > 0 && channels < shortestRow)
+      while (rowLength() < shortestRow || rowLength() % kMostLanes != 0) ++pixelsPerRow;
     if (pixelsPerTile > pixelsPerRow) pixelsPerTile = pixelsPerTile / pixelsPerRow * pixelsPerRow;
     const std::int64_t tiles = (pixels + pixelsPerTile - 1) / pixelsPerTile;
     tilesPerChunk = std::max({std::int64_t{1}, (tiles + mostChunks - 1) / mostChunks,
@@ -94,8 +97,6 @@ class ChannelLayout {
  private:
   /// No vector has more float32 lanes.
   static constexpr std::int64_t kMostLanes = 16;
-  /// Elements of a row, so that the vectors of one row keep the processor busy.
-  static constexpr std::int64_t kShortestRow = 64;
 };
 
 /// The first pixel of a chunk, along a row: what its values are shifted by before they are squared, so that a

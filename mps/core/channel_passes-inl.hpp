@@ -32,11 +32,13 @@ struct ChannelSums {
 template <std::size_t count>
 HWY_INLINE void fetchValues(ConstFloatRun x) {
   constexpr std::size_t cacheLine = 64;
+  constexpr std::size_t halfBytes = count * sizeof(Float16);
+  constexpr std::size_t halfLines = (halfBytes + cacheLine - 1) / cacheLine;
   const auto* const address = static_cast<const std::byte*>(x.address);
-  __builtin_prefetch(address, 0, 2);
+  for (std::size_t i = 0; i < halfLines; ++i) __builtin_prefetch(address + i * cacheLine, 0, 2);
   if (!x.isHalf)
-    for (std::size_t i = cacheLine; i < count * sizeof(float); i += cacheLine)
-      __builtin_prefetch(address + i, 0, 2);
+    for (std::size_t i = halfLines; i * cacheLine < 2 * halfBytes; ++i)
+      __builtin_prefetch(address + i * cacheLine, 0, 2);
 }
 
 /// Calls add(element, its place in the row, lanes, shift, first, second), which adds to two vectors of sums, for all
@@ -49,62 +51,81 @@ HWY_INLINE void addChannelSums(D d, const ChannelRows& rows, const float* shifts
   using V = hn::Vec<D>;
   const hn::Rebind<float, D> df;
   const std::size_t step = hn::Lanes(d);
-  const auto load = [&](const double* from) HWY_ATTR __attribute__((always_inline)) {
-    return hn::LoadU(d, from);
-  };
   const auto shiftAt = [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
     return shifts == nullptr ? hn::Zero(d) : hn::PromoteTo(d, lanes.load(df, shifts + i));
   };
-  forStrips(
+  // Of each vector two sums and a shift stay in registers: there are 32 with AVX-512, with other sets mostly 16.
+  constexpr std::size_t mostVectors = hn::MaxLanes(D()) >= 8 ? 8 : 4;
+  forStrips<mostVectors>(
       d, rows, rowsTogether(rows),
       [&](std::size_t first, std::size_t i, std::size_t count, auto lanes) HWY_ATTR
       __attribute__((always_inline)) {
-        double* const a = sums.first + i;
-        double* const b = sums.second + i;
-        V a0 = load(a);
-        V b0 = load(b);
-        if constexpr (std::is_same_v<decltype(lanes), FourVectors>) {
-          V a1 = load(a + step);
-          V a2 = load(a + 2 * step);
-          V a3 = load(a + 3 * step);
-          V b1 = load(b + step);
-          V b2 = load(b + 2 * step);
-          V b3 = load(b + 3 * step);
-          const V s0 = shiftAt(i, AllLanes{});
-          const V s1 = shiftAt(i + step, AllLanes{});
-          const V s2 = shiftAt(i + 2 * step, AllLanes{});
-          const V s3 = shiftAt(i + 3 * step, AllLanes{});
+        if constexpr (isStrip<decltype(lanes)>) {
+          constexpr std::size_t vectors = decltype(lanes)::vectors;
+          V a[vectors];
+          V b[vectors];
+          V shift[vectors];
+          unrolled<vectors>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
+            a[k] = hn::LoadU(d, sums.first + i + k * step);
+            b[k] = hn::LoadU(d, sums.second + i + k * step);
+            shift[k] = shiftAt(i + k * step, AllLanes{});
+          });
           for (std::size_t row = 0, at = first; row < count; ++row, at += rows.length) {
-            (fetchValues<4 * hn::MaxLanes(D())>(inputs + (at + rows.elements)), ...);
-            add(at, i, AllLanes{}, s0, a0, b0);
-            add(at + step, i + step, AllLanes{}, s1, a1, b1);
-            add(at + 2 * step, i + 2 * step, AllLanes{}, s2, a2, b2);
-            add(at + 3 * step, i + 3 * step, AllLanes{}, s3, a3, b3);
+            (fetchValues<vectors * hn::MaxLanes(D())>(inputs + (at + rows.elements)), ...);
+            unrolled<vectors>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
+              add(at + k * step, i + k * step, AllLanes{}, shift[k], a[k], b[k]);
+            });
           }
-          hn::StoreU(a1, d, a + step);
-          hn::StoreU(a2, d, a + 2 * step);
-          hn::StoreU(a3, d, a + 3 * step);
-          hn::StoreU(b1, d, b + step);
-          hn::StoreU(b2, d, b + 2 * step);
-          hn::StoreU(b3, d, b + 3 * step);
+          unrolled<vectors>([&](auto k) HWY_ATTR __attribute__((always_inline)) {
+            hn::StoreU(a[k], d, sums.first + i + k * step);
+            hn::StoreU(b[k], d, sums.second + i + k * step);
+          });
         } else {
-          const V s0 = shiftAt(i, lanes);
-          for (std::size_t row = 0; row < count; ++row) add(first + row * rows.length, i, lanes, s0, a0, b0);
+          V a = hn::LoadU(d, sums.first + i);
+          V b = hn::LoadU(d, sums.second + i);
+          const V shift = shiftAt(i, lanes);
+          for (std::size_t row = 0; row < count; ++row) add(first + row * rows.length, i, lanes, shift, a, b);
+          hn::StoreU(a, d, sums.first + i);
+          hn::StoreU(b, d, sums.second + i);
         }
-        hn::StoreU(a0, d, a);
-        hn::StoreU(b0, d, b);
       });
 }
 
+/// Formats of all runs, where the compiler knows them.
+struct AnyFormats {
+  template <class Run>
+  static HWY_INLINE Run of(Run run) {
+    return run;
+  }
+};
+template <bool isHalf>
+struct KnownFormats {
+  template <class Run>
+  static HWY_INLINE Run of(Run run) {
+    run.isHalf = isHalf;
+    return run;
+  }
+};
+/// Calls body(formats) for runs of which so many are float16.
+template <class Body>
+HWY_INLINE void withFormats(std::size_t halves, std::size_t runs, Body&& body) {
+  if (halves == runs)
+    body(KnownFormats<true>());
+  else if (halves == 0)
+    body(KnownFormats<false>());
+  else
+    body(AnyFormats());
+}
+
 /// sums += x - shift, squares += (x - shift)^2, in float64. Both have room for a vector behind a row.
-/// @param shifts null: none, as float16 allows (momentsFromSums)
+/// @param shifts of float32 alone; null: none, as float16 allows (momentsFromSums)
 inline void sumMoments(const ChannelRows& rows, ConstFloatRun x, const float* shifts, double* sums,
                        double* squares) {
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, decltype(d)> df;
   using V = hn::Vec<decltype(d)>;
-  const auto addAll = [&](auto isHalf, auto isShifted) HWY_ATTR __attribute__((always_inline)) {
-    const ConstFloatRun values = known<isHalf>(x);
+  const auto addAll = [&](auto formats, auto isShifted) HWY_ATTR __attribute__((always_inline)) {
+    const ConstFloatRun values = formats.of(x);
     addChannelSums(
         d, rows, isShifted ? shifts : nullptr, {sums, squares},
         [&](std::size_t at, std::size_t /*i*/, auto lanes, V shift, V& sum, V& square) HWY_ATTR
@@ -117,9 +138,10 @@ inline void sumMoments(const ChannelRows& rows, ConstFloatRun x, const float* sh
         values);
   };
   if (shifts != nullptr)
-    addAll(std::false_type(), std::true_type());
+    addAll(KnownFormats<false>(), std::true_type());
   else
-    x.isHalf ? addAll(std::true_type(), std::false_type()) : addAll(std::false_type(), std::false_type());
+    x.isHalf ? addAll(KnownFormats<true>(), std::false_type())
+             : addAll(KnownFormats<false>(), std::false_type());
 }
 
 /// sums += g, products += g (x - mean), in float64. Both have room for a vector behind a row.
@@ -147,32 +169,6 @@ HWY_INLINE void sumGradientProducts(const ChannelRows& rows, ConstFloatRun dy, C
         x, dy);
   };
   means == nullptr ? addAll(std::false_type()) : addAll(std::true_type());
-}
-
-/// Formats of all runs, where the compiler knows them.
-struct AnyFormats {
-  template <class Run>
-  static HWY_INLINE Run of(Run run) {
-    return run;
-  }
-};
-template <bool isHalf>
-struct KnownFormats {
-  template <class Run>
-  static HWY_INLINE Run of(Run run) {
-    run.isHalf = isHalf;
-    return run;
-  }
-};
-/// Calls body(formats) for runs of which so many are float16.
-template <class Body>
-HWY_INLINE void withFormats(std::size_t halves, std::size_t runs, Body&& body) {
-  if (halves == runs)
-    body(KnownFormats<true>());
-  else if (halves == 0)
-    body(KnownFormats<false>());
-  else
-    body(AnyFormats());
 }
 
 /// Calls body(element, lanes, numbers) for the vectors of all rows, a few of them down some rows together: their

@@ -32,8 +32,16 @@ HWY_INLINE V usedLanes(D d, FirstLanes lanes, V v) {
   return hn::IfThenElseZero(hn::FirstN(d, lanes.count), v);
 }
 
-/// Four vectors of a row: what sums over rows keep in registers from row to row.
-struct FourVectors {};
+/// Vectors of a row: what sums over rows keep in registers from row to row.
+template <std::size_t count>
+struct Strip {
+  static constexpr std::size_t vectors = count;
+};
+using FourVectors = Strip<4>;
+template <class Lanes>
+inline constexpr bool isStrip = false;
+template <std::size_t vectors>
+inline constexpr bool isStrip<Strip<vectors>> = true;
 
 constexpr std::size_t kMostRowsTogether = 8;
 /// Rows whose sums or numbers stay in registers where they come from memory, which gives long ones sooner one by one.
@@ -43,23 +51,35 @@ HWY_INLINE std::size_t rowsTogether(const ChannelRows& rows) {
 }
 
 /// Calls body(first element, its place in the row, rows, lanes) for strips of a few vectors down a group of rows:
-/// FourVectors as far as they go, then single vectors with the lanes of forVectors(), those of a shorter last row at the end.
+/// FourVectors as far as they go, then single vectors with the lanes of forVectors(), those of a shorter last row at the
+/// end. Rows of just `most` vectors are one strip, down all of them: memory is read in its order.
 /// @param group rows of a group
-template <class D, class Body>
+template <std::size_t most = 4, class D, class Body>
 HWY_INLINE void forStrips(D d, const ChannelRows& rows, std::size_t group, Body&& body) {
   const std::size_t whole = rows.elements / rows.length;
-  const std::size_t strip = 4 * hn::Lanes(d);
-  for (std::size_t row = 0; row < whole;) {
+  const std::size_t strip = FourVectors::vectors * hn::Lanes(d);
+  std::size_t row = 0;
+  if constexpr (most * hn::MaxLanes(D()) >= ChannelLayout::shortestRow) {
+    if (rows.length == most * hn::Lanes(d) && whole > 0) {
+      body(std::size_t{0}, std::size_t{0}, whole, Strip<most>());
+      row = whole;
+    }
+  }
+  while (row < whole) {
     const std::size_t together = std::min(group, whole - row);
     const std::size_t first = row * rows.length;
     row += together;
     std::size_t i = 0;
-    for (; i + strip <= rows.length; i += strip) body(first + i, i, together, FourVectors{});
-    forVectors(d, rows.length - i,
-               [&](std::size_t j, auto lanes) { body(first + i + j, i + j, together, lanes); });
+    for (; i + strip <= rows.length; i += strip) body(first + i, i, together, FourVectors());
+    forVectors(
+        d, rows.length - i, [&](std::size_t j, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+          body(first + i + j, i + j, together, lanes);
+        });
   }
-  forVectors(d, rows.elements % rows.length,
-             [&](std::size_t j, auto lanes) { body(whole * rows.length + j, j, std::size_t{1}, lanes); });
+  forVectors(
+      d, rows.elements % rows.length, [&](std::size_t j, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        body(whole * rows.length + j, j, std::size_t{1}, lanes);
+      });
 }
 
 /// Calls body(element, its place in the row, lanes) for the vectors of all rows.

@@ -65,7 +65,10 @@ void addImageGradientSums(const ChannelRows& rows, ConstFloatRun dy, ConstFloatR
       __attribute__((always_inline)) {
     return gradient;
   };
-  sumGradientProducts(rows, dy, x, means, itself, sums, products);
+  const auto sum = [&](auto formats) HWY_ATTR __attribute__((always_inline)) {
+    sumGradientProducts(rows, formats.of(dy), formats.of(x), means, itself, sums, products);
+  };
+  dy.isHalf&& x.isHalf ? sum(KnownFormats<true>()) : sum(AnyFormats());
 }
 
 template <bool fetches>
