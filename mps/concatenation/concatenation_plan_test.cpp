@@ -193,6 +193,23 @@ TEST(ConcatenationPlanSize, PastTheCaches) {
   }
 }
 
+/// Calls expect(plan, first element in memory, threads) for plans that store in the caches and past them.
+template <class Expect>
+void forWaysOfStoring(const ConcatenationProblem& problem, Expect expect) {
+  for (const std::int64_t cached : {std::int64_t{0}, std::int64_t{1} << 30U}) {
+    const StreamedFrom streamed(cached);
+    const auto plan = preparePlan(concatenationImplementationsCpu(), problem).plan;
+    for (const std::size_t firstElement : {0U, 3U})
+      for (const int threads : {1, 7}) expect(*plan, firstElement, threads);
+  }
+}
+
+/// Leaves a gap of a pixel behind each row, and of a column behind each image.
+void addGaps(TensorShape& shape) {
+  shape.rowStride += shape.pixelStride;
+  shape.imageStride += shape.height * shape.pixelStride;
+}
+
 /// Short parts of pixels, in the caches and past them, from adjacent rows and from those of a wider image.
 TEST(ConcatenationPlanSize, ShortPartsOfTwoSources) {
   for (const std::int64_t channels : {3, 12, 16})
@@ -202,17 +219,11 @@ TEST(ConcatenationPlanSize, ShortPartsOfTwoSources) {
             .name = "ShortParts", .images = 3, .height = 12, .width = 11, .channels = channels, .zeros = 12};
         ConcatenationProblem problem = first.forward(format, format);
         problem.second = TensorShape::dense(3, 12, 11, 12, format);
-        if (hasGaps) {
-          problem.second.rowStride += problem.second.pixelStride;
-          problem.second.imageStride += problem.second.height * problem.second.pixelStride;
-        }
+        if (hasGaps) addGaps(problem.second);
         SCOPED_TRACE(problem.describe());
-        for (const std::int64_t cached : {std::int64_t{0}, std::int64_t{1} << 30U}) {
-          const StreamedFrom streamed(cached);
-          const auto plan = preparePlan(concatenationImplementationsCpu(), problem).plan;
-          for (const std::size_t firstElement : {0U, 3U})
-            for (const int threads : {1, 7}) expectJoins(*plan, problem, firstElement, threads);
-        }
+        forWaysOfStoring(problem, [&](const Plan& plan, std::size_t firstElement, int threads) {
+          expectJoins(plan, problem, firstElement, threads);
+        });
       }
 }
 
@@ -229,25 +240,16 @@ TEST(ConcatenationPlanSize, PartsOfPixelsOfAGradient) {
                                               .channels = channels,
                                               .otherChannels = channels};
         ConcatenationProblem problem = concatenation.gradient(format, format);
-        if (hasGaps) {
-          problem.input.rowStride += problem.input.pixelStride;
-          problem.input.imageStride += problem.input.height * problem.input.pixelStride;
-        }
+        if (hasGaps) addGaps(problem.input);
         SCOPED_TRACE(problem.describe());
-        for (const std::int64_t cached : {std::int64_t{0}, std::int64_t{1} << 30U}) {
-          const StreamedFrom streamed(cached);
-          const auto plan = preparePlan(concatenationImplementationsCpu(), problem).plan;
-          for (const std::size_t firstElement : {0U, 3U}) {
-            Call call({problem.input, problem.destination, true, firstElement}, Values::Integers, kSeed);
-            for (const int threads : {1, 7}) {
-              call.destination().poison();
-              call.execute(*plan, threads);
-              const Comparison comparison =
-                  compare(concatenationReference(problem, call.input()), call.found(), format, Tier::Exact);
-              EXPECT_TRUE(comparison.passed()) << comparison.report;
-            }
-          }
-        }
+        forWaysOfStoring(problem, [&](const Plan& plan, std::size_t firstElement, int threads) {
+          Call call({problem.input, problem.destination, true, firstElement}, Values::Integers, kSeed);
+          call.destination().poison();
+          call.execute(plan, threads);
+          const Comparison comparison =
+              compare(concatenationReference(problem, call.input()), call.found(), format, Tier::Exact);
+          EXPECT_TRUE(comparison.passed()) << comparison.report;
+        });
       }
 }
 
@@ -263,17 +265,11 @@ TEST(ConcatenationPlanSize, GradientsOfTwoSources) {
                                               .channels = channels,
                                               .otherChannels = 12};
         ConcatenationProblem problem = concatenation.pairGradient(format, format);
-        if (hasGaps) {
-          problem.input.rowStride += problem.input.pixelStride;
-          problem.input.imageStride += problem.input.height * problem.input.pixelStride;
-        }
+        if (hasGaps) addGaps(problem.input);
         SCOPED_TRACE(problem.describe());
-        for (const std::int64_t cached : {std::int64_t{0}, std::int64_t{1} << 30U}) {
-          const StreamedFrom streamed(cached);
-          const auto plan = preparePlan(concatenationImplementationsCpu(), problem).plan;
-          for (const std::size_t firstElement : {0U, 3U})
-            for (const int threads : {1, 7}) expectSplits(*plan, problem, firstElement, threads);
-        }
+        forWaysOfStoring(problem, [&](const Plan& plan, std::size_t firstElement, int threads) {
+          expectSplits(plan, problem, firstElement, threads);
+        });
       }
 }
 

@@ -6,6 +6,7 @@
 namespace mps::detail {
 namespace {
 
+using mtl::cuda::attributeOfDevice;
 using mtl::cuda::check;
 
 constexpr int kThreads = 1024;
@@ -16,22 +17,14 @@ __global__ void poisonKernel(int words) {
   for (int i = static_cast<int>(threadIdx.x); i < words; i += kThreads) stored[i] = -1;
 }
 
-int attribute(cudaDeviceAttr which, int device) {
-  int value = 0;
-  check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
-  return value;
-}
-
 }  // namespace
 
 void poisonSharedMemory(mtl::Stream& stream) {
-  int device = 0;
-  check(cudaGetDevice(&device), "cudaGetDevice");
-  const int bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  const int bytes = attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   check(cudaFuncSetAttribute(poisonKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
         "cudaFuncSetAttribute");
   // A block fills a multiprocessor; two for each, so that none is left out.
-  const auto blocks = static_cast<unsigned>(2 * attribute(cudaDevAttrMultiProcessorCount, device));
+  const auto blocks = static_cast<unsigned>(2 * attributeOfDevice(cudaDevAttrMultiProcessorCount));
   mtl::cuda::launch(stream, poisonKernel, dim3(blocks), dim3(kThreads), static_cast<std::size_t>(bytes),
                     bytes / static_cast<int>(sizeof(int)));
 }

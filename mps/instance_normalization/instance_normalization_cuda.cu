@@ -14,6 +14,8 @@
 namespace mps::detail {
 namespace {
 
+using mtl::cuda::attributeOfDevice;
+
 using cuda::ChannelGrid;
 using cuda::ChunkSums;
 using cuda::GroupStatistics;
@@ -87,17 +89,10 @@ class ImagesPlan final : public Plan {
     return goesOn(problem_.source) && (isForward() || goesOn(problem_.gradient)) &&
            (!problem_.computesData || goesOn(problem_.destination));
   }
-  static int attribute(cudaDeviceAttr which) {
-    int device = 0;
-    int value = 0;
-    mtl::cuda::check(cudaGetDevice(&device), "cudaGetDevice");
-    mtl::cuda::check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
-    return value;
-  }
   /// Lets a kernel take all shared memory of a multiprocessor.
   template <class Kernel>
   static Kernel* withSharedMemory(Kernel* kernel) {
-    const int most = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    const int most = attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin);
     mtl::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
                      "cudaFuncSetAttribute");
     mtl::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
@@ -109,14 +104,14 @@ class ImagesPlan final : public Plan {
   /// @return whether that was possible; otherwise nothing was done
   template <class T>
   bool runAtOnce(mtl::Stream& stream, const Operands& operands) const {
-    const auto most = static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
-    const int processors = attribute(cudaDevAttrMultiProcessorCount);
+    const auto most = static_cast<std::size_t>(attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+    const int processors = attributeOfDevice(cudaDevAttrMultiProcessorCount);
     const std::int64_t groupChannels = channels_ / problem_.groups;
     const std::int64_t tensors = isForward() ? 1 : 2;
     cuda::SliceDivision slices(
         problem_.source, cuda::kLanes<T>, channels_, groupChannels, tensors,
-        attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 8 : 1, most,
-        static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor)));
+        attributeOfDevice(cudaDevAttrComputeCapabilityMajor) >= 9 ? 8 : 1, most,
+        static_cast<std::size_t>(attributeOfDevice(cudaDevAttrMaxSharedMemoryPerMultiprocessor)));
     cuda::TeamDivision teams(problem_.source, cuda::kLanes<T>, channels_, groupChannels, tensors,
                              isForward() ? 0 : cuda::TeamPart<T, 2>::keptCount,
                              cuda::threadsInTeam<T>(tensors), processors, most);

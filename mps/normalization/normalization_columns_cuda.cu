@@ -12,6 +12,8 @@
 namespace mps::detail {
 namespace {
 
+using mtl::cuda::attributeOfDevice;
+
 using cuda::ColumnArguments;
 using cuda::kColumns;
 using cuda::kFewChannels;
@@ -43,7 +45,7 @@ class ColumnPlan final : public Plan {
          {operands.source, operands.gradient, static_cast<const std::byte*>(operands.destination)})
       if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) return images_->run(stream, operands);
     if (sharedBytes_ > kPlainSharedBytes &&
-        sharedBytes_ > static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)))
+        sharedBytes_ > static_cast<std::size_t>(attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin)))
       return images_->run(stream, operands);
     ColumnArguments a = arguments_;
     a.accumulate = operands.accumulate;
@@ -107,7 +109,7 @@ class ColumnPlan final : public Plan {
                                             static_cast<int>(sharedBytes_)),
                        "cudaFuncSetAttribute");
     const std::int64_t blocks =
-        blocksOfGroup(attribute(cudaDevAttrMultiProcessorCount) *
+        blocksOfGroup(attributeOfDevice(cudaDevAttrMultiProcessorCount) *
                       std::int64_t{mtl::cuda::blocksOfMultiprocessor(kernel, threads_, sharedBytes_)});
     a.pairsPerBlock = static_cast<std::uint32_t>(pairs_ / blocks);
     a.blocksWithMore = static_cast<std::uint32_t>(pairs_ % blocks);
@@ -115,13 +117,6 @@ class ColumnPlan final : public Plan {
                       sharedBytes_, a);
   }
 
-  static int attribute(cudaDeviceAttr which) {
-    int device = 0;
-    int value = 0;
-    mtl::cuda::check(cudaGetDevice(&device), "cudaGetDevice");
-    mtl::cuda::check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
-    return value;
-  }
   /// So many that they fill the GPU once, or a few times where that leaves less of it idle.
   /// @param places of blocks that run at the same time
   [[nodiscard]] std::int64_t blocksOfGroup(std::int64_t places) const {

@@ -146,12 +146,8 @@ inline bool ImageArguments::setGrid(const TensorShape& results, const TensorShap
 }
 
 inline void ImageArguments::keepBlocks(const void* kernel, int waves) {
-  int device = 0;
-  int processors = 0;
+  const int processors = mtl::cuda::attributeOfDevice(cudaDevAttrMultiProcessorCount);
   int blocksOfProcessor = 0;
-  mtl::cuda::check(cudaGetDevice(&device), "cudaGetDevice");
-  mtl::cuda::check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
-                   "cudaDeviceGetAttribute");
   mtl::cuda::check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocksOfProcessor, kernel,
                                                                  static_cast<int>(threads), sharedBytes),
                    "cudaOccupancyMaxActiveBlocksPerMultiprocessor");

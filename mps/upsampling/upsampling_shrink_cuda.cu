@@ -12,6 +12,8 @@
 namespace mps::detail::cuda {
 namespace {
 
+using mtl::cuda::attributeOfDevice;
+
 float bitsOf(std::int64_t number) {
   return std::bit_cast<float>(static_cast<std::int32_t>(number));
 }
@@ -271,7 +273,7 @@ class ShrinkPlan final : public TilePlan {
                                           static_cast<int>(sharedBytes_)),
                      "cudaFuncSetAttribute");
     const std::int64_t places =
-        attribute(cudaDevAttrMultiProcessorCount) *
+        attributeOfDevice(cudaDevAttrMultiProcessorCount) *
         std::int64_t{mtl::cuda::blocksOfMultiprocessor(kernel, threads_, sharedBytes_)};
     const std::int64_t blocks = cutStrips(a, std::max<std::int64_t>(places, 1));
     mtl::cuda::launch(stream, kernel, dim3(static_cast<unsigned>(blocks)), dim3(threads_), sharedBytes_, a);
@@ -402,13 +404,6 @@ class ShrinkPlan final : public TilePlan {
     a.wholeStrips = static_cast<std::uint32_t>(strips() - cut);
     a.cutStrips = Divider(std::max<std::int64_t>(1, cut));
     return strips() - cut + parts_ * cut;
-  }
-  static int attribute(cudaDeviceAttr which) {
-    int device = 0;
-    int value = 0;
-    mtl::cuda::check(cudaGetDevice(&device), "cudaGetDevice");
-    mtl::cuda::check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
-    return value;
   }
 
   TensorShape input_;

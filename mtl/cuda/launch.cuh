@@ -51,6 +51,15 @@ void launchTogether(mtl::Stream& stream, void (*kernel)(Parameters...), dim3 gri
   launchBlocks(true, stream, kernel, grid, block, sharedBytes, std::forward<Arguments>(arguments)...);
 }
 
+/// A number that describes the current device, such as its multiprocessors. @throws CudaError
+inline int attributeOfDevice(cudaDeviceAttr which) {
+  int device = 0;
+  int value = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+  return value;
+}
+
 /// How many blocks of a kernel each multiprocessor of the current device has room for. @throws CudaError
 template <class... Parameters>
 int blocksOfMultiprocessor(void (*kernel)(Parameters...), unsigned threads, std::size_t sharedBytes) {

@@ -1,5 +1,7 @@
 #include "mps/concatenation/concatenation.hpp"
 
+#include <vector>
+
 #include "python/source/areas.hpp"
 #include "python/source/bind.hpp"
 
@@ -33,6 +35,21 @@ void bindConcatenation(nb::module_& module) {
       "counts. Without a state the properties of the base class say where the slice begins.");
   gradient.def(nb::new_(&NNConcatenationGradient::create), "device"_a, "source_index"_a,
                "`source_index`: the source of the forward kernel that the gradient belongs to.");
+  gradient.def(
+      "encode_batch_with_next",
+      [](NNConcatenationGradient& self, const CommandBufferPointer& commandBuffer,
+         const ImageBatch& sourceGradients, const std::vector<ImageBatch>& sourceImages,
+         const StateBatch& gradientStates, const std::vector<ImageBatch>& destinationGradients) {
+        self.encodeBatchWithNext(commandBuffer, sourceGradients, sourceImages, gradientStates,
+                                 destinationGradients);
+      },
+      "command_buffer"_a, "source_gradients"_a, "source_images"_a, "gradient_states"_a,
+      "destination_gradients"_a, Released(),
+      "Records the gradients of this source and of the next one, in one pass over the incoming gradient "
+      "where "
+      "their slices lie side by side. `source_images`, `destination_gradients`: those of both sources. "
+      "Raises "
+      "Error before anything is recorded.");
   readOnly(gradient, "source_index", &NNConcatenationGradient::sourceIndex, "Which source, from 0 on.");
 }
 

@@ -65,6 +65,29 @@ def test_the_encode_forms_and_gradients(alignment, device, queue, permanent, ran
         first += count + -count % alignment
 
 
+@pytest.mark.parametrize("alignment", [1, 4])
+def test_two_gradients_at_once(alignment, device, queue, random):
+    values = arrays(random)
+    batches = [ImageBatch.from_array(device, value) for value in values]
+    kernel = unmetal.NNConcatenation(device, source_count=3)
+    kernel.channel_alignment = alignment
+    incoming = random.standard_normal(side_by_side(values, alignment).shape).astype(np.float32)
+    gradients = ImageBatch.from_array(device, incoming)
+    results = ImageBatch(device, gradients[0].descriptor, 2)
+    states = kernel.result_state_batch(batches)
+    found = [ImageBatch(device, batch[0].descriptor, 2) for batch in batches[1:]]
+    gradient = unmetal.NNConcatenationGradient(device, 1)
+    with queue.command_buffer() as command_buffer:
+        kernel.encode_batch(command_buffer, batches, states, results)
+        gradient.encode_batch_with_next(command_buffer, gradients, batches[1:], states, found)
+        with pytest.raises(unmetal.Error, match="sourceImages"):
+            gradient.encode_batch_with_next(command_buffer, gradients, batches, states, found)
+    first = counts[0] + -counts[0] % alignment
+    for one, count in zip(found, counts[1:]):
+        assert np.array_equal(np.stack([np.asarray(image) for image in one]), incoming[..., first:first + count])
+        first += count + -count % alignment
+
+
 def test_parts_of_sources(device, queue, permanent, random):
     values = [value[0] for value in arrays(random)[:2]]
     kernel = unmetal.NNConcatenation(device, 2)
