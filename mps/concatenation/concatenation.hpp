@@ -115,7 +115,7 @@ class NNConcatenationGradient : public CNNGradientKernel {
   ///     gradient->encodeBatchWithNext(commandBuffer, dy, std::array{a, b}, states, std::array{da, db});
   ///
   /// @param sourceImages         of both sources  @param destinationGradients of both sources
-  /// @throws Error as encodeBatch does, and when there are not two of each
+  /// @throws Error as encodeBatch does, when there are not two of each, and when both destinations share memory
   void encodeBatchWithNext(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                            const ImageBatch& sourceGradients, std::span<const ImageBatch> sourceImages,
                            const StateBatch& gradientStates,

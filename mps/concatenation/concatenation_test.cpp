@@ -364,6 +364,20 @@ TEST_F(TwoGradients, WrongUseIsNamed) {
   EXPECT_TRUE(names(encode(0, std::array{sources_[0], sources_[0]}, std::array{both, both}), {"source"}));
 }
 
+TEST_F(Concatenation, TwoGradientsNeedMemoryOfTheirOwn) {
+  const std::vector sources{ImageBatch::of(pixel(counted(4))), ImageBatch::of(pixel(counted(4)))};
+  const StateBatch states = concatenation(2)->resultStateBatch(sources);
+  const auto buffer = commands();
+  concatenation(2)->encodeBatch(buffer, sources, states, ImageBatch::of(poisoned(sizeOf(1, 1, 8))));
+  const ImageBatch gradient = ImageBatch::of(pixel(counted(8)));
+  const ImageBatch one = ImageBatch::of(poisoned(sizeOf(1, 1, 4)));
+  EXPECT_TRUE(
+      names(errorOf([&] {
+              gradientOf(0)->encodeBatchWithNext(buffer, gradient, sources, states, std::array{one, one});
+            }),
+            {"NNConcatenationGradient", "sharing memory with destinationGradients"}));
+}
+
 TEST_F(Concatenation, NodesNameTheirSources) {
   const auto a = NNImageNode::create();
   const auto b = NNImageNode::create();

@@ -441,12 +441,9 @@ std::unique_ptr<const TilePlan> makeShrinkPlan(const TensorShape& input, const T
       input.height > TilePlan::kLongestAxis || static_cast<std::int64_t>(rows.size()) != destination.height ||
       static_cast<std::int64_t>(columns.size()) != destination.width)
     return nullptr;
-  const auto format = commonFormat({&input, &destination});
-  if (format == ImageFeatureChannelFormat::Float32)
-    return makeTyped<float>(input, destination, rows, columns);
-  if (format == ImageFeatureChannelFormat::Float16)
-    return makeTyped<Float16>(input, destination, rows, columns);
-  return nullptr;
+  return planForElements(input, destination, [&](auto element) {
+    return makeTyped<decltype(element)>(input, destination, rows, columns);
+  });
 }
 
 }  // namespace mps::detail::cuda

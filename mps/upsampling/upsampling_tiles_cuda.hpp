@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "mps/core/element_grid_cuda.cuh"
 #include "mps/core/plan_for.hpp"
 #include "mps/core/tensor_shape.hpp"
 
@@ -40,5 +41,15 @@ class TilePlan {
                                               std::span<const AxisTaps> rows,
                                               std::span<const AxisTaps> columns);
 };
+
+/// What make() makes of an element of both tensors' type; null where they differ or are neither float32 nor float16.
+template <class Make>
+std::unique_ptr<const TilePlan> planForElements(const TensorShape& input, const TensorShape& destination,
+                                                Make&& make) {
+  const ImageFeatureChannelFormat format = commonFormat({&input, &destination});
+  if (format == ImageFeatureChannelFormat::Float32) return make(float{});
+  if (format == ImageFeatureChannelFormat::Float16) return make(Float16{});
+  return nullptr;
+}
 
 }  // namespace mps::detail::cuda
