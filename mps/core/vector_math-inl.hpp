@@ -43,8 +43,10 @@ namespace mps::detail::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// x86's maximum and minimum give their second operand if one is NaN; a comparison costs as much as a product.
-#define UNMETAL_MAXIMUM_IS_SECOND_IF_NAN (HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR)
+// x86's maximum and minimum give their second operand if one is NaN; a comparison costs as much as a product. Those of
+// the fallback, which is another one for each compiler, give a number.
+#define UNMETAL_MAXIMUM_IS_SECOND_IF_NAN \
+  (HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128)
 
 /// The larger of x and a bound; NaN stays NaN.
 template <class D, class V = hn::Vec<D>>
