@@ -13,7 +13,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
-/// Asks for adjacent memory, a part at each step.
+/// Asks for adjacent memory, a part at each step: in rows that are read by turns the processor sees no stream.
 class RowsAhead {
  public:
   RowsAhead() = default;
@@ -23,7 +23,7 @@ class RowsAhead {
   }
   HWY_INLINE void step(std::int64_t count) {
     const std::byte* const last = next_ + std::min(count * step_, end_ - next_);
-    for (; next_ < last; next_ += kLine) __builtin_prefetch(next_, 0, 2);
+    for (; next_ < last; next_ += kLine) __builtin_prefetch(next_, 0, 3);
   }
 
  private:
@@ -84,7 +84,7 @@ class RowSums {
         const UpsamplingPair* const pair = fitTwo ? rowPair(y, end) : nullptr;
         const std::int64_t rows = pair != nullptr ? 2 : 1;
         const std::int64_t next = y + rows;
-        RowsAhead ahead = next < end ? rowsBehind(next - 1, tile, first, rows) : RowsAhead();
+        RowsAhead ahead = rowsBehind(n, next - 1, tile, input, rows);
         sumRows(y, pair, tile, first, channels, ahead);
         for (std::int64_t r = 0; r < rows; ++r)
           sumColumns(tile, channels, Pixels<const float>{sums_ + r * length, channels}, store_,
@@ -108,19 +108,33 @@ class RowSums {
     return pair.count > 0 ? &pair : nullptr;
   }
 
-  /// The input rows that row y + 1 needs and row y does not, where they are one piece of memory.
-  /// @param input of row 0  @param rows of the destination that are computed meanwhile
+  /// The input rows that the next `rows` destination rows need, those of the next image behind the last one, and row y of
+  /// image n does not; where they are one piece of memory. As many rows are computed meanwhile.
   template <class T>
-  RowsAhead rowsBehind(std::int64_t y, const UpsamplingTile& tile, const T* input, std::int64_t rows) const {
-    const UpsamplingTap* const own = layout_.rows.end(y);
-    const UpsamplingTap* const next = layout_.rows.end(y + 1);
+  RowsAhead rowsBehind(std::int64_t n, std::int64_t y, const UpsamplingTile& tile, const T* input,
+                       std::int64_t rows) const {
     const bool isOnePiece = layout_.tiles.size() == 1 && problem_.input.pixelStride == layout_.channelStep;
-    if (!isOnePiece || own == layout_.rows.begin(y) || next == layout_.rows.begin(y + 1)) return {};
-    const T* const begin = input + (own[-1].input + 1) * problem_.input.rowStride;
-    const T* const end = input + next[-1].input * problem_.input.rowStride +
-                         (tile.inputEnd - tile.inputBegin) * problem_.input.pixelStride;
-    if (end <= begin) return {};
-    return {begin, end, (tile.inputEnd - tile.inputBegin) + rows * (tile.end - tile.begin)};
+    const bool isLast = y + 1 == problem_.destination.height;
+    if (!isOnePiece || (isLast && n + 1 == problem_.input.images)) return {};
+    const std::int64_t next = isLast ? 0 : y + 1;
+    const UpsamplingTap* const begin = layout_.rows.begin(next);
+    const UpsamplingTap* const end = layout_.rows.end(std::min(next + rows, problem_.destination.height) - 1);
+    if (begin == end) return {};
+    const bool knowsOwn = !isLast && layout_.rows.begin(y) != layout_.rows.end(y);
+    const std::int64_t first = knowsOwn ? layout_.rows.end(y)[-1].input + 1 : begin->input;
+    const std::int64_t last = end[-1].input;
+    if (first > last) return {};
+    const T* const image = input + problem_.input.offset(isLast ? n + 1 : n, 0, tile.inputBegin, 0);
+    const std::int64_t width = tile.inputEnd - tile.inputBegin;
+    return {image + first * problem_.input.rowStride,
+            image + last * problem_.input.rowStride + width * problem_.input.pixelStride,
+            width + rows * (tile.end - tile.begin)};
+  }
+  /// A tile's part of an input row, where it is one piece of memory. @param row may be null
+  template <class T>
+  RowsAhead partAhead(const UpsamplingTile& tile, const T* row, std::int64_t steps) const {
+    if (row == nullptr || problem_.input.pixelStride != problem_.input.channels) return {};
+    return {row, row + (tile.inputEnd - tile.inputBegin) * problem_.input.pixelStride, steps};
   }
 
   /// sums_ = the sum of the tile's part of input rows, its columns side by side; of two destination rows if there is a pair.
@@ -184,30 +198,36 @@ class RowSums {
       taps[count++] = {slot, row->weight};
       if (rowOfSlot_[slot] == row->input) continue;
       rowOfSlot_[slot] = row->input;
-      fillSlot(tile, input + row->input * problem_.input.rowStride, sums_ + slot * slotLength);
+      const T* const from = input + row->input * problem_.input.rowStride;
+      const T* const next =
+          row->input + 1 < problem_.input.height ? from + problem_.input.rowStride : nullptr;
+      fillSlot(tile, from, next, sums_ + slot * slotLength);
     }
     return {taps, count, sums_, 0, slotLength};
   }
 
-  /// The columns of an input row.
+  /// The columns of an input row. @param next the row that is filled in after it; may be null
   template <class T>
-  void fillSlot(const UpsamplingTile& tile, const T* row, float* to) {
+  void fillSlot(const UpsamplingTile& tile, const T* row, const T* next, float* to) {
     const std::int64_t channels = problem_.destination.channels;
     const Pixels<float> results{to, channels};
-    RowsAhead nothing;
     if constexpr (!std::is_same_v<T, float>) {
       const std::int64_t pixels = tile.inputEnd - tile.inputBegin;
       const auto taps = layout_.columns.end(tile.end - 1) - layout_.columns.begin(tile.begin);
       if (taps > kTapsOfConverted * pixels) {
-        for (std::int64_t x = 0; x < pixels; ++x)
+        RowsAhead ahead = partAhead(tile, next, pixels);
+        for (std::int64_t x = 0; x < pixels; ++x) {
+          ahead.step(1);
           convertToFloats(row + x * problem_.input.pixelStride, row_ + x * channels,
                           static_cast<std::size_t>(channels));
+        }
         return sumColumns(tile, channels, Pixels<const float>{row_, channels}, OrdinaryStores(), results,
-                          nothing);
+                          ahead);
       }
     }
+    RowsAhead ahead = partAhead(tile, next, tile.end - tile.begin);
     sumColumns(tile, channels, Pixels<const T>{row, problem_.input.pixelStride}, OrdinaryStores(), results,
-               nothing);
+               ahead);
   }
 
   /// A tile's pixels of the destination, or of a row like it.
