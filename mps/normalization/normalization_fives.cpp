@@ -195,8 +195,8 @@ class FiveRows {
            problem_.destination.offset(image_, y, columns_.begin, firstChannel_);
   }
 
-  /// What the next two rows read comes to the second-level cache while these are computed: a few lines for each column,
-  /// in the order of memory, whatever the column.
+  /// What the next two rows read comes to the caches while these are computed: a few lines for each column, in the order of
+  /// memory, whatever the column.
   class RowsAhead {
    public:
     RowsAhead() = default;
@@ -208,7 +208,7 @@ class FiveRows {
                                           visits)) {}
     HWY_INLINE void fetch(std::size_t visit) const {
       const std::byte* const from = next_ + visit * lines_ * line;
-      for (std::size_t i = 0; i < lines_; ++i) __builtin_prefetch(from + i * line, 0, 2);
+      for (std::size_t i = 0; i < lines_; ++i) __builtin_prefetch(from + i * line, 0, 3);
     }
 
    private:
@@ -332,13 +332,10 @@ class FiveRows {
     float* const means1 = windowRow(means_[1]);
     const std::size_t end = static_cast<std::size_t>(windows_.count() * kLanes);
     const RowsAhead ahead = sourceAhead_;
-    const RowsAhead gradientAhead = gradientAhead_;
     auto visit = static_cast<std::size_t>(strip * windows_.count());
     for (std::size_t i = 0; i < end; i += 2 * kLanes, x += 2, visit += 2) {
       ahead.fetch(visit);
       ahead.fetch(visit + 1);
-      gradientAhead.fetch(visit);
-      gradientAhead.fetch(visit + 1);
       column(x, a0, a1);
       column(x + 1, b0, b1);
       walk0.step(a0, b0, c0, e0);
@@ -407,7 +404,12 @@ class FiveRows {
     float* const direct = directRow(y + k, strip);
     const V p0 = hn::Set(d, constants_.p0), p0Share = hn::Set(d, constants_.p0Share),
             factor = hn::Set(d, constants_.factor);
+    // Half of the strip's visits in each of two rows.
+    const RowsAhead ahead = gradientAhead_;
+    const std::size_t firstVisit =
+        static_cast<std::size_t>(strip) * count + static_cast<std::size_t>(k) * (count / 2);
     for (std::size_t i = 0; i < count; ++i) {
+      if (i % 2 == 0) ahead.fetch(firstVisit + i / 2);
       const V windowT = hn::Load(d, t + i * kLanes);
       V power, next;
       powerOf.both(d, windowT, power, next);
