@@ -406,7 +406,7 @@ template <PowerKind kind, class D, class Windows, class Make>
 HWY_INLINE void forShortWindows(D d, const ChannelWindow& window, const Windows& windows, std::size_t count,
                                 ConstFloatRun x, Make&& make) {
   using V = hn::Vec<D>;
-  if constexpr (kind == PowerKind::Logarithm || kind == PowerKind::Any) {
+  if constexpr (isLong(kind)) {
     alignas(64) float t[Tiling::capacity];
     sumShortWindows(d, window, windows, count, x, t);
     std::size_t i = 0;
@@ -493,10 +493,9 @@ HWY_INLINE void fetchAhead(ConstFloatRun run, std::size_t count) {
 }
 
 void normalizeChannels(const ChannelWindow& window, std::size_t pixels, ConstFloatRun x, FloatRun y) {
-  withPowerKind(window.power, [&](auto kind) {
-    constexpr bool isLong = kind.value == PowerKind::Logarithm || kind.value == PowerKind::Any;
+  withPowerKind(window.power, y.isHalf, [&](auto kind) {
 #if HWY_TARGET == HWY_AVX3
-    if (!isLong && window.isShort())
+    if (!isLong(kind.value) && window.isShort())
       return withShortWindows(window, [&](const auto& windows, const auto& /*seeing*/) {
         normalizeShortWindows<kind.value>(window, windows, pixels * static_cast<std::size_t>(window.channels),
                                           x, y);
@@ -505,9 +504,9 @@ void normalizeChannels(const ChannelWindow& window, std::size_t pixels, ConstFlo
     forParts(window, pixels, 512, [&](std::size_t first, std::size_t count) {
       const auto channels = static_cast<std::size_t>(window.channels);
       const std::size_t at = first * channels;
-      if (isLong) fetchAhead(x + at, count * channels);
+      if (isLong(kind.value)) fetchAhead(x + at, count * channels);
 #if HWY_TARGET == HWY_AVX3
-      if constexpr (isLong) {
+      if constexpr (isLong(kind.value)) {
         if (window.isShort())
           return withShortWindows(window, [&](const auto& windows, const auto& /*seeing*/) {
             normalizeShortWindows<kind.value>(window, windows, count * channels, x + at, y + at);
@@ -524,7 +523,7 @@ void normalizeChannels(const ChannelWindow& window, std::size_t pixels, ConstFlo
 
 void normalizeChannelGradients(const ChannelWindow& window, std::size_t pixels, ConstFloatRun x,
                                ConstFloatRun dy, FloatRun dx) {
-  withPowerKind(window.power, [&](auto kind) {
+  withPowerKind(window.power, dx.isHalf, [&](auto kind) {
     forParts(window, pixels, 256, [&](std::size_t first, std::size_t count) {
       const auto channels = static_cast<std::size_t>(window.channels);
       const std::size_t at = first * channels;

@@ -13,6 +13,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 #include "mps/core/vector_math-inl.hpp"
 #include "mps/normalization/normalization_powers.hpp"
@@ -23,21 +24,35 @@ namespace mps::detail::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// What T^-beta is made of beside whole powers, so that loops know it beforehand.
-enum class PowerKind : std::uint8_t { Whole, Quarter, Half, ThreeQuarters, Logarithm, Any };
+enum class PowerKind : std::uint8_t {
+  Whole,
+  Quarter,
+  Half,
+  ThreeQuarters,
+  Logarithm,
+  LogarithmForHalf,  ///< of results that are rounded to float16
+  Any
+};
+/// Of many instructions, each of which waits for the one before.
+constexpr bool isLong(PowerKind kind) {
+  return kind == PowerKind::Logarithm || kind == PowerKind::LogarithmForHalf || kind == PowerKind::Any;
+}
 
 template <PowerKind kind>
 struct PowerKindTag {
   static constexpr PowerKind value = kind;
 };
 
-/// Calls function(tag of the rule's kind).
+/// Calls function(tag of the rule's kind). @param isForHalf all results are rounded to float16
 template <class Function>
-HWY_INLINE void withPowerKind(const PowerRule& rule, Function&& function) {
+HWY_INLINE void withPowerKind(const PowerRule& rule, [[maybe_unused]] bool isForHalf, Function&& function) {
   if (rule.isGeneral) {
 #if HWY_TARGET == HWY_AVX3
     // Whole powers of negative numbers are numbers, and a short sum of logarithms is good for small exponents alone.
-    if (std::abs(rule.beta) <= PowerRule::largest && std::floor(rule.beta) != rule.beta)
+    if (std::abs(rule.beta) <= PowerRule::largest && std::floor(rule.beta) != rule.beta) {
+      if (isForHalf) return function(PowerKindTag<PowerKind::LogarithmForHalf>());
       return function(PowerKindTag<PowerKind::Logarithm>());
+    }
 #endif
     return function(PowerKindTag<PowerKind::Any>());
   }
@@ -45,6 +60,10 @@ HWY_INLINE void withPowerKind(const PowerRule& rule, Function&& function) {
   if (rule.hasRoot) return function(PowerKindTag<PowerKind::Half>());
   if (rule.hasFourthRoot) return function(PowerKindTag<PowerKind::Quarter>());
   function(PowerKindTag<PowerKind::Whole>());
+}
+template <class Function>
+HWY_INLINE void withPowerKind(const PowerRule& rule, Function&& function) {
+  withPowerKind(rule, false, std::forward<Function>(function));
 }
 
 /// x^n for n >= 0.
@@ -60,9 +79,9 @@ HWY_INLINE V wholePower(D d, V x, int n) {
 
 #if HWY_TARGET == HWY_AVX3
 
-/// T^-beta for |beta| <= PowerRule::largest, NaN where T is negative: 2^(-beta n) 2^(-beta log2(m)) for T = 2^n m. The
-/// first product is exact.
-template <class D, class V = hn::Vec<D>>
+/// T^-beta for |beta| <= PowerRule::largest, NaN where T is negative: 2^(-beta n) 2^(-beta log2(m)) for T = 2^n m.
+/// @tparam isForHalf rounded to float16 afterwards: to some 2^-18 of itself. Otherwise the first product is exact.
+template <bool isForHalf, class D, class V = hn::Vec<D>>
 HWY_INLINE V logarithmPower(D d, V t, float beta) {
   const hn::RebindToUnsigned<D> du;
   // Of the middle of each sixteenth of 1 ... 2: the reciprocal and minus its logarithm; and powers of 2.
@@ -80,24 +99,36 @@ HWY_INLINE V logarithmPower(D d, V t, float beta) {
   // log2(1 + r) / r for |r| < 1/33 and (2^f - 1) / f for |f| <= 1/32, minimax.
   constexpr float logarithm[] = {1.4426949F, -0.72162205F, 0.481273323F};
   constexpr float power[] = {0.693147182F, 0.240234286F, 0.05550595F};
-  const auto chosen = [&](const float* table, auto bits)
-                          HWY_ATTR { return V{_mm512_permutexvar_ps(bits.raw, hn::Load(d, table).raw)}; };
-  // So few bits that their product with n is exact.
-  const float high = std::bit_cast<float>(std::bit_cast<std::uint32_t>(-beta) & 0xFFFFF000U);
+  constexpr float powerForHalf[] = {0.693187796F, 0.240235705F};
+  const auto chosen = [](V table, auto bits)
+                          HWY_ATTR { return V{_mm512_permutexvar_ps(bits.raw, table.raw)}; };
   const V n{_mm512_getexp_ps(t.raw)};
   const V m{_mm512_getmant_ps(t.raw, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_nan)};
   const auto sixteenth = hn::ShiftRight<19>(hn::BitCast(du, m));
-  const V r = hn::MulSub(m, chosen(reciprocals, sixteenth), hn::Set(d, 1.0F));
-  const V log = hn::MulAdd(r, evaluateTerms<0, 1>(d, r, logarithm), chosen(logarithms, sixteenth));
-  const V whole = hn::Mul(n, hn::Set(d, high));
-  const V rest = hn::MulAdd(log, hn::Set(d, -beta), hn::Mul(n, hn::Set(d, -beta - high)));
+  const V r = hn::MulSub(m, chosen(hn::Load(d, reciprocals), sixteenth), hn::Set(d, 1.0F));
+  // -beta is in the constants, which loops keep.
+  const float ofLogarithm[] = {-beta * logarithm[0], -beta * logarithm[1], -beta * logarithm[2]};
+  const V ofMiddle = chosen(hn::Mul(hn::Load(d, logarithms), hn::Set(d, -beta)), sixteenth);
+  // So few bits that their product with n is exact.
+  const float high = std::bit_cast<float>(std::bit_cast<std::uint32_t>(-beta) & 0xFFFFF000U);
+  const float ofExponent = isForHalf ? -beta : -beta - high;
+  const V rest =
+      hn::MulAdd(r, evaluateTerms<0, 1>(d, r, ofLogarithm), hn::MulAdd(n, hn::Set(d, ofExponent), ofMiddle));
+  const V whole = isForHalf ? hn::Zero(d) : hn::Mul(n, hn::Set(d, high));
+  const V exponent = isForHalf ? rest : hn::Add(whole, rest);
   // Adding 1.5 * 2^19 rounds to sixteenths, whose number then stands in the low bits.
   const V shift = hn::Set(d, 0x1.8p19F);
-  const V shifted = hn::Add(hn::Add(whole, rest), shift);
+  const V shifted = hn::Add(exponent, shift);
   const V rounded = hn::Sub(shifted, shift);
-  const V f = hn::Add(hn::Sub(whole, rounded), rest);
-  const V scale = chosen(powers, hn::BitCast(du, shifted));
-  const V result = hn::MulAdd(scale, hn::Mul(f, evaluateTerms<0, 1>(d, f, power)), scale);
+  const V f = isForHalf ? hn::Sub(rest, rounded) : hn::Add(hn::Sub(whole, rounded), rest);
+  const V scale = chosen(hn::Load(d, powers), hn::BitCast(du, shifted));
+  const V fraction = [&]() HWY_ATTR {
+    if constexpr (isForHalf)
+      return hn::Mul(f, evaluateTerms<0, 1>(d, f, powerForHalf));
+    else
+      return hn::Mul(f, evaluateTerms<0, 1>(d, f, power));
+  }();
+  const V result = hn::MulAdd(scale, fraction, scale);
   return V{_mm512_scalef_ps(result.raw, rounded.raw)};
 }
 
@@ -190,8 +221,8 @@ class NegativePower {
     if constexpr (kind == PowerKind::Any) {
       return vectorPow(d, t, hn::Set(d, -beta_));
 #if HWY_TARGET == HWY_AVX3
-    } else if constexpr (kind == PowerKind::Logarithm) {
-      return withPoles(d, logarithmPower(d, t, beta_), t, -beta_);
+    } else if constexpr (kind == PowerKind::Logarithm || kind == PowerKind::LogarithmForHalf) {
+      return withPoles(d, logarithmPower<kind == PowerKind::LogarithmForHalf>(d, t, beta_), t, -beta_);
 #endif
     } else if constexpr (kind == PowerKind::Whole) {
       if (whole_ < 0) return wholePower(d, t, -whole_);
