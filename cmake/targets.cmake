@@ -176,11 +176,12 @@ function(unmetal_sources target)
   endif()
 endfunction()
 
-# unmetal_tests(<name> SOURCES <source>... [LABELS <label>...] [LIBRARIES <target>...])
+# unmetal_tests(<name> SOURCES <source>... [LABELS <label>...] [LIBRARIES <target>...] [ALONE])
 # One GoogleTest executable from files of the current folder, each of its tests a ctest test. The labels
 # `smoke` and `tsan` put it into the sets that the sanitizers run; the targets of these names build the sets.
+# ALONE: without the library, of which SOURCES has what it needs.
 function(unmetal_tests name)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;LABELS;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "ALONE" "" "SOURCES;LABELS;LIBRARIES")
   if(NOT UNMETAL_BUILD_TESTS)
     return()
   endif()
@@ -188,7 +189,12 @@ function(unmetal_tests name)
   add_executable(${name} ${ARG_SOURCES})
   unmetal_group_sources(${name} ${ARG_SOURCES})
   unmetal_configure_target(${name})
-  target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} unmetal_conform GTest::gtest GTest::gmock GTest::gtest_main)
+  if(ARG_ALONE)
+    set(library hwy::hwy)
+  else()
+    set(library unmetal_conform)
+  endif()
+  target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} ${library} GTest::gtest GTest::gmock GTest::gtest_main)
   if(UNMETAL_SANITIZE)
     # One process for all: starting a sanitized program costs more than most tests. Tables of cases run with random and
     # with non-finite numbers; whole numbers would touch the same memory once more.
