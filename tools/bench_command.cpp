@@ -12,6 +12,7 @@
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"
 #include "tools/network_bench.hpp"
+#include "tools/number_options.hpp"
 
 namespace unmetal {
 namespace {
@@ -20,12 +21,14 @@ struct BenchArguments {
   DeviceOptions device;
   std::string filter;
   std::string json;
+  double megabytes = 0;
 };
 
 void runBench(const BenchArguments& arguments) {
   mps::detail::BenchOptions options;
   options.device = openDevice(arguments.device);
   options.filter = arguments.filter;
+  options.workingSetBytes = static_cast<std::size_t>(arguments.megabytes * 1e6);
   options.rowFinished = [](const auto& row) { std::cout << mps::detail::benchLine(row) << std::endl; };
   std::optional<mps::AtomicFile> json;
   if (!arguments.json.empty()) json.emplace(arguments.json);
@@ -55,6 +58,13 @@ void addBenchCommand(CLI::App& program) {
       ->add_option("--filter", arguments->filter,
                    "Only rows that contain these words: kernel or net, forward or gradient, format, shape")
       ->type_name("TEXT");
+  command
+      ->add_option(
+          "--megabytes", arguments->megabytes,
+          "What the images of a kernel's row take, 0.1 to 100000; a few stay in the caches, where no "
+          "memory bounds a kernel [four times the last-level cache]")
+      ->check(number(0.1, 1e5))
+      ->type_name("X");
   command->add_option("--json", arguments->json, "Also write the rows to this file")->type_name("FILE");
   command->callback([arguments] { runBench(*arguments); });
 }

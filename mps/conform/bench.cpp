@@ -41,7 +41,8 @@ void Bench::family(void (*benchFamily)(Bench&)) {
 }
 
 std::int64_t Bench::batchFor(std::size_t bytesPerImage) const {
-  const std::size_t wanted = largeWorkingSetBytes(*device());
+  const std::size_t wanted =
+      options_.workingSetBytes > 0 ? options_.workingSetBytes : largeWorkingSetBytes(*device());
   return static_cast<std::int64_t>((wanted + bytesPerImage - 1) / std::max<std::size_t>(1, bytesPerImage));
 }
 

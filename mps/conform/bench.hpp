@@ -63,6 +63,7 @@ struct BenchOptions {
   std::shared_ptr<mtl::Device> device;
   std::string filter;  ///< only rows whose key contains it, upper and lower case alike; empty: all
   int runs = kTimedRuns;
+  std::size_t workingSetBytes = 0;                   ///< of a row's batch; 0: largeWorkingSetBytes()
   std::optional<MachineFigures> machine;             ///< measured when it is not given
   std::function<void(const BenchRow&)> rowFinished;  ///< may be empty
 };
@@ -84,7 +85,7 @@ class Bench {
   /// Whether the filter contains these words: for rows that take too long to be run unasked.
   [[nodiscard]] bool filterHas(const std::string& words) const;
 
-  /// Images to process together so that the working set comes from memory and not from a cache.
+  /// Images to process together so that the working set comes from memory and not from a cache, or is as large as asked for.
   /// @param bytesPerImage that the kernel reads and writes
   [[nodiscard]] std::int64_t batchFor(std::size_t bytesPerImage) const;
 

@@ -148,6 +148,11 @@ TEST(Bench, ABatchFillsTheCachesSeveralTimes) {
   EXPECT_EQ(bench.batchFor(bytes), 1);
   EXPECT_EQ(bench.batchFor(bytes / 2), 2);
   EXPECT_EQ(bench.batchFor(bytes - 1), 2);
+
+  options.workingSetBytes = 1000;
+  const Bench small(options);
+  EXPECT_EQ(small.batchFor(bytes), 1);
+  EXPECT_EQ(small.batchFor(100), 10);
 }
 
 TEST(Bench, OnlyADeviceThatIsNoCpuMayLackKernels) {

@@ -10,9 +10,9 @@ MACHINE = {"name", "device", "threads", "copy_GBps", "matmul_GFLOPs"}
 
 
 class Bench(ProgramTest):
-    def rows(self, words):
+    def rows(self, words, *options):
         path = self.folder / "rows.json"
-        done = run("bench", "--filter", words, "--json", path)
+        done = run("bench", "--filter", words, "--json", path, *options)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         machine, *rows = json.loads(path.read_text())
         self.assertEqual(set(machine), MACHINE)
@@ -31,6 +31,11 @@ class Bench(ProgramTest):
         for row in self.rows("CNNNeuron forward float16"):
             self.check(row, "kernel", set())
             self.assertEqual((row["direction"], row["format"], row["device"]), ("forward", "float16", "cpu"))
+
+    def test_a_kernel_whose_images_stay_in_the_caches(self):
+        row, = self.rows("CNNNeuron forward float16 56x56x64 TanH", "--megabytes", 2)
+        image = 2 * 2 * 56 * 56 * 64
+        self.assertEqual(row["batch"], -(-2_000_000 // image))
 
     def test_a_training_step(self):
         row, = self.rows("lenet step float32 28x28x1 batch 64")

@@ -41,6 +41,7 @@ class Arguments(ProgramTest):
                                 (["predict"], "--checkpoint"), (["predict", "--checkpoint", "x"], "pictures"),
                                 (["train", "--epochs"], "--epochs"), (["train", "--fly"], "--fly"),
                                 (["devices", "extra"], "extra"), (["bench", "--filter", "no such row"], "no such row"),
+                                (["bench", "--megabytes", "0"], "--megabytes"),
                                 (["predict", "--checkpoint", "x", "--top", "0", "y"], "--top")):
             with self.subTest(arguments=arguments):
                 self.expect_error(arguments, word)
