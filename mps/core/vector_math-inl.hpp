@@ -35,6 +35,7 @@
 
 #include <hwy/highway.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 
@@ -479,14 +480,26 @@ HWY_INLINE V powDouble(D d, V base, V exponent) {
   return exp2Double(d, hn::Mul(exponent, log2Double(d, base)));
 }
 
+/// Rounded to float32, to infinity if need be: Highway's fallbacks would turn that into the largest finite number.
+template <class DF, class V>
+HWY_INLINE hn::Vec<DF> roundedToFloat(DF df, V value) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Set(df, static_cast<float>(hn::GetLane(value)));
+#elif HWY_TARGET == HWY_EMU128
+  hn::Vec<DF> result = hn::Zero(df);
+  for (std::size_t i = 0; i < hn::Lanes(df); ++i) result.raw[i] = static_cast<float>(value.raw[i]);
+  return result;
+#else
+  return hn::DemoteTo(df, value);
+#endif
+}
+
 /// The same of float32 lanes, rounded once.
 template <class DF, class VF>
 HWY_INLINE VF powNonNegative(DF df, VF base, VF exponent) {
 #if HWY_TARGET == HWY_SCALAR
   const hn::Rebind<double, DF> d;
-  // Highway's conversion for one lane turns what overflows into the largest finite number.
-  return hn::Set(
-      df, static_cast<float>(hn::GetLane(powDouble(d, hn::PromoteTo(d, base), hn::PromoteTo(d, exponent)))));
+  return roundedToFloat(df, powDouble(d, hn::PromoteTo(d, base), hn::PromoteTo(d, exponent)));
 #else
   const hn::RepartitionToWide<DF> d;
   const hn::Half<DF> dh;
@@ -494,7 +507,7 @@ HWY_INLINE VF powNonNegative(DF df, VF base, VF exponent) {
       powDouble(d, hn::PromoteTo(d, hn::LowerHalf(dh, base)), hn::PromoteTo(d, hn::LowerHalf(dh, exponent)));
   const auto high =
       powDouble(d, hn::PromoteTo(d, hn::UpperHalf(dh, base)), hn::PromoteTo(d, hn::UpperHalf(dh, exponent)));
-  return hn::Combine(df, hn::DemoteTo(dh, high), hn::DemoteTo(dh, low));
+  return hn::Combine(df, roundedToFloat(dh, high), roundedToFloat(dh, low));
 #endif
 }
 

@@ -365,6 +365,9 @@ TEST(VectorMath, PowSpecialValues) {
                                                      << " is " << found[i] << ", expected " << expected;
       if (std::isnan(expected)) continue;
       EXPECT_EQ(std::signbit(expected), std::signbit(found[i])) << base[i] << " ^ " << exponent[i];
+      // The largest finite number would be no further off than a unit.
+      EXPECT_EQ(std::isinf(static_cast<float>(expected)), std::isinf(found[i]))
+          << base[i] << " ^ " << exponent[i];
     }
   });
 }
