@@ -494,7 +494,7 @@ HWY_INLINE hn::Vec<DF> roundedToFloat(DF df, V value) {
 #endif
 }
 
-/// The same of float32 lanes, rounded once.
+/// powDouble() of float32 lanes, rounded once.
 template <class DF, class VF>
 HWY_INLINE VF powNonNegative(DF df, VF base, VF exponent) {
 #if HWY_TARGET == HWY_SCALAR
