@@ -12,6 +12,7 @@
 
 #include <cstddef>
 
+#include "mps/core/vector_math-inl.hpp"
 #include "mps/core/vector_runs-inl.hpp"
 #include "mps/instance_normalization/instance_normalization_channels.hpp"
 
@@ -44,7 +45,7 @@ inline void nearMeans(const ImageChannels& image, float* near) {
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, decltype(d)> df;
   for (std::size_t c = 0; c < image.channels; c += hn::Lanes(d))
-    hn::StoreU(hn::DemoteTo(df, hn::LoadU(d, image.mean + c)), df, near + c);
+    hn::StoreU(roundedToFloat(df, hn::LoadU(d, image.mean + c)), df, near + c);
 }
 
 /// What a mean is more than the float32 number next to it.
@@ -61,12 +62,12 @@ inline void imageLines(const ImageChannels& image, const float* gamma, const flo
   const hn::Rebind<float, decltype(d)> df;
   forVectors(d, image.channels, [&](std::size_t c, auto lanes) {
     const auto factor = hn::PromoteTo(d, lanes.load(df, gamma + c));
-    const auto rounded = hn::DemoteTo(df, hn::Mul(factor, hn::LoadU(d, image.r + c)));
+    const auto rounded = roundedToFloat(df, hn::Mul(factor, hn::LoadU(d, image.r + c)));
     const auto rest = restOfMean(d, image, near, c);
     const auto sum =
         hn::NegMulAdd(rest, hn::PromoteTo(d, rounded), hn::PromoteTo(d, lanes.load(df, beta + c)));
     hn::StoreU(rounded, df, scale + c);
-    hn::StoreU(hn::DemoteTo(df, sum), df, shift + c);
+    hn::StoreU(roundedToFloat(df, sum), df, shift + c);
   });
 }
 
@@ -94,12 +95,13 @@ inline void imageGradientLines(const ImageChannels& image, double count, const f
   for (std::size_t c = 0; c < image.channels; c += hn::Lanes(d)) {
     const auto r = hn::LoadU(d, image.r + c);
     const auto share = hn::Div(hn::LoadU(d, image.weightedBy + c), values);
-    const auto rounded = hn::DemoteTo(df, hn::Mul(r, share));
+    const auto rounded = roundedToFloat(df, hn::Mul(r, share));
     const auto mean = hn::Div(hn::LoadU(d, image.weighted + c), values);
     const auto rest = restOfMean(d, image, near, c);
-    hn::StoreU(hn::DemoteTo(df, hn::NegMulAdd(rest, hn::PromoteTo(d, rounded), mean)), df, meanGradient + c);
+    hn::StoreU(roundedToFloat(df, hn::NegMulAdd(rest, hn::PromoteTo(d, rounded), mean)), df,
+               meanGradient + c);
     hn::StoreU(rounded, df, factor + c);
-    hn::StoreU(hn::DemoteTo(df, r), df, inverseDeviation + c);
+    hn::StoreU(roundedToFloat(df, r), df, inverseDeviation + c);
   }
 }
 

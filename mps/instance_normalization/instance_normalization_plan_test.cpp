@@ -265,26 +265,49 @@ TEST(InstanceNormalizationPlan, OnePixelGivesBetaAndNoGradient) {
   EXPECT_EQ(gradient.destination().read(), std::vector<double>(15, 0.0));
 }
 
+/// gamma r and the numbers of the gradient are beyond float32: infinite, not the largest number of float32.
+TEST(InstanceNormalizationPlan, ScalesBeyondFloatAreInfinite) {
+  const InstanceNormalizationTensors tensors{.name = "Steep", .height = 8, .width = 8, .channels = 5};
+  for (const InstanceNormalizationOperation operation : {Forward, Gradient}) {
+    InstanceNormalizationProblem problem = tensors.problem(operation, Float32, Float32);
+    problem.epsilon = 0;
+    InstanceNormalizationSetting setting = settingOf(problem);
+    std::vector<double> x = setting.source().reference().values;
+    for (double& value : x) value *= 1e-4;
+    setting.source().write(x);
+    setting.gamma().write(std::vector<double>(5, 1e37));
+    forEachTarget([&](const std::string& target) {
+      SCOPED_TRACE(target + " " + problem.describe());
+      execute(problem, setting.operands());
+      const std::vector<double> found = setting.destination().read();
+      for (std::size_t i = 0; i < found.size(); ++i) EXPECT_FALSE(std::isfinite(found[i])) << i;
+    });
+  }
+}
+
 /// A group with a NaN is all NaN, and the others are as they were.
 TEST(InstanceNormalizationPlan, NotANumberStaysInItsGroup) {
-  for (const bool isInfinite : {false, true}) {
-    const InstanceNormalizationProblem problem =
-        instanceNormalizationTensors().back().problem(Forward, Float32, Float32);
+  const InstanceNormalizationProblem problem =
+      instanceNormalizationTensors().back().problem(Forward, Float32, Float32);
+  for (const double notFinite : {std::nan(""), std::numeric_limits<double>::infinity()}) {
     InstanceNormalizationSetting clean = settingOf(problem), setting = settingOf(problem);
     std::vector<double> x = setting.source().reference().values;
-    x[5] = isInfinite ? std::numeric_limits<double>::infinity() : std::nan("");
+    x[5] = notFinite;
     setting.source().write(x);
-    execute(problem, clean.operands());
-    execute(problem, setting.operands());
-    const std::vector<double> expected = clean.destination().read();
-    const std::vector<double> found = setting.destination().read();
-    const auto perImage = static_cast<std::size_t>(problem.source.elements() / problem.source.images);
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      if (i < perImage && i % 32 / 4 == 1)
-        EXPECT_TRUE(std::isnan(found[i])) << i;
-      else
-        EXPECT_EQ(found[i], expected[i]) << i;
-    }
+    forEachTarget([&](const std::string& target) {
+      SCOPED_TRACE(target);
+      execute(problem, clean.operands());
+      execute(problem, setting.operands());
+      const std::vector<double> expected = clean.destination().read();
+      const std::vector<double> found = setting.destination().read();
+      const auto perImage = static_cast<std::size_t>(problem.source.elements() / problem.source.images);
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        if (i < perImage && i % 32 / 4 == 1)
+          EXPECT_TRUE(std::isnan(found[i])) << i;
+        else
+          EXPECT_EQ(found[i], expected[i]) << i;
+      }
+    });
   }
 }
 
