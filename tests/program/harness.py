@@ -12,12 +12,13 @@ import unittest
 import zlib
 
 PROGRAM = os.environ["UNMETAL_PROGRAM"]
+SECONDS = float(os.environ["UNMETAL_RUN_SECONDS"])
 SIDE = 28
 CLASSES = 10
 
 
 def run(*arguments, **options):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=120, **options)
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=SECONDS, **options)
 
 
 def picture(label, generator):
