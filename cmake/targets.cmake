@@ -192,7 +192,7 @@ function(unmetal_tests name)
   if(ARG_ALONE)
     set(library hwy::hwy)
   else()
-    # They choose the instruction set of the library's vector code, which a shared library does not pass on.
+    # They choose instruction sets through Highway, which is private to the library: a shared one does not pass it on.
     set(library unmetal_conform $<LINK_ONLY:hwy::hwy>)
   endif()
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} ${library} GTest::gtest GTest::gmock GTest::gtest_main)
