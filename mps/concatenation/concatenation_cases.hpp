@@ -123,6 +123,10 @@ inline std::vector<ConcatenationCase> concatenationCases() {
        .channels = 3,
        .otherChannels = 1},
       {.name = "TwelveChannels", .images = 2, .height = 3, .width = 19, .channels = 12, .otherChannels = 12},
+      // Past the caches a row of pixels is written in stages (mps/core/pixel_copy.cpp); the last one has one pixel here, of
+      // float32 and of float16.
+      {.name = "StagesAndAPixel", .width = 67, .channels = 12, .otherChannels = 12},
+      {.name = "HalfStagesAndAPixel", .width = 132, .channels = 12, .otherChannels = 12},
       {.name = "Channels16", .images = 2, .height = 3, .width = 4, .channels = 16, .otherChannels = 16},
       {.name = "Channels17",
        .images = 1,

@@ -79,6 +79,7 @@ inline std::vector<InstanceNormalizationTensors> instanceNormalizationTensors() 
       {.name = "LayerOf17", .height = 11, .width = 13, .channels = 17, .groups = 1},
       {.name = "Channels64", .images = 2, .height = 8, .width = 8, .channels = 64, .groups = 64},
       {.name = "GroupsOf4", .images = 2, .height = 8, .width = 8, .channels = 32, .groups = 8},
+      {.name = "Channels65", .images = 2, .height = 3, .width = 5, .channels = 65, .groups = 13},
       {.name = "Channels67", .images = 2, .height = 3, .width = 5, .channels = 67, .groups = 67},
       {.name = "RepeatedImage",
        .images = 5,

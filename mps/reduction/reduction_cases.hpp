@@ -38,6 +38,9 @@ struct ReductionCase {
   [[nodiscard]] bool hasGradient() const {
     return operation != ReductionOperation::ArgumentMin && operation != ReductionOperation::ArgumentMax;
   }
+  [[nodiscard]] bool takesExtremum() const {
+    return operation != ReductionOperation::Sum && operation != ReductionOperation::Mean;
+  }
   /// Whether all of its partial sums are representable for small integers: a mean divides.
   [[nodiscard]] bool isExact() const {
     const std::int64_t count =

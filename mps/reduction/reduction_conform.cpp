@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "mps/conform/kernel_cases.hpp"
 #include "mps/reduction/reduction.hpp"
 #include "mps/reduction/reduction_cases.hpp"
@@ -8,12 +10,23 @@ namespace {
 
 using ReductionImplementation = Implementation<ReductionProblem>;
 
-/// @param firstElement of the memory that the tensors begin at; 0: addresses are aligned for vectors
+/// Where the tensors of a case begin in memory, and what the source holds.
+struct Setting {
+  std::size_t firstElement = 0;  ///< 0: addresses are aligned for vectors
+  bool hasNaN = false;           ///< in every seventh element
+};
+
 void runPlan(ConformRun& run, const ReductionImplementation& implementation, const ReductionProblem& problem,
-             Tier tier, std::size_t firstElement) {
+             Tier tier, Setting setting) {
   const auto plan = run.prepare(implementation, problem);
   if (!plan) return;
+  const std::size_t firstElement = setting.firstElement;
   TestTensor source = run.source(problem.source, valuesFor(tier, problem.source.format), firstElement);
+  if (setting.hasNaN) {
+    std::vector<double> values = source.reference().values;
+    for (std::size_t i = 3; i < values.size(); i += 7) values[i] = std::numeric_limits<double>::quiet_NaN();
+    source.write(values);
+  }
   if (problem.direction == ReductionDirection::Forward) {
     TestTensor result = run.destination(problem.result, 3 * firstElement);
     run.execute(*plan, {.source = source.address(), .destination = result.address()});
@@ -74,10 +87,11 @@ void conformReduction(Conform& conform) {
       if (tier == Tier::Exact && !reduction.isExact()) continue;
       const ReductionProblem problem = isForward ? reduction.forward(formats.source, formats.result)
                                                  : reduction.gradient(formats.source, formats.result);
-      for (const std::size_t firstElement : {std::size_t{0}, std::size_t{1}})
-        cases.push_back({reduction.name, [=](ConformRun& run) {
-                           runPlan(run, implementation, problem, tier, firstElement);
-                         }});
+      std::vector<Setting> settings{{.firstElement = 0}, {.firstElement = 1}};
+      if (reduction.takesExtremum() && !isUnorm(formats.source)) settings.push_back({.hasNaN = true});
+      for (const Setting setting : settings)
+        cases.push_back({reduction.name + (setting.hasNaN ? "NaN" : ""),
+                         [=](ConformRun& run) { runPlan(run, implementation, problem, tier, setting); }});
     }
     if (tier == Tier::Bounded)
       for (const KernelBatch& batch : kernelBatches())
