@@ -501,7 +501,7 @@ TEST(CheckGradients, D21APlantedWrongKernelIsNamedAndNothingElse) {
   EXPECT_EQ(failedNodes(report), std::vector<std::string>{wrong->describe()});
   EXPECT_FALSE(report.passed());
   EXPECT_EQ(report.failedCount(), 1U);
-  const GradientCheckRow& row = rowOf(report, "spoiled", "source gradient");
+  const GradientCheckRow row = rowOf(report, "spoiled", "source gradient");
   EXPECT_EQ(row.kernel, "CNNNeuronGradient");
   EXPECT_THAT(row.report, HasSubstr("image 0, y 0, x 1, channel 3: found "));
   EXPECT_THAT(row.report, HasSubstr("expected "));
@@ -532,7 +532,7 @@ TEST(CheckGradients, D21AGradientOfAnotherFunctionIsNamedByItsDerivative) {
       });
   const auto report = HandChained::check(net.a->gradientFilter(wrong->resultImage()));
   EXPECT_EQ(failedNodes(report), std::vector<std::string>{wrong->describe()});
-  const GradientCheckRow& row = rowOf(report, "AnyGradientNode", "source gradient");
+  const GradientCheckRow row = rowOf(report, "AnyGradientNode", "source gradient");
   EXPECT_THAT(row.report, HasSubstr("as the derivative of CNNNeuronELUNode"));
   EXPECT_THAT(row.report, HasSubstr("central differences give "));
   EXPECT_GT(row.worstDerivative, detail::kDerivativeTolerance);
@@ -620,7 +620,7 @@ TEST(CheckGradients, InputsThatAreAllTiesAreReported) {
                   DataLayout::HeightxWidthxFeatureChannels);
   const auto labels = CNNLossLabels::createBatch(device(), {1, 1, 1}, randomImages(1, 2, 2, 1, 1));
   const auto report = checkGradients(*graph, {flat}, {labels});
-  const GradientCheckRow& row = rowOf(report, "CNNPoolingMaxGradientNode", "source gradient");
+  const GradientCheckRow row = rowOf(report, "CNNPoolingMaxGradientNode", "source gradient");
   EXPECT_THAT(row.report, HasSubstr("next to a tie or a kink"));
   EXPECT_EQ(row.derivatives, 0);
   EXPECT_GT(row.skipped, 0);

@@ -32,8 +32,7 @@ double matmulRate(const std::shared_ptr<mtl::Device>& device) {
   const memory::dims dims{kMatrixSize, kMatrixSize};
   const memory::desc plain(dims, memory::data_type::f32, memory::format_tag::ab);
   const memory::desc any(dims, memory::data_type::f32, memory::format_tag::any);
-  const mtl::cpu::OneDnnPrimitive matmul(dnnl::matmul::primitive_desc(
-      dnnl::matmul::desc(plain, any, plain), mtl::cpu::oneDnnAttributes(), mtl::cpu::oneDnnEngine()));
+  const mtl::cpu::OneDnnPrimitive matmul = mtl::cpu::oneDnnProduct(plain, any, plain);
   const auto allocate = [&](int argument) {
     auto block = device->allocate(matmul.argument(argument).get_size());
     std::memset(block->address(), 0x3C, block->length());  // 0.0115 in every element

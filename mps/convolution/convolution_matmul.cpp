@@ -23,18 +23,6 @@ ShapeInMemory transposeOf(std::int64_t columns, std::int64_t rows) {
   return {{rows, columns}, dnnl::memory::data_type::f32, dnnl::memory::dims{1, rows}};
 }
 
-OneDnnPrimitive product(const ShapeInMemory& left, const ShapeInMemory& right, const ShapeInMemory& bias,
-                        const ShapeInMemory& result, bool accumulate) {
-  dnnl::primitive_attr attributes = mtl::cpu::oneDnnAttributes();
-  if (accumulate) {
-    dnnl::post_ops operations;
-    operations.append_sum(1.0F);
-    attributes.set_post_ops(operations);
-  }
-  const dnnl::matmul::desc description(left, right, bias, result);
-  return OneDnnPrimitive(dnnl::matmul::primitive_desc(description, attributes, mtl::cpu::oneDnnEngine()));
-}
-
 /// Each window reads one row of a matrix X [windows][inputs]; W [outputs][inputs] are the weights as they
 /// are:
 ///
@@ -50,24 +38,27 @@ class MatmulPlan final : public Plan {
       case ConvolutionOperation::Forward:
         source_ = StagedInput(problem.source, scratch_);
         destination_ = StagedOutput(problem, scratch_);
-        product_ = product(matrix(windows, inputs), transposeOf(outputs_, inputs),
-                           problem.hasBias ? matrix(1, outputs_) : none, matrix(windows, outputs_), false);
+        product_ =
+            mtl::cpu::oneDnnProduct(matrix(windows, inputs), transposeOf(outputs_, inputs),
+                                    matrix(windows, outputs_), problem.hasBias ? matrix(1, outputs_) : none);
         break;
       case ConvolutionOperation::DataGradient:
         gradient_ = StagedInput(problem.gradient, scratch_);
         destination_ = StagedOutput(problem, scratch_);
-        product_ = product(matrix(windows, outputs_), matrix(outputs_, inputs), none, matrix(windows, inputs),
-                           false);
+        product_ = mtl::cpu::oneDnnProduct(matrix(windows, outputs_), matrix(outputs_, inputs),
+                                           matrix(windows, inputs));
         break;
-      case ConvolutionOperation::WeightsGradient:
+      case ConvolutionOperation::WeightsGradient: {
         source_ = StagedInput(problem.source, scratch_);
         gradient_ = StagedInput(problem.gradient, scratch_);
-        product_ = product(transposeOf(windows, outputs_), matrix(windows, inputs), none,
-                           matrix(outputs_, inputs), false);
-        if (problem.accumulate)
-          addingProduct_ = product(transposeOf(windows, outputs_), matrix(windows, inputs), none,
-                                   matrix(outputs_, inputs), true);
+        const auto weightsGradient = [&](float beta) {
+          return mtl::cpu::oneDnnProduct(transposeOf(windows, outputs_), matrix(windows, inputs),
+                                         matrix(outputs_, inputs), none, 1, beta);
+        };
+        product_ = weightsGradient(0);
+        if (problem.accumulate) addingProduct_ = weightsGradient(1);
         break;
+      }
     }
     scratchpad_ = scratch_.reserve(
         std::max(product_.scratchpadBytes(), problem.accumulate ? addingProduct_.scratchpadBytes() : 0));

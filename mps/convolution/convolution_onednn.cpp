@@ -60,85 +60,43 @@ memory::desc weights(const ConvolutionProblem& problem, bool chosenByOneDnn) {
   return {sizes, memory::data_type::f32, strides};
 }
 
-/// The shapes that the descriptors of all three operations share.
-struct Descriptions {
-  Descriptions(const ConvolutionProblem& problem, const PaddedAxis& y, const PaddedAxis& x)
-      : source(images(problem.images(), problem.inputFeatureChannels, y.map.size(), x.map.size())),
-        destination(images(problem.images(), problem.outputFeatureChannels, problem.y.destinationSize,
-                           problem.x.destinationSize)),
-        weights(detail::weights(problem, true)),
-        strides{problem.y.stride, problem.x.stride},
-        dilates{problem.y.dilation - 1, problem.x.dilation - 1},
-        before{y.before, x.before},
-        after{y.after, x.after} {
-    if (problem.hasBias && !problem.transposed)
-      bias = memory::desc({problem.outputFeatureChannels}, memory::data_type::f32, memory::format_tag::a);
-  }
+mtl::cpu::OneDnnConvolution describe(const ConvolutionProblem& problem, const PaddedAxis& y,
+                                     const PaddedAxis& x) {
+  mtl::cpu::OneDnnConvolution description{
+      .source = images(problem.images(), problem.inputFeatureChannels, y.map.size(), x.map.size()),
+      .destination = images(problem.images(), problem.outputFeatureChannels, problem.y.destinationSize,
+                            problem.x.destinationSize),
+      .weights = weights(problem, true),
+      .bias = {},
+      .strides = {problem.y.stride, problem.x.stride},
+      .dilates = {problem.y.dilation - 1, problem.x.dilation - 1},
+      .before = {y.before, x.before},
+      .after = {y.after, x.after}};
+  if (problem.hasBias && !problem.transposed)
+    description.bias =
+        memory::desc({problem.outputFeatureChannels}, memory::data_type::f32, memory::format_tag::a);
+  return description;
+}
 
-  [[nodiscard]] dnnl::convolution_forward::primitive_desc forward() const {
-    // Direct, not Winograd, whose errors are not bounded element by element.
-    const dnnl::convolution_forward::desc description(dnnl::prop_kind::forward_training,
-                                                      dnnl::algorithm::convolution_direct, source, weights,
-                                                      bias, destination, strides, dilates, before, after);
-    return {description, mtl::cpu::oneDnnAttributes(), mtl::cpu::oneDnnEngine()};
-  }
-
-  [[nodiscard]] dnnl::convolution_backward_data::primitive_desc dataGradient(bool preferProduct) const {
-    const dnnl::convolution_backward_data::desc description(
-        dnnl::algorithm::convolution_direct, source, weights, destination, strides, dilates, before, after);
-    // next_impl() refers to all of its constructor's arguments, so none may be a temporary.
-    const dnnl::primitive_attr attributes = mtl::cpu::oneDnnAttributes();
-    const dnnl::convolution_forward::primitive_desc hint = forward();
-    using Candidate = dnnl::convolution_backward_data::primitive_desc;
-    if (preferProduct) {
-      Candidate candidate(description, attributes, mtl::cpu::oneDnnEngine(), hint);
-      do {
-        if (std::string(candidate.impl_info_str()).find("gemm:jit") != std::string::npos) return candidate;
-      } while (candidate.next_impl());
-    }
-    return {description, attributes, mtl::cpu::oneDnnEngine(), hint};
-  }
-
-  [[nodiscard]] dnnl::convolution_backward_weights::primitive_desc weightsGradient() const {
-    const dnnl::convolution_backward_weights::desc description(dnnl::algorithm::convolution_direct, source,
-                                                               weights, bias, destination, strides, dilates,
-                                                               before, after);
-    return {description, mtl::cpu::oneDnnAttributes(), mtl::cpu::oneDnnEngine(), forward()};
-  }
-
-  memory::desc source;
-  memory::desc destination;
-  memory::desc weights;
-  memory::desc bias;
-  memory::dims strides;
-  memory::dims dilates;
-  memory::dims before;
-  memory::dims after;
-};
-
-OneDnnPrimitive makeConvolution(const ConvolutionProblem& problem, const Descriptions& descriptions) {
+OneDnnPrimitive makeConvolution(const ConvolutionProblem& problem,
+                                const mtl::cpu::OneDnnConvolution& description) {
   switch (problem.operation) {
     case ConvolutionOperation::Forward:
-      return OneDnnPrimitive(descriptions.forward());
+      return description.forward();
     case ConvolutionOperation::WeightsGradient:
-      return OneDnnPrimitive(descriptions.weightsGradient());
+      return description.weightsGradient();
     case ConvolutionOperation::DataGradient:
       break;
   }
   const bool preferProduct = problem.groups == 1 && problem.inputFeatureChannels <= kFewInputChannels &&
                              problem.outputFeatureChannels >= kManyOutputChannels;
-  return OneDnnPrimitive(descriptions.dataGradient(preferProduct));
+  return description.dataGradient(preferProduct ? "gemm:jit" : "");
 }
 
 OneDnnPrimitive makeReorder(const memory::desc& from, const memory::desc& to, bool accumulate) {
-  dnnl::primitive_attr attributes = mtl::cpu::oneDnnAttributes();
-  if (accumulate) {
-    dnnl::post_ops operations;
-    operations.append_sum(1.0F);
-    attributes.set_post_ops(operations);
-  }
   const dnnl::engine& engine = mtl::cpu::oneDnnEngine();
-  return OneDnnPrimitive(dnnl::reorder::primitive_desc(engine, from, engine, to, attributes));
+  return OneDnnPrimitive(dnnl::reorder::primitive_desc(
+      engine, from, engine, to, mtl::cpu::oneDnnAttributes(1, accumulate ? 1.0F : 0.0F)));
 }
 
 class OneDnnPlan final : public Plan {
@@ -279,7 +237,7 @@ class OneDnnPlan final : public Plan {
 
 Preparation prepareWith(const ConvolutionProblem& problem, PaddedAxis y, PaddedAxis x) {
   try {
-    OneDnnPrimitive convolution = makeConvolution(problem, Descriptions(problem, y, x));
+    OneDnnPrimitive convolution = makeConvolution(problem, describe(problem, y, x));
     if (convolution.isReference()) return Refusal{"oneDNN has only its reference code for it"};
     return std::make_shared<const OneDnnPlan>(problem, std::move(y), std::move(x), std::move(convolution));
   } catch (const dnnl::error& error) {

@@ -8,12 +8,22 @@
 #error "include mps/core/highway_targets.hpp before Highway's headers"
 #endif
 
+/// What Highway 1.0.3 knows of them, and the bits of those that later versions have beyond AVX3_DL (AVX3_ZEN4,
+/// AVX3_SPR, AVX10_2): with them left out, every version runs the code that is written for AVX3.
+#define UNMETAL_OTHER_TARGETS \
+  (0x7F | HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+
 /// Sanitized builds leave SSE4 and AVX-512 out, too, and on x86 the fallback (cmake/targets.cmake): a sanitizer
 /// multiplies the time that each set compiles, and sees the loads and stores of AVX2 (plain accesses to the compiler)
 /// but not AVX-512's masked ones (builtins).
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#define HWY_DISABLED_TARGETS (UNMETAL_OTHER_TARGETS | HWY_SSE4 | HWY_AVX3)
 #else
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#define HWY_DISABLED_TARGETS UNMETAL_OTHER_TARGETS
+#endif
+
+/// GCC inlines the emulated vectors until one file takes ten minutes; its fallback is the one without vectors, which is
+/// Highway's own choice up to GCC 12.2.
+#if defined(__GNUC__) && !defined(__clang__)
+#define HWY_BROKEN_EMU128 1
 #endif

@@ -30,7 +30,7 @@ void copyBytes(const std::uint8_t* from, std::uint8_t* to, std::size_t bytes) {
     return hn::BlendedStore(hn::MaskedLoad(first, d, from), first, d, to);
   }
 #else
-  if (bytes < lanes) return copyShort<lanes / 2>(to, from, bytes);
+  if (bytes < lanes) return copyShort<lanes>(to, from, bytes);
 #endif
   std::size_t i = 0;
   for (; i + lanes <= bytes; i += lanes) hn::StoreU(hn::LoadU(d, from + i), d, to + i);

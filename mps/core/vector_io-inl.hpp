@@ -167,17 +167,22 @@ HWY_INLINE void storeFloats(D d, V value, Unorm16* HWY_RESTRICT to) {
 // Partial vectors
 // -------------------------------------------------------------------------------------------------
 
-/// Copies `bytes` < 2 * largest, a run of powers of two: no loop, no library call.
-template <std::size_t largest>
+/// Copies `bytes` <= most, a power of two, in powers of two: no loop, no library call.
+template <std::size_t most>
 HWY_INLINE void copyShort(void* to, const void* from, std::size_t bytes) {
-  auto* target = static_cast<unsigned char*>(to);
-  const auto* source = static_cast<const unsigned char*>(from);
-  if (bytes & largest) {
-    std::memcpy(target, source, largest);
-    target += largest;
-    source += largest;
+  if (bytes == most) {
+    std::memcpy(to, from, most);
+  } else if constexpr (most > 1) {
+    constexpr std::size_t half = most / 2;
+    auto* target = static_cast<unsigned char*>(to);
+    const auto* source = static_cast<const unsigned char*>(from);
+    if (bytes & half) {
+      std::memcpy(target, source, half);
+      target += half;
+      source += half;
+    }
+    copyShort<half>(target, source, bytes & (half - 1));
   }
-  if constexpr (largest > 1) copyShort<largest / 2>(target, source, bytes & (largest - 1));
 }
 
 /// Bytes of a full vector of lanes of type T.

@@ -162,14 +162,8 @@ class MatmulPlan final : public Plan {
 
  private:
   [[nodiscard]] OneDnnPrimitive makeProduct(const Matrices& left, const Matrices& right, bool adds) const {
-    dnnl::primitive_attr attributes = mtl::cpu::oneDnnAttributes();
-    if (adds) {
-      dnnl::post_ops operations;
-      operations.append_sum(1.0F);
-      attributes.set_post_ops(operations);
-    }
-    const dnnl::matmul::desc description(left, right, result_.matrices(together_, false));
-    return OneDnnPrimitive(dnnl::matmul::primitive_desc(description, attributes, mtl::cpu::oneDnnEngine()));
+    return mtl::cpu::oneDnnProduct(left, right, result_.matrices(together_, false), {}, 1,
+                                   adds ? 1.0F : 0.0F);
   }
 
   /// alpha is not known when the product is made.

@@ -242,7 +242,8 @@ template <class T>
 void runPlainImages(const LossNumbers& numbers, LossRows rows, LossImages& images, std::size_t channels,
                     SoftMaxTile& tile) {
   constexpr bool isHalf = std::is_same_v<T, Float16>;
-  if (!rows.gradient.isStreamed || channels % hn::Lanes(hn::ScalableTag<T>()) == 0)
+  const std::size_t lanes = hn::Lanes(hn::ScalableTag<float>()) * sizeof(float) / sizeof(T);
+  if (!rows.gradient.isStreamed || channels % lanes == 0)
     return runSoftMaxImagesOf<true, isHalf>(numbers, rows, images, channels, tile);
   alignas(64) float results[kLossTile];
   auto* const gradient = static_cast<T*>(rows.gradient.address);

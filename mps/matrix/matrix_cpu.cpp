@@ -90,18 +90,10 @@ class MatmulPlan final : public Plan {
         left_(problem.left, scratchpad_),
         right_(problem.right, scratchpad_),
         result_(problem.result, scratchpad_) {
-    dnnl::primitive_attr attributes = mtl::cpu::oneDnnAttributes();
-    if (problem.alpha != 1) attributes.set_output_scales(0, {problem.alpha});
-    if (problem.beta != 0) {
-      dnnl::post_ops operations;
-      operations.append_sum(problem.beta);
-      attributes.set_post_ops(operations);
-    }
-    const dnnl::matmul::desc description(describeMatrices(left_.shape(), together_, problem.transposeLeft),
-                                         describeMatrices(right_.shape(), together_, problem.transposeRight),
-                                         describeMatrices(result_.shape(), together_, false));
-    product_ =
-        OneDnnPrimitive(dnnl::matmul::primitive_desc(description, attributes, mtl::cpu::oneDnnEngine()));
+    product_ = mtl::cpu::oneDnnProduct(describeMatrices(left_.shape(), together_, problem.transposeLeft),
+                                       describeMatrices(right_.shape(), together_, problem.transposeRight),
+                                       describeMatrices(result_.shape(), together_, false), {}, problem.alpha,
+                                       problem.beta);
   }
 
   [[nodiscard]] const OneDnnPrimitive& primitive() const { return product_; }

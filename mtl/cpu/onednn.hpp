@@ -4,10 +4,11 @@
 #include <initializer_list>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 
-/// What plans that call oneDNN share: its engine, the number of threads, and a primitive that takes plain
-/// addresses. Engine-internal; knows no operation.
+/// What plans that call oneDNN share: its engine, the number of threads, a primitive that takes plain addresses, and
+/// descriptions of products and convolutions, which oneDNN 2 and 3 want in different ways. Engine-internal.
 namespace mtl::cpu {
 
 /// oneDNN's CPU engine of this process.
@@ -29,8 +30,8 @@ class OneDnnThreads {
   [[maybe_unused]] int previous_;  ///< not used in builds without OpenMP
 };
 
-/// Attributes of primitives whose scratch memory the caller brings.
-dnnl::primitive_attr oneDnnAttributes();
+/// Attributes of primitives whose scratch memory the caller brings, and that compute alpha result + beta (what is there).
+dnnl::primitive_attr oneDnnAttributes(float alpha = 1, float beta = 0);
 
 /// A primitive and the shapes of its arguments. Immutable; run() may be called from several threads.
 class OneDnnPrimitive {
@@ -55,6 +56,30 @@ class OneDnnPrimitive {
  private:
   dnnl::primitive_desc_base description_;
   dnnl::primitive primitive_;
+};
+
+/// alpha (left right + bias) + beta result, of matrices or batches of them; a primitive without a bias where its
+/// description is empty. Throws dnnl::error where oneDNN cannot compute it.
+OneDnnPrimitive oneDnnProduct(const dnnl::memory::desc& left, const dnnl::memory::desc& right,
+                              const dnnl::memory::desc& result, const dnnl::memory::desc& bias = {},
+                              float alpha = 1, float beta = 0);
+
+/// A convolution and its gradients. Computed directly, not by Winograd's algorithm, whose errors are not bounded element by
+/// element.
+struct OneDnnConvolution {
+  [[nodiscard]] OneDnnPrimitive forward() const;
+  /// @param preferred a part of the implementation's name; the first such one is taken, where there is one
+  [[nodiscard]] OneDnnPrimitive dataGradient(std::string_view preferred = {}) const;
+  [[nodiscard]] OneDnnPrimitive weightsGradient() const;
+
+  dnnl::memory::desc source;
+  dnnl::memory::desc destination;
+  dnnl::memory::desc weights;
+  dnnl::memory::desc bias;  ///< empty: there is none
+  dnnl::memory::dims strides;
+  dnnl::memory::dims dilates;  ///< 0: neighbours
+  dnnl::memory::dims before;   ///< imagined zeros
+  dnnl::memory::dims after;    ///< imagined zeros; may be less than 0
 };
 
 }  // namespace mtl::cpu
