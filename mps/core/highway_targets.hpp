@@ -22,8 +22,8 @@
 #define HWY_DISABLED_TARGETS UNMETAL_OTHER_TARGETS
 #endif
 
-/// GCC inlines the emulated vectors until one file takes ten minutes; its fallback is the one without vectors, which is
-/// Highway's own choice up to GCC 12.2.
+/// GCC inlines the emulated vectors until one file takes more than nine minutes; its fallback is the one without
+/// vectors, which is Highway's own choice up to GCC 12.2.
 #if defined(__GNUC__) && !defined(__clang__)
 #define HWY_BROKEN_EMU128 1
 #endif

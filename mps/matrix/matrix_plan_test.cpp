@@ -96,14 +96,19 @@ class ProductCall {
 
 /// Whether an implementation may refuse a product; the last one of each place takes all.
 bool mayRefuse(std::string_view implementation, const MatrixMultiplicationCase& item) {
-  // Columns with gaps are refused where oneDNN is of version 3.
-  if (implementation == "matmul") return item.interior == 0 || (item.rows == 1 && item.transposeLeft);
+  if (implementation == "matmul") return item.interior == 0;
   if (implementation == "strips") return item.rows != 1 || item.transposeRight || item.columns < 256;
   if (implementation == "rows")
     return item.columns != 1 || item.transposeLeft || item.rows < 64 || item.interior < 64 ||
            (item.gap > 0 && !item.transposeRight);
   if (implementation == "cuBLASLt") return true;
   return implementation == "vector" && item.rows != 1 && item.columns != 1;
+}
+
+/// What mtl::cpu::oneDnnProduct refuses of oneDNN 3 alone.
+bool isRefusedColumn(const MatrixMultiplicationCase& item, const Refusal& refusal) {
+  return item.rows == 1 && item.transposeLeft && item.gap > 0 &&
+         refusal.reason.ends_with("the left matrix is a transposed column with gaps");
 }
 
 void checkProducts(const std::shared_ptr<mtl::Device>& place,
@@ -119,7 +124,9 @@ void checkProducts(const std::shared_ptr<mtl::Device>& place,
           const Preparation preparation = implementation.prepare(problem);
           const auto* plan = std::get_if<std::shared_ptr<const Plan>>(&preparation);
           if (plan == nullptr) {
-            EXPECT_TRUE(mayRefuse(implementation.name, item)) << std::get<Refusal>(preparation).reason;
+            const auto& refusal = std::get<Refusal>(preparation);
+            EXPECT_TRUE(mayRefuse(implementation.name, item) || isRefusedColumn(item, refusal))
+                << refusal.reason;
             continue;
           }
           ProductCall call(problem, tier == Tier::Exact ? RandomKind::SmallIntegers : RandomKind::Uniform,
