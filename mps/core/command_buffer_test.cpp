@@ -272,7 +272,7 @@ TEST_F(CommandBufferTest, ABrokenPieceInvalidatesTheTemporaryImageThatCrosses) {
 }
 
 TEST_F(CommandBufferTest, ManyPiecesAskNothingMoreFromTheSystem) {
-  std::size_t before = 0;
+  const std::size_t before = device_->systemAllocationCount();
   for (int step = 0; step < 12; ++step) {
     const auto buffer = CommandBuffer::create(queue_);
     for (int piece = 0; piece < 3; ++piece) {
@@ -280,9 +280,8 @@ TEST_F(CommandBufferTest, ManyPiecesAskNothingMoreFromTheSystem) {
       buffer->commitAndContinue();
     }
     run(buffer);
-    if (step == 3) before = device_->systemAllocationCount();
   }
-  EXPECT_EQ(device_->systemAllocationCount(), before);
+  EXPECT_LE(device_->systemAllocationCount(), before + 2) << "a heap; another where a buffer begins while the last one ends";
 }
 
 }  // namespace

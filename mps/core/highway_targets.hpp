@@ -9,9 +9,10 @@
 #endif
 
 /// What Highway 1.0.3 knows of them, and the bits of those that later versions have beyond AVX3_DL (AVX3_ZEN4,
-/// AVX3_SPR, AVX10_2): with them left out, every version runs the code that is written for AVX3.
+/// AVX3_SPR, AVX10_2) and NEON (NEON_BF16, bit 26): with them left out, every version runs the code that is written for
+/// AVX3 and NEON.
 #define UNMETAL_OTHER_TARGETS \
-  (0x7F | HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+  (0x7F | 1LL << 26 | HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 
 /// Sanitized builds leave SSE4 and AVX-512 out, too, and on x86 the fallback (cmake/targets.cmake): a sanitizer
 /// multiplies the time that each set compiles, and sees the loads and stores of AVX2 (plain accesses to the compiler)

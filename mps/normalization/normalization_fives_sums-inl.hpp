@@ -17,6 +17,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // Of five, pairs make fours, and a four and one more make five: two fives side by side share a four. Each kind of sums
 // says what the sums of a column are, and a pair, a four and a five of columns side by side.
+// Constructors are written out: GCC compiles implicit ones without this region's instruction set, and NEON's vectors cannot
+// be inlined there.
 
 /// Sums of values.
 struct PlainSums {
@@ -47,6 +49,8 @@ struct SpreadSums {
   using D = hn::ScalableTag<float>;
   using V = hn::Vec<D>;
   struct Sum {
+    HWY_INLINE Sum() {}
+    HWY_INLINE Sum(V values, V squaredDistances) : sum(values), squares(squaredDistances) {}
     V sum;
     V squares;
   };
@@ -93,6 +97,7 @@ class FiveWalk {
  public:
   using Sum = typename Sums::Sum;
 
+  HWY_INLINE FiveWalk() {}
   /// The first four columns.
   HWY_INLINE void begin(const Sum& a, const Sum& b, const Sum& c, const Sum& e) {
     pair_ = Sums::pair(c, e);
