@@ -281,7 +281,8 @@ TEST_F(CommandBufferTest, ManyPiecesAskNothingMoreFromTheSystem) {
     }
     run(buffer);
   }
-  EXPECT_LE(device_->systemAllocationCount(), before + 2) << "a heap; another where a buffer begins while the last one ends";
+  EXPECT_LE(device_->systemAllocationCount(), before + 2)
+      << "a heap; another where a buffer begins while the last one ends";
 }
 
 }  // namespace
