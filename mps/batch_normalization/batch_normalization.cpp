@@ -130,16 +130,14 @@ void takeRead(State& state) {
 
 }  // namespace
 
-std::shared_ptr<detail::ForwardRecord> detail::recordOfWholeImages(const ImageBatch& sourceImages) {
-  const ImageDescriptor& size = sourceImages.descriptor();
+std::shared_ptr<detail::ForwardRecord> detail::recordOfWholeImages(const ImageDescriptor& sourceImage) {
   auto record = std::make_shared<ForwardRecord>();
   record->kernelClass = "CNNBatchNormalization";
-  record->clipRect = {{0, 0, 0}, {size.width(), size.height(), 1}};
-  record->source = size;
-  record->destination = size;
-  record->sourceFeatureChannels = size.featureChannels();
-  record->destinationFeatureChannels = size.featureChannels();
-  record->imageCount = sourceImages.count();
+  record->clipRect = {{0, 0, 0}, {sourceImage.width(), sourceImage.height(), 1}};
+  record->source = sourceImage;
+  record->destination = sourceImage;
+  record->sourceFeatureChannels = sourceImage.featureChannels();
+  record->destinationFeatureChannels = sourceImage.featureChannels();
   return record;
 }
 
@@ -165,10 +163,7 @@ CNNBatchNormalization::CNNBatchNormalization(std::shared_ptr<mtl::Device> device
       neuron_(fusedNeuronDescriptor),
       parameters_(std::make_shared<BatchNormalizationParameters>(
           ParameterReader("CNNBatchNormalization", this->device(), *dataSource_, channels_).readAll())) {
-  if (neuron_.neuronType() == CNNNeuronType::PReLU && neuron_.data().size() < channels_)
-    throw Error("CNNBatchNormalization", "fusedNeuronDescriptor",
-                std::to_string(neuron_.data().size()) + " slopes",
-                "at least " + std::to_string(channels_) + ", one for each feature channel");
+  neuron_.check("CNNBatchNormalization", "fusedNeuronDescriptor", channels_);
   if (!dataSource_->label().empty()) setLabel(dataSource_->label());
 }
 
@@ -352,7 +347,7 @@ void CNNBatchNormalizationStatistics::encodeBatch(
     const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState) {
   detail::checkCommandBuffer(*this, commandBuffer);
   if (!batchNormalizationState) throw Error(describe(), "batchNormalizationState", "null", "a state");
-  if (sourceImages.empty()) return;
+  if (sourceImages.empty()) return encodeNone(*commandBuffer, *batchNormalizationState);
   if (!has(options(), KernelOptions::SkipAPIValidation)) {
     detail::checkSources(*this, "sourceImages", *commandBuffer, sourceImages);
     detail::checkNotStacked(*this, "sourceImages", sourceImages);
@@ -384,7 +379,8 @@ void CNNBatchNormalizationStatistics::encodeBatch(
   detail::recordCall(*commandBuffer, *this, prepared, operands);
   guard.keep();
 
-  auto record = detail::recordOfWholeImages(sourceImages);
+  auto record = detail::recordOfWholeImages(sourceImages.descriptor());
+  record->imageCount = sourceImages.count();
   record->sourceFeatureChannelOffset = sourceFeatureChannelOffset();
   record->sourceFeatureChannels = state.numberOfFeatureChannels();
   record->destinationFeatureChannelOffset = sourceFeatureChannelOffset();
@@ -393,6 +389,17 @@ void CNNBatchNormalizationStatistics::encodeBatch(
   state.setRecord(std::move(record), 0);
   state.didEncodeStatistics(static_cast<std::uint64_t>(call.source.pixels()));
   detail::consumeRead(sourceImages, describe());
+}
+
+void CNNBatchNormalizationStatistics::encodeNone(mtl::CommandBuffer& commandBuffer,
+                                                 CNNBatchNormalizationState& state) const {
+  mtl::RecordingGuard guard(commandBuffer);
+  if (!state.addsStatistics()) {
+    const auto sums = state.accumulatedStatistics();
+    detail::recordZeros(commandBuffer, describe(), sums->memory(), sums->length());
+  }
+  guard.keep();
+  state.didEncodeStatistics(0);
 }
 
 void CNNBatchNormalizationStatistics::importStatistics(

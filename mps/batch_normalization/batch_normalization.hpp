@@ -177,7 +177,8 @@ class CNNBatchNormalizationStatistics : public CNNKernel {
   [[nodiscard]] bool appendBatchBarrier() const override { return true; }
 
   using CNNKernel::encodeBatch;
-  /// Images of other sizes go into encodes of their own; each pixel counts once.
+  /// Images of other sizes go into encodes of their own; each pixel counts once. No images are none: a device without
+  /// a part of the batch encodes so, and its sums are zeros.
   void encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const ImageBatch& sourceImages,
                    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState);
   /// Extension: sets the state's statistics to those of a batch on several devices, as they are when the
@@ -193,12 +194,15 @@ class CNNBatchNormalizationStatistics : public CNNKernel {
   CNNBatchNormalizationStatistics(const CNNBatchNormalizationStatistics&) = default;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool makesState() const override { return false; }
+
+ private:
+  void encodeNone(mtl::CommandBuffer& commandBuffer, CNNBatchNormalizationState& state) const;
 };
 
 namespace detail {
 
 /// What a normalisation of whole images leaves for its gradient, but for the neuron.
-std::shared_ptr<ForwardRecord> recordOfWholeImages(const ImageBatch& sourceImages);
+std::shared_ptr<ForwardRecord> recordOfWholeImages(const ImageDescriptor& sourceImage);
 /// Of sums that come from other devices. @throws Error
 void checkImport(const Kernel& kernel, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                  const char* argument, const std::shared_ptr<mtl::Buffer>& accumulated,
@@ -217,6 +221,9 @@ class BatchNormalizationGradientKernel : public CNNGradientKernel {
   [[nodiscard]] bool canAccumulate() const override { return true; }
   /// A neuron that a graph fuses behind the forward kernel.
   void setGraphNeuron(const NNNeuronDescriptor& neuron) { neuron_ = neuron; }
+  /// That of the last forward encode, whatever the size of its images; without one, of whole images.
+  [[nodiscard]] BatchRecord forwardRecord(const ImageDescriptor& sourceImage,
+                                          const StateBatch& states) const override;
 
  protected:
   BatchNormalizationGradientKernel(std::shared_ptr<mtl::Device> device,
@@ -258,7 +265,8 @@ class BatchNormalizationGradientKernel : public CNNGradientKernel {
 class CNNBatchNormalizationStatisticsGradient : public detail::BatchNormalizationGradientKernel,
                                                 public detail::LayerGradientKernel {
  public:
-  /// @param fusedNeuronDescriptor that of the forward kernel, else encodes throw
+  /// @param fusedNeuronDescriptor that of the forward kernel, else encodes throw. @throws Error for a type that does not
+  /// exist
   static std::shared_ptr<CNNBatchNormalizationStatisticsGradient> create(
       const std::shared_ptr<mtl::Device>& device, const NNNeuronDescriptor& fusedNeuronDescriptor = {});
   [[nodiscard]] std::string className() const override { return "CNNBatchNormalizationStatisticsGradient"; }
@@ -275,12 +283,12 @@ class CNNBatchNormalizationStatisticsGradient : public detail::BatchNormalizatio
   [[nodiscard]] bool appendBatchBarrier() const override { return true; }
 
   using CNNGradientKernel::encodeBatch;
-  /// The statistics gradient alone.
+  /// The statistics gradient alone. No images: zeros, where there are no sums yet.
   void encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                    const ImageBatch& sourceGradients, const ImageBatch& sourceImages,
                    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState);
   /// Extension: sets the sums that the data gradient uses to those of a batch on several devices. Encode this
-  /// device's part first. @param accumulatedGradients as CNNBatchNormalizationState::accumulatedGradients()
+  /// device's part first; without one its own gradients are zeros. @param accumulatedGradients as CNNBatchNormalizationState::accumulatedGradients()
   void importGradients(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                        const std::shared_ptr<mtl::Buffer>& accumulatedGradients,
                        const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState);
@@ -297,6 +305,9 @@ class CNNBatchNormalizationStatisticsGradient : public detail::BatchNormalizatio
   void didEncode(const detail::GradientCall& call) override;
 
  private:
+  /// Zeros for everything that sums would be in.
+  void recordNone(mtl::CommandBuffer& commandBuffer, CNNBatchNormalizationState& state) const;
+  void encodeNone(mtl::CommandBuffer& commandBuffer, CNNBatchNormalizationState& state) const;
   bool computesData_ = true;
 };
 
@@ -312,7 +323,8 @@ class CNNBatchNormalizationStatisticsGradient : public detail::BatchNormalizatio
 ///     auto dx = gradient->encodeBatch(commandBuffer, dy, x, state);
 class CNNBatchNormalizationGradient : public detail::BatchNormalizationGradientKernel {
  public:
-  /// @param fusedNeuronDescriptor that of the forward kernel, else encodes throw
+  /// @param fusedNeuronDescriptor that of the forward kernel, else encodes throw. @throws Error for a type that does not
+  /// exist
   static std::shared_ptr<CNNBatchNormalizationGradient> create(
       const std::shared_ptr<mtl::Device>& device, const NNNeuronDescriptor& fusedNeuronDescriptor = {});
   [[nodiscard]] std::string className() const override { return "CNNBatchNormalizationGradient"; }

@@ -31,6 +31,11 @@ void setParameters(detail::PreparedCall& prepared, const BatchNormalizationParam
   prepared.parameters[3] = parameterOf(parameters.variance);
 }
 
+/// How many slopes it must have is the state's to say.
+void checkType(const char* className, const NNNeuronDescriptor& neuron) {
+  neuron.check(className, "fusedNeuronDescriptor", 0);
+}
+
 std::uint64_t elementsOf(const GradientCall& call) {
   return static_cast<std::uint64_t>(call.gradient.pixels());
 }
@@ -63,11 +68,32 @@ BatchNormalizationGradientKernel::BatchNormalizationGradientKernel(
     std::shared_ptr<mtl::Device> device, const NNNeuronDescriptor& fusedNeuronDescriptor)
     : CNNGradientKernel(std::move(device)), neuron_(fusedNeuronDescriptor) {}
 
+detail::BatchRecord BatchNormalizationGradientKernel::forwardRecord(const ImageDescriptor& sourceImage,
+                                                                    const StateBatch& states) const {
+  const auto* state = dynamic_cast<const CNNBatchNormalizationState*>(states[0].get());
+  if (state == nullptr)
+    throw Error(describe(), "gradientState", "of another kind", "a CNNBatchNormalizationState");
+  for (std::size_t i = 1; i < states.count() && !states.sharedState(); ++i)
+    if (states[i].get() != state)
+      throw Error(describe(), "gradientStates", "several states", "one, which the images of a batch share");
+  auto record = recordOfWholeImages(sourceImage);
+  if (const auto& last = state->record()) {
+    *record = *last;
+    for (ImageDescriptor* image : {&record->source, &record->destination}) {
+      image->setWidth(sourceImage.width());
+      image->setHeight(sourceImage.height());
+    }
+    record->clipRect.size.width = sourceImage.width();
+    record->clipRect.size.height = sourceImage.height();
+  } else {
+    record->family = state->batchNormalization()->fusedNeuronDescriptor();
+  }
+  return {record, 0, true};
+}
+
 void BatchNormalizationGradientKernel::transferOwnProperties(const ForwardRecord& record) {
   const auto* forward = std::any_cast<NNNeuronDescriptor>(&record.family);
-  if (forward == nullptr || *forward == neuron_) return;
-  // Parameters that the function does not use may differ; the description has the others.
-  if (forward->describe() != neuron_.describe() || !std::ranges::equal(forward->data(), neuron_.data()))
+  if (forward != nullptr && !forward->isSameFunction(neuron_))
     throw Error(describe(), "fusedNeuronDescriptor", neuron_.describe(),
                 forward->describe() + ", that of the forward kernel");
 }
@@ -140,6 +166,7 @@ detail::PreparedCall BatchNormalizationGradientKernel::prepareData(const Gradien
 
 std::shared_ptr<CNNBatchNormalizationStatisticsGradient> CNNBatchNormalizationStatisticsGradient::create(
     const std::shared_ptr<mtl::Device>& device, const NNNeuronDescriptor& fusedNeuronDescriptor) {
+  checkType("CNNBatchNormalizationStatisticsGradient", fusedNeuronDescriptor);
   return std::shared_ptr<CNNBatchNormalizationStatisticsGradient>(
       new CNNBatchNormalizationStatisticsGradient(device, fusedNeuronDescriptor));
 }
@@ -172,7 +199,7 @@ void CNNBatchNormalizationStatisticsGradient::encodeBatch(
   detail::checkCommandBuffer(*this, commandBuffer);
   if (!batchNormalizationState) throw Error(describe(), "batchNormalizationState", "null", "a state");
   detail::checkCount(*this, "sourceImages", sourceImages.count(), sourceGradients.count());
-  if (sourceGradients.empty()) return;
+  if (sourceGradients.empty()) return encodeNone(*commandBuffer, *batchNormalizationState);
   const StateBatch states{batchNormalizationState};
   if (!has(options(), KernelOptions::SkipAPIValidation)) {
     detail::checkSources(*this, "sourceGradients", *commandBuffer, sourceGradients);
@@ -181,9 +208,7 @@ void CNNBatchNormalizationStatisticsGradient::encodeBatch(
     detail::checkNotStacked(*this, "sourceImages", sourceImages);
     detail::checkStates(*this, "batchNormalizationState", *commandBuffer, states, 1);
   }
-  const auto& record = batchNormalizationState->record();
-  transferProperties(record ? *record : *detail::recordOfWholeImages(sourceImages),
-                     sourceGradients.descriptor());
+  transferProperties(*forwardRecord(sourceImages.descriptor(), states).record, sourceGradients.descriptor());
   detail::BatchOperand gradient(sourceGradients);
   detail::BatchOperand source(sourceImages);
   detail::BatchOperand sizes = detail::BatchOperand::sizeOnly(source.shape());
@@ -201,6 +226,21 @@ void CNNBatchNormalizationStatisticsGradient::encodeBatch(
   detail::consumeRead(states);
 }
 
+void CNNBatchNormalizationStatisticsGradient::recordNone(mtl::CommandBuffer& commandBuffer,
+                                                         CNNBatchNormalizationState& state) const {
+  for (const auto& sums : {state.gammaGradient(), state.betaGradient(), state.statisticsGradients(),
+                           state.accumulatedGradients()})
+    detail::recordZeros(commandBuffer, describe(), sums->memory(), sums->length());
+}
+
+void CNNBatchNormalizationStatisticsGradient::encodeNone(mtl::CommandBuffer& commandBuffer,
+                                                         CNNBatchNormalizationState& state) const {
+  mtl::RecordingGuard guard(commandBuffer);
+  if (!state.addsGradientStatistics()) recordNone(commandBuffer, state);
+  guard.keep();
+  state.didEncodeGradientStatistics(0);
+}
+
 void CNNBatchNormalizationStatisticsGradient::importGradients(
     const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
     const std::shared_ptr<mtl::Buffer>& accumulatedGradients,
@@ -208,6 +248,8 @@ void CNNBatchNormalizationStatisticsGradient::importGradients(
   detail::checkImport(*this, commandBuffer, "accumulatedGradients", accumulatedGradients,
                       batchNormalizationState);
   mtl::RecordingGuard guard(*commandBuffer);
+  if (!batchNormalizationState->addsGradientStatistics())
+    recordNone(*commandBuffer, *batchNormalizationState);
   const auto to = batchNormalizationState->accumulatedGradients();
   detail::recordMemoryCopy(*commandBuffer, describe(), accumulatedGradients->memory(), 0, to->memory(), 0,
                            to->length());
@@ -217,6 +259,7 @@ void CNNBatchNormalizationStatisticsGradient::importGradients(
 
 std::shared_ptr<CNNBatchNormalizationGradient> CNNBatchNormalizationGradient::create(
     const std::shared_ptr<mtl::Device>& device, const NNNeuronDescriptor& fusedNeuronDescriptor) {
+  checkType("CNNBatchNormalizationGradient", fusedNeuronDescriptor);
   return std::shared_ptr<CNNBatchNormalizationGradient>(
       new CNNBatchNormalizationGradient(device, fusedNeuronDescriptor));
 }

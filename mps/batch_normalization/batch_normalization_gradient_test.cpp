@@ -335,6 +335,112 @@ TEST_F(BatchNormalizationGradients, OneBatchOnTwoDevices) {
   expectNear(valuesOf(states[1]->gradientForGamma()), {-1.0 / 3});
 }
 
+/// spec/03 section 4.2: a device without a part of the batch takes part in both exchanges.
+TEST_F(BatchNormalizationGradients, GradientsOfNoImages) {
+  const auto sums = [](const State& state) {
+    const auto values = state->accumulatedGradients()->contentsAs<const double>();
+    return std::vector<double>(values.begin(), values.end());
+  };
+  const State state = newState();
+  auto commandBuffer = commands();
+  encodeForward(commandBuffer, state);
+  sums_->encodeBatch(commandBuffer, dy_, x_, state);
+  sums_->encodeBatch(commandBuffer, ImageBatch(), ImageBatch(), state);
+  run(commandBuffer);
+  expectGradients(*state);
+  const std::vector<double> all = sums(state);
+  const auto merged = device_->newBuffer(std::as_bytes(std::span(all)));
+
+  const auto expectNothing = [&] {
+    EXPECT_EQ(valuesOf(state->gradientForGamma()), Values{0});
+    EXPECT_EQ(valuesOf(state->gradientForBeta()), Values{0});
+    EXPECT_EQ(valuesOf(*state->gradientForMean()), Values{0});
+    EXPECT_EQ(valuesOf(*state->gradientForVariance()), Values{0});
+  };
+  const std::vector<double> statistics{4, 20};
+  for (const bool encodesNone : {true, false}) {
+    commandBuffer = commands();
+    statistics_->encodeBatch(commandBuffer, ImageBatch(), state);
+    statistics_->importStatistics(commandBuffer, device_->newBuffer(std::as_bytes(std::span(statistics))), 4,
+                                  state);
+    if (encodesNone) {
+      sums_->encodeBatch(commandBuffer, ImageBatch(), ImageBatch(), state);
+      run(commandBuffer);
+      EXPECT_EQ(sums(state), (std::vector<double>{0, 0}));
+      expectNothing();
+      commandBuffer = commands();
+    }
+    sums_->importGradients(commandBuffer, merged, state);
+    run(commandBuffer);
+    EXPECT_EQ(sums(state), all);
+    expectNothing();
+  }
+}
+
+/// spec/03 Q30: every pixel weighs the same.
+TEST_F(BatchNormalizationGradients, ABatchOfImagesOfTwoSizes) {
+  const ImageBatch x[] = {ImageBatch{image(sizeOf(1, 1, 1), {1})},
+                          ImageBatch{image(sizeOf(3, 1, 1), {3, 5, 7})}};
+  const ImageBatch dy[] = {ImageBatch{image(sizeOf(1, 1, 1), {1})},
+                           ImageBatch{image(sizeOf(3, 1, 1), {3, 2, -1})}};
+  const ImageBatch dx[] = {ImageBatch{poisoned(sizeOf(1, 1, 1))}, ImageBatch{poisoned(sizeOf(3, 1, 1))}};
+  const State state = newState();
+  const auto commandBuffer = commands();
+  for (const ImageBatch& images : x) statistics_->encodeBatch(commandBuffer, images, state);
+  for (const ImageBatch& images : x)
+    normalization_->encodeBatch(commandBuffer, images, state, ImageBatch{poisoned(images.descriptor())});
+  for (const std::size_t i : {0U, 1U}) sums_->encodeBatch(commandBuffer, dy[i], x[i], state);
+  for (const std::size_t i : {0U, 1U}) gradient_->encodeBatch(commandBuffer, dy[i], x[i], state, dx[i]);
+  run(commandBuffer);
+  expectGradients(*state);
+  Values all = valuesOf(dx[0]);
+  for (const float value : valuesOf(dx[1])) all.push_back(value);
+  expectNear(all, expected);
+}
+
+/// spec/03 section 1.5: from a fresh state, too.
+TEST_F(BatchNormalizationGradients, GradientsWithoutAForwardPassUseTheKernelsStatistics) {
+  for (const bool inherited : {false, true}) {
+    const State state = newState();
+    const auto commandBuffer = commands();
+    const auto dx = destinations();
+    if (inherited) {
+      sums_->encodeBatch(commandBuffer, dy_, x_, StateBatch(state, 2), dx);
+    } else {
+      sums_->encodeBatch(commandBuffer, dy_, x_, state);
+      gradient_->encodeBatch(commandBuffer, dy_, x_, state, dx);
+    }
+    run(commandBuffer);
+    expectGradients(*state);
+    expectNear(valuesOf(dx), {0.5, 3, 2, -1});
+  }
+}
+
+TEST_F(BatchNormalizationGradients, TheNeuronIsThatOfTheKernelThatMadeTheState) {
+  const auto other = NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU, 0.50000006F);
+  const auto none = NNNeuronDescriptor::cnnNeuronPReLUDescriptor({});
+  for (const auto& neuron : {other, none}) {
+    const auto sums = CNNBatchNormalizationStatisticsGradient::create(device_, neuron);
+    EXPECT_TRUE(names(errorOf([&] { sums->encodeBatch(commands(), dy_, x_, newState()); }),
+                      {"CNNBatchNormalizationStatisticsGradient", "fusedNeuronDescriptor", "ReLU a=0.5,"}));
+  }
+  const auto unknown = NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::Count);
+  EXPECT_TRUE(names(errorOf([&] { CNNBatchNormalizationStatisticsGradient::create(device_, unknown); }),
+                    {"CNNBatchNormalizationStatisticsGradient", "neuronType", "16"}));
+  EXPECT_TRUE(names(errorOf([&] { CNNBatchNormalizationGradient::create(device_, unknown); }),
+                    {"CNNBatchNormalizationGradient", "neuronType", "16"}));
+  EXPECT_TRUE(names(errorOf([&] { CNNBatchNormalization::create(device_, source_, unknown); }),
+                    {"CNNBatchNormalization", "neuronType", "16"}));
+}
+
+TEST_F(BatchNormalizationGradients, SeveralStatesAreRefused) {
+  EXPECT_TRUE(
+      names(errorOf([&] {
+              gradient_->encodeBatch(commands(), dy_, x_, StateBatch{newState(), newState()}, destinations());
+            }),
+            {"CNNBatchNormalizationGradient", "gradientStates", "one"}));
+}
+
 TEST_F(BatchNormalizationGradients, WhatImportsRefuse) {
   const auto commandBuffer = commands();
   const auto two = device_->newBuffer(2 * sizeof(double)), three = device_->newBuffer(3 * sizeof(double));

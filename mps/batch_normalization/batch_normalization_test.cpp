@@ -425,8 +425,29 @@ TEST_F(BatchNormalization, WhatEncodesRefuse) {
                     {"sourceImages", "stack"}));
   EXPECT_EQ(ofStep->elementCount(), 0U) << "nothing was encoded";
   EXPECT_EQ(commandBuffer->commandCount(), 0U);
+}
+
+/// spec/03 section 4.2: a device without a part of the batch.
+TEST_F(BatchNormalization, StatisticsOfNoImages) {
+  const auto sums = [](const State& state) {
+    const auto values = state->accumulatedStatistics()->contentsAs<const double>();
+    return std::vector<double>(values.begin(), values.end());
+  };
+  const State ofStep = state();
+  normalized(ofStep, x_, true);
+  EXPECT_EQ(sums(ofStep), (std::vector<double>{4, 20}));
+  auto commandBuffer = commands();
   statistics_->encodeBatch(commandBuffer, ImageBatch(), ofStep);
-  EXPECT_EQ(commandBuffer->commandCount(), 0U) << "an empty batch is nothing to do";
+  run(commandBuffer);
+  EXPECT_EQ(sums(ofStep), (std::vector<double>{0, 0})) << "a new batch begins";
+  EXPECT_EQ(ofStep->elementCount(), 0U);
+  EXPECT_EQ(valuesOf(ofStep->mean()), Values{10}) << "the kernel's";
+  commandBuffer = commands();
+  statistics_->encodeBatch(commandBuffer, x_, ofStep);
+  statistics_->encodeBatch(commandBuffer, ImageBatch(), ofStep);
+  run(commandBuffer);
+  EXPECT_EQ(sums(ofStep), (std::vector<double>{4, 20})) << "no images add nothing";
+  EXPECT_EQ(ofStep->elementCount(), 4U);
 }
 
 }  // namespace

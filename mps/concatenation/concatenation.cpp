@@ -211,6 +211,7 @@ std::vector<detail::PreparedCall> NNConcatenationGradient::prepareGradient(
     throw Error(describe(), "sourceGradient",
                 std::to_string(call.gradient.channels) + " feature channels of the slice",
                 std::to_string(call.destination.channels) + ", as the gradient of the source");
+  detail::checkRepeatsNothing(*this, call);
   detail::PointwiseGradient views = detail::pointwiseGradient(call);
   views.gradient.channels = views.destination.channels;
   ConcatenationProblem problem;
@@ -247,13 +248,13 @@ NNConcatenationGradient::Slice NNConcatenationGradient::resolveSlice(const Image
   slice.gradient = BatchOperand(gradients);
   slice.source = BatchOperand(sources);
   slice.destination = BatchOperand(destinations, true);
-  const detail::BatchRecord record = detail::recordOf(describe(), states);
-  const auto own = ownRecord(record.record);
+  const auto own = forwardRecord(sources.descriptor(), states).record;
   checkRecord(*own, gradients.descriptor(), sources.descriptor());
   transferProperties(*own, gradients.descriptor());
   const detail::TensorShape whole = slice.destination.shape();
   const detail::GradientCall call = resolveCall(slice.gradient, slice.source, slice.destination, own, false);
   checkRole(*own, slice.source);
+  detail::checkRepeatsNothing(*this, call);
   slice.views = detail::pointwiseGradient(call);
   slice.isWhole = slice.views.coversDestination && call.destination == whole && whole.elements() > 0 &&
                   call.gradient.channels >= whole.channels;

@@ -336,6 +336,17 @@ TEST_F(Convolution, AFusedNeuronIsAppliedToTheResultAndRefusedByTheGradient) {
                     {"CNNConvolutionGradient", "gradientState", "fused neuron"}));
 }
 
+TEST_F(Convolution, AFusedPReLUHasASlopeForEachChannel) {
+  auto descriptor = CNNConvolutionDescriptor::cnnConvolutionDescriptor(1, 1, 1, 2);
+  const auto of = [&](const Values& slopes) {
+    descriptor.setFusedNeuronDescriptor(NNNeuronDescriptor::cnnNeuronPReLUDescriptor(slopes));
+    return ArraySource::create(descriptor, {1, 2});
+  };
+  EXPECT_EQ(resultOf(forward(of({0.5F, 0.25F})), rowImage({-4})), (Values{-2, -2}));
+  EXPECT_TRUE(names(errorOf([&] { forward(of({0.5F})); }),
+                    {"CNNConvolution", "fusedNeuronDescriptor", "1 slopes", "at least 2"}));
+}
+
 /// W' = W gamma / sqrt(variance + epsilon), b' = (b - mean) gamma / sqrt(variance + epsilon) + beta.
 TEST_F(Convolution, FoldedNormalisationIsForInference) {
   auto descriptor = CNNConvolutionDescriptor::cnnConvolutionDescriptor(1, 1, 1, 2);

@@ -228,6 +228,8 @@ void CNNConvolutionTranspose::describeForward(std::any& family) const {
 }
 
 detail::PreparedCall CNNConvolutionTranspose::prepareForward(const detail::ForwardCall& call) const {
+  detail::checkPosition(*this, "kernelOffsetX", kernelOffsetX());
+  detail::checkPosition(*this, "kernelOffsetY", kernelOffsetY());
   if (call.edgeMode != ImageEdgeMode::Zero)
     throw Error(describe(), "edgeMode", "Clamp", "Zero: zeros lie between and around the source's pixels");
   if (call.state && std::dynamic_pointer_cast<CNNConvolutionTransposeGradientState>(call.state) == nullptr)

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <vector>
 
 #include "mps/convolution/convolution.hpp"
@@ -235,6 +236,16 @@ TEST_F(ConvolutionTranspose, OffsetCountsSourcePixels) {
 }
 
 /// The gradient of a clipped pass takes the whole gradient image or the clipped part of it.
+TEST_F(ConvolutionTranspose, KernelOffsetsBeyond32BitsAreRefused) {
+  const auto kernel = row(3, 2, weights_);
+  const auto encode = [&] { kernel->encode(commands(), rowImage({1, 2}), rowImage({0, 0, 0})); };
+  kernel->setKernelOffsetX(std::numeric_limits<std::int64_t>::max());
+  EXPECT_TRUE(names(errorOf(encode), {"CNNConvolutionTranspose: kernelOffsetX is"}));
+  kernel->setKernelOffsetX(0);
+  kernel->setKernelOffsetY(std::numeric_limits<std::int64_t>::min());
+  EXPECT_TRUE(names(errorOf(encode), {"CNNConvolutionTranspose: kernelOffsetY is"}));
+}
+
 TEST_F(ConvolutionTranspose, AClipRectangleCountsInTheGradient) {
   const auto kernel = row(3, 2, weights_);
   kernel->setClipRect({{1, 0, 0}, {3, 1, 1}});

@@ -48,6 +48,17 @@ std::byte* shifted(const TensorView& view, const mtl::Origin& origin) {
 
 }  // namespace
 
+void checkSameChannels(const Kernel& kernel, const GradientCall& call) {
+  if (call.gradient.channels == call.destination.channels &&
+      call.source.channels == call.destination.channels)
+    return;
+  const auto count = [](const TensorShape& shape) { return std::to_string(shape.channels); };
+  throw Error(kernel.describe(), "sourceGradient, sourceImage and destinationGradient",
+              count(call.gradient) + ", " + count(call.source) + " and " + count(call.destination) +
+                  " feature channels",
+              "as many of each");
+}
+
 TensorView gather(mtl::CommandBuffer& commandBuffer, const std::string& label, const BatchOperand& operand) {
   if (!operand.isLoose()) return operand.view(false);
   TensorView gathered;
@@ -233,6 +244,15 @@ void recordZeros(mtl::CommandBuffer& commandBuffer, const std::string& label,
   if (!destination.isLoose()) return recordCopy(commandBuffer, label, zeros, nullptr, destination.view(true));
   for (const TensorView& view : destination.looseViews(true))
     recordCopy(commandBuffer, label, zeros, nullptr, view);
+}
+
+void recordZeros(mtl::CommandBuffer& commandBuffer, const std::string& label,
+                 const std::shared_ptr<mtl::Memory>& memory, std::size_t bytes) {
+  const auto shape =
+      TensorShape::dense(1, 1, static_cast<std::int64_t>(bytes), 1, ImageFeatureChannelFormat::Unorm8);
+  TensorCopyProblem zeros;
+  zeros.fills = true;
+  recordCopy(commandBuffer, label, zeros, nullptr, {shape, memory, 0, true});
 }
 
 BatchOperand recordEdgeCopy(mtl::CommandBuffer& commandBuffer, const std::string& label,

@@ -65,6 +65,9 @@ struct GradientCall {
   KernelOptions options = KernelOptions::None;
 };
 
+/// Of a kernel that maps each channel to itself. @throws Error unless gradient, source and destination have as many
+void checkSameChannels(const Kernel& kernel, const GradientCall& call);
+
 /// What a family makes of a call: a plan and the operands that only it knows.
 struct PreparedCall {
   struct Parameter {
@@ -148,6 +151,10 @@ void recordMemoryCopy(mtl::CommandBuffer& commandBuffer, const std::string& labe
 /// Records a fill of all elements of the operand with zeros.
 void recordZeros(mtl::CommandBuffer& commandBuffer, const std::string& label,
                  const BatchOperand& destination);
+
+/// Records a fill of the first bytes of a block of memory with zeros; it stays alive until it ran.
+void recordZeros(mtl::CommandBuffer& commandBuffer, const std::string& label,
+                 const std::shared_ptr<mtl::Memory>& memory, std::size_t bytes);
 
 /// A copy of the region [x, x + width) x [y, y + height) of a source, edges filled as asked; for kernels
 /// without a window whose region leaves the source.

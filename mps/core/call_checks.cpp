@@ -188,6 +188,27 @@ void checkChannelOffset(const Kernel& kernel, const char* property, std::size_t 
   if (offset % 4 != 0) throw Error(kernel.describe(), property, std::to_string(offset), "a multiple of 4");
 }
 
+namespace {
+
+constexpr std::int64_t kMostPixels = std::int64_t{1} << 31U;
+
+}  // namespace
+
+void checkPosition(const Kernel& kernel, const char* property, std::int64_t position) {
+  if (position < -kMostPixels || position > kMostPixels)
+    throw Error(kernel.describe(), property, std::to_string(position), "-2^31 to 2^31");
+}
+
+void checkOffset(const Kernel& kernel, const char* property, const Offset& offset) {
+  for (const std::int64_t position : {offset.x, offset.y, offset.z})
+    checkPosition(kernel, property, position);
+}
+
+void checkStride(const Kernel& kernel, const char* property, std::size_t stride) {
+  if (stride > static_cast<std::size_t>(kMostPixels))
+    throw Error(kernel.describe(), property, std::to_string(stride), "at most 2^31");
+}
+
 void checkNotStacked(const Kernel& kernel, const char* argument, const ImageBatch& images) {
   if (images.blockStorage()) return;
   for (const auto& image : images.looseImages())

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "mps/core/image_batch.hpp"
 #include "mps/core/kernel.hpp"
 #include "mps/core/state.hpp"
+#include "mps/core/types.hpp"
 #include "mtl/command_buffer.hpp"
 
 /// What every kernel checks of a call before anything is recorded. Each throws Error that names the kernel and the argument.
@@ -26,6 +28,11 @@ void checkStates(const Kernel& kernel, const char* argument, mtl::CommandBuffer&
                  const StateBatch& states, std::size_t imageCount);
 void checkCount(const Kernel& kernel, const char* argument, std::size_t found, std::size_t expected);
 void checkChannelOffset(const Kernel& kernel, const char* property, std::size_t offset);
+/// At most 2^31 either way: products of positions and strides stay within 64 bits.
+void checkPosition(const Kernel& kernel, const char* property, std::int64_t position);
+void checkOffset(const Kernel& kernel, const char* property, const Offset& offset);
+/// At most 2^31 likewise.
+void checkStride(const Kernel& kernel, const char* property, std::size_t stride);
 /// numberOfImages is 1 in every image: batches and encodes that return an image.
 void checkNotStacked(const Kernel& kernel, const char* argument, const ImageBatch& images);
 

@@ -17,6 +17,8 @@ void CNNBinaryKernel::checkEncode(const std::shared_ptr<mtl::CommandBuffer>& com
   detail::checkCommandBuffer(*this, commandBuffer);
   detail::checkCount(*this, secondaryName, secondary.count(), primary.count());
   detail::checkCount(*this, "destinationImages", destinations.count(), primary.count());
+  primary_.checkPositions(*this, "primaryOffset");
+  secondary_.checkPositions(*this, "secondaryOffset");
   if (primary.empty() || has(options(), KernelOptions::SkipAPIValidation)) return;
   detail::checkSources(*this, primaryName, *commandBuffer, primary);
   detail::checkSources(*this, secondaryName, *commandBuffer, secondary);
@@ -247,6 +249,12 @@ void detail::SourceProperties::codeProperties(Coder& coder) {
   strideInPixelsY.code(coder, "strideInPixelsY");
   dilationRateX.code(coder, "dilationRateX");
   dilationRateY.code(coder, "dilationRateY");
+}
+
+void detail::SourceProperties::checkPositions(const Kernel& kernel, const char* offsetName) const {
+  checkOffset(kernel, offsetName, offset.get());
+  checkStride(kernel, "strideInPixelsX", strideInPixelsX.get());
+  checkStride(kernel, "strideInPixelsY", strideInPixelsY.get());
 }
 
 void CNNBinaryKernel::codeProperties(Coder& coder) {

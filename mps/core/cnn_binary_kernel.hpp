@@ -57,6 +57,8 @@ struct SourceProperties {
   Settable<std::size_t> dilationRateX{1};
   Settable<std::size_t> dilationRateY{1};
   void codeProperties(Coder& coder);
+  /// @throws Error, naming kernel and property, for an offset or stride whose products could leave 64 bits
+  void checkPositions(const Kernel& kernel, const char* offsetName) const;
 };
 
 }  // namespace detail
@@ -67,7 +69,8 @@ struct SourceProperties {
 /// primary image; each source gets its own offset against the common destination.
 class CNNBinaryKernel : public detail::ImageKernel {
  public:
-  /// Position in each source for the first pixel of clipRect; z: first image of a stack. {0,0,0}.
+  /// Position in each source for the first pixel of clipRect; z: first image of a stack. {0,0,0}. Encodes throw for
+  /// offsets and strides beyond 2^31.
   [[nodiscard]] Offset primaryOffset() const { return primary_.offset.get(); }
   void setPrimaryOffset(const Offset& offset) { primary_.offset.set(offset); }
   [[nodiscard]] Offset secondaryOffset() const { return secondary_.offset.get(); }

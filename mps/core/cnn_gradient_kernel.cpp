@@ -55,6 +55,13 @@ std::shared_ptr<const ForwardRecord> CNNGradientKernel::ownRecord(
   return record;
 }
 
+detail::BatchRecord CNNGradientKernel::forwardRecord(const ImageDescriptor& /*sourceImage*/,
+                                                     const StateBatch& states) const {
+  detail::BatchRecord found = detail::recordOf(describe(), states);
+  found.record = ownRecord(found.record);
+  return found;
+}
+
 const ImageDescriptor& CNNGradientKernel::expectedSourceImage(const ForwardRecord& record) const {
   return takesForwardResult() ? record.destination : record.source;
 }
@@ -153,7 +160,7 @@ ImageDescriptor CNNGradientKernel::destinationImageDescriptor(
     throw Error(describe(), "sourceStates", std::to_string(sourceStates.size()) + " states",
                 "the gradient state");
   if (!sourceStates.empty()) {
-    const auto record = ownRecord(detail::recordOf(describe(), StateBatch{sourceStates[0]}).record);
+    const auto record = forwardRecord(sourceImages[1]->descriptor(), StateBatch{sourceStates[0]}).record;
     checkRecord(*record, sourceImages[0]->descriptor(), sourceImages[1]->descriptor());
     transferProperties(*record, sourceImages[0]->descriptor());
     ImageDescriptor descriptor = record->source;
@@ -200,6 +207,8 @@ GradientCall CNNGradientKernel::resolveCall(BatchOperand& gradient, BatchOperand
                                             BatchOperand& destination,
                                             const std::shared_ptr<const ForwardRecord>& record,
                                             bool stateDriven) const {
+  detail::checkPosition(*this, "kernelOffsetX", kernelOffsetX());
+  detail::checkPosition(*this, "kernelOffsetY", kernelOffsetY());
   if (!has(options(), KernelOptions::SkipAPIValidation)) {
     // What comes from the state was right for the forward kernel.
     if (primary_.featureChannelOffset.isSet())
@@ -305,8 +314,7 @@ void CNNGradientKernel::recordGradient(mtl::CommandBuffer& commandBuffer, const 
                                        const ImageBatch& sources, const StateBatch& states,
                                        const ImageBatch& destinations, const Manner& manner,
                                        std::vector<GradientCall>& calls) {
-  detail::BatchRecord record = detail::recordOf(describe(), states);
-  record.record = ownRecord(record.record);
+  const detail::BatchRecord record = forwardRecord(sources.descriptor(), states);
   const ForwardRecord& forward = *record.record;
   checkRecord(forward, gradients.descriptor(), sources.descriptor());
   if (gradients.count() > 1 && ((!record.inOrder && needsStatesInOrder()) || !takesTogether(states))) {
@@ -395,7 +403,7 @@ std::size_t CNNGradientKernel::scratchBytes(const ImageBatch& primary, const Ima
                                             const StateBatch& states, const ImageBatch& destinations) {
   std::shared_ptr<const ForwardRecord> record;
   if (!states.empty()) {
-    record = ownRecord(detail::recordOf(describe(), states).record);
+    record = forwardRecord(secondary.descriptor(), states).record;
     checkRecord(*record, primary.descriptor(), secondary.descriptor());
     transferProperties(*record, primary.descriptor());
     willEncode(*states[0]);

@@ -12,6 +12,7 @@
 namespace mps {
 
 namespace detail {
+struct BatchRecord;
 struct ForwardRecord;
 struct GradientCall;
 }  // namespace detail
@@ -95,6 +96,9 @@ class CNNGradientKernel : public CNNBinaryKernel {
   /// source the record as it is.
   [[nodiscard]] virtual std::shared_ptr<const detail::ForwardRecord> ownRecord(
       std::shared_ptr<const detail::ForwardRecord> record) const;
+  /// The forward call of these states as ownRecord sees it. @throws Error as recordOf
+  [[nodiscard]] virtual detail::BatchRecord forwardRecord(const ImageDescriptor& sourceImage,
+                                                          const StateBatch& states) const;
   /// What sourceImage must look like (width, height, channels): the forward source unless a class says
   /// otherwise.
   [[nodiscard]] virtual const ImageDescriptor& expectedSourceImage(const detail::ForwardRecord& record) const;

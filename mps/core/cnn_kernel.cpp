@@ -39,6 +39,7 @@ ForwardCall CNNKernel::resolveCall(BatchOperand& source, BatchOperand& destinati
   const bool checks = !has(options(), KernelOptions::SkipAPIValidation);
   const detail::TensorShape from = source.shape();
   const detail::TensorShape to = destination.shape();
+  detail::checkOffset(*this, "offset", offset_);
   if (checks) {
     if (sourceChannelAlignment() > 1)
       detail::checkChannelOffset(*this, "sourceFeatureChannelOffset", sourceFeatureChannelOffset_);
@@ -149,6 +150,7 @@ void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
   BatchOperand destination(destinations, true);
   ForwardCall call = resolveCall(source, destination, savesFields);
   if (withState) call.state = states[0];
+  checkCall(call);
   mtl::RecordingGuard guard(*commandBuffer);
 
   std::shared_ptr<ForwardRecord> record;
@@ -445,6 +447,7 @@ std::size_t CNNKernel::batchEncodingStorageSize(const ImageBatch& sourceImages,
   BatchOperand source(sourceImages);
   BatchOperand destination(destinationImages, true);
   const ForwardCall call = resolveCall(source, destination, false);
+  checkCall(call);
   return call.destination.elements() == 0 ? 0 : prepareForward(call).plan.plan->scratchBytes();
 }
 

@@ -32,7 +32,7 @@ struct PreparedCall;
 class CNNKernel : public detail::ImageKernel {
  public:
   /// Source position of the window's centre for the first pixel of clipRect; z: first image of a stack.
-  /// {0,0,0}.
+  /// {0,0,0}. Encodes throw for one beyond 2^31.
   [[nodiscard]] Offset offset() const { return offset_; }
   void setOffset(const Offset& offset) { offset_ = offset; }
   /// Destination pixels to write (z: images of a stack). RectNoClip.
@@ -133,6 +133,8 @@ class CNNKernel : public detail::ImageKernel {
   /// @{
   /// Built-in padding and class rule on sizes alone; sets the placement.
   ImageDescriptor sizeDestination(const ImageDescriptor& source);
+  /// What a class requires of a call beside its images, also of one that writes no pixel. @throws Error
+  virtual void checkCall(const detail::ForwardCall& /*call*/) const {}
   /// The call for operands of these shapes, all properties resolved and checked.
   [[nodiscard]] detail::ForwardCall resolveCall(detail::BatchOperand& source,
                                                 detail::BatchOperand& destination, bool withState) const;

@@ -79,6 +79,7 @@ void CNNMultiaryKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& co
   for (const ImageBatch& source : sources)
     detail::checkCount(*this, "sourceImages", source.count(), sources[0].count());
   detail::checkCount(*this, "destinationImages", destinations.count(), sources[0].count());
+  for (const detail::SourceProperties& source : sources_) source.checkPositions(*this, "offset");
   if (destinations.empty()) return;
   if (!has(options(), KernelOptions::SkipAPIValidation)) {
     detail::checkDestinations(*this, "destinationImage", *commandBuffer, destinations);

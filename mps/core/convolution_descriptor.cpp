@@ -93,6 +93,7 @@ void CNNConvolutionDescriptor::check(const std::string& kernel) const {
   if (folding_ && folding_->scale.size() != outputFeatureChannels_)
     throw Error(kernel, "outputFeatureChannels", std::to_string(outputFeatureChannels_),
                 std::to_string(folding_->scale.size()) + ", those of the folded normalisation");
+  neuron_.check(kernel, "fusedNeuronDescriptor", outputFeatureChannels_);
 }
 
 std::string CNNConvolutionDescriptor::describe() const {

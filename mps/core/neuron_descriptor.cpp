@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <sstream>
+#include <charconv>
+#include <iterator>
 
 #include "mps/core/coder.hpp"
+#include "mps/core/error.hpp"
 #include "mps/core/tensor_shape.hpp"
 
 namespace mps {
@@ -160,15 +162,38 @@ std::size_t NNNeuronDescriptor::hash() const {
   return seed;
 }
 
-std::string NNNeuronDescriptor::describe() const {
-  std::ostringstream text;
-  text << name(neuronType_);
+bool NNNeuronDescriptor::isSameFunction(const NNNeuronDescriptor& other) const {
   const int count = parameterCount(neuronType_);
-  if (count > 0) text << " a=" << a_;
-  if (count > 1) text << " b=" << b_;
-  if (count > 2) text << " c=" << c_;
-  if (neuronType_ == CNNNeuronType::PReLU) text << " " << data().size() << " slopes";
-  return text.str();
+  return neuronType_ == other.neuronType_ && (count < 1 || sameBits(a_, other.a_)) &&
+         (count < 2 || sameBits(b_, other.b_)) && (count < 3 || sameBits(c_, other.c_)) &&
+         (neuronType_ != CNNNeuronType::PReLU || data_ == other.data_ ||
+          std::ranges::equal(data(), other.data(), sameBits));
+}
+
+void NNNeuronDescriptor::check(const std::string& kernel, const char* argument, std::size_t channels) const {
+  const auto type = static_cast<std::int32_t>(neuronType_);
+  if (type < 0 || type >= static_cast<std::int32_t>(CNNNeuronType::Count))
+    throw Error(kernel, "neuronType", std::to_string(type), "a type of CNNNeuronType");
+  if (neuronType_ == CNNNeuronType::PReLU && data().size() < channels)
+    throw Error(kernel, argument,
+                data().empty() ? "PReLU without slopes" : std::to_string(data().size()) + " slopes",
+                "at least " + std::to_string(channels) + ", one for each feature channel");
+}
+
+std::string NNNeuronDescriptor::describe() const {
+  std::string text = name(neuronType_);
+  const auto add = [&](const char* parameter, float value) {
+    char digits[32];
+    const auto end = std::to_chars(std::begin(digits), std::end(digits), value).ptr;
+    text += parameter;
+    text.append(digits, end);
+  };
+  const int count = parameterCount(neuronType_);
+  if (count > 0) add(" a=", a_);
+  if (count > 1) add(" b=", b_);
+  if (count > 2) add(" c=", c_);
+  if (neuronType_ == CNNNeuronType::PReLU) text += " " + std::to_string(data().size()) + " slopes";
+  return text;
 }
 
 void NNNeuronDescriptor::encode(Coder& coder) const {

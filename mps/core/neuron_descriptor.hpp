@@ -91,7 +91,12 @@ class NNNeuronDescriptor {
   bool operator==(const NNNeuronDescriptor& other) const;
   /// Equal descriptors have equal hashes.
   [[nodiscard]] std::size_t hash() const;
-  /// "ReLU a=0.1", "PReLU 64 slopes", "GeLU".
+  /// Whether it is the same function: same type, bitwise the same slopes and those parameters that the type uses.
+  [[nodiscard]] bool isSameFunction(const NNNeuronDescriptor& other) const;
+  /// @throws Error, naming kernel and argument, for a type that does not exist, and for PReLU with fewer slopes than
+  /// there are channels
+  void check(const std::string& kernel, const char* argument, std::size_t channels) const;
+  /// "ReLU a=0.1", "PReLU 64 slopes", "GeLU"; the parameters with all their digits.
   [[nodiscard]] std::string describe() const;
 
  private:

@@ -1,7 +1,9 @@
 #include "mps/core/pointwise.hpp"
-#include "mps/core/as_signed.hpp"
 
 #include <algorithm>
+
+#include "mps/core/as_signed.hpp"
+#include "mps/core/error.hpp"
 
 namespace mps::detail {
 namespace {
@@ -16,15 +18,37 @@ PointwiseAxis pointwiseAxis(std::int64_t primaryOffset, std::int64_t secondaryOf
                             std::int64_t gradientSize, std::int64_t sourceSize, std::int64_t destinationSize,
                             std::int64_t clipOrigin) {
   // Source pixels [secondaryOffset, secondaryOffset + counted) were read, the first by gradient pixel
-  // primaryOffset.
+  // primaryOffset. Gradient pixels before 0 are none.
   const std::int64_t count = std::min(counted, gradientSize - primaryOffset);
-  const std::int64_t begin = std::max({std::int64_t{0}, secondaryOffset, clipOrigin});
+  const std::int64_t skipped = std::max<std::int64_t>(0, -primaryOffset);
+  const std::int64_t begin = std::max({std::int64_t{0}, secondaryOffset + skipped, clipOrigin});
   const std::int64_t end = std::min({sourceSize, secondaryOffset + count, clipOrigin + destinationSize});
   const std::int64_t size = std::max<std::int64_t>(0, end - begin);
   return {primaryOffset + begin - secondaryOffset, begin, begin - clipOrigin, size};
 }
 
+/// Whether [offset, offset + size) lies in [0, limit).
+bool isInside(std::int64_t offset, std::size_t size, std::size_t limit) {
+  return offset >= 0 && size <= limit && static_cast<std::size_t>(offset) <= limit - size;
+}
+
 }  // namespace
+
+void checkRepeatsNothing(const Kernel& kernel, const GradientCall& call) {
+  if (!call.record || call.record->edgeMode != ImageEdgeMode::Clamp) return;
+  const ForwardRecord& forward = *call.record;
+  const mtl::Size& size = forward.clipRect.size;
+  if (!isInside(forward.offset.x, size.width, forward.source.width()) ||
+      !isInside(forward.offset.y, size.height, forward.source.height()))
+    throw Error(kernel.describe(), "gradientState",
+                "of a forward pass that repeated the source's edge (edgeMode Clamp)",
+                "of one that read pixels of the source, or zeros");
+}
+
+void checkPointwise(const Kernel& kernel, const GradientCall& call) {
+  checkSameChannels(kernel, call);
+  checkRepeatsNothing(kernel, call);
+}
 
 PointwiseGradient pointwiseGradient(const GradientCall& call, bool takesForwardResult) {
   const bool clipped = call.record != nullptr;

@@ -2,6 +2,7 @@
 
 #include <any>
 
+#include "mps/core/as_signed.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
@@ -50,6 +51,20 @@ void setMaskSize(DropoutProblem& problem, const detail::ForwardRecord& record) {
   problem.maskWidth = static_cast<std::int64_t>(record.clipRect.size.width);
   problem.maskHeight = static_cast<std::int64_t>(record.clipRect.size.height);
   problem.maskChannels = static_cast<std::int64_t>(record.sourceFeatureChannels);
+}
+
+/// @throws Error when an element would have no value of the mask.
+void checkMaskPlace(const Kernel& kernel, const DropoutProblem& problem, const detail::TensorShape& shape) {
+  const auto fits = [](std::int64_t stride, std::int64_t origin, std::int64_t size, std::int64_t limit) {
+    return stride == 0 || (origin >= 0 && size <= limit - origin);
+  };
+  if (!fits(problem.maskStrideX, problem.maskOriginX, shape.width, problem.maskWidth) ||
+      !fits(problem.maskStrideY, problem.maskOriginY, shape.height, problem.maskHeight))
+    throw Error(kernel.describe(), "secondaryOffset",
+                std::to_string(problem.maskOriginX) + ", " + std::to_string(problem.maskOriginY) + " for " +
+                    std::to_string(shape.width) + "x" + std::to_string(shape.height) + " pixels",
+                "a place in the mask of " + std::to_string(problem.maskWidth) + "x" +
+                    std::to_string(problem.maskHeight));
 }
 
 }  // namespace
@@ -145,12 +160,20 @@ std::vector<detail::PreparedCall> CNNDropoutGradient::prepareGradient(
       !(drawn->maskStride == maskStride_))
     throw Error(describe(), "keepProbability, seed or maskStrideInPixels", "not the forward kernel's",
                 "equal ones");
-  const detail::PointwiseGradient views = detail::pointwiseGradient(call);
+  detail::checkPointwise(*this, call);
+  detail::GradientCall moved = call;
+  moved.secondaryOffset = call.record->offset;
+  const detail::PointwiseGradient views = detail::pointwiseGradient(moved);
   DropoutProblem problem = problemOf(keepProbability_, seed_, maskStride_);
   problem.direction = DropoutDirection::Gradient;
   setMaskSize(problem, *call.record);
-  problem.maskOriginX = static_cast<std::int64_t>(views.sourceOrigin.x) - call.secondaryOffset.x;
-  problem.maskOriginY = static_cast<std::int64_t>(views.sourceOrigin.y) - call.secondaryOffset.y;
+  problem.maskOriginX = detail::asSigned(views.sourceOrigin.x) - call.record->offset.x;
+  problem.maskOriginY = detail::asSigned(views.sourceOrigin.y) - call.record->offset.y;
+  if (secondary_.offset.isSet()) {
+    problem.maskOriginX += call.secondaryOffset.x;
+    problem.maskOriginY += call.secondaryOffset.y;
+    checkMaskPlace(*this, problem, views.destination);
+  }
   problem.input = views.gradient;
   problem.destination = views.destination;
   detail::PreparedCall prepared =

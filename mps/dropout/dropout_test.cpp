@@ -268,6 +268,48 @@ TEST_F(Dropout, TheClipRectangleIsTheMask) {
 }
 
 /// A binomial count of 2^16 draws lies within 6 standard deviations but for 2 in 10^9 seeds.
+/// spec/02 section 6.3.
+TEST_F(Dropout, ASecondaryOffsetShiftsTheMask) {
+  const auto x = image(sizeOf(8, 1, 1), Values(8, 1));
+  std::shared_ptr<State> state;
+  const auto buffer = commands();
+  dropout()->encode(buffer, x, state, false);
+  const Values mask = maskData(state);
+  const auto shifted = gradient();
+  shifted->setSecondaryOffset({2, 0, 0});
+  shifted->setClipRect({{0, 0, 0}, {6, 1, 1}});
+  const auto dx = poisoned(sizeOf(8, 1, 1));
+  shifted->encode(buffer, image(sizeOf(8, 1, 1), {1, 2, 3, 4, 5, 6, 7, 8}), x, state, dx);
+  run(buffer);
+  Values expected(8, poison);
+  for (std::size_t i = 0; i < 6; ++i) expected[i] = 2 * static_cast<float>(i + 1) * mask[i + 2];
+  EXPECT_EQ(valuesOf(*dx), expected);
+  shifted->setClipRect(RectNoClip);
+  EXPECT_TRUE(names(errorOf([&] { shifted->encode(commands(), x, x, state, dx); }),
+                    {"CNNDropoutGradient", "secondaryOffset", "mask of 8x1"}));
+  shifted->setSecondaryOffset({0, -1, 0});
+  EXPECT_TRUE(names(errorOf([&] { shifted->encode(commands(), x, x, state, dx); }),
+                    {"CNNDropoutGradient", "secondaryOffset", "0, -1"}));
+}
+
+TEST_F(Dropout, GradientsOfOtherChannelsOrARepeatedEdgeAreRefused) {
+  const auto x = image(sizeOf(2, 1, 8), Values(16, 1));
+  std::shared_ptr<State> state;
+  const auto buffer = commands();
+  dropout()->encode(buffer, x, state, false);
+  const auto narrow = gradient();
+  narrow->setPrimarySourceFeatureChannelMaxCount(1);
+  EXPECT_TRUE(names(errorOf([&] { narrow->encode(buffer, x, x, state); }),
+                    {"CNNDropoutGradient", "1, 8 and 8 feature channels"}));
+  const auto clamped = dropout();
+  clamped->setOffset({1, 0, 0});
+  clamped->setEdgeMode(ImageEdgeMode::Clamp);
+  const auto other = clamped->resultState(x);
+  clamped->encode(buffer, x, other, poisoned(sizeOf(2, 1, 8)));
+  EXPECT_TRUE(names(errorOf([&] { gradient()->encode(buffer, x, x, other); }),
+                    {"CNNDropoutGradient", "gradientState", "Clamp"}));
+}
+
 TEST_F(Dropout, KeepsTheFractionAskedFor) {
   for (const float keep : {0.1F, 0.5F, 0.9F}) {
     std::shared_ptr<State> state;

@@ -133,7 +133,7 @@ StateBatch ImageNormalizationKernel::makeStates(const std::shared_ptr<mtl::Comma
           count, gradients};
 }
 
-PreparedCall ImageNormalizationKernel::prepareForward(const ForwardCall& call) const {
+void ImageNormalizationKernel::checkCall(const ForwardCall& call) const {
   const bool isWhole = call.offset.x == 0 && call.offset.y == 0 && call.clipRect.origin.x == 0 &&
                        call.clipRect.origin.y == 0 && call.x.destinationSize == call.x.sourceSize &&
                        call.y.destinationSize == call.y.sourceSize;
@@ -149,6 +149,9 @@ PreparedCall ImageNormalizationKernel::prepareForward(const ForwardCall& call) c
                   "of " + std::to_string(state->numberOfFeatureChannels()) + " feature channels",
                   std::to_string(channels_));
   }
+}
+
+PreparedCall ImageNormalizationKernel::prepareForward(const ForwardCall& call) const {
   InstanceNormalizationProblem problem;
   problem.operation = InstanceNormalizationOperation::Forward;
   problem.groups = static_cast<std::int64_t>(parameters_.groups);

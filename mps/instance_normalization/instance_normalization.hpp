@@ -48,6 +48,7 @@ class ImageNormalizationKernel : public CNNKernel, public LayerKernel {
   void reloadGammaAndBeta(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                           const std::shared_ptr<CNNNormalizationGammaAndBetaState>& gammaAndBetaState);
 
+  void checkCall(const detail::ForwardCall& call) const override;
   [[nodiscard]] detail::PreparedCall prepareForward(const detail::ForwardCall& call) const override;
   [[nodiscard]] bool worksInPlace() const override { return true; }
   /// What encodes use now, and its exchange for what it was earlier.

@@ -384,5 +384,14 @@ TEST_F(InstanceNormalization, WhatGradientEncodesRefuse) {
   EXPECT_EQ(commandBuffer->commandCount(), commandsBefore);
 }
 
+/// Also where nothing would be written: the state would say that the kernel had encoded with it.
+TEST_F(InstanceNormalization, ARegionOutsideTheDestinationIsNoWholeImage) {
+  normalization_->setClipRect({{100, 0, 0}, {1, 1, 1}});
+  const auto state = normalization_->resultState(x_[0]);
+  EXPECT_TRUE(names(errorOf([&] { normalization_->encode(commands(), x_[0], state, destinations(1)[0]); }),
+                    {"CNNInstanceNormalization", "clipRect", "whole images"}));
+  EXPECT_EQ(stateOf(state)->gamma(), nullptr) << "nothing was encoded";
+}
+
 }  // namespace
 }  // namespace mps::instance_normalization_test

@@ -18,21 +18,14 @@ using detail::NeuronProblem;
 
 namespace {
 
+/// How many channels an image will have is not known yet.
 void checkDescriptor(const char* className, const NNNeuronDescriptor& descriptor) {
-  const auto type = static_cast<std::int32_t>(descriptor.neuronType());
-  if (type < 0 || type >= static_cast<std::int32_t>(CNNNeuronType::Count))
-    throw Error(className, "neuronType", std::to_string(type), "a type of CNNNeuronType");
-  if (descriptor.neuronType() == CNNNeuronType::PReLU && descriptor.data().empty())
-    throw Error(className, "neuronDescriptor", "PReLU without slopes",
-                "cnnNeuronPReLUDescriptor with one per channel");
+  descriptor.check(className, "neuronDescriptor", 1);
 }
 
 /// PReLU: one slope for each channel read.
 void checkSlopes(const Kernel& kernel, const NNNeuronDescriptor& descriptor, std::int64_t channels) {
-  if (descriptor.neuronType() != CNNNeuronType::PReLU) return;
-  if (descriptor.data().size() < static_cast<std::size_t>(channels))
-    throw Error(kernel.describe(), "data", std::to_string(descriptor.data().size()) + " slopes",
-                "at least " + std::to_string(channels) + ", one for each feature channel");
+  descriptor.check(kernel.describe(), "data", static_cast<std::size_t>(channels));
 }
 
 /// Whether what the forward kernel saved is there and stands for exactly the pixels and channels of the gradient.
@@ -100,16 +93,14 @@ bool CNNNeuronGradient::acceptsForward(const std::string& forwardClassName) cons
 
 void CNNNeuronGradient::transferOwnProperties(const detail::ForwardRecord& record) {
   const auto* forward = std::any_cast<NNNeuronDescriptor>(&record.family);
-  if (forward == nullptr || *forward == descriptor_) return;
-  // Parameters that the function does not use may differ; the description has the others.
-  if (forward->describe() != descriptor_.describe() ||
-      !std::ranges::equal(forward->data(), descriptor_.data()))
+  if (forward != nullptr && !forward->isSameFunction(descriptor_))
     throw Error(describe(), "neuronDescriptor", descriptor_.describe(),
                 forward->describe() + ", that of the forward kernel");
 }
 
 std::vector<detail::PreparedCall> CNNNeuronGradient::prepareGradient(const detail::GradientCall& call) const {
   checkSlopes(*this, descriptor_, call.source.channels);
+  detail::checkPointwise(*this, call);
   const detail::PointwiseGradient views = detail::pointwiseGradient(call);
   NeuronProblem problem;
   problem.direction = usesResult_ ? NeuronDirection::GradientFromResult : NeuronDirection::Gradient;

@@ -312,5 +312,109 @@ TEST(NeuronNodes, DefaultsAndGradients) {
              NNNeuronDescriptor::cnnNeuronPReLUDescriptor(slopes));
 }
 
+TEST_F(Neuron, ParametersOfManyDigitsAreToldApart) {
+  const auto x = image(sizeOf(1, 1, 2), {-1, 1});
+  std::shared_ptr<State> state;
+  const auto buffer = commands();
+  CNNNeuron::create(device_, neuron(ReLU, 1234567.0F))->encode(buffer, x, state, false);
+  EXPECT_TRUE(
+      names(errorOf([&] {
+              CNNNeuronGradient::create(device_, neuron(ReLU, 1234574.0F))->encode(buffer, x, x, state);
+            }),
+            {"ReLU a=1234574", "ReLU a=1234567"}));
+}
+
+TEST_F(Neuron, GradientsOfOtherNumbersOfChannelsAreRefused) {
+  const auto x = image(sizeOf(1, 1, 8), Values(8, 1));
+  const auto gradient = permanent(CNNNeuronGradient::create(device_, neuron(ReLU)));
+  const auto buffer = commands();
+  const auto dx = poisoned(sizeOf(1, 1, 8));
+  EXPECT_TRUE(names(errorOf([&] { gradient->encode(buffer, image(sizeOf(1, 1, 4), Values(4, 1)), x, dx); }),
+                    {"CNNNeuronGradient", "sourceGradient", "4, 8 and 8 feature channels"}));
+  std::shared_ptr<State> state;
+  CNNNeuron::create(device_, neuron(ReLU))->encode(buffer, x, state, false);
+  gradient->setPrimarySourceFeatureChannelMaxCount(1);
+  EXPECT_TRUE(
+      names(errorOf([&] { gradient->encode(buffer, x, x, state); }), {"1, 8 and 8 feature channels"}));
+  gradient->setPrimarySourceFeatureChannelMaxCount(8);
+  gradient->setSecondarySourceFeatureChannelMaxCount(1);
+  EXPECT_TRUE(
+      names(errorOf([&] { gradient->encode(buffer, x, x, state); }), {"8, 1 and 8 feature channels"}));
+}
+
+/// Where primaryOffset is negative the first pixels of the source have no gradient.
+TEST_F(Neuron, NoGradientLiesBeforeTheGradientImage) {
+  const auto x = image(sizeOf(2, 3, 1), Values(6, 1));
+  const auto g = image(sizeOf(2, 3, 1), {1, 2, 3, 4, 5, 6});
+  const auto gradient = CNNNeuronGradient::create(device_, neuron(ReLU));
+  gradient->setPrimaryOffset({0, -1, 0});
+  const auto dx = poisoned(sizeOf(2, 3, 1));
+  const auto buffer = commands();
+  gradient->encode(buffer, g, x, dx);
+  run(buffer);
+  EXPECT_EQ(valuesOf(*dx), (Values{0, 0, 1, 2, 3, 4}));
+}
+
+TEST_F(Neuron, OffsetsBeyond32BitsAreRefused) {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  const auto x = image(sizeOf(2, 1, 1), {1, 1});
+  const auto relu = CNNNeuron::create(device_, neuron(ReLU));
+  const auto gradient = CNNNeuronGradient::create(device_, neuron(ReLU));
+  const auto buffer = commands();
+  const auto forward = [&] { relu->encode(buffer, x, image(sizeOf(2, 1, 1))); };
+  const auto backward = [&] { gradient->encode(buffer, x, x, image(sizeOf(2, 1, 1))); };
+  for (const Offset& offset : {Offset{most, 0, 0}, Offset{0, -most, 0}, Offset{0, 0, most}}) {
+    relu->setOffset(offset);
+    EXPECT_TRUE(names(errorOf(forward), {"CNNNeuron: offset is", "-2^31 to 2^31"}));
+    gradient->setPrimaryOffset(offset);
+    EXPECT_TRUE(names(errorOf(backward), {"CNNNeuronGradient: primaryOffset is"}));
+    gradient->setPrimaryOffset({});
+    gradient->setSecondaryOffset(offset);
+    EXPECT_TRUE(names(errorOf(backward), {"CNNNeuronGradient: secondaryOffset is"}));
+    gradient->setSecondaryOffset({});
+  }
+  gradient->setKernelOffsetX(most);
+  EXPECT_TRUE(names(errorOf(backward), {"kernelOffsetX is"}));
+  gradient->setKernelOffsetX(0);
+  gradient->setKernelOffsetY(-most);
+  EXPECT_TRUE(names(errorOf(backward), {"kernelOffsetY is"}));
+  gradient->setKernelOffsetY(0);
+  gradient->setSecondaryStrideInPixelsX(static_cast<std::size_t>(most));
+  EXPECT_TRUE(names(errorOf(backward), {"strideInPixelsX is", "at most 2^31"}));
+  gradient->setSecondaryStrideInPixelsX(1);
+  gradient->setPrimaryStrideInPixelsY(static_cast<std::size_t>(most));
+  EXPECT_TRUE(names(errorOf(backward), {"strideInPixelsY is"}));
+  EXPECT_EQ(buffer->commandCount(), 0U);
+
+  relu->setOffset({std::int64_t{1} << 31U, 0, 0});
+  const auto y = poisoned(sizeOf(2, 1, 1));
+  relu->encode(buffer, x, y);
+  run(buffer);
+  EXPECT_EQ(valuesOf(*y), (Values{0, 0}));
+}
+
+/// A forward pass that repeats the edge gives its pixels several gradients, which these kernels do not add.
+TEST_F(Neuron, TheGradientOfARepeatedEdgeIsRefused) {
+  const auto x = image(sizeOf(3, 1, 1), {1, 2, 3});
+  const auto linear = CNNNeuron::create(device_, neuron(Linear, 2.0F));
+  const auto gradient = permanent(CNNNeuronGradient::create(device_, neuron(Linear, 2.0F)));
+  linear->setOffset({1, 0, 0});
+  for (const auto edgeMode : {ImageEdgeMode::Zero, ImageEdgeMode::Clamp}) {
+    linear->setEdgeMode(edgeMode);
+    const auto state = linear->resultState(x);
+    const auto buffer = commands();
+    const auto y = poisoned(sizeOf(3, 1, 1));
+    linear->encode(buffer, x, state, y);
+    if (edgeMode == ImageEdgeMode::Clamp) {
+      EXPECT_TRUE(names(errorOf([&] { gradient->encode(buffer, y, x, state); }),
+                        {"CNNNeuronGradient", "gradientState", "Clamp"}));
+      continue;
+    }
+    const auto dx = gradient->encode(buffer, image(sizeOf(3, 1, 1), {1, 10, 100}), x, state);
+    run(buffer);
+    EXPECT_EQ(valuesOf(*dx), (Values{0, 2, 20}));
+  }
+}
+
 }  // namespace
 }  // namespace mps::neuron_test

@@ -188,6 +188,7 @@ std::vector<detail::PreparedCall> CNNNormalizationGradient::prepareGradient(
   problem.direction = NormalizationDirection::Gradient;
   setParameters(problem, {alpha(), beta(), delta(), p0_.get(), pm_.get(), ps_.get()});
   problem.kernelSize = asSigned(windowChannels());
+  detail::checkSameChannels(*this, call);
   if (problem.kind == NormalizationKind::CrossChannel) return {prepareChannels(call, problem)};
   if (call.edgeMode != ImageEdgeMode::Zero && call.edgeMode != ImageEdgeMode::Clamp &&
       !has(options(), KernelOptions::SkipAPIValidation))
@@ -198,6 +199,7 @@ std::vector<detail::PreparedCall> CNNNormalizationGradient::prepareGradient(
 
 detail::PreparedCall CNNNormalizationGradient::prepareChannels(const detail::GradientCall& call,
                                                                NormalizationProblem problem) const {
+  detail::checkRepeatsNothing(*this, call);
   const detail::PointwiseGradient views = detail::pointwiseGradient(call);
   problem.source = views.source;
   problem.gradient = views.gradient;

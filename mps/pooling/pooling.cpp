@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <any>
+#include <limits>
 
 #include "mps/core/call.hpp"
 #include "mps/core/coder.hpp"
@@ -25,19 +26,30 @@ struct ZeroPadSize {
 /// What a maximum leaves there whose gradient includes the derivative of the ReLU before it.
 struct AfterReLU {};
 
-void checkAtLeastOne(const std::string& className, const char* property, std::size_t value) {
+/// Windows and positions stay within 64 bits.
+constexpr std::size_t kLargest = std::numeric_limits<std::int32_t>::max();
+
+void checkSize(const std::string& className, const char* property, std::size_t value) {
   if (value == 0) throw Error(className, property, "0", "at least 1");
+  if (value > kLargest)
+    throw Error(className, property, std::to_string(value), "at most " + std::to_string(kLargest));
+}
+
+std::int64_t checkedPadding(const Kernel& kernel, const char* property, std::size_t padding) {
+  if (padding > kLargest)
+    throw Error(kernel.describe(), property, std::to_string(padding), "at most " + std::to_string(kLargest));
+  return static_cast<std::int64_t>(padding);
 }
 
 void checkWindow(const std::string& className, std::size_t kernelWidth, std::size_t kernelHeight,
                  std::size_t strideInPixelsX, std::size_t strideInPixelsY, std::size_t dilationRateX,
                  std::size_t dilationRateY) {
-  checkAtLeastOne(className, "kernelWidth", kernelWidth);
-  checkAtLeastOne(className, "kernelHeight", kernelHeight);
-  checkAtLeastOne(className, "strideInPixelsX", strideInPixelsX);
-  checkAtLeastOne(className, "strideInPixelsY", strideInPixelsY);
-  checkAtLeastOne(className, "dilationRateX", dilationRateX);
-  checkAtLeastOne(className, "dilationRateY", dilationRateY);
+  checkSize(className, "kernelWidth", kernelWidth);
+  checkSize(className, "kernelHeight", kernelHeight);
+  checkSize(className, "strideInPixelsX", strideInPixelsX);
+  checkSize(className, "strideInPixelsY", strideInPixelsY);
+  checkSize(className, "dilationRateX", dilationRateX);
+  checkSize(className, "dilationRateY", dilationRateY);
 }
 
 /// One axis of a gradient call: the windows that count and what the first destination pixel stands for.
@@ -53,12 +65,16 @@ GradientAxis gradientAxis(std::int64_t gradientSize, std::int64_t sourceSize, st
                           std::int64_t clipOrigin, bool aligned) {
   GradientAxis axis;
   axis.gradientOrigin = std::clamp<std::int64_t>(primaryOffset, 0, gradientSize);
-  const std::int64_t windows = std::min(counted, gradientSize - axis.gradientOrigin);
+  // Windows before the gradient image's first pixel have no gradient: the first that counts lies further on.
+  const std::int64_t skipped = std::max<std::int64_t>(0, -primaryOffset);
+  const std::int64_t windows =
+      std::clamp<std::int64_t>(counted - skipped, 0, gradientSize - axis.gradientOrigin);
   // A position moved by kernelOffset in the gradient with zeros between its pixels is a window moved the
   // other way.
   axis.windows = {sourceSize, windows, kernel, stride, dilation, secondaryOffset - kernelOffset};
   const std::int64_t first = std::max<std::int64_t>(0, axis.windows.firstTap(0));
   axis.destinationOrigin = aligned ? clipOrigin : first;
+  axis.windows.offset += skipped * stride;
   return axis;
 }
 
@@ -152,6 +168,7 @@ std::vector<detail::PreparedCall> CNNPoolingGradient::prepareGradient(
       !has(options(), KernelOptions::SkipAPIValidation))
     throw Error(describe(), "secondaryEdgeMode", std::to_string(static_cast<int>(call.edgeMode)),
                 "Zero or Clamp");
+  detail::checkSameChannels(*this, call);
   const mtl::Size counted = sourceSize();
   // With a state, destination and source coordinates agree; without one, the first window's first pixel comes
   // first.
@@ -228,8 +245,8 @@ std::shared_ptr<Kernel> CNNPoolingAverage::clone() const {
   return std::make_shared<CNNPoolingAverage>(*this);
 }
 void CNNPoolingAverage::describeProblem(PoolingProblem& problem) const {
-  problem.zeroPadSizeX = clampToSigned(zeroPadSizeX_);
-  problem.zeroPadSizeY = clampToSigned(zeroPadSizeY_);
+  problem.zeroPadSizeX = checkedPadding(*this, "zeroPadSizeX", zeroPadSizeX_);
+  problem.zeroPadSizeY = checkedPadding(*this, "zeroPadSizeY", zeroPadSizeY_);
 }
 void CNNPoolingAverage::describeForward(std::any& family) const {
   family = ZeroPadSize{zeroPadSizeX_, zeroPadSizeY_};
@@ -257,8 +274,8 @@ CNNDilatedPoolingMax::CNNDilatedPoolingMax(std::shared_ptr<mtl::Device> device, 
                  strideInPixelsY),
       dilationRateX_(dilationRateX),
       dilationRateY_(dilationRateY) {
-  checkAtLeastOne("CNNDilatedPoolingMax", "dilationRateX", dilationRateX);
-  checkAtLeastOne("CNNDilatedPoolingMax", "dilationRateY", dilationRateY);
+  checkSize("CNNDilatedPoolingMax", "dilationRateX", dilationRateX);
+  checkSize("CNNDilatedPoolingMax", "dilationRateY", dilationRateY);
 }
 std::shared_ptr<CNNDilatedPoolingMax> CNNDilatedPoolingMax::create(
     const std::shared_ptr<mtl::Device>& device, std::size_t kernelWidth, std::size_t kernelHeight,
@@ -306,8 +323,8 @@ std::shared_ptr<Kernel> CNNPoolingAverageGradient::clone() const {
   return std::make_shared<CNNPoolingAverageGradient>(*this);
 }
 void CNNPoolingAverageGradient::describeProblem(PoolingProblem& problem) const {
-  problem.zeroPadSizeX = clampToSigned(zeroPadSizeX());
-  problem.zeroPadSizeY = clampToSigned(zeroPadSizeY());
+  problem.zeroPadSizeX = checkedPadding(*this, "zeroPadSizeX", zeroPadSizeX());
+  problem.zeroPadSizeY = checkedPadding(*this, "zeroPadSizeY", zeroPadSizeY());
 }
 void CNNPoolingAverageGradient::transferOwnProperties(const detail::ForwardRecord& record) {
   CNNPoolingGradient::transferOwnProperties(record);

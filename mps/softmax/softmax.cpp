@@ -26,8 +26,9 @@ detail::PreparedCall prepareForwardOf(const mtl::Device& device, SoftMaxKind kin
   return prepared;
 }
 
-std::vector<detail::PreparedCall> prepareGradientOf(const mtl::Device& device, SoftMaxKind kind,
+std::vector<detail::PreparedCall> prepareGradientOf(const Kernel& kernel, SoftMaxKind kind,
                                                     const detail::GradientCall& call) {
+  detail::checkPointwise(kernel, call);
   const detail::PointwiseGradient views = detail::pointwiseGradient(call, true);
   SoftMaxProblem problem;
   problem.kind = kind;
@@ -36,7 +37,7 @@ std::vector<detail::PreparedCall> prepareGradientOf(const mtl::Device& device, S
   problem.gradient = views.gradient;
   problem.destination = views.destination;
   detail::PreparedCall prepared =
-      detail::preparedPointwise(views, detail::planFor(device, detail::softMaxBackEnds, problem));
+      detail::preparedPointwise(views, detail::planFor(*kernel.device(), detail::softMaxBackEnds, problem));
   prepared.sourceIsSecondary = true;
   return {prepared};
 }
@@ -79,7 +80,7 @@ bool CNNSoftMaxGradient::acceptsForward(const std::string& forwardClassName) con
 
 std::vector<detail::PreparedCall> CNNSoftMaxGradient::prepareGradient(
     const detail::GradientCall& call) const {
-  return prepareGradientOf(*device(), SoftMaxKind::SoftMax, call);
+  return prepareGradientOf(*this, SoftMaxKind::SoftMax, call);
 }
 
 CNNSoftMaxNode::CNNSoftMaxNode(std::shared_ptr<NNImageNode> source) : NNFilterNode({std::move(source)}) {
@@ -142,7 +143,7 @@ bool CNNLogSoftMaxGradient::acceptsForward(const std::string& forwardClassName) 
 
 std::vector<detail::PreparedCall> CNNLogSoftMaxGradient::prepareGradient(
     const detail::GradientCall& call) const {
-  return prepareGradientOf(*device(), SoftMaxKind::LogSoftMax, call);
+  return prepareGradientOf(*this, SoftMaxKind::LogSoftMax, call);
 }
 
 CNNLogSoftMaxNode::CNNLogSoftMaxNode(std::shared_ptr<NNImageNode> source)

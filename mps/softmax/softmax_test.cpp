@@ -205,5 +205,31 @@ TEST(SoftMaxNodes, GradientsAreWiredToTheResult) {
   expectWiring<CNNLogSoftMaxNode, CNNLogSoftMaxGradientNode>("CNNLogSoftMax", "CNNLogSoftMaxGradient");
 }
 
+TEST_F(SoftMax, GradientsOfOtherNumbersOfChannelsAreRefused) {
+  const auto buffer = commands();
+  const auto y = pixel(Values(8, 0.125F));
+  EXPECT_TRUE(names(errorOf([&] {
+                      make<CNNSoftMaxGradient>()->encode(buffer, pixel(Values(4, 1)), y, pixel(Values(8, 0)));
+                    }),
+                    {"CNNSoftMaxGradient", "4, 8 and 8 feature channels"}));
+  EXPECT_TRUE(names(errorOf([&] {
+                      make<CNNLogSoftMaxGradient>()->encode(buffer, pixel(Values(4, 1)), y,
+                                                            pixel(Values(8, 0)));
+                    }),
+                    {"CNNLogSoftMaxGradient", "4, 8 and 8 feature channels"}));
+}
+
+TEST_F(SoftMax, TheGradientOfARepeatedEdgeIsRefused) {
+  const auto softMax = make<CNNSoftMax>();
+  softMax->setOffset({1, 0, 0});
+  softMax->setEdgeMode(ImageEdgeMode::Clamp);
+  const auto x = pixel(example_), y = pixel(Values(3, 0));
+  const auto state = softMax->resultState(x);
+  const auto buffer = commands();
+  softMax->encode(buffer, x, state, y);
+  EXPECT_TRUE(names(errorOf([&] { make<CNNSoftMaxGradient>()->encode(buffer, y, y, state); }),
+                    {"CNNSoftMaxGradient", "gradientState", "Clamp"}));
+}
+
 }  // namespace
 }  // namespace mps::softmax_test

@@ -59,6 +59,7 @@ PreparedCall prepareUpsamplingGradient(const Kernel& kernel, const UpsamplingMan
       !has(kernel.options(), KernelOptions::SkipAPIValidation))
     throw Error(kernel.describe(), "secondaryEdgeMode", std::to_string(static_cast<int>(call.edgeMode)),
                 "Zero or Clamp");
+  checkSameChannels(kernel, call);
   const mtl::Size clip = call.record ? call.record->clipRect.size : RectNoClip.size;
   const auto results = [](std::size_t size) {
     return asSigned(std::min(size, static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max())));

@@ -545,5 +545,25 @@ TEST_F(Upsampling, GradientNodesRefuseFactorsThatAreNotWhole) {
   }
 }
 
+TEST_F(Upsampling, GradientsOfOtherNumbersOfChannelsAreRefused) {
+  const auto buffer = commands();
+  const auto source = image(sizeOf(1, 1, 8), Values(8, 1)),
+             destination = image(sizeOf(1, 1, 8), Values(8, 0));
+  const auto narrow = image(sizeOf(2, 1, 4), Values(8, 1));
+  EXPECT_TRUE(names(errorOf([&] { nearestGradient(2, 1)->encode(buffer, narrow, source, destination); }),
+                    {"CNNUpsamplingNearestGradient", "4, 8 and 8 feature channels"}));
+  EXPECT_TRUE(names(errorOf([&] { bilinearGradient(2, 1)->encode(buffer, narrow, source, destination); }),
+                    {"CNNUpsamplingBilinearGradient", "4, 8 and 8 feature channels"}));
+}
+
+TEST_F(Upsampling, KernelOffsetsBeyond32BitsAreRefused) {
+  const auto gradient = nearestGradient(2, 1);
+  gradient->setKernelOffsetX(std::numeric_limits<std::int64_t>::min());
+  EXPECT_TRUE(names(errorOf([&] {
+                      gradient->encode(commands(), row({1, 2}), row({1}), row({0}));
+                    }),
+                    {"CNNUpsamplingNearestGradient", "kernelOffsetX"}));
+}
+
 }  // namespace
 }  // namespace mps::upsampling_test
