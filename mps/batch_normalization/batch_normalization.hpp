@@ -73,7 +73,8 @@ class CNNBatchNormalization : public CNNKernel, public detail::LayerKernel {
       const std::shared_ptr<mtl::Device>& device, std::shared_ptr<CNNBatchNormalizationDataSource> dataSource,
       const NNNeuronDescriptor& fusedNeuronDescriptor = {});
   [[nodiscard]] std::string className() const override { return "CNNBatchNormalization"; }
-  /// On another device the data source's copy() is used, or the source shared.
+  /// On another device the data source's copy() is used, or the source shared, and read: what was reloaded from a state
+  /// stays behind (secure coding carries it).
   [[nodiscard]] std::shared_ptr<CNNBatchNormalization> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);

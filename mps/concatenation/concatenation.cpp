@@ -211,7 +211,6 @@ std::vector<detail::PreparedCall> NNConcatenationGradient::prepareGradient(
     throw Error(describe(), "sourceGradient",
                 std::to_string(call.gradient.channels) + " feature channels of the slice",
                 std::to_string(call.destination.channels) + ", as the gradient of the source");
-  detail::checkRepeatsNothing(*this, call);
   detail::PointwiseGradient views = detail::pointwiseGradient(call);
   views.gradient.channels = views.destination.channels;
   ConcatenationProblem problem;
@@ -254,7 +253,6 @@ NNConcatenationGradient::Slice NNConcatenationGradient::resolveSlice(const Image
   const detail::TensorShape whole = slice.destination.shape();
   const detail::GradientCall call = resolveCall(slice.gradient, slice.source, slice.destination, own, false);
   checkRole(*own, slice.source);
-  detail::checkRepeatsNothing(*this, call);
   slice.views = detail::pointwiseGradient(call);
   slice.isWhole = slice.views.coversDestination && call.destination == whole && whole.elements() > 0 &&
                   call.gradient.channels >= whole.channels;

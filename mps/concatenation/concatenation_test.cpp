@@ -413,21 +413,6 @@ TEST_F(Concatenation, NodesNameTheirSources) {
   EXPECT_TRUE(names(errorOf([] { NNConcatenationNode::create({}); }), {"sources", "at least 1"}));
 }
 
-TEST_F(Concatenation, TheGradientOfARepeatedEdgeIsRefused) {
-  const auto kernel = concatenation(2);
-  kernel->setOffset({1, 0, 0}, 0);
-  kernel->setEdgeMode(ImageEdgeMode::Clamp, 0);
-  const Images sources{pixel(counted(4)), pixel(counted(4))};
-  const auto state = kernel->resultState(sources);
-  const auto y = pixel(Values(8, 0));
-  const auto buffer = commands();
-  kernel->encodeBatch(buffer, std::vector{ImageBatch{sources[0]}, ImageBatch{sources[1]}}, StateBatch{state},
-                      ImageBatch{y});
-  EXPECT_TRUE(names(errorOf([&] { gradientOf(0)->encode(buffer, y, sources[0], state); }),
-                    {"NNConcatenationGradient", "gradientState", "Clamp"}));
-  EXPECT_EQ(errorOf([&] { gradientOf(1)->encode(buffer, y, sources[1], state); }), "");
-}
-
 TEST_F(Concatenation, OffsetsBeyond32BitsAreRefused) {
   const auto kernel = concatenation(2);
   kernel->setOffset({std::numeric_limits<std::int64_t>::max(), 0, 0}, 1);

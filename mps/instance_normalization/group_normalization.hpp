@@ -29,7 +29,8 @@ class CNNGroupNormalization : public detail::ImageNormalizationKernel {
       const std::shared_ptr<mtl::Device>& device,
       std::shared_ptr<CNNGroupNormalizationDataSource> dataSource);
   [[nodiscard]] std::string className() const override { return "CNNGroupNormalization"; }
-  /// On another device the data source's copy() is used, or the source shared.
+  /// On another device the data source's copy() is used, or the source shared, and read: what was reloaded from a state
+  /// stays behind (secure coding carries it).
   [[nodiscard]] std::shared_ptr<CNNGroupNormalization> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);

@@ -250,7 +250,7 @@ TEST_F(Pooling, GradientsOfOtherNumbersOfChannelsAreRefused) {
   refuses(*CNNPoolingMaxGradient::create(device_, 1, 1));
   refuses(*CNNPoolingAverageGradient::create(device_, 1, 1));
   refuses(*CNNPoolingL2NormGradient::create(device_, 1, 1));
-  refuses(*CNNDilatedPoolingMaxGradient::create(device_, 1, 1, 1, 1));
+  refuses(*CNNDilatedPoolingMaxGradient::create(device_, 1, 1, 1, 1, 1, 1));
 }
 
 /// spec/02 section 3.6: window x has gradient pixel primaryOffset + x, and there is none before pixel 0.
