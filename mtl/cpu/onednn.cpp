@@ -4,6 +4,7 @@
 #include <omp.h>
 #endif
 
+#include <algorithm>
 #include <unordered_map>
 
 namespace mtl::cpu {
@@ -59,17 +60,19 @@ const dnnl::engine& oneDnnEngine() {
 
 #if defined(UNMETAL_OPENMP)
 
-OneDnnThreads::OneDnnThreads(int count) : previous_(omp_get_max_threads()) {
-  if (count > 0) omp_set_num_threads(count);
+OneDnnThreads::OneDnnThreads(int count) : previous_(omp_get_max_threads()), wasDynamic_(omp_get_dynamic()) {
+  omp_set_dynamic(0);
+  omp_set_num_threads(std::min(count > 0 ? count : previous_, omp_get_thread_limit()));
 }
 
 OneDnnThreads::~OneDnnThreads() {
   omp_set_num_threads(previous_);
+  omp_set_dynamic(wasDynamic_);
 }
 
 #else
 
-OneDnnThreads::OneDnnThreads(int count) : previous_(count) {}
+OneDnnThreads::OneDnnThreads(int count) : previous_(count), wasDynamic_(0) {}
 
 OneDnnThreads::~OneDnnThreads() = default;
 

@@ -1,4 +1,4 @@
-"""What `unmetal` sets for OpenMP's idle threads."""
+"""OpenMP's threads: what `unmetal` sets for the idle ones, and what a user sets."""
 
 import os
 import pathlib
@@ -6,7 +6,7 @@ import subprocess
 import time
 import unittest
 
-from harness import PROGRAM, ProgramTest
+from harness import PROGRAM, ProgramTest, run
 
 OURS = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "1000"}
 
@@ -36,6 +36,15 @@ class Threads(ProgramTest):
     def test_a_user_decides(self):
         self.assertEqual(self.settings(OMP_WAIT_POLICY="active"), {"OMP_WAIT_POLICY": "active"})
         self.assertEqual(self.settings(GOMP_SPINCOUNT="7"), {**OURS, "GOMP_SPINCOUNT": "7"})
+
+    def test_fewer_threads_than_asked_for_are_enough(self):
+        # OMP_DYNAMIC gives no more threads than there are processors, less the load.
+        many = str(2 * os.cpu_count() + 2)
+        arguments = ["conform", "--filter", "CNNConvolutionGradient", "--cases", "3", "--threads", many]
+        for own in ({"OMP_THREAD_LIMIT": "1"}, {"OMP_THREAD_LIMIT": "2"}, {"OMP_DYNAMIC": "true"}):
+            with self.subTest(own=own):
+                done = run(*arguments, env={**os.environ, **own})
+                self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
 
 
 if __name__ == "__main__":
