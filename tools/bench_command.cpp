@@ -65,7 +65,9 @@ void addBenchCommand(CLI::App& program) {
           "memory bounds a kernel [four times the last-level cache]")
       ->check(number(0.1, 1e5))
       ->type_name("X");
-  command->add_option("--json", arguments->json, "Also write the rows to this file")->type_name("FILE");
+  command->add_option("--json", arguments->json, "Also write the rows to this file")
+      ->type_name("FILE")
+      ->check(nameOf("a file"));
   command->callback([arguments] { runBench(*arguments); });
 }
 

@@ -109,7 +109,9 @@ void addCheckGradientsCommand(CLI::App& program) {
       ->type_name("N")
       ->check(wholeNumber(0))
       ->capture_default_str();
-  command->add_option("--json", arguments->json, "Also write the rows to this file")->type_name("FILE");
+  command->add_option("--json", arguments->json, "Also write the rows to this file")
+      ->type_name("FILE")
+      ->check(nameOf("a file"));
   command->callback([arguments] { runCheckGradients(*arguments); });
 }
 

@@ -77,7 +77,9 @@ void addConformCommand(CLI::App& program) {
                    "Only so many cases of each row, from all over its table: for tools that check memory")
       ->type_name("N")
       ->check(wholeNumber(1));
-  command->add_option("--json", arguments->json, "Also write the rows to this file")->type_name("FILE");
+  command->add_option("--json", arguments->json, "Also write the rows to this file")
+      ->type_name("FILE")
+      ->check(nameOf("a file"));
   command->add_option("--seed", arguments->seed, "Other random inputs")
       ->type_name("N")
       ->check(wholeNumber(0))

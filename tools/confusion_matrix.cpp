@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "tools/text.hpp"
+
 namespace unmetal {
 namespace {
 
@@ -68,7 +70,7 @@ std::string ConfusionMatrix::table() const {
   std::vector<std::string> rowNames;
   std::size_t nameWidth = corner.size();
   for (std::size_t i = 0; i < classes; ++i) {
-    rowNames.push_back(std::to_string(i) + " " + classNames_[i]);
+    rowNames.push_back(std::to_string(i) + " " + printable(classNames_[i]));
     nameWidth = std::max(nameWidth, widthOf(rowNames.back()));
   }
   const std::uint64_t largest = counts_.empty() ? 0 : *std::ranges::max_element(counts_);

@@ -22,7 +22,8 @@ void addDeviceOptions(CLI::App& command, DeviceOptions& options) {
       .add_option(
           "--plans", options.plans,
           "Convolutions on a GPU as unmetal tune measured them, rather than the library's first choice")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(nameOf("a file"));
 }
 
 std::shared_ptr<mtl::Device> openDevice(const DeviceOptions& options) {

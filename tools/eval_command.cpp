@@ -11,6 +11,8 @@
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"
 #include "tools/evaluation.hpp"
+#include "tools/number_options.hpp"
+#include "tools/text.hpp"
 
 namespace unmetal {
 
@@ -25,8 +27,10 @@ void addEvalCommand(CLI::App& program) {
       program.add_subcommand("eval", "Print the accuracy of a checkpoint and its confusion matrix");
   auto options = std::make_shared<Options>();
   command->add_option("--checkpoint", options->checkpoint, "File that train wrote")->required();
-  command->add_option("--data", options->data,
-                      "Data whose test pictures are classified (default: the checkpoint's)");
+  command
+      ->add_option("--data", options->data,
+                   "Data whose test pictures are classified (default: the checkpoint's)")
+      ->check(nameOf("data"));
   command->add_flag("--skip-bad", options->skipBad,
                     "Of a folder: name what cannot be used and go on without it");
   addDeviceOptions(*command, options->device);
@@ -36,7 +40,7 @@ void addEvalCommand(CLI::App& program) {
     pictures.skipBad = options->skipBad;
     const Dataset data =
         loadDataset(options->data.empty() ? file.setting("data") : options->data, Split::Test, pictures);
-    for (const std::string& trouble : data.leftOut) std::printf("left out: %s\n", trouble.c_str());
+    for (const std::string& trouble : data.leftOut) std::printf("left out: %s\n", printable(trouble).c_str());
     const auto device = openDevice(options->device);
     Network built = buildNetwork(device, file.networkOptions());
     file.restoreWeights(built);

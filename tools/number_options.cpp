@@ -40,4 +40,11 @@ CLI::Validator number(double least, double most) {
   return inside("a number", least, most);
 }
 
+CLI::Validator nameOf(const std::string& what) {
+  CLI::Validator validator;
+  validator.operation(
+      [what](const std::string& name) { return name.empty() ? "give the name of " + what : std::string(); });
+  return validator;
+}
+
 }  // namespace unmetal

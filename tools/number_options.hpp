@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <limits>
+#include <string>
 
 namespace unmetal {
 
@@ -11,5 +12,7 @@ namespace unmetal {
 CLI::Validator wholeNumber(std::uint64_t least,
                            std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
 CLI::Validator number(double least, double most);
+/// A check of an option that is a name, which must not be empty. @param what e.g. "a folder"
+CLI::Validator nameOf(const std::string& what);
 
 }  // namespace unmetal

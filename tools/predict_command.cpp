@@ -16,6 +16,7 @@
 #include "tools/number_options.hpp"
 #include "tools/picture.hpp"
 
+#include "tools/text.hpp"
 namespace unmetal {
 namespace {
 
@@ -31,9 +32,9 @@ void printClasses(const std::filesystem::path& picture, std::span<const float> p
   std::vector<std::size_t> order(probabilities.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::size_t i) { return probabilities[i]; });
-  std::printf("%s:", picture.c_str());
+  std::printf("%s:", printable(picture.string()).c_str());
   for (std::size_t i = 0; i < std::min(top, order.size()); ++i)
-    std::printf("%s %s %.1f %%", i == 0 ? "" : ",", classNames[order[i]].c_str(),
+    std::printf("%s %s %.1f %%", i == 0 ? "" : ",", printable(classNames[order[i]]).c_str(),
                 100 * static_cast<double>(probabilities[order[i]]));
   std::printf("\n");
 }

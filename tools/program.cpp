@@ -5,17 +5,17 @@
 #include <iostream>
 #include <new>
 #include <string>
+#include <system_error>
 
 #include "tools/commands.hpp"
+#include "tools/text.hpp"
 
 namespace unmetal {
 namespace {
 
 void printError(std::string message) {
-  for (char& c : message)
-    if (c == '\n' || c == '\r') c = ' ';
-  while (message.ends_with(' ')) message.pop_back();
-  std::cerr << "unmetal: " << message << std::endl;
+  while (message.ends_with(' ') || message.ends_with('\n')) message.pop_back();
+  std::cerr << "unmetal: " << printable(message) << std::endl;
 }
 
 void addCommands(CLI::App& program) {
@@ -52,6 +52,11 @@ int parseAndRun(CLI::App& program, int argumentCount, const char* const* argumen
     return kExitError;
   } catch (const std::bad_alloc&) {
     printError("there is not enough memory");
+    return kExitError;
+  } catch (const std::system_error& error) {
+    // What the C++ library throws when it cannot make a thread says no more than this.
+    const bool isThread = error.code() == std::errc::resource_unavailable_try_again;
+    printError(isThread ? std::string("cannot make one more thread: ") + error.what() : error.what());
     return kExitError;
   } catch (const std::exception& error) {
     printError(error.what());

@@ -58,6 +58,10 @@ TEST(Program, ErrorsAreOneLineThatNamesTheArgument) {
       {"tune", "--picture-size", "224", "--out", "plans.json"},
       "--picture-size: give HEIGHTxWIDTHxCHANNELS, sides from 8 to 1024 and 1 to 4 channels, not \"224\"");
   expectError({"tune", "--batch", "0", "--out", "plans.json"}, "--batch");
+  for (const char* option : {"--plans", "--json"})
+    expectError({"conform", option, ""}, std::string(option) + ": give the name of a file");
+  expectError({"eval", "--checkpoint", "x", "--data", ""}, "--data: give the name of data");
+  expectError({"fly\n\x1B[2J"}, "fly\\n\\x1B[2J");
   expectError({"conform", "--plans", "plans.json"}, "--plans plans.json: plans are for GPUs");
   expectError({"check-gradients", "--net", "fishnet"}, "network \"fishnet\" is unknown");
   expectError({"check-gradients", "--batch", "0"}, "--batch");

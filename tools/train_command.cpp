@@ -12,14 +12,6 @@
 
 namespace unmetal {
 
-namespace {
-
-std::string named(const std::string& folder) {
-  return folder.empty() ? "give the name of a folder" : "";
-}
-
-}  // namespace
-
 void addTrainCommand(CLI::App& program) {
   auto* command =
       program.add_subcommand("train", "Train a network and write checkpoints, metrics and curves");
@@ -79,8 +71,10 @@ void addTrainCommand(CLI::App& program) {
   command->add_flag("--allow-reduced-precision", options->allowReducedPrecision,
                     "A GPU may multiply with the 11 bits of TF32; faster, not the CPU's bits");
   command
-      ->add_option("--out", options->out, "Folder for metrics.csv, curves.svg, graph.dot and the checkpoints")
-      ->check(named)
+      ->add_option("--out", options->out,
+                   "Folder for metrics.csv, curves.svg, graph.dot and the checkpoints, in place of those of "
+                   "an earlier training")
+      ->check(nameOf("a folder"))
       ->capture_default_str();
   auto* resume =
       command->add_flag("--resume", options->resume, "Go on from the folder's checkpoint.safetensors");
@@ -90,6 +84,7 @@ void addTrainCommand(CLI::App& program) {
           "Begin with weights of PyTorch: a safetensors file with the names of the network's tensors, which "
           "are torchvision's for resnets")
       ->type_name("FILE")
+      ->check(nameOf("a file"))
       ->excludes(resume);
   command
       ->add_option("--checkpoint-every", options->checkpointSeconds,

@@ -15,6 +15,7 @@
 #include "tools/evaluation.hpp"
 #include "tools/initial_weights.hpp"
 #include "tools/optimizers.hpp"
+#include "tools/text.hpp"
 
 namespace unmetal {
 namespace {
@@ -66,7 +67,7 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
   else
     begin();
   for (const Dataset* data : {&training_, &test_})
-    for (const std::string& trouble : data->leftOut) display_.print("left out: " + trouble);
+    for (const std::string& trouble : data->leftOut) display_.print("left out: " + printable(trouble));
 
   const mps::ImageDescriptor picture(pictureFormat(*device_), training_.width, training_.height,
                                      training_.channels);

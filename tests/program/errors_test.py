@@ -7,7 +7,10 @@ import signal
 import subprocess
 import unittest
 
-from harness import PROGRAM, ProgramTest, SIDE, contents, idx, png, run
+from harness import PROGRAM, ProgramTest, SECONDS, SIDE, contents, idx, metrics, png, run
+
+
+NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
 
 
 def with_file_size(limit):
@@ -29,6 +32,7 @@ class Arguments(ProgramTest):
                               ("--lr-schedule", "linear"), ("--net", "lenet6"), ("--net", "resnet18:0"), ("--device", "abacus"),
                               ("--device", "cuda:99"), ("--out", ""), ("--data", "mnist"), ("--data", ""),
                               ("--data", "fashion-mnist:"), ("--data", "synthetic:3x3x3"), ("--data", "synthetic:1x1x1"),
+                              ("--init-from", ""), ("--plans", ""),
                               ("--picture-size", "64x64"), ("--picture-size", "64x64x2"), ("--validation", "1")):
             with self.subTest(option=option, value=value):
                 arguments = self.with_option(self.train_arguments("run"), option, value)
@@ -37,6 +41,31 @@ class Arguments(ProgramTest):
                 self.assertFalse((self.folder / "run").exists())
 
     def test_missing_and_unknown_ones_are_named(self):
+    def test_data_whose_name_is_not_utf8(self):
+        for kind in ("fashion-mnist", "folder"):
+            path = os.fsdecode(os.fsencode(self.folder) + b"/\xff")
+            done = subprocess.run([PROGRAM, "train", "--data", f"{kind}:{path}", "--out", self.folder / "run"], capture_output=True,
+                                  timeout=SECONDS)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(b"has a name that is not UTF-8", done.stderr)
+            self.assertFalse((self.folder / "run").exists())
+
+    def test_names_in_messages_move_no_cursor(self):
+        done = run("eval", "--checkpoint", "a\x1b[2J\nb")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("a\\x1B[2J\\nb", done.stderr)
+
+    def test_threads_that_cannot_be_made_are_named(self):
+        def limited():
+            resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+            os.setuid(65534)
+        if os.geteuid() != 0:
+            self.skipTest("only root may become another user, whose processes are not counted")
+        self.folder.chmod(0o777)
+        done = run(*self.train_arguments("run"), preexec_fn=limited)
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stderr, "unmetal: cannot make one more thread: Resource temporarily unavailable\n")
+
         for arguments, word in (([], "command"), (["fly"], "fly"), (["--fly"], "--fly"), (["eval"], "--checkpoint"),
                                 (["predict"], "--checkpoint"), (["predict", "--checkpoint", "x"], "pictures"),
                                 (["train", "--epochs"], "--epochs"), (["train", "--fly"], "--fly"),

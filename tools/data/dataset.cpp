@@ -8,6 +8,7 @@
 #include "tools/data/picture_folder.hpp"
 #include "tools/data/synthetic.hpp"
 
+#include "tools/text.hpp"
 namespace unmetal {
 namespace {
 
@@ -46,6 +47,9 @@ bool isPictureFolder(std::string_view specification) {
 
 Dataset loadDataset(std::string_view specification, Split split, const PictureFolderOptions& options) {
   if (specification == "synthetic") return makeSyntheticDataset(split, {28, 28, 1});
+  // Else the first checkpoint would fail, whose settings are JSON.
+  if (!isUtf8(specification))
+    throw mps::Error("the data set \"" + std::string(specification) + "\" has a name that is not UTF-8");
   if (const auto text = after("synthetic:", specification)) {
     const auto size = parsePictureSize(*text);
     if (!size)

@@ -1,0 +1,41 @@
+#include "tools/text.hpp"
+
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+namespace unmetal {
+
+bool isUtf8(std::string_view text) {
+  try {
+    static_cast<void>(nlohmann::json(text).dump());
+  } catch (const nlohmann::json::exception&) {
+    return false;
+  }
+  return true;
+}
+
+std::string printable(std::string_view text) {
+  constexpr unsigned char firstPrinted = 0x20;
+  constexpr unsigned char erased = 0x7F;
+  std::string result;
+  for (const char letter : text) {
+    const auto code = static_cast<unsigned char>(letter);
+    if (letter == '\n') {
+      result += "\\n";
+    } else if (letter == '\r') {
+      result += "\\r";
+    } else if (letter == '\t') {
+      result += "\\t";
+    } else if (code < firstPrinted || code == erased) {
+      std::array<char, 8> escaped{};
+      std::snprintf(escaped.data(), escaped.size(), "\\x%02X", static_cast<unsigned>(code));
+      result += escaped.data();
+    } else {
+      result += letter;
+    }
+  }
+  return result;
+}
+
+}  // namespace unmetal

@@ -1,0 +1,23 @@
+#include "tools/text.hpp"
+
+#include <gtest/gtest.h>
+
+namespace unmetal::text_test {
+namespace {
+
+TEST(Text, ControlCharactersAreEscaped) {
+  EXPECT_EQ(printable("a\nb\tc\rd\x1B[2Je\x7F"), "a\\nb\\tc\\rd\\x1B[2Je\\x7F");
+  EXPECT_EQ(printable("größer \\ \xFF"), "größer \\ \xFF");
+  EXPECT_EQ(printable(std::string("\0", 1)), "\\x00");
+  EXPECT_EQ(printable(""), "");
+}
+
+TEST(Text, KnowsUtf8) {
+  EXPECT_TRUE(isUtf8(""));
+  EXPECT_TRUE(isUtf8("größer"));
+  EXPECT_FALSE(isUtf8("gr\xF6\xDF"));
+  EXPECT_FALSE(isUtf8("cut \xC3"));
+}
+
+}  // namespace
+}  // namespace unmetal::text_test
