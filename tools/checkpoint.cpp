@@ -130,6 +130,8 @@ NetworkOptions CheckpointFile::networkOptions() const {
   options.classNames.clear();
   for (std::uint64_t i = 0; i < classes; ++i)
     options.classNames.push_back(file_.metadata(classPrefix + std::to_string(i)));
+  if (settings_.contains("batch"))
+    options.batchSize = numberOf<std::uint64_t>(file_, std::string(settingPrefix) + "batch");
   return options;
 }
 
@@ -154,6 +156,9 @@ void CheckpointFile::restoreTraining(Network& network, const TrainingSettings& s
     if (name != plansName && setting(name) != value &&
         !(name == "epochs" && setting("lr-schedule") == "constant"))
       throw file_.error("it was made with --" + name + " " + setting(name) + ", not " + value);
+  if (file_.metadata().contains(classPrefix + std::string("0")))
+    if (const auto other = firstOtherClass(networkOptions().classNames, network.options.classNames))
+      throw file_.error("its " + *other);
   for (const auto& layer : network.layers) layer->read(file_, true);
   const std::vector<std::uint64_t> shape{network.training->randomCounters().size()};
   const mps::SafetensorsTensor& tensor = file_.tensor(countersName, mps::DataType::UInt64, shape);

@@ -63,7 +63,7 @@ class CheckpointFile {
   static CheckpointFile read(const std::filesystem::path& path);
 
   [[nodiscard]] const std::string& setting(const std::string& name) const;
-  /// Name, sizes and classes of the network, for inference.
+  /// Name, sizes, classes and, where it is known, batch size of the network, for inference.
   [[nodiscard]] NetworkOptions networkOptions() const;
   /// How the training read a folder of pictures, in case it did.
   [[nodiscard]] PictureFolderOptions pictureOptions() const;
@@ -72,8 +72,8 @@ class CheckpointFile {
   void restoreWeights(Network& network) const;
   /// The plan file that the training followed, or "none".
   [[nodiscard]] std::string plans() const;
-  /// Takes everything. @throws mps::Error naming the first setting that differs. At a constant learning rate
-  /// the number of epochs may.
+  /// Takes everything. @throws mps::Error naming the first setting or class of the network's that differs. At a
+  /// constant learning rate the number of epochs may.
   void restoreTraining(Network& network, const TrainingSettings& settings) const;
 
  private:

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "mps/core/error.hpp"
 #include "mps/weights/test_folder.hpp"
@@ -55,6 +56,25 @@ TEST(Checkpoint, OneThatNamesNoPlanFileHadNone) {
   EXPECT_EQ(plansOf(*device), "none");
   EXPECT_NO_THROW(
       file.restoreTraining(network, {{"net", "lenet"}, {"plans", "plans.json 0123456789abcdef"}}));
+}
+
+TEST(Checkpoint, ClassesOfOtherNamesAreRefused) {
+  const auto device = mtl::createSystemDefaultDevice();
+  const auto queue = device->newCommandQueue();
+  Network network = smallNetwork(device);
+  network.options.classNames = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"};
+  const TestFolder folder;
+  const auto path = folder / "checkpoint.safetensors";
+  Checkpoint::take(network, *queue, {}, {{"net", "lenet"}}).write(path);
+  const CheckpointFile file = CheckpointFile::read(path);
+  EXPECT_NO_THROW(file.restoreTraining(network, {{"net", "lenet"}}));
+  std::swap(network.options.classNames[3], network.options.classNames[8]);
+  const auto error = [&] {
+    return errorOf<mps::Error>([&] { file.restoreTraining(network, {{"net", "lenet"}}); });
+  };
+  EXPECT_NE(error().find("its class 3 is \"d\", not \"i\""), std::string::npos) << error();
+  network.options.classNames.resize(2);
+  EXPECT_NE(error().find("its number of classes is 10, not 2"), std::string::npos) << error();
 }
 
 }  // namespace

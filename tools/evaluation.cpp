@@ -1,9 +1,9 @@
 #include "tools/evaluation.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "mps/core/error.hpp"
-#include "mps/core/image_batch.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
@@ -11,14 +11,45 @@
 
 namespace unmetal {
 
+namespace {
+
+void checkFits(const Dataset& data, const NetworkOptions& network) {
+  if (data.width != network.width || data.height != network.height || data.channels != network.channels ||
+      data.classNames.size() != network.classNames.size())
+    throw mps::Error("data " + data.name + ": pictures or classes are others than those of the network");
+  if (data.isGenerated) return;
+  if (const auto other = firstOtherClass(network.classNames, data.classNames))
+    throw mps::Error("data " + data.name + ": the network's " + *other);
+}
+
+}  // namespace
+
+std::size_t picturesAtOnce(const NetworkOptions& network) {
+  constexpr std::size_t most = 500;
+  constexpr std::size_t mostBytes = std::size_t{32} << 20;
+  const std::size_t bytes = network.width * network.height * network.channels * sizeof(float);
+  return std::min(most, std::max({std::size_t{1}, network.batchSize, mostBytes / bytes}));
+}
+
+std::vector<float> classify(const Network& network, const std::shared_ptr<mtl::CommandQueue>& queue,
+                            const mps::ImageBatch& images) {
+  const auto commandBuffer = queue->commandBuffer();
+  const mps::ImageBatch result = network.inference->encodeBatch(commandBuffer, {images});
+  mps::ImageBatchSynchronize(result, commandBuffer);
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+  std::vector<float> probabilities(images.count() * network.options.classNames.size());
+  result.readBytes(std::span(probabilities), mps::DataLayout::HeightxWidthxFeatureChannels);
+  if (!std::ranges::all_of(probabilities, [](float value) { return std::isfinite(value); }))
+    throw mps::Error("the network's probabilities are not finite; train it with a smaller --lr");
+  return probabilities;
+}
+
 ConfusionMatrix evaluate(const Network& network, const std::shared_ptr<mtl::CommandQueue>& queue,
                          const Dataset& data) {
-  const NetworkOptions& expected = network.options;
-  if (data.width != expected.width || data.height != expected.height || data.channels != expected.channels ||
-      data.classNames.size() != expected.classNames.size())
-    throw mps::Error("data " + data.name + ": pictures or classes are others than those of the network");
+  checkFits(data, network.options);
   BatchOptions options;
-  options.batchSize = std::min<std::size_t>(500, data.count());
+  options.batchSize = std::min(picturesAtOnce(network.options), data.count());
   options.lastBatch = LastBatch::Keep;
   options.shuffle = false;
   const mps::ImageFeatureChannelFormat format = pictureFormat(*queue->device());
@@ -26,20 +57,13 @@ ConfusionMatrix evaluate(const Network& network, const std::shared_ptr<mtl::Comm
   const mps::ImageDescriptor picture(format, data.width, data.height, data.channels);
   ConfusionMatrix matrix(data.classNames);
   mps::ImageBatch images;
-  std::vector<float> probabilities;
+  const std::size_t classes = network.options.classNames.size();
   for (Batch batch; loader.next(batch);) {
     if (images.count() != batch.count())
       images = mps::ImageBatch::create(queue->device(), picture, batch.count());
     images.writeBytes(std::span<const std::byte>(batch.images),
                       mps::DataLayout::HeightxWidthxFeatureChannels);
-    const auto commandBuffer = queue->commandBuffer();
-    const mps::ImageBatch result = network.inference->encodeBatch(commandBuffer, {images});
-    mps::ImageBatchSynchronize(result, commandBuffer);
-    commandBuffer->commit();
-    commandBuffer->throwIfFailed();
-    const std::size_t classes = network.options.classNames.size();
-    probabilities.resize(batch.count() * classes);
-    result.readBytes(std::span(probabilities), mps::DataLayout::HeightxWidthxFeatureChannels);
+    const std::vector<float> probabilities = classify(network, queue, images);
     for (std::size_t i = 0; i < batch.count(); ++i) {
       const auto row = std::span(probabilities).subspan(i * classes, classes);
       matrix.add(batch.labels[i], static_cast<std::size_t>(std::ranges::max_element(row) - row.begin()));

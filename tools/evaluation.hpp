@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <vector>
 
+#include "mps/core/image_batch.hpp"
 #include "tools/confusion_matrix.hpp"
 #include "tools/data/dataset.hpp"
 #include "tools/networks.hpp"
@@ -12,7 +15,16 @@ class CommandQueue;
 
 namespace unmetal {
 
-/// Classifies every picture of a data set with the network's inference graph.
+/// How many pictures a network classifies in one command buffer: as many as fit in 32 MiB of float32, at least those
+/// of a step of its training, at most 500.
+std::size_t picturesAtOnce(const NetworkOptions& network);
+
+/// Class probabilities by the network's inference graph, image after image. @throws mps::Error when one is not finite
+std::vector<float> classify(const Network& network, const std::shared_ptr<mtl::CommandQueue>& queue,
+                            const mps::ImageBatch& images);
+
+/// Classifies every picture of a data set. @throws mps::Error when its pictures have another size or its classes other
+/// names than the network's (generated pictures may), or a probability is not finite
 ConfusionMatrix evaluate(const Network& network, const std::shared_ptr<mtl::CommandQueue>& queue,
                          const Dataset& data);
 

@@ -2,21 +2,22 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <vector>
 
-#include "mps/core/error.hpp"
-#include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
 #include "tools/checkpoint.hpp"
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"
+#include "tools/evaluation.hpp"
 #include "tools/number_options.hpp"
 #include "tools/picture.hpp"
-
 #include "tools/text.hpp"
+
 namespace unmetal {
 namespace {
 
@@ -39,6 +40,21 @@ void printClasses(const std::filesystem::path& picture, std::span<const float> p
   std::printf("\n");
 }
 
+mps::ImageBatch imagesOf(std::span<const std::filesystem::path> pictures, const NetworkOptions& network,
+                         const std::shared_ptr<mtl::Device>& device) {
+  std::vector<float> values;
+  values.reserve(pictures.size() * network.height * network.width * network.channels);
+  for (const auto& path : pictures) {
+    const Picture picture = coverPicture(readPicture(path), network.height, network.width, network.channels);
+    for (const std::uint8_t pixel : picture.pixels) values.push_back(static_cast<float>(pixel) / 255.0F);
+  }
+  const auto images = mps::ImageBatch::create(
+      device, {mps::ImageFeatureChannelFormat::Float32, network.width, network.height, network.channels},
+      pictures.size());
+  images.writeBytes(std::span<const float>(values), mps::DataLayout::HeightxWidthxFeatureChannels);
+  return images;
+}
+
 void predict(const PredictOptions& options) {
   const CheckpointFile file = CheckpointFile::read(options.checkpoint);
   const auto device = openDevice(options.device);
@@ -46,23 +62,17 @@ void predict(const PredictOptions& options) {
   Network built = buildNetwork(device, network);
   file.restoreWeights(built);
 
-  std::vector<float> values;
-  for (const auto& path : options.pictures) {
-    const Picture picture = coverPicture(readPicture(path), network.height, network.width, network.channels);
-    for (const std::uint8_t pixel : picture.pixels) values.push_back(static_cast<float>(pixel) / 255.0F);
+  // Nothing is printed before all pictures are known to be some.
+  std::vector<float> probabilities;
+  const auto queue = device->newCommandQueue();
+  const std::size_t count = picturesAtOnce(network);
+  for (std::span rest(options.pictures); !rest.empty();) {
+    const auto piece = rest.first(std::min(count, rest.size()));
+    rest = rest.subspan(piece.size());
+    std::ranges::copy(classify(built, queue, imagesOf(piece, network, device)),
+                      std::back_inserter(probabilities));
   }
-  const auto images = mps::ImageBatch::create(
-      device, {mps::ImageFeatureChannelFormat::Float32, network.width, network.height, network.channels},
-      options.pictures.size());
-  images.writeBytes(std::span<const float>(values), mps::DataLayout::HeightxWidthxFeatureChannels);
-  const auto commandBuffer = device->newCommandQueue()->commandBuffer();
-  const mps::ImageBatch result = built.inference->encodeBatch(commandBuffer, {images});
-  mps::ImageBatchSynchronize(result, commandBuffer);
-  commandBuffer->commit();
-  commandBuffer->throwIfFailed();
   const std::size_t classes = network.classNames.size();
-  std::vector<float> probabilities(options.pictures.size() * classes);
-  result.readBytes(std::span(probabilities), mps::DataLayout::HeightxWidthxFeatureChannels);
   for (std::size_t i = 0; i < options.pictures.size(); ++i)
     printClasses(options.pictures[i], std::span(probabilities).subspan(i * classes, classes),
                  network.classNames, options.top);

@@ -1,10 +1,12 @@
 """A training that was killed goes on where it stood, to the same bytes."""
 
+import random
 import subprocess
 import time
 import unittest
 
-from harness import PROGRAM, ProgramTest, contents, header, metrics, position, without_speed, write_data
+from harness import (PROGRAM, ProgramTest, SIDE, contents, header, metrics, picture, png, position, run, without_speed,
+                     write_data)
 
 EPOCHS = 10
 STEPS = 16 * EPOCHS
@@ -139,3 +141,22 @@ class Resume(ProgramTest):
 
 if __name__ == "__main__":
     unittest.main()
+    def test_classes_of_other_names_are_refused(self):
+        generator = random.Random(3)
+        pictures = self.folder / "pictures"
+        for label, name in enumerate(("cat", "dog")):
+            (pictures / name).mkdir(parents=True)
+            for number in range(20):
+                (pictures / name / f"{number:02}.png").write_bytes(png(SIDE, SIDE, picture(label, generator)))
+        arguments = ["train", "--data", f"folder:{pictures}", "--picture-size", "28x28x1", "--net", "lenet", "--batch", 8,
+                     "--epochs", 2, "--out", self.folder / "run"]
+        checkpoint = self.folder / "run" / "checkpoint.safetensors"
+        self.assertEqual(run(*arguments, "--steps", 3).returncode, 0)
+        (pictures / "cat").rename(pictures / "xylo")  # which comes last
+        for command in ([*arguments, "--resume"], ["eval", "--checkpoint", checkpoint]):
+            done = self.expect_error(command, 'class 0 is "cat", not "dog"')
+            self.assertEqual(done.stdout, "")
+        (pictures / "xylo").rename(pictures / "cat")
+        for command in ([*arguments, "--resume"], ["eval", "--checkpoint", checkpoint]):
+            self.assertEqual(run(*command).returncode, 0)
+

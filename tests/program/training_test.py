@@ -114,6 +114,27 @@ class Training(ProgramTest):
         done = run("eval", "--checkpoint", self.folder / "run" / "best.safetensors", "--data", "synthetic")
         self.assertIn("of 1024)", done.stdout)
 
+    def test_a_training_whose_last_step_diverges_fails(self):
+        # One step: its loss is finite, its weights are not.
+        arguments = self.train_arguments("run", "--optimizer", "sgd", "--lr", "1e30", net="alexnet-lrn:4", batch=256, epochs=1)
+        done = run(*arguments)
+        self.assertEqual((done.returncode, done.stderr),
+                         (2, "unmetal: the network's probabilities are not finite; train it with a smaller --lr\n"))
+        self.assertFalse((self.folder / "run" / "best.safetensors").exists())
+        self.assertEqual(position(self.folder / "run" / "checkpoint.safetensors"), 0)
+
+    def test_predict_takes_more_pictures_than_are_classified_at_once(self):
+        self.train("run", epochs=1)
+        path = self.folder / "one.png"
+        path.write_bytes(png(SIDE, SIDE, picture(1, random.Random(5))))
+        done = run("predict", "--checkpoint", self.folder / "run" / "best.safetensors", *[path] * 501)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(len(done.stdout.splitlines()), 501)
+        self.assertEqual(len(set(done.stdout.splitlines())), 1)
+        # Nothing is printed before all pictures are read.
+        self.expect_error(["predict", "--checkpoint", self.folder / "run" / "best.safetensors", *[path] * 501,
+                           self.folder / "none.png"], "none.png")
+
     def test_predict_prints_classes_and_needs_no_data_set(self):
         self.train("run", epochs=6)
         for path in (self.folder / "data").iterdir():

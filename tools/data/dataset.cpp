@@ -1,5 +1,6 @@
 #include "tools/data/dataset.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
@@ -7,8 +8,8 @@
 #include "tools/data/fashion_mnist.hpp"
 #include "tools/data/picture_folder.hpp"
 #include "tools/data/synthetic.hpp"
-
 #include "tools/text.hpp"
+
 namespace unmetal {
 namespace {
 
@@ -46,10 +47,10 @@ bool isPictureFolder(std::string_view specification) {
 }
 
 Dataset loadDataset(std::string_view specification, Split split, const PictureFolderOptions& options) {
-  if (specification == "synthetic") return makeSyntheticDataset(split, {28, 28, 1});
   // Else the first checkpoint would fail, whose settings are JSON.
   if (!isUtf8(specification))
     throw mps::Error("the data set \"" + std::string(specification) + "\" has a name that is not UTF-8");
+  if (specification == "synthetic") return makeSyntheticDataset(split, {28, 28, 1});
   if (const auto text = after("synthetic:", specification)) {
     const auto size = parsePictureSize(*text);
     if (!size)
@@ -65,6 +66,16 @@ Dataset loadDataset(std::string_view specification, Split split, const PictureFo
       "the data set \"" + std::string(specification) +
       "\" is not known, expected fashion-mnist, fashion-mnist:FOLDER, folder:FOLDER, synthetic or "
       "synthetic:HxWxC");
+}
+
+std::optional<std::string> firstOtherClass(std::span<const std::string> names,
+                                           std::span<const std::string> others) {
+  const auto [name, other] = std::ranges::mismatch(names, others);
+  if (name != names.end() && other != others.end())
+    return "class " + std::to_string(name - names.begin()) + " is \"" + *name + "\", not \"" + *other + "\"";
+  if (names.size() != others.size())
+    return "number of classes is " + std::to_string(names.size()) + ", not " + std::to_string(others.size());
+  return std::nullopt;
 }
 
 }  // namespace unmetal

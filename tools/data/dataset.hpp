@@ -26,6 +26,8 @@ struct Dataset {
   std::size_t moreColumns = 0;
   /// Whether half of the pictures of an epoch are mirrored, left and right.
   bool mirrors = false;
+  /// Whether it was made up, for benchmarks and tests of any network.
+  bool isGenerated = false;
   /// A sentence for each file that was left out.
   std::vector<std::string> leftOut = {};
 
@@ -75,5 +77,10 @@ struct PictureFolderOptions {
 Dataset loadDataset(std::string_view specification, Split split, const PictureFolderOptions& options = {});
 /// Whether it names a folder of pictures.
 bool isPictureFolder(std::string_view specification);
+
+/// The first class whose name is another one, as `class 1 is "dog", not "wolf"` or `number of classes is 2, not 3`;
+/// nothing when all are alike.
+std::optional<std::string> firstOtherClass(std::span<const std::string> names,
+                                           std::span<const std::string> others);
 
 }  // namespace unmetal

@@ -55,6 +55,7 @@ Dataset makeSyntheticDataset(Split split, const PictureSize& size) {
   const std::size_t count = isTraining ? trainingCount : trainingCount / 4;
   const mps::detail::PhiloxKey key{isTraining ? 1U : 2U, 0};
   Dataset data{"synthetic", size.height, size.width, size.channels, {}, {}, {}};
+  data.isGenerated = true;
   data.images.resize(count * data.imageSize());
   for (std::size_t label = 0; label < classes; ++label)
     data.classNames.push_back("square " + std::to_string(label));
