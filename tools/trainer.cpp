@@ -20,6 +20,10 @@
 namespace unmetal {
 namespace {
 
+constexpr const char* checkpointName = "checkpoint.safetensors";
+constexpr const char* bestName = "best.safetensors";
+constexpr const char* metricsName = "metrics.csv";
+
 std::string textOf(double value) {
   char text[32];
   const auto result = std::to_chars(std::begin(text), std::end(text), value);
@@ -80,7 +84,7 @@ Trainer::Trainer(const std::shared_ptr<mtl::Device>& device, const TrainingOptio
 Trainer::~Trainer() = default;
 
 void Trainer::resume() {
-  const auto checkpoint = options_.out / "checkpoint.safetensors";
+  const auto checkpoint = options_.out / checkpointName;
   const CheckpointFile file = CheckpointFile::read(checkpoint);
   file.restoreTraining(network_, settings());
   position_ = file.position();
@@ -91,7 +95,7 @@ void Trainer::resume() {
     throw mps::Error("cannot use " + checkpoint.string() + ": it is beyond --epochs " +
                      std::to_string(options_.epochs));
   reserveRoom();
-  metrics_.emplace(MetricsLog::resume(options_.out / "metrics.csv", position_.step));
+  metrics_.emplace(MetricsLog::resume(options_.out / metricsName, position_.step));
   if (const std::string ours = plansOf(*device_); file.plans() != ours)
     display_.print("the checkpoint was made with the plans " + file.plans() +
                    ", this training goes on with " + ours + ": its numbers may differ in their last bits");
@@ -106,16 +110,26 @@ void Trainer::begin() {
   network_.training->writeDot(text);
   mps::AtomicFile graph(options_.out / "graph.dot");
   graph.write(text.str());
-  metrics_.emplace(MetricsLog::create(options_.out / "metrics.csv"));
+  // Before all else that changes: --resume never goes on from the checkpoint of an earlier training.
+  Checkpoint::take(network_, *queue_, position_, settings()).write(options_.out / checkpointName);
+  metrics_.emplace(MetricsLog::create(options_.out / metricsName));
   graph.commit();
 }
 
 void Trainer::reserveRoom() const {
-  mps::AtomicFile checkpoint(options_.out / "checkpoint.safetensors");
-  mps::AtomicFile best(options_.out / "best.safetensors");
   const std::uint64_t size = Checkpoint::sizeOf(network_);
-  checkpoint.reserve(size);
-  best.reserve(size);
+  const auto growthOf = [&](const char* name) {
+    std::error_code missing;
+    const std::uint64_t bytes = std::filesystem::file_size(options_.out / name, missing);
+    return missing ? size : size - std::min(size, bytes);
+  };
+  // Both checkpoints, and the one that is being written. For that stands metrics.csv, which must be writable, too.
+  mps::AtomicFile checkpoint(options_.out / checkpointName);
+  mps::AtomicFile best(options_.out / bestName);
+  mps::AtomicFile next(options_.out / metricsName);
+  checkpoint.reserve(growthOf(checkpointName));
+  best.reserve(growthOf(bestName));
+  next.reserve(size);
 }
 
 TrainingSettings Trainer::settings() const {
@@ -203,8 +217,7 @@ bool Trainer::isCheckpointDue() const {
 void Trainer::saveCheckpoint() {
   finishAll();
   metrics_->synchronize();
-  writer_.begin(Checkpoint::take(network_, *queue_, position_, settings()),
-                options_.out / "checkpoint.safetensors");
+  writer_.begin(Checkpoint::take(network_, *queue_, position_, settings()), options_.out / checkpointName);
   lastCheckpointTime_ = steadySeconds();
   lastCheckpointStep_ = position_.step;
 }
@@ -222,11 +235,14 @@ void Trainer::finishEpoch(std::uint64_t epoch) {
     metrics_->append(*lastOfEpoch_);
     lastOfEpoch_.reset();
   }
-  const bool best = static_cast<float>(accuracy_) > position_.bestAccuracy;
+  // The first one is, with whatever accuracy: what lies there is of another training.
+  const bool best = epoch == 1 || static_cast<float>(accuracy_) > position_.bestAccuracy;
   if (best) position_.bestAccuracy = static_cast<float>(accuracy_);
-  // Before the checkpoint: what is killed in between comes here again.
-  if (best)
-    Checkpoint::take(network_, *queue_, position_, settings()).write(options_.out / "best.safetensors");
+  // Before the checkpoint: what is killed in between comes here again. Alone: there is room for one that is written.
+  if (best) {
+    writer_.finish();
+    Checkpoint::take(network_, *queue_, position_, settings()).write(options_.out / bestName);
+  }
   saveCheckpoint();
   drawCurves();
 }

@@ -3,6 +3,7 @@
 import gzip
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import unittest
@@ -164,7 +165,46 @@ class Checkpoints(ProgramTest):
                           self.folder / "no.png")
 
 
+def can_mount():
+    return subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode == 0
+
+
+def small_disk(folder, size, arguments):
+    """Runs the program while the folder is a disk of so many bytes; what is on it then comes back."""
+    kept = folder.with_name("kept")
+    script = """
+        set -e
+        cp -a "$1" "$2"
+        mount -t tmpfs -o size="$3" tmpfs "$1"
+        cp -a "$2"/. "$1"
+        rm -r "$2"
+        result=0
+        "${@:4}" || result=$?
+        cp -a "$1" "$2"
+        exit $result"""
+    done = subprocess.run([*NAMESPACE, "bash", "-c", script, "bash", folder, kept, str(int(size)), PROGRAM, *map(str, arguments)],
+                          capture_output=True, text=True, timeout=SECONDS, check=False)
+    shutil.rmtree(folder)
+    kept.rename(folder)
+    return done
+
+
 class FullDisks(ProgramTest):
+    @unittest.skipUnless(can_mount(), "no name spaces of one's own")
+    def test_room_for_both_checkpoints_and_the_next_one_is_looked_for(self):
+        self.train("elsewhere", epochs=1)
+        size = (self.folder / "elsewhere" / "checkpoint.safetensors").stat().st_size
+        out = self.folder / "run"
+        out.mkdir()
+        arguments = self.train_arguments("run")
+        done = small_disk(out, 2.5 * size, arguments)
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, rf"^unmetal: cannot write {out}/\S+: No space left on device\n$")
+        self.assertEqual(list(out.iterdir()), [])
+        for more in ([], [], ["--resume"]):
+            done = small_disk(out, 3.3 * size, [*arguments, *more])
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     def test_training_in_a_new_folder(self):
         for limit in (10, 1000, 100_000):
             with self.subTest(limit=limit):

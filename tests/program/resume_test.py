@@ -81,6 +81,21 @@ class Resume(ProgramTest):
         self.train("parts", "--resume", *options)
         self.assertTrue(checkpoint.read_bytes() == (self.folder / "whole" / "checkpoint.safetensors").read_bytes())
 
+    def test_a_checkpoint_is_there_before_the_first_step(self):
+        # A file that cannot grow any more ends the training before its first row: as if it were killed there.
+        self.train("run", "--steps", 3)
+        out = self.folder / "run"
+        (out / "metrics.csv").unlink()
+        (out / "metrics.csv").symlink_to("/dev/full")
+        done = run(*self.train_arguments("run"))
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual(position(out / "checkpoint.safetensors"), 0)
+        (out / "metrics.csv").unlink()
+        self.assertIn("going on after step 0 of 32", self.train("run", "--resume"))
+        self.train("whole")
+        self.assertTrue((out / "checkpoint.safetensors").read_bytes() ==
+                        (self.folder / "whole" / "checkpoint.safetensors").read_bytes())
+
     def test_a_finished_training_stays_finished(self):
         first = self.train("run")
         before = contents(self.folder / "run")
@@ -133,14 +148,6 @@ class Resume(ProgramTest):
             arguments = self.with_option(self.train_arguments("run", "--resume"), option, value)
             self.expect_error(arguments, checkpoint, option)
 
-    def test_a_data_set_of_another_size_is_refused(self):
-        self.train("run", "--steps", 20)
-        write_data(self.folder / "data", training=512)
-        self.expect_error(self.train_arguments("run", "--resume"), self.folder / "run" / "checkpoint.safetensors")
-
-
-if __name__ == "__main__":
-    unittest.main()
     def test_classes_of_other_names_are_refused(self):
         generator = random.Random(3)
         pictures = self.folder / "pictures"
@@ -160,3 +167,11 @@ if __name__ == "__main__":
         for command in ([*arguments, "--resume"], ["eval", "--checkpoint", checkpoint]):
             self.assertEqual(run(*command).returncode, 0)
 
+    def test_a_data_set_of_another_size_is_refused(self):
+        self.train("run", "--steps", 20)
+        write_data(self.folder / "data", training=512)
+        self.expect_error(self.train_arguments("run", "--resume"), self.folder / "run" / "checkpoint.safetensors")
+
+
+if __name__ == "__main__":
+    unittest.main()
