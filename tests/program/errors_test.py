@@ -32,8 +32,8 @@ class Arguments(ProgramTest):
                               ("--checkpoint-every", "-1"), ("--checkpoint-every", "nan"), ("--optimizer", "sdg"),
                               ("--lr-schedule", "linear"), ("--net", "lenet6"), ("--net", "resnet18:0"), ("--device", "abacus"),
                               ("--device", "cuda:99"), ("--out", ""), ("--data", "mnist"), ("--data", ""),
-                              ("--data", "fashion-mnist:"), ("--data", "synthetic:3x3x3"), ("--data", "synthetic:1x1x1"),
                               ("--init-from", ""), ("--plans", ""),
+                              ("--data", "fashion-mnist:"), ("--data", "synthetic:3x3x3"), ("--data", "synthetic:1x1x1"),
                               ("--picture-size", "64x64"), ("--picture-size", "64x64x2"), ("--validation", "1")):
             with self.subTest(option=option, value=value):
                 arguments = self.with_option(self.train_arguments("run"), option, value)
@@ -41,7 +41,6 @@ class Arguments(ProgramTest):
                 self.assertIn(value, done.stderr)
                 self.assertFalse((self.folder / "run").exists())
 
-    def test_missing_and_unknown_ones_are_named(self):
     def test_data_whose_name_is_not_utf8(self):
         for kind in ("fashion-mnist", "folder"):
             path = os.fsdecode(os.fsencode(self.folder) + b"/\xff")
@@ -67,6 +66,7 @@ class Arguments(ProgramTest):
         self.assertEqual(done.returncode, 2)
         self.assertEqual(done.stderr, "unmetal: cannot make one more thread: Resource temporarily unavailable\n")
 
+    def test_missing_and_unknown_ones_are_named(self):
         for arguments, word in (([], "command"), (["fly"], "fly"), (["--fly"], "--fly"), (["eval"], "--checkpoint"),
                                 (["predict"], "--checkpoint"), (["predict", "--checkpoint", "x"], "pictures"),
                                 (["train", "--epochs"], "--epochs"), (["train", "--fly"], "--fly"),
@@ -240,6 +240,15 @@ class FullDisks(ProgramTest):
             done = subprocess.run([PROGRAM, "devices"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
         self.assertEqual(done.returncode, 2)
         self.assertEqual(done.stderr, "unmetal: cannot write to standard output\n")
+
+    def test_closed_standard_streams_are_no_files_of_the_training(self):
+        for closed in ((0, 1, 2), (1,), (0, 2)):
+            with self.subTest(closed=closed):
+                subprocess.run([PROGRAM, *map(str, self.train_arguments("run", epochs=1))], timeout=SECONDS, check=True,
+                               preexec_fn=lambda closed=closed: [os.close(number) for number in closed],
+                               stdout=None if 1 in closed else subprocess.DEVNULL)
+                self.assertEqual(len(metrics(self.folder / "run")), 16)
+                self.assertEqual(run("eval", "--checkpoint", self.folder / "run" / "checkpoint.safetensors").returncode, 0)
 
     def test_reports(self):
         for command in ("conform", "bench"):
