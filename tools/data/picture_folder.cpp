@@ -7,11 +7,12 @@
 #include <exception>
 #include <limits>
 #include <mutex>
-#include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "mps/core/error.hpp"
 #include "tools/picture.hpp"
+#include "tools/text.hpp"
 
 namespace unmetal {
 namespace {
@@ -78,6 +79,11 @@ class ClassScan {
       troubles_.push_back(folder.string() + " leads back to " + real.string() + ", a folder above it");
       return;
     }
+    if (!visited_.insert(real).second) {
+      troubles_.push_back(folder.string() + " leads to " + real.string() +
+                          ", a folder that the class has already");
+      return;
+    }
     above_.push_back(real);
     try {
       for (const Path& entry : entriesOf(folder)) {
@@ -94,6 +100,8 @@ class ClassScan {
 
   std::vector<std::string>& troubles_;
   std::vector<Path> above_;
+  /// All that were looked at: folders with links to each other are not walked on every way there is.
+  std::set<Path> visited_;
   std::vector<Path> files_;
 };
 
@@ -112,10 +120,9 @@ Contents scan(const Path& folder, double validation) {
       continue;
     }
     const std::string name = entry.filename().string();
-    try {
-      static_cast<void>(nlohmann::json(name).dump());
-    } catch (const nlohmann::json::exception&) {
-      throw mps::Error("the folder " + entry.string() + " has a name that is not UTF-8");
+    if (!isUtf8(name)) {
+      contents.troubles.push_back("the folder " + entry.string() + " has a name that is not UTF-8");
+      continue;
     }
     const std::vector<Path> files = ClassScan(contents.troubles).run(folder, entry);
     if (files.empty()) {
@@ -169,10 +176,11 @@ std::vector<std::string> decode(const std::vector<PictureFile>& files, Dataset& 
 }
 
 [[noreturn]] void refuse(const std::vector<std::string>& troubles) {
-  const std::size_t more = troubles.size() - 1;
-  throw mps::Error(troubles.front() +
-                   (more == 0 ? "; " : ", and there are " + std::to_string(more) + " more troubles; ") +
-                   "--skip-bad goes on without");
+  const std::size_t count = troubles.size() - 1;
+  std::string more;
+  if (count == 1) more = ", and there is 1 more trouble";
+  if (count > 1) more = ", and there are " + std::to_string(count) + " more troubles";
+  throw mps::Error(troubles.front() + more + "; --skip-bad goes on without");
 }
 
 }  // namespace

@@ -163,6 +163,10 @@ TEST_F(PictureFolder, SeveralTroublesAreCounted) {
             shown("cat/0.png") + " is empty, and there are 2 more troubles; --skip-bad goes on without");
   options_.skipBad = true;
   EXPECT_EQ(load(Split::Training).leftOut.size(), 3U);
+  options_.skipBad = false;
+  write("cat/0.png", pngOf(plain(10)));
+  EXPECT_EQ(errorOf<mps::Error>([&] { load(Split::Training); }),
+            shown("cat/1.png") + " is empty, and there is 1 more trouble; --skip-bad goes on without");
 }
 
 TEST_F(PictureFolder, AFolderWithoutPicturesIsRefused) {
@@ -176,9 +180,52 @@ TEST_F(PictureFolder, AFolderWithoutPicturesIsRefused) {
   EXPECT_EQ(errorOf<mps::Error>([&] { load(Split::Test); }), all + " has no pictures for validation");
   write("cat/a.png", "");
   EXPECT_EQ(errorOf<mps::Error>([&] { load(Split::Training); }), all + " has no pictures for training");
-  std::filesystem::create_directory(folder_ / "\xFF");
-  EXPECT_EQ(errorOf<mps::Error>([&] { load(Split::Training); }),
-            "the folder " + shown("\xFF") + " has a name that is not UTF-8");
+}
+
+TEST_F(PictureFolder, ANameThatIsNotUtf8IsATroubleLikeOthers) {
+  writeTwoClasses();
+  write("\xFF/a.png", pngOf(plain(1)));
+  EXPECT_EQ(trouble(), "the folder " + shown("\xFF") + " has a name that is not UTF-8");
+  EXPECT_EQ(load(Split::Training).classNames, (std::vector<std::string>{"cat", "dog"}));
+  const std::string all = "folder:" + shown("\xFF");
+  EXPECT_EQ(errorOf<mps::Error>([&] { loadDataset(all, Split::Training, options_); }),
+            "the data set \"" + all + "\" has a name that is not UTF-8");
+}
+
+/// On every way there is they would be entered a million times.
+TEST_F(PictureFolder, FoldersWithLinksToEachOtherAreEnteredOnce) {
+  constexpr int folders = 10;
+  for (int from = 0; from < folders; ++from) {
+    const std::string name = std::to_string(from);
+    write(name + "/a.png", pngOf(plain(static_cast<std::uint8_t>(10 + from))));
+    write(name + "/b.png", pngOf(plain(static_cast<std::uint8_t>(10 + from))));
+    for (int to = 0; to < folders; ++to)
+      if (to != from)
+        std::filesystem::create_directory_symlink(folder_ / std::to_string(to),
+                                                  folder_ / name / ("to" + std::to_string(to)));
+  }
+  options_.skipBad = true;
+  options_.validation = 0.01;
+  const Dataset data = load(Split::Training);
+  EXPECT_EQ(data.count(), 2U * folders * folders);
+  const Values values = valuesOf(data);
+  Values first(values.begin(), values.begin() + 2 * folders);
+  std::ranges::sort(first);
+  for (int i = 0; i < 2 * folders; ++i) EXPECT_EQ(first[static_cast<std::size_t>(i)], 10 + i / 2);
+}
+
+TEST_F(PictureFolder, AFolderThatAClassHasTwiceIsNamed) {
+  writeTwoClasses();
+  write("cat/more/a.png", pngOf(plain(30)));
+  std::filesystem::create_directory_symlink(folder_ / "cat" / "more", folder_ / "cat" / "once more");
+  EXPECT_EQ(trouble(), shown("cat/once more") + " leads to " +
+                           std::filesystem::canonical(folder_ / "cat" / "more").string() +
+                           ", a folder that the class has already");
+  std::filesystem::remove(folder_ / "cat" / "once more");
+  std::filesystem::create_directory_symlink(folder_ / "cat" / "more", folder_ / "dog" / "more");
+  EXPECT_NO_THROW(load(Split::Training));
+  options_.skipBad = false;
+  EXPECT_NO_THROW(load(Split::Training));
 }
 
 TEST_F(PictureFolder, ThereAreAtMost256Classes) {
