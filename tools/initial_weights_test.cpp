@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -114,6 +116,21 @@ TEST_F(InitialWeights, AMissingAWrongAndAnExtraTensorAreNamed) {
             std::string::npos);
   EXPECT_NE(refusal(without(""), {{"setting.net", "resnet18:2"}}).find("it is a checkpoint of this program"),
             std::string::npos);
+}
+
+TEST_F(InitialWeights, WhatIsNotFiniteIsNamed) {
+  const auto file = mps::SafetensorsFile::read(file_);
+  for (const float value : {std::nanf(""), HUGE_VALF, -HUGE_VALF})
+    for (const char* name : {"fc.weight", "layer1.0.bn1.running_var"}) {
+      std::vector<mps::SafetensorsTensor> tensors(file.tensors().begin(), file.tensors().end());
+      const auto wrong = std::ranges::find(tensors, name, &mps::SafetensorsTensor::name);
+      ASSERT_NE(wrong, tensors.end());
+      std::vector<std::byte> bytes(wrong->bytes.begin(), wrong->bytes.end());
+      std::memcpy(bytes.data() + bytes.size() - sizeof value, &value, sizeof value);
+      wrong->bytes = bytes;
+      EXPECT_NE(refusal(tensors).find("the tensor \"" + std::string(name) + "\" is not finite"),
+                std::string::npos);
+    }
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 #include <csetjmp>
 #include <cstdio>
 
-#include <jerror.h>
 #include <jpeglib.h>
+
+#include <jerror.h>  // whose numbers depend on what the other defines
 
 #include "mps/core/error.hpp"
 #include "tools/picture.hpp"
@@ -73,6 +74,7 @@ class JpegReader {
   static void warn(j_common_ptr info, int level) {
     if (level >= 0) return;
     switch (info->err->msg_code) {
+      case JWRN_ARITH_BAD_CODE:
       case JWRN_BOGUS_PROGRESSION:
       case JWRN_HIT_MARKER:
       case JWRN_HUFF_BAD_CODE:

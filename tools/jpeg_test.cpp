@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "mps/core/error.hpp"
@@ -105,6 +106,31 @@ TEST(Jpeg, DamagedFilesAreNamed) {
   std::string deep = file;
   deep[frame + 4] = 12;
   EXPECT_TRUE(error(deep).starts_with(begin)) << error(deep);
+}
+
+TEST(Jpeg, DamagedArithmeticCodesAreNamed) {
+  Pixels noise(64 * 64);
+  for (std::size_t i = 0; i < noise.size(); ++i) noise[i] = static_cast<std::uint8_t>(i * i % 251);
+  JpegKind kind = grey;
+  kind.arithmetic = true;
+  const std::string file = jpegOf(64, 64, noise, kind);
+  expectNear(parse(file).pixels, noise);
+  const std::size_t scan = file.find("\xFF\xDA");
+  ASSERT_NE(scan, std::string::npos);
+  // A changed bit goes unnoticed where it makes another code that is one.
+  int named = 0;
+  for (std::size_t i = scan + 16; i < scan + 500; ++i) {
+    std::string damaged = file;
+    damaged[i] = static_cast<char>(damaged[i] ^ 1);
+    try {
+      parse(damaged);
+    } catch (const mps::Error& error) {
+      const std::string_view sentence = error.what();
+      named +=
+          sentence == "x.jpg is not a valid JPEG picture: Corrupt JPEG data: bad arithmetic code" ? 1 : 0;
+    }
+  }
+  EXPECT_GT(named, 5);
 }
 
 TEST(Jpeg, FewBytesAreNoLargePicture) {

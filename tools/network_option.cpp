@@ -18,7 +18,8 @@ CLI::Option* addNetworkOption(CLI::App& command, std::string& network) {
     return std::string();
   });
   return command
-      .add_option("--net", network, "Network: " + known + "; with :N those of 64 channels begin with N")
+      .add_option("--net", network,
+                  "Network: " + known + "; with :N all but lenet and mnist-cnn begin with N channels")
       ->type_name("NAME")
       ->check(validator);
 }

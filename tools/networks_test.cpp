@@ -180,7 +180,7 @@ TEST_F(Networks, SomeTakePicturesThatHalveTwice) {
     NetworkOptions options;
     options.name = name;
     options.width = 30;
-    EXPECT_NE(errorOf<mps::Error>([&] { buildNetwork(device_, options); }).find("multiples of 4, not 30x28"),
+    EXPECT_NE(errorOf<mps::Error>([&] { buildNetwork(device_, options); }).find("multiples of 4, not 28x30"),
               std::string::npos)
         << name;
   }

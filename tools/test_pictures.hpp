@@ -60,6 +60,7 @@ struct JpegKind {
   bool adobe = false;                ///< with Adobe's marker
   bool progressive = false;
   bool separate = false;  ///< a scan for each component
+  bool arithmetic = false;
 };
 
 /// A JPEG file of the best quality, without subsampling.
@@ -82,6 +83,7 @@ inline std::string jpegOf(std::size_t height, std::size_t width, std::span<const
   for (int i = 0; i < info.num_components; ++i)
     info.comp_info[i].h_samp_factor = info.comp_info[i].v_samp_factor = 1;
   info.write_Adobe_marker = kind.adobe ? TRUE : FALSE;
+  info.arith_code = kind.arithmetic ? TRUE : FALSE;
   if (kind.progressive) ::jpeg_simple_progression(&info);
   const jpeg_scan_info scans[] = {{1, {0}, 0, 63, 0, 0}, {1, {1}, 0, 63, 0, 0}, {1, {2}, 0, 63, 0, 0}};
   if (kind.separate) {

@@ -39,8 +39,8 @@ Features NetworkBuilder::begin(bool training) {
 void NetworkBuilder::checkSidesAreMultiplesOf(std::size_t factor) const {
   if (options_.width % factor == 0 && options_.height % factor == 0) return;
   throw mps::Error("network " + options_.name + ": give pictures whose sides are multiples of " +
-                   std::to_string(factor) + ", not " + std::to_string(options_.width) + "x" +
-                   std::to_string(options_.height));
+                   std::to_string(factor) + ", not " + std::to_string(options_.height) + "x" +
+                   std::to_string(options_.width));
 }
 
 std::shared_ptr<mps::TrainableConvolution> NetworkBuilder::weights(
@@ -70,8 +70,8 @@ void NetworkBuilder::countFlops(const Features& source, const Features& result, 
 
 std::size_t NetworkBuilder::validSize(std::size_t size, const ConvolutionShape& shape) const {
   if (size < shape.kernelSize)
-    throw mps::Error("network " + options_.name + ": pictures of " + std::to_string(options_.width) + "x" +
-                     std::to_string(options_.height) + " pixels are too small");
+    throw mps::Error("network " + options_.name + ": pictures of " + std::to_string(options_.height) + "x" +
+                     std::to_string(options_.width) + " pixels are too small");
   return (size - shape.kernelSize) / shape.stride + 1;
 }
 
