@@ -1,6 +1,7 @@
 """unmetal.nn.functional with default arguments against PyTorch, and what it refuses."""
 
 import inspect
+import itertools
 
 import numpy as np
 import pytest
@@ -149,6 +150,10 @@ def test_dropout(random):
     assert np.all((y == 0) | (y == 2 * x)) and abs(np.mean(y == 0) - 0.5) < 0.05
     assert np.array_equal(F.dropout_backward(np.ones_like(x), x), 2 * (y != 0))
     assert not np.array_equal(F.dropout(x, seed=1), y) and np.array_equal(F.dropout(x, training=False), x)
+    for array in (x, x.astype(np.float16)):
+        zeros = F.dropout(array, p=1.0), F.dropout_backward(array, array, p=1.0)
+        assert all(zero.dtype == array.dtype and zero.shape == array.shape and not zero.any() for zero in zeros)
+    assert np.array_equal(F.dropout(x, p=0.0), x)
 
 
 def test_losses(random):
@@ -190,6 +195,20 @@ def test_wrong_use_raises():
                  lambda: F.conv2d_backward(x, x, w), lambda: F.dropout(x, 1.5)):
         with pytest.raises(unmetal.Error):
             call()
+    calls = {"conv2d": lambda **wrong: F.conv2d(x, w, **wrong), "conv_transpose2d": lambda **wrong: F.conv_transpose2d(x, w, **wrong),
+             "max_pool2d": lambda **wrong: F.max_pool2d(x, **{"kernel_size": 2, **wrong}),
+             "avg_pool2d": lambda **wrong: F.avg_pool2d(x, **{"kernel_size": 2, **wrong}),
+             "l2_pool2d": lambda **wrong: F.l2_pool2d(x, **{"kernel_size": 2, **wrong})}
+    for function, (argument, value) in itertools.product(calls, (
+            ("kernel_size", 0), ("kernel_size", (2, -1)), ("stride", 0), ("stride", (1, 0)), ("stride", -1), ("padding", -1),
+            ("padding", (0, -1)), ("dilation", 0), ("output_padding", -1), ("groups", 0), ("divisor_override", 0))):
+        if argument not in inspect.signature(getattr(F, function)).parameters:
+            continue
+        with pytest.raises(ValueError, match=f"{function}: {argument} is"):
+            calls[function](**{argument: value})
+    for wrong, function in ((lambda: F.conv2d(x, w[:, :0]), "conv2d"), (lambda: F.conv_transpose2d(x, w[:, :, :0]), "conv_transpose2d")):
+        with pytest.raises(ValueError, match=f"{function}: kernel_size is .*expected at least 1"):
+            wrong()
     for array in (x.astype(np.float64), x.astype(np.uint8), "text"):
         with pytest.raises(TypeError, match="expected float32"):
             F.relu(array)

@@ -4,7 +4,7 @@ import numpy as np
 
 import unmetal
 from unmetal import CNNNeuronType, NNNeuronDescriptor
-from unmetal.nn._arrays import checked, floats, moved, of_arrays, on_host, shape_of
+from unmetal.nn._arrays import checked, filled, floats, moved, of_arrays, on_host, shape_of, type_of
 from unmetal.nn._calls import Call
 
 
@@ -235,6 +235,12 @@ def log_softmax_backward(grad_output, input, dim=None, *, layout="NHWC", device=
                                  device)
 
 
+def _zeros(array):
+    """The kernel keeps elements with a probability above 0."""
+    array = floats(array, "input")
+    return filled(shape_of(array), 0, array, type_of(array))
+
+
 def _dropped(input, p, seed, device):
     lines, shape = _lines(input, -1)
     return Call(unmetal.CNNDropout(device, 1 - p, seed), [lines], lines.shape), shape
@@ -246,6 +252,8 @@ def dropout(input, p=0.5, training=True, *, seed=0, device=None):
     draws: the same ones each time. Not `training`: the input."""
     if not training:
         return floats(input, "input")
+    if p == 1:
+        return _zeros(input)
     call, shape = _dropped(input, p, seed, device)
     return call.run().reshape(shape)
 
@@ -256,6 +264,8 @@ def dropout_backward(grad_output, input, p=0.5, training=True, *, seed=0, device
     checked(shape_of(grad_output) == shape_of(input), "backward", "grad_output", shape_of(grad_output), shape_of(input))
     if not training:
         return floats(grad_output, "grad_output")
+    if p == 1:
+        return _zeros(grad_output)
     call, shape = _dropped(input, p, seed, device)
     call.remember()
     gradient = unmetal.CNNDropoutGradient(call.device, 1 - p, seed)

@@ -39,6 +39,16 @@ def pair(value):
     return int(first), int(second)
 
 
+def window_of(function, kernel_size, stride=None, padding=0, dilation=1):
+    """Pairs of the four, which is what all windows have; `stride` None: kernel_size."""
+    kernel, padding, dilation = pair(kernel_size), pair(padding), pair(dilation)
+    stride = kernel if stride is None else pair(stride)
+    for argument, values, least in (("kernel_size", kernel, 1), ("stride", stride, 1), ("padding", padding, 0),
+                                    ("dilation", dilation, 1)):
+        checked(min(values) >= least, function, argument, values, f"at least {least}")
+    return kernel, stride, padding, dilation
+
+
 def batch_of(device, array):
     """Images over the array's memory where its layout allows, else over that of a copy, which is where the array is."""
     if place_of(array) == "cpu":

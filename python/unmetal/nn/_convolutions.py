@@ -4,7 +4,7 @@ import numpy as np
 
 import unmetal
 from unmetal.nn._arrays import checked, floats, of_arrays, on_host, packed, permuted, shape_of, turned
-from unmetal.nn._calls import Call, channels_last, extents_of, laid_out, numbers, pair, place
+from unmetal.nn._calls import Call, channels_last, extents_of, laid_out, numbers, pair, place, window_of
 
 
 class _Weights(unmetal.CNNConvolutionDataSource):
@@ -30,23 +30,25 @@ def _bias(function, bias, outputs):
 
 def _convolution(input, weight, bias, stride, padding, dilation, groups, layout, device):
     source, weights = channels_last(input, layout), channels_last(weight, layout, "weight")
-    stride, dilation = pair(stride), pair(dilation)
+    same = padding == "same"
+    kernel, stride, left, dilation = window_of("conv2d", weights.shape[1:3], stride,
+                                               0 if same or padding == "valid" else padding, dilation)
+    checked(groups >= 1, "conv2d", "groups", groups, "at least 1")
     images, height, width, channels = source.shape
     checked(channels == weights.shape[3] * groups, "conv2d", "input", f"of {channels} channels",
             f"{weights.shape[3]} of the weight times {groups} groups")
-    extents = extents_of(weights.shape[1:3], dilation)
-    if padding == "same":
+    extents = extents_of(kernel, dilation)
+    if same:
         checked(stride == (1, 1), "conv2d", "stride", stride, "1 with padding 'same'")
         left, size = [(extent - 1) // 2 for extent in extents], (height, width)
     else:
-        left = pair(0 if padding == "valid" else padding)
         size = [(pixels + 2 * pad - extent) // step + 1
                 for pixels, pad, extent, step in zip((height, width), left, extents, stride)]
     checked(min(size) > 0, "conv2d", "input", f"{height} x {width} pixels", "at least the size of the kernel")
     data = _Weights(weights, _bias("conv2d", bias, len(weights)), groups, stride, dilation)
-    kernel = unmetal.CNNConvolution(device, data)
-    place(kernel, weights.shape[1:3], dilation, left)
-    return data, Call(kernel, [source], (images, *size, len(weights)))
+    convolution = unmetal.CNNConvolution(device, data)
+    place(convolution, kernel, dilation, left)
+    return data, Call(convolution, [source], (images, *size, len(weights)))
 
 
 @of_arrays
@@ -78,7 +80,7 @@ def _grouped(weights, groups):
 
 def _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, device):
     source, weights = channels_last(input, layout), channels_last(weight, layout, "weight")
-    checked(source.shape[3] % groups == 0, "conv_transpose2d", "groups", groups, "a divisor of the channels")
+    checked(groups >= 1 and source.shape[3] % groups == 0, "conv_transpose2d", "groups", groups, "a divisor of the channels")
     if layout == "NCHW":  # PyTorch has [in][out / groups][kH][kW]
         checked(source.shape[3] == len(weights), "conv_transpose2d", "input", f"of {source.shape[3]} channels", len(weights))
         weights = _grouped(weights, groups)
@@ -86,18 +88,20 @@ def _transposed(input, weight, bias, stride, padding, output_padding, groups, di
         weights = turned(weights)
     checked(source.shape[3] == weights.shape[3] * groups, "conv_transpose2d", "input", f"of {source.shape[3]} channels",
             f"{weights.shape[3]} of the weight times {groups} groups")
-    stride, padding, more, dilation = pair(stride), pair(padding), pair(output_padding), pair(dilation)
+    kernel, stride, padding, dilation = window_of("conv_transpose2d", weights.shape[1:3], stride, padding, dilation)
+    more = pair(output_padding)
+    checked(min(more) >= 0, "conv_transpose2d", "output_padding", more, "at least 0")
     checked(all(a < max(b) for a, b in zip(more, zip(stride, dilation))), "conv_transpose2d", "output_padding", more,
             "less than stride or dilation")
-    extents = extents_of(weights.shape[1:3], dilation)
+    extents = extents_of(kernel, dilation)
     size = [(pixels - 1) * step - 2 * pad + extent + rest
             for pixels, step, pad, extent, rest in zip(source.shape[1:3], stride, padding, extents, more)]
     checked(min(size) > 0, "conv_transpose2d", "padding", padding, "so little that the result has pixels")
     data = _Weights(weights, _bias("conv_transpose2d", bias, len(weights)), groups, stride, dilation)
-    kernel = unmetal.CNNConvolutionTranspose(device, data)
-    kernel.kernel_offset_y, kernel.kernel_offset_x = (pad + extent // 2 - (extent - 1)
-                                                      for pad, extent in zip(padding, extents))
-    return data, Call(kernel, [source], (len(source), *size, len(weights)))
+    convolution = unmetal.CNNConvolutionTranspose(device, data)
+    convolution.kernel_offset_y, convolution.kernel_offset_x = (pad + extent // 2 - (extent - 1)
+                                                                for pad, extent in zip(padding, extents))
+    return data, Call(convolution, [source], (len(source), *size, len(weights)))
 
 
 @of_arrays

@@ -4,7 +4,7 @@ import numpy as np
 
 import unmetal
 from unmetal.nn._arrays import as_like, checked, filled, of_arrays, shape_of, type_of
-from unmetal.nn._calls import Call, channels_last, extents_of, laid_out, pair, place
+from unmetal.nn._calls import Call, channels_last, extents_of, laid_out, pair, place, window_of
 
 
 def _windows(function, source, kernel, stride, padding, dilation, ceil_mode):
@@ -22,8 +22,7 @@ def _windows(function, source, kernel, stride, padding, dilation, ceil_mode):
 
 def _maximum(input, kernel_size, stride, padding, dilation, ceil_mode, layout, device):
     source = channels_last(input, layout)
-    kernel, padding, dilation = pair(kernel_size), pair(padding), pair(dilation)
-    stride = kernel if stride is None else pair(stride)
+    kernel, stride, padding, dilation = window_of("max_pool2d", kernel_size, stride, padding, dilation)
     size = _windows("max_pool2d", source, kernel, stride, padding, dilation, ceil_mode)
     if dilation == (1, 1):
         forward, gradient = (made(device, kernel[1], kernel[0], stride[1], stride[0])
@@ -62,8 +61,8 @@ def max_pool2d_backward(grad_output, input, kernel_size, stride=None, padding=0,
 
 def _average(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, layout, device):
     source = channels_last(input, layout)
-    kernel, padding = pair(kernel_size), pair(padding)
-    stride = kernel if stride is None else pair(stride)
+    kernel, stride, padding, _ = window_of("avg_pool2d", kernel_size, stride, padding)
+    checked(divisor_override != 0, "avg_pool2d", "divisor_override", divisor_override, "another number or None")
     size = _windows("avg_pool2d", source, kernel, stride, padding, (1, 1), ceil_mode)
     forward, gradient = (made(device, kernel[1], kernel[0], stride[1], stride[0])
                          for made in (unmetal.CNNPoolingAverage, unmetal.CNNPoolingAverageGradient))
@@ -97,8 +96,7 @@ def avg_pool2d_backward(grad_output, input, kernel_size, stride=None, padding=0,
 
 def _norm(input, kernel_size, stride, ceil_mode, layout, device):
     source = channels_last(input, layout)
-    kernel = pair(kernel_size)
-    stride = kernel if stride is None else pair(stride)
+    kernel, stride, _, _ = window_of("l2_pool2d", kernel_size, stride)
     size = _windows("l2_pool2d", source, kernel, stride, (0, 0), (1, 1), ceil_mode)
     forward, gradient = (made(device, kernel[1], kernel[0], stride[1], stride[0])
                          for made in (unmetal.CNNPoolingL2Norm, unmetal.CNNPoolingL2NormGradient))
