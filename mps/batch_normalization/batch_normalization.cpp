@@ -9,6 +9,7 @@
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/normalization_parameters.hpp"
+#include "mps/core/shared_copies.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
@@ -188,7 +189,7 @@ std::shared_ptr<Kernel> CNNBatchNormalization::clone() const {
 }
 
 void CNNBatchNormalization::didMoveToDevice() {
-  if (auto other = dataSource_->copy(device())) dataSource_ = std::move(other);
+  dataSource_ = detail::dataSourceOn(device(), dataSource_);
   const float epsilon = parameters_->epsilon;
   *parameters_ = ParameterReader(describe(), device(), *dataSource_, channels_).readAll();
   parameters_->epsilon = epsilon;

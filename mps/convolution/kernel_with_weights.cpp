@@ -8,6 +8,7 @@
 #include "mps/core/coded_data_sources.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
+#include "mps/core/shared_copies.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
@@ -48,7 +49,7 @@ void KernelWithWeights::read() {
 }
 
 void KernelWithWeights::moveWeightsToDevice() {
-  if (auto other = dataSource_->copy(kernel().device())) dataSource_ = std::move(other);
+  dataSource_ = dataSourceOn(kernel().device(), dataSource_);
   read();
   didReload();
 }

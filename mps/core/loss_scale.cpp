@@ -142,11 +142,22 @@ void LossScale::set(float scale, std::size_t finiteSteps, std::size_t skippedSte
   numbers_->didModifyRange(0, sizeof(LossScaleNumbers));
 }
 
-void LossScale::encode(Coder& coder) const {
+void LossScale::synchronizeNow() const {
   const auto commandBuffer = device_->newCommandQueue()->commandBuffer();
   numbers_->synchronize(*commandBuffer);
   commandBuffer->commit();
   commandBuffer->throwIfFailed();
+}
+
+std::shared_ptr<LossScale> LossScale::copy(const std::shared_ptr<mtl::Device>& device) const {
+  synchronizeNow();
+  auto other = create(device ? device : device_, options_);
+  other->set(scale(), finiteSteps(), skippedSteps());
+  return other;
+}
+
+void LossScale::encode(Coder& coder) const {
+  synchronizeNow();
   coder.codeClass(className());
   coder.encode("initialScale", options_.initialScale);
   coder.encode("growthFactor", options_.growthFactor);

@@ -50,6 +50,9 @@ class LossScale : public SecureCoding {
   static std::shared_ptr<LossScale> decode(Coder& coder,
                                            const std::shared_ptr<mtl::Device>& device = nullptr);
 
+  /// Another one with the same options, scale and counts. No work may be in flight. @param device null means the same
+  [[nodiscard]] std::shared_ptr<LossScale> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const;
+
   [[nodiscard]] const std::shared_ptr<mtl::Device>& device() const { return device_; }
   [[nodiscard]] const LossScaleOptions& options() const { return options_; }
 
@@ -82,6 +85,8 @@ class LossScale : public SecureCoding {
 
  private:
   LossScale(std::shared_ptr<mtl::Device> device, const LossScaleOptions& options);
+  /// Makes the numbers readable, and waits for them.
+  void synchronizeNow() const;
 
   std::shared_ptr<mtl::Device> device_;
   LossScaleOptions options_;

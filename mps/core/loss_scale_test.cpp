@@ -166,6 +166,25 @@ TEST_P(LossScaleTest, RefusesWhatItCannotUse) {
   EXPECT_TRUE(names(errorOf([&] { scale->update(nullptr); }), {"commandBuffer"}));
 }
 
+TEST_P(LossScaleTest, ACopyGoesOnByItself) {
+  const auto scale = LossScale::create(device(), {.initialScale = 1024, .growthInterval = 2});
+  step(*scale, {kInfinity});
+  step(*scale, {1});
+  const auto other = mtl::newCPUDevice(2);
+  for (const auto& copy : {scale->copy(other), scale->copy()}) {
+    EXPECT_EQ(copy->scale(), 512);
+    EXPECT_EQ(copy->finiteSteps(), 1U);
+    EXPECT_EQ(copy->skippedSteps(), 1U);
+    EXPECT_EQ(copy->options().growthInterval, 2U);
+  }
+  EXPECT_EQ(scale->copy(other)->device(), other);
+  const auto copy = scale->copy();
+  EXPECT_EQ(copy->device(), device());
+  step(*copy, {1});
+  EXPECT_EQ(copy->scale(), 1024);
+  EXPECT_EQ(scale->scale(), 512);
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, LossScaleTest, ::testing::ValuesIn(mtl::copyAllDevices()),
                          [](const auto& info) { return "device" + std::to_string(info.index); });
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "mps/convolution/kernel_with_weights.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/layer_kernel.hpp"
+#include "mps/core/shared_copies.hpp"
 #include "mps/dropout/dropout.hpp"
 #include "mps/graph/graph_coding.hpp"
 #include "mps/graph/graph_executor.hpp"
@@ -17,6 +19,17 @@
 namespace mps {
 
 using detail::GraphProgram;
+
+namespace {
+
+/// A gradient kernel has the weights of its forward kernel, where they have weights.
+void shareWeights(const Kernel& forward, Kernel& gradient) {
+  const auto* from = dynamic_cast<const detail::KernelWithWeights*>(&forward);
+  auto* to = dynamic_cast<detail::GradientKernelWithWeights*>(&gradient);
+  if (from != nullptr && to != nullptr) to->shareWeights(*from);
+}
+
+}  // namespace
 
 NNGraph::NNGraph(std::shared_ptr<mtl::Device> device, std::shared_ptr<GraphProgram> program)
     : Kernel(std::move(device)),
@@ -54,8 +67,13 @@ std::shared_ptr<Kernel> NNGraph::clone() const {
 }
 
 void NNGraph::didMoveToDevice() {
-  for (detail::ProgramStep& step : program_->steps) step.kernel = step.kernel->copy(device());
+  {
+    const detail::SharedCopies copies;
+    for (detail::ProgramStep& step : program_->steps) step.kernel = step.kernel->copy(device());
+  }
   for (detail::ProgramStep& step : program_->steps) {
+    if (step.forward == detail::nowhere) continue;
+    shareWeights(*program_->steps[step.forward].kernel, *step.kernel);
     if (step.update)
       step.update = detail::LayerUpdate::create(program_->steps[step.forward].kernel, step.kernel,
                                                 step.update->style());

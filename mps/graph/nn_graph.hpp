@@ -62,8 +62,10 @@ class NNGraph : public Kernel {
                                          bool resultImageIsNeeded = true);
   ~NNGraph() override;
   [[nodiscard]] std::string className() const override { return "NNGraph"; }
-  /// A graph with the same kernels' properties. @param device null means the same; data sources follow their
-  /// copy()
+  /// A graph with the same kernels' properties. On another device it has the copy() of each data source, one for all
+  /// layers that share it (or the source itself, where that gives null), and one LossScale for each of the loss and the
+  /// optimisers: it trains as the original would go on. No work of this graph may be in flight.
+  /// @param device null means the same: then both graphs train the same data sources
   [[nodiscard]] std::shared_ptr<NNGraph> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }

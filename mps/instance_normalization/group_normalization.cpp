@@ -5,6 +5,7 @@
 #include "mps/core/coded_data_sources.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
+#include "mps/core/shared_copies.hpp"
 
 namespace mps {
 namespace {
@@ -41,7 +42,7 @@ std::shared_ptr<Kernel> CNNGroupNormalization::clone() const {
 }
 
 void CNNGroupNormalization::didMoveToDevice() {
-  if (auto other = dataSource_->copy(device())) dataSource_ = std::move(other);
+  dataSource_ = detail::dataSourceOn(device(), dataSource_);
   reloadGammaAndBetaFromDataSource();
 }
 

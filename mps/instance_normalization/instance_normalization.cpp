@@ -8,6 +8,7 @@
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/normalization_parameters.hpp"
+#include "mps/core/shared_copies.hpp"
 #include "mps/instance_normalization/instance_normalization_problem.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
@@ -234,7 +235,7 @@ std::shared_ptr<Kernel> CNNInstanceNormalization::clone() const {
 }
 
 void CNNInstanceNormalization::didMoveToDevice() {
-  if (auto other = dataSource_->copy(device())) dataSource_ = std::move(other);
+  dataSource_ = detail::dataSourceOn(device(), dataSource_);
   reloadGammaAndBetaFromDataSource();
 }
 

@@ -4,6 +4,7 @@
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/loss_scale.hpp"
+#include "mps/core/shared_copies.hpp"
 #include "mps/loss/loss_call.hpp"
 #include "mps/loss/loss_labels.hpp"
 #include "mtl/command_buffer.hpp"
@@ -31,6 +32,10 @@ std::shared_ptr<CNNLoss> CNNLoss::create(const std::shared_ptr<mtl::Device>& dev
 
 std::shared_ptr<Kernel> CNNLoss::clone() const {
   return std::shared_ptr<CNNLoss>(new CNNLoss(*this));
+}
+
+void CNNLoss::didMoveToDevice() {
+  descriptor_.setLossScale(detail::lossScaleOn(device(), descriptor_.lossScale()));
 }
 
 detail::PreparedCall CNNLoss::prepareForward(const detail::ForwardCall& /*call*/) const {

@@ -123,6 +123,7 @@ class CNNLoss : public CNNKernel {
   static std::shared_ptr<CNNLoss> create(const std::shared_ptr<mtl::Device>& device,
                                          const CNNLossDescriptor& lossDescriptor);
   [[nodiscard]] std::string className() const override { return "CNNLoss"; }
+  /// On another device without a lossScale, which its optimisers must have, too; NNGraph::copy copies it for both.
   [[nodiscard]] std::shared_ptr<CNNLoss> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
@@ -165,6 +166,7 @@ class CNNLoss : public CNNKernel {
   CNNLoss(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& lossDescriptor);
   CNNLoss(const CNNLoss&) = default;
   void codeProperties(Coder& coder) override;
+  void didMoveToDevice() override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool makesState() const override { return false; }
 

@@ -323,6 +323,14 @@ TEST_F(Loss, ALossScaleOfABatchIsThatOfEachImage) {
   EXPECT_EQ(found, (Values{8, 16, 24, 32, 40, 48}));
 }
 
+TEST_F(Loss, ACopyOnAnotherDeviceHasNoLossScale) {
+  auto descriptor = squared(CNNReductionType::Sum);
+  descriptor.setLossScale(LossScale::create(device_));
+  const auto kernel = CNNLoss::create(device_, descriptor);
+  EXPECT_EQ(kernel->copy()->descriptor().lossScale(), descriptor.lossScale());
+  EXPECT_EQ(kernel->copy(mtl::newCPUDevice(2))->descriptor().lossScale(), nullptr);
+}
+
 TEST_F(Loss, RefusesALossScaleWithoutReduction) {
   auto descriptor = squared(CNNReductionType::None);
   descriptor.setLossScale(LossScale::create(device_));

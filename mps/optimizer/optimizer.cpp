@@ -9,6 +9,7 @@
 #include "mps/core/loss_scale.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mps/core/row_sum.hpp"
+#include "mps/core/shared_copies.hpp"
 #include "mps/optimizer/combined_updates.hpp"
 #include "mps/optimizer/optimizer_problem.hpp"
 #include "mtl/buffer.hpp"
@@ -79,6 +80,10 @@ void NNOptimizer::setLossScale(std::shared_ptr<LossScale> lossScale) {
     throw Error(describe(), "lossScale", "one of " + lossScale->device()->name(),
                 "one of " + device()->name());
   lossScale_ = std::move(lossScale);
+}
+
+void NNOptimizer::didMoveToDevice() {
+  lossScale_ = detail::lossScaleOn(device(), lossScale_);
 }
 
 OptimizerNumbers NNOptimizer::numbers() const {

@@ -47,7 +47,8 @@ class NNOptimizer : public Kernel {
   [[nodiscard]] float regularizationScale() const { return descriptor_.regularizationScale(); }
   [[nodiscard]] NNRegularizationType regularizationType() const { return descriptor_.regularizationType(); }
   /// Extension: gradients are divided by its scale before all else, and an update whose gradients are not all
-  /// finite is left out. Null. Copies on other devices have none. @throws Error for one of another device.
+  /// finite is left out. Null. Copies on other devices have none, but for those that NNGraph::copy makes.
+  /// @throws Error for one of another device.
   [[nodiscard]] const std::shared_ptr<LossScale>& lossScale() const { return lossScale_; }
   void setLossScale(std::shared_ptr<LossScale> lossScale);
 
@@ -55,7 +56,7 @@ class NNOptimizer : public Kernel {
   NNOptimizer(std::shared_ptr<mtl::Device> device, const NNOptimizerDescriptor& descriptor);
   NNOptimizer(const NNOptimizer&) = default;
   void codeProperties(Coder& coder) override;
-  void didMoveToDevice() override { lossScale_ = nullptr; }
+  void didMoveToDevice() override;
 
   using Vectors = std::vector<std::shared_ptr<Vector>>;
   /// Buffers of one update beside gradient, values and result: momentum, velocity, maximum velocity, as the
