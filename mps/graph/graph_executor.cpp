@@ -14,8 +14,11 @@
 #include "mps/core/error.hpp"
 #include "mps/core/finite_check.hpp"
 #include "mps/core/layer_kernel.hpp"
+#include "mps/graph/held_reads.hpp"
 #include "mps/graph/nn_graph.hpp"
 #include "mps/optimizer/combined_updates.hpp"
+#include "mps/optimizer/optimizer.hpp"
+#include "mps/trainable/trainable_layer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "mtl/device.hpp"
@@ -25,42 +28,28 @@
 namespace mps::detail {
 namespace {
 
-/// Read counts of temporary sources, put back when an encode fails.
-class ReadCounts {
- public:
-  explicit ReadCounts(const std::vector<ImageBatch>& batches) {
-    for (const ImageBatch& batch : batches) {
-      if (!batch.isTemporary()) continue;
-      for (std::size_t i = 0; i < batch.count(); ++i) {
-        auto image = std::static_pointer_cast<TemporaryImage>(batch[i]);
-        counts_.emplace_back(image, image->readCount());
-      }
-    }
-  }
-  ~ReadCounts() {
-    for (const auto& [image, count] : counts_)
-      if (image->readCount() > 0) image->setReadCount(count);
-  }
-  ReadCounts(const ReadCounts&) = delete;
-  ReadCounts& operator=(const ReadCounts&) = delete;
-  void keep() { counts_.clear(); }
+/// The Adam optimiser of a ready-made layer, or null.
+std::shared_ptr<NNOptimizerAdam> adamOf(const LayerUpdate& update) {
+  const auto* layer = dynamic_cast<const TrainableLayer*>(&update.dataSource());
+  return layer != nullptr ? std::dynamic_pointer_cast<NNOptimizerAdam>(layer->optimizer()) : nullptr;
+}
 
- private:
-  std::vector<std::pair<std::shared_ptr<TemporaryImage>, std::size_t>> counts_;
-};
-
-/// Weights and random counters of the kernels, put back when an encode fails.
+/// Weights and random counters of the kernels and time steps of the library's own layers, put back when an encode fails.
 class KernelStates {
  public:
   KernelStates(NNGraph& graph, const GraphProgram& program)
       : graph_(graph), program_(program), counters_(graph.randomCounters()) {
-    for (const ProgramStep& step : program_.steps)
-      if (step.update) step.update->begin();
+    for (const ProgramStep& step : program_.steps) {
+      if (!step.update) continue;
+      step.update->begin();
+      if (auto adam = adamOf(*step.update)) timeSteps_.emplace_back(adam, adam->timeStep());
+    }
   }
   ~KernelStates() {
     if (kept_) return;
     for (const ProgramStep& step : program_.steps)
       if (step.update) step.update->rollBack();
+    for (const auto& [adam, timeStep] : timeSteps_) adam->setTimeStep(timeStep);
     graph_.setRandomCounters(counters_);
   }
   KernelStates(const KernelStates&) = delete;
@@ -71,6 +60,7 @@ class KernelStates {
   NNGraph& graph_;
   const GraphProgram& program_;
   std::vector<std::uint64_t> counters_;
+  std::vector<std::pair<std::shared_ptr<NNOptimizerAdam>, std::size_t>> timeSteps_;
   bool kept_ = false;
 };
 
@@ -131,6 +121,7 @@ struct GraphExecutor::Run {
   std::unordered_map<const void*, int> layersWith = {};  ///< how many use these device weights
   bool isStack = false;                                  ///< the images of a batch are parts of one stack
   std::vector<ImageBatch> owned = {};  ///< what can be handed out; stacks are whole, `images` has their parts
+  HeldReads reads = {};                ///< of what the caller has or gets
 };
 
 GraphExecutor::GraphExecutor(std::shared_ptr<mtl::Device> device, std::shared_ptr<GraphProgram> program)
@@ -264,9 +255,6 @@ void GraphExecutor::enterSources(Run& run, const std::vector<ImageBatch>& source
       continue;
     }
     run.images[image] = sourceImages[i];
-    // One encode takes one read, however many steps read the image.
-    const auto readers = static_cast<std::int64_t>(program_->images[image].readers.size());
-    ImageBatchIncrementReadCount(sourceImages[i], readers - 1);
   }
 }
 
@@ -365,13 +353,13 @@ void GraphExecutor::allocateOwned(Run& run) {
                                   run.isStack ? 1 : run.layout.count);
     run.images[i] = run.isStack ? run.owned[i][0]->batchRepresentation() : run.owned[i];
     // Readers inside the graph do not count for the caller: an exported image keeps one read, a result two.
-    ImageBatchIncrementReadCount(run.images[i], static_cast<std::int64_t>(image.readers.size()));
     if (image.isNeededResult && image.isExported) ImageBatchIncrementReadCount(run.owned[i], 1);
   }
 }
 
 ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                  const std::vector<ImageBatch>& sourceImages,
+    run.reads.hold(run.images[i], 0);
                                  const std::vector<StateBatch>& sourceStates,
                                  std::vector<ImageBatch>* intermediateImages,
                                  std::vector<StateBatch>* destinationStates, bool isStack) {
@@ -391,7 +379,9 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
   }
   allocateOwned(run);
 
-  ReadCounts readCounts(sourceImages);
+  // One encode takes one read, however many steps read a source.
+  for (const ImageBatch& images : sourceImages) run.reads.hold(images, 1);
+  for (const StateBatch& states : sourceStates) run.reads.hold(states, 1);
   KernelStates kernelStates(graph, *program_);
   mtl::RecordingGuard guard(*commandBuffer);
   enterSources(run, sourceImages);
@@ -400,7 +390,7 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
     if (!layout.reuse.leavesOut[s]) encodeStep(run, s);
   run.combinedUpdates.record(*commandBuffer);
   guard.keep();
-  readCounts.keep();
+  run.reads.keep();
   kernelStates.keep();
 
   for (ImageIndex i = 0; i < program_->images.size(); ++i)
