@@ -217,6 +217,11 @@ void GraphExecutor::waitForHostUpdates(const mtl::CommandBuffer& commandBuffer) 
   if (pending == commandBuffer.submission())
     throw Error("NNGraph", "commandBuffer", "one that holds an encode whose weights are updated on the host",
                 "another: the new weights exist only when that buffer has completed");
+  if (pending->queue()->handlerThread().isCurrent())
+    throw Error(
+        "NNGraph", "commandBuffer",
+        "encoded in a handler, before that handler of the same queue which updates the weights on the host",
+        "encoded outside of handlers, or in one that was added after the earlier encode");
   if (pending->status() < mtl::CommandBufferStatus::Committed)
     throw Error("NNGraph", "commandBuffer",
                 "encoded before the buffer whose completion updates the weights on the host was committed",
@@ -354,12 +359,12 @@ void GraphExecutor::allocateOwned(Run& run) {
     run.images[i] = run.isStack ? run.owned[i][0]->batchRepresentation() : run.owned[i];
     // Readers inside the graph do not count for the caller: an exported image keeps one read, a result two.
     if (image.isNeededResult && image.isExported) ImageBatchIncrementReadCount(run.owned[i], 1);
+    run.reads.hold(run.images[i], 0);
   }
 }
 
 ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                  const std::vector<ImageBatch>& sourceImages,
-    run.reads.hold(run.images[i], 0);
                                  const std::vector<StateBatch>& sourceStates,
                                  std::vector<ImageBatch>* intermediateImages,
                                  std::vector<StateBatch>* destinationStates, bool isStack) {

@@ -124,7 +124,8 @@ class NNGraph : public Kernel {
   /// sources). It runs like a batch of n, and the results are stacks of n. Graphs that take or export states
   /// have one for each image and refuse stacks.
   /// @throws Error for wrong counts, lengths, devices, released images, or what a kernel refuses; nothing is
-  /// encoded, and read counts, weights and the time steps of the library's layers are as before
+  /// encoded, and read counts, weights and the time steps of the library's layers are as before. Also inside a handler
+  /// that runs before one which will update the weights of this graph on the host (NNTrainingStyle::UpdateDeviceCPU)
   /// @{
   std::shared_ptr<Image> encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                 std::vector<std::shared_ptr<Image>> sourceImages,

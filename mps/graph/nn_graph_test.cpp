@@ -117,6 +117,54 @@ TEST(NNGraph, TwoHostUpdatedEncodesOnOneCommandBufferAreRefused) {
   commandBuffer->throwIfFailed();
 }
 
+/// spec/01 section 1.4: what would wait for ever throws.
+TEST(NNGraph, AHandlerBeforeTheHostUpdateCannotEncodeTheNextStep) {
+  const Pair layers;
+  SmallNetwork network(layers.first, layers.second);
+  network.convolution->setTrainingStyle(NNTrainingStyle::UpdateDeviceCPU);
+  const auto graph = network.trainingGraph(device());
+  const auto queue = device()->newCommandQueue();
+  const auto commandBuffer = queue->commandBuffer();
+  std::vector<std::string> errors;
+  const auto encodeNext = [&](mtl::CommandBuffer&) {
+    const auto next = queue->commandBuffer();
+    errors.push_back(testing::errorOf(
+        [&] { graph->encodeBatch(next, {test::pictures(device(), 1)}, {test::labels(device(), 1)}); }));
+  };
+  commandBuffer->addCompletedHandler(encodeNext);
+  graph->encodeBatch(commandBuffer, {test::pictures(device(), 0)}, {test::labels(device(), 0)});
+  commandBuffer->addCompletedHandler(encodeNext);
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+  ASSERT_EQ(errors.size(), 2U);
+  EXPECT_TRUE(testing::names(errors[0], {"NNGraph", "commandBuffer", "handler"}));
+  EXPECT_EQ(errors[1], "") << "the update came before";
+}
+
+TEST(NNGraph, AHandlerOfAnEarlierBufferCannotWaitForTheHostUpdate) {
+  const Pair layers;
+  SmallNetwork network(layers.first, layers.second);
+  network.convolution->setTrainingStyle(NNTrainingStyle::UpdateDeviceCPU);
+  const auto graph = network.trainingGraph(device());
+  const auto queue = device()->newCommandQueue();
+  const auto early = queue->commandBuffer();
+  const auto commandBuffer = queue->commandBuffer();
+  std::promise<void> isCommitted;
+  std::string error;
+  early->addCompletedHandler([&](mtl::CommandBuffer&) {
+    isCommitted.get_future().wait();
+    error = testing::errorOf([&] {
+      graph->encodeBatch(queue->commandBuffer(), {test::pictures(device(), 1)}, {test::labels(device(), 1)});
+    });
+  });
+  early->commit();
+  graph->encodeBatch(commandBuffer, {test::pictures(device(), 0)}, {test::labels(device(), 0)});
+  commandBuffer->commit();
+  isCommitted.set_value();
+  commandBuffer->throwIfFailed();
+  EXPECT_TRUE(testing::names(error, {"NNGraph", "commandBuffer", "handler"}));
+}
+
 TEST(Usage, Behaviour02AnUpdateThatReturnsNothingLeavesTheLayerAlone) {
   const Pair copies;
   const auto first = std::make_shared<test::UserSource>(device(), *copies.first);
