@@ -1,24 +1,10 @@
 #include <algorithm>
-#include <cfloat>
 
 #include "mps/arithmetic/arithmetic.hpp"
 #include "mps/graph/image_reuse.hpp"
 
 namespace mps::detail {
 namespace {
-
-/// Whether an operation reads the source that this is the gradient of pixel for pixel and channel for channel, and its
-/// limits cut nothing off.
-bool readsItWhole(const CNNArithmetic& operation, bool isSecondary) {
-  const bool hasUnitSteps =
-      isSecondary
-          ? operation.secondaryStrideInPixelsX() == 1 && operation.secondaryStrideInPixelsY() == 1 &&
-                operation.secondaryStrideInFeatureChannels() == 1 && operation.secondaryOffset() == Offset{}
-          : operation.primaryStrideInPixelsX() == 1 && operation.primaryStrideInPixelsY() == 1 &&
-                operation.primaryStrideInFeatureChannels() == 1 && operation.primaryOffset() == Offset{};
-  return hasUnitSteps && operation.minimumValue() == -FLT_MAX && operation.maximumValue() == FLT_MAX &&
-         isDefaultPadding(*operation.padding());
-}
 
 /// Whether the step's result is the incoming gradient as it is, where their sizes are equal.
 bool isCopy(const GraphProgram& program, const ProgramStep& step) {
@@ -27,7 +13,7 @@ bool isCopy(const GraphProgram& program, const ProgramStep& step) {
                        dynamic_cast<const CNNSubtractGradient*>(gradient) != nullptr;
   if (!isOfSum || gradient->primaryScale() != 1 || step.forward == nowhere) return false;
   const auto* forward = dynamic_cast<const CNNArithmetic*>(program.steps[step.forward].kernel.get());
-  return forward != nullptr && readsItWhole(*forward, gradient->isSecondarySourceFilter()) &&
+  return forward != nullptr && readsWhole(*forward, gradient->isSecondarySourceFilter()) &&
          std::ranges::none_of(step.sourceStates,  // the step would take a read off it
                               [&](StateIndex state) { return program.states[state].isExported; });
 }

@@ -1,6 +1,8 @@
 #include "mps/graph/graph_program.hpp"
 
 #include <algorithm>
+#include <cfloat>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -103,7 +105,14 @@ bool handsItsGradientOn(const Kernel& kernel, std::size_t source) {
   if (arithmetic == nullptr) return false;
   const bool isAdded = dynamic_cast<const CNNAdd*>(&kernel) != nullptr ||
                        (dynamic_cast<const CNNSubtract*>(&kernel) != nullptr && source == 0);
-  return isAdded && (source == 0 ? arithmetic->primaryScale() : arithmetic->secondaryScale()) == 1;
+  return isAdded && (source == 0 ? arithmetic->primaryScale() : arithmetic->secondaryScale()) == 1 &&
+         readsWhole(*arithmetic, source == 1);
+}
+
+/// Whether a kernel sums its sources up as they are.
+bool isUnitSum(const Kernel& kernel) {
+  return dynamic_cast<const CNNAdd*>(&kernel) != nullptr && handsItsGradientOn(kernel, 0) &&
+         handsItsGradientOn(kernel, 1);
 }
 
 NNTrainingStyle styleOf(const NNFilterNode& filter) {
@@ -223,22 +232,47 @@ class Compiler {
     program_->steps.push_back(std::move(step));
   }
 
-  /// Refuses the gradient of another image than the result of the node that a gradient node belongs to. What the
-  /// application computes from gradients by nodes of its own is not looked into.
+  /// Refuses the gradient of another image than the result of the node that a gradient node belongs to, also as part
+  /// of a sum. What else the application computes from gradients by nodes of its own is not looked into.
   void checkWiring(const ProgramStep& step) const {
-    const StepIndex giver = program_->images[step.sources[0]].producer;
-    if (giver == nowhere) return;
-    const ProgramStep& given = program_->steps[giver];
-    const bool isLoss = isGradientOfItsSource(*given.kernel);
-    const auto* gradient = dynamic_cast<const CNNGradientKernel*>(given.kernel.get());
-    if (!isLoss && (gradient == nullptr || given.forward == nowhere)) return;
-    const ProgramStep& differentiated = isLoss ? given : program_->steps[given.forward];
-    const std::size_t source = isLoss ? 0 : gradient->forwardSourceIndex().value_or(0);
     const ProgramStep& forward = program_->steps[step.forward];
-    if (!isSummand(forward.result, differentiated.sources.at(source)))
+    std::vector<ImageIndex> open{step.sources[0]};
+    std::unordered_set<ImageIndex> seen{step.sources[0]};
+    while (!open.empty()) {
+      const StepIndex giver = program_->images[open.back()].producer;
+      open.pop_back();
+      if (giver == nowhere) continue;
+      const ProgramStep& given = program_->steps[giver];
+      if (isUnitSum(*given.kernel))
+        for (const ImageIndex summand : given.sources)
+          if (seen.insert(summand).second) open.push_back(summand);
+      const auto differentiated = differentiatedBy(given);
+      if (!differentiated || isSummand(forward.result, differentiated->image())) continue;
       throw Error(step.name, "sourceGradient",
-                  "the gradient of source " + std::to_string(source) + " of " + differentiated.name,
+                  "the gradient of source " + std::to_string(differentiated->source) + " of " +
+                      differentiated->step.name,
                   "that of the result of " + forward.name);
+    }
+  }
+
+  /// A source of a step.
+  struct StepSource {
+    const ProgramStep& step;
+    std::size_t source;
+    [[nodiscard]] ImageIndex image() const { return step.sources.at(source); }
+  };
+
+  /// What a step's result is the gradient of; nothing where it is none, or of what is not in the graph.
+  [[nodiscard]] std::optional<StepSource> differentiatedBy(const ProgramStep& step) const {
+    if (isGradientOfItsSource(*step.kernel)) return StepSource{step, 0};
+    const auto* gradient = dynamic_cast<const CNNGradientKernel*>(step.kernel.get());
+    if (gradient == nullptr) return std::nullopt;
+    if (step.forward != nowhere)
+      return StepSource{program_->steps[step.forward], gradient->forwardSourceIndex().value_or(0)};
+    // It needs no state, and reads predictions and labels behind the incoming gradient.
+    if (const auto* loss = dynamic_cast<const NNLossGradient*>(gradient))
+      return StepSource{step, loss->computeLabelGradients() ? std::size_t{2} : std::size_t{1}};
+    return std::nullopt;
   }
 
   /// Whether an image is another one, or is added up to it: then both have the same gradient.
@@ -295,6 +329,17 @@ class Compiler {
 };
 
 }  // namespace
+
+bool readsWhole(const CNNArithmetic& operation, bool isSecondary) {
+  const bool hasUnitSteps =
+      isSecondary
+          ? operation.secondaryStrideInPixelsX() == 1 && operation.secondaryStrideInPixelsY() == 1 &&
+                operation.secondaryStrideInFeatureChannels() == 1 && operation.secondaryOffset() == Offset{}
+          : operation.primaryStrideInPixelsX() == 1 && operation.primaryStrideInPixelsY() == 1 &&
+                operation.primaryStrideInFeatureChannels() == 1 && operation.primaryOffset() == Offset{};
+  return hasUnitSteps && operation.minimumValue() == -FLT_MAX && operation.maximumValue() == FLT_MAX &&
+         isDefaultPadding(*operation.padding());
+}
 
 void markResults(GraphProgram& program) {
   for (std::size_t i = 0; i < program.results.size(); ++i) {

@@ -12,6 +12,10 @@
 #include "mps/core/node.hpp"
 #include "mps/graph/layer_update.hpp"
 
+namespace mps {
+class CNNArithmetic;
+}
+
 /// What a graph is compiled to: a flat list of steps over numbered images and states. The library's own.
 namespace mps::detail {
 
@@ -112,6 +116,9 @@ std::vector<StepIndex> gradientsOf(const GraphProgram& program, StepIndex forwar
 
 /// Whether the neuron's derivative is 1 or 0, as the sign bit of its result says.
 bool isPlainReLU(const NNNeuronDescriptor& neuron);
+
+/// Whether an operation reads that source pixel for pixel and channel for channel, and its limits cut nothing off.
+bool readsWhole(const CNNArithmetic& operation, bool isSecondary);
 
 /// Whether a padding policy changes nothing, or says that it need not be asked.
 bool isDefaultPadding(const NNPadding& padding);

@@ -1,5 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/conform/check_gradients.hpp"
 #include "mps/core/error.hpp"
@@ -147,6 +152,63 @@ TEST(TrainingGraph, AShortWayAroundAnAdditionIsNotRefused) {
   net.f3->setSecondaryScale(2);
   EXPECT_NE(refusalOf(net.f2->gradientFilter(ofFifth->resultImage())), "");
   EXPECT_EQ(refusalOf(net.f1->gradientFilter(ofFifth->resultImage())), "");
+}
+
+TEST(TrainingGraph, NoShortWayGoesAroundAnAdditionThatCutsOffOrBroadcasts) {
+  const auto refusal = [](const std::function<void(NNAdditionNode&)>& change) {
+    Residual net;
+    change(*net.f3);
+    const auto ofFifth = net.f5->gradientFilter(net.f6->resultImage());
+    return refusalOf(net.f2->gradientFilter(ofFifth->resultImage()));
+  };
+  EXPECT_EQ(refusal([](NNAdditionNode&) {}), "");
+  EXPECT_NE(refusal([](NNAdditionNode& sum) { sum.setMaximumValue(0.5F); }), "");
+  EXPECT_NE(refusal([](NNAdditionNode& sum) { sum.setMinimumValue(0); }), "");
+  EXPECT_NE(refusal([](NNAdditionNode& sum) { sum.setSecondaryStrideInPixelsX(0); }), "");
+  EXPECT_NE(refusal([](NNAdditionNode& sum) { sum.setSecondaryStrideInPixelsY(0); }), "");
+  EXPECT_NE(refusal([](NNAdditionNode& sum) { sum.setSecondaryStrideInFeatureChannels(0); }), "");
+  EXPECT_EQ(refusal([](NNAdditionNode& sum) { sum.setPrimaryStrideInPixelsX(0); }), "")
+      << "f2 is the other source";
+}
+
+TEST(TrainingGraph, ASumWithAGradientOfAnotherImageIsRefused) {
+  Residual net;
+  net.f1->setLabel("first");
+  net.f2->setLabel("second");
+  const auto ofF5 = net.f5->gradientFilter(net.f6->resultImage());
+  const auto ofF2 = net.f2->gradientFilter(ofF5->resultImage());
+  const auto ofF1 =
+      net.f1->gradientFilter(NNAdditionNode::create(ofF5->resultImage(), ofF2->resultImage())->resultImage());
+  EXPECT_EQ(refusalOf(ofF1), "");
+  const auto further = NNAdditionNode::create(ofF5->resultImage(), ofF1->resultImage());
+  const auto sum = NNAdditionNode::create(ofF2->resultImage(), further->resultImage());
+  EXPECT_TRUE(
+      testing::names(refusalOf(net.f1->gradientFilter(sum->resultImage())),
+                     {"\"first gradient\"", "sourceGradient", "source 0 of CNNConvolutionNode \"first\"",
+                      "expected that of the result of CNNConvolutionNode \"first\""}));
+  further->setPrimaryScale(2);
+  EXPECT_EQ(refusalOf(net.f1->gradientFilter(sum->resultImage())), "") << "no plain sum: the user's own";
+}
+
+TEST(TrainingGraph, AGradientOfALossWithoutStateIsRefusedByAnotherLayer) {
+  const auto relu = CNNNeuronReLUNode::create(NNImageNode::create());
+  const auto tanh = CNNNeuronTanHNode::create(relu->resultImage());
+  relu->setLabel("relu");
+  const auto descriptor =
+      CNNLossDescriptor::cnnLossDescriptor(CNNLossType::MeanSquaredError, CNNReductionType::Sum);
+  const auto gradient = [&](const std::shared_ptr<NNImageNode>& predictions,
+                            const std::shared_ptr<NNImageNode>& labels, bool ofLabels) {
+    return NNLossGradientNode::create(NNImageNode::create(), predictions, labels, nullptr, nullptr,
+                                      descriptor, ofLabels)
+        ->resultImage();
+  };
+  const auto other = NNImageNode::create();
+  EXPECT_TRUE(testing::names(refusalOf(relu->gradientFilter(gradient(tanh->resultImage(), other, false))),
+                             {"\"relu gradient\"", "source 1 of NNLossGradientNode"}));
+  EXPECT_EQ(refusalOf(relu->gradientFilter(gradient(relu->resultImage(), other, false))), "");
+  EXPECT_EQ(refusalOf(relu->gradientFilter(gradient(other, relu->resultImage(), true))), "");
+  EXPECT_TRUE(testing::names(refusalOf(relu->gradientFilter(gradient(relu->resultImage(), other, true))),
+                             {"\"relu gradient\"", "source 2 of NNLossGradientNode"}));
 }
 
 TEST(TrainingGraph, AShortWayAroundAnAdditionIsRight) {
