@@ -341,6 +341,11 @@ TEST_F(GraphInterface, ExecuteAsyncRefusesAnEmptyHandlerAndWrongSourcesAtOnce) {
   };
   EXPECT_TRUE(names(errorOf([&] { graph->executeAsync({}, handler); }), {"NNGraph", "sourceImages"}));
   EXPECT_NE(errorOf([&] { graph->executeAsync({nullptr}, handler); }), "");
+  const auto neuron = CNNNeuronReLUNode::create(NNImageNode::create());
+  neuron->resultImage()->setExportFromGraph(true);
+  const auto without = NNGraph::create(device_, neuron->resultImage(), false);
+  EXPECT_TRUE(names(errorOf([&] { without->executeAsync({picture()}, handler); }),
+                    {"NNGraph", "resultImageIsNeeded", "false"}));
   EXPECT_TRUE(allocator->asked.empty());
 }
 

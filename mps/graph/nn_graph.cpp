@@ -160,6 +160,9 @@ std::shared_ptr<Image> NNGraph::encode(const std::shared_ptr<mtl::CommandBuffer>
 std::shared_ptr<Image> NNGraph::executeAsync(std::vector<std::shared_ptr<Image>> sourceImages,
                                              NNGraphCompletionHandler handler) {
   if (!handler) throw Error(describe(), "completionHandler", "empty", "a function");
+  if (!resultImageIsNeeded())
+    throw Error(describe(), "resultImageIsNeeded", "false",
+                "true: the handler gets the result, or a message");
   if (!queue_) queue_ = device()->newCommandQueue();
   const auto commandBuffer = queue_->commandBuffer();
   auto result = encode(commandBuffer, std::move(sourceImages));

@@ -35,10 +35,11 @@ using NNGraphCompletionHandler =
 /// A network, compiled (MPSNNGraph; spec/04 sections 5 and 6).
 ///
 /// Made from the image nodes that are wanted; everything that they depend on belongs to the graph, unless
-/// nothing needs it. Kernels are made once, data sources are read once. Each encode runs the whole network on
-/// a batch: the sizes follow from the source images, and for each set of sizes the memory of all temporary
-/// images is planned once. Weights are updated by the data sources, as each layer's training style says. The
-/// nodes may be let go or changed afterwards; the graph does not see it.
+/// nothing needs it. Kernels are made once, and each reads its data source then: forward and gradient kernel of a
+/// layer that trains. Each encode runs the whole network on a batch: the sizes follow from the source images, and
+/// for each set of sizes the memory of all temporary images is planned once. Weights are updated by the data
+/// sources, as each layer's training style says. The nodes may be let go or changed afterwards; the graph does not
+/// see it.
 ///
 ///     auto graph = mps::NNGraph::create(device, {terminus->resultImage()}, {false});
 ///     graph->encodeBatch(commandBuffer, {{images}}, {{labels}});
@@ -139,7 +140,7 @@ class NNGraph : public Kernel {
                          std::vector<StateBatch>* destinationStates = nullptr);
   /// Encodes at once on a command buffer of the graph's own, commits, and calls the handler when it has run,
   /// on another thread: with the result, or with null and a message. The same image is returned; it is valid
-  /// in the handler. @throws Error for an empty handler, and as encode does.
+  /// in the handler. @throws Error for an empty handler, where result 0 is not needed, and as encode does.
   std::shared_ptr<Image> executeAsync(std::vector<std::shared_ptr<Image>> sourceImages,
                                       NNGraphCompletionHandler handler);
   /// @}
