@@ -12,6 +12,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).parent.parent.resolve()
 OURS = re.compile(r"^`(mps|mtl)::(\w+)`$")
+# Of Metal's, and ours in mps:: because they say what an image is.
+METALS_IN_MPS = {"MTLPixelFormat", "MTLTextureType", "MTLTextureUsage"}
 
 
 @functools.lru_cache(maxsize=None)
@@ -59,6 +61,8 @@ def problem(cells: list[str], root: pathlib.Path = ROOT) -> str | None:
     if match is None:
         return f"{ours} is no name"
     name = match.group(2)
+    if (match.group(1) == "mtl") != (apple.startswith("MTL") and apple not in METALS_IN_MPS):
+        return f"{ours} is no counterpart in the namespace of {apple}"
     path = root / header
     if not header or not path.is_file():
         return f"no header {header}"

@@ -39,6 +39,16 @@ class Lies(unittest.TestCase):
             self.expect_problem(changed(cells, BACK_ENDS, "CUDA"), "back ends")
             self.expect_problem(changed(cells, OURS, ""), "neither ours nor out")
 
+    def test_of_the_namespace(self):
+        for cells in filter(lambda cells: cells[OURS], ROWS):
+            is_mtl = "`mtl::" in cells[OURS]
+            other = cells[OURS].replace("mtl::", "mps::") if is_mtl else cells[OURS].replace("mps::", "mtl::")
+            self.expect_problem(changed(cells, OURS, other), "in the namespace of")
+        wrapper = ["`mps::CommandBuffer`", "mps/core/command_buffer.hpp", "mps/core/command_buffer_test.cpp", ""]
+        self.expect_problem(["MTLCommandBuffer", *wrapper], "in the namespace of")
+        region = ["`mtl::Region`", "mtl/types.hpp", "mps/core/image_transfer_test.cpp", ""]
+        self.expect_problem(["MPSRegion", *region], "in the namespace of")
+
     def test_of_what_is_out(self):
         for cells in filter(lambda cells: not cells[OURS], ROWS):
             for reason in ("", "out", "out:", "not yet"):
@@ -53,7 +63,7 @@ class Lies(unittest.TestCase):
             self.assertIsNone(check_api_map.problem(cells))
 
     def test_of_where_a_name_is(self):
-        nested = ["MTLResource", "`mps::Resource`", "mps/core/state.hpp", "mps/core/state_test.cpp", ""]
+        nested = ["MPSResource", "`mps::Resource`", "mps/core/state.hpp", "mps/core/state_test.cpp", ""]
         self.expect_problem(nested, "does not declare")  # inside of a class
         self.assertFalse(check_api_map.uses("// Pooling\n#include <Pooling>\nPoolings x;", "Pooling"))
         self.assertTrue(check_api_map.uses("mps::Pooling x;  // Pooling", "Pooling"))
