@@ -77,8 +77,14 @@ void CommandBuffer::checkOpen() const {
 std::size_t CommandBuffer::commandCount() const {
   return submission()->commandCount();
 }
-void CommandBuffer::rollback(std::size_t commandCount) {
-  submission()->rollback(commandCount);
+void CommandBuffer::ifDropped(std::function<void(CommandBuffer&)> record) {
+  submission()->ifDropped(std::move(record));
+}
+RecordingMark CommandBuffer::recorded() const {
+  return submission()->recorded();
+}
+void CommandBuffer::rollback(const RecordingMark& mark) {
+  submission()->rollback(mark);
 }
 const std::shared_ptr<Heap>& CommandBuffer::heap() const {
   return submission()->heap();

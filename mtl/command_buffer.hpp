@@ -69,6 +69,8 @@ struct Command {
   ReplayKey replay = {};
   std::vector<ContentMark> reads;   ///< invalid content makes the command fail
   std::vector<ContentMark> writes;  ///< marked invalid when the command does not run to its end
+  /// Marked invalid when the condition leaves the command out: the host has counted a part that they then lack.
+  std::vector<ContentMark> lacking;
   /// Asked when the command is due; false leaves it out, with what it would have written as it was. Empty: it
   /// always runs. What it throws makes the command fail.
   std::function<bool(Stream&)> condition;
@@ -76,6 +78,12 @@ struct Command {
 
   /// Why something that it reads is invalid; empty while all is good.
   [[nodiscard]] std::string invalidRead() const;
+};
+
+/// A place in what a command buffer has recorded. The library's own.
+struct RecordingMark {
+  std::size_t commands = 0;
+  std::size_t ifDropped = 0;  ///< functions given to CommandBuffer::ifDropped
 };
 
 /// A list of recorded work (Metal's MTLCommandBuffer).
@@ -86,6 +94,8 @@ struct Command {
 /// When a command fails, the buffer's error() is set, its later commands are skipped and what they would have
 /// written is marked invalid: using it later throws (or fails) with the first message. Later buffers of the
 /// queue run.
+///
+/// A buffer that its last owner lets go uncommitted never runs: what it would have written stays as it was.
 class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
  public:
   using Handler = std::function<void(CommandBuffer&)>;
@@ -141,9 +151,14 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   virtual void append(Command command);
   /// The library's own: throws Error when the buffer was committed already or an encoder is open.
   void checkOpen() const;
-  /// The library's own: number of commands recorded so far; rollback(count) drops the later ones.
+  /// The library's own: number of commands recorded so far.
   [[nodiscard]] std::size_t commandCount() const;
-  void rollback(std::size_t commandCount);
+  /// The library's own: should the buffer be let go uncommitted, another one runs in its place, with what the
+  /// function records there. For what encoding has changed on the host already. Called in the order of encoding.
+  void ifDropped(std::function<void(CommandBuffer&)> record);
+  /// The library's own: how much is recorded; rollback() takes back what came later.
+  [[nodiscard]] RecordingMark recorded() const;
+  void rollback(const RecordingMark& mark);
   /// The library's own: where temporary objects of this buffer live.
   [[nodiscard]] const std::shared_ptr<Heap>& heap() const;
   /// The library's own: what is recorded; all faces of one buffer share it.
@@ -159,9 +174,9 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
 class RecordingGuard {
  public:
   explicit RecordingGuard(CommandBuffer& commandBuffer)
-      : commandBuffer_(&commandBuffer), count_(commandBuffer.commandCount()) {}
+      : commandBuffer_(&commandBuffer), mark_(commandBuffer.recorded()) {}
   ~RecordingGuard() {
-    if (commandBuffer_ != nullptr) commandBuffer_->rollback(count_);
+    if (commandBuffer_ != nullptr) commandBuffer_->rollback(mark_);
   }
   RecordingGuard(const RecordingGuard&) = delete;
   RecordingGuard& operator=(const RecordingGuard&) = delete;
@@ -169,7 +184,7 @@ class RecordingGuard {
 
  private:
   CommandBuffer* commandBuffer_;
-  std::size_t count_;
+  RecordingMark mark_;
 };
 
 }  // namespace mtl

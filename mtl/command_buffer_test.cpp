@@ -92,6 +92,55 @@ TEST(CommandBuffer, CommandsRunOnceInTheOrderOfEncoding) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
 }
 
+TEST(CommandBuffer, WhatADroppedBufferNeedsRunsInItsPlace) {
+  const auto device = newCPUDevice(1);
+  const auto queue = device->newCommandQueue(1);
+  std::vector<int> order;
+  const auto note = [&](int number) { return call([&order, number] { order.push_back(number); }); };
+  auto dropped = queue->commandBuffer();
+  dropped->append(note(1));
+  for (const int number : {2, 3})
+    dropped->ifDropped([&, number](CommandBuffer& instead) { instead.append(note(number)); });
+  dropped->enqueue();
+  dropped = nullptr;
+  auto committed = queue->commandBuffer();  // the queue allows one at a time: the replacement has ended
+  EXPECT_EQ(order, (std::vector{2, 3}));
+  committed->append(note(4));
+  committed->ifDropped([&](CommandBuffer& instead) { instead.append(note(5)); });
+  committed->commit();
+  committed->waitUntilCompleted();
+  committed = nullptr;
+  queue->commandBuffer();
+  EXPECT_EQ(order, (std::vector{2, 3, 4}));
+}
+
+TEST(CommandBuffer, AFailedEncodeTakesBackWhatItGaveForADroppedBuffer) {
+  const auto queue = newCPUDevice(1)->newCommandQueue(1);
+  std::vector<int> order;
+  const auto give = [&](CommandBuffer& buffer, int number) {
+    buffer.ifDropped([&order, number](CommandBuffer& instead) {
+      instead.append(call([&order, number] { order.push_back(number); }));
+    });
+  };
+  auto buffer = queue->commandBuffer();
+  give(*buffer, 1);
+  {
+    const RecordingGuard guard(*buffer);
+    give(*buffer, 2);
+  }
+  buffer = nullptr;
+  queue->commandBuffer();
+  EXPECT_EQ(order, std::vector{1});
+}
+
+TEST(CommandBuffer, AReplacementThatCannotBeRecordedIsNone) {
+  const auto queue = newCPUDevice(1)->newCommandQueue(1);
+  auto buffer = queue->commandBuffer();
+  buffer->ifDropped([](CommandBuffer&) { throw std::runtime_error("no luck"); });
+  buffer = nullptr;
+  EXPECT_NE(queue->commandBuffer(), nullptr) << "its share of the queue's limit is free again";
+}
+
 TEST(CommandBuffer, CommandsDoNotRunOnTheCommittingThread) {
   const auto buffer = newCPUDevice(1)->newCommandQueue()->commandBuffer();
   std::thread::id runner;

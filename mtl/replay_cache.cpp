@@ -20,6 +20,21 @@ std::optional<std::size_t> updatesNeeded(const ReplayCache::Recording& recording
   return updates;
 }
 
+/// Whether a command would read what no command before it makes good.
+bool readsInvalid(std::span<const Command> commands) {
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    for (const ContentMark& read : commands[i].reads) {
+      if (read.content->failure().empty()) continue;
+      const bool isWritten = std::ranges::any_of(commands.first(i), [&](const Command& earlier) {
+        return std::ranges::any_of(earlier.writes,
+                                   [&](const ContentMark& write) { return write.content == read.content; });
+      });
+      if (!isWritten) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 ReplayCache::Sequence* ReplayCache::find(std::span<const Command> commands) {
@@ -42,8 +57,7 @@ void ReplayCache::remember(std::span<const Command> commands) {
 }
 
 bool ReplayCache::run(std::span<Command> commands) {
-  const auto readsInvalid = [](const Command& command) { return !command.invalidRead().empty(); };
-  if (commands.size() < leastCommands || std::ranges::any_of(commands, readsInvalid)) return false;
+  if (commands.size() < leastCommands || readsInvalid(commands)) return false;
   Sequence* const sequence = find(commands);
   if (sequence == nullptr) {
     remember(commands);

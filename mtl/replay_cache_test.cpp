@@ -77,6 +77,21 @@ class Replays : public ::testing::Test {
   }};
 };
 
+TEST_F(Replays, WhatAnEarlierCommandMakesGoodMayBeReadAndNothingElseThatIsInvalid) {
+  const auto memory = newCPUDevice(1)->allocate(4);
+  const auto runWith = [&](std::size_t writer, std::size_t reader) {
+    auto commands = commandsOf({1, 2, 3, 4});
+    commands[writer].writes.emplace_back(memory);
+    commands[reader].reads.emplace_back(memory);
+    return cache_.run(commands);
+  };
+  run({1, 2, 3, 4});
+  memory->setFailure("not written yet");
+  EXPECT_TRUE(runWith(0, 2));
+  EXPECT_FALSE(runWith(2, 0));
+  EXPECT_FALSE(runWith(1, 1)) << "one that adds to what is there";
+}
+
 TEST_F(Replays, TheFirstRunIsDirectTheSecondIsRecordedAndLaterOnesAreLaunches) {
   const Numbers numbers{1, 2, 3, 4};
   EXPECT_FALSE(run(numbers));

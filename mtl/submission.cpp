@@ -121,8 +121,21 @@ Submission::Submission(std::shared_ptr<CommandQueue> queue)
 Submission::~Submission() {
   const CommandBufferStatus status = status_;
   if (status >= CommandBufferStatus::Committed) return;
-  queue_->submissionEnded();
+  if (!runIfDropped()) queue_->submissionEnded();
   if (status == CommandBufferStatus::Enqueued) queue_->flush();  // those behind it need not wait any more
+}
+
+bool Submission::runIfDropped() noexcept {
+  if (ifDropped_.empty()) return false;
+  std::shared_ptr<Submission> instead;
+  try {
+    instead = std::make_shared<Submission>(queue_);  // takes over this one's share of the queue's limit
+    CommandBuffer face(instead);
+    for (const auto& record : ifDropped_) record(face);
+    instead->commit();
+  } catch (...) {  // a destructor has nobody to tell: what was not written stays marked invalid
+  }
+  return instead != nullptr;
 }
 
 void Submission::checkOpen() const {
@@ -158,8 +171,14 @@ std::size_t Submission::commandCount() const {
   return commands_.size();
 }
 
-void Submission::rollback(std::size_t commandCount) {
-  if (commandCount < commands_.size()) commands_.resize(commandCount);
+void Submission::ifDropped(std::function<void(CommandBuffer&)> record) {
+  checkOpen();
+  ifDropped_.push_back(std::move(record));
+}
+
+void Submission::rollback(const RecordingMark& mark) {
+  if (mark.commands < commands_.size()) commands_.resize(mark.commands);
+  if (mark.ifDropped < ifDropped_.size()) ifDropped_.resize(mark.ifDropped);
 }
 
 const std::shared_ptr<Heap>& Submission::heap() const {
@@ -200,6 +219,7 @@ void Submission::commit() {
     status_ = CommandBufferStatus::Committed;
     self_ = shared_from_this();
   }
+  ifDropped_.clear();
   queue_->flush();
 }
 
@@ -272,10 +292,13 @@ bool Submission::replay(std::span<Command> commands, Stream& stream, std::string
 
 void Submission::runCommands(std::span<Command> commands, Stream& stream, std::string& failure) {
   for (Command& command : commands) {
-    if (failure.empty() && runCommand(command, stream, failure))
+    if (failure.empty() && runCommand(command, stream, failure)) {
       command.writes.clear();  // whatever the device finds out later, this command wrote nothing
-    else
+      for (const ContentMark& mark : command.lacking)
+        mark.content->setFailure(command.label + ": left out by its predicate, so that a part is missing");
+    } else {
       mark({&command, 1}, failure);
+    }
   }
 }
 

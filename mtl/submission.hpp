@@ -85,7 +85,9 @@ class Submission : public std::enable_shared_from_this<Submission> {
   void closeEncoder();
   void checkNoEncoder() const;
   [[nodiscard]] std::size_t commandCount() const;
-  void rollback(std::size_t commandCount);
+  void ifDropped(std::function<void(CommandBuffer&)> record);
+  [[nodiscard]] RecordingMark recorded() const { return {commands_.size(), ifDropped_.size()}; }
+  void rollback(const RecordingMark& mark);
   void enqueue();
   void commit();
   /// The device takes over from here: nothing of its own keeps it alive any more.
@@ -121,6 +123,8 @@ class Submission : public std::enable_shared_from_this<Submission> {
   /// Lets the device replay them. False: nothing has run.
   bool replay(std::span<Command> commands, Stream& stream, std::string& failure);
   void fail(CommandBufferErrorCode code, const std::string& message);
+  /// Runs what ifDropped was given, in this submission's place. False: there is nothing, or no memory for it.
+  bool runIfDropped() noexcept;
   void finishHandlers();
   void runHandlers(std::vector<CommandBuffer::Handler>& handlers);
 
@@ -132,6 +136,7 @@ class Submission : public std::enable_shared_from_this<Submission> {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Command> commands_;
+  std::vector<std::function<void(CommandBuffer&)>> ifDropped_;
   std::vector<CommandBuffer::Handler> scheduledHandlers_;
   std::vector<CommandBuffer::Handler> completedHandlers_;
   CommandBufferStatus status_ = CommandBufferStatus::NotEnqueued;

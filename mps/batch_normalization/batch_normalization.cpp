@@ -120,9 +120,19 @@ CNNBatchNormalizationState& checkedState(const Kernel& kernel, State* state, std
   return *own;
 }
 
-detail::PreparedCall::Parameter parameter(const std::shared_ptr<mtl::Buffer>& buffer,
-                                          bool isWritten = false) {
-  return {buffer->memory(), 0, isWritten};
+detail::PreparedCall::Parameter parameter(const std::shared_ptr<mtl::Buffer>& buffer) {
+  return {buffer->memory()};
+}
+
+/// Where a statistics call writes. When a predicate leaves it out, the state still counts its elements: what later
+/// calls add to is invalid then, and so are mean and variance that no batch before has given values.
+void setWrittenStatistics(detail::PreparedCall& prepared, CNNBatchNormalizationState& state) {
+  const auto written = [](const std::shared_ptr<mtl::Buffer>& buffer, bool isAddedTo, bool isCounted) {
+    return detail::PreparedCall::Parameter{buffer->memory(), 0, true, isAddedTo, isCounted};
+  };
+  prepared.parameters[2] = written(state.meanOfBatch(), false, state.isFrozen());
+  prepared.parameters[3] = written(state.varianceOfBatch(), false, state.isFrozen());
+  prepared.parameters[4] = written(state.accumulatedStatistics(), prepared.accumulate, true);
 }
 
 void takeRead(State& state) {
@@ -217,8 +227,10 @@ void CNNBatchNormalization::reloadGammaAndBeta(
     const std::shared_ptr<CNNNormalizationGammaAndBetaState>& gammaAndBetaState) {
   detail::checkReload(*this, commandBuffer, "gammaAndBetaState", gammaAndBetaState, channels_);
   mtl::RecordingGuard guard(*commandBuffer);
-  const auto gamma = detail::recordCopyOf(*this, *commandBuffer, gammaAndBetaState->gamma());
-  parameters_->beta = detail::recordCopyOf(*this, *commandBuffer, gammaAndBetaState->beta());
+  const auto gamma =
+      detail::recordReloadOf(*this, *commandBuffer, gammaAndBetaState->gamma(), parameters_->gamma);
+  parameters_->beta =
+      detail::recordReloadOf(*this, *commandBuffer, gammaAndBetaState->beta(), parameters_->beta);
   parameters_->gamma = gamma;
   parameters_->sharesGammaAndBeta = false;
   guard.keep();
@@ -230,8 +242,10 @@ void CNNBatchNormalization::reloadMeanAndVariance(
     const std::shared_ptr<CNNNormalizationMeanAndVarianceState>& meanAndVarianceState) {
   detail::checkReload(*this, commandBuffer, "meanAndVarianceState", meanAndVarianceState, channels_);
   mtl::RecordingGuard guard(*commandBuffer);
-  const auto mean = detail::recordCopyOf(*this, *commandBuffer, meanAndVarianceState->mean());
-  parameters_->variance = detail::recordCopyOf(*this, *commandBuffer, meanAndVarianceState->variance());
+  const auto mean =
+      detail::recordReloadOf(*this, *commandBuffer, meanAndVarianceState->mean(), parameters_->mean);
+  parameters_->variance =
+      detail::recordReloadOf(*this, *commandBuffer, meanAndVarianceState->variance(), parameters_->variance);
   parameters_->mean = mean;
   guard.keep();
   takeRead(*meanAndVarianceState);
@@ -372,9 +386,8 @@ void CNNBatchNormalizationStatistics::encodeBatch(
   prepared.writesDestination = false;
   prepared.accumulate = state.addsStatistics();
   prepared.scalars[0] = prepared.accumulate ? static_cast<double>(state.elementCount()) : 0;
-  prepared.parameters[2] = parameter(state.meanOfBatch(), true);
-  prepared.parameters[3] = parameter(state.varianceOfBatch(), true);
-  prepared.parameters[4] = parameter(state.accumulatedStatistics(), true);
+  setWrittenStatistics(prepared, state);
+  state.willEncode(*commandBuffer);
   detail::CallOperands operands;
   operands.source = &source;
   detail::recordCall(*commandBuffer, *this, prepared, operands);
@@ -395,10 +408,9 @@ void CNNBatchNormalizationStatistics::encodeBatch(
 void CNNBatchNormalizationStatistics::encodeNone(mtl::CommandBuffer& commandBuffer,
                                                  CNNBatchNormalizationState& state) const {
   mtl::RecordingGuard guard(commandBuffer);
-  if (!state.addsStatistics()) {
-    const auto sums = state.accumulatedStatistics();
-    detail::recordZeros(commandBuffer, describe(), sums->memory(), sums->length());
-  }
+  state.willEncode(commandBuffer);
+  if (!state.addsStatistics())
+    detail::recordZerosAlways(commandBuffer, describe(), state.accumulatedStatistics()->memory());
   guard.keep();
   state.didEncodeStatistics(0);
 }
@@ -425,9 +437,8 @@ void CNNBatchNormalizationStatistics::importStatistics(
   prepared.writesDestination = false;
   prepared.accumulate = true;
   prepared.scalars[0] = static_cast<double>(elementCount);
-  prepared.parameters[2] = parameter(state.meanOfBatch(), true);
-  prepared.parameters[3] = parameter(state.varianceOfBatch(), true);
-  prepared.parameters[4] = parameter(to, true);
+  setWrittenStatistics(prepared, state);
+  state.willEncode(*commandBuffer);
   detail::recordCall(*commandBuffer, *this, prepared, {});
   guard.keep();
   state.didImportStatistics(elementCount);

@@ -307,7 +307,6 @@ class CNNBatchNormalizationStatisticsGradient : public detail::BatchNormalizatio
 
  private:
   /// Zeros for everything that sums would be in.
-  void recordNone(mtl::CommandBuffer& commandBuffer, CNNBatchNormalizationState& state) const;
   void encodeNone(mtl::CommandBuffer& commandBuffer, CNNBatchNormalizationState& state) const;
   bool computesData_ = true;
 };

@@ -19,9 +19,8 @@ using detail::GradientCall;
 
 namespace {
 
-detail::PreparedCall::Parameter parameterOf(const std::shared_ptr<mtl::Buffer>& buffer,
-                                            bool isWritten = false) {
-  return {buffer->memory(), 0, isWritten};
+detail::PreparedCall::Parameter parameterOf(const std::shared_ptr<mtl::Buffer>& buffer) {
+  return {buffer->memory()};
 }
 
 void setParameters(detail::PreparedCall& prepared, const BatchNormalizationParameters& parameters) {
@@ -141,10 +140,10 @@ detail::PreparedCall BatchNormalizationGradientKernel::prepareStatistics(
   prepared.writesDestination = false;
   prepared.accumulate = state.addsGradientStatistics();
   setParameters(prepared, parameters);
-  prepared.parameters[4] = parameterOf(state.accumulatedGradients(), true);
-  prepared.parameters[5] = parameterOf(state.gammaGradient(), true);
-  prepared.parameters[6] = parameterOf(state.betaGradient(), true);
-  prepared.parameters[7] = parameterOf(state.statisticsGradients(), true);
+  prepared.parameters[4] = {state.accumulatedGradients()->memory(), 0, true, prepared.accumulate};
+  prepared.parameters[5] = {state.gammaGradient()->memory(), 0, true};
+  prepared.parameters[6] = {state.betaGradient()->memory(), 0, true};
+  prepared.parameters[7] = {state.statisticsGradients()->memory(), 0, true};
   return prepared;
 }
 
@@ -215,10 +214,12 @@ void CNNBatchNormalizationStatisticsGradient::encodeBatch(
   GradientCall call = resolveCall(gradient, source, sizes, nullptr, false);
   call.state = batchNormalizationState;
   mtl::RecordingGuard guard(*commandBuffer);
+  const detail::PreparedCall prepared = prepareStatistics(call, stateOf(call));
+  batchNormalizationState->willEncodeGradient(*commandBuffer);
   detail::CallOperands operands;
   operands.gradient = &gradient;
   operands.source = &source;
-  detail::recordCall(*commandBuffer, *this, prepareStatistics(call, stateOf(call)), operands);
+  detail::recordCall(*commandBuffer, *this, prepared, operands);
   guard.keep();
   batchNormalizationState->didEncodeGradientStatistics(elementsOf(call));
   detail::consumeRead(sourceGradients, describe());
@@ -226,17 +227,11 @@ void CNNBatchNormalizationStatisticsGradient::encodeBatch(
   detail::consumeRead(states);
 }
 
-void CNNBatchNormalizationStatisticsGradient::recordNone(mtl::CommandBuffer& commandBuffer,
-                                                         CNNBatchNormalizationState& state) const {
-  for (const auto& sums : {state.gammaGradient(), state.betaGradient(), state.statisticsGradients(),
-                           state.accumulatedGradients()})
-    detail::recordZeros(commandBuffer, describe(), sums->memory(), sums->length());
-}
-
 void CNNBatchNormalizationStatisticsGradient::encodeNone(mtl::CommandBuffer& commandBuffer,
                                                          CNNBatchNormalizationState& state) const {
   mtl::RecordingGuard guard(commandBuffer);
-  if (!state.addsGradientStatistics()) recordNone(commandBuffer, state);
+  state.willEncode(commandBuffer);
+  if (!state.addsGradientStatistics()) state.clearGradients(commandBuffer);
   guard.keep();
   state.didEncodeGradientStatistics(0);
 }
@@ -248,8 +243,9 @@ void CNNBatchNormalizationStatisticsGradient::importGradients(
   detail::checkImport(*this, commandBuffer, "accumulatedGradients", accumulatedGradients,
                       batchNormalizationState);
   mtl::RecordingGuard guard(*commandBuffer);
+  batchNormalizationState->willEncode(*commandBuffer);
   if (!batchNormalizationState->addsGradientStatistics())
-    recordNone(*commandBuffer, *batchNormalizationState);
+    batchNormalizationState->clearGradients(*commandBuffer);
   const auto to = batchNormalizationState->accumulatedGradients();
   detail::recordMemoryCopy(*commandBuffer, describe(), accumulatedGradients->memory(), 0, to->memory(), 0,
                            to->length());

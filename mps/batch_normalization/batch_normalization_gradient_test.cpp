@@ -7,6 +7,7 @@
 #include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/batch_normalization/batch_normalization_fixed_source.hpp"
 #include "mps/conform/tolerance.hpp"
+#include "mps/core/command_buffer.hpp"
 #include "mps/core/test_images.hpp"
 #include "mps/core/vector.hpp"
 #include "mtl/buffer.hpp"
@@ -96,6 +97,30 @@ TEST_F(BatchNormalizationGradients, D4AWholeStepWithTheGradientsOfMeanAndVarianc
   run(commandBuffer);
   expectGradients(*state);
   expectNear(valuesOf(dx), expected);
+}
+
+TEST_F(BatchNormalizationGradients, AFirstPartThatDoesNotRunAddsNothing) {
+  const State left = newState();
+  auto commandBuffer = CommandBuffer::create(queue_);
+  encodeForward(commandBuffer, left);
+  commandBuffer->setPredicate(Predicate::create(device_));  // 0
+  sums_->encodeBatch(commandBuffer, dy_.slice(0, 1), x_.slice(0, 1), left);
+  commandBuffer->setPredicate(nullptr);
+  sums_->encodeBatch(commandBuffer, dy_.slice(1, 1), x_.slice(1, 1), left);
+  run(commandBuffer);
+  // h = 1/3 and 1; z = h gamma + beta > 0
+  expectNear(valuesOf(left->gradientForBeta()), {1});
+  expectNear(valuesOf(left->gradientForGamma()), {2.0 / 3 - 1});
+
+  const State dropped = newState();
+  const auto forward = commands();
+  encodeForward(forward, dropped);
+  run(forward);
+  sums_->encodeBatch(commands(), dy_, x_, dropped);
+  const auto again = commands();
+  sums_->encodeBatch(again, dy_, x_, dropped);
+  run(again);
+  expectGradients(*dropped);
 }
 
 TEST_F(BatchNormalizationGradients, PartsOfABatchInEveryForm) {

@@ -9,6 +9,7 @@
 #include "mps/batch_normalization/batch_normalization_fixed_source.hpp"
 #include "mps/batch_normalization/batch_normalization_reference.hpp"
 #include "mps/conform/compare.hpp"
+#include "mps/core/command_buffer.hpp"
 #include "mps/core/test_images.hpp"
 #include "mtl/buffer.hpp"
 
@@ -318,6 +319,91 @@ TEST_F(BatchNormalization, ReloadsFromStatesInStreamOrder) {
   const auto two = CNNNormalizationMeanAndVarianceState::create(buffer({1, 2}), buffer({1, 2}));
   EXPECT_TRUE(names(errorOf([&] { normalization_->reloadMeanAndVariance(next, two); }),
                     {"meanAndVarianceState", "2 values", "1"}));
+}
+
+TEST_F(BatchNormalization, ReloadsThatDoNotRunChangeNothing) {
+  const auto reload = [&](const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
+    normalization_->reloadGammaAndBeta(commandBuffer,
+                                       CNNNormalizationGammaAndBetaState::create(buffer({4}), buffer({2})));
+    normalization_->reloadMeanAndVariance(
+        commandBuffer, CNNNormalizationMeanAndVarianceState::create(buffer({2}), buffer({12})));
+  };
+  const auto normalized = [&] {
+    const auto y = destinations();
+    const auto commandBuffer = commands();
+    normalization_->encodeBatch(commandBuffer, x_, y);
+    run(commandBuffer);
+    return valuesOf(y);
+  };
+  const auto under = CommandBuffer::create(queue_);
+  under->setPredicate(Predicate::create(device_));  // 0
+  reload(under);
+  run(under);
+  EXPECT_EQ(normalized(), ofKernel);
+  reload(commands());
+  EXPECT_EQ(normalized(), ofKernel) << "dropped";
+}
+
+/// The host has counted its elements: no sum with the other parts would be right.
+TEST_F(BatchNormalization, APartOfTheStatisticsThatAPredicateLeavesOutIsMissed) {
+  const State ofStep = state();
+  const auto under = CommandBuffer::create(queue_);
+  under->setPredicate(Predicate::create(device_));  // 0
+  statistics_->encodeBatch(under, x_.slice(0, 1), ofStep);
+  run(under);
+  const auto rest = commands();
+  statistics_->encodeBatch(rest, x_.slice(1, 1), ofStep);
+  rest->commit();
+  EXPECT_TRUE(names(errorOf([&] { rest->throwIfFailed(); }),
+                    {"CNNBatchNormalizationStatistics", "predicate", "missing"}));
+  const State unseen = state();
+  const auto first = CommandBuffer::create(queue_);
+  first->setPredicate(Predicate::create(device_));  // 0
+  statistics_->encodeBatch(first, x_, unseen);
+  first->setPredicate(nullptr);
+  normalization_->encodeBatch(first, x_, unseen, destinations());
+  first->commit();
+  EXPECT_TRUE(names(errorOf([&] { first->throwIfFailed(); }), {"predicate", "missing"}));
+  for (const State& next : {ofStep, unseen}) {
+    next->reset();
+    EXPECT_EQ(this->normalized(next, x_, true), ofBatch) << "a new batch";
+  }
+}
+
+TEST_F(BatchNormalization, AStepThatAPredicateLeavesOutLeavesTheStatisticsOfTheOneBefore) {
+  const State ofStep = state();
+  this->normalized(ofStep, x_, true);
+  const auto under = CommandBuffer::create(queue_);
+  under->setPredicate(Predicate::create(device_));  // 0
+  const auto y = destinations();
+  const auto other = batch(size_, 2, {20, 30, 40, 50});
+  statistics_->encodeBatch(under, other, ofStep);
+  normalization_->encodeBatch(under, other, ofStep, y);
+  run(under);
+  EXPECT_EQ(valuesOf(y), Values(4, poison));
+  EXPECT_EQ(valuesOf(ofStep->mean()), Values{4});
+  EXPECT_EQ(valuesOf(ofStep->variance()), Values{5});
+  EXPECT_EQ(this->normalized(ofStep, x_, true), ofBatch);
+}
+
+TEST_F(BatchNormalization, StatisticsInADroppedBufferAreNotCounted) {
+  const State ofStep = state();
+  statistics_->encodeBatch(commands(), x_, ofStep);
+  EXPECT_EQ(ofStep->elementCount(), 0U);
+  const auto first = commands();
+  statistics_->encodeBatch(first, x_.slice(0, 1), ofStep);
+  run(first);
+  {
+    const auto dropped = commands();
+    statistics_->encodeBatch(dropped, x_, ofStep);
+    statistics_->encodeBatch(dropped, x_, ofStep);
+  }
+  EXPECT_EQ(ofStep->elementCount(), 2U);
+  const auto second = commands();
+  statistics_->encodeBatch(second, x_.slice(1, 1), ofStep);
+  run(second);
+  EXPECT_EQ(valuesOf(ofStep->mean()), Values{4});
+  EXPECT_EQ(valuesOf(ofStep->variance()), Values{5});
 }
 
 TEST_F(BatchNormalization, ParametersOnTheDeviceAreUsedWithoutCopies) {

@@ -6,7 +6,9 @@
 #include "mps/convolution/convolution_node.hpp"
 #include "mps/convolution/fully_connected.hpp"
 #include "mps/convolution/test_source.hpp"
+#include "mps/core/command_buffer.hpp"
 #include "mps/core/test_images.hpp"
+#include "mtl/memory.hpp"
 
 /// States, options and weights of the convolution's gradient: spec/02 sections 2.7 and 2.8.
 namespace mps::convolution_gradient_test {
@@ -122,6 +124,46 @@ TEST_F(ConvolutionGradient, OfAWholeResultTheClipRectangleCounts) {
     EXPECT_EQ(weightsOf(state), (Values{6, 13})) << e.size();
     EXPECT_EQ(biasesOf(state), (Values{3})) << e.size();
   }
+}
+
+TEST_F(ConvolutionGradient, AFirstEncodeThatDoesNotRunAddsNothing) {
+  const auto left = forward(in_);
+  set(left, 77);
+  const auto buffer = CommandBuffer::create(queue_);
+  buffer->setPredicate(Predicate::create(device_));  // 0
+  gradient_->encode(buffer, pixel(4), in_, left);
+  run(buffer);
+  EXPECT_EQ(weightsOf(left), (Values{0, 0})) << "the sum of what ran";
+  backward(left, 1);
+  EXPECT_EQ(weightsOf(left), (Values{3, 5}));
+  EXPECT_EQ(biasesOf(left), (Values{1}));
+
+  const auto dropped = forward(in_);
+  set(dropped, 77);
+  gradient_->encode(commands(), pixel(4), in_, dropped);
+  backward(dropped, 1);
+  backward(dropped, 1);
+  EXPECT_EQ(weightsOf(dropped), (Values{6, 10}));
+  EXPECT_EQ(biasesOf(dropped), (Values{2}));
+}
+
+TEST_F(ConvolutionGradient, ALaterEncodeThatDoesNotRunLeavesTheSums) {
+  const auto state = forward(in_);
+  backward(state, 1);
+  const auto buffer = CommandBuffer::create(queue_);
+  buffer->setPredicate(Predicate::create(device_));  // 0
+  gradient_->encode(buffer, pixel(4), in_, state);
+  run(buffer);
+  gradient_->encode(commands(), pixel(4), in_, state);
+  backward(state, 1);
+  EXPECT_EQ(weightsOf(state), (Values{6, 10}));
+}
+
+TEST_F(ConvolutionGradient, SumsThatAreInvalidAreNotAddedTo) {
+  const auto state = forward(in_);
+  backward(state, 1);
+  of(state).gradientForWeights()->memory()->setFailure("no luck");
+  EXPECT_TRUE(names(errorOf([&] { backward(state, 1); }), {"no luck"}));
 }
 
 TEST_F(ConvolutionGradient, EncodesWithOneStateAddUpAndANewStateBeginsAnew) {

@@ -143,22 +143,19 @@ std::shared_ptr<const ConvolutionWeights> ConvolutionWeights::read(
   return result;
 }
 
-std::shared_ptr<const ConvolutionWeights> ConvolutionWeights::copy(
+std::shared_ptr<const ConvolutionWeights> ConvolutionWeights::reloaded(
     const std::string& kernel, mtl::CommandBuffer& commandBuffer, CNNConvolutionWeightsAndBiasesState& state,
-    const CNNConvolutionDescriptor& descriptor) {
+    const CNNConvolutionDescriptor& descriptor) const {
   checkCounts(kernel, "state", state, descriptor);
-  const std::size_t channels = descriptor.outputFeatureChannels();
-  mtl::Device& device = *commandBuffer.device();
   auto result = std::make_shared<ConvolutionWeights>();
-  const std::size_t bytes = descriptor.weightCount() * sizeof(float);
-  result->weights_ = device.allocate(bytes);
-  recordMemoryCopy(commandBuffer, kernel, state.weights()->memory(), state.weightsOffset(), result->weights_,
-                   0, bytes);
-  if (const auto biases = state.biases()) {
-    result->biases_ = device.allocate(channels * sizeof(float));
-    recordMemoryCopy(commandBuffer, kernel, biases->memory(), state.biasesOffset(), result->biases_, 0,
-                     channels * sizeof(float));
-  }
+  result->weights_ = recordReload(commandBuffer, kernel, {state.weights()->memory(), state.weightsOffset()},
+                                  {weights_, weightsOffset_}, descriptor.weightCount() * sizeof(float));
+  const auto biases = state.biases();
+  // Without biases on one side, that side's are zeros: which side counts is known when the copy is due.
+  if (biases || biases_)
+    result->biases_ = recordReload(
+        commandBuffer, kernel, biases ? MemoryPlace{biases->memory(), state.biasesOffset()} : MemoryPlace{},
+        {biases_, biasesOffset_}, descriptor.outputFeatureChannels() * sizeof(float));
   return result;
 }
 

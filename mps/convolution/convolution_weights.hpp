@@ -22,11 +22,11 @@ class ConvolutionWeights {
                                                         const std::shared_ptr<mtl::Device>& device,
                                                         CNNConvolutionDataSource& source,
                                                         const CNNConvolutionDescriptor& descriptor);
-  /// Records a copy out of a state. @throws Error when a size differs.
-  static std::shared_ptr<const ConvolutionWeights> copy(const std::string& kernel,
-                                                        mtl::CommandBuffer& commandBuffer,
-                                                        CNNConvolutionWeightsAndBiasesState& state,
-                                                        const CNNConvolutionDescriptor& descriptor);
+  /// Records a copy out of a state. Where it is left out by a predicate or dropped with its buffer, the result
+  /// holds the values of these ones (recordReload). @throws Error when a size differs.
+  [[nodiscard]] std::shared_ptr<const ConvolutionWeights> reloaded(
+      const std::string& kernel, mtl::CommandBuffer& commandBuffer,
+      CNNConvolutionWeightsAndBiasesState& state, const CNNConvolutionDescriptor& descriptor) const;
   /// Records a copy into a state.
   void copyTo(const std::string& kernel, mtl::CommandBuffer& commandBuffer,
               CNNConvolutionWeightsAndBiasesState& state) const;

@@ -5,6 +5,7 @@
 
 #include "mps/convolution/convolution.hpp"
 #include "mps/convolution/test_source.hpp"
+#include "mps/core/command_buffer.hpp"
 #include "mps/core/test_images.hpp"
 
 /// Reload, export and the weights-and-biases state: spec/02 sections 2.6 and 2.7.3.
@@ -123,6 +124,50 @@ TEST_F(ConvolutionWeights, AnExportIsACopyOfTheWeightsAtItsPlaceOnTheCommandBuff
   EXPECT_EQ(valuesOf(after->weights()), Values{4});
   EXPECT_EQ(valuesOf(after->biases()), Values{7});
   after->weights()->contentsAs<float>()[0] = 100;
+/// spec/01, section 17.1: a predicate of 0 leaves destinations as they were.
+TEST_F(ConvolutionWeights, AReloadThatAPredicateLeavesOutChangesNothing) {
+  const auto predicate = Predicate::create(device_);
+  const auto reload = [&](const std::shared_ptr<WeightsState>& state, std::uint32_t value) {
+    predicate->predicateBuffer()->contentsAs<std::uint32_t>()[0] = value;
+    const auto buffer = CommandBuffer::create(queue_);
+    buffer->setPredicate(predicate);
+    kernel_->reloadWeightsAndBiases(buffer, state);
+    run(buffer);
+    return result();
+  };
+  EXPECT_EQ(reload(stateOf(4, 7), 0), 21);
+  EXPECT_EQ(reload(WeightsState::create(bufferOf(device_, {4}), nullptr), 0), 21) << "with its biases";
+  EXPECT_EQ(reload(stateOf(4, 7), 1), 47);
+  EXPECT_EQ(reload(stateOf(5, 8), 0), 47);
+  source_->biases.clear();
+  kernel_->reloadWeightsAndBiasesFromDataSource();
+  EXPECT_EQ(reload(stateOf(4, 7), 0), 20) << "without biases";
+}
+
+TEST_F(ConvolutionWeights, AReloadInADroppedBufferChangesNothing) {
+  {
+    const auto buffer = commands();
+    kernel_->reloadWeightsAndBiases(buffer, stateOf(4, 7));
+    kernel_->reloadWeightsAndBiases(buffer, WeightsState::create(bufferOf(device_, {5}), nullptr));
+  }
+  EXPECT_EQ(result(), 21);
+  const auto buffer = commands();
+  kernel_->reloadWeightsAndBiases(buffer, stateOf(4, 7));
+  run(buffer);
+  EXPECT_EQ(result(), 47) << "a later one does";
+}
+
+TEST_F(ConvolutionWeights, AnEncodeThatRunsBeforeItsReloadFails) {
+  auto late = commands();
+  kernel_->reloadWeightsAndBiases(late, stateOf(4, 7));
+  const auto early = commands();
+  encode(early);
+  early->commit();
+  EXPECT_TRUE(names(errorOf([&] { early->throwIfFailed(); }), {"CNNConvolution", "reload", "has not run"}));
+  run(late);
+  EXPECT_EQ(result(), 47);
+}
+
   EXPECT_EQ(result(), 47);
 }
 

@@ -66,7 +66,7 @@ void KernelWithWeights::reloadWeightsAndBiases(
   if (!state) throw Error(kernel().describe(), "state", "null", "weights and biases");
   checkStates(kernel(), "state", *commandBuffer, StateBatch{state}, 1);
   mtl::RecordingGuard guard(*commandBuffer);
-  weights_ = ConvolutionWeights::copy(kernel().describe(), *commandBuffer, *state, descriptor_);
+  weights_ = weights_->reloaded(kernel().describe(), *commandBuffer, *state, descriptor_);
   guard.keep();
   didReload();
   takeRead(*state);
@@ -175,9 +175,9 @@ void GradientKernelWithWeights::adoptWeights(const KernelWithWeights& forward) {
 }
 
 void GradientKernelWithWeights::giveGradients(PreparedCall& call, CNNConvolutionGradientState& state) const {
-  call.parameters[2] = {state.gradientForWeights()->memory(), 0, true};
-  call.parameters[3] = {state.gradientForBiases()->memory(), 0, true};
   call.accumulate = state.isAccumulating();
+  call.parameters[2] = {state.gradientForWeights()->memory(), 0, true, call.accumulate};
+  call.parameters[3] = {state.gradientForBiases()->memory(), 0, true, call.accumulate};
   call.writesDestination = false;
 }
 

@@ -37,7 +37,9 @@ class KernelWithWeights : public LayerKernel {
   void reloadWeightsAndBiasesFromDataSource();
   void reloadFromDataSource() override { reloadWeightsAndBiasesFromDataSource(); }
   /// Encodes from now on use the state's values as they are when the recorded copy runs. Takes one read off
-  /// the state. A state without biases sets them to 0. @throws Error when a size differs.
+  /// the state. A state without biases sets them to 0. Where a predicate leaves the copy out, or the buffer is let
+  /// go uncommitted, they go on with the values from before; encodes that run before either do not run but fail.
+  /// @throws Error when a size differs.
   void reloadWeightsAndBiases(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                               const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& state);
 

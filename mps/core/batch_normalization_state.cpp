@@ -1,5 +1,6 @@
 #include "mps/core/batch_normalization_state.hpp"
 
+#include "mps/core/call.hpp"
 #include "mps/core/vector.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
@@ -30,10 +31,7 @@ std::shared_ptr<CNNBatchNormalizationState> CNNBatchNormalizationState::create(
 }
 
 void CNNBatchNormalizationState::reset() {
-  phase_ = Phase::Fresh;
-  used_ = {};
-  elementCount_ = 0;
-  gradientElementCount_ = 0;
+  progress_ = {};
 }
 
 std::shared_ptr<mtl::Buffer> CNNBatchNormalizationState::mean() {
@@ -74,29 +72,56 @@ void CNNBatchNormalizationState::synchronize(const std::shared_ptr<mtl::CommandB
     buffer->synchronize(*commandBuffer);
 }
 
+struct CNNBatchNormalizationState::Before {
+  const mtl::Submission* buffer = nullptr;  ///< which holds this object
+  Progress progress;
+};
+
+void CNNBatchNormalizationState::willEncode(mtl::CommandBuffer& commandBuffer) {
+  const mtl::Submission* const buffer = commandBuffer.submission().get();
+  if (const auto before = before_.lock(); before && before->buffer == buffer) return;
+  const auto before = std::make_shared<const Before>(Before{buffer, progress_});
+  before_ = before;
+  commandBuffer.ifDropped([before, self = weak_from_this()](mtl::CommandBuffer& /*instead*/) {
+    const auto state = std::static_pointer_cast<CNNBatchNormalizationState>(self.lock());
+    // Another buffer may have gone on with the state.
+    if (state && state->before_.lock() == before) state->progress_ = before->progress;
+  });
+}
+
+void CNNBatchNormalizationState::willEncodeGradient(mtl::CommandBuffer& commandBuffer) {
+  willEncode(commandBuffer);
+  if (!addsGradientStatistics() && commandBuffer.mayLeaveOut()) clearGradients(commandBuffer);
+}
+
+void CNNBatchNormalizationState::clearGradients(mtl::CommandBuffer& commandBuffer) {
+  for (const auto& sums : {accumulatedGradients(), gammaGradient(), betaGradient(), statisticsGradients()})
+    detail::recordZerosAlways(commandBuffer, "CNNBatchNormalizationState", sums->memory());
+}
+
 bool CNNBatchNormalizationState::addsStatistics() const {
-  return elementCount_ > 0 && (phase_ == Phase::Statistics || !restartsAutomatically_);
+  return progress_.elementCount > 0 && (progress_.phase == Phase::Statistics || !restartsAutomatically_);
 }
 
 void CNNBatchNormalizationState::didEncodeStatistics(std::uint64_t elements) {
-  elementCount_ = addsStatistics() ? elementCount_ + elements : elements;
-  gradientElementCount_ = 0;
-  used_ = {};
-  phase_ = Phase::Statistics;
+  progress_.elementCount = addsStatistics() ? progress_.elementCount + elements : elements;
+  progress_.gradientElementCount = 0;
+  progress_.used = {};
+  progress_.phase = Phase::Statistics;
 }
 
 void CNNBatchNormalizationState::didImportStatistics(std::uint64_t elements) {
-  elementCount_ = 0;
+  progress_.elementCount = 0;
   didEncodeStatistics(elements);
 }
 
 void CNNBatchNormalizationState::didImportGradients() {
-  gradientElementCount_ = elementCount_;
-  phase_ = Phase::GradientStatistics;
+  progress_.gradientElementCount = progress_.elementCount;
+  progress_.phase = Phase::GradientStatistics;
 }
 
 detail::BatchNormalizationParameters CNNBatchNormalizationState::parametersForGradient() {
-  if (used_.gamma) return used_;
+  if (progress_.used.gamma) return progress_.used;
   detail::BatchNormalizationParameters parameters = *live_;
   parameters.mean = mean();
   parameters.variance = variance();
@@ -104,13 +129,14 @@ detail::BatchNormalizationParameters CNNBatchNormalizationState::parametersForGr
 }
 
 void CNNBatchNormalizationState::didEncodeNormalization(const detail::BatchNormalizationParameters& used) {
-  used_ = used;
-  if (phase_ < Phase::Normalized) phase_ = Phase::Normalized;
+  progress_.used = used;
+  if (progress_.phase < Phase::Normalized) progress_.phase = Phase::Normalized;
 }
 
 void CNNBatchNormalizationState::didEncodeGradientStatistics(std::uint64_t elements) {
-  gradientElementCount_ = addsGradientStatistics() ? gradientElementCount_ + elements : elements;
-  phase_ = Phase::GradientStatistics;
+  progress_.gradientElementCount =
+      addsGradientStatistics() ? progress_.gradientElementCount + elements : elements;
+  progress_.phase = Phase::GradientStatistics;
 }
 
 }  // namespace mps

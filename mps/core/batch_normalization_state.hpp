@@ -68,7 +68,7 @@ class CNNBatchNormalizationState : public NNGradientState {
   [[nodiscard]] std::shared_ptr<mtl::Buffer> variance();
   /// Values per feature channel that the statistics are of, as encoded so far: the m of unbiased variances,
   /// variance * m / (m - 1). 0 before the first and in a frozen state.
-  [[nodiscard]] std::uint64_t elementCount() const { return elementCount_; }
+  [[nodiscard]] std::uint64_t elementCount() const { return progress_.elementCount; }
 
   /// Sums over the elements of the batch, never divided: dL/dgamma and dL/dbeta. Null until a statistics
   /// gradient is encoded.
@@ -105,6 +105,11 @@ class CNNBatchNormalizationState : public NNGradientState {
       std::size_t numberOfFeatureChannels, std::shared_ptr<const CNNBatchNormalization> batchNormalization,
       std::shared_ptr<const detail::BatchNormalizationParameters> live);
 
+  /// An encode follows: how far the state has come is undone should the command buffer be dropped.
+  void willEncode(mtl::CommandBuffer& commandBuffer);
+  void willEncodeGradient(mtl::CommandBuffer& commandBuffer) override;
+  /// Records zeros for all sums of statistics gradients, which no predicate leaves out.
+  void clearGradients(mtl::CommandBuffer& commandBuffer);
   /// Whether the next statistics add to those that are there.
   [[nodiscard]] bool addsStatistics() const;
   void didEncodeStatistics(std::uint64_t elements);
@@ -114,14 +119,14 @@ class CNNBatchNormalizationState : public NNGradientState {
   void didEncodeNormalization(const detail::BatchNormalizationParameters& used);
   /// What the last normalisation computed with: its gradients must use the same.
   [[nodiscard]] detail::BatchNormalizationParameters parametersForGradient();
-  [[nodiscard]] bool addsGradientStatistics() const { return phase_ == Phase::GradientStatistics; }
+  [[nodiscard]] bool addsGradientStatistics() const { return progress_.phase == Phase::GradientStatistics; }
   /// Elements that statistics gradients have seen, of elementCount().
-  [[nodiscard]] std::uint64_t gradientElementCount() const { return gradientElementCount_; }
+  [[nodiscard]] std::uint64_t gradientElementCount() const { return progress_.gradientElementCount; }
   void didEncodeGradientStatistics(std::uint64_t elements);
-  [[nodiscard]] bool hasGradientStatistics() const { return phase_ >= Phase::GradientStatistics; }
-  void didEncodeGradient() { phase_ = Phase::Gradient; }
+  [[nodiscard]] bool hasGradientStatistics() const { return progress_.phase >= Phase::GradientStatistics; }
+  void didEncodeGradient() { progress_.phase = Phase::Gradient; }
   /// Whether the statistics are constants that no statistics kernel has computed from this batch.
-  [[nodiscard]] bool isFrozen() const { return elementCount_ == 0; }
+  [[nodiscard]] bool isFrozen() const { return progress_.elementCount == 0; }
 
   [[nodiscard]] std::shared_ptr<mtl::Buffer> meanOfBatch() { return resource(0); }
   [[nodiscard]] std::shared_ptr<mtl::Buffer> varianceOfBatch() { return resource(1); }
@@ -138,13 +143,21 @@ class CNNBatchNormalizationState : public NNGradientState {
   enum class Phase { Fresh, Statistics, Normalized, GradientStatistics, Gradient };
   [[nodiscard]] std::shared_ptr<Vector> statisticsGradient(std::size_t index);
 
+  /// What encoding changes.
+  struct Progress {
+    detail::BatchNormalizationParameters used;  ///< by the last normalisation of this batch; empty before
+    Phase phase = Phase::Fresh;
+    std::uint64_t elementCount = 0;
+    std::uint64_t gradientElementCount = 0;
+  };
+  /// How far it was before a command buffer that is not committed yet.
+  struct Before;
+
   std::shared_ptr<const CNNBatchNormalization> batchNormalization_;
   std::shared_ptr<const detail::BatchNormalizationParameters> live_;
-  detail::BatchNormalizationParameters used_;  ///< by the last normalisation of this batch; empty before
-  Phase phase_ = Phase::Fresh;
+  Progress progress_;
+  std::weak_ptr<const Before> before_;  ///< of the buffer that was encoded on last
   bool restartsAutomatically_ = true;
-  std::uint64_t elementCount_ = 0;
-  std::uint64_t gradientElementCount_ = 0;
 };
 
 }  // namespace mps

@@ -40,6 +40,26 @@ void recordCopy(mtl::CommandBuffer& commandBuffer, const std::string& label, Ten
   commandBuffer.append(std::move(command));
 }
 
+/// Copies bytes, or fills with zeros where the source is no block.
+void recordBytes(mtl::CommandBuffer& commandBuffer, const std::string& label, const MemoryPlace& source,
+                 const MemoryPlace& destination, std::size_t bytes) {
+  // Rows of a page or so, so that the copy is shared among threads.
+  constexpr std::size_t rowBytes = 16384;
+  const auto copy = [&](std::size_t offset, std::size_t rows, std::size_t width) {
+    const auto shape =
+        TensorShape::dense(1, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(width), 1,
+                           ImageFeatureChannelFormat::Unorm8);
+    const TensorView from{shape, source.memory, source.byteOffset + offset, true};
+    TensorCopyProblem problem;
+    problem.fills = source.memory == nullptr;
+    recordCopy(commandBuffer, label, problem, problem.fills ? nullptr : &from,
+               {shape, destination.memory, destination.byteOffset + offset, true});
+  };
+  const std::size_t rows = bytes / rowBytes;
+  if (rows > 0) copy(0, rows, rowBytes);
+  if (bytes % rowBytes > 0) copy(rows * rowBytes, 1, bytes % rowBytes);
+}
+
 std::byte* shifted(const TensorView& view, const mtl::Origin& origin) {
   return view.address() +
          view.shape.offset(0, static_cast<std::int64_t>(origin.y), static_cast<std::int64_t>(origin.x), 0) *
@@ -195,6 +215,8 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
     operands.parameters[i] = parameter.memory->address() + parameter.byteOffset;
     command.retained.push_back(parameter.memory);
     (parameter.isWritten ? command.writes : command.reads).push_back(parameter.memory);
+    if (parameter.isAddedTo) command.reads.push_back(parameter.memory);
+    if (parameter.isCounted && commandBuffer.mayLeaveOut()) command.lacking.push_back(parameter.memory);
   }
   if (prepared.destinationParameter)
     operands.parameters.at(*prepared.destinationParameter) = operands.destination;
@@ -223,18 +245,31 @@ void recordMemoryCopy(mtl::CommandBuffer& commandBuffer, const std::string& labe
                       const std::shared_ptr<mtl::Memory>& source, std::size_t sourceOffset,
                       const std::shared_ptr<mtl::Memory>& destination, std::size_t destinationOffset,
                       std::size_t bytes) {
-  // Rows of a page or so, so that the copy is shared among threads.
-  constexpr std::size_t rowBytes = 16384;
-  const auto copy = [&](std::size_t offset, std::size_t rows, std::size_t width) {
-    const auto shape =
-        TensorShape::dense(1, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(width), 1,
-                           ImageFeatureChannelFormat::Unorm8);
-    const TensorView from{shape, source, sourceOffset + offset, true};
-    recordCopy(commandBuffer, label, {}, &from, {shape, destination, destinationOffset + offset, true});
+  recordBytes(commandBuffer, label, {source, sourceOffset}, {destination, destinationOffset}, bytes);
+}
+
+std::shared_ptr<mtl::Memory> recordReload(mtl::CommandBuffer& commandBuffer, const std::string& label,
+                                          const MemoryPlace& source, const MemoryPlace& present,
+                                          std::size_t bytes) {
+  auto memory = commandBuffer.device()->allocate(bytes);
+  const auto keepPresent = [=](mtl::CommandBuffer& other) {
+    recordBytes(other, label, present, {memory, 0}, bytes);
   };
-  const std::size_t rows = bytes / rowBytes;
-  if (rows > 0) copy(0, rows, rowBytes);
-  if (bytes % rowBytes > 0) copy(rows * rowBytes, 1, bytes % rowBytes);
+  if (commandBuffer.mayLeaveOut()) {
+    mtl::CommandBuffer always(commandBuffer.submission());
+    keepPresent(always);
+  }
+  recordBytes(commandBuffer, label, source, {memory, 0}, bytes);
+  // The normal path pays for no copy: only a buffer that is dropped makes another one run.
+  commandBuffer.ifDropped(keepPresent);
+  memory->setFailure(label + ": the command buffer with the reload of these values has not run yet");
+  return memory;
+}
+
+void recordZerosAlways(mtl::CommandBuffer& commandBuffer, const std::string& label,
+                       const std::shared_ptr<mtl::Memory>& memory) {
+  mtl::CommandBuffer always(commandBuffer.submission());
+  recordBytes(always, label, {}, {memory, 0}, memory->length());
 }
 
 void recordZeros(mtl::CommandBuffer& commandBuffer, const std::string& label,
@@ -244,15 +279,6 @@ void recordZeros(mtl::CommandBuffer& commandBuffer, const std::string& label,
   if (!destination.isLoose()) return recordCopy(commandBuffer, label, zeros, nullptr, destination.view(true));
   for (const TensorView& view : destination.looseViews(true))
     recordCopy(commandBuffer, label, zeros, nullptr, view);
-}
-
-void recordZeros(mtl::CommandBuffer& commandBuffer, const std::string& label,
-                 const std::shared_ptr<mtl::Memory>& memory, std::size_t bytes) {
-  const auto shape =
-      TensorShape::dense(1, 1, static_cast<std::int64_t>(bytes), 1, ImageFeatureChannelFormat::Unorm8);
-  TensorCopyProblem zeros;
-  zeros.fills = true;
-  recordCopy(commandBuffer, label, zeros, nullptr, {shape, memory, 0, true});
 }
 
 BatchOperand recordEdgeCopy(mtl::CommandBuffer& commandBuffer, const std::string& label,

@@ -74,6 +74,9 @@ struct PreparedCall {
     std::shared_ptr<mtl::Memory> memory;
     std::size_t byteOffset = 0;
     bool isWritten = false;
+    bool isAddedTo = false;  ///< written by adding to what is there, which must be good
+    bool isCounted =
+        false;  ///< the host counts what is added: a call that a predicate leaves out makes it invalid
   };
   ChosenPlan plan;
   std::size_t savedBytes = 0;  ///< of all images together, forward calls only
@@ -148,13 +151,24 @@ void recordMemoryCopy(mtl::CommandBuffer& commandBuffer, const std::string& labe
                       const std::shared_ptr<mtl::Memory>& destination, std::size_t destinationOffset,
                       std::size_t bytes);
 
+/// Some bytes of a block of memory; no block stands for zeros.
+struct MemoryPlace {
+  std::shared_ptr<mtl::Memory> memory;
+  std::size_t byteOffset = 0;
+};
+/// Memory that takes the place of `present` as soon as the recorded copy of `source` has run. It holds the values of
+/// `present` where the copy is left out by a predicate, and where the buffer is let go uncommitted; until one of the
+/// three has run, commands that read it fail.
+std::shared_ptr<mtl::Memory> recordReload(mtl::CommandBuffer& commandBuffer, const std::string& label,
+                                          const MemoryPlace& source, const MemoryPlace& present,
+                                          std::size_t bytes);
+/// Records a fill of a block with zeros, which no predicate leaves out: what later calls add to.
+void recordZerosAlways(mtl::CommandBuffer& commandBuffer, const std::string& label,
+                       const std::shared_ptr<mtl::Memory>& memory);
+
 /// Records a fill of all elements of the operand with zeros.
 void recordZeros(mtl::CommandBuffer& commandBuffer, const std::string& label,
                  const BatchOperand& destination);
-
-/// Records a fill of the first bytes of a block of memory with zeros; it stays alive until it ran.
-void recordZeros(mtl::CommandBuffer& commandBuffer, const std::string& label,
-                 const std::shared_ptr<mtl::Memory>& memory, std::size_t bytes);
 
 /// A copy of the region [x, x + width) x [y, y + height) of a source, edges filled as asked; for kernels
 /// without a window whose region leaves the source.

@@ -339,6 +339,12 @@ void CNNGradientKernel::recordGradient(mtl::CommandBuffer& commandBuffer, const 
       forward.saved && record.inOrder && isPartOf(forward.sourcePlace, source, record.firstImage);
   std::vector<detail::PreparedCall> prepared;
   if (call.destination.elements() > 0) prepared = prepareGradient(call);
+  const auto writesSums = [](const detail::PreparedCall& part) {
+    return std::ranges::any_of(part.parameters, &detail::PreparedCall::Parameter::isWritten);
+  };
+  if (std::ranges::any_of(prepared, writesSums))
+    if (auto* state = dynamic_cast<NNGradientState*>(states[0].get()))
+      state->willEncodeGradient(commandBuffer);
   const bool writes = prepared.empty() || std::any_of(prepared.begin(), prepared.end(), [](const auto& part) {
                         return part.writesDestination;
                       });

@@ -14,7 +14,9 @@ class CommandQueue;
 namespace mps {
 
 /// Decides on the device whether work runs (MPSPredicate; spec/01 section 17.1): a uint32 in a buffer, read
-/// when the work is due. 0 skips it and leaves destinations as they were; read counts fall all the same.
+/// when the work is due. 0 skips it and leaves destinations as they were; read counts fall all the same. Sums of
+/// gradients that several encodes add to begin at 0 all the same. Statistics of a batch normalisation that lack a
+/// skipped part fail what reads them, because the host has counted its elements.
 class Predicate {
  public:
   /// @param offset in bytes, a multiple of 4. @throws Error for another offset or one outside the buffer.

@@ -1,7 +1,9 @@
 #include "mps/core/convolution_state.hpp"
 
+#include "mps/core/call.hpp"
 #include "mps/core/error.hpp"
 #include "mtl/buffer.hpp"
+#include "mtl/command_buffer.hpp"
 
 namespace mps {
 namespace {
@@ -80,6 +82,17 @@ std::shared_ptr<CNNConvolutionGradientState> CNNConvolutionGradientState::create
   state->convolution_ = std::move(convolution);
   state->leaveUninitialised();
   return state;
+}
+
+void CNNConvolutionGradientState::willEncodeGradient(mtl::CommandBuffer& commandBuffer) {
+  if (accumulating_) return;
+  const auto clear = [weights = gradientForWeights()->memory(),
+                      biases = gradientForBiases()->memory()](mtl::CommandBuffer& buffer) {
+    detail::recordZerosAlways(buffer, "CNNConvolutionGradientState", weights);
+    detail::recordZerosAlways(buffer, "CNNConvolutionGradientState", biases);
+  };
+  if (commandBuffer.mayLeaveOut()) clear(commandBuffer);
+  commandBuffer.ifDropped(clear);
 }
 
 std::shared_ptr<CNNConvolutionTransposeGradientState> CNNConvolutionTransposeGradientState::create(

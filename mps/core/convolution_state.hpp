@@ -77,6 +77,7 @@ class CNNConvolutionGradientState : public NNGradientState {
   /// The library's own: whether the next gradient encode adds to the buffers. It does after the first.
   [[nodiscard]] bool isAccumulating() const { return accumulating_; }
   void setAccumulating(bool accumulating) { accumulating_ = accumulating; }
+  void willEncodeGradient(mtl::CommandBuffer& commandBuffer) override;
 
  protected:
   using NNGradientState::NNGradientState;

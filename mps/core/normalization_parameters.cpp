@@ -32,14 +32,13 @@ std::shared_ptr<mtl::Buffer> parameterBuffer(const std::string& kernel,
   return device->newBuffer(std::as_bytes(std::span(same)));
 }
 
-std::shared_ptr<mtl::Buffer> recordCopyOf(const Kernel& kernel, mtl::CommandBuffer& commandBuffer,
-                                          const std::shared_ptr<mtl::Buffer>& buffer) {
-  const auto& device = kernel.device();
-  auto copy =
-      std::make_shared<mtl::Buffer>(device, device->allocate(buffer->length()), mtl::StorageMode::Managed);
-  recordMemoryCopy(commandBuffer, kernel.describe(), buffer->memory(), 0, copy->memory(), 0,
-                   buffer->length());
-  return copy;
+std::shared_ptr<mtl::Buffer> recordReloadOf(const Kernel& kernel, mtl::CommandBuffer& commandBuffer,
+                                            const std::shared_ptr<mtl::Buffer>& buffer,
+                                            const std::shared_ptr<mtl::Buffer>& present) {
+  return std::make_shared<mtl::Buffer>(kernel.device(),
+                                       recordReload(commandBuffer, kernel.describe(), {buffer->memory(), 0},
+                                                    {present->memory(), 0}, buffer->length()),
+                                       mtl::StorageMode::Managed);
 }
 
 template <class NormalizationState>

@@ -21,9 +21,11 @@ std::shared_ptr<mtl::Buffer> parameterBuffer(const std::string& kernel,
                                              std::span<const float> values, std::size_t channels,
                                              float byDefault);
 
-/// A copy of a buffer as it is when the recorded copy runs.
-std::shared_ptr<mtl::Buffer> recordCopyOf(const Kernel& kernel, mtl::CommandBuffer& commandBuffer,
-                                          const std::shared_ptr<mtl::Buffer>& buffer);
+/// A copy of a buffer as it is when the recorded copy runs; of the present one where that is left out by a predicate
+/// or dropped with its command buffer (recordReload).
+std::shared_ptr<mtl::Buffer> recordReloadOf(const Kernel& kernel, mtl::CommandBuffer& commandBuffer,
+                                            const std::shared_ptr<mtl::Buffer>& buffer,
+                                            const std::shared_ptr<mtl::Buffer>& present);
 
 /// Of a state that a kernel is reloaded from. @throws Error when it is null, unusable or of another length
 template <class NormalizationState>

@@ -79,8 +79,8 @@ void ImageNormalizationKernel::reloadGammaAndBeta(
     const std::shared_ptr<CNNNormalizationGammaAndBetaState>& gammaAndBetaState) {
   checkReload(*this, commandBuffer, "gammaAndBetaState", gammaAndBetaState, channels_);
   mtl::RecordingGuard guard(*commandBuffer);
-  const auto gamma = recordCopyOf(*this, *commandBuffer, gammaAndBetaState->gamma());
-  parameters_.beta = recordCopyOf(*this, *commandBuffer, gammaAndBetaState->beta());
+  const auto gamma = recordReloadOf(*this, *commandBuffer, gammaAndBetaState->gamma(), parameters_.gamma);
+  parameters_.beta = recordReloadOf(*this, *commandBuffer, gammaAndBetaState->beta(), parameters_.beta);
   parameters_.gamma = gamma;
   parameters_.sharesGammaAndBeta = false;
   guard.keep();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "mps/conform/tolerance.hpp"
+#include "mps/core/command_buffer.hpp"
 #include "mps/core/test_images.hpp"
 #include "mps/instance_normalization/instance_normalization_fixed_source.hpp"
 #include "mtl/buffer.hpp"
@@ -289,6 +290,27 @@ TEST_F(InstanceNormalization, ReloadsFromStatesInStreamOrder) {
   const auto two = CNNNormalizationGammaAndBetaState::create(buffer({1, 2}), buffer({1, 2}));
   EXPECT_TRUE(names(errorOf([&] { normalization_->reloadGammaAndBeta(next, two); }),
                     {"gammaAndBetaState", "2 values", "1"}));
+}
+
+TEST_F(InstanceNormalization, AReloadThatDoesNotRunChangesNothing) {
+  const auto reload = [&](const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
+    normalization_->reloadGammaAndBeta(commandBuffer,
+                                       CNNNormalizationGammaAndBetaState::create(buffer({8}), buffer({2})));
+  };
+  const auto normalized = [&] {
+    const auto y = destinations();
+    const auto commandBuffer = commands();
+    normalization_->encodeBatch(commandBuffer, x_, y);
+    run(commandBuffer);
+    return valuesOf(y);
+  };
+  const auto under = CommandBuffer::create(queue_);
+  under->setPredicate(Predicate::create(device_));  // 0
+  reload(under);
+  run(under);
+  EXPECT_EQ(normalized(), expected);
+  reload(commands());
+  EXPECT_EQ(normalized(), expected) << "dropped";
 }
 
 TEST_F(InstanceNormalization, ParametersOnTheDeviceAreUsedWithoutCopies) {
