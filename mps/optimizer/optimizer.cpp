@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 
 #include "mps/core/array_storage.hpp"
 #include "mps/core/call.hpp"
@@ -48,6 +49,29 @@ std::size_t bufferCount(OptimizerKind kind) {
   return 0;
 }
 
+/// What the arrays of one encode have in common.
+struct Extent {
+  std::size_t arrays = 1;
+  std::size_t rows = 0;
+  std::size_t columns = 0;
+  bool operator==(const Extent&) const = default;
+  [[nodiscard]] std::string describe() const {
+    return (arrays != 1 ? std::to_string(arrays) + " x " : "") + std::to_string(rows) + " x " +
+           std::to_string(columns);
+  }
+};
+Extent extentOf(const Vector& vector) {
+  return {1, vector.vectors(), vector.length()};
+}
+Extent extentOf(const Matrix& matrix) {
+  return {matrix.matrices(), matrix.rows(), matrix.columns()};
+}
+
+template <class Array>
+constexpr const char* wordFor = "vector";
+template <>
+constexpr const char* wordFor<Matrix> = "matrix";
+
 void consumeRead(const std::shared_ptr<State>& state) {
   if (state->isTemporary() && state->readCount() > 0) state->setReadCount(state->readCount() - 1);
 }
@@ -66,9 +90,13 @@ struct NNOptimizer::Arrays {
   Array gradient, values, result;
   std::array<Array, 3> buffers;  ///< momentum, velocity, maximum velocity
 
-  static Array of(Vector& vector) {
+  static Array of(Vector& vector, std::size_t /*index*/) {
     return {vector.data()->memory(), vector.offset(),
             static_cast<std::int64_t>(vector.vectorBytes() / sizeof(float))};
+  }
+  static Array of(Matrix& matrix, std::size_t index) {
+    return {matrix.data()->memory(), matrix.offset() + index * matrix.matrixBytes(),
+            static_cast<std::int64_t>(matrix.rowBytes() / sizeof(float))};
   }
 };
 
@@ -156,34 +184,41 @@ void NNOptimizer::record(mtl::CommandBuffer& commandBuffer, OptimizerKind kind,
   commandBuffer.append(std::move(command));
 }
 
-void NNOptimizer::encodeVectors(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, OptimizerKind kind,
-                                const OptimizerNumbers& numbers, const std::shared_ptr<Vector>& gradient,
-                                const std::shared_ptr<Vector>& values, const Vectors& buffers,
-                                const std::shared_ptr<Vector>& result) {
+template <class Array>
+void NNOptimizer::encodeArrays(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, OptimizerKind kind,
+                               const OptimizerNumbers& numbers, const std::shared_ptr<Array>& gradient,
+                               const std::shared_ptr<Array>& values,
+                               const std::vector<std::shared_ptr<Array>>& buffers,
+                               const std::shared_ptr<Array>& result) {
   detail::checkCommandBuffer(*this, commandBuffer);
-  const auto check = [&](const char* argument, const std::shared_ptr<Vector>& vector,
-                         bool isRead = true) -> Vector& {
-    if (!vector) throw Error(describe(), argument, "null", "a vector");
-    vector->storage().check(*this, argument, *commandBuffer, isRead);
-    if (vector->dataType() != DataType::Float32)
-      throw Error(describe(), argument, name(vector->dataType()), "Float32");
-    if (gradient && (vector->length() != gradient->length() || vector->vectors() != gradient->vectors()))
-      throw Error(describe(), argument,
-                  std::to_string(vector->vectors()) + " x " + std::to_string(vector->length()),
-                  std::to_string(gradient->vectors()) + " x " + std::to_string(gradient->length()) +
-                      ", as the gradient");
-    return *vector;
+  const auto check = [&](const std::string& argument, const std::shared_ptr<Array>& array,
+                         bool isRead = true) {
+    if (!array) throw Error(describe(), argument, "null", std::string("a ") + wordFor<Array>);
+    array->storage().check(*this, argument.c_str(), *commandBuffer, isRead);
+    if (array->dataType() != DataType::Float32)
+      throw Error(describe(), argument, name(array->dataType()), "Float32");
+    if (gradient && extentOf(*array) != extentOf(*gradient))
+      throw Error(describe(), argument, extentOf(*array).describe(),
+                  extentOf(*gradient).describe() + ", as the gradient");
   };
-  Arrays arrays;
-  arrays.gradient = Arrays::of(check("inputGradientVector", gradient));
-  arrays.values = Arrays::of(check("inputValuesVector", values));
-  arrays.result = Arrays::of(check("resultValuesVector", result, false));
-  for (std::size_t i = 0; i < bufferCount(kind); ++i)
-    arrays.buffers[firstSlot(kind) + i] = Arrays::of(check(bufferNames[firstSlot(kind) + i], buffers[i]));
-  arrays.count = static_cast<std::int64_t>(gradient->length());
-  arrays.rows = static_cast<std::int64_t>(gradient->vectors());
+  const std::string suffix = std::is_same_v<Array, Vector> ? "Vector" : "Matrix";
+  check("inputGradient" + suffix, gradient);
+  check("inputValues" + suffix, values);
+  check("resultValues" + suffix, result, false);
+  for (std::size_t i = 0; i < bufferCount(kind); ++i) check(bufferNames[firstSlot(kind) + i], buffers[i]);
+  const Extent extent = extentOf(*gradient);
   mtl::RecordingGuard guard(*commandBuffer);
-  record(*commandBuffer, kind, numbers, arrays);
+  for (std::size_t k = 0; k < extent.arrays; ++k) {
+    Arrays arrays;
+    arrays.gradient = Arrays::of(*gradient, k);
+    arrays.values = Arrays::of(*values, k);
+    arrays.result = Arrays::of(*result, k);
+    for (std::size_t i = 0; i < bufferCount(kind); ++i)
+      arrays.buffers[firstSlot(kind) + i] = Arrays::of(*buffers[i], k);
+    arrays.count = static_cast<std::int64_t>(extent.columns);
+    arrays.rows = static_cast<std::int64_t>(extent.rows);
+    if (arrays.count > 0 && arrays.rows > 0) record(*commandBuffer, kind, numbers, arrays);
+  }
   guard.keep();
   detail::consumeRead({&gradient->storage(), values != result ? &values->storage() : nullptr});
 }
@@ -383,8 +418,17 @@ void OneBufferOptimizer::encode(const std::shared_ptr<mtl::CommandBuffer>& comma
                                 const std::shared_ptr<Vector>& inputValuesVector,
                                 const std::shared_ptr<Vector>& inputBufferVector,
                                 const std::shared_ptr<Vector>& resultValuesVector) {
-  encodeVectors(commandBuffer, kind(inputBufferVector != nullptr), ownNumbers(), inputGradientVector,
-                inputValuesVector, {inputBufferVector}, resultValuesVector);
+  encodeArrays(commandBuffer, kind(inputBufferVector != nullptr), ownNumbers(), inputGradientVector,
+               inputValuesVector, {inputBufferVector}, resultValuesVector);
+}
+
+void OneBufferOptimizer::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                const std::shared_ptr<Matrix>& inputGradientMatrix,
+                                const std::shared_ptr<Matrix>& inputValuesMatrix,
+                                const std::shared_ptr<Matrix>& inputBufferMatrix,
+                                const std::shared_ptr<Matrix>& resultValuesMatrix) {
+  encodeArrays(commandBuffer, kind(inputBufferMatrix != nullptr), ownNumbers(), inputGradientMatrix,
+               inputValuesMatrix, {inputBufferMatrix}, resultValuesMatrix);
 }
 
 void OneBufferOptimizer::encode(
@@ -538,8 +582,8 @@ void NNOptimizerAdam::encode(const std::shared_ptr<mtl::CommandBuffer>& commandB
                              const std::shared_ptr<Vector>& maximumVelocityVector,
                              const std::shared_ptr<Vector>& resultValuesVector) {
   const OptimizerKind kind = maximumVelocityVector ? OptimizerKind::AMSGrad : OptimizerKind::Adam;
-  encodeVectors(commandBuffer, kind, numbersOfNextStep(), inputGradientVector, inputValuesVector,
-                {inputMomentumVector, inputVelocityVector, maximumVelocityVector}, resultValuesVector);
+  encodeArrays(commandBuffer, kind, numbersOfNextStep(), inputGradientVector, inputValuesVector,
+               {inputMomentumVector, inputVelocityVector, maximumVelocityVector}, resultValuesVector);
   ++timeStep_;
 }
 
@@ -551,6 +595,29 @@ void NNOptimizerAdam::encode(const std::shared_ptr<mtl::CommandBuffer>& commandB
                              const std::shared_ptr<Vector>& resultValuesVector) {
   encode(commandBuffer, inputGradientVector, inputValuesVector, inputMomentumVector, inputVelocityVector,
          std::shared_ptr<Vector>{}, resultValuesVector);
+}
+
+void NNOptimizerAdam::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                             const std::shared_ptr<Matrix>& inputGradientMatrix,
+                             const std::shared_ptr<Matrix>& inputValuesMatrix,
+                             const std::shared_ptr<Matrix>& inputMomentumMatrix,
+                             const std::shared_ptr<Matrix>& inputVelocityMatrix,
+                             const std::shared_ptr<Matrix>& maximumVelocityMatrix,
+                             const std::shared_ptr<Matrix>& resultValuesMatrix) {
+  const OptimizerKind kind = maximumVelocityMatrix ? OptimizerKind::AMSGrad : OptimizerKind::Adam;
+  encodeArrays(commandBuffer, kind, numbersOfNextStep(), inputGradientMatrix, inputValuesMatrix,
+               {inputMomentumMatrix, inputVelocityMatrix, maximumVelocityMatrix}, resultValuesMatrix);
+  ++timeStep_;
+}
+
+void NNOptimizerAdam::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                             const std::shared_ptr<Matrix>& inputGradientMatrix,
+                             const std::shared_ptr<Matrix>& inputValuesMatrix,
+                             const std::shared_ptr<Matrix>& inputMomentumMatrix,
+                             const std::shared_ptr<Matrix>& inputVelocityMatrix,
+                             const std::shared_ptr<Matrix>& resultValuesMatrix) {
+  encode(commandBuffer, inputGradientMatrix, inputValuesMatrix, inputMomentumMatrix, inputVelocityMatrix,
+         std::shared_ptr<Matrix>{}, resultValuesMatrix);
 }
 
 void NNOptimizerAdam::encode(

@@ -10,6 +10,7 @@
 #include "mps/core/convolution_state.hpp"
 #include "mps/core/image_normalization_state.hpp"
 #include "mps/core/kernel.hpp"
+#include "mps/core/matrix.hpp"
 #include "mps/core/vector.hpp"
 #include "mps/optimizer/optimizer_descriptor.hpp"
 
@@ -17,13 +18,13 @@
 /// v, with the gradient g prepared as NNOptimizerDescriptor says. Nothing is averaged over a batch.
 ///
 /// The result may be the values themselves. Momentum and other buffers are the application's: they start at 0
-/// and are read and overwritten. Vectors of one encode have the same length and number of vectors. The
-/// convolution forms update weights (vector 0) and biases (vector 1); with one vector the biases are copied
-/// unchanged. The batch-normalisation forms do the same for gamma (vector 0) and beta (vector 1), with the
-/// gradients of one state and the current values of the same or of another one. Extension: the forms with a batch of
-/// states of an instance or group normalisation sum the gradients of the images first and begin with the values that
-/// the forward pass used. They take one read off each
-/// temporary state and vector that they read and do not write. All throw Error before anything is recorded.
+/// and are read and overwritten. Vectors of one encode have the same length and number of vectors, matrices the same
+/// rows, columns and number of matrices, with strides of their own. The convolution forms update weights (vector 0)
+/// and biases (vector 1); with one vector the biases are copied unchanged. The batch-normalisation forms do the same
+/// for gamma (vector 0) and beta (vector 1), with the gradients of one state and the current values of the same or of
+/// another one. Extension: the forms with a batch of states of an instance or group normalisation sum the gradients of
+/// the images first and begin with the values that the forward pass used. They take one read off each temporary state,
+/// vector and matrix that they read and do not write. All throw Error before anything is recorded.
 namespace mps {
 
 class LossScale;
@@ -61,10 +62,11 @@ class NNOptimizer : public Kernel {
   using Vectors = std::vector<std::shared_ptr<Vector>>;
   /// Buffers of one update beside gradient, values and result: momentum, velocity, maximum velocity, as the
   /// kind has them.
-  void encodeVectors(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, detail::OptimizerKind kind,
-                     const detail::OptimizerNumbers& numbers, const std::shared_ptr<Vector>& gradient,
-                     const std::shared_ptr<Vector>& values, const Vectors& buffers,
-                     const std::shared_ptr<Vector>& result);
+  template <class Array>
+  void encodeArrays(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, detail::OptimizerKind kind,
+                    const detail::OptimizerNumbers& numbers, const std::shared_ptr<Array>& gradient,
+                    const std::shared_ptr<Array>& values, const std::vector<std::shared_ptr<Array>>& buffers,
+                    const std::shared_ptr<Array>& result);
   /// @param buffers one list per buffer of the kind, each for weights and perhaps biases
   void encodeConvolution(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, detail::OptimizerKind kind,
                          const detail::OptimizerNumbers& numbers,
@@ -108,14 +110,19 @@ class OneBufferOptimizer : public NNOptimizer {
  public:
   using Kernel::encode;
   /// @name Encodes.
-  /// @param inputBufferVectors the momentum, null or empty for none, or the sum of squares, which must be there: one
-  ///                             vector, or with biases or beta two
+  /// @param inputBufferVectors (or ...Vector, ...Matrix) the momentum, null or empty for none, or the sum of squares,
+  ///                             which must be there: one vector, or with biases or beta two
   /// @{
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
               const std::shared_ptr<Vector>& inputGradientVector,
               const std::shared_ptr<Vector>& inputValuesVector,
               const std::shared_ptr<Vector>& inputBufferVector,
               const std::shared_ptr<Vector>& resultValuesVector);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<Matrix>& inputGradientMatrix,
+              const std::shared_ptr<Matrix>& inputValuesMatrix,
+              const std::shared_ptr<Matrix>& inputBufferMatrix,
+              const std::shared_ptr<Matrix>& resultValuesMatrix);
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
               const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
               const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
@@ -278,6 +285,20 @@ class NNOptimizerAdam : public NNOptimizer {
               const std::shared_ptr<Vector>& inputMomentumVector,
               const std::shared_ptr<Vector>& inputVelocityVector,
               const std::shared_ptr<Vector>& resultValuesVector);
+  /// @param maximumVelocityMatrix null: plain Adam
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<Matrix>& inputGradientMatrix,
+              const std::shared_ptr<Matrix>& inputValuesMatrix,
+              const std::shared_ptr<Matrix>& inputMomentumMatrix,
+              const std::shared_ptr<Matrix>& inputVelocityMatrix,
+              const std::shared_ptr<Matrix>& maximumVelocityMatrix,
+              const std::shared_ptr<Matrix>& resultValuesMatrix);
+  void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+              const std::shared_ptr<Matrix>& inputGradientMatrix,
+              const std::shared_ptr<Matrix>& inputValuesMatrix,
+              const std::shared_ptr<Matrix>& inputMomentumMatrix,
+              const std::shared_ptr<Matrix>& inputVelocityMatrix,
+              const std::shared_ptr<Matrix>& resultValuesMatrix);
   /// @param maximumVelocityVectors empty: plain Adam
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
               const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
