@@ -51,6 +51,18 @@ TEST_F(ConvolutionWeights, TheDataSourceIsReadOnceAndCopied) {
   EXPECT_EQ(source_->loads, 1);
 }
 
+/// spec/02, Q3.
+TEST_F(ConvolutionWeights, TheTypeThatKernelsKeepIsAHintThatIsIgnored) {
+  struct Half : ArraySource {
+    using ArraySource::ArraySource;
+    [[nodiscard]] DataType kernelWeightsDataType() const override { return DataType::Float16; }
+  };
+  EXPECT_EQ(source_->kernelWeightsDataType(), DataType::Float32);
+  kernel_ = CNNConvolution::create(device_, std::make_shared<Half>(shape_, Values{1.0001F}, Values{}));
+  kernel_->setDestinationImageAllocator(Image::defaultAllocator());
+  EXPECT_EQ(result(), 10 * 1.0001F) << "float16 has no 1.0001";
+}
+
 TEST_F(ConvolutionWeights, AReloadFromTheDataSourceLeavesEncodedWorkAlone) {
   const auto buffer = commands();
   const auto before = encode(buffer);
@@ -112,18 +124,6 @@ TEST_F(ConvolutionWeights, AStateWithoutBiasesSetsThemToZero) {
   EXPECT_EQ(valuesOf(exported->biases()), Values{0}) << "an export has biases always";
 }
 
-TEST_F(ConvolutionWeights, AnExportIsACopyOfTheWeightsAtItsPlaceOnTheCommandBuffer) {
-  const auto buffer = commands();
-  const auto before = kernel_->exportWeightsAndBiases(buffer, false);
-  kernel_->reloadWeightsAndBiases(buffer, stateOf(4, 7));
-  const auto after = kernel_->exportWeightsAndBiases(buffer, false);
-  run(buffer);
-  EXPECT_FALSE(after->isTemporary());
-  EXPECT_EQ(valuesOf(before->weights()), Values{2});
-  EXPECT_EQ(valuesOf(before->biases()), Values{1});
-  EXPECT_EQ(valuesOf(after->weights()), Values{4});
-  EXPECT_EQ(valuesOf(after->biases()), Values{7});
-  after->weights()->contentsAs<float>()[0] = 100;
 /// spec/01, section 17.1: a predicate of 0 leaves destinations as they were.
 TEST_F(ConvolutionWeights, AReloadThatAPredicateLeavesOutChangesNothing) {
   const auto predicate = Predicate::create(device_);
@@ -168,6 +168,18 @@ TEST_F(ConvolutionWeights, AnEncodeThatRunsBeforeItsReloadFails) {
   EXPECT_EQ(result(), 47);
 }
 
+TEST_F(ConvolutionWeights, AnExportIsACopyOfTheWeightsAtItsPlaceOnTheCommandBuffer) {
+  const auto buffer = commands();
+  const auto before = kernel_->exportWeightsAndBiases(buffer, false);
+  kernel_->reloadWeightsAndBiases(buffer, stateOf(4, 7));
+  const auto after = kernel_->exportWeightsAndBiases(buffer, false);
+  run(buffer);
+  EXPECT_FALSE(after->isTemporary());
+  EXPECT_EQ(valuesOf(before->weights()), Values{2});
+  EXPECT_EQ(valuesOf(before->biases()), Values{1});
+  EXPECT_EQ(valuesOf(after->weights()), Values{4});
+  EXPECT_EQ(valuesOf(after->biases()), Values{7});
+  after->weights()->contentsAs<float>()[0] = 100;
   EXPECT_EQ(result(), 47);
 }
 

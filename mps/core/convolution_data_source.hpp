@@ -43,6 +43,8 @@ class CNNConvolutionDataSource : public SecureCoding {
   [[nodiscard]] virtual std::span<const std::array<float, 2>> rangesForUInt8Kernel() const { return {}; }
   /// 256 values.
   [[nodiscard]] virtual std::span<const float> lookupTableForUInt8Kernel() const { return {}; }
+  /// A hint in which precision kernels keep the weights, which they do not take: they keep float32.
+  [[nodiscard]] virtual DataType kernelWeightsDataType() const { return DataType::Float32; }
   /// OHWI, the default, is the only one there is; kernels refuse another.
   [[nodiscard]] virtual CNNConvolutionWeightsLayout weightsLayout() const {
     return CNNConvolutionWeightsLayout::OHWI;

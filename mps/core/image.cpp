@@ -129,6 +129,39 @@ std::shared_ptr<Image> Image::create(const std::shared_ptr<mtl::Buffer>& buffer,
   return std::shared_ptr<Image>(new Image(std::move(storage), shape, byteOffset, whole));
 }
 
+std::shared_ptr<Image> Image::create(const std::shared_ptr<Image>& parentImage, std::size_t firstSlice,
+                                     std::size_t sliceCount, std::size_t featureChannels) {
+  if (!parentImage) throw Error("Image", "parentImage", "null", "an image");
+  const auto slicesOf = [](std::size_t channels) { return channels / 4 + (channels % 4 != 0 ? 1 : 0); };
+  const std::size_t ofParent = slicesOf(parentImage->featureChannels());
+  const std::size_t all = ofParent * parentImage->numberOfImages();
+  const auto range = [&] { return std::to_string(firstSlice) + " + " + std::to_string(sliceCount); };
+  if (sliceCount == 0 || firstSlice >= all || sliceCount > all - firstSlice)
+    throw Error("Image", "sliceRange", range(),
+                "within the " + std::to_string(all) + " slices of the parent");
+  const std::size_t ofImage = slicesOf(featureChannels);
+  if (ofImage == 0 || sliceCount % ofImage != 0)
+    throw Error("Image", "featureChannels", std::to_string(featureChannels),
+                "a number whose slices divide " + std::to_string(sliceCount));
+  const std::size_t firstImage = firstSlice / ofParent;
+  const std::size_t firstChannel = firstSlice % ofParent * 4;
+  const std::size_t images = sliceCount / ofImage;
+  const bool isOneImage = images == 1 && firstChannel + featureChannels <= parentImage->featureChannels();
+  const bool areWhole =
+      firstChannel == 0 && ofImage == ofParent && featureChannels <= parentImage->featureChannels();
+  if (!isOneImage && !areWhole)
+    throw Error("Image", "sliceRange",
+                range() + " for " + std::to_string(images) + " images of " + std::to_string(featureChannels) +
+                    " feature channels",
+                "some channels of one image, or whole images, of " + parentImage->describe());
+  TensorShape shape = parentImage->shape();
+  shape.images = static_cast<std::int64_t>(images);
+  shape.channels = static_cast<std::int64_t>(featureChannels);
+  const std::size_t elements = firstImage * static_cast<std::size_t>(shape.imageStride) + firstChannel;
+  return parentImage->makeView(
+      shape, parentImage->byteOffset() + elements * bytesPerChannel(parentImage->featureChannelFormat()));
+}
+
 std::shared_ptr<ImageAllocator> Image::defaultAllocator() {
   static const auto allocator = std::make_shared<DefaultImageAllocator>();
   return allocator;
@@ -180,6 +213,10 @@ std::size_t Image::pixelSize() const {
 
 std::size_t Image::resourceSize() const {
   return parent_ ? 0 : storage_->resourceSize();
+}
+
+PurgeableState Image::setPurgeableState(PurgeableState /*state*/) {
+  return storage_->allocatedMemory() ? PurgeableState::NonVolatile : PurgeableState::AllocationDeferred;
 }
 
 std::string Image::describe() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <ranges>
@@ -43,6 +44,15 @@ struct ImageStrides {
   std::size_t image = 0;
 };
 
+/// Whether memory may be taken away (MPSPurgeableState).
+enum class PurgeableState : std::uint64_t {
+  AllocationDeferred = 0,  ///< there is no memory yet
+  KeepCurrent = 1,
+  NonVolatile = 2,
+  Volatile = 3,
+  Empty = 4
+};
+
 /// A picture or activation of width x height pixels with any number of feature channels; optionally several
 /// of them stacked (MPSImage; spec/01 sections 4 and 6).
 ///
@@ -67,6 +77,14 @@ class Image : public std::enable_shared_from_this<Image> {
   static std::shared_ptr<Image> create(const std::shared_ptr<mtl::Buffer>& buffer, std::size_t byteOffset,
                                        const ImageDescriptor& descriptor, const ImageStrides& strides = {});
 
+  /// A view of slices [firstSlice, firstSlice + sliceCount) of Metal's texture of an image, ceil(C / 4) slices of 4
+  /// channels for each of its images: sliceCount / ceil(featureChannels / 4) images. A channel range
+  /// (subImageWithFeatureChannelRange) and batchRepresentation say the same more simply.
+  /// @throws Error for slices that the parent lacks or that make no whole number of images, and for another range than
+  /// some channels of one image or the first featureChannels of several: values lie by pixels, not by slices.
+  static std::shared_ptr<Image> create(const std::shared_ptr<Image>& parentImage, std::size_t firstSlice,
+                                       std::size_t sliceCount, std::size_t featureChannels);
+
   /// Makes permanent images.
   static std::shared_ptr<ImageAllocator> defaultAllocator();
 
@@ -88,6 +106,9 @@ class Image : public std::enable_shared_from_this<Image> {
   [[nodiscard]] std::size_t pixelSize() const;
   /// Bytes of backing storage; does not allocate; 0 for views and for memory of others.
   [[nodiscard]] std::size_t resourceSize() const;
+  /// A hint without effect: memory is never taken away. Returns the state that it was in: NonVolatile, or
+  /// AllocationDeferred before memory is taken.
+  PurgeableState setPurgeableState(PurgeableState state);
   [[nodiscard]] const std::string& label() const { return label_; }
   void setLabel(std::string label) { label_ = std::move(label); }
   /// The image that this one is a view of, or null.

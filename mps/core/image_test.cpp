@@ -28,6 +28,16 @@ constexpr std::size_t huge = std::numeric_limits<std::size_t>::max();
 
 class ImageTest : public testing::DeviceTest {};
 
+/// spec/01 section 4.2: ignored while there is no memory.
+TEST_F(ImageTest, MemoryIsNeverPurged) {
+  const auto made = Image::create(device_, sizeOf(1, 1, 2));
+  EXPECT_EQ(made->setPurgeableState(PurgeableState::Empty), PurgeableState::AllocationDeferred);
+  testing::fill(*made, {3, 4});
+  EXPECT_EQ(made->setPurgeableState(PurgeableState::Empty), PurgeableState::NonVolatile);
+  EXPECT_EQ(made->setPurgeableState(PurgeableState::KeepCurrent), PurgeableState::NonVolatile);
+  EXPECT_EQ(valuesOf(*made), (Values{3, 4}));
+}
+
 TEST_F(ImageTest, PropertiesAreThoseOfTheDescriptor) {
   const auto image = Image::create(device_, {Format::Unorm16, 7, 5, 3, 2, TextureUsage::ShaderRead});
   EXPECT_EQ(image->width(), 7U);

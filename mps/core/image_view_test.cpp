@@ -71,6 +71,49 @@ TEST_F(ImageView, AChannelRangeSharesItsChannels) {
                       {"featureChannelRange"}));
 }
 
+/// Images of 9 channels have 3 slices each.
+TEST_F(ImageView, ASliceRangeIsAPartOfOneImageOrWholeImages) {
+  const auto stack = image(sizeOf(1, 1, 9, 3), counted(27, 0));
+  const auto viewOf = [&](std::size_t first, std::size_t count, std::size_t channels) {
+    return Image::create(stack, first, count, channels);
+  };
+  const auto middle = viewOf(4, 1, 3);
+  EXPECT_EQ(middle->parent(), stack);
+  EXPECT_EQ(middle->numberOfImages(), 1U);
+  EXPECT_EQ(valuesOf(*middle), (Values{13, 14, 15})) << "the second image from channel 4 on";
+  EXPECT_EQ(valuesOf(*viewOf(7, 2, 5)), (Values{22, 23, 24, 25, 26}));
+  const auto last = viewOf(3, 6, 9);
+  EXPECT_EQ(last->numberOfImages(), 2U);
+  EXPECT_EQ(valuesOf(*last), counted(18, 9));
+  testing::fill(*middle, {-1, -1, -1});
+  EXPECT_EQ(valuesOf(*last->batchRepresentation()[0]), (Values{9, 10, 11, 12, -1, -1, -1, 16, 17}));
+}
+
+TEST_F(ImageView, OtherSliceRangesAreRefused) {
+  const auto stack = image(sizeOf(1, 1, 9, 3));
+  const auto refused = [&](std::size_t first, std::size_t count, std::size_t channels) {
+    return errorOf([&] { Image::create(stack, first, count, channels); });
+  };
+  EXPECT_TRUE(names(refused(9, 1, 4), {"sliceRange", "9 + 1", "9 slices"}));
+  EXPECT_TRUE(names(refused(8, std::numeric_limits<std::size_t>::max(), 4), {"sliceRange"}));
+  EXPECT_TRUE(names(refused(0, 0, 4), {"sliceRange"}));
+  EXPECT_TRUE(names(refused(0, 3, 8), {"featureChannels", "8"}));
+  EXPECT_TRUE(names(refused(0, 3, 0), {"featureChannels", "0"}));
+  EXPECT_TRUE(names(refused(2, 1, 4), {"sliceRange"})) << "of the last slice there is one channel";
+  EXPECT_TRUE(names(refused(2, 2, 8), {"sliceRange"})) << "across images";
+  EXPECT_TRUE(names(refused(0, 3, 4), {"sliceRange"})) << "slices of one image as images";
+  EXPECT_TRUE(names(refused(0, 9, 12), {"sliceRange"})) << "more channels than there are";
+  EXPECT_TRUE(names(errorOf([] { Image::create(nullptr, 0, 1, 4); }), {"parentImage", "null"}));
+}
+
+TEST_F(ImageView, ASliceRangeOfATemporaryImageHoldsOneRead) {
+  const auto parent = temporary(sizeOf(1, 1, 8));
+  const auto view = std::static_pointer_cast<TemporaryImage>(Image::create(parent, 1, 1, 4));
+  EXPECT_EQ(parent->readCount(), 2U);
+  view->setReadCount(0);
+  EXPECT_EQ(parent->readCount(), 1U);
+}
+
 TEST_F(ImageView, AChannelRangeOfAStackCoversEachImage) {
   const auto stack = image(sizeOf(1, 1, 8, 2), counted(16, 0));
   const auto upper = stack->subImageWithFeatureChannelRange(4, 4);

@@ -13,6 +13,12 @@ std::shared_ptr<NNImageNode> NNImageNode::create(std::shared_ptr<Handle> handle)
   return node;
 }
 
+std::shared_ptr<NNImageNode> NNImageNode::exportedNodeWithHandle(std::shared_ptr<Handle> handle) {
+  auto node = create(std::move(handle));
+  node->setExportFromGraph(true);
+  return node;
+}
+
 NNFilterNode::NNFilterNode(std::vector<std::shared_ptr<NNImageNode>> sources,
                            std::vector<std::shared_ptr<NNStateNode>> sourceStates)
     : sources_(std::move(sources)), sourceStates_(std::move(sourceStates)), resultImage_(this) {

@@ -38,6 +38,8 @@ class NNImageNode {
  public:
   /// An input of a graph. @param handle may be null
   static std::shared_ptr<NNImageNode> create(std::shared_ptr<Handle> handle = nullptr);
+  /// The same with exportFromGraph set.
+  static std::shared_ptr<NNImageNode> exportedNodeWithHandle(std::shared_ptr<Handle> handle);
 
   [[nodiscard]] const std::shared_ptr<Handle>& handle() const { return handle_; }
   void setHandle(std::shared_ptr<Handle> handle) { handle_ = std::move(handle); }

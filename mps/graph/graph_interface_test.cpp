@@ -143,6 +143,13 @@ TEST_F(GraphInterface, SourcesAreAskedForInTheOrderOfTheWalkFromTheResult) {
   EXPECT_EQ(valuesOf(*result), Values{117});
 }
 
+TEST_F(GraphInterface, AnExportedNodeIsOneWithTheFlagSet) {
+  const auto node = NNImageNode::exportedNodeWithHandle(named("features"));
+  EXPECT_TRUE(node->exportFromGraph());
+  EXPECT_EQ(node->handle()->label(), "features");
+  EXPECT_FALSE(NNImageNode::create(named("features"))->exportFromGraph());
+}
+
 TEST_F(GraphInterface, IntermediateImagesComeInEncodeOrderBehindFurtherResults) {
   convolution_->resultImage()->setHandle(named("conv"));
   convolution_->resultImage()->setExportFromGraph(true);
