@@ -25,11 +25,11 @@ std::string sizeOf(const TensorShape& shape) {
          std::to_string(shape.channels);
 }
 
-detail::PreparedCall prepare(const Kernel& kernel, ReshapeDirection direction, const TensorShape& input,
-                             const TensorShape& destination) {
+detail::PreparedCall prepare(const Kernel& kernel, ReshapeDirection direction, bool channelsFirst,
+                             const TensorShape& input, const TensorShape& destination) {
   ReshapeProblem problem;
   problem.direction = direction;
-  problem.mapping = ReshapeMapping::Order;
+  problem.mapping = channelsFirst ? ReshapeMapping::ChannelsFirst : ReshapeMapping::Order;
   problem.input = input;
   problem.destination = destination;
   detail::PreparedCall prepared;
@@ -70,7 +70,7 @@ detail::PreparedCall NNReshape::prepareForward(const detail::ForwardCall& call) 
     throw Error(describe(), "destinationImage",
                 sizeOf(call.destination) + " within clipRect and the channels",
                 "as many elements as the source, " + sizeOf(call.source));
-  return prepare(*this, ReshapeDirection::Forward, call.source, call.destination);
+  return prepare(*this, ReshapeDirection::Forward, channelsFirst_, call.source, call.destination);
 }
 
 /// Calls encode() with the shape set.
@@ -139,13 +139,17 @@ std::vector<detail::PreparedCall> NNReshapeGradient::prepareGradient(const detai
   if (elementsOfImage(call.gradient) != elementsOfImage(call.destination))
     throw Error(describe(), "destinationGradient", sizeOf(call.destination) + " within clipRect",
                 "as many elements as the incoming gradient, " + sizeOf(call.gradient));
-  detail::PreparedCall prepared = prepare(*this, ReshapeDirection::Gradient, call.gradient, call.destination);
+  const auto* channelsFirst = std::any_cast<bool>(&call.record->family);
+  detail::PreparedCall prepared =
+      prepare(*this, ReshapeDirection::Gradient, channelsFirst != nullptr && *channelsFirst, call.gradient,
+              call.destination);
   prepared.readsSource = false;
   return {prepared};
 }
 
 void NNReshape::codeProperties(Coder& coder) {
   CNNKernel::codeProperties(coder);
+  coder.code("channelsFirst", channelsFirst_);
   bool isSet = reshapedSize_.has_value();
   coder.code("reshapedSizeIsSet", isSet);
   if (!isSet) return;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <any>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -16,7 +17,8 @@ namespace mps {
 ///
 ///     out[(y W + x) C + c] = in[(y' W' + x') C' + c']      where both indices are equal
 ///
-/// This is the order of a fully connected layer's weights; PyTorch's view has the channels slowest. A given
+/// This is the order of a fully connected layer's weights. With channelsFirst() the channels are slowest, as in
+/// PyTorch's view: out[(c H + y) W + x] = in[(c' H' + y') W' + x'], each element by itself, more slowly. A given
 /// destination, from destinationFeatureChannelOffset on, says the shape; so do the encodes that take one. Those that
 /// return an image and take none give the source's shape.
 ///
@@ -34,6 +36,10 @@ class NNReshape : public CNNKernel {
                                            const std::shared_ptr<mtl::Device>& device = nullptr) {
     return detail::decodeAs<NNReshape>(coder, device);
   }
+
+  /// Extension: whether the order of the elements has the channels slowest. false.
+  [[nodiscard]] bool channelsFirst() const { return channelsFirst_; }
+  void setChannelsFirst(bool channelsFirst) { channelsFirst_ = channelsFirst; }
 
   using CNNKernel::encode;
   using CNNKernel::encodeBatch;
@@ -69,6 +75,7 @@ class NNReshape : public CNNKernel {
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] bool fillsDestination() const override { return true; }
   void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
+  void describeForward(std::any& family) const override { family = channelsFirst_; }
 
  private:
   struct Size {
@@ -78,10 +85,11 @@ class NNReshape : public CNNKernel {
   auto reshapedTo(const Size& size, Encode encode);
 
   std::optional<Size> reshapedSize_;
+  bool channelsFirst_ = false;
 };
 
-/// dIn = the incoming gradient in the shape of the forward source (MPSNNReshapeGradient). Of sourceImage only the size
-/// counts.
+/// dIn = the incoming gradient in the shape of the forward source, its elements in the order of the forward encode
+/// (MPSNNReshapeGradient). Of sourceImage only the size counts.
 ///
 ///     auto reshape = mps::NNReshape::create(device);
 ///     std::shared_ptr<mps::State> state;

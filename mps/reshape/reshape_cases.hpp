@@ -103,6 +103,12 @@ inline std::vector<ReshapeCase> reshapeCases() {
       {.name = "RepeatedImageOrder", .images = 3, .source = {2, 2, 6}, .result = {3, 4, 2}, .memory = RepeatedImage},
   };
   // clang-format on
+  const std::vector<ReshapeCase> inOrder = all;
+  for (ReshapeCase reshape : inOrder) {
+    reshape.name += "ChannelsFirst";
+    reshape.mapping = ChannelsFirst;
+    all.push_back(std::move(reshape));
+  }
   struct Geometry {
     const char* name;
     std::int64_t images;

@@ -50,8 +50,9 @@ void runKernel(ConformRun& run, ReshapeMapping mapping, ReshapeDirection directi
   ReshapeProblem problem;
   problem.direction = direction;
   problem.mapping = mapping;
-  if (mapping == ReshapeMapping::Order) {
+  if (problem.isReshape()) {
     const auto reshape = NNReshape::create(run.device());
+    reshape->setChannelsFirst(mapping == ReshapeMapping::ChannelsFirst);
     reshape->setReshapedSize(batch.height * batch.channels, 1, batch.width);
     return runKernels(run, *reshape, *NNReshapeGradient::create(run.device()), problem, batch, formats, tier);
   }
@@ -68,7 +69,7 @@ std::vector<ConformCase> casesOf(const ReshapeImplementation& implementation, Re
                                  ReshapeDirection direction, ConformFormats formats, Tier tier) {
   std::vector<ConformCase> cases;
   for (const ReshapeCase& reshape : reshapeCases()) {
-    if (reshape.mapping != mapping) continue;
+    if ((reshape.mapping == ReshapeMapping::Axes) != (mapping == ReshapeMapping::Axes)) continue;
     const ReshapeProblem problem = direction == ReshapeDirection::Forward
                                        ? reshape.forward(formats.source, formats.result)
                                        : reshape.gradient(formats.source, formats.result);
@@ -76,9 +77,14 @@ std::vector<ConformCase> casesOf(const ReshapeImplementation& implementation, Re
       cases.push_back({reshape.name,
                        [=](ConformRun& run) { runPlan(run, implementation, problem, tier, firstElement); }});
   }
-  for (const KernelBatch& batch : kernelBatches())
+  for (const KernelBatch& batch : kernelBatches()) {
     cases.push_back(
         {batch.name, [=](ConformRun& run) { runKernel(run, mapping, direction, batch, formats, tier); }});
+    if (mapping == ReshapeMapping::Order)
+      cases.push_back({batch.name + " with the channels first", [=](ConformRun& run) {
+                         runKernel(run, ReshapeMapping::ChannelsFirst, direction, batch, formats, tier);
+                       }});
+  }
   return cases;
 }
 
@@ -89,7 +95,7 @@ void conformReshape(Conform& conform) {
                        ReshapeDirection direction, ConformFormats formats, Tier tier) {
     const bool isForward = direction == ReshapeDirection::Forward;
     const ConformKey key{
-        std::string(mapping == ReshapeMapping::Order ? "NNReshape" : "NNPad") + (isForward ? "" : "Gradient"),
+        std::string(mapping == ReshapeMapping::Axes ? "NNPad" : "NNReshape") + (isForward ? "" : "Gradient"),
         isForward ? Direction::Forward : Direction::Gradient, formats.source,
         std::string(implementation.name), tier};
     if (conform.isSelected(key))

@@ -46,8 +46,9 @@ bool accumulates(const ReshapeProblem& problem) {
 /// Where the elements of one image lie, in their order.
 class ElementOrder {
  public:
-  explicit ElementOrder(const TensorShape& shape)
+  ElementOrder(const TensorShape& shape, ReshapeMapping mapping)
       : shape_(shape),
+        channelsFirst_(mapping == ReshapeMapping::ChannelsFirst),
         rowIsRun_(shape.pixelStride == shape.channels),
         imageIsRun_(rowIsRun_ && shape.rowStride == shape.width * shape.channels) {}
 
@@ -56,6 +57,12 @@ class ElementOrder {
     std::int64_t offset, length;
   };
   [[nodiscard]] Run at(std::int64_t n, std::int64_t k) const {
+    if (channelsFirst_) {
+      const std::int64_t pixel = k % (shape_.height * shape_.width);
+      return {
+          shape_.offset(n, pixel / shape_.width, pixel % shape_.width, k / (shape_.height * shape_.width)),
+          1};
+    }
     const std::int64_t row = shape_.width * shape_.channels;
     const std::int64_t y = k / row;
     const std::int64_t x = k % row / shape_.channels;
@@ -68,6 +75,7 @@ class ElementOrder {
 
  private:
   TensorShape shape_;
+  bool channelsFirst_;
   bool rowIsRun_;
   bool imageIsRun_;
 };
@@ -75,7 +83,7 @@ class ElementOrder {
 class OrderPlan final : public Plan {
  public:
   explicit OrderPlan(const ReshapeProblem& problem)
-      : problem_(problem), from_(problem.input), to_(problem.destination) {}
+      : problem_(problem), from_(problem.input, problem.mapping), to_(problem.destination, problem.mapping) {}
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
     const TensorShape& shape = problem_.destination;
@@ -84,7 +92,8 @@ class OrderPlan final : public Plan {
     const std::byte* const input = inputOf(problem_, operands);
     PixelCopy whole = copyBetween(problem_.input, shape);
     whole.accumulate = operands.accumulate;
-    whole.pastCaches = !operands.accumulate && writesPastCaches(problem_.input.bytes() + shape.bytes());
+    whole.pastCaches = problem_.mapping == ReshapeMapping::Order && !operands.accumulate &&
+                       writesPastCaches(problem_.input.bytes() + shape.bytes());
     mtl::cpu::asCpu(stream).parallelFor(shape.images * pieces, 1, [&](std::int64_t begin, std::int64_t end) {
       PixelCopy copy = whole;
       for (std::int64_t piece = begin; piece < end; ++piece) {
@@ -417,7 +426,7 @@ class AxesPlan final : public Plan {
 };
 
 Preparation prepareRows(const ReshapeProblem& problem) {
-  if (problem.mapping == ReshapeMapping::Order) return std::make_shared<const OrderPlan>(problem);
+  if (problem.isReshape()) return std::make_shared<const OrderPlan>(problem);
   return std::make_shared<const AxesPlan>(problem);
 }
 
@@ -433,10 +442,10 @@ std::size_t ReshapeProblem::hash() const {
 }
 
 std::string ReshapeProblem::describe() const {
-  const bool isOrder = mapping == ReshapeMapping::Order;
-  std::string text = isOrder ? "reshape" : "padding";
+  std::string text = isReshape() ? "reshape" : "padding";
+  if (mapping == ReshapeMapping::ChannelsFirst) text += " with the channels first";
   if (direction == ReshapeDirection::Gradient) text += " gradient";
-  if (!isOrder)
+  if (!isReshape())
     text += ", edge mode " + std::to_string(static_cast<int>(edgeMode)) + ", source at " +
             std::to_string(x.before) + "," + std::to_string(y.before) + "," + std::to_string(channels.before);
   return text + ", " + input.describe() + " -> " + destination.describe();

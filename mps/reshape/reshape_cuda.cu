@@ -32,18 +32,24 @@ const std::byte* inputOf(const ReshapeProblem& problem, const Operands& operands
 
 /// Where element k of an image lies.
 struct ElementOrder {
-  Divider channels;
+  Divider fastest;  ///< channels, or pixels where the channels are slowest
   Divider width;
+  bool channelsFirst = false;
 
   ElementOrder() = default;
-  explicit ElementOrder(const TensorShape& shape) : channels(shape.channels), width(shape.width) {}
+  ElementOrder(const TensorShape& shape, ReshapeMapping mapping)
+      : fastest(mapping == ReshapeMapping::ChannelsFirst ? shape.height * shape.width : shape.channels),
+        width(shape.width),
+        channelsFirst(mapping == ReshapeMapping::ChannelsFirst) {}
 
   [[nodiscard]] __device__ ElementPlace at(std::uint32_t image, std::uint32_t k) const {
-    const std::uint32_t pixel = channels.divide(k);
+    const std::uint32_t slow = fastest.divide(k);
+    const std::uint32_t fast = k - slow * fastest.divisor();
+    const std::uint32_t pixel = channelsFirst ? fast : slow;
     const std::uint32_t y = width.divide(pixel);
     return {static_cast<std::int32_t>(image), static_cast<std::int32_t>(y),
             static_cast<std::int32_t>(pixel - y * width.divisor()),
-            static_cast<std::int32_t>(k - pixel * channels.divisor())};
+            static_cast<std::int32_t>(channelsFirst ? slow : fast)};
   }
 };
 
@@ -85,15 +91,17 @@ class OrderPlan final : public Plan {
     if (to.elements() == 0) return;
     const std::byte* const input = inputOf(problem_, operands);
     const std::int64_t elements = to.height * to.width * to.channels;
-    if (!operands.accumulate && takesUnits(input, operands.destination)) {
+    if (problem_.mapping == ReshapeMapping::Order && !operands.accumulate &&
+        takesUnits(input, operands.destination)) {
       const auto unit = static_cast<std::int64_t>(16 / bytesPerChannel(to.format));
       const RowGrid grid(to.images, elements / unit);
       return mtl::cuda::launch(stream, copyImages, grid.grid, grid.block, 0, grid,
                                reinterpret_cast<const uint4*>(input), from.imageStride / unit,
                                reinterpret_cast<uint4*>(operands.destination), to.imageStride / unit);
     }
-    const OrderArguments a{RowGrid(to.images, elements), ElementOrder(from), ElementOrder(to), {from, input},
-                           {to, operands.destination},   operands.accumulate};
+    const OrderArguments a{RowGrid(to.images, elements),       ElementOrder(from, problem_.mapping),
+                           ElementOrder(to, problem_.mapping), {from, input},
+                           {to, operands.destination},         operands.accumulate};
     mtl::cuda::launch(stream, moveElements, a.grid.grid, a.grid.block, 0, a);
   }
 
@@ -486,15 +494,14 @@ Preparation prepareElements(const ReshapeProblem& problem) {
   constexpr std::int64_t most = std::int64_t{1} << 28;
   for (const ReshapeAxis& axis : {problem.x, problem.y, problem.channels})
     if (axis.before < -most || axis.before > most) return Refusal{"a padding of about 2^28 elements"};
-  const bool isOrder = problem.mapping == ReshapeMapping::Order;
   for (const TensorShape* shape : {&problem.input, &problem.destination}) {
     if (!ElementGrid::fits(*shape)) return Refusal{ElementGrid::kTooLarge};
     if (std::max({shape->width, shape->height, shape->channels}) > most)
       return Refusal{"an axis of about 2^28 elements"};
-    if (isOrder && !RowGrid::fits(shape->images, shape->height * shape->width * shape->channels))
+    if (problem.isReshape() && !RowGrid::fits(shape->images, shape->height * shape->width * shape->channels))
       return Refusal{"an image of about 2^31 elements"};
   }
-  if (isOrder) return std::make_shared<const OrderPlan>(problem);
+  if (problem.isReshape()) return std::make_shared<const OrderPlan>(problem);
   return std::make_shared<const AxesPlan>(problem);
 }
 

@@ -25,6 +25,7 @@ std::shared_ptr<Kernel> NNReshapeNode::makeKernel(const std::shared_ptr<mtl::Dev
   auto kernel = NNReshape::create(device);
   configure(*kernel);
   kernel->setReshapedSize(resultWidth_, resultHeight_, resultFeatureChannels_);
+  kernel->setChannelsFirst(channelsFirst_);
   return kernel;
 }
 

@@ -15,6 +15,9 @@ class NNReshapeNode : public NNFilterNode {
  public:
   static std::shared_ptr<NNReshapeNode> create(std::shared_ptr<NNImageNode> source, std::size_t resultWidth,
                                                std::size_t resultHeight, std::size_t resultFeatureChannels);
+  /// NNReshape::channelsFirst of the kernel. false.
+  [[nodiscard]] bool channelsFirst() const { return channelsFirst_; }
+  void setChannelsFirst(bool channelsFirst) { channelsFirst_ = channelsFirst; }
   [[nodiscard]] std::string className() const override { return "NNReshapeNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
 
@@ -26,6 +29,7 @@ class NNReshapeNode : public NNFilterNode {
 
  private:
   std::size_t resultWidth_, resultHeight_, resultFeatureChannels_;
+  bool channelsFirst_ = false;
 };
 
 /// Stands for NNReshapeGradient (MPSNNReshapeGradientNode).

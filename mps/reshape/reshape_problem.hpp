@@ -15,8 +15,9 @@ namespace mps::detail {
 enum class ReshapeDirection : std::uint8_t { Forward, Gradient };
 
 enum class ReshapeMapping : std::uint8_t {
-  Order,  ///< the elements of an image in their order: height, width, channels
-  Axes,   ///< each axis of its own: padding and slices
+  Order,          ///< the elements of an image in their order: height, width, channels
+  ChannelsFirst,  ///< the same with the channels slowest: channels, height, width
+  Axes,           ///< each axis of its own: padding and slices
 };
 
 /// Where the elements of a source lie on one axis of the result: source element i at i + before.
@@ -27,8 +28,8 @@ struct ReshapeAxis {
 
 /// All numbers of one call that gives elements other places (spec/04 sections 15.1 to 15.3).
 ///
-///     Order      result element k of an image = source element k
-///     Axes       result(y, x, c) = source(map(y - y.before), map(x - x.before), map(c - channels.before))
+///     Order, ChannelsFirst    result element k of an image = source element k
+///     Axes                    result(y, x, c) = source(map(y - y.before), map(x - x.before), map(c - channels.before))
 ///
 /// map is the identity inside the source. Outside, n being the source's size on that axis:
 ///
@@ -61,6 +62,8 @@ struct ReshapeProblem {
   TensorShape destination;
 
   bool operator==(const ReshapeProblem&) const = default;
+  /// Whether elements are moved in an order of theirs; else each axis counts.
+  [[nodiscard]] bool isReshape() const { return mapping != ReshapeMapping::Axes; }
   [[nodiscard]] std::size_t hash() const;
   /// One line with every number but those of fill.
   [[nodiscard]] std::string describe() const;

@@ -57,6 +57,19 @@ ReferenceTensor reshapeReference(const ReshapeProblem& problem, const ReferenceT
     destination.values = input.values;  // both in the order image, y, x, channel
     return destination;
   }
+  if (problem.mapping == ReshapeMapping::ChannelsFirst) {
+    const auto inOrder = [](const ReferenceTensor& tensor, auto visit) {
+      for (std::int64_t n = 0; n < tensor.images; ++n)
+        for (std::int64_t c = 0; c < tensor.channels; ++c)
+          for (std::int64_t y = 0; y < tensor.height; ++y)
+            for (std::int64_t x = 0; x < tensor.width; ++x) visit(tensor.index(n, y, x, c));
+    };
+    std::vector<double> values;
+    inOrder(input, [&](std::size_t i) { values.push_back(input.values[i]); });
+    std::size_t next = 0;
+    inOrder(destination, [&](std::size_t i) { destination.values[i] = values[next++]; });
+    return destination;
+  }
   if (problem.direction == ReshapeDirection::Forward) {
     forEachResult(problem, destination, input,
                   [&](std::size_t to, std::optional<std::size_t> from, double fill) {

@@ -106,6 +106,22 @@ TEST(ReshapeExamples, ChannelsAreFastest) {
   EXPECT_EQ(result.at(0, 2, 0, 3), source.at(0, 1, 1, 2));
 }
 
+/// PyTorch's view (spec/04, Q10).
+TEST(ReshapeExamples, ChannelsMayBeSlowest) {
+  ReshapeProblem problem;
+  problem.mapping = ReshapeMapping::ChannelsFirst;
+  problem.input = TensorShape::dense(1, 2, 2, 3);
+  problem.destination = TensorShape::dense(1, 3, 1, 4);
+  ReferenceTensor source(1, 2, 2, 3);
+  std::iota(source.values.begin(), source.values.end(), 0.0);
+  const ReferenceTensor result = reshapeReference(problem, source);
+  // Elements 0 to 11 are (c, y, x) = 000 001 010 011 100 ... of the source and 000 010 020 100 ... of the result.
+  EXPECT_EQ(result.at(0, 2, 0, 0), source.at(0, 1, 0, 0));
+  EXPECT_EQ(result.at(0, 0, 0, 1), source.at(0, 1, 1, 0));
+  EXPECT_EQ(result.at(0, 1, 0, 1), source.at(0, 0, 0, 1));
+  EXPECT_EQ(result.at(0, 2, 0, 3), source.at(0, 1, 1, 2));
+}
+
 /// Both directions over the case table: <A x, g> - <A 0, g> = <x, A^T g>, and central differences.
 TEST(ReshapeReferenceTable, GradientIsTheAdjointAndTheCentralDifference) {
   for (const ReshapeCase& reshape : reshapeCases()) {

@@ -59,6 +59,37 @@ TEST_F(Reshape, EveryEncodeThatTakesAShape) {
   EXPECT_EQ(valuesOf(*dx), counted(24, 100));
 }
 
+/// Q10 of spec/04: a view of PyTorch's, whose tensors are [channel][y][x].
+TEST_F(Reshape, ChannelsFirst) {
+  EXPECT_FALSE(reshape_->channelsFirst());
+  reshape_->setChannelsFirst(true);
+  const auto values = counted(24);
+  const auto source = Image::create(device_, sizeOf(2, 3, 4));
+  source->writeBytes(std::span(values), DataLayout::FeatureChannelsxHeightxWidth);
+  const auto g = Image::create(device_, sizeOf(4, 1, 6));
+  g->writeBytes(std::span(values), DataLayout::FeatureChannelsxHeightxWidth);
+  const auto read = [](const Image& image) {
+    Values found(24);
+    image.readBytes(std::span(found), DataLayout::FeatureChannelsxHeightxWidth);
+    return found;
+  };
+  std::shared_ptr<State> state;
+  const auto buffer = commands();
+  const auto result = reshape_->encode(buffer, source, state, false, 4, 1, 6);
+  const auto copied = reshape_->copy()->encode(buffer, source, 24, 1, 1);
+  reshape_->setChannelsFirst(false);
+  const auto dx = gradient_->encode(buffer, g, source, state);
+  run(buffer);
+  EXPECT_EQ(read(*result), values);
+  EXPECT_EQ(read(*copied), values);
+  EXPECT_EQ(read(*dx), values) << "in the order of the forward encode";
+
+  const auto node = NNReshapeNode::create(NNImageNode::create(), 1, 1, 12);
+  EXPECT_FALSE(node->channelsFirst());
+  node->setChannelsFirst(true);
+  EXPECT_TRUE(std::dynamic_pointer_cast<NNReshape>(node->makeKernel(device_))->channelsFirst());
+}
+
 TEST_F(Reshape, RangesOfChannels) {
   const auto source = image(sizeOf(2, 1, 6), counted(12));
   reshape_->setSourceFeatureChannelOffset(4);
