@@ -306,7 +306,7 @@ class CNNBatchNormalizationStatisticsGradient : public detail::BatchNormalizatio
   void didEncode(const detail::GradientCall& call) override;
 
  private:
-  /// Zeros for everything that sums would be in.
+  /// Of no images.
   void encodeNone(mtl::CommandBuffer& commandBuffer, CNNBatchNormalizationState& state) const;
   bool computesData_ = true;
 };
