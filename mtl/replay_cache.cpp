@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "mtl/memory.hpp"
+
 namespace mtl {
 namespace {
 
