@@ -62,6 +62,7 @@ class NNOptimizer : public Kernel {
   using Vectors = std::vector<std::shared_ptr<Vector>>;
   /// Buffers of one update beside gradient, values and result: momentum, velocity, maximum velocity, as the
   /// kind has them.
+  /// Of vectors or of matrices.
   template <class Array>
   void encodeArrays(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, detail::OptimizerKind kind,
                     const detail::OptimizerNumbers& numbers, const std::shared_ptr<Array>& gradient,

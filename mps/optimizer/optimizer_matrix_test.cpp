@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "mps/conform/tolerance.hpp"
 #include "mps/core/test_matrices.hpp"
 #include "mps/optimizer/optimizer.hpp"
 #include "mps/optimizer/optimizer_check_values.hpp"
@@ -105,7 +106,8 @@ TEST_F(OptimizerOnMatrices, SeveralMatricesInOneBuffer) {
   });
   const Values found = bufferOf(v);
   for (std::size_t i = 0; i < 12; ++i)
-    EXPECT_NEAR(found[i], 20 - static_cast<float>(i + 1) - 1, 1e-5) << "the first step of Adam is the rate";
+    EXPECT_NEAR(found[i], 20 - static_cast<float>(i + 1) - 1, detail::arithmeticBound(20, 10, 0))
+        << "the first step of Adam is the rate";
   EXPECT_EQ(adam->timeStep(), 1U) << "one encode";
 }
 

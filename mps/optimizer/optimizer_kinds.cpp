@@ -1,0 +1,302 @@
+#include "mps/optimizer/optimizer.hpp"
+#include "mps/optimizer/optimizer_problem.hpp"
+
+/// What tells stochastic gradient descent, RMSProp and Adam apart.
+namespace mps {
+
+using detail::OptimizerKind;
+using detail::OptimizerNumbers;
+
+namespace detail {
+
+void OneBufferOptimizer::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                const std::shared_ptr<Vector>& inputGradientVector,
+                                const std::shared_ptr<Vector>& inputValuesVector,
+                                const std::shared_ptr<Vector>& inputBufferVector,
+                                const std::shared_ptr<Vector>& resultValuesVector) {
+  encodeArrays(commandBuffer, kind(inputBufferVector != nullptr), ownNumbers(), inputGradientVector,
+               inputValuesVector, {inputBufferVector}, resultValuesVector);
+}
+
+void OneBufferOptimizer::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                const std::shared_ptr<Matrix>& inputGradientMatrix,
+                                const std::shared_ptr<Matrix>& inputValuesMatrix,
+                                const std::shared_ptr<Matrix>& inputBufferMatrix,
+                                const std::shared_ptr<Matrix>& resultValuesMatrix) {
+  encodeArrays(commandBuffer, kind(inputBufferMatrix != nullptr), ownNumbers(), inputGradientMatrix,
+               inputValuesMatrix, {inputBufferMatrix}, resultValuesMatrix);
+}
+
+void OneBufferOptimizer::encode(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
+    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
+    const std::vector<std::shared_ptr<Vector>>& inputBufferVectors,
+    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState) {
+  encodeConvolution(commandBuffer, kind(!inputBufferVectors.empty()), ownNumbers(), convolutionGradientState,
+                    convolutionSourceState, {inputBufferVectors}, resultState);
+}
+
+void OneBufferOptimizer::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
+                                const std::vector<std::shared_ptr<Vector>>& inputBufferVectors,
+                                const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  encode(commandBuffer, batchNormalizationState, batchNormalizationState, inputBufferVectors, resultState);
+}
+
+void OneBufferOptimizer::encode(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
+    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
+    const std::vector<std::shared_ptr<Vector>>& inputBufferVectors,
+    const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  encodeBatchNormalization(commandBuffer, kind(!inputBufferVectors.empty()), ownNumbers(),
+                           batchNormalizationGradientState, batchNormalizationSourceState,
+                           {inputBufferVectors}, resultState);
+}
+
+void OneBufferOptimizer::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                                const StateBatch& normalizationStates,
+                                const std::vector<std::shared_ptr<Vector>>& inputBufferVectors,
+                                const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  encodeImageNormalization(commandBuffer, kind(!inputBufferVectors.empty()), ownNumbers(),
+                           normalizationStates, {inputBufferVectors}, resultState);
+}
+
+}  // namespace detail
+
+NNOptimizerStochasticGradientDescent::NNOptimizerStochasticGradientDescent(
+    std::shared_ptr<mtl::Device> device, float momentumScale, bool useNesterovMomentum,
+    const NNOptimizerDescriptor& descriptor)
+    : OneBufferOptimizer(std::move(device), descriptor),
+      momentumScale_(momentumScale),
+      useNesterovMomentum_(useNesterovMomentum) {}
+
+std::shared_ptr<NNOptimizerStochasticGradientDescent> NNOptimizerStochasticGradientDescent::create(
+    const std::shared_ptr<mtl::Device>& device, float learningRate) {
+  NNOptimizerDescriptor descriptor;
+  descriptor.setLearningRate(learningRate);
+  return create(device, 0, false, descriptor);
+}
+
+std::shared_ptr<NNOptimizerStochasticGradientDescent> NNOptimizerStochasticGradientDescent::create(
+    const std::shared_ptr<mtl::Device>& device, float momentumScale, bool useNesterovMomentum,
+    const NNOptimizerDescriptor& optimizerDescriptor) {
+  return std::shared_ptr<NNOptimizerStochasticGradientDescent>(new NNOptimizerStochasticGradientDescent(
+      device, momentumScale, useNesterovMomentum, optimizerDescriptor));
+}
+
+std::shared_ptr<Kernel> NNOptimizerStochasticGradientDescent::clone() const {
+  return std::shared_ptr<Kernel>(new NNOptimizerStochasticGradientDescent(*this));
+}
+
+OptimizerKind NNOptimizerStochasticGradientDescent::kind(bool hasBuffer) const {
+  if (!hasBuffer) return OptimizerKind::SGD;
+  return useNesterovMomentum_ ? OptimizerKind::SGDNesterov : OptimizerKind::SGDMomentum;
+}
+
+OptimizerNumbers NNOptimizerStochasticGradientDescent::ownNumbers() const {
+  OptimizerNumbers step = numbers();
+  step.decay = momentumScale_;
+  return step;
+}
+
+NNOptimizerRMSProp::NNOptimizerRMSProp(std::shared_ptr<mtl::Device> device, double decay, float epsilon,
+                                       const NNOptimizerDescriptor& descriptor)
+    : OneBufferOptimizer(std::move(device), descriptor), decay_(decay), epsilon_(epsilon) {}
+
+std::shared_ptr<NNOptimizerRMSProp> NNOptimizerRMSProp::create(const std::shared_ptr<mtl::Device>& device,
+                                                               float learningRate) {
+  NNOptimizerDescriptor descriptor;
+  descriptor.setLearningRate(learningRate);
+  return create(device, 0.9, 1e-8F, descriptor);
+}
+
+std::shared_ptr<NNOptimizerRMSProp> NNOptimizerRMSProp::create(
+    const std::shared_ptr<mtl::Device>& device, double decay, float epsilon,
+    const NNOptimizerDescriptor& optimizerDescriptor) {
+  return std::shared_ptr<NNOptimizerRMSProp>(
+      new NNOptimizerRMSProp(device, decay, epsilon, optimizerDescriptor));
+}
+
+std::shared_ptr<Kernel> NNOptimizerRMSProp::clone() const {
+  return std::shared_ptr<Kernel>(new NNOptimizerRMSProp(*this));
+}
+
+OptimizerKind NNOptimizerRMSProp::kind(bool /*hasBuffer*/) const {
+  return OptimizerKind::RMSProp;
+}
+
+OptimizerNumbers NNOptimizerRMSProp::ownNumbers() const {
+  OptimizerNumbers step = numbers();
+  step.decay = decay_;
+  step.epsilon = epsilon_;
+  return step;
+}
+
+NNOptimizerAdam::NNOptimizerAdam(std::shared_ptr<mtl::Device> device, double beta1, double beta2,
+                                 float epsilon, std::size_t timeStep, const NNOptimizerDescriptor& descriptor)
+    : NNOptimizer(std::move(device), descriptor),
+      beta1_(beta1),
+      beta2_(beta2),
+      epsilon_(epsilon),
+      timeStep_(timeStep) {}
+
+std::shared_ptr<NNOptimizerAdam> NNOptimizerAdam::create(const std::shared_ptr<mtl::Device>& device,
+                                                         float learningRate) {
+  NNOptimizerDescriptor descriptor;
+  descriptor.setLearningRate(learningRate);
+  return create(device, 0.9, 0.999, 1e-8F, 0, descriptor);
+}
+
+std::shared_ptr<NNOptimizerAdam> NNOptimizerAdam::create(const std::shared_ptr<mtl::Device>& device,
+                                                         double beta1, double beta2, float epsilon,
+                                                         std::size_t timeStep,
+                                                         const NNOptimizerDescriptor& optimizerDescriptor) {
+  return std::shared_ptr<NNOptimizerAdam>(
+      new NNOptimizerAdam(device, beta1, beta2, epsilon, timeStep, optimizerDescriptor));
+}
+
+std::shared_ptr<Kernel> NNOptimizerAdam::clone() const {
+  return std::shared_ptr<Kernel>(new NNOptimizerAdam(*this));
+}
+
+OptimizerNumbers NNOptimizerAdam::numbersOfNextStep() const {
+  OptimizerNumbers step = numbers();
+  step.learningRate = detail::adamLearningRate(step.learningRate, beta1_, beta2_, timeStep_ + 1);
+  step.decay = beta1_;
+  step.beta2 = beta2_;
+  step.epsilon = epsilon_;
+  return step;
+}
+
+void NNOptimizerAdam::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                             const std::shared_ptr<Vector>& inputGradientVector,
+                             const std::shared_ptr<Vector>& inputValuesVector,
+                             const std::shared_ptr<Vector>& inputMomentumVector,
+                             const std::shared_ptr<Vector>& inputVelocityVector,
+                             const std::shared_ptr<Vector>& maximumVelocityVector,
+                             const std::shared_ptr<Vector>& resultValuesVector) {
+  const OptimizerKind kind = maximumVelocityVector ? OptimizerKind::AMSGrad : OptimizerKind::Adam;
+  encodeArrays(commandBuffer, kind, numbersOfNextStep(), inputGradientVector, inputValuesVector,
+               {inputMomentumVector, inputVelocityVector, maximumVelocityVector}, resultValuesVector);
+  ++timeStep_;
+}
+
+void NNOptimizerAdam::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                             const std::shared_ptr<Vector>& inputGradientVector,
+                             const std::shared_ptr<Vector>& inputValuesVector,
+                             const std::shared_ptr<Vector>& inputMomentumVector,
+                             const std::shared_ptr<Vector>& inputVelocityVector,
+                             const std::shared_ptr<Vector>& resultValuesVector) {
+  encode(commandBuffer, inputGradientVector, inputValuesVector, inputMomentumVector, inputVelocityVector,
+         std::shared_ptr<Vector>{}, resultValuesVector);
+}
+
+void NNOptimizerAdam::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                             const std::shared_ptr<Matrix>& inputGradientMatrix,
+                             const std::shared_ptr<Matrix>& inputValuesMatrix,
+                             const std::shared_ptr<Matrix>& inputMomentumMatrix,
+                             const std::shared_ptr<Matrix>& inputVelocityMatrix,
+                             const std::shared_ptr<Matrix>& maximumVelocityMatrix,
+                             const std::shared_ptr<Matrix>& resultValuesMatrix) {
+  const OptimizerKind kind = maximumVelocityMatrix ? OptimizerKind::AMSGrad : OptimizerKind::Adam;
+  encodeArrays(commandBuffer, kind, numbersOfNextStep(), inputGradientMatrix, inputValuesMatrix,
+               {inputMomentumMatrix, inputVelocityMatrix, maximumVelocityMatrix}, resultValuesMatrix);
+  ++timeStep_;
+}
+
+void NNOptimizerAdam::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                             const std::shared_ptr<Matrix>& inputGradientMatrix,
+                             const std::shared_ptr<Matrix>& inputValuesMatrix,
+                             const std::shared_ptr<Matrix>& inputMomentumMatrix,
+                             const std::shared_ptr<Matrix>& inputVelocityMatrix,
+                             const std::shared_ptr<Matrix>& resultValuesMatrix) {
+  encode(commandBuffer, inputGradientMatrix, inputValuesMatrix, inputMomentumMatrix, inputVelocityMatrix,
+         std::shared_ptr<Matrix>{}, resultValuesMatrix);
+}
+
+void NNOptimizerAdam::encode(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
+    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
+    const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+    const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+    const std::vector<std::shared_ptr<Vector>>& maximumVelocityVectors,
+    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState) {
+  const OptimizerKind kind = maximumVelocityVectors.empty() ? OptimizerKind::Adam : OptimizerKind::AMSGrad;
+  encodeConvolution(commandBuffer, kind, numbersOfNextStep(), convolutionGradientState,
+                    convolutionSourceState,
+                    {inputMomentumVectors, inputVelocityVectors, maximumVelocityVectors}, resultState);
+  ++timeStep_;
+}
+
+void NNOptimizerAdam::encode(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const std::shared_ptr<CNNConvolutionGradientState>& convolutionGradientState,
+    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& convolutionSourceState,
+    const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+    const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+    const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& resultState) {
+  encode(commandBuffer, convolutionGradientState, convolutionSourceState, inputMomentumVectors,
+         inputVelocityVectors, {}, resultState);
+}
+
+void NNOptimizerAdam::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                             const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
+                             const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+                             const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+                             const std::vector<std::shared_ptr<Vector>>& maximumVelocityVectors,
+                             const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  encode(commandBuffer, batchNormalizationState, batchNormalizationState, inputMomentumVectors,
+         inputVelocityVectors, maximumVelocityVectors, resultState);
+}
+
+void NNOptimizerAdam::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                             const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationState,
+                             const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+                             const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+                             const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  encode(commandBuffer, batchNormalizationState, batchNormalizationState, inputMomentumVectors,
+         inputVelocityVectors, std::vector<std::shared_ptr<Vector>>(), resultState);
+}
+
+void NNOptimizerAdam::encode(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
+    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
+    const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+    const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+    const std::vector<std::shared_ptr<Vector>>& maximumVelocityVectors,
+    const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  const OptimizerKind kind = maximumVelocityVectors.empty() ? OptimizerKind::Adam : OptimizerKind::AMSGrad;
+  encodeBatchNormalization(commandBuffer, kind, numbersOfNextStep(), batchNormalizationGradientState,
+                           batchNormalizationSourceState,
+                           {inputMomentumVectors, inputVelocityVectors, maximumVelocityVectors}, resultState);
+  ++timeStep_;
+}
+
+void NNOptimizerAdam::encode(
+    const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationGradientState,
+    const std::shared_ptr<CNNBatchNormalizationState>& batchNormalizationSourceState,
+    const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+    const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+    const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  encode(commandBuffer, batchNormalizationGradientState, batchNormalizationSourceState, inputMomentumVectors,
+         inputVelocityVectors, std::vector<std::shared_ptr<Vector>>(), resultState);
+}
+
+void NNOptimizerAdam::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                             const StateBatch& normalizationStates,
+                             const std::vector<std::shared_ptr<Vector>>& inputMomentumVectors,
+                             const std::vector<std::shared_ptr<Vector>>& inputVelocityVectors,
+                             const std::vector<std::shared_ptr<Vector>>& maximumVelocityVectors,
+                             const std::shared_ptr<CNNNormalizationGammaAndBetaState>& resultState) {
+  const OptimizerKind kind = maximumVelocityVectors.empty() ? OptimizerKind::Adam : OptimizerKind::AMSGrad;
+  encodeImageNormalization(commandBuffer, kind, numbersOfNextStep(), normalizationStates,
+                           {inputMomentumVectors, inputVelocityVectors, maximumVelocityVectors}, resultState);
+  ++timeStep_;
+}
+
+}  // namespace mps
