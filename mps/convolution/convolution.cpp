@@ -25,9 +25,8 @@ using detail::ConvolutionProblem;
 namespace {
 
 /// What a forward encode leaves in its record.
-struct FusedParts {
-  bool neuron = false;  ///< the gradient does not differentiate it
-  bool normalisation = false;
+struct RecordedConvolution {
+  detail::RecordedWeights weights;
   bool subPixels = false;
   bool pools = false;  ///< the result is that of a pooled convolution
 };
@@ -129,8 +128,7 @@ std::shared_ptr<State> CNNConvolution::makeState(
 }
 
 void CNNConvolution::describeForward(std::any& family) const {
-  family = FusedParts{fusedNeuronDescriptor().neuronType() != CNNNeuronType::None,
-                      descriptor().folding() != nullptr, subPixelScaleFactor() != 1, pools_};
+  family = RecordedConvolution{recordedWeights(), subPixelScaleFactor() != 1, pools_};
 }
 
 bool CNNConvolution::canPool(const ImageDescriptor& source, const ImageDescriptor& result,
@@ -210,11 +208,11 @@ CNNConvolutionGradient::Geometry CNNConvolutionGradient::geometryFor(const detai
 }
 
 void CNNConvolutionGradient::transferOwnProperties(const detail::ForwardRecord& record) {
-  const auto* fused = std::any_cast<FusedParts>(&record.family);
-  if (fused != nullptr && fused->subPixels)
+  const auto& recorded = std::any_cast<const RecordedConvolution&>(record.family);
+  if (recorded.subPixels)
     throw Error(describe(), "gradientState", "of a sub-pixel convolution",
                 "of one with subPixelScaleFactor 1: back-propagation through sub-pixels is not supported");
-  checkForward(record, fused != nullptr && fused->neuron, fused != nullptr && fused->normalisation);
+  checkForward(record, recorded.weights);
 }
 
 void CNNConvolutionGradient::willEncode(State& gradientState) {
@@ -228,8 +226,9 @@ void CNNConvolutionGradient::didEncode(const detail::GradientCall& call) {
 
 std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(
     const detail::GradientCall& call) const {
-  const auto* const parts = call.record ? std::any_cast<FusedParts>(&call.record->family) : nullptr;
-  const bool pools = parts != nullptr && parts->pools;
+  const auto* const recorded =
+      call.record ? std::any_cast<RecordedConvolution>(&call.record->family) : nullptr;
+  const bool pools = recorded != nullptr && recorded->pools;
   if (pools && (computesData() || !call.savedFieldsFit))
     throw Error(describe(), "gradientState", "of a forward pass that has kept maxima alone",
                 "GradientWithWeightsAndBias, and the forward source");

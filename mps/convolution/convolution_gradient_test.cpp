@@ -285,6 +285,42 @@ TEST_F(ConvolutionGradient, MistakesAreSentences) {
                     {"CNNFullyConnectedGradient", "gradientState", "CNNConvolution"}));
 }
 
+/// spec/02 section 2.7.1: the buffers of a state have the size of the weights that it was made for.
+TEST_F(ConvolutionGradient, TheStateMustBeOfAConvolutionOfTheSameShape) {
+  constexpr std::size_t channels = 8;
+  const auto plain = [](std::size_t size, std::size_t groups) {
+    auto descriptor = CNNConvolutionDescriptor::cnnConvolutionDescriptor(size, size, channels, channels);
+    descriptor.setGroups(groups);
+    const Values weights(descriptor.weightCount(), 1);
+    return ArraySource::create(std::move(descriptor), weights);
+  };
+  const auto depthWise = ArraySource::create(
+      CNNDepthWiseConvolutionDescriptor::cnnConvolutionDescriptor(3, 3, channels, channels),
+      Values(9 * channels, 1));
+  const auto x = image(sizeOf(4, 4, channels));
+  const auto y = image(sizeOf(4, 4, channels));
+  const auto dx = poisoned(sizeOf(4, 4, channels));
+  const auto refused = [&](const auto& made, const auto& filled, const auto& gradient, bool adopts = true) {
+    const auto state = CNNConvolution::create(device_, made)->resultState(x);
+    const auto buffer = commands();
+    CNNConvolution::create(device_, filled)->encode(buffer, x, state, y);
+    const auto kernel = CNNConvolutionGradient::create(device_, gradient);
+    if (!adopts) kernel->reloadWeightsAndBiasesFromDataSource();
+    return errorOf([&] { kernel->encode(buffer, y, x, state, dx); });
+  };
+  const std::vector<std::string> otherSource{"CNNConvolutionGradient", "weights",
+                                             "data source of the forward"};
+  EXPECT_TRUE(names(refused(plain(3, 8), plain(3, 8), plain(3, 1)), otherSource));
+  EXPECT_TRUE(names(refused(plain(1, 2), plain(1, 2), plain(1, 4)), otherSource));
+  EXPECT_TRUE(names(refused(depthWise, depthWise, plain(3, 1)), otherSource));
+  EXPECT_TRUE(names(refused(plain(1, 1), plain(5, 1), plain(5, 1)),
+                    {"CNNConvolutionGradient", "gradientState", "made by a kernel of 1x1", "5x5"}));
+  EXPECT_TRUE(names(refused(plain(1, 1), plain(5, 1), plain(5, 1), false),
+                    {"CNNConvolutionGradient", "gradientState", "64 weights", "1600"}));
+  EXPECT_EQ(refused(plain(3, 2), plain(3, 2), plain(3, 2)), "");
+  EXPECT_EQ(refused(depthWise, depthWise, depthWise), "");
+}
+
 TEST_F(ConvolutionGradient, ATemporaryStateIsReadOnceByEachEncode) {
   const auto buffer = commands();
   std::shared_ptr<State> state;

@@ -19,10 +19,9 @@ using detail::ConvolutionProblem;
 namespace {
 
 /// What a forward encode leaves in its record.
-struct TransposedParts {
+struct RecordedTranspose {
+  detail::RecordedWeights weights;
   Offset placement;  ///< T
-  bool neuron = false;
-  bool normalisation = false;
 };
 
 using detail::asSigned;
@@ -222,9 +221,7 @@ std::shared_ptr<State> CNNConvolutionTranspose::makeState(
 void CNNConvolutionTranspose::describeForward(std::any& family) const {
   const Offset placement{offset().x * asSigned(strideInPixelsX()) + kernelOffsetX(),
                          offset().y * asSigned(strideInPixelsY()) + kernelOffsetY(), 0};
-  family =
-      TransposedParts{placement, descriptor().fusedNeuronDescriptor().neuronType() != CNNNeuronType::None,
-                      descriptor().folding() != nullptr};
+  family = RecordedTranspose{recordedWeights(), placement};
 }
 
 detail::PreparedCall CNNConvolutionTranspose::prepareForward(const detail::ForwardCall& call) const {
@@ -281,13 +278,12 @@ bool CNNConvolutionTransposeGradient::acceptsForward(const std::string& forwardC
 
 CNNConvolutionTransposeGradient::Geometry CNNConvolutionTransposeGradient::geometryFor(
     const detail::ForwardRecord& record, const Offset& gradientOrigin) const {
-  const auto& parts = std::any_cast<const TransposedParts&>(record.family);
-  return {gradientOrigin, {}, parts.placement.x, parts.placement.y};
+  const Offset& placement = std::any_cast<const RecordedTranspose&>(record.family).placement;
+  return {gradientOrigin, {}, placement.x, placement.y};
 }
 
 void CNNConvolutionTransposeGradient::transferOwnProperties(const detail::ForwardRecord& record) {
-  const auto& parts = std::any_cast<const TransposedParts&>(record.family);
-  checkForward(record, parts.neuron, parts.normalisation);
+  checkForward(record, std::any_cast<const RecordedTranspose&>(record.family).weights);
 }
 
 void CNNConvolutionTransposeGradient::willEncode(State& gradientState) {

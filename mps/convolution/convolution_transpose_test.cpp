@@ -434,6 +434,33 @@ TEST_F(ConvolutionTranspose, MistakesAreSentences) {
                     {"primaryOffset", "-1"}));
 }
 
+/// spec/02 section 2.7.2, as of the state of a convolution.
+TEST_F(ConvolutionTranspose, TheStateMustBeOfATransposedConvolutionOfTheSameShape) {
+  const auto source = [](std::size_t size, std::size_t groups) {
+    auto descriptor = CNNConvolutionDescriptor::cnnConvolutionDescriptor(size, size, 8, 8);
+    descriptor.setGroups(groups);
+    const Values weights(descriptor.weightCount(), 1);
+    return ArraySource::create(std::move(descriptor), weights);
+  };
+  const auto x = image(sizeOf(4, 4, 8));
+  const auto y = image(sizeOf(4, 4, 8));
+  const auto refused = [&](const auto& made, const auto& filled, const auto& gradient, bool adopts = true) {
+    const auto state = CNNConvolutionTranspose::create(device_, made)->resultState(x);
+    const auto buffer = commands();
+    CNNConvolutionTranspose::create(device_, filled)->encode(buffer, x, state, y);
+    const auto kernel = CNNConvolutionTransposeGradient::create(device_, gradient);
+    if (!adopts) kernel->reloadWeightsAndBiasesFromDataSource();
+    return errorOf([&] { kernel->encode(buffer, y, x, state, poisoned(sizeOf(4, 4, 8))); });
+  };
+  EXPECT_TRUE(names(refused(source(3, 8), source(3, 8), source(3, 1)),
+                    {"CNNConvolutionTransposeGradient", "weights", "data source of the forward"}));
+  EXPECT_TRUE(names(refused(source(1, 1), source(5, 1), source(5, 1)),
+                    {"CNNConvolutionTransposeGradient", "gradientState", "made by a kernel of 1x1", "5x5"}));
+  EXPECT_TRUE(names(refused(source(1, 1), source(5, 1), source(5, 1), false),
+                    {"CNNConvolutionTransposeGradient", "gradientState", "64 weights", "1600"}));
+  EXPECT_EQ(refused(source(3, 2), source(3, 2), source(3, 2)), "");
+}
+
 TEST_F(ConvolutionTranspose, CopiesForAnotherDevice) {
   const auto kernel = row(3, 2, weights_);
   kernel->setKernelOffsetX(1);

@@ -1,5 +1,7 @@
 #include "mps/convolution/kernel_with_weights.hpp"
 
+#include <tuple>
+
 #include "mps/convolution/convolution_problem.hpp"
 #include "mps/convolution/convolution_weights.hpp"
 #include "mps/core/as_signed.hpp"
@@ -20,6 +22,15 @@ const CNNConvolutionDataSource& checked(const char* className,
                                         const std::shared_ptr<CNNConvolutionDataSource>& source) {
   if (!source) throw Error(className, "weights", "null", "a data source");
   return *source;
+}
+
+/// Whether the weights of one serve the other.
+bool haveSameShape(const CNNConvolutionDescriptor& a, const CNNConvolutionDescriptor& b) {
+  const auto numbers = [](const CNNConvolutionDescriptor& d) {
+    return std::tuple(d.kernelWidth(), d.kernelHeight(), d.inputFeatureChannels(), d.outputFeatureChannels(),
+                      d.groups(), d.channelMultiplier());
+  };
+  return numbers(a) == numbers(b);
 }
 
 void takeRead(CNNConvolutionWeightsAndBiasesState& state) {
@@ -114,6 +125,12 @@ GradientKernelWithWeights::GradientKernelWithWeights(const char* className,
   checkDifferentiable(className, descriptor());
 }
 
+RecordedWeights ForwardKernelWithWeights::recordedWeights() const {
+  return {descriptor().inputFeatureChannels(), descriptor().groups(), descriptor().channelMultiplier(),
+          descriptor().fusedNeuronDescriptor().neuronType() != CNNNeuronType::None,
+          descriptor().folding() != nullptr};
+}
+
 const void* ForwardKernelWithWeights::deviceParameters() const {
   return weights()->isShared() ? weights()->weights().get() : nullptr;
 }
@@ -132,10 +149,10 @@ bool GradientKernelWithWeights::computesWeights() const {
   return has(gradientOption_, CNNConvolutionGradientOption::GradientWithWeightsAndBias);
 }
 
-void GradientKernelWithWeights::checkForward(const ForwardRecord& record, bool hasNeuron,
-                                             bool foldsNormalisation) const {
-  if (hasNeuron || foldsNormalisation) {
-    const std::string part = hasNeuron ? "fused neuron" : "folded batch normalisation";
+void GradientKernelWithWeights::checkForward(const ForwardRecord& record,
+                                             const RecordedWeights& weights) const {
+  if (weights.neuron || weights.normalisation) {
+    const std::string part = weights.neuron ? "fused neuron" : "folded batch normalisation";
     throw Error(kernel().describe(), "gradientState",
                 "of a convolution with a " + part + ", whose derivative would be missing",
                 "of one without; put it into a kernel of its own");
@@ -144,7 +161,9 @@ void GradientKernelWithWeights::checkForward(const ForwardRecord& record, bool h
   if (record.kernelWidth != own.kernelWidth() || record.kernelHeight != own.kernelHeight() ||
       record.strideInPixelsX != own.strideInPixelsX() || record.strideInPixelsY != own.strideInPixelsY() ||
       record.dilationRateX != own.dilationRateX() || record.dilationRateY != own.dilationRateY() ||
-      record.destinationFeatureChannels != own.outputFeatureChannels())
+      record.destinationFeatureChannels != own.outputFeatureChannels() ||
+      weights.inputFeatureChannels != own.inputFeatureChannels() || weights.groups != own.groups() ||
+      weights.channelMultiplier != own.channelMultiplier())
     throw Error(kernel().describe(), "weights", own.describe(),
                 "the data source of the forward kernel of gradientState");
 }
@@ -167,11 +186,23 @@ CNNConvolutionGradientState& GradientKernelWithWeights::stateOf(const GradientCa
   if (state == nullptr)
     throw Error(kernel().describe(), "gradientState", "a state of another kind",
                 "a CNNConvolutionGradientState");
+  const auto check = [&](std::size_t buffer, const char* what, std::size_t count) {
+    if (const std::size_t found = state->bufferSize(buffer) / sizeof(float); found != count)
+      throw Error(kernel().describe(), "gradientState", "with " + std::to_string(found) + " " + what,
+                  std::to_string(count) + ", that of a kernel with this data source");
+  };
+  check(0, "weights", descriptor().weightCount());
+  check(1, "biases", descriptor().outputFeatureChannels());
   return *state;
 }
 
 void GradientKernelWithWeights::adoptWeights(const KernelWithWeights& forward) {
-  if (adoptsWeights_) shareWeights(forward);
+  if (!adoptsWeights_) return;
+  if (!haveSameShape(forward.descriptor(), descriptor()))
+    throw Error(kernel().describe(), "gradientState",
+                "made by a kernel of " + forward.descriptor().describe(),
+                "by one of " + descriptor().describe());
+  shareWeights(forward);
 }
 
 void GradientKernelWithWeights::giveGradients(PreparedCall& call, CNNConvolutionGradientState& state) const {

@@ -25,6 +25,15 @@ struct GradientCall;
 struct PreparedCall;
 struct SourceProperties;
 
+/// What a forward encode of the family leaves in its record beside the record's own numbers.
+struct RecordedWeights {
+  std::size_t inputFeatureChannels = 0;
+  std::size_t groups = 1;
+  std::size_t channelMultiplier = 0;
+  bool neuron = false;  ///< the gradient does not differentiate it
+  bool normalisation = false;
+};
+
 /// What the kernels of the convolution family have in common: a data source, what it describes, and the weights
 /// that encodes use.
 class KernelWithWeights : public LayerKernel {
@@ -99,6 +108,7 @@ class ForwardKernelWithWeights : public KernelWithWeights {
   using KernelWithWeights::KernelWithWeights;
   ForwardKernelWithWeights(const ForwardKernelWithWeights&) = default;
   void codeWeights(Coder& coder) override;
+  [[nodiscard]] RecordedWeights recordedWeights() const;
 
  private:
   NNConvolutionAccumulatorPrecisionOption precision_ = NNConvolutionAccumulatorPrecisionOption::Float;
@@ -132,14 +142,14 @@ class GradientKernelWithWeights : public KernelWithWeights, public LayerGradient
   void checkWindow(const Coder& coder, const SourceProperties& source) const;
   [[nodiscard]] bool computesData() const;
   [[nodiscard]] bool computesWeights() const;
-  /// @param hasNeuron,foldsNormalisation of the forward kernel
   /// @throws Error when the record is of a kernel with another descriptor, or with what no gradient includes.
-  void checkForward(const ForwardRecord& record, bool hasNeuron, bool foldsNormalisation) const;
+  void checkForward(const ForwardRecord& record, const RecordedWeights& weights) const;
   /// @throws Error when an image does not have the channels of the descriptor.
   void checkChannels(const GradientCall& call) const;
-  /// The state of the call, for the weights gradient. @throws Error when there is none.
+  /// The state of the call, for the weights gradient. @throws Error when there is none, or its buffers are of other
+  /// weights.
   [[nodiscard]] CNNConvolutionGradientState& stateOf(const GradientCall& call) const;
-  /// Before an encode with a state of that forward kernel.
+  /// Before an encode with a state of that forward kernel. @throws Error when its weights have another shape.
   void adoptWeights(const KernelWithWeights& forward);
   /// The operands of the state's gradients, which the call sets or adds to.
   void giveGradients(PreparedCall& call, CNNConvolutionGradientState& state) const;
