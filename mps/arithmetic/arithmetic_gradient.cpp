@@ -9,6 +9,7 @@
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/plan_for.hpp"
+#include "mps/core/tensor_copy.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 
@@ -73,6 +74,7 @@ struct ArithmeticGradientAxis {
   [[nodiscard]] std::int64_t count(const ArithmeticAccess& access) const {
     return access.stride == 0 ? std::min<std::int64_t>(1, end - begin) : end - begin;
   }
+  [[nodiscard]] bool isEmpty() const { return begin == end; }
 };
 
 /// A gradient call as positions of the result and the pixels that belong to them.
@@ -84,6 +86,9 @@ struct ArithmeticGradientAxes {
   TensorShape destination;
   ImageEdgeMode sourceEdgeMode = ImageEdgeMode::Zero;
   const ArithmeticRecord* record = nullptr;  ///< null without a state
+
+  /// Whether no position of the result counts.
+  [[nodiscard]] bool isEmpty() const { return x.isEmpty() || y.isEmpty(); }
 };
 
 }  // namespace detail
@@ -95,6 +100,18 @@ using detail::ArithmeticGradientAxis;
 namespace {
 
 using detail::asSigned;
+
+/// Zeros in the whole destination.
+detail::PreparedCall prepareZeros(const mtl::Device& device, const TensorShape& destination) {
+  detail::TensorCopyProblem zeros;
+  zeros.fills = true;
+  zeros.destination = destination;
+  detail::PreparedCall prepared;
+  prepared.readsSource = false;
+  prepared.readsGradient = false;
+  prepared.plan = detail::planFor(device, detail::tensorCopyBackEnds, zeros);
+  return prepared;
+}
 
 const ArithmeticRecord& familyOf(const ForwardRecord& record) {
   return *std::any_cast<ArithmeticRecord>(&record.family);
@@ -198,6 +215,7 @@ detail::PreparedCall CNNArithmeticGradient::prepareAxes(ArithmeticGradientAxes& 
   if (needsKept && axes.record == nullptr)
     throw Error(describe(), "gradientState", "none",
                 "the state of the forward pass, which holds the derivative of x / y");
+  if (axes.isEmpty()) return prepareZeros(*device(), axes.destination);
   detail::PreparedCall prepared;
   if (axes.record != nullptr && (axes.record->hasMask || needsKept)) {
     TensorShape result = axes.gradient;
@@ -256,7 +274,9 @@ std::vector<detail::PreparedCall> CNNArithmeticGradient::prepareGradient(const G
   axes.destination = call.destination;
   axes.sourceEdgeMode = call.edgeMode;
   axes.record = &family;
-  return {prepareAxes(axes)};
+  detail::PreparedCall prepared = prepareAxes(axes);
+  if (call.accumulate && axes.isEmpty()) return {};  // zeros change no sum
+  return {std::move(prepared)};
 }
 
 void CNNArithmeticGradient::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -279,7 +299,8 @@ void CNNArithmeticGradient::encodeCall(const std::shared_ptr<mtl::CommandBuffer>
          secondarySourceFeatureChannelMaxCount());
   select(destination, "destinationGradient", destinationFeatureChannelOffset(),
          static_cast<std::size_t>(gradient.shape().channels));
-  mtl::Region clip = detail::clipTo(destination.shape(), clipRect());
+  const TensorShape whole = destination.shape();
+  mtl::Region clip = detail::clipTo(whole, clipRect());
   const detail::SourceImages images[] = {{&gradient, primaryOffset().z, "primaryOffset.z"},
                                          {&source, secondaryOffset().z, "secondaryOffset.z"}};
   detail::selectImages(*this, images, destination, clip);
@@ -292,10 +313,11 @@ void CNNArithmeticGradient::encodeCall(const std::shared_ptr<mtl::CommandBuffer>
   axes.source = source.shape();
   axes.destination = destination.shape();
   axes.sourceEdgeMode = secondaryEdgeMode();
+  // An image one pixel wide is a sum, a clip rectangle of that width is not.
   const auto axis = [](std::int64_t gradientOrigin, std::int64_t gradientSize, ArithmeticAccess read,
-                       std::int64_t destinationSize) {
+                       std::int64_t wholeSize, std::int64_t destinationSize) {
     const std::int64_t readable = gradientSize - gradientOrigin;
-    const bool sums = destinationSize == 1 && readable > 1;
+    const bool sums = wholeSize == 1 && readable > 1;
     ArithmeticGradientAxis made;
     made.positions = std::max<std::int64_t>(0, sums ? readable : std::min(readable, destinationSize));
     made.gradient = {gradientOrigin, 1, gradientSize};
@@ -304,10 +326,10 @@ void CNNArithmeticGradient::encodeCall(const std::shared_ptr<mtl::CommandBuffer>
     return made;
   };
   axes.x = axis(primaryOffset().x, axes.gradient.width,
-                {secondaryOffset().x, asSigned(secondaryStrideInPixelsX()), axes.source.width},
+                {secondaryOffset().x, asSigned(secondaryStrideInPixelsX()), axes.source.width}, whole.width,
                 axes.destination.width);
   axes.y = axis(primaryOffset().y, axes.gradient.height,
-                {secondaryOffset().y, asSigned(secondaryStrideInPixelsY()), axes.source.height},
+                {secondaryOffset().y, asSigned(secondaryStrideInPixelsY()), axes.source.height}, whole.height,
                 axes.destination.height);
   detail::recordCall(*commandBuffer, *this, prepareAxes(axes),
                      {&source, nullptr, &gradient, &destination, nullptr, 0});

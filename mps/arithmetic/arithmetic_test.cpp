@@ -306,6 +306,77 @@ TEST_F(Arithmetic, EncodesWithoutAStateSumWhereTheDestinationIsOne) {
   EXPECT_EQ(valuesOf(dNumber), (Values{72}));
 }
 
+/// spec/02 Q24: an image one pixel wide is a sum, a clip rectangle of that width is not.
+TEST_F(Arithmetic, EncodesWithoutAStateDoNotSumIntoAClipRectangle) {
+  const auto g = image(4, 1, 1, {1, 10, 100, 1000});
+  const auto dx = emptyImage(4, 1, 1);
+  const auto gradient = CNNAddGradient::create(device_, false);
+  gradient->setPrimaryOffset({2, 0, 0});
+  gradient->setClipRect({{2, 0, 0}, {1, 1, 1}});
+  run([&](const auto& commandBuffer) { gradient->encode(commandBuffer, g, emptyImage(4, 1, 1), dx); });
+  EXPECT_EQ(valuesOf(dx), (Values{-77, -77, 100, -77}));
+}
+
+/// spec/02 section 5.3: the sum over no pixel of the result is 0.
+TEST_F(Arithmetic, WhereNoPixelOfTheResultCountsTheGradientIsZero) {
+  const auto x = image(3, 2, 1, {1, 2, 3, 4, 5, 6});
+  const auto row = image(3, 1, 1, {7, 8, 9});
+  const auto dRow = emptyImage(3, 1, 1);
+  const auto ofY = CNNAddGradient::create(device_, true);
+  run([&](const auto& commandBuffer) {  // y is repeated over the rows, and lies beside the result
+    const auto add = CNNAdd::create(device_);
+    add->setSecondaryStrideInPixelsY(0);
+    add->setSecondaryOffset({3, 0, 0});
+    const auto result = emptyImage(3, 2, 1);
+    const auto state = add->resultState(x, row);
+    add->encode(commandBuffer, x, row, state, result);
+    ofY->encode(commandBuffer, result, row, state, dRow);
+  });
+  EXPECT_EQ(valuesOf(dRow), Values(3, 0));
+
+  const auto withoutState = CNNAddGradient::create(device_, true);
+  withoutState->setPrimaryOffset({3, 0, 0});
+  const auto dSum = emptyImage(3, 1, 1);
+  run([&](const auto& commandBuffer) { withoutState->encode(commandBuffer, x, row, dSum); });
+  EXPECT_EQ(valuesOf(dSum), Values(3, 0));
+
+  for (const std::size_t stride : {0, 1}) {  // the operands overlap the result, not each other
+    const auto a = image(2, 1, 1, {1, 2});
+    const auto b = image(2, 2, 1, {3, 4, 5, 6});
+    const auto da = emptyImage(2, 1, 1);
+    const auto multiply = CNNMultiply::create(device_);
+    multiply->setPrimaryStrideInPixelsY(stride);
+    multiply->setSecondaryOffset({-2, 0, 0});
+    run([&](const auto& commandBuffer) {
+      const auto result = emptyImage(4, 2, 1);
+      const auto state = multiply->resultState(a, b);
+      multiply->encode(commandBuffer, a, b, state, result);
+      CNNMultiplyGradient::create(device_, false)->encode(commandBuffer, result, b, state, da);
+    });
+    EXPECT_EQ(valuesOf(da), Values(2, 0)) << "stride " << stride;
+  }
+}
+
+/// The same gradient added to another.
+TEST_F(Arithmetic, AGradientOfNoPixelChangesNoSum) {
+  const auto batchOf = [](const std::shared_ptr<Image>& image) { return ImageBatch{image}; };
+  const auto x = image(3, 2, 1, {1, 2, 3, 4, 5, 6});
+  const auto row = image(3, 1, 1, {7, 8, 9});
+  const auto sum = image(3, 1, 1, {1, 2, 3});
+  run([&](const auto& commandBuffer) {
+    const auto add = CNNAdd::create(device_);
+    add->setSecondaryStrideInPixelsY(0);
+    add->setSecondaryOffset({3, 0, 0});
+    const auto result = emptyImage(3, 2, 1);
+    const auto state = add->resultState(x, row);
+    add->encode(commandBuffer, x, row, state, result);
+    CNNAddGradient::create(device_, true)
+        ->encodeBatchAccumulating(commandBuffer, batchOf(result), batchOf(row), StateBatch{state},
+                                  batchOf(sum));
+  });
+  EXPECT_EQ(valuesOf(sum), (Values{1, 2, 3}));
+}
+
 TEST_F(Arithmetic, MasksFollowTheStatesOfABatch) {
   const ImageDescriptor pixel(Float32, 1, 1, 1);
   const auto batchOf = [&](const Values& values) {
