@@ -167,6 +167,7 @@ ImageDescriptor CNNGradientKernel::destinationImageDescriptor(
     descriptor.setChannelFormat(sourceImages[0]->featureChannelFormat());
     descriptor.setNumberOfImages(sourceImages[0]->numberOfImages());
     descriptor.setStorageMode(mtl::StorageMode::Managed);
+    descriptor.setFeatureChannels(record->source.featureChannels() + destinationFeatureChannelOffset());
     return detail::askHooks(*this, *padding(), sourceImages, sourceStates, descriptor);
   }
   return CNNBinaryKernel::destinationImageDescriptor(sourceImages, sourceStates);
@@ -203,6 +204,11 @@ void CNNGradientKernel::selectStackedImages(const ForwardRecord& record, BatchOp
   clip.size.depth = static_cast<std::size_t>(count);
 }
 
+bool CNNGradientKernel::holdsWholeSource(const ForwardRecord& record, std::size_t channels) const {
+  const std::size_t first = destinationFeatureChannelOffset();
+  return first < channels && channels - first == record.source.featureChannels();
+}
+
 GradientCall CNNGradientKernel::resolveCall(BatchOperand& gradient, BatchOperand& source,
                                             BatchOperand& destination,
                                             const std::shared_ptr<const ForwardRecord>& record,
@@ -237,13 +243,11 @@ GradientCall CNNGradientKernel::resolveCall(BatchOperand& gradient, BatchOperand
          sourceFirst < static_cast<std::size_t>(source.shape().channels) ? sourceFirst : 0,
          secondarySourceFeatureChannelMaxCount());
 
-  // Channels of the forward source that were not read get no gradient: they are zero in a whole destination.
   const std::size_t written =
       record ? record->sourceFeatureChannels : static_cast<std::size_t>(source.shape().channels);
   std::size_t first = destinationFeatureChannelOffset();
   const auto destinationChannels = static_cast<std::size_t>(destination.shape().channels);
-  if (record && first == 0 && destinationChannels == record->source.featureChannels())
-    first = record->sourceFeatureChannelOffset;
+  if (record && holdsWholeSource(*record, destinationChannels)) first += record->sourceFeatureChannelOffset;
   if (written > destinationChannels || first > destinationChannels - written)
     throw Error(describe(), "destinationGradient", std::to_string(destinationChannels) + " feature channels",
                 "at least " + std::to_string(first + written));
@@ -328,7 +332,7 @@ void CNNGradientKernel::recordGradient(mtl::CommandBuffer& commandBuffer, const 
   BatchOperand gradient(gradients);
   BatchOperand source(sources);
   BatchOperand destination(destinations, true);
-  const detail::TensorShape whole = destination.shape();
+  BatchOperand whole(destinations, true);
   GradientCall call = resolveCall(gradient, source, destination, record.record, manner.stateDriven);
   call.accumulate = manner.accumulate;
   call.state = states[0];
@@ -348,11 +352,20 @@ void CNNGradientKernel::recordGradient(mtl::CommandBuffer& commandBuffer, const 
   const bool writes = prepared.empty() || std::any_of(prepared.begin(), prepared.end(), [](const auto& part) {
                         return part.writesDestination;
                       });
-  // What the forward pass did not read has no gradient: zeros in a whole destination.
-  const bool covers = call.destination.channels == whole.channels && call.destination.images == whole.images;
-  checkAliases(prepared, covers, gradients, sources, destinations);
-  if (writes && !covers && !call.clipRectIsSet && !call.accumulate)
-    detail::recordZeros(commandBuffer, describe(), BatchOperand(destinations, true));
+  const auto covers = [&](const detail::TensorShape& shape) {
+    return call.destination.channels == shape.channels && call.destination.images == shape.images;
+  };
+  checkAliases(prepared, covers(whole.shape()), gradients, sources, destinations);
+  // What the forward pass did not read has no gradient: zeros. Channels of others stay as they are.
+  const auto channels = static_cast<std::size_t>(whole.shape().channels);
+  if (holdsWholeSource(forward, channels)) {
+    const std::size_t first = destinationFeatureChannelOffset();
+    whole.selectChannels(asSigned(first), asSigned(channels - first));
+  } else {
+    whole.selectChannels(destination.first().channel, call.destination.channels);
+  }
+  if (writes && !covers(whole.shape()) && !call.clipRectIsSet && !call.accumulate)
+    detail::recordZeros(commandBuffer, describe(), whole);
   for (detail::PreparedCall& part : prepared) {
     if (call.accumulate && part.writesDestination) {
       if (!part.plan.plan->canAccumulate())

@@ -24,7 +24,9 @@ struct GradientCall;
 /// gradients take the forward result instead). The gradient state says what the forward kernel did. The
 /// encodes that return the destination configure themselves from the state and write every pixel of it; those
 /// with a given destination take each property that the user has not set from the state (spec/00 D7).
-/// Destination gradients are overwritten. Each encode takes one read off source gradient, source image and
+/// Destination gradients are overwritten: from destinationFeatureChannelOffset on either the channels of the whole
+/// forward source, where the destination ends with them (those that the forward pass did not read are 0), or else those
+/// alone that it read. The others stay as they are. Each encode takes one read off source gradient, source image and
 /// state, where temporary.
 ///
 /// All throw Error before anything is recorded: a state of a foreign kernel, an image whose size does not
@@ -54,7 +56,8 @@ class CNNGradientKernel : public CNNBinaryKernel {
                    const ImageBatch& sourceGradients, const ImageBatch& sourceImages,
                    const StateBatch& gradientStates, const ImageBatch& destinationGradients);
 
-  /// Size of the forward source in the format of the source gradient. Sets the secondary properties, offsets
+  /// Size of the forward source in the format of the source gradient, with destinationFeatureChannelOffset more
+  /// channels. Sets the secondary properties, offsets
   /// and strides to what the forward kernel had; they can be read afterwards.
   /// @param sourceImages {source gradient, source image}  @param sourceStates {gradient state}
   ImageDescriptor destinationImageDescriptor(std::span<const std::shared_ptr<Image>> sourceImages,
@@ -148,6 +151,8 @@ class CNNGradientKernel : public CNNBinaryKernel {
                                          const StateBatch& states, const ImageBatch& destinations) override;
 
  private:
+  /// Whether a destination with that many channels ends with those of the forward source.
+  [[nodiscard]] bool holdsWholeSource(const detail::ForwardRecord& record, std::size_t channels) const;
   /// How an encode with states goes.
   struct Manner {
     bool isBatch = false;

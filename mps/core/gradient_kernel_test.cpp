@@ -112,6 +112,45 @@ TEST_F(GradientKernel, ChannelsThatTheForwardPassDidNotReadGetZero) {
       << "the gradient of the produced channels alone";
 }
 
+/// spec/01 section 10.2: channels beside those that are written stay as they are.
+TEST_F(GradientKernel, GradientsLieSideBySideInAWiderDestination) {
+  const auto source = image(sizeOf(2, 1, 4), counted(8));
+  const auto state = forward(source, image(sizeOf(2, 1, 4)));
+  const auto first = image(sizeOf(2, 1, 4), Values(8, 1));
+  const auto second = image(sizeOf(2, 1, 4), Values(8, 2));
+  const auto result = poisoned(sizeOf(2, 1, 12));
+  const auto buffer = commands();
+  gradient_->encode(buffer, first, source, state, result);
+  gradient_->setDestinationFeatureChannelOffset(4);
+  gradient_->encode(buffer, second, source, state, result);
+  run(buffer);
+  const Values pixel{3, 3, 3, 3, 6, 6, 6, 6, poison, poison, poison, poison};
+  Values expected = pixel;
+  expected.insert(expected.end(), pixel.begin(), pixel.end());
+  EXPECT_EQ(valuesOf(*result), expected);
+}
+
+/// spec/01 Q24: produced + offset.
+TEST_F(GradientKernel, AReturnedGradientBeginsAtTheChannelOffset) {
+  scale_->setSourceFeatureChannelOffset(4);
+  scale_->setSourceFeatureChannelMaxCount(2);
+  const auto source = image(sizeOf(1, 1, 8), counted(8));
+  const auto state = forward(source, poisoned(sizeOf(1, 1, 2)));
+  gradient_->setDestinationFeatureChannelOffset(4);
+  const auto buffer = commands();
+  const auto result = gradient_->encode(buffer, image(sizeOf(1, 1, 2), {1, 10}), source, state);
+  const auto given = poisoned(sizeOf(1, 1, 12));
+  gradient_->encode(buffer, image(sizeOf(1, 1, 2), {1, 10}), source, state, given);
+  run(buffer);
+  ASSERT_EQ(result->featureChannels(), 12U);
+  const Values whole = valuesOf(*result);
+  const Values ofSource{0, 0, 0, 0, 3, 30, 0, 0};
+  EXPECT_EQ(Values(whole.begin() + 4, whole.end()), ofSource);
+  Values expected(4, poison);
+  expected.insert(expected.end(), ofSource.begin(), ofSource.end());
+  EXPECT_EQ(valuesOf(*given), expected);
+}
+
 TEST_F(GradientKernel, StacksPutEachGradientWhereItsSourceWas) {
   // Source images 2 and 3 of 5 went to result images 1 and 2 of 4.
   scale_->setOffset({0, 0, 2});
