@@ -76,6 +76,7 @@ ForwardCall CNNKernel::resolveCall(BatchOperand& source, BatchOperand& destinati
   detail::selectImages(*this, images, destination, clip);
   intersect(clip.origin.x, clip.size.width, static_cast<std::size_t>(to.width));
   intersect(clip.origin.y, clip.size.height, static_cast<std::size_t>(to.height));
+  limitClip(clip, from);
   if (clip.size.width == 0 || clip.size.height == 0) clip.size.width = clip.size.height = 0;
 
   source.selectChannels(asSigned(sourceFeatureChannelOffset_), asSigned(read));

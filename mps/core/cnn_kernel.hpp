@@ -14,6 +14,7 @@ namespace detail {
 class BatchOperand;
 struct ForwardCall;
 struct PreparedCall;
+struct TensorShape;
 }  // namespace detail
 
 /// Base of the kernels with one source and one destination (MPSCNNKernel; spec/01 sections 10 and 12).
@@ -189,6 +190,8 @@ class CNNKernel : public detail::ImageKernel {
   [[nodiscard]] virtual std::size_t sourceChannelAlignment() const { return 4; }
   /// Whether all channels of a given destination are written, however many are read.
   [[nodiscard]] virtual bool fillsDestination() const { return false; }
+  /// Cuts the clip rectangle, which lies inside the destination, to what a class writes of it. @param source all of it
+  virtual void limitClip(mtl::Region& /*clip*/, const detail::TensorShape& /*source*/) const {}
   /// Whether the encodes that return an image leave `offset` as it is.
   [[nodiscard]] virtual bool keepsOffset() const { return false; }
   /// Whether the kernel makes gradient states at all.

@@ -1,5 +1,6 @@
 #include "mps/reduction/reduction.hpp"
 
+#include <algorithm>
 #include <any>
 
 #include "mps/core/as_signed.hpp"
@@ -66,6 +67,13 @@ mtl::Region within(mtl::Region region, std::size_t width, std::size_t height) {
   return region;
 }
 
+/// Pixels of the result.
+mtl::Size blockOf(const mtl::Region& region, ReductionAxis axis) {
+  const bool overX = axis == ReductionAxis::Row || axis == ReductionAxis::Spatial;
+  const bool overY = axis == ReductionAxis::Column || axis == ReductionAxis::Spatial;
+  return {overX ? 1 : region.size.width, overY ? 1 : region.size.height, 1};
+}
+
 /// Sets the region's pixels of a shape.
 void select(detail::TensorShape& shape, const mtl::Region& region) {
   shape.width = asSigned(region.size.width);
@@ -94,10 +102,18 @@ void NNReduceUnary::adjustDestination(ImageDescriptor& destination, const ImageD
   const mtl::Region region = within(clipRectSource_, source.width(), source.height());
   if (region.size.width == 0 || region.size.height == 0)
     throw Error(describe(), "clipRectSource", "outside the source", "a part of " + source.describe());
-  const bool overX = axis_ == ReductionAxis::Row || axis_ == ReductionAxis::Spatial;
-  const bool overY = axis_ == ReductionAxis::Column || axis_ == ReductionAxis::Spatial;
-  destination.setWidth(clipRect().origin.x + (overX ? 1 : region.size.width));
-  destination.setHeight(clipRect().origin.y + (overY ? 1 : region.size.height));
+  const mtl::Size block = blockOf(region, axis_);
+  destination.setWidth(clipRect().origin.x + block.width);
+  destination.setHeight(clipRect().origin.y + block.height);
+}
+
+void NNReduceUnary::limitClip(mtl::Region& clip, const detail::TensorShape& source) const {
+  const mtl::Region region = within(clipRectSource_, static_cast<std::size_t>(source.width),
+                                    static_cast<std::size_t>(source.height));
+  if (region.size.width == 0 || region.size.height == 0) return;  // prepareForward says so
+  const mtl::Size block = blockOf(region, axis_);
+  clip.size.width = std::min(clip.size.width, block.width);
+  clip.size.height = std::min(clip.size.height, block.height);
 }
 
 void NNReduceUnary::describeForward(std::any& family) const {
@@ -118,8 +134,6 @@ detail::PreparedCall NNReduceUnary::prepareForward(const detail::ForwardCall& ca
     throw Error(describe(), "clipRectSource", "outside the source", "a part of it");
   const detail::TensorShape block = detail::reducedShape(problem.source, axis_, call.destination.format);
   problem.result = call.destination;
-  problem.result.width = block.width;
-  problem.result.height = block.height;
   if (block.width > call.destination.width || block.height > call.destination.height)
     throw Error(describe(), "destinationImage",
                 std::to_string(call.destination.width) + "x" + std::to_string(call.destination.height) +

@@ -30,8 +30,8 @@ std::string reductionClassName(ReductionOperation operation, ReductionAxis axis)
 /// |                                                         |           | that is read; the lowest of equals     |
 ///
 /// NaN goes through minimum and maximum. The result is written from clipRect.origin on, as large as the table says; the
-/// destination must hold it. offset is not used. Sources: every format; destinations: float16, float32. float16
-/// results hold channel numbers up to 2,048. Sums are float32.
+/// destination must hold it, and its other pixels stay as they are. offset is not used. Sources: every format;
+/// destinations: float16, float32. float16 results hold channel numbers up to 2,048. Sums are float32.
 class NNReduceUnary : public CNNKernel {
  public:
   /// Pixels that are reduced, cut to the source (z is not used). RectNoClip.
@@ -51,6 +51,7 @@ class NNReduceUnary : public CNNKernel {
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] std::size_t producedFeatureChannels(std::size_t sourceFeatureChannels) const override;
   void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
+  void limitClip(mtl::Region& clip, const detail::TensorShape& source) const override;
   void describeForward(std::any& family) const override;
 
  private:

@@ -99,6 +99,36 @@ TEST_F(Reduction, RegionsAndRangesOfChannels) {
   EXPECT_EQ(valuesOf(*ofSum), (Values{2.5F, 2.5F, 3, 3, 3.5F, 3.5F, 4.5F, 4.5F, 5, 5, 5.5F, 5.5F}));
 }
 
+/// spec/04 section 14: the written block is as large as the table says; images of a batch lie apart or in one block.
+TEST_F(Reduction, PixelsBesideTheResultStayAsTheyAre) {
+  const auto other = image(sizeOf(3, 2, 2), counted(12));
+  const Values expected{6, 33, poison, poison, poison, poison, 15, 24, poison, poison, poison, poison};
+  const Values ofOther{9, 12, poison, poison, poison, poison, 27, 30, poison, poison, poison, poison};
+  const auto rows = NNReduceRowSum::create(device_);
+  const auto single = poisoned(sizeOf(3, 2, 2));
+  const ImageBatch apart{poisoned(sizeOf(3, 2, 2)), poisoned(sizeOf(3, 2, 2))};
+  const auto together = batch(sizeOf(3, 2, 2), 2, Values(24, poison));
+  const auto buffer = commands();
+  rows->encode(buffer, small_, single);
+  rows->encodeBatch(buffer, {small_, other}, apart);
+  rows->encodeBatch(buffer, {small_, other}, together);
+  rows->setClipRect({{1, 0, 0}, {2, 2, 1}});
+  const ImageBatch clipped{poisoned(sizeOf(3, 2, 2)), poisoned(sizeOf(3, 2, 2))};
+  StateBatch states = rows->resultStateBatch({small_, other});
+  rows->encodeBatch(buffer, {small_, other}, states, clipped);
+  const auto dx = gradientOf(*rows)->encode(
+      buffer, image(sizeOf(3, 2, 2), {9, 9, 1, 2, 9, 9, 9, 9, 3, 4, 9, 9}), small_, states[0]);
+  run(buffer);
+  EXPECT_EQ(valuesOf(*single), expected);
+  for (const ImageBatch& results : {apart, together}) {
+    EXPECT_EQ(valuesOf(*results[0]), expected);
+    EXPECT_EQ(valuesOf(*results[1]), ofOther);
+  }
+  EXPECT_EQ(valuesOf(*clipped[1]),
+            (Values{poison, poison, 9, 12, poison, poison, poison, poison, 27, 30, poison, poison}));
+  EXPECT_EQ(valuesOf(*dx), (Values{1, 2, 1, 2, 1, 2, 3, 4, 3, 4, 3, 4}));
+}
+
 TEST_F(Reduction, GradientOfAnExtremumGoesToTheFirstOne) {
   const auto source = image(sizeOf(4, 1, 1), {3, 5, 5, 1});
   const auto kernel = permanent(NNReduceRowMax::create(device_));
