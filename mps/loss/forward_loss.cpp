@@ -1,5 +1,7 @@
 #include "mps/loss/forward_loss.hpp"
 
+#include <limits>
+
 #include "mps/core/call.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
@@ -27,8 +29,14 @@ void checkTargets(const Kernel& kernel, const ImageBatch& sources, const ImageBa
   detail::checkCount(kernel, "destinationImages", destinations.count(), sources.count());
   detail::checkCount(kernel, "labels", labels.count(), sources.count());
   if (!weights.empty()) detail::checkCount(kernel, "weights", weights.count(), sources.count());
-  detail::checkNoAlias(kernel, "labels", labels, destinations);
-  if (!weights.empty()) detail::checkNoAlias(kernel, "weights", weights, destinations);
+  detail::checkLossTargets(kernel, labels, weights, destinations);
+}
+
+/// Whether the user has set a range of channels.
+bool selectsChannels(const detail::SourceProperties& source) {
+  return (source.featureChannelOffset.isSet() && source.featureChannelOffset.get() != 0) ||
+         (source.featureChannelMaxCount.isSet() &&
+          source.featureChannelMaxCount.get() != std::numeric_limits<std::size_t>::max());
 }
 
 /// Forward sources of a graph's step with weights: predictions, labels, weights.
@@ -74,8 +82,8 @@ void NNForwardLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& comma
   if (!destinationStates.empty())
     detail::checkStates(*this, "destinationStates", *commandBuffer, destinationStates, sourceImages.count());
   detail::checkLossImages(*this, *commandBuffer, sourceImages, destinationImages);
-  if (!(offset() == Offset{}) || !(clipRect() == RectNoClip))
-    throw Error(describe(), "offset and clipRect", "changed", "their defaults: a loss covers whole images");
+  detail::checkCoversWholeImages(*this);
+  detail::checkLossDescriptor(describe(), descriptor_);
 
   LossRecord numbers{weight(), labelSmoothing(), epsilon(), delta()};
   if (callback_) numbers.weight = callback_->scalarWeight(sourceImages[0], destinationImages[0]);
@@ -180,6 +188,9 @@ void NNLossGradient::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& comm
   detail::checkNoAlias(*this, "sourceGradients", sourceGradients, destinationGradients);
   if (!(primaryOffset() == Offset{}) || !(secondaryOffset() == Offset{}) || !(clipRect() == RectNoClip))
     throw Error(describe(), "offsets and clipRect", "changed", "their defaults: a loss covers whole images");
+  if (selectsChannels(primary_) || selectsChannels(secondary_) || destinationFeatureChannelOffset() != 0)
+    throw Error(describe(), "feature channel offsets and counts", "changed",
+                "their defaults: a loss covers all channels");
 
   LossRecord numbers{weight(), labelSmoothing(), epsilon(), delta()};
   if (!sourceStates.empty()) {
@@ -194,6 +205,8 @@ void NNLossGradient::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& comm
       throw Error(describe(), "sourceImages", found.describe(),
                   record->source.describe() + ", as the forward kernel's");
     numbers = *recorded;
+  } else {
+    detail::checkLossDescriptor(describe(), descriptor_);
   }
   if (callback_) numbers.weight = callback_->scalarWeight(sourceImages[0], destinationGradients[0]);
   mtl::RecordingGuard guard(*commandBuffer);

@@ -31,8 +31,8 @@ class NNLossCallback : public SecureCoding {
 /// Labels and weights are ordinary images: as wide and high as the predictions (or 1, repeated), with at least as many
 /// channels; weights may have a single channel for all. The destination has the size of the predictions for reduction
 /// None, else 1 x 1 x 1 per image; across the batch the first image gets the loss, the others 0. State: the numbers of
-/// the encode, for NNLossGradient. Offset and clipRect keep their defaults. CNNLossDescriptor::lossScale is for CNNLoss
-/// alone: scale the first gradient instead.
+/// the encode, for NNLossGradient. Offset, clipRect and the ranges of channels keep their defaults.
+/// CNNLossDescriptor::lossScale is for CNNLoss alone: scale the first gradient instead.
 class NNForwardLoss : public CNNKernel, public detail::LossKernelProperties {
  public:
   /// The library's own.

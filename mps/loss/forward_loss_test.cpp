@@ -365,6 +365,60 @@ TEST_F(ForwardLoss, WrongEncodesAreNamed) {
   EXPECT_EQ(backward->acceptsForward("CNNLoss"), false);
 }
 
+TEST_F(ForwardLoss, CoversAllChannels) {
+  const auto buffer = commands();
+  const ImageBatch y = pixels(1, {1, 2}), t = pixels(1, {1, 2}), one = pixels(1, {1});
+  const auto refused = [&](const auto& change) {
+    const auto kernel = forward(squared());
+    change(*kernel);
+    return errorOf([&] { kernel->encodeBatch(buffer, y, t, {}, {}, one); });
+  };
+  const std::vector<std::string> words{"NNForwardLoss", "sourceFeatureChannelOffset", "all channels"};
+  EXPECT_TRUE(names(refused([](auto& kernel) { kernel.setSourceFeatureChannelOffset(4); }), words));
+  EXPECT_TRUE(names(refused([](auto& kernel) { kernel.setSourceFeatureChannelMaxCount(1); }), words));
+  EXPECT_TRUE(names(refused([](auto& kernel) { kernel.setDestinationFeatureChannelOffset(4); }), words));
+  const auto refusedGradient = [&](const auto& change) {
+    const auto kernel = gradient(squared());
+    change(*kernel);
+    return errorOf([&] { kernel->encodeBatch(buffer, one, y, t, {}, {}, pixels(1, {0, 0})); });
+  };
+  const std::vector<std::string> all{"NNLossGradient", "all channels"};
+  EXPECT_TRUE(
+      names(refusedGradient([](auto& kernel) { kernel.setPrimarySourceFeatureChannelOffset(4); }), all));
+  EXPECT_TRUE(
+      names(refusedGradient([](auto& kernel) { kernel.setSecondarySourceFeatureChannelMaxCount(1); }), all));
+  EXPECT_TRUE(
+      names(refusedGradient([](auto& kernel) { kernel.setDestinationFeatureChannelOffset(4); }), all));
+  EXPECT_EQ(refusedGradient([](auto&) {}), "");
+}
+
+/// Numbers that change between encodes have the ranges of the descriptor's.
+TEST_F(ForwardLoss, NumbersAreCheckedByEachEncode) {
+  const auto buffer = commands();
+  const ImageBatch y = pixels(1, {1, 2}), t = pixels(1, {1, 2}), one = pixels(1, {1});
+  const auto kernel = forward(squared());
+  const auto backward = gradient(squared());
+  StateBatch states;
+  kernel->encodeBatch(buffer, y, t, {}, states, false);
+  kernel->setEpsilon(-1);
+  backward->setEpsilon(-1);
+  EXPECT_TRUE(names(errorOf([&] { kernel->encodeBatch(buffer, y, t); }), {"NNForwardLoss", "epsilon", "-1"}));
+  EXPECT_TRUE(names(errorOf([&] { backward->encodeBatch(buffer, one, y, t, {}, {}); }),
+                    {"NNLossGradient", "epsilon", "-1"}));
+  EXPECT_EQ(errorOf([&] { backward->encodeBatch(buffer, one, y, t, {}, states); }), "")
+      << "the state's numbers count";
+}
+
+/// A gradient of labels has the size of the predictions, and so have they.
+TEST_F(ForwardLoss, RepeatedLabelsHaveNoGradient) {
+  const auto kernel = gradient(squared());
+  kernel->setComputeLabelGradients(true);
+  const ImageBatch y = batch(sizeOf(2, 1, 1), 1, {1, 2});
+  EXPECT_TRUE(
+      names(errorOf([&] { kernel->encodeBatch(commands(), pixels(1, {1}), y, pixels(1, {0}), {}, {}); }),
+            {"NNLossGradient", "labels", "1x1x1", "2x1x1"}));
+}
+
 TEST_F(ForwardLoss, AStateOfAnotherKernelIsRefused) {
   const auto buffer = commands();
   const ImageBatch y = pixels(1, {1, 2});

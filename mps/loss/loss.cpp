@@ -57,10 +57,10 @@ void CNNLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& commandBuff
   detail::checkStates(*this, "labels", *commandBuffer, labels, sourceImages.count());
   if (sourceImages.empty()) return;
   detail::checkLossImages(*this, *commandBuffer, sourceImages, destinationImages);
-  if (!(offset() == Offset{}) || !(clipRect() == RectNoClip))
-    throw Error(describe(), "offset and clipRect", "changed", "their defaults: a loss covers whole images");
+  detail::checkCoversWholeImages(*this);
 
   const detail::LossOperands operands = detail::lossOperands(describe(), labels);
+  detail::checkLossTargets(*this, operands.labels, operands.weights, destinationImages);
   mtl::RecordingGuard guard(*commandBuffer);
   detail::LossCall call(*this, *commandBuffer, descriptor_, sourceImages);
   call.setGradients(destinationImages);

@@ -140,7 +140,7 @@ class CNNLoss : public CNNKernel {
   [[nodiscard]] float delta() const { return descriptor_.delta(); }
   [[nodiscard]] const CNNLossDescriptor& descriptor() const { return descriptor_; }
 
-  /// @name Encodes; offset and clipRect keep their defaults
+  /// @name Encodes; offset, clipRect and the ranges of channels keep their defaults
   /// @{
   using Kernel::encode;
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <string>
 
 #include "mps/core/error.hpp"
@@ -47,9 +48,9 @@ TensorShape fitted(const Kernel& kernel, const char* argument, TensorShape shape
 
 }  // namespace
 
-void checkLossDescriptor(const char* className, const CNNLossDescriptor& descriptor) {
+void checkLossDescriptor(const std::string& kernel, const CNNLossDescriptor& descriptor) {
   const auto check = [&](bool right, const char* property, const std::string& found, const char* expected) {
-    if (!right) throw Error(className, property, found, expected);
+    if (!right) throw Error(kernel, property, found, expected);
   };
   const CNNReductionType reduction = descriptor.reductionType();
   check(descriptor.lossType() < CNNLossType::Count, "lossType",
@@ -58,8 +59,30 @@ void checkLossDescriptor(const char* className, const CNNLossDescriptor& descrip
         std::to_string(static_cast<int>(reduction)), "a reduction type");
   check(descriptor.numberOfClasses() >= 1, "numberOfClasses", "0", "at least 1");
   check(descriptor.epsilon() > 0, "epsilon", std::to_string(descriptor.epsilon()), "greater than 0");
+  check(descriptor.delta() >= 0, "delta", std::to_string(descriptor.delta()), "at least 0");
+  check(descriptor.labelSmoothing() <= 1, "labelSmoothing", std::to_string(descriptor.labelSmoothing()),
+        "at most 1");
   check(descriptor.lossType() != CNNLossType::CosineDistance || reduction == CNNReductionType::Sum,
         "reductionType", name(reduction), "Sum for the cosine distance");
+}
+
+void checkCoversWholeImages(const CNNKernel& kernel) {
+  if (!(kernel.offset() == Offset{}) || !(kernel.clipRect() == RectNoClip))
+    throw Error(kernel.describe(), "offset and clipRect", "changed",
+                "their defaults: a loss covers whole images");
+  if (kernel.sourceFeatureChannelOffset() != 0 ||
+      kernel.sourceFeatureChannelMaxCount() != std::numeric_limits<std::size_t>::max() ||
+      kernel.destinationFeatureChannelOffset() != 0)
+    throw Error(kernel.describe(),
+                "sourceFeatureChannelOffset, sourceFeatureChannelMaxCount and "
+                "destinationFeatureChannelOffset",
+                "changed", "their defaults: a loss covers all channels");
+}
+
+void checkLossTargets(const Kernel& kernel, const ImageBatch& labels, const ImageBatch& weights,
+                      const ImageBatch& destinations) {
+  if (!labels.empty()) checkNoAlias(kernel, "labels", labels, destinations);
+  if (!weights.empty()) checkNoAlias(kernel, "weights", weights, destinations);
 }
 
 void checkLossImages(const Kernel& kernel, mtl::CommandBuffer& commandBuffer, const ImageBatch& sources,
@@ -148,6 +171,7 @@ void LossCall::setLabelGradients(const ImageBatch& gradients) {
   destination_ = BatchOperand(gradients);
   problem_.labelGradient = destination_.shape();
   checkAsPredictions("destinationImages", problem_.labelGradient);
+  checkAsPredictions("labels", labels_.shape());
   prepared_.destinationParameter = 2;
 }
 

@@ -3,8 +3,10 @@
 #include <any>
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include "mps/core/call.hpp"
+#include "mps/core/cnn_kernel.hpp"
 #include "mps/core/image_batch.hpp"
 #include "mps/core/loss_scale.hpp"
 #include "mps/loss/loss_problem.hpp"
@@ -23,8 +25,15 @@ struct LossRecord {
   float delta = 0;
 };
 
-/// @throws Error, naming the class, for values out of the ranges that CNNLossDescriptor names.
-void checkLossDescriptor(const char* className, const CNNLossDescriptor& descriptor);
+/// @throws Error, naming the kernel, for values out of the ranges that CNNLossDescriptor names.
+void checkLossDescriptor(const std::string& kernel, const CNNLossDescriptor& descriptor);
+
+/// A loss covers whole images. @throws Error when offset, clipRect, or an offset or count of channels is set.
+void checkCoversWholeImages(const CNNKernel& kernel);
+
+/// Labels and weights are not what is written. @param labels,weights empty: none  @throws Error
+void checkLossTargets(const Kernel& kernel, const ImageBatch& labels, const ImageBatch& weights,
+                      const ImageBatch& destinations);
 
 /// What every encode checks of its images. @throws Error
 void checkLossImages(const Kernel& kernel, mtl::CommandBuffer& commandBuffer, const ImageBatch& sources,
@@ -56,7 +65,7 @@ class LossCall {
   /// @{
   /// As the predictions.
   void setGradients(const ImageBatch& gradients);
-  /// As the predictions; the only output.
+  /// As the predictions, and so must be the labels; the only output.
   void setLabelGradients(const ImageBatch& gradients);
   /// The losses beside a gradient: as the predictions for reduction None, else 1 x 1 x 1 or as the predictions.
   void setLosses(const ImageBatch& losses);

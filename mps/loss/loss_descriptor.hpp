@@ -42,7 +42,8 @@ enum class CNNReductionType : std::int32_t {
 ///     value of element k = weight * w_k * l_k       w_k = 1 without a weights image
 ///     loss               = reduction(values)
 ///
-/// The kernels check the ranges: numberOfClasses >= 1, epsilon > 0; CosineDistance takes reduction Sum only.
+/// The kernels check the ranges: numberOfClasses >= 1, epsilon > 0, delta >= 0, labelSmoothing <= 1; CosineDistance
+/// takes reduction Sum only.
 class CNNLossDescriptor {
  public:
   /// +cnnLossDescriptorWithType:reductionType:
@@ -143,7 +144,7 @@ class LossProperties {
   std::shared_ptr<NNLossCallback> callback_;
 };
 
-/// Of the kernels: some may change between encodes.
+/// Of the kernels: some may change between encodes, which check them.
 class LossKernelProperties : public LossProperties {
  public:
   void setWeight(float value) { descriptor_.setWeight(value); }

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -332,6 +333,44 @@ TEST_F(LossLabels, WhatTheKernelRefuses) {
   loss->setOffset({});
   loss->setClipRect({{0, 0, 0}, {1, 1, 1}});
   EXPECT_TRUE(names(errorOf([&] { loss->encode(commands(), y, t); }), {"CNNLoss", "offset and clipRect"}));
+  loss->setClipRect(RectNoClip);
+  EXPECT_EQ(errorOf([&] { loss->encode(commands(), y, t); }), "");
+  const auto ranged = [&](const auto& change) {
+    const auto kernel = CNNLoss::create(device_, squared());
+    change(*kernel);
+    return errorOf([&] { kernel->encode(commands(), y, t, gradient); });
+  };
+  const std::vector<std::string> allChannels{"CNNLoss", "sourceFeatureChannelOffset", "all channels"};
+  EXPECT_TRUE(names(ranged([](auto& kernel) { kernel.setSourceFeatureChannelOffset(4); }), allChannels));
+  EXPECT_TRUE(names(ranged([](auto& kernel) { kernel.setSourceFeatureChannelMaxCount(1); }), allChannels));
+  EXPECT_TRUE(names(ranged([](auto& kernel) { kernel.setDestinationFeatureChannelOffset(4); }), allChannels));
+}
+
+/// The ranges of what Huber and smoothed labels use: spec/04 section 11.4.
+TEST_F(LossLabels, DeltaAndLabelSmoothingHaveRanges) {
+  const auto refused = [&](float delta, float labelSmoothing) {
+    auto descriptor = squared();
+    descriptor.setDelta(delta);
+    descriptor.setLabelSmoothing(labelSmoothing);
+    return errorOf([&] { CNNLoss::create(device_, descriptor); });
+  };
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_TRUE(names(refused(-1, 0), {"CNNLoss", "delta", "-1", "at least 0"}));
+  EXPECT_TRUE(names(refused(nan, 0), {"CNNLoss", "delta", "nan"}));
+  EXPECT_TRUE(names(refused(1, 1.5F), {"CNNLoss", "labelSmoothing", "1.5", "at most 1"}));
+  EXPECT_TRUE(names(refused(1, nan), {"CNNLoss", "labelSmoothing", "nan"}));
+  EXPECT_EQ(refused(0, 1), "");
+}
+
+TEST_F(LossLabels, TheGradientIsNeitherLabelsNorWeights) {
+  const auto y = image(sizeOf(2, 1, 1));
+  const auto t = image(sizeOf(2, 1, 1));
+  const auto weights = image(sizeOf(2, 1, 1));
+  const auto targets = CNNLossLabels::create(device_, {1, 1, 1}, t, weights);
+  const auto loss = CNNLoss::create(device_, squared());
+  EXPECT_TRUE(names(errorOf([&] { loss->encode(commands(), y, targets, t); }), {"CNNLoss", "labels"}));
+  EXPECT_TRUE(names(errorOf([&] { loss->encode(commands(), y, targets, weights); }), {"CNNLoss", "weights"}));
+  EXPECT_EQ(errorOf([&] { loss->encode(commands(), y, targets, image(sizeOf(2, 1, 1))); }), "");
 }
 
 TEST(LossLabelsOfABatch, AreSynchronizedByOneCopyAtMost) {

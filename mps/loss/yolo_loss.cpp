@@ -8,6 +8,7 @@
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/plan_for.hpp"
+#include "mps/loss/loss_call.hpp"
 #include "mps/loss/loss_labels.hpp"
 #include "mps/loss/loss_problem.hpp"
 #include "mps/loss/yolo_loss_problem.hpp"
@@ -105,11 +106,11 @@ void CNNYOLOLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& command
   detail::checkNoAlias(*this, "sourceImages", sourceImages, destinationImages);
   detail::checkNotStacked(*this, "sourceImages", sourceImages);
   detail::checkNotStacked(*this, "destinationImages", destinationImages);
-  if (!(offset() == Offset{}) || !(clipRect() == RectNoClip))
-    throw Error(describe(), "offset and clipRect", "changed", "their defaults: a loss covers whole images");
+  detail::checkCoversWholeImages(*this);
 
   const LossOperands operands = detail::lossOperands(describe(), labels);
   if (operands.classIndices) throw Error(describe(), "labels", "class indices", "images of labels");
+  detail::checkLossTargets(*this, operands.labels, operands.weights, destinationImages);
   const BatchOperand source(sourceImages);
   const BatchOperand destination(destinationImages);
   YOLOLossProblem problem;

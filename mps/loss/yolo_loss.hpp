@@ -73,7 +73,7 @@ class CNNYOLOLoss final : public CNNKernel {
   [[nodiscard]] const std::vector<float>& anchorBoxes() const { return descriptor_.anchorBoxes(); }
   [[nodiscard]] const CNNYOLOLossDescriptor& descriptor() const { return descriptor_; }
 
-  /// @name Encodes; offset and clipRect keep their defaults
+  /// @name Encodes; offset, clipRect and the ranges of channels keep their defaults
   /// @{
   using Kernel::encode;
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

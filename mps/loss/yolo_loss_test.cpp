@@ -397,6 +397,12 @@ TEST_F(YOLOLoss, WrongUseIsNamed) {
   const auto clipped = CNNYOLOLoss::create(device_, squares());
   clipped->setClipRect({{0, 0, 0}, {1, 1, 1}});
   EXPECT_TRUE(names(errorOf([&] { clipped->encode(buffer, raw_, none, result); }), {"offset and clipRect"}));
+  const auto ranged = CNNYOLOLoss::create(device_, squares());
+  ranged->setSourceFeatureChannelOffset(4);
+  EXPECT_TRUE(names(errorOf([&] { ranged->encode(buffer, raw_, none, result); }), {"all channels"}));
+  const auto targets = CNNLossLabels::create(device_, {1, 1, 1}, result, nullptr);
+  EXPECT_TRUE(
+      names(errorOf([&] { kernel->encode(buffer, raw_, targets, result); }), {"CNNYOLOLoss", "labels"}));
 }
 
 TEST_F(YOLOLoss, TheNodeIsItsOwnGradient) {
