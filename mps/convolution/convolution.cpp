@@ -232,7 +232,7 @@ std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(
   if (pools && (computesData() || !call.savedFieldsFit))
     throw Error(describe(), "gradientState", "of a forward pass that has kept maxima alone",
                 "GradientWithWeightsAndBias, and the forward source");
-  checkChannels(call);
+  checkCall(call);
 
   ConvolutionProblem common = describedProblem(call.options);
   common.edgeMode = call.edgeMode;

@@ -321,6 +321,16 @@ TEST_F(ConvolutionGradient, TheStateMustBeOfAConvolutionOfTheSameShape) {
   EXPECT_EQ(refused(depthWise, depthWise, depthWise), "");
 }
 
+/// spec/02 section 0: the other modes are the pad kernel's.
+TEST_F(ConvolutionGradient, TakesTheEdgeModesOfTheForwardKernel) {
+  const auto state = forward(in_);
+  gradient_->setSecondaryEdgeMode(ImageEdgeMode::Mirror);
+  EXPECT_TRUE(names(errorOf([&] { gradient_->encode(commands(), pixel(1), in_, state); }),
+                    {"CNNConvolutionGradient", "secondaryEdgeMode", "2", "Zero or Clamp"}));
+  gradient_->setSecondaryEdgeMode(ImageEdgeMode::Zero);
+  EXPECT_EQ(backward(state), (Values{1, 10}));
+}
+
 TEST_F(ConvolutionGradient, ATemporaryStateIsReadOnceByEachEncode) {
   const auto buffer = commands();
   std::shared_ptr<State> state;

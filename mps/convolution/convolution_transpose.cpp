@@ -297,7 +297,7 @@ void CNNConvolutionTransposeGradient::didEncode(const detail::GradientCall& call
 
 std::vector<detail::PreparedCall> CNNConvolutionTransposeGradient::prepareGradient(
     const detail::GradientCall& call) const {
-  checkChannels(call);
+  checkCall(call);
   const auto inside = [&](std::int64_t first, std::int64_t size) {
     if (first < 0 || first > size)
       throw Error(describe(), "primaryOffset", std::to_string(first),

@@ -242,6 +242,8 @@ TEST_F(ConvolutionWeights, StatesAreChecked) {
     return errorOf([&] { WeightsState::create(buffer, weightsOffset, buffer, biasesOffset, shape_); });
   };
   EXPECT_EQ(make(8, 0), "");
+  EXPECT_EQ(make(0, 4), "");
+  EXPECT_TRUE(names(make(4, 4), {kernel, "biasesOffset", "4", "overlap", "bytes 4 to 8"}));
   EXPECT_TRUE(names(errorOf([&] { WeightsState::create(nullptr, buffer); }), {kernel, "weights", "null"}));
   EXPECT_TRUE(names(make(2, 0), {kernel, "weights", "at byte 2", "multiple of 4"}));
   EXPECT_TRUE(names(make(12, 0), {kernel, "weights", "12 bytes", "16"}));

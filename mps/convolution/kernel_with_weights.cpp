@@ -168,7 +168,11 @@ void GradientKernelWithWeights::checkForward(const ForwardRecord& record,
                 "the data source of the forward kernel of gradientState");
 }
 
-void GradientKernelWithWeights::checkChannels(const GradientCall& call) const {
+void GradientKernelWithWeights::checkCall(const GradientCall& call) const {
+  if (call.edgeMode != ImageEdgeMode::Zero && call.edgeMode != ImageEdgeMode::Clamp &&
+      !has(kernel().options(), KernelOptions::SkipAPIValidation))
+    throw Error(kernel().describe(), "secondaryEdgeMode", std::to_string(static_cast<int>(call.edgeMode)),
+                "Zero or Clamp");
   const auto check = [&](const char* argument, std::int64_t found, std::size_t expected) {
     if (found != asSigned(expected))
       throw Error(kernel().describe(), argument, std::to_string(found) + " feature channels",

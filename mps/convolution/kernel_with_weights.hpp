@@ -144,8 +144,9 @@ class GradientKernelWithWeights : public KernelWithWeights, public LayerGradient
   [[nodiscard]] bool computesWeights() const;
   /// @throws Error when the record is of a kernel with another descriptor, or with what no gradient includes.
   void checkForward(const ForwardRecord& record, const RecordedWeights& weights) const;
-  /// @throws Error when an image does not have the channels of the descriptor.
-  void checkChannels(const GradientCall& call) const;
+  /// @throws Error when an image does not have the channels of the descriptor, or for another edge mode than Zero and
+  /// Clamp.
+  void checkCall(const GradientCall& call) const;
   /// The state of the call, for the weights gradient. @throws Error when there is none, or its buffers are of other
   /// weights.
   [[nodiscard]] CNNConvolutionGradientState& stateOf(const GradientCall& call) const;

@@ -48,6 +48,13 @@ std::shared_ptr<CNNConvolutionWeightsAndBiasesState> CNNConvolutionWeightsAndBia
   state->weightCount_ = descriptor.weightCount();
   if (const auto buffer = state->biases()) {
     checkRange("biases", *buffer, biasesOffset, descriptor.outputFeatureChannels());
+    const std::size_t weightsEnd = weightsOffset + descriptor.weightCount() * sizeof(float);
+    const std::size_t biasesEnd = biasesOffset + descriptor.outputFeatureChannels() * sizeof(float);
+    if (buffer->memory() == state->weights()->memory() && weightsOffset < biasesEnd &&
+        biasesOffset < weightsEnd)
+      throw Error(weightsStateName, "biasesOffset", std::to_string(biasesOffset),
+                  "one whose range does not overlap that of the weights, bytes " +
+                      std::to_string(weightsOffset) + " to " + std::to_string(weightsEnd));
     state->biasesOffset_ = biasesOffset;
     state->biasCount_ = descriptor.outputFeatureChannels();
   }

@@ -21,7 +21,7 @@ class CNNConvolutionWeightsAndBiasesState : public State {
                                                                      std::shared_ptr<mtl::Buffer> biases);
   /// Around ranges of buffers, which may be one buffer. @param weightsOffset,biasesOffset in bytes, multiples
   /// of 4
-  /// @throws Error when a range leaves its buffer.
+  /// @throws Error when a range leaves its buffer, or the ranges overlap.
   static std::shared_ptr<CNNConvolutionWeightsAndBiasesState> create(
       std::shared_ptr<mtl::Buffer> weights, std::size_t weightsOffset, std::shared_ptr<mtl::Buffer> biases,
       std::size_t biasesOffset, const CNNConvolutionDescriptor& descriptor);

@@ -90,6 +90,22 @@ struct NNOptimizer::Arrays {
   Array gradient, values, result;
   std::array<Array, 3> buffers;  ///< momentum, velocity, maximum velocity
 
+  /// Each buffer is read and written for itself. @throws Error when one is also something else
+  void checkBuffers(const Kernel& kernel) const {
+    const auto overlap = [&](const Array& a, const Array& b) {
+      const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float);
+      return a.memory && a.memory == b.memory && a.byteOffset < b.byteOffset + bytes &&
+             b.byteOffset < a.byteOffset + bytes;
+    };
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+      bool isElse =
+          overlap(buffers[i], gradient) || overlap(buffers[i], values) || overlap(buffers[i], result);
+      for (std::size_t j = 0; j < i; ++j) isElse = isElse || overlap(buffers[i], buffers[j]);
+      if (isElse)
+        throw Error(kernel.describe(), bufferNames[i], "memory that is also another argument's",
+                    "memory of its own");
+    }
+  }
   static Array of(Vector& vector, std::size_t /*index*/) {
     return {vector.data()->memory(), vector.offset(),
             static_cast<std::int64_t>(vector.vectorBytes() / sizeof(float))};
@@ -126,6 +142,7 @@ OptimizerNumbers NNOptimizer::numbers() const {
 
 void NNOptimizer::record(mtl::CommandBuffer& commandBuffer, OptimizerKind kind,
                          const OptimizerNumbers& numbers, const Arrays& arrays) const {
+  arrays.checkBuffers(*this);
   OptimizerProblem problem;
   problem.rule = {kind, regularizationType(), applyGradientClipping()};
   problem.count = arrays.count;

@@ -18,13 +18,14 @@
 /// v, with the gradient g prepared as NNOptimizerDescriptor says. Nothing is averaged over a batch.
 ///
 /// The result may be the values themselves. Momentum and other buffers are the application's: they start at 0
-/// and are read and overwritten. Vectors of one encode have the same length and number of vectors, matrices the same
-/// rows, columns and number of matrices, with strides of their own. The convolution forms update weights (vector 0)
-/// and biases (vector 1); with one vector the biases are copied unchanged. The batch-normalisation forms do the same
-/// for gamma (vector 0) and beta (vector 1), with the gradients of one state and the current values of the same or of
-/// another one. Extension: the forms with a batch of states of an instance or group normalisation sum the gradients of
-/// the images first and begin with the values that the forward pass used. They take one read off each temporary state,
-/// vector and matrix that they read and do not write. All throw Error before anything is recorded.
+/// and are read and overwritten, so that none may be another argument as well. Vectors of one encode have the same
+/// length and number of vectors, matrices the same rows, columns and number of matrices, with strides of their own. The
+/// convolution forms update weights (vector 0) and biases (vector 1); with one vector the biases are copied unchanged.
+/// The batch-normalisation forms do the same for gamma (vector 0) and beta (vector 1), with the gradients of one state
+/// and the current values of the same or of another one. Extension: the forms with a batch of states of an instance or
+/// group normalisation sum the gradients of the images first and begin with the values that the forward pass used. They
+/// take one read off each temporary state, vector and matrix that they read and do not write. All throw Error before
+/// anything is recorded.
 namespace mps {
 
 class LossScale;

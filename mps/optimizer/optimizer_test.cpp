@@ -233,6 +233,23 @@ TEST_F(Optimizer, Behaviour01EachEncodeAdvancesTheTimeStepByOne) {
   EXPECT_EQ(adam->timeStep(), 10U) << "a refused encode does not count";
 }
 
+/// spec/04 section 13: m, u, v and g are arrays of their own; v may be the result.
+TEST_F(Optimizer, ABufferIsNoOtherArgument) {
+  const auto g = vector({1, 2}), v = vector({1, 2}), m = vector({0, 0}), u = vector({0, 0}),
+             x = vector({0, 0});
+  const auto adam = NNOptimizerAdam::create(device_, 0.1F);
+  const auto refused = [&](const VectorPointer& momentum, const VectorPointer& velocity,
+                           const VectorPointer& maximum) {
+    return errorOf([&] { adam->encode(commands(), g, v, momentum, velocity, maximum, v); });
+  };
+  EXPECT_TRUE(names(refused(m, m, nullptr), {"NNOptimizerAdam", "velocity", "memory of its own"}));
+  EXPECT_TRUE(names(refused(m, u, m), {"NNOptimizerAdam", "maximumVelocity"}));
+  EXPECT_TRUE(names(refused(g, u, nullptr), {"NNOptimizerAdam", "momentum"}));
+  EXPECT_TRUE(names(refused(v, u, x), {"NNOptimizerAdam", "momentum"}));
+  EXPECT_EQ(adam->timeStep(), 0U);
+  EXPECT_EQ(refused(m, u, x), "");
+}
+
 TEST_F(Optimizer, TheTimeStepIsWhereACheckpointGoesOn) {
   const auto gradients = vector({1}), m = vector({0}), u = vector({0}), v = vector({1});
   const auto adam = NNOptimizerAdam::create(device_, 0.1F);
