@@ -50,6 +50,20 @@ TEST_F(Resize, EachWayOfAligning) {
   EXPECT_EQ(resized(halfPixel), (Values{4, 24}));
 }
 
+/// t(x) is 0 for every x where R is 1, in a destination of more pixels, too.
+TEST_F(Resize, OnePixelWithAlignedCornersIsTheFirstOne) {
+  const auto forward = kernel(1, 1, true);
+  const auto wide = poisoned(sizeOf(3, 1, 1));
+  const auto state = forward->resultState(row_);
+  const auto source = image(sizeOf(4, 1, 1), {5, 8, 16, 32});
+  const auto buffer = commands();
+  forward->encode(buffer, source, state, wide);
+  const auto dx = gradientKernel()->encode(buffer, image(sizeOf(3, 1, 1), {1, 10, 100}), source, state);
+  run(buffer);
+  EXPECT_EQ(valuesOf(*wide), (Values{5, 5, 5}));
+  EXPECT_EQ(valuesOf(*dx), (Values{111, 0, 0, 0}));
+}
+
 /// What is saved with the state counts, not what the kernel is set to later.
 TEST_F(Resize, GradientIsTheAdjoint) {
   const auto forward = kernel(2, 1);

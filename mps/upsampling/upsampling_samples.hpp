@@ -51,8 +51,9 @@ constexpr UpsamplingPosition upsamplingPosition(UpsamplingSampling sampling, con
       denominator = result;
       break;
     case UpsamplingSampling::BilinearAlignCorners:
+      if (result == 1) break;
       numerator = x * last;
-      denominator = std::max<std::int64_t>(1, result - 1);
+      denominator = result - 1;
       break;
     case UpsamplingSampling::BilinearHalfPixel:
       denominator = 2 * result;
