@@ -541,8 +541,9 @@ TEST(CheckGradients, D21AGradientOfAnotherFunctionIsNamedByItsDerivative) {
 TEST(CheckGradients, AChainThatLeavesOutALinkIsNamed) {
   const HandChained net;
   // The gradient of b's source has the size of a's result, but the neuron lies between them. A graph would refuse it if
-  // no sum came between.
+  // no scaled sum came between, behind which it does not look.
   const auto twice = NNAdditionNode::create(net.bGradient->resultImage(), net.bGradient->resultImage());
+  twice->setPrimaryScale(2);
   const auto aGradient = net.a->gradientFilter(twice->resultImage());
   const auto report = HandChained::check(aGradient);
   EXPECT_EQ(failedNodes(report), std::vector<std::string>{aGradient->describe()});

@@ -676,28 +676,23 @@ TEST_F(Normalization, CrossChannelNodesMakeTheirKernels) {
   EXPECT_EQ(kernelOf<CNNCrossChannelNormalizationGradient>(*gradient, device_)->kernelSize(), 7U);
 }
 
-TEST_F(Normalization, GradientsOfOtherNumbersOfChannelsAreRefused) {
-  const auto buffer = commands();
+/// Windows read a repeated edge and their gradient adds it up; channels of a pixel have no such gradient.
+TEST_F(Normalization, GradientsOfOtherChannelsOrARepeatedEdgeAreRefused) {
   const auto refuses = [&](CNNNormalizationGradient& gradient) {
-    const auto source = pixel(Values(8, 1)), narrow = pixel(Values(4, 1)), destination = pixel(Values(8, 0));
-    EXPECT_TRUE(names(errorOf([&] { gradient.encode(buffer, narrow, source, destination); }),
+    const auto g = pixel(Values(4, 1)), x = pixel(Values(8, 1));
+    EXPECT_TRUE(names(errorOf([&] { gradient.encode(commands(), g, x, pixel(Values(8, 0))); }),
                       {gradient.className(), "4, 8 and 8 feature channels"}));
   };
   refuses(*spatialGradient(3, 3));
   refuses(*contrastGradient(3, 3));
   refuses(*channelsGradient(3));
-}
-
-/// Windows read a repeated edge and their gradient adds it up; channels of a pixel have no such gradient.
-TEST_F(Normalization, TheGradientOfARepeatedEdgeIsRefused) {
   const auto forward = channels(3);
   forward->setOffset({0, 1, 0});
   forward->setEdgeMode(ImageEdgeMode::Clamp);
   const auto x = pixel({1, 2, 3}), y = pixel(Values(3, 0));
   const auto state = forward->resultState(x);
-  const auto buffer = commands();
-  forward->encode(buffer, x, state, y);
-  EXPECT_TRUE(names(errorOf([&] { channelsGradient(3)->encode(buffer, y, x, state); }),
+  forward->encode(commands(), x, state, y);
+  EXPECT_TRUE(names(errorOf([&] { channelsGradient(3)->encode(commands(), y, x, state); }),
                     {"CNNCrossChannelNormalizationGradient", "gradientState", "Clamp"}));
 }
 

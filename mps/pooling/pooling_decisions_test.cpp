@@ -1,14 +1,18 @@
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <memory>
 
 #include "mps/core/test_images.hpp"
 #include "mps/pooling/pooling.hpp"
 
-/// Decisions of spec/00 about pooling that no kernel before the gradient shows, and what a graph asks of it.
+/// Decisions of spec/00 about pooling that no kernel before the gradient shows, what a graph asks of it, and what lies
+/// outside of images and of 32 bits.
 namespace mps::pooling_decisions_test {
 namespace {
 
+using testing::errorOf;
+using testing::names;
 using testing::sizeOf;
 using testing::Values;
 using testing::valuesOf;
@@ -19,6 +23,9 @@ class PoolingDecisions : public testing::DeviceTest {
   static std::shared_ptr<Kernel> permanent(std::shared_ptr<Kernel> kernel) {
     kernel->setDestinationImageAllocator(Image::defaultAllocator());
     return kernel;
+  }
+  [[nodiscard]] std::shared_ptr<Image> row(const Values& values) const {
+    return image(sizeOf(values.size(), 1, 1), values);
   }
 };
 
@@ -79,6 +86,56 @@ TEST_F(PoolingDecisions, AfterAReLUTheGradientIncludesItsDerivative) {
     EXPECT_EQ(valuesOf(*fromPlaces), expected);
     EXPECT_EQ(valuesOf(*fromSource), expected);
   }
+}
+
+TEST_F(PoolingDecisions, GradientsOfOtherNumbersOfChannelsAreRefused) {
+  const auto source = image(sizeOf(1, 1, 8), Values(8, 1)),
+             destination = image(sizeOf(1, 1, 8), Values(8, 0));
+  const auto narrow = image(sizeOf(1, 1, 4), Values(4, 1));
+  const auto refuses = [&](CNNPoolingGradient& gradient) {
+    EXPECT_TRUE(names(errorOf([&] { gradient.encode(commands(), narrow, source, destination); }),
+                      {gradient.className(), "4, 8 and 8 feature channels"}));
+  };
+  refuses(*CNNPoolingMaxGradient::create(device_, 1, 1));
+  refuses(*CNNPoolingAverageGradient::create(device_, 1, 1));
+  refuses(*CNNPoolingL2NormGradient::create(device_, 1, 1));
+  refuses(*CNNDilatedPoolingMaxGradient::create(device_, 1, 1, 1, 1, 1, 1));
+}
+
+/// spec/02 section 3.6: window x has gradient pixel primaryOffset + x, and there is none before pixel 0.
+TEST_F(PoolingDecisions, NoGradientLiesBeforeTheGradientImage) {
+  const auto gradient = CNNPoolingAverageGradient::create(device_, 2, 1, 2, 1);
+  gradient->setPrimaryOffset({-1, 0, 0});
+  gradient->setSecondaryOffset({1, 0, 0});
+  const auto destination = poisoned(sizeOf(6, 1, 1));
+  const auto commandBuffer = commands();
+  gradient->encode(commandBuffer, row({2, 20, 200}), row(Values(6, 1)), destination);
+  run(commandBuffer);
+  EXPECT_EQ(valuesOf(*destination), (Values{0, 0, 1, 1, 10, 10}));
+  gradient->setSourceSize({1, 1, 1});
+  const auto none = poisoned(sizeOf(6, 1, 1));
+  const auto again = commands();
+  gradient->encode(again, row({2, 20, 200}), row(Values(6, 1)), none);
+  run(again);
+  EXPECT_EQ(valuesOf(*none), Values(6, 0)) << "the only window that counts has no gradient";
+}
+
+TEST_F(PoolingDecisions, SizesBeyond31BitsAreRefused) {
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+  EXPECT_TRUE(names(errorOf([&] { CNNPoolingMax::create(device_, most, 1); }),
+                    {"CNNPoolingMax: kernelWidth is", "at most 2147483647"}));
+  EXPECT_TRUE(names(errorOf([&] { CNNPoolingAverageGradient::create(device_, 1, 1, 1, most); }),
+                    {"CNNPoolingAverageGradient: strideInPixelsY is"}));
+  EXPECT_TRUE(names(errorOf([&] { CNNDilatedPoolingMax::create(device_, 1, 1, most, 1, 1, 1); }),
+                    {"CNNDilatedPoolingMax: dilationRateX is"}));
+  const auto average = CNNPoolingAverage::create(device_, 1, 1);
+  average->setZeroPadSizeX(most);
+  EXPECT_TRUE(names(errorOf([&] { average->encode(commands(), row({1}), row({0})); }),
+                    {"CNNPoolingAverage: zeroPadSizeX is"}));
+  const auto gradient = CNNPoolingAverageGradient::create(device_, 1, 1);
+  gradient->setZeroPadSizeY(most);
+  EXPECT_TRUE(names(errorOf([&] { gradient->encode(commands(), row({1}), row({1}), row({0})); }),
+                    {"CNNPoolingAverageGradient: zeroPadSizeY is"}));
 }
 
 }  // namespace

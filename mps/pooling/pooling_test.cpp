@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -237,56 +236,6 @@ TEST_F(Pooling, CopiesKeepTheirProperties) {
   EXPECT_EQ(CNNPoolingL2Norm::create(device_, 2, 3)->copy()->kernelHeight(), 3U);
   EXPECT_EQ(CNNPoolingMaxGradient::create(device_, 2, 3)->copy()->secondaryKernelHeight(), 3U);
   EXPECT_EQ(CNNPoolingL2NormGradient::create(device_, 2, 3)->copy()->secondaryKernelHeight(), 3U);
-}
-
-TEST_F(Pooling, GradientsOfOtherNumbersOfChannelsAreRefused) {
-  const auto source = image(sizeOf(1, 1, 8), Values(8, 1)),
-             destination = image(sizeOf(1, 1, 8), Values(8, 0));
-  const auto narrow = image(sizeOf(1, 1, 4), Values(4, 1));
-  const auto refuses = [&](CNNPoolingGradient& gradient) {
-    EXPECT_TRUE(names(errorOf([&] { gradient.encode(commands(), narrow, source, destination); }),
-                      {gradient.className(), "4, 8 and 8 feature channels"}));
-  };
-  refuses(*CNNPoolingMaxGradient::create(device_, 1, 1));
-  refuses(*CNNPoolingAverageGradient::create(device_, 1, 1));
-  refuses(*CNNPoolingL2NormGradient::create(device_, 1, 1));
-  refuses(*CNNDilatedPoolingMaxGradient::create(device_, 1, 1, 1, 1, 1, 1));
-}
-
-/// spec/02 section 3.6: window x has gradient pixel primaryOffset + x, and there is none before pixel 0.
-TEST_F(Pooling, NoGradientLiesBeforeTheGradientImage) {
-  const auto gradient = CNNPoolingAverageGradient::create(device_, 2, 1, 2, 1);
-  gradient->setPrimaryOffset({-1, 0, 0});
-  gradient->setSecondaryOffset({1, 0, 0});
-  const auto destination = poisoned(sizeOf(6, 1, 1));
-  const auto commandBuffer = commands();
-  gradient->encode(commandBuffer, row({2, 20, 200}), row(Values(6, 1)), destination);
-  run(commandBuffer);
-  EXPECT_EQ(valuesOf(*destination), (Values{0, 0, 1, 1, 10, 10}));
-  gradient->setSourceSize({1, 1, 1});
-  const auto none = poisoned(sizeOf(6, 1, 1));
-  const auto again = commands();
-  gradient->encode(again, row({2, 20, 200}), row(Values(6, 1)), none);
-  run(again);
-  EXPECT_EQ(valuesOf(*none), Values(6, 0)) << "the only window that counts has no gradient";
-}
-
-TEST_F(Pooling, SizesBeyond31BitsAreRefused) {
-  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
-  EXPECT_TRUE(names(errorOf([&] { CNNPoolingMax::create(device_, most, 1); }),
-                    {"CNNPoolingMax: kernelWidth is", "at most 2147483647"}));
-  EXPECT_TRUE(names(errorOf([&] { CNNPoolingAverageGradient::create(device_, 1, 1, 1, most); }),
-                    {"CNNPoolingAverageGradient: strideInPixelsY is"}));
-  EXPECT_TRUE(names(errorOf([&] { CNNDilatedPoolingMax::create(device_, 1, 1, most, 1, 1, 1); }),
-                    {"CNNDilatedPoolingMax: dilationRateX is"}));
-  const auto average = CNNPoolingAverage::create(device_, 1, 1);
-  average->setZeroPadSizeX(most);
-  EXPECT_TRUE(names(errorOf([&] { average->encode(commands(), row({1}), row({0})); }),
-                    {"CNNPoolingAverage: zeroPadSizeX is"}));
-  const auto gradient = CNNPoolingAverageGradient::create(device_, 1, 1);
-  gradient->setZeroPadSizeY(most);
-  EXPECT_TRUE(names(errorOf([&] { gradient->encode(commands(), row({1}), row({1}), row({0})); }),
-                    {"CNNPoolingAverageGradient: zeroPadSizeY is"}));
 }
 
 TEST_F(Pooling, SizesStridesAndRatesOfZeroAreRefused) {
