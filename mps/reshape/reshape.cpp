@@ -149,7 +149,7 @@ std::vector<detail::PreparedCall> NNReshapeGradient::prepareGradient(const detai
 
 void NNReshape::codeProperties(Coder& coder) {
   CNNKernel::codeProperties(coder);
-  if (!coder.isDecoding() || coder.contains("channelsFirst")) coder.code("channelsFirst", channelsFirst_);
+  coder.code("channelsFirst", channelsFirst_);
   bool isSet = reshapedSize_.has_value();
   coder.code("reshapedSizeIsSet", isSet);
   if (!isSet) return;

@@ -265,6 +265,11 @@ class PythonConvolutionSource final : public CNNConvolutionDataSource {
                                                               mps::CNNWeightsQuantizationType::None,
                                                               "a CNNWeightsQuantizationType");
   }
+  [[nodiscard]] mps::DataType kernelWeightsDataType() const override {
+    const Locked locked;
+    return attributeOr<mps::DataType, Base>(*this, "kernel_weights_data_type", mps::DataType::Float32,
+                                            "a DataType");
+  }
   [[nodiscard]] std::span<const std::array<float, 2>> rangesForUInt8Kernel() const override {
     const Locked locked;
     std::vector<std::array<float, 2>> ranges;
@@ -356,6 +361,9 @@ void bindAttributes(
   bindAttribute<Python>(
       source, "weights_quantization_type", [](Source& self) { return self.weightsQuantizationType(); },
       "For weights of uint8: how a byte becomes a weight.");
+  bindAttribute<Python>(
+      source, "kernel_weights_data_type", [](Source& self) { return self.kernelWeightsDataType(); },
+      "A hint in which precision kernels keep the weights, which they do not take: they keep float32.");
   bindAttribute<Python>(
       source, "ranges_for_uint8_kernel",
       [](Source& self) {

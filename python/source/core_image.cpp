@@ -48,6 +48,12 @@ void bindEnumerations(nb::module_& module) {
       .value("ShaderRead", mps::TextureUsage::ShaderRead)
       .value("ShaderWrite", mps::TextureUsage::ShaderWrite)
       .value("ShaderReadWrite", mps::TextureUsage::ShaderReadWrite);
+  nb::enum_<mps::PurgeableState>(module, "PurgeableState", "Whether memory may be taken away.")
+      .value("AllocationDeferred", mps::PurgeableState::AllocationDeferred, "There is no memory yet.")
+      .value("KeepCurrent", mps::PurgeableState::KeepCurrent)
+      .value("NonVolatile", mps::PurgeableState::NonVolatile)
+      .value("Volatile", mps::PurgeableState::Volatile)
+      .value("Empty", mps::PurgeableState::Empty);
 }
 
 void bindDescriptor(nb::module_& module) {
@@ -159,6 +165,13 @@ void bindImage(nb::module_& module) {
            "An image over memory of a buffer; nothing is copied. `byte_offset`: of the first element, a "
            "multiple of the "
            "element size. Raises Error when an element would lie outside the buffer.")
+      .def(nb::new_([](const std::shared_ptr<Image>& parentImage, std::size_t firstSlice,
+                       std::size_t sliceCount, std::size_t featureChannels) {
+             return Image::create(parentImage, firstSlice, sliceCount, featureChannels);
+           }),
+           "parent_image"_a, "first_slice"_a, "slice_count"_a, "feature_channels"_a,
+           "A view of slices of four channels: some channels of one image, or whole images of a stack. "
+           "Raises Error for others.")
       .def_static(
           "from_array", &imageFromArray, "device"_a.none(), "array"_a, "layout"_a = channelsLast,
           nb::kw_only(), "copy"_a.none() = nb::none(),
@@ -183,6 +196,10 @@ void bindImage(nb::module_& module) {
   readOnly(image, "pixel_size", &Image::pixelSize, "Bytes of one texel of Apple's storage.");
   readOnly(image, "resource_size", &Image::resourceSize, "Bytes of backing storage; 0 for views.");
   property(image, "label", &Image::label, &Image::setLabel, "For messages; empty by default.");
+  image.def(
+      "set_purgeable_state", &Image::setPurgeableState, "state"_a,
+      "A hint without effect. Returns the state that it was in: NonVolatile, or AllocationDeferred before "
+      "memory is taken.");
   readOnly(image, "parent", &Image::parent, "The image that this one is a view of, or None.");
   readOnly(image, "is_temporary", &Image::isTemporary, "Whether it lives on one command buffer.");
   bindTransfers(image);

@@ -191,11 +191,13 @@ void bindShapes(nb::module_& module) {
   readOnly(slice, "source_index", &NNConcatenationGradientNode::sourceIndex,
            "Which source of the concatenation.");
 
-  FilterClass<NNReshapeNode>(
+  FilterClass<NNReshapeNode> reshape(
       module, "NNReshapeNode",
-      "Stands for NNReshape: an image of this shape, which has as many elements as the source.")
-      .def(nb::new_(&NNReshapeNode::create), "source"_a, "result_width"_a, "result_height"_a,
-           "result_feature_channels"_a);
+      "Stands for NNReshape: an image of this shape, which has as many elements as the source.");
+  reshape.def(nb::new_(&NNReshapeNode::create), "source"_a, "result_width"_a, "result_height"_a,
+              "result_feature_channels"_a);
+  property(reshape, "channels_first", &NNReshapeNode::channelsFirst, &NNReshapeNode::setChannelsFirst,
+           "The kernel's. False.");
   plainGradient<NNReshapeGradientNode>(module, "NNReshapeGradientNode", "Stands for NNReshapeGradient.");
   FilterClass<NNPadNode> pad(
       module, "NNPadNode",

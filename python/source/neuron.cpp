@@ -79,7 +79,10 @@ void bindDescriptor(nb::module_& module) {
       descriptor, "data", &slopesOf<NNNeuronDescriptor>,
       [](NNNeuronDescriptor& self, const std::vector<float>& data) { self.setData(data); },
       "PReLU's slopes, a list; empty for the other types.");
-  descriptor.def(nb::self == nb::self)
+  descriptor
+      .def("is_same_function", &NNNeuronDescriptor::isSameFunction, "other"_a,
+           "Whether type, slopes and the parameters that the type uses are the same.")
+      .def(nb::self == nb::self)
       .def("__hash__", &NNNeuronDescriptor::hash)
       .def("encode", &NNNeuronDescriptor::encode, "coder"_a, "Writes the fields.")
       .def_static("decode", &NNNeuronDescriptor::decode, "coder"_a,

@@ -44,7 +44,9 @@ void bindImageNode(nb::module_& module) {
                                 "Place holder for the image (or batch) that flows between filters. It has "
                                 "one producer, or none: then it is an input of "
                                 "the graph. Its size follows from the source images when the graph runs.");
-  image.def(nb::new_(&NNImageNode::create), "handle"_a.none() = nb::none(), "An input of a graph.");
+  image.def(nb::new_(&NNImageNode::create), "handle"_a.none() = nb::none(), "An input of a graph.")
+      .def_static("exported_node_with_handle", &NNImageNode::exportedNodeWithHandle, "handle"_a.none(),
+                  "The same with export_from_graph set.");
   image.def_prop_rw("handle", &NNImageNode::handle, &NNImageNode::setHandle,
                     nb::for_setter(nb::arg("handle").none()), "What the application finds it by; None.");
   property(image, "format", &NNImageNode::format, &NNImageNode::setFormat,

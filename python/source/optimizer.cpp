@@ -71,6 +71,8 @@ void bindLossScale(nb::module_& module) {
       .def("set", &LossScale::set, "scale"_a, "finite_steps"_a, "skipped_steps"_a,
            "Sets them, e.g. from a checkpoint. No work may be in flight. Raises Error for a scale out of "
            "range.")
+      .def("copy", &LossScale::copy, "device"_a.none() = nb::none(),
+           "One of the same options and numbers, as of the last synchronize; None is the same device.")
       .def_static("decode", &LossScale::decode, "coder"_a, "device"_a.none() = nb::none(),
                   "The object that encode(coder) wrote.");
   readOnly(scale, "device", &LossScale::device, "Where it lives.");

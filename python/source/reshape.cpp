@@ -37,15 +37,17 @@ void bindReshape(nb::module_& module) {
   using mps::NNReshape;
   auto reshape = kernelClass<NNReshape, mps::CNNKernel>(
       module, "NNReshape",
-      "The elements of each image in their order, channels fastest, then x, then y, in another shape. "
-      "PyTorch's view has the "
-      "channels slowest. A given destination, from destination_feature_channel_offset on, says the shape; so "
+      "The elements of each image in their order, channels fastest, then x, then y, in another shape; with "
+      "channels_first as in PyTorch's view, channels slowest. A given destination, from "
+      "destination_feature_channel_offset on, says the shape; so "
       "do the encodes "
       "that take one; the others give the source's shape. Sources: every format; destinations: float16, "
       "float32. Encoding "
       "raises Error when source and destination differ in the number of elements, or offset or clip_rect is "
       "set.");
   reshape.def(nb::new_(&NNReshape::create), "device"_a);
+  property(reshape, "channels_first", &NNReshape::channelsFirst, &NNReshape::setChannelsFirst,
+           "Whether the order of the elements has the channels slowest. False.");
   bindUnaryEncodes(reshape);
   bindShapedEncodes<Single>(reshape, "source_image"_a);
   bindShapedEncodes<Batch>(reshape, "source_images"_a);

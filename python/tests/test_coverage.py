@@ -63,6 +63,7 @@ ELSEWHERE = {
     "mps::CNNDepthWiseConvolutionDescriptor::cnnConvolutionDescriptor": "the class called",
     "mps::CNNSubPixelConvolutionDescriptor::cnnConvolutionDescriptor": "the class called",
     "mps::NNNeuronDescriptor::cnnNeuronDescriptor": "the class called", "mps::NNNeuronDescriptor::hash": "hash()",
+    "mps::NNNeuronDescriptor::check": "kernels do",
     "mps::VectorDescriptor::vectorDescriptor": "the class called",
     "mps::CNNLossDescriptor::cnnLossDescriptor": "the class called",
     "mps::CNNYOLOLossDescriptor::cnnLossDescriptor": "the class called",

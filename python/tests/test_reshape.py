@@ -51,6 +51,32 @@ def test_reshape_in_all_encode_forms(device, queue, image_of, permanent, random)
         gradient.encode(queue.command_buffer(), gradients[0], sources[0])
 
 
+def test_reshape_with_channels_slowest_is_pytorchs_view(device, queue, image_of, permanent, random):
+    x = random.standard_normal((4, 6, 5)).astype(np.float32)
+    kernel, gradient = unmetal.NNReshape(device), unmetal.NNReshapeGradient(device)
+    kernel.destination_image_allocator = gradient.destination_image_allocator = permanent
+    assert not kernel.channels_first and not unmetal.NNReshapeNode(unmetal.NNImageNode(), 1, 1, 1).channels_first
+    kernel.channels_first = True
+    with queue.command_buffer() as command_buffer:
+        y, state = kernel.encode(command_buffer, image_of(x), 10, 2, 6, destination_state_is_temporary=False)
+        dx = gradient.encode(command_buffer, y, image_of(x), state)
+    assert np.array_equal(np.asarray(y), x.transpose(2, 0, 1).reshape(6, 2, 10).transpose(1, 2, 0))
+    assert np.array_equal(np.asarray(dx), x)
+
+
+def test_views_of_slices_and_purgeable_states(device, image_of):
+    x = np.arange(2 * 3 * 12, dtype=np.float32).reshape(2, 3, 12)
+    parent = image_of(x)
+    view = unmetal.Image(parent, 1, 1, 3)
+    assert view.parent is not None
+    assert np.array_equal(np.asarray(view), x[..., 4:7])
+    with pytest.raises(unmetal.Error):
+        unmetal.Image(parent, 3, 1, 4)
+    assert parent.set_purgeable_state(unmetal.PurgeableState.Volatile) == unmetal.PurgeableState.NonVolatile
+    exported = unmetal.NNImageNode.exported_node_with_handle(None)
+    assert exported.export_from_graph
+
+
 modes = {ImageEdgeMode.Constant: "constant", ImageEdgeMode.Clamp: "edge", ImageEdgeMode.Mirror: "reflect",
          ImageEdgeMode.MirrorWithEdge: "symmetric"}
 
