@@ -48,7 +48,7 @@ mps::ImageBatch imagesOf(std::span<const std::filesystem::path> pictures, const 
     const Picture picture = coverPicture(readPicture(path), network.height, network.width, network.channels);
     for (const std::uint8_t pixel : picture.pixels) values.push_back(static_cast<float>(pixel) / 255.0F);
   }
-  const auto images = mps::ImageBatch::create(
+  auto images = mps::ImageBatch::create(
       device, {mps::ImageFeatureChannelFormat::Float32, network.width, network.height, network.channels},
       pictures.size());
   images.writeBytes(std::span<const float>(values), mps::DataLayout::HeightxWidthxFeatureChannels);

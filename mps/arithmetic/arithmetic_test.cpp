@@ -340,7 +340,7 @@ TEST_F(Arithmetic, WhereNoPixelOfTheResultCountsTheGradientIsZero) {
   run([&](const auto& commandBuffer) { withoutState->encode(commandBuffer, x, row, dSum); });
   EXPECT_EQ(valuesOf(dSum), Values(3, 0));
 
-  for (const std::size_t stride : {0, 1}) {  // the operands overlap the result, not each other
+  for (const std::size_t stride : {0U, 1U}) {  // the operands overlap the result, not each other
     const auto a = image(2, 1, 1, {1, 2});
     const auto b = image(2, 2, 1, {3, 4, 5, 6});
     const auto da = emptyImage(2, 1, 1);

@@ -21,8 +21,7 @@ class FailedEncode : public testing::DeviceTest {
  protected:
   /// Temporary pictures that a kernel has written.
   [[nodiscard]] ImageBatch temporaryPictures(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) const {
-    const ImageBatch made =
-        ImageBatch::createTemporary(commandBuffer, sizeOf(8, 8, 1), test::SmallNetwork::batch);
+    ImageBatch made = ImageBatch::createTemporary(commandBuffer, sizeOf(8, 8, 1), test::SmallNetwork::batch);
     const auto copy =
         CNNNeuron::create(device_, NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::Linear, 1, 0));
     copy->encodeBatch(commandBuffer, test::pictures(device_, 0), made);

@@ -13,7 +13,6 @@ namespace mps::optimizer_matrix_test {
 namespace {
 
 using detail::OptimizerKind;
-using testing::errorOf;
 using testing::names;
 using testing::Values;
 using SGD = NNOptimizerStochasticGradientDescent;
