@@ -13,6 +13,7 @@
 #include "mps/convolution/convolution.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/error.hpp"
+#include "mps/core/test_images.hpp"
 #include "mps/gram_matrix/gram_matrix_node.hpp"
 #include "mps/graph/test_network.hpp"
 #include "mps/loss/yolo_loss_node.hpp"
@@ -543,7 +544,7 @@ TEST(CheckGradients, AChainThatLeavesOutALinkIsNamed) {
   // The gradient of b's source has the size of a's result, but the neuron lies between them; the graph itself says so.
   const auto twice = NNAdditionNode::create(net.bGradient->resultImage(), net.bGradient->resultImage());
   const auto aGradient = net.a->gradientFilter(twice->resultImage());
-  EXPECT_THAT(testing::errorOf([&] { static_cast<void>(HandChained::check(aGradient)); }),
+  EXPECT_THAT(mps::testing::errorOf([&] { static_cast<void>(HandChained::check(aGradient)); }),
               HasSubstr("is the gradient of source 0 of CNNConvolutionNode \"b\", "
                         "expected that of the result of CNNConvolutionNode \"a\""));
 }
