@@ -14,7 +14,7 @@ int main() {
                                                                       mps::CNNReductionType::Sum));
   const auto training = mps::NNGraph::create(device, loss->trainingGraph(nullptr)[0]->resultImage(), false);
   const auto layout = mps::DataLayout::HeightxWidthxFeatureChannels;
-  const std::vector<float> points{0, 0, 1, 0, 0, 1, 1, 1}, targets{0, 2, -3, -1};  // 2 a - 3 b
+  const std::vector<float> points{0, 0, 1, 0, 0, 1, 1, 1}, targets{2, 4, -1, 1};  // 2 a - 3 b + 2
   const auto x = mps::ImageBatch::create(device, {mps::ImageFeatureChannelFormat::Float32, 1, 1, 2}, 4);
   const auto t = mps::ImageBatch::create(device, {mps::ImageFeatureChannelFormat::Float32, 1, 1, 1}, 4);
   x.writeBytes(std::span(points), layout);
@@ -36,5 +36,5 @@ int main() {
   commandBuffer->throwIfFailed();
   std::vector<float> values(4);
   y.readBytes(std::span(values), layout);
-  for (const float value : values) std::printf("%.2f ", static_cast<double>(value));  // 0.00 2.00 -3.00 -1.00
+  for (const float value : values) std::printf("%.2f ", static_cast<double>(value));  // 2.00 4.00 -1.00 1.00
 }
