@@ -55,7 +55,7 @@ struct GradientCall {
   std::int64_t dilationRateX = 1, dilationRateY = 1;
   ImageEdgeMode edgeMode = ImageEdgeMode::Zero;
   std::shared_ptr<const ForwardRecord> record;  ///< null in the inherited encodes without a state
-  bool clipRectIsSet = false;  ///< by the user: the literal rules of spec/02 section 3.6 hold
+  bool clipRectIsSet = false;  ///< by the user: what lies outside of it stays as it is
   bool accumulate = false;     ///< add to the destination
   bool stateDriven = false;    ///< the library made the destination: every pixel of the forward source counts
   bool savedFieldsFit = false;   ///< record->saved belongs to exactly this source
