@@ -55,9 +55,9 @@ struct GradientCall {
   std::int64_t dilationRateX = 1, dilationRateY = 1;
   ImageEdgeMode edgeMode = ImageEdgeMode::Zero;
   std::shared_ptr<const ForwardRecord> record;  ///< null in the inherited encodes without a state
-  bool clipRectIsSet = false;  ///< by the user: what lies outside of it stays as it is
-  bool accumulate = false;     ///< add to the destination
-  bool stateDriven = false;    ///< the library made the destination: every pixel of the forward source counts
+  bool clipRectIsSet = false;                   ///< by the user: what lies outside of it stays as it is
+  bool accumulate = false;                      ///< add to the destination
+  bool stateDriven = false;  ///< the library made the destination: every pixel of the forward source counts
   bool savedFieldsFit = false;   ///< record->saved belongs to exactly this source
   std::size_t firstImage = 0;    ///< position in the forward batch of the first image
   std::shared_ptr<State> state;  ///< the (first) gradient state, for families whose states hold buffers
