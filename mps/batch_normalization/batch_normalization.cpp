@@ -85,7 +85,7 @@ class ParameterReader {
   [[nodiscard]] BatchNormalizationParameters readAll() const {
     BatchNormalizationParameters parameters;
     read(parameters, true, true);
-    parameters.epsilon = source_.epsilon();
+    parameters.epsilon = detail::checkedEpsilon(kernel_, source_.epsilon());
     return parameters;
   }
 
@@ -203,6 +203,10 @@ void CNNBatchNormalization::didMoveToDevice() {
   const float epsilon = parameters_->epsilon;
   *parameters_ = ParameterReader(describe(), device(), *dataSource_, channels_).readAll();
   parameters_->epsilon = epsilon;
+}
+
+void CNNBatchNormalization::setEpsilon(float epsilon) {
+  parameters_->epsilon = detail::checkedEpsilon(describe(), epsilon);
 }
 
 void CNNBatchNormalization::reloadGammaAndBetaFromDataSource() {
@@ -459,7 +463,7 @@ void CNNBatchNormalization::codeProperties(Coder& coder) {
   detail::codeUnusualPair(coder, device(), "mean", parameters_->mean, usual.mean, "variance",
                           parameters_->variance, usual.variance);
   if (coder.isDecoding() && parameters_->gamma != usual.gamma) parameters_->sharesGammaAndBeta = false;
-  coder.code("epsilon", parameters_->epsilon);
+  detail::codeEpsilon(coder, parameters_->epsilon);
   coder.codeEnumeration("flags", flags_, CNNBatchNormalizationFlags::CalculateStatisticsMask);
   coder.code("computesStatistics", computesStatistics_);
 }

@@ -67,7 +67,7 @@ class CNNBatchNormalization : public CNNKernel, public detail::LayerKernel {
   CNNBatchNormalization(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
       : CNNKernel(std::move(device), decoding) {}
   /// Reads the data source once. @throws Error when it is null, fails to load, or an array has another length
-  /// than numberOfFeatureChannels.
+  /// than numberOfFeatureChannels; for an epsilon that setEpsilon refuses.
   /// @param fusedNeuronDescriptor PReLU: one slope per feature channel
   static std::shared_ptr<CNNBatchNormalization> create(
       const std::shared_ptr<mtl::Device>& device, std::shared_ptr<CNNBatchNormalizationDataSource> dataSource,
@@ -85,9 +85,10 @@ class CNNBatchNormalization : public CNNKernel, public detail::LayerKernel {
   }
 
   [[nodiscard]] std::size_t numberOfFeatureChannels() const { return channels_; }
-  /// Added to the variance. The data source's. A state keeps what its last normalisation used.
+  /// Added to the variance. The data source's. A state keeps what its last normalisation used. @throws Error when it is
+  /// negative, infinite or not a number
   [[nodiscard]] float epsilon() const { return parameters_->epsilon; }
-  void setEpsilon(float epsilon) { parameters_->epsilon = epsilon; }
+  void setEpsilon(float epsilon);
   [[nodiscard]] const std::shared_ptr<CNNBatchNormalizationDataSource>& dataSource() const {
     return dataSource_;
   }

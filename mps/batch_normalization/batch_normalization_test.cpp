@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -85,6 +87,19 @@ TEST_F(BatchNormalization, DefaultsOfTheDataSource) {
   kernel->encode(commandBuffer, x, y);
   run(commandBuffer);
   EXPECT_EQ(valuesOf(*y), (Values{-3, 8})) << "gamma 1, beta 0, mean 0, variance 1";
+}
+
+TEST_F(BatchNormalization, EpsilonIsANumberOfAtLeastZero) {
+  for (const float epsilon : {-1.0F, std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    EXPECT_TRUE(names(errorOf([&] { normalization_->setEpsilon(epsilon); }), {"epsilon", "at least 0"}));
+    const auto wrong = std::make_shared<FixedBatchNormalization>(1);
+    wrong->epsilonValue = epsilon;
+    EXPECT_TRUE(
+        names(errorOf([&] { CNNBatchNormalization::create(device_, wrong); }), {"epsilon", "at least 0"}));
+    EXPECT_TRUE(names(errorOf([&] { normalization_->reloadDataSource(wrong); }), {"epsilon", "at least 0"}));
+  }
+  EXPECT_EQ(normalization_->epsilon(), 4);
+  EXPECT_EQ(normalization_->dataSource(), source_);
 }
 
 TEST_F(BatchNormalization, WithoutAStateTheKernelsStatisticsServe) {

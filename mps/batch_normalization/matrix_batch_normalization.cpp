@@ -2,6 +2,7 @@
 
 #include "mps/batch_normalization/matrix_columns.hpp"
 #include "mps/core/coder.hpp"
+#include "mps/core/normalization_parameters.hpp"
 
 namespace mps {
 
@@ -70,10 +71,14 @@ BatchNormalizationProblem settingsOf(const NNNeuronDescriptor& neuron, float eps
 
 }  // namespace
 
+void detail::MatrixBatchNormalizationProperties::setEpsilon(float epsilon) {
+  epsilon_ = checkedEpsilon("MatrixBatchNormalization", epsilon);
+}
+
 void detail::MatrixBatchNormalizationProperties::codeNormalizationProperties(Coder& coder) {
   codeNeuron(coder);
   codeLimits(coder);
-  coder.code("epsilon", epsilon_);
+  codeEpsilon(coder, epsilon_);
 }
 
 std::shared_ptr<MatrixBatchNormalization> MatrixBatchNormalization::create(

@@ -23,9 +23,9 @@ namespace detail {
 /// What MatrixBatchNormalization and its gradient have in common.
 class MatrixBatchNormalizationProperties : public KernelNeuron, public MatrixSampleLimits {
  public:
-  /// Added to the variance. The least normal float, 2^-126.
+  /// Added to the variance. The least normal float, 2^-126. @throws Error when it is negative, infinite or not a number
   [[nodiscard]] float epsilon() const { return epsilon_; }
-  void setEpsilon(float epsilon) { epsilon_ = epsilon; }
+  void setEpsilon(float epsilon);
 
  protected:
   void codeNormalizationProperties(Coder& coder);

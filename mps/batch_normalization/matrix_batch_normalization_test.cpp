@@ -1,6 +1,7 @@
 #include "mps/batch_normalization/matrix_batch_normalization.hpp"
 
 #include <cfloat>
+#include <cmath>
 #include <limits>
 #include <random>
 
@@ -50,6 +51,16 @@ TEST_F(MatrixBatchNormalizationTest, Defaults) {
   EXPECT_EQ(gradient_->epsilon(), FLT_MIN);
   EXPECT_EQ(gradient_->sourceNumberOfFeatureVectors(), kAll);
   EXPECT_TRUE(names(errorOf([] { (void)MatrixBatchNormalization::create(nullptr); }), {"device", "null"}));
+}
+
+TEST_F(MatrixBatchNormalizationTest, EpsilonIsANumberOfAtLeastZero) {
+  for (const float epsilon : {-1.0F, std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    EXPECT_TRUE(names(errorOf([&] { normalization_->setEpsilon(epsilon); }), {"epsilon", "at least 0"}));
+    EXPECT_TRUE(names(errorOf([&] { gradient_->setEpsilon(epsilon); }), {"epsilon", "at least 0"}));
+  }
+  EXPECT_EQ(normalization_->epsilon(), FLT_MIN);
+  normalization_->setEpsilon(0);
+  EXPECT_EQ(normalization_->epsilon(), 0);
 }
 
 TEST_F(MatrixBatchNormalizationTest, StatisticsOfTheColumnsAreComputed) {

@@ -1,5 +1,6 @@
 #include "mps/core/normalization_parameters.hpp"
 
+#include <cmath>
 #include <vector>
 
 #include "mps/core/call.hpp"
@@ -18,6 +19,26 @@ void checkParameterCount(const std::string& kernel, const char* argument, std::s
   if (found != channels)
     throw Error(kernel, argument, std::to_string(found) + " values",
                 std::to_string(channels) + ", the numberOfFeatureChannels");
+}
+
+namespace {
+
+constexpr const char* epsilonRange = "a number of at least 0";
+
+bool isEpsilon(float epsilon) {
+  return epsilon >= 0 && std::isfinite(epsilon);
+}
+
+}  // namespace
+
+float checkedEpsilon(const std::string& kernel, float epsilon) {
+  if (!isEpsilon(epsilon)) throw Error(kernel, "epsilon", std::to_string(epsilon), epsilonRange);
+  return epsilon;
+}
+
+void codeEpsilon(Coder& coder, float& epsilon) {
+  coder.code("epsilon", epsilon);
+  if (!isEpsilon(epsilon)) coder.refuse("epsilon", std::to_string(epsilon), epsilonRange);
 }
 
 std::shared_ptr<mtl::Buffer> parameterBuffer(const std::string& kernel,

@@ -15,6 +15,11 @@ namespace mps::detail {
 void checkParameterCount(const std::string& kernel, const char* argument, std::size_t found,
                          std::size_t channels);
 
+/// The epsilon that is added to a variance. @throws Error when it is negative, infinite or not a number
+float checkedEpsilon(const std::string& kernel, float epsilon);
+/// Refuses a decoded one that is none of those.
+void codeEpsilon(Coder& coder, float& epsilon);
+
 /// The values of a data source in a buffer. @param values empty: all are `byDefault`
 std::shared_ptr<mtl::Buffer> parameterBuffer(const std::string& kernel,
                                              const std::shared_ptr<mtl::Device>& device, const char* argument,

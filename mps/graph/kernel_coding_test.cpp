@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -334,6 +336,23 @@ TEST_F(KernelCoding, WrongPropertiesThrow) {
       EXPECT_FALSE(error(wrong).empty()) << key << " of another type";
     }
   }
+}
+
+TEST_F(KernelCoding, AnEpsilonThatIsNoneThrows) {
+  std::size_t kernels = 0;
+  for (const CodedKernel& one : everyKernel(device_)) {
+    if (one.kernel->className().find("Normalization") == std::string::npos) continue;
+    json tree = treeOf(encoded(*one.kernel));
+    if (!tree.contains("epsilon")) continue;
+    SCOPED_TRACE(one.kernel->className());
+    ++kernels;
+    for (const float epsilon : {-1.0F, std::numeric_limits<float>::infinity(), std::nanf("")}) {
+      tree["epsilon"] = epsilon;
+      KeyedUnarchiver unarchiver(bytesOf(tree));
+      EXPECT_TRUE(names(errorOf([&] { one.decode(unarchiver, other_); }), {"epsilon", "at least 0"}));
+    }
+  }
+  EXPECT_EQ(kernels, 5U) << "batch, instance and group normalisation, of matrices and its gradient";
 }
 
 /// Truncated at every byte, and with bytes changed at random: an error or a kernel, never a crash.

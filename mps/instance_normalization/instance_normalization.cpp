@@ -45,7 +45,7 @@ ImageNormalizationKernel::ImageNormalizationKernel(const char* className, std::s
   channels_ = source->numberOfFeatureChannels();
   if (channels_ == 0) throw Error(className, "numberOfFeatureChannels", "0", "at least 1");
   parameters_.groups = groups == 0 ? channels_ : groups;
-  parameters_.epsilon = source->epsilon();
+  parameters_.epsilon = checkedEpsilon(className, source->epsilon());
   if (!source->label().empty()) setLabel(source->label());
 }
 
@@ -87,6 +87,10 @@ void ImageNormalizationKernel::reloadGammaAndBeta(
   consumeRead(StateBatch{gammaAndBetaState});
 }
 
+void ImageNormalizationKernel::setEpsilon(float epsilon) {
+  parameters_.epsilon = checkedEpsilon(describe(), epsilon);
+}
+
 void ImageNormalizationKernel::codeParameters(Coder& coder, const ImageNormalizationKernel& usual) {
   if (coder.isDecoding()) {
     channels_ = usual.channels_;
@@ -96,7 +100,7 @@ void ImageNormalizationKernel::codeParameters(Coder& coder, const ImageNormaliza
                   parameters_.beta, usual.parameters_.beta);
   if (coder.isDecoding() && parameters_.gamma != usual.parameters_.gamma)
     parameters_.sharesGammaAndBeta = false;
-  coder.code("epsilon", parameters_.epsilon);
+  codeEpsilon(coder, parameters_.epsilon);
   coder.code("groups", parameters_.groups);
   if (parameters_.groups == 0 || channels_ % parameters_.groups != 0)
     coder.refuse("groups", std::to_string(parameters_.groups),
@@ -246,6 +250,7 @@ void CNNInstanceNormalization::reloadDataSource(
     throw Error(describe(), "dataSource",
                 "of " + std::to_string(dataSource->numberOfFeatureChannels()) + " feature channels",
                 std::to_string(numberOfFeatureChannels()));
+  const float epsilon = detail::checkedEpsilon(describe(), dataSource->epsilon());
   std::swap(dataSource_, dataSource);
   try {
     reloadGammaAndBetaFromDataSource();
@@ -253,7 +258,7 @@ void CNNInstanceNormalization::reloadDataSource(
     std::swap(dataSource_, dataSource);
     throw;
   }
-  setEpsilon(dataSource_->epsilon());
+  setEpsilon(epsilon);
 }
 
 std::shared_ptr<State> CNNInstanceNormalization::makeGradientState(

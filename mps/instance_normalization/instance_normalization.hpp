@@ -36,9 +36,10 @@ class ImageNormalizationKernel : public CNNKernel, public LayerKernel {
   ImageNormalizationKernel(std::shared_ptr<mtl::Device> device, Decoding decoding)
       : CNNKernel(std::move(device), decoding) {}
   [[nodiscard]] std::size_t numberOfFeatureChannels() const { return channels_; }
-  /// Added to the variance. The data source's. States keep what their forward pass used.
+  /// Added to the variance. The data source's. States keep what their forward pass used. @throws Error when it is
+  /// negative, infinite or not a number
   [[nodiscard]] float epsilon() const { return parameters_.epsilon; }
-  void setEpsilon(float epsilon) { parameters_.epsilon = epsilon; }
+  void setEpsilon(float epsilon);
 
   /// Reads the data source again, now; encoded work keeps the old values. @throws Error as create does.
   void reloadGammaAndBetaFromDataSource();

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -86,6 +88,18 @@ TEST_F(InstanceNormalization, DefaultsOfTheDataSource) {
   kernel->encode(commandBuffer, image(sizeOf(2, 1, 2), {-3, 8, 5, 6}), y);
   run(commandBuffer);
   EXPECT_EQ(valuesOf(*y), (Values{-1, 1, 1, -1})) << "gamma 1, beta 0";
+}
+
+TEST_F(InstanceNormalization, EpsilonIsANumberOfAtLeastZero) {
+  for (const float epsilon : {-1.0F, std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    EXPECT_TRUE(names(errorOf([&] { normalization_->setEpsilon(epsilon); }), {"epsilon", "at least 0"}));
+    const auto wrong = FixedInstanceNormalization::create(1, epsilon);
+    EXPECT_TRUE(
+        names(errorOf([&] { CNNInstanceNormalization::create(device_, wrong); }), {"epsilon", "at least 0"}));
+    EXPECT_TRUE(names(errorOf([&] { normalization_->reloadDataSource(wrong); }), {"epsilon", "at least 0"}));
+  }
+  EXPECT_EQ(normalization_->epsilon(), 3);
+  EXPECT_EQ(normalization_->dataSource(), source_);
 }
 
 TEST_F(InstanceNormalization, EncodeForms) {
