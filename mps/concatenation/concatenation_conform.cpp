@@ -101,6 +101,12 @@ void runKernel(ConformRun& run, const KernelBatch& batch, ConcatenationDirection
   }
 }
 
+/// For a second source, or its gradient, of another format than the first.
+ImageFeatureChannelFormat otherFormat(ImageFeatureChannelFormat format) {
+  return format == ImageFeatureChannelFormat::Float16 ? ImageFeatureChannelFormat::Float32
+                                                      : ImageFeatureChannelFormat::Float16;
+}
+
 std::vector<ConformCase> casesOf(const ConcatenationImplementation& implementation,
                                  ConcatenationDirection direction, ConformFormats formats, Tier tier) {
   std::vector<ConformCase> cases;
@@ -109,9 +115,12 @@ std::vector<ConformCase> casesOf(const ConcatenationImplementation& implementati
     std::vector<ConcatenationProblem> problems{isForward
                                                    ? concatenation.forward(formats.source, formats.result)
                                                    : concatenation.gradient(formats.source, formats.result)};
-    if (concatenation.otherChannels > 0)
+    if (concatenation.otherChannels > 0) {
       problems.push_back(isForward ? concatenation.pair(formats.source, formats.result)
                                    : concatenation.pairGradient(formats.source, formats.result));
+      problems.push_back(problems.back());
+      problems.back().second.format = otherFormat(problems.back().second.format);
+    }
     for (const ConcatenationProblem& problem : problems)
       for (const std::size_t firstElement : {std::size_t{0}, std::size_t{1}})
         cases.push_back({std::string(concatenation.name), [=](ConformRun& run) {

@@ -274,8 +274,9 @@ class PartPlan final : public Plan {
 
  private:
   [[nodiscard]] bool isForward() const { return problem_.direction == ConcatenationDirection::Forward; }
-  /// The memory of the second source or of its gradient.
+  /// The memory of the second source or of its gradient; null where this plan has none.
   [[nodiscard]] const std::byte* secondOf(const Operands& operands) const {
+    if (!problem_.hasSecond()) return nullptr;  // what is there belongs to the plan that runs this one
     return isForward() ? operands.secondary : operands.parameters[0];
   }
   [[nodiscard]] std::int64_t elementsOf(std::size_t unitBytes) const {

@@ -19,8 +19,7 @@ struct Sum {
 };
 
 /// Combines the values of the threads of each row of the block (threadIdx.x); all of them get the result. The
-/// length of a row is a power of two, beyond 32 the block is one row, and it has at least 32 threads. All
-/// threads of the block take part.
+/// length of a row is a power of two, and the block has 32 threads to 32 kMostWarps. All threads of the block take part.
 /// @param shared kMostWarps values of shared memory
 template <class Value, class Combine>
 __device__ Value combineRow(Value value, Value* shared, Combine combine) {
@@ -28,11 +27,13 @@ __device__ Value combineRow(Value value, Value* shared, Combine combine) {
   for (int distance = lanes / 2; distance > 0; distance /= 2)
     value = combine(value, __shfl_xor_sync(0xFFFFFFFFU, value, distance));
   if (blockDim.x <= 32) return value;
+  const unsigned warps = blockDim.x / 32;
+  Value* const ofRow = shared + threadIdx.y * warps;
   __syncthreads();  // the values of the call before were read
-  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
+  if (threadIdx.x % 32 == 0) ofRow[threadIdx.x / 32] = value;
   __syncthreads();
-  value = shared[0];
-  for (unsigned warp = 1; warp < blockDim.x / 32; ++warp) value = combine(value, shared[warp]);
+  value = ofRow[0];
+  for (unsigned warp = 1; warp < warps; ++warp) value = combine(value, ofRow[warp]);
   return value;
 }
 

@@ -33,10 +33,10 @@ struct ReduceBinaryCase {
 };
 
 inline std::vector<ReduceBinaryCase> reduceBinaryCases() {
-  return {
-      {"OneElement", 1, 1, 1, 1},   {"Channels3", 3, 4, 5, 3},       {"Channels16", 2, 7, 9, 16},
-      {"Channels21", 1, 7, 6, 21},  {"Gaps", 3, 3, 4, 6, true},      {"Channels64", 2, 8, 8, 64},
-      {"ManyPixels", 2, 50, 61, 2}, {"ManyChannels", 2, 2, 1, 2500}, {"GapsAndMany", 1, 2, 3, 2049, true}};
+  return {{"OneElement", 1, 1, 1, 1},      {"Channels3", 3, 4, 5, 3},           {"Channels16", 2, 7, 9, 16},
+          {"Channels21", 1, 7, 6, 21},     {"Gaps", 3, 3, 4, 6, true},          {"Channels64", 2, 8, 8, 64},
+          {"Channels67", 2, 3, 4, 67},     {"Channels1000", 1, 3, 2, 1000},     {"ManyPixels", 2, 50, 61, 2},
+          {"ManyChannels", 2, 2, 1, 2500}, {"GapsAndMany", 1, 2, 3, 2049, true}};
 }
 
 /// In float64, straight from spec/04 section 14.

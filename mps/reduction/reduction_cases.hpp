@@ -73,6 +73,7 @@ inline std::vector<ReductionCase> reductionCases() {
   const std::vector<Size> sizes = {{"Channels3", 3, 4, 5, 3},       {"Channels16", 2, 3, 4, 16},
                                    {"Channels21", 1, 7, 6, 21},     {"OnePixel", 2, 1, 1, 5},
                                    {"OneElement", 1, 1, 1, 1},      {"PowersOfTwo", 2, 4, 8, 32},
+                                   {"Channels67", 2, 3, 4, 67},     {"Channels1000", 1, 3, 2, 1000},
                                    {"ManyChannels", 1, 2, 2, 1100}, {"Strided", 3, 3, 4, 6, true}};
   std::vector<ReductionCase> cases;
   for (const auto axis :
