@@ -9,6 +9,7 @@
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/plan_for.hpp"
+#include "mps/reshape/reshape_map.hpp"
 #include "mps/reshape/reshape_problem.hpp"
 #include "mtl/device.hpp"
 
@@ -36,15 +37,21 @@ void checkPadding(const Kernel& kernel, const char* property, const ImageCoordin
 
 using detail::asSigned;
 
+/// Where the pixels of the result lie in the source. @param offset of the forward call
+void setPixels(ReshapeProblem& problem, ImageEdgeMode edgeMode, const Offset& offset,
+               const detail::TensorShape& source, const detail::TensorShape& result) {
+  problem.mapping = ReshapeMapping::Axes;
+  problem.edgeMode = edgeMode;
+  problem.x.before = detail::nearBefore(edgeMode, -offset.x, source.width, result.width);
+  problem.y.before = detail::nearBefore(edgeMode, -offset.y, source.height, result.height);
+}
+
 /// The part of the problem that the offset of a forward call says.
 ReshapeProblem problemOf(const detail::ForwardCall& call) {
   ReshapeProblem problem;
-  problem.mapping = ReshapeMapping::Axes;
-  problem.edgeMode = call.edgeMode;
-  problem.x.before = -call.offset.x;
-  problem.y.before = -call.offset.y;
   problem.input = call.source;
   problem.destination = call.destination;
+  setPixels(problem, call.edgeMode, call.offset, call.source, call.destination);
   return problem;
 }
 
@@ -139,10 +146,6 @@ std::vector<detail::PreparedCall> NNPadGradient::prepareGradient(const detail::G
   const mtl::Size& clip = call.record->clipRect.size;
   ReshapeProblem problem;
   problem.direction = ReshapeDirection::Gradient;
-  problem.mapping = ReshapeMapping::Axes;
-  problem.edgeMode = call.edgeMode;
-  problem.x.before = -call.secondaryOffset.x;
-  problem.y.before = -call.secondaryOffset.y;
   if (const auto* pad = std::any_cast<PadRecord>(&call.record->family))
     problem.channels.before = asSigned(pad->channelsBefore);
   problem.input = call.gradient;
@@ -157,6 +160,7 @@ std::vector<detail::PreparedCall> NNPadGradient::prepareGradient(const detail::G
   check("x", call.primaryOffset.x, problem.input.width, call.gradient.width);
   check("y", call.primaryOffset.y, problem.input.height, call.gradient.height);
   problem.destination = call.destination;
+  setPixels(problem, call.edgeMode, call.secondaryOffset, problem.destination, problem.input);
   detail::PreparedCall gradient = prepared(*this, problem);
   gradient.readsSource = false;
   gradient.gradientOrigin = {static_cast<std::size_t>(call.primaryOffset.x),

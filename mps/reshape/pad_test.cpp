@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
 #include <vector>
 
 #include "mps/core/state.hpp"
 #include "mps/core/test_images.hpp"
+#include "mps/reshape/reshape_map.hpp"
 
 /// The public classes, against the worked examples of spec/04 sections 15.2 and 15.3. The arithmetic over all shapes is
 /// tested with the plans.
@@ -163,6 +167,41 @@ TEST_F(Pad, OffsetAndClipRectOfAGivenDestination) {
   EXPECT_EQ(valuesOf(*result), (Values{poison, 1, 1, 2, 3, poison}));
   EXPECT_EQ(valuesOf(*ofWhole), (Values{3, 4, 8}));
   EXPECT_EQ(valuesOf(*ofClip), (Values{3, 4, 8}));
+}
+
+TEST_F(Pad, FarOffsetsReadWhatTheirEdgeModeSays) {
+  constexpr std::int64_t far = std::int64_t{1} << 30;
+  const auto read = [&](ImageEdgeMode edgeMode, std::int64_t offset) {
+    const auto kernel = slice();
+    kernel->setEdgeMode(edgeMode);
+    kernel->setOffset({offset, 0, 0});
+    const auto destination = image(sizeOf(4, 1, 1), {-1, -1, -1, -1});
+    const auto buffer = commands();
+    kernel->encode(buffer, row({0, 1, 2}), destination);
+    run(buffer);
+    return valuesOf(*destination);
+  };
+  EXPECT_EQ(read(ImageEdgeMode::Clamp, far), (Values{2, 2, 2, 2}));
+  EXPECT_EQ(read(ImageEdgeMode::Clamp, -far), (Values{0, 0, 0, 0}));
+  EXPECT_EQ(read(ImageEdgeMode::Zero, far), (Values{0, 0, 0, 0}));
+  EXPECT_EQ(read(ImageEdgeMode::Mirror, far), (Values{0, 1, 2, 1})) << "2^30 = 0 (mod 4)";
+  EXPECT_EQ(read(ImageEdgeMode::MirrorWithEdge, far), (Values{1, 0, 0, 1})) << "2^30 = 4 (mod 6)";
+  EXPECT_EQ(read(ImageEdgeMode::MirrorWithEdge, -far), (Values{2, 2, 1, 0})) << "-2^30 = 2 (mod 6)";
+}
+
+TEST_F(Pad, NearNumbersReadTheSameElements) {
+  for (const ImageEdgeMode edgeMode : {ImageEdgeMode::Zero, ImageEdgeMode::Clamp, ImageEdgeMode::Mirror,
+                                       ImageEdgeMode::MirrorWithEdge, ImageEdgeMode::Constant})
+    for (const std::int64_t source : {1, 2, 3, 7})
+      for (const std::int64_t result : {1, 4, 9})
+        for (std::int64_t before = -40; before <= 40; ++before) {
+          const std::int64_t near = detail::nearBefore(edgeMode, before, source, result);
+          EXPECT_LE(std::abs(near), std::max(2 * source, result));
+          for (std::int64_t position = 0; position < result; ++position)
+            EXPECT_EQ(detail::mappedIndex(edgeMode, position - near, source),
+                      detail::mappedIndex(edgeMode, position - before, source))
+                << static_cast<int>(edgeMode) << ": " << before << " of " << source << ", " << result;
+        }
 }
 
 TEST_F(Pad, WrongUseIsNamed) {

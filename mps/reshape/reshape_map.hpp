@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 
 #include "mps/core/types.hpp"
 
@@ -30,6 +31,15 @@ constexpr Integer mappedIndex(ImageEdgeMode edgeMode, Integer i, Integer n) {
       break;
   }
   return -1;
+}
+
+/// A number near 0 in place of `before`: positions 0 ... resultSize - 1 read the same elements of an axis of sourceSize,
+/// mappedIndex(edgeMode, position - before, sourceSize).
+constexpr std::int64_t nearBefore(ImageEdgeMode edgeMode, std::int64_t before, std::int64_t sourceSize,
+                                  std::int64_t resultSize) {
+  if (edgeMode == ImageEdgeMode::Mirror) return before % std::max<std::int64_t>(1, 2 * sourceSize - 2);
+  if (edgeMode == ImageEdgeMode::MirrorWithEdge) return before % (2 * sourceSize);
+  return std::clamp(before, -sourceSize, resultSize);
 }
 
 }  // namespace mps::detail
