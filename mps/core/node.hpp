@@ -133,8 +133,8 @@ class NNTrainableNode {
 };
 
 /// Called by NNFilterNode::trainingGraph for each node that it makes, before anything is built on it: change
-/// the node's format or label, or set stopGradient to prune.
-/// @param gradientNode    the new node: a gradient node, or an addition where gradients meet
+/// the node's format or label, or prune: set stopGradient of its result or of inferenceSource, and nothing is built on it.
+/// @param gradientNode    the new node: a gradient node, or an addition where gradients meet (pruned: the rest is not added)
 /// @param inferenceNode   the forward node that it mirrors; null for an addition
 /// @param inferenceSource the forward image whose gradient gradientNode's result is
 /// @param gradientSource  the gradient image that feeds it

@@ -70,6 +70,7 @@ class TrainingGraphBuilder {
     const auto found = contributions_.find(result.get());
     if (found == contributions_.end() || result->stopGradient()) return;
     const auto gradient = join(result, found->second);
+    if (!gradient) return;
     const auto gradientFilters = filter.gradientFilters(gradient);
     for (std::size_t i = 0; i < gradientFilters.size(); ++i) {
       if (!filter.buildsGradientOf(i)) continue;
@@ -80,7 +81,8 @@ class TrainingGraphBuilder {
     }
   }
 
-  /// The sum of all contributions to an image, added in the order in which they arrived.
+  /// The sum of all contributions to an image, added in the order in which they arrived. Null where the handler
+  /// stops at one of the additions: there is no whole gradient then, and nothing is built on a part of it.
   std::shared_ptr<NNImageNode> join(const std::shared_ptr<NNImageNode>& image, const Images& gradients) {
     auto sum = gradients.front();
     for (std::size_t i = 1; i < gradients.size(); ++i) {
@@ -88,6 +90,7 @@ class TrainingGraphBuilder {
       consumed_.insert(gradients[i].get());
       announce(addition, nullptr, image, gradients[i], sum);
       sum = addition->resultImage();
+      if (sum->stopGradient() || image->stopGradient()) return nullptr;
     }
     return sum;
   }

@@ -88,6 +88,39 @@ TEST(TrainingGraph, AHandlerPrunesABranch) {
   EXPECT_EQ(termini[1]->className(), "CNNConvolutionGradientNode");
 }
 
+TEST(TrainingGraph, AHandlerPrunesAtAnAddition) {
+  for (const bool stopsAtTheSource : {false, true}) {
+    Residual net;
+    std::vector<std::string> calls;
+    const auto termini = net.f6->trainingGraph(
+        nullptr, [&](const std::shared_ptr<NNFilterNode>& node, const std::shared_ptr<NNFilterNode>& forward,
+                     const std::shared_ptr<NNImageNode>& source, const std::shared_ptr<NNImageNode>&) {
+          calls.push_back(node->className());
+          if (!forward) (stopsAtTheSource ? source : node->resultImage())->setStopGradient(true);
+        });
+    ASSERT_EQ(calls.size(), 5U) << "no gradient of F1";
+    ASSERT_EQ(termini.size(), 1U);
+    EXPECT_EQ(termini[0]->className(), "NNAdditionNode");
+  }
+}
+
+/// Of three contributions, the third is added to nothing.
+TEST(TrainingGraph, WhatIsPrunedAtAnAdditionLeavesTheRestAsTermini) {
+  const auto first =
+      CNNConvolutionNode::create(NNImageNode::create(), test::layer(device(), 1, 4, 4, "first"));
+  const auto sum = NNAdditionNode::create(first->resultImage(), first->resultImage());
+  const auto last = NNAdditionNode::create(sum->resultImage(), first->resultImage());
+  const auto termini = last->trainingGraph(
+      NNImageNode::create(),
+      [](const std::shared_ptr<NNFilterNode>& node, const std::shared_ptr<NNFilterNode>& forward,
+         const std::shared_ptr<NNImageNode>&, const std::shared_ptr<NNImageNode>&) {
+        if (!forward) node->resultImage()->setStopGradient(true);
+      });
+  ASSERT_EQ(termini.size(), 2U);
+  EXPECT_EQ(termini[0]->className(), "NNAdditionGradientNode");
+  EXPECT_EQ(termini[1]->className(), "NNAdditionNode");
+}
+
 TEST(TrainingGraph, WithoutHandlerGradientsGetTheHandlesOfTheirSources) {
   Residual net;
   const auto termini = net.f6->trainingGraph(nullptr);
