@@ -139,12 +139,8 @@ void codeProgram(Coder& coder, GraphProgram& program) {
   if (!coder.isDecoding()) return;
   Check check(coder, program);
   check.inputs();
-  for (StepIndex s = 0; s < program.steps.size(); ++s) {
-    check.step(s);
-    ProgramStep& step = program.steps[s];
-    if (step.forward != nowhere)
-      step.update = LayerUpdate::create(program.steps[step.forward].kernel, step.kernel, styles[s]);
-  }
+  for (StepIndex s = 0; s < program.steps.size(); ++s) check.step(s);
+  createUpdates(program, styles);
   check.results();
   markResults(program);
   connectReaders(program);

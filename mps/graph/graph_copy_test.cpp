@@ -89,6 +89,15 @@ TEST_F(GraphCopy, TrainsConvolutionsAlike) {
       [&] { return test::SmallNetwork(layer(3, 1, 4), layer(4, 4, 3)).trainingGraph(device_); });
 }
 
+TEST_F(GraphCopy, TrainsLayersWithTwoGradientNodesAlike) {
+  expectCopiesToTrainAlike([&] {
+    const test::SmallNetwork network(layer(3, 1, 4), layer(4, 4, 3));
+    std::vector<Image> results;
+    for (int i = 0; i < 2; ++i) results.push_back(network.loss->trainingGraph(nullptr).at(0)->resultImage());
+    return NNGraph::create(device_, results, {false, false});
+  });
+}
+
 TEST_F(GraphCopy, TrainsWithAdamAlike) {
   const auto adamLayer = [&](std::size_t kernel, std::size_t in, std::size_t out) {
     return TrainableConvolution::create(

@@ -5,6 +5,7 @@
 #include <exception>
 #include <iterator>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "mps/concatenation/concatenation.hpp"
 #include "mps/convolution/convolution.hpp"
@@ -117,9 +118,16 @@ struct GraphExecutor::Run {
     std::shared_ptr<State> sourceState;
   };
   std::vector<HostUpdate> hostUpdates;
-  CombinedUpdates combinedUpdates;                       ///< those that wait for the end of the encode
-  std::unordered_map<const void*, int> layersWith = {};  ///< how many use these device weights
-  bool isStack = false;                                  ///< the images of a batch are parts of one stack
+  CombinedUpdates combinedUpdates;  ///< those that wait for the end of the encode
+  struct WaitingUpdate {
+    StepIndex gradient;  ///< a step that has the update
+    StepIndex lastUse;   ///< of its weights and of its gradients
+  };
+  std::vector<WaitingUpdate> waitingUpdates = {};
+  std::unordered_map<const void*, StepIndex> lastUses =
+      {};                                        ///< of weights that data sources keep on the device
+  std::unordered_set<const void*> updated = {};  ///< the ones that this encode has updated
+  bool isStack = false;                          ///< the images of a batch are parts of one stack
   std::vector<ImageBatch> owned = {};  ///< what can be handed out; stacks are whole, `images` has their parts
   HeldReads reads = {};                ///< of what the caller has or gets
 };
@@ -270,11 +278,12 @@ StateBatch GraphExecutor::makeStates(Run& run, const ProgramStep& step,
   if (state.readers.empty() && !state.isExported) return {};
   auto readsInside = static_cast<std::int64_t>(state.readers.size());
   bool isTemporary = state.isExported && run.graph.outputStateIsTemporary();
-  for (const StepIndex reader : state.readers) {
-    const auto& update = program_->steps[reader].update;
-    if (!update) continue;
+  const auto trainer = std::ranges::find_if(
+      state.readers, [&](StepIndex reader) { return program_->steps[reader].update != nullptr; });
+  if (trainer != state.readers.end()) {
     ++readsInside;
-    if (update->style() == NNTrainingStyle::UpdateDeviceCPU) isTemporary = false;  // the host reads it later
+    if (program_->steps[*trainer].update->style() == NNTrainingStyle::UpdateDeviceCPU)
+      isTemporary = false;  // the host reads it later
   }
   StateBatch states = make(isTemporary);
   if (isTemporary) StateBatchIncrementReadCount(states, readsInside);  // the caller's read stays
@@ -285,13 +294,37 @@ StateBatch GraphExecutor::makeStates(Run& run, const ProgramStep& step,
   return states;
 }
 
+void GraphExecutor::queueUpdate(Run& run, StepIndex index) {
+  const ProgramStep& step = program_->steps[index];
+  const StateIndex state = step.sourceStates[0];
+  step.update->didEncodeGradient(run.commandBuffer, run.states[state]);
+  const bool waits = std::ranges::any_of(run.waitingUpdates, [&](const Run::WaitingUpdate& waiting) {
+    return program_->steps[waiting.gradient].update == step.update;
+  });
+  if (waits) return;
+  StepIndex lastUse = program_->states[state].readers.back();
+  if (const void* weights = deviceParametersOf(*program_->steps[step.forward].kernel))
+    lastUse = std::max(lastUse, run.lastUses[weights]);
+  run.waitingUpdates.push_back({index, lastUse});
+}
+
+void GraphExecutor::encodeUpdates(Run& run, StepIndex last) {
+  for (auto waiting = run.waitingUpdates.begin(); waiting != run.waitingUpdates.end();) {
+    if (waiting->lastUse > last) {
+      ++waiting;
+      continue;
+    }
+    encodeUpdate(run, program_->steps[waiting->gradient]);
+    waiting = run.waitingUpdates.erase(waiting);
+  }
+}
+
 void GraphExecutor::encodeUpdate(Run& run, const ProgramStep& step) {
   const StateBatch& states = run.states[step.sourceStates[0]];
   if (step.update->style() == NNTrainingStyle::UpdateDeviceGPU) {
-    const bool isShared = step.forward == nowhere ||
-                          run.layersWith[deviceParametersOf(*program_->steps[step.forward].kernel)] != 1;
-    // Another layer must see the new weights.
-    step.update->encode(run.commandBuffer, states, isShared ? nullptr : &run.combinedUpdates);
+    const void* const weights = deviceParametersOf(*program_->steps[step.forward].kernel);
+    if (weights != nullptr && !run.updated.insert(weights).second) run.combinedUpdates.separate();
+    step.update->encode(run.commandBuffer, states, weights != nullptr ? &run.combinedUpdates : nullptr);
     return;
   }
   run.hostUpdates.push_back({step.update, states, step.update->prepareHostUpdate(run.commandBuffer, states)});
@@ -341,7 +374,7 @@ void GraphExecutor::encodeStep(Run& run, StepIndex index) {
         pointwiseStates(device_, "CNNNeuron", result.descriptor(), result.count());
   if (run.graph.stopsAtNonFiniteValues() && step.writesResult)
     recordFiniteCheck(*run.commandBuffer, step.name, result);
-  if (step.update && run.updates) encodeUpdate(run, step);
+  if (step.update && run.updates) queueUpdate(run, index);
 }
 
 void GraphExecutor::allocateOwned(Run& run) {
@@ -390,9 +423,14 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
   KernelStates kernelStates(graph, *program_);
   mtl::RecordingGuard guard(*commandBuffer);
   enterSources(run, sourceImages);
-  for (const ProgramStep& step : program_->steps) ++run.layersWith[deviceParametersOf(*step.kernel)];
-  for (StepIndex s = 0; s < program_->steps.size(); ++s)
+  for (StepIndex s = 0; s < program_->steps.size(); ++s) {
+    const StepIndex forward = program_->steps[s].forward;
+    run.lastUses[deviceParametersOf(*program_->steps[forward != nowhere ? forward : s].kernel)] = s;
+  }
+  for (StepIndex s = 0; s < program_->steps.size(); ++s) {
     if (!layout.reuse.leavesOut[s]) encodeStep(run, s);
+    encodeUpdates(run, s);
+  }
   run.combinedUpdates.record(*commandBuffer);
   guard.keep();
   run.reads.keep();

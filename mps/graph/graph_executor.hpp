@@ -81,6 +81,11 @@ class GraphExecutor : public std::enable_shared_from_this<GraphExecutor> {
   void enterSources(Run& run, const std::vector<ImageBatch>& sourceImages);
   /// The images that outlive the encode or come from an allocator of the user's.
   void allocateOwned(Run& run);
+  /// After the encode of a gradient step of a layer that trains.
+  void queueUpdate(Run& run, StepIndex index);
+  /// The updates whose weights no step behind `last` uses: nothing changes between the first use in an encode and the
+  /// last one.
+  void encodeUpdates(Run& run, StepIndex last);
   void encodeUpdate(Run& run, const ProgramStep& step);
   void waitForHostUpdates(const mtl::CommandBuffer& commandBuffer);
 

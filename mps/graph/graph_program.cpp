@@ -151,6 +151,7 @@ class Compiler {
     const auto live = liveFilters(order.filters(), neededResults);
     for (const auto& filter : order.filters())
       if (live.contains(filter.get())) addStep(filter);
+    createUpdates(*program_, styles_);
     for (std::size_t i = 0; i < results.size(); ++i) {
       if (!needed[i]) {
         program_->results.push_back(nowhere);
@@ -223,12 +224,9 @@ class Compiler {
     }
     if (filter->isGradient() && !step.sourceStates.empty()) {
       step.forward = program_->states[step.sourceStates[0]].producer;
-      if (step.forward != nowhere) {
-        checkWiring(step);
-        step.update =
-            LayerUpdate::create(program_->steps[step.forward].kernel, step.kernel, styleOf(*filter));
-      }
+      if (step.forward != nowhere) checkWiring(step);
     }
+    styles_.push_back(styleOf(*filter));
     program_->steps.push_back(std::move(step));
   }
 
@@ -324,6 +322,7 @@ class Compiler {
 
   std::shared_ptr<mtl::Device> device_;
   std::shared_ptr<GraphProgram> program_;
+  std::vector<NNTrainingStyle> styles_;  ///< of every step
   std::unordered_map<const NNImageNode*, ImageIndex> images_;
   std::unordered_map<const NNStateNode*, StateIndex> states_;
 };

@@ -63,8 +63,9 @@ struct ProgramStep {
   StepIndex forward = nowhere;                 ///< of a gradient step: the step whose gradient it is
   StepIndex neuron = nowhere;                  ///< of a gradient step: the step whose neuron's derivative it
                                                ///< includes; `fused` names that neuron's gradient
-  std::shared_ptr<LayerUpdate> update;         ///< of a gradient step of a layer that trains
-  std::string fused;                           ///< what was fused into it, for debugDescription
+  std::shared_ptr<LayerUpdate>
+      update;         ///< of a gradient step of a layer that trains; those of one state share it
+  std::string fused;  ///< what was fused into it, for debugDescription
 };
 
 struct GraphProgram {
@@ -82,6 +83,9 @@ struct GraphProgram {
       resultStateHandles;
 };
 
+/// Sets the updates of gradient steps. @param styles of every step; UpdateDeviceNone for one that is no gradient
+/// @throws Error where two gradient steps of one state are to update their layer in different ways
+void createUpdates(GraphProgram& program, const std::vector<NNTrainingStyle>& styles);
 /// Sets what follows from `results`: isNeededResult, firstResultIsNeeded, the first intermediate images.
 void markResults(GraphProgram& program);
 /// Sets who makes and reads what, as far as memory and order go.

@@ -1,29 +1,75 @@
 #include "mps/graph/layer_update.hpp"
 
+#include <map>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/convolution/convolution_weights.hpp"
 #include "mps/convolution/kernel_with_weights.hpp"
+#include "mps/core/call.hpp"
+#include "mps/core/error.hpp"
+#include "mps/core/vector.hpp"
+#include "mps/graph/graph_program.hpp"
 #include "mps/instance_normalization/instance_normalization.hpp"
 #include "mps/optimizer/combined_updates.hpp"
+#include "mps/optimizer/optimizer.hpp"
+#include "mtl/buffer.hpp"
 
 namespace mps::detail {
 namespace {
 
-/// Convolution, transposed convolution and fully connected layers.
+/// The sums of what several gradient kernels leave, one after the other, in the same buffers.
+class GradientSums {
+ public:
+  using Buffers = std::vector<std::shared_ptr<mtl::Buffer>>;
+
+  void clear() { sums_.clear(); }
+  void add(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const Buffers& gradients) {
+    if (!sums_.empty()) return addAll(commandBuffer, gradients);
+    for (const auto& gradient : gradients) {
+      sums_.push_back(commandBuffer->device()->newBuffer(gradient->length()));
+      copy(*commandBuffer, *gradient, *sums_.back());
+    }
+  }
+  /// Leaves the sums in the buffers, where there are any.
+  void put(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const Buffers& gradients) const {
+    for (std::size_t i = 0; i < sums_.size(); ++i) copy(*commandBuffer, *sums_[i], *gradients[i]);
+  }
+
+ private:
+  static void copy(mtl::CommandBuffer& commandBuffer, const mtl::Buffer& from, const mtl::Buffer& to) {
+    recordMemoryCopy(commandBuffer, "sum of gradients", from.memory(), 0, to.memory(), 0, to.length());
+  }
+  void addAll(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const Buffers& gradients) const {
+    // A step of length -1 adds the gradient as it is.
+    const auto addition = NNOptimizerStochasticGradientDescent::create(commandBuffer->device(), -1);
+    const auto vectorOver = [](const std::shared_ptr<mtl::Buffer>& buffer) {
+      return Vector::create(
+          buffer, VectorDescriptor::vectorDescriptor(buffer->length() / sizeof(float), DataType::Float32));
+    };
+    for (std::size_t i = 0; i < sums_.size(); ++i) {
+      const auto sum = vectorOver(sums_[i]);
+      addition->encode(commandBuffer, vectorOver(gradients[i]), sum, nullptr, sum);
+    }
+  }
+
+  Buffers sums_;
+};
+
+/// Convolution, transposed convolution and fully connected layers. Their gradient kernels add to what is in the state.
 class ConvolutionUpdate final : public LayerUpdate {
  public:
   ConvolutionUpdate(std::shared_ptr<ForwardKernelWithWeights> forward,
-                    std::shared_ptr<GradientKernelWithWeights> gradient, NNTrainingStyle style)
-      : LayerUpdate(style), forward_(std::move(forward)), gradient_(std::move(gradient)) {}
+                    std::vector<std::shared_ptr<GradientKernelWithWeights>> gradients, NNTrainingStyle style)
+      : LayerUpdate(style), forward_(std::move(forward)), gradients_(std::move(gradients)) {}
 
   [[nodiscard]] const SecureCoding& dataSource() const override { return *forward_->dataSource(); }
   void begin() override { before_ = forward_->weights(); }
   void rollBack() override {
     forward_->useWeights(before_);
-    gradient_->shareWeights(*forward_);
+    shareWeights();
   }
 
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& gradientStates,
@@ -34,7 +80,7 @@ class ConvolutionUpdate final : public LayerUpdate {
       // Memory of a temporary state serves others as soon as its update is encoded.
       std::optional<CombinedUpdates::Scope> scope;
       if (combined != nullptr && !gradients->isTemporary()) scope.emplace(*combined);
-      source.update(commandBuffer, gradients, live);  // changes the buffers that both kernels use
+      source.update(commandBuffer, gradients, live);  // changes the buffers that all kernels use
       return;
     }
     const auto weights = forward_->exportWeightsAndBiases(commandBuffer, false);
@@ -42,7 +88,7 @@ class ConvolutionUpdate final : public LayerUpdate {
     if (!updated) return;
     if (updated->isTemporary() && updated->readCount() > 0) updated->setReadCount(updated->readCount() + 1);
     forward_->reloadWeightsAndBiases(commandBuffer, updated);
-    gradient_->shareWeights(*forward_);  // one copy serves both
+    shareWeights();
     if (updated->isTemporary() && updated->readCount() > 0) updated->setReadCount(updated->readCount() - 1);
   }
 
@@ -60,27 +106,41 @@ class ConvolutionUpdate final : public LayerUpdate {
         std::static_pointer_cast<CNNConvolutionWeightsAndBiasesState>(sourceState));
     if (!changed) return;
     forward_->reloadWeightsAndBiasesFromDataSource();
-    gradient_->shareWeights(*forward_);
+    shareWeights();
   }
 
  private:
+  /// One copy serves all kernels.
+  void shareWeights() {
+    for (const auto& gradient : gradients_) gradient->shareWeights(*forward_);
+  }
+
   std::shared_ptr<ForwardKernelWithWeights> forward_;
-  std::shared_ptr<GradientKernelWithWeights> gradient_;
+  std::vector<std::shared_ptr<GradientKernelWithWeights>> gradients_;
   std::shared_ptr<const ConvolutionWeights> before_;
 };
 
 class BatchNormalizationUpdate final : public LayerUpdate {
  public:
-  BatchNormalizationUpdate(std::shared_ptr<CNNBatchNormalization> forward, NNTrainingStyle style)
-      : LayerUpdate(style), forward_(std::move(forward)) {}
+  BatchNormalizationUpdate(std::shared_ptr<CNNBatchNormalization> forward, std::size_t gradientCount,
+                           NNTrainingStyle style)
+      : LayerUpdate(style), forward_(std::move(forward)), sumsUp_(gradientCount > 1) {}
 
   [[nodiscard]] const SecureCoding& dataSource() const override { return *forward_->dataSource(); }
-  void begin() override { before_ = forward_->parameters(); }
+  void begin() override {
+    before_ = forward_->parameters();
+    sums_.clear();
+  }
   void rollBack() override { forward_->useParameters(before_); }
+  void didEncodeGradient(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                         const StateBatch& gradientStates) override {
+    if (sumsUp_) sums_.add(commandBuffer, buffersOf(gradientStates));
+  }
 
   /// The statistics first: the optimiser's encode takes a read off the state.
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& gradientStates,
               CombinedUpdates* combined) override {
+    sums_.put(commandBuffer, buffersOf(gradientStates));
     const auto state = std::static_pointer_cast<CNNBatchNormalizationState>(gradientStates[0]);
     CNNBatchNormalizationDataSource& source = *forward_->dataSource();
     const std::size_t reads = state->readCount();
@@ -106,6 +166,7 @@ class BatchNormalizationUpdate final : public LayerUpdate {
 
   std::shared_ptr<State> prepareHostUpdate(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                            const StateBatch& gradientStates) override {
+    sums_.put(commandBuffer, buffersOf(gradientStates));
     gradientStates[0]->synchronize(commandBuffer);
     return nullptr;
   }
@@ -119,22 +180,38 @@ class BatchNormalizationUpdate final : public LayerUpdate {
   }
 
  private:
+  static GradientSums::Buffers buffersOf(const StateBatch& gradientStates) {
+    auto& state = static_cast<CNNBatchNormalizationState&>(*gradientStates[0]);
+    return {state.gammaGradient(), state.betaGradient()};
+  }
+
   std::shared_ptr<CNNBatchNormalization> forward_;
+  bool sumsUp_;  ///< each gradient kernel sets the state's gradients anew
+  GradientSums sums_;
   BatchNormalizationParameters before_;
 };
 
 /// Instance and group normalisation, whose states are those of the images.
 class ImageNormalizationUpdate final : public LayerUpdate {
  public:
-  ImageNormalizationUpdate(std::shared_ptr<ImageNormalizationKernel> forward, NNTrainingStyle style)
-      : LayerUpdate(style), forward_(std::move(forward)) {}
+  ImageNormalizationUpdate(std::shared_ptr<ImageNormalizationKernel> forward, std::size_t gradientCount,
+                           NNTrainingStyle style)
+      : LayerUpdate(style), forward_(std::move(forward)), sumsUp_(gradientCount > 1) {}
 
   [[nodiscard]] const SecureCoding& dataSource() const override { return forward_->parameterSource(); }
-  void begin() override { before_ = forward_->parameters(); }
+  void begin() override {
+    before_ = forward_->parameters();
+    sums_.clear();
+  }
   void rollBack() override { forward_->useParameters(before_); }
+  void didEncodeGradient(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+                         const StateBatch& gradientStates) override {
+    if (sumsUp_) sums_.add(commandBuffer, buffersOf(gradientStates));
+  }
 
   void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const StateBatch& gradientStates,
               CombinedUpdates* combined) override {
+    sums_.put(commandBuffer, buffersOf(gradientStates));
     ImageNormalizationDataSource& source = forward_->parameterSource();
     const bool areTemporary = gradientStates[0]->isTemporary();
     const std::size_t reads = gradientStates[0]->readCount();
@@ -154,6 +231,7 @@ class ImageNormalizationUpdate final : public LayerUpdate {
 
   std::shared_ptr<State> prepareHostUpdate(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                            const StateBatch& gradientStates) override {
+    sums_.put(commandBuffer, buffersOf(gradientStates));
     StateBatchSynchronize(gradientStates, commandBuffer);
     return nullptr;
   }
@@ -165,25 +243,68 @@ class ImageNormalizationUpdate final : public LayerUpdate {
   }
 
  private:
+  static GradientSums::Buffers buffersOf(const StateBatch& gradientStates) {
+    GradientSums::Buffers buffers;
+    for (std::size_t i = 0; i < gradientStates.count(); ++i) {
+      auto& state = static_cast<ImageNormalizationGradientState&>(*gradientStates[i]);
+      buffers.push_back(state.gradientForGamma());
+      buffers.push_back(state.gradientForBeta());
+    }
+    return buffers;
+  }
+
   std::shared_ptr<ImageNormalizationKernel> forward_;
+  bool sumsUp_;  ///< each gradient kernel sets the states' gradients anew
+  GradientSums sums_;
   ImageNormalizationParameters before_;
 };
 
 }  // namespace
 
 std::shared_ptr<LayerUpdate> LayerUpdate::create(const std::shared_ptr<Kernel>& forward,
-                                                 const std::shared_ptr<Kernel>& gradient,
+                                                 const std::vector<std::shared_ptr<Kernel>>& gradients,
                                                  NNTrainingStyle style) {
   if (style == NNTrainingStyle::UpdateDeviceNone) return nullptr;
-  auto convolution = std::dynamic_pointer_cast<ForwardKernelWithWeights>(forward);
-  auto convolutionGradient = std::dynamic_pointer_cast<GradientKernelWithWeights>(gradient);
-  if (convolution && convolutionGradient)
-    return std::make_shared<ConvolutionUpdate>(std::move(convolution), std::move(convolutionGradient), style);
+  if (auto convolution = std::dynamic_pointer_cast<ForwardKernelWithWeights>(forward)) {
+    std::vector<std::shared_ptr<GradientKernelWithWeights>> own;
+    for (const auto& gradient : gradients)
+      if (auto kernel = std::dynamic_pointer_cast<GradientKernelWithWeights>(gradient))
+        own.push_back(std::move(kernel));
+    if (own.empty()) return nullptr;
+    return std::make_shared<ConvolutionUpdate>(std::move(convolution), std::move(own), style);
+  }
   if (auto normalization = std::dynamic_pointer_cast<CNNBatchNormalization>(forward))
-    return std::make_shared<BatchNormalizationUpdate>(std::move(normalization), style);
+    return std::make_shared<BatchNormalizationUpdate>(std::move(normalization), gradients.size(), style);
   if (auto normalization = std::dynamic_pointer_cast<ImageNormalizationKernel>(forward))
-    return std::make_shared<ImageNormalizationUpdate>(std::move(normalization), style);
+    return std::make_shared<ImageNormalizationUpdate>(std::move(normalization), gradients.size(), style);
   return nullptr;
+}
+
+void createUpdates(GraphProgram& program, const std::vector<NNTrainingStyle>& styles) {
+  std::map<std::pair<StepIndex, StateIndex>, std::vector<StepIndex>> gradients;
+  for (StepIndex s = 0; s < program.steps.size(); ++s) {
+    const ProgramStep& step = program.steps[s];
+    if (step.forward == nowhere) continue;
+    gradients[{step.forward, step.sourceStates.empty() ? nowhere : step.sourceStates[0]}].push_back(s);
+  }
+  for (const auto& [forwardAndState, steps] : gradients) {
+    const ProgramStep& forward = program.steps[forwardAndState.first];
+    std::vector<std::shared_ptr<Kernel>> kernels;
+    for (const StepIndex s : steps) kernels.push_back(program.steps[s].kernel);
+    StepIndex first = nowhere;  // that trains
+    for (const StepIndex s : steps) {
+      ProgramStep& step = program.steps[s];
+      step.update = first == nowhere ? LayerUpdate::create(forward.kernel, kernels, styles[s])
+                    : styles[s] == NNTrainingStyle::UpdateDeviceNone ? nullptr
+                                                                     : program.steps[first].update;
+      if (!step.update) continue;
+      if (first == nowhere) first = s;
+      if (step.update->style() != styles[s])
+        throw Error(step.name, "trainingStyle", "another one than that of " + program.steps[first].name,
+                    "the same, or UpdateDeviceNone: both are gradient nodes of " + forward.name +
+                        ", which is updated once with their sum");
+    }
+  }
 }
 
 }  // namespace mps::detail

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "mps/core/kernel.hpp"
 #include "mps/core/state.hpp"
@@ -14,14 +15,17 @@ namespace mps::detail {
 
 class CombinedUpdates;
 
-/// How one layer's weights are updated after its gradient (spec/04 section 6.4). The library's own.
+/// How one layer's weights are updated after its gradients (spec/04 section 6.4): once in each encode, with the sum of
+/// what the gradient kernels left in the layer's state. The library's own.
 class LayerUpdate {
  public:
   virtual ~LayerUpdate() = default;
 
   /// The update of a layer, or null when its kernels have no weights or its style is UpdateDeviceNone.
+  /// @param gradients all that read the state of the forward kernel, at least one
   static std::shared_ptr<LayerUpdate> create(const std::shared_ptr<Kernel>& forward,
-                                             const std::shared_ptr<Kernel>& gradient, NNTrainingStyle style);
+                                             const std::vector<std::shared_ptr<Kernel>>& gradients,
+                                             NNTrainingStyle style);
 
   [[nodiscard]] NNTrainingStyle style() const { return style_; }
   /// What is updated, and does it.
@@ -30,12 +34,15 @@ class LayerUpdate {
   virtual void begin() = 0;
   /// The encode failed: what it recorded is gone, so the kernels use the remembered weights again.
   virtual void rollBack() = 0;
-  /// Style UpdateDeviceGPU: right after the gradient was encoded.
+  /// After each encode of a gradient kernel that is to train the layer.
+  virtual void didEncodeGradient(const std::shared_ptr<mtl::CommandBuffer>& /*commandBuffer*/,
+                                 const StateBatch& /*gradientStates*/) {}
+  /// Style UpdateDeviceGPU: when all kernels of the encode that use the weights are encoded.
   /// @param gradientStates of the batch; layers whose states are one take the first
   /// @param combined takes updates of weights that the data source keeps on the device; null: recorded here
   virtual void encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                       const StateBatch& gradientStates, CombinedUpdates* combined) = 0;
-  /// Style UpdateDeviceCPU: what the host will need, recorded after the gradient; null when nothing.
+  /// Style UpdateDeviceCPU: what the host will need, recorded at the same place; null when nothing.
   virtual std::shared_ptr<State> prepareHostUpdate(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                                    const StateBatch& gradientStates) = 0;
   /// In the completion handler. @param sourceState what prepareHostUpdate returned

@@ -71,13 +71,12 @@ void NNGraph::didMoveToDevice() {
     const detail::SharedCopies copies;
     for (detail::ProgramStep& step : program_->steps) step.kernel = step.kernel->copy(device());
   }
+  std::vector<NNTrainingStyle> styles;
   for (detail::ProgramStep& step : program_->steps) {
-    if (step.forward == detail::nowhere) continue;
-    shareWeights(*program_->steps[step.forward].kernel, *step.kernel);
-    if (step.update)
-      step.update = detail::LayerUpdate::create(program_->steps[step.forward].kernel, step.kernel,
-                                                step.update->style());
+    styles.push_back(step.update ? step.update->style() : NNTrainingStyle::UpdateDeviceNone);
+    if (step.forward != detail::nowhere) shareWeights(*program_->steps[step.forward].kernel, *step.kernel);
   }
+  createUpdates(*program_, styles);
   executor_ = std::make_shared<detail::GraphExecutor>(device(), program_);
   queue_ = nullptr;
 }

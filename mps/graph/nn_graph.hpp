@@ -41,6 +41,14 @@ using NNGraphCompletionHandler =
 /// sources, as each layer's training style says. The nodes may be let go or changed afterwards; the graph does not
 /// see it.
 ///
+/// No weights change between their first and their last use in an encode: a data source is asked for an update behind
+/// the last gradient node of its layer and, where its weights live on the device, behind all layers of the graph that
+/// use the same ones. A layer with several gradient nodes (several losses on one trunk) is updated once, with the sum
+/// of the gradients of those that do not say UpdateDeviceNone. A data source of several layers is asked once for each
+/// of them, with that layer's gradient, in the order in which the gradients were encoded: an optimiser takes as many
+/// steps. Such layers have the same weights where these live on the device (ready-made sources,
+/// deviceWeightsAndBiases); else each layer's kernels have a copy, which that layer's update alone changes.
+///
 ///     auto graph = mps::NNGraph::create(device, {terminus->resultImage()}, {false});
 ///     graph->encodeBatch(commandBuffer, {{images}}, {{labels}});
 ///     commandBuffer->commit();
@@ -54,6 +62,7 @@ class NNGraph : public Kernel {
   /// @throws Error for no or null images, a wrong number of flags, a data source that fails to load, a cycle, and, with
   /// the names of both nodes, a gradient node that is given the gradient of another image than its forward node's result
   /// or a sum with it. A gradient that is meant to skip a layer goes through a node of your own, e.g. CNNNeuronLinearNode.
+  /// Likewise for two gradient nodes of one layer with the styles UpdateDeviceGPU and UpdateDeviceCPU.
   static std::shared_ptr<NNGraph> create(const std::shared_ptr<mtl::Device>& device,
                                          const std::vector<std::shared_ptr<NNImageNode>>& resultImages,
                                          const std::vector<bool>& resultsAreNeeded = {});

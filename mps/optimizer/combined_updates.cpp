@@ -66,15 +66,21 @@ void CombinedUpdates::add(const OptimizerStep& step, OptimizerTensor tensor,
 
 void CombinedUpdates::record(mtl::CommandBuffer& commandBuffer) {
   if (tensors_.empty()) return;
+  separate();
   // The tensors are too many for the key, so it says that these updates are no others; that is nearly always
   // so, for the numbers of each step are its own.
   static std::atomic<std::uint64_t> last{0};
   command_.replay.work = identity_;
   command_.replay.numbers[0] = ++last;
   command_.run = [kernels = onCuda_ ? onCuda : onCpu, inspected = std::move(inspected_),
-                  steps = std::move(steps_), tensors = std::move(tensors_)](mtl::Stream& stream) {
+                  steps = std::move(steps_), tensors = std::move(tensors_),
+                  rounds = std::move(rounds_)](mtl::Stream& stream) {
     kernels.inspect(stream, inspected);
-    kernels.update(stream, steps, tensors);
+    std::size_t begin = 0;
+    for (const std::size_t end : rounds) {
+      if (begin < end) kernels.update(stream, steps, std::span(tensors).subspan(begin, end - begin));
+      begin = end;
+    }
   };
   commandBuffer.append(std::move(command_));
   for (const auto& scale : scales_) scale->update(commandBuffer);

@@ -43,6 +43,8 @@ class CombinedUpdates {
   /// @param command what would have been recorded: its label and memory count
   void add(const OptimizerStep& step, OptimizerTensor tensor, const std::shared_ptr<LossScale>& lossScale,
            mtl::Command command);
+  /// What is added from now on runs behind what was added before: it updates some of the same values again.
+  void separate() { rounds_.push_back(tensors_.size()); }
   /// Records what was put off.
   void record(mtl::CommandBuffer& commandBuffer);
 
@@ -53,6 +55,7 @@ class CombinedUpdates {
   std::vector<std::shared_ptr<LossScale>> scales_;
   std::vector<OptimizerStep> steps_;
   std::vector<OptimizerTensor> tensors_;
+  std::vector<std::size_t> rounds_;  ///< tensors before each separate()
   mtl::Command command_;
 };
 

@@ -115,6 +115,29 @@ TEST_P(Updates, TogetherHaveTheBitsOfSeparateOnes) {
   }
 }
 
+/// A tensor that is updated twice, as by two layers that share it.
+TEST_P(Updates, ThatAreSeparateRunInTheirOrder) {
+  for (const bool isScaled : {false, true}) {
+    const auto scale = isScaled ? LossScale::create(device_, {.initialScale = 4}) : nullptr;
+    const auto separate = parameters(scale);
+    const auto together = parameters(scale);
+    const auto one = queue_->commandBuffer();
+    for (int i = 0; i < 3; ++i)
+      for (const Parameter& p : separate) p.encode(one);
+    run(one);
+    const auto other = queue_->commandBuffer();
+    CombinedUpdates updates(*device_, identity_);
+    for (int i = 0; i < 3; ++i) {
+      updates.separate();
+      const CombinedUpdates::Scope scope(updates);
+      for (const Parameter& p : together) p.encode(other);
+    }
+    updates.record(*other);
+    run(other);
+    EXPECT_EQ(bitsOf(together), bitsOf(separate));
+  }
+}
+
 TEST_P(Updates, BehindTheScopeAreNotPutOff) {
   const auto all = parameters();
   const auto commandBuffer = queue_->commandBuffer();

@@ -17,6 +17,9 @@ class NNOptimizer;
 
 /// What the ready-made data sources have in common (spec/00 D23): a program holds the layers of a network as
 /// these, whatever their kind, to write and read files and to set learning rates.
+///
+/// Several layers of a graph may share one: they have the same weights, which change behind the gradients of all of
+/// them, by one step of the optimiser for each layer (Adam's timeStep counts them).
 class TrainableLayer {
  public:
   virtual ~TrainableLayer() = default;
