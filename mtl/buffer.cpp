@@ -26,6 +26,7 @@ void Buffer::didModifyRange(std::size_t offset, std::size_t length) {
 
 void Buffer::synchronize(CommandBuffer& commandBuffer) {
   commandBuffer.checkOpen();
+  commandBuffer.checkDevice("Buffer", device_);
   if (storageMode_ != StorageMode::Private) memory_->synchronize(commandBuffer);
 }
 

@@ -39,6 +39,7 @@ class Buffer {
   /// @throws Error when the range leaves the buffer.
   void didModifyRange(std::size_t offset, std::size_t length);
   /// Records the copy that makes device results visible in contents() (a blit encoder's synchronizeResource).
+  /// @throws Error for a command buffer of another device, and after commit.
   void synchronize(CommandBuffer& commandBuffer);
 
   [[nodiscard]] const std::shared_ptr<Memory>& memory() const { return memory_; }

@@ -16,56 +16,54 @@ std::string Command::invalidRead() const {
   return {};
 }
 
-CommandBuffer::CommandBuffer(std::shared_ptr<Submission> submission) : submission_(std::move(submission)) {}
+CommandBuffer::CommandBuffer(std::shared_ptr<Submission> submission)
+    : submission_(std::move(submission)), commandQueue_(submission_->queue()) {}
 
 const std::shared_ptr<Device>& CommandBuffer::device() const {
-  return submission()->queue()->device();
-}
-const std::shared_ptr<CommandQueue>& CommandBuffer::commandQueue() const {
-  return submission()->queue();
+  return commandQueue_->device();
 }
 std::string CommandBuffer::label() const {
-  return submission()->label();
+  return current()->label();
 }
 void CommandBuffer::setLabel(std::string label) {
-  submission()->setLabel(std::move(label));
+  current()->setLabel(std::move(label));
 }
 std::shared_ptr<BlitCommandEncoder> CommandBuffer::blitCommandEncoder() {
   submission()->checkOpen();
   return std::make_shared<BlitCommandEncoder>(shared_from_this());
 }
 void CommandBuffer::enqueue() {
-  submission()->enqueue();
+  current()->enqueue();
 }
 void CommandBuffer::commit() {
-  submission()->commit();
+  current()->commit();
 }
 void CommandBuffer::waitUntilScheduled() {
-  submission()->wait(true);
+  current()->wait(true);
 }
 void CommandBuffer::waitUntilCompleted() {
-  submission()->wait(false);
+  current()->wait(false);
 }
 void CommandBuffer::addScheduledHandler(Handler handler) {
-  submission()->addHandler(std::move(handler), true);
+  current()->addHandler(std::move(handler), true);
 }
 void CommandBuffer::addCompletedHandler(Handler handler) {
-  submission()->addHandler(std::move(handler), false);
+  current()->addHandler(std::move(handler), false);
 }
 CommandBufferStatus CommandBuffer::status() const {
-  return submission()->status();
+  return current()->status();
 }
 std::optional<CommandBufferError> CommandBuffer::error() const {
-  return submission()->error();
+  return current()->error();
 }
 std::vector<std::string> CommandBuffer::logs() const {
-  return submission()->log()->lines();
+  return current()->log()->lines();
 }
 double CommandBuffer::GPUStartTime() const {
-  return submission()->startTime();
+  return current()->startTime();
 }
 double CommandBuffer::GPUEndTime() const {
-  return submission()->endTime();
+  return current()->endTime();
 }
 void CommandBuffer::append(Command command) {
   submission()->append(std::move(command));
@@ -73,6 +71,10 @@ void CommandBuffer::append(Command command) {
 void CommandBuffer::checkOpen() const {
   submission()->checkOpen();
   submission()->checkNoEncoder();
+}
+void CommandBuffer::checkDevice(const char* what, const std::shared_ptr<Device>& device) const {
+  if (device != this->device())
+    throw Error(std::string(what) + ": it is of another device than the command buffer");
 }
 std::size_t CommandBuffer::commandCount() const {
   return submission()->commandCount();

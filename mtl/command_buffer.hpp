@@ -107,7 +107,7 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   CommandBuffer& operator=(const CommandBuffer&) = delete;
 
   [[nodiscard]] const std::shared_ptr<Device>& device() const;
-  [[nodiscard]] const std::shared_ptr<CommandQueue>& commandQueue() const;
+  [[nodiscard]] const std::shared_ptr<CommandQueue>& commandQueue() const { return commandQueue_; }
   [[nodiscard]] std::string label() const;
   void setLabel(std::string label);
 
@@ -120,14 +120,15 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   /// encoder is open.
   void commit();
   /// Returns when the buffer was handed to the device and its scheduled handlers have run.
-  /// @throws Error before commit.
+  /// @throws Error before commit, and inside a scheduled handler of this buffer.
   void waitUntilScheduled();
   /// Returns when the buffer has run and its completed handlers have run. Does not throw for a failed buffer:
   /// see error(). @throws Error before commit, and inside a completed handler of this buffer.
   void waitUntilCompleted();
   /// Handlers run on the queue's handler thread, in the order in which they were added, also after an error.
   /// A handler may wait for a later buffer of its queue. An exception that leaves a handler is reported in
-  /// error() of the buffer if that was still empty. @throws Error after commit or for an empty handler.
+  /// error() of the buffer if that was still empty. @throws Error after commit, for an empty handler, and when the
+  /// queue's handler thread, which begins with the first handler, cannot be started.
   void addScheduledHandler(Handler handler);
   void addCompletedHandler(Handler handler);
 
@@ -151,10 +152,14 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   virtual void append(Command command);
   /// The library's own: throws Error when the buffer was committed already or an encoder is open.
   void checkOpen() const;
+  /// The library's own: throws Error, for something that is synchronized or the like, unless it is of this device.
+  void checkDevice(const char* what, const std::shared_ptr<Device>& device) const;
   /// The library's own: number of commands recorded so far.
   [[nodiscard]] std::size_t commandCount() const;
   /// The library's own: should the buffer be let go uncommitted, another one runs in its place, with what the
-  /// function records there. For what encoding has changed on the host already. Called in the order of encoding.
+  /// function records there: before those that were enqueued behind it, or as one that is committed then. For what
+  /// encoding has changed on the host already. Called in the order of encoding; destroyed by commit before any command
+  /// runs.
   void ifDropped(std::function<void(CommandBuffer&)> record);
   /// The library's own: how much is recorded; rollback() takes back what came later.
   [[nodiscard]] RecordingMark recorded() const;
@@ -167,7 +172,13 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   [[nodiscard]] virtual bool mayLeaveOut() const { return false; }
 
  protected:
+  /// submission() for the members that are thread safe, while another thread encodes.
+  [[nodiscard]] virtual std::shared_ptr<Submission> current() const { return submission_; }
+
   std::shared_ptr<Submission> submission_;
+
+ private:
+  std::shared_ptr<CommandQueue> commandQueue_;  ///< that of every submission behind this
 };
 
 /// Drops what was recorded since construction unless keep() is called: a failed encode leaves no trace.

@@ -114,6 +114,31 @@ TEST(CommandBuffer, WhatADroppedBufferNeedsRunsInItsPlace) {
   EXPECT_EQ(order, (std::vector{2, 3, 4}));
 }
 
+TEST(CommandBuffer, WhatRunsInPlaceOfAnEnqueuedBufferRunsBeforeThoseBehindIt) {
+  const auto queue = newCPUDevice(1)->newCommandQueue();
+  std::vector<int> order;
+  const auto note = [&](int number) { return call([&order, number] { order.push_back(number); }); };
+  std::vector<std::shared_ptr<CommandBuffer>> dropped;
+  for (const int number : {1, 2, 3, 4}) {
+    dropped.push_back(queue->commandBuffer());
+    dropped.back()->append(note(-number));
+    dropped.back()->ifDropped([&, number](CommandBuffer& instead) {
+      if (number == 3) throw std::runtime_error("no luck");
+      if (number != 2) instead.append(note(number));
+    });
+    dropped.back()->enqueue();
+  }
+  const auto last = queue->commandBuffer();
+  last->append(note(5));
+  last->commit();
+  for (const std::size_t i : {1U, 3U, 2U, 0U}) {
+    EXPECT_EQ(last->status(), CommandBufferStatus::Committed) << "waits for those before it";
+    dropped[i] = nullptr;
+  }
+  last->waitUntilCompleted();
+  EXPECT_EQ(order, (std::vector{1, 4, 5}));
+}
+
 TEST(CommandBuffer, AFailedEncodeTakesBackWhatItGaveForADroppedBuffer) {
   const auto queue = newCPUDevice(1)->newCommandQueue(1);
   std::vector<int> order;
@@ -285,6 +310,20 @@ TEST(CommandBuffer, AHandlerThatWaitsForItsOwnBufferGetsAnError) {
   EXPECT_NE(throughFace, "");
   EXPECT_NE(throughOwner, "");
   EXPECT_EQ(buffer->status(), CommandBufferStatus::Completed);
+}
+
+TEST(CommandBuffer, ACompletedHandlerMayWaitForWhatHasHappened) {
+  const auto buffer = newCPUDevice(1)->newCommandQueue()->commandBuffer();
+  std::string inScheduled;
+  std::string inCompleted = "has not run";
+  buffer->addScheduledHandler(
+      [&](CommandBuffer& self) { inScheduled = errorOf([&] { self.waitUntilScheduled(); }); });
+  buffer->addCompletedHandler(
+      [&](CommandBuffer& self) { inCompleted = errorOf([&] { self.waitUntilScheduled(); }); });
+  buffer->commit();
+  buffer->waitUntilCompleted();
+  EXPECT_NE(inScheduled, "") << "its own handlers are not done";
+  EXPECT_EQ(inCompleted, "");
 }
 
 TEST(CommandBuffer, AHandlerMayWaitForALaterBufferOfItsQueue) {

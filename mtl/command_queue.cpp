@@ -1,5 +1,6 @@
 #include "mtl/command_queue.hpp"
 
+#include <algorithm>
 #include <vector>
 
 #include "mtl/command_buffer.hpp"
@@ -30,12 +31,12 @@ std::shared_ptr<CommandBuffer> CommandQueue::commandBuffer() {
 }
 
 std::shared_ptr<Submission> CommandQueue::newSubmission() {
-  {
-    std::unique_lock lock(mutex_);
-    ended_.wait(lock, [&] { return uncompleted_ < maxCommandBufferCount_; });
-    ++uncompleted_;
-  }
-  return std::make_shared<Submission>(shared_from_this());
+  executor_->checkProcess();
+  auto submission = std::make_shared<Submission>(shared_from_this());
+  std::unique_lock lock(mutex_);
+  ended_.wait(lock, [&] { return uncompleted_ < maxCommandBufferCount_; });
+  ++uncompleted_;  // last: what throws before it takes no share
+  return submission;
 }
 
 std::shared_ptr<Heap> CommandQueue::leaseHeap() {
@@ -64,16 +65,33 @@ void CommandQueue::reserve(const std::shared_ptr<Submission>& submission) {
   order_.push_back(submission);
 }
 
+std::deque<std::weak_ptr<Submission>>::iterator CommandQueue::placeOf(const Submission& submission) {
+  const std::weak_ptr<const Submission> sought = submission.weak_from_this();
+  return std::ranges::find_if(order_, [&](const std::weak_ptr<Submission>& place) {
+    return !place.owner_before(sought) && !sought.owner_before(place);
+  });
+}
+
+void CommandQueue::leave(const Submission& dropped) {
+  const std::lock_guard lock(mutex_);
+  order_.erase(placeOf(dropped));
+}
+
+void CommandQueue::replace(const Submission& dropped, const std::shared_ptr<Submission>& instead) {
+  const std::lock_guard lock(mutex_);
+  *placeOf(dropped) = instead;
+}
+
 void CommandQueue::flush() {
   std::shared_ptr<Submission> submission;  // perhaps its last owner: let go after the lock
   const std::lock_guard lock(mutex_);
   while (!order_.empty()) {
     submission = order_.front().lock();
-    if (submission && submission->status() < CommandBufferStatus::Committed) return;
+    // None: one that is being destroyed, and is about to leave its place or to give it to another.
+    if (!submission || submission->status() < CommandBufferStatus::Committed) return;
+    executor_->submit(submission);  // before it leaves the order: what this throws loses nothing
     order_.pop_front();
-    if (!submission) continue;
     submission->releaseSelf();
-    executor_->submit(std::move(submission));
   }
 }
 

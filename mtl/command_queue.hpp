@@ -28,6 +28,7 @@ class CommandQueue : public std::enable_shared_from_this<CommandQueue> {
   CommandQueue& operator=(const CommandQueue&) = delete;
 
   /// A new command buffer. Blocks while maxCommandBufferCount buffers are made and not completed.
+  /// @throws Error in a child process of the one that has made the queue: a fork does not copy its threads
   std::shared_ptr<CommandBuffer> commandBuffer();
 
   [[nodiscard]] const std::shared_ptr<Device>& device() const { return device_; }
@@ -47,9 +48,15 @@ class CommandQueue : public std::enable_shared_from_this<CommandQueue> {
  private:
   friend class Submission;
   void reserve(const std::shared_ptr<Submission>& submission);
+  /// A submission that is being destroyed gives up its place in the order.
+  void leave(const Submission& dropped);
+  /// It gives its place to another.
+  void replace(const Submission& dropped, const std::shared_ptr<Submission>& instead);
   /// Hands the committed submissions at the front of the order to the device.
   void flush();
   void submissionEnded();
+  /// Where a submission is in the order. Under the lock.
+  std::deque<std::weak_ptr<Submission>>::iterator placeOf(const Submission& submission);
 
   std::shared_ptr<Device> device_;
   std::shared_ptr<Executor> executor_;

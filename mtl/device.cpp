@@ -12,6 +12,22 @@
 #include "mtl/memory.hpp"
 
 namespace mtl {
+namespace {
+
+/// The storage mode in the options. @throws Error when one of their parts is no value that a buffer can have
+StorageMode storageModeOf(ResourceOptions options) {
+  const auto bits = static_cast<std::uint64_t>(options);
+  const auto cacheMode = static_cast<CPUCacheMode>(bits & 0xFU);
+  const auto storageMode = static_cast<StorageMode>((bits >> 4U) & 0xFU);
+  const std::uint64_t hazardTracking = bits >> 8U;
+  if (cacheMode > CPUCacheMode::WriteCombined || storageMode > StorageMode::Private || hazardTracking > 2)
+    throw Error(
+        "Device: newBuffer with the options " + std::to_string(bits) +
+        ", expected a sum of StorageModeShared, StorageModeManaged or StorageModePrivate and a cache mode");
+  return storageMode;
+}
+
+}  // namespace
 
 std::shared_ptr<CommandQueue> Device::newCommandQueue(std::size_t maxCommandBufferCount) {
   if (maxCommandBufferCount == 0) throw Error("Device: maxCommandBufferCount is 0, expected at least 1");
@@ -19,9 +35,9 @@ std::shared_ptr<CommandQueue> Device::newCommandQueue(std::size_t maxCommandBuff
 }
 
 std::shared_ptr<Buffer> Device::newBuffer(std::size_t length, ResourceOptions options) {
+  const StorageMode mode = storageModeOf(options);
   auto memory = allocate(length);
   memory->fillWithZeros();
-  const auto mode = static_cast<StorageMode>((static_cast<std::uint64_t>(options) >> 4U) & 0xFU);
   return std::make_shared<Buffer>(shared_from_this(), std::move(memory), mode);
 }
 

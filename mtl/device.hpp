@@ -23,6 +23,10 @@ enum class DeviceKind { CPU, CUDA };
 ///
 /// Objects made on one device are never used with another; the encode that tries throws. Devices are thread
 /// safe.
+///
+/// A device starts its threads with its first queue. A fork does not copy threads: in a child process, new queues of
+/// such a device and new command buffers of such a queue throw Error. On the CPU the child can work with a
+/// newCPUDevice; what was recorded or committed before the fork never completes there.
 class Device : public std::enable_shared_from_this<Device> {
  public:
   virtual ~Device() = default;
@@ -51,13 +55,15 @@ class Device : public std::enable_shared_from_this<Device> {
   virtual void setThreadCount(int count) = 0;
 
   /// A serial queue. @param maxCommandBufferCount how many uncompleted buffers it allows before
-  /// CommandQueue::commandBuffer blocks; at least 1.
+  /// CommandQueue::commandBuffer blocks; at least 1. @throws Error for 0, when the device's threads cannot be started,
+  /// and in a child process of the one that has started them.
   std::shared_ptr<CommandQueue> newCommandQueue(std::size_t maxCommandBufferCount = 64);
 
-  /// A buffer of `length` zero bytes.
+  /// A buffer of `length` zero bytes. @throws Error for options with a storage mode that no buffer has, or with bits
+  /// that mean nothing; std::bad_alloc when there is no memory.
   std::shared_ptr<Buffer> newBuffer(std::size_t length,
                                     ResourceOptions options = ResourceOptions::StorageModeManaged);
-  /// A buffer with a copy of `bytes`.
+  /// A buffer with a copy of `bytes`. @throws as the other.
   std::shared_ptr<Buffer> newBuffer(std::span<const std::byte> bytes,
                                     ResourceOptions options = ResourceOptions::StorageModeManaged);
 

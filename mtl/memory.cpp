@@ -88,17 +88,19 @@ std::shared_ptr<Memory> Heap::allocate(std::size_t bytes) {
   auto place = bestFit(length);
   if (!place) {
     const std::size_t chunkLength = std::max(chunkBytes_, length);
-    chunks_.push_back({device_.allocate(chunkLength), {}});
-    chunks_.back().free.emplace(0, chunkLength);
+    chunks_.push_back({device_.allocate(chunkLength), {{0, chunkLength}}});
     place = {chunks_.size() - 1, 0};
   }
   const auto [index, offset] = *place;
   Chunk& chunk = chunks_[index];
   auto block = std::make_shared<Block>(shared_from_this(), chunk.memory, index, offset, length, bytes);
-  const auto free = chunk.free.find(offset);
-  const std::size_t rest = free->second - length;
-  chunk.free.erase(free);
-  if (rest > 0) chunk.free.emplace(offset + length, rest);
+  // Nothing throws from here on: the end of the block would want the lock.
+  auto free = chunk.free.extract(offset);
+  if (free.mapped() > length) {
+    free.key() = offset + length;
+    free.mapped() -= length;
+    chunk.free.insert(std::move(free));
+  }
   used_ += length;
   peak_ = std::max(peak_, used_);
   return block;

@@ -238,6 +238,23 @@ TEST(Device, BuffersAreZeroFilledCopiedAndChecked) {
   EXPECT_THROW(device->newBuffer(huge), std::bad_alloc);
 }
 
+TEST(Device, OptionsThatMeanNothingAreRefused) {
+  const auto device = newCPUDevice(1);
+  const auto modeOf = [&](std::uint64_t bits) {
+    return device->newBuffer(4, static_cast<ResourceOptions>(bits))->storageMode();
+  };
+  EXPECT_EQ(modeOf(0x01), StorageMode::Shared) << "write combined";
+  EXPECT_EQ(modeOf(0x211), StorageMode::Managed) << "and with hazards tracked";
+  for (const std::uint64_t bits : {0x30U, 0x70U, 0x02U, 0x300U, 0x400U})
+    EXPECT_THROW(modeOf(bits), Error) << bits;
+}
+
+TEST(Device, BuffersOfAnotherAreNotSynchronized) {
+  const auto buffer = newCPUDevice(1)->newBuffer(4);
+  const auto commands = newCPUDevice(1)->newCommandQueue()->commandBuffer();
+  EXPECT_THROW(buffer->synchronize(*commands), Error);
+}
+
 TEST(Device, IsFoundByName) {
   EXPECT_EQ(deviceNamed("cpu"), createSystemDefaultDevice());
   EXPECT_EQ(copyAllDevices().front(), createSystemDefaultDevice());

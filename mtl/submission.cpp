@@ -60,41 +60,37 @@ HandlerThread::~HandlerThread() {
     state_->stop = true;
   }
   state_->changed.notify_all();
-  if (!thread_.joinable()) return;
-  // The queue's last owner may be one of its own handlers.
-  if (thread_.get_id() == std::this_thread::get_id())
-    thread_.detach();
-  else
-    thread_.join();
+  worker_.join();
 }
 
-void HandlerThread::post(std::function<void()> work) {
-  {
-    const std::lock_guard lock(threadMutex_);
-    if (!thread_.joinable()) thread_ = std::thread([state = state_] { loop(state); });
-  }
+void HandlerThread::start() {
+  const std::lock_guard lock(workerMutex_);
+  worker_.start("CommandQueue: the thread for handlers", [state = state_] { loop(state); });
+}
+
+void HandlerThread::post(std::list<Due>& due) noexcept {
   {
     const std::lock_guard lock(state_->mutex);
-    state_->work.push_back(std::move(work));
+    state_->due.splice(state_->due.end(), due);
   }
   state_->changed.notify_one();
 }
 
 bool HandlerThread::isCurrent() const {
-  const std::lock_guard lock(threadMutex_);
-  return thread_.get_id() == std::this_thread::get_id();
+  const std::lock_guard lock(workerMutex_);
+  return worker_.isCurrent();
 }
 
 void HandlerThread::loop(const std::shared_ptr<State>& state) {
   std::unique_lock lock(state->mutex);
   while (true) {
-    state->changed.wait(lock, [&] { return state->stop || !state->work.empty(); });
-    if (state->work.empty()) return;
-    auto work = std::move(state->work.front());
-    state->work.pop_front();
+    state->changed.wait(lock, [&] { return state->stop || !state->due.empty(); });
+    if (state->due.empty()) return;
+    Due due = std::move(state->due.front());
+    state->due.pop_front();
     lock.unlock();
-    work();
-    work = nullptr;
+    due.submission->runHandlers(due.scheduled);
+    due.submission = nullptr;
     lock.lock();
   }
 }
@@ -119,10 +115,11 @@ Submission::Submission(std::shared_ptr<CommandQueue> queue)
     : queue_(std::move(queue)), ownScope_(newScope()), scope_(ownScope_) {}
 
 Submission::~Submission() {
-  const CommandBufferStatus status = status_;
-  if (status >= CommandBufferStatus::Committed) return;
+  if (status_ >= CommandBufferStatus::Committed) return;
   if (!runIfDropped()) queue_->submissionEnded();
-  if (status == CommandBufferStatus::Enqueued) queue_->flush();  // those behind it need not wait any more
+  if (status_ != CommandBufferStatus::Enqueued) return;
+  queue_->leave(*this);
+  queue_->flush();  // those behind it need not wait any more
 }
 
 bool Submission::runIfDropped() noexcept {
@@ -130,9 +127,13 @@ bool Submission::runIfDropped() noexcept {
   std::shared_ptr<Submission> instead;
   try {
     instead = std::make_shared<Submission>(queue_);  // takes over this one's share of the queue's limit
+    if (std::exchange(status_, CommandBufferStatus::NotEnqueued) == CommandBufferStatus::Enqueued) {
+      instead->status_ = CommandBufferStatus::Enqueued;
+      queue_->replace(*this, instead);
+    }
     CommandBuffer face(instead);
     for (const auto& record : ifDropped_) record(face);
-    instead->commit();
+    if (instead->commandCount() > 0) instead->commit();
   } catch (...) {  // a destructor has nobody to tell: what was not written stays marked invalid
   }
   return instead != nullptr;
@@ -214,13 +215,21 @@ void Submission::commit() {
   enqueue();
   {
     const std::lock_guard lock(mutex_);
-    if (status_ >= CommandBufferStatus::Committed)
-      throw Error("CommandBuffer \"" + label_ + "\": committed twice");
+    if (willRun_) throw Error("CommandBuffer \"" + label_ + "\": committed twice");
+    willRun_ = true;
+  }
+  ifDropped_.clear();  // before another thread's flush can hand the commands over
+  {
+    const std::lock_guard lock(mutex_);
     status_ = CommandBufferStatus::Committed;
     self_ = shared_from_this();
   }
-  ifDropped_.clear();
   queue_->flush();
+}
+
+bool Submission::willRun() const {
+  const std::lock_guard lock(mutex_);
+  return willRun_;
 }
 
 void Submission::releaseSelf() {
@@ -230,27 +239,32 @@ void Submission::releaseSelf() {
 
 void Submission::addHandler(CommandBuffer::Handler handler, bool scheduled) {
   if (!handler) throw Error("CommandBuffer \"" + label() + "\": handler is empty");
+  queue_->handlerThread().start();  // here, where it can be told that there is no thread
   const std::lock_guard lock(mutex_);
   if (status_ >= CommandBufferStatus::Committed)
     throw Error("CommandBuffer \"" + label_ + "\": handler added after commit");
+  auto& due = scheduled ? scheduledDue_ : completedDue_;
+  if (due.empty()) due.push_back({nullptr, scheduled});
   (scheduled ? scheduledHandlers_ : completedHandlers_).push_back(std::move(handler));
+}
+
+bool Submission::isReached(bool scheduledOnly, bool withHandlers) const {
+  if (scheduledOnly)
+    return status_ >= CommandBufferStatus::Scheduled && (scheduledHandlersDone_ || !withHandlers);
+  return status_ >= CommandBufferStatus::Completed && (completedHandlersDone_ || !withHandlers);
 }
 
 void Submission::wait(bool scheduledOnly) {
   std::unique_lock lock(mutex_);
   if (status_ < CommandBufferStatus::Committed)
     throw Error("CommandBuffer \"" + label_ + "\": waits before commit and would never return");
-  if (runningHandlersOf_ == std::this_thread::get_id())
+  if (runningHandlersOf_ == std::this_thread::get_id() && !isReached(scheduledOnly, true))
     throw Error("CommandBuffer \"" + label_ +
                 "\": waits inside one of its own handlers and would never return");
   // On the handler thread only the execution can be waited for: the other buffer's handlers come after this
   // one.
   const bool onHandlerThread = queue_->handlerThread().isCurrent();
-  changed_.wait(lock, [&] {
-    if (scheduledOnly)
-      return status_ >= CommandBufferStatus::Scheduled && (scheduledHandlersDone_ || onHandlerThread);
-    return status_ >= CommandBufferStatus::Completed && (completedHandlersDone_ || onHandlerThread);
-  });
+  changed_.wait(lock, [&] { return isReached(scheduledOnly, !onHandlerThread); });
 }
 
 void Submission::fail(CommandBufferErrorCode code, const std::string& message) {
@@ -316,7 +330,8 @@ void Submission::runCommands(Stream& stream) {
   }
 }
 
-void Submission::runHandlers(std::vector<CommandBuffer::Handler>& handlers) {
+void Submission::runHandlers(bool scheduled) {
+  auto& handlers = scheduled ? scheduledHandlers_ : completedHandlers_;
   CommandBuffer face(shared_from_this());
   {
     const std::lock_guard lock(mutex_);
@@ -327,8 +342,12 @@ void Submission::runHandlers(std::vector<CommandBuffer::Handler>& handlers) {
       fail(thrown->code, "handler: " + thrown->message);
   }
   handlers.clear();
-  const std::lock_guard lock(mutex_);
-  runningHandlersOf_ = std::thread::id();
+  {
+    const std::lock_guard lock(mutex_);
+    runningHandlersOf_ = std::thread::id();
+    (scheduled ? scheduledHandlersDone_ : completedHandlersDone_) = true;
+  }
+  changed_.notify_all();
 }
 
 void Submission::begin() {
@@ -340,16 +359,9 @@ void Submission::begin() {
     scheduledHandlersDone_ = scheduledHandlers_.empty();
   }
   changed_.notify_all();
-  if (!scheduledHandlers_.empty()) {
-    queue_->handlerThread().post([self] {
-      self->runHandlers(self->scheduledHandlers_);
-      {
-        const std::lock_guard lock(self->mutex_);
-        self->scheduledHandlersDone_ = true;
-      }
-      self->changed_.notify_all();
-    });
-  }
+  if (scheduledHandlers_.empty()) return;
+  scheduledDue_.front().submission = self;
+  queue_->handlerThread().post(scheduledDue_);
 }
 
 void Submission::end(const std::optional<CommandBufferError>& failure, std::optional<double> deviceSeconds) {
@@ -369,16 +381,9 @@ void Submission::end(const std::optional<CommandBufferError>& failure, std::opti
   }
   changed_.notify_all();
   queue_->submissionEnded();
-  if (!completedHandlers_.empty()) queue_->handlerThread().post([self] { self->finishHandlers(); });
-}
-
-void Submission::finishHandlers() {
-  runHandlers(completedHandlers_);
-  {
-    const std::lock_guard lock(mutex_);
-    completedHandlersDone_ = true;
-  }
-  changed_.notify_all();
+  if (completedHandlers_.empty()) return;
+  completedDue_.front().submission = self;
+  queue_->handlerThread().post(completedDue_);
 }
 
 CommandBufferStatus Submission::status() const {

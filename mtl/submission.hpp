@@ -2,8 +2,8 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,32 +13,43 @@
 #include <vector>
 
 #include "mtl/command_buffer.hpp"
+#include "mtl/worker.hpp"
 
 namespace mtl {
 
-/// Runs handlers one after the other on a thread that starts with the first one. Engine-internal.
+/// Runs handlers one after the other on a thread of its own. Engine-internal.
 class HandlerThread {
  public:
+  /// Handlers of one kind that a submission has. Made when the first of them is added, where a lack of memory can be
+  /// told; the submission is filled in when they are due.
+  struct Due {
+    std::shared_ptr<Submission> submission;
+    bool scheduled = false;
+  };
+
   HandlerThread() = default;
   ~HandlerThread();
   HandlerThread(const HandlerThread&) = delete;
   HandlerThread& operator=(const HandlerThread&) = delete;
 
-  void post(std::function<void()> work);
+  /// Later calls have no effect. @throws Error when the system gives no thread
+  void start();
+  /// Hands over what is due and leaves the list empty. After start().
+  void post(std::list<Due>& due) noexcept;
   [[nodiscard]] bool isCurrent() const;
 
  private:
   struct State {
     std::mutex mutex;
     std::condition_variable changed;
-    std::deque<std::function<void()>> work;
+    std::list<Due> due;
     bool stop = false;
   };
   static void loop(const std::shared_ptr<State>& state);
 
   std::shared_ptr<State> state_ = std::make_shared<State>();
-  mutable std::mutex threadMutex_;
-  std::thread thread_;
+  mutable std::mutex workerMutex_;
+  Worker worker_;
 };
 
 /// What CommandBuffer::logs returns. Engine-internal. Thread safe.
@@ -86,6 +97,8 @@ class Submission : public std::enable_shared_from_this<Submission> {
   void checkNoEncoder() const;
   [[nodiscard]] std::size_t commandCount() const;
   void ifDropped(std::function<void(CommandBuffer&)> record);
+  /// Whether commit was called and can no longer throw: what is recorded will run.
+  [[nodiscard]] bool willRun() const;
   [[nodiscard]] RecordingMark recorded() const { return {commands_.size(), ifDropped_.size()}; }
   void rollback(const RecordingMark& mark);
   void enqueue();
@@ -114,6 +127,8 @@ class Submission : public std::enable_shared_from_this<Submission> {
   /// @param deviceSeconds how long the device was at work, where it knows
   void end(const std::optional<CommandBufferError>& failure = std::nullopt,
            std::optional<double> deviceSeconds = std::nullopt);
+  /// On the handler thread: all handlers of one kind.
+  void runHandlers(bool scheduled);
   /// @}
 
  private:
@@ -125,8 +140,8 @@ class Submission : public std::enable_shared_from_this<Submission> {
   void fail(CommandBufferErrorCode code, const std::string& message);
   /// Runs what ifDropped was given, in this submission's place. False: there is nothing, or no memory for it.
   bool runIfDropped() noexcept;
-  void finishHandlers();
-  void runHandlers(std::vector<CommandBuffer::Handler>& handlers);
+  /// Whether handlers and all that comes before them are done. Under the lock.
+  [[nodiscard]] bool isReached(bool scheduledOnly, bool withHandlers) const;
 
   std::shared_ptr<CommandQueue> queue_;
   std::uint64_t ownScope_;
@@ -139,11 +154,14 @@ class Submission : public std::enable_shared_from_this<Submission> {
   std::vector<std::function<void(CommandBuffer&)>> ifDropped_;
   std::vector<CommandBuffer::Handler> scheduledHandlers_;
   std::vector<CommandBuffer::Handler> completedHandlers_;
+  std::list<HandlerThread::Due> scheduledDue_;  ///< at most one, once there are such handlers
+  std::list<HandlerThread::Due> completedDue_;
   CommandBufferStatus status_ = CommandBufferStatus::NotEnqueued;
   std::shared_ptr<Submission> self_;  ///< from commit until the device has it: its user may let go meanwhile
   std::optional<CommandBufferError> error_;
   std::string label_;
   bool encoderIsOpen_ = false;
+  bool willRun_ = false;
   bool scheduledHandlersDone_ = false;
   bool completedHandlersDone_ = false;
   std::thread::id runningHandlersOf_;
@@ -159,6 +177,8 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
+  /// @throws Error in a child process of the one that has started its threads: a fork does not copy them
+  virtual void checkProcess() const = 0;
   virtual void submit(std::shared_ptr<Submission> submission) = 0;
 };
 

@@ -32,7 +32,8 @@ enum class StorageMode : std::uint64_t { Shared = 0, Managed = 1, Private = 2, M
 
 enum class CPUCacheMode : std::uint64_t { DefaultCache = 0, WriteCombined = 1 };
 
-/// Bits of newBuffer: cache mode in bits 0-3, storage mode in bits 4-7.
+/// Bits of newBuffer: cache mode in bits 0-3, storage mode in bits 4-7, hazard tracking (0 to 2, as Metal numbers it) in
+/// bits 8-9. Only the storage mode has an effect; a buffer is never memoryless.
 enum class ResourceOptions : std::uint64_t {
   StorageModeShared = 0x00,
   StorageModeManaged = 0x10,

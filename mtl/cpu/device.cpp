@@ -8,12 +8,12 @@
 #include <deque>
 #include <fstream>
 #include <mutex>
-#include <thread>
 
 #include "mtl/cpu/memory_pool.hpp"
 #include "mtl/cpu/stream.hpp"
 #include "mtl/error.hpp"
 #include "mtl/submission.hpp"
+#include "mtl/worker.hpp"
 
 namespace mtl::cpu {
 namespace {
@@ -49,20 +49,27 @@ class CpuExecutor final : public Executor {
       state_->stop = true;
     }
     state_->changed.notify_all();
-    if (!thread_.joinable()) return;
-    // The last reference to the device may fall on the executing thread itself.
-    if (thread_.get_id() == std::this_thread::get_id())
-      thread_.detach();
-    else
-      thread_.join();
+    worker_.join();
   }
   CpuExecutor(const CpuExecutor&) = delete;
   CpuExecutor& operator=(const CpuExecutor&) = delete;
 
+  /// For the first queue of the device: a device that nobody uses has no thread.
+  void start() {
+    checkProcess();
+    const std::lock_guard lock(workerMutex_);
+    worker_.start("Device cpu: the executing thread", [state = state_] { loop(state); });
+  }
+  void checkProcess() const override {
+    const std::lock_guard lock(workerMutex_);
+    if (worker_.isOfParent())
+      throw Error(
+          "Device cpu: used in a child process of the one that has started its thread, which a fork does not "
+          "copy; the child can use newCPUDevice");
+  }
   void submit(std::shared_ptr<Submission> submission) override {
     {
       const std::lock_guard lock(state_->mutex);
-      if (!thread_.joinable()) thread_ = std::thread([state = state_] { loop(state); });
       state_->submissions.push_back(std::move(submission));
     }
     state_->changed.notify_one();
@@ -100,7 +107,8 @@ class CpuExecutor final : public Executor {
   }
 
   std::shared_ptr<State> state_;
-  std::thread thread_;
+  mutable std::mutex workerMutex_;
+  Worker worker_;
 };
 
 class CpuDevice final : public Device {
@@ -121,7 +129,10 @@ class CpuDevice final : public Device {
     executor_->setThreadCount(count);
   }
   std::shared_ptr<Memory> allocate(std::size_t bytes) override { return pool_->allocate(bytes); }
-  std::shared_ptr<Executor> newExecutor() override { return executor_; }
+  std::shared_ptr<Executor> newExecutor() override {
+    executor_->start();
+    return executor_;
+  }
 
  private:
   std::shared_ptr<MemoryPool> pool_;

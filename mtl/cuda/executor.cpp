@@ -1,9 +1,9 @@
 #include "mtl/cuda/executor.hpp"
 
-#include <thread>
 #include <utility>
 
 #include "mtl/command_queue.hpp"
+#include "mtl/error.hpp"
 
 namespace mtl::cuda {
 
@@ -20,6 +20,7 @@ class Engine::QueueExecutor final : public Executor {
   QueueExecutor(const QueueExecutor&) = delete;
   QueueExecutor& operator=(const QueueExecutor&) = delete;
 
+  void checkProcess() const override { engine_->checkProcess(); }
   void submit(std::shared_ptr<Submission> submission) override {
     engine_->submit({std::move(submission), stream_.get(), nullptr, nullptr, std::nullopt});
   }
@@ -33,6 +34,7 @@ Engine::Engine(int device, std::shared_ptr<MemoryPool> pool)
     : device_(device), name_("cuda:" + std::to_string(device)), pool_(std::move(pool)) {}
 
 std::shared_ptr<Executor> Engine::newExecutor() {
+  start();
   std::unique_ptr<Stream> stream;
   {
     const std::lock_guard lock(mutex_);
@@ -48,14 +50,26 @@ std::shared_ptr<Executor> Engine::newExecutor() {
   return std::make_shared<QueueExecutor>(shared_from_this(), std::move(stream));
 }
 
+void Engine::start() {
+  checkProcess();
+  const std::lock_guard lock(workersMutex_);
+  launcher_.start("Device " + name_ + ": the launching thread",
+                  [self = shared_from_this()] { self->launchLoop(); });
+  completer_.start("Device " + name_ + ": the completing thread",
+                   [self = shared_from_this()] { self->completionLoop(); });
+}
+
+void Engine::checkProcess() const {
+  const std::lock_guard lock(workersMutex_);
+  if (launcher_.isOfParent())
+    throw Error(
+        "Device " + name_ +
+        ": used in a child process of the one that has started its threads, which a fork does not copy");
+}
+
 void Engine::submit(Work work) {
   {
     const std::lock_guard lock(mutex_);
-    if (!started_) {
-      std::thread([self = shared_from_this()] { self->launchLoop(); }).detach();
-      std::thread([self = shared_from_this()] { self->completionLoop(); }).detach();
-      started_ = true;
-    }
     toLaunch_.push_back(std::move(work));
   }
   committed_.notify_one();

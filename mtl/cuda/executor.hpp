@@ -10,6 +10,7 @@
 
 #include "mtl/cuda/memory_pool.hpp"
 #include "mtl/submission.hpp"
+#include "mtl/worker.hpp"
 
 namespace mtl::cuda {
 
@@ -22,8 +23,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
  public:
   Engine(int device, std::shared_ptr<MemoryPool> pool);
 
-  /// The executor of one queue, with a stream of its own; streams are recycled.
+  /// The executor of one queue, with a stream of its own; streams are recycled. Starts the threads if need be.
+  /// @throws Error when the system gives none, and as checkProcess does
   std::shared_ptr<Executor> newExecutor();
+  /// @throws Error in a child process of the one that has started the threads
+  void checkProcess() const;
 
  private:
   class QueueExecutor;
@@ -35,6 +39,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     std::optional<CommandBufferError> failure;  ///< why they were not
   };
 
+  void start();
   void submit(Work work);
   void launchLoop();
   void completionLoop();
@@ -59,7 +64,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<std::unique_ptr<Stream>> idleStreams_;
   std::vector<cudaEvent_t> idleEvents_;
   std::optional<CommandBufferError> fatal_;  ///< for all later work
-  bool started_ = false;
+  mutable std::mutex workersMutex_;
+  Worker launcher_;  ///< these two are never joined
+  Worker completer_;
 };
 
 }  // namespace mtl::cuda
