@@ -1,6 +1,7 @@
 #include "mps/core/coded_data.hpp"
 
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "mps/core/error.hpp"
@@ -14,10 +15,12 @@ constexpr std::size_t deepestNesting = 16;
 constexpr std::size_t mostValues = std::size_t{1} << 20U;
 constexpr const char* objectsKey = "$objects";
 
-/// Whether text or bytes come in chunks (RFC 8949, section 3.2.3): the reader calls itself for a chunk that comes in chunks,
-/// as deep as the bytes say, before it tells anybody. What is encoded here never does. Heads of values follow one another,
-/// however they are nested; at what is no CBOR the reader stops, too.
-bool hasChunks(std::span<const std::byte> bytes) {
+/// What the reader cannot be given, or nothing: text or bytes in chunks (RFC 8949, section 3.2.3), because it calls itself
+/// for a chunk that comes in chunks, as deep as the bytes say, before it tells anybody, and integers below -2^63, because
+/// it makes another number of them. What is encoded here never holds either. Heads of values follow one another, however
+/// they are nested; at what is no CBOR the reader stops, too.
+const char* unreadable(std::span<const std::byte> bytes) {
+  constexpr unsigned kNegative = 1;  // the number is -1 less the argument
   constexpr unsigned kBytes = 2;
   constexpr unsigned kText = 3;
   constexpr unsigned kOneByte = 24;  // 24 to 27: the argument is in the 1, 2, 4 or 8 bytes behind the head
@@ -28,21 +31,23 @@ bool hasChunks(std::span<const std::byte> bytes) {
     const unsigned kind = head >> 5U;
     const unsigned information = head & 31U;
     const bool isString = kind == kBytes || kind == kText;
-    if (isString && information == kUnknownLength) return true;
+    if (isString && information == kUnknownLength) return "text or bytes in chunks";
     std::uint64_t argument = information;
     if (information >= kOneByte && information <= kEightBytes) {
       const std::size_t size = std::size_t{1} << (information - kOneByte);
-      if (size > bytes.size() - at) return false;
+      if (size > bytes.size() - at) return nullptr;
       argument = 0;
       for (const std::byte byte : bytes.subspan(at, size))
         argument = argument << 8U | std::to_integer<std::uint64_t>(byte);
       at += size;
     }
+    if (kind == kNegative && argument > std::uint64_t{std::numeric_limits<std::int64_t>::max()})
+      return "an integer below -2^63";
     if (!isString) continue;
-    if (argument > bytes.size() - at) return false;
+    if (argument > bytes.size() - at) return nullptr;
     at += static_cast<std::size_t>(argument);
   }
-  return false;
+  return nullptr;
 }
 
 /// Builds the tree while the bytes are read, and stops at the first thing that is out of bounds: the reader calls itself
@@ -131,7 +136,7 @@ CodedData::CodedData() : root_(Value::object()) {
 
 CodedData::CodedData(std::span<const std::byte> bytes) {
   constexpr const char* expected = "CBOR of a coded object";
-  if (hasChunks(bytes)) throw Error("KeyedUnarchiver", "bytes", "text or bytes in chunks", expected);
+  if (const char* what = unreadable(bytes)) throw Error("KeyedUnarchiver", "bytes", what, expected);
   TreeBuilder builder;
   const auto* first = reinterpret_cast<const std::uint8_t*>(bytes.data());
   if (!Value::sax_parse(first, first + bytes.size(), &builder, Value::input_format_t::cbor))

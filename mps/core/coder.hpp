@@ -246,8 +246,8 @@ class KeyedArchiver : public Coder {
 class KeyedUnarchiver : public Coder, public DeviceProvider {
  public:
   /// @param device for decodes that name none; null: the system's default device
-  /// @throws Error when the bytes are no CBOR map, hold more than 2^20 values, text or bytes in chunks, nest more than 16
-  ///         deep, name a key twice, or go on behind their end
+  /// @throws Error when the bytes are no CBOR map, hold more than 2^20 values, text or bytes in chunks, an integer below
+  ///         -2^63, nest more than 16 deep, name a key twice, or go on behind their end
   explicit KeyedUnarchiver(std::span<const std::byte> bytes, std::shared_ptr<mtl::Device> device = nullptr);
   [[nodiscard]] std::shared_ptr<mtl::Device> mpsMTLDevice() const override { return providedDevice_; }
 

@@ -284,6 +284,19 @@ TEST(Coder, ChunksAreRefused) {
   }
 }
 
+/// The reader would make another number of them, up to 2^63 - 1.
+TEST(Coder, IntegersBelowTheSmallestAreRefused) {
+  const auto minus = [](int first, int others) {
+    return bytesOf({0xA1, 0x61, 'x', 0x3B, first, others, others, others, others, others, others, others});
+  };
+  EXPECT_TRUE(names(errorOfReading(minus(0x80, 0)), {"KeyedUnarchiver", "integer below -2^63"}));
+  EXPECT_TRUE(names(errorOfReading(minus(0xFF, 0xFF)), {"integer below -2^63"}));
+  std::int64_t smallest = 0;
+  KeyedUnarchiver(minus(0x7F, 0xFF)).decode("x", smallest);
+  EXPECT_EQ(smallest, std::numeric_limits<std::int64_t>::min());
+  EXPECT_EQ(errorOfReading(bytesOf({0xA1, 0x61, 'x', 0xFB, 0x80, 0, 0, 0, 0, 0, 0, 0})), "") << "-0.0";
+}
+
 /// A policy of the user's own that can be coded.
 class RowPadding final : public NNPadding {
  public:
