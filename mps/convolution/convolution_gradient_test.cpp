@@ -147,6 +147,22 @@ TEST_F(ConvolutionGradient, AFirstEncodeThatDoesNotRunAddsNothing) {
   EXPECT_EQ(biasesOf(dropped), (Values{2}));
 }
 
+TEST_F(ConvolutionGradient, AFirstEncodeThatWasEnqueuedAndDroppedTakesNothingFromThoseBehindIt) {
+  const auto state = forward(in_);
+  set(state, 77);
+  auto dropped = commands();
+  gradient_->encode(dropped, pixel(4), in_, state);
+  dropped->enqueue();
+  const auto next = commands();
+  gradient_->encode(next, pixel(1), in_, state);
+  next->commit();
+  dropped = nullptr;
+  next->throwIfFailed();
+  run(commands());
+  EXPECT_EQ(weightsOf(state), (Values{3, 5}));
+  EXPECT_EQ(biasesOf(state), (Values{1}));
+}
+
 TEST_F(ConvolutionGradient, ALaterEncodeThatDoesNotRunLeavesTheSums) {
   const auto state = forward(in_);
   backward(state, 1);

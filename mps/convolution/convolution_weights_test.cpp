@@ -157,6 +157,18 @@ TEST_F(ConvolutionWeights, AReloadInADroppedBufferChangesNothing) {
   EXPECT_EQ(result(), 47) << "a later one does";
 }
 
+TEST_F(ConvolutionWeights, AReloadInABufferThatWasEnqueuedAndDroppedChangesNothingForThoseBehindIt) {
+  auto dropped = commands();
+  kernel_->reloadWeightsAndBiases(dropped, stateOf(4, 7));
+  dropped->enqueue();
+  const auto behind = commands();
+  encode(behind);
+  behind->commit();
+  dropped = nullptr;
+  behind->throwIfFailed();
+  EXPECT_EQ(result(), 21);
+}
+
 TEST_F(ConvolutionWeights, AnEncodeThatRunsBeforeItsReloadFails) {
   auto late = commands();
   kernel_->reloadWeightsAndBiases(late, stateOf(4, 7));
