@@ -30,7 +30,7 @@ class Array {
   [[nodiscard]] std::size_t resourceSize() const;
   [[nodiscard]] bool isTemporary() const;
   /// Records the copy that makes device results visible in data(). Nothing to do for private, temporary or
-  /// unallocated storage. @throws Error after commit.
+  /// unallocated storage. @throws Error after commit, and for a command buffer of another device.
   void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
 
   /// The library's own.

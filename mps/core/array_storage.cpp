@@ -83,12 +83,13 @@ ArrayStorage::ArrayStorage(const char* owner, const std::shared_ptr<mtl::Command
   if (!commandBuffer) throw Error(owner, "commandBuffer", "null", "a command buffer");
   commandBuffer->checkOpen();
   device_ = commandBuffer->device();
-  commandBuffer_ = commandBuffer;
+  heap_ = commandBuffer->heap();
+  log_ = commandBuffer->submission()->log();
   scope_ = commandBuffer->submission()->scope();
 }
 
 ArrayStorage::~ArrayStorage() {
-  if (readCount_ > 0) commandBuffer_->submission()->log()->addUnread(owner_, readCount_);
+  if (readCount_ > 0) log_->addUnread(owner_, readCount_);
 }
 
 std::shared_ptr<mtl::Buffer> ArrayStorage::buffer() {
@@ -97,15 +98,16 @@ std::shared_ptr<mtl::Buffer> ArrayStorage::buffer() {
     throw Error(std::string(owner_) +
                 ": its readCount is 0 and its memory serves others; raise readCount before the last read");
   if (!buffer_)
-    buffer_ = isTemporary_ ? std::make_shared<mtl::Buffer>(device_, commandBuffer_->heap()->allocate(bytes_),
-                                                           mtl::StorageMode::Private)
-                           : device_->newBuffer(bytes_);
+    buffer_ = isTemporary_
+                  ? std::make_shared<mtl::Buffer>(device_, heap_->allocate(bytes_), mtl::StorageMode::Private)
+                  : device_->newBuffer(bytes_);
   return buffer_;
 }
 
 void ArrayStorage::synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
   if (!commandBuffer) throw Error(owner_, "commandBuffer", "null", "a command buffer");
   commandBuffer->checkOpen();
+  commandBuffer->checkDevice(owner_, device_);
   const std::lock_guard lock(mutex_);
   if (buffer_ && buffer_->storageMode() == mtl::StorageMode::Managed) buffer_->synchronize(*commandBuffer);
 }
@@ -116,7 +118,7 @@ void ArrayStorage::setReadCount(std::size_t readCount) {
   readCount_ = readCount;
   if (readCount > 0) return;
   buffer_.reset();
-  commandBuffer_.reset();
+  heap_.reset();
 }
 
 void ArrayStorage::check(const Kernel& kernel, const char* argument, mtl::CommandBuffer& commandBuffer,

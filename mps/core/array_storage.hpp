@@ -14,6 +14,8 @@ namespace mtl {
 class Buffer;
 class CommandBuffer;
 class Device;
+class Heap;
+class Log;
 }  // namespace mtl
 
 namespace mps {
@@ -82,7 +84,8 @@ class ArrayStorage {
  private:
   const char* owner_;
   std::shared_ptr<mtl::Device> device_;
-  std::shared_ptr<mtl::CommandBuffer> commandBuffer_;  ///< of a temporary one, until released
+  std::shared_ptr<mtl::Heap> heap_;  ///< of a temporary one's command buffer, until released
+  std::shared_ptr<mtl::Log> log_;
   std::uint64_t scope_ = 0;
   mutable std::mutex mutex_;
   std::shared_ptr<mtl::Buffer> buffer_;

@@ -38,6 +38,17 @@ const std::shared_ptr<mtl::Submission>& CommandBuffer::submission() const {
   return wrapped_ ? wrapped_->submission() : submission_;
 }
 
+std::shared_ptr<mtl::Submission> CommandBuffer::current() const {
+  if (wrapped_) return wrapped_->current();
+  const std::lock_guard lock(mutex_);
+  return submission_;
+}
+
+void CommandBuffer::setPredicate(std::shared_ptr<Predicate> predicate) {
+  if (predicate) checkDevice("Predicate", predicate->predicateBuffer()->device());
+  predicate_ = std::move(predicate);
+}
+
 std::shared_ptr<CommandBuffer> CommandBuffer::create(const std::shared_ptr<mtl::CommandQueue>& commandQueue) {
   if (!commandQueue) throw Error("CommandBuffer", "commandQueue", "null", "a command queue");
   return std::shared_ptr<CommandBuffer>(new CommandBuffer(commandQueue->newSubmission(), nullptr));
@@ -51,7 +62,7 @@ std::shared_ptr<CommandBuffer> CommandBuffer::create(
 }
 
 std::shared_ptr<mtl::CommandBuffer> CommandBuffer::rootCommandBuffer() const {
-  return std::make_shared<mtl::CommandBuffer>(submission());
+  return std::make_shared<mtl::CommandBuffer>(current());
 }
 
 void CommandBuffer::commitAndContinue() {
@@ -59,7 +70,8 @@ void CommandBuffer::commitAndContinue() {
   commit();
   auto next = submission_->queue()->newSubmission();
   next->continueFrom(*submission_);
-  submission_ = std::move(next);
+  const std::lock_guard lock(mutex_);
+  submission_.swap(next);  // the old one may go, and run what its user left there: after the lock
 }
 
 void CommandBuffer::append(mtl::Command command) {

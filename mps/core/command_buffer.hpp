@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "mtl/command_buffer.hpp"
 
@@ -50,17 +51,22 @@ class CommandBuffer : public mtl::CommandBuffer {
   /// Commits what was encoded so far and continues. When the wrapped buffer can do so itself, it does.
   void commitAndContinue();
 
-  /// Applies to what is encoded from now on through this wrapper; null for none.
+  /// Applies to what is encoded from now on through this wrapper; null for none. @throws Error when its buffer is of
+  /// another device
   [[nodiscard]] const std::shared_ptr<Predicate>& predicate() const { return predicate_; }
-  void setPredicate(std::shared_ptr<Predicate> predicate) { predicate_ = std::move(predicate); }
+  void setPredicate(std::shared_ptr<Predicate> predicate);
 
   void append(mtl::Command command) override;
   [[nodiscard]] const std::shared_ptr<mtl::Submission>& submission() const override;
   [[nodiscard]] bool mayLeaveOut() const override { return predicate_ != nullptr; }
 
+ protected:
+  [[nodiscard]] std::shared_ptr<mtl::Submission> current() const override;
+
  private:
   CommandBuffer(std::shared_ptr<mtl::Submission> submission, std::shared_ptr<CommandBuffer> wrapped);
 
+  mutable std::mutex mutex_;                ///< for the root to change while another thread asks about it
   std::shared_ptr<CommandBuffer> wrapped_;  ///< of one wrapper around another
   std::shared_ptr<Predicate> predicate_;
 };

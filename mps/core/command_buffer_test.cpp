@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "mps/core/test_kernels.hpp"
@@ -108,6 +110,22 @@ TEST_F(CommandBufferTest, RootCommandBufferIsTheCurrentPiece) {
   EXPECT_EQ(second->commandQueue(), queue_);
   first->waitUntilCompleted();
   EXPECT_EQ(second->status(), mtl::CommandBufferStatus::NotEnqueued);
+}
+
+TEST_F(CommandBufferTest, AnotherThreadMayAskWhilePiecesAreCommitted) {
+  buffer_->setLabel("step");
+  std::atomic<bool> stop = false;
+  std::thread other([&] {
+    while (!stop) {
+      EXPECT_EQ(buffer_->label(), "step");
+      EXPECT_LE(buffer_->status(), mtl::CommandBufferStatus::Error);
+      EXPECT_EQ(buffer_->device(), device_);
+      EXPECT_NE(buffer_->rootCommandBuffer(), nullptr);
+    }
+  });
+  for (int i = 0; i < 1000; ++i) buffer_->commitAndContinue();
+  stop = true;
+  other.join();
 }
 
 TEST_F(CommandBufferTest, AWrapperOfAWrapperFollowsIt) {

@@ -270,6 +270,7 @@ TextureView Image::texture() {
 void Image::synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
   if (!commandBuffer) throw Error("Image", "commandBuffer", "null", "a command buffer");
   commandBuffer->checkOpen();
+  commandBuffer->checkDevice("Image", device());
   if (isTemporary() || descriptor_.storageMode() == mtl::StorageMode::Private || !storage_->allocatedMemory())
     return;
   storage_->memory()->synchronize(*commandBuffer);

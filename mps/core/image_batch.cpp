@@ -130,7 +130,9 @@ ImageBatch ImageBatch::slice(std::size_t first, std::size_t count) const {
 }
 
 bool ImageBatch::isOneRun(DataLayout layout) const {
-  if (!block_ || isTemporary() || layout != DataLayout::HeightxWidthxFeatureChannels) return false;
+  if (!block_ || isTemporary() || descriptor().storageMode() == mtl::StorageMode::Private ||
+      layout != DataLayout::HeightxWidthxFeatureChannels)
+    return false;
   const detail::ImageStorage& storage = *block_->storage;
   return count_ == static_cast<std::size_t>(storage.shape().images) && storage.byteOffset() == 0 &&
          storage.shape().isDense();
@@ -157,7 +159,7 @@ void ImageBatch::readBytes(std::span<std::byte> destination, DataLayout layout) 
   if (destination.size() < bytes * count_)
     throw Error("ImageBatch", "bytes", std::to_string(destination.size()) + " bytes",
                 "at least " + std::to_string(bytes * count_));
-  if (isOneRun(layout) && descriptor().storageMode() != mtl::StorageMode::Private) {
+  if (isOneRun(layout)) {
     const auto memory = block_->storage->memoryForReading();
     if (memory->failure().empty()) {  // else the first image says what is wrong
       std::memcpy(destination.data(), memory->contents(), bytes * count_);
@@ -199,7 +201,7 @@ ImageBatch ImageAllocator::imageBatch(const std::shared_ptr<mtl::CommandBuffer>&
 std::size_t ImageBatchIncrementReadCount(const ImageBatch& batch, std::int64_t amount) {
   const auto changed = [amount](std::size_t count) -> std::size_t {
     if (amount >= 0) return count + static_cast<std::size_t>(amount);
-    const auto less = static_cast<std::size_t>(-amount);
+    const std::size_t less = 0 - static_cast<std::size_t>(amount);  // -amount need not be an int64
     return less >= count ? 0 : count - less;
   };
   if (const auto block = batch.blockStorage()) {
@@ -224,6 +226,7 @@ void ImageBatchSynchronize(const ImageBatch& batch,
   if (batch.blockStorage() && !batch.empty()) {  // one block is one copy
     if (!commandBuffer) throw Error("ImageBatch", "commandBuffer", "null", "a command buffer");
     commandBuffer->checkOpen();
+    commandBuffer->checkDevice("ImageBatch", batch.blockStorage()->device());
     if (!batch.isTemporary() && batch.descriptor().storageMode() != mtl::StorageMode::Private &&
         batch.blockStorage()->allocatedMemory())
       batch.blockStorage()->memory()->synchronize(*commandBuffer);

@@ -47,7 +47,7 @@ TEST_F(ImageBatchTest, OneBlockIsWrittenAndReadInOneCopy) {
   EXPECT_EQ(valuesOfBatch(other), counted(36));
 }
 
-TEST_F(ImageBatchTest, WhatIsInvalidOrPrivateCannotBeRead) {
+TEST_F(ImageBatchTest, WhatIsInvalidCannotBeReadNorWhatIsPrivateReadOrWritten) {
   const auto batch = this->batch(sizeOf(2, 1, 1), 2, {1, 2, 3, 4});
   Values found(4);
   batch.blockStorage()->memory()->setFailure("no luck");
@@ -60,6 +60,7 @@ TEST_F(ImageBatchTest, WhatIsInvalidOrPrivateCannotBeRead) {
   size.setStorageMode(mtl::StorageMode::Private);
   const auto closed = ImageBatch::create(device_, size, 2);
   EXPECT_NE(errorOf([&] { closed.readBytes(std::span(found), pixelsFirst); }), "");
+  EXPECT_TRUE(names(errorOf([&] { closed.writeBytes(std::span(written), pixelsFirst); }), {"private"}));
 }
 
 TEST_F(ImageBatchTest, IsOneBlockOfMemory) {
@@ -182,6 +183,9 @@ TEST_F(ImageBatchTest, IncrementReadCountCountsDistinctTemporaryImages) {
   EXPECT_EQ(a->readCount(), 4U);
   EXPECT_EQ(ImageBatchIncrementReadCount(batch, -9), 3U) << "never below 0";
   EXPECT_EQ(a->readCount(), 0U);
+  const auto c = TemporaryImage::create(buffer, sizeOf(1, 1, 1));
+  ImageBatchIncrementReadCount(ImageBatch{c}, std::numeric_limits<std::int64_t>::min());
+  EXPECT_EQ(c->readCount(), 0U);
   EXPECT_EQ(ImageBatchIncrementReadCount(ImageBatch(), 1), 0U);
 }
 
@@ -234,6 +238,9 @@ TEST_F(ImageBatchTest, SynchronizeIsLegalBeforeCommitOnly) {
   ImageBatchSynchronize(block, buffer);
   ImageBatchSynchronize(loose, buffer);
   ImageBatchSynchronize(ImageBatch(), buffer);
+  const auto foreign = mtl::newCPUDevice(1)->newCommandQueue()->commandBuffer();
+  for (const ImageBatch& batch : {block, loose})
+    EXPECT_TRUE(names(errorOf([&] { ImageBatchSynchronize(batch, foreign); }), {"another device"}));
   run(buffer);
   EXPECT_NE(errorOf([&] { ImageBatchSynchronize(block, buffer); }), "");
   EXPECT_NE(errorOf([&] { ImageBatchSynchronize(loose, buffer); }), "");

@@ -33,6 +33,7 @@ std::shared_ptr<mtl::Memory> ImageNormalizationGradients::memory() {
 void ImageNormalizationGradients::synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
   if (!commandBuffer) throw Error("State", "commandBuffer", "null", "a command buffer");
   commandBuffer->checkOpen();
+  commandBuffer->checkDevice("State", device_);
   if (!commandBuffer_) memory()->synchronize(*commandBuffer);
 }
 

@@ -246,6 +246,8 @@ TEST_F(ImageTest, SynchronizeIsLegalBeforeCommitOnly) {
   image->synchronize(buffer);
   unallocated->synchronize(buffer);
   TemporaryImage::create(buffer, sizeOf(1, 1, 1))->synchronize(buffer);
+  const auto foreign = mtl::newCPUDevice(1)->newCommandQueue()->commandBuffer();
+  EXPECT_TRUE(names(errorOf([&] { image->synchronize(foreign); }), {"Image", "another device"}));
   run(buffer);
   EXPECT_NE(errorOf([&] { image->synchronize(buffer); }), "");
   EXPECT_NE(errorOf([&] { unallocated->synchronize(buffer); }), "");

@@ -145,6 +145,8 @@ TEST_F(MatrixTest, SynchronizeNeedsAnOpenCommandBuffer) {
       Matrix::create(device_, MatrixDescriptor::matrixDescriptor(2, 3, 16, DataType::Float32));
   const auto buffer = commands();
   matrix->synchronize(buffer);
+  const auto foreign = mtl::newCPUDevice(1)->newCommandQueue()->commandBuffer();
+  EXPECT_TRUE(names(errorOf([&] { matrix->synchronize(foreign); }), {"Matrix", "another device"}));
   run(buffer);
   EXPECT_NE(errorOf([&] { matrix->synchronize(buffer); }), "");
   EXPECT_TRUE(names(errorOf([&] { matrix->synchronize(nullptr); }), {"commandBuffer", "null"}));

@@ -85,6 +85,13 @@ TEST_F(PredicateTest, OneOfTheDevicesOwnIsZeroAtFirst) {
   EXPECT_EQ(predicate->predicateBuffer()->contentsAs<std::uint32_t>()[0], 0U);
 }
 
+TEST_F(PredicateTest, OneOfAnotherDeviceIsRefused) {
+  const auto other = Predicate::create(mtl::newCPUDevice(1));
+  const auto buffer = CommandBuffer::create(queue_);
+  EXPECT_TRUE(names(errorOf([&] { buffer->setPredicate(other); }), {"Predicate", "another device"}));
+  EXPECT_EQ(buffer->predicate(), nullptr);
+}
+
 TEST_F(PredicateTest, TheValueIsReadWhenTheWorkIsDue) {
   const auto predicate = predicateOf(0);
   const auto result = poisoned(sizeOf(4, 1, 4));

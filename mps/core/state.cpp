@@ -22,6 +22,8 @@ State::State(std::vector<std::shared_ptr<mtl::Buffer>> resources) : ownsResource
   for (auto& buffer : resources) {
     if (!buffer) throw Error("State", "resource", "null", "a buffer");
     if (!device_) device_ = buffer->device();
+    if (buffer->device() != device_)
+      throw Error("State", "resource", "of another device than the first", "buffers of one device");
     resources_.push_back({buffer->length(), std::move(buffer)});
   }
 }
@@ -33,15 +35,16 @@ State::State(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer, const Sta
   for (const std::size_t size : resources.bufferSizes()) resources_.push_back({size, nullptr});
   temporary_ = !resources_.empty();
   if (!temporary_) return;
-  commandBuffer_ = commandBuffer;
+  // Not the command buffer: what that holds may hold this state, and when it is dropped neither would go.
+  heap_ = commandBuffer->heap();
+  log_ = commandBuffer->submission()->log();
   scope_ = commandBuffer->submission()->scope();
   readCount_ = 1;
 }
 
 State::~State() {
   if (readCount_ == 0) return;
-  commandBuffer_->submission()->log()->addUnread(
-      "temporary state" + (label_.empty() ? std::string() : " \"" + label_ + "\""), readCount_);
+  log_->addUnread("temporary state" + (label_.empty() ? std::string() : " \"" + label_ + "\""), readCount_);
 }
 
 std::shared_ptr<State> State::create(const std::shared_ptr<mtl::Device>& device,
@@ -68,8 +71,8 @@ std::shared_ptr<mtl::Buffer> State::resource(std::size_t index, bool allocateMem
   Resource& resource = resources_[index];
   if (!resource.buffer && allocateMemory) {
     if (temporary_)
-      resource.buffer = std::make_shared<mtl::Buffer>(
-          device_, commandBuffer_->heap()->allocate(resource.size), mtl::StorageMode::Private);
+      resource.buffer =
+          std::make_shared<mtl::Buffer>(device_, heap_->allocate(resource.size), mtl::StorageMode::Private);
     else if (zeroFilled_)
       resource.buffer = device_->newBuffer(resource.size);
     else
@@ -109,7 +112,7 @@ void State::setReadCount(std::size_t readCount) {
   readCount_ = readCount;
   if (readCount > 0) return;
   for (Resource& resource : resources_) resource.buffer.reset();
-  commandBuffer_.reset();
+  heap_.reset();
 }
 
 bool State::belongsTo(const mtl::CommandBuffer& commandBuffer) const {
@@ -119,6 +122,7 @@ bool State::belongsTo(const mtl::CommandBuffer& commandBuffer) const {
 void State::synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) {
   if (!commandBuffer) throw Error("State", "commandBuffer", "null", "a command buffer");
   commandBuffer->checkOpen();
+  if (device_) commandBuffer->checkDevice("State", device_);
   if (temporary_) return;
   for (Resource& resource : resources_)
     if (resource.buffer) resource.buffer->synchronize(*commandBuffer);
@@ -257,7 +261,8 @@ std::size_t StateBatchIncrementReadCount(const StateBatch& batch, std::int64_t a
   for (const auto& state : states) {
     const std::size_t count = state->readCount();
     if (!state->isTemporary() || count == 0 || amount == 0) continue;
-    const auto magnitude = static_cast<std::size_t>(amount < 0 ? -amount : amount);
+    const auto bits = static_cast<std::size_t>(amount);
+    const std::size_t magnitude = amount < 0 ? 0 - bits : bits;  // -amount need not be an int64
     state->setReadCount(amount > 0 ? count + magnitude : count - std::min(count, magnitude));
   }
   return !batch.empty() && batch.block_->make ? batch.count() : states.size();

@@ -16,6 +16,8 @@ namespace mtl {
 class Buffer;
 class CommandBuffer;
 class Device;
+class Heap;
+class Log;
 }  // namespace mtl
 
 namespace mps {
@@ -67,7 +69,8 @@ class State : public std::enable_shared_from_this<State> {
   /// Permanent, with zero-filled buffers that are allocated at first use.
   static std::shared_ptr<State> create(const std::shared_ptr<mtl::Device>& device,
                                        const StateResourceList& resources);
-  /// Permanent, around buffers of the caller (which may be none).
+  /// Permanent, around buffers of the caller (which may be none). @throws Error when one is null, or two are of
+  /// different devices
   static std::shared_ptr<State> create(std::vector<std::shared_ptr<mtl::Buffer>> resources);
   /// Temporary, with private buffers of undefined content.
   static std::shared_ptr<State> createTemporary(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -97,7 +100,7 @@ class State : public std::enable_shared_from_this<State> {
   void setLabel(std::string label) { label_ = std::move(label); }
 
   /// Records the copy that makes device results visible on the host, for all resources. Nothing to do for
-  /// private and temporary ones. @throws Error after commit.
+  /// private and temporary ones. @throws Error after commit, and for a command buffer of another device.
   virtual void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
 
   /// The library's own: whether its buffers begin with undefined content.
@@ -126,7 +129,8 @@ class State : public std::enable_shared_from_this<State> {
   };
 
   std::shared_ptr<mtl::Device> device_;
-  std::shared_ptr<mtl::CommandBuffer> commandBuffer_;  ///< of a temporary state, until released
+  std::shared_ptr<mtl::Heap> heap_;  ///< of a temporary state's command buffer, until released
+  std::shared_ptr<mtl::Log> log_;
   std::uint64_t scope_ = 0;
   std::mutex mutex_;
   std::vector<Resource> resources_;

@@ -112,6 +112,25 @@ TEST_F(StateTest, ATemporaryStateBelongsToItsCommandBuffer) {
   EXPECT_TRUE(State::create(device_, StateResourceList{4})->belongsTo(*buffer));
 }
 
+TEST_F(StateTest, ADroppedBufferWhoseHandlerHoldsATemporaryStateGoesWithIt) {
+  auto buffer = commands();
+  auto state = State::createTemporary(buffer, StateResourceList{4});
+  const std::weak_ptr<State> watched = state;
+  buffer->addCompletedHandler([held = std::move(state)](mtl::CommandBuffer&) {});
+  buffer = nullptr;
+  EXPECT_TRUE(watched.expired());
+}
+
+TEST_F(StateTest, ObjectsOfAnotherDeviceAreRefused) {
+  const auto other = mtl::newCPUDevice(1);
+  const auto foreign = State::create(other, StateResourceList{4});
+  EXPECT_TRUE(names(errorOf([&] { foreign->synchronize(commands()); }), {"State", "another device"}));
+  EXPECT_TRUE(names(errorOf([&] {
+                      State::create({device_->newBuffer(4), other->newBuffer(4)});
+                    }),
+                    {"State", "resource", "another device"}));
+}
+
 TEST_F(StateTest, SynchronizeIsLegalBeforeCommitOnly) {
   const auto state = State::create(device_, StateResourceList{4});
   const auto buffer = commands();
@@ -143,6 +162,9 @@ TEST_F(StateBatchTest, ASharedStateCountsOnce) {
   EXPECT_EQ(StateBatchIncrementReadCount(batch, -7), 1U);
   EXPECT_EQ(state->readCount(), 0U);
   EXPECT_EQ(StateBatchIncrementReadCount(batch, 2), 1U) << "one at 0 stays there";
+  const auto another = State::createTemporary(buffer, StateResourceList{4});
+  StateBatchIncrementReadCount(StateBatch{another}, std::numeric_limits<std::int64_t>::min());
+  EXPECT_EQ(another->readCount(), 0U);
   EXPECT_EQ(state->readCount(), 0U);
   EXPECT_EQ(StateBatchIncrementReadCount(StateBatch(), 1), 0U);
 }
