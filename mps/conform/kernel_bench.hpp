@@ -64,10 +64,10 @@ inline ImageBatch benchImages(const std::shared_ptr<mtl::Device>& device, const 
   ImageBatch images = ImageBatch::create(device, descriptor, count);
   images.slice(0, different)
       .writeBytes(std::span<const std::byte>(bytes), DataLayout::HeightxWidthxFeatureChannels);
-  const TensorView view = BatchOperand(images).view(true);
+  const auto storage = images.blockStorage();
   const std::size_t imageBytes =
-      static_cast<std::size_t>(view.shape.imageStride) * bytesPerChannel(descriptor.channelFormat());
-  repeatBytes(device, view.memory, different * imageBytes, count * imageBytes);
+      static_cast<std::size_t>(storage->shape().imageStride) * bytesPerChannel(descriptor.channelFormat());
+  repeatBytes(device, storage->memory(), different * imageBytes, count * imageBytes);
   return images;
 }
 

@@ -103,20 +103,22 @@ std::size_t BatchOperand::byteOffset() const {
   return baseByteOffset_ + static_cast<std::size_t>(elements * elementSize(shape_));
 }
 
-TensorView BatchOperand::view(bool forWriting) const {
-  if (scratch_) return {shape_, scratch_, byteOffset(), memoryIsPermanent_};
+TensorView BatchOperand::view(mtl::CommandBuffer& commandBuffer, bool forWriting) const {
+  if (scratch_) return memoryView();
   const bool whole = shape_.elements() == storage_->shape().elements();
-  return {shape_, forWriting ? storage_->memoryForWriting(whole) : storage_->memoryForReading(), byteOffset(),
-          !storage_->isTemporary()};
+  return {shape_,
+          forWriting ? storage_->memoryForWriting(commandBuffer, whole)
+                     : storage_->memoryForReading(commandBuffer),
+          byteOffset(), !storage_->isTemporary()};
 }
 
-std::vector<TensorView> BatchOperand::looseViews(bool forWriting) const {
+std::vector<TensorView> BatchOperand::looseViews(mtl::CommandBuffer& commandBuffer, bool forWriting) const {
   std::vector<TensorView> views;
   for (const auto& image : batch_.looseImages()) {
     BatchOperand part(ImageBatch::of(image));
     part.selectChannels(firstChannel_, shape_.channels);
     part.selectRegion(firstX_, firstY_, shape_.width, shape_.height);
-    views.push_back(part.view(forWriting));
+    views.push_back(part.view(commandBuffer, forWriting));
   }
   return views;
 }

@@ -49,10 +49,13 @@ class BatchOperand {
   void selectRegion(std::int64_t x, std::int64_t y, std::int64_t width, std::int64_t height);
   void selectImages(std::int64_t first, std::int64_t count);
 
-  /// Takes the memory (allocating it if need be). Only for operands that are not loose.
-  [[nodiscard]] TensorView view(bool forWriting) const;
+  /// Takes the memory (allocating it if need be), for a command that is about to be recorded. Only for operands that are
+  /// not loose.
+  [[nodiscard]] TensorView view(mtl::CommandBuffer& commandBuffer, bool forWriting) const;
   /// The same for each loose image.
-  [[nodiscard]] std::vector<TensorView> looseViews(bool forWriting) const;
+  [[nodiscard]] std::vector<TensorView> looseViews(mtl::CommandBuffer& commandBuffer, bool forWriting) const;
+  /// Of memory that is no image.
+  [[nodiscard]] TensorView memoryView() const { return {shape_, scratch_, byteOffset(), memoryIsPermanent_}; }
   /// Identity of the memory, for saved fields. Null for loose images.
   [[nodiscard]] std::shared_ptr<ImageStorage> storage() const { return storage_; }
   [[nodiscard]] std::size_t byteOffset() const;

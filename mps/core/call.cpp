@@ -80,7 +80,7 @@ void checkSameChannels(const Kernel& kernel, const GradientCall& call) {
 }
 
 TensorView gather(mtl::CommandBuffer& commandBuffer, const std::string& label, const BatchOperand& operand) {
-  if (!operand.isLoose()) return operand.view(false);
+  if (!operand.isLoose()) return operand.view(commandBuffer, false);
   TensorView gathered;
   gathered.shape = operand.shape();
   gathered.memory = commandBuffer.heap()->allocate(static_cast<std::size_t>(gathered.shape.bytes()));
@@ -91,10 +91,10 @@ TensorView gather(mtl::CommandBuffer& commandBuffer, const std::string& label, c
 void gatherInto(mtl::CommandBuffer& commandBuffer, const std::string& label, const BatchOperand& operand,
                 const TensorView& tensor) {
   if (!operand.isLoose()) {
-    const TensorView images = operand.view(false);
+    const TensorView images = operand.view(commandBuffer, false);
     return recordCopy(commandBuffer, label, {}, &images, tensor);
   }
-  const auto images = operand.looseViews(false);
+  const auto images = operand.looseViews(commandBuffer, false);
   TensorView part = tensor;
   part.shape.images = 1;
   for (std::size_t i = 0; i < images.size(); ++i) {
@@ -106,7 +106,7 @@ void gatherInto(mtl::CommandBuffer& commandBuffer, const std::string& label, con
 
 void scatter(mtl::CommandBuffer& commandBuffer, const std::string& label, const TensorView& tensor,
              const BatchOperand& operand) {
-  const auto images = operand.looseViews(true);
+  const auto images = operand.looseViews(commandBuffer, true);
   TensorView part = tensor;
   part.shape.images = 1;
   for (std::size_t i = 0; i < images.size(); ++i) {
@@ -182,7 +182,7 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
       view.memory = commandBuffer.heap()->allocate(static_cast<std::size_t>(view.shape.bytes()));
       temporaries.push_back(view.memory);
     } else {
-      view = operand.view(true);
+      view = operand.view(commandBuffer, true);
       retain(command, view);
     }
     command.writes.push_back(view.memory);
@@ -276,8 +276,9 @@ void recordZeros(mtl::CommandBuffer& commandBuffer, const std::string& label,
                  const BatchOperand& destination) {
   TensorCopyProblem zeros;
   zeros.fills = true;
-  if (!destination.isLoose()) return recordCopy(commandBuffer, label, zeros, nullptr, destination.view(true));
-  for (const TensorView& view : destination.looseViews(true))
+  if (!destination.isLoose())
+    return recordCopy(commandBuffer, label, zeros, nullptr, destination.view(commandBuffer, true));
+  for (const TensorView& view : destination.looseViews(commandBuffer, true))
     recordCopy(commandBuffer, label, zeros, nullptr, view);
 }
 

@@ -56,8 +56,8 @@ enum class PurgeableState : std::uint64_t {
 /// A picture or activation of width x height pixels with any number of feature channels; optionally several
 /// of them stacked (MPSImage; spec/01 sections 4 and 6).
 ///
-/// Values are stored [image][y][x][channel] without gaps. Memory is taken at first use; an image that was
-/// never written reads as zeros. All properties but the label are fixed. Reading properties is thread safe.
+/// Values are stored [image][y][x][channel] without gaps. Memory is taken at first use; an image that was never written
+/// (or only by what did not run) reads as zeros. All properties but the label are fixed. Reading properties is thread safe.
 ///
 ///     auto image = mps::Image::create(device, {mps::ImageFeatureChannelFormat::Float32, 28, 28, 1});
 ///     image->writeBytes(std::span<const float>(pixels), mps::DataLayout::HeightxWidthxFeatureChannels);
@@ -163,7 +163,7 @@ class Image : public std::enable_shared_from_this<Image> {
   [[nodiscard]] TextureView texture();
 
   /// Records the copy that makes device results visible to readBytes. Nothing to do for private, temporary or
-  /// unallocated images. @throws Error after commit.
+  /// unallocated images. @throws Error after commit, and for a command buffer of another device.
   void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
 
   /// The library's own.

@@ -11,6 +11,29 @@
 
 namespace mps::detail {
 
+/// Lives with the record of a first write. Its end tells whether that will run.
+class ImageStorage::PendingWrite {
+ public:
+  PendingWrite(std::weak_ptr<ImageStorage> storage, std::weak_ptr<const mtl::Submission> submission)
+      : storage_(std::move(storage)), submission_(std::move(submission)) {}
+  ~PendingWrite() {
+    const auto submission = submission_.lock();  // null while it is destroyed uncommitted
+    const auto storage = storage_.lock();
+    if (!storage) return;
+    const bool willRun = submission && submission->willRun();
+    const std::lock_guard lock(storage->mutex_);
+    if (storage->written_) return;  // by somebody else
+    storage->pendingIn_ = nullptr;
+    storage->written_ = willRun;
+  }
+  PendingWrite(const PendingWrite&) = delete;
+  PendingWrite& operator=(const PendingWrite&) = delete;
+
+ private:
+  std::weak_ptr<ImageStorage> storage_;
+  std::weak_ptr<const mtl::Submission> submission_;
+};
+
 ImageStorage::ImageStorage(std::shared_ptr<mtl::Device> device, const TensorShape& shape)
     : device_(std::move(device)), shape_(shape) {}
 
@@ -80,13 +103,38 @@ std::shared_ptr<mtl::Memory> ImageStorage::memoryForReading() {
   return memoryForWriting(false);
 }
 
+std::shared_ptr<mtl::Memory> ImageStorage::memoryForReading(mtl::CommandBuffer& commandBuffer) {
+  return memoryForWriting(commandBuffer, false);
+}
+
 std::shared_ptr<mtl::Memory> ImageStorage::memoryForWriting(bool whole) {
   const std::lock_guard lock(mutex_);
   auto memory = allocateLocked();
-  // A temporary image starts undefined, and the host must not touch memory that earlier work may still use.
-  if (!written_ && !whole && !heap_) memory->fillWithZeros();
+  if (!whole) defineLocked();
   written_ = true;
   return memory;
+}
+
+std::shared_ptr<mtl::Memory> ImageStorage::memoryForWriting(mtl::CommandBuffer& commandBuffer, bool whole) {
+  std::shared_ptr<const PendingWrite> pending;  // should ifDropped throw, it ends after the lock
+  const std::lock_guard lock(mutex_);
+  auto memory = allocateLocked();
+  const mtl::Submission* const submission = commandBuffer.submission().get();
+  if (written_ || heap_ != nullptr || pendingIn_ == submission) return memory;
+  if (!whole || commandBuffer.mayLeaveOut() || pendingIn_ != nullptr) {
+    defineLocked();
+    return memory;
+  }
+  pending = std::make_shared<const PendingWrite>(weak_from_this(), commandBuffer.submission());
+  commandBuffer.ifDropped([pending](mtl::CommandBuffer& /*instead*/) {});
+  pendingIn_ = submission;
+  return memory;
+}
+
+void ImageStorage::defineLocked() {
+  // A temporary image starts undefined, and the host must not touch memory that earlier work may still use.
+  if (!written_ && !heap_) memory_->fillWithZeros();
+  written_ = true;
 }
 
 void ImageStorage::setReadCount(std::size_t image, std::size_t count) {

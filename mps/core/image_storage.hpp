@@ -14,6 +14,7 @@ class Device;
 class Heap;
 class Log;
 class Memory;
+class Submission;
 }  // namespace mtl
 
 namespace mps::detail {
@@ -22,7 +23,7 @@ namespace mps::detail {
 ///
 /// Temporary storage keeps the read count of each of its images and gives the memory back to the command
 /// buffer's heap when all of them are 0.
-class ImageStorage {
+class ImageStorage : public std::enable_shared_from_this<ImageStorage> {
  public:
   /// Permanent, dense.
   ImageStorage(std::shared_ptr<mtl::Device> device, const TensorShape& shape);
@@ -52,10 +53,18 @@ class ImageStorage {
 
   /// The memory, allocated when there is none yet. @throws Error when it was released.
   std::shared_ptr<mtl::Memory> memory();
-  /// The memory with defined content: zeros when nothing was written yet.
+  /// @name Memory with defined content, but for temporary storage: zeros where nothing was written yet
+  ///
+  /// A first write that covers everything needs no zeros, unless it is recorded and then does not happen: a predicate may
+  /// leave it out, its command buffer may be let go, or its encode may fail. So until the commit it is pending, and
+  /// whoever else uses the memory meanwhile has the zeros.
+  /// @{
   std::shared_ptr<mtl::Memory> memoryForReading();
+  std::shared_ptr<mtl::Memory> memoryForReading(mtl::CommandBuffer& commandBuffer);
   /// A write covers (part of) the storage; the rest of a partial first write is zero.
   std::shared_ptr<mtl::Memory> memoryForWriting(bool whole);
+  std::shared_ptr<mtl::Memory> memoryForWriting(mtl::CommandBuffer& commandBuffer, bool whole);
+  /// @}
 
   [[nodiscard]] std::size_t readCount(std::size_t image) const { return readCounts_[image]; }
   void setReadCount(std::size_t image, std::size_t count);
@@ -68,7 +77,11 @@ class ImageStorage {
   [[nodiscard]] const std::string& lastReader() const { return lastReader_; }
 
  private:
+  class PendingWrite;
+
   std::shared_ptr<mtl::Memory> allocateLocked();
+  /// What is there is zeros, unless it was written.
+  void defineLocked();
   /// A read count reached 0; with the last one the memory goes. Under the lock.
   void releaseImage() noexcept;
 
@@ -82,6 +95,7 @@ class ImageStorage {
   mutable std::mutex mutex_;
   std::shared_ptr<mtl::Memory> memory_;
   bool written_ = false;
+  const mtl::Submission* pendingIn_ = nullptr;  ///< uncommitted, with a first write of everything
   bool released_ = false;
   std::vector<std::size_t> readCounts_;
   std::size_t livingImages_ = 0;

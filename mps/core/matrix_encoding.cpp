@@ -164,7 +164,7 @@ void MatrixEncoding::storeFloat32(const BatchOperand& target, const MatrixPart& 
 }
 
 PreparedCall::Parameter MatrixEncoding::parameter(const BatchOperand& numbers, bool isWritten) {
-  const TensorView view = numbers.view(isWritten);
+  const TensorView view = numbers.memoryView();
   return {view.memory, view.byteOffset, isWritten};
 }
 

@@ -263,7 +263,7 @@ void GraphExecutor::enterSources(Run& run, const std::vector<ImageBatch>& source
     const ImageIndex image = program_->sourceImages[i];
     if (copiesSources_) {
       gatherInto(*run.commandBuffer, run.graph.describe(), BatchOperand(sourceImages[i]),
-                 BatchOperand(run.images[image]).view(true));
+                 BatchOperand(run.images[image]).view(*run.commandBuffer, true));
       consumeRead(sourceImages[i], run.graph.describe());
       continue;
     }

@@ -189,7 +189,7 @@ void LossCall::setLosses(const ImageBatch& losses) {
   checkLossSize("lossImageSize", loss);
   if (losses_.isLoose())
     looseLosses_ = {loss, commandBuffer_.heap()->allocate(static_cast<std::size_t>(loss.bytes())), 0};
-  const TensorView written = losses_.isLoose() ? looseLosses_ : losses_.view(true);
+  const TensorView written = losses_.isLoose() ? looseLosses_ : losses_.view(commandBuffer_, true);
   problem_.loss = written.shape;
   prepared_.parameters[1] = {written.memory, written.byteOffset, true};
 }

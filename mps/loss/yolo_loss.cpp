@@ -168,7 +168,7 @@ void CNNYOLOLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& command
     written.shape = loss;
     written.memory = commandBuffer->heap()->allocate(static_cast<std::size_t>(loss.bytes()));
   } else {
-    written = losses.view(true);
+    written = losses.view(*commandBuffer, true);
   }
   problem.loss = written.shape;
   prepared.parameters[1] = {written.memory, written.byteOffset, true};

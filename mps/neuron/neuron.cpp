@@ -111,7 +111,7 @@ std::vector<detail::PreparedCall> CNNNeuronGradient::prepareGradient(const detai
   problem.hasSides = !usesResult_ && sidesFit(call, views);
   detail::PreparedCall::Parameter addend;
   if (!addends_.empty()) {
-    const detail::TensorView view = detail::BatchOperand(addends_).view(false);
+    const detail::TensorView view = detail::BatchOperand(addends_).view(*addendBuffer_, false);
     problem.addend = view.shape;
     addend = {view.memory, view.byteOffset};
   }
@@ -128,13 +128,17 @@ void CNNNeuronGradient::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& co
                                    std::span<const ImageBatch> sources, const StateBatch& gradientStates,
                                    const ImageBatch& destinationGradients, bool accumulates) {
   struct Lent {
-    explicit Lent(ImageBatch& images) : images(images) {}
+    explicit Lent(CNNNeuronGradient& kernel) : kernel(kernel) {}
     Lent(const Lent&) = delete;
     Lent& operator=(const Lent&) = delete;
-    ~Lent() { images = {}; }  // also when the encoding throws
-    ImageBatch& images;
+    ~Lent() {  // also when the encoding throws
+      kernel.addends_ = {};
+      kernel.addendBuffer_ = nullptr;
+    }
+    CNNNeuronGradient& kernel;
   };
-  const Lent lent(addends_);
+  const Lent lent(*this);
+  addendBuffer_ = commandBuffer.get();
   if (sources.size() > 2) addends_ = sources[2];
   CNNGradientKernel::encodeStep(commandBuffer, sources, gradientStates, destinationGradients, accumulates);
 }

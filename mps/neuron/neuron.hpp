@@ -115,6 +115,7 @@ class CNNNeuronGradient : public CNNGradientKernel {
   NNNeuronDescriptor descriptor_;
   bool usesResult_ = false;
   ImageBatch addends_;  ///< of the encodeStep that goes on
+  mtl::CommandBuffer* addendBuffer_ = nullptr;
 };
 
 /// a x + b (MPSCNNNeuronLinear).
