@@ -64,7 +64,9 @@ class Arguments(ProgramTest):
         self.folder.chmod(0o777)
         done = run(*self.train_arguments("run"), preexec_fn=limited)
         self.assertEqual(done.returncode, 2)
-        self.assertEqual(done.stderr, "unmetal: cannot make one more thread: Resource temporarily unavailable\n")
+        self.assertEqual(done.stderr,
+                         "unmetal: Device cpu: the executing thread cannot be started: Resource temporarily "
+                         "unavailable\n")
 
     def test_missing_and_unknown_ones_are_named(self):
         for arguments, word in (([], "command"), (["fly"], "fly"), (["--fly"], "--fly"), (["eval"], "--checkpoint"),
