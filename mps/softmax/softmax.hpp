@@ -8,8 +8,9 @@
 #include "mps/core/cnn_kernel.hpp"
 #include "mps/core/node.hpp"
 
-/// Softmax and log-softmax over the feature channels of each pixel (MPSCNNSoftMax.h; spec/03 section 12). The
-/// largest value is subtracted before the exponential, so nothing overflows.
+/// Softmax and log-softmax over the feature channels of each pixel (MPSCNNSoftMax.h; spec/03 section 12). Of a pixel with
+/// large values the largest one is subtracted before the exponential, so nothing overflows. A pixel's results have the same
+/// bits wherever it lies in an image and a batch, and whatever lies beside it. One channel gives exactly 1, or 0.
 namespace mps {
 
 /// s_k = exp(x_k) / sum_j exp(x_j) (MPSCNNSoftMax). Sources: every format; results: float16, float32.

@@ -40,7 +40,7 @@ void finishPart(SoftMaxKind kind, const float* x, std::size_t count, float shift
     exponentials<false>(d, x, count, hn::Set(d, shift), y);
     normalize(d, y, count, hn::Set(d, sum), y);
   } else {
-    subtractBoth(d, x, count, hn::Set(d, shift), vectorLog(d, hn::Set(d, sum)), y);
+    subtractBoth(d, x, count, hn::Set(d, shift), hn::Set(d, sum), y);
   }
 }
 
@@ -112,11 +112,16 @@ class PixelPlan final : public Plan {
   }
 
   void forward(const Tile& tile, ConstFloatRun x, FloatRun y) const {
-    HWY_DYNAMIC_DISPATCH(softMaxTile)(problem_.kind, packed(tile), x, y);
+    const bool isHalf = problem_.destination.format == ImageFeatureChannelFormat::Float16;
+    HWY_DYNAMIC_DISPATCH(softMaxTile)(problem_.kind, isHalf, packed(tile), x, y);
   }
 
   void gradient(const Tile& tile, ConstFloatRun result, ConstFloatRun dy, FloatRun dx) const {
-    HWY_DYNAMIC_DISPATCH(softMaxGradientTile)(problem_.kind, packed(tile), result, dy, dx);
+    const auto isHalf = [](const TensorShape& shape) {
+      return shape.format == ImageFeatureChannelFormat::Float16;
+    };
+    const bool allHalf = isHalf(problem_.input) && isHalf(problem_.gradient) && isHalf(problem_.destination);
+    HWY_DYNAMIC_DISPATCH(softMaxGradientTile)(problem_.kind, allHalf, packed(tile), result, dy, dx);
   }
 
   SoftMaxProblem problem_;

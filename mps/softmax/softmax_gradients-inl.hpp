@@ -85,24 +85,28 @@ HWY_INLINE void softMaxLongGradients(SoftMaxKind kind, std::size_t pixels, std::
   }
 }
 
-template <bool allHalf>
+/// @tparam areRuns the compiler may know that all runs are float16
+template <bool allHalf, bool areRuns>
 void softMaxGradientTileOf(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun result, ConstFloatRun dy,
                            FloatRun dx) {
-  const ConstFloatRun s = known<allHalf>(result);
-  const ConstFloatRun g = known<allHalf>(dy);
-  const FloatRun to = known<allHalf>(dx);
+  const ConstFloatRun s = known<areRuns>(result);
+  const ConstFloatRun g = known<areRuns>(dy);
+  const FloatRun to = known<areRuns>(dx);
   if (tile.pixelOfElement != nullptr)
     softMaxPackedGradients<allHalf>(kind, tile, s, g, to);
   else
     softMaxLongGradients<allHalf>(kind, tile.pixels, tile.channels, s, g, to);
 }
 
-inline void softMaxGradientTile(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun result,
-                                ConstFloatRun dy, FloatRun dx) {
-  if (result.isHalf && dy.isHalf && dx.isHalf)
-    softMaxGradientTileOf<true>(kind, tile, result, dy, dx);
+/// @param allHalf all operands are float16, also where loadRun() and runTarget() have them as float32
+inline void softMaxGradientTile(SoftMaxKind kind, bool allHalf, const PackedPixels& tile,
+                                ConstFloatRun result, ConstFloatRun dy, FloatRun dx) {
+  if (!allHalf)
+    softMaxGradientTileOf<false, false>(kind, tile, result, dy, dx);
+  else if (result.isHalf && dy.isHalf && dx.isHalf)
+    softMaxGradientTileOf<true, true>(kind, tile, result, dy, dx);
   else
-    softMaxGradientTileOf<false>(kind, tile, result, dy, dx);
+    softMaxGradientTileOf<true, false>(kind, tile, result, dy, dx);
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE

@@ -24,26 +24,28 @@ HWY_INLINE bool isPacked(D d, const PackedPixels& tile) {
   return tile.pixelOfElement != nullptr && tile.channels % hn::Lanes(d) != 0;
 }
 
-/// Calls body(element, lanes, number) for the vectors of a tile, with the number of each element's pixel.
-template <class D, class Body>
-HWY_INLINE void forVectorsOfPixels(D d, const PackedPixels& tile, const float* numbers, Body&& body) {
+/// Calls body(element, lanes, numbers...) for the vectors of a tile, with the numbers of each element's pixel.
+template <class D, class Body, class... Floats>
+HWY_INLINE void forVectorsOfPixels(D d, const PackedPixels& tile, Body&& body, const Floats*... numbers) {
   const std::size_t step = hn::Lanes(d);
   if (isPacked(d, tile))
     return forPackedVectors(d, tile, [&](std::size_t i, auto lanes, auto spread) UNMETAL_INLINE_BODY {
-      body(i, lanes, spread(numbers));
+      body(i, lanes, spread(numbers)...);
     });
   std::size_t i = 0;
   for (std::size_t p = 0; p < tile.pixels; ++p) {
     const std::size_t end = (p + 1) * tile.channels;
-    const auto number = hn::Set(d, numbers[p]);
-    for (; i + step <= end; i += step) body(i, AllLanes{}, number);
+    for (; i + step <= end; i += step) body(i, AllLanes{}, hn::Set(d, numbers[p])...);
     if (i >= end) continue;
     // A vector of two pixels, or the last one.
-    const auto mixed = hn::IfThenElse(hn::FirstN(d, end - i), number, hn::Set(d, numbers[p + 1]));
+    const auto isOfPixel = hn::FirstN(d, end - i);
+    const auto mixed = [&](const float* two) UNMETAL_INLINE_BODY {
+      return hn::IfThenElse(isOfPixel, hn::Set(d, two[0]), hn::Set(d, two[1]));
+    };
     if (p + 1 < tile.pixels)
-      body(i, AllLanes{}, mixed);
+      body(i, AllLanes{}, mixed(numbers + p)...);
     else
-      body(i, FirstLanes{end - i}, mixed);
+      body(i, FirstLanes{end - i}, mixed(numbers + p)...);
     i += step;
   }
 }
@@ -60,6 +62,12 @@ HWY_INLINE void sumLongPixels(D d, const PackedPixels& tile, Value&& value, floa
   }
 }
 
+/// exp(x) of modest x, as exponential() has it.
+template <SoftMaxKind kind, class D, class V>
+HWY_INLINE V exponentialOfModest(D d, V x) {
+  return kind == SoftMaxKind::LogSoftMax ? vectorExpForLogOfHalf(d, x) : vectorExpForHalf(d, x);
+}
+
 /// Of modest x, without shifts.
 template <SoftMaxKind kind>
 void softMaxModestTile(const PackedPixels& tile, const Float16* x, FloatRun y) {
@@ -74,7 +82,7 @@ void softMaxModestTile(const PackedPixels& tile, const Float16* x, FloatRun y) {
   const auto compute = [&](std::size_t i, auto lanes) UNMETAL_INLINE_BODY {
     prefetch(ConstFloatRun(x), i, count);
     const V argument = lanes.load(d, ConstFloatRun(x + i));
-    const V e = vectorExpForHalf(d, argument);
+    const V e = exponentialOfModest<kind>(d, argument);
     if constexpr (isLog) lanes.store(d, argument, arguments + i);
     return withFiller(d, lanes, e, 0.0F);
   };
@@ -98,20 +106,21 @@ void softMaxModestTile(const PackedPixels& tile, const Float16* x, FloatRun y) {
       sumLongPixels(d, tile, value, sums);
   }
   if constexpr (isLog) {
-    // Part of the first pixel's logarithm is taken from all x, which is exact; what is left of the logarithms is small.
-    const V shift = logarithm(d, hn::Set(d, sums[0])).upper;
-    replaceAll(tile.pixels, sums, [&](auto dn, V sum) UNMETAL_INLINE_BODY {
-      const auto ln = logarithm(dn, sum);
-      return hn::Add(hn::Sub(ln.upper, shift), ln.lower);
-    });
-    forVectorsOfPixels(d, tile, sums, [&](std::size_t i, auto lanes, V logOfSum) UNMETAL_INLINE_BODY {
-      lanes.store(d, hn::Sub(hn::Sub(lanes.load(d, arguments + i), shift), logOfSum), y + i);
-    });
+    alignas(64) Numbers rests;
+    takeLogarithms(tile.pixels, sums, rests);
+    forVectorsOfPixels(
+        d, tile,
+        [&](std::size_t i, auto lanes, V upper, V lower) UNMETAL_INLINE_BODY {
+          lanes.store(d, hn::Sub(hn::Sub(lanes.load(d, arguments + i), upper), lower), y + i);
+        },
+        sums, rests);
   } else {
     replaceAll(tile.pixels, sums, [](auto dn, V sum) { return hn::Div(hn::Set(dn, 1.0F), sum); });
-    forVectorsOfPixels(d, tile, sums, [&](std::size_t i, auto lanes, V factor) UNMETAL_INLINE_BODY {
-      lanes.store(d, hn::Mul(lanes.load(d, exponentials + i), factor), y + i);
-    });
+    forVectorsOfPixels(
+        d, tile,
+        [&](std::size_t i, auto lanes, V factor)
+            UNMETAL_INLINE_BODY { lanes.store(d, hn::Mul(lanes.load(d, exponentials + i), factor), y + i); },
+        sums);
   }
 }
 
@@ -128,26 +137,24 @@ inline constexpr std::size_t kGroupPixels = 32;
 struct PixelGroup {
   alignas(64) float values[Tiling::capacity];           ///< exponentials, or x for logarithms
   alignas(64) float sums[kGroupPixels * kPackedGroup];  ///< of the exponentials, a vector for each pixel
-  alignas(64) float numbers[kGroupPixels];  ///< a factor for each pixel, or what is left of its logarithm
-  float shift = 0;                          ///< for logarithms, of all pixels
+  alignas(64) float numbers[kGroupPixels];              ///< a factor for each pixel, or its logarithm
+  alignas(64) float rests[kGroupPixels];                ///< of the logarithm
 };
 
-/// numbers and shift from the sums.
+/// numbers and rests from the sums.
 template <SoftMaxKind kind>
 HWY_INLINE void finishSums(std::size_t pixels, PixelGroup& group) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const std::size_t lanes = hn::Lanes(d);
   for (std::size_t p = 0; p < pixels; p += lanes) {
-    const V sum = reduceStoredRows(d, group.sums + p * lanes, [](V a, V b) { return hn::Add(a, b); });
+    const V sum = sumStoredRows(d, group.sums + p * lanes);
     if constexpr (kind == SoftMaxKind::SoftMax) {
       hn::Store(hn::Div(hn::Set(d, 1.0F), sum), d, group.numbers + p);
     } else {
-      // Part of the first pixel's logarithm is taken from all x, which is exact; what is left of the logarithms is
-      // small.
       const auto ln = logarithm(d, sum);
-      if (p == 0) group.shift = hn::GetLane(ln.upper);
-      hn::Store(hn::Add(hn::Sub(ln.upper, hn::Set(d, group.shift)), ln.lower), d, group.numbers + p);
+      hn::Store(ln.upper, d, group.numbers + p);
+      hn::Store(ln.lower, d, group.rests + p);
     }
   }
 }
@@ -165,19 +172,20 @@ HWY_INLINE void runGroup(const PackedPixels& tile, std::size_t pixels, const Flo
   const std::size_t channels = tile.channels;
   const std::int32_t* const pixelOfElement = tile.pixelOfElement;
   const Float16* const next = x + tile.pixels * channels;
-  const V shift = hn::Set(d, previous.shift);
   V numbers = hn::Zero(d);
+  V rests = hn::Zero(d);
   V sum = hn::Zero(d);
   float* sums = group.sums;
   std::size_t left = channels;  // of a pixel
   std::size_t i = 0;
   for (std::size_t p = 0; p < pixels; p += lanes) {
     if constexpr (finishes) numbers = hn::Load(d, previous.numbers + p);
+    if constexpr (finishes && isLog) rests = hn::Load(d, previous.rests + p);
     for (std::size_t j = 0; j < lanes * channels; j += lanes, i += lanes) {
       if constexpr (computes) {
         hwy::Prefetch(next + i);
         const V argument = loadFloats(d, x + i);
-        const V e = isLog ? vectorExpForLogOfHalf(d, argument) : vectorExpForHalf(d, argument);
+        const V e = exponentialOfModest<kind>(d, argument);
         hn::Store(isLog ? argument : e, d, group.values + i);
         if (left > lanes) {
           sum = hn::Add(sum, e);
@@ -193,10 +201,12 @@ HWY_INLINE void runGroup(const PackedPixels& tile, std::size_t pixels, const Flo
       }
       if constexpr (finishes) {
         const V values = hn::Load(d, previous.values + i);
-        const V number = hn::TableLookupLanes(numbers, hn::SetTableIndices(d, pixelOfElement + j));
+        const auto indices = hn::SetTableIndices(d, pixelOfElement + j);
+        const V number = hn::TableLookupLanes(numbers, indices);
         // The product with 1 is a difference that does not wait for those above.
-        const V result =
-            isLog ? hn::Sub(hn::MulSub(values, hn::Set(d, 1.0F), shift), number) : hn::Mul(values, number);
+        const V result = isLog ? hn::Sub(hn::MulSub(values, hn::Set(d, 1.0F), number),
+                                         hn::TableLookupLanes(rests, indices))
+                               : hn::Mul(values, number);
         AllLanes{}.store(d, result, y + i);
       }
     }
@@ -236,17 +246,21 @@ void softMaxOfModest(PackedPixels tile, const Float16* x, FloatRun y) {
   if (tile.pixels > 0) softMaxModestTile<kind>(tile, x, y);
 }
 
-inline void softMaxTile(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun x, FloatRun y) {
+/// @param isHalf results are rounded to float16, by storeTile() where y is not
+inline void softMaxTile(SoftMaxKind kind, bool isHalf, const PackedPixels& tile, ConstFloatRun x,
+                        FloatRun y) {
   const auto* const halves = static_cast<const Float16*>(x.address);
-  if (x.isHalf && y.isHalf && areModest(halves, tile.pixels * tile.channels)) {
+  if (tile.channels == 1) {
+    softMaxOfOneChannel(kind, tile.pixels, x, y);
+  } else if (!isHalf) {
+    softMaxTileOf<float>(kind, tile, x, y);
+  } else if (x.isHalf && y.isHalf && areModest(halves, tile.pixels * tile.channels)) {
     if (kind == SoftMaxKind::SoftMax)
       softMaxOfModest<SoftMaxKind::SoftMax>(tile, halves, y);
     else
       softMaxOfModest<SoftMaxKind::LogSoftMax>(tile, halves, y);
-  } else if (y.isHalf) {
-    softMaxTileOf<Float16>(kind, tile, x, y);
   } else {
-    softMaxTileOf<float>(kind, tile, x, y);
+    softMaxTileOf<Float16>(kind, tile, x, y);
   }
 }
 

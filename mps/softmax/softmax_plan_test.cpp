@@ -327,6 +327,81 @@ TEST(SoftMaxPlan, ThreadCountDoesNotMatter) {
   }
 }
 
+/// Some pixels far from others and from 0, whose results need a shift, among those that need none.
+std::vector<double> mixedValues(const SoftMaxProblem& problem) {
+  std::vector<double> x = inputValues(problem, Values::Moderate);
+  if (isUnorm(problem.input.format) || problem.direction == Gradient) return x;
+  const auto channels = static_cast<std::size_t>(problem.input.channels);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t pixel = i / channels;
+    if (pixel % 5 == 2) x[i] += 40;
+    if (pixel % 7 == 3) x[i] *= 20;
+  }
+  return x;
+}
+
+/// Compares pixels of a call's result, several of each tile, with what each gives alone, bit for bit.
+void checkPixelsAlone(const SoftMaxProblem& problem, Call& all) {
+  SoftMaxProblem one = problem;
+  for (TensorShape SoftMaxProblem::*shape :
+       {&SoftMaxProblem::input, &SoftMaxProblem::gradient, &SoftMaxProblem::destination})
+    one.*shape = TensorShape::dense(1, 1, 1, problem.destination.channels, (problem.*shape).format);
+  const auto plan = preparePlan(softMaxImplementationsCpu(), one).plan;
+  Call call(one, Values::Moderate);
+  const std::vector<double> inputs = all.input().read();
+  const std::vector<double> gradients =
+      problem.direction == Gradient ? all.gradient().read() : std::vector<double>();
+  const std::vector<double> results = all.found();
+  const auto pixelOf = [&](const std::vector<double>& values, std::int64_t pixel) {
+    const auto first = values.begin() + pixel * problem.destination.channels;
+    return std::vector<double>(first, first + problem.destination.channels);
+  };
+  const std::int64_t step = 1 + problem.destination.pixels() / 30;
+  for (std::int64_t pixel = 0; pixel < problem.destination.pixels(); pixel += step) {
+    call.input().write(pixelOf(inputs, pixel));
+    if (problem.direction == Gradient) call.gradient().write(pixelOf(gradients, pixel));
+    call.execute(*plan, 1);
+    ASSERT_EQ(call.found(), pixelOf(results, pixel)) << "pixel " << pixel;
+  }
+}
+
+TEST(SoftMaxPlan, APixelHasTheSameBitsAloneAndAmongOthers) {
+  forEachTarget([](const std::string& target) {
+    for (const SoftMaxCase& item : softMaxCases()) {
+      if (item.repeatsImages) continue;
+      for (const Formats formats : kFormats)
+        for (const SoftMaxKind kind : kKinds)
+          for (const SoftMaxDirection direction : {Forward, Gradient}) {
+            const SoftMaxProblem problem = item.problem(kind, direction, formats.input, formats.destination);
+            SCOPED_TRACE(target + ": " + problem.describe());
+            for (const bool isMixed : {false, true}) {
+              Call call(problem, Values::Moderate);
+              if (isMixed) call.input().write(mixedValues(problem));
+              call.execute(*preparePlan(softMaxImplementationsCpu(), problem).plan);
+              checkPixelsAlone(problem, call);
+            }
+          }
+    }
+  });
+}
+
+TEST(SoftMaxPlan, OneChannelIsCertain) {
+  forEachTarget([](const std::string& target) {
+    for (const Formats formats : kFormats)
+      for (const SoftMaxKind kind : kKinds)
+        for (const auto& implementation : softMaxImplementationsCpu()) {
+          const SoftMaxCase item{.name = "", .images = 3, .height = 5, .width = 7, .channels = 1};
+          const SoftMaxProblem problem = item.problem(kind, Forward, formats.input, formats.destination);
+          const auto plan = prepared(implementation, problem);
+          Call call(problem, Values::Moderate);
+          call.input().write(mixedValues(problem));
+          call.execute(*plan);
+          EXPECT_EQ(call.found(), std::vector<double>(105, kind == SoftMaxKind::SoftMax ? 1 : 0))
+              << target << " " << implementation.name << ": " << problem.describe();
+        }
+  });
+}
+
 TEST(SoftMaxPlan, NoImages) {
   const SoftMaxCase item{.name = "", .images = 0, .channels = 10};
   mtl::cpu::Stream stream(kThreads);

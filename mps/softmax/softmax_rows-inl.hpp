@@ -11,11 +11,13 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
 
+#include "mps/core/half_runs-inl.hpp"
 #include "mps/core/streamed_runs-inl.hpp"
 #include "mps/core/tile_io.hpp"
 #include "mps/core/vector_math-inl.hpp"
@@ -37,6 +39,8 @@ struct PackedPixels {
 inline constexpr std::int64_t kPackedChannels = 128;
 /// No vector has more lanes.
 inline constexpr std::int64_t kPackedGroup = 16;
+/// Largest |x| of which exponentials and their sums need no shift.
+inline constexpr float kModest = 32;
 
 }  // namespace mps::detail
 #endif
@@ -78,14 +82,33 @@ HWY_INLINE hn::Vec<D> largest(D d, ConstFloatRun x, std::size_t count) {
   return hn::MaxOfLanes(d, result);
 }
 
-/// exp(x) for x <= 0, as exact as the result needs it.
+/// exp(x) for x <= 32, as exact as the result needs it; 0, or very small, far below.
 /// @tparam isHalf the result is rounded to float16
-template <bool isHalf, class D, class V>
+template <SoftMaxKind kind, bool isHalf, class D, class V>
 HWY_INLINE V exponential(D d, V x) {
-  if constexpr (isHalf)
-    return vectorExpNonPositiveForHalf(d, x);
-  else
-    return vectorExpNonPositive(d, x);
+  if constexpr (isHalf && kind == SoftMaxKind::LogSoftMax) {
+    return vectorExpForLogOfHalf(d, atLeast(d, x, -87.0F));
+  } else {
+    const V argument = atLeast(d, x, kLeastExponent);
+    if constexpr (isHalf)
+      return vectorExpForHalf(d, argument);
+    else
+      return exponentialInRange(
+          d, argument, [&](V n, float c) HWY_ATTR { return hn::NegMulAdd(n, hn::Set(d, c), argument); });
+  }
+}
+
+/// Whether no |x| is above 32: exponentials and their sums then need no shift, and no x is NaN.
+inline bool areModest(ConstFloatRun x, std::size_t count) {
+  if (x.isHalf) return areModest(static_cast<const Float16*>(x.address), count);
+  const hn::ScalableTag<float> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  // As integers, of which those of infinity and NaN are larger.
+  auto largest = hn::Zero(di);
+  forVectors(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
+    largest = hn::Max(largest, hn::BitCast(di, hn::Abs(lanes.load(d, x + i))));
+  });
+  return hn::AllFalse(di, hn::Gt(largest, hn::BitCast(di, hn::Set(d, kModest))));
 }
 
 /// Asks for what lies `count` values behind a place of a run: the next pixel or tile, while the processor computes.
@@ -93,13 +116,13 @@ HWY_INLINE void prefetch(ConstFloatRun x, std::size_t i, std::size_t count) {
   hwy::Prefetch(static_cast<const std::byte*>((x + (i + count)).address));
 }
 
-/// sum exp(x - shift), in all lanes.
+/// sum exp(x - shift), in all lanes, for logarithms.
 template <bool isHalf, class D, class V = hn::Vec<D>>
 HWY_INLINE V exponentialSum(D d, ConstFloatRun x, std::size_t count, V shift) {
   auto sum = hn::Zero(d);
   forVectors(d, count, [&](std::size_t i, auto lanes) {
     prefetch(x, i, count);
-    const V e = exponential<isHalf>(d, hn::Sub(lanes.load(d, x + i), shift));
+    const V e = exponential<SoftMaxKind::LogSoftMax, isHalf>(d, hn::Sub(lanes.load(d, x + i), shift));
     sum = hn::Add(sum, withFiller(d, lanes, e, 0.0F));
   });
   return hn::SumOfLanes(d, sum);
@@ -111,7 +134,7 @@ HWY_INLINE V exponentials(D d, ConstFloatRun x, std::size_t count, V shift, floa
   auto sum = hn::Zero(d);
   forVectors(d, count, [&](std::size_t i, auto lanes) {
     prefetch(x, i, count);
-    const V e = exponential<isHalf>(d, hn::Sub(lanes.load(d, x + i), shift));
+    const V e = exponential<SoftMaxKind::SoftMax, isHalf>(d, hn::Sub(lanes.load(d, x + i), shift));
     lanes.store(d, e, y + i);
     sum = hn::Add(sum, withFiller(d, lanes, e, 0.0F));
   });
@@ -127,11 +150,21 @@ HWY_INLINE void normalize(D d, const float* exponentials, std::size_t count, V s
   });
 }
 
-/// y = x - shift - logarithm.
+/// The logarithm of a sum of exponentials; NaN stays NaN.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE void subtractBoth(D d, ConstFloatRun x, std::size_t count, V shift, V logarithm, FloatRun y) {
+HWY_INLINE Logarithm<D> logarithmOfSum(D d, V sum) {
+  Logarithm<D> result = logarithm(d, sum);
+  result.lower = hn::IfThenElse(hn::IsNaN(sum), sum, result.lower);
+  return result;
+}
+
+/// y = x - shift - ln(sum).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void subtractBoth(D d, ConstFloatRun x, std::size_t count, V shift, V sum, FloatRun y) {
+  const Logarithm<D> ln = logarithmOfSum(d, sum);
   forVectors(d, count, [&](std::size_t i, auto lanes) {
-    lanes.store(d, hn::Sub(hn::Sub(lanes.load(d, x + i), shift), logarithm), y + i);
+    const V difference = hn::Sub(lanes.load(d, x + i), shift);
+    lanes.store(d, hn::Sub(hn::Sub(difference, ln.upper), ln.lower), y + i);
   });
 }
 
@@ -152,6 +185,16 @@ HWY_INLINE void replaceAll(std::size_t count, float* numbers, Function&& functio
   forVectors(d, count, [&](std::size_t i, auto lanes) {
     lanes.store(d, function(d, lanes.load(d, numbers + i)), numbers + i);
   });
+}
+
+/// sums[i] + rests[i] = ln(sums[i]).
+inline void takeLogarithms(std::size_t count, float* sums, float* rests) {
+  const hn::ScalableTag<float> d;
+  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
+    const auto ln = logarithmOfSum(d, hn::LoadU(d, sums + i));
+    hn::StoreU(ln.upper, d, sums + i);
+    hn::StoreU(ln.lower, d, rests + i);
+  }
 }
 
 /// Calls body(element, lanes, spread) for the vectors of a tile; spread(numbers) has the number of each
@@ -175,25 +218,76 @@ HWY_INLINE void forPackedVectors(D d, const PackedPixels& tile, Body&& body) {
   });
 }
 
+/// Lane i of the result is the sum of the lanes of row i of as many rows as vectors have lanes, adjacent and aligned. Each
+/// lane is added to the one half a row away, their sum to the one a quarter away, and so on: a row that begins in another
+/// lane, and goes on in the first one, has the same sum to the last bit.
+template <class D>
+HWY_INLINE hn::Vec<D> sumStoredRows(D d, const float* rows) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Load(d, rows);
+#else
+  using V = hn::Vec<D>;
+  constexpr std::size_t lanes = hn::MaxLanes(D());
+  if constexpr (lanes == 4) {
+    return reduceStoredRows(d, rows, [](V a, V b) { return hn::Add(a, b); });
+  } else {
+    const hn::Repartition<std::uint64_t, D> pairs;
+    // Row i in the lower half, the other one in the upper half.
+    const auto halves = [&](std::size_t i, std::size_t j) UNMETAL_INLINE_BODY {
+      const V a = hn::Load(d, rows + i * lanes);
+      const V b = hn::Load(d, rows + j * lanes);
+      return hn::Add(hn::ConcatLowerLower(d, b, a), hn::ConcatUpperUpper(d, b, a));
+    };
+    // Every fourth row from i on, one in each block of four lanes.
+    const auto blocks = [&](std::size_t i) UNMETAL_INLINE_BODY {
+      if constexpr (lanes == 8) {
+        return halves(i, i + 4);
+      } else {
+        static_assert(lanes == 16);
+        const V a = halves(i, i + 8);
+        const V b = halves(i + 4, i + 12);
+        return hn::Add(hn::OddEvenBlocks(b, a), hn::SwapAdjacentBlocks(hn::OddEvenBlocks(a, b)));
+      }
+    };
+    // In each block: a pair of lanes of each of two rows, alternating.
+    const auto alternating = [&](std::size_t i) UNMETAL_INLINE_BODY {
+      const V a = blocks(i);
+      const V b = blocks(i + 1);
+      return hn::BitCast(pairs, hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b)));
+    };
+    const auto a = alternating(0);
+    const auto b = alternating(2);
+    return hn::Add(hn::BitCast(d, hn::InterleaveLower(pairs, a, b)),
+                   hn::BitCast(d, hn::InterleaveUpper(pairs, a, b)));
+  }
+#endif
+}
+
 /// sums[p] = the sum over the channels of a pixel of what value(element, lanes) returns, 0 in the lanes that
 /// are not used.
 template <class D, class Value>
 HWY_INLINE void sumPixels(D d, const PackedPixels& tile, Value&& value, float* sums) {
   using V = hn::Vec<D>;
-  reduceRows(
-      d, tile.pixels,
-      [&](std::size_t p) UNMETAL_INLINE_BODY {
-        V sum = hn::Zero(d);
-        forVectors(d, tile.channels, [&](std::size_t i, auto lanes) UNMETAL_INLINE_BODY {
-          sum = hn::Add(sum, value(p * tile.channels + i, lanes));
-        });
-        return sum;
-      },
-      [](V a, V b) { return hn::Add(a, b); }, sums);
+  constexpr std::size_t lanes = hn::MaxLanes(D());
+  HWY_ALIGN float rows[lanes * lanes];
+  for (std::size_t first = 0; first < tile.pixels; first += lanes) {
+    const std::size_t last = std::min(lanes, tile.pixels - first);
+    for (std::size_t p = 0; p < last; ++p) {
+      V sum = hn::Zero(d);
+      forVectors(d, tile.channels, [&](std::size_t i, auto used) UNMETAL_INLINE_BODY {
+        sum = hn::Add(sum, value((first + p) * tile.channels + i, used));
+      });
+      hn::Store(sum, d, rows + p * lanes);
+    }
+    for (std::size_t p = last; p < lanes; ++p) hn::Store(hn::Zero(d), d, rows + p * lanes);
+    hn::StoreU(sumStoredRows(d, rows), d, sums + first);
+  }
 }
 
-/// shifts[p] = the largest channel of each pixel.
-inline void largestOfPixels(const PackedPixels& tile, ConstFloatRun x, float* shifts) {
+/// numbers[p] = the largest of what valueOf() makes of the channels of each pixel.
+template <class ValueOf>
+HWY_INLINE void largestOfPixels(const PackedPixels& tile, ConstFloatRun x, ValueOf&& valueOf,
+                                float* numbers) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   reduceRows(
@@ -202,83 +296,86 @@ inline void largestOfPixels(const PackedPixels& tile, ConstFloatRun x, float* sh
         constexpr float lowest = -std::numeric_limits<float>::infinity();
         V result = hn::Set(d, lowest);
         forVectors(d, tile.channels, [&](std::size_t i, auto lanes) UNMETAL_INLINE_BODY {
-          const V values = lanes.load(d, x + (p * tile.channels + i));
+          const V values = valueOf(lanes.load(d, x + (p * tile.channels + i)));
           result = hn::Max(result, withFiller(d, lanes, values, lowest));
         });
         return result;
       },
-      [](V a, V b) { return hn::Max(a, b); }, shifts);
+      [](V a, V b) { return hn::Max(a, b); }, numbers);
 }
 
-/// Whether no x lies so far below `shift` that exp(x - shift) would lose digits.
-inline bool staysNormal(ConstFloatRun x, std::size_t count, float shift) {
+/// shifts[p] = the largest channel of each pixel, 0 where the pixel is modest: what it gets in a tile without shifts.
+inline void shiftsOfPixels(const PackedPixels& tile, ConstFloatRun x, float* shifts) {
   const hn::ScalableTag<float> d;
-  auto smallest = hn::Set(d, shift);
-  forVectors(d, count, [&](std::size_t i, auto lanes) {
-    smallest = hn::Min(smallest, withFiller(d, lanes, lanes.load(d, x + i), shift));
-  });
-  return shift - hn::GetLane(hn::MinOfLanes(d, smallest)) < 87.0F;
+  using V = hn::Vec<decltype(d)>;
+  alignas(64) Numbers magnitudes;
+  largestOfPixels(
+      tile, x, [](V v) UNMETAL_INLINE_BODY { return v; }, shifts);
+  largestOfPixels(
+      tile, x, [](V v) UNMETAL_INLINE_BODY { return hn::Abs(v); }, magnitudes);
+  for (std::size_t p = 0; p < tile.pixels; p += hn::Lanes(d)) {
+    const auto isModest = hn::Le(hn::LoadU(d, magnitudes + p), hn::Set(d, kModest));
+    hn::StoreU(hn::IfThenZeroElse(isModest, hn::LoadU(d, shifts + p)), d, shifts + p);
+  }
 }
 
-/// Whether no sum is NaN or so small that the shift was far from the pixel's largest channel.
-inline bool areWellScaled(std::size_t pixels, const float* sums) {
-  const hn::ScalableTag<float> d;
-  bool all = true;
-  forVectors(d, pixels, [&](std::size_t i, auto lanes) {
-    const auto values = withFiller(d, lanes, lanes.load(d, sums + i), 1.0F);
-    all &= hn::AllTrue(d, hn::Ge(values, hn::Set(d, 0x1p-16F)));
-  });
-  return all;
-}
-
-template <bool isHalf>
-void softMaxPackedPixels(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun x, FloatRun y) {
+/// @tparam isShifted some pixels are not modest
+template <SoftMaxKind kind, bool isHalf, bool isShifted>
+void softMaxPackedPixels(const PackedPixels& tile, ConstFloatRun x, FloatRun y) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   alignas(64) Numbers shifts;
   alignas(64) Numbers sums;
   alignas(64) Numbers exponentials;
-  const auto sum = [&] {
-    sumPixels(
-        d, tile,
-        [&](std::size_t i, auto lanes) UNMETAL_INLINE_BODY { return lanes.load(d, exponentials + i); }, sums);
-  };
-  // Any shift serves that is not far from a pixel's largest channel; one for the tile is cheaper.
   const std::size_t count = tile.pixels * tile.channels;
-  const V common = largest(d, x, count);
-  forVectors(d, count, [&](std::size_t i, auto lanes) UNMETAL_INLINE_BODY {
-    prefetch(x, i, count);
-    lanes.store(d, exponential<isHalf>(d, hn::Sub(lanes.load(d, x + i), common)), exponentials + i);
-  });
-  sum();
-  const bool needsAllDigits = !isHalf && kind == SoftMaxKind::SoftMax;
-  const bool isCommon =
-      areWellScaled(tile.pixels, sums) && (!needsAllDigits || staysNormal(x, count, hn::GetLane(common)));
-  if (!isCommon) {
-    largestOfPixels(tile, x, shifts);
+  if constexpr (isShifted) {
+    shiftsOfPixels(tile, x, shifts);
     forPackedVectors(d, tile, [&](std::size_t i, auto lanes, auto spread) UNMETAL_INLINE_BODY {
       const V shifted = hn::Sub(lanes.load(d, x + i), spread(shifts));
-      lanes.store(d, exponential<isHalf>(d, shifted), exponentials + i);
+      lanes.store(d, exponential<kind, isHalf>(d, shifted), exponentials + i);
     });
-    sum();
+  } else {
+    forVectors(d, count, [&](std::size_t i, auto lanes) UNMETAL_INLINE_BODY {
+      prefetch(x, i, count);
+      lanes.store(d, exponential<kind, isHalf>(d, lanes.load(d, x + i)), exponentials + i);
+    });
   }
-  if (kind == SoftMaxKind::SoftMax) {
+  sumPixels(
+      d, tile, [&](std::size_t i, auto lanes) UNMETAL_INLINE_BODY { return lanes.load(d, exponentials + i); },
+      sums);
+  if constexpr (kind == SoftMaxKind::SoftMax) {
     replaceAll(tile.pixels, sums, [](auto dn, auto sum) { return hn::Div(hn::Set(dn, 1.0F), sum); });
     forPackedVectors(d, tile, [&](std::size_t i, auto lanes, auto spread) UNMETAL_INLINE_BODY {
       lanes.store(d, hn::Mul(lanes.load(d, exponentials + i), spread(sums)), y + i);
     });
-    return;
+  } else {
+    alignas(64) Numbers rests;
+    takeLogarithms(tile.pixels, sums, rests);
+    forPackedVectors(d, tile, [&](std::size_t i, auto lanes, auto spread) UNMETAL_INLINE_BODY {
+      V difference = lanes.load(d, x + i);
+      if constexpr (isShifted) difference = hn::Sub(difference, spread(shifts));
+      lanes.store(d, hn::Sub(hn::Sub(difference, spread(sums)), spread(rests)), y + i);
+    });
   }
-  replaceAll(tile.pixels, sums, [](auto dn, auto sum) { return vectorLog(dn, sum); });
-  if (isCommon)
-    forPackedVectors(d, tile, [&](std::size_t i, auto lanes, auto spread) UNMETAL_INLINE_BODY {
-      lanes.store(d, hn::Sub(hn::Sub(lanes.load(d, x + i), common), spread(sums)), y + i);
-    });
+}
+
+/// A shift that other pixels of the tile had a part in would change last bits of the results.
+template <SoftMaxKind kind, bool isHalf>
+void softMaxPackedPixels(const PackedPixels& tile, ConstFloatRun x, FloatRun y) {
+  if (areModest(x, tile.pixels * tile.channels))
+    softMaxPackedPixels<kind, isHalf, false>(tile, x, y);
   else
-    forPackedVectors(d, tile, [&](std::size_t i, auto lanes, auto spread) UNMETAL_INLINE_BODY {
-      const V shifted = hn::Sub(lanes.load(d, x + i), spread(shifts));
-      lanes.store(d, hn::Sub(shifted, spread(sums)), y + i);
-    });
+    softMaxPackedPixels<kind, isHalf, true>(tile, x, y);
+}
+
+/// Pixels of one channel: 1 or 0; NaN for infinity and NaN.
+inline void softMaxOfOneChannel(SoftMaxKind kind, std::size_t pixels, ConstFloatRun x, FloatRun y) {
+  const hn::ScalableTag<float> d;
+  const auto result = hn::Set(d, kind == SoftMaxKind::SoftMax ? 1.0F : 0.0F);
+  forVectors(d, pixels, [&](std::size_t i, auto lanes) {
+    const auto values = lanes.load(d, x + i);
+    lanes.store(d, hn::Add(hn::Sub(values, values), result), y + i);
+  });
 }
 
 // Longer pixels, one after the other
@@ -292,12 +389,12 @@ void softMaxLongPixels(SoftMaxKind kind, std::size_t pixels, std::size_t channel
   for (std::size_t p = 0; p < pixels; ++p) {
     const ConstFloatRun from = x + p * channels;
     const FloatRun to = y + p * channels;
-    const auto shift = largest(d, from, channels);
+    // Tiles of modest float16 pixels have no shifts.
+    const auto shift = isHalf && areModest(from, channels) ? hn::Zero(d) : largest(d, from, channels);
     if (kind == SoftMaxKind::SoftMax)
       normalize(d, buffer, channels, exponentials<isHalf>(d, from, channels, shift, buffer), to);
     else
-      subtractBoth(d, from, channels, shift, vectorLog(d, exponentialSum<isHalf>(d, from, channels, shift)),
-                   to);
+      subtractBoth(d, from, channels, shift, exponentialSum<isHalf>(d, from, channels, shift), to);
   }
 }
 
@@ -309,9 +406,8 @@ inline constexpr std::size_t kRegisterVectors = 4;
 inline constexpr std::size_t kRegisterPixels = 2;
 
 /// Pixels of so many vectors; the last vector of each may have lanes that are not used.
-template <bool isHalf>
-void softMaxInRegisters(SoftMaxKind kind, std::size_t pixels, std::size_t channels, ConstFloatRun x,
-                        FloatRun y) {
+inline void softMaxInRegisters(SoftMaxKind kind, std::size_t pixels, std::size_t channels, ConstFloatRun x,
+                               FloatRun y) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   constexpr float lowest = -std::numeric_limits<float>::infinity();
@@ -345,7 +441,8 @@ void softMaxInRegisters(SoftMaxKind kind, std::size_t pixels, std::size_t channe
     UNMETAL_UNROLL(8)
     for (std::size_t k = 0; k < kRegisterPixels * kRegisterVectors; ++k) {
       const std::size_t i = k / kRegisterVectors;
-      values[k] = exponential<isHalf>(d, hn::Sub(values[k], shift[i]));  // 0 where the filler is
+      values[k] =
+          exponential<SoftMaxKind::SoftMax, false>(d, hn::Sub(values[k], shift[i]));  // 0 where the filler is
       sum[i] = k % kRegisterVectors == 0 ? values[k] : hn::Add(sum[i], values[k]);
     }
     sum[0] = hn::SumOfLanes(d, sum[0]);
@@ -366,14 +463,17 @@ void softMaxInRegisters(SoftMaxKind kind, std::size_t pixels, std::size_t channe
   }
   if (kind == SoftMaxKind::LogSoftMax) {
     // A logarithm costs as much for one pixel as for a vector of them.
-    replaceAll(p, sums, [](auto dn, auto sum) { return vectorLog(dn, sum); });
+    alignas(64) Numbers rests;
+    takeLogarithms(p, sums, rests);
     for (std::size_t q = 0; q < p; ++q) {
       UNMETAL_UNROLL(4)
-      for (std::size_t k = 0; k < kRegisterVectors; ++k)
-        store(q, k, hn::Sub(hn::Sub(load(q, k), hn::Set(d, shifts[q])), hn::Set(d, sums[q])));
+      for (std::size_t k = 0; k < kRegisterVectors; ++k) {
+        const V difference = hn::Sub(load(q, k), hn::Set(d, shifts[q]));
+        store(q, k, hn::Sub(hn::Sub(difference, hn::Set(d, sums[q])), hn::Set(d, rests[q])));
+      }
     }
   }
-  softMaxLongPixels<isHalf>(kind, pixels - p, channels, x + p * channels, y + p * channels);
+  softMaxLongPixels<false>(kind, pixels - p, channels, x + p * channels, y + p * channels);
 }
 
 /// Pixels one after the other.
@@ -396,12 +496,14 @@ void softMaxTileOf(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun x, 
   constexpr bool isHalf = std::is_same_v<T, Float16>;
   const std::size_t registers = kRegisterVectors * hn::Lanes(hn::ScalableTag<float>());
   // Few lanes may be idle.
-  if (tile.channels <= registers && 8 * tile.channels >= 7 * registers)
-    softMaxInRegisters<isHalf>(kind, tile.pixels, tile.channels, x, y);
-  else if (tile.pixelOfElement != nullptr)
-    softMaxPackedPixels<isHalf>(kind, tile, x, y);
-  else
+  if (!isHalf && tile.channels <= registers && 8 * tile.channels >= 7 * registers)
+    softMaxInRegisters(kind, tile.pixels, tile.channels, x, y);
+  else if (tile.pixelOfElement == nullptr)
     softMaxPixels<T>(kind, tile.pixels, tile.channels, x, y);
+  else if (kind == SoftMaxKind::SoftMax)
+    softMaxPackedPixels<SoftMaxKind::SoftMax, isHalf>(tile, x, y);
+  else
+    softMaxPackedPixels<SoftMaxKind::LogSoftMax, isHalf>(tile, x, y);
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE
