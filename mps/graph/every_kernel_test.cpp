@@ -36,7 +36,9 @@ class EveryKernel : public testing::DeviceTest {
   static constexpr std::size_t side = 4, channels = 2, count = 4;
   static constexpr std::size_t each = side * side * channels;
 
-  [[nodiscard]] std::vector<std::shared_ptr<CNNKernel>> unaryKernels() const {
+  /// For images of that many pixels on each side and that many channels.
+  [[nodiscard]] std::vector<std::shared_ptr<CNNKernel>> unaryKernels(
+      std::size_t side = EveryKernel::side, std::size_t channels = EveryKernel::channels) const {
     const auto reshape = NNReshape::create(device_);
     reshape->setReshapedSize(side * channels, 1, side);
     auto subPixels = CNNSubPixelConvolutionDescriptor::cnnConvolutionDescriptor(3, 3, channels, 8);
@@ -136,6 +138,36 @@ TEST_F(EveryKernel, D16WithTwoSourcesTakesStacksAndOffsetsZ) {
     EXPECT_EQ(std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)), 0)
         << kernel->describe();
   }
+}
+
+/// spec/01 section 5.2: a batch gives what each image gives alone, to the last bit.
+TEST_F(EveryKernel, ABatchHasTheBitsOfItsImagesAlone) {
+  constexpr std::size_t images = 5;
+  for (const auto format : {ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float16})
+    for (const std::size_t size : {5U, 7U})
+      for (const std::size_t channelsOfImage : {1U, 3U, 21U, 64U})
+        for (const auto& kernel : unaryKernels(size, channelsOfImage)) {
+          kernel->setDestinationImageAllocator(Image::defaultAllocator());
+          const auto buffer = commands();
+          const ImageBatch sources =
+              ImageBatch::create(device_, {format, size, size, channelsOfImage}, images);
+          Values values(images * size * size * channelsOfImage);
+          for (std::size_t i = 0; i < values.size(); ++i)
+            values[i] = static_cast<float>((i * 7919 + 13) % 1009) / (i % 350 < 10 ? 10.0F : 200.0F) - 2.5F;
+          sources.writeBytes(std::span<const float>(values), DataLayout::HeightxWidthxFeatureChannels);
+          const ImageBatch results = kernel->encodeBatch(buffer, sources);
+          std::vector<std::shared_ptr<Image>> alone;
+          for (std::size_t n = 0; n < images; ++n) alone.push_back(kernel->encode(buffer, sources[n]));
+          run(buffer);
+          for (std::size_t n = 0; n < images; ++n) {
+            const Values together = valuesOf(*results[n]);
+            const Values one = valuesOf(*alone[n]);
+            ASSERT_EQ(together.size(), one.size());
+            EXPECT_EQ(std::memcmp(together.data(), one.data(), one.size() * sizeof(float)), 0)
+                << kernel->describe() << ", image " << n << " of " << size << "x" << size << "x"
+                << channelsOfImage;
+          }
+        }
 }
 
 /// spec/00 D16: unorm formats are sources only.

@@ -9,8 +9,8 @@
 #include "mps/core/matrix_kernel.hpp"
 
 /// Softmax and log-softmax of the rows of matrices, one row per sample (MPSMatrixSoftMax.h; spec/05 section 7.3). The
-/// largest value of a row is subtracted before the exponential, so nothing overflows. Origins, batches and types are
-/// described in mps/core/matrix_kernel.hpp.
+/// largest value of a row with large values is subtracted before the exponential, so nothing overflows; a row's results have
+/// the same bits wherever it lies. Origins, batches and types are described in mps/core/matrix_kernel.hpp.
 namespace mps {
 
 /// y_ij = exp(x_ij) / sum_k exp(x_ik) (MPSMatrixSoftMax).
