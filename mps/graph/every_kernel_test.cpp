@@ -145,7 +145,7 @@ TEST_F(EveryKernel, ABatchHasTheBitsOfItsImagesAlone) {
   constexpr std::size_t images = 5;
   for (const auto format : {ImageFeatureChannelFormat::Float32, ImageFeatureChannelFormat::Float16})
     for (const std::size_t size : {5U, 7U})
-      for (const std::size_t channelsOfImage : {1U, 3U, 21U, 64U})
+      for (const std::size_t channelsOfImage : {3U, 21U})
         for (const auto& kernel : unaryKernels(size, channelsOfImage)) {
           kernel->setDestinationImageAllocator(Image::defaultAllocator());
           const auto buffer = commands();
