@@ -179,7 +179,7 @@ GraphLayout& GraphExecutor::layoutFor(const NNGraph& graph, const std::vector<Im
     if (hasCustomPadding_) {  // the user's policy is asked at every encode, and may answer differently
       GraphLayout asked = layouts_.front();
       resolveGeometry(asked, *program_, device_, copiesSources_);
-      if (asked.images != layouts_.front().images) planImages(asked, *program_);
+      if (!asked.hasGeometryOf(layouts_.front())) planImages(asked, *program_);
       layouts_.front() = std::move(asked);
     }
     return layouts_.front();
@@ -363,7 +363,7 @@ void GraphExecutor::encodeStep(Run& run, StepIndex index) {
   for (const StateIndex state : step.sourceStates) sourceStates.push_back(run.states[state]);
   ImageKernel& kernel = kernelOf(step);
   if (auto* convolution = dynamic_cast<CNNConvolution*>(&kernel)) convolution->setPooling(pools);
-  kernel.setPlacement(run.layout.placements[index]);
+  placeSources(run.layout, index, kernel);
   const StateBatch states = makeStates(run, step, [&](bool isTemporary) {
     return kernel.makeStepStates(isTemporary ? run.commandBuffer : nullptr, sources, sourceStates);
   });

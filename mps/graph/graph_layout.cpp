@@ -5,8 +5,10 @@
 #include "mps/concatenation/concatenation.hpp"
 #include "mps/convolution/convolution.hpp"
 #include "mps/convolution/convolution_transpose.hpp"
+#include "mps/core/cnn_binary_kernel.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
+#include "mps/core/cnn_multiary_kernel.hpp"
 #include "mps/core/error.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
@@ -32,6 +34,25 @@ void checkConcatenation(const ProgramStep& step, const ProgramStep& producer, co
               std::to_string(source.featureChannels()) + ", as " + producer.name +
                   " gives with channelAlignment " + std::to_string(concatenation->channelAlignment()) +
                   ", which pads each source to a multiple of that");
+}
+
+/// Where a forward kernel with several sources reads each of them.
+std::vector<Offset> sourceOffsetsOf(const ImageKernel& kernel) {
+  if (const auto* binary = dynamic_cast<const CNNBinaryKernel*>(&kernel))
+    return {binary->primaryOffset(), binary->secondaryOffset()};
+  std::vector<Offset> offsets;
+  if (const auto* multiary = dynamic_cast<const CNNMultiaryKernel*>(&kernel))
+    for (std::size_t i = 0; i < multiary->sourceCount(); ++i) offsets.push_back(multiary->offset(i));
+  return offsets;
+}
+
+void setSourceOffsets(ImageKernel& kernel, const std::vector<Offset>& offsets) {
+  if (auto* binary = dynamic_cast<CNNBinaryKernel*>(&kernel)) {
+    binary->setPrimaryOffset(offsets[0]);
+    binary->setSecondaryOffset(offsets[1]);
+  }
+  if (auto* multiary = dynamic_cast<CNNMultiaryKernel*>(&kernel))
+    for (std::size_t i = 0; i < offsets.size(); ++i) multiary->setOffset(offsets[i], i);
 }
 
 ImageDescriptor sizeResult(GraphLayout& layout, const GraphProgram& program,
@@ -66,7 +87,9 @@ ImageDescriptor sizeResult(GraphLayout& layout, const GraphProgram& program,
     const bool ofForward = index && step.forward != nowhere;
     return layout.images[ofForward ? program.steps[step.forward].sources[*index] : step.sources[1]];
   }
-  return kernel.destinationImageDescriptor(standIns());
+  const ImageDescriptor size = kernel.destinationImageDescriptor(standIns());
+  layout.sourceOffsets[index] = sourceOffsetsOf(kernel);
+  return size;
 }
 
 }  // namespace
@@ -84,6 +107,7 @@ void resolveGeometry(GraphLayout& layout, const GraphProgram& program,
                      const std::shared_ptr<mtl::Device>& device, bool copiesSources) {
   layout.images.assign(program.images.size(), {});
   layout.placements.assign(program.steps.size(), {});
+  layout.sourceOffsets.assign(program.steps.size(), {});
   for (std::size_t i = 0; i < program.sourceImages.size(); ++i) {
     ImageDescriptor& image = layout.images[program.sourceImages[i]];
     image = layout.sources[i];
@@ -106,6 +130,11 @@ void resolveGeometry(GraphLayout& layout, const GraphProgram& program,
     size.setStorageMode(mtl::StorageMode::Managed);
     layout.images[result] = size;
   }
+}
+
+void placeSources(const GraphLayout& layout, StepIndex index, ImageKernel& kernel) {
+  kernel.setPlacement(layout.placements[index]);
+  if (!layout.sourceOffsets[index].empty()) setSourceOffsets(kernel, layout.sourceOffsets[index]);
 }
 
 void planImages(GraphLayout& layout, const GraphProgram& program) {

@@ -26,6 +26,8 @@ struct GraphLayout {
 
   std::vector<ImageDescriptor> images;  ///< of every image of the program
   std::vector<Offset> placements;       ///< CNNKernel::placement of every step with a unary kernel
+  /// Of every step with several sources that is no gradient: where it reads each of them.
+  std::vector<std::vector<Offset>> sourceOffsets;
   ImageReuse reuse;
   MemoryPlan plan;
   std::vector<std::size_t> requestOf;  ///< image to request, nowhere when it is not planned
@@ -37,12 +39,21 @@ struct GraphLayout {
     std::vector<ImageBatch> images;
   };
   std::vector<Bound> bound;
+
+  /// Whether the images have the same sizes, and the kernels read them at the same places.
+  [[nodiscard]] bool hasGeometryOf(const GraphLayout& other) const {
+    return images == other.images && placements == other.placements && sourceOffsets == other.sourceOffsets;
+  }
 };
 
 /// Sizes all images, and asks kernels where their windows begin.
 /// @param copiesSources steps read copies of the graph's sources, which may have another format
 void resolveGeometry(GraphLayout& layout, const GraphProgram& program,
                      const std::shared_ptr<mtl::Device>& device, bool copiesSources);
+
+/// Sets where the kernel of a step reads its sources, as sizing for this layout found it: another layout may have been
+/// sized since. Gradient kernels read it from their states.
+void placeSources(const GraphLayout& layout, StepIndex index, ImageKernel& kernel);
 
 /// Runs the passes that say which images share memory, and gives the rest a place each.
 /// @pre resolveGeometry()
