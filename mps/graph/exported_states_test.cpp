@@ -121,9 +121,9 @@ struct ExportingNetwork : test::SmallNetwork {
     convolution->resultState()->setExportFromGraph(true);
   }
   /// The state of one step.
-  std::shared_ptr<State> step() {
+  std::shared_ptr<State> step(bool isTemporary = true) {
     const auto graph = trainingGraph(device());
-    graph->setOutputStateIsTemporary(true);
+    graph->setOutputStateIsTemporary(isTemporary);
     const auto commandBuffer = device()->newCommandQueue()->commandBuffer();
     std::vector<StateBatch> states;
     graph->encodeBatch(commandBuffer, {test::pictures(device(), 0)}, {test::labels(device(), 0)}, nullptr,
@@ -157,6 +157,29 @@ TEST(ExportedStates, HaveTheGradientOfBiasesThatTheLayerLacks) {
   const auto gradients = biasGradients(ExportingNetwork(LayerBiases::None));
   EXPECT_EQ(gradients, biasGradients(ExportingNetwork(LayerBiases::Trained))) << "biases begin at 0";
   EXPECT_NE(gradients, std::vector<float>(4));
+}
+
+std::vector<float> weightGradients(NNTrainingStyle style) {
+  ExportingNetwork network;
+  network.convolution->setTrainingStyle(style);
+  const auto state = std::static_pointer_cast<CNNConvolutionGradientState>(network.step(false));
+  const auto values = state->gradientForWeights()->contentsAs<const float>();
+  return {values.begin(), values.end()};
+}
+
+TEST(ExportedStates, OfALayerThatDoesNotTrainHaveItsGradients) {
+  const auto gradients = weightGradients(NNTrainingStyle::UpdateDeviceNone);
+  EXPECT_EQ(gradients, weightGradients(NNTrainingStyle::UpdateDeviceGPU));
+  EXPECT_NE(gradients, std::vector<float>(gradients.size()));
+}
+
+TEST(ExportedStates, OnlyTheyKeepTheGradientOfALayerThatDoesNotTrain) {
+  ExportingNetwork network;
+  network.convolution->setTrainingStyle(NNTrainingStyle::UpdateDeviceNone);
+  const auto steps = [&] { return network.trainingGraph(device())->program().steps.size(); };
+  const std::size_t with = steps();
+  network.convolution->resultState()->setExportFromGraph(false);
+  EXPECT_LT(steps(), with);
 }
 
 /// Whether the gradient of the convolution computes one of biases.

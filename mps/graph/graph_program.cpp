@@ -121,6 +121,13 @@ NNTrainingStyle styleOf(const NNFilterNode& filter) {
                                                      : NNTrainingStyle::UpdateDeviceNone;
 }
 
+/// Whether a filter writes its gradient into a state that is handed out (spec/04 Q22).
+bool writesExportedState(const NNFilterNode& filter) {
+  return filter.isGradient() && std::ranges::any_of(filter.sourceStates(), [](const auto& state) {
+           return state->exportFromGraph() && state->producer() != nullptr;
+         });
+}
+
 /// Filters that something needs: a result, an export, an update, a loss value.
 std::unordered_set<const NNFilterNode*> liveFilters(
     const std::vector<Filter>& order, const std::unordered_set<const NNImageNode*>& neededResults) {
@@ -130,7 +137,7 @@ std::unordered_set<const NNFilterNode*> liveFilters(
     NNFilterNode& node = **filter;
     bool needed = wanted.contains(&node) || styleOf(node) != NNTrainingStyle::UpdateDeviceNone ||
                   node.isItsOwnGradient() || node.resultImage()->exportFromGraph() ||
-                  neededResults.contains(node.resultImage().get());
+                  writesExportedState(node) || neededResults.contains(node.resultImage().get());
     for (const auto& state : node.resultStates()) needed = needed || state->exportFromGraph();
     if (!needed) continue;
     live.insert(&node);
