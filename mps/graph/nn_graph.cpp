@@ -1,7 +1,9 @@
 #include "mps/graph/nn_graph.hpp"
 
 #include <algorithm>
+#include <limits>
 
+#include "mps/batch_normalization/batch_normalization.hpp"
 #include "mps/convolution/kernel_with_weights.hpp"
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
@@ -11,6 +13,7 @@
 #include "mps/graph/graph_coding.hpp"
 #include "mps/graph/graph_executor.hpp"
 #include "mps/graph/graph_program.hpp"
+#include "mps/instance_normalization/instance_normalization.hpp"
 #include "mps/trainable/trainable_layer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
@@ -27,6 +30,17 @@ void shareWeights(const Kernel& forward, Kernel& gradient) {
   const auto* from = dynamic_cast<const detail::KernelWithWeights*>(&forward);
   auto* to = dynamic_cast<detail::GradientKernelWithWeights*>(&gradient);
   if (from != nullptr && to != nullptr) to->shareWeights(*from);
+}
+
+/// What gives a kernel the parameters back that it has now; empty for kernels without.
+std::function<void()> parameterKeeper(Kernel& kernel) {
+  if (auto* layer = dynamic_cast<detail::KernelWithWeights*>(&kernel))
+    return [layer, before = layer->weights()] { layer->useWeights(before); };
+  if (auto* layer = dynamic_cast<CNNBatchNormalization*>(&kernel))
+    return [layer, before = layer->parameters()] { layer->useParameters(before); };
+  if (auto* layer = dynamic_cast<detail::ImageNormalizationKernel*>(&kernel))
+    return [layer, before = layer->parameters()] { layer->useParameters(before); };
+  return nullptr;
 }
 
 }  // namespace
@@ -175,8 +189,18 @@ std::shared_ptr<Image> NNGraph::executeAsync(std::vector<std::shared_ptr<Image>>
 }
 
 void NNGraph::reloadFromDataSources() {
-  for (const detail::ProgramStep& step : program_->steps)
-    if (auto* layer = dynamic_cast<detail::LayerKernel*>(step.kernel.get())) layer->reloadFromDataSource();
+  std::vector<std::function<void()>> putBack;
+  try {
+    for (const detail::ProgramStep& step : program_->steps) {
+      auto* layer = dynamic_cast<detail::LayerKernel*>(step.kernel.get());
+      if (layer == nullptr) continue;
+      if (auto keeper = parameterKeeper(*step.kernel)) putBack.push_back(std::move(keeper));
+      layer->reloadFromDataSource();
+    }
+  } catch (...) {
+    for (const auto& keeper : putBack) keeper();
+    throw;
+  }
 }
 
 std::vector<std::uint64_t> NNGraph::randomCounters() const {
@@ -191,6 +215,9 @@ void NNGraph::setRandomCounters(std::span<const std::uint64_t> counters) {
   if (counters.size() != randomCounters().size())
     throw Error(describe(), "counters", std::to_string(counters.size()),
                 std::to_string(randomCounters().size()));
+  for (const std::uint64_t counter : counters)
+    if (counter > std::numeric_limits<std::uint32_t>::max())
+      throw Error(describe(), "counters", std::to_string(counter), "less than 2^32");
   std::size_t next = 0;
   for (const detail::ProgramStep& step : program_->steps)
     if (auto* dropout = dynamic_cast<CNNDropout*>(step.kernel.get()))

@@ -155,11 +155,13 @@ class NNGraph : public Kernel {
   /// @}
 
   /// Reads all data sources again, now. No work of this graph may be in flight.
+  /// @throws Error as create does for a data source that fails, and passes on what a data source throws; all layers then
+  /// have the parameters from before.
   void reloadFromDataSources();
   /// Encode counts of the dropout kernels, in encode order: with the weights, all that a training run needs
   /// to go on.
   [[nodiscard]] std::vector<std::uint64_t> randomCounters() const;
-  /// @throws Error for another number of counters.
+  /// @throws Error for another number of counters, and for one from 2^32 on; then none is set.
   void setRandomCounters(std::span<const std::uint64_t> counters);
   /// What one encode takes off the read count: 1. @throws Error when there is no such source.
   [[nodiscard]] std::size_t readCountForSourceImage(std::size_t index) const;

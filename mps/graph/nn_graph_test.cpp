@@ -8,9 +8,14 @@
 #include <limits>
 #include <sstream>
 
+#include "mps/batch_normalization/batch_normalization_fixed_source.hpp"
+#include "mps/batch_normalization/batch_normalization_node.hpp"
+#include "mps/convolution/convolution_fixed_weights.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/test_images.hpp"
 #include "mps/graph/test_network.hpp"
+#include "mps/instance_normalization/instance_normalization_fixed_source.hpp"
+#include "mps/instance_normalization/instance_normalization_node.hpp"
 #include "mps/pooling/pooling.hpp"
 #include "mps/softmax/softmax.hpp"
 
@@ -241,6 +246,75 @@ TEST(Usage, Behaviour06And20TheSameNodesServeAnInferenceGraphThatSeesNewWeightsA
   EXPECT_EQ(predict(), before);
   inference->reloadFromDataSources();
   EXPECT_NE(predict(), before);
+}
+
+/// A convolution that multiplies by a factor.
+class FactorSource final : public detail::FixedWeights {
+ public:
+  FactorSource() : FixedWeights(CNNConvolutionDescriptor::cnnConvolutionDescriptor(1, 1, 1, 1), {}, {}) {}
+  [[nodiscard]] std::span<const std::byte> weights() const override {
+    return std::as_bytes(std::span(&factor, 1));
+  }
+  bool load() override { return loadsWell; }
+  float factor = 1;
+  bool loadsWell = true;
+};
+
+/// One layer of each family, whose sources a test can change.
+struct ReloadedLayers {
+  std::shared_ptr<detail::FixedInstanceNormalization> instance =
+      detail::FixedInstanceNormalization::create(1, 3);
+  std::shared_ptr<detail::FixedBatchNormalization> batch = detail::FixedBatchNormalization::create(1, 0);
+  std::shared_ptr<FactorSource> first = std::make_shared<FactorSource>();
+  std::shared_ptr<FactorSource> second = std::make_shared<FactorSource>();
+
+  [[nodiscard]] std::shared_ptr<NNGraph> graph() const {
+    const auto instanceNode = CNNInstanceNormalizationNode::create(NNImageNode::create(), instance);
+    const auto batchNode = CNNBatchNormalizationNode::create(instanceNode->resultImage(), batch);
+    const auto firstNode = CNNConvolutionNode::create(batchNode->resultImage(), first);
+    const auto secondNode = CNNConvolutionNode::create(firstNode->resultImage(), second);
+    return NNGraph::create(device(), secondNode->resultImage());
+  }
+};
+
+TEST(NNGraph, AReloadThatThrowsLeavesTheParametersOfAllLayers) {
+  const ReloadedLayers layers;
+  const auto graph = layers.graph();
+  auto source = ImageBatch::create(device(), testing::sizeOf(2, 1, 1), 1);
+  source.writeBytes(std::span<const float>(testing::Values{1, 3}), testing::pixelsFirst);
+  const auto result = [&] {
+    const auto commandBuffer = device()->newCommandQueue()->commandBuffer();
+    const ImageBatch made = graph->encodeBatch(commandBuffer, {source});
+    commandBuffer->commit();
+    commandBuffer->throwIfFailed();
+    return testing::valuesOf(made);
+  };
+  const testing::Values before{-0.5F, 0.5F};
+  EXPECT_EQ(result(), before);
+  layers.instance->gammas = {2};
+  layers.batch->gammas = {3};
+  layers.first->factor = 5;
+  layers.second->factor = 7;
+  layers.second->loadsWell = false;
+  EXPECT_TRUE(testing::names(testing::errorOf([&] { graph->reloadFromDataSources(); }), {"load()"}));
+  EXPECT_EQ(result(), before);
+  layers.second->loadsWell = true;
+  graph->reloadFromDataSources();
+  EXPECT_EQ(result(), (testing::Values{-105, 105}));
+}
+
+TEST(NNGraph, RandomCountersThatAreNoCountersAreRefused) {
+  const auto dropout = CNNDropoutNode::create(CNNDropoutNode::create(NNImageNode::create())->resultImage());
+  const auto graph = NNGraph::create(device(), dropout->resultImage());
+  using Counters = std::vector<std::uint64_t>;
+  const auto refused = [&](const Counters& counters) {
+    return testing::errorOf([&] { graph->setRandomCounters(counters); });
+  };
+  constexpr std::uint64_t most = 0xFFFFFFFF;
+  graph->setRandomCounters(Counters{3, most});
+  EXPECT_TRUE(testing::names(refused({7, most + 1}), {"counters", "4294967296", "2^32"}));
+  EXPECT_TRUE(testing::names(refused({7}), {"counters", "1, expected 2"}));
+  EXPECT_EQ(graph->randomCounters(), (Counters{3, most}));
 }
 
 TEST(NNGraph, AfterTheFirstStepsNothingIsAllocatedFromTheSystem) {

@@ -138,12 +138,14 @@ void bindProperties(nb::class_<NNGraph, mps::Kernel>& graph) {
       [](NNGraph& self, const Counters& counters) { self.setRandomCounters(counters); },
       "Encode counts of the dropout kernels, in encode order: with the weights, all that a training run "
       "needs to go on. "
-      "Raises Error for another number of counters.");
+      "Raises Error for another number of counters, and for one from 2**32 on; then none is set.");
   readOnly(graph, "planned_temporary_bytes", &NNGraph::plannedTemporaryBytes,
            "The peak of all temporary images together, for the sizes of the last encode. 0 before.");
   graph
       .def("reload_from_data_sources", &NNGraph::reloadFromDataSources, Released(),
-           "Reads all data sources again, now. No work of this graph may be in flight.")
+           "Reads all data sources again, now. No work of this graph may be in flight. Where one fails, all "
+           "layers "
+           "have the parameters from before.")
       .def("read_count_for_source_image", &NNGraph::readCountForSourceImage, "index"_a,
            "What one encode takes off the read count: 1. Raises Error when there is no such source.")
       .def("read_count_for_source_state", &NNGraph::readCountForSourceState, "index"_a,
