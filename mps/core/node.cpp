@@ -29,6 +29,31 @@ NNFilterNode::NNFilterNode(std::vector<std::shared_ptr<NNImageNode>> sources,
   if (!sources_.empty()) resultImage_.setFormat(sources_.front()->format());
 }
 
+void NNFilterNode::handOver(std::vector<Hold>& holds) {
+  for (auto& source : sources_) {
+    NNFilterNode* const producer = source->producer();
+    holds.push_back({std::move(source), producer});
+  }
+  for (auto& state : sourceStates_) {
+    NNFilterNode* const producer = state->producer();
+    holds.push_back({std::move(state), producer});
+  }
+  sources_.clear();
+  sourceStates_.clear();
+}
+
+// A producer that nobody else holds would let go of its own producer in its destructor, and so on, as deep as the
+// network is long: it hands over what it holds first.
+NNFilterNode::~NNFilterNode() {
+  std::vector<Hold> holds;
+  handOver(holds);
+  while (!holds.empty()) {
+    const Hold hold = std::move(holds.back());
+    holds.pop_back();
+    if (hold.producer != nullptr && hold.resource.use_count() == 1) hold.producer->handOver(holds);
+  }
+}
+
 // Results live inside their node, so a result keeps the node alive and the node needs no reference back.
 std::shared_ptr<NNImageNode> NNFilterNode::resultImage() {
   return {shared_from_this(), &resultImage_};

@@ -84,7 +84,8 @@ class NNStateNode {
   virtual ~NNStateNode() = default;
   [[nodiscard]] const std::shared_ptr<Handle>& handle() const { return handle_; }
   void setHandle(std::shared_ptr<Handle> handle) { handle_ = std::move(handle); }
-  /// Whether the state is handed out among destinationStates. false.
+  /// Whether the state is handed out among destinationStates. false. Then the gradient nodes that read it, and fill it,
+  /// belong to the graph also where nothing else needs them, e.g. of a layer that does not train.
   [[nodiscard]] bool exportFromGraph() const { return exportFromGraph_; }
   void setExportFromGraph(bool exportFromGraph) { exportFromGraph_ = exportFromGraph; }
   [[nodiscard]] bool synchronizeResource() const { return synchronizeResource_; }
@@ -148,7 +149,8 @@ using GradientNodeBlock = std::function<void(
 /// holds all of it.
 class NNFilterNode : public std::enable_shared_from_this<NNFilterNode> {
  public:
-  virtual ~NNFilterNode() = default;
+  /// However long the network behind it is, letting it go takes no stack.
+  virtual ~NNFilterNode();
   NNFilterNode(const NNFilterNode&) = delete;
   NNFilterNode& operator=(const NNFilterNode&) = delete;
 
@@ -223,6 +225,14 @@ class NNFilterNode : public std::enable_shared_from_this<NNFilterNode> {
   void setDefaultPaddingPolicy(std::shared_ptr<NNPadding> policy) { paddingPolicy_ = std::move(policy); }
 
  private:
+  /// What keeps the producers of images and states that the node reads alive.
+  struct Hold {
+    std::shared_ptr<const void> resource;
+    NNFilterNode* producer;
+  };
+  /// Moves all that the node holds to the end of a list.
+  void handOver(std::vector<Hold>& holds);
+
   std::vector<std::shared_ptr<NNImageNode>> sources_;
   std::vector<std::shared_ptr<NNStateNode>> sourceStates_;
   NNImageNode resultImage_;

@@ -296,5 +296,21 @@ TEST(TrainingGraph, TheResidualNetworkLearns) {
   EXPECT_LT(step(), before);
 }
 
+/// One stack frame for each node would overflow the stack.
+TEST(TrainingGraph, ALongNetworkIsLetGoWithoutRecursion) {
+  auto image = NNImageNode::create();
+  std::vector<std::shared_ptr<NNFilterNode>> nodes;
+  for (int i = 0; i < 200000; ++i) {
+    nodes.push_back(CNNNeuronReLUNode::create(image));
+    image = nodes.back()->resultImage();
+  }
+  for (std::size_t i = nodes.size(); i-- > 0;) image = nodes[i]->gradientFilter(image)->resultImage();
+  const std::weak_ptr<NNFilterNode> first = nodes.front();
+  nodes.clear();
+  EXPECT_FALSE(first.expired()) << "the gradients hold it";
+  image.reset();
+  EXPECT_TRUE(first.expired());
+}
+
 }  // namespace
 }  // namespace mps::training_graph_test
