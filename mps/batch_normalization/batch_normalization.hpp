@@ -221,6 +221,7 @@ class BatchNormalizationGradientKernel : public CNNGradientKernel {
   }
   [[nodiscard]] bool worksInPlace() const override { return true; }
   [[nodiscard]] bool canAccumulate() const override { return true; }
+  [[nodiscard]] bool preparesWithoutPixels() const override { return true; }
   /// A neuron that a graph fuses behind the forward kernel.
   void setGraphNeuron(const NNNeuronDescriptor& neuron) { neuron_ = neuron; }
   /// That of the last forward encode, whatever the size of its images; without one, of whole images.

@@ -529,6 +529,14 @@ TEST_F(BatchNormalizationGradients, WhatIsRefused) {
   gradient_->setClipRect({{0, 0, 0}, {1, 1, 1}});
   sums_->encodeBatch(commandBuffer, dy_.slice(1, 1), x_.slice(1, 1), state);
   refuses([&] { gradient_->encodeBatch(commandBuffer, dy_, x_, state, dx); }, {"offset or clipRect"});
+  gradient_->setClipRect({{100, 0, 0}, {1, 1, 1}});
+  refuses([&] { gradient_->encodeBatch(commandBuffer, dy_, x_, state, dx); }, {"offset or clipRect"});
+  sums_->setClipRect({{100, 0, 0}, {1, 1, 1}});
+  const auto once = newState();
+  refuses([&] { sums_->encodeBatch(commandBuffer, dy_, x_, StateBatch(once, 2), dx); },
+          {"offset or clipRect"});
+  EXPECT_EQ(once->gradientForGamma(), nullptr) << "nothing was encoded";
+  sums_->setClipRect(RectNoClip);
   sums_->encodeBatch(commandBuffer, ImageBatch(), ImageBatch(), newState());
 }
 

@@ -268,7 +268,8 @@ std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(
     problem.destination = call.destination;
     placeWindow(problem);
     detail::PreparedCall prepared;
-    prepared.plan = detail::planFor(*device(), detail::convolutionBackEnds, problem);
+    if (call.destination.elements() > 0)
+      prepared.plan = detail::planFor(*device(), detail::convolutionBackEnds, problem);
     giveWeights(prepared, false);
     prepared.readsSource = false;
     prepared.gradientOrigin = gradientOrigin;

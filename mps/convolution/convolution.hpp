@@ -105,8 +105,9 @@ class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights
 ///     db[k]          = sum over images, y, x of E[y][x][k]
 ///
 /// E, the source gradient, has the size of the forward clip rectangle, or of the whole result: then the part in the
-/// clip rectangle counts. dIn goes to the destination; dW and db
-/// go to the gradient state: the first encode with a state sets them, later ones add. dIn uses the weights
+/// clip rectangle counts; where that was empty, dIn, dW and db are 0. dIn goes to the destination; dW and db
+/// go to the gradient state: the first encode with a state sets them, later ones add. clipRect cuts dIn alone, and may
+/// leave nothing of it. dIn uses the weights
 /// that the forward kernel had at the first encode; later ones only come by a reload, so reload both kernels.
 ///
 /// State-driven encodes set primaryOffset = 0, kernelOffset = -offset + (1 for an even dilated window) and
@@ -148,6 +149,7 @@ class CNNConvolutionGradient : public CNNGradientKernel, public detail::Gradient
   [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override {
     return computesWeights();
   }
+  [[nodiscard]] bool preparesWithoutPixels() const override { return true; }
 
  protected:
   CNNConvolutionGradient(std::shared_ptr<mtl::Device> device,

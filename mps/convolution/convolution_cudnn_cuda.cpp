@@ -13,6 +13,7 @@
 #include "mps/convolution/convolution_cudnn_graph_cuda.hpp"
 #include "mps/convolution/convolution_staging_cuda.hpp"
 #include "mps/convolution/convolution_timing_cuda.hpp"
+#include "mps/convolution/convolution_windows.hpp"
 #include "mps/core/error.hpp"
 #include "mtl/cuda/cudnn.hpp"
 #include "mtl/cuda/device.hpp"
@@ -42,7 +43,7 @@ std::optional<PaddedAxis> paddedByCudnn(const WindowAxis& axis, ImageEdgeMode ed
 
 /// A copy from the first tap of the first window to the last tap of the last one.
 PaddedAxis paddedByCopy(const WindowAxis& axis) {
-  return {axis.stride * (axis.destinationSize - 1) + axis.dilatedSize(), axis.firstTap(0), 0, 0};
+  return {coveredSize(axis), axis.firstTap(0), 0, 0};
 }
 
 /// Why an engine must not be used, or "".
@@ -326,6 +327,10 @@ class CudnnCandidates final : public cuda::CudaCandidates {
     for (const CudnnAttempt& attempt : attemptsFor(problem())) {
       try {
         const CudnnArrays arrays(problem(), attempt);
+        if (!cuda::canStage(arrays.large.shape) || !cuda::canStage(arrays.small.shape)) {
+          why_ = "an array is too large";
+          continue;
+        }
         const auto takeOne = [&](const std::shared_ptr<const CudnnGraph>& graph, CudnnDescriptor suggestion) {
           if (!wanted(++number)) return Search::GoOn;
           try {
@@ -353,7 +358,8 @@ class CudnnCandidates final : public cuda::CudaCandidates {
 }  // namespace
 
 Preparation prepareConvolutionCudnn(const ConvolutionProblem& problem) {
-  if (problem.images() == 0) return Refusal{"there are no images"};
+  if (problem.sumsNothing()) return Refusal{kSumsNothing};
+  if (!canCopyCovered(problem)) return Refusal{kCoversTooMuch};
   if (problem.transposed) return Refusal{"the weights of a transposed convolution have another order"};
   for (const TensorShape* shape : {&problem.source, &problem.gradient, &problem.destination})
     if (shape->channels > 0 && !cuda::canStage(*shape)) return Refusal{"a tensor is too large"};

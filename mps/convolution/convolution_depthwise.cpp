@@ -375,6 +375,7 @@ class SumPlan final : public DepthwisePlan {
 }  // namespace
 
 Preparation prepareConvolutionDepthwise(const ConvolutionProblem& problem) {
+  if (problem.sumsNothing()) return Refusal{kSumsNothing};
   if (problem.transposed) return Refusal{"the convolution is transposed"};
   if (problem.groups != problem.inputFeatureChannels || problem.groups != problem.outputFeatureChannels)
     return Refusal{"not each channel has one result of its own"};

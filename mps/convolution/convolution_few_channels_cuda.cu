@@ -380,6 +380,8 @@ std::int64_t setTile(TileNumbers& n, std::int64_t rows, std::int64_t columns, in
   const std::int64_t sourceRows = (rows - 1) * n.strideY + (n.kernelHeight - 1) * n.dilationY + 1;
   n.elementsOfRow = cuda::Divider(sourceColumns * n.inputs);
   n.pitch = static_cast<std::int32_t>(roundUp(sourceColumns, kQuad));
+  constexpr std::int64_t kMostInPlane = 0x7FFFFFFF;
+  if (sourceRows > kMostInPlane / n.pitch) return kMostInPlane * n.inputs;  // of windows with wide gaps
   n.plane = static_cast<std::int32_t>(sourceRows * n.pitch);
   return std::int64_t{n.plane} * n.inputs * static_cast<std::int64_t>(sizeof(float));
 }
@@ -504,7 +506,7 @@ Preparation prepareFewChannels(const ConvolutionProblem& problem, const TensorSh
   constexpr std::int64_t kMostKernel = 11;
   // Tensor cores win where there is more arithmetic.
   constexpr std::int64_t kMostTapsBesideTensorCores = 64;
-  if (problem.images() == 0) return Refusal{"there are no images"};
+  if (problem.sumsNothing()) return Refusal{kSumsNothing};
   if (problem.operation == ConvolutionOperation::DataGradient) return Refusal{"it has no data gradient"};
   if (problem.transposed) return Refusal{"the weights of a transposed convolution have another order"};
   if (problem.groups != 1 || problem.inputFeatureChannels > kMostChannels)

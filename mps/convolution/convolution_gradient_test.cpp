@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <span>
+#include <string>
 #include <vector>
 
 #include "mps/convolution/convolution.hpp"
@@ -123,6 +125,66 @@ TEST_F(ConvolutionGradient, OfAWholeResultTheClipRectangleCounts) {
     EXPECT_EQ(valuesOf(*dIn), (Values{12, 20})) << e.size();
     EXPECT_EQ(weightsOf(state), (Values{6, 13})) << e.size();
     EXPECT_EQ(biasesOf(state), (Values{3})) << e.size();
+  }
+}
+
+TEST_F(ConvolutionGradient, BehindAnEmptyForwardClipRectangleEverythingIsZero) {
+  struct Layer {
+    std::size_t kernel, stride, channels, groups, multiplier;
+  };
+  const Layer layers[] = {{3, 1, 16, 1, 0}, {1, 4, 16, 1, 0}, {3, 8, 3, 1, 0}, {1, 1, 16, 1, 0},
+                          {3, 5, 16, 4, 0}, {3, 1, 8, 1, 1},  {3, 9, 8, 1, 2}};
+  for (const Layer& layer : layers)
+    for (const ImageEdgeMode edgeMode : {ImageEdgeMode::Zero, ImageEdgeMode::Clamp}) {
+      SCOPED_TRACE(std::to_string(layer.kernel) + " stride " + std::to_string(layer.stride));
+      const std::size_t outputs = layer.multiplier == 0 ? 8 : layer.multiplier * layer.channels;
+      CNNConvolutionDescriptor descriptor = layer.multiplier == 0
+                                                ? CNNConvolutionDescriptor::cnnConvolutionDescriptor(
+                                                      layer.kernel, layer.kernel, layer.channels, outputs)
+                                                : CNNDepthWiseConvolutionDescriptor::cnnConvolutionDescriptor(
+                                                      layer.kernel, layer.kernel, layer.channels, outputs);
+      descriptor.setStrideInPixelsX(layer.stride);
+      descriptor.setStrideInPixelsY(layer.stride);
+      if (layer.groups != 1) descriptor.setGroups(layer.groups);
+      const auto source = ArraySource::create(descriptor, Values(descriptor.weightCount(), 1.0F));
+      const auto kernel = CNNConvolution::create(device_, source);
+      kernel->setClipRect({{20, 20, 0}, {5, 5, 1}});
+      kernel->setEdgeMode(edgeMode);
+      const auto in = image(sizeOf(9, 9, layer.channels), Values(81 * layer.channels, 2));
+      const auto result = poisoned(sizeOf(9, 9, outputs));
+      const auto state = kernel->resultState(in);
+      set(state, 77);
+      const auto gradient = CNNConvolutionGradient::create(device_, source);
+      for (int encode = 0; encode < 2; ++encode) {
+        const auto dIn = poisoned(sizeOf(9, 9, layer.channels));
+        const auto buffer = commands();
+        if (encode == 0) kernel->encode(buffer, in, state, result);
+        gradient->encode(buffer, result, in, state, dIn);
+        run(buffer);
+        EXPECT_EQ(valuesOf(*dIn), Values(81 * layer.channels, 0));
+        EXPECT_EQ(weightsOf(state), Values(descriptor.weightCount(), 0));
+        EXPECT_EQ(biasesOf(state), Values(outputs, 0));
+      }
+      EXPECT_EQ(valuesOf(*result), Values(81 * outputs, poison)) << "the forward pass has written nothing";
+    }
+}
+
+TEST_F(ConvolutionGradient, AClipRectangleBesideTheDestinationLeavesItAloneAndSumsTheWeights) {
+  const auto destination = poisoned(sizeOf(2, 1, 1));
+  gradient_->setClipRect({{20, 0, 0}, {4, 4, 1}});
+  for (const auto option : {All, GradientWithWeightsAndBias, GradientWithData}) {
+    const auto state = forward(in_);
+    set(state, 77);
+    gradient_->setGradientOption(option);
+    const auto buffer = commands();
+    gradient_->encode(buffer, pixel(2), in_, state, destination);
+    gradient_->encode(buffer, pixel(1), in_, state, destination);
+    run(buffer);
+    const bool sums = option != GradientWithData;
+    EXPECT_EQ(gradient_->encodingStorageSize(pixel(2), in_, std::span(&state, 1), destination) > 0, sums);
+    EXPECT_EQ(weightsOf(state), sums ? (Values{9, 15}) : (Values{77, 77}));
+    EXPECT_EQ(biasesOf(state), Values{sums ? 3.0F : 77.0F});
+    EXPECT_EQ(valuesOf(*destination), Values(2, poison));
   }
 }
 

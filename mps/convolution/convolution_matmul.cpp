@@ -126,7 +126,7 @@ Preparation prepareBatchMatmul(const ConvolutionProblem& problem) {
     return Refusal{"the windows are neither the whole source nor single pixels"};
   if (problem.groups != 1) return Refusal{"groups of channels make several products"};
   if (problem.transposed) return Refusal{"the weights of a transposed convolution have another order"};
-  if (problem.images() == 0) return Refusal{"there are no images"};
+  if (problem.sumsNothing()) return Refusal{kSumsNothing};
 
   const std::int64_t windows = problem.images() * problem.y.destinationSize * problem.x.destinationSize;
   const std::int64_t inputs =

@@ -253,7 +253,7 @@ Preparation prepareConvolutionMatmulCuda(const ConvolutionProblem& problem) {
     return Refusal{"the windows are neither the whole source nor single pixels"};
   if (problem.groups != 1) return Refusal{"groups of channels make several products"};
   if (problem.transposed) return Refusal{"the weights of a transposed convolution have another order"};
-  if (problem.images() == 0) return Refusal{"there are no images"};
+  if (problem.sumsNothing()) return Refusal{kSumsNothing};
   for (const TensorShape* shape : {&problem.source, &problem.gradient, &problem.destination})
     if (shape->channels > 0 && !cuda::canStage(*shape)) return Refusal{"a tensor is too large"};
 

@@ -6,6 +6,7 @@
 #include "mps/convolution/convolution_cpu.hpp"
 #include "mps/convolution/convolution_slices.hpp"
 #include "mps/convolution/convolution_staging.hpp"
+#include "mps/convolution/convolution_windows.hpp"
 #include "mtl/cpu/onednn.hpp"
 
 namespace mps::detail {
@@ -246,7 +247,8 @@ Preparation prepareWith(const ConvolutionProblem& problem, PaddedAxis y, PaddedA
 }
 
 Preparation prepareBatchOneDNN(const ConvolutionProblem& problem) {
-  if (problem.images() == 0) return Refusal{"there are no images"};
+  if (problem.sumsNothing()) return Refusal{kSumsNothing};
+  if (!canCopyCovered(problem)) return Refusal{kCoversTooMuch};  // its own padding takes as long
   const mtl::cpu::OneDnnThreads threads(problem.threadCount);
   auto y = paddedByOneDnn(problem.y, problem.edgeMode);
   auto x = paddedByOneDnn(problem.x, problem.edgeMode);

@@ -37,6 +37,7 @@ class ReadTable {
         byPixel_(static_cast<std::size_t>(axis.sourceSize)) {
     for (std::int64_t window = 0; window < axis.destinationSize; ++window)
       for (std::int64_t tap = 0; tap < axis.kernelSize; ++tap) {
+        if (axis.sourceSize == 0) continue;
         const std::int64_t at = axis.firstTap(window) + axis.dilation * tap;
         const std::int64_t pixel = std::clamp<std::int64_t>(at, 0, axis.sourceSize - 1);
         if (at != pixel && edgeMode == ImageEdgeMode::Zero) continue;

@@ -11,9 +11,11 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "mps/convolution/convolution_cases_setting.hpp"
+#include "mps/convolution/convolution_windows.hpp"
 #include "mps/core/streamed_stores.hpp"
 
 namespace mps::detail::convolution_plan_test {
@@ -284,6 +286,90 @@ TEST(ConvolutionPlan, NoImagesLeaveZeroGradients) {
       EXPECT_TRUE(empty.run(*preparePlan(implementations, one).plan, false).image.empty());
     }
   }
+}
+
+/// What compares also results that are nothing but zeros.
+void expectValues(const Expected& expected, const Results& found) {
+  const auto valuesOf = [](const std::optional<ReferenceTensor>& tensor) {
+    return tensor ? tensor->values : Values();
+  };
+  EXPECT_EQ(found.image, valuesOf(expected.image));
+  EXPECT_EQ(found.weights, valuesOf(expected.weights));
+  EXPECT_EQ(found.bias, valuesOf(expected.bias));
+}
+
+/// Behind an empty clip rectangle there is no window, or, transposed, no pixel that windows read.
+TEST(ConvolutionPlan, ImagesWithoutPixelsGiveSumsOfNothing) {
+  std::uint64_t seed = 800;
+  for (const std::string_view name :
+       {"FirstLayer5x5", "StrideOverKernel", "Pointwise", "Clamp3x3", "Groups2", "DepthWise",
+        "DepthWiseStrideOverKernel", "FullyConnected", "Channels64To64", "Transposed", "TransposedUncovered"})
+    for (const bool bothSides : {false, true}) {
+      ConvolutionCase one = caseNamed(name);
+      const auto empty = [&](WindowAxis& axis) {
+        (one.transposed ? axis.sourceSize : axis.destinationSize) = 0;
+      };
+      empty(one.x);
+      if (bothSides) empty(one.y);
+      for (const ConvolutionOperation operation : kOperations)
+        for (const Place& place : places()) {
+          ConvolutionProblem problem = one.problem(operation, Format::Float32, Format::Float32);
+          problem.threadCount = kThreads;
+          problem.accumulate = problem.neuron.neuronType() == CNNNeuronType::None;
+          for (const auto& implementation : convolutionBackEnds.of(*place.device)) {
+            SCOPED_TRACE(problem.describe() + " " + std::string(implementation.name));
+            const auto plan = planOf(implementation, problem, place);
+            EXPECT_EQ(plan != nullptr, implementation.name == "plain");
+            if (!plan) continue;
+            Setting setting(problem, Tier::Exact, ++seed, place);
+            for (const bool accumulate : {false, true})
+              if (!accumulate || problem.accumulate)
+                expectValues(setting.expected(problem, accumulate), setting.run(*plan, accumulate));
+          }
+        }
+    }
+}
+
+/// Windows whose taps are far apart, or far outside, are not copied into an array without padding.
+TEST(ConvolutionPlan, CopiesAreOfASizeThatGoesWithTheTensors) {
+  constexpr std::int64_t kFar = (std::int64_t{1} << 31U) - 1;
+  const ConvolutionCase dilated{.name = "DilatedFar",
+                                .y = {4, 4, 3, 1, 1 << 20, 0},
+                                .x = {4, 4, 3, 1, 1 << 20, 0},
+                                .inputs = 16,
+                                .outputs = 8,
+                                .edgeMode = ImageEdgeMode::Clamp};
+  ConvolutionCase strided = dilated;
+  strided.y = {4, 2, 3, 1 << 24, 1, 0};
+  strided.x = {4, 2, 3, 1 << 24, 1, 0};
+  ConvolutionCase farRight = dilated;
+  farRight.y = {4, 4, 3, 1, 1, 1};
+  farRight.x = {4, 4, 3, 1, 1, kFar};
+  ConvolutionCase farLeft = farRight;
+  farLeft.x.offset = -kFar;
+  const std::pair<const ConvolutionCase&, bool> cases[] = {
+      {dilated, false}, {strided, false}, {farRight, true}, {farLeft, true}};
+  std::uint64_t seed = 900;
+  for (const auto& [one, copies] : cases)
+    for (const std::int64_t inputs : {2, 16})
+      for (const ImageEdgeMode edgeMode : {ImageEdgeMode::Clamp, ImageEdgeMode::Zero})
+        for (const ConvolutionOperation operation : kOperations) {
+          ConvolutionCase other = one;
+          other.inputs = inputs;
+          other.edgeMode = edgeMode;
+          ConvolutionProblem problem = other.problem(operation, Format::Float32, Format::Float32);
+          problem.threadCount = kThreads;
+          EXPECT_EQ(canCopyCovered(problem), copies) << problem.describe();
+          for (const Place& place : places()) {
+            Setting setting(problem, Tier::Exact, ++seed, place);
+            const Expected expected = setting.expected(problem, false);
+            for (const auto& implementation : convolutionBackEnds.of(*place.device)) {
+              SCOPED_TRACE(problem.describe() + " " + std::string(implementation.name));
+              const auto plan = planOf(implementation, problem, place);
+              if (plan) expectValues(expected, setting.run(*plan, false));
+            }
+          }
+        }
 }
 
 /// NVIDIA's libraries take addresses that are multiples of 16; for others a plan has another way.

@@ -102,7 +102,16 @@ struct ConvolutionProblem {
   [[nodiscard]] std::int64_t images() const {
     return operation == ConvolutionOperation::Forward ? source.images : gradient.images;
   }
+  /// Whether there is nothing to sum: no images, or images without pixels, as behind an empty forward clip rectangle.
+  /// Zeros, with bias and neuron, are the result; the plain implementations alone take that.
+  [[nodiscard]] bool sumsNothing() const {
+    return images() == 0 || x.sourceSize == 0 || y.sourceSize == 0 || x.destinationSize == 0 ||
+           y.destinationSize == 0;
+  }
 };
+
+/// Why implementations refuse a problem that sumsNothing().
+inline constexpr const char* kSumsNothing = "there are no pixels";
 
 /// The CPU's implementations: "matmul" (oneDNN's matrix product, where the geometry is one), "depthwise" (ours,
 /// one result per channel, edge mode Zero), "onednn" (its convolution), "plain" (ours, takes everything).

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "mps/convolution/convolution_staging.hpp"
+#include "mps/convolution/convolution_windows.hpp"
 #include "mps/core/neuron_span.hpp"
 #include "mps/core/vector_io-inl.hpp"
 #include "mps/core/vector_runs-inl.hpp"
@@ -157,7 +158,7 @@ AxisMap AxisMap::identity(std::int64_t size) {
 
 AxisMap AxisMap::coverage(const WindowAxis& axis, ImageEdgeMode edgeMode) {
   const std::int64_t first = axis.firstTap(0);
-  const std::int64_t size = axis.stride * (axis.destinationSize - 1) + axis.dilatedSize();
+  const std::int64_t size = coveredSize(axis);
   std::vector<std::int64_t> coordinates(static_cast<std::size_t>(size));
   for (std::int64_t i = 0; i < size; ++i) {
     const std::int64_t at = first + i;

@@ -75,16 +75,19 @@ struct PlaceMap {
   std::int32_t channels;  ///< of what is read
   bool clamps;
 
-  __device__ static std::int32_t coordinate(std::int32_t at, std::int32_t size, bool clamps) {
-    if (at >= 0 && at < size) return at;
+  __device__ static std::int32_t coordinate(std::int32_t to, std::int32_t origin, std::int32_t size,
+                                            bool clamps) {
+    // Only a sum with an origin that is not negative can be beyond 2^31, and it is below 2^32.
+    const std::uint32_t at = static_cast<std::uint32_t>(to) + static_cast<std::uint32_t>(origin);
+    if (at < static_cast<std::uint32_t>(size)) return static_cast<std::int32_t>(at);
     if (!clamps) return -1;
-    return at < 0 ? 0 : size - 1;
+    return origin < 0 && static_cast<std::int32_t>(at) < 0 ? 0 : size - 1;
   }
   /// Where `to` reads. False: nowhere.
   __device__ bool find(const ElementPlace& to, ElementPlace& from) const {
     from.image = to.image;
-    from.y = coordinate(to.y + originY, height, clamps);
-    from.x = coordinate(to.x + originX, width, clamps);
+    from.y = coordinate(to.y, originY, height, clamps);
+    from.x = coordinate(to.x, originX, width, clamps);
     from.channel = to.channel;
     return from.y >= 0 && from.x >= 0 && to.channel < channels;
   }
@@ -189,9 +192,17 @@ bool takesQuads(const TensorShape& shape, const std::byte* address) {
 }
 
 PlaceMap mapInto(const TensorShape& read, std::int64_t originY, std::int64_t originX, bool clamps) {
-  return {static_cast<std::int32_t>(read.height),   static_cast<std::int32_t>(read.width),
-          static_cast<std::int32_t>(originY),       static_cast<std::int32_t>(originX),
-          static_cast<std::int32_t>(read.channels), clamps};
+  // Sides are shorter than 2^31, and what lies farther away reads the same.
+  constexpr std::int64_t farthest = 0x7FFFFFFF;
+  const auto origin = [](std::int64_t at) {
+    return static_cast<std::int32_t>(std::clamp(at, -farthest, farthest));
+  };
+  return {static_cast<std::int32_t>(read.height),
+          static_cast<std::int32_t>(read.width),
+          origin(originY),
+          origin(originX),
+          static_cast<std::int32_t>(read.channels),
+          clamps};
 }
 
 template <class From, class To, int lanes>

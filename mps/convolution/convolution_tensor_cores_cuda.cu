@@ -301,7 +301,7 @@ Preparation prepareConvolutionTensorCoresCuda(const ConvolutionProblem& problem)
     return Refusal{"it is for weights gradients"};
   if (!problem.allowReducedPrecision) return Refusal{"it rounds its inputs"};
   if (problem.transposed) return Refusal{"the weights of a transposed convolution have another order"};
-  if (problem.images() == 0) return Refusal{"there are no images"};
+  if (problem.sumsNothing()) return Refusal{kSumsNothing};
   if (problem.source.format != Format::Float32 || problem.gradient.format != Format::Float32)
     return Refusal{"not both images are float32"};
   // A block has all channels; with more of them cuDNN's kernels are several times as fast.

@@ -324,7 +324,9 @@ std::vector<detail::PreparedCall> CNNConvolutionTransposeGradient::prepareGradie
   };
   const auto callOf = [&](const ConvolutionProblem& problem) {
     detail::PreparedCall prepared;
-    prepared.plan = detail::planFor(*device(), detail::convolutionBackEnds, problem);
+    const bool isData = problem.operation == ConvolutionOperation::Forward;
+    if (!isData || problem.destination.elements() > 0)
+      prepared.plan = detail::planFor(*device(), detail::convolutionBackEnds, problem);
     prepared.exchangesSourceAndGradient = true;
     prepared.gradientOrigin = {static_cast<std::size_t>(call.primaryOffset.x),
                                static_cast<std::size_t>(call.primaryOffset.y), 0};

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <limits>
 #include <vector>
 
@@ -244,6 +245,34 @@ TEST_F(ConvolutionTranspose, KernelOffsetsBeyond32BitsAreRefused) {
   kernel->setKernelOffsetX(0);
   kernel->setKernelOffsetY(std::numeric_limits<std::int64_t>::min());
   EXPECT_TRUE(names(errorOf(encode), {"CNNConvolutionTranspose: kernelOffsetY is"}));
+}
+
+TEST_F(ConvolutionTranspose, WithoutPixelsGradientsAreZeroOrSumTheWeights) {
+  for (const std::size_t stride : {1, 5}) {
+    const auto kernel = row(3, stride, {1, 2, 3});
+    const auto in = rowImage({2, 4, 8});
+    const auto result = poisoned(sizeOf(6, 1, 1));
+    const auto backward = [&](const mtl::Region& forwardClip, const mtl::Region& gradientClip) {
+      kernel->setClipRect(forwardClip);
+      const auto state = kernel->resultState(in);
+      for (const auto& sums : {stateOf(state).gradientForWeights(), stateOf(state).gradientForBiases()})
+        for (float& element : sums->contentsAs<float>()) element = 77;
+      const auto gradient = gradientOf(*kernel);
+      gradient->setClipRect(gradientClip);
+      const auto dIn = poisoned(sizeOf(3, 1, 1));
+      const auto buffer = commands();
+      kernel->encode(buffer, in, state, result);
+      gradient->encode(buffer, image(sizeOf(6, 1, 1), Values(6, 1)), in, state, dIn);
+      run(buffer);
+      return std::array{valuesOf(*dIn), valuesOf(stateOf(state).gradientForWeights()),
+                        valuesOf(stateOf(state).gradientForBiases())};
+    };
+    const mtl::Region beside{{20, 0, 0}, {4, 4, 1}};
+    EXPECT_EQ(backward(beside, RectNoClip), (std::array{Values(3, 0), Values(3, 0), Values(1, 0)}));
+    const auto whole = backward(RectNoClip, RectNoClip);
+    EXPECT_NE(whole[1], Values(3, 0));
+    EXPECT_EQ(backward(RectNoClip, beside), (std::array{Values(3, poison), whole[1], whole[2]}));
+  }
 }
 
 TEST_F(ConvolutionTranspose, AClipRectangleCountsInTheGradient) {

@@ -295,6 +295,11 @@ GradientCall CNNGradientKernel::resolveCall(BatchOperand& gradient, BatchOperand
   return call;
 }
 
+std::vector<detail::PreparedCall> CNNGradientKernel::preparedParts(const GradientCall& call) const {
+  if (call.destination.elements() == 0 && !preparesWithoutPixels()) return {};
+  return prepareGradient(call);
+}
+
 void CNNGradientKernel::encodeGradient(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
                                        const ImageBatch& gradients, const ImageBatch& sources,
                                        const StateBatch& states, const ImageBatch& destinations,
@@ -341,8 +346,7 @@ void CNNGradientKernel::recordGradient(mtl::CommandBuffer& commandBuffer, const 
   checkRole(forward, source);
   call.savedFieldsFit =
       forward.saved && record.inOrder && isPartOf(forward.sourcePlace, source, record.firstImage);
-  std::vector<detail::PreparedCall> prepared;
-  if (call.destination.elements() > 0) prepared = prepareGradient(call);
+  std::vector<detail::PreparedCall> prepared = preparedParts(call);
   const auto writesSums = [](const detail::PreparedCall& part) {
     return std::ranges::any_of(part.parameters, &detail::PreparedCall::Parameter::isWritten);
   };
@@ -366,6 +370,7 @@ void CNNGradientKernel::recordGradient(mtl::CommandBuffer& commandBuffer, const 
   }
   if (writes && !covers(whole.shape()) && !call.clipRectIsSet && !call.accumulate)
     detail::recordZeros(commandBuffer, describe(), whole);
+  std::erase_if(prepared, [](const detail::PreparedCall& part) { return part.plan.plan == nullptr; });
   for (detail::PreparedCall& part : prepared) {
     if (call.accumulate && part.writesDestination) {
       if (!part.plan.plan->canAccumulate())
@@ -412,10 +417,10 @@ void CNNGradientKernel::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& co
   BatchOperand source(secondary);
   BatchOperand destination(destinations);
   const GradientCall call = resolveCall(gradient, source, destination, nullptr, false);
-  if (call.destination.elements() == 0) return;
-  for (const detail::PreparedCall& prepared : prepareGradient(call))
-    detail::recordCall(*commandBuffer, *this, prepared,
-                       {&source, nullptr, &gradient, &destination, nullptr, 0});
+  for (const detail::PreparedCall& prepared : preparedParts(call))
+    if (prepared.plan.plan)
+      detail::recordCall(*commandBuffer, *this, prepared,
+                         {&source, nullptr, &gradient, &destination, nullptr, 0});
 }
 
 std::size_t CNNGradientKernel::scratchBytes(const ImageBatch& primary, const ImageBatch& secondary,
@@ -431,14 +436,14 @@ std::size_t CNNGradientKernel::scratchBytes(const ImageBatch& primary, const Ima
   BatchOperand source(secondary);
   BatchOperand destination(destinations, true);
   GradientCall call = resolveCall(gradient, source, destination, record, false);
-  if (call.destination.elements() == 0) return 0;
   if (record) {
     call.state = states[0];
     call.states = states;
   }
   std::size_t bytes = 0;
-  for (const detail::PreparedCall& prepared : prepareGradient(call))
-    bytes = std::max(bytes, prepared.plan.plan->scratchBytes());  // one after the other, in the same memory
+  for (const detail::PreparedCall& prepared : preparedParts(call))
+    if (prepared.plan.plan)
+      bytes = std::max(bytes, prepared.plan.plan->scratchBytes());  // one after the other, in the same memory
   return bytes;
 }
 

@@ -71,6 +71,9 @@ class CNNGradientKernel : public CNNBinaryKernel {
                                                  bool stateDriven) const;
   [[nodiscard]] virtual std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const = 0;
+  /// Whether prepareGradient is asked about a clip rectangle without pixels, too: by kernels that write sums into their
+  /// states, or that refuse clip rectangles. A part that would write the destination then has no plan.
+  [[nodiscard]] virtual bool preparesWithoutPixels() const { return false; }
   /// Takes the properties that the user has not set from the record.
   void transferProperties(const detail::ForwardRecord& record, const ImageDescriptor& gradient);
   /// Whether a gradient of this class belongs to that forward kernel.
@@ -166,6 +169,8 @@ class CNNGradientKernel : public CNNBinaryKernel {
   void recordGradient(mtl::CommandBuffer& commandBuffer, const ImageBatch& gradients,
                       const ImageBatch& sources, const StateBatch& states, const ImageBatch& destinations,
                       const Manner& manner, std::vector<detail::GradientCall>& calls);
+  /// What prepareGradient says; nothing where the destination has no pixel, unless preparesWithoutPixels().
+  [[nodiscard]] std::vector<detail::PreparedCall> preparedParts(const detail::GradientCall& call) const;
   /// Of a call whose plans are known: those aliases that could not be judged before.
   void checkAliases(const std::vector<detail::PreparedCall>& prepared, bool writesAll,
                     const ImageBatch& gradients, const ImageBatch& sources,

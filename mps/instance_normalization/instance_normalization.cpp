@@ -197,7 +197,7 @@ std::vector<PreparedCall> ImageNormalizationGradientKernel::prepareGradient(cons
   problem.groups = static_cast<std::int64_t>(forward.groups);
   problem.epsilon = forward.epsilon;
   problem.hasSavedStatistics = call.savedFieldsFit;
-  problem.sumsImages = rows.rows == 1 && call.source.images > 1;
+  problem.sumsImages = rows.rows == 1 && call.source.images != 1;  // no images: sums of nothing
   problem.computesData = computesData_;
   problem.source = call.source;
   problem.gradient = call.gradient;

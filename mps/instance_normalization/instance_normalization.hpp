@@ -90,6 +90,7 @@ class ImageNormalizationGradientKernel : public CNNGradientKernel, public LayerG
  public:
   [[nodiscard]] bool worksInPlace() const override { return true; }
   [[nodiscard]] bool canAccumulate() const override { return true; }
+  [[nodiscard]] bool preparesWithoutPixels() const override { return true; }
   [[nodiscard]] std::vector<PreparedCall> prepareGradient(const GradientCall& call) const override;
   /// Of a step of a graph: whether somebody reads the data gradient. true.
   void chooseGradients(bool ofData, bool /*ofParameters*/) override { computesData_ = ofData; }

@@ -108,6 +108,11 @@ inline InstanceNormalizationTensors largeInstanceNormalizationTensors() {
   return {.name = "Large", .images = 2, .height = 340, .width = 350, .channels = 32, .groups = 32};
 }
 
+/// More images than a GPU's grid has along an axis.
+inline InstanceNormalizationTensors manyInstanceNormalizationTensors() {
+  return {.name = "ManyImages", .images = 65'537, .width = 2, .channels = 4, .groups = 4};
+}
+
 /// Groups for values so far from 0 that their squares have no room for the distances from the mean, even as float64.
 inline InstanceNormalizationTensors farInstanceNormalizationTensors() {
   return {.name = "FarFromZero", .images = 2, .height = 3, .width = 3, .channels = 12, .groups = 3};

@@ -60,6 +60,17 @@ void addPlanCases(std::vector<ConformCase>& cases, const InstanceNormalizationIm
     cases.push_back({tensors.name + ": " + problem.describe(),
                      [=](ConformRun& run) { runPlan(run, implementation, problem, tier, true); }});
   }
+  if (kind == Kind::Instance && tier == Tier::Bounded && formats.source == formats.result &&
+      formats.source == ImageFeatureChannelFormat::Float32)
+    for (const bool sumsImages : {false, true}) {
+      if (sumsImages && operation == Operation::Forward) continue;
+      const InstanceNormalizationTensors tensors = manyInstanceNormalizationTensors();
+      InstanceNormalizationProblem problem = tensors.problem(operation, formats.source, formats.result);
+      problem.hasSavedStatistics = sumsImages || operation == Operation::Forward;
+      problem.sumsImages = sumsImages;
+      cases.push_back({tensors.name + ": " + problem.describe(),
+                       [=](ConformRun& run) { runPlan(run, implementation, problem, tier, true); }});
+    }
   if (kind == Kind::Group && tier == Tier::Bounded && formats.source == ImageFeatureChannelFormat::Float32) {
     const InstanceNormalizationTensors tensors = farInstanceNormalizationTensors();
     const InstanceNormalizationProblem problem = tensors.problem(operation, formats.source, formats.result);

@@ -25,7 +25,7 @@ using Operation = InstanceNormalizationOperation;
 constexpr std::int64_t kPixelsOfMap = 32;     ///< of a thread that stores results, at least
 constexpr std::int64_t kPixelsOfSum = 8;      ///< of a thread that sums, at least
 constexpr std::int64_t kMostSumBlocks = 512;  ///< of all images, so that few numbers are left to join
-constexpr std::int64_t kMostImages = 65535;   ///< along z
+constexpr std::int64_t kMostImages = 65535;   ///< along z, in one launch
 
 /// In one go where the pixels of a few channels fit into the shared memory of a few blocks, or of a team of many. Otherwise
 /// of each image: sums of chunks, their join, statistics of the groups (but where they were saved), and the map.
@@ -63,8 +63,21 @@ class ImagesPlan final : public Plan {
     return !isForward() && problem_.destination.format == ImageFeatureChannelFormat::Float32;
   }
 
-  void run(mtl::Stream& stream, const Operands& operands) const override {
-    if (problem_.source.elements() == 0) return;
+  void run(mtl::Stream& stream, const Operands& operands) const override { runPart(stream, operands, {}); }
+
+  /// Of some of the images. @param carried what those before have summed, where gradients are summed over images
+  void runPart(mtl::Stream& stream, const Operands& operands, const cuda::CarriedSums& carried) const {
+    if (problem_.source.elements() > 0) compute(stream, operands);
+    if (isForward() || !problem_.sumsImages) return;
+    mtl::cuda::launch(stream, cuda::sumImages, dim3(mtl::cuda::blocksFor(channels_)),
+                      dim3(mtl::cuda::kBlockThreads), 0, imageSums(operands), images_, carried,
+                      reinterpret_cast<float*>(operands.parameters[2]),
+                      reinterpret_cast<float*>(operands.parameters[3]));
+  }
+
+ private:
+  [[nodiscard]] bool isForward() const { return problem_.operation == Operation::Forward; }
+  void compute(mtl::Stream& stream, const Operands& operands) const {
     if (takesPacks(operands) && goesOnInImages()) {
       if (format_ == ImageFeatureChannelFormat::Float32 && runAtOnce<float>(stream, operands)) return;
       if (format_ == ImageFeatureChannelFormat::Float16 && runAtOnce<Float16>(stream, operands)) return;
@@ -72,9 +85,6 @@ class ImagesPlan final : public Plan {
     cuda::withAccess(format_, takesPacks(operands),
                      [&](auto access) { runImages<decltype(access)>(stream, operands); });
   }
-
- private:
-  [[nodiscard]] bool isForward() const { return problem_.operation == Operation::Forward; }
   [[nodiscard]] bool takesPacks(const Operands& operands) const {
     return cuda::takesLanes(problem_.source, operands.source) &&
            (isForward() || cuda::takesLanes(problem_.gradient, operands.gradient)) &&
@@ -141,7 +151,6 @@ class ImagesPlan final : public Plan {
     startBlocks(std::integral_constant<unsigned, 2>());
     startBlocks(std::integral_constant<unsigned, 4>());
     startBlocks(std::integral_constant<unsigned, 8>());
-    sumImages(stream, operands);
   }
 
   /// @return whether all blocks can run at the same time; otherwise nothing was done
@@ -166,7 +175,6 @@ class ImagesPlan final : public Plan {
                       dim3(mtl::cuda::kBlockThreads), 0, a.team.sums, sums + division.blocks);
     mtl::cuda::launchTogether(stream, kernel, dim3(division.blocks), dim3(division.threads),
                               division.sharedBytes, a);
-    sumImages(stream, operands);
     return true;
   }
 
@@ -261,7 +269,6 @@ class ImagesPlan final : public Plan {
         stream, cuda::finishGradients, groupGrid(), dim3(kGroupThreads), 0,
         cuda::FinishGradientArguments{perImage, statistics, pixels_, gamma,
                                       problem_.sumsImages ? nullptr : gammaGradient, betaGradient, shares});
-    sumImages(stream, operands);
     if (problem_.computesData)
       mtl::cuda::launch(stream, cuda::imageGradientOfPixels<Access>, map.grid, map.block, 0,
                         cuda::ImageGradientArguments{map, gradient, source, destination, statistics, gamma,
@@ -283,15 +290,6 @@ class ImagesPlan final : public Plan {
     join(stream, chunks, source, pixels_, imageSums(operands));
     mtl::cuda::launch(stream, cuda::finishStatistics, groupGrid(), dim3(kGroupThreads), 0,
                       imageSums(operands), pixels_, static_cast<double>(problem_.epsilon), statistics);
-  }
-
-  /// Of gradients, where they are asked for.
-  void sumImages(mtl::Stream& stream, const Operands& operands) const {
-    if (isForward() || !problem_.sumsImages) return;
-    mtl::cuda::launch(stream, cuda::sumImages, dim3(mtl::cuda::blocksFor(channels_)),
-                      dim3(mtl::cuda::kBlockThreads), 0, imageSums(operands), images_,
-                      reinterpret_cast<float*>(operands.parameters[2]),
-                      reinterpret_cast<float*>(operands.parameters[3]));
   }
 
   static constexpr unsigned kGroupThreads = 64;
@@ -316,10 +314,67 @@ class ImagesPlan final : public Plan {
   ImageFeatureChannelFormat format_ = ImageFeatureChannelFormat::None;
 };
 
+/// More images than a launch takes, one part of them after the other.
+class PartsPlan final : public Plan {
+ public:
+  PartsPlan(const InstanceNormalizationProblem& problem, bool prefersTeams)
+      : problem_(problem),
+        whole_(withImages(problem, kMostImages), prefersTeams),
+        last_(withImages(problem, problem.source.images - (parts() - 1) * kMostImages), prefersTeams) {}
+
+  [[nodiscard]] std::size_t scratchBytes() const override {
+    return carriedBytes() + std::max(whole_.scratchBytes(), last_.scratchBytes());
+  }
+  [[nodiscard]] bool canAccumulate() const override { return whole_.canAccumulate(); }
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    Operands part = operands;
+    part.scratch += carriedBytes();
+    for (std::int64_t i = 0; i < parts(); ++i) {
+      const bool isLast = i == parts() - 1;
+      (isLast ? last_ : whole_)
+          .runPart(stream, part, {reinterpret_cast<double*>(operands.scratch), i == 0, isLast});
+      moveBehindPart(part);
+    }
+  }
+
+ private:
+  static InstanceNormalizationProblem withImages(InstanceNormalizationProblem problem, std::int64_t images) {
+    for (TensorShape* shape : {&problem.source, &problem.gradient, &problem.destination})
+      if (shape->images > 0) shape->images = images;
+    return problem;
+  }
+  [[nodiscard]] std::int64_t parts() const {
+    return (problem_.source.images + kMostImages - 1) / kMostImages;
+  }
+  [[nodiscard]] std::size_t carriedBytes() const {
+    return (2 * static_cast<std::size_t>(problem_.source.channels) * sizeof(double) + 255) / 256 * 256;
+  }
+  void moveBehindPart(Operands& part) const {
+    const auto move = [](auto& address, std::int64_t bytes) {
+      if (address != nullptr) address += bytes;
+    };
+    const auto bytesOfImages = [](const TensorShape& shape) {
+      return kMostImages * shape.imageStride * static_cast<std::int64_t>(bytesPerChannel(shape.format));
+    };
+    move(part.source, bytesOfImages(problem_.source));
+    move(part.gradient, bytesOfImages(problem_.gradient));
+    move(part.destination, bytesOfImages(problem_.destination));
+    move(part.saved, kMostImages * static_cast<std::int64_t>(problem_.savedBytesPerImage()));
+    if (problem_.operation == Operation::Forward || problem_.sumsImages) return;
+    const std::int64_t row = problem_.source.channels * static_cast<std::int64_t>(sizeof(float));
+    for (const std::size_t gradients : {2, 3}) move(part.parameters[gradients], kMostImages * row);
+  }
+
+  InstanceNormalizationProblem problem_;
+  ImagesPlan whole_;
+  ImagesPlan last_;
+};
+
 Preparation prepare(const InstanceNormalizationProblem& problem, bool prefersTeams) {
   for (const TensorShape* shape : {&problem.source, &problem.gradient, &problem.destination})
     if (!ChannelGrid::fits(*shape)) return Refusal{ChannelGrid::kTooLarge};
-  if (problem.source.images > kMostImages) return Refusal{"more than 65535 images"};
+  if (problem.source.images > kMostImages) return std::make_shared<const PartsPlan>(problem, prefersTeams);
   return std::make_shared<const ImagesPlan>(problem, prefersTeams);
 }
 Preparation prepareImages(const InstanceNormalizationProblem& problem) {

@@ -158,16 +158,28 @@ static __global__ void finishGradients(FinishGradientArguments a) {
   shares[a.statistics.groups] = product / count;
 }
 
+/// Sums over images of which a launch has a part: one launch carries them to the next.
+struct CarriedSums {
+  double* memory = nullptr;  ///< two numbers of each channel; null where there is one launch
+  bool isFirst = true;
+  bool isLast = true;
+};
+
 /// One thread for each channel: image after image.
-static __global__ void sumImages(ImageSums sums, std::int64_t images, float* gammaGradient,
-                                 float* betaGradient) {
+static __global__ void sumImages(ImageSums sums, std::int64_t images, CarriedSums carried,
+                                 float* gammaGradient, float* betaGradient) {
   const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (c >= sums.channels) return;
-  double gamma = 0;
-  double beta = 0;
+  double gamma = carried.isFirst ? 0 : carried.memory[c];
+  double beta = carried.isFirst ? 0 : carried.memory[sums.channels + c];
   for (std::int64_t image = 0; image < images; ++image) {
     gamma += sums.second(image)[c];
     beta += sums.first(image)[c];
+  }
+  if (!carried.isLast) {
+    carried.memory[c] = gamma;
+    carried.memory[sums.channels + c] = beta;
+    return;
   }
   gammaGradient[c] = static_cast<float>(gamma);
   betaGradient[c] = static_cast<float>(beta);

@@ -403,6 +403,22 @@ TEST_F(InstanceNormalization, WhatForwardEncodesRefuse) {
   EXPECT_EQ(commandBuffer->commandCount(), 0U);
 }
 
+TEST_F(InstanceNormalization, NoImagesOfAStackHaveGradientsOfZero) {
+  const auto state = normalization_->resultState(x_[0]);
+  const auto stack = image(sizeOf(2, 1, 1, 2), {1, 3, 10, 12});
+  const auto dx = poisoned(sizeOf(2, 1, 1, 2));
+  const auto commandBuffer = commands();
+  normalization_->encode(commandBuffer, stack, state, poisoned(sizeOf(2, 1, 1, 2)));
+  mtl::Region none = RectNoClip;
+  none.size.depth = 0;
+  gradient_->setClipRect(none);
+  gradient_->encode(commandBuffer, stack, stack, state, dx);
+  run(commandBuffer);
+  EXPECT_EQ(valuesOf(*dx), Values(4, poison));
+  EXPECT_EQ(valuesOf(stateOf(state)->gradientForGamma()), Values{0});
+  EXPECT_EQ(valuesOf(stateOf(state)->gradientForBeta()), Values{0});
+}
+
 TEST_F(InstanceNormalization, WhatGradientEncodesRefuse) {
   const StateBatch states = normalization_->resultStateBatch(x_);
   const auto commandBuffer = commands();
@@ -414,6 +430,8 @@ TEST_F(InstanceNormalization, WhatGradientEncodesRefuse) {
   EXPECT_TRUE(names(errorOf(encode), {"offset or clipRect"}));
   gradient_->setClipRect({{0, 0, 0}, {1, 1, 1}});
   EXPECT_TRUE(names(errorOf(encode), {"of the same size"}));
+  gradient_->setClipRect({{100, 0, 0}, {1, 1, 1}});
+  EXPECT_TRUE(names(errorOf(encode), {"offset or clipRect"})) << "not even where it leaves nothing to write";
   gradient_->setClipRect(RectNoClip);
   EXPECT_TRUE(names(errorOf([&] { gradient_->encodeBatch(commandBuffer, dy_, x_, destinations()); }),
                     {"gradientState", "missing"}));

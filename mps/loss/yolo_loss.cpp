@@ -67,6 +67,10 @@ CNNYOLOLoss::CNNYOLOLoss(std::shared_ptr<mtl::Device> device, const CNNYOLOLossD
       lossClasses_(partOf(this->device(), "classesLossDescriptor", descriptor_.classesLossDescriptor(),
                           reductionType())) {
   if (numberOfAnchorBoxes() < 1) throw Error("CNNYOLOLoss", "numberOfAnchorBoxes", "0", "at least 1");
+  constexpr auto most = static_cast<std::size_t>(YOLOLossProblem::kMostAnchors);
+  if (numberOfAnchorBoxes() > most)
+    throw Error("CNNYOLOLoss", "numberOfAnchorBoxes", std::to_string(numberOfAnchorBoxes()),
+                "at most " + std::to_string(most));
   if (anchorBoxes().size() != 2 * numberOfAnchorBoxes())
     throw Error("CNNYOLOLoss", "anchorBoxes", std::to_string(anchorBoxes().size()) + " numbers",
                 std::to_string(2 * numberOfAnchorBoxes()) + ", a width and a height for each anchor");

@@ -41,7 +41,7 @@ class CNNYOLOLoss final : public CNNKernel {
   CNNYOLOLoss(std::shared_ptr<mtl::Device> device, detail::Decoding decoding)
       : CNNKernel(std::move(device), decoding),
         descriptor_(CNNYOLOLossDescriptor::cnnLossDescriptor({}, {}, {}, {}, {}, {}, 0)) {}
-  /// @throws Error unless there is an anchor, there are as many pairs as anchors, sizes of anchors are positive, and the
+  /// @throws Error unless there are 1 to 64 anchors, as many pairs as anchors, sizes of anchors are positive, and the
   /// four losses are in the ranges that CNNLossDescriptor names; for the cosine distance and a loss scale
   static std::shared_ptr<CNNYOLOLoss> create(const std::shared_ptr<mtl::Device>& device,
                                              const CNNYOLOLossDescriptor& lossDescriptor);

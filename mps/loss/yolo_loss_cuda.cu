@@ -18,7 +18,7 @@ using cuda::SourceView;
 
 constexpr unsigned kThreads = mtl::cuda::kBlockThreads;
 constexpr unsigned kWarp = 32;
-constexpr std::int64_t kMostAnchors = 64;
+
 constexpr std::size_t kConfidence = 2;  ///< among the parts
 
 struct Part {
@@ -44,7 +44,7 @@ struct Arguments {
   TensorShape loss;        ///< of the other reductions
   std::byte* lossMemory;
   Part parts[kYOLOLossParts];
-  float2 boxes[kMostAnchors];
+  float2 boxes[YOLOLossProblem::kMostAnchors];
   float scaleNoObject, presence, absence;
   bool rescore, reduceAcrossBatch;
   double divisor;
@@ -493,8 +493,6 @@ class TilesPlan final : public Plan {
 };
 
 Preparation prepareTiles(const YOLOLossProblem& problem) {
-  if (problem.anchors() > kMostAnchors)
-    return Refusal{"more than " + std::to_string(kMostAnchors) + " anchors"};
   for (const TensorShape* shape :
        {&problem.predictions, &problem.labels, &problem.weights, &problem.gradient, &problem.loss})
     if (!ElementGrid::fits(*shape)) return Refusal{ElementGrid::kTooLarge};

@@ -66,6 +66,7 @@ class CNNYOLOLossDescriptor {
   /// Overlap below which there is no object. 0.3.
   [[nodiscard]] float maxIOUForObjectAbsence() const { return maxIOUForObjectAbsence_; }
   void setMaxIOUForObjectAbsence(float overlap) { maxIOUForObjectAbsence_ = overlap; }
+  /// Anchors of a cell, 1 to 64: the same on every device.
   [[nodiscard]] std::size_t numberOfAnchorBoxes() const { return numberOfAnchorBoxes_; }
   void setNumberOfAnchorBoxes(std::size_t number) { numberOfAnchorBoxes_ = number; }
   /// Width and height of one anchor after the other.

@@ -56,7 +56,8 @@ struct YOLOLossProblem {
   float scaleClass = 2;
   float minIOUForObjectPresence = 0.7F;
   float maxIOUForObjectAbsence = 0.3F;
-  std::vector<float> anchorBoxes;  ///< pairs
+  static constexpr std::int64_t kMostAnchors = 64;
+  std::vector<float> anchorBoxes;  ///< pairs, at most kMostAnchors
   TensorShape predictions;
   TensorShape labels;
   TensorShape weights;

@@ -355,6 +355,9 @@ TEST_F(YOLOLoss, WrongUseIsNamed) {
     return errorOf([&] { CNNYOLOLoss::create(device_, descriptor); });
   };
   EXPECT_TRUE(names(refusal(squares({}, 0)), {"numberOfAnchorBoxes", "at least 1"}));
+  EXPECT_TRUE(
+      names(refusal(squares(std::vector<float>(130, 1), 65)), {"numberOfAnchorBoxes", "65", "at most 64"}));
+  EXPECT_EQ(refusal(squares(std::vector<float>(128, 1), 64)), "");
   EXPECT_TRUE(names(refusal(squares({1, 1, 1}, 2)), {"anchorBoxes", "3 numbers", "4"}));
   EXPECT_TRUE(names(refusal(squares({1, 0}, 1)), {"anchorBoxes", "above 0"}));
   CNNYOLOLossDescriptor cosine = squares();

@@ -1,3 +1,4 @@
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -25,7 +26,9 @@ class CublasLtPlan final : public Plan {
                   .transposedB = problem.transposeRight}),
         plain_(std::move(plain)) {}
 
-  [[nodiscard]] std::size_t scratchBytes() const override { return product_.workspaceBytes(); }
+  [[nodiscard]] std::size_t scratchBytes() const override {
+    return product_.workspaceBytes() + kWorkspaceAlignment;
+  }
   [[nodiscard]] std::string describe() const override { return "cuBLASLt"; }
 
   void run(mtl::Stream& stream, const Operands& operands) const override {
@@ -35,10 +38,17 @@ class CublasLtPlan final : public Plan {
     if (!isAligned(operands.source) || !isAligned(operands.secondary) || !isAligned(operands.destination))
       return plain_->run(stream, operands);
     product_.run(mtl::cuda::asCuda(stream).handle(), operands.source, operands.secondary, nullptr,
-                 operands.destination, problem_.beta != 0, operands.scratch);
+                 operands.destination, problem_.beta != 0, workspaceIn(operands.scratch));
   }
 
  private:
+  /// As cudaMalloc aligns; the library refuses a workspace at other addresses.
+  static constexpr std::size_t kWorkspaceAlignment = 256;
+  static std::byte* workspaceIn(std::byte* scratch) {
+    const std::size_t beyond = reinterpret_cast<std::uintptr_t>(scratch) % kWorkspaceAlignment;
+    return scratch + (kWorkspaceAlignment - beyond) % kWorkspaceAlignment;
+  }
+
   MatrixMultiplicationProblem problem_;
   MatrixProduct product_;
   std::shared_ptr<const Plan> plain_;  ///< for addresses that the library does not take

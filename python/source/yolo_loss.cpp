@@ -62,7 +62,7 @@ void bindDescriptor(nb::module_& module) {
   property(descriptor, "max_iou_for_object_absence", &Descriptor::maxIOUForObjectAbsence,
            &Descriptor::setMaxIOUForObjectAbsence, "Overlap below which there is no object. 0.3.");
   property(descriptor, "number_of_anchor_boxes", &Descriptor::numberOfAnchorBoxes,
-           &Descriptor::setNumberOfAnchorBoxes, "Pairs of anchor_boxes.");
+           &Descriptor::setNumberOfAnchorBoxes, "Anchors of a cell, 1 to 64: pairs of anchor_boxes.");
   property(
       descriptor, "anchor_boxes", &Descriptor::anchorBoxes,
       [](Descriptor& self, const std::vector<float>& boxes) { self.setAnchorBoxes(boxes); },
@@ -86,7 +86,7 @@ void bindKernel(nb::module_& module) {
                                         "find an object, else 0 with w = h = 0; the classes "
                                         "are one-hot.");
   loss.def(nb::new_(&Loss::create), "device"_a, "loss_descriptor"_a,
-           "Raises Error unless there is an anchor, there are as many pairs as anchors, sizes of anchors are "
+           "Raises Error unless there are 1 to 64 anchors, as many pairs as anchors, sizes of anchors are "
            "positive, and the "
            "four losses are in the ranges of CNNLossDescriptor; for the cosine distance and a loss scale.");
   readOnly(loss, "loss_xy", &Loss::lossXY, "The loss of the position, for its properties.");
