@@ -193,8 +193,8 @@ bool takesQuads(const TensorShape& shape, const std::byte* address) {
 
 PlaceMap mapInto(const TensorShape& read, std::int64_t originY, std::int64_t originX, bool clamps) {
   // Sides are shorter than 2^31, and what lies farther away reads the same.
-  constexpr std::int64_t farthest = 0x7FFFFFFF;
   const auto origin = [](std::int64_t at) {
+    constexpr std::int64_t farthest = 0x7FFFFFFF;
     return static_cast<std::int32_t>(std::clamp(at, -farthest, farthest));
   };
   return {static_cast<std::int32_t>(read.height),
