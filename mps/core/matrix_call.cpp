@@ -103,38 +103,22 @@ BatchOperand operandOf(ArrayStorage& storage, const MatrixRegion& region) {
   return BatchOperand::ofMemory(region.shape, storage.buffer()->memory(), byteOffset, !storage.isTemporary());
 }
 
+ByteRows rowsOf(const ArrayStorage& storage, const MatrixRegion& region) {
+  const TensorShape& shape = region.shape;
+  const auto size = static_cast<std::int64_t>(bytesPerChannel(shape.format));
+  return {static_cast<std::int64_t>(storage.offset()) + region.firstElement * size,
+          shape.images,
+          shape.imageStride * size,
+          shape.height,
+          shape.rowStride * size,
+          shape.channels * size};
+}
+
 bool overlap(ArrayStorage& one, const MatrixRegion& oneRegion, ArrayStorage& other,
              const MatrixRegion& otherRegion) {
-  if (oneRegion.shape.elements() == 0 || otherRegion.shape.elements() == 0) return false;
-  if (one.buffer()->memory() != other.buffer()->memory()) return false;
-  const auto end = [](const ArrayStorage& storage, const MatrixRegion& region) {
-    const TensorShape& shape = region.shape;
-    const std::int64_t last = shape.offset(shape.images - 1, shape.height - 1, 0, shape.channels - 1);
-    return static_cast<std::int64_t>(storage.offset()) +
-           (region.firstElement + last + 1) * static_cast<std::int64_t>(bytesPerChannel(shape.format));
-  };
-  const auto begin = [](const ArrayStorage& storage, const MatrixRegion& region) {
-    return static_cast<std::int64_t>(storage.offset()) +
-           region.firstElement * static_cast<std::int64_t>(bytesPerChannel(region.shape.format));
-  };
-  if (end(one, oneRegion) <= begin(other, otherRegion) || end(other, otherRegion) <= begin(one, oneRegion))
-    return false;
-  // Interleaved regions that share rows of one matrix may still be apart: compare row by row.
-  const auto forRows = [](ArrayStorage& storage, const MatrixRegion& region, auto&& visit) {
-    const auto size = static_cast<std::int64_t>(bytesPerChannel(region.shape.format));
-    for (std::int64_t n = 0; n < region.shape.images; ++n)
-      for (std::int64_t row = 0; row < region.shape.height; ++row) {
-        const std::int64_t begin = static_cast<std::int64_t>(storage.offset()) +
-                                   (region.firstElement + region.shape.offset(n, row, 0, 0)) * size;
-        if (visit(begin, begin + region.shape.channels * size)) return true;
-      }
-    return false;
-  };
-  return forRows(one, oneRegion, [&](std::int64_t begin, std::int64_t end) {
-    return forRows(other, otherRegion, [&](std::int64_t otherBegin, std::int64_t otherEnd) {
-      return begin < otherEnd && otherBegin < end;
-    });
-  });
+  if (oneRegion.isEmpty() || otherRegion.isEmpty()) return false;
+  return one.buffer()->memory() == other.buffer()->memory() &&
+         overlap(rowsOf(one, oneRegion), rowsOf(other, otherRegion));
 }
 
 std::size_t batchCount(const Kernel& kernel, std::size_t batchStart, std::size_t batchSize,

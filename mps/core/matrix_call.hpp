@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "mps/core/byte_rows.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/matrix.hpp"
 #include "mps/core/tensor_shape.hpp"
@@ -27,6 +28,8 @@ TensorShape tensorOf(const Kernel& kernel, const char* argument, mtl::CommandBuf
 struct MatrixRegion {
   TensorShape shape;
   std::int64_t firstElement = 0;
+
+  [[nodiscard]] bool isEmpty() const { return shape.images == 0 || shape.height == 0 || shape.channels == 0; }
 };
 /// `rows` x `columns` elements of `count` matrices, from matrix `first` and from the origin on: x is the row,
 /// y the column (spec/05 section 1). @throws Error when they leave the matrix or z is not 0.
@@ -37,7 +40,10 @@ MatrixRegion regionOf(const Kernel& kernel, const char* argument, const TensorSh
 /// The operand of a recorded call: takes the memory.
 BatchOperand operandOf(ArrayStorage& storage, const MatrixRegion& region);
 
-/// Whether two regions may have an element in common.
+/// The bytes that a region takes of its memory. @param region not empty
+ByteRows rowsOf(const ArrayStorage& storage, const MatrixRegion& region);
+
+/// Whether two regions have an element in common; takes their memory.
 bool overlap(ArrayStorage& one, const MatrixRegion& oneRegion, ArrayStorage& other,
              const MatrixRegion& otherRegion);
 

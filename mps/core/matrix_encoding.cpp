@@ -23,12 +23,10 @@ std::size_t availableFrom(std::int64_t size, std::size_t origin, std::size_t lim
 
 /// Whether both are the same elements in the same order.
 bool areSame(const MatrixPart& one, const MatrixPart& other) {
-  const auto first = [](const MatrixPart& part) {
-    return part.argument.storage->offset() +
-           static_cast<std::size_t>(part.region.firstElement) * bytesPerChannel(part.region.shape.format);
-  };
+  if (one.isEmpty() || other.isEmpty()) return false;
   return one.argument.storage->buffer()->memory() == other.argument.storage->buffer()->memory() &&
-         first(one) == first(other) && one.region.shape == other.region.shape;
+         one.region.shape.format == other.region.shape.format &&
+         areSame(rowsOf(*one.argument.storage, one.region), rowsOf(*other.argument.storage, other.region));
 }
 
 TensorShape rowOf(std::size_t count) {
@@ -142,10 +140,14 @@ BatchOperand MatrixEncoding::scratch(const TensorShape& shape) const {
 
 BatchOperand MatrixEncoding::repeated(std::size_t count, float number) const {
   BatchOperand numbers = scratch(rowOf(count));
+  fill(numbers, number);
+  return numbers;
+}
+
+void MatrixEncoding::fill(const BatchOperand& destination, float number) const {
   TensorCopyProblem problem;
   problem.fills = true;
-  recordCopy(problem, nullptr, numbers, number);
-  return numbers;
+  recordCopy(problem, nullptr, destination, number);
 }
 
 BatchOperand MatrixEncoding::asFloat32(const MatrixPart& vector) const {

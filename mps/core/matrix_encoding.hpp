@@ -41,7 +41,7 @@ struct MatrixPart {
   /// Null where there is none.
   static const MatrixPart* of(const std::optional<MatrixPart>& part) { return part ? &*part : nullptr; }
   /// In all matrices together.
-  [[nodiscard]] bool isEmpty() const { return region.shape.elements() == 0; }
+  [[nodiscard]] bool isEmpty() const { return region.isEmpty(); }
 };
 
 /// The parts that a plan takes; null where it takes none.
@@ -129,6 +129,8 @@ class MatrixEncoding {
   void storeFloat32(const BatchOperand& target, const MatrixPart& vector) const;
   [[nodiscard]] static PreparedCall::Parameter parameter(const BatchOperand& numbers, bool isWritten = false);
   /// @}
+  /// Writes a number to all elements.
+  void fill(const BatchOperand& destination, float number) const;
   /// Copies elements, to the nearest value where the formats differ.
   void copy(const BatchOperand& source, const BatchOperand& destination) const;
 
