@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <type_traits>
+#include <vector>
 
 #include "mps/core/array_storage.hpp"
+#include "mps/core/byte_rows.hpp"
 #include "mps/core/call.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/loss_scale.hpp"
@@ -55,6 +57,7 @@ struct Extent {
   std::size_t rows = 0;
   std::size_t columns = 0;
   bool operator==(const Extent&) const = default;
+  [[nodiscard]] bool isEmpty() const { return arrays == 0 || rows == 0 || columns == 0; }
   [[nodiscard]] std::string describe() const {
     return (arrays != 1 ? std::to_string(arrays) + " x " : "") + std::to_string(rows) + " x " +
            std::to_string(columns);
@@ -71,6 +74,79 @@ template <class Array>
 constexpr const char* wordFor = "vector";
 template <>
 constexpr const char* wordFor<Matrix> = "matrix";
+
+std::int64_t bytesOf(std::size_t size) {
+  return static_cast<std::int64_t>(size);
+}
+
+/// What an argument takes of a memory.
+struct Area {
+  std::string argument;
+  std::shared_ptr<mtl::Memory> memory;
+  detail::ByteRows rows;
+
+  static Area of(std::string argument, Vector& vector) {
+    return {std::move(argument),
+            vector.data()->memory(),
+            {bytesOf(vector.offset()), bytesOf(vector.vectors()), bytesOf(vector.vectorBytes()), 1,
+             bytesOf(vector.vectorBytes()), bytesOf(vector.length() * sizeof(float))}};
+  }
+  static Area of(std::string argument, Matrix& matrix) {
+    return {std::move(argument),
+            matrix.data()->memory(),
+            {bytesOf(matrix.offset()), bytesOf(matrix.matrices()), bytesOf(matrix.matrixBytes()),
+             bytesOf(matrix.rows()), bytesOf(matrix.rowBytes()), bytesOf(matrix.columns() * sizeof(float))}};
+  }
+  [[nodiscard]] bool overlaps(const Area& other) const {
+    return memory == other.memory && overlap(rows, other.rows);
+  }
+  [[nodiscard]] bool isSameAs(const Area& other) const {
+    return memory == other.memory && areSame(rows, other.rows);
+  }
+};
+
+/// What an update reads and writes.
+struct UpdatedAreas {
+  Area gradient, values, result;
+  std::vector<Area> buffers;
+};
+
+/// Of all updates of an encode. A result may be the very gradient or values of its update, other than that what is
+/// written is apart. @throws Error
+void checkApart(const Kernel& kernel, std::span<const UpdatedAreas> updates) {
+  const auto check = [&](const Area& written, const Area& other, bool mayBeSame) {
+    if (!written.overlaps(other) || (mayBeSame && written.isSameAs(other))) return;
+    throw Error(kernel.describe(), written.argument, "memory that is also of " + other.argument,
+                mayBeSame ? "memory of its own, or the very same" : "memory of its own");
+  };
+  for (std::size_t i = 0; i < updates.size(); ++i)
+    for (std::size_t j = 0; j < updates.size(); ++j) {
+      for (const Area& buffer : updates[i].buffers) {
+        for (const Area* other : {&updates[j].gradient, &updates[j].values, &updates[j].result})
+          check(buffer, *other, false);
+        for (const Area& other : updates[j].buffers)
+          if (&buffer != &other) check(buffer, other, false);
+      }
+      const Area& result = updates[i].result;
+      for (const Area* other : {&updates[j].gradient, &updates[j].values}) check(result, *other, i == j);
+      if (i != j) check(result, updates[j].result, false);
+    }
+}
+
+/// A buffer of one of a pair. @throws Error
+void checkBuffer(const Kernel& kernel, mtl::CommandBuffer& commandBuffer, const char* argument,
+                 const std::shared_ptr<Vector>& vector, std::size_t count) {
+  if (!vector) throw Error(kernel.describe(), argument, "null", "a vector");
+  vector->storage().check(kernel, argument, commandBuffer, true);
+  if (vector->dataType() != DataType::Float32)
+    throw Error(kernel.describe(), argument, name(vector->dataType()), "Float32");
+  const bool isDense = vector->vectors() == 1 || vector->vectorBytes() == vector->length() * sizeof(float);
+  if (!isDense || vector->length() * vector->vectors() != count)
+    throw Error(
+        kernel.describe(), argument,
+        std::to_string(vector->length() * vector->vectors()) + " values" + (isDense ? "" : " with gaps"),
+        std::to_string(count) + " values without gaps");
+}
 
 void consumeRead(const std::shared_ptr<State>& state) {
   if (state->isTemporary() && state->readCount() > 0) state->setReadCount(state->readCount() - 1);
@@ -90,21 +166,17 @@ struct NNOptimizer::Arrays {
   Array gradient, values, result;
   std::array<Array, 3> buffers;  ///< momentum, velocity, maximum velocity
 
-  /// Each buffer is read and written for itself. @throws Error when one is also something else
-  void checkBuffers(const Kernel& kernel) const {
-    const auto overlap = [&](const Array& a, const Array& b) {
-      const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float);
-      return a.memory && a.memory == b.memory && a.byteOffset < b.byteOffset + bytes &&
-             b.byteOffset < a.byteOffset + bytes;
+  /// @param part of a pair
+  [[nodiscard]] UpdatedAreas areas(std::size_t part) const {
+    const auto area = [&](const char* argument, const Array& array) {
+      return Area{std::string(argument) + (part == 0 ? " of the weights or gamma" : " of the biases or beta"),
+                  array.memory,
+                  {bytesOf(array.byteOffset), 1, 0, 1, 0, count * bytesOf(sizeof(float))}};
     };
-    for (std::size_t i = 0; i < buffers.size(); ++i) {
-      bool isElse =
-          overlap(buffers[i], gradient) || overlap(buffers[i], values) || overlap(buffers[i], result);
-      for (std::size_t j = 0; j < i; ++j) isElse = isElse || overlap(buffers[i], buffers[j]);
-      if (isElse)
-        throw Error(kernel.describe(), bufferNames[i], "memory that is also another argument's",
-                    "memory of its own");
-    }
+    UpdatedAreas all{area("gradient", gradient), area("values", values), area("result", result), {}};
+    for (std::size_t i = 0; i < buffers.size(); ++i)
+      if (buffers[i].memory) all.buffers.push_back(area(bufferNames[i], buffers[i]));
+    return all;
   }
   static Array of(Vector& vector, std::size_t /*index*/) {
     return {vector.data()->memory(), vector.offset(),
@@ -142,7 +214,6 @@ OptimizerNumbers NNOptimizer::numbers() const {
 
 void NNOptimizer::record(mtl::CommandBuffer& commandBuffer, OptimizerKind kind,
                          const OptimizerNumbers& numbers, const Arrays& arrays) const {
-  arrays.checkBuffers(*this);
   OptimizerProblem problem;
   problem.rule = {kind, regularizationType(), applyGradientClipping()};
   problem.count = arrays.count;
@@ -224,8 +295,17 @@ void NNOptimizer::encodeArrays(const std::shared_ptr<mtl::CommandBuffer>& comman
   check("resultValues" + suffix, result, false);
   for (std::size_t i = 0; i < bufferCount(kind); ++i) check(bufferNames[firstSlot(kind) + i], buffers[i]);
   const Extent extent = extentOf(*gradient);
+  if (!extent.isEmpty()) {
+    UpdatedAreas areas{Area::of("inputGradient" + suffix, *gradient),
+                       Area::of("inputValues" + suffix, *values),
+                       Area::of("resultValues" + suffix, *result),
+                       {}};
+    for (std::size_t i = 0; i < bufferCount(kind); ++i)
+      areas.buffers.push_back(Area::of(bufferNames[firstSlot(kind) + i], *buffers[i]));
+    checkApart(*this, std::span(&areas, 1));
+  }
   mtl::RecordingGuard guard(*commandBuffer);
-  for (std::size_t k = 0; k < extent.arrays; ++k) {
+  for (std::size_t k = 0; k < extent.arrays && !extent.isEmpty(); ++k) {
     Arrays arrays;
     arrays.gradient = Arrays::of(*gradient, k);
     arrays.values = Arrays::of(*values, k);
@@ -234,7 +314,7 @@ void NNOptimizer::encodeArrays(const std::shared_ptr<mtl::CommandBuffer>& comman
       arrays.buffers[firstSlot(kind) + i] = Arrays::of(*buffers[i], k);
     arrays.count = static_cast<std::int64_t>(extent.columns);
     arrays.rows = static_cast<std::int64_t>(extent.rows);
-    if (arrays.count > 0 && arrays.rows > 0) record(*commandBuffer, kind, numbers, arrays);
+    record(*commandBuffer, kind, numbers, arrays);
   }
   guard.keep();
   detail::consumeRead({&gradient->storage(), values != result ? &values->storage() : nullptr});
@@ -298,33 +378,29 @@ void NNOptimizer::recordPair(mtl::CommandBuffer& commandBuffer, OptimizerKind ki
                   "1 (weights, or gamma) or 2 (biases, or beta, too)");
     parts = std::min(parts, vectors.size());
   }
+  std::vector<UpdatedAreas> areas;
   for (std::size_t part = 0; part < pair.size(); ++part) {
     Arrays& arrays = pair[part];
-    const auto count = static_cast<std::size_t>(arrays.count);
-    if (part >= parts) {  // not updated: a reload from the result still finds them
-      if (arrays.values.memory != arrays.result.memory ||
-          arrays.values.byteOffset != arrays.result.byteOffset)
-        detail::recordMemoryCopy(commandBuffer, describe(), arrays.values.memory, arrays.values.byteOffset,
-                                 arrays.result.memory, arrays.result.byteOffset, count * sizeof(float));
-      continue;
-    }
-    for (std::size_t b = 0; b < bufferCount(kind); ++b) {
-      const std::size_t slot = firstSlot(kind) + b;
-      const auto& vector = buffers[b][part];
-      if (!vector) throw Error(describe(), bufferNames[slot], "null", "a vector");
-      vector->storage().check(*this, bufferNames[slot], commandBuffer, true);
-      if (vector->dataType() != DataType::Float32)
-        throw Error(describe(), bufferNames[slot], name(vector->dataType()), "Float32");
-      const bool isDense =
-          vector->vectors() == 1 || vector->vectorBytes() == vector->length() * sizeof(float);
-      if (!isDense || vector->length() * vector->vectors() != count)
-        throw Error(
-            describe(), bufferNames[slot],
-            std::to_string(vector->length() * vector->vectors()) + " values" + (isDense ? "" : " with gaps"),
-            std::to_string(count) + " values without gaps");
-      arrays.buffers[slot] = {vector->data()->memory(), vector->offset(), 0};
-    }
-    record(commandBuffer, kind, numbers, arrays);
+    if (part < parts)
+      for (std::size_t b = 0; b < bufferCount(kind); ++b) {
+        const std::size_t slot = firstSlot(kind) + b;
+        const auto& vector = buffers[b][part];
+        checkBuffer(*this, commandBuffer, bufferNames[slot], vector, static_cast<std::size_t>(arrays.count));
+        arrays.buffers[slot] = {vector->data()->memory(), vector->offset(), 0};
+      }
+    areas.push_back(arrays.areas(part));
+  }
+  checkApart(*this, areas);
+  for (std::size_t part = 0; part < pair.size(); ++part) {
+    const Arrays& arrays = pair[part];
+    if (part < parts)
+      record(commandBuffer, kind, numbers, arrays);
+    else if (arrays.values.memory != arrays.result.memory ||
+             arrays.values.byteOffset != arrays.result.byteOffset)
+      // Not updated: a reload from the result still finds them.
+      detail::recordMemoryCopy(commandBuffer, describe(), arrays.values.memory, arrays.values.byteOffset,
+                               arrays.result.memory, arrays.result.byteOffset,
+                               static_cast<std::size_t>(arrays.count) * sizeof(float));
   }
 }
 

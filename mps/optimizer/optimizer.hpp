@@ -17,8 +17,10 @@
 /// Optimisers (MPSNNOptimizers.h; spec/04 section 13). Each update works element by element on float32 values
 /// v, with the gradient g prepared as NNOptimizerDescriptor says. Nothing is averaged over a batch.
 ///
-/// The result may be the values themselves. Momentum and other buffers are the application's: they start at 0
-/// and are read and overwritten, so that none may be another argument as well. Vectors of one encode have the same
+/// The result may be the very values or the very gradient, with the same strides; with either it shares either all
+/// elements or none. Momentum and other buffers are the application's: they start at 0 and are read and overwritten, so
+/// that none may share elements with another argument. Nor may what is written for the weights (gamma) share elements
+/// with anything of the biases (beta), and the other way round. Vectors of one encode have the same
 /// length and number of vectors, matrices the same rows, columns and number of matrices, with strides of their own. The
 /// convolution forms update weights (vector 0) and biases (vector 1); with one vector the biases are copied unchanged.
 /// The batch-normalisation forms do the same for gamma (vector 0) and beta (vector 1), with the gradients of one state

@@ -160,5 +160,18 @@ TEST_F(BatchNormalizationOptimizer, WhatIsRefused) {
   EXPECT_EQ(commandBuffer->commandCount(), 0U);
 }
 
+TEST_F(BatchNormalizationOptimizer, GammaAndBetaShareNothing) {
+  const auto refused = [&](const Vectors& momentum, const std::shared_ptr<WeightsState>& result) {
+    return errorOf([&] { SGD::create(device_, 1)->encode(commands(), state_, momentum, result); });
+  };
+  const auto one = buffer({0, 0});
+  EXPECT_TRUE(names(refused({}, WeightsState::create(one, one)),
+                    {"result of the weights or gamma", "result of the biases or beta", "memory of its own"}));
+  EXPECT_TRUE(names(refused({}, WeightsState::create(live_->beta, one)),
+                    {"result of the weights or gamma", "values of the biases or beta"}));
+  const auto vector = zeros(1).front();
+  EXPECT_TRUE(names(refused({vector, vector}, result()), {"momentum of the weights or gamma"}));
+}
+
 }  // namespace
 }  // namespace mps::optimizer_batch_normalization_test

@@ -145,6 +145,48 @@ TEST_F(ConvolutionOptimizer, BuffersOfEveryKind) {
   EXPECT_EQ(valuesOf(x[1]->data()), Values{12});
 }
 
+TEST_F(ConvolutionOptimizer, WeightsAndBiasesShareNothing) {
+  const auto shape = CNNConvolutionDescriptor::cnnConvolutionDescriptor(2, 1, 1, 2);
+  const auto gradient = CNNConvolutionGradientState::create(device_, nullptr, shape, nullptr);
+  const auto memory = buffer(Values(16));
+  const auto state = [&](std::size_t weights, std::size_t biases) {
+    return WeightsState::create(memory, weights, memory, biases, shape);
+  };
+  const auto vectorAt = [&](std::size_t byte, std::size_t count) {
+    return Vector::create(memory, VectorDescriptor::vectorDescriptor(count, DataType::Float32), byte);
+  };
+  const auto refused = [&](const std::shared_ptr<WeightsState>& source, const Vectors& momentum,
+                           const std::shared_ptr<WeightsState>& result) {
+    const auto commandBuffer = commands();
+    std::string error = errorOf([&] { sgd_->encode(commandBuffer, gradient, source, momentum, result); });
+    EXPECT_TRUE(error.empty() || commandBuffer->commandCount() == 0);
+    return error;
+  };
+  const auto own = state(0, 16);
+  EXPECT_EQ(refused(own, {vectorAt(24, 4), vectorAt(40, 2)}, own), "");
+  EXPECT_TRUE(names(refused(own, {vectorAt(24, 4), vectorAt(36, 2)}, own),
+                    {"momentum of the weights or gamma", "momentum of the biases or beta"}));
+  EXPECT_TRUE(names(refused(own, {vectorAt(16, 4), vectorAt(40, 2)}, own),
+                    {"momentum of the weights or gamma", "values of the biases or beta"}));
+  EXPECT_TRUE(names(refused(own, {vectorAt(24, 4), vectorAt(8, 2)}, own),
+                    {"values of the weights or gamma", "momentum of the biases or beta"}));
+  EXPECT_TRUE(names(refused(state(0, 16), {}, state(12, 32)),
+                    {"result of the weights or gamma", "values of the weights or gamma", "the very same"}));
+  EXPECT_TRUE(names(refused(state(0, 16), {}, state(32, 0)),
+                    {"result of the biases or beta", "values of the weights or gamma"}));
+  EXPECT_TRUE(names(refused(state(0, 16), {vectorAt(48, 4)}, state(32, 20)),
+                    {"result of the biases or beta", "values of the biases or beta", "the very same"}))
+      << "biases that are only copied";
+  const auto one = zeros(3);
+  const auto square = CNNConvolutionGradientState::create(
+      device_, nullptr, CNNConvolutionDescriptor::cnnConvolutionDescriptor(1, 1, 1, 3), nullptr);
+  EXPECT_TRUE(names(errorOf([&] {
+                      const auto three = WeightsState::create(buffer({1, 2, 3}), buffer({1, 2, 3}));
+                      sgd_->encode(commands(), square, three, {one, one}, three);
+                    }),
+                    {"momentum of the weights or gamma", "momentum of the biases or beta"}));
+}
+
 /// Each distinct state that is read loses one read, and the result none.
 TEST_F(ConvolutionOptimizer, ReadCountsOfTemporaryStates) {
   const auto commandBuffer = commands();

@@ -155,5 +155,71 @@ TEST_F(OptimizerOnMatrices, MatricesAreChecked) {
   EXPECT_EQ(refused(g, g, none, g), "");
 }
 
+/// Two matrices of two rows of four in one memory, from a byte on.
+class OptimizerOnSharedMemory : public OptimizerOnMatrices {
+ protected:
+  [[nodiscard]] MatrixPointer at(std::size_t byte, std::size_t matrices = 1,
+                                 std::size_t matrixBytes = 32) const {
+    return Matrix::create(
+        memory_, MatrixDescriptor::matrixDescriptor(2, 4, matrices, 16, matrixBytes, DataType::Float32),
+        byte);
+  }
+  [[nodiscard]] MatrixPointer columnsAt(std::size_t byte, std::size_t rowBytes = 16) const {
+    return Matrix::create(memory_, MatrixDescriptor::matrixDescriptor(2, 2, rowBytes, DataType::Float32),
+                          byte);
+  }
+  std::string refused(const MatrixPointer& gradient, const MatrixPointer& values,
+                      const MatrixPointer& momentum, const MatrixPointer& result) {
+    return refusal([&](const auto& buffer) { sgd_->encode(buffer, gradient, values, momentum, result); });
+  }
+  std::shared_ptr<mtl::Buffer> memory_ = device_->newBuffer(1024);
+  std::shared_ptr<SGD> sgd_ =
+      SGD::create(device_, 0.5F, false, NNOptimizerDescriptor(1, 1, NNRegularizationType::None, 0));
+};
+
+TEST_F(OptimizerOnSharedMemory, MomentumIsApartInEveryRowAndMatrix) {
+  const std::string shared = "memory that is also of ";
+  EXPECT_TRUE(names(refused(at(512), at(0), at(16), at(256)), {"momentum", shared + "inputValuesMatrix"}));
+  EXPECT_TRUE(names(refused(at(0), at(512), at(16), at(256)), {"momentum", shared + "inputGradientMatrix"}));
+  EXPECT_TRUE(names(refused(at(512), at(256), at(0), at(16)), {"momentum", shared + "resultValuesMatrix"}));
+  EXPECT_TRUE(names(refused(at(512), at(0), at(0), at(256)), {"momentum", "memory of its own"}));
+  EXPECT_TRUE(names(refused(at(512, 2), at(0, 2), at(32, 2), at(256, 2)), {"momentum", "inputValuesMatrix"}))
+      << "matrix 0 of the momentum is matrix 1 of the values";
+  EXPECT_EQ(refused(at(512, 2), at(0, 2, 64), at(32, 2, 64), at(256, 2)), "") << "every second one";
+  EXPECT_EQ(refused(columnsAt(512), columnsAt(0), columnsAt(8), columnsAt(256)), "") << "columns beside it";
+  EXPECT_TRUE(names(refused(columnsAt(512), columnsAt(0), columnsAt(4), columnsAt(256)), {"momentum"}));
+}
+
+TEST_F(OptimizerOnSharedMemory, TheResultIsTheVerySameOrApart) {
+  const MatrixPointer none;
+  const std::string sameOrApart = "memory of its own, or the very same";
+  EXPECT_EQ(refused(at(512), at(0), none, at(0)), "");
+  EXPECT_EQ(refused(at(0), at(512), none, at(0)), "") << "over the gradient";
+  EXPECT_TRUE(
+      names(refused(at(512), at(0), none, at(16)), {"resultValuesMatrix", "inputValuesMatrix", sameOrApart}));
+  EXPECT_TRUE(names(refused(at(0), at(512), none, at(16)),
+                    {"resultValuesMatrix", "inputGradientMatrix", sameOrApart}));
+  EXPECT_TRUE(names(refused(at(16), at(0), none, at(0)), {"resultValuesMatrix", "inputGradientMatrix"}))
+      << "in place, over a part of the gradient";
+  EXPECT_TRUE(names(refused(at(512, 2), at(0, 2, 32), none, at(0, 2, 64)), {"resultValuesMatrix"}));
+  EXPECT_TRUE(
+      names(refused(columnsAt(512), columnsAt(0, 16), none, columnsAt(0, 24)), {"resultValuesMatrix"}))
+      << "other strides";
+  EXPECT_EQ(refused(at(0), at(16), none, at(512)), "") << "what is read may overlap";
+}
+
+TEST_F(OptimizerOnMatrices, AnyNumberOfEmptyMatricesIsNothingToDo) {
+  const auto empty = [&](std::size_t rows, std::size_t columns) {
+    return Matrix::create(device_,
+                          MatrixDescriptor::matrixDescriptor(rows, columns, std::size_t{1} << 40,
+                                                             columns * sizeof(float), 0, DataType::Float32));
+  };
+  const auto sgd = SGD::create(device_, 1);
+  const auto commandBuffer = queue_->commandBuffer();
+  sgd->encode(commandBuffer, empty(0, 4), empty(0, 4), MatrixPointer(), empty(0, 4));
+  sgd->encode(commandBuffer, empty(3, 0), empty(3, 0), empty(3, 0), empty(3, 0));
+  EXPECT_EQ(commandBuffer->commandCount(), 0U);
+}
+
 }  // namespace
 }  // namespace mps::optimizer_matrix_test
