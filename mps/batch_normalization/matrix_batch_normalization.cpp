@@ -184,7 +184,9 @@ void MatrixBatchNormalizationGradient::encode(
   encoding.checkApart({&gradients.data, dGamma, dBeta},
                       {&statistics.mean, &statistics.variance, MatrixPart::of(gamma), MatrixPart::of(beta)});
   encoding.checkApart({dGamma, dBeta}, {&dy, &x});
-  if (!gradients.data.isEmpty()) {
+  if (gradients.data.isEmpty()) {
+    detail::recordNoColumnGradients(encoding, gradients);
+  } else {
     const Parameters parameters(encoding, columns, gamma, beta);
     for (std::size_t k = 0; k < encoding.count(); ++k)
       detail::recordColumnGradients(encoding, settingsOf(neuron(), epsilon()),

@@ -48,8 +48,8 @@ class MatrixBatchNormalization : public MatrixUnaryKernel, public detail::Matrix
       Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
     return detail::decodeAs<MatrixBatchNormalization>(coder, device);
   }
-  /// True: mean and variance of the columns (divided by n, not n - 1) are computed and written to the vectors; false:
-  /// the vectors are read. False.
+  /// True: mean and variance of the columns (divided by n, not n - 1) are computed and written to the vectors, which
+  /// stay as they are where there are no rows; false: the vectors are read. False.
   [[nodiscard]] bool computeStatistics() const { return computeStatistics_; }
   void setComputeStatistics(bool computeStatistics) { computeStatistics_ = computeStatistics; }
 
@@ -79,7 +79,7 @@ class MatrixBatchNormalization : public MatrixUnaryKernel, public detail::Matrix
 ///
 /// That is the formula of training, wherever mean and variance come from. epsilon, neuron, gamma and beta are to be those
 /// of the forward kernel. The primary source is the incoming gradient, the secondary one the forward input. Results are
-/// overwritten.
+/// overwritten; without rows dGamma and dBeta are 0.
 ///
 ///     auto normalization = mps::MatrixBatchNormalization::create(device);
 ///     normalization->setComputeStatistics(true);

@@ -206,6 +206,27 @@ TEST_F(MatrixBatchNormalizationTest, EachMatrixOfABatchHasItsStatistics) {
   EXPECT_NE(valuesOf(*dx)[2], kPoison);
 }
 
+TEST_F(MatrixBatchNormalizationTest, WithoutRowsTheGradientsOfGammaAndBetaAreZero) {
+  const auto x = matrix(0, 2, {}, 2);
+  const auto vectors = [&](float value) {
+    auto made = Vector::create(device_, VectorDescriptor::vectorDescriptor(2, 2, 12, DataType::Float32));
+    std::ranges::fill(made->data()->contentsAs<float>(), value);
+    return made;
+  };
+  const auto mean = vectors(5), variance = vectors(6), dGamma = vectors(kPoison), dBeta = vectors(kPoison);
+  normalization_->setComputeStatistics(true);
+  run([&](const auto& commandBuffer) {
+    normalization_->encode(commandBuffer, x, mean, variance, nullptr, nullptr, matrix(0, 2, {}, 2));
+    gradient_->encode(commandBuffer, x, x, mean, variance, nullptr, nullptr, matrix(0, 2, {}, 2), dGamma,
+                      dBeta);
+    gradient_->encode(commandBuffer, x, x, mean, variance, nullptr, nullptr, matrix(0, 2, {}, 2), nullptr,
+                      nullptr);
+  });
+  EXPECT_EQ(valuesOf(*mean), Values(6, 5)) << "statistics of nothing stay as they are";
+  EXPECT_EQ(valuesOf(*variance), Values(6, 6));
+  for (const auto& sums : {dGamma, dBeta}) EXPECT_EQ(valuesOf(*sums), (Values{0, 0, kPoison, 0, 0, kPoison}));
+}
+
 TEST_F(MatrixBatchNormalizationTest, WorksInPlace) {
   const auto x = matrix(4, 2, x_);
   const auto dy = matrix(4, 2, dy_);

@@ -105,6 +105,11 @@ void recordColumnGradients(const MatrixEncoding& encoding, const BatchNormalizat
   encoding.record(prepared, {.source = &x, .gradient = &dy, .destination = &gradients.data});
 }
 
+void recordNoColumnGradients(const MatrixEncoding& encoding, const ColumnGradients& gradients) {
+  for (const auto* sums : {&gradients.gamma, &gradients.beta})
+    if (*sums && !(*sums)->isEmpty()) encoding.fill((*sums)->operand(), 0);
+}
+
 void checkSlopes(const Kernel& kernel, const NNNeuronDescriptor& neuron, std::size_t columns) {
   if (neuron.neuronType() == CNNNeuronType::PReLU && neuron.data().size() < columns)
     throw Error(kernel.describe(), "parametersA", std::to_string(neuron.data().size()) + " slopes",

@@ -40,6 +40,9 @@ void recordColumnGradients(const MatrixEncoding& encoding, const BatchNormalizat
                            const ColumnNumbers& numbers, const MatrixPart& dy, const MatrixPart& x,
                            const ColumnGradients& gradients);
 
+/// Records 0 for the gradients of parameters, which are sums over no rows.
+void recordNoColumnGradients(const MatrixEncoding& encoding, const ColumnGradients& gradients);
+
 /// PReLU: at least one slope for each column. @throws Error
 void checkSlopes(const Kernel& kernel, const NNNeuronDescriptor& neuron, std::size_t columns);
 

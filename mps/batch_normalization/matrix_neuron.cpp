@@ -126,9 +126,11 @@ void MatrixNeuronGradient::encode(const std::shared_ptr<mtl::CommandBuffer>& com
   encoding.checkApart({&dx}, {&dy, &x}, MatrixEncoding::Aliasing::SameElements);
   encoding.checkApart({&dx, MatrixPart::of(dBias)}, {MatrixPart::of(b)});
   encoding.checkApart({MatrixPart::of(dBias)}, {&dy, &x});
-  if (!dx.isEmpty()) {
+  const ColumnGradients gradients{dx, std::nullopt, dBias};
+  if (dx.isEmpty()) {
+    detail::recordNoColumnGradients(encoding, gradients);
+  } else {
     const Line line(encoding, columns, alpha(), b);
-    const ColumnGradients gradients{dx, std::nullopt, dBias};
     for (std::size_t k = 0; k < encoding.count(); ++k)
       detail::recordColumnGradients(encoding, settingsOf(neuron()), line.numbersOf(k), dy.matrix(k),
                                     x.matrix(k), gradients.matrix(k));

@@ -69,7 +69,7 @@ class MatrixNeuron : public MatrixUnaryKernel, public detail::MatrixNeuronProper
 ///     dBias_j = sum_i dy_ij f'(z_ij)
 ///
 /// alpha, neuron and bias are to be those of the forward kernel. The primary source is the incoming gradient, the
-/// secondary one the forward input. Results are overwritten. PReLU's slopes get no gradient.
+/// secondary one the forward input. Results are overwritten; without rows dBias is 0. PReLU's slopes get no gradient.
 ///
 ///     auto neuron = mps::MatrixNeuron::create(device);
 ///     neuron->setNeuronType(mps::CNNNeuronType::TanH, 1, 1, 0);

@@ -87,6 +87,21 @@ TEST_F(MatrixNeuronTest, NeitherBiasNorItsGradientAreNeeded) {
   EXPECT_EQ(valuesOf(*dx), (Values{3, -6}));
 }
 
+TEST_F(MatrixNeuronTest, WithoutRowsTheGradientOfTheBiasIsZero) {
+  const auto x = matrix(0, 2);
+  const auto dBias = vector({kPoison, kPoison, kPoison}), none = vector({kPoison});
+  const auto halves = halfVector({kPoison, kPoison});
+  run([&](const auto& commandBuffer) {
+    gradient_->encode(commandBuffer, x, x, nullptr, matrix(0, 2), dBias);
+    gradient_->encode(commandBuffer, x, x, nullptr, matrix(0, 2), nullptr);
+    gradient_->encode(commandBuffer, matrix(3, 0), matrix(3, 0), nullptr, matrix(3, 0), none);
+    gradient_->encode(commandBuffer, halfMatrix(0, 2), halfMatrix(0, 2), nullptr, halfMatrix(0, 2), halves);
+  });
+  EXPECT_EQ(valuesOf(*dBias), (Values{0, 0, kPoison}));
+  EXPECT_EQ(valuesOf(*none), Values{kPoison}) << "no columns";
+  EXPECT_EQ(valuesOf(*halves), (Values{0, 0}));
+}
+
 TEST_F(MatrixNeuronTest, PReLUHasASlopeForEachColumn) {
   const Values slopes{0.5F, 2, -1};
   neuron_->setNeuronType(CNNNeuronType::TanH, 3, 4, 5);

@@ -187,7 +187,9 @@ void MatrixFullyConnectedGradient::encodeGradientForWeightsAndBias(
   MatrixMultiplicationProblem product = productOf(alpha());
   product.transposeLeft = true;
   if (!dw.isEmpty()) detail::recordProduct(encoding, product, x.operand(), dy.operand(), dw.operand());
-  if (dBias && outputs > 0)
+  if (dBias && rows == 0 && !dBias->isEmpty())
+    encoding.fill(dBias->operand(), 0);  // sums over no rows
+  else if (dBias && !dBias->isEmpty())
     for (std::size_t k = 0; k < encoding.count(); ++k)
       recordColumnSums(encoding, dy.matrix(k), dBias->matrix(k));
   encoding.finish();

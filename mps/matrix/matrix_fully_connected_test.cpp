@@ -89,6 +89,16 @@ TEST_F(MatrixFullyConnectedTest, Gradients) {
 }
 
 /// 2048 + 0.25 is 2048 in float16.
+TEST_F(MatrixFullyConnectedTest, WithoutRowsTheGradientsOfWeightsAndBiasAreZero) {
+  const auto dw = matrix(3, 2, Values(6, kPoison));
+  const auto dBias = vector({kPoison, kPoison, kPoison});
+  run([&](const auto& commandBuffer) {
+    gradient_->encodeGradientForWeightsAndBias(commandBuffer, matrix(0, 2), matrix(0, 3), dw, dBias);
+  });
+  EXPECT_EQ(valuesOf(*dw), Values(6, 0));
+  EXPECT_EQ(valuesOf(*dBias), (Values{0, 0, kPoison}));
+}
+
 TEST_F(MatrixFullyConnectedTest, Float16IsRoundedOnceBehindTheNeuron) {
   const auto y = halfMatrix(1, 2);
   layer_->setNeuronType(CNNNeuronType::Absolute, 0, 0, 0);

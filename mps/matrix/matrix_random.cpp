@@ -142,7 +142,7 @@ void MatrixRandom::encodeArray(const std::shared_ptr<mtl::CommandBuffer>& comman
   const detail::MatrixRegion region =
       detail::regionOf(*this, argument, whole, {}, batchStart_, count, static_cast<std::size_t>(whole.height),
                        static_cast<std::size_t>(whole.channels));
-  if (region.shape.elements() == 0) return;
+  if (region.isEmpty()) return;
   MatrixRandomProblem problem;
   problem.numbers = numbersOf(destinationDataType_, distributionType());
   if (problem.numbers == RandomNumbers::Uniform || problem.numbers == RandomNumbers::Normal) {
