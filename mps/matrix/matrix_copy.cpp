@@ -120,15 +120,24 @@ struct Copies {
     }
   }
 
-  /// @param problem but for the shapes
-  void record(const MatrixEncoding& encoding, MatrixCopyProblem problem,
+  /// At most the rows and columns that the sources have. @param problem but for sizes
+  void record(const MatrixEncoding& encoding, MatrixCopyProblem problem, std::size_t kernelRows,
+              std::size_t kernelColumns,
               const std::vector<MatrixCopyDescriptor::Operation>& operations) const {
+    const auto clipped = [](std::size_t size, std::int64_t source) {
+      return static_cast<std::int64_t>(std::min(size, static_cast<std::size_t>(source)));
+    };
     const auto& device = encoding.kernel().device();
     for (std::size_t k = 0, end = 0; k < operations.size(); k = end) {
       end = endOfSameMatrices(operations, k);
       problem.copies = static_cast<std::int64_t>(end - k);
       problem.source = sources[k].whole.region.shape;
       problem.destination = destinations[k].whole.region.shape;
+      const bool isTransposed = problem.sourceIsTransposed;
+      problem.rows = clipped(kernelRows, isTransposed ? problem.source.channels : problem.source.height);
+      problem.columns =
+          clipped(kernelColumns, isTransposed ? problem.source.height : problem.source.channels);
+      if (problem.rows == 0 || problem.columns == 0) continue;
       PreparedCall prepared;
       prepared.plan = detail::planFor(*device, detail::matrixCopyBackEnds, problem);
       if (offsets) {
@@ -198,13 +207,11 @@ void MatrixCopy::encode(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer
   }
   copies.checkAliasing(encoding);
   MatrixCopyProblem problem;
-  problem.rows = static_cast<std::int64_t>(copyRows_);
-  problem.columns = static_cast<std::int64_t>(copyColumns_);
   problem.sourceIsTransposed = sourcesAreTransposed_;
   problem.destinationIsTransposed = destinationsAreTransposed_;
   problem.hasRowIndices = copies.rowIndices.has_value();
   problem.hasColumnIndices = copies.columnIndices.has_value();
-  if (height > 0 && width > 0) copies.record(encoding, problem, operations);
+  copies.record(encoding, problem, copyRows_, copyColumns_, operations);
   encoding.finish();
 }
 

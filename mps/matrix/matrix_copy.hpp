@@ -68,7 +68,8 @@ class MatrixCopyDescriptor {
 ///
 /// P and Q are the permutations of rows and columns; without them P(r) = r and Q(c) = c. Source and destination of a copy
 /// have the same type, of at most 4 bytes; bits are copied. Of matrices that hold several the first one counts. Offsets
-/// and permutations that are vectors are device data: what they place outside a matrix is left out.
+/// and permutations that are vectors are device data: what they place outside a matrix is left out, so that with a vector
+/// of offsets a copyRows or copyColumns beyond the sources means all that there is.
 class MatrixCopy : public Kernel {
  public:
   /// The library's own.

@@ -98,6 +98,32 @@ TEST_F(MatrixCopyTest, OffsetsOfAVector) {
   EXPECT_EQ(valuesOf(*other), (Values{13, kPoison, kPoison})) << "what lies outside is left out";
 }
 
+TEST_F(MatrixCopyTest, SizesBeyondTheMatricesAreAllThatThereIs) {
+  constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+  for (const std::size_t most : {kAll, kAll / 2, kAll / 2 + 2, std::size_t{1} << 38U, std::size_t{1} << 31U})
+    for (const bool sourceIsTransposed : {false, true})
+      for (const bool destinationIsTransposed : {false, true}) {
+        const auto to = matrix(3, 3, Values(9));
+        const auto offsets = words({0, 0, 1, 1});
+        const auto kernel =
+            MatrixCopy::create(device_, most, most, sourceIsTransposed, destinationIsTransposed);
+        const MatrixCopyDescriptor all(Matrices{matrix(2, 2, {1, 2, 3, 4})}, Matrices{to}, offsets);
+        run([&](const auto& commandBuffer) { kernel->encode(commandBuffer, all); });
+        EXPECT_EQ(valuesOf(*to), sourceIsTransposed == destinationIsTransposed
+                                     ? (Values{0, 0, 0, 0, 1, 2, 0, 3, 4})
+                                     : (Values{0, 0, 0, 0, 1, 3, 0, 2, 4}));
+        EXPECT_TRUE(names(refusal([&](const auto& commandBuffer) {
+                            kernel->encode(commandBuffer, MatrixCopyDescriptor::descriptor(source_, to, {}));
+                          }),
+                          {"sourceMatrix", "at least " + std::to_string(most)}))
+            << "offsets that are no vector's";
+        EXPECT_TRUE(names(refusal([&](const auto& commandBuffer) {
+                            kernel->encode(commandBuffer, all, words({0, 1, 2}), 0, nullptr, 0);
+                          }),
+                          {"rowPermuteIndices", "1x3"}));
+      }
+}
+
 TEST_F(MatrixCopyTest, WithoutAVectorOfOffsetsTheyAreZero) {
   const auto to = matrix(2, 2);
   copy(2, 2, false, false, MatrixCopyDescriptor(Matrices{source_}, Matrices{to}, nullptr));
