@@ -1,6 +1,7 @@
 #include "mps/core/matrix_call.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "mps/core/array_storage.hpp"
@@ -22,9 +23,38 @@ void checkSize(const Kernel& kernel, const char* argument, DataType dataType) {
     throw Error(kernel.describe(), argument, name(dataType), "elements of at most 4 bytes");
 }
 
-/// In elements; of several arrays only, of which it is a multiple of their size.
-std::int64_t elements(std::size_t bytes, DataType dataType) {
-  return static_cast<std::int64_t>(bytes / sizeInBytes(dataType));
+/// Matrices, or vectors, each of which is a row, as they are in memory.
+struct StoredArrays {
+  std::size_t count = 0;
+  std::size_t stride = 0;  ///< bytes from one to the next
+  std::size_t rows = 0;
+  std::size_t rowBytes = 0;
+  std::size_t columns = 0;
+  DataType dataType = DataType::Float32;
+};
+
+/// Strides that do not count may be anything: they become those without gaps, and 0 where there is no element.
+TensorShape tensorOf(const Kernel& kernel, const char* argument, const StoredArrays& arrays) {
+  checkSize(kernel, argument, arrays.dataType);
+  const std::size_t size = sizeInBytes(arrays.dataType);
+  TensorShape shape;
+  shape.images = static_cast<std::int64_t>(arrays.count);
+  shape.height = static_cast<std::int64_t>(arrays.rows);
+  shape.width = 1;
+  shape.channels = static_cast<std::int64_t>(arrays.columns);
+  shape.pixelStride = shape.channels;
+  shape.format = formatOf(size, arrays.dataType);
+  if (arrays.count == 0 || arrays.rows == 0 || arrays.columns == 0) return shape;
+  // What is allocated at first use may be any size.
+  const std::size_t bytes =
+      (arrays.count - 1) * arrays.stride + (arrays.rows - 1) * arrays.rowBytes + arrays.columns * size;
+  if (bytes > static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max()))
+    throw Error(kernel.describe(), argument, std::to_string(bytes) + " bytes", "less than 2^63");
+  const auto elements = [&](std::size_t stride) { return static_cast<std::int64_t>(stride / size); };
+  shape.rowStride = arrays.rows > 1 ? elements(arrays.rowBytes) : shape.channels;
+  shape.imageStride =
+      arrays.count > 1 ? elements(arrays.stride) : (shape.height - 1) * shape.rowStride + shape.channels;
+  return shape;
 }
 
 std::string sizeText(std::size_t rows, std::size_t columns) {
@@ -37,36 +67,18 @@ TensorShape tensorOf(const Kernel& kernel, const char* argument, mtl::CommandBuf
                      const std::shared_ptr<Matrix>& matrix, bool isRead) {
   if (!matrix) throw Error(kernel.describe(), argument, "null", "a matrix");
   matrix->storage().check(kernel, argument, commandBuffer, isRead);
-  const DataType type = matrix->dataType();
-  checkSize(kernel, argument, type);
-  const auto rows = static_cast<std::int64_t>(matrix->rows());
-  const auto columns = static_cast<std::int64_t>(matrix->columns());
-  const std::int64_t rowStride = elements(matrix->rowBytes(), type);
-  return {static_cast<std::int64_t>(matrix->matrices()),
-          rows,
-          1,
-          columns,
-          matrix->matrices() > 1 ? elements(matrix->matrixBytes(), type) : rows * rowStride,
-          rowStride,
-          columns,
-          formatOf(sizeInBytes(type), type)};
+  return tensorOf(kernel, argument,
+                  StoredArrays{matrix->matrices(), matrix->matrixBytes(), matrix->rows(), matrix->rowBytes(),
+                               matrix->columns(), matrix->dataType()});
 }
 
 TensorShape tensorOf(const Kernel& kernel, const char* argument, mtl::CommandBuffer& commandBuffer,
                      const std::shared_ptr<Vector>& vector, bool isRead) {
   if (!vector) throw Error(kernel.describe(), argument, "null", "a vector");
   vector->storage().check(kernel, argument, commandBuffer, isRead);
-  const DataType type = vector->dataType();
-  checkSize(kernel, argument, type);
-  const auto length = static_cast<std::int64_t>(vector->length());
-  return {static_cast<std::int64_t>(vector->vectors()),
-          1,
-          1,
-          length,
-          vector->vectors() > 1 ? elements(vector->vectorBytes(), type) : length,
-          length,
-          length,
-          formatOf(sizeInBytes(type), type)};
+  return tensorOf(kernel, argument,
+                  StoredArrays{vector->vectors(), vector->vectorBytes(), 1, vector->vectorBytes(),
+                               vector->length(), vector->dataType()});
 }
 
 MatrixRegion regionOf(const Kernel& kernel, const char* argument, const TensorShape& whole,
@@ -92,8 +104,9 @@ MatrixRegion regionOf(const Kernel& kernel, const char* argument, const TensorSh
   region.shape.height = static_cast<std::int64_t>(rows);
   region.shape.channels = static_cast<std::int64_t>(columns);
   region.shape.pixelStride = region.shape.channels;
-  region.firstElement = whole.offset(static_cast<std::int64_t>(first), static_cast<std::int64_t>(origin.x), 0,
-                                     static_cast<std::int64_t>(origin.y));
+  if (!region.isEmpty())
+    region.firstElement = whole.offset(static_cast<std::int64_t>(first), static_cast<std::int64_t>(origin.x),
+                                       0, static_cast<std::int64_t>(origin.y));
   return region;
 }
 

@@ -185,7 +185,8 @@ class MatrixRandomMTGP32 : public MatrixRandom {
       const MatrixRandomDistributionDescriptor& distributionDescriptor =
           MatrixRandomDistributionDescriptor::defaultDistributionDescriptor());
   [[nodiscard]] std::string className() const override { return "MatrixRandomMTGP32"; }
-  /// The copy goes on from the state of the last synchronizeState() that has run, otherwise from the seed.
+  /// The copy, and so what is decoded, goes on from the state of the last synchronizeState() that has run, otherwise from
+  /// the seed.
   [[nodiscard]] std::shared_ptr<MatrixRandomMTGP32> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
@@ -194,7 +195,7 @@ class MatrixRandomMTGP32 : public MatrixRandom {
                                                     const std::shared_ptr<mtl::Device>& device = nullptr) {
     return detail::decodeAs<MatrixRandomMTGP32>(coder, device);
   }
-  /// Records the copy of the state to the host, for copy(). @throws Error after commit.
+  /// Records the copy of the state to the host, for copy() and encode(coder). @throws Error after commit.
   void synchronizeState(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer);
 
  protected:

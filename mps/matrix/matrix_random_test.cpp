@@ -12,6 +12,7 @@
 #include "mps/conform/compare.hpp"
 #include "mps/conform/guarded_memory.hpp"
 #include "mps/conform/test_tensor.hpp"
+#include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/for_each_target.hpp"
 #include "mps/core/streamed_stores.hpp"
@@ -573,6 +574,29 @@ TEST_F(MatrixRandomTest, AnMTGP32CopyGoesOnFromTheSynchronizedState) {
   device_ = there;
   queue_ = there->newCommandQueue();
   EXPECT_EQ(draw<std::uint32_t>(*moved, 3), detail::mtgp32Reference(4, 7, 3));
+}
+
+template <class Generator>
+std::shared_ptr<Generator> decodedCopy(const Generator& random, const std::shared_ptr<mtl::Device>& device) {
+  KeyedArchiver archiver;
+  random.encode(archiver);
+  const std::vector<std::byte> bytes = archiver.encodedData();
+  KeyedUnarchiver unarchiver(bytes, device);
+  return Generator::decode(unarchiver);
+}
+
+TEST_F(MatrixRandomTest, CodedGeneratorsGoOnInTheMiddleOfTheirStream) {
+  const auto philox = MatrixRandomPhilox::create(device_, DataType::UInt32, 4);
+  const auto twister = MatrixRandomMTGP32::create(device_, DataType::UInt32, 4);
+  for (const std::size_t count : {3U, 801U, 1U}) {
+    (void)draw<std::uint32_t>(*philox, count);
+    (void)draw<std::uint32_t>(*twister, count);
+  }
+  run([&](const auto& commandBuffer) { twister->synchronizeState(commandBuffer); });
+  (void)draw<std::uint32_t>(*twister, 10);
+  EXPECT_EQ(draw<std::uint32_t>(*decodedCopy(*philox, device_), 9), detail::philoxReference(4, 203, 9));
+  EXPECT_EQ(draw<std::uint32_t>(*decodedCopy(*twister, device_), 900), detail::mtgp32Reference(4, 805, 900))
+      << "from the last synchronizeState()";
 }
 
 /// The kernel may go before its work runs.

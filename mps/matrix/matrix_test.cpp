@@ -10,7 +10,10 @@
 
 #include "mps/core/float16.hpp"
 #include "mps/core/test_matrices.hpp"
+#include "mps/matrix/matrix_fully_connected.hpp"
 #include "mps/matrix/matrix_image_copy.hpp"
+#include "mps/matrix/matrix_random.hpp"
+#include "mps/softmax/matrix_softmax.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
@@ -199,6 +202,69 @@ TEST_F(MatrixMultiplicationTest, AResultMayNotShareElementsWithAFactor) {
   EXPECT_TRUE(names(refusal(left, right_, at(2, 2, 8)), {"resultMatrix", "sharing elements", "leftMatrix"}));
   EXPECT_TRUE(names(refusal(at(2, 3, 200), at(3, 2, 40), at(2, 2, 120)), {"resultMatrix", "rightMatrix"}));
   EXPECT_EQ(refusal(left, right_, at(2, 2, 12)), "") << "columns of the same rows";
+}
+
+TEST_F(MatrixMultiplicationTest, SizesBeyondMemoryAreRefused) {
+  const auto a = matrix(2, 3, Values(6));
+  const auto refused = [&](const std::shared_ptr<Matrix>& left, const std::shared_ptr<Matrix>& result) {
+    const auto product = MatrixMultiplication::create(device_, 2, 2, 3);
+    return MatrixTest::refusal(
+        [&](const auto& buffer) { product->encode(buffer, left, matrix(3, 2, Values(6)), result); });
+  };
+  const auto unallocated = [&](std::size_t rows, std::size_t columns, std::size_t matrices) {
+    const std::size_t rowBytes = columns * sizeof(float);
+    return Matrix::create(device_, MatrixDescriptor::matrixDescriptor(rows, columns, matrices, rowBytes,
+                                                                      rows * rowBytes, DataType::Float32));
+  };
+  for (const auto& [rows, matrices] : {std::pair{std::size_t{1} << 60U, std::size_t{1}},
+                                       {std::size_t{1} << 31U, std::size_t{1} << 29U},
+                                       {std::size_t{3}, (std::size_t{1} << 60U) / 3 + 1}})
+    EXPECT_TRUE(
+        names(refused(unallocated(rows, 3, matrices), matrix(2, 2)), {"leftMatrix", "less than 2^63"}));
+  EXPECT_TRUE(names(refused(a, unallocated((std::size_t{1} << 60U), 3, 1)), {"resultMatrix", "2^63"}));
+  // Strides that do not count may be anything.
+  const std::size_t stride = std::size_t{1} << 63U;
+  const auto oneRow = Matrix::create(vector({1, 2, 3})->data(),
+                                     MatrixDescriptor::matrixDescriptor(1, 3, stride, DataType::Float32));
+  const auto product = matrix(1, 1);
+  run([&](const auto& buffer) {
+    MatrixMultiplication::create(device_, 1, 1, 3)->encode(buffer, oneRow, matrix(3, 1, {1, 1, 1}), product);
+  });
+  EXPECT_EQ(valuesOf(*product), Values{6});
+}
+
+TEST_F(MatrixMultiplicationTest, EmptyMatricesMayHaveAnySize) {
+  constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+  const auto nothing = [&](std::size_t rows, std::size_t columns, std::size_t matrices) {
+    return Matrix::create(
+        device_, MatrixDescriptor::matrixDescriptor(rows, columns, matrices, columns * sizeof(float),
+                                                    rows * columns * sizeof(float), DataType::Float32));
+  };
+  const auto commandBuffer = queue_->commandBuffer();
+  MatrixMultiplication::create(device_, kAll, 0, 0)
+      ->encode(commandBuffer, nothing(kAll, 0, kAll), nothing(0, 0, kAll), nothing(kAll, 0, kAll));
+  MatrixMultiplication::create(device_, 0, 5, 0)
+      ->encode(commandBuffer, nothing(0, 0, kAll), nothing(0, 5, kAll), nothing(0, 5, kAll));
+  const auto softMax = MatrixSoftMax::create(device_);
+  softMax->encode(commandBuffer, nothing(kAll, 0, kAll), nothing(kAll, 0, kAll));
+  softMax->encode(commandBuffer, nothing(0, 4, kAll), nothing(0, 4, kAll));
+  const auto layer = MatrixFullyConnected::create(device_);
+  layer->encode(commandBuffer, nothing(0, 3, kAll), nothing(3, 0, kAll), nullptr, nothing(0, 0, kAll));
+  const auto random = MatrixRandomPhilox::create(device_, DataType::Float32);
+  random->encode(commandBuffer, nothing(kAll, 0, kAll));
+  random->encode(commandBuffer, nothing(0, 4, kAll));
+  EXPECT_EQ(commandBuffer->commandCount(), 0U);
+  // Origins at the end of an empty matrix, and behind it.
+  softMax->setSourceMatrixOrigin({kAll, 0, 0});
+  softMax->setResultMatrixOrigin({kAll, 0, 0});
+  EXPECT_EQ(MatrixTest::refusal([&](const auto& buffer) {
+              softMax->encode(buffer, nothing(kAll, 0, 1), nothing(kAll, 0, 1));
+            }),
+            "");
+  EXPECT_TRUE(names(MatrixTest::refusal([&](const auto& buffer) {
+                      softMax->encode(buffer, nothing(kAll - 1, 0, 1), nothing(kAll, 0, 1));
+                    }),
+                    {"inputMatrix", "from row " + std::to_string(kAll)}));
 }
 
 TEST_F(MatrixMultiplicationTest, InvalidContentIsReported) {
