@@ -10,13 +10,17 @@
 
 namespace mps::detail {
 
+void bringToHost(mtl::Device& device, mtl::Memory& memory) {
+  const auto commandBuffer = device.newCommandQueue()->commandBuffer();
+  memory.synchronize(*commandBuffer);
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+}
+
 std::vector<float> floatsOf(mtl::Device& device, const FloatsInMemory& values) {
   std::vector<float> floats(values.memory ? values.count : 0);
   if (floats.empty()) return floats;
-  const auto commandBuffer = device.newCommandQueue()->commandBuffer();
-  values.memory->synchronize(*commandBuffer);
-  commandBuffer->commit();
-  commandBuffer->throwIfFailed();
+  bringToHost(device, *values.memory);
   std::memcpy(floats.data(), values.memory->contents() + values.byteOffset, floats.size() * sizeof(float));
   return floats;
 }

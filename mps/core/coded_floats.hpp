@@ -25,7 +25,10 @@ struct FloatsInMemory {
   std::size_t count = 0;
 };
 
-/// Runs the copy to the host. No work on the values may be in flight.
+/// Runs the copy to the host: contents() are what the device holds. No work on the memory may be in flight.
+void bringToHost(mtl::Device& device, mtl::Memory& memory);
+
+/// The values, after bringToHost().
 std::vector<float> floatsOf(mtl::Device& device, const FloatsInMemory& values);
 
 /// Values that usually are what an object's data source gives: written where they differ, otherwise left out.

@@ -14,7 +14,8 @@
 /// Losses (MPSCNNLoss.h; spec/04 section 11).
 namespace mps {
 
-/// Labels or weights in the caller's memory (MPSCNNLossDataDescriptor): float32 values of one image.
+/// Labels or weights in the caller's memory (MPSCNNLossDataDescriptor): float32 values of one image. A view, which must
+/// not outlive that memory, and is not coded: the images of the labels made from it hold the data.
 class CNNLossDataDescriptor {
  public:
   /// Views `data`; whoever makes labels from it copies. @param size width, height and, as depth, channels

@@ -45,6 +45,13 @@ class MatrixCopyDescriptor {
   void setCopyOperation(std::size_t index, std::shared_ptr<Matrix> sourceMatrix,
                         std::shared_ptr<Matrix> destinationMatrix, const MatrixCopyOffsets& offsets);
 
+  /// Writes the copies, the matrices with their values and, of an offset vector, its first vector. What the device holds
+  /// is brought to the host; no work on it may be in flight. @throws Error for temporary matrices and vectors
+  void encode(Coder& coder) const;
+  /// Matrices on that device, null meaning the one that the coder names, otherwise the system's default device; each in
+  /// memory of its own without gaps. Copies that shared a matrix share one. @throws Error for what is wrong with the data
+  static MatrixCopyDescriptor decode(Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr);
+
   /// The library's own.
   struct Operation {
     std::shared_ptr<Matrix> source, destination;

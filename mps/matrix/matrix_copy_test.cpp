@@ -4,6 +4,7 @@
 #include <numeric>
 #include <random>
 
+#include "mps/core/coder.hpp"
 #include "mps/core/test_matrices.hpp"
 #include "mps/matrix/matrix_layers_reference.hpp"
 
@@ -218,6 +219,144 @@ TEST_F(MatrixCopyTest, WrongDescriptorsAreRefused) {
   EXPECT_TRUE(names(made({source_}, {to}, words(Words(3)), 160), {"offsetVector", "3 elements"}));
   MatrixCopyDescriptor ofVector(Matrices{source_}, Matrices{to}, words(Words(4)));
   EXPECT_TRUE(names(errorOf([&] { ofVector.setCopyOperation(0, source_, to, {}); }), {"offsets", "vector"}));
+}
+
+/// What coding makes of a descriptor on another device.
+MatrixCopyDescriptor coded(const MatrixCopyDescriptor& descriptor,
+                           const std::shared_ptr<mtl::Device>& device) {
+  KeyedArchiver archiver;
+  descriptor.encode(archiver);
+  const std::vector<std::byte> bytes = archiver.encodedData();
+  KeyedUnarchiver unarchiver(bytes, device);
+  MatrixCopyDescriptor made = MatrixCopyDescriptor::decode(unarchiver);
+  unarchiver.checkAllRead();
+  return made;
+}
+
+TEST_F(MatrixCopyTest, CodedDescriptorsCopyTheSame) {
+  const auto device = mtl::newCPUDevice(1);
+  const auto to = matrix(2, 3, {1, 2, 3, 4, 5, 6});
+  MatrixCopyDescriptor descriptor(3);
+  descriptor.setCopyOperation(0, source_, to, {0, 1, 1, 0});
+  descriptor.setCopyOperation(2, source_, matrixOf(4, 1, DataType::UInt8), {7, 8, 9, 10});
+  MatrixCopyDescriptor made = coded(descriptor, device);
+  ASSERT_EQ(made.operations().size(), 3U);
+  const auto& [from, result, offsets] = made.operations()[0];
+  EXPECT_EQ(from->device(), device);
+  EXPECT_EQ(from, made.operations()[2].source) << "one matrix again";
+  EXPECT_EQ(made.operations()[1].source, nullptr);
+  EXPECT_EQ(made.operations()[2].destination->dataType(), DataType::UInt8);
+  EXPECT_EQ(made.operations()[2].destination->rows(), 4U);
+  EXPECT_EQ(made.operations()[2].offsets.destinationColumnOffset, 10U);
+  EXPECT_EQ(from->rowBytes(), 12U) << "without gaps";
+  EXPECT_EQ(made.offsetVector(), nullptr);
+  const auto commandBuffer = device->newCommandQueue()->commandBuffer();
+  MatrixCopy::create(device, 1, 2, false, false)
+      ->encode(commandBuffer, MatrixCopyDescriptor::descriptor(from, result, offsets));
+  commandBuffer->commit();
+  commandBuffer->throwIfFailed();
+  EXPECT_EQ(valuesOf(*result), (Values{1, 2, 3, 12, 13, 6}));
+  EXPECT_EQ(valuesOf(*to), (Values{1, 2, 3, 4, 5, 6})) << "memory of its own";
+}
+
+TEST_F(MatrixCopyTest, CodedDescriptorsKeepEveryMatrixAndTheOffsetVector) {
+  const auto several = matrix(2, 1, {1, 2, 3, 4}, 2);
+  const MatrixCopyDescriptor made = coded(
+      MatrixCopyDescriptor(Matrices{several}, Matrices{matrix(0, 3)}, words({9, 9, 9, 9, 1, 2, 3, 4}), 16),
+      device_);
+  const auto& operation = made.operations().at(0);
+  EXPECT_EQ(operation.source->matrices(), 2U);
+  EXPECT_EQ(valuesOf(*operation.source), (Values{1, 2, 3, 4}));
+  EXPECT_EQ(operation.destination->rows(), 0U);
+  EXPECT_EQ(operation.destination->columns(), 3U);
+  EXPECT_EQ(made.vectorOffset(), 16U);
+  const auto found = made.offsetVector()->data()->contentsAs<std::uint32_t>();
+  EXPECT_EQ(Words(found.begin(), found.end()), (Words{9, 9, 9, 9, 1, 2, 3, 4}));
+  // A vector that begins somewhere in its buffer.
+  const auto later = Vector::create(words({9, 9, 5, 6, 7, 8})->data(),
+                                    VectorDescriptor::vectorDescriptor(4, DataType::UInt32), 8);
+  const MatrixCopyDescriptor second =
+      coded(MatrixCopyDescriptor(Matrices{several}, Matrices{source_}, later), device_);
+  EXPECT_EQ(second.offsetVector()->data()->contentsAs<std::uint32_t>()[0], 5U);
+  EXPECT_EQ(second.offsetVector()->length(), 4U);
+  EXPECT_TRUE(coded(MatrixCopyDescriptor(0), device_).operations().empty());
+}
+
+/// The map of a descriptor of one matrix of a row of two bytes, copied into itself, with changes.
+struct Forged {
+  std::uint64_t rows = 1, columns = 2, matrices = 1;
+  std::uint64_t source = 1, destination = 1, vectorOffset = 0;
+  bool hasOffsetVector = false;
+  Words offsets = {};
+  std::uint64_t type = static_cast<std::uint64_t>(DataType::UInt8);
+
+  [[nodiscard]] std::string refusal(const std::shared_ptr<mtl::Device>& device) const {
+    KeyedArchiver archiver;
+    archiver.codeClass("MatrixCopyDescriptor");
+    std::vector<int> one(1);
+    archiver.codeList("matrices", one, [&](int) {
+      archiver.encode("rows", rows);
+      archiver.encode("columns", columns);
+      archiver.encode("matrices", matrices);
+      archiver.encode("dataType", type);
+      archiver.encode("values", std::vector<std::uint8_t>{1, 2});
+    });
+    archiver.codeList("copies", one, [&](int) {
+      archiver.encode("source", source);
+      archiver.encode("destination", destination);
+      for (const char* key :
+           {"sourceRowOffset", "sourceColumnOffset", "destinationRowOffset", "destinationColumnOffset"})
+        archiver.encode(key, std::uint32_t{0});
+    });
+    archiver.encode("hasOffsetVector", hasOffsetVector);
+    archiver.encode("vectorOffset", vectorOffset);
+    if (hasOffsetVector) archiver.encode("offsetVector", offsets);
+    const std::vector<std::byte> bytes = archiver.encodedData();
+    return errorOf([&] {
+      KeyedUnarchiver unarchiver(bytes, device);
+      (void)MatrixCopyDescriptor::decode(unarchiver);
+    });
+  }
+};
+
+TEST_F(MatrixCopyTest, CodedDescriptorsAreChecked) {
+  constexpr std::uint64_t kHuge = std::uint64_t{1} << 62U;
+  const auto refused = [&](const Forged& forged) { return forged.refusal(device_); };
+  EXPECT_EQ(refused({}), "");
+  EXPECT_TRUE(names(refused({.rows = 2}), {"MatrixCopyDescriptor", "values", "2 bytes", "4"}));
+  EXPECT_TRUE(names(refused({.rows = kHuge << 1U}), {"size in bytes", "too large"}));
+  EXPECT_TRUE(names(refused({.columns = kHuge}), {"values", "2 bytes"}));
+  EXPECT_TRUE(names(refused({.rows = 0, .columns = kHuge, .matrices = kHuge}), {"values", "2 bytes", "0"}));
+  EXPECT_TRUE(names(refused({.columns = 0, .matrices = kHuge}), {"values", "2 bytes", "0"}));
+  EXPECT_TRUE(names(refused({.source = 2}), {"source", "2", "at most 1"}));
+  EXPECT_TRUE(names(refused({.destination = 2}), {"destination", "2", "at most 1"}));
+  EXPECT_TRUE(names(refused({.destination = 0}), {"destination", "both or none"}));
+  EXPECT_TRUE(names(refused({.type = 12345}), {"dataType"}));
+  EXPECT_TRUE(names(refused({.vectorOffset = 16}), {"vectorOffset", "16", "0 without a vector"}));
+  EXPECT_EQ(refused({.hasOffsetVector = true, .offsets = {0, 0, 0, 0}}), "");
+  EXPECT_TRUE(
+      names(refused({.hasOffsetVector = true, .offsets = {0, 0, 0}}), {"offsetVector", "3 elements"}));
+  EXPECT_TRUE(names(refused({.vectorOffset = kHuge, .hasOffsetVector = true, .offsets = {0, 0, 0, 0}}),
+                    {"offsetVector", "4 elements"}));
+  EXPECT_TRUE(
+      names(refused({.source = 0, .destination = 0, .hasOffsetVector = true, .offsets = {0, 0, 0, 0}}),
+            {"copies", "not set"}));
+  const auto commandBuffer = queue_->commandBuffer();
+  const auto temporary =
+      TemporaryMatrix::create(commandBuffer, MatrixDescriptor::matrixDescriptor(1, 1, 4, DataType::Float32));
+  const auto temporaryWords =
+      TemporaryVector::create(commandBuffer, VectorDescriptor::vectorDescriptor(4, DataType::UInt32));
+  const auto unwritten = [](const MatrixCopyDescriptor& descriptor) {
+    return errorOf([&] {
+      KeyedArchiver archiver;
+      descriptor.encode(archiver);
+    });
+  };
+  EXPECT_TRUE(names(unwritten(MatrixCopyDescriptor::descriptor(temporary, source_, {})), {"temporary"}));
+  EXPECT_TRUE(names(unwritten(MatrixCopyDescriptor(Matrices{source_}, Matrices{source_}, temporaryWords)),
+                    {"offsetVector", "temporary"}));
+  temporary->setReadCount(0);
+  temporaryWords->setReadCount(0);
 }
 
 TEST_F(MatrixCopyTest, WrongArgumentsAreRefused) {

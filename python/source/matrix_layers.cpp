@@ -116,7 +116,15 @@ void bindCopy(nb::module_& module) {
           "source_matrix"_a, "destination_matrix"_a, "offsets"_a = MatrixCopyOffsets{}, "One copy.")
       .def("set_copy_operation", &MatrixCopyDescriptor::setCopyOperation, "index"_a, "source_matrix"_a,
            "destination_matrix"_a, "offsets"_a = MatrixCopyOffsets{},
-           "Raises Error for an index that is no copy, and where the offsets are a vector's.");
+           "Raises Error for an index that is no copy, and where the offsets are a vector's.")
+      .def("encode", &MatrixCopyDescriptor::encode, "coder"_a,
+           "Writes the copies, the matrices with their values and an offset vector. Raises Error for "
+           "temporary "
+           "matrices and vectors.")
+      .def_static(
+          "decode", &MatrixCopyDescriptor::decode, "coder"_a, "device"_a.none() = nb::none(),
+          "What encode wrote, with matrices of its own on that device; None: on the one that the coder "
+          "names, else the default one.");
   auto copy = kernelClass<MatrixCopy, mps::Kernel>(
       module, "MatrixCopy",
       "Copies copy_rows x copy_columns elements for each copy of a descriptor. With s and d the offsets:\n\n"

@@ -76,6 +76,11 @@ def test_copies(device, queue, matrix_of, vector_of, random):
     again = coded(kernel, device)
     assert (again.copy_rows, again.copy_columns) == (2, 3)
     assert (again.sources_are_transposed, again.destinations_are_transposed) == (True, False)
+    archiver = unmetal.KeyedArchiver()
+    MatrixCopyDescriptor(sources, [matrix_of(a) for _ in sources], vector, 16).encode(archiver)
+    descriptor = MatrixCopyDescriptor.decode(unmetal.KeyedUnarchiver(archiver.encoded_data(), device))
+    with queue.command_buffer() as command_buffer:
+        unmetal.MatrixCopy(device, 2, 3).encode(command_buffer, descriptor)  # into matrices of its own
     assert (offsets.source_row_offset, offsets.source_column_offset) == (1, 2)
     assert (offsets.destination_row_offset, offsets.destination_column_offset) == (2, 1)
     with pytest.raises(unmetal.Error):
