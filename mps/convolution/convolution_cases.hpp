@@ -177,6 +177,8 @@ inline std::vector<ConvolutionCase> convolutionCases() {
       {.name = "OffsetBeyondSource", .y = {5, 4, 3, 1, 1, 4}, .x = {5, 5, 3, 1, 1, 3}, .inputs = 3, .outputs = 4},
       {.name = "ClipRectInside", .images = 3, .y = {12, 4, 3, 1, 1, 5}, .x = {13, 5, 3, 2, 1, 2}, .inputs = 5, .outputs = 17},
       {.name = "KernelOverImage", .images = 2, .y = sameWindow(3, 7), .x = sameWindow(2, 5), .inputs = 16, .outputs = 16},
+      {.name = "FarWindowsOfOnePixel", .images = 5, .y = {1, 38, 5, 3, 1, 0}, .x = {1, 10, 5, 1, 1, 0}, .inputs = 26, .outputs = 48},
+      {.name = "TallEven2x2", .y = sameWindow(421, 2), .x = sameWindow(3, 2), .inputs = 4, .outputs = 63},
       {.name = "FarOutside", .y = {4, 12, 3, 1, 1, -4}, .x = {4, 12, 3, 1, 1, -5}, .inputs = 4, .outputs = 4},
       // Edge mode Clamp.
       {.name = "Clamp3x3", .images = 3, .y = sameWindow(6, 3), .x = sameWindow(7, 3), .inputs = 5, .outputs = 16, .edgeMode = Clamp},
