@@ -60,6 +60,16 @@ struct NeuronPlace {
   std::vector<StepIndex> gradients;  ///< of the neuron
 };
 
+/// Whether all gradients of a neuron are those of its function. A node made by hand may be another's: it stays apart, where
+/// it is refused.
+bool haveFunctionOf(const NNNeuronDescriptor& neuron, const GraphProgram& program,
+                    const std::vector<StepIndex>& gradients) {
+  return std::ranges::all_of(gradients, [&](StepIndex step) {
+    const auto* gradient = dynamic_cast<const CNNNeuronGradient*>(program.steps[step].kernel.get());
+    return gradient != nullptr && gradient->descriptor().isSameFunction(neuron);
+  });
+}
+
 bool takesNeuron(const CNNConvolution& convolution, const NNNeuronDescriptor& neuron,
                  const NeuronPlace& place) {
   return convolution.fusedNeuronDescriptor().neuronType() == CNNNeuronType::None &&
@@ -86,11 +96,9 @@ bool takesNeuron(const GraphProgram& program, const CNNBatchNormalization& norma
   const auto own = gradientsOf(program, place.before);
   if (own.empty() && place.gradients.empty()) return true;
   if (own.size() != 1 || place.gradients.size() != 1) return false;
-  const ProgramStep& gradient = program.steps[place.gradients[0]];
-  const auto* kernel = dynamic_cast<const CNNNeuronGradient*>(gradient.kernel.get());
-  if (kernel == nullptr || kernel->descriptor() != neuron ||
-      dynamic_cast<const BatchNormalizationGradientKernel*>(program.steps[own[0]].kernel.get()) == nullptr)
+  if (dynamic_cast<const BatchNormalizationGradientKernel*>(program.steps[own[0]].kernel.get()) == nullptr)
     return false;
+  const ProgramStep& gradient = program.steps[place.gradients[0]];
   const ProgramImage& between = program.images[gradient.result];
   return program.steps[own[0]].sources[0] == gradient.result && between.isPlanned() &&
          between.readers == own && between.format == program.images[gradient.sources[0]].format;
@@ -144,6 +152,7 @@ void fuseNeurons(GraphProgram& program) {
         !isPrivate(program, between, s, place.gradients))
       continue;
     const NNNeuronDescriptor& neuron = kernel->descriptor();
+    if (!haveFunctionOf(neuron, program, place.gradients)) continue;
     Kernel* const before = program.steps[place.before].kernel.get();
     if (auto* convolution = dynamic_cast<CNNConvolution*>(before)) {
       if (!takesNeuron(*convolution, neuron, place)) continue;

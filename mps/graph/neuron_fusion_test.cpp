@@ -58,6 +58,13 @@ class NeuronFusion : public testing::DeviceTest {
     run(buffer);
     return valuesOf(*result);
   }
+  ImageDescriptor resultSizeOf(const std::shared_ptr<NNFilterNode>& node,
+                               const std::shared_ptr<Image>& picture) {
+    const auto buffer = commands();
+    const auto result = NNGraph::create(device_, node->resultImage())->encode(buffer, {picture});
+    run(buffer);
+    return result->descriptor();
+  }
   /// Whether the neuron is fused in a network that trains through it.
   bool fusesInTraining(const MakeNeuron& make) {
     const auto convolution = makeConvolution();
@@ -159,6 +166,31 @@ TEST_F(NeuronFusion, NotIntoAnythingButAConvolution) {
   const auto pool = CNNPoolingMaxNode::create(NNImageNode::create(), 2);
   EXPECT_FALSE(fuses({CNNNeuronReLUNode::create(pool->resultImage())->resultImage()}));
   EXPECT_FALSE(fuses({CNNNeuronReLUNode::create(NNImageNode::create())->resultImage()}));
+}
+
+/// A gradient node made by hand may have the function of another neuron.
+TEST_F(NeuronFusion, NotWhereItsGradientIsThatOfAnotherFunctionWhichIsRefused) {
+  const auto input = NNImageNode::create();
+  const auto sum = NNAdditionNode::create(input, input);
+  for (const auto& before : std::vector<std::shared_ptr<NNFilterNode>>{convolution_, sum}) {
+    const auto relu = CNNNeuronReLUNode::create(before->resultImage());
+    const auto gradientOf = [&](float slope) {
+      return CNNNeuronGradientNode::create(
+          NNImageNode::create(), before->resultImage(), relu->resultState(),
+          NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU, slope));
+    };
+    EXPECT_TRUE(fuses({gradientOf(0)->resultImage()})) << before->describe();
+    const auto wrong = gradientOf(0.5F)->resultImage();
+    EXPECT_FALSE(fuses({wrong})) << before->describe();
+    const auto graph = NNGraph::create(device_, wrong);
+    const auto picture = test::pictures(device_, 2)[0];
+    const auto gradient = before == sum ? picture : Image::create(device_, resultSizeOf(before, picture));
+    EXPECT_TRUE(
+        testing::names(testing::errorOf([&] {
+                         graph->encode(commands(), {gradient, picture});
+                       }),
+                       {"CNNNeuronGradient", "neuronDescriptor", "0.5", "that of the forward kernel"}));
+  }
 }
 
 TEST_F(NeuronFusion, IntoAFullyConnectedLayerToo) {

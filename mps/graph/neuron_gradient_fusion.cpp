@@ -16,10 +16,11 @@ bool isMaximum(const Kernel& kernel) {
          dynamic_cast<const CNNDilatedPoolingMax*>(&kernel) != nullptr;
 }
 
-/// Whether a forward step with a neuron applies it to whole images, each pixel where it was.
-bool keepsPixels(const ProgramStep& step) {
+/// Whether a forward step applies that neuron to whole images, each pixel where it was.
+bool applies(const ProgramStep& step, const NNNeuronDescriptor& descriptor) {
   const auto* neuron = dynamic_cast<const CNNNeuron*>(step.kernel.get());
-  return neuron == nullptr || isDefaultPadding(*neuron->padding());  // fused ones were looked at
+  return neuron == nullptr ||  // fused ones were looked at
+         (isDefaultPadding(*neuron->padding()) && neuron->descriptor().isSameFunction(descriptor));
 }
 
 /// The pooling gradient that can include the neuron gradient, or nowhere.
@@ -27,7 +28,7 @@ StepIndex poolingGradientBefore(const GraphProgram& program, StepIndex neuronGra
   const ProgramStep& step = program.steps[neuronGradient];
   const auto* kernel = dynamic_cast<const CNNNeuronGradient*>(step.kernel.get());
   if (kernel == nullptr || step.forward == nowhere || !isPlainReLU(kernel->descriptor()) ||
-      !keepsPixels(program.steps[step.forward]))
+      !applies(program.steps[step.forward], kernel->descriptor()))
     return nowhere;
   const ProgramImage& between = program.images[step.sources[0]];
   if (!between.isPlanned() || between.readers.size() != 1 ||

@@ -116,6 +116,26 @@ TEST_F(NeuronGradientFusion, WeightsHaveTheBitsOfATrainingInWhichItIsAStep) {
   }
 }
 
+/// A gradient node made by hand may have the function of another neuron: it stays apart, where it is refused.
+TEST_F(NeuronGradientFusion, NotWhereTheNeuronIsNoReLU) {
+  const auto x = NNImageNode::create(), g = NNImageNode::create();
+  const auto gradientOf = [&](const std::shared_ptr<CNNNeuronNode>& neuron) {
+    const auto pooling = CNNPoolingMaxNode::create(neuron->resultImage(), 2);
+    return NNGraph::create(device_, CNNNeuronGradientNode::create(
+                                        pooling->gradientFilter(g)->resultImage(), x, neuron->resultState(),
+                                        NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ReLU))
+                                        ->resultImage());
+  };
+  EXPECT_EQ(fusedGradients(*gradientOf(CNNNeuronReLUNode::create(x))), 1U);
+  const auto wrong = gradientOf(CNNNeuronSigmoidNode::create(x));
+  EXPECT_EQ(fusedGradients(*wrong), 0U);
+  EXPECT_TRUE(testing::names(
+      testing::errorOf([&] {
+        wrong->encode(commands(), {image(testing::sizeOf(1, 1, 1)), image(testing::sizeOf(2, 2, 1))});
+      }),
+      {"CNNNeuronGradient", "neuronDescriptor", "that of the forward kernel"}));
+}
+
 /// Zeros of both signs before the maximum: where x is 0 the derivative of a ReLU is 1.
 TEST_F(NeuronGradientFusion, WhereTheReLUWasGivenZeroTheDerivativeIsOne) {
   const auto gradients = [&](const Visit& visit) {
