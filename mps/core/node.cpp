@@ -95,6 +95,10 @@ void NNFilterNode::configure(Kernel& kernel) const {
 
 std::vector<std::shared_ptr<NNGradientFilterNode>> NNFilterNode::makeGradientFilters(
     const std::shared_ptr<NNImageNode>& /*gradientImage*/) {
+  if (isItsOwnGradient())
+    throw Error(
+        describe() +
+        " has no gradient node: its result is the gradient of its source; call trainingGraph with null");
   throw Error(describe() +
               " has no gradient; set stopGradient on its result, or keep it in a graph of its own");
 }
@@ -116,7 +120,7 @@ std::vector<std::shared_ptr<NNGradientFilterNode>> NNFilterNode::gradientFilters
 
 std::shared_ptr<NNGradientFilterNode> NNFilterNode::gradientFilter(
     const std::shared_ptr<NNImageNode>& gradientImage) {
-  if ((!hasMainSource() && !isGradient()) || isItsOwnGradient())
+  if (!hasMainSource() && !isGradient())
     throw Error(describe() + ": gradientFilter is for filters with one input; call gradientFilters");
   return gradientFilters(gradientImage).front();
 }
@@ -151,10 +155,12 @@ NNGradientFilterNode::NNGradientFilterNode(std::shared_ptr<NNImageNode> sourceGr
 
 std::vector<std::shared_ptr<NNGradientFilterNode>> NNGradientFilterNode::makeGradientFilters(
     const std::shared_ptr<NNImageNode>& gradientImage) {
-  const NNFilterNode* producer = gradientImage->producer();
-  throw Error(describe() + ": no second derivatives" +
-              (producer != nullptr ? " (asked for the gradient made by " + producer->describe() + ")"
-                                   : std::string()));
+  const NNFilterNode* forward = gradientState_ ? gradientState_->producer() : nullptr;
+  const NNFilterNode* giver = gradientImage->producer();
+  throw Error(
+      describe() + (forward != nullptr ? ", the gradient of " + forward->describe() : std::string()) +
+      ": no second derivatives" +
+      (giver != nullptr ? " (asked for the gradient made by " + giver->describe() + ")" : std::string()));
 }
 
 void NNGradientFilterNode::mirror(NNGradientFilterNode& gradient, const NNFilterNode& forward) {

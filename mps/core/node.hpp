@@ -171,13 +171,14 @@ class NNFilterNode : public std::enable_shared_from_this<NNFilterNode> {
   [[nodiscard]] std::string describe() const;
 
   /// The gradient node for a filter with one input: from the gradient of the result to that of the source.
-  /// Each call makes a new node. @throws Error for filters with several inputs, without a gradient, and for
-  /// gradient nodes (no second derivatives, spec/00 D5).
+  /// Each call makes a new node. @throws Error for filters with several inputs, without a gradient, for losses, whose
+  /// result is the gradient, and for gradient nodes (no second derivatives, spec/00 D5), with their label and that of
+  /// their forward node.
   std::shared_ptr<NNGradientFilterNode> gradientFilter(const std::shared_ptr<NNImageNode>& gradientImage);
   /// The array form; exactly one image.
   std::shared_ptr<NNGradientFilterNode> gradientFilter(
       std::span<const std::shared_ptr<NNImageNode>> gradientImages);
-  /// One gradient node per input, in input order.
+  /// One gradient node per input, in input order. @throws Error as gradientFilter, but not for several inputs
   std::vector<std::shared_ptr<NNGradientFilterNode>> gradientFilters(
       const std::shared_ptr<NNImageNode>& gradientImage);
   std::vector<std::shared_ptr<NNGradientFilterNode>> gradientFilters(

@@ -488,14 +488,18 @@ TEST(Decisions, D5GradientNodesHaveNoGradient) {
     const auto gradient = filter->gradientFilter(filter->resultImage());
     const auto follower = CNNNeuronAbsoluteNode::create(gradient->resultImage());
     follower->setLabel("follower");
-    const auto image = follower->resultImage();
-    const std::vector<std::shared_ptr<NNImageNode>> images{image};
-    const std::vector<std::string> words = {gradient->className() + " \"layer gradient\"",
-                                            "no second derivatives", "CNNNeuronAbsoluteNode \"follower\""};
-    EXPECT_TRUE(testing::names(errorOf([&] { gradient->gradientFilter(image); }), words));
-    EXPECT_TRUE(testing::names(errorOf([&] { gradient->gradientFilter(images); }), words));
-    EXPECT_TRUE(testing::names(errorOf([&] { gradient->gradientFilters(image); }), words));
-    EXPECT_TRUE(testing::names(errorOf([&] { gradient->gradientFilters(images); }), words));
+    const std::string words = gradient->className() + " \"layer gradient\", the gradient of " +
+                              filter->describe() + ": no second derivatives";
+    const std::string giver = " (asked for the gradient made by CNNNeuronAbsoluteNode \"follower\")";
+    for (const auto& image : {NNImageNode::create(), follower->resultImage()}) {
+      const std::string expected = image->producer() == nullptr ? words : words + giver;
+      const std::vector<std::shared_ptr<NNImageNode>> images{image};
+      EXPECT_EQ(errorOf([&] { gradient->gradientFilter(image); }), expected);
+      EXPECT_EQ(errorOf([&] { gradient->gradientFilter(images); }), expected);
+      EXPECT_EQ(errorOf([&] { gradient->gradientFilters(image); }), expected);
+      EXPECT_EQ(errorOf([&] { gradient->gradientFilters(images); }), expected);
+      EXPECT_EQ(errorOf([&] { gradient->trainingGraph(image); }), expected);
+    }
   }
 }
 
@@ -519,7 +523,11 @@ TEST(Decisions, D6AGraphTrainsThroughADivision) {
   commandBuffer->throwIfFailed();
   EXPECT_EQ(valuesOf(*first), Values{1.5F}) << "(8 / 2 - 1) / 2";
   EXPECT_EQ(valuesOf(*others.at(0)), Values{-6}) << "(8 / 2 - 1) * -8 / 4";
-  EXPECT_NE(errorOf([&] { lossNode->gradientFilter(lossNode->resultImage()); }), "");
+  const std::string isGradient =
+      "CNNLossNode has no gradient node: its result is the gradient of its source; call trainingGraph with "
+      "null";
+  EXPECT_EQ(errorOf([&] { lossNode->gradientFilter(lossNode->resultImage()); }), isGradient);
+  EXPECT_EQ(errorOf([&] { lossNode->gradientFilters(lossNode->resultImage()); }), isGradient);
 }
 
 /// spec/00 D12: where Apple returns nil, a sentence.
