@@ -278,6 +278,7 @@ class CNNArithmeticGradient : public CNNGradientKernel {
   [[nodiscard]] std::optional<std::size_t> forwardSourceIndex() const override {
     return isSecondarySourceFilter_ ? 1 : 0;
   }
+  [[nodiscard]] std::optional<std::size_t> sourceImageIndex() const override;
   [[nodiscard]] std::shared_ptr<const detail::ForwardRecord> ownRecord(
       std::shared_ptr<const detail::ForwardRecord> record) const override;
   [[nodiscard]] const ImageDescriptor& expectedSourceImage(

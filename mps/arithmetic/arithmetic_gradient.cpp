@@ -133,6 +133,13 @@ bool CNNArithmeticGradient::needsSourceMemory(bool /*forwardSavesFields*/) const
   return operation_ == ArithmeticOperation::Multiply || operation_ == ArithmeticOperation::Divide;
 }
 
+/// As ArithmeticRecord::sourceImage.
+std::optional<std::size_t> CNNArithmeticGradient::sourceImageIndex() const {
+  if (operation_ == ArithmeticOperation::Divide) return 1;
+  const bool isOther = operation_ == ArithmeticOperation::Multiply;
+  return isSecondarySourceFilter_ != isOther ? 1 : 0;
+}
+
 std::shared_ptr<const ForwardRecord> CNNArithmeticGradient::ownRecord(
     std::shared_ptr<const ForwardRecord> record) const {
   const auto* family = std::any_cast<ArithmeticRecord>(&record->family);

@@ -50,6 +50,11 @@ bool CNNGradientKernel::needsSourceMemory(bool /*forwardSavesFields*/) const {
   return true;
 }
 
+std::optional<std::size_t> CNNGradientKernel::sourceImageIndex() const {
+  if (takesForwardResult()) return std::nullopt;
+  return forwardSourceIndex().value_or(0);
+}
+
 std::shared_ptr<const ForwardRecord> CNNGradientKernel::ownRecord(
     std::shared_ptr<const ForwardRecord> record) const {
   return record;

@@ -98,6 +98,8 @@ class CNNGradientKernel : public CNNBinaryKernel {
   /// Which source of the forward kernel the destination is the gradient of, where sourceImage does not have
   /// its size.
   [[nodiscard]] virtual std::optional<std::size_t> forwardSourceIndex() const { return std::nullopt; }
+  /// Which source of the forward kernel sourceImage is; nothing where it is the forward result.
+  [[nodiscard]] virtual std::optional<std::size_t> sourceImageIndex() const;
   /// The forward call as seen from the source that the destination is the gradient of; for kernels with one
   /// source the record as it is.
   [[nodiscard]] virtual std::shared_ptr<const detail::ForwardRecord> ownRecord(

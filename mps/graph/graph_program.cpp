@@ -237,9 +237,68 @@ class Compiler {
     program_->steps.push_back(std::move(step));
   }
 
+  /// Refuses a gradient node that does not fit the node whose state it is given.
+  void checkWiring(const ProgramStep& step) const {
+    if (const auto* gradient = dynamic_cast<const CNNGradientKernel*>(step.kernel.get())) {
+      checkKind(step, *gradient);
+      checkSourceImage(step, *gradient);
+      checkFurtherSources(step);
+    }
+    checkSourceGradient(step);
+  }
+
+  /// Refuses the state of a node of another kind.
+  void checkKind(const ProgramStep& step, const CNNGradientKernel& gradient) const {
+    const ProgramStep& forward = program_->steps[step.forward];
+    if (!gradient.acceptsForward(forward.kernel->className()))
+      throw Error(step.name, "gradientState", "that of " + forward.name,
+                  "that of a node which this is the gradient of");
+  }
+
+  /// Refuses another image than the one of the forward node that the gradient is computed from. Where the size alone
+  /// counts, another source is right (spec/00 D10), but not the forward result, which kernels refuse, too.
+  void checkSourceImage(const ProgramStep& step, const CNNGradientKernel& gradient) const {
+    const ProgramStep& forward = program_->steps[step.forward];
+    const auto source = gradient.sourceImageIndex();
+    const ImageIndex expected = source ? forward.sources.at(*source) : forward.result;
+    const ImageIndex given = step.sources[1];
+    const bool isFree = !gradient.needsSourceMemory(false) && given != forward.result;
+    if (given != expected && !isFree)
+      throw Error(step.name, "sourceImage", roleOf(given, forward), roleOf(expected, forward));
+  }
+
+  /// Refuses other labels and weights than those of the forward loss.
+  void checkFurtherSources(const ProgramStep& step) const {
+    if (dynamic_cast<const NNLossGradient*>(step.kernel.get()) == nullptr) return;
+    const ProgramStep& forward = program_->steps[step.forward];
+    const auto sourceAt = [](const std::vector<ImageIndex>& sources, std::size_t place) {
+      return place < sources.size() ? sources[place] : nowhere;
+    };
+    for (const std::size_t source : {1U, 2U}) {
+      const ImageIndex given = sourceAt(step.sources, source + 1);
+      const ImageIndex expected = sourceAt(forward.sources, source);
+      if (given != expected)
+        throw Error(step.name, source == 1 ? "labels" : "weights",
+                    given == nowhere ? "none" : roleOf(given, forward),
+                    expected == nowhere ? "none, as " + forward.name + " has" : roleOf(expected, forward));
+    }
+  }
+
+  /// What an image is to a forward node, or else to another one, or to the graph.
+  [[nodiscard]] std::string roleOf(ImageIndex image, const ProgramStep& forward) const {
+    if (image == forward.result) return "the result of " + forward.name;
+    if (const auto source = std::ranges::find(forward.sources, image); source != forward.sources.end())
+      return "source " + std::to_string(source - forward.sources.begin()) + " of " + forward.name;
+    if (const StepIndex producer = program_->images[image].producer; producer != nowhere)
+      return "the result of " + program_->steps[producer].name;
+    for (const ProgramStep& step : program_->steps)
+      if (std::ranges::find(step.sources, image) != step.sources.end()) return roleOf(image, step);
+    return "another input of the graph";
+  }
+
   /// Refuses the gradient of another image than the result of the node that a gradient node belongs to, also as part
   /// of a sum. What else the application computes from gradients by nodes of its own is not looked into.
-  void checkWiring(const ProgramStep& step) const {
+  void checkSourceGradient(const ProgramStep& step) const {
     const ProgramStep& forward = program_->steps[step.forward];
     std::vector<ImageIndex> open{step.sources[0]};
     std::unordered_set<ImageIndex> seen{step.sources[0]};

@@ -60,8 +60,11 @@ class NNGraph : public Kernel {
   /// @param resultsAreNeeded one flag per image: false when only the training behind it matters; encode then
   ///                         returns nothing for it. Empty means all are needed.
   /// @throws Error for no or null images, a wrong number of flags, a data source that fails to load, a cycle, and, with
-  /// the names of both nodes, a gradient node that is given the gradient of another image than its forward node's result
-  /// or a sum with it. A gradient that is meant to skip a layer goes through a node of your own, e.g. CNNNeuronLinearNode.
+  /// the names of both nodes, a wrongly wired gradient node: one that is given the state of a node of another kind, the
+  /// gradient of another image than its forward node's result or a sum with it, labels or weights that are not those of
+  /// its loss, or as sourceImage another image of its forward node than gradientFilter gives it. Where only the size of
+  /// sourceImage counts (spec/00 D10) any image but the forward result may be given. A gradient that is meant to skip
+  /// a layer goes through a node of your own, e.g. CNNNeuronLinearNode.
   /// Likewise for two gradient nodes of one layer with the styles UpdateDeviceGPU and UpdateDeviceCPU.
   static std::shared_ptr<NNGraph> create(const std::shared_ptr<mtl::Device>& device,
                                          const std::vector<std::shared_ptr<NNImageNode>>& resultImages,

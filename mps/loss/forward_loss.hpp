@@ -149,6 +149,7 @@ class NNLossGradient : public CNNGradientKernel, public detail::LossKernelProper
   [[nodiscard]] std::optional<std::size_t> forwardSourceIndex() const override {
     return computeLabelGradients_ ? 1 : 0;
   }
+  [[nodiscard]] std::optional<std::size_t> sourceImageIndex() const override { return 0; }
   [[nodiscard]] bool takesSources(std::size_t count) const override { return count == 3 || count == 4; }
   /// @param sources gradient, predictions, labels and, if there are any, weights
   void encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

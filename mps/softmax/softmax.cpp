@@ -1,7 +1,6 @@
 #include "mps/softmax/softmax.hpp"
 
 #include "mps/core/call.hpp"
-#include "mps/core/error.hpp"
 #include "mps/core/plan_for.hpp"
 #include "mps/core/pointwise.hpp"
 #include "mps/softmax/softmax_problem.hpp"
@@ -40,16 +39,6 @@ std::vector<detail::PreparedCall> prepareGradientOf(const Kernel& kernel, SoftMa
       detail::preparedPointwise(views, detail::planFor(*kernel.device(), detail::softMaxBackEnds, problem));
   prepared.sourceIsSecondary = true;
   return {prepared};
-}
-
-/// Refuses the forward source where the forward result belongs.
-void checkWiring(const char* className, const std::shared_ptr<NNImageNode>& image,
-                 const std::shared_ptr<NNStateNode>& state) {
-  NNFilterNode* forward = state ? state->producer() : nullptr;
-  if (forward == nullptr || !image || image == forward->resultImage()) return;
-  for (const auto& source : forward->sources())
-    if (source == image)
-      throw Error(className, "sourceImage", "the source of " + forward->describe(), "its result");
 }
 
 }  // namespace
@@ -105,7 +94,6 @@ std::vector<std::shared_ptr<NNGradientFilterNode>> CNNSoftMaxNode::makeGradientF
 std::shared_ptr<CNNSoftMaxGradientNode> CNNSoftMaxGradientNode::create(
     std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
     std::shared_ptr<NNStateNode> gradientState) {
-  checkWiring("CNNSoftMaxGradientNode", sourceImage, gradientState);
   return std::shared_ptr<CNNSoftMaxGradientNode>(new CNNSoftMaxGradientNode(
       std::move(sourceGradient), std::move(sourceImage), std::move(gradientState)));
 }
@@ -169,7 +157,6 @@ std::vector<std::shared_ptr<NNGradientFilterNode>> CNNLogSoftMaxNode::makeGradie
 std::shared_ptr<CNNLogSoftMaxGradientNode> CNNLogSoftMaxGradientNode::create(
     std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
     std::shared_ptr<NNStateNode> gradientState) {
-  checkWiring("CNNLogSoftMaxGradientNode", sourceImage, gradientState);
   return std::shared_ptr<CNNLogSoftMaxGradientNode>(new CNNLogSoftMaxGradientNode(
       std::move(sourceGradient), std::move(sourceImage), std::move(gradientState)));
 }

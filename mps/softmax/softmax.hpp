@@ -147,8 +147,7 @@ class CNNLogSoftMaxNode : public NNFilterNode {
 /// Stands for CNNSoftMaxGradient (MPSCNNSoftMaxGradientNode).
 class CNNSoftMaxGradientNode : public NNGradientFilterNode {
  public:
-  /// @param sourceImage the forward RESULT. @throws Error when it is what the forward filter of the state
-  /// reads
+  /// @param sourceImage the forward RESULT; NNGraph::create refuses another image with the names of both nodes
   static std::shared_ptr<CNNSoftMaxGradientNode> create(std::shared_ptr<NNImageNode> sourceGradient,
                                                         std::shared_ptr<NNImageNode> sourceImage,
                                                         std::shared_ptr<NNStateNode> gradientState);
