@@ -429,6 +429,16 @@ class SpoiledNeuronGradient final : public CNNNeuronGradient {
   }
 };
 
+/// Does not refuse the state of a neuron of another function.
+class CarelessNeuronGradient final : public CNNNeuronGradient {
+ public:
+  CarelessNeuronGradient(const std::shared_ptr<mtl::Device>& on, const NNNeuronDescriptor& neuron)
+      : CNNNeuronGradient(on, neuron) {}
+
+ protected:
+  void transferOwnProperties(const detail::ForwardRecord& /*record*/) override {}
+};
+
 class SpoiledConvolutionGradient final : public CNNConvolutionGradient {
  public:
   SpoiledConvolutionGradient(const std::shared_ptr<mtl::Device>& on,
@@ -528,8 +538,8 @@ TEST(CheckGradients, D21AGradientOfAnotherFunctionIsNamedByItsDerivative) {
   const HandChained net;
   const auto wrong = std::make_shared<AnyGradientNode>(
       net.bGradient->resultImage(), *net.elu, [](const std::shared_ptr<mtl::Device>& on) {
-        return CNNNeuronGradient::create(on,
-                                         NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ELU, 0.5F));
+        return std::make_shared<CarelessNeuronGradient>(
+            on, NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ELU, 0.5F));
       });
   const auto report = HandChained::check(net.a->gradientFilter(wrong->resultImage()));
   EXPECT_EQ(failedNodes(report), std::vector<std::string>{wrong->describe()});
