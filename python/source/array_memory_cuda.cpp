@@ -81,7 +81,7 @@ class GpuMemory final : public mtl::Memory, public std::enable_shared_from_this<
 
 /// Other Python threads run meanwhile: the GPU may wait for one of them.
 void waitFor(int device) {
-  const nb::gil_scoped_release released;
+  const LockReleased released;
   mtl::cuda::waitForDevice(device);
 }
 

@@ -28,6 +28,7 @@
 #include "mps/core/types.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
+#include "python/source/interpreter.hpp"
 
 /// The Python module: what all its sources share. python/README.md has the conventions.
 namespace python {
@@ -46,9 +47,8 @@ using StateBatches = std::vector<mps::StateBatch>;
 /// The order of elements unless said otherwise: [image][y][x][channel].
 inline constexpr auto channelsLast = mps::DataLayout::HeightxWidthxFeatureChannels;
 
-/// Other Python threads run meanwhile: for all that encodes, waits or runs kernels. User code that is called
-/// from inside takes the lock again by itself.
-using Released = nb::call_guard<nb::gil_scoped_release>;
+/// Other Python threads run meanwhile: for all that encodes, waits or runs kernels.
+using Released = nb::call_guard<LockReleased>;
 
 /// A property of which Python gets a copy: changing that does not change the object behind the setter's back.
 template <class Class, class Getter, class Setter>

@@ -35,7 +35,7 @@ ImagePointer encode(NNGraph& self, const CommandBufferPointer& commandBuffer, Im
   States results;
   ImagePointer image;
   {
-    const nb::gil_scoped_release released;
+    const LockReleased released;
     image =
         self.encode(commandBuffer, std::move(images), std::move(states),
                     intermediateImages ? &intermediates : nullptr, destinationStates ? &results : nullptr);
@@ -53,7 +53,7 @@ mps::ImageBatch encodeBatch(NNGraph& self, const CommandBufferPointer& commandBu
   StateBatches results;
   mps::ImageBatch image;
   {
-    const nb::gil_scoped_release released;
+    const LockReleased released;
     image = self.encodeBatch(commandBuffer, images, states, intermediateImages ? &intermediates : nullptr,
                              destinationStates ? &results : nullptr);
   }

@@ -211,7 +211,7 @@ mtl::CommandBuffer::Handler handlerOf(Handler handler) {
 /// The end of a `with` block: commit and wait, unless an exception leaves the block.
 void finish(mtl::CommandBuffer& self, const nb::handle& exceptionType) {
   if (!exceptionType.is_none()) return;
-  const nb::gil_scoped_release released;
+  const LockReleased released;
   if (self.status() < mtl::CommandBufferStatus::Committed) self.commit();
   self.throwIfFailed();
 }

@@ -42,7 +42,7 @@ void write(const std::filesystem::path& path, const std::map<std::string, nb::ob
     held.push_back(packed(array, lookAt("SafetensorsTensor", array)));
     tensors.push_back(tensorOf(name, held.back()));
   }
-  const nb::gil_scoped_release released;
+  const LockReleased released;
   mps::writeSafetensors(path, std::move(tensors), metadata);
 }
 

@@ -127,6 +127,42 @@ def test_an_index_error_ends_a_loop(device):
         batch[3]
 
 
+@pytest.mark.parametrize("waiting", (
+    "with queue.command_buffer(): pass", "command_buffer = queue.command_buffer(); command_buffer.commit(); "
+    "command_buffer.wait_until_completed()", "unmetal.write_safetensors(path, {'x': np.zeros(100000, np.float32)})"))
+def test_leaving_while_another_thread_waits(waiting, tmp_path):
+    """A daemon thread inside the library keeps nobody from leaving, nor ends the process in another way."""
+    program = f"""
+import threading, time
+import numpy as np, unmetal
+path = {str(tmp_path / "file")!r}
+def work():
+    queue = unmetal.mtl.create_system_default_device().new_command_queue()
+    while True:
+        {waiting}
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.2)
+"""
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_waiting_while_the_interpreter_ends():
+    """Functions that run at exit may use the library."""
+    program = """
+import atexit
+atexit.register(lambda: (wait(), print("waited")))
+import unmetal
+queue = unmetal.mtl.create_system_default_device().new_command_queue()
+def wait():
+    with queue.command_buffer():
+        pass
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "waited\n", "")
+
+
 def test_leaving_with_work_in_flight_and_objects_alive():
     """The process ends by itself, says nothing and leaks nothing that nanobind would report."""
     program = """
