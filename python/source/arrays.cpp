@@ -96,6 +96,17 @@ void fill(mtl::Buffer& buffer, const HostArray& elements) {
   buffer.didModifyRange(0, bytes.size());
 }
 
+std::span<std::byte> bytesOf(const WritableHostArray& array, const char* className, const char* argument) {
+  std::int64_t within = 1;
+  for (std::size_t axis = array.ndim(); axis-- > 0 && array.size() > 0;) {
+    if (array.shape(axis) > 1 && array.stride(axis) != within)
+      throw mps::Error(className, argument, "an array with gaps or in another order",
+                       "one without gaps, the last axis the fastest");
+    within *= static_cast<std::int64_t>(array.shape(axis));
+  }
+  return {static_cast<std::byte*>(array.data()), array.nbytes()};
+}
+
 std::string nameOf(nb::dlpack::dtype type) {
   const auto code = static_cast<Code>(type.code);
   const char* kind = code == Code::Int       ? "int"

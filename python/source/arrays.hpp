@@ -16,16 +16,18 @@
 /// Arrays of NumPy and of whoever speaks DLPack: over the memory of images, vectors and matrices, and these over theirs.
 namespace python {
 
-/// An array of the host's without gaps, and one that may be written.
+/// An array of the host's without gaps.
 using HostArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
-using WritableHostArray = nb::ndarray<nb::c_contig, nb::device::cpu>;
+/// One that is written, in any order: nanobind would write into a copy where it puts the elements in order. Arguments
+/// of this type carry noconvert(), for the same reason.
+using WritableHostArray = nb::ndarray<nb::device::cpu>;
 
 inline std::span<const std::byte> bytesOf(const HostArray& array) {
   return {static_cast<const std::byte*>(array.data()), array.nbytes()};
 }
-inline std::span<std::byte> bytesOf(const WritableHostArray& array) {
-  return {static_cast<std::byte*>(array.data()), array.nbytes()};
-}
+/// The bytes of an array that is written. @throws mps::Error naming class and argument, when the array has gaps or
+/// elements in another order
+std::span<std::byte> bytesOf(const WritableHostArray& array, const char* className, const char* argument);
 
 /// "float32", "uint8", ...
 std::string nameOf(nb::dlpack::dtype type);

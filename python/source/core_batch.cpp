@@ -34,7 +34,7 @@ void bindTransfers(nb::class_<ImageBatch>& batch) {
             self.writeBytes(bytesOf(source), layout);
           },
           "source"_a, "layout"_a = channelsLast, Released(),
-          "All images in one copy, one after the other in `source`, which has no gaps. Raises Error for "
+          "All images in one copy, one after the other in `source`. Raises Error for "
           "another type, too "
           "small an array, and temporary images.")
       .def(
@@ -43,10 +43,11 @@ void bindTransfers(nb::class_<ImageBatch>& batch) {
             if (!self.empty())
               checkElements("ImageBatch", "destination", destination.dtype(),
                             elementType(self.descriptor().channelFormat()));
-            self.readBytes(bytesOf(destination), layout);
+            self.readBytes(bytesOf(destination, "ImageBatch", "destination"), layout);
           },
-          "destination"_a, "layout"_a = channelsLast, Released(),
-          "The mirror of write_bytes. Does not wait for the device.");
+          "destination"_a.noconvert(), "layout"_a = channelsLast, Released(),
+          "The mirror of write_bytes. Raises Error for an array that has gaps, too. Does not wait for the "
+          "device.");
 }
 
 }  // namespace

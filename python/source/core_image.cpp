@@ -11,7 +11,7 @@
 #include "python/source/areas.hpp"
 #include "python/source/arrays.hpp"
 #include "python/source/bind.hpp"
-#include "python/source/overrides.hpp"
+#include "python/source/data_source.hpp"
 
 namespace python {
 namespace {
@@ -95,9 +95,9 @@ void bindTransfers(nb::class_<Image>& image) {
   constexpr const char* whole =
       "Elements are the image's own, without conversion: of its type, or bytes (uint8). `layout`: their "
       "order in the "
-      "array, which has no gaps. `image_index`: which of the stacked images. Raises Error for another type, "
-      "too small an "
-      "array, temporary and private images. Does not wait for the device.";
+      "array. `image_index`: which of the stacked images. Raises Error for another type, too small an array, "
+      "for one that "
+      "is read into and has gaps, and for temporary and private images. Does not wait for the device.";
   constexpr const char* region =
       "The same for pixels of `region` (origin.z and size.depth count images from image_index on) and "
       "channels of "
@@ -109,9 +109,9 @@ void bindTransfers(nb::class_<Image>& image) {
              std::size_t imageIndex) {
             checkElements("Image", "destination", destination.dtype(),
                           elementType(self.featureChannelFormat()));
-            self.readBytes(bytesOf(destination), layout, imageIndex);
+            self.readBytes(bytesOf(destination, "Image", "destination"), layout, imageIndex);
           },
-          "destination"_a, "layout"_a = channelsLast, "image_index"_a = 0, Released(), whole)
+          "destination"_a.noconvert(), "layout"_a = channelsLast, "image_index"_a = 0, Released(), whole)
       .def(
           "read_bytes",
           [](const Image& self, const WritableHostArray& destination, mps::DataLayout layout,
@@ -119,10 +119,11 @@ void bindTransfers(nb::class_<Image>& image) {
              const mps::ImageReadWriteParams& channels, std::size_t imageIndex) {
             checkElements("Image", "destination", destination.dtype(),
                           elementType(self.featureChannelFormat()));
-            self.readBytes(bytesOf(destination), layout, strides, region, channels, imageIndex);
+            self.readBytes(bytesOf(destination, "Image", "destination"), layout, strides, region, channels,
+                           imageIndex);
           },
-          "destination"_a, "layout"_a, "strides"_a, "region"_a, "feature_channel_info"_a, "image_index"_a = 0,
-          Released(), region)
+          "destination"_a.noconvert(), "layout"_a, "strides"_a, "region"_a, "feature_channel_info"_a,
+          "image_index"_a = 0, Released(), region)
       .def(
           "write_bytes",
           [](Image& self, const HostArray& source, mps::DataLayout layout, std::size_t imageIndex) {
@@ -288,9 +289,11 @@ void bindTexture(nb::module_& module) {
       .def(
           "get_bytes",
           [](const mps::TextureView& self, const WritableHostArray& bytes, std::size_t bytesPerRow,
-             const mtl::Region& region,
-             std::size_t slice) { self.getBytes(bytesOf(bytes), bytesPerRow, region, slice); },
-          "bytes"_a, "bytes_per_row"_a, "region"_a, "slice"_a, "Reads them.");
+             const mtl::Region& region, std::size_t slice) {
+            self.getBytes(bytesOf(bytes, "TextureView", "bytes"), bytesPerRow, region, slice);
+          },
+          "bytes"_a.noconvert(), "bytes_per_row"_a, "region"_a, "slice"_a,
+          "Reads them. Raises Error for the same, and for an array that has gaps.");
 }
 
 /// An allocator written in Python.
@@ -298,16 +301,18 @@ class PythonAllocator final : public mps::ImageAllocator {
  public:
   ImagePointer image(const CommandBufferPointer& commandBuffer, const ImageDescriptor& descriptor,
                      const mps::Kernel& kernel) override {
-    const nb::gil_scoped_acquire acquired;
-    return nb::cast<ImagePointer>(
-        required<ImageAllocator>(*this, "image")(commandBuffer, descriptor, kernel.shared_from_this()));
+    const Locked locked;
+    return converted<ImagePointer>(
+        required<ImageAllocator>(*this, "image")(commandBuffer, descriptor, kernel.shared_from_this()),
+        "what image() returns", "an Image");
   }
   ImageBatch imageBatch(const CommandBufferPointer& commandBuffer, const ImageDescriptor& descriptor,
                         const mps::Kernel& kernel, std::size_t count) override {
-    const nb::gil_scoped_acquire acquired;
+    const Locked locked;
     const nb::object own = overridden<ImageAllocator>(*this, "image_batch");
     if (!own.is_valid()) return ImageAllocator::imageBatch(commandBuffer, descriptor, kernel, count);
-    return nb::cast<ImageBatch>(own(commandBuffer, descriptor, kernel.shared_from_this(), count));
+    return converted<ImageBatch>(own(commandBuffer, descriptor, kernel.shared_from_this(), count),
+                                 "what image_batch() returns", "an ImageBatch or a list of images");
   }
 };
 
@@ -321,12 +326,29 @@ void bindAllocator(nb::module_& module) {
       "        def image(self, command_buffer, descriptor, kernel):\n"
       "            return unmetal.Image(command_buffer.device, descriptor)")
       .def(nb::init<>())
-      .def("image", &mps::ImageAllocator::image, "command_buffer"_a, "descriptor"_a, "kernel"_a,
-           "One image that lives at least until the command buffer completes, on the buffer's device. The "
-           "kernel is "
-           "informational. Returning None, or an image of another size, makes the encode raise.")
-      .def("image_batch", &mps::ImageAllocator::imageBatch, "command_buffer"_a, "descriptor"_a, "kernel"_a,
-           "count"_a, "`count` images at once; calls `image` for each unless a subclass defines it.");
+      .def(
+          "image",
+          [](mps::ImageAllocator& self, const CommandBufferPointer& commandBuffer,
+             const ImageDescriptor& descriptor, const mps::Kernel& kernel) {
+            if (isOf<PythonAllocator>(self)) throwNotDefined("image");
+            return self.image(commandBuffer, descriptor, kernel);
+          },
+          "command_buffer"_a, "descriptor"_a, "kernel"_a,
+          "One image that lives at least until the command buffer completes, on the buffer's device. The "
+          "kernel is "
+          "informational. Returning None, or an image of another size, makes the encode raise. Raises "
+          "NotImplementedError "
+          "where a subclass does not define it.")
+      .def(
+          "image_batch",
+          [](mps::ImageAllocator& self, const CommandBufferPointer& commandBuffer,
+             const ImageDescriptor& descriptor, const mps::Kernel& kernel, std::size_t count) {
+            return isOf<PythonAllocator>(self)
+                       ? self.ImageAllocator::imageBatch(commandBuffer, descriptor, kernel, count)
+                       : self.imageBatch(commandBuffer, descriptor, kernel, count);
+          },
+          "command_buffer"_a, "descriptor"_a, "kernel"_a, "count"_a,
+          "`count` images at once; calls `image` for each unless a subclass defines it.");
 }
 
 }  // namespace

@@ -2,6 +2,11 @@
 
 namespace python {
 
+void throwNotDefined(const char* name) {
+  PyErr_Format(PyExc_NotImplementedError, "%s is to be defined by the subclass", name);
+  throw nb::python_error();
+}
+
 void refuse(const nb::object& found, const char* name, const char* expected) {
   PyErr_Format(PyExc_TypeError, "%s is %S, expected %s", name, found.type().ptr(), expected);
   throw nb::python_error();

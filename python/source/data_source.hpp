@@ -12,7 +12,7 @@
 #include "python/source/interpreter.hpp"
 #include "python/source/overrides.hpp"
 
-/// What the data sources written in Python have in common. The caller of each function holds the lock.
+/// What the data sources, policies and callbacks written in Python have in common. The caller of each function holds the lock.
 namespace python {
 
 /// The lock, for what the library calls on any of its threads. @throws Error where the interpreter has ended
@@ -73,13 +73,6 @@ nb::object callOverridden(const Base& object, const char* name, Arguments&&... a
 template <class Value>
 Value resultOf(const nb::object& found, const char* name, const char* expected) {
   return found.is_valid() && !found.is_none() ? converted<Value>(found, name, expected) : Value{};
-}
-
-/// What the base class's functions do when Python calls them of an object of its own: C++'s default. Calling the object would
-/// end where it came from.
-template <class PythonClass, class Base>
-bool isOf(const Base& self) {
-  return dynamic_cast<const PythonClass*>(&self) != nullptr;
 }
 
 /// An attribute that a subclass defines or that is set on the object. @param getter for the sources written in C++

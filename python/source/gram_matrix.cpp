@@ -2,7 +2,7 @@
 
 #include "python/source/areas.hpp"
 #include "python/source/bind.hpp"
-#include "python/source/overrides.hpp"
+#include "python/source/data_source.hpp"
 
 namespace python {
 namespace {
@@ -11,9 +11,10 @@ namespace {
 class PythonGramMatrixCallback final : public mps::NNGramMatrixCallback {
  public:
   float alphaForSourceImage(const ImagePointer& sourceImage, const ImagePointer& destinationImage) override {
-    const nb::gil_scoped_acquire acquired;
-    return nb::cast<float>(
-        required<NNGramMatrixCallback>(*this, "alpha_for_source_image")(sourceImage, destinationImage));
+    const Locked locked;
+    return converted<float>(
+        required<NNGramMatrixCallback>(*this, "alpha_for_source_image")(sourceImage, destinationImage),
+        "what alpha_for_source_image() returns", "a number");
   }
 };
 
@@ -31,11 +32,17 @@ void bindGramMatrix(nb::module_& module) {
       module, "NNGramMatrixCallback",
       "Chooses alpha for each encode of a graph. A subclass defines alpha_for_source_image.")
       .def(nb::init<>())
-      .def("alpha_for_source_image", &NNGramMatrixCallback::alphaForSourceImage, "source_image"_a,
-           "destination_image"_a,
-           "Called right before the kernel is encoded, with one image of the batch as a sample: its size "
-           "tells "
-           "how many pixels are summed, its content is not there yet.");
+      .def(
+          "alpha_for_source_image",
+          [](NNGramMatrixCallback& self, const ImagePointer& sourceImage,
+             const ImagePointer& destinationImage) {
+            if (isOf<PythonGramMatrixCallback>(self)) throwNotDefined("alpha_for_source_image");
+            return self.alphaForSourceImage(sourceImage, destinationImage);
+          },
+          "source_image"_a, "destination_image"_a,
+          "Called right before the kernel is encoded, with one image of the batch as a sample: its size "
+          "tells "
+          "how many pixels are summed, its content is not there yet.");
   auto forward = kernelClass<NNGramMatrixCalculation, CNNKernel>(
       module, "NNGramMatrixCalculation",
       "Uncentred correlation of all pairs of feature channels; of each image, with C channels:\n\n"

@@ -183,7 +183,8 @@ class PythonLossCallback final : public mps::NNLossCallback {
  public:
   [[nodiscard]] float scalarWeight(const ImagePointer& source, const ImagePointer& destination) override {
     const Locked locked;
-    return nb::cast<float>(required<mps::NNLossCallback>(*this, "scalar_weight")(source, destination));
+    return converted<float>(required<mps::NNLossCallback>(*this, "scalar_weight")(source, destination),
+                            "what scalar_weight() returns", "a number");
   }
 };
 
@@ -232,10 +233,16 @@ void bindForwardLoss(nb::module_& module) {
       module, "NNLossCallback",
       "Asked for the weight of a loss at each encode: a subclass defines scalar_weight.")
       .def(nb::init<>())
-      .def("scalar_weight", &mps::NNLossCallback::scalarWeight, "source_image"_a, "destination_image"_a,
-           "A number in place of the kernel's weight, for this encode. The first image of the predictions "
-           "and the first that "
-           "is written.");
+      .def(
+          "scalar_weight",
+          [](mps::NNLossCallback& self, const ImagePointer& source, const ImagePointer& destination) {
+            if (isOf<PythonLossCallback>(self)) throwNotDefined("scalar_weight");
+            return self.scalarWeight(source, destination);
+          },
+          "source_image"_a, "destination_image"_a,
+          "A number in place of the kernel's weight, for this encode. The first image of the predictions "
+          "and the first that "
+          "is written.");
 
   using mps::NNForwardLoss;
   auto forward = kernelClass<NNForwardLoss, mps::CNNKernel>(

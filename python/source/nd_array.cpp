@@ -90,12 +90,13 @@ void bindArray(nb::module_& module) {
           "read_bytes",
           [](const NDArray& self, const WritableHostArray& destination) {
             checkElements("NDArray", "destination", destination.dtype(), elementType(self.dataType()));
-            self.readBytes(bytesOf(destination));
+            self.readBytes(bytesOf(destination, "NDArray", "destination"));
           },
-          "destination"_a, Released(),
+          "destination"_a.noconvert(), Released(),
           "Copies all elements, as they lie in memory. What a device has written shows after synchronize and "
           "completion. "
-          "Raises Error for another type or number of bytes, a temporary array, and content that a failed "
+          "Raises Error for another type or number of bytes, an array that has gaps, a temporary array, and "
+          "content that a failed "
           "command should "
           "have written.")
       .def(

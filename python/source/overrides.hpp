@@ -14,13 +14,22 @@ nb::object overridden(const Base& object, const char* name) {
   return self.attr(name);
 }
 
-/// The same, where C++ has no default. @throws NotImplementedError
+/// For what C++ has no default of. @throws NotImplementedError
+[[noreturn]] void throwNotDefined(const char* name);
+
+/// The same as overridden, where C++ has no default. @throws NotImplementedError
 template <class Base>
 nb::object required(const Base& object, const char* name) {
   nb::object found = overridden(object, name);
-  if (found.is_valid()) return found;
-  PyErr_Format(PyExc_NotImplementedError, "%s is to be defined by the subclass", name);
-  throw nb::python_error();
+  if (!found.is_valid()) throwNotDefined(name);
+  return found;
+}
+
+/// Whether an object is one of Python's own. What the base class has binds C++'s default for these (or throwNotDefined), not
+/// the virtual function: that would call the object, which perhaps called super(), without end.
+template <class PythonClass, class Base>
+bool isOf(const Base& self) {
+  return dynamic_cast<const PythonClass*>(&self) != nullptr;
 }
 
 }  // namespace python

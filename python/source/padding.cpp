@@ -5,7 +5,7 @@
 
 #include "python/source/areas.hpp"
 #include "python/source/bind.hpp"
-#include "python/source/overrides.hpp"
+#include "python/source/data_source.hpp"
 
 namespace python {
 namespace {
@@ -14,30 +14,33 @@ namespace {
 class PythonPadding final : public mps::NNPadding {
  public:
   [[nodiscard]] mps::NNPaddingMethod paddingMethod() const override {
-    const nb::gil_scoped_acquire acquired;
-    return nb::cast<mps::NNPaddingMethod>(required<NNPadding>(*this, "padding_method"));
+    const Locked locked;
+    return converted<mps::NNPaddingMethod>(required<NNPadding>(*this, "padding_method"), "padding_method",
+                                           "an NNPaddingMethod");
   }
   [[nodiscard]] std::string label() const override {
-    const nb::gil_scoped_acquire acquired;
+    const Locked locked;
     const nb::object own = overridden<NNPadding>(*this, "label");
-    return own.is_valid() ? nb::cast<std::string>(own) : NNPadding::label();
+    return own.is_valid() ? converted<std::string>(own, "label", "text") : NNPadding::label();
   }
   mps::ImageDescriptor destinationImageDescriptor(std::span<const ImagePointer> sourceImages,
                                                   std::span<const StatePointer> sourceStates,
                                                   mps::Kernel& kernel,
                                                   const mps::ImageDescriptor& suggestedDescriptor) override {
-    const nb::gil_scoped_acquire acquired;
+    const Locked locked;
     const nb::object own = overridden<NNPadding>(*this, "destination_image_descriptor");
     if (!own.is_valid())
       return NNPadding::destinationImageDescriptor(sourceImages, sourceStates, kernel, suggestedDescriptor);
-    return nb::cast<mps::ImageDescriptor>(own(Images(sourceImages.begin(), sourceImages.end()),
-                                              States(sourceStates.begin(), sourceStates.end()),
-                                              kernel.shared_from_this(), suggestedDescriptor));
+    return converted<mps::ImageDescriptor>(
+        own(Images(sourceImages.begin(), sourceImages.end()),
+            States(sourceStates.begin(), sourceStates.end()), kernel.shared_from_this(), suggestedDescriptor),
+        "what destination_image_descriptor() returns", "an ImageDescriptor");
   }
   [[nodiscard]] std::shared_ptr<NNPadding> inverse() const override {
-    const nb::gil_scoped_acquire acquired;
+    const Locked locked;
     const nb::object own = overridden<NNPadding>(*this, "inverse");
-    return own.is_valid() ? nb::cast<std::shared_ptr<NNPadding>>(own) : NNPadding::inverse();
+    return own.is_valid() ? converted<std::shared_ptr<NNPadding>>(own, "inverse", "an NNPadding or None")
+                          : NNPadding::inverse();
   }
 };
 
@@ -82,20 +85,37 @@ void bindPadding(nb::module_& module) {
       "            suggested.width += 1\n"
       "            return suggested");
   padding.def(nb::init<>());
-  readOnly(padding, "padding_method", &mps::NNPadding::paddingMethod, "The bits.");
-  readOnly(padding, "label", &mps::NNPadding::label, "For people.");
+  readOnly(
+      padding, "padding_method",
+      [](const mps::NNPadding& self) {
+        if (isOf<PythonPadding>(self)) throwNotDefined("padding_method");
+        return self.paddingMethod();
+      },
+      "The bits.");
+  readOnly(
+      padding, "label",
+      [](const mps::NNPadding& self) {
+        return isOf<PythonPadding>(self) ? self.NNPadding::label() : self.label();
+      },
+      "For people.");
   padding.def(
       "destination_image_descriptor",
       [](mps::NNPadding& self, const Images& sourceImages, const States& sourceStates, mps::Kernel& kernel,
          const mps::ImageDescriptor& suggested) {
-        return self.destinationImageDescriptor(sourceImages, sourceStates, kernel, suggested);
+        return isOf<PythonPadding>(self)
+                   ? self.NNPadding::destinationImageDescriptor(sourceImages, sourceStates, kernel, suggested)
+                   : self.destinationImageDescriptor(sourceImages, sourceStates, kernel, suggested);
       },
       "source_images"_a, "source_states"_a, "kernel"_a, "suggested_descriptor"_a,
       "Called when Custom is set; returns the descriptor to use. `source_images`: 1 for unary kernels, 2 for "
       "binary and "
       "gradient kernels. Raises Error where a subclass does not define it.");
-  readOnly(padding, "inverse", &mps::NNPadding::inverse,
-           "The policy of the gradient pass; None means \"take the geometry from the gradient state\".");
+  readOnly(
+      padding, "inverse",
+      [](const mps::NNPadding& self) {
+        return isOf<PythonPadding>(self) ? self.NNPadding::inverse() : self.inverse();
+      },
+      "The policy of the gradient pass; None means \"take the geometry from the gradient state\".");
 
   nb::class_<mps::NNDefaultPadding, mps::NNPadding>(
       module, "NNDefaultPadding", "Policies made of bits, and the two that TensorFlow's pooling needs.")

@@ -8,8 +8,8 @@
 #include "mps/upsampling/grid_sample.hpp"
 #include "mps/upsampling/image_scale.hpp"
 #include "python/source/areas.hpp"
+#include "python/source/data_source.hpp"
 #include "python/source/kernels.hpp"
-#include "python/source/overrides.hpp"
 
 namespace python {
 namespace {
@@ -19,9 +19,10 @@ class PythonTransformProvider final : public mps::ImageTransformProvider {
  public:
   mps::ScaleTransform transformForSourceImage(const ImagePointer& image,
                                               const std::shared_ptr<mps::Handle>& handle) override {
-    const nb::gil_scoped_acquire acquired;
-    return nb::cast<mps::ScaleTransform>(
-        required<ImageTransformProvider>(*this, "transform_for_source_image")(image, handle));
+    const Locked locked;
+    return converted<mps::ScaleTransform>(
+        required<ImageTransformProvider>(*this, "transform_for_source_image")(image, handle),
+        "what transform_for_source_image() returns", "a ScaleTransform");
   }
 };
 
@@ -137,8 +138,13 @@ void bindScales(nb::module_& module) {
       "Chooses the transform of each image of a graph. A subclass defines transform_for_source_image.")
       .def(nb::init<>())
       .def(
-          "transform_for_source_image", &ImageTransformProvider::transformForSourceImage, "image"_a,
-          "handle"_a.none(),
+          "transform_for_source_image",
+          [](ImageTransformProvider& self, const ImagePointer& image,
+             const std::shared_ptr<mps::Handle>& handle) {
+            if (isOf<PythonTransformProvider>(self)) throwNotDefined("transform_for_source_image");
+            return self.transformForSourceImage(image, handle);
+          },
+          "image"_a, "handle"_a.none(),
           "Called whenever the graph is encoded, once for each image; returns a ScaleTransform. `handle`: of "
           "the source's node, or None.");
   nb::class_<ImageScale, mps::CNNKernel> base(

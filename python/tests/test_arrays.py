@@ -252,3 +252,45 @@ class TestTorch:
             ImageBatch.from_array(device, tensor, planes, copy=False)
         with pytest.raises(unmetal.ArgumentError, match="array is bfloat16"):
             Image.from_array(device, tensor[0].bfloat16())
+
+
+def readers(device):
+    """What reads into an array [2][4][3] of float32."""
+    elements = np.arange(24, dtype=np.float32).reshape(2, 4, 3)
+    image = unmetal.Image.from_array(device, elements, copy=True)
+    batch = unmetal.ImageBatch.from_array(device, elements[None], copy=True)
+    whole = unmetal.mtl.Region(unmetal.mtl.Origin(0, 0, 0), unmetal.mtl.Size(4, 2, 1))
+    yield image.read_bytes
+    yield lambda array: image.read_bytes(array, unmetal.DataLayout.HeightxWidthxFeatureChannels, unmetal.DataStrides(), whole,
+                                         unmetal.ImageReadWriteParams(0, 3))
+    yield batch.read_bytes
+    yield unmetal.NDArray.from_array(device, elements).read_bytes
+    wide = unmetal.Image.from_array(device, elements.reshape(2, 3, 4), copy=True)
+    part = unmetal.mtl.Region(unmetal.mtl.Origin(0, 0, 0), unmetal.mtl.Size(3, 2, 1))
+    yield lambda array: unmetal.TextureView(wide).get_bytes(array, 48, part, 0)
+
+
+def test_reading_into_an_array_with_gaps_raises(device):
+    """Nothing is read into a copy that nobody sees."""
+    for read in readers(device):
+        suited = np.zeros((2, 4, 3), np.float32)
+        read(suited)
+        assert suited.ravel().tolist() == list(range(24))
+        for array in (np.zeros((2, 4, 6), np.float32)[..., ::2], np.zeros((2, 4, 3), np.float32, order="F")):
+            with pytest.raises(unmetal.ArgumentError, match="(destination|bytes) is an array with gaps or in another order"):
+                read(array)
+        suited.setflags(write=False)
+        for unsuited in (suited, suited.tolist()):
+            with pytest.raises(TypeError):
+                read(unsuited)
+
+
+def test_reading_into_tensors(device):
+    torch = pytest.importorskip("torch")
+    for read in readers(device):
+        suited = torch.zeros(2, 4, 3)
+        read(suited)
+        assert suited.flatten().tolist() == list(range(24))
+        for array in (torch.zeros(2, 4, 6)[..., ::2], torch.zeros(3, 4, 2).permute(2, 1, 0)):
+            with pytest.raises(unmetal.ArgumentError, match="is an array with gaps or in another order"):
+                read(array)

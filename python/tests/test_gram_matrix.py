@@ -46,9 +46,9 @@ def test_a_callback_is_a_subclass(device, queue, image_of):
             return 1 / (source.width * source.height)
 
     source = image_of(np.ones((2, 4, 1), np.float32))
-    assert unmetal.NNGramMatrixCallback.alpha_for_source_image(OfPixels(), source, source) == 0.125
-    with pytest.raises(NotImplementedError, match="alpha_for_source_image"):
-        unmetal.NNGramMatrixCallback().alpha_for_source_image(source, source)
+    for callback in (OfPixels(), unmetal.NNGramMatrixCallback()):
+        with pytest.raises(NotImplementedError, match="alpha_for_source_image"):
+            unmetal.NNGramMatrixCallback.alpha_for_source_image(callback, source, source)
     node = unmetal.NNGramMatrixCalculationNode(unmetal.NNImageNode())
     node.property_call_back = OfPixels()
     graph = unmetal.NNGraph(device, node.result_image, True)

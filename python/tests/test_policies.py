@@ -105,7 +105,7 @@ def test_what_a_policy_raises_leaves_the_encode(pool, image, queue):
             return "a descriptor"
 
     pool.padding = Wrong()
-    with pytest.raises((TypeError, RuntimeError)):
+    with pytest.raises(TypeError, match="what destination_image_descriptor.. returns is .*str.*, expected an ImageDescriptor"):
         pool.encode(queue.command_buffer(), image)
 
     class Silent(NNPadding):
@@ -121,6 +121,96 @@ def test_what_a_policy_raises_leaves_the_encode(pool, image, queue):
     pool.padding = Empty()
     with pytest.raises(NotImplementedError, match="padding_method"):
         pool.encode(queue.command_buffer(), image)
+
+
+def test_what_is_no_property_of_a_policy_is_a_type_error(pool, image, queue):
+    class Wrong(NNPadding):
+        padding_method = "same"
+
+    pool.padding = Wrong()
+    with pytest.raises(TypeError, match="padding_method is .*str.*, expected an NNPaddingMethod"):
+        pool.encode(queue.command_buffer(), image)
+
+    class Misused(NNPadding):
+        padding_method = NNPaddingMethod.SizeSame
+        label = 3
+
+        def inverse(self):  # a property, like all of C++'s functions without arguments
+            return None
+
+    node = unmetal.CNNPoolingMaxNode(unmetal.NNImageNode(), 2, 2)
+    node.padding_policy = Misused()
+    with pytest.raises(TypeError, match="inverse is .*, expected an NNPadding or None"):
+        node.gradient_filter(unmetal.NNImageNode())
+
+
+def test_a_policy_may_call_its_base_class(pool, image, queue):
+    class Asking(NNPadding):
+        padding_method = NNPaddingMethod.SizeSame | NNPaddingMethod.Custom
+
+        @property
+        def label(self):
+            return super().label + "asking"
+
+        @property
+        def inverse(self):
+            return super().inverse
+
+        def destination_image_descriptor(self, *arguments):
+            return super().destination_image_descriptor(*arguments)
+
+    policy = Asking()
+    assert policy.label == "asking" and policy.inverse is None
+    pool.padding = policy
+    with pytest.raises(unmetal.Error, match="destinationImageDescriptor"):
+        pool.encode(queue.command_buffer(), image)
+
+    class Methodless(NNPadding):
+        @property
+        def padding_method(self):
+            return super().padding_method
+
+    with pytest.raises(NotImplementedError, match="padding_method"):
+        Methodless().padding_method
+
+
+def test_an_allocator_may_call_its_base_class(pool, image, queue):
+    class Asking(unmetal.ImageAllocator):
+        def image(self, command_buffer, descriptor, kernel):
+            return super().image(command_buffer, descriptor, kernel)
+
+    pool.destination_image_allocator = Asking()
+    with pytest.raises(NotImplementedError, match="image is to be defined"):
+        pool.encode(queue.command_buffer(), image)
+
+    class OneByOne(unmetal.ImageAllocator):
+        def image(self, command_buffer, descriptor, kernel):
+            return unmetal.Image(command_buffer.device, descriptor)
+
+        def image_batch(self, *arguments):
+            return super().image_batch(*arguments)
+
+    pool.destination_image_allocator = OneByOne()
+    with queue.command_buffer() as command_buffer:
+        assert len(pool.encode_batch(command_buffer, [image, image])) == 2
+        assert unmetal.Image.default_allocator().image(command_buffer, image.descriptor, pool).width == 6
+
+
+def test_what_an_allocator_does_not_return_is_a_type_error(pool, image, queue):
+    class Wrong(unmetal.ImageAllocator):
+        def image(self, command_buffer, descriptor, kernel):
+            return 3
+
+    class WrongBatch(Wrong):
+        def image_batch(self, command_buffer, descriptor, kernel, count):
+            return None
+
+    pool.destination_image_allocator = Wrong()
+    with pytest.raises(TypeError, match="what image.. returns is .*int.*, expected an Image"):
+        pool.encode(queue.command_buffer(), image)
+    pool.destination_image_allocator = WrongBatch()
+    with pytest.raises(TypeError, match="what image_batch.. returns is .*NoneType.*, expected an ImageBatch"):
+        pool.encode_batch(queue.command_buffer(), [image])
 
 
 def test_the_librarys_policies(pool, image, queue):
