@@ -13,6 +13,7 @@
 #include "tools/commands.hpp"
 #include "tools/device_options.hpp"
 #include "tools/gradient_check_report.hpp"
+#include "tools/network_option.hpp"
 #include "tools/networks.hpp"
 #include "tools/number_options.hpp"
 #include "tools/optimizers.hpp"
@@ -100,7 +101,8 @@ void addCheckGradientsCommand(CLI::App& program) {
   command
       ->add_option("--net", arguments->network,
                    "Only this net [all, the larger ones with 2 channels in the first layer]")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->check(networkName());
   command->add_option("--batch", arguments->batchSize, "Pictures, of 12 x 12 pixels")
       ->type_name("N")
       ->check(wholeNumber(1, kMostPictures))

@@ -14,6 +14,7 @@ namespace {
 constexpr const char* format = "unmetal checkpoint 1";
 constexpr const char* settingPrefix = "setting.";
 constexpr const char* plansName = "plans";
+constexpr const char* picturesName = "pictures";
 constexpr const char* validationName = "validation";
 constexpr const char* countersName = "random.counters";
 
@@ -114,6 +115,11 @@ std::string CheckpointFile::plans() const {
   return found == settings_.end() ? "none" : found->second;
 }
 
+std::optional<std::uint64_t> CheckpointFile::pictures() const {
+  if (!settings_.contains(picturesName)) return std::nullopt;
+  return numberOf<std::uint64_t>(file_, std::string(settingPrefix) + picturesName);
+}
+
 NetworkOptions CheckpointFile::networkOptions() const {
   NetworkOptions options;
   options.name = setting("net");
@@ -153,7 +159,7 @@ void CheckpointFile::restoreWeights(Network& network) const {
 
 void CheckpointFile::restoreTraining(Network& network, const TrainingSettings& settings) const {
   for (const auto& [name, value] : settings)
-    if (name != plansName && setting(name) != value &&
+    if (name != plansName && name != picturesName && setting(name) != value &&
         !(name == "epochs" && setting("lr-schedule") == "constant"))
       throw file_.error("it was made with --" + name + " " + setting(name) + ", not " + value);
   if (file_.metadata().contains(classPrefix + std::string("0")))

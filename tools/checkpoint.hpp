@@ -28,8 +28,9 @@ struct TrainingPosition {
   float bestAccuracy = 0;   ///< of the epochs so far
 };
 
-/// What a training was started with, option and value; a resumed one must have the same. But the setting `plans`, the
-/// plan file's ConvolutionPlanFile::title() or "none", may differ: another GPU needs other plans.
+/// What a training was started with, option and value; a resumed one must have the same. Two settings are no options:
+/// `plans`, the plan file's ConvolutionPlanFile::title() or "none", may differ, because another GPU needs other plans;
+/// `pictures`, the number of training pictures, is the caller's to compare (CheckpointFile::pictures).
 using TrainingSettings = std::vector<std::pair<std::string, std::string>>;
 
 /// A copy of all that a training needs to go on: weights, optimiser state, random counters, position,
@@ -72,6 +73,8 @@ class CheckpointFile {
   void restoreWeights(Network& network) const;
   /// The plan file that the training followed, or "none".
   [[nodiscard]] std::string plans() const;
+  /// How many training pictures there were; nothing in files of a version that did not write it.
+  [[nodiscard]] std::optional<std::uint64_t> pictures() const;
   /// Takes everything. @throws mps::Error naming the first setting or class of the network's that differs. At a
   /// constant learning rate the number of epochs may.
   void restoreTraining(Network& network, const TrainingSettings& settings) const;

@@ -58,6 +58,24 @@ TEST(Checkpoint, OneThatNamesNoPlanFileHadNone) {
       file.restoreTraining(network, {{"net", "lenet"}, {"plans", "plans.json 0123456789abcdef"}}));
 }
 
+TEST(Checkpoint, NamesItsNumberOfPicturesWhichTheTrainerCompares) {
+  const auto device = mtl::createSystemDefaultDevice();
+  const auto queue = device->newCommandQueue();
+  Network network = smallNetwork(device);
+  const TestFolder folder;
+  const auto path = folder / "checkpoint.safetensors";
+  const auto read = [&](const TrainingSettings& settings) {
+    Checkpoint::take(network, *queue, {}, settings).write(path);
+    return CheckpointFile::read(path);
+  };
+  const CheckpointFile file = read({{"net", "lenet"}, {"pictures", "40"}});
+  EXPECT_EQ(file.pictures(), 40U);
+  EXPECT_NO_THROW(file.restoreTraining(network, {{"net", "lenet"}, {"pictures", "41"}}));
+  EXPECT_EQ(read({{"net", "lenet"}}).pictures(), std::nullopt);
+  EXPECT_NO_THROW(read({{"net", "lenet"}}).restoreTraining(network, {{"net", "lenet"}, {"pictures", "41"}}));
+  EXPECT_THROW(static_cast<void>(read({{"net", "lenet"}, {"pictures", "many"}}).pictures()), mps::Error);
+}
+
 TEST(Checkpoint, ClassesOfOtherNamesAreRefused) {
   const auto device = mtl::createSystemDefaultDevice();
   const auto queue = device->newCommandQueue();

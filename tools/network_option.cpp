@@ -5,9 +5,7 @@
 
 namespace unmetal {
 
-CLI::Option* addNetworkOption(CLI::App& command, std::string& network) {
-  std::string known;
-  for (const std::string& name : networkNames()) known += (known.empty() ? "" : ", ") + name;
+CLI::Validator networkName() {
   CLI::Validator validator;
   validator.operation([](const std::string& name) {
     try {
@@ -17,11 +15,17 @@ CLI::Option* addNetworkOption(CLI::App& command, std::string& network) {
     }
     return std::string();
   });
+  return validator;
+}
+
+CLI::Option* addNetworkOption(CLI::App& command, std::string& network) {
+  std::string known;
+  for (const std::string& name : networkNames()) known += (known.empty() ? "" : ", ") + name;
   return command
       .add_option("--net", network,
                   "Network: " + known + "; with :N all but lenet and mnist-cnn begin with N channels")
       ->type_name("NAME")
-      ->check(validator);
+      ->check(networkName());
 }
 
 CLI::Option* addPictureSizeOption(CLI::App& command, PictureSize& size) {

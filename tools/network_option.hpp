@@ -7,6 +7,9 @@
 
 namespace unmetal {
 
+/// Takes the names of networks, see checkNetworkName().
+CLI::Validator networkName();
+
 /// The option --net, which names a network of networks.hpp, e.g. "resnet18" or "resnet18:16".
 CLI::Option* addNetworkOption(CLI::App& command, std::string& network);
 

@@ -83,7 +83,9 @@ void predict(const PredictOptions& options) {
 void addPredictCommand(CLI::App& program) {
   auto* command = program.add_subcommand("predict", "Classify pictures with a checkpoint");
   auto options = std::make_shared<PredictOptions>();
-  command->add_option("--checkpoint", options->checkpoint, "File that train wrote")->required();
+  command->add_option("--checkpoint", options->checkpoint, "File that train wrote")
+      ->check(nameOf("a file"))
+      ->required();
   command
       ->add_option("pictures", options->pictures,
                    "PNG or JPEG files, like the training pictures; of Fashion-MNIST light on dark")

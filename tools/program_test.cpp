@@ -63,7 +63,9 @@ TEST(Program, ErrorsAreOneLineThatNamesTheArgument) {
   expectError({"eval", "--checkpoint", "x", "--data", ""}, "--data: give the name of data");
   expectError({"fly\n\x1B[2J"}, "fly\\n\\x1B[2J");
   expectError({"conform", "--plans", "plans.json"}, "--plans plans.json: plans are for GPUs");
-  expectError({"check-gradients", "--net", "fishnet"}, "network \"fishnet\" is unknown");
+  expectError({"check-gradients", "--net", "fishnet"}, "--net: network \"fishnet\" is unknown");
+  for (const char* command : {"eval", "predict"})
+    expectError({command, "--checkpoint", ""}, "--checkpoint: give the name of a file");
   expectError({"check-gradients", "--batch", "0"}, "--batch");
   expectError({"check-gradients", "--seed", "-1"}, "--seed");
   expectError({"check-gradients", "--device", "abacus"}, "--device abacus");

@@ -8,6 +8,7 @@
 #include "tools/number_options.hpp"
 #include "tools/optimizers.hpp"
 #include "tools/picture_options.hpp"
+#include "tools/text.hpp"
 #include "tools/trainer.hpp"
 
 namespace unmetal {
@@ -101,7 +102,7 @@ void addTrainCommand(CLI::App& program) {
     if (rate->count() > 0) options->learningRate = *learningRate;
     Trainer trainer(openDevice(*device), *options);
     const std::optional<double> accuracy = trainer.run();
-    const std::string checkpoint = (options->out / "checkpoint.safetensors").string();
+    const std::string checkpoint = printable((options->out / "checkpoint.safetensors").string());
     if (accuracy)
       std::printf("final test accuracy %.2f %%, checkpoint %s\n", 100 * *accuracy, checkpoint.c_str());
     else

@@ -88,7 +88,9 @@ void Trainer::resume() {
   const CheckpointFile file = CheckpointFile::read(checkpoint);
   file.restoreTraining(network_, settings());
   position_ = file.position();
-  if (position_.step != position_.epoch * stepsPerEpoch_ + position_.batch)
+  // Within the first epoch the position fits every number of pictures, and files of former versions have no other word.
+  if (file.pictures().value_or(training_.count()) != training_.count() ||
+      position_.step != position_.epoch * stepsPerEpoch_ + position_.batch)
     throw mps::Error("cannot use " + checkpoint.string() + ": " + options_.data +
                      " had another number of pictures when it was made");
   if (position_.step > totalSteps_)
@@ -144,6 +146,7 @@ TrainingSettings Trainer::settings() const {
                             {"seed", std::to_string(options_.seed)},
                             {"format", options_.format},
                             {"allow-reduced-precision", options_.allowReducedPrecision ? "yes" : "no"},
+                            {"pictures", std::to_string(training_.count())},
                             {"plans", plansOf(*device_)}};
   if (isPictureFolder(options_.data)) {
     const auto& [height, width, channels] = options_.pictures.size;

@@ -54,6 +54,9 @@ class Arguments(ProgramTest):
         done = run("eval", "--checkpoint", "a\x1b[2J\nb")
         self.assertEqual(done.returncode, 2)
         self.assertIn("a\\x1B[2J\\nb", done.stderr)
+        for more in ([], ["--steps", 1]):
+            output = self.train("a\x1b[2J\nb", *more, epochs=1)
+            self.assertIn("a\\x1B[2J\\nb/checkpoint.safetensors\n", output)
 
     def test_threads_that_cannot_be_made_are_named(self):
         def limited():

@@ -168,9 +168,12 @@ class Resume(ProgramTest):
             self.assertEqual(run(*command).returncode, 0)
 
     def test_a_data_set_of_another_size_is_refused(self):
-        self.train("run", "--steps", 20)
-        write_data(self.folder / "data", training=512)
-        self.expect_error(self.train_arguments("run", "--resume"), self.folder / "run" / "checkpoint.safetensors")
+        # In the second epoch, and in the first.
+        for steps, pictures in ((20, 512), (3, 480)):
+            self.train("run", "--steps", steps)
+            write_data(self.folder / "data", training=pictures)
+            self.expect_error(self.train_arguments("run", "--resume"), self.folder / "run" / "checkpoint.safetensors",
+                              "another number of pictures")
 
 
 if __name__ == "__main__":
