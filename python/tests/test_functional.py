@@ -206,6 +206,25 @@ def test_wrong_use_raises():
             continue
         with pytest.raises(ValueError, match=f"{function}: {argument} is"):
             calls[function](**{argument: value})
+    for function, (argument, value) in itertools.product(calls, (
+            ("kernel_size", 2.9), ("kernel_size", None), ("stride", 1.9), ("stride", (1, 1.0)), ("padding", "1"), ("padding", 0.5),
+            ("padding", None), ("dilation", "same"), ("output_padding", 0.1), ("groups", 1.0))):
+        if argument not in inspect.signature(getattr(F, function)).parameters:
+            continue
+        with pytest.raises(TypeError, match=f"{function}: {argument} is .*, expected a whole number"):
+            calls[function](**{argument: value})
+    for function, argument, value in itertools.product(calls, ("kernel_size", "stride", "padding", "dilation", "output_padding"),
+                                                       ((), (1,), (1, 1, 1))):
+        if argument not in inspect.signature(getattr(F, function)).parameters:
+            continue
+        with pytest.raises(ValueError, match=f"{function}: {argument} is .*, expected a number or two"):
+            calls[function](**{argument: value})
+    for size in ({"size": (10,)}, {"scale_factor": (2, 2, 2)}):
+        with pytest.raises(ValueError, match=f"interpolate: {next(iter(size))} is .*, expected a number or two"):
+            F.interpolate(x, **size)
+    with pytest.raises(TypeError, match="interpolate: size is 10.5, expected a whole number"):
+        F.interpolate(x, 10.5)
+    assert F.max_pool2d(x, np.int64(2), stride=(np.int64(1), 2)).shape == (1, 4, 3, 4)
     for wrong, function in ((lambda: F.conv2d(x, w[:, :0]), "conv2d"), (lambda: F.conv_transpose2d(x, w[:, :, :0]), "conv_transpose2d")):
         with pytest.raises(ValueError, match=f"{function}: kernel_size is .*expected at least 1"):
             wrong()

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import operator
 
 import numpy as np
 
@@ -33,16 +34,26 @@ def laid_out(array, layout):
     return permuted(array, 0, 3, 1, 2) if layout == "NCHW" else array
 
 
-def pair(value):
-    """(y, x) of a number or of two."""
-    first, second = (value, value) if np.ndim(value) == 0 else value
-    return int(first), int(second)
+def whole(function, argument, value):
+    """A whole number; others, text and None raise TypeError."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{function}: {argument} is {value!r}, expected a whole number") from None
+
+
+def pair(function, argument, value):
+    """(y, x) of a whole number or of two."""
+    values = (value, value) if np.ndim(value) == 0 else tuple(value)
+    checked(len(values) == 2, function, argument, value, "a number or two")
+    return tuple(whole(function, argument, number) for number in values)
 
 
 def window_of(function, kernel_size, stride=None, padding=0, dilation=1):
     """Pairs of the four, which is what all windows have; `stride` None: kernel_size."""
-    kernel, padding, dilation = pair(kernel_size), pair(padding), pair(dilation)
-    stride = kernel if stride is None else pair(stride)
+    kernel = pair(function, "kernel_size", kernel_size)
+    stride = kernel if stride is None else pair(function, "stride", stride)
+    padding, dilation = pair(function, "padding", padding), pair(function, "dilation", dilation)
     for argument, values, least in (("kernel_size", kernel, 1), ("stride", stride, 1), ("padding", padding, 0),
                                     ("dilation", dilation, 1)):
         checked(min(values) >= least, function, argument, values, f"at least {least}")

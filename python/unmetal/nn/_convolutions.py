@@ -4,7 +4,7 @@ import numpy as np
 
 import unmetal
 from unmetal.nn._arrays import checked, floats, of_arrays, on_host, packed, permuted, shape_of, turned
-from unmetal.nn._calls import Call, channels_last, extents_of, laid_out, numbers, pair, place, window_of
+from unmetal.nn._calls import Call, channels_last, extents_of, laid_out, numbers, pair, place, whole, window_of
 
 
 class _Weights(unmetal.CNNConvolutionDataSource):
@@ -30,9 +30,10 @@ def _bias(function, bias, outputs):
 
 def _convolution(input, weight, bias, stride, padding, dilation, groups, layout, device):
     source, weights = channels_last(input, layout), channels_last(weight, layout, "weight")
-    same = padding == "same"
-    kernel, stride, left, dilation = window_of("conv2d", weights.shape[1:3], stride,
-                                               0 if same or padding == "valid" else padding, dilation)
+    name = padding if isinstance(padding, str) and padding in ("same", "valid") else None
+    same = name == "same"
+    kernel, stride, left, dilation = window_of("conv2d", weights.shape[1:3], stride, 0 if name else padding, dilation)
+    groups = whole("conv2d", "groups", groups)
     checked(groups >= 1, "conv2d", "groups", groups, "at least 1")
     images, height, width, channels = source.shape
     checked(channels == weights.shape[3] * groups, "conv2d", "input", f"of {channels} channels",
@@ -80,6 +81,7 @@ def _grouped(weights, groups):
 
 def _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, device):
     source, weights = channels_last(input, layout), channels_last(weight, layout, "weight")
+    groups = whole("conv_transpose2d", "groups", groups)
     checked(groups >= 1 and source.shape[3] % groups == 0, "conv_transpose2d", "groups", groups, "a divisor of the channels")
     if layout == "NCHW":  # PyTorch has [in][out / groups][kH][kW]
         checked(source.shape[3] == len(weights), "conv_transpose2d", "input", f"of {source.shape[3]} channels", len(weights))
@@ -89,7 +91,7 @@ def _transposed(input, weight, bias, stride, padding, output_padding, groups, di
     checked(source.shape[3] == weights.shape[3] * groups, "conv_transpose2d", "input", f"of {source.shape[3]} channels",
             f"{weights.shape[3]} of the weight times {groups} groups")
     kernel, stride, padding, dilation = window_of("conv_transpose2d", weights.shape[1:3], stride, padding, dilation)
-    more = pair(output_padding)
+    more = pair("conv_transpose2d", "output_padding", output_padding)
     checked(min(more) >= 0, "conv_transpose2d", "output_padding", more, "at least 0")
     checked(all(a < max(b) for a, b in zip(more, zip(stride, dilation))), "conv_transpose2d", "output_padding", more,
             "less than stride or dilation")

@@ -146,11 +146,12 @@ def _enlarged(input, size, scale_factor, mode, align_corners, layout, device):
     pixels = shape_of(source)[1:3]
     if size is None:
         scales = (scale_factor, scale_factor) if np.ndim(scale_factor) == 0 else scale_factor
+        checked(len(scales) == 2, "interpolate", "scale_factor", scale_factor, "a number or two")
         exact = [count * scale for count, scale in zip(pixels, scales)]
         checked(all(number == int(number) for number in exact), "interpolate", "scale_factor", scale_factor,
                 f"one that makes whole sizes of {pixels}")
-        size = exact
-    size = pair(size)
+        size = [int(number) for number in exact]
+    size = pair("interpolate", "size", size)
     factors = [count // before for count, before in zip(size, pixels)]
     whole = all(factor * before == count > 0 for factor, before, count in zip(factors, pixels, size))
     checked(whole or mode == "bilinear", "interpolate", "size", size, f"multiples of {pixels} with nearest")
