@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "mtl/command_test_tools.hpp"
 #include "mtl/device.hpp"
 #include "mtl/error.hpp"
+#include "mtl/submission.hpp"
 
 namespace mtl::command_buffer_test {
 namespace {
@@ -294,6 +296,21 @@ TEST(CommandBuffer, WaitUntilScheduledReturnsWhileTheBufferRunsAndAfterItsHandle
   finish.open();
   buffer->waitUntilCompleted();
   buffer->waitUntilScheduled();
+}
+
+TEST(CommandBuffer, AWaitWithALimitSaysWhetherItIsOver) {
+  constexpr std::chrono::milliseconds limit(5);
+  const auto buffer = newCPUDevice(1)->newCommandQueue()->commandBuffer();
+  EXPECT_NE(errorOf([&] { buffer->submission()->wait(false, limit); }), "");
+  Gate finish;
+  buffer->append(call([&] { finish.wait(); }));
+  buffer->commit();
+  EXPECT_TRUE(buffer->submission()->wait(true));
+  EXPECT_FALSE(buffer->submission()->wait(false, limit));
+  finish.open();
+  EXPECT_TRUE(buffer->submission()->wait(false));
+  EXPECT_TRUE(buffer->submission()->wait(false, limit));
+  EXPECT_TRUE(buffer->submission()->wait(true, limit));
 }
 
 TEST(CommandBuffer, AHandlerThatWaitsForItsOwnBufferGetsAnError) {

@@ -254,7 +254,7 @@ bool Submission::isReached(bool scheduledOnly, bool withHandlers) const {
   return status_ >= CommandBufferStatus::Completed && (completedHandlersDone_ || !withHandlers);
 }
 
-void Submission::wait(bool scheduledOnly) {
+bool Submission::wait(bool scheduledOnly, std::optional<std::chrono::milliseconds> most) {
   std::unique_lock lock(mutex_);
   if (status_ < CommandBufferStatus::Committed)
     throw Error("CommandBuffer \"" + label_ + "\": waits before commit and would never return");
@@ -264,7 +264,10 @@ void Submission::wait(bool scheduledOnly) {
   // On the handler thread only the execution can be waited for: the other buffer's handlers come after this
   // one.
   const bool onHandlerThread = queue_->handlerThread().isCurrent();
-  changed_.wait(lock, [&] { return isReached(scheduledOnly, !onHandlerThread); });
+  const auto isOver = [&] { return isReached(scheduledOnly, !onHandlerThread); };
+  if (most) return changed_.wait_for(lock, *most, isOver);
+  changed_.wait(lock, isOver);
+  return true;
 }
 
 void Submission::fail(CommandBufferErrorCode code, const std::string& message) {

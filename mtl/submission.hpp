@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -106,7 +107,8 @@ class Submission : public std::enable_shared_from_this<Submission> {
   /// The device takes over from here: nothing of its own keeps it alive any more.
   void releaseSelf();
   void addHandler(CommandBuffer::Handler handler, bool scheduled);
-  void wait(bool scheduledOnly);
+  /// @param most how long at most; unset: as long as it takes. @return whether that is over which was waited for
+  bool wait(bool scheduledOnly, std::optional<std::chrono::milliseconds> most = std::nullopt);
 
   [[nodiscard]] CommandBufferStatus status() const;
   [[nodiscard]] std::optional<CommandBufferError> error() const;

@@ -44,13 +44,23 @@ std::string obstacle(const mtl::Device& device, const GivenArray& given, std::sp
   return {};
 }
 
+/// Of NumPy's arrays, which DLPack and nanobind then do not know.
+bool isOfOtherByteOrder(nb::handle array) {
+  const nb::object type = nb::getattr(array, "dtype", nb::none());
+  return nb::getattr(type, "isnative", nb::none()).is(nb::handle(Py_False));
+}
+
 }  // namespace
 
 GivenArray lookAt(const char* className, nb::handle given) {
   GivenArray found;
-  if (!nb::try_cast(given, found.writable, false) && !nb::try_cast(given, found.array, false))
+  if (!nb::try_cast(given, found.writable, false) && !nb::try_cast(given, found.array, false)) {
+    if (isOfOtherByteOrder(given))
+      throw mps::Error(className, "array", "of the other byte order",
+                       "this machine's: array.astype(\"=f4\")");
     throw mps::Error(className, "array", "a " + std::string(nb::inst_name(given).c_str()),
                      "an array that has elements in memory (DLPack or buffer protocol)");
+  }
   if (found.writable.is_valid()) found.array = nb::ndarray<nb::ro>(found.writable);
   return found;
 }

@@ -7,6 +7,12 @@ void throwNotDefined(const char* name) {
   throw nb::python_error();
 }
 
+void throwNotInitialised(nb::handle self) {
+  PyErr_Format(PyExc_TypeError, "%s is not initialised: its __init__ is to call super().__init__()",
+               Py_TYPE(self.ptr())->tp_name);
+  throw nb::python_error();
+}
+
 void refuse(const nb::object& found, const char* name, const char* expected) {
   PyErr_Format(PyExc_TypeError, "%s is %S, expected %s", name, found.type().ptr(), expected);
   throw nb::python_error();

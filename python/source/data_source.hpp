@@ -44,6 +44,8 @@ nb::object attributeOf(const Base& object, const char* name) {
   }
 }
 
+/// Of an object whose class has an `__init__` that does not call that of its base class. @throws TypeError
+[[noreturn]] void throwNotInitialised(nb::handle self);
 [[noreturn]] void refuse(const nb::object& found, const char* name, const char* expected);
 
 /// A Python value. @param expected in words @throws TypeError naming the attribute
@@ -82,6 +84,7 @@ void bindAttribute(Class& source, const char* name, Getter getter, const char* d
   source.def_prop_rw(
       name,
       [name, getter](const nb::handle self) -> nb::object {
+        if (!nb::inst_ready(self)) throwNotInitialised(self);
         auto& base = nb::cast<Base&>(self);
         if (!isOf<PythonClass>(base)) return nb::cast(getter(base));
         const nb::object values = nb::getattr(self, "__dict__", nb::dict());

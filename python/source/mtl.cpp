@@ -1,12 +1,16 @@
 #include <nanobind/operators.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
+#include "mps/core/error.hpp"
 #include "mtl/blit_command_encoder.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_queue.hpp"
+#include "mtl/submission.hpp"
 #include "mtl/types.hpp"
 #include "python/source/areas.hpp"
 #include "python/source/arrays.hpp"
@@ -93,6 +97,12 @@ void bindEnumerations(nb::module_& module) {
       .value("DeviceRemoved", mtl::CommandBufferErrorCode::DeviceRemoved);
 }
 
+/// The library's sentence, as an error about an argument. @throws mps::Error
+template <class Count>
+void checkCount(const char* argument, Count count) {
+  if (count < 1) throw mps::Error("Device", argument, std::to_string(count), "at least 1");
+}
+
 void bindDevice(nb::module_& module) {
   nb::class_<mtl::Device> device(
       module, "Device",
@@ -111,15 +121,26 @@ void bindDevice(nb::module_& module) {
            "Bytes that objects of this device hold now, recycled blocks not counted.");
   readOnly(device, "system_allocation_count", &mtl::Device::systemAllocationCount,
            "How often memory was asked from the system rather than recycled; constant in a steady state.");
-  property(device, "thread_count", &mtl::Device::threadCount, &mtl::Device::setThreadCount,
-           "Threads that share a kernel on the CPU; 1 on a GPU, where it cannot be set. Takes effect for "
-           "work that "
-           "starts later. Results of reductions may differ in the last bit between counts.");
+  property(
+      device, "thread_count", &mtl::Device::threadCount,
+      [](mtl::Device& self, int count) {
+        checkCount("threadCount", count);
+        self.setThreadCount(count);
+      },
+      "Threads that share a kernel on the CPU; 1 on a GPU, where it cannot be set. Takes effect for "
+      "work that "
+      "starts later. Results of reductions may differ in the last bit between counts.");
   device
-      .def("new_command_queue", &mtl::Device::newCommandQueue, "max_command_buffer_count"_a = 64,
-           "A serial queue. `max_command_buffer_count`, at least 1: how many uncompleted buffers it allows "
-           "before "
-           "command_buffer blocks.")
+      .def(
+          "new_command_queue",
+          [](mtl::Device& self, std::size_t maxCommandBufferCount) {
+            checkCount("maxCommandBufferCount", maxCommandBufferCount);
+            return self.newCommandQueue(maxCommandBufferCount);
+          },
+          "max_command_buffer_count"_a = 64,
+          "A serial queue. `max_command_buffer_count`, at least 1: how many uncompleted buffers it allows "
+          "before "
+          "command_buffer blocks.")
       .def(
           "new_buffer",
           [](mtl::Device& self, std::size_t length, mtl::ResourceOptions options) {
@@ -147,7 +168,12 @@ void bindDevice(nb::module_& module) {
              "says what is "
              "missing: the build, the driver, the device.");
   module.def(
-      "new_cpu_device", &mtl::newCPUDevice, "thread_count"_a,
+      "new_cpu_device",
+      [](int threadCount) {
+        checkCount("threadCount", threadCount);
+        return mtl::newCPUDevice(threadCount);
+      },
+      "thread_count"_a,
       "A CPU device of its own, with its own executing thread, beside the default one. `thread_count`, at "
       "least 1: threads that share a kernel.");
 }
@@ -208,12 +234,31 @@ mtl::CommandBuffer::Handler handlerOf(Handler handler) {
   };
 }
 
+/// In slices, between which Python's signal handlers run: Ctrl-C ends a wait.
+void wait(const mtl::CommandBuffer& self, bool scheduledOnly) {
+  constexpr std::chrono::milliseconds slice(100);
+  const std::shared_ptr<mtl::Submission> submission = self.submission();
+  const auto isOver = [&] {
+    const LockReleased released;
+    return submission->wait(scheduledOnly, slice);
+  };
+  while (!isOver())
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+void throwIfFailed(mtl::CommandBuffer& self) {
+  wait(self, false);
+  self.throwIfFailed();
+}
+
 /// The end of a `with` block: commit and wait, unless an exception leaves the block.
 void finish(mtl::CommandBuffer& self, const nb::handle& exceptionType) {
   if (!exceptionType.is_none()) return;
-  const LockReleased released;
-  if (self.status() < mtl::CommandBufferStatus::Committed) self.commit();
-  self.throwIfFailed();
+  {
+    const LockReleased released;
+    if (self.status() < mtl::CommandBufferStatus::Committed) self.commit();
+  }
+  throwIfFailed(self);
 }
 
 void bindCommandBuffers(nb::module_& module) {
@@ -240,7 +285,8 @@ void bindCommandBuffers(nb::module_& module) {
       "        result = kernel.encode(command_buffer, image)\n\n"
       "Encoding records; nothing runs before commit(). A `with` block commits at its end, waits and raises "
       "Error when a "
-      "command failed; when an exception leaves the block nothing is committed. Encode from one thread at a "
+      "command failed; when an exception leaves the block nothing is committed. Ctrl-C ends waits; the work "
+      "goes on. Encode from one thread at a "
       "time; "
       "the other members are thread safe.");
   readOnly(buffer, "device", &mtl::CommandBuffer::device, "Where it runs.");
@@ -266,15 +312,17 @@ void bindCommandBuffers(nb::module_& module) {
            "Reserves the place in the queue. Later calls have no effect.")
       .def("commit", &mtl::CommandBuffer::commit, Released(),
            "Hands the buffer to its queue. Raises Error on a second call, and while an encoder is open.")
-      .def("wait_until_scheduled", &mtl::CommandBuffer::waitUntilScheduled, Released(),
-           "Returns when the buffer was handed to the device and its scheduled handlers have run. Raises "
-           "Error before "
-           "commit.")
-      .def("wait_until_completed", &mtl::CommandBuffer::waitUntilCompleted, Released(),
-           "Returns when the buffer has run and its completed handlers have run. Does not raise for a failed "
-           "buffer: see "
-           "`error`. Raises Error before commit, and inside a completed handler of this buffer.")
-      .def("throw_if_failed", &mtl::CommandBuffer::throwIfFailed, Released(),
+      .def(
+          "wait_until_scheduled", [](const mtl::CommandBuffer& self) { wait(self, true); },
+          "Returns when the buffer was handed to the device and its scheduled handlers have run. Raises "
+          "Error before "
+          "commit.")
+      .def(
+          "wait_until_completed", [](const mtl::CommandBuffer& self) { wait(self, false); },
+          "Returns when the buffer has run and its completed handlers have run. Does not raise for a failed "
+          "buffer: see "
+          "`error`. Raises Error before commit, and inside a completed handler of this buffer.")
+      .def("throw_if_failed", &throwIfFailed,
            "Waits and raises Error with the message of `error`, if there is one.")
       .def(
           "add_scheduled_handler",

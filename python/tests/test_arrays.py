@@ -294,3 +294,9 @@ def test_reading_into_tensors(device):
         for array in (torch.zeros(2, 4, 6)[..., ::2], torch.zeros(3, 4, 2).permute(2, 1, 0)):
             with pytest.raises(unmetal.ArgumentError, match="is an array with gaps or in another order"):
                 read(array)
+
+
+def test_the_other_byte_order_is_refused(device):
+    other = np.zeros((2, 4, 3), np.dtype(np.float32).newbyteorder())
+    with pytest.raises(unmetal.ArgumentError, match="array is of the other byte order"):
+        unmetal.Image.from_array(device, other)

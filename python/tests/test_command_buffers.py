@@ -1,5 +1,7 @@
 """Devices, queues, command buffers, buffers and encoders."""
 
+import os
+import signal
 import sys
 import threading
 import time
@@ -30,6 +32,31 @@ def test_a_block_commits_and_waits(queue, pool, image):
         assert command_buffer.status == CommandBufferStatus.NotEnqueued
     assert command_buffer.status == CommandBufferStatus.Completed and command_buffer.error is None
     assert command_buffer.gpu_end_time >= command_buffer.gpu_start_time > 0
+
+
+@pytest.mark.parametrize("wait", ("wait_until_completed", "throw_if_failed", "__exit__"))
+def test_an_interrupt_ends_a_wait(queue, wait):
+    may_end = threading.Event()
+    command_buffer = queue.command_buffer()
+    command_buffer.add_completed_handler(lambda done: may_end.wait(30))
+    command_buffer.commit()
+    interrupt = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    interrupt.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        getattr(command_buffer, wait)(*(None, None, None) if wait == "__exit__" else ())
+    assert time.monotonic() - began < 20
+    interrupt.join()
+    may_end.set()
+    command_buffer.wait_until_completed()
+    assert command_buffer.status == CommandBufferStatus.Completed
+
+
+def test_counts_below_one_are_errors_about_an_argument(device):
+    for wrong in (lambda: device.new_command_queue(0), lambda: mtl.new_cpu_device(0), lambda: mtl.new_cpu_device(-1),
+                  lambda: setattr(device, "thread_count", 0)):
+        with pytest.raises(unmetal.ArgumentError, match="Device: (maxCommandBufferCount|threadCount) is .*, expected at least 1"):
+            wrong()
 
 
 def test_a_block_that_is_left_by_an_exception_commits_nothing(queue):

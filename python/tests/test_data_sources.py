@@ -176,3 +176,16 @@ def test_threads_may_share_a_source(device):
     for thread in threads:
         thread.join()
     assert not failed
+
+
+@pytest.mark.filterwarnings("ignore:nanobind")
+def test_a_source_that_does_not_initialise_its_base_class(device):
+    class Forgetful(unmetal.CNNConvolutionDataSource):
+        def __init__(self):
+            self.weights = np.zeros((1, 1, 1, 1), np.float32)
+
+    source = Forgetful()
+    with pytest.raises(TypeError, match="Forgetful is not initialised: its __init__ is to call super"):
+        source.weights
+    with pytest.raises(TypeError):
+        unmetal.CNNConvolution(device, source)
