@@ -170,11 +170,10 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   [[nodiscard]] virtual const std::shared_ptr<Submission>& submission() const { return submission_; }
   /// The library's own: whether a recorded command may be left out without failing.
   [[nodiscard]] virtual bool mayLeaveOut() const { return false; }
-
- protected:
-  /// submission() for the members that are thread safe, while another thread encodes.
+  /// The library's own: submission() for what is thread safe, while another thread encodes.
   [[nodiscard]] virtual std::shared_ptr<Submission> current() const { return submission_; }
 
+ protected:
   std::shared_ptr<Submission> submission_;
 
  private:

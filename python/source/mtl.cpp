@@ -237,7 +237,7 @@ mtl::CommandBuffer::Handler handlerOf(Handler handler) {
 /// In slices, between which Python's signal handlers run: Ctrl-C ends a wait.
 void wait(const mtl::CommandBuffer& self, bool scheduledOnly) {
   constexpr std::chrono::milliseconds slice(100);
-  const std::shared_ptr<mtl::Submission> submission = self.submission();
+  const std::shared_ptr<mtl::Submission> submission = self.current();
   const auto isOver = [&] {
     const LockReleased released;
     return submission->wait(scheduledOnly, slice);
