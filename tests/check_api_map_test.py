@@ -49,6 +49,10 @@ class Lies(unittest.TestCase):
         region = ["`mtl::Region`", "mtl/types.hpp", "mps/core/image_transfer_test.cpp", ""]
         self.expect_problem(["MPSRegion", *region], "in the namespace of")
 
+    def test_of_another_name(self):
+        add = next(cells for cells in ROWS if cells[0] == "MPSCNNAdd")
+        self.expect_problem(["MPSCNNLoss", *add[1:]], "is not its name without the prefix")
+
     def test_of_what_is_out(self):
         for cells in filter(lambda cells: not cells[OURS], ROWS):
             for reason in ("", "out", "out:", "not yet"):
@@ -82,6 +86,11 @@ class Lies(unittest.TestCase):
                                      capture_output=True, text=True)
                 self.assertEqual(run.returncode, status, run.stdout)
             self.assertIn("names no test", run.stdout)
+            without = "".join(line for line in MAP.splitlines(keepends=True) if "| MPSCNNPoolingMax |" not in line)
+            (root / "docs" / "api-map.md").write_text(without)
+            run = subprocess.run([sys.executable, "-B", check_api_map.__file__, folder], capture_output=True, text=True)
+            self.assertEqual(run.returncode, 1)
+            self.assertIn("MPSCNNPoolingMax: has no row", run.stdout)
 
 
 if __name__ == "__main__":
