@@ -3,15 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <functional>
 #include <string>
 
 #include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/concatenation/concatenation_node.hpp"
 #include "mps/conform/compare.hpp"
+#include "mps/conform/spoiled_gradients.hpp"
 #include "mps/convolution/convolution.hpp"
-#include "mps/core/call.hpp"
 #include "mps/core/error.hpp"
 #include "mps/core/test_images.hpp"
 #include "mps/gram_matrix/gram_matrix_node.hpp"
@@ -28,7 +26,11 @@
 namespace mps::check_gradients_test {
 namespace {
 
+using test::AnyGradientNode;
+using test::CarelessNeuronGradient;
 using test::SmallNetwork;
+using test::SpoiledConvolutionGradient;
+using test::SpoiledNeuronGradient;
 using ::testing::HasSubstr;
 
 using Images = std::vector<std::shared_ptr<NNImageNode>>;
@@ -395,78 +397,6 @@ TEST(CheckGradients, ALossWhoseGradientIsNotItsDerivativeIsLinear) {
   EXPECT_TRUE(report.passed());
   EXPECT_EQ(rowOf(report, "CNNLossNode", "source gradient").derivatives, 0);
 }
-
-/// Runs another plan and then makes one element of its output wrong.
-class SpoiledPlan final : public detail::Plan {
- public:
-  SpoiledPlan(std::shared_ptr<const detail::Plan> right, std::size_t element, bool isWeights)
-      : right_(std::move(right)), element_(element), isWeights_(isWeights) {}
-  void run(mtl::Stream& stream, const detail::Operands& operands) const override {
-    right_->run(stream, operands);
-    auto* output = isWeights_ ? operands.parameters[2] : operands.destination;
-    float value = 0;
-    std::memcpy(&value, output + element_ * sizeof value, sizeof value);
-    value += 0.25F;
-    std::memcpy(output + element_ * sizeof value, &value, sizeof value);
-  }
-  [[nodiscard]] std::size_t scratchBytes() const override { return right_->scratchBytes(); }
-
- private:
-  std::shared_ptr<const detail::Plan> right_;
-  std::size_t element_;
-  bool isWeights_;
-};
-
-class SpoiledNeuronGradient final : public CNNNeuronGradient {
- public:
-  SpoiledNeuronGradient(const std::shared_ptr<mtl::Device>& on, const NNNeuronDescriptor& neuron)
-      : CNNNeuronGradient(on, neuron) {}
-  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
-      const detail::GradientCall& call) const override {
-    auto calls = CNNNeuronGradient::prepareGradient(call);
-    calls.at(0).plan.plan = std::make_shared<SpoiledPlan>(calls[0].plan.plan, 7, false);
-    return calls;
-  }
-};
-
-/// Does not refuse the state of a neuron of another function.
-class CarelessNeuronGradient final : public CNNNeuronGradient {
- public:
-  CarelessNeuronGradient(const std::shared_ptr<mtl::Device>& on, const NNNeuronDescriptor& neuron)
-      : CNNNeuronGradient(on, neuron) {}
-
- protected:
-  void transferOwnProperties(const detail::ForwardRecord& /*record*/) override {}
-};
-
-class SpoiledConvolutionGradient final : public CNNConvolutionGradient {
- public:
-  SpoiledConvolutionGradient(const std::shared_ptr<mtl::Device>& on,
-                             std::shared_ptr<CNNConvolutionDataSource> weights)
-      : CNNConvolutionGradient(on, std::move(weights), "CNNConvolutionGradient") {}
-  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
-      const detail::GradientCall& call) const override {
-    auto calls = CNNConvolutionGradient::prepareGradient(call);
-    calls.back().plan.plan = std::make_shared<SpoiledPlan>(calls.back().plan.plan, 5, true);
-    return calls;
-  }
-};
-
-/// A gradient node for any kernel.
-class AnyGradientNode final : public NNGradientFilterNode {
- public:
-  using Make = std::function<std::shared_ptr<Kernel>(const std::shared_ptr<mtl::Device>&)>;
-  AnyGradientNode(std::shared_ptr<NNImageNode> sourceGradient, NNFilterNode& forward, Make make)
-      : NNGradientFilterNode(std::move(sourceGradient), forward.sources()[0], forward.resultState()),
-        make_(std::move(make)) {}
-  [[nodiscard]] std::string className() const override { return "AnyGradientNode"; }
-  [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& on) const override {
-    return make_(on);
-  }
-
- private:
-  Make make_;
-};
 
 /// a, ELU, b, squared error, chained by hand.
 struct HandChained {

@@ -76,6 +76,9 @@ TEST_F(GradientChain, TheGradientOfASoftmaxTakesItsResult) {
   const auto softMax = labelled(CNNSoftMaxNode::create(between), "soft");
   const auto logarithm = labelled(CNNLogSoftMaxNode::create(between), "log");
   EXPECT_EQ(refusalOf(CNNSoftMaxGradientNode::create(g, softMax->resultImage(), softMax->resultState())), "");
+  EXPECT_EQ(refusalOf(CNNSoftMaxGradientNode::create(g, between, softMax->resultState())),
+            refusal("CNNSoftMaxGradientNode", "sourceImage", "source 0 of CNNSoftMaxNode \"soft\"",
+                    "the result of CNNSoftMaxNode \"soft\""));
   EXPECT_EQ(refusalOf(CNNSoftMaxGradientNode::create(g, logarithm->resultImage(), softMax->resultState())),
             refusal("CNNSoftMaxGradientNode", "sourceImage", "the result of CNNLogSoftMaxNode \"log\"",
                     "the result of CNNSoftMaxNode \"soft\""));

@@ -13,7 +13,6 @@
 #include "mps/matrix/matrix_fully_connected.hpp"
 #include "mps/matrix/matrix_image_copy.hpp"
 #include "mps/matrix/matrix_random.hpp"
-#include "mps/softmax/matrix_softmax.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
@@ -245,26 +244,12 @@ TEST_F(MatrixMultiplicationTest, EmptyMatricesMayHaveAnySize) {
       ->encode(commandBuffer, nothing(kAll, 0, kAll), nothing(0, 0, kAll), nothing(kAll, 0, kAll));
   MatrixMultiplication::create(device_, 0, 5, 0)
       ->encode(commandBuffer, nothing(0, 0, kAll), nothing(0, 5, kAll), nothing(0, 5, kAll));
-  const auto softMax = MatrixSoftMax::create(device_);
-  softMax->encode(commandBuffer, nothing(kAll, 0, kAll), nothing(kAll, 0, kAll));
-  softMax->encode(commandBuffer, nothing(0, 4, kAll), nothing(0, 4, kAll));
   const auto layer = MatrixFullyConnected::create(device_);
   layer->encode(commandBuffer, nothing(0, 3, kAll), nothing(3, 0, kAll), nullptr, nothing(0, 0, kAll));
   const auto random = MatrixRandomPhilox::create(device_, DataType::Float32);
   random->encode(commandBuffer, nothing(kAll, 0, kAll));
   random->encode(commandBuffer, nothing(0, 4, kAll));
   EXPECT_EQ(commandBuffer->commandCount(), 0U);
-  // Origins at the end of an empty matrix, and behind it.
-  softMax->setSourceMatrixOrigin({kAll, 0, 0});
-  softMax->setResultMatrixOrigin({kAll, 0, 0});
-  EXPECT_EQ(MatrixTest::refusal([&](const auto& buffer) {
-              softMax->encode(buffer, nothing(kAll, 0, 1), nothing(kAll, 0, 1));
-            }),
-            "");
-  EXPECT_TRUE(names(MatrixTest::refusal([&](const auto& buffer) {
-                      softMax->encode(buffer, nothing(kAll - 1, 0, 1), nothing(kAll, 0, 1));
-                    }),
-                    {"inputMatrix", "from row " + std::to_string(kAll)}));
 }
 
 TEST_F(MatrixMultiplicationTest, InvalidContentIsReported) {
