@@ -42,6 +42,12 @@ void NNFilterNode::handOver(std::vector<Hold>& holds) {
   sourceStates_.clear();
 }
 
+bool NNFilterNode::Hold::isLast() const {
+  if (producer == nullptr || resource.use_count() != 1) return false;
+  const std::weak_ptr<const NNFilterNode> node = producer->weak_from_this();
+  return !resource.owner_before(node) && !node.owner_before(resource);
+}
+
 // A producer that nobody else holds would let go of its own producer in its destructor, and so on, as deep as the
 // network is long: it hands over what it holds first.
 NNFilterNode::~NNFilterNode() {
@@ -50,7 +56,7 @@ NNFilterNode::~NNFilterNode() {
   while (!holds.empty()) {
     const Hold hold = std::move(holds.back());
     holds.pop_back();
-    if (hold.producer != nullptr && hold.resource.use_count() == 1) hold.producer->handOver(holds);
+    if (hold.isLast()) hold.producer->handOver(holds);
   }
 }
 

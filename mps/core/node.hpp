@@ -230,6 +230,10 @@ class NNFilterNode : public std::enable_shared_from_this<NNFilterNode> {
   struct Hold {
     std::shared_ptr<const void> resource;
     NNFilterNode* producer;
+
+    /// Whether nothing else keeps the producer alive. An owner of the resource alone, such as Python's, is not counted with
+    /// the producer's: then it is false.
+    [[nodiscard]] bool isLast() const;
   };
   /// Moves all that the node holds to the end of a list.
   void handOver(std::vector<Hold>& holds);

@@ -312,5 +312,16 @@ TEST(TrainingGraph, ALongNetworkIsLetGoWithoutRecursion) {
   EXPECT_TRUE(first.expired());
 }
 
+/// As a binding of another language holds images: it owns an object that owns the node.
+TEST(TrainingGraph, ANodeThatIsLetGoLeavesNodesThatAreHeldInAnotherWay) {
+  const auto node = CNNNeuronReLUNode::create(NNImageNode::create());
+  const auto ownedElsewhere = [&] {
+    return std::shared_ptr<NNImageNode>(node->resultImage().get(), [owner = node](NNImageNode*) {});
+  };
+  auto next = CNNNeuronReLUNode::create(ownedElsewhere());
+  next.reset();
+  EXPECT_EQ(node->sources().size(), 1U);
+}
+
 }  // namespace
 }  // namespace mps::training_graph_test

@@ -34,8 +34,16 @@ def test_a_block_commits_and_waits(queue, pool, image):
     assert command_buffer.gpu_end_time >= command_buffer.gpu_start_time > 0
 
 
+@pytest.fixture
+def interruptible():
+    """As a terminal starts a program: what runs in the background may have been told to ignore interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("wait", ("wait_until_completed", "throw_if_failed", "__exit__"))
-def test_an_interrupt_ends_a_wait(queue, wait):
+def test_an_interrupt_ends_a_wait(queue, wait, interruptible):
     may_end = threading.Event()
     command_buffer = queue.command_buffer()
     command_buffer.add_completed_handler(lambda done: may_end.wait(30))
