@@ -15,8 +15,6 @@
 namespace mtl::threads_test {
 namespace {
 
-using testing::call;
-
 /// While alive the system gives no thread: each would ask for a stack larger than its address space.
 class NoThreads {
  public:

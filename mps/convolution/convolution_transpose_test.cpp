@@ -248,7 +248,7 @@ TEST_F(ConvolutionTranspose, KernelOffsetsBeyond32BitsAreRefused) {
 }
 
 TEST_F(ConvolutionTranspose, WithoutPixelsGradientsAreZeroOrSumTheWeights) {
-  for (const std::size_t stride : {1, 5}) {
+  for (const std::size_t stride : {std::size_t{1}, std::size_t{5}}) {
     const auto kernel = row(3, stride, {1, 2, 3});
     const auto in = rowImage({2, 4, 8});
     const auto result = poisoned(sizeOf(6, 1, 1));

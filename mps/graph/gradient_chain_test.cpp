@@ -7,6 +7,7 @@
 #include "mps/arithmetic/arithmetic_node.hpp"
 #include "mps/core/test_images.hpp"
 #include "mps/graph/test_network.hpp"
+#include "mps/softmax/softmax.hpp"
 
 /// Gradient nodes that an application chains by hand, and how a graph refuses wrongly wired ones: spec/06 section 5.
 namespace mps::gradient_chain_test {
