@@ -27,10 +27,10 @@ namespace mps::check_gradients_test {
 namespace {
 
 using test::AnyGradientNode;
-using test::CarelessNeuronGradient;
+using test::CarelessNeuronGradientKernel;
 using test::SmallNetwork;
-using test::SpoiledConvolutionGradient;
-using test::SpoiledNeuronGradient;
+using test::SpoiledConvolutionGradientKernel;
+using test::SpoiledNeuronGradientKernel;
 using ::testing::HasSubstr;
 
 using Images = std::vector<std::shared_ptr<NNImageNode>>;
@@ -435,7 +435,7 @@ TEST(CheckGradients, D21APlantedWrongKernelIsNamedAndNothingElse) {
   const HandChained net;
   const auto wrong = std::make_shared<AnyGradientNode>(
       net.bGradient->resultImage(), *net.elu, [&](const std::shared_ptr<mtl::Device>& on) {
-        return std::make_shared<SpoiledNeuronGradient>(on, net.elu->descriptor());
+        return std::make_shared<SpoiledNeuronGradientKernel>(on, net.elu->descriptor());
       });
   wrong->setLabel("spoiled");
   const auto report = HandChained::check(net.a->gradientFilter(wrong->resultImage()));
@@ -454,7 +454,7 @@ TEST(CheckGradients, PlantedWrongWeightGradientsAreNamed) {
   const auto eluGradient = net.elu->gradientFilter(net.bGradient->resultImage());
   const auto wrong = std::make_shared<AnyGradientNode>(
       eluGradient->resultImage(), *net.a, [&](const std::shared_ptr<mtl::Device>& on) {
-        return std::make_shared<SpoiledConvolutionGradient>(on, net.aWeights);
+        return std::make_shared<SpoiledConvolutionGradientKernel>(on, net.aWeights);
       });
   net.a->resultState()->setExportFromGraph(true);  // asks for the weights' gradient
   const auto report = HandChained::check(wrong);
@@ -468,7 +468,7 @@ TEST(CheckGradients, D21AGradientOfAnotherFunctionIsNamedByItsDerivative) {
   const HandChained net;
   const auto wrong = std::make_shared<AnyGradientNode>(
       net.bGradient->resultImage(), *net.elu, [](const std::shared_ptr<mtl::Device>& on) {
-        return std::make_shared<CarelessNeuronGradient>(
+        return std::make_shared<CarelessNeuronGradientKernel>(
             on, NNNeuronDescriptor::cnnNeuronDescriptor(CNNNeuronType::ELU, 0.5F));
       });
   const auto report = HandChained::check(net.a->gradientFilter(wrong->resultImage()));

@@ -37,9 +37,9 @@ class SpoiledPlan final : public detail::Plan {
   bool isWeights_;
 };
 
-class SpoiledNeuronGradient final : public CNNNeuronGradient {
+class SpoiledNeuronGradientKernel final : public CNNNeuronGradient {
  public:
-  SpoiledNeuronGradient(const std::shared_ptr<mtl::Device>& on, const NNNeuronDescriptor& neuron)
+  SpoiledNeuronGradientKernel(const std::shared_ptr<mtl::Device>& on, const NNNeuronDescriptor& neuron)
       : CNNNeuronGradient(on, neuron) {}
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override {
@@ -50,19 +50,19 @@ class SpoiledNeuronGradient final : public CNNNeuronGradient {
 };
 
 /// Does not refuse the state of a neuron of another function.
-class CarelessNeuronGradient final : public CNNNeuronGradient {
+class CarelessNeuronGradientKernel final : public CNNNeuronGradient {
  public:
-  CarelessNeuronGradient(const std::shared_ptr<mtl::Device>& on, const NNNeuronDescriptor& neuron)
+  CarelessNeuronGradientKernel(const std::shared_ptr<mtl::Device>& on, const NNNeuronDescriptor& neuron)
       : CNNNeuronGradient(on, neuron) {}
 
  protected:
   void transferOwnProperties(const detail::ForwardRecord& /*record*/) override {}
 };
 
-class SpoiledConvolutionGradient final : public CNNConvolutionGradient {
+class SpoiledConvolutionGradientKernel final : public CNNConvolutionGradient {
  public:
-  SpoiledConvolutionGradient(const std::shared_ptr<mtl::Device>& on,
-                             std::shared_ptr<CNNConvolutionDataSource> weights)
+  SpoiledConvolutionGradientKernel(const std::shared_ptr<mtl::Device>& on,
+                                   std::shared_ptr<CNNConvolutionDataSource> weights)
       : CNNConvolutionGradient(on, std::move(weights), "CNNConvolutionGradient") {}
   [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
       const detail::GradientCall& call) const override {
