@@ -140,10 +140,13 @@ struct StateBatch::Block {
   std::mutex mutex;
   std::vector<std::shared_ptr<State>> states;
   std::function<std::shared_ptr<State>(std::size_t)> make;
-  std::shared_ptr<const detail::ForwardRecord> record;  ///< for states made later
-  std::size_t recordFirst = 0;                          ///< the state that image 0 of the record belongs to
+  std::shared_ptr<const detail::ForwardRecord>
+      record;  ///< for states made later; its images are theirs in order
   std::shared_ptr<State> shared;
   std::shared_ptr<detail::StateBlock> family;
+
+  /// Of a mutex that the caller holds.
+  const std::shared_ptr<State>& made(std::size_t index);
 };
 
 namespace {
@@ -153,6 +156,15 @@ void attach(State& state, const std::shared_ptr<const detail::ForwardRecord>& re
 }
 
 }  // namespace
+
+const std::shared_ptr<State>& StateBatch::Block::made(std::size_t index) {
+  auto& state = states[index];
+  if (!state) {
+    state = make(index);
+    if (record) attach(*state, record, index);
+  }
+  return state;
+}
 
 StateBatch::StateBatch(std::vector<std::shared_ptr<State>> states)
     : block_(std::make_shared<Block>()), count_(states.size()) {
@@ -183,12 +195,7 @@ std::shared_ptr<State> StateBatch::operator[](std::size_t index) const {
     throw Error("StateBatch", "index", std::to_string(index), "less than " + std::to_string(count_));
   if (block_->shared) return block_->shared;
   const std::lock_guard lock(block_->mutex);
-  auto& state = block_->states[first_ + index];
-  if (!state) {
-    state = block_->make(first_ + index);
-    if (block_->record) attach(*state, block_->record, first_ + index - block_->recordFirst);
-  }
-  return state;
+  return block_->made(first_ + index);
 }
 
 StateBatch StateBatch::slice(std::size_t first, std::size_t count) const {
@@ -216,24 +223,23 @@ void StateBatch::setRecord(const std::shared_ptr<const detail::ForwardRecord>& r
   if (empty()) return;
   if (block_->shared) return attach(*block_->shared, record, 0);
   const std::lock_guard lock(block_->mutex);
+  // A part of a batch has a record of its own, which states made later would not know.
+  const bool isWhole = count_ == block_->states.size();
   for (std::size_t i = first_; i < first_ + count_; ++i)
-    if (block_->states[i]) attach(*block_->states[i], record, i - first_);
-  if (!block_->make) return;
-  block_->record = record;
-  block_->recordFirst = first_;
+    if (!isWhole || block_->states[i]) attach(*block_->made(i), record, i - first_);
+  if (isWhole && block_->make) block_->record = record;
 }
 
 std::shared_ptr<const detail::ForwardRecord> StateBatch::commonRecord(std::size_t& first) const {
   if (empty() || block_->shared) return nullptr;
   const std::lock_guard lock(block_->mutex);
-  if (!block_->record || first_ < block_->recordFirst) return nullptr;
+  if (!block_->record) return nullptr;
   for (std::size_t i = first_; i < first_ + count_; ++i) {
     const auto* holder = dynamic_cast<const detail::RecordHolder*>(block_->states[i].get());
-    if (holder != nullptr &&
-        (holder->record() != block_->record || holder->imageIndex() != i - block_->recordFirst))
+    if (holder != nullptr && (holder->record() != block_->record || holder->imageIndex() != i))
       return nullptr;
   }
-  first = first_ - block_->recordFirst;
+  first = first_;
   return block_->record;
 }
 

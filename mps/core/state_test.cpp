@@ -226,6 +226,31 @@ TEST_F(StateBatchTest, MakesNoStateUntilSomebodyAsks) {
   EXPECT_EQ(state->imageIndex(), 7U);
 }
 
+/// Parts that are encoded one after the other: each state has the record of its own part, whenever it is made.
+TEST_F(StateBatchTest, PartsHaveRecordsOfTheirOwn) {
+  const StateBatch batch([&](std::size_t) { return NNGradientState::create(device_); }, 5);
+  const auto whole = std::make_shared<detail::ForwardRecord>();
+  const auto part = std::make_shared<detail::ForwardRecord>();
+  const auto last = std::make_shared<detail::ForwardRecord>();
+  batch.setRecord(whole);
+  batch.slice(1, 2).setRecord(part);
+  batch.slice(4, 1).setRecord(last);
+  const auto expectRecord = [&](std::size_t i, const auto& record, std::size_t image) {
+    const auto state = std::static_pointer_cast<NNGradientState>(batch[i]);
+    EXPECT_EQ(state->record(), record) << i;
+    EXPECT_EQ(state->imageIndex(), image) << i;
+  };
+  std::size_t first = 0;
+  EXPECT_EQ(batch.commonRecord(first), nullptr);
+  EXPECT_EQ(batch.slice(3, 1).commonRecord(first), whole);
+  EXPECT_EQ(first, 3U);
+  expectRecord(0, whole, 0);
+  expectRecord(1, part, 0);
+  expectRecord(2, part, 1);
+  expectRecord(3, whole, 3);
+  expectRecord(4, last, 0);
+}
+
 TEST_F(StateBatchTest, EncodingABatchMakesNoStates) {
   const auto scale = Scale::create(device_);
   int made = 0;

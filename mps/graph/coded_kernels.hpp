@@ -378,10 +378,12 @@ inline std::vector<CodedKernel> everyKernel(const Device& device) {
       [](const Device& d) { return NNResizeBilinearGradient::create(d); });
   const auto scaled = [](auto kernel) {
     kernel->setScaleTransform(ScaleTransform{1.5, 0.5, -0.25, 1});
-    return unary(kernel);
+    return kernel;
   };
-  all.push_back(scaled(ImageBilinearScale::create(device, 5, 3)));
-  all.push_back(scaled(ImageLanczosScale::create(device, 3, 5)));
+  add([&](const Device& d) { return scaled(ImageBilinearScale::create(d, 5, 3)); },
+      [](const Device& d) { return ImageBilinearScaleGradient::create(d); });
+  add([&](const Device& d) { return scaled(ImageLanczosScale::create(d, 3, 5)); },
+      [](const Device& d) { return ImageLanczosScaleGradient::create(d); });
   const auto gridSample = NNGridSample::create(device);
   gridSample->setUseGridValueAsInputCoordinate(false);
   gridSample->setPrimaryEdgeMode(ImageEdgeMode::Clamp);

@@ -48,11 +48,15 @@ TEST_F(ScaleGraph, TheProviderIsAskedAtEachEncodeForEachImage) {
   }
 }
 
-/// The source of the first layer; the gradient goes no further.
-TEST_F(ScaleGraph, LayersBehindALanczosScaleTrain) {
-  const auto scale = NNLanczosScaleNode::create(NNImageNode::create(), {5, 4, 1});
-  scale->resultImage()->setStopGradient(true);
-  const auto last = CNNConvolutionNode::create(scale->resultImage(), test::layer(device_, 3, 1, 1, "last"));
+/// Layers before and behind: the gradient goes through the scale, image by image where each is moved in its own way.
+TEST_F(ScaleGraph, LayersAroundScalesTrain) {
+  const auto first =
+      CNNConvolutionNode::create(NNImageNode::create(), test::layer(device_, 3, 1, 1, "first"));
+  const auto smaller = NNLanczosScaleNode::create(first->resultImage(), {2, 1, 1});
+  const auto moved = NNLanczosScaleNode::create(smaller->resultImage(), provider_, {4, 2, 1});
+  const auto larger =
+      NNBilinearScaleNode::create(moved->resultImage(), std::make_shared<MovesEachFurther>(), {5, 4, 1});
+  const auto last = CNNConvolutionNode::create(larger->resultImage(), test::layer(device_, 3, 1, 1, "last"));
   const auto loss = CNNLossNode::create(
       last->resultImage(),
       CNNLossDescriptor::cnnLossDescriptor(CNNLossType::MeanSquaredError, CNNReductionType::Sum));

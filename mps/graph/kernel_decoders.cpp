@@ -79,7 +79,9 @@ void addKernelDecoders(Coder& coder) {
   add<NNReduceFeatureChannelsAndWeightsMean>(coder, "NNReduceFeatureChannelsAndWeightsMean");
   add<NNReduceFeatureChannelsAndWeightsSum>(coder, "NNReduceFeatureChannelsAndWeightsSum");
   add<ImageBilinearScale>(coder, "ImageBilinearScale");
+  add<ImageBilinearScaleGradient>(coder, "ImageBilinearScaleGradient");
   add<ImageLanczosScale>(coder, "ImageLanczosScale");
+  add<ImageLanczosScaleGradient>(coder, "ImageLanczosScaleGradient");
   add<NNCropAndResizeBilinear>(coder, "NNCropAndResizeBilinear");
   add<NNGridSample>(coder, "NNGridSample");
   add<NNResizeBilinear>(coder, "NNResizeBilinear");

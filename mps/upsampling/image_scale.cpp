@@ -8,6 +8,7 @@
 
 #include "mps/core/coder.hpp"
 #include "mps/core/error.hpp"
+#include "mps/core/gradient_state.hpp"
 #include "mps/upsampling/upsampling_call.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
@@ -15,16 +16,31 @@
 namespace mps {
 namespace {
 
-detail::UpsamplingAxis axisOf(std::int64_t sourceSize, std::size_t resultSize, double scale, double translate,
-                              std::int64_t offset) {
-  detail::UpsamplingAxis axis;
-  axis.sourceSize = sourceSize;
-  axis.resultSize = static_cast<std::int64_t>(resultSize);
-  axis.offset = offset;
-  axis.start = (0.5 - translate) / scale - 0.5;
-  axis.step = 1 / scale;
-  return axis;
-}
+using detail::UpsamplingManner;
+using detail::UpsamplingSampling;
+
+/// How a kernel scales: what its gradient must know (spec/00 D9).
+struct ScaleManner {
+  UpsamplingSampling sampling = UpsamplingSampling::BilinearScale;
+  std::size_t width = 1;
+  std::size_t height = 1;
+  std::optional<ScaleTransform> transform;
+  bool operator==(const ScaleManner&) const = default;
+
+  /// Of a source of that size.
+  [[nodiscard]] UpsamplingManner of(std::int64_t sourceWidth, std::int64_t sourceHeight) const {
+    const auto fills = [](std::size_t result, std::int64_t source) {
+      return static_cast<double>(result) / static_cast<double>(source);
+    };
+    const auto steps = [](double scale, double translate) {
+      return UpsamplingManner::Steps{(0.5 - translate) / scale - 0.5, 1 / scale};
+    };
+    const ScaleTransform used =
+        transform.value_or(ScaleTransform{fills(width, sourceWidth), fills(height, sourceHeight), 0, 0});
+    return {sampling, static_cast<std::int64_t>(width), static_cast<std::int64_t>(height),
+            steps(used.scaleX, used.translateX), steps(used.scaleY, used.translateY)};
+  }
+};
 
 void codeTransform(Coder& coder, std::optional<ScaleTransform>& transform) {
   bool isSet = transform.has_value();
@@ -73,24 +89,16 @@ void ImageScale::adjustDestination(ImageDescriptor& destination, const ImageDesc
   destination.setHeight(outputHeight_);
 }
 
+void ImageScale::describeForward(std::any& family) const {
+  family = ScaleManner{isLanczos() ? UpsamplingSampling::LanczosScale : UpsamplingSampling::BilinearScale,
+                       outputWidth_, outputHeight_, transform_};
+}
+
 detail::PreparedCall ImageScale::prepareForward(const detail::ForwardCall& call) const {
-  const auto fills = [](std::size_t result, std::int64_t source) {
-    return static_cast<double>(result) / static_cast<double>(source);
-  };
-  const ScaleTransform transform = transform_.value_or(
-      ScaleTransform{fills(outputWidth_, call.source.width), fills(outputHeight_, call.source.height), 0, 0});
-  detail::UpsamplingProblem problem;
-  problem.sampling =
-      isLanczos() ? detail::UpsamplingSampling::LanczosScale : detail::UpsamplingSampling::BilinearScale;
-  problem.edgeMode = call.edgeMode;
-  problem.x = axisOf(call.source.width, outputWidth_, transform.scaleX, transform.translateX, call.offset.x);
-  problem.y =
-      axisOf(call.source.height, outputHeight_, transform.scaleY, transform.translateY, call.offset.y);
-  problem.input = call.source;
-  problem.destination = call.destination;
-  detail::PreparedCall prepared;
-  prepared.plan = detail::planFor(*device(), detail::upsamplingBackEnds, problem);
-  return prepared;
+  std::any manner;
+  describeForward(manner);
+  return detail::prepareUpsampling(
+      *this, std::any_cast<const ScaleManner&>(manner).of(call.source.width, call.source.height), call);
 }
 
 void ImageScale::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
@@ -108,7 +116,11 @@ void ImageScale::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBu
   for (std::size_t begin = 0, end = 0; begin < images.count(); begin = end) {
     while (end < images.count() && transforms[end] == transforms[begin]) ++end;
     transform_ = transforms[begin];
-    encodeBatch(commandBuffer, images.slice(begin, end - begin), destinationImages.slice(begin, end - begin));
+    const auto part = [&](const auto& batch) { return batch.slice(begin, end - begin); };
+    if (destinationStates.empty())
+      encodeBatch(commandBuffer, part(images), part(destinationImages));
+    else
+      encodeBatch(commandBuffer, part(images), part(destinationStates), part(destinationImages));
   }
   guard.keep();
 }
@@ -145,6 +157,53 @@ std::shared_ptr<ImageLanczosScale> ImageLanczosScale::create(const std::shared_p
 
 std::shared_ptr<Kernel> ImageLanczosScale::clone() const {
   return std::shared_ptr<ImageLanczosScale>(new ImageLanczosScale(*this));
+}
+
+std::vector<detail::PreparedCall> ImageScaleGradient::prepareGradient(
+    const detail::GradientCall& call) const {
+  const auto* forward = call.record ? std::any_cast<ScaleManner>(&call.record->family) : nullptr;
+  if (forward == nullptr)
+    throw Error(describe(), "gradientState", "missing",
+                "that of the forward encode, which knows how the image was scaled");
+  return {detail::prepareUpsamplingGradient(*this, forward->of(call.source.width, call.source.height), call)};
+}
+
+bool ImageScaleGradient::takesTogether(const StateBatch& states) const {
+  std::size_t first = 0;
+  if (states.commonRecord(first)) return true;
+  const auto mannerOf = [&](std::size_t i) {
+    const auto& holder = dynamic_cast<const detail::RecordHolder&>(*states[i]);
+    return std::any_cast<ScaleManner>(holder.record()->family);
+  };
+  for (std::size_t i = 1; i < states.count(); ++i)
+    if (mannerOf(i) != mannerOf(0)) return false;
+  return true;
+}
+
+std::shared_ptr<ImageBilinearScaleGradient> ImageBilinearScaleGradient::create(
+    const std::shared_ptr<mtl::Device>& device) {
+  return std::shared_ptr<ImageBilinearScaleGradient>(new ImageBilinearScaleGradient(device));
+}
+
+std::shared_ptr<Kernel> ImageBilinearScaleGradient::clone() const {
+  return std::shared_ptr<ImageBilinearScaleGradient>(new ImageBilinearScaleGradient(*this));
+}
+
+bool ImageBilinearScaleGradient::acceptsForward(const std::string& forwardClassName) const {
+  return forwardClassName == "ImageBilinearScale";
+}
+
+std::shared_ptr<ImageLanczosScaleGradient> ImageLanczosScaleGradient::create(
+    const std::shared_ptr<mtl::Device>& device) {
+  return std::shared_ptr<ImageLanczosScaleGradient>(new ImageLanczosScaleGradient(device));
+}
+
+std::shared_ptr<Kernel> ImageLanczosScaleGradient::clone() const {
+  return std::shared_ptr<ImageLanczosScaleGradient>(new ImageLanczosScaleGradient(*this));
+}
+
+bool ImageLanczosScaleGradient::acceptsForward(const std::string& forwardClassName) const {
+  return forwardClassName == "ImageLanczosScale";
 }
 
 }  // namespace mps

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <any>
 #include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "mps/core/cnn_gradient_kernel.hpp"
 #include "mps/core/cnn_kernel.hpp"
 #include "mps/core/node.hpp"
 #include "mps/core/secure_coding.hpp"
@@ -41,7 +44,7 @@ class ImageTransformProvider : public SecureCoding {
 /// translate = 0. More than half a pixel outside the source is 0 (edge mode Zero) or the edge pixel (Clamp).
 ///
 /// Of a destination that is given, the pixels in clipRect are written: x counts from clipRect.origin, and offset is added
-/// to t(x). Sources: every format; destinations: float16, float32. No gradient, no state.
+/// to t(x). Sources: every format; destinations: float16, float32.
 class ImageScale : public CNNKernel {
  public:
   [[nodiscard]] std::size_t outputWidth() const { return outputWidth_; }
@@ -72,8 +75,8 @@ class ImageScale : public CNNKernel {
   /// Positions, not windows: the base class leaves edges to the family.
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] bool keepsOffset() const override { return true; }
-  [[nodiscard]] bool makesState() const override { return false; }
   void adjustDestination(ImageDescriptor& destination, const ImageDescriptor& source) override;
+  void describeForward(std::any& family) const override;
   [[nodiscard]] virtual bool isLanczos() const = 0;
 
  private:
@@ -151,6 +154,85 @@ class ImageLanczosScale final : public ImageScale {
  private:
   using ImageScale::ImageScale;
   ImageLanczosScale(const ImageLanczosScale&) = default;
+};
+
+/// Base of the gradients of the scales, an extension (spec/00 D6): each source pixel gets
+///
+///     dIn[i] = sum over result pixels x of weight(x, i) * g(primaryOffset + kernelOffset + x)
+///
+/// weight(x, i) being what pixel i counted in result pixel x on both axes, with secondaryOffset as the forward offset.
+/// Pixels that no result takes a share of are 0. Size and transform are those that the forward kernel had when it encoded,
+/// and come from the state; images of a batch that had different transforms are computed one by one. Of sourceImage only
+/// the size counts.
+///
+/// @throws Error (encodes) without a state
+class ImageScaleGradient : public CNNGradientKernel {
+ public:
+  [[nodiscard]] std::vector<detail::PreparedCall> prepareGradient(
+      const detail::GradientCall& call) const override;
+  [[nodiscard]] bool canAccumulate() const override { return true; }
+  [[nodiscard]] bool needsSourceMemory(bool /*forwardSavesFields*/) const override { return false; }
+
+ protected:
+  using CNNGradientKernel::CNNGradientKernel;
+  ImageScaleGradient(const ImageScaleGradient&) = default;
+  [[nodiscard]] bool usesKernelOffset() const override { return true; }
+  [[nodiscard]] bool takesTogether(const StateBatch& states) const override;
+};
+
+/// The gradient of ImageBilinearScale.
+///
+///     auto scale = mps::ImageBilinearScale::create(device, 12, 6);
+///     scale->setScaleTransform(mps::ScaleTransform{2, 2, -3, 0.5});
+///     std::shared_ptr<mps::State> state;
+///     auto y = scale->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::ImageBilinearScaleGradient::create(device);
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);
+class ImageBilinearScaleGradient final : public ImageScaleGradient {
+ public:
+  static std::shared_ptr<ImageBilinearScaleGradient> create(const std::shared_ptr<mtl::Device>& device);
+  [[nodiscard]] std::string className() const override { return "ImageBilinearScaleGradient"; }
+  [[nodiscard]] std::shared_ptr<ImageBilinearScaleGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<ImageBilinearScaleGradient> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<ImageBilinearScaleGradient>(coder, device);
+  }
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
+
+ protected:
+  using ImageScaleGradient::ImageScaleGradient;
+  ImageBilinearScaleGradient(const ImageBilinearScaleGradient&) = default;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
+};
+
+/// The gradient of ImageLanczosScale. Weights may be negative, and so may shares of a positive gradient.
+///
+///     auto scale = mps::ImageLanczosScale::create(device, 12, 6);
+///     std::shared_ptr<mps::State> state;
+///     auto y = scale->encode(commandBuffer, x, state, false);
+///     auto gradient = mps::ImageLanczosScaleGradient::create(device);
+///     auto dx = gradient->encode(commandBuffer, dy, x, state);
+class ImageLanczosScaleGradient final : public ImageScaleGradient {
+ public:
+  static std::shared_ptr<ImageLanczosScaleGradient> create(const std::shared_ptr<mtl::Device>& device);
+  [[nodiscard]] std::string className() const override { return "ImageLanczosScaleGradient"; }
+  [[nodiscard]] std::shared_ptr<ImageLanczosScaleGradient> copy(
+      const std::shared_ptr<mtl::Device>& device = nullptr) const {
+    return detail::copyAs(*this, device);
+  }
+  static std::shared_ptr<ImageLanczosScaleGradient> decode(
+      Coder& coder, const std::shared_ptr<mtl::Device>& device = nullptr) {
+    return detail::decodeAs<ImageLanczosScaleGradient>(coder, device);
+  }
+  [[nodiscard]] bool acceptsForward(const std::string& forwardClassName) const override;
+
+ protected:
+  using ImageScaleGradient::ImageScaleGradient;
+  ImageLanczosScaleGradient(const ImageLanczosScaleGradient&) = default;
+  [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
 };
 
 }  // namespace mps

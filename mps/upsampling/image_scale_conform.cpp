@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "mps/conform/kernel_cases.hpp"
@@ -20,14 +21,17 @@ void runScalePlan(ConformRun& run, const UpsamplingImplementation& implementatio
                   const UpsamplingProblem& problem, Tier tier, std::size_t firstElement) {
   const auto plan = run.prepare(implementation, problem);
   if (!plan) return;
-  TestTensor source = run.source(problem.input, valuesFor(tier, problem.input.format), firstElement);
+  TestTensor input = run.source(problem.input, valuesFor(tier, problem.input.format), firstElement);
   TestTensor destination = run.destination(problem.destination, 3 * firstElement);
-  run.execute(*plan, {.source = source.address(), .destination = destination.address()});
-  run.require(source.isUnchanged(), "the source was written");
+  Operands operands{.destination = destination.address()};
+  (problem.direction == UpsamplingDirection::Forward ? operands.source : operands.gradient) = input.address();
+  run.execute(*plan, operands);
+  run.require(input.isUnchanged(), "the input was written");
   constexpr std::int64_t few = 64;
   const bool mayBeZero = one.geometry.readsNothing || problem.input.elements() < few;
-  run.check(upsamplingForwardReference(problem, source.reference()), destination,
-            mayBeZero ? Zeros::Expected : Zeros::Suspicious);
+  const ReferenceTensor expected = upsamplingReference(problem, input.reference());
+  run.check(expected, destination, mayBeZero ? Zeros::Expected : Zeros::Suspicious);
+  run.checkAccumulated(*plan, operands, expected, destination);
 }
 
 /// That part of an image, as spec/04 section 15.4 has it.
@@ -80,9 +84,9 @@ void runCrop(ConformRun& run, const KernelBatch& batch, ConformFormats formats) 
   run.check(expected, results, Zeros::Expected);
 }
 
-/// The source, moved and of another size.
-void runScale(ConformRun& run, ImageScale& kernel, UpsamplingSampling sampling, const KernelBatch& batch,
-              ConformFormats formats) {
+/// The source, moved and of another size. @param gradient null: forward
+void runScale(ConformRun& run, ImageScale& kernel, ImageScaleGradient* gradient, UpsamplingSampling sampling,
+              const KernelBatch& batch, ConformFormats formats) {
   const ScaleTransform transform{1.5, 0.625, -0.75, 1.25};
   kernel.setScaleTransform(transform);
   const TestImages sources = run.sources(batch.form, batch.descriptor(formats.source), batch.count,
@@ -100,21 +104,32 @@ void runScale(ConformRun& run, ImageScale& kernel, UpsamplingSampling sampling, 
   problem.y = axis(problem.input.height, kernel.outputHeight(), transform.scaleY, transform.translateY);
   problem.destination = TensorShape::dense(problem.input.images, problem.y.resultSize, problem.x.resultSize,
                                            problem.input.channels, formats.result);
-  runForwardKernel(run, kernel, sources, batch.form, formats.result, [&](const ReferenceTensor& source) {
-    return upsamplingForwardReference(problem, source);
-  });
+  if (gradient == nullptr)
+    return runForwardKernel(
+        run, kernel, sources, batch.form, formats.result,
+        [&](const ReferenceTensor& source) { return upsamplingReference(problem, source); });
+  problem.direction = UpsamplingDirection::Gradient;
+  std::swap(problem.input, problem.destination);
+  runGradientKernel(
+      run, kernel, *gradient, sources, batch.form, false, valuesFor(Tier::Bounded, formats.result),
+      [&](const ReferenceTensor&, const ReferenceTensor& dy) { return upsamplingReference(problem, dy); });
 }
 
-void runKernel(ConformRun& run, UpsamplingSampling sampling, const KernelBatch& batch,
-               ConformFormats formats) {
+void runClass(ConformRun& run, UpsamplingSampling sampling, UpsamplingDirection direction,
+              const KernelBatch& batch, ConformFormats formats) {
   constexpr std::size_t width = 9;
   constexpr std::size_t height = 4;
+  const auto scale = [&](const auto& forward, const auto& gradient) {
+    runScale(run, *forward, direction == UpsamplingDirection::Forward ? nullptr : gradient.get(), sampling,
+             batch, formats);
+  };
   switch (sampling) {
     case UpsamplingSampling::BilinearScale:
-      return runScale(run, *ImageBilinearScale::create(run.device(), width, height), sampling, batch,
-                      formats);
+      return scale(ImageBilinearScale::create(run.device(), width, height),
+                   ImageBilinearScaleGradient::create(run.device()));
     case UpsamplingSampling::LanczosScale:
-      return runScale(run, *ImageLanczosScale::create(run.device(), width, height), sampling, batch, formats);
+      return scale(ImageLanczosScale::create(run.device(), width, height),
+                   ImageLanczosScaleGradient::create(run.device()));
     default:
       return runCrop(run, batch, formats);
   }
@@ -130,14 +145,17 @@ void conformImageScale(Conform& conform) {
   constexpr Class classes[] = {{UpsamplingSampling::BilinearRegion, "NNCropAndResizeBilinear"},
                                {UpsamplingSampling::BilinearScale, "ImageBilinearScale"},
                                {UpsamplingSampling::LanczosScale, "ImageLanczosScale"}};
-  const auto row = [&](const UpsamplingImplementation& implementation, const Class& one, Tier tier,
-                       ConformFormats formats) {
-    const ConformKey key{one.name, Direction::Forward, formats.source, std::string(implementation.name),
-                         tier};
+  const auto row = [&](const UpsamplingImplementation& implementation, const Class& one,
+                       UpsamplingDirection direction, Tier tier, ConformFormats formats) {
+    const bool isForward = direction == UpsamplingDirection::Forward;
+    const ConformKey key{isForward ? one.name : std::string(one.name) + "Gradient",
+                         isForward ? Direction::Forward : Direction::Gradient, formats.source,
+                         std::string(implementation.name), tier};
     if (!conform.isSelected(key)) return;
     std::vector<ConformCase> cases;
     for (const UpsamplingCase& stepped : steppedCases()) {
-      const UpsamplingProblem problem = stepped.forward(formats.source, formats.result);
+      const UpsamplingProblem problem = isForward ? stepped.forward(formats.source, formats.result)
+                                                  : stepped.gradient(formats.source, formats.result);
       if (stepped.sampling != one.sampling || (tier == Tier::Exact && !isExact(problem))) continue;
       for (const std::size_t firstElement : {std::size_t{0}, std::size_t{1}})
         cases.push_back({stepped.name, [=](ConformRun& run) {
@@ -146,13 +164,19 @@ void conformImageScale(Conform& conform) {
     }
     if (tier == Tier::Bounded)
       for (const KernelBatch& batch : kernelBatches())
-        cases.push_back({batch.name, [=](ConformRun& run) { runKernel(run, one.sampling, batch, formats); }});
+        cases.push_back(
+            {batch.name, [=](ConformRun& run) { runClass(run, one.sampling, direction, batch, formats); }});
     conformRow(conform, key, cases);
   };
   for (const Class& one : classes)
     for (const UpsamplingImplementation& implementation : conform.implementations(upsamplingBackEnds))
-      for (const Tier tier : {Tier::Exact, Tier::Bounded})
-        for (const ConformFormats formats : kForwardFormats) row(implementation, one, tier, formats);
+      for (const Tier tier : {Tier::Exact, Tier::Bounded}) {
+        for (const ConformFormats formats : kForwardFormats)
+          row(implementation, one, UpsamplingDirection::Forward, tier, formats);
+        for (const auto format : kGradientFormats)
+          if (hasGradient(one.sampling))
+            row(implementation, one, UpsamplingDirection::Gradient, tier, {format, format});
+      }
 }
 
 }  // namespace mps::detail

@@ -74,6 +74,23 @@ class Scale : public testing::DeviceTest {
     run(buffer);
     return valuesOf(*result);
   }
+  template <class KernelType>
+  std::shared_ptr<KernelType> gradient() const {
+    auto made = KernelType::create(device_);
+    made->setDestinationImageAllocator(Image::defaultAllocator());
+    return made;
+  }
+  /// Of the source. @param g of a result of the forward kernel's size, one channel
+  Values gradientOf(ImageScale& forward, ImageScaleGradient& gradient, const std::shared_ptr<Image>& source,
+                    const Values& g) {
+    const auto buffer = commands();
+    std::shared_ptr<State> state;
+    forward.encode(buffer, source, state, false);
+    const auto dx = gradient.encode(
+        buffer, image(sizeOf(forward.outputWidth(), forward.outputHeight(), 1), g), source, state);
+    run(buffer);
+    return valuesOf(*dx);
+  }
   std::shared_ptr<Image> row_ = image(sizeOf(4, 1, 1), {0, 8, 16, 32});
 };
 
@@ -158,7 +175,7 @@ TEST_F(Scale, KeepsWhatItIsGiven) {
       EXPECT_EQ(one->outputWidth(), 7U);
       EXPECT_EQ(one->outputHeight(), 6U);
       EXPECT_EQ(one->scaleTransform(), (ScaleTransform{2, 3, -4, 5}));
-      EXPECT_EQ(one->resultState(row_), nullptr);
+      EXPECT_NE(one->resultState(row_), nullptr);
     }
   };
   expectKept(kernel<ImageBilinearScale>(7, 6));
@@ -198,18 +215,135 @@ TEST_F(Scale, NodesMakeTheirKernels) {
   ASSERT_NE(made, nullptr);
   EXPECT_EQ(made->outputWidth(), 7U);
   EXPECT_EQ(made->outputHeight(), 5U);
-  EXPECT_TRUE(names(errorOf([&] { lanczos->gradientFilter(NNImageNode::create()); }),
-                    {"NNLanczosScaleNode", "no gradient", "stopGradient"}));
+  const auto gradientOf = [&](NNFilterNode& node) {
+    return node.gradientFilter(NNImageNode::create())->makeKernel(device_);
+  };
+  EXPECT_NE(std::dynamic_pointer_cast<ImageLanczosScaleGradient>(gradientOf(*lanczos)), nullptr);
+  EXPECT_NE(std::dynamic_pointer_cast<NNResizeBilinearGradient>(gradientOf(*nodes[1])), nullptr);
   const auto provider = std::make_shared<MovesByFirstValue>();
   const auto moved = NNBilinearScaleNode::create(source, provider, {7, 5, 1});
   EXPECT_EQ(moved->transformProvider(), provider);
   EXPECT_NE(std::dynamic_pointer_cast<ImageBilinearScale>(moved->makeKernel(device_)), nullptr);
-  EXPECT_TRUE(names(errorOf([&] { moved->gradientFilter(NNImageNode::create()); }),
-                    {"NNBilinearScaleNode", "no gradient", "stopGradient"}));
+  EXPECT_NE(std::dynamic_pointer_cast<ImageBilinearScaleGradient>(gradientOf(*moved)), nullptr);
   EXPECT_TRUE(names(errorOf([&] {
                       NNLanczosScaleNode::create(source, provider, {7, 5, 2});
                     }),
                     {"NNLanczosScaleNode", "outputSize", "depth 2"}));
+}
+
+/// Each pixel gets what it gave: moved back.
+TEST_F(Scale, GradientsMoveBack) {
+  const auto forward = kernel<ImageBilinearScale>(6, 1);
+  forward->setScaleTransform(ScaleTransform{1, 1, 1, 0});
+  const Values results{1, 2, 3, 4, 5, 6};
+  EXPECT_EQ(gradientOf(*forward, *gradient<ImageBilinearScaleGradient>(), row_, results),
+            (Values{2, 3, 4, 5}));
+  forward->setScaleTransform(ScaleTransform{2, 1, -2, 0});
+  // Results lie at 0.75, 1.25, 1.75, 2.25, 2.75 and, moved to the edge, 3.
+  EXPECT_EQ(gradientOf(*forward, *gradient<ImageBilinearScaleGradient>(), row_, {4, 4, 4, 4, 4, 4}),
+            (Values{1, 7, 8, 8}));
+  const auto lanczos = kernel<ImageLanczosScale>(6, 1);
+  lanczos->setScaleTransform(ScaleTransform{1, 1, 1, 0});
+  EXPECT_EQ(gradientOf(*lanczos, *gradient<ImageLanczosScaleGradient>(), row_, results),
+            (Values{2, 3, 4, 5}));
+}
+
+/// What lies outside is of the edge pixel, with Clamp.
+TEST_F(Scale, GradientsBesideTheEdge) {
+  const auto expect = [&](ImageScale& forward, ImageScaleGradient& gradient) {
+    forward.setScaleTransform(ScaleTransform{1, 1, 2, 0});
+    const auto source = image(sizeOf(2, 1, 1), {3, 5});
+    const Values results{1, 2, 4, 8, 16};
+    EXPECT_EQ(gradientOf(forward, gradient, source, results), (Values{4, 8}));
+    forward.setEdgeMode(ImageEdgeMode::Clamp);
+    gradient.setSecondaryEdgeMode(ImageEdgeMode::Clamp);
+    EXPECT_EQ(gradientOf(forward, gradient, source, results), (Values{7, 24}));
+  };
+  expect(*kernel<ImageBilinearScale>(5, 1), *gradient<ImageBilinearScaleGradient>());
+  expect(*kernel<ImageLanczosScale>(5, 1), *gradient<ImageLanczosScaleGradient>());
+}
+
+/// The gradient is the transposed forward map: the products of y with g, and of x with dx, have the same sum.
+TEST_F(Scale, LanczosGradientIsTheTransposedMap) {
+  const auto forward = kernel<ImageLanczosScale>(5, 7);
+  const auto gradient = this->gradient<ImageLanczosScaleGradient>();
+  Values x(13 * 4);
+  Values g(5 * 7);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * i % 17) - 5;
+  for (std::size_t i = 0; i < g.size(); ++i) g[i] = static_cast<float>(i * i % 11) - 3;
+  const auto product = [](const Values& a, const Values& b) {
+    double sum = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+    return sum;
+  };
+  const auto source = image(sizeOf(13, 4, 1), x);
+  const double ofResults = product(scaled(*forward, source), g);
+  EXPECT_NEAR(product(gradientOf(*forward, *gradient, source, g), x), ofResults, 1e-4 * std::abs(ofResults));
+}
+
+/// The state keeps what the forward kernel had (spec/00 D9).
+TEST_F(Scale, LaterTransformsDoNotChangeTheGradient) {
+  const auto forward = kernel<ImageBilinearScale>(4, 1);
+  forward->setScaleTransform(ScaleTransform{1, 1, 1, 0});
+  const auto buffer = commands();
+  std::shared_ptr<State> state;
+  forward->encode(buffer, row_, state, false);
+  forward->setScaleTransform(ScaleTransform{3, 3, 3, 3});
+  const auto dx = gradient<ImageBilinearScaleGradient>()->encode(buffer, image(sizeOf(4, 1, 1), {1, 2, 3, 4}),
+                                                                 row_, state);
+  run(buffer);
+  EXPECT_EQ(valuesOf(*dx), (Values{2, 3, 4, 0}));
+}
+
+TEST_F(Scale, GradientsNeedTheStateOfTheirForwardKernel) {
+  const auto buffer = commands();
+  std::shared_ptr<State> state;
+  kernel<ImageBilinearScale>(4, 1)->encode(buffer, row_, state, false);
+  EXPECT_TRUE(
+      names(errorOf([&] { gradient<ImageLanczosScaleGradient>()->encode(buffer, row_, row_, state); }),
+            {"ImageLanczosScaleGradient", "gradientState", "ImageBilinearScale"}));
+  EXPECT_TRUE(names(errorOf([&] {
+                      static_cast<CNNBinaryKernel&>(*gradient<ImageLanczosScaleGradient>())
+                          .encode(buffer, row_, row_, image(sizeOf(4, 1, 1)));
+                    }),
+                    {"ImageLanczosScaleGradient", "gradientState", "missing"}));
+}
+
+TEST_F(Scale, GradientsAreCopiedAndCoded) {
+  const auto expectKept = [&](auto made) {
+    made->setKernelOffsetX(3);
+    KeyedArchiver archiver;
+    made->encode(archiver);
+    KeyedUnarchiver unarchiver(archiver.encodedData());
+    using KernelType = typename decltype(made)::element_type;
+    for (const auto& one : {made->copy(), KernelType::decode(unarchiver, device_)}) {
+      EXPECT_EQ(one->className(), made->className());
+      EXPECT_EQ(one->kernelOffsetX(), 3);
+    }
+  };
+  expectKept(gradient<ImageBilinearScaleGradient>());
+  expectKept(gradient<ImageLanczosScaleGradient>());
+}
+
+/// Images of a batch that were moved differently are moved back each in its own way; also some of them, in another order.
+TEST_F(Scale, EachImageOfABatchHasItsOwnTransform) {
+  const auto node =
+      NNBilinearScaleNode::create(NNImageNode::create(), std::make_shared<MovesByFirstValue>(), {3, 1, 1});
+  const auto forward = std::dynamic_pointer_cast<CNNKernel>(node->makeKernel(device_));
+  const ImageBatch sources[] = {batch(sizeOf(3, 1, 1), 4, {0, 5, 6, 1, 5, 6, 1, 7, 8, 2, 5, 6})};
+  const ImageBatch results = batch(sizeOf(3, 1, 1), 4, Values(12, poison));
+  const auto buffer = commands();
+  const StateBatch states = forward->resultStateBatch(sources[0]);
+  forward->encodeStep(buffer, sources, states, results);
+  const auto back = gradient<ImageBilinearScaleGradient>();
+  const ImageBatch g = batch(sizeOf(3, 1, 1), 4, {1, 2, 3, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  const ImageBatch dx = back->encodeBatch(buffer, g, sources[0], states);
+  const ImageBatch some =
+      back->encodeBatch(buffer, ImageBatch{g[3], g[0]}, ImageBatch{sources[0][3], sources[0][0]},
+                        StateBatch{states[3], states[0]});
+  run(buffer);
+  EXPECT_EQ(valuesOf(dx), (Values{1, 2, 3, 2, 3, 0, 5, 6, 0, 9, 0, 0}));
+  EXPECT_EQ(valuesOf(some), (Values{9, 0, 0, 1, 2, 3}));
 }
 
 /// Once for each image, with the handle of its node; neighbours with the same answer share a call.

@@ -9,6 +9,7 @@
 #include "mps/upsampling/lanczos_cuda.hpp"
 #include "mps/upsampling/upsampling_samples.hpp"
 #include "mps/upsampling/upsampling_shrink_cuda.hpp"
+#include "mps/upsampling/upsampling_taps.hpp"
 #include "mps/upsampling/upsampling_tiles_cuda.hpp"
 
 namespace mps::detail {
@@ -55,7 +56,7 @@ __global__ void fillLanczosTables(LanczosArguments a) {
   const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
   if (i >= tables.results) return;
   const auto lane = static_cast<int>(threadIdx.x % kWarp);
-  const LanczosSamples samples = lanczosSamples(a.edgeMode, axis, i);
+  const LanczosSamples samples = lanczosSamples(a.edgeMode, axis, axis.firstResult + i);
   double sum = 0;
   for (std::int64_t first = samples.first; first < samples.end; first += kWarp) {
     const double weight = first + lane < samples.end ? lanczosWeight(samples, first + lane) : 0;
@@ -213,6 +214,104 @@ __global__ void scaleElements(ElementGrid grid, LanczosTables x, LanczosTables y
       });
 }
 
+/// The results that a destination position of a gradient takes shares of, on both axes.
+struct ReaderTables {
+  PixelRange* ranges[2];
+  std::int32_t destinations[2];
+};
+
+/// One thread for each destination position of both axes; blockIdx.y is the axis.
+__global__ void fillReaders(LanczosArguments a, ReaderTables readers) {
+  const UpsamplingAxis& axis = a.axes[blockIdx.y];
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= readers.destinations[blockIdx.y]) return;
+  const std::int64_t pixel = i + axis.destinationOrigin;
+  LanczosReaders found;
+  if (pixel >= 0 && pixel < axis.sourceSize)
+    found = lanczosReaders(axis, pixel, a.tables[blockIdx.y].results);
+  readers.ranges[blockIdx.y][i] = {static_cast<std::int32_t>(found.begin),
+                                   static_cast<std::int32_t>(found.end - found.begin)};
+}
+
+struct GatherArguments {
+  LanczosTables x, y;
+  PixelRange* columns = nullptr;  ///< for each destination column
+  PixelRange* rows = nullptr;     ///< for each destination row
+  std::int64_t originX = 0, originY = 0;
+  SourceView gradient;
+  ResultView destination;
+  bool accumulate = false;
+};
+
+/// What a pixel counts in a result; 0: nothing.
+__device__ inline float weightIn(const LanczosTables& tables, std::int32_t result, std::int64_t pixel) {
+  const PixelRange range = tables.ranges[result];
+  const std::int64_t k = pixel - range.first;
+  return k >= 0 && k < range.count ? tables.weights[static_cast<std::int64_t>(result) * tables.most + k]
+                                   : 0.0F;
+}
+
+/// @tparam T of the gradient's elements, which may lie anywhere
+template <class T>
+__global__ void gatherElements(ElementGrid grid, GatherArguments a) {
+  grid.forEachBatch<1, 1>([](int, const ElementPlace&) {},
+                          [&](int, const ElementPlace& place) {
+                            const PixelRange rows = a.rows[place.y];
+                            const PixelRange columns = a.columns[place.x];
+                            const auto* const gradient = reinterpret_cast<const T*>(a.gradient.memory);
+                            float sum = 0;
+                            for (std::int32_t row = rows.first; row < rows.first + rows.count; ++row) {
+                              const float rowWeight = weightIn(a.y, row, place.y + a.originY);
+                              if (rowWeight == 0) continue;
+                              float inRow = 0;
+                              for (std::int32_t column = columns.first;
+                                   column < columns.first + columns.count; ++column) {
+                                const float weight = weightIn(a.x, column, place.x + a.originX);
+                                if (weight == 0) continue;
+                                const ElementPlace from{place.image, row, column, place.channel};
+                                inRow = fmaf(weight, cuda::load(gradient + a.gradient.offset(from)), inRow);
+                              }
+                              sum = fmaf(rowWeight, inRow, sum);
+                            }
+                            cuda::OneByOne::store({{sum}}, a.destination, place, a.accumulate);
+                          });
+}
+
+/// Sizes alone.
+LanczosTables tablesOf(const UpsamplingAxis& axis, std::int64_t results) {
+  LanczosTables tables;
+  tables.results = static_cast<std::int32_t>(results);
+  tables.most = static_cast<std::int32_t>(mostLanczosSamples(axis));
+  return tables;
+}
+LanczosTables placed(LanczosTables tables, std::byte* memory) {
+  tables.ranges = reinterpret_cast<PixelRange*>(memory);
+  tables.weights = reinterpret_cast<float*>(tables.ranges + tables.results);
+  return tables;
+}
+
+/// Computes both tables of a call; there are results.
+void launchTables(mtl::Stream& stream, const LanczosArguments& tables) {
+  const std::int64_t longest = std::max(tables.tables[0].results, tables.tables[1].results);
+  mtl::cuda::launch(stream, fillLanczosTables, dim3(mtl::cuda::blocksFor(kWarp * longest), 2),
+                    dim3(mtl::cuda::kBlockThreads), 0, tables);
+}
+
+/// Calls with(T()) for the type of elements of that format.
+template <class With>
+void withElement(ImageFeatureChannelFormat format, With&& with) {
+  switch (format) {
+    case ImageFeatureChannelFormat::Unorm8:
+      return with(Unorm8());
+    case ImageFeatureChannelFormat::Unorm16:
+      return with(Unorm16());
+    case ImageFeatureChannelFormat::Float16:
+      return with(Float16());
+    default:
+      return with(float());
+  }
+}
+
 class LanczosPlan final : public Plan {
  public:
   explicit LanczosPlan(const UpsamplingProblem& problem) : problem_(problem), tiles_(makeTiles(problem)) {}
@@ -230,31 +329,19 @@ class LanczosPlan final : public Plan {
     const LanczosTables y =
         placed(tablesOf(problem_.y, problem_.destination.height), operands.scratch + x.bytes());
     const LanczosArguments tables{problem_.edgeMode, {problem_.x, problem_.y}, {x, y}};
-    mtl::cuda::launch(stream, fillLanczosTables,
-                      dim3(mtl::cuda::blocksFor(std::int64_t{kWarp} * std::max(x.results, y.results)), 2),
-                      dim3(mtl::cuda::kBlockThreads), 0, tables);
+    launchTables(stream, tables);
     const auto format = cuda::commonFormat({&problem_.input, &problem_.destination});
     if (format == ImageFeatureChannelFormat::Float32 && runStrips<float>(stream, operands, x, y)) return;
     if (format == ImageFeatureChannelFormat::Float16 && runStrips<Float16>(stream, operands, x, y)) return;
     const ElementGrid grid(problem_.destination, 1, 1);
-    mtl::cuda::launch(stream, elementKernel(problem_.input.format), grid.grid(), grid.block(), 0, grid, x, y,
-                      SourceView(problem_.input, operands.source),
-                      ResultView(problem_.destination, operands.destination));
+    withElement(problem_.input.format, [&](auto element) {
+      mtl::cuda::launch(stream, scaleElements<decltype(element)>, grid.grid(), grid.block(), 0, grid, x, y,
+                        SourceView(problem_.input, operands.source),
+                        ResultView(problem_.destination, operands.destination));
+    });
   }
 
  private:
-  static decltype(&scaleElements<float>) elementKernel(ImageFeatureChannelFormat format) {
-    switch (format) {
-      case ImageFeatureChannelFormat::Unorm8:
-        return scaleElements<Unorm8>;
-      case ImageFeatureChannelFormat::Unorm16:
-        return scaleElements<Unorm16>;
-      case ImageFeatureChannelFormat::Float16:
-        return scaleElements<Float16>;
-      default:
-        return scaleElements<float>;
-    }
-  }
   /// @return whether tensors and scale allow that; otherwise nothing was done
   template <class T>
   bool runStrips(mtl::Stream& stream, const Operands& operands, const LanczosTables& x,
@@ -299,29 +386,98 @@ class LanczosPlan final : public Plan {
     }
     return taps;
   }
-  /// Sizes alone.
-  static LanczosTables tablesOf(const UpsamplingAxis& axis, std::int64_t results) {
-    LanczosTables tables;
-    tables.results = static_cast<std::int32_t>(results);
-    tables.most = static_cast<std::int32_t>(mostLanczosSamples(axis));
-    return tables;
-  }
-  static LanczosTables placed(LanczosTables tables, std::byte* memory) {
-    tables.ranges = reinterpret_cast<PixelRange*>(memory);
-    tables.weights = reinterpret_cast<float*>(tables.ranges + tables.results);
-    return tables;
-  }
 
   UpsamplingProblem problem_;
   std::unique_ptr<const cuda::TilePlan> tiles_;  ///< null: none takes that
 };
 
+class LanczosGradientPlan final : public Plan {
+ public:
+  explicit LanczosGradientPlan(const UpsamplingProblem& problem) : problem_(problem) {
+    const TensorShape& input = problem.input;
+    const TensorShape& destination = problem.destination;
+    for (const std::int64_t size : {input.height, input.width, destination.height, destination.width})
+      if (size > cuda::TilePlan::kLongestAxis) return;
+    const auto rows = tapsOf(upsamplingRowTaps(problem), destination.height);
+    const auto columns = tapsOf(upsamplingColumnTaps(problem), destination.width);
+    tiles_ = cuda::TilePlan::make(input, destination, rows, columns);
+    if (!tiles_) shrink_ = cuda::makeShrinkPlan(input, destination, rows, columns);
+  }
+
+  [[nodiscard]] std::size_t scratchBytes() const override {
+    std::size_t bytes =
+        readersAt() + static_cast<std::size_t>(problem_.destination.height + problem_.destination.width) *
+                          sizeof(PixelRange);
+    for (const auto* plan : {tiles_.get(), shrink_.get()})
+      if (plan != nullptr) bytes = std::max(bytes, plan->scratchBytes());
+    return bytes;
+  }
+  [[nodiscard]] bool canAccumulate() const override {
+    return problem_.destination.format == ImageFeatureChannelFormat::Float32;
+  }
+
+  void run(mtl::Stream& stream, const Operands& operands) const override {
+    if (problem_.destination.elements() == 0) return;
+    if (tiles_ && tiles_->run(stream, operands.gradient, operands)) return;
+    // That kernel cannot add to what the destination holds.
+    if (shrink_ && !operands.accumulate && shrink_->run(stream, operands.gradient, operands)) return;
+    GatherArguments a;
+    a.x = placed(tablesOf(problem_.x, problem_.input.width), operands.scratch);
+    a.y = placed(tablesOf(problem_.y, problem_.input.height), operands.scratch + a.x.bytes());
+    a.columns = reinterpret_cast<PixelRange*>(operands.scratch + readersAt());
+    a.rows = a.columns + problem_.destination.width;
+    a.originX = problem_.x.destinationOrigin;
+    a.originY = problem_.y.destinationOrigin;
+    a.gradient = {problem_.input, operands.gradient};
+    a.destination = {problem_.destination, operands.destination};
+    a.accumulate = operands.accumulate;
+    const LanczosArguments tables{problem_.edgeMode, {problem_.x, problem_.y}, {a.x, a.y}};
+    if (std::max(a.x.results, a.y.results) > 0) launchTables(stream, tables);
+    const std::int64_t longest = std::max(problem_.destination.width, problem_.destination.height);
+    const ReaderTables readers{{a.columns, a.rows},
+                               {static_cast<std::int32_t>(problem_.destination.width),
+                                static_cast<std::int32_t>(problem_.destination.height)}};
+    mtl::cuda::launch(stream, fillReaders, dim3(mtl::cuda::blocksFor(longest), 2),
+                      dim3(mtl::cuda::kBlockThreads), 0, tables, readers);
+    const ElementGrid grid(problem_.destination, 1, 1);
+    withElement(problem_.input.format, [&](auto element) {
+      mtl::cuda::launch(stream, gatherElements<decltype(element)>, grid.grid(), grid.block(), 0, grid, a);
+    });
+  }
+
+ private:
+  /// Where the tables of destination positions begin in the working memory.
+  [[nodiscard]] std::size_t readersAt() const {
+    return tablesOf(problem_.x, problem_.input.width).bytes() +
+           tablesOf(problem_.y, problem_.input.height).bytes();
+  }
+  /// Nothing, where a position has more than tiles have.
+  static std::vector<cuda::AxisTaps> tapsOf(const UpsamplingTaps& all, std::int64_t destinations) {
+    std::vector<cuda::AxisTaps> taps;
+    for (std::int64_t i = 0; i < destinations; ++i) {
+      if (all.span(i) > kMostTaps) return {};
+      std::vector<float> weights(static_cast<std::size_t>(all.span(i)));
+      const std::int64_t first = weights.empty() ? 0 : all.begin(i)->input;
+      for (const UpsamplingTap* tap = all.begin(i); tap != all.end(i); ++tap)
+        weights[static_cast<std::size_t>(tap->input - first)] = tap->weight;
+      taps.emplace_back(first, std::move(weights));
+    }
+    return taps;
+  }
+
+  UpsamplingProblem problem_;
+  // Null: they do not take that.
+  std::unique_ptr<const cuda::TilePlan> tiles_;
+  std::unique_ptr<const cuda::TilePlan> shrink_;
+};
+
 }  // namespace
 
 Preparation prepareLanczosCuda(const UpsamplingProblem& problem) {
-  if (problem.direction != UpsamplingDirection::Forward) return Refusal{"a Lanczos scale has no gradient"};
   for (const TensorShape* shape : {&problem.input, &problem.destination})
     if (!ElementGrid::fits(*shape)) return Refusal{ElementGrid::kTooLarge};
+  if (problem.direction == UpsamplingDirection::Gradient)
+    return std::make_shared<const LanczosGradientPlan>(problem);
   return std::make_shared<const LanczosPlan>(problem);
 }
 

@@ -11,6 +11,7 @@ NNScaleNode::NNScaleNode(const char* className, std::shared_ptr<NNImageNode> sou
     : NNFilterNode({std::move(source)}), outputSize_(outputSize), provider_(std::move(transformProvider)) {
   if (outputSize.depth != 1)
     throw Error(className, "outputSize", "depth " + std::to_string(outputSize.depth), "depth 1");
+  addResultState(std::make_unique<NNGradientStateNode>());
 }
 
 void NNScaleNode::configureScale(ImageScale& kernel) const {
@@ -21,9 +22,7 @@ void NNScaleNode::configureScale(ImageScale& kernel) const {
 NNBilinearScaleNode::NNBilinearScaleNode(std::shared_ptr<NNImageNode> source,
                                          std::shared_ptr<ImageTransformProvider> transformProvider,
                                          const mtl::Size& outputSize)
-    : NNScaleNode("NNBilinearScaleNode", std::move(source), std::move(transformProvider), outputSize) {
-  if (!this->transformProvider()) addResultState(std::make_unique<NNGradientStateNode>());
-}
+    : NNScaleNode("NNBilinearScaleNode", std::move(source), std::move(transformProvider), outputSize) {}
 
 std::shared_ptr<NNBilinearScaleNode> NNBilinearScaleNode::create(std::shared_ptr<NNImageNode> source,
                                                                  const mtl::Size& outputSize) {
@@ -51,7 +50,6 @@ std::shared_ptr<Kernel> NNBilinearScaleNode::makeKernel(const std::shared_ptr<mt
 
 std::vector<std::shared_ptr<NNGradientFilterNode>> NNBilinearScaleNode::makeGradientFilters(
     const std::shared_ptr<NNImageNode>& gradientImage) {
-  if (transformProvider()) return NNFilterNode::makeGradientFilters(gradientImage);
   return {NNBilinearScaleGradientNode::create(gradientImage, sources()[0], resultState())};
 }
 
@@ -73,6 +71,11 @@ std::shared_ptr<Kernel> NNLanczosScaleNode::makeKernel(const std::shared_ptr<mtl
   return kernel;
 }
 
+std::vector<std::shared_ptr<NNGradientFilterNode>> NNLanczosScaleNode::makeGradientFilters(
+    const std::shared_ptr<NNImageNode>& gradientImage) {
+  return {NNLanczosScaleGradientNode::create(gradientImage, sources()[0], resultState())};
+}
+
 std::shared_ptr<NNBilinearScaleGradientNode> NNBilinearScaleGradientNode::create(
     std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
     std::shared_ptr<NNStateNode> gradientState) {
@@ -82,7 +85,27 @@ std::shared_ptr<NNBilinearScaleGradientNode> NNBilinearScaleGradientNode::create
 
 std::shared_ptr<Kernel> NNBilinearScaleGradientNode::makeKernel(
     const std::shared_ptr<mtl::Device>& device) const {
-  auto kernel = NNResizeBilinearGradient::create(device);
+  const auto make = [&]<class KernelType>(std::shared_ptr<KernelType> kernel) {
+    configure(*kernel);
+    return kernel;
+  };
+  const NNStateNode* const state = gradientState().get();
+  const auto* forward = state ? dynamic_cast<const NNBilinearScaleNode*>(state->producer()) : nullptr;
+  if (forward != nullptr && forward->transformProvider())
+    return make(ImageBilinearScaleGradient::create(device));
+  return make(NNResizeBilinearGradient::create(device));
+}
+
+std::shared_ptr<NNLanczosScaleGradientNode> NNLanczosScaleGradientNode::create(
+    std::shared_ptr<NNImageNode> sourceGradient, std::shared_ptr<NNImageNode> sourceImage,
+    std::shared_ptr<NNStateNode> gradientState) {
+  return std::shared_ptr<NNLanczosScaleGradientNode>(new NNLanczosScaleGradientNode(
+      std::move(sourceGradient), std::move(sourceImage), std::move(gradientState)));
+}
+
+std::shared_ptr<Kernel> NNLanczosScaleGradientNode::makeKernel(
+    const std::shared_ptr<mtl::Device>& device) const {
+  auto kernel = ImageLanczosScaleGradient::create(device);
   configure(*kernel);
   return kernel;
 }

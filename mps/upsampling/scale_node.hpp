@@ -33,7 +33,7 @@ class NNScaleNode : public NNFilterNode {
 };
 
 /// Stands for NNResizeBilinear with halfPixelCenters: pixels are sampled at their centres (MPSNNBilinearScaleNode). With a
-/// provider it stands for ImageBilinearScale, and has no gradient; Apple's has none in any case (spec/00 D6).
+/// provider it stands for ImageBilinearScale. Its gradient is an extension (spec/00 D6).
 class NNBilinearScaleNode final : public NNScaleNode {
  public:
   static std::shared_ptr<NNBilinearScaleNode> create(std::shared_ptr<NNImageNode> source,
@@ -54,7 +54,7 @@ class NNBilinearScaleNode final : public NNScaleNode {
                       std::shared_ptr<ImageTransformProvider> transformProvider, const mtl::Size& outputSize);
 };
 
-/// Stands for ImageLanczosScale (MPSNNLanczosScaleNode). It has no gradient: set stopGradient on its result.
+/// Stands for ImageLanczosScale (MPSNNLanczosScaleNode). Its gradient is an extension (spec/00 D6).
 class NNLanczosScaleNode final : public NNScaleNode {
  public:
   static std::shared_ptr<NNLanczosScaleNode> create(std::shared_ptr<NNImageNode> source,
@@ -66,11 +66,15 @@ class NNLanczosScaleNode final : public NNScaleNode {
   [[nodiscard]] std::string className() const override { return "NNLanczosScaleNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
 
+ protected:
+  std::vector<std::shared_ptr<NNGradientFilterNode>> makeGradientFilters(
+      const std::shared_ptr<NNImageNode>& gradientImage) override;
+
  private:
   using NNScaleNode::NNScaleNode;
 };
 
-/// Stands for NNResizeBilinearGradient.
+/// Stands for NNResizeBilinearGradient, or for ImageBilinearScaleGradient where the forward node has a transform provider.
 class NNBilinearScaleGradientNode final : public NNGradientFilterNode {
  public:
   /// @param sourceImage the forward source
@@ -78,6 +82,20 @@ class NNBilinearScaleGradientNode final : public NNGradientFilterNode {
                                                              std::shared_ptr<NNImageNode> sourceImage,
                                                              std::shared_ptr<NNStateNode> gradientState);
   [[nodiscard]] std::string className() const override { return "NNBilinearScaleGradientNode"; }
+  [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
+
+ private:
+  using NNGradientFilterNode::NNGradientFilterNode;
+};
+
+/// Stands for ImageLanczosScaleGradient.
+class NNLanczosScaleGradientNode final : public NNGradientFilterNode {
+ public:
+  /// @param sourceImage the forward source
+  static std::shared_ptr<NNLanczosScaleGradientNode> create(std::shared_ptr<NNImageNode> sourceGradient,
+                                                            std::shared_ptr<NNImageNode> sourceImage,
+                                                            std::shared_ptr<NNStateNode> gradientState);
+  [[nodiscard]] std::string className() const override { return "NNLanczosScaleGradientNode"; }
   [[nodiscard]] std::shared_ptr<Kernel> makeKernel(const std::shared_ptr<mtl::Device>& device) const override;
 
  private:

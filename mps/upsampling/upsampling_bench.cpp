@@ -81,16 +81,19 @@ void benchUpsampling(Bench& bench) {
                     .shape = "56x56x64 to 40x40",
                     .source = {ImageFeatureChannelFormat::Float32, 56, 56, 64},
                     .gradientReads = BenchPair::Input::Nothing});
-  const auto scale = [&](std::shared_ptr<CNNKernel> kernel, const std::string& shape) {
-    benchPair(bench, {.forward = std::move(kernel),
-                      .gradient = nullptr,
+  const auto scale = [&](std::shared_ptr<CNNKernel> forward, std::shared_ptr<CNNGradientKernel> gradient,
+                         const std::string& shape) {
+    benchPair(bench, {.forward = std::move(forward),
+                      .gradient = std::move(gradient),
                       .shape = shape,
-                      .source = {ImageFeatureChannelFormat::Float32, 56, 56, 64}});
+                      .source = {ImageFeatureChannelFormat::Float32, 56, 56, 64},
+                      .gradientReads = BenchPair::Input::Nothing});
   };
-  scale(ImageBilinearScale::create(device, 40, 40), "56x56x64 to 40x40");
-  scale(ImageLanczosScale::create(device, 40, 40), "56x56x64 to 40x40");
-  scale(ImageLanczosScale::create(device, 28, 28), "56x56x64 to 28x28");
-  scale(ImageLanczosScale::create(device, 112, 112), "56x56x64 to 112x112");
+  scale(ImageBilinearScale::create(device, 40, 40), ImageBilinearScaleGradient::create(device),
+        "56x56x64 to 40x40");
+  for (const std::size_t size : {std::size_t{40}, std::size_t{28}, std::size_t{112}})
+    scale(ImageLanczosScale::create(device, size, size), ImageLanczosScaleGradient::create(device),
+          "56x56x64 to " + std::to_string(size) + "x" + std::to_string(size));
   benchCrops(bench);
   benchGridSample(bench);
 }

@@ -30,6 +30,15 @@ GradientPixels gradientPixels(std::int64_t position, std::int64_t gradientSize, 
   return pixels;
 }
 
+UpsamplingAxis axisOf(std::int64_t sourceSize, std::int64_t resultSize, const UpsamplingManner::Steps& steps,
+                      std::int64_t offset) {
+  return {.sourceSize = sourceSize,
+          .resultSize = resultSize,
+          .offset = offset,
+          .start = steps.start,
+          .step = steps.step};
+}
+
 }  // namespace
 
 void checkResultSize(const char* className, const char* property, std::size_t size) {
@@ -44,8 +53,8 @@ PreparedCall prepareUpsampling(const Kernel& kernel, const UpsamplingManner& man
   problem.sampling = manner.sampling;
   problem.direction = UpsamplingDirection::Forward;
   problem.edgeMode = call.edgeMode;
-  problem.x = {.sourceSize = call.source.width, .resultSize = manner.resultWidth, .offset = call.offset.x};
-  problem.y = {.sourceSize = call.source.height, .resultSize = manner.resultHeight, .offset = call.offset.y};
+  problem.x = axisOf(call.source.width, manner.resultWidth, manner.x, call.offset.x);
+  problem.y = axisOf(call.source.height, manner.resultHeight, manner.y, call.offset.y);
   problem.input = call.source;
   problem.destination = call.destination;
   PreparedCall prepared;
@@ -72,16 +81,12 @@ PreparedCall prepareUpsamplingGradient(const Kernel& kernel, const UpsamplingMan
   problem.sampling = manner.sampling;
   problem.direction = UpsamplingDirection::Gradient;
   problem.edgeMode = call.edgeMode;
-  problem.x = {.sourceSize = call.source.width,
-               .resultSize = manner.resultWidth,
-               .offset = call.secondaryOffset.x,
-               .firstResult = x.firstResult,
-               .destinationOrigin = asSigned(call.clipRect.origin.x)};
-  problem.y = {.sourceSize = call.source.height,
-               .resultSize = manner.resultHeight,
-               .offset = call.secondaryOffset.y,
-               .firstResult = y.firstResult,
-               .destinationOrigin = asSigned(call.clipRect.origin.y)};
+  problem.x = axisOf(call.source.width, manner.resultWidth, manner.x, call.secondaryOffset.x);
+  problem.x.firstResult = x.firstResult;
+  problem.x.destinationOrigin = asSigned(call.clipRect.origin.x);
+  problem.y = axisOf(call.source.height, manner.resultHeight, manner.y, call.secondaryOffset.y);
+  problem.y.firstResult = y.firstResult;
+  problem.y.destinationOrigin = asSigned(call.clipRect.origin.y);
   problem.input = call.gradient;
   problem.input.width = x.count;
   problem.input.height = y.count;

@@ -14,6 +14,13 @@ struct UpsamplingManner {
   UpsamplingSampling sampling = UpsamplingSampling::Nearest;
   std::int64_t resultWidth = 1;  ///< of the whole source
   std::int64_t resultHeight = 1;
+  /// UpsamplingAxis::start and step, of samplings that have them.
+  struct Steps {
+    double start = 0;
+    double step = 0;
+  };
+  Steps x{};
+  Steps y{};
 };
 
 /// Sizes are 1 to 2^24: positions of pixels times sizes stay within 64 bits. @throws Error for another one

@@ -212,7 +212,12 @@ inline std::vector<UpsamplingCase> upsamplingCases() {
   return cases;
 }
 
-/// Crops and scales, forward only: positions go on in steps.
+/// Crops have none.
+constexpr bool hasGradient(UpsamplingSampling sampling) {
+  return sampling != UpsamplingSampling::BilinearRegion;
+}
+
+/// Crops and scales: positions go on in steps.
 inline std::vector<UpsamplingCase> steppedCases() {
   using enum UpsamplingMemory;
   using enum UpsamplingSampling;
@@ -258,6 +263,10 @@ inline std::vector<UpsamplingCase> steppedCases() {
       {.name = "BlocksOfQuarterSize", .images = 1, .y = axis(420, 105, 1.5, 4), .x = axis(100, 25, 1.5, 4), .channels = 16, .fillsGpus = true},
       {.name = "HundredsOfImagesOfHalfSize", .images = 600, .y = axis(6, 3, 0.5, 2), .x = axis(8, 4, 0.5, 2), .channels = 3, .fillsGpus = true},
       {.name = "RepeatedImage", .images = 3, .y = axis(5, 6, 0, 0.75), .x = axis(6, 5, 0, 1.25), .channels = 16, .memory = RepeatedImage},
+      // Gradients alone: a later part of the results, and a part of the source.
+      {.name = "LaterGradient", .images = 2, .y = {.sourceSize = 9, .results = 6, .firstResult = 2, .resultSize = 12, .start = -0.125, .step = 0.75}, .x = {.sourceSize = 8, .results = 5, .firstResult = 3, .viewOrigin = 2, .viewSize = 5, .resultSize = 10, .start = 0.25, .step = 0.875}, .channels = 6},
+      {.name = "LaterGradientOfFewerResults", .images = 1, .y = {.sourceSize = 22, .results = 7, .firstResult = 3, .viewOrigin = 5, .viewSize = 11, .resultSize = 11, .start = 0.5, .step = 2}, .x = {.sourceSize = 19, .offset = -1, .results = 8, .firstResult = 1, .resultSize = 9, .start = 0.75, .step = 2.125}, .channels = 24},
+      {.name = "ViewBesideTheSource", .images = 2, .y = {.sourceSize = 4, .viewOrigin = 3, .viewSize = 4, .resultSize = 9, .start = -0.25, .step = 0.5}, .x = {.sourceSize = 5, .viewOrigin = 2, .viewSize = 7, .resultSize = 6, .start = 0, .step = 0.75}, .channels = 8},
   };
   // clang-format on
   constexpr std::array<const char*, 3> names{"Region", "Bilinear", "Lanczos"};

@@ -21,11 +21,6 @@ Zeros expectedZeros(const UpsamplingCase& upsampling, const UpsamplingProblem& p
                                                                             : Zeros::Suspicious;
 }
 
-ReferenceTensor reference(const UpsamplingProblem& problem, const ReferenceTensor& input) {
-  return problem.direction == UpsamplingDirection::Forward ? upsamplingForwardReference(problem, input)
-                                                           : upsamplingGradientReference(problem, input);
-}
-
 /// @param firstElement of the memory that the tensors begin at; 0: addresses are aligned for vectors
 void runPlan(ConformRun& run, const UpsamplingImplementation& implementation,
              const UpsamplingCase& upsampling, const UpsamplingProblem& problem, Tier tier,
@@ -38,7 +33,7 @@ void runPlan(ConformRun& run, const UpsamplingImplementation& implementation,
   (problem.direction == UpsamplingDirection::Forward ? operands.source : operands.gradient) = input.address();
   run.execute(*plan, operands);
   run.require(input.isUnchanged(), "an input was written");
-  const ReferenceTensor expected = reference(problem, input.reference());
+  const ReferenceTensor expected = upsamplingReference(problem, input.reference());
   run.check(expected, destination, expectedZeros(upsampling, problem));
   run.checkAccumulated(*plan, operands, expected, destination);
 }
@@ -66,11 +61,11 @@ void runKernelOf(ConformRun& run, CNNKernel& forward, CNNGradientKernel& gradien
   problem.destination = isForward ? large : small;
   if (isForward)
     runForwardKernel(run, forward, sources, batch.form, formats.result,
-                     [&](const ReferenceTensor& source) { return reference(problem, source); });
+                     [&](const ReferenceTensor& source) { return upsamplingReference(problem, source); });
   else
     runGradientKernel(
         run, forward, gradient, sources, batch.form, false, valuesFor(tier, formats.result),
-        [&](const ReferenceTensor&, const ReferenceTensor& dy) { return reference(problem, dy); });
+        [&](const ReferenceTensor&, const ReferenceTensor& dy) { return upsamplingReference(problem, dy); });
 }
 
 void runKernel(ConformRun& run, UpsamplingSampling sampling, UpsamplingDirection direction,

@@ -554,7 +554,7 @@ class UpsamplingPlan final : public Plan {
 
 Preparation prepareElements(const UpsamplingProblem& problem) {
   if (problem.sampling == UpsamplingSampling::LanczosScale) return prepareLanczosCuda(problem);
-  if (problem.sampling >= UpsamplingSampling::BilinearRegion &&
+  if (problem.sampling == UpsamplingSampling::BilinearRegion &&
       problem.direction == UpsamplingDirection::Gradient)
     return Refusal{"results need not be in the order of their source pixels"};
   for (const TensorShape* shape : {&problem.input, &problem.destination})

@@ -12,6 +12,7 @@
 #include "mps/core/streamed_stores.hpp"
 #include "mps/upsampling/upsampling_cases.hpp"
 #include "mps/upsampling/upsampling_reference.hpp"
+#include "mps/upsampling/upsampling_samples.hpp"
 #include "mps/upsampling/upsampling_taps.hpp"
 
 namespace mps::detail::upsampling_plan_test {
@@ -68,8 +69,7 @@ class Call {
 
   /// What the reference gives for this input and possibly another problem.
   [[nodiscard]] ReferenceTensor expected(const UpsamplingProblem& problem) const {
-    return problem.direction == Forward ? upsamplingForwardReference(problem, input_.reference())
-                                        : upsamplingGradientReference(problem, input_.reference());
+    return upsamplingReference(problem, input_.reference());
   }
   [[nodiscard]] ReferenceTensor expected() const { return expected(problem_); }
   TestTensor& destination() { return destination_; }
@@ -139,11 +139,10 @@ bool isCpu(const Entry& entry) {
   return entry.device->kind() == mtl::DeviceKind::CPU;
 }
 
-/// Crops and scales have no gradient.
 std::vector<UpsamplingCase> casesOf(UpsamplingDirection direction) {
   std::vector<UpsamplingCase> cases = upsamplingCases();
-  const std::vector<UpsamplingCase> stepped = steppedCases();
-  if (direction == Forward) cases.insert(cases.end(), stepped.begin(), stepped.end());
+  for (const UpsamplingCase& stepped : steppedCases())
+    if (direction == Forward || hasGradient(stepped.sampling)) cases.push_back(stepped);
   return cases;
 }
 
@@ -183,9 +182,39 @@ class UpsamplingPlan : public testing::TestWithParam<Entry> {
   void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
 };
 
+/// Each result that a pixel counts something in is among those that are looked at.
+TEST(LanczosReadersTest, HaveAllResults) {
+  for (const UpsamplingCase& upsampling : steppedCases()) {
+    if (upsampling.sampling != UpsamplingSampling::LanczosScale) continue;
+    SCOPED_TRACE(upsampling.name);
+    const UpsamplingProblem problem = upsampling.gradient(Float32, Float32);
+    const auto expectAll = [&](const UpsamplingAxis& axis, std::int64_t results) {
+      std::int64_t looked = 0;
+      std::int64_t counted = 0;
+      for (std::int64_t pixel = 0; pixel < axis.sourceSize; ++pixel) {
+        const LanczosReaders readers = lanczosReaders(axis, pixel, results);
+        ASSERT_TRUE(0 <= readers.begin && readers.begin <= readers.end && readers.end <= results);
+        looked += readers.end - readers.begin;
+        for (std::int64_t x = 0; x < results; ++x) {
+          const LanczosSamples samples = lanczosSamples(problem.edgeMode, axis, axis.firstResult + x);
+          if (pixel < samples.first || pixel >= samples.end || lanczosWeight(samples, pixel) == 0) continue;
+          ++counted;
+          EXPECT_TRUE(readers.begin <= x && x < readers.end) << "result " << x << " of pixel " << pixel;
+        }
+      }
+      // Few results are looked at in vain: those of two pixels and, with edge mode Zero, what lies outside.
+      if (problem.edgeMode == ImageEdgeMode::Clamp && axis.step > 0) {
+        EXPECT_LE(looked, counted + axis.sourceSize * (2 + static_cast<std::int64_t>(4 / axis.step)));
+      }
+    };
+    expectAll(problem.x, problem.input.width);
+    expectAll(problem.y, problem.input.height);
+  }
+}
+
 /// The gradient adds to what the destination holds.
 TEST_P(UpsamplingPlan, Accumulates) {
-  for (const UpsamplingCase& upsampling : upsamplingCases()) {
+  for (const UpsamplingCase& upsampling : casesOf(Gradient)) {
     if (upsampling.geometry.fillsGpus && isCpu(GetParam())) continue;
     const UpsamplingProblem problem = upsampling.gradient(Float32, Float32);
     if (!isExact(problem)) continue;
@@ -426,6 +455,18 @@ TEST(UpsamplingSensitivity, EachFieldOfCropsAndScalesCounts) {
 TEST(UpsamplingSensitivity, EachFieldOfTheGradientProblemCounts) {
   expectEachFieldCounts(Gradient, UpsamplingSampling::Nearest, UpsamplingSampling::BilinearHalfPixel,
                         gradientPerturbations());
+}
+
+TEST(UpsamplingSensitivity, EachFieldOfTheGradientOfScalesCounts) {
+  std::vector<Perturbation> changes = gradientPerturbations();
+  for (const Perturbation& stepped : steppedPerturbations())
+    if (std::ranges::find(changes, std::string_view(stepped.field), &Perturbation::field) == changes.end())
+      changes.push_back(stepped);
+  std::erase_if(changes, [](const Perturbation& one) {
+    return std::string_view(one.field).find("resultSize") != std::string_view::npos;
+  });
+  expectEachFieldCounts(Gradient, UpsamplingSampling::BilinearScale, UpsamplingSampling::LanczosScale,
+                        changes);
 }
 
 /// The ways of sampling differ.

@@ -38,7 +38,7 @@ enum class UpsamplingDirection : std::uint8_t { Forward, Gradient };
 /// being its fraction. A pixel outside counts as 0 (Zero) or as the edge pixel (Clamp). A source pixel of weight
 /// 0 is not looked at, whatever it holds.
 ///
-/// The last three are for the forward direction: t(x) = start + step * x. Inside are the positions from 0 to
+/// Of the last three t(x) = start + step * x; BilinearRegion, whose step may be negative, is for the forward direction. Inside are the positions from 0 to
 /// sourceSize - 1, for the scales half a pixel more on both sides, which BilinearScale counts as the edge. Outside is 0
 /// (Zero), or the edge pixel's position (Clamp). LanczosScale takes all source pixels i closer than 3 s, s = max(1, step):
 ///

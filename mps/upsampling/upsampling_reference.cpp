@@ -180,4 +180,9 @@ ReferenceTensor upsamplingGradientReference(const UpsamplingProblem& problem,
   return result;
 }
 
+ReferenceTensor upsamplingReference(const UpsamplingProblem& problem, const ReferenceTensor& input) {
+  return problem.direction == UpsamplingDirection::Forward ? upsamplingForwardReference(problem, input)
+                                                           : upsamplingGradientReference(problem, input);
+}
+
 }  // namespace mps::detail

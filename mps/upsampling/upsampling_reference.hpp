@@ -13,5 +13,7 @@ ReferenceTensor upsamplingForwardReference(const UpsamplingProblem& problem, con
 /// The gradient of the source, as far as problem.destination shows it.
 ReferenceTensor upsamplingGradientReference(const UpsamplingProblem& problem,
                                             const ReferenceTensor& gradient);
+/// Whichever the problem is.
+ReferenceTensor upsamplingReference(const UpsamplingProblem& problem, const ReferenceTensor& input);
 
 }  // namespace mps::detail

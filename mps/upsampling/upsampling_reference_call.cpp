@@ -6,9 +6,9 @@ namespace mps::detail {
 bool computeUpsampling(ReferenceCall& call) {
   const auto* problem = call.problem<UpsamplingProblem>();
   if (problem == nullptr) return false;
-  call.setDestination(problem->direction == UpsamplingDirection::Forward
-                          ? upsamplingForwardReference(*problem, call.source(problem->input))
-                          : upsamplingGradientReference(*problem, call.gradient(problem->input)));
+  call.setDestination(upsamplingReference(*problem, problem->direction == UpsamplingDirection::Forward
+                                                        ? call.source(problem->input)
+                                                        : call.gradient(problem->input)));
   return true;
 }
 

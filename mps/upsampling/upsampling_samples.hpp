@@ -137,4 +137,34 @@ constexpr double lanczosWeight(const LanczosSamples& samples, std::int64_t pixel
   return kLanczosLobes * std::sin(angle) * std::sin(angle / kLanczosLobes) / (angle * angle);
 }
 
+/// Results, counted from axis.firstResult on, that a pixel of a LanczosScale may count something in: [begin, end).
+struct LanczosReaders {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+/// The first of `results` results whose position, moved into the source, is above another one; `results` if none is.
+constexpr std::int64_t firstResultAbove(const UpsamplingAxis& axis, double position, std::int64_t results) {
+  const auto last = static_cast<double>(axis.sourceSize - 1);
+  std::int64_t begin = 0;
+  while (begin < results) {
+    const std::int64_t middle = begin + (results - begin) / 2;
+    const double at = static_cast<double>(axis.offset) +
+                      (axis.start + axis.step * static_cast<double>(axis.firstResult + middle));
+    if ((at < 0 ? 0 : at < last ? at : last) > position)
+      results = middle;
+    else
+      begin = middle + 1;
+  }
+  return begin;
+}
+
+constexpr LanczosReaders lanczosReaders(const UpsamplingAxis& axis, std::int64_t pixel,
+                                        std::int64_t results) {
+  // A pixel more: positions beside the edge are not moved.
+  const double reach = kLanczosLobes * std::max(1.0, axis.step) + 1;
+  const auto center = static_cast<double>(pixel);
+  return {firstResultAbove(axis, center - reach, results), firstResultAbove(axis, center + reach, results)};
+}
+
 }  // namespace mps::detail

@@ -282,12 +282,14 @@ void bindScaling(nb::module_& module) {
   };
   bindScale(static_cast<NNBilinearScaleNode*>(nullptr), "NNBilinearScaleNode",
             "Stands for NNResizeBilinear with half_pixel_centers. With a provider it stands for "
-            "ImageBilinearScale, and has "
-            "no gradient.");
-  bindScale(static_cast<NNLanczosScaleNode*>(nullptr), "NNLanczosScaleNode",
-            "Stands for ImageLanczosScale. It has no gradient: set stop_gradient on its result.");
-  plainGradient<NNBilinearScaleGradientNode>(module, "NNBilinearScaleGradientNode",
-                                             "Stands for NNResizeBilinearGradient.");
+            "ImageBilinearScale.");
+  bindScale(static_cast<NNLanczosScaleNode*>(nullptr), "NNLanczosScaleNode", "Stands for ImageLanczosScale.");
+  plainGradient<NNBilinearScaleGradientNode>(
+      module, "NNBilinearScaleGradientNode",
+      "Stands for NNResizeBilinearGradient, or for ImageBilinearScaleGradient where the forward node has a "
+      "transform provider.");
+  plainGradient<NNLanczosScaleGradientNode>(module, "NNLanczosScaleGradientNode",
+                                            "Stands for ImageLanczosScaleGradient.");
 }
 
 template <class Node, class Class>

@@ -155,8 +155,8 @@ void bindScales(nb::module_& module) {
       "    t(x) = (x + 0.5 - translate) / scale - 0.5\n\n"
       "of the pixels' centres. More than half a pixel outside the source is 0 (Zero) or the edge pixel "
       "(Clamp). Of a destination that is given, the pixels in clip_rect are written: x counts from "
-      "clip_rect.origin, and offset is added to t(x). Sources: every format; destinations: float16, float32. "
-      "No gradient, no state.");
+      "clip_rect.origin, and offset is added to t(x). Sources: every format; destinations: float16, "
+      "float32.");
   readOnly(base, "output_width", &ImageScale::outputWidth, "Pixels of the result.");
   readOnly(base, "output_height", &ImageScale::outputHeight, "Pixels of the result.");
   property(base, "scale_transform", &ImageScale::scaleTransform, &ImageScale::setScaleTransform,
@@ -174,6 +174,19 @@ void bindScales(nb::module_& module) {
       "    L(u) = sinc(u) sinc(u / 3), sinc(u) = sin(pi u) / (pi u)\n\n"
       "with s = 1 where the result is larger than the source, else 1 / scale. Pixels outside the source are "
       "left out of both sums. Results overshoot at sharp edges.");
+  nb::class_<mps::ImageScaleGradient, mps::CNNGradientKernel>(
+      module, "ImageScaleGradient",
+      "Base of the gradients of the scales: dIn(i) = sum over result pixels x of weight(x, i) * "
+      "g(primary_offset + kernel_offset + x), weight(x, i) being what pixel i counted in result pixel x; "
+      "secondary_offset is the forward offset. Size and transform come from the state, without which "
+      "encoding "
+      "raises Error. Of `source_image` only the size counts.");
+  kernelClass<mps::ImageBilinearScaleGradient, mps::ImageScaleGradient>(module, "ImageBilinearScaleGradient",
+                                                                        "The gradient of ImageBilinearScale.")
+      .def(nb::new_(&mps::ImageBilinearScaleGradient::create), "device"_a);
+  kernelClass<mps::ImageLanczosScaleGradient, mps::ImageScaleGradient>(module, "ImageLanczosScaleGradient",
+                                                                       "The gradient of ImageLanczosScale.")
+      .def(nb::new_(&mps::ImageLanczosScaleGradient::create), "device"_a);
 }
 
 void bindGridSample(nb::module_& module) {
