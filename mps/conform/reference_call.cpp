@@ -10,9 +10,11 @@
 namespace mps::detail {
 namespace {
 
-/// Element of an image tensor that a view begins at.
-BatchOperand::Position positionOf(const BatchOperand& operand, const mtl::Origin& origin) {
+/// Element of the tensor of a step's images that a view begins at.
+BatchOperand::Position positionOf(const GraphTrace::Call& call, const BatchOperand& operand,
+                                  const mtl::Origin& origin) {
   BatchOperand::Position first = operand.first();
+  first.image += static_cast<std::int64_t>(call.firstImage);
   first.y += static_cast<std::int64_t>(origin.y);
   first.x += static_cast<std::int64_t>(origin.x);
   return first;
@@ -50,7 +52,7 @@ ReferenceTensor ReferenceCall::view(const std::optional<BatchOperand>& operand, 
     throw Error(step_.name +
                 ": reads beyond the edges of an image, which the float64 reference of a graph cannot follow");
   const ReferenceTensor& whole = *inputs_.sources[source];
-  const BatchOperand::Position first = positionOf(*operand, origin);
+  const BatchOperand::Position first = positionOf(call_, *operand, origin);
   if (!fits(shape, whole, first))
     throw Error(step_.name, "operand", shape.describe(), "a part of the image that the graph names");
   ReferenceTensor part(shape.images, shape.height, shape.width, shape.channels);
@@ -93,7 +95,8 @@ const StateBatch& ReferenceCall::sourceStates() const {
 
 void ReferenceCall::setDestination(const ReferenceTensor& tensor) {
   ReferenceTensor& whole = outputs_.result;
-  const BatchOperand::Position first = positionOf(*call_.destination, call_.prepared.destinationOrigin);
+  const BatchOperand::Position first =
+      positionOf(call_, *call_.destination, call_.prepared.destinationOrigin);
   const TensorShape shape = TensorShape::dense(tensor.images, tensor.height, tensor.width, tensor.channels);
   if (!fits(shape, whole, first))
     throw Error(step_.name, "destination", shape.describe(), "a part of the image that the graph names");

@@ -50,6 +50,13 @@ BatchOperand::BatchOperand(const ImageBatch& batch, bool isWritten) : batch_(bat
   baseByteOffset_ = images.front()->byteOffset();
 }
 
+std::size_t BatchOperand::firstImageIn(const ImageBatch& whole) const {
+  const auto block = whole.blockStorage();
+  return block && batch_.blockStorage() == block && batch_.firstInBlock() > whole.firstInBlock()
+             ? batch_.firstInBlock() - whole.firstInBlock()
+             : 0;
+}
+
 bool BatchOperand::isStack() const {
   return batch_.count() == 1 && !batch_.blockStorage();
 }

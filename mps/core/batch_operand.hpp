@@ -63,6 +63,8 @@ class BatchOperand {
   struct Position {
     std::int64_t image, y, x, channel;
   };
+  /// How many images of a batch lie before those that this was made of; 0 where they are no range of its block.
+  [[nodiscard]] std::size_t firstImageIn(const ImageBatch& whole) const;
   [[nodiscard]] Position first() const { return {firstImage_, firstY_, firstX_, firstChannel_}; }
 
  private:

@@ -497,8 +497,11 @@ GraphTrace GraphExecutor::trace(NNGraph& graph, const std::shared_ptr<mtl::Comma
       const auto copy = [](const BatchOperand* operand) {
         return operand != nullptr ? std::optional(*operand) : std::nullopt;
       };
-      trace.calls[s].push_back({prepared, copy(operands.source), copy(operands.secondary),
-                                copy(operands.gradient), copy(operands.destination)});
+      const BatchOperand* const destination = operands.destination;
+      trace.calls[s].push_back(
+          {prepared, copy(operands.source), copy(operands.secondary), copy(operands.gradient),
+           copy(destination),
+           destination ? destination->firstImageIn(run.images[program_->steps[s].result]) : 0});
     });
     encodeStep(run, s);
   }

@@ -36,6 +36,7 @@ struct GraphTrace {
   struct Call {
     PreparedCall prepared;
     std::optional<BatchOperand> source, secondary, gradient, destination;
+    std::size_t firstImage = 0;  ///< of the step's images: kernels may take a batch in parts
   };
   std::vector<ImageBatch> images;        ///< of the program, each in memory of its own
   std::vector<StateBatch> states;        ///< of the program
