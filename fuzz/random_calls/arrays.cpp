@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "mtl/buffer.hpp"
 #include "mtl/device.hpp"
@@ -73,21 +74,21 @@ Arrays makeSourceArrays(Call& call, const char* name, const ArraySizes& sizes, N
 }
 
 Arrays makeSourceArrays(Call& call, const char* name, const ArraySizes& sizes, const ElementValue& value) {
-  const Arrays arrays = make(call, name, sizes, value);
+  Arrays arrays = make(call, name, sizes, value);
   arrays.observation->role = Role::Source;
   return arrays;
 }
 
 Arrays makeDestinationArrays(Call& call, const char* name, const ArraySizes& sizes,
                              const Tolerance& tolerance) {
-  const Arrays arrays = make(call, name, sizes, {});
+  Arrays arrays = make(call, name, sizes, {});
   arrays.observation->tolerance = tolerance;
   return arrays;
 }
 
 Arrays makeUpdatedArrays(Call& call, const char* name, const ArraySizes& sizes, Numbers numbers,
                          const Tolerance& tolerance) {
-  const Arrays arrays = make(call, name, sizes, [&](std::size_t) { return call.number(numbers); });
+  Arrays arrays = make(call, name, sizes, [&](std::size_t) { return call.number(numbers); });
   arrays.observation->role = Role::Updated;
   arrays.observation->tolerance = tolerance;
   return arrays;

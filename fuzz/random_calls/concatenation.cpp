@@ -67,7 +67,8 @@ void callConcatenation(Call& call) {
   const std::size_t sourceCount = call.noted("sources", random.size(1, random.chance(0.1) ? 40 : 5));
   const auto kernel = mps::NNConcatenation::create(call.device, sourceCount);
   kernel->setDestinationImageAllocator(mps::Image::defaultAllocator());
-  kernel->setChannelAlignment(call.noted("channelAlignment", random.chance(0.5) ? 1 : 4));
+  kernel->setChannelAlignment(
+      call.noted("channelAlignment", random.chance(0.5) ? std::size_t{1} : std::size_t{4}));
   call.stage = "sources";
   const ConcatenatedSources sources = makeConcatenatedSources(call, *kernel, sourceCount, imageCount);
   if (random.chance(0.2))

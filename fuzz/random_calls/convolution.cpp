@@ -1,9 +1,12 @@
 #include "mps/convolution/convolution.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <memory>
 
 #include "fuzz/random_calls/convolution_weights.hpp"
 #include "fuzz/random_calls/families.hpp"
+#include "fuzz/random_calls/images.hpp"
 #include "fuzz/random_calls/kernel_settings.hpp"
 #include "mps/convolution/convolution_transpose.hpp"
 #include "mps/convolution/fully_connected.hpp"

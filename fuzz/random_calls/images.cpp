@@ -1,5 +1,6 @@
 #include "fuzz/random_calls/images.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <span>
@@ -186,7 +187,7 @@ Images make(Call& call, const char* name, mps::ImageDescriptor size, std::size_t
 
 Images makeSources(Call& call, const char* name, const mps::ImageDescriptor& size, std::size_t count,
                    Numbers numbers, Stacked stacked) {
-  const Images images = make(
+  Images images = make(
       call, name, size, count, random_calls::name(numbers), [&](std::size_t) { return call.number(numbers); },
       stacked);
   images.observation->role = Role::Source;
@@ -195,14 +196,14 @@ Images makeSources(Call& call, const char* name, const mps::ImageDescriptor& siz
 
 Images makeSources(Call& call, const char* name, const mps::ImageDescriptor& size, std::size_t count,
                    const ElementValue& values) {
-  const Images images = make(call, name, size, count, "chosen", values, Stacked::No);
+  Images images = make(call, name, size, count, "chosen", values, Stacked::No);
   images.observation->role = Role::Source;
   return images;
 }
 
 Images makeDestinations(Call& call, const char* name, const mps::ImageDescriptor& size, std::size_t count,
                         const Tolerance& tolerance, Stacked stacked) {
-  const Images images = make(call, name, size, count, "sentinels", {}, stacked);
+  Images images = make(call, name, size, count, "sentinels", {}, stacked);
   images.observation->tolerance = tolerance;
   return images;
 }

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <memory>
-#include <utility>
 
 #include "fuzz/random_calls/images.hpp"
 #include "mps/core/cnn_gradient_kernel.hpp"
@@ -17,11 +17,12 @@ namespace {
 /// One call of callLayer.
 class Layer {
  public:
-  Layer(Call& call, mps::CNNKernel& kernel, mps::ImageDescriptor size, const LayerCall& layer, bool withState)
+  Layer(Call& call, mps::CNNKernel& kernel, const mps::ImageDescriptor& size, const LayerCall& layer,
+        bool withState)
       : call_(call),
         random_(call.random),
         kernel_(kernel),
-        size_(std::move(size)),
+        size_(size),
         layer_(layer),
         stacked_(random_.chance(0.12) ? Stacked::Yes : Stacked::No),
         count_(call.imageCount()),

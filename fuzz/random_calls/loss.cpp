@@ -1,6 +1,7 @@
 #include "mps/loss/loss.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -78,7 +79,7 @@ LossSources makeLossSources(Call& call, const mps::ImageDescriptor& size, std::s
 
 mps::StateBatch makeClassIndices(Call& call, std::size_t count, std::size_t channels) {
   RandomNumbers& random = call.random;
-  const mps::StateBatch labels = mps::CNNLossLabels::createClassBatch(call.device, count);
+  mps::StateBatch labels = mps::CNNLossLabels::createClassBatch(call.device, count);
   std::vector<std::uint8_t> indices(count);
   const std::size_t classes = std::min<std::size_t>(channels, 255);
   // At times one that is no class.

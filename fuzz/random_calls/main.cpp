@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <exception>
 #include <iostream>
+#include <span>
 #include <string>
 
 #include "fuzz/random_calls/families.hpp"

@@ -2,6 +2,7 @@
 #include <memory>
 #include <numeric>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "fuzz/random_calls/arrays.hpp"

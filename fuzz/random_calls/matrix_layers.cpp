@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 
 #include "fuzz/random_calls/arrays.hpp"

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "fuzz/random_calls/arrays.hpp"
 #include "fuzz/random_calls/families.hpp"

@@ -1,5 +1,6 @@
 #include "mps/optimizer/optimizer.hpp"
 
+#include <limits>
 #include <memory>
 #include <type_traits>
 

@@ -1,5 +1,7 @@
 #include "mps/pooling/pooling.hpp"
 
+#include <memory>
+
 #include "fuzz/random_calls/families.hpp"
 #include "fuzz/random_calls/kernel_settings.hpp"
 #include "fuzz/random_calls/layer_call.hpp"

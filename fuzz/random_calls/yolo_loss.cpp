@@ -1,5 +1,7 @@
 #include "mps/loss/yolo_loss.hpp"
 
+#include <vector>
+
 #include "fuzz/random_calls/families.hpp"
 #include "fuzz/random_calls/images.hpp"
 #include "mps/core/state.hpp"
