@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <iostream>
 #include <span>
@@ -115,25 +116,29 @@ int run(const CLI::App& program, const Arguments& arguments) {
   return progress->findings() == 0 ? 0 : kExitDifferent;
 }
 
+int runProgram(int argumentCount, const char* const* argumentValues) {
+  CLI::App program(
+      "Makes random calls of every kernel on two devices and compares; exit status 1 when they differ",
+      argumentValues[0]);
+  Arguments arguments;
+  addOptions(program, arguments);
+  try {
+    program.parse(argumentCount, argumentValues);
+  } catch (const CLI::ParseError& error) {
+    return program.exit(error) == 0 ? 0 : kExitError;
+  }
+  return run(program, arguments);
+}
+
 }  // namespace
 }  // namespace unmetal::random_calls
 
 /// Makes random calls of every kernel family on two devices and compares what they leave. Exit status 1 when they differ.
 int main(int argumentCount, char** argumentValues) {
-  using namespace unmetal::random_calls;
-  CLI::App program(
-      "Makes random calls of every kernel on two devices and compares the results; exit status 1 when they "
-      "differ",
-      argumentValues[0]);
-  Arguments arguments;
   try {
-    addOptions(program, arguments);
-    program.parse(argumentCount, argumentValues);
-    return run(program, arguments);
-  } catch (const CLI::ParseError& error) {
-    return error.get_exit_code() == 0 ? program.exit(error) : (program.exit(error), kExitError);
+    return unmetal::random_calls::runProgram(argumentCount, argumentValues);
   } catch (const std::exception& exception) {
-    std::cerr << "random_calls: " << exception.what() << std::endl;
-    return kExitError;
+    std::fprintf(stderr, "random_calls: %s\n", exception.what());
+    return unmetal::random_calls::kExitError;
   }
 }
