@@ -56,6 +56,18 @@ std::size_t bytesPerImage(const ImageDescriptor& descriptor) {
          bytesPerChannel(descriptor.channelFormat());
 }
 
+/// Of loose images: @throws Error unless each is one image of the first one's size and format.
+void checkAlike(std::span<const std::shared_ptr<Image>> images) {
+  for (const auto& image : images) {
+    const ImageDescriptor& found = image->descriptor();
+    const ImageDescriptor& first = images.front()->descriptor();
+    if (found.numberOfImages() != 1 || found.width() != first.width() || found.height() != first.height() ||
+        found.featureChannels() != first.featureChannels() || found.channelFormat() != first.channelFormat())
+      throw Error("ImageBatch", "image", image->describe(),
+                  "one image like the first, " + images.front()->describe());
+  }
+}
+
 /// Calls function(image, index) for the first occurrence of each image; stops when it returns false.
 template <class Function>
 void forEachDistinct(const ImageBatch& batch, Function&& function) {
@@ -140,6 +152,7 @@ bool ImageBatch::isOneRun(DataLayout layout) const {
 
 void ImageBatch::writeBytes(std::span<const std::byte> source, DataLayout layout) const {
   if (empty()) return;
+  checkAlike(looseImages());
   const std::size_t bytes = bytesPerImage(descriptor());
   if (source.size() < bytes * count_)
     throw Error("ImageBatch", "bytes", std::to_string(source.size()) + " bytes",
@@ -151,10 +164,13 @@ void ImageBatch::writeBytes(std::span<const std::byte> source, DataLayout layout
     return;
   }
   for (std::size_t i = 0; i < count_; ++i) (*this)[i]->writeBytes(source.subspan(i * bytes, bytes), layout);
+  if (block_ && count_ == static_cast<std::size_t>(block_->storage->shape().images))
+    block_->storage->memory()->clearFailure();  // no image by itself is the whole block
 }
 
 void ImageBatch::readBytes(std::span<std::byte> destination, DataLayout layout) const {
   if (empty()) return;
+  checkAlike(looseImages());
   const std::size_t bytes = bytesPerImage(descriptor());
   if (destination.size() < bytes * count_)
     throw Error("ImageBatch", "bytes", std::to_string(destination.size()) + " bytes",

@@ -40,7 +40,7 @@ class ImageBatch {
   [[nodiscard]] ImageBatch slice(std::size_t first, std::size_t count) const;
 
   /// All images in one copy, one after the other in `source`, tightly packed, in the images' own format.
-  /// @throws Error when the span is shorter or the images are temporary.
+  /// @throws Error when the span is shorter, the images are temporary, or loose ones differ in size or format.
   void writeBytes(std::span<const std::byte> source, DataLayout layout) const;
   void readBytes(std::span<std::byte> destination, DataLayout layout) const;
   template <class T, std::size_t Extent>

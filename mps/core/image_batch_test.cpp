@@ -63,6 +63,34 @@ TEST_F(ImageBatchTest, WhatIsInvalidCannotBeReadNorWhatIsPrivateReadOrWritten) {
   EXPECT_TRUE(names(errorOf([&] { closed.writeBytes(std::span(written), pixelsFirst); }), {"private"}));
 }
 
+TEST_F(ImageBatchTest, IsValidAgainOnceAllIsWrittenInPlanesToo) {
+  const auto batch = this->batch(sizeOf(2, 1, 2), 2, counted(8));
+  batch.blockStorage()->memory()->setFailure("no luck");
+  const Values written = counted(8, 11);
+  batch.slice(0, 1).writeBytes(std::span(written).first(4), channelsFirst);
+  Values found(8);
+  EXPECT_TRUE(names(errorOf([&] { batch.readBytes(std::span(found), channelsFirst); }), {"no luck"}))
+      << "the other image is not";
+  batch.writeBytes(std::span(written), channelsFirst);
+  batch.readBytes(std::span(found), channelsFirst);
+  EXPECT_EQ(found, written);
+}
+
+TEST_F(ImageBatchTest, LooseImagesThatDifferAreNeitherWrittenNorRead) {
+  ImageDescriptor half = sizeOf(2, 2, 1);
+  half.setChannelFormat(ImageFeatureChannelFormat::Float16);
+  ImageDescriptor stack = sizeOf(2, 2, 1);
+  stack.setNumberOfImages(2);
+  Values values(8);
+  for (const ImageDescriptor& other : {sizeOf(1, 2, 1), sizeOf(2, 1, 1), sizeOf(2, 2, 2), half, stack}) {
+    const ImageBatch batch{Image::create(device_, sizeOf(2, 2, 1)), Image::create(device_, other)};
+    EXPECT_TRUE(names(errorOf([&] { batch.writeBytes(std::span(values), pixelsFirst); }),
+                      {"ImageBatch", "image", "like the first"}));
+    EXPECT_TRUE(names(errorOf([&] { batch.readBytes(std::span(values), pixelsFirst); }),
+                      {"ImageBatch", "image", "like the first"}));
+  }
+}
+
 TEST_F(ImageBatchTest, IsOneBlockOfMemory) {
   const auto batch = this->batch(sizeOf(4, 4, 1), 5, counted(80));
   for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(batch[i]->storage(), batch[0]->storage());

@@ -8,6 +8,7 @@
 namespace mps {
 
 PixelFormat ImageDescriptor::pixelFormat() const {
+  if (featureChannels_ == 0) return PixelFormat::Invalid;
   const std::size_t row = featureChannels_ > 2 ? 2 : featureChannels_ - 1;
   switch (channelFormat_) {
     case ImageFeatureChannelFormat::Unorm8: {

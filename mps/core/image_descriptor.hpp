@@ -69,7 +69,7 @@ class ImageDescriptor {
   [[nodiscard]] TextureUsage usage() const { return usage_; }
   void setUsage(TextureUsage usage) { usage_ = usage; }
 
-  /// Format of one texel (up to four channels) in Apple's storage.
+  /// Format of one texel (up to four channels) in Apple's storage; Invalid for 0 channels.
   [[nodiscard]] PixelFormat pixelFormat() const;
   /// "float32 28x28x1", width first, with " x N images" for stacks.
   [[nodiscard]] std::string describe() const;

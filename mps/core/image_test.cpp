@@ -84,6 +84,14 @@ TEST_F(ImageTest, FormatsHaveTheirSizesAndApplesPixelFormats) {
 }
 
 /// The table of spec/01 section 4.2.
+TEST(ImageDescriptors, NoPixelFormatHasNoChannels) {
+  for (const ImageFeatureChannelFormat format :
+       {ImageFeatureChannelFormat::None, ImageFeatureChannelFormat::Unorm8,
+        ImageFeatureChannelFormat::Unorm16, ImageFeatureChannelFormat::Float16,
+        ImageFeatureChannelFormat::Float32})
+    EXPECT_EQ(ImageDescriptor(format, 1, 1, 0).pixelFormat(), PixelFormat::Invalid);
+}
+
 TEST_F(ImageTest, SeveralSlicesMakeATextureArray) {
   const auto typeOf = [&](std::size_t channels, std::size_t images) {
     return Image::create(device_, {Format::Float32, 2, 2, channels, images})->textureType();

@@ -258,6 +258,10 @@ TEST_F(ImageTransfer, TexturesOfOneTwoAndThreeChannelsHaveTexelsOfOneTwoAndFour)
   }
 }
 
+TEST_F(ImageTransfer, ATextureIsOfAnImage) {
+  EXPECT_TRUE(names(errorOf([] { TextureView(nullptr); }), {"TextureView", "image", "null"}));
+}
+
 TEST_F(ImageTransfer, TexturesCheckTheirArguments) {
   TextureView texture = this->image(sizeOf(2, 2, 5))->texture();
   Values texels(64);

@@ -7,7 +7,9 @@
 
 namespace mps {
 
-TextureView::TextureView(std::shared_ptr<Image> image) : image_(std::move(image)) {}
+TextureView::TextureView(std::shared_ptr<Image> image) : image_(std::move(image)) {
+  if (!image_) throw Error("TextureView", "image", "null", "an image");
+}
 
 std::size_t TextureView::arrayLength() const {
   return image_->numberOfImages() * ((image_->featureChannels() + 3) / 4);

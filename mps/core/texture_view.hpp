@@ -13,7 +13,7 @@ namespace mps {
 ///
 /// Slice s of image n is array slice n * ceil(C / 4) + s and holds channels 4s .. 4s + 3. A texel has 1, 2 or
 /// 4 channels: images of 1 and 2 channels keep 1 and 2, all others 4. Texel channels beyond the image's last
-/// read as 0 and are dropped when written.
+/// read as 0 and are dropped when written. Made of no image (null), it throws Error.
 class TextureView {
  public:
   explicit TextureView(std::shared_ptr<Image> image);
