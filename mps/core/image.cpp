@@ -96,7 +96,8 @@ std::shared_ptr<Image> Image::create(const std::shared_ptr<mtl::Device>& device,
 std::shared_ptr<Image> Image::create(const std::shared_ptr<mtl::Buffer>& buffer, std::size_t byteOffset,
                                      const ImageDescriptor& descriptor, const ImageStrides& strides) {
   if (!buffer) throw Error("Image", "buffer", "null", "a buffer");
-  const ImageDescriptor whole = detail::resolvedDescriptor("Image", descriptor);
+  ImageDescriptor whole = detail::resolvedDescriptor("Image", descriptor);
+  whole.setStorageMode(buffer->storageMode());
   TensorShape shape = denseShape(whole);
   const std::size_t size = bytesPerChannel(whole.channelFormat());
   const auto stride = [&](std::size_t given, std::int64_t extent, std::int64_t packed) {

@@ -247,6 +247,14 @@ TEST_F(ImageTest, PrivateImagesHideTheirBytes) {
   EXPECT_TRUE(names(errorOf([&] { testing::fill(*image, {1, 2}); }), {"writeBytes", "private"}));
 }
 
+TEST_F(ImageTest, OverAPrivateBufferHidesItsBytesAsTheBufferDoes) {
+  const auto buffer = device_->newBuffer(2 * sizeof(float), mtl::ResourceOptions::StorageModePrivate);
+  const auto image = Image::create(buffer, 0, sizeOf(2, 1, 1));
+  EXPECT_EQ(image->descriptor().storageMode(), mtl::StorageMode::Private);
+  EXPECT_TRUE(names(errorOf([&] { valuesOf(*image); }), {"readBytes", "private"}));
+  EXPECT_TRUE(names(errorOf([&] { testing::fill(*image, {1, 2}); }), {"writeBytes", "private"}));
+}
+
 TEST_F(ImageTest, SynchronizeIsLegalBeforeCommitOnly) {
   const auto image = this->image(sizeOf(2, 1, 1), {1, 2});
   const auto unallocated = this->image(sizeOf(2, 1, 1));
