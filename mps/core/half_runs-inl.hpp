@@ -29,6 +29,9 @@ HWY_INLINE Run known(Run run) {
   return run;
 }
 
+/// Largest |x| of which exponentials and their sums need no shift.
+constexpr float kModest = 32;
+
 /// Whether no |x| is above 32: vectorExpForHalf() and sums of what it returns then need no shift, and no x is NaN.
 inline bool areModest(const Float16* x, std::size_t count) {
   const hn::ScalableTag<std::uint16_t> d;

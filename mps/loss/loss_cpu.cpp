@@ -50,7 +50,7 @@ bool mayTakeHalfPixels(const LossRun& run) {
 bool takeHalfPixel(const LossRun& run, LossBuffers& buffers, const LossItem& item) {
   const LossRows rows = buffers.tiles.load(run.layout.tile(item, 0));
   const auto* const predictions = static_cast<const Float16*>(rows.predictions.address);
-  if (!isPlain(run.numbers, rows) || !isAllHalf(rows) ||
+  if (!isPlain(run.numbers, rows) || !areHalfRuns(rows) ||
       !areModest(predictions, static_cast<std::size_t>(run.layout.channels)))
     return false;
   buffers.halfPixels.add({predictions, static_cast<const Float16*>(rows.labels.address), rows.gradient,
@@ -104,7 +104,7 @@ void reduceWidePixel(const LossRun& run, LossBuffers& buffers, const LossItem& i
   buffers.softMax.shift[0] = largest;
   buffers.softMax.sum[0] = static_cast<float>(sum);
   buffers.softMax.weightedLabels[0] = static_cast<float>(weightedLabels);
-  finishSums(buffers.softMax, 1);
+  finishSums<false>(buffers.softMax, 1);
 }
 
 /// The outputs of a slice of a pixel that went through reduceWidePixel(); returns the sum of w l.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "mps/conform/compare.hpp"
+#include "mps/core/for_each_target.hpp"
 #include "mps/core/streamed_stores.hpp"
 #include "mps/loss/loss_cases.hpp"
 #include "mps/loss/loss_reference.hpp"
@@ -364,6 +365,21 @@ LossCase softMaxForTraining(ImageFeatureChannelFormat format, std::int64_t image
   return softMax;
 }
 
+TEST(LossPlan, Float16SoftMaxOfExtremePredictions) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const LossCase softMax = softMaxForTraining(ImageFeatureChannelFormat::Float16, 1, 3);
+  for (const std::vector<double>& predictions : {std::vector<double>{60000, 0, -60000},
+                                                 {0, -40, -60000},
+                                                 {-infinity, 1, 2},
+                                                 {kNaN, 1, 2},
+                                                 {1, 2, kNaN},
+                                                 {infinity, 1, 2},
+                                                 {-infinity, -infinity, -infinity}}) {
+    const LossMemory memory = runPixel(softMax, predictions, {0, 1, 0});
+    EXPECT_EQ(judge(softMax, softMax, memory, memory), "") << predictions[0];
+  }
+}
+
 TEST(LossPlan, Float16SoftMaxWithAndWithoutAShift) {
   // Up to 32 no shift is needed.
   for (const double outlier : {31.0, 32.0, 33.0, 300.0})
@@ -407,6 +423,116 @@ TEST(LossPlan, Float16PixelsOfManyChannelsDoNotDependOnTheOthers) {
       }
     }
   }
+}
+
+/// One image of a call, dense.
+LossCase oneImageOf(LossCase lossCase) {
+  LossProblem& problem = lossCase.problem;
+  for (TensorShape* shape : {&problem.predictions, &problem.labels, &problem.weights, &problem.sourceGradient,
+                             &problem.gradient, &problem.loss, &problem.labelGradient})
+    if (shape->channels > 0)
+      *shape = TensorShape::dense(1, shape->height, shape->width, shape->channels, shape->format);
+  return lossCase;
+}
+
+/// The bytes of an image's elements, one after the other.
+std::vector<std::byte> bytesOfImage(const TensorMemory& memory, std::int64_t image, std::size_t bytes) {
+  const TensorShape& shape = memory.shape();
+  std::vector<std::byte> result;
+  if (shape.channels == 0) return result;
+  for (std::int64_t y = 0; y < shape.height; ++y)
+    for (std::int64_t x = 0; x < shape.width; ++x) {
+      const std::byte* const from =
+          memory.data() + static_cast<std::size_t>(shape.offset(image, y, x, 0)) * bytes;
+      result.insert(result.end(), from, from + static_cast<std::size_t>(shape.channels) * bytes);
+    }
+  return result;
+}
+std::vector<std::byte> bytesOfImage(const TensorMemory& memory, std::int64_t image) {
+  return bytesOfImage(memory, image, bytesPerChannel(memory.shape().format));
+}
+
+/// Compares each image of a call's results with what it gives alone, bit for bit.
+void checkImagesAlone(const LossCase& many, const LossMemory& inputs, const LossMemory& results) {
+  const LossCase one = oneImageOf(many);
+  const auto plan = preparePlan(lossImplementationsCpu(), one.problem).plan;
+  const auto copyImage = [](const TensorMemory& from, std::int64_t image, std::size_t bytes,
+                            TensorMemory& to) {
+    const std::vector<std::byte> elements = bytesOfImage(from, image, bytes);
+    std::memcpy(to.data(), elements.data(), elements.size());
+  };
+  for (std::int64_t image = 0; image < many.problem.predictions.images; ++image) {
+    LossMemory alone(one);
+    for (TensorMemory LossMemory::*tensor :
+         {&LossMemory::predictions, &LossMemory::weights, &LossMemory::sourceGradient, &LossMemory::gradient})
+      copyImage(inputs.*tensor, image, bytesPerChannel((inputs.*tensor).shape().format), alone.*tensor);
+    const std::size_t bytes = labelBytes(many.problem);
+    copyImage(inputs.labels, image, bytes > 0 ? bytes : bytesPerChannel(many.problem.labels.format),
+              alone.labels);
+    runPlan(*plan, one, alone, 1);
+    for (TensorMemory LossMemory::*tensor :
+         {&LossMemory::gradient, &LossMemory::loss, &LossMemory::labelGradient})
+      ASSERT_EQ(bytesOfImage(results.*tensor, image), bytesOfImage(alone.*tensor, 0)) << "image " << image;
+  }
+}
+
+/// Cases whose images may share a tile, and what few images of a call decide for others there.
+std::vector<LossCase> casesOfSharedTiles() {
+  std::vector<LossCase> cases = lossCases();
+  for (const CNNLossType type : {CNNLossType::SoftMaxCrossEntropy, CNNLossType::SigmoidCrossEntropy})
+    for (const std::int64_t channels : {2, 10, 16, 40, 300, 512, 600})
+      for (const bool haveGaps : {false, true}) {
+        LossCase halves = lossCase(type, CNNReductionType::Sum, 11, 1, 1, channels);
+        halves.name += "Halves" + std::to_string(channels) + (haveGaps ? "Gaps" : "");
+        setFormats(halves.problem, ImageFeatureChannelFormat::Float16, ImageFeatureChannelFormat::Float16);
+        halves.problem.labelGradient = {};
+        halves.problem.loss.format = ImageFeatureChannelFormat::Float32;  // has the last bits
+        if (haveGaps)
+          for (TensorShape* shape :
+               {&halves.problem.predictions, &halves.problem.labels, &halves.problem.gradient})
+            *shape = withGaps(*shape);
+        cases.push_back(halves);
+      }
+  std::erase_if(cases, [](const LossCase& item) {
+    const LossProblem& problem = item.problem;
+    return problem.reduceAcrossBatch || problem.predictions.images == 1;
+  });
+  return cases;
+}
+
+/// Some images of every case with what others do not have: predictions that need a shift.
+void enlargeSomeImages(const LossCase& lossCase, LossMemory& memory) {
+  std::vector<double> predictions = memory.predictions.read();
+  const auto elements = predictions.size() / static_cast<std::size_t>(lossCase.problem.predictions.images);
+  for (std::size_t i = 0; i < predictions.size(); ++i) {
+    const std::size_t image = i / elements;
+    if (image % 3 == 1 && i % 4 == 1) predictions[i] = image % 2 == 0 ? -40 : 40;
+    if (image % 7 == 5) predictions[i] = i % 5 == 0 ? 0 : -60;
+  }
+  memory.predictions.write(predictions);
+}
+
+TEST(LossPlan, AnImageHasTheSameBitsAloneAndAmongOthers) {
+  const std::vector<LossCase> cases = casesOfSharedTiles();
+  forEachTarget([&](const std::string& target) {
+    for (const LossCase& item : cases) {
+      SCOPED_TRACE(target + ": " + item.name + ", " + item.problem.describe());
+      const ImageFeatureChannelFormat format = item.problem.predictions.format;
+      const bool mayBeLarge =
+          (item.problem.lossType == CNNLossType::SoftMaxCrossEntropy ||
+           item.problem.lossType == CNNLossType::SigmoidCrossEntropy) &&
+          (format == ImageFeatureChannelFormat::Float16 || format == ImageFeatureChannelFormat::Float32);
+      for (const bool areMixed : {false, true}) {
+        if (areMixed && !mayBeLarge) continue;
+        LossMemory memory(item);
+        fillInputs(item, memory);
+        if (areMixed) enlargeSomeImages(item, memory);
+        const LossMemory before = memory;
+        runPlan(*preparePlan(lossImplementationsCpu(), item.problem).plan, item, memory, 3);
+        checkImagesAlone(item, before, memory);
+      }
+    }
+  });
 }
 
 TEST(LossPlan, GradientsOfUnalignedPixelsGoPastTheCaches) {

@@ -85,7 +85,7 @@ struct MeanSquaredErrorVectors : NothingShared {
   }
 };
 
-/// @tparam half isAllHalf()
+/// @tparam half LossRows::isHalf
 template <bool half>
 struct SigmoidCrossEntropyVectors {
   static constexpr bool isHalf = half;
@@ -279,8 +279,8 @@ HWY_INLINE V derivativeScale(D d, Lanes lanes, const LossRows& rows, std::size_t
   return rows.sourceGradient ? hn::Mul(scale, lanes.load(d, rows.sourceGradient + i)) : scale;
 }
 
-/// Whether predictions, labels and gradient are float16.
-inline bool isAllHalf(const LossRows& rows) {
+/// Whether predictions, labels and gradient are float16 where they lie.
+inline bool areHalfRuns(const LossRows& rows) {
   return rows.predictions.isHalf && rows.labels.isHalf && rows.gradient.isHalf;
 }
 
@@ -360,7 +360,8 @@ template <class Vectors>
 HWY_INLINE float runElements(const Vectors& vectors, const LossNumbers& numbers, const LossRows& rows,
                              std::size_t first, std::size_t count, float imageFactor) {
   if constexpr (Vectors::isHalf)
-    if (isPlain(numbers, rows)) return runPlainElements(vectors, rows, first, count, imageFactor);
+    if (isPlain(numbers, rows) && areHalfRuns(rows))
+      return runPlainElements(vectors, rows, first, count, imageFactor);
   if (isUnweighted(rows) && rows.predictions.isHalf && rows.labels.isHalf) {
     if (!rows.gradient) return runHalfElements<true, false>(vectors, rows, first, count, imageFactor);
     if (rows.gradient.isHalf)
@@ -412,8 +413,8 @@ inline void runImagesOf(CNNLossType type, const LossNumbers& numbers, const Loss
     case CNNLossType::MeanSquaredError:
       return runImages<MeanSquaredErrorVectors>(numbers, rows, images);
     case CNNLossType::SigmoidCrossEntropy:
-      return isAllHalf(rows) ? runImages<SigmoidCrossEntropyVectors<true>>(numbers, rows, images)
-                             : runImages<SigmoidCrossEntropyVectors<false>>(numbers, rows, images);
+      return rows.isHalf ? runImages<SigmoidCrossEntropyVectors<true>>(numbers, rows, images)
+                         : runImages<SigmoidCrossEntropyVectors<false>>(numbers, rows, images);
     case CNNLossType::CategoricalCrossEntropy:
       return runImages<CategoricalCrossEntropyVectors>(numbers, rows, images);
     case CNNLossType::Hinge:

@@ -75,6 +75,9 @@ struct LossRows {
   FloatRun labelGradient;
   FloatRun loss;           ///< of reduction None alone
   bool wantsLoss = false;  ///< as values or as a sum
+  /// Predictions, labels and gradient are float16, also where they are float32 here because they lie apart in memory: it is
+  /// the tensors that say how exact exponentials are, not what else is in a tile.
+  bool isHalf = false;
 };
 
 /// The images that share a tile, or the part of one that is in it.

@@ -41,16 +41,36 @@ HWY_INLINE float largestPrediction(ConstFloatRun predictions, std::size_t count)
   return hn::GetLane(hn::MaxOfLanes(d, largest));
 }
 
-/// Sum of exp(y - largest). The exponentials go to memory that holds whole vectors, unless it is null.
+/// What is subtracted from a pixel's predictions: the largest one, or of float16 nothing where they are modest, as in tiles
+/// of such pixels, see areModest().
 template <bool isHalf>
-HWY_INLINE float sumExponentials(ConstFloatRun predictions, std::size_t count, float largest,
+HWY_INLINE float shiftOfPixel(ConstFloatRun predictions, std::size_t count) {
+  if constexpr (!isHalf) return largestPrediction(predictions, count);
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  const V lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
+  V largest = lowest;
+  V magnitude = hn::Zero(d);
+  forVectors(
+      d, count, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
+        const V y = lanes.load(d, predictions + i);  // 0 in the other lanes
+        largest = hn::Max(largest, inLanes(d, lanes, y, lowest));
+        magnitude = hn::Max(magnitude, hn::Abs(y));
+      });
+  const bool isModest = hn::AllTrue(d, hn::Le(magnitude, hn::Set(d, kModest)));
+  return isModest ? 0.0F : hn::GetLane(hn::MaxOfLanes(d, largest));
+}
+
+/// Sum of exp(y - shift). The exponentials go to memory that holds whole vectors, unless it is null.
+template <bool isHalf>
+HWY_INLINE float sumExponentials(ConstFloatRun predictions, std::size_t count, float shift,
                                  float* exponentials) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   V sum = hn::Zero(d);
   forVectors(
       d, count, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
-        const V e = exponential<isHalf>(d, hn::Sub(lanes.load(d, predictions + i), hn::Set(d, largest)));
+        const V e = exponential<isHalf>(d, hn::Sub(lanes.load(d, predictions + i), hn::Set(d, shift)));
         if (exponentials != nullptr) hn::StoreU(e, d, exponentials + i);
         sum = hn::Add(sum, inLanes(d, lanes, e, hn::Zero(d)));
       });
@@ -92,12 +112,22 @@ struct SoftMaxTile {
 };
 
 /// Of shifted exponentials.
+/// @tparam isHalf pixels with a shift of 0 are as finishModestSums() has them
+template <bool isHalf>
 HWY_INLINE void finishSums(SoftMaxTile& tile, std::size_t pixels) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   for (std::size_t i = 0; i < pixels; i += hn::Lanes(d)) {
     const V sum = hn::Load(d, tile.sum.data() + i);
-    hn::Store(vectorLog(d, sum), d, tile.logOfSum.data() + i);
+    V logOfSum = vectorLog(d, sum);
+    if constexpr (isHalf) {
+      const V shift = hn::Load(d, tile.shift.data() + i);
+      const auto ln = logarithm(d, sum);
+      const auto isUnshifted = hn::And(hn::Eq(shift, hn::Zero(d)), hn::Eq(sum, sum));  // NaN stays NaN
+      hn::Store(hn::IfThenElse(isUnshifted, ln.upper, shift), d, tile.shift.data() + i);
+      logOfSum = hn::IfThenElse(isUnshifted, ln.lower, logOfSum);
+    }
+    hn::Store(logOfSum, d, tile.logOfSum.data() + i);
     hn::Store(hn::Div(hn::Set(d, 1.0F), sum), d, tile.reciprocal.data() + i);
   }
 }
@@ -118,7 +148,7 @@ HWY_INLINE void finishModestSums(SoftMaxTile& tile, std::size_t pixels) {
 /// Writes the wanted outputs of `count` channels of a pixel, from element `first` of the rows on, and adds w
 /// l to `sum`. `exponentials` are those of sumExponentials(), or null: computed again.
 /// @tparam plain isPlain(): the processor foresees the branches, but there are many
-/// @tparam isHalf isAllHalf()
+/// @tparam isHalf areHalfRuns()
 template <bool plain, bool isHalf, class V>
 HWY_INLINE void runPixel(const LossNumbers& numbers, const LossRows& rows, std::size_t first,
                          std::size_t count, float imageFactor, const SoftMaxTile& tile, std::size_t pixel,
@@ -178,12 +208,12 @@ template <bool isHalf>
 inline void reducePixels(ConstFloatRun predictions, std::size_t pixels, std::size_t channels,
                          SoftMaxTile& tile) {
   for (std::size_t i = 0; i < pixels; ++i)
-    tile.shift[i] = largestPrediction(predictions + i * channels, channels);
+    tile.shift[i] = shiftOfPixel<isHalf>(predictions + i * channels, channels);
   // The last vector of a pixel reaches into the next one, which comes later.
   for (std::size_t i = 0; i < pixels; ++i)
     tile.sum[i] = sumExponentials<isHalf>(predictions + i * channels, channels, tile.shift[i],
                                           tile.exponentials.data() + i * channels);
-  finishSums(tile, pixels);
+  finishSums<isHalf>(tile, pixels);
 }
 
 /// The same for modest predictions, see areModest().
@@ -206,12 +236,12 @@ inline void reduceModestPixels(const Float16* predictions, std::size_t pixels, s
   finishModestSums(tile, pixels);
 }
 
-/// What runSoftMaxImagesOf() needs.
+/// What runSoftMaxImagesOf() needs. A pixel gets the same bits in a tile of modest pixels and in any other.
 inline void reduceTile(const LossRows& rows, std::size_t pixels, std::size_t channels, SoftMaxTile& tile) {
   const auto* const halves = static_cast<const Float16*>(rows.predictions.address);
-  if (!isAllHalf(rows))
+  if (!rows.isHalf)
     reducePixels<false>(rows.predictions, pixels, channels, tile);
-  else if (areModest(halves, pixels * channels))
+  else if (rows.predictions.isHalf && areModest(halves, pixels * channels))
     reduceModestPixels(halves, pixels, channels, tile);
   else
     reducePixels<true>(rows.predictions, pixels, channels, tile);
@@ -256,7 +286,7 @@ inline void runSoftMaxImages(const LossNumbers& numbers, const LossRows& rows, L
                              std::size_t channels, SoftMaxTile& tile) {
   if (!isPlain(numbers, rows))
     runSoftMaxImagesOf<false, false>(numbers, rows, images, channels, tile);
-  else if (isAllHalf(rows))
+  else if (areHalfRuns(rows))
     runPlainImages<Float16>(numbers, rows, images, channels, tile);
   else if (!rows.gradient.isHalf)
     runPlainImages<float>(numbers, rows, images, channels, tile);

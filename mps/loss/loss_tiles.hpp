@@ -20,6 +20,8 @@ class LossTiles {
   LossRows load(const Tile& tile) {
     LossRows rows;
     rows.wantsLoss = problem_.loss.channels > 0;
+    rows.isHalf = problem_.labelKind == LossLabels::Dense && isHalf(problem_.predictions) &&
+                  isHalf(problem_.labels) && isHalf(problem_.gradient);
     rows.labels = loadLabels(tile);
     rows.weights = loadWeights(tile);
     rows.predictions = loadPredictions(tile);
@@ -51,6 +53,9 @@ class LossTiles {
  private:
   using Buffer = std::array<float, kLossTile>;
 
+  static bool isHalf(const TensorShape& shape) {
+    return shape.channels > 0 && shape.format == ImageFeatureChannelFormat::Float16;
+  }
   static ConstFloatRun input(const TensorShape& shape, const std::byte* memory, const Tile& tile,
                              Buffer& buffer) {
     return shape.channels == 0 ? ConstFloatRun() : loadRun(shape, memory, tile, buffer.data());

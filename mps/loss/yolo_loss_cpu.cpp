@@ -103,7 +103,7 @@ void runPart(CNNLossType type, const LossNumbers& numbers, std::size_t pixels, s
       softMax.shift[0] = largestPrediction(rows.predictions, channels);
       softMax.sum[0] = sumExponentials<false>(rows.predictions, channels, softMax.shift[0], nullptr);
       softMax.weightedLabels[0] = sumWeightedLabels(numbers, rows, 0, channels, images.factors[0]);
-      finishSums(softMax, 1);
+      finishSums<false>(softMax, 1);
       hn::Vec<Floats> sum = hn::Zero(Floats());
       runPixel<false, false>(numbers, rows, 0, channels, images.factors[0], softMax, 0, nullptr, sum);
     }

@@ -39,8 +39,6 @@ struct PackedPixels {
 inline constexpr std::int64_t kPackedChannels = 128;
 /// No vector has more lanes.
 inline constexpr std::int64_t kPackedGroup = 16;
-/// Largest |x| of which exponentials and their sums need no shift.
-inline constexpr float kModest = 32;
 
 }  // namespace mps::detail
 #endif
