@@ -156,6 +156,16 @@ std::shared_ptr<LossScale> LossScale::copy(const std::shared_ptr<mtl::Device>& d
   return other;
 }
 
+std::shared_ptr<LossScale> LossScale::sharedCopy(const std::shared_ptr<mtl::Device>& device) {
+  const std::lock_guard lock(copiesMutex_);
+  std::erase_if(copies_, [](const std::weak_ptr<LossScale>& each) { return each.expired(); });
+  for (const auto& each : copies_)
+    if (auto shared = each.lock(); shared && shared->device() == device) return shared;
+  auto made = copy(device);
+  copies_.emplace_back(made);
+  return made;
+}
+
 void LossScale::encode(Coder& coder) const {
   synchronizeNow();
   coder.codeClass(className());

@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "mps/core/secure_coding.hpp"
 
@@ -38,6 +40,10 @@ struct LossScaleOptions {
 /// first one, and then records update(). An update alone checks its own gradients. Who chains kernels by hand
 /// records inspect() for each gradient state, the updates, and update(). The decision is made on the device; the host never waits, so what it counts,
 /// Adam's timeStep, counts the steps without an update as well.
+///
+/// Kernels that share a scale share one on another device, too: whoever copies a loss and its optimisers there one by one gets
+/// one copy of the scale, as it is when the first of them is copied, for as long as one of them lives. A copy of an NNGraph
+/// has one of its own. No work of the scale may be in flight.
 class LossScale : public SecureCoding {
  public:
   /// @throws Error for a null device and options out of range.
@@ -52,6 +58,8 @@ class LossScale : public SecureCoding {
 
   /// Another one with the same options, scale and counts. No work may be in flight. @param device null means the same
   [[nodiscard]] std::shared_ptr<LossScale> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const;
+  /// The library's own: the one that copies of kernels with this one have on that other device, a copy() the first time.
+  [[nodiscard]] std::shared_ptr<LossScale> sharedCopy(const std::shared_ptr<mtl::Device>& device);
 
   [[nodiscard]] const std::shared_ptr<mtl::Device>& device() const { return device_; }
   [[nodiscard]] const LossScaleOptions& options() const { return options_; }
@@ -91,6 +99,8 @@ class LossScale : public SecureCoding {
   std::shared_ptr<mtl::Device> device_;
   LossScaleOptions options_;
   std::shared_ptr<mtl::Buffer> numbers_;
+  std::mutex copiesMutex_;
+  std::vector<std::weak_ptr<LossScale>> copies_;  ///< what sharedCopy() made
 };
 
 }  // namespace mps

@@ -25,8 +25,9 @@ SharedCopies* SharedCopies::current() {
 std::shared_ptr<LossScale> lossScaleOn(const std::shared_ptr<mtl::Device>& device,
                                        const std::shared_ptr<LossScale>& scale) {
   SharedCopies* const copies = SharedCopies::current();
-  if (!scale || copies == nullptr) return nullptr;
-  return copies->of(scale, [&] { return scale->copy(device); });
+  if (!scale) return nullptr;
+  return copies != nullptr ? copies->of(scale, [&] { return scale->copy(device); })
+                           : scale->sharedCopy(device);
 }
 
 }  // namespace mps::detail

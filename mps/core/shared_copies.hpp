@@ -60,8 +60,8 @@ std::shared_ptr<DataSource> dataSourceOn(const std::shared_ptr<mtl::Device>& dev
   return copies != nullptr ? copies->of(source, copied) : copied();
 }
 
-/// The loss scale of a kernel's copy on that device: null where loss and optimisers are copied one by one, for they
-/// must have the same. @param scale may be null
+/// The loss scale of a kernel's copy on that device, the same for all kernels that share it: loss and optimisers must
+/// agree. @param scale may be null
 std::shared_ptr<LossScale> lossScaleOn(const std::shared_ptr<mtl::Device>& device,
                                        const std::shared_ptr<LossScale>& scale);
 

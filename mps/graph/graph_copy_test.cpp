@@ -157,6 +157,24 @@ TEST_F(GraphCopy, KeepsASharedGroupNormalizationShared) {
   });
 }
 
+TEST_F(GraphCopy, CopiesOfKernelsOneByOneShareALossScale) {
+  const auto scale = LossScale::create(device_);
+  auto descriptor =
+      CNNLossDescriptor::cnnLossDescriptor(CNNLossType::MeanSquaredError, CNNReductionType::Sum);
+  descriptor.setLossScale(scale);
+  const auto loss = CNNLoss::create(device_, descriptor);
+  const auto optimizer = NNOptimizerStochasticGradientDescent::create(device_, 0.1F);
+  optimizer->setLossScale(scale);
+  const auto other = mtl::newCPUDevice(1);
+  const auto third = mtl::newCPUDevice(1);
+  const auto copy = loss->copy(other);
+  EXPECT_EQ(optimizer->copy(other)->lossScale(), copy->descriptor().lossScale());
+  EXPECT_NE(optimizer->copy(third)->lossScale(), copy->descriptor().lossScale());
+  scale->set(2, 0, 0);
+  EXPECT_EQ(loss->copy(third)->descriptor().lossScale()->scale(), 2) << "nobody has the first copy any more";
+  EXPECT_EQ(loss->copy(other)->descriptor().lossScale()->scale(), 65536) << "that of the first copy";
+}
+
 TEST_F(GraphCopy, HasALossScaleOfItsOwn) {
   const LossScaleOptions options{.initialScale = 1024, .growthInterval = 2};
   expectCopiesToTrainAlike([&] {

@@ -125,7 +125,7 @@ class CNNLoss : public CNNKernel {
   static std::shared_ptr<CNNLoss> create(const std::shared_ptr<mtl::Device>& device,
                                          const CNNLossDescriptor& lossDescriptor);
   [[nodiscard]] std::string className() const override { return "CNNLoss"; }
-  /// On another device without a lossScale, which its optimisers must have, too; NNGraph::copy copies it for both.
+  /// On another device with a copy of the lossScale that copies of its optimisers have, too: LossScale.
   [[nodiscard]] std::shared_ptr<CNNLoss> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }

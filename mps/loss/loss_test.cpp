@@ -323,12 +323,38 @@ TEST_F(Loss, ALossScaleOfABatchIsThatOfEachImage) {
   EXPECT_EQ(found, (Values{8, 16, 24, 32, 40, 48}));
 }
 
-TEST_F(Loss, ACopyOnAnotherDeviceHasNoLossScale) {
+TEST_F(Loss, ACopyOnAnotherDeviceHasTheSameLossScale) {
   auto descriptor = squared(CNNReductionType::Sum);
-  descriptor.setLossScale(LossScale::create(device_));
+  descriptor.setLossScale(LossScale::create(device_, {.initialScale = 4, .growthInterval = 3}));
+  descriptor.lossScale()->set(8, 1, 2);
   const auto kernel = CNNLoss::create(device_, descriptor);
   EXPECT_EQ(kernel->copy()->descriptor().lossScale(), descriptor.lossScale());
-  EXPECT_EQ(kernel->copy(mtl::newCPUDevice(2))->descriptor().lossScale(), nullptr);
+
+  const auto other = mtl::newCPUDevice(2);
+  const auto copy = kernel->copy(other);
+  const auto scale = copy->descriptor().lossScale();
+  ASSERT_NE(scale, nullptr);
+  EXPECT_EQ(scale->device(), other);
+  EXPECT_EQ(scale->finiteSteps(), 1U);
+  EXPECT_EQ(scale->options().growthInterval, 3U);
+  const auto gradientOf = [](const std::shared_ptr<CNNLoss>& loss) {
+    const auto& device = loss->device();
+    const auto image = [&](float value) {
+      auto made = Image::create(device, ImageDescriptor{ImageFeatureChannelFormat::Float32, 1, 1, 1});
+      made->writeBytes(std::span<const float>(&value, 1), kLayout);
+      return made;
+    };
+    const auto buffer = device->newCommandQueue()->commandBuffer();
+    const auto gradient = image(0);
+    loss->encode(buffer, image(3), CNNLossLabels::create(device, {1, 1, 1}, image(1), nullptr), gradient);
+    buffer->commit();
+    buffer->throwIfFailed();
+    float found = 0;
+    gradient->readBytes(std::span(&found, 1), kLayout);
+    return found;
+  };
+  EXPECT_EQ(gradientOf(kernel), 8 * 4);
+  EXPECT_EQ(gradientOf(copy), 8 * 4);
 }
 
 TEST_F(Loss, RefusesALossScaleWithoutReduction) {

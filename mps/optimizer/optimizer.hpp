@@ -51,7 +51,7 @@ class NNOptimizer : public Kernel {
   [[nodiscard]] float regularizationScale() const { return descriptor_.regularizationScale(); }
   [[nodiscard]] NNRegularizationType regularizationType() const { return descriptor_.regularizationType(); }
   /// Extension: gradients are divided by its scale before all else, and an update whose gradients are not all
-  /// finite is left out. Null. Copies on other devices have none, but for those that NNGraph::copy makes.
+  /// finite is left out. Null. Copies on other devices share a copy of it with those of the loss: LossScale.
   /// @throws Error for one of another device.
   [[nodiscard]] const std::shared_ptr<LossScale>& lossScale() const { return lossScale_; }
   void setLossScale(std::shared_ptr<LossScale> lossScale);
