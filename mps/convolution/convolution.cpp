@@ -224,6 +224,14 @@ void CNNConvolutionGradient::didEncode(const detail::GradientCall& call) {
   if (auto* state = dynamic_cast<CNNConvolutionGradientState*>(call.state.get())) didEncodeWith(*state);
 }
 
+void CNNConvolutionGradient::checkRepeatedEdges(const detail::GradientCall& call) const {
+  if (!call.record || !call.clipRectIsSet || call.edgeMode != ImageEdgeMode::Clamp) return;
+  if (call.destination.elements() > 0 &&
+      (call.destination.width < call.source.width || call.destination.height < call.source.height))
+    throw Error(describe(), "clipRect", "less than the source",
+                "all of it: with edgeMode Clamp its edge gets what lies outside of it");
+}
+
 std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(
     const detail::GradientCall& call) const {
   const auto* const recorded =
@@ -253,18 +261,22 @@ std::vector<detail::PreparedCall> CNNConvolutionGradient::prepareGradient(
   std::vector<detail::PreparedCall> calls;
 
   if (computesData()) {
+    checkRepeatedEdges(call);
     ConvolutionProblem problem = common;
     problem.operation = ConvolutionOperation::DataGradient;
     problem.accumulate = call.accumulate;
     problem.x.stride = asSigned(primaryStrideInPixelsX());
     problem.y.stride = asSigned(primaryStrideInPixelsY());
+    // With a state, destination and source coordinates agree.
+    const mtl::Origin first = call.record ? call.clipRect.origin : mtl::Origin{};
     const auto place = [](detail::WindowAxis& axis, std::int64_t size, std::int64_t primary,
-                          std::int64_t kernelOffset) {
+                          std::int64_t kernelOffset, std::size_t firstPixel) {
       axis.sourceSize = size;
-      axis.offset = (axis.dilatedSize() % 2 == 0 ? 1 : 0) - (primary * axis.stride + kernelOffset);
+      axis.offset = (axis.dilatedSize() % 2 == 0 ? 1 : 0) - (primary * axis.stride + kernelOffset) -
+                    asSigned(firstPixel);
     };
-    place(problem.x, call.destination.width, call.primaryOffset.x, call.kernelOffsetX);
-    place(problem.y, call.destination.height, call.primaryOffset.y, call.kernelOffsetY);
+    place(problem.x, call.destination.width, call.primaryOffset.x, call.kernelOffsetX, first.x);
+    place(problem.y, call.destination.height, call.primaryOffset.y, call.kernelOffsetY, first.y);
     problem.destination = call.destination;
     placeWindow(problem);
     detail::PreparedCall prepared;

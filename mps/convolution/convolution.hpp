@@ -107,7 +107,9 @@ class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights
 /// E, the source gradient, has the size of the forward clip rectangle, or of the whole result: then the part in the
 /// clip rectangle counts; where that was empty, dIn, dW and db are 0. dIn goes to the destination; dW and db
 /// go to the gradient state: the first encode with a state sets them, later ones add. clipRect cuts dIn alone, and may
-/// leave nothing of it. dIn uses the weights
+/// leave nothing of it: with a state, destination pixel (x, y) is the gradient of source pixel (x, y), as in all gradient
+/// kernels; without one, v and u count from clipRect.origin (spec/02 section 0). After a forward pass with edgeMode Clamp a
+/// clipRect that leaves part of the source out throws. dIn uses the weights
 /// that the forward kernel had at the first encode; later ones only come by a reload, so reload both kernels.
 ///
 /// State-driven encodes set primaryOffset = 0, kernelOffset = -offset + (1 for an even dilated window) and
@@ -166,6 +168,10 @@ class CNNConvolutionGradient : public CNNGradientKernel, public detail::Gradient
   void didEncode(const detail::GradientCall& call) override;
   virtual void placeWindow(detail::ConvolutionProblem& /*problem*/) const {}
   [[nodiscard]] const Kernel& kernel() const override { return *this; }
+
+ private:
+  /// The gradient of pixels beside the source belongs to its edge, which a clip rectangle would move. @throws Error
+  void checkRepeatedEdges(const detail::GradientCall& call) const;
 };
 
 }  // namespace mps

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <span>
 #include <string>
 #include <vector>
@@ -186,6 +187,64 @@ TEST_F(ConvolutionGradient, AClipRectangleBesideTheDestinationLeavesItAloneAndSu
     EXPECT_EQ(biasesOf(state), Values{sums ? 3.0F : 77.0F});
     EXPECT_EQ(valuesOf(*destination), Values(2, poison));
   }
+}
+
+TEST_F(ConvolutionGradient, AClipRectangleCutsTheGradientOfTheSource) {
+  auto descriptor = CNNConvolutionDescriptor::cnnConvolutionDescriptor(3, 2, 1, 1);
+  descriptor.setStrideInPixelsX(2);
+  const auto source = ArraySource::create(descriptor, {1, 2, 3, 4, 5, 6});
+  const auto kernel = CNNConvolution::create(device_, source);
+  const auto in = image(sizeOf(5, 4, 1), testing::counted(20));
+  std::shared_ptr<State> state;
+  auto buffer = commands();
+  const auto result = kernel->encode(buffer, in, state, false);
+  const auto e = image(sizeOf(result->width(), result->height(), 1),
+                       testing::counted(result->width() * result->height()));
+  const auto gradient = CNNConvolutionGradient::create(device_, source);
+  gradient->setGradientOption(GradientWithData);
+  gradient->setDestinationImageAllocator(Image::defaultAllocator());
+  const auto whole = gradient->encode(buffer, e, in, state);
+  run(buffer);
+  for (const auto [left, top, width, height] :
+       {std::array<std::size_t, 4>{0, 0, 2, 4}, {1, 0, 3, 2}, {2, 3, 3, 1}, {4, 1, 9, 9}}) {
+    gradient->setClipRect({{left, top, 0}, {width, height, 1}});
+    const auto clipped = poisoned(sizeOf(5, 4, 1));
+    buffer = commands();
+    gradient->encode(buffer, e, in, state, clipped);
+    run(buffer);
+    Values expected = valuesOf(*whole);
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      if (i % 5 < left || i % 5 >= left + width || i / 5 < top || i / 5 >= top + height) expected[i] = poison;
+    EXPECT_EQ(valuesOf(*clipped), expected) << left << ", " << top;
+  }
+  // Without a state the formula counts from clipRect.origin.
+  const auto alone = CNNConvolutionGradient::create(device_, source);
+  alone->setGradientOption(GradientWithData);
+  alone->setPrimaryStrideInPixelsX(2);
+  alone->setKernelOffsetX(gradient->kernelOffsetX());
+  alone->setKernelOffsetY(gradient->kernelOffsetY());
+  alone->setClipRect({{2, 0, 0}, {3, 4, 1}});
+  const auto shifted = poisoned(sizeOf(5, 4, 1));
+  buffer = commands();
+  alone->encode(buffer, e, in, shifted);
+  run(buffer);
+  for (std::size_t x = 0; x < 3; ++x) EXPECT_EQ(valuesOf(*shifted)[x + 2], valuesOf(*whole)[x]) << x;
+}
+
+TEST_F(ConvolutionGradient, AClipRectangleOfAPassThatRepeatedTheEdgeIsRefused) {
+  kernel_->setEdgeMode(ImageEdgeMode::Clamp);
+  const auto state = forward(in_);
+  gradient_->setClipRect({{1, 0, 0}, {1, 1, 1}});
+  EXPECT_TRUE(
+      names(errorOf([&] { gradient_->encode(commands(), pixel(1), in_, state, poisoned(sizeOf(2, 1, 1))); }),
+            {"CNNConvolutionGradient: clipRect", "edgeMode Clamp"}));
+  gradient_->setGradientOption(GradientWithWeightsAndBias);
+  EXPECT_EQ(errorOf([&] { gradient_->encode(commands(), pixel(1), in_, state, poisoned(sizeOf(2, 1, 1))); }),
+            "");
+  gradient_->setGradientOption(GradientWithData);
+  gradient_->setClipRect({{0, 0, 0}, {2, 1, 1}});
+  EXPECT_EQ(errorOf([&] { gradient_->encode(commands(), pixel(1), in_, state, poisoned(sizeOf(2, 1, 1))); }),
+            "");
 }
 
 TEST_F(ConvolutionGradient, AFirstEncodeThatDoesNotRunAddsNothing) {

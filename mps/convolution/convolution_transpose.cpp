@@ -317,8 +317,13 @@ std::vector<detail::PreparedCall> CNNConvolutionTransposeGradient::prepareGradie
   const auto prepare = [&](ConvolutionOperation operation, const detail::TensorShape& smaller) {
     ConvolutionProblem problem = common;
     problem.operation = operation;
-    place(problem.x, gradient.width, smaller.width, call.kernelOffsetX);
-    place(problem.y, gradient.height, smaller.height, call.kernelOffsetY);
+    // With a state, destination and source coordinates agree.
+    const bool isCut = call.record && operation == ConvolutionOperation::Forward;
+    const mtl::Origin first = isCut ? call.clipRect.origin : mtl::Origin{};
+    place(problem.x, gradient.width, smaller.width,
+          call.kernelOffsetX - asSigned(first.x) * problem.x.stride);
+    place(problem.y, gradient.height, smaller.height,
+          call.kernelOffsetY - asSigned(first.y) * problem.y.stride);
     (operation == ConvolutionOperation::Forward ? problem.destination : problem.gradient) = smaller;
     return problem;
   };

@@ -162,7 +162,8 @@ class CNNConvolutionTranspose : public CNNKernel, public detail::ForwardKernelWi
 ///
 /// G, the source gradient, has the size of the forward result, or of its clip rectangle; what lies outside adds
 /// nothing. dIn has the size of the forward source. dW and db go to the gradient state: the first encode with a state
-/// sets them, later ones add. clipRect cuts dIn alone, and may leave nothing of it.
+/// sets them, later ones add. clipRect cuts dIn alone, and may leave nothing of it: with a state, destination pixel (x, y) is
+/// the gradient of source pixel (x, y); without one, y and x of dIn count from clipRect.origin.
 ///
 /// Encodes with a state take T from it as kernelOffset, and where the clip rectangle of the forward pass lies as
 /// primaryOffset. A state of a kernel with a fused neuron or folded batch normalisation throws: the derivative would be

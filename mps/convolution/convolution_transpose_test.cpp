@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <vector>
@@ -272,6 +273,30 @@ TEST_F(ConvolutionTranspose, WithoutPixelsGradientsAreZeroOrSumTheWeights) {
     const auto whole = backward(RectNoClip, RectNoClip);
     EXPECT_NE(whole[1], Values(3, 0));
     EXPECT_EQ(backward(RectNoClip, beside), (std::array{Values(3, poison), whole[1], whole[2]}));
+  }
+}
+
+TEST_F(ConvolutionTranspose, AClipRectangleCutsTheGradientOfTheSource) {
+  const auto kernel = row(3, 2, weights_);
+  const auto in = rowImage({1, 2, 3, 4});
+  std::shared_ptr<State> state;
+  auto buffer = commands();
+  const auto result = kernel->encode(buffer, in, state, false);
+  const auto g = rowImage(testing::counted(result->width()));
+  const auto gradient = gradientOf(*kernel);
+  gradient->setGradientOption(CNNConvolutionGradientOption::GradientWithData);
+  const auto whole = gradient->encode(buffer, g, in, state);
+  run(buffer);
+  for (const std::size_t first : {0U, 1U, 3U}) {
+    gradient->setClipRect({{first, 0, 0}, {2, 1, 1}});
+    const auto clipped = poisoned(sizeOf(4, 1, 1));
+    buffer = commands();
+    gradient->encode(buffer, g, in, state, clipped);
+    run(buffer);
+    Values expected(4, poison);
+    for (std::size_t i = first; i < std::min<std::size_t>(4, first + 2); ++i)
+      expected[i] = valuesOf(*whole)[i];
+    EXPECT_EQ(valuesOf(*clipped), expected) << first;
   }
 }
 

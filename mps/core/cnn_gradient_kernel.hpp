@@ -23,7 +23,8 @@ struct GradientCall;
 /// The source gradient is the primary image, the forward source image the secondary one (the softmax
 /// gradients take the forward result instead). The gradient state says what the forward kernel did. The
 /// encodes that return the destination configure themselves from the state and write every pixel of it; those
-/// with a given destination take each property that the user has not set from the state (spec/00 D7).
+/// with a given destination take each property that the user has not set from the state (spec/00 D7), and of what clipRect
+/// leaves destination pixel (x, y) is the gradient of source pixel (x, y).
 /// Destination gradients are overwritten: from destinationFeatureChannelOffset on either the channels of the whole
 /// forward source, where the destination ends with them (those that the forward pass did not read are 0), or else those
 /// alone that it read. The others stay as they are. Each encode takes one read off source gradient, source image and
