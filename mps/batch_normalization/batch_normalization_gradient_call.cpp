@@ -215,6 +215,7 @@ void CNNBatchNormalizationStatisticsGradient::encodeBatch(
   call.state = batchNormalizationState;
   mtl::RecordingGuard guard(*commandBuffer);
   const detail::PreparedCall prepared = prepareStatistics(call, stateOf(call));
+  batchNormalizationState->willEncode(*commandBuffer);
   batchNormalizationState->willEncodeGradient(*commandBuffer);
   detail::CallOperands operands;
   operands.gradient = &gradient;

@@ -123,6 +123,20 @@ TEST_F(BatchNormalizationGradients, AFirstPartThatDoesNotRunAddsNothing) {
   expectGradients(*dropped);
 }
 
+TEST_F(BatchNormalizationGradients, AGradientInADroppedBufferDoesNotEndTheSums) {
+  const State frozen = newState();
+  const auto first = commands();
+  normalization_->encodeBatch(first, x_, frozen, destinations());
+  sums_->encodeBatch(first, dy_, x_, frozen);
+  run(first);
+  const Values once = valuesOf(frozen->gradientForBeta());
+  gradient_->encodeBatch(commands(), dy_, x_, frozen, destinations());
+  const auto second = commands();
+  sums_->encodeBatch(second, dy_, x_, frozen);
+  run(second);
+  EXPECT_EQ(valuesOf(frozen->gradientForBeta()), Values{2 * once[0]});
+}
+
 TEST_F(BatchNormalizationGradients, PartsOfABatchInEveryForm) {
   const auto commandBuffer = commands();
   const State state = newState();

@@ -421,6 +421,27 @@ TEST_F(BatchNormalization, StatisticsInADroppedBufferAreNotCounted) {
   EXPECT_EQ(valuesOf(ofStep->variance()), Values{5});
 }
 
+TEST_F(BatchNormalization, ANormalizationInADroppedBufferDoesNotEndTheStatistics) {
+  const State ofStep = state();
+  const auto first = commands();
+  statistics_->encodeBatch(first, x_.slice(0, 1), ofStep);
+  run(first);
+  normalization_->encodeBatch(commands(), x_, ofStep, destinations());
+  const auto second = commands();
+  statistics_->encodeBatch(second, x_.slice(1, 1), ofStep);
+  run(second);
+  EXPECT_EQ(ofStep->elementCount(), 4U);
+  EXPECT_EQ(valuesOf(ofStep->mean()), Values{4});
+  EXPECT_EQ(valuesOf(ofStep->variance()), Values{5});
+}
+
+TEST_F(BatchNormalization, AFrozenNormalizationInADroppedBufferLeavesNothingForAGradient) {
+  const State frozen = state();
+  normalization_->encodeBatch(commands(), x_, frozen, destinations());
+  EXPECT_EQ(frozen->record(), nullptr);
+  EXPECT_EQ(frozen->sourceWidth(), 0U);
+}
+
 TEST_F(BatchNormalization, ParametersOnTheDeviceAreUsedWithoutCopies) {
   const auto gamma = buffer({3}), mean = buffer({10});
   source_->liveGammaAndBeta = CNNNormalizationGammaAndBetaState::create(gamma, buffer({1}));

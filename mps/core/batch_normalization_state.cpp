@@ -75,22 +75,24 @@ void CNNBatchNormalizationState::synchronize(const std::shared_ptr<mtl::CommandB
 struct CNNBatchNormalizationState::Before {
   const mtl::Submission* buffer = nullptr;  ///< which holds this object
   Progress progress;
+  std::shared_ptr<const detail::ForwardRecord> record;
 };
 
 void CNNBatchNormalizationState::willEncode(mtl::CommandBuffer& commandBuffer) {
   const mtl::Submission* const buffer = commandBuffer.submission().get();
   if (const auto before = before_.lock(); before && before->buffer == buffer) return;
-  const auto before = std::make_shared<const Before>(Before{buffer, progress_});
+  const auto before = std::make_shared<const Before>(Before{buffer, progress_, record()});
   before_ = before;
   commandBuffer.ifDropped([before, self = weak_from_this()](mtl::CommandBuffer& /*instead*/) {
     const auto state = std::static_pointer_cast<CNNBatchNormalizationState>(self.lock());
     // Another buffer may have gone on with the state.
-    if (state && state->before_.lock() == before) state->progress_ = before->progress;
+    if (!state || state->before_.lock() != before) return;
+    state->progress_ = before->progress;
+    state->setRecord(before->record, 0);
   });
 }
 
 void CNNBatchNormalizationState::willEncodeGradient(mtl::CommandBuffer& commandBuffer) {
-  willEncode(commandBuffer);
   if (!addsGradientStatistics() && commandBuffer.mayLeaveOut()) clearGradients(commandBuffer);
 }
 

@@ -42,6 +42,9 @@ struct BatchNormalizationParameters {
 /// needs 3 S + u; the inherited encodes of CNNBatchNormalizationStatisticsGradient compute both gradients and
 /// take one.
 ///
+/// What was encoded in a command buffer that is dropped was not encoded: the state is where it was before, unless another
+/// command buffer has gone on with it since.
+///
 /// Buffers are float32, one value per feature channel; the host can read those of a permanent state after
 /// synchronize() and completion.
 class CNNBatchNormalizationState : public NNGradientState {
@@ -105,8 +108,7 @@ class CNNBatchNormalizationState : public NNGradientState {
       std::size_t numberOfFeatureChannels, std::shared_ptr<const CNNBatchNormalization> batchNormalization,
       std::shared_ptr<const detail::BatchNormalizationParameters> live);
 
-  /// An encode follows: how far the state has come is undone should the command buffer be dropped.
-  void willEncode(mtl::CommandBuffer& commandBuffer);
+  void willEncode(mtl::CommandBuffer& commandBuffer) override;
   void willEncodeGradient(mtl::CommandBuffer& commandBuffer) override;
   /// Records zeros for all sums of statistics gradients, which no predicate leaves out.
   void clearGradients(mtl::CommandBuffer& commandBuffer);

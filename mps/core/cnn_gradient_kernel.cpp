@@ -355,9 +355,10 @@ void CNNGradientKernel::recordGradient(mtl::CommandBuffer& commandBuffer, const 
   const auto writesSums = [](const detail::PreparedCall& part) {
     return std::ranges::any_of(part.parameters, &detail::PreparedCall::Parameter::isWritten);
   };
-  if (std::ranges::any_of(prepared, writesSums))
-    if (auto* state = dynamic_cast<NNGradientState*>(states[0].get()))
-      state->willEncodeGradient(commandBuffer);
+  if (auto* state = dynamic_cast<NNGradientState*>(states[0].get())) {
+    state->willEncode(commandBuffer);
+    if (std::ranges::any_of(prepared, writesSums)) state->willEncodeGradient(commandBuffer);
+  }
   const bool writes = prepared.empty() || std::any_of(prepared.begin(), prepared.end(), [](const auto& part) {
                         return part.writesDestination;
                       });

@@ -154,6 +154,7 @@ void CNNKernel::encodeInto(const std::shared_ptr<mtl::CommandBuffer>& commandBuf
   checkCall(call);
   mtl::RecordingGuard guard(*commandBuffer);
 
+  if (auto* state = dynamic_cast<NNGradientState*>(call.state.get())) state->willEncode(*commandBuffer);
   std::shared_ptr<ForwardRecord> record;
   if (call.destination.elements() > 0) {
     const PreparedCall prepared = prepareForward(call);

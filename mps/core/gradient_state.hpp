@@ -103,6 +103,9 @@ class NNGradientState : public State, public ImageSizeEncodingState, public deta
   [[nodiscard]] std::size_t sourceWidth() const override { return record() ? record()->source.width() : 0; }
   [[nodiscard]] std::size_t sourceHeight() const override { return record() ? record()->source.height() : 0; }
 
+  /// The library's own: an encode of the forward or of the gradient kernel follows. What it changes in the state is undone
+  /// should the command buffer be dropped, where the next encodes go by it.
+  virtual void willEncode(mtl::CommandBuffer& /*commandBuffer*/) {}
   /// The library's own: a gradient encode follows. Where the state has sums that later encodes add to, makes that
   /// right also if this one is left out by a predicate or dropped with its command buffer.
   virtual void willEncodeGradient(mtl::CommandBuffer& /*commandBuffer*/) {}

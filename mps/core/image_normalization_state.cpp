@@ -18,7 +18,7 @@ ImageNormalizationGradients::ImageNormalizationGradients(std::shared_ptr<mtl::De
       commandBuffer_(std::move(commandBuffer)),
       images_(images),
       channels_(channels),
-      encoded_(images) {}
+      encodes_(images) {}
 
 std::shared_ptr<mtl::Memory> ImageNormalizationGradients::memory() {
   const std::lock_guard lock(mutex_);
@@ -37,8 +37,29 @@ void ImageNormalizationGradients::synchronize(const std::shared_ptr<mtl::Command
   if (!commandBuffer_) memory()->synchronize(*commandBuffer);
 }
 
+struct ImageNormalizationGradients::EncodesOfBuffer {
+  const mtl::Submission* buffer = nullptr;  ///< which holds this object
+  Encodes encodes;
+};
+
+void ImageNormalizationGradients::willEncode(mtl::CommandBuffer& commandBuffer) {
+  const mtl::Submission* const buffer = commandBuffer.submission().get();
+  if (const auto last = ofBuffer_.lock(); last && last->buffer == buffer) return;
+  const auto ofBuffer = std::make_shared<EncodesOfBuffer>(EncodesOfBuffer{buffer, Encodes(images_)});
+  ofBuffer_ = ofBuffer;
+  commandBuffer.ifDropped([ofBuffer, self = weak_from_this()](mtl::CommandBuffer& /*instead*/) {
+    const auto gradients = self.lock();
+    if (!gradients) return;
+    for (std::size_t i = 0; i < ofBuffer->encodes.size(); ++i) gradients->encodes_[i] -= ofBuffer->encodes[i];
+  });
+}
+
 void ImageNormalizationGradients::didEncodeGradient(std::size_t firstImage, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) encoded_[firstImage + i] = true;
+  const auto ofBuffer = ofBuffer_.lock();
+  for (std::size_t i = firstImage; i < firstImage + count; ++i) {
+    ++encodes_[i];
+    if (ofBuffer) ++ofBuffer->encodes[i];
+  }
 }
 
 ImageNormalizationGradientState::ImageNormalizationGradientState(

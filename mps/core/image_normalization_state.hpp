@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -30,7 +31,8 @@ struct ImageNormalizationParameters {
 
 /// The gradients of a batch of states in one block: first those of gamma, one row of channels for each image, then
 /// those of beta. The library's own.
-class ImageNormalizationGradients : public StateBlock {
+class ImageNormalizationGradients : public StateBlock,
+                                    public std::enable_shared_from_this<ImageNormalizationGradients> {
  public:
   /// @param commandBuffer of temporary states, else null
   ImageNormalizationGradients(std::shared_ptr<mtl::Device> device,
@@ -46,8 +48,10 @@ class ImageNormalizationGradients : public StateBlock {
   [[nodiscard]] std::size_t rowBytes() const { return channels_ * sizeof(float); }
   void synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer) override;
 
+  /// What is encoded from here on does not count should the command buffer be dropped.
+  void willEncode(mtl::CommandBuffer& commandBuffer);
   void didEncodeGradient(std::size_t firstImage, std::size_t count);
-  [[nodiscard]] bool hasGradient(std::size_t image) const { return encoded_[image]; }
+  [[nodiscard]] bool hasGradient(std::size_t image) const { return encodes_[image] > 0; }
 
  private:
   std::shared_ptr<mtl::Device> device_;
@@ -57,7 +61,11 @@ class ImageNormalizationGradients : public StateBlock {
   std::mutex mutex_;
   std::shared_ptr<mtl::Memory> memory_;         ///< of permanent states
   std::weak_ptr<mtl::Memory> temporaryMemory_;  ///< the states own it
-  std::vector<bool> encoded_;
+  /// Of the gradient, for each image.
+  using Encodes = std::vector<std::uint64_t>;
+  struct EncodesOfBuffer;
+  Encodes encodes_;
+  std::weak_ptr<EncodesOfBuffer> ofBuffer_;  ///< that was encoded on last, while it is not committed
 };
 
 /// What the gradient states of instance and group normalisation have in common. One for each image; a state that
@@ -65,7 +73,8 @@ class ImageNormalizationGradients : public StateBlock {
 ///
 /// A temporary state begins with readCount 1; gradient and optimiser encodes take one off, the forward encode none:
 /// a step with one recorded update needs 2. Buffers are float32, one value per feature channel; the host can read
-/// those of a permanent state after synchronize() and completion.
+/// those of a permanent state after synchronize() and completion. A gradient encode in a command buffer that is dropped
+/// leaves no gradients for optimisers.
 class ImageNormalizationGradientState : public NNGradientState {
  public:
   [[nodiscard]] std::size_t numberOfFeatureChannels() const { return bufferSize(0) / sizeof(float); }
@@ -87,6 +96,7 @@ class ImageNormalizationGradientState : public NNGradientState {
   [[nodiscard]] std::size_t gradientRow() const { return row_; }
   /// Null before the forward pass was encoded.
   [[nodiscard]] const ImageNormalizationParameters* parameters() const;
+  void willEncode(mtl::CommandBuffer& commandBuffer) override { gradients_->willEncode(commandBuffer); }
   /// @}
 
  protected:

@@ -102,6 +102,30 @@ TEST_F(InstanceNormalization, EpsilonIsANumberOfAtLeastZero) {
   EXPECT_EQ(normalization_->dataSource(), source_);
 }
 
+TEST_F(InstanceNormalization, AGradientInADroppedBufferLeavesNoneForOptimizers) {
+  using detail::ImageNormalizationGradientState;
+  const StateBatch states = normalization_->resultStateBatch(x_);
+  const auto forward = commands();
+  normalization_->encodeBatch(forward, x_, states, destinations());
+  run(forward);
+  const auto hasGradient = [&] {
+    const auto state = std::dynamic_pointer_cast<ImageNormalizationGradientState>(states[1]);
+    return state->gradients()->hasGradient(state->gradientRow());
+  };
+  {
+    const auto dropped = commands();
+    gradient_->encodeBatch(dropped, dy_, x_, states, destinations());
+    gradient_->encodeBatch(dropped, dy_, x_, states, destinations());
+    EXPECT_TRUE(hasGradient());
+  }
+  EXPECT_FALSE(hasGradient());
+  const auto kept = commands();
+  gradient_->encodeBatch(kept, dy_, x_, states, destinations());
+  gradient_->encodeBatch(commands(), dy_, x_, states, destinations());
+  run(kept);
+  EXPECT_TRUE(hasGradient()) << "another buffer has encoded it";
+}
+
 TEST_F(InstanceNormalization, EncodeForms) {
   normalization_->setDestinationImageAllocator(Image::defaultAllocator());
   const auto y = destinations(), withStates = destinations();
