@@ -31,7 +31,8 @@ enum class NNPaddingMethod : std::uint64_t {
   SizeMask = 0x7F0,
   CustomWhitelistForNodeFusion = 0x2000,
   Custom = 0x4000,
-  ExcludeEdges = 0x8000,
+  ExcludeEdges =
+      0x8000,  ///< kept and coded alone: edge mode Clamp and zeroPadSize of an average pooling say it
 };
 constexpr NNPaddingMethod operator|(NNPaddingMethod a, NNPaddingMethod b) {
   return static_cast<NNPaddingMethod>(static_cast<std::uint64_t>(a) | static_cast<std::uint64_t>(b));

@@ -46,6 +46,13 @@ class MatrixTest : public ::testing::Test {
     return Matrix::create(device_, MatrixDescriptor::matrixDescriptor(
                                        rows, columns, MatrixDescriptor::rowBytes(columns, type), type));
   }
+  /// Of no rows or no columns, so that the other numbers may be any.
+  [[nodiscard]] std::shared_ptr<Matrix> emptyMatrix(std::size_t rows, std::size_t columns,
+                                                    std::size_t matrices) const {
+    return Matrix::create(
+        device_, MatrixDescriptor::matrixDescriptor(rows, columns, matrices, columns * sizeof(float),
+                                                    rows * columns * sizeof(float), DataType::Float32));
+  }
   [[nodiscard]] std::shared_ptr<Vector> vector(const Values& values) const {
     auto made = Vector::create(device_, VectorDescriptor::vectorDescriptor(values.size(), DataType::Float32));
     std::copy(values.begin(), values.end(), made->data()->contentsAs<float>().begin());

@@ -234,21 +234,18 @@ TEST_F(MatrixMultiplicationTest, SizesBeyondMemoryAreRefused) {
 
 TEST_F(MatrixMultiplicationTest, EmptyMatricesMayHaveAnySize) {
   constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
-  const auto nothing = [&](std::size_t rows, std::size_t columns, std::size_t matrices) {
-    return Matrix::create(
-        device_, MatrixDescriptor::matrixDescriptor(rows, columns, matrices, columns * sizeof(float),
-                                                    rows * columns * sizeof(float), DataType::Float32));
-  };
   const auto commandBuffer = queue_->commandBuffer();
   MatrixMultiplication::create(device_, kAll, 0, 0)
-      ->encode(commandBuffer, nothing(kAll, 0, kAll), nothing(0, 0, kAll), nothing(kAll, 0, kAll));
+      ->encode(commandBuffer, emptyMatrix(kAll, 0, kAll), emptyMatrix(0, 0, kAll),
+               emptyMatrix(kAll, 0, kAll));
   MatrixMultiplication::create(device_, 0, 5, 0)
-      ->encode(commandBuffer, nothing(0, 0, kAll), nothing(0, 5, kAll), nothing(0, 5, kAll));
+      ->encode(commandBuffer, emptyMatrix(0, 0, kAll), emptyMatrix(0, 5, kAll), emptyMatrix(0, 5, kAll));
   const auto layer = MatrixFullyConnected::create(device_);
-  layer->encode(commandBuffer, nothing(0, 3, kAll), nothing(3, 0, kAll), nullptr, nothing(0, 0, kAll));
+  layer->encode(commandBuffer, emptyMatrix(0, 3, kAll), emptyMatrix(3, 0, kAll), nullptr,
+                emptyMatrix(0, 0, kAll));
   const auto random = MatrixRandomPhilox::create(device_, DataType::Float32);
-  random->encode(commandBuffer, nothing(kAll, 0, kAll));
-  random->encode(commandBuffer, nothing(0, 4, kAll));
+  random->encode(commandBuffer, emptyMatrix(kAll, 0, kAll));
+  random->encode(commandBuffer, emptyMatrix(0, 4, kAll));
   EXPECT_EQ(commandBuffer->commandCount(), 0U);
 }
 

@@ -94,7 +94,7 @@ class CNNPoolingMax : public CNNPooling {
 /// Zero: N = kernelWidth * kernelHeight always. Clamp: N = number of taps inside the image grown by
 /// zeroPadSizeX columns left and right and zeroPadSizeY rows above and below; the result is 0 where N is 0.
 /// Clamp does not repeat edge pixels here: it shrinks the window. zeroPadSize p with Clamp is PyTorch's
-/// padding p.
+/// padding p, and what NNPaddingMethod::ExcludeEdges asks for behind a padding of p; that bit alone changes nothing.
 class CNNPoolingAverage : public CNNPooling {
  public:
   /// Parameters as for CNNPoolingMax.

@@ -102,6 +102,25 @@ TEST_F(Pooling, ExampleP1Maximum) {
   EXPECT_EQ(clamp.gradient, (Values{1, 0, 10, 0, 0, 0, 0, 0, 0, 0, 100, 1000}));
 }
 
+TEST_F(Pooling, ThePolicysBitExcludeEdgesLeavesTheDivisorToEdgeModeAndZeroPadSize) {
+  const auto kernel = CNNPoolingAverage::create(device_, 3, 1);
+  kernel->setDestinationImageAllocator(Image::defaultAllocator());
+  const auto result = [&](NNPaddingMethod method) {
+    kernel->setPadding(NNDefaultPadding::padding(method));
+    const auto commandBuffer = commands();
+    const auto y = kernel->encode(commandBuffer, row({6, 12, 18}));
+    run(commandBuffer);
+    return valuesOf(*y);
+  };
+  using enum NNPaddingMethod;
+  EXPECT_EQ(result(SizeSame), (Values{6, 12, 10}));
+  EXPECT_EQ(result(SizeSame | ExcludeEdges), (Values{6, 12, 10}));
+  kernel->setEdgeMode(ImageEdgeMode::Clamp);
+  EXPECT_EQ(result(SizeSame | ExcludeEdges), (Values{9, 12, 15})) << "nothing beyond the image counts";
+  kernel->setZeroPadSizeX(1);
+  EXPECT_EQ(result(SizeSame | ExcludeEdges), (Values{6, 12, 10})) << "a padding of one pixel does";
+}
+
 TEST_F(Pooling, ExampleP1TieGoesToTheFirstTap) {
   const auto forward = CNNPoolingMax::create(device_, 3, 1);
   forward->setOffset({1, 0, 0});

@@ -189,21 +189,17 @@ TEST_F(MatrixSoftMaxTest, TemporariesAreCounted) {
 
 TEST_F(MatrixSoftMaxTest, EmptyMatricesMayHaveAnySize) {
   constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
-  const auto nothing = [&](std::size_t rows, std::size_t columns, std::size_t matrices) {
-    return Matrix::create(
-        device_, MatrixDescriptor::matrixDescriptor(rows, columns, matrices, columns * sizeof(float),
-                                                    rows * columns * sizeof(float), DataType::Float32));
-  };
   const auto commandBuffer = queue_->commandBuffer();
-  softMax_->encode(commandBuffer, nothing(kAll, 0, kAll), nothing(kAll, 0, kAll));
-  softMax_->encode(commandBuffer, nothing(0, 4, kAll), nothing(0, 4, kAll));
+  softMax_->encode(commandBuffer, emptyMatrix(kAll, 0, kAll), emptyMatrix(kAll, 0, kAll));
+  softMax_->encode(commandBuffer, emptyMatrix(0, 4, kAll), emptyMatrix(0, 4, kAll));
   EXPECT_EQ(commandBuffer->commandCount(), 0U);
   // Origins at the end of an empty matrix, and behind it.
   softMax_->setSourceMatrixOrigin({kAll, 0, 0});
   softMax_->setResultMatrixOrigin({kAll, 0, 0});
   const auto encoded = [&](std::size_t rows) {
-    return refusal(
-        [&](const auto& buffer) { softMax_->encode(buffer, nothing(rows, 0, 1), nothing(kAll, 0, 1)); });
+    return refusal([&](const auto& buffer) {
+      softMax_->encode(buffer, emptyMatrix(rows, 0, 1), emptyMatrix(kAll, 0, 1));
+    });
   };
   EXPECT_EQ(encoded(kAll), "");
   EXPECT_TRUE(names(encoded(kAll - 1), {"inputMatrix", "from row " + std::to_string(kAll)}));

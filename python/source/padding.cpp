@@ -61,7 +61,8 @@ void bindPadding(nb::module_& module) {
       .value("SizeMask", NNPaddingMethod::SizeMask)
       .value("CustomWhitelistForNodeFusion", NNPaddingMethod::CustomWhitelistForNodeFusion)
       .value("Custom", NNPaddingMethod::Custom, "The policy's destination_image_descriptor is called.")
-      .value("ExcludeEdges", NNPaddingMethod::ExcludeEdges);
+      .value("ExcludeEdges", NNPaddingMethod::ExcludeEdges,
+             "Kept and coded alone: edge mode Clamp and zero_pad_size_x/y of an average pooling say it.");
   // Second names of a value, which value() would make values of their own.
   method.attr("AddRemainderToTopLeft") = method.attr("AlignCentered");
   method.attr("SizeValidOnly") = method.attr("AlignCentered");
