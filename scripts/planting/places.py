@@ -71,7 +71,7 @@ NOT_KERNEL = re.compile(r"^\S.*\b(prepare\w*|refus\w*|accept\w*|supports\w*|desc
 # Up to #else nothing is compiled where processors have vectors.
 WITHOUT_VECTORS = re.compile(r"#if HWY_TARGET == HWY_SCALAR\b")
 # Up to here a line declares an array: a larger one does no harm.
-ARRAY_SIZE = re.compile(r"^\s*((static|constexpr|const|alignas\(\w+\)) )*[\w:<>]+\*? \*?\w+(\[\w+\])+ = \{")
+ARRAY_SIZE = re.compile(r"^\s*((static|constexpr|const|alignas\(\w+\)) )*[\w:<>]+\*? \*?\w+(\[\w+\])+( = )?\{")
 # The same in CUDA kernels: what only decides how the compiler works or how much a thread does, the sizes of arrays, and
 # strides over a grid, which tensors of the self-check are too small to take.
 NOT_CUDA_CODE = re.compile(
@@ -95,7 +95,7 @@ CPU_HOMES = {"channel_layout.cpp": "batch_normalization", "channel_passes-inl.hp
              "vector_runs-inl.hpp": "arithmetic"}
 # Files of a family that are no kernels: front ends and judges, which have tests of their own.
 NOT_KERNEL_FILE = re.compile(
-    r"(^|_)(problem|reference|cases|cases_setting|conform|bench|descriptor|fixed_source|test_source|layout|weights|labels|choice|"
+    r"(^|_)(problem|reference|cases|cases_setting|coding|conform|bench|descriptor|fixed_source|test_source|layout|weights|labels|choice|"
     r"arithmetic_(gradient|record)|compare|forward_loss|convolution_transpose|fully_connected|"
     r"matrix_(batch_normalization|columns|neuron)|"
     r"combined_updates|group_normalization|image_scale|pad|plan_file|node|call|check_values|cuda)\b|_test\b")
