@@ -20,6 +20,7 @@ enum class GatherPattern : std::uint8_t {
   One,       ///< the last row, always
   Backward,  ///< all rows, from the last one on
   Outside,   ///< at random, half of them no row at all
+  OneMore,   ///< at random, some of them the one behind the last row
 };
 
 struct GatherCase {
@@ -63,6 +64,9 @@ struct GatherCase {
           break;
         case GatherPattern::Outside:
           all.push_back(below(2) == 0 ? below(rows) : outside(below(4)));
+          break;
+        case GatherPattern::OneMore:
+          all.push_back(i % 5 == 0 ? rows : below(rows));
           break;
       }
     return all;
@@ -129,6 +133,7 @@ inline std::vector<GatherCase> gatherCases() {
       {.name = "AllBackward", .images = 2, .rows = 40, .channels = 7, .count = 40, .pattern = Backward},
       {.name = "FastestAxis", .images = 31, .rows = 20, .channels = 1, .count = 33},
       {.name = "Columns", .images = 1100, .rows = 70, .count = 45, .pattern = Outside},
+      {.name = "ColumnsAndOneMore", .images = 6, .rows = 40, .count = 60, .pattern = OneMore},
       {.name = "MiddleAxis", .images = 4, .rows = 9, .channels = 32, .count = 21},
       {.name = "SlowestAxis", .rows = 12, .channels = 130, .count = 5},
       {.name = "LongRows", .rows = 3, .channels = 9001, .count = 7},

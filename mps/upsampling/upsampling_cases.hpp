@@ -18,6 +18,7 @@ namespace mps::detail {
 enum class UpsamplingMemory : std::uint8_t {
   Dense,
   Strided,        ///< gaps between pixels, rows and images
+  StridedInput,   ///< gaps in what is read alone
   LeftHalves,     ///< of images twice as wide
   RepeatedImage,  ///< the input's images are all the same memory
 };
@@ -105,7 +106,8 @@ struct UpsamplingCase {
   [[nodiscard]] TensorShape tensor(std::int64_t height, std::int64_t width, ImageFeatureChannelFormat format,
                                    bool isWritten) const {
     TensorShape shape = TensorShape::dense(geometry.images, height, width, geometry.channels, format);
-    if (geometry.memory == UpsamplingMemory::Strided) {
+    if (geometry.memory == UpsamplingMemory::Strided ||
+        (geometry.memory == UpsamplingMemory::StridedInput && !isWritten)) {
       shape.pixelStride = geometry.channels + 3;
       shape.rowStride = width * shape.pixelStride + 5;
       shape.imageStride = height * shape.rowStride + 7;
@@ -189,6 +191,7 @@ inline std::vector<UpsamplingGeometry> upsamplingGeometries() {
       // Memory.
       {.name = "Strided", .images = 3, .y = {3, 2}, .x = {4, 3}, .channels = 5, .memory = Strided},
       {.name = "StridedWide", .images = 2, .y = {3, 2}, .x = {3, 2}, .channels = 40, .memory = Strided},
+      {.name = "StridedInput", .images = 2, .y = {3, 2}, .x = {5, 2}, .channels = 3, .memory = StridedInput},
       {.name = "LeftHalves", .images = 2, .y = {4, 2}, .x = {5, 2}, .channels = 3, .memory = LeftHalves},
       {.name = "RepeatedImage", .images = 3, .y = {3, 2}, .x = {4, 2}, .channels = 16, .memory = RepeatedImage},
   };
@@ -245,6 +248,7 @@ inline std::vector<UpsamplingCase> steppedCases() {
       {.name = "BlocksOfSmaller", .images = 2, .y = axis(33, 39, -2.61, 1.05), .x = axis(50, 37, -0.7, 1.4), .channels = 40, .fillsGpus = true},
       {.name = "Threads", .images = 2, .y = axis(33, 40, 0, 0.75), .x = axis(35, 37, 1, 0.875), .channels = 12},
       {.name = "Strided", .images = 3, .y = axis(5, 6, -1, 0.75), .x = axis(6, 5, 0.5, 1.25), .channels = 5, .memory = Strided},
+      {.name = "StridedInput", .images = 2, .y = axis(4, 7, 0.25, 0.5), .x = axis(7, 6, 0.5, 0.875), .channels = 3, .memory = StridedInput},
       // Adjacent rows have most of Lanczos' pixels in common; the last one is alone.
       {.name = "SmallerWide", .images = 2, .y = axis(23, 15, 0.2, 1.4), .x = axis(9, 7, -0.3, 1.25), .channels = 40},
       {.name = "SmallerStrided", .images = 1, .y = axis(14, 9, -0.4, 1.3), .x = axis(5, 4, 0, 1.2), .channels = 70, .memory = Strided},
