@@ -142,6 +142,16 @@ def test_scale(made, transform, device, queue, image_of, permanent, random):
     for one in (kernel, kernel.copy(), decoded(kernel, device)):
         assert (one.output_width, one.output_height, one.scale_transform) == (out_width, out_height, transform)
 
+    gradient = getattr(unmetal, f"{made.__name__}Gradient")(device)
+    gradient.destination_image_allocator = permanent
+    dy = normal(random, out_height, out_width, channels)
+    with queue.command_buffer() as command_buffer:
+        source = image_of(x.astype(np.float32))
+        _, state = kernel.encode_with_state(command_buffer, source)
+        dx = gradient.encode(command_buffer, image_of(dy.astype(np.float32)), source, state)
+    assert close(dx, np.einsum("yi,xj,yxc->ijc", rows, columns, dy), 200)
+    assert isinstance(gradient, unmetal.ImageScaleGradient) and decoded(gradient, device)
+
 
 def test_scale_checks(device):
     with pytest.raises(unmetal.ArgumentError, match="outputWidth is 0"):
@@ -178,6 +188,9 @@ def test_a_transform_provider_is_a_subclass(device, queue, image_of):
     with queue.command_buffer() as command_buffer:
         result = graph.encode(command_buffer, [image_of(np.array([[[1], [2], [3]]], np.float32))])
     assert np.asarray(result).ravel().tolist() == [0, 1, 2] and asked == [handle]
+    for forward in (node, unmetal.NNLanczosScaleNode(unmetal.NNImageNode(), Size(3, 1, 1))):
+        back = forward.gradient_filter(unmetal.NNImageNode())
+        assert type(back).__name__ == type(forward).__name__.replace("Node", "GradientNode")
 
 
 @pytest.mark.parametrize("edge_mode", [ImageEdgeMode.Zero, ImageEdgeMode.Clamp])
