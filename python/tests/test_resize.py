@@ -145,10 +145,9 @@ def test_scale(made, transform, device, queue, image_of, permanent, random):
     gradient = getattr(unmetal, f"{made.__name__}Gradient")(device)
     gradient.destination_image_allocator = permanent
     dy = normal(random, out_height, out_width, channels)
-    with queue.command_buffer() as command_buffer:
-        source = image_of(x.astype(np.float32))
-        _, state = kernel.encode_with_state(command_buffer, source)
-        dx = gradient.encode(command_buffer, image_of(dy.astype(np.float32)), source, state)
+    source = image_of(x.astype(np.float32))
+    _, state = encoded(queue, kernel, source, destination_state_is_temporary=False)
+    dx = encoded(queue, gradient, image_of(dy.astype(np.float32)), source, state)
     assert close(dx, np.einsum("yi,xj,yxc->ijc", rows, columns, dy), 200)
     assert isinstance(gradient, unmetal.ImageScaleGradient) and decoded(gradient, device)
 
