@@ -16,7 +16,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CLASS = re.compile(r"((?:^///.*\n)+)^class (\w+Gradient)(?: final)? : public ", re.M)
 # Bases, which nobody makes; and where a gradient begins, which is part of the example of NNLossGradient.
-WITHOUT = {"CNNPoolingGradient", "CNNUpsamplingGradient", "CNNNormalizationGradient", "CNNArithmeticGradient", "NNInitialGradient"}
+WITHOUT = {"CNNPoolingGradient", "CNNUpsamplingGradient", "ImageScaleGradient", "CNNNormalizationGradient", "CNNArithmeticGradient",
+           "NNInitialGradient"}
 SOURCES = ("x", "y", "a", "b", "labels")
 # Of kernels on matrices and arrays all arguments stand there before.
 MATRICES = ("x", "y", "dy", "dx", "weights", "dWeights")
