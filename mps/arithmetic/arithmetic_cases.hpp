@@ -120,6 +120,8 @@ inline std::vector<ArithmeticTensors> arithmeticTensors() {
        .width = 5,
        .channels = 24,
        .secondary = pixels},
+      // Pixels that all have the same operand: more than are repeated at once, and a rest.
+      {.name = "VectorOfOneImage", .height = 7, .width = 9, .channels = 3, .secondary = pixels},
       {.name = "VectorOfChannelsLeft",
        .images = 2,
        .height = 6,
