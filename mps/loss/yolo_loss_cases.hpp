@@ -153,7 +153,7 @@ inline std::vector<YOLOLossCase> yoloLossCases() {
        .classes = 3,
        .anchors = 3,
        .halfLabels = true},
-      {.name = "ClassesThatFillATile", .images = 2, .height = 6, .width = 6, .classes = 32},
+      {.name = "ClassesThatFillATile", .images = 2, .height = 6, .width = 6, .classes = 256, .anchors = 1},
       {.name = "CellsLargerThanATile", .images = 2, .width = 3, .classes = 1100, .labelSmoothing = 0.125F},
       {.name = "CellsLargerThanATileExact",
        .width = 2,
