@@ -34,10 +34,14 @@ ResultSize drawResultSize(Call& call) {
 void callScale(Call& call, const mps::ImageDescriptor& source, const ResultSize& size) {
   RandomNumbers& random = call.random;
   std::shared_ptr<mps::ImageScale> kernel;
-  if (call.noted("lanczos", random.chance(0.5)))
+  std::shared_ptr<mps::ImageScaleGradient> gradient;
+  if (call.noted("lanczos", random.chance(0.5))) {
     kernel = mps::ImageLanczosScale::create(call.device, size.width, size.height);
-  else
+    gradient = mps::ImageLanczosScaleGradient::create(call.device);
+  } else {
     kernel = mps::ImageBilinearScale::create(call.device, size.width, size.height);
+    gradient = mps::ImageBilinearScaleGradient::create(call.device);
+  }
   if (random.chance(0.5)) {
     const mps::ScaleTransform transform{random.real(0.2, 3), random.real(0.2, 3), random.real(-5, 5),
                                         random.real(-5, 5)};
@@ -47,8 +51,8 @@ void callScale(Call& call, const mps::ImageDescriptor& source, const ResultSize&
   }
   setProperties(call, *kernel, source);
   LayerCall layer;
-  layer.result = {.factor = 2, .jumps = kJumpsAtEdges};
-  callLayer(call, *kernel, nullptr, source, layer);
+  layer.result = layer.gradient = {.factor = 2, .jumps = kJumpsAtEdges};
+  callLayer(call, *kernel, random.chance(0.6) ? gradient.get() : nullptr, source, layer);
 }
 
 std::vector<mps::NormalizedRegion> drawRegions(Call& call) {

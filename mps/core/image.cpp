@@ -97,7 +97,7 @@ std::shared_ptr<Image> Image::create(const std::shared_ptr<mtl::Buffer>& buffer,
                                      const ImageDescriptor& descriptor, const ImageStrides& strides) {
   if (!buffer) throw Error("Image", "buffer", "null", "a buffer");
   ImageDescriptor whole = detail::resolvedDescriptor("Image", descriptor);
-  whole.setStorageMode(buffer->storageMode());
+  if (buffer->storageMode() == mtl::StorageMode::Private) whole.setStorageMode(mtl::StorageMode::Private);
   TensorShape shape = denseShape(whole);
   const std::size_t size = bytesPerChannel(whole.channelFormat());
   const auto stride = [&](std::size_t given, std::int64_t extent, std::int64_t packed) {

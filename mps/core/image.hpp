@@ -73,7 +73,7 @@ class Image : public std::enable_shared_from_this<Image> {
 
   /// An image over memory that a buffer holds already, for instance a NumPy array; nothing is copied and both
   /// see each other's writes. @param byteOffset of the first element, a multiple of the element size
-  /// @param strides 0 means dense; the storage mode is the buffer's. @throws Error when an element would lie outside it.
+  /// @param strides 0 means dense; private where the buffer is. @throws Error when an element would lie outside it.
   static std::shared_ptr<Image> create(const std::shared_ptr<mtl::Buffer>& buffer, std::size_t byteOffset,
                                        const ImageDescriptor& descriptor, const ImageStrides& strides = {});
 
