@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "mps/core/element_grid_cuda.cuh"
+#include "mps/core/storage.hpp"
 #include "mps/upsampling/lanczos_cuda.hpp"
 #include "mps/upsampling/upsampling_samples.hpp"
 #include "mps/upsampling/upsampling_shrink_cuda.hpp"
@@ -297,21 +298,6 @@ void launchTables(mtl::Stream& stream, const LanczosArguments& tables) {
                     dim3(mtl::cuda::kBlockThreads), 0, tables);
 }
 
-/// Calls with(T()) for the type of elements of that format.
-template <class With>
-void withElement(ImageFeatureChannelFormat format, With&& with) {
-  switch (format) {
-    case ImageFeatureChannelFormat::Unorm8:
-      return with(Unorm8());
-    case ImageFeatureChannelFormat::Unorm16:
-      return with(Unorm16());
-    case ImageFeatureChannelFormat::Float16:
-      return with(Float16());
-    default:
-      return with(float());
-  }
-}
-
 class LanczosPlan final : public Plan {
  public:
   explicit LanczosPlan(const UpsamplingProblem& problem) : problem_(problem), tiles_(makeTiles(problem)) {}
@@ -334,7 +320,7 @@ class LanczosPlan final : public Plan {
     if (format == ImageFeatureChannelFormat::Float32 && runStrips<float>(stream, operands, x, y)) return;
     if (format == ImageFeatureChannelFormat::Float16 && runStrips<Float16>(stream, operands, x, y)) return;
     const ElementGrid grid(problem_.destination, 1, 1);
-    withElement(problem_.input.format, [&](auto element) {
+    withElementType(problem_.input.format, [&](auto element) {
       mtl::cuda::launch(stream, scaleElements<decltype(element)>, grid.grid(), grid.block(), 0, grid, x, y,
                         SourceView(problem_.input, operands.source),
                         ResultView(problem_.destination, operands.destination));
@@ -440,7 +426,7 @@ class LanczosGradientPlan final : public Plan {
     mtl::cuda::launch(stream, fillReaders, dim3(mtl::cuda::blocksFor(longest), 2),
                       dim3(mtl::cuda::kBlockThreads), 0, tables, readers);
     const ElementGrid grid(problem_.destination, 1, 1);
-    withElement(problem_.input.format, [&](auto element) {
+    withElementType(problem_.input.format, [&](auto element) {
       mtl::cuda::launch(stream, gatherElements<decltype(element)>, grid.grid(), grid.block(), 0, grid, a);
     });
   }
