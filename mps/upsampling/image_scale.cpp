@@ -117,10 +117,8 @@ void ImageScale::encodeStep(const std::shared_ptr<mtl::CommandBuffer>& commandBu
     while (end < images.count() && transforms[end] == transforms[begin]) ++end;
     transform_ = transforms[begin];
     const auto part = [&](const auto& batch) { return batch.slice(begin, end - begin); };
-    if (destinationStates.empty())
-      encodeBatch(commandBuffer, part(images), part(destinationImages));
-    else
-      encodeBatch(commandBuffer, part(images), part(destinationStates), part(destinationImages));
+    const StateBatch states = destinationStates.empty() ? StateBatch() : part(destinationStates);
+    encodeBatch(commandBuffer, part(images), states, part(destinationImages));
   }
   guard.keep();
 }
