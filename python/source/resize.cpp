@@ -174,7 +174,7 @@ void bindScales(nb::module_& module) {
       "    L(u) = sinc(u) sinc(u / 3), sinc(u) = sin(pi u) / (pi u)\n\n"
       "with s = 1 where the result is larger than the source, else 1 / scale. Pixels outside the source are "
       "left out of both sums. Results overshoot at sharp edges.");
-  nb::class_<mps::ImageScaleGradient, mps::CNNGradientKernel>(
+  const nb::class_<mps::ImageScaleGradient, mps::CNNGradientKernel> scaleGradient(
       module, "ImageScaleGradient",
       "Base of the gradients of the scales: dIn(i) = sum over result pixels x of weight(x, i) * "
       "g(primary_offset + kernel_offset + x), weight(x, i) being what pixel i counted in result pixel x; "
