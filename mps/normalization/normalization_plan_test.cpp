@@ -420,8 +420,9 @@ TEST(NormalizationPlanChoice, LargestWindows) {
     normalization.geometry.channels = 3;
     normalization.setting = kNormalizationSettings[0];
     for (const bool isWide : {false, true}) {
-      normalization.geometry.x.kernelSize = isWide ? WindowTiles::capacity : 3;
-      normalization.geometry.y.kernelSize = isWide ? 2 : WindowTiles::mostRows;
+      // Few pixels: the reference takes each of a window's for each of a window's.
+      normalization.geometry.x = {.sourceSize = 4, .kernelSize = isWide ? WindowTiles::capacity : 3};
+      normalization.geometry.y = {.sourceSize = 3, .kernelSize = isWide ? 2 : WindowTiles::mostRows};
       for (const ImageEdgeMode edgeMode : {ImageEdgeMode::Zero, ImageEdgeMode::Clamp}) {
         normalization.edgeMode = edgeMode;
         for (const NormalizationProblem& problem :
