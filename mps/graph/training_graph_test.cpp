@@ -300,7 +300,7 @@ TEST(TrainingGraph, TheResidualNetworkLearns) {
 TEST(TrainingGraph, ALongNetworkIsLetGoWithoutRecursion) {
   auto image = NNImageNode::create();
   std::vector<std::shared_ptr<NNFilterNode>> nodes;
-  for (int i = 0; i < 200000; ++i) {
+  for (int i = 0; i < 80000; ++i) {
     nodes.push_back(CNNNeuronReLUNode::create(image));
     image = nodes.back()->resultImage();
   }
