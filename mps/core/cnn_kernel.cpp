@@ -228,7 +228,8 @@ ImageDescriptor CNNKernel::destinationOf(const ImageDescriptor& source, std::siz
 
 ImageDescriptor CNNKernel::sizeDestination(const ImageDescriptor& source) {
   static_cast<void>(detail::resolvedDescriptor(describe().c_str(), source));
-  const NNPaddingMethod method = padding()->paddingMethod();
+  const NNPaddingMethod method =
+      detail::checkedPaddingMethod(describe(), "padding", padding()->paddingMethod());
   const auto axis = [&](std::size_t size, std::size_t kernel, std::size_t dilation, std::size_t stride,
                         bool first) {
     const std::int64_t dilated = (asSigned(kernel) - 1) * asSigned(dilation) + 1;

@@ -8,6 +8,23 @@
 namespace mps {
 namespace {
 
+constexpr NNPaddingMethod definedBits = NNPaddingMethod::AlignMask | NNPaddingMethod::AddRemainderToMask |
+                                        NNPaddingMethod::SizeSame | NNPaddingMethod::SizeFull |
+                                        NNPaddingMethod::CustomWhitelistForNodeFusion |
+                                        NNPaddingMethod::Custom | NNPaddingMethod::ExcludeEdges;
+
+/// What is to be there instead of bits that are not defined; nothing when all are.
+std::string definedInstead(NNPaddingMethod method) {
+  if ((method & NNPaddingMethod::AlignMask) == NNPaddingMethod::AlignMask) return "an alignment of 0, 1 or 2";
+  const NNPaddingMethod size = method & NNPaddingMethod::SizeMask;
+  if (size != NNPaddingMethod::SizeValidOnly && size != NNPaddingMethod::SizeSame &&
+      size != NNPaddingMethod::SizeFull)
+    return "a size of SizeValidOnly, SizeSame or SizeFull";
+  if ((method & definedBits) != method)
+    return "bits of " + std::to_string(static_cast<std::uint64_t>(definedBits));
+  return {};
+}
+
 bool hasBits(NNPaddingMethod method, NNPaddingMethod bits) {
   return (method & bits) == bits;
 }
@@ -41,7 +58,8 @@ ImageDescriptor NNPadding::destinationImageDescriptor(
 std::shared_ptr<NNDefaultPadding> NNDefaultPadding::padding(NNPaddingMethod method) {
   if (hasBits(method, NNPaddingMethod::Custom))
     throw Error("NNDefaultPadding", "paddingMethod", "custom", "bits without Custom; derive from NNPadding");
-  return std::shared_ptr<NNDefaultPadding>(new NNDefaultPadding(method));
+  return std::shared_ptr<NNDefaultPadding>(
+      new NNDefaultPadding(detail::checkedPaddingMethod("NNDefaultPadding", "paddingMethod", method)));
 }
 
 std::shared_ptr<NNDefaultPadding> NNDefaultPadding::paddingForTensorflowAveragePooling() {
@@ -62,15 +80,14 @@ void NNDefaultPadding::encode(Coder& coder) const {
 std::shared_ptr<NNDefaultPadding> NNDefaultPadding::decode(Coder& coder) {
   auto policy = padding(NNPaddingMethod::AlignCentered);
   coder.codeClass(policy->className());
-  coder.codeBits("paddingMethod", policy->method_,
-                 NNPaddingMethod::AlignMask | NNPaddingMethod::AddRemainderToMask |
-                     NNPaddingMethod::SizeMask | NNPaddingMethod::CustomWhitelistForNodeFusion |
-                     NNPaddingMethod::Custom | NNPaddingMethod::ExcludeEdges);
+  coder.codeBits("paddingMethod", policy->method_, definedBits);
+  if (const std::string expected = definedInstead(policy->method_); !expected.empty())
+    coder.refuse("paddingMethod", std::to_string(static_cast<std::uint64_t>(policy->method_)), expected);
   return policy;
 }
 
 std::string NNDefaultPadding::label() const {
-  constexpr const char* aligns[] = {"centered", "top left", "bottom right", "reserved"};
+  constexpr const char* aligns[] = {"centered", "top left", "bottom right"};
   constexpr const char* remainders[] = {"top left", "top right", "bottom left", "bottom right"};
   const auto bits = static_cast<std::uint64_t>(method_);
   const std::int64_t style = sizeStyle(method_);
@@ -108,6 +125,12 @@ std::shared_ptr<NNPadding> NNDefaultPadding::inverse() const {
 }
 
 namespace detail {
+
+NNPaddingMethod checkedPaddingMethod(const std::string& owner, const char* argument, NNPaddingMethod method) {
+  if (const std::string expected = definedInstead(method); !expected.empty())
+    throw Error(owner, argument, std::to_string(static_cast<std::uint64_t>(method)), expected);
+  return method;
+}
 
 std::int64_t forwardOffset(NNPaddingMethod method, bool remainderFirst, std::int64_t sourceSize,
                            std::int64_t destinationSize, std::int64_t dilatedSize, std::int64_t stride) {

@@ -14,7 +14,8 @@ class Image;
 class Kernel;
 class State;
 
-/// Bits of a padding policy (MPSNNPaddingMethod; spec/01 section 11.1).
+/// Bits of a padding policy (MPSNNPaddingMethod; spec/01 section 11.1). Others, alignment 3 and sizes but these three are
+/// Apple's to define: policies with them are refused where they are made, decoded and used.
 enum class NNPaddingMethod : std::uint64_t {
   AlignCentered = 0,
   AlignTopLeft = 1,      ///< all padding at the top and left
@@ -58,6 +59,7 @@ constexpr NNPaddingMethod operator&(NNPaddingMethod a, NNPaddingMethod b) {
 /// SecureCoding asks for.
 class NNPadding : public SecureCoding {
  public:
+  /// Asked when a destination is sized, which throws Error for bits that are not defined.
   [[nodiscard]] virtual NNPaddingMethod paddingMethod() const = 0;
   /// For people.
   [[nodiscard]] virtual std::string label() const { return {}; }
@@ -74,7 +76,7 @@ class NNPadding : public SecureCoding {
 /// Policies made of bits, and the two that TensorFlow's pooling needs (MPSNNDefaultPadding).
 class NNDefaultPadding : public NNPadding {
  public:
-  /// Exactly these bits. @throws Error when Custom is among them.
+  /// Exactly these bits. @throws Error when Custom is among them, and for bits that are not defined.
   static std::shared_ptr<NNDefaultPadding> padding(NNPaddingMethod method);
   /// TensorFlow SAME: Same, centred, remainder to the bottom right, and edge mode Clamp on the kernel, so
   /// that an average counts the pixels inside the image only.
@@ -117,6 +119,8 @@ PaddedAxis forwardPadding(NNPaddingMethod method, bool remainderFirst, std::int6
 /// Size and kernelOffset of an enlarging kernel on one axis.
 PaddedAxis backwardPadding(NNPaddingMethod method, bool remainderFirst, std::int64_t sourceSize,
                            std::int64_t dilatedSize, std::int64_t stride);
+/// The bits of a policy. @throws Error, in the name of `owner` and its `argument`, for some that are not defined
+NNPaddingMethod checkedPaddingMethod(const std::string& owner, const char* argument, NNPaddingMethod method);
 /// Whether the odd pixel goes to the left (x) or top (y).
 constexpr bool remainderToLeft(NNPaddingMethod method) {
   return (static_cast<std::uint64_t>(method) & 4U) == 0;

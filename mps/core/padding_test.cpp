@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "mps/core/coder.hpp"
 #include "mps/core/test_images.hpp"
 #include "mps/core/test_kernels.hpp"
 
@@ -183,6 +184,41 @@ TEST(PaddingMethod, BitsAreApples) {
   EXPECT_NE(errorOf([] { NNDefaultPadding::padding(Method::Custom); }), "");
 }
 
+/// Section 11.1: 3 is no alignment, 0x30 and more no size, and the other bits mean nothing.
+constexpr std::uint64_t undefinedBits[] = {0x3,   0x30,  0x40,   0x50,    0x70,      0x400,
+                                           0x7F0, 0x800, 0x1000, 0x10000, 1UL << 63U};
+
+TEST(PaddingMethod, BitsThatAppleDoesNotDefineAreRefused) {
+  for (const std::uint64_t bits : undefinedBits)
+    EXPECT_TRUE(names(errorOf([&] { NNDefaultPadding::padding(static_cast<Method>(bits)); }),
+                      {"NNDefaultPadding", "paddingMethod", std::to_string(bits)}))
+        << bits;
+  for (const std::uint64_t align : {0U, 1U, 2U})
+    for (const std::uint64_t remainder : {0U, 4U, 8U, 12U})
+      for (const std::uint64_t style : {0x0U, 0x10U, 0x20U})
+        for (const std::uint64_t flags : {0x0U, 0x2000U, 0x8000U, 0xA000U})
+          EXPECT_EQ(errorOf([&] {
+                      NNDefaultPadding::padding(static_cast<Method>(align | remainder | style | flags));
+                    }),
+                    "");
+}
+
+TEST(PaddingMethod, BitsThatAppleDoesNotDefineAreNotDecoded) {
+  const auto decoded = [](std::uint64_t bits) {
+    KeyedArchiver archiver;
+    archiver.codeClass("NNDefaultPadding");
+    archiver.encode("paddingMethod", bits);
+    const auto bytes = archiver.encodedData();
+    KeyedUnarchiver unarchiver(bytes);
+    return NNDefaultPadding::decode(unarchiver)->paddingMethod();
+  };
+  for (const std::uint64_t bits : undefinedBits)
+    EXPECT_TRUE(
+        names(errorOf([&] { decoded(bits); }), {"NNDefaultPadding", "paddingMethod", std::to_string(bits)}))
+        << bits;
+  EXPECT_EQ(decoded(0xE01C), static_cast<Method>(0xE01C));
+}
+
 /// spec/00 D19: the remainder side is swapped where Same would shift; ValidOnly and Full change places.
 TEST(Decisions, D19InversePoliciesSwapTheRemainderSide) {
   const auto inverseOf = [](Method method) {
@@ -340,6 +376,35 @@ TEST_F(PaddingOfKernels, ACustomPolicyThatThrowsLeavesNoCommandAndTheOldOffset) 
   EXPECT_EQ(errorOf([&] { kernel->encode(buffer, image(sizeOf(3, 1, 1))); }), "policy gave up");
   EXPECT_EQ(buffer->commandCount(), 0U);
   EXPECT_EQ(kernel->offset(), (Offset{5, 6, 0}));
+}
+
+TEST_F(PaddingOfKernels, APolicyWithBitsThatAppleDoesNotDefineIsRefusedWhereItIsUsed) {
+  class Undefined : public NNPadding {
+   public:
+    explicit Undefined(std::uint64_t bits) : bits_(bits) {}
+    [[nodiscard]] NNPaddingMethod paddingMethod() const override { return static_cast<Method>(bits_); }
+
+   private:
+    std::uint64_t bits_;
+  };
+  const auto source = image(sizeOf(3, 1, 1), {1, 2, 3});
+  const auto unary = WindowSum::create(device_, 1);
+  const auto binary = testing::Join::create(device_);
+  const auto multiary = testing::Digits::create(device_, 2);
+  for (const std::uint64_t bits : undefinedBits) {
+    const auto policy = std::make_shared<Undefined>(bits);
+    unary->setPadding(policy);
+    binary->setPadding(policy);
+    multiary->setPadding(policy);
+    const std::string number = std::to_string(bits);
+    EXPECT_TRUE(names(errorOf([&] { unary->encode(commands(), source); }), {"WindowSum", "padding", number}));
+    EXPECT_TRUE(
+        names(errorOf([&] { binary->encode(commands(), source, source); }), {"Join", "padding", number}));
+    EXPECT_TRUE(names(errorOf([&] {
+                        multiary->encode(commands(), std::vector{source, source});
+                      }),
+                      {"Digits", "padding", number}));
+  }
 }
 
 TEST_F(PaddingOfKernels, CustomWithoutAnOverrideIsAnError) {

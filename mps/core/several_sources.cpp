@@ -38,6 +38,7 @@ std::size_t SourceOfSize::featureChannelsRead() const {
 
 ImageDescriptor sizeBySources(const Kernel& kernel, const char* argument, NNPaddingMethod method,
                               std::span<const SourceOfSize> sources) {
+  checkedPaddingMethod(kernel.describe(), "padding", method);
   const ImageDescriptor& first = sources[0].image;
   const bool left = remainderToLeft(method);
   const bool top = remainderToTop(method);
