@@ -1,6 +1,7 @@
 #include "mps/core/command_buffer.hpp"
 
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <span>
 #include <string_view>
@@ -98,10 +99,20 @@ bool SupportsMTLDevice(const std::shared_ptr<mtl::Device>& device) {
   return device != nullptr;
 }
 
+namespace {
+
+void printDevices(std::span<const std::shared_ptr<mtl::Device>> devices) {
+  for (std::size_t i = 0; i < devices.size(); ++i)
+    std::fprintf(stderr, "unmetal: MPS_PREFERRED_DEVICE=%zu: %s\n", i, devices[i]->name().c_str());
+}
+
+}  // namespace
+
 std::shared_ptr<mtl::Device> GetPreferredDevice(DeviceOptions options) {
   const auto devices = mtl::copyAllDevices();
   if (const char* choice = std::getenv("MPS_PREFERRED_DEVICE")) {
     const std::string_view text(choice);
+    if (text == "-1") printDevices(devices);
     std::size_t index = devices.size();
     std::from_chars(text.data(), text.data() + text.size(), index);
     if (index < devices.size()) return devices[index];

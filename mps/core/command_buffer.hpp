@@ -85,8 +85,8 @@ bool SupportsMTLDevice(const std::shared_ptr<mtl::Device>& device);  // NOLINT: 
 /// Bits of GetPreferredDevice.
 enum class DeviceOptions : std::uint64_t { Default = 0, LowPower = 1, SkipRemovable = 2 };
 /// The device to use by default: a GPU where there is one, else the CPU; LowPower prefers the CPU. The
-/// environment variable MPS_PREFERRED_DEVICE, an index into mtl::copyAllDevices(), overrides
-/// (MPSGetPreferredDevice).
+/// environment variable MPS_PREFERRED_DEVICE, an index into mtl::copyAllDevices(), overrides; -1 prints them with their
+/// indices to stderr and chooses none (MPSGetPreferredDevice).
 std::shared_ptr<mtl::Device> GetPreferredDevice(DeviceOptions options);  // NOLINT: Apple's name
 
 }  // namespace mps

@@ -197,6 +197,24 @@ TEST(DeviceChoice, TheEnvironmentVariableChoosesByIndex) {
   }
 }
 
+/// spec/01 section 1.1
+TEST(DeviceChoice, MinusOnePrintsTheDevices) {
+  std::string expected;
+  const auto devices = mtl::copyAllDevices();
+  for (std::size_t i = 0; i < devices.size(); ++i)
+    expected += "unmetal: MPS_PREFERRED_DEVICE=" + std::to_string(i) + ": " + devices[i]->name() + "\n";
+  const auto printed = [](const char* choice) {
+    const Environment environment("MPS_PREFERRED_DEVICE", choice);
+    ::testing::internal::CaptureStderr();
+    GetPreferredDevice(DeviceOptions::Default);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(printed("-1"), expected);
+  EXPECT_EQ(printed("0"), "");
+  EXPECT_EQ(printed("-10"), "");
+  EXPECT_EQ(printed("gpu"), "");
+}
+
 TEST(DeviceChoice, EveryDeviceIsSupportedAndNullIsNot) {
   for (const auto& device : mtl::copyAllDevices()) EXPECT_TRUE(SupportsMTLDevice(device)) << device->name();
   EXPECT_TRUE(SupportsMTLDevice(mtl::newCPUDevice(1)));

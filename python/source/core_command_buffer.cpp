@@ -20,7 +20,8 @@ void bindFunctions(nb::module_& module) {
       .value("SkipRemovable", mps::DeviceOptions::SkipRemovable);
   module.def("get_preferred_device", &mps::GetPreferredDevice, "options"_a = mps::DeviceOptions::Default,
              "The device to use by default: a GPU where there is one, else the CPU. The environment variable "
-             "MPS_PREFERRED_DEVICE, an index into mtl.copy_all_devices(), overrides.");
+             "MPS_PREFERRED_DEVICE, an index into mtl.copy_all_devices(), overrides; -1 prints "
+             "them to stderr.");
   module.def("supports_mtl_device", &mps::SupportsMTLDevice, "device"_a.none(),
              "Whether kernels run on a device: every device there is; False for None.");
   module.def("hint_temporary_memory_high_water_mark", &mps::HintTemporaryMemoryHighWaterMark,
