@@ -54,10 +54,17 @@ std::vector<Path> entriesOf(const Path& folder) {
   return entries;
 }
 
-/// Links are followed.
-bool isFolder(const Path& path) {
+enum class EntryKind : std::uint8_t { Folder, Picture, Other };
+
+/// Links are followed. Whether a picture can be read shows when it is decoded. @throws mps::Error for others of which
+/// nobody can tell what they are, such as links to nothing
+EntryKind kindOf(const Path& path) {
   std::error_code error;
-  return std::filesystem::is_directory(path, error);
+  const auto status = std::filesystem::status(path, error);
+  if (std::filesystem::is_directory(status)) return EntryKind::Folder;
+  if (isPictureName(path)) return EntryKind::Picture;
+  if (error) throw mps::Error("cannot read " + path.string() + ": " + error.message());
+  return EntryKind::Other;
 }
 
 /// Finds the pictures of one class.
@@ -86,16 +93,21 @@ class ClassScan {
     }
     above_.push_back(real);
     try {
-      for (const Path& entry : entriesOf(folder)) {
-        if (isFolder(entry))
-          enter(entry);
-        else if (isPictureName(entry))
-          files_.push_back(entry);
-      }
+      for (const Path& entry : entriesOf(folder)) take(entry);
     } catch (const mps::Error& unreadable) {
       troubles_.emplace_back(unreadable.what());
     }
     above_.pop_back();
+  }
+
+  void take(const Path& entry) {
+    try {
+      const EntryKind kind = kindOf(entry);
+      if (kind == EntryKind::Folder) enter(entry);
+      if (kind == EntryKind::Picture) files_.push_back(entry);
+    } catch (const mps::Error& unreadable) {
+      troubles_.emplace_back(unreadable.what());
+    }
   }
 
   std::vector<std::string>& troubles_;
@@ -114,11 +126,15 @@ bool isForValidation(std::size_t i, double share) {
 Contents scan(const Path& folder, double validation) {
   Contents contents;
   for (const Path& entry : entriesOf(folder)) {
-    if (!isFolder(entry)) {
-      if (isPictureName(entry))
-        contents.troubles.push_back(entry.string() + " lies beside the folders of the classes, not in one");
-      continue;
+    EntryKind kind = EntryKind::Other;
+    try {
+      kind = kindOf(entry);
+    } catch (const mps::Error& unreadable) {
+      contents.troubles.emplace_back(unreadable.what());
     }
+    if (kind == EntryKind::Picture)
+      contents.troubles.push_back(entry.string() + " lies beside the folders of the classes, not in one");
+    if (kind != EntryKind::Folder) continue;
     const std::string name = entry.filename().string();
     if (!isUtf8(name)) {
       contents.troubles.push_back("the folder " + entry.string() + " has a name that is not UTF-8");

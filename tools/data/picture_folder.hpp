@@ -15,10 +15,10 @@ namespace unmetal {
 /// places, and may be mirrored.
 ///
 /// Throws mps::Error in one sentence for a folder without classes, and for what cannot be used: a damaged or empty
-/// picture, one beside the class folders, a class without pictures or with a name that is not UTF-8, a link to a folder
-/// above it or to one that its class has already. With the option
-/// skipBad these are left out, each with a sentence in Dataset::leftOut. What is wrong with the folders, not with
-/// pictures, is looked at for Split::Training alone.
+/// picture, one beside the class folders, a class without pictures or with a name that is not UTF-8, a link to nothing,
+/// to a folder above it or to one that its class has already. With the option skipBad these are left out, each with a
+/// sentence in Dataset::leftOut. What is wrong with the folders, not with pictures, is looked at for Split::Training
+/// alone.
 Dataset loadPictureFolder(const std::filesystem::path& folder, Split split,
                           const PictureFolderOptions& options);
 

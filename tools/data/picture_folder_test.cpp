@@ -156,6 +156,28 @@ TEST_F(PictureFolder, WhatIsNoPictureIsNamed) {
   EXPECT_EQ(load(Split::Training).classNames.size(), 2U);
 }
 
+TEST_F(PictureFolder, ALinkToNothingIsNamed) {
+  writeTwoClasses();
+  const auto expectTrouble = [&](const char* name, const char* target, const std::string& why) {
+    std::filesystem::create_symlink(target, folder_ / name);
+    EXPECT_EQ(trouble(), "cannot read " + shown(name) + ": " + why);
+    EXPECT_EQ(load(Split::Training).count(), 8U) << name;
+    options_.skipBad = false;
+    EXPECT_NO_THROW(load(Split::Test)) << name;
+    std::filesystem::remove(folder_ / name);
+  };
+  const std::string nothing = "No such file or directory";
+  expectTrouble("bird", "nowhere", nothing);  // would be a class
+  expectTrouble("dog/more", "nowhere", nothing);
+  expectTrouble("dog/more", "notes.txt/more", nothing);
+  expectTrouble("dog/itself", "itself", "Too many levels of symbolic links");
+  write("dog/notes.txt", "not a picture");
+  expectTrouble("dog/more", "notes.txt/more", "Not a directory");
+  std::filesystem::create_symlink("nowhere", folder_ / "cat" / "0.5.png");
+  std::filesystem::create_symlink("nowhere", folder_ / ".hidden");
+  EXPECT_EQ(trouble(), "cannot read " + shown("cat/0.5.png") + ": " + nothing);
+}
+
 TEST_F(PictureFolder, SeveralTroublesAreCounted) {
   writeTwoClasses();
   for (const char* name : {"cat/0.png", "cat/1.png", "dog/0.png"}) write(name, "");
