@@ -111,6 +111,7 @@
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
+#include "mtl/content.hpp"
 #include "mtl/device.hpp"
 #include "mtl/error.hpp"
 #include "mtl/memory.hpp"

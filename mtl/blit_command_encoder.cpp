@@ -10,12 +10,11 @@
 namespace mtl {
 namespace {
 
-/// A command that writes some bytes of a buffer; the others must be good already.
-Command writing(const char* label, const std::shared_ptr<Buffer>& buffer, std::size_t length) {
+/// A command that writes some bytes of a buffer.
+Command writing(const char* label, const std::shared_ptr<Buffer>& buffer, const ByteRegion& bytes) {
   Command command;
   command.label = label;
-  if (length < buffer->length()) command.reads.push_back(buffer->memory());
-  command.writes.push_back(buffer->memory());
+  command.writes.emplace_back(*buffer->memory(), bytes);
   command.retained.push_back(buffer);
   return command;
 }
@@ -58,9 +57,9 @@ void BlitCommandEncoder::copyFromBuffer(const std::shared_ptr<Buffer>& source, s
   std::byte* const to = destination->memory()->address() + destinationOffset;
   if (from < to + size && to < from + size)
     throw Error("BlitCommandEncoder: copyFromBuffer between ranges that overlap");
-  Command command = writing("copyFromBuffer", destination, size);
+  Command command = writing("copyFromBuffer", destination, {destinationOffset, size});
   command.run = [from, to, size](Stream& stream) { stream.copy(from, to, size); };
-  command.reads.push_back(source->memory());
+  command.reads.emplace_back(*source->memory(), ByteRegion(sourceOffset, size));
   command.retained.push_back(source);
   commandBuffer_->append(std::move(command));
 }
@@ -69,7 +68,7 @@ void BlitCommandEncoder::fillBuffer(const std::shared_ptr<Buffer>& buffer, std::
                                     std::size_t length, std::uint8_t value) {
   check("fillBuffer", buffer, offset, length);
   if (length == 0) return;
-  Command command = writing("fillBuffer", buffer, length);
+  Command command = writing("fillBuffer", buffer, {offset, length});
   command.run = [to = buffer->memory()->address() + offset, length, value](Stream& stream) {
     stream.fill(to, length, value);
   };

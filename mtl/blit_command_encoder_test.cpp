@@ -182,8 +182,7 @@ TEST_F(BlitEncoder, RecordsNothingAfterItsEndOrTheCommit) {
   EXPECT_NE(errorOf([&] { commandBuffer_->blitCommandEncoder(); }).find("after commit"), std::string::npos);
 }
 
-/// A failed command leaves its destination invalid: a copy from there fails, too, and only what writes all of it makes
-/// it good again.
+/// A failed command leaves its destination invalid: a copy from there fails, too, until the bytes are written.
 TEST_F(BlitEncoder, ContentThatIsNotThereIsNotCopied) {
   const auto broken = buffer(counted(4));
   const auto other = buffer(counted(4));
@@ -199,9 +198,15 @@ TEST_F(BlitEncoder, ContentThatIsNotThereIsNotCopied) {
   EXPECT_EQ(outcome([&](BlitCommandEncoder& blit) { blit.copyFromBuffer(broken, 0, other, 0, 2); }),
             "planted");
   other->memory()->clearFailure();
-  EXPECT_EQ(outcome([&](BlitCommandEncoder& blit) { blit.fillBuffer(broken, 0, 3, 0); }), "planted");
-  EXPECT_EQ(outcome([&](BlitCommandEncoder& blit) { blit.fillBuffer(broken, 0, 4, 0); }), "");
-  EXPECT_EQ(outcome([&](BlitCommandEncoder& blit) { blit.copyFromBuffer(broken, 0, other, 0, 2); }), "");
+  EXPECT_EQ(outcome([&](BlitCommandEncoder& blit) { blit.fillBuffer(broken, 0, 3, 0); }), "");
+  EXPECT_EQ(outcome([&](BlitCommandEncoder& blit) { blit.copyFromBuffer(broken, 0, other, 0, 3); }), "");
+  EXPECT_EQ(outcome([&](BlitCommandEncoder& blit) { blit.copyFromBuffer(broken, 2, other, 2, 2); }),
+            "planted");
+  EXPECT_EQ(outcome([&](BlitCommandEncoder& blit) { blit.copyFromBuffer(other, 0, other, 2, 2); }), "")
+      << "what comes first was good all the time";
+  EXPECT_EQ(outcome([&](BlitCommandEncoder& blit) { blit.copyFromBuffer(other, 0, broken, 2, 2); }), "");
+  EXPECT_EQ(broken->memory()->failure(), "");
+  EXPECT_EQ(other->memory()->failure(), "");
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ void Buffer::didModifyRange(std::size_t offset, std::size_t length) {
     throw Error("Buffer: didModifyRange of " + std::to_string(length) + " bytes from " +
                 std::to_string(offset) + " leaves a buffer of " + std::to_string(this->length()) + " bytes");
   memory_->didModifyRange(offset, length);
+  memory_->clearFailure({offset, length});
 }
 
 void Buffer::synchronize(CommandBuffer& commandBuffer) {

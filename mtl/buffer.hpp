@@ -35,7 +35,8 @@ class Buffer {
     return bytes == nullptr ? std::span<T>{}
                             : std::span<T>(reinterpret_cast<T*>(bytes), length() / sizeof(T));
   }
-  /// The host wrote contents()[offset, offset + length): later commands read the new bytes.
+  /// The host wrote contents()[offset, offset + length): later commands read the new bytes, which are valid again if a
+  /// failed command should have written them.
   /// @throws Error when the range leaves the buffer.
   void didModifyRange(std::size_t offset, std::size_t length);
   /// Records the copy that makes device results visible in contents() (a blit encoder's synchronizeResource).

@@ -8,11 +8,15 @@
 
 namespace mtl {
 
-ContentMark::ContentMark(const std::shared_ptr<Memory>& memory) : content(memory->content()) {}
+ContentMark::ContentMark(const std::shared_ptr<Memory>& memory)
+    : content(memory->content()), region(content->whole()) {}
+
+ContentMark::ContentMark(const Memory& memory, const ByteRegion& bytes)
+    : content(memory.content()), region(memory.inContent(bytes)) {}
 
 std::string Command::invalidRead() const {
   for (const ContentMark& read : reads)
-    if (auto failure = read.content->failure(); !failure.empty()) return failure;
+    if (auto failure = read.failure(); !failure.empty()) return failure;
   return {};
 }
 

@@ -9,11 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "mtl/content.hpp"
+
 namespace mtl {
 
 class BlitCommandEncoder;
 class CommandQueue;
-class Content;
 class Device;
 class Heap;
 class Log;
@@ -49,10 +50,19 @@ struct CommandBufferError {
   std::string message;
 };
 
-/// Stands for a block that a command reads or writes; keeps the mark of its content, not the block.
+/// Stands for bytes that a command reads or writes; keeps the mark of their content, not the block.
 struct ContentMark {
+  /// All of a block.
   ContentMark(const std::shared_ptr<Memory>& memory);  // NOLINT: implicit, so that blocks can be listed
+  /// Some of its bytes.
+  ContentMark(const Memory& memory, const ByteRegion& bytes);
+
+  [[nodiscard]] std::string failure() const { return content->failure(region); }
+  void setFailure(const std::string& message) const { content->setFailure(region, message); }
+  void clearFailure() const { content->clearFailure(region); }
+
   std::shared_ptr<Content> content;
+  ByteRegion region;
 };
 
 /// Says what a command does, so that a device can keep a sequence of commands and run it again (CUDA graphs):

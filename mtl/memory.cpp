@@ -23,21 +23,6 @@ void MemoryPart::fillWithZeros() {
   write(0, std::vector<std::byte>(length()));
 }
 
-std::string Content::failure() const {
-  const std::lock_guard lock(mutex_);
-  return failure_;
-}
-
-void Content::setFailure(const std::string& message) {
-  const std::lock_guard lock(mutex_);
-  if (failure_.empty()) failure_ = message;
-}
-
-void Content::clearFailure() {
-  const std::lock_guard lock(mutex_);
-  failure_.clear();
-}
-
 /// Part of a chunk.
 class Heap::Block final : public Memory {
  public:

@@ -11,25 +11,12 @@
 #include <utility>
 #include <vector>
 
+#include "mtl/content.hpp"
+
 namespace mtl {
 
 class CommandBuffer;
 class Device;
-
-/// Whether a block's content is good. Commands hold it in place of the block, so a temporary block may go
-/// back to its heap before they run.
-class Content {
- public:
-  /// Message of the command that failed to write the block; empty while the content is good.
-  [[nodiscard]] std::string failure() const;
-  /// The first failure stays until the content is good again.
-  void setFailure(const std::string& message);
-  void clearFailure();
-
- private:
-  mutable std::mutex mutex_;
-  std::string failure_;
-};
 
 /// A block of device memory. Returns to where it came from when the last owner lets go.
 ///
@@ -59,28 +46,40 @@ class Memory {
   virtual void fillWithZeros();
 
   [[nodiscard]] const std::shared_ptr<Content>& content() const { return content_; }
-  [[nodiscard]] std::string failure() const { return content_->failure(); }
-  void setFailure(const std::string& message) { content_->setFailure(message); }
-  void clearFailure() { content_->clearFailure(); }
+  /// Some of these bytes, as content() counts them.
+  [[nodiscard]] ByteRegion inContent(const ByteRegion& bytes) const { return bytes.movedBy(contentOffset_); }
+  /// Message of the command that failed to write some byte; empty while all of the content is good.
+  [[nodiscard]] std::string failure() const { return content_->failure(content_->whole()); }
+  [[nodiscard]] std::string failure(const ByteRegion& bytes) const {
+    return content_->failure(inContent(bytes));
+  }
+  void setFailure(const std::string& message) { content_->setFailure(content_->whole(), message); }
+  void clearFailure() { content_->clearFailure(content_->whole()); }
+  void clearFailure(const ByteRegion& bytes) { content_->clearFailure(inContent(bytes)); }
 
  protected:
-  Memory(std::byte* address, std::size_t length) : address_(address), length_(length) {}
-  /// Of bytes whose content is good or not together with that of others.
-  Memory(std::byte* address, std::size_t length, std::shared_ptr<Content> content)
-      : address_(address), length_(length), content_(std::move(content)) {}
+  Memory(std::byte* address, std::size_t length)
+      : address_(address), length_(length), content_(std::make_shared<Content>(length)) {}
+  /// Some bytes of a larger content, from that byte on.
+  Memory(std::byte* address, std::size_t length, const Memory& whole, std::size_t offset)
+      : address_(address),
+        length_(length),
+        content_(whole.content_),
+        contentOffset_(whole.contentOffset_ + offset) {}
 
  private:
   std::byte* address_;
   std::size_t length_;
-  std::shared_ptr<Content> content_ = std::make_shared<Content>();
+  std::shared_ptr<Content> content_;
+  std::size_t contentOffset_ = 0;
 };
 
-/// Some bytes of a block, which they keep alive.
+/// Some bytes of a block, which they keep alive. Failures that name no bytes are the block's.
 class MemoryPart final : public Memory {
  public:
   /// @param offset with `length` within the block
   MemoryPart(std::shared_ptr<Memory> whole, std::size_t offset, std::size_t length)
-      : Memory(whole->address() + offset, length, whole->content()),
+      : Memory(whole->address() + offset, length, *whole, offset),
         whole_(std::move(whole)),
         offset_(offset) {}
 

@@ -295,6 +295,10 @@ TEST(MemoryPart, IsAWindowOnTheBlock) {
   EXPECT_EQ(whole->contents()[12], std::byte{9});
   whole->setFailure("broken");
   EXPECT_EQ(part->failure(), "broken");
+  part->clearFailure({0, 8});
+  EXPECT_EQ(whole->failure({4, 8}), "");
+  EXPECT_EQ(whole->failure({3, 8}), "broken");
+  EXPECT_EQ(whole->failure({5, 8}), "broken");
   part->clearFailure();
   EXPECT_EQ(whole->failure(), "");
 }

@@ -26,12 +26,12 @@ std::optional<std::size_t> updatesNeeded(const ReplayCache::Recording& recording
 bool readsInvalid(std::span<const Command> commands) {
   for (std::size_t i = 0; i < commands.size(); ++i) {
     for (const ContentMark& read : commands[i].reads) {
-      if (read.content->failure().empty()) continue;
-      const bool isWritten = std::ranges::any_of(commands.first(i), [&](const Command& earlier) {
-        return std::ranges::any_of(earlier.writes,
-                                   [&](const ContentMark& write) { return write.content == read.content; });
-      });
-      if (!isWritten) return true;
+      if (read.failure().empty()) continue;
+      InvalidBytes left = read.content->invalidBytes();
+      for (const Command& earlier : commands.first(i))
+        for (const ContentMark& write : earlier.writes)
+          if (write.content == read.content) left.remove(write.region);
+      if (!left.failure(read.region).empty()) return true;
     }
   }
   return false;

@@ -92,6 +92,21 @@ TEST_F(Replays, WhatAnEarlierCommandMakesGoodMayBeReadAndNothingElseThatIsInvali
   EXPECT_FALSE(runWith(1, 1)) << "one that adds to what is there";
 }
 
+TEST_F(Replays, OnlyBytesThatEarlierCommandsMakeGoodMayBeRead) {
+  const auto memory = newCPUDevice(1)->allocate(4);
+  const auto runWith = [&](const std::vector<ByteRegion>& written, const ByteRegion& read) {
+    auto commands = commandsOf({1, 2, 3, 4});
+    for (std::size_t i = 0; i < written.size(); ++i) commands[i].writes.emplace_back(*memory, written[i]);
+    commands[3].reads.emplace_back(*memory, read);
+    return cache_.run(commands);
+  };
+  run({1, 2, 3, 4});
+  memory->setFailure("not written yet");
+  EXPECT_TRUE(runWith({{0, 2}}, {0, 2}));
+  EXPECT_FALSE(runWith({{0, 2}}, {1, 2}));
+  EXPECT_TRUE(runWith({{2, 2}, {0, 2}}, {1, 2}));
+}
+
 TEST_F(Replays, TheFirstRunIsDirectTheSecondIsRecordedAndLaterOnesAreLaunches) {
   const Numbers numbers{1, 2, 3, 4};
   EXPECT_FALSE(run(numbers));

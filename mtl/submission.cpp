@@ -30,9 +30,9 @@ void mark(std::span<const Command> commands, const std::string& failure) {
   for (const Command& command : commands) {
     for (const ContentMark& write : command.writes) {
       if (failure.empty())
-        write.content->clearFailure();
+        write.clearFailure();
       else
-        write.content->setFailure(failure);
+        write.setFailure(failure);
     }
   }
 }
@@ -312,7 +312,7 @@ void Submission::runCommands(std::span<Command> commands, Stream& stream, std::s
     if (failure.empty() && runCommand(command, stream, failure)) {
       command.writes.clear();  // whatever the device finds out later, this command wrote nothing
       for (const ContentMark& mark : command.lacking)
-        mark.content->setFailure(command.label + ": left out by its predicate, so that a part is missing");
+        mark.setFailure(command.label + ": left out by its predicate, so that a part is missing");
     } else {
       mark({&command, 1}, failure);
     }
@@ -372,7 +372,7 @@ void Submission::end(const std::optional<CommandBufferError>& failure, std::opti
   if (failure) {
     fail(failure->code, failure->message);
     for (const Command& command : commands_)
-      for (const ContentMark& write : command.writes) write.content->setFailure(failure->message);
+      for (const ContentMark& write : command.writes) write.setFailure(failure->message);
   }
   commands_.clear();
   {

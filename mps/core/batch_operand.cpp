@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "mps/core/error.hpp"
+#include "mps/core/strides.hpp"
 #include "mtl/memory.hpp"
 
 namespace mps::detail {
@@ -41,10 +42,12 @@ BatchOperand::BatchOperand(const ImageBatch& batch, bool isWritten) : batch_(bat
   shape_ = images.front()->shape();
   if (images.size() > 1) {
     const auto spacing = evenSpacing(images);
-    loose_ = !spacing || (isWritten && *spacing == 0);
+    TensorShape all = shape_;
+    all.images = static_cast<std::int64_t>(images.size());
+    all.imageStride = spacing.value_or(0) / elementSize(shape_);
+    loose_ = !spacing || (isWritten && !elementsAreApart(all));
     if (loose_) return;
-    shape_.images = static_cast<std::int64_t>(images.size());
-    shape_.imageStride = *spacing / elementSize(shape_);
+    shape_ = all;
   }
   storage_ = images.front()->storage();
   baseByteOffset_ = images.front()->byteOffset();
@@ -116,7 +119,7 @@ TensorView BatchOperand::view(mtl::CommandBuffer& commandBuffer, bool forWriting
   return {shape_,
           forWriting ? storage_->memoryForWriting(commandBuffer, whole)
                      : storage_->memoryForReading(commandBuffer),
-          byteOffset(), !storage_->isTemporary()};
+          byteOffset(), !storage_->isTemporary(), true};
 }
 
 std::vector<TensorView> BatchOperand::looseViews(mtl::CommandBuffer& commandBuffer, bool forWriting) const {

@@ -25,7 +25,8 @@ inline std::int64_t elementSize(const TensorShape& shape) {
 class BatchOperand {
  public:
   BatchOperand() = default;
-  /// @param isWritten an image that appears several times is then written through copies, the last one wins
+  /// @param isWritten images that appear several times, or that share elements, are then written through copies, the
+  ///                  last one wins
   explicit BatchOperand(const ImageBatch& batch, bool isWritten = false);
   /// A stand-in of a size without memory, for planning and for inputs of which only the size counts.
   static BatchOperand sizeOnly(const TensorShape& shape);

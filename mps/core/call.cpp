@@ -32,10 +32,10 @@ void recordCopy(mtl::CommandBuffer& commandBuffer, const std::string& label, Ten
   command.label = label;
   setRun(command, chosen.plan, operands);
   if (source != nullptr) {
-    command.reads.push_back(source->memory);
+    command.reads.push_back(source->mark());
     retain(command, *source);
   }
-  command.writes.push_back(destination.memory);
+  command.writes.push_back(destination.mark());
   retain(command, destination);
   commandBuffer.append(std::move(command));
 }
@@ -77,6 +77,16 @@ void checkSameChannels(const Kernel& kernel, const GradientCall& call) {
               count(call.gradient) + ", " + count(call.source) + " and " + count(call.destination) +
                   " feature channels",
               "as many of each");
+}
+
+PreparedCall::Parameter PreparedCall::Parameter::of(const TensorView& view, bool isWritten) {
+  Parameter parameter{view.memory, view.byteOffset, isWritten};
+  if (view.isImage) parameter.bytes = bytesOf(view.shape, view.byteOffset);
+  return parameter;
+}
+
+mtl::ContentMark PreparedCall::Parameter::mark() const {
+  return bytes ? mtl::ContentMark(*memory, *bytes) : mtl::ContentMark(memory);
 }
 
 TensorView gather(mtl::CommandBuffer& commandBuffer, const std::string& label, const BatchOperand& operand) {
@@ -164,7 +174,7 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
   const auto bindInput = [&](const BatchOperand* operand, const mtl::Origin& origin) -> const std::byte* {
     if (operand == nullptr) return nullptr;
     const TensorView view = gather(commandBuffer, label, *operand);
-    command.reads.push_back(view.memory);
+    command.reads.push_back(view.mark());
     retain(command, view);
     temporaries.push_back(view.memory);
     return shifted(view, origin);
@@ -185,7 +195,7 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
       view = operand.view(commandBuffer, true);
       retain(command, view);
     }
-    command.writes.push_back(view.memory);
+    command.writes.push_back(view.mark());
     return view;
   };
   TensorView destination;
@@ -214,9 +224,9 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
     if (!parameter.memory) continue;
     operands.parameters[i] = parameter.memory->address() + parameter.byteOffset;
     command.retained.push_back(parameter.memory);
-    (parameter.isWritten ? command.writes : command.reads).push_back(parameter.memory);
-    if (parameter.isAddedTo) command.reads.push_back(parameter.memory);
-    if (parameter.isCounted && commandBuffer.mayLeaveOut()) command.lacking.push_back(parameter.memory);
+    (parameter.isWritten ? command.writes : command.reads).push_back(parameter.mark());
+    if (parameter.isAddedTo) command.reads.push_back(parameter.mark());
+    if (parameter.isCounted && commandBuffer.mayLeaveOut()) command.lacking.push_back(parameter.mark());
   }
   if (prepared.destinationParameter)
     operands.parameters.at(*prepared.destinationParameter) = operands.destination;

@@ -77,6 +77,11 @@ struct PreparedCall {
     bool isAddedTo = false;  ///< written by adding to what is there, which must be good
     bool isCounted =
         false;  ///< the host counts what is added: a call that a predicate leaves out makes it invalid
+    std::optional<mtl::ByteRegion> bytes =
+        std::nullopt;  ///< those of an image; else all of the memory counts
+
+    static Parameter of(const TensorView& view, bool isWritten = false);
+    [[nodiscard]] mtl::ContentMark mark() const;
   };
   ChosenPlan plan;
   std::size_t savedBytes = 0;  ///< of all images together, forward calls only

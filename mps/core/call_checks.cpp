@@ -111,15 +111,20 @@ void checkCommandBuffer(const Kernel& kernel, const std::shared_ptr<mtl::Command
 void checkSources(const Kernel& kernel, const char* argument, mtl::CommandBuffer& commandBuffer,
                   const ImageBatch& images) {
   checkImages(kernel, argument, commandBuffer, images);
-  const auto checkContent = [&](const ImageStorage& storage) {
+  const auto checkContent = [&](const ImageStorage& storage, const TensorShape& shape,
+                                std::size_t byteOffset) {
     const auto memory = storage.allocatedMemory();
     if (!memory) return;
-    if (const auto failure = memory->failure(); !failure.empty())
+    if (const auto failure = memory->failure(bytesOf(shape, byteOffset)); !failure.empty())
       throw Error(kernel.describe() + ": " + argument +
                   " is invalid because an earlier command failed: " + failure);
   };
-  if (const auto block = images.blockStorage()) return checkContent(*block);
-  for (const auto& image : images.looseImages()) checkContent(*image->storage());
+  if (const auto block = images.blockStorage()) {
+    const BatchOperand operand(images);
+    return checkContent(*block, operand.shape(), operand.byteOffset());
+  }
+  for (const auto& image : images.looseImages())
+    checkContent(*image->storage(), image->shape(), image->byteOffset());
 }
 
 void checkDestinations(const Kernel& kernel, const char* argument, mtl::CommandBuffer& commandBuffer,

@@ -421,7 +421,7 @@ void CNNGradientKernel::encodeCall(const std::shared_ptr<mtl::CommandBuffer>& co
                                    const StateBatch& /*destinationStates*/, const ImageBatch& destinations) {
   BatchOperand gradient(primary);
   BatchOperand source(secondary);
-  BatchOperand destination(destinations);
+  BatchOperand destination(destinations, true);
   const GradientCall call = resolveCall(gradient, source, destination, nullptr, false);
   for (const detail::PreparedCall& prepared : preparedParts(call))
     if (prepared.plan.plan)

@@ -9,6 +9,7 @@
 #include "mps/core/image_allocator.hpp"
 #include "mps/core/image_batch.hpp"
 #include "mps/core/image_storage.hpp"
+#include "mps/core/strides.hpp"
 #include "mps/core/texture_view.hpp"
 #include "mtl/buffer.hpp"
 #include "mtl/command_buffer.hpp"
@@ -126,6 +127,12 @@ std::shared_ptr<Image> Image::create(const std::shared_ptr<mtl::Buffer>& buffer,
   if (needed > buffer->length())
     throw Error("Image", "buffer", std::to_string(buffer->length()) + " bytes",
                 "at least " + std::to_string(needed) + " for " + whole.describe());
+  if (!detail::elementsAreApart(shape))
+    throw Error("Image", "strides",
+                std::to_string(shape.pixelStride) + " for pixels, " + std::to_string(shape.rowStride) +
+                    " for rows and " + std::to_string(shape.imageStride) + " for images",
+                "strides that keep the elements apart: each at least what the smaller ones span, of " +
+                    whole.describe());
   auto storage = std::make_shared<ImageStorage>(buffer->device(), buffer->memory(), byteOffset, shape);
   return std::shared_ptr<Image>(new Image(std::move(storage), shape, byteOffset, whole));
 }
@@ -278,10 +285,7 @@ void Image::synchronize(const std::shared_ptr<mtl::CommandBuffer>& commandBuffer
 }
 
 void Image::checkElementSize(std::size_t size) const {
-  if (size != bytesPerChannel(featureChannelFormat()))
-    throw Error("Image", "element size", std::to_string(size) + " bytes",
-                std::to_string(bytesPerChannel(featureChannelFormat())) + ", the size of a " +
-                    name(featureChannelFormat()) + " channel");
+  detail::checkElementSize("Image", featureChannelFormat(), size);
 }
 
 /// A checked copy between an image and the user's memory, with all strides in bytes.
@@ -291,6 +295,13 @@ struct Image::Transfer {
   std::size_t imageImage, imageRow, imagePixel;  ///< strides of the image
   std::size_t userImage, userRow, userColumn, userChannel;  ///< strides of the user's memory
 
+  /// The bytes of the image's side.
+  [[nodiscard]] mtl::ByteRegion regionOfImage() const {
+    return mtl::ByteRegion(imageOffset, channels * bytesPerChannel)
+        .repeated(width, imagePixel)
+        .repeated(height, imageRow)
+        .repeated(images, imageImage);
+  }
   /// Calls copy(offset in the image, offset in the user's memory, bytes) for runs adjacent on both sides.
   template <class Copy>
   void run(Copy&& copy) const {
@@ -380,7 +391,7 @@ void Image::readBytes(std::span<std::byte> destination, DataLayout layout, const
   checkHostAccess("readBytes");
   const Transfer t = transfer(destination.size(), layout, strides, region, channels, imageIndex);
   const auto memory = storage_->memoryForReading();
-  if (const auto failure = memory->failure(); !failure.empty())
+  if (const auto failure = memory->failure(t.regionOfImage()); !failure.empty())
     throw Error(describe() + " is invalid: " + failure);
   const std::byte* from = memory->contents();
   t.run([&](std::size_t image, std::size_t user, std::size_t bytes) {
@@ -401,7 +412,7 @@ void Image::writeBytes(std::span<const std::byte> source, DataLayout layout, con
   t.run([&](std::size_t image, std::size_t user, std::size_t size) {
     std::memcpy(to + image, source.data() + user, size);
   });
-  if (whole) memory->clearFailure();
+  memory->clearFailure(t.regionOfImage());
   const std::size_t end = t.imageOffset + (t.images - 1) * t.imageImage + (t.height - 1) * t.imageRow +
                           (t.width - 1) * t.imagePixel + t.channels * t.bytesPerChannel;
   memory->didModifyRange(t.imageOffset, end - t.imageOffset);

@@ -73,7 +73,8 @@ class Image : public std::enable_shared_from_this<Image> {
 
   /// An image over memory that a buffer holds already, for instance a NumPy array; nothing is copied and both
   /// see each other's writes. @param byteOffset of the first element, a multiple of the element size
-  /// @param strides 0 means dense; private where the buffer is. @throws Error when an element would lie outside it.
+  /// @param strides 0 means dense; in any order, but each at least what the smaller ones span, so that no elements share
+  /// memory. Private where the buffer is. @throws Error for other strides, and when an element would lie outside it.
   static std::shared_ptr<Image> create(const std::shared_ptr<mtl::Buffer>& buffer, std::size_t byteOffset,
                                        const ImageDescriptor& descriptor, const ImageStrides& strides = {});
 
@@ -132,13 +133,14 @@ class Image : public std::enable_shared_from_this<Image> {
   /// @param region      in pixels; origin.z and size.depth count images from imageIndex on (depth 0 means 1)
   /// @param channels    window of feature channels
   /// @throws Error for a region or channel window outside the image, a short span, temporary or private
-  /// storage
+  /// storage, and elements that a failed command should have written
   void readBytes(std::span<std::byte> destination, DataLayout layout, const DataStrides& strides,
                  const mtl::Region& region, const ImageReadWriteParams& channels,
                  std::size_t imageIndex = 0) const;
   /// The whole of one stacked image, tightly packed, all channels.
   void readBytes(std::span<std::byte> destination, DataLayout layout, std::size_t imageIndex = 0) const;
-  /// Copies elements into the image; the mirror of readBytes. The caller's memory is free afterwards.
+  /// Copies elements into the image; the mirror of readBytes. The caller's memory is free afterwards. What is written is
+  /// valid again after a failed command; other elements are not, nor are other images over the same buffer.
   void writeBytes(std::span<const std::byte> source, DataLayout layout, const DataStrides& strides,
                   const mtl::Region& region, const ImageReadWriteParams& channels,
                   std::size_t imageIndex = 0);

@@ -150,6 +150,10 @@ bool ImageBatch::isOneRun(DataLayout layout) const {
          storage.shape().isDense();
 }
 
+void ImageBatch::checkElementSize(std::size_t size) const {
+  if (!empty()) detail::checkElementSize("ImageBatch", descriptor().channelFormat(), size);
+}
+
 void ImageBatch::writeBytes(std::span<const std::byte> source, DataLayout layout) const {
   if (empty()) return;
   checkAlike(looseImages());
@@ -159,13 +163,11 @@ void ImageBatch::writeBytes(std::span<const std::byte> source, DataLayout layout
                 "at least " + std::to_string(bytes * count_));
   if (isOneRun(layout)) {
     const auto memory = block_->storage->memoryForWriting(true);
-    memory->clearFailure();
+    memory->clearFailure({0, bytes * count_});
     memory->write(0, source.first(bytes * count_));
     return;
   }
   for (std::size_t i = 0; i < count_; ++i) (*this)[i]->writeBytes(source.subspan(i * bytes, bytes), layout);
-  if (block_ && count_ == static_cast<std::size_t>(block_->storage->shape().images))
-    block_->storage->memory()->clearFailure();  // no image by itself is the whole block
 }
 
 void ImageBatch::readBytes(std::span<std::byte> destination, DataLayout layout) const {
@@ -177,7 +179,7 @@ void ImageBatch::readBytes(std::span<std::byte> destination, DataLayout layout) 
                 "at least " + std::to_string(bytes * count_));
   if (isOneRun(layout)) {
     const auto memory = block_->storage->memoryForReading();
-    if (memory->failure().empty()) {  // else the first image says what is wrong
+    if (memory->failure({0, bytes * count_}).empty()) {  // else the first image says what is wrong
       std::memcpy(destination.data(), memory->contents(), bytes * count_);
       return;
     }

@@ -16,7 +16,9 @@ namespace mps {
 ///
 /// A batch that the library makes is one block of memory; its Image objects come into being when somebody
 /// asks for one. A batch put together from loose images works too and costs a copy where the images are not
-/// evenly spaced in memory. The same image may appear several times. A small value: copies share images.
+/// evenly spaced in memory. The same image may appear several times, and images may share memory: each is read and
+/// written as if they were processed one after the other, so that of destinations the last one stays. A small value:
+/// copies share images.
 class ImageBatch {
  public:
   ImageBatch() = default;
@@ -43,14 +45,17 @@ class ImageBatch {
   /// @throws Error when the span is shorter, the images are temporary, or loose ones differ in size or format.
   void writeBytes(std::span<const std::byte> source, DataLayout layout) const;
   void readBytes(std::span<std::byte> destination, DataLayout layout) const;
+  /// The same with elements instead of bytes. @throws Error when sizeof(T) is not the size of a channel.
   template <class T, std::size_t Extent>
   requires(!std::is_same_v<std::remove_const_t<T>, std::byte>) void writeBytes(std::span<T, Extent> source,
                                                                                DataLayout layout) const {
+    checkElementSize(sizeof(T));
     writeBytes(std::as_bytes(source), layout);
   }
   template <class T, std::size_t Extent>
   requires(!std::is_same_v<std::remove_const_t<T>, std::byte>) void readBytes(
       std::span<T, Extent> destination, DataLayout layout) const {
+    checkElementSize(sizeof(T));
     readBytes(std::as_writable_bytes(destination), layout);
   }
 
@@ -70,6 +75,7 @@ class ImageBatch {
  private:
   /// Whether the elements are a whole block's, in the order of this layout.
   [[nodiscard]] bool isOneRun(DataLayout layout) const;
+  void checkElementSize(std::size_t size) const;
 
   struct Block;
   std::shared_ptr<Block> block_;

@@ -76,6 +76,25 @@ TEST_F(ImageBatchTest, IsValidAgainOnceAllIsWrittenInPlanesToo) {
   EXPECT_EQ(found, written);
 }
 
+TEST_F(ImageBatchTest, ElementsMustHaveTheSizeOfAChannelAsThoseOfAnImage) {
+  ImageDescriptor half = sizeOf(2, 2, 1);
+  half.setChannelFormat(ImageFeatureChannelFormat::Float16);
+  const auto loose = [&] { return ImageBatch{Image::create(device_, half), Image::create(device_, half)}; };
+  for (const ImageBatch& batch : {ImageBatch::create(device_, half, 2), loose()}) {
+    Values floats(8);
+    std::vector<std::uint16_t> halves(8);
+    for (const std::string& error : {errorOf([&] { batch.writeBytes(std::span(floats), pixelsFirst); }),
+                                     errorOf([&] { batch.readBytes(std::span(floats), pixelsFirst); })})
+      EXPECT_EQ(error, "ImageBatch: element size is 4 bytes, expected 2, the size of a float16 channel");
+    const std::string ofImage = errorOf([&] { batch[0]->writeBytes(std::span(floats), pixelsFirst); });
+    EXPECT_EQ(ofImage, "Image: element size is 4 bytes, expected 2, the size of a float16 channel");
+    EXPECT_EQ(errorOf([&] { batch.writeBytes(std::span(halves), pixelsFirst); }), "");
+    EXPECT_EQ(errorOf([&] { batch.readBytes(std::span(halves), pixelsFirst); }), "");
+    EXPECT_EQ(errorOf([&] { batch.writeBytes(std::as_bytes(std::span(halves)), pixelsFirst); }), "");
+  }
+  EXPECT_EQ(errorOf([] { ImageBatch().writeBytes(std::span<const float>(), pixelsFirst); }), "");
+}
+
 TEST_F(ImageBatchTest, LooseImagesThatDifferAreNeitherWrittenNorRead) {
   ImageDescriptor half = sizeOf(2, 2, 1);
   half.setChannelFormat(ImageFeatureChannelFormat::Float16);

@@ -80,4 +80,10 @@ ImageDescriptor detail::resolvedDescriptor(const char* className, ImageDescripto
   return descriptor;
 }
 
+void detail::checkElementSize(const char* className, ImageFeatureChannelFormat format, std::size_t size) {
+  if (size != bytesPerChannel(format))
+    throw Error(className, "element size", std::to_string(size) + " bytes",
+                std::to_string(bytesPerChannel(format)) + ", the size of a " + name(format) + " channel");
+}
+
 }  // namespace mps

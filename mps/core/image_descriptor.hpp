@@ -96,6 +96,8 @@ namespace detail {
 /// The descriptor with a format: None becomes float16.
 /// @throws Error, in the name of `className`, when a size is 0 or more than memory can hold.
 ImageDescriptor resolvedDescriptor(const char* className, ImageDescriptor descriptor);
+/// Of elements that are copied as they are. @throws Error, in the name of `className`, for another size than a channel's.
+void checkElementSize(const char* className, ImageFeatureChannelFormat format, std::size_t size);
 }  // namespace detail
 
 }  // namespace mps

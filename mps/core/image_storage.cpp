@@ -159,4 +159,18 @@ std::byte* TensorView::address() const {
   return memory->address() + byteOffset;
 }
 
+mtl::ContentMark TensorView::mark() const {
+  return isImage ? mtl::ContentMark(*memory, bytesOf(shape, byteOffset)) : mtl::ContentMark(memory);
+}
+
+mtl::ByteRegion bytesOf(const TensorShape& shape, std::size_t byteOffset) {
+  const std::size_t size = bytesPerChannel(shape.format);
+  const auto count = [](std::int64_t number) { return static_cast<std::size_t>(number); };
+  const auto bytes = [size](std::int64_t elements) { return static_cast<std::size_t>(elements) * size; };
+  return mtl::ByteRegion(byteOffset, bytes(shape.channels))
+      .repeated(count(shape.width), bytes(shape.pixelStride))
+      .repeated(count(shape.height), bytes(shape.rowStride))
+      .repeated(count(shape.images), bytes(shape.imageStride));
+}
+
 }  // namespace mps::detail

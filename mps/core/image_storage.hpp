@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "mps/core/tensor_shape.hpp"
+#include "mtl/content.hpp"
 
 namespace mtl {
 class CommandBuffer;
+struct ContentMark;
 class Device;
 class Heap;
 class Log;
@@ -109,8 +111,14 @@ struct TensorView {
   std::shared_ptr<mtl::Memory> memory;
   std::size_t byteOffset = 0;
   bool isPermanent = false;  ///< a command that uses it keeps the memory alive
+  bool isImage = false;
 
   [[nodiscard]] std::byte* address() const;
+  /// What a command that reads or writes it marks: the elements of an image, which may share its memory with others.
+  [[nodiscard]] mtl::ContentMark mark() const;
 };
+
+/// The bytes of a tensor whose first element is at an offset.
+[[nodiscard]] mtl::ByteRegion bytesOf(const TensorShape& shape, std::size_t byteOffset);
 
 }  // namespace mps::detail

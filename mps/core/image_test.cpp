@@ -227,6 +227,23 @@ TEST_F(ImageTest, OverABufferMustStayInside) {
   EXPECT_NE(errorOf([] { Image::create(std::shared_ptr<mtl::Buffer>(), 0, sizeOf(1, 1, 1)); }), "");
 }
 
+TEST_F(ImageTest, OverABufferElementsMustNotShareMemory) {
+  const auto buffer = device_->newBuffer(1024 * sizeof(float));
+  const auto make = [&](const ImageDescriptor& size, const ImageStrides& strides) {
+    return errorOf([&] { Image::create(buffer, 0, size, strides); });
+  };
+  EXPECT_TRUE(names(make(sizeOf(3, 1, 4), {3, 0, 0}), {"Image", "strides", "3", "elements apart"}));
+  EXPECT_NE(make(sizeOf(4, 4, 1), {1, 3, 0}), "");
+  EXPECT_NE(make(sizeOf(4, 4, 1), {1, 1, 0}), "");
+  EXPECT_NE(make(sizeOf(4, 1, 2, 3), {2, 0, 7}), "");
+  EXPECT_NE(make(sizeOf(4, 3, 2, 2), {4, 16, 3}), "") << "images between the pixels of others";
+  EXPECT_EQ(make(sizeOf(4, 3, 2, 2), {4, 16, 2}), "");
+  EXPECT_EQ(make(sizeOf(4, 3, 2), {6, 2, 0}), "") << "rows and columns exchanged";
+  EXPECT_EQ(make(sizeOf(4, 3, 2), {9, 2, 0}), "");
+  EXPECT_EQ(make(sizeOf(1, 1, 4), {1, 1, 1}), "") << "strides of one step are not used";
+  EXPECT_EQ(make(sizeOf(4, 1, 4), {5, 1, 1}), "");
+}
+
 TEST_F(ImageTest, AnInvalidImageIsReadWithTheMessageOfTheFailedCommand) {
   const auto image = this->image(sizeOf(2, 1, 1), {1, 2});
   image->setLabel("weights");

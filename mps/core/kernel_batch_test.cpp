@@ -229,6 +229,34 @@ TEST_F(KernelBatch, OfADestinationThatAppearsSeveralTimesTheLastOneStays) {
   EXPECT_EQ(valuesOf(*result), Values(16384, 6));
 }
 
+/// As if each had been processed alone, one after the other; not elements of several at once.
+TEST_F(KernelBatch, OfDestinationsThatShareElementsTheLastOneStays) {
+  constexpr std::size_t pixels = 4096;
+  const auto sources = ImageBatch::create(device_, sizeOf(64, 64, 8), 3);
+  for (std::size_t i = 0; i < 3; ++i)
+    testing::fill(*sources[i], Values(8 * pixels, static_cast<float>(i + 1)));
+  const auto whole = poisoned(sizeOf(64, 64, 16));
+  const auto buffer = commands();
+  ImageBatch results{whole->subImageWithFeatureChannelRange(0, 8),
+                     whole->subImageWithFeatureChannelRange(4, 8),
+                     whole->subImageWithFeatureChannelRange(8, 8)};
+  EXPECT_TRUE(detail::BatchOperand(results, true).isLoose()) << "else they are written at once";
+  EXPECT_FALSE(detail::BatchOperand(results).isLoose());
+  scale_->encodeBatch(buffer, sources, results);
+  run(buffer);
+  Values expected;
+  for (std::size_t i = 0; i < pixels; ++i)
+    expected.insert(expected.end(), {2, 2, 2, 2, 4, 4, 4, 4, 6, 6, 6, 6, 6, 6, 6, 6});
+  EXPECT_EQ(valuesOf(*whole), expected);
+  const auto back = commands();
+  scale_->encodeBatch(back, sources, ImageBatch{results[2], results[1], results[0]});
+  run(back);
+  expected.clear();
+  for (std::size_t i = 0; i < pixels; ++i)
+    expected.insert(expected.end(), {6, 6, 6, 6, 6, 6, 6, 6, 4, 4, 4, 4, 2, 2, 2, 2});
+  EXPECT_EQ(valuesOf(*whole), expected);
+}
+
 TEST_F(KernelBatch, ZFieldsDoNotCountTheImagesOfABatch) {
   const auto sources = batch(sizeOf(1, 1, 1), 4, counted(4));
   const auto encode = [&] {

@@ -134,7 +134,7 @@ void LossCall::setWeights(const ImageBatch& weights) {
   const TensorView view = gather(commandBuffer_, kernel_.describe(), BatchOperand(weights));
   problem_.weights = fitted(kernel_, "weights", view.shape, problem_.predictions,
                             view.shape.channels == 1 ? 1 : problem_.countedChannels);
-  prepared_.parameters[0] = {view.memory, view.byteOffset, false};
+  prepared_.parameters[0] = PreparedCall::Parameter::of(view);
 }
 
 void LossCall::setSourceGradients(const ImageBatch& gradients, bool divides) {
@@ -162,13 +162,13 @@ void LossCall::checkAsPredictions(const char* argument, const TensorShape& shape
 }
 
 void LossCall::setGradients(const ImageBatch& gradients) {
-  destination_ = BatchOperand(gradients);
+  destination_ = BatchOperand(gradients, true);
   problem_.gradient = destination_.shape();
   checkAsPredictions("destinationImages", problem_.gradient);
 }
 
 void LossCall::setLabelGradients(const ImageBatch& gradients) {
-  destination_ = BatchOperand(gradients);
+  destination_ = BatchOperand(gradients, true);
   problem_.labelGradient = destination_.shape();
   checkAsPredictions("destinationImages", problem_.labelGradient);
   checkAsPredictions("labels", labels_.shape());
@@ -184,18 +184,18 @@ void LossCall::checkLossSize(const char* argument, const TensorShape& loss) cons
 }
 
 void LossCall::setLosses(const ImageBatch& losses) {
-  losses_ = BatchOperand(losses);
+  losses_ = BatchOperand(losses, true);
   const TensorShape loss = losses_.shape();
   checkLossSize("lossImageSize", loss);
   if (losses_.isLoose())
     looseLosses_ = {loss, commandBuffer_.heap()->allocate(static_cast<std::size_t>(loss.bytes())), 0};
   const TensorView written = losses_.isLoose() ? looseLosses_ : losses_.view(commandBuffer_, true);
   problem_.loss = written.shape;
-  prepared_.parameters[1] = {written.memory, written.byteOffset, true};
+  prepared_.parameters[1] = PreparedCall::Parameter::of(written, true);
 }
 
 void LossCall::setOnlyLosses(const ImageBatch& losses) {
-  destination_ = BatchOperand(losses);
+  destination_ = BatchOperand(losses, true);
   problem_.loss = destination_.shape();
   checkLossSize("destinationImages", problem_.loss);
   prepared_.destinationParameter = 1;

@@ -116,7 +116,7 @@ void CNNYOLOLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& command
   if (operands.classIndices) throw Error(describe(), "labels", "class indices", "images of labels");
   detail::checkLossTargets(*this, operands.labels, operands.weights, destinationImages);
   const BatchOperand source(sourceImages);
-  const BatchOperand destination(destinationImages);
+  const BatchOperand destination(destinationImages, true);
   YOLOLossProblem problem;
   problem.parts = {numbersOf(*lossXY_), numbersOf(*lossWH_), numbersOf(*lossConfidence_),
                    numbersOf(*lossClasses_)};
@@ -158,9 +158,9 @@ void CNNYOLOLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& command
     check("weights", operands.weights, weights.shape());
     const detail::TensorView view = detail::gather(*commandBuffer, describe(), weights);
     problem.weights = view.shape;
-    prepared.parameters[0] = {view.memory, view.byteOffset, false};
+    prepared.parameters[0] = detail::PreparedCall::Parameter::of(view);
   }
-  const BatchOperand losses(operands.losses);
+  const BatchOperand losses(operands.losses, true);
   const TensorShape loss = losses.shape();
   const bool single = loss.width == 1 && loss.height == 1 && loss.channels == 1;
   if (!sameSize(loss, problem.predictions) && !(single && reductionType() != CNNReductionType::None))
@@ -175,7 +175,7 @@ void CNNYOLOLoss::encodeBatch(const std::shared_ptr<mtl::CommandBuffer>& command
     written = losses.view(*commandBuffer, true);
   }
   problem.loss = written.shape;
-  prepared.parameters[1] = {written.memory, written.byteOffset, true};
+  prepared.parameters[1] = detail::PreparedCall::Parameter::of(written, true);
   prepared.plan = detail::planFor(*device(), detail::yoloLossBackEnds, problem);
   detail::CallOperands call;
   call.source = &source;

@@ -113,7 +113,7 @@ std::vector<detail::PreparedCall> CNNNeuronGradient::prepareGradient(const detai
   if (!addends_.empty()) {
     const detail::TensorView view = detail::BatchOperand(addends_).view(*addendBuffer_, false);
     problem.addend = view.shape;
-    addend = {view.memory, view.byteOffset};
+    addend = detail::PreparedCall::Parameter::of(view);
   }
   detail::PreparedCall prepared =
       detail::preparedPointwise(views, detail::planFor(*device(), detail::neuronBackEnds, problem));

@@ -68,7 +68,6 @@ class MemoryPool::Block final : public Memory, public std::enable_shared_from_th
       check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, asCuda(stream).handle()),
             "cudaMemcpyAsync");
     };
-    command.reads.push_back(std::shared_ptr<Memory>(self));
     command.retained.push_back(self);
     commandBuffer.append(std::move(command));
   }

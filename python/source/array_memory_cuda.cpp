@@ -53,7 +53,6 @@ class GpuMemory final : public mtl::Memory, public std::enable_shared_from_this<
       check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, mtl::cuda::asCuda(stream).handle()),
             "cudaMemcpyAsync");
     };
-    command.reads.push_back(std::shared_ptr<Memory>(self));
     command.retained.push_back(self);
     commandBuffer.append(std::move(command));
   }

@@ -110,9 +110,10 @@ void checkVisible(const Image& image) {
 Elements elementsOf(const Image& image) {
   checkVisible(image);
   const auto memory = image.storage()->memoryForReading();
-  if (const std::string failure = memory->failure(); !failure.empty())
-    throw mps::Error(image.describe() + " is invalid: " + failure);
   const mps::detail::TensorShape& shape = image.shape();
+  if (const std::string failure = memory->failure(mps::detail::bytesOf(shape, image.byteOffset()));
+      !failure.empty())
+    throw mps::Error(image.describe() + " is invalid: " + failure);
   Elements elements;
   elements.address = memory->address() + image.byteOffset();
   elements.shape = {image.height(), image.width(), image.featureChannels()};

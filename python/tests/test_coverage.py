@@ -17,7 +17,7 @@ UNBOUND = []
 INTERNAL = {"mps/core/float16.hpp": "element types inside", "mps/core/image_storage.hpp": "memory behind images",
             "mps/core/kernel_neuron.hpp": "inside kernels with neurons", "mps/core/layer_kernel.hpp": "for graphs",
             "mps/core/tensor_shape.hpp": "shapes inside", "mps/convolution/kernel_with_weights.hpp": "a base inside",
-            "mtl/memory.hpp": "memory behind buffers", "mtl/stream.hpp": "where commands run"}
+            "mtl/content.hpp": "which bytes are good", "mtl/memory.hpp": "memory behind buffers", "mtl/stream.hpp": "where commands run"}
 
 # What has no binding of its own, and why. Of a class: all of it; names are C++'s.
 ELSEWHERE = {
