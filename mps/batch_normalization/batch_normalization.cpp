@@ -198,8 +198,8 @@ std::shared_ptr<Kernel> CNNBatchNormalization::clone() const {
   return std::shared_ptr<CNNBatchNormalization>(new CNNBatchNormalization(*this));
 }
 
-void CNNBatchNormalization::didMoveToDevice() {
-  dataSource_ = detail::dataSourceOn(device(), dataSource_);
+void CNNBatchNormalization::didCopy(bool hasMoved) {
+  if (!detail::replaceByCopy(dataSource_, device()) && !hasMoved) return;
   const float epsilon = parameters_->epsilon;
   *parameters_ = ParameterReader(describe(), device(), *dataSource_, channels_).readAll();
   parameters_->epsilon = epsilon;

@@ -73,8 +73,8 @@ class CNNBatchNormalization : public CNNKernel, public detail::LayerKernel {
       const std::shared_ptr<mtl::Device>& device, std::shared_ptr<CNNBatchNormalizationDataSource> dataSource,
       const NNNeuronDescriptor& fusedNeuronDescriptor = {});
   [[nodiscard]] std::string className() const override { return "CNNBatchNormalization"; }
-  /// On another device the data source's copy() is used, or the source shared, and read: what was reloaded from a state
-  /// stays behind (secure coding carries it).
+  /// The data source's copy(), or the source itself where that is null, is read: what was reloaded from a state stays behind
+  /// (secure coding carries it). A copy on the same device that shares the source has what this kernel has.
   [[nodiscard]] std::shared_ptr<CNNBatchNormalization> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
@@ -140,7 +140,7 @@ class CNNBatchNormalization : public CNNKernel, public detail::LayerKernel {
   CNNBatchNormalization(const CNNBatchNormalization& other);
   void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
-  void didMoveToDevice() override;
+  void didCopy(bool hasMoved) override;
   [[nodiscard]] std::size_t producedFeatureChannels(std::size_t sourceFeatureChannels) const override;
   [[nodiscard]] std::shared_ptr<State> makeState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,

@@ -471,10 +471,17 @@ TEST_F(BatchNormalization, CopiesAreIndependent) {
   copy->reloadGammaAndBetaFromDataSource();
   EXPECT_EQ(normalization_->epsilon(), 4);
   EXPECT_EQ(valuesOf(state()->gamma()), Values{3});
-  const auto elsewhere = mtl::newCPUDevice(1);
-  source_->copied = FixedBatchNormalization::create(1);
-  EXPECT_EQ(normalization_->copy(elsewhere)->dataSource(), source_->copied);
-  EXPECT_EQ(normalization_->copy(elsewhere)->epsilon(), 4);
+  EXPECT_EQ(copy->dataSource(), source_);
+  const auto other = FixedBatchNormalization::create(1);
+  other->gammas = {8};
+  source_->copied = other;
+  for (const auto& device : {std::shared_ptr<mtl::Device>(), device_, mtl::newCPUDevice(1)}) {
+    const auto copied = normalization_->copy(device);
+    EXPECT_EQ(copied->dataSource(), other);
+    EXPECT_EQ(copied->epsilon(), 4);
+    EXPECT_EQ(valuesOf(copied->parameters().gamma), Values{8});
+  }
+  EXPECT_EQ(normalization_->dataSource(), source_);
   EXPECT_EQ(CNNBatchNormalizationStatistics::create(device_)->copy()->className(), statistics_->className());
 }
 

@@ -83,10 +83,6 @@ std::shared_ptr<Kernel> CNNConvolution::clone() const {
   return std::shared_ptr<CNNConvolution>(new CNNConvolution(*this));
 }
 
-void CNNConvolution::didMoveToDevice() {
-  moveWeightsToDevice();
-}
-
 detail::PreparedCall CNNConvolution::prepareForward(const detail::ForwardCall& call) const {
   ConvolutionProblem problem = describedProblem(call.options);
   problem.operation = ConvolutionOperation::Forward;
@@ -184,10 +180,6 @@ std::shared_ptr<CNNConvolutionGradient> CNNConvolutionGradient::create(
 
 std::shared_ptr<Kernel> CNNConvolutionGradient::clone() const {
   return std::shared_ptr<CNNConvolutionGradient>(new CNNConvolutionGradient(*this));
-}
-
-void CNNConvolutionGradient::didMoveToDevice() {
-  moveWeightsToDevice();
 }
 
 bool CNNConvolutionGradient::acceptsForward(const std::string& forwardClassName) const {

@@ -38,7 +38,8 @@ class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights
   static std::shared_ptr<CNNConvolution> create(const std::shared_ptr<mtl::Device>& device,
                                                 std::shared_ptr<CNNConvolutionDataSource> weights);
   [[nodiscard]] std::string className() const override { return "CNNConvolution"; }
-  /// On another device the data source's copy() is used, or the source shared.
+  /// Reads the data source's copy(), or the source itself where that is null: what was reloaded from a state stays behind. A
+  /// copy on the same device that shares the source has the weights that this kernel has.
   [[nodiscard]] std::shared_ptr<CNNConvolution> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
@@ -77,7 +78,7 @@ class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights
   CNNConvolution(const CNNConvolution&) = default;
   void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
-  void didMoveToDevice() override;
+  void didCopy(bool hasMoved) override { didCopyKernel(hasMoved); }
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] std::size_t requiredFeatureChannels() const override { return inputFeatureChannels(); }
   [[nodiscard]] std::size_t producedFeatureChannels(std::size_t) const override {
@@ -159,7 +160,7 @@ class CNNConvolutionGradient : public CNNGradientKernel, public detail::Gradient
   CNNConvolutionGradient(const CNNConvolutionGradient&) = default;
   void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
-  void didMoveToDevice() override;
+  void didCopy(bool hasMoved) override { didCopyKernel(hasMoved); }
   [[nodiscard]] Geometry geometryFor(const detail::ForwardRecord& record,
                                      const Offset& gradientOrigin) const override;
   [[nodiscard]] bool usesKernelOffset() const override { return true; }

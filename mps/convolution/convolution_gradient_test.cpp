@@ -49,6 +49,26 @@ class ConvolutionGradient : public testing::DeviceTest {
     return valuesOf(*dIn);
   }
   [[nodiscard]] std::shared_ptr<Image> pixel(float value) const { return image(sizeOf(1, 1, 1), {value}); }
+  /// The result, and the data gradient of 1, of the pixels 3 and 5 on the kernels' device.
+  static Values resultAndGradient(CNNConvolution& kernel, CNNConvolutionGradient& gradient) {
+    const auto& device = kernel.device();
+    kernel.setDestinationImageAllocator(Image::defaultAllocator());
+    gradient.setDestinationImageAllocator(Image::defaultAllocator());
+    const auto in = Image::create(device, sizeOf(2, 1, 1));
+    testing::fill(*in, {3, 5});
+    const auto e = Image::create(device, sizeOf(1, 1, 1));
+    testing::fill(*e, {1});
+    std::shared_ptr<State> state;
+    const auto buffer = device->newCommandQueue()->commandBuffer();
+    const auto out = kernel.encode(buffer, in, state, false);
+    const auto dIn = gradient.encode(buffer, e, in, state);
+    buffer->commit();
+    buffer->throwIfFailed();
+    EXPECT_EQ(weightsOf(state), (Values{3, 5}));
+    Values all = valuesOf(*out);
+    for (const float value : valuesOf(*dIn)) all.push_back(value);
+    return all;
+  }
   static CNNConvolutionGradientState& of(const std::shared_ptr<State>& state) {
     return dynamic_cast<CNNConvolutionGradientState&>(*state);
   }
@@ -485,38 +505,54 @@ TEST_F(ConvolutionGradient, ATemporaryStateIsReadOnceByEachEncode) {
 /// The second device's source is the copy that the data source gives, or the same one.
 TEST_F(ConvolutionGradient, CopiesForAnotherDevice) {
   const auto device = mtl::newCPUDevice(1);
-  const auto run = [&](CNNConvolution& kernel, CNNConvolutionGradient& gradient) {
-    kernel.setDestinationImageAllocator(Image::defaultAllocator());
-    gradient.setDestinationImageAllocator(Image::defaultAllocator());
-    const auto in = Image::create(device, sizeOf(2, 1, 1));
-    testing::fill(*in, {3, 5});
-    const auto e = Image::create(device, sizeOf(1, 1, 1));
-    testing::fill(*e, {1});
-    std::shared_ptr<State> state;
-    const auto buffer = device->newCommandQueue()->commandBuffer();
-    const auto out = kernel.encode(buffer, in, state, false);
-    const auto dIn = gradient.encode(buffer, e, in, state);
-    buffer->commit();
-    buffer->throwIfFailed();
-    EXPECT_EQ(weightsOf(state), (Values{3, 5}));
-    Values all = valuesOf(*out);
-    for (const float value : valuesOf(*dIn)) all.push_back(value);
-    return all;
-  };
   gradient_->setGradientOption(GradientWithData);
   const auto shared = kernel_->copy(device);
   EXPECT_EQ(shared->dataSource(), source_);
   EXPECT_EQ(gradient_->copy(device)->gradientOption(), GradientWithData);
   gradient_->setGradientOption(All);
-  EXPECT_EQ(run(*shared, *gradient_->copy(device)), (Values{53, 1, 10}));
+  EXPECT_EQ(resultAndGradient(*shared, *gradient_->copy(device)), (Values{53, 1, 10}));
 
   source_->copied = ArraySource::create(source_->shape, {2, 20});
   const auto copied = kernel_->copy(device);
   const auto copiedGradient = gradient_->copy(device);
   EXPECT_EQ(copied->dataSource(), source_->copied);
   EXPECT_EQ(copiedGradient->dataSource(), source_->copied);
-  EXPECT_EQ(run(*copied, *copiedGradient), (Values{106, 2, 20}));
-  EXPECT_EQ(kernel_->copy()->weights(), kernel_->weights()) << "on the same device the weights are shared";
+  EXPECT_EQ(resultAndGradient(*copied, *copiedGradient), (Values{106, 2, 20}));
+}
+
+/// On the same device, too; only a source that both kernels have leaves the copy what the kernel holds.
+TEST_F(ConvolutionGradient, CopiesOnTheSameDevice) {
+  const auto buffer = commands();
+  kernel_->reloadWeightsAndBiases(
+      buffer, CNNConvolutionWeightsAndBiasesState::create(bufferOf(device_, {4, 40}), nullptr));
+  run(buffer);
+  const auto shared = kernel_->copy();
+  EXPECT_EQ(shared->dataSource(), source_);
+  EXPECT_EQ(shared->weights(), kernel_->weights()) << "what was reloaded";
+  EXPECT_EQ(resultAndGradient(*shared, *gradient_->copy()), (Values{212, 4, 40}));
+
+  for (const auto& device : {std::shared_ptr<mtl::Device>(), device_}) {
+    source_->copied = ArraySource::create(source_->shape, {2, 20});
+    const auto copied = kernel_->copy(device);
+    EXPECT_EQ(copied->dataSource(), source_->copied);
+    source_->copied = ArraySource::create(source_->shape, {3, 30});
+    const auto copiedGradient = gradient_->copy(device);
+    EXPECT_EQ(copiedGradient->dataSource(), source_->copied);
+    EXPECT_EQ(resultAndGradient(*copied, *copiedGradient), (Values{106, 2, 20}))
+        << "a gradient has the weights of its forward kernel";
+  }
+  EXPECT_EQ(kernel_->dataSource(), source_) << "the original keeps its own";
+  EXPECT_EQ(kernel_->weights(), shared->weights());
+}
+
+TEST_F(ConvolutionGradient, CopiesOfUsedKernelsTakeTheWeightsOfTheirForwardKernel) {
+  EXPECT_EQ(resultAndGradient(*kernel_, *gradient_), (Values{53, 1, 10}));
+  for (const auto& device : {device_, mtl::newCPUDevice(1)}) {
+    source_->copied = ArraySource::create(source_->shape, {2, 20});
+    const auto copied = kernel_->copy(device);
+    source_->copied = ArraySource::create(source_->shape, {3, 30});
+    EXPECT_EQ(resultAndGradient(*copied, *gradient_->copy(device)), (Values{106, 2, 20}));
+  }
 }
 
 TEST(ConvolutionNodes, MakeTheirGradientNodes) {

@@ -127,7 +127,7 @@ class CNNConvolutionTranspose : public CNNKernel, public detail::ForwardKernelWi
   CNNConvolutionTranspose(const CNNConvolutionTranspose&) = default;
   void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
-  void didMoveToDevice() override { moveWeightsToDevice(); }
+  void didCopy(bool hasMoved) override { didCopyKernel(hasMoved); }
   [[nodiscard]] bool hasWindow() const override { return true; }
   [[nodiscard]] std::size_t requiredFeatureChannels() const override { return inputFeatureChannels(); }
   [[nodiscard]] std::size_t producedFeatureChannels(std::size_t) const override {
@@ -210,7 +210,7 @@ class CNNConvolutionTransposeGradient : public CNNGradientKernel, public detail:
   CNNConvolutionTransposeGradient(const CNNConvolutionTransposeGradient&) = default;
   void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
-  void didMoveToDevice() override { moveWeightsToDevice(); }
+  void didCopy(bool hasMoved) override { didCopyKernel(hasMoved); }
   [[nodiscard]] Geometry geometryFor(const detail::ForwardRecord& record,
                                      const Offset& gradientOrigin) const override;
   [[nodiscard]] bool usesKernelOffset() const override { return true; }

@@ -59,15 +59,15 @@ void KernelWithWeights::read() {
   weights_ = ConvolutionWeights::read(kernel().describe(), kernel().device(), *dataSource_, descriptor_);
 }
 
-void KernelWithWeights::moveWeightsToDevice() {
-  dataSource_ = dataSourceOn(kernel().device(), dataSource_);
+void KernelWithWeights::didCopyKernel(bool hasMoved) {
+  if (!replaceByCopy(dataSource_, kernel().device()) && !hasMoved) return;
   read();
-  didReload();
+  didRead(false);
 }
 
 void KernelWithWeights::reloadWeightsAndBiasesFromDataSource() {
   read();
-  didReload();
+  didRead(true);
 }
 
 void KernelWithWeights::reloadWeightsAndBiases(
@@ -79,7 +79,7 @@ void KernelWithWeights::reloadWeightsAndBiases(
   mtl::RecordingGuard guard(*commandBuffer);
   weights_ = weights_->reloaded(kernel().describe(), *commandBuffer, *state, descriptor_);
   guard.keep();
-  didReload();
+  didRead(true);
   takeRead(*state);
 }
 

@@ -67,8 +67,9 @@ class KernelWithWeights : public LayerKernel {
   KernelWithWeights(const KernelWithWeights&) = default;
   /// Codes the data source, and the weights where the kernel has others. @throws Error as create does
   virtual void codeWeights(Coder& coder);
-  /// On another device the data source's copy() is used, or the source shared.
-  void moveWeightsToDevice();
+  /// Of the kernel's copy. The data source's copy(), or the source itself where that is null, is read: what was reloaded from
+  /// a state stays behind. A copy on the same device that shares the source has the weights that the kernel has.
+  void didCopyKernel(bool hasMoved);
   /// The part of a problem that descriptor, device and options fix.
   [[nodiscard]] ConvolutionProblem describedProblem(KernelOptions options) const;
   /// The operands of the weights, and of the biases where there are any.
@@ -78,8 +79,8 @@ class KernelWithWeights : public LayerKernel {
   [[nodiscard]] virtual const Kernel& kernel() const = 0;
 
  private:
-  /// The user has given the kernel weights of its own.
-  virtual void didReload() {}
+  /// The kernel has other weights now. @param areItsOwn whether the user has given them to this kernel
+  virtual void didRead(bool /*areItsOwn*/) {}
   void read();
 
   std::shared_ptr<CNNConvolutionDataSource> dataSource_;
@@ -115,7 +116,8 @@ class ForwardKernelWithWeights : public KernelWithWeights {
 };
 
 /// Of the gradient kernels. The data gradient uses the weights that the forward kernel had at the first encode with
-/// a state; later ones only come by a reload, so reload both kernels.
+/// a state; later ones only come by a reload, so reload both kernels. So does a copy with another data source or device:
+/// whoever copies both kernels gets two copies of the source, of which the forward kernel's counts.
 class GradientKernelWithWeights : public KernelWithWeights, public LayerGradientKernel {
  public:
   /// Channels of the source gradient, and of source and result.
@@ -158,7 +160,7 @@ class GradientKernelWithWeights : public KernelWithWeights, public LayerGradient
   void didEncodeWith(CNNConvolutionGradientState& state);
 
  private:
-  void didReload() override { adoptsWeights_ = false; }
+  void didRead(bool areItsOwn) override { adoptsWeights_ = !areItsOwn; }
 
   bool adoptsWeights_ = true;   ///< until the first encode with a state, or a reload
   bool computesBiases_ = true;  ///< when weights

@@ -68,7 +68,8 @@ class CNNBatchNormalizationDataSource : public SecureCoding {
   }
   /// @}
 
-  /// For a copy of the kernel on another device. null, the default: the copy shares this source.
+  /// For a copy of the kernel, or of a graph, on that device, which may be this source's: a copy that is to train by itself
+  /// needs one. null, the default: the copy shares this source.
   virtual std::shared_ptr<CNNBatchNormalizationDataSource> copy(
       const std::shared_ptr<mtl::Device>& /*device*/) {
     return nullptr;

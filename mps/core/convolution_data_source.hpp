@@ -69,7 +69,8 @@ class CNNConvolutionDataSource : public SecureCoding {
     return false;
   }
 
-  /// For a copy of the kernel on another device. null, the default: the copy shares this source.
+  /// For a copy of the kernel, or of a graph, on that device, which may be this source's: a copy that is to train by itself
+  /// needs one. null, the default: the copy shares this source.
   virtual std::shared_ptr<CNNConvolutionDataSource> copy(const std::shared_ptr<mtl::Device>& /*device*/) {
     return nullptr;
   }

@@ -62,7 +62,8 @@ class CNNInstanceNormalizationDataSource : public detail::ImageNormalizationData
   virtual bool load() { return true; }
   /// The data is not needed any more; balances each load().
   virtual void purge() {}
-  /// For a copy of the kernel on another device. null, the default: the copy shares this source.
+  /// For a copy of the kernel, or of a graph, on that device, which may be this source's: a copy that is to train by itself
+  /// needs one. null, the default: the copy shares this source.
   virtual std::shared_ptr<CNNInstanceNormalizationDataSource> copy(
       const std::shared_ptr<mtl::Device>& /*device*/) {
     return nullptr;
@@ -77,7 +78,8 @@ class CNNGroupNormalizationDataSource : public detail::ImageNormalizationDataSou
   /// Groups of adjacent channels that have mean and variance in common; divides numberOfFeatureChannels. Read when
   /// the kernel is made.
   [[nodiscard]] virtual std::size_t numberOfGroups() const = 0;
-  /// For a copy of the kernel on another device. null, the default: the copy shares this source.
+  /// For a copy of the kernel, or of a graph, on that device, which may be this source's: a copy that is to train by itself
+  /// needs one. null, the default: the copy shares this source.
   virtual std::shared_ptr<CNNGroupNormalizationDataSource> copy(
       const std::shared_ptr<mtl::Device>& /*device*/) {
     return nullptr;

@@ -45,10 +45,8 @@ void Kernel::codeProperties(Coder& coder) {
 
 std::shared_ptr<Kernel> Kernel::copy(const std::shared_ptr<mtl::Device>& device) const {
   auto other = clone();
-  if (device && device != device_) {
-    other->device_ = device;
-    other->didMoveToDevice();
-  }
+  if (device) other->device_ = device;
+  other->didCopy(other->device_ != device_);
   return other;
 }
 

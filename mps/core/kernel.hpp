@@ -57,7 +57,9 @@ class Kernel : public SecureCoding, public std::enable_shared_from_this<Kernel> 
   /// Class name and label: `CNNPoolingMax "pool1"`.
   [[nodiscard]] std::string describe() const;
 
-  /// Another kernel with the same properties. @param device null means the same device
+  /// Another kernel with the same properties. A kernel with a data source asks it for its copy(), on the same device as on
+  /// another (spec/02 section 2.4), and reads that; where it gives null, both kernels have the source. @param device
+  /// null means the same device
   [[nodiscard]] std::shared_ptr<Kernel> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const;
   void encode(Coder& coder) const override;
 
@@ -67,8 +69,9 @@ class Kernel : public SecureCoding, public std::enable_shared_from_this<Kernel> 
   Kernel(const Kernel&) = default;
   /// A copy of the most derived object on the same device.
   [[nodiscard]] virtual std::shared_ptr<Kernel> clone() const = 0;
-  /// The copy now belongs to another device: weights and such go along.
-  virtual void didMoveToDevice() {}
+  /// Of a copy, which has its device now: data sources, weights and such go along.
+  /// @param hasMoved whether that is another device than the original's
+  virtual void didCopy(bool /*hasMoved*/) {}
   /// Writes or reads all properties, those of the base class first, and checks what was read as create does.
   virtual void codeProperties(Coder& coder);
 

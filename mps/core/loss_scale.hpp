@@ -42,8 +42,9 @@ struct LossScaleOptions {
 /// Adam's timeStep, counts the steps without an update as well.
 ///
 /// Kernels that share a scale share one on another device, too: whoever copies a loss and its optimisers there one by one gets
-/// one copy of the scale, as it is when the first of them is copied, for as long as one of them lives. A copy of an NNGraph
-/// has one of its own. No work of the scale may be in flight.
+/// one copy of the scale, as it is when the first of them is copied, for as long as one of them lives. Copies on the same
+/// device have the same scale. A copy of an NNGraph has one of its own, as the copies of its data sources have. No work of
+/// the scale may be in flight.
 class LossScale : public SecureCoding {
  public:
   /// @throws Error for a null device and options out of range.

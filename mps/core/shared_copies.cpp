@@ -22,12 +22,20 @@ SharedCopies* SharedCopies::current() {
   return innermost();
 }
 
-std::shared_ptr<LossScale> lossScaleOn(const std::shared_ptr<mtl::Device>& device,
-                                       const std::shared_ptr<LossScale>& scale) {
-  SharedCopies* const copies = SharedCopies::current();
+std::shared_ptr<LossScale> lossScaleOfOptimizerOn(const std::shared_ptr<mtl::Device>& device,
+                                                  const std::shared_ptr<LossScale>& scale) {
   if (!scale) return nullptr;
-  return copies != nullptr ? copies->of(scale, [&] { return scale->copy(device); })
-                           : scale->sharedCopy(device);
+  if (SharedCopies* const copies = SharedCopies::current())
+    return copies->of(scale, [&] { return scale->copy(device); });
+  return scale->device() == device ? scale : scale->sharedCopy(device);
+}
+
+std::shared_ptr<LossScale> lossScaleOfLossOn(const std::shared_ptr<mtl::Device>& device,
+                                             const std::shared_ptr<LossScale>& scale) {
+  if (!scale || scale->device() != device) return lossScaleOfOptimizerOn(device, scale);
+  const SharedCopies* const copies = SharedCopies::current();
+  const auto made = copies != nullptr ? copies->made(scale) : nullptr;
+  return made ? made : scale;
 }
 
 }  // namespace mps::detail

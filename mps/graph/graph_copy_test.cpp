@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "mps/batch_normalization/batch_normalization_node.hpp"
@@ -15,7 +16,7 @@
 #include "mps/trainable/trainable_batch_normalization.hpp"
 #include "mps/trainable/trainable_image_normalization.hpp"
 
-/// A graph's copy on another device, by NNGraph::copy or by a coder, trains as the graph itself would go on.
+/// A graph's copy, on the same device or another, by NNGraph::copy or by a coder, trains as the graph itself would go on.
 namespace mps::graph_copy_test {
 namespace {
 
@@ -70,17 +71,19 @@ class GraphCopy : public testing::DeviceTest {
 
   /// Copies a new graph, and one that has trained, and compares five steps.
   void expectCopiesToTrainAlike(const std::function<std::shared_ptr<NNGraph>()>& make) const {
-    for (const unsigned before : {0U, 2U}) {
-      SCOPED_TRACE(std::to_string(before) + " steps before the copy");
-      const auto graph = make();
-      lossesOf(*graph, 0, before);
-      const auto copy = graph->copy(other_);
-      const auto decoded = decodedOn(other_, *graph);
-      const Losses ofCopy = lossesOf(*copy, before, 5);
-      const Losses expected = lossesOf(*graph, before, 5);
-      EXPECT_EQ(ofCopy, expected);
-      EXPECT_EQ(lossesOf(*decoded, before, 5), expected);
-    }
+    for (const auto& device : {device_, other_})
+      for (const unsigned before : {0U, 2U}) {
+        SCOPED_TRACE(std::to_string(before) + " steps before the copy on " +
+                     (device == device_ ? "the same device" : "another device"));
+        const auto graph = make();
+        lossesOf(*graph, 0, before);
+        const auto copy = graph->copy(device);
+        const auto decoded = decodedOn(device, *graph);
+        const Losses ofCopy = lossesOf(*copy, before, 5);
+        const Losses expected = lossesOf(*graph, before, 5);
+        EXPECT_EQ(ofCopy, expected);
+        EXPECT_EQ(lossesOf(*decoded, before, 5), expected);
+      }
   }
 };
 
@@ -184,15 +187,17 @@ TEST_F(GraphCopy, HasALossScaleOfItsOwn) {
     return test::SmallNetwork(first, second, false, scale).trainingGraph(device_);
   });
 
-  const auto scale = LossScale::create(device_, options);
-  const auto first = layer(3, 1, 4), second = layer(4, 4, 3);
-  for (const auto& each : {first, second}) each->optimizer()->setLossScale(scale);
-  const auto graph = test::SmallNetwork(first, second, false, scale).trainingGraph(device_);
-  lossesOf(*graph, 0, 1);
-  const auto copy = graph->copy(other_);
-  lossesOf(*copy, 1, 4);
-  EXPECT_EQ(scale->scale(), 1024) << "the steps of the copy are not the original's";
-  EXPECT_EQ(scale->finiteSteps(), 1U);
+  for (const auto& device : {device_, other_}) {
+    const auto scale = LossScale::create(device_, options);
+    const auto first = layer(3, 1, 4), second = layer(4, 4, 3);
+    for (const auto& each : {first, second}) each->optimizer()->setLossScale(scale);
+    const auto graph = test::SmallNetwork(first, second, false, scale).trainingGraph(device_);
+    lossesOf(*graph, 0, 1);
+    const auto copy = graph->copy(device);
+    lossesOf(*copy, 1, 4);
+    EXPECT_EQ(scale->scale(), 1024) << "the steps of the copy are not the original's";
+    EXPECT_EQ(scale->finiteSteps(), 1U);
+  }
 }
 
 /// Says how often it was copied.
@@ -208,15 +213,44 @@ class CopiedSource final : public test::UserSource {
 };
 
 TEST_F(GraphCopy, AsksEachDataSourceForOneCopy) {
-  const auto first = std::make_shared<CopiedSource>(device_, *layer(3, 1, 4));
-  const auto second = std::make_shared<CopiedSource>(device_, *layer(4, 4, 3));
-  const auto graph = test::SmallNetwork(first, second, false).trainingGraph(device_);
-  const auto copy = graph->copy(other_);
-  EXPECT_EQ(first->copies, 1);
-  EXPECT_EQ(second->copies, 1);
-  const Losses ofCopy = lossesOf(*copy, 0, 5);
-  EXPECT_EQ(ofCopy, lossesOf(*graph, 0, 5));
-  EXPECT_EQ(first->updates, 5) << "those of the original";
+  for (const auto& device : {std::shared_ptr<mtl::Device>(), other_}) {
+    const auto first = std::make_shared<CopiedSource>(device_, *layer(3, 1, 4));
+    const auto second = std::make_shared<CopiedSource>(device_, *layer(4, 4, 3));
+    const auto graph = test::SmallNetwork(first, second, false).trainingGraph(device_);
+    const auto copy = graph->copy(device);
+    EXPECT_EQ(first->copies, 1);
+    EXPECT_EQ(second->copies, 1);
+    const Losses ofCopy = lossesOf(*copy, 0, 5);
+    EXPECT_EQ(ofCopy, lossesOf(*graph, 0, 5));
+    EXPECT_EQ(first->updates, 5) << "those of the original";
+  }
+}
+
+/// Without a copy; its optimiser divides gradients.
+class ScaledSource final : public test::UserSource {
+ public:
+  using UserSource::update;
+  using UserSource::UserSource;
+  void setLossScale(const std::shared_ptr<LossScale>& scale) { optimizer()->setLossScale(scale); }
+};
+
+TEST_F(GraphCopy, SharesDataSourcesWithoutACopyAndTheirLossScale) {
+  const auto sources = [&] {
+    return std::pair(std::make_shared<ScaledSource>(device_, *layer(3, 1, 4)),
+                     std::make_shared<ScaledSource>(device_, *layer(4, 4, 3)));
+  };
+  const auto [first, second] = sources();
+  const auto scale = LossScale::create(device_);
+  for (const auto& each : {first, second}) each->setLossScale(scale);
+  const auto graph = test::SmallNetwork(first, second, false, scale).trainingGraph(device_);
+  const auto copy = graph->copy();
+  scale->set(16, 0, 0);
+  const Losses ofCopy = lossesOf(*copy, 0, 3);
+  EXPECT_EQ(first->updates, 3);
+  const auto [firstUnscaled, secondUnscaled] = sources();
+  const auto unscaled = test::SmallNetwork(firstUnscaled, secondUnscaled, false).trainingGraph(device_);
+  EXPECT_EQ(ofCopy, lossesOf(*unscaled, 0, 3))
+      << "the loss multiplies with the scale that optimisers divide by";
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "mps/graph/graph_executor.hpp"
 #include "mps/graph/graph_program.hpp"
 #include "mps/instance_normalization/instance_normalization.hpp"
+#include "mps/loss/loss.hpp"
 #include "mps/trainable/trainable_layer.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/command_queue.hpp"
@@ -56,9 +57,7 @@ NNGraph::NNGraph(const NNGraph& other)
       format_(other.format_),
       allocator_(other.allocator_),
       outputStateIsTemporary_(other.outputStateIsTemporary_),
-      stopsAtNonFiniteValues_(other.stopsAtNonFiniteValues_) {
-  didMoveToDevice();
-}
+      stopsAtNonFiniteValues_(other.stopsAtNonFiniteValues_) {}
 
 NNGraph::~NNGraph() = default;
 
@@ -80,10 +79,16 @@ std::shared_ptr<Kernel> NNGraph::clone() const {
   return std::shared_ptr<NNGraph>(new NNGraph(*this));
 }
 
-void NNGraph::didMoveToDevice() {
+void NNGraph::didCopy(bool /*hasMoved*/) {
+  const auto isLoss = [](const detail::ProgramStep& step) {
+    return dynamic_cast<const CNNLoss*>(step.kernel.get()) != nullptr;
+  };
   {
     const detail::SharedCopies copies;
-    for (detail::ProgramStep& step : program_->steps) step.kernel = step.kernel->copy(device());
+    // Losses last: their scale is that of the optimisers, which data sources may have copied.
+    for (const bool areLosses : {false, true})
+      for (detail::ProgramStep& step : program_->steps)
+        if (isLoss(step) == areLosses) step.kernel = step.kernel->copy(device());
   }
   std::vector<NNTrainingStyle> styles;
   for (detail::ProgramStep& step : program_->steps) {
@@ -92,7 +97,6 @@ void NNGraph::didMoveToDevice() {
   }
   createUpdates(*program_, styles);
   executor_ = std::make_shared<detail::GraphExecutor>(device(), program_);
-  queue_ = nullptr;
 }
 
 void NNGraph::setOptions(KernelOptions options) {

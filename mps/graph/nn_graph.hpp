@@ -75,10 +75,11 @@ class NNGraph : public Kernel {
                                          bool resultImageIsNeeded = true);
   ~NNGraph() override;
   [[nodiscard]] std::string className() const override { return "NNGraph"; }
-  /// A graph with the same kernels' properties. On another device it has the copy() of each data source, one for all
-  /// layers that share it (or the source itself, where that gives null), and one LossScale for each of the loss and the
-  /// optimisers: it trains as the original would go on. No work of this graph may be in flight.
-  /// @param device null means the same: then both graphs train the same data sources
+  /// A graph with the same kernels' properties. It has the copy() of each data source, one for all layers that share it,
+  /// and one LossScale for each of the loss and the optimisers: it trains by itself, as the original would go on. Where
+  /// copy() gives null both graphs have the data source and train it; on the same device they share the LossScale, too, unless
+  /// the data source of another layer has copied it with its optimiser. No work of this graph may be in flight.
+  /// @param device null means the same
   [[nodiscard]] std::shared_ptr<NNGraph> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
@@ -189,7 +190,7 @@ class NNGraph : public Kernel {
 
  protected:
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
-  void didMoveToDevice() override;
+  void didCopy(bool hasMoved) override;
   void codeProperties(Coder& coder) override;
 
  private:

@@ -98,6 +98,11 @@ class UserSource : public CNNConvolutionDataSource {
   int loads = 0, purges = 0, updates = 0, hostUpdates = 0;
   bool isFrozen = false, loadsWell = true;
 
+ protected:
+  [[nodiscard]] const std::shared_ptr<NNOptimizerStochasticGradientDescent>& optimizer() const {
+    return optimizer_;
+  }
+
  private:
   CNNConvolutionDescriptor descriptor_;
   std::shared_ptr<NNOptimizerStochasticGradientDescent> optimizer_;

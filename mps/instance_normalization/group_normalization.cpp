@@ -41,9 +41,8 @@ std::shared_ptr<Kernel> CNNGroupNormalization::clone() const {
   return std::shared_ptr<CNNGroupNormalization>(new CNNGroupNormalization(*this));
 }
 
-void CNNGroupNormalization::didMoveToDevice() {
-  dataSource_ = detail::dataSourceOn(device(), dataSource_);
-  reloadGammaAndBetaFromDataSource();
+void CNNGroupNormalization::didCopy(bool hasMoved) {
+  if (detail::replaceByCopy(dataSource_, device()) || hasMoved) reloadGammaAndBetaFromDataSource();
 }
 
 std::shared_ptr<State> CNNGroupNormalization::makeGradientState(

@@ -29,8 +29,8 @@ class CNNGroupNormalization : public detail::ImageNormalizationKernel {
       const std::shared_ptr<mtl::Device>& device,
       std::shared_ptr<CNNGroupNormalizationDataSource> dataSource);
   [[nodiscard]] std::string className() const override { return "CNNGroupNormalization"; }
-  /// On another device the data source's copy() is used, or the source shared, and read: what was reloaded from a state
-  /// stays behind (secure coding carries it).
+  /// The data source's copy(), or the source itself where that is null, is read: what was reloaded from a state stays behind
+  /// (secure coding carries it). A copy on the same device that shares the source has what this kernel has.
   [[nodiscard]] std::shared_ptr<CNNGroupNormalization> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
@@ -54,7 +54,7 @@ class CNNGroupNormalization : public detail::ImageNormalizationKernel {
   CNNGroupNormalization(const CNNGroupNormalization&) = default;
   void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
-  void didMoveToDevice() override;
+  void didCopy(bool hasMoved) override;
   [[nodiscard]] std::shared_ptr<State> makeGradientState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
       std::shared_ptr<detail::ImageNormalizationGradients> gradients, std::size_t row) const override;

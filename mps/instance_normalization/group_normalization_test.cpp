@@ -69,8 +69,11 @@ TEST_F(GroupNormalization, TheGroupsAreReadWhenTheKernelIsMade) {
   const auto elsewhere = mtl::newCPUDevice(1);
   EXPECT_EQ(normalization_->copy(elsewhere)->numberOfGroups(), 1U);
   EXPECT_EQ(normalization_->copy(elsewhere)->dataSource(), source_);
+  EXPECT_EQ(normalization_->copy()->dataSource(), source_);
+  EXPECT_EQ(normalization_->copy()->numberOfGroups(), 1U);
   source_->copied = FixedGroupNormalization::create(2, 1);
   EXPECT_EQ(normalization_->copy(elsewhere)->dataSource(), source_->copied);
+  EXPECT_EQ(normalization_->copy()->dataSource(), source_->copied);
 }
 
 TEST_F(GroupNormalization, WhatConstructionRefuses) {

@@ -238,9 +238,8 @@ std::shared_ptr<Kernel> CNNInstanceNormalization::clone() const {
   return std::shared_ptr<CNNInstanceNormalization>(new CNNInstanceNormalization(*this));
 }
 
-void CNNInstanceNormalization::didMoveToDevice() {
-  dataSource_ = detail::dataSourceOn(device(), dataSource_);
-  reloadGammaAndBetaFromDataSource();
+void CNNInstanceNormalization::didCopy(bool hasMoved) {
+  if (detail::replaceByCopy(dataSource_, device()) || hasMoved) reloadGammaAndBetaFromDataSource();
 }
 
 void CNNInstanceNormalization::reloadDataSource(

@@ -120,8 +120,8 @@ class CNNInstanceNormalization : public detail::ImageNormalizationKernel {
       const std::shared_ptr<mtl::Device>& device,
       std::shared_ptr<CNNInstanceNormalizationDataSource> dataSource);
   [[nodiscard]] std::string className() const override { return "CNNInstanceNormalization"; }
-  /// On another device the data source's copy() is used, or the source shared, and read: what was reloaded from a state
-  /// stays behind (secure coding carries it).
+  /// The data source's copy(), or the source itself where that is null, is read: what was reloaded from a state stays behind
+  /// (secure coding carries it). A copy on the same device that shares the source has what this kernel has.
   [[nodiscard]] std::shared_ptr<CNNInstanceNormalization> copy(
       const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
@@ -145,7 +145,7 @@ class CNNInstanceNormalization : public detail::ImageNormalizationKernel {
   CNNInstanceNormalization(const CNNInstanceNormalization&) = default;
   void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
-  void didMoveToDevice() override;
+  void didCopy(bool hasMoved) override;
   [[nodiscard]] std::shared_ptr<State> makeGradientState(
       const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
       std::shared_ptr<detail::ImageNormalizationGradients> gradients, std::size_t row) const override;

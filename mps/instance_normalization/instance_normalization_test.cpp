@@ -375,10 +375,18 @@ TEST_F(InstanceNormalization, CopiesAreIndependent) {
   copy->reloadGammaAndBetaFromDataSource();
   EXPECT_EQ(normalization_->epsilon(), 3);
   EXPECT_EQ(valuesOf(normalization_->parameters().gamma), Values{4});
+  EXPECT_EQ(copy->dataSource(), source_);
   const auto elsewhere = mtl::newCPUDevice(1);
-  source_->copied = FixedInstanceNormalization::create(1);
-  EXPECT_EQ(normalization_->copy(elsewhere)->dataSource(), source_->copied);
-  EXPECT_EQ(normalization_->copy(elsewhere)->epsilon(), 3);
+  const auto other = FixedInstanceNormalization::create(1);
+  other->gammas = {8};
+  source_->copied = other;
+  for (const auto& device : {std::shared_ptr<mtl::Device>(), device_, elsewhere}) {
+    const auto copied = normalization_->copy(device);
+    EXPECT_EQ(copied->dataSource(), other);
+    EXPECT_EQ(copied->epsilon(), 3);
+    EXPECT_EQ(valuesOf(copied->parameters().gamma), Values{8});
+  }
+  EXPECT_EQ(normalization_->dataSource(), source_);
   EXPECT_EQ(gradient_->copy(elsewhere)->className(), gradient_->className());
 }
 

@@ -34,8 +34,8 @@ std::shared_ptr<Kernel> CNNLoss::clone() const {
   return std::shared_ptr<CNNLoss>(new CNNLoss(*this));
 }
 
-void CNNLoss::didMoveToDevice() {
-  descriptor_.setLossScale(detail::lossScaleOn(device(), descriptor_.lossScale()));
+void CNNLoss::didCopy(bool /*hasMoved*/) {
+  descriptor_.setLossScale(detail::lossScaleOfLossOn(device(), descriptor_.lossScale()));
 }
 
 detail::PreparedCall CNNLoss::prepareForward(const detail::ForwardCall& /*call*/) const {

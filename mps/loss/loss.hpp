@@ -125,7 +125,8 @@ class CNNLoss : public CNNKernel {
   static std::shared_ptr<CNNLoss> create(const std::shared_ptr<mtl::Device>& device,
                                          const CNNLossDescriptor& lossDescriptor);
   [[nodiscard]] std::string className() const override { return "CNNLoss"; }
-  /// On another device with a copy of the lossScale that copies of its optimisers have, too: LossScale.
+  /// On another device with a copy of the lossScale that copies of its optimisers have, too, and so in the copy of a graph:
+  /// LossScale.
   [[nodiscard]] std::shared_ptr<CNNLoss> copy(const std::shared_ptr<mtl::Device>& device = nullptr) const {
     return detail::copyAs(*this, device);
   }
@@ -168,7 +169,7 @@ class CNNLoss : public CNNKernel {
   CNNLoss(std::shared_ptr<mtl::Device> device, const CNNLossDescriptor& lossDescriptor);
   CNNLoss(const CNNLoss&) = default;
   void codeProperties(Coder& coder) override;
-  void didMoveToDevice() override;
+  void didCopy(bool hasMoved) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
   [[nodiscard]] bool makesState() const override { return false; }
 

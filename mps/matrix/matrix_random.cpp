@@ -227,7 +227,8 @@ void MatrixRandomMTGP32::start(std::span<const std::byte> state) {
   synchronizedState_ = device()->newBuffer(state);
 }
 
-void MatrixRandomMTGP32::didMoveToDevice() {
+void MatrixRandomMTGP32::didCopy(bool hasMoved) {
+  if (!hasMoved) return;
   const auto old = synchronizedState_;
   start(std::as_bytes(old->contentsAs<const std::byte>()));
 }

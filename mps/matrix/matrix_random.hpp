@@ -204,7 +204,7 @@ class MatrixRandomMTGP32 : public MatrixRandom {
   MatrixRandomMTGP32(const MatrixRandomMTGP32& other);
   void codeProperties(Coder& coder) override;
   [[nodiscard]] std::shared_ptr<Kernel> clone() const override;
-  void didMoveToDevice() override;
+  void didCopy(bool hasMoved) override;
   void record(mtl::CommandBuffer& commandBuffer, detail::MatrixRandomProblem problem,
               const detail::BatchOperand& destination) override;
 

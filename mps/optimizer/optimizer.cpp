@@ -198,8 +198,8 @@ void NNOptimizer::setLossScale(std::shared_ptr<LossScale> lossScale) {
   lossScale_ = std::move(lossScale);
 }
 
-void NNOptimizer::didMoveToDevice() {
-  lossScale_ = detail::lossScaleOn(device(), lossScale_);
+void NNOptimizer::didCopy(bool /*hasMoved*/) {
+  lossScale_ = detail::lossScaleOfOptimizerOn(device(), lossScale_);
 }
 
 OptimizerNumbers NNOptimizer::numbers() const {

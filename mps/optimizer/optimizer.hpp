@@ -51,7 +51,7 @@ class NNOptimizer : public Kernel {
   [[nodiscard]] float regularizationScale() const { return descriptor_.regularizationScale(); }
   [[nodiscard]] NNRegularizationType regularizationType() const { return descriptor_.regularizationType(); }
   /// Extension: gradients are divided by its scale before all else, and an update whose gradients are not all
-  /// finite is left out. Null. Copies on other devices share a copy of it with those of the loss: LossScale.
+  /// finite is left out. Null. Copies share it, or a copy of it, with those of the loss: LossScale.
   /// @throws Error for one of another device.
   [[nodiscard]] const std::shared_ptr<LossScale>& lossScale() const { return lossScale_; }
   void setLossScale(std::shared_ptr<LossScale> lossScale);
@@ -60,7 +60,7 @@ class NNOptimizer : public Kernel {
   NNOptimizer(std::shared_ptr<mtl::Device> device, const NNOptimizerDescriptor& descriptor);
   NNOptimizer(const NNOptimizer&) = default;
   void codeProperties(Coder& coder) override;
-  void didMoveToDevice() override;
+  void didCopy(bool hasMoved) override;
 
   using Vectors = std::vector<std::shared_ptr<Vector>>;
   /// Buffers of one update beside gradient, values and result: momentum, velocity, maximum velocity, as the

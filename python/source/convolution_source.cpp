@@ -434,7 +434,9 @@ void bindSource(nb::module_& module) {
             return isPython(self) ? nullptr : self.copy(device);
           },
           "device"_a,
-          "For a copy of the kernel on another device. None, the default: the copy shares this source.")
+          "For a copy of the kernel, or of a graph, on that device, which may be this source's. None, the "
+          "default: the copy "
+          "shares this source.")
       .def(
           "device_weights_and_biases",
           [](CNNConvolutionDataSource& self, const Device& device) {

@@ -175,7 +175,9 @@ void bindCommon(Class& source) {
             return isOf<PythonClass>(self) ? nullptr : self.copy(device);
           },
           "device"_a,
-          "For a copy of the kernel on another device. None, the default: the copy shares this source.")
+          "For a copy of the kernel, or of a graph, on that device, which may be this source's. None, the "
+          "default: the copy "
+          "shares this source.")
       .def(
           "device_gamma_and_beta",
           [](Base& self, const Device& device) {

@@ -98,16 +98,18 @@ def test_a_source_may_keep_its_weights_on_the_device(device, queue):
         unmetal.CNNConvolution(device, source)
 
 
-def test_a_copy_on_another_device_may_have_a_source_of_its_own(device):
+def test_a_copy_may_have_a_source_of_its_own(device):
     class Copied(Filters):
         def copy(self, device):
             return Copied(self.weights * 2)
 
     source = Copied(np.ones((1, 1, 1, 1), np.float32))
     convolution = unmetal.CNNConvolution(device, source)
-    other = convolution.copy(unmetal.mtl.new_cpu_device(1))
-    assert other.data_source is not source and other.data_source.weights.item() == 2
-    assert convolution.copy().data_source is source
+    for other in (convolution.copy(), convolution.copy(unmetal.mtl.new_cpu_device(1))):
+        assert other.data_source is not source and other.data_source.weights.item() == 2
+    assert convolution.data_source is source
+    shared = filters()
+    assert unmetal.CNNConvolution(device, shared).copy().data_source is shared
 
 
 def test_kernels_keep_their_sources_alive_and_let_them_go(device, queue):
