@@ -30,11 +30,15 @@ std::shared_ptr<CommandBuffer> CommandQueue::commandBuffer() {
   return std::make_shared<CommandBuffer>(newSubmission());
 }
 
-std::shared_ptr<Submission> CommandQueue::newSubmission() {
+std::shared_ptr<Submission> CommandQueue::newSubmission(std::optional<std::chrono::milliseconds> most) {
   executor_->checkProcess();
-  auto submission = std::make_shared<Submission>(shared_from_this());
   std::unique_lock lock(mutex_);
-  ended_.wait(lock, [&] { return uncompleted_ < maxCommandBufferCount_; });
+  const auto hasRoom = [&] { return uncompleted_ < maxCommandBufferCount_; };
+  if (!most)
+    ended_.wait(lock, hasRoom);
+  else if (!ended_.wait_for(lock, *most, hasRoom))
+    return nullptr;
+  auto submission = std::make_shared<Submission>(shared_from_this());
   ++uncompleted_;  // last: what throws before it takes no share
   return submission;
 }

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 namespace mtl {
@@ -40,8 +42,8 @@ class CommandQueue : public std::enable_shared_from_this<CommandQueue> {
   /// The library's own: a heap for a buffer that is committed in pieces; returns to the queue for the next
   /// such buffer when the last owner lets go.
   std::shared_ptr<Heap> leaseHeap();
-  /// The library's own: a submission of this queue, counted against the limit.
-  std::shared_ptr<Submission> newSubmission();
+  /// The library's own: a submission of this queue, counted against the limit; null when the queue was full for so long.
+  std::shared_ptr<Submission> newSubmission(std::optional<std::chrono::milliseconds> most = {});
   /// The library's own: the thread that runs this queue's handlers.
   HandlerThread& handlerThread();
 

@@ -135,6 +135,19 @@ TEST(CommandQueue, TheSixtyFifthUncompletedBufferWaits) {
   EXPECT_TRUE(made);
 }
 
+TEST(CommandQueue, AWaitForRoomMayHaveAnEnd) {
+  using std::chrono::milliseconds;
+  const auto queue = newCPUDevice(1)->newCommandQueue(2);
+  const auto first = queue->newSubmission(milliseconds(0));
+  ASSERT_NE(first, nullptr);
+  auto second = queue->commandBuffer();
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(queue->newSubmission(milliseconds(20)), nullptr);
+  EXPECT_GE(std::chrono::steady_clock::now() - began, milliseconds(20));
+  second.reset();
+  EXPECT_NE(queue->newSubmission(milliseconds(0)), nullptr) << "what was refused took no room";
+}
+
 TEST(CommandQueue, TheLimitCanBeSet) {
   const auto device = newCPUDevice(1);
   EXPECT_THROW(device->newCommandQueue(0), Error);

@@ -69,7 +69,11 @@ std::shared_ptr<mtl::CommandBuffer> CommandBuffer::rootCommandBuffer() const {
 void CommandBuffer::commitAndContinue() {
   if (wrapped_) return wrapped_->commitAndContinue();
   commit();
-  auto next = submission_->queue()->newSubmission();
+  continueWith(submission_->queue()->newSubmission());
+}
+
+void CommandBuffer::continueWith(std::shared_ptr<mtl::Submission> next) {
+  if (wrapped_) return wrapped_->continueWith(std::move(next));
   next->continueFrom(*submission_);
   const std::lock_guard lock(mutex_);
   submission_.swap(next);  // the old one may go, and run what its user left there: after the lock

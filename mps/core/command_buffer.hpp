@@ -50,6 +50,8 @@ class CommandBuffer : public mtl::CommandBuffer {
   [[nodiscard]] std::shared_ptr<mtl::CommandBuffer> rootCommandBuffer() const;
   /// Commits what was encoded so far and continues. When the wrapped buffer can do so itself, it does.
   void commitAndContinue();
+  /// The library's own: its second half, with a submission of the same queue.
+  void continueWith(std::shared_ptr<mtl::Submission> next);
 
   /// Applies to what is encoded from now on through this wrapper; null for none. @throws Error when its buffer is of
   /// another device

@@ -28,6 +28,7 @@
 #include "mps/core/types.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
+#include "python/source/enumerations.hpp"
 #include "python/source/interpreter.hpp"
 
 /// The Python module: what all its sources share. python/README.md has the conventions.

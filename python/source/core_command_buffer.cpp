@@ -1,11 +1,14 @@
 #include "mps/core/command_buffer.hpp"
 
 #include <cstddef>
+#include <memory>
+#include <utility>
 
 #include "mtl/buffer.hpp"
 #include "mtl/command_queue.hpp"
 #include "python/source/areas.hpp"
 #include "python/source/bind.hpp"
+#include "python/source/waiting.hpp"
 
 namespace python {
 namespace {
@@ -14,7 +17,7 @@ using mps::CommandBuffer;
 using mps::Predicate;
 
 void bindFunctions(nb::module_& module) {
-  nb::enum_<mps::DeviceOptions>(module, "DeviceOptions", nb::is_flag(), "Bits of get_preferred_device.")
+  flags<mps::DeviceOptions>(module, "DeviceOptions", "Bits of get_preferred_device.")
       .value("Default", mps::DeviceOptions::Default)
       .value("LowPower", mps::DeviceOptions::LowPower, "Prefers the CPU.")
       .value("SkipRemovable", mps::DeviceOptions::SkipRemovable);
@@ -29,6 +32,17 @@ void bindFunctions(nb::module_& module) {
              "A hint how many bytes of temporary memory will be alive at once; nothing is done.");
   module.def("set_heap_cache_duration", &mps::SetHeapCacheDuration, "command_buffer"_a, "seconds"_a,
              "A hint how long idle heaps are kept; nothing is done.");
+}
+
+/// As CommandBuffer::commitAndContinue, whose wait in the middle nothing could end.
+void commitAndContinue(CommandBuffer& self) {
+  {
+    const LockReleased released;
+    self.commit();
+  }
+  auto next = newSubmission(*self.submission()->queue());
+  const LockReleased released;
+  self.continueWith(std::move(next));
 }
 
 }  // namespace
@@ -57,15 +71,18 @@ void bindCoreCommandBuffer(nb::module_& module) {
       "that they were "
       "added to; status, error and the waits speak of the last piece.");
   buffer
-      .def(nb::new_(
-               [](const std::shared_ptr<mtl::CommandQueue>& queue) { return CommandBuffer::create(queue); }),
-           "command_queue"_a, Released(), "With a new command buffer of that queue.")
+      .def(nb::new_([](mtl::CommandQueue& queue) {
+             return CommandBuffer::create(std::make_shared<mtl::CommandBuffer>(newSubmission(queue)));
+           }),
+           "command_queue"_a,
+           "With a new command buffer of that queue. Waits for room in it as command_buffer() does.")
       .def(nb::new_([](const CommandBufferPointer& root) { return CommandBuffer::create(root); }),
            "command_buffer"_a, "Around that command buffer.")
       .def_prop_ro("root_command_buffer", &CommandBuffer::rootCommandBuffer,
                    "The root as it is now; keep it to wait for a piece.")
-      .def("commit_and_continue", &CommandBuffer::commitAndContinue, Released(),
-           "Commits what was encoded so far and continues.");
+      .def("commit_and_continue", &commitAndContinue,
+           "Commits what was encoded so far and continues, as soon as the queue has room. Where Ctrl-C ends "
+           "that wait, what was encoded is committed, and no more can be.");
   buffer.def_prop_rw("predicate", &CommandBuffer::predicate, &CommandBuffer::setPredicate,
                      nb::for_setter("predicate"_a.none()),
                      "Applies to what is encoded from now on through this wrapper; None for none.");

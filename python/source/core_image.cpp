@@ -42,8 +42,8 @@ void bindEnumerations(nb::module_& module) {
       .value("Type1D", mps::TextureType::Type1D)
       .value("Type2D", mps::TextureType::Type2D)
       .value("Type2DArray", mps::TextureType::Type2DArray);
-  nb::enum_<mps::TextureUsage>(module, "TextureUsage", nb::is_flag(),
-                               "What a texture may be used for. Kept for ported code, without effect.")
+  flags<mps::TextureUsage>(module, "TextureUsage",
+                           "What a texture may be used for. Kept for ported code, without effect.")
       .value("Unknown", mps::TextureUsage::Unknown)
       .value("ShaderRead", mps::TextureUsage::ShaderRead)
       .value("ShaderWrite", mps::TextureUsage::ShaderWrite)

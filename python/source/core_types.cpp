@@ -12,7 +12,7 @@ namespace python {
 namespace {
 
 void bindEnumerations(nb::module_& module) {
-  nb::enum_<mps::KernelOptions>(module, "KernelOptions", nb::is_flag(), "Bits of Kernel.options.")
+  flags<mps::KernelOptions>(module, "KernelOptions", "Bits of Kernel.options.")
       .value("None_", mps::KernelOptions::None)
       .value("SkipAPIValidation", mps::KernelOptions::SkipAPIValidation,
              "Skip argument checks (never those for memory). Bad arguments are then undefined behaviour.")

@@ -16,6 +16,7 @@
 #include "python/source/arrays.hpp"
 #include "python/source/bind.hpp"
 #include "python/source/interpreter.hpp"
+#include "python/source/waiting.hpp"
 
 namespace python {
 namespace {
@@ -234,16 +235,9 @@ mtl::CommandBuffer::Handler handlerOf(Handler handler) {
   };
 }
 
-/// In slices, between which Python's signal handlers run: Ctrl-C ends a wait.
 void wait(const mtl::CommandBuffer& self, bool scheduledOnly) {
-  constexpr std::chrono::milliseconds slice(100);
   const std::shared_ptr<mtl::Submission> submission = self.current();
-  const auto isOver = [&] {
-    const LockReleased released;
-    return submission->wait(scheduledOnly, slice);
-  };
-  while (!isOver())
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  waitInSlices([&](std::chrono::milliseconds most) { return submission->wait(scheduledOnly, most); });
 }
 
 void throwIfFailed(mtl::CommandBuffer& self) {
@@ -275,8 +269,10 @@ void bindCommandBuffers(nb::module_& module) {
   property(queue, "label", &mtl::CommandQueue::label, &mtl::CommandQueue::setLabel,
            "For people; empty by default.");
   queue.def(
-      "command_buffer", &mtl::CommandQueue::commandBuffer, Released(),
-      "A new command buffer. Blocks while max_command_buffer_count buffers are made and not completed.");
+      "command_buffer",
+      [](mtl::CommandQueue& self) { return std::make_shared<mtl::CommandBuffer>(newSubmission(self)); },
+      "A new command buffer. Blocks while max_command_buffer_count buffers are made and not completed; "
+      "Ctrl-C ends that.");
 
   nb::class_<mtl::CommandBuffer> buffer(
       module, "CommandBuffer",

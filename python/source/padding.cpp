@@ -48,7 +48,7 @@ class PythonPadding final : public mps::NNPadding {
 
 void bindPadding(nb::module_& module) {
   using mps::NNPaddingMethod;
-  nb::enum_<NNPaddingMethod> method(module, "NNPaddingMethod", nb::is_flag(), "Bits of a padding policy.");
+  auto method = flags<NNPaddingMethod>(module, "NNPaddingMethod", "Bits of a padding policy.");
   method.value("AlignCentered", NNPaddingMethod::AlignCentered)
       .value("AlignTopLeft", NNPaddingMethod::AlignTopLeft, "All padding at the top and left.")
       .value("AlignBottomRight", NNPaddingMethod::AlignBottomRight, "All padding at the bottom and right.")

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -58,6 +59,47 @@ def test_an_interrupt_ends_a_wait(queue, wait, interruptible):
     may_end.set()
     command_buffer.wait_until_completed()
     assert command_buffer.status == CommandBufferStatus.Completed
+
+
+FULL_QUEUE = """
+import signal
+import unmetal
+from unmetal import mtl
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+queue = mtl.new_cpu_device(1).new_command_queue(2)
+first = queue.command_buffer()
+first.enqueue()  # never committed: nothing behind it runs
+second = unmetal.CommandBuffer(queue)
+print("full", flush=True)
+"""
+
+
+@pytest.mark.parametrize("call", ("queue.command_buffer()", "unmetal.CommandBuffer(queue)", "second.commit_and_continue()"))
+def test_an_interrupt_ends_a_wait_for_room_in_a_queue(call):
+    with subprocess.Popen([sys.executable, "-c", FULL_QUEUE + call], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True) as child:
+        try:
+            assert child.stdout.readline() == "full\n"
+            time.sleep(0.3)
+            assert child.poll() is None, "it waits"
+            child.send_signal(signal.SIGINT)
+            _, errors = child.communicate(timeout=10)
+        finally:
+            child.kill()
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_a_full_queue_gives_the_next_command_buffer_when_one_has_completed(device):
+    queue = device.new_command_queue(1)
+    may_end = threading.Event()
+    first = queue.command_buffer()
+    first.add_completed_handler(lambda done: may_end.wait(30))
+    first.commit()
+    threading.Timer(0.3, may_end.set).start()
+    with queue.command_buffer() as second:  # after several looks for signals
+        assert second.status == CommandBufferStatus.NotEnqueued
+    assert first.status == CommandBufferStatus.Completed
 
 
 def test_counts_below_one_are_errors_about_an_argument(device):

@@ -32,7 +32,7 @@ ELSEWHERE = {
     "mps::NDArrayGradientState::record": "the library's own", "mps::NDArrayGradientState::setRecord": "the library's own",
     "mps::SafetensorsFile::error": "for C++ that reads on", "mps::SafetensorsFile::maximumHeaderLength": "the format's limit",
     "mps::CommandBuffer::append": "the library's own", "mps::CommandBuffer::submission": "the library's own",
-    "mps::CommandBuffer::mayLeaveOut": "the library's own",
+    "mps::CommandBuffer::mayLeaveOut": "the library's own", "mps::CommandBuffer::continueWith": "the library's own",
     "mps::Error": "a Python exception; test_errors.py", "mtl::Error": "a Python exception; test_errors.py",
     "mtl::Command": "the library's own", "mtl::ContentMark": "the library's own", "mtl::ReplayKey": "the library's own",
     "mtl::RecordingGuard": "the library's own",
