@@ -34,10 +34,14 @@ inline Bytes encoded(const Kernel& kernel) {
 /// What a kernel computes from values that depend on `seed` alone.
 using Compute = std::function<Values(Kernel& kernel, int seed)>;
 
+/// Makes a kernel on any device.
+using Make = std::function<std::shared_ptr<Kernel>(const Device&)>;
+
 struct CodedKernel {
   std::shared_ptr<Kernel> kernel;
   std::function<std::shared_ptr<Kernel>(Coder& coder, const Device& device)> decode;
   Compute compute;
+  Make forward = nullptr;  ///< of a gradient whose state any encode of a forward kernel makes
 };
 
 inline std::shared_ptr<Image> image(const Device& device, const ImageDescriptor& size, int seed) {

@@ -74,31 +74,40 @@ inline Values ofSeveral(Kernel& kernel, int seed) {
   return valuesOf(*ran(kernel, [&](const auto& buffer) { return multiary.encode(buffer, sources); }));
 }
 
-/// A gradient behind a forward kernel that `make` makes on any device.
-inline Compute gradientOf(std::function<std::shared_ptr<Kernel>(const Device&)> make) {
+/// What a gradient kernel takes.
+struct GradientArguments {
+  std::shared_ptr<Image> sourceGradient, sourceImage;
+  std::shared_ptr<State> state;
+};
+
+/// Encodes a forward kernel for a gradient kernel.
+inline GradientArguments argumentsBehind(Kernel& first, Kernel& gradient,
+                                         const std::shared_ptr<mtl::CommandBuffer>& buffer, int seed) {
+  const auto x = source(gradient, seed);
+  std::shared_ptr<State> state;
+  std::shared_ptr<Image> y;
+  dynamic_cast<detail::ImageKernel&>(first).setDestinationImageAllocator(Image::defaultAllocator());
+  if (auto* unary = dynamic_cast<CNNKernel*>(&first)) {
+    y = unary->encode(buffer, x, state, false);
+  } else if (auto* binary = dynamic_cast<CNNBinaryKernel*>(&first)) {
+    y = binary->encode(buffer, x, source(gradient, seed + 1), state, false);
+  } else {
+    const std::vector<std::shared_ptr<Image>> sources{x, source(gradient, seed + 1)};
+    y = dynamic_cast<CNNMultiaryKernel&>(first).encode(buffer, sources, state, false);
+  }
+  const bool takesResult = gradient.className().find("SoftMax") != std::string::npos;
+  return {image(gradient.device(), y->descriptor(), seed + 2), takesResult ? y : x, state};
+}
+
+/// A gradient behind a forward kernel that `make` makes.
+inline Compute gradientOf(Make make) {
   return [make = std::move(make)](Kernel& kernel, int seed) {
     auto& gradient = dynamic_cast<CNNGradientKernel&>(kernel);
     gradient.setDestinationImageAllocator(Image::defaultAllocator());
     const auto first = make(kernel.device());
     return valuesOf(*ran(kernel, [&](const auto& buffer) {
-      const auto x = source(kernel, seed);
-      std::shared_ptr<State> state;
-      std::shared_ptr<Image> y;
-      if (auto* unary = dynamic_cast<CNNKernel*>(first.get())) {
-        unary->setDestinationImageAllocator(Image::defaultAllocator());
-        y = unary->encode(buffer, x, state, false);
-      } else if (auto* binary = dynamic_cast<CNNBinaryKernel*>(first.get())) {
-        binary->setDestinationImageAllocator(Image::defaultAllocator());
-        y = binary->encode(buffer, x, source(kernel, seed + 1), state, false);
-      } else {
-        auto& multiary = dynamic_cast<CNNMultiaryKernel&>(*first);
-        multiary.setDestinationImageAllocator(Image::defaultAllocator());
-        const std::vector<std::shared_ptr<Image>> sources{x, source(kernel, seed + 1)};
-        y = multiary.encode(buffer, sources, state, false);
-      }
-      const bool takesResult = kernel.className().find("SoftMax") != std::string::npos;
-      return gradient.encode(buffer, image(kernel.device(), y->descriptor(), seed + 2), takesResult ? y : x,
-                             state);
+      const GradientArguments arguments = argumentsBehind(*first, kernel, buffer, seed);
+      return gradient.encode(buffer, arguments.sourceGradient, arguments.sourceImage, arguments.state);
     }));
   };
 }
@@ -222,6 +231,7 @@ void addPair(std::vector<CodedKernel>& kernels, const Device& device, Make make,
              const Compute& compute) {
   kernels.push_back(coded(make(device), compute));
   kernels.push_back(coded(makeGradient(device), gradientOf(make)));
+  kernels.back().forward = make;
 }
 
 inline std::vector<CodedKernel> everyKernel(const Device& device) {

@@ -423,6 +423,7 @@ ImageBatch GraphExecutor::encode(NNGraph& graph, const std::shared_ptr<mtl::Comm
   KernelStates kernelStates(graph, *program_);
   mtl::RecordingGuard guard(*commandBuffer);
   enterSources(run, sourceImages);
+  // For each encode anew: a reload may have changed where a data source keeps its weights.
   for (StepIndex s = 0; s < program_->steps.size(); ++s) {
     const StepIndex forward = program_->steps[s].forward;
     run.lastUses[deviceParametersOf(*program_->steps[forward != nowhere ? forward : s].kernel)] = s;

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <ostream>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -330,6 +331,48 @@ TEST(SharedWeightsOfAUsersSource, AreNotUpdatedInTwoWays) {
   net.gradient(1).setTrainingStyle(NNTrainingStyle::UpdateDeviceCPU);
   const std::string error = errorOf([&] { static_cast<void>(net.graph()); });
   for (const char* part : {"first", "second", "trunk", "trainingStyle"}) EXPECT_THAT(error, HasSubstr(part));
+}
+
+/// Its weights are those of another source, which may be replaced.
+class MovingSource final : public CNNConvolutionDataSource {
+ public:
+  [[nodiscard]] DataType dataType() const override { return place->dataType(); }
+  [[nodiscard]] CNNConvolutionDescriptor descriptor() const override { return place->descriptor(); }
+  [[nodiscard]] std::span<const std::byte> weights() const override { return place->weights(); }
+  [[nodiscard]] std::span<const float> biasTerms() const override { return place->biasTerms(); }
+  bool load() override { return place->load(); }
+  void purge() override { place->purge(); }
+  using CNNConvolutionDataSource::update;
+  std::shared_ptr<CNNConvolutionWeightsAndBiasesState> update(
+      const std::shared_ptr<mtl::CommandBuffer>& commandBuffer,
+      const std::shared_ptr<CNNConvolutionGradientState>& gradientState,
+      const std::shared_ptr<CNNConvolutionWeightsAndBiasesState>& sourceState) override {
+    return place->update(commandBuffer, gradientState, sourceState);
+  }
+  std::shared_ptr<CNNConvolutionWeightsAndBiasesState> deviceWeightsAndBiases(
+      const std::shared_ptr<mtl::Device>& device) override {
+    return place->deviceWeightsAndBiases(device);
+  }
+
+  std::shared_ptr<TrainableConvolution> place =
+      mps::shared_weights_test::weights(3, NNOptimizerStochasticGradientDescent::create(device(), 0.05F));
+};
+
+TEST(SharedWeightsOfAUsersSource, ChangeBehindTheGradientsOfBothAlsoWhereAReloadHasMovedThem) {
+  const auto chain = [](const std::shared_ptr<CNNConvolutionDataSource>& a,
+                        const std::shared_ptr<CNNConvolutionDataSource>& b) {
+    const auto first = CNNConvolutionNode::create(input("x"), a);
+    const auto second = CNNConvolutionNode::create(first->resultImage(), b);
+    return Graph({second->trainingGraph(input("gradient")).at(0)->resultImage()});
+  };
+  const std::map<std::string, ImageBatch> inputs{{"x", batch(1)}, {"gradient", batch(2)}};
+  const auto expected = chain(std::make_shared<MovingSource>(), std::make_shared<MovingSource>()).run(inputs);
+  const auto shared = std::make_shared<MovingSource>();
+  Graph graph = chain(shared, shared);
+  EXPECT_EQ(graph.run(inputs), expected);
+  shared->place = MovingSource().place;
+  graph.graph()->reloadFromDataSources();
+  EXPECT_EQ(graph.run(inputs), expected);
 }
 
 TEST(SharedWeightsOfFullyConnectedLayers, ChangeBehindTheGradientsOfBoth) {
