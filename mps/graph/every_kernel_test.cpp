@@ -151,10 +151,14 @@ TEST_F(EveryKernel, ABatchHasTheBitsOfItsImagesAlone) {
           const auto buffer = commands();
           const ImageBatch sources =
               ImageBatch::create(device_, {format, size, size, channelsOfImage}, images);
-          Values values(images * size * size * channelsOfImage);
-          for (std::size_t i = 0; i < values.size(); ++i)
-            values[i] = static_cast<float>((i * 7919 + 13) % 1009) / (i % 350 < 10 ? 10.0F : 200.0F) - 2.5F;
-          sources.writeBytes(std::span<const float>(values), DataLayout::HeightxWidthxFeatureChannels);
+          Values values(size * size * channelsOfImage);
+          for (std::size_t n = 0, i = 0; n < images; ++n) {
+            for (float& value : values) {
+              value = static_cast<float>((i * 7919 + 13) % 1009) / (i % 350 < 10 ? 10.0F : 200.0F) - 2.5F;
+              ++i;
+            }
+            testing::fill(*sources[n], values);
+          }
           const ImageBatch results = kernel->encodeBatch(buffer, sources);
           std::vector<std::shared_ptr<Image>> alone;
           for (std::size_t n = 0; n < images; ++n) alone.push_back(kernel->encode(buffer, sources[n]));
