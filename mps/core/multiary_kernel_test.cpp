@@ -394,6 +394,42 @@ TEST_F(MultiaryKernel, TheDestinationIsSizedByThePaddingPolicyOnSourceZero) {
   EXPECT_NE(errorOf([&] { kernel->destinationImageDescriptor(sources); }), "") << "4 taps 3 apart span 10";
 }
 
+/// Their products are.
+TEST_F(MultiaryKernel, WindowsAndStridesThatNoSizeIsComputedFromAreRefused) {
+  const Images sources{image(sizeOf(8, 7, 4)), image(sizeOf(8, 7, 4))};
+  const auto refusal = [&](const std::function<void(Digits&)>& set) {
+    const auto kernel = Digits::create(device_, 2);
+    kernel->setPadding(NNDefaultPadding::padding(NNPaddingMethod::SizeFull));
+    set(*kernel);
+    return errorOf([&] { kernel->destinationImageDescriptor(sources); });
+  };
+  constexpr std::size_t most = std::size_t{1} << 31U;
+  EXPECT_EQ(refusal([](Digits& kernel) { kernel.setKernelHeight(0, 1); }),
+            "Digits: kernelHeight is 0, expected at least 1");
+  EXPECT_EQ(refusal([](Digits& kernel) { kernel.setKernelWidth(0, 0); }),
+            "Digits: kernelWidth is 0, expected at least 1");
+  EXPECT_EQ(refusal([](Digits& kernel) { kernel.setKernelWidth(most, 0); }), "");
+  for (const std::size_t large : {most + 1, std::size_t{1} << 62U, std::numeric_limits<std::size_t>::max()}) {
+    const std::string end = " is " + std::to_string(large) + ", expected at most 2^31";
+    EXPECT_EQ(refusal([&](Digits& kernel) { kernel.setKernelWidth(large, 0); }), "Digits: kernelWidth" + end);
+    EXPECT_EQ(refusal([&](Digits& kernel) { kernel.setKernelHeight(large, 1); }),
+              "Digits: kernelHeight" + end);
+    EXPECT_EQ(refusal([&](Digits& kernel) { kernel.setDilationRateX(large, 0); }),
+              "Digits: dilationRateX" + end);
+    EXPECT_EQ(refusal([&](Digits& kernel) { kernel.setDilationRateY(large, 1); }),
+              "Digits: dilationRateY" + end);
+    EXPECT_EQ(refusal([&](Digits& kernel) { kernel.setStrideInPixelsX(large, 0); }),
+              "Digits: strideInPixelsX" + end);
+    EXPECT_EQ(refusal([&](Digits& kernel) { kernel.setStrideInPixelsY(large, 1); }),
+              "Digits: strideInPixelsY" + end);
+  }
+  EXPECT_TRUE(names(refusal([](Digits& kernel) {
+                      kernel.setKernelWidth(3, 0);
+                      kernel.setDilationRateX(most, 0);
+                    }),
+                    {"Digits", "dilated kernelWidth", "2^31"}));
+}
+
 TEST_F(MultiaryKernel, EachSourceGetsItsOwnOffsetAgainstTheDestination) {
   const auto kernel = Digits::create(device_, 4);
   const Images sources{image(sizeOf(8, 8, 1)), image(sizeOf(16, 8, 1)), image(sizeOf(12, 8, 1)),

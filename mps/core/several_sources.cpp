@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mps/core/call_checks.hpp"
 #include "mps/core/error.hpp"
 
 namespace mps::detail {
@@ -29,6 +30,24 @@ Axis alongY(const SourceOfSize& source) {
           properties.strideInPixelsY.get()};
 }
 
+/// Products of sizes and strides stay within 64 bits.
+void checkAxis(const Kernel& kernel, const std::string& size, std::size_t kernelSize, const char* rate,
+               std::size_t dilationRate) {
+  if (kernelSize == 0) throw Error(kernel.describe(), size, "0", "at least 1");
+  checkStride(kernel, size.c_str(), kernelSize);
+  checkStride(kernel, rate, dilationRate);
+  checkStride(kernel, ("dilated " + size).c_str(), (kernelSize - 1) * dilationRate + 1);
+}
+
+void checkGeometry(const Kernel& kernel, const SourceProperties& properties) {
+  checkAxis(kernel, "kernelWidth", properties.kernelWidth.get(), "dilationRateX",
+            properties.dilationRateX.get());
+  checkAxis(kernel, "kernelHeight", properties.kernelHeight.get(), "dilationRateY",
+            properties.dilationRateY.get());
+  checkStride(kernel, "strideInPixelsX", properties.strideInPixelsX.get());
+  checkStride(kernel, "strideInPixelsY", properties.strideInPixelsY.get());
+}
+
 }  // namespace
 
 std::size_t SourceOfSize::featureChannelsRead() const {
@@ -39,6 +58,7 @@ std::size_t SourceOfSize::featureChannelsRead() const {
 ImageDescriptor sizeBySources(const Kernel& kernel, const char* argument, NNPaddingMethod method,
                               std::span<const SourceOfSize> sources) {
   checkedPaddingMethod(kernel.describe(), "padding", method);
+  for (const SourceOfSize& source : sources) checkGeometry(kernel, *source.properties);
   const ImageDescriptor& first = sources[0].image;
   const bool left = remainderToLeft(method);
   const bool top = remainderToTop(method);
