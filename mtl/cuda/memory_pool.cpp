@@ -60,6 +60,7 @@ class MemoryPool::Block final : public Memory, public std::enable_shared_from_th
       std::memcpy(mirror_.address + offset, bytes.data(), bytes.size());
   }
 
+  /// Invalid bytes are copied, too: good ones may lie beside them, and who reads them is told.
   void synchronize(CommandBuffer& commandBuffer) override {
     const auto self = shared_from_this();
     Command command;

@@ -45,6 +45,7 @@ class GpuMemory final : public mtl::Memory, public std::enable_shared_from_this<
     const std::lock_guard lock(mutex_);
     if (!mirror_.empty() && !bytes.empty()) std::memcpy(mirror_.data() + offset, bytes.data(), bytes.size());
   }
+  /// Invalid bytes are copied, too: good ones may lie beside them, and who reads them is told.
   void synchronize(mtl::CommandBuffer& commandBuffer) override {
     const auto self = shared_from_this();
     mtl::Command command;
