@@ -323,6 +323,23 @@ TEST_F(Loss, ALossScaleOfABatchIsThatOfEachImage) {
   EXPECT_EQ(found, (Values{8, 16, 24, 32, 40, 48}));
 }
 
+TEST_F(Loss, OfADestinationThatAppearsSeveralTimesTheLastOneStays) {
+  constexpr std::size_t each = std::size_t{64} * 64 * 4;
+  const ImageDescriptor size = sizeOf(64, 64, 4);
+  const auto sources = ImageBatch::create(device_, size, 3);
+  const auto targets = ImageBatch::create(device_, size, 3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    testing::fill(*sources[i], Values(each, static_cast<float>(i + 1)));
+    testing::fill(*targets[i], Values(each));
+  }
+  const auto gradient = poisoned(size);
+  const auto buffer = commands();
+  kernel(squared())->encodeBatch(buffer, sources, CNNLossLabels::createBatch(device_, {1, 1, 1}, targets),
+                                 ImageBatch{gradient, gradient, gradient});
+  run(buffer);
+  EXPECT_EQ(valuesOf(*gradient), Values(each, 6));
+}
+
 TEST_F(Loss, ACopyOnAnotherDeviceHasTheSameLossScale) {
   auto descriptor = squared(CNNReductionType::Sum);
   descriptor.setLossScale(LossScale::create(device_, {.initialScale = 4, .growthInterval = 3}));
