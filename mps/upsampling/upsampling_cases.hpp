@@ -263,6 +263,9 @@ inline std::vector<UpsamplingCase> steppedCases() {
       {.name = "ThirdSize", .images = 2, .y = axis(31, 10, 1.05, 3.1), .x = axis(40, 13, 27.0 / 26, 40.0 / 13), .channels = 8},
       {.name = "FiveThirdsOfTheStep", .images = 1, .y = axis(35, 21, 1.0 / 3, 5.0 / 3), .x = axis(40, 24, 1.0 / 3, 5.0 / 3), .channels = 8},
       {.name = "QuarterSize", .images = 1, .y = axis(33, 8, 1.5625, 4.125), .x = axis(48, 12, 1.5, 4), .channels = 20},
+      // The last digit of the windows' ends is rounded outwards.
+      {.name = "RoundedWindows", .images = 2, .y = axis(60, 8, 1.5, std::nextafter(7.0 / 6, 0.0)), .x = axis(60, 8, 8, std::nextafter(8.0 / 6, 0.0)), .channels = 8},
+      {.name = "RoundedWindowsOfThreeChannels", .images = 1, .y = axis(60, 8, 8, std::nextafter(8.0 / 6, 0.0)), .x = axis(60, 8, 1.5, std::nextafter(7.0 / 6, 0.0)), .channels = 3},
       {.name = "BlocksOfHalfSize", .images = 2, .y = axis(70, 35, 0.5, 2), .x = axis(130, 65, 0.5, 2), .channels = 40, .fillsGpus = true},
       {.name = "BlocksOfQuarterSize", .images = 1, .y = axis(420, 105, 1.5, 4), .x = axis(100, 25, 1.5, 4), .channels = 16, .fillsGpus = true},
       {.name = "HundredsOfImagesOfHalfSize", .images = 600, .y = axis(6, 3, 0.5, 2), .x = axis(8, 4, 0.5, 2), .channels = 3, .fillsGpus = true},

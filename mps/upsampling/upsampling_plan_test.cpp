@@ -182,6 +182,26 @@ class UpsamplingPlan : public testing::TestWithParam<Entry> {
   void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
 };
 
+/// Tables of kernels have as much room, also where the last digit of a window's ends is rounded outwards.
+TEST(LanczosSamplesTest, AreNoMoreThanTheMost) {
+  std::int64_t whole = 0;
+  for (const UpsamplingCase& upsampling : steppedCases()) {
+    if (upsampling.sampling != UpsamplingSampling::LanczosScale) continue;
+    SCOPED_TRACE(upsampling.name);
+    const auto expectFew = [&](const UpsamplingExtent& extent, const UpsamplingAxis& axis) {
+      for (std::int64_t x = 0; x < extent.resultCount(); ++x) {
+        const LanczosSamples samples = lanczosSamples(upsampling.edgeMode, axis, x);
+        EXPECT_LE(samples.end - samples.first, mostLanczosSamples(axis)) << "result " << x;
+        if (samples.end - samples.first == mostLanczosSamples(axis)) ++whole;
+      }
+    };
+    const UpsamplingProblem problem = upsampling.forward(Float32, Float32);
+    expectFew(upsampling.geometry.x, problem.x);
+    expectFew(upsampling.geometry.y, problem.y);
+  }
+  EXPECT_GT(whole, 0);
+}
+
 /// Each result that a pixel counts something in is among those that are looked at.
 TEST(LanczosReadersTest, HaveAllResults) {
   for (const UpsamplingCase& upsampling : steppedCases()) {

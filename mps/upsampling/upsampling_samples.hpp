@@ -105,6 +105,12 @@ struct LanczosSamples {
 /// Lobes of the window on each side.
 inline constexpr int kLanczosLobes = 3;
 
+/// Most pixels of a result.
+constexpr std::int64_t mostLanczosSamples(const UpsamplingAxis& axis) {
+  const double all = 2 * kLanczosLobes * std::max(1.0, axis.step) + 1;
+  return all < static_cast<double>(axis.sourceSize) ? static_cast<std::int64_t>(all) : axis.sourceSize;
+}
+
 constexpr LanczosSamples lanczosSamples(ImageEdgeMode edgeMode, const UpsamplingAxis& axis, std::int64_t x) {
   const std::int64_t last = axis.sourceSize - 1;
   const UpsamplingPosition center = steppedPosition(UpsamplingSampling::LanczosScale, axis, x);
@@ -120,13 +126,9 @@ constexpr LanczosSamples lanczosSamples(ImageEdgeMode edgeMode, const Upsampling
   samples.first = std::max<std::int64_t>(0, static_cast<std::int64_t>(std::ceil(samples.position - radius)));
   samples.end =
       std::min<std::int64_t>(last, static_cast<std::int64_t>(std::floor(samples.position + radius))) + 1;
+  // Where roundings let in a pixel at either end, that lies three lobes away, and counts nothing that shows.
+  samples.end = std::min(samples.end, samples.first + mostLanczosSamples(axis));
   return samples;
-}
-
-/// Most pixels of a result.
-constexpr std::int64_t mostLanczosSamples(const UpsamplingAxis& axis) {
-  const double all = 2 * kLanczosLobes * std::max(1.0, axis.step) + 1;
-  return all < static_cast<double>(axis.sourceSize) ? static_cast<std::int64_t>(all) : axis.sourceSize;
 }
 
 constexpr double lanczosWeight(const LanczosSamples& samples, std::int64_t pixel) {
