@@ -263,6 +263,7 @@ inline std::vector<UpsamplingCase> steppedCases() {
       {.name = "ThirdSize", .images = 2, .y = axis(31, 10, 1.05, 3.1), .x = axis(40, 13, 27.0 / 26, 40.0 / 13), .channels = 8},
       {.name = "FiveThirdsOfTheStep", .images = 1, .y = axis(35, 21, 1.0 / 3, 5.0 / 3), .x = axis(40, 24, 1.0 / 3, 5.0 / 3), .channels = 8},
       {.name = "QuarterSize", .images = 1, .y = axis(33, 8, 1.5625, 4.125), .x = axis(48, 12, 1.5, 4), .channels = 20},
+      {.name = "HalfSizeInSeveralTiles", .images = 1, .y = axis(12, 6, 0.5, 2), .x = axis(60, 30, 0.5, 2), .channels = 260},
       // The last digit of the windows' ends is rounded outwards.
       {.name = "RoundedWindows", .images = 2, .y = axis(60, 8, 1.5, std::nextafter(7.0 / 6, 0.0)), .x = axis(60, 8, 8, std::nextafter(8.0 / 6, 0.0)), .channels = 8},
       {.name = "RoundedWindowsOfThreeChannels", .images = 1, .y = axis(60, 8, 8, std::nextafter(8.0 / 6, 0.0)), .x = axis(60, 8, 1.5, std::nextafter(7.0 / 6, 0.0)), .channels = 3},

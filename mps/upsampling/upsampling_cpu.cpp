@@ -61,6 +61,8 @@ class RowSums {
  private:
   /// Elements of rows that are summed before more of what comes next is asked for.
   static constexpr std::int64_t kRun = 512;
+  /// The same of pairs, which sum many rows: where much is asked for at once, the processor waits.
+  static constexpr std::int64_t kRunOfPairs = 128;
   /// Sums that read each pixel more often read it from a converted copy.
   static constexpr std::int64_t kTapsOfConverted = 4;
 
@@ -78,10 +80,9 @@ class RowSums {
     for (std::int64_t channel = 0; channel < problem_.destination.channels; channel += layout_.channelStep) {
       const std::int64_t channels = std::min(layout_.channelStep, problem_.destination.channels - channel);
       const std::int64_t length = (tile.inputEnd - tile.inputBegin) * channels;
-      const bool fitTwo = 2 * length <= UpsamplingLayout::capacity;
       const T* const first = input + problem_.input.offset(n, 0, tile.inputBegin, channel);
       for (std::int64_t y = begin; y < end;) {
-        const UpsamplingPair* const pair = fitTwo ? rowPair(y, end) : nullptr;
+        const UpsamplingPair* const pair = rowPair(y, end);
         const std::int64_t rows = pair != nullptr ? 2 : 1;
         const std::int64_t next = y + rows;
         RowsAhead ahead = rowsBehind(n, next - 1, tile, input, rows);
@@ -143,9 +144,7 @@ class RowSums {
   void sumRows(std::int64_t y, const UpsamplingPair* pair, const UpsamplingTile& tile, const T* input,
                std::int64_t channels, RowsAhead& ahead) {
     const std::int64_t width = tile.inputEnd - tile.inputBegin;
-    const bool isAdjacent = problem_.input.pixelStride == channels;
-    // Of adjacent pixels several at a time.
-    const std::int64_t pixels = isAdjacent ? std::max<std::int64_t>(1, kRun / channels) : 1;
+    const std::int64_t pixels = pixelsOfRun(channels, pair != nullptr ? kRunOfPairs : kRun);
     for (std::int64_t x = 0; x < width; x += pixels) {
       ahead.step(std::min(pixels, width - x));
       const std::int64_t length = std::min(pixels, width - x) * channels;
@@ -157,6 +156,11 @@ class RowSums {
       else
         sumRuns(runsOf(y, from), static_cast<std::size_t>(length), OrdinaryStores(), to);
     }
+  }
+
+  /// Of adjacent input pixels several at a time. @param run elements
+  [[nodiscard]] std::int64_t pixelsOfRun(std::int64_t channels, std::int64_t run) const {
+    return problem_.input.pixelStride == channels ? std::max<std::int64_t>(1, run / channels) : 1;
   }
 
   /// The input rows of destination row y. @param input of row 0
@@ -174,7 +178,7 @@ class RowSums {
     const T* const first = input + problem_.input.offset(n, 0, tile.inputBegin, 0);
     std::fill(std::begin(rowOfSlot_), std::end(rowOfSlot_), -1);
     for (std::int64_t y = begin; y < end;) {
-      UpsamplingTap taps[2][UpsamplingLayout::mostSlots];
+      UpsamplingTap taps[2][UpsamplingLayout::mostSlotsOfSmaller];
       U* const to = destination + problem_.destination.offset(n, y, tile.begin, 0);
       const TappedRuns<float> own = slotsOf(y, tile, first, taps[0]);
       if (const UpsamplingPair* const pair = rowPair(y, end)) {
@@ -191,7 +195,6 @@ class RowSums {
   /// The slots of the input rows of destination row y, filled. @param input of row 0  @param taps of slots
   template <class T>
   TappedRuns<float> slotsOf(std::int64_t y, const UpsamplingTile& tile, const T* input, UpsamplingTap* taps) {
-    const std::int64_t slotLength = UpsamplingLayout::slotLength(layout_.slots);
     std::size_t count = 0;
     for (const UpsamplingTap* row = layout_.rows.begin(y); row != layout_.rows.end(y); ++row) {
       const std::int64_t slot = row->input % layout_.slots;
@@ -201,9 +204,9 @@ class RowSums {
       const T* const from = input + row->input * problem_.input.rowStride;
       const T* const next =
           row->input + 1 < problem_.input.height ? from + problem_.input.rowStride : nullptr;
-      fillSlot(tile, from, next, sums_ + slot * slotLength);
+      fillSlot(tile, from, next, sums_ + slot * layout_.slotLength);
     }
-    return {taps, count, sums_, 0, slotLength};
+    return {taps, count, sums_, 0, layout_.slotLength};
   }
 
   /// The columns of an input row. @param next the row that is filled in after it; may be null
@@ -211,21 +214,20 @@ class RowSums {
   void fillSlot(const UpsamplingTile& tile, const T* row, const T* next, float* to) {
     const std::int64_t channels = problem_.destination.channels;
     const Pixels<float> results{to, channels};
+    // All while columns are summed, which takes longer than to convert a row.
+    RowsAhead ahead = partAhead(tile, next, tile.end - tile.begin);
     if constexpr (!std::is_same_v<T, float>) {
       const std::int64_t pixels = tile.inputEnd - tile.inputBegin;
       const auto taps = layout_.columns.end(tile.end - 1) - layout_.columns.begin(tile.begin);
       if (taps > kTapsOfConverted * pixels) {
-        RowsAhead ahead = partAhead(tile, next, pixels);
-        for (std::int64_t x = 0; x < pixels; ++x) {
-          ahead.step(1);
+        const std::int64_t several = pixelsOfRun(channels, kRun);
+        for (std::int64_t x = 0; x < pixels; x += several)
           convertToFloats(row + x * problem_.input.pixelStride, row_ + x * channels,
-                          static_cast<std::size_t>(channels));
-        }
+                          static_cast<std::size_t>(std::min(several, pixels - x) * channels));
         return sumColumns(tile, channels, Pixels<const float>{row_, channels}, OrdinaryStores(), results,
                           ahead);
       }
     }
-    RowsAhead ahead = partAhead(tile, next, tile.end - tile.begin);
     sumColumns(tile, channels, Pixels<const T>{row, problem_.input.pixelStride}, OrdinaryStores(), results,
                ahead);
   }
@@ -258,8 +260,8 @@ class RowSums {
   const std::byte* input_;
   std::byte* destination_;
   UpsamplingStores store_;
-  std::int64_t rowOfSlot_[UpsamplingLayout::mostSlots];
-  alignas(64) float sums_[UpsamplingLayout::capacity];
+  std::int64_t rowOfSlot_[UpsamplingLayout::mostSlotsOfSmaller];
+  alignas(64) float sums_[UpsamplingLayout::room];
   alignas(64) float row_[UpsamplingLayout::capacity];  // an input row's part of a tile
 };
 

@@ -293,10 +293,15 @@ UpsamplingLayout upsamplingLayout(const UpsamplingProblem& problem, std::size_t 
     layout.columnPairs = pairsOf(layout.columns, destination.width);
   }
   const std::int64_t slots = slotsOfRows(layout, destination.height);
-  const std::int64_t mostResults =
-      UpsamplingLayout::slotLength(areShort ? powerOfTwo(slots) : slots) / channels;
-  if (problem.input.height < destination.height && slots <= UpsamplingLayout::mostSlots && mostResults > 0 &&
-      layout.channelStep == channels && destination.pixelStride == channels) {
+  const bool isLarger = problem.input.height < destination.height;
+  const std::int64_t slotLength = (isLarger ? UpsamplingLayout::capacity : UpsamplingLayout::room) /
+                                  (areShort ? powerOfTwo(slots) : slots) / kLargestVector * kLargestVector;
+  const std::int64_t mostResults = slotLength / channels;
+  const bool areFew = isLarger ? slots <= UpsamplingLayout::mostSlots
+                               : !layout.rowPairs.empty() && slots <= UpsamplingLayout::mostSlotsOfSmaller &&
+                                     problem.input.format == ImageFeatureChannelFormat::Float32;
+  if (areFew && mostResults > 0 && layout.channelStep == channels && destination.pixelStride == channels) {
+    layout.slotLength = slotLength;
     layout.slots = slots;
     for (UpsamplingPair& pair : layout.rowPairs)
       for (std::size_t k = 0; k < pair.count; ++k) pair.taps[k].input %= slots;

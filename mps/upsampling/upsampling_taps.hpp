@@ -104,16 +104,18 @@ struct UpsamplingGroups {
 /// there, before or behind, the fewer sums of columns, which cost more than those of rows:
 ///
 /// - rows first: the sum of the input rows, of which then the columns are taken;
-/// - columns first: each input row's columns, in `slots` rows by turns, which are then summed.
+/// - columns first: each input row's columns, in `slots` rows by turns, which are then summed. Of float32 also where an image
+///   becomes smaller and rows are summed in pairs: the input comes row by row then, and not some rows at a time.
 struct UpsamplingLayout {
-  /// Elements of what is between the two.
+  /// Elements of what is between the two, in the first cache; rows first there may be two rows of so many.
   static constexpr std::int64_t capacity = 8192;
   /// More rows are summed first.
   static constexpr std::int64_t mostSlots = 8;
+  /// The same where an image becomes smaller, and elements of all of them, in the second cache.
+  static constexpr std::int64_t mostSlotsOfSmaller = 16;
+  static constexpr std::int64_t room = 8 * capacity;
   /// Rows whose columns are summed together where there is room for them: what is looked up for one counts for all.
   static constexpr std::int64_t mostRowsAtOnce = 4;
-  /// Elements of one of so many rows; a multiple of a vector.
-  static constexpr std::int64_t slotLength(std::int64_t slots) { return capacity / slots / 16 * 16; }
 
   UpsamplingTaps rows;
   UpsamplingTaps columns;
@@ -123,6 +125,7 @@ struct UpsamplingLayout {
   UpsamplingGroups groups;
   std::int64_t channelStep = 0;  ///< 0: a single pixel needs too many columns
   std::int64_t slots = 0;        ///< 0: rows first; with groups a power of two
+  std::int64_t slotLength = 0;   ///< elements that a slot has room for; a multiple of a vector
   std::int64_t slotStride = 0;   ///< with groups: elements from a row between the two to the next one
   std::int64_t rowsAtOnce = 1;   ///< more than 1 in a single tile, with adjacent destination rows
   bool copiesRows = false;       ///< columns first: each destination row is an input row's columns
