@@ -345,12 +345,12 @@ Forms gradientForms(const Behind& behind) {
                                      ImageBatch{arguments.sourceImage}, StateBatch{arguments.state})[0];
        })},
       {"given", form([=](CNNGradientKernel& gradient, const Commands& buffer, const auto& arguments) {
-         const auto result = destination(gradient, arguments);
+         auto result = destination(gradient, arguments);
          gradient.encode(buffer, arguments.sourceGradient, arguments.sourceImage, arguments.state, result);
          return result;
        })},
       {"batch given", form([=](CNNGradientKernel& gradient, const Commands& buffer, const auto& arguments) {
-         const auto result = destination(gradient, arguments);
+         auto result = destination(gradient, arguments);
          gradient.encodeBatch(buffer, ImageBatch{arguments.sourceGradient}, ImageBatch{arguments.sourceImage},
                               StateBatch{arguments.state}, ImageBatch{result});
          return result;
