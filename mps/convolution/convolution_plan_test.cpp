@@ -528,7 +528,7 @@ TEST(ConvolutionPlan, ReducedPrecisionOfManyRows) {
     problem.threadCount = kThreads;
     problem.allowReducedPrecision = true;
     problem.accumulate = true;
-    checkAll(problem, Tier::Exact, kernelWidth == 3, 750);
+    for (const bool accumulate : {false, true}) checkAll(problem, Tier::Exact, accumulate, 750);
   }
 }
 
