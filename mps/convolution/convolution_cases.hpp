@@ -168,6 +168,7 @@ inline std::vector<ConvolutionCase> convolutionCases() {
       {.name = "StrideOverKernel", .images = 3, .y = sameWindow(11, 2, 3), .x = sameWindow(10, 1, 3), .inputs = 4, .outputs = 5},
       {.name = "Pointwise", .images = 3, .y = sameWindow(5, 1), .x = sameWindow(6, 1), .inputs = 17, .outputs = 16},
       {.name = "PointwiseStride2", .images = 2, .y = sameWindow(8, 1, 2), .x = sameWindow(9, 1, 2), .inputs = 16, .outputs = 33},
+      {.name = "PointwiseStrideAndDilation", .y = {8, 2, 1, 4, 4, 5}, .x = {19, 7, 1, 3, 2, -4}, .inputs = 2, .outputs = 1},
       {.name = "Dilated3x3", .images = 2, .y = sameWindow(9, 3, 1, 2), .x = sameWindow(11, 3, 1, 3), .inputs = 16, .outputs = 5},
       {.name = "DilatedEvenStride2", .y = {9, 3, 2, 2, 3, 1}, .x = {8, 4, 2, 2, 3, 1}, .inputs = 3, .outputs = 4},
       {.name = "Valid", .images = 3, .y = validWindow(9, 3, 2), .x = validWindow(8, 5), .inputs = 5, .outputs = 16},

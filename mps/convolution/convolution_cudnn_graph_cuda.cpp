@@ -36,7 +36,9 @@ CudnnDescriptor geometryOf(const ConvolutionProblem& problem, const CudnnAttempt
   descriptor.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT);
   descriptor.set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
   descriptor.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, std::int64_t{2});
-  descriptor.set(CUDNN_ATTR_CONVOLUTION_DILATIONS, both(problem.y.dilation, problem.x.dilation));
+  // A window of one pixel has no gaps; told of some, cuDNN 9.14 divides by zero in a strided problem.
+  const auto dilationOf = [](const WindowAxis& axis) { return axis.kernelSize == 1 ? 1 : axis.dilation; };
+  descriptor.set(CUDNN_ATTR_CONVOLUTION_DILATIONS, both(dilationOf(problem.y), dilationOf(problem.x)));
   descriptor.set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, both(problem.y.stride, problem.x.stride));
   descriptor.set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, both(attempt.y.before, attempt.x.before));
   descriptor.set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, both(attempt.y.after, attempt.x.after));
