@@ -102,6 +102,12 @@ void runResize(ConformRun& run, UpsamplingSampling sampling, UpsamplingDirection
 std::vector<ConformCase> casesOf(const UpsamplingImplementation& implementation, bool isNearest,
                                  UpsamplingDirection direction, ConformFormats formats, Tier tier) {
   std::vector<ConformCase> cases;
+  const auto add = [&](const UpsamplingCase& upsampling, const UpsamplingProblem& problem,
+                       std::size_t firstElement) {
+    cases.push_back({upsampling.name, [=](ConformRun& run) {
+                       runPlan(run, implementation, upsampling, problem, tier, firstElement);
+                     }});
+  };
   for (const UpsamplingCase& upsampling : upsamplingCases()) {
     if ((upsampling.sampling == UpsamplingSampling::Nearest) != isNearest) continue;
     const UpsamplingProblem problem = direction == UpsamplingDirection::Forward
@@ -109,9 +115,10 @@ std::vector<ConformCase> casesOf(const UpsamplingImplementation& implementation,
                                           : upsampling.gradient(formats.source, formats.result);
     if (tier == Tier::Exact && !isExact(problem)) continue;
     for (const std::size_t firstElement : {std::size_t{0}, std::size_t{1}})
-      cases.push_back({upsampling.name, [=](ConformRun& run) {
-                         runPlan(run, implementation, upsampling, problem, tier, firstElement);
-                       }});
+      add(upsampling, problem, firstElement);
+    // Codes are rounded: their results are no integers.
+    if (isUnorm(formats.source) && tier == Tier::Bounded)
+      add(upsampling, upsampling.forward(formats.source, formats.source), 0);
   }
   if (tier == Tier::Exact) return cases;
   using enum UpsamplingSampling;
