@@ -327,7 +327,7 @@ TEST_F(KernelBatch, SteadyStateAsksTheSystemForNoMemory) {
   const auto loose = ImageBatch{image(sizeOf(16, 16, 4)), image(sizeOf(16, 16, 4)), image(sizeOf(16, 16, 4)),
                                 image(sizeOf(16, 16, 4))};
   const auto encodeStep = [&] {
-    const auto buffer = commands();
+    auto buffer = commands();
     StateBatch states;
     auto images = scale_->encodeBatch(buffer, sources, states, true);
     for (int layer = 0; layer < 4; ++layer) images = scale_->encodeBatch(buffer, images);

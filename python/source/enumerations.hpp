@@ -2,6 +2,8 @@
 
 #include <nanobind/nanobind.h>
 
+#include <bit>
+#include <cstdint>
 #include <type_traits>
 
 namespace nanobind::detail {
@@ -40,6 +42,17 @@ nanobind::enum_<Enumeration> flags(nanobind::module_& module, const char* name, 
   nanobind::enum_<Enumeration> bound(module, name, nanobind::is_flag(), documentation);
   const nanobind::module_ library = nanobind::module_::import_("enum");
   if (nanobind::hasattr(library, "STRICT")) bound.attr("_boundary_") = library.attr("STRICT");
+  // The other bits that are members; with those that are only in masks the first versions of Python 3.11 fail.
+  bound.attr("__invert__") = nanobind::cpp_function(
+      [](nanobind::handle self) {
+        std::uint64_t others = 0;
+        for (const nanobind::handle member : self.type()) {
+          const auto bits = nanobind::cast<std::uint64_t>(member.attr("value"));
+          if (std::has_single_bit(bits)) others |= bits;
+        }
+        return self.type()(others & ~nanobind::cast<std::uint64_t>(self.attr("value")));
+      },
+      nanobind::is_method());
   return bound;
 }
 

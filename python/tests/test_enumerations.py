@@ -84,3 +84,14 @@ def test_what_an_override_returns_is_a_member(device):
 
     with pytest.raises(TypeError, match="weights_quantization_type"):
         unmetal.CNNConvolution(device, Numbered(np.ones((1, 1, 1, 1), np.uint8)))
+
+
+def test_the_complement_of_flags_has_the_other_members():
+    for flags in (unmetal.NNPaddingMethod, unmetal.KernelOptions, unmetal.TextureUsage):
+        singles = [member for member in flags if member.value.bit_count() == 1]
+        for member in singles:
+            others = ~member
+            assert isinstance(others, flags) and ~others == member
+            assert [other for other in singles if other in others] == [other for other in singles if other is not member]
+    method = unmetal.NNPaddingMethod.SizeSame | unmetal.NNPaddingMethod.ExcludeEdges
+    assert method & ~unmetal.NNPaddingMethod.ExcludeEdges == unmetal.NNPaddingMethod.SizeSame
