@@ -72,6 +72,15 @@ HWY_INLINE V atMost(D d, V x, float bound) {
 
 #undef UNMETAL_MAXIMUM_IS_SECOND_IF_NAN
 
+/// The largest lane, in all lanes. Highway's of emulated vectors is no less than the lowest finite number.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V largestLane(D d, V v) {
+#if HWY_TARGET == HWY_EMU128
+  if (hn::AllTrue(d, hn::Eq(v, hn::Set(d, -std::numeric_limits<float>::infinity())))) return v;
+#endif
+  return hn::MaxOfLanes(d, v);
+}
+
 /// c[i] + c[i + step] x + c[i + 2 step] x^2 + ...; no loop, because the compiler would keep it.
 template <std::size_t i, std::size_t step, class D, class V, class Coefficient, std::size_t count>
 HWY_INLINE V evaluateTerms(D d, V x, const Coefficient (&c)[count]) {

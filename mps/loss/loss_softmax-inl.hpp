@@ -38,7 +38,7 @@ HWY_INLINE float largestPrediction(ConstFloatRun predictions, std::size_t count)
       d, count, [&](std::size_t i, auto lanes) HWY_ATTR __attribute__((always_inline)) {
         largest = hn::Max(largest, inLanes(d, lanes, lanes.load(d, predictions + i), lowest));
       });
-  return hn::GetLane(hn::MaxOfLanes(d, largest));
+  return hn::GetLane(largestLane(d, largest));
 }
 
 /// What is subtracted from a pixel's predictions: the largest one, or of float16 nothing where they are modest, as in tiles
@@ -58,7 +58,7 @@ HWY_INLINE float shiftOfPixel(ConstFloatRun predictions, std::size_t count) {
         magnitude = hn::Max(magnitude, hn::Abs(y));
       });
   const bool isModest = hn::AllTrue(d, hn::Le(magnitude, hn::Set(d, kModest)));
-  return isModest ? 0.0F : hn::GetLane(hn::MaxOfLanes(d, largest));
+  return isModest ? 0.0F : hn::GetLane(largestLane(d, largest));
 }
 
 /// Sum of exp(y - shift). The exponentials go to memory that holds whole vectors, unless it is null.

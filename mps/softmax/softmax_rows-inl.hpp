@@ -77,7 +77,7 @@ HWY_INLINE hn::Vec<D> largest(D d, ConstFloatRun x, std::size_t count) {
   forVectors(d, count, [&](std::size_t i, auto lanes) {
     result = hn::Max(result, withFiller(d, lanes, lanes.load(d, x + i), lowest));
   });
-  return hn::MaxOfLanes(d, result);
+  return largestLane(d, result);
 }
 
 /// exp(x) for x <= 32, as exact as the result needs it; 0, or very small, far below.
@@ -434,8 +434,8 @@ inline void softMaxInRegisters(SoftMaxKind kind, std::size_t pixels, std::size_t
       values[k] = load(p + i, k % kRegisterVectors);
       shift[i] = k % kRegisterVectors == 0 ? values[k] : hn::Max(shift[i], values[k]);
     }
-    shift[0] = hn::MaxOfLanes(d, shift[0]);
-    shift[1] = hn::MaxOfLanes(d, shift[1]);
+    shift[0] = largestLane(d, shift[0]);
+    shift[1] = largestLane(d, shift[1]);
     UNMETAL_UNROLL(8)
     for (std::size_t k = 0; k < kRegisterPixels * kRegisterVectors; ++k) {
       const std::size_t i = k / kRegisterVectors;
