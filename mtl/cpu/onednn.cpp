@@ -1,11 +1,19 @@
 #include "mtl/cpu/onednn.hpp"
 
-#if defined(UNMETAL_OPENMP)
-#include <omp.h>
-#endif
-
 #include <algorithm>
 #include <unordered_map>
+
+#if defined(UNMETAL_OPENMP)
+// Of the OpenMP that oneDNN runs on; clang has no <omp.h> without an OpenMP of its own. NOLINTBEGIN: OpenMP's names
+extern "C" {
+int omp_get_max_threads();
+int omp_get_thread_limit();
+int omp_get_dynamic();
+void omp_set_dynamic(int dynamic);
+void omp_set_num_threads(int count);
+}
+// NOLINTEND
+#endif
 
 namespace mtl::cpu {
 namespace {

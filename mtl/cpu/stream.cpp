@@ -5,7 +5,7 @@
 #include <exception>
 #include <mutex>
 
-#if defined(UNMETAL_OPENMP)
+#if defined(_OPENMP)
 #include <omp.h>
 #else
 #include <thread>
@@ -79,7 +79,7 @@ void Stream::parallelFor(std::int64_t count, std::int64_t grain, RangeFunction b
     return;
   }
   FirstException first;
-#if defined(UNMETAL_OPENMP)
+#if defined(_OPENMP)
 #pragma omp parallel num_threads(ranges)
   {
     // The runtime may hand out fewer threads than asked for; the ranges stay the same.
