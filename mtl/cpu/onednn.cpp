@@ -6,11 +6,11 @@
 #if defined(UNMETAL_OPENMP)
 // Of the OpenMP that oneDNN runs on; clang has no <omp.h> without an OpenMP of its own. NOLINTBEGIN: OpenMP's names
 extern "C" {
-int omp_get_max_threads();
-int omp_get_thread_limit();
-int omp_get_dynamic();
-void omp_set_dynamic(int dynamic);
-void omp_set_num_threads(int count);
+int omp_get_max_threads() noexcept;
+int omp_get_thread_limit() noexcept;
+int omp_get_dynamic() noexcept;
+void omp_set_dynamic(int dynamic) noexcept;
+void omp_set_num_threads(int count) noexcept;
 }
 // NOLINTEND
 #endif
