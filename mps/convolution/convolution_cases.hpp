@@ -184,6 +184,7 @@ inline std::vector<ConvolutionCase> convolutionCases() {
       // Edge mode Clamp.
       {.name = "Clamp3x3", .images = 3, .y = sameWindow(6, 3), .x = sameWindow(7, 3), .inputs = 5, .outputs = 16, .edgeMode = Clamp},
       {.name = "ClampOnePixel", .y = sameWindow(1, 3), .x = sameWindow(1, 5), .inputs = 3, .outputs = 4, .edgeMode = Clamp},
+      {.name = "ClampOneWindow5x5", .y = {1, 1, 5, 1, 1, 5}, .x = {1, 1, 5, 1, 1, -1}, .inputs = 64, .outputs = 38, .edgeMode = Clamp},
       {.name = "ClampDilatedStride", .y = {7, 5, 3, 2, 2, -1}, .x = {6, 4, 2, 2, 3, 3}, .inputs = 4, .outputs = 5, .edgeMode = Clamp},
       {.name = "ClampNothingOutside", .y = validWindow(6, 3), .x = validWindow(5, 3), .inputs = 16, .outputs = 16, .edgeMode = Clamp},
       {.name = "ClampCut", .y = {9, 3, 2, 1, 1, 4}, .x = {8, 7, 3, 1, 1, 3}, .inputs = 3, .outputs = 4, .edgeMode = Clamp},

@@ -194,6 +194,7 @@ void expectMeasuredPlans(const mtl::Device& gpu, std::string_view caseName, std:
 TEST(ConvolutionTuning, GpusTakeWhatWasMeasured) {
   for (const auto& gpu : mtl::cudaDevices()) {
     expectMeasuredPlans(*gpu, "SecondLayer5x5", "cudnn", "cuDNN");
+    expectMeasuredPlans(*gpu, "KernelOverImage", "cudnn", "cuDNN");
     expectMeasuredPlans(*gpu, "FullyConnected", "matmul", "cuBLASLt");
   }
 }
