@@ -37,8 +37,9 @@ struct Tolerance {
   /// The share of elements that may differ by anything: where a function jumps (the derivative of ReLU at 0, a comparison,
   /// a position just outside of an image), a rounding before it decides.
   double jumps = 0;
-  /// Format of a result of the same device that the kernel read again, whose last place may be another on each.
-  std::optional<ElementFormat> rereads = std::nullopt;
+  /// Format of numbers on the way, whose last place may be another on each device: of a result that the kernel read again,
+  /// or of inputs that reduced precision rounds (TF32 has as many digits as float16).
+  std::optional<ElementFormat> intermediate = std::nullopt;
   bool isExact = false;  ///< numbers that are moved, not computed
 };
 

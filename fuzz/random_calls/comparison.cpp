@@ -69,8 +69,10 @@ double Pair::allowedDifference() const {
       if (const double size = std::abs(value(*observation, i)); std::isfinite(size))
         scale = std::max(scale, size);
   const double relative = std::max(relativeTolerance(first_.format),
-                                   tolerance.rereads ? relativeTolerance(*tolerance.rereads) : 0);
-  return isFloat(first_.format) ? relative * tolerance.factor * scale : 0;
+                                   tolerance.intermediate ? relativeTolerance(*tolerance.intermediate) : 0);
+  if (isFloat(first_.format)) return relative * tolerance.factor * scale;
+  // The last place of such a number decides between neighbours.
+  return tolerance.intermediate ? 1 : 0;
 }
 
 bool Pair::isUntouched(const Observation& observation, std::size_t element) const {

@@ -63,12 +63,19 @@ TEST(Comparison, AllowsMoreThanRoundingsNowhere) {
   EXPECT_EQ(compared(result({1, 0}, {.isExact = true}), result({1, 1e-30F})).size(), 1U);
 }
 
-TEST(Comparison, AllowsAUnitOfARereadFormat) {
+TEST(Comparison, AllowsAUnitOfAnIntermediateFormat) {
   const float unit = 0x1p-10F;  // float16's from 1 to 2
   EXPECT_EQ(compared(result({1, 0}), result({1, unit})).size(), 1U);
-  const Tolerance rereads{.rereads = ElementFormat::Float16};
-  EXPECT_THAT(compared(result({1, 0}, rereads), result({1, unit})), IsEmpty());
-  EXPECT_EQ(compared(result({1, 0}, rereads), result({1, 3 * unit})).size(), 1U);
+  const Tolerance tolerance{.intermediate = ElementFormat::Float16};
+  EXPECT_THAT(compared(result({1, 0}, tolerance), result({1, unit})), IsEmpty());
+  EXPECT_EQ(compared(result({1, 0}, tolerance), result({1, 3 * unit})).size(), 1U);
+
+  const auto bytes = [](float second, const Tolerance& allowed) {
+    return result({1, second / 255}, allowed, ElementFormat::UInt8);
+  };
+  EXPECT_EQ(compared(bytes(7, {}), bytes(8, {})).size(), 1U);
+  EXPECT_THAT(compared(bytes(7, tolerance), bytes(8, tolerance)), IsEmpty());
+  EXPECT_EQ(compared(bytes(7, tolerance), bytes(9, tolerance)).size(), 1U);
 }
 
 TEST(Comparison, AllowsAShareOfJumps) {

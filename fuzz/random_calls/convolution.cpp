@@ -139,8 +139,9 @@ void callConvolution(Call& call) {
   source.setFeatureChannels(sizes.inputs + (isWider ? 4 * random.size(1, 2) : 0));
   setProperties(call, *kernel, source);
   restrictChannels(call, *kernel, isWider);
+  setPrecision(call, descriptor, *kernel, gradient.get());
   const auto option = gradient ? gradient->gradientOption() : mps::CNNConvolutionGradientOption::All;
-  callLayer(call, *kernel, gradient.get(), source, convolutionCall(call, option));
+  callLayer(call, *kernel, gradient.get(), source, convolutionCall(call, *kernel, option));
 }
 
 void callTransposedConvolution(Call& call) {
@@ -175,8 +176,9 @@ void callTransposedConvolution(Call& call) {
     kernel->setKernelOffsetX(call.noted("kernelOffsetX", random.integer(-3, 3)));
     kernel->setKernelOffsetY(call.noted("kernelOffsetY", random.integer(-3, 3)));
   }
+  setPrecision(call, descriptor, *kernel, gradient.get());
   const auto option = gradient ? gradient->gradientOption() : mps::CNNConvolutionGradientOption::All;
-  callLayer(call, *kernel, gradient.get(), source, convolutionCall(call, option));
+  callLayer(call, *kernel, gradient.get(), source, convolutionCall(call, *kernel, option));
 }
 
 void callFullyConnected(Call& call) {
@@ -199,8 +201,9 @@ void callFullyConnected(Call& call) {
   if (random.chance(0.2))
     kernel->setDestinationFeatureChannelOffset(call.noted("destinationChannelOffset", 4 * random.size(1, 3)));
   if (random.chance(0.1)) kernel->setClipRect(clipRectangle(call, 1, 1, 1));
+  setPrecision(call, descriptor, *kernel, gradient.get());
   const auto option = gradient ? gradient->gradientOption() : mps::CNNConvolutionGradientOption::All;
-  LayerCall layer = convolutionCall(call, option);
+  LayerCall layer = convolutionCall(call, *kernel, option);
   layer.anySizeOfResult = random.chance(0.1);
   callLayer(call, *kernel, gradient.get(), source, layer);
 }

@@ -1,6 +1,7 @@
 #include "fuzz/random_calls/convolution_weights.hpp"
 
 #include <array>
+#include <optional>
 #include <set>
 #include <span>
 #include <utility>
@@ -62,10 +63,18 @@ class RandomWeights : public mps::CNNConvolutionDataSource {
   std::vector<float> table_;
 };
 
-void observeWeightGradients(Call& call, const mps::StateBatch& states) {
+/// What inputs may be rounded to.
+std::optional<ElementFormat> intermediateOf(const mps::Kernel& kernel) {
+  if (!mps::has(kernel.options(), mps::KernelOptions::AllowReducedPrecision)) return std::nullopt;
+  return ElementFormat::Float16;
+}
+
+void observeWeightGradients(Call& call, const mps::StateBatch& states,
+                            std::optional<ElementFormat> intermediate) {
   Tolerance tolerance;
   tolerance.factor = 3;  // sums over all pixels of all images
   tolerance.leastScale = 1;
+  tolerance.intermediate = intermediate;
   std::set<mps::State*> seen;  // images may share one
   for (std::size_t i = 0; i < states.count(); ++i) {
     const auto state = std::dynamic_pointer_cast<mps::CNNConvolutionGradientState>(states[i]);
@@ -95,15 +104,24 @@ mps::CNNConvolutionGradientOption anyGradientOption(Call& call) {
                     call.random.chance(0.2) ? static_cast<Option>(call.random.integer(1, 3)) : Option::All);
 }
 
-LayerCall convolutionCall(Call& call, mps::CNNConvolutionGradientOption option) {
+void setPrecision(Call& call, const mps::CNNConvolutionDescriptor& descriptor, mps::Kernel& kernel,
+                  mps::Kernel* gradientKernel) {
+  const bool hasNeuron = descriptor.fusedNeuronDescriptor().neuronType() != mps::CNNNeuronType::None;
+  if (!call.noted("reducedPrecision", !hasNeuron && call.random.chance(0.3))) return;
+  kernel.setOptions(mps::KernelOptions::AllowReducedPrecision);
+  if (gradientKernel != nullptr) gradientKernel->setOptions(mps::KernelOptions::AllowReducedPrecision);
+}
+
+LayerCall convolutionCall(Call& call, const mps::Kernel& kernel, mps::CNNConvolutionGradientOption option) {
+  const std::optional<ElementFormat> intermediate = intermediateOf(kernel);
   LayerCall layer;
   layer.numbers = call.anyNumbers();
-  layer.result = layer.gradient = {.factor = 2, .leastScale = 1};
+  layer.result = layer.gradient = {.factor = 2, .leastScale = 1, .intermediate = intermediate};
   layer.result.jumps = 0.002;  // fused neurons
-  layer.observeStates = [&call, option](const mps::StateBatch& states) {
+  layer.observeStates = [&call, option, intermediate](const mps::StateBatch& states) {
     // Else they hold what the memory held.
     if (mps::has(option, mps::CNNConvolutionGradientOption::GradientWithWeightsAndBias))
-      observeWeightGradients(call, states);
+      observeWeightGradients(call, states, intermediate);
   };
   return layer;
 }

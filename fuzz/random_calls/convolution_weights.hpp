@@ -6,6 +6,7 @@
 #include "fuzz/random_calls/layer_call.hpp"
 #include "mps/core/convolution_data_source.hpp"
 #include "mps/core/convolution_state.hpp"
+#include "mps/core/kernel.hpp"
 #include "mps/core/state.hpp"
 
 namespace unmetal::random_calls {
@@ -20,7 +21,12 @@ void describeConvolution(Call& call, const mps::CNNConvolutionDescriptor& descri
 /// Which gradients a gradient kernel computes.
 mps::CNNConvolutionGradientOption anyGradientOption(Call& call);
 
-/// The tolerances of a call of convolutions, whose gradient kernel has this option.
-LayerCall convolutionCall(Call& call, mps::CNNConvolutionGradientOption option);
+/// Options of a kernel and, where there is one, its gradient kernel: some calls let a GPU round inputs to TF32 or float16.
+/// Not those with a neuron, which may make more of that.
+void setPrecision(Call& call, const mps::CNNConvolutionDescriptor& descriptor, mps::Kernel& kernel,
+                  mps::Kernel* gradientKernel);
+
+/// The tolerances of a call of convolutions with such a kernel, whose gradient kernel has this option.
+LayerCall convolutionCall(Call& call, const mps::Kernel& kernel, mps::CNNConvolutionGradientOption option);
 
 }  // namespace unmetal::random_calls

@@ -58,7 +58,7 @@ void callSoftMax(Call& call) {
   // With y of the device's own and g around 1: y (g - sum of y g). Where y is float16 and rounds the other way, a float32
   // gradient differs by units of float16's last place, too; of 1, because y and g are that large even where the difference is
   // small.
-  layer.gradient = {.factor = 3, .leastScale = 1, .rereads = ElementFormat::Float16};
+  layer.gradient = {.factor = 3, .leastScale = 1, .intermediate = ElementFormat::Float16};
   callLayer(call, *kernel, call.random.chance(0.6) ? gradient.get() : nullptr, source, layer);
 }
 

@@ -179,6 +179,8 @@ inline std::vector<ConvolutionCase> convolutionCases() {
       {.name = "ClipRectInside", .images = 3, .y = {12, 4, 3, 1, 1, 5}, .x = {13, 5, 3, 2, 1, 2}, .inputs = 5, .outputs = 17},
       {.name = "KernelOverImage", .images = 2, .y = sameWindow(3, 7), .x = sameWindow(2, 5), .inputs = 16, .outputs = 16},
       {.name = "FarWindowsOfOnePixel", .images = 5, .y = {1, 38, 5, 3, 1, 0}, .x = {1, 10, 5, 1, 1, 0}, .inputs = 26, .outputs = 48},
+      {.name = "FarWindowsDilated", .images = 16, .y = {2, 12, 7, 1, 2, 3}, .x = {4, 1, 7, 2, 1, 3}, .inputs = 8, .outputs = 32},
+      {.name = "FarWindowsBesideAColumn", .images = 16, .y = {4, 1, 3, 3, 1, 1}, .x = {1, 9, 1, 2, 1, 0}, .inputs = 46, .outputs = 48},
       {.name = "TallEven2x2", .y = sameWindow(421, 2), .x = sameWindow(3, 2), .inputs = 4, .outputs = 63},
       {.name = "FarOutside", .y = {4, 12, 3, 1, 1, -4}, .x = {4, 12, 3, 1, 1, -5}, .inputs = 4, .outputs = 4},
       // Edge mode Clamp.

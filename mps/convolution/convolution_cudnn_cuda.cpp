@@ -33,11 +33,13 @@ using mtl::cuda::CudnnError;
 using Format = ImageFeatureChannelFormat;
 
 constexpr std::int64_t kMostWorkspace = std::int64_t{256} << 20U;
-/// The tensor as it is. Nothing where cuDNN cannot: it clamps no edge and cuts off no pixels.
+/// The tensor as it is. Nothing where cuDNN cannot: it clamps no edge, cuts off no pixels and has no windows beside the tensor.
 std::optional<PaddedAxis> paddedByCudnn(const WindowAxis& axis, ImageEdgeMode edgeMode) {
   const bool outside = axis.paddingBefore() > 0 || axis.paddingAfter() > 0;
   if (edgeMode == ImageEdgeMode::Clamp && outside) return std::nullopt;
   if (axis.paddingBefore() < 0 || axis.paddingAfter() <= -axis.stride) return std::nullopt;
+  // Of windows in the padding alone some of cuDNN 9.14's engines compute something else, and some end the process.
+  if (std::max(axis.paddingBefore(), axis.paddingAfter()) >= axis.dilatedSize()) return std::nullopt;
   return PaddedAxis{axis.sourceSize, 0, axis.paddingBefore(), std::max<std::int64_t>(0, axis.paddingAfter())};
 }
 

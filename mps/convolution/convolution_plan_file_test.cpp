@@ -195,6 +195,7 @@ TEST(ConvolutionTuning, GpusTakeWhatWasMeasured) {
   for (const auto& gpu : mtl::cudaDevices()) {
     expectMeasuredPlans(*gpu, "SecondLayer5x5", "cudnn", "cuDNN");
     expectMeasuredPlans(*gpu, "KernelOverImage", "cudnn", "cuDNN");
+    expectMeasuredPlans(*gpu, "FarWindowsBesideAColumn", "cudnn", "cuDNN");
     expectMeasuredPlans(*gpu, "FullyConnected", "matmul", "cuBLASLt");
   }
 }
