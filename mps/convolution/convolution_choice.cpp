@@ -9,6 +9,8 @@
 namespace mps::detail {
 namespace {
 
+thread_local ForceCandidate* forced = nullptr;
+
 std::shared_ptr<const Plan> namedPlan(ConvolutionCandidates& candidates, const std::string& problem,
                                       const ConvolutionPlanFile& file, const ConvolutionChoice& choice) {
   std::shared_ptr<const Plan> chosen;
@@ -48,8 +50,36 @@ std::shared_ptr<const Plan> measuredPlan(ConvolutionCandidates& candidates, cons
 
 }  // namespace
 
+ForceCandidate::ForceCandidate(std::int64_t number) : number_(number) {
+  forced = this;
+}
+
+ForceCandidate::~ForceCandidate() {
+  forced = nullptr;
+}
+
+ForceCandidate* ForceCandidate::current() {
+  return forced;
+}
+
+std::shared_ptr<const Plan> ForceCandidate::choose(ConvolutionCandidates& candidates) {
+  std::shared_ptr<const Plan> chosen;
+  candidates.find(
+      [&](std::int64_t number) {
+        wasOffered_ = wasOffered_ || number == number_;
+        return number == number_;
+      },
+      [&](std::int64_t, std::shared_ptr<const Plan> plan) {
+        chosen = std::move(plan);
+        return false;
+      });
+  return chosen;
+}
+
 std::shared_ptr<const Plan> chooseConvolutionPlan(ConvolutionCandidates& candidates,
                                                   const ConvolutionProblem& problem) {
+  if (ForceCandidate* const force = ForceCandidate::current(); force != nullptr)
+    return force->choose(candidates);
   ConvolutionTuning* const tuning = ConvolutionTuning::current();
   const std::string words = tuning != nullptr ? problem.describe() : "";
   if (tuning != nullptr && tuning->wants(words)) return measuredPlan(candidates, words, *tuning);

@@ -33,6 +33,27 @@ class ConvolutionCandidates {
   virtual double milliseconds(const Plan& plan, double best) = 0;
 };
 
+/// While alive, chooseConvolutionPlan() takes the candidate of this number, in this thread, or none where it may not be used;
+/// for tests. There is one at a time.
+class ForceCandidate {
+ public:
+  explicit ForceCandidate(std::int64_t number);
+  ~ForceCandidate();
+  ForceCandidate(const ForceCandidate&) = delete;
+  ForceCandidate& operator=(const ForceCandidate&) = delete;
+
+  /// The one that is alive in this thread, or null.
+  static ForceCandidate* current();
+
+  std::shared_ptr<const Plan> choose(ConvolutionCandidates& candidates);
+  /// Whether a library has had a candidate of this number.
+  [[nodiscard]] bool wasOffered() const { return wasOffered_; }
+
+ private:
+  std::int64_t number_;
+  bool wasOffered_ = false;
+};
+
 /// The fastest candidate, which is noted, while a ConvolutionTuning wants the problem; else the one that the plan file
 /// in use names; else the first. Null when there is none. @throws Error when the plan file is for another device or
 /// version, or names a candidate that the library does not offer.
