@@ -9,7 +9,7 @@
 namespace mps::detail {
 namespace {
 
-thread_local ForceCandidate* forced = nullptr;
+thread_local KeepCandidates* keeper = nullptr;
 
 std::shared_ptr<const Plan> namedPlan(ConvolutionCandidates& candidates, const std::string& problem,
                                       const ConvolutionPlanFile& file, const ConvolutionChoice& choice) {
@@ -50,36 +50,29 @@ std::shared_ptr<const Plan> measuredPlan(ConvolutionCandidates& candidates, cons
 
 }  // namespace
 
-ForceCandidate::ForceCandidate(std::int64_t number) : number_(number) {
-  forced = this;
+KeepCandidates::KeepCandidates() {
+  keeper = this;
 }
 
-ForceCandidate::~ForceCandidate() {
-  forced = nullptr;
+KeepCandidates::~KeepCandidates() {
+  keeper = nullptr;
 }
 
-ForceCandidate* ForceCandidate::current() {
-  return forced;
+KeepCandidates* KeepCandidates::current() {
+  return keeper;
 }
 
-std::shared_ptr<const Plan> ForceCandidate::choose(ConvolutionCandidates& candidates) {
-  std::shared_ptr<const Plan> chosen;
-  candidates.find(
-      [&](std::int64_t number) {
-        wasOffered_ = wasOffered_ || number == number_;
-        return number == number_;
-      },
-      [&](std::int64_t, std::shared_ptr<const Plan> plan) {
-        chosen = std::move(plan);
-        return false;
-      });
-  return chosen;
+void KeepCandidates::add(ConvolutionCandidates& candidates) {
+  candidates.find([](std::int64_t) { return true; },
+                  [&](std::int64_t number, std::shared_ptr<const Plan> plan) {
+                    candidates_.push_back({number, std::move(plan)});
+                    return true;
+                  });
 }
 
 std::shared_ptr<const Plan> chooseConvolutionPlan(ConvolutionCandidates& candidates,
                                                   const ConvolutionProblem& problem) {
-  if (ForceCandidate* const force = ForceCandidate::current(); force != nullptr)
-    return force->choose(candidates);
+  if (KeepCandidates* const keep = KeepCandidates::current(); keep != nullptr) keep->add(candidates);
   ConvolutionTuning* const tuning = ConvolutionTuning::current();
   const std::string words = tuning != nullptr ? problem.describe() : "";
   if (tuning != nullptr && tuning->wants(words)) return measuredPlan(candidates, words, *tuning);

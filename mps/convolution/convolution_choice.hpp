@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "mps/convolution/convolution_problem.hpp"
 
@@ -33,25 +34,29 @@ class ConvolutionCandidates {
   virtual double milliseconds(const Plan& plan, double best) = 0;
 };
 
-/// While alive, chooseConvolutionPlan() takes the candidate of this number, in this thread, or none where it may not be used;
-/// for tests. There is one at a time.
-class ForceCandidate {
+/// While alive, chooseConvolutionPlan() also makes all that a library offers, in this thread, and keeps it; for tests. There
+/// is one at a time.
+class KeepCandidates {
  public:
-  explicit ForceCandidate(std::int64_t number);
-  ~ForceCandidate();
-  ForceCandidate(const ForceCandidate&) = delete;
-  ForceCandidate& operator=(const ForceCandidate&) = delete;
+  struct Candidate {
+    std::int64_t number;
+    std::shared_ptr<const Plan> plan;
+  };
+
+  KeepCandidates();
+  ~KeepCandidates();
+  KeepCandidates(const KeepCandidates&) = delete;
+  KeepCandidates& operator=(const KeepCandidates&) = delete;
 
   /// The one that is alive in this thread, or null.
-  static ForceCandidate* current();
+  static KeepCandidates* current();
 
-  std::shared_ptr<const Plan> choose(ConvolutionCandidates& candidates);
-  /// Whether a library has had a candidate of this number.
-  [[nodiscard]] bool wasOffered() const { return wasOffered_; }
+  void add(ConvolutionCandidates& candidates);
+  /// Those that may be used, in order.
+  [[nodiscard]] const std::vector<Candidate>& candidates() const { return candidates_; }
 
  private:
-  std::int64_t number_;
-  bool wasOffered_ = false;
+  std::vector<Candidate> candidates_;
 };
 
 /// The fastest candidate, which is noted, while a ConvolutionTuning wants the problem; else the one that the plan file

@@ -43,7 +43,7 @@ class MadeUpCandidates final : public ConvolutionCandidates {
   void find(const Wanted& wanted, const Take& take) override {
     for (std::size_t i = 0; i < milliseconds_.size(); ++i) {
       const auto number = static_cast<std::int64_t>(i);
-      if (!wanted(number) || milliseconds_[i] <= 0) continue;
+      if (milliseconds_[i] <= 0 || !wanted(number)) continue;
       if (!take(number, std::make_shared<const NamedPlan>("engine " + std::to_string(i)))) return;
     }
   }
@@ -112,18 +112,13 @@ TEST(ConvolutionChoice, WhatTuningDoesNotWantKeepsTheFirst) {
   EXPECT_EQ(tuning.file().libraries.size(), 1U);
 }
 
-TEST(ConvolutionChoice, AForcedCandidateIsTakenOrNone) {
-  const auto forced = [](std::int64_t number, bool isOffered) {
-    ForceCandidate force(number);
-    EXPECT_FALSE(force.wasOffered());
-    std::string found = chosen(MadeUpCandidates({1, 0, 2}));
-    EXPECT_EQ(force.wasOffered(), isOffered) << number;
-    return found;
-  };
-  EXPECT_EQ(forced(2, true), "engine 2");
-  EXPECT_EQ(forced(1, true), "none") << "it may not be used";
-  EXPECT_EQ(forced(3, false), "none");
-  EXPECT_EQ(chosen(MadeUpCandidates({1, 0, 2})), "engine 0");
+TEST(ConvolutionChoice, AllThatMayBeUsedIsKeptWhereThatIsWanted) {
+  KeepCandidates keep;
+  EXPECT_EQ(chosen(MadeUpCandidates({0, 3, 0, 2})), "engine 1");
+  ASSERT_EQ(keep.candidates().size(), 2U);
+  EXPECT_EQ(keep.candidates()[0].number, 1);
+  EXPECT_EQ(keep.candidates()[1].number, 3);
+  EXPECT_EQ(keep.candidates()[1].plan->describe(), "engine 3");
 }
 
 TEST(ConvolutionChoice, APlanFileIsFollowedOrRefused) {
