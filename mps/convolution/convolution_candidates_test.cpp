@@ -13,7 +13,7 @@ namespace mps::detail::convolution_candidates_test {
 namespace {
 
 std::vector<KeepCandidates::Candidate> candidatesOf(const Implementation<ConvolutionProblem>& implementation,
-                                                   const ConvolutionProblem& problem, const Place& place) {
+                                                    const ConvolutionProblem& problem, const Place& place) {
   KeepCandidates keep;
   planOf(implementation, problem, place);
   return keep.candidates();
