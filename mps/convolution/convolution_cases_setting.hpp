@@ -235,6 +235,12 @@ inline std::shared_ptr<const Plan> planOf(const Implementation<ConvolutionProble
   return nullptr;
 }
 
+/// Those with images that are small.
+inline std::vector<ConvolutionCase> ordinaryCases() {
+  std::vector<ConvolutionCase> cases = convolutionCases();
+  std::erase_if(cases, [](const ConvolutionCase& c) { return c.images == 0 || isLarge(c); });
+  return cases;
+}
 inline const ConvolutionCase& caseNamed(std::string_view name) {
   static const std::vector<ConvolutionCase> cases = convolutionCases();
   return *std::ranges::find(cases, name, &ConvolutionCase::name);

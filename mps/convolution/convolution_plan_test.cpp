@@ -201,12 +201,6 @@ TEST_P(ConvolutionPlanCase, TouchesNothingOutsideItsOperands) {
   EXPECT_GE(runs, 12);
 }
 
-std::vector<ConvolutionCase> ordinaryCases() {
-  std::vector<ConvolutionCase> cases = convolutionCases();
-  std::erase_if(cases, [](const ConvolutionCase& c) { return c.images == 0 || isLarge(c); });
-  return cases;
-}
-
 INSTANTIATE_TEST_SUITE_P(Convolution, ConvolutionPlanCase, testing::ValuesIn(ordinaryCases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
