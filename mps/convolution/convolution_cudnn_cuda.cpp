@@ -38,7 +38,7 @@ std::optional<PaddedAxis> paddedByCudnn(const WindowAxis& axis, ImageEdgeMode ed
   const bool outside = axis.paddingBefore() > 0 || axis.paddingAfter() > 0;
   if (edgeMode == ImageEdgeMode::Clamp && outside) return std::nullopt;
   if (axis.paddingBefore() < 0 || axis.paddingAfter() <= -axis.stride) return std::nullopt;
-  // Of windows in the padding alone some of cuDNN 9.14's engines compute something else, and some end the process.
+  // Of windows in the padding alone some of cuDNN 9.14's engines compute something else, and one loses the device.
   if (std::max(axis.paddingBefore(), axis.paddingAfter()) >= axis.dilatedSize()) return std::nullopt;
   return PaddedAxis{axis.sourceSize, 0, axis.paddingBefore(), std::max<std::int64_t>(0, axis.paddingAfter())};
 }
