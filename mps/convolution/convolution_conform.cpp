@@ -35,11 +35,16 @@ bool roundsInputs(const ConvolutionImplementation& implementation) {
   return implementation.name == "tensor cores";
 }
 
+/// Whether an implementation computes something else where inputs may be rounded: the libraries of a GPU do.
+bool heedsPermissionToRound(const ConvolutionImplementation& implementation, const mtl::Device& device) {
+  return device.kind() == mtl::DeviceKind::CUDA &&
+         (implementation.name == "cudnn" || implementation.name == "matmul");
+}
+
 void runPlan(ConformRun& run, const ConvolutionImplementation& implementation, ConvolutionProblem problem,
              Tier tier) {
-  problem.allowReducedPrecision = roundsInputs(implementation);
-  // It leaves other addresses to another one.
-  const std::size_t firstElement = problem.allowReducedPrecision ? 0 : 1;
+  // Tensor cores leave other addresses to another implementation.
+  const std::size_t firstElement = roundsInputs(implementation) ? 0 : 1;
   problem.threadCount = run.device()->threadCount();
   problem.deviceName = run.device()->name();
   const auto plan = run.prepare(implementation, problem);
@@ -354,6 +359,18 @@ void runLayer(ConformRun& run, LayerKind kind, const Layer& layer, const KernelB
   }
 }
 
+/// A problem as it is and, where results are floats, added to what is there.
+void addPlanCases(std::vector<ConformCase>& cases, const ConvolutionImplementation& implementation,
+                  const std::string& shape, ConvolutionProblem problem, bool floatResults, Tier tier) {
+  const std::string text =
+      shape + " " + name(problem.operation) + (problem.allowReducedPrecision ? " that may round" : "");
+  cases.push_back({text, [=](ConformRun& run) { runPlan(run, implementation, problem, tier); }});
+  if (!floatResults || problem.operation == ConvolutionOperation::Forward) return;
+  problem.accumulate = true;
+  cases.push_back(
+      {text + " accumulating", [=](ConformRun& run) { runPlan(run, implementation, problem, tier); }});
+}
+
 void conformDirection(Conform& conform, LayerKind kind, const ConvolutionImplementation& implementation,
                       bool isForward, ConformFormats formats, Tier tier) {
   const ConformKey key{std::string(className(kind)) + (isForward ? "" : "Gradient"),
@@ -363,6 +380,10 @@ void conformDirection(Conform& conform, LayerKind kind, const ConvolutionImpleme
   // A transposed convolution is the data gradient of its partner.
   const ConvolutionOperation forward =
       kind == LayerKind::Transpose ? ConvolutionOperation::DataGradient : ConvolutionOperation::Forward;
+  const bool floatResults = formats.result == ImageFeatureChannelFormat::Float32;
+  std::vector<bool> permissions{roundsInputs(implementation)};
+  if (tier == Tier::Exact && heedsPermissionToRound(implementation, *conform.device()))
+    permissions.push_back(true);
   std::vector<ConformCase> cases;
   for (const ConvolutionCase& one : planCases(kind, roundsInputs(implementation)))
     for (const ConvolutionOperation operation :
@@ -371,12 +392,10 @@ void conformDirection(Conform& conform, LayerKind kind, const ConvolutionImpleme
       if ((operation == forward) != isForward) continue;
       ConvolutionProblem problem = one.problem(operation, formats.source, formats.result);
       if (tier == Tier::Exact && !isExact(problem.neuron)) continue;
-      const std::string text = std::string(one.name) + " " + name(operation);
-      cases.push_back({text, [=](ConformRun& run) { runPlan(run, implementation, problem, tier); }});
-      problem.accumulate = formats.result == ImageFeatureChannelFormat::Float32;
-      if (!problem.accumulate || operation == ConvolutionOperation::Forward) continue;
-      cases.push_back(
-          {text + " accumulating", [=](ConformRun& run) { runPlan(run, implementation, problem, tier); }});
+      for (const bool mayRound : permissions) {
+        problem.allowReducedPrecision = mayRound;
+        addPlanCases(cases, implementation, std::string(one.name), problem, floatResults, tier);
+      }
     }
   for (const Layer& layer : layers(kind))
     for (const KernelBatch& batch : kernelBatches())
