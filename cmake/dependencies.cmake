@@ -24,15 +24,6 @@ if(UNMETAL_BUILD_PROGRAM OR UNMETAL_BUILD_FUZZERS)
   find_package(JPEG REQUIRED)
 endif()
 
-# oneDNN brings GCC's OpenMP run time (libgomp) into every process, and we tell it the number of threads. GCC's code
-# shares its pool; clang's pragmas would bring a second one (libomp), so that its builds use std::thread. So do
-# those of the thread sanitizer, which sees into neither: there oneDNN keeps its own number.
-if(UNMETAL_SANITIZE MATCHES "thread")
-  set(UNMETAL_OPENMP OFF)
-else()
-  set(UNMETAL_OPENMP ON)
-endif()
-
 if(UNMETAL_HAS_CUDA)
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES "${UNMETAL_CUDA_ARCHITECTURES}")

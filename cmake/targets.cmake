@@ -147,15 +147,16 @@ function(unmetal_configure_library target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}")
   target_link_libraries(${target} PRIVATE OneDNN::OneDNN hwy::hwy Threads::Threads
-                        $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
+                        $<BUILD_INTERFACE:nlohmann_json::nlohmann_json> gomp)
   if(NOT UNMETAL_SANITIZE)
     # A shared library that lacks a symbol is found when it is linked, not when it is loaded.
     target_link_options(${target} PRIVATE LINKER:--no-undefined)
   endif()
-  if(UNMETAL_OPENMP)
-    target_compile_definitions(${target} PRIVATE UNMETAL_OPENMP=1)
+  # oneDNN brings GCC's OpenMP run time (libgomp) into every process, and we tell it the number of threads. GCC's code
+  # shares its pool; clang's pragmas would bring a second one (libomp), so that its builds use std::thread. So do
+  # those of the thread sanitizer, which does not see into either.
+  if(NOT UNMETAL_SANITIZE MATCHES "thread")
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fopenmp>)
-    target_link_libraries(${target} PRIVATE gomp)
   endif()
   if(UNMETAL_HAS_CUDA)
     target_link_libraries(${target} PRIVATE $<LINK_ONLY:CUDA::cudart_static>)

@@ -119,6 +119,10 @@ class CNNConvolution : public CNNKernel, public detail::ForwardKernelWithWeights
 /// stride the taps of dW. A state of a forward kernel with a fused neuron or folded batch normalisation
 /// throws: their derivative would be missing.
 ///
+/// KernelOptions::AllowReducedPrecision lets a GPU multiply inputs rounded to TF32, or to float16 where E or the source is
+/// float16. Sums stay float32, but dW of two float16 images may become float16 before it is stored as float32: beyond
+/// 65504 it is infinite, and below 6e-5 it loses bits. LossScale keeps gradients between the two.
+///
 ///     auto conv = mps::CNNConvolution::create(device, dataSource);
 ///     std::shared_ptr<mps::State> state;
 ///     auto y = conv->encode(commandBuffer, x, state, false);

@@ -68,8 +68,8 @@ struct ConvolutionProblem {
   ImageEdgeMode edgeMode = ImageEdgeMode::Zero;  ///< Zero or Clamp
   bool transposed = false;
   bool hasBias = false;
-  /// A permission to round inputs to TF32, or to float16 where an image is; the CPU's implementations do not
-  /// use it.
+  /// A permission to round inputs to TF32, or to float16 where an image is, and weight gradients to float16 where both
+  /// images are; the CPU's implementations do not use it.
   bool allowReducedPrecision = false;
   /// Prepare for Operands::accumulate: then a run adds to the destination, or to both parameter gradients,
   /// what it would otherwise store there. Destinations must be float32.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <unordered_map>
 
-#if defined(UNMETAL_OPENMP)
 // Of the OpenMP that oneDNN runs on; clang has no <omp.h> without an OpenMP of its own. NOLINTBEGIN: OpenMP's names
 extern "C" {
 int omp_get_max_threads() noexcept;
@@ -13,7 +12,6 @@ void omp_set_dynamic(int dynamic) noexcept;
 void omp_set_num_threads(int count) noexcept;
 }
 // NOLINTEND
-#endif
 
 namespace mtl::cpu {
 namespace {
@@ -66,8 +64,6 @@ const dnnl::engine& oneDnnEngine() {
   return engine;
 }
 
-#if defined(UNMETAL_OPENMP)
-
 OneDnnThreads::OneDnnThreads(int count) : previous_(omp_get_max_threads()), wasDynamic_(omp_get_dynamic()) {
   omp_set_dynamic(0);
   omp_set_num_threads(std::min(count > 0 ? count : previous_, omp_get_thread_limit()));
@@ -77,14 +73,6 @@ OneDnnThreads::~OneDnnThreads() {
   omp_set_num_threads(previous_);
   omp_set_dynamic(wasDynamic_);
 }
-
-#else
-
-OneDnnThreads::OneDnnThreads(int count) : previous_(count), wasDynamic_(0) {}
-
-OneDnnThreads::~OneDnnThreads() = default;
-
-#endif
 
 dnnl::primitive_attr oneDnnAttributes(float alpha, float beta) {
   dnnl::primitive_attr attributes;

@@ -19,7 +19,6 @@ const dnnl::engine& oneDnnEngine();
 /// oneDNN divides the work of a primitive among that many threads when the primitive is made, so it must be
 /// the same when the primitive is made and when it runs, and OpenMP must give no fewer: the others would wait for ever
 /// for a thread that is missing. So the number is at most OMP_THREAD_LIMIT, and OMP_DYNAMIC has no effect meanwhile.
-/// Builds for the thread sanitizer leave oneDNN its own number.
 class OneDnnThreads {
  public:
   /// @param count number of threads; 0 keeps the current one, if OpenMP may start so many.
@@ -29,9 +28,8 @@ class OneDnnThreads {
   OneDnnThreads& operator=(const OneDnnThreads&) = delete;
 
  private:
-  // Neither is used in builds without OpenMP.
-  [[maybe_unused]] int previous_;
-  [[maybe_unused]] int wasDynamic_;
+  int previous_;
+  int wasDynamic_;
 };
 
 /// Attributes of primitives whose scratch memory the caller brings, and that compute alpha result + beta (what is there).
