@@ -459,7 +459,7 @@ void checkImagesAlone(const LossCase& many, const LossMemory& inputs, const Loss
   const auto copyImage = [](const TensorMemory& from, std::int64_t image, std::size_t bytes,
                             TensorMemory& to) {
     const std::vector<std::byte> elements = bytesOfImage(from, image, bytes);
-    std::memcpy(to.data(), elements.data(), elements.size());
+    std::ranges::copy(elements, to.data());  // a tensor that the loss does not have is empty
   };
   for (std::int64_t image = 0; image < many.problem.predictions.images; ++image) {
     LossMemory alone(one);
