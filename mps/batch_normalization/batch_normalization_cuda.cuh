@@ -20,22 +20,23 @@ inline constexpr CNNNeuronType kSmoothType =
 /// Threads of a block that joins chunks.
 inline constexpr unsigned kJoinThreads = 1024;
 
-/// @name f(z), or f'(z). Calls and choices of a formula take their time, so packs ask for four at once
+/// @name f(z), or f'(z), of functions without slopes of channels. Calls and choices of a formula take their time, so
+/// packs ask for four at once
 /// @{
 template <bool ofDerivative>
-static __device__ __noinline__ float ofAny(NeuronNumbers neuron, float slope, float z) {
-  return ofDerivative ? neuronDerivative(neuron.type, neuron, slope, z)
-                      : neuronValue(neuron.type, neuron, slope, z);
+static __device__ __noinline__ float ofAny(NeuronNumbers neuron, float z) {
+  return ofDerivative ? neuronDerivative(neuron.type, neuron, 0.0F, z)
+                      : neuronValue(neuron.type, neuron, 0.0F, z);
 }
 template <bool ofDerivative>
-static __device__ __noinline__ float4 fourOfAny(NeuronNumbers neuron, float4 slopes, float4 z) {
+static __device__ __noinline__ float4 fourOfAny(NeuronNumbers neuron, float4 z) {
   float4 result{};
   withConstantType(neuron.type, [&](auto type) {
-    const auto one = [&](float slope, float input) {
-      return ofDerivative ? neuronDerivative(type(), neuron, slope, input)
-                          : neuronValue(type(), neuron, slope, input);
+    const auto one = [&](float input) {
+      return ofDerivative ? neuronDerivative(type(), neuron, 0.0F, input)
+                          : neuronValue(type(), neuron, 0.0F, input);
     };
-    result = {one(slopes.x, z.x), one(slopes.y, z.y), one(slopes.z, z.z), one(slopes.w, z.w)};
+    result = {one(z.x), one(z.y), one(z.z), one(z.w)};
   });
   return result;
 }
@@ -167,16 +168,14 @@ struct PackFunction {
     if constexpr (lanes % 4 == 0) {
 #pragma unroll
       for (int i = 0; i < lanes; i += 4) {
-        const float(&s)[lanes] = slope.values;
-        const float4 four = fourOfAny<ofDerivative>(neuron, {s[i], s[i + 1], s[i + 2], s[i + 3]},
-                                                    {zs[i], zs[i + 1], zs[i + 2], zs[i + 3]});
+        const float4 four = fourOfAny<ofDerivative>(neuron, {zs[i], zs[i + 1], zs[i + 2], zs[i + 3]});
         zs[i] = four.x;
         zs[i + 1] = four.y;
         zs[i + 2] = four.z;
         zs[i + 3] = four.w;
       }
     } else {
-      for (int i = 0; i < lanes; ++i) zs[i] = ofAny<ofDerivative>(neuron, slope.values[i], zs[i]);
+      for (int i = 0; i < lanes; ++i) zs[i] = ofAny<ofDerivative>(neuron, zs[i]);
     }
   }
 };

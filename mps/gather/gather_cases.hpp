@@ -145,6 +145,8 @@ inline std::vector<GatherCase> gatherCases() {
       // More indices than the blocks of that sort take at once.
       {.name = "VeryManyIndices", .rows = 300, .count = 300000},
       {.name = "LongRowsOften", .rows = 3, .channels = 300, .count = 50},
+      // Rows that several warps of the CUDA kernels look for.
+      {.name = "LongRowsSeldom", .images = 2, .rows = 40, .channels = 264, .count = 30, .pattern = Outside},
       {.name = "RowsInBlocks",
        .images = 3,
        .rows = 5,

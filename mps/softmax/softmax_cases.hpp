@@ -56,6 +56,8 @@ inline std::vector<SoftMaxCase> softMaxCases() {
                      .width = 6,
                      .channels = channels});
   cases.push_back({.name = "Classes10", .images = 64, .channels = 10});
+  // Pixels that threads of the CUDA kernels work on one after the other, and more than a block takes.
+  cases.push_back({.name = "Pixels5", .images = 4, .height = 19, .width = 21, .channels = 5});
   cases.push_back({.name = "Pixels21", .images = 2, .height = 19, .width = 21, .channels = 21});
   cases.push_back({.name = "Pixels701", .images = 2, .height = 3, .width = 7, .channels = 701});
   cases.push_back({.name = "Classes1000", .images = 5, .channels = 1000});
