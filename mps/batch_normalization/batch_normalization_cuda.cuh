@@ -20,13 +20,13 @@ inline constexpr CNNNeuronType kSmoothType =
 /// Threads of a block that joins chunks.
 inline constexpr unsigned kJoinThreads = 1024;
 
-/// @name f(z), or f'(z), of functions without slopes of channels. Calls and choices of a formula take their time, so
-/// packs ask for four at once
+/// @name f(z), or f'(z). Calls and choices of a formula take their time, so packs ask for four at once, of functions that
+/// have no slopes (packs with PReLU are FusedNeuron::Kink)
 /// @{
 template <bool ofDerivative>
-static __device__ __noinline__ float ofAny(NeuronNumbers neuron, float z) {
-  return ofDerivative ? neuronDerivative(neuron.type, neuron, 0.0F, z)
-                      : neuronValue(neuron.type, neuron, 0.0F, z);
+static __device__ __noinline__ float ofAny(NeuronNumbers neuron, float slope, float z) {
+  return ofDerivative ? neuronDerivative(neuron.type, neuron, slope, z)
+                      : neuronValue(neuron.type, neuron, slope, z);
 }
 template <bool ofDerivative>
 static __device__ __noinline__ float4 fourOfAny(NeuronNumbers neuron, float4 z) {
@@ -175,7 +175,7 @@ struct PackFunction {
         zs[i + 3] = four.w;
       }
     } else {
-      for (int i = 0; i < lanes; ++i) zs[i] = ofAny<ofDerivative>(neuron, zs[i]);
+      for (int i = 0; i < lanes; ++i) zs[i] = ofAny<ofDerivative>(neuron, slope.values[i], zs[i]);
     }
   }
 };
