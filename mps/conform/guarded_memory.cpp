@@ -1,5 +1,7 @@
 #include "mps/conform/guarded_memory.hpp"
 
+#include <sanitizer/asan_interface.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -12,23 +14,19 @@
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#endif
+// Null in a program without the address sanitizer. Whether it watches this file, too, does not matter.
+#pragma weak __asan_poison_memory_region
+#pragma weak __asan_unpoison_memory_region
 
 namespace mps::detail {
 namespace {
 
 /// What an address sanitizer says of memory that a kernel may not even read.
-void forbid([[maybe_unused]] std::span<std::byte> memory) {
-#if defined(__SANITIZE_ADDRESS__)
-  __asan_poison_memory_region(memory.data(), memory.size());
-#endif
+void forbid(std::span<std::byte> memory) {
+  if (__asan_poison_memory_region != nullptr) __asan_poison_memory_region(memory.data(), memory.size());
 }
-void allow([[maybe_unused]] std::span<std::byte> memory) {
-#if defined(__SANITIZE_ADDRESS__)
-  __asan_unpoison_memory_region(memory.data(), memory.size());
-#endif
+void allow(std::span<std::byte> memory) {
+  if (__asan_unpoison_memory_region != nullptr) __asan_unpoison_memory_region(memory.data(), memory.size());
 }
 
 /// 0xFFAB as float16, 0xFFABFFAB as float32, little end first.

@@ -1,6 +1,7 @@
 #include "mps/conform/guarded_memory.hpp"
 
 #include <gtest/gtest.h>
+#include <sanitizer/asan_interface.h>
 
 #include <cmath>
 #include <cstring>
@@ -9,6 +10,9 @@
 #include "mps/conform/test_tensor.hpp"
 #include "mps/core/error.hpp"
 #include "mtl/device.hpp"
+
+// Null in a program without the address sanitizer.
+#pragma weak __asan_address_is_poisoned
 
 namespace mps::detail::guarded_memory_test {
 namespace {
@@ -43,6 +47,21 @@ TEST(GuardedMemory, NoticesOneByteBeforeAndOneBehind) {
     store(memory.address() + offset, std::byte{0xFE});
     EXPECT_FALSE(memory.guardsIntact()) << offset;
   }
+}
+
+bool isForbidden(const std::byte* place) {
+  return __asan_address_is_poisoned != nullptr && __asan_address_is_poisoned(place) != 0;
+}
+
+TEST(GuardedMemory, AnAddressSanitizerWatchesTheBands) {
+  const bool isWatched = __asan_address_is_poisoned != nullptr;
+  const GuardedMemory memory(device(), 64);
+  const std::byte* const first = memory.address();
+  EXPECT_EQ(isForbidden(first - 1), isWatched);
+  EXPECT_EQ(isForbidden(first + 64), isWatched);
+  EXPECT_FALSE(isForbidden(first) || isForbidden(first + 63));
+  EXPECT_TRUE(memory.guardsIntact());
+  EXPECT_EQ(isForbidden(first - 1), isWatched);
 }
 
 TEST(GuardedMemory, ZeroBytesAreGuardedToo) {
