@@ -32,7 +32,8 @@ if(PROJECT_IS_TOP_LEVEL)
   include(CheckLinkerFlag)
   check_linker_flag(CXX -fuse-ld=mold UNMETAL_LINKS_WITH_MOLD)
   if(UNMETAL_LINKS_WITH_MOLD)
-    add_link_options(-fuse-ld=mold)
+    # Lines for a debugger are four fifths of a program, and hundreds of MB in a folder of tests.
+    add_link_options(-fuse-ld=mold LINKER:--compress-debug-sections=zlib)
   endif()
 endif()
 
