@@ -58,6 +58,11 @@ concept HasValueForHalf = requires(Neuron neuron, hn::ScalableTag<float> d, hn::
   neuron.valueForHalf(d, x, x);
 };
 
+template <class Neuron>
+concept HasDerivativeForHalf = requires(Neuron neuron, hn::ScalableTag<float> d, hn::Vec<decltype(d)> x) {
+  neuron.derivativeForHalf(d, x, x);
+};
+
 void neuronValues(const NNNeuronDescriptor& descriptor, const NeuronRun& run, ConstFloatRun x, FloatRun y) {
   const hn::ScalableTag<float> d;
   withNeuron(descriptor, [&](auto neuron) {
@@ -65,7 +70,7 @@ void neuronValues(const NNNeuronDescriptor& descriptor, const NeuronRun& run, Co
       if (y.isHalf) {
         const std::size_t count =
             static_cast<std::size_t>(run.pixels) * static_cast<std::size_t>(run.channels);
-        return forVectors(d, count, [&](std::size_t i, auto lanes) {
+        return forVectors(d, count, [&, neuron](std::size_t i, auto lanes) {
           const auto values = lanes.load(d, x + i);
           lanes.store(d, neuron.valueForHalf(d, values, values), y + i);
         });
@@ -83,6 +88,16 @@ void neuronGradients(const NNNeuronDescriptor& descriptor, const NeuronRun& run,
                      ConstFloatRun dy, FloatRun dx) {
   const hn::ScalableTag<float> d;
   withNeuron(descriptor, [&](auto neuron) {
+    if constexpr (HasDerivativeForHalf<decltype(neuron)>)
+      if (dx.isHalf) {
+        const std::size_t count =
+            static_cast<std::size_t>(run.pixels) * static_cast<std::size_t>(run.channels);
+        return forVectors(d, count, [&, neuron](std::size_t i, auto lanes) {
+          const auto values = lanes.load(d, x + i);
+          const auto derivative = neuron.derivativeForHalf(d, values, values);
+          lanes.store(d, hn::Mul(lanes.load(d, dy + i), derivative), dx + i);
+        });
+      }
     forSlopes<decltype(neuron)>(
         descriptor, run, [&](std::size_t first, const float* slopes, std::size_t count) {
           forNeuronVectors(neuron, d, slopes, count, [&](std::size_t i, auto lanes, auto slope) {

@@ -36,6 +36,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // and, where it is cheaper,
 //
 //   valueForHalf(d, x, slope)     f(x), to be rounded to float16
+//   derivativeForHalf(d, x, slope)  f'(x), the same
 //
 // `slope` is PReLU's slope of each lane; the other types ignore it. NaN in gives NaN out, as
 // neuron_reference.hpp says. Where a type has a kink at 0, its result has the sign bit set exactly where x <
@@ -76,6 +77,13 @@ template <class D, class V = hn::Vec<D>>
 HWY_INLINE V logisticFrom(D d, V x, V e) {
   const V one = hn::Set(d, 1.0F);
   return hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one), hn::Add(one, e));
+}
+
+/// e / (1 + e)^2: the slope of the logistic function from e = exp(-|x|), without cancellation where it is close to 1.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V logisticSlope(D d, V e) {
+  const V sum = hn::Add(e, hn::Set(d, 1.0F));
+  return hn::Div(e, hn::Mul(sum, sum));
 }
 
 /// 1 / (1 + exp(-x)) without overflow.
@@ -156,12 +164,13 @@ struct SigmoidNeuron {
   HWY_INLINE V valueForHalf(D d, V x, V /*slope*/) const {
     return logisticFrom(d, x, vectorExpNonPositiveForHalf(d, hn::Neg(hn::Abs(x))));
   }
-  /// e / (1 + e)^2 with e = exp(-|x|): no cancellation where the sigmoid is close to 1.
   template <class D, class V>
   HWY_INLINE V derivative(D d, V x, V /*slope*/) const {
-    const V e = vectorExpNonPositive(d, hn::Neg(hn::Abs(x)));
-    const V sum = hn::Add(e, hn::Set(d, 1.0F));
-    return hn::Div(e, hn::Mul(sum, sum));
+    return logisticSlope(d, vectorExpNonPositive(d, hn::Neg(hn::Abs(x))));
+  }
+  template <class D, class V>
+  HWY_INLINE V derivativeForHalf(D d, V x, V /*slope*/) const {
+    return logisticSlope(d, vectorExpNonPositiveForHalf(d, hn::Neg(hn::Abs(x))));
   }
   template <class D, class V>
   HWY_INLINE V derivativeFromResult(D d, V y, V /*slope*/) const {
@@ -205,8 +214,13 @@ struct TanHNeuron {
   HWY_INLINE V derivative(D d, V x, V /*slope*/) const {
     const V v = hn::Abs(hn::Mul(hn::Set(d, b), x));
     const V e = vectorExpNonPositive(d, hn::Mul(v, hn::Set(d, -2.0F)));
-    const V sum = hn::Add(e, hn::Set(d, 1.0F));
-    return hn::Mul(hn::Set(d, 4 * a * b), hn::Div(e, hn::Mul(sum, sum)));
+    return hn::Mul(hn::Set(d, 4 * a * b), logisticSlope(d, e));
+  }
+  template <class D, class V>
+  HWY_INLINE V derivativeForHalf(D d, V x, V /*slope*/) const {
+    const V v = hn::Abs(hn::Mul(hn::Set(d, b), x));
+    const V e = vectorExpNonPositiveForHalf(d, hn::Mul(v, hn::Set(d, -2.0F)));
+    return hn::Mul(hn::Set(d, 4 * a * b), logisticSlope(d, e));
   }
   template <class D, class V>
   HWY_INLINE V derivativeFromResult(D d, V y, V /*slope*/) const {
