@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <sstream>
 #include <string>
 
@@ -133,15 +134,17 @@ void dropRun(const KeepStream& stream, std::int64_t first, std::int64_t count, C
       });
 }
 
-/// y = x * factor / keepProbability.
-void applyFactors(ConstFloatRun x, const float* factors, float keepProbability, std::int64_t count,
-                  FloatRun y) {
+/// y = x * factor / keepProbability; the factors repeat themselves after `period` elements.
+void applyFactors(ConstFloatRun x, const float* factors, std::size_t period, float keepProbability,
+                  std::size_t count, FloatRun y) {
   const hn::ScalableTag<float> d;
   const KeepScale scale(keepProbability);
-  forVectors(d, static_cast<std::size_t>(count), [&](std::size_t i, auto lanes) {
-    const auto factor = hn::Mul(lanes.load(d, factors + i), scale.factor());
-    lanes.store(d, scale.finish(hn::Mul(lanes.load(d, x + i), factor)), y + i);
-  });
+  for (std::size_t first = 0; first < count; first += period)
+    forVectors(d, std::min(period, count - first), [&](std::size_t k, auto lanes) {
+      const auto factor = hn::Mul(lanes.load(d, factors + k), scale.factor());
+      const std::size_t i = first + k;
+      lanes.store(d, scale.finish(hn::Mul(lanes.load(d, x + i), factor)), y + i);
+    });
 }
 
 }  // namespace mps::detail::HWY_NAMESPACE
@@ -194,6 +197,7 @@ class TileMask {
     const float keepProbability = problem_.keepProbability;
     float buffer[Tiling::capacity + kKeepSlack];
     const float* factors = buffer;
+    Tile drawn = tile;
     if (isContiguous()) {
       const KeepStream stream = streamOf(tile.firstPixel / imagePixels);
       if (first % kDropoutBlock == 0) {
@@ -202,9 +206,15 @@ class TileMask {
       }
       factors = keepRun(stream, first, tile.elements(), buffer);
     } else {
-      drawFactors(tile, buffer);
+      // Of pixels with the same factors so many that they fill whole vectors, and not too few for a loop.
+      constexpr std::int64_t repeated = 256;
+      if (problem_.maskStrideX == 0 && problem_.maskStrideY == 0)
+        drawn.pixels = std::min(tile.pixels, repeated / std::gcd(tile.channels, repeated));
+      drawFactors(drawn, buffer);
     }
-    HWY_DYNAMIC_DISPATCH(applyFactors)(x, factors, keepProbability, tile.elements(), y);
+    HWY_DYNAMIC_DISPATCH(applyFactors)
+    (x, factors, static_cast<std::size_t>(drawn.elements()), keepProbability,
+     static_cast<std::size_t>(tile.elements()), y);
   }
 
   /// Whether the elements of an image are adjacent in the mask.
