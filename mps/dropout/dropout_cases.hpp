@@ -124,6 +124,9 @@ inline std::vector<DropoutCase> dropoutCases() {
     item.name +=
         std::to_string(item.strideX) + std::to_string(item.strideY) + std::to_string(item.strideChannel);
     cases.push_back(item);
+    DropoutCase& vectors = cases.emplace_back(item);  // a few pixels fill whole vectors
+    vectors.name += "Vectors";
+    vectors.channels = 32;
     item.name += "Part";
     item.originX = 2;
     item.originY = 3;
