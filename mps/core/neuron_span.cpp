@@ -19,6 +19,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace mps::detail::HWY_NAMESPACE {
 
+HWY_INLINE std::size_t valuesOf(const NeuronRun& run) {
+  return static_cast<std::size_t>(run.pixels) * static_cast<std::size_t>(run.channels);
+}
+
 /// Calls body(i, lanes, slope) for the vectors of `count` values; slopes is read for PReLU only.
 template <class Neuron, class D, class Body>
 HWY_INLINE void forNeuronVectors(Neuron /*neuron*/, D d, const float* slopes, std::size_t count,
@@ -36,7 +40,7 @@ HWY_INLINE void forNeuronVectors(Neuron /*neuron*/, D d, const float* slopes, st
 template <class Neuron, class Call>
 HWY_INLINE void forSlopes(const NNNeuronDescriptor& descriptor, const NeuronRun& run, Call&& call) {
   const auto channels = static_cast<std::size_t>(run.channels);
-  const std::size_t count = static_cast<std::size_t>(run.pixels) * channels;
+  const std::size_t count = valuesOf(run);
   if constexpr (!std::is_same_v<Neuron, PReLUNeuron>) {
     call(std::size_t{0}, nullptr, count);
   } else {
@@ -67,14 +71,11 @@ void neuronValues(const NNNeuronDescriptor& descriptor, const NeuronRun& run, Co
   const hn::ScalableTag<float> d;
   withNeuron(descriptor, [&](auto neuron) {
     if constexpr (HasValueForHalf<decltype(neuron)>)
-      if (y.isHalf) {
-        const std::size_t count =
-            static_cast<std::size_t>(run.pixels) * static_cast<std::size_t>(run.channels);
-        return forVectors(d, count, [&, neuron](std::size_t i, auto lanes) {
+      if (y.isHalf)
+        return forVectors(d, valuesOf(run), [&, neuron](std::size_t i, auto lanes) {
           const auto values = lanes.load(d, x + i);
           lanes.store(d, neuron.valueForHalf(d, values, values), y + i);
         });
-      }
     forSlopes<decltype(neuron)>(
         descriptor, run, [&](std::size_t first, const float* slopes, std::size_t count) {
           forNeuronVectors(neuron, d, slopes, count, [&](std::size_t i, auto lanes, auto slope) {
@@ -89,15 +90,12 @@ void neuronGradients(const NNNeuronDescriptor& descriptor, const NeuronRun& run,
   const hn::ScalableTag<float> d;
   withNeuron(descriptor, [&](auto neuron) {
     if constexpr (HasDerivativeForHalf<decltype(neuron)>)
-      if (dx.isHalf) {
-        const std::size_t count =
-            static_cast<std::size_t>(run.pixels) * static_cast<std::size_t>(run.channels);
-        return forVectors(d, count, [&, neuron](std::size_t i, auto lanes) {
+      if (dx.isHalf)
+        return forVectors(d, valuesOf(run), [&, neuron](std::size_t i, auto lanes) {
           const auto values = lanes.load(d, x + i);
           const auto derivative = neuron.derivativeForHalf(d, values, values);
           lanes.store(d, hn::Mul(lanes.load(d, dy + i), derivative), dx + i);
         });
-      }
     forSlopes<decltype(neuron)>(
         descriptor, run, [&](std::size_t first, const float* slopes, std::size_t count) {
           forNeuronVectors(neuron, d, slopes, count, [&](std::size_t i, auto lanes, auto slope) {
@@ -184,7 +182,7 @@ void neuronGradientsFromSides(const NNNeuronDescriptor& descriptor, const Neuron
       gradients(PReLUNeuron(), first, slopes, count);
     });
   else
-    gradients(ReLUNeuron{}, 0, nullptr, static_cast<std::size_t>(run.pixels * run.channels));
+    gradients(ReLUNeuron{}, 0, nullptr, valuesOf(run));
 }
 
 template <class Neuron>

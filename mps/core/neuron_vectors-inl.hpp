@@ -35,7 +35,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 //
 // and, where it is cheaper,
 //
-//   valueForHalf(d, x, slope)     f(x), to be rounded to float16
+//   valueForHalf(d, x, slope)       f(x), to be rounded to float16
 //   derivativeForHalf(d, x, slope)  f'(x), the same
 //
 // `slope` is PReLU's slope of each lane; the other types ignore it. NaN in gives NaN out, as
