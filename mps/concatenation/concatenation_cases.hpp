@@ -15,6 +15,8 @@ namespace mps::detail {
 enum class ConcatenationMemory : std::uint8_t {
   Dense,
   Strided,        ///< gaps between pixels, rows and images, in both tensors
+  PartOfRows,     ///< as much between rows as they take, as in the left half of an image
+  PartOfImages,   ///< a gap between images alone, as in the upper part of each
   RepeatedImage,  ///< the input's images are all the same memory
 };
 
@@ -69,6 +71,11 @@ struct ConcatenationCase {
       shape.rowStride = width * shape.pixelStride + 5;
       shape.imageStride = height * shape.rowStride + 7;
     }
+    if (memory == ConcatenationMemory::PartOfRows) {
+      shape.rowStride = 2 * width * shape.pixelStride;
+      shape.imageStride = height * shape.rowStride;
+    }
+    if (memory == ConcatenationMemory::PartOfImages) shape.imageStride += 2 * shape.rowStride;
     if (memory == ConcatenationMemory::RepeatedImage && !isWritten) shape.imageStride = 0;
     return shape;
   }
@@ -173,6 +180,22 @@ inline std::vector<ConcatenationCase> concatenationCases() {
        .otherChannels = 8,
        .memory = Strided},
       {.name = "StridedAlone", .images = 2, .height = 3, .width = 2, .channels = 16, .memory = Strided},
+      {.name = "PartOfRows",
+       .images = 2,
+       .height = 4,
+       .width = 5,
+       .channels = 6,
+       .zeros = 2,
+       .otherChannels = 8,
+       .memory = PartOfRows},
+      {.name = "PartOfImages",
+       .images = 3,
+       .height = 2,
+       .width = 5,
+       .channels = 6,
+       .zeros = 2,
+       .otherChannels = 8,
+       .memory = PartOfImages},
       {.name = "RepeatedImage",
        .images = 3,
        .height = 2,
