@@ -196,7 +196,8 @@ class GradientPlan : public Plan {
     TileBuffer<Element> gradient;
     TileBuffer<Element> secondary;
     alignas(64) float mask[Tiling::capacity];
-    alignas(64) float kept[Tiling::capacity];
+    TileBuffer<Element> dividend;
+    alignas(64) float derivative[Tiling::capacity];
   };
 
   /// @param isWhole a secondary operand that is the same pixel everywhere is repeated over the whole tile
@@ -216,8 +217,11 @@ class GradientPlan : public Plan {
     }
     if (problem_.hasMask())
       run.mask = loadTile(problem_.mask, operands.saved + problem_.maskOffset, tile, buffers.mask);
-    if (problem_.hasKept())
-      run.kept = loadTile(problem_.kept, operands.saved + problem_.keptOffset, tile, buffers.kept);
+    const std::byte* const kept = operands.saved + problem_.keptOffset;
+    if (problem_.hasKept() && problem_.keepsDividend())
+      run.dividend = loadOperand(problem_.kept, kept, tile, channels, buffers.dividend.elements);
+    else if (problem_.hasKept())
+      run.derivative = loadTile(problem_.kept, kept, tile, buffers.derivative);
     return run;
   }
 

@@ -86,7 +86,8 @@ HWY_INLINE FloatVector derivativeOrQuotient(FloatVector x, FloatVector y) {
                         hn::AndNot(lowestBit, rounded)));
 }
 
-template <ArithmeticOperation operation, class Element>
+/// @tparam saves whether there is a mask to write, or what a division keeps: its constants need the registers
+template <ArithmeticOperation operation, bool saves, class Element>
 HWY_INLINE void computeValues(const ArithmeticProblem& problem, ArithmeticRun<Element> run, Element* result) {
   const Floats d;
   const auto a = hn::Set(d, problem.primaryScale);
@@ -99,17 +100,26 @@ HWY_INLINE void computeValues(const ArithmeticProblem& problem, ArithmeticRun<El
     const auto x = load(lanes, run.primary + i);
     const auto y = load(lanes, run.secondary + k);
     const auto r = hn::Add(combine<operation>(hn::Mul(a, x), hn::Mul(b, y)), bias);
-    if (run.newMask != nullptr) {
+    if (saves && run.newMask != nullptr) {
       const auto inside = hn::And(hn::Gt(r, minimum), hn::Lt(r, maximum));
       store(lanes, hn::IfThenElseZero(inside, hn::Set(d, 1.0F)), run.newMask + i);
     }
-    if constexpr (operation == ArithmeticOperation::Divide)
+    if constexpr (saves && operation == ArithmeticOperation::Divide)
       if (run.newKept != nullptr)
         store(lanes, problem.keepsDividend() ? x : derivativeOrQuotient(x, y), run.newKept + i);
     // Comparisons, because minimum and maximum instructions may drop NaN.
     const auto below = hn::IfThenElse(hn::Gt(r, maximum), maximum, r);
     put(lanes, hn::IfThenElse(hn::Lt(r, lowest), lowest, below), run, result + i);
   });
+}
+
+template <ArithmeticOperation operation, class Element>
+HWY_INLINE void computeValues(const ArithmeticProblem& problem, const ArithmeticRun<Element>& run,
+                              Element* result) {
+  if (run.newMask != nullptr || run.newKept != nullptr)
+    computeValues<operation, true>(problem, run, result);
+  else
+    computeValues<operation, false>(problem, run, result);
 }
 
 /// Where a comparison of x and y holds.
@@ -190,7 +200,7 @@ class GradientValue {
       const auto scaled = hn::Mul(b_, z);
       value = formula == GradientFormula::Multiply ? hn::Mul(value, scaled) : hn::Div(value, scaled);
       if constexpr (formula == GradientFormula::WithDividend)
-        value = hn::Neg(hn::Mul(value, hn::Div(load(lanes, run_.kept + i), z)));
+        value = hn::Neg(hn::Mul(value, hn::Div(load(lanes, run_.dividend + i), z)));
     }
     if (run_.mask != nullptr)
       value = hn::IfThenElseZero(hn::Ne(load(lanes, run_.mask + i), hn::Zero(Floats())), value);
@@ -205,7 +215,8 @@ class GradientValue {
   HWY_INLINE void prefetch(std::size_t i) const {
     hwy::Prefetch(run_.gradient + i);
     if constexpr (formula == GradientFormula::Multiply) hwy::Prefetch(run_.secondary + i);
-    if constexpr (formula == GradientFormula::WithDerivative) hwy::Prefetch(run_.kept + i);
+    if constexpr (formula == GradientFormula::WithDividend) hwy::Prefetch(run_.dividend + i);
+    if constexpr (formula == GradientFormula::WithDerivative) hwy::Prefetch(run_.derivative + i);
   }
 
  private:
@@ -213,7 +224,7 @@ class GradientValue {
   HWY_INLINE FloatVector timesDerivative(FloatVector value, std::size_t i, std::size_t k, Lanes lanes) const {
     const Floats d;
     const hn::RebindToUnsigned<Floats> du;
-    const auto kept = load(lanes, run_.kept + i);
+    const auto kept = load(lanes, run_.derivative + i);
     const auto product = hn::Mul(hn::Div(value, b_), kept);
     const auto isQuotient = hn::RebindMask(d, hn::TestBit(hn::BitCast(du, kept), hn::Set(du, 1U)));
     if (HWY_LIKELY(hn::AllFalse(d, isQuotient))) return product;

@@ -17,9 +17,10 @@ struct ArithmeticRun {
   /// After so many elements the secondary operand begins anew: all, or a multiple of the lanes of every vector.
   std::int64_t secondaryPeriod = 0;
   const Element* gradient = nullptr;
-  const float* mask = nullptr;  ///< read by gradients; null for none
-  const float* kept = nullptr;
-  float* newMask = nullptr;  ///< written by the forward pass; null for none
+  const float* mask = nullptr;        ///< read by gradients; null for none
+  const Element* dividend = nullptr;  ///< what a division kept: x, or
+  const float* derivative = nullptr;  ///< the other
+  float* newMask = nullptr;           ///< written by the forward pass; null for none
   float* newKept = nullptr;
   bool isStreamed = false;  ///< the result is written past the caches
 };
