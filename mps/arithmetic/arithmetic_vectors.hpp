@@ -18,8 +18,8 @@ struct ArithmeticRun {
   std::int64_t secondaryPeriod = 0;
   const Element* gradient = nullptr;
   const float* mask = nullptr;        ///< read by gradients; null for none
-  const Element* dividend = nullptr;  ///< what a division kept: x, or
-  const float* derivative = nullptr;  ///< the other
+  const Element* dividend = nullptr;  ///< x, where a division kept it
+  const float* derivative = nullptr;  ///< else what it kept: -x / y^2, or x / y
   float* newMask = nullptr;           ///< written by the forward pass; null for none
   float* newKept = nullptr;
   bool isStreamed = false;  ///< the result is written past the caches
