@@ -25,7 +25,7 @@ inline constexpr std::int64_t kGatherColumns = 4096;
 /// Terms of a row that are added before the next columns of it.
 inline constexpr std::int64_t kGatherRowsTogether = 8;
 /// How much earlier than they are added terms are asked for.
-inline constexpr std::int64_t kGatherRowsAhead = 8;
+inline constexpr std::int64_t kGatherRowsAhead = 16;
 /// Columns that are summed for all rows at a time: two lines of float16.
 inline constexpr std::int64_t kGatherBlock = 64;
 /// Rows of the destination whose sums of a block stay in the second cache.

@@ -222,7 +222,8 @@ class GradientRows {
                    std::size_t length, const Quotient& quotient) {
     const auto** rows = reinterpret_cast<const G**>(memory_.rowPointers);
     for (std::size_t k = 0; k < count; ++k) rows[k] = gradient_.at<G>(tap[k].window, window);
-    combineRows<Sum>(rows, count, to, length, quotient, asSize(problem_.gradient.rowStride));
+    const RowsAhead ahead{.distance = asSize(problem_.gradient.rowStride)};
+    combineRows<Sum>(rows, count, to, length, quotient, ahead);
   }
 
   [[nodiscard]] std::byte* ringPlace(std::int64_t j, std::size_t elementBytes) const {

@@ -133,10 +133,23 @@ HWY_INLINE FloatVector combinedAt(const T* const* rows, const T* a, const T* b, 
   return result;
 }
 
-/// @param next elements from each row to one that is read after these
+/// Asks for the lines of some elements.
+template <class T>
+HWY_INLINE void prefetchLines(const T* from, std::size_t count) {
+  constexpr std::size_t kLine = 64 / sizeof(T);
+  for (std::size_t i = 0; i < count; i += kLine) hwy::Prefetch(from + i);
+}
+
+/// What is asked for while rows are combined.
+struct RowsAhead {
+  std::size_t distance = 0;  ///< elements from what is read to what is asked for
+  std::size_t adjacent =
+      0;  ///< rows of a piece of memory, which is asked for in its order; 0: each row by itself
+};
+
 template <class Operation, std::size_t count, class Finish, class T>
 void combineRowsOf(const T* const* rows, std::size_t rest, float* to, std::size_t length, Finish finish,
-                   std::size_t next) {
+                   const RowsAhead& ahead) {
   const FloatTag d;
   const std::size_t lanes = hn::Lanes(d);
   const T* const a = rows[0];
@@ -144,9 +157,13 @@ void combineRowsOf(const T* const* rows, std::size_t rest, float* to, std::size_
   const T* const c = count > 2 ? rows[2] : a;
   std::size_t e = 0;
   for (; e + lanes <= length; e += lanes) {
-    hwy::Prefetch(a + e + next);
-    if constexpr (count > 1) hwy::Prefetch(b + e + next);
-    if constexpr (count > 2) hwy::Prefetch(c + e + next);
+    if (ahead.adjacent > 0) {
+      prefetchLines(a + ahead.adjacent * e + ahead.distance, ahead.adjacent * lanes);
+    } else {
+      hwy::Prefetch(a + e + ahead.distance);
+      if constexpr (count > 1) hwy::Prefetch(b + e + ahead.distance);
+      if constexpr (count > 2) hwy::Prefetch(c + e + ahead.distance);
+    }
     hn::StoreU(finish(combinedAt<Operation, count>(rows, a, b, c, rest, e)), d, to + e);
   }
   if (e == length) return;
@@ -154,15 +171,14 @@ void combineRowsOf(const T* const* rows, std::size_t rest, float* to, std::size_
   hn::StoreU(finish(combinedAt<Operation, count>(rows, a, b, c, rest, e)), d, to + e);
 }
 
-/// to[e] = finish(operation over rows[k][e]), exactly `length` of them, at least a vector. What lies `next` elements
-/// behind them is asked for.
+/// to[e] = finish(operation over rows[k][e]), exactly `length` of them, at least a vector.
 template <class Operation, class Finish, class T>
 void combineRows(const T* const* rows, std::size_t count, float* to, std::size_t length, Finish finish,
-                 std::size_t next = 0) {
-  if (count == 1) return combineRowsOf<Operation, 1>(rows, count, to, length, finish, next);
-  if (count == 2) return combineRowsOf<Operation, 2>(rows, count, to, length, finish, next);
-  if (count == 3) return combineRowsOf<Operation, 3>(rows, count, to, length, finish, next);
-  combineRowsOf<Operation, 0>(rows, count, to, length, finish, next);
+                 const RowsAhead& ahead = {}) {
+  if (count == 1) return combineRowsOf<Operation, 1>(rows, count, to, length, finish, ahead);
+  if (count == 2) return combineRowsOf<Operation, 2>(rows, count, to, length, finish, ahead);
+  if (count == 3) return combineRowsOf<Operation, 3>(rows, count, to, length, finish, ahead);
+  combineRowsOf<Operation, 0>(rows, count, to, length, finish, ahead);
 }
 
 /// Windows that lie `step` elements apart in the taps and toStep apart in the target; `length` elements of
@@ -432,13 +448,6 @@ template <class Index, class G>
 HWY_INLINE FloatVector addChosen(FloatVector sum, const G* gradient, const Index* indices,
                                  std::int32_t code) {
   return hn::IfThenElse(isChosen(indices, code), hn::Add(sum, loadFloats(FloatTag(), gradient)), sum);
-}
-
-/// Asks for the lines of some elements.
-template <class T>
-HWY_INLINE void prefetchLines(const T* from, std::size_t count) {
-  constexpr std::size_t kLine = 64 / sizeof(T);
-  for (std::size_t i = 0; i < count; i += kLine) hwy::Prefetch(from + i);
 }
 
 /// to[e] = sum of the contributions, all of them `shift` elements further on.

@@ -211,15 +211,26 @@ class WindowRows {
   void combineDirect(std::int64_t column, float* to, std::size_t length) {
     const auto** rows = reinterpret_cast<const T**>(memory_.rowPointers);
     for (std::size_t k = 0; k < rows_; ++k) rows[k] = source_.at<T>(memory_.rows[k].row, column);
-    const std::size_t next = asSize(problem_.y.stride * problem_.source.rowStride);
+    const RowsAhead ahead = rowsAhead(length, sizeof(T));
     switch (problem_.kind) {
       case PoolingKind::Max:
-        return combineRows<Maximum>(rows, rows_, to, length, Unchanged(), next);
+        return combineRows<Maximum>(rows, rows_, to, length, Unchanged(), ahead);
       case PoolingKind::Average:
-        return combineRows<Sum>(rows, rows_, to, length, Unchanged(), next);
+        return combineRows<Sum>(rows, rows_, to, length, Unchanged(), ahead);
       case PoolingKind::L2Norm:
-        return combineRows<SumOfSquares>(rows, rows_, to, length, Unchanged(), next);
+        return combineRows<SumOfSquares>(rows, rows_, to, length, Unchanged(), ahead);
     }
+  }
+
+  /// What the next windows read. Rows of one page that are read by turns look like no stream to the processor.
+  [[nodiscard]] RowsAhead rowsAhead(std::size_t length, std::size_t elementBytes) const {
+    constexpr std::size_t page = 4096;
+    const std::size_t stride = asSize(problem_.y.stride);
+    const std::size_t next = stride * asSize(problem_.source.rowStride);
+    const bool isOnePiece =
+        length == asSize(problem_.source.rowStride) && problem_.y.stride <= problem_.y.kernelSize;
+    if (isOnePiece && next * elementBytes <= page) return {2 * page / elementBytes, stride};
+    return {next, 0};
   }
 
   /// Other formats, and pixels with gaps: each row is converted, then added to the others. Works on whole

@@ -94,8 +94,14 @@ void softMaxGradientTileOf(SoftMaxKind kind, const PackedPixels& tile, ConstFloa
   const FloatRun to = known<areRuns>(dx);
   if (tile.pixelOfElement != nullptr)
     softMaxPackedGradients<allHalf>(kind, tile, s, g, to);
+  else if (to.isHalf)
+    streamPixels<Float16>(tile.pixels, tile.channels, to, [&](FloatRun y) HWY_ATTR {
+      softMaxLongGradients<allHalf>(kind, tile.pixels, tile.channels, s, g, y);
+    });
   else
-    softMaxLongGradients<allHalf>(kind, tile.pixels, tile.channels, s, g, to);
+    streamPixels<float>(tile.pixels, tile.channels, to, [&](FloatRun y) HWY_ATTR {
+      softMaxLongGradients<allHalf>(kind, tile.pixels, tile.channels, s, g, y);
+    });
 }
 
 /// @param allHalf all operands are float16, also where loadRun() and runTarget() have them as float32

@@ -474,16 +474,14 @@ inline void softMaxInRegisters(SoftMaxKind kind, std::size_t pixels, std::size_t
   softMaxLongPixels<false>(kind, pixels - p, channels, x + p * channels, y + p * channels);
 }
 
-/// Pixels one after the other.
+/// Calls compute(y) for a tile's pixels one after the other, or with memory that is copied past the caches: few pixels may
+/// be aligned where the tile is.
 /// @tparam T of the result
-template <class T>
-void softMaxPixels(SoftMaxKind kind, std::size_t pixels, std::size_t channels, ConstFloatRun x, FloatRun y) {
-  constexpr bool isHalf = std::is_same_v<T, Float16>;
-  if (!y.isStreamed || channels % hn::Lanes(hn::ScalableTag<float>()) == 0)
-    return softMaxLongPixels<isHalf>(kind, pixels, channels, x, y);
-  // Few of the pixels are aligned, the tile is.
+template <class T, class Compute>
+HWY_INLINE void streamPixels(std::size_t pixels, std::size_t channels, FloatRun y, Compute&& compute) {
+  if (!y.isStreamed || channels % hn::Lanes(hn::ScalableTag<float>()) == 0) return compute(y);
   alignas(64) T results[Tiling::capacity];
-  softMaxLongPixels<isHalf>(kind, pixels, channels, x, FloatRun(results));
+  compute(FloatRun(results));
   streamValues(results, pixels * channels, static_cast<T*>(y.address));
 }
 
@@ -497,7 +495,9 @@ void softMaxTileOf(SoftMaxKind kind, const PackedPixels& tile, ConstFloatRun x, 
   if (!isHalf && tile.channels <= registers && 8 * tile.channels >= 7 * registers)
     softMaxInRegisters(kind, tile.pixels, tile.channels, x, y);
   else if (tile.pixelOfElement == nullptr)
-    softMaxPixels<T>(kind, tile.pixels, tile.channels, x, y);
+    streamPixels<T>(tile.pixels, tile.channels, y, [&](FloatRun to) HWY_ATTR {
+      softMaxLongPixels<isHalf>(kind, tile.pixels, tile.channels, x, to);
+    });
   else if (kind == SoftMaxKind::SoftMax)
     softMaxPackedPixels<SoftMaxKind::SoftMax, isHalf>(tile, x, y);
   else
