@@ -90,9 +90,11 @@ struct TestMatrix : TestArray {
     const std::size_t columns = static_cast<std::size_t>(region.channels) + kColumn + 1;
     const std::size_t rows = static_cast<std::size_t>(region.height) + kRow + 1;
     const std::size_t rowBytes = MatrixDescriptor::rowBytes(columns, type);
-    matrix = Matrix::create(run.device(), MatrixDescriptor::matrixDescriptor(
-                                              rows, columns, static_cast<std::size_t>(region.images),
-                                              rowBytes, rows * rowBytes, type));
+    const auto matrices = static_cast<std::size_t>(region.images);
+    // With a row behind the last one: what is written there is seen.
+    matrix = Matrix::create(
+        run.device()->newBuffer((matrices * rows + 1) * rowBytes),
+        MatrixDescriptor::matrixDescriptor(rows, columns, matrices, rowBytes, rows * rowBytes, type));
     shape = region;
     shape.rowStride = static_cast<std::int64_t>(rowBytes / sizeInBytes(type));
     shape.imageStride = static_cast<std::int64_t>(rows) * shape.rowStride;

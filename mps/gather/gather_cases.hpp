@@ -140,6 +140,8 @@ inline std::vector<GatherCase> gatherCases() {
       {.name = "Strided", .images = 3, .rows = 11, .channels = 16, .count = 19, .isStrided = true},
       // More rows than a block of the CUDA kernels' sort takes.
       {.name = "ManyRows", .rows = 5000, .channels = 2, .count = 700},
+      // More indices than are looked for without that sort, and yet fewer than rows, of several packs.
+      {.name = "ManySparseRows", .rows = 2200, .channels = 24, .count = 2000, .pattern = Outside},
       // More indices than that sort takes without buckets, with more rows than a block sorts a bucket by at once.
       {.name = "ManyRowsAndIndices", .rows = 270000, .count = 9000, .pattern = Outside},
       // More indices than the blocks of that sort take at once.

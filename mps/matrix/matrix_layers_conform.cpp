@@ -151,9 +151,16 @@ MatrixCopyDescriptor descriptorOf(ConformRun& run, const TestMatrix& source, con
   return descriptor;
 }
 
+/// Where copies read and write.
+enum class CopyPlaces : std::uint8_t {
+  Inside,
+  FromFirstColumn,     ///< of both matrices, so that rows begin at multiples of 16 bytes
+  PastTheSource,       ///< a row and a column of what is copied lie outside
+  PastTheDestination,  ///< likewise
+};
+
 /// Several copies take regions that lie below one another, to places in the reverse order.
-/// @param fromFirstColumn of both matrices, so that rows begin at multiples of 16 bytes
-void runCopy(ConformRun& run, const MatrixCopyProblem& problem, bool fromFirstColumn) {
+void runCopy(ConformRun& run, const MatrixCopyProblem& problem, CopyPlaces places) {
   const RandomKind kind = isUnorm(run.format()) ? RandomKind::Positive : RandomKind::Uniform;
   const auto heightOf = [&](bool isTransposed) { return isTransposed ? problem.columns : problem.rows; };
   const auto shapeOf = [&](bool isTransposed) {
@@ -167,8 +174,21 @@ void runCopy(ConformRun& run, const MatrixCopyProblem& problem, bool fromFirstCo
     const auto from = static_cast<std::uint32_t>(k * heightOf(problem.sourceIsTransposed));
     const auto to =
         static_cast<std::uint32_t>((problem.copies - 1 - k) * height) + std::uint32_t{TestMatrix::kRow};
-    offsets.push_back(fromFirstColumn ? Words{1 + from, 0, to, 0}
-                                      : Words{1 + from, 2, to, TestMatrix::kColumn});
+    switch (places) {
+      case CopyPlaces::Inside:
+        offsets.push_back({1 + from, 2, to, TestMatrix::kColumn});
+        break;
+      case CopyPlaces::FromFirstColumn:
+        offsets.push_back({1 + from, 0, to, 0});
+        break;
+      case CopyPlaces::PastTheSource:
+        offsets.push_back(
+            {std::uint32_t{TestMatrix::kRow} + 2 + from, TestMatrix::kColumn + 2, to, TestMatrix::kColumn});
+        break;
+      case CopyPlaces::PastTheDestination:
+        offsets.push_back({1 + from, 2, to + 2, TestMatrix::kColumn + 2});
+        break;
+    }
   }
   const Words rows = problem.hasRowIndices ? permuted(run, height) : Words();
   const Words columns = problem.hasColumnIndices ? permuted(run, destination.shape.channels) : Words();
@@ -178,7 +198,7 @@ void runCopy(ConformRun& run, const MatrixCopyProblem& problem, bool fromFirstCo
                                          problem.sourceIsTransposed, problem.destinationIsTransposed);
   const MatrixCopyDescriptor descriptor = descriptorOf(run, source, destination, offsets);
   const auto indices = [&](const Words& words) { return words.empty() ? nullptr : vectorOf(run, words); };
-  const TestArray& written = fromFirstColumn ? whole : destination;
+  const TestArray& written = places == CopyPlaces::Inside ? destination : whole;
   if (!encodeMatrices(run, {&source}, {&written}, [&](const auto& commandBuffer) {
         kernel->encode(commandBuffer, descriptor, indices(rows), 0, indices(columns), 0);
       }))
@@ -205,16 +225,19 @@ void conformMatrixCopies(Conform& conform) {
           problem.destinationIsTransposed = (flags & 2) != 0;
           problem.hasRowIndices = (flags & 4) != 0;
           problem.hasColumnIndices = (flags & 8) != 0;
-          cases.push_back({size.name, [=](ConformRun& run) { runCopy(run, problem, false); }});
+          const auto add = [&](const std::string& name, const MatrixCopyProblem& copies, CopyPlaces places) {
+            cases.push_back({name, [=](ConformRun& run) { runCopy(run, copies, places); }});
+          };
+          add(size.name, problem, CopyPlaces::Inside);
+          add(size.name + "PastTheSource", problem, CopyPlaces::PastTheSource);
+          add(size.name + "PastTheDestination", problem, CopyPlaces::PastTheDestination);
           // Indices may lead two copies to the same place.
           if (problem.hasRowIndices || problem.hasColumnIndices) continue;
-          cases.push_back(
-              {size.name + "FromFirstColumn", [=](ConformRun& run) { runCopy(run, problem, true); }});
+          add(size.name + "FromFirstColumn", problem, CopyPlaces::FromFirstColumn);
           MatrixCopyProblem several = problem;
           several.copies = 3;
-          cases.push_back({"ThreeTimes" + size.name, [=](ConformRun& run) { runCopy(run, several, false); }});
-          cases.push_back({"ThreeTimes" + size.name + "FromFirstColumn",
-                           [=](ConformRun& run) { runCopy(run, several, true); }});
+          add("ThreeTimes" + size.name, several, CopyPlaces::Inside);
+          add("ThreeTimes" + size.name + "FromFirstColumn", several, CopyPlaces::FromFirstColumn);
         }
       conformRow(conform,
                  {"MatrixCopy", Direction::Forward, format, std::string(implementation.name), Tier::Exact},
