@@ -143,8 +143,7 @@ HWY_INLINE void prefetchLines(const T* from, std::size_t count) {
 /// What is asked for while rows are combined.
 struct RowsAhead {
   std::size_t distance = 0;  ///< elements from what is read to what is asked for
-  std::size_t adjacent =
-      0;  ///< rows of a piece of memory, which is asked for in its order; 0: each row by itself
+  std::size_t adjacent = 0;  ///< rows of one piece of memory, asked for in its order; 0: each row by itself
 };
 
 template <class Operation, std::size_t count, class Finish, class T>
