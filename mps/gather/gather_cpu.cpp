@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -194,6 +196,7 @@ class RowPlan final : public Plan {
   template <class Bits>
   static void putFour(Bits a, Bits b, Bits c, Bits d, Bits* to) {
     if constexpr (sizeof(Bits) == 2) {
+      static_assert(std::endian::native == std::endian::little, "the first element is the lowest bits");
       const std::uint64_t all =
           a | std::uint64_t{b} << 16U | std::uint64_t{c} << 32U | std::uint64_t{d} << 48U;
       std::memcpy(to, &all, sizeof(all));

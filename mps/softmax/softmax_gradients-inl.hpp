@@ -92,16 +92,14 @@ void softMaxGradientTileOf(SoftMaxKind kind, const PackedPixels& tile, ConstFloa
   const ConstFloatRun s = known<areRuns>(result);
   const ConstFloatRun g = known<areRuns>(dy);
   const FloatRun to = known<areRuns>(dx);
-  if (tile.pixelOfElement != nullptr)
-    softMaxPackedGradients<allHalf>(kind, tile, s, g, to);
-  else if (to.isHalf)
-    streamPixels<Float16>(tile.pixels, tile.channels, to, [&](FloatRun y) HWY_ATTR {
-      softMaxLongGradients<allHalf>(kind, tile.pixels, tile.channels, s, g, y);
-    });
+  if (tile.pixelOfElement != nullptr) return softMaxPackedGradients<allHalf>(kind, tile, s, g, to);
+  const auto compute = [&](FloatRun y) UNMETAL_INLINE_BODY {
+    softMaxLongGradients<allHalf>(kind, tile.pixels, tile.channels, s, g, y);
+  };
+  if (to.isHalf)
+    streamPixels<Float16>(tile.pixels, tile.channels, to, compute);
   else
-    streamPixels<float>(tile.pixels, tile.channels, to, [&](FloatRun y) HWY_ATTR {
-      softMaxLongGradients<allHalf>(kind, tile.pixels, tile.channels, s, g, y);
-    });
+    streamPixels<float>(tile.pixels, tile.channels, to, compute);
 }
 
 /// @param allHalf all operands are float16, also where loadRun() and runTarget() have them as float32
