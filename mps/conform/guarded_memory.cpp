@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "mps/core/error.hpp"
 #include "mtl/buffer.hpp"
@@ -31,6 +32,10 @@ void allow(std::span<std::byte> memory) {
 
 /// 0xFFAB as float16, 0xFFABFFAB as float32, little end first.
 constexpr std::array<std::byte, 2> kGuard{std::byte{0xAB}, std::byte{0xFF}};
+
+bool areSame(std::span<const std::byte> found, const std::byte* expected) {
+  return found.empty() || std::memcmp(found.data(), expected, found.size()) == 0;
+}
 
 }  // namespace
 
@@ -62,22 +67,37 @@ GuardedMemory::GuardedMemory(const std::shared_ptr<mtl::Device>& device, std::si
   forbidBands();
 }
 
+GuardedMemory::GuardedMemory(PageSide side, std::size_t bytes, std::size_t alignment)
+    : pages_(std::make_unique<GuardedPages>(side, bytes, alignment)),
+      offset_(pages_->offset()),
+      length_(bytes) {
+  fillWithGuard(whole());
+  fillWithPoison(this->bytes());
+  forbidBands();
+}
+
 GuardedMemory::~GuardedMemory() {
-  if (buffer_) allow(whole());  // others will have it
+  if (buffer_ || pages_) allow(whole());  // others will have it
 }
 GuardedMemory::GuardedMemory(GuardedMemory&&) noexcept = default;
 GuardedMemory& GuardedMemory::operator=(GuardedMemory&& other) noexcept {
   std::swap(buffer_, other.buffer_);
+  std::swap(pages_, other.pages_);
   std::swap(offset_, other.offset_);
   std::swap(length_, other.length_);
   return *this;
 }
 
+bool GuardedMemory::isOnGpu() const {
+  return buffer_ && buffer_->device()->kind() != mtl::DeviceKind::CPU;
+}
+
 std::byte* GuardedMemory::address() const {
-  return buffer_->memory()->address() + offset_;
+  return pages_ ? whole().data() + offset_ : buffer_->memory()->address() + offset_;
 }
 
 std::span<std::byte> GuardedMemory::whole() const {
+  if (pages_) return pages_->whole();
   return {buffer_->contents(), buffer_->length()};
 }
 
@@ -86,12 +106,12 @@ std::span<std::byte> GuardedMemory::bytes() const {
 }
 
 void GuardedMemory::didModify() {
-  buffer_->didModifyRange(0, buffer_->length());
+  if (buffer_) buffer_->didModifyRange(0, buffer_->length());
 }
 
 void GuardedMemory::synchronize() {
   // A CPU's results lie in the host's memory; a command for each would take longer than most cases.
-  if (buffer_->device()->kind() == mtl::DeviceKind::CPU) return;
+  if (!isOnGpu()) return;
   const auto commandBuffer = buffer_->device()->newCommandQueue()->commandBuffer();
   buffer_->synchronize(*commandBuffer);
   commandBuffer->commit();
@@ -99,8 +119,7 @@ void GuardedMemory::synchronize() {
 }
 
 void GuardedMemory::forbidBands() const {
-  if (buffer_->device()->kind() != mtl::DeviceKind::CPU)
-    return;  // copies between host and device take all of it
+  if (isOnGpu()) return;  // copies between host and device take all of it
   forbid(whole().first(offset_));
   forbid(whole().subspan(offset_ + length_));
 }
@@ -110,11 +129,10 @@ bool GuardedMemory::guardsIntact() const {
   allow(found);
   const std::size_t end = offset_ + length_;
   // The guard's pattern goes on behind the memory as if it filled that, too.
-  std::array<std::byte, 3 * guardBytes + kGuard.size()> guard;
+  std::vector<std::byte> guard(std::max(offset_, found.size() - end) + kGuard.size());
   fillWithGuard(guard);
-  const bool areIntact =
-      std::memcmp(found.data(), guard.data(), offset_) == 0 &&
-      std::memcmp(found.data() + end, guard.data() + end % kGuard.size(), found.size() - end) == 0;
+  const bool areIntact = areSame(found.first(offset_), guard.data()) &&
+                         areSame(found.subspan(end), guard.data() + end % kGuard.size());
   forbidBands();
   return areIntact;
 }

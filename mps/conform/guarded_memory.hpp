@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "mps/conform/guarded_pages.hpp"
+
 namespace mtl {
 class Buffer;
 class Device;
@@ -31,6 +33,8 @@ class GuardedMemory {
 
   /// `bytes` bytes of poison; the address is a multiple of 64 plus `misalignment`, which is below guardBytes.
   GuardedMemory(const std::shared_ptr<mtl::Device>& device, std::size_t bytes, std::size_t misalignment = 0);
+  /// Poison for a CPU, beside a page that nobody may touch; what alignment leaves between them is a guard band.
+  GuardedMemory(PageSide side, std::size_t bytes, std::size_t alignment);
   ~GuardedMemory();
   GuardedMemory(GuardedMemory&&) noexcept;
   GuardedMemory& operator=(GuardedMemory&&) noexcept;
@@ -50,7 +54,10 @@ class GuardedMemory {
   [[nodiscard]] std::span<std::byte> whole() const;
   void forbidBands() const;
 
+  [[nodiscard]] bool isOnGpu() const;
+
   std::shared_ptr<mtl::Buffer> buffer_;
+  std::unique_ptr<GuardedPages> pages_;  ///< instead of the buffer
   std::size_t offset_ = 0;
   std::size_t length_ = 0;
 };

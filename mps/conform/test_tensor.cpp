@@ -41,6 +41,11 @@ TestTensor::TestTensor(const std::shared_ptr<mtl::Device>& device, const TensorS
   poison();
 }
 
+TestTensor::TestTensor(PageSide side, const TensorShape& shape)
+    : shape_(shape), memory_(side, extentInBytes(shape), bytesPerChannel(shape.format)) {
+  poison();
+}
+
 void TestTensor::write(std::span<const double> values) {
   fillWithPoison(memory_.bytes());
   writeTensor(shape_, memory_.bytes().data(), values);

@@ -27,6 +27,8 @@ class TestTensor {
   /// address that is a multiple of 64, in elements: a channel range begins anywhere
   TestTensor(const std::shared_ptr<mtl::Device>& device, const TensorShape& shape,
              std::size_t firstElement = 0);
+  /// The same for a CPU, beside a page that nobody may touch.
+  TestTensor(PageSide side, const TensorShape& shape);
 
   [[nodiscard]] const TensorShape& shape() const { return shape_; }
   /// Of element (0, 0, 0, 0), on the device.

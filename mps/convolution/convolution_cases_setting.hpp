@@ -38,6 +38,8 @@ inline bool isUnorm(Format format) {
 struct Place {
   std::shared_ptr<mtl::Device> device = mtl::createSystemDefaultDevice();
   bool isAligned = false;  ///< to 16 bytes; else an element or more behind such an address
+  std::optional<PageSide> pages =
+      {};  ///< CPU: every operand and the scratch memory beside a page that nobody may touch
   [[nodiscard]] bool isCpu() const { return device->kind() == mtl::DeviceKind::CPU; }
 };
 /// The CPU and, where there is one, a GPU.
@@ -92,13 +94,13 @@ class Setting {
   Setting(const ConvolutionProblem& problem, Tier tier, std::uint64_t seed, const Place& place = {})
       : problem_(problem),
         place_(place),
-        source_(place.device, problem.source, firstElement(1)),
-        gradient_(place.device, problem.gradient, firstElement(1)),
-        weights_(place.device, TensorShape::dense(1, 1, 1, problem.weightCount()), firstElement(1)),
-        bias_(place.device, TensorShape::dense(1, 1, 1, problem.biasCount()), firstElement(1)),
-        destination_(place.device, problem.destination),
-        weightGradients_(place.device, TensorShape::dense(1, 1, 1, problem.weightCount()), firstElement(3)),
-        biasGradients_(place.device, TensorShape::dense(1, 1, 1, problem.biasCount()), firstElement(5)) {
+        source_(tensor(problem.source, 1)),
+        gradient_(tensor(problem.gradient, 1)),
+        weights_(tensor(TensorShape::dense(1, 1, 1, problem.weightCount()), 1)),
+        bias_(tensor(TensorShape::dense(1, 1, 1, problem.biasCount()), 1)),
+        destination_(tensor(problem.destination, 0)),
+        weightGradients_(tensor(TensorShape::dense(1, 1, 1, problem.weightCount()), 3)),
+        biasGradients_(tensor(TensorShape::dense(1, 1, 1, problem.biasCount()), 5)) {
     const auto fill = [&](TensorShape shape, TensorShape format, std::uint64_t salt) {
       return randomValues(static_cast<std::size_t>(shape.elements()), seed * 16 + salt,
                           kindFor(format.format, tier));
@@ -123,7 +125,9 @@ class Setting {
     prepareOutput(destination_, initialImage_, accumulate && !isGradientOfWeights);
     prepareOutput(weightGradients_, initialWeights_, accumulate && isGradientOfWeights);
     prepareOutput(biasGradients_, initialBias_, accumulate && isGradientOfWeights);
-    GuardedMemory scratch(place_.device, plan.scratchBytes());
+    GuardedMemory scratch = place_.pages
+                                ? GuardedMemory(*place_.pages, plan.scratchBytes(), kScratchAlignment)
+                                : GuardedMemory(place_.device, plan.scratchBytes());
     std::ranges::fill(scratch.bytes(), scratchFill);
     scratch.didModify();
 
@@ -186,12 +190,13 @@ class Setting {
   }
 
   /// "" or what is wrong.
-  [[nodiscard]] std::string compareWith(const Expected& expected, const Results& found, Tier tier) const {
+  [[nodiscard]] std::string compareWith(const Expected& expected, const Results& found, Tier tier,
+                                        Zeros zeros = Zeros::Suspicious) const {
     std::string report;
     const auto check = [&](const std::optional<ReferenceTensor>& reference, const Values& values,
                            Format format) {
       if (!reference) return;
-      const Comparison comparison = compare(*reference, values, format, tier);
+      const Comparison comparison = compare(*reference, values, format, tier, zeros);
       if (!comparison.passed()) report += "not passed: " + comparison.report;
     };
     check(expected.image, found.image, problem_.destination.format);
@@ -201,7 +206,13 @@ class Setting {
   }
 
  private:
-  [[nodiscard]] std::size_t firstElement(std::size_t element) const { return place_.isAligned ? 0 : element; }
+  static constexpr std::size_t kScratchAlignment = 256;
+
+  /// @param firstElement of memory that need not be aligned
+  [[nodiscard]] TestTensor tensor(const TensorShape& shape, std::size_t firstElement) const {
+    if (place_.pages) return TestTensor(*place_.pages, shape);
+    return TestTensor(place_.device, shape, place_.isAligned ? 0 : firstElement);
+  }
   static void prepareOutput(TestTensor& output, const Values& initial, bool accumulate) {
     output.poison();
     if (accumulate) output.write(initial);

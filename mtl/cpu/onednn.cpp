@@ -1,7 +1,13 @@
 #include "mtl/cpu/onednn.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
 #include <unordered_map>
+
+#include "mtl/verbose.hpp"
 
 // Of the OpenMP that oneDNN runs on; clang has no <omp.h> without an OpenMP of its own. NOLINTBEGIN: OpenMP's names
 extern "C" {
@@ -15,6 +21,8 @@ void omp_set_num_threads(int count) noexcept;
 
 namespace mtl::cpu {
 namespace {
+
+std::atomic<OneDnnInterceptor*> installedInterceptor = nullptr;
 
 /// A description of an operation: oneDNN 2 has a type of its own for what it computes (Operation::desc), oneDNN 3 has not.
 template <class Operation, class... What>
@@ -33,28 +41,47 @@ dnnl::convolution_forward::primitive_desc describeForward(const OneDnnConvolutio
       convolution.dilates, convolution.before, convolution.after);
 }
 
-/// A gradient of it. @param preferred as of OneDnnConvolution::dataGradient
-template <class Gradient, class... What>
-OneDnnPrimitive gradientOf(const OneDnnConvolution& convolution, std::string_view preferred,
-                           const What&... what) {
+/// The first of oneDNN's gradients of it whose name is accepted; nothing where none is.
+template <class Gradient, class Accepts, class... What>
+std::optional<OneDnnPrimitive> gradientOf(const OneDnnConvolution& convolution, const Accepts& accepts,
+                                          const What&... what) {
   // next_impl() refers to all that a description was made of: none of it may be a temporary.
   const dnnl::primitive_attr attributes = oneDnnAttributes();
   const dnnl::convolution_forward::primitive_desc hint = describeForward(convolution);
   using Description = typename Gradient::primitive_desc;
 #if DNNL_VERSION_MAJOR >= 3
-  const auto first = [&] { return Description(oneDnnEngine(), what..., hint, attributes); };
+  Description candidate(oneDnnEngine(), what..., hint, attributes);
 #else
   const typename Gradient::desc description(what...);
-  const auto first = [&] { return Description(description, attributes, oneDnnEngine(), hint); };
+  Description candidate(description, attributes, oneDnnEngine(), hint);
 #endif
-  if (!preferred.empty()) {
-    Description candidate = first();
-    do {
-      if (std::string_view(candidate.impl_info_str()).find(preferred) != std::string_view::npos)
-        return OneDnnPrimitive(candidate);
-    } while (candidate.next_impl());
-  }
-  return OneDnnPrimitive(first());
+  do {
+    if (accepts(std::string_view(candidate.impl_info_str()))) return OneDnnPrimitive(candidate);
+  } while (candidate.next_impl());
+  return std::nullopt;
+}
+
+std::int64_t channelsOf(const dnnl::memory::desc& images) {
+#if DNNL_VERSION_MAJOR >= 3
+  return images.get_dims().at(1);
+#else
+  return images.dims().at(1);
+#endif
+}
+
+/// What is wrong with the gradients that overrunsScratchpad().
+constexpr const char* kOverrunsScratchpad =
+    "its 1x1 weights gradient with strides overruns its scratch memory when the source channels do not fill "
+    "a vector";
+
+/// Of versions 2.4 to 3.14 on x86: they copy the pixels that a strided 1x1 kernel reads to scratch memory, channel by
+/// channel, but step from pixel to pixel by a whole vector of channels. With fewer channels they write over what other
+/// threads keep there, and beyond the end of it, on one thread too.
+bool overrunsScratchpad(const OneDnnConvolution& convolution, std::string_view implementation) {
+  if (!implementation.starts_with("jit_1x1:")) return false;
+  if (std::ranges::all_of(convolution.strides, [](std::int64_t stride) { return stride == 1; })) return false;
+  const bool isAvx2 = implementation.find("avx2") != std::string_view::npos;
+  return channelsOf(convolution.source) < (isAvx2 ? 8 : 16);
 }
 
 }  // namespace
@@ -91,7 +118,17 @@ dnnl::primitive_attr oneDnnAttributes(float alpha, float beta) {
 OneDnnPrimitive::OneDnnPrimitive(const dnnl::primitive_desc_base& description)
     : description_(description), primitive_(description.get()) {}
 
+void OneDnnInterceptor::install(OneDnnInterceptor* interceptor) {
+  installedInterceptor.store(interceptor);
+}
+
 void OneDnnPrimitive::run(std::initializer_list<Argument> arguments, std::byte* scratchpad) const {
+  if (OneDnnInterceptor* const interceptor = installedInterceptor.load(std::memory_order_relaxed))
+    return interceptor->run(*this, arguments, scratchpad);
+  runUnwatched(arguments, scratchpad);
+}
+
+void OneDnnPrimitive::runUnwatched(std::span<const Argument> arguments, std::byte* scratchpad) const {
   const auto memory = [](const dnnl::memory::desc& shape, const void* address) {
     // oneDNN has one memory type for what it reads and what it writes.
     return dnnl::memory(shape, oneDnnEngine(), const_cast<void*>(address));
@@ -130,15 +167,27 @@ OneDnnPrimitive OneDnnConvolution::forward() const {
 }
 
 OneDnnPrimitive OneDnnConvolution::dataGradient(std::string_view preferred) const {
-  return gradientOf<dnnl::convolution_backward_data>(*this, preferred, dnnl::algorithm::convolution_direct,
-                                                     source, weights, destination, strides, dilates, before,
-                                                     after);
+  const auto first = [&](std::string_view part) {
+    return gradientOf<dnnl::convolution_backward_data>(
+        *this, [&](std::string_view name) { return name.find(part) != std::string_view::npos; },
+        dnnl::algorithm::convolution_direct, source, weights, destination, strides, dilates, before, after);
+  };
+  if (const auto gradient = first(preferred)) return *gradient;
+  return first("").value();
 }
 
 OneDnnPrimitive OneDnnConvolution::weightsGradient() const {
-  return gradientOf<dnnl::convolution_backward_weights>(*this, {}, dnnl::algorithm::convolution_direct,
-                                                        source, weights, bias, destination, strides, dilates,
-                                                        before, after);
+  const auto isSafe = [&](std::string_view name) {
+    const bool overruns = overrunsScratchpad(*this, name);
+    if (overruns && verboseDispatch())
+      printDispatch("oneDNN's " + std::string(name) + " is not taken: " + kOverrunsScratchpad);
+    return !overruns;
+  };
+  const auto gradient = gradientOf<dnnl::convolution_backward_weights>(
+      *this, isSafe, dnnl::algorithm::convolution_direct, source, weights, bias, destination, strides,
+      dilates, before, after);
+  if (!gradient) throw dnnl::error(dnnl_unimplemented, kOverrunsScratchpad);
+  return *gradient;
 }
 
 }  // namespace mtl::cpu

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <initializer_list>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,6 +51,8 @@ class OneDnnPrimitive {
 
   [[nodiscard]] dnnl::memory::desc argument(int which) const;
   [[nodiscard]] std::size_t scratchpadBytes() const;
+  /// What run() does while there is no OneDnnInterceptor.
+  void runUnwatched(std::span<const Argument> arguments, std::byte* scratchpad) const;
   /// oneDNN's name of the algorithm, e.g. "brgconv:avx512_core".
   [[nodiscard]] std::string implementation() const { return description_.impl_info_str(); }
   /// True for oneDNN's reference code, which is slower than our own plain loops.
@@ -58,6 +61,17 @@ class OneDnnPrimitive {
  private:
   dnnl::primitive_desc_base description_;
   dnnl::primitive primitive_;
+};
+
+/// Gets what OneDnnPrimitive::run() is told, in whatever thread, and runs it: tests put the memory of each primitive
+/// between guards.
+class OneDnnInterceptor {
+ public:
+  virtual ~OneDnnInterceptor() = default;
+  virtual void run(const OneDnnPrimitive& primitive, std::span<const OneDnnPrimitive::Argument> arguments,
+                   std::byte* scratchpad) = 0;
+  /// Of all primitives that run from now on; null: none.
+  static void install(OneDnnInterceptor* interceptor);
 };
 
 /// alpha (left right + bias) + beta result, of matrices or batches of them; a primitive without a bias where its
@@ -72,6 +86,8 @@ struct OneDnnConvolution {
   [[nodiscard]] OneDnnPrimitive forward() const;
   /// @param preferred a part of the implementation's name; the first such one is taken, where there is one
   [[nodiscard]] OneDnnPrimitive dataGradient(std::string_view preferred = {}) const;
+  /// Passes over oneDNN's implementations that are known to write beyond their scratch memory; throws dnnl::error where
+  /// it has no other.
   [[nodiscard]] OneDnnPrimitive weightsGradient() const;
 
   dnnl::memory::desc source;
