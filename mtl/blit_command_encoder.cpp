@@ -4,6 +4,7 @@
 #include "mtl/command_buffer.hpp"
 #include "mtl/error.hpp"
 #include "mtl/memory.hpp"
+#include "mtl/read_only_memory.hpp"
 #include "mtl/stream.hpp"
 #include "mtl/submission.hpp"
 
@@ -12,6 +13,9 @@ namespace {
 
 /// A command that writes some bytes of a buffer.
 Command writing(const char* label, const std::shared_ptr<Buffer>& buffer, const ByteRegion& bytes) {
+  if (const auto* const copy = dynamic_cast<const ReadOnlyMemory*>(buffer->memory().get()))
+    throw Error("BlitCommandEncoder: " + std::string(label) + ": the buffer to write is " + copy->found() +
+                ", expected " + copy->expected());
   Command command;
   command.label = label;
   command.writes.emplace_back(*buffer->memory(), bytes);

@@ -15,6 +15,7 @@
 #include "mtl/device.hpp"
 #include "mtl/error.hpp"
 #include "mtl/memory.hpp"
+#include "mtl/read_only_memory.hpp"
 
 namespace mtl::blit_command_encoder_test {
 namespace {
@@ -54,6 +55,22 @@ class BlitEncoder : public ::testing::Test {
   std::shared_ptr<CommandBuffer> commandBuffer_ = device_->newCommandQueue()->commandBuffer();
   std::shared_ptr<BlitCommandEncoder> blit_ = commandBuffer_->blitCommandEncoder();
 };
+
+TEST_F(BlitEncoder, ReadsReadOnlyMemoryAndDoesNotWriteIt) {
+  const auto original = buffer(counted(8));
+  const auto copy = std::make_shared<Buffer>(
+      device_, std::make_shared<ReadOnlyMemory>(original->memory(), "a copy", "an original"),
+      StorageMode::Shared);
+  const auto destination = buffer(Bytes(8));
+  const std::string sentence = ": the buffer to write is a copy, expected an original";
+  EXPECT_EQ(errorOf([&] { blit_->copyFromBuffer(destination, 0, copy, 0, 8); }),
+            "BlitCommandEncoder: copyFromBuffer" + sentence);
+  EXPECT_EQ(errorOf([&] { blit_->fillBuffer(copy, 2, 3, 7); }), "BlitCommandEncoder: fillBuffer" + sentence);
+  blit_->copyFromBuffer(copy, 0, destination, 0, 8);
+  run();
+  EXPECT_EQ(bytesOf(*destination), counted(8));
+  EXPECT_EQ(bytesOf(*original), counted(8));
+}
 
 TEST_F(BlitEncoder, CopiesAPartToAPart) {
   const auto source = buffer(counted(10));

@@ -6,6 +6,7 @@
 
 #include "mps/core/error.hpp"
 #include "mps/core/tensor_copy.hpp"
+#include "mps/core/writable.hpp"
 #include "mtl/command_buffer.hpp"
 #include "mtl/device.hpp"
 #include "mtl/memory.hpp"
@@ -35,6 +36,7 @@ void recordCopy(mtl::CommandBuffer& commandBuffer, const std::string& label, Ten
     command.reads.push_back(source->mark());
     retain(command, *source);
   }
+  checkWritable(label, "destination", *destination.memory);
   command.writes.push_back(destination.mark());
   retain(command, destination);
   commandBuffer.append(std::move(command));
@@ -193,6 +195,7 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
       temporaries.push_back(view.memory);
     } else {
       view = operand.view(commandBuffer, true);
+      checkWritable(label, "destination", *view.memory);
       retain(command, view);
     }
     command.writes.push_back(view.mark());
@@ -223,6 +226,7 @@ void recordCall(mtl::CommandBuffer& commandBuffer, const std::string& label, con
     const auto& parameter = prepared.parameters[i];
     if (!parameter.memory) continue;
     operands.parameters[i] = parameter.memory->address() + parameter.byteOffset;
+    if (parameter.isWritten) checkWritable(label, "result", *parameter.memory);
     command.retained.push_back(parameter.memory);
     (parameter.isWritten ? command.writes : command.reads).push_back(parameter.mark());
     if (parameter.isAddedTo) command.reads.push_back(parameter.mark());

@@ -13,6 +13,7 @@
 #include "mps/core/plan_for.hpp"
 #include "mps/core/row_sum.hpp"
 #include "mps/core/shared_copies.hpp"
+#include "mps/core/writable.hpp"
 #include "mps/optimizer/combined_updates.hpp"
 #include "mps/optimizer/optimizer_problem.hpp"
 #include "mtl/buffer.hpp"
@@ -233,11 +234,13 @@ void NNOptimizer::record(mtl::CommandBuffer& commandBuffer, OptimizerKind kind,
   operands.source = bind(arrays.values);
   operands.destination = bind(arrays.result);
   command.reads = {arrays.gradient.memory, arrays.values.memory};
+  detail::checkWritable(describe(), "result", *arrays.result.memory);
   command.writes = {arrays.result.memory};
   command.retained = {arrays.gradient.memory, arrays.values.memory, arrays.result.memory};
   for (std::size_t i = 0; i < arrays.buffers.size(); ++i) {
     const Arrays::Array& buffer = arrays.buffers[i];
     if (!buffer.memory) continue;
+    detail::checkWritable(describe(), "momentum or velocity", *buffer.memory);
     operands.parameters[i] = bind(buffer);
     command.reads.push_back(buffer.memory);
     command.writes.push_back(buffer.memory);

@@ -5,6 +5,7 @@
 
 #include "mps/core/error.hpp"
 #include "mtl/memory.hpp"
+#include "mtl/read_only_memory.hpp"
 #include "python/source/array_members.hpp"
 #include "python/source/array_memory.hpp"
 
@@ -27,6 +28,7 @@ int dlpackNumber(const mtl::Device& device) {
 std::string obstacle(const mtl::Device& device, const GivenArray& given, std::span<const std::size_t> shape,
                      std::span<const std::int64_t> strides, const char* innermost) {
   const nb::ndarray<nb::ro>& array = given.array;
+  if (!given.obstacle.empty()) return given.obstacle;
   if (array.device_type() != dlpackKind(device) || array.device_id() != dlpackNumber(device))
     return "on another device";
   if (!given.writable.is_valid()) return "read-only";
@@ -52,9 +54,17 @@ bool isOfOtherByteOrder(nb::handle array) {
 
 }  // namespace
 
+nb::object resolved(nb::handle array) {
+  const nb::object isNegated = nb::getattr(array, "is_neg", nb::none());
+  if (isNegated.is_none() || !nb::cast<bool>(isNegated())) return nb::borrow(array);
+  return array.attr("resolve_neg")();
+}
+
 GivenArray lookAt(const char* className, nb::handle given) {
   GivenArray found;
-  if (!nb::try_cast(given, found.writable, false) && !nb::try_cast(given, found.array, false)) {
+  found.owner = resolved(given);
+  if (!found.owner.is(given)) found.obstacle = "a view that negates its elements";
+  if (!nb::try_cast(found.owner, found.writable, false) && !nb::try_cast(found.owner, found.array, false)) {
     if (isOfOtherByteOrder(given))
       throw mps::Error(className, "array", "of the other byte order",
                        "this machine's: array.astype(\"=f4\")");
@@ -65,7 +75,7 @@ GivenArray lookAt(const char* className, nb::handle given) {
   return found;
 }
 
-bool isToBeShared(const char* className, const std::shared_ptr<mtl::Device>& device, const GivenArray& given,
+Sharing sharingOf(const char* className, const std::shared_ptr<mtl::Device>& device, const GivenArray& given,
                   std::span<const std::size_t> shape, std::span<const std::int64_t> strides,
                   const char* innermost, std::optional<bool> copy, std::string why) {
   if (!device) throw mps::Error(className, "device", "null", "a device");
@@ -77,7 +87,8 @@ bool isToBeShared(const char* className, const std::shared_ptr<mtl::Device>& dev
   if (!isShared && given.array.device_type() != nb::device::cpu::value)
     throw mps::Error(className, "array", why.empty() ? "memory of a GPU" : why + ", memory of a GPU",
                      "memory of the host, or of device " + device->name() + " that can be shared");
-  return isShared;
+  const bool isWanted = copy.has_value() || given.array.size() == 0;
+  return {isShared, isWanted ? std::string() : std::move(why)};
 }
 
 std::shared_ptr<mtl::Buffer> bufferOver(const std::shared_ptr<mtl::Device>& device, const GivenArray& given,
@@ -89,12 +100,12 @@ std::shared_ptr<mtl::Buffer> bufferOver(const std::shared_ptr<mtl::Device>& devi
   return std::make_shared<mtl::Buffer>(device, std::move(memory), mtl::StorageMode::Shared);
 }
 
-HostArray packed(nb::handle owner, const GivenArray& given, int from, int to) {
+HostArray packed(const GivenArray& given, int from, int to) {
   const nb::module_ numpy = nb::module_::import_("numpy");
   const nb::ndarray<nb::ro>& array = given.array;
   const std::vector<std::size_t> shape(array.shape_ptr(), array.shape_ptr() + array.ndim());
-  nb::object packed = nb::cast(nb::ndarray<nb::ro, nb::numpy>(array.data(), shape.size(), shape.data(), owner,
-                                                              array.stride_ptr(), array.dtype()));
+  nb::object packed = nb::cast(nb::ndarray<nb::ro, nb::numpy>(
+      array.data(), shape.size(), shape.data(), given.owner, array.stride_ptr(), array.dtype()));
   if (from != to) packed = numpy.attr("moveaxis")(packed, from, to);
   return nb::cast<HostArray>(numpy.attr("asarray")(packed, "order"_a = "C"));  // keeps single numbers
 }
@@ -104,6 +115,17 @@ void fill(mtl::Buffer& buffer, const HostArray& elements) {
   if (bytes.empty()) return;
   std::memcpy(buffer.contents(), bytes.data(), bytes.size());
   buffer.didModifyRange(0, bytes.size());
+}
+
+std::shared_ptr<mtl::Buffer> readOnlyCopy(const char* className, const std::shared_ptr<mtl::Device>& device,
+                                          const HostArray& elements, const std::string& why) {
+  const auto buffer = device->newBuffer(bytesOf(elements));
+  return std::make_shared<mtl::Buffer>(device,
+                                       std::make_shared<mtl::ReadOnlyMemory>(
+                                           buffer->memory(), "a copy of an array that is " + why,
+                                           "memory that an array shares, or copy=True, with results in the " +
+                                               std::string(className) + " and not in the array"),
+                                       buffer->storageMode());
 }
 
 std::span<std::byte> bytesOf(const WritableHostArray& array, const char* className, const char* argument) {

@@ -180,9 +180,11 @@ void bindImage(nb::module_& module) {
           "of images "
           "with those of four. Types: float32, float16, uint8 (unorm8), uint16 (unorm16).\n\n"
           "The memory is shared where it is on the device, can be written, and has adjacent channels, as a "
-          "channels_last tensor has. `copy`: None copies where it cannot be shared, False raises Error then, "
+          "channels_last tensor has. `copy`: None copies where it cannot be shared, and kernels that are to "
+          "write such a copy "
+          "raise Error, because the array would not change. False raises Error where it cannot be shared, "
           "True "
-          "always copies.");
+          "always copies: results are in the image then.");
   readOnly(image, "device", &Image::device, "Where it lives.");
   readOnly(image, "width", &Image::width, "Pixels.");
   readOnly(image, "height", &Image::height, "Pixels.");

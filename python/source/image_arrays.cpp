@@ -69,9 +69,8 @@ ImagePointer over(const std::shared_ptr<mtl::Device>& device, const GivenArray& 
 }
 
 /// The elements in the order of an image's.
-HostArray channelsInside(nb::handle array, const GivenArray& given, DataLayout layout) {
-  return layout == DataLayout::FeatureChannelsxHeightxWidth ? packed(array, given, -3, -1)
-                                                            : packed(array, given);
+HostArray channelsInside(const GivenArray& given, DataLayout layout) {
+  return layout == DataLayout::FeatureChannelsxHeightxWidth ? packed(given, -3, -1) : packed(given);
 }
 
 /// What an array is to an image, once it was looked at.
@@ -79,7 +78,7 @@ struct Examined {
   GivenArray given;
   Axes axes;
   mps::ImageDescriptor descriptor;
-  bool isShared = false;
+  Sharing sharing;
 };
 
 Examined examine(const char* className, const std::shared_ptr<mtl::Device>& device, nb::handle array,
@@ -93,8 +92,8 @@ Examined examine(const char* className, const std::shared_ptr<mtl::Device>& devi
   found.axes = axesOf(className, found.given.array, layout, isBatch);
   found.descriptor = descriptorOf(found.axes, format);
   (void)mps::detail::resolvedDescriptor(className, found.descriptor);
-  found.isShared =
-      isToBeShared(className, device, found.given, found.axes.shape, found.axes.strides, "channels", copy);
+  found.sharing =
+      sharingOf(className, device, found.given, found.axes.shape, found.axes.strides, "channels", copy);
   return found;
 }
 
@@ -150,8 +149,10 @@ Elements elementsOf(const ImageBatch& batch) {
 ImagePointer imageFromArray(const std::shared_ptr<mtl::Device>& device, nb::handle array, DataLayout layout,
                             std::optional<bool> copy) {
   const Examined found = examine("Image", device, array, layout, copy, false);
-  if (found.isShared) return over(device, found.given, found.axes, found.descriptor);
-  const HostArray elements = channelsInside(array, found.given, layout);
+  if (found.sharing.isShared) return over(device, found.given, found.axes, found.descriptor);
+  const HostArray elements = channelsInside(found.given, layout);
+  if (!found.sharing.why.empty())
+    return Image::create(readOnlyCopy("Image", device, elements, found.sharing.why), 0, found.descriptor);
   ImagePointer image = Image::create(device, found.descriptor);
   const std::span<const std::byte> bytes = bytesOf(elements);
   const std::size_t step = bytes.size() / found.descriptor.numberOfImages();
@@ -163,12 +164,16 @@ ImagePointer imageFromArray(const std::shared_ptr<mtl::Device>& device, nb::hand
 ImageBatch batchFromArray(const std::shared_ptr<mtl::Device>& device, nb::handle array, DataLayout layout,
                           std::optional<bool> copy) {
   Examined found = examine("ImageBatch", device, array, layout, copy, true);
-  if (found.isShared) return over(device, found.given, found.axes, found.descriptor)->batchRepresentation();
+  if (found.sharing.isShared)
+    return over(device, found.given, found.axes, found.descriptor)->batchRepresentation();
+  const HostArray elements = channelsInside(found.given, layout);
+  if (!found.sharing.why.empty())
+    return Image::create(readOnlyCopy("ImageBatch", device, elements, found.sharing.why), 0, found.descriptor)
+        ->batchRepresentation();
   const std::size_t count = found.descriptor.numberOfImages();
   found.descriptor.setNumberOfImages(1);
   ImageBatch batch = ImageBatch::create(device, found.descriptor, count);
-  batch.writeBytes(bytesOf(channelsInside(array, found.given, layout)),
-                   DataLayout::HeightxWidthxFeatureChannels);
+  batch.writeBytes(bytesOf(elements), DataLayout::HeightxWidthxFeatureChannels);
   return batch;
 }
 

@@ -91,9 +91,9 @@ std::shared_ptr<Matrix> fromArray(const std::shared_ptr<mtl::Device>& device, nb
   for (std::size_t axis = 0; axis < dimensions; ++axis)
     if (shape[axis] == 1) strides[axis] = tight[axis];
   const bool isRagged = dimensions == 3 && strides[1] > 0 && strides[0] % strides[1] != 0;
-  const bool isShared = isToBeShared("Matrix", device, given, shape, strides, "columns", copy,
-                                     isRagged ? "of matrices that are no whole rows apart" : "");
-  if (!isShared) strides = tight;
+  const Sharing sharing = sharingOf("Matrix", device, given, shape, strides, "columns", copy,
+                                    isRagged ? "of matrices that are no whole rows apart" : "");
+  if (!sharing.isShared) strides = tight;
   const auto bytes = [&](std::size_t axis) {
     return static_cast<std::size_t>(strides[axis]) * mps::sizeInBytes(type);
   };
@@ -102,14 +102,17 @@ std::shared_ptr<Matrix> fromArray(const std::shared_ptr<mtl::Device>& device, nb
   const auto descriptor =
       dimensions == 2 ? MatrixDescriptor::matrixDescriptor(rows, columns, bytes(0), type)
                       : MatrixDescriptor::matrixDescriptor(rows, columns, shape[0], bytes(1), bytes(0), type);
-  if (isShared) {
+  if (sharing.isShared) {
     std::size_t elements = 1;
     for (std::size_t axis = 0; axis < dimensions; ++axis)
       elements += (shape[axis] - 1) * static_cast<std::size_t>(strides[axis]);
     return Matrix::create(bufferOver(device, given, elements), descriptor);
   }
+  const HostArray elements = packed(given);
+  if (!sharing.why.empty())
+    return Matrix::create(readOnlyCopy("Matrix", device, elements, sharing.why), descriptor);
   auto matrix = Matrix::create(device, descriptor);
-  fill(*matrix->data(), packed(array, given));
+  fill(*matrix->data(), elements);
   return matrix;
 }
 

@@ -35,9 +35,9 @@ ArrayPointer fromArray(const std::shared_ptr<mtl::Device>& device, nb::handle ar
   std::reverse(lengths.begin(), lengths.end());
   const auto descriptor =
       NDArrayDescriptor::descriptor(dataTypeOf("NDArray", given.array.dtype()), std::move(lengths));
-  (void)isToBeShared("NDArray", device, given, {}, {}, "elements", true);  // checks device and memory
+  (void)sharingOf("NDArray", device, given, {}, {}, "elements", true);  // checks device and memory
   auto made = NDArray::create(device, descriptor);
-  made->writeBytes(bytesOf(packed(array, given)));
+  made->writeBytes(bytesOf(packed(given)));
   return made;
 }
 
@@ -78,8 +78,10 @@ void bindArray(nb::module_& module) {
              return NDArray::create(std::move(device), descriptor);
            }),
            "device"_a, "descriptor"_a, "Filled with zeros; the memory is taken at first use.")
-      .def_static("from_array", &fromArray, "device"_a.none(), "array"_a,
-                  "With a copy of the elements; the last axis of the array becomes dimension 0.");
+      .def_static(
+          "from_array", &fromArray, "device"_a.none(), "array"_a,
+          "With a copy of the elements, always: results are in the NDArray and not in the array. The last "
+          "axis of the array becomes dimension 0.");
   readOnly(array, "descriptor", &NDArray::descriptor, "Type and lengths.");
   readOnly(array, "data_type", &NDArray::dataType, "Of an element.");
   readOnly(array, "number_of_dimensions", &NDArray::numberOfDimensions, "1 to 16.");

@@ -39,7 +39,7 @@ void write(const std::filesystem::path& path, const std::map<std::string, nb::ob
   std::vector<HostArray> held;
   std::vector<SafetensorsTensor> tensors;
   for (const auto& [name, array] : arrays) {
-    held.push_back(packed(array, lookAt("SafetensorsTensor", array)));
+    held.push_back(packed(lookAt("SafetensorsTensor", array)));
     tensors.push_back(tensorOf(name, held.back()));
   }
   const LockReleased released;

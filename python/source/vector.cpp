@@ -79,15 +79,19 @@ std::shared_ptr<Vector> fromArray(const std::shared_ptr<mtl::Device>& device, nb
   const mps::DataType type = dataTypeOf("Vector", given.array.dtype());
   const std::vector<std::size_t> shape(given.array.shape_ptr(), given.array.shape_ptr() + dimensions);
   const std::vector<std::int64_t> strides(given.array.stride_ptr(), given.array.stride_ptr() + dimensions);
-  const bool isShared = isToBeShared("Vector", device, given, shape, strides, "elements", copy);
+  const Sharing sharing = sharingOf("Vector", device, given, shape, strides, "elements", copy);
   const std::size_t length = shape[dimensions - 1];
   const std::size_t vectors = dimensions == 1 ? 1 : shape[0];
-  const std::size_t step = isShared && vectors > 1 ? static_cast<std::size_t>(strides[0]) : length;
+  const std::size_t step = sharing.isShared && vectors > 1 ? static_cast<std::size_t>(strides[0]) : length;
   const auto descriptor =
       VectorDescriptor::vectorDescriptor(length, vectors, step * mps::sizeInBytes(type), type);
-  if (isShared) return Vector::create(bufferOver(device, given, (vectors - 1) * step + length), descriptor);
+  if (sharing.isShared)
+    return Vector::create(bufferOver(device, given, (vectors - 1) * step + length), descriptor);
+  const HostArray elements = packed(given);
+  if (!sharing.why.empty())
+    return Vector::create(readOnlyCopy("Vector", device, elements, sharing.why), descriptor);
   auto vector = Vector::create(device, descriptor);
-  fill(*vector->data(), packed(array, given));
+  fill(*vector->data(), elements);
   return vector;
 }
 

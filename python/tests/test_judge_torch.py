@@ -220,9 +220,11 @@ def test_instance_norm(random):
         if count == 1:
             return None
         allowed = judging.normalized_errors((2, 3), eps, count * shape[0] + 32)
-        return lambda: judge(F.instance_norm, F.instance_norm_backward,
-                             lambda x, weight, bias: T.instance_norm(x, weight=weight, bias=bias, eps=eps), allowed,
-                             [normal(random, *shape), *weights], random, layout, eps=eps)
+        return lambda: judge(
+            lambda x, weight, bias, **rest: F.instance_norm(x, None, None, weight, bias, eps=eps, **rest),
+            lambda g, x, weight, bias, **rest: F.instance_norm_backward(g, x, None, None, weight, bias, eps=eps, **rest),
+            lambda x, weight, bias: T.instance_norm(x, weight=weight, bias=bias, eps=eps), allowed,
+            [normal(random, *shape), *weights], random, layout)
 
     judge_all(random, trial)
 

@@ -26,7 +26,7 @@ def vector(device, array):
 
 
 def unwritten(device, *shape):
-    return (Matrix if len(shape) > 1 else Vector).from_array(device, np.full(shape, np.nan, np.float32))
+    return (Matrix if len(shape) > 1 else Vector).from_array(device, np.full(shape, np.nan, np.float32), copy=True)
 
 
 def turned(array, is_turned):

@@ -5,5 +5,7 @@ Classes of Metal itself (devices, queues, command buffers, buffers) are in `unme
 
 from ._core import *  # noqa: F403
 from ._core import __version__ as __version__
+from ._random import manual_seed as manual_seed
+from ._random import next_seed as next_seed
 
 import unmetal.mtl as mtl  # noqa: E402  in place of the extension's

@@ -1,16 +1,27 @@
 """Convolutions and the linear layer."""
 
+# What arrays and kernels give is Any here.
+# mypy: disable-error-code="no-any-return"
+from __future__ import annotations
+
+from typing import Any, Optional, Tuple, Union
+
 import numpy as np
 
 import unmetal
-from unmetal.nn._arrays import checked, floats, of_arrays, on_host, packed, permuted, shape_of, turned
-from unmetal.nn._calls import Call, channels_last, extents_of, laid_out, numbers, pair, place, whole, window_of
+from unmetal import mtl
+from unmetal.nn._arrays import ArrayType, Data, checked, floats, of_arrays, on_host, packed, permuted, shape_of, turned
+from unmetal.nn._calls import (Call, Images, Numbers, Pair, extents_of, images_of, numbers, outside_in, pair, place,
+                               weights_of, whole, window_of)
+from unmetal.nn._layout import Layout
+
+Gradients = Tuple[ArrayType, ArrayType, ArrayType]
 
 
 class _Weights(unmetal.CNNConvolutionDataSource):
     """On the host, where data sources have their values."""
 
-    def __init__(self, weights, bias, groups, stride, dilation):
+    def __init__(self, weights: Data, bias: Data, groups: int, stride: Numbers, dilation: Numbers):
         super().__init__()
         outputs, height, width, inputs = weights.shape
         self.weights, self.bias_terms = on_host(packed(weights)), bias
@@ -20,7 +31,7 @@ class _Weights(unmetal.CNNConvolutionDataSource):
         self.descriptor.dilation_rate_y, self.descriptor.dilation_rate_x = dilation
 
 
-def _bias(function, bias, outputs):
+def _bias(function: str, bias: Any, outputs: int) -> Data:
     if bias is None:
         return None
     bias = on_host(floats(bias, "bias")).astype(np.float32)
@@ -28,8 +39,10 @@ def _bias(function, bias, outputs):
     return bias
 
 
-def _convolution(input, weight, bias, stride, padding, dilation, groups, layout, device):
-    source, weights = channels_last(input, layout), channels_last(weight, layout, "weight")
+def _convolution(input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any,
+                 layout: Optional[str], device: Any) -> Tuple[Images, _Weights, Call]:
+    order, source = images_of("conv2d", layout, input)
+    weights = weights_of(weight, layout)
     name = padding if isinstance(padding, str) and padding in ("same", "valid") else None
     same = name == "same"
     kernel, stride, left, dilation = window_of("conv2d", weights.shape[1:3], stride, 0 if name else padding, dilation)
@@ -41,7 +54,7 @@ def _convolution(input, weight, bias, stride, padding, dilation, groups, layout,
     extents = extents_of(kernel, dilation)
     if same:
         checked(stride == (1, 1), "conv2d", "stride", stride, "1 with padding 'same'")
-        left, size = [(extent - 1) // 2 for extent in extents], (height, width)
+        left, size = ((extents[0] - 1) // 2, (extents[1] - 1) // 2), [height, width]
     else:
         size = [(pixels + 2 * pad - extent) // step + 1
                 for pixels, pad, extent, step in zip((height, width), left, extents, stride)]
@@ -49,41 +62,46 @@ def _convolution(input, weight, bias, stride, padding, dilation, groups, layout,
     data = _Weights(weights, _bias("conv2d", bias, len(weights)), groups, stride, dilation)
     convolution = unmetal.CNNConvolution(device, data)
     place(convolution, kernel, dilation, left)
-    return data, Call(convolution, [source], (images, *size, len(weights)))
+    return order, data, Call(convolution, [source], (images, *size, len(weights)))
 
 
 @of_arrays
-def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *, layout="NHWC", device=None):
-    """Cross-correlation. `input` [N][H][W][in], `weight` [out][kH][kW][in / groups], `bias` [out]; `padding`: zeros on both
-    sides, 'valid' or 'same'."""
-    _, call = _convolution(input, weight, bias, stride, padding, dilation, groups, layout, device)
-    return laid_out(call.run(), layout)
+def conv2d(input: ArrayType, weight: Any, bias: Any = None, stride: Pair = 1, padding: Union[Pair, str] = 0,
+           dilation: Pair = 1, groups: int = 1, *, layout: Optional[Layout] = None,
+           device: Optional[mtl.Device] = None) -> ArrayType:
+    """Cross-correlation. `input` [N][H][W][in] or [H][W][in], `weight` [out][kH][kW][in / groups], `bias` [out]; `padding`:
+    zeros on both sides, 'valid' or 'same'."""
+    order, _, call = _convolution(input, weight, bias, stride, padding, dilation, groups, layout, device)
+    return order.outside(call.run())
 
 
 @of_arrays
-def conv2d_backward(grad_output, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *, layout="NHWC",
-                    device=None):
+def conv2d_backward(grad_output: ArrayType, input: Any, weight: Any, bias: Any = None, stride: Pair = 1,
+                    padding: Union[Pair, str] = 0, dilation: Pair = 1, groups: int = 1, *,
+                    layout: Optional[Layout] = None, device: Optional[mtl.Device] = None) -> Gradients[ArrayType]:
     """Gradients of input, weight and bias."""
-    data, call = _convolution(input, weight, bias, stride, padding, dilation, groups, layout, device)
+    order, data, call = _convolution(input, weight, bias, stride, padding, dilation, groups, layout, device)
     call.remember()
     gradient = unmetal.CNNConvolutionGradient(call.device, data)
-    dx = call.pull(gradient, channels_last(grad_output, layout, "grad_output"))
+    dx = call.pull(gradient, order.inside(grad_output, "grad_output"))
     dw = numbers(call.states[0].gradient_for_weights, dx, data.weights.shape)
-    return laid_out(dx, layout), laid_out(dw, layout), numbers(call.states[0].gradient_for_biases, dx)
+    return order.outside(dx), outside_in(dw, order.layout), numbers(call.states[0].gradient_for_biases, dx)
 
 
-def _grouped(weights, groups):
+def _grouped(weights: Data, groups: int) -> Data:
     """Swaps input and output channels of the weights [a][kH][kW][b] of each group, and turns the taps by 180 degrees."""
     a, height, width, b = weights.shape
     split = turned(weights).reshape(groups, a // groups, height, width, b)
     return permuted(split, 0, 4, 2, 3, 1).reshape(groups * b, height, width, a // groups)
 
 
-def _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, device):
-    source, weights = channels_last(input, layout), channels_last(weight, layout, "weight")
+def _transposed(input: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: Any,
+                dilation: Any, layout: Optional[str], device: Any) -> Tuple[Images, _Weights, Call]:
+    order, source = images_of("conv_transpose2d", layout, input)
+    weights = weights_of(weight, layout)
     groups = whole("conv_transpose2d", "groups", groups)
     checked(groups >= 1 and source.shape[3] % groups == 0, "conv_transpose2d", "groups", groups, "a divisor of the channels")
-    if layout == "NCHW":  # PyTorch has [in][out / groups][kH][kW]
+    if order.layout == "NCHW":  # PyTorch has [in][out / groups][kH][kW]
         checked(source.shape[3] == len(weights), "conv_transpose2d", "input", f"of {source.shape[3]} channels", len(weights))
         weights = _grouped(weights, groups)
     else:
@@ -103,36 +121,39 @@ def _transposed(input, weight, bias, stride, padding, output_padding, groups, di
     convolution = unmetal.CNNConvolutionTranspose(device, data)
     convolution.kernel_offset_y, convolution.kernel_offset_x = (pad + extent // 2 - (extent - 1)
                                                                 for pad, extent in zip(padding, extents))
-    return data, Call(convolution, [source], (len(source), *size, len(weights)))
+    return order, data, Call(convolution, [source], (len(source), *size, len(weights)))
 
 
 @of_arrays
-def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, *,
-                     layout="NHWC", device=None):
-    """The gradient of a convolution with respect to its source, plus bias: each pixel of `input` [N][H][W][in], times the
-    `weight`, is added where the window of the result begins that it stands for.
+def conv_transpose2d(input: ArrayType, weight: Any, bias: Any = None, stride: Pair = 1, padding: Pair = 0,
+                     output_padding: Pair = 0, groups: int = 1, dilation: Pair = 1, *, layout: Optional[Layout] = None,
+                     device: Optional[mtl.Device] = None) -> ArrayType:
+    """The gradient of a convolution with respect to its source, plus bias: each pixel of `input` [N][H][W][in] or
+    [H][W][in], times the `weight`, is added where the window of the result begins that it stands for.
 
         result[y sY - pY + q dY][x sX - pX + p dX][k] += weight[k][q][p][c] input[y][x][c]
 
     `weight` is [out][kH][kW][in / groups], with layout NCHW PyTorch's [in][out / groups][kH][kW]; `bias` [out]."""
-    _, call = _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, device)
-    return laid_out(call.run(), layout)
+    order, _, call = _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, device)
+    return order.outside(call.run())
 
 
 @of_arrays
-def conv_transpose2d_backward(grad_output, input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1,
-                              dilation=1, *, layout="NHWC", device=None):
+def conv_transpose2d_backward(grad_output: ArrayType, input: Any, weight: Any, bias: Any = None, stride: Pair = 1,
+                              padding: Pair = 0, output_padding: Pair = 0, groups: int = 1, dilation: Pair = 1, *,
+                              layout: Optional[Layout] = None,
+                              device: Optional[mtl.Device] = None) -> Gradients[ArrayType]:
     """Gradients of input, weight and bias."""
-    data, call = _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, device)
+    order, data, call = _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, device)
     call.remember()
     gradient = unmetal.CNNConvolutionTransposeGradient(call.device, data)
-    dx = call.pull(gradient, channels_last(grad_output, layout, "grad_output"))
+    dx = call.pull(gradient, order.inside(grad_output, "grad_output"))
     dw = numbers(call.states[0].gradient_for_weights, dx, data.weights.shape)
-    dw = _grouped(dw, groups) if layout == "NCHW" else turned(dw)
-    return laid_out(dx, layout), laid_out(dw, layout), numbers(call.states[0].gradient_for_biases, dx)
+    dw = _grouped(dw, groups) if order.layout == "NCHW" else turned(dw)
+    return order.outside(dx), outside_in(dw, order.layout), numbers(call.states[0].gradient_for_biases, dx)
 
 
-def _connected(input, weight, bias, device):
+def _connected(input: Any, weight: Any, bias: Any, device: Any) -> Tuple[_Weights, Call]:
     source, weights = floats(input, "input"), floats(weight, "weight")
     checked(weights.ndim == 2, "linear", "weight", f"of {weights.ndim} dimensions", "2: [out][in]")
     checked(source.ndim > 0 and source.shape[-1] == weights.shape[1], "linear", "input", f"of shape {shape_of(source)}",
@@ -144,19 +165,20 @@ def _connected(input, weight, bias, device):
 
 
 @of_arrays
-def linear(input, weight, bias=None, *, device=None):
+def linear(input: ArrayType, weight: Any, bias: Any = None, *, device: Optional[mtl.Device] = None) -> ArrayType:
     """input weight^T + bias. `input` [...][in], `weight` [out][in], `bias` [out]; the result is [...][out]."""
     _, call = _connected(input, weight, bias, device)
-    return call.run().reshape(*np.shape(input)[:-1], -1)
+    return call.run().reshape(*shape_of(input)[:-1], -1)
 
 
 @of_arrays
-def linear_backward(grad_output, input, weight, bias=None, *, device=None):
+def linear_backward(grad_output: ArrayType, input: Any, weight: Any, bias: Any = None, *,
+                    device: Optional[mtl.Device] = None) -> Gradients[ArrayType]:
     """Gradients of input, weight and bias."""
     data, call = _connected(input, weight, bias, device)
     call.remember()
     gradient = unmetal.CNNFullyConnectedGradient(call.device, data)
     dx = call.pull(gradient, floats(grad_output, "grad_output").reshape(call.shape))
     state = call.states[0]
-    return (dx.reshape(np.shape(input)), numbers(state.gradient_for_weights, dx, np.shape(weight)),
+    return (dx.reshape(shape_of(input)), numbers(state.gradient_for_weights, dx, shape_of(weight)),
             numbers(state.gradient_for_biases, dx))
