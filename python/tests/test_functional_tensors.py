@@ -90,6 +90,13 @@ def test_tensors_that_require_gradients():
     assert (F.conv2d(x, weight.detach()) == 3).all()
 
 
+def test_arrays_without_axes():
+    two = torch.tensor(2.0)
+    assert torch.equal(F.relu(two), two) and torch.equal(F.relu_backward(two, torch.tensor(0.0)), torch.tensor(0.0))
+    assert torch.allclose(F.silu(two), torch.nn.functional.silu(two))
+    assert isinstance(F.relu(np.float32(2)), np.ndarray) and F.relu(np.float32(2)) == 2
+
+
 @pytest.mark.usefixtures("library")
 def test_arrays_of_several_devices():
     x, w, there, cpu = torch.ones(1, 5, 6, 4), torch.ones(3, 2, 2, 4), Elsewhere(), unmetal.mtl.device_named("cpu")

@@ -186,10 +186,10 @@ def _is_array(value: object) -> bool:
 
 
 def _arrays(arguments: Iterable[Tuple[str, Any]]) -> Iterator[Tuple[str, Data]]:
-    """(name, array) of all arrays, those in lists included. What has no axes is a number, wherever it is."""
+    """(name, array) of all arrays, those in lists included."""
     for name, value in arguments:
         for array in value if isinstance(value, (list, tuple)) else (value,):
-            if _is_array(array) and np.ndim(array) > 0:
+            if _is_array(array):
                 yield name, array
 
 
@@ -250,7 +250,9 @@ def of_arrays(function: Function) -> Function:
     def called(*positional: Any, device: Optional[mtl.Device] = None, **named: Any) -> Any:
         if "layout" in parameters:
             named["layout"] = layout_of(name, named.get("layout"))
-        arrays = list(_arrays([*zip(parameters, positional), *named.items()]))
+        given = list(_arrays([*zip(parameters, positional), *named.items()]))
+        # Beside arrays with axes those without are numbers, wherever they are.
+        arrays = [(other, array) for other, array in given if np.ndim(array) > 0] or given[:1]
         first, example = arrays[0] if arrays else ("input", np.empty(1))
         place = place_of(example)
         for other, array in arrays:

@@ -205,7 +205,7 @@ def numbers(buffer: mtl.Buffer, like: Data, shape: Sequence[int] = (-1,)) -> Dat
         return torch.from_dlpack(unmetal.Vector(buffer, unmetal.VectorDescriptor(buffer.length // 4))).reshape(shape).clone()
     with queue_of(buffer.device).command_buffer() as command_buffer:
         buffer.synchronize(command_buffer)
-    return as_like(buffer.contents.view(np.float32).reshape(shape).copy(), like)
+    return as_like(np.asarray(buffer.contents).view(np.float32).reshape(shape).copy(), like)
 
 
 def extents_of(kernel: Numbers, dilation: Numbers) -> Numbers:

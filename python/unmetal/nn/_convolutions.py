@@ -24,7 +24,7 @@ class _Weights(unmetal.CNNConvolutionDataSource):
     def __init__(self, weights: Data, bias: Data, groups: int, stride: Numbers, dilation: Numbers):
         super().__init__()
         outputs, height, width, inputs = weights.shape
-        self.weights, self.bias_terms = on_host(packed(weights)), bias
+        self.weights, self.bias_terms, self.shape = on_host(packed(weights)), bias, shape_of(weights)
         self.descriptor = unmetal.CNNConvolutionDescriptor(width, height, inputs * groups, outputs)
         self.descriptor.groups = groups
         self.descriptor.stride_in_pixels_y, self.descriptor.stride_in_pixels_x = stride
@@ -84,7 +84,7 @@ def conv2d_backward(grad_output: ArrayType, input: Any, weight: Any, bias: Any =
     call.remember()
     gradient = unmetal.CNNConvolutionGradient(call.device, data)
     dx = call.pull(gradient, order.inside(grad_output, "grad_output"))
-    dw = numbers(call.states[0].gradient_for_weights, dx, data.weights.shape)
+    dw = numbers(call.states[0].gradient_for_weights, dx, data.shape)
     return order.outside(dx), outside_in(dw, order.layout), numbers(call.states[0].gradient_for_biases, dx)
 
 
@@ -148,7 +148,7 @@ def conv_transpose2d_backward(grad_output: ArrayType, input: Any, weight: Any, b
     call.remember()
     gradient = unmetal.CNNConvolutionTransposeGradient(call.device, data)
     dx = call.pull(gradient, order.inside(grad_output, "grad_output"))
-    dw = numbers(call.states[0].gradient_for_weights, dx, data.weights.shape)
+    dw = numbers(call.states[0].gradient_for_weights, dx, data.shape)
     dw = _grouped(dw, groups) if order.layout == "NCHW" else turned(dw)
     return order.outside(dx), outside_in(dw, order.layout), numbers(call.states[0].gradient_for_biases, dx)
 
